@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/interrupted"
 )
 
 // store is the directory of a log, for one appending process. Other processes append too, so acquire checks the state
@@ -247,13 +249,6 @@ func (s *store) closeFiles() error {
 	return err
 }
 
-// flock calls flock(2) and retries EINTR, at most 1000 times.
 func flock(f *os.File, how int) error {
-	err := error(unix.EINTR)
-	for range 1000 {
-		if err = unix.Flock(int(f.Fd()), how); err != unix.EINTR {
-			break
-		}
-	}
-	return os.NewSyscallError("flock", err)
+	return os.NewSyscallError("flock", interrupted.Retry(func() error { return unix.Flock(int(f.Fd()), how) }))
 }

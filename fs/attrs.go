@@ -1,7 +1,6 @@
 package fs
 
 import (
-	"strings"
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -165,12 +164,12 @@ func (v *View) chmod(p *place, mode uint32) error {
 	if err != syscall.EOPNOTSUPP || p.stat.IsLink() {
 		return err
 	}
-	dir, err := v.rootOf(p).Dir(parentOf(p.rel))
+	dir, err := v.rootOf(p).Dir(beneath.Parent(p.rel))
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	return dir.Chmod(baseOf(p.rel), mode)
+	return dir.Chmod(beneath.Base(p.rel), mode)
 }
 
 // times returns the arguments of utimensat(2).
@@ -229,7 +228,3 @@ func (v *View) StatFs(_ <-chan struct{}, head *fuse.InHeader, out *fuse.StatfsOu
 		return nil
 	}))
 }
-
-// parentOf and baseOf split a path of the view.
-func parentOf(rel string) string { return rel[:max(strings.LastIndexByte(rel, '/'), 0)] }
-func baseOf(rel string) string   { return rel[strings.LastIndexByte(rel, '/')+1:] }

@@ -3,7 +3,6 @@ package fs
 import (
 	"bytes"
 	"errors"
-	"io"
 	"slices"
 	"sync"
 	"syscall"
@@ -12,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/fs/judge"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -43,21 +43,12 @@ func (v *View) replaceJudged(kind scope.GitContent, old *place, oldName string, 
 	case err != nil && err != syscall.ENOENT:
 		return err
 	}
-	limit := int64(scope.MaxGitText)
-	if kind == scope.GitIndex {
-		limit = scope.MaxGitIndex
-	}
-	staged, err := v.stage(old.path(), &st, new.dir, limit)
+	staged, err := judge.Stage(kind, v.root, old.path(), &st, new.dir)
 	if err != nil {
 		return err
 	}
 	defer staged.Close()
-	var why error
-	if kind == scope.GitIndex {
-		why, err = checkIndex(v.root, staged, new.base)
-	} else {
-		why, err = v.checkText(kind, staged, new.path(), &now)
-	}
+	why, err := judge.Git(v.policy.Load(), kind, v.root, staged, new.path(), v.root, &now)
 	if err == nil && why != nil {
 		err = refuse(why)
 	}
@@ -79,54 +70,6 @@ func (v *View) replaceJudged(kind scope.GitContent, old *place, oldName string, 
 		v.conn.InvalidateEntry(new.node.id, newName, false)
 	})
 	return nil
-}
-
-// checkText returns why a staged file must not replace the file with the attributes now; zero
-// attributes stand for no file.
-func (v *View) checkText(kind scope.GitContent, staged beneath.File, rel string, now *beneath.Stat) (why, err error) {
-	text, err := allOf(staged, scope.MaxGitText+1)
-	if err != nil {
-		return nil, err
-	}
-	var before []byte
-	if now.IsRegular() {
-		if before, err = v.content(rel, now); err != nil {
-			return nil, err
-		}
-	}
-	return scope.CheckGit(kind, rel, v.policy.Load().GitConfig(), before, text), nil
-}
-
-// checkIndex returns why a staged file must not be the index of the repository at base.
-// Without sha256 in a config there, git reads an index with SHA-1; clients cannot set it.
-func checkIndex(root *beneath.Root, staged beneath.File, base string) (why, err error) {
-	for dir := base; ; dir = parentOf(dir) {
-		f, err := root.Object(beneath.Join(dir, "config"))
-		if err == nil {
-			st, failed := f.Stat()
-			f.Close()
-			if failed != nil {
-				return nil, failed
-			}
-			if st.IsRegular() {
-				text, err := contentOf(root, beneath.Join(dir, "config"), &st)
-				if err != nil {
-					return nil, err
-				}
-				if bytes.Contains(bytes.ToLower(text), []byte("sha256")) {
-					return errors.New("an index with SHA-256, which the view does not read"), nil
-				}
-			}
-		}
-		if dir == "" {
-			break
-		}
-	}
-	st, err := staged.Stat()
-	if err != nil {
-		return nil, err
-	}
-	return scope.CheckGitIndex(readerAt{staged}, int64(st.Size)), nil
 }
 
 // pointer returns the kind of content of a file that git writes in place, or zero.
@@ -160,11 +103,7 @@ func (v *View) writePointer(head *fuse.InHeader, h *handle, offset int64, data [
 	}
 	v.locks.mu.Lock() // else a longer text of another request could remain behind this one
 	defer v.locks.mu.Unlock()
-	if err := h.file.Truncate(0); err != nil {
-		return err
-	}
-	_, err := writerAt{h.file}.WriteAt(text, 0)
-	return err
+	return judge.Overwrite(h.file, text)
 }
 
 // locks holds the ids of git's lock files that clients of the view created. The host's git
@@ -213,82 +152,4 @@ func notOwn(rel string) error {
 // gitDenial returns the event of a denial by the rules for git's files.
 func gitDenial(rel, why string) audit.Event {
 	return audit.Event{Path: rel, Verdict: audit.Deny, Rule: "protect git-config: " + why, RuleKind: string(scope.KindProtect)}
-}
-
-// content reads a regular file that has the attributes st, up to the limit of a config
-// and a byte more.
-func (v *View) content(rel string, st *beneath.Stat) ([]byte, error) {
-	return contentOf(v.root, rel, st)
-}
-
-func contentOf(root *beneath.Root, rel string, st *beneath.Stat) ([]byte, error) {
-	f, err := root.Open(rel, unix.O_RDONLY, st.ID())
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return allOf(f, scope.MaxGitText+1)
-}
-
-// allOf reads a file, up to a limit.
-func allOf(f beneath.File, limit int64) ([]byte, error) {
-	return io.ReadAll(io.NewSectionReader(readerAt{f}, 0, limit))
-}
-
-// stage copies a file that has the attributes st, up to a limit and a byte more, to a name
-// that the policy hides. The copy has the file's times: git compares those of an index with
-// the times of files.
-func (v *View) stage(rel string, st *beneath.Stat, dir beneath.Dir, limit int64) (beneath.File, error) {
-	if err := dir.Unlink(scope.StagedGitFile); err != nil && err != syscall.ENOENT { // of a view that was killed
-		return beneath.File{}, err
-	}
-	from, err := v.root.Open(rel, unix.O_RDONLY, st.ID())
-	if err != nil {
-		return beneath.File{}, err
-	}
-	defer from.Close()
-	to, err := dir.Create(scope.StagedGitFile, unix.O_RDWR, uint32(st.Mode)&0o777)
-	if err != nil {
-		return to, err
-	}
-	if err = copyAll(to, from, limit+1); err == nil {
-		err = to.Utimes(timespec(st.Atime), timespec(st.Mtime))
-	}
-	if err != nil {
-		to.Close()
-		_ = dir.Unlink(scope.StagedGitFile) // the next one removes it, too
-	}
-	return to, err
-}
-
-func copyAll(to, from beneath.File, limit int64) error {
-	_, err := io.Copy(io.NewOffsetWriter(writerAt{to}, 0), io.NewSectionReader(readerAt{from}, 0, limit))
-	return err
-}
-
-func timespec(t unix.StatxTimestamp) unix.Timespec {
-	return unix.Timespec{Sec: t.Sec, Nsec: int64(t.Nsec)}
-}
-
-// readerAt is an io.ReaderAt.
-type readerAt struct{ beneath.File }
-
-func (r readerAt) ReadAt(p []byte, off int64) (int, error) {
-	n, err := r.File.ReadAt(p, off)
-	if err == nil && n < len(p) {
-		err = io.EOF
-	}
-	return n, err
-}
-
-// writerAt is an io.WriterAt.
-type writerAt struct{ beneath.File }
-
-func (w writerAt) WriteAt(p []byte, off int64) (n int, err error) {
-	for n < len(p) && err == nil {
-		var more int
-		more, err = w.File.WriteAt(p[n:], off+int64(n), false)
-		n += more
-	}
-	return n, err
 }

@@ -1,9 +1,6 @@
 package fs
 
 import (
-	"cmp"
-	"hash/fnv"
-	"slices"
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -11,6 +8,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/hold"
+	"github.com/scopefs/scopefs/fs/listing"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -262,71 +260,22 @@ func (v *View) adopt(old, new *place, moved *beneath.Stat, flags uint) error {
 }
 
 // union returns the entries of a directory that the upper layer has, too, in the order of their offsets. They are nil for
-// another one. An offset is a hash of the name, and stays the same while other names come and go.
+// another one.
 func (v *View) union(rel string) ([]fuse.DirEntry, error) {
 	if v.hold == nil {
 		return nil, nil
 	}
-	var layers []map[string]fuse.DirEntry
+	var layers []listing.Entries
 	own := false
 	err := v.hold.Both(rel, func(root *beneath.Root) error {
-		entries, err := entriesOf(root, rel)
+		entries, err := listing.Read(root, rel)
 		layers, own = append(layers, entries), own || root == v.hold.Upper
 		return err
 	})
 	if err != nil || !own || len(layers[0]) == 0 && !v.held(rel) {
 		return nil, err
 	}
-	mine, theirs := layers[0], map[string]fuse.DirEntry{}
-	if len(layers) > 1 {
-		theirs = layers[1]
-	}
-	for name, e := range mine {
-		switch was, there := theirs[name]; {
-		case !v.held(beneath.Join(rel, name)):
-		case there && e.Mode == unix.S_IFDIR && was.Mode == unix.S_IFDIR:
-		case e.Mode == unix.S_IFCHR:
-			delete(theirs, name)
-		default:
-			theirs[name] = e
-		}
-	}
-	all := make([]fuse.DirEntry, 0, len(theirs)+2)
-	for name, e := range theirs {
-		sum := fnv.New64a()
-		sum.Write([]byte(name))
-		e.Name, e.Off = name, sum.Sum64()>>2+3
-		all = append(all, e)
-	}
-	slices.SortFunc(all, func(a, b fuse.DirEntry) int { return cmp.Or(cmp.Compare(a.Off, b.Off), cmp.Compare(a.Name, b.Name)) })
-	return append([]fuse.DirEntry{{Name: ".", Mode: unix.S_IFDIR, Off: 1}, {Name: "..", Mode: unix.S_IFDIR, Off: 2}}, all...), nil
-}
-
-// entriesOf returns the entries of a directory by name, without "." and "..".
-func entriesOf(root *beneath.Root, rel string) (map[string]fuse.DirEntry, error) {
-	st, err := root.Stat(rel)
-	if err != nil {
-		return nil, err
-	}
-	f, err := root.Open(rel, unix.O_RDONLY|unix.O_DIRECTORY, st.ID())
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	all, buf := map[string]fuse.DirEntry{}, make([]byte, listSize)
-	for {
-		n, err := f.ReadDirent(buf)
-		if err != nil || n <= 0 {
-			return all, err
-		}
-		for rest := buf[:n]; len(rest) > 0; {
-			var e fuse.DirEntry
-			rest = rest[e.Parse(rest):]
-			if e.Name != "." && e.Name != ".." {
-				all[e.Name] = e
-			}
-		}
-	}
+	return listing.Merge(layers, func(name string) bool { return v.held(beneath.Join(rel, name)) }), nil
 }
 
 // foreignHandle reports whether a file that was opened before its name was held is the scope's.

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/history"
+	"github.com/scopefs/scopefs/fs/judge"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -217,37 +218,18 @@ func (v *View) replaceStaged(at *place, staged beneath.File, now *beneath.Stat) 
 	return at.keep.Rename(from, to, &st, replaced, false, 0)
 }
 
-// MayWrite returns an error if a policy does not let the agent write a path.
-// What is held is not written there.
-func MayWrite(p *scope.Policy, rel string) error {
-	if p.Held(rel) {
-		return scope.ErrDenied
-	}
-	return permitted(p.File(scope.OpOpenWrite, rel))
-}
-
-// MayRead returns an error if a policy does not let the agent read a path.
-func MayRead(p *scope.Policy, rel string) error { return permitted(p.File(scope.OpOpen, rel)) }
-
 // Hooks returns what connects an undo with the view.
 func (v *View) Hooks() history.Hooks {
 	return history.Hooks{
 		May:     v.mayUndo,
-		Move:    func(rel string) error { return permitted(v.policy.Load().Move(rel)) },
+		Move:    func(rel string) error { return judge.Permitted(v.policy.Load().Move(rel)) },
 		Link:    v.mayLead,
-		Read:    func(rel string) error { return MayRead(v.policy.Load(), rel) },
+		Read:    func(rel string) error { return judge.Read(v.policy.Load(), rel) },
 		Writing: func(id beneath.FileID) bool { return v.holds(id, true) },
 		Open:    func(id beneath.FileID) bool { return v.holds(id, false) },
 		Lock:    v.undoing,
 		Changed: v.undone,
 	}
-}
-
-func permitted(d scope.Decision) error {
-	if !d.Allow {
-		return scope.ErrDenied
-	}
-	return nil
 }
 
 // mayLead returns an error if the rules protect what a symbolic link leads to. A link of the host out of the scope comes back.
@@ -281,7 +263,7 @@ func (v *View) mayUndo(rel string, st *beneath.Stat) error {
 	if !policy.File(scope.OpOpenWrite, rel).Allow && (policy.File(scope.OpMkdir, rel).Allow || path.Base(rel) == scope.StagedGitFile) {
 		return nil
 	}
-	return permitted(policy.Linked(scope.OpOpenWrite, rel, links))
+	return judge.Permitted(policy.Linked(scope.OpOpenWrite, rel, links))
 }
 
 func (v *View) holds(id beneath.FileID, writes bool) bool {

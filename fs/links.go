@@ -66,7 +66,7 @@ func (v *View) judgeMoved(st *beneath.Stat, from, to string) error {
 		return err
 	}
 	err = v.judgeNew(to, text)
-	if parentOf(from) == parentOf(to) && isViolation(err) && !v.policy.Load().Repository(to) {
+	if beneath.Parent(from) == beneath.Parent(to) && isViolation(err) && !v.policy.Load().Repository(to) {
 		return nil // the host has made it, and it leads where it did
 	}
 	return err
@@ -83,7 +83,7 @@ func isViolation(err error) bool {
 // reveal it.
 func (v *View) judge(rel, text string) (beneath.Target, error) {
 	policy := v.policy.Load()
-	to, err := v.root.Follow(parentOf(rel), text, func(at string) bool { return policy.File(scope.OpLookup, at).Hidden })
+	to, err := v.root.Follow(beneath.Parent(rel), text, func(at string) bool { return policy.File(scope.OpLookup, at).Hidden })
 	var violation *beneath.Violation
 	if errors.As(err, &violation) {
 		violation.Target = text
@@ -128,12 +128,12 @@ func (v *View) link(old, new *place, newName string) error {
 		return syscall.EXDEV
 	}
 	v.keepBase(old.rel, &old.stat, false)
-	dir, err := v.rootOf(old).Dir(parentOf(old.rel))
+	dir, err := v.rootOf(old).Dir(beneath.Parent(old.rel))
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	base := baseOf(old.rel)
+	base := beneath.Base(old.rel)
 	st, err := dir.Stat(base)
 	if err == nil && st.ID() == old.node.ident {
 		do := func() error { return dir.Link(base, new.dir, newName) }

@@ -4,15 +4,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/scopefs/scopefs/fs/listing"
 	"github.com/scopefs/scopefs/scope"
 )
 
-// edition identifies what a directory lists. It changes with the names in the directory
-// and with the policy.
-type edition struct{ all, own uint32 }
-
-func (v *View) edition(dir *node) edition {
-	return edition{v.editions.Load(), dir.changes.Load()}
+// edition identifies what a directory lists.
+func (v *View) edition(dir *node) listing.Edition {
+	return listing.Edition{All: v.editions.Load(), Own: dir.changes.Load()}
 }
 
 // listed is the listing of a directory that the kernel may cache.

@@ -88,18 +88,3 @@ func TestListedDropping(t *testing.T) {
 	assert.Empty(t, v.nodes.everyListed())
 	v.background.Wait()
 }
-
-// TestStreams: a listing that continues does not evict another listing.
-func TestStreams(t *testing.T) {
-	s := streams{kept: make([]*stream, 3)}
-	slow := &stream{node: &node{}, off: 1}
-	s.keep(slow)
-	for range 10 {
-		fast := &stream{node: &node{}, off: 2}
-		s.keep(fast)
-		assert.Same(t, fast, s.take(fast.node, 2))
-	}
-	assert.Nil(t, s.take(slow.node, 2), "another offset")
-	assert.Same(t, slow, s.take(slow.node, 1))
-	assert.Nil(t, s.take(slow.node, 1), "it is in use")
-}

@@ -302,7 +302,7 @@ func (v *View) Forget(id, lookups uint64) {
 		v.unfollow(n)
 	}
 	if n.dir {
-		v.streams.drop(n)
+		v.streams.Drop(n.id)
 	}
 }
 

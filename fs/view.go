@@ -17,6 +17,7 @@ import (
 	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/fs/hold"
+	"github.com/scopefs/scopefs/fs/listing"
 	"github.com/scopefs/scopefs/internal/thread"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -91,7 +92,7 @@ type View struct {
 	files  table
 	hold   *hold.Layers // Options.Hold
 
-	streams  streams
+	streams  *listing.Streams
 	editions atomic.Uint32 // counts changes that concern every directory
 	brief    brief
 	pruning  pruning
@@ -148,10 +149,10 @@ func New(root *beneath.Root, fd int, opt Options) (*View, error) {
 	turn, turnErr := root.Open("", unix.O_RDONLY|unix.O_DIRECTORY, attr.ID())
 	v := &View{
 		root: root, opt: opt, turn: turn, turned: turnErr == nil,
-		nameless: thread.Start(), began: time.Now(), ended: make(chan struct{}),
+		nameless: thread.Start(), began: time.Now(), ended: make(chan struct{}), streams: listing.NewStreams(opt.Limits.streams()),
 	}
 	v.conn = fusedev.NewConn(fd, fuse.NewProtocolServer(v, v.mountOptions()), fusedev.Options{
-		Spin: opt.Spin, Idle: v.streams.idle, Logger: opt.Logger,
+		Spin: opt.Spin, Idle: v.streams.Idle, Logger: opt.Logger,
 	})
 	v.policy.Store(opt.Policy)
 	if opt.Hold != nil {
@@ -162,7 +163,6 @@ func New(root *beneath.Root, fd int, opt Options) (*View, error) {
 	v.nodes.init(attr.ID())
 	v.nodes.limit, v.nodes.crowd = opt.Limits.Memory, v.prune
 	v.files.limit = int64(opt.Limits.Handles)
-	v.streams.kept = make([]*stream, opt.Limits.streams())
 	v.follower.watch, v.follower.dirs = opt.Watch, map[string]*node{}
 	v.noBacking.Store(!opt.Passthrough || opt.Mediated)
 	return v, nil
@@ -254,7 +254,7 @@ func (v *View) Init(*fuse.Server) {}
 // OnUnmount closes the files that clients left open.
 func (v *View) OnUnmount() {
 	v.files.closeAll()
-	v.streams.drop(nil)
+	v.streams.Drop(0)
 	v.nameless.Stop()
 	v.turns.Lock()
 	defer v.turns.Unlock()

@@ -158,12 +158,12 @@ func (v *View) xattr(p *place, do func(attributes) error) error {
 			return err
 		}
 	}
-	dir, err := v.rootOf(p).Dir(parentOf(p.rel))
+	dir, err := v.rootOf(p).Dir(beneath.Parent(p.rel))
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	base := baseOf(p.rel)
+	base := beneath.Base(p.rel)
 	if base == "" {
 		base = "."
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/guard"
+	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/logger"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/session"
@@ -111,7 +112,7 @@ func New(opt Options) (*Daemon, error) {
 			},
 			Settings: settings, Version: opt.Version,
 			Queue: tools.NewQueue(), Examiners: limit.NewSlots(tools.MaxExaminers), Encoders: limit.NewSlots(mcp.MaxEncoders),
-			Warnings: session.NewWarnings(opt.Logger), Unfinished: state.NewUnfinished(opt.Paths.State),
+			Warnings: ledger.NewWarnings(opt.Logger), Unfinished: state.NewUnfinished(opt.Paths.State),
 		},
 		only: opt.Only, http: opt.HTTP, notify: opt.Notify, period: opt.Watchdog, agents: map[scope.ID]*agent.Agent{},
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/interrupted"
 )
 
 // stamp identifies the state of a file or directory. Every change of its
@@ -53,10 +55,7 @@ func StampOf(at int, name string) (Dated, error) {
 func StampAt(at int, name string, flags int) (Dated, error) {
 	taken := time.Now()
 	var st unix.Stat_t
-	err := unix.Fstatat(at, name, &st, flags)
-	for err == unix.EINTR {
-		err = unix.Fstatat(at, name, &st, flags)
-	}
+	err := interrupted.Retry(func() error { return unix.Fstatat(at, name, &st, flags) })
 	return Dated{stamp{st.Dev, st.Ino, st.Mode, uint64(st.Nlink), st.Size, st.Mtim, st.Ctim}, taken}, err
 }
 

@@ -61,7 +61,7 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 	c.life, c.stop = context.WithCancel(context.Background())
 	files, shell := file.New(worker.New(worker.In(c))), bash.NewShell(c)
 	shell.Dir = dir
-	files.Quick, files.RefusedFrom = c.quick, a.refusals.renamed
+	files.Quick, files.RefusedFrom = c.quick, a.refusals.Renamed
 	if c.held == nil {
 		files.Unfinished = a.Unfinished.Of(a.id)
 	}
@@ -231,9 +231,9 @@ func (c *client) quick() bool {
 // record appends the events of calls to the log. A client that calls without end waits.
 func (c *client) record(ctx context.Context, e audit.Event) error {
 	e.Chain = c.chain()
-	c.agent.refusals.explain(&e)
+	c.agent.refusals.Explain(&e)
 	// A disconnected client does not wait, so that close does not wait for it.
-	if err := c.agent.paces.wait(ctx, c.life.Done(), e); err != nil {
+	if err := c.agent.paces.Wait(ctx, c.life.Done(), e); err != nil {
 		return fmt.Errorf("wait for the log: %w", err)
 	}
 	return c.agent.Record(ctx, e)

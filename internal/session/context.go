@@ -3,11 +3,11 @@ package session
 import (
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/contextfs"
+	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/scope"
 	scoped "github.com/scopefs/scopefs/scope/context"
 	"github.com/scopefs/scopefs/tools"
@@ -64,57 +64,15 @@ func contextFiles(s scoped.Scoped) (*contextfs.Files, error) {
 type contextMount struct {
 	*contextfs.Mount
 	session atomic.Pointer[sandbox.Session] // nil until it has started
-	refused refused
-}
-
-// refused records reads of the context of another call, or of one that has ended: the
-// first of a minute, with the number of the others since the last.
-type refused struct {
-	event  func(tid uint32, others int64) audit.Event // tid 0: unknown
-	record func(audit.Event)
-
-	mu    sync.Mutex
-	since time.Time // of the last that is recorded
-	count int64     // of the others after it
-
-	recording sync.WaitGroup
-}
-
-const refusedTime = time.Minute
-
-// one counts a read, whose thread waits until one returns. It does not wait for the log.
-func (r *refused) one(tid uint32) {
-	r.mu.Lock()
-	if time.Since(r.since) < refusedTime {
-		r.count++
-		r.mu.Unlock()
-		return
-	}
-	others := r.count
-	r.since, r.count = time.Now(), 0
-	r.mu.Unlock()
-	e := r.event(tid, others)
-	r.recording.Go(func() { r.record(e) })
-}
-
-// rest records what was counted, when the mount has ended.
-func (r *refused) rest() {
-	r.recording.Wait()
-	r.mu.Lock()
-	others := r.count
-	r.count = 0
-	r.mu.Unlock()
-	if others > 0 {
-		r.record(r.event(0, others))
-	}
+	refused ledger.Repeats
 }
 
 // mountContext makes /context of a sandbox, whose process is in the agent's group. A process sees the files of its command's
 // tag, and none in another sandbox.
 func (a *Agent) mountContext(owner account.User, group *sandbox.Group, of func(tag string) *contextfs.Files) (*contextMount, error) {
 	m := &contextMount{}
-	m.refused.record = a.Event
-	m.refused.event = func(tid uint32, others int64) audit.Event {
+	m.refused.Record = a.Event
+	m.refused.Event = func(tid uint32, others int64) audit.Event {
 		e := audit.Event{
 			Event: audit.KindSandbox, Agent: string(a.id), Op: "read", Path: sandbox.Context, Verdict: audit.Deny, PID: int(tid),
 			Rule: "context: of another call, or of one that has ended", RuleKind: string(scope.KindContext),
@@ -131,7 +89,7 @@ func (a *Agent) mountContext(owner account.User, group *sandbox.Group, of func(t
 	var err error
 	m.Mount, err = contextfs.Open(contextfs.Options{
 		UID: owner.UID, GID: owner.GID, Root: a.Root, Control: a.Control, Guard: a.Guard,
-		Logger: a.Logger.With("agent", a.id), Refused: m.refused.one,
+		Logger: a.Logger.With("agent", a.id), Refused: m.refused.Add,
 		Owner: func(tid uint32) *contextfs.Files {
 			s := m.session.Load()
 			if s == nil {
@@ -172,6 +130,6 @@ func (m *contextMount) started(s *sandbox.Session) {
 func (m *contextMount) close() {
 	if m != nil {
 		_ = m.Mount.Close() // without fusectl the server ends with the mount
-		m.refused.rest()
+		m.refused.Close()
 	}
 }

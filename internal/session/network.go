@@ -170,7 +170,7 @@ func (n *network) serve(box *Sandbox, p Purpose) {
 		Secrets: n.secrets, Counts: n.agent.traffic, Limit: func() (requests, bytes []scope.Rate) { return n.hosts().Limits() },
 		Record: func(ctx context.Context, e audit.Event) error {
 			e.Parent, e.Server = p.Parent, p.server()
-			if err := n.agent.paces.wait(ctx, box.Done(), e); err != nil {
+			if err := n.agent.paces.Wait(ctx, box.Done(), e); err != nil {
 				return fmt.Errorf("wait for the log: %w", err)
 			}
 			return n.agent.Record(ctx, e)

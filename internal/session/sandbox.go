@@ -92,8 +92,7 @@ type Sandbox struct {
 // unmounted.
 func (a *Agent) Start(ctx context.Context, p Purpose) (*Sandbox, error) {
 	if p.By != nil { // the events of a sandbox and of its command count as the agent's
-		bytes := 2*lineBytes(audit.Event{}) + 2*lineBytes(audit.Event{Target: p.Command})
-		if err := a.paces.calls.Wait(ctx, nil, bytes); err != nil {
+		if err := a.paces.WaitFor(ctx, audit.Event{}, audit.Event{}, audit.Event{Target: p.Command}, audit.Event{Target: p.Command}); err != nil {
 			return nil, err
 		}
 	}

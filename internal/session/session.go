@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
@@ -43,19 +44,17 @@ type Agent struct {
 	changing changes.Turns
 	slots    *limit.Slots // of clients
 	requests *limit.Slots // by HTTP
-	paces    *paces
+	paces    *ledger.Paces
 	rates    *tools.Rates
 	traffic  *limit.Rates          // of its sandboxes
 	doors    *egress.Bounds        // what its sandboxes have under way in the network
 	group    opened[sandbox.Group] // see groupOf
 
-	refusals refusals
-	tally    tally
+	refusals   ledger.Refusals
+	violations ledger.Violations // that were recorded
+	tally      ledger.Tally
 
 	contexts limit.Budget // bytes of the contexts of clients' sessions
-
-	seeing sync.Mutex // guards seen; nothing waits under it
-	seen   once
 
 	mu       sync.Mutex
 	closing  bool // the daemon ends
@@ -75,7 +74,7 @@ func New(shared *Shared, id scope.ID) *Agent {
 		doors:    egress.NewBounds(egress.Limits{}),
 		sessions: map[*sandbox.Session]*Sandbox{}, clients: map[*client]struct{}{},
 	}
-	a.paces = newPaces(shared.Settings.Log.AgentDay, a.budgetUsed())
+	a.paces = ledger.NewPaces(shared.Settings.Log.AgentDay, a.budgetUsed())
 	return a
 }
 
@@ -115,15 +114,15 @@ func (a *Agent) RecordFile(alive context.Context, hurry <-chan struct{}, e audit
 		e.Session, e.Call, e.Program, byTool = from.session, from.call, from.program, from.byTool
 	}
 	if byTool {
-		a.refusals.add(e) // before the client has its answer
-		if a.saw(e) {
+		a.refusals.Add(e) // before the client has its answer
+		if a.violations.Has(e) {
 			return nil
 		}
 	}
 	select {
 	case <-hurry: // a denial in a hurry costs nothing
 	default:
-		_ = a.paces.wait(alive, hurry, e) // it is recorded all the same
+		_ = a.paces.Wait(alive, hurry, e) // it is recorded all the same
 	}
 	if err := before(); err != nil {
 		return err
@@ -131,20 +130,11 @@ func (a *Agent) RecordFile(alive context.Context, hurry <-chan struct{}, e audit
 	if _, err := a.Log.Append(context.Background(), e); err != nil {
 		return err
 	}
-	a.tally.count(e, time.Now())
+	a.tally.Count(e, time.Now())
 	if byTool {
-		a.seeing.Lock()
-		defer a.seeing.Unlock()
-		a.seen.add(e)
+		a.violations.Add(e)
 	}
 	return nil
-}
-
-// saw reports whether a violation of a file tool's call is in the log.
-func (a *Agent) saw(e audit.Event) bool {
-	a.seeing.Lock()
-	defer a.seeing.Unlock()
-	return a.seen.has(e)
 }
 
 // Spools implements view.Agent.
@@ -152,9 +142,5 @@ func (a *Agent) Spools() bool { return true }
 
 // Spend takes the events' bytes from what the agent may write to the log: see view.Agent.
 func (a *Agent) Spend(events []audit.Event) (left float64) {
-	bytes := 0
-	for _, e := range events {
-		bytes += lineBytes(e)
-	}
-	return a.paces.calls.Spend(bytes)
+	return a.paces.Spend(events...)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/internal/stores"
 	"github.com/scopefs/scopefs/internal/view"
@@ -30,7 +31,7 @@ type Shared struct {
 	Settings config.Settings
 	Version  string // sent to MCP clients
 
-	Warnings   *Warnings
+	Warnings   *ledger.Warnings
 	Queue      *limit.Queue   // of calls, agent by agent
 	Examiners  *limit.Slots   // of long arguments
 	Encoders   *limit.Slots   // of large results

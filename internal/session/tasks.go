@@ -208,7 +208,7 @@ func (c *client) run(ctx context.Context, id scope.ID, task delegate.Task, set *
 		return sandbox.Output{}, err
 	}
 	// The clients of a task that ends do not wait for the log: the next task does.
-	if err := member.paces.settled(ctx); err != nil {
+	if err := member.paces.Settled(ctx); err != nil {
 		return sandbox.Output{}, err
 	}
 	v, err := member.Mount(ctx, false)

@@ -24,6 +24,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs"
 	"github.com/scopefs/scopefs/fs/history/query"
+	"github.com/scopefs/scopefs/fs/judge"
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/scope"
@@ -145,7 +146,7 @@ func run(wire *Wire) error {
 		if cfg.Hold {
 			kept.Branch.Held = policy.Held
 		}
-		kept.Branch.Judged = func(rel string) bool { return fs.Judged(policy, rel) }
+		kept.Branch.Judged = func(rel string) bool { return judge.Whole(policy, rel) }
 		defer kept.Branch.Close()
 		l.history = kept
 	}
@@ -153,11 +154,11 @@ func run(wire *Wire) error {
 		if kept != nil {
 			kept.Hooks.May = func(rel string, _ *beneath.Stat) error {
 				if kept.Branch != nil {
-					return fs.MayTake(policy, kept.Branch.Base, kept.Branch.Merged, rel)
+					return judge.Take(policy, kept.Branch.Base, kept.Branch.Merged, rel)
 				}
-				return fs.MayWrite(policy, rel)
+				return judge.Write(policy, rel)
 			}
-			kept.Hooks.Read = func(rel string) error { return fs.MayRead(policy, rel) }
+			kept.Hooks.Read = func(rel string) error { return judge.Read(policy, rel) }
 		}
 		return l.serveOffline(measures, func() {
 			if kept != nil {

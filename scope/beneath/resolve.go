@@ -228,3 +228,9 @@ func Join(dir, name string) string {
 	}
 	return dir + "/" + name
 }
+
+// Parent returns the path of the directory of a path. That of a name in the root, and of the root, is "".
+func Parent(rel string) string { return rel[:max(strings.LastIndexByte(rel, '/'), 0)] }
+
+// Base returns the last name of a path.
+func Base(rel string) string { return rel[strings.LastIndexByte(rel, '/')+1:] }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/interrupted"
 )
 
 // tunnel passes bytes between two sockets. While nothing moves it has two
@@ -114,15 +116,12 @@ func (t *tunnel) await(src socket) (ready int, err error) {
 
 // peek returns nil if a socket has bytes, io.EOF at its end, and EAGAIN before.
 func peek(fd int) error {
-	for {
+	return interrupted.Retry(func() error {
 		var one [1]byte
 		n, _, err := unix.Recvfrom(fd, one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err == nil && n == 0:
+		if err == nil && n == 0 {
 			return io.EOF
 		}
 		return err
-	}
+	})
 }

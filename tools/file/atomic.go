@@ -5,6 +5,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/interrupted"
 )
 
 // replace replaces the content of a file. It reports whether the file was rewritten in
@@ -107,8 +109,5 @@ func rename(from, to string, over bool) error {
 	if over {
 		flags = 0
 	}
-	_, err := ignoringEINTR(func() (int, error) {
-		return 0, unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, flags)
-	})
-	return err
+	return interrupted.Retry(func() error { return unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, flags) })
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/interrupted"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/file/worker"
 )
@@ -73,7 +74,7 @@ func (t *tree) grep(ctx context.Context, in GrepArgs) (GrepResult, error) {
 	}
 	st, err := t.lstat(p, reading)
 	if err == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK { // the call names the link itself
-		_, err = ignoringEINTR(func() (int, error) { return 0, unix.Stat(p.full, &st) })
+		err = interrupted.Retry(func() error { return unix.Stat(p.full, &st) })
 	}
 	if err != nil {
 		return GrepResult{}, t.fail(p, err, reading)

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/interrupted"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -154,7 +155,7 @@ func (t *tree) deleteFile(_ context.Context, in deleteFileArgs) (deleteResult, e
 		return deleteResult{}, err
 	}
 	t.touch(p.full)
-	if _, err = ignoringEINTR(func() (int, error) { return 0, unix.Unlink(p.full) }); err == nil {
+	if err = interrupted.Retry(func() error { return unix.Unlink(p.full) }); err == nil {
 		return deleteResult{p.rel, 1}, nil
 	}
 	if errors.Is(err, unix.EISDIR) {

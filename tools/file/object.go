@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/interrupted"
 	"github.com/scopefs/scopefs/scope/beneath"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/approvals"
@@ -77,17 +78,13 @@ func (t *tree) objectAt(p place, follow bool) (approvals.Object, error) {
 const fdDir = "/proc/self/fd/"
 
 // openPath opens a directory with O_PATH.
-func openPath(dir string) (int, error) {
-	return ignoringEINTR(func() (int, error) {
-		return unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	})
-}
+func openPath(dir string) (int, error) { return openFD(dir, unix.O_PATH|unix.O_DIRECTORY, 0) }
 
 // identity returns the inode number and birth time of a name, or "" if it does not exist.
 func identity(dir int, name string) (string, error) {
 	var x unix.Statx_t
-	_, err := ignoringEINTR(func() (int, error) {
-		return 0, unix.Statx(dir, name, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO|unix.STATX_BTIME, &x)
+	err := interrupted.Retry(func() error {
+		return unix.Statx(dir, name, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO|unix.STATX_BTIME, &x)
 	})
 	if errors.Is(err, unix.ENOENT) {
 		return "", nil

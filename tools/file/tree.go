@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/interrupted"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/approvals"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -191,9 +192,7 @@ var meanings = []struct {
 // a FIFO nor a device blocks it.
 func (t *tree) open(p place, flags int, why intent) (*os.File, unix.Stat_t, error) {
 	var st unix.Stat_t
-	fd, err := ignoringEINTR(func() (int, error) {
-		return unix.Open(p.full, flags|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
-	})
+	fd, err := openFD(p.full, flags|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
 		return nil, st, t.fail(p, err, why)
 	}
@@ -222,7 +221,7 @@ func openDir(path string) (*os.File, error) {
 }
 
 func openBlocking(path string, flags int, mode os.FileMode) (*os.File, error) {
-	fd, err := ignoringEINTR(func() (int, error) { return unix.Open(path, flags|unix.O_CLOEXEC, uint32(mode)) })
+	fd, err := openFD(path, flags, mode)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
@@ -256,14 +255,13 @@ func typeName(mode uint32) string {
 	return "device"
 }
 
-// ignoringEINTR retries f a bounded number of times: a signal can interrupt the open of a FUSE file (signal(7)).
-func ignoringEINTR(f func() (int, error)) (n int, err error) {
-	for range 100 {
-		if n, err = f(); err != unix.EINTR {
-			break
-		}
-	}
-	return n, err
+// openFD calls open(2). A signal can interrupt the open of a FUSE file.
+func openFD(path string, flags int, mode os.FileMode) (fd int, err error) {
+	err = interrupted.Retry(func() error {
+		fd, err = unix.Open(path, flags|unix.O_CLOEXEC, uint32(mode))
+		return err
+	})
+	return fd, err
 }
 
 func (t *tree) lstat(p place, why intent) (unix.Stat_t, error) {
@@ -279,7 +277,7 @@ func (t *tree) lstat(p place, why intent) (unix.Stat_t, error) {
 func statAt(fd int, path string, flags int) (st unix.Stat_t, err error) {
 	const mask = unix.STATX_BASIC_STATS &^ unix.STATX_ATIME
 	var x unix.Statx_t
-	_, err = ignoringEINTR(func() (int, error) { return 0, unix.Statx(fd, path, flags, mask, &x) })
+	err = interrupted.Retry(func() error { return unix.Statx(fd, path, flags, mask, &x) })
 	st.Dev, st.Ino = unix.Mkdev(x.Dev_major, x.Dev_minor), x.Ino
 	st.Mode, st.Size, st.Uid = uint32(x.Mode), int64(x.Size), x.Uid
 	if st.Nlink = 1; x.Nlink != 1 { // several, or none any more

@@ -1,4 +1,4 @@
-package session
+package ledger
 
 import (
 	"encoding/json"
@@ -37,7 +37,7 @@ func TestEventOf(t *testing.T) {
 		"plan":        {query.Request{Plan: &history.Selection{}}, nil},
 		"cancel":      {query.Request{Cancel: true}, nil},
 	} {
-		e, changes := historyEvent(&c.request)
+		e, changes := HistoryEvent(&c.request)
 		assert.Equal(t, c.want != nil, changes, what)
 		if c.want != nil {
 			assert.Equal(t, *c.want, e, what)
@@ -55,11 +55,11 @@ func TestOutcomeOf(t *testing.T) {
 		`null`:           {"failed", "the view's answer has no result"},
 		`{"result":"x"}`: {"failed", ""},
 	} {
-		outcome, detail := outcomeOf(json.RawMessage(answer))
+		outcome, detail := HistoryOutcome(json.RawMessage(answer))
 		assert.Equal(t, want[0], outcome, answer)
 		if want[1] != "" {
 			assert.Equal(t, want[1], detail, answer)
 		}
 	}
-	require.NotPanics(t, func() { outcomeOf(nil) })
+	require.NotPanics(t, func() { HistoryOutcome(nil) })
 }

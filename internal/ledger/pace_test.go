@@ -1,4 +1,4 @@
-package session
+package ledger
 
 import (
 	"context"
@@ -22,12 +22,12 @@ func took(f func()) time.Duration {
 // TestPaceOrdinary: what agents do is not slowed down.
 func TestPaceOrdinary(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPaces(256<<20, nil)
+		p := NewPaces(256<<20, nil)
 		e := audit.Event{Path: "src/main.go", Op: "read_file", Verdict: audit.Allow, Detail: strings.Repeat("x", 80), Rule: "tools: *"}
 		assert.Equal(t, time.Minute, took(func() {
 			for range 60 * 500 {
-				assert.NoError(t, p.wait(t.Context(), nil, e))
-				assert.NoError(t, p.wait(t.Context(), nil, e))
+				assert.NoError(t, p.Wait(t.Context(), nil, e))
+				assert.NoError(t, p.Wait(t.Context(), nil, e))
 				time.Sleep(time.Second / 500)
 			}
 		}))
@@ -49,13 +49,13 @@ func TestPaceDay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				told := 0
-				p := newPaces(budget, func() { told++ })
+				p := NewPaces(budget, func() { told++ })
 				end := time.Now().Add(24 * time.Hour)
 				ctx, cancel := context.WithDeadline(t.Context(), end)
 				defer cancel()
 				e := audit.Event{Path: strings.Repeat("x", 4000), Verdict: verdict}
 				written := 0
-				for p.wait(ctx, nil, e) == nil {
+				for p.Wait(ctx, nil, e) == nil {
 					written += lineBytes(e)
 				}
 				assert.Less(t, written, 2*budget)
@@ -63,7 +63,7 @@ func TestPaceDay(t *testing.T) {
 				assert.NotZero(t, told)
 				if verdict == audit.Allow {
 					e.Verdict = audit.Deny
-					assert.Zero(t, took(func() { assert.NoError(t, p.wait(t.Context(), nil, e)) }), "denials have their own part")
+					assert.Zero(t, took(func() { assert.NoError(t, p.Wait(t.Context(), nil, e)) }), "denials have their own part")
 				}
 			})
 		})

@@ -1,4 +1,4 @@
-package session
+package ledger
 
 import (
 	"log/slog"

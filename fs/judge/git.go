@@ -1,0 +1,146 @@
+package judge
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// Git returns why a policy does not let f become the file of git at rel. root has the other files of its repository, and base
+// has the file before, with the attributes was; zero attributes stand for no file.
+func Git(p *scope.Policy, kind scope.GitContent, root *beneath.Root, f beneath.File, rel string, base *beneath.Root, was *beneath.Stat) (why, err error) {
+	if kind == scope.GitIndex {
+		return index(root, f, beneath.Parent(rel))
+	}
+	text, err := all(f, scope.MaxGitText+1)
+	if err != nil {
+		return nil, err
+	}
+	var before []byte
+	if was.IsRegular() {
+		if before, err = content(base, rel, was); err != nil {
+			return nil, err
+		}
+	}
+	return scope.CheckGit(kind, rel, p.GitConfig(), before, text), nil
+}
+
+// index returns why a file must not be the index of the repository at base.
+// Without sha256 in a config there, git reads an index with SHA-1; clients cannot set it.
+func index(root *beneath.Root, f beneath.File, base string) (why, err error) {
+	for dir := base; ; dir = beneath.Parent(dir) {
+		config, err := root.Object(beneath.Join(dir, "config"))
+		if err == nil {
+			st, failed := config.Stat()
+			config.Close()
+			if failed != nil {
+				return nil, failed
+			}
+			if st.IsRegular() {
+				text, err := content(root, beneath.Join(dir, "config"), &st)
+				if err != nil {
+					return nil, err
+				}
+				if bytes.Contains(bytes.ToLower(text), []byte("sha256")) {
+					return errors.New("an index with SHA-256, which the view does not read"), nil
+				}
+			}
+		}
+		if dir == "" {
+			break
+		}
+	}
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return scope.CheckGitIndex(readerAt{f}, int64(st.Size)), nil
+}
+
+// content reads a regular file that has the attributes st, up to the limit of a config
+// and a byte more.
+func content(root *beneath.Root, rel string, st *beneath.Stat) ([]byte, error) {
+	f, err := root.Open(rel, unix.O_RDONLY, st.ID())
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return all(f, scope.MaxGitText+1)
+}
+
+// all reads a file, up to a limit.
+func all(f beneath.File, limit int64) ([]byte, error) {
+	return io.ReadAll(io.NewSectionReader(readerAt{f}, 0, limit))
+}
+
+// Stage copies a file of git that has the attributes st, up to the limit of its kind and a byte more, to a name
+// that the policy hides. The copy has the file's times: git compares those of an index with
+// the times of files.
+func Stage(kind scope.GitContent, root *beneath.Root, rel string, st *beneath.Stat, dir beneath.Dir) (beneath.File, error) {
+	limit := int64(scope.MaxGitText)
+	if kind == scope.GitIndex {
+		limit = scope.MaxGitIndex
+	}
+	if err := dir.Unlink(scope.StagedGitFile); err != nil && err != syscall.ENOENT { // of a view that was killed
+		return beneath.File{}, err
+	}
+	from, err := root.Open(rel, unix.O_RDONLY, st.ID())
+	if err != nil {
+		return beneath.File{}, err
+	}
+	defer from.Close()
+	to, err := dir.Create(scope.StagedGitFile, unix.O_RDWR, uint32(st.Mode)&0o777)
+	if err != nil {
+		return to, err
+	}
+	if _, err = io.Copy(io.NewOffsetWriter(writerAt{to}, 0), io.NewSectionReader(readerAt{from}, 0, limit+1)); err == nil {
+		err = to.Utimes(timespec(st.Atime), timespec(st.Mtime))
+	}
+	if err != nil {
+		to.Close()
+		_ = dir.Unlink(scope.StagedGitFile) // the next one removes it, too
+	}
+	return to, err
+}
+
+// Overwrite replaces the content of a file that is open for writing.
+func Overwrite(f beneath.File, text []byte) error {
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	_, err := writerAt{f}.WriteAt(text, 0)
+	return err
+}
+
+func timespec(t unix.StatxTimestamp) unix.Timespec {
+	return unix.Timespec{Sec: t.Sec, Nsec: int64(t.Nsec)}
+}
+
+// readerAt is an io.ReaderAt.
+type readerAt struct{ beneath.File }
+
+func (r readerAt) ReadAt(p []byte, off int64) (int, error) {
+	n, err := r.File.ReadAt(p, off)
+	if err == nil && n < len(p) {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// writerAt is an io.WriterAt.
+type writerAt struct{ beneath.File }
+
+func (w writerAt) WriteAt(p []byte, off int64) (n int, err error) {
+	for n < len(p) && err == nil {
+		var more int
+		more, err = w.File.WriteAt(p[n:], off+int64(n), false)
+		n += more
+	}
+	return n, err
+}

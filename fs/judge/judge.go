@@ -1,0 +1,104 @@
+// Package judge decides about changes by what files and links have: where a link leads, and what a file of git says. The view
+// asks it before a rename, and whoever takes a branch over before each path.
+package judge
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// Permitted returns an error for a decision that denies.
+func Permitted(d scope.Decision) error {
+	if !d.Allow {
+		return scope.ErrDenied
+	}
+	return nil
+}
+
+// Write returns an error if a policy does not let the agent write a path.
+// What is held is not written there.
+func Write(p *scope.Policy, rel string) error {
+	if p.Held(rel) {
+		return scope.ErrDenied
+	}
+	return Permitted(p.File(scope.OpOpenWrite, rel))
+}
+
+// Read returns an error if a policy does not let the agent read a path.
+func Read(p *scope.Policy, rel string) error { return Permitted(p.File(scope.OpOpen, rel)) }
+
+// Whole reports whether a policy judges the content of a path as a whole: what judges a change cannot judge a merge.
+func Whole(p *scope.Policy, rel string) bool {
+	return p.File(scope.OpOpenWrite, rel).Judge != 0 || p.File(scope.OpRename, rel).Judge != 0
+}
+
+// Take returns an error if a policy does not let the agent make of a path of base what the path is in its branch. The view
+// has decided so before; the rules may be others now.
+func Take(p *scope.Policy, base, branch *beneath.Root, rel string) error {
+	st, err := branch.Stat(rel)
+	switch {
+	case errors.Is(err, beneath.ErrStale): // removed, or moved away
+		op := scope.OpUnlink
+		if was, err := base.Stat(rel); err == nil && was.IsDir() {
+			op = scope.OpRmdir
+		}
+		return Permitted(p.File(op, rel))
+	case err != nil:
+		return err
+	case st.IsDir():
+		return Permitted(p.File(scope.OpMkdir, rel))
+	case st.IsLink():
+		return takeLink(p, branch, rel)
+	}
+	d := p.File(scope.OpOpenWrite, rel)
+	if !d.Allow {
+		d = p.File(scope.OpRename, rel) // of a file of git that is judged as a whole
+	}
+	if err := Permitted(d); err != nil || d.Judge == 0 {
+		return err
+	}
+	return takeGit(p, d.Judge, base, branch, rel, &st)
+}
+
+// takeLink returns an error also for a link to what the rules protect.
+func takeLink(p *scope.Policy, branch *beneath.Root, rel string) error {
+	if err := Permitted(p.File(scope.OpSymlink, rel)); err != nil {
+		return err
+	}
+	f, err := branch.Object(rel)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	text, err := f.Readlink()
+	if err != nil {
+		return err
+	}
+	to, err := branch.Follow(beneath.Parent(rel), text, nil)
+	if err != nil || to.System { // as for a link of the host, which may lead out
+		return nil
+	}
+	return Permitted(p.Link(rel, to.Rel))
+}
+
+// takeGit judges the content of a file of git as the view does.
+func takeGit(p *scope.Policy, kind scope.GitContent, base, branch *beneath.Root, rel string, st *beneath.Stat) error {
+	if !st.IsRegular() {
+		return scope.ErrDenied
+	}
+	f, err := branch.Open(rel, unix.O_RDONLY, st.ID())
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	was, err := base.Stat(rel)
+	if err != nil {
+		was = beneath.Stat{}
+	}
+	why, err := Git(p, kind, branch, f, rel, base, &was)
+	return errors.Join(err, why)
+}
