@@ -1,9 +1,11 @@
 package audit
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -50,4 +52,29 @@ func BenchmarkAppend(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkVerify verifies a log of 400,000 lines, most of them packed.
+func BenchmarkVerify(b *testing.B) {
+	dir := b.TempDir()
+	l := open(b, dir, Options{Sync: 50 * time.Millisecond})
+	events := make([]Event, 1000)
+	for i := range events {
+		events[i] = Event{
+			Event: KindFile, Agent: "research-01", Session: "01J9Z", Op: "open", Path: fmt.Sprint("reference/notes/today", i, ".md"),
+			Verdict: Allow, PID: 4242 + i, UID: new(uint32(1000)),
+		}
+	}
+	const groups = 400
+	for range groups {
+		require.NoError(b, l.AppendAll(events))
+	}
+	require.Eventually(b, func() bool { return packed(dir) }, time.Minute, 10*time.Millisecond)
+	require.NoError(b, l.Close())
+	for b.Loop() {
+		v, err := Verify(noCtx, dir, VerifyOptions{})
+		require.NoError(b, err)
+		require.Equal(b, int64(groups*len(events)), v.Head.Size)
+	}
+	b.ReportMetric(float64(groups*len(events)*b.N)/b.Elapsed().Seconds(), "lines/s")
 }

@@ -40,6 +40,8 @@ const (
 	OutcomeLow       = "low space"     // the disk is nearly full
 	OutcomeRemoved   = "removed"       // the log removed segments: too old, or the log was too large
 	OutcomeKept      = "kept"          // the log could not compress or remove segments
+	OutcomeAnchored  = "anchored"      // a signed head is kept elsewhere; recorded by the daemon
+	OutcomeLate      = "anchor late"   // no head was kept elsewhere for some time; likewise
 	OutcomeUnclean   = "unclean start" // the kernel stopped while the log was open: the latest events may be missing
 )
 

@@ -90,13 +90,16 @@ func (p Proof) Check(key string) (h tree.Head, err error) {
 	return h, nil
 }
 
-// Head returns the last signed head of the log in dir. It is not checked.
-func Head(dir string) ([]byte, error) {
-	head, err := os.ReadFile(filepath.Join(dir, headName))
+// Head returns the last signed head of the log in dir, and how many lines it is of. Its signature is not checked.
+func Head(dir string) (signed []byte, size int64, err error) {
+	signed, err = os.ReadFile(filepath.Join(dir, headName))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("head of the log: %w: a daemon or a command signs one when it has recorded something", err)
+		err = fmt.Errorf("head of the log: %w: a daemon or a command signs one when it has recorded something", err)
 	}
-	return head, err
+	if err == nil {
+		_, err = fmt.Sscanf(string(signed), "%s\n%d\n", new(string), &size)
+	}
+	return signed, size, err
 }
 
 // prover is one call of Prove.

@@ -135,7 +135,7 @@ The log signs a head each second while there are events, and when it is closed.`
 			if err != nil {
 				return err
 			}
-			head, err := audit.Head(dir)
+			head, _, err := audit.Head(dir)
 			if err == nil {
 				_, err = a.out.Write(head)
 			}

@@ -151,7 +151,7 @@ const (
 )
 
 func logOf(l LogLimits) LogLimits {
-	return LogLimits{Keep: cmp.Or(l.Keep, logKeep), Size: cmp.Or(l.Size, logSize), AgentDay: cmp.Or(l.AgentDay, logAgentDay)}
+	return LogLimits{Keep: cmp.Or(l.Keep, logKeep), Size: cmp.Or(l.Size, logSize), AgentDay: cmp.Or(l.AgentDay, logAgentDay), Anchors: l.Anchors}
 }
 
 // Load reads {base}/scopefs.yaml and sets the defaults of the log. If the file does not exist, Load returns only the

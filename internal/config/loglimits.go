@@ -2,7 +2,10 @@ package config
 
 import (
 	"fmt"
+	"slices"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/scopefs/scopefs/internal/fields"
 )
@@ -13,6 +16,38 @@ type LogLimits struct {
 	Keep     time.Duration // events older than this are removed
 	Size     int64         // bytes of the log on disk
 	AgentDay int64         // bytes of events that an agent may cause in a day before it is throttled
+	Anchors  []Anchor
+}
+
+// Anchor is a command of the operator's that takes each signed head of the log elsewhere: on its standard input.
+type Anchor struct {
+	Name    string
+	Command []string
+	Every   time.Duration // the shortest time from one head to the next; default a minute
+}
+
+// anchors reads a list of anchors.
+func anchors(out *[]Anchor) fields.Field {
+	return func(n *yaml.Node) error {
+		return fields.EachItem(n, func(item *yaml.Node) error {
+			a := Anchor{Every: time.Minute}
+			err := fields.Mapping(map[string]fields.Field{
+				"name": fields.Text(&a.Name), "command": command(&a.Command, "command"), "every": fields.Duration(&a.Every),
+			})(item)
+			switch {
+			case err != nil:
+				return err
+			case !fields.IsPlainName(a.Name, 64):
+				return fmt.Errorf("anchors: name %q: write letters, digits, - and _", a.Name)
+			case len(a.Command) == 0:
+				return fmt.Errorf("anchors: %s has no command: write one", a.Name)
+			case slices.ContainsFunc(*out, func(b Anchor) bool { return b.Name == a.Name }):
+				return fmt.Errorf("anchors: %s is there twice: rename one", a.Name)
+			}
+			*out = append(*out, a)
+			return nil
+		})
+	}
 }
 
 func (l *LogLimits) fields() map[string]fields.Field {
@@ -20,6 +55,7 @@ func (l *LogLimits) fields() map[string]fields.Field {
 		"keep":      fields.Number(&l.Keep, fields.ParseAge, "!!str"),
 		"size":      fields.Number(&l.Size, parseLogSize, "!!int", "!!str"),
 		"agent_day": fields.Number(&l.AgentDay, parseLogSize, "!!int", "!!str"),
+		"anchors":   anchors(&l.Anchors),
 	}
 }
 

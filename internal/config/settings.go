@@ -55,6 +55,25 @@ type Approve struct {
 // maxWait bounds how long a call waits: that long an approval waits for the operator.
 const maxWait = 15 * time.Minute
 
+// command reads a program, by its absolute path, and its arguments.
+func command(out *[]string, key string) fields.Field {
+	return func(n *yaml.Node) error {
+		err := fields.Texts(out, key, func(word string) error {
+			switch {
+			case strings.ContainsRune(word, 0):
+				return errors.New("holds a NUL: remove it")
+			case len(*out) == 0 && !strings.HasPrefix(word, "/"):
+				return fmt.Errorf("%q is relative: write an absolute path", word)
+			}
+			return nil
+		})(n)
+		if err == nil && len(*out) == 0 {
+			err = errors.New(key + ": names no program: write one, then its arguments")
+		}
+		return err
+	}
+}
+
 func (a *Approve) fields() map[string]fields.Field {
 	return map[string]fields.Field{
 		"wait": func(n *yaml.Node) error {
@@ -64,21 +83,7 @@ func (a *Approve) fields() map[string]fields.Field {
 			}
 			return err
 		},
-		"notify": func(n *yaml.Node) error {
-			err := fields.Texts(&a.Notify, "notify", func(word string) error {
-				switch {
-				case strings.ContainsRune(word, 0):
-					return errors.New("holds a NUL: remove it")
-				case len(a.Notify) == 0 && !strings.HasPrefix(word, "/"):
-					return fmt.Errorf("%q is relative: write an absolute path", word)
-				}
-				return nil
-			})(n)
-			if err == nil && len(a.Notify) == 0 {
-				err = errors.New("notify: names no program: write one, then its arguments")
-			}
-			return err
-		},
+		"notify": command(&a.Notify, "notify"),
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os/exec"
 	"sync"
 	"syscall"
@@ -95,18 +96,27 @@ func (n *notifier) run(ctx context.Context, p approvals.Approval) {
 		return
 	}
 	defer done()
-	ctx, cancel := context.WithTimeout(ctx, notifyTime)
-	defer cancel()
 	text, err := json.Marshal(p)
 	if err == nil {
-		cmd := exec.CommandContext(ctx, n.command[0], n.command[1:]...)
-		cmd.Stdin = bytes.NewReader(append(text, '\n'))
-		cmd.WaitDelay = time.Second // a child of it may hold the pipe
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-		err = cmd.Run()
+		err = give(ctx, n.command, append(text, '\n'), notifyTime)
 	}
 	if err != nil {
 		n.daemon.Warnings.Warn(p.Agent, "approvals: notify has failed: run it by hand", "err", err)
 	}
+}
+
+// give runs a command of the operator with a text on its standard input. The command must end within limit.
+func give(ctx context.Context, command []string, text []byte, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Stdin = bytes.NewReader(text)
+	cmd.WaitDelay = time.Second // a child of it may hold the pipe
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	err := cmd.Run()
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("it did not end within %v", limit)
+	}
+	return err
 }

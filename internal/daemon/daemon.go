@@ -310,6 +310,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 		go d.mountAppeared(ctx)
 	}
 	defer d.notifyApprovals()()
+	defer d.anchorHeads()()
 	if d.period > 0 {
 		go d.watchdog(ctx, d.period)
 	}

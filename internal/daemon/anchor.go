@@ -1,0 +1,90 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/config"
+)
+
+// The bounds of anchors.
+const (
+	anchorTime  = 30 * time.Second // for a command to end
+	anchorLate  = 3                // intervals without a head kept elsewhere, until an alarm
+	anchorPause = 15 * time.Minute // the longest time between two tries of a command that fails
+)
+
+// anchorHeads gives the signed heads of the log to the operator's commands, until stop, which waits for the commands.
+func (d *Daemon) anchorHeads() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var working sync.WaitGroup
+	own := new(atomic.Int64)
+	for _, a := range d.Settings.Log.Anchors {
+		w := &anchor{Anchor: a, daemon: d, own: own, done: time.Now()}
+		working.Go(func() { w.run(ctx) })
+	}
+	return func() { cancel(); working.Wait() }
+}
+
+// An anchor is the state of one command. Only its goroutine uses it.
+type anchor struct {
+	config.Anchor
+	daemon *Daemon
+	own    *atomic.Int64 // lines that anchors have caused, of all anchors: they are no reason to take a head
+	lines  int64         // other lines below the last head that was kept
+	done   time.Time     // when that was
+	late   bool          // an alarm was recorded
+	fails  int           // in a row
+}
+
+func (a *anchor) run(ctx context.Context) {
+	for {
+		pause := min(a.Every<<min(a.fails, 10), max(a.Every, anchorPause))
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		if err := a.try(ctx); err != nil && ctx.Err() == nil {
+			a.fails++
+			a.alarm(ctx, err)
+		}
+	}
+}
+
+// try gives the head to the command, unless the log has no line that an earlier head lacks.
+func (a *anchor) try(ctx context.Context) error {
+	head, size, err := audit.Head(a.daemon.Paths.Audit())
+	if err != nil {
+		return err
+	}
+	lines := size - a.own.Load()
+	if lines <= a.lines && a.fails == 0 {
+		a.done = time.Now()
+		return nil
+	}
+	if err := give(ctx, a.Command, head, anchorTime); err != nil {
+		return fmt.Errorf("%q: %w: run it by hand with scopefs audit head on its standard input", a.Command[0], err)
+	}
+	a.lines, a.done, a.late, a.fails = lines, time.Now(), false, 0
+	return a.record(ctx, audit.OutcomeAnchored, fmt.Sprintf("%s has the head of %d lines", a.Name, size))
+}
+
+func (a *anchor) record(ctx context.Context, outcome, detail string) error {
+	a.own.Add(1)
+	return a.daemon.Log.Record(ctx, audit.Event{Event: audit.KindAudit, Outcome: outcome, Detail: detail})
+}
+
+// alarm records once that the head is late.
+func (a *anchor) alarm(ctx context.Context, err error) {
+	a.daemon.Logger.Warn("a head of the log was not taken elsewhere", "anchor", a.Name, "err", err)
+	if a.late || time.Since(a.done) < anchorLate*a.Every {
+		return
+	}
+	a.late = true
+	_ = a.record(ctx, audit.OutcomeLate, fmt.Sprintf("%s: %v", a.Name, err))
+}
