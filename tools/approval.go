@@ -14,7 +14,7 @@ import (
 // permit returns nil when a call may run. A call under ask waits for the operator's
 // decision, at most Gate.Wait; after each change it is looked up and decided again. The
 // error has been recorded.
-func (s *Set) permit(ctx context.Context, c *Call, r *request) error {
+func (s *Set) permit(ctx context.Context, c *Call, r *invocation) error {
 	limit := context.Background() // of the wait, from its beginning
 	for waits := false; ; waits = true {
 		if err := s.find(ctx, r); err != nil {
@@ -66,7 +66,7 @@ func (s *Set) permit(ctx context.Context, c *Call, r *request) error {
 }
 
 // approved returns nil for a call that the operator has granted.
-func (s *Set) approved(ctx context.Context, r *request, d scope.Decision, policy string, count func() error) *Error {
+func (s *Set) approved(ctx context.Context, r *invocation, d scope.Decision, policy string, count func() error) *Error {
 	if s.gate.Approvals == nil {
 		return &Error{Code: Denied, Message: fmt.Sprintf("%s must be approved, and nobody is here who could", r.name), Hint: s.gate.Nobody, by: d}
 	}
@@ -154,7 +154,7 @@ func ApprovedChanges(ctx context.Context) Changes {
 }
 
 // bind binds an approval to what the tool of [Bound] would change.
-func (s *Set) bind(ctx context.Context, r *request, p *approvals.Approval) *Error {
+func (s *Set) bind(ctx context.Context, r *invocation, p *approvals.Approval) *Error {
 	if r.tool.bind == nil {
 		return nil
 	}
@@ -180,7 +180,7 @@ func (s *Set) bind(ctx context.Context, r *request, p *approvals.Approval) *Erro
 }
 
 // objectsOf looks up the objects of a call's paths and stores them in its approval.
-func (s *Set) objectsOf(ctx context.Context, r *request, p *approvals.Approval) error {
+func (s *Set) objectsOf(ctx context.Context, r *invocation, p *approvals.Approval) error {
 	if r.path == "" || s.gate.Object == nil {
 		return nil
 	}
@@ -212,7 +212,7 @@ func bounded(c approvals.Changes) bool {
 
 // preview stores in an approval how its call would change the content that the approval
 // is bound to. It skips a call that has an approval already.
-func (s *Set) preview(ctx context.Context, r *request, p *approvals.Approval) *Error {
+func (s *Set) preview(ctx context.Context, r *invocation, p *approvals.Approval) *Error {
 	if s.gate.Preview == nil || r.path == "" || s.gate.Approvals.Knows(p) {
 		return nil
 	}

@@ -49,47 +49,47 @@ func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
 	name := strings.TrimPrefix(c.Tool, "builtin:")
 	ran, ok := s.running.Try()
 	if !ok {
-		return Result{}, s.refuse(ctx, &request{name: name}, Errorf(RateLimited, "%d calls are running already", maxRunning))
+		return Result{}, s.refuse(ctx, &invocation{name: name}, Errorf(RateLimited, "%d calls are running already", maxRunning))
 	}
 	defer ran()
 	release, full := s.gate.Rates.hold(len(c.Args) + len(c.Beside))
 	if full != "" {
-		return Result{}, s.refuse(ctx, &request{name: name}, Errorf(RateLimited, "%s", full))
+		return Result{}, s.refuse(ctx, &invocation{name: name}, Errorf(RateLimited, "%s", full))
 	}
 	defer release()
 	done, err := s.gate.Queue.Take(ctx, s.gate.Agent)
 	if err != nil {
-		return Result{}, s.refuse(ctx, &request{name: name}, &Error{Code: Internal, Message: "the call was cancelled", cause: err})
+		return Result{}, s.refuse(ctx, &invocation{name: name}, &Error{Code: Internal, Message: "the call was cancelled", cause: err})
 	}
 	defer done()
 	c.done = done
 	said, text, bad := c.cut(name)
 	if bad != nil {
-		return Result{}, s.refuse(ctx, &request{name: name}, bad)
+		return Result{}, s.refuse(ctx, &invocation{name: name}, bad)
 	}
 	args, bad := parse(text)
 	if bad != nil {
-		return Result{}, s.refuse(ctx, &request{name: name}, bad)
+		return Result{}, s.refuse(ctx, &invocation{name: name}, bad)
 	}
 	alias := s.aliases[name]
 	if alias == nil {
 		if s.covered[name] { // offered under other names
-			return Result{}, s.refuse(ctx, &request{name: name}, s.noSuchTool(name))
+			return Result{}, s.refuse(ctx, &invocation{name: name}, s.noSuchTool(name))
 		}
-		return s.one(ctx, c, &request{name: name, args: args, given: said})
+		return s.one(ctx, c, &invocation{name: name, args: args, given: said})
 	}
 	if !s.mayAny(s.rules(), alias) {
-		return Result{}, s.refuse(ctx, &request{name: name}, s.noSuchTool(name))
+		return Result{}, s.refuse(ctx, &invocation{name: name}, s.noSuchTool(name))
 	}
 	if err := validate(alias, args); err != nil {
-		return Result{}, s.refuse(ctx, &request{name: name}, err)
+		return Result{}, s.refuse(ctx, &invocation{name: name}, err)
 	}
 	inner, render, err := alias.face.read(args.canonical)
 	if err != nil {
-		return Result{}, s.refuse(ctx, &request{name: name}, asError(err))
+		return Result{}, s.refuse(ctx, &invocation{name: name}, asError(err))
 	}
 	if len(inner) == 0 { // such a call would be neither decided nor recorded
-		return Result{}, s.refuse(ctx, &request{name: name}, Errorf(Internal, "%s stands for no call", name))
+		return Result{}, s.refuse(ctx, &invocation{name: name}, Errorf(Internal, "%s stands for no call", name))
 	}
 	var all []Result
 	for _, in := range inner {
@@ -99,9 +99,9 @@ func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
 		}
 		args, bad := parse(text)
 		if bad != nil {
-			return Result{}, s.refuse(ctx, &request{name: in.Tool}, bad)
+			return Result{}, s.refuse(ctx, &invocation{name: in.Tool}, bad)
 		}
-		r, err := s.one(ctx, c, &request{name: in.Tool, args: args, inner: true, given: said})
+		r, err := s.one(ctx, c, &invocation{name: in.Tool, args: args, inner: true, given: said})
 		if failed, ok := errors.AsType[*Error](err); ok && in.Optional {
 			r, err = Result{Content: []Content{{Text: failed.Error()}}}, nil
 		}
@@ -113,8 +113,8 @@ func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
 	return render(all), nil
 }
 
-// request is the state of one call of one tool, from find to finish. One goroutine owns it.
-type request struct {
+// invocation is the state of one call of one tool, from find to finish. One goroutine owns it.
+type invocation struct {
 	name    string
 	tool    *Tool
 	args    *arguments
@@ -132,7 +132,7 @@ type request struct {
 }
 
 // one runs a call of a tool by its own name.
-func (s *Set) one(ctx context.Context, c Call, r *request) (Result, error) {
+func (s *Set) one(ctx context.Context, c Call, r *invocation) (Result, error) {
 	r.id = newID()
 	defer func() { c.done() }() // the turn may have been replaced meanwhile
 	if err := s.permit(ctx, &c, r); err != nil {
@@ -142,7 +142,7 @@ func (s *Set) one(ctx context.Context, c Call, r *request) (Result, error) {
 }
 
 // find looks up the tool of a call and decodes its arguments. It records its error.
-func (s *Set) find(ctx context.Context, r *request) error {
+func (s *Set) find(ctx context.Context, r *invocation) error {
 	r.tool = s.native(r.name)
 	if r.tool == nil && s.gate.Find != nil && strings.HasPrefix(r.name, serverPrefix) && s.may(s.rules(), r.name) {
 		if err := s.gate.Find(ctx, r.name); err != nil {
@@ -168,7 +168,7 @@ func (s *Set) find(ctx context.Context, r *request) error {
 }
 
 // complete adds the defaults of the tool to the arguments.
-func (r *request) complete() *Error {
+func (r *invocation) complete() *Error {
 	if len(r.tool.Defaults) == 0 {
 		return nil
 	}
@@ -193,7 +193,7 @@ func (r *request) complete() *Error {
 }
 
 // admitted runs a call that the rules allow.
-func (s *Set) admitted(ctx context.Context, c Call, r *request) (Result, error) {
+func (s *Set) admitted(ctx context.Context, c Call, r *invocation) (Result, error) {
 	began := time.Now()
 	e := audit.Event{Event: audit.KindCall, Agent: string(s.gate.Agent), Session: s.gate.Session, Call: r.id, Op: r.name,
 		Path: r.path, Target: r.target, Verdict: audit.Allow, Rule: r.allowed.Rule, RuleKind: string(r.allowed.Kind), Outcome: audit.OutcomeBegin, Detail: "arguments " + hash(r.args.canonical)}
@@ -250,7 +250,7 @@ func (s *Set) admitted(ctx context.Context, c Call, r *request) (Result, error) 
 }
 
 // env returns the Env that the door passes to the tool of a call.
-func (s *Set) env(c Call, r *request) Env {
+func (s *Set) env(c Call, r *invocation) Env {
 	env := Env{Agent: s.gate.Agent, Within: []scope.ID{s.gate.Agent}, Session: s.gate.Session, Call: r.id, Ask: c.Ask, Context: r.context, Envelope: r.envelope, Keep: c.Keep}
 	if s.gate.Within != nil {
 		env.Within = s.gate.Within()
@@ -260,7 +260,7 @@ func (s *Set) env(c Call, r *request) Env {
 
 // judge returns the tool's own refusal of the call, or nil. Arguments that do not fit the
 // tool's type are refused later, when the tool runs.
-func (r *request) judge(env Env) *Error {
+func (r *invocation) judge(env Env) *Error {
 	switch {
 	case r.outside != nil:
 		return r.outside
@@ -280,7 +280,7 @@ const (
 )
 
 // decide decides about a call. Its error is the refusal.
-func (s *Set) decide(ctx context.Context, c Call, r *request) *Error {
+func (s *Set) decide(ctx context.Context, c Call, r *invocation) *Error {
 	rules := s.rules()
 	d := s.judge(rules, r.name)
 	r.allowed, r.version, r.content, r.paths = d, rules.Version(), "", nil
@@ -360,7 +360,7 @@ func (s *Set) count(limits []scope.Rate, tool string) error {
 }
 
 // refuse records the refusal of a call and returns its error.
-func (s *Set) refuse(ctx context.Context, r *request, e *Error) error {
+func (s *Set) refuse(ctx context.Context, r *invocation, e *Error) error {
 	by, verdict, ok := e.decided()
 	if !ok { // the arguments are malformed, or the client has disconnected
 		by, verdict = e.by, audit.Deny
@@ -387,7 +387,7 @@ func (s *Set) refuse(ctx context.Context, r *request, e *Error) error {
 }
 
 // unavailable records that an allowed call did not run, and returns the error.
-func (s *Set) unavailable(ctx context.Context, r *request, cause error) *Error {
+func (s *Set) unavailable(ctx context.Context, r *invocation, cause error) *Error {
 	own, said := errors.AsType[*Error](cause)
 	if said && own.cause != nil {
 		cause = own.cause
@@ -442,7 +442,7 @@ func (t *Tool) turn(ctx context.Context, id scope.ID) (end func(), err error) {
 const turnWait = 10 * time.Second
 
 // run runs the tool of a call. Meanwhile the processes that the call starts see its context.
-func (s *Set) run(ctx context.Context, r *request) (Result, error) {
+func (s *Set) run(ctx context.Context, r *invocation) (Result, error) {
 	hide, err := s.show(r)
 	if err != nil {
 		return Result{}, Errorf(Unavailable, "the context of the call cannot be shown").Because(err)

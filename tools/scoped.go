@@ -83,7 +83,7 @@ func (g given) said() (all []any) {
 }
 
 // choose selects the context of a call. ask is the decision that requires an approval.
-func (r *request) choose(rules Rules) (ask scope.Decision, err *Error) {
+func (r *invocation) choose(rules Rules) (ask scope.Decision, err *Error) {
 	bounds, _ := rules.(ContextRules)
 	spec, err := r.tool.takes(&r.envelope, bounds)
 	if err != nil {
@@ -130,7 +130,7 @@ func contextsOf(bounds ContextRules, tool string) (names []string, fixed, ok boo
 
 // doer returns the name of the other tool that does the call, by _activity; "" for none.
 // The filters and rates of that tool hold for the call as well.
-func (r *request) doer() string {
+func (r *invocation) doer() string {
 	if r.envelope.Activity == nil || *r.envelope.Activity == r.name {
 		return ""
 	}
@@ -139,7 +139,7 @@ func (r *request) doer() string {
 
 // rates returns the limits that count the call. A rate that matches both tools counts the
 // call once.
-func (r *request) rates(rules Rules) []scope.Rate {
+func (r *invocation) rates(rules Rules) []scope.Rate {
 	limits := rules.RatesOf(r.name)
 	if by := r.doer(); by != "" {
 		for _, rate := range rules.RatesOf(by) {
@@ -228,7 +228,7 @@ func (t *Tool) offer(rules Rules) {
 }
 
 // mayStill reports whether rules still allow the call the scopes that it got.
-func (r *request) mayStill(rules Rules) bool {
+func (r *invocation) mayStill(rules Rules) bool {
 	bounds, ok := rules.(ContextRules)
 	own, _, some := contextsOf(bounds, r.name)
 	return !ok || !slices.ContainsFunc(r.context.Names(), func(name string) bool {
@@ -275,7 +275,7 @@ func (g *given) narrow(granted []string) *Error {
 }
 
 // show makes the context of a call visible to the processes that the call starts.
-func (s *Set) show(r *request) (hide func(), err error) {
+func (s *Set) show(r *invocation) (hide func(), err error) {
 	if s.gate.Show == nil || r.context.Empty() {
 		return func() {}, nil
 	}

@@ -208,7 +208,7 @@ func Bound[In any](t Tool, err error, show func(context.Context, Env, In) (appro
 // Judge returns the error by which the tool itself would refuse a call with these
 // arguments, or nil; see [Judged]. It runs nothing: scopefs why explains calls by it.
 func (t Tool) Judge(env Env, args json.RawMessage) (refused scope.Decision, ok bool) {
-	r := request{tool: &t, decoded: t.read(env.Agent, args)}
+	r := invocation{tool: &t, decoded: t.read(env.Agent, args)}
 	e := r.judge(env)
 	if e == nil {
 		return scope.Decision{}, true

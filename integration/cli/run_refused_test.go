@@ -133,10 +133,10 @@ func TestRunFailsClosed(t *testing.T) {
 		}, "scopefs: the program of the sandbox cannot be in memory (memfd_create: permission denied): sysctl vm.memfd_noexec is 2, which forbids it: set it to 0 or 1 in /etc/sysctl.d, and start again\n"},
 		"an old bubblewrap": {"", 0, func(m *harness.Way) *exec.Cmd {
 			return withBwrap(m, `case $1 in --version) echo bubblewrap 0.4.1;; *) /usr/bin/bwrap --help | grep -v -e --disable-userns -e --size;; esac`, touch...)
-		}, "scopefs: bubblewrap 0.4.1 lacks --disable-userns, --size: install bubblewrap 0.8.0 (Debian 12) or newer\n"},
+		}, "scopefs: bubblewrap 0.4.1 lacks --disable-userns, --size: install bubblewrap 0.11 or newer, or that of Debian 12 with security updates\n"},
 		"a very old bubblewrap": {"", 0, func(m *harness.Way) *exec.Cmd {
 			return withBwrap(m, `echo usage >&2; exit 1`, touch...)
-		}, "/bin/bwrap does not say what it can (--help: exit status 1): install bubblewrap 0.8.0 (Debian 12) or newer\n"},
+		}, "/bin/bwrap does not say what it can (--help: exit status 1): install bubblewrap 0.11 or newer, or that of Debian 12 with security updates\n"},
 		"no user namespaces": {"", 0, func(m *harness.Way) *exec.Cmd {
 			return through(m, exec.Command("unshare", append([]string{"-Urm", "sh", "-c", `echo 0 >/proc/sys/user/max_user_namespaces; "$@"`, "sh"}, argvOf(m, touch...)...)...))
 		}, "unprivileged user namespaces are off (sysctl user.max_user_namespaces=0): change it in /etc/sysctl.d\n"},

@@ -198,8 +198,8 @@ func (b *Bridge) flush(conn Conn) {
 			return
 		}
 		b.mu.Unlock()
-		for _, h := range all {
-			b.deliver(conn, h.message, h.line)
+		for _, q := range all {
+			b.deliver(conn, q.message, q.line)
 		}
 	}
 }

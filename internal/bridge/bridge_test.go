@@ -104,8 +104,8 @@ func TestAnswersWhileSending(t *testing.T) {
 			return m, []byte(line)
 		}
 		sent := func() (lines []string) {
-			for _, h := range s.take() {
-				if line := s.send(h.message, h.line); line != nil {
+			for _, q := range s.take() {
+				if line := s.send(q.message, q.line); line != nil {
 					lines = append(lines, string(line))
 				}
 			}

@@ -19,7 +19,7 @@ type session struct {
 	serverRequests map[string]jsonID  // the daemon's requests in flight: the bridge's ID to the daemon's ID
 	serverIDs      int                // number of requests by all daemons
 
-	held      []held // messages that wait for a connection
+	held      []queued // messages that wait for a connection
 	heldBytes int
 }
 
@@ -31,8 +31,8 @@ type request struct {
 	ours   bool   // the bridge made the request; the client does not know its ID
 }
 
-// held is a message that the client sent while there was no connection.
-type held struct {
+// queued is a message that the client sent while there was no connection.
+type queued struct {
 	message
 	line []byte
 	at   time.Time
@@ -151,7 +151,7 @@ func (s *session) hold(m message, line []byte, now time.Time) []byte {
 	}
 	if m.Method == methodCancelled {
 		key := key(contentOf(line).Params.RequestID)
-		s.drop(func(h held) bool { return h.request() && h.key() == key })
+		s.drop(func(q queued) bool { return q.request() && q.key() == key })
 		if _, sent := s.open[key]; !sent {
 			return nil
 		}
@@ -163,7 +163,7 @@ func (s *session) hold(m message, line []byte, now time.Time) []byte {
 		return nil
 	}
 	m.ID = slices.Clone(m.ID)
-	s.held = append(s.held, held{m, slices.Clone(line), now})
+	s.held = append(s.held, queued{m, slices.Clone(line), now})
 	s.heldBytes += len(line)
 	return nil
 }
@@ -171,10 +171,10 @@ func (s *session) hold(m message, line []byte, now time.Time) []byte {
 // expire returns the error responses to requests held since before the given
 // time.
 func (s *session) expire(before time.Time, why string) (lines [][]byte) {
-	s.drop(func(h held) bool {
-		old := h.at.Before(before) && h.request()
+	s.drop(func(q queued) bool {
+		old := q.at.Before(before) && q.request()
 		if old {
-			lines = append(lines, failNotSent(h.message, why))
+			lines = append(lines, failNotSent(q.message, why))
 		}
 		return old
 	})
@@ -182,11 +182,11 @@ func (s *session) expire(before time.Time, why string) (lines [][]byte) {
 }
 
 // drop removes the selected held messages.
-func (s *session) drop(which func(held) bool) {
-	s.held = slices.DeleteFunc(s.held, func(h held) bool {
-		gone := which(h)
+func (s *session) drop(which func(queued) bool) {
+	s.held = slices.DeleteFunc(s.held, func(q queued) bool {
+		gone := which(q)
 		if gone {
-			s.heldBytes -= len(h.line)
+			s.heldBytes -= len(q.line)
 		}
 		return gone
 	})
@@ -197,7 +197,7 @@ func failNotSent(m message, why string) []byte {
 }
 
 // take removes and returns the held messages.
-func (s *session) take() []held {
+func (s *session) take() []queued {
 	all := s.held
 	s.held, s.heldBytes = nil, 0
 	return all

@@ -42,7 +42,7 @@ func Main() int {
 	conn := os.NewFile(wireFD, "daemon")
 	s := &server{
 		in: peer.NewReader(conn, maxToServer), out: peer.NewWriter(conn, maxFromServer, 0),
-		calls: peer.NewCalls[reply](0), reading: make(chan struct{}, 1), files: map[uint64]*callfs.Files{},
+		calls: peer.NewRequests[reply](0), reading: make(chan struct{}, 1), files: map[uint64]*callfs.Files{},
 	}
 	s.sweep = time.AfterFunc(dropTime, s.drain)
 	s.sweep.Stop()
@@ -57,7 +57,7 @@ func Main() int {
 type server struct {
 	in    *peer.Reader
 	out   *peer.Writer
-	calls *peer.Calls[reply]
+	calls *peer.Requests[reply]
 
 	reading chan struct{}            // has a value while a goroutine reads the daemon's messages
 	files   map[uint64]*callfs.Files // by the daemon's id; of the goroutine that reads

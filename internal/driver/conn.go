@@ -46,7 +46,7 @@ type Handlers map[string]func(ctx context.Context, value []byte) (any, error)
 type Conn struct {
 	socket *os.File
 	w      *peer.Writer
-	calls  *peer.Calls[reply]
+	calls  *peer.Requests[reply]
 	slots  chan struct{} // held by the other end's calls
 
 	mu       sync.Mutex
@@ -57,7 +57,7 @@ type Conn struct {
 // NewConn returns an end on a socket, which must not block. It answers calls while Serve runs.
 func NewConn(socket *os.File, handlers Handlers) *Conn {
 	return &Conn{
-		socket: socket, handlers: handlers, w: peer.NewWriter(socket, maxFrame, sendTime), calls: peer.NewCalls[reply](maxCalls),
+		socket: socket, handlers: handlers, w: peer.NewWriter(socket, maxFrame, sendTime), calls: peer.NewRequests[reply](maxCalls),
 		slots: make(chan struct{}, maxCalls), running: map[uint64]context.CancelFunc{},
 	}
 }

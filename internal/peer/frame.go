@@ -6,7 +6,7 @@
 // a frame in one piece and bounds the wait for an end that does not read. A [Reader]
 // rejects a frame over the bound before it allocates memory for it.
 //
-// [Calls] matches replies with requests by id. It bounds the requests in flight: more
+// [Requests] matches replies with requests by id. It bounds the requests in flight: more
 // wait. The other end may be hostile; an id of no request in flight is reported to the
 // caller, who decides whether it ends the connection.
 //

@@ -123,8 +123,8 @@ func TestDeafReader(t *testing.T) {
 	assert.ErrorIs(t, w.Write(make([]byte, 1<<20)), os.ErrDeadlineExceeded)
 }
 
-func TestCalls(t *testing.T) {
-	c := NewCalls[string](2)
+func TestRequests(t *testing.T) {
+	c := NewRequests[string](2)
 	ctx := context.Background()
 	one, err := c.Begin(ctx)
 	require.NoError(t, err)
@@ -167,8 +167,8 @@ func TestCalls(t *testing.T) {
 	assert.Equal(t, gone, err)
 }
 
-func TestCallsCancel(t *testing.T) {
-	c := NewCalls[string](0)
+func TestRequestsCancel(t *testing.T) {
+	c := NewRequests[string](0)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	call, err := c.Begin(ctx)
@@ -186,8 +186,8 @@ func TestCallsCancel(t *testing.T) {
 }
 
 // Close ends every request that waits, and every Begin.
-func TestCallsClose(t *testing.T) {
-	c := NewCalls[int](4)
+func TestRequestsClose(t *testing.T) {
+	c := NewRequests[int](4)
 	gone := errors.New("gone")
 	var all sync.WaitGroup
 	for range 16 {

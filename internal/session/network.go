@@ -162,7 +162,7 @@ func (n *network) serve(box *Sandbox, p Purpose) {
 	if listener == nil {
 		return
 	}
-	client := egress.Client{
+	tenant := egress.Tenant{
 		Agent: n.agent.id, Session: box.Name, Chain: p.Chain,
 		Rules:   func() egress.Rules { return n.hosts() },
 		Refused: p.Refused,
@@ -182,12 +182,12 @@ func (n *network) serve(box *Sandbox, p Purpose) {
 		bounds = egress.NewBounds(limits)
 	}
 	if n.agent.Approvals != nil {
-		client.Approve = func(ctx context.Context, q egress.Question) (egress.Answer, error) { return n.approve(ctx, box, p, q) }
-		client.Outlast = func(ctx context.Context, q egress.Question) {
+		tenant.Approve = func(ctx context.Context, q egress.Question) (egress.Answer, error) { return n.approve(ctx, box, p, q) }
+		tenant.Outlast = func(ctx context.Context, q egress.Question) {
 			n.agent.Approvals.Outlast(ctx, func() (approvals.Approval, error) { return n.approval(box, p, q) })
 		}
 	}
-	proxy := egress.New(egress.Options{CA: n.agent.authority(), Limits: limits, Bounds: bounds}, client)
+	proxy := egress.New(egress.Options{CA: n.agent.authority(), Limits: limits, Bounds: bounds}, tenant)
 	n.open(proxy, listener, n.agent.Logger.With("agent", n.agent.id, "session", box.Name))
 	go func() {
 		<-box.Done()

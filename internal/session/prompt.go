@@ -30,7 +30,7 @@ func (a *Agent) nobody() string {
 
 // prompt asks the operator whether a client's program may use a tool of its own. The
 // approval is for one use, under the current rules.
-func (c *client) prompt(ctx context.Context, env tools.Env, r ask.Request) ask.Verdict {
+func (c *client) prompt(ctx context.Context, env tools.Env, r ask.Permission) ask.Verdict {
 	if c.agent.Approvals == nil {
 		return ask.Verdict{Why: "nobody is here who could approve it: " + c.agent.nobody()}
 	}

@@ -48,7 +48,7 @@ type Purpose struct {
 	Expose []string // what it shows beside what all sandboxes show; see Ready
 
 	// Refused gets the connections and requests that its network refuses; see
-	// egress.Client. nil drops them.
+	// egress.Tenant. nil drops them.
 	Refused func(host, text string)
 
 	// Context returns what /context shows to the processes of a command, by its tag; nil:

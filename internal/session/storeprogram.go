@@ -152,7 +152,7 @@ func (n *storeNetwork) serve(box *sandbox.Session) {
 	if listener == nil {
 		return
 	}
-	proxy := egress.New(egress.Options{CA: n.authority()}, egress.Client{
+	proxy := egress.New(egress.Options{CA: n.authority()}, egress.Tenant{
 		Session: fmt.Sprintf("store-%s-%d", n.store, box.PID()),
 		Rules:   func() egress.Rules { return n.hosts },
 		Secrets: n.secrets, Limit: n.hosts.Limits,

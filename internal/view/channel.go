@@ -42,7 +42,7 @@ func (v *View) config(history kept, spooled bool) Config {
 }
 
 // handshake configures the view with the present rules and waits until it is confined.
-func (v *View) handshake(p *served, w *Wire, requests *peer.Calls[FromView], cfg Config) ([]string, error) {
+func (v *View) handshake(p *served, w *Wire, requests *peer.Requests[FromView], cfg Config) ([]string, error) {
 	v.mu.Lock()
 	rules, ruled := v.rules, v.ruled
 	v.mu.Unlock()
@@ -95,7 +95,7 @@ type channel struct {
 	wire  *Wire
 	spool *spool // nil: none
 
-	requests *peer.Calls[FromView]
+	requests *peer.Requests[FromView]
 }
 
 // maxWaiting is the most events, drains and questions about processes that a view has under way: one for each request, one

@@ -105,7 +105,7 @@ func (v *View) History(ctx context.Context, request json.RawMessage) (json.RawMe
 }
 
 // requestHistory sends a request about the history and waits for the answer.
-func requestHistory(ctx context.Context, wire *Wire, requests *peer.Calls[FromView], request json.RawMessage) (json.RawMessage, error) {
+func requestHistory(ctx context.Context, wire *Wire, requests *peer.Requests[FromView], request json.RawMessage) (json.RawMessage, error) {
 	if len(request) > MaxHistoryRequest {
 		return nil, fmt.Errorf("the request has %d bytes: %d at most", len(request), MaxHistoryRequest)
 	}
@@ -136,7 +136,7 @@ type Offline struct {
 	name     scope.ID
 	process  *served
 	wire     *Wire
-	requests *peer.Calls[FromView]
+	requests *peer.Requests[FromView]
 	alive    context.Context
 	end      context.CancelCauseFunc
 	left     chan struct{} // closed when nobody reads the process's messages any more
@@ -256,7 +256,7 @@ func (v *View) offline() (*Offline, error) {
 		return nil, err
 	}
 	alive, end := context.WithCancelCause(context.Background())
-	requests := peer.NewCalls[FromView](maxRequests)
+	requests := peer.NewRequests[FromView](maxRequests)
 	w := NewWire(bounded{p.wire}, MaxFromView)
 	cfg := v.config(history, false)
 	cfg.Offline, cfg.Bases, cfg.Passthrough, cfg.Watch, cfg.Hold = true, false, false, false, v.byRule

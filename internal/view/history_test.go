@@ -37,8 +37,8 @@ func link(t *testing.T, h historian, of Agent) (*daemonLink, *channel) {
 	ours, theirs := net.Pipe()
 	beat, theirBeat, err := SocketPair("heart")
 	require.NoError(t, err)
-	l := &daemonLink{wire: NewWire(theirs, MaxToView), heart: heart.NewHeart(theirBeat), calls: peer.NewCalls[ToView](0), history: h}
-	c := &channel{View: &View{of: of}, alive: t.Context(), wire: NewWire(ours, MaxFromView), requests: peer.NewCalls[FromView](maxRequests)}
+	l := &daemonLink{wire: NewWire(theirs, MaxToView), heart: heart.NewHeart(theirBeat), calls: peer.NewRequests[ToView](0), history: h}
+	c := &channel{View: &View{of: of}, alive: t.Context(), wire: NewWire(ours, MaxFromView), requests: peer.NewRequests[FromView](maxRequests)}
 	left := make(chan struct{}, 2)
 	go func() { l.listen(nil); theirs.Close(); left <- struct{}{} }()
 	go func() {

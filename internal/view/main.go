@@ -101,7 +101,7 @@ func run(wire *Wire) error {
 	if err != nil {
 		return fmt.Errorf("confine: %w", err)
 	}
-	l := &daemonLink{wire: wire, heart: heart.NewHeart(os.NewFile(HeartFD, "heart")), calls: peer.NewCalls[ToView](0),
+	l := &daemonLink{wire: wire, heart: heart.NewHeart(os.NewFile(HeartFD, "heart")), calls: peer.NewRequests[ToView](0),
 		configured: make(chan struct{}), stacked: cfg.Stacked, freeze: make(chan ToView, maxRequests)}
 	if spoolFile != nil {
 		l.spool = newSpoolWriter(spoolFile, l.drain)
@@ -201,7 +201,7 @@ type daemonLink struct {
 	wire  *Wire
 	heart *heart.Heart
 
-	calls *peer.Calls[ToView]
+	calls *peer.Requests[ToView]
 	spool *spoolWriter // nil: every event is sent
 
 	history historian // nil: none

@@ -65,10 +65,10 @@ type View struct {
 	byRule   bool           // it serves no mount, and is for what rules hold
 	pid      int
 	wire     *Wire
-	process  *os.Process           // that serves the view
-	requests *peer.Calls[FromView] // to the process, about the history
-	rules    scope.PolicySpec      // by which the view decides, or is about to
-	ruled    uint64                // counts them
+	process  *os.Process              // that serves the view
+	requests *peer.Requests[FromView] // to the process, about the history
+	rules    scope.PolicySpec         // by which the view decides, or is about to
+	ruled    uint64                   // counts them
 	acks     map[uint64]chan string
 	hurry    chan struct{} // closed while the view is to take new rules: see SetRules
 }
@@ -260,7 +260,7 @@ func (v *View) serve(ctx context.Context) (mounted bool, err error) {
 	defer preparing.Wait()
 	preparing.Go(func() { v.of.PrepareLimit(v.def) }) // while the process starts
 	w := NewWire(bounded{p.wire}, MaxFromView)
-	requests := peer.NewCalls[FromView](maxRequests)
+	requests := peer.NewRequests[FromView](maxRequests)
 	defer requests.Close(errors.New("the view has ended"))
 	cfg := v.config(history, spool != nil)
 	cfg.Hold = held != nil

@@ -14,13 +14,13 @@ import (
 // PromptName is the name of the tool of [Prompt].
 const PromptName = "permission_prompt"
 
-// Request is what a client's program asks for: to use one of its own tools.
-type Request struct {
+// Permission is what a client's program asks for: to use one of its own tools.
+type Permission struct {
 	Tool  string          `json:"tool_name"`
 	Input json.RawMessage `json:"input"` // an object
 }
 
-// Verdict is the answer to a Request. Why is for the model, if it is refused.
+// Verdict is the answer to a Permission. Why is for the model, if it is refused.
 type Verdict struct {
 	Granted bool
 	Why     string
@@ -33,14 +33,14 @@ type Verdict struct {
 // "..."}. What decide does not grant is denied.
 //
 // It is Claude Code that obeys. What the tool's process can reach does not depend on it.
-func Prompt(decide func(context.Context, tools.Env, Request) Verdict) tools.Tool {
+func Prompt(decide func(context.Context, tools.Env, Permission) Verdict) tools.Tool {
 	text := &jsonschema.Schema{Type: "string"}
 	schema := &jsonschema.Schema{Type: "object", Required: []string{"tool_name", "input"},
 		Properties: map[string]*jsonschema.Schema{"tool_name": text, "input": {Type: "object"}, "tool_use_id": text}}
 	return tools.Dynamic(PromptName, "Ask the operator for a permission. For a client's program, not for the model.",
 		tools.Hints{Title: "Ask for a permission", Waits: true}, schema,
 		func(ctx context.Context, env tools.Env, args json.RawMessage) (tools.Result, error) {
-			var in Request
+			var in Permission
 			if err := json.Unmarshal(args, &in); err != nil || !toolName().MatchString(in.Tool) || len(in.Input) == 0 || in.Input[0] != '{' {
 				return tools.Result{}, tools.Errorf(tools.Invalid, "want tool_name, a name of at most 128 characters, and input, an object")
 			}
@@ -58,7 +58,7 @@ var toolName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(
 
 // Shell returns the command of a request that runs one and says nothing else that matters
 // to what runs.
-func (r Request) Shell() (command string, ok bool) {
+func (r Permission) Shell() (command string, ok bool) {
 	var in map[string]json.RawMessage
 	if r.Tool != "Bash" || json.Unmarshal(r.Input, &in) != nil {
 		return "", false

@@ -45,7 +45,7 @@ func (p *Proxy) newAccess(in *incoming, op string) *access {
 
 // decide decides about an access by the current rules.
 func (p *Proxy) decide(a *access) scope.Decision {
-	rules := p.client.Rules()
+	rules := p.tenant.Rules()
 	if rules == nil {
 		rules = (*scope.Network)(nil)
 	}
@@ -95,14 +95,14 @@ func (p *Proxy) admit(ctx context.Context, a *access) *refusal {
 // approve waits for the operator.
 func (p *Proxy) approve(ctx context.Context, a *access) *refusal {
 	refuse := denied(a.target(), a.decision)
-	if p.client.Approve == nil {
+	if p.tenant.Approve == nil {
 		refuse.Remedy = "nobody is here who could approve it: add the host to network.allow"
 		return refuse
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.Limits.Approve)
 	defer cancel()
 	a.question = Question{a.host, a.port, a.method, a.path, a.decision.Rule}
-	said, err := p.client.Approve(ctx, a.question)
+	said, err := p.tenant.Approve(ctx, a.question)
 	refuse.ApprovalID, refuse.cause = said.ID, err
 	switch {
 	case err != nil:
@@ -121,7 +121,7 @@ func (p *Proxy) approve(ctx context.Context, a *access) *refusal {
 
 // stillAllowed reports whether the current rules allow an access as it was made.
 func (p *Proxy) stillAllowed(a *access) bool {
-	rules := p.client.Rules()
+	rules := p.tenant.Rules()
 	if rules == nil {
 		return false
 	}
@@ -146,8 +146,8 @@ func (p *Proxy) deny(ctx context.Context, a *access, r *refusal) *refusal {
 }
 
 func (p *Proxy) tellRefused(a *access, r *refusal) {
-	if p.client.Refused != nil {
-		p.client.Refused(a.host, r.reason())
+	if p.tenant.Refused != nil {
+		p.tenant.Refused(a.host, r.reason())
 	}
 }
 
@@ -174,7 +174,7 @@ func (p *Proxy) end(ctx context.Context, a *access, r *refusal) {
 		}
 	}
 	// The connection is over: there is nothing left to refuse.
-	_ = p.client.Record(context.WithoutCancel(ctx), e)
+	_ = p.tenant.Record(context.WithoutCancel(ctx), e)
 	if r != nil && (r.verdict != "" || r.unmade) {
 		p.tellRefused(a, r)
 	}
@@ -182,13 +182,13 @@ func (p *Proxy) end(ctx context.Context, a *access, r *refusal) {
 
 func (p *Proxy) event(a *access) audit.Event {
 	return audit.Event{
-		Event: audit.KindNetwork, Agent: string(p.client.Agent), Session: p.client.Session, Call: a.in.call, Chain: p.client.Chain,
+		Event: audit.KindNetwork, Agent: string(p.tenant.Agent), Session: p.tenant.Session, Call: a.in.call, Chain: p.tenant.Chain,
 		Op: a.op, Target: a.target(), Rule: a.decision.Rule, RuleKind: string(a.decision.Kind), Unrecorded: a.unrecorded,
 	}
 }
 
 func (p *Proxy) record(ctx context.Context, e audit.Event) *refusal {
-	if err := p.client.Record(ctx, e); err != nil {
+	if err := p.tenant.Record(ctx, e); err != nil {
 		return &refusal{Message: "the connection cannot be recorded, so it is not made", status: http.StatusServiceUnavailable, verdict: audit.Deny, cause: err}
 	}
 	return nil

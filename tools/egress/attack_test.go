@@ -39,7 +39,7 @@ func TestAttackInside(t *testing.T) {
 		"private.example": "10.0.0.1", "zero.example": "0.0.0.0", "six.example": "::1", "nat64.example": "64:ff9b::7f00:1", "localhost": "127.0.0.1",
 		"six-to-four.example": "2002:7f00:1::1", "shared.example": "100.64.0.1", "compatible.example": "::7f00:1", "teredo.example": "2001::7f00:1", "unique.example": "fd12::1",
 	}
-	l := start(t, anything(port), func(o *Options, _ *Client) {
+	l := start(t, anything(port), func(o *Options, _ *Tenant) {
 		o.Dialer.Lookup = func(_ context.Context, host string) ([]netip.Addr, error) {
 			if ip, ok := names[host]; ok {
 				return []netip.Addr{netip.MustParseAddr("1.1.1.1"), netip.MustParseAddr(ip)}, nil
@@ -75,7 +75,7 @@ func TestAttackInside(t *testing.T) {
 func TestAttackRebinding(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
-	l := start(t, anything(1), func(o *Options, _ *Client) {
+	l := start(t, anything(1), func(o *Options, _ *Tenant) {
 		o.Dialer.Lookup = func(context.Context, string) ([]netip.Addr, error) {
 			if asked.Add(1)%2 == 1 {
 				return []netip.Addr{netip.MustParseAddr("192.0.2.1")}, nil // documentation: not public
@@ -132,7 +132,7 @@ func TestAttackSmuggling(t *testing.T) {
 	}
 }
 
-// TestAttackSecondRequest: the guard follows the requests of a connection.
+// TestAttackSecondRequest: framedConn follows the requests of a connection.
 func TestAttackSecondRequest(t *testing.T) {
 	t.Parallel()
 	var reached atomic.Int32
@@ -149,7 +149,7 @@ func TestAttackSecondRequest(t *testing.T) {
 	l.logged(t, func(e audit.Event) bool { return e.Verdict == audit.Violation })
 }
 
-// TestAttackAfterUpgrade: the guard follows a request that asks for a protocol
+// TestAttackAfterUpgrade: framedConn follows a request that asks for a protocol
 // which it does not get. After one for WebSocket it cannot, and no request follows.
 func TestAttackAfterUpgrade(t *testing.T) {
 	t.Parallel()
@@ -160,7 +160,7 @@ func TestAttackAfterUpgrade(t *testing.T) {
 			c := l.dial(t)
 			one := fmt.Sprintf("GET http://%[1]s/ HTTP/1.1\r\nHost: %[1]s\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", name, upgrade)
 			fmt.Fprint(c, one, one)
-			if want > 1 { // the guard ends the connection
+			if want > 1 { // framedConn ends the connection
 				l.logged(t, func(e audit.Event) bool { return e.Outcome == "end" || denial(e) })
 				fmt.Fprint(c, strings.Replace(one, "Connection", "Content-Length: 1\r\nTransfer-Encoding: chunked\r\nConnection", 1))
 			}
@@ -233,7 +233,7 @@ func TestAttackSilence(t *testing.T) {
 	need.Long(t, "waits for a time limit")
 	t.Parallel()
 	rule, _ := host(t, "good.example", false, hello)
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, func(o *Options, _ *Client) {
+	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, func(o *Options, _ *Tenant) {
 		o.Limits = Limits{Connections: 32, Speak: time.Second}
 	})
 	var held []net.Conn
@@ -259,7 +259,7 @@ func TestAttackSilence(t *testing.T) {
 // TestAttackSlow: a head that does not come to its end is not waited for.
 func TestAttackSlow(t *testing.T) {
 	t.Parallel()
-	l := start(t, scope.NetworkSpec{}, func(o *Options, _ *Client) { o.Limits.Speak = 150 * time.Millisecond })
+	l := start(t, scope.NetworkSpec{}, func(o *Options, _ *Tenant) { o.Limits.Speak = 150 * time.Millisecond })
 	for _, text := range []string{"", "G", "GET http://a/ HTTP/1.1\r\nHost: a\r\nX: ", "\x05", "\x05\x01\x00\x05\x01"} {
 		c := l.dial(t)
 		_, err := io.WriteString(c, text)

@@ -28,7 +28,7 @@ func BenchmarkProxy(b *testing.B) {
 	intercept, secret := rule, rule
 	intercept.Intercept = true
 	secret.Secret = "key"
-	secrets := func(_ *Options, c *Client) {
+	secrets := func(_ *Options, c *Tenant) {
 		c.Secrets = func() map[string]Secret {
 			return map[string]Secret{"key": {Placeholder: placeholder, Read: fixedSecret(b)}}
 		}

@@ -233,7 +233,7 @@ func (p *Proxy) refuse(w http.ResponseWriter, a *access, wrong *refusal) {
 	late := time.Now().Add(p.Limits.Speak)
 	_ = control.SetReadDeadline(late) // net/http may read the body first
 	if a.proto == 2 {
-		_ = control.SetWriteDeadline(late) // of HTTP/1 the guard has it
+		_ = control.SetWriteDeadline(late) // of HTTP/1 framedConn has it
 	}
 	if wrong.write(w, a) != nil || control.Flush() != nil {
 		a.in.Close()

@@ -25,10 +25,10 @@ const (
 )
 
 func (p *Proxy) limits() (requests, bytes []scope.Rate) {
-	if p.client.Limit == nil {
+	if p.tenant.Limit == nil {
 		return nil, nil
 	}
-	return p.client.Limit()
+	return p.tenant.Limit()
 }
 
 // count counts a request, and refuses it if no byte is left for it.
@@ -63,7 +63,7 @@ func (p *Proxy) spend(n int64) *refusal {
 }
 
 func (p *Proxy) take(limits []scope.Rate, n int64) *refusal {
-	reached, wait, err := p.client.Counts.TakeN(limits, n)
+	reached, wait, err := p.tenant.Counts.TakeN(limits, n)
 	switch {
 	case err != nil:
 		return &refusal{Message: "the connection cannot be counted, so it is not made", status: http.StatusServiceUnavailable, verdict: audit.Deny, kind: scope.KindRate, cause: err}

@@ -19,7 +19,7 @@ func TestRequestLimit(t *testing.T) {
 	t.Parallel()
 	rule, _ := host(t, "good.example", false, hello)
 	counts := &limit.Rates{}
-	change := func(_ *Options, c *Client) {
+	change := func(_ *Options, c *Tenant) {
 		c.Counts = counts // of two sandboxes of one agent
 		c.Limit = func() (requests, bytes []scope.Rate) {
 			return []scope.Rate{{Pattern: "requests", N: 3, Per: time.Hour}}, nil
@@ -54,7 +54,7 @@ func TestByteLimit(t *testing.T) {
 	plain, _ := host(t, "plain.example", false, endless)
 	secure, _ := host(t, "secure.example", true, endless)
 	for url, wants := range map[string]string{"http://plain.example/": "request", "https://secure.example/": "connect"} {
-		l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{plain, secure}}, func(_ *Options, c *Client) {
+		l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{plain, secure}}, func(_ *Options, c *Tenant) {
 			c.Limit = func() (requests, bytes []scope.Rate) {
 				return nil, []scope.Rate{{Pattern: "bytes", N: most, Per: 24 * time.Hour}}
 			}

@@ -39,7 +39,7 @@ func TestAttackChangedCredential(t *testing.T) {
 	t.Setenv("SCOPEFS_TEST_FIRST", "value-of-first")
 	t.Setenv("SCOPEFS_TEST_SECOND", "value-of-second")
 	now, change := "SCOPEFS_TEST_FIRST", func() {}
-	l, roots := intercepting(t, []scope.HostRule{first}, func(_ *Options, c *Client) {
+	l, roots := intercepting(t, []scope.HostRule{first}, func(_ *Options, c *Tenant) {
 		c.Secrets = func() map[string]Secret {
 			change()
 			return map[string]Secret{"KEY": {Placeholder: placeholder, Source: now, Read: credential.Source{Env: now}.Read}}
@@ -69,7 +69,7 @@ func TestAttackWhileAdmitted(t *testing.T) {
 	rule, _ := host(t, "good.example", false, func(http.ResponseWriter, *http.Request) { reached.Add(1) })
 	rule.Ports = []uint16{80, 25}
 	var l *lab
-	l = start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, func(_ *Options, c *Client) {
+	l = start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, func(_ *Options, c *Tenant) {
 		record := c.Record
 		c.Record = func(ctx context.Context, e audit.Event) error {
 			if e.Outcome == audit.OutcomeBegin {
@@ -93,7 +93,7 @@ func TestAttackWhileAdmitted(t *testing.T) {
 func TestHeadLimit(t *testing.T) {
 	t.Parallel()
 	rule, _ := host(t, "good.example", false, hello)
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, func(_ *Options, c *Client) {
+	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, func(_ *Options, c *Tenant) {
 		c.Limit = func() (requests, bytes []scope.Rate) {
 			return nil, []scope.Rate{{Pattern: "bytes", N: 256 << 10, Per: time.Hour}}
 		}
@@ -126,7 +126,7 @@ func TestByteLimitTogether(t *testing.T) {
 			}
 		}
 	})
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, func(_ *Options, c *Client) {
+	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, func(_ *Options, c *Tenant) {
 		c.Limit = func() (requests, bytes []scope.Rate) {
 			return nil, []scope.Rate{{Pattern: "bytes", N: most, Per: 24 * time.Hour}}
 		}
@@ -209,7 +209,7 @@ func TestApprovalEnds(t *testing.T) {
 	over := make(chan bool)
 	asked, granted := atomic.Int32{}, atomic.Bool{}
 	granted.Store(true)
-	l, roots := intercepting(t, nil, func(_ *Options, c *Client) {
+	l, roots := intercepting(t, nil, func(_ *Options, c *Tenant) {
 		c.Approve = func(_ context.Context, q Question) (Answer, error) {
 			asked.Add(1)
 			return Answer{ID: "x7", Granted: granted.Load()}, nil

@@ -21,7 +21,7 @@ type incoming struct {
 	socket
 	ahead  []byte      // read already, and returned first
 	origin *origin     // of a connection that a tunnel has led here; nil: none
-	call   string      // see Client.Call
+	call   string      // see Tenant.Call
 	passes atomic.Bool // in HTTP/1: a response passes, whose client may read slowly
 
 	mu     sync.Mutex
@@ -72,9 +72,9 @@ func (c *incoming) Close() error {
 	return err
 }
 
-// guarded returns a connection for HTTP/1.1: in, or TLS on it.
-func (p *Proxy) guarded(ctx context.Context, c net.Conn, in *incoming) *guard {
-	return &guard{Conn: c, in: in, limits: p.Limits, long: p.bounds.long, refuse: func(r *refusal) { p.recordMalformed(ctx, in, r) }}
+// framed returns a connection for HTTP/1.1: in, or TLS on it.
+func (p *Proxy) framed(ctx context.Context, c net.Conn, in *incoming) *framedConn {
+	return &framedConn{Conn: c, in: in, limits: p.Limits, long: p.bounds.long, refuse: func(r *refusal) { p.recordMalformed(ctx, in, r) }}
 }
 
 // originKey is the key of an origin in the context of a request.
@@ -82,7 +82,7 @@ type originKey struct{}
 
 // originOf returns the origin of a connection that the server has.
 func originOf(c net.Conn) *origin {
-	if g, ok := c.(*guard); ok {
+	if g, ok := c.(*framedConn); ok {
 		c = g.Conn
 	}
 	if t, ok := c.(*tls.Conn); ok {

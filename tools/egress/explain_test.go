@@ -27,7 +27,7 @@ func TestDeniedInside(t *testing.T) {
 	const want = `{"error":"a.example:443 is not allowed","rule":"network.allow","remedy":"add {host: a.example} to network.allow"}` + "\n"
 	var mu sync.Mutex
 	var told []string
-	l, roots := intercepting(t, nil, func(_ *Options, c *Client) {
+	l, roots := intercepting(t, nil, func(_ *Options, c *Tenant) {
 		c.Refused = func(host, text string) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -73,12 +73,12 @@ func TestDeniedInside(t *testing.T) {
 	assert.Equal(t, "a.example a.example:443 is not allowed: add {host: a.example} to network.allow", told[0])
 }
 
-// TestUnmadeTold: Client.Refused is called for a host that cannot be resolved, as for a
+// TestUnmadeTold: Tenant.Refused is called for a host that cannot be resolved, as for a
 // refused host. It is not called when the client leaves before the name is resolved.
 func TestUnmadeTold(t *testing.T) {
 	t.Parallel()
 	told := make(chan string, 8)
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{{Host: "a.example"}}}, func(_ *Options, c *Client) {
+	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{{Host: "a.example"}}}, func(_ *Options, c *Tenant) {
 		c.Refused = func(host, text string) { told <- host + ": " + text }
 	})
 	assert.Contains(t, l.raw(t, "GET http://a.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n"), "502 ")
@@ -93,7 +93,7 @@ func TestUnmadeTold(t *testing.T) {
 // a client that does not finish holds nothing for longer than Limits.Speak.
 func TestDeniedInsideHostile(t *testing.T) {
 	t.Parallel()
-	l, roots := intercepting(t, nil, func(o *Options, _ *Client) { o.Limits.Speak = 200 * time.Millisecond })
+	l, roots := intercepting(t, nil, func(o *Options, _ *Tenant) { o.Limits.Speak = 200 * time.Millisecond })
 	other := roots.Clone()
 	other.ServerName = "b.example"
 	assert.Error(t, l.tls(t, "a.example", other).Handshake())
@@ -149,7 +149,7 @@ func TestDeniedHeads(t *testing.T) {
 func TestDeniedTooOften(t *testing.T) {
 	t.Parallel()
 	rule, _ := host(t, "good.example", true, hello)
-	l, roots := intercepting(t, []scope.HostRule{rule}, func(_ *Options, c *Client) {
+	l, roots := intercepting(t, []scope.HostRule{rule}, func(_ *Options, c *Tenant) {
 		c.Limit = func() (requests, bytes []scope.Rate) {
 			return []scope.Rate{{Pattern: "requests", N: 1, Per: time.Hour}}, nil
 		}

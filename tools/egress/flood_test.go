@@ -58,7 +58,7 @@ func TestAttackShutWindow(t *testing.T) {
 	const requests, clients = 8, 12
 	for name, method := range map[string]string{"without a slot": "GET", "denied": "PUT"} {
 		t.Run(name, func(t *testing.T) {
-			l, roots := intercepting(t, []scope.HostRule{rule}, func(o *Options, _ *Client) {
+			l, roots := intercepting(t, []scope.HostRule{rule}, func(o *Options, _ *Tenant) {
 				o.Limits.Requests, o.Limits.Speak = requests, 3*time.Second
 			})
 			conf := roots.Clone()
@@ -109,7 +109,7 @@ func TestAttackWaitingAnswer(t *testing.T) {
 	need.Long(t, "it takes seconds")
 	rule, _ := host(t, "good.example", true, hello)
 	rule.Methods = []string{"GET"}
-	l, roots := intercepting(t, []scope.HostRule{rule}, func(o *Options, _ *Client) { o.Limits.Speak = 2 * time.Second })
+	l, roots := intercepting(t, []scope.HostRule{rule}, func(o *Options, _ *Tenant) { o.Limits.Speak = 2 * time.Second })
 	conf := roots.Clone()
 	conf.NextProtos = []string{"h2"}
 	shut(t, l, conf, 1, "PUT")
@@ -134,7 +134,7 @@ func TestRefusalsOfAFlood(t *testing.T) {
 	var at atomic.Int32
 	rule, _ := host(t, "good.example", false, func(http.ResponseWriter, *http.Request) { at.Add(1); <-stop })
 	rule.Methods = []string{"GET"}
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, func(o *Options, _ *Client) { o.Limits.Requests = 2 })
+	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, func(o *Options, _ *Tenant) { o.Limits.Requests = 2 })
 	var wait sync.WaitGroup
 	for range 2 {
 		wait.Go(func() {

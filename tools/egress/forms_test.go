@@ -179,7 +179,7 @@ func TestAttackSecretInNames(t *testing.T) {
 	rule.Secret = "token"
 	placeholder, file := NewPlaceholder(), filepath.Join(t.TempDir(), "key")
 	require.NoError(t, os.WriteFile(file, []byte(value), 0o600))
-	l, roots := intercepting(t, []scope.HostRule{rule, plain}, func(_ *Options, c *Client) {
+	l, roots := intercepting(t, []scope.HostRule{rule, plain}, func(_ *Options, c *Tenant) {
 		c.Secrets = func() map[string]Secret {
 			return map[string]Secret{"token": {Placeholder: placeholder, Read: credential.Source{File: file}.Read}}
 		}

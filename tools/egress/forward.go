@@ -255,7 +255,7 @@ func (p *Proxy) newForward() *httputil.ReverseProxy {
 				res.Body = &body
 			}
 			if a.upgrade && res.StatusCode != http.StatusSwitchingProtocols {
-				res.Header.Set("Connection", "close") // the guard reads no more requests
+				res.Header.Set("Connection", "close") // framedConn reads no more requests
 			}
 			return nil
 		},
@@ -321,7 +321,7 @@ func unquoted(err error) error {
 	return errors.New("the response cannot be read")
 }
 
-// wantsUpgrade reports whether the guard of a request's connection is blind now.
+// wantsUpgrade reports whether the framedConn of a request's connection is blind now.
 func wantsUpgrade(r *http.Request) bool {
 	return slices.ContainsFunc(r.Header["Upgrade"], isWebSocket)
 }

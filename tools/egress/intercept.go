@@ -73,7 +73,7 @@ func (p *Proxy) unwrap(ctx context.Context, a *access) error {
 		p.requests.give(c)
 		return nil
 	}
-	p.requests.give(p.guarded(ctx, c, a.in))
+	p.requests.give(p.framed(ctx, c, a.in))
 	return nil
 }
 
@@ -152,7 +152,7 @@ func (p *Proxy) find(addr string) (host string, port uint16, route scope.Route, 
 	if err != nil {
 		return "", 0, route, err
 	}
-	if rules := p.client.Rules(); rules != nil {
+	if rules := p.tenant.Rules(); rules != nil {
 		_, route = rules.Connect(host, uint16(n))
 	}
 	return host, uint16(n), route, nil

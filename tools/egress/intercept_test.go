@@ -27,12 +27,12 @@ import (
 
 // intercepting starts a proxy with a CA, and returns what a client in the sandbox
 // trusts.
-func intercepting(t testing.TB, rules []scope.HostRule, change func(*Options, *Client)) (*lab, *tls.Config) {
+func intercepting(t testing.TB, rules []scope.HostRule, change func(*Options, *Tenant)) (*lab, *tls.Config) {
 	ca, err := OpenCA(t.TempDir())
 	require.NoError(t, err)
 	roots := x509.NewCertPool()
 	require.True(t, roots.AppendCertsFromPEM(ca.PEM()))
-	l := start(t, scope.NetworkSpec{Allow: rules}, func(o *Options, c *Client) {
+	l := start(t, scope.NetworkSpec{Allow: rules}, func(o *Options, c *Tenant) {
 		o.CA = ca
 		if change != nil {
 			change(o, c)
@@ -285,7 +285,7 @@ func TestAttackManyStreams(t *testing.T) {
 		<-stop
 	})
 	rule.Intercept = true
-	l, roots := intercepting(t, []scope.HostRule{rule}, func(o *Options, _ *Client) { o.Limits.Requests = 8 })
+	l, roots := intercepting(t, []scope.HostRule{rule}, func(o *Options, _ *Tenant) { o.Limits.Requests = 8 })
 	var wait sync.WaitGroup
 	var refused atomic.Int32
 	for range 2 {

@@ -35,14 +35,14 @@ type lab struct {
 }
 
 // start serves a proxy on loopback for rules, until the test ends.
-func start(t testing.TB, spec scope.NetworkSpec, change func(*Options, *Client)) *lab {
+func start(t testing.TB, spec scope.NetworkSpec, change func(*Options, *Tenant)) *lab {
 	t.Helper()
 	l := &lab{}
 	l.set(t, spec)
 	o := Options{Dialer: Dialer{Lookup: func(_ context.Context, host string) ([]netip.Addr, error) {
 		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
 	}}}
-	client := Client{
+	client := Tenant{
 		Agent: "a", Session: "s",
 		Rules: func() Rules { l.mu.Lock(); defer l.mu.Unlock(); return l.rules },
 		Record: func(_ context.Context, e audit.Event) error {

@@ -29,8 +29,8 @@ type Rules interface {
 	Request(host string, port uint16, method, path string) (d scope.Decision, secret string)
 }
 
-// A Client is the agent that a proxy serves.
-type Client struct {
+// A Tenant is the agent, or the store of a program, whose connections a proxy makes.
+type Tenant struct {
 	Agent   scope.ID
 	Session string
 	Chain   string // of agents that the session is for; see audit.Event
@@ -101,7 +101,7 @@ type Options struct {
 // A Proxy is the network of one client. Make it by New.
 type Proxy struct {
 	Options
-	client    Client
+	tenant    Tenant
 	bounds    *Bounds
 	folds     folds
 	transport atomic.Pointer[http.Transport]
@@ -118,16 +118,16 @@ type Proxy struct {
 	wait  sync.WaitGroup     // for what has begun
 }
 
-// New returns a proxy for a client.
-func New(o Options, client Client) *Proxy {
+// New returns a proxy for a tenant.
+func New(o Options, tenant Tenant) *Proxy {
 	o.Limits = o.Limits.withDefaults()
 	if o.Bounds == nil {
 		o.Bounds = NewBounds(o.Limits)
 	}
-	if client.Counts == nil {
-		client.Counts = &limit.Rates{}
+	if tenant.Counts == nil {
+		tenant.Counts = &limit.Rates{}
 	}
-	p := &Proxy{Options: o, client: client, bounds: o.Bounds, open: map[*access]func(){}, kept: map[keptName]*keptSecret{}}
+	p := &Proxy{Options: o, tenant: tenant, bounds: o.Bounds, open: map[*access]func(){}, kept: map[keptName]*keptSecret{}}
 	p.transport.Store(p.newTransport())
 	p.forward = p.newForward()
 	return p
@@ -208,8 +208,8 @@ func (p *Proxy) accept(ctx context.Context, l net.Listener) error {
 func (p *Proxy) serve(ctx context.Context, in *incoming) {
 	stop := context.AfterFunc(ctx, func() { in.Close() })
 	defer stop()
-	if p.client.Call != nil {
-		in.call = p.client.Call()
+	if p.tenant.Call != nil {
+		in.call = p.tenant.Call()
 	}
 	first := make([]byte, 1)
 	_ = in.SetReadDeadline(time.Now().Add(p.Limits.Speak))
@@ -219,7 +219,7 @@ func (p *Proxy) serve(ctx context.Context, in *incoming) {
 	}
 	in.ahead = first
 	if first[0] != socksVersion {
-		p.requests.give(p.guarded(ctx, in, in))
+		p.requests.give(p.framed(ctx, in, in))
 		return
 	}
 	host, port, err := readSOCKS(in)
@@ -288,9 +288,9 @@ func (p *Proxy) track(ctx context.Context, a *access, end func()) (done func()) 
 		end()
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	if a.asked.Load() && p.client.Outlast != nil && !p.ended {
+	if a.asked.Load() && p.tenant.Outlast != nil && !p.ended {
 		p.wait.Go(func() {
-			p.client.Outlast(ctx, a.question)
+			p.tenant.Outlast(ctx, a.question)
 			if a.asked.Store(false); ctx.Err() == nil && !p.stillAllowed(a) {
 				end()
 			}

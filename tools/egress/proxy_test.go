@@ -142,7 +142,7 @@ func TestApprove(t *testing.T) {
 	t.Parallel()
 	rule, _ := host(t, "good.example", false, hello)
 	var l *lab
-	l = start(t, scope.NetworkSpec{Others: true, Ask: []scope.HostRule{rule}}, func(_ *Options, c *Client) {
+	l = start(t, scope.NetworkSpec{Others: true, Ask: []scope.HostRule{rule}}, func(_ *Options, c *Tenant) {
 		c.Approve = func(_ context.Context, q Question) (Answer, error) {
 			if q.Path == "/late" {
 				l.set(t, scope.NetworkSpec{Deny: []scope.HostRule{{Host: "good.example"}}})
@@ -203,7 +203,7 @@ func TestIdle(t *testing.T) {
 	require.NoError(t, err)
 	defer server.Close()
 	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{{Host: "a.example", Ports: []uint16{25}, Address: netip.MustParseAddrPort(server.Addr().String())}}},
-		func(o *Options, _ *Client) { o.Limits.Idle = 700 * time.Millisecond })
+		func(o *Options, _ *Tenant) { o.Limits.Idle = 700 * time.Millisecond })
 	c := l.connect(t, "a.example:25")
 	began := time.Now()
 	for range 8 { // one direction that moves keeps both
@@ -257,7 +257,7 @@ func TestServeEnds(t *testing.T) {
 	})
 	l := &lab{}
 	l.set(t, scope.NetworkSpec{Allow: []scope.HostRule{rule, {Host: "raw.example", Ports: []uint16{25}, Address: rule.Address}}, Others: true})
-	l.Proxy = New(Options{}, Client{
+	l.Proxy = New(Options{}, Tenant{
 		Rules: func() Rules { return l.rules },
 		Approve: func(ctx context.Context, _ Question) (Answer, error) {
 			asks.Add(1)

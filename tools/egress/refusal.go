@@ -103,7 +103,7 @@ func (r *refusal) body() []byte {
 func (r *refusal) write(w http.ResponseWriter, a *access) error {
 	body := r.body()
 	if a.proto == 1 && (a.method == http.MethodConnect || a.upgrade) {
-		w.Header().Set("Connection", "close") // the guard reads no more requests
+		w.Header().Set("Connection", "close") // framedConn reads no more requests
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))

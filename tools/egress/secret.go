@@ -86,7 +86,7 @@ type keptSecret struct {
 	err   error
 	read  time.Time
 
-	waiting int // requests; guarded by Proxy.secretLock
+	waiting int // requests; framed by Proxy.secretLock
 }
 
 // ended reports whether the reading has ended.
@@ -106,10 +106,10 @@ func (k *keptSecret) fresh() bool {
 
 // secrets returns the current secrets, by name.
 func (p *Proxy) secrets() map[string]Secret {
-	if p.client.Secrets == nil {
+	if p.tenant.Secrets == nil {
 		return nil
 	}
-	return p.client.Secrets()
+	return p.tenant.Secrets()
 }
 
 // value returns the value of a secret. It reads the secret if no value is kept, and waits for that, which delays no
@@ -185,7 +185,7 @@ func (p *Proxy) equip(r *http.Request, a *access, all map[string]Secret) error {
 }
 
 func (p *Proxy) loopback(a *access) bool {
-	rules := p.client.Rules()
+	rules := p.tenant.Rules()
 	if rules == nil {
 		return false
 	}

@@ -35,7 +35,7 @@ const (
 // withSecret starts an intercepting proxy with the secret "key" in a header.
 func withSecret(t *testing.T, rules []scope.HostRule, header, format string) (*lab, *http.Client) {
 	read := fixedSecret(t)
-	l, roots := intercepting(t, rules, func(_ *Options, c *Client) {
+	l, roots := intercepting(t, rules, func(_ *Options, c *Tenant) {
 		c.Secrets = func() map[string]Secret {
 			return map[string]Secret{"key": {Placeholder: placeholder, Header: header, Format: format, Read: read}}
 		}
@@ -251,7 +251,7 @@ func TestSecretUnreadable(t *testing.T) {
 	rule, _ := host(t, "good.example", true, func(http.ResponseWriter, *http.Request) { reached = true })
 	rule.Secret = "key"
 	for _, secrets := range []map[string]Secret{nil, {"key": {Read: func(context.Context) (credential.Secret, error) { return credential.Secret{}, io.ErrUnexpectedEOF }}}} {
-		l, roots := intercepting(t, []scope.HostRule{rule}, func(_ *Options, c *Client) { c.Secrets = func() map[string]Secret { return secrets } })
+		l, roots := intercepting(t, []scope.HostRule{rule}, func(_ *Options, c *Tenant) { c.Secrets = func() map[string]Secret { return secrets } })
 		status, body := get(t, l.client(t, roots), "https://good.example/")
 		assert.Equal(t, 502, status)
 		assert.Contains(t, body, "credential")
@@ -303,7 +303,7 @@ func TestPlaceholder(t *testing.T) {
 // for one reading and have its error, and it ends when they are gone.
 func TestSecretReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(Options{}, Client{})
+		p := New(Options{}, Tenant{})
 		begun, ended := 0, 0
 		slow := Secret{Source: "slow", Read: func(ctx context.Context) (credential.Secret, error) {
 			begun++

@@ -178,7 +178,7 @@ func (p *Proxy) pass(ctx context.Context, a *access, up socket) *refusal {
 // are decided one by one from here.
 func (p *Proxy) handOver(ctx context.Context, a *access) {
 	a.in.origin = &origin{host: a.host, port: a.port, scheme: "http", in: a.in}
-	p.requests.give(p.guarded(ctx, a.in, a.in))
+	p.requests.give(p.framed(ctx, a.in, a.in))
 }
 
 func refusalOf(err error) *refusal {

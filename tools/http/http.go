@@ -122,7 +122,7 @@ func New(services map[string]Service) ([]tools.Tool, error) {
 		if err := service.Check(); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		s[name] = newClient(service)
+		s[name] = newEndpoint(service)
 	}
 	t, err := tools.New("http_request", "Send a request to one of the HTTP services that the operator has named: "+strings.Join(slices.Sorted(maps.Keys(s)), ", ")+
 		". The address and the credential are added. Redirects are not followed.",
@@ -131,17 +131,18 @@ func New(services map[string]Service) ([]tools.Tool, error) {
 	return []tools.Tool{t}, err
 }
 
-type set map[string]*client
+type set map[string]*endpoint
 
-type client struct {
+// endpoint is a service and what sends its requests.
+type endpoint struct {
 	Service
 	http *http.Client
 }
 
-func newClient(s Service) *client {
+func newEndpoint(s Service) *endpoint {
 	dialer := s.Lookup
 	dialer.Pinned = s.Addresses
-	return &client{s, egress.NewClient(egress.NewTransport(dialer.DialContext, egress.ClientLimits{Header: maxHeaders, Response: cmp.Or(s.Timeout, defaultTime)}))}
+	return &endpoint{s, egress.NewClient(egress.NewTransport(dialer.DialContext, egress.ClientLimits{Header: maxHeaders, Response: cmp.Or(s.Timeout, defaultTime)}))}
 }
 
 // requestArgs are the arguments of http_request.
@@ -189,17 +190,17 @@ func (s set) judge(env tools.Env, in requestArgs) error {
 }
 
 // find returns the service of a request that is allowed, and the request's URL.
-func (s set) find(env tools.Env, in requestArgs) (*client, *url.URL, error) {
-	c := s[in.Service]
-	if c == nil || !c.allows(env) {
+func (s set) find(env tools.Env, in requestArgs) (*endpoint, *url.URL, error) {
+	to := s[in.Service]
+	if to == nil || !to.allows(env) {
 		d := scope.Decision{Kind: scope.KindGrant, Rule: "stores.services", Remedy: "name the service in stores.services"}
-		if c != nil {
+		if to != nil {
 			d = granted("agents", in.Service, string(env.Agent))
 		}
 		e := tools.Refused(d, tools.Denied, "there is no service %.64q here", in.Service)
 		var names []string
-		for name, c := range s {
-			if c.allows(env) {
+		for name, to := range s {
+			if to.allows(env) {
 				names = append(names, name)
 			}
 		}
@@ -207,8 +208,8 @@ func (s set) find(env tools.Env, in requestArgs) (*client, *url.URL, error) {
 		e.Hint = "services: " + strings.Join(names, ", ")
 		return nil, nil, e
 	}
-	target, err := c.target(in)
-	return c, target, err
+	target, err := to.target(in)
+	return to, target, err
 }
 
 // granted returns the decision of a service whose list does not hold a value.
@@ -218,7 +219,7 @@ func granted(list, service, value string) scope.Decision {
 }
 
 func (s set) request(ctx context.Context, env tools.Env, in requestArgs) (out response, err error) {
-	c, target, err := s.find(env, in)
+	to, target, err := s.find(env, in)
 	if err != nil {
 		return out, err
 	}
@@ -227,7 +228,7 @@ func (s set) request(ctx context.Context, env tools.Env, in requestArgs) (out re
 			return out, tools.Errorf(tools.Invalid, "%s: holds a character that is not printable ASCII", name)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.Timeout, defaultTime))
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(to.Timeout, defaultTime))
 	defer cancel()
 	method := cmp.Or(in.Method, http.MethodGet)
 	var body io.Reader = http.NoBody
@@ -246,21 +247,21 @@ func (s set) request(ctx context.Context, env tools.Env, in requestArgs) (out re
 		req.Header.Set("Accept", in.Accept)
 	}
 	var secret credential.Secret
-	if c.Credential != nil {
-		if secret, err = c.Credential.Read(ctx); err != nil {
+	if to.Credential != nil {
+		if secret, err = to.Credential.Read(ctx); err != nil {
 			return out, unavailable("the operator's credential for %s cannot be read", in.Service).Because(err)
 		}
-		req.Header.Set(cmp.Or(c.Header, "Authorization"), c.Prefix+secret.Reveal())
+		req.Header.Set(cmp.Or(to.Header, "Authorization"), to.Prefix+secret.Reveal())
 	}
-	res, err := c.http.Do(req)
+	res, err := to.http.Do(req)
 	if err != nil {
-		return out, c.failure(ctx, in.Service, err, secret)
+		return out, to.failure(ctx, in.Service, err, secret)
 	}
 	defer res.Body.Close()
 	text, err := bounded.Read(res.Body, maxResponse)
 	long := errors.Is(err, bounded.ErrTooLong)
 	if err != nil && !long {
-		return out, c.failure(ctx, in.Service, err, secret)
+		return out, to.failure(ctx, in.Service, err, secret)
 	}
 	out = response{Status: res.StatusCode, ContentType: res.Header.Get("Content-Type"), Location: res.Header.Get("Location"), RetryAfter: res.Header.Get("Retry-After")}
 	if out.Truncated = long; long {
@@ -279,13 +280,13 @@ func (s set) request(ctx context.Context, env tools.Env, in requestArgs) (out re
 }
 
 // allows reports whether all agents that bound a call may use the service.
-func (c *client) allows(env tools.Env) bool {
-	return c.Agents == nil || env.All(c.Agents)
+func (to *endpoint) allows(env tools.Env) bool {
+	return to.Agents == nil || env.All(to.Agents)
 }
 
 // target returns the URL of a request. Its path is below the service's.
-func (c *client) target(in requestArgs) (*url.URL, error) {
-	allowed := c.Methods
+func (to *endpoint) target(in requestArgs) (*url.URL, error) {
+	allowed := to.Methods
 	if len(allowed) == 0 {
 		allowed = methods[:2]
 	}
@@ -304,17 +305,17 @@ func (c *client) target(in requestArgs) (*url.URL, error) {
 		e := tools.Errorf(tools.OutsideScope, "path: leads out of the service")
 		return nil, e.Violates("http: the path leads out of the service's url")
 	}
-	if len(c.Paths) > 0 && slices.ContainsFunc(readings, func(path string) bool {
-		return !slices.ContainsFunc(c.Paths, func(p string) bool { return doublestar.MatchUnvalidated(p, strings.Trim(path, "/")) })
+	if len(to.Paths) > 0 && slices.ContainsFunc(readings, func(path string) bool {
+		return !slices.ContainsFunc(to.Paths, func(p string) bool { return doublestar.MatchUnvalidated(p, strings.Trim(path, "/")) })
 	}) {
 		return nil, tools.Refused(granted("paths", in.Service, rel), tools.Denied, "%s allows no such path", in.Service).
-			Suggest("paths: " + strings.Join(c.Paths, ", "))
+			Suggest("paths: " + strings.Join(to.Paths, ", "))
 	}
 	query := url.Values{}
 	for k, v := range in.Query {
 		query.Set(k, v)
 	}
-	u := *c.URL
+	u := *to.URL
 	u.Path, u.RawPath = strings.TrimSuffix(u.Path, "/")+"/"+rel, ""
 	if u.RawQuery = query.Encode(); len(u.RawQuery) > maxQuery {
 		return nil, tools.Errorf(tools.TooLarge, "the query has more than %d bytes", maxQuery)
@@ -329,7 +330,7 @@ func unavailable(format string, args ...any) *tools.Error {
 
 // failure is the error of a request that got no response. The cause goes to the
 // log, without the credential.
-func (c *client) failure(ctx context.Context, service string, err error, secret credential.Secret) *tools.Error {
+func (to *endpoint) failure(ctx context.Context, service string, err error, secret credential.Secret) *tools.Error {
 	why := "it cannot be reached"
 	var timeout net.Error
 	switch {

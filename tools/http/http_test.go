@@ -51,7 +51,7 @@ func serve(t *testing.T, handler http.HandlerFunc, change func(*Service)) (set, 
 		change(&service)
 	}
 	require.NoError(t, service.Check())
-	return set{"s": newClient(service)}, &seen
+	return set{"s": newEndpoint(service)}, &seen
 }
 
 func code(t *testing.T, err error) tools.Code {

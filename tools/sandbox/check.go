@@ -143,7 +143,7 @@ func bounded(ctx context.Context, path string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-const needBwrap = "install bubblewrap 0.8.0 (Debian 12) or newer"
+const needBwrap = "install bubblewrap 0.11 or newer, or that of Debian 12 with security updates"
 
 // versionOf names a bubblewrap, as "bubblewrap 0.4.1" where it says so.
 func versionOf(ctx context.Context, path string) string {

@@ -312,7 +312,7 @@ func TestCheck(t *testing.T) {
 	for name, c := range map[string]struct{ bwrap, want string }{
 		"absent": {dir + "/absent", "bubblewrap is not installed: apt-get install bubblewrap"},
 		"old": {fake("old", "bwrap --help | grep -v -e -bind-fd"),
-			"bubblewrap lacks --bind-fd, --ro-bind-fd: install bubblewrap 0.8.0 (Debian 12) or newer"},
+			"bubblewrap lacks --bind-fd, --ro-bind-fd: install bubblewrap 0.11 or newer, or that of Debian 12 with security updates"},
 		"not permitted": {fake("denied", `case $1 in --help) bwrap --help;; *) echo No permissions >&2; exit 1; esac`), "No permissions"},
 	} {
 		t.Run(name, func(t *testing.T) {

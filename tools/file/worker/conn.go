@@ -45,7 +45,7 @@ type Pipes struct {
 // conn is one worker process.
 type conn struct {
 	Pipes
-	calls *peer.Calls[Reply]
+	calls *peer.Requests[Reply]
 	out   *peer.Writer
 	done  sync.WaitGroup
 
@@ -60,7 +60,7 @@ type conn struct {
 }
 
 func newConn(p Pipes, beat time.Duration) *conn {
-	c := &conn{Pipes: p, calls: peer.NewCalls[Reply](maxCalls), out: peer.NewWriter(p.In, maxFrame, writeTimeout), beatPause: cmp.Or(beat, beatPause)}
+	c := &conn{Pipes: p, calls: peer.NewRequests[Reply](maxCalls), out: peer.NewWriter(p.In, maxFrame, writeTimeout), beatPause: cmp.Or(beat, beatPause)}
 	c.beat = time.AfterFunc(time.Hour, c.listenFor)
 	c.beat.Stop()
 	c.done.Go(c.listen)
@@ -124,7 +124,7 @@ func (c *conn) drain() {
 // listen reads replies and delivers them until the process dies.
 func (c *conn) listen() {
 	for in := peer.NewReader(c.Out, maxFrame); ; {
-		var a reply
+		var a replyFrame
 		err := receive(in, &a, &a.Result, &a.Blob)
 		if err == nil {
 			err = c.deliver(&a)
@@ -139,7 +139,7 @@ func (c *conn) listen() {
 	}
 }
 
-func (c *conn) deliver(a *reply) error {
+func (c *conn) deliver(a *replyFrame) error {
 	c.mu.Lock()
 	c.silent = 0
 	pong := a.ID == c.ping && a.ID != 0
@@ -168,7 +168,7 @@ func (c *conn) exchange(ctx context.Context, r Request) (Reply, error) {
 		return Reply{}, err
 	}
 	c.watch()
-	switch err := c.send(request{call.ID, r}); {
+	switch err := c.send(requestFrame{call.ID, r}); {
 	case errors.Is(err, peer.ErrTooLarge):
 		return Reply{}, tools.Errorf(tools.TooLarge, "the arguments are larger than %d bytes", maxFrame)
 	case err != nil:
@@ -176,7 +176,7 @@ func (c *conn) exchange(ctx context.Context, r Request) (Reply, error) {
 		return Reply{}, c.ended()
 	}
 	reply, err := call.Wait(ctx, func() {
-		if err := c.send(request{call.ID, Request{Op: opCancel}}); err != nil {
+		if err := c.send(requestFrame{call.ID, Request{Op: opCancel}}); err != nil {
 			c.fail(err)
 		}
 	}, stopTimeout)
@@ -190,7 +190,7 @@ func (c *conn) exchange(ctx context.Context, r Request) (Reply, error) {
 	return reply, nil
 }
 
-func (c *conn) send(r request) error { return send(c.out, &r, r.Args, r.Blob) }
+func (c *conn) send(r requestFrame) error { return send(c.out, &r, r.Args, r.Blob) }
 
 // watch starts the beats. The caller has a request in flight.
 func (c *conn) watch() {
@@ -224,6 +224,6 @@ func (c *conn) listenFor() {
 		c.fail(ErrSilent)
 	} else if ping {
 		// On a goroutine of its own: a process that does not read blocks the write.
-		go func() { _ = c.send(request{id, Request{Op: opPing}}) }() // without an answer, silence grows
+		go func() { _ = c.send(requestFrame{id, Request{Op: opPing}}) }() // without an answer, silence grows
 	}
 }

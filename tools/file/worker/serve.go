@@ -111,7 +111,7 @@ func (s *server) thread() {
 	for {
 		err := s.baton.take()
 		s.count(-1)
-		var r *request
+		var r *requestFrame
 		var ctx context.Context
 		if err == nil {
 			r, ctx, err = s.next()
@@ -145,14 +145,14 @@ func (s *server) end(err error) {
 }
 
 // next reads the next request for a handler. It answers pings and cancels itself.
-func (s *server) next() (*request, context.Context, error) {
+func (s *server) next() (*requestFrame, context.Context, error) {
 	for {
-		r := new(request)
+		r := new(requestFrame)
 		if err := receive(s.in, r, &r.Args, &r.Blob); err != nil {
 			return nil, nil, err
 		}
 		if r.Op == opPing {
-			if err := s.write(reply{ID: r.ID}); err != nil {
+			if err := s.write(replyFrame{ID: r.ID}); err != nil {
 				return nil, nil, err
 			}
 			continue
@@ -173,7 +173,7 @@ func (s *server) next() (*request, context.Context, error) {
 }
 
 // answer handles a request on this thread and replies.
-func (s *server) answer(ctx context.Context, r *request) error {
+func (s *server) answer(ctx context.Context, r *requestFrame) error {
 	setThreadName(r.Call)
 	result, err := s.handle(withName(ctx, r.Call), &r.Request)
 	setThreadName("")
@@ -182,7 +182,7 @@ func (s *server) answer(ctx context.Context, r *request) error {
 	delete(s.cancels, r.ID)
 	s.mu.Unlock()
 
-	out := reply{r.ID, result}
+	out := replyFrame{r.ID, result}
 	if err != nil {
 		var e *tools.Error
 		if !errors.As(err, &e) {
@@ -194,7 +194,7 @@ func (s *server) answer(ctx context.Context, r *request) error {
 }
 
 // write sends a reply in one piece.
-func (s *server) write(out reply) error {
+func (s *server) write(out replyFrame) error {
 	err := send(s.out, &out, out.Result, out.Blob)
 	if errors.Is(err, peer.ErrTooLarge) {
 		out.Reply = Reply{Error: tools.Errorf(tools.TooLarge, "the result is larger than %d bytes", maxFrame)}

@@ -35,8 +35,8 @@ type Request struct {
 	Quick bool   `json:"quick,omitempty"` // the change need not be on the disk before the reply
 }
 
-// request is a Request in a frame.
-type request struct {
+// requestFrame is a Request in a frame.
+type requestFrame struct {
 	ID uint64 `json:"id"`
 	Request
 }
@@ -48,8 +48,8 @@ type Reply struct {
 	Error  *tools.Error    `json:"error,omitempty"`
 }
 
-// reply is a Reply in a frame.
-type reply struct {
+// replyFrame is a Reply in a frame.
+type replyFrame struct {
 	ID uint64 `json:"id"`
 	Reply
 }

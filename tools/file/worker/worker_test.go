@@ -112,7 +112,7 @@ func TestHostileWorker(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t, 0)
 			go func() {
-				var r request
+				var r requestFrame
 				if err := receive(f.in, &r, &r.Args, &r.Blob); err == nil {
 					f.out.Write(test.says)
 					if strings.HasPrefix(name, "half") {
@@ -162,7 +162,7 @@ func TestBusyWorker(t *testing.T) {
 	go func() {
 		var first uint64
 		for {
-			var r request
+			var r requestFrame
 			if err := receive(f.in, &r, &r.Args, &r.Blob); err != nil {
 				return
 			}
@@ -195,7 +195,7 @@ func TestFrozenWorker(t *testing.T) {
 			go func() {
 				var first uint64
 				for {
-					var r request
+					var r requestFrame
 					if err := receive(f.in, &r, &r.Args, &r.Blob); err != nil {
 						return
 					}
@@ -256,7 +256,7 @@ func TestNoisyWorker(t *testing.T) {
 func TestWorkerDies(t *testing.T) {
 	f := newFake(t, 0)
 	go func() {
-		var r request
+		var r requestFrame
 		receive(f.in, &r, &r.Args, &r.Blob)
 		f.out.Close()
 	}()

@@ -14,11 +14,11 @@ import (
 	"github.com/scopefs/scopefs/tools/limit"
 )
 
-// guard follows the requests that a client sends in HTTP/1.1, and ends the
+// framedConn follows the requests that a client sends in HTTP/1.1, and ends the
 // connection at the first one that two servers could read differently. net/http
 // reads such requests in one way, and does not report the other: it drops
 // Content-Length beside Transfer-Encoding, and a Host beside an absolute URL.
-type guard struct {
+type framedConn struct {
 	net.Conn
 	in     *incoming
 	limits Limits
@@ -27,7 +27,7 @@ type guard struct {
 	framing
 
 	changing atomic.Bool // a request wants another protocol, and has no answer
-	over     atomic.Bool // the protocol did not change: the guard has lost its place, and reads no more
+	over     atomic.Bool // the protocol did not change: framedConn has lost its place, and reads no more
 
 	mu      sync.Mutex
 	release func() // of long; nil: none
@@ -38,7 +38,7 @@ type guard struct {
 // maxLong, so that heads do not fill the memory.
 const shortHead = 8 << 10
 
-func (g *guard) Read(p []byte) (int, error) {
+func (g *framedConn) Read(p []byte) (int, error) {
 	n, err := g.Conn.Read(p)
 	if g.over.Load() {
 		return 0, io.EOF
@@ -60,7 +60,7 @@ func (g *guard) Read(p []byte) (int, error) {
 
 // Write fails, and net/http closes the connection, when the client does not take the bytes in time: as soon
 // as a request's head where no response passes.
-func (g *guard) Write(p []byte) (int, error) {
+func (g *framedConn) Write(p []byte) (int, error) {
 	if g.changing.Swap(false) && !bytes.HasPrefix(p, []byte("HTTP/1.1 101 ")) {
 		g.over.Store(true)
 	}
@@ -73,7 +73,7 @@ func (g *guard) Write(p []byte) (int, error) {
 }
 
 // holdLong holds a slot while a long head is under way.
-func (g *guard) holdLong(long bool) *refusal {
+func (g *framedConn) holdLong(long bool) *refusal {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
@@ -91,7 +91,7 @@ func (g *guard) holdLong(long bool) *refusal {
 }
 
 // Close closes the connection. Another goroutine may be in Read.
-func (g *guard) Close() error {
+func (g *framedConn) Close() error {
 	g.mu.Lock()
 	g.closed = true
 	g.mu.Unlock()
@@ -196,8 +196,8 @@ func (f *framing) end(line string) *refusal {
 	return nil
 }
 
-// head are the fields of a request that say where it goes and how long it is.
-type head struct {
+// requestHead has the fields of a request that say where it goes and how long it is.
+type requestHead struct {
 	method, target, proto   string
 	hosts, lengths, codings []string
 	upgrade                 bool
@@ -225,7 +225,7 @@ func (f *framing) endHead() *refusal {
 	return nil
 }
 
-func parseHead(lines []string) (h head, err *refusal) {
+func parseHead(lines []string) (h requestHead, err *refusal) {
 	if len(lines) == 0 {
 		return h, malformed("a request begins with an empty line")
 	}
@@ -260,7 +260,7 @@ func isWebSocket(upgrade string) bool {
 	return strings.Contains(strings.ToLower(upgrade), "websocket")
 }
 
-func (h head) check() *refusal {
+func (h requestHead) check() *refusal {
 	switch {
 	case len(h.hosts) > 1 || len(h.hosts) == 0 && h.proto == "HTTP/1.1":
 		return malformed("a request has %d Host fields", len(h.hosts))
