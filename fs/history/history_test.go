@@ -611,6 +611,38 @@ func (c *client) kill() {
 	c.store = nil
 }
 
+// TestUndoReused: a new object may have the inode of one that is gone, and its birth time too, whose clock is coarse
+// (ext4). It is not taken for the older one.
+func TestUndoReused(t *testing.T) {
+	c := newClient(t)
+	before := state(t, c.dir)
+	_, err := c.store.Checkpoint("p", "")
+	require.NoError(t, err)
+	identity := func(rel string) beneath.FileID {
+		st, err := c.root.Stat(rel)
+		require.NoError(t, err)
+		return st.ID()
+	}
+	reused := 0
+	for i := range 50 {
+		c.create("tmp", "one")
+		was, name := identity("tmp"), fmt.Sprint(i)
+		c.unlink("tmp")
+		if i%2 == 0 {
+			c.symlink(name, "x")
+		} else {
+			c.mkdir(name)
+		}
+		if identity(name) == was {
+			reused++
+		}
+	}
+	t.Log(reused, "have the identity of an older object")
+	r := c.undo(Selection{Checkpoint: "p"})
+	assert.Empty(t, r.Conflicts)
+	assert.Equal(t, before, state(t, c.dir))
+}
+
 // TestUndoForce: what the host has changed since is kept beside the old version, and a redo takes both away.
 func TestUndoForce(t *testing.T) {
 	c := newClient(t)

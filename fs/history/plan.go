@@ -159,7 +159,7 @@ func (w *world) expects(e *entry, t thing) string {
 		return w.blocked[id]
 	}
 	was := w.expected[id]
-	if was == nil {
+	if was == nil && e.Kind != journal.Made { // an older object may have had its identity
 		was = w.left(id, e.Seq)
 	}
 	if was != nil && was != &unknown && !w.torn[id] && !w.hooks.writing(id) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,6 +25,9 @@ import (
 // evil, in the view, makes the init of the tests one that has been taken over.
 // It says how it behaves.
 const evil = "evil-init"
+
+// late is how an init behaves that reports a command when the view has the file "report".
+const late = "reports late"
 
 // evilInit is process 1 in the hands of an attacker.
 func evilInit(how string) int {
@@ -58,6 +62,19 @@ func evilInit(how string) int {
 	}
 	started := pid1.Reply{Op: pid1.OpStarted, ID: r.ID}
 	switch how {
+	case late:
+		words := make([]string, len(r.Argv))
+		for i, word := range r.Argv {
+			words[i] = string(word)
+		}
+		started.PID, _ = syscall.ForkExec("/bin/bash", words, &syscall.ProcAttr{Sys: &syscall.SysProcAttr{Setsid: true}})
+		for {
+			if _, err := os.Stat(Workspace + "/report"); err == nil {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		in.send(started, ends...)
 	case "files for pipes":
 		in.send(started, fd, fd, fd)
 	case "wrong ends":

@@ -42,7 +42,8 @@ type Session struct {
 	ready chan struct{} // closed when init is ready
 	done  chan struct{} // closed when all processes are gone
 
-	answerTime time.Duration // for init to start a command
+	answerTime    time.Duration // for init to start a command
+	reportTimeout time.Duration // of TagOf
 
 	mu      sync.Mutex
 	pid     int          // of init, in our pid namespace
@@ -60,7 +61,7 @@ func newSession(h *Host, spec Spec, group *group) *Session {
 	return &Session{
 		host: h, spec: spec, group: group, killed: group.kills(), pidfd: -1, procs: make(map[uint64]*Process),
 		tags:  tags{commands: make(map[int]*tagged)},
-		ready: make(chan struct{}), done: make(chan struct{}), answerTime: answerTime,
+		ready: make(chan struct{}), done: make(chan struct{}), answerTime: answerTime, reportTimeout: reportTimeout,
 	}
 }
 

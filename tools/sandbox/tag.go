@@ -18,17 +18,19 @@ const (
 	// command.
 	maxDepth = 256
 	// settleTimeout is how long TagOf waits for init to report the pid of a command,
-	// toldTimeout when several commands are starting.
+	// toldTimeout when several commands are starting, reportTimeout for a process whose
+	// command has executed its program: init then waits for a processor alone.
 	settleTimeout = 10 * time.Millisecond
 	toldTimeout   = 10 * settleTimeout
+	reportTimeout = time.Second
 	// maxChildren is the number of init's children that OnlyTag looks at.
 	maxChildren = 64
 )
 
 // TagOf reports whether a process or thread of this host belongs to the session, and
 // the tag of its command: "" when the command is not known. own reports whether it is
-// a thread of the command's own process. TagOf may wait for 100 ms while a command is
-// starting.
+// a thread of the command's own process. TagOf may wait while a command is starting: for
+// 100 ms, and for an orphan for a second.
 //
 // A process belongs to the command whose session (credentials(7)) it is in. A process
 // in a session of its own belongs to the command of its nearest ancestor, and to none
@@ -42,33 +44,32 @@ func (s *Session) TagOf(pid int) (tag string, own, ours bool) {
 		return "", false, false
 	}
 	tag, own, starting := s.tagOf(l)
-	if len(starting) == 0 || !s.forked(l) {
+	if len(starting) == 0 {
 		return tag, own, true
 	}
-	for begin := time.Now(); ; {
+	forked, timeout := s.forked(l), s.reportTimeout
+	if forked {
+		timeout = toldTimeout
+	}
+	for begin := time.Now(); len(starting) > 0 && time.Since(begin) < timeout; tag, own, starting = s.tagOf(l) {
 		select {
 		case <-starting[0].started:
 		case <-starting[0].exited:
 		case <-time.After(settleTimeout):
 			// The child has not executed its program yet. It blocks in exec on our caller,
 			// and init blocks on the child.
-			if len(starting) == 1 {
+			if forked && len(starting) == 1 {
 				return starting[0].tag, false, true
 			}
-			if time.Since(begin) > toldTimeout {
-				return "", false, true
-			}
-		}
-		if tag, own, starting = s.tagOf(l); len(starting) == 0 {
-			return tag, own, true
 		}
 	}
+	return tag, own, true
 }
 
 // OnlyTag returns the tag of the command that every process of the session belongs to
 // now, but for processes with the tag except. It returns "" if there is no process, if
 // processes belong to several commands or to none, if init has more than 64 children, or if
-// the children of init change meanwhile. Like TagOf it may wait for 100 ms while a command
+// the children of init change meanwhile. Like TagOf it may wait for a second while a command
 // is starting.
 func (s *Session) OnlyTag(except string) (only string) {
 	children := childrenOf(s.PID())
@@ -102,7 +103,8 @@ func childrenOf(pid int) (pids []int) {
 }
 
 // tagOf looks up the command of a process. When it is not known, tagOf returns the
-// commands that init has not reported as started.
+// commands that init has not reported as started. Such a command may run, and have left
+// orphans behind.
 func (s *Session) tagOf(l lineage) (tag string, own bool, starting []*Process) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,9 +113,6 @@ func (s *Session) tagOf(l lineage) (tag string, own bool, starting []*Process) {
 		if c != nil && (c.ended == 0 || l.since(i, c.ended)) {
 			return c.tag, i == 0 && l.own && c.ended == 0, nil
 		}
-	}
-	if len(l.sessions) > 0 && !l.leader {
-		return "", false, nil
 	}
 	for _, p := range s.procs {
 		if !p.running {
@@ -178,7 +177,6 @@ type lineage struct {
 	sessions  []int // ids in the sandbox
 	processes []int // pids on this host
 	own       bool  // whether the process itself leads its session
-	leader    bool  // whether the last ancestor leads its session, as a command does
 }
 
 // since reports whether the i-th session existed at a time, when a command led it: a
@@ -226,8 +224,7 @@ func climb(pid, init int) (l lineage, err error) {
 		if st.session == 0 { // it is being reaped
 			return l, unix.ESRCH
 		}
-		l.leader = st.session == st.inner
-		l.own = l.leader && (len(l.sessions) == 0 || l.own)
+		l.own = st.session == st.inner && (len(l.sessions) == 0 || l.own)
 		l.sessions, l.processes = append(l.sessions, st.session), append(l.processes, st.process)
 		if st.parent == init {
 			return l, nil

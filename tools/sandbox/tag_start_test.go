@@ -53,6 +53,7 @@ func TestTagOfStarting(t *testing.T) {
 		tag, own, ours := s.TagOf(s.PID())
 		assert.True(t, ours && !own)
 		assert.Equal(t, "starting", tag, "init, which looks for the program")
+		s.reportTimeout = time.Millisecond
 		tag, _, ours = s.TagOf(attacker)
 		assert.True(t, ours)
 		assert.Equal(t, "", tag)
@@ -67,6 +68,28 @@ func TestTagOfStarting(t *testing.T) {
 	tag, _, ours := s.TagOf(attacker)
 	assert.True(t, ours)
 	assert.Equal(t, "", tag)
+}
+
+// TestTagOfUnreported asks about an orphan of a command that runs and that init has not reported: on a busy host the
+// command may be faster.
+func TestTagOfUnreported(t *testing.T) {
+	s := newTestSession(t, func(spec *Spec) { misbehave(t, spec, late) })
+	s.reportTimeout = time.Minute
+	start(t, s, "busy", "bash", "-c", "(sleep 7136 &); sleep 7137")
+	orphan := pidOf(t, "sleep", "7136")
+	require.Eventually(t, func() bool { st, err := readStatus(orphan); return err == nil && st.parent == s.PID() }, 20*time.Second, time.Millisecond)
+	found := make(chan string)
+	go func() {
+		tag, _, _ := s.TagOf(orphan)
+		found <- tag
+	}()
+	select {
+	case tag := <-found:
+		require.Fail(t, "not reported yet", "%q", tag)
+	case <-time.After(5 * settleTimeout):
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(s.spec.View.Name(), "report"), nil, 0o644))
+	assert.Equal(t, "busy", <-found)
 }
 
 // TestTagOfUnexecuted holds a command in its execve(2), as a view does that is

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"runtime"
 	"slices"
 	"strconv"
@@ -151,11 +150,10 @@ func closeInherited() error {
 }
 
 func (in *initProcess) serve(listen bool) error {
-	// A command may signal process 1. Handle the signals with which a Go program ends (os/signal): the kernel
-	// discards others, or the runtime does. Each one takes 30 µs. Commands would inherit ignored signals (signal(7)).
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, unix.SIGCHLD, unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT, unix.SIGILL, unix.SIGTRAP,
-		unix.SIGABRT, unix.SIGSTKFLT, unix.SIGSYS, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV)
+	if err := survive(signals); err != nil {
+		return err
+	}
 	go func() {
 		for range signals {
 			in.reap()
