@@ -38,7 +38,7 @@
 // After a commit that has moved directories, [Result].Moved, the overlay has to be mounted again, with [Redirect].
 //
 // A view that holds paths by rules writes Upper itself, with whiteouts and without extended attributes: [Roots].Held. Then
-// [Note] says what a version came of, [Branch.Settle] follows a commit, and [Branch.Drop] is its Discard.
+// [Note] says what a version came of, a commit removes from Upper what it has taken, and [Branch.Drop] is the Discard.
 //
 // # Layout
 //
