@@ -151,7 +151,7 @@ func (d *differ) scan(n *node, rel, base string) error {
 		var err error
 		switch {
 		case k.white:
-			if there && !d.taken.gone[was] {
+			if there && !d.hides(was) {
 				err = d.index(was, &st)
 			}
 		case !there:
@@ -199,6 +199,10 @@ func (d *differ) scanBeside(n *node, base string) error {
 	}
 	return nil
 }
+
+// hides reports whether the branch hides an object that the host has put where a commit has removed another one. With Held nothing
+// is hidden from a list: the commit has removed the whiteout, and this one is newer.
+func (d *differ) hides(rel string) bool { return d.Held == nil && d.taken.gone[rel] }
 
 // index notes an object of Base that has left its place, and all below it.
 func (d *differ) index(rel string, st *beneath.Stat) error {
@@ -268,7 +272,7 @@ func (d *differ) emit(n *node, rel, base string, has bool, why string) error {
 func (d *differ) pair(k *node, at, was string, st beneath.Stat, there bool, why string) error {
 	switch {
 	case k.white:
-		if there && !d.taken.gone[was] {
+		if there && !d.hides(was) {
 			d.removed(was, why)
 		}
 		return nil
@@ -467,7 +471,7 @@ func (d *differ) compare(k *node, at, was string, old *beneath.Stat, kind histor
 		}
 	}
 	switch seen, ok := d.taken.seen[k.ino]; {
-	case ok && d.taken.paths[at] == k.ino && seen == plainTime(k.st.Ctime) && !k.st.IsDir() && (why != "" || old == nil):
+	case ok && d.Held == nil && d.taken.paths[at] == k.ino && seen == plainTime(k.st.Ctime) && !k.st.IsDir() && (why != "" || old == nil):
 		return // Base has changed since a commit, and the branch has not
 	case err != nil:
 		e.Conflict, e.fixed = whyCannot+err.Error(), true

@@ -201,7 +201,7 @@ func TestHoldForged(t *testing.T) {
 	held := k.Base + "/history/a/hold"
 	for _, name := range []string{"upper", "work", "merged", "stage", "stamp", "taken", "bases", "used", "intent", ""} {
 		for kind, forge := range map[string]string{
-			"link": "ln -s %[2]s %[1]s", "link to a file": "ln -s %[2]s/secret %[1]s", "FIFO": "mkfifo -m 666 %[1]s", "directory": "mkdir -m 777 %[1]s",
+			"link": "ln -s %[2]s/secret %[1]s",
 			"file": "echo '{\"steps\":[{\"do\":\"take\",\"path\":\"Li4vLi4vb3V0c2lkZS9zZWNyZXQ=\",\"stage\":\"r0\"}]}' >%[1]s",
 		} {
 			k.run("a", "echo new >.dot/f")
@@ -218,7 +218,7 @@ func TestHoldForged(t *testing.T) {
 			require.NoError(t, os.RemoveAll(held))
 		}
 	}
-	k.run("a", "echo new >.dot/f")
+	k.run("a", "echo last >.dot/f")
 	assert.Equal(t, []string{"changed .dot/f"}, k.ruled("a"))
 }
 
@@ -329,4 +329,94 @@ func TestHoldMany(t *testing.T) {
 		assert.NoError(t, err)
 	})
 	k.run("a", "! test -e held")
+}
+
+// TestHoldPowerLoss cuts the power while an agent changes held files and while the operator commits them. Each path of the directory
+// has its old content or the agent's; a version that the agent only opened, or that it synced before a rename, is whole; and a
+// commit takes the rest.
+func TestHoldPowerLoss(t *testing.T) {
+	need.Long(t, "it mounts a disk many times")
+	need.Once(t)
+	h := harness.LayOut(t, nil)
+	d := harness.NewDisk(t, h.Base)
+	require.NoError(t, os.Chmod(h.Base, 0o755))
+	h.Put("agents.d/.keep", "")
+	h.Define("a", fmt.Sprintf(holdRules, "direct"))
+	dir := h.Scope("a")
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	cuts := rounds(t, "SCOPEFS_TEST_HISTORY_CUTS", 4)
+	h.Timeout = time.Duration(2+cuts) * time.Minute
+	old := strings.Repeat("old ", 5000)
+	const files = 20
+	reset := func() {
+		for i := range files {
+			for _, name := range []string{"opened", "renamed", "written", "removed"} {
+				harness.Plant(t, dir, fmt.Sprintf(".dot/%s%d=%s", name, i, old))
+			}
+		}
+	}
+	reset()
+	h.Start()
+	k := keeperOf(h)
+	random := rand.New(rand.NewPCG(uint64(rounds(t, "SCOPEFS_TEST_HISTORY_FIRST", 0)), 13))
+	for round := range cuts {
+		k.Must("up", "a")
+		view, text := k.View("a"), strings.Repeat(fmt.Sprint("new", round, " "), 5000)
+		syncAll(t, h.Base)
+		done := make(chan struct{})
+		go func() { // errors are of the cut
+			defer close(done)
+			for i := range files {
+				at := func(name string) string { return fmt.Sprintf("%s/.dot/%s%d", view, name, i) }
+				if f, err := os.OpenFile(at("opened"), os.O_RDWR, 0); err == nil {
+					f.Close()
+				}
+				if f, err := os.Create(view + "/tmp"); err == nil {
+					_, err = f.WriteString(text)
+					if errors.Join(err, f.Sync(), f.Close()) == nil {
+						_ = os.Rename(view+"/tmp", at("renamed"))
+					}
+				}
+				_ = os.WriteFile(at("written"), []byte(text), 0o644)
+				_ = os.Remove(at("removed"))
+			}
+		}()
+		commits := round%2 == 1
+		if commits {
+			<-done
+			go func() { _, _ = k.client.HeldOf("a").Commit(context.Background(), api.CommitOptions{}) }()
+			time.Sleep(time.Duration(random.IntN(250)) * time.Millisecond)
+		} else {
+			time.Sleep(time.Duration(20+random.IntN(400)) * time.Millisecond)
+		}
+		d.Cut()
+		h.Abort()
+		<-done
+		require.NoError(t, unix.Unmount(h.View("a"), unix.MNT_DETACH))
+		_ = unix.Unmount(h.Base+"/history/a/hold/merged", unix.MNT_DETACH) // of the process that commits
+		d.Unmount()
+		d.Mount()
+		h.Start()
+		k.Must("up", "a")
+		for i := range files {
+			for _, name := range []string{"opened", "renamed", "written", "removed"} {
+				rel := fmt.Sprintf(".dot/%s%d", name, i)
+				now, err := os.ReadFile(filepath.Join(dir, rel))
+				whole := err == nil && (string(now) == old || name != "removed" && string(now) == text)
+				assert.True(t, whole || commits && (name == "removed" && os.IsNotExist(err) || name == "written" && err == nil),
+					"round %d: the directory's %s has %d bytes, %v", round, rel, len(now), err)
+				if now, err = os.ReadFile(filepath.Join(view, rel)); name == "opened" || name == "renamed" {
+					assert.True(t, err == nil && (string(now) == old || name == "renamed" && string(now) == text),
+						"round %d: the view's %s has %d bytes, %v", round, rel, len(now), err)
+				}
+			}
+		}
+		assert.Empty(t, k.take("a", api.CommitOptions{Theirs: true}).Conflicts) // notes of versions may be lost
+		assert.Empty(t, k.ruled("a"))
+		harness.SameTrees(t, harness.Dumped(t, view, 0), harness.Dumped(t, dir, 0), "after the commit")
+		if t.Failed() {
+			return
+		}
+		reset()
+	}
 }
