@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -80,8 +81,16 @@ func (b *Branch) differ(ctx context.Context) (*differ, error) {
 	return d, nil
 }
 
+// maxDepth bounds the directories in one another that are compared: paths take memory by the square of it.
+const maxDepth = 500
+
+var errDeep = fmt.Errorf("it has more than %d directories in one another", maxDepth)
+
 // read reads Upper.
 func (d *differ) read(n *node, rel string) error {
+	if strings.Count(rel, "/") >= maxDepth {
+		return errDeep
+	}
 	if err := d.ctx.Err(); err != nil {
 		return err
 	}
@@ -109,7 +118,7 @@ func (d *differ) read(n *node, rel string) error {
 				d.hiding[k.st.Ino] = append(d.hiding[k.st.Ino], k.ino)
 			}
 			if st.IsDir() && k.st.IsDir() {
-				if err := d.read(k, at); errors.Is(err, unix.EACCES) {
+				if err := d.read(k, at); errors.Is(err, unix.EACCES) || errors.Is(err, errDeep) {
 					k.err, k.kids = err, nil
 				} else if err != nil {
 					return err

@@ -50,6 +50,7 @@
 //	bases   what paths were before the branch changed them: texts of files, of the same secrecy as the files
 //	intent  a commit that is not finished
 //	stage/  new objects, and those that a commit has taken out of Base
+//	dropped a directory of Upper that a discard removes
 //
 // # Limits
 //

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/history"
-	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // Drop is Discard for a branch with Roots.Held: it removes from Upper what the patterns cover. What a removed directory had
@@ -66,7 +65,10 @@ func (b *Branch) drop(entries []Entry) (err error) {
 	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(b.Path, a.Path) })
 	for _, e := range entries {
 		if e.new.IsDir() && e.fixed { // it cannot be read
-			err = errors.Join(err, b.empty(e.Path))
+			if failed := b.clearAt(e.Path); failed != nil {
+				err = errors.Join(err, fmt.Errorf("%s: %w", e.Path, failed))
+				continue
+			}
 		}
 		if failed := b.dropAt(e.Path, e.new.IsDir() && e.Kind != history.Deleted); failed != nil {
 			err = errors.Join(err, fmt.Errorf("%s: %w", e.Path, failed))
@@ -101,22 +103,21 @@ func (b *Branch) dropAt(rel string, directory bool) error {
 	return err
 }
 
-// empty removes all that a directory of Upper has.
-func (b *Branch) empty(rel string) error {
+// clearAt removes a directory of Upper, and all below it, whatever its modes and depth are.
+func (b *Branch) clearAt(rel string) error {
 	defer opened(b.Upper, rel)()
-	names, err := b.Upper.Names(rel)
-	for _, name := range names {
-		at := beneath.Join(rel, name)
-		st, failed := b.Upper.Stat(at)
-		if failed == nil && st.IsDir() {
-			failed = b.empty(at)
-		}
-		if failed == nil {
-			failed = b.unlinkAt(at, st.IsDir())
-		}
-		err = errors.Join(err, failed)
+	dir, err := b.Upper.Dir(parentOf(rel))
+	if err != nil {
+		return err
 	}
-	return err
+	defer dir.Close()
+	if err := Remove(b.State, droppedName); err != nil { // of a process that was killed
+		return err
+	}
+	if err := dir.Rename(baseOf(rel), b.top, droppedName, unix.RENAME_NOREPLACE); err != nil {
+		return err
+	}
+	return Remove(b.State, droppedName)
 }
 
 // unlinkAt removes an object, or an empty directory, of Upper.

@@ -218,7 +218,7 @@ func renewBranch(dir *beneath.Root) error {
 	if err := branch.Idle(dir); err != nil {
 		return err
 	}
-	return branch.Remove(dir, upperName, "taken", "stage", "bases", workName, "stamp")
+	return branch.Remove(dir, upperName, "taken", "stage", "bases", "dropped", workName, "stamp")
 }
 
 // makeBranch makes what is missing in dir.
