@@ -420,3 +420,64 @@ func TestHoldPowerLoss(t *testing.T) {
 		reset()
 	}
 }
+
+// TestHoldKilledView kills the view again and again while a client makes files, moves them to held names, and replaces, moves and
+// removes them there: no held name of the directory has anything of the client's, and nothing that was moved is lost.
+func TestHoldKilledView(t *testing.T) {
+	need.Once(t)
+	h := harness.LayOut(t, map[string]string{"a": fmt.Sprintf(holdRules, "direct")})
+	dir := h.Scope("a")
+	harness.Plant(t, dir, ".dot/f=host", ".dot/d/g=host", "sub/.dot/x=host", "sub/pack.json=host")
+	k := started(h)
+	k.Must("up", "a")
+	at := func(name string) string { return k.View("a", name) }
+	moved := map[string]bool{}
+	n := 0
+	for range rounds(t, "SCOPEFS_TEST_HISTORY_CRASHES", 5) {
+		stop, ended := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(ended)
+			for ; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				tmp, to := fmt.Sprint("tmp", n), fmt.Sprint(".dot/made", n)
+				if os.WriteFile(at(tmp), []byte("evil"), 0o644) == nil && os.Rename(at(tmp), at(to)) == nil {
+					moved[to] = true
+				}
+				_ = os.WriteFile(at(tmp), []byte("evil"), 0o644)
+				_ = os.Rename(at(tmp), at(".dot/f"))
+				_ = os.WriteFile(at("sub/.dot/x"), []byte("evil"), 0o644)
+				_ = os.Rename(at("sub"), at("to"))
+				_ = os.WriteFile(at("to/pack.json"), []byte("evil"), 0o644)
+				_ = os.Remove(at("to/.dot/x"))
+				_ = os.Rename(at("to"), at("sub"))
+				_ = os.Rename(at(".dot/f"), at(".dot/h"))
+				_ = os.RemoveAll(at(".dot/d"))
+				_ = os.Mkdir(at(".dot/d"), 0o755)
+			}
+		}()
+		time.Sleep(100 * time.Millisecond)
+		k.crash(k.killView)
+		close(stop)
+		<-ended
+		require.NoError(t, filepath.WalkDir(dir, func(name string, e os.DirEntry, err error) error {
+			rel, _ := filepath.Rel(dir, name)
+			parts := strings.Split(rel, "/")
+			if err != nil || !e.Type().IsRegular() || !slices.Contains(parts, ".dot") && !slices.Contains(parts, "pack.json") {
+				return err
+			}
+			assert.Equal(t, "host", read(t, name), rel)
+			assert.NotContains(t, rel, "made")
+			return nil
+		}))
+		for name := range moved {
+			assert.Equal(t, "evil", read(t, at(name)), name)
+		}
+	}
+	assert.NotEmpty(t, moved)
+	assert.FileExists(t, dir+"/.dot/d/g")
+	assert.FileExists(t, dir+"/.dot/f")
+}
