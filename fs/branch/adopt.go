@@ -40,15 +40,22 @@ func (x *execution) adopt(s *step) (bool, error) {
 		return false, err
 	}
 	defer dir.Close()
-	if err := dir.Unlink(s.Adopt); err != nil && err != unix.ENOENT { // of a commit that was interrupted
-		return false, err
-	}
 	now, err := dir.Stat(baseOf(rel))
 	if err != nil {
 		return false, err
 	}
-	if same, err := x.equalsBase(rel, &now); same || err != nil { // it was interrupted after this
-		return same && x.shows(s, &now), err
+	same, err := x.equalsBase(rel, &now)
+	if err != nil {
+		return false, err
+	}
+	if _, err := dir.Stat(s.Adopt); err == nil && same {
+		return x.adopted(s, dir, &now) // it was interrupted after the exchange
+	}
+	if err := dir.Unlink(s.Adopt); err != nil && err != unix.ENOENT { // or before it
+		return false, err
+	}
+	if same {
+		return x.shows(s, &now), nil
 	}
 	upper, err := x.Upper.Stat(rel)
 	if err != nil || upperID(&upper) != s.Upper || plainTime(now.Ctime) != plainTime(s.Seen) {
@@ -65,15 +72,20 @@ func (x *execution) adopt(s *step) (bool, error) {
 	if err := dir.Rename(s.Adopt, dir, baseOf(rel), beneath.RenameExchange); err != nil {
 		return false, errors.Join(err, dir.Unlink(s.Adopt))
 	}
+	return x.adopted(s, dir, nil)
+}
+
+// adopted ends an exchange. now are the attributes of the branch's version; nil: they may have changed. A version that a client
+// has written meanwhile goes back, unless the client has removed the path since.
+func (x *execution) adopted(s *step, dir beneath.Dir, now *beneath.Stat) (bool, error) {
 	old, err := dir.Stat(s.Adopt)
 	if err != nil {
 		return false, err
 	}
-	if identOf(&now).content(identOf(&old)) {
-		return x.shows(s, nil), dir.Unlink(s.Adopt)
+	if s.Theirs.content(identOf(&old)) {
+		return x.shows(s, now), dir.Unlink(s.Adopt)
 	}
-	// A client has written meanwhile: its version goes back, unless the client has removed the path since.
-	if err := dir.Rename(s.Adopt, dir, baseOf(rel), beneath.RenameExchange); err != nil && err != unix.ENOENT {
+	if err := dir.Rename(s.Adopt, dir, baseOf(string(s.Path)), beneath.RenameExchange); err != nil && err != unix.ENOENT {
 		return false, err
 	}
 	return false, dir.Unlink(s.Adopt)

@@ -27,6 +27,7 @@ const (
 	maxBases     = 10_000
 	maxBasesSize = 256 << 20 // bytes
 	maxNoted     = 1_000     // records that one commit or discard adds
+	maxHeaders   = 32 << 20  // bytes without contents, which CreateBases reads
 )
 
 const (
@@ -45,7 +46,8 @@ type origin struct {
 	Removal bool       `json:"r,omitempty"`
 	Gone    [][]byte   `json:"g,omitempty"` // only this: the records of these paths, and below them, do not count any more
 
-	at int64 // where the content is
+	at     int64 // where the content is
+	header int64 // bytes before it
 }
 
 // originIdent is identOf with the birth time that statx(2) reports, which beneath leaves out on an overlay.
@@ -79,9 +81,15 @@ func CreateBases(state *beneath.Root, uid, gid int) (beneath.File, error) {
 	if err == nil && (!st.IsRegular() || st.Nlink != 1 || int(st.Uid) != uid) {
 		err = beneath.ErrStale
 	}
-	size := int64(0)
+	size, headers := int64(0), int64(0)
 	if err == nil && st.Size < 2*maxBasesSize { // no larger one is ours
-		size, err = scanOrigins(f, 0, func(*origin) {})
+		size, err = scanOrigins(f, 0, func(r *origin) bool {
+			headers += r.header
+			return headers < maxHeaders
+		})
+	}
+	if headers >= maxHeaders { // a part of it would have records that do not count any more
+		size = 0
 	}
 	if err == nil && size < int64(st.Size) {
 		err = f.Truncate(size)
@@ -100,8 +108,9 @@ func openBases(state *beneath.Root, top beneath.Dir) (beneath.File, error) {
 	return state.Open(basesName, unix.O_RDWR, st.ID())
 }
 
-// scanOrigins calls each for the records of a journal from an offset on, up to one that is none, and returns where they end.
-func scanOrigins(f beneath.File, size int64, each func(*origin)) (end int64, err error) {
+// scanOrigins calls each for the records of a journal from an offset on, up to one that is none or for which each returns false,
+// and returns where they end.
+func scanOrigins(f beneath.File, size int64, each func(*origin) bool) (end int64, err error) {
 	st, err := f.Stat()
 	if err != nil {
 		return 0, err
@@ -130,8 +139,10 @@ func scanOrigins(f beneath.File, size int64, each func(*origin)) (end int64, err
 		if after > int64(st.Size) {
 			return size, nil
 		}
-		each(&r)
-		size = after
+		r.header = int64(basePrefix) + int64(length)
+		if size = after; !each(&r) {
+			return size, nil
+		}
 	}
 }
 
@@ -226,15 +237,16 @@ func (b *Bases) read() error {
 	if int64(st.Size) < b.end { // another process has emptied it
 		b.end, b.records, b.removed, b.known = 0, 0, 0, origins{}
 	}
-	b.end, err = scanOrigins(b.file, b.end, func(r *origin) {
+	b.end, err = scanOrigins(b.file, b.end, func(r *origin) bool {
 		if len(r.Gone) > 0 {
 			b.known.add(r)
-			return
+			return true
 		}
 		b.known[string(r.Path)] = nil
 		if b.records++; r.Removal {
 			b.removed++
 		}
+		return true
 	})
 	return err
 }
@@ -315,10 +327,10 @@ func (b *Bases) append(r *origin, content []byte) {
 // origins are the records of a journal, by path.
 type origins map[string]*origin
 
-func (all origins) add(r *origin) {
+func (all origins) add(r *origin) bool {
 	if len(r.Gone) == 0 {
 		all[string(r.Path)] = r
-		return
+		return true
 	}
 	gone := map[string]bool{}
 	for _, path := range r.Gone {
@@ -332,6 +344,7 @@ func (all origins) add(r *origin) {
 			}
 		}
 	}
+	return true
 }
 
 // origins reads the journal. whole reports whether it has no torn end.

@@ -52,6 +52,8 @@ const (
 	newIntent  = "intent.new"
 	stageName  = "stage"
 	usedName   = "used"
+
+	droppedName = "dropped" // see clearAt
 )
 
 // Fork begins a branch in State. Call it before the overlay is mounted, once: what changes in Base from then on is a change

@@ -419,3 +419,28 @@ func TestUnreadable(t *testing.T) {
 	assert.Equal(t, []string{"added secret ! cannot be taken: secret: permission denied",
 		"added unreadable ! cannot be taken: permission denied"}, texts(r.Conflicts))
 }
+
+// TestDiscardClosed: a directory that nobody may read, and one that is too deep to be compared, can be discarded.
+func TestDiscardClosed(t *testing.T) {
+	f := newFork(t, "a=1")
+	f.make(f.merged, "closed/x/y=1")
+	require.NoError(t, os.Mkdir(f.merged+"/deep", 0o755))
+	at, err := os.OpenRoot(f.merged + "/deep")
+	require.NoError(t, err)
+	for range maxDepth + 20 {
+		require.NoError(t, at.Mkdir("d", 0o755))
+		next, err := at.OpenRoot("d")
+		require.NoError(t, err)
+		at.Close()
+		at = next
+	}
+	at.Close()
+	set, err := f.Diff(t.Context(), nil, false)
+	require.NoError(t, err)
+	require.Len(t, set.Entries, 3+1+maxDepth)
+	assert.Contains(t, set.Entries[len(set.Entries)-1].Conflict, errDeep.Error())
+	_, _, err = f.Discard(t.Context(), nil)
+	require.NoError(t, err)
+	assert.Empty(t, f.diff())
+	assert.Equal(t, []string{`-rw-r--r-- "a" "1"`}, tree(t, f.merged))
+}

@@ -229,19 +229,20 @@ type intent struct {
 
 // step is one change of Base. It does nothing if it has been done.
 type step struct {
-	Do    action              `json:"do"`
-	Path  []byte              `json:"path"`            // JSON has no strings that are not UTF-8
-	From  []byte              `json:"from,omitempty"`  // place: where the parked object was
-	Stage string              `json:"stage,omitempty"` // the name in the stage
-	Old   ident               `json:"old,omitzero"`    // what has to be at Path
-	New   uint64              `json:"new,omitempty"`   // the inode number of what comes to Path
-	Attr  *attributes         `json:"attr,omitempty"`
-	Upper UpperID             `json:"upper,omitzero"`  // the new object in Upper
-	Seen  unix.StatxTimestamp `json:"seen,omitzero"`   // its change time
-	Made  bool                `json:"made,omitempty"`  // place: the object is a directory of the branch
-	Clean bool                `json:"clean,omitempty"` // Old has not changed since the fork
-	Adopt string              `json:"adopt,omitempty"` // swap: the branch gets the new version, too, first with this name
-	Entry int                 `json:"entry"`
+	Do     action              `json:"do"`
+	Path   []byte              `json:"path"`            // JSON has no strings that are not UTF-8
+	From   []byte              `json:"from,omitempty"`  // place: where the parked object was
+	Stage  string              `json:"stage,omitempty"` // the name in the stage
+	Old    ident               `json:"old,omitzero"`    // what has to be at Path
+	New    uint64              `json:"new,omitempty"`   // the inode number of what comes to Path
+	Attr   *attributes         `json:"attr,omitempty"`
+	Upper  UpperID             `json:"upper,omitzero"`  // the new object in Upper
+	Seen   unix.StatxTimestamp `json:"seen,omitzero"`   // its change time
+	Made   bool                `json:"made,omitempty"`  // place: the object is a directory of the branch
+	Clean  bool                `json:"clean,omitempty"` // Old has not changed since the fork
+	Adopt  string              `json:"adopt,omitempty"` // swap: the branch gets the new version, too, first with this name
+	Theirs ident               `json:"theirs,omitzero"` // with Adopt: the branch's version that was merged
+	Entry  int                 `json:"entry"`
 }
 
 type action string
@@ -306,7 +307,7 @@ func (d *differ) intent(entries []Entry, left []bool, staged []uint64) *intent {
 			s := step{Do: swap, Path: path, Stage: stagedName(i), Old: old, Clean: clean, New: staged[i], Entry: i}
 			s.Upper, s.Seen = e.upper, e.new.Ctime
 			if e.Merge == Merged {
-				s.Stage, s.Adopt = mergedName(i), adoptedPrefix+rand.Text()
+				s.Stage, s.Adopt, s.Theirs = mergedName(i), adoptedPrefix+rand.Text(), identOf(&e.new)
 			}
 			in = append(in, s)
 		}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -80,8 +81,16 @@ func (b *Branch) differ(ctx context.Context) (*differ, error) {
 	return d, nil
 }
 
+// maxDepth bounds the directories in one another that are compared: paths take memory by the square of it.
+const maxDepth = 500
+
+var errDeep = fmt.Errorf("it has more than %d directories in one another", maxDepth)
+
 // read reads Upper.
 func (d *differ) read(n *node, rel string) error {
+	if strings.Count(rel, "/") >= maxDepth {
+		return errDeep
+	}
 	if err := d.ctx.Err(); err != nil {
 		return err
 	}
@@ -109,7 +118,7 @@ func (d *differ) read(n *node, rel string) error {
 				d.hiding[k.st.Ino] = append(d.hiding[k.st.Ino], k.ino)
 			}
 			if st.IsDir() && k.st.IsDir() {
-				if err := d.read(k, at); errors.Is(err, unix.EACCES) {
+				if err := d.read(k, at); errors.Is(err, unix.EACCES) || errors.Is(err, errDeep) {
 					k.err, k.kids = err, nil
 				} else if err != nil {
 					return err
@@ -151,7 +160,7 @@ func (d *differ) scan(n *node, rel, base string) error {
 		var err error
 		switch {
 		case k.white:
-			if there && !d.taken.gone[was] {
+			if there && !d.hides(was) {
 				err = d.index(was, &st)
 			}
 		case !there:
@@ -199,6 +208,10 @@ func (d *differ) scanBeside(n *node, base string) error {
 	}
 	return nil
 }
+
+// hides reports whether the branch hides an object that the host has put where a commit has removed another one. With Held nothing
+// is hidden from a list: the commit has removed the whiteout, and this one is newer.
+func (d *differ) hides(rel string) bool { return d.Held == nil && d.taken.gone[rel] }
 
 // index notes an object of Base that has left its place, and all below it.
 func (d *differ) index(rel string, st *beneath.Stat) error {
@@ -268,7 +281,7 @@ func (d *differ) emit(n *node, rel, base string, has bool, why string) error {
 func (d *differ) pair(k *node, at, was string, st beneath.Stat, there bool, why string) error {
 	switch {
 	case k.white:
-		if there && !d.taken.gone[was] {
+		if there && !d.hides(was) {
 			d.removed(was, why)
 		}
 		return nil
@@ -467,7 +480,7 @@ func (d *differ) compare(k *node, at, was string, old *beneath.Stat, kind histor
 		}
 	}
 	switch seen, ok := d.taken.seen[k.ino]; {
-	case ok && d.taken.paths[at] == k.ino && seen == plainTime(k.st.Ctime) && !k.st.IsDir() && (why != "" || old == nil):
+	case ok && d.Held == nil && d.taken.paths[at] == k.ino && seen == plainTime(k.st.Ctime) && !k.st.IsDir() && (why != "" || old == nil):
 		return // Base has changed since a commit, and the branch has not
 	case err != nil:
 		e.Conflict, e.fixed = whyCannot+err.Error(), true

@@ -10,7 +10,7 @@ import (
 )
 
 // Copy copies an object that is not a directory, with its attributes, to the new name at of another directory, which may be
-// below its root. It sets st to the attributes of the version that it copied. It fails for a socket or device, and for a file
+// below its root. A file is on the disk then: a name that gets the copy must not be empty after a power failure. It sets st to the attributes of the version that it copied. It fails for a socket or device, and for a file
 // that is being written all the time.
 func Copy(from *beneath.Root, rel string, st *beneath.Stat, to *beneath.Root, at string) error {
 	dir, err := to.Dir(parentOf(at))
@@ -18,7 +18,7 @@ func Copy(from *beneath.Root, rel string, st *beneath.Stat, to *beneath.Root, at
 		return err
 	}
 	defer dir.Close()
-	t := target{root: to, dir: dir, rel: at}
+	t := target{root: to, dir: dir, rel: at, sync: true}
 	for range copyTries {
 		steady, err := t.copy(from, rel, st)
 		if steady && err == nil {

@@ -103,11 +103,12 @@ func (u *discard) leave(e *Entry) error {
 	}
 	defer dir.Close()
 	switch {
-	case e.Kind == history.Added && e.new.IsDir():
-		return dir.Rmdir(baseOf(e.Path))
 	case !e.new.IsDir():
 		return dir.Unlink(baseOf(e.Path))
+	case e.Kind == history.Added && !e.fixed:
+		return dir.Rmdir(baseOf(e.Path))
 	}
+	defer opened(u.Merged, e.Path)()
 	root, err := u.Merged.Dir("")
 	if err != nil {
 		return err
@@ -116,7 +117,10 @@ func (u *discard) leave(e *Entry) error {
 	for n := 0; ; n++ {
 		name := fmt.Sprintf(".discarded%d", n)
 		err := dir.Rename(baseOf(e.Path), root, name, unix.RENAME_NOREPLACE)
-		if err == nil {
+		switch {
+		case err == nil && e.Kind == history.Added: // it cannot be read, and what it has is not in the list
+			return Remove(u.Merged, name)
+		case err == nil:
 			u.parked[e] = name
 		}
 		if err != unix.EEXIST {

@@ -38,7 +38,7 @@
 // After a commit that has moved directories, [Result].Moved, the overlay has to be mounted again, with [Redirect].
 //
 // A view that holds paths by rules writes Upper itself, with whiteouts and without extended attributes: [Roots].Held. Then
-// [Note] says what a version came of, [Branch.Settle] follows a commit, and [Branch.Drop] is its Discard.
+// [Note] says what a version came of, a commit removes from Upper what it has taken, and [Branch.Drop] is the Discard.
 //
 // # Layout
 //
@@ -50,6 +50,7 @@
 //	bases   what paths were before the branch changed them: texts of files, of the same secrecy as the files
 //	intent  a commit that is not finished
 //	stage/  new objects, and those that a commit has taken out of Base
+//	dropped a directory of Upper that a discard removes
 //
 // # Limits
 //

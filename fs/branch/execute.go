@@ -99,20 +99,27 @@ func (x *execution) step(s *step) error {
 
 // forced does a step in a directory that its owner may not write to. The branch has made its own one writable before.
 func (x *execution) forced(s *step) error {
-	for _, of := range []struct {
-		root *beneath.Root
-		rel  string
-	}{{x.Base, parentOf(string(s.Path))}, {x.Base, string(s.Path)}, {x.State, stagePath(s.Stage)}} {
-		f, err := of.root.Object(of.rel)
-		if err != nil {
-			continue
-		}
-		defer f.Close()
-		if st, err := f.Stat(); err == nil && st.IsDir() && st.Mode&0o700 != 0o700 && f.Chmod(uint32(st.Mode)|0o700) == nil {
-			defer func() { _ = f.Chmod(uint32(st.Mode)) }() // also of a directory that has moved
+	defer opened(x.Base, parentOf(string(s.Path)))()
+	defer opened(x.Base, string(s.Path))()
+	defer opened(x.State, stagePath(s.Stage))()
+	return x.step(s)
+}
+
+// opened lets the owner of a directory write to it until the mode is restored, also after it has moved.
+func opened(root *beneath.Root, rel string) (restore func()) {
+	restore = func() {}
+	f, err := root.Object(rel)
+	if err != nil {
+		return restore
+	}
+	if st, err := f.Stat(); err == nil && st.IsDir() && st.Mode&0o700 != 0o700 && f.Chmod(uint32(st.Mode)|0o700) == nil {
+		return func() {
+			_ = f.Chmod(uint32(st.Mode))
+			f.Close()
 		}
 	}
-	return x.step(s)
+	f.Close()
+	return restore
 }
 
 // noParent ends a step whose directory is gone.
@@ -343,7 +350,20 @@ func (x *execution) finish() error {
 	if err := x.taken.append(append(lines, other...)); err != nil {
 		return err
 	}
+	if err := x.settle(x.paths()); err != nil {
+		return err
+	}
 	return x.top.Unlink(intentName)
+}
+
+// paths returns those of the entries that were taken.
+func (x *execution) paths() (taken []string) {
+	for _, s := range x.in.Steps {
+		if x.failed[s.Entry] == "" {
+			taken = append(taken, string(s.Path))
+		}
+	}
+	return taken
 }
 
 // unlinkOld removes from the stage what was taken out of Base. It returns lines for objects that have other names in Base:

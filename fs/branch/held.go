@@ -33,10 +33,13 @@ func (b *Branch) Drop(ctx context.Context, paths []string) (done, total int, err
 	return len(entries), len(entries), err
 }
 
-// Settle removes from Upper what a commit has taken, for a branch with Roots.Held: changes of Base show from then on. What
-// clients have written since stays. The overlay has to be mounted again.
-func (b *Branch) Settle(ctx context.Context, taken []Entry) error {
-	d, err := b.differ(ctx)
+// settle removes from Upper what a commit has taken, for a branch with Roots.Held: changes of Base show from then on. What
+// clients have written since stays, and so does what cannot be removed. The overlay has to be mounted again.
+func (b *Branch) settle(taken []string) error {
+	if b.Held == nil {
+		return nil
+	}
+	d, err := b.differ(context.Background())
 	if err != nil {
 		return err
 	}
@@ -44,7 +47,16 @@ func (b *Branch) Settle(ctx context.Context, taken []Entry) error {
 	for _, e := range d.entries {
 		left[e.Path] = true
 	}
-	return b.drop(slices.DeleteFunc(slices.Clone(taken), func(e Entry) bool { return left[e.Path] }))
+	slices.Sort(taken)
+	for _, rel := range slices.Backward(slices.Compact(taken)) {
+		if left[rel] {
+			continue
+		}
+		if err := b.dropAt(rel, true); fatal(err) {
+			return fmt.Errorf("%s: %w", rel, err)
+		}
+	}
+	return nil
 }
 
 // drop removes the objects of entries from Upper, and directories that have nothing more.
@@ -52,6 +64,12 @@ func (b *Branch) drop(entries []Entry) (err error) {
 	entries = slices.Clone(entries)
 	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(b.Path, a.Path) })
 	for _, e := range entries {
+		if e.new.IsDir() && e.fixed { // it cannot be read
+			if failed := b.clearAt(e.Path); failed != nil {
+				err = errors.Join(err, fmt.Errorf("%s: %w", e.Path, failed))
+				continue
+			}
+		}
 		if failed := b.dropAt(e.Path, e.new.IsDir() && e.Kind != history.Deleted); failed != nil {
 			err = errors.Join(err, fmt.Errorf("%s: %w", e.Path, failed))
 		}
@@ -64,16 +82,10 @@ func (b *Branch) dropAt(rel string, directory bool) error {
 	if err != nil {
 		return nil // below a whiteout
 	}
-	dir, err := b.Upper.Dir(parentOf(rel))
-	if err != nil {
-		return err
+	if err = b.unlinkAt(rel, st.IsDir()); errors.Is(err, unix.EACCES) { // the client lets nobody write to the directory
+		defer opened(b.Upper, parentOf(rel))()
+		err = b.unlinkAt(rel, st.IsDir())
 	}
-	if st.IsDir() {
-		err = dir.Rmdir(baseOf(rel))
-	} else {
-		err = dir.Unlink(baseOf(rel))
-	}
-	dir.Close()
 	if was, failed := b.Base.Stat(rel); err == unix.ENOTEMPTY && directory && failed == nil && was.IsDir() {
 		return CopyAttributes(b.Base, rel, b.Upper, rel)
 	}
@@ -84,13 +96,39 @@ func (b *Branch) dropAt(rel string, directory bool) error {
 		if was, failed := b.Base.Stat(at); failed != nil || !was.IsDir() {
 			return nil // the branch has made it
 		}
-		if dir, err := b.Upper.Dir(parentOf(at)); err == nil {
-			err = dir.Rmdir(baseOf(at))
-			dir.Close()
-			if err != nil {
-				return nil
-			}
+		if b.unlinkAt(at, true) != nil {
+			return nil
 		}
 	}
 	return err
+}
+
+// clearAt removes a directory of Upper, and all below it, whatever its modes and depth are.
+func (b *Branch) clearAt(rel string) error {
+	defer opened(b.Upper, rel)()
+	dir, err := b.Upper.Dir(parentOf(rel))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := Remove(b.State, droppedName); err != nil { // of a process that was killed
+		return err
+	}
+	if err := dir.Rename(baseOf(rel), b.top, droppedName, unix.RENAME_NOREPLACE); err != nil {
+		return err
+	}
+	return Remove(b.State, droppedName)
+}
+
+// unlinkAt removes an object, or an empty directory, of Upper.
+func (b *Branch) unlinkAt(rel string, directory bool) error {
+	dir, err := b.Upper.Dir(parentOf(rel))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if directory {
+		return dir.Rmdir(baseOf(rel))
+	}
+	return dir.Unlink(baseOf(rel))
 }

@@ -351,27 +351,41 @@ func killAt(done, _ int) {
 	}
 }
 
-// TestMergeAdopt resumes a commit that was killed while the branch got the merged file.
+// TestMergeAdopt resumes a commit that was killed right after the branch got the merged file. What a client has written to its
+// version meanwhile is not lost.
 func TestMergeAdopt(t *testing.T) {
-	f := newFork(t, "a="+text)
-	b := f.keeping()
-	f.edit(b, "a=one\n2\n3\n4\n5\n")
-	f.make(f.base, "a="+text+"host\n")
-	x := f.planned(Merge)
-	for i := range x.in.Steps {
-		require.NoError(t, x.step(&x.in.Steps[i]))
+	for _, written := range []bool{false, true} {
+		f := newFork(t, "a="+text)
+		b := f.keeping()
+		f.edit(b, "a=one\n2\n3\n4\n5\n")
+		f.make(f.base, "a="+text+"host\n")
+		x := f.planned(Merge)
+		for i := range x.in.Steps {
+			require.NoError(t, x.step(&x.in.Steps[i]))
+		}
+		adopt := f.merged + "/" + x.in.Steps[0].Adopt
+		f.make(f.merged, x.in.Steps[0].Adopt+"="+f.read(f.base+"/a"))
+		require.NoError(t, exchange(adopt, f.merged+"/a"))
+		if written {
+			require.NoError(t, os.WriteFile(adopt, []byte("client"), 0o644))
+		}
+		f.Close()
+		f.open()
+		r, err := f.Resume()
+		require.NoError(t, err)
+		assert.Empty(t, r.Conflicts)
+		assert.NoFileExists(t, adopt)
+		assert.Equal(t, "one\n2\n3\n4\n5\nhost\n", f.read(f.base+"/a"))
+		if written {
+			assert.Equal(t, "client", f.read(f.merged+"/a"))
+			assert.Len(t, f.diff(), 1)
+			continue
+		}
+		assert.Empty(t, f.diff())
+		assert.Equal(t, tree(t, f.base), tree(t, f.merged))
+		f.edit(b, "a=next")
+		assert.Equal(t, []string{"changed a"}, f.diff(), "the directory has what the branch had")
 	}
-	require.NoError(t, x.adoptAll())
-	f.make(f.merged, x.in.Steps[0].Adopt+"=what the exchange left")
-	f.Close()
-	f.open()
-	r, err := f.Resume()
-	require.NoError(t, err)
-	assert.Empty(t, r.Conflicts)
-	assert.Empty(t, f.diff())
-	assert.Equal(t, tree(t, f.base), tree(t, f.merged))
-	f.edit(b, "a=next")
-	assert.Equal(t, []string{"changed a"}, f.diff(), "the directory has what the branch had")
 }
 
 // planned returns the execution of a commit that has written its intent.
@@ -424,4 +438,22 @@ func TestBasesChanged(t *testing.T) {
 	assert.Empty(t, b.known)
 	_, err = CreateBases(f.roots.State, nobody, nobody)
 	assert.ErrorIs(t, err, beneath.ErrStale, "of another user")
+}
+
+// TestBasesForged: a journal with very many records, which only another process can have made, is emptied: reading it at a mount
+// takes root's time.
+func TestBasesForged(t *testing.T) {
+	f := newFork(t, "a=1")
+	file, err := CreateBases(f.roots.State, os.Getuid(), os.Getgid())
+	require.NoError(t, err)
+	defer file.Close()
+	require.NoError(t, appendOrigin(file, goneOrigin("a"), nil))
+	record := f.read(f.state + "/" + basesName)
+	for name, want := range map[int]bool{maxBases: true, maxHeaders/len(record) + 1: false} {
+		require.NoError(t, os.WriteFile(f.state+"/"+basesName, []byte(strings.Repeat(record, name)), 0o600))
+		again, err := CreateBases(f.roots.State, os.Getuid(), os.Getgid())
+		require.NoError(t, err)
+		again.Close()
+		assert.Equal(t, want, f.read(f.state+"/"+basesName) != "", name)
+	}
 }

@@ -128,12 +128,19 @@ func (r *removal) empty(name string) error {
 	if err != nil {
 		return err
 	}
-	dir := beneath.NewRoot(f.FD())
-	names, err := dir.Names("")
-	for _, name := range names {
-		err = cmp.Or(err, r.entry(f.Dir(), name, r.isPrivate(&st)))
+	for dir := beneath.NewRoot(f.FD()); ; { // a list of all names could take any memory
+		gone := 0
+		listed := dir.Each("", func(name string) bool {
+			failed := r.entry(f.Dir(), name, r.isPrivate(&st))
+			if err = cmp.Or(err, failed); failed == nil {
+				gone++
+			}
+			return true
+		})
+		if err = cmp.Or(err, listed); gone == 0 {
+			return err
+		}
 	}
-	return err
 }
 
 // isPrivate reports whether a directory is of this process's user alone. Who cannot write to a directory cannot move it to

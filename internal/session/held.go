@@ -370,9 +370,11 @@ func (c *client) dropSets() {
 	c.mu.Lock()
 	all := slices.Clone(c.sets)
 	c.mu.Unlock()
-	for _, s := range all {
-		s.drop("the session has ended")
+	var dropping sync.WaitGroup
+	for _, s := range all { // side by side: each waits for a process that has the branch open
+		dropping.Go(func() { s.drop("the session has ended") })
 	}
+	dropping.Wait()
 }
 
 // drop removes the branch. It waits for a request that is under way. Later calls do nothing.

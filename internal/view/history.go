@@ -267,12 +267,21 @@ func (v *View) offline() (*Offline, error) {
 		return nil, err
 	}
 	v.of.Limit(v.def, p.cmd.Process.Pid)
-	go heart.NewHeart(p.heart).Serve(v.of.Unlocked)
+	beats := heart.NewHeart(p.heart)
+	go beats.Serve(v.of.Unlocked)
 	o := &Offline{of: v.of, name: v.def.Name, process: p, wire: w, requests: requests, alive: alive, end: end, left: make(chan struct{}), close: closeAll, held: held, byRule: v.byRule}
 	go func() {
 		defer close(o.left)
 		(&channel{View: v, alive: alive, end: end, wire: w, requests: requests}).listen()
 		requests.Close(errors.New("the process has ended"))
+	}()
+	go func() {
+		process := heart.Process{PID: p.cmd.Process.Pid, Ended: p.ended}
+		busy := func() bool { return requests.Waiting() > 0 }
+		if err := heart.Watch(alive, process, beats, busy, v.host.idleProbe); err != nil { // its user has stopped it, say
+			requests.Close(err)
+			p.quit()
+		}
 	}()
 	return o, nil
 }

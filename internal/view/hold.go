@@ -219,16 +219,15 @@ func (v *View) Waits() bool {
 // maxWaits bounds the directories that Waits reads.
 const maxWaits = 1000
 
-func waits(root *beneath.Root, dir string, left *int) bool {
-	names, _ := root.Names(dir)
-	for _, name := range names {
+func waits(root *beneath.Root, dir string, left *int) (found bool) {
+	_ = root.Each(dir, func(name string) bool {
 		at := beneath.Join(dir, name)
 		st, err := root.Stat(at)
-		if *left--; err != nil || *left < 0 || !st.IsDir() || waits(root, at, left) {
-			return err == nil
-		}
-	}
-	return false
+		*left--
+		found = err == nil && (*left < 0 || !st.IsDir() || waits(root, at, left))
+		return !found
+	})
+	return found
 }
 
 // closeHold closes what openHold has returned.

@@ -218,13 +218,15 @@ func renewBranch(dir *beneath.Root) error {
 	if err := branch.Idle(dir); err != nil {
 		return err
 	}
-	return branch.Remove(dir, upperName, "taken", "stage", "bases", workName, "stamp")
+	return branch.Remove(dir, upperName, "taken", "stage", "bases", "dropped", workName, "stamp")
 }
 
 // makeBranch makes what is missing in dir.
 func makeBranch(root, dir *beneath.Root, owner account.User) error {
 	// Without changes the fork is now: what the directory changed since is no conflict. A daemon that was killed may have begun one.
-	if names, err := dir.Names(upperName); len(names) == 0 && (err == nil || errors.Is(err, beneath.ErrStale)) {
+	empty := true
+	err := dir.Each(upperName, func(string) bool { empty = false; return false })
+	if empty && (err == nil || errors.Is(err, beneath.ErrStale)) {
 		if err := renewBranch(dir); err != nil && err != branch.ErrUnfinished {
 			return err
 		}

@@ -152,22 +152,37 @@ func (r *Root) Stat(rel string) (Stat, error) {
 
 // Names lists the directory rel, in no order, without "." and "..". Errors are those of Open.
 func (r *Root) Names(rel string) (names []string, err error) {
+	err = r.Each(rel, func(name string) bool {
+		names = append(names, name)
+		return true
+	})
+	return names, err
+}
+
+// Each calls each for the names that Names returns, until it returns false. The memory that it takes does not depend on their
+// number. each may remove names.
+func (r *Root) Each(rel string, each func(name string) bool) error {
 	st, err := r.Stat(rel)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	f, err := r.Open(rel, unix.O_RDONLY|unix.O_DIRECTORY, st.ID())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer f.Close()
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := f.ReadDirent(buffer)
 		if err != nil || n <= 0 {
-			return names, err
+			return err
 		}
-		_, _, names = unix.ParseDirent(buffer[:n], -1, names)
+		_, _, names := unix.ParseDirent(buffer[:n], -1, nil)
+		for _, name := range names {
+			if !each(name) {
+				return nil
+			}
+		}
 	}
 }
 

@@ -85,11 +85,6 @@ func (s *Server) take(ctx context.Context, c *Branch, progress func(done, total 
 	if err != nil {
 		return nil, nil, err
 	}
-	if s.Branch.Held != nil {
-		if err := s.Branch.Settle(context.WithoutCancel(ctx), r.Taken); err != nil {
-			return nil, nil, err
-		}
-	}
 	merged := 0
 	for _, e := range r.Taken {
 		if e.Merge == branch.Merged {
