@@ -24,7 +24,7 @@ const (
 	// ArgListen after Arg makes Main send a listening socket with OpReady.
 	ArgListen = "listen"
 
-	// Self as the first word of a command is the program that init is executed from.
+	// Self as the first word of a command is the program whose descriptor comes with the request.
 	Self = "scopefs:self"
 )
 
@@ -167,18 +167,18 @@ func (in *initProcess) serve(listen bool) error {
 	for {
 		var r Request
 		files, err := in.wire.Receive(&r)
-		files.Close()
 		if err != nil {
 			return err
 		}
 		switch r.Op {
 		case OpExec:
-			err = in.exec(&r)
+			err = in.exec(&r, files)
 		case OpSignal:
 			in.signal(r.ID, r.Signal)
 		default:
 			err = fmt.Errorf("asked for %q", r.Op)
 		}
+		files.Close()
 		if err != nil {
 			return err
 		}
@@ -187,7 +187,7 @@ func (in *initProcess) serve(listen bool) error {
 
 // exec starts a command and sends OpStarted. It holds the lock meanwhile, so that
 // reap cannot send OpExited first.
-func (in *initProcess) exec(r *Request) error {
+func (in *initProcess) exec(r *Request, program Files) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	ends, err := newEnds(r.TTY)
@@ -195,7 +195,7 @@ func (in *initProcess) exec(r *Request) error {
 		return in.wire.Send(Reply{Op: OpStarted, ID: r.ID, Errno: errnoOf(err)})
 	}
 	defer ends.close()
-	pid, err := ends.start(r)
+	pid, err := ends.start(r, program)
 	if err != nil {
 		return in.wire.Send(Reply{Op: OpStarted, ID: r.ID, Errno: errnoOf(err)})
 	}
