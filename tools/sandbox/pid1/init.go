@@ -44,7 +44,6 @@ func Main() int {
 		fmt.Fprintln(os.Stderr, "scopefs init: start again:", err)
 		return 1
 	}
-	runtime.GOMAXPROCS(maxRunning)
 	reserveThreads(spareThreads)
 	status := make(chan int)
 	go func() { status <- run() }()
@@ -54,7 +53,7 @@ func Main() int {
 // The runtime ends a program when it cannot start a thread, and the commands may have
 // all processes and threads that the sandbox's limit allows.
 const (
-	maxRunning   = 2 // threads of init that run Go code at a time
+	MaxRunning   = 2 // threads of init that run Go code at a time: GOMAXPROCS of its environment
 	spareThreads = 6 // threads that wait for work; blocking system calls take them
 )
 
