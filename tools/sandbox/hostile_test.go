@@ -205,6 +205,29 @@ func TestInitProgram(t *testing.T) {
 	assert.Equal(t, h.copy.memory, h.program)
 }
 
+// TestSealedAgain makes the copy after a program that could not be read, half of it first.
+func TestSealedAgain(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "program")
+	s, err := newSealed(name)
+	require.NoError(t, err)
+	defer s.Close()
+	_, err = s.file()
+	assert.ErrorIs(t, err, os.ErrNotExist)
+	text, err := os.ReadFile("/proc/self/exe")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(name, text[:len(text)/2], 0o755))
+	_, err = s.file()
+	assert.Error(t, err)
+	require.NoError(t, os.WriteFile(name, text, 0o755))
+	f, err := s.file()
+	require.NoError(t, err)
+	assert.ErrorIs(t, f.Truncate(0), unix.EPERM)
+	copied := make([]byte, len(text)/2)
+	_, err = f.ReadAt(copied, 0)
+	require.NoError(t, err)
+	assert.Equal(t, text[:len(copied)], copied)
+}
+
 // wait says that it runs, and waits.
 func wait([]string) int {
 	fmt.Println("r")

@@ -50,11 +50,14 @@ func initProgram(path string) *os.File {
 // from it undumpable at once (would_dump in fs/exec.c), not when it gets to say so itself. In between, other processes of
 // the same user could open its streams in /proc/PID/fd.
 type sealed struct {
+	path   string // of the program
 	memory *os.File
-	fill   func() error // copies the program, once: 20 MB take longer than the rest of a start
+
+	mu   sync.Mutex // held while file fills the copy; for nothing else
+	full bool
 }
 
-// newSealed makes the copy's file. file fills it.
+// newSealed makes the copy's file. file fills it: 20 MB take longer than the rest of a start.
 func newSealed(path string) (*sealed, error) {
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	fd, err := unix.MemfdCreate("scopefs", flags|unix.MFD_EXEC)
@@ -64,41 +67,48 @@ func newSealed(path string) (*sealed, error) {
 	if err != nil {
 		return nil, noMemfd(err)
 	}
-	memory := os.NewFile(uintptr(fd), "scopefs")
-	return &sealed{memory, sync.OnceValue(func() error {
-		if err := fill(memory, path); err != nil {
-			return fmt.Errorf("program of the sandbox: %w", err)
-		}
-		return nil
-	})}, nil
+	return &sealed{path: path, memory: os.NewFile(uintptr(fd), "scopefs")}, nil
 }
 
-// file returns the copy.
-func (s *sealed) file() (*os.File, error) { return s.memory, s.fill() }
+// file returns the copy. After an error, as of memory, the next call tries again.
+func (s *sealed) file() (*os.File, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.full {
+		if err := s.fill(); err != nil {
+			return nil, fmt.Errorf("program of the sandbox: %w", err)
+		}
+		s.full = true
+	}
+	return s.memory, nil
+}
 
 // Close frees the copy. Nobody may use it then.
 func (s *sealed) Close() error { return s.memory.Close() }
 
 // fill copies what the kernel loads of a program, and seals it. The rest, a third of the file, is for debuggers.
-func fill(memory *os.File, path string) error {
-	src, err := os.Open(path)
+func (s *sealed) fill() error {
+	src, err := os.Open(s.path)
 	if err != nil {
 		return err
 	}
 	defer src.Close()
 	size, err := loaded(src)
+	if err == nil { // of an earlier try
+		_, err = s.memory.Seek(0, io.SeekStart)
+	}
 	for err == nil && size > 0 { // io.Copy would read and write 32 KiB at a time
 		n := 0
-		if n, err = unix.Sendfile(int(memory.Fd()), int(src.Fd()), nil, int(size)); err == nil && n == 0 {
+		if n, err = unix.Sendfile(int(s.memory.Fd()), int(src.Fd()), nil, int(size)); err == nil && n == 0 {
 			err = io.ErrUnexpectedEOF
 		}
 		size -= int64(n)
 	}
 	if err == nil {
-		err = memory.Chmod(0o111)
+		err = s.memory.Chmod(0o111)
 	}
 	if err == nil {
-		_, err = unix.FcntlInt(memory.Fd(), unix.F_ADD_SEALS,
+		_, err = unix.FcntlInt(s.memory.Fd(), unix.F_ADD_SEALS,
 			unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
 	}
 	return err
