@@ -16,17 +16,19 @@ func (a *app) versionCmd() *cobra.Command {
 		Use:   "version",
 		Short: "print the version",
 		Args:  args(cobra.NoArgs),
-		RunE: func(*cobra.Command, []string) error {
-			commit := ""
-			if info, ok := debug.ReadBuildInfo(); ok {
-				for _, s := range info.Settings {
-					if s.Key == "vcs.revision" {
-						commit = " " + s.Value
-					}
-				}
-			}
-			_, err := fmt.Fprintf(a.out, "scopefs %s%s %s %s/%s\n", Version, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
-		},
+		RunE:  func(*cobra.Command, []string) error { return a.version() },
 	}
+}
+
+func (a *app) version() error {
+	commit := ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				commit = " " + s.Value
+			}
+		}
+	}
+	_, err := fmt.Fprintf(a.out, "scopefs %s%s %s %s/%s\n", Version, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return err
 }

@@ -41,7 +41,8 @@ func Start(stderr io.Writer) (io.ReadWriteCloser, error) {
 	_ = unix.SetNonblock(pair[0], true) // so that writes can have deadlines
 	p := &process{File: os.NewFile(uintptr(pair[0]), "log"), ended: make(chan struct{})}
 	p.cmd = exec.Command("/proc/self/exe")
-	p.cmd.Args, p.cmd.Dir, p.cmd.Env, p.cmd.Stderr = []string{Name}, "/", []string{}, stderr
+	// With GOMAXPROCS the runtime does not look for the limits of a control group at its start.
+	p.cmd.Args, p.cmd.Dir, p.cmd.Env, p.cmd.Stderr = []string{Name}, "/", []string{"GOMAXPROCS=2"}, stderr
 	p.cmd.ExtraFiles = []*os.File{theirs}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := p.cmd.Start(); err != nil {

@@ -116,6 +116,9 @@ var errViewEnded = errors.New("the view has ended")
 var errNotUser = fmt.Errorf("%w of this user", api.ErrUnknown)
 
 func (a *Agent) tryStart(ctx context.Context, p Purpose) (*Sandbox, error) {
+	var preparing sync.WaitGroup
+	defer preparing.Wait()
+	preparing.Go(a.prepareGroups) // bubblewrap waits for its move to the agent's group
 	host, err := a.sandboxes.open(sandbox.Config{})
 	if err != nil {
 		return nil, err

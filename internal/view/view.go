@@ -326,7 +326,7 @@ func (v *View) serve(ctx context.Context) (mounted bool, err error) {
 // unmount unmounts the view: at once when no process uses it, else after a grace time,
 // and then processes that still use it get ENOTCONN.
 func (v *View) unmount(conn fusedev.Connection, p *served) {
-	for end := time.Now().Add(unmountGrace); ; time.Sleep(20 * time.Millisecond) {
+	for end, pause := time.Now().Add(unmountGrace), time.Millisecond; ; pause = min(2*pause, 16*time.Millisecond) {
 		err := fusedev.Unmount(v.at)
 		if err == nil {
 			break
@@ -337,6 +337,7 @@ func (v *View) unmount(conn fusedev.Connection, p *served) {
 			_ = fusedev.Detach(v.at)
 			break
 		}
+		time.Sleep(pause)
 	}
 	// A view whose mount is gone ends by itself, unless it is still in use.
 	select {

@@ -23,8 +23,8 @@ var etcShown = []string{
 }
 
 // rootsProc are files of /proc that show root the whole host. An agent whose user is
-// the host's root owns them, so /dev/null covers all of them; for another agent it covers
-// those that a user beside root may open.
+// the host's root owns them, so /dev/null covers all of them; for another agent, also one who
+// is 0 in the user namespace of an ordinary user, it covers those that a user beside root may open.
 var rootsProc = []string{
 	"/proc/kcore", "/proc/kmsg", "/proc/kpagecgroup", "/proc/kpagecount", "/proc/kpageflags", "/proc/mtrr",
 	"/proc/pagetypeinfo", "/proc/sched_debug", "/proc/slabinfo", "/proc/sysrq-trigger", "/proc/timer_list", "/proc/vmallocinfo",
@@ -88,7 +88,7 @@ func (p *plan) close() {
 func newPlan(spec *Spec, filters [][]byte, keystores *keystores) (*plan, error) {
 	p := &plan{keystores: keystores}
 	p.add("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session",
-		"--as-pid-1", "--clearenv", "--cap-drop", "ALL", "--hostname", string(spec.Agent),
+		"--as-pid-1", "--clearenv", "--setenv", "GOMAXPROCS", strconv.Itoa(pid1.MaxRunning), "--cap-drop", "ALL", "--hostname", string(spec.Agent),
 		"--uid", fmt.Sprint(innerID(spec.UID)), "--gid", fmt.Sprint(innerID(spec.GID)),
 		"--info-fd", strconv.Itoa(fdInfo))
 	if spec.Network {
@@ -135,7 +135,8 @@ func (p *plan) mounts(spec *Spec) error {
 	// terminal still works.
 	p.add("--proc", "/proc")
 	for _, name := range rootsProc {
-		if info, err := os.Stat(name); err == nil && (spec.UID == 0 || info.Mode().Perm()&0o077 != 0) {
+		var st unix.Stat_t
+		if err := unix.Stat(name, &st); err == nil && (spec.UID == st.Uid || st.Mode&0o077 != 0) {
 			p.add("--ro-bind", "/dev/null", name)
 		}
 	}

@@ -38,7 +38,7 @@ func (s *Spec) asides(p *plan, as *syscall.Credential) (asides, error) {
 	}
 	if s.Home != nil {
 		// In our mount namespace: open_tree(2) clones no mount of another.
-		if all.mounts[asideHome], err = detached(s.Home); err != nil {
+		if all.mounts[asideHome], err = detached(s.Home, 0); err != nil {
 			all.close()
 			return asides{}, fmt.Errorf("mount %s: %w", Home, err)
 		}
@@ -77,18 +77,18 @@ func (a asides) attach() error {
 	return nil
 }
 
-// detached returns a mount of a directory that is attached nowhere: open_tree(2). What is
-// mounted below the directory is not in it, and set-id bits and devices have no effect.
-func detached(dir *os.File) (*os.File, error) {
-	fd, err := unix.OpenTree(int(dir.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+// detached returns a mount of a file that is attached nowhere, with more attributes: open_tree(2). What is
+// mounted below a directory is not in it, and set-id bits and devices have no effect.
+func detached(file *os.File, more uint64) (*os.File, error) {
+	fd, err := unix.OpenTree(int(file.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	if errors.Is(err, unix.EPERM) {
 		return nil, &MissingError{"no right to mount it (" + err.Error() + ")", "run the daemon with CAP_SYS_ADMIN"}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open_tree: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), dir.Name())
-	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOSUID, Propagation: unix.MS_PRIVATE}
+	f := os.NewFile(uintptr(fd), file.Name())
+	attr := unix.MountAttr{Attr_set: more | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOSUID, Propagation: unix.MS_PRIVATE}
 	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("mount_setattr: %w", err)

@@ -461,8 +461,8 @@ func removeGroups(groups ...*group) error {
 		}
 		for _, dir := range g.dirs {
 			err := unix.Rmdir(dir)
-			for err == unix.EBUSY && time.Now().Before(end) {
-				time.Sleep(10 * time.Millisecond)
+			for pause := time.Millisecond; err == unix.EBUSY && time.Now().Before(end); pause = min(2*pause, 16*time.Millisecond) {
+				time.Sleep(pause)
 				err = unix.Rmdir(dir)
 			}
 			if err != nil && err != unix.ENOENT {

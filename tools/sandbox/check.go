@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"debug/elf"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -40,9 +38,10 @@ type Facility struct {
 
 // Examine tries what sessions need, and reports each part. It starts no session.
 func Examine(ctx context.Context, c Config) []Facility {
-	program, err := sealed(c.program())
+	copy, err := newSealed(c.program())
 	if err == nil {
-		program.Close()
+		_, err = copy.file()
+		copy.Close()
 	}
 	path, found := check(ctx, c.Bwrap) // last: after the end of ctx little is left to do
 	if found[0].Err == nil {
@@ -187,73 +186,6 @@ func trial(ctx context.Context, bwrap string) error {
 		}
 	}
 	return &MissingError{fmt.Sprintf("bubblewrap cannot make a sandbox (%s)", why), get}
-}
-
-// sealed returns a copy of a program that nobody can change (memfd_create(2),
-// F_SEAL_WRITE). Init and the commands that are Self are executed from it: a
-// command that gets hold of /proc/PID/exe has then no way to the file on the
-// host (CVE-2019-5736), and the text is shared by all sessions. Nobody can read
-// it either: so the kernel makes what is executed from it undumpable at once
-// (would_dump in fs/exec.c), not when it gets to say so itself. In between, other
-// processes of the same user could open its streams in /proc/PID/fd.
-//
-// The copy has what the kernel loads. The rest, a third of the file, is for debuggers.
-func sealed(path string) (*os.File, error) {
-	src, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("program of the sandbox: %w", err)
-	}
-	defer src.Close()
-	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
-	fd, err := unix.MemfdCreate("scopefs", flags|unix.MFD_EXEC)
-	if errors.Is(err, unix.EINVAL) { // before Linux 6.3, where every memfd is executable
-		fd, err = unix.MemfdCreate("scopefs", flags)
-	}
-	if err != nil {
-		return nil, noMemfd(err)
-	}
-	f := os.NewFile(uintptr(fd), "scopefs")
-	size, err := loaded(src)
-	for err == nil && size > 0 { // io.Copy would read and write 32 KiB at a time
-		n := 0
-		if n, err = unix.Sendfile(fd, int(src.Fd()), nil, int(size)); err == nil && n == 0 {
-			err = io.ErrUnexpectedEOF
-		}
-		size -= int64(n)
-	}
-	if err == nil {
-		err = f.Chmod(0o111)
-	}
-	if err == nil {
-		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS,
-			unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
-	}
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("program of the sandbox: %w", err)
-	}
-	return f, nil
-}
-
-// loaded returns the length of the part of a program that the kernel loads: elf(5).
-func loaded(program io.ReaderAt) (end int64, err error) {
-	file, err := elf.NewFile(program)
-	if err != nil {
-		return 0, err
-	}
-	for _, segment := range file.Progs {
-		end = max(end, int64(segment.Off+segment.Filesz))
-	}
-	return end, nil
-}
-
-// noMemfd says why there is no executable memfd.
-func noMemfd(err error) error {
-	what := fmt.Sprintf("the program of the sandbox cannot be in memory (memfd_create: %v)", err)
-	if value, _ := os.ReadFile("/proc/sys/vm/memfd_noexec"); strings.TrimSpace(string(value)) == "2" {
-		return &MissingError{what, "sysctl vm.memfd_noexec is 2, which forbids it: set it to 0 or 1 in /etc/sysctl.d, and start again"}
-	}
-	return &MissingError{what, "need Linux 3.17 or newer; in a container, a seccomp profile that allows memfd_create"}
 }
 
 // dup returns a second descriptor of what f has open.

@@ -189,9 +189,60 @@ func TestProgramIsSealed(t *testing.T) {
 		echo x >>/proc/$pid/exe; cat /proc/$pid/exe; chmod 777 /proc/$pid/exe; mount | grep -c scopefs`)
 	assert.Equal(t, 3, strings.Count(out, "Permission denied"), out)
 	assert.Contains(t, out, "0\n")
-	_, err = s.host.program.WriteAt([]byte("x"), 0) // nor could whoever had it open
+	_, err = s.host.copy.memory.WriteAt([]byte("x"), 0) // nor could whoever had it open
 	assert.ErrorIs(t, err, unix.EPERM)
-	assert.ErrorIs(t, s.host.program.Truncate(0), unix.EPERM)
+	assert.ErrorIs(t, s.host.copy.memory.Truncate(0), unix.EPERM)
+}
+
+// TestInitProgram opens the program of init for writing, as a process could that had init's /proc/1/exe open, and reads
+// its path. Where the file has no such mount, init is executed from the sealed copy.
+func TestInitProgram(t *testing.T) {
+	if ordinary() && os.Geteuid() != 0 {
+		need.Skip(t, "needs the right to mount")
+	}
+	name := filepath.Join(t.TempDir(), "program")
+	text, err := os.ReadFile("/proc/self/exe")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(name, text, 0o755)) // nobody executes it: open(2) does not answer ETXTBSY
+	program := initProgram(name)
+	require.NotNil(t, program)
+	defer program.Close()
+	_, err = os.OpenFile(procPath(program), os.O_WRONLY, 0)
+	assert.ErrorIs(t, err, unix.EROFS)
+	assert.ErrorIs(t, os.Chmod(procPath(program), 0o777), unix.EROFS)
+	at, err := os.Readlink(procPath(program))
+	require.NoError(t, err)
+	assert.Equal(t, "/", at)
+
+	require.NoError(t, os.Chmod(name, 0o700))
+	assert.Nil(t, initProgram(name), "not for the agent's user")
+	h, err := Open(Config{Program: name})
+	require.NoError(t, err)
+	defer h.Close()
+	assert.Equal(t, h.copy.memory, h.program)
+}
+
+// TestSealedAgain makes the copy after a program that could not be read, half of it first.
+func TestSealedAgain(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "program")
+	s, err := newSealed(name)
+	require.NoError(t, err)
+	defer s.Close()
+	_, err = s.file()
+	assert.ErrorIs(t, err, os.ErrNotExist)
+	text, err := os.ReadFile("/proc/self/exe")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(name, text[:len(text)/2], 0o755))
+	_, err = s.file()
+	assert.Error(t, err)
+	require.NoError(t, os.WriteFile(name, text, 0o755))
+	f, err := s.file()
+	require.NoError(t, err)
+	assert.ErrorIs(t, f.Truncate(0), unix.EPERM)
+	copied := make([]byte, len(text)/2)
+	_, err = f.ReadAt(copied, 0)
+	require.NoError(t, err)
+	assert.Equal(t, text[:len(copied)], copied)
 }
 
 // wait says that it runs, and waits.

@@ -92,7 +92,7 @@ type Config struct {
 	Program string // the program whose main calls pid1.Main; default: this one
 
 	// Trust returns the Spec.Trust of sessions that start soon, or nil. Open makes their keystore, which takes two
-	// milliseconds, while it copies the program.
+	// milliseconds.
 	Trust func() []byte
 }
 
@@ -102,7 +102,8 @@ func (c Config) program() string { return cmp.Or(c.Program, "/proc/self/exe") }
 // those of its sessions and processes are safe for concurrent use.
 type Host struct {
 	bwrap   string
-	program *os.File // a sealed copy of Config.Program
+	program *os.File // that init is executed from
+	copy    *sealed  // that commands which are Self are executed from
 	filters [][]byte
 	cgroups cgroups
 	// thread forks every bwrap. PR_SET_PDEATHSIG is sent when the thread that forked
@@ -134,19 +135,23 @@ func Open(c Config) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &Host{bwrap: bwrap, filters: filters, cgroups: groups, sessions: make(map[*Session]struct{})}
-	var copying sync.WaitGroup
-	copying.Go(func() { h.program, err = sealed(c.program()) })
+	copy, err := newSealed(c.program())
+	if err != nil {
+		return nil, err
+	}
+	h := &Host{bwrap: bwrap, filters: filters, cgroups: groups, sessions: make(map[*Session]struct{}), copy: copy}
+	if h.program = initProgram(c.program()); h.program == nil {
+		if h.program, err = copy.file(); err != nil {
+			copy.Close()
+			return nil, err
+		}
+	}
 	if c.Trust != nil {
 		if trust := c.Trust(); trust != nil {
 			h.keystores.of(bundleWith(trust))
 		}
 	}
 	groups.sweep()
-	copying.Wait()
-	if err != nil {
-		return nil, err
-	}
 	h.thread = thread.Start()
 	return h, nil
 }
@@ -171,7 +176,9 @@ func (h *Host) Close() error {
 	}
 	closing.Wait()
 	h.thread.Stop()
-	return errors.Join(append(errs, h.program.Close())...)
+	errs = append(errs, h.copy.Close())
+	_ = h.program.Close() // it may be the copy
+	return errors.Join(errs...)
 }
 
 // hold registers a session for Close.

@@ -335,6 +335,14 @@ func (s *Session) exec(ctx context.Context, c Command) (*Process, error) {
 	if !path.IsAbs(dir) {
 		dir = path.Join(s.spec.dir(), dir)
 	}
+	var program []int // that init executes
+	if c.Argv[0] == Self {
+		f, err := s.host.copy.file()
+		if err != nil {
+			return nil, err
+		}
+		program = append(program, int(f.Fd()))
+	}
 	p := &Process{session: s, tty: c.TTY != nil, tag: c.Tag, started: make(chan struct{}), exited: make(chan struct{})}
 	s.mu.Lock()
 	if s.ended {
@@ -347,7 +355,7 @@ func (s *Session) exec(ctx context.Context, c Command) (*Process, error) {
 	s.mu.Unlock()
 
 	err := s.wire.Send(pid1.Request{Op: pid1.OpExec, ID: p.id, Argv: bytesOf(c.Argv),
-		Env: bytesOf(s.spec.environ(c.Env)), Dir: []byte(dir), TTY: c.TTY})
+		Env: bytesOf(s.spec.environ(c.Env)), Dir: []byte(dir), TTY: c.TTY}, program...)
 	if errors.Is(err, pid1.ErrTooLarge) {
 		s.forget(p)
 		return nil, ErrTooLarge

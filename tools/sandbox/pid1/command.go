@@ -1,6 +1,7 @@
 package pid1
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"syscall"
@@ -65,10 +66,10 @@ func (e *ends) terminal(size *Size) error {
 	return unix.IoctlSetWinsize(master, unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
 }
 
-// start executes the command with these ends as the leader of a new session.
-func (e *ends) start(r *Request) (pid int, err error) {
+// start executes the command with these ends as the leader of a new session. given has the program of Self.
+func (e *ends) start(r *Request, given Files) (pid int, err error) {
 	argv, env := stringsOf(r.Argv), stringsOf(r.Env)
-	program := "/proc/self/exe"
+	program := ""
 	fork := func() {
 		pid, err = syscall.ForkExec(program, argv, &syscall.ProcAttr{
 			Dir: string(r.Dir), Env: env,
@@ -77,7 +78,10 @@ func (e *ends) start(r *Request) (pid int, err error) {
 		})
 	}
 	if argv[0] == Self {
-		argv[0] = "scopefs"
+		if len(given) != 1 {
+			return 0, unix.EINVAL
+		}
+		argv[0], program = "scopefs", fmt.Sprintf("/proc/self/fd/%d", given[0].Fd())
 		fork() // with our timer slack
 		return pid, err
 	}

@@ -23,7 +23,7 @@ const (
 	// ArgListen after Arg makes Main send a listening socket with OpReady.
 	ArgListen = "listen"
 
-	// Self as the first word of a command is the program that init is executed from.
+	// Self as the first word of a command is the program whose descriptor comes with the request.
 	Self = "scopefs:self"
 )
 
@@ -43,7 +43,6 @@ func Main() int {
 		fmt.Fprintln(os.Stderr, "scopefs init: start again:", err)
 		return 1
 	}
-	runtime.GOMAXPROCS(maxRunning)
 	reserveThreads(spareThreads)
 	status := make(chan int)
 	go func() { status <- run() }()
@@ -53,7 +52,7 @@ func Main() int {
 // The runtime ends a program when it cannot start a thread, and the commands may have
 // all processes and threads that the sandbox's limit allows.
 const (
-	maxRunning   = 2 // threads of init that run Go code at a time
+	MaxRunning   = 2 // threads of init that run Go code at a time: GOMAXPROCS of its environment
 	spareThreads = 6 // threads that wait for work; blocking system calls take them
 )
 
@@ -165,18 +164,18 @@ func (in *initProcess) serve(listen bool) error {
 	for {
 		var r Request
 		files, err := in.wire.Receive(&r)
-		files.Close()
 		if err != nil {
 			return err
 		}
 		switch r.Op {
 		case OpExec:
-			err = in.exec(&r)
+			err = in.exec(&r, files)
 		case OpSignal:
 			in.signal(r.ID, r.Signal)
 		default:
 			err = fmt.Errorf("asked for %q", r.Op)
 		}
+		files.Close()
 		if err != nil {
 			return err
 		}
@@ -185,7 +184,7 @@ func (in *initProcess) serve(listen bool) error {
 
 // exec starts a command and sends OpStarted. It holds the lock meanwhile, so that
 // reap cannot send OpExited first.
-func (in *initProcess) exec(r *Request) error {
+func (in *initProcess) exec(r *Request, program Files) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	ends, err := newEnds(r.TTY)
@@ -193,7 +192,7 @@ func (in *initProcess) exec(r *Request) error {
 		return in.wire.Send(Reply{Op: OpStarted, ID: r.ID, Errno: errnoOf(err)})
 	}
 	defer ends.close()
-	pid, err := ends.start(r)
+	pid, err := ends.start(r, program)
 	if err != nil {
 		return in.wire.Send(Reply{Op: OpStarted, ID: r.ID, Errno: errnoOf(err)})
 	}

@@ -18,7 +18,7 @@ const (
 
 	maxRequest = 192 << 10 // bytes; below net.core.wmem_default
 	maxReply   = 4 << 10   // bytes; the daemon reads no more
-	maxFiles   = 3         // descriptors with a reply
+	maxFiles   = 3         // descriptors with a message
 
 	sendTimeout = 10 * time.Second // the other end may have stopped reading
 )
@@ -29,7 +29,7 @@ type Op string
 // The kinds of messages.
 const (
 	OpReady   Op = "ready"   // init → daemon, once
-	OpExec    Op = "exec"    // daemon → init
+	OpExec    Op = "exec"    // daemon → init, with a descriptor if Argv[0] is Self
 	OpStarted Op = "started" // init → daemon, with descriptors, or with Errno and none
 	OpSignal  Op = "signal"  // daemon → init
 	OpExited  Op = "exited"  // init → daemon
