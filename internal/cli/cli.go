@@ -63,6 +63,7 @@ type app struct {
 	flags  config.Paths           // as given; see where
 	dir    string                 // as given; see where
 	branch string                 // of the flag --branch
+	all    bool                   // of the flag --all
 	given  func(flag string) bool // reports whether a flag of every command is on the command line
 	helped error                  // of help that needs a daemon, because cobra's help returns no error
 }

@@ -81,3 +81,17 @@ func (p Paths) Layer(file string) string {
 	}
 	return "base"
 }
+
+// Projects returns the directories of the bases of the user's projects.
+func Projects() (all []Paths) {
+	home, err := StateHome()
+	if err != nil {
+		return nil
+	}
+	for _, base := range folder.Directories(filepath.Join(home, "scopefs")) {
+		if p, err := (Paths{Base: base}).Complete(); err == nil {
+			all = append(all, p)
+		}
+	}
+	return all
+}
