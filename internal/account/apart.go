@@ -10,6 +10,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -37,6 +38,9 @@ func (h *Host) apart(def *agents.Definition, root *beneath.Root) error {
 	if err != nil {
 		return fmt.Errorf("dir: %w", err)
 	}
+	if err := apartFromUser(all, def, place); err != nil {
+		return err
+	}
 	for _, o := range own {
 		if o.meets(place) {
 			return fmt.Errorf("dir: %q and %q hold one another: choose a directory apart from %s", def.Dir, o.name, o.what)
@@ -57,6 +61,26 @@ func (h *Host) apart(def *agents.Definition, root *beneath.Root) error {
 		}
 	}
 	return nil
+}
+
+// apartFromUser returns an error if an agent could make the directory of the settings of the user who runs this daemon. Where
+// that exists, ownPlaces has it.
+func apartFromUser(all []*mountinfo.Info, def *agents.Definition, root mount.Place) error {
+	user, err := config.UserDir()
+	if err != nil {
+		return nil // there is no such user
+	}
+	for at := user; ; at = filepath.Dir(at) {
+		above, err := placed(all, at, "")
+		switch {
+		case err != nil:
+			return fmt.Errorf("dir: %w", err)
+		case root.Holds(above.place):
+			return fmt.Errorf("dir: %q holds %s, where your settings for all agents belong: choose a directory apart from it", def.Dir, user)
+		case above.place.Device != "" || at == "/":
+			return nil
+		}
+	}
 }
 
 // named is a file of the host and its place; no file is there if there is no device.
@@ -113,6 +137,9 @@ func (h *Host) ownPlaces(all []*mountinfo.Info) (own []named, err error) {
 	}
 	add(h.Paths.State, "the state")
 	add(h.Paths.Run, "the sockets and mount points")
+	if user, no := config.UserDir(); no == nil {
+		add(user, "your settings for all agents")
+	}
 	for id, def := range h.Definitions() {
 		if def.History.Dir != "" {
 			add(h.Paths.History(def.Definition), "the history of agent "+string(id))

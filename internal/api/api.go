@@ -59,6 +59,7 @@ type Agent struct {
 	Hidden    int      `json:"hidden,omitempty"` // entries of the mount point that the view hides
 	Error     string   `json:"error,omitempty"`
 	NotLoaded bool     `json:"not_loaded,omitempty"` // the error is of the definition, or of another file of the operator's
+	Base      string   `json:"base,omitempty"`       // of the daemon, where several are listed
 }
 
 // Session is a command, a client of the tools, a task, or an MCP server of an agent.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -9,9 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/internal/programs"
 	"github.com/scopefs/scopefs/internal/report"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 func (a *app) agentsCmd() *cobra.Command {
@@ -54,7 +58,8 @@ Exit status: 0 every definition loads, 1 one does not, 2 bad usage.`,
 		Short: "report errors and warnings in definitions",
 		Long: `Checks files as if they were in agents.d, or in extensions.d if their name ends in
 .yaml, .yml or .json, together with the files there. Without arguments it checks
-all files there. It prints one line for each error and each warning. A warning is a
+all files there, scopefs.yaml, programs.d and, for a project and for the user's own base, the
+user's settings in ~/.config/scopefs; without a base these alone. It prints one line for each error and each warning. A warning is a
 list for which the agent has no tool, or a name of something that was removed since
 a daemon loaded the file.
 
@@ -100,14 +105,23 @@ func notAll(errs []error) error {
 
 // checkFiles prints the errors and warnings of files, or of all definitions.
 func (a *app) checkFiles(files []string) error {
-	p, err := a.paths()
+	p, err := a.settingsPaths()
 	if err != nil {
+		return err
+	}
+	if p.Base == "" && len(files) == 0 { // the user's settings alone
+		_, err := definitions.Host(p)
+		return a.checkSettings(p, err)
+	}
+	if p, err = a.paths(); err != nil {
 		return err
 	}
 	all, errs, err := definitions.Load(p)
 	if err != nil {
-		return err
+		return a.checkSettings(p, err)
 	}
+	_, wrong := programs.All(p.Base, p.User)
+	errs = append(errs, wrong...)
 	warnings := all.Warnings
 	if len(files) > 0 {
 		errs, warnings = nil, nil
@@ -128,6 +142,16 @@ func (a *app) checkFiles(files []string) error {
 		fmt.Fprintln(a.out, "warning: "+printable.Text(err.Error()))
 	}
 	return notAll(errs)
+}
+
+// checkSettings prints the errors of what holds for all agents but scopefs.yaml, and returns that of scopefs.yaml.
+func (a *app) checkSettings(p config.Paths, host error) error {
+	_, wrong := programs.All(p.Base, p.User)
+	errs := append(agents.CheckLists(p.Base, p.User), wrong...)
+	for _, err := range errs {
+		fmt.Fprintln(a.out, printable.Text(err.Error()))
+	}
+	return cmp.Or(host, notAll(errs))
 }
 
 // readFile reads up to 2 MiB of a file, more than a definition may have: the check

@@ -27,22 +27,26 @@ only. A call that would see scopes of its client's context is approved for exact
 their content; show prints a preview, and approve ID --scopes NAME,NAME grants fewer. A
 path through a link is shown with the path that it resolves to. approve --help tells of
 standing approvals, for calls that are still to come.
-An agent cannot reach the socket that decides.`,
+An agent cannot reach the socket that decides.
+
+Outside of a project and without --base, and with --all, these commands are about all
+daemons of the user.`,
 		Args: args(cobra.NoArgs),
-		RunE: a.asking(func(ctx context.Context, client *api.Client, _ []string) error {
+		RunE: a.operating(func(ctx context.Context, client *api.Daemons, _ []string) error {
 			list, err := client.Approvals(ctx)
-			if err != nil {
+			if list == nil {
 				return err
 			}
-			return a.print(report.Approvals(list), asJSON)
+			return errors.Join(a.print(report.Approvals(list), asJSON), err)
 		}),
 	}
 	c.PersistentFlags().BoolVar(&asJSON, "json", false, "print JSON")
+	a.addAll(c)
 	c.AddCommand(&cobra.Command{
 		Use: "list", Short: "list the calls that wait, and what is approved", Args: args(cobra.NoArgs), RunE: c.RunE,
 	}, &cobra.Command{
 		Use: "show ID", Short: "show a call with its arguments, as JSON", Args: args(cobra.ExactArgs(1)),
-		RunE: a.asking(func(ctx context.Context, client *api.Client, words []string) error {
+		RunE: a.operating(func(ctx context.Context, client *api.Daemons, words []string) error {
 			p, err := client.Approval(ctx, words[0])
 			if err != nil {
 				return err
@@ -52,12 +56,12 @@ An agent cannot reach the socket that decides.`,
 	})
 	c.AddCommand(a.watchCmd(&asJSON), a.approveCmd(), &cobra.Command{
 		Use: "deny ID", Short: "deny a call that waits", Args: args(cobra.ExactArgs(1)),
-		RunE: a.asking(func(ctx context.Context, client *api.Client, words []string) error {
+		RunE: a.operating(func(ctx context.Context, client *api.Daemons, words []string) error {
 			return a.decided(client.Deny(ctx, words[0]))
 		}),
 	}, &cobra.Command{
 		Use: "revoke ID", Short: "end a standing approval, or one that is not used yet", Args: args(cobra.ExactArgs(1)),
-		RunE: a.asking(func(ctx context.Context, client *api.Client, words []string) error {
+		RunE: a.operating(func(ctx context.Context, client *api.Daemons, words []string) error {
 			p, err := client.Revoke(ctx, words[0])
 			p.State = "revoked"
 			return a.decided(p, err)
@@ -98,7 +102,7 @@ A standing approval ends when the agent's rules change.`,
 			if err != nil {
 				return err
 			}
-			client, _, err := a.client()
+			client, err := a.daemons(c.Context())
 			if err != nil {
 				return err
 			}

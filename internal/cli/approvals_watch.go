@@ -29,8 +29,11 @@ Without a terminal, or with --json, each change is a line of JSON on standard ou
 {"outcome": ..., "approval": {...}}, and each line of standard input is a decision:
 "y ID", "n ID", "a ID", "s ID", "p ID DURATION PATTERN", with an answer on standard
 output, {"id": ..., "error": ...} without error if it was made. After the end of standard input
-the watch goes on without decisions, until it is interrupted.`,
-		RunE: a.asking(func(ctx context.Context, client *api.Client, _ []string) error {
+the watch goes on without decisions, until it is interrupted.
+
+A watch of all daemons of the user (see scopefs help approvals) takes in those that start
+later, and does not end with them.`,
+		RunE: a.operating(func(ctx context.Context, client *api.Daemons, _ []string) error {
 			// Without a daemon the error comes before the terminal is raw.
 			if _, err := client.Approvals(ctx); err != nil {
 				return err

@@ -63,6 +63,7 @@ type app struct {
 	flags  config.Paths           // as given; see where
 	dir    string                 // as given; see where
 	branch string                 // of the flag --branch
+	all    bool                   // of the flag --all
 	given  func(flag string) bool // reports whether a flag of every command is on the command line
 	helped error                  // of help that needs a daemon, because cobra's help returns no error
 }
@@ -148,7 +149,7 @@ and check have their own; see there.`,
 	a.given = f.Changed
 	root.AddCommand(a.daemonCmd(), a.upCmd(), a.downCmd(), a.psCmd(), a.reloadCmd(), a.killCmd(),
 		a.runCmd(), a.mcpCmd(), a.callCmd(), a.approvalsCmd(), a.tokenCmd(), a.topCmd(), a.storesCmd(),
-		a.agentsCmd(), a.promptCmd(), a.presetsCmd(), a.checkCmd(),
+		a.agentsCmd(), a.promptCmd(), a.presetsCmd(), a.programsCmd(), a.checkCmd(),
 		a.auditCmd(), a.whyCmd(), a.changesCmd(), a.branchCmd(), a.diffCmd(), a.commitCmd(), a.discardCmd(), a.undoCmd(), a.redoCmd(), a.checkpointCmd(),
 		a.showCmd(), a.restoreCmd(), a.doctorCmd(), a.versionCmd())
 	root.InitDefaultCompletionCmd()

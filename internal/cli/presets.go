@@ -16,9 +16,10 @@ func (a *app) presetsCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "presets [show NAME]",
 		Short: "list the presets of hosts for network",
-		Long: `Lists the presets that network: {presets: [NAME]} may name. A preset is a file:
-BASE/presets.d/NAME.yaml with description and allow. It replaces the preset of
-scopefs with the same name.`,
+		Long: `Lists the presets that network: {presets: [NAME]} may name, and the files of those that
+are not of scopefs. A preset is a file, presets.d/NAME.yaml of the base or the project, or of
+~/.config/scopefs for all projects of the user, with description and allow. Of one name
+that of the project holds, else the user's. It needs no base.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error { return a.listPresets() },
 	}
@@ -30,11 +31,11 @@ scopefs with the same name.`,
 }
 
 func (a *app) presets() (map[string]*hosts.Preset, error) {
-	p, err := a.paths()
+	p, err := a.settingsPaths()
 	if err != nil {
 		return nil, err
 	}
-	all, errs := hosts.Presets(p.Base)
+	all, errs := hosts.Presets(p.Base, p.User)
 	return all, errors.Join(errs...)
 }
 
@@ -42,9 +43,17 @@ func (a *app) listPresets() error {
 	all, err := a.presets()
 	var t report.Table
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		t.Row(name, all[name].Description)
+		t.Row(withFile(all[name].File, name, all[name].Description)...)
 	}
 	return errors.Join(t.Print(a.out), err)
+}
+
+// withFile adds a file, if there is one, to the cells of a row.
+func withFile(file string, cells ...any) []any {
+	if file == "" {
+		return cells
+	}
+	return append(cells, file)
 }
 
 func (a *app) showPreset(name string) error {

@@ -21,7 +21,7 @@ import (
 // forProgram makes a run one of an agent program. The words of the run become arguments
 // of the program.
 func (a *app) forProgram(ctx context.Context, p config.Paths, name string, req *api.RunRequest) error {
-	program, err := programs.Of(p.Base, name)
+	program, err := programs.Of(p.Base, p.User, name)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (a *app) ofAgents(p config.Paths) func(name string) bool {
 
 // chosen returns the presets of networks with a key in the environment; else the first.
 func chosen(p config.Paths, networks []string) []string {
-	presets, _ := hosts.Presets(p.Base) // an error of a file is the definition's to report
+	presets, _ := hosts.Presets(p.Base, p.User) // an error of a file is the definition's to report
 	set := slices.DeleteFunc(slices.Clone(networks), func(name string) bool {
 		preset := presets[name]
 		if preset == nil {

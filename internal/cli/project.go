@@ -71,6 +71,21 @@ func (a *app) existing() (config.Paths, *config.Project, error) {
 	return p, project, err
 }
 
+// settingsPaths returns the directories with settings, for a command that needs no agent: without a base, and for a project
+// without one yet, only the user's settings.
+func (a *app) settingsPaths() (config.Paths, error) {
+	p, project, err := a.where()
+	switch {
+	case errors.Is(err, config.ErrNoBase), err == nil && project != nil && !project.Exists(),
+		err == nil && p.Base == config.Host.Base && a.flags.Base == "" && os.Geteuid() != 0: // the host's are not his
+		user, _ := config.UserDir() // without a HOME there are none
+		return config.Paths{User: user}, nil
+	case err == nil && project != nil:
+		return p.Complete()
+	}
+	return p, err
+}
+
 // begin is paths for a command that starts an agent, which makes the project if need be.
 // It returns the agent: the named one, or the project's if none is named.
 func (a *app) begin(name string) (config.Paths, scope.ID, error) {

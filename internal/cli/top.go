@@ -34,6 +34,8 @@ Keys: up and down select; enter or a opens a call that waits, with all its argum
 and there y approves it and n denies it; x kills the selected session, after a question;
 l follows the log of the selected agent; i shows idle agents; esc goes back, q quits.
 
+Outside of a project and without --base, and with --all, it shows all daemons of the user.
+
 --once prints the table once. --json prints JSON, a line at each refresh: CPU is there
 in seconds since the start of the processes.`,
 		Args: args(cobra.NoArgs),
@@ -42,11 +44,12 @@ in seconds since the start of the processes.`,
 	c.Flags().BoolVar(&o.json, "json", false, "print JSON")
 	c.Flags().BoolVar(&o.once, "once", false, "print once and end")
 	c.Flags().DurationVar(&o.interval, "interval", 2*time.Second, "time between refreshes, at least 1s")
+	a.addAll(c)
 	return c
 }
 
 func (a *app) top(ctx context.Context, o topOptions) error {
-	client, p, err := a.client()
+	client, err := a.daemons(ctx)
 	if err != nil {
 		return err
 	}
@@ -66,5 +69,5 @@ func (a *app) top(ctx context.Context, o topOptions) error {
 	if in == nil {
 		return usagef("top needs a terminal: use --once or --json")
 	}
-	return top.Run(ctx, client, p, o.interval, in, a.out)
+	return top.Run(ctx, client, o.interval, in, a.out)
 }

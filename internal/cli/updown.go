@@ -94,8 +94,11 @@ func (a *app) psCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ps",
 		Short: "list the agents, their mounts and processes",
-		Args:  args(cobra.NoArgs),
-		RunE: a.asking(func(ctx context.Context, client *api.Client, _ []string) error {
+		Long: `Lists the agents of the base's or the project's daemon. Outside of a project and without
+--base, and with --all, it lists those of all daemons of the user, each with its base: of
+the user's own, of projects, and of single commands that run without one.`,
+		Args: args(cobra.NoArgs),
+		RunE: a.operating(func(ctx context.Context, client *api.Daemons, _ []string) error {
 			list, err := client.Agents(ctx)
 			if err != nil {
 				return err
@@ -104,11 +107,12 @@ func (a *app) psCmd() *cobra.Command {
 		}),
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	a.addAll(c)
 	return c
 }
 
 func (a *app) killCmd() *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use:   "kill SESSION",
 		Short: "end one session of an agent",
 		Long: `Ends a session: every process of its sandbox, its calls in flight, and the approvals
@@ -123,7 +127,7 @@ If the kernel cannot end the processes within five seconds, because they are fro
 command says so and exits with status 1.`,
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeSessions,
-		RunE: a.asking(func(ctx context.Context, client *api.Client, words []string) error {
+		RunE: a.operating(func(ctx context.Context, client *api.Daemons, words []string) error {
 			s, err := client.Kill(ctx, words[0])
 			if err == nil {
 				fmt.Fprintf(a.out, "%s of %s: killed\n", s.ID, s.Agent)
@@ -131,12 +135,14 @@ command says so and exits with status 1.`,
 			return err
 		}),
 	}
+	a.addAll(c)
+	return c
 }
 
 // completeSessions returns the ids of sessions for shell completion.
 func (a *app) completeSessions(c *cobra.Command, words []string, _ string) ([]string, cobra.ShellCompDirective) {
 	var ids []string
-	if client, _, err := a.client(); err == nil && len(words) == 0 {
+	if client, err := a.daemons(c.Context()); err == nil && len(words) == 0 {
 		list, _ := client.Agents(c.Context())
 		for _, g := range list {
 			ids = append(ids, g.Sessions...)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/scopefs/scopefs/internal/folder"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/hosts"
@@ -22,6 +23,7 @@ type Paths struct {
 	Base  string // agents/, agents.d/ and scopefs.yaml
 	State string // the audit log; default {base}/state
 	Run   string // control socket and mount points; default {base}/run
+	User  string // the settings of the user for all bases of his; "": the base is no user's. Complete sets it
 }
 
 // Host are the directories of the daemon that the package installs, for all users.
@@ -70,8 +72,11 @@ func usual() (Paths, error) {
 	if _, no := os.Stat(Host.Base); no == nil {
 		return Host, nil
 	}
-	return Paths{}, errors.New("no base directory: give --base DIR or set SCOPEFS_BASE, or --dir DIR for a project")
+	return Paths{}, ErrNoBase
 }
+
+// ErrNoBase is the error of Complete where neither a base is given nor the user or the host has one.
+var ErrNoBase = errors.New("no base directory: give --base DIR or set SCOPEFS_BASE, or --dir DIR for a project")
 
 // Complete makes the paths absolute and sets the defaults. Without a Base they are those
 // of the user's daemon, or of the host's. It returns an error if Base is not an existing
@@ -82,7 +87,7 @@ func (p Paths) Complete() (Paths, error) {
 		if err != nil {
 			return p, err
 		}
-		p = Paths{own.Base, cmp.Or(p.State, own.State), cmp.Or(p.Run, own.Run)}
+		p = Paths{Base: own.Base, State: cmp.Or(p.State, own.State), Run: cmp.Or(p.Run, own.Run)}
 	}
 	info, err := os.Stat(p.Base)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -105,6 +110,7 @@ func (p Paths) Complete() (Paths, error) {
 			return p, err
 		}
 	}
+	p.User = userOf(p.Base)
 	return p, nil
 }
 
@@ -154,31 +160,40 @@ func logOf(l LogLimits) LogLimits {
 	return LogLimits{Keep: cmp.Or(l.Keep, logKeep), Size: cmp.Or(l.Size, logSize), AgentDay: cmp.Or(l.AgentDay, logAgentDay), Anchors: l.Anchors}
 }
 
-// Load reads {base}/scopefs.yaml and sets the defaults of the log. If the file does not exist, Load returns only the
-// defaults. It returns an error for an unknown key, and for an exposed path that agents must not see. here has the tools
+// Load reads scopefs.yaml of the user's settings and of the base, see parse, and sets the defaults of the log. If neither
+// exists, Load returns only the defaults. It returns an error for an unknown key, and for an exposed path that agents must not see. here has the tools
 // of this program, and checks the paths that the file names, for a process that starts sandboxes on this host.
 func Load(p Paths, here Checks) (Settings, error) {
-	text, err := os.ReadFile(filepath.Join(p.Base, "scopefs.yaml"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return Settings{Host: agents.Host{Tools: here.Tools}, Log: logOf(LogLimits{})}, nil
-	}
+	texts, err := p.userText()
 	if err != nil {
 		return Settings{}, err
 	}
-	h, err := Parse(text, Checks{Tools: here.Tools, Stores: here.Stores, Runner: here.Runner, Preset: p.preset, Expose: func(path string, sockets bool) error {
+	var own []byte
+	if err = fs.ErrNotExist; p.Base != "" {
+		own, err = os.ReadFile(filepath.Join(p.Base, agents.HostFile))
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && texts == nil:
+		return Settings{Host: agents.Host{Tools: here.Tools, User: p.User}, Log: logOf(LogLimits{})}, nil
+	case err == nil:
+		texts = append(texts, text{agents.HostFile, own})
+	case !errors.Is(err, fs.ErrNotExist):
+		return Settings{}, err
+	}
+	h, err := parse(texts, Checks{Tools: here.Tools, Stores: here.Stores, Runner: here.Runner, Preset: p.preset, Expose: func(path string, sockets bool) error {
 		err := p.private(path)
 		if err == nil && here.Expose != nil {
 			err = here.Expose(path, sockets)
 		}
 		return err
 	}})
-	h.Log = logOf(h.Log)
+	h.Log, h.User = logOf(h.Log), p.User
 	return h, err
 }
 
 // preset returns an error for the name of a preset that does not exist.
 func (p Paths) preset(name string) error {
-	all, _ := hosts.Presets(p.Base) // an error of a file is the definitions' to report
+	all, _ := hosts.Presets(p.Base, p.User) // an error of a file is the definitions' to report
 	if all[name] == nil {
 		return fmt.Errorf("there is no preset %q: scopefs presets lists them", name)
 	}
@@ -195,7 +210,13 @@ func (p Paths) Own() (own []string) {
 
 // private returns an error for a path that shows one of Own, the state or the sockets.
 func (p Paths) private(path string) error {
-	for _, own := range append(p.Own(), p.State, p.Run) {
+	private := append(p.Own(), p.State, p.Run)
+	if user, err := UserDir(); err == nil {
+		if _, err := os.Stat(user); err == nil { // before, a directory that will hold it may be shown
+			private = append(private, user)
+		}
+	}
+	for _, own := range private {
 		if meet(path, own) {
 			return fmt.Errorf("%q would show %s to agents: remove it", path, real(own))
 		}
@@ -211,7 +232,7 @@ func meet(a, b string) bool {
 
 // real returns path with its symbolic links resolved, or a clean path if that fails.
 func real(path string) string {
-	if to, err := filepath.EvalSymlinks(path); err == nil {
+	if to, err := folder.Resolve(path); err == nil {
 		return to
 	}
 	return filepath.Clean(path)

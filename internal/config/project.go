@@ -278,6 +278,12 @@ func (p Project) refused() error {
 		}
 	}
 	own := []string{filepath.Dir(p.Base), Host.Base, Host.State}
+	if user, err := UserDir(); err == nil { // also before it exists: the agent would make it
+		if _, err := folder.Resolve(user); err != nil {
+			return fmt.Errorf("--dir: %w", err)
+		}
+		own = append(own, user)
+	}
 	if base := os.Getenv("SCOPEFS_BASE"); base != "" {
 		own = append(own, base)
 	}

@@ -1,10 +1,12 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -31,9 +33,10 @@ func inHome(path string) (string, error) {
 	return filepath.Join(home, rest), nil
 }
 
-// Settings is all that {base}/scopefs.yaml says.
+// Settings is all that scopefs.yaml says.
 type Settings struct {
 	agents.Host
+	From    map[string]At     // where each key stands that is set, such as memory and sandbox.env
 	Runner  []string          // a command; none: nothing is delegated
 	Tasks   Tasks             // of runners
 	Durable *bool             // of agents whose definition does not say; nil is true
@@ -115,24 +118,96 @@ type Checks struct {
 	Runner func(Settings) error // of a file that has one
 }
 
+// Equal reports whether two settings say the same, wherever that stands.
+func (h Settings) Equal(other Settings) bool {
+	h.From, other.From = nil, nil
+	return reflect.DeepEqual(h, other)
+}
+
+// At is a line of a scopefs.yaml.
+type At struct {
+	File string // relative to the base directory, absolute in a user's settings
+	Line int
+}
+
+// text is the content of a scopefs.yaml.
+type text struct {
+	file string // as At.File
+	data []byte
+}
+
 // Parse reads the text of scopefs.yaml, as strictly as a definition. Its
 // errors are of type *FileError.
-func Parse(text []byte, checks Checks) (h Settings, err error) {
-	fail := func(line int, err error) (Settings, error) {
-		return Settings{}, fields.ErrorAt(agents.HostFile, line, "", err)
+func Parse(data []byte, checks Checks) (Settings, error) {
+	return parse([]text{{agents.HostFile, data}}, checks)
+}
+
+// parse is Parse for several texts. Each is valid by itself. A key of a later one replaces that of an earlier one. The keys of
+// a mapping are merged, and what is under them is not: of delegation, log, approvals, sandbox and stores each key, and
+// of mcp_servers each server, is whole from one text. So a text that does not say a limit does not lift it, and no server or
+// store gets the address of one text and the secret of another.
+func parse(texts []text, checks Checks) (h Settings, err error) {
+	h.Tools, h.From = checks.Tools, map[string]At{}
+	h.Tasks = Tasks{Depth: 4, Parallel: 8, Network: hosts.Network{Kind: hosts.None}, Input: RunnerText}
+	var tools []catalog.Ref // of the base_tools that hold
+	for _, t := range texts {
+		if err := h.read(t, checks, &tools); err != nil {
+			return Settings{}, err
+		}
 	}
-	if len(text) > frontmatter.MaxKeys {
+	fail := func(at At, err error) (Settings, error) {
+		return Settings{}, fields.ErrorAt(cmp.Or(at.File, agents.HostFile), cmp.Or(at.Line, 1), "", err)
+	}
+	stores := At{File: texts[len(texts)-1].file}
+	if err := h.Stores.checkPaths(checks); err != nil {
+		return fail(stores, fmt.Errorf("stores: %w", err))
+	}
+	if checks.Stores != nil {
+		more, err := checks.Stores(h.Stores)
+		if err == nil {
+			err = h.Tools.Collision(more)
+		}
+		if err != nil {
+			return fail(stores, fmt.Errorf("stores: %w", err))
+		}
+		h.Tools = append(h.Tools[:len(h.Tools):len(h.Tools)], more...)
+	}
+	for _, r := range tools {
+		if p, err := h.Tools.ParsePattern(r.Text); err != nil || !h.Tools.Known(p, nil) {
+			return fail(At{h.From["base_tools"].File, r.Line}, fmt.Errorf("base_tools: %q matches no tool: want some of %s", r.Text, strings.Join(h.Tools.Names(), ", ")))
+		}
+	}
+	if wrong := h.Tools.Twice(tools); wrong != nil {
+		return fail(At{File: h.From["base_tools"].File}, wrong)
+	}
+	if len(h.Runner) > 0 && checks.Runner != nil {
+		if err := checks.Runner(h); err != nil {
+			return fail(h.From["runner"], fmt.Errorf("runner: %w", err))
+		}
+	}
+	return h, nil
+}
+
+// read reads one text over what earlier ones say. tools are the entries of base_tools.
+func (h *Settings) read(t text, checks Checks, tools *[]catalog.Ref) error {
+	fail := func(line int, err error) error { return fields.ErrorAt(t.file, line, "", err) }
+	if len(t.data) > frontmatter.MaxKeys {
 		return fail(0, fmt.Errorf("is larger than %d bytes: shorten it", frontmatter.MaxKeys))
 	}
-	if !utf8.Valid(text) {
+	if !utf8.Valid(t.data) {
 		return fail(0, errors.New("is not UTF-8: save it as UTF-8"))
 	}
-	h.Tools = checks.Tools
-	h.Tasks = Tasks{Depth: 4, Parallel: 8, Network: hosts.Network{Kind: hosts.None}, Input: RunnerText}
-	var tools, presets []catalog.Ref
-	var runner int // its line
-	if err := fields.Parse(text, h.fields(checks, &tools, &presets, &runner)); err != nil {
+	var listed, presets []catalog.Ref
+	if err := fields.Parse(t.data, h.fields(t.file, checks, &listed, &presets)); err != nil {
 		return fail(1, err)
+	}
+	top, _ := frontmatter.Parse(t.data) // it is valid
+	h.set(t.file, "", top)
+	if at := h.From["base_tools"]; at.File == t.file {
+		*tools = listed
+	}
+	if at := h.From["primary"]; filepath.IsAbs(at.File) {
+		return fail(at.Line, errors.New("primary: names an agent of one base: write it into the scopefs.yaml there"))
 	}
 	for _, r := range presets {
 		if checks.Preset == nil {
@@ -142,52 +217,39 @@ func Parse(text []byte, checks Checks) (h Settings, err error) {
 			return fail(r.Line, fmt.Errorf("%s: %w", r.Key, err))
 		}
 	}
-	if err := h.Stores.checkPaths(checks); err != nil {
-		return fail(1, fmt.Errorf("stores: %w", err))
-	}
-	if checks.Stores != nil {
-		more, err := checks.Stores(h.Stores)
-		if err == nil {
-			err = h.Tools.Collision(more)
-		}
-		if err != nil {
-			return fail(1, fmt.Errorf("stores: %w", err))
-		}
-		h.Tools = append(h.Tools[:len(h.Tools):len(h.Tools)], more...)
-	}
-	for _, r := range tools {
-		if p, err := h.Tools.ParsePattern(r.Text); err != nil || !h.Tools.Known(p, nil) {
-			return fail(r.Line, fmt.Errorf("base_tools: %q matches no tool: want some of %s", r.Text, strings.Join(h.Tools.Names(), ", ")))
-		}
-	}
-	if wrong := h.Tools.Twice(tools); wrong != nil {
-		return fail(1, wrong)
-	}
-	if len(h.Runner) > 0 && checks.Runner != nil {
-		if err := checks.Runner(h); err != nil {
-			return fail(runner, fmt.Errorf("runner: %w", err))
-		}
-	}
-	return h, nil
+	return nil
 }
 
-func (h *Settings) fields(checks Checks, tools, presets *[]catalog.Ref, runner *int) map[string]fields.Field {
+// set notes where the keys of a mapping stand, those of its mappings as well.
+func (h *Settings) set(file, prefix string, n *yaml.Node) {
+	for i := 0; n != nil && i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if prefix == "" && value.Kind == yaml.MappingNode {
+			h.set(file, key.Value+".", value)
+			continue
+		}
+		h.From[prefix+key.Value] = At{file, value.Line}
+	}
+}
+
+func (h *Settings) fields(file string, checks Checks, tools, presets *[]catalog.Ref) map[string]fields.Field {
 	return map[string]fields.Field{
 		"primary":    fields.Named(&h.Primary),
 		"base_tools": catalog.List(&h.BaseTools, "base_tools", catalog.ToolRef, tools),
 		"memory":     fields.Switch(&h.Memory),
 		"durable":    fields.Optional(&h.Durable),
 		"mcp_servers": func(n *yaml.Node) error {
-			h.Servers = agents.Servers{}
+			if h.Servers == nil {
+				h.Servers = agents.Servers{}
+			}
 			return agents.EachServer(n, func(name string, value *yaml.Node) error {
-				s := agents.Server{From: agents.HostFile}
+				s := agents.Server{From: file}
 				err := fields.Mapping(s.Fields(nil, presets))(value)
 				h.Servers[name] = s
 				return err
 			})
 		},
 		"runner": func(n *yaml.Node) error {
-			*runner = n.Line
 			return fields.Texts(&h.Runner, "runner", func(word string) error {
 				if len(h.Runner) == 0 && word == "" {
 					return errors.New("names no program: write one, then its arguments")

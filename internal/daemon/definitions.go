@@ -138,10 +138,11 @@ func regranted(last, next *agents.Snapshot) (ids []scope.ID) {
 	return ids
 }
 
-// definitions watches the files below the base directory that define agents.
+// definitions watches the files below the base directory that define agents, and those of the user's settings.
 type definitions struct {
 	*fsnotify.Watcher
 	base string
+	user string // "": none
 }
 
 // followed are the directories of definitions.
@@ -170,6 +171,32 @@ func (w definitions) follow(name string) error {
 	return err
 }
 
+// followUser watches the user's settings, and the nearest directory above them, where they may be made or replaced.
+func (w definitions) followUser() {
+	again := func(dir string) error {
+		_ = w.Remove(dir)
+		return w.Add(dir)
+	}
+	below := []string{filepath.Join(w.user, "protect.d"), filepath.Join(w.user, "presets.d"), w.user}
+	for at := filepath.Dir(w.user); again(at) != nil && at != "/"; at = filepath.Dir(at) {
+		below = append(below, at)
+	}
+	for _, dir := range slices.Backward(below) { // those above first, so that what is made meanwhile is seen
+		_ = again(dir) // fails while there is none
+	}
+}
+
+// meansUser is means for the user's settings.
+func (w definitions) meansUser(name string) bool {
+	if w.user == "" || !strings.HasPrefix(name, w.user+"/") && !strings.HasPrefix(w.user+"/", name+"/") {
+		return false
+	}
+	if filepath.Ext(name) != ".yaml" { // a directory
+		w.followUser()
+	}
+	return true
+}
+
 // followMore watches what extensions bring, which only a snapshot knows.
 func (w definitions) followMore(all *agents.Snapshot) {
 	for _, dir := range all.Directories() {
@@ -180,8 +207,8 @@ func (w definitions) followMore(all *agents.Snapshot) {
 // means reports whether an event is about definitions, and follows what has come.
 func (w definitions) means(e fsnotify.Event) bool {
 	rel, err := filepath.Rel(w.base, e.Name)
-	if err != nil {
-		return false
+	if err != nil || !filepath.IsLocal(rel) {
+		return w.meansUser(e.Name)
 	}
 	switch dir, name := filepath.Split(rel); {
 	case dir == "" && slices.Contains(followed, name):
@@ -204,13 +231,16 @@ func (w definitions) means(e fsnotify.Event) bool {
 // watch reloads when definitions have changed and are left alone for a moment.
 func (d *Daemon) watch(ctx context.Context) {
 	watcher, err := fsnotify.NewWatcher()
-	w := definitions{watcher, d.Paths.Base}
+	w := definitions{watcher, d.Paths.Base, d.Paths.User}
 	if err == nil {
 		defer w.Close()
 		// The base as well: each of them may be replaced as a whole.
 		err = w.Add(w.base)
 		for _, name := range followed {
 			err = errors.Join(err, w.follow(name))
+		}
+		if w.user != "" {
+			w.followUser()
 		}
 	}
 	if err != nil {

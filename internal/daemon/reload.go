@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -132,7 +131,7 @@ func (d *Daemon) settingsChanged() []api.Reloaded {
 	switch {
 	case err != nil:
 		return []api.Reloaded{{Outcome: reloadKept, Error: err.Error()}}
-	case !reflect.DeepEqual(now, d.Settings):
+	case !now.Equal(d.Settings):
 		return []api.Reloaded{{File: "scopefs.yaml", Outcome: reloadHost}}
 	}
 	return nil

@@ -42,15 +42,29 @@ func newRun(base string) (dir string, lock *os.File, err error) {
 
 // Running returns the directories of the daemons that run for other commands of this user on a base.
 func Running(p config.Paths) (running []config.Paths) {
+	for _, of := range All() {
+		if of.Base == p.Base {
+			running = append(running, config.Paths{Base: p.Base, State: p.State, Run: of.Run})
+		}
+	}
+	return running
+}
+
+// All returns the directories of the daemons that run for other commands of this user, on any base.
+func All() (running []config.Paths) {
 	all, _ := os.ReadDir(os.TempDir())
 	for _, e := range all {
+		if !strings.HasPrefix(e.Name(), privateRun) {
+			continue
+		}
 		dir := filepath.Join(os.TempDir(), e.Name())
-		if base, err := os.Readlink(filepath.Join(dir, baseLink)); err != nil || base != p.Base || !strings.HasPrefix(e.Name(), privateRun) {
+		base, err := os.Readlink(filepath.Join(dir, baseLink))
+		if err != nil {
 			continue
 		}
 		if f, err := lockRun(dir, unix.LOCK_SH); err == nil { // a directory of this user
 			f.Close()
-			running = append(running, config.Paths{Base: p.Base, State: p.State, Run: dir})
+			running = append(running, config.Paths{Base: base, Run: dir})
 		}
 	}
 	return running

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"os"
 	"path"
 	"path/filepath"
@@ -20,7 +21,8 @@ import (
 // Folder is an open directory of definitions.
 type Folder struct {
 	*os.File
-	Rel string // relative to the base directory
+	Rel  string // relative to the base directory; absolute in a user's settings
+	user bool   // of a user's settings: see OpenUser
 }
 
 // MaxSize bounds a file, in bytes.
@@ -48,7 +50,7 @@ func Open(base, rel string) (Folder, error) {
 		dir.Close()
 		return Folder{}, err
 	}
-	return Folder{dir, rel}, nil
+	return Folder{dir, rel, false}, nil
 }
 
 func outsideViews(where, base, rel string) error {
@@ -95,7 +97,7 @@ func (d Folder) Sub(name string) (Folder, error) {
 	if err != nil {
 		return Folder{}, err
 	}
-	return Folder{os.NewFile(uintptr(fd), name), path.Join(d.Rel, name)}, nil
+	return Folder{os.NewFile(uintptr(fd), name), path.Join(d.Rel, name), d.user}, nil
 }
 
 // Holds reports whether the directory has a directory with a regular file. It follows no symbolic link.
@@ -152,24 +154,74 @@ func executable(fd int) error {
 	return nil
 }
 
-// ReadFiles reads the .yaml files in a directory of a base directory, by name without .yaml. It
-// returns an error for each file that does not load, and keeps what last has of it.
-func ReadFiles[T any](base, rel string, parse func(file string, data []byte) (T, error), last map[string]T) (map[string]T, []error) {
-	dir, err := Open(base, rel)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+// ReadFiles reads the .yaml files in a directory of a user's settings and in that of a base directory, by the file's name:
+// see File. It returns an error for each file that does not load, and keeps what last has of it. An empty name of a directory
+// stands for none.
+func ReadFiles[T any](base, user, rel string, parse func(file string, data []byte) (T, error), last map[string]T) (map[string]T, []error) {
+	all, errs := map[string]T{}, []error(nil)
+	for name, open := range layers(base, user, rel) {
+		dir, err := open()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		var more []error
+		if err == nil {
+			more, err = readAll(dir, parse, last, all)
+			dir.Close()
+		}
+		if err != nil {
+			more = []error{&fields.FileError{File: name, Err: err}}
+			for file, made := range last {
+				if path.Dir(file) == name {
+					all[file] = made
+				}
+			}
+		}
+		errs = append(errs, more...)
 	}
-	if err != nil {
-		return last, []error{&fields.FileError{File: rel, Err: err}}
+	return all, errs
+}
+
+// layers returns the directories of one name, the base's first, each with its name and a function that opens it.
+func layers(base, user, rel string) iter.Seq2[string, func() (Folder, error)] {
+	return func(yield func(string, func() (Folder, error)) bool) {
+		if base != "" && !yield(rel, func() (Folder, error) { return Open(base, rel) }) {
+			return
+		}
+		if user != "" {
+			yield(path.Join(user, rel), func() (Folder, error) { return OpenUser(base, user, rel) })
+		}
 	}
-	defer dir.Close()
+}
+
+// ReadFirst reads a file of a base directory or, if there is none, of a user's settings. It returns the file's name as well,
+// and an error of type *fields.FileError unless neither has one.
+func ReadFirst(base, user, rel, name string) (file string, text *Text, err error) {
+	for of, open := range layers(base, user, rel) {
+		file = path.Join(of, name)
+		dir, err := open()
+		if err == nil {
+			text, err = dir.Read(name, nil)
+			dir.Close()
+		}
+		if err == nil {
+			return file, text, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return file, nil, fields.ErrorAt(file, 0, "", err)
+		}
+	}
+	return "", nil, fs.ErrNotExist
+}
+
+// readAll adds the .yaml files in a directory to all.
+func readAll[T any](dir Folder, parse func(file string, data []byte) (T, error), last, all map[string]T) (errs []error, err error) {
 	names, err := dir.Names(".yaml")
 	if err != nil {
-		return last, []error{&fields.FileError{File: rel, Err: err}}
+		return nil, err
 	}
-	all, errs := map[string]T{}, []error(nil)
 	for _, name := range names {
-		file, key := path.Join(rel, name), strings.TrimSuffix(name, ".yaml")
+		file := path.Join(dir.Rel, name)
 		text, err := dir.Read(name, nil)
 		var made T
 		if err != nil {
@@ -180,11 +232,11 @@ func ReadFiles[T any](base, rel string, parse func(file string, data []byte) (T,
 		if err != nil {
 			errs = append(errs, fields.EachError(err)...)
 			var kept bool
-			if made, kept = last[key]; !kept {
+			if made, kept = last[file]; !kept {
 				continue
 			}
 		}
-		all[key] = made
+		all[file] = made
 	}
-	return all, errs
+	return errs, nil
 }

@@ -107,6 +107,11 @@ func (d Folder) Read(name string, last *Text) (*Text, error) {
 	case now.nlink != 1:
 		return nil, fmt.Errorf("has %d names, and one may be in a view: replace it by a copy", now.nlink)
 	}
+	if d.user {
+		if err := owned(fd); err != nil {
+			return nil, err
+		}
+	}
 	data, err := io.ReadAll(io.LimitReader(f, MaxSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("read: %w: check its file system", err)

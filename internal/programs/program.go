@@ -20,9 +20,8 @@ const dir = "programs.d"
 //go:embed programs/*.yaml
 var files embed.FS
 
-// Program says how an agent program runs in a sandbox. It is one file:
-// {base}/programs.d/<name>.yaml, or one of this package. The operator's replaces that of
-// this package with the same name.
+// Program says how an agent program runs in a sandbox. It is one file: programs.d/<name>.yaml of a base directory or of a
+// user's settings, or one of this package. Of one name that of the base holds, else the user's.
 type Program struct {
 	Name        string
 	Description string
@@ -32,12 +31,13 @@ type Program struct {
 	Args        []string          // before those of the user
 	Env         map[string]string // variables, under those of the user
 	Expose      []string          // what it needs of the host beside itself and its interpreter
+	File        string            // relative to the base directory, absolute in a user's settings; "": of this package
 }
 
 // Parse reads the text of a program. Its errors are of type
 // *fields.FileError.
 func Parse(file string, data []byte) (*Program, error) {
-	p := &Program{Name: strings.TrimSuffix(path.Base(file), ".yaml")}
+	p := &Program{Name: strings.TrimSuffix(path.Base(file), ".yaml"), File: file}
 	fail := func(err error) (*Program, error) { return nil, fields.ErrorAt(file, 1, "", err) }
 	if !fields.IsPlainName(p.Name, folder.MaxName) {
 		return fail(fmt.Errorf("%q is no name of a program: write letters, digits, '-', '_' and '.'", p.Name))
@@ -68,28 +68,50 @@ func Parse(file string, data []byte) (*Program, error) {
 	return p, nil
 }
 
-// Of returns a program of a base directory or of this package.
-func Of(base, name string) (*Program, error) {
-	file := path.Join(dir, name+".yaml")
+// All returns all programs, by name, and an error for each file that does not load. "" is no directory.
+func All(base, user string) (map[string]*Program, []error) {
+	own, errs := folder.ReadFiles(base, user, dir, Parse, nil)
+	all := map[string]*Program{}
+	for _, name := range Builtin() {
+		p, err := builtin(name)
+		if err != nil {
+			panic(err) // a test reads each of them
+		}
+		all[name] = p
+	}
+	for _, p := range own {
+		if over := all[p.Name]; over == nil || !path.IsAbs(p.File) || over.File == "" {
+			all[p.Name] = p
+		}
+	}
+	return all, errs
+}
+
+// Of returns a program of a base directory, of a user's settings or of this package.
+func Of(base, user, name string) (*Program, error) {
 	if !fields.IsPlainName(name, folder.MaxName) {
 		return nil, fmt.Errorf("%q is no name of a program: there are %s", name, strings.Join(Builtin(), ", "))
 	}
-	dir, err := folder.Open(base, dir)
+	file, text, err := folder.ReadFirst(base, user, dir, name+".yaml")
 	if err == nil {
-		defer dir.Close()
-		var text *folder.Text
-		if text, err = dir.Read(name+".yaml", nil); err == nil {
-			return Parse(file, text.Data)
-		}
+		return Parse(file, text.Data)
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, fields.ErrorAt(file, 0, "", err)
+		return nil, err
 	}
+	return builtin(name)
+}
+
+func builtin(name string) (*Program, error) {
 	data, err := files.ReadFile("programs/" + name + ".yaml")
 	if err != nil {
-		return nil, fmt.Errorf("no program %q: there are %s; write %s for another", name, strings.Join(Builtin(), ", "), file)
+		return nil, fmt.Errorf("no program %q: there are %s; write %s/%s.yaml for another", name, strings.Join(Builtin(), ", "), dir, name)
 	}
-	return Parse(name+".yaml", data)
+	p, err := Parse(name+".yaml", data)
+	if err == nil {
+		p.File = ""
+	}
+	return p, err
 }
 
 // Builtin returns the names of the programs of this package.

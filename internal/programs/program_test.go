@@ -15,10 +15,10 @@ import (
 // operator's replace them.
 func TestPrograms(t *testing.T) {
 	base := t.TempDir()
-	presets, errs := hosts.Presets(base)
+	presets, errs := hosts.Presets(base, "")
 	require.Empty(t, errs)
 	for _, name := range Builtin() {
-		p, err := Of(base, name)
+		p, err := Of(base, "", name)
 		require.NoError(t, err)
 		assert.NotEmpty(t, p.Description)
 		assert.NotEmpty(t, p.Install)
@@ -32,9 +32,9 @@ func TestPrograms(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(base, dir, name), []byte(text), 0o644))
 	}
 	put("claude.yaml", "command: my-claude\nargs: [--x]\nenv: {A: b}\nexpose: [/opt/x]\n")
-	p, err := Of(base, "claude")
+	p, err := Of(base, "", "claude")
 	require.NoError(t, err)
-	assert.Equal(t, &Program{Name: "claude", Command: "my-claude", Args: []string{"--x"}, Env: map[string]string{"A": "b"}, Expose: []string{"/opt/x"}}, p)
+	assert.Equal(t, &Program{Name: "claude", Command: "my-claude", File: "programs.d/claude.yaml", Args: []string{"--x"}, Env: map[string]string{"A": "b"}, Expose: []string{"/opt/x"}}, p)
 	for text, want := range map[string]string{
 		"comand: x":       `programs.d/x.yaml:1: unknown key "comand"`,
 		"command: bin/x":  "programs.d/x.yaml:1: command: \"bin/x\" is a path: write a name",
@@ -44,11 +44,11 @@ func TestPrograms(t *testing.T) {
 		"network: {a: b}": "network",
 	} {
 		put("x.yaml", text)
-		_, err := Of(base, "x")
+		_, err := Of(base, "", "x")
 		assert.ErrorContains(t, err, want)
 	}
 	for _, name := range []string{"../agents.d/a", "", "nobody"} {
-		_, err := Of(base, name)
+		_, err := Of(base, "", name)
 		assert.ErrorContains(t, err, "there are claude, codex, gemini, opencode", name)
 	}
 }

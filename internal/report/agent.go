@@ -41,6 +41,7 @@ type Agent struct {
 	Fixed       bool             `json:"scopes_const,omitempty"`
 	Rates       []string         `json:"rate_limits"`
 	Filters     map[string]int   `json:"argument_filters"` // how many expressions, by pattern
+	Settings    []settingShown   `json:"settings"`         // what is set for all agents, and the lists that the definition names
 	Version     string           `json:"version"`
 }
 
@@ -93,6 +94,44 @@ type serverShown struct {
 	Private bool   `json:"private"`
 }
 
+// settingShown is where a key of scopefs.yaml is set, or where a list is.
+type settingShown struct {
+	Key  string `json:"key"`            // such as sandbox.expose, presets.npm or protect.editor
+	From string `json:"from"`           // built-in, user, project or base
+	File string `json:"file,omitempty"` // absolute
+	Line int    `json:"line,omitempty"`
+}
+
+// settingsOf returns where the settings of an agent are from.
+func settingsOf(agent *agents.Agent, host config.Settings, p config.Paths) []settingShown {
+	all := []settingShown{}
+	add := func(key, file string, line int) {
+		s := settingShown{Key: key, From: p.Layer(file), File: file, Line: line}
+		if file != "" && !filepath.IsAbs(file) {
+			s.File = filepath.Join(p.Base, file)
+		}
+		all = append(all, s)
+	}
+	for _, key := range slices.Sorted(maps.Keys(host.From)) {
+		add(key, host.From[key].File, host.From[key].Line)
+	}
+	for _, s := range agent.Sources() {
+		add(s.Key, s.File, 0)
+	}
+	return all
+}
+
+func (s settingShown) String() string {
+	text := s.Key + ": " + s.From
+	if s.File != "" {
+		text += " " + s.File
+	}
+	if s.Line > 0 {
+		text += fmt.Sprint(":", s.Line)
+	}
+	return text
+}
+
 // ShowAgent returns what a defined agent may do.
 func ShowAgent(p config.Paths, id scope.ID) (*Agent, error) {
 	agent, err := definitions.Agent(p, id)
@@ -105,7 +144,7 @@ func ShowAgent(p config.Paths, id scope.ID) (*Agent, error) {
 	}
 	s := show(agent)
 	s.Definition = filepath.Join(p.Base, agent.File)
-	s.Stores, s.Home = storesOf(agent, host, p), homeOf(agent, host, p)
+	s.Stores, s.Home, s.Settings = storesOf(agent, host, p), homeOf(agent, host, p), settingsOf(agent, host, p)
 	return s, nil
 }
 
@@ -238,6 +277,9 @@ func (s *Agent) Print(out io.Writer) error {
 		filters = append(filters, fmt.Sprintf("%s: %d", pattern, s.Filters[pattern]))
 	}
 	line("argument filters", "%s", names(filters))
+	for i, set := range s.Settings {
+		line(said(i == 0, "settings"), "%s", set)
+	}
 	line("version", "%s", s.Version)
 	return table.Print(out)
 }

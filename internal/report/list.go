@@ -24,7 +24,12 @@ type Agents []api.Agent
 // Print prints a row for each agent.
 func (list Agents) Print(w io.Writer) error {
 	var t Table
-	t.Row("AGENT", "STATE", "VIEW", "SESSIONS", "MOUNT")
+	head := []any{"AGENT", "STATE", "VIEW", "SESSIONS", "MOUNT"}
+	several := slices.ContainsFunc(list, func(g api.Agent) bool { return g.Base != "" })
+	if several {
+		head = slices.Insert(head, 4, any("BASE"))
+	}
+	t.Row(head...)
 	for _, g := range list {
 		view, where := "-", g.Mount
 		if g.ViewPID != 0 {
@@ -39,7 +44,11 @@ func (list Agents) Print(w io.Writer) error {
 		if g.Error != "" {
 			where = strings.TrimSpace(where + " (" + g.Error + ")")
 		}
-		t.Row(g.ID, g.State, view, cmp.Or(strings.Join(g.Sessions, " "), "-"), where)
+		row := []any{g.ID, g.State, view, cmp.Or(strings.Join(g.Sessions, " "), "-"), where}
+		if several {
+			row = slices.Insert(row, 4, any(g.Base))
+		}
+		t.Row(row...)
 	}
 	return t.Print(w)
 }

@@ -38,7 +38,7 @@ func (a *Agent) Ready(ctx context.Context, p api.RunProgram, env map[string]stri
 	case hosts.None:
 		return "", fmt.Errorf("%s: agent %s has network: none, so that it cannot reach its model: %s", p.Name, a.id, add)
 	}
-	presets, _ := hosts.Presets(a.Paths.Base) // an error of a file was reported when it was loaded
+	presets, _ := hosts.Presets(a.Paths.Base, a.Paths.User) // an error of a file was reported when it was loaded
 	var failure error
 	for _, name := range p.Networks {
 		preset := presets[name]

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/internal/api"
-	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/tools/approvals"
 )
@@ -20,8 +19,8 @@ import (
 const MinInterval = time.Second
 
 // Run shows the table on a terminal, and does what keys say, until the operator quits.
-func Run(ctx context.Context, client *api.Client, p config.Paths, interval time.Duration, in *os.File, out io.Writer) error {
-	m := newModel(ctx, &daemonSide{client, p}, interval)
+func Run(ctx context.Context, client *api.Daemons, interval time.Duration, in *os.File, out io.Writer) error {
+	m := newModel(ctx, daemonSide{client}, interval)
 	err := show(ctx, m, in, out)
 	m.stop()
 	if err == nil {
@@ -31,7 +30,7 @@ func Run(ctx context.Context, client *api.Client, p config.Paths, interval time.
 }
 
 // Lines prints a line of JSON at each refresh; of an interval of 0 one line.
-func Lines(ctx context.Context, client *api.Client, interval time.Duration, out io.Writer) error {
+func Lines(ctx context.Context, client *api.Daemons, interval time.Duration, out io.Writer) error {
 	for {
 		t, err := client.Top(ctx)
 		if err != nil {
@@ -49,7 +48,7 @@ func Lines(ctx context.Context, client *api.Client, interval time.Duration, out 
 }
 
 // Once prints the table. CPU is of the second that it takes.
-func Once(ctx context.Context, client *api.Client, out io.Writer) error {
+func Once(ctx context.Context, client *api.Daemons, out io.Writer) error {
 	first, err := client.Top(ctx)
 	if err != nil {
 		return err
@@ -84,18 +83,20 @@ type source interface {
 }
 
 // daemonSide is the source of a running daemon.
-type daemonSide struct {
-	*api.Client
-	paths config.Paths
-}
+type daemonSide struct{ *api.Daemons }
 
 // followSince is how much of the past a followed log shows.
 const followSince = 10 * time.Minute
 
-func (d *daemonSide) Follow(ctx context.Context, agent string, lines chan<- string) {
+func (d daemonSide) Follow(ctx context.Context, agent string, lines chan<- string) {
 	defer close(lines)
 	to := lineChannel{ctx, lines}
-	if err := report.Follow(ctx, d.paths.Audit(), agent, time.Now().Add(-followSince), to); err != nil {
+	paths, ok := d.PathsOf(ctx, agent)
+	if !ok {
+		_, _ = fmt.Fprintln(to, "no daemon has the agent any more")
+		return
+	}
+	if err := report.Follow(ctx, paths.Audit(), agent, time.Now().Add(-followSince), to); err != nil {
 		_, _ = fmt.Fprintln(to, cmp.Or(ctx.Err(), err))
 	}
 }

@@ -24,7 +24,7 @@ import (
 
 // watched returns the changes of approvals. The channel is closed when the watch has
 // ended, and err then says why.
-func watched(ctx context.Context, client *api.Client) (changes <-chan approvals.Update, err func() error) {
+func watched(ctx context.Context, client *api.Daemons) (changes <-chan approvals.Update, err func() error) {
 	c := make(chan approvals.Update)
 	var why error
 	go func() {
@@ -43,7 +43,7 @@ func watched(ctx context.Context, client *api.Client) (changes <-chan approvals.
 
 // WatchLines is the watch for programs. At the end of standard input it takes no more
 // decisions.
-func WatchLines(ctx context.Context, client *api.Client, in io.Reader, out io.Writer) error {
+func WatchLines(ctx context.Context, client *api.Daemons, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	changes, why := watched(ctx, client)
@@ -86,7 +86,7 @@ type decided struct {
 	Approval *approvals.Approval `json:"approval,omitempty"`
 }
 
-func decideLine(ctx context.Context, client *api.Client, line string) decided {
+func decideLine(ctx context.Context, client *api.Daemons, line string) decided {
 	word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 	id, rest, _ := strings.Cut(strings.TrimSpace(rest), " ")
 	p, err := approvals.Approval{}, error(nil)
@@ -106,7 +106,7 @@ func decideLine(ctx context.Context, client *api.Client, line string) decided {
 }
 
 // decideKey makes the decision of a key that needs nothing else.
-func decideKey(ctx context.Context, client *api.Client, id, key string) (approvals.Approval, error) {
+func decideKey(ctx context.Context, client *api.Daemons, id, key string) (approvals.Approval, error) {
 	switch key {
 	case "y":
 		return client.Approve(ctx, id, api.DecideRequest{})
@@ -121,7 +121,7 @@ func decideKey(ctx context.Context, client *api.Client, id, key string) (approva
 }
 
 // standPattern makes a standing approval. length is a duration or "always".
-func standPattern(ctx context.Context, client *api.Client, id, pattern, length string) (approvals.Approval, error) {
+func standPattern(ctx context.Context, client *api.Daemons, id, pattern, length string) (approvals.Approval, error) {
 	terms := approvals.Terms{Pattern: strings.TrimSpace(pattern)}
 	if terms.Pattern == "" {
 		return approvals.Approval{}, errors.New("the pattern is empty")
@@ -141,7 +141,7 @@ const typedAhead = 700 * time.Millisecond
 
 // A watch is the watch on a terminal.
 type watch struct {
-	client *api.Client
+	client *api.Daemons
 	out    io.Writer // turns newlines to what a raw terminal needs
 	keys   <-chan byte
 	raw    *terminal.Raw
@@ -154,7 +154,7 @@ type watch struct {
 var errQuit = errors.New("quit")
 
 // WatchKeys is the watch on a terminal.
-func WatchKeys(ctx context.Context, client *api.Client, in *os.File, out io.Writer) error {
+func WatchKeys(ctx context.Context, client *api.Daemons, in *os.File, out io.Writer) error {
 	ctx, cancel := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGHUP) // the terminal is to be restored
 	defer cancel()
 	changes, why := watched(ctx, client)
@@ -205,6 +205,9 @@ func WatchKeys(ctx context.Context, client *api.Client, in *os.File, out io.Writ
 func (w *watch) change(c approvals.Update) {
 	id := c.Approval.ID
 	if c.Outcome == approvals.Waits {
+		if id == w.shown.ID || slices.Contains(w.waiting, id) {
+			return // a daemon is watched again
+		}
 		w.waiting = append(w.waiting, id)
 		if w.shown.ID != "" {
 			fmt.Fprintf(w.out, "  (%d more waiting)\n", len(w.waiting))

@@ -101,12 +101,13 @@ func checkRef(r catalog.Ref, k known, self scope.ID, servers Servers) error {
 			return r.Nothing("preset", slices.Sorted(maps.Keys(k.presets)), fmt.Sprintf("create %s/%s.yaml", hosts.PresetsDir, r.Text))
 		}
 	case catalog.ProtectRef:
-		if k.protect[r.Text] == nil && !protect.IsBuiltin(r.Text) {
-			names := slices.Collect(maps.Keys(k.protect))
-			for _, p := range protect.Builtin() {
-				names = append(names, p.Name)
-			}
-			return r.Nothing("list", slices.Sorted(slices.Values(names)), fmt.Sprintf("create %s/%s.yaml", protect.Dir, r.Text))
+		var names []string
+		for _, p := range slices.AppendSeq(slices.Clone(protect.Builtin()), maps.Values(k.protect)) {
+			names = append(names, p.Name)
+		}
+		if r.Text != catalog.Everything && !slices.Contains(names, r.Text) {
+			slices.Sort(names)
+			return r.Nothing("list", slices.Compact(names), fmt.Sprintf("create %s/%s.yaml", protect.Dir, r.Text))
 		}
 	case catalog.MemberRef:
 		if r.Text == string(self) {

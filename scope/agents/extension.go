@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -290,7 +291,7 @@ func (a audience) holds(id scope.ID) bool {
 func visible(id scope.ID, own, host Servers, extensions map[string]*extension) (Servers, error) {
 	all := Servers{}
 	for name, s := range host {
-		s.Private, s.From = false, HostFile
+		s.Private, s.From = false, cmp.Or(s.From, HostFile)
 		all[name] = s
 	}
 	for _, file := range slices.Sorted(maps.Keys(extensions)) {

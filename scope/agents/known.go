@@ -15,7 +15,7 @@ type known struct {
 	host    Host
 	skills  []string                 // sorted
 	presets map[string]*hosts.Preset // by name
-	protect map[string]*protect.List // the operator's, by name
+	protect map[string]*protect.List // the operator's, by file
 	lost    bool                     // protect has not all of them
 	ids     []string                 // of agents with a file, sorted, whether they load or not
 	hidden  map[string]audience      // the agents that only some agents see

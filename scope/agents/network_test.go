@@ -85,7 +85,7 @@ func TestNetworkErrors(t *testing.T) {
 
 // TestPresetsLoad: each preset of the package loads, and says what it is.
 func TestPresetsLoad(t *testing.T) {
-	all, errs := hosts.Presets(t.TempDir())
+	all, errs := hosts.Presets(t.TempDir(), "")
 	require.Empty(t, errs)
 	for _, name := range []string{"anthropic", "openai", "gemini", "npm", "pypi", "go", "debian", "crates", "github"} {
 		if assert.Contains(t, all, name) {

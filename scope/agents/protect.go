@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/catalog"
+	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/scope/protect"
 )
 
@@ -62,14 +64,43 @@ func (d *Definition) protectOwn(own map[string]*protect.List) (*Definition, erro
 	}
 	all := *d
 	all.View.Protect = slices.Clone(d.View.Protect)
-	for _, name := range slices.Sorted(maps.Keys(own)) {
-		if all.View.wants(name) {
-			all.View.protect(own[name])
+	for _, file := range slices.Sorted(maps.Keys(own)) {
+		if all.View.wants(own[file].Name) {
+			all.View.protect(own[file])
 		}
 	}
 	all.View.lists, all.View.holds = nil, false
 	_, err := scope.Compile(all.View.PolicySpec())
 	return &all, err
+}
+
+// CheckLists returns an error for each preset and each list of protect that does not load: for settings without agents.
+func CheckLists(base, user string) []error {
+	_, errs := hosts.Presets(base, user)
+	_, _, more := protect.Read(base, user, nil)
+	return append(errs, more...)
+}
+
+// Source is where a list that a definition names is.
+type Source struct {
+	Key  string // such as presets.NAME or protect.NAME
+	File string // relative to the base directory, absolute in a user's settings; "": of this program
+}
+
+// Sources returns where the presets and the lists of protect are that hold for the agent.
+func (a *Agent) Sources() (all []Source) {
+	for _, name := range a.Network.Presets {
+		if p := a.Grants.known.presets[name]; p != nil {
+			all = append(all, Source{"presets." + name, p.File})
+		}
+	}
+	for _, p := range slices.Concat(protect.Builtin(), slices.Collect(maps.Values(a.Grants.known.protect))) {
+		if slices.ContainsFunc(a.View.Protect, func(of scope.Protect) bool { return of.Name == p.Name }) {
+			all = append(all, Source{"protect." + p.Name, p.File})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Source) int { return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.File, b.File)) })
+	return all
 }
 
 func (v *ViewSpec) protect(p *protect.List) {

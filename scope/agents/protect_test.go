@@ -163,7 +163,7 @@ func TestOwnProtect(t *testing.T) {
 	writeFile(t, base, "protect.d/make.yaml", "paths: [\n")
 	none, errs := Load(base, Host{Tools: ours()})
 	require.Len(t, errs, 2)
-	assert.ErrorContains(t, errs[1], `agents.d/a.md:3: protect: a list in protect.d does not load, and "*" is all of them: correct it`)
+	assert.ErrorContains(t, errs[1], `agents.d/a.md:3: protect: a list in protect.d does not load, and "*" is all of them: correct what scopefs agents check names`)
 	assert.Empty(t, none.Agents)
 	now, errs = all.Reload(base, Host{Tools: ours()})
 	require.Len(t, errs, 1, "the last good list holds")

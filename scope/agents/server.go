@@ -40,7 +40,7 @@ type Server struct {
 	Own     bool          // defined in the agent's definition
 	Network hosts.Network // network of its sandbox
 	Shows   Workspace     // access to the agent's view; "" is the default, see Use
-	From    string        // the file that defines it, relative to the base directory
+	From    string        // the file that defines it, relative to the base directory; absolute in a user's settings
 }
 
 // Workspace is a server's access to the agent's view.

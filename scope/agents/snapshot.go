@@ -19,13 +19,14 @@ import (
 )
 
 // Host is the operator's configuration for all agents, from
-// {base}/scopefs.yaml.
+// scopefs.yaml.
 type Host struct {
 	Primary   scope.ID      // the agent that its lists do not restrict; "" for none
 	BaseTools []string      // of a computed list of tools; nil: those with ListedBase
 	Memory    bool          // whether that list holds those with ListedMemory
 	Servers   Servers       // that every agent sees
 	Tools     catalog.Tools // that definitions may name
+	User      string        // the directory of the user's settings for all bases; "": none
 }
 
 // Agent is a defined agent and its grants.
@@ -107,9 +108,9 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 		next.known.skills = s.known.skills
 	}
 	var wrong []error
-	next.known.presets, wrong = hosts.ReadPresets(base, s.known.presets)
+	next.known.presets, wrong = hosts.ReadPresets(base, host.User, s.known.presets)
 	errs = append(errs, wrong...)
-	next.known.protect, next.known.lost, wrong = protect.Read(base, s.known.protect)
+	next.known.protect, next.known.lost, wrong = protect.Read(base, host.User, s.known.protect)
 	errs = append(errs, wrong...)
 	next.known.host = host
 	same := next.known.equal(s.known)
@@ -231,11 +232,11 @@ func (s *Snapshot) Current(base string, id scope.ID) bool {
 	if err != nil || !slices.Equal(skills, s.known.skills) {
 		return false
 	}
-	presets, errs := hosts.ReadPresets(base, s.known.presets)
+	presets, errs := hosts.ReadPresets(base, s.known.host.User, s.known.presets)
 	if errs != nil || !reflect.DeepEqual(presets, s.known.presets) {
 		return false
 	}
-	lists, _, errs := protect.Read(base, s.known.protect)
+	lists, _, errs := protect.Read(base, s.known.host.User, s.known.protect)
 	if errs != nil || !maps.EqualFunc(lists, s.known.protect, func(a, b *protect.List) bool { return reflect.DeepEqual(a, b) }) {
 		return false
 	}
@@ -280,7 +281,7 @@ func (s *Snapshot) agent(f *parsed, before bool) (agent *Agent, errs, warnings [
 	}
 	def, err := f.def.protectOwn(s.known.protect)
 	if err == nil && s.known.lost && f.def.View.wants(catalog.Everything) {
-		err = fmt.Errorf("protect: a list in %s does not load, and \"*\" is all of them: correct it", protect.Dir)
+		err = fmt.Errorf("protect: a list in %s does not load, and \"*\" is all of them: correct what scopefs agents check names", protect.Dir)
 	}
 	unprotected.Add(catalog.LineOf(f.refs, "protect"), err)
 	if len(unprotected) > 0 { // also if it was there once: without the list the agent could do more

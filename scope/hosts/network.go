@@ -56,6 +56,7 @@ type Credential struct {
 func Field(out *Network, refs *[]catalog.Ref) fields.Field {
 	return func(n *yaml.Node) error {
 		if n.Kind != yaml.MappingNode {
+			*out = Network{Kind: out.Kind}
 			return fields.OneOf(&out.Kind, None, HostNetwork)(n)
 		}
 		*out = Network{Kind: Rules}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"path/filepath"
 	"strings"
 	"sync"
 
@@ -37,16 +38,15 @@ var BuiltinPresets = sync.OnceValue(func() map[string]*Preset {
 	return all
 })
 
-// Preset is a list of hosts that a network may name. It is one file:
-// {base}/presets.d/<name>.yaml, or one of this package. The operator's replaces that
-// of this package with the same name.
+// Preset is a list of hosts that a network may name. It is one file: presets.d/<name>.yaml of a base directory or of a user's
+// settings, or one of this package. Of one name that of the base holds, else the user's.
 type Preset struct {
 	Name        string
 	Description string
 	Allow       []scope.HostRule
 	Credentials map[string]Credential
 	Text        string // of the file
-	File        string // relative to the base directory; "": of this package
+	File        string // relative to the base directory, absolute in a user's settings; "": of this package
 }
 
 // ParsePreset reads the text of a preset. Its errors are of type
@@ -75,18 +75,24 @@ func ParsePreset(file string, data []byte) (*Preset, error) {
 	return p, nil
 }
 
-// Presets returns the presets of a base directory and of this package, by name, and an
-// error for each file that does not load.
-func Presets(base string) (map[string]*Preset, []error) {
-	return ReadPresets(base, nil)
+// Presets returns the presets of a base directory, of a user's settings and of this package, by name, and an error for each
+// file that does not load. "" is no directory.
+func Presets(base, user string) (map[string]*Preset, []error) {
+	return ReadPresets(base, user, nil)
 }
 
 // ReadPresets is Presets, but keeps the last good preset of a file that does not load.
-func ReadPresets(base string, last map[string]*Preset) (map[string]*Preset, []error) {
-	last = maps.Clone(last)
-	maps.DeleteFunc(last, func(_ string, p *Preset) bool { return p.File == "" })
-	own, errs := folder.ReadFiles(base, PresetsDir, ParsePreset, last)
+func ReadPresets(base, user string, last map[string]*Preset) (map[string]*Preset, []error) {
+	files := map[string]*Preset{}
+	for _, p := range last {
+		files[p.File] = p
+	}
+	files, errs := folder.ReadFiles(base, user, PresetsDir, ParsePreset, files)
 	all := maps.Clone(BuiltinPresets())
-	maps.Copy(all, own)
+	for _, p := range files {
+		if over := all[p.Name]; over == nil || !filepath.IsAbs(p.File) || over.File == "" {
+			all[p.Name] = p
+		}
+	}
 	return all, errs
 }

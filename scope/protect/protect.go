@@ -27,10 +27,11 @@ const Dir = "protect.d"
 //go:embed lists/*.yaml
 var files embed.FS
 
-// List is an entry of protect: files that the host would execute later. It is one file:
-// {base}/protect.d/<name>.yaml, or one of this package.
+// List is an entry of protect: files that the host would execute later. It is one file: protect.d/<name>.yaml of a base
+// directory or of a user's settings, or one of this package.
 type List struct {
 	Name, Description string
+	File              string   // relative to the base directory, absolute in a user's settings; "": of this package
 	Paths             []string // of the list itself and of its tools
 	Tools             []Tool
 	Hooks             bool     // scope.GitRules.Hooks
@@ -125,20 +126,21 @@ func parseOwn(file string, data []byte) (*List, error) {
 	case len(p.Paths) == 0:
 		return fail(errors.New("protects nothing: add paths"))
 	}
+	p.File = file
 	if _, err := scope.Compile(scope.PolicySpec{Protect: []scope.Protect{{Name: p.Name, Paths: p.Paths}}}); err != nil {
 		return fail(err)
 	}
 	return p, nil
 }
 
-// Read reads the operator's lists, which add to those of this package and replace
-// none of them. It keeps the last good list of a file that does not load; lost reports whether
+// Read reads the lists of a base directory and of a user's settings, by file. They add to those of this package and to one
+// another: of two with one name both hold. Read keeps the last good list of a file that does not load; lost reports whether
 // there is a file without one.
-func Read(base string, last map[string]*List) (own map[string]*List, lost bool, errs []error) {
-	own, errs = folder.ReadFiles(base, Dir, parseOwn, last)
+func Read(base, user string, last map[string]*List) (own map[string]*List, lost bool, errs []error) {
+	own, errs = folder.ReadFiles(base, user, Dir, parseOwn, last)
 	for _, err := range errs {
 		bad, ok := errors.AsType[*fields.FileError](err)
-		lost = lost || !ok || own[strings.TrimSuffix(path.Base(bad.File), ".yaml")] == nil
+		lost = lost || !ok || own[bad.File] == nil
 	}
 	return own, lost, errs
 }

@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/embedded"
+)
+
+// addAll adds the flag --all to a command and those below it.
+func (a *app) addAll(c *cobra.Command) {
+	c.PersistentFlags().BoolVar(&a.all, "all", false, "of all daemons of the user, in a project as well")
+}
+
+// daemons returns those that an operator's command is about: that of the base or the project; outside of both, and with --all,
+// all of the user's.
+func (a *app) daemons(ctx context.Context) (*api.Daemons, error) {
+	all := api.AllDaemons(a.everywhere)
+	if a.all {
+		if a.dir != "" || a.given("base") {
+			return nil, usagef("--all and --base or --dir: give one of them")
+		}
+		return all, nil
+	}
+	_, project, err := a.where()
+	if named := project != nil || a.flags.Base != "" || a.flags.Run != ""; !named && (err == nil || errors.Is(err, config.ErrNoBase)) && all.Running(ctx) {
+		return all, nil
+	}
+	_, p, err := a.client()
+	return api.OneDaemon(p), err
+}
+
+// everywhere returns where daemons of the user may run: his own, that of the host, if he may use it, those of projects and
+// of single commands.
+func (a *app) everywhere() (all []api.Place) {
+	own, err := config.OfUser()
+	usual := append(config.Projects(), config.Host)
+	if err == nil {
+		usual = append(usual, own)
+	}
+	for _, p := range usual {
+		if p, err := p.Complete(); err == nil && unix.Access(p.Socket(), unix.W_OK) == nil {
+			all = append(all, api.Place{Paths: p})
+		}
+	}
+	for _, p := range embedded.All() {
+		if p.Base == own.Base {
+			p.State = own.State
+		}
+		if p, err := p.Complete(); err == nil {
+			all = append(all, api.Place{Paths: p, Only: true})
+		}
+	}
+	return all
+}
+
+// operating returns the function of a command for what daemons do now.
+func (a *app) operating(f func(ctx context.Context, client *api.Daemons, words []string) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, words []string) error {
+		client, err := a.daemons(c.Context())
+		if err != nil {
+			return err
+		}
+		return f(c.Context(), client, words)
+	}
+}
