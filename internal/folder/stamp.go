@@ -79,6 +79,16 @@ func (t *Text) Is(other *Text) bool {
 	return t != nil && other != nil && bytes.Equal(t.Data, other.Data)
 }
 
+// ReadIn returns the content of a file in a directory that an agent may change, as Read does. The directory itself may be no link.
+func ReadIn(dir, name string) (*Text, error) {
+	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return Folder{File: f}.Read(name, nil)
+}
+
 // Read returns the content of a file. It does not open the file if it certainly
 // equals last. It accepts only a regular file with one name, because a symbolic
 // link or a second name may be in a view.

@@ -49,7 +49,11 @@ func (s *Snapshot) Check(file string, data []byte) (errs, warnings []error) {
 	}
 	f.def, f.refs, f.err = parseDefinition(f.file, f.id, data)
 	sum := sha256.Sum256(data)
-	agent, errs, warnings := s.agent(f, s.seen[f.file] == hex.EncodeToString(sum[:]))
+	f.text = &folder.Text{Data: data, Sum: hex.EncodeToString(sum[:])}
+	if known := s.files[f.id]; known != nil && known.file == f.file {
+		f.trusted = known.trusted
+	}
+	agent, errs, warnings := s.agent(f, s.seen)
 	return errs, append(warnings, s.emptied(agent, f.refs)...)
 }
 
