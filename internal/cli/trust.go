@@ -57,8 +57,10 @@ func (a *app) trust(ctx context.Context, o trustOptions) error {
 	case o.yes && o.show, o.revoke && (o.show || o.yes), o.json && !o.show:
 		return usagef("--show, --yes and --revoke: give one of them, --json with --show alone")
 	}
-	if _, project, err := a.where(); err == nil && project == nil && !a.given("base") {
-		a.dir = "."
+	if a.dir == "" && a.flags.Base == "" {
+		if _, found := config.FindProject("."); !found {
+			a.dir = "."
+		}
 	}
 	p, project, err := a.where()
 	if err != nil {
@@ -74,7 +76,7 @@ func (a *app) trust(ctx context.Context, o trustOptions) error {
 			return err
 		}
 		fmt.Fprintf(a.out, "%s is no longer in force\n", agents.RepositoryFile)
-		return a.afterTrust(ctx, p)
+		return a.afterTrust(ctx)
 	}
 	text, err := project.Proposed() // the one read: what is shown is what is kept
 	if errors.Is(err, fs.ErrNotExist) {
@@ -117,7 +119,7 @@ func (a *app) trust(ctx context.Context, o trustOptions) error {
 		return err
 	}
 	fmt.Fprintf(a.out, "trusted %s %s\n", agents.RepositoryFile, text.Sum)
-	return a.afterTrust(ctx, p)
+	return a.afterTrust(ctx)
 }
 
 // proposal returns what a text of a repository is for its agent. The error is that of a text that would not load.
@@ -142,11 +144,8 @@ func (a *app) proposal(p config.Paths, project *config.Project, text *folder.Tex
 }
 
 // afterTrust makes a daemon of the project decide by what is trusted now.
-func (a *app) afterTrust(ctx context.Context, p config.Paths) error {
-	if _, project, err := a.existing(); err != nil || project == nil {
-		return err
-	}
-	p, err := p.Complete()
+func (a *app) afterTrust(ctx context.Context) error {
+	p, project, err := a.existing()
 	if err != nil {
 		return err
 	}
@@ -155,8 +154,11 @@ func (a *app) afterTrust(ctx context.Context, p config.Paths) error {
 		return nil
 	}
 	for _, r := range all {
-		if r.Error != "" {
+		switch {
+		case r.Error != "":
 			err = errors.Join(err, errors.New(r.Error))
+		case r.Agent == project.ID: // limits wait for scopefs down and up
+			fmt.Fprintf(a.out, "%s: %s\n", r.Agent, r.Outcome)
 		}
 	}
 	return err

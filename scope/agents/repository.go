@@ -103,13 +103,13 @@ func (r *repository) parse(def *Definition, id scope.ID) error {
 		return err
 	}
 	var named bool
-	keys := def.fields(r.file, id, &named, r.env, &r.refs)
+	keys := def.fields(RepositoryFile, id, &named, r.env, &r.refs)
 	for key, inner := range map[string][]string{
 		"view":   {"access", "hardlinks", "paths"},
 		"limits": {"cpu", "memory", "pids", "timeout"},
 		"policy": {"mcp", "tools"},
 	} {
-		keys[key] = only(keys[key], inner...)
+		keys[key] = only(key+": ", keys[key], inner...)
 	}
 	keys["network"] = proposed(keys["network"], func() error { return checkProposed(def.Network) })
 	keys["mcp_servers"] = proposed(keys["mcp_servers"], func() error { return checkServers(def.Servers) })
@@ -119,16 +119,16 @@ func (r *repository) parse(def *Definition, id scope.ID) error {
 		r.keys = append(r.keys, top.Content[i].Value)
 	}
 	slices.Sort(r.keys)
-	return fields.AtLine(top.Line, only(fields.Mapping(keys), repositoryKeys...)(top))
+	return fields.AtLine(top.Line, only("", fields.Mapping(keys), repositoryKeys...)(top))
 }
 
-// only is a field of a mapping that has no other keys than these.
-func only(field fields.Field, keys ...string) fields.Field {
+// only is a field of a mapping that has no other keys than these. where begins the errors.
+func only(where string, field fields.Field, keys ...string) fields.Field {
 	return func(n *yaml.Node) error {
 		var wrong fields.Problems
 		for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 			if key := n.Content[i]; !slices.Contains(keys, key.Value) {
-				wrong.Add(key.Line, fmt.Errorf("%q is no key of %s: want one of %s; others only your own definition sets", key.Value, RepositoryFile, strings.Join(keys, ", ")))
+				wrong.Add(key.Line, fmt.Errorf("%s%q is no key of %s: want one of %s; others only your own definition sets", where, key.Value, RepositoryFile, strings.Join(keys, ", ")))
 			}
 		}
 		if wrong != nil {
@@ -229,12 +229,13 @@ func (d *Definition) join(r *repository, def *Definition, k known, servers Serve
 	tool := func(a, b string) bool { return coversTool(k.host.Tools, a, b) }
 	own, more := d.Reach, def.Reach
 	all.Reach.Repository = r.keys
-	all.Tools = inBoth(own.Tools, more.Tools, tool)
-	all.Skills = inBoth(own.Skills, more.Skills, catalog.Wild)
-	all.MCPs = inBoth(own.MCPs, more.MCPs, catalog.Wild)
-	all.Members = inBoth(k.idsOf(d.Name, own.Members), k.idsOf(d.Name, more.Members), catalog.Wild)
-	all.Rules.Allowed = inBoth(own.Rules.Allowed, more.Rules.Allowed, tool)
-	all.Rules.AllowedServers = inBoth(own.Rules.AllowedServers, more.Rules.AllowedServers, catalog.Wild)
+	tools := k.host.Tools.Names()
+	all.Tools = inBoth(own.Tools, more.Tools, tools, tool)
+	all.Rules.Allowed = inBoth(own.Rules.Allowed, more.Rules.Allowed, tools, tool)
+	all.Skills = inBoth(own.Skills, more.Skills, k.skills, catalog.Wild)
+	all.Members = inBoth(k.idsOf(d.Name, own.Members), k.idsOf(d.Name, more.Members), k.ids, catalog.Wild)
+	all.MCPs = inBoth(own.MCPs, more.MCPs, nil, catalog.Wild)
+	all.Rules.AllowedServers = inBoth(own.Rules.AllowedServers, more.Rules.AllowedServers, nil, catalog.Wild)
 	all.Rules.Exclude = slices.Concat(own.Rules.Exclude, more.Rules.Exclude)
 	all.Rules.Ask = slices.Concat(own.Rules.Ask, more.Rules.Ask)
 	all.Rules.ExcludedServer = slices.Concat(own.Rules.ExcludedServer, more.Rules.ExcludedServer)
@@ -255,9 +256,9 @@ func lower[T int | int64 | float64 | time.Duration](a, b T) T {
 	return a
 }
 
-// inBoth returns the patterns of two lists that both cover; nil is a list without restriction. Of two patterns that
-// neither covers the other it omits both.
-func inBoth(a, b []string, covers func(pattern, other string) bool) []string {
+// inBoth returns the patterns and names that two lists cover; nil is a list without restriction. Of two patterns of which
+// neither covers the other, it has the names that both match, and nothing else.
+func inBoth(a, b, names []string, covers func(pattern, other string) bool) []string {
 	everything := func(list []string) bool { return slices.Contains(list, catalog.Everything) }
 	switch {
 	case a == nil, b != nil && everything(a):
@@ -265,16 +266,15 @@ func inBoth(a, b []string, covers func(pattern, other string) bool) []string {
 	case b == nil, everything(b):
 		return a
 	}
+	in := func(list []string, s string) bool {
+		return slices.ContainsFunc(list, func(p string) bool { return covers(p, s) })
+	}
 	both := []string{}
-	add := func(from, by []string) {
-		for _, s := range from {
-			if !slices.Contains(both, s) && slices.ContainsFunc(by, func(p string) bool { return covers(p, s) }) {
-				both = append(both, s)
-			}
+	for _, s := range slices.Concat(a, b, names) {
+		if in(a, s) && in(b, s) && !in(both, s) {
+			both = append(both, s)
 		}
 	}
-	add(a, b)
-	add(b, a)
 	return both
 }
 
