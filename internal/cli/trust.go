@@ -13,7 +13,6 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
-	"github.com/scopefs/scopefs/internal/folder"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
@@ -78,20 +77,20 @@ func (a *app) trust(ctx context.Context, o trustOptions) error {
 		fmt.Fprintf(a.out, "%s is no longer in force\n", agents.RepositoryFile)
 		return a.afterTrust(ctx)
 	}
-	text, err := project.Proposed() // the one read: what is shown is what is kept
+	text, hash, err := project.Proposed() // the one read: what is shown is what is kept
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: no such file: nothing to trust", filepath.Join(project.Dir, agents.RepositoryFile))
 	}
 	if err != nil {
 		return err
 	}
-	if o.yes && o.hash != text.Sum {
-		return fmt.Errorf("%s: its hash is %s, not that of --hash: read it again with scopefs trust --show", filepath.Join(project.Dir, agents.RepositoryFile), text.Sum)
+	if o.yes && o.hash != hash {
+		return fmt.Errorf("%s: its hash is %s, not that of --hash: read it again with scopefs trust --show", filepath.Join(project.Dir, agents.RepositoryFile), hash)
 	}
 	if p, _, err = a.begun(); err != nil {
 		return err
 	}
-	shown, err := a.proposal(p, project, text)
+	shown, err := a.proposal(p, project, text, hash)
 	if err != nil {
 		return err
 	}
@@ -118,12 +117,12 @@ func (a *app) trust(ctx context.Context, o trustOptions) error {
 	if err := project.Trust(text); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.out, "trusted %s %s\n", agents.RepositoryFile, text.Sum)
+	fmt.Fprintf(a.out, "trusted %s %s\n", agents.RepositoryFile, hash)
 	return a.afterTrust(ctx)
 }
 
 // proposal returns what a text of a repository is for its agent. The error is that of a text that would not load.
-func (a *app) proposal(p config.Paths, project *config.Project, text *folder.Text) (*report.Proposal, error) {
+func (a *app) proposal(p config.Paths, project *config.Project, text []byte, hash string) (*report.Proposal, error) {
 	all, _, err := definitions.Load(p)
 	if err != nil {
 		return nil, err
@@ -132,13 +131,13 @@ func (a *app) proposal(p config.Paths, project *config.Project, text *folder.Tex
 	if errs != nil {
 		return nil, errors.Join(errs...)
 	}
-	r := &report.Proposal{File: filepath.Join(project.Dir, agents.RepositoryFile), Hash: text.Sum, Text: string(text.Data), Widens: with.Widens(without)}
-	switch last, err := project.Trusted(); {
+	r := &report.Proposal{File: filepath.Join(project.Dir, agents.RepositoryFile), Hash: hash, Text: string(text), Widens: with.Widens(without)}
+	switch last, of, err := project.Trusted(); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		return nil, err
 	default:
-		r.Compare(last)
+		r.Compare(last, of)
 	}
 	return r, nil
 }
@@ -170,12 +169,12 @@ func (a *app) noteProposed(project *config.Project) {
 	if here, err := os.Getwd(); err != nil || here != project.Dir {
 		command += " --dir " + project.Dir
 	}
-	now, err := project.Proposed()
-	trusted, errTrusted := project.Trusted()
+	_, now, err := project.Proposed()
+	_, trusted, errTrusted := project.Trusted()
 	none, never := errors.Is(err, fs.ErrNotExist), errors.Is(errTrusted, fs.ErrNotExist)
 	var note string
 	switch {
-	case none && never || now.Is(trusted):
+	case none && never, err == nil && errTrusted == nil && now == trusted:
 		return
 	case none:
 		note = "is gone, and what you trusted stays in force: " + command + " --revoke"

@@ -125,6 +125,13 @@ func (d Folder) Read(name string, last *Text) (*Text, error) {
 	if last != nil && bytes.Equal(last.Data, data) {
 		return &Text{now, last.Data, last.Sum}, nil // share one copy
 	}
+	text := TextOf(data)
+	text.Dated = now
+	return text, nil
+}
+
+// TextOf returns a text that is of no file.
+func TextOf(data []byte) *Text {
 	sum := sha256.Sum256(data)
-	return &Text{now, data, hex.EncodeToString(sum[:])}, nil
+	return &Text{Data: data, Sum: hex.EncodeToString(sum[:])}
 }

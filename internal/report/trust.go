@@ -8,7 +8,6 @@ import (
 
 	unified "github.com/rogpeppe/go-internal/diff"
 
-	"github.com/scopefs/scopefs/internal/folder"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope/agents"
 )
@@ -26,9 +25,9 @@ type Proposal struct {
 }
 
 // Compare sets the difference to what is trusted.
-func (p *Proposal) Compare(last *folder.Text) {
-	p.Last = last.Sum
-	diff := unified.Diff("trusted", last.Data, agents.RepositoryFile, []byte(p.Text))
+func (p *Proposal) Compare(last []byte, hash string) {
+	p.Last = hash
+	diff := unified.Diff("trusted", last, agents.RepositoryFile, []byte(p.Text))
 	if _, rest, ok := bytes.Cut(diff, []byte("\n")); ok { // "diff a b"
 		p.Diff = string(rest)
 	}

@@ -1,8 +1,6 @@
 package agents
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"os"
 	"path/filepath"
@@ -13,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/internal/fields"
-	"github.com/scopefs/scopefs/internal/folder"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -27,7 +24,7 @@ func propose(t *testing.T, keys, file string) (without, with *Agent, err error) 
 	host := Host{Tools: ours(), Servers: Servers{"search": {Command: "search"}}}
 	all, errs := Load(base, host)
 	require.Empty(t, errs)
-	without, with, errs = all.Propose("a", textOf(file))
+	without, with, errs = all.Propose("a", []byte(file))
 	if errs == nil {
 		// What is proposed is what loads once it is trusted, here and by a reload.
 		writeFile(t, base, TrustedName("a"), file)
@@ -44,11 +41,6 @@ func propose(t *testing.T, keys, file string) (without, with *Agent, err error) 
 		assert.True(t, gone.Agents["a"].Grants.Equal(without.Grants))
 	}
 	return without, with, errors.Join(errs...)
-}
-
-func textOf(s string) *folder.Text {
-	sum := sha256.Sum256([]byte(s))
-	return &folder.Text{Data: []byte(s), Sum: hex.EncodeToString(sum[:])}
 }
 
 // TestRepositoryErrors: what a repository may not ask for, with file, line, key and remedy.

@@ -14,7 +14,7 @@ import (
 
 // Propose returns an agent without a trusted RepositoryFile, and as it would be with the text of one. Errors name the file
 // RepositoryFile.
-func (s *Snapshot) Propose(id scope.ID, text *folder.Text) (without, with *Agent, errs []error) {
+func (s *Snapshot) Propose(id scope.ID, text []byte) (without, with *Agent, errs []error) {
 	f := s.files[id]
 	if f == nil {
 		return nil, nil, []error{fmt.Errorf("no agent %q is in %s: define it", id, agentsDir)}
@@ -24,7 +24,7 @@ func (s *Snapshot) Propose(id scope.ID, text *folder.Text) (without, with *Agent
 	if without, errs, _ = s.agent(&bare, s.seen); errs != nil {
 		return nil, nil, errs
 	}
-	bare.trusted = parseRepository(RepositoryFile, id, text)
+	bare.trusted = parseRepository(RepositoryFile, id, folder.TextOf(text))
 	with, errs, _ = s.agent(&bare, s.seen)
 	return without, with, errs
 }
