@@ -61,7 +61,7 @@ func (a *app) trust(ctx context.Context, o trustOptions) error {
 			a.dir = "."
 		}
 	}
-	p, project, err := a.where()
+	_, project, err := a.where()
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,8 @@ func (a *app) trust(ctx context.Context, o trustOptions) error {
 	if o.yes && o.hash != hash {
 		return fmt.Errorf("%s: its hash is %s, not that of --hash: read it again with scopefs trust --show", filepath.Join(project.Dir, agents.RepositoryFile), hash)
 	}
-	if p, _, err = a.begun(); err != nil {
+	p, _, err := a.begun()
+	if err != nil {
 		return err
 	}
 	shown, err := a.proposal(p, project, text, hash)

@@ -122,18 +122,15 @@ func reaches(now, was *hosts.Policy) (lines []string) {
 
 // hostText returns a rule in words, with its host as the resolver has it: an international name may look like another.
 func hostText(r scope.HostRule) string {
-	name, rest := "", r.Host
-	if r.Host == "*" {
+	name, wild := strings.CutPrefix(r.Host, "*.")
+	if host, err := scope.ParseHost(name); err == nil {
+		name = host
+	}
+	switch {
+	case name == "*":
 		name = "every host"
-	} else {
-		var wild bool
-		if rest, wild = strings.CutPrefix(r.Host, "*."); wild {
-			name = "every name below "
-		}
-		if host, err := scope.ParseHost(rest); err == nil {
-			rest = host
-		}
-		name += rest
+	case wild:
+		name = "every name below " + name
 	}
 	if len(r.Ports) > 0 {
 		name += " ports " + strings.Trim(fmt.Sprint(r.Ports), "[]")
