@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/scopefs/scopefs/internal/clients"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/internal/printable"
 )
 
 // installing are the flags of scopefs mcp that write an agent program's settings.
@@ -48,7 +50,7 @@ func (a *app) settings(o installing, agent string) error {
 		}
 		return err
 	}
-	server, err := a.server(agent)
+	server, err := a.server(agent, dir)
 	if err != nil {
 		return err
 	}
@@ -63,8 +65,9 @@ func (a *app) settings(o installing, agent string) error {
 	return nil
 }
 
-// server returns the command that serves an agent's tools, from any directory.
-func (a *app) server(agent string) (clients.Server, error) {
+// server returns the command that serves an agent's tools to a program whose settings are in dir: from any directory, or
+// from dir on any host where that is possible, so that a team can commit the settings.
+func (a *app) server(agent, dir string) (clients.Server, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return clients.Server{}, err
@@ -83,6 +86,12 @@ func (a *app) server(agent string) (clients.Server, error) {
 	s := clients.Server{Command: program}
 	if project != nil {
 		s.Args = []string{"--dir", project.Dir}
+		if rel, err := filepath.Rel(dir, project.Dir); err == nil && filepath.IsLocal(rel) && isInPath(program) {
+			s = clients.Server{Command: filepath.Base(program), Args: []string{"--dir", rel}}
+		} else {
+			fmt.Fprintf(a.err, "scopefs: the settings name %s and %s, for this host alone: install with scopefs in PATH, in the project's directory, for settings to commit\n",
+				printable.Text(program), printable.Text(project.Dir))
+		}
 	} else {
 		s.Args = []string{"--base", p.Base}
 	}
@@ -100,4 +109,15 @@ func (a *app) server(agent string) (clients.Server, error) {
 		s.Args = append(s.Args, "--agent", string(id))
 	}
 	return s, nil
+}
+
+// isInPath reports whether a shell finds this program by its name.
+func isInPath(program string) bool {
+	found, err := exec.LookPath(filepath.Base(program))
+	if err != nil {
+		return false
+	}
+	a, errA := os.Stat(found)
+	b, errB := os.Stat(program)
+	return errA == nil && errB == nil && os.SameFile(a, b)
 }

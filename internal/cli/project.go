@@ -89,6 +89,19 @@ func (a *app) settingsPaths() (config.Paths, error) {
 // begin is paths for a command that starts an agent, which makes the project if need be.
 // It returns the agent: the named one, or the project's if none is named.
 func (a *app) begin(name string) (config.Paths, scope.ID, error) {
+	p, project, err := a.begun()
+	if err != nil {
+		return p, "", err
+	}
+	if project != nil {
+		a.noteProposed(project)
+	}
+	id, err := a.agentIn(p, project, name)
+	return p, id, err
+}
+
+// begun is where, but makes the project if need be.
+func (a *app) begun() (config.Paths, *config.Project, error) {
 	p, project, err := a.where()
 	if err == nil && project != nil {
 		exists := project.Exists()
@@ -102,11 +115,7 @@ func (a *app) begin(name string) (config.Paths, scope.ID, error) {
 			err = exitWith(exitUsage, err)
 		}
 	}
-	if err != nil {
-		return p, "", err
-	}
-	id, err := a.agentIn(p, project, name)
-	return p, id, err
+	return p, project, err
 }
 
 // addChanges adds the flag --changes.

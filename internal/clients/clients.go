@@ -21,7 +21,7 @@ import (
 
 // Server is the command that serves an agent's tools.
 type Server struct {
-	Command string // absolute
+	Command string // absolute, or a name in PATH
 	Args    []string
 }
 

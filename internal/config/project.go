@@ -139,19 +139,20 @@ func (p Project) Make() error {
 // first returns the first text of the definition.
 func (p Project) first() string { return fmt.Sprintf(definition, p.ID, p.Dir) }
 
-// write writes the definition whole or not at all: two commands may start at the same
-// time.
-func (p Project) write(text string) error {
-	tmp, err := os.CreateTemp(filepath.Dir(p.definition()), ".new-")
+func (p Project) write(text string) error { return replace(p.definition(), text) }
+
+// replace writes a file of the project's base whole or not at all: two commands may start at the same time.
+func replace(name, text string) error {
+	tmp, err := os.CreateTemp(filepath.Dir(name), ".new-")
 	if err != nil {
 		return fmt.Errorf("state of the project: %w", err)
 	}
 	defer os.Remove(tmp.Name())
 	_, err = tmp.WriteString(text)
-	if err = errors.Join(err, tmp.Close()); err != nil {
+	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil { // ext4 may else keep an empty file after power loss
 		return err
 	}
-	return os.Rename(tmp.Name(), p.definition())
+	return os.Rename(tmp.Name(), name)
 }
 
 // The lines that Allow and SetChanges add to a definition that the user has not edited.

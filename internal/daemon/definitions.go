@@ -218,7 +218,7 @@ func (w definitions) means(e fsnotify.Event) bool {
 		_ = w.follow(dir)
 		return true
 	case dir == "agents.d/":
-		return filepath.Ext(name) == ".md"
+		return filepath.Ext(name) == ".md" || filepath.Ext(name) == ".yaml"
 	case dir == "presets.d/", dir == "protect.d/":
 		return filepath.Ext(name) == ".yaml"
 	case dir == "activities.d/", strings.HasPrefix(dir, "extensions.d/"), rel == "scopefs.yaml":

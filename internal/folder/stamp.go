@@ -78,6 +78,16 @@ func (t *Text) Is(other *Text) bool {
 	return t != nil && other != nil && bytes.Equal(t.Data, other.Data)
 }
 
+// ReadIn returns the content of a file in a directory that an agent may change, as Read does. The directory itself may be no link.
+func ReadIn(dir, name string) (*Text, error) {
+	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return Folder{File: f}.Read(name, nil)
+}
+
 // Read returns the content of a file. It does not open the file if it certainly
 // equals last. It accepts only a regular file with one name, because a symbolic
 // link or a second name may be in a view.
@@ -119,6 +129,13 @@ func (d Folder) Read(name string, last *Text) (*Text, error) {
 	if last != nil && bytes.Equal(last.Data, data) {
 		return &Text{now, last.Data, last.Sum}, nil // share one copy
 	}
+	text := TextOf(data)
+	text.Dated = now
+	return text, nil
+}
+
+// TextOf returns a text that is of no file.
+func TextOf(data []byte) *Text {
 	sum := sha256.Sum256(data)
-	return &Text{now, data, hex.EncodeToString(sum[:])}, nil
+	return &Text{Data: data, Sum: hex.EncodeToString(sum[:])}
 }

@@ -40,8 +40,9 @@ type Agent struct {
 	AskContexts []string         `json:"scopes_ask,omitempty"` // patterns of those that need an approval
 	Fixed       bool             `json:"scopes_const,omitempty"`
 	Rates       []string         `json:"rate_limits"`
-	Filters     map[string]int   `json:"argument_filters"` // how many expressions, by pattern
-	Settings    []settingShown   `json:"settings"`         // what is set for all agents, and the lists that the definition names
+	Filters     map[string]int   `json:"argument_filters"`     // how many expressions, by pattern
+	Settings    []settingShown   `json:"settings"`             // what is set for all agents, and the lists that the definition names
+	Repository  []string         `json:"repository,omitempty"` // keys that the trusted .scopefs.yaml sets as well
 	Version     string           `json:"version"`
 }
 
@@ -181,7 +182,7 @@ func show(agent *agents.Agent) *Agent {
 	s := &Agent{
 		Agent: agent.Name, DisplayName: agent.DisplayName, Description: agent.Description, Primary: g.Primary(), View: agent.View.PolicySpec(),
 		Tools: g.Tools(), Computed: g.Computed(), Skills: some(g.Skills()), Members: some(g.Members()),
-		Servers: []serverShown{}, Rates: []string{}, Filters: map[string]int{}, Version: g.Version(),
+		Servers: []serverShown{}, Rates: []string{}, Filters: map[string]int{}, Version: g.Version(), Repository: agent.Repository,
 	}
 	m := agent.Model
 	s.Model = modelShown{Kind: m.Kind, Name: m.Name, Temperature: m.Temperature, MaxTurns: m.MaxTurns}
@@ -230,6 +231,9 @@ func (s *Agent) Print(out io.Writer) error {
 		if row[1] != "" {
 			line(row[0], "%s", row[1])
 		}
+	}
+	if len(s.Repository) > 0 {
+		line("from "+agents.RepositoryFile, "%s", names(s.Repository))
 	}
 	if s.Primary {
 		line("primary", "its lists do not restrict it")

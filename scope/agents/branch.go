@@ -70,7 +70,7 @@ func resolveBranches(all []*parsed) {
 		def := *of.def
 		def.Name, def.Branch, def.DisplayName, def.Description = p.id, of.id, p.def.DisplayName, p.def.Description
 		def.View.Changes = ChangesHeld
-		p.def, p.refs, p.of = &def, of.refs, of.text
+		p.def, p.refs, p.of, p.trusted = &def, of.refs, of.text, of.trusted
 	}
 }
 

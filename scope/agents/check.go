@@ -1,8 +1,6 @@
 package agents
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -48,8 +46,11 @@ func (s *Snapshot) Check(file string, data []byte) (errs, warnings []error) {
 		}
 	}
 	f.def, f.refs, f.err = parseDefinition(f.file, f.id, data)
-	sum := sha256.Sum256(data)
-	agent, errs, warnings := s.agent(f, s.seen[f.file] == hex.EncodeToString(sum[:]))
+	f.text = folder.TextOf(data)
+	if known := s.files[f.id]; known != nil && known.file == f.file {
+		f.trusted = known.trusted
+	}
+	agent, errs, warnings := s.agent(f, s.seen)
 	return errs, append(warnings, s.emptied(agent, f.refs)...)
 }
 

@@ -31,7 +31,7 @@ type Definition struct {
 	View        ViewSpec
 	History     History
 	Limits      Limits
-	Network     hosts.Network
+	Network     hosts.Network // without a Kind if the key is absent
 	Keep        Keep
 	Env         map[string]string // of the agent's sandboxes. It may hold secrets, which are not for logs
 	Model       Model
@@ -201,7 +201,6 @@ func parseDefinition(file string, id scope.ID, text []byte) (*Definition, []cata
 		Identity: IdentityAgent,
 		View:     ViewSpec{Hardlinks: scope.HardlinksAllow, Data: DataPassthrough, Cache: CacheCoherent},
 		History:  History{Percent: DefaultHistoryPercent, Age: DefaultHistoryAge},
-		Network:  hosts.Network{Kind: hosts.None},
 		Prompt:   string(bytes.TrimSpace(body)),
 	}
 	var refs []catalog.Ref

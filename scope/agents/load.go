@@ -35,6 +35,8 @@ type parsed struct {
 	refs []catalog.Ref
 	of   *folder.Text // of a branch: the text of its agent
 	err  error
+
+	trusted *repository // the trusted copy of a repository's file; nil for none
 }
 
 // readAgents reads {base}/agents.d/*.md, sorted by name. It parses only files
@@ -52,17 +54,22 @@ func readAgents(base string, last map[scope.ID]*loaded) (all []*parsed, at folde
 	if at, err = folder.StampOf(int(dir.Fd()), ""); err != nil {
 		return nil, at, fmt.Errorf("definitions: %w: check its file system", err)
 	}
-	names, err := dir.Names(".md")
+	found, err := dir.Names("")
 	if err != nil {
 		return nil, at, err
 	}
+	names := slices.DeleteFunc(slices.Clone(found), func(name string) bool { return !strings.HasSuffix(name, ".md") })
 	all = make([]*parsed, len(names))
 	var wg sync.WaitGroup
 	var next atomic.Int64
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(names); i = int(next.Add(1)) - 1 {
-				all[i] = readAgent(dir, names[i], stem(names[i]), last[stem(names[i])])
+				id := stem(names[i])
+				all[i] = readAgent(dir, names[i], id, last[id])
+				if _, ok := slices.BinarySearch(found, string(id)+trustedSuffix); ok {
+					all[i].trusted = readTrusted(dir, id, last[id])
+				}
 			}
 		})
 	}

@@ -74,7 +74,7 @@ func TestProtectNames(t *testing.T) {
 			.roo/mcp.json .clinerules/hooks/PreToolUse .cline/x .kilocode/mcp.json .continue/config.yaml crush.json .crush.json .amp/settings.json .aider.conf.yml .goose/x .factory/hooks.json
 			.augment/settings.json .junie/mcp/mcp.json .trae/mcp.json .qoder/x .openhands/setup.sh .agents/hooks.json .amazonq/mcp.json gptme.toml .pi/extensions/x.ts .vibe/config.toml .serena/project.yml`,
 		"git-config": ".gitconfig",
-		"scopefs":    "agents.d/x.md scopefs.yaml",
+		"scopefs":    "agents.d/x.md scopefs.yaml .scopefs.yaml .SCOPEFS.yaml",
 	} {
 		for _, name := range strings.Fields(names) {
 			for _, rel := range []string{name, "sub/" + name} {

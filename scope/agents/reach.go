@@ -29,6 +29,7 @@ type Reach struct {
 	Servers                      Servers // private to the agent
 	Rates                        []scope.Rate
 	Filters                      []scope.Filter
+	Repository                   []string // keys that a trusted RepositoryFile sets, sorted
 }
 
 // Contexts are the scopes of its client's context that calls of an agent may see.

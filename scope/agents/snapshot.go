@@ -128,15 +128,18 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 	for _, f := range files {
 		old := s.files[f.id]
 		made := &loaded{parsed: f}
-		if same && old != nil && old.file == f.file && f.text.Is(old.text) && (f.of == nil || f.of.Is(old.of)) {
+		if same && old != nil && old.file == f.file && f.text.Is(old.text) && (f.of == nil || f.of.Is(old.of)) && f.trusted.is(old.trusted) {
 			made.agent, made.errs, made.warnings = old.agent, old.errs, old.warnings
 		} else {
-			made.agent, made.errs, made.warnings = next.agent(f, f.text != nil && s.seen[f.file] == f.text.Sum)
+			made.agent, made.errs, made.warnings = next.agent(f, s.seen)
 		}
 		next.files[f.id] = made
 		next.Warnings = append(next.Warnings, made.warnings...)
 		if f.text != nil && (made.agent != nil || s.seen[f.file] == f.text.Sum) {
 			next.seen[f.file] = f.text.Sum
+		}
+		if t := f.trusted; t != nil && t.text != nil && (made.agent != nil || s.seen[t.file] == t.text.Sum) {
+			next.seen[t.file] = t.text.Sum
 		}
 		agent := made.agent
 		if agent == nil {
@@ -250,50 +253,50 @@ func (s *Snapshot) Current(base string, id scope.ID) bool {
 	if f.def.Branch != "" && !s.Current(base, f.def.Branch) {
 		return false
 	}
-	now, err := folder.StampOf(unix.AT_FDCWD, filepath.Join(base, f.file))
-	return err == nil && f.text.Still(now)
+	if t := f.trusted; t != nil && (t.text == nil || !stillAt(t.text, base, t.file)) {
+		return false
+	}
+	return stillAt(f.text, base, f.file)
 }
 
-// agent compiles one definition. If before is set, the same content has loaded
-// before, and names that no longer exist are warnings.
-func (s *Snapshot) agent(f *parsed, before bool) (agent *Agent, errs, warnings []error) {
+// stillAt reports whether a file of the base directory has not changed since text was read.
+func stillAt(text *folder.Text, base, file string) bool {
+	now, err := folder.StampOf(unix.AT_FDCWD, filepath.Join(base, file))
+	return err == nil && text.Still(now)
+}
+
+// agent compiles one definition, with the keys of a trusted RepositoryFile. seen is as in Resume: in a file with content
+// that has loaded before, names that no longer exist are warnings.
+func (s *Snapshot) agent(f *parsed, seen map[string]string) (agent *Agent, errs, warnings []error) {
 	if f.def == nil {
 		return nil, fields.EachError(f.err), nil
 	}
 	errs = fields.EachError(f.err)
+	t := f.trusted
+	if t != nil && t.err != nil {
+		return nil, append(errs, fields.EachError(t.err)...), nil
+	}
 	servers, err := visible(f.id, f.def.Servers, s.known.host.Servers, s.extensions)
 	if err != nil {
 		return nil, append(errs, fields.EachError(err)...), nil
 	}
-	var wrong, unprotected fields.Problems
-	for _, r := range f.refs {
-		err := checkRef(r, s.known, f.id, servers)
-		if r.Kind == catalog.ProtectRef {
-			unprotected.Add(r.Line, err)
-		} else {
-			wrong.Add(r.Line, err)
+	proposed := Servers{}
+	if t != nil {
+		proposed = t.def.Servers.beside(servers)
+		maps.Copy(servers, proposed)
+	}
+	check := func(file string, text *folder.Text, def *Definition, refs []catalog.Ref) *Definition {
+		def, wrong, odd := s.resolve(def, f, refs, servers, file, text != nil && seen[file] == text.Sum)
+		errs, warnings = append(errs, wrong...), append(warnings, odd...)
+		return def
+	}
+	def := check(f.file, f.text, f.def, f.refs)
+	if t != nil {
+		if add := check(t.file, t.text, t.def, t.refs); errs == nil {
+			if def, err = def.join(t, add, s.known, proposed); err != nil {
+				errs = fields.EachError(fields.ErrorAt(t.file, 1, f.id, err))
+			}
 		}
-	}
-	for _, r := range f.refs {
-		if err := f.def.checkKept(r, s.known.host.Tools); err != nil {
-			errs = append(errs, fields.EachError(fields.ErrorAt(f.file, r.Line, f.id, err))...)
-		}
-	}
-	def, err := f.def.protectOwn(s.known.protect)
-	if err == nil && s.known.lost && f.def.View.wants(catalog.Everything) {
-		err = fmt.Errorf("protect: a list in %s does not load, and \"*\" is all of them: correct what scopefs agents check names", protect.Dir)
-	}
-	unprotected.Add(catalog.LineOf(f.refs, "protect"), err)
-	if len(unprotected) > 0 { // also if it was there once: without the list the agent could do more
-		errs = append(errs, fields.EachError(fields.ErrorAt(f.file, 1, f.id, unprotected))...)
-	}
-	wrong = append(wrong, s.known.host.Tools.Twice(f.refs)...)
-	switch {
-	case len(wrong) > 0 && before:
-		warnings = fields.EachError(fields.ErrorAt(f.file, 1, f.id, removed(wrong)))
-	case len(wrong) > 0:
-		errs = append(errs, fields.EachError(fields.ErrorAt(f.file, 1, f.id, wrong))...)
-		slices.SortStableFunc(errs, byLine)
 	}
 	if errs != nil {
 		return nil, errs, nil
@@ -306,4 +309,39 @@ func (s *Snapshot) agent(f *parsed, before bool) (agent *Agent, errs, warnings [
 	}
 	slices.SortStableFunc(warnings, byLine)
 	return &Agent{def, g, f.file}, nil, warnings
+}
+
+// resolve returns a definition of the agent of f with the operator's lists that it protects, and checks the names in file.
+func (s *Snapshot) resolve(def *Definition, f *parsed, refs []catalog.Ref, servers Servers, file string, before bool) (own *Definition, errs, warnings []error) {
+	var wrong, unprotected fields.Problems
+	for _, r := range refs {
+		err := checkRef(r, s.known, f.id, servers)
+		if r.Kind == catalog.ProtectRef {
+			unprotected.Add(r.Line, err)
+		} else {
+			wrong.Add(r.Line, err)
+		}
+	}
+	for _, r := range refs {
+		if err := f.def.checkKept(r, s.known.host.Tools); err != nil {
+			errs = append(errs, fields.EachError(fields.ErrorAt(file, r.Line, f.id, err))...)
+		}
+	}
+	own, err := def.protectOwn(s.known.protect)
+	if err == nil && s.known.lost && def.View.wants(catalog.Everything) {
+		err = fmt.Errorf("protect: a list in %s does not load, and \"*\" is all of them: correct what scopefs agents check names", protect.Dir)
+	}
+	unprotected.Add(catalog.LineOf(refs, "protect"), err)
+	if len(unprotected) > 0 { // also if it was there once: without the list the agent could do more
+		errs = append(errs, fields.EachError(fields.ErrorAt(file, 1, f.id, unprotected))...)
+	}
+	wrong = append(wrong, s.known.host.Tools.Twice(refs)...)
+	switch {
+	case len(wrong) > 0 && before:
+		warnings = fields.EachError(fields.ErrorAt(file, 1, f.id, removed(wrong)))
+	case len(wrong) > 0:
+		errs = append(errs, fields.EachError(fields.ErrorAt(file, 1, f.id, wrong))...)
+		slices.SortStableFunc(errs, byLine)
+	}
+	return own, errs, warnings
 }

@@ -1,0 +1,153 @@
+package agents
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/scopefs/scopefs/internal/folder"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/hosts"
+)
+
+// Propose returns an agent without a trusted RepositoryFile, and as it would be with the text of one. Errors name the file
+// RepositoryFile.
+func (s *Snapshot) Propose(id scope.ID, text []byte) (without, with *Agent, errs []error) {
+	f := s.files[id]
+	if f == nil {
+		return nil, nil, []error{fmt.Errorf("no agent %q is in %s: define it", id, agentsDir)}
+	}
+	bare := *f.parsed
+	bare.trusted = nil
+	if without, errs, _ = s.agent(&bare, s.seen); errs != nil {
+		return nil, nil, errs
+	}
+	bare.trusted = parseRepository(RepositoryFile, id, folder.TextOf(text))
+	with, errs, _ = s.agent(&bare, s.seen)
+	return without, with, errs
+}
+
+// Widens returns a line for each thing that the agent may do and that before, the same agent by other rules, may not. The
+// lines have texts of the definition, which are not printable.
+//
+// The files of a view are not among them: join only narrows these.
+func (a *Agent) Widens(before *Agent) (lines []string) {
+	add := func(format string, v ...any) { lines = append(lines, fmt.Sprintf(format, v...)) }
+	now, was := a.Grants, before.Grants
+	for _, line := range reaches(now.Hosts(), was.Hosts()) {
+		add("network: %s", line)
+	}
+	servers, had := now.Servers(), was.Servers()
+	for _, name := range slices.Sorted(maps.Keys(servers)) {
+		if _, same := had[name]; same {
+			continue
+		}
+		s := servers[name]
+		if s.URL != "" {
+			add("mcp_servers: %s: the daemon sends calls of its tools to %s", name, s.URL)
+			continue
+		}
+		add("mcp_servers: %s: runs %q in a sandbox of its own, as the agent's user; access to the agent's files: %s", name, slices.Concat([]string{s.Command}, s.Args), s.Use())
+		for _, line := range reaches(now.ServerHosts(name), nil) {
+			add("mcp_servers: %s: %s", name, line)
+		}
+		for _, line := range variables(s.Env, nil) {
+			add("mcp_servers: %s: has %s", name, line)
+		}
+	}
+	for _, tool := range now.ToolNames() {
+		if d, old := now.Tool(tool), was.Tool(tool); level(d) > level(old) {
+			add("tools: %s: %s; before: %s (%s)", tool, verdicts[level(d)], verdicts[level(old)], old.Rule)
+		}
+	}
+	for _, name := range now.Skills() {
+		if !was.Skill(name).Allow {
+			add("skills: %s", name)
+		}
+	}
+	for _, id := range now.Members() {
+		if !was.Member(string(id)).Allow {
+			add("members: gives tasks to %s", id)
+		}
+	}
+	for _, line := range variables(a.Env, before.Env) {
+		add("env: sandboxes have %s", line)
+	}
+	return lines
+}
+
+var verdicts = []string{"denied", "allowed after approval", "allowed"}
+
+// level is an index of verdicts.
+func level(d scope.Decision) int {
+	switch {
+	case d.Allow:
+		return 2
+	case d.Ask:
+		return 1
+	}
+	return 0
+}
+
+// variables returns the variables that now has and was has not.
+func variables(now, was map[string]string) (lines []string) {
+	for _, name := range slices.Sorted(maps.Keys(now)) {
+		if old, ok := was[name]; !ok || old != now[name] {
+			lines = append(lines, fmt.Sprintf("%s=%s", name, now[name]))
+		}
+	}
+	return lines
+}
+
+// reaches returns a line for each connection and credential that now has and was has not.
+func reaches(now, was *hosts.Policy) (lines []string) {
+	allow, ask, others := now.Added(was)
+	for _, r := range allow {
+		line := "connects to " + hostText(r)
+		if c, ok := now.Credentials()[r.Secret]; ok {
+			line += fmt.Sprintf(", with your key (%s: the proxy adds it, the agent does not see it)", sourceText(c))
+		}
+		lines = append(lines, line)
+	}
+	for _, r := range ask {
+		lines = append(lines, "asks you for connections to "+hostText(r))
+	}
+	if others {
+		lines = append(lines, "asks you for connections to every other host")
+	}
+	return lines
+}
+
+// hostText returns a rule in words, with its host as the resolver has it: an international name may look like another.
+func hostText(r scope.HostRule) string {
+	name, wild := strings.CutPrefix(r.Host, "*.")
+	if host, err := scope.ParseHost(name); err == nil {
+		name = host
+	}
+	switch {
+	case name == "*":
+		name = "every host"
+	case wild:
+		name = "every name below " + name
+	}
+	if len(r.Ports) > 0 {
+		name += " ports " + strings.Trim(fmt.Sprint(r.Ports), "[]")
+	}
+	if len(r.Methods) > 0 {
+		name += ", only " + strings.Join(r.Methods, " ")
+	}
+	if len(r.Paths) > 0 {
+		name += ", only paths " + strings.Join(r.Paths, " ")
+	}
+	return name
+}
+
+// sourceText says where a credential is, and not what it is.
+func sourceText(c hosts.Credential) string {
+	if len(c.From.Command) > 0 {
+		return fmt.Sprintf("from the command %q", c.From.Command)
+	}
+	return cmp.Or(c.From.Env, c.From.File)
+}
