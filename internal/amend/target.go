@@ -81,7 +81,7 @@ func (d *Draft) target(c Change) (target, error) {
 		if kind == Host {
 			name, _, _ = strings.Cut(name, "/")
 		}
-		flags = append(flags, fmt.Sprintf("--%s %s", kind, printable.Text(quote(name))))
+		flags = append(flags, fmt.Sprintf("--%s %s", kind, printable.Text(quoteName(name))))
 	}
 	return target{}, fmt.Errorf("%q could be a %s: write %s", c.Name, join(kinds, " or a "), strings.Join(flags, ", or "))
 }
@@ -516,17 +516,18 @@ func (p pathRule) deny(d *Draft, c Change) (*frontmatter.Edit, func(*agents.Agen
 	return &frontmatter.Edit{Keys: []string{"view", "paths", p.pattern}, Set: c.Access.String()}, decide, nil
 }
 
-// Command returns the command that allows something, "" if there is none that does.
-func Command(p config.Paths, id scope.ID, kind Kind, name string) string {
+// Command returns the command that allows something, with more words, "" if there is none that does. It is for the
+// operator: what an agent reads must not invite the agent to run it.
+func Command(p config.Paths, id scope.ID, kind Kind, name string, more ...string) string {
 	d, err := Open(p, id)
 	if err != nil || printable.Text(name) != name {
 		return ""
 	}
-	words := []string{"scopefs", "allow"}
+	words := []string{"scopefs allow"}
 	if t, err := d.target(Change{Name: name}); err != nil || t.kind != kind {
 		words = append(words, "--"+string(kind))
 	}
-	words = append(words, quote(name))
+	words = append(words, quoteName(name))
 	_, err = d.Allow(Change{Name: name, Kind: kind})
 	if _, denied := errors.AsType[*ObstacleError](err); denied {
 		words = append(words, "--remove-deny")
@@ -535,14 +536,22 @@ func Command(p config.Paths, id scope.ID, kind Kind, name string) string {
 	if before, after := d.Changes(); err != nil || string(before) == string(after) {
 		return ""
 	}
+	for _, word := range more {
+		words = append(words, quote(word))
+	}
 	return strings.Join(words, " ")
 }
 
-// quote quotes a word for a shell, which prints as it is.
-func quote(word string) string {
-	if strings.HasPrefix(word, "-") {
-		word = "./" + word
+// quoteName is quote for a word that is no flag.
+func quoteName(name string) string {
+	if strings.HasPrefix(name, "-") {
+		name = "./" + name
 	}
+	return quote(name)
+}
+
+// quote quotes a word for a shell.
+func quote(word string) string {
 	safe := func(r rune) bool {
 		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("./_:@%+=,-", r)
 	}

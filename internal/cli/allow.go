@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/amend"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
 	"github.com/scopefs/scopefs/scope"
@@ -178,4 +180,29 @@ func (a *app) reloaded(ctx context.Context, client *api.Client, id scope.ID) err
 	}
 	fmt.Fprintln(a.err, "scopefs: the daemon has the new rules")
 	return nil
+}
+
+// remedyOf returns a function for the remedies of a command of an agent: scopefs allow, if it lifts the refusal. The
+// agent's own text has no command.
+func (a *app) remedyOf(p config.Paths, id scope.ID, name string) func(api.Note) string {
+	return func(n api.Note) string {
+		if n.Host == "" {
+			return n.Remedy
+		}
+		return cmp.Or(amend.Command(p, id, amend.Host, n.Host, a.sameAgent(name)...), n.Remedy)
+	}
+}
+
+// sameAgent returns the words by which another command is about the agent of this one.
+func (a *app) sameAgent(name string) (words []string) {
+	if a.given("base") {
+		words = append(words, "--base", a.flags.Base)
+	}
+	switch {
+	case a.dir != "":
+		words = append(words, "--dir", a.dir)
+	case name != "":
+		words = append(words, "--agent", name)
+	}
+	return words
 }

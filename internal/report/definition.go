@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 
 	unified "github.com/rogpeppe/go-internal/diff"
@@ -9,9 +10,15 @@ import (
 	"github.com/scopefs/scopefs/internal/printable"
 )
 
-// Diff prints a unified diff of two texts of a file.
+// Diff prints the name of a file, and the lines in which two texts of it differ.
 func Diff(w io.Writer, name string, before, after []byte) error {
-	_, diff, _ := bytes.Cut(unified.Diff(name, before, name, after), []byte("\n")) // "diff a b"
-	_, err := io.WriteString(w, printable.Lines(string(diff)))
+	text := printable.Text(name) + "\n"
+	lines := 0
+	for line := range bytes.Lines(unified.Diff("", before, "", after)) {
+		if lines++; lines > 3 && (line[0] == '-' || line[0] == '+') { // after "diff", "---" and "+++"
+			text += printable.Lines(string(line))
+		}
+	}
+	_, err := fmt.Fprint(w, text)
 	return err
 }
