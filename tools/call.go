@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/nearest"
 	"github.com/scopefs/scopefs/scope"
 	scoped "github.com/scopefs/scopefs/scope/context"
 	"github.com/scopefs/scopefs/tools/approvals"
@@ -413,7 +414,7 @@ func (s *Set) noSuchTool(name string) *Error {
 	for _, t := range s.List() {
 		names = append(names, t.Name)
 	}
-	if near := Nearest(name, names); near != "" {
+	if near := nearest.Of(name, names); near != "" {
 		e.Hint = fmt.Sprintf("did you mean %s?", near)
 	}
 	return e

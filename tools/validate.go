@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"github.com/scopefs/scopefs/internal/nearest"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -77,7 +78,7 @@ func unknown(s *jsonschema.Schema, value any) *Error {
 				}
 			} else if s.AdditionalProperties != nil && s.AdditionalProperties.Not != nil { // false
 				e := mismatch(fmt.Sprintf("%s is no property: there are %s", middle(fmt.Sprintf("%q", name)), some(s)))
-				if near := Nearest(name, slices.Sorted(maps.Keys(s.Properties))); near != "" {
+				if near := nearest.Of(name, slices.Sorted(maps.Keys(s.Properties))); near != "" {
 					e.Hint = fmt.Sprintf("did you mean %s?", near)
 				}
 				return e

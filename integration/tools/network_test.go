@@ -84,7 +84,7 @@ func TestNetworkRules(t *testing.T) {
 	for _, url := range []string{"http://ok.test/", "https://ok.test/"} {
 		out, errs, _ := h.Try("run", "none", "--", "curl", "-sS", "-m", "20", url)
 		assert.Contains(t, out, `"rule":"network: none","remedy":"set network: {allow: [ok.test]}"`)
-		assert.Regexp(t, `^scopefs: network of none: .*ok\.test.* is not allowed: set network: {allow: \[ok\.test\]}\n$`, errs)
+		assert.Regexp(t, `^scopefs: network of none: .*ok\.test.* is not allowed: scopefs allow ok\.test --base \S+ --agent none\n$`, errs)
 	}
 	for _, command := range []string{"curl -sS --noproxy '*' http://192.0.2.1/", "curl -sS --noproxy '*' http://" + at.String() + "/", "getent ahosts example.org"} {
 		_, _, code := h.Try("run", "none", "--", "sh", "-c", command)
@@ -127,7 +127,7 @@ func TestNetworkNotes(t *testing.T) {
 	var want []string
 	for i := range 16 {
 		host := fmt.Sprintf("h%d.test", i+1)
-		want = append(want, "scopefs: network of a: GET http://"+host+"/ is not allowed: add {host: "+host+"} to network.allow")
+		want = append(want, "scopefs: network of a: GET http://"+host+"/ is not allowed: scopefs allow "+host+" --base "+h.Base+" --agent a")
 	}
 	want = append(want, "scopefs: network of a: more hosts were refused or not reached: scopefs audit --agent a lists them", "no more")
 	assert.ElementsMatch(t, want, strings.Split(strings.TrimSpace(errs), "\n"))
@@ -146,7 +146,7 @@ func TestNetworkNotes(t *testing.T) {
 	for mode, end := range map[string]string{"icanon": "\r\n", "-icanon": "\n"} {
 		_, errs, code := h.Try("run", "-t", "a", "--", "sh", "-c", "stty "+mode+"; curl -s http://x.test/")
 		assert.Zero(t, code)
-		assert.Equal(t, "scopefs: network of a: GET http://x.test/ is not allowed: add {host: x.test} to network.allow"+end, errs, mode)
+		assert.Equal(t, "scopefs: network of a: GET http://x.test/ is not allowed: scopefs allow x.test --base "+h.Base+" --agent a"+end, errs, mode)
 	}
 }
 

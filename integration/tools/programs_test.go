@@ -156,7 +156,7 @@ func inside(t *testing.T, name string, c programCase) {
 	h.Stop()
 	assert.True(t, h.Recorded("a", audit.Event{Event: audit.KindFile, Verdict: audit.Violation, Path: "link"}))
 	assert.True(t, h.Recorded("a", audit.Event{Event: audit.KindNetwork, Target: "other.test:443", Verdict: audit.Deny, Rule: "network.allow"}))
-	assert.Contains(t, errs, "network of a: other.test:443 is not allowed: add {host: other.test} to network.allow")
+	assert.Contains(t, errs, "network of a: other.test:443 is not allowed: scopefs allow other.test --base "+h.Base+" --agent a")
 	secrets, hosts := 0, map[string]bool{}
 	for _, e := range h.Events("a") {
 		assert.NotContains(t, string(e.Raw), key)

@@ -48,10 +48,17 @@ type ToRun struct {
 
 // FromRun is a line from the daemon.
 type FromRun struct {
-	Files int      `json:"files,omitempty"` // this many descriptors come with the line
-	Note  string   `json:"note,omitempty"`  // for the operator, such as a refused connection
+	Files int `json:"files,omitempty"` // this many descriptors come with the line
+	Note
 	Exit  *RunExit `json:"exit,omitempty"`
 	Error *Error   `json:"error,omitempty"` // the session ended before the command
+}
+
+// Note is for the operator, such as a refused connection.
+type Note struct {
+	Note   string `json:"note,omitempty"`
+	Remedy string `json:"remedy,omitempty"`
+	Host   string `json:"host,omitempty"` // that was refused, with a port that is neither 443 nor 80
 }
 
 // RunExit is how a command ended.
@@ -144,14 +151,14 @@ func (r *Run) Resize(size sandbox.Size) error { return r.send(ToRun{Size: &size}
 
 // Wait returns how the command ended. It calls note with what the daemon has to say
 // meanwhile.
-func (r *Run) Wait(note func(string)) (RunExit, error) {
+func (r *Run) Wait(note func(Note)) (RunExit, error) {
 	for r.in.Scan() {
 		var msg FromRun
 		if err := json.Unmarshal(r.in.Bytes(), &msg); err != nil {
 			return RunExit{}, err
 		}
 		switch {
-		case msg.Note != "":
+		case msg.Note.Note != "":
 			note(msg.Note)
 		case msg.Exit != nil:
 			return *msg.Exit, nil

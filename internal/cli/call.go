@@ -13,6 +13,7 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/batch"
 	"github.com/scopefs/scopefs/internal/bounded"
+	"github.com/scopefs/scopefs/internal/nearest"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
@@ -211,7 +212,7 @@ func (a *app) toolHelp(ctx context.Context, name string, o callOptions) error {
 				names = append(names, t.Name)
 			}
 			hint := "--list lists the tools"
-			if near := tools.Nearest(name, names); near != "" {
+			if near := nearest.Of(name, names); near != "" {
 				hint = fmt.Sprintf("did you mean %s?", near)
 			}
 			return usagef("there is no tool %q here: %s", name, hint)

@@ -39,7 +39,7 @@ Exit status: 0 allowed, 1 denied or to be approved, 2 bad usage, or the agent do
 			switch {
 			case err != nil:
 			case address != "":
-				v, err = report.CheckURL(p, id, address, method)
+				v, err = report.CheckURL(p, id, address, method, a.sameAgent(name)...)
 			default:
 				v, err = report.CheckPath(p, id, words[0], opName)
 			}

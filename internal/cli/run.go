@@ -173,7 +173,7 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 	}
 	defer run.Close()
 	began = true
-	exit, err := terminal.Attend(run, a.in, a.out, a.err)
+	exit, err := terminal.Attend(run, a.in, a.out, a.err, a.remedyOf(p, id, name))
 	switch {
 	case err != nil:
 		return exitRunFailed, err

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/internal/report"
+	"github.com/scopefs/scopefs/scope"
 )
 
 func (a *app) whyCmd() *cobra.Command {
@@ -22,7 +23,7 @@ that did. EVENT is the event's number: seq in scopefs audit --json.`,
 			if err != nil {
 				return usagef("%q is no event: give its number, seq in scopefs audit --json", words[0])
 			}
-			p, err := a.paths()
+			p, project, err := a.existing()
 			if err != nil {
 				return err
 			}
@@ -30,6 +31,12 @@ that did. EVENT is the event's number: seq in scopefs audit --json.`,
 			if err != nil {
 				return err
 			}
+			r.Suggest(p, func(id scope.ID) []string {
+				if project != nil && project.ID == id {
+					return a.sameAgent("")
+				}
+				return a.sameAgent(string(id))
+			})
 			return a.printLine(r, asJSON)
 		},
 	}

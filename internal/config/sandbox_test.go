@@ -56,7 +56,7 @@ func TestKeepWrong(t *testing.T) {
 	assert.Equal(t, []string{"/a", "/b", "/c"}, host.Expose)
 	assert.Equal(t, []string{"/b"}, host.Sockets)
 	for text, want := range map[string]string{
-		"{paths: /a}":               `unknown key "paths": want one of path, sockets`,
+		"{paths: /a}":               `unknown key "paths": did you mean path`,
 		"{path: /a, sockets: some}": "sockets: is a text: want true or false",
 		"1":                         "expose: is a number: want a text",
 		"{sockets: true}":           `expose: "" is no path: write path: /PATH`,

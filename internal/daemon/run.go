@@ -44,7 +44,9 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		}
 	}()
 	var notes notes
-	purpose := session.Purpose{By: by, Command: session.CommandLine(req.Argv), Refused: func(host, text string) { notes.refused(a.ID(), host, text) }}
+	purpose := session.Purpose{By: by, Command: session.CommandLine(req.Argv), Refused: func(host, text, remedy string) {
+		notes.refused(a.ID(), api.Note{Note: text, Remedy: remedy, Host: host})
+	}}
 	if req.Program != nil {
 		req.Program.Expose = a.Unshown(req.Program.Expose)
 		if by != nil && len(req.Program.Expose) > 0 { // the daemon would open it as root
@@ -178,7 +180,7 @@ type notes struct {
 	mu      sync.Mutex
 	conn    io.Writer
 	hosts   map[string]bool
-	waiting []string
+	waiting []api.Note
 	last    func() string // of the note after the command; nil: none
 }
 
@@ -186,28 +188,28 @@ type notes struct {
 // no connection of the sandbox waits for the client.
 const maxNotes = 16
 
-func (n *notes) refused(id scope.ID, host, text string) {
+func (n *notes) refused(id scope.ID, note api.Note) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.hosts == nil {
 		n.hosts = map[string]bool{}
 	}
-	if n.hosts[host] || len(n.hosts) > maxNotes {
+	if n.hosts[note.Host] || len(n.hosts) > maxNotes {
 		return
 	}
-	n.hosts[host] = true
-	text = fmt.Sprintf("network of %s: %s", id, text)
+	n.hosts[note.Host] = true
+	note.Note = fmt.Sprintf("network of %s: %s", id, note.Note)
 	if len(n.hosts) > maxNotes {
-		text = fmt.Sprintf("network of %s: more hosts were refused or not reached: scopefs audit --agent %s lists them", id, id)
+		note = api.Note{Note: fmt.Sprintf("network of %s: more hosts were refused or not reached: scopefs audit --agent %s lists them", id, id)}
 	}
-	n.waiting = append(n.waiting, text)
+	n.waiting = append(n.waiting, note)
 	n.flush()
 }
 
 // add adds a note before the command starts.
 func (n *notes) add(text string) {
 	if text != "" {
-		n.waiting = append(n.waiting, text)
+		n.waiting = append(n.waiting, api.Note{Note: text})
 	}
 }
 
@@ -236,8 +238,8 @@ func (n *notes) flush() {
 	if n.conn == nil {
 		return
 	}
-	for _, text := range n.waiting {
-		_ = json.NewEncoder(n.conn).Encode(api.FromRun{Note: text}) // a client that is gone needs none
+	for _, note := range n.waiting {
+		_ = json.NewEncoder(n.conn).Encode(api.FromRun{Note: note}) // a client that is gone needs none
 	}
 	n.waiting = nil
 }

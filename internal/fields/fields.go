@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/scopefs/scopefs/internal/frontmatter"
+	"github.com/scopefs/scopefs/internal/nearest"
 )
 
 // Field reads the value of one key. Its errors have the form "what: remedy".
@@ -74,6 +75,9 @@ func Mapping(fields map[string]Field) Field {
 			read, ok := fields[key]
 			if !ok {
 				known := slices.Sorted(maps.Keys(fields))
+				if like := nearest.Of(key, known); like != "" {
+					return fmt.Errorf("unknown key %q: did you mean %s", key, like)
+				}
 				return fmt.Errorf("unknown key %q: want one of %s", key, strings.Join(known, ", "))
 			}
 			if err := read(value); err != nil {

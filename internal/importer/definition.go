@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/imports"
 	"github.com/scopefs/scopefs/internal/session"
-	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -98,7 +98,11 @@ func (one *Definition) place(o Options) error {
 		return nil
 	}
 	one.Path = filepath.Join(o.To, string(one.Agent)+".md")
-	return writeDefinition(one.Path, one.text, one.mode, o.Force)
+	err := definitions.Write(one.Path, one.text, one.mode, o.Force)
+	if errors.Is(err, fs.ErrExist) {
+		return existsError(one.Path)
+	}
+	return err
 }
 
 // Print prints the path or the definition, and on stderr what is lost.
@@ -132,35 +136,6 @@ func existsError(path string) error {
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
-}
-
-// writeDefinition creates a file atomically, by a rename from a name with a leading
-// dot. It does not use link(2), because loading rejects files with several names.
-func writeDefinition(path string, text []byte, mode fs.FileMode, force bool) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".import-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	flags := uint(unix.RENAME_NOREPLACE)
-	if force {
-		flags = 0
-	}
-	err = unix.Renameat2(unix.AT_FDCWD, f.Name(), unix.AT_FDCWD, path, flags)
-	switch {
-	case errors.Is(err, fs.ErrExist):
-		return existsError(path)
-	case err == nil:
-		err = state.SyncDir(filepath.Dir(path))
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return nil
 }
 
 // Definitions writes a definition for each agent of files, and none if one cannot be read. It returns those that it

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/amend"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/printable"
@@ -34,7 +35,10 @@ type Reason struct {
 	NowRule string `json:"now_rule,omitempty"`
 	Remedy  string `json:"remedy,omitempty"`  // the change that would allow it
 	Note    string `json:"note,omitempty"`    // why Now is unknown
+	Command string `json:"command,omitempty"` // that makes it
 	Reached string `json:"reached,omitempty"` // what the agent got
+
+	grant grant
 }
 
 // Why explains the decision of an event of the log, by its number.
@@ -52,6 +56,20 @@ func Why(ctx context.Context, p config.Paths, seq uint64) (*Reason, error) {
 	}
 	r.Reached, err = reached(ctx, p, e)
 	return r, err
+}
+
+// grant is what a command would allow an agent; the zero value is nothing.
+type grant struct {
+	agent scope.ID
+	kind  amend.Kind
+	name  string
+}
+
+// Suggest adds the command that allows what the current rules do not. words has those by which a command names an agent.
+func (r *Reason) Suggest(p config.Paths, words func(scope.ID) []string) {
+	if r.Remedy != "" && r.Now != "" && r.grant.name != "" {
+		r.Command = amend.Command(p, r.grant.agent, r.grant.kind, r.grant.name, words(r.grant.agent)...)
+	}
 }
 
 // heldOps are the operations on held changes.
@@ -226,6 +244,7 @@ func (r *Reason) file(agent *agents.Agent, e audit.Event) error {
 	if err != nil {
 		return err
 	}
+	r.grant = grant{agent.Name, amend.Path, rel}
 	kind := scope.Kind(e.RuleKind)
 	if kind == scope.KindView || kind == scope.KindRoot {
 		r.Now, r.NowRule, r.Note = "deny", e.Rule, "nothing allows it: the view has no such rule to change"
@@ -243,7 +262,7 @@ func (r *Reason) file(agent *agents.Agent, e audit.Event) error {
 		r.Remedy = policy.Remedy(op, rel)
 	case d.Judge != 0 && e.Verdict == audit.Deny: // the log does not hold the content
 		r.Now, r.NowRule = "deny", e.Rule
-		r.Remedy = "set it on the host, or remove git-config from protect"
+		r.Remedy, r.grant = "set it on the host, or remove git-config from protect", grant{}
 		return nil
 	case kind == scope.KindBelow, kind == scope.KindProtect: // the object was a directory
 		if moved := policy.Move(rel); !moved.Allow {
@@ -261,6 +280,7 @@ func (r *Reason) call(p config.Paths, agent *agents.Agent, e audit.Event) error 
 	if err != nil {
 		return err
 	}
+	r.grant = grant{agent.Name, amend.Tool, name}
 	kind := scope.Kind(e.RuleKind)
 	d := agent.Grants.Tool(name)
 	ofFile := []scope.Kind{scope.KindPath, scope.KindAccess, scope.KindHardlinks,
@@ -377,6 +397,7 @@ func (r *Reason) Print(w io.Writer) error {
 	add(r.Now, "now: %s (%s)", r.Now, r.NowRule)
 	add(r.Note, "%s", r.Note)
 	add(r.Remedy, "to allow it: %s", r.Remedy)
+	add(r.Command, "by a command: %s", r.Command)
 	_, err := io.WriteString(w, text.String())
 	return err
 }

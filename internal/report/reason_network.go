@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/amend"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
@@ -42,6 +43,7 @@ func (r *Reason) network(agent *agents.Agent, e audit.Event) error {
 		if err != nil {
 			return err
 		}
+		r.grant = grant{agent.Name, amend.Host, u.Host}
 		d, _, err = agent.Grants.Hosts().URL(method, u)
 		if err != nil {
 			return err
@@ -53,6 +55,10 @@ func (r *Reason) network(agent *agents.Agent, e audit.Event) error {
 			return err
 		}
 		d, _ = agent.Grants.Hosts().Connect(host, uint16(port))
+		r.grant = grant{agent.Name, amend.Host, target}
+		if port == 443 || port == 80 {
+			r.grant.name = host
+		}
 	}
 	r.Now, r.NowRule, r.Remedy = verdictOf(d), d.Rule, d.Remedy
 	if d.Allow && scope.Kind(e.RuleKind) == scope.KindField { // the log does not have the request's fields

@@ -9,8 +9,10 @@ import (
 	"path"
 	"strings"
 
+	"github.com/scopefs/scopefs/internal/amend"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -23,9 +25,10 @@ type Verdict struct {
 	Op      string   `json:"op"`      // or the method
 	Verdict string   `json:"verdict"` // allow, deny or violation; of a URL also ask
 	Rule    string   `json:"rule"`
-	Held    bool     `json:"held,omitempty"`   // a change is held until the operator takes it over
-	Target  string   `json:"target,omitempty"` // where the path leads, or the address of the URL's host
-	Remedy  string   `json:"remedy,omitempty"` // of a URL
+	Held    bool     `json:"held,omitempty"`    // a change is held until the operator takes it over
+	Target  string   `json:"target,omitempty"`  // where the path leads, or the address of the URL's host
+	Remedy  string   `json:"remedy,omitempty"`  // of a URL
+	Command string   `json:"command,omitempty"` // that makes it
 }
 
 // CheckPath decides about an operation on a path of an agent's view. It performs no operation.
@@ -88,8 +91,9 @@ func (v *Verdict) resolve(base string, def *agents.Definition, name string, show
 	return target.Rel, nil
 }
 
-// CheckURL decides about a request of an agent's sandbox. It connects to nothing.
-func CheckURL(p config.Paths, id scope.ID, address, method string) (*Verdict, error) {
+// CheckURL decides about a request of an agent's sandbox. It connects to nothing. words are those by which a command
+// names the agent.
+func CheckURL(p config.Paths, id scope.ID, address, method string, words ...string) (*Verdict, error) {
 	def, err := definitions.Agent(p, id)
 	if err != nil {
 		return nil, err
@@ -106,6 +110,9 @@ func CheckURL(p config.Paths, id scope.ID, address, method string) (*Verdict, er
 		return nil, err
 	}
 	v := &Verdict{Agent: id, Path: u.Redacted(), Op: strings.ToUpper(method), Verdict: verdictOf(d), Rule: d.Rule, Remedy: d.Remedy}
+	if !d.Allow && d.Kind == scope.KindHost {
+		v.Command = amend.Command(p, id, amend.Host, u.Host, words...)
+	}
 	if at := route.Address; d.Allow && at.IsValid() {
 		v.Target = at.Addr().String()
 		if at.Port() != 0 {
@@ -123,6 +130,9 @@ func (v *Verdict) Print(w io.Writer) error {
 	}
 	if v.Remedy != "" {
 		_, err = fmt.Fprintln(w, "to allow it: "+v.Remedy)
+	}
+	if v.Command != "" {
+		_, err = fmt.Fprintln(w, "by a command: "+printable.Text(v.Command))
 	}
 	return err
 }

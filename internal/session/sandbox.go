@@ -49,7 +49,7 @@ type Purpose struct {
 
 	// Refused gets the connections and requests that its network refuses; see
 	// egress.Tenant. nil drops them.
-	Refused func(host, text string)
+	Refused func(host, text, remedy string)
 
 	// Context returns what /context shows to the processes of a command, by its tag; nil:
 	// there is no /context.

@@ -10,10 +10,11 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 )
 
-// Attend connects a command to our streams and signals until it exits, and returns how it ended.
-func Attend(run *api.Run, stdin io.Reader, stdout, stderr io.Writer) (api.RunExit, error) {
+// Attend connects a command to our streams and signals until it exits, and returns how it ended. It prints the daemon's
+// notes, with the remedies that remedy returns for them.
+func Attend(run *api.Run, stdin io.Reader, stdout, stderr io.Writer, remedy func(api.Note) string) (api.RunExit, error) {
 	own := &Raw{FD: int(os.Stdin.Fd())}
-	told := &notes{to: stderr, run: run}
+	told := &notes{to: stderr, run: run, remedy: remedy}
 	defer told.rest()
 	if run.TTY != nil {
 		own.Enter()

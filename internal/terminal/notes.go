@@ -13,13 +13,17 @@ import (
 // notes prints what the daemon has to say while a command runs. A command that draws on
 // its terminal is not disturbed: its notes are printed at its end.
 type notes struct {
-	to   io.Writer
-	run  *api.Run
-	kept []string
+	to     io.Writer
+	run    *api.Run
+	remedy func(api.Note) string
+	kept   []string
 }
 
-func (n *notes) note(text string) {
-	text = "scopefs: " + printable.Text(text)
+func (n *notes) note(note api.Note) {
+	text := "scopefs: " + printable.Text(note.Note)
+	if remedy := n.remedy(note); remedy != "" {
+		text += ": " + printable.Text(remedy)
+	}
 	switch {
 	case n.run.TTY == nil:
 		fmt.Fprintln(n.to, text)

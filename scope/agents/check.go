@@ -39,6 +39,13 @@ func (s *Snapshot) Check(file string, data []byte) (errs, warnings []error) {
 		}
 		return fields.EachError(s.checkExtension(e)), e.unset()
 	}
+	_, errs, warnings = s.Try(file, data)
+	return errs, warnings
+}
+
+// Try returns the agent that a definition in agents.d or of an extension would define, nil if it would not load.
+func (s *Snapshot) Try(file string, data []byte) (agent *Agent, errs, warnings []error) {
+	name := filepath.Base(file)
 	f := &parsed{id: stem(name), file: path.Join(agentsDir, name)}
 	for _, known := range s.files { // a definition of an extension keeps its place
 		if abs, err := filepath.Abs(file); err == nil && abs == filepath.Join(s.base, known.file) {
@@ -50,8 +57,8 @@ func (s *Snapshot) Check(file string, data []byte) (errs, warnings []error) {
 	if known := s.files[f.id]; known != nil && known.file == f.file {
 		f.trusted = known.trusted
 	}
-	agent, errs, warnings := s.agent(f, s.seen)
-	return errs, append(warnings, s.emptied(agent, f.refs)...)
+	agent, errs, warnings = s.agent(f, s.seen)
+	return agent, errs, append(warnings, s.emptied(agent, f.refs)...)
 }
 
 // checkExtension returns an error for a name that does not exist, and for two
@@ -140,6 +147,9 @@ func checkToolRef(r catalog.Ref, tools catalog.Tools, servers Servers) error {
 	}
 	if p.Server != "" {
 		return r.Nothing("server that the agent can see", slices.Sorted(maps.Keys(servers)), "define it in mcp_servers")
+	}
+	if like := tools.Like(r.Text); like != "" {
+		return fmt.Errorf("%s: %q matches no tool: did you mean %s", r.Key, r.Text, like)
 	}
 	return fmt.Errorf("%s: %q matches no tool: correct it to mcp:SERVER:TOOL or one of %s", r.Key, r.Text, strings.Join(tools.Names(), ", "))
 }

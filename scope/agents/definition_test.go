@@ -98,9 +98,9 @@ func TestParseDefinitionErrors(t *testing.T) {
 		keys string // from line 3 on, after the name
 		want string // of the error, after "agents.d/a.md:"
 	}{
-		"unknown key":          {"tols: []", `3: unknown key "tols": want one of argument_filters, branch, delegate, description,`},
+		"unknown key":          {"tols: []", `3: unknown key "tols": did you mean tools`},
 		"no switch":            {"view:\n  xattrs: maybe", `4: xattrs: `},
-		"unknown key below":    {"view:\n  acces: read", `4: unknown key "acces": want one of access, allow_other, cache, changes, data,`},
+		"unknown key below":    {"view:\n  acces: read", `4: unknown key "acces": did you mean access`},
 		"key twice":            {"user: a\nuser: b", `4: "user" is here twice, first in line 3: remove one`},
 		"pattern twice":        {"view:\n  paths:\n    a: read\n    \"a\": hide", `6: "a" is here twice`},
 		"bad glob":             {"view:\n  paths:\n    a: read\n    \"a/[\": hide", `6: pattern "a/[": has a bracket`},

@@ -48,7 +48,7 @@ func ExampleLoad() {
 		fmt.Printf("%s: allow %v, ask %v (%s)\n", tool, d.Allow, d.Ask, d.Rule)
 	}
 	// Output:
-	// agents.d/broken.md:3: tools: "raed_file" matches no tool: correct it to mcp:SERVER:TOOL or one of read_file, write_file, bash, mcp
+	// agents.d/broken.md:3: tools: "raed_file" matches no tool: did you mean read_file
 	// read_file: allow true, ask false (tools: [read_file, builtin:shell])
 	// bash: allow false, ask true (policy.tools.ask: bash)
 	// write_file: allow false, ask false (tools: [read_file, builtin:shell])

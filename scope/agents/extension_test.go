@@ -113,7 +113,7 @@ func TestExtensionDirChanges(t *testing.T) {
 func TestExtensionDirErrors(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"no JSON":  {"{\n\"name\": \"e\",\n}", "gemini-extension.json:3: is no JSON, "},
-		"key":      {`{"name": "e", "excludes": ["run_shell_command"]}`, `:1: unknown key "excludes": want one of`},
+		"key":      {`{"name": "e", "excludes": ["run_shell_command"]}`, `:1: unknown key "excludes": did you mean excludeTools`},
 		"exclude":  {`{"name": "e", "excludeTools": ["rune_shell"]}`, `:1: excludeTools: "rune_shell" matches no tool: correct it to`},
 		"context":  {`{"name": "e", "contextFileName": "../x.md"}`, `:1: contextFileName: "../x.md" is no file of the extension: write a name without directories`},
 		"no file":  {`{"name": "e", "contextFileName": "X.md"}`, `:1: contextFileName: X.md: open: no such file or directory`},

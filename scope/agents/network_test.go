@@ -59,7 +59,7 @@ func TestNetwork(t *testing.T) {
 func TestNetworkErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"some":                                 `3: network: unknown "some": want one of [none host]`,
-		"{alow: []}":                           `3: unknown key "alow": want one of allow, ask, deny, limit, presets`,
+		"{alow: []}":                           `3: unknown key "alow": did you mean allow`,
 		"\n  allow:\n  - a.example\n  - 'a b'": `6: network: allow: "a b": host: malformed host`,
 		"{allow: [{ports: [443]}]}":            `3: network: allow: "": host:`,
 		"{allow: [{host: a, ports: [0]}]}":     `3: ports: "0" is no port: write a number from 1 to 65535`,

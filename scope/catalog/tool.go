@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/nearest"
 )
 
 // Tool is a tool that definitions may name.
@@ -81,6 +82,17 @@ func (t Tools) Resolve(name string) string {
 		}
 	}
 	return name
+}
+
+// Like returns the tool that a name means that is no tool, such as read_file for Read, or "".
+func (t Tools) Like(name string) string { return nearest.Of(name, t.Names()) }
+
+// NoTool returns the error of a name that is no tool.
+func (t Tools) NoTool(name string) error {
+	if like := t.Like(name); like != "" {
+		return fmt.Errorf("%q is no tool: did you mean %s", name, like)
+	}
+	return fmt.Errorf("%q is no tool: write mcp:SERVER:TOOL or one of %s", name, strings.Join(t.Names(), ", "))
 }
 
 // Collision returns an error for a tool of a store that has the name of another tool.

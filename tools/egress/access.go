@@ -3,7 +3,9 @@ package egress
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -147,7 +149,11 @@ func (p *Proxy) deny(ctx context.Context, a *access, r *refusal) *refusal {
 
 func (p *Proxy) tellRefused(a *access, r *refusal) {
 	if p.tenant.Refused != nil {
-		p.tenant.Refused(a.host, r.reason())
+		host := a.host
+		if host != "" && a.port != 443 && a.port != 80 {
+			host = net.JoinHostPort(host, strconv.Itoa(int(a.port)))
+		}
+		p.tenant.Refused(host, oneLine(r.Message), oneLine(r.Remedy))
 	}
 }
 

@@ -28,10 +28,10 @@ func TestDeniedInside(t *testing.T) {
 	var mu sync.Mutex
 	var told []string
 	l, roots := intercepting(t, nil, func(_ *Options, c *Tenant) {
-		c.Refused = func(host, text string) {
+		c.Refused = func(host, text, remedy string) {
 			mu.Lock()
 			defer mu.Unlock()
-			told = append(told, host+" "+text)
+			told = append(told, host+" "+text+": "+remedy)
 		}
 	})
 	client := l.client(t, roots)
@@ -79,7 +79,7 @@ func TestUnmadeTold(t *testing.T) {
 	t.Parallel()
 	told := make(chan string, 8)
 	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{{Host: "a.example"}}}, func(_ *Options, c *Tenant) {
-		c.Refused = func(host, text string) { told <- host + ": " + text }
+		c.Refused = func(host, text, _ string) { told <- host + ": " + text }
 	})
 	assert.Contains(t, l.raw(t, "GET http://a.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n"), "502 ")
 	assert.Equal(t, "a.example: a.example cannot be resolved", <-told)

@@ -126,6 +126,10 @@ func (r *refusal) reason() string {
 	if r.Remedy != "" {
 		text += ": " + r.Remedy
 	}
+	return oneLine(text)
+}
+
+func oneLine(text string) string {
 	return strings.Map(func(c rune) rune {
 		if c < ' ' || c > '~' {
 			return '?'

@@ -1,13 +1,14 @@
-package tools
+// Package nearest finds the name that a mistyped word means.
+package nearest
 
 import (
 	"slices"
 	"strings"
 )
 
-// Nearest returns the name that a caller most likely meant by word, or "". The name
+// Of returns the name that a caller most likely meant by word, or "". The name
 // differs in at most a third of its characters, or has word as one of its parts.
-func Nearest(word string, names []string) string {
+func Of(word string, names []string) string {
 	const maxWord = 64 // the work is the product of the lengths
 	if word == "" || len(word) > maxWord {
 		return ""

@@ -1,4 +1,4 @@
-package tools
+package nearest
 
 import (
 	"testing"
@@ -6,12 +6,12 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestNearest(t *testing.T) {
+func TestOf(t *testing.T) {
 	names := []string{"bash", "read_file", "write_file", "list_dir", "mcp:docs:search", "process_read"}
 	for word, want := range map[string]string{
 		"readfile": "read_file", "read_fiel": "read_file", "Bash": "bash", "bsah": "bash", "write": "write_file", "list": "list_dir",
 		"mcp:doc:search": "mcp:docs:search", "search": "mcp:docs:search", "delegate": "", "": "", "x": "", "no_such": "",
 	} {
-		assert.Equal(t, want, Nearest(word, names), word)
+		assert.Equal(t, want, Of(word, names), word)
 	}
 }

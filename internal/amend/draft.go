@@ -1,0 +1,193 @@
+// Package amend changes rules in the definition of an agent: what scopefs allow and deny do.
+//
+// A [Draft] is the text of a definition with changes that nobody has written yet. Each change is loaded, as the daemon
+// would, and made only if the rules then decide as the change says. A rule that denies is never lifted unless the
+// operator says so.
+package amend
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/internal/folder"
+	"github.com/scopefs/scopefs/internal/frontmatter"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
+)
+
+// Draft is a definition with changes. It is for one goroutine.
+type Draft struct {
+	File string // of the definition, absolute
+
+	base, user    string // directories of settings
+	all           *agents.Snapshot
+	tools         catalog.Tools
+	agent         *agents.Agent // by after
+	before, after []byte
+}
+
+// Open returns a draft of the definition of an agent, which loads.
+func Open(p config.Paths, id scope.ID) (*Draft, error) {
+	agent, err := definitions.Agent(p, id)
+	if err != nil {
+		return nil, err
+	}
+	dir, name := path.Split(agent.File)
+	switch {
+	case agent.Branch != "":
+		return nil, fmt.Errorf("%s is a branch, with the rules of %s: give --agent %s", id, agent.Branch, agent.Branch)
+	case path.Clean(dir) != "agents.d":
+		return nil, fmt.Errorf("%s is the agent of an extension: edit %s", id, filepath.Join(p.Base, agent.File))
+	}
+	all, _, err := definitions.Load(p)
+	if err != nil {
+		return nil, &api.NotLoadedError{Err: err}
+	}
+	host, err := definitions.Host(p)
+	if err != nil {
+		return nil, &api.NotLoadedError{Err: err}
+	}
+	in, err := folder.Open(p.Base, path.Clean(dir))
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	text, err := in.Read(name, nil)
+	if err != nil {
+		return nil, err
+	}
+	base, err := filepath.Abs(p.Base)
+	d := &Draft{File: filepath.Join(base, agent.File), base: base, user: p.User, all: all, tools: host.Tools, before: text.Data}
+	return d, errors.Join(err, d.apply())
+}
+
+// Changes returns the texts of the definition, which are equal if nothing changes.
+func (d *Draft) Changes() (before, after []byte) { return d.before, d.after }
+
+// Write writes the definition. It does not if somebody has changed the file since Open.
+func (d *Draft) Write() error { return definitions.Replace(d.File, d.before, d.after) }
+
+// apply makes edits, and loads the definition. Without edits it loads that of the file.
+func (d *Draft) apply(edits ...frontmatter.Edit) error {
+	text := d.after
+	if text == nil {
+		text = d.before
+	}
+	for _, e := range edits {
+		var err error
+		if text, err = e.Apply(text); err != nil {
+			return fmt.Errorf("%s: %w: edit it", d.File, err)
+		}
+	}
+	agent, errs, _ := d.all.Try(d.File, text)
+	if agent == nil {
+		return &api.NotLoadedError{Err: errors.Join(errs...)}
+	}
+	d.agent, d.after = agent, text
+	return nil
+}
+
+// Change is a rule to change.
+type Change struct {
+	Name string
+	Kind Kind // "": found by the name
+
+	// Access of a path: of Allow write or read, of Deny hide or read.
+	Access scope.Access
+
+	// RemoveDeny lets Allow remove rules that deny or that need an approval, as a whole.
+	RemoveDeny bool
+}
+
+// ObstacleError reports rules that deny what is to be allowed.
+type ObstacleError struct {
+	Name  string
+	Rules []string
+}
+
+func (e *ObstacleError) Error() string {
+	stand := "stands"
+	if len(e.Rules) > 1 {
+		stand = "stand"
+	}
+	return fmt.Sprintf("%s: %s %s in the way: --remove-deny removes what denies it", e.Name, strings.Join(e.Rules, ", and "), stand)
+}
+
+// amended is one change of Allow.
+type amended struct {
+	decide func(*agents.Agent) scope.Decision
+	inWay  []string           // rules that deny, for people
+	remove []frontmatter.Edit // remove them, and rules that name exactly this and need an approval
+	add    func() []frontmatter.Edit
+	also   bool // add, also if what is removed suffices
+}
+
+// Allow allows a host, a tool, a path or a preset, and returns what the rules say of it.
+func (d *Draft) Allow(c Change) (said string, err error) {
+	t, err := d.target(c)
+	if err != nil {
+		return "", err
+	}
+	a := t.allow(d, c)
+	if now := a.decide(d.agent); now.Allow {
+		return fmt.Sprintf("%s is allowed already (%s)", t.text, now.Rule), nil
+	}
+	if len(a.inWay) > 0 && !c.RemoveDeny {
+		return "", &ObstacleError{t.text, a.inWay}
+	}
+	undo := *d
+	if err = d.apply(a.remove...); err == nil && (a.also || !a.decide(d.agent).Allow) {
+		err = d.apply(a.add()...)
+	}
+	if now := a.decide(d.agent); err == nil && !now.Allow {
+		remedy := cmp.Or(now.Remedy, "change it")
+		err = fmt.Errorf("%s: %s stands in the way: %s in %s", t.text, now.Rule, remedy, d.File)
+	}
+	if err != nil {
+		*d = undo
+		return "", err
+	}
+	return fmt.Sprintf("%s: allowed (%s)", t.text, a.decide(d.agent).Rule), nil
+}
+
+// Deny denies a host, a tool or a path, and returns what the rules say of it.
+func (d *Draft) Deny(c Change) (said string, err error) {
+	t, err := d.target(c)
+	if err != nil {
+		return "", err
+	}
+	edit, decide, err := t.deny(d, c)
+	if err != nil {
+		return "", err
+	}
+	if now := decide(d.agent); edit == nil || !now.Allow && !now.Ask {
+		return fmt.Sprintf("%s is denied already (%s)", t.text, now.Rule), nil
+	}
+	undo := *d
+	err = d.apply(*edit)
+	if now := decide(d.agent); err == nil && (now.Allow || now.Ask) {
+		err = fmt.Errorf("%s: %s allows it all the same: edit %s", t.text, now.Rule, d.File)
+	}
+	if err != nil {
+		*d = undo
+		return "", err
+	}
+	return fmt.Sprintf("%s: denied (%s)", t.text, decide(d.agent).Rule), nil
+}
+
+// removals returns edits that remove items of a list, from the last one.
+func removals(keys []string, indexes []int) (edits []frontmatter.Edit) {
+	for _, i := range slices.Backward(indexes) {
+		edits = append(edits, frontmatter.Edit{Keys: keys, Index: i})
+	}
+	return edits
+}

@@ -1,0 +1,208 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/scopefs/scopefs/internal/amend"
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/report"
+	"github.com/scopefs/scopefs/internal/terminal"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools"
+)
+
+type amendOptions struct {
+	agent      string
+	access     string
+	removeDeny bool
+	yes        bool
+	kinds      [4]bool // of amendKinds
+}
+
+var amendKinds = []amend.Kind{amend.Host, amend.Tool, amend.Path, amend.Preset}
+
+func (a *app) allowCmd() *cobra.Command {
+	var o amendOptions
+	c := &cobra.Command{
+		Use:   "allow HOST|TOOL|PATH|PRESET... --agent AGENT|--dir DIR",
+		Short: "let an agent reach a host, call a tool or change a path",
+		Long: `Changes rules in the agent's definition: shows the lines, asks, and writes them. Comments and
+order stay. A daemon that runs has the new rules when the command returns, other commands
+that run within a second.
+
+HOST is a name such as example.com, with a port example.com:8443, or with --host
+*.example.com for all names below. TOOL is a name of scopefs agents show. PATH is relative to
+the view, below /workspace, or a glob. PRESET is a list of hosts: scopefs presets. A name
+that could be two of these is an error: say which with --host, --tool, --path or --preset.
+
+A rule that denies the same stays: the command names it, and changes nothing. With
+--remove-deny it removes such rules as a whole, and a list of protect for all its files.
+
+Exit status: 0 it is allowed, 1 nothing was changed, 2 bad usage, or the agent does not load.`,
+		Args: args(cobra.MinimumNArgs(1)),
+		RunE: func(c *cobra.Command, words []string) error {
+			return a.amend(c, words, o, scope.Write, scope.Read, (*amend.Draft).Allow)
+		},
+	}
+	o.addFlags(a, c, "of a path: write or read", "write")
+	c.Flags().BoolVar(&o.removeDeny, "remove-deny", false, "remove rules that deny it")
+	return c
+}
+
+func (a *app) denyCmd() *cobra.Command {
+	var o amendOptions
+	c := &cobra.Command{
+		Use:   "deny HOST|TOOL|PATH... --agent AGENT|--dir DIR",
+		Short: "keep an agent from a host, a tool or a path",
+		Long: `Adds a rule to the agent's definition that denies something, whatever other rules allow: see
+scopefs help allow. A path is hidden, or with --access read cannot be changed. A tool that is
+denied may be one of several for the same: an agent with bash reads files without read_file.
+
+Exit status: 0 it is denied, 1 nothing was changed, 2 bad usage, or the agent does not load.`,
+		Args: args(cobra.MinimumNArgs(1)),
+		RunE: func(c *cobra.Command, words []string) error {
+			return a.amend(c, words, o, scope.Hide, scope.Read, (*amend.Draft).Deny)
+		},
+	}
+	o.addFlags(a, c, "of a path: hide or read", "hide")
+	return c
+}
+
+func (o *amendOptions) addFlags(a *app, c *cobra.Command, access, usual string) {
+	c.Flags().StringVar(&o.agent, "agent", "", "whose rules")
+	for i, kind := range amendKinds {
+		c.Flags().BoolVar(&o.kinds[i], string(kind), false, "each name is a "+string(kind))
+	}
+	c.Flags().StringVar(&o.access, "access", usual, access)
+	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
+	a.completeAgent(c)
+}
+
+// change returns the change of a name. The usual access is that of the command without --access.
+func (o *amendOptions) change(c *cobra.Command, usual, other scope.Access) (amend.Change, error) {
+	made := amend.Change{Access: usual, RemoveDeny: o.removeDeny}
+	for i, kind := range amendKinds {
+		if o.kinds[i] {
+			made.Kind = kind
+		}
+	}
+	switch {
+	case !c.Flags().Changed("access"):
+		return made, oneOf(c, "host", "tool", "path", "preset")
+	case o.access == other.String():
+		made.Access = other
+	case o.access != usual.String():
+		return made, usagef("--access %s: write %s or %s", o.access, usual, other)
+	}
+	made.Kind = amend.Path
+	return made, oneOf(c, "access", "host", "tool", "preset")
+}
+
+func (a *app) amend(c *cobra.Command, words []string, o amendOptions, usual, other scope.Access, do func(*amend.Draft, amend.Change) (string, error)) error {
+	change, err := o.change(c, usual, other)
+	if err != nil {
+		return err
+	}
+	p, id, err := a.begin(o.agent)
+	if err != nil {
+		return err
+	}
+	d, err := amend.Open(p, id)
+	if err != nil {
+		return err
+	}
+	var said []string
+	for _, name := range words {
+		change.Name = name
+		text, err := do(d, change)
+		if err != nil {
+			return err
+		}
+		said = append(said, text)
+	}
+	before, after := d.Changes()
+	changed := string(before) != string(after)
+	if changed {
+		err = report.Diff(a.out, d.File, before, after)
+		if err == nil {
+			err = a.consent(c.Context(), o.yes)
+		}
+		if err == nil {
+			err = d.Write()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(a.out, strings.Join(said, "\n"))
+	if !changed {
+		return nil
+	}
+	return a.reloaded(c.Context(), api.NewClient(p), id)
+}
+
+// consent asks on the terminal whether to write.
+func (a *app) consent(ctx context.Context, yes bool) error {
+	if yes {
+		return nil
+	}
+	ask := terminal.Asker(a.in, a.err)
+	if ask == nil {
+		return usagef("nothing was changed: there is no terminal to ask on: give --yes")
+	}
+	answer, err := ask(ctx, tools.Question{Text: "write this?", Options: []string{"yes", "no"}})
+	if err == nil && answer.Text != "yes" {
+		err = errors.New("nothing was changed")
+	}
+	return err
+}
+
+// reloaded waits until the daemon, if one runs, has the definition of an agent.
+func (a *app) reloaded(ctx context.Context, client *api.Client, id scope.ID) error {
+	all, err := client.Reload(ctx)
+	if errors.Is(err, api.ErrNoDaemon) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("the definition is written, and the daemon has not read it: %w", err)
+	}
+	for _, r := range all {
+		if r.Agent == id && r.Error != "" {
+			return fmt.Errorf("the definition is written, and the daemon does not take it: %s", r.Error)
+		}
+	}
+	fmt.Fprintln(a.err, "scopefs: the daemon has the new rules")
+	return nil
+}
+
+// remedyOf returns a function for the remedies of a command of an agent: scopefs allow, if it lifts the refusal. The
+// agent's own text has no command.
+func (a *app) remedyOf(p config.Paths, id scope.ID, name string) func(api.Note) string {
+	return func(n api.Note) string {
+		if n.Host == "" {
+			return n.Remedy
+		}
+		return cmp.Or(amend.Command(p, id, amend.Host, n.Host, a.sameAgent(name)...), n.Remedy)
+	}
+}
+
+// sameAgent returns the words by which another command is about the agent of this one.
+func (a *app) sameAgent(name string) (words []string) {
+	if a.given("base") {
+		words = append(words, "--base", a.flags.Base)
+	}
+	switch {
+	case a.dir != "":
+		words = append(words, "--dir", a.dir)
+	case name != "":
+		words = append(words, "--agent", name)
+	}
+	return words
+}

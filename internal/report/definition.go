@@ -1,0 +1,24 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+
+	unified "github.com/rogpeppe/go-internal/diff"
+
+	"github.com/scopefs/scopefs/internal/printable"
+)
+
+// Diff prints the name of a file, and the lines in which two texts of it differ.
+func Diff(w io.Writer, name string, before, after []byte) error {
+	text := printable.Text(name) + "\n"
+	lines := 0
+	for line := range bytes.Lines(unified.Diff("", before, "", after)) {
+		if lines++; lines > 3 && (line[0] == '-' || line[0] == '+') { // after "diff", "---" and "+++"
+			text += printable.Lines(string(line))
+		}
+	}
+	_, err := fmt.Fprint(w, text)
+	return err
+}
