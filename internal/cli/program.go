@@ -14,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/programs"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -37,16 +38,45 @@ func (a *app) forProgram(ctx context.Context, p config.Paths, name string, req *
 			return err
 		}
 	}
-	req.Argv = slices.Concat([]string{found.File}, program.Args, req.Argv)
+	req.Argv = slices.Concat([]string{program.Command}, program.Args, req.Argv)
 	env := map[string]string{}
 	maps.Copy(env, program.Env)
 	maps.Copy(env, req.Env)
-	if _, ok := env["PATH"]; !ok && len(found.Path) > 0 {
-		env["PATH"] = strings.Join(append(found.Path, sandbox.DefaultPath), ":")
-	}
 	req.Env = env
+	show(found, req)
 	req.Program = &api.RunProgram{Name: name, Expose: slices.Concat(found.Expose, program.Expose), Networks: program.Networks}
 	return nil
+}
+
+// show makes a run one of the program that was found, which its sandbox shows.
+func show(found programs.Found, req *api.RunRequest) {
+	if _, ok := req.Env["PATH"]; !ok && len(found.Path) > 0 {
+		req.Env["PATH"] = strings.Join(append(found.Path, sandbox.DefaultPath), ":")
+	}
+	req.Program = &api.RunProgram{Name: req.Argv[0], Expose: found.Expose}
+	req.Argv = slices.Concat([]string{found.File}, req.Argv[1:])
+}
+
+// runNamed starts a run. If the sandbox has no program of the name, it shows the one that is in the user's PATH.
+func (a *app) runNamed(ctx context.Context, p config.Paths, id scope.ID, req api.RunRequest) (*api.Run, error) {
+	run, err := api.NewClient(p).Run(ctx, id, req)
+	var missing *api.Error
+	if !errors.As(err, &missing) || missing.Kind != api.NotFound || req.Program != nil || strings.Contains(req.Argv[0], "/") {
+		return run, err
+	}
+	found, why := programs.Find(ctx, req.Argv[0], a.ofAgents(p))
+	switch {
+	case errors.Is(why, programs.ErrNotFound), why == nil && len(found.Expose) == 0:
+		return nil, err
+	case why != nil:
+		return nil, &api.Error{Kind: api.NotExecutable, Text: fmt.Sprintf("%s is not shown in the sandbox: %v", req.Argv[0], why)}
+	}
+	show(found, &req)
+	if run, err = api.NewClient(p).Run(ctx, id, req); errors.As(err, &missing) && missing.Kind == api.NotFound {
+		return nil, &api.Error{Kind: api.NotExecutable, Text: fmt.Sprintf("%s is shown with %s, and needs more: add that to sandbox: {expose} of scopefs.yaml",
+			found.File, strings.Join(found.Expose, ", "))}
+	}
+	return run, err
 }
 
 // ofAgents returns a function that reports whether agents may write a file: it is in agents/

@@ -150,14 +150,14 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 	if o.tty || a.terminal() != nil && !o.noTTY {
 		req.TTY = terminal.Size()
 	}
-	run, err := api.NewClient(p).Run(ctx, id, req)
+	run, err := a.runNamed(ctx, p, id, req)
 	if errors.Is(err, api.ErrNoDaemon) {
 		var end func()
 		if p, end, err = embedded.Start(ctx, p, id, io.Discard); err != nil {
 			return exitRunFailed, err
 		}
 		defer end()
-		run, err = api.NewClient(p).Run(ctx, id, req)
+		run, err = a.runNamed(ctx, p, id, req)
 	}
 	var refused *api.Error
 	switch {
