@@ -32,6 +32,8 @@ type RunProgram struct {
 	Name     string   `json:"name"`
 	Expose   []string `json:"expose,omitempty"`   // paths of the host, shown read-only
 	Networks []string `json:"networks,omitempty"` // presets: it needs the hosts of one of them
+
+	Env map[string]string `json:"env,omitempty"` // variables that those of the definition replace
 }
 
 // ToRun is a line from the client of a run. The client requests a run by HTTP;

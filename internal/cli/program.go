@@ -44,7 +44,8 @@ func (a *app) forProgram(ctx context.Context, p config.Paths, name string, req *
 	maps.Copy(env, req.Env)
 	req.Env = env
 	show(found, req)
-	req.Program = &api.RunProgram{Name: name, Expose: slices.Concat(found.Expose, program.Expose), Networks: program.Networks}
+	req.Program.Name, req.Program.Networks = name, program.Networks
+	req.Program.Expose = append(req.Program.Expose, program.Expose...)
 	return nil
 }
 
@@ -54,6 +55,9 @@ func show(found programs.Found, req *api.RunRequest) {
 		req.Env["PATH"] = strings.Join(append(found.Path, sandbox.DefaultPath), ":")
 	}
 	req.Program = &api.RunProgram{Name: req.Argv[0], Expose: found.Expose}
+	if found.Quiet {
+		req.Program.Env = map[string]string{"NODE_OPTIONS": programs.QuietNode}
+	}
 	req.Argv = slices.Concat([]string{found.File}, req.Argv[1:])
 }
 

@@ -55,7 +55,7 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 			return err
 		}
 		notes.add(note)
-		purpose.Expose = req.Program.Expose
+		purpose.Expose, purpose.Env = req.Program.Expose, req.Program.Env
 	}
 	box, err := a.Start(r.Context(), purpose)
 	if err != nil {

@@ -22,7 +22,12 @@ type Found struct {
 	File   string   // where the links lead
 	Path   []string // directories of its interpreter, for PATH
 	Expose []string // what a sandbox must show beside the system's directories
+	Quiet  bool     // its interpreter is a Node.js that knows QuietNode
 }
+
+// QuietNode is the value of NODE_OPTIONS without which Node.js 22 warns that it finds the proxy by the environment. Those
+// before 20.11 do not know the option, and do not start.
+const QuietNode = "--disable-warning=UNDICI-EHPA"
 
 // ErrNotFound is the error of a program that is not in PATH.
 var ErrNotFound = errors.New("is not in PATH")
@@ -100,6 +105,10 @@ func find(ctx context.Context, command string, foreign func(name string) bool) (
 			more = startedBy(start)
 		} else {
 			found.addInterpreter(name)
+			if filepath.Base(name) == "node" {
+				_, err := output(ctx, real, QuietNode, "--version")
+				found.Quiet = err == nil
+			}
 		}
 		next := interpreterOf(start)
 		if next == "" {
@@ -246,22 +255,28 @@ func startedBy(start string) string {
 	return ""
 }
 
-// whichTime bounds the question to a version manager.
-const whichTime = 10 * time.Second
-
 // which asks a version manager for the program of a name. The manager reads the settings
 // of HOME: those of a project are the agent's to write.
 func which(ctx context.Context, manager, name string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, whichTime)
+	out, err := output(ctx, manager, "which", name)
+	if err != nil {
+		return "", fmt.Errorf("%s which %s: %w: choose a version for your home directory", filepath.Base(manager), name, err)
+	}
+	return out, nil
+}
+
+// outputTime bounds what output runs.
+const outputTime = 10 * time.Second
+
+// output runs a program of the host in the home directory, and returns what it prints.
+func output(ctx context.Context, program string, words ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, outputTime)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, manager, "which", name)
+	cmd := exec.CommandContext(ctx, program, words...)
 	cmd.Dir, cmd.WaitDelay = "/", time.Second
 	if home, err := os.UserHomeDir(); err == nil {
 		cmd.Dir = home
 	}
 	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("%s which %s: %w: choose a version for your home directory", filepath.Base(manager), name, err)
-	}
-	return strings.TrimSpace(string(out)), nil
+	return strings.TrimSpace(string(out)), err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"strings"
 
@@ -32,12 +33,33 @@ type Program struct {
 	Args        []string          // before those of the user
 	Env         map[string]string // variables, under those of the user
 	Expose      []string          // what it needs of the host beside itself and its interpreter
+	Text        string            // of its file
+}
+
+// ErrUnknown is the error of a name that no program has.
+var ErrUnknown = errors.New("no program")
+
+// File returns the file of a program of a base directory.
+func File(base, name string) string { return path.Join(base, dir, name+".yaml") }
+
+// All returns the programs of a base directory and of this package, by name, and an error for each file that does not load.
+func All(base string) (map[string]*Program, []error) {
+	own, errs := folder.ReadFiles(base, dir, Parse, nil)
+	all := map[string]*Program{}
+	for _, name := range Builtin() {
+		data, _ := files.ReadFile("programs/" + name + ".yaml") // cannot fail: see Builtin
+		if p, err := Parse(name+".yaml", data); err == nil {
+			all[name] = p
+		}
+	}
+	maps.Copy(all, own)
+	return all, errs
 }
 
 // Parse reads the text of a program. Its errors are of type
 // *fields.FileError.
 func Parse(file string, data []byte) (*Program, error) {
-	p := &Program{Name: strings.TrimSuffix(path.Base(file), ".yaml")}
+	p := &Program{Name: strings.TrimSuffix(path.Base(file), ".yaml"), Text: string(data)}
 	fail := func(err error) (*Program, error) { return nil, fields.ErrorAt(file, 1, "", err) }
 	if !fields.IsPlainName(p.Name, folder.MaxName) {
 		return fail(fmt.Errorf("%q is no name of a program: write letters, digits, '-', '_' and '.'", p.Name))
@@ -87,7 +109,7 @@ func Of(base, name string) (*Program, error) {
 	}
 	data, err := files.ReadFile("programs/" + name + ".yaml")
 	if err != nil {
-		return nil, fmt.Errorf("no program %q: there are %s; write %s for another", name, strings.Join(Builtin(), ", "), file)
+		return nil, fmt.Errorf("%w %q: there are %s; scopefs programs add %s writes %s for another", ErrUnknown, name, strings.Join(Builtin(), ", "), name, file)
 	}
 	return Parse(name+".yaml", data)
 }
