@@ -192,7 +192,9 @@ func inside(t *testing.T, name string, c programCase) {
 			hosts[e.Target] = true
 		}
 	}
-	assert.Equal(t, c.scrubs, secrets == 0, "the placeholder sent to another host is a violation")
+	if !c.scrubs {
+		assert.NotZero(t, secrets, "the placeholder sent to another host is a violation")
+	}
 	delete(hosts, "play.googleapis.com:443") // Gemini's statistics: only its user's settings switch them off
 	delete(hosts, "registry.npmjs.org:443")  // opencode installs types for plugins, and works without
 	assert.Equal(t, map[string]bool{"other.test:443": true}, hosts, "the program itself asks for no other host")

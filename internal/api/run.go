@@ -25,6 +25,10 @@ type RunRequest struct {
 	TTY  *sandbox.Size     `json:"tty,omitempty"` // run on a terminal of this size
 
 	Program *RunProgram `json:"program,omitempty"`
+
+	// Keys are variables of the client that credentials of presets read. The daemon uses one that it has not, for this
+	// session alone.
+	Keys map[string]string `json:"keys,omitempty"`
 }
 
 // RunProgram says what an agent program needs of its sandbox.

@@ -104,6 +104,20 @@ func (a *app) ofAgents(p config.Paths) func(name string) bool {
 	}
 }
 
+// keysOf returns the variables of this process that credentials of presets read.
+func keysOf(p config.Paths) map[string]string {
+	keys := map[string]string{}
+	presets, _ := hosts.Presets(p.Base) // an error of a file is the definition's to report
+	for _, preset := range presets {
+		for _, c := range preset.Credentials {
+			if value := os.Getenv(c.From.Env); value != "" {
+				keys[c.From.Env] = value
+			}
+		}
+	}
+	return keys
+}
+
 // chosen returns the presets of networks with a key in the environment; else the first.
 func chosen(p config.Paths, networks []string) []string {
 	presets, _ := hosts.Presets(p.Base) // an error of a file is the definition's to report

@@ -136,7 +136,7 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 	if err != nil {
 		return exitRunFailed, err
 	}
-	req := api.RunRequest{Argv: argv, Dir: o.dir, Env: env}
+	req := api.RunRequest{Argv: argv, Dir: o.dir, Env: env, Keys: keysOf(p)}
 	if t := os.Getenv("TERM"); t != "" && env["TERM"] == "" {
 		env["TERM"] = t
 	}

@@ -45,12 +45,15 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 	}()
 	var notes notes
 	purpose := session.Purpose{By: by, Command: session.CommandLine(req.Argv), Refused: func(host, text string) { notes.refused(a.ID(), host, text) }}
+	if by == nil { // the agent's user gives no key
+		purpose.Keys = req.Keys
+	}
 	if req.Program != nil {
 		req.Program.Expose = a.Unshown(req.Program.Expose)
 		if by != nil && len(req.Program.Expose) > 0 { // the daemon would open it as root
 			return invalid("%s: only the operator shows more of the host than a sandbox has (%s): install it below /usr, or have it in sandbox: {expose} of scopefs.yaml", req.Program.Name, req.Program.Expose[0])
 		}
-		note, err := a.Ready(r.Context(), *req.Program, req.Env)
+		note, err := a.Ready(r.Context(), *req.Program, req.Env, purpose.Keys)
 		if err != nil {
 			return err
 		}

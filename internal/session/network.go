@@ -15,6 +15,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/tools/approvals"
@@ -28,6 +29,7 @@ type network struct {
 	agent *Agent
 	hosts func() *hosts.Policy // the current ones
 	kind  hosts.Kind           // of the sandbox, since it started
+	keys  map[string]string    // variables for credentials that the daemon has not
 	door
 
 	mu           sync.Mutex
@@ -36,7 +38,7 @@ type network struct {
 
 // newNetwork returns the network of a sandbox that starts.
 func (a *Agent) newNetwork(p Purpose) *network {
-	n := &network{agent: a, hosts: p.Hosts, placeholders: map[string]string{}}
+	n := &network{agent: a, hosts: p.Hosts, keys: p.Keys, placeholders: map[string]string{}}
 	if n.hosts == nil {
 		n.hosts = a.hosts
 	}
@@ -126,7 +128,9 @@ func (n *network) secrets() map[string]egress.Secret {
 		if n.placeholders[name] == "" {
 			n.placeholders[name] = n.agent.authority().Placeholder(string(n.agent.id) + "\x00" + name)
 		}
-		all[name] = secretOf(c, n.placeholders[name])
+		secret := secretOf(c, n.placeholders[name])
+		secret.Read = func(ctx context.Context) (credential.Secret, error) { return c.From.ReadWith(ctx, n.keys) }
+		all[name] = secret
 	}
 	return all
 }

@@ -49,6 +49,8 @@ type Purpose struct {
 	Expose []string          // what it shows beside what all sandboxes show; see Ready
 	Env    map[string]string // variables that those of scopefs.yaml and of the definition replace
 
+	Keys map[string]string // variables for credentials that the daemon has not; see api.RunRequest
+
 	// Refused gets the connections and requests that its network refuses; see
 	// egress.Client. nil drops them.
 	Refused func(host, text string)

@@ -147,7 +147,11 @@ func (p *Proxy) deny(ctx context.Context, a *access, r *refusal) *refusal {
 
 func (p *Proxy) tellRefused(a *access, r *refusal) {
 	if p.client.Refused != nil {
-		p.client.Refused(a.host, r.reason())
+		text := r.reason()
+		if r.keyless {
+			text = phrase(r.detail())
+		}
+		p.client.Refused(a.host, text)
 	}
 }
 
@@ -175,7 +179,7 @@ func (p *Proxy) end(ctx context.Context, a *access, r *refusal) {
 	}
 	// The connection is over: there is nothing left to refuse.
 	_ = p.client.Record(context.WithoutCancel(ctx), e)
-	if r != nil && (r.verdict != "" || r.unmade) {
+	if r != nil && (r.verdict != "" || r.unmade || r.keyless) {
 		p.tellRefused(a, r)
 	}
 }
