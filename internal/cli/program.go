@@ -44,7 +44,7 @@ func (a *app) forProgram(ctx context.Context, p config.Paths, name string, req *
 	maps.Copy(env, req.Env)
 	req.Env = env
 	show(found, req)
-	req.Program.Name, req.Program.Networks = name, program.Networks
+	req.Program.Name, req.Program.Networks, req.Program.Prepare = name, program.Networks, program.Prepare
 	req.Program.Expose = append(req.Program.Expose, program.Expose...)
 	return nil
 }

@@ -58,10 +58,14 @@ const (
 // others; it may be reached through links. A command runs with the daemon's
 // environment, without standard input, and must end within 10 s with status 0.
 // No error contains a part of the secret or of the command's output.
-func (s Source) Read(ctx context.Context) (Secret, error) { return s.ReadWith(ctx, nil) }
+func (s Source) Read(ctx context.Context) (Secret, error) { return s.read(ctx, nil) }
 
-// ReadWith is Read with further variables, which a client of the daemon has. Those of the daemon come first.
-func (s Source) ReadWith(ctx context.Context, env map[string]string) (Secret, error) {
+// With returns Read with further variables, which a client of the daemon has. Those of the daemon come first.
+func (s Source) With(env map[string]string) func(context.Context) (Secret, error) {
+	return func(ctx context.Context) (Secret, error) { return s.read(ctx, env) }
+}
+
+func (s Source) read(ctx context.Context, env map[string]string) (Secret, error) {
 	if err := s.Check(); err != nil {
 		return Secret{}, err
 	}

@@ -69,6 +69,11 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		notes.add(a.Unkept())
 		notes.last = a.Waiting
 	}
+	if req.Program != nil && req.Program.Prepare != "" {
+		if err := prepareProgram(ctx, a, box, by, req); err != nil {
+			return err
+		}
+	}
 	ended, err := a.RecordExec(ctx, audit.Event{Session: box.Name, Target: session.CommandLine(req.Argv), UID: by})
 	if err != nil {
 		return err
@@ -85,6 +90,35 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		return nil // the client has gone
 	}
 	attend(conn, p, &notes, cancel, ended)
+	return nil
+}
+
+// prepareTime bounds what a program's description runs before the program.
+const prepareTime = 10 * time.Second
+
+// prepareProgram runs what a program's description wants before the program, with the program's variables.
+func prepareProgram(ctx context.Context, a *agent.Agent, box *session.Sandbox, by *uint32, req api.RunRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, prepareTime)
+	defer cancel()
+	ended, err := a.RecordExec(ctx, audit.Event{Session: box.Name, Target: session.CommandLine([]string{"prepare", req.Program.Name}), UID: by})
+	if err != nil {
+		return err
+	}
+	p, err := box.Exec(ctx, sandbox.Command{Argv: []string{"/bin/sh", "-c", req.Program.Prepare}, Env: req.Env, Dir: req.Dir})
+	if err != nil {
+		ended("not started: " + err.Error())
+		return err
+	}
+	defer p.Close()
+	exit, err := p.Wait()
+	if err != nil {
+		ended("sandbox ended") // the event of its end says why
+		return err
+	}
+	ended(session.Outcome(exit))
+	if exit.Code != 0 || exit.Signal != 0 {
+		return fmt.Errorf("%s: prepare: %s: correct it in programs.d/%s.yaml", req.Program.Name, session.Outcome(exit), req.Program.Name)
+	}
 	return nil
 }
 

@@ -33,6 +33,7 @@ type Program struct {
 	Args        []string          // before those of the user
 	Env         map[string]string // variables, under those of the user
 	Expose      []string          // what it needs of the host beside itself and its interpreter
+	Prepare     string            // commands of sh(1) in the sandbox before it starts
 	Text        string            // of its file
 }
 
@@ -74,6 +75,7 @@ func Parse(file string, data []byte) (*Program, error) {
 		"network":     fields.Texts(&p.Networks, "network", nil),
 		"args":        fields.Texts(&p.Args, "args", nil),
 		"env":         fields.Env(&p.Env, nil),
+		"prepare":     fields.Prose(&p.Prepare),
 		"expose": fields.Texts(&p.Expose, "expose", func(name string) error {
 			if !path.IsAbs(name) {
 				return fmt.Errorf("%q is relative: write an absolute path", name)

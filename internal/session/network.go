@@ -15,7 +15,6 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/api"
-	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/tools/approvals"
@@ -129,7 +128,7 @@ func (n *network) secrets() map[string]egress.Secret {
 			n.placeholders[name] = n.agent.authority().Placeholder(string(n.agent.id) + "\x00" + name)
 		}
 		secret := secretOf(c, n.placeholders[name])
-		secret.Read = func(ctx context.Context) (credential.Secret, error) { return c.From.ReadWith(ctx, n.keys) }
+		secret.Read = c.From.With(n.keys)
 		all[name] = secret
 	}
 	return all

@@ -86,7 +86,7 @@ func (a *Agent) key(ctx context.Context, hosts *hosts.Policy, preset *hosts.Pres
 		case !ok:
 			return fmt.Sprintf("has no %s: give %s a credential in network.allow, or name preset %s", variable, preset.Allow[0].Host, preset.Name), nil
 		default:
-			if _, err := credential.From.ReadWith(ctx, keys); err != nil {
+			if _, err := credential.From.With(keys)(ctx); err != nil {
 				return "", fmt.Errorf("the key of %s cannot be read: %w", preset.Allow[0].Host, err)
 			}
 		}
