@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"io"
 	"os"
 	"os/exec"
@@ -17,6 +18,7 @@ import (
 type Talk struct {
 	T    testing.TB
 	R    *os.File
+	Wait time.Duration // of Expect; 0: 30 s
 	seen string
 }
 
@@ -24,7 +26,7 @@ type Talk struct {
 // before it.
 func (k *Talk) Expect(want string) string {
 	k.T.Helper()
-	_ = k.R.SetReadDeadline(time.Now().Add(30 * time.Second))
+	_ = k.R.SetReadDeadline(time.Now().Add(cmp.Or(k.Wait, 30*time.Second)))
 	buf := make([]byte, 4096)
 	for !strings.Contains(k.seen, want) {
 		n, err := k.R.Read(buf)

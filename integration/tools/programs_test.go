@@ -30,6 +30,7 @@ type programCase struct {
 	secret string // the variable of its key
 	env    string // NAME=VALUE
 	args   []string
+	scrubs bool // its shells do not have the variable of its key
 
 	read, edit, bash func(...string) turn
 }
@@ -67,6 +68,28 @@ func programCases() map[string]programCase {
 				return turn{tool: "replace", input: args{"file_path": s[0], "old_string": s[1], "new_string": s[2], "instruction": "x"}}
 			},
 			bash: func(s ...string) turn { return turn{tool: "run_shell_command", input: args{"command": s[0]}} },
+		},
+		"qwen": {
+			file: "@qwen-code/qwen-code/cli-entry.js", host: "api.anthropic.com", api: messagesAPI, secret: "ANTHROPIC_API_KEY",
+			args: []string{"--auth-type", "anthropic", "--model", "claude-sonnet-4-5", "--yolo", "do it"},
+			read: func(s ...string) turn { return turn{tool: "read_file", input: args{"file_path": s[0]}} },
+			edit: func(s ...string) turn {
+				return turn{tool: "edit", input: args{"file_path": s[0], "old_string": s[1], "new_string": s[2]}}
+			},
+			bash: func(s ...string) turn {
+				return turn{tool: "run_shell_command", input: args{"command": s[0], "is_background": false}}
+			},
+		},
+		"copilot": {
+			file: "@github/copilot/npm-loader.js", host: "api.anthropic.com", api: messagesAPI, secret: "ANTHROPIC_API_KEY",
+			args: []string{"--allow-all-tools", "--allow-all-paths", "--prompt", "do it"}, scrubs: true,
+			read: func(s ...string) turn { return turn{tool: "view", input: args{"path": s[0]}} },
+			edit: func(s ...string) turn {
+				return turn{tool: "edit", input: args{"path": s[0], "old_str": s[1], "new_str": s[2]}}
+			},
+			bash: func(s ...string) turn {
+				return turn{tool: "bash", input: args{"command": s[0], "description": "x"}}
+			},
 		},
 		"opencode": {
 			file: "opencode-linux-x64/bin/opencode", host: "api.anthropic.com", api: messagesAPI, secret: "ANTHROPIC_API_KEY",
@@ -141,8 +164,10 @@ func inside(t *testing.T, name string, c programCase) {
 	assert.Contains(t, results[3], "tried")
 	assert.NotContains(t, results[3], "of b")
 	assert.Contains(t, results[4], "add {host: other.test} to network.allow")
-	assert.Contains(t, results[4], "placeholder of another host")
-	assert.Contains(t, results[5], "scopefs-secret-")
+	if !c.scrubs {
+		assert.Contains(t, results[4], "placeholder of another host")
+		assert.Contains(t, results[5], "scopefs-secret-")
+	}
 	assert.Contains(t, results[5], "searched")
 	for _, r := range results {
 		assert.NotContains(t, r, key)
@@ -167,7 +192,9 @@ func inside(t *testing.T, name string, c programCase) {
 			hosts[e.Target] = true
 		}
 	}
-	assert.NotZero(t, secrets, "the placeholder sent to another host is a violation")
+	if !c.scrubs {
+		assert.NotZero(t, secrets, "the placeholder sent to another host is a violation")
+	}
 	delete(hosts, "play.googleapis.com:443") // Gemini's statistics: only its user's settings switch them off
 	delete(hosts, "registry.npmjs.org:443")  // opencode installs types for plugins, and works without
 	assert.Equal(t, map[string]bool{"other.test:443": true}, hosts, "the program itself asks for no other host")

@@ -25,6 +25,10 @@ type RunRequest struct {
 	TTY  *sandbox.Size     `json:"tty,omitempty"` // run on a terminal of this size
 
 	Program *RunProgram `json:"program,omitempty"`
+
+	// Keys are variables of the client that credentials of presets read. The daemon uses one that it has not, for this
+	// session alone.
+	Keys map[string]string `json:"keys,omitempty"`
 }
 
 // RunProgram says what an agent program needs of its sandbox.
@@ -32,6 +36,9 @@ type RunProgram struct {
 	Name     string   `json:"name"`
 	Expose   []string `json:"expose,omitempty"`   // paths of the host, shown read-only
 	Networks []string `json:"networks,omitempty"` // presets: it needs the hosts of one of them
+
+	Env     map[string]string `json:"env,omitempty"`     // variables that those of the definition replace
+	Prepare string            `json:"prepare,omitempty"` // commands of sh(1) in the sandbox before it starts
 }
 
 // ToRun is a line from the client of a run. The client requests a run by HTTP;

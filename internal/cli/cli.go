@@ -60,12 +60,14 @@ type streams struct {
 // app is the state that all commands share.
 type app struct {
 	streams
-	flags  config.Paths           // as given; see where
-	dir    string                 // as given; see where
-	branch string                 // of the flag --branch
-	all    bool                   // of the flag --all
-	given  func(flag string) bool // reports whether a flag of every command is on the command line
-	helped error                  // of help that needs a daemon, because cobra's help returns no error
+	flags  config.Paths // as given; see where
+	dir    string       // as given; see where
+	branch string       // of the flag --branch
+	all    bool         // of the flag --all
+
+	showSecrets bool                   // of the flag --show-secrets
+	given       func(flag string) bool // reports whether a flag of every command is on the command line
+	helped      error                  // of help that needs a daemon, because cobra's help returns no error
 }
 
 // Main runs the command line and returns the exit status.

@@ -65,7 +65,7 @@ Exit status: 0 at the end of the client's input, 1 failure, 2 bad usage.`,
 	for _, flag := range []string{"install", "uninstall"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(clients.Names(), cobra.ShellCompDirectiveNoFileComp))
 	}
-	a.addChanges(c, &changes)
+	a.addProject(c, &changes)
 	c.Flags().StringVarP(&client.dir, "chdir", "C", "",
 		"start commands in this directory of the view; with --install and --uninstall: the directory of the settings")
 	c.MarkFlagsMutuallyExclusive("install", "uninstall")

@@ -14,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/programs"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -37,16 +38,49 @@ func (a *app) forProgram(ctx context.Context, p config.Paths, name string, req *
 			return err
 		}
 	}
-	req.Argv = slices.Concat([]string{found.File}, program.Args, req.Argv)
+	req.Argv = slices.Concat([]string{program.Command}, program.Args, req.Argv)
 	env := map[string]string{}
 	maps.Copy(env, program.Env)
 	maps.Copy(env, req.Env)
-	if _, ok := env["PATH"]; !ok && len(found.Path) > 0 {
-		env["PATH"] = strings.Join(append(found.Path, sandbox.DefaultPath), ":")
-	}
 	req.Env = env
-	req.Program = &api.RunProgram{Name: name, Expose: slices.Concat(found.Expose, program.Expose), Networks: program.Networks}
+	show(found, req)
+	req.Program.Name, req.Program.Networks, req.Program.Prepare = name, program.Networks, program.Prepare
+	req.Program.Expose = append(req.Program.Expose, program.Expose...)
 	return nil
+}
+
+// show makes a run one of the program that was found, which its sandbox shows.
+func show(found programs.Found, req *api.RunRequest) {
+	if _, ok := req.Env["PATH"]; !ok && len(found.Path) > 0 {
+		req.Env["PATH"] = strings.Join(append(found.Path, sandbox.DefaultPath), ":")
+	}
+	req.Program = &api.RunProgram{Name: req.Argv[0], Expose: found.Expose}
+	if found.Quiet {
+		req.Program.Env = map[string]string{"NODE_OPTIONS": programs.QuietNode}
+	}
+	req.Argv = slices.Concat([]string{found.File}, req.Argv[1:])
+}
+
+// runNamed starts a run. If the sandbox has no program of the name, it shows the one that is in the user's PATH.
+func (a *app) runNamed(ctx context.Context, p config.Paths, id scope.ID, req api.RunRequest) (*api.Run, error) {
+	run, err := api.NewClient(p).Run(ctx, id, req)
+	var missing *api.Error
+	if !errors.As(err, &missing) || missing.Kind != api.NotFound || req.Program != nil || strings.Contains(req.Argv[0], "/") {
+		return run, err
+	}
+	found, why := programs.Find(ctx, req.Argv[0], a.ofAgents(p))
+	switch {
+	case errors.Is(why, programs.ErrNotFound), why == nil && len(found.Expose) == 0:
+		return nil, err
+	case why != nil:
+		return nil, &api.Error{Kind: api.NotExecutable, Text: fmt.Sprintf("%s is not shown in the sandbox: %v", req.Argv[0], why)}
+	}
+	show(found, &req)
+	if run, err = api.NewClient(p).Run(ctx, id, req); errors.As(err, &missing) && missing.Kind == api.NotFound {
+		return nil, &api.Error{Kind: api.NotExecutable, Text: fmt.Sprintf("%s is shown with %s, and needs more: add that to sandbox: {expose} of scopefs.yaml",
+			found.File, strings.Join(found.Expose, ", "))}
+	}
+	return run, err
 }
 
 // ofAgents returns a function that reports whether agents may write a file: it is in agents/
@@ -68,6 +102,20 @@ func (a *app) ofAgents(p config.Paths) func(name string) bool {
 	return func(name string) bool {
 		return slices.ContainsFunc(dirs, func(dir string) bool { return dir != "" && strings.HasPrefix(name+"/", dir+"/") })
 	}
+}
+
+// keysOf returns the variables of this process that credentials of presets read.
+func keysOf(p config.Paths) map[string]string {
+	keys := map[string]string{}
+	presets, _ := hosts.Presets(p.Base, p.User) // an error of a file is the definition's to report
+	for _, preset := range presets {
+		for _, c := range preset.Credentials {
+			if value := os.Getenv(c.From.Env); value != "" {
+				keys[c.From.Env] = value
+			}
+		}
+	}
+	return keys
 }
 
 // chosen returns the presets of networks with a key in the environment; else the first.

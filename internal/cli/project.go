@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -103,12 +104,22 @@ func (a *app) begin(name string) (config.Paths, scope.ID, error) {
 // begun is where, but makes the project if need be.
 func (a *app) begun() (config.Paths, *config.Project, error) {
 	p, project, err := a.where()
+	if err == nil && project == nil && a.showSecrets {
+		err = usagef("--show-secrets: without --dir the agent's definition says what view: {paths} hides")
+	}
 	if err == nil && project != nil {
 		exists := project.Exists()
 		if err = project.Make(); err == nil {
 			if !exists {
 				a.noteAbove(project)
 			}
+			if a.showSecrets {
+				err = project.ShowSecrets()
+			} else if !exists {
+				a.noteSecrets(project)
+			}
+		}
+		if err == nil {
 			p, err = p.Complete()
 		}
 		if err != nil {
@@ -118,8 +129,9 @@ func (a *app) begun() (config.Paths, *config.Project, error) {
 	return p, project, err
 }
 
-// addChanges adds the flag --changes.
-func (a *app) addChanges(c *cobra.Command, changes *string) {
+// addProject adds the flags --changes and --show-secrets.
+func (a *app) addProject(c *cobra.Command, changes *string) {
+	c.Flags().BoolVar(&a.showSecrets, "show-secrets", false, "with --dir: do not hide .env, .env.*, *.pem and private keys of SSH")
 	c.Flags().StringVar(changes, "changes", "", "with --dir: kept, for scopefs undo; held, until scopefs commit; direct; or auto, kept where it can be")
 	_ = c.RegisterFlagCompletionFunc("changes", cobra.FixedCompletions([]string{"auto", "direct", "held", "kept"}, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -163,6 +175,30 @@ func (a *app) noteAbove(made *config.Project) {
 	}
 	fmt.Fprintf(a.err, "scopefs: this makes another agent, for %s: for that of %s, give --dir %s -C %s\n",
 		printable.Text(made.Dir), printable.Text(above.Dir), printable.Text(above.Dir), printable.Text(rel))
+}
+
+// noteSecrets prints a line if a project that was made now has secrets, or a template for them.
+func (a *app) noteSecrets(made *config.Project) {
+	const shown = 3
+	hidden, dotenv := made.Secrets()
+	names := make([]string, 0, shown)
+	for _, name := range hidden[:min(len(hidden), shown)] {
+		names = append(names, printable.Text(name))
+	}
+	text := strings.Join(names, ", ")
+	switch more := len(hidden) - shown; {
+	case len(hidden) == 0 && !dotenv:
+		return
+	case len(hidden) == 0:
+		text = "a file .env would be"
+	case more > 0:
+		text += fmt.Sprintf(" and %d more are", more)
+	case len(hidden) > 1:
+		text += " are"
+	default:
+		text += " is"
+	}
+	fmt.Fprintf(a.err, "scopefs: %s hidden, and the agent can create no .env, .env.*, *.pem or SSH key: --show-secrets changes that\n", text)
 }
 
 // agentIn parses the name of an agent. In a project it may be left out. With --branch it returns that branch of the agent.

@@ -86,7 +86,7 @@ scopefs failed; 126 if the command cannot be executed; 127 if it does not exist.
 	c.Flags().BoolVarP(&o.noTTY, "no-tty", "T", false, "give the command pipes")
 	c.Flags().StringVar(&o.program, "for", "", "run this agent program: "+strings.Join(programs.Builtin(), ", "))
 	_ = c.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(programs.Builtin(), cobra.ShellCompDirectiveNoFileComp))
-	a.addChanges(c, &o.changes)
+	a.addProject(c, &o.changes)
 	c.Flags().StringVarP(&o.dir, "chdir", "C", "", "start in this directory of the view")
 	o.env.addFlags(c)
 	return c
@@ -136,7 +136,7 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 	if err != nil {
 		return exitRunFailed, err
 	}
-	req := api.RunRequest{Argv: argv, Dir: o.dir, Env: env}
+	req := api.RunRequest{Argv: argv, Dir: o.dir, Env: env, Keys: keysOf(p)}
 	if t := os.Getenv("TERM"); t != "" && env["TERM"] == "" {
 		env["TERM"] = t
 	}
@@ -150,14 +150,14 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 	if o.tty || a.terminal() != nil && !o.noTTY {
 		req.TTY = terminal.Size()
 	}
-	run, err := api.NewClient(p).Run(ctx, id, req)
+	run, err := a.runNamed(ctx, p, id, req)
 	if errors.Is(err, api.ErrNoDaemon) {
 		var end func()
 		if p, end, err = embedded.Start(ctx, p, id, io.Discard); err != nil {
 			return exitRunFailed, err
 		}
 		defer end()
-		run, err = api.NewClient(p).Run(ctx, id, req)
+		run, err = a.runNamed(ctx, p, id, req)
 	}
 	var refused *api.Error
 	switch {

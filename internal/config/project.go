@@ -133,7 +133,7 @@ func (p Project) Make() error {
 	if p.Exists() {
 		return nil
 	}
-	return p.write(p.with(additions{changes: string(agents.ChangesAuto)}))
+	return p.write(p.with(additions{changes: string(agents.ChangesAuto), hide: true}))
 }
 
 // first returns the first text of the definition.
@@ -155,16 +155,18 @@ func replace(name, text string) error {
 	return os.Rename(tmp.Name(), name)
 }
 
-// The lines that Allow and SetChanges add to a definition that the user has not edited.
+// The lines that Allow, SetChanges and ShowSecrets add to a definition that the user has not edited, or remove.
 const (
 	allowBegin, allowEnd     = "network: {presets: [", "]}\n"
-	changesBegin, changesEnd = "view: {changes: ", "}\n"
+	changesBegin, changesEnd = "view: {changes: ", "}\n" // of a definition without secretsText
+	changesBelow             = "  changes: "             // after it
 )
 
 // additions are what those lines say. The zero value is none.
 type additions struct {
 	presets []string
 	changes string
+	hide    bool // secretsText
 }
 
 // Allow adds presets to the network of a definition that the user has not edited.
@@ -191,6 +193,15 @@ func (p Project) SetChanges(changes string) (undo func() error, err error) {
 	}, err
 }
 
+// ShowSecrets removes the rules that hide secrets from a definition. It fails if the user has edited the definition.
+func (p Project) ShowSecrets() error {
+	edited, err := p.add(func(a *additions) { a.hide = false })
+	if err == nil && edited {
+		err = fmt.Errorf("--show-secrets: %s was edited: remove the lines with hide there, and leave --show-secrets out", p.definition())
+	}
+	return err
+}
+
 // add changes the additions of a definition, unless the user has edited it.
 func (p Project) add(change func(*additions)) (edited bool, err error) {
 	text, err := os.ReadFile(p.definition())
@@ -199,11 +210,15 @@ func (p Project) add(change func(*additions)) (edited bool, err error) {
 	}
 	var a additions
 	var rest string
-	for line := range strings.Lines(string(text)) {
+	before, after, hide := strings.Cut(string(text), secretsText)
+	a.hide = hide
+	for line := range strings.Lines(before + after) {
 		if names, ok := strings.CutPrefix(line, allowBegin); ok {
 			a.presets = strings.Split(strings.TrimSuffix(names, allowEnd), ", ")
 		} else if changes, ok := strings.CutPrefix(line, changesBegin); ok {
 			a.changes = strings.TrimSuffix(changes, changesEnd)
+		} else if changes, ok := strings.CutPrefix(line, changesBelow); ok && hide {
+			a.changes = strings.TrimSuffix(changes, "\n")
 		} else {
 			rest += line
 		}
@@ -231,7 +246,13 @@ func (p Project) with(a additions) string {
 	if len(all) > 0 {
 		text += allowBegin + strings.Join(all, ", ") + allowEnd
 	}
-	if a.changes != "" {
+	switch {
+	case a.hide:
+		text += secretsText
+		if a.changes != "" {
+			text += changesBelow + a.changes + "\n"
+		}
+	case a.changes != "":
 		text += changesBegin + a.changes + changesEnd
 	}
 	return text + end

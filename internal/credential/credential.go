@@ -58,7 +58,14 @@ const (
 // others; it may be reached through links. A command runs with the daemon's
 // environment, without standard input, and must end within 10 s with status 0.
 // No error contains a part of the secret or of the command's output.
-func (s Source) Read(ctx context.Context) (Secret, error) {
+func (s Source) Read(ctx context.Context) (Secret, error) { return s.read(ctx, nil) }
+
+// With returns Read with further variables, which a client of the daemon has. Those of the daemon come first.
+func (s Source) With(env map[string]string) func(context.Context) (Secret, error) {
+	return func(ctx context.Context) (Secret, error) { return s.read(ctx, env) }
+}
+
+func (s Source) read(ctx context.Context, env map[string]string) (Secret, error) {
 	if err := s.Check(); err != nil {
 		return Secret{}, err
 	}
@@ -67,6 +74,9 @@ func (s Source) Read(ctx context.Context) (Secret, error) {
 	switch {
 	case s.Env != "":
 		value, ok := os.LookupEnv(s.Env)
+		if given := env[s.Env]; given != "" && value == "" {
+			value, ok = given, true
+		}
 		if !ok {
 			return Secret{}, fmt.Errorf("env: %s is not set: set it in the environment of scopefs run, or of the daemon if one runs", s.Env)
 		}

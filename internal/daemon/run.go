@@ -47,17 +47,20 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 	purpose := session.Purpose{By: by, Command: session.CommandLine(req.Argv), Refused: func(host, text, remedy string) {
 		notes.refused(a.ID(), api.Note{Note: text, Remedy: remedy, Host: host})
 	}}
+	if by == nil { // the agent's user gives no key
+		purpose.Keys = req.Keys
+	}
 	if req.Program != nil {
 		req.Program.Expose = a.Unshown(req.Program.Expose)
 		if by != nil && len(req.Program.Expose) > 0 { // the daemon would open it as root
 			return invalid("%s: only the operator shows more of the host than a sandbox has (%s): install it below /usr, or have it in sandbox: {expose} of scopefs.yaml", req.Program.Name, req.Program.Expose[0])
 		}
-		note, err := a.Ready(r.Context(), *req.Program, req.Env)
+		note, err := a.Ready(r.Context(), *req.Program, req.Env, purpose.Keys)
 		if err != nil {
 			return err
 		}
 		notes.add(note)
-		purpose.Expose = req.Program.Expose
+		purpose.Expose, purpose.Env = req.Program.Expose, req.Program.Env
 	}
 	box, err := a.Start(r.Context(), purpose)
 	if err != nil {
@@ -67,6 +70,11 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 	if by == nil {
 		notes.add(a.Unkept())
 		notes.last = a.Waiting
+	}
+	if req.Program != nil && req.Program.Prepare != "" {
+		if err := prepareProgram(ctx, a, box, by, req); err != nil {
+			return err
+		}
 	}
 	ended, err := a.RecordExec(ctx, audit.Event{Session: box.Name, Target: session.CommandLine(req.Argv), UID: by})
 	if err != nil {
@@ -84,6 +92,35 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		return nil // the client has gone
 	}
 	attend(conn, p, &notes, cancel, ended)
+	return nil
+}
+
+// prepareTime bounds what a program's description runs before the program.
+const prepareTime = 10 * time.Second
+
+// prepareProgram runs what a program's description wants before the program, with the program's variables.
+func prepareProgram(ctx context.Context, a *agent.Agent, box *session.Sandbox, by *uint32, req api.RunRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, prepareTime)
+	defer cancel()
+	ended, err := a.RecordExec(ctx, audit.Event{Session: box.Name, Target: session.CommandLine([]string{"prepare", req.Program.Name}), UID: by})
+	if err != nil {
+		return err
+	}
+	p, err := box.Exec(ctx, sandbox.Command{Argv: []string{"/bin/sh", "-c", req.Program.Prepare}, Env: req.Env, Dir: req.Dir})
+	if err != nil {
+		ended("not started: " + err.Error())
+		return err
+	}
+	defer p.Close()
+	exit, err := p.Wait()
+	if err != nil {
+		ended("sandbox ended") // the event of its end says why
+		return err
+	}
+	ended(session.Outcome(exit))
+	if exit.Code != 0 || exit.Signal != 0 {
+		return fmt.Errorf("%s: prepare: %s: correct it in programs.d/%s.yaml", req.Program.Name, session.Outcome(exit), req.Program.Name)
+	}
 	return nil
 }
 

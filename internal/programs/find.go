@@ -4,7 +4,6 @@ package programs
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +22,12 @@ type Found struct {
 	File   string   // where the links lead
 	Path   []string // directories of its interpreter, for PATH
 	Expose []string // what a sandbox must show beside the system's directories
+	Quiet  bool     // its interpreter is a Node.js that knows QuietNode
 }
+
+// QuietNode is the value of NODE_OPTIONS without which Node.js 22 warns that it finds the proxy by the environment. Those
+// before 20.11 do not know the option, and do not start.
+const QuietNode = "--disable-warning=UNDICI-EHPA"
 
 // ErrNotFound is the error of a program that is not in PATH.
 var ErrNotFound = errors.New("is not in PATH")
@@ -35,11 +39,41 @@ var system = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/lib
 const maxSteps = 8
 
 // Find looks a command up in PATH, as a shell does, and follows what it finds: links, the
-// shims of asdf, mise and volta, and the interpreter of a script. It neither reads
-// nor executes a file if foreign reports true, for example because agents may write it.
+// shims of asdf, mise, pyenv and volta, and the interpreter of a script. It neither reads,
+// executes nor shows a file if foreign reports true, for example because agents may write it.
 func Find(ctx context.Context, command string, foreign func(name string) bool) (Found, error) {
-	var found Found
+	found, err := find(ctx, command, foreign)
+	for _, name := range found.Expose {
+		if err == nil {
+			err = showable(command, name, foreign)
+		}
+	}
+	if err != nil {
+		return Found{}, err
+	}
+	return found, nil
+}
+
+// showable returns an error for what no sandbox shows of a program: files that agents may write, and the home directory.
+func showable(command, name string, foreign func(name string) bool) error {
+	real, err := filepath.EvalSymlinks(name)
+	if err != nil {
+		return err
+	}
+	if foreign(name) || foreign(real) {
+		return fmt.Errorf("%s needs %s, which agents may write: install it elsewhere", command, name)
+	}
+	if home, err := os.UserHomeDir(); err == nil {
+		if at, err := filepath.EvalSymlinks(home); err == nil && strings.HasPrefix(at+"/", real+"/") {
+			return fmt.Errorf("%s needs %s, which holds your home directory: install it in a directory of its own", command, name)
+		}
+	}
+	return nil
+}
+
+func find(ctx context.Context, command string, foreign func(name string) bool) (found Found, err error) {
 	name, err := lookup(command, foreign)
+	var more string // an interpreter that the program starts itself
 	for range maxSteps {
 		if err != nil || !filepath.IsAbs(name) {
 			return Found{}, fmt.Errorf("%s %w", command, ErrNotFound)
@@ -64,25 +98,68 @@ func Find(ctx context.Context, command string, foreign func(name string) bool) (
 			}
 			continue
 		}
-		ofSystem := slices.ContainsFunc(system, func(dir string) bool { return strings.HasPrefix(real, dir+"/") })
-		switch {
-		case found.File == "" && !ofSystem:
-			found.Expose = append(found.Expose, packageOf(real))
-		case !ofSystem: // an interpreter
-			found.Expose = append(found.Expose, real)
-			found.Path = append(found.Path, filepath.Dir(real))
+		if found.File == "" {
+			if found.File = real; !ofSystem(real) {
+				found.Expose = append(found.Expose, packageOf(real, start))
+			}
+			more = startedBy(start)
+		} else {
+			found.addInterpreter(name)
+			if filepath.Base(name) == "node" {
+				_, err := output(ctx, real, QuietNode, "--version")
+				found.Quiet = err == nil
+			}
 		}
-		found.File = cmp.Or(found.File, real)
 		next := interpreterOf(start)
+		if next == "" {
+			next, more = more, ""
+		}
 		if next == "" {
 			return found, nil
 		}
 		name, err = lookup(next, foreign)
-		if err != nil {
-			return Found{}, fmt.Errorf("%s needs %s, which %w", command, next, ErrNotFound)
+		if err == nil && !filepath.IsAbs(next) { // found by PATH, which a sandbox has otherwise
+			var dir string
+			dir, err = filepath.EvalSymlinks(filepath.Dir(name))
+			name = filepath.Join(dir, filepath.Base(name))
+		}
+		switch {
+		case err != nil && filepath.IsAbs(next):
+			return Found{}, fmt.Errorf("%s needs its interpreter: %w", command, err)
+		case err != nil:
+			return Found{}, fmt.Errorf("%s needs %s, which %v", command, next, ErrNotFound)
 		}
 	}
 	return Found{}, fmt.Errorf("%s leads through more than %d interpreters", command, maxSteps)
+}
+
+// addInterpreter adds what a sandbox must show of an interpreter. The kernel and Python read its links.
+func (f *Found) addInterpreter(name string) {
+	first := name
+	for range maxSteps {
+		if !ofSystem(name) && !strings.HasPrefix(name, "/etc/") {
+			for _, path := range interpreterFiles(name) {
+				if !slices.ContainsFunc(f.Expose, func(dir string) bool { return strings.HasPrefix(path+"/", dir+"/") }) {
+					f.Expose = append(f.Expose, path)
+				}
+			}
+			if dir := filepath.Dir(first); !slices.Contains(f.Path, dir) {
+				f.Path = append(f.Path, dir)
+			}
+		}
+		target, err := os.Readlink(name)
+		if err != nil {
+			return
+		}
+		if !filepath.IsAbs(target) {
+			target = filepath.Join(filepath.Dir(name), target)
+		}
+		name = target
+	}
+}
+
+func ofSystem(name string) bool {
+	return slices.ContainsFunc(system, func(dir string) bool { return strings.HasPrefix(name, dir+"/") })
 }
 
 // lookup is exec.LookPath without the directories of PATH that are foreign.
@@ -153,29 +230,53 @@ func managerOf(real, start string) string {
 	}
 	scan := bufio.NewScanner(strings.NewReader(start))
 	for scan.Scan() {
-		if words := strings.Fields(scan.Text()); len(words) > 2 && words[0] == "exec" && filepath.Base(words[1]) == "asdf" && words[2] == "exec" {
+		words := strings.Fields(scan.Text())
+		if len(words) < 3 || words[0] != "exec" || words[2] != "exec" {
+			continue
+		}
+		switch manager := strings.Trim(words[1], `"`); filepath.Base(manager) {
+		case "asdf", "pyenv":
+			return manager
+		}
+	}
+	return ""
+}
+
+// startedBy returns node if a script starts it by that name, as those of npm and pnpm do that stand for a package.
+func startedBy(start string) string {
+	if !strings.HasPrefix(start, "#!") {
+		return ""
+	}
+	for line := range strings.Lines(start) {
+		if words := strings.Fields(line); len(words) > 2 && words[0] == "exec" && words[1] == "node" {
 			return words[1]
 		}
 	}
 	return ""
 }
 
-// whichTime bounds the question to a version manager.
-const whichTime = 10 * time.Second
-
 // which asks a version manager for the program of a name. The manager reads the settings
 // of HOME: those of a project are the agent's to write.
 func which(ctx context.Context, manager, name string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, whichTime)
+	out, err := output(ctx, manager, "which", name)
+	if err != nil {
+		return "", fmt.Errorf("%s which %s: %w: choose a version for your home directory", filepath.Base(manager), name, err)
+	}
+	return out, nil
+}
+
+// outputTime bounds what output runs.
+const outputTime = 10 * time.Second
+
+// output runs a program of the host in the home directory, and returns what it prints.
+func output(ctx context.Context, program string, words ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, outputTime)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, manager, "which", name)
+	cmd := exec.CommandContext(ctx, program, words...)
 	cmd.Dir, cmd.WaitDelay = "/", time.Second
 	if home, err := os.UserHomeDir(); err == nil {
 		cmd.Dir = home
 	}
 	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("%s which %s: %w: choose a version for your home directory", filepath.Base(manager), name, err)
-	}
-	return strings.TrimSpace(string(out)), nil
+	return strings.TrimSpace(string(out)), err
 }

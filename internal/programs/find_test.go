@@ -67,6 +67,37 @@ func TestFind(t *testing.T) {
 			files: map[string]string{"shims/p": "-> ../bin/mise", "bin/mise": "#!/bin/sh\necho DIR/installs/$2\n", "installs/p": elf},
 			path:  "shims bin", file: "installs/p", expose: "installs/p",
 		},
+		"pyenv": {
+			files: map[string]string{"shims/p": "#!/usr/bin/env bash\nexec \"DIR/libexec/pyenv\" exec \"$program\" \"$@\"\n", "libexec/pyenv": "#!/bin/sh\necho DIR/versions/3.12.1/bin/$2\n",
+				"versions/3.12.1/bin/p": "#!DIR/versions/3.12.1/bin/python3.12\n", "versions/3.12.1/bin/python3.12": elf, "versions/3.12.1/lib/python3.12/os.py": "", "versions/3.12.1/lib/libpython3.12.so.1.0": elf, "versions/3.12.1/lib/other": ""},
+			path: "shims", file: "versions/3.12.1/bin/p", addPath: "versions/3.12.1/bin",
+			expose: "versions/3.12.1/bin/p versions/3.12.1/bin/python3.12 versions/3.12.1/lib/libpython3.12.so.1.0 versions/3.12.1/lib/python3.12",
+		},
+		"pipx, with the system's python": {
+			files: map[string]string{"bin/p": "-> ../pipx/venvs/p/bin/p", "pipx/venvs/p/bin/p": "#!DIR/pipx/venvs/p/bin/python\n", "pipx/venvs/p/bin/python": "-> /usr/bin/env", "pipx/venvs/p/pyvenv.cfg": ""},
+			path:  "bin", file: "pipx/venvs/p/bin/p", expose: "pipx/venvs/p", addPath: "pipx/venvs/p/bin",
+		},
+		"uv, with a python behind links": {
+			files: map[string]string{"bin/p": "-> ../tools/p/bin/p", "tools/p/bin/p": "#!DIR/tools/p/bin/python3\n", "tools/p/bin/python3": "-> python", "tools/p/bin/python": "-> ../../../python/3.12/bin/python3.12", "tools/p/pyvenv.cfg": "",
+				"python/3.12": "-> 3.12.7", "python/3.12.7/bin/python3.12": elf, "python/3.12.7/lib/python3.12/os.py": ""},
+			path: "bin", file: "tools/p/bin/p", expose: "tools/p python/3.12/bin/python3.12 python/3.12/lib/python3.12", addPath: "tools/p/bin",
+		},
+		"a script of its own venv": {
+			files: map[string]string{"bin/p": "#!DIR/venv/bin/python\n", "venv/bin/python": "-> /usr/bin/env", "venv/pyvenv.cfg": ""},
+			path:  "bin", file: "bin/p", expose: "bin/p venv", addPath: "venv/bin",
+		},
+		"pnpm": {
+			files: map[string]string{".local/share/pnpm/p": "#!/bin/sh\nif [ -x \"$basedir/node\" ]; then\n  exec \"$basedir/node\"  \"$basedir/global/p.js\" \"$@\"\nelse\n  exec node  \"$basedir/global/p.js\" \"$@\"\nfi\n", "bin/node": elf},
+			path:  ".local/share/pnpm bin", file: ".local/share/pnpm/p", expose: ".local/share/pnpm bin/node", addPath: "bin",
+		},
+		"a script beside its files": {
+			files: map[string]string{"bin/p": "-> ../.local/share/p/versions/1/p", ".local/share/p/versions/1/p": "#!/bin/sh\nexec \"$(dirname \"$0\")/node\"\n", "other": ""},
+			path:  "bin", file: ".local/share/p/versions/1/p", expose: ".local/share/p",
+		},
+		"in the home directory as a venv": {
+			files: map[string]string{"bin/p": "#!DIR/bin/python\n", "bin/python": "-> /usr/bin/env", "pyvenv.cfg": ""},
+			path:  "bin", wrong: "which holds your home directory: install it in a directory of its own",
+		},
 		"env with options": {
 			files: map[string]string{"bin/p": "#!/usr/bin/env -S A=1 node --flag\n", "bin/node": elf},
 			path:  "bin", file: "bin/p", expose: "bin/p bin/node", addPath: "bin",
@@ -120,6 +151,17 @@ func TestFindRelative(t *testing.T) {
 
 func none(string) bool { return false }
 
+// TestFindQuiet: the warning of a Node.js about the proxy is switched off if it knows the option.
+func TestFindQuiet(t *testing.T) {
+	dir := tree(t, map[string]string{"bin/p": "#!/usr/bin/env node\n", "old/node": "#!/bin/sh\nexit 9\n", "new/node": "#!/bin/sh\n[ $1 = --disable-warning=UNDICI-EHPA ]\n"})
+	for node, want := range map[string]bool{"old": false, "new": true} {
+		t.Setenv("PATH", dir+"/bin:"+dir+"/"+node)
+		found, err := Find(t.Context(), "p", none)
+		require.NoError(t, err)
+		assert.Equal(t, want, found.Quiet, node)
+	}
+}
+
 // TestFindForeign: nothing that agents may write is executed or found.
 func TestFindForeign(t *testing.T) {
 	dir := tree(t, map[string]string{
@@ -127,13 +169,15 @@ func TestFindForeign(t *testing.T) {
 		"shims/q": "#!/bin/sh\nexec DIR/project/node_modules/.bin/asdf exec q\n",
 		"bin/r":   "-> ../project/node_modules/.bin/p",
 		"bin/s":   "#!/usr/bin/env asdf\n",
+		"bin/v":   "#!DIR/project/venv/bin/python\n", "project/venv/bin/python": "-> /usr/bin/env", "project/venv/pyvenv.cfg": "",
+		"bin/u": "#!DIR/venv/bin/python\n", "venv/bin/python": "-> ../../project/python", "project/python": "-> /usr/bin/env", "venv/pyvenv.cfg": "",
 	})
 	require.NoError(t, syscall.Mkfifo(filepath.Join(dir, "bin", "f"), 0o755))
 	t.Setenv("PATH", strings.Join([]string{dir + "/project/node_modules/.bin", dir + "/shims", dir + "/bin", os.Getenv("PATH")}, ":"))
 	foreign := func(name string) bool { return strings.HasPrefix(name+"/", dir+"/project/") }
 	for command, want := range map[string]string{
 		"p": "p is not in PATH", "q": "asdf is a file that agents may write", "r": "which agents may write",
-		"s": "needs asdf, which is not in PATH", "f": "is no regular file",
+		"s": "needs asdf, which is not in PATH", "v": "which agents may write", "u": "which agents may write", "f": "is no regular file",
 	} {
 		_, err := Find(t.Context(), command, foreign)
 		assert.ErrorContains(t, err, want, command)

@@ -6,31 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 )
-
-// packageOf returns what must be shown of a file: of an npm package its directory, or
-// node_modules if it needs packages beside it, else the file alone.
-func packageOf(file string) string {
-	const modules = "/node_modules/"
-	i := strings.LastIndex(file, modules)
-	if i < 0 {
-		return file
-	}
-	words := strings.SplitN(file[i+len(modules):], "/", 3)
-	if len(words) == 1 {
-		return file
-	}
-	name := words[0]
-	if strings.HasPrefix(name, "@") {
-		name += "/" + words[1]
-	}
-	root := file[:i] + modules + name
-	if needsOthers(root) {
-		return file[:strings.Index(file, modules)] + strings.TrimSuffix(modules, "/")
-	}
-	return root
-}
 
 // needsOthers reports whether a package has a dependency that is installed, and not in
 // the package's own node_modules.

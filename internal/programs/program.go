@@ -32,12 +32,22 @@ type Program struct {
 	Env         map[string]string // variables, under those of the user
 	Expose      []string          // what it needs of the host beside itself and its interpreter
 	File        string            // relative to the base directory, absolute in a user's settings; "": of this package
+	Prepare     string            // commands of sh(1) in the sandbox before it starts
+	Text        string            // of its file
+}
+
+// ErrUnknown is the error of a name that no program has.
+var ErrUnknown = errors.New("no program")
+
+// File returns the file of a program of a base directory, or of a user's settings.
+func File(base, name string) string {
+	return path.Join(base, dir, name+".yaml")
 }
 
 // Parse reads the text of a program. Its errors are of type
 // *fields.FileError.
 func Parse(file string, data []byte) (*Program, error) {
-	p := &Program{Name: strings.TrimSuffix(path.Base(file), ".yaml"), File: file}
+	p := &Program{Name: strings.TrimSuffix(path.Base(file), ".yaml"), File: file, Text: string(data)}
 	fail := func(err error) (*Program, error) { return nil, fields.ErrorAt(file, 1, "", err) }
 	if !fields.IsPlainName(p.Name, folder.MaxName) {
 		return fail(fmt.Errorf("%q is no name of a program: write letters, digits, '-', '_' and '.'", p.Name))
@@ -52,6 +62,7 @@ func Parse(file string, data []byte) (*Program, error) {
 		"network":     fields.Texts(&p.Networks, "network", nil),
 		"args":        fields.Texts(&p.Args, "args", nil),
 		"env":         fields.Env(&p.Env, nil),
+		"prepare":     fields.Prose(&p.Prepare),
 		"expose": fields.Texts(&p.Expose, "expose", func(name string) error {
 			if !path.IsAbs(name) {
 				return fmt.Errorf("%q is relative: write an absolute path", name)
@@ -105,7 +116,7 @@ func Of(base, user, name string) (*Program, error) {
 func builtin(name string) (*Program, error) {
 	data, err := files.ReadFile("programs/" + name + ".yaml")
 	if err != nil {
-		return nil, fmt.Errorf("no program %q: there are %s; write %s/%s.yaml for another", name, strings.Join(Builtin(), ", "), dir, name)
+		return nil, fmt.Errorf("%w %q: there are %s; scopefs programs add %s writes %s for another", ErrUnknown, name, strings.Join(Builtin(), ", "), name, path.Join(dir, name+".yaml"))
 	}
 	p, err := Parse(name+".yaml", data)
 	if err == nil {

@@ -31,10 +31,15 @@ func TestPrograms(t *testing.T) {
 	put := func(name, text string) {
 		require.NoError(t, os.WriteFile(filepath.Join(base, dir, name), []byte(text), 0o644))
 	}
-	put("claude.yaml", "command: my-claude\nargs: [--x]\nenv: {A: b}\nexpose: [/opt/x]\n")
+	const text = "command: my-claude\nargs: [--x]\nenv: {A: b}\nexpose: [/opt/x]\n"
+	put("claude.yaml", text)
 	p, err := Of(base, "", "claude")
 	require.NoError(t, err)
-	assert.Equal(t, &Program{Name: "claude", Command: "my-claude", File: "programs.d/claude.yaml", Args: []string{"--x"}, Env: map[string]string{"A": "b"}, Expose: []string{"/opt/x"}}, p)
+	assert.Equal(t, &Program{Name: "claude", Command: "my-claude", File: "programs.d/claude.yaml", Args: []string{"--x"}, Env: map[string]string{"A": "b"}, Expose: []string{"/opt/x"}, Text: text}, p)
+	all, errs := All(base, "")
+	assert.Empty(t, errs)
+	assert.Equal(t, p, all["claude"])
+	assert.Len(t, all, len(Builtin()))
 	for text, want := range map[string]string{
 		"comand: x":       `programs.d/x.yaml:1: unknown key "comand"`,
 		"command: bin/x":  "programs.d/x.yaml:1: command: \"bin/x\" is a path: write a name",
@@ -49,6 +54,6 @@ func TestPrograms(t *testing.T) {
 	}
 	for _, name := range []string{"../agents.d/a", "", "nobody"} {
 		_, err := Of(base, "", name)
-		assert.ErrorContains(t, err, "there are claude, codex, gemini, opencode", name)
+		assert.ErrorContains(t, err, "there are claude, codex, copilot, gemini, opencode, qwen", name)
 	}
 }

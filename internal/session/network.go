@@ -28,6 +28,7 @@ type network struct {
 	agent *Agent
 	hosts func() *hosts.Policy // the current ones
 	kind  hosts.Kind           // of the sandbox, since it started
+	keys  map[string]string    // variables for credentials that the daemon has not
 	door
 
 	mu           sync.Mutex
@@ -36,7 +37,7 @@ type network struct {
 
 // newNetwork returns the network of a sandbox that starts.
 func (a *Agent) newNetwork(p Purpose) *network {
-	n := &network{agent: a, hosts: p.Hosts, placeholders: map[string]string{}}
+	n := &network{agent: a, hosts: p.Hosts, keys: p.Keys, placeholders: map[string]string{}}
 	if n.hosts == nil {
 		n.hosts = a.hosts
 	}
@@ -126,7 +127,9 @@ func (n *network) secrets() map[string]egress.Secret {
 		if n.placeholders[name] == "" {
 			n.placeholders[name] = n.agent.authority().Placeholder(string(n.agent.id) + "\x00" + name)
 		}
-		all[name] = secretOf(c, n.placeholders[name])
+		secret := secretOf(c, n.placeholders[name])
+		secret.Read = c.From.With(n.keys)
+		all[name] = secret
 	}
 	return all
 }

@@ -14,9 +14,9 @@ import (
 )
 
 // Ready returns an error if an agent program cannot start in a sandbox of the agent, or
-// could not reach its model. env are the variables that the program gets from its user.
+// could not reach its model. env are the variables that the program gets from its user, keys those for credentials.
 // The note is what the operator should know of a program that may work without.
-func (a *Agent) Ready(ctx context.Context, p api.RunProgram, env map[string]string) (note string, err error) {
+func (a *Agent) Ready(ctx context.Context, p api.RunProgram, env, keys map[string]string) (note string, err error) {
 	for _, path := range p.Expose {
 		if err := a.Showable(path); err != nil {
 			return "", fmt.Errorf("%s: %v: install it elsewhere", p.Name, err)
@@ -45,7 +45,7 @@ func (a *Agent) Ready(ctx context.Context, p api.RunProgram, env map[string]stri
 		if preset == nil || !reaches(policy, preset) {
 			continue
 		}
-		more, err := a.key(ctx, policy, preset, env)
+		more, err := a.key(ctx, policy, preset, env, keys)
 		if more == "" && err == nil {
 			return "", nil
 		}
@@ -78,7 +78,7 @@ func reaches(hosts *hosts.Policy, preset *hosts.Preset) bool {
 
 // key returns a note if nothing sets the variable of a preset's key, and an error if the
 // daemon cannot read the key.
-func (a *Agent) key(ctx context.Context, hosts *hosts.Policy, preset *hosts.Preset, env map[string]string) (note string, err error) {
+func (a *Agent) key(ctx context.Context, hosts *hosts.Policy, preset *hosts.Preset, env, keys map[string]string) (note string, err error) {
 	for _, variable := range slices.Sorted(maps.Keys(preset.Credentials)) {
 		credential, ok := hosts.Credentials()[variable]
 		switch {
@@ -86,7 +86,7 @@ func (a *Agent) key(ctx context.Context, hosts *hosts.Policy, preset *hosts.Pres
 		case !ok:
 			return fmt.Sprintf("has no %s: give %s a credential in network.allow, or name preset %s", variable, preset.Allow[0].Host, preset.Name), nil
 		default:
-			if _, err := credential.From.Read(ctx); err != nil {
+			if _, err := credential.From.With(keys)(ctx); err != nil {
 				return "", fmt.Errorf("the key of %s cannot be read: %w", preset.Allow[0].Host, err)
 			}
 		}

@@ -153,7 +153,11 @@ func (p *Proxy) tellRefused(a *access, r *refusal) {
 		if host != "" && a.port != 443 && a.port != 80 {
 			host = net.JoinHostPort(host, strconv.Itoa(int(a.port)))
 		}
-		p.tenant.Refused(host, oneLine(r.Message), oneLine(r.Remedy))
+		text, remedy := r.Message, r.Remedy
+		if r.keyless {
+			text, remedy = r.detail(), ""
+		}
+		p.tenant.Refused(host, oneLine(text), oneLine(remedy))
 	}
 }
 
@@ -181,7 +185,7 @@ func (p *Proxy) end(ctx context.Context, a *access, r *refusal) {
 	}
 	// The connection is over: there is nothing left to refuse.
 	_ = p.tenant.Record(context.WithoutCancel(ctx), e)
-	if r != nil && (r.verdict != "" || r.unmade) {
+	if r != nil && (r.verdict != "" || r.unmade || r.keyless) {
 		p.tellRefused(a, r)
 	}
 }

@@ -29,6 +29,7 @@ type refusal struct {
 	kind    scope.Kind
 	cause   error // for the log alone
 	unmade  bool  // the host has no address, or no connection to it can be made
+	keyless bool  // the operator's credential cannot be read: cause is for the operator, too
 }
 
 func (r *refusal) Error() string { return r.Message }

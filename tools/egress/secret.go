@@ -173,7 +173,7 @@ func (p *Proxy) equip(r *http.Request, a *access, all map[string]Secret) error {
 	}
 	value, err := p.value(r.Context(), a.secret, s)
 	if err != nil {
-		return &refusal{Message: "the operator's credential for " + a.host + " cannot be read", status: http.StatusBadGateway, cause: err}
+		return &refusal{Message: "the operator's credential for " + a.host + " cannot be read", status: http.StatusBadGateway, cause: err, keyless: true}
 	}
 	sent := s.apply(r.Header, value)
 	a.mask = newMask(value, sent...)

@@ -1,0 +1,58 @@
+package tools
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
+)
+
+// TestClientsFirstStart: the first start of Claude Code on a terminal asks nothing about its theme, the key and the directory.
+// The settings that say so are in the agent's HOME, and those of the user stay.
+func TestClientsFirstStart(t *testing.T) {
+	need.Once(t)
+	needClients(t)
+	c := programCases()["claude"]
+	c.api.lax = true
+	_, handler := newModel(t, c.api, func(string) turn { return turn{answer: "sesamestreet"} })
+	at, ca := secureServer(t, handler.ServeHTTP, c.host)
+	h := harness.LayOut(t, nil)
+	h.Put("key", "sesame-open-4711-4712\n")
+	require.NoError(t, os.Chmod(h.Base+"/key", 0o600))
+	h.Define("a", fmt.Sprintf("sandbox: {home: lasting}\nnetwork: {allow: [%s]}", c.allow(at, ca, h.Base+"/key")))
+	h.Start()
+	clients, err := filepath.Abs("../../bin/clients")
+	require.NoError(t, err)
+	bin := t.TempDir()
+	require.NoError(t, os.Symlink(filepath.Join(clients, "node_modules", c.file), filepath.Join(bin, "claude")))
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, harness.Program, "--base", h.Base, "run", "--for", "claude", "a")
+	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "TERM=xterm-256color")
+	_, k := harness.OnTerminal(t, cmd, 40, 110)
+	k.Wait = 90 * time.Second // it draws slowly on a loaded machine
+	k.Expect("Billing")       // its header, above the line for the prompt
+	for _, word := range []string{"hello", "\r"} {
+		_, err = k.R.WriteString(word)
+		require.NoError(t, err)
+		k.Expect(map[string]string{"hello": "hello", "\r": "sesamestreet"}[word])
+	}
+
+	settings := filepath.Join(h.Base, "state/home/a/.claude.json")
+	assert.Contains(t, harness.ReadAll(t, settings), `"hasTrustDialogAccepted": true`)
+	require.NoError(t, os.WriteFile(settings, []byte("{}\n"), 0o600))
+	cmd = exec.CommandContext(ctx, harness.Program, "--base", h.Base, "run", "--for", "claude", "a", "--", "--version")
+	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+	o := harness.Finish(t, cmd)
+	require.Zero(t, o.Code, o.Stderr)
+	assert.Equal(t, "{}\n", harness.ReadAll(t, settings))
+}
