@@ -35,8 +35,6 @@ import (
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
-	"github.com/scopefs/scopefs/scope/hosts"
-	"github.com/scopefs/scopefs/scope/protect"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/limit"
 	"github.com/scopefs/scopefs/tools/mcp"
@@ -95,8 +93,7 @@ type Daemon struct {
 func New(opt Options) (*Daemon, error) {
 	process, unused := startLogger(opt.Logger) // while the rest is read
 	defer unused()
-	go protect.Builtin() // likewise
-	go hosts.BuiltinPresets()
+	go agents.ReadBuiltin() // likewise
 	checks, err := hostChecks()
 	if err != nil {
 		return nil, err

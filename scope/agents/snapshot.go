@@ -79,6 +79,13 @@ func Resume(seen map[string]string) *Snapshot { return &Snapshot{seen: maps.Clon
 // such a file existed when it first loaded.
 func (s *Snapshot) Seen() map[string]string { return maps.Clone(s.seen) }
 
+// ReadBuiltin reads the lists and presets of this program, which the first Reload needs: a process that starts reads them
+// beside other work.
+func ReadBuiltin() {
+	protect.Builtin()
+	hosts.BuiltinPresets()
+}
+
 // Reload is Load, except that it keeps the last good state in s of a file that no
 // longer loads. It parses only files that have changed since s. An unchanged
 // agent keeps its *Agent. Reload does not change s.
