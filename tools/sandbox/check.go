@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MissingError tells of a piece of the confinement that this host does not have.
+// MissingError reports a part of the confinement that this host lacks.
 type MissingError struct {
 	What string // what is missing
 	Get  string // the way to get it
@@ -189,7 +189,7 @@ func trial(ctx context.Context, bwrap string) error {
 	return &MissingError{fmt.Sprintf("bubblewrap cannot make a sandbox (%s)", why), get}
 }
 
-// sealed returns a copy of a program that nobody can change (memfd_create(2),
+// sealed returns an immutable copy of a program (memfd_create(2),
 // F_SEAL_WRITE). Init and the commands that are Self are executed from it: a
 // command that gets hold of /proc/PID/exe has then no way to the file on the
 // host (CVE-2019-5736), and the text is shared by all sessions. Nobody can read
