@@ -18,7 +18,7 @@
 //   - [Options.Recorder]: where decisions go. [*audit.Log] implements it.
 //
 // Every other option has a useful zero value. New fails without a policy or a
-// recorder: a view that cannot decide or record serves nobody.
+// recorder: a view that cannot decide or record serves no client.
 //
 // The caller runs Serve in a goroutine and unmounts to end it. Serve returns after
 // the last request, closes the files that clients left open and waits for the view's

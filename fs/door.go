@@ -46,7 +46,7 @@ func (a *request) nodeID() uint64 {
 	return a.head.NodeId
 }
 
-// place is what the door resolved: an operation acts on it and on nothing else.
+// place is the object or name that the door resolved: an operation acts on nothing else.
 type place struct {
 	began int64        // View.now before the attributes were read; in: after the directory is watched
 	node  *node        // on: the node; in: the directory

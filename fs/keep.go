@@ -94,7 +94,7 @@ func (v *View) keepOpen(p *place, st *beneath.Stat) bool {
 		return false
 	}
 	if v.files.holds(n, true) {
-		// Without the content, its kept file tells what there is.
+		// After an error the kept file itself has the content.
 		_ = p.keep.Content(p.path(), st, func() (beneath.File, error) { return v.root.Open(p.path(), unix.O_RDONLY, st.ID()) })
 	}
 	return true

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// face is what makes a tool an alias. It is immutable.
+// face translates the calls of an alias. It is immutable.
 type face struct {
 	covers []string
 	read   func(json.RawMessage) ([]Inner, func([]Result) Result, error) // returns the calls, and the function that joins their results

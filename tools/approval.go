@@ -141,7 +141,7 @@ func Approved(ctx context.Context) map[string]approvals.Object {
 
 type changesKey struct{}
 
-// Changes are what a call of a tool of [Bound] was approved for.
+// Changes are the changes for which a call of a tool of [Bound] was approved.
 type Changes struct {
 	Hash  string
 	Paths []string // patterns of the part of them that the operator approved; none: all

@@ -14,7 +14,7 @@ import (
 	scoped "github.com/scopefs/scopefs/scope/context"
 )
 
-// terms are what a declared tool's schema says of the envelope of its calls.
+// terms are the terms of a declared tool's schema for the envelope of its calls.
 type terms struct {
 	spec     scoped.Spec
 	required bool                            // a call must say _scopes

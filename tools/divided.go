@@ -160,7 +160,7 @@ func misplaced(at, text string) *Error {
 	return mismatch(fmt.Sprintf("%.200s: %s", at, text))
 }
 
-// errForeign is the cause of a result that names what is not the agent's.
+// errForeign is the cause of a result with a name of another agent.
 var errForeign = errors.New("the result has a name that is not in the agent's part")
 
 // keys replaces the marked names of a result by the agent's keys. A marked place may be

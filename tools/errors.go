@@ -28,7 +28,7 @@ const (
 	Internal         Code = "internal"
 )
 
-// Error is what an agent gets in place of a result. Nothing in it is of the host.
+// Error is the answer to an agent in place of a result. It names nothing of the host.
 type Error struct {
 	Code       Code   `json:"code"`
 	Message    string `json:"message"`

@@ -72,7 +72,7 @@ func ofContext(err *scoped.Error, rule string) *Error {
 	return e
 }
 
-// said returns the texts of an envelope, for filters.
+// said returns the texts of an envelope for filters.
 func (g given) said() (all []any) {
 	for _, s := range []*string{g.envelope.Instance, g.envelope.Activity, g.envelope.Delegate} {
 		if s != nil {

@@ -113,10 +113,10 @@ type Subject interface{ Subject() (path, target string) }
 
 // Scoped is implemented by arguments that hold paths of the view. Such a call has its
 // subject from About. With About.Outside it is refused and recorded as a violation;
-// nobody is asked to approve it.
+// no operator has to approve it.
 type Scoped interface{ About() About }
 
-// About is what a call is about, as of [Subject], and the error of a path that leads out
+// About returns the subject of a call ([Subject]), and the error of a path that leads out
 // of the view, nil if none does.
 type About struct {
 	Path, Target string

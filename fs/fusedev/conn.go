@@ -239,7 +239,7 @@ func (c *Conn) ReleaseBacking(id int32) {
 	_, _, _ = unix.Syscall(unix.SYS_IOCTL, uintptr(c.fd), backingClose, uintptr(unsafe.Pointer(&id)))
 }
 
-// device is what a Conn needs of /dev/fuse. Unit tests substitute their own.
+// device has the operations of /dev/fuse that a Conn uses. Unit tests substitute their own.
 type device interface {
 	// read returns one request; EAGAIN when none is queued.
 	read(p []byte) (int, syscall.Errno)

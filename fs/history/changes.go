@@ -12,7 +12,7 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// Change is what happened to one object.
+// Change describes the change of one object.
 type Change struct {
 	Kind     ChangeKind `json:"kind"`
 	Path     string     `json:"path"`               // its name afterwards; of one that was removed, before
@@ -34,7 +34,7 @@ type Change struct {
 	New      Version    `json:"new,omitzero"`       // the content afterwards: before the next change that is not meant
 }
 
-// ChangeKind is what happened to an object.
+// ChangeKind is the kind of a change.
 type ChangeKind string
 
 // The kinds of change.

@@ -66,7 +66,7 @@ func (w *Writer) opened(g *generation, id beneath.FileID) error {
 	return w.write(g, &journal.Record{Kind: journal.Written, Object: id})
 }
 
-// enter waits until nobody copies the content of an object. Then it reports that the content is kept, or reserves
+// enter waits until no request copies the content of an object. Then it reports that the content is kept, or reserves
 // the copy until leave is called.
 func (g *generation) enter(id beneath.FileID) (leave func(), done bool) {
 	for {

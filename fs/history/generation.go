@@ -11,7 +11,7 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// generation is one that is being written.
+// generation is a generation that is being written.
 type generation struct {
 	store  *Store
 	header Header

@@ -9,7 +9,7 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// Plan is what an undo does, and what it cannot do.
+// Plan has the steps of an undo, and its conflicts.
 type Plan struct {
 	Steps     []Step    `json:"steps"`     // in the order in which they are done
 	Conflicts []Problem `json:"conflicts"` // what others have changed since: it stays as it is
@@ -25,7 +25,7 @@ type Step struct {
 	id     beneath.FileID // Copy, and Move of what is in the way: the object
 }
 
-// Action is what a Step does.
+// Action is the kind of a Step.
 type Action string
 
 // The actions of steps.

@@ -96,7 +96,7 @@ func (s *Store) recoverGeneration(p past) (wrong bool, err error) {
 	return c.add != nil || torn > 0, c.end(torn)
 }
 
-// correction is what the journal of a generation lacks.
+// correction has the records that the journal of a generation lacks.
 type correction struct {
 	s   *Store
 	p   past

@@ -27,7 +27,7 @@ type Label struct {
 	Call    string `json:"call,omitempty"`    // the tool call; "" outside of calls
 }
 
-// Actor is who makes changes: a process of a view's client.
+// Actor is the author of changes: a process of a view's client.
 type Actor struct {
 	Label
 	Program string `json:"program,omitempty"` // the process's name; "" for a file tool
@@ -407,7 +407,7 @@ func (s *Store) settle(but *generation) {
 	}
 }
 
-// excluded reports whether nobody wants a path back: Options.Exclude.
+// excluded reports whether Options.Exclude matches a path.
 func (s *Store) excluded(rel string) bool {
 	return s.exclude != nil && s.exclude.File(scope.OpLookup, rel).Hidden
 }

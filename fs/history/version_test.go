@@ -147,7 +147,7 @@ func TestBefore(t *testing.T) {
 func TestBeforeModel(t *testing.T) {
 	seeds := number("SCOPEFS_TEST_HISTORY_SEEDS", 20)
 	if testing.Short() {
-		seeds = 10
+		seeds = 4
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { beforeModel(t, uint64(seed)) })

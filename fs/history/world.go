@@ -35,7 +35,7 @@ type world struct {
 	plan     Plan
 }
 
-// thing is what a name has. The zero thing is nothing.
+// thing is the object at a name. The zero thing is nothing.
 type thing struct {
 	there bool
 	id    beneath.FileID

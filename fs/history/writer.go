@@ -228,7 +228,7 @@ func (w *Writer) unlinkKept(g *generation, r *journal.Record, at Place, st *bene
 	})
 }
 
-// unkept calls do if err says that the history cannot take a file: the client's operation happens all the same, and
+// unkept calls do if err reports that the history cannot take a file: the client's operation still happens, and
 // the record says why nothing is kept.
 func unkept(err error, do func(why string) error) error {
 	for _, full := range []error{unix.ENOSPC, unix.EDQUOT, unix.EXDEV, unix.EMLINK, unix.EOPNOTSUPP} {

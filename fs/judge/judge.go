@@ -1,5 +1,5 @@
-// Package judge decides about changes by what files and links have: where a link leads, and what a file of git says. The view
-// asks it before a rename, and whoever takes a branch over before each path.
+// Package judge decides about changes by content: where a link leads, and what a file of git says. The view calls it before a
+// rename, and a commit of a branch before each path.
 package judge
 
 import (

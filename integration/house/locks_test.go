@@ -17,6 +17,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // effects are the functions that may wait for the log's disk, an agent's part of the log, a program or the network. None is
@@ -34,6 +36,7 @@ var effects = []string{
 // TestNoEffectUnderLock: no record, command, network or disk of the log is waited for under a lock that others need
 // (convention 30).
 func TestNoEffectUnderLock(t *testing.T) {
+	need.Long(t, "it reads the whole program: eight seconds of a processor")
 	c := newLockCheck(effects)
 	export := map[string]string{}
 	ours := map[string]*types.Package{}

@@ -1,4 +1,4 @@
-// Package ledger is what an agent has in the log: it throttles, counts, completes and merges an agent's events.
+// Package ledger accounts for an agent's events in the log: it throttles, counts, completes and merges them.
 package ledger
 
 import (
@@ -70,13 +70,13 @@ func size(events []audit.Event) (bytes int) {
 	return bytes
 }
 
-// Hourly is for what is said at most once an hour. The zero value is ready.
+// Hourly limits a message to one an hour. The zero value is ready.
 type Hourly struct {
 	mu   sync.Mutex
 	last time.Time
 }
 
-// Due reports whether an hour has passed since it last did.
+// Due reports whether an hour has passed since it last reported true.
 func (h *Hourly) Due() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// contexts are what the calls of a client that run now see of its context. In the
+// contexts has the part of a client's context that each running call sees. In the
 // client's sandboxes /context shows each process that of its call.
 type contexts struct {
 	mu    sync.RWMutex

@@ -7,7 +7,7 @@ import (
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// opened is what is opened on first use, and tried again after an error or nil. Only open is called under mu.
+// opened is a value that is opened on first use, and again after an error or nil. Only open is called under mu.
 type opened[T any] struct {
 	mu    sync.Mutex
 	value *T

@@ -29,7 +29,7 @@ import (
 )
 
 // A changeSet is a branch of an agent's directory on which a member does one task, in a view of its own. When the task has
-// ended, the view is unmounted, and nobody can change the branch: the client that gave the task commits or discards it.
+// ended, the view is unmounted, and no process can change the branch: the client that gave the task commits or discards it.
 type changeSet struct {
 	id     scope.ID // the task's, and the name of its view and its branch
 	by     *client  // the caller's
@@ -65,7 +65,7 @@ type taskParties struct{ Caller, Member scope.ID }
 // maxParties bounds taskName, in bytes.
 const maxParties = 512
 
-// write makes taskName in a directory that belongs to the caller's user, who may have put something else there.
+// write makes taskName in a directory of the caller's user, which may hold another object of that name.
 func (p taskParties) write(state *beneath.Root) error {
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -87,7 +87,7 @@ func (p taskParties) write(state *beneath.Root) error {
 	return errors.Join(err, f.Close())
 }
 
-// readParties reads what write has made. It returns an error for what is not this process's user's.
+// readParties reads the file of write. It returns an error for a file of another user than this process's.
 func readParties(place string) (p taskParties, err error) {
 	state, err := beneath.OpenDir(place)
 	if err != nil {
@@ -149,7 +149,7 @@ func (h *heldTasks) views() map[*changeSet]*view.View {
 	return views
 }
 
-// RuleTasks makes the views of tasks decide by the rules of now.
+// RuleTasks makes the views of tasks decide by the current rules.
 func (s *Shared) RuleTasks() {
 	var ruling sync.WaitGroup
 	for set, v := range s.held.views() { // side by side: a view that is stuck delays no other
@@ -158,7 +158,7 @@ func (s *Shared) RuleTasks() {
 	ruling.Wait()
 }
 
-// UpdateTaskLogs tells the views of tasks whether the log can be written.
+// UpdateTaskLogs sends the views of tasks whether the log can be written.
 func (s *Shared) UpdateTaskLogs() {
 	var telling sync.WaitGroup
 	for _, v := range s.held.views() { // side by side: a view that is stuck takes a while
@@ -167,7 +167,7 @@ func (s *Shared) UpdateTaskLogs() {
 	telling.Wait()
 }
 
-// rule makes the task's view decide by the rules of now. After an error the next process of the view does.
+// rule makes the task's view decide by the current rules. After an error the next process of the view does.
 func (s *changeSet) rule(v *view.View) {
 	if def, err := s.definition(); err == nil {
 		if _, err := v.SetRules(def.View.PolicySpec()); err != nil {
@@ -231,7 +231,7 @@ func (c *client) fork(ctx context.Context, member *Agent) (*changeSet, error) {
 	return s, nil
 }
 
-// make makes the directory of the branch, and locks it: another daemon must not take it for one that was left.
+// make makes the directory of the branch, and locks it: another daemon must not remove it as left over.
 func (s *changeSet) make(def *agents.Definition) error {
 	host := &s.by.agent.Host
 	root, owner, err := host.OpenScope(def)
@@ -282,7 +282,7 @@ func (s *changeSet) unmount() {
 	s.mu.Unlock()
 }
 
-// finish ends the work on a branch, and returns what the client gets of it. A task that has failed, and one that changed
+// finish ends the work on a branch, and returns its changes for the client. A task that has failed, and one that changed
 // nothing, leaves none.
 func (s *changeSet) finish(ctx context.Context, out sandbox.Output, err error) (*delegate.Changes, error) {
 	s.unmount()
@@ -419,7 +419,7 @@ func (s *changeSet) record(ctx context.Context, op, outcome, detail string) erro
 
 func (s *changeSet) target() string { return "task " + string(s.id) }
 
-// ask has a request about the branch answered by the caller's rules of now. It changes nothing: see commit.
+// ask answers a request about the branch by the caller's current rules. It changes nothing: see commit.
 func (s *changeSet) ask(ctx context.Context, r query.Request) (reply *query.Reply, err error) {
 	err = s.with(ctx, func(o *view.Offline) error {
 		reply, err = request(ctx, o, r)

@@ -15,7 +15,7 @@ import (
 
 // Ready returns an error if an agent program cannot start in a sandbox of the agent, or
 // could not reach its model. env are the variables that the program gets from its user, keys those for credentials.
-// The note is what the operator should know of a program that may work without.
+// The note warns the operator about a program that may work without.
 func (a *Agent) Ready(ctx context.Context, p api.RunProgram, env, keys map[string]string) (note string, err error) {
 	for _, path := range p.Expose {
 		if err := a.Showable(path); err != nil {

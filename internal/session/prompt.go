@@ -12,7 +12,7 @@ import (
 	"github.com/scopefs/scopefs/tools/ask"
 )
 
-// nobody returns how the operator makes approvals possible where there are none: a command
+// nobody returns the command that makes approvals possible where there are none: a command
 // without a daemon cannot wait for one. It names no directory, because an agent gets it.
 func (a *Agent) nobody() string {
 	words := "scopefs daemon"

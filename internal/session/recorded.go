@@ -12,9 +12,9 @@ import (
 	"github.com/scopefs/scopefs/internal/ledger"
 )
 
-// RecordHistory has a request about a history answered. One that changes something is recorded before and after, with who
-// asked: by has the user id of an operator, or the session and the call of a client of the agent's tools, and as its target
-// what is asked, if that is not the agent's history.
+// RecordHistory answers a request about a history. It records a request that changes something before and after, with its
+// author: by has the user id of an operator, or the session and the call of a client of the agent's tools. Its target names
+// another history than the agent's.
 func (a *Agent) RecordHistory(ctx context.Context, request json.RawMessage, by audit.Event,
 	answer func(context.Context, json.RawMessage) (json.RawMessage, error)) (json.RawMessage, error) {
 	var r query.Request

@@ -1,4 +1,4 @@
-// Package session is what happens for an agent on its view: its sockets and their clients, its sandboxes, MCP servers and
+// Package session serves an agent on its view: its sockets and their clients, its sandboxes, MCP servers and
 // tasks, their network and their limits.
 //
 // Lock order, outermost first: client.starting, Agent.mu. Nobody takes another lock while holding client.mu, servers.mu,
@@ -88,8 +88,8 @@ func (a *Agent) Definition() (*agents.Agent, error) { return a.Registry.Definiti
 // ErrClosing is the error of requests to a daemon that ends.
 var ErrClosing = errors.New("the daemon is ending")
 
-// ErrDown is the error of a mount that the operator has not asked for, of an agent
-// that the operator has unmounted.
+// ErrDown is the error of a mount, other than by the operator, of an agent that the operator
+// has unmounted.
 var ErrDown = errors.New("the operator has taken it down")
 
 // Refuse makes the agent refuse new sockets and clients from now on.
@@ -106,7 +106,7 @@ func (a *Agent) Unlocked() {
 }
 
 // RecordFile records a file operation of a client of the view: see view.Agent. It finds the call that the operation is
-// for, and tells the call what the view has refused to it.
+// for, and notes the view's refusal for the record of the call's end.
 func (a *Agent) RecordFile(alive context.Context, hurry <-chan struct{}, e audit.Event, before func() error) error {
 	byTool := false
 	if e.Verdict != audit.Allow {

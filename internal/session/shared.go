@@ -23,7 +23,7 @@ import (
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// Shared is what all agents of one daemon use. The daemon sets the exported fields
+// Shared holds what the agents of one daemon share. The daemon sets the exported fields
 // before it mounts a view.
 type Shared struct {
 	view.Host

@@ -265,7 +265,7 @@ func shownError(err error) error {
 	return errNotLoaded
 }
 
-// hello is what a client says before the first message.
+// hello has the lines of a client before its first message.
 type hello struct {
 	profile string
 	dir     string              // where commands start; "": in the view's root

@@ -309,7 +309,7 @@ func modelEnv(m agents.Model) map[string]string {
 	return env
 }
 
-// runnerRequest is what a runner with input: json reads. docs/delegation.md describes it.
+// runnerRequest is the input of a runner with input: json. docs/delegation.md describes it.
 type runnerRequest struct {
 	Agent       scope.ID          `json:"agent"`
 	Kind        string            `json:"kind,omitempty"`

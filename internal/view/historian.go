@@ -152,7 +152,7 @@ func (l *daemonLink) serveHistory(ctx context.Context, id uint64, request json.R
 	_ = l.wire.Send(answer)
 }
 
-// actor returns for whom a process changes files. It asks the daemon: no lock that the daemon or another request needs may
+// actor returns the session and the call for which a process changes files. It requests them of the daemon: no lock that the daemon or another request needs may
 // be held.
 func (l *daemonLink) actor(pid uint32) (history.Actor, error) {
 	reply, err := l.request(FromView{Who: pid})

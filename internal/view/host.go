@@ -12,7 +12,7 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// Host is what the views of all agents of a daemon have in common.
+// Host is shared by the views of all agents of a daemon.
 type Host struct {
 	account.Host
 	Trace   bool // log each request of the kernel
@@ -32,7 +32,7 @@ type Agent interface {
 	// RecordFile records a file operation of a client, after what before records. It waits for the agent's pace until
 	// alive ends or hurry is closed.
 	RecordFile(alive context.Context, hurry <-chan struct{}, e audit.Event, before func() error) error
-	// Actor returns for whom a process changes files.
+	// Actor returns the session and the call for which a process changes files.
 	Actor(pid int) history.Actor
 	// Spend takes the events' bytes from what the agent may write to the log, and returns what is left.
 	Spend(events []audit.Event) (left float64)

@@ -87,7 +87,11 @@ func TestForgedBranch(t *testing.T) {
 		}
 	}()
 	h := &Host{Host: account.Host{Root: true}}
-	for range 300 {
+	rounds := 300
+	if testing.Short() {
+		rounds = 50
+	}
+	for range rounds {
 		if o, err := h.overlay("a", root, dir, owner, nil); err == nil {
 			o.leave()
 		}

@@ -54,7 +54,7 @@ type served struct {
 	ended chan struct{} // closed when the process is gone and was waited for
 }
 
-// directories are what a view process has of files.
+// directories are the descriptors of a view process.
 type directories struct {
 	scope   *beneath.Root
 	history *beneath.Root // beside the scope; nil: none

@@ -32,7 +32,7 @@ type spool struct {
 	of    Agent // nil: of a dead daemon's view
 	file  *os.File
 
-	// mu is held while events are appended: only who needs these events in the log waits for it.
+	// mu is held while events are appended: only requests that need these events in the log wait for it.
 	mu    sync.Mutex
 	read  int64 // what is before it, is in the log
 	doubt bool  // the log may have events after read as well: a process has ended, or the disk did not answer, while they were appended

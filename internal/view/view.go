@@ -369,7 +369,7 @@ func (v *View) Status(s *api.Agent) {
 	}
 }
 
-// UpdateLog tells the view whether the log can be written.
+// UpdateLog sends the view whether the log can be written.
 func (v *View) UpdateLog() {
 	v.mu.Lock()
 	w := v.wire

@@ -238,7 +238,7 @@ func (s *Set) Get(id string) (Approval, error) {
 // Part is the part of a request that the operator grants. The zero Part is all of it.
 type Part struct {
 	Scopes []string // of its context; nil: all
-	Paths  []string // patterns of the changes that it was asked for; none: all
+	Paths  []string // patterns of the requested changes; none: all
 }
 
 // Decide makes the operator's decision about a request that waits. record is called before the decision

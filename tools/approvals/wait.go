@@ -85,7 +85,7 @@ func (s *Set) approves(p *Approval) *Approval {
 	return &found
 }
 
-// Close ends all waits, with the ids of the approvals, because nobody can decide any
+// Close ends all waits, with the ids of the approvals, because no operator can decide any
 // more. The approvals stay. Close reports whether a request waited. Call it once.
 func (s *Set) Close() (waited bool) {
 	if s == nil {

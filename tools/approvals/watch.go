@@ -9,7 +9,7 @@ type Update struct {
 // maxUnread bounds the changes that wait for one watcher. Beyond it the watcher is cut off.
 const maxUnread = 256
 
-// Watch returns what there is, as changes, and then each change, until stop is called or
+// Watch returns the present approvals, as changes, and then each change, until stop is called or
 // the watcher reads too slowly: then the channel is closed.
 func (s *Set) Watch() (changes <-chan Update, stop func()) {
 	list := s.List() // sweeps

@@ -14,7 +14,7 @@ import (
 // PromptName is the name of the tool of [Prompt].
 const PromptName = "permission_prompt"
 
-// Permission is what a client's program asks for: to use one of its own tools.
+// Permission is the request of a client's program to use one of its own tools.
 type Permission struct {
 	Tool  string          `json:"tool_name"`
 	Input json.RawMessage `json:"input"` // an object

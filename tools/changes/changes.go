@@ -146,7 +146,7 @@ func (in changesArgs) About() tools.About {
 	return in.about(tools.NotFound, "no such file or directory")
 }
 
-// change is what happened to one file or directory.
+// change describes the change of one file or directory.
 type change struct {
 	Kind    string   `json:"kind" jsonschema:"added, changed, removed, moved or mode"`
 	Path    string   `json:"path" limit:"len=8192"`

@@ -29,27 +29,27 @@ const MaxErrors = 2 << 10
 // configured no runner.
 var ErrNoRunner = errors.New("no runner is configured")
 
-// Task is what a runner does for a member.
+// Task is the work of a runner for a member.
 type Task struct {
 	Text    string        // of its input; the member's own prompt comes before it
-	Job     Job           // what Text asks for, as values
+	Job     Job           // the task of Text, as values
 	Context scoped.Scoped // what the member is given; Text has it, too
 	Module  bool          // without the member's own prompt
 }
 
-// Job is what a member is to do: a text, or a declared call.
+// Job is a task for a member: a text, or a declared call.
 type Job struct {
 	Task string          `json:"task,omitempty"`
 	Call json.RawMessage `json:"call,omitempty"` // with _tool, and the parameters
 }
 
-// Done is what a runner has done.
+// Done is the result of a runner.
 type Done struct {
 	sandbox.Output
 	Changes *Changes // nil: none wait for the caller
 }
 
-// Changes are what a member has changed in a copy of its caller's files. The caller commits them, or discards them.
+// Changes are a member's changes in a copy of its caller's files. The caller commits them, or discards them.
 type Changes struct {
 	Task    string `json:"task" limit:"len=63" jsonschema:"the argument of diff, commit and discard"`
 	Total   int    `json:"total" jsonschema:"how many changes there are"`

@@ -121,7 +121,7 @@ type foldKey struct {
 	rule     string
 }
 
-// folded is what refusals have in common.
+// folded has refusals that are recorded together.
 type folded struct {
 	access  *access
 	refusal *refusal
@@ -158,7 +158,7 @@ func (f *folds) add(a *access, r *refusal) bool {
 	return false
 }
 
-// summary returns an access of the same host, without what tells requests apart.
+// summary returns an access of the same host without method and path.
 func summary(a *access) *access {
 	return &access{in: &incoming{}, op: a.op, host: a.host, port: a.port, began: a.began, many: true}
 }

@@ -165,7 +165,7 @@ func (p *Proxy) passes(w http.ResponseWriter, a *access) (over func()) {
 }
 
 // answer is a response to the client. It passes no interim response: 103 has
-// header fields of the host, which nobody has looked at.
+// header fields of the host, which no rule has decided.
 type answer struct {
 	http.ResponseWriter
 }
@@ -331,7 +331,7 @@ func rewrite(r *httputil.ProxyRequest) {
 	a := r.In.Context().Value(accessKey{}).(*access)
 	r.Out.URL.Scheme, r.Out.URL.Host, r.Out.URL.User, r.Out.URL.Opaque = a.scheme, authority(a.host, a.port, ""), nil, ""
 	r.Out.Host = authority(a.host, a.port, a.scheme)
-	r.Out.Trailer = nil // nobody looks at its names and values
+	r.Out.Trailer = nil // no rule decides about its names and values
 	// Inside another protocol, such as h2c, no request would be decided.
 	if !strings.EqualFold(r.Out.Header.Get("Upgrade"), "websocket") || a.method != http.MethodGet {
 		r.Out.Header.Del("Upgrade")

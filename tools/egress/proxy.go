@@ -73,7 +73,7 @@ type Tenant struct {
 	Limit func() (requests, bytes []scope.Rate)
 }
 
-// A Question is what the operator approves: a connection, or a request if Method
+// A Question is a request for the operator's approval: a connection, or a request if Method
 // is set.
 type Question struct {
 	Host   string
@@ -83,7 +83,7 @@ type Question struct {
 	Rule   string
 }
 
-// An Answer is what the operator has said to a Question. Neither Granted nor Denied
+// An Answer is the operator's decision about a Question. Neither Granted nor Denied
 // is set while the question waits.
 type Answer struct {
 	ID              string // of the approval, for the client and the operator

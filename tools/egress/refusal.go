@@ -113,7 +113,7 @@ func (r *refusal) write(w http.ResponseWriter, a *access) error {
 	return err
 }
 
-// raw is the answer to CONNECT. Clients show its body to nobody, and many show the
+// raw is the answer to CONNECT. Clients do not show its body, and many show the
 // reason phrase, which therefore has the rule that is missing.
 func (r *refusal) raw() []byte {
 	body := r.body()

@@ -38,7 +38,7 @@ import (
 // into. In responses to requests with the value, the value
 // becomes asterisks: in fields, bodies and WebSocket messages, as it is, in JSON
 // and in URLs, if it has 8 bytes or more. A response that is compressed otherwise
-// than by gzip is refused, and ranges are not asked for: neither could be read.
+// than by gzip is refused, and ranges are not requested: neither could be read.
 type Secret struct {
 	Placeholder string // see NewPlaceholder
 	Header      string // "": Authorization

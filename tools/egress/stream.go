@@ -75,7 +75,7 @@ func (p *Proxy) dial(ctx context.Context, host string, port uint16, route scope.
 	return c.(*net.TCPConn), nil // the dialer dials TCP alone
 }
 
-// speaks is what a client's first bytes are.
+// speaks is the protocol of a client's first bytes.
 type speaks uint8
 
 const (

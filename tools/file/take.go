@@ -17,7 +17,7 @@ import (
 
 const opTake = "take"
 
-// Taking is what [Files.Take] takes over, as paths relative to the view.
+// Taking lists the changes that [Files.Take] takes over. Its paths are relative to the view.
 type Taking struct {
 	Gone  []string // what is removed: a directory must be empty by then
 	Moved []Move   // directories of the view that get another path, with what is in them

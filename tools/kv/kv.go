@@ -10,7 +10,7 @@
 //
 // A version is a number that a store gives to an entry when it is set. No key
 // has the same version twice, even after it was deleted or has expired. A caller
-// that passes if_version changes the entry only if nobody else did since.
+// that passes if_version changes the entry only if no other call did since.
 package kv
 
 import (

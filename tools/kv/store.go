@@ -38,7 +38,7 @@ type Store interface {
 	Plain(ctx context.Context, names ...string) (e Entry, found bool, err error)
 }
 
-// An Entry is what a store holds under a name.
+// An Entry is the value under a name, with its version.
 type Entry struct {
 	Name    string
 	Value   string

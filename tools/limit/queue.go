@@ -100,7 +100,7 @@ func (q *Queue) give(l *lane) {
 	q.taken++
 }
 
-// end ends a turn and gives those that are free to whoever waits, an agent after the other.
+// end releases a turn and grants free turns to waiting agents in round-robin order.
 func (q *Queue) end(l *lane) {
 	l.taken--
 	q.taken--

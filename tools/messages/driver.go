@@ -42,7 +42,7 @@ type Message struct {
 	Text string
 }
 
-// A Reading is what a call of subscribe reads.
+// A Reading selects the messages that a call of subscribe reads.
 type Reading struct {
 	Place
 	Reader       string // the consumer that holds the position

@@ -16,7 +16,7 @@
 // Delivery is at least once. A durable consumer for each agent and filter holds
 // the position of the last acknowledged message. A cursor acknowledges: the
 // call that passes the cursor of a page acknowledges all messages up to the end
-// of that page. A call without a cursor returns what is not acknowledged.
+// of that page. A call without a cursor returns the unacknowledged messages.
 package messages
 
 import (

@@ -12,7 +12,7 @@ import (
 )
 
 // Grants say which channels and inboxes agents may use beside their own part.
-// They are allow-lists: what is not listed is granted to nobody.
+// They are allow-lists: an unlisted place is granted to no agent.
 type Grants struct {
 	Channels map[string]func(id string) bool // by name: who publishes and reads
 	Inboxes  map[string]func(id string) bool // by owner: who else publishes

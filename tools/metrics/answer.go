@@ -14,7 +14,7 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// answer is what a server returned. Nothing in it is trusted.
+// answer is the response of a server. Nothing in it is trusted.
 type answer struct {
 	status  int
 	version string // of the server, if it told
@@ -139,7 +139,7 @@ func (a answer) series(q Select) (all []Series, more bool, err error) {
 	return all, more, nil
 }
 
-// tags returns the tags of a series, and whether all of them were asked for.
+// tags returns the tags of a series, and whether the query names all of them.
 func (q Select) tags(from map[string]*string) (map[string]string, bool) {
 	tags := map[string]string{}
 	for name, value := range from {

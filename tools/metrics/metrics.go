@@ -42,7 +42,7 @@ type Series struct {
 }
 
 // Buckets are databases that several agents use, by name. The function reports whether an agent may use the
-// database. No agent may use one that is not listed.
+// database. No agent may use an unlisted one.
 type Buckets map[string]func(id string) bool
 
 // New returns the tools metrics_write and metrics_query on a store. Points may be

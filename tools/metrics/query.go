@@ -25,7 +25,7 @@ type Select struct {
 	text   string
 	fields int
 	group  []string // tags
-	limit  int      // rows of a series; the statement asks for one more
+	limit  int      // rows of a series; the statement selects one more
 }
 
 // String returns the statement. A server of InfluxDB 3 has no SLIMIT.

@@ -48,7 +48,7 @@ func (c *sender) post(ctx context.Context, u *url.URL, m message, secret credent
 		req.Header.Set(name, prefix+secret.Reveal())
 	}
 	client := c.client()
-	defer client.CloseIdleConnections() // ends a TLS handshake that nobody waits for
+	defer client.CloseIdleConnections() // ends a TLS handshake without a waiting call
 	res, err := client.Do(req)
 	if err != nil {
 		return &Failure{Why: Reason(ctx, err), Again: !sent.Load() && Transient(err), Unknown: sent.Load()}

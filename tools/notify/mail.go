@@ -13,7 +13,7 @@ import (
 )
 
 // A Mailer sends e-mails. It makes one attempt; nil says that the server has taken the letter. The
-// error is for the log: the letter was not sent, or nobody knows.
+// error is for the log: the e-mail was not sent, or its fate is unknown.
 type Mailer func(context.Context, Letter) (*Failure, error)
 
 // A Letter is an e-mail on its way, with the server that takes it.

@@ -31,7 +31,7 @@ type Store interface {
 	List(ctx context.Context, l Listing) (Page, error)
 }
 
-// An Object is what a server says of one.
+// An Object describes an object as the server returns it.
 type Object struct {
 	Name     string
 	Bytes    int64
@@ -45,7 +45,7 @@ type Content struct {
 	Content []byte
 }
 
-// A Put is what an object is replaced with.
+// A Put is the new content of an object.
 type Put struct {
 	Name     string
 	Content  []byte
@@ -59,7 +59,7 @@ type Delete struct {
 	IfMatch string // the ETag that it must have; "": any
 }
 
-// A Listing asks for objects whose names begin with Prefix and come after After.
+// A Listing selects objects whose names begin with Prefix and come after After.
 type Listing struct {
 	Prefix, After string
 	Limit         int
@@ -71,7 +71,7 @@ type Page struct {
 	More    bool // there may be more
 }
 
-// Options say where a bucket is, and who may use it.
+// Options locate a bucket and list the agents that may use it.
 type Options struct {
 	URL       *url.URL // https://HOST or http://HOST; the driver sends no secret to it, only signatures
 	Bucket    string

@@ -19,7 +19,7 @@ const (
 	asideHome    = aside + "/home"
 )
 
-// asides are what is mounted below aside.
+// asides are the mounts below aside.
 type asides struct {
 	mounts map[string]*os.File // mounts that are attached nowhere, by their place
 	apart  []string            // see plan.apart

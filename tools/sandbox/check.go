@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MissingError tells of a piece of the confinement that this host does not have.
+// MissingError reports a part of the confinement that this host lacks.
 type MissingError struct {
 	What string // what is missing
 	Get  string // the way to get it

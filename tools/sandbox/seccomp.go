@@ -19,7 +19,7 @@ var absent = []string{
 	"fsopen", "fsconfig", "fsmount", "fspick", "move_mount", "open_tree", "open_tree_attr", "mount_setattr",
 }
 
-// refused is what no tool needs and what has been the way out of sandboxes (EPERM).
+// refused are system calls that no tool needs and by which programs have left sandboxes (EPERM).
 var refused = []string{
 	"mount", "umount2", "pivot_root", "chroot", "setns",
 	"ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp",

@@ -18,7 +18,7 @@ func TryGroups() (version string, err error) {
 	if err != nil {
 		return "", err
 	}
-	defer c.restore(c.remember())
+	defer c.restore(c.snapshot())
 	limits := Limits{Memory: 1 << 30, PIDs: 100, CPU: 1}
 	g, err := (&Groups{c}).Agent("doctor", limits)
 	if err != nil {
@@ -45,9 +45,9 @@ func TryGroups() (version string, err error) {
 	return child.kind(), err
 }
 
-// remember returns the controllers of the v2 groups that delegate may change, and of the
+// snapshot returns the controllers of the v2 groups that delegate may change, and of the
 // root above them; nil stands for a group that does not exist.
-func (c *cgroups) remember() map[string][]string {
+func (c *cgroups) snapshot() map[string][]string {
 	before := map[string][]string{}
 	for _, dir := range c.v2 {
 		for _, dir := range []string{dir, filepath.Dir(dir)} {
@@ -61,7 +61,7 @@ func (c *cgroups) remember() map[string][]string {
 	return before
 }
 
-// restore undoes what delegate has done since remember, unless another process uses it by
+// restore undoes what delegate has done since snapshot, unless another process uses it by
 // now: the kernel then answers EBUSY.
 func (c *cgroups) restore(before map[string][]string) {
 	for _, dir := range c.v2 {

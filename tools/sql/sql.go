@@ -40,7 +40,7 @@ func (l Limits) complete() Limits {
 	}
 }
 
-// Options are what the tools of an agent need.
+// Options configure the tools of an agent.
 type Options struct {
 	Engines *Engines // shared by all agents
 	Drop    bool     // allows DROP, of tables, indexes, views and columns

@@ -12,7 +12,7 @@ import (
 // maxSQL bounds a statement, in bytes.
 const maxSQL = 64 << 10
 
-// statement is what the tokenizer finds out about one. What the statement does, SQLite
+// statement is a statement as the tokenizer reads it. What it does, SQLite
 // decides: see package engine.
 type statement struct {
 	keyword string // the first, in upper case

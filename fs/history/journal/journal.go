@@ -12,7 +12,7 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// Kind is what a record is about.
+// Kind is the kind of a record.
 type Kind uint8
 
 // The kinds of record. Those up to Returned are written before the change.
@@ -65,7 +65,7 @@ type Record struct {
 // Time returns when the record was written.
 func (r *Record) Time() time.Time { return time.Unix(0, int64(r.Seq)) }
 
-// Attr is what is kept of the attributes of an object.
+// Attr has the attributes of an object that the history keeps.
 type Attr struct {
 	Mode, UID, GID uint32
 	Size           int64

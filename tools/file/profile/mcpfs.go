@@ -83,7 +83,7 @@ func mcpReads(l *aliases) {
 		func(mcpNone, []tools.Result) tools.Result { return say("Allowed directories:\n%s", sandbox.Workspace) })
 }
 
-// audioTypes are what contents alone do not tell, or tell by other names.
+// audioTypes are the MIME types that net/http does not detect, or names otherwise.
 var audioTypes = map[string]string{".mp3": "audio/mpeg", ".wav": "audio/wav", ".ogg": "audio/ogg", ".flac": "audio/flac"}
 
 func renderMedia(in mcpPath, r tools.Result) tools.Result {

@@ -13,7 +13,7 @@ import (
 
 // setThreadName names the calling thread after a call's id. The goroutine must be
 // locked to the thread. At most 15 bytes count (PR_SET_NAME(2const)). Without a
-// call the name is one that no call has.
+// call the thread has a name of no call.
 func setThreadName(call string) {
 	if call == "" {
 		call = "-"

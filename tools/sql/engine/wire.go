@@ -36,7 +36,7 @@ type Config struct {
 	Timeout    time.Duration `json:"timeout"`     // of one statement
 }
 
-// Op is what a request does.
+// Op is the kind of a request.
 type Op string
 
 // The operations. The authoriser allows a statement what its operation needs.
