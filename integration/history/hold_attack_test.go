@@ -481,3 +481,55 @@ func TestHoldKilledView(t *testing.T) {
 	assert.FileExists(t, dir+"/.dot/d/g")
 	assert.FileExists(t, dir+"/.dot/f")
 }
+
+// TestHoldHash: a program changes a file through a mapping, which leaves its times as they are, while the operator commits what a
+// diff has shown, by its hash. The directory gets that content or none.
+func TestHoldHash(t *testing.T) {
+	h := harness.LayOut(t, map[string]string{"a": fmt.Sprintf(holdRules, "direct")})
+	dir := h.Scope("a")
+	harness.Plant(t, dir, ".dot/f=old")
+	k := started(h)
+	k.Must("up", "a")
+	const size = 64 << 10
+	shown, other := strings.Repeat("A", size), strings.Repeat("B", size)
+	require.NoError(t, os.WriteFile(k.View("a", ".dot/f"), []byte(shown), 0o644))
+	f, err := os.OpenFile(k.View("a", ".dot/f"), os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer f.Close()
+	page, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	require.NoError(t, err)
+	copy(page, shown)
+	d, err := k.client.HeldOf("a").Diff(t.Context(), nil, true)
+	require.NoError(t, err)
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-stop:
+				copy(page, shown)
+				return
+			default:
+			}
+			copy(page, other)
+			copy(page, shown)
+		}
+	}()
+	taken := false
+	for range 15 {
+		r, err := k.client.HeldOf("a").Commit(t.Context(), api.CommitOptions{Hash: d.Hash})
+		now := read(t, dir+"/.dot/f")
+		if taken = err == nil && len(r.Taken) > 0; taken {
+			assert.Equal(t, shown, now)
+			break
+		}
+		require.Equal(t, "old", now)
+	}
+	close(stop)
+	<-ended
+	require.NoError(t, unix.Munmap(page))
+	if !taken {
+		assert.Len(t, k.take("a", api.CommitOptions{Hash: d.Hash}).Taken, 1)
+	}
+	assert.Equal(t, shown, read(t, dir+"/.dot/f"))
+}

@@ -3,6 +3,7 @@ package tools
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -559,4 +560,37 @@ func TestDelegateHeldAlone(t *testing.T) {
 			assert.Equal(t, "2\n", harness.ReadAll(t, f.Scope("a", "f")))
 		})
 	}
+}
+
+// TestDelegateHeldStopped: the agent's user stops the process that answers about a task. The call ends, and so does the discard.
+func TestDelegateHeldStopped(t *testing.T) {
+	f := forking(t, map[string]string{"a": heldTasks, "b": ""}, "f=1")
+	id, _ := f.task("echo 2 >f")
+	known := harness.ChildrenOf(f.Cmd.Process.Pid, "scopefs-view")
+	stopped, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			_, _ = f.a.Send(f.Soon(), "diff", args{"task": id})
+			select {
+			case <-stopped:
+				return
+			default:
+			}
+		}
+	}()
+	f.Eventually("a process answers, and is stopped", func() bool {
+		return slices.ContainsFunc(harness.ChildrenOf(f.Cmd.Process.Pid, "scopefs-view"), func(pid int) bool {
+			return !slices.Contains(known, pid) && unix.Kill(pid, unix.SIGSTOP) == nil
+		})
+	})
+	close(stopped)
+	select {
+	case <-ended:
+	case <-time.After(f.Timeout / 2):
+		require.Fail(t, "the call did not end")
+	}
+	f.a.Call("discard", args{"task": id})
+	assert.Empty(t, f.left())
+	assert.Equal(t, "1", harness.ReadAll(t, f.Scope("a", "f")))
 }
