@@ -17,20 +17,27 @@ import (
 	"github.com/scopefs/scopefs/internal/need"
 )
 
-// Disk is an ext4 file system in an image file, mounted by a loop device.
+// Disk is a file system in an image file, mounted by a loop device.
 type Disk struct {
 	Image, At string
+	kind      string
 	t         testing.TB
 	device    string
 }
 
-// NewDisk makes a disk and mounts it at a directory until the test ends. It skips
+// NewDisk makes a disk with an ext4 and mounts it at a directory until the test ends. It skips
 // a test where the host has no loop devices.
 func NewDisk(t testing.TB, at string) *Disk {
 	t.Helper()
+	return NewDiskOf(t, at, "ext4")
+}
+
+// NewDiskOf is NewDisk with an ext4 or an ext3.
+func NewDiskOf(t testing.TB, at, kind string) *Disk {
+	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
-	d := &Disk{Image: filepath.Join(dir, "disk"), At: at, t: t}
+	d := &Disk{Image: filepath.Join(dir, "disk"), At: at, kind: kind, t: t}
 	f, err := os.Create(d.Image)
 	require.NoError(t, err)
 	require.NoError(t, f.Truncate(128<<20))
@@ -39,7 +46,7 @@ func NewDisk(t testing.TB, at string) *Disk {
 		need.Skip(t, "needs loop devices: ", err)
 	}
 	require.NoError(t, exec.Command("losetup", "--detach", d.device).Run())
-	out, err := exec.Command("mkfs.ext4", "-q", "-F", "-m", "0", d.Image).CombinedOutput()
+	out, err := exec.Command("mkfs.ext4", "-t", kind, "-q", "-F", "-m", "0", d.Image).CombinedOutput()
 	require.NoError(t, err, "mkfs.ext4: %s", out)
 	d.Mount()
 	t.Cleanup(d.Unmount)
@@ -59,7 +66,7 @@ func (d *Disk) attach() error {
 func (d *Disk) Mount() {
 	d.t.Helper()
 	require.NoError(d.t, d.attach())
-	err := unix.Mount(d.device, d.At, "ext4", 0, "")
+	err := unix.Mount(d.device, d.At, d.kind, 0, "")
 	out, detachErr := exec.Command("losetup", "--detach", d.device).CombinedOutput()
 	require.NoError(d.t, err, "mount %s", d.device)
 	require.NoError(d.t, detachErr, "losetup: %s", out)

@@ -128,6 +128,28 @@ func TestNewer(t *testing.T) {
 	}
 }
 
+// TestReused: an object that has the inode of one that is gone, and by a coarse clock its birth time, is taken for no
+// other. Linux 6.13 gives ext4 a fine clock, and not ext3.
+func TestReused(t *testing.T) {
+	h := harness.LayOut(t, nil)
+	harness.NewDiskOf(t, h.Base, "ext3")
+	require.NoError(t, os.Chmod(h.Base, 0o755))
+	h.Put("agents.d/.keep", "")
+	h.Define("a", "view: {changes: kept}")
+	require.NoError(t, os.MkdirAll(h.Scope("a"), 0o755))
+	h.Start()
+	k := keeperOf(h)
+	before := harness.Dumped(t, k.Scope("a"), harness.Times)
+	k.checkpoint("a", "p")
+	for i := range 100 {
+		require.NoError(t, os.WriteFile(k.View("a", "f"), []byte("one"), 0o644))
+		require.NoError(t, os.Remove(k.View("a", "f")))
+		require.NoError(t, os.Symlink("x", k.View("a", fmt.Sprint(i))))
+	}
+	assert.Empty(t, k.undo("a", "p"))
+	harness.SameTrees(t, before, harness.Dumped(t, k.Scope("a"), harness.Times), "undone")
+}
+
 // TestBound: an agent that fills its history loses the oldest generations, not its work.
 func TestBound(t *testing.T) {
 	k := keep(t, map[string]string{"a": "view: {changes: kept}\nhistory: {size: 1MiB}"})
