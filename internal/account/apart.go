@@ -38,13 +38,13 @@ func (h *Host) apart(def *agents.Definition, root *beneath.Root) error {
 	if err != nil {
 		return fmt.Errorf("dir: %w", err)
 	}
-	if err := apartFromUser(all, def, place); err != nil {
-		return err
-	}
 	for _, o := range own {
 		if o.meets(place) {
 			return fmt.Errorf("dir: %q and %q hold one another: choose a directory apart from %s", def.Dir, o.name, o.what)
 		}
+	}
+	if err := apartFromUser(all, def, place); err != nil {
+		return err
 	}
 	for id, other := range h.Definitions() {
 		if other.Dir == def.Dir {

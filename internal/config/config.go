@@ -161,8 +161,8 @@ func logOf(l LogLimits) LogLimits {
 }
 
 // Load reads scopefs.yaml of the user's settings and of the base, see parse, and sets the defaults of the log. If neither
-// exists, Load returns only the defaults. It returns an error for an unknown key, and for an exposed path that agents must not see. here has the tools
-// of this program, and checks the paths that the file names, for a process that starts sandboxes on this host.
+// exists, Load returns only the defaults. It returns an error for an unknown key, and for an exposed path that agents must not
+// see. here has the tools of this program, and checks the paths that the files name, for a process that starts sandboxes here.
 func Load(p Paths, here Checks) (Settings, error) {
 	texts, err := p.userText()
 	if err != nil {

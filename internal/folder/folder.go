@@ -155,8 +155,8 @@ func executable(fd int) error {
 }
 
 // ReadFiles reads the .yaml files in a directory of a user's settings and in that of a base directory, by the file's name:
-// see File. It returns an error for each file that does not load, and keeps what last has of it. An empty name of a directory
-// stands for none.
+// relative to the base, absolute in the user's settings. It returns an error for each file that does not load, and keeps what
+// last has of it. An empty name of a directory stands for none.
 func ReadFiles[T any](base, user, rel string, parse func(file string, data []byte) (T, error), last map[string]T) (map[string]T, []error) {
 	all, errs := map[string]T{}, []error(nil)
 	for name, open := range layers(base, user, rel) {

@@ -258,3 +258,61 @@ func TestNetworkCA(t *testing.T) {
 	assert.NoError(t, parse("allow", ", paths: [/a]"))
 	assert.NoError(t, parse("allow", ", credential: {from: {env: KEY}}"))
 }
+
+// TestPresetsLost: while a preset of the operator does not load, no preset with its name allows more. A running daemon keeps
+// the last good one.
+func TestPresetsLost(t *testing.T) {
+	base, user := t.TempDir(), t.TempDir()
+	require.NoError(t, os.Chmod(user, 0o700))
+	write := func(dir, name, text string) {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, "presets.d"), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "presets.d", name+".yaml"), []byte(text), 0o600))
+	}
+	host := func(all map[string]*hosts.Preset, name string) string {
+		if all[name] == nil {
+			return ""
+		}
+		return all[name].Allow[0].Host
+	}
+	write(user, "npm", "allow: [user.example]")
+	write(user, "go", "allow: [user.example]")
+	write(base, "npm", "allow: [base.example]")
+	good, errs := hosts.Presets(base, user)
+	require.Empty(t, errs)
+	assert.Equal(t, "base.example", host(good, "npm"))
+	assert.Equal(t, "user.example", host(good, "go"))
+	assert.NotEmpty(t, host(good, "pypi"))
+
+	write(user, "npm", "bad")
+	write(user, "go", "bad")
+	write(user, "pypi", "bad")
+	all, errs := hosts.Presets(base, user)
+	assert.Len(t, errs, 3)
+	assert.Equal(t, "base.example", host(all, "npm"))
+	assert.Empty(t, host(all, "go"))
+	assert.Empty(t, host(all, "pypi"))
+	assert.NotEmpty(t, host(all, "debian"))
+	all, _ = hosts.ReadPresets(base, user, good)
+	assert.Equal(t, "user.example", host(all, "go"))
+	assert.Equal(t, host(good, "pypi"), host(all, "pypi"))
+
+	write(base, "npm", "bad")
+	all, _ = hosts.Presets(base, user)
+	assert.Empty(t, host(all, "npm"))
+	write(user, "npm", "allow: [user.example]")
+	all, _ = hosts.Presets(base, user)
+	assert.Empty(t, host(all, "npm"), "not the user's in place of the base's")
+
+	write(base, "npm", "allow: [base.example]")
+	require.NoError(t, os.Chmod(filepath.Join(user, "presets.d"), 0o777))
+	for range 2 {
+		all, errs = hosts.ReadPresets(base, user, all)
+		assert.Len(t, errs, 1)
+	}
+	assert.Equal(t, "base.example", host(all, "npm"))
+	all, _ = hosts.Presets(base, user)
+	for range 2 {
+		assert.Empty(t, host(all, "debian"))
+		all, _ = hosts.ReadPresets(base, user, all)
+	}
+}

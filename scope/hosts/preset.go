@@ -81,7 +81,8 @@ func Presets(base, user string) (map[string]*Preset, []error) {
 	return ReadPresets(base, user, nil)
 }
 
-// ReadPresets is Presets, but keeps the last good preset of a file that does not load.
+// ReadPresets is Presets, but keeps what last has of a file that does not load. Without that nothing else has the file's name,
+// and without a directory no preset of this package is there: it could allow more.
 func ReadPresets(base, user string, last map[string]*Preset) (map[string]*Preset, []error) {
 	files := map[string]*Preset{}
 	for _, p := range last {
@@ -90,9 +91,30 @@ func ReadPresets(base, user string, last map[string]*Preset) (map[string]*Preset
 	files, errs := folder.ReadFiles(base, user, PresetsDir, ParsePreset, files)
 	all := maps.Clone(BuiltinPresets())
 	for _, p := range files {
-		if over := all[p.Name]; over == nil || !filepath.IsAbs(p.File) || over.File == "" {
+		if over := all[p.Name]; over == nil || p.over(over.File) {
 			all[p.Name] = p
 		}
 	}
+	for _, err := range errs {
+		bad, ok := errors.AsType[*fields.FileError](err)
+		if !ok || files[bad.File] != nil {
+			continue
+		}
+		name := strings.TrimSuffix(path.Base(bad.File), ".yaml")
+		switch over := all[name]; {
+		case path.Base(bad.File) == PresetsDir:
+			maps.DeleteFunc(all, func(name string, p *Preset) bool { return p.File == "" && last[name] == nil })
+		case over != nil && over.over(bad.File): // it holds in any case
+		case last[name] != nil:
+			all[name] = last[name]
+		default:
+			delete(all, name)
+		}
+	}
 	return all, errs
+}
+
+// over reports whether the preset holds, and not that of the same name in a file.
+func (p *Preset) over(file string) bool {
+	return p.File != "" && (file == "" || filepath.IsAbs(file) && !filepath.IsAbs(p.File))
 }
