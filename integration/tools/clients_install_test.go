@@ -42,15 +42,7 @@ func TestClientsInstall(t *testing.T) {
 
 		m := c.serve()
 		home := t.TempDir()
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, filepath.Join(installed, c.file), c.args...)
-		if strings.HasSuffix(c.file, ".js") {
-			cmd = exec.CommandContext(ctx, filepath.Join(installed, "../node/bin/node"), append([]string{filepath.Join(installed, c.file)}, c.args...)...)
-		}
-		cmd.Dir = dir
-		cmd.Env = append([]string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "NO_COLOR=1"}, c.env(m.url, home, dir)...)
-		out, err := cmd.CombinedOutput()
+		out, err := runClient(t, installed, c, dir, append([]string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "NO_COLOR=1"}, c.env(m.url, home, dir)...))
 		assert.NoError(t, err, "%s: %s", name, out)
 		assert.Contains(t, string(out), "all is done", name)
 		t.Logf("%s offers %v", name, m.tools)
@@ -71,6 +63,47 @@ func TestClientsInstall(t *testing.T) {
 		assert.Equal(t, 1, code)
 		assert.Contains(t, errs, "has no settings of scopefs in "+dir)
 	}
+}
+
+// TestClientsClone: settings for a directory that a team committed start scopefs for a clone of it.
+func TestClientsClone(t *testing.T) {
+	need.Once(t)
+	needClients(t)
+	onLoopback(t)
+	installed, err := filepath.Abs("../../bin/clients/node_modules")
+	require.NoError(t, err)
+	path := filepath.Dir(harness.Program) + ":" + os.Getenv("PATH")
+	for name, c := range installCases(t) {
+		dir, home := t.TempDir(), t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "notes.txt"), []byte("of the agent\n"), 0o644))
+		install := exec.Command(harness.Program, "mcp", "--install", name, "--dir", ".")
+		install.Dir = dir
+		install.Env = []string{"HOME=" + t.TempDir(), "PATH=" + path}
+		out, err := install.CombinedOutput()
+		require.NoError(t, err, "%s: %s", name, out)
+		clone := filepath.Join(t.TempDir(), "clone")
+		require.NoError(t, os.CopyFS(clone, os.DirFS(dir)))
+		require.NoError(t, os.RemoveAll(dir))
+
+		m := c.serve()
+		out, err = runClient(t, installed, c, clone, append([]string{"HOME=" + home, "PATH=" + path, "NO_COLOR=1"}, c.env(m.url, home, clone)...))
+		assert.NoError(t, err, "%s: %s", name, out)
+		assert.Contains(t, string(out), "all is done", name)
+		require.NotEmpty(t, m.results, name)
+		assert.Contains(t, m.results[len(m.results)-1], "of the agent", name)
+	}
+}
+
+// runClient runs a program in a directory with an environment.
+func runClient(t *testing.T, installed string, c installCase, dir string, env []string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(installed, c.file), c.args...)
+	if strings.HasSuffix(c.file, ".js") {
+		cmd = exec.CommandContext(ctx, filepath.Join(installed, "../node/bin/node"), append([]string{filepath.Join(installed, c.file)}, c.args...)...)
+	}
+	cmd.Dir, cmd.Env = dir, env
+	return cmd.CombinedOutput()
 }
 
 // An installCase is a program outside of a sandbox.
