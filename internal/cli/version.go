@@ -17,16 +17,21 @@ func (a *app) versionCmd() *cobra.Command {
 		Short: "print the version",
 		Args:  args(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
-			commit := ""
-			if info, ok := debug.ReadBuildInfo(); ok {
-				for _, s := range info.Settings {
-					if s.Key == "vcs.revision" {
-						commit = " " + s.Value
-					}
-				}
-			}
-			_, err := fmt.Fprintf(a.out, "scopefs %s%s %s %s/%s\n", Version, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintf(a.out, "scopefs %s\n", versionText())
 			return err
 		},
 	}
+}
+
+// versionText returns the version, the commit, and for what it was built.
+func versionText() string {
+	commit := ""
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				commit = " " + s.Value
+			}
+		}
+	}
+	return fmt.Sprintf("%s%s %s %s/%s", Version, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
