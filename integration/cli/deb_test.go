@@ -96,3 +96,18 @@ func TestDeb(t *testing.T) {
 	}
 	assert.Empty(t, left)
 }
+
+// TestDebVersion: packages of commits without a tag sort by time, after those that older builds made of a hash, and before
+// every tag.
+func TestDebVersion(t *testing.T) {
+	t.Parallel()
+	need.Program(t, "dpkg")
+	last := "0~f4b67f1"
+	for _, next := range [][]string{{"f4b67f1", "1795642000"}, {"084ef77-dirty", "1795642001"}, {"v0.1.0", "1"}, {"v0.1.0-5-g084ef77", "1"}, {"v0.1.1", "1"}} {
+		out, err := exec.CommandContext(t.Context(), "../../packaging/debversion", next...).Output()
+		require.NoError(t, err)
+		version := strings.TrimSpace(string(out))
+		assert.NoError(t, exec.CommandContext(t.Context(), "dpkg", "--compare-versions", last, "lt", version).Run(), "%s lt %s", last, version)
+		last = version
+	}
+}

@@ -24,6 +24,8 @@ var ofAgents = map[string]struct {
 	"mcp --install":   {words: "mcp --install claude --agent A"},
 	"prompt":          {words: "prompt A"},
 	"agents show":     {words: "agents show A"},
+	"allow":           {words: "allow --agent A -y example.com"},
+	"deny":            {words: "deny --agent A -y example.com"},
 	"check":           {words: "check x --agent A"},
 	"check --network": {words: "check --network example.com --agent A"},
 	"changes":         {words: "changes A"},

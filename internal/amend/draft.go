@@ -128,7 +128,8 @@ type amended struct {
 	inWay  []string           // rules that deny, for people
 	remove []frontmatter.Edit // remove them, and rules that name exactly this and need an approval
 	add    func() []frontmatter.Edit
-	also   bool // add, also if what is removed suffices
+	also   bool  // add, also if what is removed suffices
+	err    error // why add would take something away
 }
 
 // Allow allows a host, a tool, a path or a preset, and returns what the rules say of it.
@@ -140,6 +141,9 @@ func (d *Draft) Allow(c Change) (said string, err error) {
 	a := t.allow(d, c)
 	if now := a.decide(d.agent); now.Allow {
 		return fmt.Sprintf("%s is allowed already (%s)", t.text, now.Rule), nil
+	}
+	if a.err != nil {
+		return "", fmt.Errorf("%s: %w: edit %s", t.text, a.err, d.File)
 	}
 	if len(a.inWay) > 0 && !c.RemoveDeny {
 		return "", &ObstacleError{t.text, a.inWay}

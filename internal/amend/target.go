@@ -224,6 +224,13 @@ func (h hostRule) allow(d *Draft, _ Change) amended {
 	a := amended{decide: h.allowed, add: func() []frontmatter.Edit {
 		return []frontmatter.Edit{{Keys: []string{"network", "allow"}, Add: h.item()}}
 	}}
+	presets, _ := hosts.Presets(d.base)
+	for _, name := range d.agent.Network.Presets {
+		same := func(r scope.HostRule) bool { return strings.EqualFold(r.Host, h.name) }
+		if p := presets[name]; p != nil && slices.ContainsFunc(p.Allow, same) && !slices.ContainsFunc(rules.Allow, same) && h.port != 0 {
+			a.err = fmt.Errorf("its rules are those of preset %s, which a rule of the definition would replace", name)
+		}
+	}
 	var denied, asked []int
 	asks := func(d scope.Decision) bool { return d.Ask }
 	for i, r := range rules.Deny {

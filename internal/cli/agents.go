@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/programs"
 	"github.com/scopefs/scopefs/internal/report"
@@ -59,9 +62,10 @@ Exit status: 0 every definition loads, 1 one does not, 2 bad usage.`,
 		Long: `Checks files as if they were in agents.d, or in extensions.d if their name ends in
 .yaml, .yml or .json, together with the files there. Without arguments it checks
 all files there, scopefs.yaml, programs.d and, for a project and for the user's own base, the
-user's settings in ~/.config/scopefs; without a base these alone. It prints one line for each error and each warning. A warning is a
-list for which the agent has no tool, or a name of something that was removed since
-a daemon loaded the file.
+user's settings in ~/.config/scopefs; without a base these alone. It prints one line for each
+error and each warning. A warning is a list for which the agent has no tool, a name of
+something that was removed since a daemon loaded the file, a dir that does not exist, or a
+file that is not read.
 
 ${VAR} is read from the environment of this command, not of the daemon.
 
@@ -125,6 +129,14 @@ func (a *app) checkFiles(files []string) error {
 	warnings := all.Warnings
 	if len(files) > 0 {
 		errs, warnings = nil, nil
+	}
+	for _, id := range slices.Sorted(maps.Keys(all.Agents)) {
+		def := all.Agents[id]
+		if root, err := def.OpenRoot(p.Base); err == nil {
+			root.Close()
+		} else if def.Dir != "" && len(files) == 0 {
+			warnings = append(warnings, &fields.FileError{File: def.File, Agent: id, Err: err})
+		}
 	}
 	for _, name := range files {
 		text, err := readFile(name)

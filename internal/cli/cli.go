@@ -25,6 +25,7 @@ import (
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/mount"
+	"github.com/scopefs/scopefs/internal/nearest"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
@@ -128,14 +129,23 @@ load, 3 the daemon cannot mount on this host, 78 the daemon refuses its configur
 and check have their own; see there.`,
 		Args: func(c *cobra.Command, words []string) error {
 			if len(words) > 0 {
+				var names []string
+				for _, known := range c.Commands() {
+					names = append(names, known.Name())
+				}
+				if like := nearest.Of(words[0], names); like != "" {
+					return usagef("unknown command %q: did you mean %s", words[0], like)
+				}
 				return usagef("unknown command %q: scopefs help lists them", words[0])
 			}
 			return nil
 		},
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+		Version:       versionText(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+	root.SetVersionTemplate("scopefs {{.Version}}\n")
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {

@@ -99,6 +99,13 @@ func (a *app) runWords(c *cobra.Command, words []string, o *runOptions) (name st
 		if len(words) == 0 {
 			return "", nil, fmt.Errorf("which agent: give AGENT, or --dir DIR for a directory without one (usage: %s)", c.UseLine())
 		}
+		if c.ArgsLenAtDash() == 0 {
+			command := words[0]
+			if len(words) > 1 {
+				command += " ..."
+			}
+			return "", nil, fmt.Errorf("which agent: for this directory write scopefs run --dir . -- %s", command)
+		}
 		name = words[0]
 		if err := c.ParseFlags(words[1:]); err != nil {
 			return "", nil, err

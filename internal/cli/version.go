@@ -21,6 +21,12 @@ func (a *app) versionCmd() *cobra.Command {
 }
 
 func (a *app) version() error {
+	_, err := fmt.Fprintf(a.out, "scopefs %s\n", versionText())
+	return err
+}
+
+// versionText returns the version, the commit, and for what it was built.
+func versionText() string {
 	commit := ""
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
@@ -29,6 +35,5 @@ func (a *app) version() error {
 			}
 		}
 	}
-	_, err := fmt.Fprintf(a.out, "scopefs %s%s %s %s/%s\n", Version, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	return err
+	return fmt.Sprintf("%s%s %s %s/%s", Version, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -33,7 +33,7 @@ func TestLines(t *testing.T) {
 		"---\nname: a\nlimits:\n  pids: 12\n  memory: [1]\n---\n":        {definition, "agents.d/a.md:5: memory: is a list"},
 		"---\nname: a\nview:\n  paths:\n    a: hide\n    b: nope\n---\n": {definition, `agents.d/a.md:6: pattern "b"`},
 		"---\nname: a\nlimits:\n  pids: 12\n cpu: 1\nuser: b\n---\n":     {definition, "agents.d/a.md:5: is not YAML"},
-		"---\nname: a\nlimits:\n  pids: 12\n\tcpu: 1\n---\n":             {definition, "agents.d/a.md:5: is not YAML"},
+		"---\nname: a\nlimits:\n  pids: 12\n\tcpu: 1\n---\n":             {definition, "agents.d/a.md:5: begins with a tab: write spaces"},
 		"---\nname: a\ntools: [bash\nuser: b\n---\n":                     {definition, "agents.d/a.md:3: is not YAML"},
 		"---\nname: a\nuser: b\nname: a\n---\n":                          {definition, `agents.d/a.md:4: "name" is here twice, first in line 2`},
 		"---\nname: a\nview:\n  record: all\n  record: all\n---\n":       {definition, `agents.d/a.md:5: "record" is here twice, first in line 4`},

@@ -34,7 +34,7 @@ func Parse(front []byte, fields map[string]Field) error {
 // EachKey calls f for each key of n and its value, and returns all errors.
 func EachKey(n *yaml.Node, f func(key string, value *yaml.Node) error) error {
 	if n.Kind != yaml.MappingNode || n.ShortTag() != "!!map" {
-		return fmt.Errorf("is %s: want keys with values", nodeKind(n))
+		return fmt.Errorf("is %s: want keys with values, {} for none", nodeKind(n))
 	}
 	var wrong Problems
 	lines := map[string]int{}
@@ -59,6 +59,9 @@ func EachKey(n *yaml.Node, f func(key string, value *yaml.Node) error) error {
 // EachItem calls f for each item of a list, and returns all errors.
 func EachItem(n *yaml.Node, f func(*yaml.Node) error) error {
 	if n.Kind != yaml.SequenceNode || n.ShortTag() != "!!seq" {
+		if n.Kind == yaml.ScalarNode && n.ShortTag() == "!!str" {
+			return fmt.Errorf("is %s: want a list, [] for none: write [%s]", nodeKind(n), frontmatter.Quote(n.Value))
+		}
 		return fmt.Errorf("is %s: want a list, [] for none", nodeKind(n))
 	}
 	var wrong Problems
@@ -103,6 +106,10 @@ func nodeKind(n *yaml.Node) string {
 		return "empty"
 	case "!!int", "!!float":
 		return "a number"
+	case "!!bool":
+		return n.Value
+	case "!!timestamp":
+		return "a date"
 	default:
 		return tag
 	}

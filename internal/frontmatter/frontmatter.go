@@ -103,7 +103,12 @@ func syntaxError(text []byte, err error) error {
 	if strings.Contains(what, "unknown anchor") || strings.Contains(what, "expected alphabetic or numeric") {
 		hint = "; a pattern that starts with * needs quotes"
 	}
-	return &Error{problemLine(text, line, what), fmt.Errorf("is not YAML, %s: correct it%s", what, hint)}
+	at := problemLine(text, line, what)
+	lines := bytes.Split(text, []byte("\n"))
+	if at <= len(lines) && bytes.HasPrefix(bytes.TrimLeft(lines[at-1], " "), []byte("\t")) {
+		return &Error{at, errors.New("begins with a tab: write spaces")}
+	}
+	return &Error{at, fmt.Errorf("is not YAML, %s: correct it%s", what, hint)}
 }
 
 // problem returns the line and the text of an error of the library. The line is where the

@@ -112,7 +112,7 @@ func TestParseDefinitionErrors(t *testing.T) {
 		"number for text":      {"description: 5", "3: description: is a number: want a text"},
 		"nothing":              {"view:", "3: view: is empty: want keys with values"},
 		"list":                 {"view: []", "3: view: is a list: want keys with values"},
-		"list for network":     {"network: []", "3: network: is a list: want a text"},
+		"list for network":     {"network: []", "3: network: is a list: write network: {allow: []}"},
 		"unknown value":        {"network: some", `3: network: unknown "some": want one of [none host]`},
 		"tagged":               {"description: !x a", "3: description: is !x: want"},
 		"binary":               {"description: !!binary YQ==", "3: description: is !!binary: want"},

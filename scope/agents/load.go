@@ -41,24 +41,31 @@ type parsed struct {
 
 // readAgents reads {base}/agents.d/*.md, sorted by name. It parses only files
 // that differ from last, in parallel. at is the stamp of the directory before
-// it was read.
-func readAgents(base string, last map[scope.ID]*loaded) (all []*parsed, at folder.Dated, err error) {
+// it was read. odd are warnings about files that look like definitions.
+func readAgents(base string, last map[scope.ID]*loaded) (all []*parsed, at folder.Dated, odd []error, err error) {
 	dir, err := folder.Open(base, agentsDir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, at, fmt.Errorf("no definitions: %q does not exist: create it", filepath.Join(base, agentsDir))
+		return nil, at, nil, fmt.Errorf("no definitions: %q does not exist: create it", filepath.Join(base, agentsDir))
 	}
 	if err != nil {
-		return nil, at, fmt.Errorf("definitions: %w", err)
+		return nil, at, nil, fmt.Errorf("definitions: %w", err)
 	}
 	defer dir.Close()
 	if at, err = folder.StampOf(int(dir.Fd()), ""); err != nil {
-		return nil, at, fmt.Errorf("definitions: %w: check its file system", err)
+		return nil, at, nil, fmt.Errorf("definitions: %w: check its file system", err)
 	}
 	found, err := dir.Names("")
 	if err != nil {
-		return nil, at, err
+		return nil, at, nil, err
 	}
-	names := slices.DeleteFunc(slices.Clone(found), func(name string) bool { return !strings.HasSuffix(name, ".md") })
+	names := slices.DeleteFunc(slices.Clone(found), func(name string) bool {
+		ext := path.Ext(name)
+		if slices.Contains([]string{".yaml", ".yml", ".json", ".md", ".markdown"}, strings.ToLower(ext)) && ext != ".md" {
+			remedy := fmt.Sprintf("name it %s.md, with the keys between two --- lines", strings.TrimSuffix(name, ext))
+			odd = append(odd, &fields.FileError{File: path.Join(agentsDir, name), Err: fmt.Errorf("is not read: %s", remedy)})
+		}
+		return ext != ".md"
+	})
 	all = make([]*parsed, len(names))
 	var wg sync.WaitGroup
 	var next atomic.Int64
@@ -75,7 +82,7 @@ func readAgents(base string, last map[scope.ID]*loaded) (all []*parsed, at folde
 	}
 	wg.Wait()
 	resolveBranches(all)
-	return all, at, nil
+	return all, at, odd, nil
 }
 
 func stem(name string) scope.ID { return scope.ID(strings.TrimSuffix(name, ".md")) }

@@ -59,6 +59,13 @@ func TestNetwork(t *testing.T) {
 func TestNetworkErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"some":                                 `3: network: unknown "some": want one of [none host]`,
+		"[github.com, \"*.org\"]":              `3: network: is a list: write network: {allow: [github.com, "*.org"]}`,
+		"github.com":                           `3: network: "github.com" is a host: write network: {allow: [github.com]}`,
+		"true":                                 `3: network: is "true": write none, host or {allow: [HOST]}`,
+		"{allow: [\"https://github.com/x\"]}":  `3: network: "https://github.com/x" is a URL: write github.com`,
+		"{allow: [github.com/x]}":              `3: network: "github.com/x" is a URL: write github.com`,
+		"{allow: github.com}":                  `3: allow: is a text: want a list, [] for none: write [github.com]`,
+		"\n\tallow: []":                        `4: begins with a tab: write spaces`,
 		"{alow: []}":                           `3: unknown key "alow": did you mean allow`,
 		"\n  allow:\n  - a.example\n  - 'a b'": `6: network: allow: "a b": host: malformed host`,
 		"{allow: [{ports: [443]}]}":            `3: network: allow: "": host:`,

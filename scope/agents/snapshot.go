@@ -98,7 +98,7 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 	if abs, err := filepath.Abs(base); err == nil {
 		next.base = abs
 	}
-	files, dir, err := readAgents(base, s.files)
+	files, dir, odd, err := readAgents(base, s.files)
 	if err != nil { // agents.d could not be read: keep everything
 		next.Agents, next.known, next.extensions, next.files, next.seen = s.Agents, s.known, s.extensions, s.files, s.seen
 		if next.Agents == nil {
@@ -106,7 +106,7 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 		}
 		return next, []error{err}
 	}
-	next.dir = dir
+	next.dir, next.Warnings = dir, odd
 	brought, errs := next.readExtensions(base, s)
 	files, more := next.identify(files, brought)
 	errs = append(errs, more...)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"net/netip"
+	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/internal/header"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/catalog"
@@ -55,7 +57,14 @@ type Credential struct {
 // presets, which must exist; nil refs refuses presets.
 func Field(out *Network, refs *[]catalog.Ref) fields.Field {
 	return func(n *yaml.Node) error {
-		if n.Kind != yaml.MappingNode {
+		switch kind := Kind(n.Value); {
+		case n.Kind == yaml.SequenceNode:
+			return fmt.Errorf("is a list: write %s", allowLine(n.Content))
+		case n.Kind == yaml.ScalarNode && kind != None && kind != HostNetwork && strings.Contains(n.Value, "."):
+			return fmt.Errorf("%q is a host: write %s", n.Value, allowLine([]*yaml.Node{n}))
+		case n.Kind == yaml.ScalarNode && n.ShortTag() != "!!str":
+			return fmt.Errorf("is %q: write none, host or {allow: [HOST]}", n.Value)
+		case n.Kind != yaml.MappingNode:
 			*out = Network{Kind: out.Kind}
 			return fields.OneOf(&out.Kind, None, HostNetwork)(n)
 		}
@@ -77,6 +86,32 @@ func Field(out *Network, refs *[]catalog.Ref) fields.Field {
 		}
 		return err
 	}
+}
+
+// allowLine returns the line that allows hosts.
+func allowLine(items []*yaml.Node) string {
+	var names []string
+	for _, item := range items[:min(len(items), 8)] {
+		if item.Kind == yaml.ScalarNode {
+			names = append(names, frontmatter.Quote(item.Value))
+		}
+	}
+	return "network: {allow: [" + strings.Join(names, ", ") + "]}"
+}
+
+// hostOfURL returns the host of a URL, "" for another text.
+func hostOfURL(text string) string {
+	if !strings.Contains(text, "/") {
+		return ""
+	}
+	if !strings.Contains(text, "://") {
+		text = "https://" + text
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return ""
+	}
+	return u.Hostname()
 }
 
 func allowField(out *Network) fields.Field {
@@ -106,6 +141,9 @@ func hostsField(out *[]scope.HostRule, alone func(scope.HostRule) scope.NetworkS
 			}
 			if err != nil {
 				return fmt.Errorf("network: an entry %w", err)
+			}
+			if host := hostOfURL(rule.Host); host != "" {
+				return fmt.Errorf("network: %q is a URL: write %s", rule.Host, host)
 			}
 			if _, err := scope.CompileNetwork(alone(rule)); err != nil {
 				return fmt.Errorf("network: %w", err)

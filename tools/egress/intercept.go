@@ -35,7 +35,7 @@ func (p *Proxy) intercept(ctx context.Context, a *access, answer func(*refusal) 
 				return nil
 			}
 		default:
-			err = malformed("the client speaks neither TLS nor HTTP")
+			err = strange(a)
 		}
 	}
 	a.in.Close()

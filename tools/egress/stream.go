@@ -154,10 +154,7 @@ func (p *Proxy) pass(ctx context.Context, a *access, up socket) *refusal {
 		}
 	case known:
 		a.in.Close()
-		if len(a.in.ahead) == 0 {
-			return &refusal{Message: "the client sent nothing"}
-		}
-		return malformed("the client speaks neither TLS nor HTTP on port %d", a.port)
+		return strange(a)
 	}
 	t := tunnel{in: a.in.socket, up: up, idle: p.Limits.Idle, sent: &a.sent, got: &a.got, spend: p.stopper(a)}
 	ahead := a.in.ahead
@@ -172,6 +169,15 @@ func (p *Proxy) pass(ctx context.Context, a *access, up socket) *refusal {
 		return &refusal{Message: "the tunnel broke", cause: err}
 	}
 	return nil
+}
+
+// strange returns the refusal of a client that speaks neither TLS nor HTTP. One that has sent nothing has done no wrong:
+// programs open connections before they need them.
+func strange(a *access) *refusal {
+	if len(a.in.ahead) == 0 {
+		return &refusal{Message: "time-out: the client sent nothing"}
+	}
+	return malformed("the client speaks neither TLS nor HTTP on port %d", a.port)
 }
 
 // handOver lets the server of requests have the rest of a connection. Requests
