@@ -224,7 +224,7 @@ func (h hostRule) allow(d *Draft, _ Change) amended {
 	a := amended{decide: h.allowed, add: func() []frontmatter.Edit {
 		return []frontmatter.Edit{{Keys: []string{"network", "allow"}, Add: h.item()}}
 	}}
-	presets, _ := hosts.Presets(d.base)
+	presets, _ := hosts.Presets(d.base, d.user)
 	for _, name := range d.agent.Network.Presets {
 		same := func(r scope.HostRule) bool { return strings.EqualFold(r.Host, h.name) }
 		if p := presets[name]; p != nil && slices.ContainsFunc(p.Allow, same) && !slices.ContainsFunc(rules.Allow, same) && h.port != 0 {

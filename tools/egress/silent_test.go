@@ -17,7 +17,7 @@ import (
 func TestSilentClient(t *testing.T) {
 	t.Parallel()
 	rule := scope.HostRule{Host: "good.example", Intercept: true}
-	l, _ := intercepting(t, []scope.HostRule{rule}, func(o *Options, _ *Client) { o.Limits.Speak = 200 * time.Millisecond })
+	l, _ := intercepting(t, []scope.HostRule{rule}, func(o *Options, _ *Tenant) { o.Limits.Speak = 200 * time.Millisecond })
 	ends := func(e audit.Event) bool { return e.Outcome == "failed" }
 
 	silent := l.connect(t, "good.example:443")
