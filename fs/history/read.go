@@ -156,6 +156,7 @@ type generationRecords struct {
 	until   uint64            // no record is later
 	records []*journal.Record // in order; those of changes, and Written
 	stands  []*journal.Record // those of directories that stand for others
+	settled map[uint64]uint64 // the records Settled of Made
 }
 
 // load reads a generation. Without one, or with a damaged journal, it has no records.
@@ -172,11 +173,12 @@ func (s *Store) load(p past) (generationRecords, error) {
 		return g, fmt.Errorf("generation %x: %w", p.began, err)
 	}
 	g.Header = h
+	g.settled = map[uint64]uint64{}
 	settled, void := map[uint64]beneath.FileID{}, map[uint64]bool{}
 	for _, r := range all {
 		switch r.Kind {
 		case journal.Settled:
-			settled[r.Of] = r.Object
+			settled[r.Of], g.settled[r.Of] = r.Object, r.Seq
 		case journal.Void:
 			void[r.Of] = true
 		}

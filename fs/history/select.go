@@ -51,6 +51,18 @@ func (f *selected) pickBefore(meant func(*entry) bool) {
 	}
 }
 
+// older removes the records of how a file was left that are of an older object: one that was closed after the record of a new
+// object, and before that object was there and had its identity.
+func (f *selected) older() {
+	there := map[beneath.FileID]uint64{}
+	f.records = slices.DeleteFunc(f.records, func(e entry) bool {
+		if e.Kind == journal.Made {
+			there[plain(e.Object)] = e.gen.settled[e.Seq]
+		}
+		return e.Kind == journal.Written && e.Seq < there[plain(e.Object)]
+	})
+}
+
 // cancel removes the records that an undo has inverted, and those that inverted them. A record of an undo stays if it is
 // picked and what it has inverted is not: that undo is to be taken back.
 func (f *selected) cancel() {
@@ -146,6 +158,7 @@ func (s *Store) find(sel Selection) (*selected, error) {
 		found.pickBefore(func(e *entry) bool { return e.Seq > from && picks(e.gen) })
 	}
 	slices.SortFunc(found.records, func(a, b entry) int { return bySeq(a.Record, b.Record) })
+	found.older()
 	found.cancel()
 	first := slices.IndexFunc(found.records, func(e entry) bool { return e.picked })
 	if first < 0 {
