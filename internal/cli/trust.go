@@ -17,6 +17,7 @@ import (
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/widening"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -132,7 +133,7 @@ func (a *app) proposal(p config.Paths, project *config.Project, text []byte, has
 	if errs != nil {
 		return nil, errors.Join(errs...)
 	}
-	r := &report.Proposal{File: filepath.Join(project.Dir, agents.RepositoryFile), Hash: hash, Text: string(text), Widens: with.Widens(without)}
+	r := &report.Proposal{File: filepath.Join(project.Dir, agents.RepositoryFile), Hash: hash, Text: string(text), Widens: widening.Lines(with, without)}
 	switch last, of, err := project.Trusted(); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/catalog"
 )
 
@@ -23,7 +22,7 @@ type toolWord struct {
 func toolWords(ours catalog.Tools) []toolWord {
 	changes := []string{"make_dir", "move", "copy", "delete_file", "delete"} // a denied write denies these too
 	var all []toolWord
-	for _, w := range agents.GeminiTools() {
+	for _, w := range catalog.GeminiTools() {
 		all = append(all, toolWord{Gemini, w.Names, w.Ours, w.Does})
 	}
 	all = append(all, []toolWord{

@@ -105,7 +105,7 @@ func parseExtension(base, rel string, data []byte, read func(name string) (*fold
 	}
 	if strings.HasSuffix(rel, ".json") {
 		var err error
-		if data, err = yamlOfJSON(data); err != nil {
+		if data, err = fields.YAMLOfJSON(data); err != nil {
 			return fail(1, err)
 		}
 	}

@@ -1,8 +1,6 @@
 package agents
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,28 +18,6 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 	"github.com/scopefs/scopefs/scope/catalog"
 )
-
-// yamlOfJSON converts JSON to text that a YAML parser accepts, with the same
-// lines. YAML allows no tabs between values and no surrogates.
-func yamlOfJSON(text []byte) ([]byte, error) {
-	var v any
-	if err := json.Unmarshal(text, &v); err != nil {
-		line := 1
-		if at, ok := errors.AsType[*json.SyntaxError](err); ok {
-			line += bytes.Count(text[:at.Offset], []byte("\n"))
-		}
-		return nil, &fields.LineError{Line: line, Err: fmt.Errorf("is no JSON, %w: correct it", err)}
-	}
-	text = bytes.ReplaceAll(text, []byte("\t"), []byte(" ")) // JSON strings contain no literal tabs
-	escape := regexp.MustCompile(`\\(u[dD][89abAB][0-9a-fA-F]{2}\\u[0-9a-fA-F]{4}|.)`)
-	return escape.ReplaceAllFunc(text, func(s []byte) []byte {
-		var pair string
-		if len(s) == 12 && json.Unmarshal(slices.Concat([]byte(`"`), s, []byte(`"`)), &pair) == nil {
-			return []byte(pair)
-		}
-		return s
-	}), nil
-}
 
 // geminiIgnored are the keys of a gemini-extension.json that do not affect what agents may do.
 var geminiIgnored = []string{"version", "themes", "plan", "migratedTo", "author", "license",
@@ -196,7 +172,7 @@ func (e *extension) excludeField(n *yaml.Node) error {
 		}
 		word, _, some := strings.Cut(s, "(")
 		names, ours := []string{word}, !strings.HasPrefix(word, catalog.MCPPrefix)
-		for _, w := range GeminiTools() {
+		for _, w := range catalog.GeminiTools() {
 			if slices.Contains(strings.Fields(w.Names), strings.TrimPrefix(word, catalog.BuiltinPrefix)) {
 				if names, ours = w.Does, false; w.Ours != "" {
 					names = append([]string{w.Ours}, w.Does...)
@@ -243,31 +219,4 @@ func (s *Snapshot) extend(def *Definition) (*Definition, []*extension) {
 	out := *def
 	out.Prompt = strings.TrimSpace(out.Prompt + prompt)
 	return &out, with
-}
-
-// GeminiTool is the meaning of gemini-cli's names of a tool.
-type GeminiTool struct {
-	Names string   // separated by blanks
-	Ours  string   // the scopefs tool that does no more, or ""
-	Does  []string // further scopefs tools that do what it does
-}
-
-// GeminiTools returns the tools of gemini-cli.
-func GeminiTools() []GeminiTool {
-	return []GeminiTool{
-		{"read_file read_many_files", "read_file", nil},
-		{"list_directory", "list_dir", []string{"stat"}},
-		{"glob", "glob", nil},
-		{"search_file_content grep_search", "grep", nil},
-		{"write_file", "write_file", []string{"make_dir", "move", "copy", "delete_file", "delete"}}, // a denied write denies these too
-		{"replace", "edit_file", nil},
-		{"run_shell_command", "bash", nil},
-		{"activate_skill", "skill", nil},
-		{"ask_user", "ask_user", nil},
-		{"read_background_output", "process_read", nil},
-		{"list_background_processes", "", []string{"process_read"}},
-		{"save_memory", "", []string{"remember", "memory", "forget"}},
-		{"invoke_agent codebase_investigator cli_help generalist browser_agent", "", []string{"delegate"}},
-		{"web_fetch google_web_search write_todos get_internal_docs enter_plan_mode exit_plan_mode update_topic complete_task read_mcp_resource list_mcp_resources", "", nil},
-	}
 }

@@ -290,3 +290,20 @@ func coversTool(tools catalog.Tools, pattern, other string) bool {
 	}
 	return p.Match(catalog.ToolName{Server: o.Server, Name: o.Name})
 }
+
+// Propose returns an agent without a trusted RepositoryFile, and as it would be with the text of one. Errors name the file
+// RepositoryFile.
+func (s *Snapshot) Propose(id scope.ID, text []byte) (without, with *Agent, errs []error) {
+	f := s.files[id]
+	if f == nil {
+		return nil, nil, []error{fmt.Errorf("no agent %q is in %s: define it", id, agentsDir)}
+	}
+	bare := *f.parsed
+	bare.trusted = nil
+	if without, errs, _ = s.agent(&bare, s.seen); errs != nil {
+		return nil, nil, errs
+	}
+	bare.trusted = parseRepository(RepositoryFile, id, folder.TextOf(text))
+	with, errs, _ = s.agent(&bare, s.seen)
+	return without, with, errs
+}

@@ -1,4 +1,5 @@
-package agents
+// Package widening says in words what one definition of an agent allows beyond another.
+package widening
 
 import (
 	"cmp"
@@ -7,33 +8,16 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/scopefs/scopefs/internal/folder"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/hosts"
 )
 
-// Propose returns an agent without a trusted RepositoryFile, and as it would be with the text of one. Errors name the file
-// RepositoryFile.
-func (s *Snapshot) Propose(id scope.ID, text []byte) (without, with *Agent, errs []error) {
-	f := s.files[id]
-	if f == nil {
-		return nil, nil, []error{fmt.Errorf("no agent %q is in %s: define it", id, agentsDir)}
-	}
-	bare := *f.parsed
-	bare.trusted = nil
-	if without, errs, _ = s.agent(&bare, s.seen); errs != nil {
-		return nil, nil, errs
-	}
-	bare.trusted = parseRepository(RepositoryFile, id, folder.TextOf(text))
-	with, errs, _ = s.agent(&bare, s.seen)
-	return without, with, errs
-}
-
-// Widens returns a line for each thing that the agent may do and that before, the same agent by other rules, may not. The
+// Lines returns a line for each thing that an agent may do and that before, the same agent by other rules, may not. The
 // lines have texts of the definition, which are not printable.
 //
-// The files of a view are not among them: join only narrows these.
-func (a *Agent) Widens(before *Agent) (lines []string) {
+// The files of a view are not among them: a repository's file only narrows these.
+func Lines(a, before *agents.Agent) (lines []string) {
 	add := func(format string, v ...any) { lines = append(lines, fmt.Sprintf(format, v...)) }
 	now, was := a.Grants, before.Grants
 	for _, line := range reaches(now.Hosts(), was.Hosts()) {

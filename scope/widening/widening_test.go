@@ -1,0 +1,79 @@
+package widening_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
+	"github.com/scopefs/scopefs/scope/widening"
+)
+
+// propose returns agent a with the user's keys alone, and with those of a repository's file as well.
+func propose(t *testing.T, keys, file string) (without, with *agents.Agent) {
+	t.Helper()
+	base := t.TempDir()
+	for name, text := range map[string]string{
+		"agents.d/a.md":         "---\nname: a\n" + keys + "\n---\n",
+		"agents.d/m.md":         "---\nname: m\n---\n",
+		"skills/check/SKILL.md": "x",
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(base, name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(base, name), []byte(text), 0o644))
+	}
+	tools := catalog.Tools{
+		{Name: "bash", Listed: catalog.ListedBase}, {Name: "ask_user", Listed: catalog.ListedBase}, {Name: "skill", Listed: catalog.ListedSkills},
+		{Name: "read_file"}, {Name: "move", Writes: true},
+	}
+	all, errs := agents.Load(base, agents.Host{Tools: tools, Servers: agents.Servers{"search": {Command: "search"}}})
+	require.Empty(t, errs)
+	without, with, errs = all.Propose("a", []byte(file))
+	require.Empty(t, errs)
+	return without, with
+}
+
+// TestLines: the user sees each thing that a file allows beyond the user's definition, and what narrows is not
+// among them.
+func TestLines(t *testing.T) {
+	for name, test := range map[string]struct {
+		keys, file string
+		want       []string
+	}{
+		"nothing": {"", "tools: [bash]\nskills: []\nmcps: []\nprotect: ['*']\nlimits: {pids: 5}\nview: {access: read, paths: {'a/**': write}}\nnetwork: none\npolicy: {tools: {exclude: [move]}}", nil},
+		"hosts": {"", "network: {allow: [b\u00fccher.example, {host: '*.a.example', ports: [8443], methods: [GET], paths: [/x/**]}], ask: [c.example], presets: [npm]}", []string{
+			"network: connects to xn--bcher-kva.example ports 443 80",
+			"network: connects to every name below a.example ports 8443, only GET, only paths /x/**",
+			"network: connects to registry.npmjs.org ports 443 80, only GET HEAD",
+			"network: asks you for connections to c.example",
+		}},
+		"every host":   {"", "network: {allow: ['*'], ask: true}", []string{"network: connects to every host ports 443 80", "network: asks you for connections to every other host"}},
+		"hosts it has": {"network: {allow: [a.example]}", "network: {allow: [A.example, {host: a.example., ports: [443, 8443]}]}", []string{"network: connects to a.example ports 8443"}},
+		"none stays":   {"network: none", "network: {allow: [a.example]}", nil},
+		"the host's":   {"network: host", "network: {allow: [a.example]}", nil},
+		"a key":        {"", "network: {presets: [openai]}", []string{"network: connects to api.openai.com ports 443 80, with your key (OPENAI_API_KEY: the proxy adds it, the agent does not see it)"}},
+		"its own key":  {"network: {presets: [openai]}", "network: {presets: [openai]}", nil},
+		"variables":    {"env: {B: mine}", "env: {A: x, B: y}", []string{"env: sandboxes have A=x"}},
+		"members":      {"", "members: [m]", []string{"members: gives tasks to m"}},
+		"members had":  {"members: [m]", "members: ['*']", nil},
+		"skills had":   {"skills: []", "skills: [check]", nil},
+		"tools had":    {"tools: [bash]", "tools: ['*']", nil},
+		"tools asked":  {"policy: {tools: {ask: [bash]}}", "tools: [bash]\npolicy: {tools: {allowed: ['*'], ask: []}}", nil},
+		"computed":     {"skills: [check]", "tools: [read_file, bash]", []string{"tools: read_file: allowed; before: denied (computed tools: [bash, ask_user, skill])"}},
+		"a server had": {"", "mcp_servers: {search: {command: evil}}", nil},
+		"a server": {"", "mcp_servers: {own: {command: node, args: [x.js, \"a b\"], env: {K: v}, workspace: read, network: {allow: [a.example]}}, far: {url: 'https://a.example/mcp'}}", []string{
+			"mcp_servers: far: the daemon sends calls of its tools to https://a.example/mcp",
+			`mcp_servers: own: runs ["node" "x.js" "a b"] in a sandbox of its own, as the agent's user; access to the agent's files: read`,
+			"mcp_servers: own: connects to a.example",
+			"mcp_servers: own: has K=v",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			without, with := propose(t, test.keys, test.file)
+			assert.Equal(t, test.want, widening.Lines(with, without))
+		})
+	}
+}
