@@ -78,7 +78,7 @@ func TestRepositoryErrors(t *testing.T) {
 		"LD_PRELOAD":       {"env: {LD_PRELOAD: /x.so}", "env: LD_PRELOAD changes every program of the sandbox"},
 		"key's variable":   {"network: {presets: [anthropic]}\nenv: {ANTHROPIC_API_KEY: x}", "is the variable of a credential of network"},
 		"twice":            {"tools: []\ntools: [bash]", `:2: "tools" is here twice, first in line 1: remove one`},
-		"tab":              {"view:\n\taccess: read", ":2: is not YAML"},
+		"tab":              {"view:\n\taccess: read", ":2: begins with a tab: write spaces"},
 		"anchors":          {"tools: &a [bash]\nskills: *a", "anchors and aliases are not read"},
 		"bomb":             {"a: &a [x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]", "anchors and aliases are not read"},
 		"deep":             {strings.Repeat("[", 20_000), "is not YAML"},
