@@ -148,7 +148,7 @@ func (p *Proxy) deny(ctx context.Context, a *access, r *refusal) *refusal {
 func (p *Proxy) tellRefused(a *access, r *refusal) {
 	if p.client.Refused != nil {
 		text := r.reason()
-		if r.keyless {
+		if r.keyless && p.client.Operator {
 			text = phrase(r.detail())
 		}
 		p.client.Refused(a.host, text)

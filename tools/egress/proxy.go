@@ -48,7 +48,8 @@ type Client struct {
 	// Refused gets each refusal, and each connection to a host that cannot be made, after
 	// it was recorded: the host, which may be empty, and the text that the client gets.
 	// It must return soon. nil drops them.
-	Refused func(host, text string)
+	Refused  func(host, text string)
+	Operator bool // Refused is for the operator, and says why a credential cannot be read
 
 	// Approve asks the operator about a connection that no rule decides, and waits
 	// until ctx ends, after Limits.Approve. nil approves nothing.
