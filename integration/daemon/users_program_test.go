@@ -47,3 +47,25 @@ func TestUsersProgram(t *testing.T) {
 	h.Start()
 	assert.Equal(t, "runs\n", run(alice, "opt").Stdout)
 }
+
+// TestUsersKey: the key of a host that the daemon lacks comes from the operator's client alone. The user of an agent gives none.
+func TestUsersKey(t *testing.T) {
+	h := harness.LayOut(t, map[string]string{"a": "network: {presets: [late]}"})
+	own(t, h, "a", alice)
+	h.Put("presets.d/late.yaml", "description: x\nallow: [{host: api.test, credential: {from: {env: SCOPEFS_TEST_LATE_KEY}}}]")
+	h.Put("programs.d/keyed.yaml", "command: \"true\"\nnetwork: [late]")
+	h.Start()
+	run := func(uid uint32) harness.Outcome {
+		cmd := exec.Command(harness.Program, "--base", h.Base, "run", "--for", "keyed", "a")
+		if uid != 0 {
+			as(cmd, uid)
+		}
+		cmd.Env = append(cmd.Environ(), "SCOPEFS_TEST_LATE_KEY=sesame")
+		return harness.Finish(t, cmd)
+	}
+	o := run(0)
+	assert.Zero(t, o.Code, o.Stderr)
+	o = run(alice)
+	assert.Equal(t, 125, o.Code)
+	assert.Equal(t, "scopefs: the agent does not start: the operator's log says why\n", o.Stderr)
+}

@@ -154,7 +154,7 @@ func (p *Proxy) tellRefused(a *access, r *refusal) {
 			host = net.JoinHostPort(host, strconv.Itoa(int(a.port)))
 		}
 		text, remedy := r.Message, r.Remedy
-		if r.keyless {
+		if r.keyless && p.tenant.Operator {
 			text, remedy = r.detail(), ""
 		}
 		p.tenant.Refused(host, oneLine(text), oneLine(remedy))
