@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"unicode/utf8"
 )
 
@@ -19,6 +20,16 @@ func Read(r io.Reader, most int) ([]byte, error) {
 		text, err = text[:most], longError(most)
 	}
 	return text, err
+}
+
+// File reads the file of a name that the operator gives, as Read does.
+func File(name string, most int) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return Read(f, most)
 }
 
 // Whole removes the beginning of a character that was cut off at the end.

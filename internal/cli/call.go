@@ -12,7 +12,6 @@ import (
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/batch"
-	"github.com/scopefs/scopefs/internal/bounded"
 	"github.com/scopefs/scopefs/internal/nearest"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/report"
@@ -98,7 +97,7 @@ timeout, 128+N for signal N, 125 if scopefs or the tool failed.`,
 
 // call makes one call.
 func (a *app) call(ctx context.Context, hello api.Hello, tool string, words []string, o callOptions) error {
-	arguments, err := a.arguments(o.args, words)
+	arguments, err := toolbox.Arguments(a.in, o.args, words)
 	if err != nil {
 		return exitWith(exitUsage, err)
 	}
@@ -107,7 +106,7 @@ func (a *app) call(ctx context.Context, hello api.Hello, tool string, words []st
 		if err != nil {
 			return err
 		}
-		if id := background(result); id != "" {
+		if id := toolbox.Background(result); id != "" {
 			fmt.Fprintf(a.err, "scopefs: %s ends now, with the session of this command: "+
 				"use the bash tool of scopefs mcp, or scopefs run\n", printable.Text(id))
 		}
@@ -147,42 +146,6 @@ func (a *app) withTools(ctx context.Context, hello api.Hello, o callOptions, f f
 	return err
 }
 
-// arguments returns the JSON object of --args and the NAME=TEXT and NAME:=JSON words.
-func (a *app) arguments(text string, words []string) (json.RawMessage, error) {
-	object := map[string]json.RawMessage{}
-	if text == "-" {
-		all, err := bounded.Read(a.in, 16<<20)
-		if err != nil {
-			return nil, err
-		}
-		text = string(all)
-	}
-	if text != "" {
-		canonical, err := tools.Canonical(json.RawMessage(text))
-		if err == nil {
-			err = json.Unmarshal(canonical, &object)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("--args: want a JSON object: %w", err)
-		}
-	}
-	for _, word := range words {
-		k, v, ok := strings.Cut(word, "=")
-		value, err := json.Marshal(v)
-		if name, raw := strings.CutSuffix(k, ":"); raw {
-			k, value = name, json.RawMessage(v)
-		}
-		if !ok || k == "" || err != nil || !json.Valid(value) {
-			return nil, fmt.Errorf("%q: want NAME=TEXT or NAME:=JSON", word)
-		}
-		if _, twice := object[k]; twice {
-			return nil, fmt.Errorf("%s is given twice: give it once, also beside --args", k)
-		}
-		object[k] = value
-	}
-	return json.Marshal(object)
-}
-
 // listTools lists the tools that the agent may call.
 func (a *app) listTools(ctx context.Context, hello api.Hello, o callOptions) error {
 	return a.withTools(ctx, hello, o, func(ctx context.Context, client *toolbox.Client) error {
@@ -219,18 +182,6 @@ func (a *app) toolHelp(ctx context.Context, name string, o callOptions) error {
 		}
 		return a.print(report.Tool(all[i]), o.json)
 	})
-}
-
-// background returns the process id of a result of bash whose command is running; "" for other results.
-func background(r mcp.Result) string {
-	var said struct {
-		Running   bool   `json:"running"`
-		ProcessID string `json:"process_id"`
-	}
-	if json.Unmarshal(r.Structured, &said) != nil || !said.Running {
-		return ""
-	}
-	return said.ProcessID
 }
 
 // commandError is the exit status of a failed command.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -86,7 +85,7 @@ func (a *app) server(agent, dir string) (clients.Server, error) {
 	s := clients.Server{Command: program}
 	if project != nil {
 		s.Args = []string{"--dir", project.Dir}
-		if rel, err := filepath.Rel(dir, project.Dir); err == nil && filepath.IsLocal(rel) && isInPath(program) {
+		if rel, err := filepath.Rel(dir, project.Dir); err == nil && filepath.IsLocal(rel) && clients.InPath(program) {
 			s = clients.Server{Command: filepath.Base(program), Args: []string{"--dir", rel}}
 		} else {
 			fmt.Fprintf(a.err, "scopefs: the settings name %s and %s, for this host alone: install with scopefs in PATH, in the project's directory, for settings to commit\n",
@@ -109,15 +108,4 @@ func (a *app) server(agent, dir string) (clients.Server, error) {
 		s.Args = append(s.Args, "--agent", string(id))
 	}
 	return s, nil
-}
-
-// isInPath reports whether a shell finds this program by its name.
-func isInPath(program string) bool {
-	found, err := exec.LookPath(filepath.Base(program))
-	if err != nil {
-		return false
-	}
-	a, errA := os.Stat(found)
-	b, errB := os.Stat(program)
-	return errA == nil && errB == nil && os.SameFile(a, b)
 }

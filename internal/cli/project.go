@@ -4,15 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
-	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/internal/launch"
+	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -51,6 +50,12 @@ func (a *app) where() (config.Paths, *config.Project, error) {
 		p.Run = a.flags.Run
 	}
 	return p, project, nil
+}
+
+// place returns where a run starts. An error of where was returned before.
+func (a *app) place(p config.Paths) launch.Place {
+	_, project, _ := a.where()
+	return launch.Place{Paths: p, Project: project}
 }
 
 // paths returns the given directories with defaults for the others. A project must
@@ -95,7 +100,7 @@ func (a *app) begin(name string) (config.Paths, scope.ID, error) {
 		return p, "", err
 	}
 	if project != nil {
-		a.noteProposed(project)
+		a.note(report.Proposed(project))
 	}
 	id, err := a.agentIn(p, project, name)
 	return p, id, err
@@ -111,12 +116,12 @@ func (a *app) begun() (config.Paths, *config.Project, error) {
 		exists := project.Exists()
 		if err = project.Make(); err == nil {
 			if !exists {
-				a.noteAbove(project)
+				a.note(report.Above(project))
 			}
 			if a.showSecrets {
 				err = project.ShowSecrets()
 			} else if !exists {
-				a.noteSecrets(project)
+				a.note(report.Secrets(project))
 			}
 		}
 		if err == nil {
@@ -127,6 +132,13 @@ func (a *app) begun() (config.Paths, *config.Project, error) {
 		}
 	}
 	return p, project, err
+}
+
+// note prints a line, unless it is empty.
+func (a *app) note(line string) {
+	if line != "" {
+		fmt.Fprintln(a.err, "scopefs:", line)
+	}
 }
 
 // addProject adds the flags --changes and --show-secrets.
@@ -161,44 +173,6 @@ func (a *app) setChanges(changes string) (undo func(), err error) {
 			fmt.Fprintf(a.err, "scopefs: --changes: %v\n", err)
 		}
 	}, err
-}
-
-// noteAbove prints a line if a project that was made now is below another one.
-func (a *app) noteAbove(made *config.Project) {
-	above, found := config.FindProject(filepath.Dir(made.Dir))
-	if !found || made.Dir == "/" {
-		return
-	}
-	rel, err := filepath.Rel(above.Dir, made.Dir)
-	if err != nil {
-		return
-	}
-	fmt.Fprintf(a.err, "scopefs: this makes another agent, for %s: for that of %s, give --dir %s -C %s\n",
-		printable.Text(made.Dir), printable.Text(above.Dir), printable.Text(above.Dir), printable.Text(rel))
-}
-
-// noteSecrets prints a line if a project that was made now has secrets, or a template for them.
-func (a *app) noteSecrets(made *config.Project) {
-	const shown = 3
-	hidden, dotenv := made.Secrets()
-	names := make([]string, 0, shown)
-	for _, name := range hidden[:min(len(hidden), shown)] {
-		names = append(names, printable.Text(name))
-	}
-	text := strings.Join(names, ", ")
-	switch more := len(hidden) - shown; {
-	case len(hidden) == 0 && !dotenv:
-		return
-	case len(hidden) == 0:
-		text = "a file .env would be"
-	case more > 0:
-		text += fmt.Sprintf(" and %d more are", more)
-	case len(hidden) > 1:
-		text += " are"
-	default:
-		text += " is"
-	}
-	fmt.Fprintf(a.err, "scopefs: %s hidden, and the agent can create no .env, .env.*, *.pem or SSH key: --show-secrets changes that\n", text)
 }
 
 // agentIn parses the name of an agent. In a project it may be left out. With --branch it returns that branch of the agent.

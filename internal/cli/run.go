@@ -12,6 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/embedded"
+	"github.com/scopefs/scopefs/internal/launch"
 	"github.com/scopefs/scopefs/internal/programs"
 	"github.com/scopefs/scopefs/internal/terminal"
 )
@@ -30,7 +31,7 @@ type runOptions struct {
 	dir        string
 	program    string
 	changes    string
-	env        envOptions
+	env        launch.Variables
 }
 
 func (a *app) runCmd() *cobra.Command {
@@ -88,7 +89,8 @@ scopefs failed; 126 if the command cannot be executed; 127 if it does not exist.
 	_ = c.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(programs.Builtin(), cobra.ShellCompDirectiveNoFileComp))
 	a.addProject(c, &o.changes)
 	c.Flags().StringVarP(&o.dir, "chdir", "C", "", "start in this directory of the view")
-	o.env.addFlags(c)
+	c.Flags().StringArrayVarP(&o.env.Set, "env", "e", nil, "set NAME=VALUE for the command, or NAME to the value that it has here")
+	c.Flags().StringArrayVar(&o.env.Files, "env-file", nil, "set the variables of a file, a line each; -e wins")
 	return c
 }
 
@@ -139,16 +141,17 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 			unset()
 		}
 	}()
-	env, err := o.env.variables()
+	env, err := o.env.Read()
 	if err != nil {
 		return exitRunFailed, err
 	}
-	req := api.RunRequest{Argv: argv, Dir: o.dir, Env: env, Keys: keysOf(p)}
+	at := a.place(p)
+	req := api.RunRequest{Argv: argv, Dir: o.dir, Env: env, Keys: at.Keys()}
 	if t := os.Getenv("TERM"); t != "" && env["TERM"] == "" {
 		env["TERM"] = t
 	}
 	if o.program != "" {
-		if err := a.forProgram(ctx, p, o.program, &req); errors.Is(err, programs.ErrNotFound) {
+		if err := at.For(ctx, o.program, &req); errors.Is(err, programs.ErrNotFound) {
 			return exitNotFound, err
 		} else if err != nil {
 			return exitRunFailed, err
@@ -157,14 +160,15 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 	if o.tty || a.terminal() != nil && !o.noTTY {
 		req.TTY = terminal.Size()
 	}
-	run, err := a.runNamed(ctx, p, id, req)
+	run, err := at.Run(ctx, id, req)
 	if errors.Is(err, api.ErrNoDaemon) {
 		var end func()
 		if p, end, err = embedded.Start(ctx, p, id, io.Discard); err != nil {
 			return exitRunFailed, err
 		}
 		defer end()
-		run, err = a.runNamed(ctx, p, id, req)
+		at.Paths = p
+		run, err = at.Run(ctx, id, req)
 	}
 	var refused *api.Error
 	switch {

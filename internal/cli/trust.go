@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -13,7 +12,6 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
-	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -163,27 +161,4 @@ func (a *app) afterTrust(ctx context.Context) error {
 		}
 	}
 	return err
-}
-
-// noteProposed prints a line if the repository of a project proposes what is not in force.
-func (a *app) noteProposed(project *config.Project) {
-	command := "scopefs trust"
-	if here, err := os.Getwd(); err != nil || here != project.Dir {
-		command += " --dir " + project.Dir
-	}
-	_, now, err := project.Proposed()
-	_, trusted, errTrusted := project.Trusted()
-	none, never := errors.Is(err, fs.ErrNotExist), errors.Is(errTrusted, fs.ErrNotExist)
-	var note string
-	switch {
-	case none && never, err == nil && errTrusted == nil && now == trusted:
-		return
-	case none:
-		note = "is gone, and what you trusted stays in force: " + command + " --revoke"
-	case never:
-		note = "is not in force, because you have not trusted it: " + command
-	default:
-		note = "has changed since you trusted it: " + command
-	}
-	fmt.Fprintf(a.err, "scopefs: %s %s\n", agents.RepositoryFile, printable.Text(note))
 }

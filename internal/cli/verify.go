@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/bounded"
-	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
 )
@@ -65,7 +63,7 @@ func (a *app) auditVerify(ctx context.Context, words []string, o verifyOptions) 
 		return err
 	}
 	for _, name := range o.heads {
-		if opts.Heads[name], err = readNamed(name, maxHead); err != nil {
+		if opts.Heads[name], err = bounded.File(name, maxHead); err != nil {
 			return exitWith(exitUsage, fmt.Errorf("--checkpoint %s: %w", name, err))
 		}
 	}
@@ -105,21 +103,11 @@ func keyText(name string) (string, error) {
 	if name == "" {
 		return "", nil
 	}
-	b, err := readNamed(name, maxHead)
+	b, err := bounded.File(name, maxHead)
 	if err != nil {
 		return "", exitWith(exitUsage, fmt.Errorf("--key %s: %w", name, err))
 	}
 	return strings.TrimSpace(string(b)), nil
-}
-
-// readNamed reads a file that the operator names.
-func readNamed(name string, limit int) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return bounded.Read(f, limit)
 }
 
 func (a *app) auditHeadCmd() *cobra.Command {
@@ -213,22 +201,13 @@ func (a *app) auditCheckProof(name, key string) error {
 	if err != nil {
 		return err
 	}
-	text, err := readNamed(name, maxProof)
+	text, err := bounded.File(name, maxProof)
 	if err != nil {
 		return exitWith(exitUsage, err)
 	}
-	var proof audit.Proof
-	if err := json.Unmarshal(text, &proof); err != nil {
-		return fmt.Errorf("%s: no proof of scopefs audit prove: %w", name, err)
+	if err := report.Proof(a.out, a.err, name, text, key); err != nil {
+		return err
 	}
-	head, err := proof.Check(key)
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	for _, e := range proof.Events {
-		fmt.Fprintln(a.out, printable.Text(e.Line))
-	}
-	fmt.Fprintf(a.err, "scopefs: %d of the %d lines that the log %s had when it signed the head\n", len(proof.Events), head.Size, printable.Text(head.Origin))
 	if key == "" {
 		return exitWith(exitAlone, errors.New("the proof's own key was trusted: give the log's with --key"))
 	}

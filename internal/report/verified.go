@@ -1,6 +1,7 @@
 package report
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 
@@ -30,5 +31,23 @@ func Verified(w io.Writer, v audit.Verified, asJSON bool) error {
 		fmt.Fprintf(w, "not compared: %d heads are older than the lines that are left\n", v.Older)
 	}
 	_, err := fmt.Fprintf(w, "heads from elsewhere that match: %d\n", v.Matched)
+	return err
+}
+
+// Proof checks a proof of the file name by a log's public key, "" for the proof's own, and prints its lines. What vouches for
+// them goes to note.
+func Proof(out, note io.Writer, name string, text []byte, key string) error {
+	var proof audit.Proof
+	if err := json.Unmarshal(text, &proof); err != nil {
+		return fmt.Errorf("%s: no proof of scopefs audit prove: %w", name, err)
+	}
+	head, err := proof.Check(key)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	for _, e := range proof.Events {
+		fmt.Fprintln(out, printable.Text(e.Line))
+	}
+	_, err = fmt.Fprintf(note, "scopefs: %d of the %d lines that the log %s had when it signed the head\n", len(proof.Events), head.Size, printable.Text(head.Origin))
 	return err
 }

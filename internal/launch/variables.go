@@ -1,4 +1,4 @@
-package cli
+package launch
 
 import (
 	"fmt"
@@ -6,37 +6,30 @@ import (
 	"os"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/scopefs/scopefs/internal/bounded"
 )
 
 // maxEnvFile bounds a file of variables, in bytes.
 const maxEnvFile = 1 << 20
 
-// envOptions are variables for a command. They reach it without being an argument of any
+// Variables are variables for a command. They reach it without being an argument of any
 // process, unless the user writes -e NAME=VALUE.
-type envOptions struct {
-	set   []string // NAME=VALUE, or NAME for the value that it has here
-	files []string // of such lines
+type Variables struct {
+	Set   []string // NAME=VALUE, or NAME for the value that it has here
+	Files []string // of such lines
 }
 
-func (o *envOptions) addFlags(c *cobra.Command) {
-	c.Flags().StringArrayVarP(&o.set, "env", "e", nil, "set NAME=VALUE for the command, or NAME to the value that it has here")
-	c.Flags().StringArrayVar(&o.files, "env-file", nil, "set the variables of a file, a line each; -e wins")
-}
-
-// variables returns the variables. Its errors name no value, which may be a secret.
-func (o envOptions) variables() (map[string]string, error) {
+// Read returns the variables. Its errors name no value, which may be a secret.
+func (v Variables) Read() (map[string]string, error) {
 	env := map[string]string{}
-	for _, name := range o.files {
+	for _, name := range v.Files {
 		more, err := readEnvFile(name)
 		if err != nil {
 			return nil, fmt.Errorf("--env-file %q: %w", name, err)
 		}
 		maps.Copy(env, more)
 	}
-	for _, text := range o.set {
+	for _, text := range v.Set {
 		if err := setVariable(env, text); err != nil {
 			return nil, fmt.Errorf("--env: %w", err)
 		}
@@ -65,12 +58,7 @@ func setVariable(env map[string]string, text string) error {
 // readEnvFile reads the form of docker's --env-file: lines with NAME=VALUE or NAME, empty
 // ones, and comments after #. A value is what follows the sign, quotes included.
 func readEnvFile(name string) (map[string]string, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := bounded.Read(f, maxEnvFile)
+	text, err := bounded.File(name, maxEnvFile)
 	if err != nil {
 		return nil, err
 	}

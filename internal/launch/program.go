@@ -1,4 +1,6 @@
-package cli
+// Package launch finds what a run starts in a sandbox: a program of the user's PATH, what must be shown for it, its variables
+// and its presets.
+package launch
 
 import (
 	"context"
@@ -19,22 +21,28 @@ import (
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// forProgram makes a run one of an agent program. The words of the run become arguments
+// Place is where a run starts: the directories of the command, and the project; nil for a base.
+type Place struct {
+	config.Paths
+	Project *config.Project
+}
+
+// For makes a run one of an agent program. The words of the run become arguments
 // of the program.
-func (a *app) forProgram(ctx context.Context, p config.Paths, name string, req *api.RunRequest) error {
+func (p Place) For(ctx context.Context, name string, req *api.RunRequest) error {
 	program, err := programs.Of(p.Base, p.User, name)
 	if err != nil {
 		return err
 	}
-	found, err := programs.Find(ctx, program.Command, a.ofAgents(p))
+	found, err := programs.Find(ctx, program.Command, p.ofAgents())
 	if err != nil {
 		if errors.Is(err, programs.ErrNotFound) && program.Install != "" {
 			err = fmt.Errorf("%w: install it (%s)", err, program.Install)
 		}
 		return fmt.Errorf("--for %s: %w", name, err)
 	}
-	if _, project, err := a.where(); err == nil && project != nil && len(program.Networks) > 0 {
-		if err := project.Allow(chosen(p, program.Networks)); err != nil {
+	if p.Project != nil && len(program.Networks) > 0 {
+		if err := p.Project.Allow(p.chosen(program.Networks)); err != nil {
 			return err
 		}
 	}
@@ -61,14 +69,14 @@ func show(found programs.Found, req *api.RunRequest) {
 	req.Argv = slices.Concat([]string{found.File}, req.Argv[1:])
 }
 
-// runNamed starts a run. If the sandbox has no program of the name, it shows the one that is in the user's PATH.
-func (a *app) runNamed(ctx context.Context, p config.Paths, id scope.ID, req api.RunRequest) (*api.Run, error) {
-	run, err := api.NewClient(p).Run(ctx, id, req)
+// Run starts a run. If the sandbox has no program of the name, it shows the one that is in the user's PATH.
+func (p Place) Run(ctx context.Context, id scope.ID, req api.RunRequest) (*api.Run, error) {
+	run, err := api.NewClient(p.Paths).Run(ctx, id, req)
 	var missing *api.Error
 	if !errors.As(err, &missing) || missing.Kind != api.NotFound || req.Program != nil || strings.Contains(req.Argv[0], "/") {
 		return run, err
 	}
-	found, why := programs.Find(ctx, req.Argv[0], a.ofAgents(p))
+	found, why := programs.Find(ctx, req.Argv[0], p.ofAgents())
 	switch {
 	case errors.Is(why, programs.ErrNotFound), why == nil && len(found.Expose) == 0:
 		return nil, err
@@ -76,7 +84,7 @@ func (a *app) runNamed(ctx context.Context, p config.Paths, id scope.ID, req api
 		return nil, &api.Error{Kind: api.NotExecutable, Text: fmt.Sprintf("%s is not shown in the sandbox: %v", req.Argv[0], why)}
 	}
 	show(found, &req)
-	if run, err = api.NewClient(p).Run(ctx, id, req); errors.As(err, &missing) && missing.Kind == api.NotFound {
+	if run, err = api.NewClient(p.Paths).Run(ctx, id, req); errors.As(err, &missing) && missing.Kind == api.NotFound {
 		return nil, &api.Error{Kind: api.NotExecutable, Text: fmt.Sprintf("%s is shown with %s, and needs more: add that to sandbox: {expose} of scopefs.yaml",
 			found.File, strings.Join(found.Expose, ", "))}
 	}
@@ -85,16 +93,16 @@ func (a *app) runNamed(ctx context.Context, p config.Paths, id scope.ID, req api
 
 // ofAgents returns a function that reports whether agents may write a file: it is in agents/
 // of the base, in the project, or in the directory of a definition.
-func (a *app) ofAgents(p config.Paths) func(name string) bool {
+func (p Place) ofAgents() func(name string) bool {
 	scopes := filepath.Join(p.Base, "agents")
 	if real, err := filepath.EvalSymlinks(scopes); err == nil {
 		scopes = real
 	}
 	dirs := []string{scopes}
-	if _, project, err := a.where(); err == nil && project != nil {
-		dirs = append(dirs, project.Dir)
+	if p.Project != nil {
+		dirs = append(dirs, p.Project.Dir)
 	}
-	if all, _, err := definitions.Load(p); err == nil {
+	if all, _, err := definitions.Load(p.Paths); err == nil {
 		for _, def := range all.Agents {
 			dirs = append(dirs, def.Dir) // one through a link has no agent: see OpenRoot
 		}
@@ -104,8 +112,8 @@ func (a *app) ofAgents(p config.Paths) func(name string) bool {
 	}
 }
 
-// keysOf returns the variables of this process that credentials of presets read.
-func keysOf(p config.Paths) map[string]string {
+// Keys returns the variables of this process that credentials of presets read.
+func (p Place) Keys() map[string]string {
 	keys := map[string]string{}
 	presets, _ := hosts.Presets(p.Base, p.User) // an error of a file is the definition's to report
 	for _, preset := range presets {
@@ -119,7 +127,7 @@ func keysOf(p config.Paths) map[string]string {
 }
 
 // chosen returns the presets of networks with a key in the environment; else the first.
-func chosen(p config.Paths, networks []string) []string {
+func (p Place) chosen(networks []string) []string {
 	presets, _ := hosts.Presets(p.Base, p.User) // an error of a file is the definition's to report
 	set := slices.DeleteFunc(slices.Clone(networks), func(name string) bool {
 		preset := presets[name]

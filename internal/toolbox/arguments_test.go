@@ -1,4 +1,4 @@
-package cli
+package toolbox
 
 import (
 	"testing"
@@ -18,7 +18,7 @@ func TestArguments(t *testing.T) {
 		`{"a":1} {"a":2}`:       "--args: ",
 		`{"b": 1.50, "a": "é"}`: "",
 	} {
-		got, err := (&app{}).arguments(text, []string{"x=y"})
+		got, err := Arguments(nil, text, []string{"x=y"})
 		if want == "" {
 			require.NoError(t, err)
 			assert.Equal(t, `{"a":"é","b":1.50,"x":"y"}`, string(got))

@@ -1,0 +1,75 @@
+package report
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/scope/agents"
+)
+
+// Above returns a line if a project that was made now is below another one.
+func Above(made *config.Project) string {
+	above, found := config.FindProject(filepath.Dir(made.Dir))
+	if !found || made.Dir == "/" {
+		return ""
+	}
+	rel, err := filepath.Rel(above.Dir, made.Dir)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("this makes another agent, for %s: for that of %s, give --dir %s -C %s",
+		printable.Text(made.Dir), printable.Text(above.Dir), printable.Text(above.Dir), printable.Text(rel))
+}
+
+// Secrets returns a line if a project that was made now has secrets, or a template for them.
+func Secrets(made *config.Project) string {
+	const shown = 3
+	hidden, dotenv := made.Secrets()
+	names := make([]string, 0, shown)
+	for _, name := range hidden[:min(len(hidden), shown)] {
+		names = append(names, printable.Text(name))
+	}
+	text := strings.Join(names, ", ")
+	switch more := len(hidden) - shown; {
+	case len(hidden) == 0 && !dotenv:
+		return ""
+	case len(hidden) == 0:
+		text = "a file .env would be"
+	case more > 0:
+		text += fmt.Sprintf(" and %d more are", more)
+	case len(hidden) > 1:
+		text += " are"
+	default:
+		text += " is"
+	}
+	return text + " hidden, and the agent can create no .env, .env.*, *.pem or SSH key: --show-secrets changes that"
+}
+
+// Proposed returns a line if the repository of a project proposes what is not in force.
+func Proposed(project *config.Project) string {
+	command := "scopefs trust"
+	if here, err := os.Getwd(); err != nil || here != project.Dir {
+		command += " --dir " + project.Dir
+	}
+	_, now, err := project.Proposed()
+	_, trusted, errTrusted := project.Trusted()
+	none, never := errors.Is(err, fs.ErrNotExist), errors.Is(errTrusted, fs.ErrNotExist)
+	var note string
+	switch {
+	case none && never, err == nil && errTrusted == nil && now == trusted:
+		return ""
+	case none:
+		note = "is gone, and what you trusted stays in force: " + command + " --revoke"
+	case never:
+		note = "is not in force, because you have not trusted it: " + command
+	default:
+		note = "has changed since you trusted it: " + command
+	}
+	return agents.RepositoryFile + " " + printable.Text(note)
+}
