@@ -140,24 +140,27 @@ func TestHoldStopped(t *testing.T) {
 	assert.Equal(t, "newer\n", read(t, h.Scope("a", ".dot/f")))
 }
 
-// TestHoldFrozen: the agent's user kills the view while the operator's process has the held versions open. The next view does not
-// change them meanwhile, either.
+// TestHoldFrozen: a process has the held versions open for the operator, and the agent's view is mounted meanwhile. The view does
+// not change them.
 func TestHoldFrozen(t *testing.T) {
 	h := harness.LayOut(t, map[string]string{"a": fmt.Sprintf(holdRules, "direct")})
 	harness.Plant(t, h.Scope("a"), ".dot/f=old")
 	k := started(h)
 	k.run("a", "echo new >.dot/f")
-	end := k.asking()
-	k.Eventually("a process answers", func() bool { return len(k.answering()) > 0 })
-	view := k.View("a")
-	frozen := func() error { return os.WriteFile(view+"/.dot/made", nil, 0o644) }
-	require.ErrorIs(t, frozen(), unix.EBUSY)
-	k.crash(k.killView)
-	assert.Error(t, frozen())
-	end()
+	made := func() error { return os.WriteFile(k.View("a", ".dot", "made"), nil, 0o644) }
+	k.Must("down", "a")
+	used, err := os.OpenFile(filepath.Join(h.Base, "history", "a", "hold", "used"), os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer used.Close()
+	require.NoError(t, unix.Flock(int(used.Fd()), unix.LOCK_EX|unix.LOCK_NB)) // as fs/branch.Use does
+	k.Must("up", "a")
+	assert.Error(t, made())
+	assert.Equal(t, "old", read(t, h.Scope("a", ".dot/f")))
+	require.NoError(t, used.Close())
 	k.Must("down", "a")
 	k.Must("up", "a")
-	assert.NoError(t, frozen())
+	assert.NoError(t, made())
+	assert.NoFileExists(t, h.Scope("a", ".dot", "made"))
 }
 
 // TestHoldStubborn: an agent makes directories that nobody may write to. Commits and discards work all the same.

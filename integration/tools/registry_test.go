@@ -237,6 +237,6 @@ func TestClientsRegistry(t *testing.T) {
 		_, errs, code := h.Try("run", "a", "--", "bash", "-ec", script)
 		assert.NotZero(t, code, program)
 		assert.Less(t, time.Since(began), 15*time.Second, program)
-		assert.Contains(t, errs, "add {host: other.test} to network.allow", program)
+		assert.Contains(t, errs, "other.test:443 is not allowed: scopefs allow other.test ", program)
 	}
 }

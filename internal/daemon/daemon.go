@@ -139,6 +139,10 @@ func New(opt Options) (*Daemon, error) {
 			return nil, err
 		}
 	}
+	if err := os.MkdirAll(opt.Paths.State, 0o700); err != nil { // what follows makes files there side by side
+		d.lock.Close()
+		return nil, err
+	}
 	go func() { _ = d.OpenSandboxes() }() // while the log is opened; Run logs the error
 	var before, now *loaded
 	var loading sync.WaitGroup
