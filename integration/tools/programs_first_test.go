@@ -49,6 +49,8 @@ func TestClientsFirstStart(t *testing.T) {
 
 	settings := filepath.Join(h.Base, "state/home/a/.claude.json")
 	assert.Contains(t, harness.ReadAll(t, settings), `"hasTrustDialogAccepted": true`)
+	h.Must("down", "a") // the program writes its settings until it has ended
+	h.Must("up", "a")
 	require.NoError(t, os.WriteFile(settings, []byte("{}\n"), 0o600))
 	cmd = exec.CommandContext(ctx, harness.Program, "--base", h.Base, "run", "--for", "claude", "a", "--", "--version")
 	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
