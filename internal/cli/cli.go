@@ -77,7 +77,7 @@ func Main(ctx context.Context, args []string) int {
 	// without O_CLOEXEC, and a process that is started meanwhile would inherit it.
 	_, _ = time.Now().Zone()
 	a := &app{streams: streams{os.Stdin, os.Stdout, os.Stderr}}
-	if slices.Equal(args, []string{"version"}) && a.version() == nil { // all commands take longer to make
+	if len(args) == 1 && (args[0] == "version" || args[0] == "--version") && a.version() == nil { // all commands take longer to make
 		return 0
 	}
 	root := a.root()
@@ -145,7 +145,6 @@ and check have their own; see there.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.SetVersionTemplate("scopefs {{.Version}}\n")
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
