@@ -50,7 +50,8 @@ func (e *BrokenError) Error() string {
 
 // Verify reads the log in dir, or a copy of one, and compares its lines with its last head and with heads that were kept
 // elsewhere. It needs no other process and writes nothing. A [BrokenError] names the first line that is not what was
-// recorded. Without a head from elsewhere, Verify cannot notice that somebody who has the log's key wrote it anew.
+// recorded. Whoever has the log's key can rewrite the log and sign it: Verify
+// detects that only by a head from elsewhere.
 func Verify(ctx context.Context, dir string, opts VerifyOptions) (Verified, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

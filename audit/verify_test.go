@@ -18,7 +18,7 @@ import (
 	"github.com/scopefs/scopefs/audit/tree"
 )
 
-// sealedLog makes a log of several segments, of which the first ones are packed, with a head of the middle.
+// sealedLog makes a log of several segments, the first ones packed, and returns the head that was signed in the middle.
 func sealedLog(t *testing.T) (dir string, middle []byte) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "audit")
@@ -116,7 +116,7 @@ func TestVerifyRemoved(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// forge signs a head of dir's lines with the key of dir, as somebody can who has it.
+// forge removes the tree and signs the present lines with the log's key, as an attacker with the key does.
 func forge(t *testing.T, dir string) {
 	t.Helper()
 	for _, name := range []string{treeName, headName} {

@@ -66,7 +66,7 @@ type Options struct {
 type Bases interface {
 	// Keep is called before the object at a path is changed, replaced or, with removal, removed. st are its attributes.
 	Keep(rel string, st *beneath.Stat, removal bool)
-	// Moved is called before a directory is moved, or two objects are exchanged of which one is a directory.
+	// The view calls Moved before it moves a directory, or exchanges a directory with another object.
 	Moved(paths ...string)
 }
 

@@ -70,12 +70,12 @@ func Fork(state *beneath.Root) error {
 	}
 	defer f.Close()
 	first, err := f.Stat()
-	for now, end := first, time.Now().Add(forkTime); err == nil && !later(now.Ctime, first.Ctime); {
+	for latest, end := first, time.Now().Add(forkTime); err == nil && !later(latest.Ctime, first.Ctime); {
 		if time.Now().After(end) {
 			return fmt.Errorf("fork: the clock of the file system does not advance within %v", forkTime)
 		}
 		if err = f.Chmod(0o600); err == nil {
-			now, err = f.Stat()
+			latest, err = f.Stat()
 		}
 	}
 	if err == nil {

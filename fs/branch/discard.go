@@ -118,7 +118,7 @@ func (u *discard) leave(e *Entry) error {
 		name := fmt.Sprintf(".discarded%d", n)
 		err := dir.Rename(baseOf(e.Path), root, name, unix.RENAME_NOREPLACE)
 		switch {
-		case err == nil && e.Kind == history.Added: // it cannot be read, and what it has is not in the list
+		case err == nil && e.Kind == history.Added: // unreadable: the list lacks its content
 			return Remove(u.Merged, name)
 		case err == nil:
 			u.parked[e] = name

@@ -20,7 +20,7 @@ type execution struct {
 	stage    beneath.Dir
 	ours     map[uint64]bool // objects that come to places by the steps
 	failed   map[int]string  // entries, and why
-	newer    map[int]bool    // merged entries of which a client of the branch has made another version
+	newer    map[int]bool    // merged entries that a client of the branch has changed again
 }
 
 // conflict is why a step is not done.

@@ -280,7 +280,7 @@ func TestRedoOfClient(t *testing.T) {
 	assert.True(t, there("b"))
 }
 
-// TestUndoOfUndos: one undo takes back another one, which has returned a file to the history, and that which had restored it.
+// TestUndoOfUndos: an undo takes back two others: one that returned a file to the history, and one that restored the file.
 func TestUndoOfUndos(t *testing.T) {
 	c := newClient(t)
 	var states []string

@@ -20,7 +20,7 @@ func Permitted(d scope.Decision) error {
 }
 
 // Write returns an error if a policy does not let the agent write a path.
-// What is held is not written there.
+// Held content is not written there.
 func Write(p *scope.Policy, rel string) error {
 	if p.Held(rel) {
 		return scope.ErrDenied

@@ -18,7 +18,7 @@ var floors = map[string]struct {
 }{
 	"scope":                {nil, "what an agent may do must be decidable without anything else"},
 	"scope/beneath":        {nil, "a richer os.Root is useful alone"},
-	"scope/widening":       {[]string{"scope", "scope/agents", "scope/hosts"}, "what differs is told by what two definitions grant"},
+	"scope/widening":       {[]string{"scope", "scope/agents", "scope/hosts"}, "it compares the grants of two definitions"},
 	"scope/agents":         {[]string{"internal/fields", "internal/folder", "internal/frontmatter", "internal/header", "internal/printable", "scope", "scope/beneath", "scope/catalog", "scope/context", "scope/hosts", "scope/protect"}, "a definition is text: nothing runs for it to be read"},
 	"scope/catalog":        {[]string{"internal/fields", "internal/nearest"}, "a name is text, whatever it names"},
 	"scope/hosts":          {[]string{"internal/credential", "internal/fields", "internal/folder", "internal/frontmatter", "internal/header", "scope", "scope/catalog"}, "which hosts a sandbox reaches does not depend on whose it is"},
@@ -31,7 +31,7 @@ var floors = map[string]struct {
 	"fs/history":           {[]string{"fs/history/journal", "scope", "scope/beneath"}, "what is kept does not depend on who serves the view"},
 	"fs/judge":             {[]string{"scope", "scope/beneath"}, "what files say is judged alike for a client, an undo and a commit"},
 	"fs/listing":           {[]string{"scope/beneath"}, "how a directory is read does not depend on what is hidden"},
-	"fs/hold":              {[]string{"fs/branch", "scope/beneath"}, "which paths are held is told to it"},
+	"fs/hold":              {[]string{"fs/branch", "scope/beneath"}, "its caller says which paths are held"},
 	"fs/branch":            {[]string{"fs/history", "scope", "scope/beneath"}, "what differs does not depend on who mounts the overlay"},
 	"fs":                   {[]string{"audit", "fs/fusedev", "fs/history", "fs/hold", "fs/judge", "fs/listing", "internal/thread", "scope", "scope/beneath"}, "the view resolves and decides by scope, and records by audit"},
 	"fs/callfs":            {[]string{"fs/fusedev"}, "which call a process works for is told to it"},
