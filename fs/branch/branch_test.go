@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -106,27 +107,52 @@ func tree(t testing.TB, dir string) (lines []string) {
 		if d.Name() == "theirs" { // the host's
 			return fs.SkipDir
 		}
-		info, err := d.Info()
-		if err != nil {
-			return err
-		}
-		text := ""
-		switch d.Type() {
-		case 0:
-			data, err := os.ReadFile(path)
-			if err != nil {
-				return err
-			}
-			text = string(data)
-		case fs.ModeSymlink:
-			if text, err = os.Readlink(path); err != nil {
-				return err
-			}
-		}
-		lines = append(lines, fmt.Sprintf("%v %q %q", info.Mode(), strings.TrimPrefix(path, dir+"/"), text))
-		return nil
+		line, err := describe(dir, strings.TrimPrefix(path, dir+"/"))
+		lines = append(lines, line)
+		return err
 	}))
 	return lines
+}
+
+// describe returns the line of tree for an object.
+func describe(dir, rel string) (string, error) {
+	path := filepath.Join(dir, rel)
+	info, err := os.Lstat(path)
+	if err != nil {
+		return "", err
+	}
+	text := ""
+	switch info.Mode().Type() {
+	case 0:
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return "", err
+		}
+		text = string(data)
+	case fs.ModeSymlink:
+		if text, err = os.Readlink(path); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("%v %q %q", info.Mode(), rel, text), nil
+}
+
+// requireMerged requires that an overlay has a tree. The kernel leaves a name out of a listing if it has no memory for the
+// lookup ("overlayfs: failed to look up (NAME) for ino (-12)"), and keeps the listing: such an object is found by its name.
+// This package lists the layers, never the overlay.
+func requireMerged(t testing.TB, want []string, dir string, about ...any) {
+	t.Helper()
+	got := tree(t, dir)
+	for _, line := range want {
+		var mode, rel string
+		if _, err := fmt.Sscanf(line, "%s %q", &mode, &rel); err != nil || slices.Contains(got, line) {
+			continue
+		}
+		if there, err := describe(dir, rel); err == nil && there == line {
+			got = append(got, line)
+		}
+	}
+	require.ElementsMatch(t, want, got, about...)
 }
 
 // diff lists what differs, as "kind path" or "kind from -> path", and conflicts after "!".
