@@ -155,7 +155,7 @@ func (h *httpFace) faceOf(r *http.Request) (*mcp.Face, int) {
 	}
 	face, err := a.Web()
 	if err != nil {
-		if !errors.Is(err, session.ErrNotOpen) {
+		if !errors.Is(err, session.ErrNotOpen) && !errors.Is(err, session.ErrClosing) {
 			h.d.Warnings.Warn(id, "client", "err", err)
 		}
 		return nil, http.StatusServiceUnavailable
