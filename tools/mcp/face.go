@@ -34,6 +34,8 @@ const (
 // Options configure a Face.
 type Options struct {
 	Version      string        // of scopefs, for clients
+	Agent        string        // id, for the URIs of resources
+	Log          *Log          // of the session, as a resource; nil: none
 	Instructions func() string // returns the current instructions for the model; nil: none
 	Logger       *slog.Logger  // of the SDK
 	Encoders     *limit.Slots  // of all faces of a daemon, see [MaxEncoders]; nil: no bound
@@ -65,20 +67,22 @@ type Face struct {
 func New(set *tools.Set, opt Options) *Face {
 	f := &Face{set: set, opt: opt, listed: map[string]string{}}
 	f.server = mcp.NewServer(
-		&mcp.Implementation{Name: "scopefs", Title: "scopefs", Version: opt.Version},
+		&mcp.Implementation{Name: "scopefs", Title: "scopefs", Version: opt.Version, Icons: icon(viewIcon)},
 		&mcp.ServerOptions{
 			Logger: opt.Logger,
 			// scopefs mcp sends log messages when the daemon restarts.
-			Capabilities: &mcp.ServerCapabilities{Logging: &mcp.LoggingCapabilities{}, Tools: &mcp.ToolCapabilities{ListChanged: true}},
+			Capabilities:      &mcp.ServerCapabilities{Logging: &mcp.LoggingCapabilities{}, Tools: &mcp.ToolCapabilities{ListChanged: true}, Resources: &mcp.ResourceCapabilities{}},
+			CompletionHandler: f.complete,
 			// Lists differ by agent: without "private" a proxy may cache one for all (SEP-2549).
 			SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.CacheScope = "private" },
 		})
 	if opt.Instructions == nil {
 		f.opt.Instructions = func() string { return "" }
 	}
-	f.server.AddPrompt(&mcp.Prompt{Name: "agent", Title: "The agent's prompt", Description: "The agent's instructions: its role, and the tools and files that it may use."}, f.prompt)
+	f.server.AddPrompt(&mcp.Prompt{Name: "agent", Title: "The agent's prompt", Icons: icon(viewIcon), Description: "The agent's instructions: its role, and the tools and files that it may use."}, f.prompt)
 	f.web = f.newWeb()
-	f.server.AddReceivingMiddleware(f.introduce, f.answer)
+	f.addResources()
+	f.server.AddReceivingMiddleware(f.introduce, f.resources, f.answer)
 	f.Refresh()
 	return f
 }
