@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -177,6 +178,20 @@ func TestResources(t *testing.T) {
 		require.Contains(t, raw.Line(), `"code":-32601`)
 	}
 	assert.False(t, a.Session.InitializeResult().Capabilities.Resources.Subscribe)
+
+	// Requests that lack what they are about.
+	for i, rest := range []string{
+		`"resources/read"`, `"resources/read","params":null`, `"resources/read","params":{}`, `"resources/read","params":{"uri":7}`,
+		`"resources/list","params":{"cursor":7}`, `"completion/complete"`, `"completion/complete","params":{"argument":{"name":"path","value":"s"}}`,
+		`"completion/complete","params":{"ref":{"type":"ref/resource"}}`, `"completion/complete","params":{"ref":null,"argument":null}`,
+	} {
+		_, err := fmt.Fprintf(raw, `{"jsonrpc":"2.0","id":%d,"method":%s}`+"\n", i, rest)
+		require.NoError(t, err)
+		require.Contains(t, raw.Line(), `"error":{`, rest)
+	}
+	_, err = io.WriteString(raw, `{"jsonrpc":"2.0","id":1,"method":"resources/list"}`+"\n")
+	require.NoError(t, err)
+	require.Contains(t, raw.Line(), `"resources":[{`)
 
 	// A client lists resources unasked. That is no denial, and waits for nobody.
 	for _, id := range []string{"narrow", "asks"} {

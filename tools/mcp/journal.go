@@ -9,8 +9,11 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// maxCalls is how many calls a Log keeps.
-const maxCalls = 256
+// Bounds of a Log.
+const (
+	maxCalls = 256 // the last ones
+	maxShown = 200 // bytes of a path or target
+)
 
 // Log keeps the last calls of a session for its client. It has what the client knows already: which call, and the code of its
 // answer. The operator's log also has the rule that decided, and tells a violation from a file that does not exist. The zero
@@ -38,8 +41,7 @@ func (l *Log) Add(e audit.Event) {
 	if e.Event != audit.KindCall || e.Outcome == audit.OutcomeBegin {
 		return
 	}
-	text, err := tools.Marshal(logged{Time: time.Now().UTC().Format(time.RFC3339), Call: e.Call, Tool: tools.Clip(mcpName(e.Op), 200),
-		Path: tools.Clip(e.Path, 500), Target: tools.Clip(e.Target, 500), Outcome: e.Outcome, Exit: e.Exit, MS: e.DurationUS / 1000})
+	text, err := tools.Marshal(logged{Time: time.Now().UTC().Format(time.RFC3339), Call: e.Call, Tool: shown(mcpName(e.Op)), Path: shown(e.Path), Target: shown(e.Target), Outcome: e.Outcome, Exit: e.Exit, MS: e.DurationUS / 1000})
 	if err != nil {
 		return // cannot happen: strings and numbers
 	}
@@ -52,6 +54,8 @@ func (l *Log) Add(e audit.Event) {
 	l.lines[l.next] = string(text)
 	l.next = (l.next + 1) % maxCalls
 }
+
+func shown(text string) string { return tools.Clip(tools.Clean(text), maxShown) }
 
 // text returns the lines, the oldest first.
 func (l *Log) text() string {

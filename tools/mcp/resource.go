@@ -127,7 +127,11 @@ func (f *Face) readFile(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp
 		return nil, resourceError(uri, err)
 	}
 	c := &mcp.ResourceContents{URI: uri, MIMEType: textType}
-	switch first := r.Content[0]; {
+	var first tools.Content
+	if len(r.Content) > 0 {
+		first = r.Content[0]
+	}
+	switch {
 	case first.MIME != "":
 		c.MIMEType, c.Blob = first.MIME, first.Data
 	case first.Text == "":
