@@ -79,7 +79,7 @@ var ourNames = [][2]string{
 	{`"name":"test_prompt_with_arguments"`, `"name":"agent"`},
 	{`"name":"test_`, `"name":"mcp__suite__test_`},
 	{`"name":"json_schema`, `"name":"mcp__suite__json_schema`},
-	{`"uri":"test://`, `"uri":"scopefs://a/files/`},
+	{`"uri":"test://`, `"uri":"scopefs:///files/`},
 }
 
 // renamed gives a response the suite's names, line by line.

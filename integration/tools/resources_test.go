@@ -122,7 +122,7 @@ func TestResources(t *testing.T) {
 			assert.Equal(t, "odd", a.text(r.URI))
 		}
 	}
-	const files = "scopefs://a/files/"
+	const files = "scopefs:///files/"
 	assert.Equal(t, "package main\n", a.text(files+"src/main.go"))
 	assert.Equal(t, "package main\n", a.text(files+"in"))
 	assert.Contains(t, a.text(files), "src/main.go", "the root is listed")
@@ -140,7 +140,7 @@ func TestResources(t *testing.T) {
 		files + "none", files + ".env", files + "src/../.env", files + "%2eenv", files + "out",
 		files + "../../b/secret", files + "..%2f..%2fb/secret", files + "%2e%2e/%2e%2e/b/secret", files + "..%252f..%252fb%252fsecret",
 		files + "/etc/passwd", files + "%2Fetc%2Fpasswd", files + "/proc/self/environ", files + "%ff", files + "%zz", files + "%",
-		"scopefs://b/files/secret", "scopefs://a/files", "scopefs://b/log", "scopefs://a/log/", "scopefs://a/log?x", "SCOPEFS://a/log",
+		"scopefs://b/files/secret", "scopefs://a/files/src/main.go", "scopefs:///files", "scopefs://b/log", "scopefs:///log/", "scopefs:///log?x", "SCOPEFS:///log",
 		"file:///etc/passwd", "file:///workspace/src/main.go", "src/main.go", "", files + "\x00", files + "a\"b", files + "é", "\x7f\x1b[2J",
 	} {
 		e := a.fails(uri)
@@ -154,7 +154,7 @@ func TestResources(t *testing.T) {
 	})
 
 	// The session's log has its own calls, and says no more than their answers did.
-	log := a.text("scopefs://a/log")
+	log := a.text("scopefs:///log")
 	assert.Contains(t, log, `"path":"src/main.go","outcome":"ok"`)
 	assert.Contains(t, log, `"path":".env","outcome":"not_found"`)
 	assert.Contains(t, log, `"path":"none","outcome":"not_found"`)
@@ -163,11 +163,11 @@ func TestResources(t *testing.T) {
 	}
 	other := reader{h.Connect("a", "--profile", "claude")}
 	assert.Equal(t, "package main\n", other.text(files+"src/main.go"), "a profile has other names for tools, not for files")
-	assert.Equal(t, 1, strings.Count(other.text("scopefs://a/log"), "\n"), "of its own session")
+	assert.Equal(t, 1, strings.Count(other.text("scopefs:///log"), "\n"), "of its own session")
 	for range 300 {
 		a.Call("stat", args{"path": "src"})
 	}
-	assert.Equal(t, 256, strings.Count(a.text("scopefs://a/log"), "\n"))
+	assert.Equal(t, 256, strings.Count(a.text("scopefs:///log"), "\n"))
 
 	// There are no subscriptions: any number of attempts leaves nothing. A client of the newest protocol is told that it has none.
 	raw := h.Dial("a").Greet()
@@ -199,7 +199,7 @@ func TestResources(t *testing.T) {
 		_, names := u.names()
 		assert.Equal(t, []string{"log"}, names)
 		assert.Empty(t, h.Calls(id, "list_dir"))
-		assert.Contains(t, u.fails("scopefs://"+id+"/files/f").Message, map[string]string{"narrow": "no tool", "asks": "approv"}[id])
+		assert.Contains(t, u.fails("scopefs:///files/f").Message, map[string]string{"narrow": "no tool", "asks": "approv"}[id])
 	}
 
 	// A server's resources are none of ours, and the URIs in its results name nothing for the client.
@@ -236,7 +236,7 @@ func TestResourcesMany(t *testing.T) {
 	assert.True(t, completion.HasMore)
 	_, err := a.Session.ListResources(h.Soon(), &mcp.ListResourcesParams{Cursor: "%"})
 	assert.ErrorContains(t, err, "not a cursor")
-	res, err := a.Session.ReadResource(h.Soon(), &mcp.ReadResourceParams{URI: "scopefs://a/files/large"})
+	res, err := a.Session.ReadResource(h.Soon(), &mcp.ReadResourceParams{URI: "scopefs:///files/large"})
 	require.NoError(t, err)
 	assert.LessOrEqual(t, len(res.Contents[0].Text), 256<<10)
 	assert.Contains(t, res.Contents[0].Meta["scopefs/truncated"], "go on with offset")

@@ -83,7 +83,7 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 		return nil, err
 	}
 	quiet := slog.New(slog.DiscardHandler) // the library logs each message
-	c.face = mcp.New(c.set, mcp.Options{Version: a.Version, Agent: string(a.id), Log: &c.log, Instructions: c.instructions, Listing: c.listing, Logger: quiet, Encoders: a.Encoders,
+	c.face = mcp.New(c.set, mcp.Options{Version: a.Version, Log: &c.log, Instructions: c.instructions, Listing: c.listing, Logger: quiet, Encoders: a.Encoders,
 		Context: c.context, HoldContext: a.holdContext})
 	return c, nil
 }

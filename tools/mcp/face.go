@@ -34,7 +34,6 @@ const (
 // Options configure a Face.
 type Options struct {
 	Version      string        // of scopefs, for clients
-	Agent        string        // id, for the URIs of resources
 	Log          *Log          // of the session, as a resource; nil: none
 	Instructions func() string // returns the current instructions for the model; nil: none
 	Logger       *slog.Logger  // of the SDK
@@ -67,7 +66,7 @@ type Face struct {
 func New(set *tools.Set, opt Options) *Face {
 	f := &Face{set: set, opt: opt, listed: map[string]string{}}
 	f.server = mcp.NewServer(
-		&mcp.Implementation{Name: "scopefs", Title: "scopefs", Version: opt.Version, Icons: icon(viewIcon)},
+		implementation(opt.Version),
 		&mcp.ServerOptions{
 			Logger: opt.Logger,
 			// scopefs mcp sends log messages when the daemon restarts.
@@ -189,9 +188,11 @@ func (f *Face) prompt(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptRes
 	return &mcp.GetPromptResult{Messages: []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: f.opt.Instructions()}}}}, nil
 }
 
-// introduce sets the current instructions in the responses to initialize and
-// server/discover.
+// introduce sets the current instructions and the icon in the responses to initialize
+// and server/discover. The SDK would send an icon of its Implementation with each result.
 func (f *Face) introduce(next mcp.MethodHandler) mcp.MethodHandler {
+	is := implementation(f.opt.Version)
+	is.Icons = icon(viewIcon)
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		res, err := next(ctx, method, req)
 		if err != nil { // res may hold a nil pointer
@@ -199,12 +200,17 @@ func (f *Face) introduce(next mcp.MethodHandler) mcp.MethodHandler {
 		}
 		switch r := res.(type) {
 		case *mcp.InitializeResult:
-			r.Instructions = f.opt.Instructions()
+			r.Instructions, r.ServerInfo = f.opt.Instructions(), is
 		case *mcp.DiscoverResult:
 			r.Instructions = f.opt.Instructions()
+			r.Meta = mcp.Meta{mcp.MetaKeyServerInfo: is}
 		}
 		return res, nil
 	}
+}
+
+func implementation(version string) *mcp.Implementation {
+	return &mcp.Implementation{Name: "scopefs", Title: "scopefs", Version: version}
 }
 
 // answer passes every tools/call to Set.Call, which also refuses and records calls

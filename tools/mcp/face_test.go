@@ -195,6 +195,7 @@ func TestIcons(t *testing.T) {
 	server := b.client.InitializeResult().ServerInfo.Icons
 	list, err := b.client.ListTools(context.Background(), nil)
 	require.NoError(t, err)
+	assert.Empty(t, list.Meta[mcp.MetaKeyServerInfo].(map[string]any)["icons"], "not with each result")
 	seen := map[string]bool{}
 	for _, icons := range append([][]mcp.Icon{server}, list.Tools[0].Icons, list.Tools[1].Icons, list.Tools[2].Icons, list.Tools[3].Icons) {
 		require.Len(t, icons, 1)

@@ -19,8 +19,11 @@ import (
 // Resources are the files of the agent's view and the log of its session. A listing, a read and a completion are calls of
 // file tools: the door decides, bounds and records them. There are no subscriptions, because the daemon watches no view.
 
+// A client knows of which server a URI is, so that the URIs need not name the agent: they stay what they are in a team's texts.
 const (
-	pathTemplate = "{+path}" // RFC 6570: slashes stay
+	filesURI     = "scopefs:///files/"
+	logURI       = "scopefs:///log"
+	pathTemplate = filesURI + "{+path}" // RFC 6570: slashes stay
 	textType     = "text/plain"
 	dirType      = "inode/directory"
 	logType      = "application/jsonl"
@@ -28,18 +31,13 @@ const (
 	maxValues    = 100 // of a completion, by the specification
 )
 
-// filesURI is what the URIs of files begin with. It names the agent, so that a client of two agents has each file once.
-func (f *Face) filesURI() string { return "scopefs://" + f.opt.Agent + "/files/" }
-
-func (f *Face) logURI() string { return "scopefs://" + f.opt.Agent + "/log" }
-
 // addResources offers the session's log, and any path of the view.
 func (f *Face) addResources() {
 	if f.opt.Log != nil {
-		f.server.AddResource(&mcp.Resource{Name: "log", Title: "Log of this session", URI: f.logURI(), MIMEType: logType, Icons: icon(logIcon),
+		f.server.AddResource(&mcp.Resource{Name: "log", Title: "Log of this session", URI: logURI, MIMEType: logType, Icons: icon(logIcon),
 			Description: "The last calls of this session and how they ended, one JSON object a line."}, f.readLog)
 	}
-	f.server.AddResourceTemplate(&mcp.ResourceTemplate{Name: "file", Title: "File of the workspace", URITemplate: f.filesURI() + pathTemplate, Icons: icon(fileIcon),
+	f.server.AddResourceTemplate(&mcp.ResourceTemplate{Name: "file", Title: "File of the workspace", URITemplate: pathTemplate, Icons: icon(fileIcon),
 		Description: "A file, as read_file returns it, or the listing of a directory."}, f.readFile)
 }
 
@@ -83,7 +81,7 @@ func (f *Face) listFiles(ctx context.Context, req *mcp.ListResourcesRequest) (*m
 	}
 	res := &mcp.ListResourcesResult{Resources: []*mcp.Resource{}, Cacheable: mcp.Cacheable{CacheScope: "private"}}
 	if cursor == "" && f.opt.Log != nil {
-		res.Resources = append(res.Resources, &mcp.Resource{Name: "log", Title: "Log of this session", URI: f.logURI(), MIMEType: logType, Icons: icon(logIcon)})
+		res.Resources = append(res.Resources, &mcp.Resource{Name: "log", Title: "Log of this session", URI: logURI, MIMEType: logType, Icons: icon(logIcon)})
 	}
 	if !f.set.Allows("list_dir") || !f.set.Allows("read_file") {
 		return res, nil
@@ -100,7 +98,7 @@ func (f *Face) listFiles(ctx context.Context, req *mcp.ListResourcesRequest) (*m
 		return nil, resourceError("", err)
 	}
 	for _, e := range page.Entries {
-		r := &mcp.Resource{Name: e.Path, URI: f.filesURI() + (&url.URL{Path: e.Path}).EscapedPath(), Size: e.Size}
+		r := &mcp.Resource{Name: e.Path, URI: filesURI + (&url.URL{Path: e.Path}).EscapedPath(), Size: e.Size}
 		switch e.Type {
 		case "file":
 		case "directory":
@@ -117,7 +115,7 @@ func (f *Face) listFiles(ctx context.Context, req *mcp.ListResourcesRequest) (*m
 // readFile reads a file or lists a directory, as read_file does.
 func (f *Face) readFile(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 	uri := req.Params.URI
-	escaped, ours := strings.CutPrefix(uri, f.filesURI())
+	escaped, ours := strings.CutPrefix(uri, filesURI)
 	path, err := url.PathUnescape(escaped) // once: what is escaped twice is a name with a percent sign
 	if !ours || err != nil || !utf8.ValidString(path) {
 		return nil, notFound(uri)
@@ -152,7 +150,7 @@ func (f *Face) readLog(_ context.Context, req *mcp.ReadResourceRequest) (*mcp.Re
 // complete completes a path in the template of files. Prompts have no arguments.
 func (f *Face) complete(ctx context.Context, req *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
 	res := &mcp.CompleteResult{Completion: mcp.CompletionResultDetails{Values: []string{}}}
-	if req.Params.Ref.URI != f.filesURI()+pathTemplate || req.Params.Argument.Name != "path" || !f.set.Allows("glob") {
+	if req.Params.Ref.URI != pathTemplate || req.Params.Argument.Name != "path" || !f.set.Allows("glob") {
 		return res, nil
 	}
 	var found struct {
