@@ -22,6 +22,9 @@ func (a *app) userDaemon(ctx context.Context, o daemonOptions) error {
 	if o.http != "" {
 		flags = append(flags, "--http", o.http)
 	}
+	if o.metrics != "" {
+		flags = append(flags, "--metrics", o.metrics)
+	}
 	if o.trace {
 		flags = append(flags, "--trace")
 	}
