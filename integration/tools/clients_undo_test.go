@@ -38,8 +38,10 @@ func undone(t *testing.T, name string, c programCase) {
 	after := func(next turn) func(string) turn {
 		return func(last string) turn { results = append(results, last); return next }
 	}
-	c.api.lax = true
-	_, handler := newModel(t, c.api,
+	h.Put("scopefs.yaml", fmt.Sprintf("sandbox: {expose: [%s, %s]}\n", clients+"/node", clients+"/npm"))
+	dir := h.Scope("a")
+	makeApp(t, dir)
+	c.serve(t, h, "protect: [\"*\"]\nview: {changes: auto}", "",
 		func(string) turn { return c.read("/workspace/src/main.js") },
 		after(c.edit("/workspace/src/main.js", "// two", "// 2")),
 		after(c.bash("cd /workspace && "+clients+"/node/bin/node "+clients+"/npm/bin/npm-cli.js ci --offline --no-audit --no-fund && node -p 'require(\"greet\")'")),
@@ -47,18 +49,8 @@ func undone(t *testing.T, name string, c programCase) {
 		after(c.bash("cd /workspace && rm -r src && ls")),
 		after(turn{answer: "all is done"}),
 	)
-	at, ca := secureServer(t, handler.ServeHTTP, c.host)
-	h.Put("key", "sesame-open-4711-4712\n")
-	require.NoError(t, os.Chmod(h.Base+"/key", 0o600))
-	h.Put("scopefs.yaml", fmt.Sprintf("sandbox: {expose: [%s, %s]}\n", clients+"/node", clients+"/npm"))
-	h.Define("a", fmt.Sprintf("protect: [\"*\"]\nview: {changes: auto}\nnetwork: {allow: [%s]}", c.allow(at, ca, h.Base+"/key")))
-	dir := h.Scope("a")
-	makeApp(t, dir)
-	h.Start()
 	before := harness.Dumped(t, dir, harness.Times)
-
-	out, errs := runFor(t, h, name, c)
-	t.Logf("%s%s%q", out, errs, results)
+	_, errs := c.run(t, h, name)
 	require.Len(t, results, 5)
 	assert.Contains(t, results[2], "hello of npm")
 	assert.Contains(t, results[3], "packed")

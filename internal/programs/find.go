@@ -22,12 +22,7 @@ type Found struct {
 	File   string   // where the links lead
 	Path   []string // directories of its interpreter, for PATH
 	Expose []string // what a sandbox must show beside the system's directories
-	Quiet  bool     // its interpreter is a Node.js that knows QuietNode
 }
-
-// QuietNode is the value of NODE_OPTIONS without which Node.js 22 warns that it finds the proxy by the environment. Those
-// before 20.11 do not know the option, and do not start.
-const QuietNode = "--disable-warning=UNDICI-EHPA"
 
 // ErrNotFound is the error of a program that is not in PATH.
 var ErrNotFound = errors.New("is not in PATH")
@@ -105,10 +100,6 @@ func find(ctx context.Context, command string, foreign func(name string) bool) (
 			more = startedBy(start)
 		} else {
 			found.addInterpreter(name)
-			if filepath.Base(name) == "node" {
-				_, err := output(ctx, real, QuietNode, "--version")
-				found.Quiet = err == nil
-			}
 		}
 		next := interpreterOf(start)
 		if next == "" {

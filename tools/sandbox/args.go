@@ -248,6 +248,9 @@ func (p *plan) etc(spec *Spec) error {
 	if text := spec.Git.config(); text != "" {
 		own["gitconfig"] = text
 	}
+	if spec.Proxy {
+		own[nodeModule] = nodeModuleText
+	}
 	for name, text := range own {
 		p.add("--perms", "0444")
 		if err := p.data("--file", []byte(text), "/etc/"+name); err != nil {

@@ -206,8 +206,10 @@ func (s *Spec) environ(command map[string]string) []string {
 		maps.Copy(env, trustEnv())
 	}
 	maps.Copy(env, command)
-	if options := s.javaEnv(env[javaOptions]); options != "" {
-		env[javaOptions] = options
+	for name, options := range map[string]string{javaOptions: s.javaEnv(env[javaOptions]), nodeOptions: s.nodeEnv(env[nodeOptions])} {
+		if options != "" {
+			env[name] = options
+		}
 	}
 	list := make([]string, 0, len(env))
 	for k, v := range env {
