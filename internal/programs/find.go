@@ -40,7 +40,7 @@ func Find(ctx context.Context, command string, foreign func(name string) bool) (
 	found, err := find(ctx, command, foreign)
 	for _, name := range found.Expose {
 		if err == nil {
-			err = showable(command, name, foreign)
+			err = Showable(command, name, foreign)
 		}
 	}
 	if err != nil {
@@ -49,8 +49,8 @@ func Find(ctx context.Context, command string, foreign func(name string) bool) (
 	return found, nil
 }
 
-// showable returns an error for what no sandbox shows of a program: files that agents may write, and the home directory.
-func showable(command, name string, foreign func(name string) bool) error {
+// Showable returns an error for what no sandbox shows of a program: files that agents may write, and the home directory.
+func Showable(command, name string, foreign func(name string) bool) error {
 	real, err := filepath.EvalSymlinks(name)
 	if err != nil {
 		return err
