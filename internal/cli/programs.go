@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/launch"
 	"github.com/scopefs/scopefs/internal/programs"
 	"github.com/scopefs/scopefs/internal/report"
@@ -26,12 +27,12 @@ user's, else that of scopefs. It needs no base.
 A program without a file runs as a command: scopefs run --dir DIR -- COMMAND. add runs it
 once in the project, or as AGENT, and proposes a file: with the presets of the hosts that
 were refused to it, and what links led to that its sandbox does not show.`,
-		Args: args(cobra.NoArgs),
+		Args: exit.Args(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error { return a.listPrograms() },
 	}
 	var o addOptions
 	add := &cobra.Command{
-		Use: "add NAME [COMMAND [ARG...]]", Short: "run a program in PATH once, and write a file for it", Args: args(cobra.MinimumNArgs(1)),
+		Use: "add NAME [COMMAND [ARG...]]", Short: "run a program in PATH once, and write a file for it", Args: exit.Args(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, words []string) error { return a.addProgram(c.Context(), words, o) },
 	}
 	add.Flags().StringVar(&o.agent, "agent", "", "run it as this agent")
@@ -40,7 +41,7 @@ were refused to it, and what links led to that its sandbox does not show.`,
 	add.Flags().SetInterspersed(false) // what follows COMMAND is its own
 	a.completeAgent(add)
 	c.AddCommand(add, &cobra.Command{
-		Use: "show NAME", Short: "print the file of a program", Args: args(cobra.ExactArgs(1)),
+		Use: "show NAME", Short: "print the file of a program", Args: exit.Args(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, words []string) error { return a.showProgram(words[0]) },
 	})
 	return c
