@@ -2,6 +2,7 @@ package tools
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -39,4 +40,9 @@ func TestClientsNode(t *testing.T) {
 		assert.Contains(t, errs, ".env", flag)
 		assert.NotContains(t, out+errs, "secret", flag)
 	}
+	if _, err := os.Stat("/usr/lib/python3/dist-packages/dotenv"); err != nil {
+		need.Skip(t, err)
+	}
+	_, errs, _ := h.Try("run", "a", "--", "/usr/bin/python3", "-c", `import dotenv; dotenv.load_dotenv(dotenv.find_dotenv(usecwd=True))`)
+	assert.Contains(t, errs, "PermissionError: [Errno 13] Permission denied: '/workspace/.env'")
 }
