@@ -209,7 +209,7 @@ var textReaders = map[string]string{
 // topLevel is what may be at the top, beside files whose name starts with a dot.
 var topLevel = []string{
 	"go.mod", "go.sum", "go.work", "go.work.sum", "cmd", "fs", "scope", "audit", "tools", "internal", "integration",
-	"Makefile", "README.md", "CONTRIBUTING.md", "LICENSE", "docs", "packaging",
+	"Makefile", "README.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE", "docs", "packaging",
 	"bin", "demo", // built, and never committed
 }
 
