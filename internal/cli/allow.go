@@ -12,6 +12,7 @@ import (
 	"github.com/scopefs/scopefs/internal/amend"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
 	"github.com/scopefs/scopefs/scope"
@@ -23,6 +24,7 @@ type amendOptions struct {
 	access     string
 	removeDeny bool
 	yes        bool
+	length     string
 	kinds      [4]bool // of amendKinds
 }
 
@@ -45,6 +47,10 @@ that could be two of these is an error: say which with --host, --tool, --path or
 A rule that denies the same stays: the command names it, and changes nothing. With
 --remove-deny it removes such rules as a whole, and a list of protect for all its files.
 
+With --for 1h or --for session (until the agent's present sessions end) it writes nothing: it
+makes standing approvals of a host that no rule denies, or of a tool under policy.tools.ask.
+scopefs approvals lists them, approvals revoke ends one, scopefs deny all of the agent.
+
 Exit status: 0 it is allowed, 1 nothing was changed, 2 bad usage, or the agent does not load.`,
 		Args: args(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, words []string) error {
@@ -52,12 +58,13 @@ Exit status: 0 it is allowed, 1 nothing was changed, 2 bad usage, or the agent d
 		},
 	}
 	o.addFlags(a, c, "of a path: write or read", "write")
+	c.Flags().StringVar(&o.length, "for", amend.Always, "of a host or a tool: a `TIME` such as 1h, session, or always")
 	c.Flags().BoolVar(&o.removeDeny, "remove-deny", false, "remove rules that deny it")
 	return c
 }
 
 func (a *app) denyCmd() *cobra.Command {
-	var o amendOptions
+	o := amendOptions{length: amend.Always}
 	c := &cobra.Command{
 		Use:   "deny HOST|TOOL|PATH... --agent AGENT|--dir DIR",
 		Short: "keep an agent from a host, a tool or a path",
@@ -118,6 +125,13 @@ func (a *app) amend(c *cobra.Command, words []string, o amendOptions, usual, oth
 	if err != nil {
 		return err
 	}
+	if o.length != amend.Always {
+		made, err := d.Lend(c.Context(), append(embedded.Running(p), p), change.Kind, words, o.length)
+		for _, granted := range made {
+			_ = a.decided(granted, nil)
+		}
+		return err
+	}
 	var said []string
 	for _, name := range words {
 		change.Name = name
@@ -145,7 +159,11 @@ func (a *app) amend(c *cobra.Command, words []string, o amendOptions, usual, oth
 	if !changed {
 		return nil
 	}
-	return a.reloaded(c.Context(), api.NewClient(p), id)
+	running, err := amend.Reload(c.Context(), api.NewClient(p), id)
+	if running && err == nil {
+		a.note("the daemon has the new rules")
+	}
+	return err
 }
 
 // consent asks on the terminal whether to write.
@@ -162,24 +180,6 @@ func (a *app) consent(ctx context.Context, yes bool) error {
 		err = errors.New("nothing was changed")
 	}
 	return err
-}
-
-// reloaded waits until the daemon, if one runs, has the definition of an agent.
-func (a *app) reloaded(ctx context.Context, client *api.Client, id scope.ID) error {
-	all, err := client.Reload(ctx)
-	if errors.Is(err, api.ErrNoDaemon) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("the definition is written, and the daemon has not read it: %w", err)
-	}
-	for _, r := range all {
-		if r.Agent == id && r.Error != "" {
-			return fmt.Errorf("the definition is written, and the daemon does not take it: %s", r.Error)
-		}
-	}
-	fmt.Fprintln(a.err, "scopefs: the daemon has the new rules")
-	return nil
 }
 
 // remedyOf returns a function for the remedies of a command of an agent: scopefs allow, if it lifts the refusal. The

@@ -46,6 +46,8 @@ type Purpose struct {
 
 	Held *changeSet // whose view it has; nil: the agent's own
 
+	Others bool // the operator attends: hosts that no rule names need an approval
+
 	Expose []string          // what it shows beside what all sandboxes show; see Ready
 	Env    map[string]string // variables that those of scopefs.yaml and of the definition replace
 
