@@ -39,7 +39,7 @@ func (r rules) others(d scope.Decision, host string, port uint16) scope.Decision
 		d.Ask = err == nil && all.Covered(&p)
 	}
 	if d.Ask {
-		d.Rule += ": others by approval"
+		d.Rule += ", or approval"
 	}
 	return d
 }

@@ -57,6 +57,7 @@ func TestGrant(t *testing.T) {
 
 	now = now.Add(time.Hour + time.Second)
 	assert.False(t, a.Covered(&call))
+	assert.Len(t, a.List(), 1)
 	assert.Equal(t, []string{"expired"}, ends)
 	a.EndSession("s")
 	assert.False(t, a.Covered(&connect))

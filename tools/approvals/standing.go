@@ -139,10 +139,7 @@ func (s *Set) standFor(of *Approval, terms Terms) (Approval, error) {
 // [KindTool] it covers all calls of the tool that no context and no set of changes binds, whatever the tool's version. Like
 // Stand it approves the requests that wait and that it covers; record is called before it holds.
 func (s *Set) Grant(of Approval, terms Terms, record func(Approval) error) (made Approval, err error) {
-	unlock := s.lock()
-	s.sweep()
-	made, err = s.standFor(&of, terms)
-	unlock()
+	made, err = s.offer(of, terms)
 	if err == nil && made.Kind != KindTool {
 		err = checkPattern(made.Kind, made.Pattern)
 	}
@@ -171,10 +168,17 @@ func (s *Set) Grant(of Approval, terms Terms, record func(Approval) error) (made
 	return made, nil
 }
 
-// Covered reports whether a standing approval covers a request.
-func (s *Set) Covered(p *Approval) bool {
+// offer is standFor for a caller without the lock.
+func (s *Set) offer(of Approval, terms Terms) (Approval, error) {
 	defer s.lock()()
 	s.sweep()
+	return s.standFor(&of, terms)
+}
+
+// Covered reports whether a standing approval covers a request. It records nothing: callers may hold locks.
+func (s *Set) Covered(p *Approval) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.standing(p) != nil
 }
 
@@ -200,7 +204,7 @@ func (a *Approval) covers(p *Approval) bool {
 // the lock.
 func (s *Set) standing(p *Approval) *Approval {
 	for _, made := range s.byKey {
-		if made.covers(p) && !made.taken {
+		if made.covers(p) && !made.taken && !made.over(s.now()) {
 			return made
 		}
 	}
