@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -135,5 +136,46 @@ kill $!; wait; echo the'' end`
 	assert.Contains(t, o.Stdout, `"outcome":"denied"`)
 	for _, granted := range []string{"approved", "stands", audit.OutcomeBegin + `","target":"evil`} {
 		assert.NotContains(t, o.Stdout, `"outcome":"`+granted)
+	}
+}
+
+// TestRunPresets: the first run in a directory offers the presets that its files suggest, on a terminal; else it names the
+// command. Later runs do neither.
+func TestRunPresets(t *testing.T) {
+	const uid = 1234
+	m := harness.Embed(t, uid, nil)
+	dir := func(name string) string {
+		dir := filepath.Join(m.Base, name)
+		require.NoError(t, os.Mkdir(dir, 0o755))
+		harness.Plant(t, dir, "package.json={}", "go.mod=module x")
+		require.NoError(t, os.Mkdir(filepath.Join(dir, "Cargo.toml"), 0o755))
+		require.NoError(t, os.Chown(dir, uid, uid))
+		return dir
+	}
+	as := func(words ...string) *exec.Cmd {
+		cmd := harness.AsUser(t, uid, append([]string{harness.Program}, words...)...)
+		cmd.Env = append(cmd.Env, "TMPDIR="+m.Tmp, "HOME="+filepath.Join(m.Base, "agents"), "XDG_STATE_HOME=", "SCOPEFS_BASE=", "TERM=dumb")
+		return cmd
+	}
+	piped := dir("piped")
+	o := harness.Finish(t, as("run", "--dir", piped, "--", "true"))
+	assert.Zero(t, o.Code, o.Stderr)
+	assert.Equal(t, "scopefs: package.json, go.mod: the network allows no registry of packages: scopefs allow npm go --dir "+piped+"\n", o.Stderr)
+	assert.Empty(t, harness.Finish(t, as("run", "--dir", piped, "--", "true")).Stderr)
+
+	for answer, want := range map[string]string{"yes": "allow GET https://registry.npmjs.org/x", "no": "deny GET https://registry.npmjs.org/x"} {
+		at := dir(answer)
+		cmd := as("run", "--dir", at, "--", "echo", "ran")
+		_, k := harness.OnTerminal(t, cmd, 30, 90)
+		k.Expect("package.json, go.mod: allow its programs to read from npm, go (scopefs presets show NAME)?")
+		k.Expect("> ")
+		enter(k, answer+"\n")
+		k.Expect("ran")
+		require.NoError(t, cmd.Wait())
+		cmd = as("run", "--dir", at, "--", "echo", "again")
+		_, k = harness.OnTerminal(t, cmd, 30, 90)
+		assert.NotContains(t, k.Expect("again"), "package.json")
+		require.NoError(t, cmd.Wait())
+		assert.Contains(t, harness.Finish(t, as("check", "--network", "https://registry.npmjs.org/x", "--dir", at)).Stdout, want)
 	}
 }

@@ -2,8 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -13,10 +11,9 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/embedded"
+	"github.com/scopefs/scopefs/internal/prompt"
 	"github.com/scopefs/scopefs/internal/report"
-	"github.com/scopefs/scopefs/internal/terminal"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/tools"
 )
 
 type amendOptions struct {
@@ -145,8 +142,8 @@ func (a *app) amend(c *cobra.Command, words []string, o amendOptions, usual, oth
 	changed := string(before) != string(after)
 	if changed {
 		err = report.Diff(a.out, d.File, before, after)
-		if err == nil {
-			err = a.consent(c.Context(), o.yes)
+		if err == nil && !o.yes {
+			err = prompt.Consent(c.Context(), a.in, a.err)
 		}
 		if err == nil {
 			err = d.Write()
@@ -162,22 +159,6 @@ func (a *app) amend(c *cobra.Command, words []string, o amendOptions, usual, oth
 	running, err := amend.Reload(c.Context(), api.NewClient(p), id)
 	if running && err == nil {
 		a.note("the daemon has the new rules")
-	}
-	return err
-}
-
-// consent asks on the terminal whether to write.
-func (a *app) consent(ctx context.Context, yes bool) error {
-	if yes {
-		return nil
-	}
-	ask := terminal.Asker(a.in, a.err)
-	if ask == nil {
-		return usagef("nothing was changed: there is no terminal to ask on: give --yes")
-	}
-	answer, err := ask(ctx, tools.Question{Text: "write this?", Options: []string{"yes", "no"}})
-	if err == nil && answer.Text != "yes" {
-		err = errors.New("nothing was changed")
 	}
 	return err
 }

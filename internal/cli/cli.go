@@ -27,6 +27,7 @@ import (
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/nearest"
 	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/internal/prompt"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
 	"github.com/scopefs/scopefs/scope"
@@ -97,6 +98,8 @@ func Main(ctx context.Context, args []string) int {
 	switch {
 	case errors.As(err, &exit):
 		code = exit.Status
+	case errors.Is(err, prompt.ErrNoTerminal):
+		code = exitUsage
 	case errors.As(err, &host):
 		code = exitHost
 	case errors.As(err, &notLoaded), errors.Is(err, api.ErrUnknown), errors.Is(err, scope.ErrInvalidID),
