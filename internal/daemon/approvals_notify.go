@@ -38,7 +38,8 @@ func (d *Daemon) notifyApprovals() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	waits := make(chan approvals.Approval, 1)
 	n := &notifier{desktop: waits, daemon: d, command: command, turns: tools.NewTurns(maxNotify, 1), agents: map[scope.ID]chan approvals.Approval{}}
-	n.working.Go(func() { n.watch(ctx) })
+	began := time.Now()
+	n.working.Go(func() { n.watch(ctx, began) })
 	if bus != "" {
 		n.working.Go(func() { d.showApprovals(ctx, bus, waits) })
 	}
@@ -89,9 +90,8 @@ type notifier struct {
 	agents  map[scope.ID]chan approvals.Approval // for watch alone
 }
 
-// watch passes each call on to a goroutine of its agent.
-func (n *notifier) watch(ctx context.Context) {
-	last := time.Now() // those from before were told by an earlier daemon
+// watch passes each call on to a goroutine of its agent. An earlier daemon has told of those up to last.
+func (n *notifier) watch(ctx context.Context, last time.Time) {
 	for ctx.Err() == nil {
 		changes, stop := n.daemon.Approvals.Watch()
 		for open := true; open; {
