@@ -11,6 +11,7 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/embedded"
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/prompt"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/scope"
@@ -49,7 +50,7 @@ makes standing approvals of a host that no rule denies, or of a tool under polic
 scopefs approvals lists them, approvals revoke ends one, scopefs deny all of the agent.
 
 Exit status: 0 it is allowed, 1 nothing was changed, 2 bad usage, or the agent does not load.`,
-		Args: args(cobra.MinimumNArgs(1)),
+		Args: exit.Args(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, words []string) error {
 			return a.amend(c, words, o, scope.Write, scope.Read, (*amend.Draft).Allow)
 		},
@@ -70,7 +71,7 @@ scopefs help allow. A path is hidden, or with --access read cannot be changed. A
 denied may be one of several for the same: an agent with bash reads files without read_file.
 
 Exit status: 0 it is denied, 1 nothing was changed, 2 bad usage, or the agent does not load.`,
-		Args: args(cobra.MinimumNArgs(1)),
+		Args: exit.Args(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, words []string) error {
 			return a.amend(c, words, o, scope.Hide, scope.Read, (*amend.Draft).Deny)
 		},
@@ -103,7 +104,7 @@ func (o *amendOptions) change(c *cobra.Command, usual, other scope.Access) (amen
 	case o.access == other.String():
 		made.Access = other
 	case o.access != usual.String():
-		return made, usagef("--access %s: write %s or %s", o.access, usual, other)
+		return made, exit.Usagef("--access %s: write %s or %s", o.access, usual, other)
 	}
 	made.Kind = amend.Path
 	return made, oneOf(c, "access", "host", "tool", "preset")

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/terminal"
 	"github.com/scopefs/scopefs/tools"
 )
@@ -60,14 +61,11 @@ func Presets(ctx context.Context, project *config.Project, stdin io.Reader, stde
 	return "", err
 }
 
-// ErrNoTerminal is the error of a question without a terminal.
-var ErrNoTerminal = errors.New("nothing was changed: there is no terminal to ask on: give --yes")
-
-// Consent asks on the terminal whether to write. The error says that nothing was changed, and may be [ErrNoTerminal].
+// Consent asks on the terminal whether to write. The error says that nothing was changed.
 func Consent(ctx context.Context, stdin io.Reader, stderr io.Writer) error {
 	ask := terminal.Asker(stdin, stderr)
 	if ask == nil {
-		return ErrNoTerminal
+		return exit.Usagef("nothing was changed: there is no terminal to ask on: give --yes")
 	}
 	answer, err := ask(ctx, tools.Question{Text: "write this?", Options: []string{"yes", "no"}})
 	if err == nil && answer.Text != "yes" {

@@ -167,7 +167,7 @@ func (n *network) serve(box *Sandbox, p Purpose) {
 	}
 	tenant := egress.Tenant{
 		Agent: n.agent.id, Session: box.Name, Chain: p.Chain,
-		Rules:   func() egress.Rules { return rules{n.hosts(), n, box, p} },
+		Rules:   func() egress.Rules { return n.rules(box, p) },
 		Refused: p.Refused, Operator: p.By == nil,
 		Call:    func() string { return box.OnlyTag(worker.Arg) }, // the process of the file tools connects to nothing
 		Secrets: n.secrets, Counts: n.agent.traffic, Limit: func() (requests, bytes []scope.Rate) { return n.hosts().Limits() },
