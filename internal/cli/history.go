@@ -15,6 +15,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/bases"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/embedded"
@@ -106,6 +107,9 @@ func (k kept) with(ctx context.Context, f func(context.Context, *api.History) er
 		if h := k.opened(ctx); h != nil {
 			return f(ctx, h)
 		}
+		_, err = bases.Retry(ctx, k.paths, func() error { _, err := client.Agents(ctx); return err })
+	}
+	if errors.Is(err, api.ErrNoDaemon) {
 		p, end, err := embedded.Start(ctx, k.paths, k.id, io.Discard)
 		if err != nil {
 			return err

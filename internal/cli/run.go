@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/bases"
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/launch"
 	"github.com/scopefs/scopefs/internal/programs"
@@ -160,7 +161,11 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 	if o.tty || a.terminal() != nil && !o.noTTY {
 		req.TTY = terminal.Size()
 	}
-	run, err := at.Run(ctx, id, req)
+	var run *api.Run
+	_, err = bases.Retry(ctx, p, func() (err error) {
+		run, err = at.Run(ctx, id, req)
+		return err
+	})
 	if errors.Is(err, api.ErrNoDaemon) {
 		var end func()
 		if p, end, err = embedded.Start(ctx, p, id, io.Discard); err != nil {

@@ -36,6 +36,19 @@ func inProjects(base string) bool {
 	return err == nil && filepath.Dir(real(base)) == real(filepath.Join(home, "scopefs"))
 }
 
+// Served returns the directories of a base that the user's daemon serves: the user's own, or one of a project.
+func Served(base string) (Paths, bool) {
+	own, err := OfUser()
+	p := Paths{Base: base}
+	if err == nil && own.Run != "" && real(base) == real(own.Base) {
+		p.State, p.Run = own.State, own.Run
+	} else if !inProjects(base) {
+		return p, false
+	}
+	p, err = p.Complete()
+	return p, err == nil
+}
+
 // userText returns the text of the user's scopefs.yaml, if there is one.
 func (p Paths) userText() ([]text, error) {
 	if p.User == "" {
