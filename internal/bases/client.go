@@ -43,12 +43,18 @@ func gone(err error) bool {
 	return errors.Is(err, api.ErrNoDaemon) || ok && refused.Kind == api.Closing
 }
 
-// open has the user's daemon serve a base. It reports false if there is no such daemon for the base: of root, in a session
-// without XDG_RUNTIME_DIR, for a base that is no project, or for directories other than the usual ones.
-func open(ctx context.Context, p config.Paths) (bool, error) {
+// Serves reports whether a user's daemon may serve a base: not root's, not in a session without XDG_RUNTIME_DIR, only a
+// project or the user's own base, and only in the usual directories.
+func Serves(p config.Paths) bool {
 	usual, ok := config.Served(p.Base)
 	own, err := config.OfUser()
-	if os.Geteuid() == 0 || err != nil || !ok || p != usual || !embedded.PrivateDir(own.Run) {
+	return os.Geteuid() != 0 && err == nil && ok && p == usual && embedded.PrivateDir(own.Run)
+}
+
+// open has the user's daemon serve a base. It reports false if none can.
+func open(ctx context.Context, p config.Paths) (bool, error) {
+	own, err := config.OfUser()
+	if err != nil || !Serves(p) {
 		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTime)

@@ -143,6 +143,9 @@ func (s *server) watch() {
 	}
 }
 
+// sysexitConfig is the status of a daemon whose settings are refused. For a command that is bad usage.
+const sysexitConfig = 78
+
 var errOther = errors.New("only the daemon's user and root may")
 
 func (s *server) handler() http.Handler {
@@ -165,6 +168,9 @@ func (s *server) handler() http.Handler {
 			}
 			if exit, ok := errors.AsType[*embedded.ExitError](err); ok {
 				refused.Status = exit.Status
+				if exit.Status == sysexitConfig {
+					refused.Status = 2
+				}
 			}
 			api.Refuse(w, http.StatusServiceUnavailable, refused)
 			return

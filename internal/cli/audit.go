@@ -48,13 +48,14 @@ status is 1.`,
 	f.StringVar(&o.since, "since", "", "only from then on")
 	f.BoolVarP(&o.follow, "follow", "f", false, "then wait for more")
 	f.BoolVar(&o.json, "json", false, "print the lines as they are in the log")
+	f.BoolVar(&a.all, "all", false, "of all projects of the user and his own base, by time")
 	a.completeAgent(c)
 	c.AddCommand(a.auditVerifyCmd(), a.auditHeadCmd(), a.auditProveCmd(), a.auditCheckProofCmd())
 	return c
 }
 
 func (a *app) audit(c *cobra.Command, o auditOptions) error {
-	p, err := a.paths()
+	dirs, p, err := a.logs()
 	if err != nil {
 		return err
 	}
@@ -71,11 +72,31 @@ func (a *app) audit(c *cobra.Command, o auditOptions) error {
 	}
 	ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt)
 	defer stop()
-	printed, err := report.Events(ctx, p.Audit(), filter, report.EventsOptions{Follow: o.follow, JSON: o.json}, a.out, a.err)
-	if err == nil && ctx.Err() == nil && filter.Agent != "" && printed == 0 {
+	printed, err := report.Events(ctx, dirs, filter, report.EventsOptions{Follow: o.follow, JSON: o.json}, a.out, a.err)
+	if err == nil && ctx.Err() == nil && filter.Agent != "" && printed == 0 && !a.all {
 		return known(ctx, p, scope.ID(filter.Agent))
 	}
 	return err
+}
+
+// logs returns the directories of the logs that a command is about: with --all those of the user's projects and of the user's
+// own base.
+func (a *app) logs() (dirs []string, p config.Paths, err error) {
+	if !a.all {
+		p, err = a.paths()
+		return []string{p.Audit()}, p, err
+	}
+	if a.dir != "" || a.given("base") {
+		return nil, p, usagef("--all and --base or --dir: give one of them")
+	}
+	all := config.Projects()
+	if own, err := config.OfUser(); err == nil {
+		all = append(all, own)
+	}
+	for _, p := range all {
+		dirs = append(dirs, p.Audit())
+	}
+	return dirs, p, nil
 }
 
 // known returns an error for an agent that has neither a definition nor an event.

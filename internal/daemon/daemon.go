@@ -79,7 +79,7 @@ type Daemon struct {
 	period    time.Duration      // Options.Watchdog
 	idle      time.Duration      // Options.Idle
 	stamp     string             // of the settings that hold
-	end       func()             // ends Run
+	end       func(error)        // ends Run, with the reason
 	requests  sync.WaitGroup     // in flight, of those that change something
 	reloads   sync.RWMutex       // held for reading by each Reload
 	reloading sync.Mutex         // one reload after the other
@@ -250,8 +250,8 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	if d.unguarded != nil {
 		return d.unguarded
 	}
-	ctx, d.end = context.WithCancel(ctx)
-	defer d.end()
+	ctx, d.end = context.WithCancelCause(ctx)
+	defer d.end(nil)
 	session.RemoveTaskSockets(d.Paths)
 	d.RemoveLeftTasks(ctx)
 	recovering, recovered := context.WithCancel(ctx)
@@ -334,6 +334,9 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	d.Logger.Info("the daemon answers requests", "base", d.Paths.Base, "run", d.Paths.Run)
 	select {
 	case <-ctx.Done():
+		if errors.Is(context.Cause(ctx), errUnused) {
+			d.answerLast(context.WithoutCancel(ctx), server)
+		}
 	case err = <-served:
 	}
 	return err

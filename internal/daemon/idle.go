@@ -2,6 +2,9 @@ package daemon
 
 import (
 	"context"
+	"errors"
+	"net/http"
+	"os"
 	"slices"
 	"time"
 
@@ -53,9 +56,32 @@ func (d *Daemon) endUnused(but int) bool {
 	d.mu.Unlock()
 	if unused {
 		d.Logger.Info("the daemon ends: nothing uses it", "base", d.Paths.Base)
-		d.end()
+		d.end(errUnused)
 	}
 	return unused
+}
+
+// errUnused is why Run ends a daemon with Options.Idle.
+var errUnused = errors.New("nothing uses the daemon")
+
+// renewTime bounds how long a run of an outdated daemon waits for requests that end.
+const renewTime = time.Second
+
+// lastTime bounds how long an unused daemon answers the requests that it still has.
+const lastTime = 2 * time.Second
+
+// answerLast answers the requests of clients that have connected already, with ErrClosing: one that got no answer would not
+// know that nothing was done. Under the new name nobody finds the socket, and the queue of connections is in order: once the
+// last one is accepted, all are.
+func (d *Daemon) answerLast(ctx context.Context, server *http.Server) {
+	ctx, cancel := context.WithTimeout(ctx, lastTime)
+	defer cancel()
+	name := d.Paths.Socket() + ".ending"
+	if err := os.Rename(d.Paths.Socket(), name); err == nil {
+		_ = api.NewPulse(name).Check(ctx)
+		os.Remove(name)
+	}
+	_ = server.Shutdown(ctx)
 }
 
 // outdated reports whether the next daemon would have other settings: scopefs.yaml has changed, or a definition that holds
@@ -74,11 +100,13 @@ func (d *Daemon) renew(id scope.ID) (note string, err error) {
 		return "", nil
 	}
 	d.Refresh(id)
-	switch {
-	case !d.outdated():
+	if !d.outdated() {
 		return "", nil
-	case !d.busy() && d.endUnused(1):
-		return "", session.ErrClosing
+	}
+	for end := time.Now().Add(renewTime); !d.busy() && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if d.endUnused(1) {
+			return "", session.ErrClosing
+		}
 	}
 	return "the settings have changed or do not load (scopefs agents check): the last good ones hold until the other sessions have ended (scopefs ps)", nil
 }

@@ -19,14 +19,14 @@ type EventsOptions struct {
 	JSON   bool // the lines of the log as they are
 }
 
-// Events prints events of the log in a directory, and returns how many. Standard error gets lines that are no events.
-func Events(ctx context.Context, dir string, filter audit.Filter, o EventsOptions, stdout, stderr io.Writer) (printed int, err error) {
+// Events prints events of the logs in directories, and returns how many. Standard error gets lines that are no events.
+func Events(ctx context.Context, dirs []string, filter audit.Filter, o EventsOptions, stdout, stderr io.Writer) (printed int, err error) {
 	out := &eventWriter{out: stdout, json: o.JSON}
 	if o.Follow && !o.JSON {
 		out.fold, out.ahead = audit.Fold{Span: followSpan}, followSpan-time.Second
 	}
 	skipped := 0
-	for e, err := range ticking(audit.Read(ctx, dir, filter, o.Follow), o.Follow && !o.JSON) {
+	for e, err := range ticking(logs(ctx, dirs, filter, o.Follow), o.Follow && !o.JSON) {
 		if err != nil && e.Raw != nil {
 			skipped++
 			fmt.Fprintf(stderr, "scopefs: %v: skipped\n", err)
@@ -53,14 +53,14 @@ func Events(ctx context.Context, dir string, filter audit.Filter, o EventsOption
 		return printed, err
 	}
 	if skipped > 0 {
-		return printed, fmt.Errorf("%d damaged lines in %s were skipped", skipped, dir)
+		return printed, fmt.Errorf("%d damaged lines in %s were skipped", skipped, strings.Join(dirs, ", "))
 	}
 	return printed, nil
 }
 
 // Follow prints the events of an agent's log since a time, and new ones until ctx ends. scopefs audit names damaged lines.
 func Follow(ctx context.Context, dir, agent string, since time.Time, out io.Writer) error {
-	_, err := Events(ctx, dir, audit.Filter{Agent: agent, Since: since}, EventsOptions{Follow: true}, out, io.Discard)
+	_, err := Events(ctx, []string{dir}, audit.Filter{Agent: agent, Since: since}, EventsOptions{Follow: true}, out, io.Discard)
 	return err
 }
 
