@@ -117,7 +117,7 @@ func New(opt Options) (*Daemon, error) {
 				Host:  account.Host{Paths: opt.Paths, Root: mount.Privileged(), Private: opt.Only != "", Expose: settings.Expose, Logger: opt.Logger},
 				Trace: opt.Trace, Control: fusedev.OpenControl(),
 			},
-			Settings: settings, Version: opt.Version,
+			Settings: settings, Version: opt.Version, Soon: opt.Only != "" || opt.Idle > 0,
 			Queue: tools.NewQueue(), Examiners: limit.NewSlots(tools.MaxExaminers), Encoders: limit.NewSlots(mcp.MaxEncoders),
 			Warnings: ledger.NewWarnings(opt.Logger), Unfinished: state.NewUnfinished(opt.Paths.State),
 		},
@@ -274,7 +274,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	defer checking.Wait()
 	checking.Go(func() { // meanwhile
 		err := d.OpenSandboxes()
-		if d.only != "" {
+		if d.Soon {
 			return // the request that needs a sandbox returns the error
 		}
 		if err == nil {
