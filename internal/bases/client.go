@@ -10,6 +10,7 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/embedded"
+	"github.com/scopefs/scopefs/internal/exit"
 )
 
 // OnDemand is the flag of a user's daemon that serves bases alone that commands open, and ends without them.
@@ -71,7 +72,7 @@ func open(ctx context.Context, p config.Paths) (bool, error) {
 			return false, nil
 		case answered && refused.Kind != api.Closing:
 			if refused.Status > 0 {
-				return false, &embedded.ExitError{Status: refused.Status, Err: err}
+				return false, exit.With(refused.Status, err)
 			}
 			return false, err
 		case !answered && embedded.StartUser(ctx, api.UserDaemon(own).Answers, "--"+OnDemand) != nil:

@@ -19,6 +19,7 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/embedded"
+	"github.com/scopefs/scopefs/internal/exit"
 )
 
 // Options say what a user's daemon does.
@@ -143,9 +144,6 @@ func (s *server) watch() {
 	}
 }
 
-// sysexitConfig is the status of a daemon whose settings are refused. For a command that is bad usage.
-const sysexitConfig = 78
-
 var errOther = errors.New("only the daemon's user and root may")
 
 func (s *server) handler() http.Handler {
@@ -166,10 +164,10 @@ func (s *server) handler() http.Handler {
 			if errors.Is(err, errClosing) {
 				refused.Kind = api.Closing
 			}
-			if exit, ok := errors.AsType[*embedded.ExitError](err); ok {
-				refused.Status = exit.Status
-				if exit.Status == sysexitConfig {
-					refused.Status = 2
+			if ended, ok := errors.AsType[*exit.Error](err); ok {
+				refused.Status = ended.Status
+				if ended.Status == exit.Config {
+					refused.Status = exit.Usage // of a command
 				}
 			}
 			api.Refuse(w, http.StatusServiceUnavailable, refused)

@@ -20,6 +20,7 @@ import (
 	"github.com/scopefs/scopefs/internal/bases"
 	"github.com/scopefs/scopefs/internal/daemon"
 	"github.com/scopefs/scopefs/internal/embedded"
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/thread"
@@ -64,7 +65,7 @@ it. A socket of systemd starts it too (scopefs.socket of the user's units).
 Exit status: 78 if the command line or scopefs.yaml is refused, 3 if nothing can be
 mounted on this host (with the reason in one line), otherwise as for scopefs. The
 units restart the daemon after every other status than 78.`,
-		Args: args(cobra.NoArgs),
+		Args: exit.Args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.daemon(c.Context(), o) },
 	}
 	c.Flags().BoolVar(&o.trace, "trace", false, "log every FUSE request on standard error")
@@ -84,7 +85,7 @@ units restart the daemon after every other status than 78.`,
 func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 	thread.Coarse()
 	if !o.user && (o.stop || o.idle > 0) {
-		return usagef("--stop and --idle are for a user's daemon: add --user")
+		return exit.Usagef("--stop and --idle are for a user's daemon: add --user")
 	}
 	if o.user && o.leash == 0 {
 		return a.userDaemon(ctx, o)
@@ -94,11 +95,11 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 		return err
 	}
 	if o.leash == 0 && os.Geteuid() != 0 {
-		return usagef("scopefs daemon needs root; --user serves your own agents; run, mcp and call do without a daemon")
+		return exit.Usagef("scopefs daemon needs root; --user serves your own agents; run, mcp and call do without a daemon")
 	}
 	if o.http != "" {
 		if err := daemon.CheckHTTP(o.http); err != nil {
-			return exitWith(exitUsage, err)
+			return exit.With(exit.Usage, err)
 		}
 	}
 	if err := mount.Check(); err != nil {

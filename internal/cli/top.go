@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/top"
 )
 
@@ -38,7 +39,7 @@ Outside of a project and without --base, and with --all, it shows all daemons of
 
 --once prints the table once. --json prints JSON, a line at each refresh: CPU is there
 in seconds since the start of the processes.`,
-		Args: args(cobra.NoArgs),
+		Args: exit.Args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.top(c.Context(), o) },
 	}
 	c.Flags().BoolVar(&o.json, "json", false, "print JSON")
@@ -54,7 +55,7 @@ func (a *app) top(ctx context.Context, o topOptions) error {
 		return err
 	}
 	if o.interval < top.MinInterval {
-		return usagef("--interval %v: want %v or more", o.interval, top.MinInterval)
+		return exit.Usagef("--interval %v: want %v or more", o.interval, top.MinInterval)
 	}
 	switch {
 	case o.json:
@@ -67,7 +68,7 @@ func (a *app) top(ctx context.Context, o topOptions) error {
 	}
 	in := a.terminal()
 	if in == nil {
-		return usagef("top needs a terminal: use --once or --json")
+		return exit.Usagef("top needs a terminal: use --once or --json")
 	}
 	return top.Run(ctx, client, o.interval, in, a.out)
 }

@@ -14,12 +14,13 @@ import (
 	"github.com/scopefs/scopefs/internal/bases"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/embedded"
+	"github.com/scopefs/scopefs/internal/exit"
 )
 
 // userDaemon runs the daemon of an ordinary user until it ends: of one base if one is given, else of all.
 func (a *app) userDaemon(ctx context.Context, o daemonOptions) error {
 	if os.Geteuid() == 0 {
-		return usagef("--user is for an ordinary user: for root, scopefs daemon")
+		return exit.Usagef("--user is for an ordinary user: for root, scopefs daemon")
 	}
 	if o.stop {
 		return bases.Stop(ctx)
@@ -40,7 +41,7 @@ func (a *app) userDaemon(ctx context.Context, o daemonOptions) error {
 	}
 	listeners, err := activation.Listeners()
 	if err != nil || len(listeners) > 1 {
-		return usagef("daemon --user: LISTEN_FDS: want one unix socket: correct the socket unit")
+		return exit.Usagef("daemon --user: LISTEN_FDS: want one unix socket: correct the socket unit")
 	}
 	all := bases.Options{Idle: cmp.Or(o.idle, time.Minute), Stderr: a.err, Notify: notifySystemd}
 	if len(listeners) == 1 {
@@ -51,7 +52,7 @@ func (a *app) userDaemon(ctx context.Context, o daemonOptions) error {
 	}
 	onDemand := (o.onDemand || all.Listener != nil) && o.http == ""
 	if all.Own, err = a.ownPaths(!onDemand); err != nil {
-		return usagef("daemon --user: %w", err)
+		return exit.Usagef("daemon --user: %w", err)
 	}
 	if !onDemand {
 		all.Keep = func(ctx context.Context) error { return embedded.RunUser(ctx, all.Own, flags...) }
@@ -73,4 +74,19 @@ func (a *app) ownPaths(existing bool) (config.Paths, error) {
 		}
 	}
 	return own, err
+}
+
+// logs returns the directories of the logs of the user's projects and of his own base.
+func (a *app) logs() (dirs []string, err error) {
+	if a.dir != "" || a.given("base") {
+		return nil, exit.Usagef("--all and --base or --dir: give one of them")
+	}
+	all := config.Projects()
+	if own, err := config.OfUser(); err == nil {
+		all = append(all, own)
+	}
+	for _, p := range all {
+		dirs = append(dirs, p.Audit())
+	}
+	return dirs, nil
 }
