@@ -38,6 +38,7 @@ type daemonOptions struct {
 	http  string
 	idle  time.Duration
 
+	metrics        string
 	onDemand, stop bool // of the user's daemon: see package bases
 }
 
@@ -70,6 +71,7 @@ units restart the daemon after every other status than 78.`,
 	}
 	c.Flags().BoolVar(&o.trace, "trace", false, "log every FUSE request on standard error")
 	c.Flags().StringVar(&o.http, "http", "", "serve MCP at this ADDRESS:PORT of the loopback interface (see scopefs help token)")
+	c.Flags().StringVar(&o.metrics, "metrics", "", "serve metrics at http://ADDRESS:PORT/metrics of the loopback interface (see scopefs help metrics)")
 	c.Flags().BoolVar(&o.user, "user", false, "serve this user's own agents, without root")
 	c.Flags().DurationVar(&o.idle, "idle", 0, "with --user: end the daemon of a project that nothing has used for so long (default 1m)")
 	c.Flags().BoolVar(&o.stop, "stop", false, "with --user: end the user's daemon, with all sessions of his projects")
@@ -97,8 +99,11 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 	if o.leash == 0 && os.Geteuid() != 0 {
 		return exit.Usagef("scopefs daemon needs root; --user serves your own agents; run, mcp and call do without a daemon")
 	}
-	if o.http != "" {
-		if err := daemon.CheckHTTP(o.http); err != nil {
+	for flag, address := range map[string]string{"http": o.http, "metrics": o.metrics} {
+		if address == "" {
+			continue
+		}
+		if err := daemon.CheckHTTP(flag, address); err != nil {
 			return exit.With(exit.Usage, err)
 		}
 	}
@@ -155,7 +160,7 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 	debug.SetMemoryLimit(512 << 20) // above it the collector runs more often
 	d, err := daemon.New(daemon.Options{
 		Notify: notify, Watchdog: watchdog, Idle: o.idle,
-		Paths: p, Only: scope.ID(o.only), Trace: o.trace, HTTP: o.http, Headless: o.only != "", Version: Version,
+		Paths: p, Only: scope.ID(o.only), Trace: o.trace, HTTP: o.http, Metrics: o.metrics, Headless: o.only != "", Version: Version,
 		Logger: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level})),
 	})
 	if _, bad := errors.AsType[*fields.FileError](err); bad { // in scopefs.yaml

@@ -72,3 +72,20 @@ func (a *app) top(ctx context.Context, o topOptions) error {
 	}
 	return top.Run(ctx, client, o.interval, in, a.out)
 }
+
+func (a *app) metricsCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "metrics",
+		Short: "print the daemon's counters for Prometheus",
+		Long: `Prints what the daemon counts, in the text format of Prometheus. scopefs daemon --metrics
+127.0.0.1:9464 serves the same over HTTP to every user of this host: it names the agents and their tools.`,
+		Args: exit.Args(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, _, err := a.client()
+			if err != nil {
+				return err
+			}
+			return client.Metrics(c.Context(), a.out)
+		},
+	}
+}

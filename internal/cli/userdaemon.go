@@ -29,6 +29,9 @@ func (a *app) userDaemon(ctx context.Context, o daemonOptions) error {
 	if o.http != "" {
 		flags = append(flags, "--http", o.http)
 	}
+	if o.metrics != "" {
+		flags = append(flags, "--metrics", o.metrics)
+	}
 	if o.trace {
 		flags = append(flags, "--trace")
 	}
@@ -50,7 +53,7 @@ func (a *app) userDaemon(ctx context.Context, o daemonOptions) error {
 	if all.Watchdog, err = systemd.SdWatchdogEnabled(false); err != nil {
 		return err
 	}
-	onDemand := (o.onDemand || all.Listener != nil) && o.http == ""
+	onDemand := (o.onDemand || all.Listener != nil) && o.http+o.metrics == ""
 	if all.Own, err = a.ownPaths(!onDemand); err != nil {
 		return exit.Usagef("daemon --user: %w", err)
 	}
