@@ -345,3 +345,48 @@ func TestProjectsActivated(t *testing.T) {
 	}
 	assert.NoDirExists(t, filepath.Join(p.Base, ".local/share/scopefs"), "no base of the user's is made for a project")
 }
+
+// TestProjectAgents: agents of the user's settings are in each project, with files of their own there. The project's own
+// definition counts before the user's. A directory that another user can write to counts nowhere.
+func TestProjectAgents(t *testing.T) {
+	t.Parallel()
+	p := newProjects(t, "one", "two")
+	p.env = append(p.env, "XDG_CONFIG_HOME=")
+	require.Zero(t, p.run("one", "true").Code)
+	require.Zero(t, p.run("two", "true").Code)
+	user := filepath.Join(p.Base, ".config/scopefs/agents.d")
+	define := func(dir, whose string) {
+		o := p.as(accountUID, "sh", "-c", `umask 022; mkdir -p "$1" && printf '%s\n' --- "name: reviewer" "env: {WHOSE: $2}" --- prompt >"$1/reviewer.md"`, "sh", dir, whose)
+		require.Zero(t, o.Code, o.Stderr)
+	}
+	define(user, "user")
+	whose := func(project string) harness.Outcome {
+		return harness.Finish(t, p.command(project, "run", "reviewer", "--", "sh", "-c", "echo $WHOSE; ls; echo >seen"))
+	}
+	for _, project := range []string{"one", "two"} { // whose daemons run already
+		o := whose(project)
+		assert.Equal(t, "user\n", o.Stdout, o.Stderr)
+		o = harness.Finish(t, p.command(project, "agents", "show", "reviewer", "--json"))
+		assert.Contains(t, o.Stdout, `"`+filepath.Join(user, "reviewer.md")+`"`)
+	}
+	o := harness.Finish(t, p.command("one", "allow", "write_file", "--agent", "reviewer"))
+	assert.NotZero(t, o.Code)
+	assert.Contains(t, o.Stderr, "reviewer is defined for all your projects: edit "+user)
+
+	bases, err := filepath.Glob(filepath.Join(p.Base, ".local/state/scopefs/one-*"))
+	require.NoError(t, err)
+	define(filepath.Join(bases[0], "agents.d"), "project")
+	assert.Equal(t, "project\nseen\n", whose("one").Stdout)
+	assert.Equal(t, "user\nseen\n", whose("two").Stdout)
+	define(user, "changed")
+	assert.Equal(t, "changed\nseen\n", whose("two").Stdout)
+
+	require.NoError(t, os.Chmod(user, 0o777))
+	o = harness.Finish(t, p.command("two", "agents", "check"))
+	assert.NotZero(t, o.Code)
+	assert.Contains(t, o.Stdout+o.Stderr, "agents.d: can be written by others: chmod go-w")
+	require.NoError(t, os.Chmod(user, 0o755))
+	require.NoError(t, os.Chown(filepath.Join(user, "reviewer.md"), otherUID, otherUID))
+	o = harness.Finish(t, p.command("two", "agents", "check"))
+	assert.Contains(t, o.Stdout+o.Stderr, "reviewer.md: is of another user")
+}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"path"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -51,7 +50,7 @@ func (a *app) keptAgent(words []string) (kept, error) {
 		err = fmt.Errorf("the changes of %s are held in a branch: scopefs diff, commit or discard", k.id)
 	case k.def.View.Changes == agents.ChangesDirect:
 		err = fmt.Errorf("%s keeps nothing of what its changes destroy: write view: {changes: kept} into %s, for the changes from then on",
-			k.id, filepath.Join(k.paths.Base, k.def.File))
+			k.id, k.def.Path(k.paths.Base))
 	}
 	return k, err
 }

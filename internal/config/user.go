@@ -12,7 +12,7 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// UserDir returns the directory of the user's settings for all of his bases: scopefs.yaml, presets.d, programs.d and
+// UserDir returns the directory of the user's settings for all of his bases: scopefs.yaml, agents.d, presets.d, programs.d and
 // protect.d.
 func UserDir() (string, error) {
 	dir, err := xdg("XDG_CONFIG_HOME", ".config")
