@@ -169,6 +169,12 @@ func TestProjects(t *testing.T) {
 	o = p.scopefs("daemon", "--user", "--stop")
 	assert.Equal(t, 1, o.Code)
 	assert.Contains(t, o.Stderr, "no daemon is running at ")
+
+	// SIGTERM is --stop: the daemons of the projects close their logs.
+	require.Zero(t, p.run("two", "true").Code)
+	require.NoError(t, syscall.Kill(p.one(usersDaemon), syscall.SIGTERM))
+	p.ended("what it had started")
+	assert.Regexp(t, `stopped [^\n]*\n$`, harness.Finish(t, p.command("two", "audit")).Stdout)
 }
 
 // TestProjectSettings: a daemon that stays is not felt. What a command without one would refuse or find holds at once, and a

@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/activation"
 	systemd "github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/bases"
 	"github.com/scopefs/scopefs/internal/config"
@@ -60,6 +62,8 @@ func (a *app) userDaemon(ctx context.Context, o daemonOptions) error {
 	if !onDemand {
 		all.Keep = func(ctx context.Context) error { return embedded.RunUser(ctx, all.Own, flags...) }
 	}
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
+	defer context.AfterFunc(ctx, stop)() // a second signal ends us at once
 	return bases.Serve(ctx, all)
 }
 
