@@ -67,7 +67,7 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 			return err
 		}
 		notes.add(note)
-		purpose.Expose, purpose.Env = req.Program.Expose, req.Program.Env
+		purpose.Expose = req.Program.Expose
 	}
 	box, err := a.Start(r.Context(), purpose)
 	if err != nil {
