@@ -30,6 +30,7 @@ type Shared struct {
 	Registry Registry
 	Settings config.Settings
 	Version  string // sent to MCP clients
+	Soon     bool   // a command that waits starts a sandbox
 
 	Warnings   *ledger.Warnings
 	Queue      *limit.Queue   // of calls, agent by agent
@@ -121,7 +122,7 @@ func (s *Shared) OpenSandboxes() error {
 	go s.git.get()       // meanwhile: the first sandbox needs it
 	go s.prepareGroups() // likewise
 	var config sandbox.Config
-	if s.Private { // its command starts a sandbox soon
+	if s.Soon {
 		config.Trust = s.trust
 	}
 	_, err := s.sandboxes.open(config)
