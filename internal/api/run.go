@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/login"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -39,6 +40,7 @@ type RunProgram struct {
 
 	Env     map[string]string `json:"env,omitempty"`     // variables that those of the definition replace
 	Prepare string            `json:"prepare,omitempty"` // commands of sh(1) in the sandbox before it starts
+	Login   *login.Login      `json:"login,omitempty"`   // used where there is no key
 }
 
 // ToRun is a line from the client of a run. The client requests a run by HTTP;
