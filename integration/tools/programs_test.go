@@ -201,7 +201,7 @@ func inside(t *testing.T, name string, c programCase) {
 }
 
 // runFor runs a program as scopefs run --for does, from links in a directory of PATH.
-func runFor(t *testing.T, h *harness.Host, name string, c programCase) (stdout, stderr string) {
+func runFor(t *testing.T, h *harness.Host, name string, c programCase, env ...string) (stdout, stderr string) {
 	t.Helper()
 	clients, err := filepath.Abs("../../bin/clients")
 	require.NoError(t, err)
@@ -211,7 +211,7 @@ func runFor(t *testing.T, h *harness.Host, name string, c programCase) (stdout, 
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, harness.Program, append([]string{"--base", h.Base, "run", "--for", name, "-e", cmp.Or(c.env, "X=1"), "a", "--"}, c.args...)...)
-	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+	cmd.Env = append(append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH")), env...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	began := time.Now()

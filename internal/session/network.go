@@ -128,8 +128,6 @@ func secretOf(c hosts.Credential, placeholder string) egress.Secret {
 // secrets returns the current credentials, by the variable that has the placeholder. All
 // sandboxes of an agent have the same placeholder: programs keep settings by it.
 func (n *network) secrets() map[string]egress.Secret {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	all := map[string]egress.Secret{}
 	for name, c := range n.hosts().Credentials() {
 		secret := secretOf(c, n.placeholder(name))
@@ -152,8 +150,10 @@ func (n *network) variables() map[string]egress.Secret {
 	return all
 }
 
-// placeholder returns the placeholder of a credential. Its caller holds mu.
+// placeholder returns the placeholder of a credential.
 func (n *network) placeholder(name string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if n.placeholders[name] == "" {
 		n.placeholders[name] = n.agent.authority().Placeholder(string(n.agent.id) + "\x00" + name)
 	}
