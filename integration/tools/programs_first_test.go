@@ -21,6 +21,16 @@ import (
 func TestClientsFirstStart(t *testing.T) {
 	need.Once(t)
 	needClients(t)
+	for name, header := range map[string]string{"key": "Billing", "login": "Claude Max"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			firstStart(t, name == "login", header)
+		})
+	}
+}
+
+// firstStart starts Claude Code with a key or a login. header is in its header, above the line for the prompt.
+func firstStart(t *testing.T, login bool, header string) {
 	c := programCases()["claude"]
 	c.api.lax = true
 	_, handler := newModel(t, c.api, func(string) turn { return turn{answer: "sesamestreet"} })
@@ -28,7 +38,14 @@ func TestClientsFirstStart(t *testing.T) {
 	h := harness.LayOut(t, nil)
 	h.Put("key", "sesame-open-4711-4712\n")
 	require.NoError(t, os.Chmod(h.Base+"/key", 0o600))
-	h.Define("a", fmt.Sprintf("sandbox: {home: lasting}\nnetwork: {allow: [%s]}", c.allow(at, ca, h.Base+"/key")))
+	allow, home := c.allow(at, ca, h.Base+"/key"), t.TempDir()
+	if login {
+		allow = fmt.Sprintf("{host: %s, address: '%s', ca: %q, login: claude}", c.host, at, ca)
+		require.NoError(t, os.Mkdir(home+"/.claude", 0o700))
+		require.NoError(t, os.WriteFile(home+"/.claude/.credentials.json",
+			[]byte(`{"claudeAiOauth": {"accessToken": "sk-ant-oat01-sesame", "refreshToken": "sk-ant-ort01-sesame", "expiresAt": 4102444800000, "scopes": ["user:inference", "user:profile"], "subscriptionType": "max"}}`), 0o600))
+	}
+	h.Define("a", fmt.Sprintf("sandbox: {home: lasting}\nnetwork: {allow: [%s]}", allow))
 	h.Start()
 	clients, err := filepath.Abs("../../bin/clients")
 	require.NoError(t, err)
@@ -37,10 +54,11 @@ func TestClientsFirstStart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, harness.Program, "--base", h.Base, "run", "--for", "claude", "a")
-	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "TERM=xterm-256color")
+	env := append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+home, "ANTHROPIC_API_KEY=")
+	cmd.Env = append(env, "TERM=xterm-256color")
 	_, k := harness.OnTerminal(t, cmd, 40, 110)
 	k.Wait = 90 * time.Second // it draws slowly on a loaded machine
-	k.Expect("Billing")       // its header, above the line for the prompt
+	k.Expect(header)
 	for _, word := range []string{"hello", "\r"} {
 		_, err = k.R.WriteString(word)
 		require.NoError(t, err)
@@ -53,7 +71,7 @@ func TestClientsFirstStart(t *testing.T) {
 	h.Must("up", "a")
 	require.NoError(t, os.WriteFile(settings, []byte("{}\n"), 0o600))
 	cmd = exec.CommandContext(ctx, harness.Program, "--base", h.Base, "run", "--for", "claude", "a", "--", "--version")
-	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+	cmd.Env = env
 	o := harness.Finish(t, cmd)
 	require.Zero(t, o.Code, o.Stderr)
 	assert.Equal(t, "{}\n", harness.ReadAll(t, settings))

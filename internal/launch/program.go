@@ -54,11 +54,7 @@ func (p Place) For(ctx context.Context, name string, req *api.RunRequest) error 
 	show(found, req)
 	req.Program.Name, req.Program.Networks, req.Program.Prepare = name, program.Networks, program.Prepare
 	req.Program.Expose = append(req.Program.Expose, program.Expose...)
-	if home, err := os.UserHomeDir(); err == nil && filepath.IsAbs(home) && program.Login != nil {
-		l := *program.Login
-		l.Program, l.Home, l.After = name, home, 1+len(program.Args)
-		req.Program.Login = &l
-	}
+	req.Program.Login = loginOf(program)
 	return nil
 }
 

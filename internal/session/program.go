@@ -3,7 +3,6 @@ package session
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -56,12 +55,11 @@ func (a *Agent) Ready(ctx context.Context, p *api.RunProgram, env, keys map[stri
 		}
 		note, failure = cmp.Or(note, more), cmp.Or(failure, err)
 	}
-	if _, ok := policy.For(p.Name); ok && use != nil && (note != "" || failure != nil) {
-		if err := use.Check(); err != nil {
-			return "", fmt.Errorf("%w (and no key: %w)", err, cmp.Or(failure, errors.New(note)))
+	if _, ok := policy.For(p.Name); ok && use != nil {
+		if p.Login, err = use, use.Check(); err != nil && failure != nil {
+			err = fmt.Errorf("%w (and no key: %w)", err, failure)
 		}
-		p.Login = use
-		return "", nil
+		return "", err
 	}
 	switch {
 	case failure != nil:
