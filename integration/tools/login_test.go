@@ -121,7 +121,7 @@ grep -rsl '[s]esame-' /proc/[0-9]*/environ /proc/[0-9]*/cmdline /etc /run /tmp /
 	refused.Store(true)
 	login(-time.Minute)
 	o = shell("curl -sS https://api.test/v1/x")
-	assert.Contains(t, o.Stderr, "the login of shell has expired and cannot be refreshed: "+issuer.URL+": the issuer refuses it (status 400, invalid_grant): run fake login")
+	assert.Contains(t, o.Stderr, "the login of shell has expired and cannot be refreshed: "+issuer.Listener.Addr().String()+": the login has ended (status 400, invalid_grant): run fake login")
 	assert.NotContains(t, o.Stdout+o.Stderr, "sesame")
 	assert.Empty(t, seen)
 

@@ -3,6 +3,7 @@
 package login
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -58,7 +59,7 @@ const (
 )
 
 // errDead is the error of a login that the issuer has ended.
-var errDead = errors.New("the issuer refuses it")
+var errDead = errors.New("the login has ended")
 
 func (l Login) path() string { return filepath.Join(l.Home, l.File) }
 
@@ -109,7 +110,11 @@ func (l Login) token(ctx context.Context, record func(string, error)) (string, e
 	case now.lasts(0):
 		return now.access, nil
 	}
-	return "", fmt.Errorf("the login of %s has expired and cannot be refreshed: %w: %s", l.Program, err, l.Remedy)
+	remedy := "try again"
+	if errors.Is(err, errDead) {
+		remedy = l.Remedy
+	}
+	return "", fmt.Errorf("the login of %s has expired and cannot be refreshed: %w: %s", l.Program, err, remedy)
 }
 
 // Command returns the command of a run and its variables with what the login adds.
@@ -163,11 +168,17 @@ func (l Login) copied(placeholder string) ([]byte, error) {
 	for key, v := range l.Set {
 		out.set(key, v)
 	}
-	if id, ok := now.all.get(l.ID); ok && l.ID != "" {
-		out.set(l.ID, unsigned(fmt.Sprint(id), l.Claims))
+	if id := now.all.text(l.ID); id != "" {
+		out.set(l.ID, unsigned(id, l.Claims))
 	}
 	out.set(l.Access, placeholder)
-	return json.MarshalIndent(out, "", "  ")
+	text, err := json.MarshalIndent(out, "", "  ")
+	for _, secret := range []string{now.access, now.refresh, now.all.text(l.ID)} {
+		if secret != "" && bytes.Contains(text, []byte(secret)) {
+			return nil, fmt.Errorf("%s: login: keep: has a token, which no sandbox may have: name keys beside it", l.Program)
+		}
+	}
+	return text, err
 }
 
 // file is the file of a login, opened by its directory: a rename in that replaces the file meant, whatever becomes of the path.

@@ -207,10 +207,14 @@ func TestRefreshUnwritable(t *testing.T) {
 // TestRefreshBounded: an issuer that does not answer delays nobody for longer than the request that waits.
 func TestRefreshBounded(t *testing.T) {
 	i := newIssuer(t)
+	i.answer = func(int, string) (int, string) { return 503, "" }
+	i.write(t, "access-1", "refresh-1", -time.Minute)
+	_, err := i.read(t)
+	require.ErrorContains(t, err, "is not ready (status 503, no reason): try again")
 	ctx, cancel := context.WithCancel(t.Context())
 	i.answer = func(int, string) (int, string) { cancel(); <-ctx.Done(); time.Sleep(time.Millisecond); return 500, "" }
 	i.write(t, "access-1", "refresh-1", -time.Minute)
-	_, err := i.Secret("x", func(string, error) {}).Read(ctx)
+	_, err = i.Secret("x", func(string, error) {}).Read(ctx)
 	require.ErrorContains(t, err, "cannot be refreshed")
 }
 
@@ -249,6 +253,9 @@ func TestCopied(t *testing.T) {
 	for _, secret := range []string{"access-1", "refresh-1", "other", parts[2] + "x", base64.RawURLEncoding.EncodeToString([]byte("signature"))} {
 		assert.NotContains(t, string(text), secret)
 	}
+	i.Keep = []string{"o"}
+	_, err = i.copied("scopefs-secret-X")
+	assert.ErrorContains(t, err, "keep: has a token")
 }
 
 // TestCheck: what a file must be.

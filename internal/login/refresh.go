@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"regexp"
 	"time"
@@ -23,7 +24,7 @@ import (
 // program itself has written newer tokens meanwhile, those stay.
 func (f *file) refresh(ctx context.Context, now tokens) (access string, err error) {
 	if now.refresh == "" {
-		return "", errors.New("it has no refresh token")
+		return "", fmt.Errorf("%w: it has no refresh token", errDead)
 	}
 	draft, err := f.draft(now)
 	if err != nil {
@@ -84,7 +85,10 @@ func (f *file) ask(ctx context.Context, refresh string) (got answer, err error) 
 	defer transport.CloseIdleConnections()
 	res, err := egress.NewClient(transport).Do(r)
 	if err != nil {
-		return got, err // names the URL, and nothing of the request
+		if u, ok := errors.AsType[*url.Error](err); ok {
+			err = u.Err // the host says enough, and the log takes what follows "token" for one
+		}
+		return got, fmt.Errorf("%s: %w", r.URL.Host, err)
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxFile))
@@ -98,10 +102,14 @@ func (f *file) ask(ctx context.Context, refresh string) (got answer, err error) 
 		if !codes.MatchString(code) {
 			code = "no reason"
 		}
-		return got, fmt.Errorf("%s: %w (status %d, %s)", f.URL, errDead, res.StatusCode, code)
+		err := errDead
+		if res.StatusCode >= 500 || res.StatusCode == http.StatusTooManyRequests {
+			err = errors.New("the issuer is not ready")
+		}
+		return got, fmt.Errorf("%s: %w (status %d, %s)", r.URL.Host, err, res.StatusCode, code)
 	}
 	if json.Unmarshal(text, &got) != nil || got.Access == "" || !plain(got.Access+got.Refresh+got.ID) {
-		return answer{}, fmt.Errorf("%s: answers without a token", f.URL)
+		return answer{}, fmt.Errorf("%s: answers without a token", r.URL.Host)
 	}
 	return got, nil
 }

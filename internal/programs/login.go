@@ -1,7 +1,6 @@
 package programs
 
 import (
-	"errors"
 	"fmt"
 	"net/url"
 	"path/filepath"
@@ -43,11 +42,6 @@ func checkLogin(l *login.Login) error {
 	u, err := url.Parse(l.URL)
 	if err != nil || u.Scheme != "https" && (u.Scheme != "http" || !credential.Loopback(u.Hostname())) {
 		return fmt.Errorf("login: url: %q: write https://HOST/PATH", l.URL)
-	}
-	for _, key := range l.Keep {
-		if key == l.Access || key == l.Refresh || key == l.ID {
-			return errors.New("login: keep: names a token, which no sandbox has: remove it")
-		}
 	}
 	return nil
 }
