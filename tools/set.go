@@ -194,6 +194,11 @@ func (s *Set) may(rules Rules, name string) bool {
 	return d.Allow || d.Ask
 }
 
+// Allows reports whether the current rules allow a native tool without an approval. Each call is authorised on its own.
+func (s *Set) Allows(name string) bool {
+	return s.native(name) != nil && s.judge(s.rules(), name).Allow
+}
+
 // judge decides about a tool by the rules and the tool's hints.
 func (s *Set) judge(rules Rules, name string) scope.Decision {
 	t := s.native(name)

@@ -42,7 +42,7 @@ var floors = map[string]struct {
 	"tools/sandbox":        {[]string{"internal/proc", "internal/thread", "scope", "scope/beneath", "tools/sandbox/pid1"}, "a place where tools run knows whose it is, and not what runs"},
 	"tools/sandbox/pid1":   {[]string{"internal/proc", "internal/thread"}, "process 1 runs inside the sandbox and knows nothing of the daemon; the host's side imports its messages"},
 	"tools/skill":          {[]string{"internal/bounded", "internal/frontmatter", "scope", "tools"}, "a skill is a text with front matter"},
-	"tools/mcp":            {[]string{"internal/rpc", "scope/context", "tools", "tools/limit"}, "the MCP face of a set"},
+	"tools/mcp":            {[]string{"audit", "internal/rpc", "scope/context", "tools", "tools/limit"}, "the MCP face of a set"},
 	"tools/sql":            {[]string{"internal/peer", "scope", "tools", "tools/sandbox", "tools/sql/engine"}, "it starts engines, and speaks to them"},
 	"tools/sql/engine":     {[]string{"internal/peer"}, "a confined process that knows no agent: hostile statements run in it"},
 	"tools/notify":         {[]string{"internal/credential", "scope", "tools", "tools/egress", "tools/limit"}, "it delivers by the rules of connections, and bounds how often"},
