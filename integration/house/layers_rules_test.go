@@ -107,7 +107,7 @@ var floors = map[string]struct {
 	"internal/clients":     {[]string{"internal/bounded"}, "the settings of other programs are text"},
 	"internal/imports":     {[]string{"internal/frontmatter", "internal/header", "internal/printable", "scope", "scope/agents", "scope/catalog"}, "bytes in, bytes out: what others wrote is only text"},
 
-	"internal/login":                      {[]string{"internal/credential", "tools/egress"}, "which file has a login, and which run uses it, others say"},
+	"internal/login":                      {[]string{"audit", "internal/credential", "tools/egress"}, "which file has a login, and which run uses it, others say"},
 	"internal/programs":                   {[]string{"internal/credential", "internal/fields", "internal/folder", "internal/frontmatter", "internal/login"}, "what is installed on a host does not depend on who runs it"},
 	"internal/bounded":                    {nil, "anybody reads what may be too long"},
 	"internal/proc":                       {nil, "what /proc has of a process does not depend on who asks"},

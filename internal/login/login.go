@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/tools/egress"
 )
@@ -75,9 +76,9 @@ func (l Login) Check() error {
 }
 
 // Secret returns the login as a proxy uses it. Reading refreshes a token that ends within five minutes, and writes the new
-// tokens to the file. record gets the outcome of each refresh.
-func (l Login) Secret(placeholder string, record func(url string, err error)) egress.Secret {
-	return egress.Secret{Placeholder: placeholder, Format: "Bearer %s", Without: []string{"X-Api-Key", "X-Goog-Api-Key"}, Source: "login " + l.path(),
+// tokens to the file. record gets each refresh.
+func (l Login) Secret(placeholder string, record func(audit.Event)) egress.Secret {
+	return egress.Secret{Placeholder: placeholder, File: true, Format: "Bearer %s", Without: []string{"X-Api-Key", "X-Goog-Api-Key"}, Source: "login " + l.path(),
 		Read: func(ctx context.Context) (credential.Secret, error) {
 			ctx, cancel := context.WithTimeout(ctx, 2*waitTime)
 			defer cancel()
@@ -86,7 +87,7 @@ func (l Login) Secret(placeholder string, record func(url string, err error)) eg
 		}}
 }
 
-func (l Login) token(ctx context.Context, record func(string, error)) (string, error) {
+func (l Login) token(ctx context.Context, record func(audit.Event)) (string, error) {
 	at, err := l.open()
 	if err != nil {
 		return "", err
@@ -103,7 +104,11 @@ func (l Login) token(ctx context.Context, record func(string, error)) (string, e
 		return now.access, err
 	}
 	fresh, err := at.refresh(ctx, now)
-	record(l.URL, err)
+	e := audit.Event{Event: audit.KindNetwork, Op: "refresh", Target: "POST " + l.URL, Verdict: audit.Allow, Outcome: "end"}
+	if err != nil {
+		e.Outcome, e.Detail = "failed", err.Error()
+	}
+	record(e)
 	switch {
 	case err == nil:
 		return fresh, nil

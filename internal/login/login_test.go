@@ -18,6 +18,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/audit"
 )
 
 // An issuer is a token endpoint. answer decides about the nth refresh; body is its request.
@@ -25,7 +27,7 @@ type issuer struct {
 	Login
 	asked    atomic.Int32
 	answer   func(n int, body string) (status int, text string)
-	outcomes []error
+	outcomes []string
 	mu       sync.Mutex
 }
 
@@ -56,11 +58,11 @@ func jwt(claims string) string {
 }
 
 func (i *issuer) read(t *testing.T) (string, error) {
-	got, err := i.Secret("x", func(url string, err error) {
+	got, err := i.Secret("x", func(e audit.Event) {
 		i.mu.Lock()
 		defer i.mu.Unlock()
-		assert.Equal(t, i.URL, url)
-		i.outcomes = append(i.outcomes, err)
+		assert.Equal(t, "POST "+i.URL, e.Target)
+		i.outcomes = append(i.outcomes, e.Outcome)
 	}).Read(t.Context())
 	return got.Reveal(), err
 }
@@ -92,7 +94,7 @@ func TestRefresh(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, fmt.Sprintf("access-%d", min(n, 3)), got)
 	}
-	assert.Equal(t, []error{nil, nil}, i.outcomes)
+	assert.Equal(t, []string{"end", "end"}, i.outcomes)
 	o := i.has(t)
 	assert.Equal(t, "refresh-3", o.text("o.refresh"))
 	assert.Equal(t, "max", o.text("o.plan"))
@@ -214,7 +216,7 @@ func TestRefreshBounded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	i.answer = func(int, string) (int, string) { cancel(); <-ctx.Done(); time.Sleep(time.Millisecond); return 500, "" }
 	i.write(t, "access-1", "refresh-1", -time.Minute)
-	_, err = i.Secret("x", func(string, error) {}).Read(ctx)
+	_, err = i.Secret("x", func(audit.Event) {}).Read(ctx)
 	require.ErrorContains(t, err, "cannot be refreshed")
 }
 

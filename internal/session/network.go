@@ -115,7 +115,9 @@ func (s *Shared) equipNetwork(spec *sandbox.Spec, kind hosts.Kind, secrets func(
 	env := map[string]string{}
 	maps.Copy(env, spec.Env)
 	for name, secret := range secrets() {
-		env[name] = secret.Placeholder
+		if !secret.File {
+			env[name] = secret.Placeholder
+		}
 	}
 	spec.Env = env
 }
@@ -136,17 +138,8 @@ func (n *network) secrets() map[string]egress.Secret {
 	}
 	if n.login != nil {
 		name := hosts.LoginSecret(n.login.Program)
-		all[name] = n.login.Secret(n.placeholder(name), n.agent.recordRefresh)
+		all[name] = n.login.Secret(n.placeholder(name), func(e audit.Event) { e.Agent = string(n.agent.id); n.agent.Event(e) })
 	}
-	return all
-}
-
-// variables returns the credentials that have a variable in the sandbox.
-func (n *network) variables() map[string]egress.Secret {
-	all := n.secrets()
-	maps.DeleteFunc(all, func(name string, _ egress.Secret) bool {
-		return n.login != nil && name == hosts.LoginSecret(n.login.Program)
-	})
 	return all
 }
 

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/login"
 	"github.com/scopefs/scopefs/scope/hosts"
@@ -68,15 +67,6 @@ func (a *Agent) Ready(ctx context.Context, p *api.RunProgram, env, keys map[stri
 		return fmt.Sprintf("%s: agent %s %s", p.Name, a.id, note), nil
 	}
 	return fmt.Sprintf("%s: agent %s does not reach the hosts of preset %s: %s", p.Name, a.id, strings.Join(p.Networks, ", "), add), nil
-}
-
-// recordRefresh records that the daemon has refreshed a login.
-func (a *Agent) recordRefresh(url string, err error) {
-	e := audit.Event{Event: audit.KindNetwork, Agent: string(a.id), Op: "refresh", Target: "POST " + url, Verdict: audit.Allow, Outcome: "end"}
-	if err != nil {
-		e.Outcome, e.Detail = "failed", err.Error()
-	}
-	a.Event(e)
 }
 
 // Placeholder returns what programs in the agent's sandboxes have in place of a login.

@@ -199,7 +199,7 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 		}
 		defer spec.Home.Close() // of nil is an error and no more
 	}
-	a.equipNetwork(&spec, box.network.kind, box.network.variables)
+	a.equipNetwork(&spec, box.network.kind, box.network.secrets)
 	if spec.Binds = p.Binds; p.NoView {
 		spec.View = nil
 	}

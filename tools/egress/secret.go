@@ -44,6 +44,7 @@ type Secret struct {
 	Header      string   // "": Authorization
 	Format      string   // with %s for the value, such as "Bearer %s"; "": the value alone
 	Without     []string // other fields for credentials, which are removed
+	File        bool     // programs have the placeholder in a file; else in a variable
 
 	// Read returns the value; see credential.Source. The proxy keeps it for a
 	// minute, or until the host answers with status 401.
