@@ -37,10 +37,9 @@ type RunProgram struct {
 	Name     string   `json:"name"`
 	Expose   []string `json:"expose,omitempty"`   // paths of the host, shown read-only
 	Networks []string `json:"networks,omitempty"` // presets: it needs the hosts of one of them
+	Prepare  string   `json:"prepare,omitempty"`  // commands of sh(1) in the sandbox before it starts
 
-	Env     map[string]string `json:"env,omitempty"`     // variables that those of the definition replace
-	Prepare string            `json:"prepare,omitempty"` // commands of sh(1) in the sandbox before it starts
-	Login   *login.Login      `json:"login,omitempty"`   // used where there is no key
+	Login *login.Login `json:"login,omitempty"` // used where there is no key
 }
 
 // ToRun is a line from the client of a run. The client requests a run by HTTP;

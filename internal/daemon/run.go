@@ -63,7 +63,7 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 			return err
 		}
 		notes.add(note)
-		purpose.Expose, purpose.Env, purpose.Login = req.Program.Expose, req.Program.Env, req.Program.Login
+		purpose.Expose, purpose.Login = req.Program.Expose, req.Program.Login
 		if purpose.Login != nil {
 			req.Argv, req.Env = purpose.Login.Command(req.Argv, req.Env)
 		}
