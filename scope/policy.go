@@ -96,6 +96,7 @@ type Decision struct {
 	Judge  GitContent // the content decides: of the file that is renamed, or of what is written
 	Own    bool       // the operation is for a file that the view created, no other
 	Hidden bool       // return ENOENT, as for a path that does not exist
+	Others bool       // no rule names the host: it is refused because nothing allows it
 	Access Access     // the access that the rule grants
 	Kind   Kind       // the kind of the rule that decided
 	Rule   string     // the rule's text, for people: "**/.env: hide", "access: read", "tools: [bash]"

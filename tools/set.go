@@ -41,7 +41,7 @@ type Gate struct {
 	Examiners *limit.Slots   // of all agents, see [MaxExaminers]; nil: no bound
 	Rates     *Rates         // of the agent, in all its sessions
 	Approvals *approvals.Set // nil: no operator can approve, and calls under ask are denied
-	Nobody    string         // without Approvals: the hint of a call that needs approval
+	Nobody    string         // if nobody can approve: the hint of a call that needs approval
 
 	// Wait is how long a call waits for the operator's approval; then, and if it is 0,
 	// the call ends with [ApprovalRequired].

@@ -25,6 +25,10 @@ type RunRequest struct {
 	Dir  string            `json:"dir,omitempty"` // below /workspace
 	TTY  *sandbox.Size     `json:"tty,omitempty"` // run on a terminal of this size
 
+	// Attended says that the client asks its user about what needs approval; Others, about hosts that no rule names, too.
+	Attended bool `json:"attended,omitempty"`
+	Others   bool `json:"others,omitempty"`
+
 	Program *RunProgram `json:"program,omitempty"`
 
 	// Keys are variables of the client that credentials of presets read. The daemon uses one that it has not, for this

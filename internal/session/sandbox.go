@@ -46,6 +46,8 @@ type Purpose struct {
 
 	Held *changeSet // whose view it has; nil: the agent's own
 
+	Others bool // the operator attends: hosts that no rule names need an approval
+
 	Expose []string // what it shows beside what all sandboxes show; see Ready
 
 	Keys  map[string]string // variables for credentials that the daemon has not; see api.RunRequest
