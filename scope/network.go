@@ -24,6 +24,7 @@ type HostRule struct {
 	Address   netip.AddrPort `json:"address,omitzero"`  // where the host is; port 0 is the requested port
 	CA        string         `json:"ca,omitempty"`      // PEM certificates that sign the host's, where requests are decided; "": the system's
 	Secret    string         `json:"secret,omitempty"`  // name of the credential that the proxy adds; "": none
+	Login     string         `json:"login,omitempty"`   // program whose login Secret is: see hosts.Policy.For; "": none
 	Intercept bool           `json:"intercept,omitempty"`
 }
 

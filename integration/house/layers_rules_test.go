@@ -76,7 +76,7 @@ var floors = map[string]struct {
 	"internal/toolbox":     {[]string{"internal/api", "internal/bases", "internal/bounded", "internal/bridge", "internal/config", "internal/embedded", "scope", "tools", "tools/mcp"}, "a client of tools does not know what they do"},
 	"internal/batch":       {[]string{"internal/bounded", "internal/report", "scope/context", "tools", "tools/mcp"}, "a file of calls is calls: the door decides about each"},
 	"internal/importer":    {[]string{"internal/config", "internal/definitions", "internal/extensions", "internal/fields", "internal/imports", "internal/printable", "internal/session", "internal/state", "scope"}, "it writes what package imports converts"},
-	"internal/launch":      {[]string{"audit", "internal/api", "internal/bounded", "internal/config", "internal/definitions", "internal/programs", "scope", "scope/hosts", "tools/sandbox"}, "what a run starts does not depend on the command line"},
+	"internal/launch":      {[]string{"audit", "internal/api", "internal/bounded", "internal/config", "internal/definitions", "internal/login", "internal/programs", "scope", "scope/hosts", "tools/sandbox"}, "what a run starts does not depend on the command line"},
 	"internal/cli":         {[]string{"audit", "fs/history", "internal/amend", "internal/api", "internal/bases", "internal/batch", "internal/bounded", "internal/clients", "internal/config", "internal/daemon", "internal/definitions", "internal/doctor", "internal/embedded", "internal/exit", "internal/extensions", "internal/fields", "internal/importer", "internal/launch", "internal/logcmd", "internal/mount", "internal/nearest", "internal/printable", "internal/programs", "internal/prompt", "internal/report", "internal/selftest", "internal/stores", "internal/terminal", "internal/thread", "internal/toolbox", "internal/top", "scope", "scope/agents", "scope/context", "scope/hosts", "scope/widening", "tools", "tools/approvals", "tools/mcp", "tools/sandbox"}, "a thin face: what it can, others can without it"},
 	"internal/pages":       {[]string{"internal/cli"}, "a program of make that writes what the command line says of itself"},
 	"cmd/scopefs":          {[]string{"internal/cli", "internal/contextfs", "internal/guard", "internal/logger", "internal/view", "tools/file", "tools/file/worker", "tools/sandbox/pid1"}, "main only chooses the role"},
@@ -99,10 +99,10 @@ var floors = map[string]struct {
 	"internal/printable":   {nil, "anybody writes a line"},
 	"internal/interrupted": {nil, "anybody makes system calls"},
 	"internal/thread":      {nil, "anybody starts a thread"},
-	"internal/api":         {[]string{"fs/branch", "fs/history", "fs/history/query", "internal/config", "internal/proc", "scope", "tools/approvals", "tools/sandbox"}, "a client of the daemon needs nothing that runs in it"},
+	"internal/api":         {[]string{"fs/branch", "fs/history", "fs/history/query", "internal/config", "internal/login", "internal/proc", "scope", "tools/approvals", "tools/sandbox"}, "a client of the daemon needs nothing that runs in it"},
 	"internal/account":     {[]string{"internal/config", "internal/mount", "scope", "scope/agents", "scope/beneath", "tools/sandbox"}, "who and where an agent is does not depend on what it does"},
 	"internal/ledger":      {[]string{"audit", "fs/history", "fs/history/query", "scope", "tools", "tools/limit"}, "what an agent may write to the log does not depend on its sessions"},
-	"internal/session":     {[]string{"audit", "fs/history", "fs/history/query", "internal/account", "internal/api", "internal/config", "internal/contextfs", "internal/ledger", "internal/mount", "internal/proc", "internal/state", "internal/stores", "internal/view", "scope", "scope/activities", "scope/agents", "scope/beneath", "scope/catalog", "scope/context", "scope/hosts", "tools", "tools/*", "tools/file/profile", "tools/file/worker"}, "what happens on a view does not know when it is mounted"},
+	"internal/session":     {[]string{"audit", "fs/history", "fs/history/query", "internal/account", "internal/api", "internal/config", "internal/contextfs", "internal/ledger", "internal/login", "internal/mount", "internal/proc", "internal/state", "internal/stores", "internal/view", "scope", "scope/activities", "scope/agents", "scope/beneath", "scope/catalog", "scope/context", "scope/hosts", "tools", "tools/*", "tools/file/profile", "tools/file/worker"}, "what happens on a view does not know when it is mounted"},
 	"internal/agent":       {[]string{"audit", "fs/history", "fs/history/query", "internal/account", "internal/api", "internal/session", "internal/view", "scope", "scope/agents", "scope/hosts"}, "one agent does not know the daemon that has it"},
 	"internal/mount":       {[]string{"fs/fusedev", "scope"}, "which views are mounted does not depend on who serves them"},
 	"internal/guard":       {[]string{"fs/fusedev"}, "it outlives a daemon that is dead, and needs nothing of it"},
@@ -111,7 +111,8 @@ var floors = map[string]struct {
 	"internal/clients":     {[]string{"internal/bounded"}, "the settings of other programs are text"},
 	"internal/imports":     {[]string{"internal/frontmatter", "internal/header", "internal/printable", "scope", "scope/agents", "scope/catalog"}, "bytes in, bytes out: what others wrote is only text"},
 
-	"internal/programs":                   {[]string{"internal/fields", "internal/folder", "internal/frontmatter"}, "what is installed on a host does not depend on who runs it"},
+	"internal/login":                      {[]string{"audit", "internal/credential", "tools/egress"}, "which file has a login, and which run uses it, others say"},
+	"internal/programs":                   {[]string{"internal/credential", "internal/fields", "internal/folder", "internal/frontmatter", "internal/login"}, "what is installed on a host does not depend on who runs it"},
 	"internal/bounded":                    {nil, "anybody reads what may be too long"},
 	"internal/proc":                       {nil, "what /proc has of a process does not depend on who asks"},
 	"internal/rpc":                        {nil, "the head of a message is found without its meaning"},
@@ -144,7 +145,7 @@ var owners = map[string]struct {
 	"github.com/elastic/go-seccomp-bpf":          {[]string{"internal/view", "tools/sandbox", "cmd/scopefs-stores/internal/confine"}, "those who confine"},
 	"github.com/bmatcuk/doublestar":              {[]string{"scope", "tools/file", "tools/file/profile", "tools/http", "internal/report"}, "one meaning of a pattern: the operator's and the agent's"},
 	"github.com/pelletier/go-toml":               {[]string{"internal/imports"}, "agent files of other programs"},
-	"go.yaml.in/yaml":                            {[]string{"internal/config", "internal/fields", "internal/frontmatter", "internal/selftest", "scope/agents", "scope/catalog", "scope/hosts", "scope/protect", "internal/imports"}, "what the operator writes"},
+	"go.yaml.in/yaml":                            {[]string{"internal/config", "internal/fields", "internal/frontmatter", "internal/programs", "internal/selftest", "scope/agents", "scope/catalog", "scope/hosts", "scope/protect", "internal/imports"}, "what the operator writes"},
 	"github.com/coreos/go-systemd":               {[]string{"internal/cli"}, "the daemon does not know which service manager there is"},
 	"github.com/fsnotify/fsnotify":               {[]string{"internal/daemon"}, "only the daemon watches"},
 	"github.com/stretchr/testify":                {nil, "for tests"},
@@ -185,7 +186,7 @@ var owners = map[string]struct {
 // callers may make system calls: for files (convention 8; tools/file runs inside a
 // sandbox), and for mounts, namespaces, sockets and confinement.
 var callers = []string{"scope/beneath", "internal/folder", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "tools/file/worker", "internal/account", "internal/session", "internal/api", "internal/daemon", "internal/definitions", "internal/doctor", "internal/mount", "internal/view", "internal/cli", "internal/embedded", "internal/importer", "internal/selftest", "internal/terminal",
-	"internal/state", "internal/guard", "internal/logger", "internal/thread", "internal/credential", "tools/egress", "tools/sql", "internal/driver", "internal/heart", "internal/contextfs",
+	"internal/state", "internal/guard", "internal/logger", "internal/thread", "internal/credential", "internal/login", "tools/egress", "tools/sql", "internal/driver", "internal/heart", "internal/contextfs",
 	"cmd/scopefs-stores/internal/confine", "cmd/scopefs-stores/internal/drivers", "cmd/scopefs-stores/internal/engine", "cmd/scopefs-stores/internal/messages"} // flock(2), socketpair(2), gettid(2), kill(2), recv(2)
 
 // pure are functions of x/sys/unix and syscall that call nobody.

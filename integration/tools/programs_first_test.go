@@ -18,14 +18,31 @@ import (
 func TestClientsFirstStart(t *testing.T) {
 	need.Once(t)
 	needClients(t)
-	c := programCases()["claude"]
+	for name, header := range map[string]string{"key": "Billing", "login": "Claude Max"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			firstStart(t, name == "login", header)
+		})
+	}
+}
+
+// firstStart starts Claude Code with a key or a login. header is in its header, above the line for the prompt.
+func firstStart(t *testing.T, login bool, header string) {
+	c, home := programCases()["claude"], t.TempDir()
+	if login {
+		c.login = "claude"
+		require.NoError(t, os.Mkdir(home+"/.claude", 0o700))
+		require.NoError(t, os.WriteFile(home+"/.claude/.credentials.json",
+			[]byte(`{"claudeAiOauth": {"accessToken": "sk-ant-oat01-sesame", "refreshToken": "sk-ant-ort01-sesame", "expiresAt": 4102444800000, "scopes": ["user:inference", "user:profile"], "subscriptionType": "max"}}`), 0o600))
+	}
 	h := harness.LayOut(t, nil)
 	c.serve(t, h, "sandbox: {home: lasting}", "", func(string) turn { return turn{answer: "sesamestreet"} })
 	cmd := c.command(t, h, "claude")
-	cmd.Env = append(cmd.Env, "TERM=xterm-256color")
+	env := append(cmd.Env, "HOME="+home)
+	cmd.Env = append(env, "TERM=xterm-256color")
 	_, k := harness.OnTerminal(t, cmd, 40, 110)
 	k.Wait = 90 * time.Second // it draws slowly on a loaded machine
-	k.Expect("Billing")       // its header, above the line for the prompt
+	k.Expect(header)
 	for _, word := range []string{"hello", "\r"} {
 		_, err := k.R.WriteString(word)
 		require.NoError(t, err)
@@ -38,6 +55,7 @@ func TestClientsFirstStart(t *testing.T) {
 	h.Must("up", "a")
 	require.NoError(t, os.WriteFile(settings, []byte("{}\n"), 0o600))
 	cmd = c.command(t, h, "claude", "--version")
+	cmd.Env = env
 	o := harness.Finish(t, cmd)
 	require.Zero(t, o.Code, o.Stderr)
 	assert.Equal(t, "{}\n", harness.ReadAll(t, settings))

@@ -26,6 +26,7 @@ type programCase struct {
 	host   string // of its model
 	api    api
 	secret string // the variable of its key
+	login  string // whose login it uses; "": the key
 	env    string // NAME=VALUE
 	args   []string
 	scrubs bool // its shells do not have the variable of its key
@@ -143,8 +144,11 @@ func (c programCase) serve(t *testing.T, h *harness.Host, more, others string, s
 	h.Put("key", modelKey+"\n")
 	require.NoError(t, os.Chmod(key, 0o600))
 	header := map[string]string{"ANTHROPIC_API_KEY": "header: x-api-key", "OPENAI_API_KEY": `format: "Bearer %s"`, "GEMINI_API_KEY": "header: x-goog-api-key"}[c.secret]
-	h.Define("a", fmt.Sprintf("%s\nnetwork: {allow: [{host: %s, address: '%s', ca: %q, credential: {%s, from: {file: %s}, variable: %s}}%s]}",
-		more, c.host, at, ca, header, key, c.secret, others))
+	access := fmt.Sprintf("credential: {%s, from: {file: %s}, variable: %s}", header, key, c.secret)
+	if c.login != "" {
+		access = "login: " + c.login
+	}
+	h.Define("a", fmt.Sprintf("%s\nnetwork: {allow: [{host: %s, address: '%s', ca: %q, %s}%s]}", more, c.host, at, ca, access, others))
 	h.Start()
 	return model
 }
@@ -242,10 +246,11 @@ func inside(t *testing.T, name string, c programCase) {
 	assert.Equal(t, map[string]bool{"other.test:443": true}, hosts, "the program itself asks for no other host")
 }
 
-// run runs the program with its own words.
-func (c programCase) run(t *testing.T, h *harness.Host, name string) (stdout, stderr string) {
+// run runs the program with its own words. env are further variables of scopefs run.
+func (c programCase) run(t *testing.T, h *harness.Host, name string, env ...string) (stdout, stderr string) {
 	t.Helper()
 	cmd := c.command(t, h, name, c.args...)
+	cmd.Env = append(cmd.Env, env...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	began := time.Now()

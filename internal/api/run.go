@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/login"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -41,6 +42,8 @@ type RunProgram struct {
 	Expose   []string `json:"expose,omitempty"`   // paths of the host, shown read-only
 	Networks []string `json:"networks,omitempty"` // presets: it needs the hosts of one of them
 	Prepare  string   `json:"prepare,omitempty"`  // commands of sh(1) in the sandbox before it starts
+
+	Login *login.Login `json:"login,omitempty"` // used where there is no key
 }
 
 // ToRun is a line from the client of a run. The client requests a run by HTTP;

@@ -48,6 +48,28 @@ were refused to it, and what links led to that its sandbox does not show.`,
 	return c
 }
 
+func (a *app) loginCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "login PROGRAM",
+		Short: "say which key or login a run of an agent program has",
+		Long: `Says which key or login scopefs run --for PROGRAM has, or what is missing, with exit status 1.
+A login is made by the program itself, outside of sandboxes, in the HOME of the user. scopefs
+refreshes its token; the sandbox has a placeholder.`,
+		Args: exit.Args(cobra.ExactArgs(1)),
+		RunE: func(_ *cobra.Command, words []string) error {
+			p, err := a.settingsPaths()
+			if err != nil {
+				return err
+			}
+			text, err := a.place(p).Login(words[0])
+			if err == nil {
+				_, err = fmt.Fprintln(a.out, text)
+			}
+			return err
+		},
+	}
+}
+
 func (a *app) listPrograms() error {
 	p, err := a.settingsPaths()
 	if err != nil {

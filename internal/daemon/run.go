@@ -66,12 +66,18 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		if by != nil && len(req.Program.Expose) > 0 { // the daemon would open it as root
 			return invalid("%s: only the operator shows more of the host than a sandbox has (%s): install it below /usr, or have it in sandbox: {expose} of scopefs.yaml", req.Program.Name, req.Program.Expose[0])
 		}
-		note, err := a.Ready(r.Context(), *req.Program, req.Env, purpose.Keys)
+		if by != nil { // nor a login
+			req.Program.Login = nil
+		}
+		note, err := a.Ready(r.Context(), req.Program, req.Env, purpose.Keys)
 		if err != nil {
 			return err
 		}
 		notes.add(note)
-		purpose.Expose = req.Program.Expose
+		purpose.Expose, purpose.Login = req.Program.Expose, req.Program.Login
+		if purpose.Login != nil {
+			req.Argv, req.Env = purpose.Login.Command(req.Argv, req.Env)
+		}
 	}
 	box, err := a.Start(r.Context(), purpose)
 	if err != nil {
@@ -82,7 +88,7 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		notes.add(a.Unkept())
 		notes.last = a.Waiting
 	}
-	if req.Program != nil && req.Program.Prepare != "" {
+	if req.Program != nil && (req.Program.Prepare != "" || purpose.Login != nil) {
 		if err := prepareProgram(ctx, a, box, by, req); err != nil {
 			return err
 		}
@@ -117,7 +123,14 @@ func prepareProgram(ctx context.Context, a *agent.Agent, box *session.Sandbox, b
 	if err != nil {
 		return err
 	}
-	p, err := box.Exec(ctx, sandbox.Command{Argv: []string{"/bin/sh", "-c", req.Program.Prepare}, Env: req.Env, Dir: req.Dir})
+	script, env := req.Program.Prepare, req.Env
+	if l := req.Program.Login; l != nil {
+		if script, env, err = l.Prepare(script, env, a.Placeholder(l)); err != nil {
+			ended("not started: " + err.Error())
+			return err
+		}
+	}
+	p, err := box.Exec(ctx, sandbox.Command{Argv: []string{"/bin/sh", "-c", script}, Env: env, Dir: req.Dir})
 	if err != nil {
 		ended("not started: " + err.Error())
 		return err

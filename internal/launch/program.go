@@ -54,6 +54,7 @@ func (p Place) For(ctx context.Context, name string, req *api.RunRequest) error 
 	show(found, req)
 	req.Program.Name, req.Program.Networks, req.Program.Prepare = name, program.Networks, program.Prepare
 	req.Program.Expose = append(req.Program.Expose, program.Expose...)
+	req.Program.Login = loginOf(program)
 	return nil
 }
 

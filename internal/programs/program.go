@@ -12,6 +12,7 @@ import (
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/folder"
 	"github.com/scopefs/scopefs/internal/frontmatter"
+	"github.com/scopefs/scopefs/internal/login"
 )
 
 // dir is the directory of a base directory that has the operator's programs.
@@ -33,6 +34,7 @@ type Program struct {
 	Expose      []string          // what it needs of the host beside itself and its interpreter
 	File        string            // relative to the base directory, absolute in a user's settings; "": of this package
 	Prepare     string            // commands of sh(1) in the sandbox before it starts
+	Login       *login.Login      // nil: it has none that scopefs knows
 	Text        string            // of its file
 }
 
@@ -63,6 +65,7 @@ func Parse(file string, data []byte) (*Program, error) {
 		"args":        fields.Texts(&p.Args, "args", nil),
 		"env":         fields.Env(&p.Env, nil),
 		"prepare":     fields.Prose(&p.Prepare),
+		"login":       loginField(&p.Login),
 		"expose": fields.Texts(&p.Expose, "expose", func(name string) error {
 			if !path.IsAbs(name) {
 				return fmt.Errorf("%q is relative: write an absolute path", name)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/login"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/tools/approvals"
@@ -29,6 +30,7 @@ type network struct {
 	hosts func() *hosts.Policy // the current ones
 	kind  hosts.Kind           // of the sandbox, since it started
 	keys  map[string]string    // variables for credentials that the daemon has not
+	login *login.Login         // of the run's program; nil: none is used
 	door
 
 	mu           sync.Mutex
@@ -37,8 +39,14 @@ type network struct {
 
 // newNetwork returns the network of a sandbox that starts.
 func (a *Agent) newNetwork(p Purpose) *network {
-	n := &network{agent: a, hosts: p.Hosts, keys: p.Keys, placeholders: map[string]string{}}
-	if n.hosts == nil {
+	n := &network{agent: a, hosts: p.Hosts, keys: p.Keys, login: p.Login, placeholders: map[string]string{}}
+	switch {
+	case n.login != nil:
+		n.hosts = func() *hosts.Policy {
+			policy, _ := a.hosts().For(p.Login.Program)
+			return policy
+		}
+	case n.hosts == nil:
 		n.hosts = a.hosts
 	}
 	n.kind = n.hosts().Kind()
@@ -107,7 +115,9 @@ func (s *Shared) equipNetwork(spec *sandbox.Spec, kind hosts.Kind, secrets func(
 	env := map[string]string{}
 	maps.Copy(env, spec.Env)
 	for name, secret := range secrets() {
-		env[name] = secret.Placeholder
+		if !secret.File {
+			env[name] = secret.Placeholder
+		}
 	}
 	spec.Env = env
 }
@@ -120,18 +130,27 @@ func secretOf(c hosts.Credential, placeholder string) egress.Secret {
 // secrets returns the current credentials, by the variable that has the placeholder. All
 // sandboxes of an agent have the same placeholder: programs keep settings by it.
 func (n *network) secrets() map[string]egress.Secret {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	all := map[string]egress.Secret{}
 	for name, c := range n.hosts().Credentials() {
-		if n.placeholders[name] == "" {
-			n.placeholders[name] = n.agent.authority().Placeholder(string(n.agent.id) + "\x00" + name)
-		}
-		secret := secretOf(c, n.placeholders[name])
+		secret := secretOf(c, n.placeholder(name))
 		secret.Read = c.From.With(n.keys)
 		all[name] = secret
 	}
+	if n.login != nil {
+		name := hosts.LoginSecret(n.login.Program)
+		all[name] = n.login.Secret(n.placeholder(name), func(e audit.Event) { e.Agent = string(n.agent.id); n.agent.Event(e) })
+	}
 	return all
+}
+
+// placeholder returns the placeholder of a credential.
+func (n *network) placeholder(name string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.placeholders[name] == "" {
+		n.placeholders[name] = n.agent.authority().Placeholder(string(n.agent.id) + "\x00" + name)
+	}
+	return n.placeholders[name]
 }
 
 // hosts returns what the agent may connect to now.

@@ -10,13 +10,16 @@ import (
 	"strings"
 
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/login"
 	"github.com/scopefs/scopefs/scope/hosts"
 )
 
 // Ready returns an error if an agent program cannot start in a sandbox of the agent, or
 // could not reach its model. env are the variables that the program gets from its user, keys those for credentials.
-// The note warns the operator about a program that may work without.
-func (a *Agent) Ready(ctx context.Context, p api.RunProgram, env, keys map[string]string) (note string, err error) {
+// The note warns the operator about a program that may work without. The program uses its login where it has no key.
+func (a *Agent) Ready(ctx context.Context, p *api.RunProgram, env, keys map[string]string) (note string, err error) {
+	use := p.Login
+	p.Login = nil
 	for _, path := range p.Expose {
 		if err := a.Showable(path); err != nil {
 			return "", fmt.Errorf("%s: %v: install it elsewhere", p.Name, err)
@@ -51,6 +54,12 @@ func (a *Agent) Ready(ctx context.Context, p api.RunProgram, env, keys map[strin
 		}
 		note, failure = cmp.Or(note, more), cmp.Or(failure, err)
 	}
+	if _, ok := policy.For(p.Name); ok && use != nil {
+		if p.Login, err = use, use.Check(); err != nil && failure != nil {
+			err = fmt.Errorf("%w (and no key: %w)", err, failure)
+		}
+		return "", err
+	}
 	switch {
 	case failure != nil:
 		return "", fmt.Errorf("%s: %w", p.Name, failure)
@@ -58,6 +67,11 @@ func (a *Agent) Ready(ctx context.Context, p api.RunProgram, env, keys map[strin
 		return fmt.Sprintf("%s: agent %s %s", p.Name, a.id, note), nil
 	}
 	return fmt.Sprintf("%s: agent %s does not reach the hosts of preset %s: %s", p.Name, a.id, strings.Join(p.Networks, ", "), add), nil
+}
+
+// Placeholder returns what programs in the agent's sandboxes have in place of a login.
+func (a *Agent) Placeholder(l *login.Login) string {
+	return a.authority().Placeholder(string(a.id) + "\x00" + hosts.LoginSecret(l.Program))
 }
 
 // Unshown returns the paths that not every sandbox shows already.

@@ -17,6 +17,7 @@ import (
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/contextfs"
+	"github.com/scopefs/scopefs/internal/login"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -49,7 +50,8 @@ type Purpose struct {
 
 	Expose []string // what it shows beside what all sandboxes show; see Ready
 
-	Keys map[string]string // variables for credentials that the daemon has not; see api.RunRequest
+	Keys  map[string]string // variables for credentials that the daemon has not; see api.RunRequest
+	Login *login.Login      // whose token the hosts of its rules get; see Ready
 
 	// Refused gets the connections and requests that its network refuses; see
 	// egress.Tenant. nil drops them.

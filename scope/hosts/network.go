@@ -145,6 +145,12 @@ func hostsField(out *[]scope.HostRule, alone func(scope.HostRule) scope.NetworkS
 			if host := hostOfURL(rule.Host); host != "" {
 				return fmt.Errorf("network: %q is a URL: write %s", rule.Host, host)
 			}
+			switch {
+			case rule.Login != "" && rule.Secret != "":
+				return fmt.Errorf("network: %q: has a credential and a login: write two entries", rule.Host)
+			case rule.Login != "":
+				rule.Secret = LoginSecret(rule.Login)
+			}
 			if _, err := scope.CompileNetwork(alone(rule)); err != nil {
 				return fmt.Errorf("network: %w", err)
 			}
@@ -167,6 +173,7 @@ func hostFields(rule *scope.HostRule, network *Network) map[string]fields.Field 
 		"ca":         certificatesField(&rule.CA),
 		"intercept":  fields.Switch(&rule.Intercept),
 		"credential": credentialField(&rule.Secret, network),
+		"login":      fields.Text(&rule.Login),
 	}
 }
 

@@ -24,6 +24,8 @@ import (
 type Policy struct {
 	network Network
 	rules   *scope.Network // of Rules
+	login   string         // the program whose run this is for; "": none
+	logins  map[string]*Policy
 
 	caller *Policy  // nil: none
 	by     scope.ID // whose caller is
@@ -33,12 +35,9 @@ type Policy struct {
 // Compile compiles a network. Rules that do not compile, in a definition made in
 // code, allow nothing.
 func Compile(n Network, presets map[string]*Preset) *Policy {
-	h := &Policy{network: n.with(presets)}
-	h.network.Kind = cmp.Or(n.Kind, None)
-	if h.network.Kind == Rules {
-		h.rules, _ = scope.CompileNetwork(h.network.Rules)
-	}
-	return h
+	all := n.with(presets)
+	all.Kind = cmp.Or(n.Kind, None)
+	return compile(all)
 }
 
 // Network returns the network that h was compiled from, with the rules of its presets.
@@ -164,7 +163,7 @@ func (h *Policy) Names() []string {
 	}
 	names := []string{}
 	for _, r := range h.network.Rules.Allow {
-		if !slices.Contains(names, r.Host) {
+		if (r.Login == "" || r.Login == h.login) && !slices.Contains(names, r.Host) {
 			names = append(names, r.Host)
 		}
 	}
@@ -183,7 +182,9 @@ func (h *Policy) Credentials() map[string]Credential {
 	if h == nil {
 		return nil
 	}
-	return maps.Clone(h.network.Credentials)
+	all := maps.Clone(h.network.Credentials)
+	maps.DeleteFunc(all, func(name string, _ Credential) bool { return h.login != "" && !h.uses(name) })
+	return all
 }
 
 // Limits returns the limits of requests and of bytes.

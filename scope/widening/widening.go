@@ -93,6 +93,9 @@ func reaches(now, was *hosts.Policy) (lines []string) {
 		if c, ok := now.Credentials()[r.Secret]; ok {
 			line += fmt.Sprintf(", with your key (%s: the proxy adds it, the agent does not see it)", sourceText(c))
 		}
+		if r.Login != "" {
+			line += fmt.Sprintf(", with your login in runs of %s (the proxy adds it, the agent does not see it)", r.Login)
+		}
 		lines = append(lines, line)
 	}
 	for _, r := range ask {

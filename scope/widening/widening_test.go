@@ -54,7 +54,12 @@ func TestLines(t *testing.T) {
 		"hosts it has": {"network: {allow: [a.example]}", "network: {allow: [A.example, {host: a.example., ports: [443, 8443]}]}", []string{"network: connects to a.example ports 8443"}},
 		"none stays":   {"network: none", "network: {allow: [a.example]}", nil},
 		"the host's":   {"network: host", "network: {allow: [a.example]}", nil},
-		"a key":        {"", "network: {presets: [openai]}", []string{"network: connects to api.openai.com ports 443 80, with your key (OPENAI_API_KEY: the proxy adds it, the agent does not see it)"}},
+		"a key":        {"", "network: {presets: [gemini]}", []string{"network: connects to generativelanguage.googleapis.com ports 443 80, with your key (GEMINI_API_KEY: the proxy adds it, the agent does not see it)"}},
+		"a login": {"", "network: {presets: [openai]}", []string{
+			"network: connects to api.openai.com ports 443 80, with your key (OPENAI_API_KEY: the proxy adds it, the agent does not see it)",
+			"network: connects to chatgpt.com ports 443 80, only paths /backend-api/codex/responses /backend-api/codex/responses/** /backend-api/codex/models, with your login in runs of codex (the proxy adds it, the agent does not see it)",
+			"network: connects to chatgpt.com ports 443 80, only GET, only paths /backend-api/wham/{accounts/check,settings/user,usage}, with your login in runs of codex (the proxy adds it, the agent does not see it)",
+		}},
 		"its own key":  {"network: {presets: [openai]}", "network: {presets: [openai]}", nil},
 		"variables":    {"env: {B: mine}", "env: {A: x, B: y}", []string{"env: sandboxes have A=x"}},
 		"members":      {"", "members: [m]", []string{"members: gives tasks to m"}},

@@ -40,9 +40,11 @@ import (
 // and in URLs, if it has 8 bytes or more. A response that is compressed otherwise
 // than by gzip is refused, and ranges are not requested: neither could be read.
 type Secret struct {
-	Placeholder string // see NewPlaceholder
-	Header      string // "": Authorization
-	Format      string // with %s for the value, such as "Bearer %s"; "": the value alone
+	Placeholder string   // see NewPlaceholder
+	Header      string   // "": Authorization
+	Format      string   // with %s for the value, such as "Bearer %s"; "": the value alone
+	Without     []string // other fields for credentials, which are removed
+	File        bool     // programs have the placeholder in a file; else in a variable
 
 	// Read returns the value; see credential.Source. The proxy keeps it for a
 	// minute, or until the host answers with status 401.
@@ -195,6 +197,9 @@ func (p *Proxy) loopback(a *access) bool {
 
 // apply sets the fields with the value, and returns texts in them that hide it.
 func (s Secret) apply(h http.Header, value string) (hidden []string) {
+	for _, name := range s.Without {
+		h.Del(name)
+	}
 	named := http.CanonicalHeaderKey(cmp.Or(s.Header, "Authorization"))
 	for _, name := range slices.Compact([]string{named, "Authorization"}) {
 		fields := h[name]
