@@ -24,7 +24,7 @@ func (a *app) where() (config.Paths, *config.Project, error) {
 		err = errors.New("--dir and --base: give one of them")
 	case a.dir != "":
 		var of config.Project
-		if of, err = config.ProjectOf(a.dir); err == nil {
+		if of, err = config.ProjectAt(a.dir); err == nil {
 			project = &of
 		}
 	case p.Base == "":
@@ -115,9 +115,7 @@ func (a *app) begun() (config.Paths, *config.Project, error) {
 	if err == nil && project != nil {
 		exists := project.Exists()
 		if err = project.Make(); err == nil {
-			if !exists {
-				a.note(report.Above(project))
-			}
+			a.note(report.Place(project, !exists))
 			if a.showSecrets {
 				err = project.ShowSecrets()
 			} else if !exists {
