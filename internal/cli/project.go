@@ -175,7 +175,7 @@ func (a *app) setChanges(changes string) (undo func(), err error) {
 
 // agentIn parses the name of an agent. In a project it may be left out. With --branch it returns that branch of the agent.
 func (a *app) agentIn(p config.Paths, project *config.Project, name string) (scope.ID, error) {
-	id, err := a.baseAgentIn(project, name)
+	id, err := a.baseAgentIn(p, project, name)
 	if err != nil || a.branch == "" {
 		return id, err
 	}
@@ -200,7 +200,7 @@ func branchID(project *config.Project, of scope.ID, name string) (scope.ID, erro
 	return id, err
 }
 
-func (a *app) baseAgentIn(project *config.Project, name string) (scope.ID, error) {
+func (a *app) baseAgentIn(p config.Paths, project *config.Project, name string) (scope.ID, error) {
 	switch {
 	case project == nil && name == "":
 		return "", usagef("which agent: give --agent AGENT, or --dir DIR for a directory without one")
@@ -208,7 +208,7 @@ func (a *app) baseAgentIn(project *config.Project, name string) (scope.ID, error
 		return scope.ParseID(name)
 	case name == "", name == string(project.ID), a.dir != "" && name == os.Getenv("SCOPEFS_AGENT"):
 		return project.ID, nil
-	case a.dir != "":
+	case a.dir != "" && !definitions.Has(p, name):
 		return "", usagef("--dir and an agent: the agent of %s is %s, leave %q out", project.Dir, project.ID, name)
 	}
 	return scope.ParseID(name)

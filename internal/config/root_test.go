@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // TestProjectAt: "." is the project that holds the working directory, by an agent or by a file of the same user, and never one
@@ -58,9 +60,7 @@ func TestProjectAt(t *testing.T) {
 				require.NoError(t, p.Make())
 			}
 			if test.other != "" {
-				if os.Geteuid() != 0 {
-					t.Skip("root gives files to others")
-				}
+				need.Root(t, "gives files to another user")
 				require.NoError(t, os.Chown(filepath.Join(home, test.other), 1234, -1))
 			}
 			t.Chdir(filepath.Join(home, "p/a/b"))

@@ -81,6 +81,9 @@ func readAgents(base string, last map[scope.ID]*loaded) (all []*parsed, at folde
 		})
 	}
 	wg.Wait()
+	for _, p := range all {
+		all = append(all, p.team(names)...)
+	}
 	resolveBranches(all)
 	return all, at, odd, nil
 }

@@ -167,8 +167,8 @@ func innerID(id uint32) uint32 {
 	return id
 }
 
-// DefaultPath is the PATH of a command when neither Spec nor Command has one.
-const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+// DefaultPath is the PATH of a command when neither Spec nor Command has one. Its end is where go.dev has Go installed.
+const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin"
 
 // proxyEnv returns the variables that programs read a proxy from. ALL_PROXY is not
 // socks5h: some libraries fail at that scheme without an additional module. Node.js needs
