@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -305,7 +306,7 @@ func TestClientsOtherSandboxes(t *testing.T) {
 	}
 	const hosts = `"api.anthropic.com", "registry.npmjs.org", "pypi.org", "files.pythonhosted.org", "proxy.golang.org"`
 	const claude = "srt claude --print --dangerously-skip-permissions \"'do it'\""
-	const provider = "model_provider = \"own\"\n[model_providers.own]\nname = \"own\"\nwire_api = \"responses\"\nenv_key = \"OPENAI_API_KEY\"\nsupports_websockets = false\nbase_url = \"https://api.openai.com/v1\"\n"
+	const provider = "model_provider = \"own\"\n[model_providers.own]\nname = \"own\"\nwire_api = \"responses\"\nenv_key = \"OPENAI_API_KEY\"\nsupports_websockets = false\nbase_url = \"MODEL/v1\"\n"
 	for _, test := range []struct{ name, program, file, text, command string }{
 		{"srt, no settings", "claude", "", "", claude},
 		{"srt, hosts", "claude", ".srt-settings.json", srt(hosts, ``), claude},
@@ -319,8 +320,11 @@ func TestClientsOtherSandboxes(t *testing.T) {
 			n := newNewcomer(t)
 			n.byName()
 			n.project("shop")
+			// rustls, in Codex, takes no certificate of an authority for a host's.
+			model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { n.model.ServeHTTP(w, r) }))
+			defer model.Close()
 			if test.file != "" {
-				n.write("home/"+test.file, strings.ReplaceAll(test.text, "HOME", n.home))
+				n.write("home/"+test.file, strings.NewReplacer("HOME", n.home, "MODEL", model.URL).Replace(test.text))
 			}
 			n.session(programCases()[test.program], filepath.Join(n.home, "shop"))
 			o := n.shell("shop", test.command)
