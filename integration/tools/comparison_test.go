@@ -117,7 +117,7 @@ func (n *newcomer) write(rel, text string) {
 // shell runs a line of the user's in a directory of HOME.
 func (n *newcomer) shell(dir, line string) harness.Outcome {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	private := harness.Privately(n.t, `mknod -m 666 "$D/fuse" c 10 229; mount --bind "$D/fuse" /dev/fuse; `+n.others,
 		harness.Setpriv(newcomerUser, "bash", "-c", `cd "$0" && eval "$1"`, filepath.Join(n.home, dir), line)...)
@@ -305,16 +305,19 @@ func TestClientsOtherSandboxes(t *testing.T) {
 		return `{"network": {"allowedDomains": [` + network + `], "deniedDomains": []}, "filesystem": {"denyRead": [], "allowWrite": [` + write + `], "denyWrite": []}}`
 	}
 	const hosts = `"api.anthropic.com", "registry.npmjs.org", "pypi.org", "files.pythonhosted.org", "proxy.golang.org"`
-	const claude = "srt claude --print --dangerously-skip-permissions \"'do it'\""
+	const claude = "srt claude --print --dangerously-skip-permissions 'do it'"
 	const provider = "model_provider = \"own\"\n[model_providers.own]\nname = \"own\"\nwire_api = \"responses\"\nenv_key = \"OPENAI_API_KEY\"\nsupports_websockets = false\nbase_url = \"MODEL/v1\"\n"
+	const made = "mkdir -p ~/.claude ~/.npm ~/.cache ~/go /tmp/claude && touch ~/.claude.json && " // srt leaves out what does not exist
+	const codex = "codex exec --sandbox workspace-write 'do it'"
+	const open = "[sandbox_workspace_write]\nnetwork_access = true\n"
 	for _, test := range []struct{ name, program, file, text, command string }{
 		{"srt, no settings", "claude", "", "", claude},
-		{"srt, hosts", "claude", ".srt-settings.json", srt(hosts, ``), claude},
-		{"srt, hosts and the project", "claude", ".srt-settings.json", srt(hosts, `"."`), claude},
-		{"srt, hosts, the project and its programs' directories", "claude", ".srt-settings.json", srt(hosts, `".", "~/.claude", "~/.claude.json", "~/.npm", "~/.cache", "~/go", "/tmp"`), claude},
-		{"Codex, workspace-write", "codex", ".codex/config.toml", provider, "codex exec --sandbox workspace-write 'do it'"},
-		{"Codex, workspace-write with network", "codex", ".codex/config.toml", provider + "[sandbox_workspace_write]\nnetwork_access = true\n", "codex exec --sandbox workspace-write 'do it'"},
-		{"Codex, workspace-write with network and .git", "codex", ".codex/config.toml", provider + "[sandbox_workspace_write]\nnetwork_access = true\nwritable_roots = [\"HOME/shop/.git\", \"HOME/.npm\", \"HOME/.cache\", \"HOME/go\"]\n", "codex exec --sandbox workspace-write 'do it'"},
+		{"srt, hosts", "claude", ".srt-settings.json", srt(hosts, ``), made + claude},
+		{"srt, hosts, project", "claude", ".srt-settings.json", srt(hosts, `".", "/tmp/claude"`), made + claude},
+		{"srt, hosts, project, directories of HOME", "claude", ".srt-settings.json", srt(hosts, `".", "/tmp/claude", "~/.claude", "~/.claude.json", "~/.npm", "~/.cache", "~/go"`), made + claude},
+		{"Codex, workspace-write", "codex", ".codex/config.toml", provider, codex},
+		{"Codex, network", "codex", ".codex/config.toml", provider + open, codex},
+		{"Codex, network, directories of HOME and .git", "codex", ".codex/config.toml", provider + open + "writable_roots = [\"HOME/shop/.git\", \"HOME/.npm\", \"HOME/.cache\", \"HOME/go\"]\n", made + codex},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			n := newNewcomer(t)

@@ -19,6 +19,7 @@ type Spec struct {
 	Agent    scope.ID          // the host name
 	UID, GID uint32            // the agent's user on the host; no supplementary groups
 	View     *os.File          // root of the mounted view (O_PATH), mounted at Workspace; the user must reach its path. nil: none, see Scratch
+	At       string            // the path on the host of the directory that View is of; a link there leads to Workspace, if nothing else is there. "": none
 	ReadOnly bool              // the view is read-only
 	Network  bool              // the host's network; otherwise an empty one
 	Proxy    bool              // in the empty network, a socket that listens at ProxyAddress; see Session.Listener
