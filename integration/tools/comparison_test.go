@@ -99,6 +99,7 @@ func newNewcomer(t *testing.T) *newcomer {
 		}
 		n.write("home/.config/scopefs/presets.d/"+preset+".yaml", text)
 	}
+	n.write("home/.profile", "PATH=$PATH:/usr/local/go/bin\n") // as go.dev says
 	n.write("home/.gitconfig", "[user]\n\tname = New\n\temail = new@example.org\n[init]\n\tdefaultBranch = main\n")
 	return n
 }
@@ -212,7 +213,7 @@ var steps = []struct{ name, command string }{
 	{"python tests", "PYTHONPATH=vendor-py python3 -m unittest"},
 	{"go build", "go build ./..."}, // go test would compile the standard library first
 	{"git commit", "git checkout -qb fix && git commit -qam 'Greet aloud' && git log --oneline"},
-	{"pull request", "git format-patch -o patches main"},
+	{"pull request", "git format-patch -o patches main | grep ."},
 }
 
 // session begins to count anew, and sets a model that does the steps once.
@@ -226,7 +227,7 @@ func (n *newcomer) session(c programCase, dir string) {
 				n.results = append(n.results, last)
 			}
 			if step.command == "" {
-				return c.edit(filepath.Join(dir, "web.js"), "'?'", "'!'")
+				return c.edit(filepath.Join(dir, "web.js"), "exports.hello = require('greet') + '?'", "exports.hello = require('greet') + '!'")
 			}
 			return c.bash(step.command + " && echo STEP-DONE; git diff --stat")
 		})
@@ -235,7 +236,7 @@ func (n *newcomer) session(c programCase, dir string) {
 				n.results = append(n.results, last)
 				return c.read(filepath.Join(dir, "web.js"))
 			}
-			edit := func(string) turn { return c.edit(filepath.Join(dir, "web.js"), "'?'", "'!'") }
+			edit := func(string) turn { return c.edit(filepath.Join(dir, "web.js"), "exports.hello = require('greet') + '?'", "exports.hello = require('greet') + '!'") }
 			turns = append(turns[:len(turns)-1], read, edit)
 		}
 	}

@@ -21,7 +21,7 @@ import (
 )
 
 // TestClientsACP: an editor talks with a program inside by the Agent Client Protocol (https://agentclientprotocol.com), JSON-RPC
-// over the standard streams of scopefs run, one message a line.
+// over the standard streams of scopefs run, one message a line. The editor knows the host's path of the project.
 func TestClientsACP(t *testing.T) {
 	need.Once(t)
 	needClients(t)
@@ -32,7 +32,10 @@ func TestClientsACP(t *testing.T) {
 	h := harness.LayOut(t, nil)
 	h.Put("key", "sesame-open-4711-4712\n")
 	require.NoError(t, os.Chmod(h.Base+"/key", 0o600))
-	h.Define("a", fmt.Sprintf("network: {allow: [%s]}", c.allow(at, ca, h.Base+"/key")))
+	dir, err := os.MkdirTemp("/opt", "scopefs-integration-") // not below /tmp, which is another one inside
+	require.NoError(t, err)
+	defer os.Remove(dir)
+	h.Define("a", fmt.Sprintf("dir: %s\nnetwork: {allow: [%s]}", dir, c.allow(at, ca, h.Base+"/key")))
 	h.Start()
 	clients, err := filepath.Abs("../../bin/clients")
 	require.NoError(t, err)
@@ -78,7 +81,7 @@ func TestClientsACP(t *testing.T) {
 		return nil
 	}
 	assert.EqualValues(t, 1, call(1, "initialize", args{"protocolVersion": 1, "clientCapabilities": args{}})["protocolVersion"])
-	session := call(2, "session/new", args{"cwd": "/workspace", "mcpServers": []any{}})["sessionId"]
+	session := call(2, "session/new", args{"cwd": dir, "mcpServers": []any{}})["sessionId"]
 	end := call(3, "session/prompt", args{"sessionId": session, "prompt": []any{args{"type": "text", "text": "do it"}}})
 	assert.Equal(t, "end_turn", end["stopReason"])
 	assert.Equal(t, "all is done", strings.TrimSpace(said))
