@@ -28,6 +28,9 @@ type Options struct {
 
 	// Notice is called with each event that the log records about itself. It must not call Append.
 	Notice func(Event) `json:"-"`
+
+	// Recorded is called with each event that Append and AppendAll have recorded. It must not block.
+	Recorded func(Event) `json:"-"`
 }
 
 func (o Options) complete() Options {
@@ -140,6 +143,7 @@ func (l *Log) Append(ctx context.Context, e Event) (uint64, error) {
 	if err := l.enter(ctx, w); err != nil {
 		return 0, err
 	}
+	l.recorded(e)
 	return w.seq, nil
 }
 
@@ -154,7 +158,19 @@ func (l *Log) AppendAll(events []Event) error {
 	for _, e := range events {
 		w.body = appendBody(w.body, clean(e))
 	}
-	return l.enter(context.Background(), w)
+	if err := l.enter(context.Background(), w); err != nil {
+		return err
+	}
+	l.recorded(events...)
+	return nil
+}
+
+func (l *Log) recorded(events ...Event) {
+	for _, e := range events {
+		if l.opts.Recorded != nil {
+			l.opts.Recorded(e)
+		}
+	}
 }
 
 // enter queues w and returns when it is written or ctx ends.

@@ -13,19 +13,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Filter selects events. The zero value selects all events.
+// Filter selects events: those that fit all of its fields. The zero value selects all events.
 type Filter struct {
-	Agent  string    // only events of this agent
-	Denied bool      // only denials and violations
-	Since  time.Time // only events at or after this time
-	Seq    uint64    // only the event with this number
+	Agent, Session, Call, Op string
+	RuleKind                 string
+	Verdict                  Verdict
+	Denied                   bool      // only denials and violations
+	Since                    time.Time // only events at or after this time
+	Seq                      uint64    // only the event with this number
+	After                    uint64    // only events with a number above this one
+}
+
+// exact returns the fields that an event must have, by their keys in a line.
+func (f Filter) exact() map[string]string {
+	return map[string]string{
+		"agent": f.Agent, "session": f.Session, "call": f.Call, "op": f.Op, "verdict": string(f.Verdict), "rule_kind": f.RuleKind,
+	}
 }
 
 func (f Filter) match(e Event) bool {
-	return (f.Agent == "" || e.Agent == Escape(f.Agent)) &&
+	same := func(want, got string) bool { return want == "" || got == Escape(want) }
+	return same(f.Agent, e.Agent) && same(f.Session, e.Session) && same(f.Call, e.Call) && same(f.Op, e.Op) &&
+		same(string(f.Verdict), string(e.Verdict)) && same(f.RuleKind, e.RuleKind) &&
 		(!f.Denied || e.Verdict == Deny || e.Verdict == Violation) &&
 		!e.Time.Before(f.Since) &&
-		(f.Seq == 0 || e.Seq == f.Seq)
+		(f.Seq == 0 || e.Seq == f.Seq) && e.Seq > f.After
 }
 
 // pollInterval limits how late a reader with follow returns a new event.

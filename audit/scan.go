@@ -86,13 +86,15 @@ func (s *scanner) scan(p *piece, f *matcher) []hit {
 // A matcher is a filter that can also test lines before they are parsed.
 type matcher struct {
 	Filter
-	agent []byte // as in a line
+	parts [][]byte // of lines that match
 }
 
 func newMatcher(f Filter) *matcher {
 	m := &matcher{Filter: f}
-	if f.Agent != "" {
-		m.agent = appendString([]byte(`"agent":`), Escape(f.Agent))
+	for key, want := range f.exact() {
+		if want != "" {
+			m.parts = append(m.parts, appendString([]byte(`"`+key+`":`), Escape(want)))
+		}
 	}
 	return m
 }
@@ -105,19 +107,24 @@ func (m *matcher) mayMatch(line []byte) bool {
 	if !bytes.HasPrefix(line, []byte(`{"seq":`)) || !bytes.HasSuffix(line, []byte("}\n")) {
 		return true
 	}
-	if m.Denied && !denied(line) || m.agent != nil && !bytes.Contains(line, m.agent) {
+	if m.Denied && !denied(line) {
 		return false
 	}
-	if m.Since.IsZero() && m.Seq == 0 {
+	for _, part := range m.parts {
+		if !bytes.Contains(line, part) {
+			return false
+		}
+	}
+	if m.Since.IsZero() && m.Seq == 0 && m.After == 0 {
 		return true
 	}
 	seq, at, ok := parseHead(line)
-	return !ok || !at.Before(m.Since) && (m.Seq == 0 || m.Seq == seq)
+	return !ok || !at.Before(m.Since) && (m.Seq == 0 || m.Seq == seq) && seq > m.After
 }
 
 // mayHold reports whether a block may contain matching events, or lines that are not events.
 func (m *matcher) mayHold(b *block) bool {
-	return b.Odd || (!m.Denied || b.Denied) && !b.Newest.Before(m.Since) && (m.Seq == 0 || b.First <= m.Seq && m.Seq <= b.Last)
+	return b.Odd || (!m.Denied || b.Denied) && !b.Newest.Before(m.Since) && (m.Seq == 0 || b.First <= m.Seq && m.Seq <= b.Last) && b.Last > m.After
 }
 
 // scanAll scans pieces in parallel and yields the hits in order. It returns errStop if yield returns false.

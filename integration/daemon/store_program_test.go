@@ -26,6 +26,7 @@ import (
 // withDrivers starts a daemon with embedded stores and two agents.
 func withDrivers(t *testing.T) *harness.Host {
 	h := harness.LayOut(t, map[string]string{"a": "", "b": ""})
+	h.Timeout = 15 * time.Minute // for a hundred starts on a busy host
 	h.Put("scopefs.yaml", "stores: {kv: {}, sql: {}, messages: {}}\n")
 	h.Start()
 	return h

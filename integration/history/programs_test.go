@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -33,8 +34,10 @@ func TestPrograms(t *testing.T) {
 	for _, name := range []string{"git", "python3", "tar", "sed"} {
 		need.Program(t, name)
 	}
-	k := keep(t, map[string]string{"passed": "view: {changes: kept, xattrs: true}", "mediated": "view: {changes: kept, data: mediated}",
+	h := harness.LayOut(t, map[string]string{"passed": "view: {changes: kept, xattrs: true}", "mediated": "view: {changes: kept, data: mediated}",
 		"protected": "view: {changes: kept}\nprotect: ['*']"})
+	h.Timeout = 15 * time.Minute // a busy host takes minutes
+	k := started(h)
 	const made = `git init -q repo; cd repo; mkdir -p src/deep/er docs
 for i in $(seq 60); do echo "line $i" > src/f$i; echo "text $i" > src/deep/er/g$i; done
 seq 20000 > docs/long; ln -s ../src/f1 docs/link; ln src/f2 docs/hard; printf '#!/bin/sh\n' > run; chmod 755 run

@@ -159,6 +159,19 @@ func (c *Client) Top(ctx context.Context) (Top, error) {
 	return fetch[Top](ctx, c, http.MethodGet, "/v1/top", none{})
 }
 
+// Metrics copies the daemon's metrics, in the text format of Prometheus.
+func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
+	ctx, end := c.attended(ctx)
+	defer end()
+	conn, _, resp, err := c.request(ctx, http.MethodGet, "/metrics", none{})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = io.Copy(w, resp.Body)
+	return err
+}
+
 // Kill ends a session.
 func (c *Client) Kill(ctx context.Context, id string) (Session, error) {
 	return fetch[Session](ctx, c, http.MethodPost, "/v1/sessions/"+url.PathEscape(id)+"/kill", none{})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/programs"
@@ -30,19 +31,19 @@ func (a *app) agentsCmd() *cobra.Command {
 daemon. Without a subcommand it lists the agents.
 
 Exit status: 0 every definition loads, 1 one does not, 2 bad usage.`,
-		Args: args(cobra.NoArgs),
+		Args: exit.Args(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error { return a.listAgents(asJSON) },
 	}
 	list := &cobra.Command{
 		Use:   "list",
 		Short: "list the agents and the definitions that do not load",
-		Args:  args(cobra.NoArgs),
+		Args:  exit.Args(cobra.NoArgs),
 		RunE:  c.RunE,
 	}
 	show := &cobra.Command{
 		Use:               "show AGENT",
 		Short:             "show what an agent may do, and by which rules",
-		Args:              args(cobra.ExactArgs(1)),
+		Args:              exit.Args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.complete,
 		RunE: func(_ *cobra.Command, words []string) error {
 			p, id, err := a.agentNamed(words[0])
@@ -102,7 +103,7 @@ func (a *app) listAgents(asJSON bool) error {
 // notAll returns an error with the exit status for definitions that do not load.
 func notAll(errs []error) error {
 	if len(errs) > 0 {
-		return exitWith(exitFailed, nil)
+		return exit.With(exit.Failed, nil)
 	}
 	return nil
 }

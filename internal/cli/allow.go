@@ -12,6 +12,7 @@ import (
 	"github.com/scopefs/scopefs/internal/amend"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
 	"github.com/scopefs/scopefs/scope"
@@ -46,7 +47,7 @@ A rule that denies the same stays: the command names it, and changes nothing. Wi
 --remove-deny it removes such rules as a whole, and a list of protect for all its files.
 
 Exit status: 0 it is allowed, 1 nothing was changed, 2 bad usage, or the agent does not load.`,
-		Args: args(cobra.MinimumNArgs(1)),
+		Args: exit.Args(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, words []string) error {
 			return a.amend(c, words, o, scope.Write, scope.Read, (*amend.Draft).Allow)
 		},
@@ -66,7 +67,7 @@ scopefs help allow. A path is hidden, or with --access read cannot be changed. A
 denied may be one of several for the same: an agent with bash reads files without read_file.
 
 Exit status: 0 it is denied, 1 nothing was changed, 2 bad usage, or the agent does not load.`,
-		Args: args(cobra.MinimumNArgs(1)),
+		Args: exit.Args(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, words []string) error {
 			return a.amend(c, words, o, scope.Hide, scope.Read, (*amend.Draft).Deny)
 		},
@@ -99,7 +100,7 @@ func (o *amendOptions) change(c *cobra.Command, usual, other scope.Access) (amen
 	case o.access == other.String():
 		made.Access = other
 	case o.access != usual.String():
-		return made, usagef("--access %s: write %s or %s", o.access, usual, other)
+		return made, exit.Usagef("--access %s: write %s or %s", o.access, usual, other)
 	}
 	made.Kind = amend.Path
 	return made, oneOf(c, "access", "host", "tool", "preset")
@@ -155,7 +156,7 @@ func (a *app) consent(ctx context.Context, yes bool) error {
 	}
 	ask := terminal.Asker(a.in, a.err)
 	if ask == nil {
-		return usagef("nothing was changed: there is no terminal to ask on: give --yes")
+		return exit.Usagef("nothing was changed: there is no terminal to ask on: give --yes")
 	}
 	answer, err := ask(ctx, tools.Question{Text: "write this?", Options: []string{"yes", "no"}})
 	if err == nil && answer.Text != "yes" {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/approvals"
@@ -31,7 +32,7 @@ An agent cannot reach the socket that decides.
 
 Outside of a project and without --base, and with --all, these commands are about all
 daemons of the user.`,
-		Args: args(cobra.NoArgs),
+		Args: exit.Args(cobra.NoArgs),
 		RunE: a.operating(func(ctx context.Context, client *api.Daemons, _ []string) error {
 			list, err := client.Approvals(ctx)
 			if list == nil {
@@ -43,9 +44,9 @@ daemons of the user.`,
 	c.PersistentFlags().BoolVar(&asJSON, "json", false, "print JSON")
 	a.addAll(c)
 	c.AddCommand(&cobra.Command{
-		Use: "list", Short: "list the calls that wait, and what is approved", Args: args(cobra.NoArgs), RunE: c.RunE,
+		Use: "list", Short: "list the calls that wait, and what is approved", Args: exit.Args(cobra.NoArgs), RunE: c.RunE,
 	}, &cobra.Command{
-		Use: "show ID", Short: "show a call with its arguments, as JSON", Args: args(cobra.ExactArgs(1)),
+		Use: "show ID", Short: "show a call with its arguments, as JSON", Args: exit.Args(cobra.ExactArgs(1)),
 		RunE: a.operating(func(ctx context.Context, client *api.Daemons, words []string) error {
 			p, err := client.Approval(ctx, words[0])
 			if err != nil {
@@ -55,12 +56,12 @@ daemons of the user.`,
 		}),
 	})
 	c.AddCommand(a.watchCmd(&asJSON), a.approveCmd(), &cobra.Command{
-		Use: "deny ID", Short: "deny a call that waits", Args: args(cobra.ExactArgs(1)),
+		Use: "deny ID", Short: "deny a call that waits", Args: exit.Args(cobra.ExactArgs(1)),
 		RunE: a.operating(func(ctx context.Context, client *api.Daemons, words []string) error {
 			return a.decided(client.Deny(ctx, words[0]))
 		}),
 	}, &cobra.Command{
-		Use: "revoke ID", Short: "end a standing approval, or one that is not used yet", Args: args(cobra.ExactArgs(1)),
+		Use: "revoke ID", Short: "end a standing approval, or one that is not used yet", Args: exit.Args(cobra.ExactArgs(1)),
 		RunE: a.operating(func(ctx context.Context, client *api.Daemons, words []string) error {
 			p, err := client.Revoke(ctx, words[0])
 			p.State = "revoked"
@@ -81,7 +82,7 @@ type approveOptions struct {
 func (a *app) approveCmd() *cobra.Command {
 	var o approveOptions
 	c := &cobra.Command{
-		Use: "approve ID", Short: "approve a call that waits", Args: args(cobra.ExactArgs(1)),
+		Use: "approve ID", Short: "approve a call that waits", Args: exit.Args(cobra.ExactArgs(1)),
 		Long: `Approves a call, once. With --for, --session or --always it makes a standing approval
 as well: for calls of the same agent and tool with the same arguments or, with
 --pattern, for calls that the pattern covers. A pattern is matched against what the
@@ -150,7 +151,7 @@ func (a *app) tokenCmd() *cobra.Command {
 that serves MCP over HTTP (scopefs daemon --http). Whoever has the token acts as the
 agent. All tokens derive from STATE/http.key: to revoke them, remove that file and
 restart the daemon.`,
-		Args:              args(cobra.ExactArgs(1)),
+		Args:              exit.Args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.complete,
 		RunE: a.askingOf(func(ctx context.Context, client *api.Client, id scope.ID) error {
 			text, err := client.Token(ctx, id)

@@ -6,12 +6,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/top"
 )
 
 func (a *app) watchCmd(asJSON *bool) *cobra.Command {
 	return &cobra.Command{
-		Use: "watch", Short: "show each call as it comes, and decide", Args: args(cobra.NoArgs),
+		Use: "watch", Short: "show each call as it comes, and decide", Args: exit.Args(cobra.NoArgs),
 		Long: `Shows each call that needs approval as it comes, with what it would do: the diff of
 an edit or a write, the command of bash, otherwise the arguments. Keys decide:
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/scope/agents"
 )
@@ -28,7 +29,7 @@ not depend on the size of the directory.
 
 In a project the branch is named NAME alone. All commands take --branch NAME, such as
 scopefs run --dir . --branch NAME -- PROGRAM.`,
-		Args:              args(cobra.RangeArgs(1, 2)),
+		Args:              exit.Args(cobra.RangeArgs(1, 2)),
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
 			p, project, err := a.existing()
@@ -41,9 +42,9 @@ scopefs run --dir . --branch NAME -- PROGRAM.`,
 			}
 			switch {
 			case a.branch != "":
-				return usagef("--branch: give the branch of a branch's agent another NAME, and leave --branch out")
+				return exit.Usagef("--branch: give the branch of a branch's agent another NAME, and leave --branch out")
 			case agent == "" && project == nil:
-				return usagef("which agent: give AGENT NAME, or --dir DIR NAME for a directory without one")
+				return exit.Usagef("which agent: give AGENT NAME, or --dir DIR NAME for a directory without one")
 			}
 			of, err := a.baseAgentIn(p, project, agent)
 			if err != nil {
@@ -69,7 +70,7 @@ func (a *app) branchListCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "list the agents whose changes are held",
-		Args:  args(cobra.NoArgs),
+		Args:  exit.Args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			p, _, err := a.existing()
 			if err != nil {
@@ -109,7 +110,7 @@ func (a *app) branchRemoveCmd() *cobra.Command {
 		Short: "remove a branch with the changes that it holds",
 		Long: `Removes a branch and the changes that were not committed. It must not be mounted: scopefs
 down BRANCH.`,
-		Args:              args(cobra.ExactArgs(1)),
+		Args:              exit.Args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
 			p, id, err := a.agentNamed(words[0])
@@ -128,7 +129,7 @@ down BRANCH.`,
 			if err := definitions.RemoveBranch(p, id); !errors.Is(err, api.ErrUnknown) {
 				return err
 			}
-			return usagef("there is no branch %q: scopefs branch list has them", id)
+			return exit.Usagef("there is no branch %q: scopefs branch list has them", id)
 		},
 	}
 }
@@ -143,7 +144,7 @@ func (a *app) heldAgent(words []string) (kept, error) {
 		return k, fmt.Errorf(
 			"the changes of %s are not held: write view: {changes: held}, or paths with hold, into %s, for the changes from then on", k.id, filepath.Join(k.paths.Base, k.def.File))
 	case len(k.words) > 0:
-		return k, usagef("%q is no flag: give --path GLOB for a part of the changes", k.words[0])
+		return k, exit.Usagef("%q is no flag: give --path GLOB for a part of the changes", k.words[0])
 	}
 	k.held = k.def.View.Changes != agents.ChangesHeld
 	return k, nil
@@ -234,7 +235,7 @@ it failed, 2 bad usage.`,
 					return err
 				}
 				if len(result.Conflicts) > 0 || len(result.Taken) == 0 {
-					return exitWith(exitFailed, nil)
+					return exit.With(exit.Failed, nil)
 				}
 				return nil
 			})
@@ -259,7 +260,7 @@ taken back.`,
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
 			if all == (len(paths) > 0) {
-				return usagef("what is dropped: give --all, or --path GLOB")
+				return exit.Usagef("what is dropped: give --all, or --path GLOB")
 			}
 			k, err := a.heldAgent(words)
 			if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/batch"
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/nearest"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/report"
@@ -55,9 +56,9 @@ its exit status. With --exit-status scopefs exits with it, as run does: 124 for 
 timeout, 128+N for signal N, 125 if scopefs or the tool failed.`,
 		Args: func(c *cobra.Command, words []string) error {
 			if o.list {
-				return args(cobra.NoArgs)(c, words)
+				return exit.Args(cobra.NoArgs)(c, words)
 			}
-			return args(cobra.MinimumNArgs(1))(c, words)
+			return exit.Args(cobra.MinimumNArgs(1))(c, words)
 		},
 		RunE: func(c *cobra.Command, words []string) error {
 			hello := api.Hello{Profile: o.profile, Dir: o.dir}
@@ -99,7 +100,7 @@ timeout, 128+N for signal N, 125 if scopefs or the tool failed.`,
 func (a *app) call(ctx context.Context, hello api.Hello, tool string, words []string, o callOptions) error {
 	arguments, err := toolbox.Arguments(a.in, o.args, words)
 	if err != nil {
-		return exitWith(exitUsage, err)
+		return exit.With(exit.Usage, err)
 	}
 	return a.withTools(ctx, hello, o, func(ctx context.Context, client *toolbox.Client) error {
 		result, err := client.Call(ctx, tool, arguments)
@@ -119,11 +120,11 @@ func (a *app) callFile(ctx context.Context, hello api.Hello, name string, o call
 	calls, err := batch.Read(name, a.in)
 	switch {
 	case err != nil:
-		return exitWith(exitUsage, err)
+		return exit.With(exit.Usage, err)
 	case o.parallel < 1 || o.parallel > batch.MaxParallel:
-		return usagef("--parallel: want 1 to %d", batch.MaxParallel)
+		return exit.Usagef("--parallel: want 1 to %d", batch.MaxParallel)
 	case hello.Context != nil && calls.Context != nil:
-		return usagef("%s has a context, and so has --context: give one", name)
+		return exit.Usagef("%s has a context, and so has --context: give one", name)
 	case calls.Context != nil:
 		hello.Context = calls.Context
 	}
@@ -141,7 +142,7 @@ func (a *app) withTools(ctx context.Context, hello api.Hello, o callOptions, f f
 		err = t.Use(ctx, Version, terminal.Asker(a.in, a.err), f)
 	}
 	if _, ok := errors.AsType[*commandError](err); !ok && err != nil && o.status {
-		return exitWith(exitRunFailed, err)
+		return exit.With(exitRunFailed, err)
 	}
 	return err
 }
@@ -178,7 +179,7 @@ func (a *app) toolHelp(ctx context.Context, name string, o callOptions) error {
 			if near := nearest.Of(name, names); near != "" {
 				hint = fmt.Sprintf("did you mean %s?", near)
 			}
-			return usagef("there is no tool %q here: %s", name, hint)
+			return exit.Usagef("there is no tool %q here: %s", name, hint)
 		}
 		return a.print(report.Tool(all[i]), o.json)
 	})
@@ -208,16 +209,16 @@ func ending(r mcp.Result, status bool) error {
 	case !status:
 		return &commandError{fmt.Sprintf("the command ended with exit status %d; --exit-status ends with it", *code)}
 	case command.TimedOut:
-		return exitWith(exitTimedOut, &commandError{"the command timed out"})
+		return exit.With(exitTimedOut, &commandError{"the command timed out"})
 	}
-	return exitWith(*code, &commandError{fmt.Sprintf("the command ended with exit status %d", *code)})
+	return exit.With(*code, &commandError{fmt.Sprintf("the command ended with exit status %d", *code)})
 }
 
 // printResult prints the result of a call, or returns its error.
 func (a *app) printResult(r mcp.Result, o callOptions) error {
 	switch {
 	case r.Failed:
-		return exitWith(exitFailed, errors.New(r.Text))
+		return exit.With(exit.Failed, errors.New(r.Text))
 	case o.json && r.Structured != nil:
 		fmt.Fprintln(a.out, string(tools.PlainJSON(r.Structured)))
 	case o.json:

@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/internal/logcmd"
 	"github.com/scopefs/scopefs/internal/report"
 )
 
@@ -96,11 +98,11 @@ func (a *app) changes(c *cobra.Command, words []string, o changesOptions) error 
 
 func (a *app) listGenerations(ctx context.Context, k kept, o changesOptions) error {
 	if len(k.words) > 0 || o.calls != nil || o.session != "" || o.checkpoint != "" {
-		return usagef("--list: give --since alone beside it")
+		return exit.Usagef("--list: give --since alone beside it")
 	}
-	from, err := since(o.since, time.Now())
+	from, err := logcmd.Since(o.since, time.Now())
 	if err != nil {
-		return exitWith(exitUsage, err)
+		return exit.With(exit.Usage, err)
 	}
 	return k.with(ctx, func(ctx context.Context, h *api.History) error {
 		list, err := h.Generations(ctx, from)

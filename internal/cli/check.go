@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/scope"
 )
@@ -29,9 +30,9 @@ unlink and rmdir delete; rename-from is the old name of a rename.
 Exit status: 0 allowed, 1 denied or to be approved, 2 bad usage, or the agent does not load.`,
 		Args: func(c *cobra.Command, words []string) error {
 			if address != "" {
-				return args(cobra.NoArgs)(c, words)
+				return exit.Args(cobra.NoArgs)(c, words)
 			}
-			return args(cobra.ExactArgs(1))(c, words)
+			return exit.Args(cobra.ExactArgs(1))(c, words)
 		},
 		RunE: func(_ *cobra.Command, words []string) error {
 			p, id, err := a.agentOf(name)
@@ -44,10 +45,10 @@ Exit status: 0 allowed, 1 denied or to be approved, 2 bad usage, or the agent do
 				v, err = report.CheckPath(p, id, words[0], opName)
 			}
 			if err != nil {
-				return exitWith(exitUsage, err)
+				return exit.With(exit.Usage, err)
 			}
 			if err = a.printLine(v, asJSON); err == nil && v.Verdict != "allow" {
-				return exitWith(exitFailed, nil)
+				return exit.With(exit.Failed, nil)
 			}
 			return err
 		},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/report"
 )
@@ -33,10 +34,10 @@ view: {changes: kept}.`,
 			case 1:
 				name = k.words[0]
 			default:
-				return usagef("checkpoint: give one NAME (usage: %s)", c.UseLine())
+				return exit.Usagef("checkpoint: give one NAME (usage: %s)", c.UseLine())
 			}
 			if err := history.CheckName(name); err != nil {
-				return exitWith(exitUsage, err)
+				return exit.With(exit.Usage, err)
 			}
 			return k.with(c.Context(), func(ctx context.Context, h *api.History) error {
 				id, err := h.Checkpoint(ctx, name)

@@ -23,7 +23,7 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
-	"github.com/scopefs/scopefs/internal/embedded"
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/nearest"
 	"github.com/scopefs/scopefs/internal/printable"
@@ -31,26 +31,6 @@ import (
 	"github.com/scopefs/scopefs/internal/terminal"
 	"github.com/scopefs/scopefs/scope"
 )
-
-// The exit statuses.
-const (
-	exitFailed = 1
-	exitUsage  = 2
-	exitHost   = 3
-	// exitConfig is exitUsage of a daemon that a service manager may restart: sysexits.h, systemd.exec(5).
-	// A Go program ends with 2 after a panic, SIGABRT and SIGSEGV, and is to be restarted then.
-	exitConfig = 78
-)
-
-// exitError is an error with an exit status. Without a wrapped error nothing is printed.
-type exitError = embedded.ExitError
-
-func exitWith(status int, err error) error { return &exitError{Status: status, Err: err} }
-
-// usagef returns an error with the status of bad usage.
-func usagef(format string, args ...any) error {
-	return exitWith(exitUsage, fmt.Errorf(format, args...))
-}
 
 // streams are the standard streams of a command.
 type streams struct {
@@ -89,24 +69,24 @@ func Main(ctx context.Context, args []string) int {
 	if err == nil {
 		return 0
 	}
-	code := exitFailed
-	var exit *exitError
+	code := exit.Failed
+	var status *exit.Error
 	var refused *api.Error
 	var notLoaded *api.NotLoadedError
 	var host *mount.HostError
 	switch {
-	case errors.As(err, &exit):
-		code = exit.Status
+	case errors.As(err, &status):
+		code = status.Status
 	case errors.As(err, &host):
-		code = exitHost
+		code = exit.Host
 	case errors.As(err, &notLoaded), errors.Is(err, api.ErrUnknown), errors.Is(err, scope.ErrInvalidID),
 		errors.As(err, &refused) && slices.Contains([]api.ErrorKind{api.Invalid, api.UnknownAgent, api.NotLoaded}, refused.Kind):
-		code = exitUsage
+		code = exit.Usage
 	}
-	if code == exitUsage && command.Name() == daemonName && !command.Flags().Changed(onlyFlag) {
-		code = exitConfig
+	if code == exit.Usage && command.Name() == daemonName && !command.Flags().Changed(onlyFlag) {
+		code = exit.Config
 	}
-	if exit == nil || exit.Err != nil {
+	if status == nil || status.Err != nil {
 		// errors.Join separates its errors by newlines.
 		fmt.Fprintf(a.err, "scopefs: %s\n", printable.Text(strings.ReplaceAll(err.Error(), "\n", "; ")))
 	}
@@ -134,9 +114,9 @@ and check have their own; see there.`,
 					names = append(names, known.Name())
 				}
 				if like := nearest.Of(words[0], names); like != "" {
-					return usagef("unknown command %q: did you mean %s", words[0], like)
+					return exit.Usagef("unknown command %q: did you mean %s", words[0], like)
 				}
-				return usagef("unknown command %q: scopefs help lists them", words[0])
+				return exit.Usagef("unknown command %q: scopefs help lists them", words[0])
 			}
 			return nil
 		},
@@ -148,7 +128,7 @@ and check have their own; see there.`,
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usagef("%w (see scopefs help %s)", err, c.Name())
+		return exit.Usagef("%w (see scopefs help %s)", err, c.Name())
 	})
 	f := root.PersistentFlags()
 	f.StringVar(&a.flags.Base, "base", os.Getenv("SCOPEFS_BASE"),
@@ -159,26 +139,16 @@ and check have their own; see there.`,
 	f.StringVar(&a.flags.Run, "run", os.Getenv("SCOPEFS_RUN"), "directory of the socket and mount points (SCOPEFS_RUN; default BASE/run)")
 	a.given = f.Changed
 	root.AddCommand(a.daemonCmd(), a.upCmd(), a.downCmd(), a.psCmd(), a.reloadCmd(), a.killCmd(),
-		a.runCmd(), a.trustCmd(), a.mcpCmd(), a.callCmd(), a.approvalsCmd(), a.tokenCmd(), a.topCmd(), a.storesCmd(),
+		a.runCmd(), a.trustCmd(), a.mcpCmd(), a.callCmd(), a.approvalsCmd(), a.tokenCmd(), a.topCmd(), a.metricsCmd(), a.storesCmd(),
 		a.agentsCmd(), a.promptCmd(), a.presetsCmd(), a.programsCmd(), a.checkCmd(), a.allowCmd(), a.denyCmd(),
 		a.auditCmd(), a.whyCmd(), a.changesCmd(), a.branchCmd(), a.diffCmd(), a.commitCmd(), a.discardCmd(), a.undoCmd(), a.redoCmd(), a.checkpointCmd(),
 		a.showCmd(), a.restoreCmd(), a.doctorCmd(), a.versionCmd())
 	root.InitDefaultCompletionCmd()
 	if c, _, err := root.Find([]string{"completion"}); err == nil {
 		// cobra's prints its help for any word, with exit status 0.
-		c.Args, c.RunE = args(cobra.NoArgs), func(c *cobra.Command, _ []string) error { return c.Help() }
+		c.Args, c.RunE = exit.Args(cobra.NoArgs), func(c *cobra.Command, _ []string) error { return c.Help() }
 	}
 	return root
-}
-
-// args wraps a check of the arguments so that its error has the status of bad usage.
-func args(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(c *cobra.Command, words []string) error {
-		if err := check(c, words); err != nil {
-			return usagef("%w (usage: %s)", err, c.UseLine())
-		}
-		return nil
-	}
 }
 
 // complete returns the names of agents for shell completion.

@@ -18,6 +18,7 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/daemon"
 	"github.com/scopefs/scopefs/internal/embedded"
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/thread"
@@ -33,6 +34,8 @@ type daemonOptions struct {
 	only  string // mount this agent alone
 	trace bool
 	http  string
+
+	metrics string
 }
 
 func (a *app) daemonCmd() *cobra.Command {
@@ -54,11 +57,12 @@ namespaces of the daemon: sandboxes have them, other programs of the user do not
 Exit status: 78 if the command line or scopefs.yaml is refused, 3 if nothing can be
 mounted on this host (with the reason in one line), otherwise as for scopefs. The
 units restart the daemon after every other status than 78.`,
-		Args: args(cobra.NoArgs),
+		Args: exit.Args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.daemon(c.Context(), o) },
 	}
 	c.Flags().BoolVar(&o.trace, "trace", false, "log every FUSE request on standard error")
 	c.Flags().StringVar(&o.http, "http", "", "serve MCP at this ADDRESS:PORT of the loopback interface (see scopefs help token)")
+	c.Flags().StringVar(&o.metrics, "metrics", "", "serve metrics at http://ADDRESS:PORT/metrics of the loopback interface (see scopefs help metrics)")
 	c.Flags().BoolVar(&o.user, "user", false, "serve this user's own agents, without root")
 	c.Flags().IntVar(&o.leash, "leash", 0, "")
 	c.Flags().StringVar(&o.only, onlyFlag, "", "")
@@ -77,11 +81,14 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 		return err
 	}
 	if o.leash == 0 && os.Geteuid() != 0 {
-		return usagef("scopefs daemon needs root; --user serves your own agents; run, mcp and call do without a daemon")
+		return exit.Usagef("scopefs daemon needs root; --user serves your own agents; run, mcp and call do without a daemon")
 	}
-	if o.http != "" {
-		if err := daemon.CheckHTTP(o.http); err != nil {
-			return exitWith(exitUsage, err)
+	for flag, address := range map[string]string{"http": o.http, "metrics": o.metrics} {
+		if address == "" {
+			continue
+		}
+		if err := daemon.CheckHTTP(flag, address); err != nil {
+			return exit.With(exit.Usage, err)
 		}
 	}
 	if err := mount.Check(); err != nil {
@@ -130,7 +137,7 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 	debug.SetMemoryLimit(512 << 20) // above it the collector runs more often
 	d, err := daemon.New(daemon.Options{
 		Notify: notify, Watchdog: watchdog,
-		Paths: p, Only: scope.ID(o.only), Trace: o.trace, HTTP: o.http, Headless: o.only != "", Version: Version,
+		Paths: p, Only: scope.ID(o.only), Trace: o.trace, HTTP: o.http, Metrics: o.metrics, Headless: o.only != "", Version: Version,
 		Logger: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level})),
 	})
 	if _, bad := errors.AsType[*fields.FileError](err); bad { // in scopefs.yaml

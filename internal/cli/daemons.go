@@ -10,6 +10,7 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/embedded"
+	"github.com/scopefs/scopefs/internal/exit"
 )
 
 // addAll adds the flag --all to a command and those below it.
@@ -23,7 +24,7 @@ func (a *app) daemons(ctx context.Context) (*api.Daemons, error) {
 	all := api.AllDaemons(a.everywhere)
 	if a.all {
 		if a.dir != "" || a.given("base") {
-			return nil, usagef("--all and --base or --dir: give one of them")
+			return nil, exit.Usagef("--all and --base or --dir: give one of them")
 		}
 		return all, nil
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/doctor"
 	"github.com/scopefs/scopefs/internal/embedded"
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/report"
 )
@@ -32,7 +33,7 @@ detail and remedy.
 
 Exit status: 0 if nothing is missing, 1 if only sandboxes lack something, 3 if no view
 can be mounted.`,
-		Args: args(cobra.NoArgs),
+		Args: exit.Args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if inside {
 				return report.JSON(a.out, doctor.Examine(c.Context(), mount.Privileged()))
@@ -53,7 +54,7 @@ func (a *app) doctor(ctx context.Context, asJSON bool) error {
 	}
 	err = a.print(report.Host(lines), asJSON)
 	if status := exitOf(lines); err == nil && status != 0 {
-		return exitWith(status, nil)
+		return exit.With(status, nil)
 	}
 	return err
 }
@@ -96,9 +97,9 @@ func (a *app) stateOf() (config.Paths, error) {
 func exitOf(lines []doctor.Line) int {
 	switch {
 	case doctor.Lacks(lines, doctor.Views):
-		return exitHost
+		return exit.Host
 	case doctor.Lacks(lines, doctor.Sandboxes):
-		return exitFailed
+		return exit.Failed
 	}
 	return 0
 }

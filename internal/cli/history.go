@@ -18,6 +18,8 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/embedded"
+	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/internal/logcmd"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
@@ -74,7 +76,7 @@ func (a *app) agentWith(words []string) (kept, error) {
 		}
 	}
 	if project == nil && name == "" {
-		return kept{}, usagef("which agent: give AGENT, or --dir DIR for a directory without one")
+		return kept{}, exit.Usagef("which agent: give AGENT, or --dir DIR for a directory without one")
 	}
 	id, err := a.agentIn(p, project, name)
 	if err != nil {
@@ -144,7 +146,7 @@ func oneOf(c *cobra.Command, names ...string) error {
 		switch {
 		case !c.Flags().Changed(name):
 		case given != "":
-			return usagef("--%s and --%s: give one of them", given, name)
+			return exit.Usagef("--%s and --%s: give one of them", given, name)
 		default:
 			given = name
 		}
@@ -169,8 +171,8 @@ func (o *selectOptions) selection(c *cobra.Command, words []string) (sel history
 	case o.session != "" && o.session != "last":
 		sel.Session, of = o.session, "session "+o.session
 	case o.since != "":
-		if sel.Since, err = since(o.since, time.Now()); err != nil {
-			return sel, "", exitWith(exitUsage, err)
+		if sel.Since, err = logcmd.Since(o.since, time.Now()); err != nil {
+			return sel, "", exit.With(exit.Usage, err)
 		}
 		of = "since " + sel.Since.Local().Format(time.DateTime)
 	case o.checkpoint != "":
@@ -192,12 +194,12 @@ func relOf(word string) (string, error) {
 	if path.IsAbs(word) {
 		var ok bool
 		if rel, ok = strings.CutPrefix(path.Clean(word)+"/", "/workspace/"); !ok {
-			return "", usagef("%q: want a path of the view, such as src or /workspace/src", word)
+			return "", exit.Usagef("%q: want a path of the view, such as src or /workspace/src", word)
 		}
 	}
 	rel = path.Clean(rel)
 	if rel == ".." || strings.HasPrefix(rel, "../") || word == "" {
-		return "", usagef("%q: want a path of the view, such as src or /workspace/src", word)
+		return "", exit.Usagef("%q: want a path of the view, such as src or /workspace/src", word)
 	}
 	if rel == "." {
 		rel = ""

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/extensions"
 	"github.com/scopefs/scopefs/internal/importer"
 	"github.com/scopefs/scopefs/internal/report"
@@ -63,7 +64,7 @@ no hook, no filter, no submodule, and only if it belongs to you. --force replace
 extension and keeps its .env. An extension that does not load is not imported.
 
 Exit status: 0 imported, with losses or without, 1 failure, 2 bad usage.`,
-		Args: args(cobra.MinimumNArgs(1)),
+		Args: exit.Args(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, files []string) error {
 			if o.Ref != "" || slices.ContainsFunc(files, extensions.Is) {
 				return a.importExtensions(c.Context(), files, o)
@@ -102,7 +103,7 @@ func (a *app) importDefinitions(files []string, o importOptions) error {
 		o.To, err = a.importDir(o.To)
 	}
 	if err != nil {
-		return exitWith(exitUsage, err)
+		return exit.With(exit.Usage, err)
 	}
 	done, err := importer.Definitions(files, src, o.Options)
 	if o.asJSON && err == nil {
@@ -121,12 +122,12 @@ func (a *app) importDefinitions(files []string, o importOptions) error {
 
 func (a *app) importExtensions(ctx context.Context, sources []string, o importOptions) error {
 	if o.From != "" || o.To != "" || o.Name != "" {
-		return usagef("%s: is a directory or an archive, and imported as an extension: "+
+		return exit.Usagef("%s: is a directory or an archive, and imported as an extension: "+
 			"leave out --from, --to and --name, which are for agent files", sources[0])
 	}
 	p, err := a.paths()
 	if err != nil {
-		return exitWith(exitUsage, err)
+		return exit.With(exit.Usage, err)
 	}
 	var all []importer.Extension
 	for _, source := range sources {

@@ -12,6 +12,7 @@ import (
 	"github.com/scopefs/scopefs/internal/clients"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/printable"
 )
 
@@ -24,7 +25,7 @@ type installing struct {
 // settings writes or restores the settings of an agent program.
 func (a *app) settings(o installing, agent string) error {
 	if program := o.install + o.uninstall; !slices.Contains(clients.Names(), program) {
-		return usagef("unknown program %q: want %s", program, strings.Join(clients.Names(), ", "))
+		return exit.Usagef("unknown program %q: want %s", program, strings.Join(clients.Names(), ", "))
 	}
 	state, err := config.StateHome()
 	if err != nil {
@@ -35,7 +36,7 @@ func (a *app) settings(o installing, agent string) error {
 		dir, err = filepath.EvalSymlinks(dir)
 	}
 	if err != nil {
-		return usagef("-C: %w: give an existing directory", err)
+		return exit.Usagef("-C: %w: give an existing directory", err)
 	}
 	at := clients.Installation{Program: o.install, Dir: dir, State: filepath.Join(state, "scopefs", "clients")}
 	if o.uninstall != "" {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/clients"
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/thread"
 	"github.com/scopefs/scopefs/internal/toolbox"
 )
@@ -38,7 +39,7 @@ It prints the files that it wrote. --uninstall restores them. With these -C name
 directory of the settings; else it names the directory of the view in which commands start.
 
 Exit status: 0 at the end of the client's input, 1 failure, 2 bad usage.`,
-		Args: args(cobra.NoArgs),
+		Args: exit.Args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if client.install != "" || client.uninstall != "" {
 				return a.settings(client, name)
@@ -91,10 +92,10 @@ func (a *app) toolbox(name string, first api.Hello) (*toolbox.Toolbox, error) {
 	switch first.Profile {
 	case "", "claude", "anthropic-editor", "mcp-fs":
 	default:
-		return nil, usagef("unknown profile %q: want claude, anthropic-editor or mcp-fs", first.Profile)
+		return nil, exit.Usagef("unknown profile %q: want claude, anthropic-editor or mcp-fs", first.Profile)
 	}
 	if strings.Contains(first.Dir, "\n") {
-		return nil, usagef("-C: %q holds a newline: name another directory", first.Dir)
+		return nil, exit.Usagef("-C: %q holds a newline: name another directory", first.Dir)
 	}
 	var t *toolbox.Toolbox
 	if task := os.Getenv(api.TaskEnv); name == "" && task != "" {

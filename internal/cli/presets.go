@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/scope/hosts"
 )
@@ -20,11 +21,11 @@ func (a *app) presetsCmd() *cobra.Command {
 are not of scopefs. A preset is a file, presets.d/NAME.yaml of the base or the project, or of
 ~/.config/scopefs for all projects of the user, with description and allow. Of one name
 that of the project holds, else the user's. It needs no base.`,
-		Args: args(cobra.NoArgs),
+		Args: exit.Args(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error { return a.listPresets() },
 	}
 	c.AddCommand(&cobra.Command{
-		Use: "show NAME", Short: "print the file of a preset", Args: args(cobra.ExactArgs(1)),
+		Use: "show NAME", Short: "print the file of a preset", Args: exit.Args(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, words []string) error { return a.showPreset(words[0]) },
 	})
 	return c

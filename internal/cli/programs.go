@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/programs"
 	"github.com/scopefs/scopefs/internal/report"
 )
@@ -24,14 +25,14 @@ user's, else that of scopefs. It needs no base.
 
 A program without a file runs as a command: scopefs run --dir DIR -- COMMAND. add
 writes its file, with the presets of the hosts that were refused while it ran.`,
-		Args: args(cobra.NoArgs),
+		Args: exit.Args(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error { return a.listPrograms() },
 	}
 	c.AddCommand(&cobra.Command{
-		Use: "show NAME", Short: "print the file of a program", Args: args(cobra.ExactArgs(1)),
+		Use: "show NAME", Short: "print the file of a program", Args: exit.Args(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, words []string) error { return a.showProgram(words[0]) },
 	}, &cobra.Command{
-		Use: "add NAME [COMMAND]", Short: "write the file of a program in PATH", Args: args(cobra.RangeArgs(1, 2)),
+		Use: "add NAME [COMMAND]", Short: "write the file of a program in PATH", Args: exit.Args(cobra.RangeArgs(1, 2)),
 		RunE: func(c *cobra.Command, words []string) error {
 			return a.addProgram(c.Context(), words[0], words[len(words)-1])
 		},

@@ -10,6 +10,7 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/launch"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/scope"
@@ -33,11 +34,11 @@ func (a *app) where() (config.Paths, *config.Project, error) {
 		}
 	}
 	if err != nil {
-		return p, nil, exitWith(exitUsage, err)
+		return p, nil, exit.With(exit.Usage, err)
 	}
 	if project == nil {
 		if p, err = p.Complete(); err != nil {
-			err = exitWith(exitUsage, err)
+			err = exit.With(exit.Usage, err)
 		}
 		return p, nil, err
 	}
@@ -71,7 +72,7 @@ func (a *app) existing() (config.Paths, *config.Project, error) {
 		return p, nil, err
 	}
 	if !project.Exists() {
-		return p, nil, usagef("--dir %s: no agent has run in it yet: start one with scopefs run --dir %s -- PROGRAM", project.Dir, project.Dir)
+		return p, nil, exit.Usagef("--dir %s: no agent has run in it yet: start one with scopefs run --dir %s -- PROGRAM", project.Dir, project.Dir)
 	}
 	p, err = p.Complete()
 	return p, project, err
@@ -110,7 +111,7 @@ func (a *app) begin(name string) (config.Paths, scope.ID, error) {
 func (a *app) begun() (config.Paths, *config.Project, error) {
 	p, project, err := a.where()
 	if err == nil && project == nil && a.showSecrets {
-		err = usagef("--show-secrets: without --dir the agent's definition says what view: {paths} hides")
+		err = exit.Usagef("--show-secrets: without --dir the agent's definition says what view: {paths} hides")
 	}
 	if err == nil && project != nil {
 		exists := project.Exists()
@@ -126,7 +127,7 @@ func (a *app) begun() (config.Paths, *config.Project, error) {
 			p, err = p.Complete()
 		}
 		if err != nil {
-			err = exitWith(exitUsage, err)
+			err = exit.With(exit.Usage, err)
 		}
 	}
 	return p, project, err
@@ -153,17 +154,17 @@ func (a *app) setChanges(changes string) (undo func(), err error) {
 		return func() {}, nil
 	case "auto", "direct", "held", "kept":
 	default:
-		return nil, usagef("--changes %s: give auto, direct, held or kept", changes)
+		return nil, exit.Usagef("--changes %s: give auto, direct, held or kept", changes)
 	}
 	if a.branch != "" {
-		return nil, usagef("--changes and --branch: the changes of a branch are held: leave --changes out")
+		return nil, exit.Usagef("--changes and --branch: the changes of a branch are held: leave --changes out")
 	}
 	_, project, err := a.where()
 	if err != nil {
 		return nil, err
 	}
 	if project == nil {
-		return nil, usagef("--changes: without --dir write view: {changes: %s} into the agent's definition", changes)
+		return nil, exit.Usagef("--changes: without --dir write view: {changes: %s} into the agent's definition", changes)
 	}
 	before, err := project.SetChanges(changes)
 	return func() {
@@ -183,7 +184,7 @@ func (a *app) agentIn(p config.Paths, project *config.Project, name string) (sco
 		return id, err
 	}
 	if _, err := definitions.Agent(p, id); errors.Is(err, api.ErrUnknown) {
-		return id, usagef("--branch %s: there is none: make it with scopefs branch", a.branch)
+		return id, exit.Usagef("--branch %s: there is none: make it with scopefs branch", a.branch)
 	}
 	return id, nil
 }
@@ -195,7 +196,7 @@ func branchID(project *config.Project, of scope.ID, name string) (scope.ID, erro
 	}
 	id, err := scope.ParseID(name)
 	if err != nil {
-		err = exitWith(exitUsage, err)
+		err = exit.With(exit.Usage, err)
 	}
 	return id, err
 }
@@ -203,13 +204,13 @@ func branchID(project *config.Project, of scope.ID, name string) (scope.ID, erro
 func (a *app) baseAgentIn(p config.Paths, project *config.Project, name string) (scope.ID, error) {
 	switch {
 	case project == nil && name == "":
-		return "", usagef("which agent: give --agent AGENT, or --dir DIR for a directory without one")
+		return "", exit.Usagef("which agent: give --agent AGENT, or --dir DIR for a directory without one")
 	case project == nil:
 		return scope.ParseID(name)
 	case name == "", name == string(project.ID), a.dir != "" && name == os.Getenv("SCOPEFS_AGENT"):
 		return project.ID, nil
 	case a.dir != "" && !definitions.Has(p, name):
-		return "", usagef("--dir and an agent: the agent of %s is %s, leave %q out", project.Dir, project.ID, name)
+		return "", exit.Usagef("--dir and an agent: the agent of %s is %s, leave %q out", project.Dir, project.ID, name)
 	}
 	return scope.ParseID(name)
 }

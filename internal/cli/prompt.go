@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/scope/agents"
 	scoped "github.com/scopefs/scopefs/scope/context"
 )
@@ -28,7 +29,7 @@ limits say.
 --context names a file with a JSON array of messages. The prompt has those of the
 scopes that the agent may see (its scopes:), or of --scopes, as a runner hands them
 to a model.`,
-		Args:              args(cobra.ExactArgs(1)),
+		Args:              exit.Args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
 			_, env, err := readContext(environment)
@@ -47,7 +48,7 @@ to a model.`,
 			if env != nil {
 				given, err := promptContext(agent.Grants, env, scopes, c.Flags().Changed("scopes"))
 				if err != nil {
-					return exitWith(exitUsage, err)
+					return exit.With(exit.Usage, err)
 				}
 				text += "\n\n" + strings.TrimSuffix(given.Text(string(agent.Name)), "\n")
 			}
@@ -91,7 +92,7 @@ func readContext(name string) ([]byte, *scoped.Environment, error) {
 	}
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, nil, exitWith(exitUsage, err)
+		return nil, nil, exit.With(exit.Usage, err)
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, scoped.MaxBytes+1))
@@ -100,7 +101,7 @@ func readContext(name string) ([]byte, *scoped.Environment, error) {
 	}
 	env, bad := scoped.Parse(text)
 	if bad != nil {
-		return nil, nil, usagef("%s: %w", name, errors.New(bad.Error()))
+		return nil, nil, exit.Usagef("%s: %w", name, errors.New(bad.Error()))
 	}
 	return text, env, nil
 }

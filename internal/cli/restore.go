@@ -14,6 +14,8 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/internal/logcmd"
 	"github.com/scopefs/scopefs/internal/printable"
 )
 
@@ -59,7 +61,7 @@ view: {changes: kept}.
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
 			if force && to == "" {
-				return usagef("--force: it is for --to")
+				return exit.Usagef("--force: it is for --to")
 			}
 			return a.withVersion(c, words, func(ctx context.Context, h *api.History, v oldVersion) error {
 				if to != "" {
@@ -91,12 +93,12 @@ func (a *app) withVersion(c *cobra.Command, words []string, f func(context.Conte
 		return err
 	}
 	if len(k.words) != 1 {
-		return usagef("%s: give one PATH@WHEN (usage: %s)", c.Name(), c.UseLine())
+		return exit.Usagef("%s: give one PATH@WHEN (usage: %s)", c.Name(), c.UseLine())
 	}
 	v := oldVersion{kept: k, word: k.words[0]}
 	i := strings.LastIndexByte(v.word, '@')
 	if i <= 0 || i == len(v.word)-1 {
-		return usagef("%q: want PATH@WHEN, such as src/main.go@2h", v.word)
+		return exit.Usagef("%q: want PATH@WHEN, such as src/main.go@2h", v.word)
 	}
 	if v.rel, err = relOf(v.word[:i]); err != nil {
 		return err
@@ -127,8 +129,8 @@ func timeOf(ctx context.Context, h *api.History, when string) (time.Time, error)
 	if !at.IsZero() {
 		return at, nil
 	}
-	if at, err = since(when, time.Now()); err != nil {
-		return at, exitWith(exitUsage, fmt.Errorf("%q is no checkpoint, call, session or time: scopefs changes --list has those of the history", when))
+	if at, err = logcmd.Since(when, time.Now()); err != nil {
+		return at, exit.With(exit.Usage, fmt.Errorf("%q is no checkpoint, call, session or time: scopefs changes --list has those of the history", when))
 	}
 	return at, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/embedded"
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/launch"
 	"github.com/scopefs/scopefs/internal/programs"
 	"github.com/scopefs/scopefs/internal/terminal"
@@ -76,11 +77,11 @@ scopefs failed; 126 if the command cannot be executed; 127 if it does not exist.
 			if code == 0 && err == nil {
 				return nil
 			}
-			return exitWith(code, err)
+			return exit.With(code, err)
 		},
 	}
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return exitWith(exitRunFailed, fmt.Errorf("%w (see scopefs help run)", err))
+		return exit.With(exitRunFailed, fmt.Errorf("%w (see scopefs help run)", err))
 	})
 	c.Flags().SetInterspersed(false)
 	c.Flags().BoolVarP(&o.tty, "tty", "t", false, "give the command a terminal")

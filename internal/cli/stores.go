@@ -11,6 +11,7 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/stores"
@@ -24,7 +25,7 @@ func (a *app) storesCmd() *cobra.Command {
 		Long: `Lists the stores that scopefs.yaml configures. Each is checked, for 5 seconds at most.
 
 Exit status: 0 all work, 1 one does not, 2 bad usage.`,
-		Args: args(cobra.NoArgs),
+		Args: exit.Args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			client, p, err := a.client()
 			if err != nil {

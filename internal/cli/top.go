@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/top"
 )
 
@@ -38,7 +39,7 @@ Outside of a project and without --base, and with --all, it shows all daemons of
 
 --once prints the table once. --json prints JSON, a line at each refresh: CPU is there
 in seconds since the start of the processes.`,
-		Args: args(cobra.NoArgs),
+		Args: exit.Args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.top(c.Context(), o) },
 	}
 	c.Flags().BoolVar(&o.json, "json", false, "print JSON")
@@ -54,7 +55,7 @@ func (a *app) top(ctx context.Context, o topOptions) error {
 		return err
 	}
 	if o.interval < top.MinInterval {
-		return usagef("--interval %v: want %v or more", o.interval, top.MinInterval)
+		return exit.Usagef("--interval %v: want %v or more", o.interval, top.MinInterval)
 	}
 	switch {
 	case o.json:
@@ -67,7 +68,24 @@ func (a *app) top(ctx context.Context, o topOptions) error {
 	}
 	in := a.terminal()
 	if in == nil {
-		return usagef("top needs a terminal: use --once or --json")
+		return exit.Usagef("top needs a terminal: use --once or --json")
 	}
 	return top.Run(ctx, client, o.interval, in, a.out)
+}
+
+func (a *app) metricsCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "metrics",
+		Short: "print the daemon's counters for Prometheus",
+		Long: `Prints what the daemon counts, in the text format of Prometheus. scopefs daemon --metrics
+127.0.0.1:9464 serves the same over HTTP to every user of this host: it names the agents and their tools.`,
+		Args: exit.Args(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			client, _, err := a.client()
+			if err != nil {
+				return err
+			}
+			return client.Metrics(c.Context(), a.out)
+		},
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -37,7 +38,7 @@ Scripts and editors give --yes --hash HASH, the hash that --show printed: a file
 has changed meanwhile is refused.
 
 Exit status: 0 trusted or shown, 1 not trusted, 2 bad usage.`,
-		Args: args(cobra.NoArgs),
+		Args: exit.Args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.trust(c.Context(), o) },
 	}
 	c.Flags().BoolVar(&o.show, "show", false, "show the file and its hash, and ask nothing")
@@ -51,9 +52,9 @@ Exit status: 0 trusted or shown, 1 not trusted, 2 bad usage.`,
 func (a *app) trust(ctx context.Context, o trustOptions) error {
 	switch {
 	case o.yes != (o.hash != ""):
-		return usagef("--yes and --hash: give both: scopefs trust --show prints the hash")
+		return exit.Usagef("--yes and --hash: give both: scopefs trust --show prints the hash")
 	case o.yes && o.show, o.revoke && (o.show || o.yes), o.json && !o.show:
-		return usagef("--show, --yes and --revoke: give one of them, --json with --show alone")
+		return exit.Usagef("--show, --yes and --revoke: give one of them, --json with --show alone")
 	}
 	if a.dir == "" && a.flags.Base == "" {
 		if _, found := config.FindProject("."); !found {
@@ -65,7 +66,7 @@ func (a *app) trust(ctx context.Context, o trustOptions) error {
 		return err
 	}
 	if project == nil {
-		return usagef("trust is for the directory of a project: give --dir DIR, and no --base")
+		return exit.Usagef("trust is for the directory of a project: give --dir DIR, and no --base")
 	}
 	if o.revoke {
 		if err := project.Revoke(); errors.Is(err, fs.ErrNotExist) {
@@ -100,7 +101,7 @@ func (a *app) trust(ctx context.Context, o trustOptions) error {
 	if !o.yes {
 		ask := terminal.Asker(a.in, a.err)
 		if ask == nil {
-			return usagef("trust: there is no terminal to ask on: read the file with scopefs trust --show, and give --yes --hash HASH")
+			return exit.Usagef("trust: there is no terminal to ask on: read the file with scopefs trust --show, and give --yes --hash HASH")
 		}
 		shown.Width = int(terminal.Size().Cols)
 		if err := shown.Print(a.err); err != nil { // where the question is

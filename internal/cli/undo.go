@@ -12,6 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
@@ -50,7 +51,7 @@ there was nothing to do, or it failed, 2 bad usage.`,
 				return err
 			}
 			if o.none() && len(k.words) == 0 {
-				return usagef("which changes: give --call, --session, --since, --checkpoint or PATH (--session last for those of the last session)")
+				return exit.Usagef("which changes: give --call, --session, --since, --checkpoint or PATH (--session last for those of the last session)")
 			}
 			sel, of, err := o.selection(c, k.words)
 			if err != nil {
@@ -83,7 +84,7 @@ scopefs changes --list has them.`,
 			}
 			of := "the last undo"
 			if len(k.words) > 1 {
-				return usagef("redo takes one whole undo back: leave %q out", k.words[1])
+				return exit.Usagef("redo takes one whole undo back: leave %q out", k.words[1])
 			} else if len(k.words) == 1 {
 				of = "undo " + k.words[0]
 			}
@@ -124,7 +125,7 @@ func (a *app) undoBy(ctx context.Context, h *api.History, k kept, u undoing) err
 		return err
 	}
 	if !r.Whole() || len(r.Steps) == 0 {
-		return exitWith(exitFailed, nil)
+		return exit.With(exit.Failed, nil)
 	}
 	return nil
 }

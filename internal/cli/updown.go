@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/scope"
 )
@@ -20,7 +21,7 @@ func (a *app) upCmd() *cobra.Command {
 		Use:               "up AGENT [--at DIR]",
 		Short:             "mount an agent's view",
 		Long:              "Mounts the view of an agent at RUN/views/AGENT or at an empty directory, and prints where.",
-		Args:              args(cobra.ExactArgs(1)),
+		Args:              exit.Args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.complete,
 		RunE: a.askingOf(func(ctx context.Context, client *api.Client, id scope.ID) (err error) {
 			if at != "" {
@@ -43,7 +44,7 @@ func (a *app) downCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:               "down AGENT",
 		Short:             "end an agent's sandboxes and unmount its view",
-		Args:              args(cobra.ExactArgs(1)),
+		Args:              exit.Args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.complete,
 		RunE:              a.askingOf(func(ctx context.Context, client *api.Client, id scope.ID) error { return client.Down(ctx, id) }),
 	}
@@ -62,7 +63,7 @@ exits with status 1. A name in a definition that no longer exists is a warning.
 
 The daemon reads scopefs.yaml only when it starts. The command reports if the file has
 changed since.`,
-		Args: args(cobra.NoArgs),
+		Args: exit.Args(cobra.NoArgs),
 		RunE: a.asking(func(ctx context.Context, client *api.Client, _ []string) error {
 			all, err := client.Reload(ctx)
 			if err != nil {
@@ -82,7 +83,7 @@ changed since.`,
 				fmt.Fprintf(a.out, "%s: %s\n", cmp.Or(string(r.Agent), r.File), r.Outcome)
 			}
 			if failed > 0 {
-				return exitWith(exitFailed, nil)
+				return exit.With(exit.Failed, nil)
 			}
 			return nil
 		}),
@@ -97,7 +98,7 @@ func (a *app) psCmd() *cobra.Command {
 		Long: `Lists the agents of the base's or the project's daemon. Outside of a project and without
 --base, and with --all, it lists those of all daemons of the user, each with its base: of
 the user's own, of projects, and of single commands that run without one.`,
-		Args: args(cobra.NoArgs),
+		Args: exit.Args(cobra.NoArgs),
 		RunE: a.operating(func(ctx context.Context, client *api.Daemons, _ []string) error {
 			list, err := client.Agents(ctx)
 			if err != nil {
@@ -125,7 +126,7 @@ ends that too.
 
 If the kernel cannot end the processes within five seconds, because they are frozen, the
 command says so and exits with status 1.`,
-		Args:              args(cobra.ExactArgs(1)),
+		Args:              exit.Args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeSessions,
 		RunE: a.operating(func(ctx context.Context, client *api.Daemons, words []string) error {
 			s, err := client.Kill(ctx, words[0])

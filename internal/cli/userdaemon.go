@@ -9,6 +9,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/embedded"
+	"github.com/scopefs/scopefs/internal/exit"
 )
 
 // userDaemon runs the daemon of an ordinary user until it ends.
@@ -21,6 +22,9 @@ func (a *app) userDaemon(ctx context.Context, o daemonOptions) error {
 	if o.http != "" {
 		flags = append(flags, "--http", o.http)
 	}
+	if o.metrics != "" {
+		flags = append(flags, "--metrics", o.metrics)
+	}
 	if o.trace {
 		flags = append(flags, "--trace")
 	}
@@ -30,7 +34,7 @@ func (a *app) userDaemon(ctx context.Context, o daemonOptions) error {
 // userPaths returns the directories of a user's daemon, and makes those that are missing.
 func (a *app) userPaths() (config.Paths, error) {
 	if os.Geteuid() == 0 {
-		return config.Paths{}, usagef("--user is for an ordinary user: for root, scopefs daemon")
+		return config.Paths{}, exit.Usagef("--user is for an ordinary user: for root, scopefs daemon")
 	}
 	if a.flags.Base != "" || a.dir != "" {
 		return a.paths()
@@ -44,7 +48,7 @@ func (a *app) userPaths() (config.Paths, error) {
 		err = os.MkdirAll(filepath.Join(own.Base, "agents.d"), 0o700)
 	}
 	if err != nil {
-		return own, usagef("daemon --user: %w", err)
+		return own, exit.Usagef("daemon --user: %w", err)
 	}
 	a.flags = config.Paths{Base: own.Base, State: cmp.Or(a.flags.State, own.State), Run: cmp.Or(a.flags.Run, own.Run)}
 	return a.paths()

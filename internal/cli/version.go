@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/scopefs/scopefs/internal/exit"
 )
 
 // Version is the version of scopefs. The linker sets it (see Makefile).
@@ -15,7 +17,7 @@ func (a *app) versionCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "print the version",
-		Args:  args(cobra.NoArgs),
+		Args:  exit.Args(cobra.NoArgs),
 		RunE:  func(*cobra.Command, []string) error { return a.version() },
 	}
 }

@@ -5,9 +5,25 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/internal/logcmd"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/scope"
 )
+
+func (a *app) auditCmd() *cobra.Command {
+	c := logcmd.New(logcmd.Env{Out: a.out, Err: a.err, Paths: a.paths, Words: a.words, Version: Version})
+	a.completeAgent(c)
+	return c
+}
+
+// words returns those by which a command names an agent.
+func (a *app) words(id scope.ID) []string {
+	if _, project, err := a.where(); err == nil && project != nil && project.ID == id {
+		return a.sameAgent("")
+	}
+	return a.sameAgent(string(id))
+}
 
 func (a *app) whyCmd() *cobra.Command {
 	var asJSON bool
@@ -17,13 +33,13 @@ func (a *app) whyCmd() *cobra.Command {
 		Long: `Prints a decision of the log, whether anything reached the agent, what the current
 rules decide, and the smallest change of the rules that would allow the operation. Of an event of the history it prints what
 that did. EVENT is the event's number: seq in scopefs audit --json.`,
-		Args: args(cobra.ExactArgs(1)),
+		Args: exit.Args(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, words []string) error {
 			seq, err := strconv.ParseUint(words[0], 10, 64)
 			if err != nil {
-				return usagef("%q is no event: give its number, seq in scopefs audit --json", words[0])
+				return exit.Usagef("%q is no event: give its number, seq in scopefs audit --json", words[0])
 			}
-			p, project, err := a.existing()
+			p, _, err := a.existing()
 			if err != nil {
 				return err
 			}
@@ -31,12 +47,7 @@ that did. EVENT is the event's number: seq in scopefs audit --json.`,
 			if err != nil {
 				return err
 			}
-			r.Suggest(p, func(id scope.ID) []string {
-				if project != nil && project.ID == id {
-					return a.sameAgent("")
-				}
-				return a.sameAgent(string(id))
-			})
+			r.Suggest(p, a.words)
 			return a.printLine(r, asJSON)
 		},
 	}

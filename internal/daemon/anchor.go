@@ -65,12 +65,14 @@ func (a *anchor) try(ctx context.Context) error {
 	lines := size - a.own.Load()
 	if lines <= a.lines && a.fails == 0 {
 		a.done = time.Now()
+		a.daemon.anchored.Store(a.Name, a.done)
 		return nil
 	}
 	if err := give(ctx, a.Command, head, anchorTime); err != nil {
 		return fmt.Errorf("%q: %w: run it by hand with scopefs audit head on its standard input", a.Command[0], err)
 	}
 	a.lines, a.done, a.late, a.fails = lines, time.Now(), false, 0
+	a.daemon.anchored.Store(a.Name, a.done)
 	return a.record(ctx, audit.OutcomeAnchored, fmt.Sprintf("%s has the head of %d lines", a.Name, size))
 }
 

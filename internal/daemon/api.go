@@ -27,6 +27,7 @@ func (d *Daemon) handler() http.Handler {
 		d.checkHealth()
 		_ = reply(w, struct{}{}) // it fails if the client is gone
 	})
+	mux.HandleFunc("GET /metrics", d.writeMetrics)
 	mux.HandleFunc("POST /v1/reload", d.changing(func(_ http.ResponseWriter, r *http.Request) (any, error) {
 		return d.Reload(r.Context()), nil
 	}))

@@ -28,6 +28,7 @@ import (
 	"github.com/scopefs/scopefs/internal/guard"
 	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/logger"
+	"github.com/scopefs/scopefs/internal/metrics"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/internal/state"
@@ -47,6 +48,8 @@ type Options struct {
 	Only  scope.ID     // mount this agent alone; "" is all that are defined
 	Trace bool         // log each request of the kernel
 	HTTP  string       // serve MCP at this loopback address; "" does not
+
+	Metrics string // serve metrics at this loopback address, too; "" does not
 
 	// Notify sends a service manager a state of sd_notify(3). Watchdog is how long the
 	// service manager waits for the next WATCHDOG=1. Nil and 0: there is none.
@@ -82,6 +85,9 @@ type Daemon struct {
 	loading   sync.Mutex         // likewise, so that the definitions read last hold; clients that start wait for it: nothing is recorded under it
 	loaded    atomic.Pointer[loaded]
 	top       top
+	counted   metrics.Set
+	metrics   string   // address; "": the control socket alone
+	anchored  sync.Map // when an anchor last had the log's newest head, by name: time.Time
 
 	mu      sync.Mutex
 	closing bool
@@ -115,7 +121,7 @@ func New(opt Options) (*Daemon, error) {
 			Queue: tools.NewQueue(), Examiners: limit.NewSlots(tools.MaxExaminers), Encoders: limit.NewSlots(mcp.MaxEncoders),
 			Warnings: ledger.NewWarnings(opt.Logger), Unfinished: state.NewUnfinished(opt.Paths.State),
 		},
-		only: opt.Only, http: opt.HTTP, notify: opt.Notify, period: opt.Watchdog, agents: map[scope.ID]*agent.Agent{},
+		only: opt.Only, http: opt.HTTP, metrics: opt.Metrics, notify: opt.Notify, period: opt.Watchdog, agents: map[scope.ID]*agent.Agent{},
 	}
 	d.Registry, d.Shared.Definitions = d, d.Definitions
 	own := stores.Host{Exec: d.ExecStore, Root: d.Root, Stderr: &view.LogWriter{Logger: opt.Logger, Name: "drivers"}}
@@ -214,8 +220,9 @@ func (d *Daemon) startGuard() {
 func (d *Daemon) openLog(process func() (io.ReadWriteCloser, error)) (*audit.Log, error) {
 	return audit.Start(process, d.Paths.Audit(), audit.Options{
 		// The operator sees what the log records about itself.
-		Notice:  func(e audit.Event) { d.Logger.Warn("audit log", "outcome", e.Outcome, "detail", e.Detail) },
-		KeepAge: d.Settings.Log.Keep, KeepBytes: d.Settings.Log.Size,
+		Notice:   func(e audit.Event) { d.Logger.Warn("audit log", "outcome", e.Outcome, "detail", e.Detail) },
+		Recorded: d.counted.Count,
+		KeepAge:  d.Settings.Log.Keep, KeepBytes: d.Settings.Log.Size,
 	})
 }
 
@@ -285,6 +292,13 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 			return err
 		}
 		defer wait()
+	}
+	if d.metrics != "" {
+		stop, err := d.serveMetrics(d.metrics)
+		if err != nil {
+			return err
+		}
+		defer stop()
 	}
 	if d.only != "" {
 		a, err := d.Agent(d.only)

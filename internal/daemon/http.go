@@ -78,20 +78,20 @@ func token(key []byte, id scope.ID) string {
 
 // CheckHTTP fails for an address that is not one of the loopback interface: what
 // is said there is not encrypted.
-func CheckHTTP(address string) error {
+func CheckHTTP(flag, address string) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return fmt.Errorf("--http %q: want ADDRESS:PORT", address)
+		return fmt.Errorf("--%s %q: want ADDRESS:PORT", flag, address)
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return fmt.Errorf("--http %q: not on the loopback interface: put a proxy with TLS before it", address)
+		return fmt.Errorf("--%s %q: not on the loopback interface: put a proxy with TLS before it", flag, address)
 	}
 	return nil
 }
 
 // serveHTTP listens at an address until ctx ends.
 func (d *Daemon) serveHTTP(ctx context.Context, address string) (wait func(), err error) {
-	if err := CheckHTTP(address); err != nil {
+	if err := CheckHTTP("http", address); err != nil {
 		return nil, err
 	}
 	key, err := d.tokenKey()

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/thread"
 	"github.com/scopefs/scopefs/scope"
@@ -76,8 +77,8 @@ func start(ctx context.Context, p config.Paths, id scope.ID, lock *os.File, stde
 			text = strings.TrimPrefix(text[i+1:], "scopefs: ")
 		}
 		err := errors.New(text)
-		if exit, ok := errors.AsType[*exec.ExitError](ended); ok {
-			return nil, &ExitError{max(exit.ExitCode(), 1), err}
+		if status, ok := errors.AsType[*exec.ExitError](ended); ok {
+			return nil, exit.With(max(status.ExitCode(), 1), err)
 		}
 		return nil, err
 	}
@@ -90,21 +91,6 @@ func start(ctx context.Context, p config.Paths, id scope.ID, lock *os.File, stde
 		stop()
 	}, nil
 }
-
-// ExitError is the end of a daemon before it was ready, or with a status other than 0.
-type ExitError struct {
-	Status int
-	Err    error // nil: the daemon has printed it
-}
-
-func (e *ExitError) Error() string {
-	if e.Err == nil {
-		return fmt.Sprintf("exit status %d", e.Status)
-	}
-	return e.Err.Error()
-}
-
-func (e *ExitError) Unwrap() error { return e.Err }
 
 // newLeash returns the ends of a leash. A read of ours does not block its thread: the runtime's monitor would look at the
 // thread every 20 µs.

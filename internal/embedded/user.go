@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/exit"
 )
 
 // RunUser runs the daemon of an ordinary user, with flags, in namespaces of its own, and waits for it.
@@ -38,8 +39,8 @@ func RunUser(ctx context.Context, p config.Paths, flags ...string) error {
 		ours.Close()
 	})()
 	err = cmd.Wait()
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		return &ExitError{max(exit.ExitCode(), 1), nil} // it has said why
+	if status, ok := errors.AsType[*exec.ExitError](err); ok {
+		return exit.With(max(status.ExitCode(), 1), nil) // it has said why
 	}
 	return err
 }

@@ -19,48 +19,60 @@ type EventsOptions struct {
 	JSON   bool // the lines of the log as they are
 }
 
-// Events prints events of the log in a directory, and returns how many. Standard error gets lines that are no events.
-func Events(ctx context.Context, dir string, filter audit.Filter, o EventsOptions, stdout, stderr io.Writer) (printed int, err error) {
+// Events prints the selected events of the log in a directory, and returns how many. Standard error gets lines that are no
+// events.
+func Events(ctx context.Context, dir string, sel Selection, o EventsOptions, stdout, stderr io.Writer) (printed int, err error) {
 	out := &eventWriter{out: stdout, json: o.JSON}
 	if o.Follow && !o.JSON {
 		out.fold, out.ahead = audit.Fold{Span: followSpan}, followSpan-time.Second
 	}
-	skipped := 0
-	for e, err := range ticking(audit.Read(ctx, dir, filter, o.Follow), o.Follow && !o.JSON) {
-		if err != nil && e.Raw != nil {
-			skipped++
-			fmt.Fprintf(stderr, "scopefs: %v: skipped\n", err)
-			continue
-		}
-		if err != nil {
-			if err := out.end(); err != nil {
-				return printed, err
-			}
-			if ctx.Err() != nil {
-				return printed, nil
-			}
-			if errors.Is(err, fs.ErrNotExist) {
-				err = fmt.Errorf("%w: nothing was recorded yet, or give --base or --state of the daemon", err)
-			}
-			return printed, err
-		}
-		if err := out.write(e); err != nil {
-			return printed, err
-		}
-		printed++
-	}
+	ticks := o.Follow && !o.JSON
+	printed, err = selected(ctx, dir, ticking(sel.events(ctx, dir, o.Follow), ticks), stderr, out.write)
 	if err := out.end(); err != nil {
 		return printed, err
 	}
-	if skipped > 0 {
-		return printed, fmt.Errorf("%d damaged lines in %s were skipped", skipped, dir)
+	return printed, err
+}
+
+// Each calls f with each selected event. Standard error gets lines that are no events.
+func Each(ctx context.Context, dir string, sel Selection, follow bool, stderr io.Writer, f func(audit.Event) error) error {
+	_, err := selected(ctx, dir, sel.events(ctx, dir, follow), stderr, f)
+	return err
+}
+
+// selected calls f with each event, and returns how many there were. An event without Raw is a tick. The end of ctx is no
+// error.
+func selected(ctx context.Context, dir string, events iter.Seq2[audit.Event, error], stderr io.Writer, f func(audit.Event) error) (n int, err error) {
+	skipped := 0
+	for e, err := range events {
+		switch {
+		case err != nil && e.Raw != nil:
+			skipped++
+			fmt.Fprintf(stderr, "scopefs: %v: skipped\n", err)
+		case err != nil && ctx.Err() != nil:
+			return n, nil
+		case errors.Is(err, fs.ErrNotExist):
+			return n, fmt.Errorf("%w: nothing was recorded yet, or give --base or --state of the daemon", err)
+		case err != nil:
+			return n, err
+		default:
+			if err := f(e); err != nil {
+				return n, err
+			}
+			if e.Raw != nil {
+				n++
+			}
+		}
 	}
-	return printed, nil
+	if skipped > 0 {
+		return n, fmt.Errorf("%d damaged lines in %s were skipped", skipped, dir)
+	}
+	return n, nil
 }
 
 // Follow prints the events of an agent's log since a time, and new ones until ctx ends. scopefs audit names damaged lines.
 func Follow(ctx context.Context, dir, agent string, since time.Time, out io.Writer) error {
-	_, err := Events(ctx, dir, audit.Filter{Agent: agent, Since: since}, EventsOptions{Follow: true}, out, io.Discard)
+	_, err := Events(ctx, dir, Selection{Filter: audit.Filter{Agent: agent, Since: since}}, EventsOptions{Follow: true}, out, io.Discard)
 	return err
 }
 

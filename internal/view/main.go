@@ -338,8 +338,8 @@ func (l *daemonLink) listen(view *fs.View) {
 		case msg.Freeze != nil && view != nil:
 			l.freeze <- msg // as many as the daemon has under way
 		case msg.Log != nil: // the last message of a handshake
+			l.setFailure(*msg.Log) // before the first request
 			configured()
-			l.setFailure(*msg.Log)
 		default:
 			l.calls.Deliver(msg.ID, msg) // false if the request was given up
 		}

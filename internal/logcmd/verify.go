@@ -1,4 +1,4 @@
-package cli
+package logcmd
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/bounded"
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
 )
@@ -32,7 +33,7 @@ type verifyOptions struct {
 	json  bool
 }
 
-func (a *app) auditVerifyCmd() *cobra.Command {
+func (v Env) verifyCmd() *cobra.Command {
 	var o verifyOptions
 	c := &cobra.Command{
 		Use:   "verify [DIRECTORY]",
@@ -43,8 +44,8 @@ that is not what was recorded it names the first line that is not.
 
 Exit status: 0 the lines are those that were recorded, 1 they are not, 4 they are those of the log's
 own head, but no head from elsewhere was given: whoever has the log's key can have written all anew.`,
-		Args: args(cobra.MaximumNArgs(1)),
-		RunE: func(c *cobra.Command, words []string) error { return a.auditVerify(c.Context(), words, o) },
+		Args: exit.Args(cobra.MaximumNArgs(1)),
+		RunE: func(c *cobra.Command, words []string) error { return v.verify(c.Context(), words, o) },
 	}
 	f := c.Flags()
 	f.StringArrayVar(&o.heads, "checkpoint", nil, "a file with a head that was kept elsewhere; can be repeated")
@@ -53,8 +54,8 @@ own head, but no head from elsewhere was given: whoever has the log's key can ha
 	return c
 }
 
-func (a *app) auditVerify(ctx context.Context, words []string, o verifyOptions) error {
-	dir, err := a.logDir(words)
+func (v Env) verify(ctx context.Context, words []string, o verifyOptions) error {
+	dir, err := v.logDir(words)
 	if err != nil {
 		return err
 	}
@@ -64,16 +65,16 @@ func (a *app) auditVerify(ctx context.Context, words []string, o verifyOptions) 
 	}
 	for _, name := range o.heads {
 		if opts.Heads[name], err = bounded.File(name, maxHead); err != nil {
-			return exitWith(exitUsage, fmt.Errorf("--checkpoint %s: %w", name, err))
+			return exit.With(exit.Usage, fmt.Errorf("--checkpoint %s: %w", name, err))
 		}
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
-	if terminal.Is(a.err) {
+	if terminal.Is(v.Err) {
 		opts.Progress = func(done, total int64) {
-			fmt.Fprintf(a.err, "\rscopefs: %d of %d MiB", done>>20, total>>20)
+			fmt.Fprintf(v.Err, "\rscopefs: %d of %d MiB", done>>20, total>>20)
 			if done == total {
-				fmt.Fprint(a.err, "\r\x1b[K")
+				fmt.Fprint(v.Err, "\r\x1b[K")
 			}
 		}
 	}
@@ -81,21 +82,21 @@ func (a *app) auditVerify(ctx context.Context, words []string, o verifyOptions) 
 	if err != nil {
 		return err
 	}
-	if err := report.Verified(a.out, found, o.json); err != nil {
+	if err := report.Verified(v.Out, found, o.json); err != nil {
 		return err
 	}
 	if found.Matched == 0 {
-		return exitWith(exitAlone, errors.New("no head from elsewhere was compared: give one with --checkpoint"))
+		return exit.With(exitAlone, errors.New("no head from elsewhere was compared: give one with --checkpoint"))
 	}
 	return nil
 }
 
 // logDir returns the directory of the log.
-func (a *app) logDir(words []string) (string, error) {
+func (v Env) logDir(words []string) (string, error) {
 	if len(words) > 0 {
 		return words[0], nil
 	}
-	p, err := a.paths()
+	p, err := v.Paths()
 	return p.Audit(), err
 }
 
@@ -105,27 +106,27 @@ func keyText(name string) (string, error) {
 	}
 	b, err := bounded.File(name, maxHead)
 	if err != nil {
-		return "", exitWith(exitUsage, fmt.Errorf("--key %s: %w", name, err))
+		return "", exit.With(exit.Usage, fmt.Errorf("--key %s: %w", name, err))
 	}
 	return strings.TrimSpace(string(b)), nil
 }
 
-func (a *app) auditHeadCmd() *cobra.Command {
+func (v Env) headCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "head [DIRECTORY]",
 		Short: "print the log's last signed head, to keep it elsewhere",
 		Long: `Prints the last signed head of the log, a checkpoint in the form of c2sp.org/tlog-checkpoint. Keep
 copies where nobody who can write to this host can change them, and give them to scopefs audit verify.
 The log signs a head each second while there are events, and when it is closed.`,
-		Args: args(cobra.MaximumNArgs(1)),
+		Args: exit.Args(cobra.MaximumNArgs(1)),
 		RunE: func(c *cobra.Command, words []string) error {
-			dir, err := a.logDir(words)
+			dir, err := v.logDir(words)
 			if err != nil {
 				return err
 			}
 			head, _, err := audit.Head(dir)
 			if err == nil {
-				_, err = a.out.Write(head)
+				_, err = v.Out.Write(head)
 			}
 			return err
 		},
@@ -137,7 +138,7 @@ type proveOptions struct {
 	log     string
 }
 
-func (a *app) auditProveCmd() *cobra.Command {
+func (v Env) proveCmd() *cobra.Command {
 	var o proveOptions
 	c := &cobra.Command{
 		Use:   "prove [EVENT]",
@@ -145,23 +146,23 @@ func (a *app) auditProveCmd() *cobra.Command {
 		Long: `Prints a proof, a small JSON file: the lines, the hashes that lead from each of them to a signed head,
 the head, and the log's public key. It says nothing about other lines. scopefs audit check-proof checks
 it without the log; docs/examples/check-proof does so without scopefs.`,
-		Args: args(cobra.MaximumNArgs(1)),
-		RunE: func(c *cobra.Command, words []string) error { return a.auditProve(c.Context(), words, o) },
+		Args: exit.Args(cobra.MaximumNArgs(1)),
+		RunE: func(c *cobra.Command, words []string) error { return v.prove(c.Context(), words, o) },
 	}
 	c.Flags().StringVar(&o.session, "session", "", "all events of this session")
 	c.Flags().StringVar(&o.log, "log", "", "directory of a copy of the log")
 	return c
 }
 
-func (a *app) auditProve(ctx context.Context, words []string, o proveOptions) error {
+func (v Env) prove(ctx context.Context, words []string, o proveOptions) error {
 	var seq uint64
 	if (len(words) == 1) == (o.session != "") {
-		return usagef("what: give the number of an EVENT, or --session ID")
+		return exit.Usagef("what: give the number of an EVENT, or --session ID")
 	}
 	if len(words) == 1 {
 		n, err := strconv.ParseUint(words[0], 10, 64)
 		if err != nil || n == 0 {
-			return usagef("%q: want the number of an event, as scopefs audit prints it", words[0])
+			return exit.Usagef("%q: want the number of an event, as scopefs audit prints it", words[0])
 		}
 		seq = n
 	}
@@ -169,7 +170,7 @@ func (a *app) auditProve(ctx context.Context, words []string, o proveOptions) er
 	if o.log != "" {
 		where = []string{o.log}
 	}
-	dir, err := a.logDir(where)
+	dir, err := v.logDir(where)
 	if err != nil {
 		return err
 	}
@@ -179,37 +180,37 @@ func (a *app) auditProve(ctx context.Context, words []string, o proveOptions) er
 	if err != nil {
 		return err
 	}
-	return report.JSON(a.out, proof)
+	return report.JSON(v.Out, proof)
 }
 
-func (a *app) auditCheckProofCmd() *cobra.Command {
+func (v Env) checkProofCmd() *cobra.Command {
 	var key string
 	c := &cobra.Command{
 		Use:   "check-proof FILE",
 		Short: "check what scopefs audit prove printed",
 		Long: `Checks a proof and prints its lines. It needs no log. With --key it trusts that key alone; without, the
 proof's own key, and the exit status is 4: anybody can make a key.`,
-		Args: args(cobra.ExactArgs(1)),
-		RunE: func(c *cobra.Command, words []string) error { return a.auditCheckProof(words[0], key) },
+		Args: exit.Args(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, words []string) error { return v.checkProof(words[0], key) },
 	}
 	c.Flags().StringVar(&key, "key", "", "a file with the log's public key, kept elsewhere")
 	return c
 }
 
-func (a *app) auditCheckProof(name, key string) error {
+func (v Env) checkProof(name, key string) error {
 	key, err := keyText(key)
 	if err != nil {
 		return err
 	}
 	text, err := bounded.File(name, maxProof)
 	if err != nil {
-		return exitWith(exitUsage, err)
+		return exit.With(exit.Usage, err)
 	}
-	if err := report.Proof(a.out, a.err, name, text, key); err != nil {
+	if err := report.Proof(v.Out, v.Err, name, text, key); err != nil {
 		return err
 	}
 	if key == "" {
-		return exitWith(exitAlone, errors.New("the proof's own key was trusted: give the log's with --key"))
+		return exit.With(exitAlone, errors.New("the proof's own key was trusted: give the log's with --key"))
 	}
 	return nil
 }

@@ -1,0 +1,156 @@
+// Package logcmd is scopefs audit and the commands below it, which read the log. They need no daemon.
+package logcmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/internal/report"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// Env is what the commands have of the command line.
+type Env struct {
+	Out, Err io.Writer
+	Paths    func() (config.Paths, error)
+	Words    func(scope.ID) []string // by which a command names an agent
+	Version  string                  // of scopefs
+}
+
+type options struct {
+	report.Selection
+	since                       string
+	follow, json, tree, summary bool
+}
+
+// New returns scopefs audit.
+func New(v Env) *cobra.Command {
+	var o options
+	c := &cobra.Command{
+		Use:   "audit",
+		Short: "read the log",
+		Long: `Prints the log of decisions, oldest first. --since takes a duration before now
+(10m, 2h) or a time (2006-01-02T15:04:05Z, 2006-01-02). -f prints the existing
+events and then new ones; with --since 0s only new ones. Events fit all filters that
+are given. --path and --host take patterns: 'src/**', '*.example.com'.
+
+Equal denials that follow one another within ten seconds are one line: ×53 is how
+many, and the time at its end is from the first to the last. --json prints each.
+"and 12 unrecorded" counts equal denials that the log left out: refused connections in a
+flood, reads of another call's /context.
+
+--tree prints each call once, below its session, with what was recorded of it.
+--summary counts equal denials, most first, and prints the command that would allow
+them.
+
+Lines that are no events are skipped. Standard error names them, and the exit
+status is 1.`,
+		Args: exit.Args(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error { return v.audit(c.Context(), o) },
+	}
+	f := c.Flags()
+	v.selection(c, &o.Selection, &o.since)
+	f.BoolVarP(&o.follow, "follow", "f", false, "then wait for more")
+	f.BoolVar(&o.json, "json", false, "print the lines as they are in the log; with --tree or --summary, JSON")
+	f.BoolVar(&o.tree, "tree", false, "print calls below their sessions")
+	f.BoolVar(&o.summary, "summary", false, "count equal denials")
+	c.MarkFlagsMutuallyExclusive("follow", "tree", "summary")
+	c.AddCommand(v.exportCmd(), v.verifyCmd(), v.headCmd(), v.proveCmd(), v.checkProofCmd())
+	return c
+}
+
+// selection adds the flags that select events.
+func (v Env) selection(c *cobra.Command, s *report.Selection, since *string) {
+	f := c.Flags()
+	f.StringVar(&s.Agent, "agent", "", "only this agent's")
+	f.StringVar(&s.Session, "session", "", "only of this session")
+	f.StringVar(&s.Call, "call", "", "only of this call")
+	f.StringVar(&s.Tool, "tool", "", "only calls of this tool")
+	f.StringVar(&s.Op, "op", "", "only with this operation, such as write")
+	f.StringVar(&s.Path, "path", "", "only file operations on paths that match this pattern")
+	f.StringVar(&s.Host, "host", "", "only connections to hosts that match this pattern")
+	f.StringVar((*string)(&s.Verdict), "verdict", "", "only with this verdict: allow, deny or violation")
+	f.StringVar(&s.RuleKind, "rule", "", "only by rules of this kind: path, access, protect, network and others (rule_kind in --json)")
+	f.BoolVar(&s.Denied, "denied", false, "only denials and violations")
+	f.StringVar(since, "since", "", "only from then on")
+}
+
+func (v Env) audit(ctx context.Context, o options) error {
+	p, err := v.Paths()
+	if err != nil {
+		return err
+	}
+	if err := o.check(time.Now()); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
+	printed := 0
+	switch {
+	case o.tree:
+		printed, err = report.Tree(ctx, p.Audit(), o.Selection, o.json, v.Out, v.Err)
+	case o.summary:
+		printed, err = report.Summarize(ctx, p, o.Selection, v.Words, o.json, v.Out, v.Err)
+	default:
+		printed, err = report.Events(ctx, p.Audit(), o.Selection, report.EventsOptions{Follow: o.follow, JSON: o.json}, v.Out, v.Err)
+	}
+	if err == nil && ctx.Err() == nil && o.Agent != "" && printed == 0 {
+		return known(ctx, p, scope.ID(o.Agent))
+	}
+	return err
+}
+
+// check checks the flags that select events.
+func (o *options) check(now time.Time) (err error) {
+	if o.Agent != "" {
+		if _, err := scope.ParseID(o.Agent); err != nil {
+			return err
+		}
+	}
+	if err := o.Selection.Check(); err != nil {
+		return exit.With(exit.Usage, err)
+	}
+	if o.Since, err = Since(o.since, now); err != nil {
+		return exit.With(exit.Usage, err)
+	}
+	return nil
+}
+
+// known returns an error for an agent that has neither a definition nor an event.
+func known(ctx context.Context, p config.Paths, id scope.ID) error {
+	if _, err := definitions.Agent(p, id); !errors.Is(err, api.ErrUnknown) {
+		return nil
+	}
+	for _, err := range audit.Read(ctx, p.Audit(), audit.Filter{Agent: string(id)}, false) {
+		return err // of the first event
+	}
+	return fmt.Errorf("%w %q: neither a definition nor an event has it", api.ErrUnknown, id)
+}
+
+// Since returns the time of --since; "" is the zero time.
+func Since(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(text); err == nil {
+		return now.Add(-d), nil
+	}
+	for _, layout := range []string{time.RFC3339, time.DateTime, time.DateOnly} {
+		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("--since %q: want a duration such as 10m, or a time such as 2006-01-02T15:04:05Z", text)
+}
