@@ -35,9 +35,11 @@ type newcomer struct {
 	*harness.Way
 	t        *testing.T
 	home     string
+	tmp      string       // TMPDIR
 	path     string       // PATH
 	at       net.Addr     // of the registries and models, by their real names
 	ca       string       // of their certificates
+	network  string       // a network namespace for commands; "": that of the test
 	others   string       // of sh: makes the names lead there, for programs without presets
 	model    http.Handler // of the next session
 	results  []string     // of the session's steps
@@ -54,7 +56,7 @@ var newcomerHosts = map[string][]string{
 
 func newNewcomer(t *testing.T) *newcomer {
 	n := &newcomer{Way: harness.Embed(t, newcomerUser, nil), t: t}
-	n.home = filepath.Join(n.Base, "home")
+	n.home, n.tmp = filepath.Join(n.Base, "home"), n.Tmp
 	bin := filepath.Join(n.Base, "bin")
 	clients, err := filepath.Abs("../../bin/clients")
 	require.NoError(t, err)
@@ -120,13 +122,17 @@ func (n *newcomer) shell(dir, line string) harness.Outcome {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
+	argv := harness.Setpriv(newcomerUser, "bash", "-c", `cd "$0" && eval "$1"`, filepath.Join(n.home, dir), line)
+	if n.network != "" {
+		argv = append([]string{"nsenter", "--net=" + n.network}, argv...)
+	}
 	private := harness.Privately(n.t, `mknod -m 666 "$D/fuse" c 10 229; mount --bind "$D/fuse" /dev/fuse; `+n.others,
-		harness.Setpriv(newcomerUser, "bash", "-c", `cd "$0" && eval "$1"`, filepath.Join(n.home, dir), line)...)
+		argv...)
 	cmd := exec.CommandContext(ctx, private.Path, private.Args[1:]...)
-	cmd.Env = append(private.Env, "HOME="+n.home, "USER=new", "PATH="+n.path, "TMPDIR="+n.Tmp, "XDG_STATE_HOME=", "XDG_CONFIG_HOME=", "SCOPEFS_BASE=",
+	cmd.Env = append(private.Env, "HOME="+n.home, "USER=new", "PATH="+n.path, "TMPDIR="+n.tmp, "XDG_STATE_HOME=", "XDG_CONFIG_HOME=", "SCOPEFS_BASE=", "GOTMPDIR=",
 		"ANTHROPIC_API_KEY=sesame-open-4711-4712", "OPENAI_API_KEY=sesame-open-4711-4712")
 	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &errs, 10*time.Second
 	_ = cmd.Run()
 	n.t.Logf("%s$ %s\n%s%s", dir, line, &out, &errs)
 	return harness.Outcome{Stdout: out.String(), Stderr: errs.String(), Code: cmd.ProcessState.ExitCode()}
@@ -141,9 +147,18 @@ func (n *newcomer) types(dir, line string) {
 	}
 }
 
-// byName makes the names of the hosts lead to loopback, for programs that have no presets.
+// byName makes the names of the hosts lead to this host, for programs that have no presets. The proxy of sandbox-runtime
+// connects to other hosts alone: comparison.sh makes a network namespace that is one.
 func (n *newcomer) byName() {
-	const at = "127.83.17.1"
+	var at string
+	all, err := net.InterfaceAddrs()
+	require.NoError(n.t, err)
+	for _, a := range all {
+		if ip, ok := a.(*net.IPNet); ok && ip.IP.To4() != nil && !ip.IP.IsLoopback() {
+			at = ip.IP.String()
+		}
+	}
+	require.NotEmpty(n.t, at, "this host has no address but loopback")
 	l, err := net.Listen("tcp", at+":443")
 	require.NoError(n.t, err)
 	n.t.Cleanup(func() { l.Close() })
@@ -167,6 +182,8 @@ func (n *newcomer) byName() {
 		names += " " + strings.Join(hosts, " ")
 	}
 	n.write("ca.pem", n.ca)
+	n.write("others/x", "")
+	n.tmp = filepath.Join(n.Base, "others") // they leave files
 	const bundle = "/etc/ssl/certs/ca-certificates.crt"
 	n.others = fmt.Sprintf(`printf '127.0.0.1 localhost\n%s%s\n' >"$D/hosts"; mount --bind "$D/hosts" /etc/hosts; cat %s %s >"$D/ca"; chmod 644 "$D/ca" "$D/hosts"; mount --bind "$D/ca" %s; `+
 		"export NODE_EXTRA_CA_CERTS=%s SSL_CERT_FILE=%s PIP_CERT=%s; ", at, names, bundle, filepath.Join(n.Base, "ca.pem"), bundle, bundle, bundle, bundle)
@@ -310,7 +327,7 @@ func TestClientsOtherSandboxes(t *testing.T) {
 	const hosts = `"api.anthropic.com", "registry.npmjs.org", "pypi.org", "files.pythonhosted.org", "proxy.golang.org"`
 	const claude = "srt claude --print --dangerously-skip-permissions 'do it'"
 	const provider = "model_provider = \"own\"\n[model_providers.own]\nname = \"own\"\nwire_api = \"responses\"\nenv_key = \"OPENAI_API_KEY\"\nsupports_websockets = false\nbase_url = \"MODEL/v1\"\n"
-	const made = "mkdir -p ~/.claude ~/.npm ~/.cache ~/go /tmp/claude && touch ~/.claude.json && " // srt leaves out what does not exist
+	const made = "mkdir -p ~/.claude ~/.npm ~/.cache ~/go /tmp/claude && echo '{}' >~/.claude.json && " // srt leaves out what does not exist
 	const codex = "codex exec --sandbox workspace-write 'do it'"
 	const open = "[sandbox_workspace_write]\nnetwork_access = true\n"
 	for _, test := range []struct{ name, program, file, text, command string }{
@@ -325,6 +342,9 @@ func TestClientsOtherSandboxes(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			n := newNewcomer(t)
 			n.byName()
+			if test.program == "claude" {
+				n.network = os.Getenv("SCOPEFS_COMPARE_NET")
+			}
 			n.project("shop")
 			// rustls, in Codex, takes no certificate of an authority for a host's.
 			model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { n.model.ServeHTTP(w, r) }))
