@@ -321,6 +321,12 @@ func TestClientsOtherSandboxes(t *testing.T) {
 	if os.Getenv("SCOPEFS_COMPARE") == "" {
 		return // integration/tools/comparison.sh sets it, to the directory of socat and rg
 	}
+	t.Cleanup(func() { // they leave directories, which git takes for a repository above everything in /tmp
+		for _, dir := range []string{".git", ".codex", ".agents"} {
+			_ = os.Remove("/tmp/" + dir)
+		}
+		_ = os.RemoveAll("/tmp/claude")
+	})
 	srt := func(network, write string) string {
 		return `{"network": {"allowedDomains": [` + network + `], "deniedDomains": []}, "filesystem": {"denyRead": [], "allowWrite": [` + write + `], "denyWrite": []}}`
 	}
