@@ -321,11 +321,16 @@ func TestClientsOtherSandboxes(t *testing.T) {
 	if os.Getenv("SCOPEFS_COMPARE") == "" {
 		return // integration/tools/comparison.sh sets it, to the directory of socat and rg
 	}
-	t.Cleanup(func() { // they leave directories, which git takes for a repository above everything in /tmp
-		for _, dir := range []string{".git", ".codex", ".agents"} {
-			_ = os.Remove("/tmp/" + dir)
+	var made []string // by them; git takes /tmp/.git for a repository
+	for _, dir := range []string{"/tmp/.git", "/tmp/.codex", "/tmp/.agents", "/tmp/claude"} {
+		if _, err := os.Lstat(dir); os.IsNotExist(err) {
+			made = append(made, dir)
 		}
-		_ = os.RemoveAll("/tmp/claude")
+	}
+	t.Cleanup(func() {
+		for _, dir := range made {
+			_ = os.RemoveAll(dir)
+		}
 	})
 	srt := func(network, write string) string {
 		return `{"network": {"allowedDomains": [` + network + `], "deniedDomains": []}, "filesystem": {"denyRead": [], "allowWrite": [` + write + `], "denyWrite": []}}`
@@ -333,17 +338,17 @@ func TestClientsOtherSandboxes(t *testing.T) {
 	const hosts = `"api.anthropic.com", "registry.npmjs.org", "pypi.org", "files.pythonhosted.org", "proxy.golang.org"`
 	const claude = "srt claude --print --dangerously-skip-permissions 'do it'"
 	const provider = "model_provider = \"own\"\n[model_providers.own]\nname = \"own\"\nwire_api = \"responses\"\nenv_key = \"OPENAI_API_KEY\"\nsupports_websockets = false\nbase_url = \"MODEL/v1\"\n"
-	const made = "mkdir -p ~/.claude ~/.npm ~/.cache ~/go /tmp/claude && echo '{}' >~/.claude.json && " // srt leaves out what does not exist
+	const dirs = "mkdir -p ~/.claude ~/.npm ~/.cache ~/go /tmp/claude && echo '{}' >~/.claude.json && " // srt leaves out what does not exist
 	const codex = "codex exec --sandbox workspace-write 'do it'"
 	const open = "[sandbox_workspace_write]\nnetwork_access = true\n"
 	for _, test := range []struct{ name, program, file, text, command string }{
 		{"srt, no settings", "claude", "", "", claude},
-		{"srt, hosts", "claude", ".srt-settings.json", srt(hosts, ``), made + claude},
-		{"srt, hosts, project", "claude", ".srt-settings.json", srt(hosts, `".", "/tmp/claude"`), made + claude},
-		{"srt, hosts, project, directories of HOME", "claude", ".srt-settings.json", srt(hosts, `".", "/tmp/claude", "~/.claude", "~/.claude.json", "~/.npm", "~/.cache", "~/go"`), made + claude},
+		{"srt, hosts", "claude", ".srt-settings.json", srt(hosts, ``), dirs + claude},
+		{"srt, hosts, project", "claude", ".srt-settings.json", srt(hosts, `".", "/tmp/claude"`), dirs + claude},
+		{"srt, hosts, project, directories of HOME", "claude", ".srt-settings.json", srt(hosts, `".", "/tmp/claude", "~/.claude", "~/.claude.json", "~/.npm", "~/.cache", "~/go"`), dirs + claude},
 		{"Codex, workspace-write", "codex", ".codex/config.toml", provider, codex},
 		{"Codex, network", "codex", ".codex/config.toml", provider + open, codex},
-		{"Codex, network, directories of HOME and .git", "codex", ".codex/config.toml", provider + open + "writable_roots = [\"HOME/shop/.git\", \"HOME/.npm\", \"HOME/.cache\", \"HOME/go\"]\n", made + codex},
+		{"Codex, network, directories of HOME and .git", "codex", ".codex/config.toml", provider + open + "writable_roots = [\"HOME/shop/.git\", \"HOME/.npm\", \"HOME/.cache\", \"HOME/go\"]\n", dirs + codex},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			n := newNewcomer(t)
