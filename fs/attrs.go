@@ -58,12 +58,17 @@ func (v *View) Statx(_ <-chan struct{}, in *fuse.StatxIn, out *fuse.StatxOut) fu
 // to write.
 func (v *View) Access(_ <-chan struct{}, in *fuse.AccessIn) fuse.Status {
 	return status(v.on(request{head: &in.InHeader, op: scope.OpStat}, func(p *place) error {
-		if in.Mask&unix.W_OK != 0 {
-			policy := v.policy.Load()
-			rel, ok := v.nodes.strictest(p.node, policy)
-			if !ok || !policy.Linked(scope.OpOpenWrite, rel, uint64(p.stat.Nlink)).Allow {
-				return scope.ErrDenied
-			}
+		op := scope.OpStat
+		switch {
+		case in.Mask&unix.W_OK != 0:
+			op = scope.OpOpenWrite
+		case in.Mask != unix.F_OK:
+			op = scope.OpOpen
+		}
+		policy := v.policy.Load()
+		rel, ok := v.nodes.strictest(p.node, policy)
+		if !ok || !policy.Linked(op, rel, uint64(p.stat.Nlink)).Allow {
+			return scope.ErrDenied
 		}
 		return p.obj.Access(in.Mask)
 	}))

@@ -146,7 +146,7 @@ func (v *View) continued(p *place, s *listing.Stream, off uint64, add func(*plac
 		if e.Name == ".." && p.base == "" {
 			e.Ino = p.node.ident.Ino // the inode above the root is the host's
 		}
-		hidden := !dots && !uniform && policy.File(scope.OpLookup, beneath.Join(p.base, e.Name)).Hidden
+		hidden := !dots && !uniform && policy.File(scope.OpLookup, beneath.Join(p.base, e.Name)).Access >= scope.Seal
 		if !hidden && !add(p, s, e) {
 			return true, nil
 		}

@@ -99,7 +99,7 @@ func (r PathRule) Check() error {
 // parseRule returns the rules for r, one for each alternative.
 func parseRule(r PathRule) ([]rule, error) {
 	if r.Access >= accessCount {
-		return nil, fmt.Errorf("unknown %v: want write, hold, read or hide", r.Access)
+		return nil, fmt.Errorf("unknown %v: want write, hold, read, seal or hide", r.Access)
 	}
 	if err := checkPattern(r.Pattern); err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func parseRule(r PathRule) ([]rule, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(parts) == 0 && r.Access == Hide {
+		if len(parts) == 0 && r.Access >= Seal {
 			return nil, errors.New("hides the root of the view: write * to hide all that is in it")
 		}
 		rules = append(rules, rule{kind: KindPath, access: r.Access, text: r.Pattern + ": " + r.Access.String(), parts: parts})

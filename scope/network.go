@@ -208,7 +208,7 @@ func (n *Network) decide(host string, port uint16, r *request) (Decision, []host
 	case n.others:
 		return Decision{Ask: true, Kind: KindHost, Rule: "network.ask: true", Remedy: remedyAsk}, nil
 	}
-	return Decision{Kind: KindHost, Rule: "network.allow", Remedy: remedy(host, port)}, nil
+	return Decision{Kind: KindHost, Rule: "network.allow", Remedy: remedy(host, port), Others: true}, nil
 }
 
 const remedyAsk = "approve the connection: see scopefs approvals, or add the host to network.allow"

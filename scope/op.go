@@ -6,7 +6,7 @@ import "fmt"
 // names it.
 type Op uint8
 
-// The operations. OpOpenWrite and the ones after it change something.
+// The operations. Those up to OpStat tell attributes alone; OpOpenWrite and the ones after it change something.
 const (
 	OpLookup Op = iota
 	OpStat

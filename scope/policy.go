@@ -19,11 +19,12 @@ const (
 	Write Access = iota // every operation
 	Hold                // every operation, on a version of the agent's own, until the operator takes it over
 	Read                // operations that change nothing
+	Seal                // attributes alone, by name: git sees that its file exists, and no listing has it
 	Hide                // no operation; the path does not exist for the agent
 	accessCount
 )
 
-var accessNames = [accessCount]string{Write: "write", Hold: "hold", Read: "read", Hide: "hide"}
+var accessNames = [accessCount]string{Write: "write", Hold: "hold", Read: "read", Seal: "seal", Hide: "hide"}
 
 var (
 	_ encoding.TextMarshaler   = Access(0)
@@ -41,11 +42,11 @@ func (a Access) String() string {
 // MarshalText returns the name used in a definition.
 func (a Access) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
-// UnmarshalText parses "write", "hold", "read" or "hide".
+// UnmarshalText parses a name used in a definition.
 func (a *Access) UnmarshalText(text []byte) error {
 	i := slices.Index(accessNames[:], string(text))
 	if i < 0 {
-		return fmt.Errorf("unknown access %q: want write, hold, read or hide", text)
+		return fmt.Errorf("unknown access %q: want write, hold, read, seal or hide", text)
 	}
 	*a = Access(i)
 	return nil
@@ -95,6 +96,7 @@ type Decision struct {
 	Judge  GitContent // the content decides: of the file that is renamed, or of what is written
 	Own    bool       // the operation is for a file that the view created, no other
 	Hidden bool       // return ENOENT, as for a path that does not exist
+	Others bool       // no rule names the host: it is refused because nothing allows it
 	Access Access     // the access that the rule grants
 	Kind   Kind       // the kind of the rule that decided
 	Rule   string     // the rule's text, for people: "**/.env: hide", "access: read", "tools: [bash]"
@@ -282,7 +284,7 @@ func decide(op Op, r *rule) Decision {
 		return Decision{Access: Hide, Hidden: true, Kind: KindNothing, Rule: "no policy"}
 	}
 	return Decision{
-		Allow:  r.access <= Hold || r.access == Read && !op.Mutates(),
+		Allow:  r.access <= Hold || r.access == Read && !op.Mutates() || r.access == Seal && op <= OpStat,
 		Hidden: r.access == Hide,
 		Access: r.access,
 		Kind:   r.kind,

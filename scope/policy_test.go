@@ -325,3 +325,18 @@ func BenchmarkPolicyFile(b *testing.B) {
 		}
 	}
 }
+
+// TestPolicySeal: a sealed path gives attributes alone, above read and below hide.
+func TestPolicySeal(t *testing.T) {
+	p := compile(t, "**/.env: seal", "a/.env: read", "b/.env: hide")
+	for op := range opCount {
+		d := p.File(op, "a/.env/x")
+		assert.Equal(t, op == OpLookup || op == OpStat, d.Allow, op)
+		assert.False(t, d.Hidden)
+		assert.Equal(t, Seal, d.Access)
+	}
+	assert.True(t, p.File(OpLookup, "b/.env").Hidden)
+	assert.False(t, p.Linked(OpLinkFrom, "a/.env", 1).Allow)
+	_, err := Compile(PolicySpec{Paths: []PathRule{{Pattern: "**", Access: Seal}}})
+	assert.ErrorContains(t, err, "hides the root")
+}

@@ -67,8 +67,9 @@ func (s *Set) permit(ctx context.Context, c *Call, r *invocation) error {
 
 // approved returns nil for a call that the operator has granted.
 func (s *Set) approved(ctx context.Context, r *invocation, d scope.Decision, policy string, count func() error) *Error {
+	nobody := &Error{Code: Denied, Message: fmt.Sprintf("%s must be approved, and nobody is here who could", r.name), Hint: s.gate.Nobody, by: d}
 	if s.gate.Approvals == nil {
-		return &Error{Code: Denied, Message: fmt.Sprintf("%s must be approved, and nobody is here who could", r.name), Hint: s.gate.Nobody, by: d}
+		return nobody
 	}
 	p := approvals.Approval{Agent: s.gate.Agent, Chain: s.gate.Chain, Session: s.gate.Session, Tool: r.name, Version: r.tool.Version + r.doing, Arguments: r.args.canonical,
 		Policy: policy, Rule: d.Rule, Path: r.path, Kind: r.kind, Subject: r.command}
@@ -89,6 +90,9 @@ func (s *Set) approved(ctx context.Context, r *invocation, d scope.Decision, pol
 	}
 	ctx = context.WithoutCancel(ctx) // record it even if the client has disconnected
 	said, first, err := s.gate.Approvals.Ask(p, count)
+	if errors.Is(err, approvals.ErrNobody) {
+		return nobody
+	}
 	refused := unanswered(err)
 	if refused != nil {
 		refused.by = cmp.Or(refused.by, d)

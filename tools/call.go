@@ -41,6 +41,11 @@ type Call struct {
 	// there is no user.
 	Ask func(context.Context, Question) (Answer, error)
 
+	// Progress is called with what the tool says of its progress. nil is not called.
+	Progress func(text string)
+
+	Native bool // Tool is a tool's own name, also for a client with a profile
+
 	done func() // releases the call's turn
 }
 
@@ -73,8 +78,8 @@ func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
 		return Result{}, s.refuse(ctx, &invocation{name: name}, bad)
 	}
 	alias := s.aliases[name]
-	if alias == nil {
-		if s.covered[name] { // offered under other names
+	if alias == nil || c.Native {
+		if s.covered[name] && !c.Native { // offered under other names
 			return Result{}, s.refuse(ctx, &invocation{name: name}, s.noSuchTool(name))
 		}
 		return s.one(ctx, c, &invocation{name: name, args: args, given: said})
@@ -252,7 +257,7 @@ func (s *Set) admitted(ctx context.Context, c Call, r *invocation) (Result, erro
 
 // env returns the Env that the door passes to the tool of a call.
 func (s *Set) env(c Call, r *invocation) Env {
-	env := Env{Agent: s.gate.Agent, Within: []scope.ID{s.gate.Agent}, Session: s.gate.Session, Call: r.id, Ask: c.Ask, Context: r.context, Envelope: r.envelope, Keep: c.Keep}
+	env := Env{Agent: s.gate.Agent, Within: []scope.ID{s.gate.Agent}, Session: s.gate.Session, Call: r.id, Ask: c.Ask, Progress: c.Progress, Context: r.context, Envelope: r.envelope, Keep: c.Keep}
 	if s.gate.Within != nil {
 		env.Within = s.gate.Within()
 	}

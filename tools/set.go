@@ -41,7 +41,7 @@ type Gate struct {
 	Examiners *limit.Slots   // of all agents, see [MaxExaminers]; nil: no bound
 	Rates     *Rates         // of the agent, in all its sessions
 	Approvals *approvals.Set // nil: no operator can approve, and calls under ask are denied
-	Nobody    string         // without Approvals: the hint of a call that needs approval
+	Nobody    string         // if nobody can approve: the hint of a call that needs approval
 
 	// Wait is how long a call waits for the operator's approval; then, and if it is 0,
 	// the call ends with [ApprovalRequired].
@@ -192,6 +192,11 @@ func (s *Set) mayAny(rules Rules, alias *Tool) bool {
 func (s *Set) may(rules Rules, name string) bool {
 	d := s.judge(rules, name)
 	return d.Allow || d.Ask
+}
+
+// Allows reports whether the current rules allow a native tool without an approval. Each call is authorised on its own.
+func (s *Set) Allows(name string) bool {
+	return s.native(name) != nil && s.judge(s.rules(), name).Allow
 }
 
 // judge decides about a tool by the rules and the tool's hints.

@@ -77,6 +77,9 @@ type Env struct {
 
 	// Ask asks the client's user a question. Nil if there is no user.
 	Ask func(ctx context.Context, q Question) (Answer, error)
+
+	// Progress tells the client how far the call is. Nil if the client does not ask for it.
+	Progress func(text string)
 }
 
 // All reports whether all agents that bound the call may do something. Nil may be none.

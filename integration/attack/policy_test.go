@@ -21,13 +21,15 @@ view:
     "secret/**": hide
     "**/.env": hide
     "deep/b/key": hide
+    "shut/**": seal
+    "**/.seal": seal
     "ref/**": read
     "deep/a/ref": read
     "keys/*.pem": read`
 
 var attackedTree = []string{
 	"secret/s", "a/.env", "deep/b/key", "ref/r", "ref/sub/r", "ref/empty/", "deep/a/ref/r", "keys/k.pem",
-	"free/f", "free/g", "free/d/", "free/e/f", "free/to-s => ../secret/s", "free/to-r => ../ref/r",
+	"shut/s", "a/.seal", "free/to-seal => ../a/.seal", "free/f", "free/g", "free/d/", "free/e/f", "free/to-s => ../secret/s", "free/to-r => ../ref/r",
 }
 
 // policyAttacks are tricks against the policy above. Each must fail, the first
@@ -42,9 +44,16 @@ var policyAttacks = map[string][]string{
 		"write secret/s", "trunc a/.env", "o-trunc secret/s", "chmod secret", "utimes a/.env", "setxattr a/.env",
 		"retrunc a/.env", "repath secret/s", "copyrange secret/s free/f", "copyrange free/f secret/s",
 		"create secret/n", "mkdir secret/n", "symlink x secret/n", "rename free/f secret/n", "link free/f secret/n",
-		"tmplink secret secret/n",
+		"tmplink secret secret/n", "list . shut", "list a .seal",
 	},
 	"EACCES": {
+		// What is sealed gives attributes alone.
+		"read shut/s", "read a/.seal", "list shut s", "read free/to-seal", "read a/../shut/s", "reopen shut/s", "repath a/.seal",
+		"rename shut free/x", "rename shut/s free/x", "rename a/.seal free/x", "xchg a/.seal free/f", "xchg free/f shut/s",
+		"link shut/s free/h", "link a/.seal free/h", "fdlink a/.seal free/h", "copyrange shut/s free/f", "copyrange free/f a/.seal",
+		"write shut/s", "append a/.seal", "trunc a/.seal", "o-trunc shut/s", "retrunc a/.seal", "mmap shut/s", "chmod a/.seal",
+		"utimes shut/s", "setxattr a/.seal", "unlink a/.seal", "unlink shut/s", "create shut/n", "create free/.seal",
+		"link free/f free/.seal", "rename free/f a/.seal",
 		// Protected names cannot come into being.
 		"create free/.env", "mkdir free/.env", "fifo free/.env", "node free/.env", "symlink f free/.env",
 		"link free/f free/.env", "rename free/f free/.env", "rename free/d free/.env", "tmplink free free/.env",
@@ -68,7 +77,7 @@ var policyAttacks = map[string][]string{
 
 // policyAllowed must go on working.
 var policyAllowed = []string{
-	"read ref/r", "list ref r", "read free/to-r", "read keys/k.pem", "copyrange ref/r free/f", "write free/f", "create free/n",
+	"stat shut", "stat shut/s", "stat a/.seal", "stat free/to-seal", "read ref/r", "list ref r", "read free/to-r", "read keys/k.pem", "copyrange ref/r free/f", "write free/f", "create free/n",
 	"rename free/n free/m", "create keys/n.txt", "link free/f free/h", "unlink free/h", "chmod free/f",
 	"rename a a2", "rename a2 a", "reopen free/f", "mmap free/f",
 }

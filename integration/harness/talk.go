@@ -98,3 +98,16 @@ func StartTalking(t testing.TB, m *Way, script string) (*exec.Cmd, *Talk) {
 	})
 	return cmd, &Talk{T: t, R: r}
 }
+
+// Saw reports whether a text is in the output that has come and is not expected yet. It drops nothing.
+func (k *Talk) Saw(text string) bool {
+	buf := make([]byte, 4096)
+	_ = k.R.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+	for {
+		n, err := k.R.Read(buf)
+		k.seen += string(buf[:n])
+		if err != nil {
+			return strings.Contains(k.seen, text)
+		}
+	}
+}

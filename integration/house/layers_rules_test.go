@@ -42,7 +42,7 @@ var floors = map[string]struct {
 	"tools/sandbox":        {[]string{"internal/proc", "internal/thread", "scope", "scope/beneath", "tools/sandbox/pid1"}, "a place where tools run knows whose it is, and not what runs"},
 	"tools/sandbox/pid1":   {[]string{"internal/proc", "internal/thread"}, "process 1 runs inside the sandbox and knows nothing of the daemon; the host's side imports its messages"},
 	"tools/skill":          {[]string{"internal/bounded", "internal/frontmatter", "scope", "tools"}, "a skill is a text with front matter"},
-	"tools/mcp":            {[]string{"internal/rpc", "scope/context", "tools", "tools/limit"}, "the MCP face of a set"},
+	"tools/mcp":            {[]string{"audit", "internal/rpc", "scope/context", "tools", "tools/limit"}, "the MCP face of a set"},
 	"tools/sql":            {[]string{"internal/peer", "scope", "tools", "tools/sandbox", "tools/sql/engine"}, "it starts engines, and speaks to them"},
 	"tools/sql/engine":     {[]string{"internal/peer"}, "a confined process that knows no agent: hostile statements run in it"},
 	"tools/notify":         {[]string{"internal/credential", "scope", "tools", "tools/egress", "tools/limit"}, "it delivers by the rules of connections, and bounds how often"},
@@ -57,14 +57,17 @@ var floors = map[string]struct {
 	"internal/view":        {[]string{"audit", "fs", "fs/branch", "fs/fusedev", "fs/history", "fs/history/query", "fs/hold", "fs/judge", "internal/account", "internal/api", "internal/guard", "internal/heart", "internal/mount", "internal/peer", "internal/proc", "scope", "scope/agents", "scope/beneath", "tools/sandbox"}, "both ends of a view's protocol: they know no call and no client"},
 	"internal/bridge":      {[]string{"internal/rpc"}, "it passes messages on, and must not decide"},
 	"internal/state":       {[]string{"internal/bounded", "scope", "tools", "tools/approvals", "tools/limit"}, "what is kept is values of the doors"},
-	"internal/daemon":      {[]string{"audit", "fs/fusedev", "internal/account", "internal/agent", "internal/api", "internal/config", "internal/fields", "internal/guard", "internal/ledger", "internal/logger", "internal/metrics", "internal/mount", "internal/proc", "internal/session", "internal/state", "internal/stores", "internal/view", "scope", "scope/activities", "scope/agents", "tools", "tools/approvals", "tools/limit", "tools/mcp", "tools/sandbox"}, "it serves no view itself: a process that does must not touch one"},
-	"internal/amend":       {[]string{"internal/api", "internal/config", "internal/definitions", "internal/folder", "internal/frontmatter", "internal/printable", "scope", "scope/agents", "scope/catalog", "scope/hosts", "scope/protect"}, "a change of a definition is decided by loading it"},
+	"internal/daemon":      {[]string{"audit", "fs/fusedev", "internal/account", "internal/agent", "internal/api", "internal/config", "internal/desktop", "internal/fields", "internal/guard", "internal/ledger", "internal/logger", "internal/metrics", "internal/mount", "internal/proc", "internal/session", "internal/state", "internal/stores", "internal/view", "scope", "scope/activities", "scope/agents", "tools", "tools/approvals", "tools/limit", "tools/mcp", "tools/sandbox"}, "it serves no view itself: a process that does must not touch one"},
+	"internal/amend":       {[]string{"internal/api", "internal/config", "internal/definitions", "internal/folder", "internal/frontmatter", "internal/printable", "scope", "scope/agents", "scope/catalog", "scope/hosts", "scope/protect", "tools/approvals"}, "a change of a definition is decided by loading it"},
 	"internal/nearest":     {nil, "a name is text, whatever it names"},
 	"internal/definitions": {[]string{"internal/account", "internal/api", "internal/config", "internal/fields", "internal/session", "internal/state", "internal/stores", "internal/view", "scope", "scope/activities", "scope/agents"}, "commands read definitions as the daemon does, without one"},
-	"internal/report":      {[]string{"audit", "fs/history", "internal/account", "internal/amend", "internal/api", "internal/bounded", "internal/config", "internal/definitions", "internal/doctor", "internal/fields", "internal/printable", "internal/stores", "scope", "scope/agents", "scope/beneath", "tools", "tools/approvals", "tools/mcp"}, "it reads and decides again, and changes nothing"},
+	"internal/report":      {[]string{"audit", "fs/history", "internal/account", "internal/amend", "internal/api", "internal/bounded", "internal/config", "internal/definitions", "internal/doctor", "internal/fields", "internal/printable", "internal/selftest", "internal/stores", "scope", "scope/agents", "scope/beneath", "tools", "tools/approvals", "tools/mcp"}, "it reads and decides again, and changes nothing"},
 	"internal/top":         {[]string{"internal/api", "internal/config", "internal/printable", "internal/report", "internal/terminal", "tools/approvals"}, "what an operator sees and decides goes through the control API"},
 	"internal/terminal":    {[]string{"internal/api", "internal/printable", "tools", "tools/sandbox"}, "it carries bytes and signals, and does not know whose"},
+	"internal/desktop":     {nil, "a notification is text"},
+	"internal/prompt":      {[]string{"internal/amend", "internal/api", "internal/config", "internal/exit", "internal/printable", "internal/report", "internal/terminal", "scope", "tools", "tools/approvals"}, "what the user of a run decides goes through the control API"},
 	"internal/metrics":     {[]string{"audit"}, "it counts what is recorded, and asks nobody"},
+	"internal/selftest":    {nil, "it attacks from outside, with the programs that users have"},
 	"internal/exit":        {nil, "a number and an error"},
 	"internal/export":      {[]string{"audit"}, "it reads, and writes what others read"},
 	"internal/logcmd":      {[]string{"audit", "internal/api", "internal/bounded", "internal/config", "internal/definitions", "internal/exit", "internal/export", "internal/report", "internal/terminal", "scope"}, "it reads the log, without a daemon"},
@@ -73,7 +76,7 @@ var floors = map[string]struct {
 	"internal/batch":       {[]string{"internal/bounded", "internal/report", "scope/context", "tools", "tools/mcp"}, "a file of calls is calls: the door decides about each"},
 	"internal/importer":    {[]string{"internal/config", "internal/definitions", "internal/extensions", "internal/fields", "internal/imports", "internal/printable", "internal/session", "internal/state", "scope"}, "it writes what package imports converts"},
 	"internal/launch":      {[]string{"audit", "internal/api", "internal/bounded", "internal/config", "internal/definitions", "internal/programs", "scope", "scope/hosts", "tools/sandbox"}, "what a run starts does not depend on the command line"},
-	"internal/cli":         {[]string{"audit", "fs/history", "internal/amend", "internal/api", "internal/batch", "internal/bounded", "internal/clients", "internal/config", "internal/daemon", "internal/definitions", "internal/doctor", "internal/embedded", "internal/exit", "internal/extensions", "internal/fields", "internal/importer", "internal/launch", "internal/logcmd", "internal/mount", "internal/nearest", "internal/printable", "internal/programs", "internal/report", "internal/stores", "internal/terminal", "internal/thread", "internal/toolbox", "internal/top", "scope", "scope/agents", "scope/context", "scope/hosts", "scope/widening", "tools", "tools/approvals", "tools/mcp", "tools/sandbox"}, "a thin face: what it can, others can without it"},
+	"internal/cli":         {[]string{"audit", "fs/history", "internal/amend", "internal/api", "internal/batch", "internal/bounded", "internal/clients", "internal/config", "internal/daemon", "internal/definitions", "internal/doctor", "internal/embedded", "internal/exit", "internal/extensions", "internal/fields", "internal/importer", "internal/launch", "internal/logcmd", "internal/mount", "internal/nearest", "internal/printable", "internal/programs", "internal/prompt", "internal/report", "internal/selftest", "internal/stores", "internal/terminal", "internal/thread", "internal/toolbox", "internal/top", "scope", "scope/agents", "scope/context", "scope/hosts", "scope/widening", "tools", "tools/approvals", "tools/mcp", "tools/sandbox"}, "a thin face: what it can, others can without it"},
 	"internal/pages":       {[]string{"internal/cli"}, "a program of make that writes what the command line says of itself"},
 	"cmd/scopefs":          {[]string{"internal/cli", "internal/contextfs", "internal/guard", "internal/logger", "internal/view", "tools/file", "tools/file/worker", "tools/sandbox/pid1"}, "main only chooses the role"},
 	"integration/*":        {[]string{"**"}, "tests of the whole, and their tools"},
@@ -140,7 +143,7 @@ var owners = map[string]struct {
 	"github.com/elastic/go-seccomp-bpf":          {[]string{"internal/view", "tools/sandbox", "cmd/scopefs-stores/internal/confine"}, "those who confine"},
 	"github.com/bmatcuk/doublestar":              {[]string{"scope", "tools/file", "tools/file/profile", "tools/http", "internal/report"}, "one meaning of a pattern: the operator's and the agent's"},
 	"github.com/pelletier/go-toml":               {[]string{"internal/imports"}, "agent files of other programs"},
-	"go.yaml.in/yaml":                            {[]string{"internal/config", "internal/fields", "internal/frontmatter", "scope/agents", "scope/catalog", "scope/hosts", "scope/protect", "internal/imports"}, "what the operator writes"},
+	"go.yaml.in/yaml":                            {[]string{"internal/config", "internal/fields", "internal/frontmatter", "internal/selftest", "scope/agents", "scope/catalog", "scope/hosts", "scope/protect", "internal/imports"}, "what the operator writes"},
 	"github.com/coreos/go-systemd":               {[]string{"internal/cli"}, "the daemon does not know which service manager there is"},
 	"github.com/fsnotify/fsnotify":               {[]string{"internal/daemon"}, "only the daemon watches"},
 	"github.com/stretchr/testify":                {nil, "for tests"},
@@ -180,7 +183,7 @@ var owners = map[string]struct {
 
 // callers may make system calls: for files (convention 8; tools/file runs inside a
 // sandbox), and for mounts, namespaces, sockets and confinement.
-var callers = []string{"scope/beneath", "internal/folder", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "tools/file/worker", "internal/account", "internal/session", "internal/api", "internal/daemon", "internal/definitions", "internal/doctor", "internal/mount", "internal/view", "internal/cli", "internal/embedded", "internal/importer", "internal/terminal",
+var callers = []string{"scope/beneath", "internal/folder", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "tools/file/worker", "internal/account", "internal/session", "internal/api", "internal/daemon", "internal/definitions", "internal/doctor", "internal/mount", "internal/view", "internal/cli", "internal/embedded", "internal/importer", "internal/selftest", "internal/terminal",
 	"internal/state", "internal/guard", "internal/logger", "internal/thread", "internal/credential", "tools/egress", "tools/sql", "internal/driver", "internal/heart", "internal/contextfs",
 	"cmd/scopefs-stores/internal/confine", "cmd/scopefs-stores/internal/drivers", "cmd/scopefs-stores/internal/engine", "cmd/scopefs-stores/internal/messages"} // flock(2), socketpair(2), gettid(2), kill(2), recv(2)
 
@@ -208,7 +211,7 @@ var textReaders = map[string]string{
 // topLevel is what may be at the top, beside files whose name starts with a dot.
 var topLevel = []string{
 	"go.mod", "go.sum", "go.work", "go.work.sum", "cmd", "fs", "scope", "audit", "tools", "internal", "integration",
-	"Makefile", "README.md", "CONTRIBUTING.md", "LICENSE", "docs", "packaging",
+	"Makefile", "README.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE", "docs", "packaging",
 	"bin", "demo", // built, and never committed
 }
 

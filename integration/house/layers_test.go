@@ -69,7 +69,7 @@ func goList(t *testing.T, args ...string) []*pkg {
 
 // forTests reports whether a package is for tests only.
 func forTests(name string) bool {
-	return matches("integration/*", name) || matches("internal/*test", name)
+	return matches("integration/*", name) || matches("internal/*test", name) && name != "internal/selftest"
 }
 
 func matches(pattern, name string) bool {

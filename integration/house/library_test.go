@@ -40,7 +40,7 @@ func TestLibrary(t *testing.T) {
 	list := func(args ...string) string {
 		cmd := exec.Command("go", append([]string{"list"}, args...)...)
 		cmd.Dir, cmd.Stderr = dir, os.Stderr
-		cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod", "GOPROXY=off", "GOSUMDB=off")
+		cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod -buildvcs=false", "GOPROXY=off", "GOSUMDB=off")
 		out, err := cmd.Output()
 		require.NoError(t, err)
 		return string(out)

@@ -1,6 +1,7 @@
 package house
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -22,7 +23,7 @@ func TestLinks(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/*.md")
 	require.NoError(t, err)
 	links := 0
-	for _, page := range append(pages, "../../README.md", "../../CONTRIBUTING.md") {
+	for _, page := range append(pages, "../../README.md", "../../CONTRIBUTING.md", "../../SECURITY.md") {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
 		for _, match := range pageLink.FindAllStringSubmatch(string(text), -1) {
@@ -66,4 +67,26 @@ func anchorOf(heading string) string {
 func exists(name string) bool {
 	_, err := os.Stat(name)
 	return err == nil
+}
+
+// TestSecurityNamesTests: every test that SECURITY.md names is there.
+func TestSecurityNamesTests(t *testing.T) {
+	page, err := os.ReadFile("../../SECURITY.md")
+	require.NoError(t, err)
+	named := regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(string(page), -1)
+	assert.Greater(t, len(named), 30)
+	there := map[string]bool{}
+	require.NoError(t, filepath.WalkDir("../..", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		for _, found := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(string(text), -1) {
+			there[found[1]] = true
+		}
+		return err
+	}))
+	for _, name := range named {
+		assert.True(t, there[name], "SECURITY.md names %s, which is not there", name)
+	}
 }

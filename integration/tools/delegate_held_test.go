@@ -565,7 +565,7 @@ func TestDelegateHeldAlone(t *testing.T) {
 // TestDelegateHeldStopped: the agent's user stops the process that answers about a task. The call ends, and so does the discard.
 func TestDelegateHeldStopped(t *testing.T) {
 	f := forking(t, map[string]string{"a": heldTasks, "b": ""}, "f=1")
-	id, _ := f.task("echo 2 >f")
+	id, _ := f.task("echo 2 >f; mkdir d; for i in $(seq 1500); do echo >d/$i; done") // so that the process lives long enough to be seen
 	known := harness.ChildrenOf(f.Cmd.Process.Pid, "scopefs-view")
 	stopped, ended := make(chan struct{}), make(chan struct{})
 	go func() {

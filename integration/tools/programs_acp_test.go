@@ -2,16 +2,11 @@ package tools
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -26,33 +21,19 @@ func TestClientsACP(t *testing.T) {
 	need.Once(t)
 	needClients(t)
 	c := programCases()["gemini"]
-	c.api.lax = true
-	_, handler := newModel(t, c.api, func(string) turn { return turn{answer: "all is done"} })
-	at, ca := secureServer(t, handler.ServeHTTP, c.host)
 	h := harness.LayOut(t, nil)
-	h.Put("key", "sesame-open-4711-4712\n")
-	require.NoError(t, os.Chmod(h.Base+"/key", 0o600))
 	dir, err := os.MkdirTemp("/opt", "scopefs-integration-") // not below /tmp, which is another one inside
 	require.NoError(t, err)
 	defer os.Remove(dir)
-	h.Define("a", fmt.Sprintf("dir: %s\nnetwork: {allow: [%s]}", dir, c.allow(at, ca, h.Base+"/key")))
-	h.Start()
-	clients, err := filepath.Abs("../../bin/clients")
-	require.NoError(t, err)
-	bin := t.TempDir()
-	require.NoError(t, os.Symlink(filepath.Join(clients, "node_modules", c.file), filepath.Join(bin, "gemini")))
-	require.NoError(t, os.Symlink(filepath.Join(clients, "node/bin/node"), filepath.Join(bin, "node")))
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, harness.Program, "--base", h.Base, "run", "--for", "gemini", "a", "--", "--acp", "--model", "gemini-2.5-pro")
-	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+	c.serve(t, h, "dir: "+dir, "", func(string) turn { return turn{answer: "all is done"} })
+	cmd := c.command(t, h, "gemini", "--acp", "--model", "gemini-2.5-pro")
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	cmd.Stderr = io.Discard
 	require.NoError(t, cmd.Start())
-	defer func() { in.Close(); cancel(); _ = cmd.Wait() }()
+	defer func() { in.Close(); _ = cmd.Cancel(); _ = cmd.Wait() }()
 
 	lines, said := bufio.NewScanner(out), ""
 	lines.Buffer(nil, 1<<20)

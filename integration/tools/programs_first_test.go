@@ -1,10 +1,7 @@
 package tools
 
 import (
-	"context"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -22,27 +19,15 @@ func TestClientsFirstStart(t *testing.T) {
 	need.Once(t)
 	needClients(t)
 	c := programCases()["claude"]
-	c.api.lax = true
-	_, handler := newModel(t, c.api, func(string) turn { return turn{answer: "sesamestreet"} })
-	at, ca := secureServer(t, handler.ServeHTTP, c.host)
 	h := harness.LayOut(t, nil)
-	h.Put("key", "sesame-open-4711-4712\n")
-	require.NoError(t, os.Chmod(h.Base+"/key", 0o600))
-	h.Define("a", fmt.Sprintf("sandbox: {home: lasting}\nnetwork: {allow: [%s]}", c.allow(at, ca, h.Base+"/key")))
-	h.Start()
-	clients, err := filepath.Abs("../../bin/clients")
-	require.NoError(t, err)
-	bin := t.TempDir()
-	require.NoError(t, os.Symlink(filepath.Join(clients, "node_modules", c.file), filepath.Join(bin, "claude")))
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, harness.Program, "--base", h.Base, "run", "--for", "claude", "a")
-	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "TERM=xterm-256color")
+	c.serve(t, h, "sandbox: {home: lasting}", "", func(string) turn { return turn{answer: "sesamestreet"} })
+	cmd := c.command(t, h, "claude")
+	cmd.Env = append(cmd.Env, "TERM=xterm-256color")
 	_, k := harness.OnTerminal(t, cmd, 40, 110)
 	k.Wait = 90 * time.Second // it draws slowly on a loaded machine
 	k.Expect("Billing")       // its header, above the line for the prompt
 	for _, word := range []string{"hello", "\r"} {
-		_, err = k.R.WriteString(word)
+		_, err := k.R.WriteString(word)
 		require.NoError(t, err)
 		k.Expect(map[string]string{"hello": "hello", "\r": "sesamestreet"}[word])
 	}
@@ -52,8 +37,7 @@ func TestClientsFirstStart(t *testing.T) {
 	h.Must("down", "a") // the program writes its settings until it has ended
 	h.Must("up", "a")
 	require.NoError(t, os.WriteFile(settings, []byte("{}\n"), 0o600))
-	cmd = exec.CommandContext(ctx, harness.Program, "--base", h.Base, "run", "--for", "claude", "a", "--", "--version")
-	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+	cmd = c.command(t, h, "claude", "--version")
 	o := harness.Finish(t, cmd)
 	require.Zero(t, o.Code, o.Stderr)
 	assert.Equal(t, "{}\n", harness.ReadAll(t, settings))

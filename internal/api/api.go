@@ -13,6 +13,7 @@
 //	POST /v1/agents/{id}/run   run a command; body RunRequest; see ToRun
 //	POST /v1/agents/{id}/token the agent's token for HTTP: TokenReply
 //	POST /v1/agents/{id}/history a request about the agent's history, and its answer: see fs/history
+//	POST /v1/agents/{id}/grant make standing approvals, which no request precedes; body GrantRequest
 //	GET  /v1/top               agents, sessions and what they use: Top; at most one look a second
 //	POST /v1/sessions/{id}/kill end a session: Session
 //	GET  /v1/approvals         calls that wait for the operator: []approvals.Approval, each Brief

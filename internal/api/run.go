@@ -24,6 +24,10 @@ type RunRequest struct {
 	Dir  string            `json:"dir,omitempty"` // below /workspace
 	TTY  *sandbox.Size     `json:"tty,omitempty"` // run on a terminal of this size
 
+	// Attended says that the client asks its user about what needs approval; Others, about hosts that no rule names, too.
+	Attended bool `json:"attended,omitempty"`
+	Others   bool `json:"others,omitempty"`
+
 	Program *RunProgram `json:"program,omitempty"`
 
 	// Keys are variables of the client that credentials of presets read. The daemon uses one that it has not, for this
@@ -36,9 +40,7 @@ type RunProgram struct {
 	Name     string   `json:"name"`
 	Expose   []string `json:"expose,omitempty"`   // paths of the host, shown read-only
 	Networks []string `json:"networks,omitempty"` // presets: it needs the hosts of one of them
-
-	Env     map[string]string `json:"env,omitempty"`     // variables that those of the definition replace
-	Prepare string            `json:"prepare,omitempty"` // commands of sh(1) in the sandbox before it starts
+	Prepare  string   `json:"prepare,omitempty"`  // commands of sh(1) in the sandbox before it starts
 }
 
 // ToRun is a line from the client of a run. The client requests a run by HTTP;

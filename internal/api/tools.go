@@ -138,6 +138,19 @@ type DecideRequest struct {
 	Standing *approvals.Terms `json:"standing,omitempty"` // approve calls that are still to come, too; nil: this one
 }
 
+// GrantRequest is the body of grant: a standing approval that no request has preceded.
+type GrantRequest struct {
+	Tool    string        `json:"tool,omitempty"`
+	Host    string        `json:"host,omitempty"` // HOST:PORT, as a pattern of approvals; or Tool
+	For     time.Duration `json:"for,omitempty"`
+	Session bool          `json:"session,omitempty"` // until the present sessions of the agent end, an approval each
+}
+
+// Grant makes standing approvals.
+func (c *Client) Grant(ctx context.Context, id scope.ID, req GrantRequest) ([]approvals.Approval, error) {
+	return fetch[[]approvals.Approval](ctx, c, http.MethodPost, "/v1/agents/"+string(id)+"/grant", req)
+}
+
 // Approve grants a call that waits, or makes a standing approval from it.
 func (c *Client) Approve(ctx context.Context, id string, how DecideRequest) (approvals.Approval, error) {
 	return c.decide(ctx, id, "approve", how)

@@ -2,8 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -12,11 +10,11 @@ import (
 	"github.com/scopefs/scopefs/internal/amend"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/internal/prompt"
 	"github.com/scopefs/scopefs/internal/report"
-	"github.com/scopefs/scopefs/internal/terminal"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/tools"
 )
 
 type amendOptions struct {
@@ -24,6 +22,7 @@ type amendOptions struct {
 	access     string
 	removeDeny bool
 	yes        bool
+	length     string
 	kinds      [4]bool // of amendKinds
 }
 
@@ -46,6 +45,10 @@ that could be two of these is an error: say which with --host, --tool, --path or
 A rule that denies the same stays: the command names it, and changes nothing. With
 --remove-deny it removes such rules as a whole, and a list of protect for all its files.
 
+With --for 1h or --for session (until the agent's present sessions end) it writes nothing: it
+makes standing approvals of a host that no rule denies, or of a tool under policy.tools.ask.
+scopefs approvals lists them, approvals revoke ends one, scopefs deny all of the agent.
+
 Exit status: 0 it is allowed, 1 nothing was changed, 2 bad usage, or the agent does not load.`,
 		Args: exit.Args(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, words []string) error {
@@ -53,12 +56,13 @@ Exit status: 0 it is allowed, 1 nothing was changed, 2 bad usage, or the agent d
 		},
 	}
 	o.addFlags(a, c, "of a path: write or read", "write")
+	c.Flags().StringVar(&o.length, "for", amend.Always, "of a host or a tool: a `TIME` such as 1h, session, or always")
 	c.Flags().BoolVar(&o.removeDeny, "remove-deny", false, "remove rules that deny it")
 	return c
 }
 
 func (a *app) denyCmd() *cobra.Command {
-	var o amendOptions
+	o := amendOptions{length: amend.Always}
 	c := &cobra.Command{
 		Use:   "deny HOST|TOOL|PATH... --agent AGENT|--dir DIR",
 		Short: "keep an agent from a host, a tool or a path",
@@ -119,6 +123,13 @@ func (a *app) amend(c *cobra.Command, words []string, o amendOptions, usual, oth
 	if err != nil {
 		return err
 	}
+	if o.length != amend.Always {
+		made, err := d.Lend(c.Context(), append(embedded.Running(p), p), change.Kind, words, o.length)
+		for _, granted := range made {
+			_ = a.decided(granted, nil)
+		}
+		return err
+	}
 	var said []string
 	for _, name := range words {
 		change.Name = name
@@ -132,8 +143,8 @@ func (a *app) amend(c *cobra.Command, words []string, o amendOptions, usual, oth
 	changed := string(before) != string(after)
 	if changed {
 		err = report.Diff(a.out, d.File, before, after)
-		if err == nil {
-			err = a.consent(c.Context(), o.yes)
+		if err == nil && !o.yes {
+			err = prompt.Consent(c.Context(), a.in, a.err)
 		}
 		if err == nil {
 			err = d.Write()
@@ -146,41 +157,11 @@ func (a *app) amend(c *cobra.Command, words []string, o amendOptions, usual, oth
 	if !changed {
 		return nil
 	}
-	return a.reloaded(c.Context(), api.NewClient(p), id)
-}
-
-// consent asks on the terminal whether to write.
-func (a *app) consent(ctx context.Context, yes bool) error {
-	if yes {
-		return nil
-	}
-	ask := terminal.Asker(a.in, a.err)
-	if ask == nil {
-		return exit.Usagef("nothing was changed: there is no terminal to ask on: give --yes")
-	}
-	answer, err := ask(ctx, tools.Question{Text: "write this?", Options: []string{"yes", "no"}})
-	if err == nil && answer.Text != "yes" {
-		err = errors.New("nothing was changed")
+	running, err := amend.Reload(c.Context(), api.NewClient(p), id)
+	if running && err == nil {
+		a.note("the daemon has the new rules")
 	}
 	return err
-}
-
-// reloaded waits until the daemon, if one runs, has the definition of an agent.
-func (a *app) reloaded(ctx context.Context, client *api.Client, id scope.ID) error {
-	all, err := client.Reload(ctx)
-	if errors.Is(err, api.ErrNoDaemon) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("the definition is written, and the daemon has not read it: %w", err)
-	}
-	for _, r := range all {
-		if r.Agent == id && r.Error != "" {
-			return fmt.Errorf("the definition is written, and the daemon does not take it: %s", r.Error)
-		}
-	}
-	fmt.Fprintln(a.err, "scopefs: the daemon has the new rules")
-	return nil
 }
 
 // remedyOf returns a function for the remedies of a command of an agent: scopefs allow, if it lifts the refusal. The

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -33,7 +34,13 @@ func (a *app) daemons(ctx context.Context) (*api.Daemons, error) {
 		return all, nil
 	}
 	_, p, err := a.client()
-	return api.OneDaemon(p), err
+	one := api.OneDaemon(p)
+	if err != nil || len(embedded.Running(p)) == 0 || one.Running(ctx) {
+		return one, err
+	}
+	return api.AllDaemons(func() []api.Place { // of commands
+		return slices.DeleteFunc(a.everywhere(), func(of api.Place) bool { return of.Base != p.Base })
+	}), nil
 }
 
 // everywhere returns where daemons of the user may run: his own, that of the host, if he may use it, those of projects and

@@ -10,32 +10,39 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/internal/launch"
 	"github.com/scopefs/scopefs/internal/programs"
 	"github.com/scopefs/scopefs/internal/report"
 )
 
 func (a *app) programsCmd() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "programs [show NAME|add NAME [COMMAND]]",
+		Use:   "programs [show NAME|add NAME [COMMAND [ARG...]]]",
 		Short: "list the agent programs for run --for",
 		Long: `Lists the programs that scopefs run --for NAME starts, and the files of those that are not of
 scopefs. A program is a file, programs.d/NAME.yaml of the base or the project, or of
 ~/.config/scopefs for all projects of the user. Of one name that of the project holds, else the
 user's, else that of scopefs. It needs no base.
 
-A program without a file runs as a command: scopefs run --dir DIR -- COMMAND. add
-writes its file, with the presets of the hosts that were refused while it ran.`,
+A program without a file runs as a command: scopefs run --dir DIR -- COMMAND. add runs it
+once in the project, or as AGENT, and proposes a file: with the presets of the hosts that
+were refused to it, and what links led to that its sandbox does not show.`,
 		Args: exit.Args(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error { return a.listPrograms() },
 	}
-	c.AddCommand(&cobra.Command{
+	var o addOptions
+	add := &cobra.Command{
+		Use: "add NAME [COMMAND [ARG...]]", Short: "run a program in PATH once, and write a file for it", Args: exit.Args(cobra.MinimumNArgs(1)),
+		RunE: func(c *cobra.Command, words []string) error { return a.addProgram(c.Context(), words, o) },
+	}
+	add.Flags().StringVar(&o.agent, "agent", "", "run it as this agent")
+	add.Flags().BoolVar(&o.noRun, "no-run", false, "run nothing: the log has earlier runs")
+	add.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
+	add.Flags().SetInterspersed(false) // what follows COMMAND is its own
+	a.completeAgent(add)
+	c.AddCommand(add, &cobra.Command{
 		Use: "show NAME", Short: "print the file of a program", Args: exit.Args(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, words []string) error { return a.showProgram(words[0]) },
-	}, &cobra.Command{
-		Use: "add NAME [COMMAND]", Short: "write the file of a program in PATH", Args: exit.Args(cobra.RangeArgs(1, 2)),
-		RunE: func(c *cobra.Command, words []string) error {
-			return a.addProgram(c.Context(), words[0], words[len(words)-1])
-		},
 	})
 	return c
 }
@@ -66,15 +73,42 @@ func (a *app) showProgram(name string) error {
 	return err
 }
 
-// addProgram writes the file of a program, which must be in PATH.
-func (a *app) addProgram(ctx context.Context, name, command string) error {
+type addOptions struct {
+	agent      string
+	noRun, yes bool
+}
+
+// addProgram runs a program, which must be in PATH, and writes the file that its run proposes.
+func (a *app) addProgram(ctx context.Context, words []string, o addOptions) error {
+	name, argv := words[0], words[min(1, len(words)-1):]
 	p, err := a.settingsPaths()
+	if err == nil {
+		_, err = a.place(p).Addable(ctx, name, argv[0])
+	}
 	if err != nil {
 		return err
 	}
-	file, text, err := a.place(p).Add(ctx, name, command)
-	if err == nil {
-		_, err = fmt.Fprintf(a.out, "%s\n%s", file, text)
+	if _, project, _ := a.where(); !o.noRun && (project != nil || o.agent != "") {
+		code, err := a.run(ctx, o.agent, argv, runOptions{})
+		if err == nil {
+			p, err = a.settingsPaths() // of a project that the run has made
+		}
+		if err != nil {
+			return err
+		}
+		if code != 0 {
+			a.note(fmt.Sprintf("%s ended with status %d: what follows is of what it did until then", argv[0], code))
+		}
 	}
-	return err
+	file, text, err := a.place(p).Propose(ctx, name, argv[0])
+	if err == nil {
+		err = report.Diff(a.out, file, nil, []byte(text))
+	}
+	if err == nil {
+		err = a.consent(ctx, o.yes)
+	}
+	if err != nil {
+		return err
+	}
+	return launch.WriteNew(file, text)
 }

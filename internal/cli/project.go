@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/launch"
+	"github.com/scopefs/scopefs/internal/prompt"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/scope"
 )
@@ -122,6 +124,11 @@ func (a *app) begun() (config.Paths, *config.Project, error) {
 			} else if !exists {
 				a.note(report.Secrets(project))
 			}
+		}
+		if err == nil && !exists {
+			var note string
+			note, err = prompt.Presets(context.Background(), project, a.in, a.err)
+			a.note(note)
 		}
 		if err == nil {
 			p, err = p.Complete()

@@ -15,6 +15,7 @@ import (
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/launch"
 	"github.com/scopefs/scopefs/internal/programs"
+	"github.com/scopefs/scopefs/internal/prompt"
 	"github.com/scopefs/scopefs/internal/terminal"
 )
 
@@ -164,6 +165,8 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 	if o.tty || a.terminal() != nil && !o.noTTY {
 		req.TTY = terminal.Size()
 	}
+	asks := prompt.New(id, req.TTY != nil && a.terminal() != nil)
+	req.Attended, req.Others = asks != nil, a.dir != ""
 	run, err := at.Run(ctx, id, req)
 	if errors.Is(err, api.ErrNoDaemon) {
 		var end func()
@@ -188,7 +191,7 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 	}
 	defer run.Close()
 	began = true
-	exit, err := terminal.Attend(run, a.in, a.out, a.err, a.remedyOf(p, id, name))
+	exit, err := terminal.Attend(run, a.in, a.out, a.err, a.remedyOf(p, id, name), asks.Of(p))
 	switch {
 	case err != nil:
 		return exitRunFailed, err

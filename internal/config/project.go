@@ -199,7 +199,7 @@ func (p Project) SetChanges(changes string) (undo func() error, err error) {
 func (p Project) ShowSecrets() error {
 	edited, err := p.add(func(a *additions) { a.hide = false })
 	if err == nil && edited {
-		err = fmt.Errorf("--show-secrets: %s was edited: remove the lines with hide there, and leave --show-secrets out", p.definition())
+		err = fmt.Errorf("--show-secrets: %s was edited: remove the lines with seal there, and leave --show-secrets out", p.definition())
 	}
 	return err
 }

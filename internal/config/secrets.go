@@ -8,7 +8,7 @@ import (
 	"github.com/scopefs/scopefs/scope"
 )
 
-// secrets are the rules with which a new project hides its secrets. Each pattern matches a name in any directory, so
+// secrets are the rules with which a new project seals its secrets. A sealed file that git tracks is no change to git. Each pattern matches a name in any directory, so
 // that no rule prevents the move of a directory, and leaves names alone that are not secret by their nature: templates of
 // dotenv files, the bundles of CAs that packages install (cacert.pem, roots.pem), public keys and sources such as
 // id_utils.go. The strictest rule holds, so that a pattern cannot have exceptions: it spells out the other names.
@@ -22,9 +22,9 @@ var secrets = []struct{ pattern, comment string }{
 // secretsText are the rules in a definition.
 var secretsText = func() string {
 	var text strings.Builder
-	text.WriteString("view:\n  paths: # secrets, which the agent neither sees nor creates\n")
+	text.WriteString("view:\n  paths: # secrets: in no listing, and the agent can neither read nor create them\n")
 	for _, s := range secrets {
-		text.WriteString(`    "` + s.pattern + `": hide`)
+		text.WriteString(`    "` + s.pattern + `": seal`)
 		if s.comment != "" {
 			text.WriteString(" # " + s.comment)
 		}
@@ -42,7 +42,7 @@ const maxSecretEntries = 10_000
 func (p Project) Secrets() (hidden []string, dotenv bool) {
 	var spec scope.PolicySpec
 	for _, s := range secrets {
-		spec.Paths = append(spec.Paths, scope.PathRule{Pattern: s.pattern, Access: scope.Hide})
+		spec.Paths = append(spec.Paths, scope.PathRule{Pattern: s.pattern, Access: scope.Seal})
 	}
 	policy, err := scope.Compile(spec)
 	if err != nil {
@@ -57,7 +57,7 @@ func (p Project) Secrets() (hidden []string, dotenv bool) {
 			return fs.SkipAll
 		case err != nil || relErr != nil || name == p.Dir: // what cannot be read cannot be listed here
 			return nil
-		case policy.File(scope.OpStat, rel).Hidden:
+		case !policy.File(scope.OpOpen, rel).Allow:
 			hidden = append(hidden, rel)
 		case strings.HasPrefix(entry.Name(), ".env."):
 			dotenv = true

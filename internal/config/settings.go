@@ -51,8 +51,9 @@ type Settings struct {
 
 // Approve is how the operator approves calls: the key approvals.
 type Approve struct {
-	Wait   time.Duration // how long a call waits for it; 0: calls do not wait
-	Notify []string      // a command for each call that starts to need it; nil: none
+	Wait    time.Duration // how long a call waits for it; 0: calls do not wait
+	Notify  []string      // a command for each call that starts to need it; nil: none
+	Desktop *bool         `json:",omitempty"` // show notifications of the desktop, where there is one; nil is true
 }
 
 // maxWait bounds how long a call waits: that long an approval waits for the operator.
@@ -86,7 +87,8 @@ func (a *Approve) fields() map[string]fields.Field {
 			}
 			return err
 		},
-		"notify": command(&a.Notify, "notify"),
+		"notify":  command(&a.Notify, "notify"),
+		"desktop": fields.Optional(&a.Desktop),
 	}
 }
 

@@ -10,23 +10,30 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 // loadApprovals takes over the approvals of an earlier daemon. lost are for the log,
-// which is not open yet.
-func (d *Daemon) loadApprovals() (lost []audit.Event, err error) {
-	store, kept, errs, err := state.OpenApprovals(d.Paths.State, d.Settings)
-	if err != nil {
-		return nil, err
+// which is not open yet. A headless daemon has approvals in memory alone.
+func (d *Daemon) loadApprovals(headless bool) (lost []audit.Event, err error) {
+	if headless {
+		d.Approvals = approvals.NewSet(nil)
+		d.Approvals.Alone = true
+	} else {
+		store, kept, errs, err := state.OpenApprovals(d.Paths.State, d.Settings)
+		if err != nil {
+			return nil, err
+		}
+		for _, err := range errs {
+			d.Logger.Error("an approval is lost: the agent has to ask again", "err", err)
+			lost = append(lost, audit.Event{Event: audit.KindApproval, Outcome: "ended", Detail: err.Error()})
+		}
+		d.Approvals = approvals.NewSet(store, kept...)
 	}
-	for _, err := range errs {
-		d.Logger.Error("an approval is lost: the agent has to ask again", "err", err)
-		lost = append(lost, audit.Event{Event: audit.KindApproval, Outcome: "ended", Detail: err.Error()})
-	}
-	d.Approvals = approvals.NewSet(store, kept...)
 	d.Approvals.Ended = func(p approvals.Approval, why string) {
 		e := eventOf(p, "ended")
 		e.Detail += ": " + why
@@ -75,6 +82,13 @@ func (d *Daemon) approvalHandlers(mux *http.ServeMux) {
 		}
 		_ = reply(w, p)
 	})
+	mux.HandleFunc("POST /v1/agents/{id}/grant", d.forAgent(func(_ http.ResponseWriter, r *http.Request, a *agent.Agent) (any, error) {
+		var req api.GrantRequest
+		if err := body(r, &req); err != nil {
+			return nil, err
+		}
+		return d.grant(r, a, req)
+	}))
 	for word, decide := range map[string]func(*http.Request, string, api.DecideRequest) (approvals.Approval, error){
 		"approve": d.approve,
 		"deny": func(r *http.Request, id string, _ api.DecideRequest) (approvals.Approval, error) {
@@ -89,9 +103,6 @@ func (d *Daemon) approvalHandlers(mux *http.ServeMux) {
 			if err := body(r, &said); err != nil {
 				return nil, err
 			}
-			if d.Approvals == nil {
-				return nil, errAlone
-			}
 			p, err := decide(r, r.PathValue("id"), said)
 			return p.Brief(), err
 		}))
@@ -100,10 +111,6 @@ func (d *Daemon) approvalHandlers(mux *http.ServeMux) {
 
 // watchApprovals answers with a line for each change of an approval, those there are first.
 func (d *Daemon) watchApprovals(w http.ResponseWriter, r *http.Request) {
-	if d.Approvals == nil {
-		fail(w, http.StatusBadRequest, errAlone)
-		return
-	}
 	changes, stop := d.Approvals.Watch()
 	defer stop()
 	w.Header().Set("Content-Type", "application/jsonl")
@@ -130,7 +137,38 @@ func (d *Daemon) watchApprovals(w http.ResponseWriter, r *http.Request) {
 // watchTime is how long a watcher may take to read one change.
 const watchTime = 10 * time.Second
 
-var errAlone = errors.New("this daemon serves one command alone: nothing waits for approval")
+// grant makes standing approvals of later calls of a tool, or of connections to a host: one, or one for each session of
+// the agent that runs now. It allows nothing that the rules deny.
+func (d *Daemon) grant(r *http.Request, a *agent.Agent, req api.GrantRequest) (made []approvals.Approval, err error) {
+	if d.only != "" && d.only != a.ID() {
+		return nil, invalid("this daemon serves %s alone", d.only)
+	}
+	def, err := d.Definition(a.ID())
+	if err != nil {
+		return nil, err
+	}
+	terms := approvals.Terms{For: req.For, Session: req.Session}
+	of := approvals.Approval{Agent: a.ID(), Tool: req.Tool, Kind: approvals.KindTool, Policy: def.Grants.Version()}
+	if req.Host == "" {
+		of.Rule = def.Grants.Tool(req.Tool).Rule
+	} else {
+		of.Tool, of.Kind, terms.Pattern = session.NetworkOfCommands, approvals.KindHost, req.Host
+	}
+	sessions := []string{""}
+	if req.Session {
+		if sessions = a.Approvable(req.Host != ""); len(sessions) == 0 {
+			return nil, invalid("no session of %s runs: give --for 1h", a.ID())
+		}
+	}
+	for _, of.Session = range sessions {
+		p, err := d.Approvals.Grant(of, terms, d.recordDecision(r, ""))
+		if err != nil {
+			return made, err
+		}
+		made = append(made, p.Brief())
+	}
+	return made, nil
+}
 
 // approve grants a call, or makes a standing approval from it.
 func (d *Daemon) approve(r *http.Request, id string, said api.DecideRequest) (approvals.Approval, error) {

@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/scopefs/scopefs/internal/desktop"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/approvals"
@@ -24,29 +26,72 @@ const (
 )
 
 // notifyApprovals runs the operator's command for each call that starts to need an
-// approval, until stop, which waits for the commands. No call waits for it.
+// approval, and shows a notification of the desktop, until stop, which waits for the commands. No call waits for it.
 func (d *Daemon) notifyApprovals() (stop func()) {
-	command := d.Settings.Approve.Notify
-	if d.Approvals == nil || len(command) == 0 {
+	command, bus := d.Settings.Approve.Notify, os.Getenv("DBUS_SESSION_BUS_ADDRESS")
+	if shows := d.Settings.Approve.Desktop; shows != nil && !*shows {
+		bus = ""
+	}
+	if len(command) == 0 && bus == "" {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	n := &notifier{daemon: d, command: command, turns: tools.NewTurns(maxNotify, 1), agents: map[scope.ID]chan approvals.Approval{}}
-	n.working.Go(func() { n.watch(ctx) })
+	waits := make(chan approvals.Approval, 1)
+	n := &notifier{desktop: waits, daemon: d, command: command, turns: tools.NewTurns(maxNotify, 1), agents: map[scope.ID]chan approvals.Approval{}}
+	began := time.Now()
+	n.working.Go(func() { n.watch(ctx, began) })
+	if bus != "" {
+		n.working.Go(func() { d.showApprovals(ctx, bus, waits) })
+	}
 	return func() { cancel(); n.working.Wait() }
+}
+
+// showEvery is the least time between two notifications of the desktop.
+const showEvery = 5 * time.Second
+
+// showApprovals shows one notification of the desktop: the last call that waits. It names the agent and, of a tool of
+// scopefs, the tool; no text that an agent or a server chose.
+func (d *Daemon) showApprovals(ctx context.Context, bus string, waits <-chan approvals.Approval) {
+	shown := uint32(0)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case p := <-waits:
+			if now, err := d.Approvals.Get(p.ID); err != nil || now.State != approvals.Waits {
+				continue
+			}
+			what := "a call"
+			switch {
+			case p.Kind == approvals.KindHost:
+				what = "a connection"
+			case d.Settings.Tools.Named(p.Tool).Name != "":
+				what = "a call of " + p.Tool
+			}
+			id, err := desktop.Notify(ctx, bus, shown, "scopefs: "+string(p.Agent)+" waits", what+" needs your approval: scopefs approvals")
+			if err != nil {
+				d.Logger.Debug("no notification of the desktop", "err", err) // there may be no desktop
+			}
+			shown = id
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(showEvery):
+		}
+	}
 }
 
 type notifier struct {
 	daemon  *Daemon
+	desktop chan approvals.Approval
 	command []string
 	turns   *limit.Queue
 	working sync.WaitGroup
 	agents  map[scope.ID]chan approvals.Approval // for watch alone
 }
 
-// watch passes each call on to a goroutine of its agent.
-func (n *notifier) watch(ctx context.Context) {
-	last := time.Now() // those from before were told by an earlier daemon
+// watch passes each call on to a goroutine of its agent. An earlier daemon has told of those up to last.
+func (n *notifier) watch(ctx context.Context, last time.Time) {
 	for ctx.Err() == nil {
 		changes, stop := n.daemon.Approvals.Watch()
 		for open := true; open; {
@@ -59,7 +104,13 @@ func (n *notifier) watch(ctx context.Context) {
 			}
 			if p := c.Approval; open && c.Outcome == approvals.Waits && p.Asked.After(last) {
 				last = p.Asked
-				n.pass(ctx, p)
+				select {
+				case n.desktop <- p:
+				default: // one is to be shown
+				}
+				if len(n.command) > 0 {
+					n.pass(ctx, p)
+				}
 			}
 		}
 		stop()

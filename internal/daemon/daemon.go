@@ -56,7 +56,7 @@ type Options struct {
 	Notify   func(state string)
 	Watchdog time.Duration
 
-	// Headless: nobody can approve calls, so they are denied.
+	// Headless: no operator looks for what waits. Without a run that attends, calls that need an approval are denied.
 	Headless bool
 	Version  string // sent to MCP clients
 	Logger   *slog.Logger
@@ -138,12 +138,10 @@ func New(opt Options) (*Daemon, error) {
 	if err := d.takeRun(); err != nil {
 		return nil, err
 	}
-	var lost []audit.Event
-	if !opt.Headless {
-		if lost, err = d.loadApprovals(); err != nil {
-			d.lock.Close()
-			return nil, err
-		}
+	lost, err := d.loadApprovals(opt.Headless)
+	if err != nil {
+		d.lock.Close()
+		return nil, err
 	}
 	if err := os.MkdirAll(opt.Paths.State, 0o700); err != nil { // what follows makes files there side by side
 		d.lock.Close()

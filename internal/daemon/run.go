@@ -49,6 +49,10 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 	}}
 	if by == nil { // the agent's user gives no key
 		purpose.Keys = req.Keys
+		if req.Attended {
+			purpose.Others = req.Others
+			defer d.Approvals.Attend(a.ID())()
+		}
 	}
 	if req.Program != nil {
 		req.Program.Expose = a.Unshown(req.Program.Expose)
@@ -60,7 +64,7 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 			return err
 		}
 		notes.add(note)
-		purpose.Expose, purpose.Env = req.Program.Expose, req.Program.Env
+		purpose.Expose = req.Program.Expose
 	}
 	box, err := a.Start(r.Context(), purpose)
 	if err != nil {

@@ -63,9 +63,6 @@ func show(found programs.Found, req *api.RunRequest) {
 		req.Env["PATH"] = strings.Join(append(found.Path, sandbox.DefaultPath), ":")
 	}
 	req.Program = &api.RunProgram{Name: req.Argv[0], Expose: found.Expose}
-	if found.Quiet {
-		req.Program.Env = map[string]string{"NODE_OPTIONS": programs.QuietNode}
-	}
 	req.Argv = slices.Concat([]string{found.File}, req.Argv[1:])
 }
 

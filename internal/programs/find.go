@@ -22,12 +22,7 @@ type Found struct {
 	File   string   // where the links lead
 	Path   []string // directories of its interpreter, for PATH
 	Expose []string // what a sandbox must show beside the system's directories
-	Quiet  bool     // its interpreter is a Node.js that knows QuietNode
 }
-
-// QuietNode is the value of NODE_OPTIONS without which Node.js 22 warns that it finds the proxy by the environment. Those
-// before 20.11 do not know the option, and do not start.
-const QuietNode = "--disable-warning=UNDICI-EHPA"
 
 // ErrNotFound is the error of a program that is not in PATH.
 var ErrNotFound = errors.New("is not in PATH")
@@ -45,7 +40,7 @@ func Find(ctx context.Context, command string, foreign func(name string) bool) (
 	found, err := find(ctx, command, foreign)
 	for _, name := range found.Expose {
 		if err == nil {
-			err = showable(command, name, foreign)
+			err = Showable(command, name, foreign)
 		}
 	}
 	if err != nil {
@@ -54,8 +49,8 @@ func Find(ctx context.Context, command string, foreign func(name string) bool) (
 	return found, nil
 }
 
-// showable returns an error for what no sandbox shows of a program: files that agents may write, and the home directory.
-func showable(command, name string, foreign func(name string) bool) error {
+// Showable returns an error for what no sandbox shows of a program: files that agents may write, and the home directory.
+func Showable(command, name string, foreign func(name string) bool) error {
 	real, err := filepath.EvalSymlinks(name)
 	if err != nil {
 		return err
@@ -105,10 +100,6 @@ func find(ctx context.Context, command string, foreign func(name string) bool) (
 			more = startedBy(start)
 		} else {
 			found.addInterpreter(name)
-			if filepath.Base(name) == "node" {
-				_, err := output(ctx, real, QuietNode, "--version")
-				found.Quiet = err == nil
-			}
 		}
 		next := interpreterOf(start)
 		if next == "" {

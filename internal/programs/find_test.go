@@ -151,17 +151,6 @@ func TestFindRelative(t *testing.T) {
 
 func none(string) bool { return false }
 
-// TestFindQuiet: the warning of a Node.js about the proxy is switched off if it knows the option.
-func TestFindQuiet(t *testing.T) {
-	dir := tree(t, map[string]string{"bin/p": "#!/usr/bin/env node\n", "old/node": "#!/bin/sh\nexit 9\n", "new/node": "#!/bin/sh\n[ $1 = --disable-warning=UNDICI-EHPA ]\n"})
-	for node, want := range map[string]bool{"old": false, "new": true} {
-		t.Setenv("PATH", dir+"/bin:"+dir+"/"+node)
-		found, err := Find(t.Context(), "p", none)
-		require.NoError(t, err)
-		assert.Equal(t, want, found.Quiet, node)
-	}
-}
-
 // TestFindForeign: nothing that agents may write is executed or found.
 func TestFindForeign(t *testing.T) {
 	dir := tree(t, map[string]string{

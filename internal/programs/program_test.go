@@ -54,6 +54,6 @@ func TestPrograms(t *testing.T) {
 	}
 	for _, name := range []string{"../agents.d/a", "", "nobody"} {
 		_, err := Of(base, "", name)
-		assert.ErrorContains(t, err, "there are claude, codex, copilot, gemini, opencode, qwen", name)
+		assert.ErrorContains(t, err, "there are claude, cline, codex, copilot, droid, gemini, opencode, qwen", name)
 	}
 }

@@ -33,6 +33,7 @@ type client struct {
 	files    *file.Files
 	servers  *servers
 	contexts contexts // of its calls
+	log      mcp.Log  // of its calls, for itself
 
 	began   time.Time
 	life    context.Context // ends with the client
@@ -82,7 +83,7 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 		return nil, err
 	}
 	quiet := slog.New(slog.DiscardHandler) // the library logs each message
-	c.face = mcp.New(c.set, mcp.Options{Version: a.Version, Instructions: c.instructions, Listing: c.listing, Logger: quiet, Encoders: a.Encoders,
+	c.face = mcp.New(c.set, mcp.Options{Version: a.Version, Log: &c.log, Instructions: c.instructions, Listing: c.listing, Logger: quiet, Encoders: a.Encoders,
 		Context: c.context, HoldContext: a.holdContext})
 	return c, nil
 }
@@ -236,7 +237,11 @@ func (c *client) record(ctx context.Context, e audit.Event) error {
 	if err := c.agent.paces.Wait(ctx, c.life.Done(), e); err != nil {
 		return fmt.Errorf("wait for the log: %w", err)
 	}
-	return c.agent.Record(ctx, e)
+	err := c.agent.Record(ctx, e)
+	if err == nil {
+		c.log.Add(e)
+	}
+	return err
 }
 
 // instructions are for the model: where it is, its definition's text, and what it may use.

@@ -167,7 +167,7 @@ func (n *network) serve(box *Sandbox, p Purpose) {
 	}
 	tenant := egress.Tenant{
 		Agent: n.agent.id, Session: box.Name, Chain: p.Chain,
-		Rules:   func() egress.Rules { return n.hosts() },
+		Rules:   func() egress.Rules { return n.rules(box, p) },
 		Refused: p.Refused, Operator: p.By == nil,
 		Call:    func() string { return box.OnlyTag(worker.Arg) }, // the process of the file tools connects to nothing
 		Secrets: n.secrets, Counts: n.agent.traffic, Limit: func() (requests, bytes []scope.Rate) { return n.hosts().Limits() },
@@ -215,6 +215,9 @@ func (n *network) approve(ctx context.Context, box *Sandbox, p Purpose, q egress
 		return n.agent.Record(context.WithoutCancel(ctx), audit.Event{Event: audit.KindApproval, Agent: string(a.Agent), Session: box.Name, Chain: a.Chain, Parent: p.Parent, Server: p.server(),
 			Op: a.Tool, Target: string(approval.Arguments), Rule: a.Rule, Outcome: outcome, Detail: a.ID})
 	})
+	if errors.Is(err, approvals.ErrNobody) {
+		return egress.Answer{Nobody: true}, nil
+	}
 	return egress.Answer{ID: said.ID, Granted: said.State == approvals.Granted || said.State == approvals.Stands, Denied: said.State == approvals.Denied}, err
 }
 
@@ -232,6 +235,9 @@ func (n *network) approval(box *Sandbox, p Purpose, q egress.Question) (approval
 		Lasting: true, Kind: approvals.KindHost, Subject: net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port)))}, nil
 }
 
+// NetworkOfCommands names the connections of an agent's commands in an approval.
+const NetworkOfCommands = "network"
+
 // network names the connections of a sandbox in an approval, in place of a tool. Sandboxes
 // with rules of their own have another name.
 func (p Purpose) network() string {
@@ -241,7 +247,7 @@ func (p Purpose) network() string {
 	case api.TaskSession:
 		return "network/task"
 	}
-	return "network"
+	return NetworkOfCommands
 }
 
 // recheck applies the current rules to the networks of the agent's sandboxes. It ends a

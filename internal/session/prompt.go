@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -31,9 +32,6 @@ func (a *Agent) nobody() string {
 // prompt asks the operator whether a client's program may use a tool of its own. The
 // approval is for one use, under the current rules.
 func (c *client) prompt(ctx context.Context, env tools.Env, r ask.Permission) ask.Verdict {
-	if c.agent.Approvals == nil {
-		return ask.Verdict{Why: "nobody is here who could approve it: " + c.agent.nobody()}
-	}
 	p := approvals.Approval{
 		Agent: c.agent.id, Chain: c.chain(), Session: c.name, Tool: ask.PromptName + ":" + r.Tool, Arguments: slices.Clone(r.Input),
 		Policy: c.rules().Version(), Rule: "the client's program asks",
@@ -52,6 +50,8 @@ func (c *client) prompt(ctx context.Context, env tools.Env, r ask.Permission) as
 			Op: p.Tool, Target: p.Subject, Rule: p.Rule, Outcome: outcome, Detail: a.ID})
 	})
 	switch {
+	case errors.Is(err, approvals.ErrNobody):
+		return ask.Verdict{Why: err.Error() + ": " + c.agent.nobody()}
 	case err != nil:
 		return ask.Verdict{Why: "the operator cannot be asked: " + err.Error()}
 	case said.State == approvals.Denied:

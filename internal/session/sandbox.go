@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -46,8 +45,9 @@ type Purpose struct {
 
 	Held *changeSet // whose view it has; nil: the agent's own
 
-	Expose []string          // what it shows beside what all sandboxes show; see Ready
-	Env    map[string]string // variables that those of scopefs.yaml and of the definition replace
+	Others bool // the operator attends: hosts that no rule names need an approval
+
+	Expose []string // what it shows beside what all sandboxes show; see Ready
 
 	Keys map[string]string // variables for credentials that the daemon has not; see api.RunRequest
 
@@ -185,7 +185,7 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 	spec := sandbox.Spec{
 		Agent: a.id, UID: owner.UID, GID: owner.GID, View: dir, At: v.Definition().Dir, ReadOnly: p.ReadOnly,
 		Limits: limitsOf(v.Definition()), Group: group,
-		Expose: slices.Concat(a.reachable(owner), p.Expose), Sockets: a.Settings.Sockets, Env: merged(p.Env, a.Settings.Env), Mounts: mount.WithoutViews(mounted, v.At()),
+		Expose: slices.Concat(a.reachable(owner), p.Expose), Sockets: a.Settings.Sockets, Env: a.Settings.Env, Mounts: mount.WithoutViews(mounted, v.At()),
 		OutOfMemory: func(s *sandbox.Session) {
 			a.Event(audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: a.nameOf(s), Parent: p.Parent, Server: p.server(), Outcome: view.OutcomeMemory,
 				Detail: "the kernel killed a process: limits: memory was reached"})
@@ -259,16 +259,6 @@ func (a *Agent) reachable(u account.User) (paths []string) {
 		paths = append(paths, name)
 	}
 	return paths
-}
-
-// merged returns variables, those of over in place of others with the same name.
-func merged(under, over map[string]string) map[string]string {
-	if len(under) == 0 {
-		return over
-	}
-	env := maps.Clone(under)
-	maps.Copy(env, over)
-	return env
 }
 
 // nameOf returns the name of a session in the log; "" while it starts.

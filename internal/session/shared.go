@@ -35,7 +35,7 @@ type Shared struct {
 	Queue      *limit.Queue   // of calls, agent by agent
 	Examiners  *limit.Slots   // of long arguments
 	Encoders   *limit.Slots   // of large results
-	Approvals  *approvals.Set // nil: calls that need one are denied
+	Approvals  *approvals.Set // of a daemon without an operator: Alone
 	Unfinished *state.Unfinished
 	Stores     *stores.Stores // nil: none
 

@@ -1,6 +1,7 @@
 package terminal
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -11,10 +12,12 @@ import (
 )
 
 // Attend connects a command to our streams and signals until it exits, and returns how it ended. It prints the daemon's
-// notes, with the remedies that remedy returns for them.
-func Attend(run *api.Run, stdin io.Reader, stdout, stderr io.Writer, remedy func(api.Note) string) (api.RunExit, error) {
+// notes, with the remedies that remedy returns for them. If the command has a terminal, prompt may ask the user until the
+// command has ended; nil: nothing is asked.
+func Attend(run *api.Run, stdin io.Reader, stdout, stderr io.Writer, remedy func(api.Note) string, prompt func(context.Context, Ask)) (api.RunExit, error) {
 	own := &Raw{FD: int(os.Stdin.Fd())}
-	told := &notes{to: stderr, run: run, remedy: remedy}
+	between := newRelay(run, stdout)
+	told := &notes{to: stderr, run: run, remedy: remedy, relay: between}
 	defer told.rest()
 	if run.TTY != nil {
 		own.Enter()
@@ -26,12 +29,8 @@ func Attend(run *api.Run, stdin io.Reader, stdout, stderr io.Writer, remedy func
 	// its exit status is the result.
 	var copies sync.WaitGroup
 	if run.TTY != nil {
-		go func() {
-			// A terminal has no EOF: send the VEOF character, termios(3).
-			_, _ = io.Copy(run.TTY, stdin)
-			_, _ = run.TTY.Write([]byte{4})
-		}()
-		copies.Go(func() { _, _ = io.Copy(stdout, run.TTY) })
+		go between.input(stdin)
+		copies.Go(func() { _, _ = io.Copy(between, run.TTY) })
 	} else {
 		go func() {
 			_, _ = io.Copy(run.Stdin, stdin)
@@ -41,7 +40,14 @@ func Attend(run *api.Run, stdin io.Reader, stdout, stderr io.Writer, remedy func
 		copies.Go(func() { _, _ = io.Copy(stdout, run.Stdout); run.Stdout.Close() })
 		copies.Go(func() { _, _ = io.Copy(stderr, run.Stderr); run.Stderr.Close() })
 	}
+	ctx, stopAsking := context.WithCancel(context.Background())
+	var asking sync.WaitGroup
+	if prompt != nil && run.TTY != nil {
+		asking.Go(func() { prompt(ctx, between.ask) })
+	}
 	exit, err := run.Wait(told.note)
+	stopAsking()
+	asking.Wait()
 	if exit.OutOfMemory {
 		defer fmt.Fprintln(stderr, "scopefs: out of memory: the agent's limit was reached")
 	}

@@ -16,6 +16,7 @@ type notes struct {
 	to     io.Writer
 	run    *api.Run
 	remedy func(api.Note) string
+	relay  *relay
 	kept   []string
 }
 
@@ -27,8 +28,7 @@ func (n *notes) note(note api.Note) {
 	switch {
 	case n.run.TTY == nil:
 		fmt.Fprintln(n.to, text)
-	case inLines(n.run):
-		fmt.Fprint(n.to, text, "\r\n") // our terminal is in raw mode
+	case inLines(n.run) && n.relay.aside(n.to, text+"\r\n"): // our terminal is in raw mode
 	default:
 		n.kept = append(n.kept, text)
 	}

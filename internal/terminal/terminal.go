@@ -86,7 +86,7 @@ func stopBoth(run *api.Run, own *Raw) {
 // Size returns the size of the terminal of the standard streams; 24 rows of 80 columns without one.
 func Size() *sandbox.Size {
 	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
-		if w, h, err := term.GetSize(int(f.Fd())); err == nil {
+		if w, h, err := term.GetSize(int(f.Fd())); err == nil && w > 0 && h > 0 {
 			return &sandbox.Size{Rows: uint16(h), Cols: uint16(w)}
 		}
 	}

@@ -104,7 +104,7 @@ func TestParseDefinitionErrors(t *testing.T) {
 		"key twice":            {"user: a\nuser: b", `4: "user" is here twice, first in line 3: remove one`},
 		"pattern twice":        {"view:\n  paths:\n    a: read\n    \"a\": hide", `6: "a" is here twice`},
 		"bad glob":             {"view:\n  paths:\n    a: read\n    \"a/[\": hide", `6: pattern "a/[": has a bracket`},
-		"bad access":           {"view:\n  paths:\n    a: deny", `5: pattern "a": unknown access "deny": want write, hold, read or hide`},
+		"bad access":           {"view:\n  paths:\n    a: deny", `5: pattern "a": unknown access "deny": want write, hold, read, seal or hide`},
 		"quiet":                {"view:\n  paths:\n    a: {access: hide, quiet: true}", `5: pattern "a": takes no keys: remove quiet and access, and write "a": hide, read or write`},
 		"hide by default":      {"view: {access: hide}", "3: access: hide would leave no view: want write or read"},
 		"pattern unquoted":     {"view:\n  paths:\n    **/.env: hide", "a pattern that starts with * needs quotes"},

@@ -151,8 +151,8 @@ func accessField(out *scope.Access) fields.Field {
 		if err := fields.Named(out)(n); err != nil {
 			return err
 		}
-		if *out == scope.Hide {
-			return errors.New("hide would leave no view: want write or read")
+		if *out >= scope.Seal {
+			return fmt.Errorf("%v would leave no view: want write or read", *out)
 		}
 		return nil
 	}

@@ -91,7 +91,7 @@ func (h *Policy) Connect(host string, port uint16) (scope.Decision, scope.Route)
 func (h *Policy) connect(host string, port uint16) (scope.Decision, scope.Route) {
 	switch {
 	case h == nil || h.network.Kind == None:
-		return scope.Decision{Kind: scope.KindHost, Rule: "network: none", Remedy: fmt.Sprintf("set network: {allow: [%s]}", host)}, scope.Route{}
+		return scope.Decision{Kind: scope.KindHost, Rule: "network: none", Remedy: fmt.Sprintf("set network: {allow: [%s]}", host), Others: true}, scope.Route{}
 	case h.network.Kind == HostNetwork:
 		return scope.Decision{Allow: true, Kind: scope.KindHost, Rule: "network: host"}, scope.Route{}
 	}
@@ -124,6 +124,7 @@ func (h *Policy) stricter(own, theirs scope.Decision) scope.Decision {
 
 // blame returns a decision of the caller's rules.
 func (h *Policy) blame(d scope.Decision) scope.Decision {
+	d.Others = false // its own rules say no more
 	d.Rule = "caller " + string(h.by) + ": " + d.Rule
 	d.Remedy = fmt.Sprintf("for %s: %s", h.by, d.Remedy)
 	if h.member != "" {

@@ -27,6 +27,9 @@ const (
 // ErrNotFound reports that no approval with the id is waiting.
 var ErrNotFound = errors.New("no such approval waits, it was decided, used, or its time is over: see scopefs approvals list")
 
+// ErrNobody is the error of a request in a set that is Alone, while nobody attends.
+var ErrNobody = errors.New("nobody is here who could approve it")
+
 // Error is the error of a request that neither waits nor was decided.
 type Error struct {
 	Message string // for the agent
@@ -54,6 +57,10 @@ type Set struct {
 	now   func() time.Time
 	store Store
 
+	// Alone says that no operator finds what waits: a request that no standing approval covers fails with ErrNobody,
+	// unless somebody attends. See Attend.
+	Alone bool
+
 	// Ended records that a standing approval ended without the operator, and why. Nil
 	// records nothing.
 	Ended func(p Approval, why string)
@@ -63,6 +70,7 @@ type Set struct {
 	over    []func() // of standing approvals that have ended: unlock records the ends
 	byKey   map[string]*Approval
 	held    map[scope.ID]int // requests that wait, see Hold
+	attend  map[scope.ID]int // who attends, see Attend
 	closing chan struct{}    // closed by Close
 
 	watchers map[chan Update]struct{}
@@ -87,7 +95,8 @@ func NewSet(store Store, kept ...Approval) *Set {
 	if store == nil {
 		store = noStore{}
 	}
-	s := &Set{now: time.Now, store: store, byKey: map[string]*Approval{}, held: map[scope.ID]int{}, closing: make(chan struct{}), watchers: map[chan Update]struct{}{}}
+	s := &Set{now: time.Now, store: store, byKey: map[string]*Approval{}, held: map[scope.ID]int{}, attend: map[scope.ID]int{},
+		closing: make(chan struct{}), watchers: map[chan Update]struct{}{}}
 	for _, p := range kept {
 		s.add(p.key(), &p)
 	}
@@ -125,7 +134,7 @@ func (s *Set) sweep() {
 // Ask returns the operator's decision about a request, and uses a grant up. A new request
 // becomes an approval that waits, and first is true, unless count returns an error. count
 // counts the request against the agent's rates; Ask does not call it again for a request
-// that is granted. The error is that of count, or an *[Error].
+// that is granted. The error is that of count, ErrNobody, or an *[Error].
 func (s *Set) Ask(p Approval, count func() error) (said Approval, first bool, err error) {
 	defer s.lock()()
 	s.sweep()
@@ -151,6 +160,9 @@ func (s *Set) Ask(p Approval, count func() error) (said Approval, first bool, er
 		s.tell("used", *standing)
 		return *standing, false, nil
 	}
+	if s.Alone && s.attend[p.Agent] == 0 {
+		return p, false, ErrNobody
+	}
 	waiting, size := 0, len(p.Arguments)
 	for _, other := range s.byKey {
 		if other.Agent == p.Agent && other.State != Stands {
@@ -172,6 +184,18 @@ func (s *Set) Ask(p Approval, count func() error) (said Approval, first bool, er
 	s.add(key, &p)
 	s.tell(Waits, p)
 	return p, true, nil
+}
+
+// Attend says that somebody decides about an agent's requests, until leave is called.
+func (s *Set) Attend(agent scope.ID) (leave func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.attend[agent]++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.attend[agent]--
+	}
 }
 
 // Knows reports whether the set has an approval of a request.

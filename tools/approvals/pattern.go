@@ -20,6 +20,7 @@ const (
 	KindCommand Kind = "command" // the command of a shell
 	KindPath    Kind = "path"    // the objects of the call's paths
 	KindHost    Kind = "host"    // host:port of a connection
+	KindTool    Kind = "tool"    // of a standing approval alone: all calls of its tool, see [Set.Grant]
 )
 
 // everything is the pattern of all calls of a tool. Commands have no such pattern,
@@ -80,7 +81,7 @@ func matchPath(pattern string, o Object) bool {
 }
 
 // matchHost reports whether HOST:PORT covers a connection. HOST may begin with "*.",
-// and PORT may be "*".
+// and PORT may be "*" or several, such as 80,443.
 func matchHost(pattern, subject string) (bool, error) {
 	host, port, err := net.SplitHostPort(pattern)
 	if err != nil {
@@ -94,7 +95,7 @@ func matchHost(pattern, subject string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return wanted.Match(h) && (port == "*" || port == p), nil
+	return wanted.Match(h) && (port == "*" || slices.Contains(strings.Split(port, ","), p)), nil
 }
 
 // matchCommand reports whether a pattern covers a command. The command must be one

@@ -89,29 +89,15 @@ func (s *Set) make(id string, terms Terms) (Approval, error) {
 	if err != nil {
 		return Approval{}, err
 	}
-	standing := 0
-	for _, p := range s.byKey {
-		if p.Agent == of.Agent && p.State == Stands {
-			standing++
-		}
-	}
-	made := Approval{
-		ID: newID(), State: Stands, Agent: of.Agent, Chain: of.Chain, Session: of.Session, Tool: of.Tool, Version: of.Version,
-		Policy: of.Policy, Rule: of.Rule, Kind: of.Kind, Pattern: terms.Pattern, Asked: s.now(),
-	}
 	switch {
 	case of.Context != nil || of.Envelope != nil:
-		return made, errors.New("the call sees scopes of its client's context, which only an approval of this one call covers: approve it without terms")
+		return *of, errors.New("the call sees scopes of its client's context, which only an approval of this one call covers: approve it without terms")
 	case of.bound():
-		return made, errors.New("the call is approved for the changes that it shows: approve it without terms")
-	case standing >= maxStanding:
-		return made, fmt.Errorf("%s has %d standing approvals already: revoke one", of.Agent, standing)
-	case terms.For < 0 || terms.For > 0 && terms.Session:
-		return made, errors.New("wants a time above zero, or the session, or neither")
-	case terms.Session:
-		made.Ends = of.Session
-	case terms.For > 0:
-		made.Expires = made.Asked.Add(terms.For)
+		return *of, errors.New("the call is approved for the changes that it shows: approve it without terms")
+	}
+	made, err := s.standFor(of, terms)
+	if err != nil {
+		return made, err
 	}
 	if made.Pattern == "" {
 		made.Arguments, made.Subject, made.Path, made.Object, made.ReplacedObject = of.Arguments, of.Subject, of.Path, of.Object, of.ReplacedObject
@@ -124,10 +110,88 @@ func (s *Set) make(id string, terms Terms) (Approval, error) {
 	return made, nil
 }
 
+// standFor returns a standing approval on terms, for the agent, session and tool of a request. The caller holds the lock.
+func (s *Set) standFor(of *Approval, terms Terms) (Approval, error) {
+	standing := 0
+	for _, p := range s.byKey {
+		if p.Agent == of.Agent && p.State == Stands {
+			standing++
+		}
+	}
+	made := Approval{
+		ID: newID(), State: Stands, Agent: of.Agent, Chain: of.Chain, Session: of.Session, Tool: of.Tool, Version: of.Version,
+		Policy: of.Policy, Rule: of.Rule, Kind: of.Kind, Pattern: terms.Pattern, Asked: s.now(),
+	}
+	switch {
+	case standing >= maxStanding:
+		return made, fmt.Errorf("%s has %d standing approvals already: revoke one", of.Agent, standing)
+	case terms.For < 0 || terms.For > 0 && terms.Session:
+		return made, errors.New("wants a time above zero, or the session, or neither")
+	case terms.Session:
+		made.Ends = of.Session
+	case terms.For > 0:
+		made.Expires = made.Asked.Add(terms.For)
+	}
+	return made, nil
+}
+
+// Grant makes a standing approval without a request: of has the agent, the session, the tool, the rules and the kind. Of
+// [KindTool] it covers all calls of the tool that no context and no set of changes binds, whatever the tool's version. Like
+// Stand it approves the requests that wait and that it covers; record is called before it holds.
+func (s *Set) Grant(of Approval, terms Terms, record func(Approval) error) (made Approval, err error) {
+	made, err = s.offer(of, terms)
+	if err == nil && made.Kind != KindTool {
+		err = checkPattern(made.Kind, made.Pattern)
+	}
+	if err == nil {
+		err = record(made)
+	}
+	if err != nil {
+		return made, err
+	}
+	defer s.lock()()
+	if made.Ends == "" {
+		if err := s.store.Put(made); err != nil {
+			return made, fmt.Errorf("store the approval: %w", err)
+		}
+	}
+	s.add(made.key(), &made)
+	s.tell(Stands, made)
+	for key, p := range s.byKey {
+		if p.State == Waits && !p.taken && made.covers(p) { // the request gets the standing approval when it is looked up again
+			s.tell("ended", *p)
+			if err := s.remove(key); err != nil {
+				return made, err
+			}
+		}
+	}
+	return made, nil
+}
+
+// offer is standFor for a caller without the lock.
+func (s *Set) offer(of Approval, terms Terms) (Approval, error) {
+	defer s.lock()()
+	s.sweep()
+	return s.standFor(&of, terms)
+}
+
+// Covered reports whether a standing approval covers a request. It records nothing: callers may hold locks.
+func (s *Set) Covered(p *Approval) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.standing(p) != nil
+}
+
 // covers reports whether a standing approval covers a request.
 func (a *Approval) covers(p *Approval) bool {
-	if a.State != Stands || a.Agent != p.Agent || a.Chain != p.Chain || a.Tool != p.Tool || a.Version != p.Version || a.Policy != p.Policy ||
-		a.Ends != "" && a.Ends != p.Session || a.Kind != p.Kind || p.Context != nil || p.Envelope != nil {
+	if a.State != Stands || a.Agent != p.Agent || a.Chain != p.Chain || a.Tool != p.Tool || a.Policy != p.Policy ||
+		a.Ends != "" && a.Ends != p.Session || p.Context != nil || p.Envelope != nil {
+		return false
+	}
+	if a.Kind == KindTool {
+		return !p.bound()
+	}
+	if a.Version != p.Version || a.Kind != p.Kind {
 		return false
 	}
 	if a.Pattern == "" {
@@ -140,7 +204,7 @@ func (a *Approval) covers(p *Approval) bool {
 // the lock.
 func (s *Set) standing(p *Approval) *Approval {
 	for _, made := range s.byKey {
-		if made.covers(p) && !made.taken {
+		if made.covers(p) && !made.taken && !made.over(s.now()) {
 			return made
 		}
 	}

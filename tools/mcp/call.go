@@ -14,8 +14,12 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// progressTime is the interval of progress notifications.
-const progressTime = time.Second
+// progressTime is the interval of progress notifications. progressPause is the least between two, however many reports a server
+// sends.
+const (
+	progressTime  = time.Second
+	progressPause = 50 * time.Millisecond
+)
 
 // describe returns the MCP form of a tool. It sets every hint, so that no client
 // applies its own default. It encodes the schemas once; otherwise the SDK would
@@ -24,7 +28,7 @@ func describe(t tools.Tool) *mcp.Tool {
 	acts := t.Hints.Writes || t.Hints.Acts
 	destructive, open := acts && t.Hints.Destructive, t.Hints.OpenWorld
 	d := &mcp.Tool{
-		Name: mcpName(t.Name), Title: t.Hints.Title, Description: t.About, InputSchema: text(t.Input),
+		Name: mcpName(t.Name), Title: t.Hints.Title, Description: t.About, InputSchema: text(t.Input), Icons: toolIcon(t.Hints),
 		Annotations: &mcp.ToolAnnotations{
 			Title: t.Hints.Title, ReadOnlyHint: !acts, DestructiveHint: &destructive,
 			IdempotentHint: t.Hints.Idempotent, OpenWorldHint: &open,
@@ -70,12 +74,16 @@ func (f *Face) call(ctx context.Context, req *mcp.CallToolRequest) (mcp.Result, 
 			doing("waits for the operator to decide about approval " + approval)
 		}
 	}
+	var reports func(string) // of the tool
+	if req.Params.GetProgressToken() != nil {
+		reports = func(text string) { doing("is running: " + text) }
+	}
 	said, err := beside(req.Params.Meta)
 	if err != nil {
 		return failed(tools.Errorf(tools.Invalid, "_meta: %v", err)), nil
 	}
 	env, keep := f.contextOf(req)
-	result, err := f.set.Call(ctx, tools.Call{Tool: toolName(req.Params.Name), Args: req.Params.Arguments, Ask: asker(req), Holds: holds, Context: env, Keep: keep, Beside: said})
+	result, err := f.set.Call(ctx, tools.Call{Tool: toolName(req.Params.Name), Args: req.Params.Arguments, Ask: asker(req), Holds: holds, Progress: reports, Context: env, Keep: keep, Beside: said})
 	if asked, ok := errors.AsType[*tools.Asked](err); ok {
 		return nil, asked
 	}
@@ -106,7 +114,7 @@ func (f *Face) handleQuestion(ctx context.Context, req *mcp.CallToolRequest) (*m
 	case *plainResult:
 		return r.Result.(*mcp.CallToolResult), nil
 	case *largeResult:
-		return r.CallToolResult, nil
+		return r.Result.(*mcp.CallToolResult), nil
 	}
 	return res.(*mcp.CallToolResult), nil
 }
@@ -164,6 +172,10 @@ func progress(ctx context.Context, req *mcp.CallToolRequest) (doing func(what st
 			}
 			_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
 				ProgressToken: token, Progress: time.Since(began).Seconds(), Message: req.Params.Name + " " + now.Load().(string)})
+			select {
+			case <-ctx.Done():
+			case <-time.After(progressPause):
+			}
 		}
 	}()
 	doing = func(what string) {

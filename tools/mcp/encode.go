@@ -30,7 +30,8 @@ type plainText struct {
 // largeResult limits how many large results are encoded at once: each encoding
 // makes several copies.
 type largeResult struct {
-	*mcp.CallToolResult
+	mcp.Result
+	free     func() // frees the content: a slow client may read the JSON late
 	encoders *limit.Slots
 }
 
@@ -45,9 +46,8 @@ func (r *largeResult) MarshalJSON() ([]byte, error) {
 		return nil, err
 	}
 	defer done()
-	text, err := r.CallToolResult.MarshalJSON()
-	r.Content, r.StructuredContent = nil, nil // free it: a slow client may read the JSON late
-	return text, err
+	defer r.free()
+	return r.Result.(json.Marshaler).MarshalJSON()
 }
 
 // plainMeta is the _meta of a result, which the SDK sets before it encodes.
@@ -64,7 +64,7 @@ func resultOf(r tools.Result, stateless bool, encoders *limit.Slots) mcp.Result 
 	size := 0
 	for _, c := range r.Content {
 		if size += len(c.Text); c.MIME != "" || size > large {
-			return &largeResult{res, encoders}
+			return &largeResult{res, func() { res.Content, res.StructuredContent = nil, nil }, encoders}
 		}
 		plain.Content = append(plain.Content, plainText{"text", c.Text})
 	}

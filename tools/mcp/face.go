@@ -34,6 +34,7 @@ const (
 // Options configure a Face.
 type Options struct {
 	Version      string        // of scopefs, for clients
+	Log          *Log          // of the session, as a resource; nil: none
 	Instructions func() string // returns the current instructions for the model; nil: none
 	Logger       *slog.Logger  // of the SDK
 	Encoders     *limit.Slots  // of all faces of a daemon, see [MaxEncoders]; nil: no bound
@@ -65,20 +66,22 @@ type Face struct {
 func New(set *tools.Set, opt Options) *Face {
 	f := &Face{set: set, opt: opt, listed: map[string]string{}}
 	f.server = mcp.NewServer(
-		&mcp.Implementation{Name: "scopefs", Title: "scopefs", Version: opt.Version},
+		implementation(opt.Version),
 		&mcp.ServerOptions{
 			Logger: opt.Logger,
 			// scopefs mcp sends log messages when the daemon restarts.
-			Capabilities: &mcp.ServerCapabilities{Logging: &mcp.LoggingCapabilities{}, Tools: &mcp.ToolCapabilities{ListChanged: true}},
+			Capabilities:      &mcp.ServerCapabilities{Logging: &mcp.LoggingCapabilities{}, Tools: &mcp.ToolCapabilities{ListChanged: true}, Resources: &mcp.ResourceCapabilities{}},
+			CompletionHandler: f.complete,
 			// Lists differ by agent: without "private" a proxy may cache one for all (SEP-2549).
 			SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.CacheScope = "private" },
 		})
 	if opt.Instructions == nil {
 		f.opt.Instructions = func() string { return "" }
 	}
-	f.server.AddPrompt(&mcp.Prompt{Name: "agent", Title: "The agent's prompt", Description: "The agent's instructions: its role, and the tools and files that it may use."}, f.prompt)
+	f.server.AddPrompt(&mcp.Prompt{Name: "agent", Title: "The agent's prompt", Icons: icon(viewIcon), Description: "The agent's instructions: its role, and the tools and files that it may use."}, f.prompt)
 	f.web = f.newWeb()
-	f.server.AddReceivingMiddleware(f.introduce, f.answer)
+	f.addResources()
+	f.server.AddReceivingMiddleware(f.introduce, f.resources, f.answer)
 	f.Refresh()
 	return f
 }
@@ -185,9 +188,11 @@ func (f *Face) prompt(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptRes
 	return &mcp.GetPromptResult{Messages: []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: f.opt.Instructions()}}}}, nil
 }
 
-// introduce sets the current instructions in the responses to initialize and
-// server/discover.
+// introduce sets the current instructions and the icon in the responses to initialize
+// and server/discover. The SDK would send an icon of its Implementation with each result.
 func (f *Face) introduce(next mcp.MethodHandler) mcp.MethodHandler {
+	is := implementation(f.opt.Version)
+	is.Icons = icon(viewIcon)
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		res, err := next(ctx, method, req)
 		if err != nil { // res may hold a nil pointer
@@ -195,12 +200,17 @@ func (f *Face) introduce(next mcp.MethodHandler) mcp.MethodHandler {
 		}
 		switch r := res.(type) {
 		case *mcp.InitializeResult:
-			r.Instructions = f.opt.Instructions()
+			r.Instructions, r.ServerInfo = f.opt.Instructions(), is
 		case *mcp.DiscoverResult:
 			r.Instructions = f.opt.Instructions()
+			r.Meta = mcp.Meta{mcp.MetaKeyServerInfo: is}
 		}
 		return res, nil
 	}
+}
+
+func implementation(version string) *mcp.Implementation {
+	return &mcp.Implementation{Name: "scopefs", Title: "scopefs", Version: version}
 }
 
 // answer passes every tools/call to Set.Call, which also refuses and records calls

@@ -3,9 +3,12 @@ package mcp
 import (
 	"context"
 	"encoding/json"
+	"encoding/xml"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -69,15 +72,23 @@ func newBench(t *testing.T, front string, opt *mcp.ClientOptions) *bench {
 	require.NoError(t, err)
 	write, err := tools.New("write_file", "writes", hints, func(context.Context, tools.Env, in) (out, error) { return out{}, nil })
 	require.NoError(t, err)
-	wait, err := tools.New("bash", "waits", tools.Hints{Acts: true}, func(ctx context.Context, _ tools.Env, i in) (out, error) {
-		select {
-		case <-ctx.Done():
-			if b.cancel != nil {
-				close(b.cancel)
+	wait, err := tools.New("bash", "waits", tools.Hints{Acts: true}, func(ctx context.Context, env tools.Env, i in) (out, error) {
+		report := time.NewTicker(time.Millisecond)
+		defer report.Stop()
+		for end := time.After(2500 * time.Millisecond); ; {
+			select {
+			case <-ctx.Done():
+				if b.cancel != nil {
+					close(b.cancel)
+				}
+				return out{}, ctx.Err()
+			case <-report.C:
+				if env.Progress != nil {
+					env.Progress("half")
+				}
+			case <-end:
+				return out{"waited"}, nil
 			}
-			return out{}, ctx.Err()
-		case <-time.After(2500 * time.Millisecond):
-			return out{"waited"}, nil
 		}
 	})
 	require.NoError(t, err)
@@ -178,6 +189,26 @@ func TestCallAndErrors(t *testing.T) {
 	assert.Equal(t, 2, refused, "calls of what is not listed are recorded")
 }
 
+// Icons are data: a client that fetched them would tell a server that it has.
+func TestIcons(t *testing.T) {
+	b := newBench(t, "", nil)
+	server := b.client.InitializeResult().ServerInfo.Icons
+	list, err := b.client.ListTools(context.Background(), nil)
+	require.NoError(t, err)
+	assert.Empty(t, list.Meta[mcp.MetaKeyServerInfo].(map[string]any)["icons"], "not with each result")
+	seen := map[string]bool{}
+	for _, icons := range append([][]mcp.Icon{server}, list.Tools[0].Icons, list.Tools[1].Icons, list.Tools[2].Icons, list.Tools[3].Icons) {
+		require.Len(t, icons, 1)
+		text, err := url.PathUnescape(strings.TrimPrefix(icons[0].Source, "data:image/svg+xml,"))
+		require.NoError(t, err)
+		require.NoError(t, xml.Unmarshal([]byte(text), new(struct {
+			XMLName xml.Name `xml:"http://www.w3.org/2000/svg svg"`
+		})), text)
+		seen[text] = true
+	}
+	assert.Len(t, seen, 4, "of the server, and of tools that read, write and run")
+}
+
 // Results must be private, so that a proxy never serves one agent's list to another.
 func TestNothingIsPublic(t *testing.T) {
 	b := newBench(t, "tools: [read_file]", nil)
@@ -234,8 +265,9 @@ func TestGoneClientEndsTheCall(t *testing.T) {
 
 func TestProgress(t *testing.T) {
 	need.Long(t, "waits for reports of progress")
-	told := make(chan float64, 10)
+	told := make(chan float64, 5000)
 	b := newBench(t, "", &mcp.ClientOptions{ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
+		assert.Equal(t, "bash is running: half", r.Params.Message)
 		told <- r.Params.Progress
 	}})
 	params := &mcp.CallToolParams{Name: "bash", Arguments: map[string]any{"path": "x"}}
@@ -243,6 +275,7 @@ func TestProgress(t *testing.T) {
 	_, err := b.client.CallTool(context.Background(), params)
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, len(told), 2)
+	assert.Less(t, len(told), 100, "of the 2,500 reports of the tool")
 	assert.Less(t, <-told, <-told)
 }
 

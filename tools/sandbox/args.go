@@ -89,7 +89,7 @@ func newPlan(spec *Spec, filters [][]byte, keystores *keystores) (*plan, error) 
 	p := &plan{keystores: keystores}
 	p.add("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session",
 		"--as-pid-1", "--clearenv", "--setenv", "GOMAXPROCS", strconv.Itoa(pid1.MaxRunning), "--cap-drop", "ALL", "--hostname", string(spec.Agent),
-		"--uid", fmt.Sprint(innerID(spec.UID)), "--gid", fmt.Sprint(innerID(spec.GID)),
+		"--uid", fmt.Sprint(innerID(spec.UID, "uid_map")), "--gid", fmt.Sprint(innerID(spec.GID, "gid_map")),
 		"--info-fd", strconv.Itoa(fdInfo))
 	if spec.Network {
 		p.add("--share-net")
@@ -241,7 +241,7 @@ func (p *plan) etc(spec *Spec) error {
 	if spec.Network {
 		p.add("--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf")
 	}
-	uid, gid := innerID(spec.UID), innerID(spec.GID)
+	uid, gid := innerID(spec.UID, "uid_map"), innerID(spec.GID, "gid_map")
 	own := map[string]string{
 		"passwd": fmt.Sprintf("%s:x:%d:%d::%s:/bin/sh\n", User, uid, gid, spec.home()) +
 			"root:x:0:0:root:/root:/usr/sbin/nologin\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
@@ -250,6 +250,9 @@ func (p *plan) etc(spec *Spec) error {
 	}
 	if text := spec.Git.config(); text != "" {
 		own["gitconfig"] = text
+	}
+	if spec.Proxy {
+		own[nodeModule] = nodeModuleText
 	}
 	for name, text := range own {
 		p.add("--perms", "0444")

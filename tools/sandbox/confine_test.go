@@ -50,7 +50,7 @@ func TestConfined(t *testing.T) {
 		} {
 			assert.Contains(t, status, want)
 		}
-		id := fmt.Sprint(innerID(s.spec.UID))
+		id := fmt.Sprint(innerID(s.spec.UID, "uid_map"))
 		assert.Equal(t, id+" "+id+" "+id+"\n", sh(t, s, "echo $(id -u) $(id -g) $(id -G)"))
 		assert.Equal(t, "agent\n", sh(t, s, "id -un"))
 		assert.Equal(t, "0\n1\n2\n3\n", sh(t, s, "ls /proc/self/fd"), "3 is that of ls")

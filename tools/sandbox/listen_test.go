@@ -86,6 +86,7 @@ func TestListener(t *testing.T) {
 	}
 	assert.Contains(t, env, "NO_PROXY=localhost,127.0.0.1,::1\n")
 	assert.Contains(t, env, "NODE_USE_ENV_PROXY=1\n")
+	assert.Contains(t, env, "NODE_OPTIONS=--require=/etc/scopefs-node.cjs\n")
 	assert.NotContains(t, sh(t, s, "exec 3<>/dev/tcp/192.0.2.1/80"), "timed out", "what ignores the variables fails at once")
 
 	// The address cannot be taken, nor shared.

@@ -159,13 +159,22 @@ func (s *Spec) home() string {
 	return Home
 }
 
-// innerID maps a host id to the id in the sandbox: the same, but never 0. Programs
-// that run as uid 0 (tar, npm, apt) try operations that only root may do.
-func innerID(id uint32) uint32 {
-	if id == 0 {
-		return 1000
+// innerID maps an id to that in the sandbox: the user's on the host, for git compares the owners of files with those in its
+// index, but never 0. Programs that run as uid 0 (tar, npm, apt) try operations that only root may do. idMap is uid_map or
+// gid_map: an ordinary user is 0 in a user namespace that has this id alone.
+func innerID(id uint32, idMap string) uint32 {
+	if id != 0 {
+		return id
 	}
-	return id
+	var inside, outside, size uint32
+	text, err := os.ReadFile("/proc/self/" + idMap)
+	if err == nil {
+		_, err = fmt.Sscan(string(text), &inside, &outside, &size)
+	}
+	if err == nil && inside == 0 && size == 1 && outside != 0 {
+		return outside
+	}
+	return 1000
 }
 
 // DefaultPath is the PATH of a command when neither Spec nor Command has one. Its end is where go.dev has Go installed.
@@ -198,8 +207,10 @@ func (s *Spec) environ(command map[string]string) []string {
 		maps.Copy(env, trustEnv())
 	}
 	maps.Copy(env, command)
-	if options := s.javaEnv(env[javaOptions]); options != "" {
-		env[javaOptions] = options
+	for name, options := range map[string]string{javaOptions: s.javaEnv(env[javaOptions]), nodeOptions: s.nodeEnv(env[nodeOptions])} {
+		if options != "" {
+			env[name] = options
+		}
 	}
 	list := make([]string, 0, len(env))
 	for k, v := range env {

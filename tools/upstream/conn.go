@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -40,6 +42,8 @@ type conn struct {
 	done  chan struct{} // closed at the end of the run, when err and lived are final
 	err   error         // why the run ended
 	lived time.Duration // uptime
+
+	reports sync.Map // progress token → func(string) of the call in flight
 
 	mu      sync.Mutex
 	version int // of the server's list: 1 plus the list_changed notifications
@@ -136,6 +140,8 @@ func (c *conn) client(blind bool) *mcp.Client {
 		Capabilities:           &mcp.ClientCapabilities{RootsV2: &mcp.RootCapabilities{}},
 		MultiRoundTrip:         &mcp.MultiRoundTripOptions{Disabled: true}, // a server may not ask for input
 		ToolListChangedHandler: c.listChanged,
+
+		ProgressNotificationHandler: c.progressed,
 	})
 	if !blind {
 		client.AddRoots(&mcp.Root{URI: "file://" + sandbox.Workspace, Name: "workspace"})
@@ -194,6 +200,31 @@ func (c *conn) listChanged(context.Context, *mcp.ToolListChangedRequest) {
 	c.version++
 	c.mu.Unlock()
 	c.changed()
+}
+
+// reporting makes the server report the progress of a request to report, until done is called.
+func (c *conn) reporting(params *mcp.CallToolParams, report func(string)) (done func()) {
+	token := rand.Text()
+	params.SetProgressToken(token)
+	c.reports.Store(token, report)
+	return func() { c.reports.Delete(token) }
+}
+
+// progressed passes a server's report on. A report for no call in flight is ignored.
+func (c *conn) progressed(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
+	token, _ := r.Params.ProgressToken.(string)
+	report, ok := c.reports.Load(token)
+	if !ok {
+		return
+	}
+	text := fmt.Sprint(r.Params.Progress)
+	if r.Params.Total > 0 {
+		text += fmt.Sprint(" of ", r.Params.Total)
+	}
+	if r.Params.Message != "" {
+		text += ", " + tools.Clip(tools.Clean(r.Params.Message), maxTitle)
+	}
+	report.(func(string))(text)
 }
 
 // list returns the server's tools. It requests the list again only after a

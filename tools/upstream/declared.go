@@ -76,7 +76,7 @@ var ErrChanged = errors.New("the server has changed its declaration")
 // agents: it may have the end of the server's output. Do fails with [ErrChanged], and calls
 // nothing, if the server declares the tool in another way now.
 func (u *Upstream) Do(ctx context.Context, server string, d Declaration, args json.RawMessage, meta map[string]any) (tools.Result, error) {
-	r, err := u.request(ctx, server, &mcp.CallToolParams{Name: d.Name, Arguments: args, Meta: meta}, func(ctx context.Context, c *conn) error {
+	r, err := u.request(ctx, server, &mcp.CallToolParams{Name: d.Name, Arguments: args, Meta: meta}, nil, func(ctx context.Context, c *conn) error {
 		theirs, err := c.list(ctx)
 		if err != nil {
 			return fmt.Errorf("list tools: %w", c.because(err))

@@ -226,7 +226,7 @@ func TestRemoteIsBad(t *testing.T) {
 			_, errs := u.Tools(t.Context())
 			require.Len(t, errs, 1)
 			assert.ErrorContains(t, errs[0], test.want)
-			_, err := u.call(t.Context(), "s", "echo", json.RawMessage(`{}`), nil)
+			_, err := u.call(t.Context(), "s", "echo", json.RawMessage(`{}`), nil, nil)
 			require.Error(t, err)
 			for _, err := range append(errs, err) {
 				assert.NotContains(t, err.Error(), token)

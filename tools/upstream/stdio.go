@@ -109,7 +109,7 @@ func parse(line []byte) rpc.Head {
 
 // admit returns the kind of a line and the message to pass to the SDK. A response
 // passes unchanged. ping, roots/list and tools/list_changed are written anew
-// without params. Any other request becomes one for the method "unsupported", which
+// without params, progress with those that it has. Any other request becomes one for the method "unsupported", which
 // the SDK answers with an error. Other notifications are dropped: a handler of the
 // SDK (1.8.0, notifications/elicitation/complete) panics when params are missing.
 func admit(line []byte) (rpc.Kind, []byte) {
@@ -124,8 +124,29 @@ func admit(line []byte) (rpc.Kind, []byte) {
 		return h.Kind, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":%q}`+"\n", h.ID, h.Method)
 	case h.Kind == rpc.Notification && h.Method == "notifications/tools/list_changed":
 		return h.Kind, fmt.Appendf(nil, `{"jsonrpc":"2.0","method":%q}`+"\n", h.Method)
+	case h.Kind == rpc.Notification && h.Method == "notifications/progress":
+		return h.Kind, progress(h.Params)
 	}
 	return h.Kind, nil
+}
+
+// progress returns the notification with these params, or nil for params that are none.
+func progress(params []byte) []byte {
+	p := struct {
+		Token    string  `json:"progressToken"`
+		Progress float64 `json:"progress"`
+		Total    float64 `json:"total"`
+		Message  string  `json:"message"`
+	}{}
+	if json.Unmarshal(params, &p) != nil {
+		return nil
+	}
+	p.Message = tools.Clip(p.Message, maxMessage)
+	text, err := json.Marshal(p)
+	if err != nil {
+		return nil // cannot happen: strings and numbers
+	}
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"notifications/progress","params":%s}`+"\n", text)
 }
 
 func (w *stdio) Close() error {

@@ -42,7 +42,7 @@ func (u *Upstream) newTool(server string, t *mcp.Tool) (tools.Tool, error) {
 			if !env.Context.Empty() {
 				meta = mcp.Meta{metaContext: json.RawMessage(env.Context.Environment().JSON())}
 			}
-			return u.call(ctx, server, theirs, args, meta)
+			return u.call(ctx, server, theirs, args, meta, env.Progress)
 		}), nil
 }
 
@@ -70,8 +70,8 @@ func hintsOf(t *mcp.Tool) tools.Hints {
 
 // call calls a tool, and starts the server if it does not run. It does not retry a
 // call that was in flight when the server ended, because it may have had effects.
-func (u *Upstream) call(ctx context.Context, server, tool string, args json.RawMessage, meta mcp.Meta) (tools.Result, error) {
-	r, err := u.request(ctx, server, &mcp.CallToolParams{Meta: meta, Name: tool, Arguments: args}, nil)
+func (u *Upstream) call(ctx context.Context, server, tool string, args json.RawMessage, meta mcp.Meta, report func(string)) (tools.Result, error) {
+	r, err := u.request(ctx, server, &mcp.CallToolParams{Meta: meta, Name: tool, Arguments: args}, report, nil)
 	if lost, ok := errors.AsType[*lostError](err); ok {
 		return tools.Result{}, callError(ctx, lost.error)
 	}
@@ -85,9 +85,9 @@ func (u *Upstream) call(ctx context.Context, server, tool string, args json.RawM
 // server's output.
 type lostError struct{ error }
 
-// request calls a tool. admit, unless it is nil, decides about the connection that the
+// request calls a tool. report, unless it is nil, gets the server's reports of progress. admit, unless it is nil, decides about the connection that the
 // call is about to use.
-func (u *Upstream) request(ctx context.Context, server string, params *mcp.CallToolParams, admit func(context.Context, *conn) error) (*mcp.CallToolResult, error) {
+func (u *Upstream) request(ctx context.Context, server string, params *mcp.CallToolParams, report func(string), admit func(context.Context, *conn) error) (*mcp.CallToolResult, error) {
 	now, err := u.reconcile()
 	if err != nil {
 		return nil, err
@@ -110,6 +110,9 @@ func (u *Upstream) request(ctx context.Context, server string, params *mcp.CallT
 		if err := admit(timed, c); err != nil {
 			return nil, err
 		}
+	}
+	if report != nil {
+		defer c.reporting(params, report)()
 	}
 	r, err := promptly(timed, func() (*mcp.CallToolResult, error) { return c.session.CallTool(timed, params) })
 	switch e, theirs := answered(err); {

@@ -23,7 +23,7 @@ import (
 
 func (f *fixture) run(ctx context.Context, server, tool, text string) (string, error) {
 	args, _ := json.Marshal(said{text})
-	r, err := f.call(ctx, server, tool, args, nil)
+	r, err := f.call(ctx, server, tool, args, nil, nil)
 	var all strings.Builder
 	for _, c := range r.Content {
 		all.WriteString(c.Text)
@@ -54,7 +54,7 @@ func TestListAndCall(t *testing.T) {
 
 func TestContentOfAllKinds(t *testing.T) {
 	f := start(t, "good")
-	r, err := f.call(t.Context(), "good", "all", json.RawMessage(`{"text":""}`), nil)
+	r, err := f.call(t.Context(), "good", "all", json.RawMessage(`{"text":""}`), nil, nil)
 	require.NoError(t, err)
 	assert.Equal(t, []tools.Content{
 		{Text: "text"},
@@ -81,7 +81,7 @@ func TestErrorsOfCalls(t *testing.T) {
 	codeIs(t, tools.Invalid, err)
 	_, err = f.run(t.Context(), "unknown", "echo", "")
 	codeIs(t, tools.NotFound, err)
-	_, err = f.call(t.Context(), "good", "echo", json.RawMessage(`{"text":7}`), nil)
+	_, err = f.call(t.Context(), "good", "echo", json.RawMessage(`{"text":7}`), nil, nil)
 	require.Error(t, err)
 	_, err = f.run(t.Context(), "broken", "echo", "")
 	codeIs(t, tools.Internal, err)

@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
+)
+
+// TestSelftest: no attempt of scopefs selftest reaches what is outside of scopefs. The same attempts do without a sandbox, and
+// some do through a mount alone.
+func TestSelftest(t *testing.T) {
+	need.Long(t, "it makes hundreds of attempts")
+	need.Once(t)
+	harness.NeedFUSE(t)
+	count := func(words ...string) (states map[string]int, failed []string) {
+		states = map[string]int{}
+		out, err := exec.Command(harness.Program, append([]string{"selftest", "--json"}, words...)...).Output()
+		require.NotEmpty(t, out, err)
+		for line := range strings.Lines(string(out)) {
+			var one struct{ ID, State, Evidence string }
+			require.NoError(t, json.Unmarshal([]byte(line), &one))
+			if states[one.State]++; one.State == "failed" || one.State == "not made" {
+				failed = append(failed, one.ID+": "+one.Evidence)
+			}
+		}
+		assert.Equal(t, len(failed) > 0, err != nil)
+		return states, failed
+	}
+	states, failed := count()
+	assert.Empty(t, failed)
+	assert.Greater(t, states["held"], 150)
+
+	t.Run("none", func(t *testing.T) {
+		states, _ := count("--against", "env")
+		assert.Greater(t, states["failed"], 100, "%v: the attempts try something", states)
+		assert.Less(t, states["held"], 20)
+	})
+	t.Run("mount", func(t *testing.T) {
+		need.Program(t, "bindfs")
+		states, failed := count("--against", "bindfs -f {dir} {mnt}", "link", "host")
+		assert.Positive(t, states["failed"])
+		assert.NotEmpty(t, failed)
+	})
+	out, err := exec.Command(harness.Program, "selftest", "nothing").CombinedOutput()
+	assert.Error(t, err)
+	assert.Contains(t, string(out), "no attempt is named nothing")
+}
