@@ -12,6 +12,7 @@ import (
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/launch"
 	"github.com/scopefs/scopefs/internal/programs"
+	"github.com/scopefs/scopefs/internal/prompt"
 	"github.com/scopefs/scopefs/internal/report"
 )
 
@@ -104,8 +105,8 @@ func (a *app) addProgram(ctx context.Context, words []string, o addOptions) erro
 	if err == nil {
 		err = report.Diff(a.out, file, nil, []byte(text))
 	}
-	if err == nil {
-		err = a.consent(ctx, o.yes)
+	if err == nil && !o.yes {
+		err = prompt.Consent(ctx, a.in, a.err)
 	}
 	if err != nil {
 		return err
