@@ -120,8 +120,17 @@ func (n *newcomer) write(rel, text string) {
 // shell runs a line of the user's in a directory of HOME.
 func (n *newcomer) shell(dir, line string) harness.Outcome {
 	n.t.Helper()
+	cmd := n.command(dir, line)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &errs, 10*time.Second
+	_ = cmd.Run()
+	n.t.Logf("%s$ %s\n%s%s", dir, line, &out, &errs)
+	return harness.Outcome{Stdout: out.String(), Stderr: errs.String(), Code: cmd.ProcessState.ExitCode()}
+}
+
+func (n *newcomer) command(dir, line string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
+	n.t.Cleanup(cancel)
 	argv := harness.Setpriv(newcomerUser, "bash", "-c", `cd "$0" && eval "$1"`, filepath.Join(n.home, dir), line)
 	if n.network != "" {
 		argv = append([]string{"nsenter", "--net=" + n.network}, argv...)
@@ -131,11 +140,7 @@ func (n *newcomer) shell(dir, line string) harness.Outcome {
 	cmd := exec.CommandContext(ctx, private.Path, private.Args[1:]...)
 	cmd.Env = append(private.Env, "HOME="+n.home, "USER=new", "PATH="+n.path, "TMPDIR="+n.tmp, "XDG_STATE_HOME=", "XDG_CONFIG_HOME=", "SCOPEFS_BASE=", "GOTMPDIR=",
 		"ANTHROPIC_API_KEY=sesame-open-4711-4712", "OPENAI_API_KEY=sesame-open-4711-4712")
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &errs, 10*time.Second
-	_ = cmd.Run()
-	n.t.Logf("%s$ %s\n%s%s", dir, line, &out, &errs)
-	return harness.Outcome{Stdout: out.String(), Stderr: errs.String(), Code: cmd.ProcessState.ExitCode()}
+	return cmd
 }
 
 // types is shell for a command that counts.
@@ -300,6 +305,21 @@ func TestClientsProjects(t *testing.T) {
 	n.types("shop", run)
 	n.worked("shop")
 	assert.LessOrEqual(t, 2+len(n.commands), 6) // and sudo apt install ./scopefs.deb, export ANTHROPIC_API_KEY=KEY
+
+	// Another project, on a terminal: one command, and the answer to a question.
+	n.project("other")
+	n.session(programCases()["claude"], "/workspace")
+	cmd := n.command("other", run)
+	_, k := harness.OnTerminal(t, cmd, 40, 110)
+	k.Wait = time.Minute
+	k.Expect("to read from npm, go, pypi")
+	k.Expect("> ")
+	_, err := k.R.WriteString("yes\r")
+	require.NoError(t, err)
+	k.Expect("all is done")
+	k.Drain()
+	require.NoError(t, cmd.Wait())
+	n.worked("other")
 
 	// A colleague clones what the first user has committed.
 	n.write("home/shop/.scopefs.yaml", "network: {presets: [npm, pypi, go]}\n")
