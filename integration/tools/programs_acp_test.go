@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"io"
+	"os"
 	"strings"
 	"testing"
 
@@ -15,13 +16,16 @@ import (
 )
 
 // TestClientsACP: an editor talks with a program inside by the Agent Client Protocol (https://agentclientprotocol.com), JSON-RPC
-// over the standard streams of scopefs run, one message a line.
+// over the standard streams of scopefs run, one message a line. The editor knows the host's path of the project.
 func TestClientsACP(t *testing.T) {
 	need.Once(t)
 	needClients(t)
 	c := programCases()["gemini"]
 	h := harness.LayOut(t, nil)
-	c.serve(t, h, "", "", func(string) turn { return turn{answer: "all is done"} })
+	dir, err := os.MkdirTemp("/opt", "scopefs-integration-") // not below /tmp, which is another one inside
+	require.NoError(t, err)
+	defer os.Remove(dir)
+	c.serve(t, h, "dir: "+dir, "", func(string) turn { return turn{answer: "all is done"} })
 	cmd := c.command(t, h, "gemini", "--acp", "--model", "gemini-2.5-pro")
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
@@ -58,7 +62,7 @@ func TestClientsACP(t *testing.T) {
 		return nil
 	}
 	assert.EqualValues(t, 1, call(1, "initialize", args{"protocolVersion": 1, "clientCapabilities": args{}})["protocolVersion"])
-	session := call(2, "session/new", args{"cwd": "/workspace", "mcpServers": []any{}})["sessionId"]
+	session := call(2, "session/new", args{"cwd": dir, "mcpServers": []any{}})["sessionId"]
 	end := call(3, "session/prompt", args{"sessionId": session, "prompt": []any{args{"type": "text", "text": "do it"}}})
 	assert.Equal(t, "end_turn", end["stopReason"])
 	assert.Equal(t, "all is done", strings.TrimSpace(said))

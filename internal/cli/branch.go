@@ -45,7 +45,7 @@ scopefs run --dir . --branch NAME -- PROGRAM.`,
 			case agent == "" && project == nil:
 				return exit.Usagef("which agent: give AGENT NAME, or --dir DIR NAME for a directory without one")
 			}
-			of, err := a.baseAgentIn(project, agent)
+			of, err := a.baseAgentIn(p, project, agent)
 			if err != nil {
 				return err
 			}

@@ -27,7 +27,7 @@ func (a *app) where() (config.Paths, *config.Project, error) {
 		err = errors.New("--dir and --base: give one of them")
 	case a.dir != "":
 		var of config.Project
-		if of, err = config.ProjectOf(a.dir); err == nil {
+		if of, err = config.ProjectAt(a.dir); err == nil {
 			project = &of
 		}
 	case p.Base == "":
@@ -118,9 +118,7 @@ func (a *app) begun() (config.Paths, *config.Project, error) {
 	if err == nil && project != nil {
 		exists := project.Exists()
 		if err = project.Make(); err == nil {
-			if !exists {
-				a.note(report.Above(project))
-			}
+			a.note(report.Place(project, !exists))
 			if a.showSecrets {
 				err = project.ShowSecrets()
 			} else if !exists {
@@ -185,7 +183,7 @@ func (a *app) setChanges(changes string) (undo func(), err error) {
 
 // agentIn parses the name of an agent. In a project it may be left out. With --branch it returns that branch of the agent.
 func (a *app) agentIn(p config.Paths, project *config.Project, name string) (scope.ID, error) {
-	id, err := a.baseAgentIn(project, name)
+	id, err := a.baseAgentIn(p, project, name)
 	if err != nil || a.branch == "" {
 		return id, err
 	}
@@ -210,7 +208,7 @@ func branchID(project *config.Project, of scope.ID, name string) (scope.ID, erro
 	return id, err
 }
 
-func (a *app) baseAgentIn(project *config.Project, name string) (scope.ID, error) {
+func (a *app) baseAgentIn(p config.Paths, project *config.Project, name string) (scope.ID, error) {
 	switch {
 	case project == nil && name == "":
 		return "", exit.Usagef("which agent: give --agent AGENT, or --dir DIR for a directory without one")
@@ -218,7 +216,7 @@ func (a *app) baseAgentIn(project *config.Project, name string) (scope.ID, error
 		return scope.ParseID(name)
 	case name == "", name == string(project.ID), a.dir != "" && name == os.Getenv("SCOPEFS_AGENT"):
 		return project.ID, nil
-	case a.dir != "":
+	case a.dir != "" && !definitions.Has(p, name):
 		return "", exit.Usagef("--dir and an agent: the agent of %s is %s, leave %q out", project.Dir, project.ID, name)
 	}
 	return scope.ParseID(name)

@@ -149,6 +149,9 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 		return exitRunFailed, err
 	}
 	at := a.place(p)
+	if o.dir == "" && at.Project != nil {
+		o.dir = at.Project.Below
+	}
 	req := api.RunRequest{Argv: argv, Dir: o.dir, Env: env, Keys: at.Keys()}
 	if t := os.Getenv("TERM"); t != "" && env["TERM"] == "" {
 		env["TERM"] = t

@@ -124,15 +124,16 @@ func (a *app) trust(ctx context.Context, o trustOptions) error {
 
 // proposal returns what a text of a repository is for its agent. The error is that of a text that would not load.
 func (a *app) proposal(p config.Paths, project *config.Project, text []byte, hash string) (*report.Proposal, error) {
+	p.Proposal = string(text)
 	all, _, err := definitions.Load(p)
 	if err != nil {
 		return nil, err
 	}
-	without, with, errs := all.Propose(project.ID, text)
+	proposed, errs := all.Propose(project.ID, text)
 	if errs != nil {
 		return nil, errors.Join(errs...)
 	}
-	r := &report.Proposal{File: filepath.Join(project.Dir, agents.RepositoryFile), Hash: hash, Text: string(text), Widens: widening.Lines(with, without)}
+	r := &report.Proposal{File: filepath.Join(project.Dir, agents.RepositoryFile), Hash: hash, Text: string(text), Widens: widening.Team(proposed)}
 	switch last, of, err := project.Trusted(); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:

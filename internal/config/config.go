@@ -25,6 +25,8 @@ type Paths struct {
 	State string // the audit log; default {base}/state
 	Run   string // control socket and mount points; default {base}/run
 	User  string // the settings of the user for all bases of his; "": the base is no user's. Complete sets it
+
+	Proposal string // the text of a RepositoryFile that counts in place of the trusted one; "" is the trusted one
 }
 
 // Host are the directories of the daemon that the package installs, for all users.
@@ -168,10 +170,11 @@ func logOf(l LogLimits) LogLimits {
 // exists, Load returns only the defaults. It returns an error for an unknown key, and for an exposed path that agents must not
 // see. here has the tools of this program, and checks the paths that the files name, for a process that starts sandboxes here.
 func Load(p Paths, here Checks) (Settings, error) {
-	texts, err := p.userText()
+	user, err := p.userText()
 	if err != nil {
 		return Settings{}, err
 	}
+	texts := append(p.repositoryText(), user...)
 	var own []byte
 	if err = fs.ErrNotExist; p.Base != "" {
 		own, err = os.ReadFile(filepath.Join(p.Base, agents.HostFile))

@@ -24,6 +24,8 @@ type Project struct {
 	Dir  string   // absolute, without symbolic links
 	ID   scope.ID // made from the directory's name, and from its path
 	Base string
+
+	Below string // where in Dir the command works; "" is Dir itself. See ProjectAt
 }
 
 // ProjectOf returns the project of an existing directory.
@@ -54,7 +56,7 @@ func ProjectOf(dir string) (Project, error) {
 	}
 	at := func(hash int) Project {
 		id := projectID(real, hash)
-		return Project{real, id, filepath.Join(home, "scopefs", string(id))}
+		return Project{Dir: real, ID: id, Base: filepath.Join(home, "scopefs", string(id))}
 	}
 	p := at(hashBytes)
 	if old := at(oldHashBytes); !p.Exists() && old.Exists() && old.mine() {

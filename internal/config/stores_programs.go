@@ -15,7 +15,6 @@ import (
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/catalog"
 	scoped "github.com/scopefs/scopefs/scope/context"
 	"github.com/scopefs/scopefs/scope/hosts"
@@ -75,7 +74,7 @@ func (s *Stores) programField(name string, n *yaml.Node) error {
 		"network": hosts.Field(&p.Network, nil),
 		"timeout": fields.Duration(&p.Timeout),
 		"limits": fields.Mapping(map[string]fields.Field{
-			"memory": fields.Number(&p.Memory, agents.ParseMemory, "!!int", "!!str"),
+			"memory": fields.Number(&p.Memory, fields.ParseMemory, "!!int", "!!str"),
 			"pids":   fields.Number(&p.PIDs, fields.ParseCount, "!!int"),
 		}),
 	})(n))

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/scopefs/scopefs/internal/folder"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
@@ -20,6 +21,19 @@ func (p Project) Proposed() (text []byte, hash string, err error) {
 // Trusted returns the copy of that file that the user has trusted. The error wraps fs.ErrNotExist if there is none.
 func (p Project) Trusted() (text []byte, hash string, err error) {
 	return read(filepath.Split(p.trusted()))
+}
+
+// repositoryText returns the stores of the RepositoryFile that the user has trusted for the project of the base, as the text of
+// a scopefs.yaml.
+func (p Paths) repositoryText() (all []text) {
+	file, data := agents.TrustedName(scope.ID(filepath.Base(p.Base))), []byte(p.Proposal)
+	if p.Proposal == "" && inProjects(p.Base) {
+		data, _, _ = read(filepath.Split(filepath.Join(p.Base, file))) // of none that can be read no agent loads
+	}
+	for _, store := range agents.StoresOf(data) {
+		all = append(all, text{file, fmt.Appendf(nil, "stores: {%s: {}}\n", store)})
+	}
+	return all
 }
 
 // read returns a file of a directory, and its SHA-256 in hex.

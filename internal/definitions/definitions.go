@@ -63,3 +63,9 @@ func Agent(p config.Paths, id scope.ID) (*agents.Agent, error) {
 	}
 	return nil, fmt.Errorf("%w %q: define it in agents.d/%s.md", api.ErrUnknown, id, id)
 }
+
+// Has reports whether a base has an agent of the name that loads.
+func Has(p config.Paths, name string) bool {
+	_, err := Agent(p, scope.ID(name))
+	return err == nil
+}

@@ -28,7 +28,7 @@ func tries(root bool) []try {
 		one("kernel", Views, kernel),
 		one("device", Views, func() (string, error) { return openDevice(device) }),
 		one("fuse", Views, func() (string, error) { return "a file system is mounted and dropped", mount.Check() }),
-		{"passthrough", Views, func(context.Context) []Line { return []Line{passthrough(root)} }},
+		{"passthrough", Views, func(context.Context) []Line { return []Line{passthrough(root, tryPassthrough())} }},
 		{"landlock", Views, func(context.Context) []Line { return []Line{landlock(view.Landlock())} }},
 		{"fanotify", Views, func(context.Context) []Line { return []Line{fanotify(beneath.NewWatch())} }},
 		{"sandbox", Sandboxes, sandboxes},
@@ -65,13 +65,17 @@ func openDevice(name string) (string, error) {
 	return found, unix.Close(fd)
 }
 
-// passthrough tries to register this program as a backing file.
-func passthrough(root bool) Line {
+// tryPassthrough tries to register this program as a backing file.
+func tryPassthrough() error {
 	self, err := os.Open("/proc/self/exe")
 	if err == nil {
 		defer self.Close()
 		err = fusedev.TryPassthrough(int(self.Fd()))
 	}
+	return err
+}
+
+func passthrough(root bool, err error) Line {
 	switch {
 	case err == nil:
 		return Line{Detail: "the kernel reads and writes files itself"}

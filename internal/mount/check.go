@@ -99,11 +99,16 @@ func CheckCalls() error {
 			refused = append(refused, call.name)
 		}
 	}
+	return lack(missing, refused, !Privileged() && appArmorRestricts())
+}
+
+// lack returns the error of system calls that are missing, or that a filter refuses, or AppArmor if it restricts the process.
+func lack(missing, refused []string, restricted bool) error {
 	switch {
 	case len(missing) > 0:
 		return &HostError{"the kernel has no " + strings.Join(missing, ", "),
 			"need Linux 5.15 or newer with Landlock; in a container, a seccomp profile that knows these system calls"}
-	case len(refused) > 0 && !Privileged() && appArmorRestricts():
+	case len(refused) > 0 && restricted:
 		return &HostError{"AppArmor refuses " + strings.Join(refused, ", ") + " in a user namespace", "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, and in /etc/sysctl.d; or run as root"}
 	case len(refused) > 0:
 		return &HostError{"a seccomp filter refuses " + strings.Join(refused, ", "),

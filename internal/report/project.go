@@ -13,8 +13,19 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// Above returns a line if a project that was made now is below another one.
-func Above(made *config.Project) string {
+// Place returns a line if the project of a command is not that of its working directory, or was made now below another one.
+func Place(p *config.Project, made bool) string {
+	if p.Below != "" {
+		return fmt.Sprintf("the agent is that of %s, which holds this directory: for one of %s alone, give its whole path to --dir",
+			printable.Text(p.Dir), printable.Text(p.Below))
+	}
+	if !made {
+		return ""
+	}
+	return above(p)
+}
+
+func above(made *config.Project) string {
 	above, found := config.FindProject(filepath.Dir(made.Dir))
 	if !found || made.Dir == "/" {
 		return ""

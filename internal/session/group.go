@@ -1,40 +1,19 @@
 package session
 
 import (
-	"sync"
-
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
-
-// opened is a value that is opened on first use, and again after an error or nil. Only open is called under mu.
-type opened[T any] struct {
-	mu    sync.Mutex
-	value *T
-}
-
-func (o *opened[T]) get(open func() (*T, error)) (*T, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.value != nil {
-		return o.value, nil
-	}
-	value, err := open()
-	if err == nil {
-		o.value = value
-	}
-	return value, err
-}
 
 // groupOf returns the agent's control group for a definition, and makes it on first use. It holds the agent's view and
 // sandboxes, so that limits of memory and processors hold for both together. It is nil where nothing is limited and no group
 // can be made.
 func (a *Agent) groupOf(def *agents.Definition) (*sandbox.Group, error) {
-	host, err := a.groups.get(sandbox.OpenGroups)
+	host, err := a.groups.Get(sandbox.OpenGroups)
 	if err != nil {
 		return nil, err
 	}
-	return a.group.get(func() (*sandbox.Group, error) { return host.Agent(def.Name, limitsOf(def)) })
+	return a.group.Get(func() (*sandbox.Group, error) { return host.Agent(def.Name, limitsOf(def)) })
 }
 
 func limitsOf(def *agents.Definition) sandbox.Limits {
@@ -44,7 +23,7 @@ func limitsOf(def *agents.Definition) sandbox.Limits {
 
 // prepareGroups finds where groups can be made, and makes moves to them fast for a moment. groupOf returns the error.
 func (s *Shared) prepareGroups() {
-	if host, err := s.groups.get(sandbox.OpenGroups); err == nil {
+	if host, err := s.groups.Get(sandbox.OpenGroups); err == nil {
 		host.Prepare()
 	}
 }
@@ -71,9 +50,5 @@ func (a *Agent) Limit(def *agents.Definition, pid int) (outOfMemory func() bool)
 // DropGroup removes the agent's control group if no process is left in it. The next daemon removes one that cannot be
 // removed now.
 func (a *Agent) DropGroup() {
-	a.group.mu.Lock()
-	old := a.group.value
-	a.group.value = nil
-	a.group.mu.Unlock()
-	_ = old.Remove()
+	_ = a.group.Drop().Remove()
 }

@@ -185,7 +185,7 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 	}
 	box := &Sandbox{agent: a, held: p.Held, network: a.newNetwork(p), kind: cmp.Or(p.Kind, api.RunSession), parent: p.Parent, began: time.Now(), command: p.Command}
 	spec := sandbox.Spec{
-		Agent: a.id, UID: owner.UID, GID: owner.GID, View: dir, ReadOnly: p.ReadOnly,
+		Agent: a.id, UID: owner.UID, GID: owner.GID, View: dir, At: v.Definition().Dir, ReadOnly: p.ReadOnly,
 		Limits: limitsOf(v.Definition()), Group: group,
 		Expose: slices.Concat(a.reachable(owner), p.Expose), Sockets: a.Settings.Sockets, Env: a.Settings.Env, Mounts: mount.WithoutViews(mounted, v.At()),
 		OutOfMemory: func(s *sandbox.Session) {

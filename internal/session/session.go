@@ -16,6 +16,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/ledger"
+	"github.com/scopefs/scopefs/internal/opened"
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
@@ -46,9 +47,9 @@ type Agent struct {
 	requests *limit.Slots // by HTTP
 	paces    *ledger.Paces
 	rates    *tools.Rates
-	traffic  *limit.Rates          // of its sandboxes
-	doors    *egress.Bounds        // what its sandboxes have under way in the network
-	group    opened[sandbox.Group] // see groupOf
+	traffic  *limit.Rates                // of its sandboxes
+	doors    *egress.Bounds              // what its sandboxes have under way in the network
+	group    opened.Value[sandbox.Group] // see groupOf
 
 	refusals   ledger.Refusals
 	violations ledger.Violations // that were recorded

@@ -11,6 +11,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/ledger"
+	"github.com/scopefs/scopefs/internal/opened"
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/internal/stores"
 	"github.com/scopefs/scopefs/internal/view"
@@ -41,8 +42,8 @@ type Shared struct {
 	Stores     *stores.Stores // nil: none
 
 	sandboxes sandboxes
-	groups    opened[sandbox.Groups] // the host's, for agents
-	ca        opened[egress.CA]      // of the daemon's proxies
+	groups    opened.Value[sandbox.Groups] // the host's, for agents
+	ca        opened.Value[egress.CA]      // of the daemon's proxies
 	git       gitUser
 	tasks     queues
 	held      heldTasks

@@ -4,13 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"go.yaml.in/yaml/v3"
 
@@ -35,7 +33,7 @@ func (d *Definition) fields(file string, id scope.ID, named *bool, env map[strin
 		"dir":          dirField(&d.Dir),
 		"branch":       branchField(&d.Branch),
 		"protect":      protectField(&d.View, refs),
-		"user":         userField(&d.User),
+		"user":         fields.User(&d.User),
 		"kind":         kindField(&d.Model.Kind),
 		"model":        fields.Prose(&d.Model.Name),
 		"temperature":  temperatureField(&d.Model.Temperature),
@@ -66,14 +64,14 @@ func (d *Definition) fields(file string, id scope.ID, named *bool, env map[strin
 		}),
 		"history": fields.Mapping(d.History.fields()),
 		"limits": fields.Mapping(map[string]fields.Field{
-			"memory":  fields.Number(&d.Limits.Memory, ParseMemory, "!!int", "!!str"),
+			"memory":  fields.Number(&d.Limits.Memory, fields.ParseMemory, "!!int", "!!str"),
 			"pids":    fields.Number(&d.Limits.PIDs, fields.ParseCount, "!!int"),
-			"cpu":     fields.Number(&d.Limits.CPU, parseCPU, "!!int", "!!float"),
+			"cpu":     fields.Number(&d.Limits.CPU, fields.ParseCPU, "!!int", "!!float"),
 			"timeout": fields.Number(&d.Limits.Timeout, fields.ParseDuration, "!!str", "!!int"),
 
-			"open_files":  fields.Number(&d.Limits.OpenFiles, parseOpenFiles, "!!int"),
+			"open_files":  fields.Number(&d.Limits.OpenFiles, fields.ParseOpenFiles, "!!int"),
 			"links":       fields.Number(&d.Limits.Links, fields.ParseCount, "!!int"),
-			"view_memory": fields.Number(&d.Limits.ViewMemory, parseViewMemory, "!!int", "!!str"),
+			"view_memory": fields.Number(&d.Limits.ViewMemory, fields.ParseViewMemory, "!!int", "!!str"),
 		}),
 	}
 	maps.Copy(keys, d.reachFields(file, refs))
@@ -195,89 +193,4 @@ func home() (string, error) {
 		return "", fmt.Errorf("home directory: %w: write the whole path in place of ~", err)
 	}
 	return name, nil
-}
-
-func userField(out *string) fields.Field {
-	return func(n *yaml.Node) error {
-		s, err := fields.Scalar(n, "a user name, a uid or uid:gid", "!!str", "!!int")
-		if err != nil {
-			return err
-		}
-		if err := fields.NotExpanded(s); err != nil {
-			return err
-		}
-		if !isUser(s) {
-			return fmt.Errorf("%q is no user: want a name, a uid or uid:gid, numbers from 0 to %d", s, math.MaxUint32-1)
-		}
-		*out = s
-		return nil
-	}
-}
-
-func isUser(s string) bool {
-	if s == "" || strings.ContainsFunc(s, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
-		return false
-	}
-	if c := s[0]; c < '0' || c > '9' {
-		return c != '-' && c != '+' && !strings.Contains(s, ":") // a name does not start like this, but a number out of range does
-	}
-	uid, gid, both := strings.Cut(s, ":")
-	return isNumericID(uid) && (!both || isNumericID(gid))
-}
-
-// isNumericID reports whether s is a uid or gid. The greatest number is not:
-// setresuid(2) reads it as "unchanged".
-func isNumericID(s string) bool {
-	n, err := strconv.ParseUint(s, 10, 32)
-	return err == nil && n != math.MaxUint32
-}
-
-// The least values with which a shell and a few programs work in a view.
-const (
-	minOpenFiles  = 64
-	minViewMemory = 1 << 20
-)
-
-func parseOpenFiles(s string) (int, error) {
-	n, err := fields.ParseCount(s)
-	if err == nil && n > 0 && n < minOpenFiles {
-		err = fmt.Errorf("%q is too few for programs to run: want %d or more", s, minOpenFiles)
-	}
-	return n, err
-}
-
-func parseViewMemory(s string) (int64, error) {
-	n, err := fields.ParseSize(s)
-	if err == nil && n > 0 && n < minViewMemory {
-		err = fmt.Errorf("%q is too little for a view: want 1MiB or more", s)
-	}
-	return n, err
-}
-
-// minMemory is slightly more than a sandbox with the file tools' worker needs;
-// with less, it cannot start. minCPU is the kernel's minimum: one millisecond
-// of each period of 100 milliseconds.
-const (
-	minMemory = 16 << 20
-	minCPU    = 0.01
-)
-
-// ParseMemory reads a size in bytes, such as 512MiB.
-func ParseMemory(s string) (int64, error) {
-	n, err := fields.ParseSize(s)
-	if err == nil && n > 0 && n < minMemory {
-		err = fmt.Errorf("%q is too little for a sandbox to start: want 16MiB or more", s)
-	}
-	return n, err
-}
-
-func parseCPU(s string) (float64, error) {
-	n, err := strconv.ParseFloat(s, 64)
-	if err != nil || math.IsInf(n, 0) || math.IsNaN(n) {
-		return 0, fmt.Errorf("%q is no number of processors: write one like 1.5", s)
-	}
-	if n > 0 && n < minCPU {
-		return 0, fmt.Errorf("%q is less than can be enforced: want 0.01 or more", s)
-	}
-	return n, nil
 }

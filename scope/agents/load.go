@@ -65,6 +65,13 @@ func readAgents(base, user string, last map[scope.ID]*loaded) (all []*parsed, at
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, at, nil, fmt.Errorf("%s: %w", path.Join(user, agentsDir), err)
 	}
+	var names []string
+	for _, p := range all {
+		names = append(names, path.Base(p.file))
+	}
+	for _, p := range all {
+		all = append(all, p.team(names)...)
+	}
 	slices.SortFunc(all, func(a, b *parsed) int { return strings.Compare(path.Base(a.file), path.Base(b.file)) })
 	resolveBranches(all)
 	return all, at, odd, nil

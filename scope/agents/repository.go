@@ -7,7 +7,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
@@ -29,10 +28,15 @@ const trustedSuffix = ".trusted.yaml"
 // TrustedName returns the path of the trusted copy of an agent, relative to the base directory.
 func TrustedName(id scope.ID) string { return path.Join(agentsDir, string(id)+trustedSuffix) }
 
-// repositoryKeys are the keys that a repository may set. All others are the user's.
-var repositoryKeys = []string{
-	"argument_filters", "env", "limits", "mcp_servers", "mcps", "members", "network", "policy", "protect", "rate_limits", "skills", "tools", "view",
-}
+// memberKeys are the keys that a repository may set for an agent of its team, and repositoryKeys those for the agent of its
+// directory. All others are the user's.
+var (
+	memberKeys = []string{
+		"argument_filters", "delegate", "env", "limits", "mcp_servers", "mcps", "members", "network", "policy", "protect", "rate_limits", "skills", "tools", "view",
+		"description", "prompt",
+	}
+	repositoryKeys = append(slices.Clone(memberKeys[:len(memberKeys)-2]), "agents", "stores")
+)
 
 // repository is the parsed text of a RepositoryFile.
 type repository struct {
@@ -43,7 +47,14 @@ type repository struct {
 	env  map[string]int // the lines of variables
 	keys []string       // that it sets
 	err  error
+
+	team   map[scope.ID]*repository // of the key agents
+	stores []string
+	member bool // it is of a team
 }
+
+// ofTeam reports whether the keys are those of an agent of a team.
+func (r *repository) ofTeam() bool { return r != nil && r.member }
 
 // is reports whether both are the same text, or none.
 func (r *repository) is(other *repository) bool {
@@ -71,21 +82,14 @@ func readTrusted(dir folder.Folder, id scope.ID, last *loaded) *repository {
 
 // parseRepository parses a text that anybody may have written.
 func parseRepository(file string, id scope.ID, text *folder.Text) *repository {
-	r := &repository{file: file, text: text, env: map[string]int{}}
-	def := &Definition{View: ViewSpec{Hardlinks: scope.HardlinksAllow}}
-	err := r.parse(def, id)
-	if err == nil {
-		_, err = scope.Compile(def.View.PolicySpec())
-	}
-	if err != nil {
+	r := &repository{file: file, text: text, team: map[scope.ID]*repository{}}
+	if err := r.parse(id); err != nil {
 		r.err = fields.ErrorAt(file, 1, id, err)
-		return r
 	}
-	r.def = def
 	return r
 }
 
-func (r *repository) parse(def *Definition, id scope.ID) error {
+func (r *repository) parse(id scope.ID) error {
 	switch data := r.text.Data; {
 	case len(data) > frontmatter.MaxKeys:
 		return fmt.Errorf("is larger than %d bytes: shorten it", frontmatter.MaxKeys)
@@ -99,60 +103,42 @@ func (r *repository) parse(def *Definition, id scope.ID) error {
 	if top == nil {
 		return errors.New("has no keys: write some, or remove the file")
 	}
-	if err := noVariables(top); err != nil {
+	if err := fields.NoVariables(top); err != nil {
 		return err
 	}
-	var named bool
+	return r.read(top, id)
+}
+
+// read reads the keys of one agent.
+func (r *repository) read(top *yaml.Node, id scope.ID) error {
+	def, named, allowed := &Definition{View: ViewSpec{Hardlinks: scope.HardlinksAllow}}, false, repositoryKeys
+	r.env = map[string]int{}
 	keys := def.fields(RepositoryFile, id, &named, r.env, &r.refs)
 	for key, inner := range map[string][]string{
 		"view":   {"access", "hardlinks", "paths"},
 		"limits": {"cpu", "memory", "pids", "timeout"},
 		"policy": {"mcp", "tools"},
 	} {
-		keys[key] = only(key+": ", keys[key], inner...)
+		keys[key] = fields.Only(keys[key], key+": ", RepositoryFile, inner)
 	}
-	keys["network"] = proposed(keys["network"], func() error { return checkProposed(def.Network) })
-	keys["mcp_servers"] = proposed(keys["mcp_servers"], func() error { return checkServers(def.Servers) })
-	keys["members"] = proposed(keys["members"], func() error { return absent("may: widen", def.Widened) })
-	keys["policy"] = proposed(keys["policy"], func() error { return absent("trust", def.Rules.Trusted) })
+	keys["network"] = fields.Checked(keys["network"], func() error { return checkProposed(def.Network) })
+	keys["mcp_servers"] = fields.Checked(keys["mcp_servers"], func() error { return checkServers(def.Servers) })
+	keys["members"] = fields.Checked(keys["members"], func() error { return fields.NotYours("may: widen", def.Widened) })
+	keys["policy"] = fields.Checked(keys["policy"], func() error { return fields.NotYours("trust", def.Rules.Trusted) })
+	keys["stores"], keys["agents"], keys["prompt"] = r.readStores, r.readTeam, fields.Text(&def.Prompt)
+	if r.member {
+		allowed = memberKeys
+	}
 	for i := 0; top.Kind == yaml.MappingNode && i+1 < len(top.Content); i += 2 {
 		r.keys = append(r.keys, top.Content[i].Value)
 	}
 	slices.Sort(r.keys)
-	return fields.AtLine(top.Line, only("", fields.Mapping(keys), repositoryKeys...)(top))
-}
-
-// only is a field of a mapping that has no other keys than these. where begins the errors.
-func only(where string, field fields.Field, keys ...string) fields.Field {
-	return func(n *yaml.Node) error {
-		var wrong fields.Problems
-		for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
-			if key := n.Content[i]; !slices.Contains(keys, key.Value) {
-				wrong.Add(key.Line, fmt.Errorf("%s%q is no key of %s: want one of %s; others only your own definition sets", where, key.Value, RepositoryFile, strings.Join(keys, ", ")))
-			}
-		}
-		if wrong != nil {
-			return wrong.Err()
-		}
-		return field(n)
+	if err := fields.Only(fields.Mapping(keys), "", RepositoryFile, allowed)(top); err != nil {
+		return fields.AtLine(top.Line, err)
 	}
-}
-
-// proposed is a field whose value check may refuse.
-func proposed(field fields.Field, check func() error) fields.Field {
-	return func(n *yaml.Node) error {
-		if err := field(n); err != nil {
-			return err
-		}
-		return check()
-	}
-}
-
-func absent(key string, list []string) error {
-	if len(list) > 0 {
-		return fmt.Errorf("%s for %s only your own definition sets: remove it", key, strings.Join(list, ", "))
-	}
-	return nil
+	_, err := scope.Compile(def.View.PolicySpec())
+	r.def = def
+	return err
 }
 
 // checkProposed refuses the network of the host, and whatever leads a host's name to an address, a certificate or a
@@ -188,18 +174,6 @@ func checkServers(all Servers) error {
 	return nil
 }
 
-// noVariables returns an error for ${VAR}: no repository reads the daemon's environment.
-func noVariables(n *yaml.Node) error {
-	var wrong fields.Problems
-	if n.Kind == yaml.ScalarNode && fields.NotExpanded(n.Value) != nil {
-		wrong.Add(n.Line, fmt.Errorf("%q has a variable, and the environment only your own definition reads: write the value itself", n.Value))
-	}
-	for _, c := range n.Content {
-		wrong.Add(c.Line, noVariables(c))
-	}
-	return wrong.Err()
-}
-
 // beside returns the servers whose names are not taken.
 func (s Servers) beside(taken Servers) Servers {
 	all := s.clone()
@@ -224,18 +198,24 @@ func (d *Definition) join(r *repository, def *Definition, k known, servers Serve
 	if err := checkEnv(all.Env, r.env, all.Network); err != nil {
 		return nil, err
 	}
-	all.Limits.Memory, all.Limits.PIDs = lower(d.Limits.Memory, def.Limits.Memory), lower(d.Limits.PIDs, def.Limits.PIDs)
-	all.Limits.CPU, all.Limits.Timeout = lower(d.Limits.CPU, def.Limits.CPU), lower(d.Limits.Timeout, def.Limits.Timeout)
-	tool := func(a, b string) bool { return coversTool(k.host.Tools, a, b) }
+	all.Limits.Memory, all.Limits.PIDs = fields.Lower(d.Limits.Memory, def.Limits.Memory), fields.Lower(d.Limits.PIDs, def.Limits.PIDs)
+	all.Limits.CPU, all.Limits.Timeout = fields.Lower(d.Limits.CPU, def.Limits.CPU), fields.Lower(d.Limits.Timeout, def.Limits.Timeout)
+	tool := func(a, b string) bool { return k.host.Tools.Covers(a, b) }
 	own, more := d.Reach, def.Reach
 	all.Reach.Repository = r.keys
 	tools := k.host.Tools.Names()
-	all.Tools = inBoth(own.Tools, more.Tools, tools, tool)
-	all.Rules.Allowed = inBoth(own.Rules.Allowed, more.Rules.Allowed, tools, tool)
-	all.Skills = inBoth(own.Skills, more.Skills, k.skills, catalog.Wild)
-	all.Members = inBoth(k.idsOf(d.Name, own.Members), k.idsOf(d.Name, more.Members), k.ids, catalog.Wild)
-	all.MCPs = inBoth(own.MCPs, more.MCPs, nil, catalog.Wild)
-	all.Rules.AllowedServers = inBoth(own.Rules.AllowedServers, more.Rules.AllowedServers, nil, catalog.Wild)
+	switch held := more.Tasks == ChangesHeld; {
+	case held && own.Tasks != ChangesHeld && d.View.Changes != ChangesHeld:
+		all.Tasks = ChangesHeld
+	case d.Branch != "" && len(r.team) > 0, held && d.View.Changes == ChangesHeld:
+		more.Members = []string{} // they would change the directory itself
+	}
+	all.Tools = catalog.InBoth(own.Tools, more.Tools, tools, tool)
+	all.Rules.Allowed = catalog.InBoth(own.Rules.Allowed, more.Rules.Allowed, tools, tool)
+	all.Skills = catalog.InBoth(own.Skills, more.Skills, k.skills, catalog.Wild)
+	all.Members = catalog.InBoth(k.idsOf(d.Name, own.Members), k.idsOf(d.Name, more.Members), k.ids, catalog.Wild)
+	all.MCPs = catalog.InBoth(own.MCPs, more.MCPs, nil, catalog.Wild)
+	all.Rules.AllowedServers = catalog.InBoth(own.Rules.AllowedServers, more.Rules.AllowedServers, nil, catalog.Wild)
 	all.Rules.Exclude = slices.Concat(own.Rules.Exclude, more.Rules.Exclude)
 	all.Rules.Ask = slices.Concat(own.Rules.Ask, more.Rules.Ask)
 	all.Rules.ExcludedServer = slices.Concat(own.Rules.ExcludedServer, more.Rules.ExcludedServer)
@@ -244,66 +224,8 @@ func (d *Definition) join(r *repository, def *Definition, k known, servers Serve
 		all.Servers = own.Servers.clone()
 		maps.Copy(all.Servers, servers)
 	}
-	_, err = scope.Compile(all.View.PolicySpec())
+	if _, err = scope.Compile(all.View.PolicySpec()); err == nil {
+		err = all.checkChanges()
+	}
 	return &all, err
-}
-
-// lower returns the lower of two limits, of which zero is none.
-func lower[T int | int64 | float64 | time.Duration](a, b T) T {
-	if a == 0 || b != 0 && b < a {
-		return b
-	}
-	return a
-}
-
-// inBoth returns the patterns and names that two lists cover; nil is a list without restriction. Of two patterns of which
-// neither covers the other, it has the names that both match, and nothing else.
-func inBoth(a, b, names []string, covers func(pattern, other string) bool) []string {
-	everything := func(list []string) bool { return slices.Contains(list, catalog.Everything) }
-	switch {
-	case a == nil, b != nil && everything(a):
-		return b
-	case b == nil, everything(b):
-		return a
-	}
-	in := func(list []string, s string) bool {
-		return slices.ContainsFunc(list, func(p string) bool { return covers(p, s) })
-	}
-	both := []string{}
-	for _, s := range slices.Concat(a, b, names) {
-		if in(a, s) && in(b, s) && !in(both, s) {
-			both = append(both, s)
-		}
-	}
-	return both
-}
-
-// coversTool reports whether a pattern of tools matches every tool that another matches.
-func coversTool(tools catalog.Tools, pattern, other string) bool {
-	p, errP := tools.ParsePattern(pattern)
-	o, errO := tools.ParsePattern(other)
-	if errP != nil || errO != nil || o.All {
-		return errP == nil && errO == nil && p.All
-	}
-	if o.Server == "" && o.Name == catalog.MCP { // which stands for all tools of servers; m* does not
-		return p.All || p.Server == "" && p.Name == catalog.MCP
-	}
-	return p.Match(catalog.ToolName{Server: o.Server, Name: o.Name})
-}
-
-// Propose returns an agent without a trusted RepositoryFile, and as it would be with the text of one. Errors name the file
-// RepositoryFile.
-func (s *Snapshot) Propose(id scope.ID, text []byte) (without, with *Agent, errs []error) {
-	f := s.files[id]
-	if f == nil {
-		return nil, nil, []error{fmt.Errorf("no agent %q is in %s: define it", id, agentsDir)}
-	}
-	bare := *f.parsed
-	bare.trusted = nil
-	if without, errs, _ = s.agent(&bare, s.seen); errs != nil {
-		return nil, nil, errs
-	}
-	bare.trusted = parseRepository(RepositoryFile, id, folder.TextOf(text))
-	with, errs, _ = s.agent(&bare, s.seen)
-	return without, with, errs
 }

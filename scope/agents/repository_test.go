@@ -24,7 +24,8 @@ func propose(t *testing.T, keys, file string) (without, with *Agent, err error) 
 	host := Host{Tools: ours(), Servers: Servers{"search": {Command: "search"}}}
 	all, errs := Load(base, host)
 	require.Empty(t, errs)
-	without, with, errs = all.Propose("a", []byte(file))
+	p, errs := all.Propose("a", []byte(file))
+	without, with = p.Without, p.With
 	if errs == nil {
 		// What is proposed is what loads once it is trusted, here and by a reload.
 		writeFile(t, base, TrustedName("a"), file)
@@ -48,47 +49,66 @@ func TestRepositoryErrors(t *testing.T) {
 	t.Setenv("SCOPEFS_TEST_SECRET", "hunter2")
 	const others = "others only your own definition sets"
 	for name, test := range map[string]struct{ file, want string }{
-		"empty":            {"# nothing\n", ".scopefs.yaml:1: has no keys: write some, or remove the file"},
-		"no mapping":       {"[a]", ":1: is a list: want keys with values"},
-		"unknown":          {"tools: []\nveiw: {}", `:2: "veiw" is no key of .scopefs.yaml: want one of argument_filters, env, `},
-		"dir":              {"dir: /etc", `:1: "dir" is no key of .scopefs.yaml`},
-		"user":             {"user: root", others},
-		"identity":         {"identity: caller", others},
-		"branch":           {"branch: m", others},
-		"history":          {"history: {dir: /x}", others},
-		"sandbox":          {"sandbox: {home: lasting}", others},
-		"expose":           {"expose: [/etc]", others},
-		"stores":           {"stores: {}", others},
-		"changes":          {"view:\n  changes: direct", `:2: view: "changes" is no key of .scopefs.yaml: want one of access, hardlinks, paths`},
-		"allow_other":      {"view: {allow_other: true}", others},
-		"open_files":       {"limits: {open_files: 100000}", others},
-		"commit":           {"policy: {commit: allow}", others},
-		"trust":            {"policy: {mcp: {mcp_servers: {search: {trust: true}}}}", "policy: trust for search only your own definition sets: remove it"},
-		"trust beside":     {"policy: {mcp_servers: {search: {trust: true}}}", others},
-		"widen":            {"members: {m: {may: widen}}", "members: may: widen for m only your own definition sets: remove it"},
-		"host":             {"network: host", "network: host only your own definition sets: name the hosts in allow"},
-		"address":          {"network: {allow: [{host: a.example, address: 127.0.0.1}]}", `"a.example": address, ca and credential only your own definition sets`},
-		"credential":       {"network: {allow: [{host: a.example, credential: {from: {env: SCOPEFS_TEST_SECRET}}}]}", "credential only your own"},
-		"server's network": {"mcp_servers: {s: {command: x, network: host}}", "mcp_servers: s: network: host only your own definition sets"},
-		"server's headers": {"mcp_servers: {s: {url: 'https://a.example', headers: {X: y}}}", "mcp_servers: s: headers only your own definition sets"},
-		"loopback":         {"mcp_servers: {s: {url: 'http://127.0.0.1:1/'}}", "url: a server of this host only your own definition names"},
-		"server's cwd":     {"mcp_servers: {s: {command: x, cwd: ../up}}", "leads out of the workspace"},
-		"variable":         {"env: {A: '${SCOPEFS_TEST_SECRET}'}", `:1: "${SCOPEFS_TEST_SECRET}" has a variable, and the environment only your own definition reads`},
-		"server's env":     {"mcp_servers:\n  s: {command: x, env: {A: 'x${SCOPEFS_TEST_SECRET}'}}", ":2: "},
-		"LD_PRELOAD":       {"env: {LD_PRELOAD: /x.so}", "env: LD_PRELOAD changes every program of the sandbox"},
-		"key's variable":   {"network: {presets: [anthropic]}\nenv: {ANTHROPIC_API_KEY: x}", "is the variable of a credential of network"},
-		"twice":            {"tools: []\ntools: [bash]", `:2: "tools" is here twice, first in line 1: remove one`},
-		"tab":              {"view:\n\taccess: read", ":2: begins with a tab: write spaces"},
-		"anchors":          {"tools: &a [bash]\nskills: *a", "anchors and aliases are not read"},
-		"bomb":             {"a: &a [x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]", "anchors and aliases are not read"},
-		"deep":             {strings.Repeat("[", 20_000), "is not YAML"},
-		"two documents":    {"tools: []\n---\ntools: [bash]", "starts a second YAML document"},
-		"no tool":          {"tools: [raed_file]", `:1: tools: "raed_file" matches no tool`},
-		"no preset":        {"network: {presets: [nope]}", `:1: network.presets: "nope" matches no preset`},
-		"no list":          {"protect: [nope]", `:1: protect: "nope" matches no list`},
-		"bytes":            {"tools: [\xff]", "is not UTF-8"},
-		"large":            {"tools: [] #" + strings.Repeat("x", 64<<10), "is larger than 65536 bytes: shorten it"},
-		"lookalike":        {"network: {allow: [api.example.com\u202e]}", "no"},
+		"empty":             {"# nothing\n", ".scopefs.yaml:1: has no keys: write some, or remove the file"},
+		"no mapping":        {"[a]", ":1: is a list: want keys with values"},
+		"unknown":           {"tools: []\nveiw: {}", `:2: "veiw" is no key of .scopefs.yaml: want one of argument_filters, delegate, env, `},
+		"dir":               {"dir: /etc", `:1: "dir" is no key of .scopefs.yaml`},
+		"user":              {"user: root", others},
+		"identity":          {"identity: caller", others},
+		"branch":            {"branch: m", others},
+		"history":           {"history: {dir: /x}", others},
+		"sandbox":           {"sandbox: {home: lasting}", others},
+		"expose":            {"expose: [/etc]", others},
+		"a store's address": {"stores: {kv: {redis: 127.0.0.1:6379}}", ":1: stores: kv: what is not kv: {} or sql: {} only your own scopefs.yaml sets"},
+		"a store's program": {"stores: {mine: {command: [x]}}", "stores: mine: what is not"},
+		"a service":         {"stores: {services: {a: {url: 'https://a.example'}}}", "stores: services: what is not"},
+		"no store":          {"stores: {kv: }", "stores: kv: what is not"},
+		"agents":            {"agents: [r]", "agents: is a list"},
+		"agent's name":      {"agents: {../r: {}}", "invalid agent id"},
+		"agent's dir":       {"agents: {r: {dir: /etc}}", `"dir" is no key of .scopefs.yaml`},
+		"agent's user":      {"agents: {r: {user: root}}", others},
+		"agent's branch":    {"agents: {r: {branch: a}}", others},
+		"agent's sandbox":   {"agents: {r: {sandbox: {home: lasting}}}", others},
+		"agent's agents":    {"agents: {r: {agents: {}}}", others},
+		"agent's stores":    {"agents: {r: {stores: {}}}", others},
+		"agent's changes":   {"agents: {r: {view: {changes: direct}}}", others},
+		"agent's network":   {"agents: {r: {network: host}}", "host only your own definition sets"},
+		"agent's secret":    {"agents: {r: {env: {A: '${SCOPEFS_TEST_SECRET}'}}}", "the environment only your own definition reads"},
+		"agent's members":   {"agents: {r: {members: {m: {may: widen}}}}", "may: widen for m only your own definition sets"},
+		"agent's tool":      {"agents: {r: {tools: [raed_file]}}", `tools: "raed_file" matches no tool`},
+		"agent of yours":    {"agents: {m: {}}", "agents: m has a definition of yours: rename one"},
+		"itself":            {"agents: {a: {}}", "agents: a has a definition of yours: rename one"},
+		"of nobody":         {"members: [r]", `members: "r" matches no`},
+		"changes":           {"view:\n  changes: direct", `:2: view: "changes" is no key of .scopefs.yaml: want one of access, hardlinks, paths`},
+		"allow_other":       {"view: {allow_other: true}", others},
+		"open_files":        {"limits: {open_files: 100000}", others},
+		"commit":            {"policy: {commit: allow}", others},
+		"trust":             {"policy: {mcp: {mcp_servers: {search: {trust: true}}}}", "policy: trust for search only your own definition sets: remove it"},
+		"trust beside":      {"policy: {mcp_servers: {search: {trust: true}}}", others},
+		"widen":             {"members: {m: {may: widen}}", "members: may: widen for m only your own definition sets: remove it"},
+		"host":              {"network: host", "network: host only your own definition sets: name the hosts in allow"},
+		"address":           {"network: {allow: [{host: a.example, address: 127.0.0.1}]}", `"a.example": address, ca and credential only your own definition sets`},
+		"credential":        {"network: {allow: [{host: a.example, credential: {from: {env: SCOPEFS_TEST_SECRET}}}]}", "credential only your own"},
+		"server's network":  {"mcp_servers: {s: {command: x, network: host}}", "mcp_servers: s: network: host only your own definition sets"},
+		"server's headers":  {"mcp_servers: {s: {url: 'https://a.example', headers: {X: y}}}", "mcp_servers: s: headers only your own definition sets"},
+		"loopback":          {"mcp_servers: {s: {url: 'http://127.0.0.1:1/'}}", "url: a server of this host only your own definition names"},
+		"server's cwd":      {"mcp_servers: {s: {command: x, cwd: ../up}}", "leads out of the workspace"},
+		"variable":          {"env: {A: '${SCOPEFS_TEST_SECRET}'}", `:1: "${SCOPEFS_TEST_SECRET}" has a variable, and the environment only your own definition reads`},
+		"server's env":      {"mcp_servers:\n  s: {command: x, env: {A: 'x${SCOPEFS_TEST_SECRET}'}}", ":2: "},
+		"LD_PRELOAD":        {"env: {LD_PRELOAD: /x.so}", "env: LD_PRELOAD changes every program of the sandbox"},
+		"key's variable":    {"network: {presets: [anthropic]}\nenv: {ANTHROPIC_API_KEY: x}", "is the variable of a credential of network"},
+		"twice":             {"tools: []\ntools: [bash]", `:2: "tools" is here twice, first in line 1: remove one`},
+		"tab":               {"view:\n\taccess: read", ":2: begins with a tab: write spaces"},
+		"anchors":           {"tools: &a [bash]\nskills: *a", "anchors and aliases are not read"},
+		"bomb":              {"a: &a [x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]", "anchors and aliases are not read"},
+		"deep":              {strings.Repeat("[", 20_000), "is not YAML"},
+		"two documents":     {"tools: []\n---\ntools: [bash]", "starts a second YAML document"},
+		"no tool":           {"tools: [raed_file]", `:1: tools: "raed_file" matches no tool`},
+		"no preset":         {"network: {presets: [nope]}", `:1: network.presets: "nope" matches no preset`},
+		"no list":           {"protect: [nope]", `:1: protect: "nope" matches no list`},
+		"bytes":             {"tools: [\xff]", "is not UTF-8"},
+		"large":             {"tools: [] #" + strings.Repeat("x", 64<<10), "is larger than 65536 bytes: shorten it"},
+		"lookalike":         {"network: {allow: [api.example.com\u202e]}", "no"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := propose(t, "", test.file)
@@ -138,6 +158,59 @@ rate_limits: {bash: 1/hour}`)
 	assert.Equal(t, scope.HardlinksDeny, with.View.Hardlinks)
 	assert.Len(t, with.Grants.RatesOf("bash"), 1)
 	assert.Equal(t, []string{"limits", "network", "policy", "protect", "rate_limits", "tools", "view"}, with.Repository)
+}
+
+// TestRepositoryTeam: an agent of a team has the directory and the rules of the user's definition, and its own keys only narrow
+// them, or are told. It comes and goes with the trusted copy. A branch, whose changes are held, gives it no task.
+func TestRepositoryTeam(t *testing.T) {
+	base := t.TempDir()
+	writeFile(t, base, "agents.d/a.md", "---\nname: a\ndir: /srv/x\nprotect: [editor]\nlimits: {pids: 10}\ntools: [bash, read_file]\nview: {paths: {secret: hide}}\nsandbox: {home: lasting}\n---\nBe a.\n")
+	writeFile(t, base, "agents.d/b.md", "---\nname: b\nbranch: a\n---\n")
+	writeFile(t, base, TrustedName("a"), "members: [r]\ntools: [bash]\ndelegate: {changes: held}\nagents:\n  r: {description: Reviews., prompt: Be r., tools: [read_file, stat], network: none, "+
+		"limits: {pids: 20}, view: {access: read, paths: {'out/**': write}}}\n  s: {delegate: {changes: held}, members: [r]}\n")
+	all, errs := Load(base, Host{Tools: ours()})
+	require.Empty(t, errs)
+	r := all.Agents["r"]
+	require.NotNil(t, r)
+	assert.Equal(t, []string{"/srv/x", "Reviews.", "Be r.", "lasting"}, []string{r.Dir, r.Description, r.Prompt, string(r.Keep.Home)})
+	assert.Equal(t, 10, r.Limits.PIDs)
+	assert.True(t, r.Grants.Tool("read_file").Allow)
+	assert.False(t, r.Grants.Tool("stat").Allow, "not of the user's tools")
+	assert.False(t, r.Grants.Tool("bash").Allow)
+	policy, err := scope.Compile(r.View.PolicySpec())
+	require.NoError(t, err)
+	for path, want := range map[string]bool{"f": false, "out/x": true, "out/.vscode/x": false} {
+		assert.Equal(t, want, policy.File(scope.OpOpenWrite, path).Allow, path)
+	}
+	assert.False(t, policy.File(scope.OpLookup, "secret").Allow)
+	a := all.Agents["a"]
+	assert.Equal(t, "Be a.", a.Prompt)
+	assert.Equal(t, []scope.ID{"r"}, a.Grants.Members())
+	assert.True(t, a.Grants.HoldsTasks())
+	assert.True(t, all.Agents["s"].Grants.HoldsTasks())
+	assert.Equal(t, []scope.ID{"r"}, all.Agents["s"].Grants.Members())
+	b := all.Agents["b"]
+	require.NotNil(t, b)
+	assert.Empty(t, b.Grants.Members())
+	assert.False(t, b.Grants.HoldsTasks())
+	assert.False(t, all.Current(base, "r"), "it asks for the files of two")
+
+	again, errs := all.Reload(base, Host{Tools: ours()})
+	require.Empty(t, errs)
+	assert.Same(t, r, again.Agents["r"])
+	writeFile(t, base, "agents.d/a.md", "---\nname: a\ndir: /srv/x\ntools: [bash]\n---\n")
+	again, errs = again.Reload(base, Host{Tools: ours()})
+	require.Empty(t, errs)
+	assert.False(t, again.Agents["r"].Grants.Tool("read_file").Allow, "the user's definition has changed")
+	writeFile(t, base, "agents.d/s.md", "---\nname: s\n---\n")
+	_, errs = again.Reload(base, Host{Tools: ours()})
+	require.NotEmpty(t, errs)
+	assert.ErrorContains(t, errs[0], "agents: s has a definition of yours: rename one")
+	require.NoError(t, os.Remove(filepath.Join(base, "agents.d/s.md")))
+	require.NoError(t, os.Remove(filepath.Join(base, TrustedName("a"))))
+	again, errs = again.Reload(base, Host{Tools: ours()})
+	require.Empty(t, errs)
+	assert.Nil(t, again.Agents["r"])
 }
 
 // TestTrustedBroken: an agent whose trusted copy does not load does not load without its rules.

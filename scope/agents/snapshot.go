@@ -144,7 +144,7 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 	for _, f := range files {
 		old := s.files[f.id]
 		made := &loaded{parsed: f}
-		if same && old != nil && old.file == f.file && f.text.Is(old.text) && (f.of == nil || f.of.Is(old.of)) && f.trusted.is(old.trusted) {
+		if same && old != nil && old.file == f.file && (f.text.Is(old.text) || f.trusted.ofTeam()) && (f.of == nil || f.of.Is(old.of)) && f.trusted.is(old.trusted) {
 			made.agent, made.errs, made.warnings = old.agent, old.errs, old.warnings
 		} else {
 			made.agent, made.errs, made.warnings = next.agent(f, s.seen)
@@ -154,7 +154,7 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 		if f.text != nil && (made.agent != nil || s.seen[f.file] == f.text.Sum) {
 			next.seen[f.file] = f.text.Sum
 		}
-		if t := f.trusted; t != nil && t.text != nil && (made.agent != nil || s.seen[t.file] == t.text.Sum) {
+		if t := f.trusted; t != nil && t.text != nil && !t.member && (made.agent != nil || s.seen[t.file] == t.text.Sum) {
 			next.seen[t.file] = t.text.Sum
 		}
 		agent := made.agent

@@ -62,6 +62,21 @@ func Lines(a, before *agents.Agent) (lines []string) {
 	return lines
 }
 
+// Team returns Lines of a proposal: of the agent, and of each agent of its team, which may not do by the user's definition
+// what it may not do.
+func Team(p agents.Proposal) []string {
+	lines := Lines(p.With, p.Without)
+	for _, member := range p.Team {
+		for _, line := range Lines(member, p.Without) {
+			lines = append(lines, fmt.Sprintf("agents: %s: %s", member.Name, line))
+		}
+	}
+	for _, store := range p.Stores {
+		lines = append(lines, fmt.Sprintf("stores: %s: the tools of that store, with data on this host, outside of the project", store))
+	}
+	return lines
+}
+
 var verdicts = []string{"denied", "allowed after approval", "allowed"}
 
 // level is an index of verdicts.

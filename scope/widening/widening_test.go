@@ -13,8 +13,8 @@ import (
 	"github.com/scopefs/scopefs/scope/widening"
 )
 
-// propose returns agent a with the user's keys alone, and with those of a repository's file as well.
-func propose(t *testing.T, keys, file string) (without, with *agents.Agent) {
+// propose returns what a repository's file would make of agent a with the user's keys.
+func propose(t *testing.T, keys, file string) agents.Proposal {
 	t.Helper()
 	base := t.TempDir()
 	for name, text := range map[string]string{
@@ -31,9 +31,9 @@ func propose(t *testing.T, keys, file string) (without, with *agents.Agent) {
 	}
 	all, errs := agents.Load(base, agents.Host{Tools: tools, Servers: agents.Servers{"search": {Command: "search"}}})
 	require.Empty(t, errs)
-	without, with, errs = all.Propose("a", []byte(file))
+	p, errs := all.Propose("a", []byte(file))
 	require.Empty(t, errs)
-	return without, with
+	return p
 }
 
 // TestLines: the user sees each thing that a file allows beyond the user's definition, and what narrows is not
@@ -48,6 +48,7 @@ func TestLines(t *testing.T) {
 			"network: connects to xn--bcher-kva.example ports 443 80",
 			"network: connects to every name below a.example ports 8443, only GET, only paths /x/**",
 			"network: connects to registry.npmjs.org ports 443 80, only GET HEAD",
+			"network: connects to registry.npmjs.org ports 443 80, only POST, only paths /-/npm/v1/security/advisories/bulk /-/npm/v1/security/audits/quick",
 			"network: asks you for connections to c.example",
 		}},
 		"every host":   {"", "network: {allow: ['*'], ask: true}", []string{"network: connects to every host ports 443 80", "network: asks you for connections to every other host"}},
@@ -60,14 +61,27 @@ func TestLines(t *testing.T) {
 			"network: connects to chatgpt.com ports 443 80, only paths /backend-api/codex/responses /backend-api/codex/responses/** /backend-api/codex/models, with your login in runs of codex (the proxy adds it, the agent does not see it)",
 			"network: connects to chatgpt.com ports 443 80, only GET, only paths /backend-api/wham/{accounts/check,settings/user,usage}, with your login in runs of codex (the proxy adds it, the agent does not see it)",
 		}},
-		"its own key":  {"network: {presets: [openai]}", "network: {presets: [openai]}", nil},
-		"variables":    {"env: {B: mine}", "env: {A: x, B: y}", []string{"env: sandboxes have A=x"}},
-		"members":      {"", "members: [m]", []string{"members: gives tasks to m"}},
-		"members had":  {"members: [m]", "members: ['*']", nil},
-		"skills had":   {"skills: []", "skills: [check]", nil},
-		"tools had":    {"tools: [bash]", "tools: ['*']", nil},
-		"tools asked":  {"policy: {tools: {ask: [bash]}}", "tools: [bash]\npolicy: {tools: {allowed: ['*'], ask: []}}", nil},
-		"computed":     {"skills: [check]", "tools: [read_file, bash]", []string{"tools: read_file: allowed; before: denied (computed tools: [bash, ask_user, skill])"}},
+		"its own key": {"network: {presets: [openai]}", "network: {presets: [openai]}", nil},
+		"variables":   {"env: {B: mine}", "env: {A: x, B: y}", []string{"env: sandboxes have A=x"}},
+		"members":     {"", "members: [m]", []string{"members: gives tasks to m"}},
+		"members had": {"members: [m]", "members: ['*']", nil},
+		"skills had":  {"skills: []", "skills: [check]", nil},
+		"tools had":   {"tools: [bash]", "tools: ['*']", nil},
+		"tools asked": {"policy: {tools: {ask: [bash]}}", "tools: [bash]\npolicy: {tools: {allowed: ['*'], ask: []}}", nil},
+		"computed":    {"skills: [check]", "tools: [read_file, bash]", []string{"tools: read_file: allowed; before: denied (computed tools: [bash, ask_user, skill])"}},
+		"a team":      {"", "agents: {r: {tools: [bash], view: {access: read}, network: none}, s: {}}\nmembers: [r]", []string{"members: gives tasks to r"}},
+		"a team's": {"skills: []\nenv: {B: mine}", "agents: {r: {network: {presets: [openai]}, env: {A: x, B: y}, members: [s, m], skills: [check]}, s: {mcp_servers: {far: {url: 'https://a.example/mcp'}}}}", []string{
+			"agents: r: network: connects to api.openai.com ports 443 80, with your key (OPENAI_API_KEY: the proxy adds it, the agent does not see it)",
+			"agents: r: members: gives tasks to m", "agents: r: members: gives tasks to s",
+			"agents: r: env: sandboxes have A=x",
+			"agents: s: mcp_servers: far: the daemon sends calls of its tools to https://a.example/mcp",
+		}},
+		"delegate":     {"tools: [bash]", "delegate: {changes: held}", nil},
+		"delegate had": {"members: [m]", "delegate: {changes: held}", nil},
+		"stores": {"", "stores: {sql: {}, kv: {}}", []string{
+			"stores: sql: the tools of that store, with data on this host, outside of the project",
+			"stores: kv: the tools of that store, with data on this host, outside of the project",
+		}},
 		"a server had": {"", "mcp_servers: {search: {command: evil}}", nil},
 		"a server": {"", "mcp_servers: {own: {command: node, args: [x.js, \"a b\"], env: {K: v}, workspace: read, network: {allow: [a.example]}}, far: {url: 'https://a.example/mcp'}}", []string{
 			"mcp_servers: far: the daemon sends calls of its tools to https://a.example/mcp",
@@ -77,8 +91,7 @@ func TestLines(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			without, with := propose(t, test.keys, test.file)
-			assert.Equal(t, test.want, widening.Lines(with, without))
+			assert.Equal(t, test.want, widening.Team(propose(t, test.keys, test.file)))
 		})
 	}
 }

@@ -177,6 +177,9 @@ func (p *plan) work(spec *Spec) error {
 			option = "--ro-bind-fd"
 		}
 		p.fd(option, view, Workspace)
+		if spec.linked() {
+			p.add("--symlink", Workspace, spec.At)
+		}
 	}
 	if spec.Context != nil {
 		p.add("--ro-bind", asideContext, Context)

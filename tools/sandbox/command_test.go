@@ -171,7 +171,7 @@ func TestEnvironmentAndDirectory(t *testing.T) {
 	out, err := io.ReadAll(p.Stdout)
 	require.NoError(t, err)
 	assert.ElementsMatch(t, []string{
-		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/tmp/home", "USER=agent",
+		"PATH=" + DefaultPath, "HOME=/tmp/home", "USER=agent",
 		"LOGNAME=agent", "SHELL=/bin/sh", "LANG=C.UTF-8", "TERM=xterm", "TMPDIR=/tmp", "OPERATOR=1", "BOTH=command",
 	}, strings.Fields(string(out)))
 	assert.Equal(t, "/workspace\n", sh(t, s, "pwd -P"))

@@ -149,6 +149,19 @@ func withSockets(name string) string {
 // procPath returns a path of a descriptor of this process: proc_pid_fd(5).
 func procPath(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
 
+// linked reports whether a link at spec.At stands alone: nothing of the sandbox's own or of the host is there, above or below.
+func (spec *Spec) linked() bool {
+	if spec.At == "" || exposable(spec.At) != nil {
+		return false
+	}
+	for _, own := range append([]string{"/usr", "/tmp", "/run", "/var/tmp", "/var/run"}, spec.Expose...) {
+		if below(spec.At, own) || below(own, spec.At) {
+			return false
+		}
+	}
+	return true
+}
+
 // exposable refuses what would cover, or bring back, what the sandbox makes
 // for itself.
 func exposable(name string) error {

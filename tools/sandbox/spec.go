@@ -19,6 +19,7 @@ type Spec struct {
 	Agent    scope.ID          // the host name
 	UID, GID uint32            // the agent's user on the host; no supplementary groups
 	View     *os.File          // root of the mounted view (O_PATH), mounted at Workspace; the user must reach its path. nil: none, see Scratch
+	At       string            // the path on the host of the directory that View is of; a link there leads to Workspace, if nothing else is there. "": none
 	ReadOnly bool              // the view is read-only
 	Network  bool              // the host's network; otherwise an empty one
 	Proxy    bool              // in the empty network, a socket that listens at ProxyAddress; see Session.Listener
@@ -176,8 +177,8 @@ func innerID(id uint32, idMap string) uint32 {
 	return 1000
 }
 
-// DefaultPath is the PATH of a command when neither Spec nor Command has one.
-const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+// DefaultPath is the PATH of a command when neither Spec nor Command has one. Its end is where go.dev has Go installed.
+const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin"
 
 // proxyEnv returns the variables that programs read a proxy from. ALL_PROXY is not
 // socks5h: some libraries fail at that scheme without an additional module. Node.js needs

@@ -1,0 +1,34 @@
+// Package opened holds values that are opened when they are first needed.
+package opened
+
+import "sync"
+
+// Value is a value that is opened on first use, and again after an error or nil. The zero value is not open. Its methods
+// are safe for concurrent use. Only the function of Get is called under its lock.
+type Value[T any] struct {
+	mu    sync.Mutex
+	value *T
+}
+
+// Get returns the value, and opens it first if need be.
+func (o *Value[T]) Get(open func() (*T, error)) (*T, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.value != nil {
+		return o.value, nil
+	}
+	value, err := open()
+	if err == nil {
+		o.value = value
+	}
+	return value, err
+}
+
+// Drop forgets the value, and returns it; nil if it was not open.
+func (o *Value[T]) Drop() *T {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	old := o.value
+	o.value = nil
+	return old
+}
