@@ -33,7 +33,7 @@ for page in "$D"/root/usr/share/man/man1/scopefs*.gz; do gzip -t "$page"; done
 gzip -dc "$D/root/usr/share/man/man1/scopefs-daemon.1.gz" | grep -q 'RUN/views/<id>'
 if command -v systemd-analyze >/dev/null; then
 	inside systemd-analyze verify /usr/lib/systemd/system/scopefs.service
-	XDG_RUNTIME_DIR=/tmp inside systemd-analyze --user verify /usr/lib/systemd/user/scopefs.service
+	XDG_RUNTIME_DIR=/tmp inside systemd-analyze --user verify /usr/lib/systemd/user/scopefs.service /usr/lib/systemd/user/scopefs.socket
 	inside systemd-tmpfiles --create scopefs.conf
 	stat -c '%n %a' "$D/root/var/lib/scopefs/agents.d" | sed "s,$D/root,,"
 	inside scopefs ps 2>&1 || true

@@ -189,7 +189,7 @@ func TestUserDaemon(t *testing.T) {
 func TestUserDaemonOthers(t *testing.T) {
 	a := newAccount(t)
 	a.define("a", "")
-	a.start()
+	daemon, _ := a.start()
 	session := filepath.Join(a.Base, "session")
 	socket := filepath.Join(session, "scopefs", "control.sock")
 	ps := []string{harness.Program, "--base", filepath.Join(a.Base, ".local/share/scopefs"), "--run", filepath.Join(session, "scopefs"), "ps"}
@@ -215,6 +215,8 @@ func TestUserDaemonOthers(t *testing.T) {
 	assert.NotContains(t, o.Stdout, "control.sock")
 
 	// An operator's file does not show the socket either.
+	require.NoError(t, daemon.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, daemon.Wait())
 	require.NoError(t, os.WriteFile(filepath.Join(a.Base, ".local/share/scopefs/scopefs.yaml"), []byte("sandbox: {expose: ["+session+"]}\n"), 0o644))
 	second := harness.AsUser(t, accountUID, harness.Program, "daemon", "--user")
 	second.Env = append(a.env, second.Env[len(second.Env)-1])

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -66,6 +67,33 @@ settled refused
 echo "status $(of ExecMainStatus)"
 `
 
+// userGuestScript has a user's manager start the daemon for a connection, and prints a line for each run of a project.
+const userGuestScript = `useradd -u 1234 -m -d /home/u -s /bin/sh u
+chmod 666 /dev/fuse
+mount -o remount,rw,bind /proc/sys # bubblewrap counts namespaces there
+mkdir -p /etc/systemd/user /home/u/p /run/user/1234
+cp /out/scopefs-user.service /etc/systemd/user/scopefs.service
+cp /out/scopefs-user.socket /etc/systemd/user/scopefs.socket
+chown 1234:1234 /home/u/p /run/user/1234
+chmod 700 /run/user/1234
+cd /home/u/p
+systemd-run --quiet --unit=manager -p User=1234 -p Delegate=yes -p Type=notify -p Environment="XDG_RUNTIME_DIR=/run/user/1234 HOME=/home/u" /lib/systemd/systemd --user
+as() { setpriv --reuid 1234 --regid 1234 --clear-groups env HOME=/home/u XDG_RUNTIME_DIR=/run/user/1234 "$@"; }
+of() { as systemctl --user show -P "$1" scopefs.service; }
+as systemctl --user start scopefs.socket
+echo "before $(of ActiveState)"
+as scopefs run --dir . -- echo served
+echo "then $(of ActiveState)"
+kill -9 $(of MainPID)
+as scopefs run --dir . -- echo again
+as scopefs daemon --user --stop
+for i in $(seq 300); do
+	case $(of ActiveState) in active | deactivating) sleep 0.1 ;; *) break ;; esac
+done
+echo "stopped $(of ActiveState) $(of Result)"
+as scopefs run --dir . -- echo anew
+`
+
 // TestSystemd: systemd starts the daemon again after every end but a refused configuration. Go ends with status 2
 // after SIGABRT, which systemd's watchdog sends, and after a panic.
 func TestSystemd(t *testing.T) {
@@ -73,18 +101,37 @@ func TestSystemd(t *testing.T) {
 	t.Parallel()
 	harness.NeedFUSE(t)
 	need.Program(t, "systemd-nspawn")
+	out, said := boot(t, guestScript, "scopefs.service")
+	assert.Equal(t, "ABRT active 1\nSEGV active 2\nQUIT active 3\nKILL active 4\nanswers\nstopped inactive\nrefused failed 0\nstatus 78\n", out, said)
+}
+
+// TestSystemdUser: the user's manager listens, and starts the daemon for the first command of a project, also after the daemon
+// was killed or stopped.
+func TestSystemdUser(t *testing.T) {
+	need.Once(t)
+	t.Parallel()
+	harness.NeedFUSE(t)
+	need.Program(t, "systemd-nspawn")
+	out, said := boot(t, userGuestScript, "scopefs.service", "scopefs-user.service", "scopefs-user.socket")
+	assert.Equal(t, "before inactive\nserved\nthen active\nagain\nstopped inactive success\nanew\n", out, said)
+}
+
+// boot runs a script in a container with systemd and shipped units, the first of them installed. It returns the script's
+// output, and everything else that was said.
+func boot(t *testing.T, script string, units ...string) (out, said string) {
+	t.Helper()
 	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "guest"), []byte(guestScript), 0o644))
-	unit, err := filepath.Abs("../../packaging/scopefs.service")
-	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "guest"), []byte(script), 0o644))
+	for _, unit := range units {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, unit), []byte(harness.ReadAll(t, "../../packaging/"+unit)), 0o644))
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	boot := exec.CommandContext(ctx, "unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc",
-		"sh", "-c", bootScript, "sh", harness.Program, dir, unit)
-	said, err := boot.CombinedOutput()
-	require.NoError(t, err, "%s", said)
-	out, _ := os.ReadFile(filepath.Join(dir, "out"))
+	cmd := exec.CommandContext(ctx, "unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc",
+		"sh", "-c", bootScript, "sh", harness.Program, dir, filepath.Join(dir, units[0]))
+	text, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	printed, _ := os.ReadFile(filepath.Join(dir, "out"))
 	log, _ := os.ReadFile(filepath.Join(dir, "err"))
-	assert.Equal(t, "ABRT active 1\nSEGV active 2\nQUIT active 3\nKILL active 4\nanswers\nstopped inactive\nrefused failed 0\nstatus 78\n",
-		string(out), "%s\n%.3000s", said, log)
+	return string(printed), fmt.Sprintf("%s\n%.3000s", text, log)
 }

@@ -45,6 +45,8 @@ func Open(p config.Paths, id scope.ID) (*Draft, error) {
 	switch {
 	case agent.Branch != "":
 		return nil, fmt.Errorf("%s is a branch, with the rules of %s: give --agent %s", id, agent.Branch, agent.Branch)
+	case path.IsAbs(dir):
+		return nil, fmt.Errorf("%s is defined for all your projects: edit %s", id, agent.File)
 	case path.Clean(dir) != "agents.d":
 		return nil, fmt.Errorf("%s is the agent of an extension: edit %s", id, filepath.Join(p.Base, agent.File))
 	}

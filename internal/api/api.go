@@ -24,6 +24,11 @@
 // {run}/users/<uid>.sock serves the user of agents of a daemon of root: GET /v1/agents and
 // run, for the agents that run as this user.
 //
+// {run}/user.sock is that of the user's daemon:
+//
+//	POST /v1/bases             serve a base; body BaseRequest; answers its directories when its daemon answers
+//	POST /v1/stop              end it, and the daemons of all its bases
+//
 // An error is an Error with a status of 400 or above.
 package api
 

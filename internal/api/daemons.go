@@ -184,7 +184,7 @@ func of[T any](d *Daemons, what error, list func(*Client) ([]T, error), has func
 }
 
 func (d *Daemons) approvalOf(ctx context.Context, id string) (*Client, error) {
-	return of(d, &Error{fmt.Sprintf("no approval %.64q in any daemon of yours: scopefs approvals has the ids", id), Other},
+	return of(d, &Error{Text: fmt.Sprintf("no approval %.64q in any daemon of yours: scopefs approvals has the ids", id), Kind: Other},
 		func(c *Client) ([]approvals.Approval, error) { return c.Approvals(ctx) }, func(p approvals.Approval) bool { return p.ID == id })
 }
 
@@ -226,7 +226,7 @@ func (d *Daemons) Revoke(ctx context.Context, id string) (p approvals.Approval, 
 
 // Kill ends a session.
 func (d *Daemons) Kill(ctx context.Context, id string) (s Session, err error) {
-	c, err := of(d, &Error{fmt.Sprintf("no session %.64q runs in any daemon of yours: scopefs ps has the ids", id), Invalid},
+	c, err := of(d, &Error{Text: fmt.Sprintf("no session %.64q runs in any daemon of yours: scopefs ps has the ids", id), Kind: Invalid},
 		func(c *Client) ([]Agent, error) { return c.Agents(ctx) }, func(a Agent) bool { return slices.Contains(a.Sessions, id) })
 	if err == nil {
 		s, err = c.Kill(ctx, id)

@@ -17,8 +17,9 @@ func (e *NotLoadedError) Unwrap() error { return e.Err }
 
 // Error is an error that the daemon answers.
 type Error struct {
-	Text string    `json:"error"`
-	Kind ErrorKind `json:"kind"`
+	Text   string    `json:"error"`
+	Kind   ErrorKind `json:"kind"`
+	Status int       `json:"status,omitempty"` // the exit status of a daemon that did not start
 }
 
 func (e *Error) Error() string { return e.Text }
@@ -34,5 +35,6 @@ const (
 	Invalid       ErrorKind = "invalid"        // a bad request, as bad usage is
 	NotFound      ErrorKind = "not_found"      // the program of a run does not exist
 	NotExecutable ErrorKind = "not_executable" // the program of a run exists and cannot be run
+	Closing       ErrorKind = "closing"        // the daemon ends
 	Other         ErrorKind = "other"
 )

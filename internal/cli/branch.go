@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -142,7 +141,7 @@ func (a *app) heldAgent(words []string) (kept, error) {
 		return k, err
 	case k.def.View.Changes != agents.ChangesHeld && !k.def.View.PolicySpec().Holds():
 		return k, fmt.Errorf(
-			"the changes of %s are not held: write view: {changes: held}, or paths with hold, into %s, for the changes from then on", k.id, filepath.Join(k.paths.Base, k.def.File))
+			"the changes of %s are not held: write view: {changes: held}, or paths with hold, into %s, for the changes from then on", k.id, k.def.Path(k.paths.Base))
 	case len(k.words) > 0:
 		return k, exit.Usagef("%q is no flag: give --path GLOB for a part of the changes", k.words[0])
 	}

@@ -10,12 +10,14 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"time"
 
 	systemd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/bases"
 	"github.com/scopefs/scopefs/internal/daemon"
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/exit"
@@ -34,8 +36,10 @@ type daemonOptions struct {
 	only  string // mount this agent alone
 	trace bool
 	http  string
+	idle  time.Duration
 
-	metrics string
+	metrics        string
+	onDemand, stop bool // of the user's daemon: see package bases
 }
 
 func (a *app) daemonCmd() *cobra.Command {
@@ -54,6 +58,11 @@ uses $XDG_DATA_HOME/scopefs, $XDG_STATE_HOME/scopefs/daemon and
 $XDG_RUNTIME_DIR/scopefs, and makes the first. Every other command of the user finds it there. Views are mounted in
 namespaces of the daemon: sandboxes have them, other programs of the user do not.
 
+That daemon serves the projects of the user as well, each by a process of its own, from
+the first command with --dir on until nothing has used the project for --idle. run, mcp
+and call start it if XDG_RUNTIME_DIR is set; it then ends with the last project. --stop ends
+it. A socket of systemd starts it too (scopefs.socket of the user's units).
+
 Exit status: 78 if the command line or scopefs.yaml is refused, 3 if nothing can be
 mounted on this host (with the reason in one line), otherwise as for scopefs. The
 units restart the daemon after every other status than 78.`,
@@ -64,6 +73,10 @@ units restart the daemon after every other status than 78.`,
 	c.Flags().StringVar(&o.http, "http", "", "serve MCP at this ADDRESS:PORT of the loopback interface (see scopefs help token)")
 	c.Flags().StringVar(&o.metrics, "metrics", "", "serve metrics at http://ADDRESS:PORT/metrics of the loopback interface (see scopefs help metrics)")
 	c.Flags().BoolVar(&o.user, "user", false, "serve this user's own agents, without root")
+	c.Flags().DurationVar(&o.idle, "idle", 0, "with --user: end the daemon of a project that nothing has used for so long (default 1m)")
+	c.Flags().BoolVar(&o.stop, "stop", false, "with --user: end the user's daemon, with all sessions of his projects")
+	c.Flags().BoolVar(&o.onDemand, bases.OnDemand, false, "")
+	_ = c.Flags().MarkHidden(bases.OnDemand)
 	c.Flags().IntVar(&o.leash, "leash", 0, "")
 	c.Flags().StringVar(&o.only, onlyFlag, "", "")
 	_ = c.Flags().MarkHidden("leash")
@@ -73,6 +86,9 @@ units restart the daemon after every other status than 78.`,
 
 func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 	thread.Coarse()
+	if !o.user && (o.stop || o.idle > 0) {
+		return exit.Usagef("--stop and --idle are for a user's daemon: add --user")
+	}
 	if o.user && o.leash == 0 {
 		return a.userDaemon(ctx, o)
 	}
@@ -120,9 +136,16 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 		// Our mounts must not propagate out of our mount namespace. A daemon that lives long
 		// receives the host's: it would keep what the host unmounts.
 		propagation := uintptr(unix.MS_SLAVE)
+		told := ready
+		ready = func() {
+			fmt.Fprintln(leash, "ready")
+			if o.user {
+				told()
+			}
+		}
 		if !o.user {
 			level = slog.LevelError
-			ready, notify, watchdog = func() { fmt.Fprintln(leash, "ready") }, nil, 0
+			notify, watchdog = nil, 0
 			// The command that started us may have been killed before it removed the directory.
 			defer embedded.RemoveRun(p)
 			propagation = unix.MS_PRIVATE
@@ -136,7 +159,7 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 	debug.SetGCPercent(200)
 	debug.SetMemoryLimit(512 << 20) // above it the collector runs more often
 	d, err := daemon.New(daemon.Options{
-		Notify: notify, Watchdog: watchdog,
+		Notify: notify, Watchdog: watchdog, Idle: o.idle,
 		Paths: p, Only: scope.ID(o.only), Trace: o.trace, HTTP: o.http, Metrics: o.metrics, Headless: o.only != "", Version: Version,
 		Logger: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level})),
 	})

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"path"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/bases"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/embedded"
@@ -50,7 +50,7 @@ func (a *app) keptAgent(words []string) (kept, error) {
 		err = fmt.Errorf("the changes of %s are held in a branch: scopefs diff, commit or discard", k.id)
 	case k.def.View.Changes == agents.ChangesDirect:
 		err = fmt.Errorf("%s keeps nothing of what its changes destroy: write view: {changes: kept} into %s, for the changes from then on",
-			k.id, filepath.Join(k.paths.Base, k.def.File))
+			k.id, k.def.Path(k.paths.Base))
 	}
 	return k, err
 }
@@ -108,6 +108,9 @@ func (k kept) with(ctx context.Context, f func(context.Context, *api.History) er
 		if h := k.opened(ctx); h != nil {
 			return f(ctx, h)
 		}
+		_, err = bases.Retry(ctx, k.paths, func() error { _, err := client.Agents(ctx); return err })
+	}
+	if errors.Is(err, api.ErrNoDaemon) {
 		p, end, err := embedded.Start(ctx, k.paths, k.id, io.Discard)
 		if err != nil {
 			return err

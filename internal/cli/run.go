@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/bases"
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/launch"
@@ -164,7 +165,11 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 	}
 	asks := prompt.New(id, req.TTY != nil && a.terminal() != nil)
 	req.Attended, req.Others = asks != nil, a.dir != ""
-	run, err := at.Run(ctx, id, req)
+	var run *api.Run
+	_, err = bases.Retry(ctx, p, func() (err error) {
+		run, err = at.Run(ctx, id, req)
+		return err
+	})
 	if errors.Is(err, api.ErrNoDaemon) {
 		var end func()
 		if p, end, err = embedded.Start(ctx, p, id, io.Discard); err != nil {

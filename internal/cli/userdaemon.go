@@ -5,18 +5,27 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"time"
 
+	"github.com/coreos/go-systemd/v22/activation"
+	systemd "github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/bases"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/exit"
 )
 
-// userDaemon runs the daemon of an ordinary user until it ends.
+// userDaemon runs the daemon of an ordinary user until it ends: of one base if one is given, else of all.
 func (a *app) userDaemon(ctx context.Context, o daemonOptions) error {
-	p, err := a.userPaths()
-	if err != nil {
-		return err
+	if os.Geteuid() == 0 {
+		return exit.Usagef("--user is for an ordinary user: for root, scopefs daemon")
+	}
+	if o.stop {
+		return bases.Stop(ctx)
 	}
 	var flags []string
 	if o.http != "" {
@@ -28,28 +37,63 @@ func (a *app) userDaemon(ctx context.Context, o daemonOptions) error {
 	if o.trace {
 		flags = append(flags, "--trace")
 	}
-	return embedded.RunUser(ctx, p, flags...)
+	if a.flags.Base != "" || a.dir != "" {
+		p, err := a.paths()
+		if err != nil {
+			return err
+		}
+		return embedded.RunUser(ctx, p, flags...)
+	}
+	listeners, err := activation.Listeners()
+	if err != nil || len(listeners) > 1 {
+		return exit.Usagef("daemon --user: LISTEN_FDS: want one unix socket: correct the socket unit")
+	}
+	all := bases.Options{Idle: cmp.Or(o.idle, time.Minute), Stderr: a.err, Notify: notifySystemd}
+	if len(listeners) == 1 {
+		all.Listener = listeners[0]
+	}
+	if all.Watchdog, err = systemd.SdWatchdogEnabled(false); err != nil {
+		return err
+	}
+	onDemand := (o.onDemand || all.Listener != nil) && o.http+o.metrics == ""
+	if all.Own, err = a.ownPaths(!onDemand); err != nil {
+		return exit.Usagef("daemon --user: %w", err)
+	}
+	if !onDemand {
+		all.Keep = func(ctx context.Context) error { return embedded.RunUser(ctx, all.Own, flags...) }
+	}
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
+	defer context.AfterFunc(ctx, stop)() // a second signal ends us at once
+	return bases.Serve(ctx, all)
 }
 
-// userPaths returns the directories of a user's daemon, and makes those that are missing.
-func (a *app) userPaths() (config.Paths, error) {
-	if os.Geteuid() == 0 {
-		return config.Paths{}, exit.Usagef("--user is for an ordinary user: for root, scopefs daemon")
-	}
-	if a.flags.Base != "" || a.dir != "" {
-		return a.paths()
-	}
+// ownPaths returns the directories of the user's own base, which need not exist, or are made.
+func (a *app) ownPaths(existing bool) (config.Paths, error) {
 	own, err := config.OfUser()
+	own.State, own.Run = cmp.Or(a.flags.State, own.State), cmp.Or(a.flags.Run, own.Run)
 	switch {
 	case err != nil:
-	case own.Run == "" && a.flags.Run == "":
+	case own.Run == "":
 		err = errors.New("XDG_RUNTIME_DIR is not set: log in with a session (pam_systemd), or give --run DIR")
-	default:
-		err = os.MkdirAll(filepath.Join(own.Base, "agents.d"), 0o700)
+	case existing:
+		if err = os.MkdirAll(filepath.Join(own.Base, "agents.d"), 0o700); err == nil {
+			return own.Complete()
+		}
 	}
-	if err != nil {
-		return own, exit.Usagef("daemon --user: %w", err)
+	return own, err
+}
+
+// logs returns the directories of the logs of the user's projects and of his own base.
+func (a *app) logs() (dirs []string, err error) {
+	if a.dir != "" || a.given("base") {
+		return nil, exit.Usagef("--all and --base or --dir: give one of them")
 	}
-	a.flags = config.Paths{Base: own.Base, State: cmp.Or(a.flags.State, own.State), Run: cmp.Or(a.flags.Run, own.Run)}
-	return a.paths()
+	all := config.Projects()
+	if own, err := config.OfUser(); err == nil {
+		all = append(all, own)
+	}
+	for _, p := range all {
+		dirs = append(dirs, p.Audit())
+	}
+	return dirs, nil
 }

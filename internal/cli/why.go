@@ -12,7 +12,7 @@ import (
 )
 
 func (a *app) auditCmd() *cobra.Command {
-	c := logcmd.New(logcmd.Env{Out: a.out, Err: a.err, Paths: a.paths, Words: a.words, Version: Version})
+	c := logcmd.New(logcmd.Env{Out: a.out, Err: a.err, Paths: a.paths, All: a.logs, Words: a.words, Version: Version})
 	a.completeAgent(c)
 	return c
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/scopefs/scopefs/internal/folder"
@@ -120,6 +121,9 @@ func (p Paths) Audit() string { return filepath.Join(p.State, "audit") }
 // Socket returns the path of the operator's control socket.
 func (p Paths) Socket() string { return filepath.Join(p.Run, "control.sock") }
 
+// UserDaemon returns the path of the socket of the user's daemon, in the run directory of the user's own base.
+func (p Paths) UserDaemon() string { return filepath.Join(p.Run, "user.sock") }
+
 // ToolSocket returns the path of the socket of an agent's tools.
 func (p Paths) ToolSocket(id string) string { return filepath.Join(p.Run, "mcp", id+".sock") }
 
@@ -189,6 +193,19 @@ func Load(p Paths, here Checks) (Settings, error) {
 	}})
 	h.Log, h.User = logOf(h.Log), p.User
 	return h, err
+}
+
+// SettingsStamp returns a text that differs when scopefs.yaml of the base or of the user has changed.
+func (p Paths) SettingsStamp() (stamp string) {
+	for _, dir := range []string{p.Base, p.User} {
+		if info, err := os.Stat(filepath.Join(dir, agents.HostFile)); dir != "" && err == nil {
+			st := info.Sys().(*syscall.Stat_t)
+			stamp += fmt.Sprintln(st.Dev, st.Ino, st.Size, st.Ctim, st.Mtim)
+		} else {
+			stamp += "none\n"
+		}
+	}
+	return stamp
 }
 
 // preset returns an error for the name of a preset that does not exist.

@@ -12,7 +12,7 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// UserDir returns the directory of the user's settings for all of his bases: scopefs.yaml, presets.d, programs.d and
+// UserDir returns the directory of the user's settings for all of his bases: scopefs.yaml, agents.d, presets.d, programs.d and
 // protect.d.
 func UserDir() (string, error) {
 	dir, err := xdg("XDG_CONFIG_HOME", ".config")
@@ -34,6 +34,19 @@ func userOf(base string) string {
 func inProjects(base string) bool {
 	home, err := StateHome()
 	return err == nil && filepath.Dir(real(base)) == real(filepath.Join(home, "scopefs"))
+}
+
+// Served returns the directories of a base that the user's daemon serves: the user's own, or one of a project.
+func Served(base string) (Paths, bool) {
+	own, err := OfUser()
+	p := Paths{Base: base}
+	if err == nil && own.Run != "" && real(base) == real(own.Base) {
+		p.State, p.Run = own.State, own.Run
+	} else if !inProjects(base) {
+		return p, false
+	}
+	p, err = p.Complete()
+	return p, err == nil
 }
 
 // userText returns the text of the user's scopefs.yaml, if there is one.

@@ -1,12 +1,10 @@
 package daemon
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -16,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -63,7 +62,7 @@ func (d *Daemon) handler() http.Handler {
 		if len(request) == 0 {
 			return nil, invalid("request: it is empty")
 		}
-		operator, _ := r.Context().Value(peerKey{}).(uint32)
+		operator, _ := api.PeerOf(r.Context())
 		return a.History(r.Context(), request, audit.Event{UID: &operator})
 	}))
 	mux.HandleFunc("POST /v1/sessions/{id}/kill", d.changing(func(_ http.ResponseWriter, r *http.Request) (any, error) {
@@ -71,29 +70,7 @@ func (d *Daemon) handler() http.Handler {
 	}))
 	mux.HandleFunc("GET /v1/top", func(w http.ResponseWriter, r *http.Request) { _ = reply(w, d.Top()) })
 	d.approvalHandlers(mux)
-	return only(uint32(os.Geteuid()), errors.New("only the daemon's user and root may"), api.MaxRequest, mux)
-}
-
-// only serves one user and root, whose requests have at most so many bytes.
-func only(uid uint32, refusal error, most int64, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if peer, ok := r.Context().Value(peerKey{}).(uint32); !ok || peer != uid && peer != 0 {
-			fail(w, http.StatusForbidden, refusal)
-			return
-		}
-		r.Body = http.MaxBytesReader(w, r.Body, most)
-		next.ServeHTTP(w, r)
-	})
-}
-
-type peerKey struct{}
-
-// peerContext adds the user of the other end to the context of requests.
-func peerContext(ctx context.Context, c net.Conn) context.Context {
-	if uid, ok := api.PeerUID(c); ok {
-		return context.WithValue(ctx, peerKey{}, uid)
-	}
-	return ctx
+	return api.Only(uint32(os.Geteuid()), errors.New("only the daemon's user and root may"), api.MaxRequest, mux)
 }
 
 // changing counts a request in, and answers with what f returns. After nil and no error f has answered.
@@ -166,10 +143,10 @@ func fail(w http.ResponseWriter, code int, err error) {
 		kind, code = api.Missing, http.StatusServiceUnavailable
 	case errors.As(err, &known):
 		kind = known.Kind
+	case errors.Is(err, session.ErrClosing):
+		kind = api.Closing
 	case errors.Is(err, scope.ErrInvalidID), errors.Is(err, sandbox.ErrInvalid):
 		kind = api.Invalid
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(api.Error{Text: err.Error(), Kind: kind})
+	api.Refuse(w, code, api.Error{Text: err.Error(), Kind: kind})
 }

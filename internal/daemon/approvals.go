@@ -185,7 +185,7 @@ func (d *Daemon) approve(r *http.Request, id string, said api.DecideRequest) (ap
 // recordDecision returns a function that records what the operator of a request has decided. "" is an approval's state.
 func (d *Daemon) recordDecision(r *http.Request, outcome string) func(approvals.Approval) error {
 	return func(p approvals.Approval) error {
-		uid, _ := r.Context().Value(peerKey{}).(uint32)
+		uid, _ := api.PeerOf(r.Context())
 		e := eventOf(p, cmp.Or(outcome, p.State))
 		e.UID = &uid
 		return d.Record(r.Context(), e)

@@ -44,10 +44,11 @@ import (
 
 // Options says what a daemon does.
 type Options struct {
-	Paths config.Paths // complete
-	Only  scope.ID     // mount this agent alone; "" is all that are defined
-	Trace bool         // log each request of the kernel
-	HTTP  string       // serve MCP at this loopback address; "" does not
+	Paths config.Paths  // complete
+	Only  scope.ID      // mount this agent alone; "" is all that are defined
+	Trace bool          // log each request of the kernel
+	HTTP  string        // serve MCP at this loopback address; "" does not
+	Idle  time.Duration // end when there has been no session for so long; 0: never
 
 	Metrics string // serve metrics at this loopback address, too; "" does not
 
@@ -79,6 +80,9 @@ type Daemon struct {
 	http      string
 	notify    func(state string) // never nil
 	period    time.Duration      // Options.Watchdog
+	idle      time.Duration      // Options.Idle
+	stamp     string             // of the settings that hold
+	end       func(error)        // ends Run, with the reason
 	requests  sync.WaitGroup     // in flight, of those that change something
 	reloads   sync.RWMutex       // held for reading by each Reload
 	reloading sync.Mutex         // one reload after the other
@@ -91,6 +95,7 @@ type Daemon struct {
 
 	mu      sync.Mutex
 	closing bool
+	entered int                       // requests in flight
 	agents  map[scope.ID]*agent.Agent // each that a definition has loaded of
 }
 
@@ -104,6 +109,7 @@ func New(opt Options) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
+	stamp := opt.Paths.SettingsStamp()
 	settings, err := config.Load(opt.Paths, checks)
 	if err != nil {
 		return nil, err
@@ -117,11 +123,12 @@ func New(opt Options) (*Daemon, error) {
 				Host:  account.Host{Paths: opt.Paths, Root: mount.Privileged(), Private: opt.Only != "", Expose: settings.Expose, Logger: opt.Logger},
 				Trace: opt.Trace, Control: fusedev.OpenControl(),
 			},
-			Settings: settings, Version: opt.Version,
+			Settings: settings, Version: opt.Version, Soon: opt.Only != "" || opt.Idle > 0,
 			Queue: tools.NewQueue(), Examiners: limit.NewSlots(tools.MaxExaminers), Encoders: limit.NewSlots(mcp.MaxEncoders),
 			Warnings: ledger.NewWarnings(opt.Logger), Unfinished: state.NewUnfinished(opt.Paths.State),
 		},
-		only: opt.Only, http: opt.HTTP, metrics: opt.Metrics, notify: opt.Notify, period: opt.Watchdog, agents: map[scope.ID]*agent.Agent{},
+		only: opt.Only, http: opt.HTTP, metrics: opt.Metrics, notify: opt.Notify, period: opt.Watchdog,
+		idle: opt.Idle, stamp: stamp, agents: map[scope.ID]*agent.Agent{},
 	}
 	d.Registry, d.Shared.Definitions = d, d.Definitions
 	own := stores.Host{Exec: d.ExecStore, Root: d.Root, Stderr: &view.LogWriter{Logger: opt.Logger, Name: "drivers"}}
@@ -249,6 +256,8 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	if d.unguarded != nil {
 		return d.unguarded
 	}
+	ctx, d.end = context.WithCancelCause(ctx)
+	defer d.end(nil)
 	session.RemoveTaskSockets(d.Paths)
 	d.RemoveLeftTasks(ctx)
 	recovering, recovered := context.WithCancel(ctx)
@@ -262,7 +271,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return fmt.Errorf("control socket: %w", err)
 	}
-	server := &http.Server{Handler: d.handler(), ConnContext: peerContext, ReadHeaderTimeout: 10 * time.Second,
+	server := &http.Server{Handler: d.handler(), ConnContext: api.WithPeer, ReadHeaderTimeout: 10 * time.Second,
 		BaseContext: func(net.Listener) context.Context { return ctx }}
 	defer server.Close()
 	served := make(chan error, 1)
@@ -271,7 +280,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	defer checking.Wait()
 	checking.Go(func() { // meanwhile
 		err := d.OpenSandboxes()
-		if d.only != "" {
+		if d.Soon {
 			return // the request that needs a sandbox returns the error
 		}
 		if err == nil {
@@ -331,10 +340,16 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	if d.period > 0 {
 		go d.watchdog(ctx, d.period)
 	}
+	if d.idle > 0 {
+		go d.endIdle(ctx)
+	}
 	ready()
 	d.Logger.Info("the daemon answers requests", "base", d.Paths.Base, "run", d.Paths.Run)
 	select {
 	case <-ctx.Done():
+		if errors.Is(context.Cause(ctx), errUnused) {
+			d.answerLast(context.WithoutCancel(ctx), server)
+		}
 	case err = <-served:
 	}
 	return err

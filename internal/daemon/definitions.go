@@ -177,7 +177,7 @@ func (w definitions) followUser() {
 		_ = w.Remove(dir)
 		return w.Add(dir)
 	}
-	below := []string{filepath.Join(w.user, "protect.d"), filepath.Join(w.user, "presets.d"), w.user}
+	below := []string{filepath.Join(w.user, "agents.d"), filepath.Join(w.user, "protect.d"), filepath.Join(w.user, "presets.d"), w.user}
 	for at := filepath.Dir(w.user); again(at) != nil && at != "/"; at = filepath.Dir(at) {
 		below = append(below, at)
 	}

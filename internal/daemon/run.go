@@ -44,6 +44,13 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		}
 	}()
 	var notes notes
+	if by == nil {
+		note, err := d.renew(a.ID())
+		if err != nil {
+			return err
+		}
+		notes.add(note)
+	}
 	purpose := session.Purpose{By: by, Command: session.CommandLine(req.Argv), Refused: func(host, text, remedy string) {
 		notes.refused(a.ID(), api.Note{Note: text, Remedy: remedy, Host: host})
 	}}

@@ -8,7 +8,7 @@ import (
 
 // kill ends a session for the operator. Only the id of a session that runs now names one.
 func (d *Daemon) kill(ctx context.Context, id string) (api.Session, error) {
-	uid, _ := ctx.Value(peerKey{}).(uint32)
+	uid, _ := api.PeerOf(ctx)
 	for _, a := range d.all() {
 		found, err := a.Kill(ctx, id, uid)
 		if err != nil {

@@ -19,7 +19,13 @@ func (d *Daemon) Enter() (leave func(), err error) {
 		return nil, session.ErrClosing
 	}
 	d.requests.Add(1)
-	return d.requests.Done, nil
+	d.entered++
+	return func() {
+		d.mu.Lock()
+		d.entered--
+		d.mu.Unlock()
+		d.requests.Done()
+	}, nil
 }
 
 // close ends clients, sandboxes and views, then the log. A client ends with its sandbox, and

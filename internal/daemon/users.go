@@ -108,7 +108,7 @@ type userConns struct {
 type userConnKey struct{}
 
 func (u *userConns) context(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(peerContext(ctx, c), userConnKey{}, c)
+	return context.WithValue(api.WithPeer(ctx, c), userConnKey{}, c)
 }
 
 // changed is http.Server.ConnState. A connection beyond the bound is closed at once. That of
@@ -154,7 +154,7 @@ func (d *Daemon) userHandler(uid uint32, conns *userConns) http.Handler {
 			conns.done(c) // the server does not see the end of one that runFor has taken
 		}
 	})
-	return only(uid, errNotOperator, maxUserBody, mux)
+	return api.Only(uid, errNotOperator, maxUserBody, mux)
 }
 
 // runAs runs a command as an agent of a user's. An agent of another's does not exist.

@@ -47,24 +47,71 @@ func Start(ctx context.Context, p config.Paths, id scope.ID, told io.Writer) (co
 // leashFD is the leash's descriptor in an embedded daemon.
 const leashFD = 3
 
-// start starts a daemon for one command, in its own mount namespace. For an
-// ordinary user it also has its own user namespace, in which mounting needs neither
-// root nor a setuid helper. The daemon exits at EOF on the leash, a socket pair:
-// also when this process is killed. After it is ready its errors go to stderr.
+// start starts a daemon for one command. After it is ready its errors go to stderr.
 func start(ctx context.Context, p config.Paths, id scope.ID, lock *os.File, stderr io.Writer) (end func(), err error) {
-	ours, theirs, err := newLeash()
+	cmd, ours, err := namespaced(p, "--only", string(id))
 	if err != nil {
 		return nil, err
 	}
-	var output daemonOutput
-	cmd := namespaced(p, theirs, "--only", string(id))
-	cmd.Stderr = &output
 	cmd.ExtraFiles = append(cmd.ExtraFiles, lock) // the daemon holds the lock until it exits; see newRun
+	d, err := ready(ctx, cmd, ours, 0, stderr)
+	if err != nil {
+		return nil, err
+	}
+	return func() { d.End(10 * time.Second) }, nil
+}
+
+// Daemon is a daemon on a leash.
+type Daemon struct {
+	Ended <-chan struct{} // closed when the process has ended
+
+	cmd   *exec.Cmd
+	leash *os.File
+	stop  func() bool
+	said  string // on standard error, before it was ready
+}
+
+// startTime bounds the start of a base's daemon. Its disk may hang.
+const startTime = time.Minute
+
+// StartBase starts the daemon of a base, with an environment and flags, and returns when it is ready. Its standard error is
+// passed to stderr from then on.
+func StartBase(ctx context.Context, p config.Paths, env []string, stderr io.Writer, flags ...string) (*Daemon, error) {
+	cmd, ours, err := namespaced(p, append(flags, "--user")...)
+	if err != nil {
+		return nil, err
+	}
+	cmd.Env, cmd.Dir = env, "/"
+	d, err := ready(ctx, cmd, ours, startTime, stderr)
+	if err == nil {
+		fmt.Fprint(stderr, d.said)
+	}
+	return d, err
+}
+
+// End ends the daemon and returns after its end. One that has not ended in time is killed.
+func (d *Daemon) End(within time.Duration) {
+	d.leash.Close()
+	kill := time.AfterFunc(within, func() { _ = d.cmd.Process.Kill() })
+	<-d.Ended
+	kill.Stop()
+	d.stop()
+}
+
+// ready starts a daemon and returns when it is ready. One that is not ready within a time is killed; 0: it may take any. The
+// end of ctx ends the daemon.
+func ready(ctx context.Context, cmd *exec.Cmd, ours *os.File, within time.Duration, stderr io.Writer) (*Daemon, error) {
+	var output daemonOutput
+	cmd.Stderr = &output
+	var err error
 	thread.Coarsely(func() { err = cmd.Start() })
-	theirs.Close() // so that the daemon's exit is an EOF on ours
+	cmd.ExtraFiles[0].Close() // so that the daemon's exit is an EOF on ours
 	if err != nil {
 		ours.Close()
 		return nil, noNamespaces(err)
+	}
+	if within > 0 {
+		defer time.AfterFunc(within, func() { _ = cmd.Process.Kill() }).Stop()
 	}
 	stop := context.AfterFunc(ctx, func() { ours.Close() })
 	line, err := bufio.NewReader(ours).ReadString('\n')
@@ -82,14 +129,14 @@ func start(ctx context.Context, p config.Paths, id scope.ID, lock *os.File, stde
 		}
 		return nil, err
 	}
-	output.pass(stderr)
-	return func() {
-		ours.Close()
-		kill := time.AfterFunc(10*time.Second, func() { _ = cmd.Process.Kill() })
+	said := output.pass(stderr)
+	ended := make(chan struct{})
+	go func() {
 		_ = cmd.Wait()
-		kill.Stop()
-		stop()
-	}, nil
+		ours.Close()
+		close(ended)
+	}()
+	return &Daemon{ended, cmd, ours, stop, said}, nil
 }
 
 // newLeash returns the ends of a leash. A read of ours does not block its thread: the runtime's monitor would look at the
@@ -102,12 +149,18 @@ func newLeash() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(pair[0]), "leash"), os.NewFile(uintptr(pair[1]), "leash"), nil
 }
 
-// namespaced is a daemon in namespaces of its own, on a leash.
-func namespaced(p config.Paths, leash *os.File, flags ...string) *exec.Cmd {
+// namespaced is a daemon in namespaces of its own, and its leash. For an ordinary user it also has its own user namespace, in
+// which mounting needs neither root nor a setuid helper. The daemon exits at EOF on the leash, a socket pair: also when this
+// process is killed.
+func namespaced(p config.Paths, flags ...string) (*exec.Cmd, *os.File, error) {
+	ours, theirs, err := newLeash()
+	if err != nil {
+		return nil, nil, err
+	}
 	words := []string{"daemon", "--base", p.Base, "--state", p.State, "--run", p.Run, "--leash", fmt.Sprint(leashFD)}
 	cmd := exec.Command("/proc/self/exe", append(words, flags...)...)
-	cmd.ExtraFiles, cmd.SysProcAttr = []*os.File{leash}, Namespaces()
-	return cmd
+	cmd.ExtraFiles, cmd.SysProcAttr = []*os.File{theirs}, Namespaces()
+	return cmd, ours, nil
 }
 
 // Namespaces gives a process a session and a mount namespace of its own and, for an
@@ -163,8 +216,10 @@ func (o *daemonOutput) Write(b []byte) (int, error) {
 	return o.held.Write(b)
 }
 
-func (o *daemonOutput) pass(to io.Writer) {
+// pass passes on what the daemon writes from now on, and returns what it wrote before.
+func (o *daemonOutput) pass(to io.Writer) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.to = to
+	return o.held.String()
 }

@@ -2,6 +2,7 @@
 package logcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,14 +26,16 @@ import (
 type Env struct {
 	Out, Err io.Writer
 	Paths    func() (config.Paths, error)
-	Words    func(scope.ID) []string // by which a command names an agent
-	Version  string                  // of scopefs
+	All      func() ([]string, error) // the directories of the logs of the user
+	Words    func(scope.ID) []string  // by which a command names an agent
+	Version  string                   // of scopefs
 }
 
 type options struct {
 	report.Selection
 	since                       string
 	follow, json, tree, summary bool
+	all                         bool
 }
 
 // New returns scopefs audit.
@@ -61,19 +64,21 @@ status is 1.`,
 		RunE: func(c *cobra.Command, _ []string) error { return v.audit(c.Context(), o) },
 	}
 	f := c.Flags()
-	v.selection(c, &o.Selection, &o.since)
+	v.selection(c, &o)
 	f.BoolVarP(&o.follow, "follow", "f", false, "then wait for more")
 	f.BoolVar(&o.json, "json", false, "print the lines as they are in the log; with --tree or --summary, JSON")
 	f.BoolVar(&o.tree, "tree", false, "print calls below their sessions")
 	f.BoolVar(&o.summary, "summary", false, "count equal denials")
 	c.MarkFlagsMutuallyExclusive("follow", "tree", "summary")
+	c.MarkFlagsMutuallyExclusive("all", "summary") // which names one definition
 	c.AddCommand(v.exportCmd(), v.verifyCmd(), v.headCmd(), v.proveCmd(), v.checkProofCmd())
 	return c
 }
 
 // selection adds the flags that select events.
-func (v Env) selection(c *cobra.Command, s *report.Selection, since *string) {
-	f := c.Flags()
+func (v Env) selection(c *cobra.Command, o *options) {
+	f, s := c.Flags(), &o.Selection
+	f.BoolVar(&o.all, "all", false, "of all projects of the user and his own base, by time")
 	f.StringVar(&s.Agent, "agent", "", "only this agent's")
 	f.StringVar(&s.Session, "session", "", "only of this session")
 	f.StringVar(&s.Call, "call", "", "only of this call")
@@ -84,11 +89,11 @@ func (v Env) selection(c *cobra.Command, s *report.Selection, since *string) {
 	f.StringVar((*string)(&s.Verdict), "verdict", "", "only with this verdict: allow, deny or violation")
 	f.StringVar(&s.RuleKind, "rule", "", "only by rules of this kind: path, access, protect, network and others (rule_kind in --json)")
 	f.BoolVar(&s.Denied, "denied", false, "only denials and violations")
-	f.StringVar(since, "since", "", "only from then on")
+	f.StringVar(&o.since, "since", "", "only from then on")
 }
 
 func (v Env) audit(ctx context.Context, o options) error {
-	p, err := v.Paths()
+	p, dir, err := v.logs(&o)
 	if err != nil {
 		return err
 	}
@@ -100,16 +105,30 @@ func (v Env) audit(ctx context.Context, o options) error {
 	printed := 0
 	switch {
 	case o.tree:
-		printed, err = report.Tree(ctx, p.Audit(), o.Selection, o.json, v.Out, v.Err)
+		printed, err = report.Tree(ctx, dir, o.Selection, o.json, v.Out, v.Err)
 	case o.summary:
 		printed, err = report.Summarize(ctx, p, o.Selection, v.Words, o.json, v.Out, v.Err)
 	default:
-		printed, err = report.Events(ctx, p.Audit(), o.Selection, report.EventsOptions{Follow: o.follow, JSON: o.json}, v.Out, v.Err)
+		printed, err = report.Events(ctx, dir, o.Selection, report.EventsOptions{Follow: o.follow, JSON: o.json}, v.Out, v.Err)
 	}
-	if err == nil && ctx.Err() == nil && o.Agent != "" && printed == 0 {
+	if err == nil && ctx.Err() == nil && o.Agent != "" && printed == 0 && !o.all {
 		return known(ctx, p, scope.ID(o.Agent))
 	}
 	return err
+}
+
+// logs returns the directory of the log, and selects the further ones; p is zero with --all.
+func (v Env) logs(o *options) (p config.Paths, dir string, err error) {
+	if !o.all {
+		p, err = v.Paths()
+		return p, p.Audit(), err
+	}
+	all, err := v.All()
+	if err != nil || len(all) == 0 {
+		return p, "", cmp.Or(err, exit.Usagef("--all: set HOME, or XDG_STATE_HOME to a directory"))
+	}
+	o.Beside = all[1:]
+	return p, all[0], nil
 }
 
 // check checks the flags that select events.

@@ -27,7 +27,7 @@ before. Strings are escaped as in the log; a cell of CSV that begins like a form
 		Args: exit.Args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return v.export(c.Context(), o, format) },
 	}
-	v.selection(c, &o.Selection, &o.since)
+	v.selection(c, &o)
 	c.Flags().StringVar(&format, "format", "", "csv, ocsf or otlp")
 	c.Flags().Uint64Var(&o.After, "after", 0, "only events with a number above this one")
 	c.Flags().BoolVarP(&o.follow, "follow", "f", false, "then wait for more")
@@ -35,7 +35,7 @@ before. Strings are escaped as in the log; a cell of CSV that begins like a form
 }
 
 func (v Env) export(ctx context.Context, o options, format string) error {
-	p, err := v.Paths()
+	_, dir, err := v.logs(&o)
 	if err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (v Env) export(ctx context.Context, o options, format string) error {
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
-	err = report.Each(ctx, p.Audit(), o.Selection, o.follow, v.Err, func(e audit.Event) error {
+	err = report.Each(ctx, dir, o.Selection, o.follow, v.Err, func(e audit.Event) error {
 		err := w.Write(e)
 		if err == nil && o.follow {
 			err = w.Flush()

@@ -144,7 +144,7 @@ func ShowAgent(p config.Paths, id scope.ID) (*Agent, error) {
 		return nil, err
 	}
 	s := show(agent)
-	s.Definition = filepath.Join(p.Base, agent.File)
+	s.Definition = agent.Path(p.Base)
 	s.Stores, s.Home, s.Settings = storesOf(agent, host, p), homeOf(agent, host, p), settingsOf(agent, host, p)
 	return s, nil
 }

@@ -20,6 +20,8 @@ type Selection struct {
 	Tool string // only calls of this tool, and approvals of them
 	Path string // only file operations on a path that matches this pattern
 	Host string // only connections to a host that matches this pattern
+
+	Beside []string // the directories of further logs, whose events are merged by time
 }
 
 // Check returns an error for a field that selects nothing.
@@ -40,7 +42,7 @@ func (s Selection) events(ctx context.Context, dir string, follow bool) iter.Seq
 	if s.Op == "" {
 		s.Op = s.Tool
 	}
-	all := audit.Read(ctx, dir, s.Filter, follow)
+	all := logs(ctx, append([]string{dir}, s.Beside...), s.Filter, follow)
 	if s.Tool+s.Path+s.Host == "" {
 		return all
 	}

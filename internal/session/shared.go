@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/state"
@@ -30,6 +31,7 @@ type Shared struct {
 	Registry Registry
 	Settings config.Settings
 	Version  string // sent to MCP clients
+	Soon     bool   // a command that waits starts a sandbox
 
 	Warnings   *ledger.Warnings
 	Queue      *limit.Queue   // of calls, agent by agent
@@ -42,7 +44,7 @@ type Shared struct {
 	sandboxes sandboxes
 	groups    opened[sandbox.Groups] // the host's, for agents
 	ca        opened[egress.CA]      // of the daemon's proxies
-	git       gitUser
+	git       account.Git
 	tasks     queues
 	held      heldTasks
 	connected atomic.Uint64 // clients so far
@@ -118,10 +120,10 @@ type sandboxes struct {
 // OpenSandboxes prepares starts of sandboxes, and returns why there can be none. It tries
 // again at each call until it succeeds: the operator may install what is missing.
 func (s *Shared) OpenSandboxes() error {
-	go s.git.get()       // meanwhile: the first sandbox needs it
+	go s.git.Get()       // meanwhile: the first sandbox needs it
 	go s.prepareGroups() // likewise
 	var config sandbox.Config
-	if s.Private { // its command starts a sandbox soon
+	if s.Soon {
 		config.Trust = s.trust
 	}
 	_, err := s.sandboxes.open(config)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/scopefs/scopefs/internal/bases"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/mcp"
 )
@@ -38,22 +39,26 @@ func (t *Toolbox) Use(ctx context.Context, version string, ask func(context.Cont
 	defer t.Close()
 	ctx, leave := context.WithCancelCause(ctx)
 	defer leave(nil)
-	conn, err := t.open(ctx)
-	if err != nil {
-		return err
+	for again := t.task == "" && bases.Serves(t.given); ; again = false {
+		conn, err := t.open(ctx)
+		if err != nil {
+			return err
+		}
+		context.AfterFunc(ctx, func() { conn.Close() })
+		go t.pulse().Watch(ctx, leave)
+		r := &refusing{Reader: conn}
+		client, err := mcp.Dial(ctx, struct {
+			io.Reader
+			io.WriteCloser
+		}{r, conn}, version, ask)
+		if err == nil {
+			defer client.Close()
+			return f(ctx, &Client{client, r})
+		}
+		if !again || r.heard() || ctx.Err() != nil { // else the daemon had nothing to do, and has ended before it read
+			return r.explain(ctx, err)
+		}
 	}
-	context.AfterFunc(ctx, func() { conn.Close() })
-	go t.pulse().Watch(ctx, leave)
-	r := &refusing{Reader: conn}
-	client, err := mcp.Dial(ctx, struct {
-		io.Reader
-		io.WriteCloser
-	}{r, conn}, version, ask)
-	if err != nil {
-		return r.explain(ctx, err)
-	}
-	defer client.Close()
-	return f(ctx, &Client{client, r})
 }
 
 // refusing reads from a daemon and records a refusal in plain text, which is no
@@ -82,6 +87,13 @@ func (r *refusing) Read(b []byte) (int, error) {
 	}
 	r.ended = r.ended || err != nil
 	return n, err
+}
+
+// heard reports whether the daemon has sent anything.
+func (r *refusing) heard() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.begun
 }
 
 // explain returns the cause of a request without a response.

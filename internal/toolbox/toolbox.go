@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/bases"
 	"github.com/scopefs/scopefs/internal/bridge"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/embedded"
@@ -26,7 +27,8 @@ type Toolbox struct {
 	In          io.Reader
 	Out, Stderr io.Writer
 
-	end func() // stops the daemon that we started; nil: none
+	end    func() // stops the daemon that we started; nil: none
+	opened bool   // by the user's daemon
 }
 
 // Of returns the toolbox of an agent.
@@ -42,7 +44,12 @@ func (t *Toolbox) open(ctx context.Context) (*net.UnixConn, error) {
 	if t.task != "" {
 		return api.TaskTools(ctx, t.task, t.hello)
 	}
-	conn, err := api.Tools(ctx, t.given, t.id, t.hello)
+	var conn *net.UnixConn
+	opened, err := bases.Retry(ctx, t.given, func() (err error) {
+		conn, err = api.Tools(ctx, t.given, t.id, t.hello)
+		return err
+	})
+	t.opened = t.opened || opened
 	if !errors.Is(err, api.ErrNoDaemon) {
 		return conn, err
 	}
@@ -57,10 +64,10 @@ func (t *Toolbox) open(ctx context.Context) (*net.UnixConn, error) {
 	return conn, err
 }
 
-// reopen connects again. It starts no daemon in place of one that we did not start:
-// ours would not have its approvals.
+// reopen connects again. It starts no daemon in place of one that neither we nor the user's daemon has started: ours would
+// not have its approvals.
 func (t *Toolbox) reopen(ctx context.Context) (*net.UnixConn, error) {
-	if t.end == nil && t.task == "" {
+	if t.end == nil && t.task == "" && !t.opened {
 		return api.Tools(ctx, t.paths, t.id, t.hello)
 	}
 	t.Close()

@@ -39,20 +39,42 @@ type parsed struct {
 	trusted *repository // the trusted copy of a repository's file; nil for none
 }
 
-// readAgents reads {base}/agents.d/*.md, sorted by name. It parses only files
-// that differ from last, in parallel. at is the stamp of the directory before
-// it was read. odd are warnings about files that look like definitions.
-func readAgents(base string, last map[scope.ID]*loaded) (all []*parsed, at folder.Dated, odd []error, err error) {
+// readAgents reads {base}/agents.d/*.md, and those of the user's settings whose agents the base does not define, sorted by
+// name. at are the stamps of both directories before they were read. odd are warnings about files that look like definitions.
+func readAgents(base, user string, last map[scope.ID]*loaded) (all []*parsed, at [2]folder.Dated, odd []error, err error) {
 	dir, err := folder.Open(base, agentsDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, at, nil, fmt.Errorf("no definitions: %q does not exist: create it", filepath.Join(base, agentsDir))
 	}
+	if err == nil {
+		all, at[0], odd, err = readDefinitions(dir, last)
+	}
 	if err != nil {
 		return nil, at, nil, fmt.Errorf("definitions: %w", err)
 	}
+	dir, err = folder.OpenUser(base, user, agentsDir)
+	if err == nil {
+		var more []*parsed
+		var of []error
+		more, at[1], of, err = readDefinitions(dir, last)
+		odd = append(odd, of...)
+		all = append(all, slices.DeleteFunc(more, func(f *parsed) bool {
+			return slices.ContainsFunc(all, func(own *parsed) bool { return own.id == f.id })
+		})...)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, at, nil, fmt.Errorf("%s: %w", path.Join(user, agentsDir), err)
+	}
+	slices.SortFunc(all, func(a, b *parsed) int { return strings.Compare(path.Base(a.file), path.Base(b.file)) })
+	resolveBranches(all)
+	return all, at, odd, nil
+}
+
+// readDefinitions reads the .md files of a directory, and closes it. It parses only files that differ from last, in parallel.
+func readDefinitions(dir folder.Folder, last map[scope.ID]*loaded) (all []*parsed, at folder.Dated, odd []error, err error) {
 	defer dir.Close()
 	if at, err = folder.StampOf(int(dir.Fd()), ""); err != nil {
-		return nil, at, nil, fmt.Errorf("definitions: %w: check its file system", err)
+		return nil, at, nil, fmt.Errorf("%w: check its file system", err)
 	}
 	found, err := dir.Names("")
 	if err != nil {
@@ -62,7 +84,7 @@ func readAgents(base string, last map[scope.ID]*loaded) (all []*parsed, at folde
 		ext := path.Ext(name)
 		if slices.Contains([]string{".yaml", ".yml", ".json", ".md", ".markdown"}, strings.ToLower(ext)) && ext != ".md" {
 			remedy := fmt.Sprintf("name it %s.md, with the keys between two --- lines", strings.TrimSuffix(name, ext))
-			odd = append(odd, &fields.FileError{File: path.Join(agentsDir, name), Err: fmt.Errorf("is not read: %s", remedy)})
+			odd = append(odd, &fields.FileError{File: path.Join(dir.Rel, name), Err: fmt.Errorf("is not read: %s", remedy)})
 		}
 		return ext != ".md"
 	})
@@ -81,7 +103,6 @@ func readAgents(base string, last map[scope.ID]*loaded) (all []*parsed, at folde
 		})
 	}
 	wg.Wait()
-	resolveBranches(all)
 	return all, at, odd, nil
 }
 

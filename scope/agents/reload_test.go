@@ -18,7 +18,7 @@ import (
 // later makes a snapshot that was taken when all files had been left alone for
 // long.
 func later(s *Snapshot) *Snapshot {
-	s.dir.Taken = s.dir.Taken.Add(time.Hour)
+	s.dirs[0].Taken = s.dirs[0].Taken.Add(time.Hour)
 	for rel, at := range s.extendDirs {
 		if at != (folder.Dated{}) {
 			at.Taken = at.Taken.Add(time.Hour)

@@ -33,7 +33,17 @@ type Host struct {
 type Agent struct {
 	*Definition
 	Grants *Grants
-	File   string // the definition's, relative to the base directory
+	File   string // the definition's, relative to the base directory; absolute in the user's settings
+}
+
+// Path returns the path of the definition.
+func (a *Agent) Path(base string) string { return pathIn(base, a.File) }
+
+func pathIn(base, file string) string {
+	if filepath.IsAbs(file) {
+		return file
+	}
+	return filepath.Join(base, file)
 }
 
 // Snapshot is the state of all definitions at one time. It is immutable.
@@ -52,7 +62,7 @@ type Snapshot struct {
 	// changed.
 	files      map[scope.ID]*loaded
 	seen       map[string]string       // the SHA-256 of what has loaded, by file
-	dir        folder.Dated            // stamp of agents.d before it was read
+	dirs       [2]folder.Dated         // stamps of agents.d of the base and of the user before they were read
 	extendDirs map[string]folder.Dated // stamps of extensions.d and its directories; nil if unknown
 }
 
@@ -98,7 +108,7 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 	if abs, err := filepath.Abs(base); err == nil {
 		next.base = abs
 	}
-	files, dir, odd, err := readAgents(base, s.files)
+	files, dirs, odd, err := readAgents(base, host.User, s.files)
 	if err != nil { // agents.d could not be read: keep everything
 		next.Agents, next.known, next.extensions, next.files, next.seen = s.Agents, s.known, s.extensions, s.files, s.seen
 		if next.Agents == nil {
@@ -106,15 +116,14 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 		}
 		return next, []error{err}
 	}
-	next.dir, next.Warnings = dir, odd
+	next.dirs, next.Warnings = dirs, odd
 	brought, errs := next.readExtensions(base, s)
-	files, more := next.identify(files, brought)
-	errs = append(errs, more...)
+	files, wrong := next.identify(files, brought)
+	errs = append(errs, wrong...)
 	if next.known.skills, err = readSkills(base); err != nil {
 		errs = append(errs, err)
 		next.known.skills = s.known.skills
 	}
-	var wrong []error
 	next.known.presets, wrong = hosts.ReadPresets(base, host.User, s.known.presets)
 	errs = append(errs, wrong...)
 	next.known.protect, next.known.lost, wrong = protect.Read(base, host.User, s.known.protect)
@@ -235,7 +244,10 @@ func (s *Snapshot) checkExtensions(last *Snapshot) (errs []error) {
 // Current reports whether Reload would certainly find nothing new about one
 // agent. Its cost does not depend on the number of agents.
 func (s *Snapshot) Current(base string, id scope.ID) bool {
-	if s.dir == (folder.Dated{}) || !s.dir.StillIn(base, agentsDir) || !s.currentExtensions(base) {
+	if s.dirs[0] == (folder.Dated{}) || !s.dirs[0].StillIn(base, agentsDir) || !s.currentExtensions(base) {
+		return false
+	}
+	if user := s.known.host.User; user != "" && !s.dirs[1].StillIn(user, agentsDir) {
 		return false
 	}
 	skills, err := readSkills(base)
@@ -268,7 +280,7 @@ func (s *Snapshot) Current(base string, id scope.ID) bool {
 
 // stillAt reports whether a file of the base directory has not changed since text was read.
 func stillAt(text *folder.Text, base, file string) bool {
-	now, err := folder.StampOf(unix.AT_FDCWD, filepath.Join(base, file))
+	now, err := folder.StampOf(unix.AT_FDCWD, pathIn(base, file))
 	return err == nil && text.Still(now)
 }
 
