@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/opened"
@@ -44,7 +45,7 @@ type Shared struct {
 	sandboxes sandboxes
 	groups    opened.Value[sandbox.Groups] // the host's, for agents
 	ca        opened.Value[egress.CA]      // of the daemon's proxies
-	git       gitUser
+	git       account.Git
 	tasks     queues
 	held      heldTasks
 	connected atomic.Uint64 // clients so far
@@ -120,7 +121,7 @@ type sandboxes struct {
 // OpenSandboxes prepares starts of sandboxes, and returns why there can be none. It tries
 // again at each call until it succeeds: the operator may install what is missing.
 func (s *Shared) OpenSandboxes() error {
-	go s.git.get()       // meanwhile: the first sandbox needs it
+	go s.git.Get()       // meanwhile: the first sandbox needs it
 	go s.prepareGroups() // likewise
 	var config sandbox.Config
 	if s.Soon {
