@@ -130,8 +130,11 @@ func StartUser(ctx context.Context, answers func(context.Context) bool, flags ..
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended := make(chan struct{}, 1)
+	go func() {
+		_ = cmd.Wait()
+		ended <- struct{}{}
+	}()
 	for !answers(ctx) {
 		select {
 		case <-ctx.Done():

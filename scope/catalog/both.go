@@ -25,13 +25,13 @@ func InBoth(a, b, names []string, covers func(pattern, other string) bool) []str
 }
 
 // Covers reports whether a pattern of tools matches every tool that another matches.
-func (tools Tools) Covers(pattern, other string) bool {
-	p, errP := tools.ParsePattern(pattern)
-	o, errO := tools.ParsePattern(other)
+func (t Tools) Covers(pattern, other string) bool {
+	p, errP := t.ParsePattern(pattern)
+	o, errO := t.ParsePattern(other)
 	if errP != nil || errO != nil || o.All {
 		return errP == nil && errO == nil && p.All
 	}
-	if o.Server == "" && o.Name == MCP { // which stands for all tools of servers; m* does not
+	if o.Server == "" && o.Name == MCP { // which stands for all t of servers; m* does not
 		return p.All || p.Server == "" && p.Name == MCP
 	}
 	return p.Match(ToolName{Server: o.Server, Name: o.Name})

@@ -150,12 +150,12 @@ func withSockets(name string) string {
 func procPath(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
 
 // linked reports whether a link at spec.At stands alone: nothing of the sandbox's own or of the host is there, above or below.
-func (spec *Spec) linked() bool {
-	if spec.At == "" || exposable(spec.At) != nil {
+func (s *Spec) linked() bool {
+	if s.At == "" || exposable(s.At) != nil {
 		return false
 	}
-	for _, own := range append([]string{"/usr", "/tmp", "/run", "/var/tmp", "/var/run"}, spec.Expose...) {
-		if below(spec.At, own) || below(own, spec.At) {
+	for _, own := range append([]string{"/usr", "/tmp", "/run", "/var/tmp", "/var/run"}, s.Expose...) {
+		if below(s.At, own) || below(own, s.At) {
 			return false
 		}
 	}
