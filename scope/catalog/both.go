@@ -31,7 +31,7 @@ func (t Tools) Covers(pattern, other string) bool {
 	if errP != nil || errO != nil || o.All {
 		return errP == nil && errO == nil && p.All
 	}
-	if o.Server == "" && o.Name == MCP { // which stands for all t of servers; m* does not
+	if o.Server == "" && o.Name == MCP { // which stands for all tools of servers; m* does not
 		return p.All || p.Server == "" && p.Name == MCP
 	}
 	return p.Match(ToolName{Server: o.Server, Name: o.Name})
