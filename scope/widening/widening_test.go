@@ -70,8 +70,8 @@ func TestLines(t *testing.T) {
 		"tools asked": {"policy: {tools: {ask: [bash]}}", "tools: [bash]\npolicy: {tools: {allowed: ['*'], ask: []}}", nil},
 		"computed":    {"skills: [check]", "tools: [read_file, bash]", []string{"tools: read_file: allowed; before: denied (computed tools: [bash, ask_user, skill])"}},
 		"a team":      {"", "agents: {r: {tools: [bash], view: {access: read}, network: none}, s: {}}\nmembers: [r]", []string{"members: gives tasks to r"}},
-		"a team's": {"skills: []\nenv: {B: mine}", "agents: {r: {network: {presets: [openai]}, env: {A: x, B: y}, members: [s, m], skills: [check]}, s: {mcp_servers: {far: {url: 'https://a.example/mcp'}}}}", []string{
-			"agents: r: network: connects to api.openai.com ports 443 80, with your key (OPENAI_API_KEY: the proxy adds it, the agent does not see it)",
+		"a team's": {"skills: []\nenv: {B: mine}", "agents: {r: {network: {presets: [gemini]}, env: {A: x, B: y}, members: [s, m], skills: [check]}, s: {mcp_servers: {far: {url: 'https://a.example/mcp'}}}}", []string{
+			"agents: r: network: connects to generativelanguage.googleapis.com ports 443 80, with your key (GEMINI_API_KEY: the proxy adds it, the agent does not see it)",
 			"agents: r: members: gives tasks to m", "agents: r: members: gives tasks to s",
 			"agents: r: env: sandboxes have A=x",
 			"agents: s: mcp_servers: far: the daemon sends calls of its tools to https://a.example/mcp",
