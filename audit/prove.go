@@ -53,7 +53,10 @@ func Prove(ctx context.Context, dir string, seq uint64, session string) (p Proof
 	if len(p.Events) == 0 {
 		return p, ErrNotProved
 	}
-	if err := v.load(p.Events); err != nil {
+	for _, e := range p.Events {
+		v.need(e.Index)
+	}
+	if err := v.load(); err != nil {
 		return p, fmt.Errorf("prove: %w", err)
 	}
 	for i := range p.Events {
@@ -65,6 +68,34 @@ func Prove(ctx context.Context, dir string, seq uint64, session string) (p Proof
 		"Whoever has a copy of the key from elsewhere can check it: scopefs audit check-proof FILE --key FILE.", v.head.Origin, v.head.Size)
 	_, err = p.Check("")
 	return p, err
+}
+
+// Growth returns the last signed head of the log in dir, and the proof that it grows from the head of a size (RFC 6962,
+// section 2.1.2). The size 0 needs none.
+func Growth(ctx context.Context, dir string, from int64) (signed []byte, proof []tlog.Hash, err error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer root.Close()
+	v := prover{ctx: ctx, root: root, leaves: map[int64][]tlog.Hash{}}
+	var p Proof
+	if err := v.open(&p); err != nil {
+		return nil, nil, fmt.Errorf("prove: %w", err)
+	}
+	defer v.blocks.Close()
+	if from == 0 || from == v.head.Size {
+		return []byte(p.Head), nil, nil
+	}
+	if from > v.head.Size {
+		return nil, nil, fmt.Errorf("the log has %d lines, and had %d: lines are missing", v.head.Size, from)
+	}
+	v.need(from)
+	if err := v.load(); err != nil {
+		return nil, nil, fmt.Errorf("prove: %w", err)
+	}
+	proof, err = tlog.ProveTree(v.head.Size, from, tlog.HashReaderFunc(v.hashes))
+	return []byte(p.Head), proof, err
 }
 
 // Check checks the proof by a public key, or by the proof's own if key is empty. It returns the head.
@@ -188,12 +219,12 @@ func (v *prover) find(seq uint64, session string) (found []ProvedLine, err error
 	return found, nil
 }
 
-// load reads the leaves of the blocks that the proofs need: those of the lines, and the last, incomplete one.
-func (v *prover) load(events []ProvedLine) error {
-	for _, e := range events {
-		v.leaves[e.Index/tree.BlockLines] = nil
-	}
-	v.leaves[v.head.Size/tree.BlockLines] = nil
+// need has load read the leaves of a line's block.
+func (v *prover) need(line int64) { v.leaves[line/tree.BlockLines] = nil }
+
+// load reads the leaves of the blocks that the proofs need, and of the last, incomplete one.
+func (v *prover) load() error {
+	v.need(v.head.Size)
 	for i := range v.parts {
 		from, to := v.parts[i].start.Tree.Size, v.head.Size
 		if i+1 < len(v.parts) {

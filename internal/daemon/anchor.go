@@ -2,13 +2,18 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/state"
+	"github.com/scopefs/scopefs/internal/witness"
+	"github.com/scopefs/scopefs/tools/egress"
 )
 
 // The bounds of anchors.
@@ -25,12 +30,16 @@ func (d *Daemon) anchorHeads() (stop func()) {
 	own := new(atomic.Int64)
 	for _, a := range d.Settings.Log.Anchors {
 		w := &anchor{Anchor: a, daemon: d, own: own, done: time.Now()}
+		if v, err := witness.NewVerifier(a.Key); err == nil { // scopefs.yaml was checked
+			dial := (&net.Dialer{Timeout: 10 * time.Second}).DialContext
+			w.witness = &witness.Witness{URL: a.Witness, Verifier: v, Client: egress.NewClient(egress.NewTransport(dial, egress.ClientLimits{Header: 64 << 10}))}
+		}
 		working.Go(func() { w.run(ctx) })
 	}
 	return func() { cancel(); working.Wait() }
 }
 
-// An anchor is the state of one command. Only its goroutine uses it.
+// An anchor is the state of one command or witness. Only its goroutine uses it.
 type anchor struct {
 	config.Anchor
 	daemon *Daemon
@@ -39,6 +48,8 @@ type anchor struct {
 	done   time.Time     // when that was
 	late   bool          // an alarm was recorded
 	fails  int           // in a row
+
+	witness *witness.Witness // nil: a command
 }
 
 func (a *anchor) run(ctx context.Context) {
@@ -68,12 +79,31 @@ func (a *anchor) try(ctx context.Context) error {
 		a.daemon.anchored.Store(a.Name, a.done)
 		return nil
 	}
-	if err := give(ctx, a.Command, head, anchorTime); err != nil {
-		return fmt.Errorf("%q: %w: run it by hand with scopefs audit head on its standard input", a.Command[0], err)
+	if a.witness != nil {
+		err = a.submit(ctx)
+	} else if err = give(ctx, a.Command, head, anchorTime); err != nil {
+		err = fmt.Errorf("%q: %w: run it by hand with scopefs audit head on its standard input", a.Command[0], err)
+	}
+	if err != nil {
+		return err
 	}
 	a.lines, a.done, a.late, a.fails = lines, time.Now(), false, 0
 	a.daemon.anchored.Store(a.Name, a.done)
 	return a.record(ctx, audit.OutcomeAnchored, fmt.Sprintf("%s has the head of %d lines", a.Name, size))
+}
+
+// submit gives the head to the witness. {state}/heads/NAME gets it with the witness's signature.
+func (a *anchor) submit(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, anchorTime)
+	defer cancel()
+	signed, err := a.witness.Add(ctx, func(ctx context.Context, from int64) (h witness.Head, err error) {
+		h.Signed, h.Proof, err = audit.Growth(ctx, a.daemon.Paths.Audit(), from)
+		return h, err
+	})
+	if err != nil {
+		return err
+	}
+	return state.SaveHead(a.daemon.Paths.State, a.Name, signed)
 }
 
 func (a *anchor) record(ctx context.Context, outcome, detail string) error {
@@ -81,10 +111,10 @@ func (a *anchor) record(ctx context.Context, outcome, detail string) error {
 	return a.daemon.Log.Record(ctx, audit.Event{Event: audit.KindAudit, Outcome: outcome, Detail: detail})
 }
 
-// alarm records once that the head is late.
+// alarm records once that the head is late, or of another history.
 func (a *anchor) alarm(ctx context.Context, err error) {
 	a.daemon.Logger.Warn("a head of the log was not taken elsewhere", "anchor", a.Name, "err", err)
-	if a.late || time.Since(a.done) < anchorLate*a.Every {
+	if a.late || !errors.Is(err, witness.ErrFork) && time.Since(a.done) < anchorLate*a.Every {
 		return
 	}
 	a.late = true

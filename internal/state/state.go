@@ -85,3 +85,13 @@ func read(root *os.Root, name string, max int) ([]byte, error) {
 	}
 	return text, err
 }
+
+// SaveHead keeps a head of the log with the signature of a witness, in {state}/heads.
+func SaveHead(state, name string, signed []byte) error {
+	root, err := open(state, "heads")
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return replace(root, name, signed)
+}
