@@ -36,6 +36,16 @@ RELEASE := bin/release
 deb: $(NFPM) ## build the programs and Debian packages of a release in bin/release (ARCHES="amd64 arm64")
 	VERSION='$(VERSION)' packaging/release $(NFPM) $(RELEASE) $(ARCHES)
 
+SBOMVERSION := v1.10.0
+SBOM := bin/cyclonedx-gomod-$(SBOMVERSION)/cyclonedx-gomod
+
+$(SBOM):
+	GOBIN=$(CURDIR)/bin/sbom.$$$$ go install github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@$(SBOMVERSION) && mkdir -p $(@D) && mv bin/sbom.$$$$/cyclonedx-gomod $@ && rmdir bin/sbom.$$$$
+
+release: deb $(SBOM) ## deb, with bills of materials, signatures and an apt repository (RELEASE_KEY=minisign's file, APT_KEY=GnuPG's id)
+	@.ci/need minisign:minisign reprepro:reprepro gpg:gnupg
+	VERSION='$(VERSION)' packaging/publish $(SBOM) $(RELEASE)
+
 reproduce: $(NFPM) ## build a release twice, in two directories without a cache, and compare (takes minutes)
 	VERSION='$(VERSION)' packaging/reproduce $(NFPM) $(ARCHES)
 
@@ -89,11 +99,11 @@ TESTBUILD = export CGO_ENABLED=0; go build -trimpath -o $$SCOPEFS_TEST_PROGRAM .
 test test-serial: export REQUIRE_FUSE = 1
 # See need.Once.
 test-serial: export SCOPEFS_TEST_AGAIN = 1
-test test-serial: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(CURDIR)/$(dir $(NFPM)):$(PATH)
+test test-serial: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(CURDIR)/$(dir $(NFPM)):$(CURDIR)/$(dir $(SBOM)):$(PATH)
 
 # What tests need. The race detector needs a C compiler.
-ready: $(S3SERVER) $(NFPM)
-	@.ci/need bwrap:bubblewrap git:git curl:curl wget:wget setfacl:acl setfattr:attr patch:patch mkfs.ext4:e2fsprogs losetup:mount /lib/systemd/systemd:systemd systemd-nspawn:systemd-container setcap:libcap2-bin bindfs:bindfs pgrep:procps python3:python3 /usr/lib/python3/dist-packages/pip:python3-pip /usr/lib/python3/dist-packages/dotenv:python3-dotenv zstd:zstd gcc:gcc redis-server:redis-server influxd:influxdb /usr/lib/postgresql/15/bin/postgres:postgresql-15 /usr/include/stdio.h:libc6-dev pre-commit:pre-commit direnv:direnv dbus-daemon:dbus-daemon
+ready: $(S3SERVER) $(NFPM) $(SBOM)
+	@.ci/need bwrap:bubblewrap git:git curl:curl wget:wget setfacl:acl setfattr:attr patch:patch mkfs.ext4:e2fsprogs losetup:mount /lib/systemd/systemd:systemd systemd-nspawn:systemd-container setcap:libcap2-bin bindfs:bindfs pgrep:procps python3:python3 /usr/lib/python3/dist-packages/pip:python3-pip /usr/lib/python3/dist-packages/dotenv:python3-dotenv zstd:zstd gcc:gcc redis-server:redis-server influxd:influxdb /usr/lib/postgresql/15/bin/postgres:postgresql-15 /usr/include/stdio.h:libc6-dev pre-commit:pre-commit direnv:direnv dbus-daemon:dbus-daemon minisign:minisign reprepro:reprepro gpg:gnupg
 	@.ci/clients
 
 test: ready ## vet, format, and all tests, with -race except integration/house (as root; installs what is missing)

@@ -95,6 +95,77 @@ func TestDeb(t *testing.T) {
 		assert.NotContains(t, strings.ToLower(line), "unknown key")
 	}
 	assert.Empty(t, left)
+	t.Run("published", func(t *testing.T) { published(t, filepath.Dir(packages[0])) })
+}
+
+// apt has apt-get of a repository alone, with a root of its own: $1 is the repository.
+const apt = `
+set -euo pipefail
+mkdir -p "$D/lists/partial" "$D/cache/archives/partial"
+echo "deb [signed-by=$1/scopefs.asc] file://$1 stable main" >"$D/sources.list"
+get() { apt-get -qq -o Dir::State="$D" -o Dir::State::status=/dev/null -o Dir::Cache="$D/cache" -o Dir::Etc::sourcelist="$D/sources.list" -o Dir::Etc::sourceparts=- -o APT::Sandbox::User=root "$@"; }
+get update
+cd "$D"
+get download scopefs
+ls scopefs_*.deb
+`
+
+// published: whoever has the public keys can check a release that packaging/publish has signed, and finds what was changed.
+func published(t *testing.T, out string) {
+	sbom := need.Program(t, "cyclonedx-gomod")
+	for _, name := range []string{"minisign", "reprepro", "gpg", "apt-get"} {
+		need.Program(t, name)
+	}
+	sbom, err := filepath.Abs(sbom)
+	require.NoError(t, err)
+	home := t.TempDir()
+	run := func(dir, name string, words ...string) (string, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, name, words...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "GNUPGHOME="+home, "VERSION=v1.2.3", "RELEASE_KEY="+home+"/key", "APT_KEY=release@scopefs.invalid", "D="+t.TempDir())
+		said, err := cmd.CombinedOutput()
+		return string(said), err
+	}
+	must := func(dir, name string, words ...string) string {
+		t.Helper()
+		said, err := run(dir, name, words...)
+		require.NoError(t, err, said)
+		return said
+	}
+	defer func() { _, _ = run("", "gpgconf", "--kill", "all") }()
+	must("", "gpg", "--batch", "--passphrase", "", "--quick-gen-key", "release@scopefs.invalid", "ed25519", "sign", "never")
+	must("", "minisign", "-G", "-W", "-p", home+"/key.pub", "-s", home+"/key")
+	must("", "../../packaging/publish", sbom, out)
+
+	verify := []string{"-V", "-p", home + "/key.pub", "-m", "SHA256SUMS"}
+	assert.Contains(t, must(out, "minisign", verify...), "Trusted comment: scopefs v1.2.3, commit ")
+	must(out, "sha256sum", "--quiet", "-c", "SHA256SUMS")
+	bill, err := os.ReadFile(filepath.Join(out, "scopefs-linux-amd64.cdx.json"))
+	require.NoError(t, err)
+	for _, module := range []string{`"bomFormat": "CycloneDX"`, "pkg:golang/github.com/hanwen/go-fuse/v2@", "pkg:golang/golang.org/x/sys@"} {
+		assert.Contains(t, string(bill), module)
+	}
+	assert.Contains(t, must("", "bash", "-c", apt, "bash", out+"/apt"), "scopefs_1.2.3_amd64.deb")
+
+	sums := filepath.Join(out, "SHA256SUMS")
+	text, err := os.ReadFile(sums)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(sums, append(text, '\n'), 0o644))
+	_, err = run(out, "minisign", verify...)
+	assert.Error(t, err, "a changed list")
+	debs, err := filepath.Glob(out + "/apt/pool/main/s/scopefs/*.deb")
+	require.NoError(t, err)
+	require.NotEmpty(t, debs)
+	require.NoError(t, os.WriteFile(debs[0], []byte("other"), 0o644))
+	_, err = run("", "bash", "-c", apt, "bash", out+"/apt")
+	assert.Error(t, err, "a changed package")
+	release, err := os.ReadFile(out + "/apt/dists/stable/InRelease")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(out+"/apt/dists/stable/InRelease", []byte(strings.Replace(string(release), "Label: scopefs", "Label: others", 1)), 0o644))
+	_, err = run("", "bash", "-c", apt, "bash", out+"/apt")
+	assert.Error(t, err, "a changed repository")
 }
 
 // TestDebVersion: packages of commits without a tag sort by time, after those that older builds made of a hash, and before
