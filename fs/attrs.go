@@ -65,9 +65,12 @@ func (v *View) Access(_ <-chan struct{}, in *fuse.AccessIn) fuse.Status {
 		case in.Mask != unix.F_OK:
 			op = scope.OpOpen
 		}
-		policy := v.policy.Load()
+		policy, names := v.policy.Load(), uint64(p.stat.Nlink)
+		if p.stat.Mode&unix.S_IFMT == unix.S_IFDIR { // its links are its directories
+			names = 1
+		}
 		rel, ok := v.nodes.strictest(p.node, policy)
-		if !ok || !policy.Linked(op, rel, uint64(p.stat.Nlink)).Allow {
+		if !ok || !policy.Linked(op, rel, names).Allow {
 			return scope.ErrDenied
 		}
 		return p.obj.Access(in.Mask)
