@@ -24,11 +24,15 @@ import (
 func TestMetrics(t *testing.T) {
 	h := harness.LayOut(t, map[string]string{"a": "view: {paths: {'no/**': hide}, changes: direct}\ntools: [bash]", "b": ""})
 	h.Put("scopefs.yaml", "log: {anchors: [{name: here, every: 1s, command: [/bin/true]}]}\n")
+	said, err := os.Create(t.TempDir() + "/said")
+	require.NoError(t, err)
+	defer said.Close()
+	h.Stderr = said
 	h.Start("--metrics", "127.0.0.1:0")
 	harness.Plant(t, h.Scope("a"), "no/x=1")
 	h.Must("call", "--agent", "a", "bash", "command=cat no/x; cat no/x; curl -s http://no.example/; true")
 
-	address := regexp.MustCompile(`http://127\.0\.0\.1:\d+/metrics`).FindString(h.Log.String())
+	address := regexp.MustCompile(`http://127\.0\.0\.1:\d+/metrics`).FindString(harness.ReadAll(t, said.Name()))
 	resp, err := http.Get(address)
 	require.NoError(t, err)
 	parser := expfmt.NewTextParser(model.UTF8Validation)
