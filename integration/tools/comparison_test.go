@@ -18,6 +18,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -41,6 +42,7 @@ type newcomer struct {
 	ca       string       // of their certificates
 	network  string       // a network namespace for commands; "": that of the test
 	others   string       // of sh: makes the names lead there, for programs without presets
+	mu       sync.Mutex   // of the next two: the server of models uses them, too
 	model    http.Handler // of the next session
 	results  []string     // of the session's steps
 	commands []string     // that the user has typed
@@ -79,7 +81,7 @@ func newNewcomer(t *testing.T) *newcomer {
 	}
 	n.at, n.ca = secureServer(t, func(w http.ResponseWriter, req *http.Request) {
 		if strings.HasPrefix(req.Host, "api.") {
-			n.model.ServeHTTP(w, req)
+			n.serveModel(w, req)
 		} else {
 			r.ServeHTTP(w, req)
 		}
@@ -241,12 +243,12 @@ var steps = []struct{ name, command string }{
 // session begins to count anew, and sets a model that does the steps once.
 func (n *newcomer) session(c programCase, dir string) {
 	c.api.lax = true
-	n.results, n.commands, n.wrong = nil, nil, nil
+	n.commands, n.wrong = nil, nil
 	var turns []func(string) turn
 	for i, step := range steps {
 		turns = append(turns, func(last string) turn {
 			if i > 0 {
-				n.results = append(n.results, last)
+				n.result(last)
 			}
 			if step.command == "" {
 				return c.edit(filepath.Join(dir, "web.js"), "exports.hello = require('greet') + '?'", "exports.hello = require('greet') + '!'")
@@ -255,7 +257,7 @@ func (n *newcomer) session(c programCase, dir string) {
 		})
 		if step.command == "" { // these programs want to read a file before they edit it
 			read := func(last string) turn {
-				n.results = append(n.results, last)
+				n.result(last)
 				return c.read(filepath.Join(dir, "web.js"))
 			}
 			edit := func(string) turn {
@@ -264,12 +266,31 @@ func (n *newcomer) session(c programCase, dir string) {
 			turns = append(turns[:len(turns)-1], read, edit)
 		}
 	}
-	turns = append(turns, func(last string) turn { n.results = append(n.results, last); return turn{answer: "all is done"} })
-	_, n.model = newModel(n.t, c.api, turns...)
+	turns = append(turns, func(last string) turn { n.result(last); return turn{answer: "all is done"} })
+	_, model := newModel(n.t, c.api, turns...)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.model, n.results = model, nil
+}
+
+func (n *newcomer) serveModel(w http.ResponseWriter, r *http.Request) {
+	n.mu.Lock()
+	model := n.model
+	n.mu.Unlock()
+	model.ServeHTTP(w, r)
+}
+
+// result keeps what a step said.
+func (n *newcomer) result(said string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.results = append(n.results, said)
 }
 
 // done returns the steps that worked, and logs the others.
 func (n *newcomer) done() map[string]bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	worked := map[string]bool{}
 	for i, step := range steps {
 		var said string
@@ -284,7 +305,7 @@ func (n *newcomer) done() map[string]bool {
 	return worked
 }
 
-// after returns the result of the step after one.
+// after returns the result of the step after one. The caller holds mu.
 func (n *newcomer) after(i int) string {
 	if i+1 < len(n.results) {
 		return n.results[i+1]
@@ -378,7 +399,7 @@ func TestClientsOtherSandboxes(t *testing.T) {
 			}
 			n.project("shop")
 			// rustls, in Codex, takes no certificate of an authority for a host's.
-			model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { n.model.ServeHTTP(w, r) }))
+			model := httptest.NewServer(http.HandlerFunc(n.serveModel))
 			defer model.Close()
 			if test.file != "" {
 				n.write("home/"+test.file, strings.NewReplacer("HOME", n.home, "MODEL", model.URL).Replace(test.text))
