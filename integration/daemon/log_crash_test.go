@@ -35,13 +35,15 @@ func assertUnique(h *harness.Host) []audit.Event {
 	return all
 }
 
-// TestLogKilledDaemon: a client that was answered with a denial finds it in the log, whenever the daemon was killed.
+// TestLogKilledDaemon: a client that was answered with a denial finds it in the log, whenever the daemon was killed. The
+// log is valid after each, and has grown from every head that it had signed before.
 func TestLogKilledDaemon(t *testing.T) {
 	need.Once(t)
 	h := harness.NewHost(t, map[string]string{"a": "view: {paths: {\"ro/**\": read}}"})
 	require.NoError(t, os.Mkdir(h.Scope("a", "ro"), 0o755))
 	h.Timeout = 10 * time.Minute
 	answered := map[string]bool{}
+	heads, verify := t.TempDir(), []string{"audit", "verify"}
 	for round := range rounds(10) {
 		var mu sync.Mutex
 		var clients sync.WaitGroup
@@ -66,8 +68,14 @@ func TestLogKilledDaemon(t *testing.T) {
 		})
 		h.Kill()
 		clients.Wait()
+		_, errs, code := h.Try("audit", "verify")
+		require.Equal(t, 4, code, "round %d: %s", round, errs)
+		head := filepath.Join(heads, strconv.Itoa(round))
+		require.NoError(t, os.WriteFile(head, []byte(harness.ReadAll(t, h.Base+"/state/audit/head")), 0o600))
+		verify = append(verify, "--checkpoint", head)
 		h.Start()
 	}
+	h.Must(verify...)
 	for _, e := range assertUnique(h) {
 		if e.Verdict == audit.Deny {
 			delete(answered, e.Path)

@@ -84,7 +84,9 @@ as systemctl --user start scopefs.socket
 echo "before $(of ActiveState)"
 as scopefs run --dir . -- echo served
 echo "then $(of ActiveState)"
+old=$(pgrep -u 1234 -f -- --leash) # the daemons of bases: a command that reaches one that is ending gets an error
 kill -9 $(of MainPID)
+for pid in $old; do while kill -0 $pid 2>/dev/null; do sleep 0.1; done; done
 as scopefs run --dir . -- echo again
 as scopefs daemon --user --stop
 for i in $(seq 300); do
