@@ -32,7 +32,7 @@ was reached is judged from outside. The classes are files, processes, network, h
 {dir} for the agent's directory, or one that mounts that at {mnt}, such as 'bindfs -f {dir} {mnt}'. Some attempts
 end processes and remove files that selftest has made outside.
 
-Exit status: 0 nothing was reached, 1 something was, or an attempt could not be made.`,
+Exit status: 0 nothing was reached, 1 something was, or an attempt could not be made, 2 none could be made.`,
 		RunE: func(c *cobra.Command, words []string) error { return a.selftest(c.Context(), words, o) },
 	}
 	f := c.Flags()

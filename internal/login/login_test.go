@@ -195,7 +195,7 @@ func TestRefreshMeanwhile(t *testing.T) {
 	}
 }
 
-// TestRefreshUnwritable: no token is asked for that could not be written.
+// TestRefreshUnwritable: where tokens cannot be written, the issuer is not asked for any.
 func TestRefreshUnwritable(t *testing.T) {
 	i := newIssuer(t)
 	i.answer = func(int, string) (int, string) { return 500, "" }

@@ -20,7 +20,7 @@ import (
 )
 
 // refresh gets new tokens for those of the file, writes them to it, and returns the access token. An issuer may end a
-// refresh token with its first use, so nothing is asked for before there is a file to write the answer to. Where the
+// refresh token with its first use, so the file for the answer comes first. Where the
 // program itself has written newer tokens meanwhile, those stay.
 func (f *file) refresh(ctx context.Context, now tokens) (access string, err error) {
 	if now.refresh == "" {

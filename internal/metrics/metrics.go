@@ -1,5 +1,5 @@
 // Package metrics counts what a daemon records, and writes it in the text format of Prometheus
-// (prometheus.io/docs/instrumenting/exposition_formats). Agents choose no label but the names of tools that they have.
+// (prometheus.io/docs/instrumenting/exposition_formats). Of the labels an agent chooses the op of a call that names no tool.
 package metrics
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/scopefs/scopefs/audit"
 )
 
-// maxSeries limits the series of one metric. What comes then counts as other.
-const maxSeries = 10_000
+// maxSeries limits the series of the events of one agent. Later ones count as op other.
+const maxSeries = 500
 
 // bounds are the upper bounds of the durations of a histogram, in seconds.
 var bounds = [...]float64{.001, .005, .025, .1, .5, 2.5, 10, 60, 600}
@@ -26,6 +26,7 @@ var bounds = [...]float64{.001, .005, .025, .1, .5, 2.5, 10, 60, 600}
 type Set struct {
 	mu      sync.Mutex
 	events  map[eventKey]int64
+	series  map[string]int // of events, by agent
 	took    map[tookKey]*histogram
 	traffic map[trafficKey]int64
 }
@@ -48,10 +49,14 @@ func (s *Set) Count(e audit.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.events == nil {
-		s.events, s.took, s.traffic = map[eventKey]int64{}, map[tookKey]*histogram{}, map[trafficKey]int64{}
+		s.events, s.series, s.took, s.traffic = map[eventKey]int64{}, map[string]int{}, map[tookKey]*histogram{}, map[trafficKey]int64{}
 	}
-	if _, known := s.events[key]; !known && len(s.events) >= maxSeries {
-		key = eventKey{agent: "other", event: e.Event, verdict: string(e.Verdict)}
+	if _, known := s.events[key]; !known {
+		if s.series[e.Agent] >= maxSeries {
+			key.op = "other"
+		} else {
+			s.series[e.Agent]++
+		}
 	}
 	s.events[key] += 1 + e.Unrecorded
 	if e.Event == audit.KindNetwork && e.Bytes+e.Sent > 0 {

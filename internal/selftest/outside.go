@@ -58,7 +58,7 @@ func newOutside() (o *outside, err error) {
 }
 
 func (o *outside) begin() (err error) {
-	if err := os.Chmod(o.dir, 0o755); err != nil { // what is tested is not the permissions
+	if err := os.Chmod(o.dir, 0o755); err != nil { // permissions are not tested
 		return err
 	}
 	if err := o.plant(); err != nil {
@@ -201,7 +201,7 @@ func (o *outside) picture() map[string]string {
 	look := func(dir string, times bool) {
 		_ = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 			if err != nil {
-				return nil //nolint:nilerr // what is gone is missing in the picture
+				return nil //nolint:nilerr // the picture lacks it
 			}
 			info, err := d.Info()
 			if err != nil {

@@ -267,7 +267,8 @@ func (t *target) run(ctx context.Context, argv []string) (string, error) {
 	defer dir.Close()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir = cmp.Or(t.mount, t.host.scope)
-	cmd.Env = append(os.Environ(), "SELFTEST_SECRET="+t.host.token+"-variable")
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, "SCOPEFS_") }) // the user's own state
+	cmd.Env = append(cmd.Env, "SELFTEST_SECRET="+t.host.token+"-variable")
 	cmd.ExtraFiles = []*os.File{dir, dir, dir, dir, dir, dir, t.host.secret} // the last is 9
 	cmd.WaitDelay = time.Second
 	var out limited
