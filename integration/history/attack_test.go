@@ -67,6 +67,7 @@ func TestRace(t *testing.T) {
 	view, scope := k.View("a"), k.Scope("a")
 	for round := range rounds(t, "SCOPEFS_TEST_HISTORY_RACES", 12) {
 		require.NoError(t, os.RemoveAll(scope+"/d")) // RemoveAll follows no link
+		k.Eventually("the view knows", func() bool { _, err := os.Lstat(view + "/d"); return os.IsNotExist(err) })
 		harness.Plant(t, view, "d/f=one", "d/sub/f=one", "d/g", "d/h")
 		name := fmt.Sprint("p", round)
 		k.checkpoint("a", name)
