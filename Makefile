@@ -4,18 +4,18 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -s -w -X github.com/scopefs/scopefs/internal/cli.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install deb reproduce demo check tidy lint ready test test-serial test-kernels bench bench-work bench-history bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods bench-record charts fuzz clean
+.PHONY: help build install deb release reproduce demo check tidy lint vuln ready test test-serial test-kernels test-bubblewraps test-containers bench bench-work bench-history bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods bench-record bench-restart bench-console charts compare-selftest pictures fuzz fuzz-short clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# The packages of all modules: the library and the program, the drivers of stores, the tests of the whole.
-PACKAGES := ./... ./cmd/scopefs-stores/... ./integration/...
+# The packages of all modules: the library and the program, exports, the drivers of stores, the console, the tests of the whole.
+PACKAGES := ./... ./cmd/scopefs-export/... ./cmd/scopefs-stores/... ./cmd/scopefs-console/... ./integration/...
 
 PROGRAM := bin/scopefs
-build: ## build bin/scopefs and bin/scopefs-stores, static programs, and bin/pages, man pages and completions
+build: ## build bin/scopefs, scopefs-stores, scopefs-export and scopefs-console, static programs, and bin/pages, man pages and completions
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(PROGRAM) ./cmd/scopefs
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(PROGRAM)-stores ./cmd/scopefs-stores
+	@for other in stores export console; do CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(PROGRAM)-$$other ./cmd/scopefs-$$other || exit; done
 	@rm -rf bin/pages
 	@env -u SCOPEFS_BASE -u SCOPEFS_STATE -u SCOPEFS_RUN -u SCOPEFS_AGENT GOARCH= CGO_ENABLED=0 go run -trimpath -ldflags '$(LDFLAGS)' ./internal/pages bin/pages
 
@@ -69,7 +69,7 @@ LINTVERSION := v2.15.0
 LINT := bin/golangci-lint-$(LINTVERSION)
 
 $(LINT):
-	GOBIN=$(CURDIR)/bin/lint.$$$$ go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINTVERSION) && mv bin/lint.$$$$/golangci-lint $@ && rmdir bin/lint.$$$$
+	GOBIN=$(CURDIR)/bin/lint.$$$$ go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINTVERSION) && mkdir -p $(@D) && mv bin/lint.$$$$/golangci-lint $@ && rmdir bin/lint.$$$$
 
 # The S3 server of tests.
 S3VERSION := v1.8.0
@@ -79,10 +79,28 @@ $(S3SERVER):
 	GOBIN=$(CURDIR)/bin/s3.$$$$ go install github.com/versity/versitygw/cmd/versitygw@$(S3VERSION) && mkdir -p $(@D) && mv bin/s3.$$$$/versitygw $@ && rmdir bin/s3.$$$$
 
 tidy: ## check that go.mod and go.sum of each module have what it imports, and nothing else
-	@set -e; for module in . cmd/scopefs-stores integration; do (cd $$module; GOWORK=off go mod tidy -diff); done
+	@set -e; for module in . cmd/scopefs-export cmd/scopefs-stores cmd/scopefs-console integration; do (cd $$module; GOWORK=off go mod tidy -diff); done
 
 lint: $(LINT) tidy ## golangci-lint, as .golangci.yml says (builds it once)
 	$(LINT) run --allow-parallel-runners $(PACKAGES)
+
+# The database's module has its records; the server that has the database, vuln.go.dev, is not needed. To renew:
+# go list -m golang.org/x/vulndb@master
+VULNVERSION := v1.9.0
+VULN := bin/govulncheck-$(VULNVERSION)/govulncheck
+VULNDBVERSION := v0.0.0-20261105234957-e22db6528018
+VULNDB := bin/vulndb-$(VULNDBVERSION)
+
+$(VULN):
+	GOBIN=$(CURDIR)/bin/vuln.$$$$ go install golang.org/x/vuln/cmd/govulncheck@$(VULNVERSION) && mkdir -p $(@D) && mv bin/vuln.$$$$/govulncheck $@ && rmdir bin/vuln.$$$$
+
+$(VULNDB):
+	GOBIN=$(CURDIR)/bin/indexdb.$$$$ go install golang.org/x/vulndb/cmd/indexdb@$(VULNDBVERSION) && \
+	  bin/indexdb.$$$$/indexdb -vulns "$$(GOWORK=off go mod download -json golang.org/x/vulndb@$(VULNDBVERSION) | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')/data/osv" -out bin/indexdb.$$$$/db && \
+	  mv bin/indexdb.$$$$/db $@ && rm -r bin/indexdb.$$$$
+
+vuln: $(VULN) $(VULNDB) ## compare what is shipped with the Go vulnerability database (builds it once, takes minutes)
+	.ci/vuln $(VULN) $(VULNDB) ./... ./cmd/scopefs-export/... ./cmd/scopefs-stores/... ./cmd/scopefs-console/...
 
 # Tests whose result may depend on the kernel's caches.
 VIEWTESTS := /integration/(attack|view)$$
@@ -94,7 +112,8 @@ PARALLEL := -p=2 -parallel=4
 # The programs under test, built once for all folders of integration.
 test test-serial: export SCOPEFS_TEST_PROGRAM = $(CURDIR)/bin/test/scopefs
 TESTBUILD = export CGO_ENABLED=0; go build -trimpath -o $$SCOPEFS_TEST_PROGRAM ./cmd/scopefs; \
-	go build -trimpath -o $$SCOPEFS_TEST_PROGRAM-stores ./cmd/scopefs-stores; unset CGO_ENABLED
+	go build -trimpath -o $$SCOPEFS_TEST_PROGRAM-stores ./cmd/scopefs-stores; \
+	for other in stores export console; do go build -trimpath -o $$SCOPEFS_TEST_PROGRAM-$$other ./cmd/scopefs-$$other; done; unset CGO_ENABLED
 
 test test-serial: export REQUIRE_FUSE = 1
 # See need.Once.
@@ -103,7 +122,7 @@ test test-serial: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(CURDIR)/$(dir $(
 
 # What tests need. The race detector needs a C compiler.
 ready: $(S3SERVER) $(NFPM) $(SBOM)
-	@.ci/need bwrap:bubblewrap git:git curl:curl wget:wget setfacl:acl setfattr:attr patch:patch mkfs.ext4:e2fsprogs losetup:mount /lib/systemd/systemd:systemd systemd-nspawn:systemd-container setcap:libcap2-bin bindfs:bindfs pgrep:procps python3:python3 /usr/lib/python3/dist-packages/pip:python3-pip /usr/lib/python3/dist-packages/dotenv:python3-dotenv zstd:zstd gcc:gcc redis-server:redis-server influxd:influxdb /usr/lib/postgresql/15/bin/postgres:postgresql-15 /usr/include/stdio.h:libc6-dev pre-commit:pre-commit direnv:direnv dbus-daemon:dbus-daemon minisign:minisign reprepro:reprepro gpg:gnupg
+	@.ci/need bwrap:bubblewrap git:git curl:curl wget:wget setfacl:acl setfattr:attr patch:patch mkfs.ext4:e2fsprogs losetup:mount /lib/systemd/systemd:systemd systemd-nspawn:systemd-container setcap:libcap2-bin bindfs:bindfs pgrep:procps python3:python3 /usr/lib/python3/dist-packages/pip:python3-pip /usr/lib/python3/dist-packages/dotenv:python3-dotenv zstd:zstd gcc:gcc redis-server:redis-server influxd:influxdb /usr/lib/postgresql/15/bin/postgres:postgresql-15 /usr/include/stdio.h:libc6-dev pre-commit:pre-commit direnv:direnv dbus-daemon:dbus-daemon minisign:minisign reprepro:reprepro gpg:gnupg chromium:chromium /usr/share/zoneinfo/UTC:tzdata
 	@.ci/clients
 
 test: ready ## vet, format, and all tests, with -race except integration/house (as root; installs what is missing)
@@ -122,10 +141,22 @@ test-serial: ready ## the tests again with GOMAXPROCS=1, and those of views with
 	.ci/leftovers $$before; echo "nothing left behind"
 
 KERNELS := bin/kernels
-test-kernels: ## boot Linux 5.15, 6.1, 6.12 and Debian's newest in QEMU, with control groups v2, and run scopefs in each (as root)
+test-kernels: ## boot Linux 5.15, 6.1, 6.8, 6.12 and Debian's newest in QEMU, with control groups v2, and run scopefs in each (as root)
 	@.ci/need qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod xz:xz-utils zstd:zstd mkfs.ext4:e2fsprogs bwrap:bubblewrap git:git setfacl:acl setfattr:attr patch:patch setcap:libcap2-bin python3:python3
 	@integration/kernels/fetch $(KERNELS)
 	SCOPEFS_TEST_KERNELS=$(CURDIR)/$(KERNELS) go test -count=1 -v -timeout 3h ./integration/kernels
+
+BUBBLEWRAPS := bin/bubblewraps
+test-bubblewraps: build ## run the sandbox's tests, selftest and the demo with the bubblewrap of Debian 13 and unstable, Ubuntu 24.04 and 25.10 (as root)
+	@.ci/need bwrap:bubblewrap patchelf:patchelf
+	.ci/bubblewraps $(BUBBLEWRAPS)
+	@set -e -o pipefail; for at in $(CURDIR)/$(BUBBLEWRAPS)/*/bwrap; do export PATH="$${at%/*}:$$PATH"; echo "=== $$at: $$(bwrap --version)"; \
+	  case $$at in */none-*) { bin/scopefs doctor || true; } | grep 'missing .* bubblewrap .* install bubblewrap 0.11'; continue;; esac; \
+	  REQUIRE_FUSE=1 go test -count=1 ./tools/sandbox; bin/scopefs selftest | tail -n 1; integration/demo/demo.sh; done
+
+test-containers: build ## run doctor and selftest in containers of podman, of root and of an ordinary user (as root)
+	@.ci/need podman:podman runc:runc mmdebstrap:mmdebstrap newuidmap:uidmap setpriv:util-linux useradd:passwd
+	.ci/containers bin/containers
 
 bench: ## the Go benchmarks, then a view beside the directory itself, bindfs, go-fuse's loopback and libfuse's passthrough_hp (as root)
 	@.ci/need bwrap:bubblewrap bindfs:bindfs
@@ -165,15 +196,37 @@ bench-floods: ## the effect of one agent's floods on another agent's calls (as r
 bench-record: ## views that record denials, writes, opens and all (as root; ARGS="-rounds N", SCOPEFS_BENCH_BEFORE=another build)
 	integration/bench/record.sh $(ARGS)
 
+bench-restart: ## what programs in views notice of a daemon's SIGTERM, SIGKILL and upgrade (as root; ARGS="-rounds N", "-agents N", "-busy N", -smoke)
+	integration/bench/restart.sh $(ARGS)
+
+bench-console: ## pages of the console with 1,000 agents and 10,000 events, and what ten viewers cost (as root)
+	@.ci/need bwrap:bubblewrap chromium:chromium
+	go test -run '^$$' -bench 'Console$$' -benchtime 1x -timeout 30m ./integration/console
+
+pictures: ## take README's pictures of the console, from a test (as root)
+	@.ci/need bwrap:bubblewrap chromium:chromium
+	SCOPEFS_TEST_SHOTS=$(CURDIR)/docs go test -count=1 -run 'TestPictures$$' ./integration/console
+
 charts: ## draw the charts of docs/performance.md from its tables
 	go run ./integration/bench charts docs/performance.md
 
-FUZZTIME ?= 10s
-fuzz: ## fuzz each target for FUZZTIME (10s), then run the models of the history with many seeds (as root, takes an hour)
-	@set -e; grep -rl --include='*_test.go' '^func Fuzz' audit cmd fs internal scope tools | while read -r file; do \
+compare-selftest: ## the attempts of scopefs selftest against scopefs, bubblewrap, sandbox-runtime, bindfs and go-fuse's loopback (as root, takes half an hour)
+	@integration/cli/selftest.sh $(ARGS)
+
+# Counts, unlike times, do not depend on how busy the machine is.
+FUZZCOUNT ?= 2000x
+FUZZTIME  ?= 10s
+fuzz-short: FUZZTIME = $(FUZZCOUNT)
+FUZZ = set -e; grep -rl --include='*_test.go' '^func Fuzz' audit cmd fs internal scope tools | while read -r file; do \
 	  for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' $$file); do \
-	    echo "$$file: $$name"; go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5x ./$$(dirname $$file); \
+	    echo "$$file: $$name"; go test -run '^$$' -vet=off -parallel=2 -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5x ./$$(dirname $$file); \
 	  done; done
+
+fuzz-short: ## fuzz each target for FUZZCOUNT (2000x) inputs
+	@$(FUZZ)
+
+fuzz: ## fuzz each target for FUZZTIME (10s), then run the models of the history with many seeds (as root, takes an hour)
+	@$(FUZZ)
 	SCOPEFS_TEST_HISTORY_SEEDS=10000 go test -count=1 -timeout 1h -run '^TestModel$$' ./fs/history
 	REQUIRE_FUSE=1 SCOPEFS_TEST_HISTORY_SEEDS=500 go test -count=1 -timeout 1h -run '^TestModel$$' ./integration/history
 	REQUIRE_FUSE=1 SCOPEFS_TEST_HISTORY_CRASHES=300 SCOPEFS_TEST_HISTORY_CUTS=50 go test -count=1 -timeout 1h -run '^Test(Crash|PowerLoss)$$' ./integration/history

@@ -54,6 +54,21 @@ func BenchmarkAppend(b *testing.B) {
 	})
 }
 
+// BenchmarkSustained appends as the daemon does with record: all, to a log that signs and compresses meanwhile, and closes it.
+func BenchmarkSustained(b *testing.B) {
+	l, err := Open(b.TempDir(), Options{})
+	require.NoError(b, err)
+	events := make([]Event, 100)
+	for i := range events {
+		events[i] = Event{Event: KindFile, Agent: "research-01", Session: "01J9Z", Op: "open", Path: fmt.Sprint("reference/notes/today", i, ".md"), Verdict: Allow}
+	}
+	for b.Loop() {
+		require.NoError(b, l.AppendAll(events))
+	}
+	require.NoError(b, l.Close())
+	b.ReportMetric(float64(len(events)*b.N)/b.Elapsed().Seconds(), "events/s")
+}
+
 // BenchmarkVerify verifies a log of 400,000 lines, most of them packed.
 func BenchmarkVerify(b *testing.B) {
 	dir := b.TempDir()

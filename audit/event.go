@@ -34,15 +34,18 @@ const (
 
 // The outcomes of events of [KindAudit], which the log records about itself.
 const (
-	OutcomeTorn      = "torn"          // the end was damaged; the log moved it to a file beside the segment
-	OutcomeRecovered = "recovered"     // the log works again; the detail counts the events refused meanwhile
-	OutcomeLost      = "lost"          // another program removed, renamed, replaced or truncated segments
-	OutcomeLow       = "low space"     // the disk is nearly full
-	OutcomeRemoved   = "removed"       // the log removed segments: too old, or the log was too large
-	OutcomeKept      = "kept"          // the log could not compress or remove segments
-	OutcomeAnchored  = "anchored"      // a signed head is kept elsewhere; recorded by the daemon
-	OutcomeLate      = "anchor late"   // no head was kept elsewhere for some time; likewise
-	OutcomeUnclean   = "unclean start" // the kernel stopped while the log was open: the latest events may be missing
+	OutcomeTorn       = "torn"          // the end was damaged; the log moved it to a file beside the segment
+	OutcomeRecovered  = "recovered"     // the log works again; the detail counts the events refused meanwhile
+	OutcomeLost       = "lost"          // another program removed, renamed, replaced or truncated segments
+	OutcomeLow        = "low space"     // the disk is nearly full
+	OutcomeRemoved    = "removed"       // the log removed segments: too old, or the log was too large
+	OutcomeKept       = "kept"          // the log could not compress or remove segments
+	OutcomeAnchored   = "anchored"      // a signed head is kept elsewhere; recorded by the daemon
+	OutcomeLate       = "anchor late"   // no head was kept elsewhere for some time; likewise
+	OutcomeStreamLate = "stream late"   // the receiver of a stream lacks events that have waited for long; recorded by the daemon
+	OutcomeStreamBack = "stream back"   // it has them; likewise
+	OutcomeStreamGap  = "stream gap"    // events that the receiver will not get; likewise
+	OutcomeUnclean    = "unclean start" // the kernel stopped while the log was open: the latest events may be missing
 )
 
 // The outcomes of events of [KindCall] and [KindNetwork].
@@ -87,6 +90,8 @@ type Event struct {
 	Instance   string    `json:"instance,omitempty"`    // of a call with a context
 	Context    []Scope   `json:"context,omitempty"`     // what a call sees of its client's context
 	Decided    time.Time `json:"decided,omitzero"`      // of an allowed file operation that waited in a spool: when the view decided; see AppendAll
+	Trace      string    `json:"trace,omitempty"`       // the span that a call was made in, a traceparent: its client's, or that of another agent's call; see audit/trace
+	TraceState string    `json:"trace_state,omitempty"` // the tracestate of a client's Trace
 	Unrecorded int64     `json:"unrecorded,omitempty"`  // equal denials since the last record of one, which the log left out
 	Detail     string    `json:"detail,omitempty"`      // short text for people
 
@@ -106,8 +111,9 @@ const maxScopes = 64
 
 // The limits of a string in the log, in bytes after escaping.
 const (
-	maxPath = 4096
-	maxText = 256
+	maxPath  = 4096
+	maxText  = 256
+	maxState = 512
 )
 
 // clean returns e with its strings redacted, escaped and bounded.
@@ -122,10 +128,11 @@ func clean(e Event) Event {
 	e.Detail = bound(redact(e.Detail), maxText)
 	e.Verdict = Verdict(bound(string(e.Verdict), maxText))
 	for _, s := range []*string{
-		&e.Event, &e.Agent, &e.Session, &e.Call, &e.Parent, &e.Chain, &e.Server, &e.Op, &e.Rule, &e.RuleKind, &e.Outcome, &e.Errno, &e.Program, &e.Instance,
+		&e.Event, &e.Agent, &e.Session, &e.Call, &e.Parent, &e.Chain, &e.Server, &e.Op, &e.Rule, &e.RuleKind, &e.Outcome, &e.Errno, &e.Program, &e.Instance, &e.Trace,
 	} {
 		*s = bound(*s, maxText)
 	}
+	e.TraceState = bound(redact(e.TraceState), maxState)
 	e.Context = slices.Clone(e.Context[:min(len(e.Context), maxScopes)])
 	for i := range e.Context {
 		e.Context[i].Name, e.Context[i].Hash = bound(e.Context[i].Name, maxText), bound(e.Context[i].Hash, maxText)
@@ -168,6 +175,12 @@ func appendBody(b []byte, e Event) []byte {
 	if !e.Decided.IsZero() {
 		b = append(e.Decided.UTC().AppendFormat(append(b, `,"decided":"`...), time.RFC3339Nano), '"')
 	}
+	if e.Trace != "" {
+		b = appendString(append(b, `,"trace":`...), e.Trace)
+	}
+	if e.TraceState != "" {
+		b = appendString(append(b, `,"trace_state":`...), e.TraceState)
+	}
 	b = appendInt(b, `,"unrecorded":`, e.Unrecorded)
 	if e.Detail != "" {
 		b = appendString(append(b, `,"detail":`...), e.Detail)
@@ -187,14 +200,15 @@ func appendContext(b []byte, scopes []Scope) []byte {
 	return append(b, ']')
 }
 
-// appendHead appends the beginning of a line: its sequence number, its time, and a nonce of 96 random bits. With the
-// nonce, the hash of a line in the proof of another one does not tell what the line says.
+// appendHead appends the beginning of a line: its sequence number, its time, and a salt of 96 random bits. With the
+// salt, neither the hash of a line in the proof of another one tells what the line says, nor a commitment what a redacted
+// value is: tree.Leaf.
 func appendHead(b []byte, seq uint64, now time.Time) []byte {
-	var nonce [12]byte
-	_, _ = rand.Read(nonce[:]) // never fails
+	var salt [12]byte
+	_, _ = rand.Read(salt[:]) // never fails
 	b = strconv.AppendUint(append(b, `{"seq":`...), seq, 10)
 	b = now.AppendFormat(append(b, `,"time":"`...), time.RFC3339Nano)
-	b = base64.RawURLEncoding.AppendEncode(append(b, `","nonce":"`...), nonce[:])
+	b = base64.RawURLEncoding.AppendEncode(append(b, `","salt":"`...), salt[:])
 	return append(b, `",`...)
 }
 

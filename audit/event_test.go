@@ -16,8 +16,8 @@ import (
 // line returns the line of an event, without the nonce.
 func line(e Event) []byte {
 	head := appendHead(nil, e.Seq, e.Time)
-	at := bytes.Index(head, []byte(`"nonce":"`))
-	return appendBody(append(head[:at:at], head[at+len(`"nonce":"0123456789abcdef",`):]...), clean(e))
+	at := bytes.Index(head, []byte(`"salt":"`))
+	return appendBody(append(head[:at:at], head[at+len(`"salt":"0123456789abcdef",`):]...), clean(e))
 }
 
 func TestLine(t *testing.T) {
@@ -26,10 +26,11 @@ func TestLine(t *testing.T) {
 		Agent: "a", Session: "s", Call: "c", Parent: "p", Op: "open", Path: "d/\n\"\\", Target: "t",
 		Verdict: Violation, Rule: "r", RuleKind: "k", Outcome: "o", Errno: "EACCES", PID: 1, UID: new(uint32(0)),
 		Bytes: 2, DurationUS: 3, Detail: "x", Decided: time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600)),
+		Trace: "00-1", TraceState: "a=1",
 	}
 	want := `{"seq":7,"time":"2026-01-02T03:04:05.000000006Z","event":"file","agent":"a","session":"s","call":"c",` +
 		`"parent":"p","op":"open","path":"d/\\x0a\"\\\\","target":"t","verdict":"violation","rule":"r","rule_kind":"k","outcome":"o",` +
-		`"errno":"EACCES","pid":1,"uid":0,"bytes":2,"duration_us":3,"decided":"2026-01-02T02:04:05Z","detail":"x"}` + "\n"
+		`"errno":"EACCES","pid":1,"uid":0,"bytes":2,"duration_us":3,"decided":"2026-01-02T02:04:05Z","trace":"00-1","trace_state":"a=1","detail":"x"}` + "\n"
 	assert.Equal(t, want, string(line(full)))
 
 	short := Event{Seq: 1, Time: full.Time, Event: KindDaemon, Raw: []byte("x")}
@@ -44,6 +45,7 @@ func TestLineIsJSON(t *testing.T) {
 			Agent: s[1], Session: s[2], Call: s[3], Parent: s[4], Op: s[5], Path: s[6], Target: s[7],
 			Verdict: Verdict(s[8]), Rule: s[9], RuleKind: s[11], Outcome: s[10], Errno: s[11], PID: pid, UID: uid,
 			Bytes: n, DurationUS: us, Decided: time.Unix(0, n).UTC(), Detail: s[0] + s[1],
+			Trace: s[2], TraceState: s[3],
 		}
 		got := line(e)
 		var back Event
@@ -65,6 +67,7 @@ func TestLineIsBounded(t *testing.T) {
 	e := Event{
 		Event: long, Agent: long, Session: long, Call: long, Parent: long, Op: long, Path: long, Target: long,
 		Verdict: Verdict(long), Rule: long, RuleKind: long, Outcome: long, Errno: long, Detail: long,
+		Trace: long, TraceState: long,
 	}
 	assert.Less(t, len(line(e)), 24<<10)
 	assert.Contains(t, string(line(e)), `\\cut{`)

@@ -218,6 +218,14 @@ func (s *store) expire() error {
 	if _, err := s.append(nil); err != nil { // recorded before it is done
 		return err
 	}
+	s.mu.Lock()
+	held := s.file
+	s.mu.Unlock()
+	if held != nil { // the disk must not keep the removal and lose the record
+		if err := ignoreClosed(held.Sync()); err != nil {
+			return err
+		}
+	}
 	for _, f := range files[:keep] {
 		if err := s.discard(root, f.segment); err != nil {
 			return err

@@ -54,11 +54,21 @@ func blockOf(text []byte) block {
 	return b
 }
 
-// denied reports whether a line is a denial or a violation.
+// denied reports whether a line is a denial or a violation. It looks for the v, because quotes are frequent.
 func denied(line []byte) bool {
-	const key = `"verdict":"`
-	i := bytes.Index(line, []byte(key))
-	return i >= 0 && i+len(key) < len(line) && line[i+len(key)] != 'a' // 'a' is allow
+	const key = `verdict":"`
+	for from := 1; from < len(line); {
+		i := bytes.Index(line[from:], []byte(key))
+		if i < 0 {
+			return false
+		}
+		if from += i; line[from-1] == '"' {
+			from += len(key)
+			return from < len(line) && line[from] != 'a' // 'a' is allow
+		}
+		from++
+	}
+	return false
 }
 
 // The index is a skippable frame: RFC 8878, 3.1.2. Its content ends with its own length and indexMagic.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode"
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
@@ -27,16 +28,42 @@ type Proof struct {
 
 // ProvedLine is a line and its inclusion proof (RFC 6962, section 2.1.1).
 type ProvedLine struct {
-	Line  string      `json:"line"`
-	Index int64       `json:"index"` // of the line in the tree, from 0
-	Path  []tlog.Hash `json:"path"`  // from the leaf to the root
+	Line  string                  `json:"line"`            // what the tree hashes: see tree.Leaf
+	Shown map[string]tree.Opening `json:"shown,omitempty"` // the values of fields that Line has only commitments to
+	Index int64                   `json:"index"`           // of the line in the tree, from 0
+	Path  []tlog.Hash             `json:"path"`            // from the leaf to the root
 }
+
+// Text returns the line, and the fields that it has commitments to in place of values. It checks the values that are shown. A
+// line with control characters, which the log escapes, is an error: its owner may want to deceive whoever reads it.
+func (l ProvedLine) Text() (line string, redacted []string, err error) {
+	line, redacted, err = tree.Open(l.Line, l.Shown)
+	if err == nil && strings.ContainsFunc(line, unicode.IsControl) {
+		err = errors.New("it has control characters")
+	}
+	return line, redacted, err
+}
+
+// redact removes the values of fields.
+func (l ProvedLine) redact(fields []string) error {
+	if len(fields) > 0 && l.Shown == nil {
+		return fmt.Errorf("line %d of the log: an older version recorded it, without a salt: it can only be shown as a whole", l.Index+1)
+	}
+	for _, field := range fields {
+		delete(l.Shown, field)
+	}
+	return nil
+}
+
+// Redactable are the fields whose values a proof may leave out.
+func Redactable() []string { return tree.Redactable() }
 
 // ErrNotProved reports that no event was selected, or none that a head covers yet.
 var ErrNotProved = errors.New("no such event is below the last head of the log")
 
-// Prove returns a proof of an event (seq), or of all events of a session, by the last head of the log in dir.
-func Prove(ctx context.Context, dir string, seq uint64, session string) (p Proof, err error) {
+// Prove returns a proof of an event (seq), or of all events of a session, by the last head of the log in dir. It leaves out
+// the values of the fields redact, which are of [Redactable].
+func Prove(ctx context.Context, dir string, seq uint64, session string, redact ...string) (p Proof, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return p, err
@@ -55,6 +82,9 @@ func Prove(ctx context.Context, dir string, seq uint64, session string) (p Proof
 	}
 	for _, e := range p.Events {
 		v.need(e.Index)
+		if err := e.redact(redact); err != nil {
+			return p, fmt.Errorf("prove: %w", err)
+		}
 	}
 	if err := v.load(); err != nil {
 		return p, fmt.Errorf("prove: %w", err)
@@ -117,6 +147,9 @@ func (p Proof) Check(key string) (h tree.Head, err error) {
 		if err := tlog.CheckRecord(e.Path, h.Size, h.Root, e.Index, tlog.RecordHash([]byte(e.Line))); err != nil {
 			return h, fmt.Errorf("line %d of the log: the proof does not lead to the head", e.Index+1)
 		}
+		if _, _, err := e.Text(); err != nil {
+			return h, fmt.Errorf("line %d of the log: %w", e.Index+1, err)
+		}
 	}
 	return h, nil
 }
@@ -140,6 +173,7 @@ type prover struct {
 	blocks *os.File
 	head   tree.Head
 	parts  []part
+	leaf   tree.Leaf
 	leaves map[int64][]tlog.Hash // by block: the hashes of its lines, from the first that is kept
 }
 
@@ -208,7 +242,8 @@ func (v *prover) find(seq uint64, session string) (found []ProvedLine, err error
 		err := v.lines(i, func(index int64, line []byte) error {
 			n, _, ok := parseHead(line)
 			if ok && (n == seq || session != "" && bytes.Contains(line, want)) {
-				found = append(found, ProvedLine{Line: string(bytes.TrimSuffix(line, []byte("\n"))), Index: index})
+				text, shown := v.leaf.Commit(unended(line))
+				found = append(found, ProvedLine{Line: text, Shown: shown, Index: index})
 			}
 			return nil
 		})
@@ -240,7 +275,7 @@ func (v *prover) load() error {
 		err := v.lines(i, func(index int64, line []byte) error {
 			block := index / tree.BlockLines
 			if leaves, ok := v.leaves[block]; ok {
-				v.leaves[block] = append(leaves, leafOf(line))
+				v.leaves[block] = append(leaves, v.leaf.Hash(unended(line)))
 			}
 			return nil
 		})

@@ -21,6 +21,7 @@ type piece struct {
 	from int64  // offset of the lines in the uncompressed segment
 	pack *block // nil: the lines are in text
 	text []byte
+	free chan<- []byte // takes text back; nil for a pack
 }
 
 // A hit is an event that matches a filter, or a line that is not an event.
@@ -65,6 +66,9 @@ func (s *scanner) scan(p *piece, f *matcher) []hit {
 	if err != nil {
 		return []hit{{Event{Raw: []byte{}}, fmt.Errorf("read %s at byte %d: %w", p.name, p.from, err)}}
 	}
+	if p.free != nil {
+		defer func() { p.free <- text[:0] }() // has room for every buffer
+	}
 	var hits []hit
 	at := p.from
 	for line := range bytes.Lines(text) {
@@ -87,10 +91,11 @@ func (s *scanner) scan(p *piece, f *matcher) []hit {
 type matcher struct {
 	Filter
 	parts [][]byte // of lines that match
+	all   bool     // every line matches
 }
 
 func newMatcher(f Filter) *matcher {
-	m := &matcher{Filter: f}
+	m := &matcher{Filter: f, all: f == Filter{}}
 	for key, want := range f.exact() {
 		if want != "" {
 			m.parts = append(m.parts, appendString([]byte(`"`+key+`":`), Escape(want)))
@@ -101,7 +106,7 @@ func newMatcher(f Filter) *matcher {
 
 // mayMatch reports whether a line may match the filter or may not be an event.
 func (m *matcher) mayMatch(line []byte) bool {
-	if m.Filter == (Filter{}) {
+	if m.all {
 		return true
 	}
 	if !bytes.HasPrefix(line, []byte(`{"seq":`)) || !bytes.HasSuffix(line, []byte("}\n")) {
@@ -180,8 +185,8 @@ func scanAll(ctx context.Context, m *matcher, pieces func(yield func(*piece) boo
 	return ctx.Err()
 }
 
-// chunkSize is the size of a piece of an uncompressed segment, in bytes.
-const chunkSize = 1 << 20
+// chunkSize is the size of a piece of an uncompressed segment, in bytes: a worker finds it in the cache of its processor.
+const chunkSize = 256 << 10
 
 // packedPieces returns the blocks of a packed segment that may contain hits.
 func packedPieces(f *os.File, name string, m *matcher) (func(yield func(*piece) bool), error) {
@@ -205,8 +210,13 @@ func packedPieces(f *os.File, name string, m *matcher) (func(yield func(*piece) 
 // line unless the segment is complete.
 func plainPieces(f *os.File, name string, offset *int64, size int64, complete bool, failed *error) func(yield func(*piece) bool) {
 	return func(yield func(*piece) bool) {
+		free := make(chan []byte, runtime.GOMAXPROCS(0)+2) // one for each worker, one to fill, one that waits
+		for range cap(free) {
+			free <- nil
+		}
 		for want := int64(chunkSize); *offset < size; {
-			text := make([]byte, min(want, size-*offset))
+			n := int(min(want, size-*offset))
+			text := slices.Grow((<-free)[:0], n)[:n]
 			if _, err := f.ReadAt(text, *offset); err != nil && err != io.EOF {
 				*failed = err
 				return
@@ -219,9 +229,10 @@ func plainPieces(f *os.File, name string, offset *int64, size int64, complete bo
 				return
 			case end == 0: // the line is longer than the chunk
 				want *= 2
+				free <- text
 				continue
 			}
-			p := &piece{name: name, from: *offset, text: text[:end]}
+			p := &piece{name: name, from: *offset, text: text[:end], free: free}
 			*offset += int64(end)
 			want = chunkSize
 			if !yield(p) {

@@ -18,7 +18,6 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/mod/sumdb/note"
-	"golang.org/x/mod/sumdb/tlog"
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit/tree"
@@ -80,6 +79,7 @@ type sealer struct {
 	side    *os.File // the segment's file of the tree
 	renewed string   // why a new tree or a new key was begun
 	hints   []byte
+	leaf    tree.Leaf
 }
 
 func (w *sealer) close() {
@@ -229,7 +229,7 @@ func (w *sealer) begin(n int) error {
 		w.side.Close()
 	}
 	w.segment, w.side = n, f
-	if _, err := f.WriteAt(w.at.Encode(), 0); err != nil || w.at.Tree.Size == 0 {
+	if _, err := f.WriteAt(w.at.Encode(), 0); err != nil {
 		return err
 	}
 	return errors.Join(w.blocks.Sync(), f.Sync(), syncDir(w.root))
@@ -272,9 +272,9 @@ func hintAt(start tree.Position, index int64) int64 {
 }
 
 func (w *sealer) add(line []byte) error {
-	leaf := leafOf(line)
+	leaf := w.leaf.Hash(unended(line))
 	w.hints = append(w.hints, leaf[:tree.HintSize]...)
-	count(&w.at.Counts, line)
+	count(&w.at.Counts, value(line, "event"), line)
 	if block, complete := w.at.Tree.Add(leaf); complete {
 		_, err := w.blocks.WriteAt(block[:], (w.at.Tree.Size/tree.BlockLines-1)*tree.HashSize)
 		return err
@@ -282,18 +282,17 @@ func (w *sealer) add(line []byte) error {
 	return nil
 }
 
-// leafOf returns the hash of a line.
-func leafOf(line []byte) tlog.Hash { return tlog.RecordHash(bytes.TrimSuffix(line, []byte("\n"))) }
+// unended returns a line without its newline.
+func unended(line []byte) []byte { return bytes.TrimSuffix(line, []byte("\n")) }
 
-// count counts a line.
-func count(c *tree.Counts, line []byte) {
+// count counts a line of a kind.
+func count(c *tree.Counts, kind string, line []byte) {
 	if denied(line) {
 		c.Denied++
 	}
-	outcome := value(line, "outcome")
-	switch value(line, "event") {
+	switch kind {
 	case KindCall, KindNetwork:
-		switch outcome {
+		switch value(line, "outcome") {
 		case OutcomeBegin:
 			c.Begun++
 		case OutcomeUnknown:
@@ -302,7 +301,7 @@ func count(c *tree.Counts, line []byte) {
 			c.Ended++
 		}
 	case KindAudit:
-		if outcome == OutcomeLost || outcome == OutcomeUnclean || outcome == OutcomeTorn {
+		if outcome := value(line, "outcome"); outcome == OutcomeLost || outcome == OutcomeUnclean || outcome == OutcomeTorn {
 			c.Lost++
 		}
 	}
@@ -368,7 +367,7 @@ func (w *sealer) key() (note.Signer, error) {
 	}
 	var id [8]byte
 	_, _ = rand.Read(id[:])
-	private, public, err := note.GenerateKey(rand.Reader, "scopefs.log/"+hex.EncodeToString(id[:]))
+	private, public, err := note.GenerateKey(rand.Reader, tree.OriginPrefix+hex.EncodeToString(id[:]))
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -75,6 +76,16 @@ func last(all []segment) int {
 		return 0
 	}
 	return all[len(all)-1].number
+}
+
+// Last returns the number of the newest event of the log in dir, or 0 if it has none.
+func Last(dir string) (uint64, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return 0, err
+	}
+	defer root.Close()
+	return seqBefore(root, math.MaxInt)
 }
 
 // seqBefore returns the sequence number of the last readable event before segment n, or 0 if there is none.
@@ -182,22 +193,28 @@ func seqOf(line []byte) uint64 {
 
 // parseHead parses what appendHead writes.
 func parseHead(line []byte) (seq uint64, at time.Time, ok bool) {
-	rest, ok := bytes.CutPrefix(line, []byte(`{"seq":`))
+	seq, rest, ok := parseSeq(line)
+	if !ok {
+		return 0, at, false
+	}
+	rest, ok = bytes.CutPrefix(rest, []byte(`,"time":"`))
+	i := bytes.IndexByte(rest, '"')
+	if !ok || i < 0 {
+		return 0, at, false
+	}
+	at, err := time.Parse(time.RFC3339Nano, string(rest[:i]))
+	return seq, at, err == nil
+}
+
+// parseSeq parses the beginning of what appendHead writes, and returns what follows.
+func parseSeq(line []byte) (seq uint64, rest []byte, ok bool) {
+	rest, ok = bytes.CutPrefix(line, []byte(`{"seq":`))
 	i := bytes.IndexByte(rest, ',')
 	if !ok || i < 0 {
-		return 0, at, false
+		return 0, nil, false
 	}
 	seq, err := strconv.ParseUint(string(rest[:i]), 10, 64)
-	if err != nil {
-		return 0, at, false
-	}
-	rest, ok = bytes.CutPrefix(rest[i:], []byte(`,"time":"`))
-	i = bytes.IndexByte(rest, '"')
-	if !ok || i < 0 {
-		return 0, at, false
-	}
-	at, err = time.Parse(time.RFC3339Nano, string(rest[:i]))
-	return seq, at, err == nil
+	return seq, rest[i:], err == nil
 }
 
 // value returns the raw string of a key in a line of appendBody. The key cannot occur inside a string, because quotes

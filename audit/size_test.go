@@ -14,8 +14,8 @@ import (
 )
 
 // TestReadLarge measures reading a large log. AUDIT_TEST_LINES is its number of lines; one line in AUDIT_TEST_DENIED
-// is a denial. It waits until the segments are packed. Without the variables the log is small and only correctness is
-// checked.
+// is a denial. It waits until the segments are packed, unless AUDIT_TEST_PLAIN is set. Without the variables the log is
+// small and only correctness is checked.
 func TestReadLarge(t *testing.T) {
 	lines, _ := strconv.Atoi(cmp.Or(os.Getenv("AUDIT_TEST_LINES"), "200000"))
 	every, _ := strconv.Atoi(cmp.Or(os.Getenv("AUDIT_TEST_DENIED"), "1000"))
@@ -23,12 +23,12 @@ func TestReadLarge(t *testing.T) {
 	if _, err := os.Stat(dir); err != nil {
 		generate(t, dir, lines, every)
 	}
-	l, err := Open(dir, Options{Sync: 50 * time.Millisecond})
-	require.NoError(t, err)
 	if os.Getenv("AUDIT_TEST_PLAIN") == "" {
+		l, err := Open(dir, Options{Sync: 50 * time.Millisecond})
+		require.NoError(t, err)
 		require.Eventually(t, func() bool { return packed(dir) }, 10*time.Minute, 50*time.Millisecond)
+		require.NoError(t, l.Close())
 	}
-	require.NoError(t, l.Close())
 	size := int64(0)
 	names, err := filepath.Glob(filepath.Join(dir, "0*"))
 	require.NoError(t, err)

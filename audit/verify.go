@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"strings"
 
 	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit/tree"
@@ -17,7 +19,7 @@ import (
 // VerifyOptions are the options of [Verify].
 type VerifyOptions struct {
 	Key      string                  // the log's public key, kept elsewhere; default: key.pub beside the log
-	Heads    map[string][]byte       // signed heads that were kept elsewhere, by a name for errors
+	Heads    map[string]io.Reader    // texts with signed heads that were kept elsewhere, by a name for errors: see [tree.EachHead]
 	Progress func(done, total int64) // is called now and then with the bytes of segments that were read
 }
 
@@ -28,6 +30,8 @@ type Verified struct {
 	After   int64     // lines after the last head, which nothing vouches for yet
 	Matched int       // heads of the options that the lines match
 	Older   int       // heads of the options that are of removed lines, and so cannot be compared
+	Others  int       // heads of the options that are of other logs
+	Cut     int       // heads of the options that end too early
 	Gaps    []string  // numbers that the log itself says are lost
 }
 
@@ -59,7 +63,7 @@ func Verify(ctx context.Context, dir string, opts VerifyOptions) (Verified, erro
 	}
 	defer root.Close()
 	v := verifier{root: root, opts: opts, heads: map[int64][]namedHead{}}
-	if err := v.readHeads(); err != nil {
+	if err := v.readHeads(ctx); err != nil {
 		return Verified{}, err
 	}
 	if v.blocks, err = root.OpenFile(treeName, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0); err != nil {
@@ -78,9 +82,17 @@ func cause(err error) string {
 }
 
 type namedHead struct {
-	name string
-	own  bool // beside the log
+	text string
+	line int64 // in the text
+	own  bool  // beside the log
 	tree.Head
+}
+
+func (h namedHead) name() string {
+	if h.line <= 1 {
+		return h.text
+	}
+	return fmt.Sprintf("%s, line %d", h.text, h.line)
 }
 
 // verifier is one call of Verify.
@@ -103,7 +115,7 @@ type verifier struct {
 }
 
 // readHeads reads the key, the log's head and the heads of the options, and checks their signatures.
-func (v *verifier) readHeads() error {
+func (v *verifier) readHeads(ctx context.Context) error {
 	text := v.opts.Key
 	if text == "" {
 		b, err := v.root.ReadFile(publicName)
@@ -120,24 +132,47 @@ func (v *verifier) readHeads() error {
 	if err != nil {
 		return &BrokenError{Segment: headName, What: "the signed head is missing: " + cause(err)}
 	}
-	if v.last, err = v.addHead(headName, own, key, true); err != nil {
-		return err
+	if v.last, err = tree.OpenHead(own, key); err != nil {
+		return &BrokenError{Segment: headName, What: fmt.Sprintf("it is not signed by the log's key %s: %v", key.Name(), err)}
 	}
-	for name, signed := range v.opts.Heads {
-		if _, err := v.addHead(name, signed, key, false); err != nil {
+	v.heads[v.last.Size] = []namedHead{{headName, 1, true, v.last}}
+	for name, text := range v.opts.Heads {
+		if err := v.addHeads(ctx, name, text, key); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (v *verifier) addHead(name string, signed []byte, key note.Verifier, own bool) (tree.Head, error) {
-	h, err := tree.OpenHead(signed, key)
-	if err != nil {
-		return h, &BrokenError{Segment: name, What: fmt.Sprintf("it is not signed by the log's key %s: %v", key.Name(), err)}
+// addHeads adds the heads of a text from elsewhere.
+func (v *verifier) addHeads(ctx context.Context, name string, text io.Reader, key note.Verifier) error {
+	kept, err := tree.EachHead(whileReader{ctx, text}, key, func(line int64, h tree.Head) {
+		v.heads[h.Size] = append(v.heads[h.Size], namedHead{name, line, false, h})
+	})
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		return &BrokenError{Segment: name, What: err.Error()}
+	case kept.Heads == 0:
+		return &BrokenError{Segment: name, What: fmt.Sprintf("it has no head that is signed by the log's key %s, and %d of other logs", key.Name(), kept.Others)}
 	}
-	v.heads[h.Size] = append(v.heads[h.Size], namedHead{name, own, h})
-	return h, nil
+	v.found.Others += kept.Others
+	v.found.Cut += kept.Cut
+	return nil
+}
+
+// whileReader fails when ctx has ended.
+type whileReader struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r whileReader) Read(b []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(b)
 }
 
 // walk reads all segments.
@@ -162,12 +197,7 @@ func (v *verifier) walk(ctx context.Context) error {
 		if err := v.enter(i == 0); err != nil {
 			return err
 		}
-		err := linesFrom(v.root, seg, 0, -1, func(line []byte) error {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			return v.add(line)
-		})
+		err := eachLeaf(ctx, v.root, seg, v.add)
 		if broken, ok := errors.AsType[*BrokenError](err); ok {
 			return broken
 		}
@@ -236,16 +266,16 @@ func (v *verifier) enter(first bool) error {
 }
 
 // add takes one line.
-func (v *verifier) add(line []byte) error {
+func (v *verifier) add(line []byte, leaf tlog.Hash) error {
 	v.line++
 	index := v.at.Tree.Size
-	v.number(line)
-	leaf := leafOf(line)
+	kind := value(line, "event")
+	v.number(kind, line)
 	if at := (v.line - 1) * tree.HintSize; index < v.hashed && at+tree.HintSize <= int64(len(v.hints)) &&
 		string(v.hints[at:at+tree.HintSize]) != string(leaf[:tree.HintSize]) {
 		v.suspects("it is not the line that was recorded")
 	}
-	count(&v.at.Counts, line)
+	count(&v.at.Counts, kind, line)
 	block, complete := v.at.Tree.Add(leaf)
 	if complete && v.at.Tree.Size <= v.last.Size {
 		var stored [tree.HashSize]byte
@@ -263,20 +293,22 @@ func (v *verifier) suspects(what string) {
 }
 
 // number compares the line's number with that of the line before it.
-func (v *verifier) number(line []byte) {
-	seq, _, ok := parseHead(line)
+func (v *verifier) number(kind string, line []byte) {
+	seq, _, ok := parseSeq(line)
 	if !ok {
 		return // what was recorded nevertheless is in the tree
 	}
 	before := v.seq
 	v.seq = seq
 	outcome := ""
-	if value(line, "event") == KindAudit {
+	if kind == KindAudit {
 		outcome = value(line, "outcome")
 	}
 	lost := outcome == OutcomeLost || outcome == OutcomeUnclean || outcome == OutcomeTorn
 	if outcome == OutcomeRemoved {
-		_, _ = fmt.Sscanf(value(line, "detail"), removedFormat, new(int), &v.removed)
+		to := 0 // of two processes the later record may be of fewer segments
+		_, _ = fmt.Sscanf(value(line, "detail"), removedFormat, new(int), &to)
+		v.removed = max(v.removed, to)
 	}
 	if before == 0 && !lost || seq == before+1 {
 		return
@@ -296,10 +328,10 @@ func (v *verifier) compareHeads() error {
 	for _, h := range v.heads[v.at.Tree.Size] {
 		if h.Root != v.at.Tree.Root() {
 			what := fmt.Sprintf("the head of %d lines has another root: lines were changed before it was signed, or it is of another copy of the log", h.Size)
-			return v.broken(0, what, h.name)
+			return v.broken(0, what, h.name())
 		}
 		if h.Counts != v.at.Counts {
-			return v.broken(0, "the head counts other denials, calls or losses than the lines have", h.name)
+			return v.broken(0, "the head counts other denials, calls or losses than the lines have", h.name())
 		}
 		if !h.own {
 			v.found.Matched++
@@ -316,9 +348,9 @@ func (v *verifier) finish() error {
 			switch {
 			case h.Size > size:
 				what := fmt.Sprintf("it is of %d lines, the log has %d: %d lines are missing at the end", h.Size, size, h.Size-size)
-				return v.broken(0, what, h.name)
+				return v.broken(0, what, h.name())
 			case h.Size < v.found.Removed && h.own:
-				return v.broken(0, "it is older than the first line of the log", h.name)
+				return v.broken(0, "it is older than the first line of the log", h.name())
 			case h.Size < v.found.Removed:
 				v.found.Older++
 			}

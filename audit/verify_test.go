@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,7 +64,7 @@ func TestVerify(t *testing.T) {
 	assert.Equal(t, tree.Counts{Denied: 30, Begun: 60, Ended: 60}, v.Head.Counts)
 	assert.Zero(t, v.After)
 	assert.Zero(t, v.Matched)
-	v, err = Verify(noCtx, dir, VerifyOptions{Heads: map[string][]byte{"middle": middle}, Key: string(readFile(t, dir, publicName))})
+	v, err = Verify(noCtx, dir, VerifyOptions{Heads: map[string]io.Reader{"middle": bytes.NewReader(middle)}, Key: string(readFile(t, dir, publicName))})
 	require.NoError(t, err)
 	assert.Equal(t, 1, v.Matched)
 
@@ -74,6 +75,11 @@ func TestVerify(t *testing.T) {
 	p, err = Prove(noCtx, dir, 0, "s33")
 	require.NoError(t, err)
 	assert.Len(t, p.Events, 6)
+	p2, err := Prove(noCtx, dir, 0, "s33", "path", "detail")
+	require.NoError(t, err)
+	_, redacted, err := p2.Events[0].Text()
+	require.NoError(t, err)
+	assert.Equal(t, []string{"path"}, redacted)
 	_, err = Prove(noCtx, dir, 100000, "")
 	require.ErrorIs(t, err, ErrNotProved)
 
@@ -103,7 +109,7 @@ func TestVerifyRemoved(t *testing.T) {
 	_, err = l.Append(noCtx, Event{Event: KindFile, Op: "open"})
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
-	v, err := Verify(noCtx, dir, VerifyOptions{Heads: map[string][]byte{"middle": middle}})
+	v, err := Verify(noCtx, dir, VerifyOptions{Heads: map[string]io.Reader{"middle": bytes.NewReader(middle)}})
 	require.NoError(t, err)
 	assert.NotZero(t, v.Removed)
 	assert.NotZero(t, v.Removed%tree.BlockLines, "a segment ends inside a block")
@@ -202,8 +208,15 @@ func TestManipulations(t *testing.T) {
 		}
 		return all
 	}
+	committed := func(all [][]byte) [][]byte { // as a proof has it, to redact the log itself
+		text, _ := new(tree.Leaf).Commit(unended(all[40]))
+		all[40] = []byte(text)
+		return all
+	}
 	one, two := "00000001.jsonl.zst", "00000002.jsonl.zst"
-	heads := func(dir string) VerifyOptions { return VerifyOptions{Heads: map[string][]byte{"middle": middle}} }
+	heads := func(dir string) VerifyOptions {
+		return VerifyOptions{Heads: map[string]io.Reader{"middle": bytes.NewReader(middle)}}
+	}
 	for name, test := range map[string]struct {
 		do   func(t *testing.T, dir string)
 		key  bool   // whoever does it has the key of the log
@@ -215,7 +228,8 @@ func TestManipulations(t *testing.T) {
 		"a path in the last segment":                {do: lines(plain, replaced("path/1", "path/0")), want: plain + ", line 22"},
 		"a verdict becomes allow":                   {do: lines(two, replaced(`"verdict":"deny"`, `"verdict":"allow"`)), want: two[:14]},
 		"a time":                                    {do: lines(two, replaced(`"time":"20`, `"time":"19`)), want: "line 22"},
-		"a nonce":                                   {do: lines(two, replaced(`"nonce":"`, `"nonce":"A`)), want: "line 22"},
+		"a salt":                                    {do: lines(two, replaced(`"salt":"`, `"salt":"A`)), want: "line 22"},
+		"a line becomes what is hashed of it":       {do: lines(two, committed), want: "line 41"},
 		"a space in a line":                         {do: lines(two, replaced(`,"event"`, `, "event"`)), want: "line 22"},
 		"a carriage return":                         {do: lines(two, replaced("}\n", "}\r\n")), want: "line 22"},
 		"a line dropped":                            {do: lines(two, drop(40)), want: "line 41"},
@@ -289,7 +303,7 @@ func TestManipulations(t *testing.T) {
 			if test.want == "ok" { // only the head of the end can show it
 				require.NoError(t, err)
 				if test.key {
-					_, err = Verify(noCtx, dir, VerifyOptions{Heads: map[string][]byte{"last": last}})
+					_, err = Verify(noCtx, dir, VerifyOptions{Heads: map[string]io.Reader{"last": bytes.NewReader(last)}})
 					require.Error(t, err)
 				}
 				return
@@ -329,4 +343,28 @@ func edit(t *testing.T, dir, name, old, new string) {
 	b := readFile(t, dir, name)
 	require.Contains(t, string(b), old)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, name), bytes.Replace(b, []byte(old), []byte(new), 1), 0o600))
+}
+
+// TestVerifyOlder checks a log that was begun before lines had salts.
+func TestVerifyOlder(t *testing.T) {
+	dir := t.TempDir()
+	add(t, open(t, dir, Options{}), 3)
+	older := bytes.ReplaceAll(readFile(t, dir, segmentName(1)), []byte(`"salt":`), []byte(`"nonce":`))
+	dir = t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, segmentName(1)), older, 0o600))
+	l := open(t, dir, Options{})
+	add(t, l, 3)
+	require.NoError(t, l.Close())
+	v, err := Verify(noCtx, dir, VerifyOptions{})
+	require.NoError(t, err)
+	assert.EqualValues(t, 6, v.Head.Size)
+	p, err := Prove(noCtx, dir, 2, "")
+	require.NoError(t, err)
+	assert.Contains(t, p.Events[0].Line, `"nonce":`)
+	assert.Nil(t, p.Events[0].Shown)
+	_, err = Prove(noCtx, dir, 2, "", "path")
+	require.ErrorContains(t, err, "without a salt")
+	p, err = Prove(noCtx, dir, 5, "", "path")
+	require.NoError(t, err)
+	assert.NotContains(t, p.Events[0].Line, `"salt":`)
 }

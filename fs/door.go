@@ -27,8 +27,8 @@ type request struct {
 	access scope.Access // of the last decision about a path
 }
 
-// grants reports whether the operation needs more access than the open handles of the node
-// have: an open, or a change of a file that no client has open for writing.
+// grants reports whether the operation needs more access than the open handles of the node have: an open, or a change
+// of a file that no client has open for writing.
 func (v *View) grants(op scope.Op, n *node) bool {
 	switch {
 	case op == scope.OpOpen || op == scope.OpOpenWrite:
@@ -67,8 +67,7 @@ type place struct {
 	keep *history.Writer // of an operation that mutates; nil: nothing is kept
 }
 
-// in performs an operation on a name in a directory: it resolves the directory,
-// decides, records, and calls do.
+// in performs an operation on a name in a directory: it resolves the directory, decides, records, and calls do.
 func (v *View) in(a request, do func(*place) error) error {
 	return v.as(&a, func() error {
 		p := place{node: v.nodes.get(a.nodeID()), name: a.name}
@@ -118,8 +117,8 @@ func (v *View) in(a request, do func(*place) error) error {
 // path returns the path of the name.
 func (p *place) path() string { return beneath.Join(p.base, p.name) }
 
-// on performs an operation on a node. It resolves the node by one of its names or, if
-// it has none, by an open file; decides by all its names; records; and calls do.
+// on performs an operation on a node. It resolves the node by one of its names or, if it has none, by an open file;
+// decides by all its names; records; and calls do.
 func (v *View) on(a request, do func(*place) error) error {
 	return v.as(&a, func() error {
 		p := place{began: v.now(), node: v.nodes.get(a.nodeID()), light: a.light}
@@ -152,8 +151,7 @@ func (v *View) on(a request, do func(*place) error) error {
 	})
 }
 
-// by performs an operation on an open file. Open has decided it; by decides again
-// after the policy has changed.
+// by performs an operation on an open file. Open has decided it; by decides again after the policy has changed.
 func (v *View) by(head *fuse.InHeader, op scope.Op, fh uint64, do func(*handle) error) error {
 	h := v.files.get(fh)
 	if h == nil {
@@ -178,9 +176,9 @@ func (v *View) by(head *fuse.InHeader, op scope.Op, fh uint64, do func(*handle) 
 	return v.outcome(&a, "", err)
 }
 
-// bare runs f, which changes the content of an open file, without CAP_FSETID unless
-// the caller is root. The file system below then clears set-id bits as it would for
-// the caller. Only a view with Options.Groups has that capability.
+// bare runs f, which changes the content of an open file, without CAP_FSETID unless the caller is root. The file
+// system below then clears set-id bits as it would for the caller. Only a view with Options.Groups has that
+// capability.
 func (v *View) bare(a *request, f func() error) error {
 	if v.opt.Groups == nil || !a.op.Mutates() || a.head.Uid == 0 {
 		return f()
@@ -188,8 +186,8 @@ func (v *View) bare(a *request, f func() error) error {
 	return beneath.Caller{UID: a.head.Uid, GID: a.head.Gid}.Do(f)
 }
 
-// decideName is decide for a name in a directory. It does not build the path when
-// neither the policy nor the record needs one.
+// decideName is decide for a name in a directory. It does not build the path when neither the policy nor the record
+// needs one.
 func (v *View) decideName(a *request, p *place) error {
 	policy := v.policy.Load()
 	if policy.Uniform() && !v.recorded(a.op) && policy.File(a.op, "").Allow {
@@ -198,8 +196,7 @@ func (v *View) decideName(a *request, p *place) error {
 	return v.decide(a, p.path())
 }
 
-// decideNode is decide for a node, by the name on which the policy grants least. A node
-// without a name is denied.
+// decideNode is decide for a node, by the name on which the policy grants least. A node without a name is denied.
 func (v *View) decideNode(a *request, n *node, links uint64) error {
 	policy := v.policy.Load()
 	rel, ok := v.nodes.strictest(n, policy)
@@ -212,8 +209,8 @@ func (v *View) decideNode(a *request, n *node, links uint64) error {
 	return v.decideBy(policy, a, rel, links)
 }
 
-// decide decides an operation on a path, records the decision if it must be recorded,
-// and returns the error of a denied operation.
+// decide decides an operation on a path, records the decision if it must be recorded, and returns the error of a
+// denied operation.
 func (v *View) decide(a *request, rel string) error { return v.decideBy(v.policy.Load(), a, rel, 1) }
 
 func (v *View) decideBy(policy *scope.Policy, a *request, rel string, links uint64) error {
@@ -240,12 +237,12 @@ func (v *View) decideBy(policy *scope.Policy, a *request, rel string, links uint
 	return v.writable(a)
 }
 
-// writable refuses mutations while nothing can be recorded.
+// writable refuses mutations while nothing can be recorded, and new objects without room.
 func (v *View) writable(a *request) error {
 	if a.op.Mutates() && v.opt.Recorder.Err() != nil {
 		return answer(syscall.EIO)
 	}
-	return nil
+	return v.opt.Quota.May(a.op)
 }
 
 // recorded reports whether allowed operations of this kind are recorded.
@@ -259,9 +256,8 @@ func (v *View) recorded(op scope.Op) bool {
 	return v.opt.Record >= scope.RecordAll
 }
 
-// unrecorded is a denial that is not recorded yet. It was decided under View.moves or
-// View.alone, where the Recorder must not be called. outcome records it after these locks are
-// released and before the reply.
+// unrecorded is a denial that is not recorded yet. It was decided under View.moves or View.alone, where the Recorder
+// must not be called. outcome records it after these locks are released and before the reply.
 type unrecorded struct {
 	event audit.Event
 	errno syscall.Errno
@@ -269,8 +265,8 @@ type unrecorded struct {
 
 func (u *unrecorded) Error() string { return u.errno.Error() }
 
-// outcome records a violation or an unrecorded denial and returns its errno. It returns other
-// errors unchanged, without a record. The caller holds no lock.
+// outcome records a violation or an unrecorded denial and returns its errno. It returns other errors unchanged,
+// without a record. The caller holds no lock.
 func (v *View) outcome(a *request, rel string, err error) error {
 	if err == nil {
 		return nil
@@ -287,8 +283,8 @@ func (v *View) outcome(a *request, rel string, err error) error {
 	}, syscall.EACCES)
 }
 
-// refuse records a denial and returns errno, or EIO if it cannot be recorded: a daemon
-// that was just killed records nothing.
+// refuse records a denial and returns errno, or EIO if it cannot be recorded: a daemon that was just killed records
+// nothing.
 func (v *View) refuse(a *request, e audit.Event, errno syscall.Errno) error {
 	e.Errno = errnoName(errno)
 	if v.record(a, e) != nil {

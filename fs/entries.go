@@ -54,7 +54,7 @@ func (v *View) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse
 		if err := v.roomy(); err != nil {
 			return err
 		}
-		if err := v.mkdir(p, masked(p.dir, in.Mode, in.Umask)); err != nil {
+		if err := v.mkdir(p, p.dir.Masked(in.Mode, in.Umask)); err != nil {
 			return err
 		}
 		return v.entry(p, true, out)
@@ -77,7 +77,7 @@ func (v *View) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse
 		if err := v.roomy(); err != nil {
 			return err
 		}
-		mode := v.plain(&in.InHeader, p.path(), in.Mode&unix.S_IFMT, masked(p.dir, in.Mode, in.Umask))
+		mode := v.plain(&in.InHeader, p.path(), in.Mode&unix.S_IFMT, p.dir.Masked(in.Mode, in.Umask))
 		unlock := v.steady()
 		err := v.make(p, func() error { return p.dir.Mknod(name, mode) })
 		if unlock(); err != nil {
@@ -231,12 +231,4 @@ func (v *View) rename(old *place, oldName string, new *place, newName string, fl
 		v.gone(other)
 	}
 	return nil
-}
-
-// masked applies umask to mode, unless the directory has a default ACL: umask(2).
-func masked(dir beneath.Dir, mode, umask uint32) uint32 {
-	if umask == 0 || dir.HasDefaultACL() {
-		return mode
-	}
-	return mode &^ umask
 }

@@ -12,9 +12,8 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// openFlags are the flags of open(2) that apply to the file below. O_APPEND does not:
-// each WRITE has it. O_DIRECT does not: the view's buffers are not the client's, and may
-// not be aligned.
+// openFlags are the flags of open(2) that apply to the file below. O_APPEND does not: each WRITE has it. O_DIRECT does
+// not: the view's buffers are not the client's, and may not be aligned.
 const openFlags = unix.O_ACCMODE | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
 
 // fmodeExec marks an OPEN for execve(2): __FMODE_EXEC, linux/fs.h.
@@ -66,8 +65,8 @@ func (v *View) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.
 	}))
 }
 
-// reopen opens p with the flags of open(2). A blind descriptor is not open with these
-// flags: only the kernel may use it, by passthrough.
+// reopen opens p with the flags of open(2). A blind descriptor is not open with these flags: only the kernel may use
+// it, by passthrough.
 func (v *View) reopen(p *place, flags int) (f beneath.File, blind bool, err error) {
 	f, err = v.openFile(p, flags&openFlags)
 	switch {
@@ -77,8 +76,7 @@ func (v *View) reopen(p *place, flags int) (f beneath.File, blind bool, err erro
 		}
 		return f, false, err
 	case errors.Is(err, syscall.EACCES) && flags&fmodeExec != 0:
-		// execve(2) needs only execute permission. Open has checked that or, in a
-		// shared view, the kernel.
+		// execve(2) needs only execute permission. Open has checked that or, in a shared view, the kernel.
 	case err == errNotOpenSo && flags&unix.O_TRUNC == 0:
 	default:
 		return f, false, err
@@ -100,13 +98,12 @@ func (v *View) emptied(p *place, f beneath.File, flags int) error {
 	return t.Truncate(0)
 }
 
-// errNotOpenSo says that no handle of a file without a name has the access wanted. Such
-// a file cannot be opened otherwise.
+// errNotOpenSo says that no handle of a file without a name has the access wanted. Such a file cannot be opened
+// otherwise.
 var errNotOpenSo = fmt.Errorf("file without a name: %w", syscall.EACCES)
 
-// openFile opens the file of p by its name. For a file without a name it checks
-// permissions and duplicates the descriptor of a handle. The shared file offset does not
-// matter: the view reads and writes at explicit offsets.
+// openFile opens the file of p by its name. For a file without a name it checks permissions and duplicates the
+// descriptor of a handle. The shared file offset does not matter: the view reads and writes at explicit offsets.
 func (v *View) openFile(p *place, flags int) (beneath.File, error) {
 	if !p.held {
 		return v.reopenAt(p, flags)
@@ -134,14 +131,14 @@ func accessOf(flags int) (reads, writes bool) {
 	return mode != unix.O_WRONLY, mode != unix.O_RDONLY
 }
 
-// Create creates and opens a file. If the host has created one of that name since the
-// kernel's lookup, it answers ESTALE, and the kernel looks the name up again.
+// Create creates and opens a file. If the host has created one of that name since the kernel's lookup, it answers
+// ESTALE, and the kernel looks the name up again.
 func (v *View) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
 	return status(v.in(request{head: &in.InHeader, op: scope.OpCreate, name: name}, func(p *place) error {
 		if err := v.room(); err != nil {
 			return err
 		}
-		mode := v.plain(&in.InHeader, p.path(), unix.S_IFREG, masked(p.dir, in.Mode, in.Umask))
+		mode := v.plain(&in.InHeader, p.path(), unix.S_IFREG, p.dir.Masked(in.Mode, in.Umask))
 		var f beneath.File
 		unlock := v.steady()
 		err := v.make(p, func() (err error) {
@@ -162,10 +159,10 @@ func (v *View) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fu
 
 // Tmpfile creates and opens a file without a name.
 func (v *View) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) fuse.Status {
-	// The policy decides a name in the directory: where a client may create no file, it
-	// may create none without a name.
+	// The policy decides a name in the directory: where a client may create no file, it may create none without a
+	// name.
 	return status(v.in(request{head: &in.InHeader, op: scope.OpCreate, name: "#tmpfile"}, func(p *place) error {
-		mode := v.plain(&in.InHeader, p.base, unix.S_IFREG, masked(p.dir, in.Mode, in.Umask))
+		mode := v.plain(&in.InHeader, p.base, unix.S_IFREG, p.dir.Masked(in.Mode, in.Umask))
 		if err := v.room(); err != nil {
 			return err
 		}

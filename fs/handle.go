@@ -9,7 +9,6 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -60,17 +59,6 @@ func (t *table) reserve() error {
 // release undoes reserve, after the handle is closed or was not opened.
 func (t *table) release() { t.count.Add(-1) }
 
-// HandlesWithin returns the largest number of handles up to want, where 0 is unlimited,
-// for which this process has descriptors: a value for [Limits]. A process that confines
-// itself calls it first.
-func HandlesWithin(want int) int {
-	most := fusedev.Descriptors()
-	if most == 0 || want != 0 && want < most {
-		return want
-	}
-	return most
-}
-
 func (t *table) get(fh uint64) *handle {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -95,8 +83,7 @@ func (t *table) add(h *handle) uint64 {
 	return uint64(len(t.slots))
 }
 
-// remove removes a handle. It returns a backing id if h was the last handle to use it;
-// the caller releases it.
+// remove removes a handle. It returns a backing id if h was the last handle to use it; the caller releases it.
 func (t *table) remove(fh uint64) (h *handle, backing int32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -152,9 +139,9 @@ func (t *table) closeAll() {
 	}
 }
 
-// opened adds a file to the table and chooses its data path. All handles of a node use
-// the same one at a time: the kernel does not mix them (linux fs/fuse/iomode.c). It fails
-// with EACCES for a blind file that passthrough does not accept.
+// opened adds a file to the table and chooses its data path. All handles of a node use the same one at a time: the
+// kernel does not mix them (linux fs/fuse/iomode.c). It fails with EACCES for a blind file that passthrough does not
+// accept.
 func (v *View) opened(h *handle, made bool, out *fuse.OpenOut) error {
 	h.policy.Store(v.policy.Load())
 	if h.pointer = v.pointer(h.node); h.pointer == 0 {
@@ -171,14 +158,12 @@ func (v *View) opened(h *handle, made bool, out *fuse.OpenOut) error {
 	return nil
 }
 
-// back registers the file for passthrough, so that its reads and writes do not reach the
-// view.
+// back registers the file for passthrough, so that its reads and writes do not reach the view.
 //
-// The kernel uses a backing file with the credentials of the thread that registered it,
-// for every process that has the file open. With Options.Groups these could be root's,
-// and writes of other users would keep set-id bits. So back does not register a file with
-// such bits, and registers others without CAP_FSETID: set-id bits that appear while the
-// file is open are cleared by any write, also root's.
+// The kernel uses a backing file with the credentials of the thread that registered it, for every process that has the
+// file open. With Options.Groups these could be root's, and writes of other users would keep set-id bits. So back does
+// not register a file with such bits, and registers others without CAP_FSETID: set-id bits that appear while the file
+// is open are cleared by any write, also root's.
 func (v *View) back(h *handle, out *fuse.OpenOut) {
 	if v.noBacking.Load() {
 		return

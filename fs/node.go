@@ -11,13 +11,13 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
+	"github.com/scopefs/scopefs/fs/quota"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// node is an inode of the kernel's cache: the identity of an object and the names
-// under which it was found. A name may be out of date. It is a hint where to look, and
-// the identity decides whether that object is the one meant.
+// node is an inode of the kernel's cache: the identity of an object and the names under which it was found. A name may
+// be out of date. It is a hint where to look, and the identity decides whether that object is the one meant.
 type node struct {
 	id    uint64
 	ident beneath.FileID
@@ -32,6 +32,8 @@ type node struct {
 	setID   atomic.Bool                  // the kernel may cache set-id bits of it
 	adopted atomic.Bool                  // a copy at a held path has replaced it
 	handle  string                       // the file handle by which the watch reports it; guarded by follower.mu
+
+	usage quota.Usage
 
 	path atomic.Pointer[pathOf] // the last result of tree.newest
 	held atomic.Pointer[heldAs] // the last result of View.nodeHeld
@@ -52,8 +54,8 @@ type nameIn struct {
 	name   string
 }
 
-// tree is the table of nodes. A node refers to its parents. The kernel, too, caches the
-// parents of each inode it caches, so this keeps nothing longer.
+// tree is the table of nodes. A node refers to its parents. The kernel, too, caches the parents of each inode it
+// caches, so this keeps nothing longer.
 type tree struct {
 	mu      sync.RWMutex
 	byID    map[uint64]*node
@@ -69,8 +71,8 @@ type tree struct {
 	cached atomic.Int64 // bytes of paths in node.path
 }
 
-// The approximate bytes of a node and of each name, without the text of the name. A
-// watched directory keeps a kernel inode in memory.
+// The approximate bytes of a node and of each name, without the text of the name. A watched directory keeps a kernel
+// inode in memory.
 const (
 	nodeSize      = 384
 	directorySize = 1536
@@ -107,15 +109,13 @@ func (t *tree) get(id uint64) *node {
 	return t.byID[id]
 }
 
-// found returns the node of st, found under a name in parent, and counts one lookup,
-// which a FORGET of the kernel will undo. It fails with ErrStale if the name would make
-// a directory its own ancestor, which happens when the host moves directories during the
-// lookup, and with ENOMEM if the table is full.
+// found returns the node of st, found under a name in parent, and counts one lookup, which a FORGET of the kernel will
+// undo. It fails with ErrStale if the name would make a directory its own ancestor, which happens when the host moves
+// directories during the lookup, and with ENOMEM if the table is full.
 //
-// An object that was just created always gets a new node. Its identity can equal that
-// of a removed object: birth times have the resolution of the kernel's tick
-// (ktime_get_coarse_real_ts64), and an inode number may be reused within one. The same
-// holds for an object of another type.
+// An object that was just created always gets a new node. Its identity can equal that of a removed object: birth times
+// have the resolution of the kernel's tick (ktime_get_coarse_real_ts64), and an inode number may be reused within one.
+// The same holds for an object of another type.
 func (t *tree) found(parent *node, base string, st *beneath.Stat, made bool) (*node, error) {
 	ident := st.ID()
 	t.mu.Lock()
@@ -143,8 +143,7 @@ func (t *tree) found(parent *node, base string, st *beneath.Stat, made bool) (*n
 	return n, nil
 }
 
-// addName makes a name the newest. Without keep it replaces the others: an object with
-// one link has one name.
+// addName makes a name the newest. Without keep it replaces the others: an object with one link has one name.
 func (t *tree) addName(n *node, at nameIn, keep bool) {
 	have := n.names.list
 	if len(have) > 0 && have[n.names.newest] == at && (keep || len(have) == 1) {
@@ -186,8 +185,8 @@ func (t *tree) moved(ident beneath.FileID, from, to nameIn) {
 	t.size += n.size()
 }
 
-// unlinked records that a name of an object was removed. The last name stays, because
-// the policy decides by it while the file is open.
+// unlinked records that a name of an object was removed. The last name stays, because the policy decides by it while
+// the file is open.
 func (t *tree) unlinked(ident beneath.FileID, at nameIn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -209,8 +208,8 @@ func (t *tree) byIdentity(ident beneath.FileID) *node {
 	return t.byIdent[ident]
 }
 
-// everyParent reports whether is holds for every directory in which a node has a name.
-// It is false for a node without a name.
+// everyParent reports whether is holds for every directory in which a node has a name. It is false for a node without
+// a name.
 func (t *tree) everyParent(n *node, is func(*node) bool) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -276,8 +275,8 @@ func (t *tree) forget(id, lookups uint64) *node {
 	return n
 }
 
-// shrink frees the memory of a table that has become much smaller. Go's maps do not
-// shrink, and its heap returns memory late.
+// shrink frees the memory of a table that has become much smaller. Go's maps do not shrink, and its heap returns
+// memory late.
 func (t *tree) shrink() {
 	const least = 1 << 14
 	t.most = max(t.most, len(t.byID)+1)
@@ -315,12 +314,11 @@ type pathOf struct {
 	rel   string
 }
 
-// maxCached bounds all cached paths, in bytes. Without a bound a deep tree would take
-// memory by the square of its depth.
+// maxCached bounds all cached paths, in bytes. Without a bound a deep tree would take memory by the square of its
+// depth.
 const maxCached = 16 << 20
 
-// newest returns the path of a node's newest name. It is not ok for a node that is not
-// connected to the root.
+// newest returns the path of a node's newest name. It is not ok for a node that is not connected to the root.
 func (t *tree) newest(n *node) (rel string, ok bool) {
 	if n == t.root {
 		return "", true
@@ -349,8 +347,8 @@ func (t *tree) cache(n *node, p *pathOf) {
 	}
 }
 
-// others returns up to 64 other paths of a node with several names, where an object may
-// be that is not at its newest name.
+// others returns up to 64 other paths of a node with several names, where an object may be that is not at its newest
+// name.
 func (t *tree) others(n *node) (all []string) {
 	const most = 64
 	t.mu.RLock()
@@ -425,8 +423,7 @@ func (t *tree) write(b *strings.Builder, dir *node) {
 	b.WriteByte('/')
 }
 
-// renamed invalidates the cached path of a node and, for a directory, those of its
-// subtree.
+// renamed invalidates the cached path of a node and, for a directory, those of its subtree.
 func (t *tree) renamed(n *node) {
 	t.cache(n, nil)
 	if n.dir {

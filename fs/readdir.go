@@ -12,7 +12,7 @@ import (
 const maxStreams = 32
 
 // streams returns the largest number of streams: maxStreams, or less if the process may have
-// few descriptors (HandlesWithin).
+// few descriptors (fusedev.HandlesWithin).
 func (l Limits) streams() int {
 	if l.Handles > 0 {
 		return max(1, min(maxStreams, l.Handles/16))

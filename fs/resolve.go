@@ -37,10 +37,9 @@ func (v *View) openDirAt(p *place) error {
 	return nil
 }
 
-// openNode opens p.node: by its newest name, by another name, or by an open file. An open file
-// whose names are all unknown was moved by the host, perhaps out of the scope. Its handles keep
-// their access. With grants openNode fails with ErrStale, because a client may reopen its
-// descriptor through /proc/self/fd with more access.
+// openNode opens p.node: by its newest name, by another name, or by an open file. An open file whose names are all
+// unknown was moved by the host, perhaps out of the scope. Its handles keep their access. With grants openNode fails
+// with ErrStale, because a client may reopen its descriptor through /proc/self/fd with more access.
 func (v *View) openNode(p *place, grants bool) error {
 	v.moves.RLock()
 	defer v.moves.RUnlock()
@@ -80,8 +79,8 @@ func (v *View) openNode(p *place, grants bool) error {
 	return err
 }
 
-// openAt finds the object at rel, and opens it unless the place is light. It fails with
-// ErrStale if that is not p.node.
+// openAt finds the object at rel, and opens it unless the place is light. It fails with ErrStale if that is not
+// p.node.
 func (v *View) openAt(p *place, rel string) (err error) {
 	p.rel, p.own = rel, false
 	if v.nodeHeld(p.node, rel) {
@@ -112,8 +111,8 @@ func (p *place) close() {
 	}
 }
 
-// settle records that another process has moved a directory to a name. It reports whether
-// the node table has the directory.
+// settle records that another process has moved a directory to a name. It reports whether the node table has the
+// directory.
 func (v *View) settle(dir *node, name string) bool {
 	v.moves.RLock() // excludes renames by the view
 	defer v.moves.RUnlock()

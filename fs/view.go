@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -18,6 +17,7 @@ import (
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/fs/listing"
+	"github.com/scopefs/scopefs/fs/quota"
 	"github.com/scopefs/scopefs/internal/thread"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -55,6 +55,7 @@ type Options struct {
 	Spin        bool           // see fusedev.Options
 	Logger      *slog.Logger   // nil discards
 	Limits      Limits
+	Quota       *quota.Counter // what the agent's files may take; nil: unlimited. Not with Passthrough: the kernel would write past it
 
 	// Groups returns the supplementary groups of a process. If it is set, each
 	// operation runs with the ids of the client's process. Otherwise operations run
@@ -151,7 +152,7 @@ func New(root *beneath.Root, fd int, opt Options) (*View, error) {
 		root: root, opt: opt, turn: turn, turned: turnErr == nil,
 		nameless: thread.Start(), began: time.Now(), ended: make(chan struct{}), streams: listing.NewStreams(opt.Limits.streams()),
 	}
-	v.conn = fusedev.NewConn(fd, fuse.NewProtocolServer(v, v.mountOptions()), fusedev.Options{
+	v.conn = fusedev.NewConn(fd, fuse.NewProtocolServer(opt.Quota.Around(v), v.mountOptions()), fusedev.Options{
 		Spin: opt.Spin, Idle: v.streams.Idle, Logger: opt.Logger,
 	})
 	v.policy.Store(opt.Policy)
@@ -175,7 +176,7 @@ func (v *View) mountOptions() *fuse.MountOptions {
 		depth = 2
 	}
 	return &fuse.MountOptions{
-		Logger:        log.New(&lineLogger{v.opt.Logger}, "", 0),
+		Logger:        fusedev.Lines(v.opt.Logger),
 		MaxStackDepth: depth,
 		EnableAcl:     v.opt.Shared,
 		DisableSplice: true,
@@ -212,6 +213,7 @@ func (v *View) Serve() error {
 		v.background.Go(v.listen)
 		v.background.Go(v.followRoot)
 	}
+	v.background.Go(func() { v.opt.Quota.Run(v, v.ended) })
 	v.conn.Serve()
 	close(v.ended)
 	v.brief.end()
@@ -297,12 +299,4 @@ func (v *View) unnamed(f func() error) error {
 		return f()
 	}
 	return v.nameless.Do(f)
-}
-
-// lineLogger writes the messages of go-fuse as log records.
-type lineLogger struct{ *slog.Logger }
-
-func (l *lineLogger) Write(p []byte) (int, error) {
-	l.Warn("fuse", "message", string(p))
-	return len(p), nil
 }

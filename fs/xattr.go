@@ -1,40 +1,29 @@
 package fs
 
 import (
-	"encoding/binary"
 	"strings"
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/fs/judge"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
-
-const aclPrefix = "system.posix_acl_"
-
-// ours reports whether a view has this extended attribute: user.* but user.overlay.*, and the ACLs, which
-// the kernel enforces. trusted.* and security.* belong to the host's administrator.
-func ours(attr string) bool {
-	if strings.HasPrefix(attr, "user.overlay.") { // an overlay of held changes would take it for its own
-		return false
-	}
-	return strings.HasPrefix(attr, "user.") || attr == aclPrefix+"access" || attr == aclPrefix+"default"
-}
 
 // GetXAttr reads an attribute. It returns its size; with ERANGE the size needed.
 func (v *View) GetXAttr(_ <-chan struct{}, head *fuse.InHeader, attr string, dest []byte) (size uint32, code fuse.Status) {
 	if !v.opt.XAttrs {
 		return 0, fuse.ENOSYS // the kernel sends no further GETXATTR
 	}
-	if !ours(attr) {
+	if !judge.Attribute(attr) {
 		return 0, fuse.ENODATA // without resolution: the kernel reads security.capability before writes
 	}
 	code = status(v.on(request{head: head, op: scope.OpGetXattr}, func(p *place) error {
 		return v.xattr(p, func(f attributes) error {
 			n, err := f.Getxattr(attr, dest)
-			if err == syscall.EOPNOTSUPP && strings.HasPrefix(attr, aclPrefix) {
+			if err == syscall.EOPNOTSUPP && strings.HasPrefix(attr, beneath.ACLs) {
 				err = syscall.ENODATA // the file has no ACL
 			}
 			if err == syscall.ERANGE {
@@ -47,7 +36,7 @@ func (v *View) GetXAttr(_ <-chan struct{}, head *fuse.InHeader, attr string, des
 	return size, code
 }
 
-// ListXAttr lists the attributes for which ours holds.
+// ListXAttr lists the attributes of judge.Attribute.
 func (v *View) ListXAttr(_ <-chan struct{}, head *fuse.InHeader, dest []byte) (size uint32, code fuse.Status) {
 	if !v.opt.XAttrs {
 		return 0, fuse.ENOSYS
@@ -61,7 +50,7 @@ func (v *View) ListXAttr(_ <-chan struct{}, head *fuse.InHeader, dest []byte) (s
 			}
 			var list []byte
 			for attr := range strings.SplitAfterSeq(string(all[:n]), "\x00") {
-				if ours(strings.TrimSuffix(attr, "\x00")) {
+				if judge.Attribute(strings.TrimSuffix(attr, "\x00")) {
 					list = append(list, attr...)
 				}
 			}
@@ -82,33 +71,21 @@ func (v *View) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, attr string, dat
 		return fuse.ENOSYS
 	}
 	return status(v.on(request{head: &in.InHeader, op: scope.OpSetXattr}, func(p *place) error {
-		if !ours(attr) {
+		if !judge.Attribute(attr) {
 			return v.forbid(&in.InHeader, scope.OpSetXattr, p.rel, attr)
 		}
-		if p.node == v.nodes.root && attr == aclPrefix+"access" && !ownerMayEnter(data) {
+		if p.node == v.nodes.root && attr == beneath.AccessACL && !judge.OwnerEnters(data) {
 			return v.forbid(&in.InHeader, scope.OpSetXattr, p.rel, rootMode)
 		}
 		if err := v.keepAttributes(p); err != nil {
 			return err
 		}
 		err := v.xattr(p, func(f attributes) error { return f.Setxattr(attr, data, int(in.Flags)) })
-		if err == nil && attr == aclPrefix+"access" {
+		if err == nil && attr == beneath.AccessACL {
 			v.permitted(p.node)
 		}
 		return err
 	}))
-}
-
-// ownerMayEnter reports whether an ACL grants the owner ownerEnters. An ACL is a header
-// of 4 bytes and entries of tag, permissions and id: linux/posix_acl_xattr.h.
-func ownerMayEnter(acl []byte) bool {
-	const userObj, readSearch = 0x01, 0o5
-	for at := 4; at+8 <= len(acl); at += 8 {
-		if binary.LittleEndian.Uint16(acl[at:]) == userObj {
-			return binary.LittleEndian.Uint16(acl[at+2:])&readSearch == readSearch
-		}
-	}
-	return true // the kernel refuses it
 }
 
 // RemoveXAttr removes an attribute.
@@ -117,14 +94,14 @@ func (v *View) RemoveXAttr(_ <-chan struct{}, head *fuse.InHeader, attr string) 
 		return fuse.ENOSYS
 	}
 	return status(v.on(request{head: head, op: scope.OpSetXattr}, func(p *place) error {
-		if !ours(attr) {
+		if !judge.Attribute(attr) {
 			return v.forbid(head, scope.OpSetXattr, p.rel, attr)
 		}
 		if err := v.keepAttributes(p); err != nil {
 			return err
 		}
 		err := v.xattr(p, func(f attributes) error { return f.Removexattr(attr) })
-		if err == nil && attr == aclPrefix+"access" {
+		if err == nil && attr == beneath.AccessACL {
 			v.permitted(p.node)
 		}
 		return err

@@ -64,6 +64,7 @@ type Network struct {
 type hostRule struct {
 	HostRule
 	pattern HostPattern
+	paths   []string // Paths without braces: see expand
 }
 
 // maxHosts limits the rules of one list.
@@ -111,10 +112,16 @@ func parseHostRule(list string, r HostRule) (hostRule, error) {
 			return hostRule{}, fmt.Errorf("methods: %q is no method: write one such as GET", m)
 		}
 	}
+	var paths []string
 	for _, p := range r.Paths {
 		if !strings.HasPrefix(p, "/") || len(p) > maxPattern || !doublestar.ValidatePattern(p) {
 			return hostRule{}, fmt.Errorf("paths: %.100q is no pattern: write one that begins with a slash, such as /api/**", p)
 		}
+		all, err := expand(p, nil)
+		if err != nil {
+			return hostRule{}, fmt.Errorf("paths: %.100q %w", p, err)
+		}
+		paths = append(paths, all...)
 	}
 	if r.Address.Addr().Zone() != "" {
 		return hostRule{}, errors.New("address: has a zone: remove it")
@@ -123,7 +130,7 @@ func parseHostRule(list string, r HostRule) (hostRule, error) {
 		return hostRule{}, errors.New("host: an address or a credential is for one host: write its name without *")
 	}
 	r.Methods, r.Paths, r.Ports = slices.Clone(r.Methods), slices.Clone(r.Paths), slices.Clone(r.Ports)
-	return hostRule{r, pattern}, nil
+	return hostRule{r, pattern, paths}, nil
 }
 
 // agrees returns an error if an earlier rule for the host has another route.
@@ -242,7 +249,7 @@ func (r hostRule) covers(req *request) bool {
 	}
 	readings, ok := readPath(req.path)
 	return ok && !slices.ContainsFunc(readings, func(path string) bool {
-		return !slices.ContainsFunc(r.Paths, func(p string) bool { return doublestar.MatchUnvalidated(p, path) })
+		return !slices.ContainsFunc(r.paths, func(p string) bool { return doublestar.MatchUnvalidated(p, path) })
 	})
 }
 

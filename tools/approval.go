@@ -49,6 +49,8 @@ func (s *Set) permit(ctx context.Context, c *Call, r *invocation) error {
 		case <-ctx.Done():
 			return s.refuse(ctx, r, cancelled(ctx))
 		case <-limit.Done():
+			refused.Message = fmt.Sprintf("timed out: nobody has decided about this call of %s within %v", r.name, s.gate.Wait)
+			refused.outcome = "timed out"
 			return s.refuse(ctx, r, refused)
 		case <-s.gate.Approvals.Closing():
 			return s.refuse(ctx, r, refused)
@@ -76,13 +78,9 @@ func (s *Set) approved(ctx context.Context, r *invocation, d scope.Decision, pol
 	if err := r.about(&p); err != nil {
 		return asError(err)
 	}
-	if err := s.objectsOf(ctx, r, &p); err != nil {
-		return asError(err)
-	}
-	if err := s.preview(ctx, r, &p); err != nil {
-		return err
-	}
-	if err := s.bind(ctx, r, &p); err != nil {
+	asked, again := p, *r
+	p.SetAgain(func(ctx context.Context) (approvals.Approval, error) { return s.again(ctx, again, asked) })
+	if err := s.look(ctx, r, &p); err != nil {
 		return err
 	}
 	if s.rules().Version() != policy { // hashing a large file takes long, and the agent chooses the file
@@ -102,11 +100,16 @@ func (s *Set) approved(ctx context.Context, r *invocation, d scope.Decision, pol
 		return refused
 	}
 	r.paths = said.Paths
-	event := audit.Event{Event: audit.KindApproval, Agent: string(p.Agent), Session: p.Session, Call: r.id, Op: p.Tool, Path: p.Path, Target: r.target, Rule: d.Rule, Outcome: "used", Detail: said.ID}
+	event := audit.Event{Event: audit.KindApproval, Agent: string(p.Agent), Session: p.Session, Call: r.id, Op: p.Tool, Path: p.Path, Target: r.target, Rule: d.Rule, Outcome: "used", Detail: said.ID, Trace: r.trace.String()}
 	r.describe(&event)
 	switch said.State {
 	case approvals.Denied:
-		return &Error{Code: Denied, Message: fmt.Sprintf("the operator has denied this call of %s", r.name), ApprovalID: said.ID, by: d}
+		refused = &Error{Code: Denied, Message: fmt.Sprintf("the operator has denied this call of %s", r.name), ApprovalID: said.ID, by: d}
+		if said.Reason != "" {
+			refused.Message += ": " + said.Reason
+			refused.Hint = "the operator gave this reason: do not make the same call again"
+		}
+		return refused
 	case approvals.Waits:
 		refused = &Error{Code: ApprovalRequired, Message: fmt.Sprintf("this call of %s must be approved by the operator", r.name),
 			Hint: "call again with the same arguments when it is", ApprovalID: said.ID, by: d, changed: said.Changed()}
@@ -118,6 +121,28 @@ func (s *Set) approved(ctx context.Context, r *invocation, d scope.Decision, pol
 		return notRun("the call cannot be recorded", err)
 	}
 	return refused
+}
+
+// look looks up what an approval of the call is bound to, and how the call would change it.
+func (s *Set) look(ctx context.Context, r *invocation, p *approvals.Approval) *Error {
+	if err := s.objectsOf(ctx, r, p); err != nil {
+		return asError(err)
+	}
+	if err := s.preview(ctx, r, p); err != nil {
+		return err
+	}
+	return s.bind(ctx, r, p)
+}
+
+// again returns the approval that a call would need now.
+func (s *Set) again(ctx context.Context, r invocation, p approvals.Approval) (approvals.Approval, error) {
+	if s.rules().Version() != p.Policy {
+		return p, approvals.ErrRules
+	}
+	if err := s.look(ctx, &r, &p); err != nil {
+		return p, err
+	}
+	return p, nil
 }
 
 // unanswered returns the error of a call for an error of [approvals.Set.Ask] or count.

@@ -41,7 +41,7 @@ func TestApprovalIsForOneCall(t *testing.T) {
 	require.NotEmpty(t, id)
 	again := call(`{"text":"1", "path":"x"}`)
 	assert.Equal(t, id, again.(*Error).ApprovalID, "the same call asks once, however it is written")
-	_, err = gate.Approvals.Decide(id, true, approvals.Part{}, ok)
+	_, err = gate.Approvals.Decide(id, true, approvals.Answer{}, ok)
 	require.NoError(t, err)
 	assert.Equal(t, ApprovalRequired, code(t, call(`{"path":"x","text":"2"}`)), "other arguments")
 	d.hash = "h2"
@@ -87,7 +87,7 @@ func TestStandingApproval(t *testing.T) {
 	stand := func(tool, args, pattern string) {
 		err := call(tool, args)
 		require.Equal(t, ApprovalRequired, code(t, err))
-		_, err = gate.Approvals.Stand(err.(*Error).ApprovalID, approvals.Terms{Pattern: pattern}, ok)
+		_, err = gate.Approvals.Stand(err.(*Error).ApprovalID, approvals.Terms{Pattern: pattern}, approvals.Answer{}, ok)
 		require.NoError(t, err)
 	}
 	stand("bash", `{"command":"git status"}`, "git *")
@@ -104,7 +104,7 @@ func TestStandingApproval(t *testing.T) {
 func TestApprovalNotRecordedIsNone(t *testing.T) {
 	gate, call := asking(t, &desk{})
 	id := call(`{"path":"x"}`).(*Error).ApprovalID
-	_, err := gate.Approvals.Decide(id, true, approvals.Part{}, func(approvals.Approval) error { return errors.New("disk full") })
+	_, err := gate.Approvals.Decide(id, true, approvals.Answer{}, func(approvals.Approval) error { return errors.New("disk full") })
 	assert.Error(t, err)
 	assert.Equal(t, ApprovalRequired, code(t, call(`{"path":"x"}`)))
 }
@@ -126,7 +126,7 @@ func TestApprovalDoesNotOutliveRules(t *testing.T) {
 		return approvals.Object{Content: "h"}, nil
 	}
 	call := caller(t, gate, echo(t, "bash", Hints{}, nil))
-	_, err := gate.Approvals.Decide(call("bash", `{"path":"x"}`).(*Error).ApprovalID, true, approvals.Part{}, ok)
+	_, err := gate.Approvals.Decide(call("bash", `{"path":"x"}`).(*Error).ApprovalID, true, approvals.Answer{}, ok)
 	require.NoError(t, err)
 	forbidden := load(t, "policy: {tools: {exclude: [bash]}}").Grants
 	hashed = func() { rules = forbidden }

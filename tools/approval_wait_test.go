@@ -3,6 +3,7 @@ package tools
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -51,7 +52,7 @@ func (w *waiter) begin(ctx context.Context, path string) chan error {
 func (w *waiter) decide(grant bool) {
 	for _, p := range w.gate.Approvals.List() {
 		if p.State == approvals.Waits {
-			_, err := w.gate.Approvals.Decide(p.ID, grant, approvals.Part{}, ok)
+			_, err := w.gate.Approvals.Decide(p.ID, grant, approvals.Answer{}, ok)
 			require.NoError(w.t, err)
 		}
 	}
@@ -75,11 +76,50 @@ func TestCallWaits(t *testing.T) {
 			w.decide(false)
 			assert.Equal(w.t, Denied, code(w.t, <-call))
 		},
+		"denied with a reason": func(w *waiter) {
+			call := w.begin(w.t.Context(), "x")
+			_, err := w.gate.Approvals.Decide(w.gate.Approvals.List()[0].ID, false, approvals.Answer{Reason: "use\x1b[31m \u202emake\n test"}, ok)
+			assert.NoError(w.t, err)
+			refused := <-call
+			assert.Equal(w.t, Denied, code(w.t, refused))
+			assert.ErrorContains(w.t, refused, "the operator has denied this call of bash: use [31m make test (")
+		},
+		"the content changes before it is approved": func(w *waiter) {
+			call := w.begin(w.t.Context(), "x")
+			shown := w.gate.Approvals.List()[0]
+			w.hash = "h2"
+			_, err := w.gate.Approvals.Decide(shown.ID, true, approvals.Answer{Shown: shown.Hash}, ok)
+			changed, is := errors.AsType[*approvals.ConflictError](err)
+			require.True(w.t, is, "%v", err)
+			assert.Equal(w.t, approvals.Changed, changed.Outcome)
+			assert.NotEqual(w.t, shown.Hash, changed.Now.Hash)
+			synctest.Wait()
+			assert.Empty(w.t, call)
+			all := w.gate.Approvals.List()
+			require.Len(w.t, all, 1, "it waits in its place, once")
+			assert.Equal(w.t, changed.Now.ID, all[0].ID)
+			_, err = w.gate.Approvals.Decide(all[0].ID, true, approvals.Answer{Shown: shown.Hash}, ok)
+			assert.ErrorContains(w.t, err, "is not the one that was shown")
+			_, err = w.gate.Approvals.Decide(all[0].ID, true, approvals.Answer{Shown: all[0].Hash}, ok)
+			assert.NoError(w.t, err)
+			assert.NoError(w.t, <-call)
+		},
+		"the rules change before it is approved": func(w *waiter) {
+			w.set.gate.Wait = 0
+			assert.Equal(w.t, ApprovalRequired, code(w.t, <-w.begin(w.t.Context(), "x")))
+			shown := w.gate.Approvals.List()[0]
+			w.set.gate.Rules = func() Rules { return load(w.t, "policy: {tools: {exclude: [bash]}}").Grants }
+			_, err := w.gate.Approvals.Decide(shown.ID, true, approvals.Answer{Shown: shown.Hash}, ok)
+			assert.ErrorContains(w.t, err, "the agent's rules have changed")
+			assert.Empty(w.t, w.gate.Approvals.List())
+		},
 		"not decided": func(w *waiter) {
 			began := time.Now()
 			err := <-w.begin(w.t.Context(), "x")
 			assert.Equal(w.t, ApprovalRequired, code(w.t, err))
 			assert.NotEmpty(w.t, err.(*Error).ApprovalID)
+			assert.ErrorContains(w.t, err, "timed out: nobody has decided about this call of bash within 1m0s")
+			assert.NotContains(w.t, err.Error(), "denied")
 			assert.Equal(w.t, time.Minute, time.Since(began))
 			w.decide(true)
 			assert.NoError(w.t, <-w.begin(w.t.Context(), "x"), "it may be called again")
@@ -129,10 +169,14 @@ func TestCallWaits(t *testing.T) {
 		"it expires": func(w *waiter) {
 			w.set.gate.Wait = time.Hour
 			call := w.begin(w.t.Context(), "x")
+			first := w.gate.Approvals.List()[0].ID
 			time.Sleep(15*time.Minute + time.Second)
-			assert.Len(w.t, w.gate.Approvals.List(), 0)
 			synctest.Wait()
-			assert.Len(w.t, w.gate.Approvals.List(), 1, "it is asked again")
+			_, err := w.gate.Approvals.Decide(first, true, approvals.Answer{}, ok)
+			assert.ErrorContains(w.t, err, "timed out")
+			all := w.gate.Approvals.List()
+			require.Len(w.t, all, 1, "it is asked again")
+			assert.NotEqual(w.t, first, all[0].ID)
 			w.decide(true)
 			assert.NoError(w.t, <-call)
 		},

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/trace"
 	"github.com/scopefs/scopefs/internal/nearest"
 	"github.com/scopefs/scopefs/scope"
 	scoped "github.com/scopefs/scopefs/scope/context"
@@ -44,6 +45,10 @@ type Call struct {
 	// Progress is called with what the tool says of its progress. nil is not called.
 	Progress func(text string)
 
+	// Trace is the span that the client says it makes the call in, as [trace.Parse] returns it. It is
+	// recorded, and passed to MCP servers; no decision depends on it. The zero value: that of the Gate.
+	Trace trace.Context
+
 	Native bool // Tool is a tool's own name, also for a client with a profile
 
 	done func() // releases the call's turn
@@ -53,49 +58,53 @@ type Call struct {
 // the end. It is the only way to run a tool. The error is an *[Error] or an *[Asked].
 func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
 	name := strings.TrimPrefix(c.Tool, "builtin:")
+	if c.Trace.String() == "" {
+		c.Trace = s.gate.Trace
+	}
+	early := &invocation{name: name, trace: c.Trace}
 	ran, ok := s.running.Try()
 	if !ok {
-		return Result{}, s.refuse(ctx, &invocation{name: name}, Errorf(RateLimited, "%d calls are running already", maxRunning))
+		return Result{}, s.refuse(ctx, early, Errorf(RateLimited, "%d calls are running already", maxRunning))
 	}
 	defer ran()
 	release, full := s.gate.Rates.hold(len(c.Args) + len(c.Beside))
 	if full != "" {
-		return Result{}, s.refuse(ctx, &invocation{name: name}, Errorf(RateLimited, "%s", full))
+		return Result{}, s.refuse(ctx, early, Errorf(RateLimited, "%s", full))
 	}
 	defer release()
 	done, err := s.gate.Queue.Take(ctx, s.gate.Agent)
 	if err != nil {
-		return Result{}, s.refuse(ctx, &invocation{name: name}, &Error{Code: Internal, Message: "the call was cancelled", cause: err})
+		return Result{}, s.refuse(ctx, early, &Error{Code: Internal, Message: "the call was cancelled", cause: err})
 	}
 	defer done()
 	c.done = done
 	said, text, bad := c.cut(name)
 	if bad != nil {
-		return Result{}, s.refuse(ctx, &invocation{name: name}, bad)
+		return Result{}, s.refuse(ctx, early, bad)
 	}
 	args, bad := parse(text)
 	if bad != nil {
-		return Result{}, s.refuse(ctx, &invocation{name: name}, bad)
+		return Result{}, s.refuse(ctx, early, bad)
 	}
 	alias := s.aliases[name]
 	if alias == nil || c.Native {
 		if s.covered[name] && !c.Native { // offered under other names
-			return Result{}, s.refuse(ctx, &invocation{name: name}, s.noSuchTool(name))
+			return Result{}, s.refuse(ctx, early, s.noSuchTool(name))
 		}
-		return s.one(ctx, c, &invocation{name: name, args: args, given: said})
+		return s.one(ctx, c, &invocation{name: name, args: args, given: said, trace: c.Trace})
 	}
 	if !s.mayAny(s.rules(), alias) {
-		return Result{}, s.refuse(ctx, &invocation{name: name}, s.noSuchTool(name))
+		return Result{}, s.refuse(ctx, early, s.noSuchTool(name))
 	}
 	if err := validate(alias, args); err != nil {
-		return Result{}, s.refuse(ctx, &invocation{name: name}, err)
+		return Result{}, s.refuse(ctx, early, err)
 	}
 	inner, render, err := alias.face.read(args.canonical)
 	if err != nil {
-		return Result{}, s.refuse(ctx, &invocation{name: name}, asError(err))
+		return Result{}, s.refuse(ctx, early, asError(err))
 	}
 	if len(inner) == 0 { // such a call would be neither decided nor recorded
-		return Result{}, s.refuse(ctx, &invocation{name: name}, Errorf(Internal, "%s stands for no call", name))
+		return Result{}, s.refuse(ctx, early, Errorf(Internal, "%s stands for no call", name))
 	}
 	var all []Result
 	for _, in := range inner {
@@ -105,9 +114,9 @@ func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
 		}
 		args, bad := parse(text)
 		if bad != nil {
-			return Result{}, s.refuse(ctx, &invocation{name: in.Tool}, bad)
+			return Result{}, s.refuse(ctx, &invocation{name: in.Tool, trace: c.Trace}, bad)
 		}
-		r, err := s.one(ctx, c, &invocation{name: in.Tool, args: args, inner: true, given: said})
+		r, err := s.one(ctx, c, &invocation{name: in.Tool, args: args, inner: true, given: said, trace: c.Trace})
 		if failed, ok := errors.AsType[*Error](err); ok && in.Optional {
 			r, err = Result{Content: []Content{{Text: failed.Error()}}}, nil
 		}
@@ -134,6 +143,7 @@ type invocation struct {
 	objects map[string]approvals.Object // for which the call was approved
 	content string                      // likewise: see Bound
 	paths   []string                    // of the content, what was approved; none: all
+	trace   trace.Context               // in which it is made
 	given
 }
 
@@ -202,13 +212,14 @@ func (r *invocation) complete() *Error {
 func (s *Set) admitted(ctx context.Context, c Call, r *invocation) (Result, error) {
 	began := time.Now()
 	e := audit.Event{Event: audit.KindCall, Agent: string(s.gate.Agent), Session: s.gate.Session, Call: r.id, Op: r.name,
-		Path: r.path, Target: r.target, Verdict: audit.Allow, Rule: r.allowed.Rule, RuleKind: string(r.allowed.Kind), Outcome: audit.OutcomeBegin, Detail: "arguments " + hash(r.args.canonical)}
+		Path: r.path, Target: r.target, Verdict: audit.Allow, Rule: r.allowed.Rule, RuleKind: string(r.allowed.Kind), Outcome: audit.OutcomeBegin, Detail: "arguments " + hash(r.args.canonical), Trace: r.trace.String(), TraceState: r.trace.State}
 	r.describe(&e)
 	if err := s.gate.Record(ctx, e); err != nil {
 		return Result{}, notRun("the call cannot be recorded", err)
 	}
 	r.told = s.env(c, r) // the operator may have narrowed the context
 	ctx = context.WithValue(ctx, stillKey{}, func() error { return s.still(r) })
+	ctx = context.WithValue(ctx, traceKey{}, trace.Call(string(s.gate.Agent), s.gate.Session, r.id, r.trace))
 	if r.objects != nil {
 		ctx = context.WithValue(ctx, approvedKey{}, r.objects)
 	}
@@ -375,13 +386,16 @@ func (s *Set) refuse(ctx context.Context, r *invocation, e *Error) error {
 		}
 	}
 	event := audit.Event{Event: audit.KindCall, Agent: string(s.gate.Agent), Session: s.gate.Session, Call: r.id, Op: r.name,
-		Path: r.path, Target: r.target, Verdict: verdict, Rule: by.Rule, RuleKind: string(by.Kind), Outcome: string(e.Code)}
+		Path: r.path, Target: r.target, Verdict: verdict, Rule: by.Rule, RuleKind: string(by.Kind), Outcome: string(e.Code), Trace: r.trace.String()}
 	if by.Kind == scope.KindContext {
 		r.describe(&event)
 	}
 	switch {
 	case e.ApprovalID != "":
 		event.Detail = "approval " + e.ApprovalID
+		if e.outcome != "" {
+			event.Detail += ", " + e.outcome
+		}
 	case e.cause != nil:
 		event.Detail = e.cause.Error()
 	}
@@ -399,7 +413,7 @@ func (s *Set) unavailable(ctx context.Context, r *invocation, cause error) *Erro
 		cause = own.cause
 	}
 	event := audit.Event{Event: audit.KindCall, Agent: string(s.gate.Agent), Session: s.gate.Session, Call: r.id, Op: r.name,
-		Verdict: audit.Allow, Outcome: string(Unavailable), Detail: cause.Error()}
+		Verdict: audit.Allow, Outcome: string(Unavailable), Detail: cause.Error(), Trace: r.trace.String()}
 	if err := s.gate.Record(context.WithoutCancel(ctx), event); err != nil {
 		return notRun("the call cannot be recorded", err)
 	}

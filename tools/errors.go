@@ -39,6 +39,7 @@ type Error struct {
 	by      scope.Decision  // for the log: what refused the call
 	verdict audit.Verdict   // of the tool itself, by that decision; "" is none
 	cause   error           // for the log: what an agent must not see
+	outcome string          // for the log, with the approval; "": the code says all
 	changed <-chan struct{} // of ApprovalRequired: closed when to decide again may answer otherwise
 }
 

@@ -60,7 +60,7 @@ func TestRatesCountWhatMayRun(t *testing.T) {
 	require.Equal(t, ApprovalRequired, code(t, first), "%v", first)
 	assert.Equal(t, ApprovalRequired, code(t, call("bash", `{"path":"x"}`)), "it waits still")
 	assert.Equal(t, RateLimited, code(t, call("bash", `{"path":"y"}`)), "another call is one too many")
-	_, err := gate.Approvals.Decide(first.(*Error).ApprovalID, true, approvals.Part{}, ok)
+	_, err := gate.Approvals.Decide(first.(*Error).ApprovalID, true, approvals.Answer{}, ok)
 	require.NoError(t, err)
 	assert.NoError(t, call("bash", `{"path":"x"}`))
 	assert.Equal(t, RateLimited, code(t, call("bash", `{"path":"x"}`)), "once")

@@ -72,14 +72,14 @@ func ofContext(err *scoped.Error, rule string) *Error {
 	return e
 }
 
-// said returns the texts of an envelope for filters.
-func (g given) said() (all []any) {
-	for _, s := range []*string{g.envelope.Instance, g.envelope.Activity, g.envelope.Delegate} {
+// said returns the texts beside the arguments that a call can pass on, for filters.
+func (r *invocation) said() (all []any) {
+	for _, s := range []*string{r.envelope.Instance, r.envelope.Activity, r.envelope.Delegate} {
 		if s != nil {
 			all = append(all, *s)
 		}
 	}
-	return all
+	return append(all, r.trace.State)
 }
 
 // choose selects the context of a call. ask is the decision that requires an approval.

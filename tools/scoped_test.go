@@ -276,10 +276,10 @@ func TestApprovalOfContext(t *testing.T) {
 		require.NoError(t, err)
 		assert.NotContains(t, string(stored), "Alice", "content is not stored")
 		for _, bad := range [][]string{{"secret"}, {}, {"state", "secret"}} {
-			_, err = gate.Approvals.Decide(id, true, approvals.Part{Scopes: bad}, ok)
+			_, err = gate.Approvals.Decide(id, true, approvals.Answer{Scopes: bad}, ok)
 			require.Error(t, err)
 		}
-		_, err = gate.Approvals.Decide(id, true, approvals.Part{Scopes: []string{"input"}}, ok)
+		_, err = gate.Approvals.Decide(id, true, approvals.Answer{Scopes: []string{"input"}}, ok)
 		require.NoError(t, err)
 		changed := strings.Replace(alice, "Alice", "Mallory", 1)
 		assert.NotEqual(t, id, asks(args, changed), "another state")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/trace"
 	"github.com/scopefs/scopefs/scope"
 	scoped "github.com/scopefs/scopefs/scope/context"
 	"github.com/scopefs/scopefs/tools/approvals"
@@ -22,8 +23,9 @@ import (
 type Gate struct {
 	Agent   scope.ID
 	Session string
-	Chain   string       // agents from the first caller to this one: a>b>c; "" outside of a task
-	Rules   func() Rules // returns the current rules; nil, and a nil result, allow nothing
+	Chain   string        // agents from the first caller to this one: a>b>c; "" outside of a task
+	Trace   trace.Context // the call of another agent that the session works for; the zero value: none
+	Rules   func() Rules  // returns the current rules; nil, and a nil result, allow nothing
 
 	// Within returns the agents whose allow-lists bound a call: Agent, and the callers
 	// whose rights limit it. Nil means Agent alone.

@@ -1,6 +1,6 @@
 // Package tree has the Merkle tree over the lines of a log (RFC 6962, section 2.1) and its signed heads.
 //
-// A leaf is a line without its newline. The log stores the hash of each complete subtree of [BlockLines] leaves; the
+// A leaf is a line, see [Leaf]. The log stores the hash of each complete subtree of [BlockLines] leaves; the
 // hashes below follow from the lines, those above from the stored ones. It writes these files beside the segments:
 //
 //   - tree: the hashes of the blocks, [HashSize] bytes each, in order. They stay when segments are removed.

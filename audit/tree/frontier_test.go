@@ -1,7 +1,9 @@
 package tree
 
 import (
+	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -59,4 +61,24 @@ func TestDecodePositionDamaged(t *testing.T) {
 	}
 	_, err := DecodePosition(b[1:])
 	require.Error(t, err)
+}
+
+// FuzzDecodePosition: a position of any numbers and hashes is encoded and decoded as the same, and a damaged one is refused.
+func FuzzDecodePosition(f *testing.F) {
+	f.Add(Position{Offset: 3, Counts: Counts{Denied: 1}}.Encode()[:100], 5)
+	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\x7f"), 4000)
+	f.Fuzz(func(t *testing.T, b []byte, damage int) {
+		whole := append(b[:min(len(b), PositionSize-4):min(len(b), PositionSize-4)], make([]byte, PositionSize)...)[:PositionSize-4]
+		whole = binary.LittleEndian.AppendUint32(whole, crc32.ChecksumIEEE(whole))
+		p, err := DecodePosition(whole)
+		if err == nil {
+			again, err := DecodePosition(p.Encode())
+			require.NoError(t, err)
+			require.Equal(t, p, again)
+			_ = p.Tree.Root()
+		}
+		whole[uint(damage)%PositionSize] ^= 1
+		_, err = DecodePosition(whole)
+		require.Error(t, err)
+	})
 }

@@ -1,17 +1,19 @@
 // Command scopefs gives every agent its own view of its own files.
 //
-// The program has seven roles: the command line and daemon, the process that serves a view, the process that serves
-// /context, the guard that aborts the FUSE connections of a dead daemon, the process that writes the log, process 1 of a
-// sandbox, and the file tools in a sandbox. Only the daemon starts the last six. The drivers of stores are in another program, scopefs-stores.
+// The program has eight roles: the command line and daemon, the process that serves a view, the process that serves
+// /context, the holder that keeps views for the next daemon, the process that writes the log, the one that
+// takes a head of the log elsewhere, process 1 of a sandbox, and the file tools in a sandbox. Only the daemon starts the last
+// seven. The drivers of stores are in another program, scopefs-stores.
 package main
 
 import (
 	"context"
 	"os"
 
+	"github.com/scopefs/scopefs/internal/anchor"
 	"github.com/scopefs/scopefs/internal/cli"
 	"github.com/scopefs/scopefs/internal/contextfs"
-	"github.com/scopefs/scopefs/internal/guard"
+	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/logger"
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/tools/file"
@@ -25,10 +27,12 @@ func main() {
 		os.Exit(view.Main())
 	case os.Args[0] == contextfs.Name:
 		os.Exit(contextfs.Main())
-	case os.Args[0] == guard.Name:
-		os.Exit(guard.Main())
+	case os.Args[0] == holder.Name:
+		os.Exit(holder.Main())
 	case os.Args[0] == logger.Name:
 		os.Exit(logger.Main())
+	case os.Args[0] == anchor.Name:
+		os.Exit(anchor.Main(anchor.Take))
 	case len(os.Args) > 1 && os.Args[1] == pid1.Arg:
 		os.Exit(pid1.Main())
 	case len(os.Args) > 1 && os.Args[1] == worker.Arg:

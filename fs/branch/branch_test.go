@@ -285,7 +285,7 @@ func TestReplaced(t *testing.T) {
 	f.open()
 	f.Branch.Origin = nil
 	assert.Equal(t, want, f.diff())
-	_, _, err := f.Discard(t.Context(), nil)
+	_, _, err := f.Discard(t.Context(), nil, "")
 	require.NoError(t, err)
 	assert.Empty(t, f.diff())
 	assert.Equal(t, tree(t, f.base), tree(t, f.merged))
@@ -465,7 +465,7 @@ func TestDiscardClosed(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, set.Entries, 3+1+maxDepth)
 	assert.Contains(t, set.Entries[len(set.Entries)-1].Conflict, errDeep.Error())
-	_, _, err = f.Discard(t.Context(), nil)
+	_, _, err = f.Discard(t.Context(), nil, "")
 	require.NoError(t, err)
 	assert.Empty(t, f.diff())
 	assert.Equal(t, []string{`-rw-r--r-- "a" "1"`}, tree(t, f.merged))

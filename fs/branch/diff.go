@@ -41,6 +41,7 @@ type Entry struct {
 	upper    UpperID
 	attr     *attributes // of a commit that sets them without a copy
 	origin   *origin     // of a Conflict: what the path was before the branch changed it; nil: unknown
+	sum      []byte      // SHA-256 of the new content; nil: the hash of the Set is without it
 	merged   []byte      // the hash of the content that Merge takes, and its size
 	size     int64
 }
@@ -56,6 +57,9 @@ var ErrDetached = errors.New("the branch does not show a moved directory any mor
 
 // ErrTooLarge reports that what differs is more than the caller wants to read.
 var ErrTooLarge = errors.New("the changes are too large")
+
+// Sum returns the SHA-256 of the new content in hex, if the hash of the Set is of it.
+func (e *Entry) Sum() string { return hex.EncodeToString(e.sum) }
 
 // Diff returns what differs, of what the patterns of scope.PathRule cover: all of it without patterns. With hashed it reads
 // every new content.
@@ -188,7 +192,8 @@ func hashObject(h hash.Hash, root *beneath.Root, rel string, e *Entry, kept *byt
 			return ErrChanged
 		}
 	}
-	fmt.Fprintf(h, "%x\n", content.Sum(nil))
+	e.sum = content.Sum(nil)
+	fmt.Fprintf(h, "%x\n", e.sum)
 	return nil
 }
 

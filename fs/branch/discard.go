@@ -10,13 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/history"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // Discard drops the differences that the patterns cover: the branch has the version of Base, and Diff does not list them. It
 // returns the number of entries, and how many are done. If it is interrupted, another Discard goes on. An entry that cannot be taken
-// back stays, and is in the error. Clients of the branch should not change it meanwhile. To discard everything, a new branch
+// back stays, and is in the error. With a hash, as of Options, it drops what has that hash, or fails with ErrChanged, and what a
+// client has changed since stays. Clients of the branch should not change it meanwhile. To discard everything, a new branch
 // is faster.
-func (b *Branch) Discard(ctx context.Context, paths []string) (done, total int, err error) {
+func (b *Branch) Discard(ctx context.Context, paths []string, hash string) (done, total int, err error) {
 	d, err := b.differ(ctx)
 	if err != nil {
 		return 0, 0, err
@@ -27,7 +29,7 @@ func (b *Branch) Discard(ctx context.Context, paths []string) (done, total int, 
 			needs[j] = append(needs[j], i)
 		}
 	}
-	entries, err := selected(d.entries, paths, needs)
+	entries, err := b.agreed(ctx, d.entries, paths, needs, hash)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -46,7 +48,7 @@ func (b *Branch) Discard(ctx context.Context, paths []string) (done, total int, 
 	}
 	slices.SortFunc(out, func(a, b *Entry) int { return cmp.Compare(b.Path, a.Path) })
 	slices.SortFunc(in, func(a, b *Entry) int { return cmp.Compare(a.base, b.base) })
-	u := &discard{Branch: b, stays: map[string]string{}, parked: map[*Entry]string{}, failed: map[*Entry]error{}}
+	u := &discard{Branch: b, stays: map[string]string{}, parked: map[*Entry]string{}, failed: map[*Entry]error{}, bound: hash != ""}
 	picked := map[string]bool{}
 	for _, e := range in {
 		picked[e.base] = true
@@ -93,10 +95,59 @@ type discard struct {
 	parked map[*Entry]string // moved directories, and their names in the root
 	failed map[*Entry]error
 	lines  []line
+	bound  bool // to a hash
+}
+
+// agreed returns the entries that patterns cover, with those that need them. With a hash, a Diff with these patterns has it, and
+// these entries.
+func (b *Branch) agreed(ctx context.Context, all []Entry, paths []string, needs [][]int, hash string) ([]Entry, error) {
+	entries, err := selected(all, paths, needs)
+	if err != nil || hash == "" {
+		return entries, err
+	}
+	s := &Set{}
+	if s.Entries, err = selected(all, paths, dependencies(all)); err != nil {
+		return nil, err
+	}
+	if err := b.hashMerged(ctx, s, nil); err != nil {
+		return nil, err
+	}
+	if s.Hash != hash {
+		return nil, ErrChanged
+	}
+	shown := map[string]bool{}
+	for _, e := range s.Entries {
+		shown[e.Path] = true
+	}
+	for _, e := range entries {
+		if !shown[e.Path] {
+			return nil, fmt.Errorf("%s goes with them, and was not shown: give its path, too", e.Path)
+		}
+	}
+	return entries, nil
+}
+
+// unchanged fails if the object at a path is not as that of an entry was found. What a directory has is of other entries.
+func (e *Entry) unchanged(root *beneath.Root, rel string) error {
+	if e.Kind == history.Deleted || e.new.IsDir() {
+		return nil
+	}
+	st, err := root.Stat(rel)
+	same := err == nil && st.Size == e.new.Size && plainTime(st.Mtime) == plainTime(e.new.Mtime)
+	if same && e.new.Nlink <= 1 { // the end of another name changes the time, too
+		same = plainTime(st.Ctime) == plainTime(e.new.Ctime)
+	}
+	if !same {
+		return errors.New("changed since it was shown")
+	}
+	return nil
 }
 
 // leave takes what is new at a path away: a moved directory to the root of the branch.
 func (u *discard) leave(e *Entry) error {
+	if err := e.unchanged(u.Merged, e.Path); u.bound && err != nil {
+		return err
+	}
 	dir, err := u.Merged.Dir(parentOf(e.Path))
 	if err != nil {
 		return err
@@ -174,6 +225,9 @@ func (u *discard) note(e *Entry, l line) {
 // reset gives an object of the branch the content and attributes of Base.
 func (u *discard) reset(e *Entry) error {
 	at := moved(e.base, u.stays)
+	if err := e.unchanged(u.Merged, at); u.bound && err != nil {
+		return err
+	}
 	if !e.Content {
 		st, err := u.Merged.Stat(at)
 		if err != nil {

@@ -91,6 +91,44 @@ func TestHashStaged(t *testing.T) {
 	}
 }
 
+// TestHashDiscard: a discard with a hash drops what has the hash, and nothing that a client has changed since.
+func TestHashDiscard(t *testing.T) {
+	f := newFork(t, "c=1", "m=1", "r=1")
+	f.make(f.merged, "a=1", "b=1", "c=2")
+	require.NoError(t, os.Chmod(f.merged+"/m", 0o600))
+	f.remove(f.merged, "r")
+	require.NoError(t, os.Link(f.merged+"/a", f.merged+"/a2"))
+	set, err := f.Diff(t.Context(), nil, true)
+	require.NoError(t, err)
+	for name, change := range map[string]func() error{
+		"a file more":  func() error { return os.WriteFile(f.merged+"/more", nil, 0o600) },
+		"content":      func() error { return os.WriteFile(f.merged+"/b", []byte("2"), 0o600) },
+		"mode":         func() error { return os.Chmod(f.merged+"/m", 0o4755) },
+		"by the host":  func() error { return os.WriteFile(f.base+"/c", []byte("3"), 0o600) },
+		"what is gone": func() error { return os.WriteFile(f.merged+"/r", []byte("2"), 0o600) },
+	} {
+		require.NoError(t, change(), name)
+		was := f.diff()
+		done, _, err := f.Discard(t.Context(), nil, set.Hash)
+		assert.ErrorIs(t, err, ErrChanged, name)
+		assert.Zero(t, done)
+		assert.Equal(t, was, f.diff(), name)
+		set, err = f.Diff(t.Context(), nil, true)
+		require.NoError(t, err)
+	}
+	// Between the hash and the removal.
+	ctx := &during{Context: t.Context(), when: func() bool { _, err := os.Lstat(f.merged + "/more"); return os.IsNotExist(err) }, do: func() {
+		f.make(f.merged, "b=newer")
+	}}
+	_, _, err = f.Discard(ctx, nil, set.Hash)
+	require.True(t, ctx.did)
+	assert.ErrorContains(t, err, "b: changed since it was shown")
+	assert.Equal(t, []string{"added b"}, f.diff())
+	text, err := os.ReadFile(f.merged + "/b")
+	require.NoError(t, err)
+	assert.Equal(t, "newer", string(text))
+}
+
 // TestCommitCheck: a commit that is only checked changes nothing, and returns what the commit would do.
 func TestCommitCheck(t *testing.T) {
 	f := newFork(t, "a=1", "b=1", "c=1")

@@ -14,7 +14,7 @@ import (
 
 // Drop is Discard for a branch with Roots.Held: it removes from Upper what the patterns cover. What a removed directory had
 // comes back as a whole. The overlay has to be mounted again.
-func (b *Branch) Drop(ctx context.Context, paths []string) (done, total int, err error) {
+func (b *Branch) Drop(ctx context.Context, paths []string, hash string) (done, total int, err error) {
 	d, err := b.differ(ctx)
 	if err != nil {
 		return 0, 0, err
@@ -25,11 +25,11 @@ func (b *Branch) Drop(ctx context.Context, paths []string) (done, total int, err
 			needs[j] = append(needs[j], i)
 		}
 	}
-	entries, err := selected(d.entries, paths, needs)
+	entries, err := b.agreed(ctx, d.entries, paths, needs, hash)
 	if err != nil {
 		return 0, 0, err
 	}
-	err = b.drop(entries)
+	err = b.drop(entries, hash != "")
 	return len(entries), len(entries), err
 }
 
@@ -59,11 +59,16 @@ func (b *Branch) settle(taken []string) error {
 	return nil
 }
 
-// drop removes the objects of entries from Upper, and directories that have nothing more.
-func (b *Branch) drop(entries []Entry) (err error) {
+// drop removes the objects of entries from Upper, and directories that have nothing more. With bound it leaves what has changed
+// since.
+func (b *Branch) drop(entries []Entry, bound bool) (err error) {
 	entries = slices.Clone(entries)
 	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(b.Path, a.Path) })
 	for _, e := range entries {
+		if failed := e.unchanged(b.Upper, e.Path); bound && failed != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", e.Path, failed))
+			continue
+		}
 		if e.new.IsDir() && e.fixed { // it cannot be read
 			if failed := b.clearAt(e.Path); failed != nil {
 				err = errors.Join(err, fmt.Errorf("%s: %w", e.Path, failed))

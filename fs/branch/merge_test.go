@@ -256,7 +256,7 @@ func TestMergeDiscard(t *testing.T) {
 	b := f.keeping()
 	f.edit(b, "a=one\n2\n3\n4\n5\n")
 	f.make(f.base, "a=1\n2\n3\n4\nfive\n")
-	_, _, err := f.Discard(t.Context(), []string{"a"})
+	_, _, err := f.Discard(t.Context(), []string{"a"}, "")
 	require.NoError(t, err)
 	f.edit(b, "a=one\n2\n3\n4\nfive\n")
 	assert.Equal(t, []string{"changed a"}, f.diff(), "the client has seen the host's change")

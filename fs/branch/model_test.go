@@ -191,12 +191,20 @@ func discardAll(t *testing.T, f *fork, branch *player) {
 	if len(s.Entries) > 0 {
 		path := s.Entries[branch.IntN(len(s.Entries))].Path
 		branch.log = append(branch.log, "discard "+path)
-		_, _, err := f.Discard(t.Context(), []string{path})
+		part, err := f.Diff(t.Context(), []string{path}, true)
+		require.NoError(t, err)
+		_, _, err = f.Discard(t.Context(), []string{path}, part.Hash)
+		if err != nil && strings.Contains(err.Error(), "was not shown") {
+			require.Equal(t, all, f.diff())
+			_, _, err = f.Discard(t.Context(), []string{path}, "")
+		}
 		require.NoError(t, err, "%s of %q", path, all)
 		require.NotContains(t, strings.Join(f.diff(), "\n")+"\n", " "+path+"\n", "of %q", all)
 	}
 	branch.log = append(branch.log, "discard")
-	done, total, err := f.Discard(t.Context(), nil)
+	s, err = f.Diff(t.Context(), nil, true)
+	require.NoError(t, err)
+	done, total, err := f.Discard(t.Context(), nil, s.Hash)
 	require.NoError(t, err, "of %q", all)
 	require.Equal(t, total, done)
 	require.Empty(t, f.diff(), "of %q", all)

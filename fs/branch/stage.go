@@ -233,21 +233,8 @@ func (a *attributes) set(f beneath.File, open *beneath.File) error {
 		}
 	}
 	if open != nil {
-		now := open.UserXattrs(maxXattrs)
-		for name := range now {
-			if _, ok := a.XAttrs[name]; !ok {
-				if err := open.Removexattr(name); err != nil {
-					return err
-				}
-			}
-		}
-		for name, value := range a.XAttrs {
-			if old, ok := now[name]; ok && bytes.Equal(old, value) {
-				continue
-			}
-			if err := open.Setxattr(name, value, 0); err != nil {
-				return err
-			}
+		if err := open.ReplaceXattrs(open.UserXattrs(maxXattrs), a.XAttrs); err != nil {
+			return err
 		}
 	}
 	if st.IsLink() {

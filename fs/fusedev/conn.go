@@ -3,6 +3,7 @@ package fusedev
 import (
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"runtime"
 	"sync"
@@ -275,3 +276,13 @@ func (d descriptor) ready() bool {
 }
 
 func (d descriptor) yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+
+// Lines returns a logger that writes the messages of go-fuse as log records.
+func Lines(to *slog.Logger) *log.Logger { return log.New(lines{to}, "", 0) }
+
+type lines struct{ *slog.Logger }
+
+func (l lines) Write(p []byte) (int, error) {
+	l.Warn("fuse", "message", string(p))
+	return len(p), nil
+}

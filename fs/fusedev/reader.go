@@ -348,3 +348,14 @@ func Descriptors() int {
 	limit := int(r.Cur)
 	return limit - min(limit/2, reserve)
 }
+
+// HandlesWithin returns the largest number of handles up to want, where 0 is unlimited,
+// for which this process has descriptors: a value for fs.Limits. A process that confines
+// itself calls it first.
+func HandlesWithin(want int) int {
+	most := Descriptors()
+	if most == 0 || want != 0 && want < most {
+		return want
+	}
+	return most
+}

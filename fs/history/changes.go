@@ -52,6 +52,7 @@ type Version struct {
 	Kept       uint32 `json:"kept,omitempty"`
 	Record     uint64 `json:"record,omitempty"` // the content is in this record of the generation
 	Path       string `json:"path,omitempty"`   // in the scope
+	Sum        string `json:"sum,omitempty"`    // SHA-256 of the content in hex, for its reader; "": not known
 }
 
 // object is the state of one object before and after the records of a selection.

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/history/journal"
+	"github.com/scopefs/scopefs/fs/quota"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -126,7 +127,7 @@ func (w *Writer) keepContent(g *generation, r *journal.Record, open func() (bene
 			return err
 		}
 		if r.Kept != 0 {
-			_ = g.dir.Unlink(keptName(r.Kept)) // as in copyContent
+			_ = w.store.links.drop(g.dir, keptName(r.Kept)) // as in copyContent
 		}
 	}
 }
@@ -159,6 +160,9 @@ func (w *Writer) copyContent(g *generation, r *journal.Record, from beneath.File
 		}
 		return int64(n), err
 	}
+	if err := w.store.opt.Quota.Fits(int64(st.Blocks) * 512); err != nil {
+		return 0, err
+	}
 	r.Kept = g.number()
 	name := keptName(r.Kept)
 	to, err := g.dir.Create(name, unix.O_RDWR, 0o600)
@@ -180,6 +184,7 @@ func (w *Writer) copyContent(g *generation, r *journal.Record, from beneath.File
 		r.Kept = 0
 		return 0, err
 	}
+	w.store.opt.Quota.Grown(to, &quota.Usage{})
 	g.mu.Lock()
 	g.copies = append(g.copies, r.Kept)
 	g.mu.Unlock()

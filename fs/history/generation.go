@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/history/journal"
+	"github.com/scopefs/scopefs/fs/quota"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -22,7 +23,8 @@ type generation struct {
 	mu      sync.Mutex // held to write the journal, never while a file is copied
 	dir     beneath.Dir
 	journal beneath.File
-	size    int64    // of the journal
+	size    int64 // of the journal
+	usage   [2]quota.Usage
 	pending []byte   // records of what has happened, not in the journal yet
 	kept    uint32   // the last number
 	bytes   int64    // of the kept files
@@ -109,6 +111,8 @@ func (g *generation) flushLocked() error {
 		g.pending = g.pending[:copy(g.pending, g.pending[n:])]
 		g.dirty = true
 	}
+	g.store.opt.Quota.Grown(g.journal, &g.usage[0])
+	g.store.opt.Quota.Grown(g.dir.Self(), &g.usage[1])
 	return nil
 }
 
@@ -127,7 +131,7 @@ func (g *generation) sync() {
 	f, err := g.journal.Dup()
 	g.mu.Unlock()
 	for _, k := range copies {
-		g.store.syncCopy(openName(g.began) + "/" + keptName(k))
+		g.store.syncCopy(journal.OpenName(g.began) + "/" + keptName(k))
 	}
 	if err == nil {
 		_ = f.Sync(true) // the next one tries again
@@ -161,7 +165,7 @@ func (g *generation) end() {
 	g.ended = true
 	g.journal.Close()
 	g.dir.Close()
-	if err := g.store.top.Rename(openName(g.began), g.store.top, endedName(g.began, g.bytes+g.size), unix.RENAME_NOREPLACE); err != nil {
+	if err := g.store.top.Rename(journal.OpenName(g.began), g.store.top, journal.EndedName(g.began, g.bytes+g.size), unix.RENAME_NOREPLACE); err != nil {
 		g.store.opt.Logger.Error("history: end a generation", "err", err)
 	}
 }

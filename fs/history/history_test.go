@@ -66,11 +66,11 @@ func (c *client) close() {
 
 // place opens the directory of a path.
 func (c *client) place(rel string) Place {
-	d, err := c.root.Dir(parentOf(rel))
+	d, err := c.root.Dir(beneath.Parent(rel))
 	require.NoError(c.t, err, rel)
 	st, err := d.Self().Stat()
 	require.NoError(c.t, err)
-	return Place{Dir: d, ID: st.ID(), Rel: parentOf(rel), Name: baseOf(rel)}
+	return Place{Dir: d, ID: st.ID(), Rel: beneath.Parent(rel), Name: beneath.Base(rel)}
 }
 
 func (c *client) writer() *Writer { return c.store.Writer(1) }
@@ -209,7 +209,10 @@ func state(t *testing.T, dir string) string {
 	return strings.Join(lines, "\n")
 }
 
-func (c *client) undo(sel Selection) *Result { return c.undoWith(sel, Hooks{}) }
+// undo is an undo of what its plan said.
+func (c *client) undo(sel Selection) *Result {
+	return c.undoWith(sel, Hooks{Agree: func(*Plan) error { return nil }})
+}
 
 func (c *client) undoWith(sel Selection, hooks Hooks) *Result {
 	r, err := c.store.Undo(c.t.Context(), sel, hooks)
@@ -304,6 +307,61 @@ func TestUndoOfUndos(t *testing.T) {
 	back(1)
 	back(0)
 	back(2)
+}
+
+// TestUndoAgreed: nothing is done after Agree fails. What changes after it has agreed stays, whoever has changed it.
+func TestUndoAgreed(t *testing.T) {
+	c := newClient(t)
+	c.label = Label{Call: "c1"}
+	c.create("f", "one")
+	c.create("g", "one")
+	c.mkdir("d")
+	c.label = Label{Call: "c2"}
+	c.write("f", "two")
+	c.write("g", "two")
+	c.create("d/new", "new")
+	of := Selection{Calls: []string{"c2"}}
+	seen := func() (all []string) {
+		p, err := c.store.Plan(of, Hooks{})
+		require.NoError(t, err)
+		for _, step := range p.Steps {
+			all = append(all, step.Path+" "+step.Seen())
+		}
+		return all
+	}
+	before := seen()
+	assert.Equal(t, before, seen())
+	refused := errors.New("not what was shown")
+	was := state(t, c.dir)
+	_, err := c.store.Undo(t.Context(), of, Hooks{Agree: func(p *Plan) error { return refused }})
+	require.ErrorIs(t, err, refused)
+	assert.Equal(t, was, state(t, c.dir))
+	c.write("f", "TWO") // by the same call, with the same size
+	assert.NotEqual(t, before, seen())
+	require.NoError(t, os.Chmod(filepath.Join(c.dir, "g"), 0o600))
+	before = seen()
+	require.NoError(t, os.Chmod(filepath.Join(c.dir, "g"), 0o601))
+	assert.NotEqual(t, before, seen())
+
+	r := c.undoWith(of, Hooks{Agree: func(*Plan) error {
+		c.write("f", "three")
+		c.write("d/new", "newer")
+		return nil
+	}})
+	assert.Equal(t, "three", read(t, c.dir, "f"))
+	assert.Equal(t, "newer", read(t, c.dir, "d/new"))
+	assert.Equal(t, "one", read(t, c.dir, "g"))
+	require.Len(t, r.Conflicts, 2)
+	for _, conflict := range r.Conflicts {
+		assert.Equal(t, "changed since it was shown", conflict.Why)
+	}
+}
+
+func read(t *testing.T, dir, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, name))
+	require.NoError(t, err)
+	return string(text)
 }
 
 // TestUndoOfOthers: what the host has changed since stays.
@@ -585,7 +643,7 @@ func TestCrash(t *testing.T) {
 			require.NoError(t, w.write(g, &journal.Record{Kind: journal.Removed, Path: "plain", Object: st.ID(), Kept: g.number()}))
 			c.kill()
 			if tear {
-				file := filepath.Join(c.kept, openName(g.began), journalName)
+				file := filepath.Join(c.kept, journal.OpenName(g.began), journal.Name)
 				f, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0)
 				require.NoError(t, err)
 				_, err = f.Write([]byte{40, 0, 0, 0, 1, 2, 3})
@@ -722,8 +780,8 @@ func interruptedUndo(t *testing.T, steps int, noted bool) (more bool) {
 	require.NoError(t, err)
 	ended, err := filepath.Glob(filepath.Join(c.kept, r.Generation+"-*"))
 	require.NoError(t, err)
-	require.NoError(t, os.Rename(ended[0], filepath.Join(c.kept, openName(began))))
-	file := filepath.Join(c.kept, openName(began), journalName)
+	require.NoError(t, os.Rename(ended[0], filepath.Join(c.kept, journal.OpenName(began))))
+	file := filepath.Join(c.kept, journal.OpenName(began), journal.Name)
 	cutLast(t, file, journal.Ended)
 	if !noted {
 		cutLast(t, file, journal.Written, journal.Settled)

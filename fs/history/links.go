@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/fs/quota"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -20,6 +21,7 @@ type links struct {
 	count map[beneath.FileID]uint32
 	file  beneath.File
 	size  int64
+	quota *quota.Counter
 }
 
 // A linkEntry is a count in the file: the inode, the birth time and the change of the count.
@@ -110,13 +112,15 @@ func (l *links) of(id beneath.FileID) uint32 {
 
 // drop removes a kept file.
 func (l *links) drop(d beneath.Dir, name string) error {
-	if l.some.Load() {
-		if st, err := d.Stat(name); err == nil {
-			l.remove(plain(st.ID()))
+	st, err := d.Stat(name)
+	if err == nil {
+		l.remove(plain(st.ID()))
+		if err = d.Unlink(name); err == nil {
+			l.quota.Freed(&st)
 		}
 	}
-	if err := d.Unlink(name); err != unix.ENOENT {
-		return err
+	if err == unix.ENOENT {
+		return nil
 	}
-	return nil
+	return err
 }

@@ -2,6 +2,7 @@ package history
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -23,6 +24,19 @@ type Step struct {
 	To     string `json:"to,omitempty"`
 	entry  *entry
 	id     beneath.FileID // Copy, and Move of what is in the way: the object
+	seen   thing          // at Path, before the undo; without attr if an earlier step changes it
+}
+
+// Seen returns a text that differs if the step would act on another object, content or attributes.
+func (s Step) Seen() string {
+	text := fmt.Sprint(s.entry.Seq)
+	if a := s.seen.attr; a != nil {
+		text += fmt.Sprint(" ", s.seen.id, a.Mode, a.UID, a.GID)
+		if !s.seen.dir { // whose times change with names in it
+			text += fmt.Sprint(" ", a.Size, a.Mtime, s.seen.ctime)
+		}
+	}
+	return text
 }
 
 // Action is the kind of a Step.
@@ -214,7 +228,11 @@ func (w *world) mayMove(t thing, rels ...string) string {
 }
 
 func (w *world) step(a Action, e *entry, path, to string) {
-	w.plan.Steps = append(w.plan.Steps, Step{Action: a, Path: path, To: to, entry: e})
+	step := Step{Action: a, Path: path, To: to, entry: e, seen: w.at(path)}
+	if w.current[w.same(step.seen.id)] != nil {
+		step.seen.attr = nil
+	}
+	w.plan.Steps = append(w.plan.Steps, step)
 }
 
 // copyBeside plans a copy of a file that others have changed since. It reports whether the file may be changed then.
@@ -236,7 +254,7 @@ func (w *world) copyBeside(e *entry, t thing) bool {
 // moveBeside plans another name for what is in the way of an object that comes back.
 func (w *world) moveBeside(e *entry, rel string) {
 	t := w.at(rel)
-	if dir := parentOf(rel); !w.force || !t.there || dir != "" && !w.at(dir).there {
+	if dir := beneath.Parent(rel); !w.force || !t.there || dir != "" && !w.at(dir).there {
 		return
 	}
 	to := w.newer(rel)

@@ -85,7 +85,7 @@ func (s *Store) excess(p past, total int64) string {
 	switch {
 	case s.opt.Percent > 0 && float64(total) > size*s.opt.Percent/100:
 		return fmt.Sprintf("more than %g %% of the file system", s.opt.Percent)
-	case float64(st.Bavail) < float64(st.Blocks)*freeShare && p.bytes > 0:
+	case (float64(st.Bavail) < float64(st.Blocks)*freeShare || s.opt.Quota.Full()) && p.bytes > 0:
 		return whyFull
 	}
 	return ""
@@ -103,14 +103,17 @@ func (s *Store) remove(name string) error {
 	}
 	defer d.Close()
 	for _, kept := range names {
-		if kept == journalName {
+		if kept == journal.Name {
 			continue
 		}
 		if err := s.links.drop(d, kept); err != nil {
 			return err
 		}
 	}
-	_ = d.Unlink(journalName) // missing in one that was killed at once
+	_ = s.links.drop(d, journal.Name)
+	if st, err := s.top.Stat(name); err == nil {
+		defer s.opt.Quota.Freed(&st)
+	}
 	return s.top.Rmdir(name)
 }
 

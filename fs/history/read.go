@@ -31,7 +31,7 @@ func (s *Store) generations() (all []past, err error) {
 		return nil, err
 	}
 	for _, name := range names {
-		if began, bytes, ended, ok := parseName(name); ok {
+		if began, bytes, ended, ok := journal.ParseName(name); ok {
 			all = append(all, past{name, began, bytes, ended})
 		}
 	}
@@ -41,7 +41,7 @@ func (s *Store) generations() (all []past, err error) {
 
 // openJournal opens the journal of a generation.
 func (s *Store) openJournal(name string, flags int) (f beneath.File, st beneath.Stat, err error) {
-	rel := name + "/" + journalName
+	rel := name + "/" + journal.Name
 	if st, err = s.dir.Stat(rel); err != nil {
 		return f, st, err
 	}

@@ -86,7 +86,7 @@ func (s *Store) recoverGeneration(p past) (wrong bool, err error) {
 		return false, err
 	}
 	for _, name := range names {
-		c.kept[name] = name != journalName
+		c.kept[name] = name != journal.Name
 	}
 	for _, r := range records {
 		if !c.void[r.Seq] {
@@ -184,7 +184,7 @@ func (c *correction) at(rel string) beneath.FileID {
 
 // end removes kept files without a record, and ends the generation.
 func (c *correction) end(torn int64) error {
-	rel := c.p.name + "/" + journalName
+	rel := c.p.name + "/" + journal.Name
 	st, err := c.s.dir.Stat(rel)
 	if err != nil {
 		return err
@@ -214,9 +214,9 @@ func (c *correction) end(torn int64) error {
 	for _, name := range names {
 		if c.kept[name] {
 			_ = c.s.links.drop(c.dir, name) // else prune removes it with the directory
-		} else if st, err := c.dir.Stat(name); err == nil && name != journalName {
+		} else if st, err := c.dir.Stat(name); err == nil && name != journal.Name {
 			size += int64(st.Blocks) * 512
 		}
 	}
-	return c.s.top.Rename(c.p.name, c.s.top, endedName(c.p.began, size), unix.RENAME_NOREPLACE)
+	return c.s.top.Rename(c.p.name, c.s.top, journal.EndedName(c.p.began, size), unix.RENAME_NOREPLACE)
 }

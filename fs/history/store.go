@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/history/journal"
+	"github.com/scopefs/scopefs/fs/quota"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -44,6 +43,8 @@ type Options struct {
 	Percent float64       // the same, of the file system; 0: unlimited
 	Age     time.Duration // of the oldest generation; 0: unlimited
 	Exclude []string      // patterns of scope.PathRule
+
+	Quota *quota.Counter // counts what the history takes; nil: nobody
 
 	// Dropped is called when generations were given up, with their number and the reason.
 	Dropped func(count int, why string)
@@ -134,6 +135,7 @@ func Open(tree, dir *beneath.Root, opt Options) (s *Store, corrected int, err er
 		return nil, 0, fmt.Errorf("history: %w", err)
 	}
 	if err = s.lock.TryLock(); err == nil {
+		s.links.quota = opt.Quota
 		if err = s.links.open(s.top, dir); err == nil {
 			corrected, err = s.recover()
 		}
@@ -192,6 +194,10 @@ func (s *Store) work() {
 		case <-s.ending:
 			return
 		case <-age.C:
+			s.prune(false)
+			continue
+		case <-s.opt.Quota.Refusals(): // the second time gives up what the first has ended
+			s.prune(false)
 			s.prune(false)
 			continue
 		case <-s.wake:
@@ -320,48 +326,23 @@ func (s *Store) begin(h Header) (*generation, error) {
 		return nil, err
 	}
 	g.began = s.next()
-	name := openName(g.began)
+	name := journal.OpenName(g.began)
 	if err := s.top.Mkdir(name, 0o700); err != nil {
 		return nil, err
 	}
 	if g.dir, err = s.dir.Dir(name); err != nil {
 		return nil, err
 	}
-	if g.journal, err = g.dir.Create(journalName, unix.O_RDWR, 0o600); err == nil {
+	if g.journal, err = g.dir.Create(journal.Name, unix.O_RDWR, 0o600); err == nil {
 		if err = g.write(&journal.Record{Seq: g.began, Kind: journal.Begins, Data: text}); err == nil {
 			return g, nil
 		}
 		g.journal.Close()
-		_ = g.dir.Unlink(journalName) // recover removes it, too
+		_ = g.dir.Unlink(journal.Name) // recover removes it, too
 	}
 	g.dir.Close()
 	_ = s.top.Rmdir(name) // likewise
 	return nil, err
-}
-
-// The names of the entries of a history's directory.
-const (
-	openSuffix  = ".open"
-	journalName = "journal"
-)
-
-func openName(began uint64) string { return fmt.Sprintf("%016x%s", began, openSuffix) }
-
-// endedName is the name of a generation that has ended and keeps so many bytes.
-func endedName(began uint64, bytes int64) string {
-	return fmt.Sprintf("%016x-%x", began, (bytes+1023)/1024)
-}
-
-// parseName returns when the generation of a directory began, and what it keeps if it has ended.
-func parseName(name string) (began uint64, bytes int64, ended, ok bool) {
-	if text, open := strings.CutSuffix(name, openSuffix); open {
-		began, err := strconv.ParseUint(text, 16, 64)
-		return began, 0, false, err == nil && len(text) == 16
-	}
-	first, size, _ := strings.Cut(name, "-")
-	began, err := strconv.ParseUint(first, 16, 64)
-	kib, bad := strconv.ParseInt(size, 16, 64)
-	return began, kib << 10, true, err == nil && bad == nil && len(first) == 16
 }
 
 // endAll ends the open generations for which is holds, and waits for those that are ending.
@@ -411,6 +392,3 @@ func (s *Store) settle(but *generation) {
 func (s *Store) excluded(rel string) bool {
 	return s.exclude != nil && s.exclude.File(scope.OpLookup, rel).Hidden
 }
-
-func parentOf(rel string) string { return rel[:max(strings.LastIndexByte(rel, '/'), 0)] }
-func baseOf(rel string) string   { return rel[strings.LastIndexByte(rel, '/')+1:] }

@@ -26,6 +26,8 @@ type Hooks struct {
 	// id is zero.
 	Changed  func(dir beneath.FileID, name string, id beneath.FileID)
 	Progress func(done, total int)
+	// Agree sees the plan before the undo begins. After an error nothing is done. A file that changes later is a conflict.
+	Agree func(*Plan) error
 }
 
 func (h Hooks) writing(id beneath.FileID) bool { return h.Writing != nil && h.Writing(id) }
@@ -54,6 +56,11 @@ func (s *Store) undo(ctx context.Context, sel Selection, hooks Hooks, h Header) 
 		return nil, err
 	}
 	r := &Result{Plan: s.replay(found, hooks).plan}
+	if hooks.Agree != nil {
+		if err := hooks.Agree(&r.Plan); err != nil {
+			return nil, err
+		}
+	}
 	if len(r.Steps) == 0 {
 		return r, nil
 	}
@@ -71,7 +78,7 @@ func (s *Store) undo(ctx context.Context, sel Selection, hooks Hooks, h Header) 
 	}
 	defer g.end()
 	r.Generation = idOf(g.began)
-	u := &undoing{store: s, hooks: hooks, alias: found.alias, w: &Writer{store: s, program: "scopefs", undo: g}}
+	u := &undoing{store: s, hooks: hooks, alias: found.alias, w: &Writer{store: s, program: "scopefs", undo: g}, stays: map[beneath.FileID]bool{}}
 	for i, step := range r.Steps {
 		if ctx.Err() != nil {
 			break
@@ -81,7 +88,9 @@ func (s *Store) undo(ctx context.Context, sel Selection, hooks Hooks, h Header) 
 			if !errors.As(err, &problem) && errors.Is(err, unix.EIO) {
 				return r, fmt.Errorf("%s: %w", step.Path, err)
 			}
-			r.Conflicts = append(r.Conflicts, Problem{step.Path, err.Error()})
+			if p := (Problem{step.Path, err.Error()}); !slices.Contains(r.Conflicts, p) {
+				r.Conflicts = append(r.Conflicts, p)
+			}
 			continue
 		}
 		r.Done++
@@ -94,6 +103,7 @@ func (s *Store) undo(ctx context.Context, sel Selection, hooks Hooks, h Header) 
 	}
 	if ctx.Err() != nil {
 		g.end()
+		hooks.Agree = nil
 		_, err := s.undo(context.WithoutCancel(ctx), Selection{Generations: []string{r.Generation}}, hooks, Header{Redo: true})
 		r.Rolled = err == nil
 		return r, errors.Join(ctx.Err(), err)
@@ -112,6 +122,7 @@ type undoing struct {
 	hooks Hooks
 	alias map[beneath.FileID]beneath.FileID
 	w     *Writer
+	stays map[beneath.FileID]bool // it has changed since Agree
 }
 
 func (u *undoing) do(step Step) error {
@@ -131,6 +142,13 @@ func (u *undoing) do(step Step) error {
 	}
 	defer at.Dir.Close()
 	defer u.changed(at)
+	if was := step.seen.attr; u.hooks.Agree != nil && was != nil && !step.seen.dir {
+		st, err := at.Dir.Stat(at.Name)
+		u.stays[step.seen.id] = u.stays[step.seen.id] || err == nil && !journal.AttrOf(&st).Same(was)
+	}
+	if u.stays[step.seen.id] {
+		return &changedError{"changed since it was shown"}
+	}
 	e := step.entry
 	switch step.Action {
 	case Remove:
@@ -145,25 +163,20 @@ func (u *undoing) do(step Step) error {
 			id = e.Other
 		}
 		return u.mkdir(at, id, e.Attr)
-	case Move, Exchange:
+	case Move, Exchange, Copy:
 		to, err := u.place(step.To)
 		if err != nil {
 			return err
 		}
 		defer to.Dir.Close()
 		defer u.changed(to)
-		if step.id != (beneath.FileID{}) {
-			return u.moveAside(at, to, step.id)
+		switch {
+		case step.Action == Copy:
+			return u.copy(at, to, step.id)
+		case step.id != (beneath.FileID{}):
+			return u.rename(at, to, step.id, e, false) // it gives what is in the way another name
 		}
-		return u.rename(at, to, e, step.Action == Exchange)
-	case Copy:
-		to, err := u.place(step.To)
-		if err != nil {
-			return err
-		}
-		defer to.Dir.Close()
-		defer u.changed(to)
-		return u.copy(at, to, step.id)
+		return u.rename(at, to, e.Object, e, step.Action == Exchange)
 	case Rewrite:
 		return u.rewrite(at, e)
 	case Attribute:
@@ -189,7 +202,7 @@ func (u *undoing) changed(at Place) {
 
 // place opens the directory of a path. The path of the root is "": its Name is empty.
 func (u *undoing) place(rel string) (Place, error) {
-	d, err := u.store.tree.Dir(parentOf(rel))
+	d, err := u.store.tree.Dir(beneath.Parent(rel))
 	if err != nil {
 		return Place{}, &changedError{"its directory is not there any more"}
 	}
@@ -198,7 +211,7 @@ func (u *undoing) place(rel string) (Place, error) {
 		d.Close()
 		return Place{}, err
 	}
-	return Place{Dir: d, ID: st.ID(), Rel: parentOf(rel), Name: baseOf(rel)}, nil
+	return Place{Dir: d, ID: st.ID(), Rel: beneath.Parent(rel), Name: beneath.Base(rel)}, nil
 }
 
 // meant returns the attributes of the object at a place. It fails if that is not the object id.
@@ -240,12 +253,12 @@ func (u *undoing) remove(at Place, id beneath.FileID) error {
 
 // restore gives a kept file its name again.
 func (u *undoing) restore(at Place, kept string, e *entry) error {
-	from, err := u.store.dir.Dir(parentOf(kept))
+	from, err := u.store.dir.Dir(beneath.Parent(kept))
 	if err != nil {
 		return err
 	}
 	defer from.Close()
-	st, err := from.Stat(baseOf(kept))
+	st, err := from.Stat(beneath.Base(kept))
 	if err != nil {
 		return err
 	}
@@ -264,7 +277,7 @@ func (u *undoing) restore(at Place, kept string, e *entry) error {
 		return err
 	}
 	r := &journal.Record{Kind: journal.Restored, Path: at.Path(), To: kept, Object: st.ID()}
-	err = u.w.do(g, r, func() error { return from.Rename(baseOf(kept), at.Dir, at.Name, unix.RENAME_NOREPLACE) })
+	err = u.w.do(g, r, func() error { return from.Rename(beneath.Base(kept), at.Dir, at.Name, unix.RENAME_NOREPLACE) })
 	if err == nil {
 		u.store.links.remove(plain(st.ID()))
 	}
@@ -277,7 +290,7 @@ func (u *undoing) giveBack(at Place, kept string, e *entry) error {
 	if err != nil {
 		return err
 	}
-	to, err := u.store.dir.Dir(parentOf(kept))
+	to, err := u.store.dir.Dir(beneath.Parent(kept))
 	if err != nil {
 		return u.w.Unlink(at, &st, u.open(st.ID())) // that generation was given up
 	}
@@ -290,7 +303,7 @@ func (u *undoing) giveBack(at Place, kept string, e *entry) error {
 		u.store.links.add(plain(st.ID()), several)
 	}
 	r := &journal.Record{Kind: journal.Returned, Path: at.Path(), To: kept, Object: st.ID()}
-	return u.w.do(g, r, func() error { return at.Dir.Rename(at.Name, to, baseOf(kept), unix.RENAME_NOREPLACE) })
+	return u.w.do(g, r, func() error { return at.Dir.Rename(at.Name, to, beneath.Base(kept), unix.RENAME_NOREPLACE) })
 }
 
 // mkdir makes a directory for one that was removed.
@@ -316,8 +329,7 @@ func (u *undoing) mkdir(at Place, id beneath.FileID, a *journal.Attr) error {
 	return u.w.write(u.w.undo, &journal.Record{Kind: journal.Written, Object: st.ID()}) // complete
 }
 
-func (u *undoing) rename(from, to Place, e *entry, exchange bool) error {
-	id := e.Object
+func (u *undoing) rename(from, to Place, id beneath.FileID, e *entry, exchange bool) error {
 	if exchange { // from has Other, and to has Object
 		id = e.Other
 	}
@@ -333,15 +345,6 @@ func (u *undoing) rename(from, to Place, e *entry, exchange bool) error {
 		return err
 	}
 	return u.w.Rename(from, to, &moved, &other, false, beneath.RenameExchange)
-}
-
-// moveAside gives what is in the way another name.
-func (u *undoing) moveAside(from, to Place, id beneath.FileID) error {
-	st, err := u.meant(from, id)
-	if err != nil {
-		return err
-	}
-	return u.w.Rename(from, to, &st, nil, false, unix.RENAME_NOREPLACE)
 }
 
 // copy makes a copy of a file.
@@ -486,7 +489,7 @@ func (u *undoing) setTimes(rel string, st *beneath.Stat, a *journal.Attr) error 
 	if err := u.w.directory(u.w.undo, Place{Dir: d, ID: st.ID(), Rel: rel}); err != nil {
 		return err
 	}
-	return d.Self().Utimes(timespec(a.Atime), timespec(a.Mtime))
+	return d.Self().Utimes(a.Times())
 }
 
 // set gives an object attributes, and its times last. st are its present ones.
@@ -516,11 +519,7 @@ func (u *undoing) set(at Place, st *beneath.Stat, a *journal.Attr) error {
 	if err := u.setXattrs(rel, st, a); err != nil {
 		return err
 	}
-	return obj.Utimes(timespec(a.Atime), timespec(a.Mtime))
-}
-
-func timespec(t unix.StatxTimestamp) unix.Timespec {
-	return unix.Timespec{Sec: t.Sec, Nsec: int64(t.Nsec)}
+	return obj.Utimes(a.Times())
 }
 
 // setXattrs sets the kept attributes, and removes those that were not there.
@@ -537,20 +536,5 @@ func (u *undoing) setXattrs(rel string, st *beneath.Stat, a *journal.Attr) error
 		return err
 	}
 	defer f.Close()
-	for name := range now {
-		if _, ok := a.XAttrs[name]; !ok {
-			if err := f.Removexattr(name); err != nil {
-				return err
-			}
-		}
-	}
-	for name, value := range a.XAttrs {
-		if string(now[name]) == string(value) {
-			continue
-		}
-		if err := f.Setxattr(name, value, 0); err != nil {
-			return err
-		}
-	}
-	return nil
+	return f.ReplaceXattrs(now, a.XAttrs)
 }

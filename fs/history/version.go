@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/fs/history/journal"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -57,7 +58,7 @@ func (s *Store) present(rel string) (Version, error) {
 // keptVersion returns the version of a kept file at a path of the history.
 func keptVersion(at string) (Version, error) {
 	name, number, _ := strings.Cut(at, "/")
-	began, _, _, _ := parseName(name)
+	began, _, _, _ := journal.ParseName(name)
 	k, err := strconv.ParseUint(number, 10, 32)
 	return Version{Generation: idOf(began), Kept: uint32(k)}, err
 }

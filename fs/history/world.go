@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/scopefs/scopefs/fs/history/journal"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -44,6 +46,7 @@ type thing struct {
 	kept  string
 	real  string // the path that it has in the tree
 	attr  *journal.Attr
+	ctime unix.StatxTimestamp
 }
 
 // move says that a directory at path was at real before.
@@ -68,7 +71,7 @@ func (w *world) at(rel string) thing {
 	if t, ok := w.names[rel]; ok {
 		return t
 	}
-	for dir := parentOf(rel); dir != ""; dir = parentOf(dir) {
+	for dir := beneath.Parent(rel); dir != ""; dir = beneath.Parent(dir) {
 		t, ok := w.names[dir]
 		if ok && (!t.there || t.fresh || !t.dir) {
 			return thing{}
@@ -82,7 +85,7 @@ func (w *world) at(rel string) thing {
 	if err != nil {
 		return thing{}
 	}
-	return thing{there: true, id: plain(st.ID()), dir: st.IsDir(), real: real, attr: journal.AttrOf(&st)}
+	return thing{there: true, id: plain(st.ID()), dir: st.IsDir(), real: real, attr: journal.AttrOf(&st), ctime: st.Ctime}
 }
 
 // real returns the path that an object has in the tree.
@@ -100,7 +103,7 @@ func (w *world) free(rel string) string {
 	if w.at(rel).there {
 		return "another object is there"
 	}
-	if dir := parentOf(rel); dir != "" && !w.at(dir).there {
+	if dir := beneath.Parent(rel); dir != "" && !w.at(dir).there {
 		return "its directory is not there any more"
 	}
 	return ""
@@ -119,7 +122,7 @@ func (w *world) newer(rel string) string {
 // empty reports whether a directory would be empty.
 func (w *world) empty(rel string) bool {
 	for name, t := range w.names {
-		if parentOf(name) == rel && t.there {
+		if beneath.Parent(name) == rel && t.there {
 			return false
 		}
 	}

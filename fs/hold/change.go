@@ -46,6 +46,9 @@ func (l *Layers) MakeDirs(rel string) error {
 
 // CopyUp copies the scope's object at a held path to Upper, unless Upper has one. st are its attributes.
 func (l *Layers) CopyUp(rel string, st *beneath.Stat) error {
+	if err := l.Quota.Fits(int64(st.Blocks) * 512); err != nil {
+		return err
+	}
 	if err := l.MakeDirs(parentOf(rel)); err != nil {
 		return err
 	}
@@ -74,6 +77,9 @@ func (l *Layers) place(name, rel string, flags uint) error {
 		defer l.mu.Unlock()
 		if err = l.note(rel); err == nil {
 			err = stage.Rename(name, dir, baseOf(rel), flags)
+		}
+		if st, failed := dir.Stat(baseOf(rel)); err == nil && failed == nil {
+			l.Quota.Added(&st)
 		}
 	}
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/scopefs/scopefs/fs/quota"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -25,8 +26,9 @@ import (
 type Layers struct {
 	Base  *beneath.Root
 	Upper *beneath.Root
-	State *beneath.Root // of a branch.Branch; nobody has that open while Upper changes
-	Stage *beneath.Root // a directory for copies
+	State *beneath.Root  // of a branch.Branch; nobody has that open while Upper changes
+	Stage *beneath.Root  // a directory for copies
+	Quota *quota.Counter // counts copies; nil: nobody
 
 	// gate is held for reading while a request changes Upper, and for writing while nobody may. mu guards the names of
 	// Upper, for a few system calls. Lock order: gate, mu.

@@ -20,45 +20,6 @@ import (
 	"github.com/scopefs/scopefs/internal/need"
 )
 
-func init() {
-	// look prints all that /proc shows of other processes in the sandbox.
-	harness.Roles["look"] = func([]string) error {
-		all, err := filepath.Glob("/proc/[0-9]*")
-		for _, proc := range all {
-			for _, link := range []string{"root", "cwd", "exe"} {
-				to, err := os.Readlink(proc + "/" + link)
-				fmt.Println(proc+"/"+link, "->", to, harness.ErrnoOf(err))
-			}
-			fds, err := os.ReadDir(proc + "/fd")
-			fmt.Println(proc+"/fd", harness.ErrnoOf(err))
-			for _, fd := range fds {
-				to, err := os.Readlink(proc + "/fd/" + fd.Name())
-				fmt.Println(proc+"/fd/"+fd.Name(), "->", to, harness.ErrnoOf(err))
-			}
-			for _, file := range []string{"environ", "maps", "mem", "mountinfo", "root/etc/shadow", "cwd/..", "root/root", "task/1/root"} {
-				text, err := os.ReadFile(proc + "/" + file)
-				fmt.Println(proc+"/"+file, harness.ErrnoOf(err), strings.ReplaceAll(string(text[:min(len(text), 20000)]), "\n", "\n  "))
-			}
-		}
-		return err
-	}
-}
-
-// TestAttackProc: what /proc shows in the sandbox leads nowhere.
-func TestAttackProc(t *testing.T) {
-	h := harness.LayOut(t, map[string]string{"proc": ""})
-	h.Start()
-	out, err := h.InSandbox("proc", "look").Output()
-	require.NoError(t, err)
-	assert.NotContains(t, string(out), h.Base)
-	assert.NotContains(t, string(out), "/agents/")
-	for _, denied := range []string{"root", "cwd", "exe", "fd/[0-9]+", "environ", "maps", "mem", "root/etc/shadow", "root/root"} {
-		assert.Regexp(t, `(?m)^/proc/1/`+denied+`( ->)? +(EACCES|EPERM|ENOENT)`, string(out))
-	}
-	assert.NotRegexp(t, `(?m)^/proc/[0-9]+/root/etc/shadow ok`, string(out))
-	assert.NotRegexp(t, `(?m)^/proc/[0-9]+/fd/[0-9]+ -> /[^pdw]`, string(out), "a descriptor to something that is not the sandbox's")
-}
-
 // TestAttackSockets: a socket in the prefix is a name, not a way to the host
 // process that listens there. Sockets of the view's own processes work.
 func TestAttackSockets(t *testing.T) {

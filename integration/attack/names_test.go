@@ -3,7 +3,6 @@ package attack
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -143,39 +142,6 @@ func TestAttackMovedLinks(t *testing.T) {
 	assert.Equal(t, []string{"EACCES", "ok"}, look("readlink p/q/l", "readlink p/q/m"))
 	require.NoError(t, os.Rename(h.Scope("moved", "p/q"), h.Scope("moved", "q")))
 	assert.Equal(t, []string{"EACCES"}, look("readlink q/m"))
-}
-
-// TestAttackChains: links of links, as many as the kernel follows and more.
-func TestAttackChains(t *testing.T) {
-	h := harness.LayOut(t, map[string]string{"chain": ""})
-	native := t.TempDir()
-	out := filepath.Join(h.Base, "FOREIGN")
-	harness.Plant(t, h.Base, "FOREIGN")
-	for _, dir := range []string{h.Scope("chain"), native} {
-		harness.Plant(t, dir, "end")
-		for _, n := range []int{1, 39, 40, 41, 60} {
-			for where, end := range map[string]string{"in": "end", "out": out, "up": "../../FOREIGN"} {
-				for i := range n {
-					to := end
-					if i > 0 {
-						to = fmt.Sprintf("%s%d-%d", where, n, i-1)
-					}
-					harness.Plant(t, dir, fmt.Sprintf("%s%d-%d => %s", where, n, i, to))
-				}
-			}
-		}
-	}
-	h.Start()
-	for _, n := range []int{1, 39, 40, 41, 60} {
-		op := fmt.Sprintf("read in%d-%d", n, n-1)
-		assert.Equal(t, harness.HostOps(t, native, op), harness.HostOps(t, h.View("chain"), op), "%d links", n)
-		for _, where := range []string{"out", "up"} {
-			for i := range n { // from every link of the chain
-				got := harness.ErrnoOf(harness.DoOp(fmt.Sprintf("read %s", h.View("chain", fmt.Sprintf("%s%d-%d", where, n, i)))))
-				assert.Contains(t, []string{"EACCES", "ELOOP"}, got, "%s%d-%d", where, n, i)
-			}
-		}
-	}
 }
 
 // startAll starts the daemon and waits until every agent is mounted.

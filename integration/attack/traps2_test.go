@@ -115,32 +115,6 @@ func TestTrapManyFiles(t *testing.T) {
 	}
 }
 
-// TestTrapLinksAreNotFollowed: what is done to a link is done to the link, and
-// what follows it is refused where it leads outside.
-func TestTrapLinksAreNotFollowed(t *testing.T) {
-	h := harness.LayOut(t, map[string]string{"trap": ""})
-	harness.Plant(t, h.Base, "FOREIGN")
-	out := filepath.Join(h.Base, "FOREIGN")
-	harness.Plant(t, h.Scope("trap"), "l => "+out, "up => ../../FOREIGN", "f")
-	h.Start()
-	before := harness.Picture(t, out)
-	for _, link := range []string{"l", "up"} {
-		ops := []string{"read " + link, "write " + link, "trunc " + link, "o-trunc " + link, "chmod " + link, "utimes " + link, "create " + link + "/x",
-			"reopen " + link, "fallocate " + link, "copyrange " + link + " f", "mmap " + link, "repath " + link}
-		for _, got := range harness.HostOps(t, h.View("trap"), ops...) {
-			assert.Equal(t, "EACCES", got)
-		}
-		assert.Equal(t, []string{"ok", "EPERM"}, harness.HostOps(t, h.View("trap"), "stat "+link, "chown "+link), "a view gives nothing away, not for root either")
-		var st unix.Stat_t
-		require.NoError(t, unix.Lstat(h.View("trap", link), &st))
-		assert.EqualValues(t, unix.S_IFLNK, st.Mode&unix.S_IFMT)
-	}
-	assert.Equal(t, before, harness.Picture(t, out))
-	assert.Equal(t, []string{"ok", "ok"}, harness.HostOps(t, h.View("trap"), "unlink l", "rename up up2"))
-	assert.Equal(t, []string{"ok", "EACCES", "ok"}, harness.HostOps(t, h.View("trap"), "mkdir d", "rename up2 d/up", "rename up2 up"), "elsewhere it would lead to another place outside")
-	assert.Equal(t, before, harness.Picture(t, out))
-}
-
 // TestTrapTmpfileLink: a file made without a name gets one.
 func TestTrapTmpfileLink(t *testing.T) {
 	eachData(t, func(t *testing.T, h *harness.Host) {

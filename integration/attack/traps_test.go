@@ -25,12 +25,12 @@ import (
 //	path strings race; Open alone is not enough      TestAttackRace
 //	the prefix replaced by a link                    TestAttackPrefixReplaced
 //	file exchanged for a FIFO or device at open      TestAttackOpenRace, TestAttackDevices
-//	statx, chmod, truncate, utimes follow links      TestAttackRace, TestTrapLinksAreNotFollowed
+//	statx, chmod, truncate, utimes follow links      TestAttackRace, selftest view
 //	an ancestor moved out; a bind mount inside       TestAttackMovedOut, TestAttackMounts
 //	ioctl with the server's privilege                TestAttackIoctl
 //	fchmod after rename with a decoy                 TestTrapDecoy
 //	operations on an unlinked open file              TestTrapUnlinked
-//	a link's text in the client's name space         TestAttackLinks, TestAttackMovedLinks, TestAttackChains
+//	a link's text in the client's name space         TestAttackLinks, TestAttackMovedLinks, selftest view
 //	passthrough: reads and writes after our death    TestAttackLeftOpen
 //	unknown error = ENOSYS                           fs: the errno tests
 //	mkdir loses sticky and setgid; setgid on create  TestTrapModes

@@ -12,6 +12,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -115,9 +116,12 @@ func measure(o op, top string) (micros float64, err error) {
 	return float64(time.Since(began).Nanoseconds()) / 1e3 / float64(o.n*max(o.divide, 1)), nil
 }
 
-func median(v []float64) float64 {
+func median[T cmp.Ordered](v []T) (m T) {
 	slices.Sort(v)
-	return v[len(v)/2]
+	if len(v) > 0 {
+		m = v[len(v)/2]
+	}
+	return m
 }
 
 func file(dir string, i int) string { return filepath.Join(dir, fmt.Sprintf("f%05d", i)) }

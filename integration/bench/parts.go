@@ -30,6 +30,7 @@ var parts = map[string]part{
 	"reads":   {"COUNT FILE...", reads},
 	"egress":  {"COUNT ROUNDS MIB IDLE DIR SCOPEFS SELF NODE SRT", egressCompare},
 	"client":  {"", egressClient},
+	"restart": {"ROUNDS AGENTS BUSY DIR SCOPEFS", restartCompare},
 	"threads": {"THREADS DIRS FILES DIR", threads},
 	"single":  {"ROUNDS DIRS FILES DIR...", single},
 	// What is drawn: a table on standard input, the tables of a page.

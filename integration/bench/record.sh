@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 . integration/bench/sides.sh
 before=
-trap '[ -z "$before" ] || { kill "$before"; wait "$before" || true; }; cleanup' EXIT
+trap '[ -z "$before" ] || { kill -INT "$before"; wait "$before" || true; }; cleanup' EXIT
 build
 views=()
 for level in denials writes opens all; do

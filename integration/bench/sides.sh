@@ -14,8 +14,9 @@ stop_daemon() {
 	local pid=$daemon
 	daemon=
 	[ -n "$pid" ] || return 0
-	kill "$pid" 2>/dev/null || true
+	kill -INT "$pid" 2>/dev/null || true
 	wait "$pid" || true
+	"$top/scopefs" daemon --stop --base "$top/base" || true # views of one that has died
 }
 
 cleanup() {

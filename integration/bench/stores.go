@@ -158,13 +158,13 @@ func percentiles(v []float64) string {
 // startDaemon starts a daemon and waits until it answers.
 func startDaemon(scopefs, base string) (pid int, end func(), err error) {
 	cmd := exec.Command(scopefs, "daemon", "--base", base)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGINT}
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		return 0, nil, err
 	}
 	end = func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Process.Signal(syscall.SIGINT)
 		_ = cmd.Wait()
 	}
 	for range 600 {

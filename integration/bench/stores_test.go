@@ -36,3 +36,13 @@ func TestEgressSmoke(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, egressCompare(arguments{"4", "1", "1", "4", t.TempDir(), harness.Program, self, "", ""}))
 }
+
+// TestRestartSmoke: likewise the bench of restarts, which fails if a program in a view has an error, or an operation is not in
+// the log once.
+func TestRestartSmoke(t *testing.T) {
+	harness.NeedFUSE(t)
+	dir, err := os.MkdirTemp("/dev/shm", "scopefs-bench-") // views have spools on tmpfs
+	require.NoError(t, err)
+	defer os.RemoveAll(dir)
+	require.NoError(t, restartCompare(arguments{"1", "3", "2", dir, harness.Program}))
+}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,6 +40,13 @@ if command -v systemd-analyze >/dev/null; then
 	inside scopefs ps 2>&1 || true
 fi
 while IFS='= ' read -r key _; do case $key in [a-z]*) cat "/proc/sys/${key//./\/}" >/dev/null;; esac; done <"$D/root/usr/lib/sysctl.d/60-scopefs.conf"
+echo "profile: $(ls "$D/root/etc/apparmor.d/scopefs" 2>/dev/null || echo none)"
+# A parser of AppArmor 4 stands in: this host's may be older.
+mkdir -p "$D/root/etc/apparmor.d" "$D/root/usr/local/sbin"
+printf '#!/bin/sh\nfor file; do :; done\ngrep -q "^abi <abi/4" "$file"\n' >"$D/root/usr/local/sbin/apparmor_parser"
+chmod 755 "$D/root/usr/local/sbin/apparmor_parser"
+inside dpkg --force-confmiss -i /scopefs.deb >/dev/null
+cmp "$D/root/usr/share/scopefs/apparmor" "$D/root/etc/apparmor.d/scopefs" && echo "profile installed"
 mkdir -p "$D/root/var/lib/scopefs/agents/a"; echo text >"$D/root/var/lib/scopefs/agents/a/file"
 inside dpkg -r scopefs
 inside dpkg -P scopefs
@@ -87,6 +95,10 @@ func TestDeb(t *testing.T) {
 		assert.Contains(t, said, "no daemon is running at /run/scopefs/control.sock", "the host's directories are the default")
 	}
 	assert.Contains(t, said, "kept: text")
+	assert.Contains(t, said, "profile installed")
+	if _, err := os.Stat("/etc/apparmor.d/abi/4.0"); err != nil {
+		assert.Contains(t, said, "profile: none", "a parser before 4 would fail at each boot")
+	}
 	var left []string
 	for line := range strings.Lines(said) {
 		if strings.HasPrefix(line, "left: ") && !strings.Contains(line, "/var/lib/scopefs") {
@@ -142,6 +154,31 @@ func published(t *testing.T, out string) {
 	verify := []string{"-V", "-p", home + "/key.pub", "-m", "SHA256SUMS"}
 	assert.Contains(t, must(out, "minisign", verify...), "Trusted comment: scopefs v1.2.3, commit ")
 	must(out, "sha256sum", "--quiet", "-c", "SHA256SUMS")
+	provenance, err := os.ReadFile(filepath.Join(out, "provenance.json"))
+	require.NoError(t, err)
+	var statement struct {
+		Type    string `json:"_type"`
+		Subject []struct {
+			Name   string
+			Digest map[string]string
+		}
+		PredicateType string
+		Predicate     struct {
+			BuildDefinition struct{ ExternalParameters map[string]string }
+		}
+	}
+	require.NoError(t, json.Unmarshal(provenance, &statement), string(provenance))
+	assert.Equal(t, "https://in-toto.io/Statement/v1 https://slsa.dev/provenance/v1", statement.Type+" "+statement.PredicateType)
+	assert.Equal(t, "make release VERSION=v1.2.3 ARCHES='amd64'", statement.Predicate.BuildDefinition.ExternalParameters["command"])
+	made := map[string]bool{}
+	for _, s := range statement.Subject {
+		made[s.Name] = true
+		assert.Equal(t, s.Digest["sha256"]+"  "+s.Name+"\n", must(out, "sha256sum", s.Name))
+	}
+	for _, name := range []string{"scopefs-linux-amd64", "scopefs-linux-amd64-stores", "scopefs-linux-amd64.cdx.json", "scopefs_1.2.3_amd64.deb"} {
+		assert.True(t, made[name], "%s of %v", name, made)
+	}
+	assert.Contains(t, must("", "cat", out+"/SHA256SUMS"), "  provenance.json\n", "it is signed with the list")
 	bill, err := os.ReadFile(filepath.Join(out, "scopefs-linux-amd64.cdx.json"))
 	require.NoError(t, err)
 	for _, module := range []string{`"bomFormat": "CycloneDX"`, "pkg:golang/github.com/hanwen/go-fuse/v2@", "pkg:golang/golang.org/x/sys@"} {

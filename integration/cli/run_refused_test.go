@@ -65,7 +65,7 @@ func TestDaemonCannotMount(t *testing.T) {
 	}{
 		"no CAP_SYS_ADMIN": {func(m *harness.Way, argv []string) *exec.Cmd {
 			return exec.Command("setpriv", append(noAdmin, argv...)...)
-		}, "scopefs: CAP_SYS_ADMIN is missing, without which nothing can be mounted: run scopefs as root of the host; a container needs --privileged, or what docs/security.md lists\n"},
+		}, "scopefs: CAP_SYS_ADMIN is missing, without which nothing can be mounted: run scopefs as root of the host; a container needs --device /dev/fuse --cap-add SYS_ADMIN,DAC_READ_SEARCH --security-opt systempaths=unconfined\n"},
 		"no /dev/fuse": {func(m *harness.Way, argv []string) *exec.Cmd { return harness.Privately(m.T, noFUSE, argv...) },
 			"scopefs: there is no FUSE (open /dev/fuse: no such file or directory): load the module (modprobe fuse); a container needs --device /dev/fuse\n"},
 		"an old kernel": {func(m *harness.Way, argv []string) *exec.Cmd {
@@ -118,7 +118,7 @@ func TestRunFailsClosed(t *testing.T) {
 		}, "scopefs: /dev/fuse is closed to this user (open /dev/fuse: permission denied): chmod 666 /dev/fuse, as udev does, or run as root\n"},
 		"no CAP_SYS_ADMIN": {"", 0, func(m *harness.Way) *exec.Cmd {
 			return through(m, exec.Command("setpriv", append(noAdmin, argvOf(m, touch...)...)...))
-		}, "scopefs: make a mount namespace: operation not permitted: run scopefs as root of the host; a container needs --privileged, or what docs/security.md lists\n"},
+		}, "scopefs: make a mount namespace: operation not permitted: run scopefs as root of the host; a container needs --device /dev/fuse --cap-add SYS_ADMIN,DAC_READ_SEARCH --security-opt systempaths=unconfined\n"},
 		"an old kernel": {"", 0, func(m *harness.Way) *exec.Cmd {
 			return through(m, without("fsopen,mount_setattr", argvOf(m, touch...)...))
 		}, "scopefs: the kernel has no fsopen, mount_setattr: " + newerKernel},
@@ -133,10 +133,10 @@ func TestRunFailsClosed(t *testing.T) {
 		}, "scopefs: the program of the sandbox cannot be in memory (memfd_create: permission denied): sysctl vm.memfd_noexec is 2, which forbids it: set it to 0 or 1 in /etc/sysctl.d, and start again\n"},
 		"an old bubblewrap": {"", 0, func(m *harness.Way) *exec.Cmd {
 			return withBwrap(m, `case $1 in --version) echo bubblewrap 0.4.1;; *) /usr/bin/bwrap --help | grep -v -e --disable-userns -e --size;; esac`, touch...)
-		}, "scopefs: bubblewrap 0.4.1 lacks --disable-userns, --size: install bubblewrap 0.11 or newer, or that of Debian 12 with security updates\n"},
+		}, "scopefs: bubblewrap 0.4.1 lacks --disable-userns, --size: install bubblewrap 0.11 or newer, or that of Debian 12 or Ubuntu 24.04 with security updates\n"},
 		"a very old bubblewrap": {"", 0, func(m *harness.Way) *exec.Cmd {
 			return withBwrap(m, `echo usage >&2; exit 1`, touch...)
-		}, "/bin/bwrap does not say what it can (--help: exit status 1): install bubblewrap 0.11 or newer, or that of Debian 12 with security updates\n"},
+		}, "/bin/bwrap does not say what it can (--help: exit status 1): install bubblewrap 0.11 or newer, or that of Debian 12 or Ubuntu 24.04 with security updates\n"},
 		"no user namespaces": {"", 0, func(m *harness.Way) *exec.Cmd {
 			return through(m, exec.Command("unshare", append([]string{"-Urm", "sh", "-c", `echo 0 >/proc/sys/user/max_user_namespaces; "$@"`, "sh"}, argvOf(m, touch...)...)...))
 		}, "unprivileged user namespaces are off (sysctl user.max_user_namespaces=0): change it in /etc/sysctl.d\n"},
@@ -186,6 +186,22 @@ func TestRunBubblewrapComes(t *testing.T) {
 	assert.Zero(t, o.Code, o.Stderr)
 	m.Stop()
 	assert.Contains(t, m.Log.String(), `msg="no sandbox can be made" err="bubblewrap is not installed: apt-get install bubblewrap"`, "told before anybody runs")
+}
+
+// A daemon says at its start what a known flaw of its bubblewrap means.
+func TestDaemonFlaw(t *testing.T) {
+	for version, flawed := range map[string]bool{"0.11.2": true, "0.12.0": false} {
+		m := &harness.Way{Host: harness.LayOut(t, map[string]string{"a": ""}), Tmp: t.TempDir()}
+		bin := filepath.Join(m.Base, "bin")
+		require.NoError(t, os.Mkdir(bin, 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(bin, "bwrap"), []byte("#!/bin/sh\n[ \"$1\" = --version ] && echo bubblewrap "+version+" && exit\nexec /usr/bin/bwrap \"$@\"\n"), 0o755))
+		t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+		m.Start()
+		assert.Zero(t, m.Run("a", "--", "true").Code)
+		m.Stop() // waits for the check
+		assert.Equal(t, flawed, strings.Contains(m.Log.String(), "bubblewrap 0.11.2 (before 0.12: CVE-2026-87766"), m.Log.String())
+		assert.NotContains(t, m.Log.String(), "no sandbox can be made")
+	}
 }
 
 // The limits hold: by control groups, here of version 1.

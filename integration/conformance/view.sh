@@ -44,13 +44,14 @@ stop_daemon() {
 	local pid=$daemon
 	daemon=
 	[ -n "$pid" ] || return 0
-	kill "$pid" 2>/dev/null || true
+	kill -INT "$pid" 2>/dev/null || true
 	for _ in {1..300}; do
 		kill -0 "$pid" 2>/dev/null || break
 		sleep 0.1
 	done
 	kill -KILL "$pid" 2>/dev/null || true
 	wait "$pid" || true
+	"$program" daemon --stop --base "$base" || true # views of one that was killed
 }
 
 cleanup() {

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,8 +59,10 @@ func TestAnchors(t *testing.T) {
 	dir := filepath.Join(h.Base, "state", "audit")
 	head, err := os.ReadFile(kept)
 	require.NoError(t, err)
-	heads := map[string][]byte{"kept": head}
-	v, err := audit.Verify(t.Context(), dir, audit.VerifyOptions{Heads: heads})
+	heads := func() audit.VerifyOptions {
+		return audit.VerifyOptions{Heads: map[string]io.Reader{"kept": bytes.NewReader(head)}}
+	}
+	v, err := audit.Verify(t.Context(), dir, heads())
 	require.NoError(t, err)
 	assert.Equal(t, 1, v.Matched)
 	for _, name := range []string{"tree", "00000001.tree", "head"} {
@@ -72,6 +76,6 @@ func TestAnchors(t *testing.T) {
 	h.Must("run", "a", "--", "true")
 	_, err = audit.Verify(t.Context(), dir, audit.VerifyOptions{})
 	require.NoError(t, err, "the log's own head is of what was written anew")
-	_, err = audit.Verify(t.Context(), dir, audit.VerifyOptions{Heads: heads})
+	_, err = audit.Verify(t.Context(), dir, heads())
 	assert.ErrorContains(t, err, "kept: the head of")
 }

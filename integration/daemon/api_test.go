@@ -113,7 +113,7 @@ func TestDaemonRunAtStart(t *testing.T) {
 			_, errs, code := h.Try("run", "b", "--", "touch", "x")
 			assert.Zero(t, code, errs)
 		}
-		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+		require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 		o := harness.Await(t, cmd, &bytes.Buffer{}, &bytes.Buffer{})
 		assert.Zero(t, o.Code)
 		assert.Zero(t, h.Mounted(h.Base))

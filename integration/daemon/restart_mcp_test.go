@@ -130,7 +130,7 @@ func (c *wireClient) changed() {
 // killed, stopped or restarted, and hears what became of its calls.
 func TestRestartBridge(t *testing.T) {
 	need.Once(t)
-	for name, end := range map[string]func(*harness.Host){"SIGTERM": (*harness.Host).Stop, "SIGKILL": (*harness.Host).Kill} {
+	for name, end := range map[string]func(*harness.Host){"SIGTERM": (*harness.Host).Terminate, "SIGKILL": (*harness.Host).Kill} {
 		t.Run(name, func(t *testing.T) {
 			h := harness.LayOut(t, map[string]string{"a": ""})
 			h.Start()

@@ -97,7 +97,7 @@ func TestRestartThinStopped(t *testing.T) {
 // TestRestartThinKilled: nor for one that dies.
 func TestRestartThinKilled(t *testing.T) {
 	need.Once(t)
-	for name, end := range map[string]func(*harness.Host){"SIGTERM": (*harness.Host).Stop, "SIGKILL": (*harness.Host).Kill} {
+	for name, end := range map[string]func(*harness.Host){"SIGTERM": (*harness.Host).Terminate, "SIGKILL": (*harness.Host).Kill} {
 		t.Run(name, func(t *testing.T) {
 			h := harness.NewHost(t, map[string]string{"a": ""})
 			running := beginThin(h, "run", "a", "--", "sh", "-c", "echo here; sleep 100")

@@ -49,8 +49,10 @@ settled() { # waits until the daemon runs again or will not
 	done
 	echo "$1 $(of ActiveState) $(of NRestarts)"
 }
-mkdir -p /var/lib/scopefs/agents.d
+mkdir -p /var/lib/scopefs/agents.d /var/lib/scopefs/agents/a
+chmod 711 /var/lib/scopefs /var/lib/scopefs/agents
 printf -- '---\nname: a\ndescription: test\n---\nx\n' >/var/lib/scopefs/agents.d/a.md
+echo 'grace: 60s' >/var/lib/scopefs/scopefs.yaml
 systemctl start scopefs
 for signal in ABRT SEGV QUIT KILL; do
 	old=$(of MainPID)
@@ -58,8 +60,13 @@ for signal in ABRT SEGV QUIT KILL; do
 	settled $signal
 done
 scopefs --base /var/lib/scopefs --run /run/scopefs ps >/dev/null && echo answers
+view() { scopefs --base /var/lib/scopefs --run /run/scopefs ps | awk '$2 == "mounted" { print $3 }'; }
+old=$(view)
+systemctl restart scopefs
+[ -n "$old" ] && [ "$(view)" = "$old" ] && echo "the view lives on"
 systemctl stop scopefs
 echo "stopped $(of ActiveState)"
+pgrep -f '^scopefs-' || echo "nothing is left"
 echo 'nonsense: [' >/var/lib/scopefs/scopefs.yaml
 old=none
 systemctl start scopefs 2>/dev/null
@@ -96,15 +103,15 @@ echo "stopped $(of ActiveState) $(of Result)"
 as scopefs run --dir . -- echo anew
 `
 
-// TestSystemd: systemd starts the daemon again after every end but a refused configuration. Go ends with status 2
-// after SIGABRT, which systemd's watchdog sends, and after a panic.
+// TestSystemd: systemd starts the daemon again after every end but a refused configuration. A restart keeps views, a
+// stop does not. Go ends with status 2 after SIGABRT, which systemd's watchdog sends, and after a panic.
 func TestSystemd(t *testing.T) {
 	need.Once(t)
 	t.Parallel()
 	harness.NeedFUSE(t)
 	need.Program(t, "systemd-nspawn")
 	out, said := boot(t, guestScript, "scopefs.service")
-	assert.Equal(t, "ABRT active 1\nSEGV active 2\nQUIT active 3\nKILL active 4\nanswers\nstopped inactive\nrefused failed 0\nstatus 78\n", out, said)
+	assert.Equal(t, "ABRT active 1\nSEGV active 2\nQUIT active 3\nKILL active 4\nanswers\nthe view lives on\nstopped inactive\nnothing is left\nrefused failed 0\nstatus 78\n", out, said)
 }
 
 // TestSystemdUser: the user's manager listens, and starts the daemon for the first command of a project, also after the daemon

@@ -26,7 +26,7 @@ stop() {
 	local pid=$daemon
 	daemon=
 	[ -n "$pid" ] || return 0
-	kill -TERM "$pid" 2>/dev/null || true
+	kill -INT "$pid" 2>/dev/null || true # SIGTERM would leave the views to another daemon
 	wait "$pid"
 }
 cleanup() {
@@ -120,7 +120,7 @@ settings() {
 }
 
 start() {
-	"$bin" daemon 2>"$demo/daemon.log" 9>&- &
+	"$bin" daemon --console 127.0.0.1:0 2>"$demo/daemon.log" 9>&- &
 	daemon=$!
 	for _ in {1..100}; do
 		[ "$("$bin" ps 2>/dev/null | grep -c ' mounted ')" = 2 ] && return 0
@@ -150,6 +150,19 @@ remount() {
 	line "kill -9 of the view's process: the view is back" ok "$(seconds $took)"
 }
 
+# pictures keeps pictures of the console's pages, if the host has a browser that starts.
+pictures() {
+	local began said
+	began=$(now)
+	if ! command -v chromium >/dev/null; then
+		line "pictures of the console: chromium is not installed" none ""
+	elif said=$("$bin" console 9>&- | timeout 60 go run ./integration/demo "$demo/console" 2>&1 9>&-); then
+		line "pictures of the console are in $demo/console" ok "$(seconds $(($(now) - began)))"
+	else
+		line "pictures of the console: $(tail -n 1 <<<"$said")" none ""
+	fi
+}
+
 echo "Two agents, $agent and writer-02, below $base"
 lay_out
 settings
@@ -157,6 +170,7 @@ if root; then
 	began=$(now)
 	start
 	line "daemon started, both views mounted" ok "$(seconds $(($(now) - began)))"
+	echo "  The console, while the demo runs: $("$bin" console 9>&-)"
 else
 	line "no daemon: each command mounts its view in namespaces of its own" ok ""
 fi
@@ -225,6 +239,7 @@ echo "scopefs audit --denied"
 
 echo
 if root; then
+	pictures
 	began=$(now)
 	stop || fail "the daemon ended with an error: $(tail -n 3 "$demo/daemon.log")"
 	line "daemon stopped" ok "$(seconds $(($(now) - began)))"

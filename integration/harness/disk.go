@@ -84,8 +84,8 @@ func (d *Disk) Unmount() {
 	if err != unix.EINVAL { // it is unmounted
 		assert.NoError(d.t, err, "unmount %s", d.At)
 	}
-	// A namespace that is about to end may still have it. A second mount of the image would find half of the first one's journal.
-	require.Eventually(d.t, func() bool { return !d.used() }, 20*time.Second, 10*time.Millisecond, "%s is still mounted somewhere", d.Image)
+	// The namespace of another test's daemon may still have it. A second mount of the image would find half of the first one's journal.
+	require.Eventually(d.t, func() bool { return !d.used() }, 3*time.Minute, 10*time.Millisecond, "%s is still mounted somewhere", d.Image)
 }
 
 // used reports whether a loop device has the image.

@@ -151,14 +151,23 @@ func (h *Host) Abort() {
 	<-h.Ended
 }
 
-// Stop ends the daemon as a service manager does.
+// Stop ends the daemon, and what it or a daemon that was killed has left to the next one.
 func (h *Host) Stop() {
+	h.end(syscall.SIGINT)
+	out, err := exec.Command(Program, "--base", h.Base, "daemon", "--stop").CombinedOutput()
+	assert.NoError(h.T, err, "%s", out)
+}
+
+// Terminate ends the daemon as a service manager does for a restart: its views are left to the next one.
+func (h *Host) Terminate() { h.end(syscall.SIGTERM) }
+
+func (h *Host) end(sig syscall.Signal) {
 	select {
 	case <-h.Ended:
 		return
 	default:
 	}
-	_ = h.Cmd.Process.Signal(syscall.SIGTERM)
+	_ = h.Cmd.Process.Signal(sig)
 	select {
 	case <-h.Ended:
 	case <-time.After(30 * time.Second):
@@ -214,6 +223,11 @@ type Agent struct {
 	ViewPID   int    `json:"view_pid"`
 	Sandboxes []int  `json:"sandbox_pids"`
 	Error     string `json:"error"`
+	Disk      struct {
+		Bytes    int64 `json:"bytes"`
+		Files    int64 `json:"files"`
+		Counting bool  `json:"counting"`
+	} `json:"disk"`
 }
 
 // PS returns what ps reports of every agent.

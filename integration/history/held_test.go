@@ -138,7 +138,7 @@ func TestHeldConflicts(t *testing.T) {
 	require.NotEmpty(t, d.Hash)
 	k.run("a", "echo other >mine")
 	_, err = k.client.HistoryOf("a").Commit(t.Context(), api.CommitOptions{Hash: d.Hash})
-	assert.ErrorContains(t, err, "has changed")
+	assert.ErrorContains(t, err, "nothing was done")
 	assert.Equal(t, "agent\n", read(t, dir+"/mine"))
 	k.run("a", "echo looked >mine")
 	assert.Empty(t, k.commit("a", api.CommitOptions{Hash: d.Hash}).Conflicts)

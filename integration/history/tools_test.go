@@ -76,7 +76,7 @@ func TestTools(t *testing.T) {
 	assert.Equal(t, "call "+calls["old"], done[1].Target)
 
 	undo := k.lastUndo("a")
-	_, err := k.client.HistoryOf("a").Undo(t.Context(), history.Selection{Undo: true})
+	_, err := k.client.HistoryOf("a").Undo(t.Context(), history.Selection{Undo: true}, "")
 	assert.ErrorContains(t, err, "there is no undo that could be taken back", "of the operator")
 	k.Must("redo", "a", undo)
 	assert.Equal(t, "new\n", harness.ReadAll(t, k.Scope("a", "d/f")))

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/internal/selftest"
 )
 
 var (
@@ -69,12 +71,18 @@ func exists(name string) bool {
 	return err == nil
 }
 
-// TestSecurityNamesTests: every test that SECURITY.md names is there.
+// TestSecurityNamesTests: every test that SECURITY.md names is there, and it names every attacker of integration/attack and
+// every class of scopefs selftest.
 func TestSecurityNamesTests(t *testing.T) {
 	page, err := os.ReadFile("../../SECURITY.md")
 	require.NoError(t, err)
 	named := regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(string(page), -1)
 	assert.Greater(t, len(named), 30)
+	attempts, err := selftest.Attempts()
+	require.NoError(t, err)
+	for _, one := range attempts {
+		assert.Regexp(t, `\| (\w+, )*`+one.Class+`(, \w+)* \|`, string(page))
+	}
 	there := map[string]bool{}
 	require.NoError(t, filepath.WalkDir("../..", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(name, "_test.go") {
@@ -83,6 +91,9 @@ func TestSecurityNamesTests(t *testing.T) {
 		text, err := os.ReadFile(name)
 		for _, found := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(string(text), -1) {
 			there[found[1]] = true
+			if strings.HasPrefix(found[1], "TestAttack") && filepath.Base(filepath.Dir(name)) == "attack" {
+				assert.Contains(t, named, found[1], "SECURITY.md does not name it")
+			}
 		}
 		return err
 	}))

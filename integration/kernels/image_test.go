@@ -54,8 +54,9 @@ var packages = []string{"base-files", "base-passwd", "libc-bin", "netbase", "bas
 	"diffutils", "tar", "gzip", "util-linux", "mount", "procps", "passwd", "login", "acl", "attr", "e2fsprogs", "libcap2-bin", "patch",
 	"bubblewrap", "git", "hostname", "perl-base", "python3-minimal", "python3.11-minimal", "libpython3.11-minimal", "libpython3.11-stdlib"}
 
-// makeDisk makes the disk of the guests, which they do not change: the host's packages, the sources, and the tests.
-func makeDisk(t *testing.T, work string) string {
+// makeDisk makes the disk of the guests, which they do not change: the host's packages, AppArmor of a later distribution, the
+// sources, and the tests.
+func makeDisk(t *testing.T, work, apparmor string) string {
 	root := filepath.Join(work, "root")
 	for _, dir := range []string{"usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "dev", "etc", "guest", "home", "opt", "proc", "root", "run", "src", "srv", "sys", "tmp", "var/tmp"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
@@ -71,9 +72,12 @@ func makeDisk(t *testing.T, work string) string {
 	require.NoError(t, os.Chmod(filepath.Join(root, "root"), 0o700))
 	copyPackages(t, root)
 	command(t, "", "cp", "-a", look(t, "busybox"), filepath.Join(root, "usr/bin/busybox"))
-	command(t, "", "cp", "guest/run", filepath.Join(root, "guest"))
+	command(t, "", "cp", "guest/run", "guest/apparmor", filepath.Join(root, "guest"))
+	copyAppArmor(t, apparmor, root)
 	command(t, "../..", "sh", "-c", `git ls-files -z | xargs -0 cp --parents -dt "$1"`, "sh", filepath.Join(root, "src"))
-	command(t, "../..", "go", "build", "-trimpath", "-o", filepath.Join(root, "guest/scopefs"), "./cmd/scopefs")
+	for _, program := range []string{"scopefs", "scopefs-stores", "scopefs-export", "scopefs-console"} {
+		command(t, "../..", "go", "build", "-trimpath", "-o", filepath.Join(root, "guest", program), "./cmd/"+program)
+	}
 	var list strings.Builder
 	for _, s := range suites {
 		list.WriteString(s.line() + "\n")
@@ -118,6 +122,17 @@ func copyPackages(t *testing.T, root string) {
 }
 
 var documentation = regexp.MustCompile(`^/usr/share/(doc|man|locale|info|gitweb|perl)/`)
+
+// copyAppArmor copies a parser with its C library, and the profiles that it includes.
+func copyAppArmor(t *testing.T, from, root string) {
+	command(t, from, "cp", "-a", "etc/apparmor.d", filepath.Join(root, "etc"))
+	libraries := filepath.Join(root, "guest/libraries")
+	require.NoError(t, os.Mkdir(libraries, 0o755))
+	command(t, from, "sh", "-c", `cp -L usr/lib/x86_64-linux-gnu/*.so* "$1"`, "sh", libraries)
+	command(t, from, "cp", "usr/sbin/apparmor_parser", filepath.Join(libraries, "apparmor_parser"))
+	text := "#!/bin/sh\nexec /guest/libraries/ld-linux-x86-64.so.2 --library-path /guest/libraries /guest/libraries/apparmor_parser \"$@\"\n"
+	require.NoError(t, os.WriteFile(filepath.Join(root, "guest/apparmor_parser"), []byte(text), 0o755))
+}
 
 // look returns the path of a program of the host.
 func look(t *testing.T, name string) string {

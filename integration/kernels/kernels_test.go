@@ -36,13 +36,13 @@ func TestKernels(t *testing.T) {
 		t.Skip("make test-kernels sets " + directoryEnv)
 	}
 	work := t.TempDir()
-	disk := makeDisk(t, work)
+	disk := makeDisk(t, work, filepath.Join(kernels, "apparmor"))
 	accelerator := "kvm"
 	var table strings.Builder
 	fmt.Fprintln(&table, "| kernel | passthrough | landlock | cgroups | passed, failed, skipped | minutes |\n|---|---|---|---|---|---|")
-	for _, version := range []string{"5.15", "6.1", "6.12", "newest"} {
+	for _, version := range []string{"5.15", "6.1", "6.8", "6.12", "newest"} {
 		t.Run(version, func(t *testing.T) {
-			g := &guest{kernel: filepath.Join(kernels, version), disk: disk,
+			g := &guest{version: version, kernel: filepath.Join(kernels, version), disk: disk,
 				console: filepath.Join(kernels, version+".console"), log: filepath.Join(kernels, version+".log")}
 			g.initramfs = makeInitramfs(t, g.kernel, filepath.Join(work, version+".initramfs"))
 			begin := time.Now()
@@ -67,6 +67,7 @@ func TestKernels(t *testing.T) {
 
 // guest is a virtual machine, and what its suites printed.
 type guest struct {
+	version                 string // as fetch knows it
 	kernel, initramfs, disk string
 	console, log            string // files with what the kernel and the suites print
 	release                 string // uname -r; "" until the guest has booted
@@ -97,7 +98,7 @@ func (g *guest) run(accelerator, cpu string) error {
 		"-object", "rng-random,id=rng,filename=/dev/urandom", "-device", "virtio-rng-pci,rng=rng",
 		"-drive", "file="+g.disk+",if=virtio,format=raw,snapshot=on",
 		"-kernel", filepath.Join(g.kernel, "vmlinuz"), "-initrd", g.initramfs,
-		"-append", "console=ttyS0 panic=-1 random.trust_cpu=on cgroup_no_v1=all "+map[string]string{"tcg": "emulated"}[accelerator])
+		"-append", "console=ttyS0 panic=-1 random.trust_cpu=on cgroup_no_v1=all kernel="+g.version+" "+map[string]string{"tcg": "emulated"}[accelerator])
 	qemu.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var errs strings.Builder
 	qemu.Stderr = &errs
@@ -149,6 +150,9 @@ func (g *guest) report(t *testing.T, took time.Duration) string {
 	count := map[string]int{}
 	for _, s := range suites {
 		r := g.results[s.name]
+		if s.kernel != "" && s.kernel != g.version {
+			continue
+		}
 		if r == nil && s.native && g.emulated {
 			t.Logf("%s is left out: the processor is emulated", s.name)
 			continue

@@ -14,6 +14,7 @@ type suite struct {
 	run     string // regular expressions of testing(5)
 	skip    string
 	native  bool   // with KVM only: an emulated processor does not hold its bounds of time
+	kernel  string // on this one alone; "" is each
 	group   string // control group to run in, below the root; "" is that of a login session
 	time    time.Duration
 }
@@ -33,6 +34,7 @@ var suites = []suite{
 	{name: "attack", pkg: "integration/attack", native: true, time: 10 * time.Minute},
 	{name: "outofmemory", pkg: "integration/daemon", native: true, time: 5 * time.Minute,
 		run: "^Test(LimitsHoldForView|WorkerOutOfMemory|ViewOutOfMemory|FloodMemory)$"},
+	{name: "apparmor", command: "/guest/apparmor", kernel: "6.8", time: 10 * time.Minute},
 }
 
 const limits = "^Test(MemoryLimit|PIDLimit|ForkBomb|CPULimit)$"
@@ -40,7 +42,7 @@ const limits = "^Test(MemoryLimit|PIDLimit|ForkBomb|CPULimit)$"
 // program is the path of the package's tests in the guest.
 func (s suite) program() string { return "/guest/" + strings.ReplaceAll(s.pkg, "/", "-") + ".test" }
 
-// line is the suite in the form that run reads in the guest: name, native or any, directory, seconds, command.
+// line is the suite in the form that run reads in the guest: name; native, any or a kernel; directory, seconds, command.
 func (s suite) line() string {
 	dir, command := "/", s.command
 	if s.pkg != "" {
@@ -57,7 +59,10 @@ func (s suite) line() string {
 		command = fmt.Sprintf("mkdir -p %s && echo $$ >%[1]s/cgroup.procs && %s", group, command)
 	}
 	where := "any"
-	if s.native {
+	switch {
+	case s.kernel != "":
+		where = s.kernel
+	case s.native:
 		where = "native"
 	}
 	return strings.Join([]string{s.name, where, dir, fmt.Sprint(int(s.time.Seconds()) + 5), command}, " ")

@@ -51,7 +51,7 @@ func TestApprovals(t *testing.T) {
 	assert.NotEqual(t, id, again)
 	_, errs, code := h.Try("approvals", "approve", id)
 	assert.Equal(t, 1, code)
-	assert.Equal(t, "scopefs: "+approvals.ErrNotFound.Error()+"\n", errs)
+	assert.Contains(t, errs, "approval "+id+": approved, and used already by user 0, at ")
 
 	h.Must("approvals", "deny", other)
 	assert.Equal(t, tools.Denied, u.Fails("bash", args{"command": "echo y >>ran"}).Code)

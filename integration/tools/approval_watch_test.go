@@ -100,7 +100,7 @@ func TestApprovalsWatch(t *testing.T) {
 	assert.NoError(t, <-call)
 	assert.Equal(t, id, two.next("approved").ID)
 	assert.Equal(t, id, two.next("used").ID)
-	assert.Contains(t, two.say("n "+id), "no such approval waits")
+	assert.Contains(t, two.say("n "+id), "already by user")
 	h.Eventually("the operator's command has run", func() bool {
 		text, _ := os.ReadFile(told)
 		return strings.HasPrefix(string(text), "1 x; y\n{") && strings.Contains(string(text), `"id":"`+id+`"`)

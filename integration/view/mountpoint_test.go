@@ -18,7 +18,8 @@ import (
 // writes nothing below a view that is away: not while it is dead, not while no
 // daemon is there, and not after somebody has unmounted what is dead.
 func TestMountPointHidden(t *testing.T) {
-	h := harness.NewHost(t, map[string]string{"a": ""})
+	h := harness.LayOut(t, map[string]string{"a": ""})
+	h.Start()
 	at := h.View("a", "made")
 	h.Kill()
 	h.Eventually("the mount is dead", func() bool { return os.Mkdir(at, 0o755) != nil })

@@ -3,6 +3,7 @@ package account
 import (
 	"errors"
 	"fmt"
+	"github.com/scopefs/scopefs/scope/agents"
 	"io/fs"
 	"os"
 
@@ -54,4 +55,13 @@ func OpenHome(p config.Paths, id scope.ID, owner User) (*os.File, error) {
 func isEmpty(dir string) bool {
 	list, err := os.ReadDir(dir)
 	return err == nil && len(list) == 0
+}
+
+// CacheEnv has the variables that lead programs to their caches, and the directories
+// below HOME.
+var CacheEnv = map[agents.Kept]map[string]string{
+	agents.KeptNPM:   {"npm_config_cache": ".npm"},
+	agents.KeptPIP:   {"PIP_CACHE_DIR": ".cache/pip"},
+	agents.KeptGo:    {"GOMODCACHE": "go/pkg/mod", "GOCACHE": ".cache/go-build"},
+	agents.KeptCargo: {"CARGO_HOME": ".cargo"},
 }

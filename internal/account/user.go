@@ -63,12 +63,12 @@ func agentUser(spec string, root *beneath.Root) (User, error) {
 // that the directory is apart from other files, that no other user chose it, and that the
 // user may enter it.
 func (h *Host) OpenScope(def *agents.Definition) (*beneath.Root, User, error) {
-	root, err := def.OpenRoot(h.Paths.Base)
+	root, err := h.openRoot(def)
 	if err != nil {
 		return nil, User{}, err
 	}
 	owner, err := h.ScopeUser(def, root)
-	if err == nil && def.Dir != "" {
+	if err == nil && def.Home == "" && def.Dir != "" {
 		err = h.apart(def, root)
 		if err == nil && h.Root && def.User == "" {
 			err = Chosen(def.Dir, owner, "set user")
@@ -82,6 +82,14 @@ func (h *Host) OpenScope(def *agents.Definition) (*beneath.Root, User, error) {
 		return nil, User{}, err
 	}
 	return root, owner, nil
+}
+
+// openRoot opens the directory of a definition. OpenHome has checked that of a HOME.
+func (h *Host) openRoot(def *agents.Definition) (*beneath.Root, error) {
+	if def.Home != "" {
+		return beneath.OpenRoot(h.Paths.Homes(), string(def.Home))
+	}
+	return def.OpenRoot(h.Paths.Base)
 }
 
 // ScopeUser returns the user of the agent of an open scope. The daemon of an ordinary user

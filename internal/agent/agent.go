@@ -1,7 +1,7 @@
 // Package agent is the life of one agent of a daemon: its view goes up and down, and its definition changes. What happens
 // on the view is its session.Agent.
 //
-// Lock order, outermost first: Agent.turn, Agent.mu, then the locks of packages session and view. Nobody holds the mu of two
+// Lock order, outermost first: Agent.turn, Agent.homing, Agent.mu, then the locks of packages session and view. Nobody holds the mu of two
 // agents. The daemon may hold the lock of its registry while it takes Agent.mu; of Registry, only Definition is called while
 // Agent.mu is held. Nothing is recorded, and no program or network is waited for, under Agent.mu: TestNoEffectUnderLock.
 package agent
@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/account"
@@ -27,7 +28,11 @@ import (
 type Agent struct {
 	*session.Agent
 
-	turn chan struct{} // holds a value while the view goes up or down: see take
+	leaving atomic.Bool   // see Leave
+	turn    chan struct{} // holds a value while the view goes up or down: see take
+
+	homing sync.Mutex // guards home; held while its view starts, not until it is mounted
+	home   *view.View // of the agent's HOME; nil: none
 
 	mu       sync.Mutex
 	closing  bool // the daemon ends
@@ -44,6 +49,7 @@ func New(shared *session.Shared, id scope.ID) *Agent {
 	a := &Agent{Agent: session.New(shared, id), turn: make(chan struct{}, 1)}
 	a.View = a.currentView
 	a.History = a.history
+	a.HomeView = a.homeView
 	a.Mount = func(ctx context.Context, operator bool) (*view.View, error) { return a.up(ctx, "", operator) }
 	return a
 }
@@ -102,6 +108,7 @@ func (a *Agent) mount(ctx context.Context, at string, operator bool) (*view.View
 		return nil, session.ErrDown
 	}
 	v, err := a.startView(ctx, def.Definition, at)
+	a.resumeHome(ctx, def.Definition)
 	a.mu.Lock()
 	a.tried, a.failure = true, err
 	a.mu.Unlock()
@@ -144,14 +151,18 @@ func (a *Agent) startView(ctx context.Context, def *agents.Definition, at string
 	if err := account.MakeScope(a.Paths.Base, def); err != nil {
 		return nil, fmt.Errorf("mount %q: %w", a.ID(), err)
 	}
-	hidden, err := a.PrepareMountPoint(a.ID(), at)
-	if err != nil {
-		return nil, err
+	hidden := 0
+	if !a.IsLeft(a.ID(), at) { // else it is mounted there
+		var err error
+		if hidden, err = a.PrepareMountPoint(a.ID(), at); err != nil {
+			return nil, err
+		}
 	}
 	if hidden > 0 {
 		a.Logger.Warn("the view hides what is in its mount point: move it to the scope, or remove it", "agent", a.ID(), "at", at, "entries", hidden)
 	}
 	var v *view.View
+	var err error
 	a.mu.Lock()
 	closing := a.closing
 	if !closing {
@@ -234,6 +245,7 @@ func (a *Agent) Down(ctx context.Context) error {
 		a.Logger.Error("approvals", "agent", a.ID(), "err", err)
 	}
 	v.Down()
+	a.endHome(false)
 	a.Stores.End(a.ID())
 	a.mu.Lock()
 	a.view = nil
@@ -248,6 +260,32 @@ func (a *Agent) Unmount() {
 	if v := a.currentView(); v != nil {
 		v.Down()
 	}
+	a.endHome(false)
+}
+
+// Leave leaves the agent's view to the next daemon, and the sandboxes that outlive this one. It reports whether that is
+// possible. The agent's other sandboxes have ended.
+func (a *Agent) Leave() bool {
+	v := a.currentView()
+	a.leaving.Store(true)
+	left := v != nil && v.Leave()
+	if left {
+		for _, s := range a.Outliving() {
+			s.Leave()
+		}
+	} else {
+		a.leaving.Store(false)
+	}
+	a.endHome(left)
+	return left
+}
+
+// EndSandboxes implements view.Agent: sandboxes are left with their view.
+func (a *Agent) EndSandboxes() (wait func()) {
+	if a.leaving.Load() {
+		return func() {}
+	}
+	return a.Agent.EndSandboxes()
 }
 
 // MountPoint returns where the agent's view is; "" when it has none.

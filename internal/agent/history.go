@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,7 +17,14 @@ import (
 // history answers a request about the agent's history. by has the user id of an operator, or the session and the call of a
 // client of the agent's tools.
 func (a *Agent) history(ctx context.Context, request json.RawMessage, by audit.Event) (json.RawMessage, error) {
-	return a.RecordHistory(ctx, request, by, a.answer)
+	return a.RecordHistory(ctx, request, by, func(ctx context.Context, request json.RawMessage) (json.RawMessage, error) {
+		answer, err := a.answer(ctx, request)
+		var r query.Request
+		if def, no := a.Definition(); no == nil && json.Unmarshal(request, &r) == nil && (r.Undo != nil || r.Commit != nil || r.Discard != nil) {
+			a.Quotas.Recount(cmp.Or(def.Branch, a.ID())) // they change files beside the view's requests
+		}
+		return answer, err
+	})
 }
 
 // Unkept returns a note for the operator if changes that are to be kept where they can be are not; else "".

@@ -7,6 +7,9 @@ package amend
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
@@ -36,8 +39,11 @@ type Draft struct {
 }
 
 // Open returns a draft of the definition of an agent, which loads.
-func Open(p config.Paths, id scope.ID) (*Draft, error) {
-	agent, err := definitions.Agent(p, id)
+func Open(p config.Paths, id scope.ID) (*Draft, error) { return open(p, definitions.Read(p, nil), id) }
+
+// open is Open among definitions that were read.
+func open(p config.Paths, known *definitions.Set, id scope.ID) (*Draft, error) {
+	agent, err := known.Agent(id)
 	if err != nil {
 		return nil, err
 	}
@@ -50,14 +56,6 @@ func Open(p config.Paths, id scope.ID) (*Draft, error) {
 	case path.Clean(dir) != "agents.d":
 		return nil, fmt.Errorf("%s is the agent of an extension: edit %s", id, filepath.Join(p.Base, agent.File))
 	}
-	all, _, err := definitions.Load(p)
-	if err != nil {
-		return nil, &api.NotLoadedError{Err: err}
-	}
-	host, err := definitions.Host(p)
-	if err != nil {
-		return nil, &api.NotLoadedError{Err: err}
-	}
 	in, err := folder.Open(p.Base, path.Clean(dir))
 	if err != nil {
 		return nil, err
@@ -68,12 +66,19 @@ func Open(p config.Paths, id scope.ID) (*Draft, error) {
 		return nil, err
 	}
 	base, err := filepath.Abs(p.Base)
-	d := &Draft{File: filepath.Join(base, agent.File), base: base, user: p.User, all: all, tools: host.Tools, before: text.Data}
+	d := &Draft{File: filepath.Join(base, agent.File), base: base, user: p.User, all: known.All, tools: known.Host.Tools, before: text.Data}
 	return d, errors.Join(err, d.apply())
 }
 
 // Changes returns the texts of the definition, which are equal if nothing changes.
 func (d *Draft) Changes() (before, after []byte) { return d.before, d.after }
+
+// Hash identifies the change: the file and both texts.
+func (d *Draft) Hash() string {
+	text, _ := json.Marshal([]string{d.File, string(d.before), string(d.after)}) // cannot fail
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}
 
 // Write writes the definition. It does not if somebody has changed the file since Open.
 func (d *Draft) Write() error { return definitions.Replace(d.File, d.before, d.after) }

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
@@ -525,8 +526,8 @@ func (p pathRule) deny(d *Draft, c Change) (*frontmatter.Edit, func(*agents.Agen
 
 // Command returns the command that allows something, with more words, "" if there is none that does. It is for the
 // operator: what an agent reads must not invite the agent to run it.
-func Command(p config.Paths, id scope.ID, kind Kind, name string, more ...string) string {
-	d, err := Open(p, id)
+func Command(p config.Paths, known *definitions.Set, id scope.ID, kind Kind, name string, more ...string) string {
+	d, err := open(p, known, id)
 	if err != nil || printable.Text(name) != name {
 		return ""
 	}

@@ -5,6 +5,7 @@
 // The API is HTTP with JSON bodies on a unix socket:
 //
 //	GET  /v1/agents            the agents defined and mounted: []Agent
+//	GET  /v1/streams           the streams of the log: []Stream
 //	GET  /v1/health            answers {} when nothing is stuck
 //	GET  /v1/stores            the shared stores, their health and who reaches them: []Store
 //	POST /v1/reload            read the definitions again: []Reloaded
@@ -14,12 +15,26 @@
 //	POST /v1/agents/{id}/token the agent's token for HTTP: TokenReply
 //	POST /v1/agents/{id}/history a request about the agent's history, and its answer: see fs/history
 //	POST /v1/agents/{id}/grant make standing approvals, which no request precedes; body GrantRequest
+//	POST /v1/agents/{id}/rule  a change of its definition, and to make it; body RuleRequest, answers Rule
 //	GET  /v1/top               agents, sessions and what they use: Top; at most one look a second
 //	POST /v1/sessions/{id}/kill end a session: Session
+//	GET  /v1/events            the newest events that fit the filters of EventQuery: Events
+//	GET  /v1/events/{seq}      one of them, and why: Event
+//	GET  /v1/events/{seq}/proof its proof: audit.Proof
+//	GET  /v1/denials           equal denials, and what would allow them: []Denial
+//	GET  /v1/definitions       what is defined: []Definition
+//	GET  /v1/definitions/{id}  with what it resolves to: Definition
+//	POST /v1/console/link      a link that opens the daemon's web page once: LinkReply
+//	POST /v1/console/devices   record that a device of it is paired or removed; body DeviceRequest
+//	GET  /v1/proposals         texts of a repository and of programs that need the operator's word: []Proposal
+//	POST /v1/proposals         accept or deny one; body ProposalRequest, answers ProposalReply; 409 if it is not what was shown
+//	GET  /v1/console/push      how a device of it is woken, by ?device=ID: PushReply
+//	POST /v1/console/push      set where it is woken; body PushRequest
 //	GET  /v1/approvals         calls that wait for the operator: []approvals.Approval, each Brief
 //	GET  /v1/approvals/{id}    one of them
 //	GET  /v1/approvals/watch   all of them, and then each change: lines of approvals.Update
-//	POST /v1/approvals/{id}/approve, .../deny, .../revoke; body DecideRequest
+//	POST /v1/approvals/{id}/approve, .../deny, .../revoke; body DecideRequest; 409 with what it is now, if somebody else has
+//	                           decided, nobody in time, or the request has changed
 //
 // {run}/users/<uid>.sock serves the user of agents of a daemon of root: GET /v1/agents and
 // run, for the agents that run as this user.
@@ -33,6 +48,8 @@
 package api
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/scopefs/scopefs/scope"
@@ -60,12 +77,58 @@ type Agent struct {
 	State     State    `json:"state"`
 	Mount     string   `json:"mount,omitempty"`
 	ViewPID   int      `json:"view_pid,omitempty"`
+	Program   string   `json:"view_program,omitempty"` // version of the view's program, where that is another build than the daemon's
 	Sandboxes []int    `json:"sandbox_pids,omitempty"`
 	Sessions  []string `json:"sessions,omitempty"`
 	Hidden    int      `json:"hidden,omitempty"` // entries of the mount point that the view hides
 	Error     string   `json:"error,omitempty"`
+	Disk      *Quota   `json:"disk,omitempty"`       // nil: it has no limits
 	NotLoaded bool     `json:"not_loaded,omitempty"` // the error is of the definition, or of another file of the operator's
 	Base      string   `json:"base,omitempty"`       // of the daemon, where several are listed
+}
+
+// Quota is what an agent's files take and may take. 0 is no limit.
+type Quota struct {
+	Bytes    int64 `json:"bytes"`
+	MaxBytes int64 `json:"max_bytes,omitempty"`
+	Files    int64 `json:"files"`
+	MaxFiles int64 `json:"max_files,omitempty"`
+	Counting bool  `json:"counting,omitempty"` // the first count goes on
+}
+
+func (q *Quota) String() string {
+	var parts []string
+	if q.MaxBytes > 0 {
+		parts = append(parts, fmt.Sprintf("%.1f of %.1f MiB", float64(q.Bytes)/(1<<20), float64(q.MaxBytes)/(1<<20)))
+	}
+	if q.MaxFiles > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d files", q.Files, q.MaxFiles))
+	}
+	if q.Counting {
+		parts = append(parts, "counting")
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Part returns the larger part of a limit that is used, in percent.
+func (q *Quota) Part() (most int64) {
+	for _, limit := range [][2]int64{{q.Bytes, q.MaxBytes}, {q.Files, q.MaxFiles}} {
+		if limit[1] > 0 {
+			most = max(most, int64(float64(limit[0])/float64(limit[1])*100))
+		}
+	}
+	return most
+}
+
+// Stream is a receiver of the log.
+type Stream struct {
+	Name  string  `json:"stream"`
+	Sent  uint64  `json:"sent"`            // the number of the last event that it has; 0: not known yet
+	Lag   uint64  `json:"lag"`             // events of the log behind it
+	Age   float64 `json:"age"`             // seconds that the oldest of them has waited
+	Late  bool    `json:"late"`            // the log has an alarm
+	Error string  `json:"error,omitempty"` // why the last attempt failed
+	Base  string  `json:"base,omitempty"`  // of the daemon, where several are listed
 }
 
 // Session is a command, a client of the tools, a task, or an MCP server of an agent.

@@ -14,7 +14,7 @@ type BaseRequest struct {
 }
 
 // UserDaemon returns a client of the user's daemon.
-func UserDaemon(own config.Paths) *Client { return &Client{socket: own.UserDaemon()} }
+func UserDaemon(own config.Paths) *Client { return &Client{paths: own, socket: own.UserDaemon()} }
 
 // OpenBase has the user's daemon serve a base, and returns its directories when its daemon answers.
 func (c *Client) OpenBase(ctx context.Context, req BaseRequest) (config.Paths, error) {

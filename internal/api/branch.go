@@ -58,7 +58,7 @@ type CommitOptions struct {
 	Theirs bool     // of conflicts take the agent's version
 	Ours   bool     // of conflicts leave the directory's version
 	Merge  bool     // of conflicts take both changes to a text, or else leave the directory's version
-	Hash   string   // of Differences with the same Paths: others are refused; "": any
+	Hash   string   // of Differences with the same Paths: others are a Conflict; "": any
 }
 
 // Commit takes what differs over into the directory.
@@ -76,14 +76,21 @@ func (h *History) Commit(ctx context.Context, opt CommitOptions) (*Committed, er
 	if first == nil {
 		return nil, err
 	}
+	if err := stale(first); err != nil {
+		return nil, err
+	}
 	list := changesOf(entries)
 	conflicts := min(first.Conflicts, len(list))
 	return &Committed{Conflicts: list[:conflicts], Taken: list[conflicts:]}, err
 }
 
-// Discard drops what differs, and returns how much that was.
-func (h *History) Discard(ctx context.Context, paths []string) (int, error) {
-	reply, err := h.request(ctx, query.Request{Discard: &query.Branch{Paths: paths}})
+// Discard drops what differs, and returns how much that was. With the hash of Differences of the same paths, others are a Conflict;
+// "": any.
+func (h *History) Discard(ctx context.Context, paths []string, hash string) (int, error) {
+	reply, err := h.request(ctx, query.Request{Discard: &query.Branch{Paths: paths, Hash: hash}})
+	if err == nil {
+		err = stale(reply)
+	}
 	if err != nil || reply.Result == nil {
 		return 0, err
 	}

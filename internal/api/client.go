@@ -22,13 +22,14 @@ import (
 
 // Client is a client of the daemon of one run directory.
 type Client struct {
+	paths  config.Paths
 	socket string
 }
 
 // NewClient returns a client. Each request opens a connection of its own. For a user who
 // may not use the operator's socket it is a client of the user's own.
 func NewClient(p config.Paths) *Client {
-	c := &Client{socket: p.Socket()}
+	c := &Client{paths: p, socket: p.Socket()}
 	if errors.Is(unix.Faccessat(unix.AT_FDCWD, c.socket, unix.W_OK, unix.AT_EACCESS), unix.EACCES) {
 		own := p.UserSocket(uint32(os.Geteuid()))
 		if unix.Access(own, unix.F_OK) == nil {
@@ -41,6 +42,10 @@ func NewClient(p config.Paths) *Client {
 func (c *Client) dial(ctx context.Context) (*net.UnixConn, error) {
 	conn, err := connect(ctx, c.socket)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
+		// It connects to streams alone: connect(2).
+		if _, err := connect(ctx, c.paths.Holder()); errors.Is(err, unix.EPROTOTYPE) {
+			return nil, fmt.Errorf("%w for %s, views live on for the next one: start it, or end them with %s", ErrLeft, c.paths.Base, c.paths.Stop())
+		}
 		return nil, fmt.Errorf("%w at %s: start one with scopefs daemon, or scopefs daemon --user for your own agents and --dir", ErrNoDaemon, c.socket)
 	}
 	return conn, err
@@ -138,6 +143,11 @@ func (c *Client) Agents(ctx context.Context) ([]Agent, error) {
 	return fetch[[]Agent](ctx, c, http.MethodGet, "/v1/agents", none{})
 }
 
+// Streams lists the streams of the log.
+func (c *Client) Streams(ctx context.Context) ([]Stream, error) {
+	return fetch[[]Stream](ctx, c, http.MethodGet, "/v1/streams", none{})
+}
+
 // Stores lists the shared stores, after checking each.
 func (c *Client) Stores(ctx context.Context) ([]Store, error) {
 	return fetch[[]Store](ctx, c, http.MethodGet, "/v1/stores", none{})
@@ -157,6 +167,12 @@ func (c *Client) Down(ctx context.Context, id scope.ID) error {
 // Top returns what runs now, and what it uses.
 func (c *Client) Top(ctx context.Context) (Top, error) {
 	return fetch[Top](ctx, c, http.MethodGet, "/v1/top", none{})
+}
+
+// TopCheap is Top, with what processes use as of up to ten seconds ago: as old as reading all processes of the host takes the
+// daemon half a percent of a processor. It is for a client that asks all the time.
+func (c *Client) TopCheap(ctx context.Context) (Top, error) {
+	return fetch[Top](ctx, c, http.MethodGet, "/v1/top?cheap=1", none{})
 }
 
 // Metrics copies the daemon's metrics, in the text format of Prometheus.

@@ -58,6 +58,10 @@ func ask[T any](d *Daemons, f func(*Client) (T, error)) ([]answer[T], error) {
 	if d.one {
 		return all, all[0].err
 	}
+	left := slices.IndexFunc(all, func(a answer[T]) bool { return errors.Is(a.err, ErrLeft) })
+	if left >= 0 && !slices.ContainsFunc(all, func(a answer[T]) bool { return !errors.Is(a.err, ErrNoDaemon) }) {
+		return nil, all[left].err
+	}
 	all = slices.DeleteFunc(all, func(a answer[T]) bool { return errors.Is(a.err, ErrNoDaemon) })
 	if len(all) == 0 {
 		return nil, fmt.Errorf("%w for you: start an agent with scopefs run, or a daemon with scopefs daemon --user", ErrNoDaemon)
@@ -108,13 +112,32 @@ func first[T any](all []answer[T]) (got T) {
 	return got
 }
 
+// Streams lists the streams of the logs of the daemons that answer.
+func (d *Daemons) Streams(ctx context.Context) []Stream {
+	return listed(d, func(c *Client) ([]Stream, error) { return c.Streams(ctx) }, func(s *Stream, base string) { s.Base = base })
+}
+
+// listed returns a list of each daemon, with its base if there may be several. Those that the caller may not have are empty.
+func listed[T any](d *Daemons, f func(*Client) ([]T, error), in func(one *T, base string)) (list []T) {
+	all, _ := ask(d, f)
+	for _, a := range all {
+		for _, one := range a.got {
+			if !d.one {
+				in(&one, a.Base)
+			}
+			list = append(list, one)
+		}
+	}
+	return list
+}
+
 // Top returns what runs now. Agents of one name are one.
 func (d *Daemons) Top(ctx context.Context) (Top, error) {
 	all, err := ask(d, func(c *Client) (Top, error) { return c.Top(ctx) })
 	if err != nil || d.one {
 		return first(all), err
 	}
-	t := Top{Time: time.Now(), Agents: []TopAgent{}, Sessions: []TopSession{}, Approvals: []approvals.Approval{}, Disks: []Disk{}}
+	t := Top{Time: time.Now(), Agents: []TopAgent{}, Sessions: []TopSession{}, Approvals: []approvals.Approval{}, Disks: []Disk{}, Calls: []TopCall{}}
 	for _, a := range all {
 		if a.err != nil {
 			t.Agents = append(t.Agents, TopAgent{ID: scope.ID(a.Base), State: Failed, Error: a.err.Error()})
@@ -127,6 +150,8 @@ func (d *Daemons) Top(ctx context.Context) (Top, error) {
 			}
 		}
 		t.Sessions, t.Approvals = append(t.Sessions, a.got.Sessions...), append(t.Approvals, a.got.Approvals...)
+		t.Calls, t.Proposals = append(t.Calls, a.got.Calls...), append(t.Proposals, a.got.Proposals...)
+		t.Totals.add(a.got.Totals)
 		for _, disk := range a.got.Disks {
 			if !slices.ContainsFunc(t.Disks, func(b Disk) bool { return b.Size == disk.Size && b.Free == disk.Free }) {
 				t.Disks = append(t.Disks, disk)
@@ -147,6 +172,7 @@ func (a *TopAgent) add(b TopAgent) {
 	}
 	a.Use.Add(b.Use)
 	a.Denials, a.Calls, a.Running = a.Denials+b.Denials, a.Calls+b.Calls, a.Running+b.Running
+	a.Open += b.Open
 }
 
 // Approvals lists the calls that wait for the operator, or that the operator has decided, the oldest first. With an error it
@@ -207,19 +233,19 @@ func (d *Daemons) Approve(ctx context.Context, id string, how DecideRequest) (p 
 }
 
 // Deny denies a call that waits.
-func (d *Daemons) Deny(ctx context.Context, id string) (p approvals.Approval, err error) {
+func (d *Daemons) Deny(ctx context.Context, id string, how DecideRequest) (p approvals.Approval, err error) {
 	c, err := d.approvalOf(ctx, id)
 	if err == nil {
-		p, err = c.Deny(ctx, id)
+		p, err = c.Deny(ctx, id, how)
 	}
 	return p, err
 }
 
 // Revoke ends a standing approval, or one that is not used yet.
-func (d *Daemons) Revoke(ctx context.Context, id string) (p approvals.Approval, err error) {
+func (d *Daemons) Revoke(ctx context.Context, id string, how DecideRequest) (p approvals.Approval, err error) {
 	c, err := d.approvalOf(ctx, id)
 	if err == nil {
-		p, err = c.Revoke(ctx, id)
+		p, err = c.Revoke(ctx, id, how)
 	}
 	return p, err
 }

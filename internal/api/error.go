@@ -1,12 +1,19 @@
 package api
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+
+	"github.com/scopefs/scopefs/tools/approvals"
+)
 
 var (
 	// ErrUnknown is the error of an agent that has no definition.
 	ErrUnknown = errors.New("unknown agent")
 	// ErrNoDaemon is the error of a run directory in which no daemon answers.
 	ErrNoDaemon = errors.New("no daemon is running")
+	// ErrLeft is the error of one where views wait for the next daemon.
+	ErrLeft = fmt.Errorf("%w", ErrNoDaemon)
 )
 
 // NotLoadedError is the error of an agent whose definition does not load.
@@ -20,6 +27,10 @@ type Error struct {
 	Text   string    `json:"error"`
 	Kind   ErrorKind `json:"kind"`
 	Status int       `json:"status,omitempty"` // the exit status of a daemon that did not start
+
+	// Outcome and Approval say what the request of a decision is now: see approvals.ConflictError.
+	Outcome  string              `json:"outcome,omitempty"`
+	Approval *approvals.Approval `json:"approval,omitempty"`
 }
 
 func (e *Error) Error() string { return e.Text }
@@ -36,5 +47,6 @@ const (
 	NotFound      ErrorKind = "not_found"      // the program of a run does not exist
 	NotExecutable ErrorKind = "not_executable" // the program of a run exists and cannot be run
 	Closing       ErrorKind = "closing"        // the daemon ends
+	Conflict      ErrorKind = "conflict"       // what is decided about is not what was shown
 	Other         ErrorKind = "other"
 )

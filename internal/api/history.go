@@ -2,6 +2,8 @@ package api
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -66,20 +68,33 @@ func (h *History) Changes(ctx context.Context, sel history.Selection) (list []hi
 	return changesOf(entries), first.Nothing, nil
 }
 
-// Plan returns what an undo of the selected changes would do.
-func (h *History) Plan(ctx context.Context, sel history.Selection) (*history.Result, error) {
+// Plan returns what an undo of the selected changes would do, and its hash.
+func (h *History) Plan(ctx context.Context, sel history.Selection) (r *history.Result, hash string, err error) {
 	return h.result(ctx, query.Request{Plan: &sel})
 }
 
-// Undo takes the selected changes back. It goes on if ctx ends: see Cancel.
-func (h *History) Undo(ctx context.Context, sel history.Selection) (*history.Result, error) {
-	return h.result(ctx, query.Request{Undo: &sel})
+// Undo takes the selected changes back. It goes on if ctx ends: see Cancel. With the hash of a plan it does what that plan says, and
+// fails with Conflict if that is not what an undo would do now; "": any.
+func (h *History) Undo(ctx context.Context, sel history.Selection, shown string) (*history.Result, error) {
+	r, _, err := h.result(ctx, query.Request{Undo: &sel, Shown: shown})
+	return r, err
 }
 
-func (h *History) result(ctx context.Context, r query.Request) (*history.Result, error) {
+// stale returns the error of a reply for which nothing was done.
+func stale(reply *query.Reply) error {
+	if !reply.Stale {
+		return nil
+	}
+	return &Error{Kind: Conflict, Text: "nothing was done: the changes are not those that were shown: look at them again"}
+}
+
+func (h *History) result(ctx context.Context, r query.Request) (*history.Result, string, error) {
 	first, entries, err := h.pages(ctx, r)
 	if first == nil {
-		return nil, err
+		return nil, "", err
+	}
+	if err := stale(first); err != nil {
+		return nil, "", err
 	}
 	result := first.Result
 	if result == nil {
@@ -99,7 +114,7 @@ func (h *History) result(ctx context.Context, r query.Request) (*history.Result,
 	if err != nil {
 		err = fmt.Errorf("%d steps are done, and the list of them is incomplete: %w", result.Done, err)
 	}
-	return result, err
+	return result, first.Hash, err
 }
 
 // Progress returns how many steps of the undo that runs are done. total is 0 while it is planned.
@@ -154,9 +169,11 @@ type Content struct {
 	Link bool // it is the text of a symbolic link
 }
 
-// Read writes a content of at most so many bytes to w. It writes nothing of a larger one. Without a bound, most is -1.
+// Read writes a content of at most so many bytes to w. It writes nothing of a larger one. Without a bound, most is -1. A content that
+// has not the Sum of its version is a Conflict, after it is written.
 func (h *History) Read(ctx context.Context, v history.Version, most int64, w io.Writer) (Content, error) {
 	var c Content
+	sum := sha256.New()
 	for read := int64(0); ; {
 		reply, err := h.request(ctx, query.Request{Read: &v, Offset: read})
 		if err != nil {
@@ -171,7 +188,10 @@ func (h *History) Read(ctx context.Context, v history.Version, most int64, w io.
 		if _, err := w.Write(reply.Data); err != nil {
 			return c, err
 		}
+		sum.Write(reply.Data)
 		switch read += int64(len(reply.Data)); {
+		case v.Sum != "" && read >= c.Size && hex.EncodeToString(sum.Sum(nil)) != v.Sum:
+			return c, &Error{Kind: Conflict, Text: "the file has changed since the changes were listed"}
 		case read >= c.Size:
 			return c, nil
 		case len(reply.Data) == 0:

@@ -3,13 +3,13 @@ package api
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/proc"
 )
 
 // Listen listens on a unix socket that only this user may use. The socket's mode
@@ -25,7 +25,7 @@ func Listen(path string) (net.Listener, error) {
 
 // connect connects to a socket.
 func connect(ctx context.Context, socket string) (*net.UnixConn, error) {
-	name, release, err := shortName(socket)
+	name, release, err := proc.SocketName(socket)
 	if err != nil {
 		return nil, err
 	}
@@ -65,25 +65,11 @@ func peer(conn *net.UnixConn) (cred *unix.Ucred) {
 	return cred
 }
 
-// shortPath returns a name for a socket that fits into sockaddr_un (108
-// bytes): of a longer path, one by a descriptor of its directory, which stays
-// open as long as the process.
+// shortPath returns a name for a socket as proc.SocketName does, for as long as the process lives.
 func shortPath(path string) string {
-	name, _, err := shortName(path)
+	name, _, err := proc.SocketName(path)
 	if err != nil {
 		return path // the caller's system call fails
 	}
 	return name
-}
-
-// shortName is shortPath with a function that closes the descriptor.
-func shortName(path string) (name string, release func(), err error) {
-	if len(path) < 108 {
-		return path, func() {}, nil
-	}
-	fd, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return "", nil, fmt.Errorf("socket %q: %w", path, err)
-	}
-	return fmt.Sprintf("/proc/self/fd/%d/%s", fd, filepath.Base(path)), func() { unix.Close(fd) }, nil
 }

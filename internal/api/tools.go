@@ -102,6 +102,11 @@ func (c *Client) Approvals(ctx context.Context) ([]approvals.Approval, error) {
 	return fetch[[]approvals.Approval](ctx, c, http.MethodGet, "/v1/approvals", none{})
 }
 
+// Inbox returns what an operator sees at once: requests with what they would do, and how the last ones ended.
+func (c *Client) Inbox(ctx context.Context) (approvals.Inbox, error) {
+	return fetch[approvals.Inbox](ctx, c, http.MethodGet, "/v1/inbox", none{})
+}
+
 // WatchApprovals calls each for every approval that there is, and then for every change,
 // until ctx or the daemon ends or each returns an error.
 func (c *Client) WatchApprovals(ctx context.Context, each func(approvals.Update) error) error {
@@ -136,6 +141,12 @@ type DecideRequest struct {
 	Scopes   []string         `json:"scopes,omitzero"`    // that the call gets of its context; nil: all
 	Paths    []string         `json:"paths,omitempty"`    // of the changes that it shows: patterns of the approved part; none: all
 	Standing *approvals.Terms `json:"standing,omitempty"` // approve calls that are still to come, too; nil: this one
+
+	// Shown is the Hash of the approval that the operator saw. With it an approval of what has changed since fails with
+	// Conflict, and the error has what waits now. "": any.
+	Shown  string `json:"shown,omitempty"`
+	Reason string `json:"reason,omitempty"` // of a denial, for the agent: approvals.MaxReason characters
+	As     string `json:"as,omitempty"`     // for the log: a name of the operator beside the user's, such as a device
 }
 
 // GrantRequest is the body of grant: a standing approval that no request has preceded.
@@ -157,13 +168,13 @@ func (c *Client) Approve(ctx context.Context, id string, how DecideRequest) (app
 }
 
 // Deny denies a call that waits.
-func (c *Client) Deny(ctx context.Context, id string) (approvals.Approval, error) {
-	return c.decide(ctx, id, "deny", DecideRequest{})
+func (c *Client) Deny(ctx context.Context, id string, how DecideRequest) (approvals.Approval, error) {
+	return c.decide(ctx, id, "deny", how)
 }
 
 // Revoke ends a standing approval, or one that is not used yet.
-func (c *Client) Revoke(ctx context.Context, id string) (approvals.Approval, error) {
-	return c.decide(ctx, id, "revoke", DecideRequest{})
+func (c *Client) Revoke(ctx context.Context, id string, how DecideRequest) (approvals.Approval, error) {
+	return c.decide(ctx, id, "revoke", how)
 }
 
 func (c *Client) decide(ctx context.Context, id, word string, how DecideRequest) (approvals.Approval, error) {

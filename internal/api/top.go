@@ -10,10 +10,38 @@ import (
 // Top is what runs at a time. Commands, programs and approvals hold text of agents.
 type Top struct {
 	Time      time.Time            `json:"time"`
+	Used      time.Time            `json:"used"` // when the processes were read: see Use
 	Agents    []TopAgent           `json:"agents"`
-	Sessions  []TopSession         `json:"sessions"`  // by agent, the oldest first
-	Approvals []approvals.Approval `json:"approvals"` // that wait, each Brief
+	Sessions  []TopSession         `json:"sessions"`            // by agent, the oldest first
+	Approvals []approvals.Approval `json:"approvals"`           // that wait, each Brief
+	Proposals []string             `json:"proposals,omitempty"` // that wait, with their hashes
 	Disks     []Disk               `json:"disks"`
+	Calls     []TopCall            `json:"calls"` // in flight, by agent, the oldest first; 64 of an agent at most
+	Totals    Totals               `json:"totals"`
+}
+
+// TopCall is a call in flight.
+type TopCall struct {
+	ID      string    `json:"call"`
+	Agent   scope.ID  `json:"agent"`
+	Session string    `json:"session"`
+	Tool    string    `json:"tool"`
+	Chain   string    `json:"chain,omitempty"` // of agents, where another one called: a>b
+	Since   time.Time `json:"since"`
+}
+
+// Totals are what a daemon has recorded since it started.
+type Totals struct {
+	Events  int64   `json:"events"`
+	Calls   int64   `json:"calls"` // that ended, or were refused
+	Denials int64   `json:"denials"`
+	Ended   int64   `json:"calls_ended"`
+	Took    float64 `json:"calls_seconds"` // how long those that ended took together
+}
+
+// add adds those of another daemon.
+func (t *Totals) add(o Totals) {
+	t.Events, t.Calls, t.Denials, t.Ended, t.Took = t.Events+o.Events, t.Calls+o.Calls, t.Denials+o.Denials, t.Ended+o.Ended, t.Took+o.Took
 }
 
 // Use is what processes use. It has what they wrote, not what their files take on a disk: the
@@ -45,6 +73,9 @@ type TopAgent struct {
 	Denials int64 `json:"denials"` // of the last minute, violations included
 	Calls   int64 `json:"calls"`   // of the last minute, refused ones included
 	Running int64 `json:"calls_running"`
+	Open    int64 `json:"connections"`
+
+	Disk *Quota `json:"disk,omitempty"` // nil: it has no limits
 }
 
 // TopSession is a session, with what its sandbox uses.

@@ -50,7 +50,7 @@ Exit status: 0 every definition loads, 1 one does not, 2 bad usage.`,
 			if err != nil {
 				return err
 			}
-			r, err := report.ShowAgent(p, id)
+			r, err := report.ShowAgent(p, definitions.Read(p, nil), id)
 			if err != nil {
 				return err
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/scopefs/scopefs/internal/amend"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/prompt"
@@ -21,7 +22,8 @@ type amendOptions struct {
 	agent      string
 	access     string
 	removeDeny bool
-	yes        bool
+	yes, dry   bool
+	shown      string
 	length     string
 	kinds      [4]bool // of amendKinds
 }
@@ -87,6 +89,8 @@ func (o *amendOptions) addFlags(a *app, c *cobra.Command, access, usual string) 
 	}
 	c.Flags().StringVar(&o.access, "access", usual, access)
 	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
+	c.Flags().BoolVarP(&o.dry, "dry-run", "n", false, "show the lines and the change's hash, and write nothing")
+	c.Flags().StringVar(&o.shown, "shown", "", "write the change with this `HASH`, of --dry-run, and no other; do not ask")
 	a.completeAgent(c)
 }
 
@@ -141,9 +145,16 @@ func (a *app) amend(c *cobra.Command, words []string, o amendOptions, usual, oth
 	}
 	before, after := d.Changes()
 	changed := string(before) != string(after)
+	if o.shown != "" && o.shown != d.Hash() {
+		return fmt.Errorf("--shown: the change is now %s: look at it again with --dry-run", d.Hash())
+	}
 	if changed {
 		err = report.Diff(a.out, d.File, before, after)
-		if err == nil && !o.yes {
+		if o.dry && err == nil {
+			fmt.Fprintf(a.out, "hash %s\n%s\n", d.Hash(), strings.Join(said, "\n"))
+			return nil
+		}
+		if err == nil && !o.yes && o.shown == "" {
 			err = prompt.Consent(c.Context(), a.in, a.err)
 		}
 		if err == nil {
@@ -171,7 +182,7 @@ func (a *app) remedyOf(p config.Paths, id scope.ID, name string) func(api.Note) 
 		if n.Host == "" {
 			return n.Remedy
 		}
-		return cmp.Or(amend.Command(p, id, amend.Host, n.Host, a.sameAgent(name)...), n.Remedy)
+		return cmp.Or(amend.Command(p, definitions.Read(p, nil), id, amend.Host, n.Host, a.sameAgent(name)...), n.Remedy)
 	}
 }
 

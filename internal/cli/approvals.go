@@ -55,15 +55,10 @@ daemons of the user.`,
 			return report.JSON(a.out, p)
 		}),
 	})
-	c.AddCommand(a.watchCmd(&asJSON), a.approveCmd(), &cobra.Command{
-		Use: "deny ID", Short: "deny a call that waits", Args: exit.Args(cobra.ExactArgs(1)),
-		RunE: a.operating(func(ctx context.Context, client *api.Daemons, words []string) error {
-			return a.decided(client.Deny(ctx, words[0]))
-		}),
-	}, &cobra.Command{
+	c.AddCommand(a.watchCmd(&asJSON), a.approveCmd(), a.denyCallCmd(), &cobra.Command{
 		Use: "revoke ID", Short: "end a standing approval, or one that is not used yet", Args: exit.Args(cobra.ExactArgs(1)),
 		RunE: a.operating(func(ctx context.Context, client *api.Daemons, words []string) error {
-			p, err := client.Revoke(ctx, words[0])
+			p, err := client.Revoke(ctx, words[0], api.DecideRequest{})
 			p.State = "revoked"
 			return a.decided(p, err)
 		}),
@@ -71,8 +66,26 @@ daemons of the user.`,
 	return c
 }
 
+func (a *app) denyCallCmd() *cobra.Command {
+	var how api.DecideRequest
+	c := &cobra.Command{
+		Use: "deny ID", Short: "deny a call that waits", Args: exit.Args(cobra.ExactArgs(1)),
+		RunE: a.operating(func(ctx context.Context, client *api.Daemons, words []string) error {
+			return a.decided(client.Deny(ctx, words[0], how))
+		}),
+	}
+	c.Flags().StringVar(&how.Reason, "reason", "", "a `TEXT` for the agent: it reads why")
+	addShown(c, &how.Shown)
+	return c
+}
+
+func addShown(c *cobra.Command, shown *string) {
+	c.Flags().StringVar(shown, "shown", "", "only the call with this `HASH`, of approvals show")
+}
+
 // approveOptions are the flags of approve.
 type approveOptions struct {
+	shown           string
 	scopes, paths   []string
 	pattern         string
 	duration        time.Duration
@@ -116,12 +129,13 @@ A standing approval ends when the agent's rules change.`,
 	c.Flags().DurationVar(&o.duration, "for", 0, "for so long, such as 1h")
 	c.Flags().BoolVar(&o.session, "session", false, "until the agent's session ends")
 	c.Flags().BoolVar(&o.always, "always", false, "until it is revoked")
+	addShown(c, &o.shown)
 	c.MarkFlagsMutuallyExclusive("for", "session", "always")
 	return c
 }
 
 func (o *approveOptions) request(c *cobra.Command) (api.DecideRequest, error) {
-	how := api.DecideRequest{Scopes: o.scopes, Paths: o.paths}
+	how := api.DecideRequest{Scopes: o.scopes, Paths: o.paths, Shown: o.shown}
 	switch lasts := c.Flags().Changed("for") || o.session || o.always; {
 	case c.Flags().Changed("for") && o.duration <= 0:
 		return how, fmt.Errorf("--for %v is not above zero: write one such as 1h", o.duration)

@@ -29,7 +29,8 @@ operator decides first, the watch shows it and goes on.
 Without a terminal, or with --json, each change is a line of JSON on standard output,
 {"outcome": ..., "approval": {...}}, and each line of standard input is a decision:
 "y ID", "n ID", "a ID", "s ID", "p ID DURATION PATTERN", with an answer on standard
-output, {"id": ..., "error": ...} without error if it was made. After the end of standard input
+output, {"id": ..., "error": ...} without error if it was made. After y, a and s the
+call's hash may follow: one that has changed is refused; after n, a reason for the agent. After the end of standard input
 the watch goes on without decisions, until it is interrupted.
 
 A watch of all daemons of the user (see scopefs help approvals) takes in those that start

@@ -152,6 +152,7 @@ func (a *app) heldAgent(words []string) (kept, error) {
 type diffOptions struct {
 	formOptions
 	paths []string
+	hash  bool
 }
 
 func (a *app) diffCmd() *cobra.Command {
@@ -175,7 +176,7 @@ seen. The line says whether scopefs commit --merge takes both changes, or why no
 				return err
 			}
 			return k.with(c.Context(), func(ctx context.Context, h *api.History) error {
-				r, err := report.FindDiff(ctx, h, k.id, o.paths, o.form())
+				r, err := report.FindDiff(ctx, h, k.id, o.paths, o.form(), o.hash)
 				if err != nil {
 					return err
 				}
@@ -187,12 +188,18 @@ seen. The line says whether scopefs commit --merge takes both changes, or why no
 		},
 	}
 	addPaths(c, &o.paths)
+	c.Flags().BoolVar(&o.hash, "hash", false, "print the hash of the changes, for --shown of commit and discard")
 	o.addFlags(c)
 	return c
 }
 
 func addPaths(c *cobra.Command, paths *[]string) {
 	c.Flags().StringArrayVar(paths, "path", nil, "only what a `GLOB` covers, such as src/**; may be repeated")
+}
+
+func addShownPaths(c *cobra.Command, paths *[]string, hash *string) {
+	addPaths(c, paths)
+	c.Flags().StringVar(hash, "shown", "", "the changes have the `HASH` that scopefs diff --hash printed, or nothing is done")
 }
 
 type commitOptions struct {
@@ -240,7 +247,7 @@ it failed, 2 bad usage.`,
 			})
 		},
 	}
-	addPaths(c, &o.Paths)
+	addShownPaths(c, &o.Paths, &o.Hash)
 	c.Flags().BoolVar(&o.Theirs, "theirs", false, "take the agent's version of conflicts")
 	c.Flags().BoolVar(&o.Ours, "ours", false, "leave the directory's version of conflicts, and take the rest")
 	c.Flags().BoolVar(&o.Merge, "merge", false, "take both changes to different lines of a text, and else leave the directory's version")
@@ -250,7 +257,7 @@ it failed, 2 bad usage.`,
 
 func (a *app) discardCmd() *cobra.Command {
 	var paths []string
-	all := false
+	all, hash := false, ""
 	c := &cobra.Command{
 		Use:   "discard AGENT|--dir DIR --all|--path GLOB",
 		Short: "drop an agent's held changes",
@@ -266,7 +273,7 @@ taken back.`,
 				return err
 			}
 			return k.with(c.Context(), func(ctx context.Context, h *api.History) error {
-				n, err := attend(ctx, a, h, "discard", func() (int, error) { return h.Discard(ctx, paths) })
+				n, err := attend(ctx, a, h, "discard", func() (int, error) { return h.Discard(ctx, paths, hash) })
 				if err == nil || n > 0 {
 					fmt.Fprintln(a.out, report.Discarded(k.id, n))
 				}
@@ -274,7 +281,7 @@ taken back.`,
 			})
 		},
 	}
-	addPaths(c, &paths)
+	addShownPaths(c, &paths, &hash)
 	c.Flags().BoolVar(&all, "all", false, "all changes")
 	return c
 }

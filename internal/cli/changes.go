@@ -8,7 +8,6 @@ import (
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/exit"
-	"github.com/scopefs/scopefs/internal/logcmd"
 	"github.com/scopefs/scopefs/internal/report"
 )
 
@@ -100,7 +99,7 @@ func (a *app) listGenerations(ctx context.Context, k kept, o changesOptions) err
 	if len(k.words) > 0 || o.calls != nil || o.session != "" || o.checkpoint != "" {
 		return exit.Usagef("--list: give --since alone beside it")
 	}
-	from, err := logcmd.Since(o.since, time.Now())
+	from, err := report.Since(o.since, time.Now())
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -28,14 +29,10 @@ view: {changes: kept}.`,
 			if err != nil {
 				return err
 			}
-			name := ""
-			switch len(k.words) {
-			case 0:
-			case 1:
-				name = k.words[0]
-			default:
+			if len(k.words) > 1 {
 				return exit.Usagef("checkpoint: give one NAME (usage: %s)", c.UseLine())
 			}
+			name := strings.Join(k.words, "") // one, or none
 			if err := history.CheckName(name); err != nil {
 				return exit.With(exit.Usage, err)
 			}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/consolecmd"
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/mount"
@@ -29,6 +30,7 @@ import (
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
+	"github.com/scopefs/scopefs/internal/trustcmd"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -139,7 +141,7 @@ and check have their own; see there.`,
 	f.StringVar(&a.flags.Run, "run", os.Getenv("SCOPEFS_RUN"), "directory of the socket and mount points (SCOPEFS_RUN; default BASE/run)")
 	a.given = f.Changed
 	root.AddCommand(a.daemonCmd(), a.upCmd(), a.downCmd(), a.psCmd(), a.reloadCmd(), a.killCmd(),
-		a.runCmd(), a.trustCmd(), a.mcpCmd(), a.callCmd(), a.approvalsCmd(), a.tokenCmd(), a.topCmd(), a.metricsCmd(), a.storesCmd(),
+		a.runCmd(), a.trusting().Trust(), a.mcpCmd(), a.callCmd(), a.approvalsCmd(), a.tokenCmd(), a.topCmd(), consolecmd.New(consolecmd.Env{Out: a.out, Err: a.err, Client: a.client}), a.metricsCmd(), a.storesCmd(),
 		a.agentsCmd(), a.promptCmd(), a.presetsCmd(), a.programsCmd(), a.loginCmd(), a.checkCmd(), a.allowCmd(), a.denyCmd(),
 		a.auditCmd(), a.whyCmd(), a.selftestCmd(), a.changesCmd(), a.branchCmd(), a.diffCmd(), a.commitCmd(), a.discardCmd(), a.undoCmd(), a.redoCmd(), a.checkpointCmd(),
 		a.showCmd(), a.restoreCmd(), a.doctorCmd(), a.versionCmd())
@@ -172,6 +174,22 @@ func (a *app) client() (*api.Client, config.Paths, error) {
 		return nil, p, err
 	}
 	return api.NewClient(p), p, nil
+}
+
+// trusting is what the commands about proposals have.
+func (a *app) trusting() trustcmd.Env {
+	return trustcmd.Env{
+		In: a.in, Out: a.out, Err: a.err,
+		Client: func() (*api.Client, error) { client, _, err := a.client(); return client, err },
+		Project: func() (*config.Project, error) {
+			if _, found := config.FindProject("."); !found && a.dir == "" && a.flags.Base == "" {
+				a.dir = "."
+			}
+			_, project, err := a.where()
+			return project, err
+		},
+		Begin: func() (config.Paths, error) { p, _, err := a.begun(); return p, err },
+	}
 }
 
 // asking returns the function of a command that only talks to the daemon.

@@ -18,10 +18,12 @@ import (
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/bases"
+	"github.com/scopefs/scopefs/internal/console"
 	"github.com/scopefs/scopefs/internal/daemon"
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/loopback"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/thread"
 	"github.com/scopefs/scopefs/scope"
@@ -39,6 +41,7 @@ type daemonOptions struct {
 	idle  time.Duration
 
 	metrics        string
+	console        console.Options
 	onDemand, stop bool // of the user's daemon: see package bases
 }
 
@@ -48,10 +51,13 @@ func (a *app) daemonCmd() *cobra.Command {
 		Use:   daemonName + " --base DIR",
 		Short: "mount the views of all agents and run their sandboxes",
 		Long: `Mounts the view of every agent in BASE/agents.d/ at RUN/views/<id>, keeps it
-mounted, and answers on RUN/control.sock, also while views are still starting. On
-SIGTERM or SIGINT it ends the sandboxes, unmounts the views and exits. Under
+mounted, and answers on RUN/control.sock, also while views are still starting. Under
 systemd it reports readiness, progress and, with WatchdogSec, that it is not stuck
 (sd_notify(3)).
+
+With grace: 60s in scopefs.yaml views outlive a daemon of root that gets SIGTERM or is killed:
+the next one takes them over, or they end after that time. --stop, SIGINT and SIGHUP end everything
+at once.
 
 With --user an ordinary user runs the daemon for agents of his own. Without --base it
 uses $XDG_DATA_HOME/scopefs, $XDG_STATE_HOME/scopefs/daemon and
@@ -60,8 +66,8 @@ namespaces of the daemon: sandboxes have them, other programs of the user do not
 
 That daemon serves the projects of the user as well, each by a process of its own, from
 the first command with --dir on until nothing has used the project for --idle. run, mcp
-and call start it if XDG_RUNTIME_DIR is set; it then ends with the last project. --stop ends
-it. A socket of systemd starts it too (scopefs.socket of the user's units).
+and call start it if XDG_RUNTIME_DIR is set; it then ends with the last project. --user --stop
+ends it. A socket of systemd starts it too (scopefs.socket of the user's units).
 
 Exit status: 78 if the command line or scopefs.yaml is refused, 3 if nothing can be
 mounted on this host (with the reason in one line), otherwise as for scopefs. The
@@ -72,9 +78,12 @@ units restart the daemon after every other status than 78.`,
 	c.Flags().BoolVar(&o.trace, "trace", false, "log every FUSE request on standard error")
 	c.Flags().StringVar(&o.http, "http", "", "serve MCP at this ADDRESS:PORT of the loopback interface (see scopefs help token)")
 	c.Flags().StringVar(&o.metrics, "metrics", "", "serve metrics at http://ADDRESS:PORT/metrics of the loopback interface (see scopefs help metrics)")
+	c.Flags().StringVar(&o.console.Listen, "console", "", "serve the web page at this ADDRESS:PORT, or unix:PATH (see scopefs help console)")
+	c.Flags().StringVar(&o.console.Cert, "console-tls-cert", "", "`FILE` with the web page's certificate and its chain, PEM: an address off the loopback interface needs one")
+	c.Flags().StringVar(&o.console.Key, "console-tls-key", "", "`FILE` with the certificate's key, PEM")
 	c.Flags().BoolVar(&o.user, "user", false, "serve this user's own agents, without root")
 	c.Flags().DurationVar(&o.idle, "idle", 0, "with --user: end the daemon of a project that nothing has used for so long (default 1m)")
-	c.Flags().BoolVar(&o.stop, "stop", false, "with --user: end the user's daemon, with all sessions of his projects")
+	c.Flags().BoolVar(&o.stop, "stop", false, "end the daemon, and what lives on without it; with --user, the user's daemon with all sessions of his projects")
 	c.Flags().BoolVar(&o.onDemand, bases.OnDemand, false, "")
 	_ = c.Flags().MarkHidden(bases.OnDemand)
 	c.Flags().IntVar(&o.leash, "leash", 0, "")
@@ -86,8 +95,8 @@ units restart the daemon after every other status than 78.`,
 
 func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 	thread.Coarse()
-	if !o.user && (o.stop || o.idle > 0) {
-		return exit.Usagef("--stop and --idle are for a user's daemon: add --user")
+	if !o.user && o.idle > 0 {
+		return exit.Usagef("--idle is for a user's daemon: add --user")
 	}
 	if o.user && o.leash == 0 {
 		return a.userDaemon(ctx, o)
@@ -96,6 +105,9 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 	if err != nil {
 		return err
 	}
+	if o.stop {
+		return daemon.Stop(p)
+	}
 	if o.leash == 0 && os.Geteuid() != 0 {
 		return exit.Usagef("scopefs daemon needs root; --user serves your own agents; run, mcp and call do without a daemon")
 	}
@@ -103,7 +115,12 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 		if address == "" {
 			continue
 		}
-		if err := daemon.CheckHTTP(flag, address); err != nil {
+		if err := loopback.Check(flag, address); err != nil {
+			return exit.With(exit.Usage, err)
+		}
+	}
+	if o.console.Listen != "" {
+		if err := o.console.Check("console", "console-tls-cert", "console-tls-key"); err != nil {
 			return exit.With(exit.Usage, err)
 		}
 	}
@@ -114,12 +131,11 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return fmt.Errorf("inherited descriptors: %w", err)
 	}
-	go reserveDescriptors()
 	// A closed standard error must not end the daemon (os/signal, SIGPIPE). The signal
 	// is caught and not ignored, because child processes inherit an ignored signal.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
-	ctx, stop := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
-	defer stop()
+	ctx, end := daemon.Signals(ctx)
+	defer end()
 	level := slog.LevelInfo
 	ready, notify := func() { notifySystemd(systemd.SdNotifyReady) }, notifySystemd
 	watchdog, err := systemd.SdWatchdogEnabled(false)
@@ -131,7 +147,7 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 		unix.CloseOnExec(o.leash)
 		go func() {
 			_, _ = io.Copy(io.Discard, leash)
-			stop()
+			end()
 		}()
 		// Our mounts must not propagate out of our mount namespace. A daemon that lives long
 		// receives the host's: it would keep what the host unmounts.
@@ -160,7 +176,7 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 	debug.SetMemoryLimit(512 << 20) // above it the collector runs more often
 	d, err := daemon.New(daemon.Options{
 		Notify: notify, Watchdog: watchdog, Idle: o.idle,
-		Paths: p, Only: scope.ID(o.only), Trace: o.trace, HTTP: o.http, Metrics: o.metrics, Headless: o.only != "", Version: Version,
+		Paths: p, Only: scope.ID(o.only), Trace: o.trace, HTTP: o.http, Metrics: o.metrics, Console: o.console, Headless: o.only != "", Version: Version,
 		Logger: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level})),
 	})
 	if _, bad := errors.AsType[*fields.FileError](err); bad { // in scopefs.yaml
@@ -170,15 +186,6 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 		return err
 	}
 	return d.Run(ctx, ready)
-}
-
-// reserveDescriptors makes the kernel's table of this process's descriptors large. A table that threads share waits for an
-// RCU grace period when it grows, 10 ms (expand_fdtable in fs/file.c): now nothing else waits for that.
-func reserveDescriptors() {
-	const enough = 1024 // also the usual soft limit: getrlimit(2)
-	if fd, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, enough-1); err == nil {
-		unix.Close(fd)
-	}
 }
 
 // notifySystemd sends a state to the service manager, if there is one.

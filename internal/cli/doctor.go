@@ -48,7 +48,7 @@ can be mounted.`,
 }
 
 func (a *app) doctor(ctx context.Context, asJSON bool) error {
-	lines, err := doctor.Run(ctx, embedded.Namespaces(), embedded.NeedsNamespaces(), a.examineState)
+	lines, err := doctor.Run(ctx, embedded.Namespaces(), mount.NeedsNamespaces(), a.examineState)
 	if err != nil {
 		return err
 	}

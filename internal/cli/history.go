@@ -19,7 +19,7 @@ import (
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/exit"
-	"github.com/scopefs/scopefs/internal/logcmd"
+	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
@@ -174,7 +174,7 @@ func (o *selectOptions) selection(c *cobra.Command, words []string) (sel history
 	case o.session != "" && o.session != "last":
 		sel.Session, of = o.session, "session "+o.session
 	case o.since != "":
-		if sel.Since, err = logcmd.Since(o.since, time.Now()); err != nil {
+		if sel.Since, err = report.Since(o.since, time.Now()); err != nil {
 			return sel, "", exit.With(exit.Usage, err)
 		}
 		of = "since " + sel.Since.Local().Format(time.DateTime)

@@ -15,8 +15,8 @@ import (
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/exit"
-	"github.com/scopefs/scopefs/internal/logcmd"
 	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/internal/report"
 )
 
 const versions = `WHEN is a checkpoint, by name or id, or the id of a call or a session: the file as it was
@@ -129,7 +129,7 @@ func timeOf(ctx context.Context, h *api.History, when string) (time.Time, error)
 	if !at.IsZero() {
 		return at, nil
 	}
-	if at, err = logcmd.Since(when, time.Now()); err != nil {
+	if at, err = report.Since(when, time.Now()); err != nil {
 		return at, exit.With(exit.Usage, fmt.Errorf("%q is no checkpoint, call, session or time: scopefs changes --list has those of the history", when))
 	}
 	return at, nil

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/report"
@@ -25,8 +26,9 @@ func (a *app) selftestCmd() *cobra.Command {
 		Use:   "selftest [CLASS|ID]...",
 		Short: "try to escape on this host",
 		Long: `Tries to escape from the view, the sandbox, the tools and the stores of throw-away agents on this host:
-by paths, links, races, descriptors, processes, sockets, the proxy, and files that the host executes. What
-was reached is judged from outside. The classes are files, processes, network, host, tools and stores.
+by paths, links, races, descriptors, processes, sockets, the proxy, members, and files that the host executes. What was
+reached is judged from outside. The classes are files, processes, network, host, view (as root: by host processes in
+a mounted view), tools, stores, context and delegation.
 
 --against tries the same in another sandbox, as far as it applies: a command before that of the attempt, with
 {dir} for the agent's directory, or one that mounts that at {mnt}, such as 'bindfs -f {dir} {mnt}'. Some attempts
@@ -59,7 +61,7 @@ func (a *app) selftest(ctx context.Context, words []string, o selftestOptions) e
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, unix.SIGTERM)
 	defer stop()
 	counts := map[string]map[string]int{}
 	var classes []string

@@ -42,6 +42,7 @@ Exit status: 0 all work, 1 one does not, 2 bad usage.`,
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.AddCommand(a.trusting().Accept())
 	return c
 }
 

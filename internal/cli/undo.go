@@ -21,6 +21,15 @@ import (
 type undoOptions struct {
 	selectOptions
 	dry, json, force bool
+	shown            string
+}
+
+// addUndoFlags adds the flags of undo and redo.
+func (o *undoOptions) addUndoFlags(c *cobra.Command) {
+	c.Flags().BoolVarP(&o.dry, "dry-run", "n", false, "print what it would do and its hash, and do nothing")
+	c.Flags().StringVar(&o.shown, "shown", "", "do what the dry run with this `HASH` printed, or nothing")
+	c.Flags().BoolVar(&o.json, "json", false, "print JSON")
+	c.MarkFlagsMutuallyExclusive("dry-run", "shown")
 }
 
 func (a *app) undoCmd() *cobra.Command {
@@ -58,12 +67,11 @@ there was nothing to do, or it failed, 2 bad usage.`,
 				return err
 			}
 			sel.Force = o.force
-			return a.undo(c.Context(), k, undoing{"undo", of, sel, o.dry, o.json})
+			return a.undo(c.Context(), k, undoing{"undo", of, sel, o.dry, o.json, o.shown})
 		},
 	}
 	o.addFlags(c)
-	c.Flags().BoolVarP(&o.dry, "dry-run", "n", false, "print what it would do, and do nothing")
-	c.Flags().BoolVar(&o.json, "json", false, "print JSON")
+	o.addUndoFlags(c)
 	c.Flags().BoolVarP(&o.force, "force", "f", false, "keep what others changed since beside what comes back, as NAME.newer1")
 	return c
 }
@@ -88,11 +96,10 @@ scopefs changes --list has them.`,
 			} else if len(k.words) == 1 {
 				of = "undo " + k.words[0]
 			}
-			return a.undo(c.Context(), k, undoing{"redo", of, history.Selection{Undo: true, Generations: k.words}, o.dry, o.json})
+			return a.undo(c.Context(), k, undoing{"redo", of, history.Selection{Undo: true, Generations: k.words}, o.dry, o.json, o.shown})
 		},
 	}
-	c.Flags().BoolVarP(&o.dry, "dry-run", "n", false, "print what it would do, and do nothing")
-	c.Flags().BoolVar(&o.json, "json", false, "print JSON")
+	o.addUndoFlags(c)
 	return c
 }
 
@@ -101,6 +108,7 @@ type undoing struct {
 	op, of    string
 	sel       history.Selection
 	dry, json bool
+	shown     string // the hash of a plan; "": any
 }
 
 // undo does or plans it, and prints what it did.
@@ -111,16 +119,17 @@ func (a *app) undo(ctx context.Context, k kept, u undoing) error {
 // undoBy is undo with a client of the agent's history.
 func (a *app) undoBy(ctx context.Context, h *api.History, k kept, u undoing) error {
 	var result *history.Result
+	var hash string
 	var err error
 	if u.dry {
-		result, err = h.Plan(ctx, u.sel)
+		result, hash, err = h.Plan(ctx, u.sel)
 	} else {
-		result, err = attend(ctx, a, h, u.op, func() (*history.Result, error) { return h.Undo(ctx, u.sel) })
+		result, err = attend(ctx, a, h, u.op, func() (*history.Result, error) { return h.Undo(ctx, u.sel, u.shown) })
 	}
 	if result == nil {
 		return err
 	}
-	r := report.UndoOf(k.id, u.op, u.of, u.dry, result)
+	r := report.UndoOf(k.id, u.op, u.of, u.dry, hash, result)
 	if err := errors.Join(a.print(r, u.json), err); err != nil {
 		return err
 	}

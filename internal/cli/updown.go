@@ -97,14 +97,21 @@ func (a *app) psCmd() *cobra.Command {
 		Short: "list the agents, their mounts and processes",
 		Long: `Lists the agents of the base's or the project's daemon. Outside of a project and without
 --base, and with --all, it lists those of all daemons of the user, each with its base: of
-the user's own, of projects, and of single commands that run without one.`,
+the user's own, of projects, and of single commands that run without one. Below
+are the streams and anchors of their logs.`,
 		Args: exit.Args(cobra.NoArgs),
 		RunE: a.operating(func(ctx context.Context, client *api.Daemons, _ []string) error {
 			list, err := client.Agents(ctx)
 			if err != nil {
 				return err
 			}
-			return a.print(report.Agents(list), asJSON)
+			if err := a.print(report.Agents(list), asJSON); err != nil || asJSON {
+				return err
+			}
+			if err := report.Streams(client.Streams(ctx)).Print(a.out); err != nil {
+				return err
+			}
+			return report.Anchors(client.Anchors(ctx)).Print(a.out)
 		}),
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")

@@ -34,6 +34,12 @@ func (a *app) userDaemon(ctx context.Context, o daemonOptions) error {
 	if o.metrics != "" {
 		flags = append(flags, "--metrics", o.metrics)
 	}
+	if o.console.Listen != "" {
+		flags = append(flags, "--console", o.console.Listen)
+	}
+	if o.console.Cert != "" {
+		flags = append(flags, "--console-tls-cert", o.console.Cert, "--console-tls-key", o.console.Key)
+	}
 	if o.trace {
 		flags = append(flags, "--trace")
 	}
@@ -55,7 +61,7 @@ func (a *app) userDaemon(ctx context.Context, o daemonOptions) error {
 	if all.Watchdog, err = systemd.SdWatchdogEnabled(false); err != nil {
 		return err
 	}
-	onDemand := (o.onDemand || all.Listener != nil) && o.http+o.metrics == ""
+	onDemand := (o.onDemand || all.Listener != nil) && o.http+o.metrics+o.console.Listen == ""
 	if all.Own, err = a.ownPaths(!onDemand); err != nil {
 		return exit.Usagef("daemon --user: %w", err)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/logcmd"
 	"github.com/scopefs/scopefs/internal/report"
@@ -12,7 +13,7 @@ import (
 )
 
 func (a *app) auditCmd() *cobra.Command {
-	c := logcmd.New(logcmd.Env{Out: a.out, Err: a.err, Paths: a.paths, All: a.logs, Words: a.words, Version: Version})
+	c := logcmd.New(logcmd.Env{In: a.in, Out: a.out, Err: a.err, Paths: a.paths, All: a.logs, Words: a.words, Version: Version})
 	a.completeAgent(c)
 	return c
 }
@@ -43,11 +44,12 @@ that did. EVENT is the event's number: seq in scopefs audit --json.`,
 			if err != nil {
 				return err
 			}
-			r, err := report.Why(c.Context(), p, seq)
+			known := definitions.Read(p, nil)
+			r, err := report.Why(c.Context(), p, known, seq)
 			if err != nil {
 				return err
 			}
-			r.Suggest(p, a.words)
+			r.Suggest(p, known, a.words)
 			return a.printLine(r, asJSON)
 		},
 	}

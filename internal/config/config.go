@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/folder"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -123,6 +124,18 @@ func (p Paths) Audit() string { return filepath.Join(p.State, "audit") }
 // Socket returns the path of the operator's control socket.
 func (p Paths) Socket() string { return filepath.Join(p.Run, "control.sock") }
 
+// Holder returns the socket of the process that keeps views for the next daemon.
+func (p Paths) Holder() string { return filepath.Join(p.Run, "holder.sock") }
+
+// Stop returns the command that ends the daemon, and what lives on without it.
+func (p Paths) Stop() string {
+	words := []string{"scopefs daemon --stop --base", p.Base}
+	if p.Run != filepath.Join(p.Base, "run") {
+		words = append(words, "--run", p.Run)
+	}
+	return strings.Join(words, " ")
+}
+
 // UserDaemon returns the path of the socket of the user's daemon, in the run directory of the user's own base.
 func (p Paths) UserDaemon() string { return filepath.Join(p.Run, "user.sock") }
 
@@ -163,7 +176,7 @@ const (
 )
 
 func logOf(l LogLimits) LogLimits {
-	return LogLimits{Keep: cmp.Or(l.Keep, logKeep), Size: cmp.Or(l.Size, logSize), AgentDay: cmp.Or(l.AgentDay, logAgentDay), Anchors: l.Anchors}
+	return LogLimits{Keep: cmp.Or(l.Keep, logKeep), Size: cmp.Or(l.Size, logSize), AgentDay: cmp.Or(l.AgentDay, logAgentDay), Anchors: l.Anchors, Streams: l.Streams}
 }
 
 // Load reads scopefs.yaml of the user's settings and of the base, see parse, and sets the defaults of the log. If neither
@@ -194,6 +207,10 @@ func Load(p Paths, here Checks) (Settings, error) {
 		}
 		return err
 	}})
+	if wrong := p.checkAnchors(h.Log); err == nil && wrong != nil {
+		at := h.From["log.anchors"]
+		return Settings{}, fields.ErrorAt(at.File, at.Line, "", wrong)
+	}
 	h.Log, h.User = logOf(h.Log), p.User
 	return h, err
 }

@@ -8,8 +8,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/scopefs/scopefs/internal/fields"
-	"github.com/scopefs/scopefs/internal/witness"
-	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // LogLimits are the limits of the audit log: the key log of scopefs.yaml. 0
@@ -19,55 +17,7 @@ type LogLimits struct {
 	Size     int64         // bytes of the log on disk
 	AgentDay int64         // bytes of events that an agent may cause in a day before it is throttled
 	Anchors  []Anchor
-}
-
-// Anchor takes signed heads of the log elsewhere: a command of the operator's, on its standard input, or a witness
-// (c2sp.org/tlog-witness).
-type Anchor struct {
-	Name    string
-	Command []string
-	Witness string        // the URL of its submission prefix
-	Key     string        // of the witness: see witness.NewVerifier
-	Every   time.Duration // the shortest time from one head to the next; default a minute
-}
-
-// anchors reads a list of anchors.
-func anchors(out *[]Anchor) fields.Field {
-	return func(n *yaml.Node) error {
-		return fields.EachItem(n, func(item *yaml.Node) error {
-			a := Anchor{Every: time.Minute}
-			err := fields.Mapping(map[string]fields.Field{
-				"name": fields.Text(&a.Name), "command": command(&a.Command, "command"),
-				"witness": fields.Text(&a.Witness), "key": fields.Text(&a.Key), "every": fields.Duration(&a.Every),
-			})(item)
-			switch {
-			case err != nil:
-				return err
-			case !fields.IsPlainName(a.Name, 64):
-				return fmt.Errorf("anchors: name %q: write letters, digits, - and _", a.Name)
-			case (len(a.Command) == 0) == (a.Witness == ""):
-				return fmt.Errorf("anchors: %s: write a command, or a witness", a.Name)
-			case slices.ContainsFunc(*out, func(b Anchor) bool { return b.Name == a.Name }):
-				return fmt.Errorf("anchors: %s is there twice: rename one", a.Name)
-			}
-			if err := a.checkWitness(); err != nil {
-				return fmt.Errorf("anchors: %s: %w", a.Name, err)
-			}
-			*out = append(*out, a)
-			return nil
-		})
-	}
-}
-
-func (a Anchor) checkWitness() error {
-	if a.Witness == "" {
-		return nil
-	}
-	if err := agents.CheckURL(a.Witness); err != nil {
-		return fmt.Errorf("witness: %w", err)
-	}
-	_, err := witness.NewVerifier(a.Key)
-	return err
+	Streams  []Stream
 }
 
 func (l *LogLimits) fields() map[string]fields.Field {
@@ -75,7 +25,8 @@ func (l *LogLimits) fields() map[string]fields.Field {
 		"keep":      fields.Number(&l.Keep, fields.ParseAge, "!!str"),
 		"size":      fields.Number(&l.Size, parseLogSize, "!!int", "!!str"),
 		"agent_day": fields.Number(&l.AgentDay, parseLogSize, "!!int", "!!str"),
-		"anchors":   anchors(&l.Anchors),
+		"anchors":   listed(&l.Anchors, "anchors"),
+		"streams":   listed(&l.Streams, "streams"),
 	}
 }
 
@@ -88,4 +39,32 @@ func parseLogSize(s string) (int64, error) {
 		err = fmt.Errorf("%q is too little for a log: want 1MiB or more", s)
 	}
 	return n, err
+}
+
+// listed reads a list of T with names of their own.
+func listed[T any, P interface {
+	*T
+	name() string
+	fields() map[string]fields.Field
+	check() error
+}](out *[]T, kind string) fields.Field {
+	return func(n *yaml.Node) error {
+		return fields.EachItem(n, func(item *yaml.Node) error {
+			one := P(new(T))
+			err := fields.Mapping(one.fields())(item)
+			switch {
+			case err != nil:
+				return err
+			case !fields.IsPlainName(one.name(), 64):
+				return fmt.Errorf("%s: name %q: write letters, digits, - and _", kind, one.name())
+			case slices.ContainsFunc(*out, func(other T) bool { return P(&other).name() == one.name() }):
+				return fmt.Errorf("%s: %s is there twice: rename one", kind, one.name())
+			}
+			if err := one.check(); err != nil {
+				return fmt.Errorf("%s: %s: %w", kind, one.name(), err)
+			}
+			*out = append(*out, *one)
+			return nil
+		})
+	}
 }

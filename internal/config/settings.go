@@ -47,6 +47,8 @@ type Settings struct {
 	Log     LogLimits
 	Stores  Stores
 	Approve Approve
+	Console Console
+	Grace   time.Duration // how long views live on without a daemon of root; 0: they end with it
 }
 
 // Approve is how the operator approves calls: the key approvals.
@@ -145,7 +147,7 @@ func Parse(data []byte, checks Checks) (Settings, error) {
 }
 
 // parse is Parse for several texts. Each is valid by itself. A key of a later one replaces that of an earlier one. The keys of
-// a mapping are merged, and what is under them is not: of delegation, log, approvals, sandbox and stores each key, and
+// a mapping are merged, and what is under them is not: of delegation, log, approvals, console, sandbox and stores each key, and
 // of mcp_servers each server, is whole from one text. So a text that does not say a limit does not lift it, and no server or
 // store gets the address of one text and the secret of another.
 func parse(texts []text, checks Checks) (h Settings, err error) {
@@ -269,8 +271,24 @@ func (h *Settings) fields(file string, checks Checks, tools, presets *[]catalog.
 		"log":       fields.Mapping(h.Log.fields()),
 		"stores":    h.Stores.field,
 		"approvals": fields.Mapping(h.Approve.fields()),
+		"console":   fields.Mapping(h.Console.fields()),
 		"sandbox":   fields.Mapping(h.sandboxFields(checks)),
+		"grace":     h.graceField,
 	}
+}
+
+// maxGrace bounds how long views decide by the rules of a daemon that has ended.
+const maxGrace = 10 * time.Minute
+
+func (h *Settings) graceField(n *yaml.Node) error {
+	s, err := fields.Scalar(n, "a duration like 60s, or 0s", "!!str")
+	if err == nil {
+		h.Grace, err = fields.ParseDuration(s)
+	}
+	if err == nil && (h.Grace < 0 || h.Grace > maxGrace) {
+		err = fmt.Errorf("%q is not between 0s and %v: 0s ends views with their daemon", s, maxGrace)
+	}
+	return err
 }
 
 func (h *Settings) sandboxFields(checks Checks) map[string]fields.Field {

@@ -1,26 +1,84 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/scopefs/scopefs/internal/folder"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// Proposed returns the file in which the project's repository proposes keys. Whoever writes in the directory chooses its
-// content. The error wraps fs.ErrNotExist if there is none.
-func (p Project) Proposed() (text []byte, hash string, err error) {
-	return read(p.Dir, agents.RepositoryFile)
+// Trust is the file in which a project's repository proposes keys, and what the user has decided about it.
+type Trust struct {
+	Text, Last []byte // of the file, and of the copy that is in force
+	Hash       string // SHA-256 of Text, in hex; "": there is no file
+	LastHash   string // "": nothing is in force
+	Denied     string // the Hash that the user denied last; NoFile: the user keeps what is in force without a file
 }
 
-// Trusted returns the copy of that file that the user has trusted. The error wraps fs.ErrNotExist if there is none.
-func (p Project) Trusted() (text []byte, hash string, err error) {
-	return read(filepath.Split(p.trusted()))
+// NoFile is in place of a hash where a repository has no file.
+const NoFile = "none"
+
+// Trust returns it. Whoever writes in the project's directory chooses the file's content.
+func (p Project) Trust() (t Trust, err error) {
+	denied, err := os.ReadFile(p.denied())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return t, err
+	}
+	t.Denied = strings.TrimSpace(string(denied))
+	if t.Last, t.LastHash, err = read(filepath.Split(p.trusted())); err != nil {
+		return t, err
+	}
+	t.Text, t.Hash, err = read(p.Dir, agents.RepositoryFile)
+	return t, err
+}
+
+// Waits reports whether the user has not decided about the file as it is.
+func (t Trust) Waits() bool { return t.Hash != t.LastHash && t.Denied != cmp.Or(t.Hash, NoFile) }
+
+// Accept puts the text in force, which the user has seen. Without a file it takes what was trusted out of force.
+func (p Project) Accept(t Trust) error {
+	if err := os.Remove(p.denied()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if t.Hash == "" {
+		return p.Revoke()
+	}
+	return replace(p.trusted(), string(t.Text))
+}
+
+// Deny keeps the user's decision that the text is not in force.
+func (p Project) Deny(t Trust) error { return replace(p.denied(), cmp.Or(t.Hash, NoFile)+"\n") }
+
+// InForce reports whether there is a trusted copy.
+func (p Project) InForce() bool {
+	_, err := os.Lstat(p.trusted())
+	return err == nil
+}
+
+// Revoke removes the trusted copy.
+func (p Project) Revoke() error { return os.Remove(p.trusted()) }
+
+func (p Project) trusted() string { return filepath.Join(p.Base, agents.TrustedName(p.ID)) }
+func (p Project) denied() string  { return filepath.Join(p.Base, "denied") }
+
+// Project returns the project whose base it is; false for another base.
+func (p Paths) Project() (made Project, ok bool) {
+	if p.Base == "" || !inProjects(p.Base) {
+		return made, false
+	}
+	made.Base, made.ID = p.Base, scope.ID(filepath.Base(p.Base))
+	text, err := os.ReadFile(made.definition())
+	if err == nil {
+		made.Dir, err = agents.DirOf(text)
+	}
+	return made, err == nil && filepath.IsAbs(made.Dir)
 }
 
 // repositoryText returns the stores of the RepositoryFile that the user has trusted for the project of the base, as the text of
@@ -36,22 +94,14 @@ func (p Paths) repositoryText() (all []text) {
 	return all
 }
 
-// read returns a file of a directory, and its SHA-256 in hex.
+// read returns a file of a directory, and its SHA-256 in hex; "" if there is none.
 func read(dir, name string) (text []byte, hash string, err error) {
 	found, err := folder.ReadIn(dir, name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, "", err
+		return nil, "", nil
 	}
 	if err != nil {
 		return nil, "", fmt.Errorf("%s: %w", filepath.Join(dir, name), err)
 	}
 	return found.Data, found.Sum, nil
 }
-
-func (p Project) trusted() string { return filepath.Join(p.Base, agents.TrustedName(p.ID)) }
-
-// Trust puts a text in force, which the user has seen.
-func (p Project) Trust(text []byte) error { return replace(p.trusted(), string(text)) }
-
-// Revoke removes the trusted copy. The error wraps fs.ErrNotExist if there is none.
-func (p Project) Revoke() error { return os.Remove(p.trusted()) }

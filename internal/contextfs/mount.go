@@ -18,8 +18,8 @@ import (
 
 	"github.com/scopefs/scopefs/fs/callfs"
 	"github.com/scopefs/scopefs/fs/fusedev"
-	"github.com/scopefs/scopefs/internal/guard"
 	"github.com/scopefs/scopefs/internal/heart"
+	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/tools/limit"
@@ -62,7 +62,7 @@ type Options struct {
 	Program string
 
 	Control fusedev.Control
-	Guard   *guard.Guard // nil: none
+	Holder  *holder.Holder // nil: none
 	Logger  *slog.Logger
 }
 
@@ -104,8 +104,8 @@ func Open(opt Options) (*Mount, error) {
 		opt: opt, conn: opt.Control.Connection(dev.Minor(), ""), unguard: func() {},
 		ended: make(chan struct{}), done: make(chan struct{}), asking: make(chan struct{}, maxAsking), ids: map[*Files]uint64{},
 	}
-	if opt.Guard != nil {
-		m.unguard = opt.Guard.Add(m.conn)
+	if opt.Holder != nil {
+		m.unguard = opt.Holder.Add(m.conn).Remove
 	}
 	if err := m.start(dev.File()); err != nil {
 		m.unguard()

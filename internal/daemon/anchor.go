@@ -4,55 +4,61 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/anchor"
+	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
-	"github.com/scopefs/scopefs/internal/state"
-	"github.com/scopefs/scopefs/internal/witness"
-	"github.com/scopefs/scopefs/tools/egress"
+	"github.com/scopefs/scopefs/internal/oneshot"
 )
 
 // The bounds of anchors.
 const (
-	anchorTime  = 30 * time.Second // for a command to end
 	anchorLate  = 3                // intervals without a head kept elsewhere, until an alarm
-	anchorPause = 15 * time.Minute // the longest time between two tries of a command that fails
+	anchorPause = 15 * time.Minute // the longest time between two tries of an anchor that fails
 )
 
-// anchorHeads gives the signed heads of the log to the operator's commands, until stop, which waits for the commands.
+// anchorHeads gives the signed heads of the log to the operator's anchors, until stop, which waits for their processes.
 func (d *Daemon) anchorHeads() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var working sync.WaitGroup
 	own := new(atomic.Int64)
 	for _, a := range d.Settings.Log.Anchors {
-		w := &anchor{Anchor: a, daemon: d, own: own, done: time.Now()}
-		if v, err := witness.NewVerifier(a.Key); err == nil { // scopefs.yaml was checked
-			dial := (&net.Dialer{Timeout: 10 * time.Second}).DialContext
-			w.witness = &witness.Witness{URL: a.Witness, Verifier: v, Client: egress.NewClient(egress.NewTransport(dial, egress.ClientLimits{Header: 64 << 10}))}
-		}
+		w := &anchorState{Anchor: a, daemon: d, own: own, done: time.Now()}
+		w.show(func(s *api.Anchor) {})
 		working.Go(func() { w.run(ctx) })
 	}
 	return func() { cancel(); working.Wait() }
 }
 
-// An anchor is the state of one command or witness. Only its goroutine uses it.
-type anchor struct {
-	config.Anchor
-	daemon *Daemon
-	own    *atomic.Int64 // lines that anchors have caused, of all anchors: they are no reason to take a head
-	lines  int64         // other lines below the last head that was kept
-	done   time.Time     // when that was
-	late   bool          // an alarm was recorded
-	fails  int           // in a row
-
-	witness *witness.Witness // nil: a command
+// Anchors returns how far the anchors are, in the order of the settings.
+func (d *Daemon) Anchors() (list []api.Anchor) {
+	for _, a := range d.Settings.Log.Anchors {
+		if s, ok := d.anchored.Load(a.Name); ok {
+			list = append(list, s.(api.Anchor))
+		}
+	}
+	return list
 }
 
-func (a *anchor) run(ctx context.Context) {
+// anchorState is the state of one anchor. Only its goroutine uses it.
+type anchorState struct {
+	config.Anchor
+	daemon *Daemon
+	own    *atomic.Int64       // lines that anchors have caused, of all anchors: they are no reason to take a head
+	lines  int64               // other lines below the last head that was kept
+	done   time.Time           // when that was
+	late   bool                // an alarm was recorded
+	fails  int                 // in a row
+	stuck  *oneshot.StuckError // a process that may still work; nil: none
+	shown  api.Anchor          // what others see
+}
+
+func (a *anchorState) run(ctx context.Context) {
 	for {
 		pause := min(a.Every<<min(a.fails, 10), max(a.Every, anchorPause))
 		select {
@@ -67,54 +73,74 @@ func (a *anchor) run(ctx context.Context) {
 	}
 }
 
-// try gives the head to the command, unless the log has no line that an earlier head lacks.
-func (a *anchor) try(ctx context.Context) error {
+// try gives the head to the anchor, unless the log has no line that an earlier head lacks.
+func (a *anchorState) try(ctx context.Context) error {
+	if a.stuck != nil {
+		select {
+		case <-a.stuck.Ended:
+			a.stuck = nil
+		default:
+			return a.stuck
+		}
+	}
 	head, size, err := audit.Head(a.daemon.Paths.Audit())
 	if err != nil {
 		return err
 	}
 	lines := size - a.own.Load()
 	if lines <= a.lines && a.fails == 0 {
-		a.done = time.Now()
-		a.daemon.anchored.Store(a.Name, a.done)
+		a.kept(size)
 		return nil
 	}
-	if a.witness != nil {
-		err = a.submit(ctx)
-	} else if err = give(ctx, a.Command, head, anchorTime); err != nil {
-		err = fmt.Errorf("%q: %w: run it by hand with scopefs audit head on its standard input", a.Command[0], err)
+	err = anchor.Give(ctx, a.request(head, size), a.daemon.Stores.Program)
+	if stuck, ok := errors.AsType[*oneshot.StuckError](err); ok {
+		a.stuck = stuck
 	}
 	if err != nil {
 		return err
 	}
-	a.lines, a.done, a.late, a.fails = lines, time.Now(), false, 0
-	a.daemon.anchored.Store(a.Name, a.done)
+	a.lines, a.late, a.fails = lines, false, 0
+	a.kept(size)
 	return a.record(ctx, audit.OutcomeAnchored, fmt.Sprintf("%s has the head of %d lines", a.Name, size))
 }
 
-// submit gives the head to the witness. {state}/heads/NAME gets it with the witness's signature.
-func (a *anchor) submit(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, anchorTime)
-	defer cancel()
-	signed, err := a.witness.Add(ctx, func(ctx context.Context, from int64) (h witness.Head, err error) {
-		h.Signed, h.Proof, err = audit.Growth(ctx, a.daemon.Paths.Audit(), from)
-		return h, err
-	})
-	if err != nil {
-		return err
+func (a *anchorState) request(head []byte, size int64) anchor.Request {
+	p := a.daemon.Paths
+	r := anchor.Request{Anchor: a.Anchor, Head: head, Size: size, State: p.State, Audit: p.Audit(), Private: []string{p.Base, p.State, p.Run}}
+	_, _ = fmt.Sscanf(string(head), "%s\n", &r.Origin)
+	r.Host, _ = os.Hostname()
+	for _, def := range a.daemon.Definitions() {
+		if def.Dir != "" {
+			r.Private = append(r.Private, def.Dir)
+		}
 	}
-	return state.SaveHead(a.daemon.Paths.State, a.Name, signed)
+	return r
 }
 
-func (a *anchor) record(ctx context.Context, outcome, detail string) error {
+// kept notes that the anchor has the newest head.
+func (a *anchorState) kept(size int64) {
+	a.done = time.Now()
+	a.show(func(s *api.Anchor) { *s = api.Anchor{Kept: a.done, Size: size} })
+}
+
+// show changes what others see.
+func (a *anchorState) show(change func(*api.Anchor)) {
+	change(&a.shown)
+	a.shown.Name = a.Name
+	a.daemon.anchored.Store(a.Name, a.shown)
+}
+
+func (a *anchorState) record(ctx context.Context, outcome, detail string) error {
 	a.own.Add(1)
 	return a.daemon.Log.Record(ctx, audit.Event{Event: audit.KindAudit, Outcome: outcome, Detail: detail})
 }
 
 // alarm records once that the head is late, or of another history.
-func (a *anchor) alarm(ctx context.Context, err error) {
+func (a *anchorState) alarm(ctx context.Context, err error) {
 	a.daemon.Logger.Warn("a head of the log was not taken elsewhere", "anchor", a.Name, "err", err)
-	if a.late || !errors.Is(err, witness.ErrFork) && time.Since(a.done) < anchorLate*a.Every {
+	late := a.late || errors.Is(err, anchor.ErrFork) || time.Since(a.done) >= anchorLate*a.Every
+	a.show(func(s *api.Anchor) { s.Error, s.Late = err.Error(), late })
+	if a.late || !late {
 		return
 	}
 	a.late = true

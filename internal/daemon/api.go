@@ -14,19 +14,23 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/lookup"
 	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools/approvals"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
 func (d *Daemon) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/agents", func(w http.ResponseWriter, r *http.Request) { _ = reply(w, d.Agents()) })
+	mux.HandleFunc("GET /v1/streams", func(w http.ResponseWriter, r *http.Request) { _ = reply(w, d.Streams()) })
 	mux.HandleFunc("GET /v1/health", func(w http.ResponseWriter, r *http.Request) {
 		d.checkHealth()
 		_ = reply(w, struct{}{}) // it fails if the client is gone
 	})
 	mux.HandleFunc("GET /metrics", d.writeMetrics)
+	mux.HandleFunc("GET /v1/anchors", func(w http.ResponseWriter, r *http.Request) { _ = reply(w, d.Anchors()) })
 	mux.HandleFunc("POST /v1/reload", d.changing(func(_ http.ResponseWriter, r *http.Request) (any, error) {
 		return d.Reload(r.Context()), nil
 	}))
@@ -65,11 +69,16 @@ func (d *Daemon) handler() http.Handler {
 		operator, _ := api.PeerOf(r.Context())
 		return a.History(r.Context(), request, audit.Event{UID: &operator})
 	}))
+	mux.HandleFunc("POST /v1/agents/{id}/rule", d.forAgent(d.rule))
 	mux.HandleFunc("POST /v1/sessions/{id}/kill", d.changing(func(_ http.ResponseWriter, r *http.Request) (any, error) {
 		return d.kill(r.Context(), r.PathValue("id"))
 	}))
-	mux.HandleFunc("GET /v1/top", func(w http.ResponseWriter, r *http.Request) { _ = reply(w, d.Top()) })
+	mux.HandleFunc("GET /v1/top", func(w http.ResponseWriter, r *http.Request) { _ = reply(w, d.Top(r.URL.Query().Get("cheap") != "")) })
 	d.approvalHandlers(mux)
+	d.consoleHandler(mux)
+	d.pushHandlers(mux)
+	d.proposalHandlers(mux)
+	lookup.New(d.Paths).Handle(mux, func(w http.ResponseWriter, v any) { _ = reply(w, v) }, func(w http.ResponseWriter, err error) { fail(w, http.StatusBadRequest, err) })
 	return api.Only(uint32(os.Geteuid()), errors.New("only the daemon's user and root may"), api.MaxRequest, mux)
 }
 
@@ -129,7 +138,12 @@ func fail(w http.ResponseWriter, code int, err error) {
 	var exec *execError
 	var known *api.Error
 	var notLoaded *api.NotLoadedError
+	answer := api.Error{Text: err.Error()}
 	kind := api.Other
+	if changed, ok := errors.AsType[*approvals.ConflictError](err); ok {
+		kind, code = api.Conflict, http.StatusConflict
+		answer.Outcome, answer.Approval = changed.Outcome, &changed.Now
+	}
 	switch {
 	case errors.Is(err, api.ErrUnknown):
 		kind, code = api.UnknownAgent, http.StatusNotFound
@@ -142,11 +156,14 @@ func fail(w http.ResponseWriter, code int, err error) {
 	case errors.As(err, &missing):
 		kind, code = api.Missing, http.StatusServiceUnavailable
 	case errors.As(err, &known):
-		kind = known.Kind
+		if kind = known.Kind; kind == api.Conflict {
+			code = http.StatusConflict
+		}
 	case errors.Is(err, session.ErrClosing):
 		kind = api.Closing
 	case errors.Is(err, scope.ErrInvalidID), errors.Is(err, sandbox.ErrInvalid):
 		kind = api.Invalid
 	}
-	api.Refuse(w, code, api.Error{Text: err.Error(), Kind: kind})
+	answer.Kind = kind
+	api.Refuse(w, code, answer)
 }

@@ -17,29 +17,32 @@ import (
 	"github.com/scopefs/scopefs/tools/approvals"
 )
 
-// loadApprovals takes over the approvals of an earlier daemon. lost are for the log,
-// which is not open yet. A headless daemon has approvals in memory alone.
-func (d *Daemon) loadApprovals(headless bool) (lost []audit.Event, err error) {
+// loadApprovals makes the set of approvals, and reads those of an earlier daemon. kept resume and lost is recorded when the
+// log is open. A headless daemon has approvals in memory alone.
+func (d *Daemon) loadApprovals(headless bool) (kept []approvals.Approval, lost []audit.Event, err error) {
 	if headless {
 		d.Approvals = approvals.NewSet(nil)
 		d.Approvals.Alone = true
 	} else {
-		store, kept, errs, err := state.OpenApprovals(d.Paths.State, d.Settings)
+		store, all, errs, err := state.OpenApprovals(d.Paths.State, d.Settings)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for _, err := range errs {
 			d.Logger.Error("an approval is lost: the agent has to ask again", "err", err)
 			lost = append(lost, audit.Event{Event: audit.KindApproval, Outcome: "ended", Detail: err.Error()})
 		}
-		d.Approvals = approvals.NewSet(store, kept...)
+		d.Approvals, kept = approvals.NewSet(store), all
 	}
 	d.Approvals.Ended = func(p approvals.Approval, why string) {
 		e := eventOf(p, "ended")
+		if p.State == approvals.Waits {
+			e.Outcome = "timed_out"
+		}
 		e.Detail += ": " + why
 		d.Event(e)
 	}
-	return lost, nil
+	return kept, lost, nil
 }
 
 // eventOf returns the event of a change of an approval.
@@ -73,6 +76,7 @@ func (d *Daemon) approvalHandlers(mux *http.ServeMux) {
 		}
 		_ = reply(w, list)
 	})
+	mux.HandleFunc("GET /v1/inbox", func(w http.ResponseWriter, r *http.Request) { _ = reply(w, d.Approvals.Inbox()) })
 	mux.HandleFunc("GET /v1/approvals/watch", d.watchApprovals)
 	mux.HandleFunc("GET /v1/approvals/{id}", func(w http.ResponseWriter, r *http.Request) {
 		p, err := d.Approvals.Get(r.PathValue("id"))
@@ -91,16 +95,20 @@ func (d *Daemon) approvalHandlers(mux *http.ServeMux) {
 	}))
 	for word, decide := range map[string]func(*http.Request, string, api.DecideRequest) (approvals.Approval, error){
 		"approve": d.approve,
-		"deny": func(r *http.Request, id string, _ api.DecideRequest) (approvals.Approval, error) {
-			return d.Approvals.Decide(id, false, approvals.Part{}, d.recordDecision(r, ""))
+		"deny": func(r *http.Request, id string, said api.DecideRequest) (approvals.Approval, error) {
+			return d.Approvals.Decide(id, false, answer(r, said), d.recordDecision(r, "", said.As))
 		},
-		"revoke": func(r *http.Request, id string, _ api.DecideRequest) (approvals.Approval, error) {
-			return d.Approvals.Revoke(id, d.recordDecision(r, "revoked"))
+		"revoke": func(r *http.Request, id string, said api.DecideRequest) (approvals.Approval, error) {
+			return d.Approvals.Revoke(id, answer(r, said), d.recordDecision(r, "revoked", said.As))
 		},
 	} {
 		mux.HandleFunc("POST /v1/approvals/{id}/"+word, d.changing(func(_ http.ResponseWriter, r *http.Request) (any, error) {
 			var said api.DecideRequest
 			if err := body(r, &said); err != nil {
+				return nil, err
+			}
+			var err error
+			if said.As, err = approvals.Reason(said.As); err != nil {
 				return nil, err
 			}
 			p, err := decide(r, r.PathValue("id"), said)
@@ -161,7 +169,7 @@ func (d *Daemon) grant(r *http.Request, a *agent.Agent, req api.GrantRequest) (m
 		}
 	}
 	for _, of.Session = range sessions {
-		p, err := d.Approvals.Grant(of, terms, d.recordDecision(r, ""))
+		p, err := d.Approvals.Grant(of, terms, d.recordDecision(r, "", ""))
 		if err != nil {
 			return made, err
 		}
@@ -170,24 +178,46 @@ func (d *Daemon) grant(r *http.Request, a *agent.Agent, req api.GrantRequest) (m
 	return made, nil
 }
 
+// answer returns what an operator says with a decision.
+func answer(r *http.Request, said api.DecideRequest) approvals.Answer {
+	by := "an operator"
+	if uid, ok := api.PeerOf(r.Context()); ok {
+		by = fmt.Sprintf("user %d", uid)
+	}
+	if said.As != "" {
+		by += fmt.Sprintf(" (%s)", said.As)
+	}
+	return approvals.Answer{Scopes: said.Scopes, Paths: said.Paths, Reason: said.Reason, Shown: said.Shown, By: by}
+}
+
 // approve grants a call, or makes a standing approval from it.
 func (d *Daemon) approve(r *http.Request, id string, said api.DecideRequest) (approvals.Approval, error) {
+	record := d.recordDecision(r, "", said.As)
 	if said.Standing == nil {
-		return d.Approvals.Decide(id, true, approvals.Part{Scopes: said.Scopes, Paths: said.Paths}, d.recordDecision(r, ""))
+		return d.Approvals.Decide(id, true, answer(r, said), record)
 	}
 	if said.Scopes != nil || said.Paths != nil {
 		return approvals.Approval{}, errors.New("a standing approval is for no part of a call: " +
 			"approve the one call with --scopes or --allow-paths")
 	}
-	return d.Approvals.Stand(id, *said.Standing, d.recordDecision(r, ""))
+	return d.Approvals.Stand(id, *said.Standing, answer(r, said), record)
 }
 
-// recordDecision returns a function that records what the operator of a request has decided. "" is an approval's state.
-func (d *Daemon) recordDecision(r *http.Request, outcome string) func(approvals.Approval) error {
+// recordDecision returns a function that records what the operator of a request has decided, or the request that waits in
+// place of the one that was shown. "" is an approval's state.
+func (d *Daemon) recordDecision(r *http.Request, outcome, as string) func(approvals.Approval) error {
 	return func(p approvals.Approval) error {
 		uid, _ := api.PeerOf(r.Context())
 		e := eventOf(p, cmp.Or(outcome, p.State))
-		e.UID = &uid
+		if e.UID = &uid; p.State == approvals.Waits {
+			e.Outcome, e.UID = "asked", nil
+		}
+		if p.Reason != "" {
+			e.Detail += fmt.Sprintf(", reason %q", p.Reason)
+		}
+		if as != "" {
+			e.Detail += fmt.Sprintf(", as %q", as)
+		}
 		return d.Record(r.Context(), e)
 	}
 }

@@ -1,17 +1,15 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"os/exec"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/scopefs/scopefs/internal/desktop"
+	"github.com/scopefs/scopefs/internal/oneshot"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/approvals"
@@ -25,14 +23,15 @@ const (
 	maxUntold  = 16               // calls of one agent that wait for their command
 )
 
-// notifyApprovals runs the operator's command for each call that starts to need an
-// approval, and shows a notification of the desktop, until stop, which waits for the commands. No call waits for it.
+// notifyApprovals runs the operator's command for each call that starts to need an approval, shows a notification of the
+// desktop, and wakes the console's devices, until stop, which waits for the commands. No call waits for it.
 func (d *Daemon) notifyApprovals() (stop func()) {
 	command, bus := d.Settings.Approve.Notify, os.Getenv("DBUS_SESSION_BUS_ADDRESS")
 	if shows := d.Settings.Approve.Desktop; shows != nil && !*shows {
 		bus = ""
 	}
-	if len(command) == 0 && bus == "" {
+	sender := d.pushes.sender
+	if len(command) == 0 && bus == "" && sender == nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -42,6 +41,9 @@ func (d *Daemon) notifyApprovals() (stop func()) {
 	n.working.Go(func() { n.watch(ctx, began) })
 	if bus != "" {
 		n.working.Go(func() { d.showApprovals(ctx, bus, waits) })
+	}
+	if sender != nil {
+		n.working.Go(func() { sender.Run(ctx, d.waits) })
 	}
 	return func() { cancel(); n.working.Wait() }
 }
@@ -108,6 +110,9 @@ func (n *notifier) watch(ctx context.Context, last time.Time) {
 				case n.desktop <- p:
 				default: // one is to be shown
 				}
+				if sender := n.daemon.pushes.sender; sender != nil {
+					sender.Wake()
+				}
 				if len(n.command) > 0 {
 					n.pass(ctx, p)
 				}
@@ -147,27 +152,14 @@ func (n *notifier) run(ctx context.Context, p approvals.Approval) {
 		return
 	}
 	defer done()
-	text, err := json.Marshal(p)
+	text, err := json.Marshal(struct {
+		approvals.Approval
+		Console string `json:"console,omitempty"` // the inbox
+	}{p, n.daemon.page.inbox()})
 	if err == nil {
-		err = give(ctx, n.command, append(text, '\n'), notifyTime)
+		err = oneshot.Run(ctx, exec.Command(n.command[0], n.command[1:]...), append(text, '\n'), notifyTime)
 	}
 	if err != nil {
 		n.daemon.Warnings.Warn(p.Agent, "approvals: notify has failed: run it by hand", "err", err)
 	}
-}
-
-// give runs a command of the operator with a text on its standard input. The command must end within limit.
-func give(ctx context.Context, command []string, text []byte, limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
-	cmd.Stdin = bytes.NewReader(text)
-	cmd.WaitDelay = time.Second // a child of it may hold the pipe
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	err := cmd.Run()
-	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("it did not end within %v", limit)
-	}
-	return err
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
-	"github.com/scopefs/scopefs/internal/guard"
+	"github.com/scopefs/scopefs/internal/console"
 	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/logger"
 	"github.com/scopefs/scopefs/internal/metrics"
@@ -33,6 +33,7 @@ import (
 	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/internal/stores"
+	"github.com/scopefs/scopefs/internal/streams"
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -50,7 +51,8 @@ type Options struct {
 	HTTP  string        // serve MCP at this loopback address; "" does not
 	Idle  time.Duration // end when there has been no session for so long; 0: never
 
-	Metrics string // serve metrics at this loopback address, too; "" does not
+	Metrics string          // serve metrics at this loopback address, too; "" does not
+	Console console.Options // serve the web page there; zero: nowhere
 
 	// Notify sends a service manager a state of sd_notify(3). Watchdog is how long the
 	// service manager waits for the next WATCHDOG=1. Nil and 0: there is none.
@@ -71,12 +73,15 @@ type Daemon struct {
 	session.Shared
 	users users
 
+	runs     runs
+	stopped  chan struct{} // closed when scopefs daemon --stop requests the end
+	handOver bool          // views are left to the next daemon: set before close
+
 	only scope.ID // mount this agent alone; "": all that are defined
 
 	lock      *os.File          // of the run directory
 	base      *os.File          // of the base directory; nil: see lockBase
 	left      []*mountinfo.Info // mounts of an earlier daemon
-	unguarded error             // why there is no guard
 	http      string
 	notify    func(state string) // never nil
 	period    time.Duration      // Options.Watchdog
@@ -90,8 +95,13 @@ type Daemon struct {
 	loaded    atomic.Pointer[loaded]
 	top       top
 	counted   metrics.Set
-	metrics   string   // address; "": the control socket alone
-	anchored  sync.Map // when an anchor last had the log's newest head, by name: time.Time
+	metrics   string // address; "": the control socket alone
+	console   console.Options
+	page      page
+	pushes    pushes
+	looking   chan struct{} // see look
+	streams   atomic.Pointer[streams.Set]
+	anchored  sync.Map // how far anchors are, by name: api.Anchor
 
 	mu      sync.Mutex
 	closing bool
@@ -102,6 +112,7 @@ type Daemon struct {
 // New takes the run directory, opens the log and loads the definitions. It aborts
 // the views that an earlier daemon left mounted.
 func New(opt Options) (*Daemon, error) {
+	go reserveDescriptors()
 	process, unused := startLogger(opt.Logger) // while the rest is read
 	defer unused()
 	go agents.ReadBuiltin() // likewise
@@ -121,15 +132,19 @@ func New(opt Options) (*Daemon, error) {
 		Shared: session.Shared{
 			Host: view.Host{
 				Host:  account.Host{Paths: opt.Paths, Root: mount.Privileged(), Private: opt.Only != "", Expose: settings.Expose, Logger: opt.Logger},
-				Trace: opt.Trace, Control: fusedev.OpenControl(),
+				Trace: opt.Trace, Control: fusedev.OpenControl(), Build: opt.Version, Program: view.ProgramFile(),
 			},
 			Settings: settings, Version: opt.Version, Soon: opt.Only != "" || opt.Idle > 0,
 			Queue: tools.NewQueue(), Examiners: limit.NewSlots(tools.MaxExaminers), Encoders: limit.NewSlots(mcp.MaxEncoders),
 			Warnings: ledger.NewWarnings(opt.Logger), Unfinished: state.NewUnfinished(opt.Paths.State),
 		},
-		only: opt.Only, http: opt.HTTP, metrics: opt.Metrics, notify: opt.Notify, period: opt.Watchdog,
-		idle: opt.Idle, stamp: stamp, agents: map[scope.ID]*agent.Agent{},
+		only: opt.Only, http: opt.HTTP, metrics: opt.Metrics, console: opt.Console, notify: opt.Notify, period: opt.Watchdog,
+		idle: opt.Idle, stamp: stamp, agents: map[scope.ID]*agent.Agent{}, looking: make(chan struct{}, 1),
 	}
+	if d.lasting() {
+		d.Grace = settings.Grace
+	}
+	d.stopped, d.runs.settled = make(chan struct{}), make(chan struct{})
 	d.Registry, d.Shared.Definitions = d, d.Definitions
 	own := stores.Host{Exec: d.ExecStore, Root: d.Root, Stderr: &view.LogWriter{Logger: opt.Logger, Name: "drivers"}}
 	if d.Root { // of an ordinary user's daemon: himself
@@ -145,12 +160,12 @@ func New(opt Options) (*Daemon, error) {
 	if err := d.takeRun(); err != nil {
 		return nil, err
 	}
-	lost, err := d.loadApprovals(opt.Headless)
-	if err != nil {
-		d.lock.Close()
-		return nil, err
+	kept, lost, err := d.loadApprovals(opt.Headless)
+	if err == nil {
+		err = os.MkdirAll(opt.Paths.State, 0o700) // what follows makes files there side by side
 	}
-	if err := os.MkdirAll(opt.Paths.State, 0o700); err != nil { // what follows makes files there side by side
+	if err != nil {
+		d.Holder.Leave()
 		d.lock.Close()
 		return nil, err
 	}
@@ -158,18 +173,18 @@ func New(opt Options) (*Daemon, error) {
 	var before, now *loaded
 	var loading sync.WaitGroup
 	loading.Go(func() { before, now = d.replace("") })
-	loading.Go(d.startGuard)
 	d.Log, err = d.openLog(process)
 	loading.Wait()
 	if err != nil {
 		_ = d.CloseSandboxes() // the log's error counts
-		d.Guard.Close()
+		d.Holder.Leave()
 		d.lock.Close()
 		return nil, fmt.Errorf("open audit log: %w", err)
 	}
 	for _, e := range lost {
 		d.Event(e)
 	}
+	d.Approvals.Resume(kept...)
 	d.Log.OnChange(d.logChanged)
 	d.extend()
 	d.replaced(before, now)
@@ -214,13 +229,6 @@ func startLogger(l *slog.Logger) (process func() (io.ReadWriteCloser, error), un
 	return process, unused
 }
 
-// startGuard starts the guard. Run returns the error.
-func (d *Daemon) startGuard() {
-	d.Guard, d.unguarded = guard.Start(func(err error) {
-		d.Logger.Error("no guard: should the daemon be killed, programs may wait for their views until it is started again", "err", err)
-	})
-}
-
 // openLog opens the log that a process writes.
 func (d *Daemon) openLog(process func() (io.ReadWriteCloser, error)) (*audit.Log, error) {
 	return audit.Start(process, d.Paths.Audit(), audit.Options{
@@ -253,11 +261,17 @@ const checkTimeout = 10 * time.Second
 // Options.Only it calls ready when that agent is mounted.
 func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	defer d.close()
-	if d.unguarded != nil {
-		return d.unguarded
-	}
 	ctx, d.end = context.WithCancelCause(ctx)
 	defer d.end(nil)
+	d.runs.over = ctx.Done()
+	go func() {
+		select {
+		case <-d.stopped:
+			d.end(nil)
+		case <-ctx.Done():
+		}
+	}()
+	go d.watchQuotas(ctx)
 	session.RemoveTaskSockets(d.Paths)
 	d.RemoveLeftTasks(ctx)
 	recovering, recovered := context.WithCancel(ctx)
@@ -267,6 +281,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	defer d.users.close()
+	defer d.openPushes()()
 	l, err := api.Listen(d.Paths.Socket())
 	if err != nil {
 		return fmt.Errorf("control socket: %w", err)
@@ -287,7 +302,11 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 			// Not ctx: a bwrap that is killed may leave a child that waits forever.
 			whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout)
 			defer cancel()
-			err = sandbox.Check(whole, sandbox.Config{})
+			if err = sandbox.Check(whole, sandbox.Config{}); err == nil {
+				if flaw := sandbox.Flaw(whole, sandbox.Config{}); flaw != "" {
+					d.Logger.Info(flaw)
+				}
+			}
 		}
 		if err != nil && !errors.Is(err, session.ErrClosing) {
 			d.Logger.Error("no sandbox can be made", "err", err)
@@ -307,6 +326,13 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 		}
 		defer stop()
 	}
+	if d.console.Listen != "" {
+		stop, err := d.serveConsole(ctx, d.console)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	if d.only != "" {
 		a, err := d.Agent(d.only)
 		if err != nil {
@@ -316,7 +342,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 			return err
 		}
 	} else {
-		expected := d.expect(slices.Sorted(maps.Keys(d.loaded.Load().Agents)))
+		expected := d.takeOver(ctx, d.expect(slices.Sorted(maps.Keys(d.loaded.Load().Agents))))
 		mounted := &progress{d: d, what: "views mounted", all: len(expected)}
 		leave, err := d.Enter() // close waits for us
 		if err != nil {
@@ -336,7 +362,8 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 		go d.mountAppeared(ctx)
 	}
 	defer d.notifyApprovals()()
-	defer d.anchorHeads()()
+	defer d.within(outsideTime, "anchors", d.anchorHeads())()
+	defer d.within(outsideTime, "streams", d.startStreams())()
 	if d.period > 0 {
 		go d.watchdog(ctx, d.period)
 	}
@@ -347,6 +374,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	d.Logger.Info("the daemon answers requests", "base", d.Paths.Base, "run", d.Paths.Run)
 	select {
 	case <-ctx.Done():
+		d.handOver = d.Grace > 0 && errors.Is(context.Cause(ctx), ErrHandOver)
 		if errors.Is(context.Cause(ctx), errUnused) {
 			d.answerLast(context.WithoutCancel(ctx), server)
 		}

@@ -10,10 +10,20 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/mount"
 )
+
+// reserveDescriptors makes the kernel's table of this process's descriptors large. A table that threads share waits for an
+// RCU grace period when it grows, 10 ms (expand_fdtable in fs/file.c): now nothing else waits for that.
+func reserveDescriptors() {
+	const enough = 1024 // also the usual soft limit: getrlimit(2)
+	if fd, err := unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, enough-1); err == nil {
+		unix.Close(fd)
+	}
+}
 
 // takeRun locks the run directory, so that one daemon uses it.
 func (d *Daemon) takeRun() error {
@@ -42,32 +52,43 @@ func (d *Daemon) takeRun() error {
 		}
 	}
 	d.extend()
+	if err := d.startHolder(); err != nil {
+		return err
+	}
 	return d.abortLeft()
 }
 
-// abortLeft ends the connections of views that a killed daemon left: those below
-// our run directory, and those that it had mounted elsewhere. The dead mounts stay
-// until new ones take their places, so that nothing is written to what they hide.
-func (d *Daemon) abortLeft() error {
-	all, err := mountinfo.GetMounts(mountinfo.FSTypeFilter(mount.Type))
-	if err != nil {
-		return err
-	}
-	for _, m := range all {
-		id, ours := mount.Agent(m)
-		if !ours {
+// abortLeft ends the connections of views that a killed daemon left, but for those that its holder has handed over. The dead
+// mounts stay until new ones take their places, so that nothing is written to what they hide.
+func (d *Daemon) abortLeft() (err error) {
+	d.left, err = leftMounts(d.Paths)
+	for _, m := range d.left {
+		if id, _ := mount.Agent(m); d.IsLeft(id, m.Mountpoint) {
 			continue
 		}
-		if filepath.Dir(m.Mountpoint) == d.Paths.Views() || account.KeptMountPoint(d.Paths, id) == m.Mountpoint {
-			conn := d.Control.Connection(uint32(m.Minor), m.Mountpoint)
-			if err := conn.Abort(); err != nil {
-				d.Logger.Warn("abort what an earlier daemon left", "at", m.Mountpoint, "err", err)
-			}
-			conn.Close()
-			d.left = append(d.left, m)
+		if err := abort(d.Control, m); err != nil {
+			d.Logger.Warn("abort what an earlier daemon left", "at", m.Mountpoint, "err", err)
 		}
 	}
-	return nil
+	return err
+}
+
+// leftMounts returns the views that are mounted below a run directory, and those that its daemon has mounted elsewhere.
+func leftMounts(p config.Paths) (left []*mountinfo.Info, err error) {
+	all, err := mountinfo.GetMounts(mountinfo.FSTypeFilter(mount.Type))
+	for _, m := range all {
+		id, ours := mount.Agent(m)
+		if ours && (filepath.Dir(m.Mountpoint) == p.Views() || account.KeptMountPoint(p, id) == m.Mountpoint) {
+			left = append(left, m)
+		}
+	}
+	return left, err
+}
+
+func abort(control fusedev.Control, m *mountinfo.Info) error {
+	conn := control.Connection(uint32(m.Minor), m.Mountpoint)
+	defer conn.Close()
+	return conn.Abort()
 }
 
 // unmountLeft unmounts the dead mounts that no new view has replaced.
@@ -85,12 +106,17 @@ func (d *Daemon) unmountLeft() {
 			continue
 		}
 		d.Logger.Info("unmounting what an earlier daemon left", "at", m.Mountpoint)
-		id, _ := mount.Agent(m)
-		if _, err := mount.UnmountStale(id, m.Mountpoint, 0); err != nil {
+		if err := unmountDead(d.Paths, m); err != nil {
 			d.Logger.Error("unmount", "at", m.Mountpoint, "err", err)
 		}
-		mount.Release(m.Mountpoint, filepath.Dir(m.Mountpoint) == d.Paths.Views())
 	}
+}
+
+func unmountDead(p config.Paths, m *mountinfo.Info) error {
+	id, _ := mount.Agent(m)
+	_, err := mount.UnmountStale(id, m.Mountpoint, 0)
+	mount.Release(m.Mountpoint, filepath.Dir(m.Mountpoint) == p.Views())
+	return err
 }
 
 // prepare makes {base}/agents for the first daemon on a base. Agents may pass

@@ -9,17 +9,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
+	"github.com/scopefs/scopefs/internal/durable"
+	"github.com/scopefs/scopefs/internal/loopback"
 	"github.com/scopefs/scopefs/internal/session"
-	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/mcp"
 )
@@ -52,7 +50,7 @@ func (d *Daemon) tokenKey() ([]byte, error) {
 		}
 		// A token is worth nothing when the power takes its key.
 		if err == nil {
-			err = errors.Join(f.Sync(), state.SyncDir(d.Paths.State))
+			err = errors.Join(f.Sync(), durable.SyncDir(d.Paths.State))
 		}
 	}
 	return key, err
@@ -76,48 +74,30 @@ func token(key []byte, id scope.ID) string {
 	return string(id) + "." + hex.EncodeToString(mac.Sum(nil))
 }
 
-// CheckHTTP fails for an address that is not one of the loopback interface: what
-// is said there is not encrypted.
-func CheckHTTP(flag, address string) error {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return fmt.Errorf("--%s %q: want ADDRESS:PORT", flag, address)
-	}
-	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return fmt.Errorf("--%s %q: not on the loopback interface: put a proxy with TLS before it", flag, address)
-	}
-	return nil
-}
-
 // serveHTTP listens at an address until ctx ends.
 func (d *Daemon) serveHTTP(ctx context.Context, address string) (wait func(), err error) {
-	if err := CheckHTTP("http", address); err != nil {
+	if err := loopback.Check("http", address); err != nil {
 		return nil, err
 	}
 	key, err := d.tokenKey()
 	if err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("tcp", address)
+	l, at, err := loopback.Listen(address)
 	if err != nil {
 		return nil, fmt.Errorf("http: %w: give another address with --http", err)
 	}
 	h := &httpFace{d: d, key: key, patience: bodyTime}
-	at, err := netip.ParseAddrPort(l.Addr().String())
-	if err != nil {
-		l.Close()
-		return nil, fmt.Errorf("http: %w", err)
-	}
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", h.bounded(mcp.Handler(h.faceOf)))
 	server := &http.Server{
-		Handler: onlyAt(at, mux), ReadHeaderTimeout: headerTime, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+		Handler: loopback.Only(at, mux), ReadHeaderTimeout: headerTime, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
+		ConnContext: loopback.ConnContext,
 	}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		if err := server.Serve(newConnTable(l)); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(loopback.NewConns(l, connections)); !errors.Is(err, http.ErrServerClosed) {
 			d.Logger.Error("http", "err", err)
 		}
 	}()
@@ -161,42 +141,4 @@ func (h *httpFace) faceOf(r *http.Request) (*mcp.Face, int) {
 		return nil, http.StatusServiceUnavailable
 	}
 	return face, 0
-}
-
-// onlyAt refuses requests that were not sent to the address itself, as a browser
-// sends them for a page whose name was made to lead here (DNS rebinding), and
-// requests of pages from elsewhere.
-func onlyAt(at netip.AddrPort, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		why := ""
-		foreign := func(site string) bool { return site != "same-origin" && site != "none" }
-		switch origins := r.Header.Values("Origin"); {
-		case !namesUs(r.Host, at):
-			why = fmt.Sprintf("Host is %.80q, not %s or localhost:%d: use one of these in the URL", r.Host, at, at.Port())
-		case len(origins) > 1, len(origins) == 1 && !isOurPage(origins[0], at):
-			why = fmt.Sprintf("Origin is %.80q: pages from elsewhere have no access", origins)
-		// A browser says that a page of ours, or its user, asks (Fetch Metadata, section 2.3). Other programs say nothing.
-		case slices.ContainsFunc(r.Header.Values("Sec-Fetch-Site"), foreign):
-			why = "Sec-Fetch-Site is of another site: pages from elsewhere have no access"
-		}
-		if why == "" {
-			next.ServeHTTP(w, r)
-			return
-		}
-		w.Header().Set("Connection", "close")
-		http.Error(w, why, http.StatusForbidden)
-	})
-}
-
-// namesUs reports whether a Host field is our address, or localhost with our port.
-func namesUs(host string, at netip.AddrPort) bool {
-	if at.Port() == 80 && !strings.HasSuffix(host, ":80") {
-		host += ":80" // RFC 9110, section 4.2.1
-	}
-	return host == at.String() || strings.EqualFold(host, fmt.Sprintf("localhost:%d", at.Port()))
-}
-
-func isOurPage(origin string, at netip.AddrPort) bool {
-	host, ok := strings.CutPrefix(origin, "http://")
-	return ok && namesUs(host, at)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/loopback"
 	"github.com/scopefs/scopefs/internal/metrics"
 )
 
@@ -25,11 +26,11 @@ func (d *Daemon) serveMetrics(address string) (stop func(), err error) {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", d.writeMetrics)
-	server := &http.Server{Handler: onlyAt(at, mux), ReadHeaderTimeout: headerTime, WriteTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
+	server := &http.Server{Handler: loopback.Only(at, mux), ReadHeaderTimeout: headerTime, WriteTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = server.Serve(newConnTable(l)) // it ends with Close
+		_ = server.Serve(loopback.NewConns(l, connections)) // it ends with Close
 	}()
 	d.Logger.Info("serving metrics", "url", "http://"+l.Addr().String()+"/metrics")
 	return func() { server.Close(); <-served }, nil
@@ -41,7 +42,7 @@ func (d *Daemon) writeMetrics(w http.ResponseWriter, _ *http.Request) {
 	out := metrics.NewWriter(w)
 	out.Gauge("scopefs_build_info", "The version of the daemon.", 1, "version", d.Version)
 	d.counted.Write(out)
-	writeTop(out, d.Top())
+	writeTop(out, d.Top(false))
 	d.writeLog(out)
 }
 
@@ -68,6 +69,22 @@ func writeTop(out *metrics.Writer, top api.Top) {
 		out.Metric(m.name, m.kind, m.help)
 		for _, a := range top.Agents {
 			out.Value(m.of(a), "agent", string(a.ID))
+		}
+	}
+	for _, m := range []struct {
+		name, help string
+		of         func(*api.Quota) int64
+	}{
+		{"scopefs_agent_disk_bytes", "What the files of an agent with limits take.", func(q *api.Quota) int64 { return q.Bytes }},
+		{"scopefs_agent_disk_limit_bytes", "What they may take; 0: no limit.", func(q *api.Quota) int64 { return q.MaxBytes }},
+		{"scopefs_agent_files", "Objects of an agent with limits.", func(q *api.Quota) int64 { return q.Files }},
+		{"scopefs_agent_files_limit", "How many there may be; 0: no limit.", func(q *api.Quota) int64 { return q.MaxFiles }},
+	} {
+		out.Metric(m.name, "gauge", m.help)
+		for _, a := range top.Agents {
+			if a.Disk != nil {
+				out.Value(float64(m.of(a.Disk)), "agent", string(a.ID))
+			}
 		}
 	}
 	sessions := map[[2]string]int{}
@@ -99,11 +116,37 @@ func (d *Daemon) writeLog(out *metrics.Writer) {
 	_, size, _ := audit.Head(d.Paths.Audit()) // there is none before the first event is signed
 	out.Gauge("scopefs_log_lines", "Lines below the log's last signed head.", float64(size))
 	out.Metric("scopefs_anchor_age_seconds", "gauge", "Time since an anchor had the newest head; -1: never since the daemon started.")
-	for _, a := range d.Settings.Log.Anchors {
+	all := d.Anchors()
+	for _, a := range all {
 		age := -1.
-		if at, ok := d.anchored.Load(a.Name); ok {
-			age = time.Since(at.(time.Time)).Seconds()
+		if !a.Kept.IsZero() {
+			age = time.Since(a.Kept).Seconds()
 		}
 		out.Value(age, "name", a.Name)
+	}
+	out.Metric("scopefs_anchor_late", "gauge", "1 after the alarm that an anchor is late, until it has a head.")
+	for _, a := range all {
+		late := 0.
+		if a.Late {
+			late = 1
+		}
+		out.Value(late, "name", a.Name)
+	}
+	streams := d.streams.Load().Status()
+	out.Metric("scopefs_stream_age_seconds", "gauge", "How long the oldest event has waited that a stream's receiver does not have; 0: none waits.")
+	for _, s := range streams {
+		out.Value(s.Age.Seconds(), "name", s.Name)
+	}
+	out.Metric("scopefs_stream_lag_events", "gauge", "Events of the log that a stream's receiver does not have.")
+	for _, s := range streams {
+		out.Value(float64(s.Lag), "name", s.Name)
+	}
+	out.Metric("scopefs_stream_late", "gauge", "1 while a stream is late.")
+	for _, s := range streams {
+		late := 0.
+		if s.Late {
+			late = 1
+		}
+		out.Value(late, "name", s.Name)
 	}
 }

@@ -96,7 +96,7 @@ func (d *Daemon) Agents() []api.Agent {
 		list = slices.DeleteFunc(list, func(b api.Agent) bool {
 			same := b.ID == s.ID && s.ID != ""
 			if same {
-				s.State, s.Mount, s.ViewPID, s.Hidden, s.Sandboxes = b.State, b.Mount, b.ViewPID, b.Hidden, b.Sandboxes
+				s.State, s.Mount, s.ViewPID, s.Program, s.Hidden, s.Sandboxes = b.State, b.Mount, b.ViewPID, b.Program, b.Hidden, b.Sandboxes
 			}
 			return same
 		})

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -30,6 +32,9 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 	var req api.RunRequest
 	if err := body(r, &req); err != nil {
 		return err
+	}
+	if req.Resume != nil {
+		return d.resume(w, r, a, by, req)
 	}
 	if len(req.Argv) == 0 {
 		return invalid("no command")
@@ -51,16 +56,8 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		}
 		notes.add(note)
 	}
-	purpose := session.Purpose{By: by, Command: session.CommandLine(req.Argv), Refused: func(host, text, remedy string) {
-		notes.refused(a.ID(), api.Note{Note: text, Remedy: remedy, Host: host})
-	}}
-	if by == nil { // the agent's user gives no key
-		purpose.Keys = req.Keys
-		if req.Attended {
-			purpose.Others = req.Others
-			defer d.Approvals.Attend(a.ID())()
-		}
-	}
+	purpose, unattended := d.purposeOf(a, by, req, &notes)
+	defer unattended()
 	if req.Program != nil {
 		req.Program.Expose = a.Unshown(req.Program.Expose)
 		if by != nil && len(req.Program.Expose) > 0 { // the daemon would open it as root
@@ -93,7 +90,7 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 			return err
 		}
 	}
-	ended, err := a.RecordExec(ctx, audit.Event{Session: box.Name, Target: session.CommandLine(req.Argv), UID: by})
+	ended, err := a.RecordExec(ctx, audit.Event{Session: box.Name, Target: ledger.CommandLine(req.Argv), UID: by})
 	if err != nil {
 		return err
 	}
@@ -108,8 +105,27 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		ended("abandoned")
 		return nil // the client has gone
 	}
-	attend(conn, p, &notes, cancel, ended)
+	first := api.FromRun{}
+	var init *os.File
+	first.Resume, init = box.Outlive(p, purpose)
+	attend(conn, p, first, init, &notes, cancel, ended)
 	return nil
+}
+
+// purposeOf returns what a run's sandbox is for, until unattended is called.
+func (d *Daemon) purposeOf(a *agent.Agent, by *uint32, req api.RunRequest, notes *notes) (p session.Purpose, unattended func()) {
+	p = session.Purpose{By: by, Command: ledger.CommandLine(req.Argv), Refused: func(host, text, remedy string) {
+		notes.refused(a.ID(), api.Note{Note: text, Remedy: remedy, Host: host})
+	}}
+	if by != nil { // the agent's user gives no key
+		return p, func() {}
+	}
+	p.Keys = req.Keys
+	if !req.Attended {
+		return p, func() {}
+	}
+	p.Others = req.Others
+	return p, d.Approvals.Attend(a.ID())
 }
 
 // prepareTime bounds what a program's description runs before the program.
@@ -119,7 +135,7 @@ const prepareTime = 10 * time.Second
 func prepareProgram(ctx context.Context, a *agent.Agent, box *session.Sandbox, by *uint32, req api.RunRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, prepareTime)
 	defer cancel()
-	ended, err := a.RecordExec(ctx, audit.Event{Session: box.Name, Target: session.CommandLine([]string{"prepare", req.Program.Name}), UID: by})
+	ended, err := a.RecordExec(ctx, audit.Event{Session: box.Name, Target: ledger.CommandLine([]string{"prepare", req.Program.Name}), UID: by})
 	if err != nil {
 		return err
 	}
@@ -203,15 +219,16 @@ func (e *execError) Error() string {
 	return fmt.Sprintf("%s: %v", e.program, e.errno)
 }
 
-// attend serves the connection until the command ends or the client goes.
-func attend(conn *runConn, p *sandbox.Process, notes *notes, gone func(), ended func(outcome string)) {
+// attend serves the connection until the command ends or the client goes. first is the first line, and init a pidfd of the
+// sandbox that goes with it; nil: none.
+func attend(conn *runConn, p *sandbox.Process, first api.FromRun, init *os.File, notes *notes, gone func(), ended func(outcome string)) {
 	go func() {
 		if _, err := p.Wait(); err != nil { // the sandbox has ended: nobody waits for the client
 			_ = conn.SetReadDeadline(time.Now())
 		}
 	}()
 	lines := bufio.NewScanner(conn)
-	if lines.Scan() && passStreams(conn.UnixConn, p) == nil { // "go"
+	if lines.Scan() && passStreams(conn.UnixConn, p, first, init) == nil { // "go"
 		_ = conn.SetReadDeadline(time.Time{})
 		notes.to(conn)
 		go func() {
@@ -224,6 +241,8 @@ func attend(conn *runConn, p *sandbox.Process, notes *notes, gone func(), ended 
 	exit, err := p.Wait()
 	last := api.FromRun{Exit: &api.RunExit{Code: exit.Code, Signal: int(exit.Signal), TimedOut: exit.TimedOut, OutOfMemory: exit.OutOfMemory}}
 	switch {
+	case errors.Is(err, sandbox.ErrLeft): // the client returns to the next daemon
+		return
 	case err != nil:
 		last = api.FromRun{Error: &api.Error{Text: err.Error() + ": scopefs audit says why", Kind: api.Other}}
 		ended("sandbox ended") // the event of its end says why
@@ -315,17 +334,14 @@ func obey(lines *bufio.Scanner, p *sandbox.Process) {
 		if msg.Signal != 0 {
 			_ = p.Signal(unix.Signal(msg.Signal))
 		}
-		if msg.Size != nil {
-			_ = p.Resize(*msg.Size)
-		}
 	}
 }
 
-// passStreams gives the client the command's files: three, or one terminal.
-func passStreams(conn *net.UnixConn, p *sandbox.Process) error {
-	files := []*os.File{p.Stdin, p.Stdout, p.Stderr}
-	if p.TTY != nil {
-		files = []*os.File{p.TTY}
+// passStreams gives the client the command's files: three, or one terminal. A command of an earlier daemon has none.
+func passStreams(conn *net.UnixConn, p *sandbox.Process, first api.FromRun, init *os.File) error {
+	files := slices.DeleteFunc([]*os.File{p.Stdin, p.Stdout, p.Stderr, p.TTY, init}, func(f *os.File) bool { return f == nil })
+	if len(files) == 0 {
+		return nil
 	}
 	var fds []int
 	for _, f := range files {
@@ -337,10 +353,11 @@ func passStreams(conn *net.UnixConn, p *sandbox.Process) error {
 			return err
 		}
 	}
-	first, _ := json.Marshal(api.FromRun{Files: len(files)})
-	_, _, err := conn.WriteMsgUnix(append(first, '\n'), unix.UnixRights(fds...), nil)
-	if p.TTY == nil {
-		for _, f := range files {
+	first.Files = len(files)
+	line, _ := json.Marshal(first)
+	_, _, err := conn.WriteMsgUnix(append(line, '\n'), unix.UnixRights(fds...), nil)
+	for _, f := range []*os.File{p.Stdin, p.Stdout, p.Stderr, p.TTY} {
+		if f != nil {
 			f.Close() // the client's now, and its end the command's to see
 		}
 	}

@@ -1,14 +1,18 @@
 package daemon
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/session"
+	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
 // Enter counts a request in. close waits for leave before it closes the log.
@@ -26,6 +30,21 @@ func (d *Daemon) Enter() (leave func(), err error) {
 		d.mu.Unlock()
 		d.requests.Done()
 	}, nil
+}
+
+// sandboxTime is how long the sandboxes may take to end when the views are left to the next daemon. After it the views end, too.
+const sandboxTime = 2 * time.Second
+
+// within reports whether f returns in time.
+func within(limit time.Duration, f func()) bool {
+	done := make(chan struct{})
+	go func() { f(); close(done) }()
+	select {
+	case <-done:
+		return true
+	case <-time.After(limit):
+		return false
+	}
 }
 
 // close ends clients, sandboxes and views, then the log. A client ends with its sandbox, and
@@ -46,21 +65,40 @@ func (d *Daemon) close() {
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { each(all, (*agent.Agent).CloseSocket) })
+	var outliving []*sandbox.Session
+	for _, a := range all {
+		if d.handOver {
+			outliving = append(outliving, a.Outliving()...)
+		}
+	}
 	wg.Go(func() {
-		if err := d.CloseSandboxes(); err != nil {
+		if err := d.CloseOthers(outliving); err != nil {
 			d.Logger.Error("sandboxes", "err", err)
 		}
 	})
 	d.notify("STOPPING=1")
+	leave := d.handOver && within(sandboxTime, wg.Wait)
 	mounted := slices.DeleteFunc(slices.Clone(all), func(a *agent.Agent) bool { return a.MountPoint() == "" })
 	down := &progress{d: d, what: "views unmounted", all: len(mounted)}
+	var left sync.Map
+	var views atomic.Int32
 	each(mounted, func(a *agent.Agent) {
-		a.Unmount()
+		if leave && a.Leave() {
+			left.Store(a, nil)
+			views.Add(1)
+		} else {
+			a.Unmount()
+		}
 		down.step()
 	})
 	wg.Wait()
+	if err := d.CloseSandboxes(); err != nil {
+		d.Logger.Error("sandboxes", "err", err)
+	}
 	for _, a := range all {
-		a.DropGroup()
+		if _, is := left.Load(a); !is {
+			a.DropGroup()
+		}
 	}
 	d.unmountLeft()
 	d.requests.Wait()
@@ -69,7 +107,14 @@ func (d *Daemon) close() {
 		d.Logger.Error("stores", "err", err)
 	}
 	d.Event(audit.Event{Event: audit.KindDaemon, Outcome: "stopped", PID: os.Getpid()})
-	wg.Go(d.Guard.Close) // it has views that did not end
+	if leave {
+		if n := views.Load(); n > 0 {
+			d.Logger.Warn(fmt.Sprintf("views live on for %v for the next daemon: start it, or end them with %s", d.Grace, d.Paths.Stop()), "views", n)
+		}
+		wg.Go(d.Holder.Leave)
+	} else {
+		wg.Go(d.Holder.Close) // it has views that did not end
+	}
 	if err := d.Log.Close(); err != nil {
 		d.Logger.Error("audit", "err", err)
 	}

@@ -16,11 +16,11 @@ func TestProcessesBelow(t *testing.T) {
 		all[pid] = &process{Use: api.Use{CPU: 1, Processes: 1}, name: "p", children: []int{pid + 1}}
 	}
 	all[1001] = &process{Use: api.Use{CPU: 7, Processes: 1}, name: "miner"}
-	sum := all.below(1)
+	sum := all.below(1, true)
 	assert.Equal(t, 1001, sum.Processes)
 	assert.Equal(t, "miner", sum.busiest)
 	all[1001].children = []int{5}
-	assert.Equal(t, 1001, all.below(1).Processes)
-	assert.Zero(t, all.below(0).Processes)
-	assert.Zero(t, all.below(2000).Processes)
+	assert.Equal(t, 1001, all.below(1, true).Processes)
+	assert.Zero(t, all.below(0, true).Processes)
+	assert.Zero(t, all.below(2000, true).Processes)
 }

@@ -18,16 +18,36 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
+// Set is the definitions and the settings of a base at one time.
+type Set struct {
+	All  *agents.Snapshot
+	Errs []error // one for each file that does not load
+	Host config.Settings
+	Err  error // nothing loads: there is no All
+}
+
 // Load loads all agents. errs has an error for each file that does not load.
 func Load(p config.Paths) (all *agents.Snapshot, errs []error, err error) {
-	host, err := Host(p)
-	if err != nil {
-		return nil, nil, err
+	s := Read(p, nil)
+	return s.All, s.Errs, s.Err
+}
+
+// Read reads a base. Files that have not changed since an earlier set, which may be nil, are not loaded again.
+func Read(p config.Paths, before *Set) *Set {
+	var s Set
+	if s.Host, s.Err = Host(p); s.Err != nil {
+		return &s
 	}
-	activities, wrong := activities.Set{}.Reload(p.Base, host.Tools, session.CheckActivity)
+	activities, wrong := activities.Set{}.Reload(p.Base, s.Host.Tools, session.CheckActivity)
+	host := s.Host.Host
 	host.Tools = slices.Concat(host.Tools, activities.Tools())
-	all, errs = agents.Resume(state.Seen(p.State)).Reload(p.Base, host.Host)
-	return all, append(errs, wrong...), nil
+	last := agents.Resume(state.Seen(p.State))
+	if before != nil && before.Err == nil {
+		last = before.All.Sources(state.Seen(p.State))
+	}
+	s.All, s.Errs = last.Reload(p.Base, host)
+	s.Errs = append(s.Errs, wrong...)
+	return &s
 }
 
 // Host reads scopefs.yaml.
@@ -40,16 +60,18 @@ func Host(p config.Paths) (config.Settings, error) {
 }
 
 // Agent loads one agent as a daemon that started now would.
-func Agent(p config.Paths, id scope.ID) (*agents.Agent, error) {
-	all, errs, err := Load(p)
-	if err != nil {
-		return nil, &api.NotLoadedError{Err: err}
+func Agent(p config.Paths, id scope.ID) (*agents.Agent, error) { return Read(p, nil).Agent(id) }
+
+// Agent returns one agent.
+func (s *Set) Agent(id scope.ID) (*agents.Agent, error) {
+	if s.Err != nil {
+		return nil, &api.NotLoadedError{Err: s.Err}
 	}
-	if def := all.Agents[id]; def != nil {
+	if def := s.All.Agents[id]; def != nil {
 		return def, nil
 	}
 	var own, others []error // others: errors of extensions that the agent may use
-	for _, err := range errs {
+	for _, err := range s.Errs {
 		bad, ok := errors.AsType[*fields.FileError](err)
 		switch {
 		case !ok || bad.Agent == id:

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/internal/state"
+	"github.com/scopefs/scopefs/internal/durable"
 )
 
 // Write writes a definition atomically, by a rename from a name with a leading dot. It does not use link(2), because
@@ -58,7 +58,7 @@ func write(path string, text []byte, mode fs.FileMode, place func(tmp string) er
 		return err
 	}
 	if err = place(f.Name()); err == nil {
-		err = state.SyncDir(filepath.Dir(path))
+		err = durable.SyncDir(filepath.Dir(path))
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)

@@ -31,6 +31,7 @@ func TestKernels(t *testing.T) {
 		"6.6: Landlock":                  {landlock(3, true, nil), OK, "ABI 3"},
 		"Landlock is off":                {landlock(0, false, off), Missing, "enable it at boot"},
 		"5.15: fanotify":                 {fanotify(nil, unix.EINVAL), Degraded, "visible after a second"},
+		"busy: fanotify":                 {fanotify(nil, unix.EMFILE), Degraded, "too many open files"},
 		"no systemd in WSL2: groups":     {groups("", &mount.HostError{What: "no control group", Remedy: "Delegate=yes"}), Degraded, "Delegate=yes"},
 		"Ubuntu 24.04: namespaces":       {namespacesLine(unix.EPERM, "kernel.apparmor_restrict_unprivileged_userns=0"), Missing, "kernel.apparmor_restrict_unprivileged_userns=0"},
 		"Ubuntu 24.04: system calls":     {missing(&mount.HostError{What: "AppArmor refuses mount", Remedy: "sysctl -w"}), Missing, "sysctl -w"},

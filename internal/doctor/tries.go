@@ -101,8 +101,14 @@ func landlock(abi int, used bool, err error) Line {
 func fanotify(w *beneath.Watch, err error) Line {
 	groups, marks := sysctl("fs.fanotify.max_user_groups"), sysctl("fs.fanotify.max_user_marks")
 	if err != nil {
-		return Line{Status: Degraded, Detail: fmt.Sprintf("changes by the host are visible after a second: %v", err),
-			Remedy: fmt.Sprintf("raise the sysctl fs.fanotify.max_user_groups (%s) if other programs use all; need Linux 5.13 or newer", groups)}
+		remedy := "use Linux 5.13 or newer"
+		switch {
+		case errors.Is(err, unix.EMFILE):
+			remedy = fmt.Sprintf("raise the sysctl fs.fanotify.max_user_groups (%s): other programs use all", groups)
+		case errors.Is(err, unix.EPERM):
+			remedy = "allow fanotify_init in the seccomp profile of the container; --cap-add SYS_ADMIN does"
+		}
+		return Line{Status: Degraded, Detail: fmt.Sprintf("changes by the host are visible after a second: %v", err), Remedy: remedy}
 	}
 	_ = w.Close()
 	return Line{Detail: fmt.Sprintf("for %s views at a time, %s directories (sysctl fs.fanotify.max_user_groups, max_user_marks)", groups, marks)}

@@ -226,6 +226,6 @@ func TestReach(t *testing.T) {
 
 // TestOpenBinary: the error says where the program was looked for.
 func TestOpenBinary(t *testing.T) {
-	_, err := OpenBinary("")
+	_, err := OpenBinary(Name, "")
 	assert.ErrorContains(t, err, "scopefs-stores is not installed beside")
 }

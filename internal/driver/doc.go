@@ -1,5 +1,5 @@
-// Package driver is the protocol between the daemon and the program of its stores' drivers,
-// scopefs-stores. Both ends make requests on one connection: the daemon calls drivers, and a
+// Package driver is the protocol between the daemon and a program of ours that drives servers: scopefs-stores,
+// and scopefs-export. Both ends make requests on one connection: the daemon calls drivers, and a
 // driver gets its credential and its connections from the daemon.
 //
 // A frame has two parts: the head as JSON, and the value of a call or its result as JSON. Frames,
@@ -15,8 +15,11 @@ import (
 	"github.com/scopefs/scopefs/internal/credential"
 )
 
-// Name is the name of the program, and its argv[0].
-const Name = "scopefs-stores"
+// The names of the programs, and their argv[0].
+const (
+	Name   = "scopefs-stores"
+	Export = "scopefs-export"
+)
 
 // The descriptors of the program beside its standard streams.
 const (

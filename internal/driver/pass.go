@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"sync"
@@ -31,11 +32,14 @@ type Grants struct {
 	Dial func(context.Context, Server) (net.Conn, error)
 	// Secret reads the credential of a driver.
 	Secret func(ctx context.Context, driver string) (credential.Secret, error)
+	// Methods are further methods of the daemon.
+	Methods Handlers
 }
 
 // Handlers returns the daemon's methods. Connections go to the program through a socket.
 func (g Grants) Handlers(socket *net.UnixConn) Handlers {
 	to, p := Handlers{}, &passer{socket: socket}
+	maps.Copy(to, g.Methods)
 	dialed.Handle(to, func(ctx context.Context, s Server) (uint64, error) {
 		conn, err := g.Dial(ctx, s)
 		if err != nil {

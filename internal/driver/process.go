@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -16,43 +16,31 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/beside"
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
 // A Binary is the program's file. It stays open, so that a daemon starts the program that was installed
 // with it, from whatever directory.
-type Binary struct{ file *os.File }
+type Binary struct {
+	name string
+	file *os.File
+}
 
-// OpenBinary opens the program: the file of that name, or for "" the one that is installed with this
+// OpenBinary opens a program by its name: the file at place, or for "" the one that is installed with this
 // program.
-func OpenBinary(name string) (*Binary, error) {
-	places, self := []string{name}, name
-	if name == "" {
-		var err error
-		self, err = os.Executable()
-		if err != nil {
-			return nil, fmt.Errorf("stores: %w", err)
-		}
-		dir := filepath.Dir(self)
-		places = []string{filepath.Join(dir, Name), filepath.Join(dir, "../libexec/scopefs", Name), filepath.Join(dir, "../lib/scopefs", Name)}
+func OpenBinary(name, place string) (*Binary, error) {
+	file, err := beside.Open(cmp.Or(place, name))
+	if err != nil {
+		return nil, err
 	}
-	for _, place := range places {
-		fd, err := unix.Open(place, unix.O_PATH|unix.O_CLOEXEC, 0)
-		if errors.Is(err, unix.ENOENT) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("stores: %q: %w", place, err)
-		}
-		defer unix.Close(fd)
-		high, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, lowest)
-		if err != nil {
-			return nil, fmt.Errorf("stores: %q: %w", place, err)
-		}
-		return &Binary{os.NewFile(uintptr(high), place)}, nil
+	defer file.Close()
+	high, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, lowest)
+	if err != nil {
+		return nil, fmt.Errorf("%q: %w", file.Name(), err)
 	}
-	return nil, fmt.Errorf("stores: %s is not installed beside %q: install it", Name, self)
+	return &Binary{name, os.NewFile(uintptr(high), file.Name())}, nil
 }
 
 // lowest is above the descriptors that a new process gets.
@@ -70,6 +58,7 @@ type User struct{ UID, GID uint32 }
 // Process is the program that runs, and the daemon's end of its connection.
 type Process struct {
 	*Conn
+	name  string
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the process is gone and was waited for
 }
@@ -100,7 +89,7 @@ func (b *Binary) Start(user *User, grants Grants, stderr io.Writer) (_ *Process,
 	}
 	ours[1].Close()
 	cmd := exec.Command(b.Path())
-	cmd.Args, cmd.Dir, cmd.Env, cmd.Stderr = []string{Name}, "/", environment(), stderr
+	cmd.Args, cmd.Dir, cmd.Env, cmd.Stderr = []string{b.name}, "/", environment(), stderr
 	cmd.ExtraFiles = theirs[:]
 	cmd.WaitDelay = time.Second
 	cmd.SysProcAttr = &syscall.SysProcAttr{
@@ -119,9 +108,9 @@ func (b *Binary) Start(user *User, grants Grants, stderr io.Writer) (_ *Process,
 	}
 	if err := cmd.Start(); err != nil {
 		socket.Close()
-		return nil, fmt.Errorf("start %s: %w", Name, err)
+		return nil, fmt.Errorf("start %s: %w", b.name, err)
 	}
-	p := &Process{Conn: NewConn(ours[0], grants.Handlers(socket.(*net.UnixConn))), cmd: cmd, ended: make(chan struct{})}
+	p := &Process{name: b.name, Conn: NewConn(ours[0], grants.Handlers(socket.(*net.UnixConn))), cmd: cmd, ended: make(chan struct{})}
 	go func() { _ = p.Serve() }()
 	go func() {
 		defer close(p.ended)
@@ -155,7 +144,7 @@ func pair(kind int) (ours, theirs *os.File, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return os.NewFile(uintptr(fds[0]), Name), os.NewFile(uintptr(fds[1]), Name), nil
+	return os.NewFile(uintptr(fds[0]), "program"), os.NewFile(uintptr(fds[1]), "program"), nil
 }
 
 // idleBeat is the time between two beats.
@@ -184,7 +173,7 @@ func (p *Process) PID() int { return p.cmd.Process.Pid }
 // Ended returns a channel that is closed when the process is gone.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Close lets the program close its stores and end. It returns after 7 seconds at most, even if a disk does
+// Close lets the program close what it has open and end. It returns after 7 seconds at most, even if a disk does
 // not answer.
 func (p *Process) Close() error {
 	p.Conn.Close()
@@ -196,10 +185,10 @@ func (p *Process) Close() error {
 		case <-p.ended:
 		case <-time.After(time.Second):
 		}
-		return errors.New("stores: the drivers do not end: the disk does not answer")
+		return fmt.Errorf("%s does not end: the disk does not answer", p.name)
 	}
 	if state := p.cmd.ProcessState; !state.Success() {
-		return fmt.Errorf("stores: %s: %v", Name, state)
+		return fmt.Errorf("%s: %v", p.name, state)
 	}
 	return nil
 }

@@ -188,15 +188,7 @@ func noNamespaces(err error) error {
 	if os.Geteuid() == 0 {
 		what = "make a mount namespace"
 	}
-	return fmt.Errorf("%s: %w: %s", what, errno, NeedsNamespaces())
-}
-
-// NeedsNamespaces is the remedy where no namespaces can be made.
-func NeedsNamespaces() string {
-	if os.Geteuid() == 0 {
-		return mount.NeedsPrivilege
-	}
-	return "allow them (sysctl user.max_user_namespaces above 0, kernel.apparmor_restrict_unprivileged_userns=0), or run as root"
+	return fmt.Errorf("%s: %w: %s", what, errno, mount.NeedsNamespaces())
 }
 
 // daemonOutput is the standard error of an embedded daemon. It is held until the

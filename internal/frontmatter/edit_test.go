@@ -77,3 +77,29 @@ func TestQuote(t *testing.T) {
 		assert.Equal(t, text, n.Content[0].Value)
 	}
 }
+
+// FuzzEdit edits texts of any kind. What follows the front matter stays, and the new text can be read.
+func FuzzEdit(f *testing.F) {
+	f.Add("---\nname: a # me\nnetwork:\n  allow:\n    - a\n    - host: b\n---\nbody\n", "network", "allow", "x.org", 0)
+	f.Add("---\nview: {paths: {'a/**': read, b: hide}}\n---\n", "view", "paths", "", 0)
+	f.Add("---\r\ndescription: é„\r\nlist: [a, 'b,]', ]\r\n---\r\n", "list", "", "[c, d]", 1)
+	f.Fuzz(func(t *testing.T, text, first, second, value string, index int) {
+		e := Edit{Keys: []string{first}, Add: value, Index: index}
+		if second != "" {
+			e.Keys = append(e.Keys, second)
+		}
+		for _, edit := range []Edit{e, {Keys: e.Keys, Set: value, Index: index}} {
+			after, err := edit.Apply([]byte(text))
+			if err != nil {
+				continue
+			}
+			_, body, err := Cut([]byte(text))
+			require.NoError(t, err)
+			front, now, err := Cut(after)
+			require.NoError(t, err)
+			assert.Equal(t, string(body), string(now))
+			_, err = Parse(front)
+			assert.NoError(t, err)
+		}
+	})
+}

@@ -18,10 +18,10 @@ import (
 // about the other process on a host where processes wait for a processor.
 type Heart struct {
 	socket *os.File
+	due    chan struct{} // of one element: a beat of the other end has no response yet
 
 	mu   sync.Mutex
 	sent time.Time // of the beat that has no response yet; zero: none
-	owed bool      // a beat of the other end has no response yet
 }
 
 // The messages of a heartbeat, one byte each.
@@ -35,28 +35,20 @@ const responseDelay = 10 * time.Millisecond
 
 // NewHeart returns a Heart on one end of a socket pair, which must be
 // non-blocking.
-func NewHeart(socket *os.File) *Heart { return &Heart{socket: socket} }
+func NewHeart(socket *os.File) *Heart { return &Heart{socket: socket, due: make(chan struct{}, 1)} }
 
 // Serve responds to beats until the other end is closed. It calls check before
 // each response. If check blocks, this end is silent.
 func (h *Heart) Serve(check func()) {
-	raw, err := h.socket.SyscallConn()
-	if err != nil {
-		return
-	}
+	closed := make(chan struct{})
+	go func() { defer close(closed); h.listen() }()
 	for {
-		open := true
-		err := raw.Read(func(fd uintptr) bool {
-			open = h.receive(fd)
-			return h.owes() || !open
-		})
-		if err != nil || !open {
+		select {
+		case <-h.due:
+		case <-closed:
 			return
 		}
 		check()
-		h.mu.Lock()
-		h.owed = false
-		h.mu.Unlock()
 		if _, err := h.socket.Write([]byte{pulse}); err != nil {
 			return
 		}
@@ -64,31 +56,40 @@ func (h *Heart) Serve(check func()) {
 	}
 }
 
-func (h *Heart) owes() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.owed
+// listen takes what arrives, until the other end is closed. It does not respond: where Silence takes a beat first, epoll(7)
+// wakes nobody for it.
+func (h *Heart) listen() {
+	raw, err := h.socket.SyscallConn()
+	for open := true; err == nil && open; time.Sleep(responseDelay) {
+		err = raw.Read(func(fd uintptr) (some bool) {
+			some, open = h.receive(fd)
+			return some || !open
+		})
+	}
 }
 
-// receive takes what is in the socket, at most a few messages. It reports false when the
-// other end is closed.
-func (h *Heart) receive(fd uintptr) (open bool) {
+// receive takes what is in the socket, at most a few messages. It reports whether there were some, and whether the other end
+// is open.
+func (h *Heart) receive(fd uintptr) (some, open bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var buf [16]byte
 	n, err := unix.Read(int(fd), buf[:])
 	if n <= 0 {
-		return err == unix.EAGAIN || err == unix.EINTR
+		return err == unix.EINTR, err == unix.EAGAIN || err == unix.EINTR
 	}
 	for _, b := range buf[:n] {
 		switch b {
 		case beat:
-			h.owed = true
+			select {
+			case h.due <- struct{}{}:
+			default:
+			}
 		case pulse:
 			h.sent = time.Time{}
 		}
 	}
-	return true
+	return true, true
 }
 
 // control calls f with the descriptor, also while Serve waits for it.

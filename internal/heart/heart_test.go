@@ -39,6 +39,20 @@ func TestHeart(t *testing.T) {
 	<-ended
 }
 
+// TestHeartTaken: a beat that Silence takes before Serve has a response, though epoll(7) reports nothing.
+func TestHeartTaken(t *testing.T) {
+	t.Parallel()
+	one, two := hearts(t)
+	go one.Serve(func() {})
+	go two.Serve(func() {})
+	for range 200 {
+		one.Beat()
+		for end := time.Now().Add(20 * time.Second); one.Silence() > 0; _ = two.Silence() {
+			require.True(t, time.Now().Before(end), "a beat has no response")
+		}
+	}
+}
+
 // TestHeartUnread: a response counts that nobody has read, because this process waited for a
 // processor or its Serve blocks.
 func TestHeartUnread(t *testing.T) {

@@ -15,11 +15,11 @@ import (
 
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/internal/durable"
 	"github.com/scopefs/scopefs/internal/extensions"
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/imports"
 	"github.com/scopefs/scopefs/internal/printable"
-	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -78,7 +78,7 @@ func CopyExtension(ctx context.Context, p config.Paths, source string, o Options
 	if err != nil { // back, or exchanged again
 		return one, errors.Join(err, unix.Renameat2(unix.AT_FDCWD, place, unix.AT_FDCWD, dir, flags))
 	}
-	return one, state.SyncDir(parent)
+	return one, durable.SyncDir(parent)
 }
 
 // describeExtension returns the name of the extension in dir, and what it gives its author.

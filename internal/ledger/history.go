@@ -66,7 +66,7 @@ func HistoryOutcome(answer json.RawMessage) (outcome, detail string) {
 		return "done", reply.Checkpoint
 	}
 	if reply.Stale {
-		return "failed", "the branch has changed since the approval"
+		return "failed", "what was shown has changed"
 	}
 	if reply.Result == nil {
 		return "failed", "the view's answer has no result"

@@ -90,7 +90,8 @@ func (h *Hourly) Due() bool {
 // lineBytes is about as long as the line of an event.
 func lineBytes(e audit.Event) int {
 	const rest = 256 // beside these
-	return rest + written(e.Path, 4096) + written(e.Target, 4096) + written(e.Op, 256) + written(e.Rule, 256) + written(e.Detail, 256)
+	return rest + written(e.Path, 4096) + written(e.Target, 4096) + written(e.Op, 256) + written(e.Rule, 256) + written(e.Detail, 256) +
+		written(e.Trace, 64) + written(e.TraceState, 512)
 }
 
 // written is about as long as a string is in the log, which bounds it.

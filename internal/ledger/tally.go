@@ -1,19 +1,23 @@
 package ledger
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
 )
 
-// Tally counts an agent's events of the last minute, and its calls that run.
+// Tally counts an agent's events of the last minute, its calls that run, and its open connections.
 type Tally struct {
 	mu      sync.Mutex
 	slot    int64             // the number of the present part of a minute
 	denials [tallySlots]int64 // by part, modulo tallySlots
 	calls   [tallySlots]int64
-	running map[string]string // the tool, by the call's id
+	running map[string]Call // by the call's id
+	open    int64           // connections
 }
 
 const (
@@ -23,6 +27,9 @@ const (
 
 // Count counts an event.
 func (t *Tally) Count(e audit.Event, now time.Time) {
+	if e.Event == audit.KindNetwork {
+		t.connection(e)
+	}
 	denied := e.Verdict == audit.Deny || e.Verdict == audit.Violation
 	call := e.Event == audit.KindCall
 	if !denied && !call {
@@ -42,13 +49,25 @@ func (t *Tally) Count(e audit.Event, now time.Time) {
 	case e.Outcome == audit.OutcomeBegin:
 		t.calls[at]++
 		if t.running == nil {
-			t.running = map[string]string{}
+			t.running = map[string]Call{}
 		}
-		t.running[e.Call] = e.Op
+		t.running[e.Call] = Call{ID: e.Call, Session: e.Session, Tool: e.Op, Chain: e.Chain, Since: now}
 	case begun:
 		delete(t.running, e.Call)
 	default:
 		t.calls[at]++ // it was refused
+	}
+}
+
+// connection counts a connection that begins or ends.
+func (t *Tally) connection(e audit.Event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch e.Outcome {
+	case audit.OutcomeBegin:
+		t.open++
+	case "end":
+		t.open = max(t.open-1, 0)
 	}
 }
 
@@ -63,15 +82,31 @@ func (t *Tally) turn(now time.Time) int {
 	return int(t.slot % tallySlots)
 }
 
-// Counts are events of an agent.
-type Counts struct{ Denials, Calls, Running int64 }
+// Call is a call that runs.
+type Call struct {
+	ID, Session, Tool, Chain string
+	Since                    time.Time
+}
 
-// Counts returns the denials and calls of the last minute, and the calls that run.
+// maxCalls limits the calls of Counts.
+const maxCalls = 64
+
+// Counts are events of an agent.
+type Counts struct {
+	Denials, Calls, Running int64
+	Open                    int64  // connections
+	InFlight                []Call // the oldest first
+}
+
+// Counts returns the denials and calls of the last minute, and what runs.
 func (t *Tally) Counts() Counts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.turn(time.Now())
-	c := Counts{Running: int64(len(t.running))}
+	c := Counts{Running: int64(len(t.running)), Open: t.open, InFlight: slices.SortedFunc(maps.Values(t.running), func(a, b Call) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.ID, b.ID))
+	})}
+	c.InFlight = c.InFlight[:min(len(c.InFlight), maxCalls)]
 	for i := range tallySlots {
 		c.Denials += t.denials[i]
 		c.Calls += t.calls[i]

@@ -24,6 +24,7 @@ import (
 
 // Env is what the commands have of the command line.
 type Env struct {
+	In       io.Reader
 	Out, Err io.Writer
 	Paths    func() (config.Paths, error)
 	All      func() ([]string, error) // the directories of the logs of the user
@@ -141,7 +142,7 @@ func (o *options) check(now time.Time) (err error) {
 	if err := o.Selection.Check(); err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	if o.Since, err = Since(o.since, now); err != nil {
+	if o.Since, err = report.Since(o.since, now); err != nil {
 		return exit.With(exit.Usage, err)
 	}
 	return nil
@@ -156,20 +157,4 @@ func known(ctx context.Context, p config.Paths, id scope.ID) error {
 		return err // of the first event
 	}
 	return fmt.Errorf("%w %q: neither a definition nor an event has it", api.ErrUnknown, id)
-}
-
-// Since returns the time of --since; "" is the zero time.
-func Since(text string, now time.Time) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	if d, err := time.ParseDuration(text); err == nil {
-		return now.Add(-d), nil
-	}
-	for _, layout := range []string{time.RFC3339, time.DateTime, time.DateOnly} {
-		if t, err := time.ParseInLocation(layout, text, time.Local); err == nil {
-			return t, nil
-		}
-	}
-	return time.Time{}, fmt.Errorf("--since %q: want a duration such as 10m, or a time such as 2006-01-02T15:04:05Z", text)
 }

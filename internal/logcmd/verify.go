@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -48,7 +52,7 @@ own head, but no head from elsewhere was given: whoever has the log's key can ha
 		RunE: func(c *cobra.Command, words []string) error { return v.verify(c.Context(), words, o) },
 	}
 	f := c.Flags()
-	f.StringArrayVar(&o.heads, "checkpoint", nil, "a file with a head that was kept elsewhere; can be repeated")
+	f.StringArrayVar(&o.heads, "checkpoint", nil, "a file with heads that were kept elsewhere, among other text, a directory of such files, or - for standard input; can be repeated")
 	f.StringVar(&o.key, "key", "", "a file with the log's public key, kept elsewhere (default key.pub beside the log)")
 	f.BoolVar(&o.json, "json", false, "print the result as JSON")
 	return c
@@ -59,14 +63,12 @@ func (v Env) verify(ctx context.Context, words []string, o verifyOptions) error 
 	if err != nil {
 		return err
 	}
-	opts := audit.VerifyOptions{Heads: map[string][]byte{}}
+	opts := audit.VerifyOptions{}
 	if opts.Key, err = keyText(o.key); err != nil {
 		return err
 	}
-	for _, name := range o.heads {
-		if opts.Heads[name], err = bounded.File(name, maxHead); err != nil {
-			return exit.With(exit.Usage, fmt.Errorf("--checkpoint %s: %w", name, err))
-		}
+	if opts.Heads, err = v.kept(o.heads); err != nil {
+		return err
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
@@ -89,6 +91,50 @@ func (v Env) verify(ctx context.Context, words []string, o verifyOptions) error 
 		return exit.With(exitAlone, errors.New("no head from elsewhere was compared: give one with --checkpoint"))
 	}
 	return nil
+}
+
+// kept returns the texts that names name: a file, all files below a directory as one, and standard input for -.
+func (v Env) kept(names []string) (map[string]io.Reader, error) {
+	all := map[string]io.Reader{}
+	for _, name := range names {
+		if name == "-" {
+			all["standard input"] = v.In
+			continue
+		}
+		var files []io.Reader
+		err := filepath.WalkDir(name, func(path string, entry fs.DirEntry, err error) error {
+			if err == nil && !entry.IsDir() && (path == name || entry.Type().IsRegular()) {
+				files = append(files, &lazyFile{name: path}, strings.NewReader("\n"))
+			}
+			return err
+		})
+		if err == nil && files == nil {
+			err = errors.New("has no file: name another directory")
+		}
+		if err != nil {
+			return nil, exit.With(exit.Usage, fmt.Errorf("--checkpoint %s: %w", name, err))
+		}
+		all[name] = io.MultiReader(files...)
+	}
+	return all, nil
+}
+
+// lazyFile opens a file when it is read, and closes it at its end: there may be many.
+type lazyFile struct {
+	name string
+	file *os.File
+}
+
+func (f *lazyFile) Read(b []byte) (n int, err error) {
+	if f.file == nil {
+		if f.file, err = os.Open(f.name); err != nil {
+			return 0, err
+		}
+	}
+	if n, err = f.file.Read(b); err != nil {
+		f.file.Close()
+	}
+	return n, err
 }
 
 // logDir returns the directory of the log.
@@ -136,6 +182,7 @@ The log signs a head each second while there are events, and when it is closed.`
 type proveOptions struct {
 	session string
 	log     string
+	redact  []string
 }
 
 func (v Env) proveCmd() *cobra.Command {
@@ -145,12 +192,16 @@ func (v Env) proveCmd() *cobra.Command {
 		Short: "prove that an event, or those of a session, are in the log",
 		Long: `Prints a proof, a small JSON file: the lines, the hashes that lead from each of them to a signed head,
 the head, and the log's public key. It says nothing about other lines. scopefs audit check-proof checks
-it without the log; docs/examples/check-proof does so without scopefs.`,
+it without the log; docs/examples/check-proof does so without scopefs.
+
+--redact leaves out the values of fields: path, target, rule, program, detail. The proof has commitments to
+them, which do not tell them, but does show that a line has such a field. A rule can name a path.`,
 		Args: exit.Args(cobra.MaximumNArgs(1)),
 		RunE: func(c *cobra.Command, words []string) error { return v.prove(c.Context(), words, o) },
 	}
 	c.Flags().StringVar(&o.session, "session", "", "all events of this session")
 	c.Flags().StringVar(&o.log, "log", "", "directory of a copy of the log")
+	c.Flags().StringSliceVar(&o.redact, "redact", nil, "fields whose values to leave out, such as path,rule")
 	return c
 }
 
@@ -166,6 +217,11 @@ func (v Env) prove(ctx context.Context, words []string, o proveOptions) error {
 		}
 		seq = n
 	}
+	for _, field := range o.redact {
+		if !slices.Contains(audit.Redactable(), field) {
+			return exit.Usagef("--redact %q: want %s", field, strings.Join(audit.Redactable(), ", "))
+		}
+	}
 	var where []string
 	if o.log != "" {
 		where = []string{o.log}
@@ -176,7 +232,7 @@ func (v Env) prove(ctx context.Context, words []string, o proveOptions) error {
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
-	proof, err := audit.Prove(ctx, dir, seq, o.session)
+	proof, err := audit.Prove(ctx, dir, seq, o.session, o.redact...)
 	if err != nil {
 		return err
 	}

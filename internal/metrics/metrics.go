@@ -29,6 +29,38 @@ type Set struct {
 	series  map[string]int // of events, by agent
 	took    map[tookKey]*histogram
 	traffic map[trafficKey]int64
+	totals  Totals
+}
+
+// Totals are the sums of all agents. They grow only.
+type Totals struct {
+	Events  int64   `json:"events"`
+	Calls   int64   `json:"calls"` // that ended, or were refused
+	Denials int64   `json:"denials"`
+	Ended   int64   `json:"calls_ended"`
+	Took    float64 `json:"calls_seconds"` // how long those together took
+}
+
+// Totals returns the sums.
+func (s *Set) Totals() Totals {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.totals
+}
+
+// add counts an event.
+func (t *Totals) add(e audit.Event) {
+	t.Events++
+	if e.Verdict == audit.Deny || e.Verdict == audit.Violation {
+		t.Denials += 1 + e.Unrecorded
+	}
+	if e.Event == audit.KindCall && e.Outcome != audit.OutcomeBegin {
+		t.Calls++
+		if e.DurationUS != 0 {
+			t.Ended++
+			t.Took += (time.Duration(e.DurationUS) * time.Microsecond).Seconds()
+		}
+	}
 }
 
 type (
@@ -48,6 +80,7 @@ func (s *Set) Count(e audit.Event) {
 	ended := e.DurationUS != 0 && (e.Event == audit.KindCall || e.Event == audit.KindNetwork)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.totals.add(e)
 	if s.events == nil {
 		s.events, s.series, s.took, s.traffic = map[eventKey]int64{}, map[string]int{}, map[tookKey]*histogram{}, map[trafficKey]int64{}
 	}

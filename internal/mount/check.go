@@ -55,7 +55,7 @@ func CheckCapability() error {
 }
 
 // NeedsPrivilege is the remedy where mounts are not allowed.
-const NeedsPrivilege = "run scopefs as root of the host; a container needs --privileged, or what docs/security.md lists"
+const NeedsPrivilege = "run scopefs as root of the host; a container needs --device /dev/fuse --cap-add SYS_ADMIN,DAC_READ_SEARCH --security-opt systempaths=unconfined"
 
 // neededCalls are the system calls without which no view is mounted or no sandbox
 // made, that some kernel or container does not have. The arguments make each fail
@@ -109,12 +109,26 @@ func lack(missing, refused []string, restricted bool) error {
 		return &HostError{"the kernel has no " + strings.Join(missing, ", "),
 			"need Linux 5.15 or newer with Landlock; in a container, a seccomp profile that knows these system calls"}
 	case len(refused) > 0 && restricted:
-		return &HostError{"AppArmor refuses " + strings.Join(refused, ", ") + " in a user namespace", "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, and in /etc/sysctl.d; or run as root"}
+		return &HostError{"AppArmor refuses " + strings.Join(refused, ", ") + " in a user namespace", appArmorRemedy}
 	case len(refused) > 0:
 		return &HostError{"a seccomp filter refuses " + strings.Join(refused, ", "),
 			"allow these system calls in the profile of the container or service"}
 	}
 	return nil
+}
+
+const appArmorRemedy = "load scopefs's profile (docs/operating.md#apparmor), or sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, and in /etc/sysctl.d"
+
+// NeedsNamespaces is the remedy where the process can make no namespaces.
+func NeedsNamespaces() string {
+	switch {
+	case os.Geteuid() == 0:
+		return NeedsPrivilege
+	case appArmorRestricts():
+		return appArmorRemedy
+	default:
+		return "allow them (sysctl user.max_user_namespaces above 0), or run as root"
+	}
 }
 
 // appArmorRestricts reports whether AppArmor takes the capabilities of an ordinary user's

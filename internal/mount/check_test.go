@@ -15,7 +15,7 @@ func TestLack(t *testing.T) {
 	}{
 		"WSL2 and a guest of Lima as root": {},
 		"a kernel before 5.13":             {missing: []string{"landlock_create_ruleset"}, what: "the kernel has no landlock_create_ruleset", remedy: "need Linux 5.15 or newer with Landlock"},
-		"Ubuntu 24.04":                     {refused: []string{"mount", "unshare"}, restricted: true, what: "AppArmor refuses mount, unshare in a user namespace", remedy: "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"},
+		"Ubuntu 24.04":                     {refused: []string{"mount", "unshare"}, restricted: true, what: "AppArmor refuses mount, unshare in a user namespace", remedy: "load scopefs's profile (docs/operating.md#apparmor), or sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"},
 		"a container":                      {refused: []string{"mount"}, what: "a seccomp filter refuses mount", remedy: "in the profile of the container"},
 		"an old one in a container":        {missing: []string{"openat2"}, refused: []string{"mount"}, restricted: true, what: "the kernel has no openat2", remedy: "5.15"},
 	} {

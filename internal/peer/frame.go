@@ -13,7 +13,7 @@
 // [Decode] decodes a JSON value from the other end, strictly.
 //
 // Descriptors (unix(7), SCM_RIGHTS) need a socket that keeps message borders, which
-// does without frames: see tools/sandbox/pid1 and the daemon's guard.
+// does without frames: see tools/sandbox/pid1 and package holder.
 package peer
 
 import (

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -40,7 +39,7 @@ func suggested(dir string) (presets, files []string) {
 // .scopefs.yaml names its own.
 func Presets(ctx context.Context, project *config.Project, stdin io.Reader, stderr io.Writer) (note string, err error) {
 	presets, files := suggested(project.Dir)
-	if _, _, err := project.Proposed(); len(presets) == 0 || !errors.Is(err, fs.ErrNotExist) {
+	if t, err := project.Trust(); len(presets) == 0 || err != nil || t.Hash != "" {
 		return "", nil
 	}
 	ask := terminal.Asker(stdin, stderr)

@@ -113,9 +113,9 @@ func (p *Prompt) decide(ctx, asked context.Context, id string, ask terminal.Ask)
 		}
 		switch key {
 		case once:
-			_, err = p.client.Approve(ctx, id, api.DecideRequest{})
+			_, err = p.client.Approve(ctx, id, api.DecideRequest{Shown: of.Hash})
 		case session:
-			_, err = p.client.Approve(ctx, id, api.DecideRequest{Standing: &approvals.Terms{Session: true}})
+			_, err = p.client.Approve(ctx, id, api.DecideRequest{Shown: of.Hash, Standing: &approvals.Terms{Session: true}})
 		case always:
 			err = p.always(ctx, of)
 		case "":
@@ -126,7 +126,7 @@ func (p *Prompt) decide(ctx, asked context.Context, id string, ask terminal.Ask)
 		default:
 			p.quiet = p.quiet || key == never
 			p.refused[what] = of.Lasting
-			_, err = p.client.Deny(ctx, id)
+			_, err = p.client.Deny(ctx, id, api.DecideRequest{})
 		}
 		if err == nil || ctx.Err() != nil || asked.Err() != nil {
 			return

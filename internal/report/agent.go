@@ -134,15 +134,12 @@ func (s settingShown) String() string {
 }
 
 // ShowAgent returns what a defined agent may do.
-func ShowAgent(p config.Paths, id scope.ID) (*Agent, error) {
-	agent, err := definitions.Agent(p, id)
+func ShowAgent(p config.Paths, known *definitions.Set, id scope.ID) (*Agent, error) {
+	agent, err := known.Agent(id)
 	if err != nil {
 		return nil, err
 	}
-	host, err := definitions.Host(p)
-	if err != nil {
-		return nil, err
-	}
+	host := known.Host
 	s := show(agent)
 	s.Definition = agent.Path(p.Base)
 	s.Stores, s.Home, s.Settings = storesOf(agent, host, p), homeOf(agent, host, p), settingsOf(agent, host, p)

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -53,15 +52,14 @@ func about(p approvals.Approval) string {
 	if p.Pattern != "" {
 		return p.Pattern
 	}
-	var in struct{ Command, To string }
-	_ = json.Unmarshal(p.Arguments, &in) // long arguments are cut, and then do not decode
+	command, _ := p.Text("command") // of long arguments, which are cut, there is none
 	switch {
-	case p.Tool == "bash" && in.Command != "":
-		return short(in.Command)
+	case p.Tool == "bash" && command != "":
+		return short(command)
 	case p.Tool == "bash", p.Path == "":
 		return short(string(p.Arguments))
 	}
-	return p.About(in.To)
+	return where(p)
 }
 
 // seen returns what a call would see of a context.

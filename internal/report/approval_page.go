@@ -36,22 +36,22 @@ func Call(p approvals.Approval, lines, width int) string {
 	rest := p.Arguments
 	switch {
 	case p.Changes != nil:
-		d.part("  @ ", p.About(""))
+		d.part("  @ ", where(p))
 		d.part("  ! ", p.Changes.Note)
 		d.part("  | ", p.Changes.Diff)
 		if p.Changes.Cut > 0 {
 			fmt.Fprintf(d, "  ! %d bytes of the diff are left out: scopefs approvals show %s has the arguments\n", p.Changes.Cut, p.ID)
 		}
-		if p.Changes.Diff != "" {
-			rest = without(rest, "path", "content", "edits")
+		if p.Changes.Diff != "" { // the agent's sandbox makes the diff: the arguments are what the tool gets
+			d.part("  ! ", "the diff is made in the agent's sandbox: the call has these arguments")
 		}
 	case p.Kind == approvals.KindCommand:
-		var in struct{ Command string }
-		_ = json.Unmarshal(p.Arguments, &in) // the tool has read them
-		d.part("  $ ", in.Command)
-		rest = without(rest, "command")
+		if command, ok := p.Text("command"); ok {
+			d.part("  $ ", command)
+			rest = without(rest, "command")
+		}
 	case p.Path != "":
-		d.part("  @ ", p.About(""))
+		d.part("  @ ", where(p))
 	}
 	if len(rest) > 0 && string(rest) != "{}" {
 		var text bytes.Buffer
@@ -65,6 +65,12 @@ func Call(p approvals.Approval, lines, width int) string {
 	d.part("  < ", p.Preview)
 	fmt.Fprintf(d, "  asked %s, until %s\n", p.Asked.Local().Format(time.TimeOnly), p.Expires.Local().Format(time.TimeOnly))
 	return d.String()
+}
+
+// where returns the paths of a call, with what they lead to.
+func where(p approvals.Approval) string {
+	to, _ := p.Text("to")
+	return p.About(to)
 }
 
 // name is a short name in our own line.

@@ -45,5 +45,19 @@ func TestDescribed(t *testing.T) {
 	text := Call(d, MaxShownLines, 80)
 	assert.Contains(t, text, "  | --- a/f\n  | +++ b/f\n  | -    a\n  | +b\n  ! 5 bytes of the diff are left out")
 	assert.Contains(t, text, `  :   "if_match": "h"`)
-	assert.NotContains(t, text, "edits")
+	assert.Contains(t, text, `  :   "edits": []`)
+}
+
+// TestCallForged: neither a second member of nearly the same name nor the diff of a sandbox that an agent controls takes the place
+// of what the tool gets.
+func TestCallForged(t *testing.T) {
+	text := Call(approvals.Approval{Tool: "x", Kind: approvals.KindCommand, Arguments: json.RawMessage(`{"command":"rm -rf x","Command":"ls"}`)}, 0, 80)
+	assert.Contains(t, text, "rm -rf x")
+	text = Call(approvals.Approval{Tool: "write_file", Path: "f", Arguments: json.RawMessage(`{"path":"f","content":"evil"}`),
+		Changes: &approvals.Changes{Diff: "--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+good\n"}}, 0, 80)
+	assert.Contains(t, text, "evil")
+	text = Call(approvals.Approval{Tool: "move", Path: "a", Arguments: json.RawMessage(`{"path":"a","to":"b"}`), ReplacedObject: approvals.Object{Path: "secret"}}, 0, 80)
+	assert.Contains(t, text, "a -> b (is secret)")
+	text = About(approvals.Approval{Tool: "bash", Kind: approvals.KindCommand, Arguments: json.RawMessage(`{"command":"rm -rf x","Command":"ls"}`)})
+	assert.Contains(t, text, "rm -rf x")
 }

@@ -23,6 +23,7 @@ type Changes struct {
 	Agent   scope.ID     `json:"agent"`
 	Of      string       `json:"of"` // which changes, in words
 	Changes []FileChange `json:"changes"`
+	Hash    string       `json:"hash,omitempty"` // of those in a branch, if it was asked for
 
 	held    bool // they are in a branch
 	form    ChangesForm
@@ -68,13 +69,14 @@ func FindChanges(ctx context.Context, h *api.History, id scope.ID, sel history.S
 	return r, nil
 }
 
-// FindDiff returns what differs between an agent's branch and its directory, of what patterns cover.
-func FindDiff(ctx context.Context, h *api.History, id scope.ID, paths []string, form ChangesForm) (*Changes, error) {
-	d, err := h.Diff(ctx, paths, false)
+// FindDiff returns what differs between an agent's branch and its directory, of what patterns cover. With hashed it has the hash,
+// and shows no content that the hash is not of.
+func FindDiff(ctx context.Context, h *api.History, id scope.ID, paths []string, form ChangesForm, hashed bool) (*Changes, error) {
+	d, err := h.Diff(ctx, paths, hashed)
 	if err != nil {
 		return nil, err
 	}
-	r := &Changes{Agent: id, Of: "held", Changes: []FileChange{}, form: form, held: true, nothing: "nothing differs"}
+	r := &Changes{Agent: id, Of: "held", Changes: []FileChange{}, form: form, held: true, nothing: "nothing differs", Hash: d.Hash}
 	r.read = func(v history.Version, w io.Writer) (api.Content, error) { return h.Read(ctx, v, maxDiff, w) }
 	for _, c := range d.List {
 		r.Changes = append(r.Changes, FileChange{Change: c})
@@ -169,8 +171,16 @@ func diffOf(c history.Change, before, after []byte) (text string, added, removed
 
 func isText(b []byte) bool { return utf8.Valid(b) && bytes.IndexByte(b, 0) < 0 }
 
-// Print prints the changes in their form.
+// Print prints the changes in their form, and their hash.
 func (r *Changes) Print(w io.Writer) error {
+	if err := r.print(w); err != nil || r.Hash == "" {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "to take or drop these, or nothing if they have changed: --shown %s\n", r.Hash)
+	return err
+}
+
+func (r *Changes) print(w io.Writer) error {
 	switch r.form {
 	case ChangesNames:
 		for _, c := range r.Changes {

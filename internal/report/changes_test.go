@@ -80,15 +80,15 @@ func TestUndoPrint(t *testing.T) {
 		Unkept:    []history.Problem{{Path: "big", Why: "excluded"}},
 	}}
 	var b bytes.Buffer
-	r := UndoOf("a", "undo", "call x", false, result)
+	r := UndoOf("a", "undo", "call x", false, "", result)
 	require.NoError(t, r.Print(&b))
 	assert.Equal(t, "a, undo, call x: 1 moved, 1 removed\nnot kept: big: excluded\nconflict: c: another object is there\n", b.String())
 	assert.False(t, r.Whole())
 	b.Reset()
-	require.NoError(t, UndoOf("a", "redo", "the last undo", true, &history.Result{Plan: history.Plan{Steps: result.Steps}}).Print(&b))
-	assert.Equal(t, "a, redo, the last undo, not done (--dry-run): 1 moved, 1 removed\nremove  \"x y\"\nmove    a -> b\n", b.String())
+	require.NoError(t, UndoOf("a", "redo", "the last undo", true, "abc", &history.Result{Plan: history.Plan{Steps: result.Steps}}).Print(&b))
+	assert.Equal(t, "a, redo, the last undo, not done (--dry-run): 1 moved, 1 removed\nremove  \"x y\"\nmove    a -> b\nto do this, or nothing if it has changed: --shown abc\n", b.String())
 	b.Reset()
-	r = UndoOf("a", "undo", "call x", false, &history.Result{Rolled: true})
+	r = UndoOf("a", "undo", "call x", false, "", &history.Result{Rolled: true})
 	require.NoError(t, r.Print(&b))
 	assert.Equal(t, "a, undo, call x: nothing to do\ninterrupted: what was done is taken back\n", b.String())
 	assert.False(t, r.Whole())

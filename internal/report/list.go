@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/doctor"
@@ -40,6 +41,12 @@ func (list Agents) Print(w io.Writer) error {
 			where += " (hides 1 entry of the directory below)"
 		case g.Hidden > 1:
 			where += fmt.Sprintf(" (hides %d entries of the directory below)", g.Hidden)
+		}
+		if g.Disk != nil {
+			where += " (" + g.Disk.String() + ")"
+		}
+		if g.Program != "" {
+			where += fmt.Sprintf(" (the view runs another build, %s: scopefs down %s, then up)", g.Program, g.ID)
 		}
 		if g.Error != "" {
 			where = strings.TrimSpace(where + " (" + g.Error + ")")
@@ -155,4 +162,28 @@ func (list Tools) Print(w io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// Streams are the receivers of the log.
+type Streams []api.Stream
+
+// Print prints a row for each stream, if there are any.
+func (list Streams) Print(w io.Writer) error {
+	if len(list) == 0 {
+		return nil
+	}
+	t := Table{}
+	t.Row("STREAM", "STATE", "SENT", "WAITING", "OLDEST", "")
+	for _, s := range list {
+		state := "sends"
+		switch {
+		case s.Late:
+			state = "late"
+		case s.Error != "":
+			state = "retries"
+		}
+		age := time.Duration(s.Age * float64(time.Second)).Round(time.Second)
+		t.Row(s.Name, state, s.Sent, s.Lag, age, strings.TrimSpace(s.Base+" "+s.Error))
+	}
+	return t.Print(w)
 }

@@ -1,9 +1,7 @@
 package report
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -68,16 +66,14 @@ func Proposed(project *config.Project) string {
 	if here, err := os.Getwd(); err != nil || here != project.Dir {
 		command += " --dir " + project.Dir
 	}
-	_, now, err := project.Proposed()
-	_, trusted, errTrusted := project.Trusted()
-	none, never := errors.Is(err, fs.ErrNotExist), errors.Is(errTrusted, fs.ErrNotExist)
+	t, err := project.Trust()
 	var note string
 	switch {
-	case none && never, err == nil && errTrusted == nil && now == trusted:
+	case err == nil && !t.Waits():
 		return ""
-	case none:
+	case err == nil && t.Hash == "":
 		note = "is gone, and what you trusted stays in force: " + command + " --revoke"
-	case never:
+	case !project.InForce():
 		note = "is not in force, because you have not trusted it: " + command
 	default:
 		note = "has changed since you trusted it: " + command

@@ -41,8 +41,13 @@ type Reason struct {
 	grant grant
 }
 
+// Event returns an event of the log, by its number.
+func Event(ctx context.Context, p config.Paths, seq uint64) (audit.Event, error) {
+	return eventOf(ctx, p, seq)
+}
+
 // Why explains the decision of an event of the log, by its number.
-func Why(ctx context.Context, p config.Paths, seq uint64) (*Reason, error) {
+func Why(ctx context.Context, p config.Paths, known *definitions.Set, seq uint64) (*Reason, error) {
 	e, err := eventOf(ctx, p, seq)
 	if err != nil {
 		return nil, err
@@ -50,7 +55,7 @@ func Why(ctx context.Context, p config.Paths, seq uint64) (*Reason, error) {
 	if e.Event == audit.KindHistory {
 		return &Reason{Seq: e.Seq, Agent: e.Agent, Op: e.Op, Path: e.Path, Did: historyText(e)}, nil
 	}
-	r, err := why(p, e)
+	r, err := why(p, known, e)
 	if err != nil {
 		return nil, err
 	}
@@ -66,9 +71,9 @@ type grant struct {
 }
 
 // Suggest adds the command that allows what the current rules do not. words has those by which a command names an agent.
-func (r *Reason) Suggest(p config.Paths, words func(scope.ID) []string) {
+func (r *Reason) Suggest(p config.Paths, known *definitions.Set, words func(scope.ID) []string) {
 	if r.Remedy != "" && r.Now != "" && r.grant.name != "" {
-		r.Command = amend.Command(p, r.grant.agent, r.grant.kind, r.grant.name, words(r.grant.agent)...)
+		r.Command = amend.Command(p, known, r.grant.agent, r.grant.kind, r.grant.name, words(r.grant.agent)...)
 	}
 }
 
@@ -188,7 +193,7 @@ func endOf(ctx context.Context, p config.Paths, e audit.Event) (audit.Event, err
 }
 
 // why explains an event by deciding with the current rules.
-func why(p config.Paths, e audit.Event) (*Reason, error) {
+func why(p config.Paths, known *definitions.Set, e audit.Event) (*Reason, error) {
 	if e.Verdict == "" {
 		what := strings.Join(strings.Fields(e.Event+" "+e.Agent+" "+e.Op+" "+e.Outcome), " ")
 		return nil, fmt.Errorf("event %d is no decision, but %s: choose one of scopefs audit --denied", e.Seq, what)
@@ -208,7 +213,7 @@ func why(p config.Paths, e audit.Event) (*Reason, error) {
 	id, err := scope.ParseID(e.Agent)
 	var agent *agents.Agent
 	if err == nil {
-		agent, err = definitions.Agent(p, id)
+		agent, err = known.Agent(id)
 	}
 	if err != nil {
 		r.Note = "what holds now cannot be said: " + err.Error()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/definitions"
 )
 
 // TestWhyCall decides a tool call with the current rules.
@@ -63,7 +64,7 @@ func TestWhyCall(t *testing.T) {
 			require.NoError(t, err)
 			e, err := eventOf(context.Background(), p, seq)
 			require.NoError(t, err)
-			got, err := why(p, e)
+			got, err := why(p, definitions.Read(p, nil), e)
 			require.NoError(t, err)
 			c.want.Seq, c.want.Agent = seq, "a"
 			got.grant = grant{}

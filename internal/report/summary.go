@@ -10,6 +10,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -47,10 +48,22 @@ type refusalKey struct {
 // Summarize prints how often what was denied, by which rule, and what would allow it. It returns the number of denials.
 // words has those by which a command names an agent.
 func Summarize(ctx context.Context, p config.Paths, sel Selection, words func(scope.ID) []string, asJSON bool, stdout, stderr io.Writer) (int, error) {
+	known := definitions.Read(p, nil)
+	list, n, err := Denials(ctx, p, sel, func(e audit.Event) (now, command string) { return Explain(p, known, e, words) }, stderr)
+	print := list.Print
+	if asJSON {
+		print = func(w io.Writer) error { return JSON(w, list) }
+	}
+	return n, cmp.Or(print(stdout), err)
+}
+
+// Denials returns how often what was denied, by which rule, and what would allow it, and the number of denials. stderr gets
+// what was left out.
+func Denials(ctx context.Context, p config.Paths, sel Selection, explain func(audit.Event) (now, command string), stderr io.Writer) (list Refusals, n int, err error) {
 	all := map[refusalKey]*Refused{}
 	left := 0
 	sel.Denied = true
-	n, err := selected(ctx, p.Audit(), sel.events(ctx, p.Audit(), false), stderr, func(e audit.Event) error {
+	n, err = selected(ctx, p.Audit(), sel.events(ctx, p.Audit(), false), stderr, func(e audit.Event) error {
 		key := refusalKey{e.Agent, e.Event, e.Op, e.Path, e.Rule, e.RuleKind, e.Verdict}
 		if e.Event == audit.KindNetwork {
 			key.of = hostOf(e)
@@ -71,22 +84,25 @@ func Summarize(ctx context.Context, p config.Paths, sel Selection, words func(sc
 	if left > 0 {
 		fmt.Fprintf(stderr, "scopefs: %d denials are left out: %d differ already: give --agent or --since\n", left, maxSummary)
 	}
-	list := Refusals{}
+	list = Refusals{}
 	for _, r := range all {
 		list = append(list, r)
 	}
 	slices.SortFunc(list, func(a, b *Refused) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Seq, b.Seq)) })
-	for _, r := range list[:min(len(list), 100)] { // each reads the definitions
-		if reason, err := why(p, r.last); err == nil {
-			reason.Suggest(p, words)
-			r.Now, r.Command = reason.Now, reason.Command
-		}
+	for _, r := range list[:min(len(list), 100)] {
+		r.Now, r.Command = explain(r.last)
 	}
-	print := list.Print
-	if asJSON {
-		print = func(w io.Writer) error { return JSON(w, list) }
+	return list, n, err
+}
+
+// Explain returns what the current rules decide about a denial, and the command that would allow it.
+func Explain(p config.Paths, known *definitions.Set, e audit.Event, words func(scope.ID) []string) (now, command string) {
+	reason, err := why(p, known, e)
+	if err != nil {
+		return "", ""
 	}
-	return n, cmp.Or(print(stdout), err)
+	reason.Suggest(p, known, words)
+	return reason.Now, reason.Command
 }
 
 // Print prints a row for each, and the command that would allow it in the next line.

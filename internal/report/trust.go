@@ -2,35 +2,19 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
 
-	unified "github.com/rogpeppe/go-internal/diff"
-
+	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/printable"
-	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// Proposal is the file of a repository that the user decides about.
+// Proposal is a text that the user decides about.
 type Proposal struct {
-	File   string   `json:"file"`
-	Hash   string   `json:"hash"` // SHA-256
-	Text   string   `json:"text"`
-	Last   string   `json:"trusted,omitempty"` // the hash of what is trusted
-	Diff   string   `json:"diff,omitempty"`    // to what is trusted
-	Widens []string `json:"widens"`            // what it allows beyond the user's own definition
-
+	api.Proposal
 	Width int `json:"-"` // columns of the terminal; 0: none
-}
-
-// Compare sets the difference to what is trusted.
-func (p *Proposal) Compare(last []byte, hash string) {
-	p.Last = hash
-	diff := unified.Diff("trusted", last, agents.RepositoryFile, []byte(p.Text))
-	if _, rest, ok := bytes.Cut(diff, []byte("\n")); ok { // "diff a b"
-		p.Diff = string(rest)
-	}
 }
 
 // Print prints the file, and last what the user decides about. Each line of the file has a margin, so that none looks like
@@ -46,12 +30,15 @@ func (p *Proposal) Print(w io.Writer) error {
 	case p.Last != "":
 		fmt.Fprintf(out, "You have trusted this file already.\n")
 	}
-	if len(p.Widens) > 0 {
+	switch {
+	case p.ID != api.Repository:
+		fmt.Fprintf(out, "It concerns %s.\n", cmp.Or(strings.Join(p.Agents, ", "), "no agent"))
+	case len(p.Widens) > 0:
 		fmt.Fprintf(out, "It allows beyond your own definition:\n")
 		for _, line := range p.Widens {
 			p.quote(out, printable.Text(line))
 		}
-	} else {
+	default:
 		fmt.Fprintf(out, "It allows nothing beyond your own definition.\n")
 	}
 	fmt.Fprintf(out, "SHA-256 %s\n", p.Hash)

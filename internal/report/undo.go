@@ -22,13 +22,14 @@ type Undo struct {
 	Steps     []history.Step    `json:"steps"`
 	Conflicts []history.Problem `json:"conflicts"`
 	Unkept    []history.Problem `json:"not_kept"`
+	Hash      string            `json:"hash,omitempty"` // of what a dry run prints
 }
 
 // UndoOf returns the report of a result.
-func UndoOf(id scope.ID, op, of string, dry bool, r *history.Result) *Undo {
+func UndoOf(id scope.ID, op, of string, dry bool, hash string, r *history.Result) *Undo {
 	return &Undo{
 		Agent: id, Op: op, Of: of, DryRun: dry, Done: r.Done, Rolled: r.Rolled,
-		Steps: some(r.Steps), Conflicts: some(r.Conflicts), Unkept: some(r.Unkept),
+		Steps: some(r.Steps), Conflicts: some(r.Conflicts), Unkept: some(r.Unkept), Hash: hash,
 	}
 }
 
@@ -91,6 +92,9 @@ func (r *Undo) Print(w io.Writer) error {
 	}
 	for _, p := range slices.DeleteFunc(slices.Clone(r.Conflicts), func(p history.Problem) bool { return unkept[p.Path] == p.Why }) {
 		fmt.Fprintf(&b, "conflict: %s: %s\n", printable.Text(quoted(p.Path)), printable.Text(p.Why))
+	}
+	if r.DryRun && len(r.Steps) > 0 {
+		fmt.Fprintf(&b, "to do this, or nothing if it has changed: --shown %s\n", r.Hash)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

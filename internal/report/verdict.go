@@ -94,7 +94,8 @@ func (v *Verdict) resolve(base string, def *agents.Definition, name string, show
 // CheckURL decides about a request of an agent's sandbox. It connects to nothing. words are those by which a command
 // names the agent.
 func CheckURL(p config.Paths, id scope.ID, address, method string, words ...string) (*Verdict, error) {
-	def, err := definitions.Agent(p, id)
+	known := definitions.Read(p, nil)
+	def, err := known.Agent(id)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +112,7 @@ func CheckURL(p config.Paths, id scope.ID, address, method string, words ...stri
 	}
 	v := &Verdict{Agent: id, Path: u.Redacted(), Op: strings.ToUpper(method), Verdict: verdictOf(d), Rule: d.Rule, Remedy: d.Remedy}
 	if !d.Allow && d.Kind == scope.KindHost {
-		v.Command = amend.Command(p, id, amend.Host, u.Host, words...)
+		v.Command = amend.Command(p, known, id, amend.Host, u.Host, words...)
 	}
 	if at := route.Address; d.Allow && at.IsValid() {
 		v.Target = at.Addr().String()

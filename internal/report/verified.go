@@ -30,6 +30,12 @@ func Verified(w io.Writer, v audit.Verified, asJSON bool) error {
 	if v.Older > 0 {
 		fmt.Fprintf(w, "not compared: %d heads are older than the lines that are left\n", v.Older)
 	}
+	if v.Others > 0 {
+		fmt.Fprintf(w, "not compared: %d heads are of other logs\n", v.Others)
+	}
+	if v.Cut > 0 {
+		fmt.Fprintf(w, "not compared: %d heads end too early\n", v.Cut)
+	}
 	_, err := fmt.Fprintf(w, "heads from elsewhere that match: %d\n", v.Matched)
 	return err
 }
@@ -45,8 +51,17 @@ func Proof(out, note io.Writer, name string, text []byte, key string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
+	redacted := 0
 	for _, e := range proof.Events {
-		fmt.Fprintln(out, printable.Text(e.Line))
+		line, fields, err := e.Text()
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		redacted += len(fields)
+		fmt.Fprintln(out, printable.Text(line))
+	}
+	if redacted > 0 {
+		fmt.Fprintf(note, "scopefs: %d values are redacted: the lines have commitments to them, sha256:...\n", redacted)
 	}
 	_, err = fmt.Fprintf(note, "scopefs: %d of the %d lines that the log %s had when it signed the head\n", len(proof.Events), head.Size, printable.Text(head.Origin))
 	return err

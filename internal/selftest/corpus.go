@@ -25,8 +25,11 @@ type Attempt struct {
 
 	needs  []string
 	own    bool
-	script string
+	script string // or a call, or calls
+	as     string
 	call   []string
+	calls  string
+	late   bool // it did not end in time
 }
 
 // entry is one of corpus.yaml.
@@ -39,7 +42,9 @@ type entry struct {
 	Own    bool
 	Ways   map[string]string
 	Script string
+	As     string
 	Call   []string
+	Calls  string
 }
 
 // Attempts returns all attempts.
@@ -49,12 +54,12 @@ func Attempts() (list []Attempt, err error) {
 		return nil, fmt.Errorf("corpus.yaml: %w", err)
 	}
 	for _, e := range entries {
-		a := Attempt{e.ID, e.Class, e.Try, e.Like, e.Needs, e.Own, e.Script, e.Call}
+		a := Attempt{ID: e.ID, Class: e.Class, Try: e.Try, Like: e.Like, needs: e.Needs, own: e.Own, script: e.Script, as: e.As, call: e.Call, calls: e.Calls}
 		for _, name := range slices.Sorted(maps.Keys(e.Ways)) {
 			way := strings.NewReplacer("$WAY", e.Ways[name])
 			one := a
 			one.ID, one.Try = e.ID+"-"+name, e.Try+": "+name
-			one.script, one.call = way.Replace(e.Script), nil
+			one.script, one.calls, one.call = way.Replace(e.Script), way.Replace(e.Calls), nil
 			for _, word := range e.Call {
 				one.call = append(one.call, way.Replace(word))
 			}

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -65,9 +66,6 @@ func (o *outside) begin() (err error) {
 		return err
 	}
 	if o.secret, err = os.Open(o.out + "/secret"); err != nil {
-		return err
-	}
-	if err := os.WriteFile(o.shm, []byte(o.token+"-shm\n"), 0o644); err != nil {
 		return err
 	}
 	if o.tcp, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
@@ -172,10 +170,17 @@ func (o *outside) plant() error {
 			return err
 		}
 	}
-	for name, to := range map[string]string{"outlink": o.out + "/secret", "outdir": o.out, "targetlink": o.out + "/target"} {
+	links := map[string]string{"outlink": o.out + "/secret", "outdir": o.out, "targetlink": o.out + "/target", "chain0": "outlink"}
+	for i := range 41 { // the kernel follows 40
+		links[fmt.Sprintf("chain%d", i+1)] = fmt.Sprintf("chain%d", i)
+	}
+	for name, to := range links {
 		if err := os.Symlink(to, filepath.Join(o.scope, name)); err != nil {
 			return err
 		}
+	}
+	if err := os.WriteFile(o.shm, []byte(o.token+"-shm\n"), 0o644); err != nil {
+		return err
 	}
 	o.planted = o.picture()
 	return nil
@@ -195,7 +200,8 @@ func emptyDir(dir string) error {
 	return err
 }
 
-// picture returns what lies outside, and what the host executes in the scope: names with types, permissions, times and content.
+// picture returns what lies outside, and what the host executes in the scope: names with types, permissions, owners, times and
+// content.
 func (o *outside) picture() map[string]string {
 	all := map[string]string{}
 	look := func(dir string, times bool) {
@@ -208,6 +214,9 @@ func (o *outside) picture() map[string]string {
 				return nil //nolint:nilerr // likewise
 			}
 			text := info.Mode().String()
+			if st, ok := info.Sys().(*syscall.Stat_t); ok {
+				text += fmt.Sprintf(" %d:%d", st.Uid, st.Gid)
+			}
 			if info.Mode().IsRegular() {
 				content, _ := os.ReadFile(name)
 				text += " " + string(content)
@@ -219,17 +228,21 @@ func (o *outside) picture() map[string]string {
 			return nil
 		})
 	}
-	look(o.out, true)
-	look(o.other, true)
+	for _, name := range []string{o.out, o.other, o.shm, o.dir + "/base/agents.d", o.dir + "/base/scopefs.yaml"} {
+		look(name, true)
+	}
 	for _, name := range hostFiles {
 		look(filepath.Join(o.scope, name), false)
 	}
 	return all
 }
 
+// maxFound limits what evidence lists.
+const maxFound = 4
+
 // evidence returns what an attempt has reached, by its output and by what is outside; "" if nothing. Connections count for
-// attempts on the network. It makes what has
-// changed anew.
+// attempts on the network. It
+// starts the process again that has ended.
 func (o *outside) evidence(output string, network bool) string {
 	var found []string
 	if i := strings.Index(output, o.token); i >= 0 {
@@ -257,11 +270,16 @@ func (o *outside) evidence(output string, network bool) string {
 	}
 	if !o.alive() {
 		found = append(found, "it ended a process of the host")
+		_ = o.process.Process.Kill() // if it is only stopped
+		_ = o.process.Wait()
 		if err := o.spawn(); err != nil {
 			found = append(found, err.Error())
 		}
 	}
 	found = append(found, special(o.scope)...)
+	if more := len(found) - maxFound; more > 0 {
+		found = append(found[:maxFound], fmt.Sprintf("and %d more", more))
+	}
 	return strings.Join(found, "; ")
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"github.com/scopefs/scopefs/internal/profiles"
 
 	"github.com/scopefs/scopefs/scope/activities"
 	scoped "github.com/scopefs/scopefs/scope/context"
@@ -15,7 +16,7 @@ func CheckActivity(a activities.Activity) error {
 	if _, err := (*client)(nil).activity(a); err != nil {
 		return err
 	}
-	return notOfProfile(a.Name, "rename the file")
+	return profiles.NotOf(a.Name, "rename the file")
 }
 
 // activities returns the tools that the operator has declared.

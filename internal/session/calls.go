@@ -17,6 +17,7 @@ var callID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^
 type origin struct {
 	session string // the sandbox, in the log
 	parent  string // the client that the sandbox belongs to
+	trace   string // the span of another agent's call that the sandbox works for
 	call    string // "": unknown
 	program string // the process's name; "" for a file tool
 	byTool  bool   // the process is that of a file tool
@@ -34,7 +35,7 @@ func (a *Agent) originOf(pid int) origin {
 		if !ours {
 			continue
 		}
-		from := origin{session: box.Name, parent: box.parent, program: proc.Name(pid), serves: tag == worker.Arg}
+		from := origin{session: box.Name, parent: box.parent, trace: box.trace.String(), program: proc.Name(pid), serves: tag == worker.Arg}
 		switch {
 		case tag != worker.Arg:
 			from.call = tag

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/contextfs"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/bash"
@@ -32,8 +33,8 @@ type client struct {
 
 	files    *file.Files
 	servers  *servers
-	contexts contexts // of its calls
-	log      mcp.Log  // of its calls, for itself
+	contexts contextfs.Calls // of its calls
+	log      mcp.Log         // of its calls, for itself
 
 	began   time.Time
 	life    context.Context // ends with the client
@@ -72,7 +73,7 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 	all, err := c.tools(files, shell, profile)
 	if err == nil {
 		c.set, err = tools.NewSet(tools.Gate{
-			Agent: a.id, Session: c.name, Chain: c.chain(), Within: c.within, Rules: func() tools.Rules { return c.rules() }, Find: c.servers.find, Record: c.record, Show: c.contexts.show,
+			Agent: a.id, Session: c.name, Chain: c.chain(), Trace: c.trace, Within: c.within, Rules: func() tools.Rules { return c.rules() }, Find: c.servers.find, Record: c.record, Show: c.showContext,
 			Queue: a.Queue, Examiners: a.Examiners, Rates: a.rates, Approvals: a.Approvals, Nobody: a.nobody(), Wait: a.Settings.Approve.Wait, Object: files.Object, Preview: files.Preview,
 		}, all...)
 	}

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"sync"
 	"sync/atomic"
 
 	"github.com/scopefs/scopefs/audit"
@@ -14,50 +13,25 @@ import (
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// contexts has the part of a client's context that each running call sees. In the
-// client's sandboxes /context shows each process that of its call.
-type contexts struct {
-	mu    sync.RWMutex
-	calls map[string]*contextfs.Files
-}
-
-// show makes the context of a call visible to its processes, until hide.
-func (c *contexts) show(call string, s scoped.Scoped) (hide func(), err error) {
-	files, err := contextFiles(s)
-	if err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.calls == nil {
-		c.calls = map[string]*contextfs.Files{}
-	}
-	c.calls[call] = files
-	return func() {
-		c.mu.Lock()
-		delete(c.calls, call)
-		c.mu.Unlock()
-		files.End()
-	}, nil
-}
-
-func (c *contexts) of(call string) *contextfs.Files {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.calls[call]
-}
-
-// contextFiles returns a file for each scope.
-func contextFiles(s scoped.Scoped) (*contextfs.Files, error) {
+// contentOf returns a file for each scope.
+func contentOf(s scoped.Scoped) map[string][]byte {
 	content := map[string][]byte{}
 	for name, messages := range s.Files() {
 		content[name+".json"] = messages
 	}
-	files, err := contextfs.New(content)
-	if err != nil {
-		return nil, tools.Errorf(tools.Invalid, "the context cannot be shown: %v", err)
+	return content
+}
+
+func notShown(err error) error {
+	return tools.Errorf(tools.Invalid, "the context cannot be shown: %v", err)
+}
+
+// showContext makes the context of a call visible to its processes in the client's sandboxes, until hide.
+func (c *client) showContext(call string, s scoped.Scoped) (hide func(), err error) {
+	if hide, err = c.contexts.Show(call, contentOf(s)); err != nil {
+		return nil, notShown(err)
 	}
-	return files, nil
+	return hide, nil
 }
 
 // contextMount is /context of one sandbox.
@@ -82,13 +56,13 @@ func (a *Agent) mountContext(owner account.User, group *sandbox.Group, of func(t
 			e.Outcome = "repeated"
 		} else {
 			from := a.originOf(int(tid))
-			e.Session, e.Call, e.Program = from.session, from.call, from.program
+			e.Session, e.Parent, e.Call, e.Trace, e.Program = from.session, from.parent, from.call, from.trace, from.program
 		}
 		return e
 	}
 	var err error
 	m.Mount, err = contextfs.Open(contextfs.Options{
-		UID: owner.UID, GID: owner.GID, Root: a.Root, Control: a.Control, Guard: a.Guard,
+		UID: owner.UID, GID: owner.GID, Root: a.Root, Control: a.Control, Holder: a.Holder,
 		Logger: a.Logger.With("agent", a.id), Refused: m.refused.Add,
 		Owner: func(tid uint32) *contextfs.Files {
 			s := m.session.Load()

@@ -7,6 +7,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/contextfs"
+	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/scope/activities"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
@@ -33,7 +34,7 @@ func (c *client) explicit(ctx context.Context, env tools.Env, call, by activitie
 		p.ReadOnly = p.ReadOnly || shows == agents.WorkspaceRead
 	}
 	p.Binds = []sandbox.Bind{{File: program, At: programs + by.Name, Copy: true}}
-	p.Context = func(string) *contextfs.Files { return c.contexts.of(env.Call) }
+	p.Context = func(string) *contextfs.Files { return c.contexts.Of(env.Call) }
 	box, err := c.agent.Start(ctx, p)
 	if err != nil {
 		return tools.Result{}, err
@@ -43,7 +44,7 @@ func (c *client) explicit(ctx context.Context, env tools.Env, call, by activitie
 		return tools.Result{}, err
 	}
 	command := sandbox.Command{Argv: []string{programs + by.Name}, Tag: env.Call}
-	ended, err := c.agent.RecordExec(ctx, audit.Event{Session: box.Name, Chain: c.chain(), Call: env.Call, Target: CommandLine(command.Argv)})
+	ended, err := c.agent.RecordExec(ctx, audit.Event{Session: box.Name, Chain: c.chain(), Call: env.Call, Target: ledger.CommandLine(command.Argv)})
 	if err != nil {
 		return tools.Result{}, err
 	}

@@ -1,16 +1,18 @@
 package session
 
 import (
+	"context"
 	"maps"
 
 	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
 // equip gives a sandbox for the agent's own commands the variables, the HOME and the caches
 // of the agent's current definition. The caller closes spec.Home.
-func (a *Agent) equip(spec *sandbox.Spec, p Purpose) error {
+func (a *Agent) equip(ctx context.Context, spec *sandbox.Spec, p Purpose) error {
 	def, err := a.Definition()
 	if err != nil {
 		return err
@@ -27,7 +29,7 @@ func (a *Agent) equip(spec *sandbox.Spec, p Purpose) error {
 		return nil
 	}
 	for _, kept := range keep.Caches {
-		for name, dir := range cacheEnv[kept] {
+		for name, dir := range account.CacheEnv[kept] {
 			if _, ok := env[name]; !ok {
 				env[name] = sandbox.Home + "/" + dir
 			}
@@ -37,14 +39,12 @@ func (a *Agent) equip(spec *sandbox.Spec, p Purpose) error {
 		env["HOME"] = sandbox.TempHome
 	}
 	spec.Home, err = account.OpenHome(a.Paths, a.id, account.User{UID: spec.UID, GID: spec.GID})
+	if bytes, files := def.Limits.Quota(); err == nil && bytes+files > 0 {
+		spec.Home.Close()
+		var v *view.View
+		if v, err = a.HomeView(ctx, def.Definition); err == nil {
+			spec.Home, _, err = a.openMount(v)
+		}
+	}
 	return err
-}
-
-// cacheEnv has the variables that lead programs to their caches, and the directories
-// below HOME.
-var cacheEnv = map[agents.Kept]map[string]string{
-	agents.KeptNPM:   {"npm_config_cache": ".npm"},
-	agents.KeptPIP:   {"PIP_CACHE_DIR": ".cache/pip"},
-	agents.KeptGo:    {"GOMODCACHE": "go/pkg/mod", "GOCACHE": ".cache/go-build"},
-	agents.KeptCargo: {"CARGO_HOME": ".cargo"},
 }

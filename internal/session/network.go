@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"net"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -31,7 +29,7 @@ type network struct {
 	kind  hosts.Kind           // of the sandbox, since it started
 	keys  map[string]string    // variables for credentials that the daemon has not
 	login *login.Login         // of the run's program; nil: none is used
-	door
+	egress.Door
 
 	mu           sync.Mutex
 	placeholders map[string]string // of credentials, by variable
@@ -71,35 +69,6 @@ func (s *Shared) trust() []byte {
 		return nil
 	}
 	return ca.PEM()
-}
-
-// door is the proxy of a sandbox.
-type door struct {
-	proxy *egress.Proxy // nil: the sandbox has none
-	ended chan struct{} // closed when the proxy has ended
-	stop  context.CancelFunc
-}
-
-// open serves a proxy until close.
-func (d *door) open(proxy *egress.Proxy, listener net.Listener, logger *slog.Logger) {
-	ctx, stop := context.WithCancel(context.Background())
-	d.proxy, d.stop, d.ended = proxy, stop, make(chan struct{})
-	go func() {
-		defer close(d.ended)
-		// A session that ends closes the listener.
-		if err := proxy.Serve(ctx, listener); err != nil && !errors.Is(err, net.ErrClosed) {
-			logger.Error("network", "err", err)
-		}
-	}()
-}
-
-// close ends the proxy, and returns when its connections are closed.
-func (d *door) close() {
-	if d.proxy == nil {
-		return
-	}
-	d.stop()
-	<-d.ended
 }
 
 // equipNetwork adds to a sandbox what programs need to use the network. Without a network it
@@ -191,7 +160,7 @@ func (n *network) serve(box *Sandbox, p Purpose) {
 		Call:    func() string { return box.OnlyTag(worker.Arg) }, // the process of the file tools connects to nothing
 		Secrets: n.secrets, Counts: n.agent.traffic, Limit: func() (requests, bytes []scope.Rate) { return n.hosts().Limits() },
 		Record: func(ctx context.Context, e audit.Event) error {
-			e.Parent, e.Server = p.Parent, p.server()
+			e.Parent, e.Server, e.Trace = p.Parent, p.server(), p.Trace.String()
 			if err := n.agent.paces.Wait(ctx, box.Done(), e); err != nil {
 				return fmt.Errorf("wait for the log: %w", err)
 			}
@@ -210,10 +179,10 @@ func (n *network) serve(box *Sandbox, p Purpose) {
 		}
 	}
 	proxy := egress.New(egress.Options{CA: n.agent.authority(), Limits: limits, Bounds: bounds}, tenant)
-	n.open(proxy, listener, n.agent.Logger.With("agent", n.agent.id, "session", box.Name))
+	n.Open(proxy, listener, n.agent.Logger.With("agent", n.agent.id, "session", box.Name))
 	go func() {
 		<-box.Done()
-		n.stop()
+		n.Close()
 		n.agent.Approvals.EndSession(box.Name)
 	}()
 }
@@ -231,13 +200,14 @@ func (n *network) approve(ctx context.Context, box *Sandbox, p Purpose, q egress
 		if a.State == approvals.Stands {
 			outcome = "used"
 		}
-		return n.agent.Record(context.WithoutCancel(ctx), audit.Event{Event: audit.KindApproval, Agent: string(a.Agent), Session: box.Name, Chain: a.Chain, Parent: p.Parent, Server: p.server(),
+		return n.agent.Record(context.WithoutCancel(ctx), audit.Event{Event: audit.KindApproval, Agent: string(a.Agent), Session: box.Name, Chain: a.Chain, Parent: p.Parent, Server: p.server(), Trace: p.Trace.String(),
 			Op: a.Tool, Target: string(approval.Arguments), Rule: a.Rule, Outcome: outcome, Detail: a.ID})
 	})
 	if errors.Is(err, approvals.ErrNobody) {
 		return egress.Answer{Nobody: true}, nil
 	}
-	return egress.Answer{ID: said.ID, Granted: said.State == approvals.Granted || said.State == approvals.Stands, Denied: said.State == approvals.Denied}, err
+	return egress.Answer{ID: said.ID, Granted: said.State == approvals.Granted || said.State == approvals.Stands,
+		Denied: said.State == approvals.Denied, Reason: said.Reason}, err
 }
 
 // approval returns what the operator approves of a question, under the current rules.
@@ -274,16 +244,18 @@ func (p Purpose) network() string {
 // the sandbox's connections. Each new connection is decided by the current rules; recheck
 // closes the open connections that they no longer allow.
 func (a *Agent) recheck() {
+	networks := map[*Sandbox]*network{}
 	a.mu.Lock()
-	boxes := slices.Collect(maps.Values(a.sessions))
+	for _, box := range a.sessions {
+		networks[box] = box.network
+	}
 	a.mu.Unlock()
-	for _, box := range boxes {
-		n := box.network
+	for box, n := range networks {
 		switch {
 		case n.hosts().Kind().Less(n.kind) && n.kind == hosts.HostNetwork:
 			go box.Close() // whoever has started it waits for its end
-		case n.proxy != nil:
-			n.proxy.Recheck()
+		case n.Proxy != nil:
+			n.Recheck()
 		}
 	}
 }

@@ -54,8 +54,12 @@ func (c *client) prompt(ctx context.Context, env tools.Env, r ask.Permission) as
 		return ask.Verdict{Why: err.Error() + ": " + c.agent.nobody()}
 	case err != nil:
 		return ask.Verdict{Why: "the operator cannot be asked: " + err.Error()}
+	case said.State == approvals.Denied && said.Reason != "":
+		return ask.Verdict{Why: "the operator has denied it: " + said.Reason}
 	case said.State == approvals.Denied:
 		return ask.Verdict{Why: "the operator has denied it"}
+	case said.State == approvals.Waits && ctx.Err() == context.DeadlineExceeded:
+		return ask.Verdict{Why: fmt.Sprintf("timed out: the operator has not decided about approval %s: try again later", said.ID)}
 	case said.State == approvals.Waits:
 		return ask.Verdict{Why: fmt.Sprintf("the operator has not decided yet about approval %s: try again later", said.ID)}
 	case c.rules().Version() != p.Policy:

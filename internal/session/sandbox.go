@@ -11,15 +11,21 @@ import (
 	"sync"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/trace"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/contextfs"
+	"github.com/scopefs/scopefs/internal/holder"
+	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/login"
 	"github.com/scopefs/scopefs/internal/mount"
+	"github.com/scopefs/scopefs/internal/outlive"
 	"github.com/scopefs/scopefs/internal/view"
+	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
 	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -31,11 +37,12 @@ const startTries = 3
 // Purpose says what a sandbox of an agent is for. Without a Parent it is a command of the
 // operator's.
 type Purpose struct {
-	By       *uint32 // the agent's user, who asked for a command; nil: the operator, or a client
-	Parent   string  // the client that it belongs to, for the log
-	Once     bool    // that client is one command: see api.Hello
-	Chain    string  // the client's callers, for the log
-	ReadOnly bool    // the callers may change nothing
+	By       *uint32       // the agent's user, who asked for a command; nil: the operator, or a client
+	Parent   string        // the client that it belongs to, for the log
+	Once     bool          // that client is one command: see api.Hello
+	Chain    string        // the client's callers, for the log
+	Trace    trace.Context // the span of the caller's call, for the log
+	ReadOnly bool          // the callers may change nothing
 
 	Kind    api.SessionKind // ""; a command of the operator's
 	Command string          // that it is for, for people
@@ -81,16 +88,25 @@ type Sandbox struct {
 	*sandbox.Session
 	Name string // in the log
 
+	Earlier *outlive.Item // an earlier daemon has started it; nil: this one
+	Because error         // why this daemon ends it, for the log
+
 	kind    api.SessionKind
 	parent  string // the client that it belongs to
 	began   time.Time
 	command string
 
 	agent   *Agent
+	view    *view.View
+	print   string        // see outlive.Print
+	place   *holder.Place // it outlives the daemon; nil: it does not
 	held    *changeSet    // on whose view it is; nil: the agent's own
 	context *contextMount // nil: none
 	network *network
+	trace   trace.Context
+	server  string // see Purpose.server
 	end     sync.Once
+	homed   bool // it has the HOME that lasts
 }
 
 // Start starts a sandbox on the agent's mounted view, and records an error. It mounts the
@@ -116,10 +132,10 @@ func (a *Agent) Start(ctx context.Context, p Purpose) (*Sandbox, error) {
 	return box, err
 }
 
-var errViewEnded = errors.New("the view has ended")
-
-// errNotUser says no more than that of an agent that does not exist.
-var errNotUser = fmt.Errorf("%w of this user", api.ErrUnknown)
+var (
+	errViewEnded = errors.New("the view has ended")
+	errNotUser   = fmt.Errorf("%w of this user", api.ErrUnknown) // says no more than of an agent that does not exist
+)
 
 func (a *Agent) tryStart(ctx context.Context, p Purpose) (*Sandbox, error) {
 	var preparing sync.WaitGroup
@@ -163,19 +179,10 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 	if p.By != nil && *p.By != owner.UID { // a reload has changed the user; the view has not
 		return nil, errNotUser
 	}
-	mounted, err := a.Mounts.Read()
-	if err == nil {
-		err = mount.CheckAlone(mounted, v.Definition().Name, v.At())
-	}
+	dir, mounted, err := a.openMount(v)
 	if err != nil {
 		return nil, err
 	}
-	// O_PATH: nothing of the view is opened.
-	fd, err := unix.Open(v.At(), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("view at %q: %w", v.At(), err)
-	}
-	dir := os.NewFile(uintptr(fd), v.At())
 	defer dir.Close()
 	def := *v.Definition()
 	def.Name = a.id
@@ -183,22 +190,15 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 	if err != nil {
 		return nil, fmt.Errorf("start sandbox of %q: %w", a.id, err)
 	}
-	box := &Sandbox{agent: a, held: p.Held, network: a.newNetwork(p), kind: cmp.Or(p.Kind, api.RunSession), parent: p.Parent, began: time.Now(), command: p.Command}
-	spec := sandbox.Spec{
-		Agent: a.id, UID: owner.UID, GID: owner.GID, View: dir, At: v.Definition().Dir, ReadOnly: p.ReadOnly,
-		Limits: limitsOf(v.Definition()), Group: group,
-		Expose: slices.Concat(a.reachable(owner), p.Expose), Sockets: a.Settings.Sockets, Env: a.Settings.Env, Mounts: mount.WithoutViews(mounted, v.At()),
-		OutOfMemory: func(s *sandbox.Session) {
-			a.Event(audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: a.nameOf(s), Parent: p.Parent, Server: p.server(), Outcome: view.OutcomeMemory,
-				Detail: "the kernel killed a process: limits: memory was reached"})
-		},
+	box := &Sandbox{agent: a, view: v, held: p.Held, network: a.newNetwork(p), kind: cmp.Or(p.Kind, api.RunSession), parent: p.Parent, trace: p.Trace, server: p.server(), began: time.Now(), command: p.Command}
+	spec, err := a.specOf(ctx, v.Definition(), owner, p)
+	if err != nil {
+		return nil, err
 	}
-	if p.own() {
-		if err := a.equip(&spec, p); err != nil {
-			return nil, err
-		}
-		defer spec.Home.Close() // of nil is an error and no more
-	}
+	defer spec.Home.Close() // of nil is an error and no more
+	box.homed = p.own() && spec.Home != nil
+	box.print = outlive.Print(spec, box.network.kind == hosts.HostNetwork)
+	spec.View, spec.Group, spec.Mounts, spec.OutOfMemory = dir, group, mount.WithoutViews(mounted, v.At()), a.noMemory(p)
 	a.equipNetwork(&spec, box.network.kind, box.network.secrets)
 	if spec.Binds = p.Binds; p.NoView {
 		spec.View = nil
@@ -219,7 +219,7 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 	session := box.Session
 	box.context.started(session)
 	box.Name = fmt.Sprintf("%d-%d", time.Now().Unix(), session.PID())
-	began := audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: box.Name, Parent: p.Parent, Chain: p.Chain, Server: p.server(), Outcome: "started", PID: session.PID(), Detail: "limits: " + session.Limiter()}
+	began := audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: box.Name, Parent: p.Parent, Chain: p.Chain, Server: p.server(), Outcome: "started", PID: session.PID(), Detail: "limits: " + session.Limiter(), Trace: p.Trace.String()}
 	if p.Once {
 		began.Op = audit.OpCall
 	}
@@ -235,6 +235,43 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 	a.mu.Unlock()
 	a.recheck() // the rules may have changed before the sandbox was found by a reload
 	return box, nil
+}
+
+// openMount opens the mount point of a view, and returns what is mounted on the host.
+func (a *Agent) openMount(v *view.View) (*os.File, []*mountinfo.Info, error) {
+	mounted, err := a.Mounts.Read()
+	if err == nil {
+		err = mount.CheckAlone(mounted, v.Definition().Name, v.At())
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	// O_PATH: nothing of the view is opened.
+	fd, err := unix.Open(v.At(), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("view at %q: %w", v.At(), err)
+	}
+	return os.NewFile(uintptr(fd), v.At()), mounted, nil
+}
+
+// specOf returns what makes a sandbox but for its mounts, network and group. The caller closes its Home.
+func (a *Agent) specOf(ctx context.Context, def *agents.Definition, owner account.User, p Purpose) (spec sandbox.Spec, err error) {
+	spec = sandbox.Spec{
+		Agent: a.id, UID: owner.UID, GID: owner.GID, At: def.Dir, ReadOnly: p.ReadOnly, Limits: limitsOf(def),
+		Expose: slices.Concat(a.reachable(owner), p.Expose), Sockets: a.Settings.Sockets, Env: a.Settings.Env,
+	}
+	if p.own() {
+		err = a.equip(ctx, &spec, p)
+	}
+	return spec, err
+}
+
+// noMemory records that the kernel has killed a process of a sandbox.
+func (a *Agent) noMemory(p Purpose) func(*sandbox.Session) {
+	return func(s *sandbox.Session) {
+		a.Event(audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: a.nameOf(s), Parent: p.Parent, Server: p.server(), Outcome: view.OutcomeMemory,
+			Detail: "the kernel killed a process: limits: memory was reached"})
+	}
 }
 
 // reachable returns what expose names and the agent's user can reach on the host. It logs
@@ -277,19 +314,35 @@ func (a *Agent) nameOf(s *sandbox.Session) string {
 // has an effect; all return after it.
 func (b *Sandbox) End() {
 	b.end.Do(func() {
-		err := b.Close()
-		b.network.close()
-		b.context.close()
+		var err error
+		left := b.Left()
+		if !left {
+			err = b.Close()
+		}
 		b.agent.mu.Lock()
+		network := b.network
 		delete(b.agent.sessions, b.Session)
 		b.agent.mu.Unlock()
+		network.Close()
+		b.context.close()
+		if left {
+			return
+		}
 		var detail []string
-		for _, e := range []error{b.Err(), err} {
+		for _, e := range []error{b.Because, b.Err(), err} {
 			if e != nil {
 				detail = append(detail, e.Error())
 			}
 		}
-		b.agent.Event(audit.Event{Event: audit.KindSandbox, Agent: string(b.agent.id), Session: b.Name, Outcome: "ended", Detail: strings.Join(detail, "; ")})
+		if b.place != nil {
+			defer b.place.Remove()
+		}
+		if b.Earlier != nil {
+			b.Earlier.RecordEnd(b.agent, b.agent.Paths.Audit(), strings.Join(detail, "; "))
+			return
+		}
+		b.agent.Event(audit.Event{Event: audit.KindSandbox, Agent: string(b.agent.id), Session: b.Name, Parent: b.parent, Server: b.server,
+			Outcome: outlive.Ended, Detail: strings.Join(detail, "; "), Trace: b.trace.String(), DurationUS: time.Since(b.began).Microseconds()})
 	})
 }
 
@@ -308,6 +361,11 @@ func (a *Agent) Sandboxes() (pids []int) {
 // returns when nothing of them is left.
 func (a *Agent) EndSandboxes() (wait func()) {
 	return a.endSandboxes(func(*Sandbox) bool { return true })
+}
+
+// EndHomed is EndSandboxes of those that have the agent's HOME.
+func (a *Agent) EndHomed() (wait func()) {
+	return a.endSandboxes(func(b *Sandbox) bool { return b.homed })
 }
 
 func (a *Agent) endSandboxes(meant func(*Sandbox) bool) (wait func()) {
@@ -332,23 +390,7 @@ func (a *Agent) endSandboxes(meant func(*Sandbox) bool) (wait func()) {
 // returns records the end.
 func (a *Agent) RecordExec(ctx context.Context, e audit.Event) (ended func(outcome string), err error) {
 	e.Agent = string(a.id)
-	return recordExec(ctx, a, e)
-}
-
-// recordExec records a command in a log: see Agent.RecordExec.
-func recordExec(ctx context.Context, log interface {
-	Record(context.Context, audit.Event) error
-	Event(audit.Event)
-}, e audit.Event) (ended func(outcome string), err error) {
-	e.Event, e.Op, e.Outcome = audit.KindSandbox, "exec", audit.OutcomeBegin
-	began := time.Now()
-	if err := log.Record(ctx, e); err != nil {
-		return nil, err
-	}
-	return func(outcome string) {
-		e.Outcome, e.DurationUS = outcome, time.Since(began).Microseconds()
-		log.Event(e)
-	}, nil
+	return ledger.RecordExec(ctx, a, e)
 }
 
 // recordEnd waits for a command and records its end.

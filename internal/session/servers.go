@@ -12,6 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/tools"
@@ -166,7 +167,7 @@ func (s *servers) Exec(ctx context.Context, name string, command sandbox.Command
 		return nil, errors.New("it may not be used any more")
 	}
 	command.Lasting = true
-	e := audit.Event{Session: c.name, Chain: c.chain(), Server: name, Target: CommandLine(command.Argv[:1])} // arguments may hold secrets
+	e := audit.Event{Session: c.name, Chain: c.chain(), Trace: c.trace.String(), Server: name, Target: ledger.CommandLine(command.Argv[:1])} // arguments may hold secrets
 	ended, err := c.agent.RecordExec(ctx, e)
 	if err != nil {
 		return nil, err

@@ -41,6 +41,8 @@ type Agent struct {
 	// History answers a request about the agent's history, by an operator's user id or a session and a call. It records what
 	// changes something.
 	History func(ctx context.Context, request json.RawMessage, by audit.Event) (json.RawMessage, error)
+	// HomeView returns the view that serves the HOME of an agent with limits of its disk.
+	HomeView func(ctx context.Context, def *agents.Definition) (*view.View, error)
 
 	changing changes.Turns
 	slots    *limit.Slots // of clients
@@ -112,7 +114,7 @@ func (a *Agent) RecordFile(alive context.Context, hurry <-chan struct{}, e audit
 	byTool := false
 	if e.Verdict != audit.Allow {
 		from := a.originOf(e.PID)
-		e.Session, e.Call, e.Program, byTool = from.session, from.call, from.program, from.byTool
+		e.Session, e.Parent, e.Call, e.Trace, e.Program, byTool = from.session, from.parent, from.call, from.trace, from.program, from.byTool
 	}
 	if byTool {
 		a.refusals.Add(e) // before the client has its answer

@@ -3,8 +3,6 @@ package session
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -100,17 +98,6 @@ func (s *Shared) UserOf(id scope.ID) (uid, gid uint32, err error) {
 	return owner.UID, owner.GID, err
 }
 
-// CommandLine joins the words of a command so that each word's end can be seen.
-func CommandLine(argv []string) string {
-	words := make([]string, len(argv))
-	for i, word := range argv {
-		if words[i] = word; word == "" || strings.ContainsAny(word, " \"'\\") {
-			words[i] = strconv.Quote(word)
-		}
-	}
-	return strings.Join(words, " ")
-}
-
 // sandboxes is the host's sandbox starter, opened on first use.
 type sandboxes struct {
 	mu     sync.Mutex
@@ -133,14 +120,18 @@ func (s *Shared) OpenSandboxes() error {
 
 // CloseSandboxes ends all sandboxes, and starts no more.
 func (s *Shared) CloseSandboxes() error {
-	s.sandboxes.mu.Lock()
-	s.sandboxes.closed = true
-	host := s.sandboxes.host
-	s.sandboxes.mu.Unlock()
-	if host == nil {
-		return nil
+	if host := s.noSandboxes(); host != nil {
+		return host.Close()
 	}
-	return host.Close()
+	return nil
+}
+
+// noSandboxes starts no more sandboxes.
+func (s *Shared) noSandboxes() *sandbox.Host {
+	s.sandboxes.mu.Lock()
+	defer s.sandboxes.mu.Unlock()
+	s.sandboxes.closed = true
+	return s.sandboxes.host
 }
 
 func (s *sandboxes) open(c sandbox.Config) (*sandbox.Host, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/scopefs/scopefs/internal/profiles"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -11,6 +12,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/catalog"
@@ -27,7 +29,7 @@ func StoreTools(known func(config.Stores) (catalog.Tools, error)) func(config.St
 	return func(s config.Stores) (catalog.Tools, error) {
 		for store, p := range s.Programs {
 			for _, name := range p.Tools {
-				if err := notOfProfile(name, "give the tool another name"); err != nil {
+				if err := profiles.NotOf(name, "give the tool another name"); err != nil {
 					return nil, fmt.Errorf("%s: tools: %w", store, err)
 				}
 			}
@@ -72,7 +74,7 @@ func (s *Shared) execStore(ctx context.Context, store string, p *config.StorePro
 		return nil, errors.New("the network's credentials need a CA, which the daemon could not open")
 	}
 	s.equipNetwork(&spec, n.hosts.Kind(), n.secrets)
-	ended, err := recordExec(ctx, s, audit.Event{Server: store, Target: CommandLine(c.Argv[:1])}) // arguments may hold secrets
+	ended, err := ledger.RecordExec(ctx, s, audit.Event{Server: store, Target: ledger.CommandLine(c.Argv[:1])}) // arguments may hold secrets
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +137,7 @@ type storeNetwork struct {
 	*Shared
 	store string
 	hosts *hosts.Policy
-	door
+	egress.Door
 }
 
 func (n *storeNetwork) secrets() map[string]egress.Secret {
@@ -161,7 +163,7 @@ func (n *storeNetwork) serve(box *sandbox.Session) {
 			return n.Record(ctx, e)
 		},
 	})
-	n.open(proxy, listener, n.Logger.With("store", n.store))
+	n.Open(proxy, listener, n.Logger.With("store", n.store))
 }
 
 // end ends the sandbox and its proxy.
@@ -169,5 +171,5 @@ func (n *storeNetwork) end(box *sandbox.Session) {
 	if err := box.Close(); err != nil {
 		n.Logger.Warn("sandbox", "store", n.store, "err", err)
 	}
-	n.close()
+	n.Close()
 }

@@ -19,10 +19,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/trace"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/contextfs"
+	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	scoped "github.com/scopefs/scopefs/scope/context"
@@ -133,7 +135,7 @@ func chainOf(ids []scope.ID) string {
 // newPurpose returns the purpose of a sandbox of the client: what its callers may not do
 // to a view or a network, the sandbox may not do either.
 func (c *client) newPurpose() Purpose {
-	p := Purpose{Parent: c.name, Once: c.once, Chain: c.chain(), Held: c.held, Kind: api.ClientSession, Context: c.contexts.of, Hosts: func() *hosts.Policy { return c.rules().Hosts() }}
+	p := Purpose{Parent: c.name, Trace: c.trace, Once: c.once, Chain: c.chain(), Held: c.held, Kind: api.ClientSession, Context: c.contexts.Of, Hosts: func() *hosts.Policy { return c.rules().Hosts() }}
 	if c.by != nil {
 		p.ReadOnly = c.rules().ReadOnly()
 	}
@@ -159,7 +161,8 @@ type work struct {
 	by      *client    // nil: they work for no other agent
 	held    *changeSet // on whose view they work; nil: their agent's own
 	context *scoped.Environment
-	module  bool // the member has no prompt of its own
+	module  bool          // the member has no prompt of its own
+	trace   trace.Context // the span of the call of by that waits for it
 }
 
 // hands returns what gives the client's tasks to members.
@@ -219,22 +222,24 @@ func (c *client) run(ctx context.Context, id scope.ID, task delegate.Task, set *
 	if err != nil {
 		return sandbox.Output{}, err
 	}
-	given, err := contextFiles(task.Context)
+	given, err := contextfs.New(contentOf(task.Context))
 	if err != nil {
-		return sandbox.Output{}, err
+		return sandbox.Output{}, notShown(err)
 	}
 	if c.rules().HoldsTasks() {
 		if *set, err = c.fork(ctx, member); err != nil {
 			return sandbox.Output{}, err
 		}
 	}
-	binds, end, err := c.openTask(member, v.User(), work{c, *set, task.Context.Environment(), task.Module})
+	made := tools.Trace(ctx)
+	made.State = "" // it is for the caller's own servers
+	binds, end, err := c.openTask(member, v.User(), work{by: c, held: *set, context: task.Context.Environment(), module: task.Module, trace: made})
 	if err != nil {
 		return sandbox.Output{}, err
 	}
 	defer end()
 	chain := chainOf(append(callers, id))
-	box, err := member.Start(ctx, Purpose{Parent: c.name, Chain: chain, Kind: api.TaskSession, Command: CommandLine(settings.Runner), NoView: true, Hosts: member.runnerHosts, Binds: binds, Context: func(string) *contextfs.Files { return given }})
+	box, err := member.Start(ctx, Purpose{Parent: c.name, Trace: made, Chain: chain, Kind: api.TaskSession, Command: ledger.CommandLine(settings.Runner), NoView: true, Hosts: member.runnerHosts, Binds: binds, Context: func(string) *contextfs.Files { return given }})
 	if err != nil {
 		return sandbox.Output{}, err
 	}
@@ -251,13 +256,14 @@ func (c *client) run(ctx context.Context, id scope.ID, task delegate.Task, set *
 	if *set != nil {
 		detail += ", " + (*set).target()
 	}
-	c.agent.Event(audit.Event{Event: audit.KindAgent, Agent: string(id), Session: box.Name, Parent: c.name, Chain: chain, Outcome: "delegated to", Detail: detail})
-	ended, err := member.RecordExec(ctx, audit.Event{Session: box.Name, Chain: chain, Target: CommandLine(settings.Runner)})
+	c.agent.Event(audit.Event{Event: audit.KindAgent, Agent: string(id), Session: box.Name, Parent: c.name, Chain: chain, Outcome: "delegated to", Detail: detail, Trace: made.String()})
+	ended, err := member.RecordExec(ctx, audit.Event{Session: box.Name, Parent: c.name, Chain: chain, Target: ledger.CommandLine(settings.Runner), Trace: made.String()})
 	if err != nil {
 		return sandbox.Output{}, err
 	}
 	env := runnerEnv(settings.Env, settings.Tasks.Env)
 	maps.Copy(env, modelEnv(def.Model))
+	maps.Copy(env, made.Environ())
 	input, err := runnerInput(settings.Tasks.Input, def, def.Grants.Delegated(c.rules()).Prompt(), task)
 	if err != nil {
 		return sandbox.Output{}, err

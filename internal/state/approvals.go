@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/scopefs/scopefs/internal/durable"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/approvals"
 )
@@ -96,7 +97,7 @@ func (a *Approvals) Put(p approvals.Approval) error {
 	if err != nil {
 		return err
 	}
-	return replace(a.root, file(p), text)
+	return durable.Replace(a.root, file(p), text)
 }
 
 // Remove deletes an approval. It returns fs.ErrNotExist if the file is gone: another process has used or revoked the
@@ -105,5 +106,5 @@ func (a *Approvals) Remove(p approvals.Approval) error {
 	if err := a.root.Remove(file(p)); err != nil {
 		return err
 	}
-	return syncDir(a.root.Open("."))
+	return durable.Sync(a.root.Open("."))
 }

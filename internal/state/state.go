@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 
 	"github.com/scopefs/scopefs/internal/bounded"
+	"github.com/scopefs/scopefs/internal/durable"
 )
 
 // open opens a directory of {state} and creates it (mode 0700) if it does not exist.
@@ -40,38 +41,6 @@ func open(state, name string) (*os.Root, error) {
 	return root, nil
 }
 
-// replace writes a file atomically. After a crash the file has the old content or the new one. After replace returns
-// nil it has the new one.
-func replace(root *os.Root, name string, text []byte) (err error) {
-	temp := "." + name
-	f, err := root.OpenFile(temp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = root.Rename(temp, name)
-	}
-	if err != nil {
-		return errors.Join(err, root.Remove(temp))
-	}
-	return syncDir(root.Open("."))
-}
-
-// SyncDir syncs a directory, so that its names are on the disk.
-func SyncDir(path string) error { return syncDir(os.Open(path)) }
-
-// syncDir is SyncDir for a directory, which it closes, or the error of its open.
-func syncDir(dir *os.File, err error) error {
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
-}
-
 // read returns the content of a file. It returns an error for more than max bytes.
 func read(root *os.Root, name string, max int) ([]byte, error) {
 	f, err := root.Open(name)
@@ -86,12 +55,15 @@ func read(root *os.Root, name string, max int) ([]byte, error) {
 	return text, err
 }
 
-// SaveHead keeps a head of the log with the signature of a witness, in {state}/heads.
+// Heads is the directory of {state} with the heads that witnesses have signed.
+const Heads = "heads"
+
+// SaveHead keeps a head of the log with the signature of a witness.
 func SaveHead(state, name string, signed []byte) error {
-	root, err := open(state, "heads")
+	root, err := open(state, Heads)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	return replace(root, name, signed)
+	return durable.Replace(root, name, signed)
 }

@@ -65,6 +65,9 @@ func newDrivers(host Host, state string) *drivers {
 // close ends the process, after it has closed its stores.
 func (p *drivers) close() error {
 	err := p.Close()
+	if err != nil {
+		err = fmt.Errorf("stores: %w", err)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.binary != nil {
@@ -80,9 +83,9 @@ func (p *drivers) find() (*driver.Binary, error) {
 	if p.binary != nil {
 		return p.binary, nil
 	}
-	b, err := driver.OpenBinary(p.host.Program)
+	b, err := driver.OpenBinary(driver.Name, p.host.Program)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("stores: %w", err)
 	}
 	p.binary = b
 	return b, nil

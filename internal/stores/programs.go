@@ -3,6 +3,8 @@ package stores
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,6 +29,9 @@ const (
 
 	atOnce = 16 // calls of one program; an agent has half of them
 )
+
+// programKind is the kind of a store that is a program.
+const programKind = "program"
 
 // The keys of _meta. The first two are of a tool's declaration, the last one is of a call.
 const (
@@ -54,10 +59,18 @@ type program struct {
 	of     *programs
 	turns  tools.Hints // with Turns alone
 
-	mu      sync.Mutex
-	tools   map[string]*tools.Tool // by name, as the program declared them first; nil: it has not
-	wrong   error                  // of tools that it did not declare, or not well
-	secrets []credential.Secret    // of its last start
+	mu       sync.Mutex
+	holds    *declaration        // what it declared first, or the operator has accepted; nil: it has declared nothing
+	proposed *declaration        // what it declares in place of that; nil: nothing else
+	denied   string              // the hash of the declaration that the operator denied last
+	secrets  []credential.Secret // of its last start
+}
+
+// declaration is what a program declares at a time.
+type declaration struct {
+	tools      map[string]*tools.Tool // by name
+	wrong      error                  // of tools that it does not declare, or not well
+	text, hash string                 // of what it declares of its tools
 }
 
 // programs adds the stores that are programs.
@@ -85,7 +98,7 @@ func (s *Stores) addPrograms(config map[string]*config.StoreProgram, exec Exec) 
 			list = append(list, tools.Late(tool, func() *tools.Tool { return p.declared(tool) },
 				func(ctx context.Context) (*tools.Tool, error) { return p.wait(ctx, tool) }))
 		}
-		s.add(store{name: name, kind: "program", tools: list, check: p.check})
+		s.add(store{name: name, kind: programKind, tools: list, check: p.check})
 		s.tools = append(s.tools, list...)
 	}
 }
@@ -132,7 +145,10 @@ func (all *programs) Exec(ctx context.Context, name string, c sandbox.Command) (
 func (p *program) declared(tool string) *tools.Tool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.tools[tool]
+	if p.holds == nil {
+		return nil
+	}
+	return p.holds.tools[tool]
 }
 
 // wait returns a tool as the program declares it. The error is for an agent.
@@ -166,32 +182,22 @@ func (p *program) redact(text string) string {
 	return text
 }
 
-// pin reads the program's declaration, once: what it declares later does not hold. The
+// pin reads the program's declaration, once: what it declares later is a proposal. The
 // error is for the operator.
 func (p *program) pin(ctx context.Context) error {
-	if done, wrong := p.pinned(); done {
-		return wrong
+	if now := p.pinned(); now != nil {
+		return now.wrong
 	}
-	list, err := p.of.up.Declared(ctx, p.name)
+	now, err := p.declares(ctx)
 	if err != nil {
 		return err
 	}
-	named := map[string]*tools.Tool{}
-	var wrong []error
-	for _, name := range p.config.Tools {
-		t, err := p.tool(name, list)
-		if err != nil {
-			wrong = append(wrong, fmt.Errorf("tool %s: %w", name, err))
-			continue
-		}
-		named[name] = &t
-	}
 	p.mu.Lock()
-	first := p.tools == nil // another call may have read it at the same time
+	first := p.holds == nil // another call may have read it at the same time
 	if first {
-		p.tools, p.wrong = named, errors.Join(wrong...)
+		p.holds = now
 	}
-	err = p.wrong
+	err = p.holds.wrong
 	p.mu.Unlock()
 	if first {
 		p.of.changed()
@@ -199,10 +205,41 @@ func (p *program) pin(ctx context.Context) error {
 	return err
 }
 
-func (p *program) pinned() (done bool, wrong error) {
+func (p *program) pinned() *declaration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.tools != nil, p.wrong
+	return p.holds
+}
+
+// declares returns what the program declares now.
+func (p *program) declares(ctx context.Context) (*declaration, error) {
+	list, err := p.of.up.Declared(ctx, p.name)
+	if err != nil {
+		return nil, err
+	}
+	now := &declaration{tools: map[string]*tools.Tool{}}
+	var wrong []error
+	var texts []json.RawMessage
+	for _, name := range p.config.Tools {
+		for _, d := range list {
+			if d.Name == name {
+				texts = append(texts, json.RawMessage(d.Text))
+			}
+		}
+		if t, err := p.tool(name, list); err != nil {
+			wrong = append(wrong, fmt.Errorf("tool %s: %w", name, err))
+		} else {
+			now.tools[name] = &t
+		}
+	}
+	now.wrong = errors.Join(wrong...)
+	text, err := json.MarshalIndent(texts, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(text)
+	now.text, now.hash = string(text)+"\n", hex.EncodeToString(sum[:])
+	return now, nil
 }
 
 // tool returns a tool by its declaration.
@@ -233,25 +270,28 @@ func (p *program) tool(name string, list []upstream.Declaration) (tools.Tool, er
 	hints.Writes, hints.Turns = hints.Acts, p.turns.Turns // with access: read an agent has what changes nothing
 	t := tools.Divided(name, d.About, hints, d.Input, resources, results, func(ctx context.Context, env tools.Env, args json.RawMessage) (tools.Result, error) {
 		r, err := p.of.up.Do(ctx, p.name, d, args, map[string]any{metaAgent: string(env.Agent)})
+		if errors.Is(err, upstream.ErrChanged) {
+			err = cmp.Or(p.same(ctx), err) // keeps what it proposes
+		}
 		return p.answer(ctx, r, err)
 	})
 	t.Version = d.Sum
 	return t, nil
 }
 
-// same returns an error unless the program declares what it declared first.
+// same returns an error unless the program declares what holds. Anything else is a proposal.
 func (p *program) same(ctx context.Context) error {
-	list, err := p.of.up.Declared(ctx, p.name)
-	for _, name := range p.config.Tools {
-		if err != nil {
-			break
-		}
-		t, bad := p.tool(name, list)
-		if bad != nil || p.declared(name) == nil || t.Version != p.declared(name).Version {
-			err = fmt.Errorf("tool %s: %w: restart the daemon if it may", name, upstream.ErrChanged)
-		}
+	now, err := p.declares(ctx)
+	if err != nil {
+		return err
 	}
-	return err
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.proposed = nil; p.holds != nil && now.hash != p.holds.hash {
+		p.proposed = now
+		return fmt.Errorf("%w: scopefs stores accept %s shows it", upstream.ErrChanged, p.name)
+	}
+	return nil
 }
 
 // answer returns what an agent gets of a call: nothing of the program's output but its

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 
+	"github.com/scopefs/scopefs/audit/trace"
 	"github.com/scopefs/scopefs/internal/bases"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/mcp"
@@ -33,7 +35,7 @@ func (c *Client) List(ctx context.Context) ([]mcp.Listed, []string, error) {
 }
 
 // Use runs f with a client of the tools. The context of f ends when the daemon stops answering. Without ask no question
-// of a tool is answered.
+// of a tool is answered. Calls are made in the span that the environment names: opentelemetry.io/docs/specs/otel/context/env-carriers.
 func (t *Toolbox) Use(ctx context.Context, version string, ask func(context.Context, tools.Question) (tools.Answer, error),
 	f func(context.Context, *Client) error) error {
 	defer t.Close()
@@ -53,6 +55,7 @@ func (t *Toolbox) Use(ctx context.Context, version string, ask func(context.Cont
 		}{r, conn}, version, ask)
 		if err == nil {
 			defer client.Close()
+			client.Trace = trace.Parse(os.Getenv("TRACEPARENT"), os.Getenv("TRACESTATE"))
 			return f(ctx, &Client{client, r})
 		}
 		if !again || r.heard() || ctx.Err() != nil { // else the daemon had nothing to do, and has ended before it read

@@ -256,10 +256,11 @@ func (m *model) decide(p approvals.Approval, grant bool) command {
 	return func() message {
 		var decided approvals.Approval
 		var err error
+		how := api.DecideRequest{Shown: p.Hash}
 		if grant {
-			decided, err = m.source.Approve(m.ctx, p.ID, api.DecideRequest{})
+			decided, err = m.source.Approve(m.ctx, p.ID, how)
 		} else {
-			decided, err = m.source.Deny(m.ctx, p.ID)
+			decided, err = m.source.Deny(m.ctx, p.ID, how)
 		}
 		return doneMsg{fmt.Sprintf("%s of %s: %s", decided.Tool, decided.Whose(), decided.State), err}
 	}

@@ -84,6 +84,9 @@ func (s *screen) rows(idle bool) (rows []row) {
 		if a.Running > 0 {
 			about += fmt.Sprintf(", %d calls run", a.Running)
 		}
+		if a.Disk != nil {
+			about += ", " + a.Disk.String()
+		}
 		if a.Error != "" {
 			about += ": " + a.Error
 		}

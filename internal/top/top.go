@@ -76,7 +76,7 @@ type source interface {
 	Top(context.Context) (api.Top, error)
 	Approval(ctx context.Context, id string) (approvals.Approval, error)
 	Approve(ctx context.Context, id string, how api.DecideRequest) (approvals.Approval, error)
-	Deny(ctx context.Context, id string) (approvals.Approval, error)
+	Deny(ctx context.Context, id string, how api.DecideRequest) (approvals.Approval, error)
 	Kill(ctx context.Context, id string) (api.Session, error)
 	// Follow sends the lines of an agent's log until ctx ends, and closes the channel.
 	Follow(ctx context.Context, agent string, lines chan<- string)

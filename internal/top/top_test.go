@@ -41,7 +41,7 @@ func (f *fakeSource) Approve(_ context.Context, id string, _ api.DecideRequest) 
 	return approvals.Approval{ID: id, Tool: "bash", State: "decided"}, nil
 }
 
-func (f *fakeSource) Deny(_ context.Context, id string) (approvals.Approval, error) {
+func (f *fakeSource) Deny(_ context.Context, id string, _ api.DecideRequest) (approvals.Approval, error) {
 	f.did = append(f.did, id+" false")
 	return approvals.Approval{ID: id, Tool: "bash", State: "decided"}, nil
 }

@@ -91,13 +91,15 @@ func decideLine(ctx context.Context, client *api.Daemons, line string) decided {
 	id, rest, _ := strings.Cut(strings.TrimSpace(rest), " ")
 	p, err := approvals.Approval{}, error(nil)
 	switch {
-	case id == "" || word != "p" && rest != "":
+	case id == "":
 		err = fmt.Errorf("%q is no decision: want y, n, a, s or p, an id, and for p a duration and a pattern", line)
 	case word == "p":
 		length, pattern, _ := strings.Cut(strings.TrimSpace(rest), " ")
-		p, err = standPattern(ctx, client, id, pattern, length)
+		p, err = standPattern(ctx, client, id, "", pattern, length)
+	case word == "n":
+		p, err = client.Deny(ctx, id, api.DecideRequest{Reason: rest})
 	default:
-		p, err = decideKey(ctx, client, id, word)
+		p, err = decideKey(ctx, client, id, strings.TrimSpace(rest), word)
 	}
 	if err != nil {
 		return decided{ID: id, Error: err.Error()}
@@ -105,23 +107,25 @@ func decideLine(ctx context.Context, client *api.Daemons, line string) decided {
 	return decided{ID: id, Approval: &p}
 }
 
-// decideKey makes the decision of a key that needs nothing else.
-func decideKey(ctx context.Context, client *api.Daemons, id, key string) (approvals.Approval, error) {
+// decideKey makes the decision of a key that needs nothing else, about a call with a hash; "": any.
+func decideKey(ctx context.Context, client *api.Daemons, id, shown, key string) (approvals.Approval, error) {
+	how := api.DecideRequest{Shown: shown}
 	switch key {
 	case "y":
-		return client.Approve(ctx, id, api.DecideRequest{})
 	case "n":
-		return client.Deny(ctx, id)
+		return client.Deny(ctx, id, how)
 	case "a":
-		return client.Approve(ctx, id, api.DecideRequest{Standing: &approvals.Terms{}})
+		how.Standing = &approvals.Terms{}
 	case "s":
-		return client.Approve(ctx, id, api.DecideRequest{Standing: &approvals.Terms{Session: true}})
+		how.Standing = &approvals.Terms{Session: true}
+	default:
+		return approvals.Approval{}, fmt.Errorf("%q is no decision: want y, n, a, s or p", key)
 	}
-	return approvals.Approval{}, fmt.Errorf("%q is no decision: want y, n, a, s or p", key)
+	return client.Approve(ctx, id, how)
 }
 
 // standPattern makes a standing approval. length is a duration or "always".
-func standPattern(ctx context.Context, client *api.Daemons, id, pattern, length string) (approvals.Approval, error) {
+func standPattern(ctx context.Context, client *api.Daemons, id, shown, pattern, length string) (approvals.Approval, error) {
 	terms := approvals.Terms{Pattern: strings.TrimSpace(pattern)}
 	if terms.Pattern == "" {
 		return approvals.Approval{}, errors.New("the pattern is empty")
@@ -132,7 +136,7 @@ func standPattern(ctx context.Context, client *api.Daemons, id, pattern, length 
 			return approvals.Approval{}, fmt.Errorf("%q is no time: write one such as 1h, or always", length)
 		}
 	}
-	return client.Approve(ctx, id, api.DecideRequest{Standing: &terms})
+	return client.Approve(ctx, id, api.DecideRequest{Standing: &terms, Shown: shown})
 }
 
 // typedAhead is for how long after a call is shown keys are dropped: they were meant for
@@ -273,7 +277,7 @@ func (w *watch) key(ctx context.Context, key byte) error {
 	switch key {
 	case 'y', 'n', 'a', 's':
 		fmt.Fprintf(w.out, "%c\n", key)
-		p, err = decideKey(ctx, w.client, id, string(key))
+		p, err = decideKey(ctx, w.client, id, w.shown.Hash, string(key))
 	case 'p':
 		fmt.Fprintln(w.out)
 		p, err = w.pattern(ctx, id)
@@ -305,7 +309,7 @@ func (w *watch) pattern(ctx context.Context, id string) (approvals.Approval, err
 	if err != nil {
 		return approvals.Approval{}, errors.New("no pattern")
 	}
-	return standPattern(ctx, w.client, id, pattern, strings.TrimSpace(length))
+	return standPattern(ctx, w.client, id, w.shown.Hash, pattern, strings.TrimSpace(length))
 }
 
 // keyReader reads the keys that a channel brings.

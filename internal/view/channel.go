@@ -7,15 +7,19 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/peer"
+	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
 const ackTime = 5 * time.Second // for a view to take new rules
@@ -26,7 +30,7 @@ func (v *View) config(history kept, spooled bool) Config {
 	cfg := Config{
 		Record: spec.Record, Caller: caller,
 		Mediated: spec.Data == agents.DataMediated, Passthrough: v.host.Root && spec.Data != agents.DataMediated,
-		Shared: v.shared(), Sole: !v.host.Root, Shown: v.host.Expose, XAttrs: v.shared() || spec.XAttrs, Trace: v.host.Trace, Spin: v.def.Limits.CPU == 0 && !cpuLimited("/"),
+		Shared: v.shared(), Sole: !v.host.Root, Shown: v.host.Expose, XAttrs: v.shared() || spec.XAttrs, Trace: v.host.Trace, Spin: v.def.Limits.CPU == 0 && !proc.CPULimited("/"),
 		Spool: spooled,
 	}
 	cfg.Limits.Handles, cfg.Limits.Links, cfg.Limits.Memory = v.def.Limits.View()
@@ -35,6 +39,15 @@ func (v *View) config(history kept, spooled bool) Config {
 	}
 	cfg.Stacked = v.kind() == agents.ChangesHeld
 	cfg.Bases = cfg.Stacked
+	if v.share != nil { // the kernel would write past it
+		cfg.Quota, cfg.Passthrough = &v.share.Slot, false
+	}
+	if v.def.Home != "" {
+		cfg.Shown = append(slices.Clone(cfg.Shown), sandbox.Home)
+	}
+	if v.Holdable() {
+		cfg.Grace = v.host.Grace
+	}
 	if h := v.def.History; history.Root != nil && !cfg.Stacked {
 		cfg.History = &HistoryConfig{Bytes: h.Bytes, Percent: h.Percent, Age: h.Age, Exclude: h.Exclude, Optional: v.kind() == agents.ChangesAuto}
 	}
@@ -66,7 +79,7 @@ func (v *View) handshake(p *served, w *Wire, requests *peer.Requests[FromView], 
 		late := v.ruled != ruled
 		rules, ruled = v.rules, v.ruled
 		if !late {
-			v.wire, v.requests, v.process = w, requests, p.cmd.Process // before sendLog: it also sends a change in between
+			v.wire, v.requests, v.process = w, requests, p // before sendLog: it also sends a change in between
 		}
 		v.mu.Unlock()
 		if !late {
@@ -96,6 +109,7 @@ type channel struct {
 	spool *spool // nil: none
 
 	requests *peer.Requests[FromView]
+	again    *ledger.Again // events that the last daemon may have recorded; nil: there was none
 }
 
 // maxWaiting is the most events, drains and questions about processes that a view has under way: one for each request, one
@@ -137,7 +151,7 @@ func (c *channel) listen() {
 			c.acked(msg.Ack, msg.Failed)
 		case msg.Groups != 0:
 			reply := ToView{ID: msg.ID}
-			groups, err := groupsOf(msg.Groups)
+			groups, err := proc.Groups(msg.Groups)
 			if err != nil {
 				reply.Error = err.Error()
 			}
@@ -157,7 +171,10 @@ func (c *channel) store(msg FromView) {
 	case msg.Pruned != nil:
 		err = c.record(msg.Pruned.event(c.def.Name))
 	case msg.Event != nil:
-		err = c.record(eventOf(msg, c.def.Name))
+		e := eventOf(msg, c.def.Name)
+		if msg.Began.IsZero() || !c.again.Recorded(e, msg.Began) {
+			err = c.record(e)
+		}
 	default:
 		err = c.spool.take(msg.Reset)
 	}
@@ -172,12 +189,14 @@ func (c *channel) store(msg FromView) {
 	c.answer(reply)
 }
 
-// eventOf returns the event of a message from an agent's view.
+// eventOf returns the event of a message from an agent's view. An agent may have taken the view over: the event has the
+// fields of a file operation, and no other, such as those of a call, a chain or a server.
 func eventOf(msg FromView, id scope.ID) audit.Event {
-	e := *msg.Event
-	e.Event, e.Agent, e.Session, e.Call, e.Program, e.Decided = audit.KindFile, string(id), "", "", "", time.Time{}
-	e.Path, e.Target = string(msg.Path), string(msg.Target)
-	return e
+	e := msg.Event
+	return audit.Event{
+		Event: audit.KindFile, Agent: string(id), Op: e.Op, Path: string(msg.Path), Target: string(msg.Target),
+		Verdict: e.Verdict, Rule: e.Rule, RuleKind: e.RuleKind, Errno: e.Errno, PID: e.PID, UID: e.UID,
+	}
 }
 
 // event returns the event of an agent's history.
@@ -233,7 +252,15 @@ func (v *View) SetRules(spec scope.PolicySpec) (changed bool, err error) {
 		return false, nil
 	}
 	v.rules = spec
-	wire, process := v.wire, v.process
+	v.mu.Unlock()
+	return true, v.sendRules()
+}
+
+// sendRules sends the view its rules, and returns when the view decides by them. A view that does not answer is killed. The
+// caller holds ruling.
+func (v *View) sendRules() error {
+	v.mu.Lock()
+	spec, wire, process := v.rules, v.wire, v.process
 	v.ruled++
 	id, ack := v.ruled, make(chan string, 1)
 	v.acks = map[uint64]chan string{id: ack}
@@ -245,21 +272,24 @@ func (v *View) SetRules(spec scope.PolicySpec) (changed bool, err error) {
 	}
 	v.mu.Unlock()
 	if wire == nil {
-		return true, nil // it starts with them: see handshake
+		return nil // it starts with them: see handshake
 	}
-	if err = wire.Send(ToView{ID: id, Policy: &spec}); err == nil {
+	err := wire.Send(ToView{ID: id, Policy: &spec})
+	if err == nil {
 		select {
 		case text := <-ack:
 			if text == "" {
-				return true, nil
+				return nil
 			}
 			err = errors.New(text)
+		case <-process.ended:
+			err = errEnded
 		case <-time.After(ackTime):
 			err = fmt.Errorf("no answer within %v", ackTime)
 		}
 	}
-	_ = process.Kill()
-	return true, fmt.Errorf("the view of %q did not take new rules: %w", v.def.Name, err)
+	process.kill()
+	return fmt.Errorf("the view of %q did not take new rules: %w", v.def.Name, err)
 }
 
 // unhurried makes denials wait for their pace again.

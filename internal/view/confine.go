@@ -1,16 +1,14 @@
 package view
 
 import (
-	"errors"
 	"fmt"
 	"slices"
-	"syscall"
 
 	seccomp "github.com/elastic/go-seccomp-bpf"
 	"github.com/landlock-lsm/go-landlock/landlock"
-	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/confine"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -63,7 +61,10 @@ func enterFor(root int, needs Needs) (string, error) {
 	if needs.History == 0 {
 		return "root: the scope", enter(root)
 	}
-	err := enterBeside(root, needs.History, needs.Mount)
+	err := enter(needs.Mount)
+	if err == nil {
+		err = confine.EnterBeside(root, needs.History, needs.Mount)
+	}
 	if err == nil && needs.Merged != 0 {
 		err = unix.MoveMount(needs.Merged, "", unix.AT_FDCWD, mergedName, unix.MOVE_MOUNT_F_EMPTY_PATH)
 	}
@@ -77,12 +78,12 @@ func ConfineServer() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	abi, _, err := Landlock()
+	all, abi, err := confine.Landlocked()
 	if err != nil {
 		return nil, err
 	}
 	// No rule: each right that the kernel's ABI knows is denied everywhere.
-	if err := configOf(abi).Restrict(); err != nil {
+	if err := all.Restrict(); err != nil {
 		return nil, fmt.Errorf("landlock: %w", err)
 	}
 	if err := noNewPrivs(); err != nil {
@@ -133,15 +134,8 @@ func keepCapabilities(passthrough, caller bool) (string, error) {
 	if caller {
 		keep, kept = keep|callerCaps, kept+" and those of identity: caller"
 	}
-	if err := allThreads(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0); err != nil {
-		return "", fmt.Errorf("clear ambient capabilities: %w", err)
-	}
-	data := [2]unix.CapUserData{{Effective: keep, Permitted: keep}}
-	if err := capset(&data); err != nil {
-		return "", fmt.Errorf("drop capabilities: %w", err)
-	}
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return "", fmt.Errorf("undumpable: %w", err)
+	if err := confine.Drop(keep); err != nil {
+		return "", err
 	}
 	return kept, nil
 }
@@ -149,39 +143,29 @@ func keepCapabilities(passthrough, caller bool) (string, error) {
 // landlockDirs restricts file access to what is in the directories, with the
 // newest Landlock ABI of this kernel: landlock(7).
 func landlockDirs(dirs ...string) (string, error) {
-	abi, used, err := Landlock()
+	all, abi, err := confine.Landlocked()
 	if err != nil {
 		return "", err
 	}
-	if !used {
+	if abi < 2 { // see Landlock
 		// Only the root, the filter and the capabilities confine the process.
 		return "landlock: ABI 1, not used", noNewPrivs()
 	}
-	if err := configOf(abi).Restrict(landlock.RWDirs(dirs...).WithRefer()); err != nil {
+	if err := all.Restrict(landlock.RWDirs(dirs...).WithRefer()); err != nil {
 		return "", fmt.Errorf("landlock: %w", err)
 	}
-	return fmt.Sprintf("landlock: ABI %d", min(abi, len(configs))), noNewPrivs()
+	return fmt.Sprintf("landlock: ABI %d", abi), noNewPrivs()
 }
-
-// configs are the ABIs of Landlock, from the first.
-var configs = []landlock.Config{
-	landlock.V1, landlock.V2, landlock.V3, landlock.V4, landlock.V5, landlock.V6, landlock.V7, landlock.V8, landlock.V9,
-}
-
-// configOf returns all that can be denied with an ABI.
-func configOf(abi int) landlock.Config { return configs[min(abi, len(configs))-1] }
 
 // Landlock returns the kernel's ABI of Landlock, and whether views use it. Linux 5.15 to
 // 5.18 have ABI 1, which forbids every rename between directories.
 func Landlock() (abi int, used bool, err error) {
-	if abi, err = ll.LandlockGetABIVersion(); err != nil {
-		return 0, false, fmt.Errorf("landlock: %w: enable it at boot (lsm=landlock,...)", err)
-	}
-	return abi, abi >= 2, nil
+	_, abi, err = confine.Landlocked()
+	return abi, abi >= 2, err
 }
 
 func noNewPrivs() error {
-	return allThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0)
+	return confine.AllThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0)
 }
 
 // filterCalls allows the system calls of the Go runtime and of a view, on all
@@ -277,17 +261,13 @@ var viewCalls = []string{
 // yet in the log: clear O_APPEND, truncate, write without it (RWF_NOAPPEND), punch a hole.
 var spoolCalls = []string{"fcntl", "ftruncate", "fallocate", "pwrite64", "pwritev", "pwritev2", "writev"}
 
-// allThreads makes a system call on every thread, because the kernel keeps
-// these attributes per thread.
-func allThreads(call, a, b, c uintptr) error {
-	_, _, errno := syscall.AllThreadsSyscall6(call, a, b, c, 0, 0, 0)
-	switch errno {
-	case 0:
-		return nil
-	case unix.ENOTSUP: // package syscall returns it in a program with cgo
-		return errNotStatic
+// viewCaps are the capabilities that a view is started with; it drops what it
+// does not need when it has made the scope its root. It enters the scope whatever
+// mode the directory has: CAP_DAC_READ_SEARCH. With a history it calls chroot(2).
+func viewCaps(history bool) []uintptr {
+	caps := []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_DAC_READ_SEARCH}
+	if history {
+		caps = append(caps, unix.CAP_SYS_CHROOT)
 	}
-	return errno
+	return caps
 }
-
-var errNotStatic = errors.New("needs a static binary: build with CGO_ENABLED=0")

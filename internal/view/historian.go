@@ -10,6 +10,7 @@ import (
 	"github.com/scopefs/scopefs/fs/branch"
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/fs/history/query"
+	"github.com/scopefs/scopefs/fs/quota"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -24,7 +25,7 @@ type historian interface {
 var errNoHistory = errors.New("no history: write view: {changes: kept} into the definition")
 
 // openHistory opens the history of the scope root in the directory of a descriptor, on the mount of root.
-func openHistory(cfg HistoryConfig, root *beneath.Root, dir int, l *daemonLink) (*query.Server, error) {
+func openHistory(cfg HistoryConfig, root *beneath.Root, dir int, l *daemonLink, counter *quota.Counter) (*query.Server, error) {
 	kept, err := beneath.NewDetached(dir)
 	if err != nil {
 		return nil, err
@@ -33,7 +34,7 @@ func openHistory(cfg HistoryConfig, root *beneath.Root, dir int, l *daemonLink) 
 	open := func() (s *history.Store, err error) {
 		s, corrected, err = history.Open(root, kept, history.Options{
 			Actor: l.actor, Size: cfg.Bytes, Percent: cfg.Percent, Age: cfg.Age, Exclude: cfg.Exclude, Logger: slog.Default(),
-			Dropped: l.dropped,
+			Dropped: l.dropped, Quota: counter,
 		})
 		return s, err
 	}
@@ -123,18 +124,18 @@ func resumeHistory(s *query.Server) {
 
 // serveOffline serves the daemon's requests about the history, without a mount, until the daemon closes the connection. It
 // calls resume first, which may take longer than the daemon waits for a process that starts.
-func (l *daemonLink) serveOffline(measures []string, resume func()) error {
-	go l.heart.Serve(func() {})
-	if err := l.wire.Send(FromView{Ready: measures}); err != nil {
+func (l *daemonLink) serveOffline(conn *connection, measures []string, resume func()) error {
+	go conn.heart.Serve(func() {})
+	if err := conn.wire.Send(FromView{Ready: measures}); err != nil {
 		return err
 	}
 	resume()
-	l.listen(nil)
+	l.listen(conn, nil)
 	return nil
 }
 
 // serveHistory answers a request about the history.
-func (l *daemonLink) serveHistory(ctx context.Context, id uint64, request json.RawMessage) {
+func (l *daemonLink) serveHistory(ctx context.Context, conn *connection, id uint64, request json.RawMessage) {
 	reply, err := json.RawMessage(nil), errNoHistory
 	if l.history != nil {
 		reply, err = l.history.Serve(ctx, request)
@@ -149,7 +150,7 @@ func (l *daemonLink) serveHistory(ctx context.Context, id uint64, request json.R
 	if err != nil {
 		answer.History, answer.Failed = nil, string(cut(err.Error()))
 	}
-	_ = l.wire.Send(answer)
+	_ = conn.wire.Send(answer)
 }
 
 // actor returns the session and the call for which a process changes files. It requests them of the daemon: no lock that the daemon or another request needs may

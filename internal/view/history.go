@@ -250,7 +250,7 @@ func (v *View) offline() (*Offline, error) {
 		closeAll()
 		return nil, err
 	}
-	p, err := v.spawn(dirs, nil, nil, owner)
+	p, err := v.spawn(dirs, nil, nil, owner, false)
 	if err != nil {
 		closeAll()
 		return nil, err
@@ -266,7 +266,7 @@ func (v *View) offline() (*Offline, error) {
 		closeAll()
 		return nil, err
 	}
-	v.of.Limit(v.def, p.cmd.Process.Pid)
+	v.of.Limit(v.def, p.pid)
 	beats := heart.NewHeart(p.heart)
 	go beats.Serve(v.of.Unlocked)
 	o := &Offline{of: v.of, name: v.def.Name, process: p, wire: w, requests: requests, alive: alive, end: end, left: make(chan struct{}), close: closeAll, held: held, byRule: v.byRule}
@@ -276,7 +276,7 @@ func (v *View) offline() (*Offline, error) {
 		requests.Close(errors.New("the process has ended"))
 	}()
 	go func() {
-		process := heart.Process{PID: p.cmd.Process.Pid, Ended: p.ended}
+		process := heart.Process{PID: p.pid, Ended: p.ended}
 		busy := func() bool { return requests.Waiting() > 0 }
 		if err := heart.Watch(alive, process, beats, busy, v.host.idleProbe); err != nil { // its user has stopped it, say
 			requests.Close(err)

@@ -37,10 +37,12 @@ func link(t *testing.T, h historian, of Agent) (*daemonLink, *channel) {
 	ours, theirs := net.Pipe()
 	beat, theirBeat, err := SocketPair("heart")
 	require.NoError(t, err)
-	l := &daemonLink{wire: NewWire(theirs, MaxToView), heart: heart.NewHeart(theirBeat), calls: peer.NewRequests[ToView](0), history: h}
+	conn := &connection{wire: NewWire(theirs, MaxToView), heart: heart.NewHeart(theirBeat), calls: peer.NewRequests[ToView](0), lost: make(chan struct{})}
+	l := newDaemonLink(conn, 0)
+	l.history = h
 	c := &channel{View: &View{of: of}, alive: t.Context(), wire: NewWire(ours, MaxFromView), requests: peer.NewRequests[FromView](maxRequests)}
 	left := make(chan struct{}, 2)
-	go func() { l.listen(nil); theirs.Close(); left <- struct{}{} }()
+	go func() { l.listen(conn, nil); theirs.Close(); left <- struct{}{} }()
 	go func() {
 		for {
 			var msg FromView
@@ -139,7 +141,7 @@ func TestHistoryEnded(t *testing.T) {
 		ended <- err
 	}()
 	<-asked
-	_ = l.wire.Send(strings.Repeat("x", MaxFromView)) // the daemon reads no more of it
+	_ = l.conn.wire.Send(strings.Repeat("x", MaxFromView)) // the daemon reads no more of it
 	assert.ErrorContains(t, <-ended, "the view has ended")
 }
 
@@ -166,9 +168,10 @@ func TestServeOfflineResumes(t *testing.T) {
 	beat, theirBeat, err := SocketPair("heart")
 	require.NoError(t, err)
 	defer beat.Close()
-	l := &daemonLink{wire: NewWire(theirs, MaxToView), heart: heart.NewHeart(theirBeat)}
+	conn := &connection{wire: NewWire(theirs, MaxToView), heart: heart.NewHeart(theirBeat), calls: peer.NewRequests[ToView](0), lost: make(chan struct{})}
+	l := newDaemonLink(conn, 0)
 	ready, served := make(chan struct{}), make(chan error, 1)
-	go func() { served <- l.serveOffline([]string{"measure"}, func() { <-ready }) }()
+	go func() { served <- l.serveOffline(conn, []string{"measure"}, func() { <-ready }) }()
 	var msg FromView
 	require.NoError(t, NewWire(ours, MaxFromView).Receive(&msg))
 	assert.NotEmpty(t, msg.Ready)

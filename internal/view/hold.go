@@ -287,7 +287,7 @@ func (l *daemonLink) freezes(view *fs.View) {
 			thaw()
 			thaw = nil
 		}
-		_ = l.wire.Send(FromView{Answer: msg.ID})
+		_ = msg.conn.wire.Send(FromView{Answer: msg.ID})
 	}
 }
 

@@ -3,13 +3,18 @@ package view
 import (
 	"context"
 	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/account"
-	"github.com/scopefs/scopefs/internal/guard"
+	"github.com/scopefs/scopefs/internal/holder"
+	"github.com/scopefs/scopefs/internal/usage"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // Host is shared by the views of all agents of a daemon.
@@ -18,11 +23,26 @@ type Host struct {
 	Trace   bool // log each request of the kernel
 	Log     *audit.Log
 	Control fusedev.Control
-	Guard   *guard.Guard
+	Holder  *holder.Holder
+	Build   string         // version of the program
+	Program beneath.FileID // its file; two builds may have one version
+	Grace   time.Duration  // how long views live on without a daemon; 0: they end with it
 
+	left left
+
+	Quotas   usage.Pages
 	spools   spools
 	overlays overlays
 	views    atomic.Int64 // that are kept mounted
+}
+
+// ProgramFile identifies the file of this process's program.
+func ProgramFile() (id beneath.FileID) {
+	var st unix.Stat_t
+	if unix.Stat("/proc/self/exe", &st) == nil {
+		id = beneath.FileID{Dev: st.Dev, Ino: st.Ino}
+	}
+	return id
 }
 
 // Agent is whose view it is.

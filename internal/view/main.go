@@ -14,6 +14,8 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
+	"reflect"
 	"runtime/debug"
 	"sync"
 	"syscall"
@@ -23,9 +25,11 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs"
+	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/fs/history/query"
 	"github.com/scopefs/scopefs/fs/judge"
 	"github.com/scopefs/scopefs/internal/heart"
+	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -47,22 +51,24 @@ const (
 	MergedFD             // with Config.Stacked and Config.Offline: the overlay, a detached mount
 	UpperFD              // with Config.Bases: its upper layer, a detached mount
 	BasesFD              // likewise: the journal of branch.Bases
+	HolderFD             // with Config.Grace: socket pair to the holder: see heart.Heart
+	ControlFD            // likewise: sockets of the next daemons come by it: see holder.Pass
+	QuotaFD              // with Config.Quota: the page of package quota
 )
 
 // Main runs the view process and returns its exit status.
 func Main() int {
-	conn := os.NewFile(WireFD, "daemon")
-	wire := NewWire(conn, MaxToView)
-	if err := run(wire); err != nil {
-		_ = wire.Send(FromView{Failed: err.Error()})
+	conn := newConnection(os.NewFile(WireFD, "daemon"), os.NewFile(HeartFD, "heart"), os.NewFile(StatFD, "stat"))
+	if err := run(conn); err != nil {
+		_ = conn.wire.Send(FromView{Failed: err.Error()})
 		return 1
 	}
 	return 0
 }
 
-func run(wire *Wire) error {
+func run(conn *connection) error {
 	var first ToView
-	if err := wire.Receive(&first); err != nil {
+	if err := conn.wire.Receive(&first); err != nil {
 		return fmt.Errorf("receive configuration: %w", err)
 	}
 	cfg := first.Config
@@ -73,7 +79,8 @@ func run(wire *Wire) error {
 	if err != nil {
 		return err
 	}
-	syscall.Umask(0) // each request carries its own umask
+	syscall.Umask(0)                                     // each request carries its own umask
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE) // standard error may have no reader, and must not end the view (os/signal)
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	var watch *beneath.Watch
 	if cfg.Watch {
@@ -81,7 +88,7 @@ func run(wire *Wire) error {
 			logger.Warn("changes by other processes become visible only after the attribute timeout", "err", err, "time", cfg.Timeout)
 		}
 	}
-	cfg.Limits.Handles = fs.HandlesWithin(cfg.Limits.Handles)
+	cfg.Limits.Handles = fusedev.HandlesWithin(cfg.Limits.Handles)
 	var owner *fs.Owner
 	if cfg.Sole {
 		owner = &fs.Owner{UID: uint32(os.Getuid()), GID: uint32(os.Getgid())}
@@ -89,6 +96,10 @@ func run(wire *Wire) error {
 	var spoolFile *os.File
 	if cfg.Spool {
 		spoolFile = os.NewFile(SpoolFD, "spool") // now: the filter denies fcntl(2) on it
+	}
+	var control, beats *os.File
+	if cfg.Grace > 0 {
+		control, beats = os.NewFile(ControlFD, "control"), os.NewFile(HolderFD, "holder")
 	}
 	needs := Needs{Passthrough: cfg.Passthrough, Caller: cfg.Caller, Spool: cfg.Spool}
 	if cfg.History != nil || cfg.Hold {
@@ -101,8 +112,8 @@ func run(wire *Wire) error {
 	if err != nil {
 		return fmt.Errorf("confine: %w", err)
 	}
-	l := &daemonLink{wire: wire, heart: heart.NewHeart(os.NewFile(HeartFD, "heart")), calls: peer.NewRequests[ToView](0),
-		configured: make(chan struct{}), stacked: cfg.Stacked, freeze: make(chan ToView, maxRequests)}
+	l := newDaemonLink(conn, cfg.Grace)
+	l.stacked, l.rules, l.forgotten = cfg.Stacked, &cfg.Policy, true
 	if spoolFile != nil {
 		l.spool = newSpoolWriter(spoolFile, l.drain)
 		go l.spool.run(context.Background()) // until the process ends
@@ -120,10 +131,15 @@ func run(wire *Wire) error {
 		return err
 	}
 	root.Shown = cfg.Shown
+	if cfg.Quota != nil {
+		if opt.Quota, err = counterOf(cfg, root); err != nil {
+			return err
+		}
+	}
 	var kept *query.Server
 	unkept := ""
 	if cfg.History != nil {
-		kept, err = openHistory(*cfg.History, root, HistoryFD, l)
+		kept, err = openHistory(*cfg.History, root, HistoryFD, l, opt.Quota)
 		switch {
 		case err == nil:
 			defer kept.Store.Close()
@@ -160,7 +176,7 @@ func run(wire *Wire) error {
 			}
 			kept.Hooks.Read = func(rel string) error { return judge.Read(policy, rel) }
 		}
-		return l.serveOffline(measures, func() {
+		return l.serveOffline(conn, measures, func() {
 			if kept != nil {
 				resumeHistory(kept)
 			}
@@ -170,6 +186,7 @@ func run(wire *Wire) error {
 		if opt.Hold, err = holdOf(root, HistoryFD); err != nil {
 			return err
 		}
+		opt.Hold.Quota = opt.Quota
 	}
 	view, err := fs.New(root, FuseFD, opt)
 	if err != nil {
@@ -180,14 +197,16 @@ func run(wire *Wire) error {
 		kept.Hooks = view.Hooks()
 		go resumeHistory(kept)
 	}
-	go l.heart.Serve(view.Responsive)
-	if err := wire.Send(FromView{Ready: measures, Unkept: unkept}); err != nil {
+	go conn.heart.Serve(view.Responsive)
+	if beats != nil {
+		go heart.NewHeart(beats).Serve(view.Responsive)
+	}
+	if err := conn.wire.Send(FromView{Ready: measures, Unkept: unkept}); err != nil {
 		return err
 	}
 	time.AfterFunc(startTime, debug.FreeOSMemory) // used only during the start; not while a sandbox starts on the view
 	go func() {
-		// Without a daemon the view cannot record, so it must not serve.
-		l.listen(view)
+		l.serve(conn, view, control)
 		os.Exit(0)
 	}()
 	return view.Serve()
@@ -196,24 +215,32 @@ func run(wire *Wire) error {
 // startTime is how long a view keeps the memory of its start.
 const startTime = time.Second
 
-// daemonLink is the view's connection to the daemon.
+// daemonLink is the view's link to its daemons, one after the other.
 type daemonLink struct {
-	wire  *Wire
-	heart *heart.Heart
-
-	calls *peer.Requests[ToView]
-	spool *spoolWriter // nil: every event is sent
+	grace time.Duration // how long the view goes on without a daemon; 0: it ends with the daemon
+	spool *spoolWriter  // nil: every event is sent
 
 	history historian // nil: none
 
-	stacked bool        // the scope is an overlay
-	freeze  chan ToView // messages with Freeze
+	stacked bool            // the scope is an overlay
+	freeze  chan fromDaemon // messages with Freeze
 
+	ready      func()        // closes configured, once
 	configured chan struct{} // closed when the daemon handles all messages: see View.handshake
 	pruning    sync.Mutex    // held while Pruned is recorded
 
-	mu      sync.Mutex
-	failure error // why the log cannot be written
+	mu        sync.Mutex
+	rules     *scope.PolicySpec // by which the view decides
+	forgotten bool              // the kernel caches nothing by other rules
+	failure   error             // why the log cannot be written
+	conn      *connection       // nil: no daemon has sent its rules since the last one ended
+	changed   chan struct{}     // closed and replaced when conn changes
+}
+
+// fromDaemon is a message and the connection that its answer goes to.
+type fromDaemon struct {
+	ToView
+	conn *connection
 }
 
 var _ fs.Recorder = (*daemonLink)(nil)
@@ -228,15 +255,23 @@ func (l *daemonLink) Record(_ context.Context, e audit.Event) error {
 	msg := FromView{Event: &e, Path: cut(e.Path), Target: cut(e.Target)}
 	e.Path, e.Target = "", ""
 	reply, err := l.request(msg)
-	if l.spool != nil {
+	if l.spool != nil && !errors.Is(err, errNoDaemon) {
 		l.spool.use.Store(reply.Spool && err == nil)
 	}
 	return err
 }
 
-// drain is the drainFunc of the spool.
+// drain is the drainFunc of the spool. It does not wait for the next daemon: events may go on to the spool meanwhile.
 func (l *daemonLink) drain(reset bool) (use, answered bool, err error) {
-	reply, err := l.request(FromView{Drain: true, Reset: reset})
+	conn, err := l.connected(time.Time{})
+	if err != nil {
+		return false, true, err
+	}
+	reply, err := conn.request(FromView{Drain: true, Reset: reset})
+	if errors.Is(err, errLost) { // a daemon that has ended empties no file
+		l.drop(conn)
+		return false, true, errNoDaemon
+	}
 	return reply.Spool, reply.ID != 0, err
 }
 
@@ -264,30 +299,127 @@ func (l *daemonLink) groups(pid uint32) ([]uint32, error) {
 }
 
 // request sends a message and waits for the response. It returns an error if the
-// daemon's heartbeat stops.
+// daemon's heartbeat stops. If the daemon ends, the next one gets the message again, and errNoDaemon reports that there is
+// none.
 func (l *daemonLink) request(msg FromView) (ToView, error) {
-	call, err := l.calls.Begin(context.Background())
+	for began := time.Now(); ; {
+		conn, err := l.connected(began.Add(gapTime))
+		if err != nil {
+			return ToView{}, err
+		}
+		reply, err := conn.request(msg)
+		if !errors.Is(err, errLost) {
+			return reply, err
+		}
+		l.drop(conn)
+		if msg.Event != nil {
+			msg.Began = began // the daemon that has ended may have recorded it
+		}
+	}
+}
+
+// connected returns the connection to the present daemon. It waits for the next one until end.
+func (l *daemonLink) connected(end time.Time) (*connection, error) {
+	for {
+		l.mu.Lock()
+		conn, changed := l.conn, l.changed
+		l.mu.Unlock()
+		if conn != nil {
+			return conn, nil
+		}
+		if l.grace == 0 || end.IsZero() {
+			return nil, errNoDaemon
+		}
+		select {
+		case <-changed:
+		case <-time.After(time.Until(end)):
+			return nil, errNoDaemon
+		}
+	}
+}
+
+// drop notes that a daemon has ended.
+func (l *daemonLink) drop(conn *connection) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn == conn {
+		l.set(nil)
+	}
+}
+
+// set changes the connection. The caller holds mu.
+func (l *daemonLink) set(conn *connection) {
+	l.conn = conn
+	l.spool.alone(conn == nil)
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+// gapTime bounds how long a client waits for the next daemon: with the answer of that daemon it is less than the two seconds
+// after which every client has an answer or an error.
+const gapTime = 1500 * time.Millisecond
+
+var (
+	errLost     = errors.New("the daemon has ended")
+	errNoDaemon = errors.New("there is no daemon")
+)
+
+// connection is the view's end of the sockets of one daemon.
+type connection struct {
+	wire  *Wire
+	heart *heart.Heart
+	calls *peer.Requests[ToView]
+	files []*os.File    // of wire, heart and the daemon's proc_pid_stat(5)
+	lost  chan struct{} // closed when no message follows
+}
+
+func newConnection(wire, beats, stat *os.File) *connection {
+	return &connection{wire: NewWire(wire, MaxToView), heart: heart.NewHeart(beats), calls: peer.NewRequests[ToView](0),
+		files: []*os.File{wire, beats, stat}, lost: make(chan struct{})}
+}
+
+func newDaemonLink(conn *connection, grace time.Duration) *daemonLink {
+	l := &daemonLink{conn: conn, grace: grace, configured: make(chan struct{}), changed: make(chan struct{}), freeze: make(chan fromDaemon, maxRequests)}
+	l.ready = sync.OnceFunc(func() { close(l.configured) })
+	return l
+}
+
+// request sends a message and waits for the response.
+func (c *connection) request(msg FromView) (ToView, error) {
+	call, err := c.calls.Begin(context.Background())
 	if err != nil {
 		return ToView{}, err
 	}
 	defer call.End()
 	msg.ID = call.ID
-	if err := l.wire.Send(msg); err != nil {
+	if err := c.wire.Send(msg); errors.Is(err, peer.ErrTooLarge) {
 		return ToView{}, err
+	} else if err != nil {
+		return ToView{}, errLost
+	}
+	answer := func(reply ToView) (ToView, error) {
+		if reply.Error != "" {
+			return reply, errors.New(reply.Error)
+		}
+		return reply, nil
 	}
 	for wait := doubtTime; ; wait = answerTime {
 		select {
 		case reply := <-call.Reply:
-			if reply.Error != "" {
-				return reply, errors.New(reply.Error)
+			return answer(reply)
+		case <-c.lost:
+			select {
+			case reply := <-call.Reply: // it came before
+				return answer(reply)
+			default:
+				return ToView{}, errLost
 			}
-			return reply, nil
 		case <-time.After(wait): // the daemon may throttle, wait for a slow disk or a processor, or be stopped
-			silent := l.heart.Silence()
-			if silent >= answerTime && l.stopped() || silent >= patience {
+			silent := c.heart.Silence()
+			if silent >= answerTime && c.stopped() || silent >= patience {
 				return ToView{}, errors.New("the daemon does not respond")
 			}
-			l.heart.Beat()
+			c.heart.Beat()
 		}
 	}
 }
@@ -299,21 +431,42 @@ const (
 )
 
 // stopped reports whether a signal has stopped the daemon: proc_pid_stat(5).
-func (l *daemonLink) stopped() bool {
+func (c *connection) stopped() bool {
 	var text [256]byte
-	n, _ := unix.Pread(StatFD, text[:], 0)
+	n, _ := c.files[2].ReadAt(text[:], 0)
 	_, state, _ := bytes.Cut(text[:max(n, 0)], []byte(") "))
 	return len(state) > 0 && (state[0] == 'T' || state[0] == 't')
 }
 
+// serve handles the messages of one daemon after the other, and returns when no next one is to come. Without control the
+// first daemon is the last one: without a daemon the view cannot record, so it must not serve.
+func (l *daemonLink) serve(conn *connection, view *fs.View, control *os.File) {
+	for {
+		l.listen(conn, view)
+		l.drop(conn)
+		for _, f := range conn.files {
+			f.Close()
+		}
+		if control == nil {
+			return
+		}
+		files := holder.Passed(control, time.Now().Add(l.grace))
+		if len(files) != len(conn.files) {
+			return
+		}
+		conn = newConnection(files[0], files[1], files[2])
+		go conn.heart.Serve(view.Responsive)
+	}
+}
+
 // listen handles the daemon's messages until the connection ends. view is nil offline.
-func (l *daemonLink) listen(view *fs.View) {
+func (l *daemonLink) listen(conn *connection, view *fs.View) {
 	ctx, end := context.WithCancel(context.Background())
 	defer end()
-	configured := sync.OnceFunc(func() { close(l.configured) })
+	defer close(conn.lost)
 	for {
 		var msg ToView
-		if err := l.wire.Receive(&msg); err != nil {
+		if err := conn.wire.Receive(&msg); err != nil {
 			if !errors.Is(err, io.EOF) {
 				slog.Error("daemon", "err", err)
 			}
@@ -321,29 +474,49 @@ func (l *daemonLink) listen(view *fs.View) {
 		}
 		switch {
 		case msg.History != nil:
-			go l.serveHistory(ctx, msg.ID, msg.History)
+			go l.serveHistory(ctx, conn, msg.ID, msg.History)
 		case msg.Policy != nil && view != nil:
 			ack := FromView{Ack: msg.ID}
-			policy, err := scope.Compile(released(*msg.Policy, l.stacked))
-			if err != nil {
-				ack.Failed = err.Error()
-				_ = l.wire.Send(ack)
-				continue
+			forget := func() {}
+			if !l.cached(*msg.Policy) {
+				policy, err := scope.Compile(released(*msg.Policy, l.stacked))
+				if err != nil {
+					ack.Failed = err.Error()
+					_ = conn.wire.Send(ack)
+					continue
+				}
+				forget = view.SetPolicy(policy)
 			}
-			forget := view.SetPolicy(policy)
+			l.mu.Lock()
+			l.rules, l.forgotten = msg.Policy, false
+			if l.conn == nil { // the first rules of a next daemon
+				l.set(conn)
+			}
+			l.mu.Unlock()
 			go func() { // forget may block on requests that wait for messages read here
 				forget()
-				_ = l.wire.Send(ack)
+				l.mu.Lock()
+				l.forgotten = l.forgotten || l.rules == msg.Policy // else it has newer rules
+				l.mu.Unlock()
+				_ = conn.wire.Send(ack)
 			}()
 		case msg.Freeze != nil && view != nil:
-			l.freeze <- msg // as many as the daemon has under way
+			l.freeze <- fromDaemon{msg, conn} // as many as the daemon has under way
 		case msg.Log != nil: // the last message of a handshake
 			l.setFailure(*msg.Log) // before the first request
-			configured()
+			l.ready()
 		default:
-			l.calls.Deliver(msg.ID, msg) // false if the request was given up
+			conn.calls.Deliver(msg.ID, msg) // false if the request was given up
 		}
 	}
+}
+
+// cached reports whether the kernel's caches are by these rules: a next daemon sends those that hold, most often. To
+// invalidate a name, the kernel waits for clients that use its directory.
+func (l *daemonLink) cached(rules scope.PolicySpec) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.forgotten && reflect.DeepEqual(*l.rules, rules)
 }
 
 func (l *daemonLink) setFailure(why string) {

@@ -20,7 +20,7 @@ var errEnded = errors.New("view process ended")
 
 // probe returns an error when the view must be replaced: see [heart.Watch].
 func (v *View) probe(ctx context.Context, p *served, beats *heart.Heart, conn fusedev.Connection) error {
-	err := heart.Watch(ctx, heart.Process{PID: p.cmd.Process.Pid, Ended: p.ended}, beats, func() bool {
+	err := heart.Watch(ctx, heart.Process{PID: p.pid, Ended: p.ended}, beats, func() bool {
 		waiting, err := conn.Waiting()
 		return err != nil || waiting > 0
 	}, v.host.idleProbe)

@@ -23,8 +23,9 @@ func process(t *testing.T, words ...string) *served {
 	t.Helper()
 	cmd := exec.Command(words[0], words[1:]...)
 	require.NoError(t, cmd.Start())
-	p := &served{cmd: cmd, ended: make(chan struct{})}
-	go func() { defer close(p.ended); _ = cmd.Wait() }()
+	ended := make(chan struct{})
+	p := &served{pid: cmd.Process.Pid, cmd: cmd, ended: ended}
+	go func() { defer close(ended); _ = cmd.Wait() }()
 	t.Cleanup(func() { _ = cmd.Process.Kill(); <-p.ended })
 	return p
 }
@@ -69,7 +70,7 @@ func TestProbeLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		answered, verdict := 0, make(chan error)
-		p := &served{cmd: p.cmd, ended: make(chan struct{})} // a channel of the bubble
+		p := &served{pid: p.cmd.Process.Pid, cmd: p.cmd, ended: make(chan struct{})} // a channel of the bubble
 		go func() { verdict <- (&View{}).probe(t.Context(), p, heart.NewHeart(ours), fusedev.Connection{}) }()
 		for answered < 10 { // the daemon's goroutine of the heart never runs
 			time.Sleep(heart.ProbeTime / 2)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -48,10 +50,29 @@ func (v *View) shared() bool {
 
 // served is a view process and the daemon's ends of its sockets.
 type served struct {
-	cmd   *exec.Cmd
+	pid   int
+	cmd   *exec.Cmd // nil: the last daemon started it
 	wire  *os.File
 	heart *os.File
-	ended chan struct{} // closed when the process is gone and was waited for
+	ended <-chan struct{} // closed when the process is gone and was waited for
+	said  <-chan struct{} // closed when it writes nothing more to its standard error; nil: package os/exec waits for that
+	held  []*os.File      // of a view that may live on without this daemon: see holder.Place.Hold
+}
+
+// The descriptors of served.held, after those of package holder.
+const (
+	heldControl = holder.Files + iota // the other end of ControlFD
+	heldStderr                        // reading end of its standard error
+	heldFiles
+)
+
+// kill kills the process.
+func (p *served) kill() {
+	if p.cmd != nil {
+		_ = p.cmd.Process.Kill()
+		return
+	}
+	holder.Kill(p.held[holder.PIDFD])
 }
 
 // directories are the descriptors of a view process.
@@ -60,12 +81,13 @@ type directories struct {
 	history *beneath.Root // beside the scope; nil: none
 	merged  *beneath.Root // the agent's branch of the scope; nil: none
 	held    *overlay      // of a view whose scope is a branch; nil: none
+	quota   *os.File      // the page of the agent's quota; nil: none
 }
 
 // spawn starts the view process in namespaces of its own, with directories, the
 // connection (nil: it serves no mount), two sockets and its end of the spool (nil:
-// none), as the agent's user.
-func (v *View) spawn(dirs directories, conn, spool *os.File, owner account.User) (*served, error) {
+// none), as the agent's user. With holdable it may live on without this daemon.
+func (v *View) spawn(dirs directories, conn, spool *os.File, owner account.User, holdable bool) (p *served, err error) {
 	defer conn.Close() // a second copy would keep a dead view's mount waiting; of nil it is an error and no more
 	scope, beside, err := dirs.detach()
 	if err != nil {
@@ -76,31 +98,31 @@ func (v *View) spawn(dirs directories, conn, spool *os.File, owner account.User)
 			f.Close()
 		}
 	}()
-	wire, theirWire, err := SocketPair("wire")
+	p, theirs, err := sockets()
 	if err != nil {
 		return nil, err
 	}
-	defer theirWire.Close()
-	_ = unix.SetNonblock(int(theirWire.Fd()), false)
-	heart, theirHeart, err := SocketPair("heart")
-	if err != nil {
-		wire.Close()
-		return nil, err
-	}
-	defer theirHeart.Close()
-	stat, err := os.Open("/proc/self/stat") // of the daemon: only what every user may read
-	if err != nil {
-		wire.Close()
-		heart.Close()
-		return nil, err
-	}
-	defer stat.Close()
+	defer closeFiles(theirs)
+	_ = unix.SetNonblock(int(theirs[0].Fd()), false)
 
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args, cmd.Dir, cmd.Env = []string{Name}, "/", []string{}
-	cmd.Stderr = &LogWriter{Logger: v.host.Logger.With("agent", string(v.def.Name))}
 	// A nil file is no descriptor of the process.
-	cmd.ExtraFiles = append([]*os.File{scope, conn, theirWire, theirHeart, stat, spool}, beside...)
+	cmd.ExtraFiles = append([]*os.File{scope, conn, theirs[0], theirs[1], theirs[2], spool}, beside...)
+	says := &LogWriter{Logger: v.host.Logger.With("agent", string(v.def.Name))}
+	cmd.Stderr = says
+	if holdable {
+		var kept []*os.File
+		if p.held, kept, err = holdables(cmd); err != nil {
+			p.close()
+			return nil, err
+		}
+		defer closeFiles(kept)
+	}
+	if err = p.passQuota(cmd, dirs.quota); err != nil {
+		p.close()
+		return nil, err
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Setsid:     true, // the terminal's signals are the daemon's
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWPID,
@@ -109,20 +131,120 @@ func (v *View) spawn(dirs directories, conn, spool *os.File, owner account.User)
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: owner.UID, Gid: owner.GID}
 		cmd.SysProcAttr.AmbientCaps = viewCaps(dirs.history != nil)
 	}
-	if err := cmd.Start(); err != nil {
-		wire.Close()
-		heart.Close()
+	err = cmd.Start()
+	if file, ok := cmd.Stderr.(*os.File); ok {
+		file.Close()
+	}
+	if err == nil && holdable {
+		var pidfd int
+		// Not SysProcAttr.PidFD: package os waits with that open file description, which must block.
+		if pidfd, err = unix.PidfdOpen(cmd.Process.Pid, unix.PIDFD_NONBLOCK); err == nil {
+			p.held[holder.PIDFD] = os.NewFile(uintptr(pidfd), "view")
+		} else {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	}
+	if err != nil {
+		p.close()
 		return nil, fmt.Errorf("start view process: %w", err)
 	}
-	if err := sandbox.Expendable(cmd.Process.Pid); err != nil {
+	p.cmd, p.pid = cmd, cmd.Process.Pid
+	if holdable {
+		p.listen(says)
+	}
+	if err := sandbox.Expendable(p.pid); err != nil {
 		v.host.Logger.Warn("view is spared when memory runs out", "agent", v.def.Name, "err", err)
 	}
-	p := &served{cmd: cmd, wire: wire, heart: heart, ended: make(chan struct{})}
+	ended := make(chan struct{})
+	p.ended = ended
 	go func() {
-		defer close(p.ended)
+		defer close(ended)
 		_ = cmd.Wait()
 	}()
 	return p, nil
+}
+
+// sockets returns a served with its wire and heart, and the view's ends of both and of the daemon's proc_pid_stat(5), of
+// which every user may read the state.
+func sockets() (p *served, theirs []*os.File, err error) {
+	p = &served{}
+	stat, err := os.Open("/proc/self/stat")
+	if err != nil {
+		return nil, nil, err
+	}
+	theirs = []*os.File{nil, nil, stat}
+	if p.wire, theirs[0], err = SocketPair("wire"); err == nil {
+		p.heart, theirs[1], err = SocketPair("heart")
+	}
+	if err != nil {
+		p.close()
+		closeFiles(theirs)
+		return nil, nil, err
+	}
+	return p, theirs, nil
+}
+
+// holdables returns the files of served.held but the pidfd, and the view's ends. It makes cmd have these.
+func holdables(cmd *exec.Cmd) (held, theirs []*os.File, err error) {
+	beats, theirBeats, err := SocketPair("heart")
+	if err != nil {
+		return nil, nil, err
+	}
+	theirs = append(theirs, theirBeats)
+	defer func() {
+		if err != nil {
+			beats.Close()
+			theirBeats.Close()
+		}
+	}()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		unix.Close(pair[0])
+		unix.Close(pair[1])
+		return nil, nil, err
+	}
+	_ = unix.SetNonblock(pipe[1], false)
+	held = make([]*os.File, heldFiles)
+	held[holder.Heart] = beats
+	held[heldControl], held[heldStderr] = os.NewFile(uintptr(pair[0]), "control"), os.NewFile(uintptr(pipe[0]), "stderr")
+	theirs = append(theirs, os.NewFile(uintptr(pair[1]), "control"))
+	cmd.Stderr = os.NewFile(uintptr(pipe[1]), "stderr")
+	for 3+len(cmd.ExtraFiles) < HolderFD {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, nil)
+	}
+	cmd.ExtraFiles = append(cmd.ExtraFiles, theirs...)
+	return held, theirs, nil
+}
+
+// listen logs from now on what the process writes to its standard error.
+func (p *served) listen(says *LogWriter) {
+	said := make(chan struct{})
+	p.said = said
+	go func() {
+		defer close(said)
+		_, _ = io.Copy(says, p.held[heldStderr])
+	}()
+}
+
+// close closes the daemon's ends of the sockets, and the held files of a process that did not start.
+func (p *served) close() {
+	closeFiles([]*os.File{p.wire, p.heart})
+	if p.pid == 0 {
+		closeFiles(p.held)
+	}
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			f.Close()
+		}
+	}
 }
 
 // detach returns the scope as a detached mount. With a history both are in one detached mount, and beside has the history,
@@ -168,11 +290,13 @@ func SocketPair(name string) (ours, theirs *os.File, err error) {
 // quit ends the process and returns how it ended; it waits a second at most. The mount must
 // be aborted before: a thread that waits for a client would keep the process alive.
 func (p *served) quit() string {
-	p.wire.Close()
-	p.heart.Close()
-	_ = p.cmd.Process.Kill()
+	p.close()
+	p.kill()
 	select {
 	case <-p.ended:
+		if p.cmd == nil {
+			return "its status is the last daemon's to know"
+		}
 		return p.cmd.ProcessState.String()
 	case <-time.After(reapTime):
 		return "it was killed and is not gone yet"
@@ -191,7 +315,7 @@ func (p *served) await(most time.Duration) bool {
 			return true
 		case <-ticker.C:
 		}
-		if stuck++; !sandbox.Stuck(p.cmd.Process.Pid) {
+		if stuck++; !sandbox.Stuck(p.pid) {
 			stuck = 0
 		}
 	}

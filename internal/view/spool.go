@@ -24,6 +24,14 @@ type spools struct {
 	left chan struct{}   // holds a value when the file of a view that has ended is left: see RecoverSpools
 }
 
+// use notes that a view of this daemon has the file. The caller holds mu.
+func (all *spools) use(name string) {
+	if all.used == nil {
+		all.used = map[string]bool{}
+	}
+	all.used[name] = true
+}
+
 // spool is the file to which one view process appends, and from which the daemon appends
 // to the log.
 type spool struct {
@@ -42,9 +50,9 @@ type spool struct {
 var errSpool = errors.New("the spool of the view is damaged")
 
 const (
-	// maxSpoolFile is more than a view writes between two resets: SpoolMax, and the
+	// maxSpoolFile is more than a view writes between two resets: SpoolAlone, and the
 	// event that reached it.
-	maxSpoolFile = 2 * SpoolMax
+	maxSpoolFile = SpoolAlone + SpoolMax
 	// spoolRoom is the part of an agent's budget below which its view waits for each
 	// event, as without a spool: lines of the log are longer than events of a spool.
 	spoolRoom = 8 * SpoolMax
@@ -72,7 +80,7 @@ func (v *View) openSpool() (s *spool, theirs *os.File) {
 		return nil, nil
 	}
 	all := &v.host.spools
-	all.mu.Lock()
+	all.mu.Lock() // RecoverSpools must not find the file before it is used
 	defer all.mu.Unlock()
 	err := os.MkdirAll(dir, 0o700)
 	var ours *os.File
@@ -94,10 +102,7 @@ func (v *View) openSpool() (s *spool, theirs *os.File) {
 		}
 		return nil, nil
 	}
-	if all.used == nil {
-		all.used = map[string]bool{}
-	}
-	all.used[ours.Name()] = true
+	all.use(ours.Name())
 	return &spool{host: v.host, agent: v.def.Name, of: v.of, file: ours}, theirs
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,9 +12,9 @@ import (
 	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/api"
-	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/peer"
+	"github.com/scopefs/scopefs/internal/usage"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -43,6 +42,7 @@ type View struct {
 	at   string
 
 	spool atomic.Pointer[spool] // of the process; nil: none
+	share *usage.Share          // of the agent's quota; nil: none. Only the goroutine of keep uses it
 
 	hidden int // entries of the mount point that the view hides
 
@@ -64,8 +64,11 @@ type View struct {
 	unheld   string         // why it does not though a rule says so
 	byRule   bool           // it serves no mount, and is for what rules hold
 	pid      int
+	build    string // of its process, if that is another one than the daemon's
 	wire     *Wire
-	process  *os.Process              // that serves the view
+	process  *served                  // that serves the view
+	mayLeave bool                     // it may live on without this daemon
+	leaving  bool                     // it does
 	requests *peer.Requests[FromView] // to the process, about the history
 	rules    scope.PolicySpec         // by which the view decides, or is about to
 	ruled    uint64                   // counts them
@@ -159,7 +162,7 @@ func (v *View) keep(life context.Context) {
 			state, err = api.Down, nil
 		}
 		v.mu.Lock()
-		v.wire, v.requests, v.process = nil, nil, nil
+		v.wire, v.requests, v.process, v.mayLeave = nil, nil, nil, false
 		for id, ack := range v.acks {
 			delete(v.acks, id)
 			ack <- "it has ended; the next one starts with them"
@@ -188,9 +191,11 @@ func (v *View) keep(life context.Context) {
 	}
 }
 
-// serve mounts the view once and returns when its process has ended. The view's clients
+// serve mounts the view once and returns when its process has ended, or is left to the next daemon. The view's clients
 // have their answers or errors by then.
 func (v *View) serve(ctx context.Context) (mounted bool, err error) {
+	last := v.host.claim(v.def.Name, v.at)
+	defer func() { last.end() }()
 	root, owner, err := v.host.OpenScope(v.def)
 	if err != nil {
 		return false, err
@@ -204,6 +209,14 @@ func (v *View) serve(ctx context.Context) (mounted bool, err error) {
 		return false, err
 	}
 	defer history.Close()
+	if v.share, err = v.joinQuota(last); err != nil {
+		return false, err
+	}
+	defer func() {
+		if !v.isLeaving() { // the view goes on to count
+			v.host.Quotas.Leave(v.share)
+		}
+	}()
 	dirs := directories{scope: root, history: history.Root}
 	if v.def.View.Changes == agents.ChangesHeld {
 		if err := v.finishCommit(ctx, history.Root); err != nil {
@@ -221,102 +234,78 @@ func (v *View) serve(ctx context.Context) (mounted bool, err error) {
 	if held != nil {
 		dirs.history = held.history.Root
 	}
-	dev, err := mount.Open(v.def.Name, owner.UID, owner.GID, v.shared())
-	if err != nil {
-		return false, err
-	}
-	defer dev.Close()
-	conn := v.host.Control.Connection(dev.Minor(), v.at)
-	defer conn.Close()
-	defer v.host.Guard.Add(conn)()
-	spool, theirs := v.openSpool()
-	p, err := v.spawn(dirs, dev.File(), theirs, owner)
-	if theirs != nil {
-		theirs.Close()
-	}
-	if err != nil {
-		if spool != nil {
-			spool.end(true)
+	dirs.quota = v.share.File()
+	var r *running
+	outcome := "taken over"
+	if last != nil {
+		if r, err = v.takeOver(ctx, last, root, history, owner); err != nil {
+			v.host.Logger.Warn("the view of the last daemon ends: another one is mounted", "agent", v.def.Name, "err", err)
 		}
-		return false, err
+		last = nil
 	}
-	v.spool.Store(spool)
+	if r == nil {
+		outcome = "mounted"
+		if r, err = v.launch(ctx, dirs, root, history, held != nil, owner); err != nil {
+			return false, err
+		}
+	}
 	how := ""
-	outOfMemory := func() bool { return false }
 	defer func() {
-		_ = conn.Abort()
-		if ended := p.quit(); mounted && how == "" {
+		if v.isLeaving() {
+			r.leave(v)
+			return
+		}
+		if ended := r.end(v); mounted && how == "" {
 			err = fmt.Errorf("view process ended: %s", ended)
 		}
-		if spool != nil {
-			spool.end(p.gone())
-			v.spool.Store(nil)
-		}
-		if mounted && outOfMemory() {
+		if mounted && r.outOfMemory() {
 			err = fmt.Errorf("%w: %w", sandbox.ErrOutOfMemory, err)
 		}
 	}()
-	var preparing sync.WaitGroup
-	defer preparing.Wait()
-	preparing.Go(func() { v.of.PrepareLimit(v.def) }) // while the process starts
-	w := NewWire(bounded{p.wire}, MaxFromView)
-	requests := peer.NewRequests[FromView](maxRequests)
-	defer requests.Close(errors.New("the view has ended"))
-	cfg := v.config(history, spool != nil)
-	cfg.Hold = held != nil
-	means, err := v.handshake(p, w, requests, cfg)
-	if err == nil {
-		outOfMemory = v.of.Limit(v.def, p.cmd.Process.Pid)
-		err = mount.Attach(dev, v.def.Name, v.at)
-	}
-	if err != nil {
-		return false, err
-	}
-	pid := p.cmd.Process.Pid
 	v.mu.Lock()
-	v.owner = &owner
+	v.owner, v.build = &owner, r.build
 	v.mu.Unlock()
-	v.of.Event(audit.Event{Event: audit.KindView, Agent: string(v.def.Name), Outcome: "mounted", Path: v.at, PID: pid, Detail: fmt.Sprint(means)})
-	v.set(api.Mounted, pid, nil)
+	v.of.Event(audit.Event{Event: audit.KindView, Agent: string(v.def.Name), Outcome: outcome, Path: v.at, PID: r.pid, Detail: r.means})
+	v.set(api.Mounted, r.pid, nil)
 	if err := account.ClosedTo(owner, v.at); err != nil && !v.shared() {
 		v.host.Logger.Warn("no sandbox will start on this view", "agent", v.def.Name, "err", err)
 	}
 
 	// Each of these ends serve: the process closes its end of the channel; the process
 	// does not answer; the scope is gone; the view is to end.
-	alive, dead := context.WithCancelCause(ctx)
-	defer dead(nil)
-	beats := heart.NewHeart(p.heart)
-	go beats.Serve(v.of.Unlocked)
-	go func() { dead(v.probe(alive, p, beats, conn)) }()
-	if spool != nil {
-		go func() { dead(spool.watch(alive)) }()
+	go func() { r.dead(v.probe(r.alive, r.served, r.beats, r.conn)) }()
+	if r.spool != nil {
+		go func() { r.dead(r.spool.watch(r.alive)) }()
 	}
 	go func() {
-		if err := v.watchScope(alive, root, history); err != nil {
-			dead(err)
+		if err := v.watchScope(r.alive, root, history); err != nil {
+			r.dead(err)
 		}
 	}()
 	left := make(chan struct{})
 	leave := context.AfterFunc(ctx, func() {
 		defer close(left)
-		v.unmount(conn, p)
+		if v.isLeaving() {
+			r.hangUp()
+			return
+		}
+		v.unmount(r.conn, r.served)
 	})
 	defer func() {
 		if !leave() { // or it could unmount the next view
 			<-left
 		}
 	}()
-	lost := context.AfterFunc(alive, func() {
+	lost := context.AfterFunc(r.alive, func() {
 		// What a process sent before it ended is read to the end.
-		if ctx.Err() == nil && context.Cause(alive) != errEnded {
-			_ = conn.Abort()
-			p.wire.Close()
+		if ctx.Err() == nil && context.Cause(r.alive) != errEnded {
+			_ = r.conn.Abort()
+			r.served.wire.Close()
 		}
 	})
 	defer lost()
-	(&channel{View: v, alive: alive, end: dead, wire: w, requests: requests, spool: spool}).listen()
-	if cause := context.Cause(alive); cause != nil && cause != errEnded && ctx.Err() == nil {
+	<-r.listened
+	if cause := context.Cause(r.alive); cause != nil && cause != errEnded && ctx.Err() == nil {
 		how = cause.Error()
 		return true, cause
 	}
@@ -348,7 +337,7 @@ func (v *View) unmount(conn fusedev.Connection, p *served) {
 	}
 	if !p.await(endTime) {
 		v.host.Logger.Warn("view does not end: killing it", "agent", v.def.Name)
-		_ = p.cmd.Process.Kill()
+		p.kill()
 		p.wire.Close()
 	}
 }
@@ -363,10 +352,11 @@ func (v *View) Responsive() {
 func (v *View) Status(s *api.Agent) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	s.State, s.Mount, s.ViewPID, s.Hidden = v.state, v.at, v.pid, v.hidden
+	s.State, s.Mount, s.ViewPID, s.Program, s.Hidden = v.state, v.at, v.pid, v.build, v.hidden
 	if v.err != nil {
 		s.Error = v.err.Error()
 	}
+	s.Disk = v.host.Quotas.Use(v.def.Name)
 }
 
 // UpdateLog sends the view whether the log can be written.

@@ -18,7 +18,7 @@ func TestSetRulesAtOnce(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer ours.Close()
 	defer theirs.Close()
-	v := &View{wire: NewWire(ours, MaxFromView), hurry: make(chan struct{})}
+	v := &View{wire: NewWire(ours, MaxFromView), process: &served{}, hurry: make(chan struct{})}
 	var last scope.PolicySpec
 	go func() {
 		for wire := NewWire(theirs, MaxToView); ; {

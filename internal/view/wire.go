@@ -47,6 +47,8 @@ type Config struct {
 	Hold        bool             `json:"hold,omitempty"`    // HistoryFD and MountFD are open: HoldName is there; with Offline it is HistoryFD
 	Stacked     bool             `json:"stacked,omitempty"` // the scope is an overlay; with Offline HistoryFD, MountFD and MergedFD are open
 	Bases       bool             `json:"bases,omitempty"`   // UpperFD and BasesFD are open
+	Quota       *int             `json:"quota,omitempty"`   // QuotaFD is open; the slot of its page
+	Grace       time.Duration    `json:"grace,omitempty"`   // ControlFD is open; how long the view goes on without a daemon
 }
 
 // HistoryConfig bounds a history. See agents.History for the fields.
@@ -83,6 +85,7 @@ type FromView struct {
 	Unkept string       `json:"unkept,omitempty"` // with Ready: why the history could not be opened
 	ID     uint64       `json:"id,omitempty"`
 	Event  *audit.Event `json:"event,omitempty"`  // an event to record; the daemon responds with ID
+	Began  time.Time    `json:"began,omitzero"`   // with Event: a daemon that has ended may have recorded it, since then
 	Path   []byte       `json:"path,omitempty"`   // path of the event: a JSON string can hold only UTF-8
 	Target []byte       `json:"target,omitempty"` // target of the event, likewise
 	Drain  bool         `json:"drain,omitempty"`  // append all that the spool has; the daemon responds with ID

@@ -25,8 +25,12 @@ import (
 // file. Denials and violations are not spooled: the daemon finds the program of each while
 // the client waits.
 
-// SpoolMax limits the bytes of a spool, so that a slow log slows the view down.
-const SpoolMax = 256 << 10
+// SpoolMax limits the bytes of a spool, so that a slow log slows the view down. SpoolAlone limits those of a view without a
+// daemon, which nobody empties until the next daemon has it.
+const (
+	SpoolMax   = 256 << 10
+	SpoolAlone = 4 << 20
+)
 
 // maxSpooled limits an event in a spool, in bytes.
 const maxSpooled = 20 << 10
@@ -41,6 +45,7 @@ type spoolWriter struct {
 	drain drainFunc
 	dirty chan struct{} // holds a value if no drain was requested since the last event
 	use   atomic.Bool   // the daemon's last answer permits it: the log works, and the agent is within its budget
+	most  atomic.Int64  // SpoolMax or SpoolAlone
 
 	mu       sync.Mutex // held to write an event to memory, never while the daemon drains
 	out      *peer.Writer
@@ -56,7 +61,24 @@ type spoolWriter struct {
 type drainFunc func(reset bool) (use, answered bool, err error)
 
 func newSpoolWriter(w io.Writer, drain drainFunc) *spoolWriter {
-	return &spoolWriter{drain: drain, dirty: make(chan struct{}, 1), out: peer.NewWriter(w, maxSpooled, 0)}
+	s := &spoolWriter{drain: drain, dirty: make(chan struct{}, 1), out: peer.NewWriter(w, maxSpooled, 0)}
+	s.most.Store(SpoolMax)
+	return s
+}
+
+// alone notes that there is no daemon, or that the next one is there.
+func (s *spoolWriter) alone(alone bool) {
+	switch {
+	case s == nil:
+	case alone:
+		s.most.Store(SpoolAlone)
+	default:
+		s.most.Store(SpoolMax)
+		select {
+		case s.dirty <- struct{}{}: // events of the time between
+		default:
+		}
+	}
 }
 
 // record appends an event. It returns false if the event must go to the daemon.
@@ -64,14 +86,14 @@ func (s *spoolWriter) record(e audit.Event) (recorded bool, err error) {
 	if s == nil || e.Verdict != audit.Allow || e.UID == nil || !s.use.Load() {
 		return false, nil
 	}
-	if s.mayEmpty(SpoolMax) {
-		if err := s.empty(); err != nil {
+	if s.mayEmpty(int(s.most.Load())) {
+		if err := s.empty(); err != nil && !errors.Is(err, errNoDaemon) {
 			return false, err
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.broken || s.emptying || s.size >= SpoolMax || !s.use.Load() { // since we hold mu
+	if s.broken || s.emptying || s.size >= int(s.most.Load()) || !s.use.Load() { // since we hold mu
 		return false, nil
 	}
 	// Different times identify the events of an agent.
@@ -107,7 +129,9 @@ func (s *spoolWriter) empty() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.emptying = false
-	s.use.Store(use && err == nil)
+	if !errors.Is(err, errNoDaemon) {
+		s.use.Store(use && err == nil)
+	}
 	s.broken = s.broken || !answered
 	if err == nil {
 		s.size = 0
@@ -125,7 +149,7 @@ func (s *spoolWriter) run(ctx context.Context) {
 		}
 		for end := time.After(resetTime); end != nil; {
 			time.Sleep(drainDelay)
-			if use, _, err := s.drain(false); err != nil || !use {
+			if use, _, err := s.drain(false); !errors.Is(err, errNoDaemon) && (err != nil || !use) {
 				s.use.Store(false)
 			}
 			select {

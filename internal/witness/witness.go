@@ -26,7 +26,7 @@ type Witness struct {
 	Verifier note.Verifier // of its signatures: see NewVerifier
 	Client   *http.Client
 
-	size int64 // of the last head that it has signed, as it has said
+	Size int64 // of the last head that it has signed, as far as that is known
 }
 
 // Head is a signed head, and the proof that it grows from an earlier one.
@@ -45,7 +45,7 @@ const maxAnswer = 16 << 10
 // with the proof from a size.
 func (w *Witness) Add(ctx context.Context, head func(ctx context.Context, from int64) (Head, error)) ([]byte, error) {
 	for range 3 { // it says which head it has, and another daemon may give it one meanwhile
-		h, err := head(ctx, w.size)
+		h, err := head(ctx, w.Size)
 		if err != nil {
 			return nil, err
 		}
@@ -58,10 +58,10 @@ func (w *Witness) Add(ctx context.Context, head func(ctx context.Context, from i
 			if err != nil || size < 0 {
 				return nil, fmt.Errorf("the witness does not say which head it has: %.60q", answer)
 			}
-			if size == w.size {
+			if size == w.Size {
 				return nil, ErrFork // of the same size, and another head
 			}
-			w.size = size
+			w.Size = size
 			continue
 		case status == http.StatusUnprocessableEntity:
 			return nil, ErrFork
@@ -73,7 +73,7 @@ func (w *Witness) Add(ctx context.Context, head func(ctx context.Context, from i
 		if err != nil {
 			return nil, fmt.Errorf("the signature of the witness: %w", err)
 		}
-		_, err = fmt.Sscanf(n.Text, "%s\n%d\n", new(string), &w.size)
+		_, err = fmt.Sscanf(n.Text, "%s\n%d\n", new(string), &w.Size)
 		return signed, err
 	}
 	return nil, errors.New("the witness has another head each time")
@@ -81,7 +81,7 @@ func (w *Witness) Add(ctx context.Context, head func(ctx context.Context, from i
 
 func (w *Witness) post(ctx context.Context, h Head) (status int, answer []byte, err error) {
 	var body bytes.Buffer
-	fmt.Fprintf(&body, "old %d\n", w.size)
+	fmt.Fprintf(&body, "old %d\n", w.Size)
 	for _, one := range h.Proof {
 		fmt.Fprintf(&body, "%s\n", base64.StdEncoding.EncodeToString(one[:]))
 	}

@@ -47,9 +47,12 @@ func (s *Snapshot) Check(file string, data []byte) (errs, warnings []error) {
 func (s *Snapshot) Try(file string, data []byte) (agent *Agent, errs, warnings []error) {
 	name := filepath.Base(file)
 	f := &parsed{id: stem(name), file: path.Join(agentsDir, name)}
-	for _, known := range s.files { // a definition of an extension keeps its place
-		if abs, err := filepath.Abs(file); err == nil && abs == filepath.Join(s.base, known.file) {
-			f.id, f.file = known.id, known.file
+	if abs, err := filepath.Abs(file); err == nil {
+		rel, _ := filepath.Rel(s.base, abs)
+		for _, known := range s.files { // a definition of an extension keeps its place
+			if known.file == rel {
+				f.id, f.file = known.id, known.file
+			}
 		}
 	}
 	f.def, f.refs, f.err = parseDefinition(f.file, f.id, data)

@@ -26,6 +26,7 @@ type Definition struct {
 	Description string
 	Dir         string   // the directory that the view is of, absolute and clean; "" means {base}/agents/<name>
 	Branch      scope.ID // the agent of which this is a branch, with its directory and everything else; "" for none
+	Home        scope.ID // the agent whose HOME the view serves; "": it serves no HOME
 	User        string   // a name, a uid or uid:gid; "" means the owner of the agent's directory
 	Identity    Identity
 	View        ViewSpec
@@ -89,6 +90,9 @@ type Limits struct {
 	OpenFiles  int   // files and directories open in the view at one time
 	Links      int   // names of a file, when the agent adds a name
 	ViewMemory int64 // bytes of the view's tables
+
+	Disk  int64 // bytes that the agent's files take together: see Limits.Quota; 0: no limit
+	Files int   // objects; 0: one for each 4 KiB of Disk, or no limit
 }
 
 // The default limits of a view.
@@ -97,6 +101,15 @@ const (
 	DefaultLinks      = 4096
 	DefaultViewMemory = 512 << 20
 )
+
+// HomeOf returns the definition of the view that serves an agent's HOME, a directory of the host, and counts it.
+func HomeOf(def *Definition, name scope.ID, dir string) *Definition {
+	return &Definition{Name: name, Home: def.Name, Dir: dir, User: def.User, Identity: IdentityAgent, Limits: def.Limits,
+		View: ViewSpec{Changes: ChangesDirect, XAttrs: true}}
+}
+
+// Quota returns how many bytes and objects the agent may have; 0 is no limit.
+func (l Limits) Quota() (bytes, files int64) { return l.Disk, cmp.Or(int64(l.Files), l.Disk/4096) }
 
 // View returns the limits of the agent's view, with defaults set.
 func (l Limits) View() (openFiles, links int, memory int64) {

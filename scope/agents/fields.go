@@ -69,8 +69,11 @@ func (d *Definition) fields(file string, id scope.ID, named *bool, env map[strin
 			"cpu":     fields.Number(&d.Limits.CPU, fields.ParseCPU, "!!int", "!!float"),
 			"timeout": fields.Number(&d.Limits.Timeout, fields.ParseDuration, "!!str", "!!int"),
 
-			"open_files":  fields.Number(&d.Limits.OpenFiles, fields.ParseOpenFiles, "!!int"),
-			"links":       fields.Number(&d.Limits.Links, fields.ParseCount, "!!int"),
+			"open_files": fields.Number(&d.Limits.OpenFiles, fields.ParseOpenFiles, "!!int"),
+			"links":      fields.Number(&d.Limits.Links, fields.ParseCount, "!!int"),
+			"disk":       fields.Number(&d.Limits.Disk, fields.ParseDisk, "!!int", "!!str"),
+			"files":      fields.Number(&d.Limits.Files, fields.ParseFiles, "!!int", "!!str"),
+
 			"view_memory": fields.Number(&d.Limits.ViewMemory, fields.ParseViewMemory, "!!int", "!!str"),
 		}),
 	}

@@ -89,7 +89,7 @@ func readDefinitions(dir folder.Folder, last map[scope.ID]*loaded) (all []*parse
 	}
 	names := slices.DeleteFunc(slices.Clone(found), func(name string) bool {
 		ext := path.Ext(name)
-		if slices.Contains([]string{".yaml", ".yml", ".json", ".md", ".markdown"}, strings.ToLower(ext)) && ext != ".md" {
+		if slices.Contains([]string{".yaml", ".yml", ".json", ".md", ".markdown"}, strings.ToLower(ext)) && ext != ".md" && !strings.HasSuffix(name, trustedSuffix) {
 			remedy := fmt.Sprintf("name it %s.md, with the keys between two --- lines", strings.TrimSuffix(name, ext))
 			odd = append(odd, &fields.FileError{File: path.Join(dir.Rel, name), Err: fmt.Errorf("is not read: %s", remedy)})
 		}

@@ -3,8 +3,6 @@ package agents
 import (
 	"errors"
 	"fmt"
-	"regexp"
-	"regexp/syntax"
 	"slices"
 	"strconv"
 	"strings"
@@ -234,6 +232,7 @@ func ratesField(out *[]scope.Rate, refs *[]catalog.Ref) fields.Field {
 
 func filtersField(out *[]scope.Filter, refs *[]catalog.Ref) fields.Field {
 	return func(n *yaml.Node) error {
+		left := scope.MaxFilters
 		return catalog.EachTool(n, "argument_filters", refs, func(pattern string, value *yaml.Node) error {
 			f := scope.Filter{Pattern: pattern}
 			lines := map[string]int{}
@@ -246,9 +245,9 @@ func filtersField(out *[]scope.Filter, refs *[]catalog.Ref) fields.Field {
 					return fmt.Errorf("argument_filters: %q: %q is here twice, first in line %d: remove one", pattern, s, first)
 				}
 				lines[s] = item.Line
-				re, err := regexp.Compile(s)
-				if err != nil || s == "" || len(s) > maxRegexp {
-					return fmt.Errorf("argument_filters: %q: %q is no regular expression of 1 to %d bytes (%v): correct it", pattern, s, maxRegexp, reason(err))
+				re, err := scope.CompileFilter(s, &left)
+				if err != nil {
+					return fmt.Errorf("argument_filters: %q: %q %w", pattern, s, err)
 				}
 				f.Regexps = append(f.Regexps, re)
 				return nil
@@ -258,20 +257,6 @@ func filtersField(out *[]scope.Filter, refs *[]catalog.Ref) fields.Field {
 		})
 	}
 }
-
-// reason returns why regexp rejects an expression.
-func reason(err error) string {
-	if err == nil {
-		return "its length"
-	}
-	if e, ok := errors.AsType[*syntax.Error](err); ok {
-		return fmt.Sprintf("%s: `%s`", e.Code, e.Expr)
-	}
-	return err.Error()
-}
-
-// maxRegexp limits a filter's regular expression, in bytes.
-const maxRegexp = 1024
 
 // maxRate limits the number of calls in a rate limit.
 const maxRate = 1_000_000

@@ -116,7 +116,7 @@ func (r *repository) read(top *yaml.Node, id scope.ID) error {
 	keys := def.fields(RepositoryFile, id, &named, r.env, &r.refs)
 	for key, inner := range map[string][]string{
 		"view":   {"access", "hardlinks", "paths"},
-		"limits": {"cpu", "memory", "pids", "timeout"},
+		"limits": {"cpu", "disk", "files", "memory", "pids", "timeout"},
 		"policy": {"mcp", "tools"},
 	} {
 		keys[key] = fields.Only(keys[key], key+": ", RepositoryFile, inner)
@@ -199,6 +199,7 @@ func (d *Definition) join(r *repository, def *Definition, k known, servers Serve
 		return nil, err
 	}
 	all.Limits.Memory, all.Limits.PIDs = fields.Lower(d.Limits.Memory, def.Limits.Memory), fields.Lower(d.Limits.PIDs, def.Limits.PIDs)
+	all.Limits.Disk, all.Limits.Files = fields.Lower(d.Limits.Disk, def.Limits.Disk), fields.Lower(d.Limits.Files, def.Limits.Files)
 	all.Limits.CPU, all.Limits.Timeout = fields.Lower(d.Limits.CPU, def.Limits.CPU), fields.Lower(d.Limits.Timeout, def.Limits.Timeout)
 	tool := func(a, b string) bool { return k.host.Tools.Covers(a, b) }
 	own, more := d.Reach, def.Reach

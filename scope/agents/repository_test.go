@@ -108,6 +108,10 @@ func TestRepositoryErrors(t *testing.T) {
 		"no list":           {"protect: [nope]", `:1: protect: "nope" matches no list`},
 		"bytes":             {"tools: [\xff]", "is not UTF-8"},
 		"large":             {"tools: [] #" + strings.Repeat("x", 64<<10), "is larger than 65536 bytes: shorten it"},
+		"filter":            {`argument_filters: {"*": ["(?:` + strings.Repeat("a.", 500) + `){1000}"]}`, "is beyond the 20000 steps"},
+		"filters":           {`argument_filters: {"*": ["` + strings.Repeat("a{1000}b{1000}", 6) + `", "` + strings.Repeat("c{1000}d{1000}", 6) + `"]}`, "is beyond the 20000 steps"},
+		"long filter":       {`argument_filters: {"*": ["` + strings.Repeat("a", 1025) + `"]}`, "is no regular expression of 1 to 1024 bytes"},
+		"team":              {"agents: {" + strings.Repeat("a: {},", 33) + "}", "agents: has more than 32 agents: remove some"},
 		"lookalike":         {"network: {allow: [api.example.com\u202e]}", "no"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -85,6 +85,17 @@ func Load(base string, host Host) (*Snapshot, []error) {
 // snapshot.
 func Resume(seen map[string]string) *Snapshot { return &Snapshot{seen: maps.Clone(seen)} }
 
+// Sources is Resume with the files that s has parsed: Reload loads those again that have changed, and keeps nothing of a file
+// that no longer loads.
+func (s *Snapshot) Sources(seen map[string]string) *Snapshot {
+	if len(s.extensions) > 0 { // whose last good state is all that s has of them
+		return Resume(seen)
+	}
+	next := Resume(seen)
+	next.files, next.known = s.files, s.known
+	return next
+}
+
 // Seen returns the SHA-256 of each file that has loaded, by name. The names in
 // such a file existed when it first loaded.
 func (s *Snapshot) Seen() map[string]string { return maps.Clone(s.seen) }

@@ -17,6 +17,9 @@ import (
 // and keys of its own in place of those of the RepositoryFile.
 
 func (r *repository) readTeam(n *yaml.Node) error {
+	if len(n.Content) > 2*maxTeam { // each may name all others
+		return fmt.Errorf("agents: has more than %d agents: remove some", maxTeam)
+	}
 	return fields.EachKey(n, func(name string, value *yaml.Node) error {
 		id, err := scope.ParseID(name)
 		if err != nil {
@@ -30,6 +33,9 @@ func (r *repository) readTeam(n *yaml.Node) error {
 		return nil
 	})
 }
+
+// maxTeam limits the agents of a team.
+const maxTeam = 32
 
 // readStores reads the stores that this host embeds, with their defaults: they have no address, command or secret.
 func (r *repository) readStores(n *yaml.Node) error {

@@ -140,3 +140,11 @@ func (d Dir) HasDefaultACL() bool {
 	}
 	return err == nil && n > 0
 }
+
+// Masked applies umask to mode, unless the directory has a default ACL: umask(2).
+func (d Dir) Masked(mode, umask uint32) uint32 {
+	if umask == 0 || d.HasDefaultACL() {
+		return mode
+	}
+	return mode &^ umask
+}

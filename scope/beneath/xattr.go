@@ -1,6 +1,7 @@
 package beneath
 
 import (
+	"bytes"
 	"runtime"
 	"strings"
 	"unsafe"
@@ -10,7 +11,13 @@ import (
 
 // DefaultACL is the extended attribute that holds a directory's default ACL,
 // acl(5). Where a directory has one, the umask does not apply: umask(2).
-const DefaultACL = "system.posix_acl_default"
+const DefaultACL = ACLs + "default"
+
+// ACLs begins the names of the extended attributes that hold ACLs, and AccessACL is that of an object: acl(5).
+const (
+	ACLs      = "system.posix_acl_"
+	AccessACL = ACLs + "access"
+)
 
 // Getxattr reads attribute attr into p and returns its size in bytes. With an
 // empty p it returns only the size. It returns ERANGE if p is too small.
@@ -32,6 +39,26 @@ func (f File) Setxattr(attr string, p []byte, flags int) error {
 // Removexattr removes attribute attr.
 func (f File) Removexattr(attr string) error {
 	return retry(func() error { return unix.Fremovexattr(f.fd, attr) })
+}
+
+// ReplaceXattrs gives the file the extended attributes want in place of now.
+func (f File) ReplaceXattrs(now, want map[string][]byte) error {
+	for name := range now {
+		if _, ok := want[name]; !ok {
+			if err := f.Removexattr(name); err != nil {
+				return err
+			}
+		}
+	}
+	for name, value := range want {
+		if old, ok := now[name]; ok && bytes.Equal(old, value) {
+			continue
+		}
+		if err := f.Setxattr(name, value, 0); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // UserXattrs returns the attributes that users may set: those of "user." but for "user.overlay.", and the ACLs. It returns nil if they cannot be

@@ -1,8 +1,11 @@
 package approvals
 
 import (
+	"bytes"
 	"cmp"
+	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,6 +26,12 @@ const (
 	Granted = "approved"
 	Denied  = "denied"
 	Stands  = "stands" // a standing approval, for later requests: see Set.Stand
+)
+
+// Outcomes of requests that are no states.
+const (
+	TimedOut = "timed out" // nobody decided in time
+	Changed  = "changed"   // what the request is about is not what the operator was shown
 )
 
 // Approval is a request that waits for the operator's decision: a tool call, a connection,
@@ -51,7 +60,14 @@ type Approval struct {
 	Preview        string          `json:"preview,omitempty"`  // of one approval, while its call waits: the beginning of what it would see
 	Lasting        bool            `json:"lasting,omitempty"`  // of a host: the grant holds until Expires, for any number of uses
 	Asked          time.Time       `json:"asked"`
-	Expires        time.Time       `json:"expires,omitzero"` // zero: a standing approval without end
+
+	// Hash is the hash of what the operator is shown of a request: a decision may name it. See Answer.
+	Hash    string    `json:"hash,omitempty"`
+	By      string    `json:"by,omitempty"`     // who decided
+	Decided time.Time `json:"decided,omitzero"` // when
+	Reason  string    `json:"reason,omitempty"` // of a denial, for the agent
+
+	Expires time.Time `json:"expires,omitzero"` // zero: a standing approval without end
 
 	Changes *Changes `json:"changes,omitempty"` // what the call would do to Path
 
@@ -62,7 +78,23 @@ type Approval struct {
 
 	preview string        // never stored: content stays off the disk
 	changed chan struct{} // see Changed
-	taken   bool          // a decision of the operator is being recorded
+	taken   chan struct{} // a decision of the operator is being recorded; closed after that. nil: none is
+	timer   *time.Timer   // at Expires
+	again   func(context.Context) (Approval, error)
+}
+
+// SetAgain sets how the request is looked up again when the operator approves it: what the call would ask now. An error
+// of again is ignored, because a use of the approval is bound to what was approved in any case, but [ErrRules].
+func (a *Approval) SetAgain(again func(context.Context) (Approval, error)) { a.again = again }
+
+// shown returns the hash of what the operator is shown of a request. It does not change while the request waits.
+func (a *Approval) shown() string {
+	of := *a
+	of.State, of.Hash, of.Granted, of.Paths, of.Preview, of.By, of.Reason = "", "", nil, nil, "", "", ""
+	of.Asked, of.Expires, of.Decided = time.Time{}, time.Time{}, time.Time{}
+	text, _ := json.Marshal(of) // cannot fail: canonical arguments are JSON
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
 }
 
 // Object identifies the file at a path of a call. An approval is bound to the object,
@@ -129,6 +161,25 @@ func (o Object) where(rel string) string {
 		return rel
 	}
 	return rel + " (is " + o.Path + ")"
+}
+
+// Text returns an argument that is a text. ok is false if the arguments have none of the name, or several whose names differ
+// in case at most: a reader could take another one than the tool does.
+func (a Approval) Text(name string) (text string, ok bool) {
+	in := json.NewDecoder(bytes.NewReader(a.Arguments))
+	if t, err := in.Token(); err != nil || t != json.Delim('{') {
+		return "", false
+	}
+	for in.More() {
+		var value json.RawMessage
+		key, _ := in.Token()
+		is, _ := key.(string)
+		if in.Decode(&value) != nil || strings.EqualFold(is, name) && (ok || is != name || json.Unmarshal(value, &text) != nil) {
+			return "", false
+		}
+		ok = ok || is == name
+	}
+	return text, ok
 }
 
 // Brief returns the approval for a list: it cuts long arguments, as a text, and omits

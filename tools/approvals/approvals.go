@@ -61,8 +61,8 @@ type Set struct {
 	// unless somebody attends. See Attend.
 	Alone bool
 
-	// Ended records that a standing approval ended without the operator, and why. Nil
-	// records nothing.
+	// Ended records that a standing approval ended without the operator, or that a request
+	// timed out, and why. Nil records nothing.
 	Ended func(p Approval, why string)
 
 	// mu guards the fields below. Requests of all agents wait for it: nothing is recorded under it. Use lock.
@@ -72,6 +72,7 @@ type Set struct {
 	held    map[scope.ID]int // requests that wait, see Hold
 	attend  map[scope.ID]int // who attends, see Attend
 	closing chan struct{}    // closed by Close
+	past    []Update         // of requests that have ended, the oldest first; maxPast of them
 
 	watchers map[chan Update]struct{}
 }
@@ -89,18 +90,21 @@ func (s *Set) lock() (unlock func()) {
 	}
 }
 
-// NewSet returns the approvals of a store, of which the store has kept some. Without a
-// store they are in memory only.
-func NewSet(store Store, kept ...Approval) *Set {
+// NewSet returns an empty set of approvals. Without a store they are in memory only.
+func NewSet(store Store) *Set {
 	if store == nil {
 		store = noStore{}
 	}
-	s := &Set{now: time.Now, store: store, byKey: map[string]*Approval{}, held: map[scope.ID]int{}, attend: map[scope.ID]int{},
+	return &Set{now: time.Now, store: store, byKey: map[string]*Approval{}, held: map[scope.ID]int{}, attend: map[scope.ID]int{},
 		closing: make(chan struct{}), watchers: map[chan Update]struct{}{}}
+}
+
+// Resume adds the approvals that the store has kept. Those that have expired meanwhile end at once: Ended is set by then.
+func (s *Set) Resume(kept ...Approval) {
+	defer s.lock()()
 	for _, p := range kept {
 		s.add(p.key(), &p)
 	}
-	return s
 }
 
 // newID returns the id of an approval: 13 random characters.
@@ -108,8 +112,32 @@ func newID() string { return strings.ToLower(rand.Text()[:13]) }
 
 // add adds an approval that is stored. The caller holds the lock.
 func (s *Set) add(key string, p *Approval) {
-	p.changed = make(chan struct{})
+	p.changed, p.taken = make(chan struct{}), nil
+	if p.Hash = ""; p.State != Stands {
+		p.Hash = p.shown()
+	}
 	s.byKey[key] = p
+	s.setTimer(p)
+}
+
+// setTimer has an approval end when it expires. The caller holds the lock.
+func (s *Set) setTimer(p *Approval) {
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	if p.timer = nil; !p.Expires.IsZero() {
+		p.timer = time.AfterFunc(p.Expires.Sub(s.now())+time.Millisecond, s.expire)
+	}
+}
+
+// expire removes expired approvals.
+func (s *Set) expire() {
+	defer s.lock()()
+	select {
+	case <-s.closing:
+	default:
+		s.sweep()
+	}
 }
 
 // remove deletes an approval. The caller holds the lock.
@@ -117,6 +145,9 @@ func (s *Set) remove(key string) error {
 	p := s.byKey[key]
 	delete(s.byKey, key)
 	close(p.changed)
+	if p.timer != nil {
+		p.timer.Stop()
+	}
 	return s.store.Remove(*p)
 }
 
@@ -141,7 +172,7 @@ func (s *Set) Ask(p Approval, count func() error) (said Approval, first bool, er
 	key := p.key()
 	if known := s.byKey[key]; known != nil {
 		said = *known
-		if known.taken { // a decision is being recorded: the request waits for it
+		if known.taken != nil { // a decision is being recorded: the request waits for it
 			said.State, said.Granted, said.Paths = Waits, nil, nil
 			return said, false, nil
 		}
@@ -248,7 +279,8 @@ func (s *Set) List() []Approval {
 	return list
 }
 
-// Get returns the approval with an id, with a preview of the context.
+// Get returns the approval with an id, with a preview of the context. For one that has ended a short time ago the error is
+// a *[ConflictError].
 func (s *Set) Get(id string) (Approval, error) {
 	for _, p := range s.List() {
 		if p.ID == id {
@@ -256,77 +288,9 @@ func (s *Set) Get(id string) (Approval, error) {
 			return p, nil
 		}
 	}
-	return Approval{}, ErrNotFound
-}
-
-// Part is the part of a request that the operator grants. The zero Part is all of it.
-type Part struct {
-	Scopes []string // of its context; nil: all
-	Paths  []string // patterns of the requested changes; none: all
-}
-
-// Decide makes the operator's decision about a request that waits. record is called before the decision
-// holds; after its error, or the store's, nothing is decided. Meanwhile another decision
-// about the request fails.
-func (s *Set) Decide(id string, grant bool, part Part, record func(Approval) error) (Approval, error) {
-	p, decided, err := s.take(id, Waits)
-	if err != nil {
-		return Approval{}, err
-	}
-	decided.State, decided.Expires = Denied, s.now().Add(lifetime)
-	if grant {
-		decided.State = Granted
-	}
-	if err = decided.narrow(part.Scopes); err == nil {
-		err = decided.part(part.Paths)
-	}
-	if err == nil {
-		err = record(decided)
+	if s == nil {
+		return Approval{}, ErrNotFound
 	}
 	defer s.lock()()
-	p.taken = false
-	switch {
-	case err != nil:
-		return decided, err
-	case s.byKey[p.key()] != p: // the approval ended meanwhile
-		return decided, ErrNotFound
-	}
-	return decided, s.settle(p, decided)
-}
-
-// take marks the approval with an id as taken, and returns it and a copy. See find.
-func (s *Set) take(id string, states ...string) (p *Approval, was Approval, err error) {
-	defer s.lock()()
-	s.sweep()
-	if p, err = s.find(id, states...); err == nil {
-		was, p.taken = *p, true
-	}
-	return p, was, err
-}
-
-// find returns the approval with an id in one of the states. It returns an error while a
-// decision about the approval is being recorded. The caller holds the lock.
-func (s *Set) find(id string, states ...string) (*Approval, error) {
-	for _, p := range s.byKey {
-		switch {
-		case p.ID != id || !slices.Contains(states, p.State):
-		case p.taken:
-			return nil, fmt.Errorf("approval %s: another decision is being recorded: try again", id)
-		default:
-			return p, nil
-		}
-	}
-	return nil, ErrNotFound
-}
-
-// settle stores a decision after it was recorded. The caller holds the lock.
-func (s *Set) settle(p *Approval, decided Approval) error {
-	if err := s.store.Put(decided); err != nil {
-		return fmt.Errorf("store the decision: %w", err)
-	}
-	decided.changed = p.changed // Recheck may have replaced it
-	*p = decided
-	p.wake()
-	s.tell(decided.State, decided)
-	return nil
+	return Approval{}, s.gone(id)
 }

@@ -3,11 +3,16 @@ package approvals
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -67,27 +72,32 @@ func TestApprovalsRecordUnlocked(t *testing.T) {
 		require.NoError(t, err)
 		return said
 	}
-	recorded := 0
+	recorded, others := 0, make(chan error, 3)
 	record := func(state string) func(Approval) error {
 		return func(p Approval) error {
 			recorded++
 			a.Recheck([]scope.ID{"a"}, nil)
 			assert.Equal(t, Waits, ask("other").State)
 			assert.Equal(t, Waits, ask("a").State, "nothing holds while %s is recorded", state)
-			_, err := a.Decide(p.ID, true, Part{}, nil)
-			assert.Error(t, err)
+			go func() { // it waits, and loses
+				_, err := a.Decide(p.ID, true, Answer{}, ok)
+				others <- err
+			}()
 			return nil
 		}
 	}
-	_, err := a.Decide(ask("a").ID, true, Part{}, record("approved"))
+	_, err := a.Decide(ask("a").ID, true, Answer{}, record("approved"))
 	require.NoError(t, err)
+	assert.ErrorIs(t, <-others, ErrNotFound)
 	assert.Equal(t, Granted, ask("a").State)
 
-	made, err := a.Stand(ask("a").ID, Terms{For: time.Minute}, record("standing"))
+	made, err := a.Stand(ask("a").ID, Terms{For: time.Minute}, Answer{}, record("standing"))
 	require.NoError(t, err)
+	assert.ErrorIs(t, <-others, ErrNotFound)
+	assert.ErrorIs(t, <-others, ErrNotFound)
 	assert.Equal(t, Granted, ask("a").State)
 	assert.Equal(t, Stands, ask("a").State)
-	_, err = a.Revoke(made.ID, func(Approval) error {
+	_, err = a.Revoke(made.ID, Answer{}, func(Approval) error {
 		assert.Equal(t, Waits, ask("a").State)
 		return errors.New("not recorded")
 	})
@@ -106,9 +116,9 @@ func TestApprovalBeingRevoked(t *testing.T) {
 	a := NewSet(nil)
 	p, _, err := a.Ask(Approval{Agent: "a", Context: []scoped.Part{{Name: "x"}, {Name: "y"}}}, free)
 	require.NoError(t, err)
-	_, err = a.Decide(p.ID, true, Part{Scopes: []string{"x"}}, ok)
+	_, err = a.Decide(p.ID, true, Answer{Scopes: []string{"x"}}, ok)
 	require.NoError(t, err)
-	_, err = a.Revoke(p.ID, func(Approval) error {
+	_, err = a.Revoke(p.ID, Answer{}, func(Approval) error {
 		said, _, err := a.Ask(p, free)
 		assert.Equal(t, Waits, said.State)
 		assert.Empty(t, said.Granted)
@@ -144,8 +154,12 @@ func (d *drawer) Remove(p Approval) error {
 
 // restart returns approvals as the next daemon has them.
 func (d *drawer) restart() *Set {
-	return NewSet(d, slices.Collect(maps.Values(d.approvals))...)
+	s := NewSet(d)
+	s.Resume(d.all()...)
+	return s
 }
+
+func (d *drawer) all() []Approval { return slices.Collect(maps.Values(d.approvals)) }
 
 func TestApprovalsOutliveTheDaemon(t *testing.T) {
 	kept := newDrawer()
@@ -156,9 +170,9 @@ func TestApprovalsOutliveTheDaemon(t *testing.T) {
 	}
 	id := ask("h").ID
 	assert.Equal(t, id, ask("h").ID, "it waits still")
-	_, err := kept.restart().Decide(id, true, Part{}, ok)
+	_, err := kept.restart().Decide(id, true, Answer{}, ok)
 	require.NoError(t, err)
-	_, err = kept.restart().Decide(id, false, Part{}, ok)
+	_, err = kept.restart().Decide(id, false, Answer{}, ok)
 	assert.ErrorIs(t, err, ErrNotFound, "decided is decided")
 	assert.Equal(t, Waits, ask("other").State, "it is for the content that it was for")
 	assert.Equal(t, Granted, ask("h").State)
@@ -166,7 +180,7 @@ func TestApprovalsOutliveTheDaemon(t *testing.T) {
 	assert.Equal(t, Waits, second.State, "used is used")
 	assert.NotEqual(t, id, second.ID)
 
-	_, err = kept.restart().Decide(second.ID, false, Part{}, ok)
+	_, err = kept.restart().Decide(second.ID, false, Answer{}, ok)
 	require.NoError(t, err)
 	assert.Equal(t, Denied, ask("h").State, "denied is denied")
 	require.NoError(t, kept.restart().Forget("a"))
@@ -179,7 +193,7 @@ func TestKeptApprovalsExpire(t *testing.T) {
 	kept := newDrawer()
 	p, _, err := kept.restart().Ask(Approval{Agent: "a", Tool: "bash"}, free)
 	require.NoError(t, err)
-	p, err = kept.restart().Decide(p.ID, true, Part{}, ok)
+	p, err = kept.restart().Decide(p.ID, true, Answer{}, ok)
 	require.NoError(t, err)
 	for _, after := range []time.Duration{lifetime + time.Second, -time.Second} {
 		a := kept.restart()
@@ -209,18 +223,149 @@ func TestApprovalsNotStored(t *testing.T) {
 	p, _, err := all.Ask(bash, free)
 	require.NoError(t, err)
 	kept.err = full
-	_, err = all.Decide(p.ID, true, Part{}, ok)
+	_, err = all.Decide(p.ID, true, Answer{}, ok)
 	assert.ErrorIs(t, err, full)
 	kept.err = nil
-	_, err = all.Decide(p.ID, true, Part{}, ok)
+	_, err = all.Decide(p.ID, true, Answer{}, ok)
 	require.NoError(t, err)
 	kept.err = full
 	refused(full)
 	kept.err = nil
 	p, _, err = all.Ask(bash, free)
 	require.NoError(t, err)
-	_, err = all.Decide(p.ID, true, Part{}, ok)
+	_, err = all.Decide(p.ID, true, Answer{}, ok)
 	require.NoError(t, err)
 	delete(kept.approvals, p.ID) // by the operator's hand, or another daemon's
 	refused(fs.ErrNotExist)
+}
+
+// TestRace: of operators who decide at once exactly one decides, and the others learn what was decided, by whom.
+func TestRace(t *testing.T) {
+	for round := range 100 {
+		a := NewSet(nil)
+		p, _, err := a.Ask(Approval{Agent: "a", Tool: "bash"}, free)
+		require.NoError(t, err)
+		var recorded atomic.Int32
+		record := func(Approval) error {
+			recorded.Add(1)
+			runtime.Gosched()
+			return nil
+		}
+		var all sync.WaitGroup
+		errs := make([]error, 4)
+		start := make(chan struct{})
+		for i := range errs {
+			all.Go(func() {
+				<-start
+				said := Answer{By: fmt.Sprint("operator ", i), Shown: p.Hash}
+				if p.Hash == "" {
+					t.Error("a request has no hash")
+				}
+				switch i {
+				case 0:
+					_, errs[i] = a.Stand(p.ID, Terms{}, said, record)
+				default:
+					_, errs[i] = a.Decide(p.ID, i%2 == 0, said, record)
+				}
+			})
+		}
+		close(start)
+		all.Wait()
+		won := -1
+		for i, err := range errs {
+			if err == nil {
+				require.Equal(t, -1, won, "two decisions hold in round %d: %v", round, errs)
+				won = i
+			}
+		}
+		require.NotEqual(t, -1, won, "%v", errs)
+		for i, err := range errs {
+			if i != won {
+				require.ErrorContains(t, err, fmt.Sprintf("already by operator %d, at ", won))
+			}
+		}
+		want := int32(1)
+		if won == 0 {
+			want = 2 // the standing approval, and the request
+		}
+		require.Equal(t, want, recorded.Load())
+	}
+}
+
+// TestTimedOutMeanwhile: a request whose time is over while no daemon runs ends as timed out with the next one.
+func TestTimedOutMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kept := newDrawer()
+		first := NewSet(kept)
+		_, _, err := first.Ask(Approval{Agent: "a", Tool: "bash"}, free)
+		require.NoError(t, err)
+		all := kept.all()
+		first.Close()
+		time.Sleep(24 * time.Hour)
+		next := NewSet(kept)
+		synctest.Wait()
+		var ended []string
+		next.Ended = func(p Approval, why string) { ended = append(ended, p.State+": "+why) }
+		next.Resume(all...)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.Equal(t, []string{"waits: nobody decided in time"}, ended)
+		assert.Empty(t, kept.approvals)
+	})
+}
+
+// TestTimedOut: a request that nobody decides ends when its time is over, as timed out, without anybody looking.
+func TestTimedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := NewSet(nil)
+		var ended []string
+		a.Ended = func(p Approval, why string) { ended = append(ended, p.State+": "+why) }
+		p, _, err := a.Ask(Approval{Agent: "a", Tool: "bash"}, free)
+		require.NoError(t, err)
+		changes, stop := a.Watch()
+		defer stop()
+		assert.Equal(t, Waits, (<-changes).Outcome)
+		u := <-changes
+		assert.Equal(t, TimedOut, u.Outcome)
+		assert.Equal(t, p.ID, u.Approval.ID)
+		synctest.Wait()
+		assert.Equal(t, []string{"waits: nobody decided in time"}, ended)
+		_, err = a.Get(p.ID)
+		assert.ErrorContains(t, err, "timed out")
+		assert.ErrorIs(t, err, ErrNotFound)
+		_, err = a.Decide(p.ID, true, Answer{}, ok)
+		assert.NotContains(t, err.Error(), "denied")
+	})
+}
+
+// TestReason: a reason is one line without characters that do more than stand there, and bounded.
+func TestReason(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                  "",
+		"use make":                          "use make",
+		" a\x1b[2J\n\tb\u202ec\u200bd\xff ": "a [2J b c d",
+		strings.Repeat("ü", MaxReason):      strings.Repeat("ü", MaxReason),
+	} {
+		got, err := Reason(text)
+		assert.NoError(t, err)
+		assert.Equal(t, want, got)
+	}
+	_, err := Reason(strings.Repeat("x", MaxReason+1))
+	assert.ErrorContains(t, err, "write at most 500")
+}
+
+// TestText: an argument is the one that every reader takes.
+func TestText(t *testing.T) {
+	for arguments, want := range map[string]string{
+		`{"command":"ls","timeout":5}`: "ls", `{"a":{"COMMAND":"x"},"command":"ls"}`: "ls", `{"command":""}`: "",
+	} {
+		got, ok := Approval{Arguments: json.RawMessage(arguments)}.Text("command")
+		assert.True(t, ok, arguments)
+		assert.Equal(t, want, got, arguments)
+	}
+	for _, arguments := range []string{`{"command":"evil","Command":"ls"}`, `{"COMMAND":"ls","command":"evil"}`, `{"command":"evil","command":"ls"}`,
+		`{"Command":"ls"}`, `{"command":1}`, `["command","ls"]`, `"command"`, `{"command":`, ``} {
+		_, ok := Approval{Arguments: json.RawMessage(arguments)}.Text("command")
+		assert.False(t, ok, arguments)
+	}
 }

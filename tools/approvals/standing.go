@@ -19,10 +19,18 @@ type Terms struct {
 // Stand makes a standing approval from a request that waits. It covers later requests of
 // the same agent, callers, tool and rules, and it approves the waiting requests that it
 // covers, id's among them. It does not bind the content of files, and covers no call that
-// sees a context. record is called before each approval holds. Meanwhile another decision
-// about these requests fails.
-func (s *Set) Stand(id string, terms Terms, record func(Approval) error) (Approval, error) {
-	made, decided, err := s.stand(id, terms)
+// sees a context. record is called before each approval holds. Another decision about these
+// requests waits for it. The errors are those of Decide.
+func (s *Set) Stand(id string, terms Terms, said Answer, record func(Approval) error) (Approval, error) {
+	if err := s.current(id, said, record); err != nil {
+		return Approval{}, err
+	}
+	var made Approval
+	var decided map[*Approval]Approval
+	err := s.untaken(func() (err error) {
+		made, decided, err = s.stand(id, terms, said)
+		return err
+	})
 	if err != nil {
 		return made, err
 	}
@@ -34,7 +42,7 @@ func (s *Set) Stand(id string, terms Terms, record func(Approval) error) (Approv
 	}
 	defer s.lock()()
 	for p := range decided {
-		p.taken = false
+		p.release()
 	}
 	if err != nil {
 		return made, err
@@ -47,12 +55,13 @@ func (s *Set) Stand(id string, terms Terms, record func(Approval) error) (Approv
 	s.add(made.key(), &made)
 	s.tell(Stands, made)
 	for key, p := range s.byKey {
-		if p.State != Waits || p.taken || !made.covers(p) {
+		if p.State != Waits || p.taken != nil || !made.covers(p) {
 			continue
 		}
 		if granted, recorded := decided[p]; recorded {
 			err = s.settle(p, granted)
 		} else { // a request that waits for p gets the standing approval
+			p.By, p.Decided = made.By, made.Decided
 			s.tell("ended", *p)
 			err = s.remove(key)
 		}
@@ -64,28 +73,30 @@ func (s *Set) Stand(id string, terms Terms, record func(Approval) error) (Approv
 }
 
 // stand marks the waiting requests that the standing approval covers as taken, and returns their next states.
-func (s *Set) stand(id string, terms Terms) (made Approval, decided map[*Approval]Approval, err error) {
+func (s *Set) stand(id string, terms Terms, said Answer) (made Approval, decided map[*Approval]Approval, err error) {
 	defer s.lock()()
 	s.sweep()
-	if made, err = s.make(id, terms); err != nil {
+	if made, err = s.make(id, terms, said.Shown); err != nil {
 		return made, nil, err
 	}
+	made.By, made.Decided = said.By, s.now()
 	decided = map[*Approval]Approval{}
 	for _, p := range s.byKey {
-		if p.State != Waits || p.taken || p.Lasting || !made.covers(p) {
+		if p.State != Waits || p.taken != nil || p.Lasting || !made.covers(p) {
 			continue
 		}
 		granted := *p
 		granted.State, granted.Expires = Granted, s.now().Add(lifetime)
+		granted.By, granted.Decided = made.By, made.Decided
 		decided[p] = granted
-		p.taken = true
+		p.taken = make(chan struct{})
 	}
 	return made, decided, nil
 }
 
 // make returns a standing approval for requests like id's. The caller holds the lock.
-func (s *Set) make(id string, terms Terms) (Approval, error) {
-	of, err := s.find(id, Waits)
+func (s *Set) make(id string, terms Terms, shown string) (Approval, error) {
+	of, err := s.find(id, shown, Waits)
 	if err != nil {
 		return Approval{}, err
 	}
@@ -158,7 +169,7 @@ func (s *Set) Grant(of Approval, terms Terms, record func(Approval) error) (made
 	s.add(made.key(), &made)
 	s.tell(Stands, made)
 	for key, p := range s.byKey {
-		if p.State == Waits && !p.taken && made.covers(p) { // the request gets the standing approval when it is looked up again
+		if p.State == Waits && p.taken == nil && made.covers(p) { // the request gets the standing approval when it is looked up again
 			s.tell("ended", *p)
 			if err := s.remove(key); err != nil {
 				return made, err
@@ -204,7 +215,7 @@ func (a *Approval) covers(p *Approval) bool {
 // the lock.
 func (s *Set) standing(p *Approval) *Approval {
 	for _, made := range s.byKey {
-		if made.covers(p) && !made.taken && !made.over(s.now()) {
+		if made.covers(p) && made.taken == nil && !made.over(s.now()) {
 			return made
 		}
 	}
@@ -213,14 +224,15 @@ func (s *Set) standing(p *Approval) *Approval {
 
 // Revoke ends a standing approval, or an unused grant. No request uses it from then on.
 // record is called before the end is final: after its error the approval holds again.
-func (s *Set) Revoke(id string, record func(Approval) error) (Approval, error) {
-	p, revoked, err := s.take(id, Stands, Granted)
+func (s *Set) Revoke(id string, said Answer, record func(Approval) error) (Approval, error) {
+	p, revoked, err := s.take(id, said.Shown, Stands, Granted)
 	if err != nil {
 		return Approval{}, err
 	}
+	revoked.By, revoked.Decided = said.By, s.now()
 	err = record(revoked)
 	defer s.lock()()
-	p.taken = false
+	p.release()
 	key := p.key()
 	if s.byKey[key] != p { // it has ended meanwhile
 		return revoked, err
@@ -272,8 +284,12 @@ func (s *Set) Recheck(changed []scope.ID, version func(scope.ID) string) {
 
 // ended notes that an approval has ended. The caller holds the lock.
 func (s *Set) ended(p *Approval, why string) {
-	s.tell("ended", *p)
-	if of := *p; of.State == Stands && s.Ended != nil {
+	outcome := "ended"
+	if p.State == Waits && p.over(s.now()) {
+		outcome, why = TimedOut, "nobody decided in time"
+	}
+	s.tell(outcome, *p)
+	if of := *p; (of.State == Stands || outcome == TimedOut) && s.Ended != nil {
 		s.over = append(s.over, func() { s.Ended(of, why) })
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,12 +20,27 @@ import (
 type stander struct {
 	t     *testing.T
 	all   *Set
-	ended []string
+	mu    sync.Mutex
+	ended []string // under mu
+}
+
+// ends returns which standing approvals have ended, and why.
+func (s *stander) ends() []string {
+	synctest.Wait() // for timers
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.ended)
 }
 
 func newStander(t *testing.T) *stander {
 	s := &stander{t: t, all: NewSet(nil)}
-	s.all.Ended = func(p Approval, why string) { s.ended = append(s.ended, p.Tool+": "+why) }
+	s.all.Ended = func(p Approval, why string) {
+		if p.State == Stands {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.ended = append(s.ended, p.Tool+": "+why)
+		}
+	}
 	return s
 }
 
@@ -61,7 +78,7 @@ func (s *stander) stand(terms Terms) (Approval, error) {
 			id = p.ID
 		}
 	}
-	return s.all.Stand(id, terms, ok)
+	return s.all.Stand(id, terms, Answer{}, ok)
 }
 
 func (s *stander) mustStand(terms Terms) Approval {
@@ -97,7 +114,7 @@ func TestStandingApprovals(t *testing.T) {
 			}
 			time.Sleep(time.Hour + time.Second)
 			assert.Equal(s.t, Waits, s.sh("git status"), "its time is over")
-			assert.Equal(s.t, []string{"bash: expired", "bash: expired"}, s.ended)
+			assert.Equal(s.t, []string{"bash: expired", "bash: expired"}, s.ends())
 		},
 		"the same arguments": func(s *stander) {
 			content := func(hash string) func(*Approval) { return func(p *Approval) { p.Content = hash } }
@@ -125,19 +142,19 @@ func TestStandingApprovals(t *testing.T) {
 			assert.Equal(s.t, Waits, s.ask(command("make"), func(p *Approval) { p.Session = "other" }))
 			s.all.EndSession(p.Session)
 			assert.Equal(s.t, Waits, s.sh("make"))
-			assert.Equal(s.t, []string{"bash: its session has ended"}, s.ended)
+			assert.Equal(s.t, []string{"bash: its session has ended"}, s.ends())
 		},
 		"revoked": func(s *stander) {
 			assert.Equal(s.t, Waits, s.sh("make"))
 			p := s.mustStand(Terms{})
 			assert.Equal(s.t, Granted, s.sh("make"), "the call that waited")
-			_, err := s.all.Revoke(p.ID, func(Approval) error { return errors.New("disk full") })
+			_, err := s.all.Revoke(p.ID, Answer{}, func(Approval) error { return errors.New("disk full") })
 			assert.Error(s.t, err)
 			assert.Equal(s.t, Granted, s.sh("make"), "not recorded, not revoked")
-			_, err = s.all.Revoke(p.ID, ok)
+			_, err = s.all.Revoke(p.ID, Answer{}, ok)
 			assert.NoError(s.t, err)
 			assert.Equal(s.t, Waits, s.sh("make"))
-			_, err = s.all.Revoke(p.ID, ok)
+			_, err = s.all.Revoke(p.ID, Answer{}, ok)
 			assert.ErrorIs(s.t, err, ErrNotFound)
 		},
 		"other rules": func(s *stander) {
@@ -145,13 +162,13 @@ func TestStandingApprovals(t *testing.T) {
 			p := s.mustStand(Terms{})
 			assert.Equal(s.t, Waits, s.ask(command("make"), func(p *Approval) { p.Policy = "2" }))
 			s.all.Recheck([]scope.ID{"a"}, versionOf(&p))
-			assert.Empty(s.t, s.ended)
+			assert.Empty(s.t, s.ends())
 			s.all.Recheck([]scope.ID{"a"}, func(scope.ID) string { return "2" })
-			assert.Equal(s.t, []string{"bash: the rules have changed"}, s.ended)
+			assert.Equal(s.t, []string{"bash: the rules have changed"}, s.ends())
 		},
 		"denied before": func(s *stander) {
 			assert.Equal(s.t, Waits, s.sh("git status"))
-			_, err := s.all.Decide(s.all.List()[0].ID, false, Part{}, ok)
+			_, err := s.all.Decide(s.all.List()[0].ID, false, Answer{}, ok)
 			require.NoError(s.t, err)
 			assert.Equal(s.t, Waits, s.sh("git log"))
 			s.mustStand(Terms{Pattern: "git *"})
@@ -169,9 +186,9 @@ func TestStandingApprovals(t *testing.T) {
 				_, err := s.stand(terms)
 				assert.Error(s.t, err, "%+v", terms)
 			}
-			_, err := s.all.Stand("x", Terms{}, ok)
+			_, err := s.all.Stand("x", Terms{}, Answer{}, ok)
 			assert.ErrorIs(s.t, err, ErrNotFound)
-			_, err = s.all.Stand(s.all.List()[0].ID, Terms{}, func(Approval) error { return errors.New("disk full") })
+			_, err = s.all.Stand(s.all.List()[0].ID, Terms{}, Answer{}, func(Approval) error { return errors.New("disk full") })
 			assert.Error(s.t, err)
 			assert.Equal(s.t, Waits, s.sh("git -c x status"))
 		},
@@ -209,7 +226,7 @@ func TestStandingApprovalOfHosts(t *testing.T) {
 		got := make(chan Approval, 1)
 		go func() { p, _ := all.Wait(t.Context(), host, record); got <- p }()
 		synctest.Wait()
-		made, err := all.Stand(all.List()[0].ID, Terms{Pattern: "*.example.org:443"}, ok)
+		made, err := all.Stand(all.List()[0].ID, Terms{Pattern: "*.example.org:443"}, Answer{}, ok)
 		require.NoError(t, err)
 		assert.Equal(t, made.ID, (<-got).ID)
 		other := host
@@ -218,7 +235,7 @@ func TestStandingApprovalOfHosts(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, Stands, p.State)
 		assert.Equal(t, []string{Waits, Stands, Stands}, outcomes)
-		_, err = all.Revoke(made.ID, ok)
+		_, err = all.Revoke(made.ID, Answer{}, ok)
 		require.NoError(t, err)
 		assert.Equal(t, Waits, waitSecond(t, all, host), "nothing of it is left")
 	})

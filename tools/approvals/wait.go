@@ -78,7 +78,7 @@ func (s *Set) approves(p *Approval) *Approval {
 	defer s.lock()()
 	s.sweep()
 	by := cmp.Or(s.byKey[p.key()], s.standing(p))
-	if by == nil || by.taken || by.State != Granted && by.State != Stands {
+	if by == nil || by.taken != nil || by.State != Granted && by.State != Stands {
 		return nil
 	}
 	found := *by
@@ -93,6 +93,11 @@ func (s *Set) Close() (waited bool) {
 	}
 	defer s.lock()()
 	close(s.closing)
+	for _, p := range s.byKey {
+		if p.timer != nil {
+			p.timer.Stop()
+		}
+	}
 	return len(s.held) > 0
 }
 

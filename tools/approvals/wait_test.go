@@ -43,7 +43,7 @@ func TestApprovalsWait(t *testing.T) {
 			synctest.Wait()
 			require.Len(t, all.List(), 1)
 			assert.Empty(t, got)
-			_, err := all.Decide(all.List()[0].ID, grant, Part{}, ok)
+			_, err := all.Decide(all.List()[0].ID, grant, Answer{}, ok)
 			require.NoError(t, err)
 			for range 3 {
 				assert.Equal(t, grant, <-got)
@@ -77,12 +77,12 @@ func TestApprovalsOutlast(t *testing.T) {
 		after time.Duration // to the end
 	}{
 		"expired":          {after: lifetime},
-		"revoked":          {do: func(a *Set, id string, _ *Approval) { _, _ = a.Revoke(id, ok) }},
+		"revoked":          {do: func(a *Set, id string, _ *Approval) { _, _ = a.Revoke(id, Answer{}, ok) }},
 		"session killed":   {do: func(a *Set, _ string, p *Approval) { _ = a.ForgetSession(p.Agent, p.Session) }},
 		"other rules":      {do: changeRules},
 		"same rules":       {do: func(a *Set, _ string, p *Approval) { a.Recheck([]scope.ID{"a"}, versionOf(p)) }, after: lifetime},
 		"standing":         {terms: &Terms{For: time.Hour}, after: time.Hour},
-		"standing revoked": {terms: &Terms{}, do: func(a *Set, id string, _ *Approval) { _, _ = a.Revoke(id, ok) }},
+		"standing revoked": {terms: &Terms{}, do: func(a *Set, id string, _ *Approval) { _, _ = a.Revoke(id, Answer{}, ok) }},
 		"standing, rules":  {terms: &Terms{}, do: changeRules},
 		"session ended":    {terms: &Terms{Session: true}, do: func(a *Set, _ string, p *Approval) { a.EndSession(p.Session) }},
 	} {
@@ -97,9 +97,9 @@ func TestApprovalsOutlast(t *testing.T) {
 				var err error
 				made := all.List()[0]
 				if c.terms == nil {
-					_, err = all.Decide(made.ID, true, Part{}, ok)
+					_, err = all.Decide(made.ID, true, Answer{}, ok)
 				} else {
-					made, err = all.Stand(made.ID, *c.terms, ok)
+					made, err = all.Stand(made.ID, *c.terms, Answer{}, ok)
 				}
 				require.NoError(t, err)
 				ended := make(chan time.Time, 1)
@@ -123,7 +123,7 @@ func TestApprovalsOutlast(t *testing.T) {
 		all := NewSet(nil)
 		host := Approval{Agent: "a", Lasting: true, Tool: "network"}
 		waitSecond(t, all, host)
-		_, err := all.Decide(all.List()[0].ID, false, Part{}, ok)
+		_, err := all.Decide(all.List()[0].ID, false, Answer{}, ok)
 		require.NoError(t, err)
 		all.Outlast(t.Context(), func() (Approval, error) { return host, nil }) // a denial approves nothing
 	})
@@ -166,9 +166,9 @@ func outlastAfter(t *testing.T, host Approval, of func(*Set, *Approval) func() (
 		synctest.Wait()
 		var err error
 		if id := all.List()[0].ID; host.Chain == "" {
-			_, err = all.Decide(id, true, Part{}, ok)
+			_, err = all.Decide(id, true, Answer{}, ok)
 		} else {
-			_, err = all.Stand(id, Terms{}, ok)
+			_, err = all.Stand(id, Terms{}, Answer{}, ok)
 		}
 		require.NoError(t, err)
 		all.Outlast(ctx, of(all, &host))

@@ -2,7 +2,7 @@ package approvals
 
 // Update is a change of an approval.
 type Update struct {
-	Outcome  string   `json:"outcome"`  // a state, "used", "revoked" or "ended"
+	Outcome  string   `json:"outcome"`  // a state, "used", "revoked", TimedOut or "ended"
 	Approval Approval `json:"approval"` // [Approval.Brief]
 }
 
@@ -38,6 +38,12 @@ func (s *Set) cut(c chan Update) {
 
 // tell passes a change on to all watchers. The caller holds the lock.
 func (s *Set) tell(outcome string, p Approval) {
+	if outcome != p.State && p.State != Stands { // it is over
+		if len(s.past) >= maxPast {
+			s.past = s.past[1:]
+		}
+		s.past = append(s.past, Update{outcome, p.Brief()})
+	}
 	for c := range s.watchers {
 		select {
 		case c <- Update{outcome, p.Brief()}:

@@ -89,7 +89,7 @@ func (s *Shell) start(ctx context.Context, env tools.Env, in runArgs) (j *job, d
 // exec runs bash, or sh where bash is not installed.
 func (s *Shell) exec(ctx context.Context, env tools.Env, in runArgs) (p *sandbox.Process, err error) {
 	for _, shell := range []string{"bash", "sh"} {
-		p, err = s.sandbox.Exec(ctx, sandbox.Command{Argv: []string{shell, "-c", in.Command}, Dir: in.Cwd, Tag: env.Call})
+		p, err = s.sandbox.Exec(ctx, sandbox.Command{Argv: []string{shell, "-c", in.Command}, Dir: in.Cwd, Tag: env.Call, Env: tools.Trace(ctx).Environ()})
 		if !errors.Is(err, fs.ErrNotExist) {
 			break
 		}

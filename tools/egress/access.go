@@ -109,6 +109,9 @@ func (p *Proxy) approve(ctx context.Context, a *access) *refusal {
 	case err != nil:
 	case said.Denied:
 		refuse.Message = "the operator has denied " + a.target()
+		if said.Reason != "" {
+			refuse.Message += ": " + said.Reason
+		}
 	case said.Granted:
 		if a.asked.Store(true); p.stillAllowed(a) { // the rules may have changed
 			return nil
@@ -117,6 +120,9 @@ func (p *Proxy) approve(ctx context.Context, a *access) *refusal {
 		refuse.Remedy = "nobody is here who could approve it: add the host to network.allow"
 	case said.ID != "":
 		refuse.Message = a.target() + " waits for the operator"
+		if ctx.Err() == context.DeadlineExceeded {
+			refuse.Message = fmt.Sprintf("timed out: nobody has decided about %s within %v", a.target(), p.Limits.Approve)
+		}
 		refuse.Remedy = "approve it: scopefs approvals approve " + said.ID + ", or add the host to network.allow"
 	}
 	return refuse

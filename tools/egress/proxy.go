@@ -89,7 +89,8 @@ type Question struct {
 type Answer struct {
 	ID              string // of the approval, for the client and the operator
 	Granted, Denied bool
-	Nobody          bool // is here who could decide
+	Reason          string // of a denial
+	Nobody          bool   // is here who could decide
 }
 
 // Options are the parts of a proxy that do not depend on the agent.

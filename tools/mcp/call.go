@@ -11,6 +11,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/scopefs/scopefs/audit/trace"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -83,7 +84,7 @@ func (f *Face) call(ctx context.Context, req *mcp.CallToolRequest) (mcp.Result, 
 		return failed(tools.Errorf(tools.Invalid, "_meta: %v", err)), nil
 	}
 	env, keep := f.contextOf(req)
-	result, err := f.set.Call(ctx, tools.Call{Tool: toolName(req.Params.Name), Args: req.Params.Arguments, Ask: asker(req), Holds: holds, Progress: reports, Context: env, Keep: keep, Beside: said})
+	result, err := f.set.Call(ctx, tools.Call{Trace: trace.OfMeta(req.Params.Meta), Tool: toolName(req.Params.Name), Args: req.Params.Arguments, Ask: asker(req), Holds: holds, Progress: reports, Context: env, Keep: keep, Beside: said})
 	if asked, ok := errors.AsType[*tools.Asked](err); ok {
 		return nil, asked
 	}

@@ -10,12 +10,18 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/scopefs/scopefs/audit/trace"
 	"github.com/scopefs/scopefs/internal/rpc"
 	"github.com/scopefs/scopefs/tools"
 )
 
 // Client is an MCP client of a Face, for the command line.
-type Client struct{ session *mcp.ClientSession }
+type Client struct {
+	// Trace is the span in which calls are made. It must not change during a call.
+	Trace trace.Context
+
+	session *mcp.ClientSession
+}
 
 // Listed is a tool in a list. Name is its MCP name.
 type Listed struct {
@@ -50,7 +56,7 @@ func Dial(ctx context.Context, conn io.ReadWriteCloser, version string, ask func
 	if err != nil {
 		return nil, err
 	}
-	return &Client{session}, nil
+	return &Client{session: session}, nil
 }
 
 // elicited answers a request that [elicit] created.
@@ -109,17 +115,18 @@ func (c *Client) List(ctx context.Context) (all []Listed, starting []string, err
 // The arguments of a server's tool have no envelope: their members _scopes and _instance are
 // sent beside them.
 func (c *Client) Call(ctx context.Context, name string, args json.RawMessage) (Result, error) {
-	params := &mcp.CallToolParams{Name: name, Arguments: args}
+	params := &mcp.CallToolParams{Meta: c.Trace.Meta(), Name: name, Arguments: args}
 	var members map[string]json.RawMessage
 	if strings.HasPrefix(toolName(name), "mcp:") && json.Unmarshal(args, &members) == nil {
-		params.Meta = mcp.Meta{}
+		given := false
 		for _, member := range []string{"scopes", "instance"} {
 			if value, ok := members["_"+member]; ok {
 				params.Meta[metaPrefix+member] = value
 				delete(members, "_"+member)
+				given = true
 			}
 		}
-		if len(params.Meta) > 0 {
+		if given {
 			params.Arguments = members
 		}
 	}

@@ -37,15 +37,15 @@ func (a asides) exposeApart() error {
 			return fmt.Errorf("make %s: %w", dir, err)
 		}
 	}
-	for i, name := range a.apart {
+	for i, dir := range a.apart {
 		at := apartAt(i)
 		err := unix.Mkdir(at, 0o755)
 		switch {
 		case err != nil:
 		case a.as == nil:
-			err = overlay(name, at)
+			err = overlay(dir, at)
 		default:
-			err = beneath.Caller{UID: a.as.Uid, GID: a.as.Gid}.Do(func() error { return overlay(name, at) })
+			err = beneath.Caller{UID: a.as.Uid, GID: a.as.Gid}.Do(func() error { return overlay(dir, at) })
 		}
 		if err != nil {
 			return err
@@ -54,9 +54,11 @@ func (a asides) exposeApart() error {
 	return nil
 }
 
-// overlay mounts an overlay of one directory. The directory is opened in the calling
-// thread's mount namespace, without which the kernel takes it for no layer.
-func overlay(name, at string) error {
+// overlay mounts an overlay of one directory. The directory is opened again in the calling
+// thread's mount namespace, without which the kernel takes it for no layer. It must be the same:
+// the plan was made for it.
+func overlay(meant *os.File, at string) error {
+	name := meant.Name()
 	f, dir, err := openExposed(name, false)
 	if err != nil {
 		return err
@@ -65,8 +67,8 @@ func overlay(name, at string) error {
 	fail := func(why error) error {
 		return fmt.Errorf("%w: expose %q: %w: %s", ErrInvalid, name, why, withSockets(name))
 	}
-	if !dir {
-		return fail(unix.ENOTDIR) // the host has replaced it
+	if same, err := sameFile(meant, f); err != nil || !same || !dir {
+		return fail(errors.Join(errors.New("the host has replaced it meanwhile"), err))
 	}
 	// A layer has no mounts: what they cover would be seen.
 	real, err := os.Readlink(procPath(f))
@@ -96,4 +98,14 @@ func overlay(name, at string) error {
 		return fail(fmt.Errorf("an overlay keeps sockets out, and this file system is no layer for one (%w)", err))
 	}
 	return nil
+}
+
+// sameFile reports whether two descriptors have one file.
+func sameFile(a, b *os.File) (bool, error) {
+	x, err := a.Stat()
+	y, err2 := b.Stat()
+	if err := errors.Join(err, err2); err != nil {
+		return false, err
+	}
+	return os.SameFile(x, y), nil
 }

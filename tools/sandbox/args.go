@@ -53,7 +53,7 @@ const (
 type plan struct {
 	args  []string
 	files []*os.File // number fdFree and up
-	apart []string   // directories that are shown without the host's sockets, by their number below asideExposed
+	apart []*os.File // directories that are shown without the host's sockets, by their number below asideExposed
 
 	keystores *keystores
 }
@@ -77,7 +77,7 @@ func (p *plan) data(option string, data []byte, more ...string) error {
 }
 
 func (p *plan) close() {
-	for _, f := range p.files {
+	for _, f := range slices.Concat(p.files, p.apart) {
 		f.Close()
 	}
 }
@@ -113,14 +113,8 @@ func (p *plan) mounts(spec *Spec) error {
 	tmp, shm := tmpfsSizes(spec.Limits)
 	p.add("--perms", "1777", "--size", strconv.FormatInt(tmp, 10), "--tmpfs", "/tmp",
 		"--dir", "/run", "--dir", "/var", "--symlink", "../tmp", "/var/tmp", "--symlink", "../run", "/var/run")
-	shown, err := outermost(spec.Expose, spec.Sockets)
-	if err != nil {
-		return fmt.Errorf("%w: expose: %w", ErrInvalid, err)
-	}
-	for _, name := range shown {
-		if err := p.expose(name, slices.Contains(spec.Sockets, name)); err != nil {
-			return err
-		}
+	if err := p.expose(spec); err != nil {
+		return err
 	}
 	p.add("--perms", "0700", "--dir", TempHome)
 	if err := p.etc(spec); err != nil {
@@ -147,19 +141,36 @@ func (p *plan) mounts(spec *Spec) error {
 	return nil
 }
 
-// expose mounts a path of the host.
-func (p *plan) expose(name string, sockets bool) error {
-	f, dir, err := openExposed(name, sockets)
+// expose mounts the paths of the host.
+func (p *plan) expose(spec *Spec) error {
+	shown, err := exposures(spec.Expose, spec.Sockets)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: expose: %w", ErrInvalid, err)
 	}
-	if sockets || !dir {
-		p.fd("--ro-bind-fd", f, name)
-		return nil
+	opened := map[string]*os.File{}
+	for _, e := range shown {
+		f, dir, err := openExposed(e.name, e.sockets)
+		if err != nil {
+			return err
+		}
+		if below(e.at, "/usr") { // shown already
+			f.Close()
+			continue
+		}
+		if e.sockets || !dir {
+			p.fd("--ro-bind-fd", f, e.at)
+		} else {
+			p.add("--ro-bind", apartAt(len(p.apart)), e.at)
+			p.apart = append(p.apart, f)
+		}
+		if opened[e.name] = f; e.outer == "" {
+			continue
+		}
+		if err := fixedBelow(opened[e.outer], strings.TrimPrefix(e.at, destination(e.outer)+"/")); err != nil {
+			return fmt.Errorf("%w: expose: %q is inside %q, and %w: give both the same sockets, or remove one", ErrInvalid, e.name, e.outer, err)
+		}
 	}
-	p.add("--ro-bind", apartAt(len(p.apart)), name)
-	p.apart = append(p.apart, name)
-	return f.Close()
+	return nil
 }
 
 // work mounts the view, or an empty directory without one, and the binds.

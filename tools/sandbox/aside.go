@@ -22,7 +22,7 @@ const (
 // asides are the mounts below aside.
 type asides struct {
 	mounts map[string]*os.File // mounts that are attached nowhere, by their place
-	apart  []string            // see plan.apart
+	apart  []*os.File          // see plan.apart
 	as     *syscall.Credential // the agent's user; nil: this process's
 }
 

@@ -303,7 +303,10 @@ func (g *Group) session(l Limits) (*group, error) {
 	if l.PIDs > 0 {
 		most = &setting{"pids", "pids.max", strconv.Itoa(l.PIDs + extraPIDs), false}
 	}
-	child, err := g.group.child(fmt.Sprintf("run-%d", g.last.Add(1)), most)
+	child, err := (*group)(nil), os.ErrExist
+	for errors.Is(err, os.ErrExist) { // an earlier daemon's
+		child, err = g.group.child(fmt.Sprintf("run-%d", g.last.Add(1)), most)
+	}
 	if err != nil {
 		return nil, missingGroup("pids", err)
 	}
@@ -482,7 +485,8 @@ func pidNamespace() uint64 {
 
 // sweep removes the groups that a daemon left which was killed. Its sandboxes and
 // views died with it, but for one that was starting: see killOrphans. It leaves those of
-// daemons in other pid namespaces, whose ids mean nothing here.
+// daemons in other pid namespaces, whose ids mean nothing here, and those with processes,
+// which another daemon may continue with.
 func (c *cgroups) sweep() {
 	here := strconv.FormatUint(pidNamespace(), 10)
 	for _, base := range slices.AppendSeq(slices.Clone(c.v2), maps.Values(c.v1)) {
@@ -497,15 +501,20 @@ func (c *cgroups) sweep() {
 				continue
 			}
 			dir := filepath.Join(base, e.Name())
+			all, used := []string{dir}, killOrphans(dir)
 			children, _ := os.ReadDir(dir)
 			for _, child := range children {
 				if child.IsDir() {
-					killOrphans(filepath.Join(dir, child.Name()))
-					unix.Rmdir(filepath.Join(dir, child.Name()))
+					all = append(all, filepath.Join(dir, child.Name()))
+					used = killOrphans(all[len(all)-1]) || used
 				}
 			}
-			killOrphans(dir)
-			unix.Rmdir(dir)
+			if used {
+				continue
+			}
+			for _, dir := range slices.Backward(all) {
+				unix.Rmdir(dir)
+			}
 		}
 	}
 }
@@ -514,8 +523,8 @@ func (c *cgroups) sweep() {
 // with its daemon before it has released its child leaves the child behind, which waits
 // for it forever: bubblewrap sets the child's parent-death signal (prctl(2),
 // PR_SET_PDEATHSIG) later. The child has run nothing yet. The group can be removed by
-// the next sweep.
-func killOrphans(dir string) {
+// the next sweep. killOrphans reports whether the group has other processes.
+func killOrphans(dir string) (used bool) {
 	text, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	for word := range strings.FieldsSeq(string(text)) {
 		pid, err := strconv.Atoi(word)
@@ -528,9 +537,12 @@ func killOrphans(dir string) {
 		}
 		if orphaned(pid) {
 			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+		} else {
+			used = true
 		}
 		unix.Close(fd)
 	}
+	return used
 }
 
 // orphaned reports whether a process is the child of a dead bwrap: the first process of a

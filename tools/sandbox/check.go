@@ -117,6 +117,19 @@ func findBwrap(ctx context.Context, bwrap string) (path string, err error) {
 	return path, err
 }
 
+// Flaw returns the sentence about a known flaw of bubblewrap, or "".
+func Flaw(ctx context.Context, c Config) string {
+	path, err := lookBwrap(c.Bwrap)
+	if err != nil {
+		return ""
+	}
+	version := versionOf(ctx, path)
+	if flaw := knownFlaw(version); flaw != "" {
+		return version + flaw
+	}
+	return ""
+}
+
 // knownFlaw returns what CVE-2026-87766 means with a version of bubblewrap, or "".
 func knownFlaw(version string) string {
 	var major, minor int
@@ -142,7 +155,7 @@ func bounded(ctx context.Context, path string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-const needBwrap = "install bubblewrap 0.11 or newer, or that of Debian 12 with security updates"
+const needBwrap = "install bubblewrap 0.11 or newer, or that of Debian 12 or Ubuntu 24.04 with security updates"
 
 // versionOf names a bubblewrap, as "bubblewrap 0.4.1" where it says so.
 func versionOf(ctx context.Context, path string) string {
@@ -156,7 +169,7 @@ func versionOf(ctx context.Context, path string) string {
 // trial makes a smallest sandbox, as an ordinary user: whether namespaces can be
 // had depends on too many settings to be read off them.
 func trial(ctx context.Context, bwrap string) error {
-	cmd := bounded(ctx, bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--cap-drop", "ALL",
+	cmd := bounded(ctx, bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--cap-drop", "ALL", "--hostname", "localhost",
 		"--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "/bin/true")
 	cmd.Dir, cmd.Env = "/", []string{}
 	if os.Geteuid() == 0 {
@@ -169,7 +182,7 @@ func trial(ctx context.Context, bwrap string) error {
 	if err == nil || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	get := "allow user, pid, network and mount namespaces to ordinary users; a container needs --privileged, or what docs/security.md lists"
+	get := "allow user, pid, network and mount namespaces to ordinary users; a container needs --cap-add SYS_ADMIN,DAC_READ_SEARCH --security-opt systempaths=unconfined"
 	why := string(bytes.TrimSpace(out))
 	if why == "" {
 		why = err.Error()
@@ -183,6 +196,9 @@ func trial(ctx context.Context, bwrap string) error {
 		value, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(name, ".", "/"))
 		if err == nil && strings.TrimSpace(string(value)) == off {
 			get = fmt.Sprintf("unprivileged user namespaces are off (sysctl %s=%s): change it in /etc/sysctl.d", name, off)
+			if strings.Contains(name, "apparmor") {
+				get += ", or load scopefs's profile (docs/operating.md#apparmor)"
+			}
 		}
 	}
 	return &MissingError{fmt.Sprintf("bubblewrap cannot make a sandbox (%s)", why), get}

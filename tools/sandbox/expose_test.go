@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 func TestExpose(t *testing.T) {
@@ -57,29 +59,139 @@ func TestExposeNested(t *testing.T) {
 	assert.Equal(t, "shown\n", sh(t, s, "cat "+dir+"/in/file"))
 
 	// One of them alone has sockets: it needs a mount of its own.
-	require.NoError(t, os.Mkdir(outside+"/closed", 0o755))
-	require.NoError(t, os.Mkdir(outside+"/open", 0o777))
-	require.NoError(t, os.Chmod(outside+"/open", 0o777))
 	for name, c := range map[string]struct {
-		expose, sockets, shown []string
-		err                    string
+		expose, sockets []string
+		shown           []exposure
+		err             string
 	}{
-		"beside":         {expose: []string{"/a-b", "/a", "/ab"}, shown: []string{"/a", "/a-b", "/ab"}},
-		"twice":          {expose: []string{"/a", "/a"}, shown: []string{"/a"}},
-		"below":          {expose: []string{"/a/b/c", "/a-b", "/a", "/a/b"}, shown: []string{"/a", "/a-b"}},
-		"below, sockets": {expose: []string{"/a/b", "/a"}, sockets: []string{"/a", "/a/b"}, shown: []string{"/a"}},
-		"inner sockets":  {expose: []string{outside + "/closed/x", outside}, sockets: []string{outside + "/closed/x"}, shown: []string{outside, outside + "/closed/x"}},
-		"writable":       {expose: []string{outside + "/open/x", outside}, sockets: []string{outside + "/open/x"}, err: "others than root may write to " + outside + "/open"},
-		"outer sockets":  {expose: []string{outside + "/open/x/y", outside}, sockets: []string{outside}, err: "no such file"},
-		"a link":         {expose: []string{dir + "/link/x", dir}, sockets: []string{dir}, err: "others than root may write to " + dir + "/link"},
+		"beside":         {expose: []string{"/a-b", "/a", "/ab"}, shown: []exposure{{name: "/a", at: "/a"}, {name: "/a-b", at: "/a-b"}, {name: "/ab", at: "/ab"}}},
+		"twice":          {expose: []string{"/a", "/a"}, shown: []exposure{{name: "/a", at: "/a"}}},
+		"below":          {expose: []string{"/a/b/c", "/a-b", "/a", "/a/b"}, shown: []exposure{{name: "/a", at: "/a"}, {name: "/a-b", at: "/a-b"}}},
+		"below, sockets": {expose: []string{"/a/b", "/a"}, sockets: []string{"/a", "/a/b"}, shown: []exposure{{name: "/a", at: "/a", sockets: true}}},
+		"inner sockets": {expose: []string{"/a/b", "/a"}, sockets: []string{"/a/b"},
+			shown: []exposure{{name: "/a", at: "/a"}, {name: "/a/b", at: "/a/b", sockets: true, outer: "/a"}}},
+		"links of a sandbox": {expose: []string{"/var/run/a/b", "/run/a", "/var/tmp/a"}, sockets: []string{"/var/run/a/b"},
+			shown: []exposure{{name: "/run/a", at: "/run/a"}, {name: "/var/run/a/b", at: "/run/a/b", sockets: true, outer: "/run/a"}, {name: "/var/tmp/a", at: "/tmp/a"}}},
+		"two names":          {expose: []string{"/var/run/a", "/run/a"}, shown: []exposure{{name: "/run/a", at: "/run/a"}}},
+		"two names, sockets": {expose: []string{"/var/run/a", "/run/a"}, sockets: []string{"/run/a"}, err: "one path in a sandbox: remove one"},
 	} {
-		shown, err := outermost(c.expose, c.sockets)
+		shown, err := exposures(c.expose, c.sockets)
 		if c.err != "" {
 			assert.ErrorContains(t, err, c.err, name)
 			continue
 		}
 		require.NoError(t, err, name)
 		assert.Equal(t, c.shown, shown, name)
+	}
+}
+
+// TestExposeInHostile: an exposed path inside another one has a mount of its own only where no other user can
+// replace a part of its destination.
+func TestExposeInHostile(t *testing.T) {
+	needRoot(t, "directories have other owners")
+	h := newHost(t)
+	root, _ := newView(t, 0)
+	for _, dir := range []string{"/closed/in", "/open/in", "/theirs/in", "/target"} {
+		require.NoError(t, os.MkdirAll(root+dir, 0o755))
+	}
+	require.NoError(t, os.Chmod(root+"/open", 0o777))
+	require.NoError(t, os.Chown(root+"/theirs", agentUID, agentUID))
+	require.NoError(t, os.Symlink(root+"/target", root+"/closed/link"))
+	for inner, want := range map[string]string{
+		"/closed/in":      "",
+		"/open/in":        "others than root may write to " + root + "/open",
+		"/theirs/in":      "others than root may write to " + root + "/theirs",
+		"/closed/link":    root + "/closed/link is a link",
+		"/closed/link/..": "no clean absolute path",
+	} {
+		for _, sockets := range [][]string{{root + inner}, {root}} {
+			spec := newSpec(t)
+			spec.Expose, spec.Sockets = []string{root, root + inner}, sockets
+			s, err := h.Start(context.Background(), spec)
+			if want == "" {
+				require.NoError(t, err, inner)
+				assert.Equal(t, "in link\n", sh(t, s, "cd "+root+"/closed; echo *"))
+				assert.NoError(t, s.Close())
+				continue
+			}
+			assert.ErrorIs(t, err, ErrInvalid, inner)
+			assert.ErrorContains(t, err, want, inner)
+		}
+	}
+}
+
+// TestExposeReplaced: a user of the host who replaces the outer directory after it was checked gets no mount and no
+// file at a destination of his own.
+func TestExposeReplaced(t *testing.T) {
+	needRoot(t, "directories have other owners")
+	h := newHost(t)
+	root, _ := newView(t, 0)
+	theirs := root + "/theirs" // the hostile user may rename what is in it
+	outside := root + "/outside"
+	for _, dir := range []string{theirs + "/outer/a/in", theirs + "/evil", outside} {
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+	}
+	require.NoError(t, os.WriteFile(theirs+"/outer/a/in/file", []byte("shown\n"), 0o644))
+	require.NoError(t, os.Chmod(outside, 0o777))
+	require.NoError(t, os.Symlink("/oldroot"+outside, theirs+"/evil/a"))
+	for name, c := range map[string]struct{ inner, sockets string }{
+		"overlay": {"/outer/a/in", "/outer/a/in"},
+		"bind":    {"/outer/a/in/file", "/outer"},
+	} {
+		spec := newSpec(t)
+		spec.Expose, spec.Sockets = []string{theirs + "/outer", theirs + c.inner}, []string{theirs + c.sockets}
+		plan, err := newPlan(&spec, h.filters, &h.keystores)
+		require.NoError(t, err, name)
+		group, own, err := h.group(&spec)
+		require.NoError(t, err, name)
+		s := newSession(h, spec, group)
+		s.ownGroup = own
+
+		require.NoError(t, os.Rename(theirs+"/outer", theirs+"/gone"))
+		require.NoError(t, os.Symlink("evil", theirs+"/outer"))
+		args, info, err := h.spawn(s, plan)
+		if err == nil { // by descriptor, it is still the directory that was checked
+			go s.wait()
+			require.NoError(t, h.hold(s))
+			require.NoError(t, s.handshake(t.Context(), plan, args, info), name)
+			assert.Equal(t, "shown\n", sh(t, s, "cat "+theirs+"/outer/a/in/file"), name)
+			assert.NoError(t, s.Close())
+		} else {
+			assert.ErrorContains(t, err, "the host has replaced it meanwhile", name)
+			assert.NoError(t, s.removeGroup())
+		}
+		assert.Equal(t, name == "bind", err == nil, name)
+		plan.close()
+		made, err := os.ReadDir(outside)
+		require.NoError(t, err)
+		assert.Empty(t, made, name)
+		require.NoError(t, os.Remove(theirs+"/outer"))
+		require.NoError(t, os.Rename(theirs+"/gone", theirs+"/outer"))
+	}
+}
+
+// TestExposeAtLinks: /var/run and /var/tmp are links in a sandbox, and mostly on the host. bubblewrap 0.13 refuses a
+// destination that is one, or that leads through one.
+func TestExposeAtLinks(t *testing.T) {
+	dir, err := os.MkdirTemp("/var/run", "scopefs-test-")
+	if err != nil {
+		need.Skip(t, "needs a directory in /var/run: ", err)
+	}
+	defer os.RemoveAll(dir)
+	require.NoError(t, os.Chmod(dir, 0o755))
+	require.NoError(t, os.WriteFile(dir+"/file", []byte("shown\n"), 0o644))
+	s := newTestSession(t, func(spec *Spec) { spec.Expose, spec.Sockets = []string{dir}, []string{dir} })
+	assert.Equal(t, "shown\nshown\n", sh(t, s, "cat "+dir+"/file /run/"+filepath.Base(dir)+"/file"))
+	// A path below /usr is shown with it, at its place; a link of the host that leads out is not.
+	at := "/usr/local/scopefs-test"
+	if os.Symlink(dir, at) == nil {
+		defer os.Remove(at)
+		assert.ErrorContains(t, Exposable(at, false), "leads to \"/run/")
+	}
+	system := newTestSession(t, func(spec *Spec) { spec.Expose = []string{"/usr/share", "/usr/bin/env"} })
+	assert.Equal(t, "works\n", sh(t, system, "/usr/bin/env echo works"))
+	for _, name := range []string{"/var/run/scopefs", "/var/run/scopefs/x", "/var/tmp/home"} {
+		assert.ErrorContains(t, Exposable(name, false), "the sandbox's own", name)
 	}
 }
 
@@ -312,7 +424,7 @@ func TestCheck(t *testing.T) {
 	for name, c := range map[string]struct{ bwrap, want string }{
 		"absent": {dir + "/absent", "bubblewrap is not installed: apt-get install bubblewrap"},
 		"old": {fake("old", "bwrap --help | grep -v -e -bind-fd"),
-			"bubblewrap lacks --bind-fd, --ro-bind-fd: install bubblewrap 0.11 or newer, or that of Debian 12 with security updates"},
+			"bubblewrap lacks --bind-fd, --ro-bind-fd: install bubblewrap 0.11 or newer, or that of Debian 12 or Ubuntu 24.04 with security updates"},
 		"not permitted": {fake("denied", `case $1 in --help) bwrap --help;; *) echo No permissions >&2; exit 1; esac`), "No permissions"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -82,20 +82,22 @@ func TestForkBomb(t *testing.T) {
 func TestCPULimit(t *testing.T) {
 	need.Long(t, "waits for a limit")
 	needRoot(t, noGroups)
-	s := newTestSession(t, limited(Limits{CPU: 0.25, Timeout: 2 * time.Second}))
-	p, err := s.Exec(context.Background(), Command{Argv: []string{"bash", "-c", "trap 'times; exit' TERM; while :; do :; done"}})
+	s := newTestSession(t, limited(Limits{CPU: 0.25, Timeout: 10 * time.Second}))
+	p, err := s.Exec(context.Background(), Command{Argv: []string{"bash", "-c", "trap 'times; exit' TERM; echo; while :; do :; done"}})
 	require.NoError(t, err)
 	defer p.Close()
+	buf := make([]byte, 200)
+	_, err = p.Stdout.Read(buf) // the trap is set
+	require.NoError(t, err)
 	begin := time.Now()
 	time.Sleep(time.Second) // the measure itself
 	require.NoError(t, p.Signal(unix.SIGTERM))
-	buf := make([]byte, 200)
 	n, err := p.Stdout.Read(buf)
 	require.NoError(t, err)
 	user, err := time.ParseDuration(strings.Fields(string(buf[:n]))[0])
 	require.NoError(t, err)
 	share := user.Seconds() / time.Since(begin).Seconds()
-	assert.InDelta(t, 0.25, share, 0.15)
+	assert.Less(t, share, 0.4) // a loaded machine gives less
 	t.Logf("share %.2f", share)
 }
 

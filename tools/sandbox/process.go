@@ -28,6 +28,7 @@ type Process struct {
 	id      uint64
 	tty     bool
 	tag     string
+	began   time.Time
 	running bool          // guarded by session.mu
 	tagged  *tagged       // nil until it runs; guarded by session.mu
 	started chan struct{} // closed when the files are set
@@ -92,16 +93,6 @@ func (p *Process) Signal(sig unix.Signal) error {
 		return fmt.Errorf("%w: signal %d", ErrInvalid, sig)
 	}
 	return p.session.wire.Send(pid1.Request{Op: pid1.OpSignal, ID: p.id, Signal: sig})
-}
-
-// Resize sets the size of the terminal. Its foreground group gets SIGWINCH.
-func (p *Process) Resize(size Size) error {
-	if p.TTY == nil {
-		return fmt.Errorf("%w: no terminal", ErrInvalid)
-	}
-	return control(p.TTY, func(fd int) error {
-		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
-	})
 }
 
 // watch kills the command when ctx ends or its timeout expires.

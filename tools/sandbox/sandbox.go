@@ -34,7 +34,9 @@
 // Messages of init are checked: one out of turn ends the session. A session ends when
 // init dies, and the kernel then kills all processes of the sandbox
 // (pid_namespaces(7)). Init dies when the session is closed, when its control socket
-// ends, and when bwrap or the daemon dies.
+// ends, and when bwrap or the daemon dies. Of a session that [Session.Outlive] has
+// prepared, init dies when nobody has the control socket any more; [Host.Adopt]
+// continues with it.
 package sandbox
 
 import (
@@ -42,6 +44,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/scopefs/scopefs/internal/thread"
@@ -113,7 +116,8 @@ type Host struct {
 	keystores keystores
 
 	mu       sync.Mutex
-	closed   bool
+	closed   bool // no session starts any more
+	stopped  bool
 	sessions map[*Session]struct{}
 }
 
@@ -159,14 +163,28 @@ func Open(c Config) (*Host, error) {
 // Close ends every session and waits for their end.
 func (h *Host) Close() error {
 	h.mu.Lock()
-	if h.closed {
-		h.mu.Unlock()
-		return nil
+	stopped := h.stopped
+	h.stopped = true
+	h.mu.Unlock()
+	err := h.CloseBut(nil)
+	if stopped {
+		return err
 	}
+	h.thread.Stop()
+	err = errors.Join(err, h.copy.Close())
+	_ = h.program.Close() // it may be the copy
+	return err
+}
+
+// CloseBut ends every other session, and waits for their end. No session starts from then on.
+func (h *Host) CloseBut(others []*Session) error {
+	h.mu.Lock()
 	h.closed = true
-	sessions := make([]*Session, 0, len(h.sessions))
+	var sessions []*Session
 	for s := range h.sessions {
-		sessions = append(sessions, s)
+		if !slices.Contains(others, s) {
+			sessions = append(sessions, s)
+		}
 	}
 	h.mu.Unlock()
 	errs := make([]error, len(sessions))
@@ -175,9 +193,6 @@ func (h *Host) Close() error {
 		closing.Go(func() { errs[i] = s.Close() })
 	}
 	closing.Wait()
-	h.thread.Stop()
-	errs = append(errs, h.copy.Close())
-	_ = h.program.Close() // it may be the copy
 	return errors.Join(errs...)
 }
 

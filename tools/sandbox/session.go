@@ -34,7 +34,8 @@ type Session struct {
 	untold bool // see tellMemory; guarded by mu
 	output tail // stderr of bwrap and init: why a start failed
 	wire   *pid1.Wire
-	bwrap  *exec.Cmd
+	bwrap  *exec.Cmd       // nil: an earlier daemon's
+	gone   <-chan struct{} // without bwrap: closed when init is gone
 
 	ownGroup bool // the group ends with the session
 	stuck    bool // its processes outlive it: see awaitExit; set before done is closed
@@ -54,6 +55,8 @@ type Session struct {
 	last    uint64
 	ended   bool
 	closing bool
+	left    bool  // to the next daemon
+	told    bool  // init has answered this daemon: see Host.Adopt
 	err     error // why it ended; nil after Close
 }
 
@@ -61,6 +64,7 @@ func newSession(h *Host, spec Spec, group *group) *Session {
 	return &Session{
 		host: h, spec: spec, group: group, killed: group.kills(), pidfd: -1, procs: make(map[uint64]*Process),
 		tags:  tags{commands: make(map[int]*tagged)},
+		told:  true,
 		ready: make(chan struct{}), done: make(chan struct{}), answerTime: answerTime, reportTimeout: reportTimeout,
 	}
 }
@@ -84,7 +88,7 @@ func (s *Session) Listener() net.Listener {
 // or "none" without limits.
 func (s *Session) Limiter() string { return s.group.kind() }
 
-// Done returns a channel that is closed when every process of the session is gone.
+// Done returns a channel that is closed when every process of the session is gone, or when it was left to the next daemon.
 func (s *Session) Done() <-chan struct{} { return s.done }
 
 // Err returns why the session ended; nil while it runs and after Close.
@@ -140,10 +144,15 @@ func (s *Session) tellMemory() {
 func (s *Session) kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.left {
+		return
+	}
 	if s.pidfd >= 0 { // bwrap ends with it, unless it is stopped
-		unix.PidfdSendSignal(s.pidfd, unix.SIGKILL, nil, 0)              // ESRCH: it has ended
-		time.AfterFunc(bwrapTime, func() { _ = s.bwrap.Process.Kill() }) // an error: it has ended
-	} else {
+		unix.PidfdSendSignal(s.pidfd, unix.SIGKILL, nil, 0) // ESRCH: it has ended
+		if s.bwrap != nil {
+			time.AfterFunc(bwrapTime, func() { _ = s.bwrap.Process.Kill() }) // an error: it has ended
+		}
+	} else if s.bwrap != nil {
 		s.bwrap.Process.Kill()
 	}
 }
@@ -175,9 +184,17 @@ func (s *Session) wait() {
 		defer close(reader)
 		s.read()
 	}()
-	_ = s.bwrap.Wait() // its status says nothing of init
-	s.kill()           // init may have cleared PR_SET_PDEATHSIG
+	if s.bwrap != nil {
+		_ = s.bwrap.Wait() // its status says nothing of init
+	} else {
+		<-s.gone
+	}
+	s.kill() // init may have cleared PR_SET_PDEATHSIG
 	s.mu.Lock()
+	if s.left { // leave has done the rest
+		s.mu.Unlock()
+		return
+	}
 	pidfd := s.pidfd
 	s.pidfd, s.ended = -1, true
 	s.mu.Unlock()
@@ -255,7 +272,7 @@ func (s *Session) read() {
 		}
 		s.mu.Lock()
 		// ECONNRESET is the EOF of an init that was killed with unread messages.
-		if !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) && !s.ended {
+		if !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) && !s.ended && !s.left {
 			s.err = err
 		}
 		s.mu.Unlock()
@@ -271,6 +288,13 @@ func (s *Session) handle(r pid1.Reply, files pid1.Files) error {
 	defer s.mu.Unlock()
 	p := s.procs[r.ID]
 	switch {
+	case s.left || !s.told && r.Op != pid1.OpState: // the daemon before may have handled it
+		files.Close()
+		return nil
+	case r.Op == pid1.OpState && !s.told && len(files) == 0:
+		s.told = true
+		close(s.ready)
+		return nil
 	case r.Op == pid1.OpReady && s.last == 0:
 		select {
 		case <-s.ready:
@@ -343,7 +367,7 @@ func (s *Session) exec(ctx context.Context, c Command) (*Process, error) {
 		}
 		program = append(program, int(f.Fd()))
 	}
-	p := &Process{session: s, tty: c.TTY != nil, tag: c.Tag, started: make(chan struct{}), exited: make(chan struct{})}
+	p := &Process{session: s, tty: c.TTY != nil, tag: c.Tag, began: time.Now(), started: make(chan struct{}), exited: make(chan struct{})}
 	s.mu.Lock()
 	if s.ended {
 		s.mu.Unlock()

@@ -68,41 +68,73 @@ func within(file string, dirs []string) bool {
 	return false
 }
 
-// outermost returns the paths that are not below another one. Those show the others as well:
-// a mount for each would have a destination in a directory of the host, in which some user
-// may put a link, and bwrap before 0.12 makes what is missing where the link leads
-// (CVE-2026-87766). A path has a mount of its own if it differs from its outer path in whether
-// sockets are shown. Then it is an error if a user other than root and the daemon's can
-// replace a part of it.
-func outermost(expose, sockets []string) (shown []string, err error) {
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(expose))) { // a directory is before what is below it
-		outer := ""
+// exposure is a path of the host that a sandbox shows.
+type exposure struct {
+	name, at string // the path on the host, and in the sandbox
+	sockets  bool
+	outer    string // the name of the exposure that at is inside; "": none
+}
+
+// exposures returns the paths that need a mount, parents first. The mount of an outer path shows
+// what is below it as well: a mount of its own would have a destination in a directory of
+// the host, in which some user may put a link, and bwrap before 0.12 makes what is missing where
+// the link leads (CVE-2026-87766). A path has a mount of its own if it differs from its outer path in
+// whether sockets are shown; then see fixedBelow.
+func exposures(expose, sockets []string) (shown []exposure, err error) {
+	names := slices.Compact(slices.Sorted(slices.Values(expose)))
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(destination(a), destination(b)) }) // a directory is before what is below it
+	for _, name := range names {
+		e := exposure{name: name, at: destination(name), sockets: slices.Contains(sockets, name)}
+		var outer exposure
 		for _, dir := range shown {
-			if below(name, dir) {
+			if below(e.at, dir.at) {
 				outer = dir // the innermost comes last
 			}
 		}
-		if outer != "" && slices.Contains(sockets, name) == slices.Contains(sockets, outer) {
+		if e.outer = outer.name; e.outer != "" && e.sockets == outer.sockets {
 			continue
 		}
-		for dir := filepath.Dir(name); outer != "" && below(dir, outer); dir = filepath.Dir(dir) {
-			if err := fixed(dir); err != nil {
-				return nil, fmt.Errorf("%q is inside %q, and %w: give both the same sockets, or remove one", name, outer, err)
-			}
+		if e.outer != "" && e.at == outer.at {
+			return nil, fmt.Errorf("%q and %q are one path in a sandbox: remove one", e.outer, name)
 		}
-		shown = append(shown, name)
+		shown = append(shown, e)
 	}
 	return shown, nil
 }
 
-// fixed returns an error if others than root and the daemon's user may replace what is in dir.
-func fixed(dir string) error {
-	var st unix.Stat_t
-	if err := unix.Lstat(dir, &st); err != nil {
-		return fmt.Errorf("%s: %w", dir, err)
+// destination returns where a sandbox shows a path of the host. /var/run and /var/tmp are links in a
+// sandbox, and the destination of a mount leads through none.
+func destination(name string) string {
+	for _, link := range [][2]string{{"/var/run/", "/run/"}, {"/var/tmp/", "/tmp/"}} {
+		if rest, ok := strings.CutPrefix(name, link[0]); ok {
+			return link[1] + rest
+		}
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Mode&0o022 != 0 || st.Uid != 0 && int(st.Uid) != os.Geteuid() {
-		return fmt.Errorf("others than root may write to %s", dir)
+	return name
+}
+
+// fixedBelow returns an error unless only root and the daemon's user can replace a part of rel, a
+// path below outer. A mount at rel then has no destination that another user controls. It asks the
+// directory that is mounted, by its descriptor: the path of outer may lead elsewhere by now.
+func fixedBelow(outer *os.File, rel string) error {
+	dir, at := int(outer.Fd()), outer.Name()
+	for name := range strings.SplitSeq(rel, "/") {
+		var st unix.Stat_t
+		if err := unix.Fstat(dir, &st); err != nil {
+			return fmt.Errorf("%s: %w", at, err)
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Mode&0o022 != 0 || st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+			return fmt.Errorf("others than root may write to %s", at)
+		}
+		next, err := unix.Openat(dir, name, unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+		if at = filepath.Join(at, name); err != nil {
+			return fmt.Errorf("%s: %w", at, err)
+		}
+		defer unix.Close(next)
+		if err := unix.Fstat(next, &st); err != nil || st.Mode&unix.S_IFMT == unix.S_IFLNK {
+			return errors.Join(fmt.Errorf("%s is a link", at), err)
+		}
+		dir = next
 	}
 	return nil
 }
@@ -123,6 +155,9 @@ func openExposed(name string, sockets bool) (f *os.File, dir bool, err error) {
 	real, err := os.Readlink(procPath(f))
 	if err == nil {
 		err = exposable(real)
+	}
+	if err == nil && below(name, "/usr") && !below(real, "/usr") {
+		err = fmt.Errorf("leads to %q: expose that", real) // every sandbox has the link, with /usr
 	}
 	var st unix.Stat_t
 	if err == nil {
@@ -174,7 +209,7 @@ func exposable(name string) error {
 	}
 	for _, own := range []string{Workspace, Context, "/proc", "/sys", "/dev", "/etc", Home, TempHome, "/run/scopefs",
 		"/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
-		if name == own || strings.HasPrefix(name, own+"/") {
+		if below(destination(name), own) {
 			return fmt.Errorf("%q cannot be shown, %s is the sandbox's own: remove it", name, own)
 		}
 	}

@@ -60,7 +60,9 @@ func TestTTY(t *testing.T) {
 
 	c.enter("trap 'stty size' WINCH\n")
 	c.expect("PROMPT>")
-	require.NoError(t, c.p.Resize(Size{Rows: 40, Cols: 100}))
+	require.NoError(t, control(c.p.TTY, func(fd int) error {
+		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 40, Col: 100})
+	}))
 	c.enter("\n")
 	c.expect("40 100")
 

@@ -26,7 +26,8 @@ type Declaration struct {
 	Hints       tools.Hints
 	Input       *jsonschema.Schema
 	Meta        map[string]json.RawMessage // the keys of _meta that begin with scopefs/
-	Sum         string                     // of the whole declaration
+	Text        string                     // the whole declaration, as JSON
+	Sum         string                     // SHA-256 of Text
 }
 
 // Declared returns the tools that a server declares, and starts the server if need be. A
@@ -50,7 +51,8 @@ func (u *Upstream) Declared(ctx context.Context, server string) ([]Declaration, 
 	}
 	var all []Declaration
 	for _, t := range theirs {
-		d := Declaration{Name: t.Name, About: t.Description, Hints: hintsOf(t), Input: inputSchema(t), Meta: map[string]json.RawMessage{}, Sum: sumOf(t)}
+		d := Declaration{Name: t.Name, About: t.Description, Hints: hintsOf(t), Input: inputSchema(t), Meta: map[string]json.RawMessage{}}
+		d.Text, d.Sum = textOf(t)
 		for name, value := range t.Meta {
 			d.Meta[name], _ = value.(json.RawMessage) // see trim
 		}
@@ -59,13 +61,13 @@ func (u *Upstream) Declared(ctx context.Context, server string) ([]Declaration, 
 	return all, nil
 }
 
-func sumOf(t *mcp.Tool) string {
-	text, err := json.Marshal(t)
+func textOf(t *mcp.Tool) (text, sum string) {
+	encoded, err := json.Marshal(t)
 	if err != nil {
-		return "" // cannot happen: trim keeps what encodes
+		return "", "" // cannot happen: trim keeps what encodes
 	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])
+	hash := sha256.Sum256(encoded)
+	return string(encoded), hex.EncodeToString(hash[:])
 }
 
 // ErrChanged reports a server that no longer declares a tool as it did.
@@ -82,10 +84,12 @@ func (u *Upstream) Do(ctx context.Context, server string, d Declaration, args js
 			return fmt.Errorf("list tools: %w", c.because(err))
 		}
 		same := slices.DeleteFunc(slices.Clone(theirs), func(t *mcp.Tool) bool { return t.Name != d.Name })
-		if len(same) != 1 || sumOf(same[0]) != d.Sum {
-			return ErrChanged
+		if len(same) == 1 {
+			if _, sum := textOf(same[0]); sum == d.Sum {
+				return nil
+			}
 		}
-		return nil
+		return ErrChanged
 	})
 	if err != nil {
 		return tools.Result{}, err

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"mime"
 	"strings"
 
@@ -111,6 +112,7 @@ func (u *Upstream) request(ctx context.Context, server string, params *mcp.CallT
 			return nil, err
 		}
 	}
+	params.Meta = withTrace(ctx, params.Meta)
 	if report != nil {
 		defer c.reporting(params, report)()
 	}
@@ -126,6 +128,13 @@ func (u *Upstream) request(ctx context.Context, server string, params *mcp.CallT
 		return nil, tools.Errorf(codeOf(e), "MCP server %q: %s", server, tools.Clip(tools.Clean(e.Message), maxMessage))
 	}
 	return nil, &lostError{c.because(err)}
+}
+
+// withTrace returns the _meta of a request with the span of the call that makes it (SEP-414).
+func withTrace(ctx context.Context, meta mcp.Meta) mcp.Meta {
+	all := tools.Trace(ctx).Meta()
+	maps.Copy(all, meta)
+	return all
 }
 
 // callError returns the agent's error for a server that cannot be reached.

@@ -83,6 +83,11 @@ func (a *Attr) Same(b *Attr) bool {
 	return a.Size == b.Size && a.Mtime.Sec == b.Mtime.Sec && a.Mtime.Nsec == b.Mtime.Nsec
 }
 
+// Times returns the times, for utimensat.
+func (a *Attr) Times() (atime, mtime unix.Timespec) {
+	return unix.Timespec{Sec: a.Atime.Sec, Nsec: int64(a.Atime.Nsec)}, unix.Timespec{Sec: a.Mtime.Sec, Nsec: int64(a.Mtime.Nsec)}
+}
+
 // HeadSize is the size of what precedes a record: its length and its CRC-32C.
 const HeadSize = 8
 

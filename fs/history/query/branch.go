@@ -47,7 +47,10 @@ func (s *Server) answerBranch(ctx context.Context, r *Request) (*Reply, error) {
 		if s.Branch.Held != nil {
 			discard = s.Branch.Drop
 		}
-		done, _, err := discard(ctx, r.Discard.Paths)
+		done, _, err := discard(ctx, r.Discard.Paths, r.Discard.Hash)
+		if r.Discard.Hash != "" && errors.Is(err, branch.ErrChanged) {
+			return &Reply{Stale: true}, nil
+		}
 		return &Reply{Result: &history.Result{Done: done}, Same: err == nil && len(r.Discard.Paths) == 0}, err
 	case r.Commit != nil:
 		return s.listing(r, func() ([]Entry, error) {
@@ -66,6 +69,9 @@ func (s *Server) commit(ctx context.Context, request *Request) (*Reply, error) {
 	ctx, progress, end := s.begin(ctx)
 	defer end()
 	reply, entries, err := s.take(ctx, request.Commit, progress)
+	if errors.Is(err, branch.ErrChanged) {
+		return &Reply{Stale: true}, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +122,7 @@ func differences(list []branch.Entry) []Entry {
 			c.Old = history.Version{Generation: Base, Path: before}
 		}
 		if e.Kind != history.Deleted {
-			c.New = history.Version{Path: c.Path}
+			c.New = history.Version{Path: c.Path, Sum: e.Sum()}
 		}
 		if e.Kind == history.ModeChanged || e.Kind == history.Renamed && !e.Content {
 			c.Old = c.New // the content is the same

@@ -4,6 +4,8 @@ package query
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,6 +26,7 @@ type Request struct {
 	Changes     *history.Selection `json:"changes,omitempty"`     // lists changes
 	Plan        *history.Selection `json:"plan,omitempty"`        // lists what an undo would do
 	Undo        *history.Selection `json:"undo,omitempty"`        // takes changes back
+	Shown       string             `json:"shown,omitempty"`       // of Undo: the hash of the Plan that is meant; "": any
 	Before      *history.Selection `json:"before,omitempty"`      // the Version of the one path of it before the changes
 	Read        *history.Version   `json:"read,omitempty"`        // a part of a content, from Offset on
 	Progress    bool               `json:"progress,omitempty"`    // of the undo that runs
@@ -54,19 +57,19 @@ type Reply struct {
 	Done       int              `json:"done,omitempty"`      // Progress: steps, of Total
 	Conflicts  int              `json:"conflicts,omitempty"` // of an undo, in all Entries
 	Unkept     int              `json:"unkept,omitempty"`
-	Hash       string           `json:"hash,omitempty"`   // of what differs
+	Hash       string           `json:"hash,omitempty"`   // of what differs, or of a plan
 	Moved      []branch.Moved   `json:"moved,omitempty"`  // by a commit, for branch.Redirect
 	Merged     int              `json:"merged,omitempty"` // files of a commit
 	Same       bool             `json:"same,omitempty"`   // the branch is as the directory
 	Forked     time.Time        `json:"forked,omitzero"`  // when the branch was made
-	Stale      bool             `json:"stale,omitempty"`  // to a client: the branch changes, or has not the hash of Commit
+	Stale      bool             `json:"stale,omitempty"`  // nothing was done: what is there has not the hash of the request
 	Shown      *Shown           `json:"shown,omitempty"`  // to a client: what differs
 }
 
 // Branch selects what differs between a branch and the directory.
 type Branch struct {
 	Paths     []string         `json:"paths,omitempty"`     // patterns of scope.PathRule, not escaped; none: all
-	Hash      string           `json:"hash,omitempty"`      // of Diff: not "" requests it; of Commit: what has another one is refused
+	Hash      string           `json:"hash,omitempty"`      // of Diff: not "" requests it; else what has another one is refused
 	Only      []string         `json:"only,omitempty"`      // of Commit: what it takes of what has the hash
 	Whole     bool             `json:"whole,omitempty"`     // of Diff of a client: for the operator, with what the rules hide
 	Conflicts branch.Conflicts `json:"conflicts,omitempty"` // of Commit
@@ -159,13 +162,19 @@ func (s *Server) answer(ctx context.Context, r *Request) (*Reply, error) {
 	case r.Changes != nil:
 		return s.listing(r, func() ([]Entry, error) { return s.changes(*r.Changes) })
 	case r.Plan != nil:
-		return s.listing(r, func() ([]Entry, error) {
+		var hash string
+		reply, err := s.listing(r, func() ([]Entry, error) {
 			p, err := s.Store.Plan(*r.Plan, s.Hooks)
 			if err != nil {
 				return nil, err
 			}
+			hash = hashOf(p)
 			return entriesOf(p), nil
 		})
+		if err == nil {
+			reply.Hash = hash
+		}
+		return reply, err
 	case r.Undo != nil && r.Offset > 0:
 		return s.listing(r, func() ([]Entry, error) {
 			return nil, errors.New("the list of the undo is not in memory any more")
@@ -239,9 +248,20 @@ func (s *Server) undo(ctx context.Context, request *Request) (*Reply, error) {
 	defer end()
 	hooks := s.Hooks
 	hooks.Progress = progress
+	if request.Shown != "" {
+		hooks.Agree = func(p *history.Plan) error {
+			if hashOf(p) != request.Shown {
+				return errStale
+			}
+			return nil
+		}
+	}
 	r, err := s.Store.Undo(ctx, *request.Undo, hooks)
 	if errors.Is(err, context.Canceled) && r != nil && r.Rolled {
 		err = nil
+	}
+	if err == errStale {
+		return &Reply{Stale: true}, nil
 	}
 	if err != nil {
 		return nil, err
@@ -251,6 +271,26 @@ func (s *Server) undo(ctx context.Context, request *Request) (*Reply, error) {
 	s.listed, s.list = string(text), entries
 	s.mu.Unlock()
 	return undoReply(r, entries), nil
+}
+
+var errStale = errors.New("the plan has not the hash of the request")
+
+// hashOf returns the SHA-256 of what a plan would do, and of the state of what it would change, in hex. What a list leaves out is not
+// in it.
+func hashOf(p *history.Plan) string {
+	h := sha256.New()
+	for _, step := range p.Steps {
+		if !step.OnlyTimes() {
+			fmt.Fprintf(h, "%s %q %q %s\n", step.Action, step.Path, step.To, step.Seen())
+		}
+	}
+	for _, list := range [][]history.Problem{p.Conflicts, p.Unkept} {
+		for _, one := range list {
+			fmt.Fprintf(h, "%q %q\n", one.Path, one.Why)
+		}
+		fmt.Fprintln(h)
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // undoReply returns the reply to an undo, with the first entries of its list.

@@ -18,6 +18,12 @@
 // reports the exit status. [OpSignal] signals the command's process group; SIGKILL ends
 // every process of the command's session and their descendants. Init reaps all orphans.
 //
+// # The next daemon
+//
+// Without [OpOutlive] init dies with bwrap, and bwrap with the daemon. With it init lives as long as any process has the
+// daemon's end of the control socket, and keeps the exit statuses. The next daemon sends [OpState]. Init answers, and sends
+// the last exit statuses again: the daemon before may have received them and died.
+//
 // # Messages
 //
 // One JSON value a SOCK_SEQPACKET packet. A [Request] is at most 192 KiB, a [Reply]

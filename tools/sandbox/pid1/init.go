@@ -44,9 +44,16 @@ func Main() int {
 		return 1
 	}
 	reserveThreads(spareThreads)
-	status := make(chan int)
-	go func() { status <- run() }()
-	return <-status
+	status, outlive := make(chan int), make(chan struct{})
+	go func() { status <- run(outlive) }()
+	for {
+		select {
+		case s := <-status:
+			return s
+		case <-outlive: // bwrap has set it for this thread: prctl(2)
+			_ = unix.Prctl(unix.PR_SET_PDEATHSIG, 0, 0, 0, 0) // cannot fail
+		}
+	}
 }
 
 // The runtime ends a program when it cannot start a thread, and the commands may have
@@ -73,9 +80,10 @@ func reserveThreads(n int) {
 	close(release)
 }
 
-func run() int {
+func run(outlive chan<- struct{}) int {
 	in, err := newInit()
 	if err == nil {
+		in.outlive = outlive
 		err = in.serve(slices.Contains(os.Args, ArgListen))
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -87,12 +95,18 @@ func run() int {
 
 // initProcess is process 1.
 type initProcess struct {
-	wire *Wire
+	wire    *Wire
+	outlive chan<- struct{} // to the main thread
 
 	mu       sync.Mutex
 	commands map[uint64]*running // by id
 	pids     map[int]*running    // by pid
+	keep     bool                // exits: the process outlives its daemon
+	exits    []Reply             // the last ones, the oldest first
 }
+
+// maxExits is the number of exit statuses that are kept for the next daemon.
+const maxExits = 256
 
 // running is a command whose own process has not been reaped.
 type running struct {
@@ -172,6 +186,13 @@ func (in *initProcess) serve(listen bool) error {
 			err = in.exec(&r, files)
 		case OpSignal:
 			in.signal(r.ID, r.Signal)
+		case OpOutlive:
+			in.outlive <- struct{}{}
+			in.mu.Lock()
+			in.keep = true
+			in.mu.Unlock()
+		case OpState:
+			err = in.state()
 		default:
 			err = fmt.Errorf("asked for %q", r.Op)
 		}
@@ -213,21 +234,38 @@ func (in *initProcess) reap() {
 			return
 		}
 		in.mu.Lock()
-		c := in.pids[pid]
-		if c != nil {
-			delete(in.pids, pid)
-			delete(in.commands, c.id)
+		if c := in.pids[pid]; c != nil {
+			in.exited(c, status)
 		}
 		in.mu.Unlock()
-		if c == nil {
-			continue
-		}
-		exit := Reply{Op: OpExited, ID: c.id, Code: status.ExitStatus()}
-		if status.Signaled() {
-			exit.Signal = status.Signal()
-		}
-		_ = in.wire.Send(exit) // without a daemon, serve returns
 	}
+}
+
+// exited reports the end of a command. The caller holds mu.
+func (in *initProcess) exited(c *running, status unix.WaitStatus) {
+	delete(in.pids, c.pid)
+	delete(in.commands, c.id)
+	exit := Reply{Op: OpExited, ID: c.id, Code: status.ExitStatus()}
+	if status.Signaled() {
+		exit.Signal = status.Signal()
+	}
+	if in.keep {
+		in.exits = append(in.exits[max(0, len(in.exits)+1-maxExits):], exit)
+	}
+	_ = in.wire.Send(exit) // without a daemon, serve returns
+}
+
+// state answers the next daemon.
+func (in *initProcess) state() error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	err := in.wire.Send(Reply{Op: OpState})
+	for _, exit := range in.exits {
+		if err == nil {
+			err = in.wire.Send(exit)
+		}
+	}
+	return err
 }
 
 // signal sends a signal to a command's process group; on a terminal to its

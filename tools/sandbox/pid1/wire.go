@@ -33,6 +33,8 @@ const (
 	OpStarted Op = "started" // init → daemon, with descriptors, or with Errno and none
 	OpSignal  Op = "signal"  // daemon → init
 	OpExited  Op = "exited"  // init → daemon
+	OpOutlive Op = "outlive" // daemon → init: live on without bwrap and the daemon, while the control socket is open
+	OpState   Op = "state"   // daemon → init, from the next daemon; init → daemon: OpExited of what has ended follows
 )
 
 // Request is a message of the daemon. Words are bytes: a path need not be UTF-8.
@@ -84,6 +86,12 @@ var ErrTooLarge = errors.New("message too large")
 
 // Close closes the socket. A Receive in progress returns an error.
 func (w *Wire) Close() error { return w.conn.Close() }
+
+// OpenWire returns a Wire on the end of the control socket that another daemon has left.
+func OpenWire(f *os.File) (*Wire, error) { return newWire(f, maxReply) }
+
+// File returns a duplicate of the socket.
+func (w *Wire) File() (*os.File, error) { return w.conn.File() }
 
 // newWire returns a Wire that receives messages of at most size bytes. It closes f.
 func newWire(f *os.File, size int) (*Wire, error) {

@@ -15,12 +15,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/cmd/scopefs-stores/internal/confine"
 	"github.com/scopefs/scopefs/cmd/scopefs-stores/internal/kv"
 	"github.com/scopefs/scopefs/cmd/scopefs-stores/internal/mail"
 	"github.com/scopefs/scopefs/cmd/scopefs-stores/internal/messages"
 	"github.com/scopefs/scopefs/cmd/scopefs-stores/internal/objects"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/confine"
 	"github.com/scopefs/scopefs/internal/driver"
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/stores/wire"

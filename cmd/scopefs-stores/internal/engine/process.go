@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/scopefs/scopefs/cmd/scopefs-stores/internal/confine"
+	"github.com/scopefs/scopefs/internal/confine"
 	"github.com/scopefs/scopefs/internal/peer"
 	wire "github.com/scopefs/scopefs/tools/sql/engine"
 )

@@ -1,0 +1,43 @@
+package pages
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/scopefs/scopefs/cmd/scopefs-console/internal/access"
+	"github.com/scopefs/scopefs/internal/api"
+)
+
+// push is how the visitor's device is woken when something waits; zero: it cannot be.
+func (s *Site) push(ctx context.Context) (api.PushReply, error) {
+	id := access.Of(ctx).ID
+	if id == "" {
+		return api.PushReply{}, nil
+	}
+	return s.client.Push(ctx, id)
+}
+
+// setPush sets where the visitor's device is woken. The daemon checks the endpoint.
+func (s *Site) setPush(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), askTime)
+	defer cancel()
+	endpoint, id := r.PostFormValue("endpoint"), access.Of(ctx).ID
+	var err error
+	switch do := r.PostFormValue("do"); {
+	case id == "":
+		err = invalid("this browser is not paired: scopefs console pair")
+	case do == "on" && endpoint == "":
+		err = invalid("the browser has made no subscription: its scripts do that")
+	case do == "on":
+		err = s.client.SetPush(ctx, api.PushRequest{Device: id, Endpoint: endpoint})
+	case do == "off":
+		err = s.client.SetPush(ctx, api.PushRequest{Device: id})
+	default:
+		err = invalid("%q is neither on nor off", do)
+	}
+	if err != nil {
+		s.write(w, r, failed(err))
+		return
+	}
+	http.Redirect(w, r, s.root+"/inbox", http.StatusSeeOther)
+}

@@ -1,0 +1,140 @@
+package streams
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/config"
+)
+
+// position is what the file of a cursor has.
+type position struct {
+	Log  string `json:"log"`  // the id of the log
+	Sent uint64 `json:"sent"` // the number of the last event that the receiver has, or needs not; 0: none
+}
+
+// A cursor is the file of a stream, locked: one process has it at a time.
+type cursor struct {
+	dir  *os.Root
+	lock *os.File
+	at   position
+}
+
+// The public key of a log, and the files of a stream.
+const (
+	keyName    = "key.pub"
+	cursorName = "cursor"
+	lockName   = "lock"
+)
+
+// maxCursor limits the file, in bytes.
+const maxCursor = 4 << 10
+
+// errBusy is the error of a stream that the process of another daemon has.
+var errBusy = errors.New("another daemon gives the log to this receiver")
+
+// openCursor opens the cursor in a directory, for a log with an id. A new one begins where from says. The cursor of another
+// log begins at the start of this one.
+func openCursor(dir, log, id, from string) (_ *cursor, err error) {
+	c := &cursor{}
+	if c.dir, err = os.OpenRoot(dir); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			c.close()
+		}
+	}()
+	if c.lock, err = c.dir.OpenFile(lockName, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600); err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(c.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errBusy
+	}
+	f, err := c.dir.OpenFile(cursorName, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		first := position{Log: id}
+		if from == config.FromNow {
+			if first.Sent, err = audit.Last(log); err != nil {
+				return nil, err
+			}
+		}
+		return c, c.write(first)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxCursor))
+	if err == nil {
+		err = json.Unmarshal(text, &c.at)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: remove it, and the stream begins anew", cursorName, err)
+	}
+	last, err := audit.Last(log)
+	switch {
+	case err != nil:
+		return nil, err
+	case c.at.Log != id:
+		return c, c.write(position{Log: id})
+	case c.at.Sent > last: // an older copy of the log was restored: its next events have numbers that were sent
+		return c, c.write(position{Log: id, Sent: last})
+	}
+	return c, nil
+}
+
+// move records that the receiver has all events up to a number.
+func (c *cursor) move(sent uint64) error { return c.write(position{Log: c.at.Log, Sent: sent}) }
+
+// write replaces the file.
+func (c *cursor) write(at position) error {
+	text, err := json.Marshal(at)
+	if err != nil {
+		return err
+	}
+	const temporary = cursorName + ".new"
+	f, err := c.dir.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(text, '\n'))
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = c.dir.Rename(temporary, cursorName)
+	}
+	if err == nil {
+		c.at = at
+	}
+	return err
+}
+
+func (c *cursor) close() {
+	if c.lock != nil {
+		c.lock.Close()
+	}
+	c.dir.Close()
+}
+
+// logID returns the id of the log in a directory, which is the name of its key.
+func logID(dir string) (string, error) {
+	f, err := os.Open(filepath.Join(dir, keyName))
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxCursor))
+	id, _, ok := strings.Cut(string(text), "+")
+	if err == nil && !ok {
+		err = fmt.Errorf("%s: is no key", keyName)
+	}
+	return id, err
+}

@@ -1,0 +1,112 @@
+// Package quota bounds what an agent's files take on their file system.
+//
+// A [Page] has what an agent uses, in memory that its views share. Each view counts the objects of its own directories:
+// [Counter] walks them once, then adds each change that passes the view's [Layer]. A walk begins again each hour, and after
+// a refusal: what the host has changed counts from then on.
+package quota
+
+import (
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+)
+
+// The words of a page: the limits, then what each view uses.
+const (
+	PageSize = 4096
+
+	limitBytes = 0
+	limitFiles = 1
+	recounts   = 2 // grows when something other than a view has changed its files
+
+	firstSlot = 8
+	slotWords = 8
+
+	pendingWord = 3 // of a slot: bytes of writes under way
+	// Slots is how many views an agent has at a time that count.
+	Slots = (PageSize/8 - firstSlot) / slotWords
+)
+
+// Page is what the views of an agent use together. Several processes map it. A view may write anything into it: what a view
+// says concerns its own agent alone.
+type Page struct {
+	words *[PageSize / 8]atomic.Int64
+}
+
+// NewPage returns the page in memory of PageSize bytes, which stays mapped.
+func NewPage(memory []byte) *Page {
+	_ = memory[PageSize-1]
+	return &Page{(*[PageSize / 8]atomic.Int64)(unsafe.Pointer(&memory[0]))}
+}
+
+// Use is what objects take.
+type Use struct {
+	Bytes    int64 // allocated by the file system
+	Files    int64 // objects of any type
+	Counting bool  // the first walk goes on: what it has not seen is missing
+}
+
+// SetLimits replaces the limits. 0 is none.
+func (p *Page) SetLimits(bytes, files int64) {
+	p.words[limitBytes].Store(bytes)
+	p.words[limitFiles].Store(files)
+}
+
+// Limits returns the limits; 0 is none.
+func (p *Page) Limits() (bytes, files int64) {
+	return p.words[limitBytes].Load(), p.words[limitFiles].Load()
+}
+
+// Use returns what all views of the agent use together.
+func (p *Page) Use() (sum Use) {
+	for i := range Slots {
+		s := p.slot(i)
+		sum.Bytes += max(s[0].Load(), 0)
+		sum.Files += max(s[1].Load(), 0)
+		sum.Counting = sum.Counting || s[2].Load() != 0
+	}
+	return sum
+}
+
+// Pending returns the bytes of writes under way.
+func (p *Page) Pending() (sum int64) {
+	for i := range Slots {
+		sum += max(p.slot(i)[pendingWord].Load(), 0)
+	}
+	return sum
+}
+
+// Recount makes every view walk its directories again.
+func (p *Page) Recount() { p.words[recounts].Add(1) }
+
+// Clear forgets what the view of a slot uses.
+func (p *Page) Clear(slot int) {
+	p.set(slot, Use{})
+	p.slot(slot)[pendingWord].Store(0)
+}
+
+func (p *Page) slot(i int) []atomic.Int64 {
+	return p.words[firstSlot+i*slotWords:][:slotWords]
+}
+
+func (p *Page) set(slot int, u Use) {
+	s := p.slot(slot)
+	s[0].Store(u.Bytes)
+	s[1].Store(u.Files)
+	counting := int64(0)
+	if u.Counting {
+		counting = 1
+	}
+	s[2].Store(counting)
+}
+
+// fits returns EDQUOT if more than what is there and under way would exceed a limit.
+func (p *Page) fits(bytes, files int64) error {
+	mostBytes, mostFiles := p.Limits()
+	use := p.Use()
+	use.Bytes += p.Pending()
+	if mostBytes > 0 && use.Bytes+bytes > mostBytes || mostFiles > 0 && use.Files+files > mostFiles {
+		return syscall.EDQUOT
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+package agent
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/view"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+)
+
+// homePrefix begins the names of the views that count what is in a HOME.
+const homePrefix = "home-"
+
+// homeView returns the view that serves the agent's HOME, which it mounts if need be.
+func (a *Agent) homeView(ctx context.Context, def *agents.Definition) (*view.View, error) {
+	v, err := a.startHome(ctx, def)
+	if err != nil {
+		return nil, err
+	}
+	return v, v.Wait(ctx)
+}
+
+func (a *Agent) startHome(ctx context.Context, def *agents.Definition) (*view.View, error) {
+	a.homing.Lock()
+	defer a.homing.Unlock()
+	if a.home != nil {
+		return a.home, nil
+	}
+	name := scope.ID(homePrefix + string(a.ID()))
+	at := filepath.Join(a.Paths.Views(), string(name))
+	if !a.IsLeft(name, at) {
+		if _, err := a.PrepareMountPoint(name, at); err != nil {
+			return nil, err
+		}
+	}
+	own := *def
+	own.Name = a.ID()
+	a.home = view.Start(ctx, &a.Host, homeAgent{a}, agents.HomeOf(&own, name, a.Paths.Home(a.ID())), at, 0)
+	return a.home, nil
+}
+
+// resumeHome takes over the view of the HOME that the last daemon has left.
+func (a *Agent) resumeHome(ctx context.Context, def *agents.Definition) {
+	if bytes, files := def.Limits.Quota(); bytes+files > 0 && a.IsLeft(scope.ID(homePrefix+string(a.ID())), "") {
+		if _, err := a.startHome(ctx, def); err != nil {
+			a.Logger.Warn("home", "agent", a.ID(), "err", err)
+		}
+	}
+}
+
+// endHome unmounts the view of the HOME. The agent's sandboxes have ended. With leave it is left to the next daemon.
+func (a *Agent) endHome(leave bool) {
+	a.homing.Lock()
+	v := a.home
+	a.home = nil
+	a.homing.Unlock()
+	if v != nil && (!leave || !v.Leave()) {
+		v.Down()
+	}
+}
+
+// homeAgent is whose view a HOME has.
+type homeAgent struct{ *Agent }
+
+var _ view.Agent = homeAgent{}
+
+// Spools implements view.Agent: the view's name is not the agent's.
+func (h homeAgent) Spools() bool { return false }
+
+// Event implements view.Agent.
+func (h homeAgent) Event(e audit.Event) { h.Agent.Event(h.own(e)) }
+
+// RecordFile implements view.Agent.
+func (h homeAgent) RecordFile(alive context.Context, hurry <-chan struct{}, e audit.Event, before func() error) error {
+	return h.Agent.RecordFile(alive, hurry, h.own(e), before)
+}
+
+func (h homeAgent) own(e audit.Event) audit.Event {
+	e.Agent = string(h.ID())
+	return e
+}
+
+// EndSandboxes implements view.Agent: those with another HOME go on.
+func (h homeAgent) EndSandboxes() (wait func()) {
+	return h.EndHomed()
+}
+
+// PrepareLimit implements view.Agent.
+func (h homeAgent) PrepareLimit(def *agents.Definition) { h.Agent.PrepareLimit(h.named(def)) }
+
+// Limit implements view.Agent: the agent's group holds all its processes.
+func (h homeAgent) Limit(def *agents.Definition, pid int) (outOfMemory func() bool) {
+	return h.Agent.Limit(h.named(def), pid)
+}
+
+func (h homeAgent) named(def *agents.Definition) *agents.Definition {
+	own := *def
+	own.Name = h.ID()
+	return &own
+}

@@ -1,0 +1,339 @@
+// Package confine takes from this process, for good, what a driver or a web page does not need: files, the
+// network, capabilities and system calls.
+package confine
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"syscall"
+	"unsafe"
+
+	seccomp "github.com/elastic/go-seccomp-bpf"
+	"github.com/landlock-lsm/go-landlock/landlock"
+	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
+	"golang.org/x/sys/unix"
+)
+
+// Needs are what a process keeps.
+type Needs struct {
+	// Trees are detached mounts, open_tree(2), by their path in the root of the process: files, and
+	// directories where Dirs has them.
+	Trees    map[string]int
+	Dirs     []string
+	ReadOnly []string // of Trees
+	Hidden   []string // files below Trees, which exist, that an empty file covers
+
+	Memory    int64 // bytes of data, beside the pages of the program
+	FileBytes int64 // of one file; 0: any number
+	Files     uint64
+	Calls     []string // system calls beside those of the Go runtime and of existing files
+}
+
+// Confine leaves this process what it needs. It returns what confines; after an error the process must
+// end. It works in a static binary only: in one with C libraries Go cannot change every thread.
+func Confine(n Needs) ([]string, error) {
+	if err := n.enter(); err != nil {
+		return nil, err
+	}
+	if err := Drop(0); err != nil {
+		return nil, err
+	}
+	if err := n.limit(); err != nil {
+		return nil, err
+	}
+	abi, err := n.landlock()
+	if err != nil {
+		return nil, err
+	}
+	if err := filterCalls(n.Calls, nil); err != nil {
+		return nil, err
+	}
+	return []string{"capabilities: none", abi, "seccomp", "no_new_privs", "no network"}, nil
+}
+
+// InPlace leaves this process its open descriptors, the unix sockets in one directory and files of 4 MiB in another. Its file
+// system stays the host's: Landlock closes it. A new socket is a unix socket. After an error the process must end. As with
+// Confine, the binary must be static.
+func InPlace(sockets, files string, memory int64) error {
+	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return err
+	}
+	if err := Drop(0); err != nil {
+		return err
+	}
+	open := unix.Rlimit{}
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &open); err != nil {
+		return fmt.Errorf("limits: %w", err)
+	}
+	n := Needs{Memory: memory, Files: open.Max, FileBytes: 4 << 20}
+	if err := n.limit(); err != nil {
+		return err
+	}
+	config, used, err := Landlocked()
+	if err != nil {
+		return err
+	}
+	rules := []landlock.Rule{landlock.RWDirs(files)}
+	if used >= 9 { // which restricts connections to unix sockets
+		rules = append(rules, landlock.PathAccess(landlock.AccessFSSet(ll.AccessFSResolveUnix), sockets))
+	}
+	if err := config.Restrict(rules...); err != nil {
+		return fmt.Errorf("landlock: %w", err)
+	}
+	if err := AllThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0); err != nil {
+		return err
+	}
+	return filterCalls(slices.Concat(socketCalls, nameCalls), []seccomp.NameWithConditions{{
+		Name: "socket", Conditions: seccomp.ArgumentConditions{{Argument: 0, Operation: seccomp.Equal, Value: unix.AF_UNIX}},
+	}})
+}
+
+// enter makes an empty read-only file system the root of this mount namespace, with the trees as mounts
+// in it. pivot_root(2): "." may stand for both.
+func (n Needs) enter() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	root, err := emptyRoot()
+	if err != nil {
+		return fmt.Errorf("make a root: %w", err)
+	}
+	if err := unix.MoveMount(root, "", unix.AT_FDCWD, "/", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("mount the root: %w", err)
+	}
+	for path, fd := range n.Trees {
+		if err := place(root, path, fd, slices.Contains(n.Dirs, path)); err != nil {
+			return err
+		}
+	}
+	if err := n.narrow(root); err != nil {
+		return err
+	}
+	if err := unix.MountSetattr(root, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+		return fmt.Errorf("make the root read-only: %w", err)
+	}
+	if err := unix.Fchdir(root); err != nil {
+		return err
+	}
+	unix.Close(root)
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("enter the root: %w", err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("leave the host's root: %w", err)
+	}
+	return unix.Chdir("/")
+}
+
+// narrow makes trees read-only, and covers files in them.
+func (n Needs) narrow(root int) error {
+	for _, path := range n.ReadOnly {
+		if err := unix.MountSetattr(root, path[1:], 0, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+			return fmt.Errorf("make %s read-only: %w", path, err)
+		}
+	}
+	for _, path := range n.Hidden {
+		at, err := unix.Openat(root, "nothing", unix.O_CREAT|unix.O_RDONLY|unix.O_CLOEXEC, 0o400)
+		if err != nil {
+			return fmt.Errorf("make an empty file: %w", err)
+		}
+		unix.Close(at)
+		cover, err := unix.OpenTree(root, "nothing", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+		if err != nil {
+			return fmt.Errorf("cover %s: %w", path, err)
+		}
+		err = unix.MoveMount(cover, "", root, path[1:], unix.MOVE_MOUNT_F_EMPTY_PATH)
+		unix.Close(cover)
+		if err != nil {
+			return fmt.Errorf("cover %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// place moves a tree to a path in the root.
+func place(root int, path string, fd int, dir bool) error {
+	var err error
+	if dir {
+		err = unix.Mkdirat(root, path[1:], 0o700)
+	} else {
+		var at int
+		if at, err = unix.Openat(root, path[1:], unix.O_CREAT|unix.O_EXCL|unix.O_RDONLY|unix.O_CLOEXEC, 0o600); err == nil {
+			unix.Close(at)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("make %s: %w", path, err)
+	}
+	if err := unix.MoveMount(fd, "", root, path[1:], unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("mount %s: %w", path, err)
+	}
+	return unix.Close(fd)
+}
+
+// emptyRoot returns a detached tmpfs.
+func emptyRoot() (int, error) {
+	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(fs)
+	for key, value := range map[string]string{"size": "64k", "nr_inodes": "8", "mode": "0700"} {
+		if err := unix.FsconfigSetString(fs, key, value); err != nil {
+			return -1, err
+		}
+	}
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return -1, err
+	}
+	return unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
+}
+
+// Drop drops the capabilities of every thread but those of the mask keep, and closes the process to ptrace(2) and /proc of
+// others of its user.
+func Drop(keep uint32) error {
+	if err := AllThreads(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0); err != nil {
+		return fmt.Errorf("clear ambient capabilities: %w", err)
+	}
+	head, data := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &[2]unix.CapUserData{{Effective: keep, Permitted: keep}}
+	err := AllThreads(unix.SYS_CAPSET, uintptr(unsafe.Pointer(head)), uintptr(unsafe.Pointer(data)), 0)
+	runtime.KeepAlive(head)
+	runtime.KeepAlive(data)
+	if err != nil {
+		return fmt.Errorf("drop capabilities: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("undumpable: %w", err)
+	}
+	return nil
+}
+
+// limit sets the resource limits. setrlimit(2).
+func (n Needs) limit() error {
+	file := uint64(unix.RLIM_INFINITY)
+	if n.FileBytes > 0 {
+		file = uint64(n.FileBytes)
+	}
+	for resource, n := range map[int]uint64{
+		unix.RLIMIT_DATA: uint64(n.Memory), unix.RLIMIT_FSIZE: file, unix.RLIMIT_NOFILE: n.Files, unix.RLIMIT_CORE: 0,
+	} {
+		if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: n, Max: n}); err != nil {
+			return fmt.Errorf("limit resource %d: %w", resource, err)
+		}
+	}
+	return nil
+}
+
+// landlock confines file access to the trees, with all that this kernel's Landlock can deny.
+// landlock(7).
+func (n Needs) landlock() (string, error) {
+	config, used, err := Landlocked()
+	if err != nil {
+		return "", err
+	}
+	var rules []landlock.Rule
+	for path := range n.Trees {
+		var rule landlock.FSRule
+		switch dir := slices.Contains(n.Dirs, path); {
+		case slices.Contains(n.ReadOnly, path) && dir:
+			rule = landlock.RODirs(path)
+		case slices.Contains(n.ReadOnly, path):
+			rule = landlock.ROFiles(path)
+		case dir:
+			rule = landlock.RWDirs(path)
+			if used > 1 { // ABI 1 forbids each rename between directories
+				rule = rule.WithRefer()
+			}
+		default:
+			rule = landlock.RWFiles(path)
+		}
+		rules = append(rules, rule)
+	}
+	if err := config.Restrict(rules...); err != nil {
+		return "", fmt.Errorf("landlock: %w", err)
+	}
+	return fmt.Sprintf("landlock: ABI %d", used), AllThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0)
+}
+
+// Landlocked returns all that this kernel's Landlock can deny, and its ABI.
+func Landlocked() (landlock.Config, int, error) {
+	abi, err := ll.LandlockGetABIVersion()
+	if err != nil {
+		return landlock.Config{}, 0, fmt.Errorf("landlock: %w: enable it at boot (lsm=landlock,...)", err)
+	}
+	configs := []landlock.Config{
+		landlock.V1, landlock.V2, landlock.V3, landlock.V4, landlock.V5, landlock.V6, landlock.V7, landlock.V8, landlock.V9,
+	}
+	used := min(abi, len(configs))
+	return configs[used-1], used, nil
+}
+
+// filterCalls leaves the system calls that the Go runtime and SQLite use, and more, for all
+// threads (TSYNC). Any other fails with EPERM, as do those of other architectures.
+// seccomp(2).
+func filterCalls(more []string, conditional []seccomp.NameWithConditions) error {
+	calls := slices.Concat(runtimeCalls, fileCalls, more)
+	if runtime.GOARCH == "amd64" {
+		calls = append(calls, oldFileCalls...)
+	}
+	// Threads of the Go runtime, not processes: runtime/os_linux.go.
+	for _, flags := range []uint64{goThread, goThread | unix.CLONE_SETTLS} {
+		conditional = append(conditional, seccomp.NameWithConditions{Name: "clone",
+			Conditions: seccomp.ArgumentConditions{{Argument: 0, Operation: seccomp.Equal, Value: flags}}})
+	}
+	filter := seccomp.Filter{
+		NoNewPrivs: true,
+		Flag:       seccomp.FilterFlagTSync,
+		Policy: seccomp.Policy{
+			DefaultAction: seccomp.ActionErrno,
+			Syscalls:      []seccomp.SyscallGroup{{Action: seccomp.ActionAllow, Names: calls, NamesWithCondtions: conditional}},
+		},
+	}
+	if err := seccomp.LoadFilter(filter); err != nil {
+		return fmt.Errorf("seccomp: %w", err)
+	}
+	return nil
+}
+
+const goThread = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_SYSVSEM | unix.CLONE_THREAD
+
+var runtimeCalls = []string{
+	"brk", "clock_gettime", "clock_nanosleep", "close", "epoll_create1", "epoll_ctl", "epoll_pwait", "ppoll", "eventfd2",
+	"exit", "exit_group", "fcntl", "futex", "getpid", "gettid", "madvise", "mincore", "mmap", "munmap", "mprotect", "mremap",
+	"nanosleep", "pread64", "read", "restart_syscall", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sched_getaffinity",
+	"sched_yield", "setitimer", "sigaltstack", "tgkill", "timer_create", "timer_delete", "timer_settime", "write", "getrandom",
+	"rseq", "set_robust_list",
+}
+
+// fileCalls are SQLite's, on files that Landlock allows. They include none that makes,
+// removes or renames a name.
+var fileCalls = []string{
+	"openat", "newfstatat", "fstat", "faccessat", "readlinkat", "getcwd", "lseek", "pwrite64", "writev", "readv", "ftruncate",
+	"fsync", "fdatasync", "geteuid", "getuid", "gettimeofday",
+}
+
+// oldFileCalls are those of fileCalls that only amd64 has.
+var oldFileCalls = []string{"open", "stat", "lstat", "access", "readlink", "time"}
+
+// socketCalls are those of a server that listens already, beside socket.
+var socketCalls = []string{"accept4", "connect", "getpeername", "getsockname", "getsockopt", "setsockopt", "shutdown"}
+
+// nameCalls replace a file under a lock, in the directory that Landlock allows.
+var nameCalls = []string{"flock", "renameat", "unlinkat"}
+
+// AllThreads makes a system call on every thread; the kernel keeps credentials by thread.
+func AllThreads(call, a, b, c uintptr) error {
+	_, _, errno := syscall.AllThreadsSyscall6(call, a, b, c, 0, 0, 0)
+	switch errno {
+	case 0:
+		return nil
+	case unix.ENOTSUP: // the answer of the package syscall in a program with cgo
+		return errNotStatic
+	}
+	return errno
+}
+
+var errNotStatic = errors.New("needs a static binary: build with CGO_ENABLED=0")

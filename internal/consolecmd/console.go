@@ -1,0 +1,157 @@
+// Package consolecmd is scopefs console, which opens the daemon's web page.
+package consolecmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/console"
+	"github.com/scopefs/scopefs/internal/devices"
+	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/internal/terminal"
+)
+
+// Env is what the command has of the command line.
+type Env struct {
+	Out, Err io.Writer
+	Client   func() (*api.Client, config.Paths, error)
+}
+
+// options are where the page is served, and how its link is shown.
+type options struct {
+	console.Options
+	own  bool // where: the operator says so
+	open bool
+}
+
+func (o *options) flags(c *cobra.Command) {
+	c.Flags().StringVar(&o.Listen, "listen", "127.0.0.1:0", "ADDRESS:PORT, or unix:PATH")
+	c.Flags().StringVar(&o.Cert, "tls-cert", "", "`FILE` with the certificate and its chain, PEM: an address off the loopback interface needs one")
+	c.Flags().StringVar(&o.Key, "tls-key", "", "`FILE` with the certificate's key, PEM")
+}
+
+func (o *options) check(c *cobra.Command) error {
+	o.own = c.Flags().Changed("listen")
+	if err := o.Check("listen", "tls-cert", "tls-key"); err != nil {
+		return exit.With(exit.Usage, err)
+	}
+	return nil
+}
+
+// New returns scopefs console.
+func New(v Env) *cobra.Command {
+	var o options
+	c := &cobra.Command{
+		Use:   "console",
+		Short: "show what agents do in a browser",
+		Long: `Serves a web page of the daemon on the loopback interface, and prints a link that opens it once,
+within five minutes. It serves until it is interrupted. If the daemon serves the page already (scopefs daemon --console), the
+command prints a link to that and ends.
+
+--listen unix:/PATH listens on a unix socket of this user alone, to which ssh -L PORT:/PATH HOST forwards a port. Another
+address needs --tls-cert and --tls-key, and lets paired devices in alone: see scopefs console pair.
+
+A browser that has used a link stays logged in for twelve hours, or half an hour without use.`,
+		Args: exit.Args(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := o.check(c); err != nil {
+				return err
+			}
+			if !o.Local() {
+				return exit.Usagef("--listen %q: links work on the loopback interface: let a device in with scopefs console pair, or serve devices with scopefs daemon --console", o.Listen)
+			}
+			return v.serve(c.Context(), o, api.LinkRequest{})
+		},
+	}
+	o.flags(c)
+	c.Flags().BoolVar(&o.open, "open", false, "open the link in the user's browser")
+	c.AddCommand(v.pair(), v.devices())
+	return c
+}
+
+func (v Env) serve(ctx context.Context, o options, req api.LinkRequest) error {
+	client, p, err := v.Client()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, unix.SIGTERM, unix.SIGHUP)
+	defer stop()
+	if !o.own {
+		switch reply, err := client.ConsoleLink(ctx, req); {
+		case err == nil:
+			return v.showLink(reply, o.open)
+		case errors.Is(err, api.ErrNoDaemon):
+			return err
+		}
+	}
+	socket, err := console.Listen(o.Options)
+	if err != nil {
+		return err
+	}
+	defer socket.Close()
+	process, err := socket.Start(p, v.Err)
+	if err != nil {
+		return err
+	}
+	defer process.Close()
+	ask := console.Request{Ask: console.AskLink}
+	if req.Pair != "" {
+		ask = console.Request{Ask: console.AskPair, Name: req.Pair, Role: devices.Role(req.Role)}
+	}
+	reply, err := process.Do(ask)
+	if err == nil {
+		err = v.showLink(api.LinkReply{Link: reply.Link, QR: reply.QR}, o.open)
+	}
+	if err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-process.Ended():
+		return errors.New("console: " + console.Name + " has ended: start it again")
+	}
+}
+
+// showLink prints a link, and opens it. A terminal shows its QR code, too.
+func (v Env) showLink(reply api.LinkReply, open bool) error {
+	if terminal.Is(v.Out) {
+		fmt.Fprint(v.Out, reply.QR)
+	}
+	if _, err := fmt.Fprintln(v.Out, reply.Link); err != nil || !open {
+		return err
+	}
+	return openLink(reply.Link)
+}
+
+// openLink opens a link in the user's browser. The link is in a file of this user alone: every user of the host can read
+// the arguments of a process.
+func openLink(link string) error {
+	f, err := os.CreateTemp(os.Getenv("XDG_RUNTIME_DIR"), "scopefs-console-*.html") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer func() {
+		time.Sleep(3 * time.Second) // xdg-open returns before the browser has read the file
+		os.Remove(f.Name())
+	}()
+	_, err = fmt.Fprintf(f, "<!doctype html><meta http-equiv=\"refresh\" content=\"0; url=%s\">\n", link)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := exec.Command("xdg-open", f.Name()).Run(); err != nil {
+		return fmt.Errorf("--open: xdg-open: %w: open the link in a browser yourself", err)
+	}
+	return nil
+}

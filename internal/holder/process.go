@@ -1,0 +1,322 @@
+package holder
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/internal/heart"
+	"github.com/scopefs/scopefs/internal/proc"
+)
+
+// item is what the holder keeps for one FUSE connection or sandbox.
+type item struct {
+	msg   message
+	files []*os.File
+	ended <-chan struct{} // with Hold: closed when the process is gone
+}
+
+// held returns the descriptors of Place.Hold.
+func (i *item) held() []*os.File {
+	if i.msg.Abort && len(i.files) > 0 {
+		return i.files[1:]
+	}
+	return i.files
+}
+
+// keeper is the state of the holder process.
+type keeper struct {
+	mu       sync.Mutex
+	items    map[uint64]*item
+	daemon   int           // the socket of the present daemon; -1: there is none
+	lost     chan struct{} // closed when that daemon is gone
+	watching context.CancelFunc
+	ended    chan struct{}
+	over     bool
+	start    message   // opStart of the first daemon; Grace is the last daemon's
+	settled  bool      // the present daemon has taken over everything
+	deadline time.Time // without a daemon: when everything ends
+}
+
+// Main runs the holder process and returns its exit status.
+func Main() int {
+	// A service manager or a terminal signals all processes of the daemon at once. The holder exits last.
+	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE)
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return 1
+	}
+	first, files, err := receive(socketFD)
+	closeAll(files)
+	if err != nil || first.Op != opStart {
+		return 0 // the daemon has ended
+	}
+	k := &keeper{items: map[uint64]*item{}, daemon: socketFD, lost: make(chan struct{}), ended: make(chan struct{}), watching: func() {}, start: first}
+	if first.Socket != "" {
+		// Here, so that SO_PEERCRED of a daemon's connection is this process: unix(7).
+		if err := unix.Listen(listenFD, 8); err != nil {
+			return 1
+		}
+		go k.accept()
+	}
+	go k.serve(socketFD)
+	<-k.ended
+	return 0
+}
+
+// serve handles the messages of a daemon until it is gone.
+func (k *keeper) serve(fd int) {
+	for {
+		msg, files, err := receive(fd)
+		if err != nil {
+			k.mu.Lock()
+			k.gone(fd)
+			k.mu.Unlock()
+			return
+		}
+		k.mu.Lock()
+		k.handle(msg, files)
+		k.mu.Unlock()
+	}
+}
+
+// handle does what a message of the daemon says. The caller holds mu.
+func (k *keeper) handle(msg message, files []*os.File) {
+	switch msg.Op {
+	case opAdd:
+		k.remove(msg.ID)
+		i := &item{msg: msg, files: files}
+		if i.msg.Hold = i.msg.Hold && len(i.held()) >= msg.Kind.files(); i.msg.Hold {
+			i.ended = proc.Ended(i.held()[PIDFD])
+		}
+		k.items[msg.ID] = i
+		return
+	case opRemove:
+		k.remove(msg.ID)
+	case opSettled:
+		k.settled, k.start.Grace = true, msg.Grace
+	case opEnd:
+		k.end()
+	}
+	closeAll(files)
+}
+
+func (k *keeper) remove(id uint64) {
+	if old := k.items[id]; old != nil {
+		closeAll(old.files)
+		delete(k.items, id)
+	}
+}
+
+// gone notes that the daemon has ended. The caller holds mu.
+func (k *keeper) gone(fd int) {
+	unix.Close(fd)
+	k.daemon = -1
+	close(k.lost)
+	for id, i := range k.items {
+		if !i.msg.Hold {
+			i.end()
+			k.remove(id)
+		}
+	}
+	if k.settled { // a daemon that dies before it has taken over everything prolongs nothing
+		k.settled, k.deadline = false, time.Now().Add(k.start.Grace)
+	}
+	if len(k.items) == 0 {
+		k.end()
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	k.watching = cancel
+	for id, i := range k.items {
+		if i.msg.Kind == View {
+			go k.watch(ctx, id, i)
+		}
+	}
+	time.AfterFunc(time.Until(k.deadline), func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.daemon < 0 && !time.Now().Before(k.deadline) {
+			k.end()
+		}
+	})
+}
+
+// watch ends an item whose process does not answer, until ctx ends: see heart.Watch.
+func (k *keeper) watch(ctx context.Context, id uint64, i *item) {
+	now := func() time.Duration { return 0 }
+	_ = heart.Watch(ctx, heart.Process{PID: i.msg.PID, Ended: i.ended}, heart.NewHeart(i.held()[Heart]), func() bool { return true }, now)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if ctx.Err() != nil || k.items[id] != i {
+		return
+	}
+	i.end()
+	k.remove(id)
+	if len(k.items) == 0 {
+		k.end()
+	}
+}
+
+// end ends everything that is kept, and makes Main return. The caller holds mu.
+func (k *keeper) end() {
+	if k.over {
+		return
+	}
+	k.over = true
+	if k.start.Socket != "" {
+		os.Remove(k.start.Socket)
+	}
+	for _, i := range k.items {
+		i.end()
+	}
+	close(k.ended)
+}
+
+// end aborts the connection, and kills the process of a view.
+func (i *item) end() {
+	conn := fusedev.Connection{Dir: i.msg.Dir}
+	if i.msg.Abort && len(i.files) > 0 {
+		conn.File = i.files[0]
+	}
+	_ = conn.Abort()
+	if i.msg.Hold {
+		Kill(i.held()[PIDFD])
+	}
+}
+
+// firstTime bounds the wait for the first message of a process that has connected.
+const firstTime = 2 * time.Second
+
+// accept answers processes that connect, one after the other.
+func (k *keeper) accept() {
+	for {
+		fd, _, err := unix.Accept4(listenFD, unix.SOCK_CLOEXEC)
+		switch err {
+		case nil:
+		case unix.EINTR, unix.ECONNABORTED:
+			continue
+		default:
+			time.Sleep(firstTime) // no descriptor is free, say
+			continue
+		}
+		if err := k.answer(fd); err != nil {
+			_ = send(fd, message{Op: opRefused, Text: err.Error()}, nil, unix.MSG_DONTWAIT)
+			unix.Close(fd)
+		}
+	}
+}
+
+// answer handles the first message of a process that has connected. After an error the caller closes the socket.
+func (k *keeper) answer(fd int) error {
+	for _, option := range []int{unix.SO_RCVTIMEO, unix.SO_SNDTIMEO} {
+		limit := unix.NsecToTimeval(int64(firstTime))
+		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, option, &limit); err != nil {
+			return err
+		}
+	}
+	peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return err
+	}
+	if int(peer.Uid) != os.Geteuid() {
+		return fmt.Errorf("user %d is not the daemon's", peer.Uid)
+	}
+	msg, files, err := receive(fd)
+	if err != nil {
+		return err
+	}
+	defer closeAll(files)
+	switch msg.Op {
+	case opStop:
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.daemon < 0 {
+			k.end()
+			return nil
+		}
+		// The process waits for the end of its connection, which is ours.
+		return send(k.daemon, message{Op: opStop}, nil, unix.MSG_DONTWAIT)
+	case opHello:
+		if err := trusted(int(peer.Pid)); err != nil {
+			return err
+		}
+		return k.hello(fd, msg, files)
+	}
+	return fmt.Errorf("no message %q", msg.Op)
+}
+
+// hello hands everything over to the next daemon.
+func (k *keeper) hello(fd int, msg message, files []*os.File) error {
+	if msg.Protocol < Protocol {
+		_ = send(fd, message{Op: opRefused, Older: true, Text: fmt.Sprintf("protocol %d: views run by protocol %d", msg.Protocol, Protocol)}, nil, unix.MSG_DONTWAIT)
+		unix.Close(fd)
+		return nil
+	}
+	if msg.Oldest > Protocol {
+		return fmt.Errorf("the holder's protocol is number %d, the oldest of this daemon %d", Protocol, msg.Oldest)
+	}
+	if len(files) != 1 {
+		return fmt.Errorf("%d descriptors: want that of the lock", len(files))
+	}
+	lock := int(files[0].Fd())
+	if id, err := idOf(lock); err != nil || id != k.start.Lock {
+		return fmt.Errorf("the descriptor is not that of the run directory's lock")
+	}
+	// It succeeds for the open file description that has the lock. flock(2)
+	if err := unix.Flock(lock, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return fmt.Errorf("another daemon has the run directory's lock: %w", err)
+	}
+	// The kernel closes the descriptors of a process that was killed one after the other: perhaps the lock first.
+	select {
+	case <-k.present():
+	case <-time.After(firstTime):
+		return fmt.Errorf("another daemon is connected")
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.daemon >= 0 || k.over {
+		return fmt.Errorf("another daemon is connected")
+	}
+	for id, i := range k.items {
+		out := i.msg
+		out.Op, out.ID = opItem, id
+		if err := send(fd, out, i.files, 0); err != nil {
+			return err
+		}
+	}
+	if err := send(fd, message{Op: opItems}, nil, 0); err != nil {
+		return err
+	}
+	forever := unix.Timeval{}
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &forever); err != nil {
+		return err
+	}
+	k.watching()
+	k.daemon, k.lost = fd, make(chan struct{})
+	go k.serve(fd)
+	return nil
+}
+
+// present returns a channel that is closed when the present daemon is gone.
+func (k *keeper) present() <-chan struct{} {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.lost
+}
+
+// trusted returns an error if others than root and this user may write to the program of a process.
+func trusted(pid int) error {
+	var st unix.Stat_t
+	if err := unix.Stat(fmt.Sprintf("/proc/%d/exe", pid), &st); err != nil {
+		return fmt.Errorf("program of process %d: %w", pid, err)
+	}
+	if owner := int(st.Uid); st.Mode&0o022 != 0 || owner != 0 && owner != os.Geteuid() {
+		return fmt.Errorf("others may write to the program of process %d", pid)
+	}
+	return nil
+}

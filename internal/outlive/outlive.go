@@ -1,0 +1,157 @@
+// Package outlive has what a daemon leaves of its agents' sandboxes to the next one, in places of the holder.
+package outlive
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/holder"
+	"github.com/scopefs/scopefs/internal/ledger"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// protocol is the number of Sandbox and of the messages of process 1. A daemon takes over sandboxes of the same number.
+const protocol = 1
+
+// maxMeta bounds a Sandbox in the holder. One with a longer command line ends with its daemon.
+const maxMeta = 32 << 10
+
+// Sandbox is what a daemon keeps about the sandbox of a scopefs run for the next one.
+type Sandbox struct {
+	Protocol int       `json:"protocol"`
+	Agent    scope.ID  `json:"agent"`
+	Name     string    `json:"name"`  // in the log
+	Token    string    `json:"token"` // by which the client of the run returns
+	By       *uint32   `json:"by,omitempty"`
+	Command  string    `json:"command"` // in the log, too
+	Started  time.Time `json:"started"`
+	Expose   []string  `json:"expose,omitempty"` // by the run's program
+	Login    bool      `json:"login,omitempty"`  // the run's program uses its login
+	View     int       `json:"view"`             // the view's process
+	Print    string    `json:"print"`            // hash of what the sandbox was made by
+
+	Outliving sandbox.Outliving `json:"outliving"`
+}
+
+// Keep makes a sandbox outlive the daemon. The place closes the files.
+func Keep(h *holder.Holder, s Sandbox, files []*os.File) (*holder.Place, error) {
+	s.Protocol = protocol
+	meta, err := json.Marshal(s)
+	if err == nil && len(meta) > maxMeta {
+		err = errors.New("its command line is too long")
+	}
+	if err != nil {
+		for _, f := range files {
+			f.Close()
+		}
+		return nil, err
+	}
+	return h.Keep(holder.Sandbox, s.Outliving.PID, meta, files), nil
+}
+
+// Item is a sandbox that the last daemon has left.
+type Item struct {
+	Sandbox
+	Place *holder.Place
+
+	taken time.Time
+}
+
+// Items returns what the holder of the last daemon has handed over. It ends what this daemon cannot continue with.
+func Items(places []*holder.Place, logger *slog.Logger) (all []Item) {
+	for _, p := range places {
+		i := Item{Place: p, taken: time.Now()}
+		err := json.Unmarshal(p.Meta, &i.Sandbox)
+		if err == nil && i.Protocol != protocol {
+			err = fmt.Errorf("its protocol is number %d, this daemon's %d", i.Protocol, protocol)
+		}
+		if err != nil {
+			logger.Warn("a sandbox of the last daemon ends", "agent", i.Agent, "session", i.Name, "err", err)
+			p.End()
+			continue
+		}
+		all = append(all, i)
+	}
+	return all
+}
+
+// Is reports whether a client with a name and a token has a sandbox. by is the agent's user; nil: the operator.
+func (s *Sandbox) Is(name, token string, by *uint32) bool {
+	return s.Name == name && subtle.ConstantTimeCompare([]byte(s.Token), []byte(token)) == 1 &&
+		(by == nil) == (s.By == nil) && (by == nil || *by == *s.By)
+}
+
+// A Log records what happens to a sandbox.
+type Log interface{ Event(audit.Event) }
+
+// The outcomes of events.
+const (
+	Taken     = "taken over"    // a daemon continues with a sandbox
+	Ended     = "ended"         // a sandbox
+	EndedWith = "sandbox ended" // a command: the event of the sandbox's end says why
+)
+
+// RecordExit records the end of the command, unless the daemon before has. dir has the log.
+func (i *Item) RecordExit(log Log, dir, outcome string) {
+	i.record(log, dir, audit.Event{Op: ledger.Exec, Target: i.Command, UID: i.By, Outcome: outcome}, i.Outliving.Began)
+}
+
+// RecordEnd records the end of the sandbox, unless the daemon before has.
+func (i *Item) RecordEnd(log Log, dir, detail string) {
+	i.record(log, dir, audit.Event{Outcome: Ended, Detail: detail}, i.Started)
+}
+
+func (i *Item) record(log Log, dir string, e audit.Event, began time.Time) {
+	if time.Since(i.taken) < recordedTime && i.recorded(dir, e) {
+		return
+	}
+	e.Event, e.Agent, e.Session, e.DurationUS = audit.KindSandbox, string(i.Agent), i.Name, time.Since(began).Microseconds()
+	log.Event(e)
+}
+
+const (
+	recentTime   = 15 * time.Minute // before a take-over: the longest grace, and the time of a start
+	recordedTime = time.Minute      // after it: what the daemon before can have recorded is known by then
+)
+
+// recorded reports whether the log has an end. The daemon before may have recorded it, and died before it removed the
+// sandbox from the holder.
+func (i *Item) recorded(dir string, end audit.Event) bool {
+	filter := audit.Filter{Agent: string(i.Agent), Session: i.Name, Since: i.Outliving.Began}
+	if recent := i.taken.Add(-recentTime); recent.After(filter.Since) {
+		filter.Since = recent
+	}
+	for e, err := range audit.Read(context.Background(), dir, filter, false) {
+		if err == nil && e.Event == audit.KindSandbox && e.Op == end.Op && (e.Op == ledger.Exec && e.Outcome != audit.OutcomeBegin || e.Outcome == Ended) {
+			return true
+		}
+	}
+	return false
+}
+
+// Print returns a hash of what makes a sandbox: of a Spec without descriptors but its HOME, and whether it has the host's network.
+// A sandbox that would be made by something else now ends.
+func Print(spec sandbox.Spec, host bool) string {
+	home := spec.Home != nil
+	spec.Home, spec.OutOfMemory, spec.Git = nil, nil, sandbox.GitUser{}
+	text, err := json.Marshal(struct {
+		sandbox.Spec
+		OutOfMemory bool // a function has no JSON
+		Home, Host  bool
+	}{spec, false, home, host})
+	if err != nil {
+		return "" // cannot happen
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}

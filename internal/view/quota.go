@@ -1,0 +1,63 @@
+package view
+
+import (
+	"os"
+	"os/exec"
+
+	"github.com/scopefs/scopefs/fs/quota"
+	"github.com/scopefs/scopefs/internal/usage"
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// joinQuota returns the view's share of the agent's quota; nil: there is none. last is the view that is taken over, or nil.
+func (v *View) joinQuota(last *leftView) (*usage.Share, error) {
+	id, bytes, files := usage.Of(v.def, v.host.Definitions())
+	slot, page := usage.Main, (*os.File)(nil)
+	switch {
+	case last != nil && last.Config.Quota != nil:
+		slot, page = *last.Config.Quota, last.place.Files[heldFiles]
+	case v.def.Home != "":
+		slot = usage.Home
+	case v.def.Branch != "":
+		slot = -1
+	}
+	return v.host.Quotas.Join(id, bytes, files, slot, page)
+}
+
+// files returns how many files the holder has of a view.
+func (l *leftView) files() int {
+	if l.Config.Quota != nil {
+		return heldFiles + 1 // the page is the last one
+	}
+	return heldFiles
+}
+
+// passQuota makes a view process have the page of the quota; nil is none. The holder gets it, too.
+func (p *served) passQuota(cmd *exec.Cmd, page *os.File) error {
+	if page == nil {
+		return nil
+	}
+	for 3+len(cmd.ExtraFiles) < QuotaFD {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, nil)
+	}
+	cmd.ExtraFiles = append(cmd.ExtraFiles, page)
+	if p.held == nil {
+		return nil
+	}
+	dup, err := usage.Dup(page)
+	if err == nil {
+		p.held = append(p.held, dup)
+	}
+	return err
+}
+
+// counterOf returns what counts the files of a view, in its process.
+func counterOf(cfg *Config, root *beneath.Root) (*quota.Counter, error) {
+	switch {
+	case cfg.Bases:
+		return usage.NewCounter(QuotaFD, *cfg.Quota, UpperFD, -1, root)
+	case cfg.History != nil || cfg.Hold:
+		return usage.NewCounter(QuotaFD, *cfg.Quota, -1, HistoryFD, root)
+	}
+	return usage.NewCounter(QuotaFD, *cfg.Quota, -1, -1, root)
+}

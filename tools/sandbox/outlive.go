@@ -1,0 +1,246 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/proc"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools/sandbox/pid1"
+)
+
+// ErrLeft is the error of the commands of a session that was left to the next daemon.
+var ErrLeft = errors.New("the sandbox is left to the next daemon")
+
+// Outliving is what the next daemon needs of a session and its only command, beside the files of Outlive. Its fields are for
+// JSON.
+type Outliving struct {
+	PID      int            `json:"pid"` // of init
+	Last     uint64         `json:"last"`
+	Group    *OutlivedGroup `json:"group,omitempty"`
+	OwnGroup bool           `json:"own_group,omitempty"`
+	Agent    *OutlivedGroup `json:"agent,omitempty"` // Spec.Group
+	Limits   Limits         `json:"limits"`
+	Proxy    bool           `json:"proxy,omitempty"`
+	Command  uint64         `json:"command"`
+	Process  int            `json:"process"`          // of the command, in the sandbox
+	Began    time.Time      `json:"began"`            // the command
+	Killed   int            `json:"killed,omitempty"` // see Session.killed
+}
+
+// OutlivedGroup is a control group.
+type OutlivedGroup struct {
+	Version string   `json:"version"`
+	Dirs    []string `json:"dirs"`
+	Memory  string   `json:"memory"`
+}
+
+func (g *group) outlived() *OutlivedGroup {
+	if g == nil {
+		return nil
+	}
+	return &OutlivedGroup{g.version, g.dirs, g.memory}
+}
+
+func (g *OutlivedGroup) group() *group {
+	if g == nil {
+		return nil
+	}
+	return &group{version: g.Version, dirs: g.Dirs, memory: g.Memory}
+}
+
+// Adopt returns the group of an agent whose processes outlive the daemon that made it, by the limits that it has.
+func (g *OutlivedGroup) Adopt(l Limits) *Group {
+	all := g.group()
+	return &Group{group: all, view: all.below("view"), shared: all.below("run"), limited: len(l.v2()) > 0}
+}
+
+// below returns a child that there is.
+func (g *group) below(name string) *group {
+	c := &group{version: g.version}
+	for _, dir := range g.dirs {
+		c.dirs = append(c.dirs, dir+"/"+name)
+	}
+	if i := slices.Index(g.dirs, g.memory); i >= 0 {
+		c.memory = c.dirs[i]
+	}
+	return c
+}
+
+// The files of Outlive.
+const (
+	outlivingInit    = iota // pidfd, not blocking
+	outlivingControl        // the control socket
+	outlivingProxy          // with Outliving.Proxy: the listening socket
+)
+
+// Outlive makes init, and so the session, live as long as any process has the files, which the caller closes. p is its only
+// command, which runs. The daemon's end ends the session no more.
+func (s *Session) Outlive(p *Process) (_ Outliving, files []*os.File, err error) {
+	defer func() {
+		if err != nil {
+			closeFiles(files)
+			files = nil
+		}
+	}()
+	s.mu.Lock()
+	listens, tagged := s.listens, p.tagged
+	o := Outliving{
+		PID:      s.pid,
+		Last:     s.last,
+		Group:    s.group.outlived(),
+		OwnGroup: s.ownGroup,
+		Limits:   s.spec.Limits,
+		Proxy:    s.spec.Proxy,
+		Command:  p.id,
+		Began:    p.began,
+		Killed:   s.killed,
+	}
+	s.mu.Unlock()
+	if tagged == nil {
+		return o, nil, ErrEnded
+	}
+	if o.Process = tagged.pid; s.spec.Group != nil {
+		o.Agent = s.spec.Group.group.outlived()
+	}
+	fd, err := unix.PidfdOpen(o.PID, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return o, nil, fmt.Errorf("pidfd_open of init: %w", err)
+	}
+	files = append(files, os.NewFile(uintptr(fd), "init"))
+	select {
+	case <-s.done: // the number may be another's
+		return o, files, ErrEnded
+	default:
+	}
+	control, err := s.wire.File()
+	if err != nil {
+		return o, files, err
+	}
+	files = append(files, control)
+	if listens != nil {
+		l, err := listens.(*net.TCPListener).File()
+		if err != nil {
+			return o, files, err
+		}
+		files = append(files, l)
+	}
+	return o, files, s.wire.Send(pid1.Request{Op: pid1.OpOutlive})
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+// Leave leaves the session to the next daemon. Its command's Wait returns ErrLeft.
+func (s *Session) Leave() {
+	s.mu.Lock()
+	if s.left || s.ended || s.closing {
+		s.mu.Unlock()
+		return
+	}
+	s.left, s.ended, s.err = true, true, nil
+	for _, p := range s.procs {
+		p.finish(Exit{Code: -1}, ErrLeft)
+	}
+	clear(s.procs)
+	if s.listens != nil {
+		s.listens.Close()
+	}
+	unix.Close(s.pidfd)
+	s.pidfd = -1
+	s.mu.Unlock()
+	s.wire.Close()
+	s.host.release(s)
+	close(s.done)
+}
+
+// Left reports whether the session was left to the next daemon.
+func (s *Session) Left() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.left
+}
+
+// Adopt continues with a session that an earlier daemon has left, and with its command, which has no files. given are those
+// of Outlive, and stay the caller's. An init that does not answer ends the session. outOfMemory is Spec.OutOfMemory.
+func (h *Host) Adopt(agent scope.ID, o Outliving, given []*os.File, outOfMemory func(*Session)) (_ *Session, _ *Process, err error) {
+	want := outlivingProxy
+	if o.Proxy {
+		want++
+	}
+	if len(given) != want || o.PID <= 1 || o.Command == 0 || o.Command > o.Last {
+		return nil, nil, fmt.Errorf("%w: %d descriptors", ErrInvalid, len(given))
+	}
+	var files []*os.File
+	defer func() {
+		if err != nil {
+			closeFiles(files)
+		}
+	}()
+	for _, f := range given {
+		own, err := dup(f)
+		if err != nil {
+			return nil, nil, err
+		}
+		files = append(files, own)
+	}
+	s := newSession(h, Spec{Agent: agent, Limits: o.Limits, Proxy: o.Proxy, OutOfMemory: outOfMemory}, o.Group.group())
+	s.ownGroup, s.killed, s.last, s.told = o.OwnGroup, o.Killed, o.Last, false
+	p := &Process{session: s, id: o.Command, running: true, started: make(chan struct{}), exited: make(chan struct{}), began: o.Began}
+	close(p.started)
+	s.procs[p.id], p.tagged = p, s.tags.started(o.Process, "")
+	if o.Proxy {
+		if err := s.takeListener(files[outlivingProxy:want]); err != nil {
+			return nil, nil, err
+		}
+	}
+	if s.wire, err = pid1.OpenWire(files[outlivingControl]); err != nil {
+		return nil, nil, err
+	}
+	if s.pidfd, err = unix.FcntlInt(given[outlivingInit].Fd(), unix.F_DUPFD_CLOEXEC, 0); err == nil {
+		err = h.hold(s)
+	}
+	if err != nil {
+		s.wire.Close()
+		unix.Close(s.pidfd)
+		return nil, nil, err
+	}
+	s.pid, s.gone = o.PID, ended(files[outlivingInit])
+	go s.wait()
+	if limit := o.Limits.Timeout; limit > 0 {
+		go p.watch(context.Background(), max(time.Millisecond, limit-time.Since(o.Began)))
+	}
+	late := time.AfterFunc(s.answerTime, func() { s.fail(errors.New("init did not answer")) })
+	go func() {
+		defer late.Stop()
+		select {
+		case <-s.ready:
+		case <-s.done:
+		}
+	}()
+	if err := s.wire.Send(pid1.Request{Op: pid1.OpState}); err != nil {
+		s.fail(err)
+	}
+	return s, p, nil
+}
+
+// ended returns a channel that is closed when the process of a pidfd is gone. It closes the pidfd.
+func ended(pidfd *os.File) <-chan struct{} {
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		<-proc.Ended(pidfd)
+		pidfd.Close()
+	}()
+	return gone
+}
