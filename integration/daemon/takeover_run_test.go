@@ -165,7 +165,7 @@ func TestTakeOverRunGap(t *testing.T) {
 			h.Eventually("the sandbox without a client ends", func() bool { return harness.StateOf(pids["gone"]) == 0 })
 			for id, want := range map[string]string{"exits": "exec exit 3", "killed": "exec signal 9", "signal": "exec exit 5", "gone": "exec sandbox ended"} {
 				h.Eventually("the end is recorded", func() bool { return slices.Contains(outcomes(h, id), "ended") })
-				assert.Equal(t, []string{"started", "exec begin", "taken over", want, "ended"}, outcomes(h, id), id)
+				assert.Equal(t, []string{"started", "exec begin", "taken over", want, "ended"}, outcomes(h, id), "%s: %+v", id, h.Events(id))
 			}
 		})
 	}
@@ -258,8 +258,7 @@ func TestTakeOverRunChanged(t *testing.T) {
 					<-run.ended
 					continue
 				}
-				s := harness.StateOf(pids[id])
-				assert.True(t, s == 0 || s == 'Z', id)
+				h.Eventually(id+" has ended", func() bool { s := harness.StateOf(pids[id]); return s == 0 || s == 'Z' })
 				code, errs := endThin(h, run)
 				assert.Equal(t, 125, code, id)
 				assert.NotContains(t, errs, "daemon is gone", id)
