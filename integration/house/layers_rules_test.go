@@ -55,7 +55,7 @@ var floors = map[string]struct {
 	"internal/linecheck":   {nil, "lines know no protocol"},
 	"tools/file/worker":    {[]string{"internal/peer", "tools", "tools/approvals", "tools/sandbox"}, "a transport knows no operation"},
 	"tools/file/profile":   {[]string{"tools", "tools/file", "tools/sandbox"}, "other programs' names for the tools of tools/file"},
-	"internal/config":      {[]string{"internal/credential", "internal/fields", "internal/folder", "internal/frontmatter", "internal/header", "internal/witness", "scope", "scope/agents", "scope/catalog", "scope/context", "scope/hosts"}, "settings are values"},
+	"internal/config":      {[]string{"internal/credential", "internal/durable", "internal/fields", "internal/folder", "internal/frontmatter", "internal/header", "internal/witness", "scope", "scope/agents", "scope/catalog", "scope/context", "scope/hosts"}, "settings are values"},
 	"internal/view":        {[]string{"audit", "fs", "fs/branch", "fs/fusedev", "fs/history", "fs/history/query", "fs/hold", "fs/judge", "fs/quota", "internal/account", "internal/api", "internal/confine", "internal/heart", "internal/holder", "internal/ledger", "internal/mount", "internal/peer", "internal/proc", "internal/usage", "scope", "scope/agents", "scope/beneath", "tools/sandbox"}, "both ends of a view's protocol: they know no call and no client"},
 	"internal/bridge":      {[]string{"internal/rpc"}, "it passes messages on, and must not decide"},
 	"internal/state":       {[]string{"internal/bounded", "internal/durable", "scope", "tools", "tools/approvals", "tools/limit"}, "what is kept is values of the doors"},

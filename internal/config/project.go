@@ -12,6 +12,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/scopefs/scopefs/internal/durable"
 	"github.com/scopefs/scopefs/internal/folder"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -154,7 +155,10 @@ func replace(name, text string) error {
 	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil { // ext4 may else keep an empty file after power loss
 		return err
 	}
-	return os.Rename(tmp.Name(), name)
+	if err := os.Rename(tmp.Name(), name); err != nil {
+		return err
+	}
+	return durable.SyncDir(filepath.Dir(name))
 }
 
 // The lines that Allow, SetChanges and ShowSecrets add to a definition that the user has not edited, or remove.
