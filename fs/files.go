@@ -302,5 +302,18 @@ func (v *View) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	}))
 }
 
+// Flush is a client's close(2). With Options.Remote it returns when other hosts can read what the client wrote, or with the
+// error of that: the file below is closed only later, with its last descriptor. Without, a request a close would be lost.
+func (v *View) Flush(_ <-chan struct{}, in *fuse.FlushIn) fuse.Status {
+	if !v.opt.Remote {
+		return fuse.ENOSYS
+	}
+	h := v.files.get(in.Fh)
+	if h == nil {
+		return fuse.EBADF
+	}
+	return status(h.file.Flush())
+}
+
 // Release closes a file.
 func (v *View) Release(_ <-chan struct{}, in *fuse.ReleaseIn) { v.close(in.Fh) }

@@ -139,6 +139,9 @@ func (t *table) closeAll() {
 	}
 }
 
+// fopenNoFlush has the kernel send no FLUSH for a handle: FOPEN_NOFLUSH, linux/fuse.h.
+const fopenNoFlush = 1 << 5
+
 // opened adds a file to the table and chooses its data path. All handles of a node use the same one at a time: the
 // kernel does not mix them (linux fs/fuse/iomode.c). It fails with EACCES for a blind file that passthrough does not
 // accept.
@@ -149,6 +152,9 @@ func (v *View) opened(h *handle, made bool, out *fuse.OpenOut) error {
 	}
 	if h.blind && !h.backed {
 		return syscall.EACCES
+	}
+	if !h.writes {
+		out.OpenFlags |= fopenNoFlush
 	}
 	v.mute(h, made)
 	if h.pointer != 0 || !h.backed && v.opt.Mediated {

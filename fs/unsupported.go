@@ -12,9 +12,6 @@ import (
 // The operations that a view does not perform. ENOSYS makes the kernel perform them
 // itself, or do without, and send no further request.
 
-// Flush is not needed: the view buffers nothing. It would cost a request a close.
-func (v *View) Flush(<-chan struct{}, *fuse.FlushIn) fuse.Status { return fuse.ENOSYS }
-
 // GetLk is never sent: locks stay in the kernel, among the clients of the view.
 // Servers that forward locks have deadlocked.
 func (v *View) GetLk(<-chan struct{}, *fuse.LkIn, *fuse.LkOut) fuse.Status { return fuse.ENOSYS }

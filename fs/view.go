@@ -43,6 +43,7 @@ type Options struct {
 	Passthrough bool           // the kernel reads and writes files itself, if it can; needs CAP_SYS_ADMIN
 	Stacked     bool           // the scope is on an overlay: no other overlay can be above the view
 	Mediated    bool           // every read and write reaches the view; the kernel caches no data
+	Remote      bool           // other hosts change the files, too: close(2) waits until they can read what was written
 	Timeout     time.Duration  // validity of cached metadata in directories without a watch
 	Watch       *beneath.Watch // reports changes by other processes; nil: none. The caller closes it after Serve
 	History     *history.Store // keeps what changes destroy; nil: none. The caller closes it after Serve. Not with Groups

@@ -81,10 +81,24 @@ type Agent struct {
 	Sandboxes []int    `json:"sandbox_pids,omitempty"`
 	Sessions  []string `json:"sessions,omitempty"`
 	Hidden    int      `json:"hidden,omitempty"` // entries of the mount point that the view hides
+	Shared    *Shared  `json:"shared,omitempty"` // nil: only this host changes the agent's directory
 	Error     string   `json:"error,omitempty"`
 	Disk      *Quota   `json:"disk,omitempty"`       // nil: it has no limits
 	NotLoaded bool     `json:"not_loaded,omitempty"` // the error is of the definition, or of another file of the operator's
 	Base      string   `json:"base,omitempty"`       // of the daemon, where several are listed
+}
+
+// Shared describes the file system of an agent's directory if other hosts may change its files.
+type Shared struct {
+	Type  string `json:"type"`            // as in /proc/mounts: nfs4, ceph
+	Stale bool   `json:"stale,omitempty"` // the definition has the kernel cache what other hosts may change
+}
+
+func (s *Shared) String() string {
+	if s.Stale {
+		return fmt.Sprintf("on %s; with cache: coherent what other hosts change is stale for a minute: remove it", s.Type)
+	}
+	return "on " + s.Type + ", not cached: other hosts may change it"
 }
 
 // Quota is what an agent's files take and may take. 0 is no limit.

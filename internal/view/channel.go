@@ -8,6 +8,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -34,7 +35,13 @@ func (v *View) config(history kept, spooled bool) Config {
 		Spool: spooled,
 	}
 	cfg.Limits.Handles, cfg.Limits.Links, cfg.Limits.Memory = v.def.Limits.View()
-	if spec.Cache != agents.CacheNone {
+	if v.below.Shared {
+		cfg.Remote = true
+		// The kernel has one backing file an inode, which an earlier open may have: a server of FUSE may answer its reads
+		// with what it had then.
+		cfg.Passthrough = cfg.Passthrough && !strings.HasPrefix(v.below.Type, "fuse")
+	}
+	if v.cached() {
 		cfg.Timeout, cfg.Watch = metadataTime, true
 	}
 	cfg.Stacked = v.kind() == agents.ChangesHeld

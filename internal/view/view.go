@@ -42,6 +42,7 @@ type View struct {
 	at   string
 
 	spool atomic.Pointer[spool] // of the process; nil: none
+	below mount.FileSystem      // that the agent's directory is on; guarded by mu
 	share *usage.Share          // of the agent's quota; nil: none. Only the goroutine of keep uses it
 
 	hidden int // entries of the mount point that the view hides
@@ -204,6 +205,7 @@ func (v *View) serve(ctx context.Context) (mounted bool, err error) {
 	if err := v.may(owner); err != nil {
 		return false, err
 	}
+	v.findBelow(root)
 	history, err := v.openHistory(root, owner)
 	if err != nil {
 		return false, err
@@ -265,7 +267,7 @@ func (v *View) serve(ctx context.Context) (mounted bool, err error) {
 	v.mu.Lock()
 	v.owner, v.build = &owner, r.build
 	v.mu.Unlock()
-	v.of.Event(audit.Event{Event: audit.KindView, Agent: string(v.def.Name), Outcome: outcome, Path: v.at, PID: r.pid, Detail: r.means})
+	v.of.Event(audit.Event{Event: audit.KindView, Agent: string(v.def.Name), Outcome: outcome, Path: v.at, PID: r.pid, Detail: r.means + v.sharedNote()})
 	v.set(api.Mounted, r.pid, nil)
 	if err := account.ClosedTo(owner, v.at); err != nil && !v.shared() {
 		v.host.Logger.Warn("no sandbox will start on this view", "agent", v.def.Name, "err", err)
@@ -353,6 +355,7 @@ func (v *View) Status(s *api.Agent) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s.State, s.Mount, s.ViewPID, s.Program, s.Hidden = v.state, v.at, v.pid, v.build, v.hidden
+	s.Shared = v.sharing()
 	if v.err != nil {
 		s.Error = v.err.Error()
 	}

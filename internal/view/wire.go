@@ -32,6 +32,7 @@ type Config struct {
 	Passthrough bool             `json:"passthrough"` // use kernel passthrough for file data if available
 	Mediated    bool             `json:"mediated"`
 	Caller      bool             `json:"caller"` // identity: caller
+	Remote      bool             `json:"remote,omitempty"`
 	Timeout     time.Duration    `json:"timeout"`
 	Watch       bool             `json:"watch"`  // cache metadata until a watch reports a change
 	Shared      bool             `json:"shared"` // users other than the agent's may access the view

@@ -139,7 +139,8 @@ type Cache string
 
 // The caches.
 const (
-	CacheCoherent Cache = "coherent" // everything, invalidated when it changes; the default
+	CacheAuto     Cache = "auto"     // as none on a file system that other hosts may change, else as coherent; the default
+	CacheCoherent Cache = "coherent" // everything, invalidated when this host changes it
 	CacheNone     Cache = "none"     // nothing
 )
 
@@ -212,7 +213,7 @@ func parseDefinition(file string, id scope.ID, text []byte) (*Definition, []cata
 	}
 	def := &Definition{
 		Identity: IdentityAgent,
-		View:     ViewSpec{Hardlinks: scope.HardlinksAllow, Data: DataPassthrough, Cache: CacheCoherent},
+		View:     ViewSpec{Hardlinks: scope.HardlinksAllow, Data: DataPassthrough, Cache: CacheAuto},
 		History:  History{Percent: DefaultHistoryPercent, Age: DefaultHistoryAge},
 		Prompt:   string(bytes.TrimSpace(body)),
 	}

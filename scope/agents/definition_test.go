@@ -68,17 +68,17 @@ func TestParseDefinition(t *testing.T) {
 		}},
 		"defaults": {"---\nname: research-01\n---", Definition{
 			Name: "research-01", Identity: IdentityAgent,
-			View:    ViewSpec{Access: scope.Write, Hardlinks: scope.HardlinksAllow, Data: DataPassthrough, Record: scope.RecordDenials, Cache: CacheCoherent},
+			View:    ViewSpec{Access: scope.Write, Hardlinks: scope.HardlinksAllow, Data: DataPassthrough, Record: scope.RecordDenials, Cache: CacheAuto},
 			History: History{Percent: 10, Age: 30 * 24 * time.Hour},
 		}},
 		"kept": {"---\nname: research-01\nview: {changes: kept}\nhistory: {size: 2.5%, age: 12h}\n---", Definition{
 			Name: "research-01", Identity: IdentityAgent,
-			View:    ViewSpec{Hardlinks: scope.HardlinksAllow, Data: DataPassthrough, Cache: CacheCoherent, Changes: ChangesKept},
+			View:    ViewSpec{Hardlinks: scope.HardlinksAllow, Data: DataPassthrough, Cache: CacheAuto, Changes: ChangesKept},
 			History: History{Percent: 2.5, Age: 12 * time.Hour},
 		}},
 		"other spellings": {"\ufeff--- \r\nname: 'research-01'\r\nuser: 33\r\nview: {allow_other: True}\r\nlimits:\r\n  memory: 16777216\r\n  cpu: 2\r\n---\t\r\nHi\r\n", Definition{
 			Name: "research-01", User: "33", Identity: IdentityAgent,
-			View:    ViewSpec{Hardlinks: scope.HardlinksAllow, Data: DataPassthrough, Cache: CacheCoherent, AllowOther: true},
+			View:    ViewSpec{Hardlinks: scope.HardlinksAllow, Data: DataPassthrough, Cache: CacheAuto, AllowOther: true},
 			History: History{Percent: 10, Age: 30 * 24 * time.Hour},
 			Limits:  Limits{Memory: 16 << 20, CPU: 2},
 			Prompt:  "Hi",

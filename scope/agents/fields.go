@@ -56,7 +56,7 @@ func (d *Definition) fields(file string, id scope.ID, named *bool, env map[strin
 			"hardlinks": fields.OneOf(&d.View.Hardlinks, scope.HardlinksAllow, scope.HardlinksRead, scope.HardlinksDeny),
 			"data":      fields.OneOf(&d.View.Data, DataPassthrough, DataMediated),
 			"record":    fields.Named(&d.View.Record),
-			"cache":     fields.OneOf(&d.View.Cache, CacheCoherent, CacheNone),
+			"cache":     fields.OneOf(&d.View.Cache, CacheAuto, CacheCoherent, CacheNone),
 			"changes":   changesField(&d.View.Changes),
 
 			"allow_other": fields.Switch(&d.View.AllowOther),

@@ -42,6 +42,16 @@ func (f File) Access(mode uint32) error {
 // Close closes the file. close(2) is never retried.
 func (f File) Close() error { return unix.Close(f.fd) }
 
+// Flush does what close(2) does to an open file and leaves it open: a network file system sends what was written to its
+// server. It returns the errors of that.
+func (f File) Flush() error {
+	second, err := f.Dup()
+	if err != nil {
+		return err
+	}
+	return second.Close()
+}
+
 // Stat returns the attributes of the object: statx(2).
 func (f File) Stat() (Stat, error) {
 	var s Stat
