@@ -122,7 +122,7 @@ test test-serial: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(CURDIR)/$(dir $(
 
 # What tests need. The race detector needs a C compiler.
 ready: $(S3SERVER) $(NFPM) $(SBOM)
-	@.ci/need bwrap:bubblewrap git:git curl:curl wget:wget setfacl:acl setfattr:attr patch:patch mkfs.ext4:e2fsprogs losetup:mount /lib/systemd/systemd:systemd systemd-nspawn:systemd-container setcap:libcap2-bin bindfs:bindfs pgrep:procps python3:python3 /usr/lib/python3/dist-packages/pip:python3-pip /usr/lib/python3/dist-packages/dotenv:python3-dotenv zstd:zstd gcc:gcc redis-server:redis-server influxd:influxdb /usr/lib/postgresql/15/bin/postgres:postgresql-15 /usr/include/stdio.h:libc6-dev pre-commit:pre-commit direnv:direnv dbus-daemon:dbus-daemon minisign:minisign reprepro:reprepro gpg:gnupg chromium:chromium /usr/share/zoneinfo/UTC:tzdata
+	@.ci/need bwrap:bubblewrap git:git curl:curl wget:wget setfacl:acl setfattr:attr patch:patch mkfs.ext4:e2fsprogs losetup:mount /lib/systemd/systemd:systemd systemd-nspawn:systemd-container setcap:libcap2-bin bindfs:bindfs ip:iproute2 mfsmount:moosefs-client /usr/sbin/mfsmaster:moosefs-master /usr/sbin/mfschunkserver:moosefs-chunkserver pgrep:procps python3:python3 /usr/lib/python3/dist-packages/pip:python3-pip /usr/lib/python3/dist-packages/dotenv:python3-dotenv zstd:zstd gcc:gcc redis-server:redis-server influxd:influxdb /usr/lib/postgresql/15/bin/postgres:postgresql-15 /usr/include/stdio.h:libc6-dev pre-commit:pre-commit direnv:direnv dbus-daemon:dbus-daemon minisign:minisign reprepro:reprepro gpg:gnupg chromium:chromium /usr/share/zoneinfo/UTC:tzdata
 	@.ci/clients
 
 test: ready ## vet, format, and all tests, with -race except integration/house (as root; installs what is missing)

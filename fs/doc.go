@@ -39,16 +39,15 @@
 //   - Attributes that may change unseen are valid for 20 ms: those of files with
 //     several links, of files that are open for writing with passthrough, and of
 //     directories that are not watched yet.
-//   - With a watch, and unless [Options.Record] is scope.RecordAll, the kernel opens
-//     directories without a request and caches every listing, until a name in the
-//     directory, its mode, owner or ACL, or the policy changes. A client that may not read a
-//     directory learns that when it reads, not when it opens. The listing of a directory
-//     that cannot be watched is kept for Timeout.
+//   - With a watch, and unless [Options.Record] is scope.RecordAll, the kernel opens directories without a request and
+//     caches every listing, until a name in the directory, its mode, owner or ACL, or the policy changes. A client that
+//     may not read a directory learns that when it reads, not when it opens. The listing of a directory that cannot be
+//     watched is kept for Timeout.
 //   - File data is not cached here. With [Options.Passthrough] the kernel reads and
 //     writes the file itself and shares the page cache of the file below. With
 //     [Options.Mediated] every read and write reaches the view, and the kernel
 //     caches nothing. With neither the kernel caches pages until the file is opened
-//     again.
+//     again. With [Options.Remote] close(2) does what it does to the file below.
 //
 // A new policy invalidates dentries through the function that SetPolicy returns.
 // Each operation is decided by the new policy in any case.
@@ -97,11 +96,10 @@
 //
 // # Errors
 //
-// A denied operation fails with EACCES, or ENOENT where the policy hides the path and
-// the operation only looks. What no policy allows, such as changing file flags, fails
-// with EPERM. An object that the host replaced after the kernel looked it up fails
-// with ESTALE, and the kernel looks the name up again. While nothing can be recorded,
-// mutations and denials fail with EIO. No error contains a path of the host.
+// A denied operation fails with EACCES, or ENOENT where the policy hides the path and the operation only looks. What no
+// policy allows, such as changing file flags, fails with EPERM. An object that the host replaced after the kernel looked
+// it up fails with ESTALE, and the kernel looks the name up again. While nothing can be recorded, mutations and denials
+// fail with EIO. No error contains a path of the host.
 //
 // # Identity
 //

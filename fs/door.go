@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/history"
@@ -286,7 +287,7 @@ func (v *View) outcome(a *request, rel string, err error) error {
 // refuse records a denial and returns errno, or EIO if it cannot be recorded: a daemon that was just killed records
 // nothing.
 func (v *View) refuse(a *request, e audit.Event, errno syscall.Errno) error {
-	e.Errno = errnoName(errno)
+	e.Errno = unix.ErrnoName(errno)
 	if v.record(a, e) != nil {
 		return answer(syscall.EIO)
 	}

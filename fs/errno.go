@@ -5,7 +5,6 @@ import (
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
-	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -36,6 +35,3 @@ func status(err error) fuse.Status {
 	}
 	return fuse.EIO
 }
-
-// errnoName returns the name the log uses, such as "EACCES".
-func errnoName(errno syscall.Errno) string { return unix.ErrnoName(errno) }

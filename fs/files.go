@@ -302,17 +302,13 @@ func (v *View) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	}))
 }
 
-// Flush is a client's close(2). With Options.Remote it returns when other hosts can read what the client wrote, or with the
-// error of that: the file below is closed only later, with its last descriptor. Without, a request a close would be lost.
+// Flush is a client's close(2). With Options.Remote it waits until other hosts can read what the client wrote, which would else
+// be when the kernel has released the file. Without, it would cost a request a close.
 func (v *View) Flush(_ <-chan struct{}, in *fuse.FlushIn) fuse.Status {
-	if !v.opt.Remote {
-		return fuse.ENOSYS
+	if h := v.files.get(in.Fh); v.opt.Remote && h != nil {
+		return status(h.file.Flush())
 	}
-	h := v.files.get(in.Fh)
-	if h == nil {
-		return fuse.EBADF
-	}
-	return status(h.file.Flush())
+	return fuse.ENOSYS
 }
 
 // Release closes a file.

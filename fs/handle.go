@@ -139,9 +139,6 @@ func (t *table) closeAll() {
 	}
 }
 
-// fopenNoFlush has the kernel send no FLUSH for a handle: FOPEN_NOFLUSH, linux/fuse.h.
-const fopenNoFlush = 1 << 5
-
 // opened adds a file to the table and chooses its data path. All handles of a node use the same one at a time: the
 // kernel does not mix them (linux fs/fuse/iomode.c). It fails with EACCES for a blind file that passthrough does not
 // accept.
@@ -154,7 +151,7 @@ func (v *View) opened(h *handle, made bool, out *fuse.OpenOut) error {
 		return syscall.EACCES
 	}
 	if !h.writes {
-		out.OpenFlags |= fopenNoFlush
+		out.OpenFlags |= fuse.FOPEN_NOFLUSH
 	}
 	v.mute(h, made)
 	if h.pointer != 0 || !h.backed && v.opt.Mediated {
@@ -192,7 +189,7 @@ func (v *View) back(h *handle, out *fuse.OpenOut) {
 		id, errno := give(h.file.FD())
 		if errno != 0 {
 			v.noBacking.Store(true)
-			v.opt.Logger.Warn("no passthrough: the kernel caches data instead", "errno", errnoName(errno))
+			v.opt.Logger.Warn("no passthrough: the kernel caches data instead", "errno", unix.ErrnoName(errno))
 			return
 		}
 		n.backing = id

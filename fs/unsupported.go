@@ -4,6 +4,7 @@ import (
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
@@ -12,19 +13,15 @@ import (
 // The operations that a view does not perform. ENOSYS makes the kernel perform them
 // itself, or do without, and send no further request.
 
-// GetLk is never sent: locks stay in the kernel, among the clients of the view.
-// Servers that forward locks have deadlocked.
+// GetLk, SetLk and SetLkw are never sent: locks stay in the kernel, among the clients of the view. Servers that forward
+// locks have deadlocked.
+
 func (v *View) GetLk(<-chan struct{}, *fuse.LkIn, *fuse.LkOut) fuse.Status { return fuse.ENOSYS }
-
-// SetLk is never sent; see GetLk.
-func (v *View) SetLk(<-chan struct{}, *fuse.LkIn) fuse.Status { return fuse.ENOSYS }
-
-// SetLkw is never sent; see GetLk.
-func (v *View) SetLkw(<-chan struct{}, *fuse.LkIn) fuse.Status { return fuse.ENOSYS }
+func (v *View) SetLk(<-chan struct{}, *fuse.LkIn) fuse.Status              { return fuse.ENOSYS }
+func (v *View) SetLkw(<-chan struct{}, *fuse.LkIn) fuse.Status             { return fuse.ENOSYS }
 
 // The ioctls that set a file's flags: linux/fs.h.
 const (
-	fsIocSetFlags   = 0x40086602
 	fsIocSetXattr   = 0x401c5820
 	fsIocSetFlags32 = 0x40046602
 )
@@ -33,7 +30,7 @@ const (
 // records attempts to change flags.
 func (v *View) Ioctl(_ <-chan struct{}, in *fuse.IoctlIn, _ []byte, _ *fuse.IoctlOut, _ []byte) fuse.Status {
 	switch in.Cmd {
-	case fsIocSetFlags, fsIocSetXattr, fsIocSetFlags32:
+	case unix.FS_IOC_SETFLAGS, fsIocSetXattr, fsIocSetFlags32:
 		return status(v.on(request{head: &in.InHeader, op: scope.OpIoctl}, func(p *place) error {
 			if err := v.forbid(&in.InHeader, scope.OpIoctl, p.rel, ""); status(err) == fuse.EIO {
 				return err

@@ -71,6 +71,9 @@ func (a *app) examineState(ctx context.Context) []doctor.Line {
 			Detail: "--dir has no place for its state: " + err.Error()}}
 	default:
 		lines = []doctor.Line{doctor.Writable(ctx, "state", p.State)}
+		if p.Base != "" {
+			lines = append(lines, doctor.Sharing(ctx, "base", p.Base))
+		}
 		if _, err := os.Stat(p.Audit()); err == nil {
 			lines = append(lines, doctor.Writable(ctx, "log", p.Audit()))
 		}

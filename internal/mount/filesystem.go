@@ -19,8 +19,8 @@ type FileSystem struct {
 // local are the file systems that only this kernel changes. Every other one counts as shared: an unknown network file
 // system costs speed then, and shows no stale file. A mount of FUSE over a block device is fuseblk.
 var local = []string{
-	"bcachefs", "btrfs", "ecryptfs", "erofs", "exfat", "ext2", "ext3", "ext4", "f2fs", "fuseblk", "hfsplus", "iso9660", "jfs", "msdos",
-	"nilfs2", "ntfs3", "overlay", "ramfs", "reiserfs", "rootfs", "squashfs", "tmpfs", "ubifs", "udf", "vfat", "xfs", "zfs",
+	"bcachefs", "btrfs", "ecryptfs", "erofs", "exfat", "ext2", "ext3", "ext4", "f2fs", "fuse.fuse-overlayfs", "fuseblk", "hfsplus",
+	"iso9660", "jfs", "msdos", "nilfs2", "ntfs3", "overlay", "ramfs", "reiserfs", "rootfs", "squashfs", "tmpfs", "ubifs", "udf", "vfat", "xfs", "zfs",
 }
 
 var mountID = regexp.MustCompile(`(?m)^mnt_id:\s*(\d+)$`)

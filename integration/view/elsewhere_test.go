@@ -1,0 +1,164 @@
+package view
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/integration/harness"
+)
+
+func init() { harness.Roles["elsewhere"] = elsewhere }
+
+// elsewhere is a process of another host: it does what each line of its input says, and prints one line.
+func elsewhere([]string) error {
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		words := append(strings.Split(in.Text(), " "), "", "")
+		text, err := actions[words[0]](words[1], words[2])
+		if err != nil {
+			text = harness.ErrnoOf(err)
+		}
+		fmt.Println(text)
+	}
+	return nil
+}
+
+var actions = map[string]func(name, arg string) (string, error){
+	"write":  func(name, text string) (string, error) { return "", os.WriteFile(name, []byte(text), 0o644) },
+	"rename": func(name, to string) (string, error) { return "", os.Rename(name, to) },
+	"remove": func(name, _ string) (string, error) { return "", os.Remove(name) },
+	"mkdir":  func(name, _ string) (string, error) { return "", os.Mkdir(name, 0o755) },
+	"link":   func(name, text string) (string, error) { _ = os.Remove(name); return "", os.Symlink(text, name) },
+	"cut":    func(name, _ string) (string, error) { return "", os.Truncate(name, 0) },
+	"store":  store,
+	"read":   func(name, _ string) (string, error) { text, err := os.ReadFile(name); return string(text), err },
+	"load":   load,
+	"text":   func(name, _ string) (string, error) { return os.Readlink(name) },
+	"size": func(name, _ string) (string, error) {
+		st, err := statOf(name)
+		return fmt.Sprint(st.Size), err
+	},
+	"list": func(name, _ string) (string, error) {
+		list, err := os.ReadDir(name)
+		return fmt.Sprint(list), err
+	},
+}
+
+// store writes by a mapping that is gone before the file is closed.
+func store(name, text string) (string, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return "", err
+	}
+	if err := f.Truncate(int64(len(text))); err != nil {
+		return "", err
+	}
+	m, err := unix.Mmap(int(f.Fd()), 0, len(text), unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return "", err
+	}
+	copy(m, text)
+	if err := unix.Munmap(m); err != nil {
+		return "", err
+	}
+	return "", f.Close()
+}
+
+// load reads by a mapping of the size that fstat(2) returns.
+func load(name, _ string) (string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil || st.Size() == 0 {
+		return "", err
+	}
+	m, err := unix.Mmap(int(f.Fd()), 0, int(st.Size()), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Munmap(m)
+	return string(m), nil
+}
+
+// place is a process elsewhere that works in a directory.
+type place struct {
+	in  io.Writer
+	out func() string
+}
+
+func newPlace(t *testing.T, h *harness.Host, dir string) place {
+	t.Helper()
+	cmd := h.RoleAs(1000, dir, "elsewhere")
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	return place{in, harness.Stream(t, cmd)}
+}
+
+func (p place) do(line string) string {
+	_, _ = io.WriteString(p.in, line+"\n")
+	return p.out()
+}
+
+// TestElsewhereCloseToOpen: what a client of one host's view has done and closed, the next open, stat or list in another host's
+// view of the directory shows.
+func TestElsewhereCloseToOpen(t *testing.T) {
+	vol := harness.NewVolume(t)
+	one, other := vol.NewHosts(t, map[string]string{"w": "", "direct": "view: {data: mediated}", "kept": "view: {cache: coherent}"})
+	one.Start()
+	other.Start()
+	out := other.Must("ps")
+	assert.Contains(t, out, "on fuse, not cached: other hosts may change it")
+	assert.Contains(t, out, "with cache: coherent what other hosts change is stale for a minute")
+	assert.Contains(t, other.Must("ps", "--json"), `"shared": {`)
+	assert.Contains(t, other.Log.String(), "remove cache: coherent")
+	for _, agent := range []string{"w", "direct"} {
+		t.Run(agent, func(t *testing.T) {
+			a, b := newPlace(t, one, one.View(agent)), newPlace(t, other, other.View(agent))
+			rounds := 0
+			for began := time.Now(); time.Since(began) < 3*time.Second || rounds < 5; rounds++ {
+				if rounds%2 == 1 {
+					a, b = b, a
+				}
+				text := strings.Repeat("x", rounds%5000) + fmt.Sprint(rounds)
+				for _, step := range []struct{ does, sees, what string }{
+					{"write f " + text, "read f", text},
+					{"write f " + text + "y", "size f", fmt.Sprint(len(text) + 1)},
+					{"write f short", "load f", "short"},
+					{"store f " + text, "load f", text},
+					{"store f " + text + "z", "read f", text + "z"},
+					{"cut f", "read f", ""},
+					{"write t " + text, "read t", text},
+					{"rename t f", "read f", text},
+					{"size f", "read t", "ENOENT"},
+					{"mkdir d", "list d", "[]"},
+					{"write d/g " + text, "list d", "[- g]"},
+					{"rename d e", "read e/g", text},
+					{"write e/g new", "read e/g", "new"},
+					{"link l f", "read l", text},
+					{"link l e/g", "read l", "new"},
+					{"remove e/g", "read l", "ENOENT"},
+					{"remove e", "list e", "ENOENT"},
+					{"remove f", "size f", "ENOENT"},
+				} {
+					said := a.do(step.does)
+					if said != "" && !strings.HasPrefix(step.does, "size") {
+						require.Fail(t, said, step.does)
+					}
+					require.Equal(t, step.what, b.do(step.sees), "round %d: %.20s, then %s", rounds, step.does, step.sees)
+				}
+			}
+			t.Logf("%d rounds", rounds)
+		})
+	}
+}
