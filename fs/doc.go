@@ -36,9 +36,8 @@
 //     fanotify before it replies about a name in it, and sends the kernel an
 //     invalidation within milliseconds of a change by another process. A directory
 //     that cannot be watched falls back to Timeout.
-//   - Attributes that may change unseen are valid for 20 ms: those of files with
-//     several links, of files that are open for writing with passthrough, and of
-//     directories that are not watched yet.
+//   - Attributes that may change unseen are valid for 20 ms: those of files with several links, of files that are open
+//     for writing with passthrough, and of directories that are not watched yet.
 //   - With a watch, and unless [Options.Record] is scope.RecordAll, the kernel opens directories without a request and
 //     caches every listing, until a name in the directory, its mode, owner or ACL, or the policy changes. A client that
 //     may not read a directory learns that when it reads, not when it opens. The listing of a directory that cannot be
