@@ -63,7 +63,7 @@ begin master mfsmaster -f -c "$1/master.cfg" start
 port 9420; port 9421
 begin chunk mfschunkserver -f -c "$1/chunk.cfg" start
 for at in a b; do
-	begin $at mfsmount -f -o mfsmaster=10.66.0.1,mfsioretries=3,mfstimeout=5,mfsdirentrycacheto=0,mfsattrcacheto=0 "$2/$at"
+	begin $at mfsmount -f -o mfsmaster=10.66.0.1,mfstimeout=30,mfsdirentrycacheto=0,mfsattrcacheto=0 "$2/$at"
 done
 exec 3>&- >&-
 wait

@@ -126,7 +126,7 @@ func TestElsewhereCloseToOpen(t *testing.T) {
 		t.Run(agent, func(t *testing.T) {
 			a, b := newPlace(t, one, one.View(agent)), newPlace(t, other, other.View(agent))
 			rounds := 0
-			for began := time.Now(); time.Since(began) < 3*time.Second || rounds < 5; rounds++ {
+			for began := time.Now(); time.Since(began) < 2*time.Second || rounds < 5; rounds++ {
 				if rounds%2 == 1 {
 					a, b = b, a
 				}
