@@ -18,7 +18,9 @@ import (
 // TestAttackForkStorm: a fork bomb in a sandbox, and then the daemon is killed.
 // Nothing survives it, and the next daemon goes on.
 func TestAttackForkStorm(t *testing.T) {
-	h := harness.NewHost(t, map[string]string{"storm": "limits: {pids: 64, memory: 256MiB}", "calm": ""})
+	h := harness.LayOut(t, map[string]string{"storm": "limits: {pids: 64, memory: 256MiB}", "calm": ""})
+	h.Put("scopefs.yaml", "grace: 0s\n") // else the storm lives on, as TestTakeOverRun has it
+	h.Start()
 	harness.Plant(t, h.Scope("storm"), "f")
 	mark := "SCOPEFS_STORM=" + filepath.Base(h.Base)
 	for _, bomb := range []string{

@@ -281,7 +281,7 @@ func restartCompare(args arguments) error {
 			return err
 		}
 	}
-	if err := os.WriteFile(filepath.Join(r.base, "scopefs.yaml"), []byte("grace: 60s\nlog: {agent_day: 100GiB}\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(r.base, "scopefs.yaml"), []byte("log: {agent_day: 100GiB}\n"), 0o644); err != nil {
 		return err
 	}
 	defer func() { _, _ = r.run("daemon", "--stop") }()

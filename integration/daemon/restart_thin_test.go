@@ -99,7 +99,9 @@ func TestRestartThinKilled(t *testing.T) {
 	need.Once(t)
 	for name, end := range map[string]func(*harness.Host){"SIGTERM": (*harness.Host).Terminate, "SIGKILL": (*harness.Host).Kill} {
 		t.Run(name, func(t *testing.T) {
-			h := harness.NewHost(t, map[string]string{"a": ""})
+			h := harness.LayOut(t, map[string]string{"a": ""})
+			h.Put("scopefs.yaml", "grace: 0s\n") // else the run lives on: TestTakeOverRun
+			h.Start()
 			running := beginThin(h, "run", "a", "--", "sh", "-c", "echo here; sleep 100")
 			calling := beginThin(h, "call", "--agent", "a", "bash", "command=echo x >called; sleep 100")
 			h.Eventually("both run", func() bool { return len(harness.ReadAll(t, running.out)) > 0 && exists(h.Scope("a", "called")) })

@@ -274,6 +274,7 @@ func TestSpoolPattern(t *testing.T) {
 	require.NoError(t, os.MkdirAll(h.Scope("a"), 0o755))
 	require.NoError(t, os.Mkdir(filepath.Join(h.Base, "agents.d"), 0o755))
 	h.Define("a", "view: {record: all}")
+	h.Put("scopefs.yaml", "grace: 0s\n") // else the view lives on, and its spool is not left
 	h.Start()
 	require.NoError(t, os.Mkdir(h.View("a", "first"), 0o755))
 	require.NoError(t, h.Cmd.Process.Signal(syscall.SIGSTOP))

@@ -112,9 +112,11 @@ func TestDaemonStopSilent(t *testing.T) {
 // stopTime is how long a daemon may take to end, on a host with other work.
 const stopTime = 15 * time.Second
 
-// After its own SIGKILL a daemon takes over what is left.
+// After its own SIGKILL a daemon replaces the dead mounts that are left.
 func TestDaemonKilled(t *testing.T) {
-	h := harness.NewHost(t, map[string]string{"a": "", "b": ""})
+	h := harness.LayOut(t, map[string]string{"a": "", "b": ""})
+	h.Put("scopefs.yaml", "grace: 0s\n") // the views and the sandbox die with the daemon
+	h.Start()
 	require.NoError(t, os.WriteFile(h.Scope("a", "file"), nil, 0o644))
 	m := &harness.Way{Host: h, Tmp: t.TempDir()}
 	cmd, out := harness.StartTalking(t, m, "echo ready; exec sleep 4712.5")
@@ -138,7 +140,9 @@ func TestDaemonKilled(t *testing.T) {
 // is dead. A daemon that was killed leaves such views below the run directory and
 // at places that the operator chose.
 func TestDaemonKilledPrivate(t *testing.T) {
-	h := harness.NewHost(t, map[string]string{"a": `user: "4211"`, "b": `user: "4212"`})
+	h := harness.LayOut(t, map[string]string{"a": `user: "4211"`, "b": `user: "4212"`})
+	h.Put("scopefs.yaml", "grace: 0s\n") // the views die with the daemon
+	h.Start()
 	h.Must("down", "b")
 	at := filepath.Join(h.Base, "other")
 	h.Must("up", "b", "--at", at)

@@ -111,7 +111,7 @@ func TestTakeOverRunTerminal(t *testing.T) {
 	for how, end := range ends {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			h := lasting(t, map[string]string{"a": ""})
+			h := harness.NewHost(t, map[string]string{"a": ""})
 			cmd := exec.Command(harness.Program, "--base", h.Base, "run", "a", "--", "sh")
 			cmd.Env = append(os.Environ(), "TERM=dumb")
 			ptmx, k := harness.OnTerminal(t, cmd, 30, 90)
@@ -141,7 +141,7 @@ func TestTakeOverRunGap(t *testing.T) {
 	for how, end := range ends {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			h := lasting(t, map[string]string{"exits": "", "killed": "", "signal": "", "gone": ""})
+			h := harness.NewHost(t, map[string]string{"exits": "", "killed": "", "signal": "", "gone": ""})
 			wait := func(more string) string { return "echo in; while ! [ -e done ]; do sleep 0.01; done; " + more }
 			runs := map[string]*started{}
 			for id, script := range map[string]string{"exits": wait("echo out; exit 3"), "killed": wait("kill -9 $$"), "signal": "trap 'exit 5' TERM; " + wait("exit 6"), "gone": wait("exit 6")} {
@@ -240,7 +240,7 @@ func TestTakeOverRunChanged(t *testing.T) {
 			for id := range changes {
 				agents[id] = ""
 			}
-			h := lasting(t, agents)
+			h := harness.NewHost(t, agents)
 			runs, pids := map[string]*started{}, map[string]int{}
 			for id := range changes {
 				runs[id] = beginRun(h, id, "echo in; sleep 1000")
@@ -274,7 +274,7 @@ func TestTakeOverRunChanged(t *testing.T) {
 // TestTakeOverRunAttack: nobody but its client returns to a run: not by its name, not with another token, not twice, and not the
 // user of its agent to one of the operator's.
 func TestTakeOverRunAttack(t *testing.T) {
-	h := lasting(t, map[string]string{"a": "", "b": ""})
+	h := harness.NewHost(t, map[string]string{"a": "", "b": ""})
 	run := beginRun(h, "a", "echo in; sleep 1000")
 	pid := sandboxOf(h, "a")
 	h.Kill()

@@ -145,7 +145,6 @@ func upgrade(h *harness.Host) {
 // onMemory lays out a host whose run directory is on tmpfs, as /run is: views have spools.
 func onMemory(t *testing.T, agents map[string]string) *harness.Host {
 	h := harness.LayOut(t, agents)
-	h.Put("scopefs.yaml", "grace: 60s\n")
 	run := filepath.Join(h.Base, "run")
 	require.NoError(t, os.Mkdir(run, 0o755))
 	require.NoError(t, unix.Mount("none", run, "tmpfs", 0, ""))
@@ -224,7 +223,6 @@ func TestTakeOver(t *testing.T) {
 // What has changed otherwise, and agents that are gone, have another view or none.
 func TestTakeOverRules(t *testing.T) {
 	h := harness.LayOut(t, map[string]string{"rules": "", "more": "", "gone": "", "broken": ""})
-	h.Put("scopefs.yaml", "grace: 60s\n")
 	for _, id := range []string{"rules", "more", "gone", "broken"} {
 		h.Put(filepath.Join("agents", id, "secret"), "x")
 	}
@@ -257,14 +255,6 @@ func TestTakeOverRules(t *testing.T) {
 	h.Eventually("two views are mounted", func() bool { return h.Mounted(h.Base) == 2 })
 }
 
-// lasting starts a daemon whose views live on without it.
-func lasting(t *testing.T, agents map[string]string) *harness.Host {
-	h := harness.LayOut(t, agents)
-	h.Put("scopefs.yaml", "grace: 60s\n")
-	h.Start()
-	return h
-}
-
 // TestTakeOverGrace: without a next daemon everything ends after grace.
 func TestTakeOverGrace(t *testing.T) {
 	for how, end := range ends {
@@ -292,6 +282,7 @@ func TestTakeOverGrace(t *testing.T) {
 	t.Run("0s", func(t *testing.T) {
 		t.Parallel()
 		h := harness.LayOut(t, map[string]string{"a": ""})
+		h.Put("scopefs.yaml", "grace: 0s\n")
 		h.Start()
 		h.Terminate()
 		assert.Zero(t, h.Mounted(h.Base))
@@ -300,7 +291,7 @@ func TestTakeOverGrace(t *testing.T) {
 
 // TestTakeOverStop: scopefs daemon --stop ends everything at once, with a daemon and without.
 func TestTakeOverStop(t *testing.T) {
-	h := lasting(t, map[string]string{"a": "", "b": ""})
+	h := harness.NewHost(t, map[string]string{"a": "", "b": ""})
 	for name, before := range map[string]func(*harness.Host){"it runs": func(*harness.Host) {}, "killed": ends["SIGKILL"], "ended": ends["SIGTERM"]} {
 		view := h.ViewPID("a")
 		before(h)
@@ -321,7 +312,7 @@ func TestTakeOverSays(t *testing.T) {
 	for how, end := range ends {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			h := lasting(t, map[string]string{"a": ""})
+			h := harness.NewHost(t, map[string]string{"a": ""})
 			_, errs, code := h.Try("ps")
 			require.Zero(t, code, errs)
 			end(h)
@@ -342,7 +333,7 @@ func TestTakeOverSays(t *testing.T) {
 
 // TestTakeOverBuild: ps says which views run another build of the program than the daemon, until they are mounted anew.
 func TestTakeOverBuild(t *testing.T) {
-	h := lasting(t, map[string]string{"a": "", "b": ""})
+	h := harness.NewHost(t, map[string]string{"a": "", "b": ""})
 	other := func() (ids []string) {
 		var all []struct {
 			Agent   string
@@ -434,7 +425,7 @@ func TestTakeOverVersions(t *testing.T) {
 
 // TestTakeOverHolder: a daemon replaces a holder that was killed. With both killed, views end.
 func TestTakeOverHolder(t *testing.T) {
-	h := lasting(t, map[string]string{"a": ""})
+	h := harness.NewHost(t, map[string]string{"a": ""})
 	h.Put("agents/a/f", "x")
 	view, first := h.ViewPID("a"), holderOf(h)
 	require.NoError(t, syscall.Kill(first, syscall.SIGKILL))
@@ -459,7 +450,7 @@ func TestTakeOverHolder(t *testing.T) {
 
 // TestTakeOverStuck: a view that does not answer the next daemon is replaced.
 func TestTakeOverStuck(t *testing.T) {
-	h := lasting(t, map[string]string{"a": "", "b": ""})
+	h := harness.NewHost(t, map[string]string{"a": "", "b": ""})
 	h.Put("agents/a/f", "x")
 	stuck, other := h.ViewPID("a"), h.ViewPID("b")
 	h.Kill()
@@ -531,7 +522,7 @@ func TestTakeOverDenials(t *testing.T) {
 // TestTakeOverAttack: nobody but the next daemon gets anything from the holder, and nothing that connects keeps the next
 // daemon from it.
 func TestTakeOverAttack(t *testing.T) {
-	h := lasting(t, map[string]string{"a": ""})
+	h := harness.NewHost(t, map[string]string{"a": ""})
 	h.Put("agents/a/f", "x")
 	view := h.ViewPID("a")
 	socket := filepath.Join(h.Base, "run", "holder.sock")

@@ -65,8 +65,8 @@ func toil(args []string) error {
 	}
 }
 
-// TestCrash kills the view, or the daemon, while clients work and while an undo runs. Afterwards an undo to the checkpoint
-// before gives the tree of that time.
+// TestCrash kills the view, the daemon, or both, while clients work and while an undo runs. Afterwards an undo to the
+// checkpoint before gives the tree of that time.
 func TestCrash(t *testing.T) {
 	need.Long(t, "it kills processes many times")
 	need.Once(t)
@@ -99,9 +99,16 @@ func TestCrash(t *testing.T) {
 				<-undone
 			})
 		case round%6 == 2:
-			kill = "the daemon"
+			kill = "the daemon" // the view lives on
+			k.Kill()
+			k.Start()
+			stop()
+		case round%6 == 5:
+			kill = "the daemon and the view"
 			k.crash(func() {
+				view := k.ViewPID("a")
 				k.Kill()
+				require.NoError(t, syscall.Kill(view, syscall.SIGKILL))
 				k.Start()
 			})
 			stop()

@@ -19,6 +19,7 @@ import (
 // daemon is there, and not after somebody has unmounted what is dead.
 func TestMountPointHidden(t *testing.T) {
 	h := harness.LayOut(t, map[string]string{"a": ""})
+	h.Put("scopefs.yaml", "grace: 0s\n") // the view dies with the daemon
 	h.Start()
 	at := h.View("a", "made")
 	h.Kill()
@@ -37,7 +38,9 @@ func TestMountPointHidden(t *testing.T) {
 // TestMountPointLeft: a daemon that is started over dead mounts shows each view
 // in the place of its own, and removes the mounts of agents that are gone.
 func TestMountPointLeft(t *testing.T) {
-	h := harness.NewHost(t, map[string]string{"a": "", "gone": ""})
+	h := harness.LayOut(t, map[string]string{"a": "", "gone": ""})
+	h.Put("scopefs.yaml", "grace: 0s\n") // the views die with the daemon
+	h.Start()
 	h.Kill()
 	require.NoError(t, os.Remove(filepath.Join(h.Base, "agents.d", "gone.md")))
 	h.Start()

@@ -55,9 +55,9 @@ mounted, and answers on RUN/control.sock, also while views are still starting. U
 systemd it reports readiness, progress and, with WatchdogSec, that it is not stuck
 (sd_notify(3)).
 
-With grace: 60s in scopefs.yaml views outlive a daemon of root that gets SIGTERM or is killed:
-the next one takes them over, or they end after that time. --stop, SIGINT and SIGHUP end everything
-at once.
+Views and the sandboxes of run outlive a daemon of root that gets SIGTERM or is killed. The next
+one takes them over; without one they end after grace of scopefs.yaml, 60 s (0s: with the daemon).
+--stop, SIGINT and SIGHUP end everything at once.
 
 With --user an ordinary user runs the daemon for agents of his own. Without --base it
 uses $XDG_DATA_HOME/scopefs, $XDG_STATE_HOME/scopefs/daemon and

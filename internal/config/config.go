@@ -194,7 +194,7 @@ func Load(p Paths, here Checks) (Settings, error) {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && texts == nil:
-		return Settings{Host: agents.Host{Tools: here.Tools, User: p.User}, Log: logOf(LogLimits{})}, nil
+		return Settings{Host: agents.Host{Tools: here.Tools, User: p.User}, Log: logOf(LogLimits{}), Grace: usualGrace}, nil
 	case err == nil:
 		texts = append(texts, text{agents.HostFile, own})
 	case !errors.Is(err, fs.ErrNotExist):

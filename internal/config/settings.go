@@ -48,7 +48,7 @@ type Settings struct {
 	Stores  Stores
 	Approve Approve
 	Console Console
-	Grace   time.Duration // how long views live on without a daemon of root; 0: they end with it
+	Grace   time.Duration // how long views live on without a daemon of root; 0: they end with it. 60 s where nothing says
 }
 
 // Approve is how the operator approves calls: the key approvals.
@@ -151,7 +151,7 @@ func Parse(data []byte, checks Checks) (Settings, error) {
 // of mcp_servers each server, is whole from one text. So a text that does not say a limit does not lift it, and no server or
 // store gets the address of one text and the secret of another.
 func parse(texts []text, checks Checks) (h Settings, err error) {
-	h.Tools, h.From = checks.Tools, map[string]At{}
+	h.Tools, h.From, h.Grace = checks.Tools, map[string]At{}, usualGrace
 	h.Tasks = Tasks{Depth: 4, Parallel: 8, Network: hosts.Network{Kind: hosts.None}, Input: RunnerText}
 	var tools []catalog.Ref // of the base_tools that hold
 	for _, t := range texts {
@@ -277,8 +277,11 @@ func (h *Settings) fields(file string, checks Checks, tools, presets *[]catalog.
 	}
 }
 
-// maxGrace bounds how long views decide by the rules of a daemon that has ended.
-const maxGrace = 10 * time.Minute
+// How long views decide by the rules of a daemon that has ended.
+const (
+	usualGrace = time.Minute
+	maxGrace   = 10 * time.Minute
+)
 
 func (h *Settings) graceField(n *yaml.Node) error {
 	s, err := fields.Scalar(n, "a duration like 60s, or 0s", "!!str")
