@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
@@ -25,6 +26,9 @@ func reserveDescriptors() {
 	}
 }
 
+// lockTime bounds the wait for a lock. A process that a killed daemon was starting has the daemon's descriptors until execve(2).
+const lockTime = 2 * time.Second
+
 // takeRun locks the run directory, so that one daemon uses it.
 func (d *Daemon) takeRun() error {
 	for _, dir := range []string{d.Paths.Run, d.Paths.Views()} {
@@ -37,7 +41,7 @@ func (d *Daemon) takeRun() error {
 	if err != nil {
 		return fmt.Errorf("run directory: %w", err)
 	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := waitFree(lock, time.Now().Add(lockTime)); err != nil {
 		lock.Close()
 		return fmt.Errorf("a daemon is running already with --run %s", d.Paths.Run)
 	}
@@ -140,7 +144,7 @@ func (d *Daemon) lockBase() error {
 	if err != nil {
 		return fmt.Errorf("base: %w", err)
 	}
-	err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	err = waitFree(dir, time.Now().Add(lockTime))
 	switch {
 	case err == nil:
 		d.base = dir

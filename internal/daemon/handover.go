@@ -77,11 +77,11 @@ func stop(p config.Paths) error {
 	return err
 }
 
-// waitFree returns with the lock of a run directory, when no daemon has it.
+// waitFree returns with the lock of a run or base directory, when no daemon has it.
 func waitFree(lock *os.File, end time.Time) error {
 	for {
 		err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil || time.Now().After(end) {
+		if err == nil || !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(end) {
 			return err
 		}
 		time.Sleep(20 * time.Millisecond)
