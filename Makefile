@@ -9,13 +9,13 @@ LDFLAGS := -s -w -X github.com/scopefs/scopefs/internal/cli.Version=$(VERSION)
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# The packages of all modules: the library and the program, exports, the drivers of stores, the console, the tests of the whole.
-PACKAGES := ./... ./cmd/scopefs-export/... ./cmd/scopefs-stores/... ./cmd/scopefs-console/... ./integration/...
+# The packages of all modules: the library and the program, exports, the drivers of stores, the console, the plugin for Kubernetes, the tests of the whole.
+PACKAGES := ./... ./cmd/scopefs-export/... ./cmd/scopefs-stores/... ./cmd/scopefs-console/... ./cmd/scopefs-csi/... ./integration/...
 
 PROGRAM := bin/scopefs
-build: ## build bin/scopefs, scopefs-stores, scopefs-export and scopefs-console, static programs, and bin/pages, man pages and completions
+build: ## build bin/scopefs, scopefs-stores, scopefs-export, scopefs-console and scopefs-csi, static programs, and bin/pages, man pages and completions
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(PROGRAM) ./cmd/scopefs
-	@for other in stores export console; do CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(PROGRAM)-$$other ./cmd/scopefs-$$other || exit; done
+	@for other in stores export console csi; do CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(PROGRAM)-$$other ./cmd/scopefs-$$other || exit; done
 	@rm -rf bin/pages
 	@env -u SCOPEFS_BASE -u SCOPEFS_STATE -u SCOPEFS_RUN -u SCOPEFS_AGENT GOARCH= CGO_ENABLED=0 go run -trimpath -ldflags '$(LDFLAGS)' ./internal/pages bin/pages
 
@@ -79,7 +79,7 @@ $(S3SERVER):
 	GOBIN=$(CURDIR)/bin/s3.$$$$ go install github.com/versity/versitygw/cmd/versitygw@$(S3VERSION) && mkdir -p $(@D) && mv bin/s3.$$$$/versitygw $@ && rmdir bin/s3.$$$$
 
 tidy: ## check that go.mod and go.sum of each module have what it imports, and nothing else
-	@set -e; for module in . cmd/scopefs-export cmd/scopefs-stores cmd/scopefs-console integration; do (cd $$module; GOWORK=off go mod tidy -diff); done
+	@set -e; for module in . cmd/scopefs-export cmd/scopefs-stores cmd/scopefs-console cmd/scopefs-csi integration; do (cd $$module; GOWORK=off go mod tidy -diff); done
 
 lint: $(LINT) tidy ## golangci-lint, as .golangci.yml says (builds it once)
 	$(LINT) run --allow-parallel-runners $(PACKAGES)
@@ -100,7 +100,7 @@ $(VULNDB):
 	  mv bin/indexdb.$$$$/db $@ && rm -r bin/indexdb.$$$$
 
 vuln: $(VULN) $(VULNDB) ## compare what is shipped with the Go vulnerability database (builds it once, takes minutes)
-	.ci/vuln $(VULN) $(VULNDB) ./... ./cmd/scopefs-export/... ./cmd/scopefs-stores/... ./cmd/scopefs-console/...
+	.ci/vuln $(VULN) $(VULNDB) ./... ./cmd/scopefs-export/... ./cmd/scopefs-stores/... ./cmd/scopefs-console/... ./cmd/scopefs-csi/...
 
 # Tests whose result may depend on the kernel's caches.
 VIEWTESTS := /integration/(attack|view)$$
@@ -113,7 +113,7 @@ PARALLEL := -p=2 -parallel=4
 test test-serial: export SCOPEFS_TEST_PROGRAM = $(CURDIR)/bin/test/scopefs
 TESTBUILD = export CGO_ENABLED=0; go build -trimpath -o $$SCOPEFS_TEST_PROGRAM ./cmd/scopefs; \
 	go build -trimpath -o $$SCOPEFS_TEST_PROGRAM-stores ./cmd/scopefs-stores; \
-	for other in stores export console; do go build -trimpath -o $$SCOPEFS_TEST_PROGRAM-$$other ./cmd/scopefs-$$other; done; unset CGO_ENABLED
+	for other in stores export console csi; do go build -trimpath -o $$SCOPEFS_TEST_PROGRAM-$$other ./cmd/scopefs-$$other; done; unset CGO_ENABLED
 
 test test-serial: export REQUIRE_FUSE = 1
 # See need.Once.

@@ -5,10 +5,10 @@ package house
 const module = "github.com/scopefs/scopefs/"
 
 // moduleDirs are the directories of our modules. The first is the library's and the program's.
-var moduleDirs = []string{".", "cmd/scopefs-export", "cmd/scopefs-stores", "cmd/scopefs-console", "integration"}
+var moduleDirs = []string{".", "cmd/scopefs-export", "cmd/scopefs-stores", "cmd/scopefs-console", "cmd/scopefs-csi", "integration"}
 
 // modules are the patterns of all our packages.
-var modules = []string{"./...", "./cmd/scopefs-export/...", "./cmd/scopefs-stores/...", "./cmd/scopefs-console/...", "./integration/..."}
+var modules = []string{"./...", "./cmd/scopefs-export/...", "./cmd/scopefs-stores/...", "./cmd/scopefs-console/...", "./cmd/scopefs-csi/...", "./integration/..."}
 
 // floors says what of ours each package may import. A package that is not here
 // has no floor yet: give it one.
@@ -59,12 +59,12 @@ var floors = map[string]struct {
 	"internal/view":        {[]string{"audit", "fs", "fs/branch", "fs/fusedev", "fs/history", "fs/history/query", "fs/hold", "fs/judge", "fs/quota", "internal/account", "internal/api", "internal/confine", "internal/heart", "internal/holder", "internal/ledger", "internal/mount", "internal/peer", "internal/proc", "internal/usage", "scope", "scope/agents", "scope/beneath", "tools/sandbox"}, "both ends of a view's protocol: they know no call and no client"},
 	"internal/bridge":      {[]string{"internal/rpc"}, "it passes messages on, and must not decide"},
 	"internal/state":       {[]string{"internal/bounded", "internal/durable", "scope", "tools", "tools/approvals", "tools/limit"}, "what is kept is values of the doors"},
-	"internal/daemon":      {[]string{"audit", "fs/fusedev", "internal/account", "internal/agent", "internal/amend", "internal/anchor", "internal/api", "internal/config", "internal/console", "internal/desktop", "internal/devices", "internal/durable", "internal/fields", "internal/holder", "internal/ledger", "internal/logger", "internal/lookup", "internal/loopback", "internal/metrics", "internal/mount", "internal/oneshot", "internal/outlive", "internal/proc", "internal/push", "internal/session", "internal/state", "internal/stores", "internal/streams", "internal/trust", "internal/usage", "internal/view", "scope", "scope/activities", "scope/agents", "tools", "tools/approvals", "tools/egress", "tools/limit", "tools/mcp", "tools/sandbox"}, "it serves no view itself: a process that does must not touch one"},
+	"internal/daemon":      {[]string{"audit", "fs/fusedev", "internal/account", "internal/agent", "internal/amend", "internal/anchor", "internal/api", "internal/config", "internal/console", "internal/definitions", "internal/desktop", "internal/devices", "internal/durable", "internal/fields", "internal/holder", "internal/ledger", "internal/logger", "internal/lookup", "internal/loopback", "internal/metrics", "internal/mount", "internal/oneshot", "internal/outlive", "internal/proc", "internal/push", "internal/session", "internal/state", "internal/stores", "internal/streams", "internal/trust", "internal/usage", "internal/view", "scope", "scope/activities", "scope/agents", "tools", "tools/approvals", "tools/egress", "tools/limit", "tools/mcp", "tools/sandbox"}, "it serves no view itself: a process that does must not touch one"},
 	"internal/amend":       {[]string{"internal/api", "internal/config", "internal/definitions", "internal/folder", "internal/frontmatter", "internal/printable", "scope", "scope/agents", "scope/catalog", "scope/hosts", "scope/protect", "tools/approvals"}, "a change of a definition is decided by loading it"},
 	"internal/trustcmd":    {[]string{"internal/api", "internal/config", "internal/exit", "internal/report", "internal/terminal", "internal/trust", "scope/agents", "tools"}, "it shows a proposal, asks, and passes the answer on"},
 	"internal/trust":       {[]string{"internal/api", "internal/config", "internal/definitions", "scope/agents", "scope/widening"}, "the daemon and the command decide alike"},
 	"internal/nearest":     {nil, "a name is text, whatever it names"},
-	"internal/definitions": {[]string{"internal/account", "internal/api", "internal/config", "internal/durable", "internal/fields", "internal/session", "internal/state", "internal/stores", "internal/view", "scope", "scope/activities", "scope/agents"}, "commands read definitions as the daemon does, without one"},
+	"internal/definitions": {[]string{"internal/account", "internal/api", "internal/bounded", "internal/config", "internal/durable", "internal/fields", "internal/session", "internal/state", "internal/stores", "internal/view", "scope", "scope/activities", "scope/agents"}, "commands read definitions as the daemon does, without one"},
 	"internal/report":      {[]string{"audit", "fs/history", "internal/account", "internal/amend", "internal/api", "internal/bounded", "internal/config", "internal/definitions", "internal/doctor", "internal/fields", "internal/printable", "internal/selftest", "internal/stores", "scope", "scope/agents", "scope/beneath", "tools", "tools/approvals", "tools/mcp"}, "it reads and decides again, and changes nothing"},
 	"internal/top":         {[]string{"internal/api", "internal/config", "internal/printable", "internal/report", "internal/terminal", "tools/approvals"}, "what an operator sees and decides goes through the control API"},
 	"internal/terminal":    {[]string{"internal/api", "internal/printable", "tools", "tools/sandbox"}, "it carries bytes and signals, and does not know whose"},
@@ -82,7 +82,7 @@ var floors = map[string]struct {
 	"internal/batch":       {[]string{"internal/bounded", "internal/report", "scope/context", "tools", "tools/mcp"}, "a file of calls is calls: the door decides about each"},
 	"internal/importer":    {[]string{"internal/config", "internal/definitions", "internal/durable", "internal/extensions", "internal/fields", "internal/imports", "internal/printable", "internal/session", "internal/state", "scope"}, "it writes what package imports converts"},
 	"internal/launch":      {[]string{"audit", "internal/api", "internal/bounded", "internal/config", "internal/definitions", "internal/login", "internal/programs", "scope", "scope/hosts", "tools/sandbox"}, "what a run starts does not depend on the command line"},
-	"internal/cli":         {[]string{"audit", "fs/history", "internal/amend", "internal/api", "internal/bases", "internal/batch", "internal/bounded", "internal/clients", "internal/config", "internal/console", "internal/consolecmd", "internal/daemon", "internal/definitions", "internal/doctor", "internal/embedded", "internal/exit", "internal/extensions", "internal/fields", "internal/importer", "internal/launch", "internal/logcmd", "internal/loopback", "internal/mount", "internal/nearest", "internal/printable", "internal/programs", "internal/prompt", "internal/report", "internal/selftest", "internal/stores", "internal/terminal", "internal/thread", "internal/toolbox", "internal/top", "internal/trustcmd", "scope", "scope/agents", "scope/context", "scope/hosts", "tools", "tools/approvals", "tools/mcp", "tools/sandbox"}, "a thin face: what it can, others can without it"},
+	"internal/cli":         {[]string{"audit", "fs/history", "internal/amend", "internal/api", "internal/bases", "internal/batch", "internal/beside", "internal/bounded", "internal/clients", "internal/config", "internal/console", "internal/consolecmd", "internal/daemon", "internal/definitions", "internal/doctor", "internal/embedded", "internal/exit", "internal/extensions", "internal/fields", "internal/importer", "internal/launch", "internal/logcmd", "internal/loopback", "internal/mount", "internal/nearest", "internal/printable", "internal/programs", "internal/prompt", "internal/report", "internal/selftest", "internal/stores", "internal/terminal", "internal/thread", "internal/toolbox", "internal/top", "internal/trustcmd", "scope", "scope/agents", "scope/context", "scope/hosts", "tools", "tools/approvals", "tools/mcp", "tools/sandbox"}, "a thin face: what it can, others can without it"},
 	"internal/pages":       {[]string{"internal/cli"}, "a program of make that writes what the command line says of itself"},
 	"cmd/scopefs":          {[]string{"internal/anchor", "internal/cli", "internal/contextfs", "internal/holder", "internal/logger", "internal/view", "tools/file", "tools/file/worker", "tools/sandbox/pid1"}, "main only chooses the role"},
 	"integration/*":        {[]string{"**"}, "tests of the whole, and their tools"},
@@ -148,6 +148,10 @@ var floors = map[string]struct {
 	"internal/push":                         {[]string{"internal/config", "internal/devices", "internal/durable", "tools/egress"}, "a push has nothing of what waits"},
 	"internal/console":                      {[]string{"internal/api", "internal/beside", "internal/bounded", "internal/config", "internal/devices", "internal/loopback"}, "it starts a program at an address that it keeps, and does not know its pages"},
 	"cmd/scopefs-console":                   {[]string{"cmd/scopefs-console/internal/entry", "cmd/scopefs-console/internal/pages", "internal/api", "internal/config", "internal/confine", "internal/console", "internal/devices"}, "it is a client of the control API, and nothing else"},
+	"cmd/scopefs-csi":                       {[]string{"cmd/scopefs-csi/internal/node", "cmd/scopefs-csi/internal/volumes", "internal/api", "internal/config"}, "it is a client of the control API, and mounts what that has mounted"},
+	"cmd/scopefs-csi/internal/node":         {[]string{"cmd/scopefs-csi/internal/rules", "cmd/scopefs-csi/internal/volumes"}, "a request is read before anything is done"},
+	"cmd/scopefs-csi/internal/volumes":      {[]string{"cmd/scopefs-csi/internal/rules", "internal/api", "internal/bounded", "internal/durable", "internal/mount", "internal/printable", "scope", "scope/beneath"}, "what a pod has does not depend on how kubelet asks"},
+	"cmd/scopefs-csi/internal/rules":        {[]string{"internal/bounded", "internal/fields", "internal/frontmatter", "scope"}, "who gets what is decided without anything else"},
 	"cmd/scopefs-console/internal/keys":     {[]string{"internal/devices"}, "a proof does not depend on what it opens"},
 	"cmd/scopefs-console/internal/access":   {[]string{"internal/devices"}, "a visitor is the same however it has proved itself"},
 	"cmd/scopefs-console/internal/colours":  {[]string{"cmd/scopefs-console/internal/sides", "internal/printable"}, "colours change no text"},
@@ -179,7 +183,7 @@ var owners = map[string]struct {
 	"github.com/alecthomas/chroma":               {[]string{"cmd/scopefs-console/internal/colours"}, "text of agents is lexed within one bound"},
 	"github.com/bmatcuk/doublestar":              {[]string{"scope", "tools/file", "tools/file/profile", "tools/http", "internal/report"}, "one meaning of a pattern: the operator's and the agent's"},
 	"github.com/pelletier/go-toml":               {[]string{"internal/imports"}, "agent files of other programs"},
-	"go.yaml.in/yaml":                            {[]string{"internal/config", "internal/fields", "internal/frontmatter", "internal/programs", "internal/selftest", "scope/agents", "scope/catalog", "scope/hosts", "scope/protect", "internal/imports"}, "what the operator writes"},
+	"go.yaml.in/yaml":                            {[]string{"cmd/scopefs-csi/internal/rules", "internal/config", "internal/fields", "internal/frontmatter", "internal/programs", "internal/selftest", "scope/agents", "scope/catalog", "scope/hosts", "scope/protect", "internal/imports"}, "what the operator writes"},
 	"github.com/coreos/go-systemd":               {[]string{"internal/cli"}, "the daemon does not know which service manager there is"},
 	"github.com/fsnotify/fsnotify":               {[]string{"internal/daemon"}, "only the daemon watches"},
 	"github.com/stretchr/testify":                {nil, "for tests"},
@@ -201,7 +205,7 @@ var owners = map[string]struct {
 	"golang.org/x/mod/sumdb/note":                {[]string{"audit", "audit/tree", "internal/witness"}, "signed heads of the log"},
 	"golang.org/x/mod/sumdb/tlog":                {[]string{"audit", "audit/tree", "internal/witness"}, "the hash tree of the log"},
 	"golang.org/x/time/rate":                     {[]string{"tools/limit"}, "what an agent writes to the log"},
-	"github.com/moby/sys/mountinfo":              {[]string{"internal/account", "internal/daemon", "internal/mount", "internal/session", "tools/sandbox"}, "which views and control groups are mounted"},
+	"github.com/moby/sys/mountinfo":              {[]string{"cmd/scopefs-csi/internal/volumes", "internal/account", "internal/daemon", "internal/mount", "internal/session", "tools/sandbox"}, "which views and control groups are mounted"},
 	"github.com/rogpeppe/go-internal/diff":       {[]string{"cmd/scopefs-console/internal/pages", "fs/branch", "fs/history/query", "tools/file", "internal/report", "internal/trust"}, "the diffs of edit_file, of scopefs changes and of approvals, and merges"},
 	"github.com/rogpeppe/go-internal/testscript": {nil, "for tests"},
 	"github.com/hanwen/go-fuse/v2/posixtest":     {nil, "for tests"},
@@ -219,12 +223,16 @@ var owners = map[string]struct {
 	"go.opentelemetry.io/proto/otlp":             {nil, "for tests"},
 	"github.com/prometheus/client_model":         {nil, "for tests"},
 	"github.com/prometheus/common":               {nil, "for tests"},
-	"google.golang.org/protobuf":                 {nil, "for tests"},
+	"google.golang.org/protobuf":                 {[]string{"cmd/scopefs-csi/internal/node"}, "messages of CSI"},
+	"google.golang.org/grpc":                     {[]string{"cmd/scopefs-csi", "cmd/scopefs-csi/internal/node"}, "CSI is gRPC; the main program has none"},
+	"github.com/container-storage-interface":     {[]string{"cmd/scopefs-csi/internal/node"}, "CSI itself"},
+	"github.com/kubernetes-csi/csi-test":         {nil, "for tests"},
+	"github.com/onsi":                            {nil, "for tests"},
 }
 
 // callers may make system calls: for files (convention 8; tools/file runs inside a
 // sandbox), and for mounts, namespaces, sockets and confinement.
-var callers = []string{"scope/beneath", "internal/folder", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "tools/file/worker", "internal/account", "internal/anchor", "internal/oneshot", "internal/session", "internal/api", "internal/daemon", "internal/definitions", "internal/doctor", "internal/mount", "internal/view", "internal/cli", "internal/embedded", "internal/importer", "internal/selftest", "internal/terminal",
+var callers = []string{"scope/beneath", "internal/beside", "internal/folder", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "tools/file/worker", "internal/account", "internal/anchor", "internal/oneshot", "internal/session", "internal/api", "internal/daemon", "internal/definitions", "internal/doctor", "internal/mount", "internal/view", "internal/cli", "internal/embedded", "internal/importer", "internal/selftest", "internal/terminal",
 	"internal/state", "internal/holder", "internal/usage", "internal/proc", "internal/logger", "internal/thread", "internal/credential", "internal/login", "tools/egress", "tools/sql", "internal/driver", "internal/heart", "internal/contextfs", "internal/devices", "internal/loopback",
 	"internal/confine", "cmd/scopefs-export/internal/streams", "cmd/scopefs-stores/internal/drivers", "cmd/scopefs-stores/internal/engine", "cmd/scopefs-stores/internal/messages"} // flock(2), bind(2), socketpair(2), gettid(2), kill(2), recv(2)
 
@@ -238,6 +246,7 @@ var exits = map[string]int{
 	"cmd/scopefs-stores/main.go":                    3, // likewise
 	"cmd/scopefs-export/main.go":                    2, // likewise
 	"cmd/scopefs-console/main.go":                   1,
+	"cmd/scopefs-csi/main.go":                       1,
 	"internal/pages/main.go":                        2, // a program of make
 	"cmd/scopefs-stores/internal/engine/process.go": 1, // a database without a daemon ends, whatever it executes
 	"docs/examples/check-proof/main.go":             1,

@@ -30,6 +30,7 @@
 //	POST /v1/proposals         accept or deny one; body ProposalRequest, answers ProposalReply; 409 if it is not what was shown
 //	GET  /v1/console/push      how a device of it is woken, by ?device=ID: PushReply
 //	POST /v1/console/push      set where it is woken; body PushRequest
+//	POST /v1/volumes           record that a pod gets or loses the view of an agent; body VolumeRequest, answers VolumeReply
 //	GET  /v1/approvals         calls that wait for the operator: []approvals.Approval, each Brief
 //	GET  /v1/approvals/{id}    one of them
 //	GET  /v1/approvals/watch   all of them, and then each change: lines of approvals.Update

@@ -33,3 +33,13 @@ func Open(name string) (*os.File, error) {
 	}
 	return nil, fmt.Errorf("%s is not installed beside %q: install it", name, self)
 }
+
+// Exec executes a program in place of this one: see Open, execve(2). It returns only an error.
+func Exec(name string, args ...string) error {
+	program, err := Open(name)
+	if err != nil {
+		return err
+	}
+	defer program.Close()
+	return fmt.Errorf("execute %q: %w", program.Name(), unix.Exec(program.Name(), append([]string{name}, args...), os.Environ()))
+}

@@ -78,6 +78,7 @@ func (d *Daemon) handler() http.Handler {
 	d.consoleHandler(mux)
 	d.pushHandlers(mux)
 	d.proposalHandlers(mux)
+	mux.HandleFunc("POST /v1/volumes", d.changing(d.volume))
 	lookup.New(d.Paths).Handle(mux, func(w http.ResponseWriter, v any) { _ = reply(w, v) }, func(w http.ResponseWriter, err error) { fail(w, http.StatusBadRequest, err) })
 	return api.Only(uint32(os.Geteuid()), errors.New("only the daemon's user and root may"), api.MaxRequest, mux)
 }

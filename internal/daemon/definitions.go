@@ -138,8 +138,8 @@ func regranted(last, next *agents.Snapshot) (ids []scope.ID) {
 	return ids
 }
 
-// definitions watches the files below the base directory that define agents, and those of the user's settings.
-type definitions struct {
+// watcher watches the files below the base directory that define agents, and those of the user's settings.
+type watcher struct {
 	*fsnotify.Watcher
 	base string
 	user string // "": none
@@ -150,7 +150,7 @@ var followed = []string{"agents.d", "extensions.d", "presets.d", "protect.d", "s
 
 // follow watches a directory, and of skills and extensions each one's own. It is an error that
 // there is none only for agents.d.
-func (w definitions) follow(name string) error {
+func (w watcher) follow(name string) error {
 	dir := filepath.Join(w.base, name)
 	_ = w.Remove(dir)
 	err := w.Add(dir)
@@ -172,7 +172,7 @@ func (w definitions) follow(name string) error {
 }
 
 // followUser watches the user's settings, and the nearest directory above them, where they may be made or replaced.
-func (w definitions) followUser() {
+func (w watcher) followUser() {
 	again := func(dir string) error {
 		_ = w.Remove(dir)
 		return w.Add(dir)
@@ -187,7 +187,7 @@ func (w definitions) followUser() {
 }
 
 // meansUser is means for the user's settings.
-func (w definitions) meansUser(name string) bool {
+func (w watcher) meansUser(name string) bool {
 	if w.user == "" || !strings.HasPrefix(name, w.user+"/") && !strings.HasPrefix(w.user+"/", name+"/") {
 		return false
 	}
@@ -198,14 +198,14 @@ func (w definitions) meansUser(name string) bool {
 }
 
 // followMore watches what extensions bring, which only a snapshot knows.
-func (w definitions) followMore(all *agents.Snapshot) {
+func (w watcher) followMore(all *agents.Snapshot) {
 	for _, dir := range all.Directories() {
 		_ = w.Add(filepath.Join(w.base, dir)) // one that is gone is seen in its parent
 	}
 }
 
 // means reports whether an event is about definitions, and follows what has come.
-func (w definitions) means(e fsnotify.Event) bool {
+func (w watcher) means(e fsnotify.Event) bool {
 	rel, err := filepath.Rel(w.base, e.Name)
 	if err != nil || !filepath.IsLocal(rel) {
 		return w.meansUser(e.Name)
@@ -230,8 +230,8 @@ func (w definitions) means(e fsnotify.Event) bool {
 
 // watch reloads when definitions have changed and are left alone for a moment.
 func (d *Daemon) watch(ctx context.Context) {
-	watcher, err := fsnotify.NewWatcher()
-	w := definitions{watcher, d.Paths.Base, d.Paths.User}
+	files, err := fsnotify.NewWatcher()
+	w := watcher{files, d.Paths.Base, d.Paths.User}
 	if err == nil {
 		defer w.Close()
 		// The base as well: each of them may be replaced as a whole.

@@ -19,7 +19,7 @@ func MakeBranch(p config.Paths, id, of scope.ID) error {
 	if _, err := Agent(p, of); err != nil {
 		return err
 	}
-	name := branchFile(p, id)
+	name := ownFile(p, id)
 	tmp, err := os.CreateTemp(filepath.Dir(name), ".new-")
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func RemoveBranch(p config.Paths, id scope.ID) error {
 	if err := view.RemoveBranch(name); err != nil {
 		return err
 	}
-	return os.Remove(branchFile(p, id))
+	return os.Remove(ownFile(p, id))
 }
 
 // ownPlace returns an error if root would remove a directory that another user can have put in the place of a branch's.
@@ -71,6 +71,6 @@ func ownPlace(def *agents.Definition, name string) error {
 	return account.Chosen(name, owner, "look at what is in it, and remove it")
 }
 
-func branchFile(p config.Paths, id scope.ID) string {
+func ownFile(p config.Paths, id scope.ID) string {
 	return filepath.Join(p.Base, "agents.d", string(id)+".md")
 }

@@ -68,26 +68,3 @@ func said(fs int) error {
 	}
 	return errors.New(string(text[2:n])) // after "e "
 }
-
-// Unmount unmounts what is mounted on a directory, again and again: a process that was killed may have left it.
-// Processes that use it keep it.
-func Unmount(dir *Root, name string) error {
-	for range attempts {
-		fd, err := openat2(dir.fd, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0, resolve&^unix.RESOLVE_NO_XDEV)
-		if err != nil {
-			return err
-		}
-		var st unix.Statx_t // no attribute that a process would have to answer for: a mount of FUSE
-		if err = callStatx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, 0, &st); err == nil && st.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0 {
-			return unix.Close(fd)
-		}
-		if err == nil {
-			err = unix.Unmount(fmt.Sprintf("/proc/self/fd/%d", fd), unix.MNT_DETACH)
-		}
-		unix.Close(fd)
-		if err != nil {
-			return err
-		}
-	}
-	return unix.EBUSY
-}

@@ -1,0 +1,106 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/scope"
+)
+
+// removeTime bounds the end of a view whose definition was made for pods.
+const removeTime = 10 * time.Second
+
+// volume records what happens to a volume of a pod, and does the daemon's part of it. scopefs-csi asks for it.
+func (d *Daemon) volume(_ http.ResponseWriter, r *http.Request) (any, error) {
+	var req api.VolumeRequest
+	if err := body(r, &req); err != nil {
+		return nil, err
+	}
+	v := req.Volume
+	uid, _ := api.PeerOf(r.Context())
+	e := audit.Event{Event: audit.KindView, Path: v.Target, Target: "pod " + v.Pod, UID: &uid,
+		Detail: fmt.Sprintf("service account %s, pod %s, volume %s", v.Account, v.UID, v.ID)}
+	if v.ReadOnly {
+		e.Detail += ", read-only"
+	}
+	if req.Reason != "" {
+		e.Detail = req.Reason + ": " + e.Detail
+	}
+	id, err := v.AgentID()
+	if err == nil {
+		e.Agent = v.Agent
+	}
+	switch req.Do {
+	case api.RefuseVolume:
+		e.Outcome, e.Verdict = "volume refused", audit.Deny
+		return struct{}{}, d.Record(r.Context(), e)
+	case api.PublishVolume:
+		e.Outcome, e.Verdict = "volume published", audit.Allow
+	case api.RebindVolume:
+		e.Outcome = "volume bound again"
+	case api.UnpublishVolume:
+		e.Outcome = "volume unpublished"
+	default:
+		return nil, invalid("do: %q is no operation of volumes", req.Do)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := d.Record(r.Context(), e); err != nil {
+		return nil, err
+	}
+	made := definitions.Made{ID: id, Text: v.Definition, Narrow: v.Narrow}
+	switch {
+	case req.Do == api.PublishVolume:
+		at, err := d.mountFor(r.Context(), made)
+		return api.VolumeReply{Mount: at}, err
+	case req.Do == api.UnpublishVolume && req.Last && made.Text != "":
+		if err := d.removeMade(r.Context(), made); err != nil { // the pod has lost its view all the same
+			d.Logger.Error("a definition that was made for pods stays: remove it", "agent", id, "err", err)
+		}
+		return api.VolumeReply{}, nil
+	default:
+		return api.VolumeReply{}, nil
+	}
+}
+
+// mountFor mounts the view of a pod's agent.
+func (d *Daemon) mountFor(ctx context.Context, made definitions.Made) (string, error) {
+	if made.Text != "" {
+		if err := made.Make(d.Paths); err != nil {
+			return "", err
+		}
+		d.Refresh(made.ID)
+	}
+	at, err := "", error(nil)
+	if _, err = d.Definition(made.ID); err == nil {
+		a, unknown := d.Agent(made.ID)
+		if err = unknown; err == nil {
+			at, err = a.Up(ctx, "")
+		}
+	}
+	if err != nil && made.Text != "" { // a definition that does not load would stay for ever
+		err = errors.Join(err, d.removeMade(context.WithoutCancel(ctx), made))
+	}
+	return at, err
+}
+
+// removeMade ends the view of a definition that was made for pods, and removes it. The agent's files stay.
+func (d *Daemon) removeMade(ctx context.Context, made definitions.Made) error {
+	ctx, cancel := context.WithTimeout(ctx, removeTime)
+	defer cancel()
+	if a := d.agent(made.ID); a != nil && a.MountPoint() != "" {
+		if err := a.Down(ctx); err != nil {
+			return err
+		}
+	}
+	err := made.Remove(d.Paths)
+	d.Refresh(scope.ID(""))
+	return err
+}
