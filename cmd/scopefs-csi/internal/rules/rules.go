@@ -88,12 +88,12 @@ func readRule(n *yaml.Node) (Rule, error) {
 		},
 	})(n)
 	r.ReadOnly = access == "read"
-	for key, pattern := range map[string]string{"namespace": r.Namespace, "service_account": r.Account} {
-		if err == nil {
-			err = checkPattern(pattern)
-		}
-		if err != nil {
-			return r, fmt.Errorf("%s: %w", key, err)
+	if err != nil {
+		return r, err
+	}
+	for _, of := range [][2]string{{"namespace", r.Namespace}, {"service_account", r.Account}} {
+		if err := checkPattern(of[1]); err != nil {
+			return r, fmt.Errorf("%s: %w", of[0], err)
 		}
 	}
 	switch {
