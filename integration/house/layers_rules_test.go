@@ -228,6 +228,8 @@ var owners = map[string]struct {
 	"github.com/container-storage-interface":     {[]string{"cmd/scopefs-csi/internal/node"}, "CSI itself"},
 	"github.com/kubernetes-csi/csi-test":         {nil, "for tests"},
 	"github.com/onsi":                            {nil, "for tests"},
+	"k8s.io":                                     {nil, "for tests"},
+	"sigs.k8s.io":                                {nil, "for tests"},
 }
 
 // callers may make system calls: for files (convention 8; tools/file runs inside a
