@@ -25,6 +25,7 @@ import (
 	"github.com/scopefs/scopefs/internal/consolecmd"
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/internal/fleetcmd"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/nearest"
 	"github.com/scopefs/scopefs/internal/printable"
@@ -141,7 +142,8 @@ and check have their own; see there.`,
 	f.StringVar(&a.flags.Run, "run", os.Getenv("SCOPEFS_RUN"), "directory of the socket and mount points (SCOPEFS_RUN; default BASE/run)")
 	a.given = f.Changed
 	root.AddCommand(a.daemonCmd(), a.upCmd(), a.downCmd(), a.psCmd(), a.reloadCmd(), a.killCmd(),
-		a.runCmd(), a.trusting().Trust(), a.mcpCmd(), a.callCmd(), a.approvalsCmd(), a.tokenCmd(), a.topCmd(), consolecmd.New(consolecmd.Env{Out: a.out, Err: a.err, Client: a.client}), a.csiCmd(), a.metricsCmd(), a.storesCmd(),
+		a.runCmd(), a.trusting().Trust(), a.mcpCmd(), a.callCmd(), a.approvalsCmd(), a.tokenCmd(), a.topCmd(), consolecmd.New(consolecmd.Env{Out: a.out, Err: a.err, Client: a.client}),
+		fleetcmd.New(fleetcmd.Env{In: a.in, Out: a.out, Err: a.err, Paths: a.settingsPaths, Terminal: a.terminal() != nil}), a.csiCmd(), a.metricsCmd(), a.storesCmd(),
 		a.agentsCmd(), a.promptCmd(), a.presetsCmd(), a.programsCmd(), a.loginCmd(), a.checkCmd(), a.allowCmd(), a.denyCmd(),
 		a.auditCmd(), a.whyCmd(), a.selftestCmd(), a.changesCmd(), a.branchCmd(), a.diffCmd(), a.commitCmd(), a.discardCmd(), a.undoCmd(), a.redoCmd(), a.checkpointCmd(),
 		a.showCmd(), a.restoreCmd(), a.doctorCmd(), a.versionCmd())

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -48,6 +49,7 @@ type Settings struct {
 	Stores  Stores
 	Approve Approve
 	Console Console
+	Fleet   Fleet
 	Grace   time.Duration // how long views live on without a daemon of root; 0: they end with it. 60 s where nothing says
 }
 
@@ -184,6 +186,9 @@ func parse(texts []text, checks Checks) (h Settings, err error) {
 	if wrong := h.Tools.Twice(tools); wrong != nil {
 		return fail(At{File: h.From["base_tools"].File}, wrong)
 	}
+	if h.Fleet.Name != "" && slices.ContainsFunc(h.Log.Streams, func(s Stream) bool { return s.Name == FleetStream }) {
+		return fail(h.From["log.streams"], fmt.Errorf("streams: %s is the stream of the key fleet: rename it", FleetStream))
+	}
 	if len(h.Runner) > 0 && checks.Runner != nil {
 		if err := checks.Runner(h); err != nil {
 			return fail(h.From["runner"], fmt.Errorf("runner: %w", err))
@@ -272,6 +277,7 @@ func (h *Settings) fields(file string, checks Checks, tools, presets *[]catalog.
 		"stores":    h.Stores.field,
 		"approvals": fields.Mapping(h.Approve.fields()),
 		"console":   fields.Mapping(h.Console.fields()),
+		"fleet":     h.Fleet.field(file),
 		"sandbox":   fields.Mapping(h.sandboxFields(checks)),
 		"grace":     h.graceField,
 	}

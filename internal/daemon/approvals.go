@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -206,10 +207,15 @@ func (d *Daemon) approve(r *http.Request, id string, said api.DecideRequest) (ap
 // recordDecision returns a function that records what the operator of a request has decided, or the request that waits in
 // place of the one that was shown. "" is an approval's state.
 func (d *Daemon) recordDecision(r *http.Request, outcome, as string) func(approvals.Approval) error {
+	uid, _ := api.PeerOf(r.Context())
+	return d.recordAs(r.Context(), &uid, outcome, as)
+}
+
+// recordAs is recordDecision for an operator who is a user of the host, or nil: as says who it is.
+func (d *Daemon) recordAs(ctx context.Context, uid *uint32, outcome, as string) func(approvals.Approval) error {
 	return func(p approvals.Approval) error {
-		uid, _ := api.PeerOf(r.Context())
 		e := eventOf(p, cmp.Or(outcome, p.State))
-		if e.UID = &uid; p.State == approvals.Waits {
+		if e.UID = uid; p.State == approvals.Waits {
 			e.Outcome, e.UID = "asked", nil
 		}
 		if p.Reason != "" {
@@ -218,6 +224,6 @@ func (d *Daemon) recordDecision(r *http.Request, outcome, as string) func(approv
 		if as != "" {
 			e.Detail += fmt.Sprintf(", as %q", as)
 		}
-		return d.Record(r.Context(), e)
+		return d.Record(ctx, e)
 	}
 }

@@ -1,22 +1,42 @@
 package daemon
 
 import (
+	"context"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/fleet"
 	"github.com/scopefs/scopefs/internal/streams"
 	"github.com/scopefs/scopefs/internal/view"
+	"github.com/scopefs/scopefs/tools/approvals"
 )
 
-// startStreams gives the log to the receivers of scopefs.yaml, until stop.
+// startStreams gives the log to the receivers of scopefs.yaml, and the node to its fleet, until stop.
 func (d *Daemon) startStreams() (stop func()) {
-	all := streams.Start(d.Settings.Log.Streams, streams.Host{
+	host := streams.Host{
 		Paths: d.Paths, Version: d.Version, Logger: d.Logger, Record: d.Log.Record,
 		Stderr: func(name string) io.Writer { return &view.LogWriter{Logger: d.Logger, Name: "stream " + name} },
-	})
+	}
+	list, leave := d.Settings.Log.Streams, func() {}
+	if f := d.Settings.Fleet; f.Name != "" && d.only == "" {
+		node, err := fleet.Join(f, fleet.Host{
+			Paths: d.Paths, Version: d.Version, Agents: d.Agents, Approvals: d.Approvals, Enter: d.Enter, Record: d.Record,
+			Decided: func(ctx context.Context, as string) func(approvals.Approval) error {
+				return d.recordAs(ctx, nil, "", as)
+			},
+		})
+		if err != nil {
+			d.Logger.Error("the node does not join its fleet", "err", err)
+		} else {
+			list, leave = append(slices.Clone(list), f.Stream()), node.Close
+			host.Fleet = node.Handlers()
+		}
+	}
+	all := streams.Start(list, host)
 	d.streams.Store(all)
-	return all.Close
+	return func() { all.Close(); leave() }
 }
 
 // outsideTime is how long anchors and streams may take to stop: they end their processes in less.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/printable"
 )
 
 // EventsOptions says how Events prints.
@@ -213,4 +214,9 @@ func traffic(e audit.Event) (words []string) {
 		words = append(words, fmt.Sprintf("%d bytes sent, %d received in %v", e.Sent, e.Bytes, took))
 	}
 	return words
+}
+
+// NodeEvent returns an event of a node as a line. The text of an event of another host is escaped.
+func NodeEvent(node string, e audit.Event) string {
+	return printable.Text(fmt.Sprintf("%-12s ", node) + eventLine(audit.Folded{Event: e, Count: 1, Last: e.Time}))
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -31,6 +32,7 @@ type Host struct {
 	Logger  *slog.Logger
 	Stderr  func(name string) io.Writer // of a stream's process
 	Record  func(context.Context, audit.Event) error
+	Fleet   driver.Handlers // what the process of config.FleetStream calls, too
 }
 
 // Set is the streams of one daemon.
@@ -150,6 +152,9 @@ func (t *stream) once(ctx context.Context) error {
 	}
 	grants := driver.Grants{Dial: t.dial, Secret: t.secret, Methods: driver.Handlers{}}
 	wire.Report.Handle(grants.Methods, t.report)
+	if t.Node != "" {
+		maps.Copy(grants.Methods, t.host.Fleet)
+	}
 	p, err := binary.Start(nil, grants, t.host.Stderr(t.Name))
 	if err != nil {
 		return err

@@ -87,9 +87,10 @@ type Approval struct {
 // of again is ignored, because a use of the approval is bound to what was approved in any case, but [ErrRules].
 func (a *Approval) SetAgain(again func(context.Context) (Approval, error)) { a.again = again }
 
-// shown returns the hash of what the operator is shown of a request. It does not change while the request waits.
-func (a *Approval) shown() string {
-	of := *a
+// Digest returns the hash of what an operator is shown of a request, except of its preview. It does not change while the request
+// waits. Who has the request of another process compares it with Hash.
+func (a Approval) Digest() string {
+	of := a
 	of.State, of.Hash, of.Granted, of.Paths, of.Preview, of.By, of.Reason = "", "", nil, nil, "", "", ""
 	of.Asked, of.Expires, of.Decided = time.Time{}, time.Time{}, time.Time{}
 	text, _ := json.Marshal(of) // cannot fail: canonical arguments are JSON

@@ -114,7 +114,7 @@ func newID() string { return strings.ToLower(rand.Text()[:13]) }
 func (s *Set) add(key string, p *Approval) {
 	p.changed, p.taken = make(chan struct{}), nil
 	if p.Hash = ""; p.State != Stands {
-		p.Hash = p.shown()
+		p.Hash = p.Digest()
 	}
 	s.byKey[key] = p
 	s.setTimer(p)

@@ -2,29 +2,23 @@ package receivers
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"strconv"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/scope"
 )
 
 // JetStream publishes the lines of the log to a subject that a stream stores. The id of a message is that of the log and
 // the number of the event, by which the server drops one that it has already (Nats-Msg-Id).
 type JetStream struct {
-	Dial    Dial
-	TLS     *tls.Config                                      // nil: none
-	Address string                                           // for errors
-	User    string                                           // "": the secret is a token
-	Secret  func(context.Context) (credential.Secret, error) // nil: none
+	NATS
 	Subject string
+	Agents  bool   // the subject of an event ends in the name of its agent, or in NoAgent
 	Stream  string // that must store the subject; "": any
 	Log     string // the id of the log
 
@@ -32,58 +26,29 @@ type JetStream struct {
 	js   jetstream.JetStream
 }
 
-// dialTime limits how long a connection and its log-in take.
-const dialTime = 10 * time.Second
+// NoAgent ends the subject of an event that is of no agent. No agent has the name.
+const NoAgent = "_"
 
-// dialer connects for one connection of the client.
-type dialer struct {
-	ctx  context.Context
-	dial Dial
-}
-
-func (d dialer) Dial(string, string) (net.Conn, error) { return d.dial(d.ctx) }
-
-func (j *JetStream) connect(ctx context.Context) error {
+func (j *JetStream) connect(ctx context.Context) (err error) {
 	if j.conn != nil && j.conn.IsConnected() {
 		return nil
 	}
 	_ = j.Close()
-	ctx, cancel := context.WithTimeout(ctx, dialTime)
-	defer cancel()
-	options := []nats.Option{
-		nats.SetCustomDialer(dialer{ctx, j.Dial}), nats.SkipHostLookup(), nats.Timeout(dialTime), nats.Name("scopefs"),
-		nats.NoReconnect(), nats.IgnoreDiscoveredServers(), nats.PingInterval(dialTime), nats.MaxPingsOutstanding(1),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // calls return their errors; the default prints
-	}
-	if j.Secret != nil {
-		secret, err := j.Secret(ctx)
-		switch {
-		case err != nil:
-			return fmt.Errorf("credential: %w", err)
-		case j.User == "":
-			options = append(options, nats.Token(secret.Reveal()))
-		default:
-			options = append(options, nats.UserInfo(j.User, secret.Reveal()))
-		}
-	}
-	if j.TLS != nil {
-		options = append(options, nats.Secure(j.TLS))
-	}
-	conn, err := nats.Connect("nats://"+j.Address, options...)
-	if err != nil {
-		return err
-	}
-	js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(maxPending))
-	if err != nil {
-		conn.Close()
-		return err
-	}
-	j.conn, j.js = conn, js
-	return nil
+	j.conn, j.js, err = j.Connect(ctx)
+	return err
 }
 
-// maxPending is how many messages wait for their acknowledgements.
-const maxPending = 256
+// subject returns the subject of an event. A name that is none of an agent's cannot be in a subject.
+func (j *JetStream) subject(e audit.Event) string {
+	if !j.Agents {
+		return j.Subject
+	}
+	id, err := scope.ParseID(e.Agent)
+	if err != nil {
+		id = NoAgent
+	}
+	return j.Subject + "." + string(id)
+}
 
 // Send publishes events, and waits until the stream has acknowledged each.
 func (j *JetStream) Send(ctx context.Context, events []audit.Event) (err error) {
@@ -101,7 +66,7 @@ func (j *JetStream) Send(ctx context.Context, events []audit.Event) (err error) 
 	}
 	sent := make([]jetstream.PubAckFuture, 0, len(events))
 	for _, e := range events {
-		m := &nats.Msg{Subject: j.Subject, Data: e.Raw, Header: nats.Header{}}
+		m := &nats.Msg{Subject: j.subject(e), Data: e.Raw, Header: nats.Header{}}
 		m.Header.Set(jetstream.MsgIDHeader, j.Log+"/"+strconv.FormatUint(e.Seq, 10))
 		future, err := j.js.PublishMsgAsync(m, options...)
 		if err != nil {

@@ -19,10 +19,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/cmd/scopefs-export/internal/export"
+	"github.com/scopefs/scopefs/cmd/scopefs-export/internal/fleet"
 	"github.com/scopefs/scopefs/cmd/scopefs-export/internal/receivers"
 	"github.com/scopefs/scopefs/cmd/scopefs-export/internal/traces"
+	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/confine"
 	"github.com/scopefs/scopefs/internal/driver"
+	fleetwire "github.com/scopefs/scopefs/internal/fleet/wire"
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/streams/wire"
 	"github.com/scopefs/scopefs/tools/egress"
@@ -45,6 +48,7 @@ func Serve() error {
 	defer cancel()
 	first, p := driver.Handlers{}, &process{ctx: ctx, ended: make(chan error, 1)}
 	wire.Begin.Handle(first, p.begin)
+	fleetwire.Operate.Handle(first, p.operate)
 	p.conn = driver.NewConn(os.NewFile(driver.SocketFD, "daemon"), first)
 	p.daemon = driver.NewDaemon(p.conn, socket.(*net.UnixConn))
 	debug.SetMemoryLimit(heap)
@@ -103,6 +107,41 @@ func (p *process) begin(ctx context.Context, set wire.Settings) ([]string, error
 	}
 	go func() { p.ended <- p.run(set) }()
 	return means, nil
+}
+
+// operate confines the process, for a command of an operator: it keeps no file.
+func (p *process) operate(_ context.Context, one config.Stream) ([]string, error) {
+	if _, err := x509.SystemCertPool(); err != nil { // which it keeps
+		return nil, fmt.Errorf("certificates: %w", err)
+	}
+	server, err := p.nats(one)
+	if err != nil {
+		return nil, err
+	}
+	means, err := confine.Confine(confine.Needs{Memory: memory, Files: files, Calls: calls})
+	if err == nil {
+		p.conn.Replace(fleet.Handlers(server))
+	}
+	return means, err
+}
+
+// nats returns the server of a stream.
+func (p *process) nats(one config.Stream) (receivers.NATS, error) {
+	u, err := one.URL()
+	if err != nil {
+		return receivers.NATS{}, err
+	}
+	network, address := one.Address()
+	reach := p.daemon.Reach(one.Name)
+	server := receivers.NATS{TLS: secured(u), Address: address, User: one.User, Secret: reach.Secret}
+	if one.Credential == nil {
+		server.Secret = nil
+	}
+	if one.Node != "" {
+		server.Inbox = "_INBOX." + one.Node // by which the server can keep the answers of nodes apart
+	}
+	server.Dial = func(ctx context.Context) (net.Conn, error) { return reach.Dial(ctx, network, address) }
+	return server, nil
 }
 
 // awaitKey waits until the log in a directory has its keys, which it makes with its first head: only then the private one can
@@ -184,9 +223,14 @@ func (p *process) senders(set wire.Settings, id string, s *stream) ([]Sender, er
 	case one.Syslog != "":
 		return []Sender{&receivers.Syslog{Dial: dial, TLS: secure, Host: set.Host}}, nil
 	case one.NATS != "":
-		return []Sender{&receivers.JetStream{
-			Dial: dial, TLS: secure, Address: address, User: one.User, Secret: reach.Secret, Subject: one.Subject, Stream: one.Stream, Log: id,
-		}}, nil
+		server, err := p.nats(one)
+		if err != nil {
+			return nil, err
+		}
+		if one.Node != "" {
+			go fleet.Serve(p.ctx, server, one.Node, id, p.conn)
+		}
+		return []Sender{&receivers.JetStream{NATS: server, Subject: one.Subject, Agents: one.Node != "", Stream: one.Stream, Log: id}}, nil
 	}
 	u.Host = address
 	transport := egress.NewTransport(func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }, egress.ClientLimits{Header: 64 << 10})

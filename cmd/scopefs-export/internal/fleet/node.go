@@ -1,0 +1,259 @@
+// Package fleet speaks to the NATS server of a fleet: for a node, it publishes what the daemon shows and brings it orders of
+// operators; for a command of an operator it reads what nodes have published. It decides nothing. What comes from the server is
+// anybody's: the daemon checks orders, and the command checks hashes and escapes texts.
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/scopefs/scopefs/cmd/scopefs-export/internal/receivers"
+	"github.com/scopefs/scopefs/internal/driver"
+	"github.com/scopefs/scopefs/internal/fleet/order"
+	"github.com/scopefs/scopefs/internal/fleet/wire"
+)
+
+// The streams and buckets of a server.
+const (
+	eventStream  = "scopefs_events"
+	orderStream  = "scopefs_orders"
+	nodeBucket   = "scopefs_nodes"     // keys statePrefix+NODE and beatPrefix+NODE
+	waitBucket   = "scopefs_approvals" // keys NODE.ID
+	statePrefix  = "state."
+	beatPrefix   = "beat."
+	eventSubject = "scopefs.events."  // NODE.AGENT
+	orderSubject = "scopefs.orders."  // NODE
+	doneSubject  = "scopefs.results." // NODE.NONCE
+)
+
+// The times of a node.
+const (
+	beatEvery  = 3 * time.Second
+	stateEvery = 500 * time.Millisecond // from one publication of the state to the next
+	callTime   = 10 * time.Second       // for one call of the server
+	takeTime   = time.Minute            // for the daemon to decide
+	firstPause = 250 * time.Millisecond // after a connection that failed
+	lastPause  = 30 * time.Second
+	longLife   = time.Minute // of a connection, after which the pause is short again
+)
+
+// maxOrders is how many orders the server hands out before the first is acknowledged.
+const maxOrders = 16
+
+// A node serves the fleet by one connection.
+type node struct {
+	name, log string
+	daemon    *driver.Conn
+	js        jetstream.JetStream
+}
+
+// Serve serves a node until ctx ends. It holds the newest state alone, so that a server that is slow or away costs no memory.
+// The stream of the node's events reports what is wrong with the server.
+func Serve(ctx context.Context, server receivers.NATS, name, log string, daemon *driver.Conn) {
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		began := time.Now()
+		if conn, js, err := server.Connect(ctx); err == nil {
+			n := &node{name, log, daemon, js}
+			n.serve(ctx)
+			conn.Close()
+		}
+		if time.Since(began) > longLife {
+			pause = firstPause
+		}
+		select {
+		case <-time.After(pause/2 + rand.N(pause/2)):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// serve returns when one part has failed.
+func (n *node) serve(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended, parts := make(chan struct{}), []func(context.Context) error{n.publish, n.beat, n.orders}
+	for _, part := range parts {
+		go func() {
+			_ = part(ctx)
+			cancel()
+			ended <- struct{}{}
+		}()
+	}
+	for range parts {
+		<-ended
+	}
+}
+
+// beat says that the node is there.
+func (n *node) beat(ctx context.Context) error {
+	kv, err := n.js.KeyValue(ctx, nodeBucket)
+	for err == nil {
+		if err = put(ctx, kv, beatPrefix+n.name, nil); err != nil {
+			break
+		}
+		err = wait(ctx, beatEvery)
+	}
+	return err
+}
+
+func put(ctx context.Context, kv jetstream.KeyValue, key string, value []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	_, err := kv.Put(ctx, key, value)
+	return err
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// publish publishes the newest state at each change.
+func (n *node) publish(ctx context.Context) error {
+	nodes, err := n.js.KeyValue(ctx, nodeBucket)
+	if err != nil {
+		return err
+	}
+	waits, err := n.js.KeyValue(ctx, waitBucket)
+	if err != nil {
+		return err
+	}
+	there, err := n.published(ctx, waits)
+	if err != nil {
+		return err
+	}
+	last, seen := "", wire.Seen{}
+	for {
+		state, err := wire.Look.Call(ctx, n.daemon, seen)
+		if err != nil {
+			return err
+		}
+		if state.Version == seen.Version {
+			continue // Look has waited
+		}
+		if err := n.put(ctx, waits, there, state); err != nil {
+			return err
+		}
+		state.Node.Log = n.log
+		text, err := json.Marshal(state.Node)
+		if err != nil {
+			return err
+		}
+		if string(text) != last {
+			if err := put(ctx, nodes, statePrefix+n.name, text); err != nil {
+				return err
+			}
+		}
+		last, seen.Version = string(text), state.Version
+		if err := wait(ctx, stateEvery); err != nil {
+			return err
+		}
+	}
+}
+
+// published returns the ids of the requests that the server has of the node, with hashes that no request has.
+func (n *node) published(ctx context.Context, kv jetstream.KeyValue) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	keys, err := kv.ListKeysFiltered(ctx, n.name+".*")
+	if err != nil {
+		return nil, err
+	}
+	there := map[string]string{}
+	for key := range keys.Keys() {
+		if id, ok := strings.CutPrefix(key, n.name+"."); ok {
+			there[id] = ""
+		}
+	}
+	return there, ctx.Err()
+}
+
+// put has the server have the requests of a state and no others. there is what it has, by id.
+func (n *node) put(ctx context.Context, kv jetstream.KeyValue, there map[string]string, state wire.State) error {
+	now := map[string]bool{}
+	for _, w := range state.Waits {
+		if now[w.ID] = true; there[w.ID] == w.Hash {
+			continue
+		}
+		text, err := json.Marshal(wire.SeenWait{Node: n.name, Waiting: w})
+		if err == nil {
+			err = put(ctx, kv, n.name+"."+w.ID, text)
+		}
+		if err != nil {
+			return err
+		}
+		there[w.ID] = w.Hash
+	}
+	for id := range there {
+		if now[id] {
+			continue
+		}
+		once, cancel := context.WithTimeout(ctx, callTime)
+		err := kv.Delete(once, n.name+"."+id)
+		cancel()
+		if err != nil {
+			return err
+		}
+		delete(there, id)
+	}
+	return nil
+}
+
+// orders brings the daemon each order, at least once and one after the other, and publishes what came of it.
+func (n *node) orders(ctx context.Context) error {
+	consumer, err := n.js.CreateOrUpdateConsumer(ctx, orderStream, jetstream.ConsumerConfig{
+		Durable: "node_" + n.name, FilterSubject: orderSubject + n.name, AckPolicy: jetstream.AckExplicitPolicy, AckWait: 2 * takeTime,
+		MaxAckPending: maxOrders, InactiveThreshold: 24 * time.Hour,
+	})
+	if err != nil {
+		return err
+	}
+	for {
+		batch, err := consumer.Fetch(maxOrders, jetstream.FetchMaxWait(callTime))
+		if err != nil {
+			return err
+		}
+		for m := range batch.Messages() {
+			if err := n.take(ctx, m); err != nil {
+				return err
+			}
+		}
+		if err := batch.Error(); err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+}
+
+func (n *node) take(ctx context.Context, m jetstream.Msg) error {
+	signed := m.Data()
+	once, cancel := context.WithTimeout(ctx, takeTime)
+	defer cancel()
+	out, err := wire.Decide.Call(once, n.daemon, signed[:min(len(signed), order.Max+1)]) // which says that it is too large
+	if err != nil {
+		return fmt.Errorf("decide: %w", err)
+	}
+	if out.Nonce != "" {
+		text, err := json.Marshal(out)
+		if err != nil {
+			return err
+		}
+		if _, err := n.js.Publish(once, doneSubject+n.name+"."+out.Nonce, text); err != nil {
+			return err // it comes again, and is refused: its number is used
+		}
+	}
+	return m.Ack()
+}

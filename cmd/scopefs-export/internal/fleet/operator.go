@@ -1,0 +1,268 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/scopefs/scopefs/cmd/scopefs-export/internal/receivers"
+	"github.com/scopefs/scopefs/internal/driver"
+	"github.com/scopefs/scopefs/internal/fleet/order"
+	"github.com/scopefs/scopefs/internal/fleet/wire"
+)
+
+// The bounds of what a command reads.
+const (
+	maxRead   = 512 << 20 // bytes of one bucket
+	pageBytes = 4 << 20   // of a page: a frame has up to 16 MiB
+	pageSize  = 1000      // events of a page
+	readTime  = time.Minute
+	askEvery  = 100 * time.Millisecond // for the outcome of an order
+)
+
+// An operator is what a command reads and sends. Its methods are called one after the other.
+type operator struct {
+	server receivers.NATS
+
+	mu    sync.Mutex
+	conn  *nats.Conn
+	js    jetstream.JetStream
+	nodes []wire.SeenNode // of the last first page
+	waits []wire.SeenWait // likewise
+}
+
+// Handlers returns the methods for a command of an operator.
+func Handlers(server receivers.NATS) driver.Handlers {
+	o, to := &operator{server: server}, driver.Handlers{}
+	wire.Prepare.Handle(to, serving(o, o.prepare))
+	wire.Nodes.Handle(to, serving(o, o.listNodes))
+	wire.Waits.Handle(to, serving(o, o.listWaits))
+	wire.Events.Handle(to, serving(o, o.events))
+	wire.Send.Handle(to, serving(o, o.send))
+	return to
+}
+
+// serving returns f with a connection, and with words for what the server lacks.
+func serving[In, Out any](o *operator, f func(context.Context, In) (Out, error)) func(context.Context, In) (Out, error) {
+	return func(ctx context.Context, in In) (out Out, err error) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.conn == nil || !o.conn.IsConnected() {
+			if o.conn, o.js, err = o.server.Connect(ctx); err != nil {
+				return out, fmt.Errorf("%s: %w", o.server.Address, err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(ctx, readTime)
+		defer cancel()
+		out, err = f(ctx, in)
+		switch {
+		case errors.Is(err, jetstream.ErrBucketNotFound), errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrNoStreamResponse):
+			err = fmt.Errorf("%s: the server has no streams of a fleet: make them with scopefs fleet init: %w", o.server.Address, err)
+		case err != nil:
+			err = fmt.Errorf("%s: %w", o.server.Address, err)
+		}
+		return out, err
+	}
+}
+
+// prepare makes the streams and buckets, or changes them to what is wanted.
+func (o *operator) prepare(ctx context.Context, s wire.Server) (none driver.None, err error) {
+	for _, one := range []jetstream.StreamConfig{
+		{
+			Name: eventStream, Subjects: []string{eventSubject + ">"}, Replicas: s.Replicas, MaxAge: s.Keep, MaxBytes: s.MaxBytes,
+			Duplicates: min(10*time.Minute, s.Keep), Compression: jetstream.S2Compression,
+		},
+		{
+			Name: orderStream, Subjects: []string{orderSubject + "*", doneSubject + "*.*"}, Replicas: s.Replicas, MaxAge: 2 * order.Valid,
+			MaxMsgsPerSubject: 1024, MaxMsgSize: 2 * order.Max, MaxBytes: 256 << 20, Duplicates: time.Minute,
+		},
+	} {
+		if _, err := o.js.CreateOrUpdateStream(ctx, one); err != nil {
+			return none, fmt.Errorf("stream %s: %w", one.Name, err)
+		}
+	}
+	for _, one := range []jetstream.KeyValueConfig{
+		{Bucket: nodeBucket, Replicas: s.Replicas, Compression: true},
+		{Bucket: waitBucket, Replicas: s.Replicas, TTL: 2 * order.Valid, Compression: true},
+	} {
+		if _, err := o.js.CreateOrUpdateKeyValue(ctx, one); err != nil {
+			return none, fmt.Errorf("bucket %s: %w", one.Bucket, err)
+		}
+	}
+	return none, nil
+}
+
+// read calls each for every key of a bucket.
+func (o *operator) read(ctx context.Context, bucket string, each func(jetstream.KeyValueEntry)) error {
+	kv, err := o.js.KeyValue(ctx, bucket)
+	if err != nil {
+		return err
+	}
+	all, err := kv.WatchAll(ctx, jetstream.IgnoreDeletes())
+	if err != nil {
+		return err
+	}
+	defer all.Stop()
+	size := 0
+	for {
+		select {
+		case e, open := <-all.Updates():
+			switch {
+			case !open:
+				return errors.New("the connection ended")
+			case e == nil: // the end of what there was
+				return nil
+			}
+			if size += len(e.Value()); size > maxRead {
+				return fmt.Errorf("the bucket %s has more than %d bytes", bucket, maxRead)
+			}
+			each(e)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (o *operator) listNodes(ctx context.Context, after wire.After) (page wire.NodePage, err error) {
+	if after.Key == "" {
+		states, heard := map[string]wire.Node{}, map[string]time.Time{}
+		err := o.read(ctx, nodeBucket, func(e jetstream.KeyValueEntry) {
+			if name, ok := strings.CutPrefix(e.Key(), beatPrefix); ok {
+				heard[name] = e.Created()
+			}
+			if name, ok := strings.CutPrefix(e.Key(), statePrefix); ok {
+				var n wire.Node
+				if json.Unmarshal(e.Value(), &n) != nil {
+					n = wire.Node{Version: "unreadable"}
+				}
+				n.Name = name // whatever it says
+				states[name] = n
+			}
+		})
+		if err != nil {
+			return page, err
+		}
+		o.nodes = nil
+		for name, n := range states {
+			o.nodes = append(o.nodes, wire.SeenNode{Node: n, Heard: heard[name]})
+		}
+		slices.SortFunc(o.nodes, func(a, b wire.SeenNode) int { return strings.Compare(a.Name, b.Name) })
+	}
+	page.Nodes, page.More = pageOf(o.nodes, after.Key, func(n wire.SeenNode) string { return n.Name })
+	return page, nil
+}
+
+func (o *operator) listWaits(ctx context.Context, after wire.After) (page wire.WaitPage, err error) {
+	key := func(w wire.SeenWait) string { return w.Node + "." + w.ID }
+	if after.Key == "" {
+		o.waits = nil
+		err := o.read(ctx, waitBucket, func(e jetstream.KeyValueEntry) {
+			var w wire.SeenWait
+			if json.Unmarshal(e.Value(), &w) == nil && key(w) == e.Key() {
+				o.waits = append(o.waits, w)
+			}
+		})
+		if err != nil {
+			return page, err
+		}
+		slices.SortFunc(o.waits, func(a, b wire.SeenWait) int { return strings.Compare(key(a), key(b)) })
+	}
+	page.Waits, page.More = pageOf(o.waits, after.Key, key)
+	return page, nil
+}
+
+// pageOf returns what follows a key, and the key of the next page.
+func pageOf[T any](all []T, after string, key func(T) string) (page []T, more string) {
+	size := 0
+	for i, one := range all {
+		if after != "" && key(one) <= after {
+			continue
+		}
+		text, _ := json.Marshal(one)
+		if size += len(text); size > pageBytes && len(page) > 0 {
+			return page, key(all[i-1])
+		}
+		page = append(page, one)
+	}
+	return page, ""
+}
+
+func (o *operator) events(ctx context.Context, q wire.Query) (page wire.EventPage, err error) {
+	subject := func(text string) string {
+		if text == "" {
+			return "*"
+		}
+		return text
+	}
+	config := jetstream.OrderedConsumerConfig{FilterSubjects: []string{eventSubject + subject(q.Node) + "." + subject(q.Agent)}}
+	switch {
+	case q.After > 0:
+		config.DeliverPolicy, config.OptStartSeq = jetstream.DeliverByStartSequencePolicy, q.After+1
+	case !q.Since.IsZero():
+		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, &q.Since
+	}
+	consumer, err := o.js.OrderedConsumer(ctx, eventStream, config)
+	if err != nil {
+		return page, err
+	}
+	page.After = q.After
+	var batch jetstream.MessageBatch
+	if q.Wait > 0 {
+		batch, err = consumer.Fetch(pageSize, jetstream.FetchMaxWait(q.Wait))
+	} else {
+		batch, err = consumer.FetchNoWait(pageSize)
+	}
+	if err != nil {
+		return page, err
+	}
+	size, got := 0, 0
+	for m := range batch.Messages() {
+		got++
+		at, err := m.Metadata()
+		if err != nil || size > pageBytes { // the rest comes with the next page
+			continue
+		}
+		size += len(m.Data())
+		page.After = at.Sequence.Stream
+		parts := strings.Split(m.Subject(), ".")
+		if len(parts) == 4 {
+			id := m.Headers().Get(jetstream.MsgIDHeader)
+			page.Events = append(page.Events, wire.SeenEvent{Node: parts[2], Log: id[:max(strings.LastIndexByte(id, '/'), 0)], Line: m.Data()})
+		}
+	}
+	page.End = got < pageSize && size <= pageBytes
+	return page, batch.Error()
+}
+
+// send publishes an order, and waits for what the node says about it.
+func (o *operator) send(ctx context.Context, sent wire.Order) (out wire.Outcome, err error) {
+	ctx, cancel := context.WithTimeout(ctx, wire.SendTime)
+	defer cancel()
+	stream, err := o.js.Stream(ctx, orderStream)
+	if err == nil {
+		_, err = o.js.Publish(ctx, orderSubject+sent.Node, sent.Signed, jetstream.WithMsgID(sent.Nonce))
+	}
+	if err != nil {
+		return out, err
+	}
+	for {
+		m, err := stream.GetLastMsgForSubject(ctx, doneSubject+sent.Node+"."+sent.Nonce)
+		switch {
+		case err == nil:
+			return out, json.Unmarshal(m.Data, &out)
+		case !errors.Is(err, jetstream.ErrMsgNotFound) && ctx.Err() == nil:
+			return out, err
+		}
+		if wait(ctx, askEvery) != nil {
+			return wire.Outcome{}, nil
+		}
+	}
+}

@@ -1,0 +1,215 @@
+// Package fleet is a node's part of a fleet, in its daemon: what the node shows of itself, and the decisions that it takes from
+// operators. The process that speaks to the server asks for both. Nothing here waits for it or for the server.
+package fleet
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/driver"
+	"github.com/scopefs/scopefs/internal/fleet/order"
+	"github.com/scopefs/scopefs/internal/fleet/wire"
+	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/tools/approvals"
+)
+
+// Host is what a node has of its daemon.
+type Host struct {
+	Paths     config.Paths
+	Version   string
+	Agents    func() []api.Agent
+	Approvals *approvals.Set
+	Enter     func() (leave func(), err error)
+
+	// Decided returns the function that records a decision by a name before it holds.
+	Decided func(ctx context.Context, as string) func(approvals.Approval) error
+	Record  func(context.Context, audit.Event) error
+}
+
+// Node is the node of one daemon.
+type Node struct {
+	host  Host
+	name  string
+	trust []note.Verifier
+
+	one      sync.Mutex // held while an order is looked at: one after the other, on a goroutine of its own
+	nonces   *nonces
+	room     int // refusals that are recorded at once
+	refilled time.Time
+	more     int // refusals that were not recorded since the last one
+}
+
+// Join returns the node of a fleet.
+func Join(f config.Fleet, host Host) (*Node, error) {
+	n := &Node{host: host, name: f.Name, room: maxRefused, refilled: time.Now()}
+	for _, text := range f.Trust {
+		key, err := order.ParseKey(text)
+		if err != nil {
+			return nil, err
+		}
+		n.trust = append(n.trust, key)
+	}
+	var err error
+	n.nonces, err = openNonces(host.Paths.State)
+	return n, err
+}
+
+// Close frees the node's files.
+func (n *Node) Close() { n.nonces.close() }
+
+// Handlers returns the methods for the process that speaks to the server.
+func (n *Node) Handlers() driver.Handlers {
+	to := driver.Handlers{}
+	wire.Look.Handle(to, n.look)
+	wire.Decide.Handle(to, n.decide)
+	return to
+}
+
+// The bounds of what a node shows, in bytes of JSON: NATS carries messages of 1 MiB.
+const (
+	maxAgents  = 512 << 10
+	maxRequest = 512 << 10
+)
+
+// pollTime is the time between two looks at what no approval tells of: views and sessions.
+const pollTime = time.Second
+
+// look answers when the state differs from the one that was seen.
+func (n *Node) look(ctx context.Context, seen wire.Seen) (wire.State, error) {
+	changes, stop := n.host.Approvals.Watch()
+	defer stop()
+	for range len(changes) { // those that there are
+		<-changes
+	}
+	limit := time.NewTimer(wire.LookTime)
+	defer limit.Stop()
+	ticker := time.NewTicker(pollTime)
+	defer ticker.Stop()
+	for {
+		state := n.state()
+		if state.Version != seen.Version {
+			return state, nil
+		}
+		select {
+		case _, open := <-changes:
+			if !open { // there were too many at once
+				changes = nil
+			}
+		case <-ticker.C:
+		case <-limit.C:
+			return state, nil
+		case <-ctx.Done():
+			return state, ctx.Err()
+		}
+	}
+}
+
+func (n *Node) state() wire.State {
+	inbox := n.host.Approvals.Inbox()
+	s := wire.State{Node: wire.Node{Name: n.name, Version: n.host.Version, Agents: []api.Agent{}, Waits: len(inbox.Waits) + inbox.More}}
+	size := 0
+	for _, a := range n.host.Agents() {
+		if size += sizeOf(a); size > maxAgents {
+			s.Node.More++
+			continue
+		}
+		s.Node.Agents = append(s.Node.Agents, a)
+	}
+	for _, w := range inbox.Waits {
+		w.Preview = "" // content of a context stays on the node
+		if !w.Cut && sizeOf(w) > maxRequest {
+			w = approvals.Waiting{Approval: w.Brief(), Cut: true}
+		}
+		s.Waits = append(s.Waits, w)
+	}
+	text, _ := json.Marshal(s) // cannot fail: it is sent as JSON
+	sum := sha256.Sum256(text)
+	s.Version = hex.EncodeToString(sum[:16])
+	return s
+}
+
+func sizeOf(v any) int {
+	text, _ := json.Marshal(v)
+	return len(text)
+}
+
+// The bounds of refusals.
+const (
+	maxRefused  = 16                    // that are recorded at once
+	refusedTime = 10 * time.Second      // until one more is recorded
+	refusePause = 10 * time.Millisecond // so that a flood of orders costs little of a processor
+)
+
+// decide decides by an order, or refuses it. Both are recorded.
+func (n *Node) decide(ctx context.Context, signed []byte) (wire.Outcome, error) {
+	leave, err := n.host.Enter()
+	if err != nil {
+		return wire.Outcome{}, err
+	}
+	defer leave()
+	n.one.Lock()
+	defer n.one.Unlock()
+	d, by, err := order.OpenDecision(signed, n.trust)
+	out := wire.Outcome{By: by}
+	if err == nil {
+		out.Nonce, out.Request = d.Nonce, d.Request
+		err = d.Fits(n.name, time.Now())
+	}
+	if err == nil {
+		err = n.nonces.use(d.Nonce, d.Expires)
+	}
+	var decided approvals.Approval
+	if err == nil {
+		as := "the fleet's key " + by
+		decided, err = n.host.Approvals.Decide(d.Request, d.Approve, approvals.Answer{Reason: d.Reason, Shown: d.Hash, By: as}, n.host.Decided(ctx, as))
+	}
+	if err != nil {
+		out.Text = printable.Text(err.Error())
+		return out, n.refuse(ctx, d, by, out.Text)
+	}
+	out.Done, out.Text = true, decided.State
+	return out, nil
+}
+
+// refuse records that an order is refused. The caller holds the lock.
+func (n *Node) refuse(ctx context.Context, d order.Decision, by, why string) error {
+	select {
+	case <-time.After(refusePause):
+	case <-ctx.Done():
+	}
+	for now := time.Now(); n.room < maxRefused && now.Sub(n.refilled) >= refusedTime; n.refilled = n.refilled.Add(refusedTime) {
+		n.room++
+	}
+	if n.room == maxRefused {
+		n.refilled = time.Now()
+	}
+	if n.room == 0 {
+		n.more++
+		return nil
+	}
+	detail := "a decision"
+	if by != "" {
+		detail += fmt.Sprintf(" of the key %s about %.40q", by, d.Request)
+	}
+	detail += ": " + why
+	if n.more > 0 {
+		detail += fmt.Sprintf(" (and %d more)", n.more)
+	}
+	n.room, n.more = n.room-1, 0
+	err := n.host.Record(ctx, audit.Event{Event: audit.KindDaemon, Outcome: audit.OutcomeFleetRefused, Detail: detail})
+	if errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil // the log says itself that it cannot be written
+}

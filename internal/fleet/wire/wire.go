@@ -1,0 +1,127 @@
+// Package wire declares what the daemon of a node, the commands of an operator and the process that speaks to NATS say to each
+// other about a fleet, and what nodes publish.
+package wire
+
+import (
+	"time"
+
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/driver"
+	"github.com/scopefs/scopefs/tools/approvals"
+)
+
+// Look returns the node's state when it differs from the one of a version, or after LookTime.
+const Look = driver.Method[Seen, State]("fleet look")
+
+// Decide has the daemon decide by a signed order: see package order. Only a daemon that ends returns an error.
+const Decide = driver.Method[[]byte, Outcome]("fleet decide")
+
+// LookTime bounds how long Look waits.
+const LookTime = 3 * time.Second
+
+// Seen names a state.
+type Seen struct{ Version string }
+
+// State is what a node shows of itself. A request is in it whole, without its preview, or Cut.
+type State struct {
+	Version string // differs when Node or Waits differ
+	Node    Node
+	Waits   []approvals.Waiting
+}
+
+// Node is a node as ps shows it. Of agents that do not fit More counts.
+type Node struct {
+	Name    string      `json:"node"`
+	Version string      `json:"version"` // of scopefs
+	Log     string      `json:"log"`     // the id of its log
+	Agents  []api.Agent `json:"agents"`
+	More    int         `json:"more,omitempty"`
+	Waits   int         `json:"waits"` // requests
+}
+
+// Outcome is what a node did with an order.
+type Outcome struct {
+	Nonce   string `json:"nonce,omitempty"` // of an order that a trusted key has signed
+	Done    bool   `json:"done"`
+	Text    string `json:"text"`
+	By      string `json:"by,omitempty"` // the name of the key
+	Request string `json:"request,omitempty"`
+}
+
+// Operate is the first call of an operator's command. Its result says what confines the process.
+const Operate = driver.Method[config.Stream, []string]("fleet operate")
+
+// The calls of a command.
+const (
+	Prepare = driver.Method[Server, driver.None]("fleet prepare") // makes or changes the streams and buckets
+	Nodes   = driver.Method[After, NodePage]("fleet nodes")
+	Waits   = driver.Method[After, WaitPage]("fleet waits")
+	Events  = driver.Method[Query, EventPage]("fleet events")
+	Send    = driver.Method[Order, Outcome]("fleet send") // waits up to SendTime for the node; without an answer Text is ""
+)
+
+// SendTime bounds how long Send waits.
+const SendTime = 15 * time.Second
+
+// Server says how the server keeps what nodes publish.
+type Server struct {
+	Replicas int           // of each stream
+	Keep     time.Duration // events
+	MaxBytes int64         // of events; -1: no limit
+}
+
+// After begins a page behind a key; "" reads anew.
+type After struct{ Key string }
+
+// SeenNode is a node, as of the server.
+type SeenNode struct {
+	Node
+	Heard time.Time `json:"heard"` // when it was last heard
+}
+
+// NodePage is a part of all nodes, by name.
+type NodePage struct {
+	Nodes []SeenNode
+	More  string // the key of the next page; "": it is the last one
+}
+
+// SeenWait is a request that waits on a node, as of the server.
+type SeenWait struct {
+	Node string `json:"node"`
+	approvals.Waiting
+}
+
+// WaitPage is a part of all requests.
+type WaitPage struct {
+	Waits []SeenWait
+	More  string
+}
+
+// Query selects events.
+type Query struct {
+	Node, Agent string // "": all
+	After       uint64 // the server's number of the last event that was read; 0: none
+	Since       time.Time
+	Wait        time.Duration // for a first event; 0: none
+}
+
+// EventPage is a part of the events, in the server's order. Those of one node are in the order of its log.
+type EventPage struct {
+	Events []SeenEvent
+	After  uint64 // for the next page
+	End    bool   // there were no more
+}
+
+// SeenEvent is an event as a node recorded it.
+type SeenEvent struct {
+	Node string
+	Log  string // the id of its log, as its message says
+	Line []byte // of the log
+}
+
+// Order is a signed order for a node.
+type Order struct {
+	Node, Nonce string
+	Signed      []byte
+}
