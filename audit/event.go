@@ -48,10 +48,6 @@ const (
 	OutcomeUnclean    = "unclean start" // the kernel stopped while the log was open: the latest events may be missing
 )
 
-// OutcomeFleetRefused is the outcome of an event of KindDaemon: the node has refused a decision of its fleet. Detail says whose,
-// and why.
-const OutcomeFleetRefused = "fleet decision refused"
-
 // The outcomes of events of [KindCall] and [KindNetwork].
 const (
 	OutcomeBegin   = "begin"   // the call runs; another event follows

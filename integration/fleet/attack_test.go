@@ -13,13 +13,14 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/fleet"
 	"github.com/scopefs/scopefs/internal/fleet/order"
 )
 
 // refused counts the refusals that a node has recorded with a text in their reason.
 func refused(h *harness.Host, why string) (n int) {
 	for _, e := range h.Events("") {
-		if e.Outcome == audit.OutcomeFleetRefused && strings.Contains(e.Detail, why) {
+		if e.Outcome == fleet.Refused && strings.Contains(e.Detail, why) {
 			n++
 		}
 	}

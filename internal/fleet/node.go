@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
@@ -22,6 +21,7 @@ import (
 	"github.com/scopefs/scopefs/internal/fleet/wire"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/tools/approvals"
+	"github.com/scopefs/scopefs/tools/limit"
 )
 
 // Host is what a node has of its daemon.
@@ -43,7 +43,7 @@ type Node struct {
 	name  string
 	trust []note.Verifier
 
-	one      sync.Mutex // held while an order is looked at: one after the other, on a goroutine of its own
+	turn     *limit.Slots // one order after the other. Its holder has the fields below
 	nonces   *nonces
 	room     int // refusals that are recorded at once
 	refilled time.Time
@@ -52,7 +52,7 @@ type Node struct {
 
 // Join returns the node of a fleet.
 func Join(f config.Fleet, host Host) (*Node, error) {
-	n := &Node{host: host, name: f.Name, room: maxRefused, refilled: time.Now()}
+	n := &Node{host: host, name: f.Name, turn: limit.NewSlots(1), room: maxRefused, refilled: time.Now()}
 	for _, text := range f.Trust {
 		key, err := order.ParseKey(text)
 		if err != nil {
@@ -151,6 +151,9 @@ const (
 	refusePause = 10 * time.Millisecond // so that a flood of orders costs little of a processor
 )
 
+// Refused is the outcome of an event of [audit.KindDaemon]: an order was refused. Its detail says whose, and why.
+const Refused = "fleet decision refused"
+
 // decide decides by an order, or refuses it. Both are recorded.
 func (n *Node) decide(ctx context.Context, signed []byte) (wire.Outcome, error) {
 	leave, err := n.host.Enter()
@@ -158,8 +161,11 @@ func (n *Node) decide(ctx context.Context, signed []byte) (wire.Outcome, error) 
 		return wire.Outcome{}, err
 	}
 	defer leave()
-	n.one.Lock()
-	defer n.one.Unlock()
+	release, err := n.turn.Take(ctx)
+	if err != nil {
+		return wire.Outcome{}, err
+	}
+	defer release()
 	d, by, err := order.OpenDecision(signed, n.trust)
 	out := wire.Outcome{By: by}
 	if err == nil {
@@ -182,7 +188,7 @@ func (n *Node) decide(ctx context.Context, signed []byte) (wire.Outcome, error) 
 	return out, nil
 }
 
-// refuse records that an order is refused. The caller holds the lock.
+// refuse records that an order is refused. The caller has the turn.
 func (n *Node) refuse(ctx context.Context, d order.Decision, by, why string) error {
 	select {
 	case <-time.After(refusePause):
@@ -207,7 +213,7 @@ func (n *Node) refuse(ctx context.Context, d order.Decision, by, why string) err
 		detail += fmt.Sprintf(" (and %d more)", n.more)
 	}
 	n.room, n.more = n.room-1, 0
-	err := n.host.Record(ctx, audit.Event{Event: audit.KindDaemon, Outcome: audit.OutcomeFleetRefused, Detail: detail})
+	err := n.host.Record(ctx, audit.Event{Event: audit.KindDaemon, Outcome: Refused, Detail: detail})
 	if errors.Is(err, context.Canceled) {
 		return err
 	}
