@@ -50,6 +50,38 @@ type Hello struct {
 	Dir     string // the working directory of commands, below /workspace or absolute in the sandbox, without a newline; "": /workspace
 	Context []byte // of the session, a JSON array of messages; nil: none
 	Once    bool   // the client is one command, scopefs call, and no session of an agent program
+
+	Returns bool    // the client returns to the next daemon: the first line that it gets is a SandboxLine, if its sandbox may live on
+	Resume  *Resume // with Returns: it does so now
+}
+
+// MethodSandbox is the method of a SandboxLine, a notification that is for scopefs mcp alone.
+const MethodSandbox = "notifications/scopefs/sandbox"
+
+// sandboxNote is a notification about the sandbox of a client.
+type sandboxNote struct {
+	Version string `json:"jsonrpc"`
+	Method  string `json:"method"`
+	Params  struct {
+		Resume
+		Same bool `json:"same"`
+	} `json:"params"`
+}
+
+// SandboxLine returns the line by which a client learns how it returns to the next daemon, and whether it has returned: then
+// its sandbox is the same.
+func SandboxLine(resume Resume, same bool) []byte {
+	note := sandboxNote{Version: "2.0", Method: MethodSandbox}
+	note.Params.Resume, note.Params.Same = resume, same
+	text, _ := json.Marshal(note) // cannot fail
+	return append(text, '\n')
+}
+
+// ParseSandboxLine reads a SandboxLine.
+func ParseSandboxLine(line []byte) (resume Resume, same bool, err error) {
+	var note sandboxNote
+	err = json.Unmarshal(line, &note)
+	return note.Params.Resume, note.Params.Same, err
 }
 
 // helloTime is how long a daemon may take to read a hello.
@@ -67,6 +99,13 @@ func (h Hello) send(conn *net.UnixConn) (*net.UnixConn, error) {
 	}
 	if err == nil && h.Once {
 		_, err = io.WriteString(conn, "once\n")
+	}
+	if err == nil && h.Returns {
+		line := "returns\n"
+		if h.Resume != nil {
+			line = fmt.Sprintf("returns %s %s\n", h.Resume.Session, h.Resume.Token)
+		}
+		_, err = io.WriteString(conn, line)
 	}
 	if err == nil && h.Context != nil {
 		_, err = fmt.Fprintf(conn, "context %d\n%s", len(h.Context), h.Context)

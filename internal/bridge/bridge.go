@@ -53,6 +53,11 @@ type Bridge struct {
 	Dial  func(context.Context) (Conn, error)
 	Alive func(context.Context) error // returns why the daemon does not respond; nil if it does or if that is uncertain
 
+	// Private is the method of the daemon's notifications about its sandbox, which the client does not get. Sandbox gets their
+	// lines, and reports whether the sandbox is that of the connection before.
+	Private string
+	Sandbox func(line []byte) (same bool)
+
 	holdTime, giveUp time.Duration // HoldTime and GiveUp unless a test sets them
 
 	out sync.Mutex // held while lines are written
@@ -60,6 +65,7 @@ type Bridge struct {
 	mu          sync.Mutex
 	s           session
 	conn        Conn   // nil without a connection
+	same        bool   // its sandbox is that of the connection before
 	ready       bool   // the client's messages go to conn; otherwise they are held
 	why         string // why the bridge closed conn
 	inputClosed bool   // the client closed its end
@@ -134,7 +140,7 @@ func (b *Bridge) end(err error) error {
 func (b *Bridge) setConn(conn Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.conn, b.why = conn, ""
+	b.conn, b.why, b.same = conn, "", false
 }
 
 // relay passes the daemon's messages to the client until the connection ends.
@@ -161,6 +167,9 @@ func (b *Bridge) relay(conn Conn, in *reader, again bool) (answered bool, err er
 		if text, refused := bytes.CutPrefix(line, []byte("scopefs: ")); refused && !ok {
 			return answered, errors.New(strings.TrimSpace(string(text)))
 		}
+		if b.private(m, line) {
+			continue
+		}
 		b.mu.Lock()
 		line = b.s.receive(m, line)
 		b.mu.Unlock()
@@ -177,6 +186,18 @@ func (b *Bridge) relay(conn Conn, in *reader, again bool) (answered bool, err er
 		}
 		answered = true
 	}
+}
+
+// private reports whether a line is not for the client.
+func (b *Bridge) private(m message, line []byte) bool {
+	if b.Private == "" || m.Method != b.Private {
+		return false
+	}
+	same := b.Sandbox(line)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.same = same
+	return true
 }
 
 // flush sends the held messages. Later messages then go directly to the

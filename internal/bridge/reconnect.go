@@ -70,7 +70,14 @@ func (b *Bridge) lose(conn Conn, err error, refused bool) (why string, ended boo
 // announceReturn reports to the client that a daemon is back, and that its tools may
 // have changed.
 func (b *Bridge) announceReturn() {
-	b.log("notice", "connected to the daemon again, in a new sandbox: its /tmp is empty and no background process runs")
+	b.mu.Lock()
+	same := b.same
+	b.mu.Unlock()
+	where := "in a new sandbox: its /tmp is empty and no background process runs"
+	if same {
+		where = "in the same sandbox"
+	}
+	b.log("notice", "connected to the daemon again, "+where)
 	b.mu.Lock()
 	var lines [][]byte
 	if b.s.initialized != nil {
@@ -148,7 +155,7 @@ func (b *Bridge) restore(conn Conn) (*reader, error) {
 	b.mu.Unlock()
 	var text []byte
 	if initialize != nil {
-		if err := reinitialize(conn, in, initialize, version); err != nil {
+		if err := b.reinitialize(conn, in, initialize, version); err != nil {
 			return nil, err
 		}
 		text = append(text, initialized...)
@@ -170,7 +177,7 @@ func (b *Bridge) restore(conn Conn) (*reader, error) {
 
 // reinitialize repeats the client's initialize. It discards the response, because the
 // client has one.
-func reinitialize(conn Conn, in *reader, initialize []byte, version string) error {
+func (b *Bridge) reinitialize(conn Conn, in *reader, initialize []byte, version string) error {
 	_, failed := conn.Write(initialize) // ignore a write error if a response explains it
 	request, _ := parse(initialize)
 	for {
@@ -182,7 +189,7 @@ func reinitialize(conn Conn, in *reader, initialize []byte, version string) erro
 		if text, refused := bytes.CutPrefix(line, []byte("scopefs: ")); refused && !ok {
 			return errors.New(strings.TrimSpace(string(text)))
 		}
-		if !m.response() || m.key() != request.key() {
+		if b.private(m, line) || !m.response() || m.key() != request.key() {
 			continue
 		}
 		if now := contentOf(line).Result.ProtocolVersion; now != version {

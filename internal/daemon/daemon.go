@@ -73,9 +73,8 @@ type Daemon struct {
 	session.Shared
 	users users
 
-	runs     runs
-	stopped  chan struct{} // closed when scopefs daemon --stop requests the end
-	handOver bool          // views are left to the next daemon: set before close
+	runs    runs
+	stopped chan struct{} // closed when scopefs daemon --stop requests the end
 
 	only scope.ID // mount this agent alone; "": all that are defined
 
@@ -145,7 +144,7 @@ func New(opt Options) (*Daemon, error) {
 		d.Grace = settings.Grace
 	}
 	d.stopped, d.runs.settled = make(chan struct{}), make(chan struct{})
-	d.Registry, d.Shared.Definitions = d, d.Definitions
+	d.Registry, d.Shared.Definitions, d.Returned = d, d.Definitions, d.runs.returnedTo
 	own := stores.Host{Exec: d.ExecStore, Root: d.Root, Stderr: &view.LogWriter{Logger: opt.Logger, Name: "drivers"}}
 	if d.Root { // of an ordinary user's daemon: himself
 		own.User = d.UserOf
@@ -374,7 +373,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	d.Logger.Info("the daemon answers requests", "base", d.Paths.Base, "run", d.Paths.Run)
 	select {
 	case <-ctx.Done():
-		d.handOver = d.Grace > 0 && errors.Is(context.Cause(ctx), ErrHandOver)
+		d.HandOver.Store(d.Grace > 0 && errors.Is(context.Cause(ctx), ErrHandOver))
 		if errors.Is(context.Cause(ctx), errUnused) {
 			d.answerLast(context.WithoutCancel(ctx), server)
 		}

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -16,7 +17,7 @@ import (
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// runs are the commands of scopefs run that the last daemon has left.
+// runs are the sandboxes of scopefs run, and of clients of scopefs mcp, that the last daemon has left.
 type runs struct {
 	left    []outlive.Item  // that no agent has yet
 	settled chan struct{}   // closed when every sandbox is taken over or has ended
@@ -30,10 +31,10 @@ type runs struct {
 type leftRun struct {
 	outlive.Item
 	box     *session.Sandbox // nil: it has ended
-	process *sandbox.Process
-	back    chan struct{} // closed when its client has returned
-	taken   bool          // back is closed; guarded by runs.mu
-	why     error         // why this daemon has ended it; guarded by runs.mu
+	process *sandbox.Process // of a run
+	back    chan struct{}    // closed when its client has returned
+	taken   bool             // back is closed; guarded by runs.mu
+	why     error            // why this daemon has ended it; guarded by runs.mu
 }
 
 // clientTime bounds the wait for the client of a sandbox that was taken over. It connects within milliseconds.
@@ -87,7 +88,7 @@ func (d *Daemon) settleRuns() {
 			d.endRun(l, err)
 			continue
 		}
-		d.Event(audit.Event{Event: audit.KindSandbox, Agent: string(l.Agent), Session: l.Name, Outcome: outlive.Taken, PID: l.Outliving.PID})
+		d.Event(audit.Event{Event: audit.KindSandbox, Agent: string(l.Agent), Session: l.Name, Parent: l.Parent, Outcome: outlive.Taken, PID: l.Outliving.PID})
 		go d.awaitClient(l)
 	}
 	close(d.runs.settled)
@@ -143,21 +144,37 @@ func (d *Daemon) endRun(l *leftRun, why error) {
 		l.box.Because = why
 		_ = l.box.Close() // End returns the error
 	}
-	if exit, err := l.process.Wait(); err == nil {
-		l.RecordExit(d, d.Paths.Audit(), session.Outcome(exit))
-	} else if !errors.Is(err, sandbox.ErrLeft) {
-		l.RecordExit(d, d.Paths.Audit(), outlive.EndedWith)
+	if l.process != nil {
+		if exit, err := l.process.Wait(); err == nil {
+			l.RecordExit(d, d.Paths.Audit(), session.Outcome(exit))
+		} else if !errors.Is(err, sandbox.ErrLeft) {
+			l.RecordExit(d, d.Paths.Audit(), outlive.EndedWith)
+		}
 	}
 	l.box.End()
 }
 
-// returned returns the run of a client, once.
-func (r *runs) returned(id scope.ID, resume api.Resume, by *uint32) (*leftRun, error) {
+// returnedTo returns the sandbox of a client of scopefs mcp, once: see session.Shared.
+func (r *runs) returnedTo(ctx context.Context, id scope.ID, resume api.Resume, user uint32) *session.Sandbox {
+	select {
+	case <-r.settled:
+	case <-ctx.Done():
+		return nil
+	}
+	l, err := r.returned(id, resume, &user, api.ClientSession)
+	if err != nil || l.box == nil {
+		return nil
+	}
+	return l.box
+}
+
+// returned returns what is left for a client, once. kind is that of its session.
+func (r *runs) returned(id scope.ID, resume api.Resume, by *uint32, kind api.SessionKind) (*leftRun, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, l := range r.all {
 		switch {
-		case l.Agent != id || !l.Is(resume.Session, resume.Token, by):
+		case l.Agent != id || (l.Parent != "") != (kind == api.ClientSession) || !l.Is(resume.Session, resume.Token, by):
 		case l.why != nil:
 			return nil, fmt.Errorf("the next daemon has ended the sandbox: %w", l.why)
 		case !l.taken:
@@ -188,7 +205,7 @@ func (d *Daemon) resume(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 			purpose.Login = req.Program.Login
 		}
 	}
-	l, err := d.runs.returned(a.ID(), *req.Resume, by)
+	l, err := d.runs.returned(a.ID(), *req.Resume, by, api.RunSession)
 	if err != nil {
 		return err
 	}

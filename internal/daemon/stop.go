@@ -67,7 +67,7 @@ func (d *Daemon) close() {
 	wg.Go(func() { each(all, (*agent.Agent).CloseSocket) })
 	var outliving []*sandbox.Session
 	for _, a := range all {
-		if d.handOver {
+		if d.HandOver.Load() {
 			outliving = append(outliving, a.Outliving()...)
 		}
 	}
@@ -77,7 +77,7 @@ func (d *Daemon) close() {
 		}
 	})
 	d.notify("STOPPING=1")
-	leave := d.handOver && within(sandboxTime, wg.Wait)
+	leave := d.HandOver.Load() && within(sandboxTime, wg.Wait)
 	mounted := slices.DeleteFunc(slices.Clone(all), func(a *agent.Agent) bool { return a.MountPoint() == "" })
 	down := &progress{d: d, what: "views unmounted", all: len(mounted)}
 	var left sync.Map

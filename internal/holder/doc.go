@@ -124,9 +124,9 @@ func send(fd int, msg message, files []*os.File, flags int) error {
 	}
 	var rights []byte
 	if len(files) > 0 {
-		fds := make([]int, len(files))
-		for i, f := range files {
-			fds[i] = int(f.Fd())
+		fds, err := numbers(files)
+		if err != nil {
+			return err
 		}
 		rights = unix.UnixRights(fds...)
 	}
@@ -135,6 +135,20 @@ func send(fd int, msg message, files []*os.File, flags int) error {
 			return err
 		}
 	}
+}
+
+// numbers returns the descriptors of files. File.Fd would make them blocking, for the process that reads them, too.
+func numbers(files []*os.File) (fds []int, err error) {
+	for _, f := range files {
+		raw, err := f.SyscallConn()
+		if err == nil {
+			err = raw.Control(func(fd uintptr) { fds = append(fds, int(fd)) })
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return fds, nil
 }
 
 var errClosed = errors.New("the other end is closed")
@@ -202,9 +216,9 @@ func Kill(pidfd *os.File) {
 
 // Pass sends descriptors to the process at the other end of a control socket, a SOCK_SEQPACKET. It does not wait.
 func Pass(control *os.File, files ...*os.File) (err error) {
-	var fds []int
-	for _, f := range files {
-		fds = append(fds, int(f.Fd()))
+	fds, err := numbers(files)
+	if err != nil {
+		return err
 	}
 	raw, err := control.SyscallConn()
 	if err != nil {

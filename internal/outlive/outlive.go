@@ -2,6 +2,7 @@
 package outlive
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -21,19 +22,20 @@ import (
 )
 
 // protocol is the number of Sandbox and of the messages of process 1. A daemon takes over sandboxes of the same number.
-const protocol = 1
+const protocol = 2
 
 // maxMeta bounds a Sandbox in the holder. One with a longer command line ends with its daemon.
 const maxMeta = 32 << 10
 
-// Sandbox is what a daemon keeps about the sandbox of a scopefs run for the next one.
+// Sandbox is what a daemon keeps about the sandbox of a scopefs run, or of an MCP client, for the next one.
 type Sandbox struct {
 	Protocol int       `json:"protocol"`
 	Agent    scope.ID  `json:"agent"`
-	Name     string    `json:"name"`  // in the log
-	Token    string    `json:"token"` // by which the client of the run returns
-	By       *uint32   `json:"by,omitempty"`
-	Command  string    `json:"command"` // in the log, too
+	Name     string    `json:"name"`              // in the log
+	Parent   string    `json:"parent,omitempty"`  // the MCP client, in the log; "": it is of a run
+	Token    string    `json:"token"`             // by which the client returns
+	By       *uint32   `json:"by,omitempty"`      // the user of that client; nil: the operator
+	Command  string    `json:"command,omitempty"` // of a run; in the log, too
 	Started  time.Time `json:"started"`
 	Expose   []string  `json:"expose,omitempty"` // by the run's program
 	Login    bool      `json:"login,omitempty"`  // the run's program uses its login
@@ -85,9 +87,9 @@ func Items(places []*holder.Place, logger *slog.Logger) (all []Item) {
 	return all
 }
 
-// Is reports whether a client with a name and a token has a sandbox. by is the agent's user; nil: the operator.
+// Is reports whether a client with a name and a token has a sandbox. by is the user of the client; nil: the operator.
 func (s *Sandbox) Is(name, token string, by *uint32) bool {
-	return s.Name == name && subtle.ConstantTimeCompare([]byte(s.Token), []byte(token)) == 1 &&
+	return cmp.Or(s.Parent, s.Name) == name && subtle.ConstantTimeCompare([]byte(s.Token), []byte(token)) == 1 &&
 		(by == nil) == (s.By == nil) && (by == nil || *by == *s.By)
 }
 
@@ -101,8 +103,11 @@ const (
 	EndedWith = "sandbox ended" // a command: the event of the sandbox's end says why
 )
 
-// RecordExit records the end of the command, unless the daemon before has. dir has the log.
+// RecordExit records the end of the command of a run, unless the daemon before has. dir has the log.
 func (i *Item) RecordExit(log Log, dir, outcome string) {
+	if i.Parent != "" {
+		return
+	}
 	i.record(log, dir, audit.Event{Op: ledger.Exec, Target: i.Command, UID: i.By, Outcome: outcome}, i.Outliving.Began)
 }
 
@@ -116,6 +121,7 @@ func (i *Item) record(log Log, dir string, e audit.Event, began time.Time) {
 		return
 	}
 	e.Event, e.Agent, e.Session, e.DurationUS = audit.KindSandbox, string(i.Agent), i.Name, time.Since(began).Microseconds()
+	e.Parent = i.Parent
 	log.Event(e)
 }
 

@@ -25,11 +25,13 @@ import (
 type client struct {
 	agent *Agent
 	work
-	name string // of its session, in the log
-	once bool   // see api.Hello
-	set  *tools.Set
-	face *mcp.Face
-	own  []func() error // what to close
+	name  string // of its session, in the log
+	once  bool   // see api.Hello
+	token string // by which it returns to the next daemon; "": it does not
+	user  uint32 // with a token: whose process it is
+	set   *tools.Set
+	face  *mcp.Face
+	own   []func() error // what to close
 
 	files    *file.Files
 	servers  *servers
@@ -60,6 +62,9 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 		return nil, err
 	}
 	c := &client{agent: a, work: task, began: time.Now(), hangUp: func(error) {}, gone: make(chan struct{}), name: fmt.Sprintf("c%d-%d", time.Now().UnixMilli(), a.connected.Add(1))}
+	if c.earlier != nil {
+		c.name, c.box = c.earlier.parent, c.earlier
+	}
 	c.life, c.stop = context.WithCancel(context.Background())
 	files, shell := file.New(worker.New(worker.In(c))), bash.NewShell(c)
 	shell.Dir = dir
@@ -79,6 +84,9 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 	}
 	if err == nil {
 		err = c.set.Declare(c.activities())
+	}
+	if err == nil && c.earlier != nil {
+		err = c.resume(c.earlier)
 	}
 	if err != nil {
 		return nil, err
@@ -166,6 +174,7 @@ func (c *client) sandbox(ctx context.Context) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.outlive(box)
 	c.mu.Lock()
 	c.box, c.purpose, closed = box, now, c.closed
 	c.mu.Unlock()
@@ -185,8 +194,9 @@ func (c *client) beside(f func()) {
 	}
 }
 
-// close ends the sandbox and all that runs in it.
-func (c *client) close() {
+// close ends the client's calls, and its sandbox with all that runs in it. It returns the sandbox if it is left to the next
+// daemon.
+func (c *client) close() (left *Sandbox) {
 	c.agent.mu.Lock()
 	delete(c.agent.clients, c)
 	c.agent.mu.Unlock()
@@ -195,7 +205,11 @@ func (c *client) close() {
 	c.closed = true
 	box := c.box
 	c.mu.Unlock()
-	if box != nil { // before its processes are waited for
+	switch {
+	case box == nil:
+	case box.leaves():
+		left = box
+	default: // before its processes are waited for
 		box.End()
 	}
 	for _, end := range c.own {
@@ -206,6 +220,7 @@ func (c *client) close() {
 	c.dropSets()
 	c.agent.Approvals.EndSession(c.name)
 	close(c.gone)
+	return left
 }
 
 // rules returns the agent's current rules, narrowed to those of its callers. An

@@ -7,39 +7,53 @@ import (
 	"os"
 
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/outlive"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// A sandbox of scopefs run lives on when its daemon ends, if its view does. Its processes use what they have: the view, the
-// system, HOME, the pipes or the terminal of the command, whose other ends are the client's. New connections to the network
-// wait for the next daemon, and then for the client, whose keys they may need; open ones end with the daemon.
+// A sandbox of scopefs run, or of a client of scopefs mcp, lives on when its daemon ends, if its view does. Its processes use
+// what they have: the view, the system, HOME, the pipes or the terminal of the command of a run, whose other ends are its
+// client's. New connections to the network wait for the next daemon, and then for the client, whose keys they may need; open
+// ones end with the daemon. So do /context, and the commands that a client's calls have under way: their files are the daemon's.
 
 // Outlive makes the sandbox of a command live on when this daemon ends, and returns how its client returns to the next one,
 // and a pidfd of the sandbox; nil if it ends with this daemon.
 func (b *Sandbox) Outlive(p *sandbox.Process, purpose Purpose) (*api.Resume, *os.File) {
-	if !b.view.Holdable() || quota(b.view.Definition()) {
-		return nil, nil
-	}
-	kept := outlive.Sandbox{Agent: b.agent.id, Name: b.Name, Token: rand.Text(), By: purpose.By, Command: b.command, Started: b.began,
-		Expose: purpose.Expose, Login: purpose.Login != nil, Print: b.print}
-	kept.View, _ = b.view.Served()
-	var files []*os.File
-	var err error
-	if kept.Outliving, files, err = b.Session.Outlive(p); err == nil {
-		b.place, err = outlive.Keep(b.agent.Holder, kept, files)
-	}
-	if err != nil {
-		b.agent.Logger.Warn("a sandbox will end with the daemon", "agent", b.agent.id, "session", b.Name, "err", err)
+	kept := outlive.Sandbox{Name: b.Name, Token: rand.Text(), By: purpose.By, Command: b.command, Expose: purpose.Expose, Login: purpose.Login != nil}
+	files := b.keep(p, kept)
+	if files == nil {
 		return nil, nil
 	}
 	return &api.Resume{Session: kept.Name, Token: kept.Token, Grace: b.agent.Grace}, files[0]
 }
 
-// Adopt continues with a sandbox that the last daemon has left of the agent. Its processes have their session in the log from
-// now on. The caller ends it if the agent may not have it any more: see Same.
+// keep makes the sandbox live on, and its command p, if it is not nil. It returns nil if the sandbox ends with this daemon.
+func (b *Sandbox) keep(p *sandbox.Process, kept outlive.Sandbox) (files []*os.File) {
+	if !b.view.Holdable() || quota(b.view.Definition()) {
+		return nil
+	}
+	kept.Agent, kept.Started, kept.Print = b.agent.id, b.began, b.print
+	kept.View, _ = b.view.Served()
+	var err error
+	var place *holder.Place
+	if kept.Outliving, files, err = b.Session.Outlive(p); err == nil {
+		place, err = outlive.Keep(b.agent.Holder, kept, files)
+	}
+	if err != nil {
+		b.agent.Logger.Warn("a sandbox will end with the daemon", "agent", b.agent.id, "session", b.Name, "err", err)
+		return nil
+	}
+	b.agent.mu.Lock()
+	b.place = place
+	b.agent.mu.Unlock()
+	return files
+}
+
+// Adopt continues with a sandbox that the last daemon has left of the agent, and with the command of a run. Its processes have
+// their session in the log from now on. The caller ends it if the agent may not have it any more: see Same.
 func (a *Agent) Adopt(item outlive.Item) (*Sandbox, *sandbox.Process, error) {
 	def, err := a.Definition()
 	if err != nil {
@@ -56,8 +70,11 @@ func (a *Agent) Adopt(item outlive.Item) (*Sandbox, *sandbox.Process, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	p := Purpose{By: item.By, Command: item.Command, Expose: item.Expose}
-	box := &Sandbox{Name: item.Name, agent: a, place: item.Place, Earlier: &item, network: a.newNetwork(p), kind: api.RunSession, began: item.Started, command: item.Command}
+	p := Purpose{Parent: item.Parent, Command: item.Command, Expose: item.Expose}
+	box := &Sandbox{Name: item.Name, parent: item.Parent, agent: a, place: item.Place, Earlier: &item, network: a.newNetwork(p), kind: api.RunSession, began: item.Started, command: item.Command}
+	if box.parent != "" {
+		box.kind = api.ClientSession
+	}
 	var process *sandbox.Process
 	if box.Session, process, err = host.Adopt(a.id, item.Outliving, item.Place.Files, a.noMemory(p)); err != nil {
 		return nil, nil, err
@@ -87,7 +104,7 @@ func (b *Sandbox) Same() error {
 	if pid != was.View {
 		return errors.New("its view is another one")
 	}
-	spec, err := a.specOf(context.Background(), v.Definition(), owner, Purpose{By: was.By, Expose: was.Expose})
+	spec, err := a.specOf(context.Background(), v.Definition(), owner, Purpose{Expose: was.Expose})
 	if err != nil {
 		return err
 	}
@@ -110,6 +127,46 @@ func (b *Sandbox) Connect(p Purpose) {
 	b.network = n
 	b.agent.mu.Unlock()
 	b.agent.recheck()
+}
+
+// resume continues with the sandbox that the last daemon has left for the client.
+func (c *client) resume(box *Sandbox) error {
+	v := box.agent.View()
+	if v == nil {
+		return errViewEnded
+	}
+	dir, mounted, err := box.agent.openMount(v)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	_, owner := v.Served()
+	c.purpose = c.newPurpose()
+	spec, err := box.equip(c.life, v, dir, mounted, owner, c.purpose)
+	if err != nil {
+		return err
+	}
+	defer spec.Home.Close() // of nil is an error and no more
+	if err := box.Continue(spec); err != nil {
+		return err
+	}
+	box.shown().started(box.Session)
+	box.Connect(c.purpose)
+	return nil
+}
+
+// outlive makes a sandbox of the client live on when this daemon ends, if the client can return.
+func (c *client) outlive(box *Sandbox) {
+	if c.token != "" {
+		_ = box.keep(nil, outlive.Sandbox{Name: box.Name, Parent: c.name, Token: c.token, By: &c.user})
+	}
+}
+
+// leaves reports whether the sandbox is left to the next daemon when its client ends.
+func (b *Sandbox) leaves() bool {
+	b.agent.mu.Lock()
+	defer b.agent.mu.Unlock()
+	return b.agent.HandOver.Load() && b.place != nil
 }
 
 // Outliving returns the agent's sandboxes that live on when this daemon ends.

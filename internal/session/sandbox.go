@@ -184,31 +184,12 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 		return nil, err
 	}
 	defer dir.Close()
-	def := *v.Definition()
-	def.Name = a.id
-	group, err := a.groupOf(&def)
-	if err != nil {
-		return nil, fmt.Errorf("start sandbox of %q: %w", a.id, err)
-	}
 	box := &Sandbox{agent: a, view: v, held: p.Held, network: a.newNetwork(p), kind: cmp.Or(p.Kind, api.RunSession), parent: p.Parent, trace: p.Trace, server: p.server(), began: time.Now(), command: p.Command}
-	spec, err := a.specOf(ctx, v.Definition(), owner, p)
+	spec, err := box.equip(ctx, v, dir, mounted, owner, p)
 	if err != nil {
 		return nil, err
 	}
 	defer spec.Home.Close() // of nil is an error and no more
-	box.homed = p.own() && spec.Home != nil
-	box.print = outlive.Print(spec, box.network.kind == hosts.HostNetwork)
-	spec.View, spec.Group, spec.Mounts, spec.OutOfMemory = dir, group, mount.WithoutViews(mounted, v.At()), a.noMemory(p)
-	a.equipNetwork(&spec, box.network.kind, box.network.secrets)
-	if spec.Binds = p.Binds; p.NoView {
-		spec.View = nil
-	}
-	if p.Context != nil {
-		if box.context, err = a.mountContext(owner, group, p.Context); err != nil {
-			return nil, err
-		}
-		spec.Context = box.context.Root
-	}
 	if box.Session, err = host.Start(ctx, spec); err != nil {
 		box.context.close()
 		if closed := account.ClosedShown(owner, p.Expose); closed != nil {
@@ -235,6 +216,47 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 	a.mu.Unlock()
 	a.recheck() // the rules may have changed before the sandbox was found by a reload
 	return box, nil
+}
+
+// equip returns what makes the sandbox on a mounted view, and makes its /context. The caller closes the spec's Home.
+func (b *Sandbox) equip(ctx context.Context, v *view.View, dir *os.File, mounted []*mountinfo.Info, owner account.User, p Purpose) (sandbox.Spec, error) {
+	a := b.agent
+	def := *v.Definition()
+	def.Name = a.id
+	group, err := a.groupOf(&def)
+	if err != nil {
+		return sandbox.Spec{}, fmt.Errorf("start sandbox of %q: %w", a.id, err)
+	}
+	spec, err := a.specOf(ctx, v.Definition(), owner, p)
+	if err != nil {
+		return sandbox.Spec{}, err
+	}
+	b.homed = p.own() && spec.Home != nil
+	b.print = outlive.Print(spec, b.network.kind == hosts.HostNetwork)
+	spec.View, spec.Group, spec.Mounts, spec.OutOfMemory = dir, group, mount.WithoutViews(mounted, v.At()), a.noMemory(p)
+	a.equipNetwork(&spec, b.network.kind, b.network.secrets)
+	if spec.Binds = p.Binds; p.NoView {
+		spec.View = nil
+	}
+	if p.Context != nil {
+		m, err := a.mountContext(owner, group, p.Context)
+		if err != nil {
+			spec.Home.Close()
+			return sandbox.Spec{}, err
+		}
+		spec.Context = m.Root
+		a.mu.Lock()
+		b.context = m
+		a.mu.Unlock()
+	}
+	return spec, nil
+}
+
+// shown returns the sandbox's /context.
+func (b *Sandbox) shown() *contextMount {
+	b.agent.mu.Lock()
+	defer b.agent.mu.Unlock()
+	return b.context
 }
 
 // openMount opens the mount point of a view, and returns what is mounted on the host.
@@ -320,11 +342,11 @@ func (b *Sandbox) End() {
 			err = b.Close()
 		}
 		b.agent.mu.Lock()
-		network := b.network
+		network, shown := b.network, b.context
 		delete(b.agent.sessions, b.Session)
 		b.agent.mu.Unlock()
 		network.Close()
-		b.context.close()
+		shown.close()
 		if left {
 			return
 		}

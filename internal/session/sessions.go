@@ -98,7 +98,7 @@ func (a *Agent) ending(name string) func() {
 		}
 		if c == a.web {
 			a.web = nil
-			return c.close
+			return func() { _ = c.close() }
 		}
 		return func() {
 			c.hangUp(errKilled)

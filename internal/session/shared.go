@@ -8,6 +8,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/opened"
@@ -31,6 +32,11 @@ type Shared struct {
 	Settings config.Settings
 	Version  string // sent to MCP clients
 	Soon     bool   // a command that waits starts a sandbox
+
+	HandOver atomic.Bool // the daemon ends, and leaves to the next one what can live on
+
+	// Returned returns the sandbox that the last daemon has left for a client of an agent, once; nil: none.
+	Returned func(ctx context.Context, id scope.ID, client api.Resume, user uint32) *Sandbox
 
 	Warnings   *ledger.Warnings
 	Queue      *limit.Queue   // of calls, agent by agent

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -22,8 +23,8 @@ import (
 )
 
 // socket is a unix socket whose clients speak MCP as one agent, one JSON-RPC message a
-// line: the agent's own, RUN/mcp/<id>.sock, or that of a task. Three lines may come before
-// the first message: "profile NAME", "dir DIR", and "context N", which N bytes follow.
+// line: the agent's own, RUN/mcp/<id>.sock, or that of a task. Lines may come before the first
+// message: "profile NAME", "dir DIR", "once", "returns", and "context N", which N bytes follow: see api.Hello.
 type socket struct {
 	name     string
 	listener net.Listener
@@ -191,7 +192,18 @@ func (a *Agent) serveClient(ctx context.Context, conn net.Conn, task work) error
 	if err != nil {
 		return err
 	}
-	defer leave()
+	var left *Sandbox // its end is recorded, or the next daemon has it
+	defer func() {
+		if left == nil {
+			leave()
+			return
+		}
+		go func() {
+			defer leave()
+			<-left.Done()
+			left.End()
+		}()
+	}()
 	ctx, hangUp := context.WithCancelCause(ctx)
 	defer hangUp(nil)
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
@@ -211,9 +223,24 @@ func (a *Agent) serveClient(ctx context.Context, conn net.Conn, task work) error
 	if hello.context != nil {
 		task.context = hello.context
 	}
+	resume := api.Resume{Grace: a.Grace}
+	uid, known := api.PeerUID(conn)
+	if known && resume.Grace > 0 && hello.returns && task.by == nil {
+		if task.earlier = a.earlierOf(ctx, hello.resume, uid); task.earlier != nil {
+			resume.Token = hello.resume.Token
+		} else {
+			resume.Token = rand.Text()
+		}
+	}
 	c, err := a.newClient(hello.profile, hello.dir, task)
+	if err != nil && task.earlier != nil {
+		task.earlier.Because = err
+		task.earlier.End()
+		task.earlier = nil
+		c, err = a.newClient(hello.profile, hello.dir, task)
+	}
 	if err == nil {
-		c.once = hello.once
+		c.once, c.token, c.user = hello.once, resume.Token, uid
 		c.hangUp = hangUp
 		c.drain = func() { _ = conn.SetReadDeadline(time.Now()) }
 		err = a.admit(c, false)
@@ -222,7 +249,13 @@ func (a *Agent) serveClient(ctx context.Context, conn net.Conn, task work) error
 		fmt.Fprintf(conn, "scopefs: %s\n", strings.ReplaceAll(shownError(err).Error(), "\n", "; "))
 		return err
 	}
-	defer c.close()
+	defer func() { left = c.close() }()
+	if c.token != "" {
+		resume.Session, resume.Token = c.name, c.token
+		if _, err := conn.Write(api.SandboxLine(resume, task.earlier != nil)); err != nil {
+			return err
+		}
+	}
 	defer context.AfterFunc(ctx, c.stop)()
 	err = c.face.Serve(ctx, peeked{conn, r})
 	if context.Cause(ctx) == errKilled {
@@ -270,6 +303,8 @@ type hello struct {
 	profile string
 	dir     string              // where commands start; "": in the view's root
 	once    bool                // see api.Hello
+	returns bool                // likewise
+	resume  *api.Resume         // the client returns; nil: it is new
 	context *scoped.Environment // nil: that of the task
 	free    func()              // ends the hold on memory
 }
@@ -279,7 +314,7 @@ func (a *Agent) readHello(r *bufio.Reader) (h hello, err error) {
 	h.free = func() {}
 	for {
 		first, err := r.Peek(1)
-		if err != nil || !strings.ContainsRune("pcdo", rune(first[0])) {
+		if err != nil || !strings.ContainsRune("pcdor", rune(first[0])) {
 			return h, err
 		}
 		line, err := r.ReadSlice('\n') // bounded by the buffer
@@ -294,6 +329,11 @@ func (a *Agent) readHello(r *bufio.Reader) (h hello, err error) {
 			h.dir = value
 		case word == "once" && value == "":
 			h.once = true
+		case word == "returns":
+			h.returns = true
+			if session, token, ok := strings.Cut(value, " "); ok {
+				h.resume = &api.Resume{Session: session, Token: token}
+			}
 		case word == "context":
 			if h.context != nil {
 				return h, errors.New("two contexts")
@@ -302,9 +342,17 @@ func (a *Agent) readHello(r *bufio.Reader) (h hello, err error) {
 				return h, err
 			}
 		default:
-			return h, fmt.Errorf("%.40q is neither a message, nor a profile, nor a dir, nor once, nor a context", line)
+			return h, fmt.Errorf("%.40q is neither a message, nor a profile, nor a dir, nor once, nor returns, nor a context", line)
 		}
 	}
+}
+
+// earlierOf returns the sandbox that the last daemon has left for a client of a user that returns; nil: there is none.
+func (a *Agent) earlierOf(ctx context.Context, client *api.Resume, user uint32) *Sandbox {
+	if client == nil || a.Returned == nil {
+		return nil
+	}
+	return a.Returned(ctx, a.id, *client, user)
 }
 
 // readContext reads an environment of so many bytes.

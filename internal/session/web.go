@@ -36,7 +36,7 @@ func (a *Agent) Web() (*mcp.Face, error) {
 		if err = a.admit(c, true); err == nil {
 			return c.face, nil
 		}
-		c.close()
+		_ = c.close()
 		if !errors.Is(err, errTaken) {
 			return nil, err
 		}
@@ -50,6 +50,6 @@ func (a *Agent) CloseWeb() {
 	a.web = nil
 	a.mu.Unlock()
 	if c != nil {
-		c.close()
+		_ = c.close()
 	}
 }

@@ -95,6 +95,7 @@ func (t *Toolbox) Close() {
 func (t *Toolbox) Relay(ctx context.Context) error {
 	defer t.Close()
 	opened := false
+	t.hello.Returns = t.task == ""
 	var pulse atomic.Pointer[api.Pulse] // of the running daemon
 	b := &bridge.Bridge{
 		In: t.In, Out: t.Out, Log: t.Stderr,
@@ -112,7 +113,15 @@ func (t *Toolbox) Relay(ctx context.Context) error {
 			pulse.Store(t.pulse())
 			return conn, nil
 		},
-		Alive: func(ctx context.Context) error { return pulse.Load().Check(ctx) },
+		Alive:   func(ctx context.Context) error { return pulse.Load().Check(ctx) },
+		Private: api.MethodSandbox,
+		Sandbox: func(line []byte) bool {
+			resume, same, err := api.ParseSandboxLine(line)
+			if err == nil {
+				t.hello.Resume = &resume
+			}
+			return err == nil && same
+		},
 	}
 	return b.Run(ctx)
 }

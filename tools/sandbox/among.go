@@ -21,19 +21,9 @@ func (h *Host) startAmong(mounts []string, beside asides, start func() error) er
 		if len(mounts) == 0 && beside.none() {
 			return start()
 		}
-		home, err := os.Open("/proc/thread-self/ns/mnt")
-		if err != nil {
-			return startHere(beside, start, err)
-		}
-		defer home.Close()
-		// That we may come back must be known before we go: setns(2) wants CAP_SYS_CHROOT.
-		back := func() error { return unix.Setns(int(home.Fd()), unix.CLONE_NEWNS) }
-		if err := errors.Join(unix.Unshare(unix.CLONE_FS), back()); err != nil {
-			return startHere(beside, start, err)
-		}
-		started, err := startIn(mounts, beside, start, back)
+		started, err := startIn(mounts, beside, start)
 		if !started && !beside.none() && len(mounts) > 0 {
-			started, err = startIn(nil, beside, start, back)
+			started, err = startIn(nil, beside, start)
 		}
 		if !started {
 			return startHere(beside, start, err)
@@ -42,14 +32,35 @@ func (h *Host) startAmong(mounts []string, beside asides, start func() error) er
 	})
 }
 
-// startIn calls start in a new mount namespace, and returns to ours. Unless started, the
-// error says why there is no such namespace.
-func startIn(mounts []string, beside asides, start, back func() error) (started bool, err error) {
-	defer func() {
-		if lost := back(); lost != nil {
+// comingBack returns a function that returns the calling thread to the mount namespace that it is in. The error says why the
+// thread must not leave it.
+func comingBack() (back func(), err error) {
+	home, err := os.Open("/proc/thread-self/ns/mnt")
+	if err != nil {
+		return nil, err
+	}
+	// That we may come back must be known before we go: setns(2) wants CAP_SYS_CHROOT.
+	try := func() error { return unix.Setns(int(home.Fd()), unix.CLONE_NEWNS) }
+	if err := errors.Join(unix.Unshare(unix.CLONE_FS), try()); err != nil {
+		home.Close()
+		return nil, err
+	}
+	return func() {
+		defer home.Close()
+		if lost := try(); lost != nil {
 			panic(fmt.Sprintf("return to the mount namespace: %v", lost)) // cannot happen: it was ours a moment ago
 		}
-	}()
+	}, nil
+}
+
+// startIn calls start in a new mount namespace, and returns to ours. Unless started, the
+// error says why there is no such namespace.
+func startIn(mounts []string, beside asides, start func() error) (started bool, err error) {
+	back, err := comingBack()
+	if err != nil {
+		return false, err
+	}
+	defer back()
 	if err := enter(mounts); err != nil {
 		return false, err
 	}

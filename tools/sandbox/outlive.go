@@ -19,8 +19,8 @@ import (
 // ErrLeft is the error of the commands of a session that was left to the next daemon.
 var ErrLeft = errors.New("the sandbox is left to the next daemon")
 
-// Outliving is what the next daemon needs of a session and its only command, beside the files of Outlive. Its fields are for
-// JSON.
+// Outliving is what the next daemon needs of a session and of the command that lives on, beside the files of Outlive. Its
+// fields are for JSON.
 type Outliving struct {
 	PID      int            `json:"pid"` // of init
 	Last     uint64         `json:"last"`
@@ -29,10 +29,10 @@ type Outliving struct {
 	Agent    *OutlivedGroup `json:"agent,omitempty"` // Spec.Group
 	Limits   Limits         `json:"limits"`
 	Proxy    bool           `json:"proxy,omitempty"`
-	Command  uint64         `json:"command"`
-	Process  int            `json:"process"`          // of the command, in the sandbox
-	Began    time.Time      `json:"began"`            // the command
-	Killed   int            `json:"killed,omitempty"` // see Session.killed
+	Command  uint64         `json:"command,omitempty"` // 0: none lives on
+	Process  int            `json:"process,omitempty"` // of the command, in the sandbox
+	Began    time.Time      `json:"began,omitzero"`    // the command
+	Killed   int            `json:"killed,omitempty"`  // see Session.killed
 }
 
 // OutlivedGroup is a control group.
@@ -81,8 +81,9 @@ const (
 	outlivingProxy          // with Outliving.Proxy: the listening socket
 )
 
-// Outlive makes init, and so the session, live as long as any process has the files, which the caller closes. p is its only
-// command, which runs. The daemon's end ends the session no more.
+// Outlive makes init, and so the session, live as long as any process has the files, which the caller closes. The daemon's end
+// ends the session no more. p is its only command, which runs and lives on; nil: what a command has started and left in the
+// background lives on, and Adopt ends the commands that run then.
 func (s *Session) Outlive(p *Process) (_ Outliving, files []*os.File, err error) {
 	defer func() {
 		if err != nil {
@@ -91,7 +92,7 @@ func (s *Session) Outlive(p *Process) (_ Outliving, files []*os.File, err error)
 		}
 	}()
 	s.mu.Lock()
-	listens, tagged := s.listens, p.tagged
+	listens := s.listens
 	o := Outliving{
 		PID:      s.pid,
 		Last:     s.last,
@@ -99,15 +100,16 @@ func (s *Session) Outlive(p *Process) (_ Outliving, files []*os.File, err error)
 		OwnGroup: s.ownGroup,
 		Limits:   s.spec.Limits,
 		Proxy:    s.spec.Proxy,
-		Command:  p.id,
-		Began:    p.began,
 		Killed:   s.killed,
 	}
+	if p != nil && p.tagged != nil {
+		o.Command, o.Began, o.Process = p.id, p.began, p.tagged.pid
+	}
 	s.mu.Unlock()
-	if tagged == nil {
+	if p != nil && o.Command == 0 {
 		return o, nil, ErrEnded
 	}
-	if o.Process = tagged.pid; s.spec.Group != nil {
+	if s.spec.Group != nil {
 		o.Agent = s.spec.Group.group.outlived()
 	}
 	fd, err := unix.PidfdOpen(o.PID, unix.PIDFD_NONBLOCK)
@@ -171,14 +173,15 @@ func (s *Session) Left() bool {
 	return s.left
 }
 
-// Adopt continues with a session that an earlier daemon has left, and with its command, which has no files. given are those
-// of Outlive, and stay the caller's. An init that does not answer ends the session. outOfMemory is Spec.OutOfMemory.
+// Adopt continues with a session that an earlier daemon has left, and with the command that lives on, which has no files; nil:
+// there is none. given are those of Outlive, and stay the caller's. An init that does not answer ends the session. outOfMemory
+// is Spec.OutOfMemory.
 func (h *Host) Adopt(agent scope.ID, o Outliving, given []*os.File, outOfMemory func(*Session)) (_ *Session, _ *Process, err error) {
 	want := outlivingProxy
 	if o.Proxy {
 		want++
 	}
-	if len(given) != want || o.PID <= 1 || o.Command == 0 || o.Command > o.Last {
+	if len(given) != want || o.PID <= 1 || o.Command > o.Last {
 		return nil, nil, fmt.Errorf("%w: %d descriptors", ErrInvalid, len(given))
 	}
 	var files []*os.File
@@ -195,10 +198,14 @@ func (h *Host) Adopt(agent scope.ID, o Outliving, given []*os.File, outOfMemory 
 		files = append(files, own)
 	}
 	s := newSession(h, Spec{Agent: agent, Limits: o.Limits, Proxy: o.Proxy, OutOfMemory: outOfMemory}, o.Group.group())
-	s.ownGroup, s.killed, s.last, s.told = o.OwnGroup, o.Killed, o.Last, false
-	p := &Process{session: s, id: o.Command, running: true, started: make(chan struct{}), exited: make(chan struct{}), began: o.Began}
-	close(p.started)
-	s.procs[p.id], p.tagged = p, s.tags.started(o.Process, "")
+	s.ownGroup, s.last, s.told = o.OwnGroup, o.Last, false
+	var p *Process
+	if o.Command > 0 {
+		p = &Process{session: s, id: o.Command, running: true, started: make(chan struct{}), exited: make(chan struct{}), began: o.Began}
+		close(p.started)
+		s.procs[p.id], p.tagged = p, s.tags.started(o.Process, "")
+		s.killed = o.Killed
+	}
 	if o.Proxy {
 		if err := s.takeListener(files[outlivingProxy:want]); err != nil {
 			return nil, nil, err
@@ -217,7 +224,7 @@ func (h *Host) Adopt(agent scope.ID, o Outliving, given []*os.File, outOfMemory 
 	}
 	s.pid, s.gone = o.PID, ended(files[outlivingInit])
 	go s.wait()
-	if limit := o.Limits.Timeout; limit > 0 {
+	if limit := o.Limits.Timeout; p != nil && limit > 0 {
 		go p.watch(context.Background(), max(time.Millisecond, limit-time.Since(o.Began)))
 	}
 	late := time.AfterFunc(s.answerTime, func() { s.fail(errors.New("init did not answer")) })
@@ -228,10 +235,46 @@ func (h *Host) Adopt(agent scope.ID, o Outliving, given []*os.File, outOfMemory 
 		case <-s.done:
 		}
 	}()
-	if err := s.wire.Send(pid1.Request{Op: pid1.OpState}); err != nil {
+	if err := s.wire.Send(pid1.Request{Op: pid1.OpState, ID: o.Command}); err != nil {
 		s.fail(err)
 	}
 	return s, p, nil
+}
+
+// Continue makes commands of a session of Adopt what they are in a session that spec makes. What makes the session itself must
+// be the same, but for Spec.Context: that has ended with its daemon, and Continue mounts another one.
+func (s *Session) Continue(spec Spec) error {
+	s.mu.Lock()
+	pidfd, err := unix.FcntlInt(uintptr(s.pidfd), unix.F_DUPFD_CLOEXEC, 0)
+	s.spec = spec
+	s.mu.Unlock()
+	if err != nil {
+		return ErrEnded
+	}
+	defer unix.Close(pidfd)
+	if spec.Context == nil {
+		return nil
+	}
+	root := int(spec.Context.Fd())
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOSUID, Propagation: unix.MS_PRIVATE}
+	if err := unix.MountSetattr(root, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		return fmt.Errorf("mount_setattr: %w", err)
+	}
+	return s.host.thread.Do(func() error {
+		back, err := comingBack()
+		if err != nil {
+			return err
+		}
+		defer back()
+		if err := unix.Setns(pidfd, unix.CLONE_NEWNS); err != nil {
+			return fmt.Errorf("mount namespace of init: %w", err)
+		}
+		_ = unix.Unmount(Context, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH) // if it is not possible, the other one covers it
+		if err := unix.MoveMount(root, "", unix.AT_FDCWD, Context, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return fmt.Errorf("mount %s: %w", Context, err)
+		}
+		return nil
+	})
 }
 
 // ended returns a channel that is closed when the process of a pidfd is gone. It closes the pidfd.

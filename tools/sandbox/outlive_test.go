@@ -17,7 +17,7 @@ import (
 // TestAdoptHostile: a process 1 that answers the next daemon can end its own session, and nothing else.
 func TestAdoptHostile(t *testing.T) {
 	say := func(r pid1.Reply) string { text, _ := json.Marshal(r); return string(text) }
-	state, exited := say(pid1.Reply{Op: pid1.OpState}), say(pid1.Reply{Op: pid1.OpExited, ID: 7, Code: 3})
+	state, exited := say(pid1.Reply{Op: pid1.OpState, ID: 9}), say(pid1.Reply{Op: pid1.OpExited, ID: 7, Code: 3})
 	for name, test := range map[string]struct {
 		says []string
 		ends bool
@@ -25,8 +25,10 @@ func TestAdoptHostile(t *testing.T) {
 	}{
 		"an exit before its state":  {[]string{exited, state}, false, 0},
 		"an exit":                   {[]string{state, exited}, false, 3},
-		"an exit twice":             {[]string{state, exited, exited}, true, 3},
-		"another command's exit":    {[]string{state, say(pid1.Reply{Op: pid1.OpExited, ID: 8})}, true, 0},
+		"an exit twice":             {[]string{state, exited, exited}, false, 3},
+		"an ended command's exit":   {[]string{state, say(pid1.Reply{Op: pid1.OpExited, ID: 9})}, false, 0},
+		"another command's exit":    {[]string{state, say(pid1.Reply{Op: pid1.OpExited, ID: 10})}, true, 0},
+		"too few commands":          {[]string{say(pid1.Reply{Op: pid1.OpState, ID: 6})}, true, 0},
 		"a start":                   {[]string{state, say(pid1.Reply{Op: pid1.OpStarted, ID: 7, PID: 2})}, true, 0},
 		"its state twice":           {[]string{state, state}, true, 0},
 		"ready":                     {[]string{state, say(pid1.Reply{Op: pid1.OpReady})}, true, 0},

@@ -53,6 +53,7 @@ type Session struct {
 	procs   map[uint64]*Process
 	tags    tags
 	last    uint64
+	earlier uint64 // the last command of an earlier daemon; 0: none
 	ended   bool
 	closing bool
 	left    bool  // to the next daemon
@@ -291,8 +292,8 @@ func (s *Session) handle(r pid1.Reply, files pid1.Files) error {
 	case s.left || !s.told && r.Op != pid1.OpState: // the daemon before may have handled it
 		files.Close()
 		return nil
-	case r.Op == pid1.OpState && !s.told && len(files) == 0:
-		s.told = true
+	case r.Op == pid1.OpState && !s.told && len(files) == 0 && r.ID >= s.last:
+		s.told, s.last, s.earlier = true, r.ID, r.ID
 		close(s.ready)
 		return nil
 	case r.Op == pid1.OpReady && s.last == 0:
@@ -325,6 +326,9 @@ func (s *Session) handle(r pid1.Reply, files pid1.Files) error {
 		return nil
 	}
 	files.Close()
+	if r.Op == pid1.OpExited && p == nil && r.ID > 0 && r.ID <= s.earlier {
+		return nil
+	}
 	return fmt.Errorf("init said %q of command %d out of turn", r.Op, r.ID)
 }
 
@@ -366,6 +370,13 @@ func (s *Session) exec(ctx context.Context, c Command) (*Process, error) {
 			return nil, err
 		}
 		program = append(program, int(f.Fd()))
+	}
+	select {
+	case <-s.ready: // init has answered this daemon: see Host.Adopt
+	case <-s.done:
+		return nil, ErrEnded
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 	p := &Process{session: s, tty: c.TTY != nil, tag: c.Tag, began: time.Now(), started: make(chan struct{}), exited: make(chan struct{})}
 	s.mu.Lock()

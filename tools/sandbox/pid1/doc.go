@@ -21,8 +21,9 @@
 // # The next daemon
 //
 // Without [OpOutlive] init dies with bwrap, and bwrap with the daemon. With it init lives as long as any process has the
-// daemon's end of the control socket, and keeps the exit statuses. The next daemon sends [OpState]. Init answers, and sends
-// the last exit statuses again: the daemon before may have received them and died.
+// daemon's end of the control socket, and keeps the exit statuses. The next daemon sends [OpState] with the command whose
+// files somebody else has. Init kills the sessions of the other commands, answers, and sends the last exit statuses again: the
+// daemon before may have received them and died.
 //
 // # Messages
 //

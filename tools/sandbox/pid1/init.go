@@ -103,6 +103,7 @@ type initProcess struct {
 	pids     map[int]*running    // by pid
 	keep     bool                // exits: the process outlives its daemon
 	exits    []Reply             // the last ones, the oldest first
+	last     uint64              // id of the last command
 }
 
 // maxExits is the number of exit statuses that are kept for the next daemon.
@@ -192,7 +193,7 @@ func (in *initProcess) serve(listen bool) error {
 			in.keep = true
 			in.mu.Unlock()
 		case OpState:
-			err = in.state()
+			err = in.state(r.ID)
 		default:
 			err = fmt.Errorf("asked for %q", r.Op)
 		}
@@ -208,6 +209,7 @@ func (in *initProcess) serve(listen bool) error {
 func (in *initProcess) exec(r *Request, program Files) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
+	in.last = r.ID
 	ends, err := newEnds(r.TTY)
 	if err != nil {
 		return in.wire.Send(Reply{Op: OpStarted, ID: r.ID, Errno: errnoOf(err)})
@@ -255,11 +257,16 @@ func (in *initProcess) exited(c *running, status unix.WaitStatus) {
 	_ = in.wire.Send(exit) // without a daemon, serve returns
 }
 
-// state answers the next daemon.
-func (in *initProcess) state() error {
+// state kills the commands but one, whose files ended with the daemon before, and answers the next daemon.
+func (in *initProcess) state(id uint64) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	err := in.wire.Send(Reply{Op: OpState})
+	for _, c := range in.commands {
+		if c.id != id {
+			killSession(c.pid)
+		}
+	}
+	err := in.wire.Send(Reply{Op: OpState, ID: in.last})
 	for _, exit := range in.exits {
 		if err == nil {
 			err = in.wire.Send(exit)

@@ -34,7 +34,7 @@ const (
 	OpSignal  Op = "signal"  // daemon → init
 	OpExited  Op = "exited"  // init → daemon
 	OpOutlive Op = "outlive" // daemon → init: live on without bwrap and the daemon, while the control socket is open
-	OpState   Op = "state"   // daemon → init, from the next daemon; init → daemon: OpExited of what has ended follows
+	OpState   Op = "state"   // daemon → init, from the next daemon: commands but that of ID end; init → daemon, with the last ID: OpExited of what has ended follows
 )
 
 // Request is a message of the daemon. Words are bytes: a path need not be UTF-8.
