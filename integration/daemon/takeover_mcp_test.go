@@ -81,12 +81,12 @@ setsid sh /tmp/count.sh </dev/null >/dev/null 2>&1 &`)
 			var first int
 			for i := range n {
 				id := 10 * (i + 1)
-				before := c.bash(id, "cat /tmp/count")
+				before := c.bash(id, "until [ -e /tmp/count ]; do sleep 0.01; done; cat /tmp/count")
 				end(h)
 				h.Start()
 				assert.Contains(t, c.back(), inSameSandbox)
 				assert.Equal(t, "kept\n", c.bash(id+1, "cat /tmp/kept; ls /context"))
-				assert.NotEqual(t, before, c.bash(id+2, "cat /tmp/count"))
+				assert.NotEqual(t, before, c.bash(id+2, "while [ $(cat /tmp/count) = "+strings.TrimSpace(before)+" ]; do sleep 0.01; done; cat /tmp/count"))
 				assert.Equal(t, pid, sandboxOf(h, "a"))
 				if open := descriptors(t, holderOf(h)); i == 0 {
 					first = open
@@ -269,6 +269,10 @@ func TestTakeOverMCPAttack(t *testing.T) {
 	c := dialReturning(h, "a", "", "")
 	require.False(t, c.Params.Same)
 	session, token := c.Params.Session, c.Params.Token
+	_, err := io.WriteString(c, harness.Request(1, "bash", `{"command":"true"}`)) // process 1 knows by then that it lives on
+	require.NoError(t, err)
+	for !strings.Contains(c.Line(), `"id":1`) {
+	}
 	pid := sandboxOf(h, "a")
 	returns := func(agent, session, token string) bool {
 		r := dialReturning(h, agent, session, token)

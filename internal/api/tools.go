@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -53,6 +55,40 @@ type Hello struct {
 
 	Returns bool    // the client returns to the next daemon: the first line that it gets is a SandboxLine, if its sandbox may live on
 	Resume  *Resume // with Returns: it does so now
+}
+
+// ReadHello reads what send writes. It calls given with the size of the context, which follows; the caller reads that.
+func ReadHello(r *bufio.Reader, given func(size string) error) (h Hello, err error) {
+	for {
+		first, err := r.Peek(1)
+		if err != nil || !strings.ContainsRune("pcdor", rune(first[0])) {
+			return h, err
+		}
+		line, err := r.ReadSlice('\n') // bounded by the buffer
+		if err != nil {
+			return h, err
+		}
+		word, value, _ := strings.Cut(strings.TrimRight(string(line), "\r\n"), " ")
+		switch {
+		case word == "profile" && value != "":
+			h.Profile = value
+		case word == "dir" && value != "":
+			h.Dir = value
+		case word == "once" && value == "":
+			h.Once = true
+		case word == "returns":
+			h.Returns = true
+			if session, token, ok := strings.Cut(value, " "); ok {
+				h.Resume = &Resume{Session: session, Token: token}
+			}
+		case word == "context":
+			if err := given(value); err != nil {
+				return h, err
+			}
+		default:
+			return h, fmt.Errorf("%.40q is neither a message, nor a profile, nor a dir, nor once, nor returns, nor a context", line)
+		}
+	}
 }
 
 // MethodSandbox is the method of a SandboxLine, a notification that is for scopefs mcp alone.

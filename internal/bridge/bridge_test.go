@@ -3,6 +3,7 @@ package bridge
 import (
 	"fmt"
 	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,6 +46,27 @@ func TestSessionGoesOn(t *testing.T) {
 	s.gets(changedLine)
 	assert.NoError(t, s.end())
 	assert.Contains(t, s.log.String(), "connected to the daemon again")
+}
+
+// The client learns whether its sandbox is the same, and does not get the daemon's notification.
+func TestSandboxOfTheNext(t *testing.T) {
+	const private, same = "notifications/own", `"same"`
+	s, d := greeted(t, func(b *Bridge) {
+		b.Private, b.Sandbox = private, func(line []byte) bool { return strings.Contains(string(line), same) }
+	})
+	for _, want := range []string{same, `"other"`} {
+		d.Close()
+		assert.Equal(t, "warning", s.message())
+		d = s.daemon()
+		d.says(fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":{"sandbox":%s}}`, private, want))
+		d.gets(helloLine)
+		d.says(welcomeLine)
+		d.gets(readyLine)
+		assert.Equal(t, want == same, strings.Contains(s.line(), "in the same sandbox"))
+		s.gets(changedLine)
+	}
+	s.answered(d, "1")
+	assert.NoError(t, s.end())
 }
 
 // The bridge repeats the client's log level.

@@ -150,7 +150,7 @@ func (c *client) resume(box *Sandbox) error {
 	if err := box.Continue(spec); err != nil {
 		return err
 	}
-	box.shown().started(box.Session)
+	box.context.started(box.Session)
 	box.Connect(c.purpose)
 	return nil
 }

@@ -252,13 +252,6 @@ func (b *Sandbox) equip(ctx context.Context, v *view.View, dir *os.File, mounted
 	return spec, nil
 }
 
-// shown returns the sandbox's /context.
-func (b *Sandbox) shown() *contextMount {
-	b.agent.mu.Lock()
-	defer b.agent.mu.Unlock()
-	return b.context
-}
-
 // openMount opens the mount point of a view, and returns what is mounted on the host.
 func (a *Agent) openMount(v *view.View) (*os.File, []*mountinfo.Info, error) {
 	mounted, err := a.Mounts.Read()

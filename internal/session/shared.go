@@ -12,6 +12,7 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/opened"
+	"github.com/scopefs/scopefs/internal/runner"
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/internal/stores"
 	"github.com/scopefs/scopefs/internal/view"
@@ -50,7 +51,7 @@ type Shared struct {
 	groups    opened.Value[sandbox.Groups] // the host's, for agents
 	ca        opened.Value[egress.CA]      // of the daemon's proxies
 	git       account.Git
-	tasks     queues
+	tasks     runner.Queues
 	held      heldTasks
 	connected atomic.Uint64 // clients so far
 }

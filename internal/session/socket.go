@@ -225,28 +225,33 @@ func (a *Agent) serveClient(ctx context.Context, conn net.Conn, task work) error
 	}
 	resume := api.Resume{Grace: a.Grace}
 	uid, known := api.PeerUID(conn)
-	if known && resume.Grace > 0 && hello.returns && task.by == nil {
-		if task.earlier = a.earlierOf(ctx, hello.resume, uid); task.earlier != nil {
-			resume.Token = hello.resume.Token
-		} else {
-			resume.Token = rand.Text()
+	if known && resume.Grace > 0 && hello.Returns && task.by == nil {
+		resume.Token = rand.Text()
+		if hello.Resume != nil {
+			task.earlier = a.Returned(ctx, a.id, *hello.Resume, uid)
+		}
+		if task.earlier != nil {
+			resume.Token = hello.Resume.Token
 		}
 	}
-	c, err := a.newClient(hello.profile, hello.dir, task)
+	c, err := a.newClient(hello.Profile, hello.Dir, task)
 	if err != nil && task.earlier != nil {
 		task.earlier.Because = err
 		task.earlier.End()
 		task.earlier = nil
-		c, err = a.newClient(hello.profile, hello.dir, task)
+		c, err = a.newClient(hello.Profile, hello.Dir, task)
 	}
 	if err == nil {
-		c.once, c.token, c.user = hello.once, resume.Token, uid
+		c.once, c.token, c.user = hello.Once, resume.Token, uid
 		c.hangUp = hangUp
 		c.drain = func() { _ = conn.SetReadDeadline(time.Now()) }
 		err = a.admit(c, false)
 	}
 	if err != nil {
 		fmt.Fprintf(conn, "scopefs: %s\n", strings.ReplaceAll(shownError(err).Error(), "\n", "; "))
+		if task.earlier != nil && !task.earlier.leaves() {
+			task.earlier.End()
+		}
 		return err
 	}
 	defer func() { left = c.close() }()
@@ -298,13 +303,9 @@ func shownError(err error) error {
 	return errNotLoaded
 }
 
-// hello has the lines of a client before its first message.
+// hello is what a client says before its first message.
 type hello struct {
-	profile string
-	dir     string              // where commands start; "": in the view's root
-	once    bool                // see api.Hello
-	returns bool                // likewise
-	resume  *api.Resume         // the client returns; nil: it is new
+	api.Hello
 	context *scoped.Environment // nil: that of the task
 	free    func()              // ends the hold on memory
 }
@@ -312,47 +313,14 @@ type hello struct {
 // readHello reads the lines before the first message.
 func (a *Agent) readHello(r *bufio.Reader) (h hello, err error) {
 	h.free = func() {}
-	for {
-		first, err := r.Peek(1)
-		if err != nil || !strings.ContainsRune("pcdor", rune(first[0])) {
-			return h, err
+	h.Hello, err = api.ReadHello(r, func(size string) (err error) {
+		if h.context != nil {
+			return errors.New("two contexts")
 		}
-		line, err := r.ReadSlice('\n') // bounded by the buffer
-		if err != nil {
-			return h, err
-		}
-		word, value, _ := strings.Cut(strings.TrimRight(string(line), "\r\n"), " ")
-		switch {
-		case word == "profile" && value != "":
-			h.profile = value
-		case word == "dir" && value != "":
-			h.dir = value
-		case word == "once" && value == "":
-			h.once = true
-		case word == "returns":
-			h.returns = true
-			if session, token, ok := strings.Cut(value, " "); ok {
-				h.resume = &api.Resume{Session: session, Token: token}
-			}
-		case word == "context":
-			if h.context != nil {
-				return h, errors.New("two contexts")
-			}
-			if h.context, h.free, err = a.readContext(r, value); err != nil {
-				return h, err
-			}
-		default:
-			return h, fmt.Errorf("%.40q is neither a message, nor a profile, nor a dir, nor once, nor returns, nor a context", line)
-		}
-	}
-}
-
-// earlierOf returns the sandbox that the last daemon has left for a client of a user that returns; nil: there is none.
-func (a *Agent) earlierOf(ctx context.Context, client *api.Resume, user uint32) *Sandbox {
-	if client == nil || a.Returned == nil {
-		return nil
-	}
-	return a.Returned(ctx, a.id, *client, user)
+		h.context, h.free, err = a.readContext(r, size)
+		return err
+	})
+	return h, err
 }
 
 // readContext reads an environment of so many bytes.

@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,9 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -25,13 +22,12 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/contextfs"
 	"github.com/scopefs/scopefs/internal/ledger"
+	"github.com/scopefs/scopefs/internal/runner"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/agents"
 	scoped "github.com/scopefs/scopefs/scope/context"
 	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/delegate"
-	"github.com/scopefs/scopefs/tools/limit"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -57,45 +53,6 @@ func RemoveTaskSockets(p config.Paths) {
 			os.Remove(filepath.Join(dir, e.Name()))
 		}
 	}
-}
-
-// queues bound the tasks that run at the same time. Each depth has slots of its own: a
-// task that waits for one below it holds no slot that the other needs.
-type queues struct {
-	mu    sync.Mutex
-	slots map[queue]*limit.Slots
-}
-
-// queue names the slots of one depth, and of one agent at that depth; "": of all agents.
-type queue struct {
-	depth int
-	agent scope.ID
-}
-
-// hold waits for a slot for a task of an agent. One agent has half of all slots.
-func (q *queues) hold(ctx context.Context, depth int, id scope.ID, parallel int) (free func(), err error) {
-	own, err := q.of(queue{depth, id}, max(1, parallel/2)).Take(ctx)
-	if err != nil {
-		return nil, err
-	}
-	all, err := q.of(queue{depth, ""}, parallel).Take(ctx)
-	if err != nil {
-		own()
-		return nil, err
-	}
-	return func() { all(); own() }, nil
-}
-
-func (q *queues) of(which queue, size int) *limit.Slots {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.slots == nil {
-		q.slots = map[queue]*limit.Slots{}
-	}
-	if q.slots[which] == nil {
-		q.slots[which] = limit.NewSlots(size)
-	}
-	return q.slots[which]
 }
 
 // callers returns the agents that the client works for, the first one first, and its own
@@ -199,7 +156,7 @@ func (c *client) run(ctx context.Context, id scope.ID, task delegate.Task, set *
 		d := scope.Decision{Kind: scope.KindLimit, Rule: fmt.Sprintf("tasks.depth in scopefs.yaml: %d", settings.Tasks.Depth)}
 		return sandbox.Output{}, tools.Refused(d, tools.Denied, "tasks are %d deep already: do it without a member", settings.Tasks.Depth)
 	}
-	free, err := c.agent.tasks.hold(ctx, len(callers), c.agent.id, settings.Tasks.Parallel)
+	free, err := c.agent.tasks.Hold(ctx, len(callers), c.agent.id, settings.Tasks.Parallel)
 	if err != nil {
 		return sandbox.Output{}, err
 	}
@@ -262,10 +219,9 @@ func (c *client) run(ctx context.Context, id scope.ID, task delegate.Task, set *
 	if err != nil {
 		return sandbox.Output{}, err
 	}
-	env := runnerEnv(settings.Env, settings.Tasks.Env)
-	maps.Copy(env, modelEnv(def.Model))
+	env := runner.Env(taskPrograms, taskSocket, def.Model, settings.Env, settings.Tasks.Env)
 	maps.Copy(env, made.Environ())
-	input, err := runnerInput(settings.Tasks.Input, def, def.Grants.Delegated(c.rules()).Prompt(), task)
+	input, err := runner.Input(settings.Tasks.Input, def, def.Grants.Delegated(c.rules()).Prompt(), task)
 	if err != nil {
 		return sandbox.Output{}, err
 	}
@@ -285,76 +241,6 @@ func (c *client) run(ctx context.Context, id scope.ID, task delegate.Task, set *
 		ended(fmt.Sprintf("exit %d", out.Exit.Code))
 	}
 	return out, err
-}
-
-// runnerEnv returns the environment of a runner: that of all sandboxes, what the
-// operator sets for runners, and where the task's tools are.
-func runnerEnv(all, runners map[string]string) map[string]string {
-	env := map[string]string{"PATH": sandbox.DefaultPath}
-	maps.Copy(env, all)
-	maps.Copy(env, runners)
-	env["PATH"] = taskPrograms + ":" + env["PATH"]
-	env[api.TaskEnv] = taskSocket
-	return env
-}
-
-// modelEnv returns the variables that tell a runner what the definition says of its model.
-func modelEnv(m agents.Model) map[string]string {
-	env := map[string]string{}
-	if m.Name != "" {
-		env["SCOPEFS_MODEL"] = m.Name
-	}
-	if m.Temperature != nil {
-		env["SCOPEFS_TEMPERATURE"] = strconv.FormatFloat(*m.Temperature, 'g', -1, 64)
-	}
-	if m.MaxTurns > 0 {
-		env["SCOPEFS_MAX_TURNS"] = strconv.Itoa(m.MaxTurns)
-	}
-	if m.Timeout > 0 {
-		env["SCOPEFS_TIMEOUT"] = strconv.FormatFloat(m.Timeout.Seconds(), 'g', -1, 64)
-	}
-	return env
-}
-
-// runnerRequest is the input of a runner with input: json. docs/delegation.md describes it.
-type runnerRequest struct {
-	Agent       scope.ID          `json:"agent"`
-	Kind        string            `json:"kind,omitempty"`
-	Model       string            `json:"model,omitempty"`
-	Temperature *float64          `json:"temperature,omitempty"`
-	MaxTurns    int               `json:"max_turns,omitempty"`
-	Timeout     float64           `json:"timeout,omitempty"` // seconds
-	Context     []json.RawMessage `json:"context"`           // the system message, then the messages of the caller's scopes
-	delegate.Job
-}
-
-// runnerInput returns what a runner reads. A module has no prompt of its own.
-func runnerInput(form config.RunnerInput, def *agents.Agent, prompt string, task delegate.Task) (string, error) {
-	if task.Module {
-		prompt = ""
-	}
-	if form != config.RunnerJSON {
-		return strings.TrimPrefix(prompt+"\n\n", "\n\n") + task.Text, nil
-	}
-	m := def.Model
-	r := runnerRequest{
-		Agent: def.Name, Kind: m.Kind, Model: m.Name, Temperature: m.Temperature, MaxTurns: m.MaxTurns, Timeout: m.Timeout.Seconds(),
-		Context: []json.RawMessage{}, Job: task.Job,
-	}
-	if prompt != "" {
-		system, err := json.Marshal(map[string]string{"type": "system", "message": prompt})
-		if err != nil {
-			return "", err
-		}
-		r.Context = append(r.Context, system)
-	}
-	var given []json.RawMessage
-	if err := json.Unmarshal(task.Context.Environment().JSON(), &given); err != nil {
-		return "", err
-	}
-	r.Context = append(r.Context, given...)
-	text, err := json.Marshal(r)
-	return string(text) + "\n", err
 }
 
 // openTask opens a socket with the member's tools for one task of the client, for the

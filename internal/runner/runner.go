@@ -1,0 +1,122 @@
+// Package runner is what the operator's runner gets to do a task, and how many tasks run at a time.
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/tools/delegate"
+	"github.com/scopefs/scopefs/tools/limit"
+	"github.com/scopefs/scopefs/tools/sandbox"
+)
+
+// Queues bound the tasks that run at the same time. Each depth has slots of its own: a
+// task that waits for one below it holds no slot that the other needs. The zero value has none.
+type Queues struct {
+	mu    sync.Mutex
+	slots map[queue]*limit.Slots
+}
+
+// queue names the slots of one depth, and of one agent at that depth; "": of all agents.
+type queue struct {
+	depth int
+	agent scope.ID
+}
+
+// Hold waits for a slot for a task of an agent. One agent has half of all slots.
+func (q *Queues) Hold(ctx context.Context, depth int, id scope.ID, parallel int) (free func(), err error) {
+	own, err := q.of(queue{depth, id}, max(1, parallel/2)).Take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := q.of(queue{depth, ""}, parallel).Take(ctx)
+	if err != nil {
+		own()
+		return nil, err
+	}
+	return func() { all(); own() }, nil
+}
+
+func (q *Queues) of(which queue, size int) *limit.Slots {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.slots == nil {
+		q.slots = map[queue]*limit.Slots{}
+	}
+	if q.slots[which] == nil {
+		q.slots[which] = limit.NewSlots(size)
+	}
+	return q.slots[which]
+}
+
+// Env returns the environment of a runner: that of all sandboxes, what the operator sets for runners, where the task's
+// programs and tools are, and what the definition says of its model.
+func Env(programs, socket string, m agents.Model, all, runners map[string]string) map[string]string {
+	env := map[string]string{"PATH": sandbox.DefaultPath}
+	maps.Copy(env, all)
+	maps.Copy(env, runners)
+	env["PATH"] = programs + ":" + env["PATH"]
+	env[api.TaskEnv] = socket
+	if m.Name != "" {
+		env["SCOPEFS_MODEL"] = m.Name
+	}
+	if m.Temperature != nil {
+		env["SCOPEFS_TEMPERATURE"] = strconv.FormatFloat(*m.Temperature, 'g', -1, 64)
+	}
+	if m.MaxTurns > 0 {
+		env["SCOPEFS_MAX_TURNS"] = strconv.Itoa(m.MaxTurns)
+	}
+	if m.Timeout > 0 {
+		env["SCOPEFS_TIMEOUT"] = strconv.FormatFloat(m.Timeout.Seconds(), 'g', -1, 64)
+	}
+	return env
+}
+
+// request is the input of a runner with input: json. docs/delegation.md describes it.
+type request struct {
+	Agent       scope.ID          `json:"agent"`
+	Kind        string            `json:"kind,omitempty"`
+	Model       string            `json:"model,omitempty"`
+	Temperature *float64          `json:"temperature,omitempty"`
+	MaxTurns    int               `json:"max_turns,omitempty"`
+	Timeout     float64           `json:"timeout,omitempty"` // seconds
+	Context     []json.RawMessage `json:"context"`           // the system message, then the messages of the caller's scopes
+	delegate.Job
+}
+
+// Input returns what a runner reads. A module has no prompt of its own.
+func Input(form config.RunnerInput, def *agents.Agent, prompt string, task delegate.Task) (string, error) {
+	if task.Module {
+		prompt = ""
+	}
+	if form != config.RunnerJSON {
+		return strings.TrimPrefix(prompt+"\n\n", "\n\n") + task.Text, nil
+	}
+	m := def.Model
+	r := request{
+		Agent: def.Name, Kind: m.Kind, Model: m.Name, Temperature: m.Temperature, MaxTurns: m.MaxTurns, Timeout: m.Timeout.Seconds(),
+		Context: []json.RawMessage{}, Job: task.Job,
+	}
+	if prompt != "" {
+		system, err := json.Marshal(map[string]string{"type": "system", "message": prompt})
+		if err != nil {
+			return "", err
+		}
+		r.Context = append(r.Context, system)
+	}
+	var given []json.RawMessage
+	if err := json.Unmarshal(task.Context.Environment().JSON(), &given); err != nil {
+		return "", err
+	}
+	r.Context = append(r.Context, given...)
+	text, err := json.Marshal(r)
+	return string(text) + "\n", err
+}
