@@ -108,7 +108,7 @@ setsid sh /tmp/count.sh </dev/null >/dev/null 2>&1 &`)
 
 // TestTakeOverMCPContext: calls in a sandbox that was taken over have their context below /context, and no other.
 func TestTakeOverMCPContext(t *testing.T) {
-	h := lasting(t, map[string]string{"a": "scopes: {enum: [input], tools: {bash: {const: [input]}}}"})
+	h := harness.NewHost(t, map[string]string{"a": "scopes: {enum: [input], tools: {bash: {const: [input]}}}"})
 	c := greetedBridge(h, "a")
 	for id, end := range []func(*harness.Host){nil, (*harness.Host).Kill, (*harness.Host).Terminate} {
 		if end != nil {
@@ -131,7 +131,6 @@ func TestTakeOverMCPGap(t *testing.T) {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			h := harness.LayOut(t, map[string]string{"goes": "", "stays": ""})
-			h.Put("scopefs.yaml", "grace: 60s\n")
 			h.Put("agents/stays/secret", "x")
 			h.Start()
 			gone, c := greetedBridge(h, "goes"), greetedBridge(h, "stays")
@@ -201,7 +200,7 @@ func TestTakeOverMCPChanged(t *testing.T) {
 	for id := range changes {
 		agents[id] = ""
 	}
-	h := lasting(t, agents)
+	h := harness.NewHost(t, agents)
 	clients, pids := map[string]*wireClient{}, map[string]int{}
 	for id := range changes {
 		clients[id] = greetedBridge(h, id)
@@ -261,7 +260,6 @@ func asThread(t *testing.T, uid int, f func()) {
 func TestTakeOverMCPAttack(t *testing.T) {
 	const owner = 1234
 	h := harness.LayOut(t, map[string]string{"a": "", "b": ""})
-	h.Put("scopefs.yaml", "grace: 60s\n")
 	for _, agent := range []string{"a", "b"} {
 		require.NoError(t, os.Chown(h.Scope(agent, ""), owner, owner))
 	}
