@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 
@@ -25,7 +26,7 @@ type Fleet struct {
 	Trust      []string           // keys of operators: see order.ParseKey
 }
 
-// fields reads the key from one text as a whole: no server gets the credential of another one.
+// field reads the key from one text as a whole: no server gets the credential of another one.
 func (f *Fleet) field(file string) fields.Field {
 	return func(n *yaml.Node) error {
 		*f = Fleet{}
@@ -37,7 +38,7 @@ func (f *Fleet) field(file string) fields.Field {
 			return err
 		}
 		switch {
-		case f.Name != "" && !fields.IsPlainName(f.Name, 64):
+		case f.Name != "" && (!fields.IsPlainName(f.Name, 64) || strings.Contains(f.Name, ".")): // a dot divides subjects
 			err = fmt.Errorf("name %q: write letters, digits, - and _", f.Name)
 		case f.Name != "" && filepath.IsAbs(file):
 			err = errors.New("name: names the node of one base: write fleet into the scopefs.yaml there")
