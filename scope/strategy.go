@@ -106,6 +106,31 @@ func (f File) Enforce(id ID, name string) (string, error) {
 	return "", nil
 }
 
+// Schemas is the strategy of a database with a schema and a role for each agent:
+// agent_{id}. Its only key is "".
+type Schemas struct{}
+
+// Apply returns the name of the agent's schema and role. PostgreSQL cuts names off at 63
+// bytes, so two longer ones could be one: the id of an agent has at most 57 bytes.
+func (Schemas) Apply(id ID, key string) (string, error) {
+	name := "agent_" + string(id)
+	switch {
+	case key != "":
+		return "", fmt.Errorf("%w: there is one schema for each agent", ErrOutside)
+	case len(name) > 63:
+		return "", fmt.Errorf("%w: an agent with a schema has an id of at most 57 bytes", ErrKey)
+	}
+	return name, nil
+}
+
+// Enforce returns "" for the agent's schema.
+func (s Schemas) Enforce(id ID, name string) (string, error) {
+	if own, err := s.Apply(id, ""); err != nil || name != own {
+		return "", ErrOutside
+	}
+	return "", nil
+}
+
 // Namespace is the strategy of a resource with flat names. The name of a key is
 // {id}{Separator}{key}. An id never contains a Separator, so one agent's part
 // is never a prefix of another's.

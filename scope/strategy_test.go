@@ -2,6 +2,8 @@ package scope
 
 import (
 	"fmt"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -27,6 +29,8 @@ func TestStrategyNames(t *testing.T) {
 		"prefix dots":      {Prefix{"/srv"}, "..a", "/srv/agents/x/..a", nil},
 		"file":             {File{"/state/db"}, "", "/state/db/agent_x.db", nil},
 		"file named":       {File{"/state/db"}, "y", "", ErrOutside},
+		"schema":           {Schemas{}, "", "agent_x", nil},
+		"schema named":     {Schemas{}, "agent_y", "", ErrOutside},
 		"key":              {Keys, "a", "x:a", nil},
 		"key with colon":   {Keys, "y:a", "x:y%3Aa", nil},
 		"key with percent": {Keys, "%3A", "x:%253A", nil},
@@ -144,4 +148,56 @@ func ExampleStrategy() {
 	// notes/research-01/78
 	// x
 	// outside the scope
+}
+
+// TestStrategyPage holds docs/strategies.md to the code: each row of its table is true.
+func TestStrategyPage(t *testing.T) {
+	page, err := os.ReadFile("../docs/strategies.md")
+	require.NoError(t, err)
+	strategies := map[string]Strategy{
+		"Prefix": Prefix{Base: "/srv"}, "File": File{Dir: "/state/db"}, "Keys": Keys, "Buckets": Buckets, "Subjects": Subjects{}, "None": None{}, "Schemas": Schemas{},
+	}
+	rows := 0
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
+		s := strategies[strings.Trim(cells[0], " ")]
+		if s == nil || len(cells) != 3 {
+			continue
+		}
+		rows++
+		key, err := strconv.Unquote(strings.Trim(cells[1], "` "))
+		require.NoError(t, err, line)
+		want := strings.Trim(cells[2], "` ")
+		name, err := s.Apply("a", key)
+		switch want {
+		case "outside_scope":
+			assert.ErrorIs(t, err, ErrOutside, line)
+		case "invalid":
+			assert.ErrorIs(t, err, ErrKey, line)
+		default:
+			assert.NoError(t, err, line)
+			assert.Equal(t, want, name, line)
+			back, err := s.Enforce("a", name)
+			assert.NoError(t, err, line)
+			assert.Equal(t, key, back, line)
+			if _, none := s.(None); !none {
+				for _, other := range []ID{"a-b", "ab", "b"} {
+					_, err = s.Enforce(other, name)
+					assert.ErrorIs(t, err, ErrOutside, "%s: %s", other, line)
+				}
+			}
+		}
+	}
+	assert.Greater(t, rows, 20)
+}
+
+// TestStrategyLongID: an id whose role PostgreSQL would cut off has none.
+func TestStrategyLongID(t *testing.T) {
+	_, err := Schemas{}.Apply(ID(strings.Repeat("a", 57)), "")
+	assert.NoError(t, err)
+	id := ID(strings.Repeat("a", 58))
+	_, err = Schemas{}.Apply(id, "")
+	assert.ErrorIs(t, err, ErrKey)
+	_, err = Schemas{}.Enforce(id, fmt.Sprintf("agent_%.57s", id))
+	assert.ErrorIs(t, err, ErrOutside)
 }

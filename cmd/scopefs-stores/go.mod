@@ -3,6 +3,7 @@ module github.com/scopefs/scopefs/cmd/scopefs-stores
 go 1.26.0
 
 require (
+	github.com/lib/pq v1.12.3
 	github.com/minio/minio-go/v7 v7.4.1
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/nats-io/nats.go v1.55.0

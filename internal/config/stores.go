@@ -43,12 +43,14 @@ type KVStore struct {
 }
 
 // SQLStore is the store of sql_query and the others: one SQLite database for
-// each agent.
+// each agent, or a schema for each in one PostgreSQL database.
 type SQLStore struct {
-	Dir     string        // of the databases, agent_{id}.db; "": the daemon's own
-	Drop    bool          // agents may drop tables and indexes
-	Size    int64         // bytes of a database; 0: the default
-	Timeout time.Duration // of a statement; 0: the default
+	Postgres *Postgres          // nil: SQLite
+	Password *credential.Source // of the administrator of Postgres
+	Dir      string             // of the databases, agent_{id}.db; "": the daemon's own
+	Drop     bool               // agents may drop tables and indexes
+	Size     int64              // bytes of a database; 0: the default
+	Timeout  time.Duration      // of a statement; 0: the default
 }
 
 // Service is an HTTP service that agents may send requests to.
@@ -77,12 +79,7 @@ func (s *Stores) fields() map[string]fields.Field {
 		},
 		"sql": func(n *yaml.Node) error {
 			s.SQL = &SQLStore{}
-			return storeField(map[string]fields.Field{
-				"dir":     absoluteField(&s.SQL.Dir),
-				"drop":    fields.Switch(&s.SQL.Drop),
-				"size":    fields.Number(&s.SQL.Size, fields.ParseSize, "!!int", "!!str"),
-				"timeout": fields.Duration(&s.SQL.Timeout),
-			})(n)
+			return s.SQL.read(n)
 		},
 		"notify": named(&s.Notify, serverName("channel"), (*Channel).read),
 		"objects": func(n *yaml.Node) error {

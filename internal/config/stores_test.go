@@ -64,23 +64,47 @@ func TestStoresWrong(t *testing.T) {
 		"metrics: {url: nowhere}":                   "https://HOST",
 		"metrics: {url: 'https://x', version: two}": "want a number",
 		"metrics: {url: 'https://x', password: x}":  "password",
-		"mongo: {}":                                            "mongo",
-		"services: {a: {url: x}}":                              "https://HOST/PATH",
-		"services: {a/b: {url: 'https://x'}}":                  "name of a service",
-		"services: {a: {url: 'https://x', addresses: [x]}}":    "10.0.0.0/24",
-		"services: {a: {url: 'https://x', header: 'A B'}}":     "header",
-		"services: {a: {url: 'https://x', prefix: \"a\\nb\"}}": "prefix",
-		"notify: {a/b: {kind: slack}}":                         "name of a channel",
-		"notify: {a: {url: x}}":                                "https://HOST/PATH",
-		"notify: {a: {kind: [x]}}":                             "kind",
-		"notify: {a: {addresses: [x]}}":                        "10.0.0.0/24",
-		"notify: {a: {header: 'A B'}}":                         "header",
-		"notify: {a: {rate: 0}}":                               "above zero",
-		"objects: {url: x}":                                    "https://HOST/PATH",
-		"objects: {secret_key: x}":                             "secret_key",
-		"objects: []":                                          "objects",
+		"mongo: {}":                                                                          "mongo",
+		"services: {a: {url: x}}":                                                            "https://HOST/PATH",
+		"services: {a/b: {url: 'https://x'}}":                                                "name of a service",
+		"services: {a: {url: 'https://x', addresses: [x]}}":                                  "10.0.0.0/24",
+		"services: {a: {url: 'https://x', header: 'A B'}}":                                   "header",
+		"services: {a: {url: 'https://x', prefix: \"a\\nb\"}}":                               "prefix",
+		"notify: {a/b: {kind: slack}}":                                                       "name of a channel",
+		"notify: {a: {url: x}}":                                                              "https://HOST/PATH",
+		"notify: {a: {kind: [x]}}":                                                           "kind",
+		"notify: {a: {addresses: [x]}}":                                                      "10.0.0.0/24",
+		"notify: {a: {header: 'A B'}}":                                                       "header",
+		"notify: {a: {rate: 0}}":                                                             "above zero",
+		"objects: {url: x}":                                                                  "https://HOST/PATH",
+		"objects: {secret_key: x}":                                                           "secret_key",
+		"objects: []":                                                                        "objects",
+		"sql: {postgres: 'mysql://u@h/d', password: {env: A}}":                               "postgres://USER@HOST/DATABASE",
+		"sql: {postgres: 'postgres://u@h/d'}":                                                "password: is missing",
+		"sql: {password: {env: A}}":                                                          "password: is for a server",
+		"sql: {dir: /d, postgres: 'postgres://u@h/d', password: {env: A}}":                   "dir: is for SQLite",
+		"sql: {postgres: 'postgres://u:hush@h/d', password: {env: A}}":                       "holds a password",
+		"sql: {postgres: 'postgres://h/d', password: {env: A}}":                              "names no user",
+		"sql: {postgres: 'postgres://u@h', password: {env: A}}":                              "names no user",
+		"sql: {postgres: 'postgres://u@h/d?options=-c', password: {env: A}}":                 "has \"options\"",
+		"sql: {postgres: 'postgres://u@h/d?sslmode=disable', password: {env: A}}":            "write verify-full",
+		"sql: {postgres: 'postgres://u@h/d?sslmode=prefer', password: {env: A}}":             "neither verify-full nor disable",
+		"sql: {postgres: 'postgres://u@/d?host=/s&sslmode=verify-full', password: {env: A}}": "a socket has no TLS",
 	} {
 		_, err := Parse([]byte("stores: {"+text+"}"), Checks{})
 		assert.ErrorContains(t, err, want, text)
+	}
+}
+
+func TestStoresPostgres(t *testing.T) {
+	for text, want := range map[string]Postgres{
+		"postgres://u@db.example/d":                      {"tcp", "db.example:5432", "db.example", "u", "d"},
+		"postgresql://u@127.0.0.1:6000/d":                {"tcp", "127.0.0.1:6000", "", "u", "d"},
+		"postgres://u@localhost/d?sslmode=verify-full":   {"tcp", "localhost:5432", "localhost", "u", "d"},
+		"postgres://u@/d?host=/run/postgresql&port=6000": {"unix", "/run/postgresql/.s.PGSQL.6000", "", "u", "d"},
+	} {
+		h, err := Parse([]byte("stores: {sql: {postgres: '"+text+"', password: {env: A}}}"), Checks{})
+		require.NoError(t, err, text)
+		assert.Equal(t, &SQLStore{Postgres: &want, Password: &credential.Source{Env: "A"}}, h.Stores.SQL)
 	}
 }

@@ -5,10 +5,14 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/stores/wire"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/sql"
+	"github.com/scopefs/scopefs/tools/sql/engine"
 )
 
 // A UserOf returns the user and group of an agent's processes.
@@ -19,6 +23,9 @@ type UserOf func(scope.ID) (uid, gid uint32, err error)
 func (s *Stores) sql(config *config.SQLStore, state string, user UserOf) error {
 	if config == nil {
 		return nil
+	}
+	if config.Postgres != nil {
+		return s.postgres(config)
 	}
 	files := scope.File{Dir: cmp.Or(config.Dir, filepath.Join(state, "db"))}
 	start := func(ctx context.Context, id scope.ID) (*sql.Process, error) {
@@ -37,7 +44,7 @@ func (s *Stores) sql(config *config.SQLStore, state string, user UserOf) error {
 		return x.Start(ctx, id)
 	}
 	engines := sql.NewEngines(start, sql.Limits{FileBytes: config.Size, Timeout: config.Timeout})
-	list, err := sql.New(sql.Options{Engines: engines, Drop: config.Drop})
+	list, err := sql.New(sql.Options{Engine: engines, Drop: config.Drop})
 	if err != nil {
 		return err
 	}
@@ -46,3 +53,44 @@ func (s *Stores) sql(config *config.SQLStore, state string, user UserOf) error {
 	s.tools = append(s.tools, list...)
 	return nil
 }
+
+// postgres adds the SQL store on a PostgreSQL server.
+func (s *Stores) postgres(config *config.SQLStore) error {
+	s.drivers.serve(wire.SQL, config.Password, only(config.Postgres.Network, config.Postgres.Address))
+	s.drivers.settings.SQL = config
+	one := remoteSQL{s.drivers, sql.Limits{Timeout: config.Timeout}.Bound()}
+	list, err := sql.New(sql.Options{Engine: one, Postgres: true, Drop: config.Drop})
+	if err != nil {
+		return err
+	}
+	s.add(store{name: "sql", kind: "postgres", tools: list, check: one.ping})
+	s.tools = append(s.tools, list...)
+	return nil
+}
+
+// remoteSQL is the SQL store as its driver serves it.
+type remoteSQL struct {
+	*drivers
+	bound time.Duration // of a statement
+}
+
+// connectTime is how long a session takes to begin: a login, the making of the role, and
+// another login.
+const connectTime = 10 * time.Second
+
+// Do executes a request in the agent's schema.
+func (r remoteSQL) Do(ctx context.Context, agent scope.ID, q engine.Request) (engine.Reply, error) {
+	role, err := scope.Schemas{}.Apply(agent, "")
+	if err != nil {
+		return engine.Reply{}, tools.Errorf(tools.Unavailable, "the agent's id is too long for a role of the database").
+			Suggest("ask the operator for an id of at most 57 bytes").Because(err)
+	}
+	reply, err := call(ctx, r.drivers, connectTime+r.bound+callTime, wire.SQLDo, wire.Statement{Role: role, Request: q})
+	if err != nil {
+		return engine.Reply{}, err
+	}
+	return sql.Check(&q, reply)
+}
+
+// ping checks that the store works.
+func (r remoteSQL) ping(ctx context.Context) error { return ping(ctx, r.drivers, wire.SQLPing) }

@@ -3,7 +3,6 @@ package sql
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -61,9 +60,7 @@ type place struct {
 // NewEngines returns Engines whose processes start starts.
 func NewEngines(start Start, limits Limits) *Engines {
 	l := limits.complete()
-	return &Engines{start: start, limits: l, agents: map[scope.ID]*place{}, cfg: engine.Config{
-		FileBytes: l.FileBytes, ValueBytes: l.ValueBytes, SQLBytes: maxSQL, PageBytes: l.PageBytes, Memory: l.Memory, Timeout: l.Timeout,
-	}}
+	return &Engines{start: start, limits: l, cfg: l.Config(), agents: map[scope.ID]*place{}}
 }
 
 // Close ends all processes. Later calls fail. It takes 15 s at most, even if a disk does
@@ -188,9 +185,9 @@ func (at *place) left() bool {
 	}
 }
 
-// do sends a request to the agent's process and returns its reply. One request of an
+// Do sends a request to the agent's process and returns its reply. One request of an
 // agent runs at a time.
-func (e *Engines) do(ctx context.Context, agent scope.ID, r engine.Request) (reply engine.Reply, err error) {
+func (e *Engines) Do(ctx context.Context, agent scope.ID, r engine.Request) (reply engine.Reply, err error) {
 	at, err := e.take(ctx, agent)
 	if err != nil {
 		return reply, err
@@ -257,43 +254,11 @@ func unavailable(message string, cause error) error {
 // check checks a reply, whose process runs hostile statements. One that no engine gives
 // ends the process.
 func (e *Engines) check(at *place, r *engine.Request, reply engine.Reply) (engine.Reply, error) {
-	err := error(nil)
-	switch {
-	case reply.Error != nil:
-		if err = e.errorOf(reply.Error); err != nil {
-			return engine.Reply{}, err
-		}
-		err = fmt.Errorf("unknown code %.40q", reply.Error.Code)
-	case len(reply.Rows) > r.Limit || len(reply.Tables) > r.Limit:
-		err = errors.New("too many rows")
+	reply, err := Check(r, reply)
+	if errors.Is(err, errNonsense) {
+		at.drop()
 	}
-	for _, row := range reply.Rows {
-		if len(row) != len(reply.Columns) {
-			err = errors.New("a row with too few or many values")
-		}
-	}
-	if err == nil {
-		return reply, nil
-	}
-	at.drop()
-	return engine.Reply{}, unavailable("the database's process answered nonsense and was ended", err)
-}
-
-// errorOf returns the agent's form of an engine's error; nil for an unknown code.
-func (e *Engines) errorOf(from *engine.Error) error {
-	codes := map[engine.Code]tools.Code{engine.Invalid: tools.Invalid, engine.Conflict: tools.Conflict, engine.TooLarge: tools.TooLarge, engine.Busy: tools.Unavailable}
-	message, hint := tools.Clip(tools.Clean(from.Message), 500), tools.Clip(tools.Clean(from.Hint), 200)
-	switch from.Code {
-	case engine.Denied:
-		return denied(message, hint)
-	case engine.Failed:
-		return unavailable("the database cannot be used", errors.New(from.Message))
-	}
-	code, ok := codes[from.Code]
-	if !ok {
-		return nil
-	}
-	return tools.Errorf(code, "%s", message).Suggest(hint)
+	return reply, err
 }
 
 // running is a process that is confined.

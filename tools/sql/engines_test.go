@@ -44,8 +44,8 @@ func (c *count) start(ctx context.Context, id scope.ID) (*Process, error) {
 }
 
 func counted(a agent) *count {
-	c := &count{Start: a.Engines.start}
-	a.Engines.start = c.start
+	c := &count{Start: a.engines().start}
+	a.engines().start = c.start
 	return c
 }
 
@@ -85,7 +85,7 @@ func TestKilledWhileWriting(t *testing.T) {
 	assert.LessOrEqual(t, there, acked+killed)
 	t.Logf("%d answered, %d killed, %d there", acked, killed, there)
 	require.NotZero(t, killed, "no kill came in time")
-	require.NoError(t, a.Engines.Close())
+	require.NoError(t, a.engines().Close())
 	assert.Equal(t, "ok", integrity(t, a.file))
 }
 
@@ -126,7 +126,7 @@ func TestCancel(t *testing.T) {
 			ended <- err
 		}()
 	}
-	require.Eventually(t, func() bool { return len(a.Engines.agents["a"].turn) == 1 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(a.engines().agents["a"].turn) == 1 }, 20*time.Second, time.Millisecond)
 	cancel()
 	for range 2 {
 		assert.ErrorIs(t, <-ended, context.Canceled)
@@ -134,7 +134,7 @@ func TestCancel(t *testing.T) {
 	a.must(t, "INSERT INTO t VALUES (1)")
 
 	// The end of the agent's sessions, and of the daemon.
-	for _, end := range []func(){func() { a.Engines.End("a") }, func() { _ = a.Engines.Close() }} {
+	for _, end := range []func(){func() { a.engines().End("a") }, func() { _ = a.engines().Close() }} {
 		a.must(t, "INSERT INTO t VALUES (1)")
 		var all sync.WaitGroup
 		began := make(chan struct{})
@@ -144,7 +144,7 @@ func TestCancel(t *testing.T) {
 			assert.Equal(t, "unavailable", outcomeOf(err))
 		})
 		<-began
-		require.Eventually(t, func() bool { return len(a.Engines.agents["a"].turn) == 1 }, 20*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return len(a.engines().agents["a"].turn) == 1 }, 20*time.Second, time.Millisecond)
 		end()
 		all.Wait()
 	}
@@ -181,7 +181,7 @@ func TestHangs(t *testing.T) {
 				ctx, cancel = context.WithTimeout(ctx, 50*time.Millisecond)
 			}
 			defer cancel()
-			_, err := e.do(ctx, "a", engine.Request{Op: engine.Query, SQL: "SELECT 1", Limit: 2})
+			_, err := e.Do(ctx, "a", engine.Request{Op: engine.Query, SQL: "SELECT 1", Limit: 2})
 			if test.script == hang {
 				assert.ErrorIs(t, err, context.DeadlineExceeded)
 				return

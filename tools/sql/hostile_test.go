@@ -114,11 +114,11 @@ func TestEngineAlone(t *testing.T) {
 	a := newAgent(t, Limits{FileBytes: 4 << 20}, false)
 	want := setUp(t, a)
 	send := func(op engine.Op, text string) error {
-		_, err := a.Engines.do(t.Context(), a.id, engine.Request{Op: op, SQL: text, Limit: 1})
+		_, err := a.Engine.Do(t.Context(), a.id, engine.Request{Op: op, SQL: text, Limit: 1})
 		return err
 	}
 	for _, h := range readHostile(t) {
-		if _, err := parse(h.text); err != nil && strings.Contains(err.Error(), "one statement in a call") {
+		if _, err := parse(h.text, false); err != nil && strings.Contains(err.Error(), "one statement in a call") {
 			continue // the engine runs the first one, which alone may be allowed
 		}
 		if h.outcome != "denied" && (h.outcome != "conflict" || h.tool != "x") || h.tool == "d" {

@@ -67,8 +67,10 @@ func newAgent(t testing.TB, limits Limits, drop bool) agent {
 	t.Cleanup(func() { require.NoError(t, engines.Close()) })
 	name, err := files.Apply("a", "")
 	require.NoError(t, err)
-	return agent{store{Options{Engines: engines, Drop: drop}}, "a", name}
+	return agent{store{Options{Engine: engines, Drop: drop}}, "a", name}
 }
+
+func (a agent) engines() *Engines { return a.Engine.(*Engines) }
 
 func (a agent) env() tools.Env { return tools.Env{Agent: a.id} }
 

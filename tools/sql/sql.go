@@ -29,6 +29,17 @@ type Limits struct {
 	Idle       time.Duration // after which a process ends; 1 min
 }
 
+// Config returns the limits as an engine has them.
+func (l Limits) Config() engine.Config {
+	l = l.complete()
+	return engine.Config{
+		FileBytes: l.FileBytes, ValueBytes: l.ValueBytes, SQLBytes: maxSQL, PageBytes: l.PageBytes, Memory: l.Memory, Timeout: l.Timeout,
+	}
+}
+
+// Bound returns how long a statement takes at most.
+func (l Limits) Bound() time.Duration { return l.complete().Timeout + grace }
+
 func (l Limits) complete() Limits {
 	return Limits{
 		FileBytes:  cmp.Or(l.FileBytes, 64<<20),
@@ -42,8 +53,9 @@ func (l Limits) complete() Limits {
 
 // Options configure the tools of an agent.
 type Options struct {
-	Engines *Engines // shared by all agents
-	Drop    bool     // allows DROP, of tables, indexes, views and columns
+	Engine   Engine // shared by all agents
+	Postgres bool   // it is PostgreSQL: its roles bound agents, and nothing here reads more of a statement than the first keyword
+	Drop     bool   // allows DROP, of tables, indexes, views and columns
 }
 
 const (
@@ -53,28 +65,34 @@ const (
 
 // New returns the tools sql_query, sql_execute, sql_tables and create_table.
 func New(opt Options) ([]tools.Tool, error) {
-	if opt.Engines == nil {
-		return nil, errors.New("sql: no engines")
+	if opt.Engine == nil {
+		return nil, errors.New("sql: no engine")
 	}
 	s := store{opt}
+	name, mark, replace := "SQLite", "?", "INSERT, REPLACE"
+	server := tools.Hints{}
+	if opt.Postgres {
+		name, mark, replace = "PostgreSQL", "$1, $2", "INSERT"
+		server = tools.Hints{Waits: true, Turns: tools.NewTurns(16, 4)}
+	}
 	query, err1 := tools.New("sql_query",
-		"Read from your SQLite database with one SELECT, WITH or VALUES. Write parameters as ?. Many rows come in pages: call again with next_cursor.",
-		tools.Hints{Title: "SQL query", Idempotent: true}, s.query)
+		fmt.Sprintf("Read from your %s database with one SELECT, WITH or VALUES. Write parameters as %s. Many rows come in pages: call again with next_cursor.", name, mark),
+		tools.Hints{Title: "SQL query", Idempotent: true, Waits: server.Waits, Turns: server.Turns}, s.query)
 	execute, err2 := tools.New("sql_execute",
-		"Change your SQLite database with one INSERT, REPLACE, UPDATE, DELETE, CREATE or ALTER. Write parameters as ?. The call is a transaction: it does everything or nothing.",
-		tools.Hints{Title: "SQL execute", Writes: true, Acts: true, Destructive: true}, s.execute)
+		fmt.Sprintf("Change your %s database with one %s, UPDATE, DELETE, CREATE or ALTER. Write parameters as %s. The call is a transaction: it does everything or nothing.", name, replace, mark),
+		tools.Hints{Title: "SQL execute", Writes: true, Acts: true, Destructive: true, Waits: server.Waits, Turns: server.Turns}, s.execute)
 	query, err1 = tools.Judged(query, err1, func(_ tools.Env, in queryArgs) error {
-		_, _, err := in.statement()
+		_, _, err := in.statement(opt.Postgres)
 		return err
 	})
 	execute, err2 = tools.Judged(execute, err2, func(_ tools.Env, in executeArgs) error {
-		_, _, err := in.statement(s.Drop)
+		_, _, err := in.statement(s.Options)
 		return err
 	})
-	list, err3 := tools.New("sql_tables", "List the tables and views of your SQLite database with their columns.",
-		tools.Hints{Title: "SQL tables", Idempotent: true}, s.tables)
-	create, err4 := tools.New("create_table", "Make a table in your SQLite database.",
-		tools.Hints{Title: "Create table", Writes: true, Acts: true}, s.create)
+	list, err3 := tools.New("sql_tables", "List the tables and views of your "+name+" database with their columns.",
+		tools.Hints{Title: "SQL tables", Idempotent: true, Waits: server.Waits, Turns: server.Turns}, s.tables)
+	create, err4 := tools.New("create_table", "Make a table in your "+name+" database.",
+		tools.Hints{Title: "Create table", Writes: true, Acts: true, Waits: server.Waits, Turns: server.Turns}, s.create)
 	return []tools.Tool{query, execute, list, create}, errors.Join(err1, err2, err3, err4)
 }
 
@@ -107,18 +125,18 @@ type page struct {
 }
 
 // statement returns the statement of a query, and its operation.
-func (in queryArgs) statement() (stmt statement, op engine.Op, err error) {
-	if stmt, err = parse(in.SQL); err == nil {
+func (in queryArgs) statement(postgres bool) (stmt statement, op engine.Op, err error) {
+	if stmt, err = parse(in.SQL, postgres); err == nil {
 		op, err = stmt.readOp()
 	}
-	if err == nil {
+	if err == nil && !postgres {
 		err = stmt.match(in.values)
 	}
 	return stmt, op, err
 }
 
 func (s store) query(ctx context.Context, env tools.Env, in queryArgs) (out page, err error) {
-	_, op, err := in.statement()
+	_, op, err := in.statement(s.Postgres)
 	if err != nil {
 		return out, err
 	}
@@ -127,7 +145,7 @@ func (s store) query(ctx context.Context, env tools.Env, in queryArgs) (out page
 		return out, err
 	}
 	r := engine.Request{Op: op, SQL: in.SQL, Params: in.values, Offset: offset, Limit: rowLimit(in.Limit)}
-	reply, err := s.Engines.do(ctx, env.Agent, r)
+	reply, err := s.Engine.Do(ctx, env.Agent, r)
 	if err != nil {
 		return out, err
 	}
@@ -202,22 +220,22 @@ type executed struct {
 }
 
 // statement returns the statement of a change, and its operation.
-func (in executeArgs) statement(drop bool) (stmt statement, op engine.Op, err error) {
-	if stmt, err = parse(in.SQL); err == nil {
-		op, err = stmt.writeOp(drop)
+func (in executeArgs) statement(o Options) (stmt statement, op engine.Op, err error) {
+	if stmt, err = parse(in.SQL, o.Postgres); err == nil {
+		op, err = stmt.writeOp(o.Drop)
 	}
-	if err == nil {
+	if err == nil && !o.Postgres {
 		err = stmt.match(in.values)
 	}
 	return stmt, op, err
 }
 
 func (s store) execute(ctx context.Context, env tools.Env, in executeArgs) (out executed, err error) {
-	stmt, op, err := in.statement(s.Drop)
+	stmt, op, err := in.statement(s.Options)
 	if err != nil {
 		return out, err
 	}
-	reply, err := s.Engines.do(ctx, env.Agent, engine.Request{Op: op, SQL: in.SQL, Params: in.values, Limit: maxRows})
+	reply, err := s.Engine.Do(ctx, env.Agent, engine.Request{Op: op, SQL: in.SQL, Params: in.values, Limit: maxRows})
 	if err != nil {
 		return out, err
 	}
@@ -244,7 +262,7 @@ type listing struct {
 }
 
 func (s store) tables(ctx context.Context, env tools.Env, in tablesArgs) (out listing, err error) {
-	reply, err := s.Engines.do(ctx, env.Agent, engine.Request{Op: engine.Tables, SQL: in.Cursor, Limit: maxRows})
+	reply, err := s.Engine.Do(ctx, env.Agent, engine.Request{Op: engine.Tables, SQL: in.Cursor, Limit: maxRows})
 	if err != nil {
 		return out, err
 	}
@@ -321,12 +339,17 @@ type created struct {
 }
 
 func (s store) create(ctx context.Context, env tools.Env, in createArgs) (out created, err error) {
-	text, err := in.statement()
+	text, err := in.statement(s.Postgres)
 	if err != nil {
 		return out, err
 	}
-	_, err = s.Engines.do(ctx, env.Agent, engine.Request{Op: engine.Define, SQL: text, New: in.Name, Limit: 1})
+	_, err = s.Engine.Do(ctx, env.Agent, engine.Request{Op: engine.Define, SQL: text, New: in.Name, Limit: 1})
 	return created{text}, err
+}
+
+// typesOfPostgres are PostgreSQL's names of the types.
+var typesOfPostgres = map[string]string{
+	"INTEGER": "bigint", "TEXT": "text", "REAL": "double precision", "BLOB": "bytea", "NUMERIC": "numeric", "BOOLEAN": "boolean",
 }
 
 // identifier is a name that needs no quotes but for keywords.
@@ -334,9 +357,15 @@ var identifier = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompil
 
 // statement returns the CREATE TABLE. Every name in it is an identifier in quotes, every
 // type one of the closed list.
-func (in createArgs) statement() (string, error) {
+func (in createArgs) statement(postgres bool) (string, error) {
 	if err := checkName("table", in.Name); err != nil {
 		return "", err
+	}
+	if postgres { // which reads a name without quotes in lower case
+		in.Name, in.Columns = strings.ToLower(in.Name), slices.Clone(in.Columns)
+		for i := range in.Columns {
+			in.Columns[i].Name = strings.ToLower(in.Columns[i].Name)
+		}
 	}
 	if len(in.Columns) == 0 {
 		return "", tools.Errorf(tools.Invalid, "a table has at least one column")
@@ -364,6 +393,9 @@ func (in createArgs) statement() (string, error) {
 		}
 		seen[lower] = true
 		part := `"` + c.Name + `" ` + c.Type
+		if postgres {
+			part = `"` + c.Name + `" ` + typesOfPostgres[c.Type]
+		}
 		if c.PrimaryKey && len(keys) == 1 {
 			part += " PRIMARY KEY"
 		}
@@ -371,7 +403,7 @@ func (in createArgs) statement() (string, error) {
 			if len(keys) > 1 {
 				return "", tools.Errorf(tools.Invalid, "column %q: AUTOINCREMENT is for the only column of the key", c.Name)
 			}
-			part += " AUTOINCREMENT"
+			part += map[bool]string{false: " AUTOINCREMENT", true: " GENERATED BY DEFAULT AS IDENTITY"}[postgres]
 		}
 		if c.NotNull {
 			part += " NOT NULL"
@@ -379,7 +411,10 @@ func (in createArgs) statement() (string, error) {
 		if c.Unique {
 			part += " UNIQUE"
 		}
-		if c.defaults != "" {
+		switch {
+		case c.defaults == "0" && postgres: // a text takes the type of the column, a number may not
+			part += " DEFAULT '0'"
+		case c.defaults != "":
 			part += " DEFAULT " + c.defaults
 		}
 		parts = append(parts, part)
@@ -400,7 +435,7 @@ func checkName(what, name string) error {
 
 // subject returns what the log has of a statement.
 func subject(text string) string {
-	s, _ := parse(text)
+	s, _ := parse(text, true) // the keyword alone
 	return tools.Clip(s.keyword, 20)
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 func TestTools(t *testing.T) {
-	all, err := New(Options{Engines: NewEngines(nil, Limits{})})
+	all, err := New(Options{Engine: NewEngines(nil, Limits{})})
 	require.NoError(t, err)
 	writes := map[string]bool{}
 	for _, tool := range all {
@@ -221,7 +221,7 @@ func TestAgentsNeverMeet(t *testing.T) {
 		p, err := x.querySQL("SELECT * FROM t")
 		assert.Equal(t, `[["`+string(x.id)+`"]]`, rows(t, p, err))
 	}
-	assert.Len(t, a.Engines.agents, 2)
+	assert.Len(t, a.engines().agents, 2)
 }
 
 func TestFull(t *testing.T) {

@@ -21,14 +21,15 @@ type statement struct {
 
 // Parameters returns how many values a text takes that is one statement for the tools.
 func Parameters(text string) (int, error) {
-	s, err := parse(text)
+	s, err := parse(text, false)
 	return s.params, err
 }
 
 // parse finds the first keyword of a statement, its parameters, and its end. Text after
 // the end is an error, as is a token that this tokenizer could read otherwise than
-// SQLite's does: https://sqlite.org/src/file/src/tokenize.c.
-func parse(text string) (s statement, err error) {
+// SQLite's does: https://sqlite.org/src/file/src/tokenize.c. With first, it reads the first
+// keyword alone.
+func parse(text string, first bool) (s statement, err error) {
 	switch {
 	case len(text) > maxSQL:
 		return s, tools.Errorf(tools.TooLarge, "the statement has %d bytes, of at most %d", len(text), maxSQL)
@@ -59,7 +60,9 @@ func parse(text string) (s statement, err error) {
 			if kind != tokenWord {
 				return s, tools.Errorf(tools.Invalid, "a statement begins with a keyword, such as SELECT")
 			}
-			s.keyword = strings.ToUpper(token)
+			if s.keyword = strings.ToUpper(token); first {
+				return s, nil
+			}
 		}
 	}
 }

@@ -26,7 +26,7 @@ func TestParse(t *testing.T) {
 		"SELECT 1 /**/ - /* -- */ 1 -?": {"SELECT", 1},
 		"DROP":                          {"DROP", 0},
 	} {
-		got, err := parse(text)
+		got, err := parse(text, false)
 		require.NoError(t, err, text)
 		assert.Equal(t, want, got, text)
 	}
@@ -37,7 +37,7 @@ func TestParse(t *testing.T) {
 		"SELECT \x00": tools.Invalid, "SELECT \xff": tools.Invalid,
 		"SELECT " + strings.Repeat("1", maxSQL): tools.TooLarge,
 	} {
-		_, err := parse(text)
+		_, err := parse(text, false)
 		e, ok := errors.AsType[*tools.Error](err)
 		require.True(t, ok, "%.80q", text)
 		assert.Equal(t, want, e.Code, "%.80q", text)

@@ -11,6 +11,7 @@ import (
 	"github.com/scopefs/scopefs/tools/messages"
 	"github.com/scopefs/scopefs/tools/notify"
 	"github.com/scopefs/scopefs/tools/objects"
+	"github.com/scopefs/scopefs/tools/sql/engine"
 )
 
 // The drivers by name. A driver gets the credential and the connections of its name.
@@ -18,6 +19,7 @@ const (
 	KV       = "kv"
 	Messages = "messages"
 	Objects  = "objects"
+	SQL      = "sql"
 	Mail     = "mail." // and the name of the channel
 )
 
@@ -35,6 +37,7 @@ type Settings struct {
 	KV       *config.KVStore
 	Messages *config.MessagesStore
 	Objects  *config.ObjectStore
+	SQL      *config.SQLStore // nil, too, for SQLite
 }
 
 // Embedded returns which stores have files.
@@ -95,6 +98,18 @@ const (
 	ObjectList   = driver.Method[objects.Listing, objects.Page]("objects.list")
 	ObjectPing   = driver.Method[driver.None, driver.None]("objects.ping")
 )
+
+// The methods of the SQL store on a server.
+const (
+	SQLDo   = driver.Method[Statement, engine.Reply]("sql.do")
+	SQLPing = driver.Method[driver.None, driver.None]("sql.ping")
+)
+
+// Statement is a request of an agent that has a role.
+type Statement struct {
+	Role    string
+	Request engine.Request
+}
 
 // SendMail makes one attempt to send a letter. nil says that it was taken.
 const SendMail = driver.Method[notify.Letter, *notify.Failure]("mail.send")

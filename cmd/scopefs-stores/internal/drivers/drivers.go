@@ -19,6 +19,7 @@ import (
 	"github.com/scopefs/scopefs/cmd/scopefs-stores/internal/mail"
 	"github.com/scopefs/scopefs/cmd/scopefs-stores/internal/messages"
 	"github.com/scopefs/scopefs/cmd/scopefs-stores/internal/objects"
+	"github.com/scopefs/scopefs/cmd/scopefs-stores/internal/postgres"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/confine"
 	"github.com/scopefs/scopefs/internal/driver"
@@ -28,6 +29,7 @@ import (
 	messagesdoor "github.com/scopefs/scopefs/tools/messages"
 	"github.com/scopefs/scopefs/tools/notify"
 	objectsdoor "github.com/scopefs/scopefs/tools/objects"
+	"github.com/scopefs/scopefs/tools/sql/engine"
 )
 
 // The bounds of the process.
@@ -84,6 +86,7 @@ func (d *drivers) begin(_ context.Context, s wire.Settings) ([]string, error) {
 		return nil, fmt.Errorf("confine: %w", err)
 	}
 	d.kv(s.KV)
+	d.sql(s.SQL)
 	err = errors.Join(d.messages(s.Messages), d.objects(s.Objects))
 	wire.SendMail.Handle(d.handlers, func(ctx context.Context, l notify.Letter) (*notify.Failure, error) {
 		return mail.Send(ctx, l, d.daemon.Reach(wire.Mail+l.Channel).Dial), nil
@@ -232,4 +235,20 @@ func (d *drivers) objects(config *config.ObjectStore) error {
 	})
 	wire.ObjectPing.Handle(d.handlers, func(ctx context.Context, _ driver.None) (driver.None, error) { return none(one.Ping(ctx)) })
 	return nil
+}
+
+func (d *drivers) sql(config *config.SQLStore) {
+	if config == nil {
+		return
+	}
+	o := postgres.Options{SQLStore: config, Reach: d.daemon.Reach(wire.SQL)}
+	if name := config.Postgres.TLS; name != "" {
+		o.TLS = &tls.Config{ServerName: name, MinVersion: tls.VersionTLS12}
+	}
+	one := postgres.Open(o)
+	d.open = append(d.open, one)
+	wire.SQLDo.Handle(d.handlers, func(ctx context.Context, in wire.Statement) (engine.Reply, error) {
+		return one.Do(ctx, in.Role, &in.Request)
+	})
+	wire.SQLPing.Handle(d.handlers, func(ctx context.Context, _ driver.None) (driver.None, error) { return none(one.Ping(ctx)) })
 }
