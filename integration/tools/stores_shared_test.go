@@ -36,6 +36,7 @@ func twoHosts(t *testing.T, agents map[string]string, text string) (one, two *ha
 // TestStoresPostgres: agents divide a PostgreSQL database by roles, which no statement escapes. An agent finds its rows on another
 // host, and the end of the server costs it calls of this store alone.
 func TestStoresPostgres(t *testing.T) {
+	need.Once(t)
 	p := servertest.StartPostgres(t, serverSecret)
 	long := strings.Repeat("x", 58)
 	one, two := twoHosts(t, map[string]string{"a": "", "a-b": "", "reader": "view: {access: read}", long: ""}, fmt.Sprintf(`stores:
@@ -82,6 +83,7 @@ func TestStoresPostgres(t *testing.T) {
 // TestStoresShared: an agent finds its keys, messages, objects and points on another host that has the same servers, and another
 // agent finds its own.
 func TestStoresShared(t *testing.T) {
+	need.Once(t)
 	dir, err := os.MkdirTemp("", "redis") // a socket's path is short
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
@@ -115,7 +117,7 @@ func TestStoresShared(t *testing.T) {
 		assert.Equal(t, "of "+id, u.Call("kv_get", args{"key": "k"})["value"])
 		assert.Equal(t, "of "+id, u.Call("object_get", args{"key": "k"})["content"])
 		for tool, in := range map[string]args{"subscribe": {"subject": "s"}, "metrics_query": {"measurement": "m", "fields": []args{{"name": "v"}}}} {
-			text := u.Text(tool, in)
+			text := fmt.Sprintf("%q", u.Call(tool, in))
 			assert.Contains(t, text, `"of `+id+`"`, tool)
 			assert.Equal(t, 1, strings.Count(text, `"of `), tool)
 		}

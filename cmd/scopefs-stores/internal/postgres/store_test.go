@@ -2,9 +2,16 @@ package postgres
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/big"
 	"net"
 	"os"
 	"strconv"
@@ -20,12 +27,20 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/internal/driver"
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/internal/servertest"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/sql/engine"
 )
 
 const adminPassword = "s3cret-of-the-administrator"
+
+// startServer starts the server of a test, which runs beside the others.
+func startServer(t *testing.T) *servertest.Postgres {
+	need.Once(t)
+	t.Parallel()
+	return servertest.StartPostgres(t, adminPassword)
+}
 
 // node is a store as one daemon has it.
 type node struct{ *Store }
@@ -69,8 +84,7 @@ func unwrapped(err error) error {
 
 // TestAttacks: no statement of an agent reaches beyond its part, whatever the door lets pass.
 func TestAttacks(t *testing.T) {
-	t.Parallel()
-	p := servertest.StartPostgres(t, adminPassword)
+	p := startServer(t)
 	n := newNode(t, p, config.SQLStore{Drop: true})
 	for _, role := range []string{"agent_a", "agent_a-b"} {
 		n.rows(t, role, engine.Define, "CREATE TABLE notes (text text)")
@@ -93,8 +107,7 @@ func TestAttacks(t *testing.T) {
 // TestSession: what a statement leaves in its session is gone at the agent's next call, and a call is one statement in
 // one transaction that only reads, if it is of sql_query.
 func TestSession(t *testing.T) {
-	t.Parallel()
-	p := servertest.StartPostgres(t, adminPassword)
+	p := startServer(t)
 	n := newNode(t, p, config.SQLStore{Drop: true})
 	n.rows(t, "agent_a", engine.Define, "CREATE TABLE notes (text text)")
 	for _, text := range []string{
@@ -121,8 +134,7 @@ func TestSession(t *testing.T) {
 
 // TestBounds: no statement takes more time, space or memory than an agent has.
 func TestBounds(t *testing.T) {
-	t.Parallel()
-	p := servertest.StartPostgres(t, adminPassword)
+	p := startServer(t)
 	n := newNode(t, p, config.SQLStore{Timeout: time.Second, Size: 4 << 20})
 	n.rows(t, "agent_a", engine.Define, "CREATE TABLE notes (n int PRIMARY KEY, text text)")
 	n.rows(t, "agent_a", engine.Define, "CREATE VIEW v AS SELECT 1 AS one")
@@ -186,8 +198,7 @@ func TestBounds(t *testing.T) {
 
 // TestValues: values go in and come out as they do with SQLite.
 func TestValues(t *testing.T) {
-	t.Parallel()
-	n := newNode(t, servertest.StartPostgres(t, adminPassword), config.SQLStore{})
+	n := newNode(t, startServer(t), config.SQLStore{})
 	n.rows(t, "agent_a", engine.Define, "CREATE TABLE t (i bigint, r double precision, b bytea, o boolean, n numeric, s text)")
 	values := []any{int64(1 << 62), 0.5, []byte{0, 255}, int64(1), "12.50", "日本'); DROP TABLE t; --"}
 	reply, err := n.do(t, "agent_a", engine.Change, "INSERT INTO t VALUES ($1, $2, $3, $4, $5, $6), (NULL, 'NaN', '', $4, 7, 'x')", values...)
@@ -205,8 +216,7 @@ func TestValues(t *testing.T) {
 
 // TestNodes: nodes with one database make the same agents at the same time, and an agent that moves finds its rows.
 func TestNodes(t *testing.T) {
-	t.Parallel()
-	p := servertest.StartPostgres(t, adminPassword)
+	p := startServer(t)
 	var all sync.WaitGroup
 	nodes := []node{newNode(t, p, config.SQLStore{}), newNode(t, p, config.SQLStore{}), newNode(t, p, config.SQLStore{})}
 	for i, n := range nodes {
@@ -238,8 +248,7 @@ func TestNodes(t *testing.T) {
 
 // TestServer: a server that ends makes calls unavailable, and one that is back serves them.
 func TestServer(t *testing.T) {
-	t.Parallel()
-	p := servertest.StartPostgres(t, adminPassword)
+	p := startServer(t)
 	n := newNode(t, p, config.SQLStore{Timeout: 20 * time.Second})
 	n.rows(t, "agent_a", engine.Define, "CREATE TABLE notes (text text)")
 	n.rows(t, "agent_a", engine.Change, "INSERT INTO notes VALUES ('x')")
@@ -293,8 +302,7 @@ func TestServer(t *testing.T) {
 
 // TestAdministrator: an administrator without the rights, and a role with more, are errors for the operator.
 func TestAdministrator(t *testing.T) {
-	t.Parallel()
-	p := servertest.StartPostgres(t, adminPassword)
+	p := startServer(t)
 	p.Query(t, "CREATE ROLE low LOGIN CREATEROLE PASSWORD '"+adminPassword+"'; CREATE ROLE agent_a; GRANT pg_read_server_files TO agent_a")
 	n := newNode(t, p, config.SQLStore{})
 	_, err := n.do(t, "agent_a", engine.Query, "SELECT 1")
@@ -302,4 +310,36 @@ func TestAdministrator(t *testing.T) {
 	assert.Equal(t, "0", p.Query(t, "SELECT count(*) FROM pg_roles WHERE rolname = 'login_a'"))
 	n.Postgres.User = "low"
 	assert.ErrorContains(t, n.Ping(t.Context()), "low is no superuser")
+}
+
+// TestTLS: a node speaks to the server with the name that the URL has, and to no other one.
+func TestTLS(t *testing.T) {
+	p := startServer(t)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"db.example"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	owner, err := os.Stat(p.Dir + "/data/PG_VERSION")
+	require.NoError(t, err)
+	uid := int(owner.Sys().(*syscall.Stat_t).Uid)
+	for name, block := range map[string]*pem.Block{"server.crt": {Type: "CERTIFICATE", Bytes: der}, "server.key": {Type: "PRIVATE KEY", Bytes: secret}} {
+		require.NoError(t, os.WriteFile(p.Dir+"/data/"+name, pem.EncodeToMemory(block), 0o600))
+		require.NoError(t, os.Chown(p.Dir+"/data/"+name, uid, uid))
+	}
+	n := newNode(t, p, config.SQLStore{})
+	n.Postgres.Network, n.Postgres.Address = "tcp", "127.0.0.1:"+p.Port
+	roots := x509.NewCertPool()
+	require.True(t, roots.AppendCertsFromPEM(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	n.TLS = &tls.Config{ServerName: "db.example", RootCAs: roots}
+	assert.ErrorContains(t, n.Ping(t.Context()), "the server has none: write ssl = on")
+	p.Query(t, "ALTER SYSTEM SET ssl = on")
+	p.Query(t, "SELECT pg_reload_conf()")
+	require.Eventually(t, func() bool { return n.Ping(t.Context()) == nil }, 30*time.Second, 20*time.Millisecond)
+	n.rows(t, "agent_a", engine.Query, "SELECT 1")
+	assert.Equal(t, "t", p.Query(t, "SELECT bool_and(s.ssl) FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) WHERE a.usename = 'login_a'"))
+	n.TLS.ServerName = "other.example"
+	assert.ErrorContains(t, n.Ping(t.Context()), "certificate")
 }
