@@ -113,11 +113,17 @@ func (s *Store) asAdmin(ctx context.Context, f func(*session) error) error {
 	}
 	defer one.close()
 	defer context.AfterFunc(ctx, one.close)()
-	// No agent can hold the lock: prepare takes the functions from PUBLIC.
-	if err := one.exec("BEGIN; SET LOCAL search_path = pg_catalog; SELECT pg_advisory_xact_lock(8315178144)"); err != nil {
+	if err := one.exec("BEGIN; SET LOCAL search_path = pg_catalog"); err != nil {
 		return err
 	}
-	if err := s.prepare(one); err != nil {
+	if err := s.rights(one); err != nil {
+		return err
+	}
+	// No agent can hold the lock: prepare takes the functions from PUBLIC.
+	if err := one.exec("SELECT pg_advisory_xact_lock(8315178144)"); err != nil {
+		return err
+	}
+	if err := prepare(one); err != nil {
 		return err
 	}
 	if err := f(one); err != nil {
@@ -126,9 +132,8 @@ func (s *Store) asAdmin(ctx context.Context, f func(*session) error) error {
 	return one.exec("COMMIT")
 }
 
-// prepare takes from everybody what PostgreSQL gives to everybody in this database. A comment of
-// the schema scopefs says that it was done.
-func (s *Store) prepare(one *session) error {
+// rights checks that the administrator can make roles, and the version of the server.
+func (s *Store) rights(one *session) error {
 	rights, err := one.texts(`SELECT rolsuper FROM pg_roles WHERE rolname = current_user UNION ALL SELECT current_setting('server_version_num')::int >= 150000`)
 	if err != nil {
 		return err
@@ -139,6 +144,12 @@ func (s *Store) prepare(one *session) error {
 	if rights[1] != "true" {
 		return errors.New("the server is too old: want PostgreSQL 15 or newer")
 	}
+	return nil
+}
+
+// prepare takes from everybody what PostgreSQL gives to everybody in this database. A comment of
+// the schema scopefs says that it was done.
+func prepare(one *session) error {
 	sum := sha256.Sum256([]byte(common + functions))
 	mark := "scopefs " + hex.EncodeToString(sum[:8])
 	done, err := one.texts(`SELECT obj_description(to_regnamespace('scopefs'), 'pg_namespace')`)
