@@ -134,7 +134,7 @@ func (s *Store) asAdmin(ctx context.Context, f func(*session) error) error {
 
 // rights checks that the administrator can make roles, and the version of the server.
 func (s *Store) rights(one *session) error {
-	rights, err := one.texts(`SELECT rolsuper FROM pg_roles WHERE rolname = current_user UNION ALL SELECT current_setting('server_version_num')::int >= 150000`)
+	rights, err := one.texts(`SELECT current_setting('is_superuser') = 'on' UNION ALL SELECT current_setting('server_version_num')::int >= 150000`)
 	if err != nil {
 		return err
 	}
