@@ -30,8 +30,7 @@
 // how soon a change by the host becomes visible. They never extend authority: open,
 // create, unlink, rename and readlink always come back to the policy.
 //
-//   - Without [Options.Watch], entries and attributes are valid for
-//     [Options.Timeout]; 0 disables these caches.
+//   - Without [Options.Watch], entries and attributes are valid for [Options.Timeout]; 0 disables these caches.
 //   - With a watch they are valid for a minute. The view watches each directory with
 //     fanotify before it replies about a name in it, and sends the kernel an
 //     invalidation within milliseconds of a change by another process. A directory

@@ -44,6 +44,7 @@ type Options struct {
 	Stacked     bool           // the scope is on an overlay: no other overlay can be above the view
 	Mediated    bool           // every read and write reaches the view; the kernel caches no data
 	Remote      bool           // other hosts change the files, too: close(2) waits until they can read what was written
+	Patience    time.Duration  // for the file system below to answer what changes nothing; 0: forever
 	Timeout     time.Duration  // validity of cached metadata in directories without a watch
 	Watch       *beneath.Watch // reports changes by other processes; nil: none. The caller closes it after Serve
 	History     *history.Store // keeps what changes destroy; nil: none. The caller closes it after Serve. Not with Groups
@@ -154,7 +155,7 @@ func New(root *beneath.Root, fd int, opt Options) (*View, error) {
 		nameless: thread.Start(), began: time.Now(), ended: make(chan struct{}), streams: listing.NewStreams(opt.Limits.streams()),
 	}
 	v.conn = fusedev.NewConn(fd, fuse.NewProtocolServer(opt.Quota.Around(v), v.mountOptions()), fusedev.Options{
-		Spin: opt.Spin, Idle: v.streams.Idle, Logger: opt.Logger,
+		Spin: opt.Spin, Idle: v.streams.Idle, Patience: opt.Patience, Logger: opt.Logger,
 	})
 	v.policy.Store(opt.Policy)
 	if opt.Hold != nil {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -33,8 +34,11 @@ type Options struct {
 
 	// Idle is called when no request has arrived for 100 ms; nil: nothing. Requests may
 	// arrive meanwhile.
-	Idle   func()
-	Logger *slog.Logger // nil discards
+	Idle func()
+
+	// Patience is how long a request that changes nothing may take before the client gets EIO; 0: forever.
+	Patience time.Duration
+	Logger   *slog.Logger // nil discards
 }
 
 const (
@@ -57,6 +61,8 @@ type Conn struct {
 	handler Handler
 	logger  *slog.Logger
 	idling  func() // Options.Idle
+
+	patience time.Duration // Options.Patience
 	scheduler
 
 	expire atomic.Uint32 // FUSE_EXPIRE_ONLY, if the kernel supports it
@@ -80,7 +86,7 @@ func newConn(fd int, dev device, h Handler, opt Options) *Conn {
 		opt.Idle = func() {}
 	}
 	return &Conn{
-		fd: fd, dev: dev, handler: h, logger: opt.Logger, idling: opt.Idle,
+		fd: fd, dev: dev, handler: h, logger: opt.Logger, idling: opt.Idle, patience: opt.Patience,
 		scheduler: newScheduler(opt.Spin && runtime.GOMAXPROCS(0) > 1),
 	}
 }
@@ -121,7 +127,12 @@ func (c *Conn) Init() (*fuse.InitOut, error) {
 // size of the reply.
 func (c *Conn) handle(r *reader, n int) int {
 	r.request[0], r.reply[0] = r.in[:n], r.out
+	timer := c.expect(r.in)
 	size, status := c.handler.HandleRequest(r.request[:], r.reply[:])
+	if timer != nil && !timer.Stop() && size > 0 {
+		c.takeBack(r, size)
+		return size
+	}
 	if size == 0 && !status.Ok() {
 		c.logger.Warn("fuse: malformed request", "bytes", n, "status", status)
 	}

@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 func init() { harness.Roles["elsewhere"] = elsewhere }
@@ -161,4 +164,46 @@ func TestElsewhereCloseToOpen(t *testing.T) {
 			t.Logf("%d rounds", rounds)
 		})
 	}
+}
+
+// TestElsewhereServerStalls: while the server of a shared directory does not respond, other agents work and the daemon answers.
+// A client of the view that reads gets an error, and everything works when the server is back.
+func TestElsewhereServerStalls(t *testing.T) {
+	need.Once(t)
+	vol := harness.NewVolume(t)
+	one, other := vol.NewHosts(t, map[string]string{"w": ""})
+	one.Define("near", "")
+	require.NoError(t, os.MkdirAll(one.Scope("near"), 0o755))
+	one.Start()
+	other.Start()
+	a, b := newPlace(t, one, one.View("w")), newPlace(t, other, other.View("w"))
+	require.Empty(t, b.do("write f text"))
+	require.Equal(t, "text", a.do("read f"))
+	pid := one.ViewPID("w")
+
+	vol.Signal(t, "a", syscall.SIGSTOP)
+	goOn := sync.OnceFunc(func() { vol.Signal(t, "a", syscall.SIGCONT) })
+	defer goOn() // a process that waits for it cannot be killed
+	defer time.AfterFunc(time.Minute, goOn).Stop()
+	began := time.Now()
+	said := make(chan string, 1)
+	go func() { said <- a.do("read f") }()
+	for _, words := range [][]string{{"ps"}, {"run", "-T", "near", "--", "true"}, {"reload"}, {"ps"}} {
+		one.Must(words...)
+	}
+	one.Define("near", "limits: {links: 100}")
+	one.Must("reload")
+	require.Less(t, time.Since(began), 50*time.Second, "none of these waited for the server")
+	t.Log("others", time.Since(began))
+	require.Equal(t, "EIO", <-said)
+	t.Log("EIO", time.Since(began))
+	require.Less(t, time.Since(began), 50*time.Second, "the server did not respond yet")
+	goOn()
+	t.Log("on", time.Since(began))
+
+	one.Eventually("the file is there again", func() bool { return a.do("read f") == "text" })
+	require.Empty(t, a.do("write f again"))
+	require.Equal(t, "again", b.do("read f"))
+	require.Equal(t, pid, one.ViewPID("w"), "the view went on")
+	assert.Contains(t, one.Log.String(), "the file system below does not respond")
 }

@@ -36,7 +36,7 @@ func (v *View) config(history kept, spooled bool) Config {
 	}
 	cfg.Limits.Handles, cfg.Limits.Links, cfg.Limits.Memory = v.def.Limits.View()
 	if v.below.Shared {
-		cfg.Remote = true
+		cfg.Remote, cfg.Patience = true, serverTime
 		// The kernel has one backing file an inode, which an earlier open may have: a server of FUSE may answer its reads
 		// with what it had then.
 		cfg.Passthrough = cfg.Passthrough && !strings.HasPrefix(v.below.Type, "fuse")

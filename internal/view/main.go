@@ -119,7 +119,7 @@ func run(conn *connection) error {
 		go l.spool.run(context.Background()) // until the process ends
 	}
 	opt := fs.Options{
-		Policy: policy, Record: cfg.Record, Recorder: l, Remote: cfg.Remote, Timeout: cfg.Timeout,
+		Policy: policy, Record: cfg.Record, Recorder: l, Remote: cfg.Remote, Patience: cfg.Patience, Timeout: cfg.Timeout,
 		Passthrough: cfg.Passthrough, Stacked: cfg.Stacked, Mediated: cfg.Mediated,
 		Watch: watch, Shared: cfg.Shared, Owner: owner, XAttrs: cfg.XAttrs, Trace: cfg.Trace, Spin: cfg.Spin, Logger: logger, Limits: cfg.Limits,
 	}

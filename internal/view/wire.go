@@ -33,6 +33,7 @@ type Config struct {
 	Mediated    bool             `json:"mediated"`
 	Caller      bool             `json:"caller"` // identity: caller
 	Remote      bool             `json:"remote,omitempty"`
+	Patience    time.Duration    `json:"patience,omitempty"`
 	Timeout     time.Duration    `json:"timeout"`
 	Watch       bool             `json:"watch"`  // cache metadata until a watch reports a change
 	Shared      bool             `json:"shared"` // users other than the agent's may access the view
