@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -194,16 +195,34 @@ func TestElsewhereServerStalls(t *testing.T) {
 	one.Define("near", "limits: {links: 100}")
 	one.Must("reload")
 	require.Less(t, time.Since(began), 50*time.Second, "none of these waited for the server")
-	t.Log("others", time.Since(began))
 	require.Equal(t, "EIO", <-said)
-	t.Log("EIO", time.Since(began))
 	require.Less(t, time.Since(began), 50*time.Second, "the server did not respond yet")
 	goOn()
-	t.Log("on", time.Since(began))
 
 	one.Eventually("the file is there again", func() bool { return a.do("read f") == "text" })
 	require.Empty(t, a.do("write f again"))
 	require.Equal(t, "again", b.do("read f"))
 	require.Equal(t, pid, one.ViewPID("w"), "the view went on")
 	assert.Contains(t, one.Log.String(), "the file system below does not respond")
+}
+
+// TestElsewhereState: two hosts do not use one state directory on a shared file system, whether or not its locks hold on both.
+func TestElsewhereState(t *testing.T) {
+	need.Once(t)
+	vol := harness.NewVolume(t)
+	one, _ := vol.NewHosts(t, map[string]string{"w": ""})
+	state := filepath.Join(vol.A, "state")
+	require.NoError(t, os.Mkdir(state, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(state, "host"), []byte("0123 elsewhere\n"), 0o600))
+	_, said, code := one.Try("daemon", "--state", state)
+	require.NotZero(t, code)
+	require.Contains(t, said, "a daemon of the host \"elsewhere\" uses it: give --state and --run on a local file system; if that host is gone, remove "+state+"/host")
+	require.NoError(t, os.Remove(filepath.Join(state, "host")))
+	one.Start("--state", state)
+	require.FileExists(t, filepath.Join(state, "host"))
+	one.Kill()
+	one.Start("--state", state)
+	require.Equal(t, "mounted", one.Agent("w").State, "the same host goes on after a crash")
+	one.Stop()
+	require.NoFileExists(t, filepath.Join(state, "host"))
 }

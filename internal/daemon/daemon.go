@@ -38,6 +38,7 @@ import (
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/approvals"
 	"github.com/scopefs/scopefs/tools/limit"
 	"github.com/scopefs/scopefs/tools/mcp"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -79,6 +80,7 @@ type Daemon struct {
 	only scope.ID // mount this agent alone; "": all that are defined
 
 	lock      *os.File          // of the run directory
+	claimed   string            // see claimState
 	base      *os.File          // of the base directory; nil: see lockBase
 	left      []*mountinfo.Info // mounts of an earlier daemon
 	http      string
@@ -159,9 +161,14 @@ func New(opt Options) (*Daemon, error) {
 	if err := d.takeRun(); err != nil {
 		return nil, err
 	}
-	kept, lost, err := d.loadApprovals(opt.Headless)
+	var kept []approvals.Approval
+	var lost []audit.Event
+	err = os.MkdirAll(opt.Paths.State, 0o700) // what follows makes files there side by side
 	if err == nil {
-		err = os.MkdirAll(opt.Paths.State, 0o700) // what follows makes files there side by side
+		err = d.claimState()
+	}
+	if err == nil {
+		kept, lost, err = d.loadApprovals(opt.Headless)
 	}
 	if err != nil {
 		d.Holder.Leave()

@@ -124,6 +124,9 @@ func (d *Daemon) close() {
 	wg.Wait()
 	d.Control.Close()
 	os.Remove(d.Paths.Socket())
+	if views.Load() == 0 {
+		d.unclaim()
+	}
 	d.lock.Close()
 	if d.base != nil {
 		d.base.Close()

@@ -25,7 +25,7 @@ const (
 	unmountGrace = 300 * time.Millisecond // for users of a view to finish
 	detachGrace  = 500 * time.Millisecond // for users that another mount namespace has
 	endTime      = 3 * time.Second        // for a view whose connection has ended
-	serverTime   = 10 * time.Second       // for the server of a shared file system to answer what changes nothing
+	serverTime   = 6 * time.Second        // for the server of a shared file system to answer what changes nothing
 	metadataTime = time.Second            // how long the kernel may keep metadata that cannot be watched
 	quickDeath   = 2 * time.Second        // a view that lives no longer is restarted more slowly
 	reapTime     = time.Second            // for a killed process to be gone
