@@ -250,7 +250,7 @@ func (c *Counter) change(o object, before, now int64) {
 		c.use.Bytes += bytes - wasBytes
 		c.use.Files += files - wasFiles
 	}
-	c.page.set(c.slot, c.use)
+	c.page.Set(c.slot, c.use)
 }
 
 // touched has a directory looked at soon.

@@ -57,21 +57,34 @@ func (p *Page) Limits() (bytes, files int64) {
 	return p.words[limitBytes].Load(), p.words[limitFiles].Load()
 }
 
-// Use returns what all views of the agent use together.
+// Use returns what all slots use together.
 func (p *Page) Use() (sum Use) {
 	for i := range Slots {
-		s := p.slot(i)
-		sum.Bytes += max(s[0].Load(), 0)
-		sum.Files += max(s[1].Load(), 0)
-		sum.Counting = sum.Counting || s[2].Load() != 0
+		sum = sum.Plus(p.Slot(i))
 	}
 	return sum
+}
+
+// maxWord bounds what counts of a word, so that no sum overflows whatever a view has written.
+const maxWord = 1 << 56
+
+func wordOf(w *atomic.Int64) int64 { return min(max(w.Load(), 0), maxWord) }
+
+// Slot returns what a slot uses.
+func (p *Page) Slot(i int) Use {
+	s := p.slot(i)
+	return Use{wordOf(&s[0]), wordOf(&s[1]), s[2].Load() != 0}
+}
+
+// Plus returns the sum of two uses.
+func (u Use) Plus(other Use) Use {
+	return Use{u.Bytes + other.Bytes, u.Files + other.Files, u.Counting || other.Counting}
 }
 
 // Pending returns the bytes of writes under way.
 func (p *Page) Pending() (sum int64) {
 	for i := range Slots {
-		sum += max(p.slot(i)[pendingWord].Load(), 0)
+		sum += wordOf(&p.slot(i)[pendingWord])
 	}
 	return sum
 }
@@ -81,7 +94,7 @@ func (p *Page) Recount() { p.words[recounts].Add(1) }
 
 // Clear forgets what the view of a slot uses.
 func (p *Page) Clear(slot int) {
-	p.set(slot, Use{})
+	p.Set(slot, Use{})
 	p.slot(slot)[pendingWord].Store(0)
 }
 
@@ -89,7 +102,8 @@ func (p *Page) slot(i int) []atomic.Int64 {
 	return p.words[firstSlot+i*slotWords:][:slotWords]
 }
 
-func (p *Page) set(slot int, u Use) {
+// Set replaces what a slot uses.
+func (p *Page) Set(slot int, u Use) {
 	s := p.slot(slot)
 	s[0].Store(u.Bytes)
 	s[1].Store(u.Files)

@@ -82,7 +82,7 @@ func (c *Counter) Start() {
 	c.use = Use{Counting: true}
 	c.pending.Store(0) // the last process may have left some
 	c.walk = &walk{use: c.use, seen: map[object]struct{}{}}
-	c.page.set(c.slot, c.use)
+	c.page.Set(c.slot, c.use)
 }
 
 // count walks the directories.
@@ -142,7 +142,7 @@ func (c *Counter) finish(files Files) bool {
 		c.use.Counting = false
 	}
 	c.walk = nil
-	c.page.set(c.slot, c.use)
+	c.page.Set(c.slot, c.use)
 	return true
 }
 
@@ -265,7 +265,7 @@ func (c *Counter) see(root *beneath.Root, rel string, files Files) (dir bool) {
 	if c.use.Counting {
 		c.walk.use.Counting = true
 		c.use = c.walk.use
-		c.page.set(c.slot, c.use)
+		c.page.Set(c.slot, c.use)
 	}
 	return st.IsDir()
 }

@@ -102,13 +102,14 @@ func (s *Shared) String() string {
 	return "on " + s.Type + ", not cached: other hosts may change it"
 }
 
-// Quota is what an agent's files take and may take. 0 is no limit.
+// Quota is what an agent takes and may take. 0 is no limit.
 type Quota struct {
 	Bytes    int64 `json:"bytes"`
 	MaxBytes int64 `json:"max_bytes,omitempty"`
 	Files    int64 `json:"files"`
 	MaxFiles int64 `json:"max_files,omitempty"`
 	Counting bool  `json:"counting,omitempty"` // the first count goes on
+	Stores   int64 `json:"stores,omitempty"`   // bytes of it that stores hold
 }
 
 func (q *Quota) String() string {

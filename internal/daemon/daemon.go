@@ -147,7 +147,7 @@ func New(opt Options) (*Daemon, error) {
 	}
 	d.stopped, d.runs.settled = make(chan struct{}), make(chan struct{})
 	d.Registry, d.Shared.Definitions, d.Returned = d, d.Definitions, d.runs.returnedTo
-	own := stores.Host{Exec: d.ExecStore, Root: d.Root, Stderr: &view.LogWriter{Logger: opt.Logger, Name: "drivers"}}
+	own := stores.Host{Exec: d.ExecStore, Root: d.Root, Disk: &d.Quotas, Stderr: &view.LogWriter{Logger: opt.Logger, Name: "drivers"}}
 	if d.Root { // of an ordinary user's daemon: himself
 		own.User = d.UserOf
 	}
@@ -278,6 +278,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 		}
 	}()
 	go d.watchQuotas(ctx)
+	go d.Stores.Measure(ctx)
 	session.RemoveTaskSockets(d.Paths)
 	d.RemoveLeftTasks(ctx)
 	recovering, recovered := context.WithCancel(ctx)

@@ -7,9 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/scopefs/scopefs/fs/quota"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/internal/stores/wire"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/kv"
 )
 
@@ -34,7 +36,8 @@ func (s *Stores) kv(config *config.KVStore) error {
 		s.drivers.serve(wire.KV, config.Password, only(network, config.Redis))
 	}
 	s.drivers.settings.KV = config
-	one := remoteKV{s.drivers}
+	one := remoteKV{drivers: s.drivers}
+	one.disk = s.bound(&disk{store: "kv", measure: one.size})
 	list, err := kv.New(one)
 	if err != nil {
 		return err
@@ -64,7 +67,27 @@ func onHost(address string) bool {
 }
 
 // remoteKV is the key-value store as its driver serves it.
-type remoteKV struct{ *drivers }
+type remoteKV struct {
+	*drivers
+	disk *disk
+}
+
+// size returns what the store holds for an agent.
+func (r remoteKV) size(ctx context.Context, agent scope.ID) (use quota.Use, err error) {
+	if r.settings.KV.Redis == "" && !r.exists(wire.KVFile) {
+		return use, nil
+	}
+	part, err := scope.Keys.Apply(agent, "")
+	if err == nil {
+		use.Bytes, err = call(ctx, r.drivers, kv.Patience+callTime, wire.KVSize, part)
+	}
+	return use, err
+}
+
+// change makes a change by which an agent's part grows by so many bytes at most.
+func (r remoteKV) change(ctx context.Context, c kv.Change, grows int, do func() error) error {
+	return r.disk.change(ctx, scope.ID(strings.TrimSuffix(c.Part, ":")), quota.Use{Bytes: int64(grows)}, do)
+}
 
 // Get returns the entry of a name.
 func (r remoteKV) Get(ctx context.Context, name string) (kv.Entry, error) {
@@ -81,13 +104,21 @@ func (r remoteKV) Plain(ctx context.Context, names ...string) (kv.Entry, bool, e
 }
 
 // Set replaces the value of an entry.
-func (r remoteKV) Set(ctx context.Context, c kv.Change, value string, ttl time.Duration) (kv.Entry, error) {
-	return call(ctx, r.drivers, kv.Patience+callTime, wire.KVSet, wire.KVChange{Change: c, Value: value, TTL: ttl})
+func (r remoteKV) Set(ctx context.Context, c kv.Change, value string, ttl time.Duration) (e kv.Entry, err error) {
+	err = r.change(ctx, c, len(c.Name)+len(value), func() (err error) {
+		e, err = call(ctx, r.drivers, kv.Patience+callTime, wire.KVSet, wire.KVChange{Change: c, Value: value, TTL: ttl})
+		return err
+	})
+	return e, err
 }
 
 // Delete removes an entry.
-func (r remoteKV) Delete(ctx context.Context, c kv.Change) (bool, error) {
-	return call(ctx, r.drivers, kv.Patience+callTime, wire.KVDelete, c)
+func (r remoteKV) Delete(ctx context.Context, c kv.Change) (found bool, err error) {
+	err = r.change(ctx, c, 0, func() (err error) {
+		found, err = call(ctx, r.drivers, kv.Patience+callTime, wire.KVDelete, c)
+		return err
+	})
+	return found, err
 }
 
 // List returns a page of entries.

@@ -8,8 +8,10 @@ import (
 	"net"
 	"net/url"
 
+	"github.com/scopefs/scopefs/fs/quota"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/stores/wire"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/messages"
 )
 
@@ -31,7 +33,8 @@ func (s *Stores) messages(config *config.MessagesStore) error {
 		s.drivers.serve(wire.Messages, config.Password, only("tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "4222"))))
 	}
 	s.drivers.settings.Messages = config
-	one := remoteMessages{s.drivers}
+	one := remoteMessages{drivers: s.drivers}
+	one.disk = s.bound(&disk{store: "messages", measure: one.size})
 	list, err := messages.New(one, messages.Grants{Channels: granted(config.Channels), Inboxes: granted(config.Inboxes)})
 	if err != nil {
 		return err
@@ -50,11 +53,33 @@ func granted(lists map[string]config.Patterns) map[string]func(id string) bool {
 }
 
 // remoteMessages is the message store as its driver serves it.
-type remoteMessages struct{ *drivers }
+type remoteMessages struct {
+	*drivers
+	disk *disk
+}
+
+// size returns what the store holds on an agent's own subjects.
+func (r remoteMessages) size(ctx context.Context, agent scope.ID) (use quota.Use, err error) {
+	if r.settings.Messages.URL == "" && !r.exists(wire.MessagesDir) {
+		return use, nil
+	}
+	use.Bytes, err = call(ctx, r.drivers, messages.Patience+callTime, wire.MessagesSize, messages.StreamOf(agent))
+	return use, err
+}
 
 // Publish adds a message to a place.
-func (r remoteMessages) Publish(ctx context.Context, m messages.Message) (uint64, error) {
-	return call(ctx, r.drivers, messages.Patience+callTime, wire.Publish, m)
+func (r remoteMessages) Publish(ctx context.Context, m messages.Message) (sequence uint64, err error) {
+	publish := func() (err error) {
+		sequence, err = call(ctx, r.drivers, messages.Patience+callTime, wire.Publish, m)
+		return err
+	}
+	if !m.Own { // channels and inboxes have their own limits
+		err = publish()
+		return sequence, err
+	}
+	grows := quota.Use{Bytes: int64(len(m.Text) + len(m.Filter) + len(m.From) + messages.Overhead)}
+	err = r.disk.change(ctx, m.From, grows, publish)
+	return sequence, err
 }
 
 // Read returns the messages of a place after a position.

@@ -5,10 +5,13 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
+	"github.com/scopefs/scopefs/fs/quota"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/stores/wire"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/egress"
 	"github.com/scopefs/scopefs/tools/objects"
 )
@@ -34,7 +37,8 @@ func (s *Stores) objects(config *config.ObjectStore) error {
 		return dialer.DialContext(ctx, "tcp", address)
 	})
 	s.drivers.settings.Objects = config
-	one := remoteObjects{s.drivers, cmp.Or(config.Timeout, objectTime) + callTime}
+	one := remoteObjects{drivers: s.drivers, bound: cmp.Or(config.Timeout, objectTime) + callTime, parts: scope.Prefix{Base: config.Prefix}}
+	one.disk = s.bound(&disk{store: "objects", measure: one.size, slow: true})
 	list, err := objects.New(one, config.Prefix)
 	if err != nil {
 		return err
@@ -48,6 +52,38 @@ func (s *Stores) objects(config *config.ObjectStore) error {
 type remoteObjects struct {
 	*drivers
 	bound time.Duration // of a call
+	parts scope.Prefix
+	disk  *disk
+}
+
+// size lists what the store holds for an agent.
+func (r remoteObjects) size(ctx context.Context, agent scope.ID) (use quota.Use, err error) {
+	part, err := r.parts.Apply(agent, "")
+	for l := (objects.Listing{Prefix: part, Limit: objects.MaxPage}); err == nil; {
+		var page objects.Page
+		if page, err = r.List(ctx, l); err != nil {
+			break
+		}
+		for _, o := range page.Objects {
+			use, l.After = use.Plus(sizeOf(o.Name, max(o.Bytes, 0))), o.Name
+		}
+		if !page.More || len(page.Objects) == 0 {
+			return use, nil
+		}
+	}
+	return use, err
+}
+
+// sizeOf returns what an object takes.
+func sizeOf(name string, bytes int64) quota.Use {
+	return quota.Use{Bytes: int64(len(name)) + bytes, Files: 1}
+}
+
+// change makes a change by which the part of a name's agent grows by so much at most.
+func (r remoteObjects) change(ctx context.Context, name string, grows quota.Use, do func() error) error {
+	_, rest, _ := strings.Cut(strings.TrimPrefix(name, r.parts.Base), "agents/")
+	agent, _, _ := strings.Cut(rest, "/")
+	return r.disk.change(ctx, scope.ID(agent), grows, do)
 }
 
 // Get returns an object.
@@ -56,14 +92,20 @@ func (r remoteObjects) Get(ctx context.Context, name string) (objects.Content, e
 }
 
 // Put replaces an object and returns its ETag.
-func (r remoteObjects) Put(ctx context.Context, p objects.Put) (string, error) {
-	return call(ctx, r.drivers, r.bound, wire.ObjectPut, p)
+func (r remoteObjects) Put(ctx context.Context, p objects.Put) (etag string, err error) {
+	err = r.change(ctx, p.Name, sizeOf(p.Name, int64(len(p.Content))), func() (err error) {
+		etag, err = call(ctx, r.drivers, r.bound, wire.ObjectPut, p)
+		return err
+	})
+	return etag, err
 }
 
 // Delete removes an object.
 func (r remoteObjects) Delete(ctx context.Context, d objects.Delete) error {
-	_, err := call(ctx, r.drivers, r.bound, wire.ObjectDelete, d)
-	return err
+	return r.change(ctx, d.Name, quota.Use{}, func() error {
+		_, err := call(ctx, r.drivers, r.bound, wire.ObjectDelete, d)
+		return err
+	})
 }
 
 // List returns the next objects.

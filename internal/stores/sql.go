@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/scopefs/scopefs/fs/quota"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/stores/wire"
 	"github.com/scopefs/scopefs/scope"
@@ -44,7 +45,11 @@ func (s *Stores) sql(config *config.SQLStore, state string, user UserOf) error {
 		return x.Start(ctx, id)
 	}
 	engines := sql.NewEngines(start, sql.Limits{FileBytes: config.Size, Timeout: config.Timeout})
-	list, err := sql.New(sql.Options{Engine: engines, Drop: config.Drop})
+	held := s.bound(&disk{store: "sql", measure: func(_ context.Context, agent scope.ID) (quota.Use, error) {
+		bytes, err := sql.FileBytes(files, agent)
+		return quota.Use{Bytes: bytes}, err
+	}})
+	list, err := sql.New(sql.Options{Engine: engines, Drop: config.Drop, Within: held.changeWithin})
 	if err != nil {
 		return err
 	}

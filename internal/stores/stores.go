@@ -19,6 +19,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/usage"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/catalog"
@@ -39,17 +40,20 @@ type Stores struct {
 	tools    []tools.Tool // of all
 	programs *programs    // nil: none
 	drivers  *drivers
+	pages    *usage.Pages // nil: nothing is bounded
+	disks    []*disk
 	err      error // of the configuration
 }
 
 // Host is what stores need of the process that they are in. The zero value is for a
 // process that only reads their configuration.
 type Host struct {
-	User    UserOf    // returns the user of an agent's SQL process; nil: the daemon's own
-	Exec    Exec      // starts programs; nil: none can be started
-	Root    bool      // this process is root of the host: drivers run as [StoresUser]
-	Program string    // the file of the program of the drivers; "": the one that is installed with this program
-	Stderr  io.Writer // gets what drivers print when they crash; nil: nobody
+	User    UserOf       // returns the user of an agent's SQL process; nil: the daemon's own
+	Exec    Exec         // starts programs; nil: none can be started
+	Root    bool         // this process is root of the host: drivers run as [StoresUser]
+	Program string       // the file of the program of the drivers; "": the one that is installed with this program
+	Disk    *usage.Pages // bounds what stores hold for agents; nil: nothing does
+	Stderr  io.Writer    // gets what drivers print when they crash; nil: nobody
 }
 
 // A store is one of them.
@@ -66,7 +70,7 @@ type store struct {
 // New returns the stores of a configuration. It opens none of them. Embedded
 // stores keep their files in the directory state.
 func New(config config.Stores, state string, host Host) *Stores {
-	s := &Stores{drivers: newDrivers(host, state)}
+	s := &Stores{drivers: newDrivers(host, state), pages: host.Disk}
 	s.err = errors.Join(
 		s.kv(config.KV), s.sql(config.SQL, state, host.User), s.messages(config.Messages), s.services(config.Services),
 		s.notify(config.Notify), s.objects(config.Objects), s.metrics(config.Metrics),

@@ -1,7 +1,9 @@
-// Package usage keeps the pages that say what agents' files take: see package quota.
+// Package usage bounds what agents take: their files, which views count in pages (see package quota), and what stores hold for
+// them.
 package usage
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -24,26 +26,33 @@ const (
 	Home = 1
 
 	firstBranch = 2
+	branches    = quota.Slots - 1 - firstBranch
+	stores      = quota.Slots - 1 // the daemon's; views only read it
 )
 
 // Pages are those of a daemon's agents. The zero value has none.
 type Pages struct {
-	mu   sync.Mutex
-	all  map[scope.ID]*page
-	high map[scope.ID]bool // see Alarms
+	mu     sync.Mutex
+	all    map[scope.ID]*account
+	owners map[scope.ID]scope.ID // whose what an agent has is, if that one has an account
+	high   map[scope.ID]bool     // see Alarms
 }
 
-// page lasts as long as the daemon: a view that starts again has what the last one has counted.
-type page struct {
-	*quota.Page
-	file *os.File // for views
-	used [quota.Slots]bool
+// account is what an agent, with its branches, has and may have. It lasts as long as the daemon: a view that starts again has
+// what the last one has counted. Pages.mu guards it.
+type account struct {
+	bytes, files int64       // may be had; 0: no limit
+	page         *quota.Page // nil: no view counts
+	file         *os.File    // of the page, for views
+	used         [quota.Slots]bool
+	stores       map[string]quota.Use
+	pending      quota.Use // of calls of stores under way
 }
 
 // Share is a view's part of a page. A nil *Share bounds nothing.
 type Share struct {
 	Slot int
-	of   *page
+	of   *account
 }
 
 // Map maps the page of a file.
@@ -79,38 +88,103 @@ func create() (*os.File, error) {
 	return f, nil
 }
 
-// Join returns a share for a view of an agent with these limits, in a slot; -1 is one for a branch. left is the page that a
-// view of the last daemon has; nil: there is none. The caller closes left.
-func (p *Pages) Join(id scope.ID, bytes, files int64, slot int, left *os.File) (*Share, error) {
-	if bytes == 0 && files == 0 {
-		return nil, nil
+// Define replaces the limits by those of definitions. Views that count have them at once. An agent without a definition keeps
+// its own.
+func (p *Pages) Define(all map[scope.ID]*agents.Agent) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, def := range all {
+		bytes, files := def.Limits.Quota()
+		if a := p.all[id]; a == nil && bytes+files == 0 {
+			continue
+		} else if a != nil && a.bytes == bytes && a.files == files {
+			continue
+		}
+		a := p.account(id)
+		a.bytes, a.files = bytes, files
+		a.publish()
 	}
+	p.owners = map[scope.ID]scope.ID{}
+	for id := range p.all {
+		p.owners[id] = id
+	}
+	for id, def := range all {
+		if p.all[def.Branch] != nil {
+			p.owners[id] = def.Branch
+		}
+	}
+}
+
+// account returns the account of an agent. The caller holds mu.
+func (p *Pages) account(id scope.ID) *account {
+	if p.all == nil {
+		p.all = map[scope.ID]*account{}
+	}
+	if p.all[id] == nil {
+		p.all[id] = &account{stores: map[string]quota.Use{}}
+	}
+	return p.all[id]
+}
+
+// publish shows the views the limits, and what stores hold. The caller holds mu.
+func (a *account) publish() {
+	if a.page != nil {
+		a.page.SetLimits(a.bytes, a.files)
+		a.page.Set(stores, a.stored().Plus(a.pending))
+	}
+}
+
+// stored returns what stores hold. The caller holds mu.
+func (a *account) stored() (sum quota.Use) {
+	for _, u := range a.stores {
+		sum = sum.Plus(u)
+	}
+	return sum
+}
+
+// use returns what the agent has. Of the page it takes what views say of themselves alone. The caller holds mu.
+func (a *account) use() quota.Use {
+	sum := a.stored()
+	for i := 0; a.page != nil && i < stores; i++ {
+		sum = sum.Plus(a.page.Slot(i))
+	}
+	return sum
+}
+
+// OwnerOf returns whose files those of a view are. A branch is its agent's.
+func OwnerOf(def *agents.Definition) scope.ID { return cmp.Or(def.Home, def.Branch, def.Name) }
+
+// Join returns a share for a view of an agent, in a slot; -1 is one for a branch. left is the page that a view of the last
+// daemon has; nil: there is none. The caller closes left. The share of an agent without limits is nil.
+func (p *Pages) Join(id scope.ID, slot int, left *os.File) (*Share, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	of := p.all[id]
-	if of == nil {
+	if left != nil {
+		of = p.account(id)
+	}
+	if of == nil || left == nil && of.bytes+of.files == 0 {
+		return nil, nil
+	}
+	if of.page == nil {
 		f, err := open(left)
 		if err != nil {
 			return nil, fmt.Errorf("quota: %w", err)
 		}
-		of = &page{file: f}
-		if of.Page, err = Map(f); err != nil {
+		if of.page, err = Map(f); err != nil {
 			f.Close()
 			return nil, err
 		}
-		if p.all == nil {
-			p.all = map[scope.ID]*page{}
-		}
-		p.all[id] = of
+		of.file = f
+		of.publish()
 	}
-	of.SetLimits(bytes, files)
-	for i := firstBranch; slot < 0 && i < quota.Slots; i++ {
+	for i := firstBranch; slot < 0 && i < firstBranch+branches; i++ {
 		if !of.used[i] {
 			slot = i
 		}
 	}
 	if slot < 0 {
-		return nil, fmt.Errorf("quota: %q has %d branches mounted: unmount one", id, quota.Slots-firstBranch)
+		return nil, fmt.Errorf("quota: %q has %d branches mounted: unmount one", id, branches)
 	}
 	of.used[slot] = true
 	return &Share{slot, of}, nil
@@ -140,7 +214,7 @@ func (p *Pages) Leave(s *Share) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.of.used[s.Slot] = false
-	s.of.Clear(s.Slot)
+	s.of.page.Clear(s.Slot)
 }
 
 // File returns the file of the page, which stays open.
@@ -151,34 +225,17 @@ func (s *Share) File() *os.File {
 	return s.of.file
 }
 
-// Of returns whose files those of a view are, and what that agent may have. A branch is its agent's. all are the definitions
-// that are loaded.
-func Of(def *agents.Definition, all map[scope.ID]*agents.Agent) (id scope.ID, bytes, files int64) {
-	bytes, files = def.Limits.Quota()
-	if def.Home != "" {
-		return def.Home, bytes, files
-	}
-	if def.Branch == "" {
-		return def.Name, bytes, files
-	}
-	if of := all[def.Branch]; of != nil {
-		bytes, files = of.Limits.Quota()
-	}
-	return def.Branch, bytes, files
-}
-
-// Use returns what the agent has and may have; nil: it has no limits.
+// Use returns what the agent has and may have; nil: it has no limits. Views write what they count: it is checked to be in
+// bounds, and concerns their agent alone.
 func (p *Pages) Use(id scope.ID) *api.Quota {
 	p.mu.Lock()
-	of := p.all[id]
-	p.mu.Unlock()
-	if of == nil {
+	defer p.mu.Unlock()
+	a := p.all[id]
+	if a == nil || a.bytes+a.files == 0 {
 		return nil
 	}
-	use, q := of.Page.Use(), &api.Quota{}
-	q.Bytes, q.Files, q.Counting = use.Bytes, use.Files, use.Counting
-	q.MaxBytes, q.MaxFiles = of.Limits()
-	return q
+	use := a.use()
+	return &api.Quota{Bytes: use.Bytes, MaxBytes: a.bytes, Files: use.Files, MaxFiles: a.files, Counting: use.Counting, Stores: a.stored().Bytes}
 }
 
 // NewCounter returns what counts the files of a view, in its process: those of root and of the history of a descriptor. With
@@ -223,6 +280,9 @@ func (p *Pages) Alarms() map[scope.ID]*api.Quota {
 	alarms := map[scope.ID]*api.Quota{}
 	for _, id := range ids {
 		q := p.Use(id)
+		if q == nil {
+			continue
+		}
 		p.mu.Lock()
 		switch part := q.Part(); {
 		case part >= HighPart && !p.high[id]:
@@ -243,7 +303,7 @@ func (p *Pages) Alarms() map[scope.ID]*api.Quota {
 func (p *Pages) Recount(id scope.ID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if of := p.all[id]; of != nil {
-		of.Recount()
+	if a := p.all[id]; a != nil && a.page != nil {
+		a.page.Recount()
 	}
 }

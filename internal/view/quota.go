@@ -11,7 +11,6 @@ import (
 
 // joinQuota returns the view's share of the agent's quota; nil: there is none. last is the view that is taken over, or nil.
 func (v *View) joinQuota(last *leftView) (*usage.Share, error) {
-	id, bytes, files := usage.Of(v.def, v.host.Definitions())
 	slot, page := usage.Main, (*os.File)(nil)
 	switch {
 	case last != nil && last.Config.Quota != nil:
@@ -21,7 +20,7 @@ func (v *View) joinQuota(last *leftView) (*usage.Share, error) {
 	case v.def.Branch != "":
 		slot = -1
 	}
-	return v.host.Quotas.Join(id, bytes, files, slot, page)
+	return v.host.Quotas.Join(usage.OwnerOf(v.def), slot, page)
 }
 
 // files returns how many files the holder has of a view.

@@ -37,6 +37,7 @@ const (
 	MaxPage  = 100             // messages
 	Patience = 5 * time.Second // how long a call may take, beside its wait
 	maxWait  = 30              // seconds
+	Overhead = 128             // bytes of a message at most beside its text, its subject and its sender
 )
 
 // New returns the tools publish and subscribe.

@@ -26,12 +26,15 @@ func own(subject tools.Resource) (Place, error) {
 		return Place{}, err
 	}
 	all := part + ">"
-	p := Place{Own: true, Stream: strings.TrimSuffix(part, ".") + "_messages", Subjects: all, Filter: subject.Name()}
+	p := Place{Own: true, Stream: StreamOf(scope.ID(strings.TrimSuffix(part, "."))), Subjects: all, Filter: subject.Name()}
 	if subject.Key() == "" {
 		p.Filter = all
 	}
 	return p, nil
 }
+
+// StreamOf returns the name of the stream of an agent's subjects.
+func StreamOf(agent scope.ID) string { return string(agent) + "_messages" }
 
 // channel returns the place of a channel that all agents that bound the call
 // were granted.

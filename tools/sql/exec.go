@@ -72,6 +72,18 @@ func (x Exec) Start(_ context.Context, agent scope.ID) (*Process, error) {
 	return run(cmd)
 }
 
+// FileBytes returns what the file system has allocated for an agent's database and its journal.
+func FileBytes(files scope.File, agent scope.ID) (sum int64, err error) {
+	name, err := files.Apply(agent, "")
+	for _, suffix := range []string{"", "-journal"} {
+		var st unix.Stat_t
+		if err == nil && unix.Lstat(name+suffix, &st) == nil {
+			sum += st.Blocks * 512
+		}
+	}
+	return sum, err
+}
+
 // run starts the command with pipes.
 func run(cmd *exec.Cmd) (*Process, error) {
 	theirIn, in, err := os.Pipe()

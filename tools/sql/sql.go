@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/sql/engine"
 )
@@ -56,6 +57,9 @@ type Options struct {
 	Engine   Engine // shared by all agents
 	Postgres bool   // it is PostgreSQL: its roles bound agents, and nothing here reads more of a statement than the first keyword
 	Drop     bool   // allows DROP, of tables, indexes, views and columns
+
+	// Within makes a change to an agent's database, which may grow by so many bytes; nil: by any. A nil Within bounds nothing.
+	Within func(ctx context.Context, agent scope.ID, change func(room *int64) error) error
 }
 
 const (
@@ -230,12 +234,27 @@ func (in executeArgs) statement(o Options) (stmt statement, op engine.Op, err er
 	return stmt, op, err
 }
 
+// change has an engine make a change.
+func (s store) change(ctx context.Context, agent scope.ID, r engine.Request) (reply engine.Reply, err error) {
+	do := func(room *int64) (err error) {
+		r.Room = room
+		reply, err = s.Engine.Do(ctx, agent, r)
+		return err
+	}
+	if s.Within == nil {
+		err = do(nil)
+		return reply, err
+	}
+	err = s.Within(ctx, agent, do)
+	return reply, err
+}
+
 func (s store) execute(ctx context.Context, env tools.Env, in executeArgs) (out executed, err error) {
 	stmt, op, err := in.statement(s.Options)
 	if err != nil {
 		return out, err
 	}
-	reply, err := s.Engine.Do(ctx, env.Agent, engine.Request{Op: op, SQL: in.SQL, Params: in.values, Limit: maxRows})
+	reply, err := s.change(ctx, env.Agent, engine.Request{Op: op, SQL: in.SQL, Params: in.values, Limit: maxRows})
 	if err != nil {
 		return out, err
 	}
@@ -343,7 +362,7 @@ func (s store) create(ctx context.Context, env tools.Env, in createArgs) (out cr
 	if err != nil {
 		return out, err
 	}
-	_, err = s.Engine.Do(ctx, env.Agent, engine.Request{Op: engine.Define, SQL: text, New: in.Name, Limit: 1})
+	_, err = s.change(ctx, env.Agent, engine.Request{Op: engine.Define, SQL: text, New: in.Name, Limit: 1})
 	return created{text}, err
 }
 

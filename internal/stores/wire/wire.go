@@ -55,6 +55,7 @@ const (
 	KVSet    = driver.Method[KVChange, kv.Entry]("kv.set")
 	KVDelete = driver.Method[kv.Change, bool]("kv.delete")
 	KVList   = driver.Method[KVListing, KVPage]("kv.list")
+	KVSize   = driver.Method[string, int64]("kv.size") // of a part: the bytes of its names and values
 	KVPing   = driver.Method[driver.None, driver.None]("kv.ping")
 )
 
@@ -87,6 +88,7 @@ type KVPage struct {
 const (
 	Publish      = driver.Method[messages.Message, uint64]("messages.publish")
 	Read         = driver.Method[messages.Reading, messages.Found]("messages.read")
+	MessagesSize = driver.Method[string, int64]("messages.size") // of a stream: the bytes of its messages
 	MessagesPing = driver.Method[driver.None, driver.None]("messages.ping")
 )
 

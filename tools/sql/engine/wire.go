@@ -55,6 +55,7 @@ type Request struct {
 	Params []Value `json:"params,omitempty"`
 	Offset int64   `json:"offset,omitempty"` // rows of the result to skip
 	Limit  int     `json:"limit"`            // rows to return
+	Room   *int64  `json:"room,omitempty"`   // bytes by which the file may grow; nil: to its limit
 	New    string  `json:"new,omitempty"`    // with Define: the name that the schema must not have yet
 }
 

@@ -159,6 +159,7 @@ func (d *drivers) kv(config *config.KVStore) {
 		out.Entries, out.Next, err = s.List(ctx, l.Prefix, l.After, l.Limit)
 		return out, err
 	})
+	serve(d, one, wire.KVSize, kv.Store.Size)
 	wire.KVPing.Handle(d.handlers, func(ctx context.Context, _ driver.None) (driver.None, error) {
 		if _, ok := one.Opened(); !ok && config.Redis == "" {
 			return none(kv.CheckFile(ctx, kvFile))
@@ -214,6 +215,7 @@ func (d *drivers) messages(config *config.MessagesStore) error {
 	d.open = append(d.open, one)
 	wire.Publish.Handle(d.handlers, one.Publish)
 	wire.Read.Handle(d.handlers, one.Read)
+	wire.MessagesSize.Handle(d.handlers, one.Size)
 	wire.MessagesPing.Handle(d.handlers, func(ctx context.Context, _ driver.None) (driver.None, error) { return none(one.Ping(ctx)) })
 	return nil
 }

@@ -27,6 +27,7 @@ type database struct {
 	path string
 
 	write, read *conn
+	most        int64 // bytes of the file at the last change
 }
 
 // conn is a connection with its authoriser.
@@ -47,10 +48,27 @@ func (d *database) connect(ctx context.Context) (err error) {
 	if d.write, err = d.dial(ctx, "rwc"); err != nil {
 		return err
 	}
-	if d.read, err = d.dial(ctx, "ro"); err != nil {
+	err = d.write.as(own, func() error { return d.write.vacuums(ctx) })
+	if err == nil {
+		d.read, err = d.dial(ctx, "ro")
+	}
+	if err != nil {
 		return errors.Join(err, d.close())
 	}
 	return nil
+}
+
+// vacuums makes a new file give back what is deleted.
+func (c *conn) vacuums(ctx context.Context) error {
+	empty := false
+	err := c.each(ctx, "PRAGMA page_count", nil, func(v []wire.Value) error {
+		empty = v[0].V == int64(0)
+		return nil
+	})
+	if err == nil && empty {
+		_, err = c.ExecContext(ctx, "PRAGMA auto_vacuum=FULL")
+	}
+	return err
 }
 
 func (d *database) close() error {
@@ -92,6 +110,7 @@ func (c *conn) restrict(ctx context.Context, cfg wire.Config) error {
 		// may not. journal_mode itself reads; with EXCLUSIVE it keeps the file.
 		"locking_mode=EXCLUSIVE",
 		"journal_mode=PERSIST",
+		"journal_size_limit=1048576", // of what stays after a change
 		"locking_mode=NORMAL",
 		"temp_store=MEMORY",  // the process can create no file
 		"trusted_schema=OFF", // a view calls no function with side effects

@@ -82,6 +82,9 @@ func (d *database) page(ctx context.Context, c *conn, r *wire.Request) (reply wi
 // left.
 func (d *database) change(ctx context.Context, r *wire.Request) (reply wire.Reply, err error) {
 	c := d.write
+	if err := c.as(own, func() error { return d.limit(ctx, r.Room) }); err != nil {
+		return reply, err
+	}
 	if err := c.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
 		return reply, err
 	}
@@ -114,6 +117,25 @@ func (d *database) change(ctx context.Context, r *wire.Request) (reply wire.Repl
 		return wire.Reply{}, err
 	}
 	return reply, c.exec(ctx, "COMMIT")
+}
+
+// limit sets how large the file may become: it may grow by room, in bytes; nil: to its limit.
+func (d *database) limit(ctx context.Context, room *int64) error {
+	most := max(1, d.cfg.FileBytes/pageSize)
+	d.most = d.cfg.FileBytes
+	if room != nil {
+		err := d.write.each(ctx, "SELECT page_count, page_size FROM pragma_page_count, pragma_page_size", nil, func(v []wire.Value) error {
+			count, _ := v[0].V.(int64)
+			size, _ := v[1].V.(int64)
+			most = max(1, min(most, count+*room/max(size, 512)))
+			d.most = most * size
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return d.write.each(ctx, fmt.Sprintf("PRAGMA max_page_count=%d", most), nil, func([]wire.Value) error { return nil })
 }
 
 func (d *database) mustBeNew(ctx context.Context, name string) error {
@@ -221,7 +243,7 @@ func (d *database) errorOf(ctx context.Context, err error) *wire.Error {
 	case sqlite3.SQLITE_INTERRUPT:
 		return slow
 	case sqlite3.SQLITE_FULL:
-		message := fmt.Sprintf("the database would have more than %d bytes, or the disk is full; nothing was changed", d.cfg.FileBytes)
+		message := fmt.Sprintf("the database would have more than %d bytes, or the disk is full; nothing was changed", d.most)
 		return wrong(wire.TooLarge, message, "delete rows that are not needed, or ask the operator for space")
 	case sqlite3.SQLITE_TOOBIG:
 		message := fmt.Sprintf("a value has more than %d bytes, or the statement more than %d", d.cfg.ValueBytes, d.cfg.SQLBytes)

@@ -12,7 +12,8 @@ import (
 // A Store is what both drivers are.
 type Store interface {
 	door.Store
-	Ping(context.Context) error // whether it works
+	Size(ctx context.Context, part string) (int64, error) // bytes of names and values; what has expired may count
+	Ping(context.Context) error                           // whether it works
 	Close() error
 }
 

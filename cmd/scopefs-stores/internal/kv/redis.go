@@ -257,6 +257,25 @@ func (r *Redis) List(ctx context.Context, prefix, after string, limit int) ([]En
 	return page, next, nil
 }
 
+// Size returns the bytes of a part. Expired entries count until it changes.
+func (r *Redis) Size(ctx context.Context, part string) (sum int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, door.Patience)
+	defer cancel()
+	err = r.client.Watch(ctx, func(tx *redis.Tx) error {
+		fields, err := tx.HMGet(ctx, sizes(part), "").Result()
+		if err != nil {
+			return err
+		}
+		numbers, err := integers(fields)
+		if err == nil {
+			p := redisPart{sum: numbers[0]}
+			sum, err = p.sumOf(ctx, tx, part)
+		}
+		return err
+	})
+	return sum, r.failed(err)
+}
+
 // Ping asks the server for an answer.
 func (r *Redis) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, door.Patience)

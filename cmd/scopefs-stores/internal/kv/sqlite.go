@@ -253,6 +253,16 @@ func (s *SQLite) List(ctx context.Context, prefix, after string, limit int) ([]E
 	return all, "", err
 }
 
+// Size returns the bytes of a part without what has expired.
+func (s *SQLite) Size(ctx context.Context, part string) (int64, error) {
+	return run(ctx, s, func(conn *sqlite.Conn) (bytes int64, err error) {
+		err = execute(conn, func(row *sqlite.Stmt) { bytes = row.ColumnInt64(0) },
+			`SELECT bytes - (SELECT coalesce(sum(length(name) + length(value)), 0) FROM entries WHERE part = ?1 AND expires > 0 AND expires <= ?2)
+			FROM parts WHERE part = ?1`, []byte(part), now())
+		return bytes, err
+	})
+}
+
 // Ping reads from the file.
 func (s *SQLite) Ping(ctx context.Context) error {
 	_, err := run(ctx, s, func(conn *sqlite.Conn) (struct{}, error) {

@@ -103,6 +103,21 @@ func (s *Store) Read(ctx context.Context, r door.Reading) (out door.Found, err e
 	return out, err
 }
 
+// Size returns the bytes of a stream's messages; 0 if there is no stream.
+func (s *Store) Size(ctx context.Context, stream string) (bytes int64, err error) {
+	err = s.with(ctx, 0, func(ctx context.Context, l *link) error {
+		found, err := l.stream.Stream(ctx, stream)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			return nil
+		}
+		if err == nil {
+			bytes = int64(min(found.CachedInfo().State.Bytes, 1<<60))
+		}
+		return err
+	})
+	return bytes, err
+}
+
 // Ping connects to the server and checks that it has JetStream. An embedded server
 // that no call has started yet is not started. The error is for the operator.
 func (s *Store) Ping(ctx context.Context) error {
