@@ -481,3 +481,41 @@ func TestQuotaTakenOver(t *testing.T) {
 	}
 	h.Stop()
 }
+
+// TestQuotaReloaded: changed limits reach a mounted view with the definition. What its process writes into the page that it
+// shares with the daemon does not change them.
+func TestQuotaReloaded(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": "limits: {disk: 4MiB}"})
+	h.Eventually("it is counted", func() bool { return !h.Agent("a").Disk.Counting })
+	pid, big := h.ViewPID("a"), h.View("a", "big")
+	assert.ErrorIs(t, os.WriteFile(big, make([]byte, 8<<20), 0o600), syscall.EDQUOT)
+	h.Define("a", "limits: {disk: 16MiB}")
+	h.Must("reload")
+	assert.NoError(t, os.WriteFile(big, make([]byte, 8<<20), 0o600))
+	assert.Equal(t, pid, h.ViewPID("a"))
+
+	var page *os.File
+	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", h.Cmd.Process.Pid))
+	require.NoError(t, err)
+	for _, fd := range fds {
+		if to, _ := os.Readlink(fd); strings.HasPrefix(to, "/memfd:quota") {
+			page, err = os.OpenFile(fd, os.O_RDWR, 0)
+			require.NoError(t, err)
+			defer page.Close()
+		}
+	}
+	require.NotNil(t, page)
+	var st unix.Stat_t
+	require.NoError(t, unix.Fstat(int(page.Fd()), &st))
+	words := make([]byte, st.Size)
+	for i := range words {
+		words[i] = 0x7f
+	}
+	_, err = page.WriteAt(words, 0)
+	require.NoError(t, err)
+	disk := h.Agent("a").Disk
+	assert.EqualValues(t, 16<<20, disk.MaxBytes, "the limit is the daemon's")
+	assert.Positive(t, disk.Bytes)
+	assert.Error(t, page.Truncate(0), "it is sealed")
+	h.Must("down", "a")
+}

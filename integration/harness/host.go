@@ -226,6 +226,7 @@ type Agent struct {
 	Disk      struct {
 		Bytes    int64 `json:"bytes"`
 		Files    int64 `json:"files"`
+		MaxBytes int64 `json:"max_bytes"`
 		Counting bool  `json:"counting"`
 	} `json:"disk"`
 }

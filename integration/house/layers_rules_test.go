@@ -90,7 +90,7 @@ var floors = map[string]struct {
 	"internal/extensions": {nil, "it copies files and does not know what they say"},
 
 	"tools/egress":         {[]string{"audit", "internal/credential", "internal/interrupted", "scope", "tools/limit"}, "whoever connects for an agent does it here; where the rules come from it does not know"},
-	"internal/stores":      {[]string{"internal/api", "internal/config", "internal/credential", "internal/driver", "internal/stores/wire", "scope", "scope/agents", "scope/catalog", "tools", "tools/*", "tools/sql/engine"}, "a store knows its settings, and no agent"},
+	"internal/stores":      {[]string{"fs/quota", "internal/api", "internal/config", "internal/credential", "internal/driver", "internal/stores/wire", "internal/usage", "scope", "scope/agents", "scope/catalog", "tools", "tools/*", "tools/sql/engine"}, "a store knows its settings, and what an agent may take"},
 	"internal/need":        {nil, "any test may need root, a program or time"},
 	"internal/agenttest":   {[]string{"audit", "scope", "scope/agents", "scope/catalog", "tools"}, "any tool's test may call the tool as an agent does"},
 	"internal/opentest":    {nil, "any test may count what is opened"},

@@ -75,8 +75,9 @@ func writeTop(out *metrics.Writer, top api.Top) {
 		name, help string
 		of         func(*api.Quota) int64
 	}{
-		{"scopefs_agent_disk_bytes", "What the files of an agent with limits take.", func(q *api.Quota) int64 { return q.Bytes }},
-		{"scopefs_agent_disk_limit_bytes", "What they may take; 0: no limit.", func(q *api.Quota) int64 { return q.MaxBytes }},
+		{"scopefs_agent_disk_bytes", "What an agent with limits takes.", func(q *api.Quota) int64 { return q.Bytes }},
+		{"scopefs_agent_stores_bytes", "What stores hold of it.", func(q *api.Quota) int64 { return q.Stores }},
+		{"scopefs_agent_disk_limit_bytes", "What it may take; 0: no limit.", func(q *api.Quota) int64 { return q.MaxBytes }},
 		{"scopefs_agent_files", "Objects of an agent with limits.", func(q *api.Quota) int64 { return q.Files }},
 		{"scopefs_agent_files_limit", "How many there may be; 0: no limit.", func(q *api.Quota) int64 { return q.MaxFiles }},
 	} {

@@ -42,7 +42,7 @@ const (
 	waitTime    = 10 * time.Second // for a call
 	pauseTime   = time.Second      // between two for want of room
 	pauseTimes  = 4                // or so many times as long as the last one took
-	looseTime   = 10 * time.Second // or likewise: before a loose number is measured beside calls
+	looseTime   = 3 * time.Second  // or likewise: before a loose number is measured beside calls
 	agedTime    = time.Hour        // before any number is: entries expire
 )
 
@@ -157,13 +157,23 @@ func (d *disk) look(ctx context.Context, agent scope.ID) (bounded bool, err erro
 func (s *Stores) lookAgain(ctx context.Context, agent scope.ID) {
 	for _, d := range s.disks {
 		h := d.heldBy(agent)
-		_ = d.remeasure(ctx, agent, func() bool { return h.after(pauseTime) })
+		h.mu.Lock()
+		wait := min(h.due(pauseTime), waitTime)
+		loose := h.loose
+		h.mu.Unlock()
+		if loose && wait > 0 { // there may be room
+			select {
+			case <-ctx.Done():
+			case <-time.After(wait):
+			}
+		}
+		_ = d.remeasure(ctx, agent, func() bool { return h.due(pauseTime) <= 0 })
 	}
 }
 
-// after reports whether the last measurement was long ago. The caller holds mu.
-func (h *held) after(pause time.Duration) bool {
-	return time.Since(h.ended) > max(pause, pauseTimes*h.took)
+// due returns how long to wait before the next measurement. The caller holds mu.
+func (h *held) due(pause time.Duration) time.Duration {
+	return max(pause, pauseTimes*h.took) - time.Since(h.ended)
 }
 
 // Measure measures beside calls what stores hold for agents with limits, until ctx ends.
@@ -182,7 +192,7 @@ func (d *disk) keep(ctx context.Context) {
 		for _, agent := range d.of.pages.Limited() {
 			h := d.heldBy(agent)
 			_ = d.remeasure(ctx, agent, func() bool { // its calls say that a store does not work
-				return (!h.known || h.loose) && h.after(looseTime) || h.after(agedTime)
+				return (!h.known || h.loose) && h.due(looseTime) <= 0 || h.due(agedTime) <= 0
 			})
 		}
 		select {
