@@ -351,6 +351,11 @@ func TestQuota(t *testing.T) {
 		assert.Equal(t, tools.TooLarge, put(a, "5", 0))
 		require.Eventually(t, func() bool { return put(a, "5", 90) == "" }, 10*time.Second, 50*time.Millisecond)
 		assert.Equal(t, []string{"2", "3", "5"}, a.keys(t, "", 10))
+		for part, want := range map[string]int64{"a:": 100, "b:": 100, "c:": 0} {
+			size, err := store.Size(t.Context(), part)
+			require.NoError(t, err)
+			assert.Equal(t, want, size, part)
+		}
 	})
 }
 
