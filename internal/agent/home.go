@@ -28,8 +28,7 @@ func (a *Agent) startHome(ctx context.Context, def *agents.Definition) (*view.Vi
 	if a.home != nil {
 		return a.home, nil
 	}
-	name := scope.ID(homePrefix + string(a.ID()))
-	at := filepath.Join(a.Paths.Views(), string(name))
+	name, at := a.homeID(), a.HomePoint()
 	if !a.IsLeft(name, at) {
 		if _, err := a.PrepareMountPoint(name, at); err != nil {
 			return nil, err
@@ -41,9 +40,23 @@ func (a *Agent) startHome(ctx context.Context, def *agents.Definition) (*view.Vi
 	return a.home, nil
 }
 
+func (a *Agent) homeID() scope.ID { return scope.ID(homePrefix + string(a.ID())) }
+
+// HomePoint returns where the view of the HOME is mounted, if there is one.
+func (a *Agent) HomePoint() string { return filepath.Join(a.Paths.Views(), string(a.homeID())) }
+
+// WithoutHome calls f if the HOME has no view, which does not start meanwhile.
+func (a *Agent) WithoutHome(f func()) {
+	a.homing.Lock()
+	defer a.homing.Unlock()
+	if a.home == nil {
+		f()
+	}
+}
+
 // resumeHome takes over the view of the HOME that the last daemon has left.
 func (a *Agent) resumeHome(ctx context.Context, def *agents.Definition) {
-	if bytes, files := def.Limits.Quota(); bytes+files > 0 && a.IsLeft(scope.ID(homePrefix+string(a.ID())), "") {
+	if bytes, files := def.Limits.Quota(); bytes+files > 0 && a.IsLeft(a.homeID(), "") {
 		if _, err := a.startHome(ctx, def); err != nil {
 			a.Logger.Warn("home", "agent", a.ID(), "err", err)
 		}

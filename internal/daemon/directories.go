@@ -13,6 +13,7 @@ import (
 
 	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/mount"
 )
@@ -101,17 +102,24 @@ func (d *Daemon) unmountLeft() {
 	left := d.left
 	d.left = nil
 	d.mu.Unlock()
-	kept := map[string]bool{}
+	kept, homes := map[string]bool{}, map[string]*agent.Agent{}
 	for _, a := range d.all() {
-		kept[a.MountPoint()] = true
+		kept[a.MountPoint()], homes[a.HomePoint()] = true, a
 	}
 	for _, m := range slices.Backward(left) {
 		if kept[m.Mountpoint] {
 			continue
 		}
-		d.Logger.Info("unmounting what an earlier daemon left", "at", m.Mountpoint)
-		if err := unmountDead(d.Paths, m); err != nil {
-			d.Logger.Error("unmount", "at", m.Mountpoint, "err", err)
+		unmount := func() {
+			d.Logger.Info("unmounting what an earlier daemon left", "at", m.Mountpoint)
+			if err := unmountDead(d.Paths, m); err != nil {
+				d.Logger.Error("unmount", "at", m.Mountpoint, "err", err)
+			}
+		}
+		if a := homes[m.Mountpoint]; a != nil {
+			a.WithoutHome(unmount)
+		} else {
+			unmount()
 		}
 	}
 }

@@ -122,7 +122,8 @@ func At(at string) ([]*mountinfo.Info, error) {
 	if root, err := IsRoot(at); err == nil && !root {
 		return nil, nil
 	}
-	return mountinfo.GetMounts(mountinfo.SingleEntryFilter(at))
+	// Not SingleEntryFilter: it stops at the lowest.
+	return mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) { return m.Mountpoint != at, false })
 }
 
 // Release lets others write to a mount point again, and removes the directory if it

@@ -46,6 +46,23 @@ func TestMountTable(t *testing.T) {
 	assert.False(t, root)
 }
 
+// TestAt: all mounts on a directory are found, the top one last.
+func TestAt(t *testing.T) {
+	need.Root(t, "it mounts")
+	at := t.TempDir()
+	for _, source := range []string{"below", "top"} {
+		require.NoError(t, unix.Mount(source, at, "tmpfs", 0, "size=64k"))
+		defer unix.Unmount(at, unix.MNT_DETACH)
+	}
+	all, err := At(at)
+	require.NoError(t, err)
+	var sources []string
+	for _, m := range all {
+		sources = append(sources, m.Source)
+	}
+	assert.Equal(t, []string{"below", "top"}, sources)
+}
+
 // TestWithoutViews: parents before children, each place once, and of views only the
 // one that is asked for.
 func TestWithoutViews(t *testing.T) {

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 
@@ -21,6 +22,22 @@ func (v *View) joinQuota(last *leftView) (*usage.Share, error) {
 		slot = -1
 	}
 	return v.host.Quotas.Join(usage.OwnerOf(v.def), slot, page)
+}
+
+// counts returns an error if the view counts in another page than this; nil is none.
+func (l *leftView) counts(page *os.File) error {
+	if page == nil {
+		return nil
+	}
+	a, err := page.Stat()
+	if err != nil {
+		return err
+	}
+	b, err := l.place.Files[heldFiles].Stat()
+	if err == nil && !os.SameFile(a, b) {
+		err = errors.New("the agent's other views count what they use elsewhere")
+	}
+	return err
 }
 
 // files returns how many files the holder has of a view.

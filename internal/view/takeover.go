@@ -229,6 +229,9 @@ func (v *View) takeOver(ctx context.Context, l *leftView, root *beneath.Root, hi
 	if err == nil {
 		err = l.mounted()
 	}
+	if err == nil {
+		err = l.counts(v.share.File())
+	}
 	var p *served
 	var theirs []*os.File
 	if err == nil {
