@@ -10,15 +10,16 @@ import (
 	"github.com/scopefs/scopefs/scope"
 )
 
-// The operations that a view does not perform. ENOSYS makes the kernel perform them
-// itself, or do without, and send no further request.
+// What a view does not perform. ENOSYS makes the kernel perform it itself, or do without, and send no further request.
 
-// GetLk, SetLk and SetLkw are never sent: locks stay in the kernel, among the clients of the view. Servers that forward
-// locks have deadlocked.
-
+// GetLk is never sent: locks stay in the kernel, among the clients of the view. Servers that forward locks have deadlocked.
 func (v *View) GetLk(<-chan struct{}, *fuse.LkIn, *fuse.LkOut) fuse.Status { return fuse.ENOSYS }
-func (v *View) SetLk(<-chan struct{}, *fuse.LkIn) fuse.Status              { return fuse.ENOSYS }
-func (v *View) SetLkw(<-chan struct{}, *fuse.LkIn) fuse.Status             { return fuse.ENOSYS }
+
+// SetLk is never sent; see GetLk.
+func (v *View) SetLk(<-chan struct{}, *fuse.LkIn) fuse.Status { return fuse.ENOSYS }
+
+// SetLkw is never sent; see GetLk.
+func (v *View) SetLkw(<-chan struct{}, *fuse.LkIn) fuse.Status { return fuse.ENOSYS }
 
 // The ioctls that set a file's flags: linux/fs.h.
 const (
@@ -26,8 +27,7 @@ const (
 	fsIocSetFlags32 = 0x40046602
 )
 
-// Ioctl answers ENOTTY: an ioctl would run with the rights of the view's process. It
-// records attempts to change flags.
+// Ioctl answers ENOTTY: an ioctl would run with the rights of the view's process. It records attempts to change flags.
 func (v *View) Ioctl(_ <-chan struct{}, in *fuse.IoctlIn, _ []byte, _ *fuse.IoctlOut, _ []byte) fuse.Status {
 	switch in.Cmd {
 	case unix.FS_IOC_SETFLAGS, fsIocSetXattr, fsIocSetFlags32:

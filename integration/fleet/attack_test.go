@@ -138,7 +138,7 @@ func TestFleetHostileServer(t *testing.T) {
 	h := newNode(t, n, "one")
 	h.Must("fleet", "init")
 	js := n.client()
-	evil := "\x1b]0;x\x07‮\n\t"
+	evil := "\x1b]0;x\x07\u202e\n\t"
 	nodes, err := js.KeyValue(t.Context(), "scopefs_nodes")
 	require.NoError(t, err)
 	state, err := json.Marshal(map[string]any{"node": evil, "version": evil, "agents": []any{map[string]any{"agent": "a", "state": evil, "error": evil}}})
@@ -164,7 +164,7 @@ func TestFleetHostileServer(t *testing.T) {
 		assert.Zero(t, code, "%v: %s", words, errs)
 		assert.NotEmpty(t, out, words)
 		assert.NotContains(t, out+errs, "\x1b", words)
-		assert.NotContains(t, out+errs, "‮", words)
+		assert.NotContains(t, out+errs, "\u202e", words)
 	}
 	lines := strings.Count(h.Must("fleet", "approvals"), "\n")
 	assert.Equal(t, 2, lines, "a head, and one request: %s", h.Must("fleet", "approvals"))

@@ -110,7 +110,7 @@ func (o *operator) read(ctx context.Context, bucket string, each func(jetstream.
 	if err != nil {
 		return err
 	}
-	defer all.Stop()
+	defer func() { _ = all.Stop() }() // the connection may have ended
 	size := 0
 	for {
 		select {
