@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -15,11 +16,23 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/scopefs/scopefs/integration/harness"
 )
 
+const suiteEnv = "SCOPEFS_TEST_CSI_SUITE"
+
 // TestSanity runs the suite of kubernetes-csi. An ephemeral volume has no controller, so the connection to the plugin has
-// one, in kubelet's place: it makes a volume of each pod, with the attributes that kubelet sets.
+// one, in kubelet's place: it makes a volume of each pod, with the attributes that kubelet sets. The suite runs in a process of
+// its own: Ginkgo takes neither go test's -parallel nor its -count.
 func TestSanity(t *testing.T) {
+	if os.Getenv(suiteEnv) == "" {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestSanity$", "-test.timeout=5m")
+		cmd.Env = append(os.Environ(), suiteEnv+"=1", "SCOPEFS_TEST_PROGRAM="+harness.Program)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return
+	}
 	n := newNode(t, "")
 	var made atomic.Int64
 	var last pod
