@@ -150,7 +150,7 @@ func (v *View) opened(h *handle, made bool, out *fuse.OpenOut) error {
 	if h.blind && !h.backed {
 		return syscall.EACCES
 	}
-	if !h.writes {
+	if v.opt.Remote && !h.writes {
 		out.OpenFlags |= fuse.FOPEN_NOFLUSH
 	}
 	v.mute(h, made)

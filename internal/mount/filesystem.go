@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,6 +24,16 @@ var local = []string{
 	"iso9660", "jfs", "msdos", "nilfs2", "ntfs3", "overlay", "ramfs", "reiserfs", "rootfs", "squashfs", "tmpfs", "ubifs", "udf", "vfat", "xfs", "zfs",
 }
 
+// found is what FileSystem has found of a mount, for foundTime: each of many agents that start mounts a view, and would read the
+// table again for a directory of the same mount.
+type found struct {
+	FileSystem
+	id int
+	at time.Time
+}
+
+const foundTime = time.Second
+
 var mountID = regexp.MustCompile(`(?m)^mnt_id:\s*(\d+)$`)
 
 // FileSystem returns the file system of an open directory. It sends no request to a server, which may not respond:
@@ -32,18 +43,28 @@ func (t *Table) FileSystem(dir int) (FileSystem, error) {
 	if err != nil {
 		return FileSystem{}, fmt.Errorf("file system of a directory: %w", err)
 	}
-	found := mountID.FindSubmatch(text)
-	if found == nil {
+	number := mountID.FindSubmatch(text)
+	if number == nil {
 		return FileSystem{}, fmt.Errorf("file system of a directory: the kernel reports no mount: %w", unix.ENOTSUP)
 	}
-	id, _ := strconv.Atoi(string(found[1]))
+	id, _ := strconv.Atoi(string(number[1]))
+	t.mu.Lock()
+	last := t.last
+	t.mu.Unlock()
+	if last.id == id && time.Since(last.at) < foundTime {
+		return last.FileSystem, nil
+	}
 	all, err := t.Read()
 	if err != nil {
 		return FileSystem{}, err
 	}
 	for _, m := range all {
 		if m.ID == id {
-			return FileSystem{Type: m.FSType, Shared: !slices.Contains(local, m.FSType)}, nil
+			last = found{FileSystem{Type: m.FSType, Shared: !slices.Contains(local, m.FSType)}, id, time.Now()}
+			t.mu.Lock()
+			t.last = last
+			t.mu.Unlock()
+			return last.FileSystem, nil
 		}
 	}
 	return FileSystem{}, fmt.Errorf("file system of a directory: mount %d is not in /proc/self/mountinfo: %w", id, unix.ENOENT)

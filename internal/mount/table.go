@@ -33,6 +33,7 @@ type Table struct {
 	mu   sync.Mutex
 	file *os.File
 	all  []*mountinfo.Info
+	last found // by FileSystem
 }
 
 // Read returns all mounts. The caller must not change them.
