@@ -31,6 +31,8 @@ type client struct {
 	hist  *beneath.Root
 	store *Store
 	label Label
+
+	removed bool // something since the last newObject
 }
 
 func newClient(t testing.TB) *client {
@@ -151,6 +153,7 @@ func (c *client) chmod(rel string, mode uint32) {
 }
 
 func (c *client) unlink(rel string) {
+	c.removed = true
 	at := c.place(rel)
 	defer at.Dir.Close()
 	st, err := at.Dir.Stat(at.Name)
@@ -159,6 +162,7 @@ func (c *client) unlink(rel string) {
 }
 
 func (c *client) rmdir(rel string) error {
+	c.removed = true
 	at := c.place(rel)
 	defer at.Dir.Close()
 	st, err := at.Dir.Stat(at.Name)
@@ -167,6 +171,7 @@ func (c *client) rmdir(rel string) error {
 }
 
 func (c *client) rename(rel, name string, flags uint) error {
+	c.removed = true
 	from, to := c.place(rel), c.place(name)
 	defer from.Dir.Close()
 	defer to.Dir.Close()
@@ -484,7 +489,20 @@ func model(t *testing.T, seed uint64) {
 	}
 }
 
-// random makes one change.
+// newObject waits, if something was removed, for the next tick of the clock that birth times are of (1 to 10 ms): within one the
+// file system may use the inode again, and the new object has the number and the birth time of the old one.
+func (c *client) newObject() {
+	if !c.removed {
+		return
+	}
+	c.removed = false
+	var was, now unix.Timespec
+	require.NoError(c.t, unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &was))
+	for now = was; now == was; time.Sleep(100 * time.Microsecond) {
+		require.NoError(c.t, unix.ClockGettime(unix.CLOCK_REALTIME_COARSE, &now))
+	}
+}
+
 func (c *client) random(r *rand.Rand, trace *bytes.Buffer) {
 	var files, dirs []string
 	_ = filepath.Walk(c.dir, func(name string, info os.FileInfo, _ error) error {
@@ -522,16 +540,19 @@ func (c *client) random(r *rand.Rand, trace *bytes.Buffer) {
 	case n < 3:
 		if rel := fresh(); rel != "" {
 			log("create", rel)
+			c.newObject()
 			c.create(rel, text)
 		}
 	case n == 3:
 		if rel := fresh(); rel != "" {
 			log("mkdir", rel)
+			c.newObject()
 			c.mkdir(rel)
 		}
 	case n == 4:
 		if rel := fresh(); rel != "" {
 			log("symlink", rel)
+			c.newObject()
 			c.symlink(rel, "to/"+rel)
 		}
 	case n == 5 && regular != "":

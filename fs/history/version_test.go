@@ -182,6 +182,7 @@ func beforeModel(t *testing.T, seed uint64) {
 		points = append(points, p)
 		if random.IntN(3) == 0 {
 			fmt.Fprintln(&trace, "undo", c.label.Call)
+			c.removed = true
 			_, err := c.store.Undo(t.Context(), Selection{Calls: []string{c.label.Call}}, Hooks{})
 			require.True(t, err == nil || errors.As(err, new(*ErrNothing)), err)
 		}
