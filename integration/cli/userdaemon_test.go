@@ -39,6 +39,9 @@ func newAccount(t *testing.T) *account {
 	a := &account{Way: m, env: append(os.Environ(), "HOME="+m.Base, "XDG_RUNTIME_DIR="+filepath.Join(m.Base, "session"), "TMPDIR="+m.Tmp, "SCOPEFS_BASE=", "XDG_DATA_HOME=", "XDG_STATE_HOME=relative")}
 	require.NoError(t, os.Mkdir(filepath.Join(m.Base, "session"), 0o700))
 	require.NoError(t, os.Chown(filepath.Join(m.Base, "session"), accountUID, accountUID))
+	t.Cleanup(func() { // daemons of projects end after the user's, and write until then
+		a.Eventually("all daemons have ended", func() bool { return len(harness.ProcessesOf(a.Base)) == 0 })
+	})
 	return a
 }
 

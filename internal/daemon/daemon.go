@@ -293,7 +293,15 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return fmt.Errorf("control socket: %w", err)
 	}
+	var unanswered sync.Map // connections
 	server := &http.Server{Handler: d.handler(), ConnContext: api.WithPeer, ReadHeaderTimeout: 10 * time.Second,
+		ConnState: func(c net.Conn, s http.ConnState) {
+			if s == http.StateNew || s == http.StateActive {
+				unanswered.Store(c, nil)
+			} else {
+				unanswered.Delete(c)
+			}
+		},
 		BaseContext: func(net.Listener) context.Context { return ctx }}
 	defer server.Close()
 	served := make(chan error, 1)
@@ -383,7 +391,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	case <-ctx.Done():
 		d.HandOver.Store(d.Grace > 0 && errors.Is(context.Cause(ctx), ErrHandOver))
 		if errors.Is(context.Cause(ctx), errUnused) {
-			d.answerLast(context.WithoutCancel(ctx), server)
+			d.answerLast(context.WithoutCancel(ctx), server, &unanswered)
 		}
 	case err = <-served:
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/scopefs/scopefs/internal/api"
@@ -72,14 +73,18 @@ const lastTime = 2 * time.Second
 
 // answerLast answers the requests of clients that have connected already, with ErrClosing: one that got no answer would not
 // know that nothing was done. Under the new name nobody finds the socket, and the queue of connections is in order: once the
-// last one is accepted, all are.
-func (d *Daemon) answerLast(ctx context.Context, server *http.Server) {
+// last one is accepted, all are. Shutdown would close without an answer what it has accepted and not read yet.
+func (d *Daemon) answerLast(ctx context.Context, server *http.Server, unanswered *sync.Map) {
 	ctx, cancel := context.WithTimeout(ctx, lastTime)
 	defer cancel()
 	name := d.Paths.Socket() + ".ending"
 	if err := os.Rename(d.Paths.Socket(), name); err == nil {
 		_ = api.NewPulse(name).Check(ctx)
 		os.Remove(name)
+	}
+	for some := true; some && ctx.Err() == nil; time.Sleep(time.Millisecond) {
+		some = false
+		unanswered.Range(func(any, any) bool { some = true; return false })
 	}
 	_ = server.Shutdown(ctx)
 }
@@ -93,8 +98,7 @@ func (d *Daemon) outdated() bool {
 	})
 }
 
-// renew makes a run have the settings of now. An outdated daemon that nothing else uses ends with ErrClosing. Beside other
-// sessions renew returns a note.
+// renew makes a run have the settings of now: an outdated daemon ends with ErrClosing. Beside other sessions it returns a note.
 func (d *Daemon) renew(id scope.ID) (note string, err error) {
 	if d.idle == 0 {
 		return "", nil
