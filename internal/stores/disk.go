@@ -99,9 +99,8 @@ func (d *disk) changeWithin(ctx context.Context, agent scope.ID, do func(room *i
 		return do(nil)
 	}
 	room, give := d.of.pages.TakeHalf(agent)
-	if room == nil { // objects alone are bounded, or the limit has gone
-		room = new(int64)
-		*room = 1 << 50
+	if room == nil { // files alone are bounded, or the limit has gone
+		return d.settle(ctx, agent, quota.Use{}, give, do(nil))
 	}
 	return d.settle(ctx, agent, quota.Use{Bytes: *room}, give, do(room))
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 )
 
-// The intervals at which the daemon is asked.
+// How often the daemon is asked.
 const (
 	watchedEvery = time.Second      // while somebody looks
 	idleEvery    = 10 * time.Second // for the charts
