@@ -4,7 +4,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -s -w -X github.com/scopefs/scopefs/internal/cli.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install deb release reproduce demo check tidy lint vuln ready test test-serial test-kernels test-bubblewraps test-containers bench bench-work bench-history bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods bench-record bench-restart bench-console charts compare-selftest pictures fuzz fuzz-short clean
+.PHONY: help build install deb release reproduce demo check tidy lint vuln ready test test-serial test-kernels test-nfs test-bubblewraps test-containers bench bench-work bench-history bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods bench-record bench-restart bench-fleet bench-console charts compare-selftest pictures fuzz fuzz-short clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -105,6 +105,8 @@ vuln: $(VULN) $(VULNDB) ## compare what is shipped with the Go vulnerability dat
 # Tests whose result may depend on the kernel's caches.
 VIEWTESTS := /integration/(attack|view)$$
 HOUSE     := /integration/house$$
+# Tests that wait for a browser most of the time.
+BROWSER   := /integration/console$$
 
 # A test with t.Parallel mostly waits, so more of them run side by side than there are processors.
 PARALLEL := -p=2 -parallel=4
@@ -122,7 +124,7 @@ test test-serial: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(CURDIR)/$(dir $(
 
 # What tests need. The race detector needs a C compiler.
 ready: $(S3SERVER) $(NFPM) $(SBOM)
-	@.ci/need bwrap:bubblewrap git:git curl:curl wget:wget setfacl:acl setfattr:attr patch:patch mkfs.ext4:e2fsprogs losetup:mount /lib/systemd/systemd:systemd systemd-nspawn:systemd-container setcap:libcap2-bin bindfs:bindfs ip:iproute2 mfsmount:moosefs-client /usr/sbin/mfsmaster:moosefs-master /usr/sbin/mfschunkserver:moosefs-chunkserver pgrep:procps python3:python3 /usr/lib/python3/dist-packages/pip:python3-pip /usr/lib/python3/dist-packages/dotenv:python3-dotenv zstd:zstd gcc:gcc redis-server:redis-server influxd:influxdb /usr/lib/postgresql/15/bin/postgres:postgresql-15 /usr/include/stdio.h:libc6-dev pre-commit:pre-commit direnv:direnv dbus-daemon:dbus-daemon minisign:minisign reprepro:reprepro gpg:gnupg chromium:chromium /usr/share/zoneinfo/UTC:tzdata
+	@.ci/need bwrap:bubblewrap git:git curl:curl wget:wget setfacl:acl setfattr:attr patch:patch mkfs.ext4:e2fsprogs losetup:mount /lib/systemd/systemd:systemd systemd-nspawn:systemd-container setcap:libcap2-bin bindfs:bindfs ip:iproute2 sshfs:sshfs /usr/sbin/sshd:openssh-server mfsmount:moosefs-client /usr/sbin/mfsmaster:moosefs-master /usr/sbin/mfschunkserver:moosefs-chunkserver pgrep:procps python3:python3 /usr/lib/python3/dist-packages/pip:python3-pip /usr/lib/python3/dist-packages/dotenv:python3-dotenv zstd:zstd gcc:gcc redis-server:redis-server influxd:influxdb /usr/lib/postgresql/15/bin/postgres:postgresql-15 /usr/include/stdio.h:libc6-dev pre-commit:pre-commit direnv:direnv dbus-daemon:dbus-daemon minisign:minisign reprepro:reprepro gpg:gnupg chromium:chromium /usr/share/zoneinfo/UTC:tzdata
 	@.ci/clients
 
 test: ready ## vet, format, and all tests, with -race except integration/house (as root; installs what is missing)
@@ -130,21 +132,27 @@ test: ready ## vet, format, and all tests, with -race except integration/house (
 	echo "go vet ./..."; go vet $(PACKAGES); \
 	echo "gofmt -l"; test -z "$$(gofmt -l $$(go list -f '{{.Dir}}' $(PACKAGES)) | tee >(cat >&2))"; \
 	echo "go test -race -count=1 ./..., without the house's, which only read the source"; \
-	$(TESTBUILD); CGO_ENABLED=1 go test -race -count=1 -timeout 25m $(PARALLEL) $$(go list $(PACKAGES) | grep -v '$(HOUSE)'); \
+	$(TESTBUILD); CGO_ENABLED=1 go test -race -count=1 -timeout 40m $(PARALLEL) $$(go list $(PACKAGES) | grep -v '$(HOUSE)'); \
 	go test -count=1 ./integration/house; \
 	.ci/leftovers $$before; echo "nothing left behind"
 
-test-serial: ready ## the tests again with GOMAXPROCS=1, and those of views without the kernel's caches (as root)
+test-serial: ready ## the tests but the browser's again with GOMAXPROCS=1, and those of views without the kernel's caches (as root)
 	@set -e; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
-	$(TESTBUILD); echo "GOMAXPROCS=1 go test -count=1 ./..., without those that follow"; GOMAXPROCS=1 go test -count=1 -timeout 25m $(PARALLEL) $$(go list $(PACKAGES) | grep -vE '$(VIEWTESTS)|$(HOUSE)'); \
+	$(TESTBUILD); echo "GOMAXPROCS=1 go test -count=1 ./..., without those that follow"; GOMAXPROCS=1 go test -count=1 -timeout 40m $(PARALLEL) $$(go list $(PACKAGES) | grep -vE '$(VIEWTESTS)|$(HOUSE)|$(BROWSER)'); \
 	echo "GOMAXPROCS=1 SCOPEFS_TEST_CACHE=none go test -count=1, of views"; GOMAXPROCS=1 SCOPEFS_TEST_CACHE=none go test -count=1 $(PARALLEL) $$(go list $(PACKAGES) | grep -E '$(VIEWTESTS)'); \
 	.ci/leftovers $$before; echo "nothing left behind"
 
 KERNELS := bin/kernels
+GUESTS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod xz:xz-utils zstd:zstd mkfs.ext4:e2fsprogs bwrap:bubblewrap git:git setfacl:acl setfattr:attr patch:patch setcap:libcap2-bin python3:python3 ip:iproute2 /usr/sbin/rpc.nfsd:nfs-kernel-server
 test-kernels: ## boot Linux 5.15, 6.1, 6.8, 6.12 and Debian's newest in QEMU, with control groups v2, and run scopefs in each (as root)
-	@.ci/need qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod xz:xz-utils zstd:zstd mkfs.ext4:e2fsprogs bwrap:bubblewrap git:git setfacl:acl setfattr:attr patch:patch setcap:libcap2-bin python3:python3
+	@.ci/need $(GUESTS)
 	@integration/kernels/fetch $(KERNELS)
-	SCOPEFS_TEST_KERNELS=$(CURDIR)/$(KERNELS) go test -count=1 -v -timeout 3h ./integration/kernels
+	SCOPEFS_TEST_KERNELS=$(CURDIR)/$(KERNELS) go test -count=1 -v -timeout 3h -run '^TestKernels$$' ./integration/kernels
+
+test-nfs: ## boot Linux 6.12 in QEMU, and test two hosts on its NFS server (as root)
+	@.ci/need $(GUESTS)
+	@integration/kernels/fetch $(KERNELS) 6.12
+	SCOPEFS_TEST_KERNELS=$(CURDIR)/$(KERNELS) go test -count=1 -v -timeout 2h -run '^TestNFS$$' ./integration/kernels
 
 BUBBLEWRAPS := bin/bubblewraps
 test-bubblewraps: build ## run the sandbox's tests, selftest and the demo with the bubblewrap of Debian 13 and unstable, Ubuntu 24.04 and 25.10 (as root)
@@ -154,8 +162,8 @@ test-bubblewraps: build ## run the sandbox's tests, selftest and the demo with t
 	  case $$at in */none-*) { bin/scopefs doctor || true; } | grep 'missing .* bubblewrap .* install bubblewrap 0.11'; continue;; esac; \
 	  REQUIRE_FUSE=1 go test -count=1 ./tools/sandbox; bin/scopefs selftest | tail -n 1; integration/demo/demo.sh; done
 
-test-containers: build ## run doctor and selftest in containers of podman, of root and of an ordinary user (as root)
-	@.ci/need podman:podman runc:runc mmdebstrap:mmdebstrap newuidmap:uidmap setpriv:util-linux useradd:passwd
+test-containers: build ## run doctor and selftest in containers of podman, of root and of an ordinary user, and of docker (as root)
+	@.ci/need podman:podman runc:runc mmdebstrap:mmdebstrap newuidmap:uidmap setpriv:util-linux useradd:passwd dockerd:docker.io /usr/share/containers/seccomp.json:golang-github-containers-common
 	.ci/containers bin/containers
 
 bench: ## the Go benchmarks, then a view beside the directory itself, bindfs, go-fuse's loopback and libfuse's passthrough_hp (as root)
@@ -198,6 +206,9 @@ bench-record: ## views that record denials, writes, opens and all (as root; ARGS
 
 bench-restart: ## what programs in views notice of a daemon's SIGTERM, SIGKILL and upgrade (as root; ARGS="-rounds N", "-agents N", "-busy N", -smoke)
 	integration/bench/restart.sh $(ARGS)
+
+bench-fleet: ## a fleet of nodes on one NATS server: lag of events, approvals, catching up, bytes, memory (as root; ARGS="-nodes N", "-agents N", "-rate N", -smoke)
+	integration/bench/fleet.sh $(ARGS)
 
 bench-console: ## pages of the console with 1,000 agents and 10,000 events, and what ten viewers cost (as root)
 	@.ci/need bwrap:bubblewrap chromium:chromium

@@ -51,6 +51,9 @@ func (s *store) finishCalls() {
 		return
 	}
 	for _, e := range s.unfinished() {
+		if slices.Contains(s.opts.Continued, e.Call) {
+			continue
+		}
 		e.Outcome, e.Detail = OutcomeUnknown, "the daemon ended before the call did"
 		s.remarks = append(s.remarks, e)
 	}

@@ -23,8 +23,8 @@ type Options struct {
 	KeepAge   time.Duration
 	KeepBytes int64
 
-	// Timeout limits an append to a log of [Start]; default 5s.
-	Timeout time.Duration
+	Timeout   time.Duration // limits an append to a log of [Start]; default 5s
+	Continued []string      // ids of calls of earlier processes that have not ended with them
 
 	// Notice is called with each event that the log records about itself. It must not call Append.
 	Notice func(Event) `json:"-"`

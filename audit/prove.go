@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -100,32 +101,31 @@ func Prove(ctx context.Context, dir string, seq uint64, session string, redact .
 	return p, err
 }
 
-// Growth returns the last signed head of the log in dir, and the proof that it grows from the head of a size (RFC 6962,
-// section 2.1.2). The size 0 needs none.
-func Growth(ctx context.Context, dir string, from int64) (signed []byte, proof []tlog.Hash, err error) {
+// Growths returns the last signed head of the log in dir, and that it grows from sizes below it whose lines are left.
+func Growths(ctx context.Context, dir string, from []int64) (signed []byte, all []tree.Growth, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer root.Close()
-	v := prover{ctx: ctx, root: root, leaves: map[int64][]tlog.Hash{}}
-	var p Proof
+	v, p := prover{ctx: ctx, root: root, leaves: map[int64][]tlog.Hash{}}, Proof{}
 	if err := v.open(&p); err != nil {
 		return nil, nil, fmt.Errorf("prove: %w", err)
 	}
 	defer v.blocks.Close()
-	if from == 0 || from == v.head.Size {
-		return []byte(p.Head), nil, nil
+	from = slices.DeleteFunc(slices.Clone(from), func(size int64) bool { return size <= 0 || size >= v.head.Size })
+	for _, size := range from {
+		v.need(size)
 	}
-	if from > v.head.Size {
-		return nil, nil, fmt.Errorf("the log has %d lines, and had %d: lines are missing", v.head.Size, from)
+	if len(from) > 0 {
+		err = v.load()
 	}
-	v.need(from)
-	if err := v.load(); err != nil {
-		return nil, nil, fmt.Errorf("prove: %w", err)
+	for _, size := range from {
+		if g, wrong := tree.Grow(size, v.head, tlog.HashReaderFunc(v.hashes)); err == nil && wrong == nil {
+			all = append(all, g)
+		}
 	}
-	proof, err = tlog.ProveTree(v.head.Size, from, tlog.HashReaderFunc(v.hashes))
-	return []byte(p.Head), proof, err
+	return []byte(p.Head), all, err
 }
 
 // Check checks the proof by a public key, or by the proof's own if key is empty. It returns the head.

@@ -21,7 +21,7 @@ const fmodeExec = 0x20
 
 // Open opens a file. It truncates only after the identity of the file is checked.
 func (v *View) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
-	flags := int(in.Flags)
+	flags := int(in.Flags) | v.opt.Flags
 	op := scope.OpOpen
 	if flags&unix.O_ACCMODE != unix.O_RDONLY || flags&unix.O_TRUNC != 0 {
 		op = scope.OpOpenWrite
@@ -142,7 +142,7 @@ func (v *View) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fu
 		var f beneath.File
 		unlock := v.steady()
 		err := v.make(p, func() (err error) {
-			f, err = p.dir.Create(name, int(in.Flags)&openFlags, mode)
+			f, err = p.dir.Create(name, (int(in.Flags)|v.opt.Flags)&openFlags, mode)
 			return err
 		})
 		unlock()
@@ -168,7 +168,7 @@ func (v *View) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut
 		}
 		var f beneath.File
 		err := v.unnamed(func() (err error) {
-			f, err = p.dir.CreateTemp(int(in.Flags)&(openFlags|unix.O_EXCL), mode)
+			f, err = p.dir.CreateTemp((int(in.Flags)|v.opt.Flags)&(openFlags|unix.O_EXCL), mode)
 			return err
 		})
 		if err != nil {

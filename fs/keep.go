@@ -48,9 +48,8 @@ func (v *View) make(p *place, f func() error) error {
 		m.Void()
 		return err
 	}
-	if st, err := p.dir.Stat(p.name); err == nil {
-		m.Done(st.ID())
-	}
+	st, _ := p.dir.Stat(p.name) // another process may have removed it
+	m.Done(st.ID())
 	return nil
 }
 

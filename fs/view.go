@@ -42,6 +42,7 @@ type Options struct {
 	Recorder    Recorder
 	Passthrough bool           // the kernel reads and writes files itself, if it can; needs CAP_SYS_ADMIN
 	Stacked     bool           // the scope is on an overlay: no other overlay can be above the view
+	Flags       int            // added to those of each open(2) of a file below: O_DSYNC, say
 	Mediated    bool           // every read and write reaches the view; the kernel caches no data
 	Remote      bool           // other hosts change the files, too: close(2) waits until they can read what was written
 	Patience    time.Duration  // for the file system below to answer what changes nothing; 0: forever
@@ -59,9 +60,8 @@ type Options struct {
 	Limits      Limits
 	Quota       *quota.Counter // what the agent's files may take; nil: unlimited. Not with Passthrough: the kernel would write past it
 
-	// Groups returns the supplementary groups of a process. If it is set, each
-	// operation runs with the ids of the client's process. Otherwise operations run
-	// with the ids of the view's process.
+	// Groups returns the supplementary groups of a process. If it is set, each operation runs with the ids of the client's process,
+	// otherwise with the ids of the view's process.
 	Groups func(pid uint32) ([]uint32, error)
 }
 

@@ -51,11 +51,16 @@ type Call struct {
 
 	Native bool // Tool is a tool's own name, also for a client with a profile
 
+	// Resume is the id of a call that an earlier daemon has begun with the same arguments; "": this call is new. Kept is called
+	// when the next daemon could resume the call: see Env.Kept. Nil if it could not.
+	Resume string
+	Kept   func(call string, answered func())
+
 	done func() // releases the call's turn
 }
 
 // Call runs a tool: it validates, decides, records the beginning, runs, and records
-// the end. It is the only way to run a tool. The error is an *[Error] or an *[Asked].
+// the end. It is the only way to run a tool. The error is an *[Error], an *[Asked], [ErrLeft] or [ErrLost].
 func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
 	name := strings.TrimPrefix(c.Tool, "builtin:")
 	if c.Trace.String() == "" {
@@ -106,6 +111,9 @@ func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
 	if len(inner) == 0 { // such a call would be neither decided nor recorded
 		return Result{}, s.refuse(ctx, early, Errorf(Internal, "%s stands for no call", name))
 	}
+	if len(inner) > 1 { // the next daemon would not have the results of the others
+		c.Kept = nil
+	}
 	var all []Result
 	for _, in := range inner {
 		text, err := json.Marshal(in.Args)
@@ -151,6 +159,9 @@ type invocation struct {
 func (s *Set) one(ctx context.Context, c Call, r *invocation) (Result, error) {
 	r.id = newID()
 	defer func() { c.done() }() // the turn may have been replaced meanwhile
+	if c.Resume != "" {
+		return s.resume(ctx, c, r)
+	}
 	if err := s.permit(ctx, &c, r); err != nil {
 		return Result{}, err
 	}
@@ -210,14 +221,30 @@ func (r *invocation) complete() *Error {
 
 // admitted runs a call that the rules allow.
 func (s *Set) admitted(ctx context.Context, c Call, r *invocation) (Result, error) {
-	began := time.Now()
-	e := audit.Event{Event: audit.KindCall, Agent: string(s.gate.Agent), Session: s.gate.Session, Call: r.id, Op: r.name,
-		Path: r.path, Target: r.target, Verdict: audit.Allow, Rule: r.allowed.Rule, RuleKind: string(r.allowed.Kind), Outcome: audit.OutcomeBegin, Detail: "arguments " + hash(r.args.canonical), Trace: r.trace.String(), TraceState: r.trace.State}
+	begun := r.begun()
+	e := s.event(r)
+	e.Outcome, e.Detail = audit.OutcomeBegin, "arguments "+begun.Arguments
 	r.describe(&e)
 	if err := s.gate.Record(ctx, e); err != nil {
 		return Result{}, notRun("the call cannot be recorded", err)
 	}
+	return s.proceed(ctx, c, r, begun, nil, nil)
+}
+
+// event returns the event of a call that the rules allow.
+func (s *Set) event(r *invocation) audit.Event {
+	return audit.Event{Event: audit.KindCall, Agent: string(s.gate.Agent), Session: s.gate.Session, Call: r.id, Op: r.name,
+		Path: r.path, Target: r.target, Verdict: audit.Allow, Rule: r.allowed.Rule, RuleKind: string(r.allowed.Kind), Trace: r.trace.String(), TraceState: r.trace.State}
+}
+
+// proceed runs a call whose beginning is recorded, unless it has an error, and records the end. was is nil for a call that this
+// daemon has begun.
+func (s *Set) proceed(ctx context.Context, c Call, r *invocation, begun Begun, was *Resumed, err error) (Result, error) {
 	r.told = s.env(c, r) // the operator may have narrowed the context
+	r.told.Begun, r.told.Resumed = begun, was != nil
+	if c.Kept != nil {
+		r.told.Kept = func(answered func()) { c.Kept(r.id, answered) }
+	}
 	ctx = context.WithValue(ctx, stillKey{}, func() error { return s.still(r) })
 	ctx = context.WithValue(ctx, traceKey{}, trace.Call(string(s.gate.Agent), s.gate.Session, r.id, r.trace))
 	if r.objects != nil {
@@ -229,8 +256,11 @@ func (s *Set) admitted(ctx context.Context, c Call, r *invocation) (Result, erro
 	if r.tool.Hints.Waits {
 		c.done()
 	}
-	end, err := r.tool.turn(ctx, s.gate.Agent)
-	defer end()
+	if err == nil {
+		var end func()
+		end, err = r.tool.turn(ctx, s.gate.Agent)
+		defer end()
+	}
 	result := Result{}
 	if err == nil {
 		err = Still(ctx)
@@ -240,9 +270,14 @@ func (s *Set) admitted(ctx context.Context, c Call, r *invocation) (Result, erro
 	}
 	if err == nil {
 		result, err = s.run(ctx, r)
+	} else if was != nil {
+		was.End()
 	}
-	e.Outcome, e.Detail, e.DurationUS = outcomeOK, "", time.Since(began).Microseconds()
-	e.Instance, e.Context = "", nil // the record of the beginning has them
+	if errors.Is(err, ErrLeft) {
+		return Result{}, ErrLeft
+	}
+	e := s.event(r)
+	e.Outcome, e.DurationUS = outcomeOK, time.Since(begun.At).Microseconds()
 	if asked, ok := errors.AsType[*Asked](err); ok {
 		e.Outcome, err = outcomeAsked, asked
 	} else if err != nil {
@@ -257,6 +292,9 @@ func (s *Set) admitted(ctx context.Context, c Call, r *invocation) (Result, erro
 		err = failed
 	} else {
 		e.Bytes, e.Exit, e.Detail = result.size(), result.exit, "result "+result.hash()
+	}
+	if was != nil && was.Recorded != nil && was.Recorded() {
+		return result, err
 	}
 	// Record the end even if the client has disconnected.
 	if failed := s.gate.Record(context.WithoutCancel(ctx), e); failed != nil {

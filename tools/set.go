@@ -58,6 +58,9 @@ type Gate struct {
 	// content if wanted. An approval is bound to this object.
 	Object func(ctx context.Context, tool, path string, tree bool) (approvals.Object, error)
 
+	// Resume returns a call of this session that an earlier daemon has begun, once; nil: there is none. Nil: there is never one.
+	Resume func(call string) *Resumed
+
 	// Preview returns the change that a call under ask would make to its file. It
 	// returns nothing for tools that change no content. Nil: no previews.
 	Preview func(ctx context.Context, tool string, args json.RawMessage) (approvals.Changes, error)

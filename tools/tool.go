@@ -80,6 +80,13 @@ type Env struct {
 
 	// Progress tells the client how far the call is. Nil if the client does not ask for it.
 	Progress func(text string)
+
+	// Begun is the record of the call's beginning, for the next daemon. Kept is called when the call outlives this daemon; the
+	// door calls answered when the client has the result. Nil if the client cannot return. Resumed reports whether an earlier
+	// daemon has begun the call: see [Gate].Resume.
+	Begun   Begun
+	Kept    func(answered func())
+	Resumed bool
 }
 
 // All reports whether all agents that bound the call may do something. Nil may be none.

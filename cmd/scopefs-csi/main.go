@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/scopefs/scopefs/cmd/scopefs-csi/internal/node"
+	"github.com/scopefs/scopefs/cmd/scopefs-csi/internal/rules"
 	"github.com/scopefs/scopefs/cmd/scopefs-csi/internal/volumes"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
@@ -38,6 +39,7 @@ func main() {
 	flag.StringVar(&o.node, "node", os.Getenv("NODE_NAME"), "the node's name (NODE_NAME)")
 	flag.StringVar(&o.run, "run", "/run/scopefs", "the daemon's run directory")
 	flag.StringVar(&o.rules, "rules", "/etc/scopefs/csi.yaml", "the file of rules")
+	flag.StringVar(&o.definitions, "definitions", "", "the directory of ConfigMaps with the definitions that pods may name; none without it")
 	flag.StringVar(&o.pods, "pods", "/var/lib/kubelet/pods", "kubelet's directory of pods")
 	flag.StringVar(&o.state, "state", "/var/lib/scopefs-csi", "the plugin's own directory")
 	flag.Parse()
@@ -47,7 +49,7 @@ func main() {
 	}
 }
 
-type options struct{ socket, node, run, rules, pods, state string }
+type options struct{ socket, node, run, rules, definitions, pods, state string }
 
 // serve answers kubelet until SIGTERM or SIGINT. What is mounted stays.
 func (o options) serve() error {
@@ -59,7 +61,7 @@ func (o options) serve() error {
 	}
 	daemon := api.NewClient(config.Paths{Run: o.run})
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	all, err := volumes.Open(volumes.Config{Rules: o.rules, Pods: o.pods, State: o.state, Log: log}, daemon)
+	all, err := volumes.Open(volumes.Config{Rules: o.rules, Definitions: rules.Definitions(o.definitions), Pods: o.pods, State: o.state, Log: log}, daemon)
 	if err != nil {
 		return err
 	}

@@ -1,9 +1,9 @@
 // Command scopefs gives every agent its own view of its own files.
 //
-// The program has eight roles: the command line and daemon, the process that serves a view, the process that serves
-// /context, the holder that keeps views for the next daemon, the process that writes the log, the one that
-// takes a head of the log elsewhere, process 1 of a sandbox, and the file tools in a sandbox. Only the daemon starts the last
-// seven. The drivers of stores are in another program, scopefs-stores.
+// The program has nine roles: the command line and daemon, the process that serves a view, the process that serves
+// /context, the holder that keeps views for the next daemon, the process that writes the log, the process that passes the bytes
+// of tunnels, the one that takes a head of the log elsewhere, process 1 of a sandbox, and the file tools in a sandbox. Only the
+// daemon starts the last eight. The drivers of stores are in another program, scopefs-stores.
 package main
 
 import (
@@ -15,6 +15,7 @@ import (
 	"github.com/scopefs/scopefs/internal/contextfs"
 	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/logger"
+	"github.com/scopefs/scopefs/internal/tunnels"
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/tools/file"
 	"github.com/scopefs/scopefs/tools/file/worker"
@@ -31,6 +32,8 @@ func main() {
 		os.Exit(holder.Main())
 	case os.Args[0] == logger.Name:
 		os.Exit(logger.Main())
+	case os.Args[0] == tunnels.Name:
+		os.Exit(tunnels.Main())
 	case os.Args[0] == anchor.Name:
 		os.Exit(anchor.Main(anchor.Take))
 	case len(os.Args) > 1 && os.Args[1] == pid1.Arg:

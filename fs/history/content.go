@@ -199,5 +199,9 @@ func (w *Writer) HasContent(id beneath.FileID) bool {
 		return true
 	}
 	g, err := w.generation()
-	return err == nil && g.has(plain(id), seenBorn|seenContent)
+	if err != nil {
+		return false
+	}
+	defer g.users.Done()
+	return g.has(plain(id), seenBorn|seenContent)
 }

@@ -17,7 +17,8 @@ type generation struct {
 	store  *Store
 	header Header
 	began  uint64
-	used   time.Time // guarded by Store.mu
+	used   time.Time      // guarded by Store.mu
+	users  sync.WaitGroup // changes of the scope that are in the generation: end waits for them
 
 	syncs   sync.Mutex // held by sync
 	mu      sync.Mutex // held to write the journal, never while a file is copied
@@ -44,18 +45,10 @@ const (
 	seenNames // Record.Flags Names
 )
 
-// errEnded is the error of a generation that has ended: the next one of its label takes the record.
-type endedError struct{}
-
-func (endedError) Error() string { return "the generation has ended" }
-
 // write appends a record to the journal, after those that are pending.
 func (g *generation) write(r *journal.Record) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.ended {
-		return endedError{}
-	}
 	if len(r.Path)+len(r.To) > maxPaths {
 		return errLongPath
 	}
@@ -71,18 +64,14 @@ var errLongPath = errors.New("the path is too long for a journal")
 const maxPaths = journal.MaxRecord / 4
 
 // note appends a record of what has happened. It reaches the journal with the next one, or after flushTime.
-func (g *generation) note(r *journal.Record) error {
+func (g *generation) note(r *journal.Record) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.ended {
-		return endedError{}
-	}
 	g.pending = journal.Append(g.pending, r)
 	g.store.stir()
 	if g.retired {
 		_ = g.flushLocked() // as in flush
 	}
-	return nil
 }
 
 // retire is called when Store.open does not have the generation any more: see Store.settle.
@@ -151,8 +140,9 @@ func (s *Store) syncCopy(rel string) {
 	}
 }
 
-// end ends the generation. Without a record it leaves nothing.
+// end ends the generation, which Store.open does not have any more.
 func (g *generation) end() {
+	g.users.Wait()
 	g.sync()
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -850,4 +851,44 @@ func TestUndoBelowMoved(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(c.dir, "e/f"), []byte("two"), 0o644))
 	assert.Empty(t, c.undo(Selection{Checkpoint: "p"}).Conflicts)
 	assert.Equal(t, before, state(t, c.dir))
+}
+
+// TestEndsWhileChanged: a generation that ends, as by a checkpoint or for lack of room, waits for the changes that it keeps. None
+// fails, and none reaches a directory that has got the descriptor meanwhile.
+func TestEndsWhileChanged(t *testing.T) {
+	c := newClient(t)
+	const files = 300
+	for i := range files {
+		require.NoError(t, os.WriteFile(filepath.Join(c.dir, strconv.Itoa(i)), []byte("x"), 0o644))
+	}
+	_, err := c.store.Checkpoint("start", "")
+	require.NoError(t, err)
+	over := make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(func() { // its directories take free descriptors
+		for i := 0; ; i++ {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			_, err := c.store.Checkpoint("p", "")
+			assert.NoError(t, err)
+			d, err := c.root.Dir("")
+			assert.NoError(t, err)
+			d.Close()
+		}
+	})
+	for i := range files {
+		c.unlink(strconv.Itoa(i))
+		c.create("made", "x")
+		c.unlink("made")
+	}
+	close(over)
+	all.Wait()
+	assert.Zero(t, entries(t, c.dir))
+	r := c.undo(Selection{Checkpoint: "start"})
+	assert.Empty(t, r.Conflicts)
+	assert.Empty(t, r.Unkept)
+	assert.Equal(t, files, entries(t, c.dir))
 }

@@ -175,6 +175,11 @@ func (s *Store) Checkpoint(name, client string) (id string, err error) {
 	for _, g := range ended {
 		g.retire()
 	}
+	s.finishing.Go(func() {
+		for _, g := range ended {
+			g.end()
+		}
+	})
 	s.mu.Unlock()
 	if s.points.size > maxPointsFile {
 		err = s.points.rewrite()
@@ -183,10 +188,5 @@ func (s *Store) Checkpoint(name, client string) (id string, err error) {
 		err = s.points.append(seq, Header{Label: Label{Parent: client}, Checkpoint: name})
 	}
 	s.points.mu.Unlock()
-	s.finishing.Go(func() {
-		for _, g := range ended {
-			g.end()
-		}
-	})
 	return idOf(seq), err
 }

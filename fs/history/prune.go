@@ -162,6 +162,7 @@ func (s *Store) listLost() {
 		g, err := s.generation(l.label)
 		if err == nil {
 			err = g.write(&journal.Record{Seq: s.next(), Kind: journal.Lost, Path: l.rel, Why: l.why})
+			g.users.Done()
 		}
 		if err != nil { // later
 			s.mu.Lock()

@@ -292,12 +292,13 @@ func (s *Store) actor(pid uint32) Actor {
 	return a
 }
 
-// generation returns the open generation of a label. It begins one if there is none.
+// generation returns the open generation of a label. It begins one if there is none. The caller calls users.Done.
 func (s *Store) generation(label Label) (*generation, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if g := s.open[label]; g != nil {
 		g.used = time.Now()
+		g.users.Add(1)
 		return g, nil
 	}
 	if len(s.open) >= maxOpen {
@@ -313,6 +314,7 @@ func (s *Store) generation(label Label) (*generation, error) {
 	}
 	g, err := s.begin(Header{Label: label})
 	if err == nil {
+		g.users.Add(1)
 		s.open[label] = g
 	}
 	return g, err

@@ -318,10 +318,10 @@ func (u *undoing) mkdir(at Place, id beneath.FileID, a *journal.Attr) error {
 		return err
 	}
 	st, err := at.Dir.Stat(at.Name)
+	m.Done(st.ID())
 	if err != nil {
 		return err
 	}
-	m.Done(st.ID())
 	u.alias[id] = plain(st.ID())
 	if err := u.set(at, &st, a); err != nil {
 		return err
@@ -372,10 +372,10 @@ func (u *undoing) copy(from, to Place, id beneath.FileID) error {
 		err = made.CopySparse(f, int64(st.Size))
 	}
 	now, failed := made.Stat()
+	m.Done(now.ID())
 	if err = errors.Join(err, failed); err != nil {
 		return err
 	}
-	m.Done(now.ID())
 	a := journal.AttrOf(&st)
 	a.XAttrs = u.store.xattrs(from.Path(), &st)
 	if err := u.set(to, &now, a); err != nil {

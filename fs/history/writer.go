@@ -39,9 +39,10 @@ func plain(id beneath.FileID) beneath.FileID {
 	return id
 }
 
-// generation returns the generation that takes the writer's records.
+// generation returns the generation that takes the writer's records. The caller calls users.Done.
 func (w *Writer) generation() (*generation, error) {
 	if w.undo != nil {
+		w.undo.users.Add(1)
 		return w.undo, nil
 	}
 	return w.store.generation(w.label)
@@ -60,21 +61,17 @@ func (w *Writer) write(g *generation, r *journal.Record) error {
 
 // void notes that a record has not happened.
 func (w *Writer) void(g *generation, r *journal.Record) {
-	_ = g.note(&journal.Record{Seq: w.store.next(), Kind: journal.Void, Of: r.Seq}) // Open finds it out, too
+	g.note(&journal.Record{Seq: w.store.next(), Kind: journal.Void, Of: r.Seq}) // Open finds it out, too
 }
 
-// begin calls f with the writer's generation, again if that has just ended.
+// begin calls f with the writer's generation, which does not end meanwhile.
 func (w *Writer) begin(f func(*generation) error) error {
-	for range 3 {
-		g, err := w.generation()
-		if err != nil {
-			return err
-		}
-		if err = f(g); !errors.Is(err, endedError{}) {
-			return err
-		}
+	g, err := w.generation()
+	if err != nil {
+		return err
 	}
-	return endedError{}
+	defer g.users.Done()
+	return f(g)
 }
 
 // Making is an object that is being made.
@@ -84,7 +81,7 @@ type Making struct {
 	r *journal.Record
 }
 
-// Make keeps the name of an object that is about to be made. The caller calls Done or Void.
+// Make keeps the name of an object that is about to be made. The caller calls Done or Void once.
 func (w *Writer) Make(at Place) (m *Making, err error) { return w.makeFor(at, beneath.FileID{}) }
 
 // makeFor is Make of a directory that stands for one that was removed.
@@ -97,7 +94,11 @@ func (w *Writer) makeFor(at Place, removed beneath.FileID) (m *Making, err error
 			return err
 		}
 		m = &Making{w, g, &journal.Record{Kind: journal.Made, Path: at.Path(), Other: removed}}
-		return w.write(g, m.r)
+		if err := w.write(g, m.r); err != nil {
+			return err
+		}
+		g.users.Add(1)
+		return nil
 	})
 	err = w.orLose(at.Path(), err, func() error {
 		m = nil
@@ -122,9 +123,13 @@ func (w *Writer) orLose(rel string, err error, do func() error) error {
 	return do()
 }
 
-// Done keeps the identity of the object that was made.
+// Done keeps the identity of the object that was made. The zero FileID is not known.
 func (m *Making) Done(id beneath.FileID) {
 	if m == nil {
+		return
+	}
+	defer m.g.users.Done()
+	if id == (beneath.FileID{}) {
 		return
 	}
 	id = plain(id)
@@ -132,13 +137,14 @@ func (m *Making) Done(id beneath.FileID) {
 	if m.w.undo == nil { // each inverse has a record
 		m.g.mark(id, seenBorn)
 	}
-	_ = m.g.note(&journal.Record{Seq: m.w.store.next(), Kind: journal.Settled, Of: m.r.Seq, Object: id}) // Open finds it out, too
+	m.g.note(&journal.Record{Seq: m.w.store.next(), Kind: journal.Settled, Of: m.r.Seq, Object: id}) // Open finds it out, too
 }
 
 // Void notes that the object was not made.
 func (m *Making) Void() {
 	if m != nil {
 		m.w.void(m.g, m.r)
+		m.g.users.Done()
 	}
 }
 
@@ -165,7 +171,7 @@ func (w *Writer) do(g *generation, r *journal.Record, f func() error) error {
 		w.void(g, r)
 		return err
 	}
-	_ = g.note(&journal.Record{Seq: w.store.next(), Kind: journal.Settled, Of: r.Seq}) // Open finds it out, too
+	g.note(&journal.Record{Seq: w.store.next(), Kind: journal.Settled, Of: r.Seq}) // Open finds it out, too
 	return nil
 }
 
@@ -426,8 +432,9 @@ func (w *Writer) Left(stat func() (beneath.Stat, error)) {
 	}
 	delete(w.store.writing, plain(st.ID()))
 	_ = w.begin(func(g *generation) error { // without it the file counts as nobody else's work
-		return g.note(&journal.Record{Seq: w.store.next(), Kind: journal.Written, Of: w.inverts, PID: w.pid,
+		g.note(&journal.Record{Seq: w.store.next(), Kind: journal.Written, Of: w.inverts, PID: w.pid,
 			Object: plain(st.ID()), Attr: journal.AttrOf(&st)})
+		return nil
 	})
 }
 

@@ -105,7 +105,9 @@ func startSides(o *origin, dir, scopefs, self, node, srt string) (sides []egress
 	}
 	stops = append(stops, end)
 	inside, err := startClient(exec.Command(scopefs, "--base", filepath.Join(dir, "base"), "run", "bench", "--", "/workspace/client", "client"),
-		func() []int { return append(children(pid, "scopefs-log"), pid) })
+		func() []int {
+			return slices.Concat(children(pid, "scopefs-log"), children(pid, "scopefs-tunnels"), []int{pid})
+		})
 	if err != nil {
 		return nil, stop, err
 	}
@@ -229,15 +231,16 @@ func startSRT(o *origin, dir, self, node, srt string, terminate bool) (*egressPr
 	return p, nil
 }
 
-// children returns the descendants of a process with a name.
+// children returns the descendants of a process with a name, the first of its arguments: a program that runs itself again is "exe"
+// to the kernel.
 func children(pid int, name string) (found []int) {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, file := range files {
 		text, _ := os.ReadFile(file) // a thread that has ended has none
 		for _, word := range strings.Fields(string(text)) {
 			child, _ := strconv.Atoi(word)
-			comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", child))
-			if strings.TrimSpace(string(comm)) == name {
+			line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", child))
+			if argv0, _, _ := strings.Cut(string(line), "\x00"); filepath.Base(argv0) == name {
 				found = append(found, child)
 			}
 			found = append(found, children(child, name)...)

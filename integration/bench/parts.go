@@ -30,9 +30,14 @@ var parts = map[string]part{
 	"reads":   {"COUNT FILE...", reads},
 	"egress":  {"COUNT ROUNDS MIB IDLE DIR SCOPEFS SELF NODE SRT", egressCompare},
 	"client":  {"", egressClient},
-	"restart": {"ROUNDS AGENTS BUSY DIR SCOPEFS", restartCompare},
+	"fleet":   {"NODES AGENTS RATE SECONDS APPROVALS CUT DIR SCOPEFS", fleetCompare},
+	"natsd":   {"DIR PORT", natsServer},
+	"restart": {"ROUNDS AGENTS BUSY DIR SCOPEFS SELF", restartCompare},
 	"threads": {"THREADS DIRS FILES DIR", threads},
 	"single":  {"ROUNDS DIRS FILES DIR...", single},
+	// The programs of restart.
+	"resident": {"", liveInSandbox},
+	"echo":     {"", echo},
 	// What is drawn: a table on standard input, the tables of a page.
 	"chart":  {"TITLE", chartTable},
 	"charts": {"PAGE", chartPage},

@@ -16,7 +16,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -25,134 +24,19 @@ import (
 	"github.com/scopefs/scopefs/audit"
 )
 
-// pace is the time between two rounds of operations of a client: the processors have time for the next daemon, too.
-const pace = 20 * time.Millisecond
-
-// resident is a program that works in a view: with an open file, a lock, a mapping and the directory open.
-type resident struct {
-	dir, file int
-	mapped    []byte
-	made      int   // files that it has created and removed, with names of their own
-	denied    int   // directories that it was denied, likewise
-	refused   []int // those of them that a gap without a daemon has refused: they may be in the log
-
-	mu     sync.Mutex
-	waits  map[string]wait // the longest of each kind since the last taking
-	errors []string
-}
-
-// wait is how long an operation took.
-type wait struct {
-	began time.Time
-	took  time.Duration
-}
-
-func newResident(dir string) (c *resident, err error) {
-	c = &resident{waits: map[string]wait{}}
-	if c.dir, err = unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
-		return nil, err
-	}
-	if c.file, err = unix.Openat(c.dir, "open", unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o600); err != nil {
-		return nil, err
-	}
-	if err = unix.Ftruncate(c.file, 4096); err == nil {
-		err = unix.Flock(c.file, unix.LOCK_EX|unix.LOCK_NB)
-	}
-	if err == nil {
-		c.mapped, err = unix.Mmap(c.file, 0, 4096, unix.PROT_READ, unix.MAP_PRIVATE)
-	}
-	return c, err
-}
-
-// work does operations until end is closed, on a thread of its own.
-func (c *resident) work(end <-chan struct{}) {
-	runtime.LockOSThread()
-	buf := make([]byte, 4096)
-	var st unix.Stat_t
-	for {
-		made, no := "made-"+strconv.Itoa(c.made), "ro/no-"+strconv.Itoa(c.denied)
-		begun := time.Now()
-		for _, op := range []struct {
-			kind string
-			do   func() error
-		}{
-			{"stat", func() error { return unix.Fstatat(c.dir, "open", &st, 0) }},
-			{"read", func() error { _, err := unix.Pread(c.file, buf[:100], 0); return err }},
-			{"write", func() error { _, err := unix.Pwrite(c.file, buf[:100], 100); return err }},
-			{"mapping", func() error { buf[0] = c.mapped[c.made%4096]; return nil }},
-			{"open", func() error {
-				fd, err := unix.Openat(c.dir, "open", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-				if err == nil {
-					err = unix.Close(fd)
-				}
-				return err
-			}},
-			{"list", func() error {
-				fd, err := unix.Openat(c.dir, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-				if err != nil {
-					return err
-				}
-				defer unix.Close(fd)
-				_, err = unix.Getdents(fd, buf)
-				return err
-			}},
-			{"create", func() error {
-				fd, err := unix.Openat(c.dir, made, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
-				if err == nil {
-					err = unix.Close(fd)
-				}
-				return err
-			}},
-			{"rename", func() error { return unix.Renameat(c.dir, made, c.dir, "new") }},
-			{"remove", func() error { return unix.Unlinkat(c.dir, "new", 0) }},
-			{"denied", func() error {
-				err := unix.Mkdirat(c.dir, no, 0o700)
-				switch err {
-				case unix.EIO: // there was no daemon for long, to record it: docs/restart.md
-					c.refused = append(c.refused, c.denied)
-				case unix.EACCES:
-				default:
-					return cmp.Or(err, error(unix.ENOTRECOVERABLE))
-				}
-				return nil
-			}},
-		} {
-			w := wait{began: time.Now()}
-			err := op.do()
-			w.took = time.Since(w.began)
-			c.mu.Lock()
-			if w.took > c.waits[op.kind].took {
-				c.waits[op.kind] = w
-			}
-			if err != nil {
-				c.errors = append(c.errors, op.kind+": "+err.Error())
-			}
-			c.mu.Unlock()
-		}
-		c.made, c.denied = c.made+1, c.denied+1
-		select {
-		case <-end:
-			return
-		case <-time.After(pace - time.Since(begun)):
-		}
-	}
-}
-
-// take returns the longest waits since the last call.
-func (c *resident) take() map[string]wait {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	was := c.waits
-	c.waits = map[string]wait{}
-	return was
-}
-
 // restarts is a daemon that is restarted again and again.
 type restarts struct {
 	base     string
 	programs []string // two builds
 	program  int      // that runs
 	cmd      *exec.Cmd
+	others   []other // whose descriptors and memory are counted, too
+}
+
+// other is the process of a client.
+type other struct {
+	name string
+	pid  int
 }
 
 func (r *restarts) run(args ...string) (string, error) {
@@ -238,23 +122,29 @@ func (r *restarts) processes(view int) (map[string]int, error) {
 			all["logger"], err = strconv.Atoi(pid)
 		}
 	}
+	for _, o := range r.others {
+		all[o.name] = o.pid
+	}
 	return all, err
 }
 
-// held returns the descriptors of a process and its private memory in KiB.
-func held(pid int) (files, kib int) {
+// held returns the descriptors of a process, its private memory and its share of all memory, in KiB.
+func held(pid int) (h [3]int) {
 	all, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
-			_, _ = fmt.Sscan(rest, &kib)
+	h[0] = len(all)
+	for i, from := range [][2]string{{"status", "RssAnon:"}, {"smaps_rollup", "Pss:"}} {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, from[0]))
+		for line := range strings.Lines(string(text)) {
+			if rest, ok := strings.CutPrefix(line, from[1]); ok {
+				_, _ = fmt.Sscan(rest, &h[1+i])
+			}
 		}
 	}
-	return len(all), kib
+	return h
 }
 
 // restartCompare measures what clients of views notice of restarts: rounds of each way to end a daemon, and as many in which
-// the same clients work without a restart.
+// the same clients work without a restart. A quarter of the programs is in sandboxes, and one client of scopefs mcp makes calls.
 func restartCompare(args arguments) error {
 	var rounds, agents, busy int
 	if err := args.numbers(&rounds, &agents, &busy); err != nil {
@@ -292,36 +182,59 @@ func restartCompare(args arguments) error {
 	if err != nil {
 		return err
 	}
-	end := make(chan struct{})
-	var working sync.WaitGroup
-	var clients []*resident
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), busy+4)) // an operation that has ended waits for no other client
-	for i := range busy {
-		c, err := newResident(filepath.Join(r.base, "run/views", id(i)))
-		if err != nil {
-			return err
-		}
-		clients = append(clients, c)
-		working.Go(func() { c.work(end) })
-	}
-	var once atomic.Bool
+	var clients []worker
+	var once sync.Once
+	var did []residentCount
 	stop := func() {
-		if !once.Swap(true) {
-			close(end)
-			working.Wait()
-		}
+		once.Do(func() {
+			for _, c := range clients {
+				count, err := c.end()
+				if err != nil {
+					count.Errors = append(count.Errors, "its end: "+err.Error())
+				}
+				did = append(did, count)
+			}
+		})
 	}
 	defer stop()
+	boxed := (busy + 3) / 4 // the last ones
+	for i := range busy {
+		var c worker
+		if i < busy-boxed {
+			c, err = newLocal(filepath.Join(r.base, "run/views", id(i)), args[3], args[5])
+		} else if err = copyProgram(args[5], filepath.Join(r.base, "agents", id(i), "bench")); err == nil {
+			cmd := exec.Command(r.programs[0], "run", id(i), "--base", r.base, "--", "/workspace/bench", "resident")
+			if c, err = newRemote(cmd); err == nil {
+				r.others = append(r.others, other{"scopefs run", cmd.Process.Pid})
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", id(i), err)
+		}
+		clients = append(clients, c)
+	}
+	cmd := exec.Command(r.programs[0], "mcp", "--agent", id(0), "--base", r.base)
+	cmd.Stderr = os.Stderr
+	calls, err := newCaller(cmd)
+	if err != nil {
+		return err
+	}
+	r.others = append(r.others, other{"scopefs mcp", calls.cmd.Process.Pid})
+	clients = append(clients, calls)
 
 	ways := []string{"no restart", "SIGTERM", "SIGKILL", "upgrade"}
 	longest := map[string]map[string][]time.Duration{} // of each round, by kind of operation and way
+	sums := map[string]map[string]wait{}               // of all rounds, likewise
 	out := map[string][]time.Duration{}                // of each round, from the signal to the next daemon with all views
-	var first, last map[string][2]int
+	var first, last map[string][3]int
 	for round := range rounds {
 		for k := range ways {
 			way := ways[(k+round)%len(ways)]
 			for _, c := range clients {
-				c.take()
+				if _, err := c.take(); err != nil {
+					return err
+				}
 			}
 			began := time.Now()
 			switch way {
@@ -343,34 +256,40 @@ func restartCompare(args arguments) error {
 				out[way] = append(out[way], time.Since(began))
 			}
 			ready := time.Since(began)
+			if err := calls.settle(); err != nil {
+				return fmt.Errorf("round %d, %s: %w", round, way, err)
+			}
 			worst, what := wait{}, ""
-			all := map[string]time.Duration{}
+			all := map[string]wait{}
 			for i, c := range clients {
-				for kind, w := range c.take() {
-					all[kind] = max(all[kind], w.took)
-					if w.took > worst.took && kind != "denied" {
+				took, err := c.take()
+				if err != nil {
+					return fmt.Errorf("round %d, %s: %w", round, way, err)
+				}
+				for kind, w := range took {
+					all[kind] = all[kind].add(w)
+					if w.Took > worst.Took && kind != "denied" && kind != callKind {
 						worst, what = w, id(i)+" "+kind
 					}
 				}
 			}
-			for kind, took := range all {
+			for kind, w := range all {
 				if longest[kind] == nil {
-					longest[kind] = map[string][]time.Duration{}
+					longest[kind], sums[kind] = map[string][]time.Duration{}, map[string]wait{}
 				}
-				longest[kind][way] = append(longest[kind][way], took)
+				longest[kind][way], sums[kind][way] = append(longest[kind][way], w.Took), sums[kind][way].add(w)
 			}
-			fmt.Fprintf(os.Stderr, "round %d, %s: ended after %v, ready after %v; the longest but of a denial: %s, %v, begun after %v\n", round, way,
+			fmt.Fprintf(os.Stderr, "round %d, %s: ended after %v, ready after %v; the longest in a view but of a denial: %s, %v, begun after %v\n", round, way,
 				ended.Round(time.Millisecond), ready.Round(time.Millisecond), what,
-				worst.took.Round(100*time.Microsecond), worst.began.Sub(began).Round(time.Millisecond))
+				worst.Took.Round(100*time.Microsecond), worst.Began.Sub(began).Round(time.Millisecond))
 		}
-		now := map[string][2]int{}
+		now := map[string][3]int{}
 		pids, err := r.processes(before[id(0)])
 		if err != nil {
 			return err
 		}
 		for name, pid := range pids {
-			files, kib := held(pid)
-			now[name] = [2]int{files, kib}
+			now[name] = held(pid)
 		}
 		if last = now; first == nil {
 			first = now
@@ -382,23 +301,29 @@ func restartCompare(args arguments) error {
 		return err
 	}
 
-	fmt.Printf("| longest wait of a round, ms: p50 (max) | %s |\n|---|%s\n", strings.Join(ways, " | "), strings.Repeat("---|", len(ways)))
+	fmt.Printf("| longest wait of a round, ms: p50 (max); waits over 20 ms | %s |\n|---|%s\n", strings.Join(ways, " | "), strings.Repeat("---|", len(ways)))
 	for _, kind := range slices.Sorted(maps.Keys(longest)) {
 		fmt.Printf("| %s |", kind)
 		for _, way := range ways {
 			if of := longest[kind][way]; len(of) == 0 {
 				fmt.Print(" – |")
 			} else {
-				fmt.Printf(" %.1f (%.1f) |", float64(median(of).Microseconds())/1e3, float64(slices.Max(of).Microseconds())/1e3)
+				sum := sums[kind][way]
+				fmt.Printf(" %.1f (%.1f); %.2f %% |", float64(median(of).Microseconds())/1e3, float64(slices.Max(of).Microseconds())/1e3,
+					100*float64(sum.Over)/float64(sum.Count))
 			}
 		}
 		fmt.Println()
 	}
-	fmt.Printf("\n| process | descriptors after the first round | after the last | memory of its own, MiB | after the last |\n" +
-		"|---|---|---|---|---|\n")
+	fmt.Print("\n| process | descriptors after the first round | after the last | memory of its own, MiB | after the last | Pss, MiB | after the last |\n" +
+		"|---|---|---|---|---|---|---|\n")
 	for _, name := range slices.Sorted(maps.Keys(last)) {
-		fmt.Printf("| %s | %d | %d | %.1f | %.1f |\n", name, first[name][0], last[name][0],
-			float64(first[name][1])/1024, float64(last[name][1])/1024)
+		of := [2][3]int{first[name], last[name]}
+		fmt.Printf("| %s | %d | %d |", name, of[0][0], of[1][0])
+		for i := 1; i < 3; i++ {
+			fmt.Printf(" %.1f | %.1f |", float64(of[0][i])/1024, float64(of[1][i])/1024)
+		}
+		fmt.Println()
 	}
 	fmt.Println()
 	for _, way := range ways[1:] {
@@ -412,8 +337,8 @@ func restartCompare(args arguments) error {
 		}
 	}
 	var wrong []string
-	for i, c := range clients {
-		for _, e := range c.errors {
+	for i, c := range did {
+		for _, e := range c.Errors {
 			wrong = append(wrong, id(i)+" "+e)
 		}
 	}
@@ -421,7 +346,7 @@ func restartCompare(args arguments) error {
 		return err
 	}
 	_ = r.cmd.Wait()
-	acknowledged, lost, doubled, err := recorded(filepath.Join(r.base, "state", "audit"), clients, id)
+	acknowledged, lost, doubled, err := recorded(filepath.Join(r.base, "state", "audit"), did, id)
 	if err != nil {
 		return err
 	}
@@ -429,33 +354,33 @@ func restartCompare(args arguments) error {
 		return err
 	}
 	refused := 0
-	for _, c := range clients {
-		refused += len(c.refused)
+	for _, c := range did[:busy] {
+		refused += len(c.Refused)
 	}
-	fmt.Printf("%d views replaced, %d errors, %d denials refused with EIO without a daemon; "+
-		"of %d operations that clients had an answer to, records lost: %d, doubled: %d; scopefs audit verify: ok.\n",
-		replaced, len(wrong), refused, acknowledged, lost, doubled)
+	fmt.Printf("%d views replaced, %d errors, %d denials refused with EIO without a daemon; of %d calls %d in flight failed with an unknown effect; "+
+		"of %d operations and calls with an answer, records lost: %d, doubled: %d; scopefs audit verify: ok.\n",
+		replaced, len(wrong), refused, did[busy].Made, len(did[busy].Refused), acknowledged, lost, doubled)
 	if replaced+len(wrong)+lost+doubled > 0 {
 		return fmt.Errorf("something has ended or is wrong: %q", wrong[:min(len(wrong), 10)])
 	}
 	return nil
 }
 
-// recorded compares the log with what the clients had answers to: creations and denials, each of a name of its own.
-func recorded(log string, clients []*resident, id func(int) string) (acknowledged, lost, doubled int, err error) {
+// recorded compares the log with what the clients had answers to: creations, denials and calls, each of a name of its own.
+func recorded(log string, did []residentCount, id func(int) string) (acknowledged, lost, doubled int, err error) {
 	counts := map[string]int{}
 	for e, err := range audit.Read(context.Background(), log, audit.Filter{}, false) {
 		if err != nil {
 			return 0, 0, 0, err
 		}
-		if e.Event == audit.KindFile && (e.Op == "create" || e.Op == "mkdir") {
-			counts[e.Agent+" "+e.Path]++
+		if e.Event == audit.KindFile && (e.Op == "create" || e.Op == "mkdir") || e.Event == audit.KindCall && e.Outcome != audit.OutcomeBegin {
+			counts[e.Event+" "+e.Agent+" "+e.Path]++
 		}
 	}
-	count := func(agent, name string, n int, refused []int) {
+	count := func(name string, n int, refused []int) {
 		acknowledged += n - len(refused)
 		for i := range n {
-			switch got := counts[agent+" "+name+strconv.Itoa(i)]; {
+			switch got := counts[name+strconv.Itoa(i)]; {
 			case got == 0 && !slices.Contains(refused, i):
 				lost++
 			case got > 1:
@@ -463,9 +388,11 @@ func recorded(log string, clients []*resident, id func(int) string) (acknowledge
 			}
 		}
 	}
-	for i, c := range clients {
-		count(id(i), "made-", c.made, nil)
-		count(id(i), "ro/no-", c.denied, c.refused)
+	for i, c := range did[:len(did)-1] {
+		count(audit.KindFile+" "+id(i)+" made-", c.Made, nil)
+		count(audit.KindFile+" "+id(i)+" ro/no-", c.Denied, c.Refused)
 	}
+	calls := did[len(did)-1]
+	count(audit.KindCall+" "+id(0)+" called-", calls.Made, calls.Refused)
 	return acknowledged, lost, doubled, nil
 }

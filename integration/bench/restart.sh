@@ -5,7 +5,10 @@
 #
 #	restart.sh [-rounds N] [-agents N] [-busy N] [-smoke]
 #
-# Each round (-rounds, 20) is one restart of each kind, with -agents views (100), of which -busy (20) have a program that works.
+# Each round (-rounds, 20) is one restart of each kind, with -agents views (100), of which -busy (20) have a program that works: a
+# quarter of the programs in a sandbox of scopefs run, the others on the host. A client of scopefs mcp makes calls. The rows "native"
+# are of the same programs: a stat(2) on another file system, and a byte to another process and back, which is what a
+# request to a file system in another process takes at least at this load.
 # -smoke is all of it in sizes that measure nothing.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -24,4 +27,4 @@ done
 build
 echo "Load average before: $(cut -d' ' -f1-3 /proc/loadavg); $(nproc) processors; $rounds rounds, $agents views, $busied programs."
 echo
-"$top/bench" restart "$rounds" "$agents" "$busied" "$top" "$top/scopefs"
+"$top/bench" restart "$rounds" "$agents" "$busied" "$top" "$top/scopefs" "$top/bench"

@@ -10,7 +10,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && parts[os.Args[1]].run != nil { // TestEgressSmoke starts itself in a sandbox
+	if len(os.Args) > 1 && parts[os.Args[1]].run != nil { // TestEgressSmoke and TestFleetSmoke start this program
 		main()
 		return
 	}
@@ -44,5 +44,7 @@ func TestRestartSmoke(t *testing.T) {
 	dir, err := os.MkdirTemp("/dev/shm", "scopefs-bench-") // views have spools on tmpfs
 	require.NoError(t, err)
 	defer os.RemoveAll(dir)
-	require.NoError(t, restartCompare(arguments{"1", "3", "2", dir, harness.Program}))
+	self, err := os.Executable()
+	require.NoError(t, err)
+	require.NoError(t, restartCompare(arguments{"1", "3", "2", dir, harness.Program, self}))
 }

@@ -65,7 +65,7 @@ func TestDaemonCannotMount(t *testing.T) {
 	}{
 		"no CAP_SYS_ADMIN": {func(m *harness.Way, argv []string) *exec.Cmd {
 			return exec.Command("setpriv", append(noAdmin, argv...)...)
-		}, "scopefs: CAP_SYS_ADMIN is missing, without which nothing can be mounted: run scopefs as root of the host; a container needs --device /dev/fuse --cap-add SYS_ADMIN,DAC_READ_SEARCH --security-opt systempaths=unconfined\n"},
+		}, "scopefs: CAP_SYS_ADMIN is missing, without which nothing can be mounted: run scopefs as root of the host; a container needs --device /dev/fuse --cap-add SYS_ADMIN --cap-add DAC_READ_SEARCH --security-opt systempaths=unconfined\n"},
 		"no /dev/fuse": {func(m *harness.Way, argv []string) *exec.Cmd { return harness.Privately(m.T, noFUSE, argv...) },
 			"scopefs: there is no FUSE (open /dev/fuse: no such file or directory): load the module (modprobe fuse); a container needs --device /dev/fuse\n"},
 		"an old kernel": {func(m *harness.Way, argv []string) *exec.Cmd {
@@ -118,7 +118,7 @@ func TestRunFailsClosed(t *testing.T) {
 		}, "scopefs: /dev/fuse is closed to this user (open /dev/fuse: permission denied): chmod 666 /dev/fuse, as udev does, or run as root\n"},
 		"no CAP_SYS_ADMIN": {"", 0, func(m *harness.Way) *exec.Cmd {
 			return through(m, exec.Command("setpriv", append(noAdmin, argvOf(m, touch...)...)...))
-		}, "scopefs: make a mount namespace: operation not permitted: run scopefs as root of the host; a container needs --device /dev/fuse --cap-add SYS_ADMIN,DAC_READ_SEARCH --security-opt systempaths=unconfined\n"},
+		}, "scopefs: make a mount namespace: operation not permitted: run scopefs as root of the host; a container needs --device /dev/fuse --cap-add SYS_ADMIN --cap-add DAC_READ_SEARCH --security-opt systempaths=unconfined\n"},
 		"an old kernel": {"", 0, func(m *harness.Way) *exec.Cmd {
 			return through(m, without("fsopen,mount_setattr", argvOf(m, touch...)...))
 		}, "scopefs: the kernel has no fsopen, mount_setattr: " + newerKernel},

@@ -31,6 +31,10 @@ type node struct {
 	*harness.Host
 	dir    string // kubelet's pods, the plugin's state, its socket and rules
 	prefix string // a directory of the host or of a volume that pods share
+
+	definitions string // the directory of ConfigMaps; "": none
+	version     int    // of those
+
 	cmd    *exec.Cmd
 	log    strings.Builder
 	client spec.NodeClient
@@ -87,7 +91,7 @@ func (n *node) socket() string { return filepath.Join(n.dir, "csi.sock") }
 func (n *node) plug() {
 	n.T.Helper()
 	n.cmd = exec.Command(harness.Program, "--base", n.Base, "csi", "--socket", n.socket(), "--node", "node-1", "--rules", filepath.Join(n.dir, "csi.yaml"),
-		"--pods", n.pods(), "--plugin-state", filepath.Join(n.dir, "state"))
+		"--definitions", n.definitions, "--pods", n.pods(), "--plugin-state", filepath.Join(n.dir, "state"))
 	n.cmd.Stderr = &n.log
 	require.NoError(n.T, n.cmd.Start())
 	cmd := n.cmd
@@ -103,7 +107,9 @@ func (n *node) plug() {
 	n.T.Cleanup(func() { conn.Close() })
 	n.conn, n.client = conn, spec.NewNodeClient(conn)
 	n.Eventually("the plugin answers", func() bool {
-		_, err := spec.NewIdentityClient(conn).GetPluginInfo(context.Background(), &spec.GetPluginInfoRequest{}, grpc.WaitForReady(true))
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, err := spec.NewIdentityClient(conn).GetPluginInfo(ctx, &spec.GetPluginInfoRequest{}, grpc.WaitForReady(true))
 		return err == nil
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
+	rbac "k8s.io/api/rbac/v1"
 	storage "k8s.io/api/storage/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/kustomize/api/krusty"
@@ -36,6 +37,7 @@ func TestManifests(t *testing.T) {
 	var driver storage.CSIDriver
 	var set apps.DaemonSet
 	var pods []core.PodSpec
+	var maps []core.ConfigMap
 	for _, dir := range []string{"../../packaging/kubernetes", "../../packaging/kubernetes/examples"} {
 		all, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
 		require.NoError(t, err)
@@ -46,7 +48,7 @@ func TestManifests(t *testing.T) {
 			var pod core.Pod
 			var inner sandbox
 			into, ok := map[string]any{"Namespace": &core.Namespace{}, "ServiceAccount": &core.ServiceAccount{}, "ConfigMap": &core.ConfigMap{}, "CSIDriver": &driver,
-				"DaemonSet": &set, "Pod": &pod, "Sandbox": &inner}[r.GetKind()]
+				"DaemonSet": &set, "Pod": &pod, "Sandbox": &inner, "Role": &rbac.Role{}, "RoleBinding": &rbac.RoleBinding{}}[r.GetKind()]
 			require.True(t, ok, "%s has no type here", r.GetKind())
 			require.NoError(t, yaml.UnmarshalStrict(text, into), "%s", text)
 			switch r.GetKind() {
@@ -55,11 +57,22 @@ func TestManifests(t *testing.T) {
 			case "Sandbox":
 				pods = append(pods, inner.Spec.PodTemplate.Spec)
 			case "ConfigMap":
-				assert.Contains(t, into.(*core.ConfigMap).Data, "csi.yaml")
+				maps = append(maps, *into.(*core.ConfigMap))
+			case "Role":
+				for _, rule := range into.(*rbac.Role).Rules {
+					assert.Equal(t, []string{"team-a"}, rule.ResourceNames, "a team writes its own ConfigMap alone")
+				}
 			}
 		}
 	}
-	assert.Equal(t, map[string]int{"Namespace": 2, "ServiceAccount": 2, "ConfigMap": 1, "CSIDriver": 1, "DaemonSet": 1, "Pod": 1, "Sandbox": 1}, made, "no role: it needs none")
+	assert.Equal(t, map[string]int{"Namespace": 2, "ServiceAccount": 3, "ConfigMap": 2, "CSIDriver": 1, "DaemonSet": 1, "Pod": 2, "Sandbox": 1, "Role": 1, "RoleBinding": 1}, made,
+		"the plugin needs no role")
+	require.Len(t, maps, 2)
+	assert.Contains(t, maps[0].Data, "csi.yaml")
+	assert.Contains(t, maps[1].Data, "reviewer.yaml")
+	for _, v := range set.Spec.Template.Spec.Volumes {
+		assert.True(t, v.Name != maps[1].Name || *v.ConfigMap.Optional && v.ConfigMap.Name == maps[1].Name)
+	}
 	assert.Equal(t, "csi.scopefs", driver.Name)
 	assert.Equal(t, []storage.VolumeLifecycleMode{storage.VolumeLifecycleEphemeral}, driver.Spec.VolumeLifecycleModes)
 	assert.True(t, *driver.Spec.PodInfoOnMount)
@@ -70,7 +83,7 @@ func TestManifests(t *testing.T) {
 		assert.Equal(t, c.Name == "scopefs-csi", privileged, c.Name)
 		assert.NotEqual(t, "scopefs-csi", c.Image, "the kustomization names an image")
 	}
-	require.Len(t, pods, 2)
+	require.Len(t, pods, 3)
 	for _, p := range pods {
 		require.Len(t, p.Volumes, 1)
 		assert.Equal(t, "csi.scopefs", p.Volumes[0].CSI.Driver)
@@ -79,7 +92,7 @@ func TestManifests(t *testing.T) {
 
 // TestManifestRules: the rules of packaging/kubernetes give the pods of the examples what they want.
 func TestManifestRules(t *testing.T) {
-	n := newNode(t, "")
+	n := newDefinitions(t)
 	text, err := os.ReadFile("../../packaging/kubernetes/csi.yaml")
 	require.NoError(t, err)
 	require.Contains(t, string(text), "prefix: /srv/agents\n")
@@ -88,6 +101,10 @@ func TestManifestRules(t *testing.T) {
 	p := pod{uid: "x", namespace: "agents", account: "agent", attributes: map[string]string{"agent": "agent-7", "definition": "view: {paths: {\"reference/**\": read}}\n"}}
 	require.NoError(t, n.publish(p))
 	require.NoError(t, n.unpublish(p))
+	q := pod{uid: "q", namespace: "agents", account: "team-a", attributes: map[string]string{"agent": "team-a-1", "definitionFrom": "team-a/reviewer"}}
+	n.team("team-a-1", nil)
+	require.NoError(t, n.publish(q))
+	require.NoError(t, n.unpublish(q))
 	p.namespace = "default"
 	fails(t, n.publish(p), codes.PermissionDenied, "no rule")
 }

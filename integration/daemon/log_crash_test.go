@@ -44,7 +44,7 @@ func TestLogKilledDaemon(t *testing.T) {
 	h.Timeout = 10 * time.Minute
 	answered := map[string]bool{}
 	heads, verify := t.TempDir(), []string{"audit", "verify"}
-	for round := range rounds(10) {
+	for round := range rounds(6) {
 		var mu sync.Mutex
 		var clients sync.WaitGroup
 		for client := range 8 {

@@ -80,7 +80,7 @@ func TestPowerLoss(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(h.Base, "scopefs.yaml"), []byte("memory: true\n"), 0o644))
 	d := newDisk(t, filepath.Join(h.Base, "agents"))
 	require.NoError(t, os.Mkdir(h.Scope("a"), 0o755))
-	n := rounds(3)
+	n := rounds(2)
 	h.Timeout += time.Duration(n) * 10 * time.Second
 	h.Start()
 	total, lost := 0, 0

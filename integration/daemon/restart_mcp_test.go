@@ -133,6 +133,7 @@ func TestRestartBridge(t *testing.T) {
 	for name, end := range map[string]func(*harness.Host){"SIGTERM": (*harness.Host).Terminate, "SIGKILL": (*harness.Host).Kill} {
 		t.Run(name, func(t *testing.T) {
 			h := harness.LayOut(t, map[string]string{"a": ""})
+			h.Put("scopefs.yaml", "grace: 0s\n") // no call lives on
 			h.Start()
 			c := startBridge(h, "a")
 			c.says(harness.Hello)
@@ -168,7 +169,9 @@ func TestRestartBridge(t *testing.T) {
 // soon, and the next daemon, or the same, when it goes on.
 func TestRestartBridgeStopped(t *testing.T) {
 	need.Once(t)
-	h := harness.NewHost(t, map[string]string{"a": ""})
+	h := harness.LayOut(t, map[string]string{"a": ""})
+	h.Put("scopefs.yaml", "grace: 0s\n") // no call lives on
+	h.Start()
 	c := startBridge(h, "a")
 	c.says(harness.Hello)
 	require.Nil(t, c.answer("hello").Error)

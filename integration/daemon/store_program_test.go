@@ -102,6 +102,7 @@ func TestStoresOfRoot(t *testing.T) {
 // ends, each call ends in a result or in an error that says so, and the stores work again.
 func TestStoresProgramKilled(t *testing.T) {
 	need.Long(t, "kills processes 100 times")
+	need.Once(t)
 	const rounds = 100
 	h := withDrivers(t)
 	users := []*harness.User{h.Connect("a"), h.Connect("b")}

@@ -125,7 +125,7 @@ func TestTakeOverMCPContext(t *testing.T) {
 }
 
 // TestTakeOverMCPGap: what happens without a daemon holds with the next one: rules are tightened, a client is killed, processes
-// end. Commands of calls in flight end, and their effect is unknown.
+// end. A call in flight goes on, and its client cancels it.
 func TestTakeOverMCPGap(t *testing.T) {
 	for how, end := range ends {
 		t.Run(how, func(t *testing.T) {
@@ -138,18 +138,17 @@ func TestTakeOverMCPGap(t *testing.T) {
 			c.bash(1, "setsid sh -c 'until [ -e done ]; do sleep 0.01; done; exec sleep 1000' </dev/null >/dev/null 2>&1 & echo $! >/tmp/pid; cat secret")
 			word := harness.Seconds(5)
 			c.says(harness.Request(2, "bash", `{"command":"echo >ran; sleep `+word+`"}`))
-			h.Eventually("the call runs", func() bool { return exists(h.Scope("stays", "ran")) && len(harness.Running("sleep", word)) > 0 })
+			lasts(h, 1)
 			pids := map[string]int{"goes": sandboxOf(h, "goes"), "stays": sandboxOf(h, "stays")}
 			end(h)
-			if m := c.answer(2); m.Result == nil {
-				assert.Equal(t, "unknown", m.Error.Data.Effect)
-			}
 			require.NoError(t, gone.cmd.Process.Kill())
 			h.Define("stays", "view: {paths: {secret: hide}}")
 			h.Put("agents/stays/done", "")
 			h.Start()
 			assert.Contains(t, c.back(), inSameSandbox)
 			assert.Equal(t, "hidden\n", c.bash(3, "cat secret 2>/dev/null || echo hidden; kill $(cat /tmp/pid)"))
+			assert.NotEmpty(t, harness.Running("sleep", word))
+			c.says(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}` + "\n")
 			h.Eventually("the command of the call in flight has ended", func() bool { return len(harness.Running("sleep", word)) == 0 })
 			assert.Equal(t, pids["stays"], sandboxOf(h, "stays"))
 			h.Eventually("the sandbox without a client ends", func() bool { return harness.StateOf(pids["goes"]) == 0 })

@@ -29,20 +29,28 @@ const counts = `i=0; echo 0; while ! [ -e done ]; do i=$((i+1)); echo $i >count 
 // beginRun starts a run whose command writes a line first. The client has its streams when beginRun returns.
 func beginRun(h *harness.Host, agent, script string) *started {
 	run := beginThin(h, "run", agent, "--", "sh", "-c", script)
+	h.T.Cleanup(func() {
+		if h.T.Failed() {
+			h.T.Logf("run %s: %s", agent, &run.errs)
+		}
+	})
 	h.Eventually("the command of "+agent+" runs", func() bool { return harness.ReadAll(h.T, run.out) != "" })
 	return run
 }
 
 // sandboxOf returns process 1 of an agent's only sandbox.
-func sandboxOf(h *harness.Host, agent string) (pid int) {
-	h.Eventually("there is one sandbox of "+agent, func() bool {
-		all := h.Agent(agent).Sandboxes
-		if len(all) == 1 {
-			pid = all[0]
+func sandboxOf(h *harness.Host, agent string) int {
+	var all []int
+	defer func() {
+		if len(all) != 1 {
+			h.T.Log("sandboxes:", all, outcomes(h, agent))
 		}
+	}()
+	h.Eventually("there is one sandbox of "+agent, func() bool {
+		all = h.Agent(agent).Sandboxes
 		return len(all) == 1
 	})
-	return pid
+	return all[0]
 }
 
 // outcomes returns the outcomes of the events of an agent's sandboxes in order, with the operation.

@@ -7,12 +7,14 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	common "go.opentelemetry.io/proto/otlp/common/v1"
 	spans "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
@@ -47,6 +49,9 @@ func newTracesd(t *testing.T) *tracesd {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		for _, one := range all.ResourceSpans {
+			assert.True(t, slices.ContainsFunc(one.Resource.Attributes, func(a *common.KeyValue) bool {
+				return a.Key == "service.instance.id" && a.Value.GetStringValue() == "web-1"
+			}))
 			for _, in := range one.ScopeSpans {
 				assert.Equal(t, "https://opentelemetry.io/schemas/1.41.0", in.SchemaUrl)
 				for _, span := range in.Spans {
@@ -79,11 +84,12 @@ func TestTraces(t *testing.T) {
 	h := harness.LayOut(t, map[string]string{
 		"a": "tools: ['*']\nmembers: [b]\nview: {paths: {secret: hide}}", "b": "view: {paths: {hidden: hide}}",
 	})
-	h.Scripted(fmt.Sprintf("log: {streams: [{name: otel, otlp: '%s/otlp', traces: true, headers: {X-Tenant: acme}, prefix: 'Bearer ', credential: {env: STREAM_SECRET}, from: start}]}\n", d.URL))
+	h.Scripted(fmt.Sprintf("fleet: {nats: 'nats://127.0.0.1:1', name: web-1}\nlog: {streams: [{name: otel, otlp: '%s/otlp', traces: true, headers: {X-Tenant: acme}, prefix: 'Bearer ', credential: {env: STREAM_SECRET}, from: start}]}\n", d.URL))
 	h.Start()
 	u := h.Connect("a")
 	u.Call("bash", map[string]any{"command": "cat secret; true"})
 	own := trace.Of(h.Last("a", "bash"))
+	assert.Regexp(t, `scopefs_build_info\{version="[^"]+",node="web-1"\} 1`, h.Must("metrics"))
 	r, err := u.Session.CallTool(h.Soon(), &mcp.CallToolParams{Meta: mcp.Meta{"traceparent": client}, Name: "delegate",
 		Arguments: map[string]any{"member": "b", "task": "scopefs call stat path=hidden; true"}})
 	require.NoError(t, err)

@@ -31,6 +31,8 @@ type Host struct {
 	Stderr  io.Writer // of the daemon; nil is Log
 	Ended   chan struct{}
 	Timeout time.Duration // of the watchdog, and of each command; hang unless a test says otherwise
+
+	logs []int // processes of the logs of daemons that were killed
 }
 
 // NewHost lays out a base with the given agents (id → frontmatter without name
@@ -137,6 +139,12 @@ func (h *Host) remove() {
 			unix.Close(fd)
 		}
 	}
+	for range 200 {
+		if h.logs = slices.DeleteFunc(h.logs, func(pid int) bool { s := StateOf(pid); return s == 0 || s == 'Z' }); len(h.logs) == 0 {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
 	assert.NoError(h.T, os.RemoveAll(h.Base))
 }
 
@@ -176,8 +184,9 @@ func (h *Host) end(sig syscall.Signal) {
 	}
 }
 
-// Kill kills the daemon.
+// Kill kills the daemon. The process of its log ends after it, and not at once: remove waits for that.
 func (h *Host) Kill() {
+	h.logs = append(h.logs, ChildrenOf(h.Cmd.Process.Pid, "scopefs-log")...)
 	_ = h.Cmd.Process.Kill()
 	<-h.Ended
 }

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,8 +17,8 @@ import (
 // modules are those that a guest needs, as modprobe knows them. A kernel may have them built in.
 var modules = []string{"virtio_pci", "virtio_blk", "virtio_rng", "fuse", "overlay", "ext4", "loop"}
 
-// makeInitramfs makes the first root of a guest: busybox, modules and init.
-func makeInitramfs(t *testing.T, kernel, to string) string {
+// makeInitramfs makes the first root of a guest: busybox, modules and init. A kernel must have the further modules.
+func makeInitramfs(t *testing.T, kernel, to string, further ...string) string {
 	root := t.TempDir()
 	for _, dir := range []string{"bin", "dev", "disk", "modules", "proc", "sys"} {
 		require.NoError(t, os.Mkdir(filepath.Join(root, dir), 0o755))
@@ -28,7 +29,7 @@ func makeInitramfs(t *testing.T, kernel, to string) string {
 	require.NoError(t, err)
 	require.Len(t, releases, 1, kernel)
 	seen := map[string]bool{}
-	for _, module := range modules {
+	for _, module := range slices.Concat(modules, further) {
 		for line := range strings.Lines(command(t, "", "modprobe", "-d", kernel, "-S", filepath.Base(releases[0]), "--show-depends", module)) {
 			word := strings.Fields(line) // insmod PATH, or builtin NAME
 			if word[0] != "insmod" || seen[word[1]] {
@@ -52,11 +53,11 @@ func makeInitramfs(t *testing.T, kernel, to string) string {
 // packages are Debian packages whose files a guest has.
 var packages = []string{"base-files", "base-passwd", "libc-bin", "netbase", "bash", "coreutils", "dash", "findutils", "grep", "sed", "mawk",
 	"diffutils", "tar", "gzip", "util-linux", "mount", "procps", "passwd", "login", "acl", "attr", "e2fsprogs", "libcap2-bin", "patch",
-	"bubblewrap", "git", "hostname", "perl-base", "python3-minimal", "python3.11-minimal", "libpython3.11-minimal", "libpython3.11-stdlib"}
+	"bubblewrap", "git", "iproute2", "nfs-kernel-server", "nfs-common", "libtirpc-common", "hostname", "perl-base", "python3-minimal", "python3.11-minimal", "libpython3.11-minimal", "libpython3.11-stdlib"}
 
-// makeDisk makes the disk of the guests, which they do not change: the host's packages, AppArmor of a later distribution, the
-// sources, and the tests.
-func makeDisk(t *testing.T, work, apparmor string) string {
+// makeDisk makes the disk of the guests, which they do not change: the host's packages, AppArmor of a later distribution unless
+// its directory is "", the sources, and the tests of the suites.
+func makeDisk(t *testing.T, work, apparmor string, suites []suite) string {
 	root := filepath.Join(work, "root")
 	for _, dir := range []string{"usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "dev", "etc", "guest", "home", "opt", "proc", "root", "run", "src", "srv", "sys", "tmp", "var/tmp"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
@@ -73,7 +74,9 @@ func makeDisk(t *testing.T, work, apparmor string) string {
 	copyPackages(t, root)
 	command(t, "", "cp", "-a", look(t, "busybox"), filepath.Join(root, "usr/bin/busybox"))
 	command(t, "", "cp", "guest/run", "guest/apparmor", filepath.Join(root, "guest"))
-	copyAppArmor(t, apparmor, root)
+	if apparmor != "" {
+		copyAppArmor(t, apparmor, root)
+	}
 	command(t, "../..", "sh", "-c", `git ls-files -z | xargs -0 cp --parents -dt "$1"`, "sh", filepath.Join(root, "src"))
 	for _, program := range []string{"scopefs", "scopefs-stores", "scopefs-export", "scopefs-console", "scopefs-csi"} {
 		command(t, "../..", "go", "build", "-trimpath", "-o", filepath.Join(root, "guest", program), "./cmd/"+program)

@@ -36,13 +36,13 @@ func TestKernels(t *testing.T) {
 		t.Skip("make test-kernels sets " + directoryEnv)
 	}
 	work := t.TempDir()
-	disk := makeDisk(t, work, filepath.Join(kernels, "apparmor"))
+	disk := makeDisk(t, work, filepath.Join(kernels, "apparmor"), suites)
 	accelerator := "kvm"
 	var table strings.Builder
 	fmt.Fprintln(&table, "| kernel | passthrough | landlock | cgroups | passed, failed, skipped | minutes |\n|---|---|---|---|---|---|")
 	for _, version := range []string{"5.15", "6.1", "6.8", "6.12", "newest"} {
 		t.Run(version, func(t *testing.T) {
-			g := &guest{version: version, kernel: filepath.Join(kernels, version), disk: disk,
+			g := &guest{version: version, kernel: filepath.Join(kernels, version), disk: disk, suites: suites,
 				console: filepath.Join(kernels, version+".console"), log: filepath.Join(kernels, version+".log")}
 			g.initramfs = makeInitramfs(t, g.kernel, filepath.Join(work, version+".initramfs"))
 			begin := time.Now()
@@ -69,6 +69,7 @@ func TestKernels(t *testing.T) {
 type guest struct {
 	version                 string // as fetch knows it
 	kernel, initramfs, disk string
+	suites                  []suite
 	console, log            string // files with what the kernel and the suites print
 	release                 string // uname -r; "" until the guest has booted
 	emulated                bool   // without KVM
@@ -148,7 +149,7 @@ var verdict = regexp.MustCompile(`(?m)^ *--- (PASS|FAIL|SKIP): (\S+)`)
 // report fails the test for each suite that failed, and returns the kernel's row of the table.
 func (g *guest) report(t *testing.T, took time.Duration) string {
 	count := map[string]int{}
-	for _, s := range suites {
+	for _, s := range g.suites {
 		r := g.results[s.name]
 		if s.kernel != "" && s.kernel != g.version {
 			continue

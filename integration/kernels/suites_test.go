@@ -14,6 +14,7 @@ type suite struct {
 	run     string // regular expressions of testing(5)
 	skip    string
 	native  bool   // with KVM only: an emulated processor does not hold its bounds of time
+	env     string // further variables of the tests
 	kernel  string // on this one alone; "" is each
 	group   string // control group to run in, below the root; "" is that of a login session
 	time    time.Duration
@@ -46,7 +47,7 @@ func (s suite) program() string { return "/guest/" + strings.ReplaceAll(s.pkg, "
 func (s suite) line() string {
 	dir, command := "/", s.command
 	if s.pkg != "" {
-		command = fmt.Sprintf("GOMAXPROCS=2 SCOPEFS_TEST_PROGRAM=/guest/scopefs %s -test.v -test.timeout=%s", s.program(), s.time)
+		command = fmt.Sprintf("GOMAXPROCS=2 SCOPEFS_TEST_PROGRAM=/guest/scopefs %s %s -test.v -test.timeout=%s", s.env, s.program(), s.time)
 		for _, flag := range [][2]string{{"run", s.run}, {"skip", s.skip}} {
 			if flag[1] != "" {
 				command += fmt.Sprintf(" -test.%s='%s'", flag[0], flag[1])

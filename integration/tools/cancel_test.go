@@ -116,6 +116,7 @@ func TestToolsClientGone(t *testing.T) {
 
 // TestToolsDaemonStops: a daemon that is told to stop while calls run stops.
 func TestToolsDaemonStops(t *testing.T) {
+	t.Parallel() // its client waits for a minute at the end
 	h := harness.NewHost(t, map[string]string{"a": ""})
 	u := h.Connect("a")
 	ended := u.Begin(h.Soon(), "bash", args{"command": stray(harness.Seconds(4))})
@@ -135,6 +136,7 @@ func TestToolsDaemonStops(t *testing.T) {
 // TestToolsDaemonKilled: nothing of a call outlives a daemon that was killed, and
 // the next daemon takes clients.
 func TestToolsDaemonKilled(t *testing.T) {
+	t.Parallel() // its client waits for a minute at the end
 	h := harness.NewHost(t, map[string]string{"a": ""})
 	u := h.Connect("a")
 	ended := u.Begin(h.Soon(), "bash", args{"command": stray(harness.Seconds(8))})
@@ -148,6 +150,7 @@ func TestToolsDaemonKilled(t *testing.T) {
 
 // TestToolsDown: down ends an agent's clients, up lets new ones in.
 func TestToolsDown(t *testing.T) {
+	t.Parallel() // its client waits for a minute at the end
 	h := harness.NewHost(t, map[string]string{"a": "", "b": ""})
 	u, other := h.Connect("a"), h.Connect("b")
 	ended := u.Begin(h.Soon(), "bash", args{"command": stray(harness.Seconds(5))})

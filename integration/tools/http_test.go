@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -28,49 +27,11 @@ func serveHTTP(h *harness.Host) string {
 	return "http://" + address + "/mcp"
 }
 
-// bearer is a client with a token, which keeps what it hears.
-type bearer struct {
-	token string
-	heard *harness.Heard
-}
-
-func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	r.Header.Set("Authorization", "Bearer "+b.token)
-	resp, err := http.DefaultTransport.RoundTrip(r)
-	if err == nil {
-		resp.Body = &overheard{resp.Body, b.heard}
-	}
-	return resp, err
-}
-
-type overheard struct {
-	io.ReadCloser
-	heard *harness.Heard
-}
-
-func (o *overheard) Read(p []byte) (int, error) {
-	n, err := o.ReadCloser.Read(p)
-	_, _ = o.heard.Write(append([]byte("read "), p[:n]...))
-	return n, err
-}
-
-func tokenOf(h *harness.Host, agent string) string { return strings.TrimSpace(h.Must("token", agent)) }
-
-// connectHTTP connects by streamable HTTP.
-func connectHTTP(h *harness.Host, url, token string) *harness.User {
-	h.T.Helper()
-	what := &harness.Heard{}
-	u := h.Attach(nil, nil, &mcp.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: bearer{token, what}}})
-	u.Heard = what
-	return u
-}
-
 // TestHTTP: the same tools by streamable HTTP, whose they are by their token.
 func TestHTTP(t *testing.T) {
 	h := harness.LayOut(t, map[string]string{"a": "", "b": "tools: [stat]"})
 	url := serveHTTP(h)
-	a, b := connectHTTP(h, url, tokenOf(h, "a")), connectHTTP(h, url, tokenOf(h, "b"))
+	a, b := h.ConnectHTTP(nil, url, h.Token("a")), h.ConnectHTTP(nil, url, h.Token("b"))
 	assert.Equal(t, "here", a.Bash("echo here | tee f"))
 	assert.FileExists(t, h.Scope("a", "f"))
 	assert.Len(t, b.List(), 1)
@@ -95,7 +56,7 @@ func TestHTTP(t *testing.T) {
 	h.Eventually("none runs", func() bool { return len(harness.Running("sleep", harness.Seconds(6))) == 0 })
 
 	// Who is down has no tools.
-	token := tokenOf(h, "a")
+	token := h.Token("a")
 	assert.Equal(t, http.StatusOK, post(t, url, token, nil))
 	h.Must("down", "a")
 	assert.Equal(t, http.StatusServiceUnavailable, post(t, url, token, nil))
@@ -103,7 +64,7 @@ func TestHTTP(t *testing.T) {
 	assert.Error(t, err)
 	assert.Empty(t, h.Agent("a").Sandboxes)
 	h.Must("up", "a")
-	assert.Equal(t, "here", connectHTTP(h, url, token).Bash("echo here"))
+	assert.Equal(t, "here", h.ConnectHTTP(nil, url, token).Bash("echo here"))
 	assert.NoFileExists(t, h.Scope("a", "ran"))
 	h.Stop()
 	assert.Empty(t, harness.Running("sleep", harness.Seconds(6)))
@@ -144,7 +105,7 @@ func postBy(t *testing.T, by *http.Client, url, token string, change func(r *htt
 func TestHTTPRefused(t *testing.T) {
 	h := harness.LayOut(t, map[string]string{"a": "", "b": ""})
 	url := serveHTTP(h)
-	a, b := tokenOf(h, "a"), tokenOf(h, "b")
+	a, b := h.Token("a"), h.Token("b")
 	assert.NotEqual(t, a, b)
 	assert.Equal(t, http.StatusOK, post(t, url, a, nil))
 	_, sum, _ := strings.Cut(a, ".")
@@ -198,7 +159,7 @@ func TestHTTPRefused(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, resp.StatusCode, "the operator's door is not here")
 
 	// The session of one agent is no way to the other's tools.
-	ua := connectHTTP(h, url, a)
+	ua := h.ConnectHTTP(nil, url, a)
 	require.NotEmpty(t, ua.Session.ID())
 	ua.Bash("echo here")
 	for _, said := range []string{harness.Hello, harness.Request(1, "bash", `{"command":"touch ran"}`), `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`} {
@@ -270,7 +231,7 @@ func TestHTTPSlowLoris(t *testing.T) {
 	h := harness.LayOut(t, map[string]string{"a": "", "b": ""})
 	url := serveHTTP(h)
 	address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/mcp")
-	u, token := connectHTTP(h, url, tokenOf(h, "a")), tokenOf(h, "b")
+	u, token := h.ConnectHTTP(nil, url, h.Token("a")), h.Token("b")
 	assert.Equal(t, "here", u.Bash("echo here"))
 	begin := "POST /mcp HTTP/1.1\r\nHost: " + address + "\r\nX-Slow: "
 	conns := make([]net.Conn, 1000)
@@ -308,7 +269,7 @@ func TestHTTPSlowLoris(t *testing.T) {
 func TestHTTPHoarder(t *testing.T) {
 	h := harness.LayOut(t, map[string]string{"a": "", "b": ""})
 	url := serveHTTP(h)
-	a, b := tokenOf(h, "a"), tokenOf(h, "b")
+	a, b := h.Token("a"), h.Token("b")
 	address := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/mcp")
 	hold := func(what string) {
 		conn, err := net.Dial("tcp", address)
@@ -338,7 +299,7 @@ func TestHTTPHoarder(t *testing.T) {
 // TestHTTPDown: what is under way ends with the agent, and does not bring it back.
 func TestHTTPDown(t *testing.T) {
 	h := harness.LayOut(t, map[string]string{"a": ""})
-	u := connectHTTP(h, serveHTTP(h), tokenOf(h, "a"))
+	u := h.ConnectHTTP(nil, serveHTTP(h), h.Token("a"))
 	ended := u.Begin(h.Soon(), "bash", args{"command": "sleep " + harness.Seconds(7)})
 	h.Eventually("it runs", func() bool { return len(harness.Running("sleep", harness.Seconds(7))) == 1 })
 	h.Must("down", "a")

@@ -7,8 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -101,7 +99,7 @@ type place struct {
 	out func() string
 }
 
-func newPlace(t *testing.T, h *harness.Host, dir string) place {
+func newPlace(t testing.TB, h *harness.Host, dir string) place {
 	t.Helper()
 	cmd := h.RoleAs(1000, dir, "elsewhere")
 	in, err := cmd.StdinPipe()
@@ -117,15 +115,25 @@ func (p place) do(line string) string {
 // lateTime bounds how late a step may be seen. With the caches of a local directory it would be a minute.
 const lateTime = 5 * time.Second
 
+// eachKind runs a test on a volume of each kind.
+func eachKind(t *testing.T, test func(*testing.T, *harness.Volume)) {
+	for _, kind := range harness.Kinds() {
+		t.Run(string(kind), func(t *testing.T) { test(t, harness.NewVolumeOf(t, kind)) })
+	}
+}
+
 // TestElsewhereCloseToOpen: what a client of one host's view has done and closed, the next open, stat or list in another host's
 // view of the directory shows.
 func TestElsewhereCloseToOpen(t *testing.T) {
-	vol := harness.NewVolume(t)
+	eachKind(t, closeToOpen)
+}
+
+func closeToOpen(t *testing.T, vol *harness.Volume) {
 	one, other := vol.NewHosts(t, map[string]string{"w": "", "direct": "view: {data: mediated}", "kept": "view: {cache: coherent}"})
 	one.Start()
 	other.Start()
 	out := other.Must("ps")
-	assert.Contains(t, out, "on fuse, not cached: other hosts may change it")
+	assert.Contains(t, out, "on "+vol.Type+", not cached: other hosts may change it")
 	assert.Contains(t, out, "with cache: coherent what other hosts change is stale for a minute")
 	assert.Contains(t, other.Must("ps", "--json"), `"shared": {`)
 	for _, agent := range []string{"w", "direct"} {
@@ -184,7 +192,10 @@ func TestElsewhereCloseToOpen(t *testing.T) {
 // A client of the view that reads gets an error, and everything works when the server is back.
 func TestElsewhereServerStalls(t *testing.T) {
 	need.Once(t)
-	vol := harness.NewVolume(t)
+	eachKind(t, serverStalls)
+}
+
+func serverStalls(t *testing.T, vol *harness.Volume) {
 	one, other := vol.NewHosts(t, map[string]string{"w": ""})
 	one.Define("near", "")
 	require.NoError(t, os.MkdirAll(one.Scope("near"), 0o755))
@@ -195,8 +206,7 @@ func TestElsewhereServerStalls(t *testing.T) {
 	require.Equal(t, "text", a.do("read f"))
 	pid := one.ViewPID("w")
 
-	vol.Signal(t, "a", syscall.SIGSTOP)
-	goOn := sync.OnceFunc(func() { vol.Signal(t, "a", syscall.SIGCONT) })
+	goOn := vol.Stall(t)
 	defer goOn() // a process that waits for it cannot be killed
 	defer time.AfterFunc(time.Minute, goOn).Stop()
 	began := time.Now()
@@ -230,7 +240,7 @@ func TestElsewhereState(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(state, "host"), []byte("0123 elsewhere\n"), 0o600))
 	_, said, code := one.Try("daemon", "--state", state)
 	require.NotZero(t, code)
-	require.Contains(t, said, "a daemon of the host \"elsewhere\" uses it: give --state and --run on a local file system; if that host is gone, remove "+state+"/host")
+	require.Contains(t, said, "give --state and --run on a local file system: a daemon of the host \"elsewhere\" uses it: if that host is gone, remove "+state+"/host")
 	require.NoError(t, os.Remove(filepath.Join(state, "host")))
 	one.Start("--state", state)
 	require.FileExists(t, filepath.Join(state, "host"))
@@ -239,4 +249,64 @@ func TestElsewhereState(t *testing.T) {
 	require.Equal(t, "mounted", one.Agent("w").State, "the same host goes on after a crash")
 	one.Stop()
 	require.NoFileExists(t, filepath.Join(state, "host"))
+}
+
+// TestElsewhereHistory: two hosts do not use one history on a shared file system, whether or not its locks hold on both.
+func TestElsewhereHistory(t *testing.T) {
+	need.Once(t)
+	vol := harness.NewVolume(t)
+	histories := filepath.Join(vol.A, "history")
+	require.NoError(t, os.Mkdir(histories, 0o711))
+	one, _ := vol.NewHosts(t, map[string]string{
+		"w":    "view: {changes: kept}\nhistory: {dir: " + histories + "}",
+		"auto": "view: {changes: auto}\nhistory: {dir: " + histories + "}",
+		"hold": "view: {paths: {x: hold}}\nhistory: {dir: " + histories + "}",
+	})
+	file := func(agent string) string { return filepath.Join(histories, "."+agent+".host") }
+	for _, agent := range []string{"w", "auto", "hold"} {
+		require.NoError(t, os.WriteFile(file(agent), []byte("0123 elsewhere\n"), 0o600))
+	}
+	one.Start()
+	refused := `history of "%s": a daemon of the host "elsewhere" uses it: if that host is gone, remove ` + histories + `/.%s.host`
+	one.Eventually("w is refused", func() bool { return strings.Contains(one.Agent("w").Error, fmt.Sprintf(refused, "w", "w")) })
+	_, said, code := one.Try("up", "w")
+	require.Equal(t, 1, code)
+	require.Contains(t, said, fmt.Sprintf(refused, "w", "w"))
+	_, said, code = one.Try("changes", "w")
+	require.NotZero(t, code, "also without a view")
+	require.Contains(t, said, "elsewhere")
+	require.Equal(t, "mounted", one.Agent("auto").State, "without a history")
+	require.Empty(t, newPlace(t, one, one.View("auto")).do("write f text"))
+	require.NotEmpty(t, newPlace(t, one, one.View("hold")).do("write x text"), "held paths are read-only")
+
+	require.NoError(t, os.Remove(file("w")))
+	_, said, code = one.Try("up", "w")
+	require.Equal(t, 1, code)
+	require.Contains(t, said, "its file system has no renameat2(2) with RENAME_NOREPLACE: write view: {changes: direct}", "MooseFS 3.0")
+	one.Eventually("a view that is refused gives it back", func() bool { return !exists(file("w")) })
+
+	for _, agent := range []string{"auto", "hold"} {
+		require.NoError(t, os.Remove(file(agent)))
+		one.Must("down", agent)
+		one.Must("up", agent)
+		require.FileExists(t, file(agent))
+		require.Empty(t, newPlace(t, one, one.View(agent)).do("write x text"))
+	}
+	one.Kill()
+	for _, agent := range []string{"auto", "hold"} {
+		require.FileExists(t, file(agent), "only the operator knows whether a host that has crashed is gone")
+	}
+	one.Start()
+	for _, agent := range []string{"auto", "hold"} {
+		one.Must("up", agent)
+		one.Must("down", agent)
+		require.NoFileExists(t, file(agent))
+	}
+	one.Stop()
+	assert.Contains(t, one.Log.String(), `changes are not kept`)
+}
+
+func exists(name string) bool {
+	_, err := os.Lstat(name)
+	return err == nil
 }

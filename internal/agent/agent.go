@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/account"
@@ -21,6 +22,7 @@ import (
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/tools/limit"
 )
 
 // Agent is one agent of a daemon. It lasts as long as the daemon, also while no
@@ -28,8 +30,9 @@ import (
 type Agent struct {
 	*session.Agent
 
-	leaving atomic.Bool   // see Leave
-	turn    chan struct{} // holds a value while the view goes up or down: see take
+	requests *limit.Slots  // by HTTP
+	leaving  atomic.Bool   // see Leave
+	turn     chan struct{} // holds a value while the view goes up or down: see take
 
 	homing sync.Mutex // guards home; held while its view starts, not until it is mounted
 	home   *view.View // of the agent's HOME; nil: none
@@ -40,19 +43,28 @@ type Agent struct {
 	starting bool  // waits for its first mount: see Expect
 	tried    bool  // a mount was tried, or the operator has unmounted the agent
 	failure  error // of the last mount
-	granted  *agents.Grants
-	offline  *offline
+
+	lingering []<-chan struct{} // processes of former views: see view.View.Lingering
+	granted   *agents.Grants
+	offline   *offline
 }
 
 // New returns an agent that has no view and no socket.
 func New(shared *session.Shared, id scope.ID) *Agent {
-	a := &Agent{Agent: session.New(shared, id), turn: make(chan struct{}, 1)}
+	a := &Agent{Agent: session.New(shared, id), requests: limit.NewSlots(MaxRequests), turn: make(chan struct{}, 1)}
 	a.View = a.currentView
 	a.History = a.history
 	a.HomeView = a.homeView
 	a.Mount = func(ctx context.Context, operator bool) (*view.View, error) { return a.up(ctx, "", operator) }
 	return a
 }
+
+// MaxRequests bounds the HTTP requests in flight of one agent: its 32 calls, and as
+// many clients' streams.
+const MaxRequests = 64
+
+// BeginRequest counts an HTTP request in. ok is false when too many are in flight; else the caller calls end.
+func (a *Agent) BeginRequest() (end func(), ok bool) { return a.requests.Try() }
 
 // Refuse makes the agent refuse new views, sockets and clients from now on.
 func (a *Agent) Refuse() {
@@ -77,6 +89,11 @@ func (a *Agent) Up(ctx context.Context, at string) (string, error) {
 // operator it fails with ErrDown for an agent that the operator has unmounted.
 func (a *Agent) up(ctx context.Context, at string, operator bool) (*view.View, error) {
 	a.Registry.Refresh(a.ID())
+	if def, err := a.Definition(); err == nil && a.currentView() == nil {
+		if err := a.place(ctx, def.Definition, true); err != nil {
+			return nil, err
+		}
+	}
 	return a.mount(ctx, at, operator)
 }
 
@@ -107,8 +124,14 @@ func (a *Agent) mount(ctx context.Context, at string, operator bool) (*view.View
 	if tried && failure == nil && !operator {
 		return nil, session.ErrDown
 	}
-	v, err := a.startView(ctx, def.Definition, at)
-	a.resumeHome(ctx, def.Definition)
+	var v *view.View
+	if !a.IsLeft(a.ID(), at) || def.Placement != agents.PlacementOne { // else it ends by itself, or with keepPlace
+		err = a.place(ctx, def.Definition, false)
+	}
+	if err == nil {
+		v, err = a.startView(ctx, def.Definition, at)
+		a.resumeHome(ctx, def.Definition)
+	}
 	a.mu.Lock()
 	a.tried, a.failure = true, err
 	a.mu.Unlock()
@@ -118,6 +141,10 @@ func (a *Agent) mount(ctx context.Context, at string, operator bool) (*view.View
 	}
 	if err := a.OpenSocket(v.User()); err != nil {
 		a.Logger.Error("tools", "agent", a.ID(), "err", err)
+	}
+	if def.Placement == agents.PlacementOne {
+		_ = a.place(ctx, def.Definition, false) // of a view that was left
+		go a.keepPlace(v)
 	}
 	return v, a.KeepMountPoint(a.ID(), at)
 }
@@ -235,22 +262,15 @@ func (a *Agent) Down(ctx context.Context) error {
 	defer free()
 	v := a.currentView()
 	if v == nil {
-		if a.unexpect() {
+		waited := a.Placement.Wanted(a.ID())
+		a.GiveBack()
+		if a.unexpect() || waited && a.forget() {
 			return nil
 		}
 		return fmt.Errorf("%q is not mounted", a.ID())
 	}
-	a.CloseSocket()
-	if err := a.Approvals.Forget(a.ID()); err != nil {
-		a.Logger.Error("approvals", "agent", a.ID(), "err", err)
-	}
-	v.Down()
-	a.endHome(false)
-	a.Stores.End(a.ID())
-	a.mu.Lock()
-	a.view = nil
-	a.mu.Unlock()
-	a.Event(audit.Event{Event: audit.KindView, Agent: string(a.ID()), Outcome: "unmounted", Path: v.At()})
+	a.end(v, "")
+	a.GiveBack()
 	return a.KeepMountPoint(a.ID(), "")
 }
 
@@ -258,17 +278,23 @@ func (a *Agent) Down(ctx context.Context) error {
 func (a *Agent) Unmount() {
 	a.hurryOffline()
 	if v := a.currentView(); v != nil {
-		v.Down()
+		a.down(v)
 	}
-	a.endHome(false)
+	a.endHome()
 }
 
-// Leave leaves the agent's view to the next daemon, and the sandboxes that outlive this one. It reports whether that is
+// Leave leaves the agent's views to the next daemon, and the sandboxes that outlive this one. It reports whether that is
 // possible. The agent's other sandboxes have ended.
 func (a *Agent) Leave() bool {
+	if o := a.hurryOffline(); o != nil { // the view is frozen meanwhile
+		select {
+		case <-o.gone:
+		case <-time.After(thawTime):
+		}
+	}
 	v := a.currentView()
 	a.leaving.Store(true)
-	left := v != nil && v.Leave()
+	left := v != nil && a.leaveHome() && v.Leave()
 	if left {
 		for _, s := range a.Outliving() {
 			s.Leave()
@@ -276,9 +302,11 @@ func (a *Agent) Leave() bool {
 	} else {
 		a.leaving.Store(false)
 	}
-	a.endHome(left)
 	return left
 }
+
+// thawTime bounds the wait for a request about held changes, which the daemon's end has cancelled.
+const thawTime = 2 * time.Second
 
 // EndSandboxes implements view.Agent: sandboxes are left with their view.
 func (a *Agent) EndSandboxes() (wait func()) {
@@ -321,7 +349,7 @@ func (a *Agent) State() api.Agent {
 func (a *Agent) state() api.Agent {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := api.Agent{ID: a.ID(), State: api.Down}
+	s := api.Agent{ID: a.ID(), State: api.Down, Lease: a.Placement.State(a.ID())}
 	switch {
 	case a.view != nil:
 		a.view.Status(&s)

@@ -51,9 +51,13 @@ func (a *Agent) MountExpected(ctx context.Context) error {
 	return err
 }
 
-// Appear mounts the view of an agent that could not be mounted because the directory of
-// its dir: did not exist, if the directory exists now. It reports whether it tried.
+// Appear mounts the view of an agent that could not be mounted because the directory of its dir: did not exist, or another host had
+// its lease, if that is over. It reports whether it tried.
 func (a *Agent) Appear(ctx context.Context) (tried bool, err error) {
+	if a.placed() {
+		_, err := a.mount(ctx, "", false)
+		return true, err
+	}
 	a.mu.Lock()
 	missing := a.view == nil && errors.Is(a.failure, fs.ErrNotExist)
 	a.mu.Unlock()
@@ -83,6 +87,14 @@ func (a *Agent) closeUnused(ctx context.Context) {
 	if a.currentView() == nil {
 		a.CloseSocket()
 	}
+}
+
+// forget makes an agent whose mount failed be down, as after Down. It returns true.
+func (a *Agent) forget() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.tried, a.failure = true, nil
+	return true
 }
 
 // unexpect makes an agent that waits for its first mount stay down, and reports

@@ -10,6 +10,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/history/query"
+	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope/agents"
 )
@@ -17,7 +18,8 @@ import (
 // history answers a request about the agent's history. by has the user id of an operator, or the session and the call of a
 // client of the agent's tools.
 func (a *Agent) history(ctx context.Context, request json.RawMessage, by audit.Event) (json.RawMessage, error) {
-	return a.RecordHistory(ctx, request, by, func(ctx context.Context, request json.RawMessage) (json.RawMessage, error) {
+	by.Agent = string(a.ID())
+	return ledger.RecordHistory(ctx, a, request, by, func(ctx context.Context, request json.RawMessage) (json.RawMessage, error) {
 		answer, err := a.answer(ctx, request)
 		var r query.Request
 		if def, no := a.Definition(); no == nil && json.Unmarshal(request, &r) == nil && (r.Undo != nil || r.Commit != nil || r.Discard != nil) {
@@ -244,8 +246,8 @@ func (a *Agent) dropIdleGroup() {
 	}
 }
 
-// hurryOffline has the process of requests about the history end with the last of them.
-func (a *Agent) hurryOffline() {
+// hurryOffline has the process of requests about the history end with the last of them, and returns it; nil: there is none.
+func (a *Agent) hurryOffline() *offline {
 	a.mu.Lock()
 	o, uses := a.offline, 0
 	if o != nil {
@@ -255,4 +257,5 @@ func (a *Agent) hurryOffline() {
 	if o != nil {
 		a.endOffline(o, uses)
 	}
+	return o
 }

@@ -63,15 +63,23 @@ func (a *Agent) resumeHome(ctx context.Context, def *agents.Definition) {
 	}
 }
 
-// endHome unmounts the view of the HOME. The agent's sandboxes have ended. With leave it is left to the next daemon.
-func (a *Agent) endHome(leave bool) {
+// endHome unmounts the view of the HOME. The agent's sandboxes have ended.
+func (a *Agent) endHome() {
 	a.homing.Lock()
 	v := a.home
 	a.home = nil
 	a.homing.Unlock()
-	if v != nil && (!leave || !v.Leave()) {
+	if v != nil {
 		v.Down()
 	}
+}
+
+// leaveHome leaves the view of the HOME, if there is one, to the next daemon. It reports false if that is not possible.
+func (a *Agent) leaveHome() bool {
+	a.homing.Lock()
+	v := a.home
+	a.homing.Unlock()
+	return v == nil || v.Leave()
 }
 
 // homeAgent is whose view a HOME has.
@@ -95,8 +103,11 @@ func (h homeAgent) own(e audit.Event) audit.Event {
 	return e
 }
 
-// EndSandboxes implements view.Agent: those with another HOME go on.
+// EndSandboxes implements view.Agent: those with another HOME go on, and so do those that are left with their views.
 func (h homeAgent) EndSandboxes() (wait func()) {
+	if h.leaving.Load() {
+		return func() {}
+	}
 	return h.EndHomed()
 }
 

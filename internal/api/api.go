@@ -17,6 +17,7 @@
 //	POST /v1/agents/{id}/grant make standing approvals, which no request precedes; body GrantRequest
 //	POST /v1/agents/{id}/rule  a change of its definition, and to make it; body RuleRequest, answers Rule
 //	GET  /v1/top               agents, sessions and what they use: Top; at most one look a second
+//	GET  /v1/fleet             what the nodes of the daemon's fleet say of themselves: Fleet
 //	POST /v1/sessions/{id}/kill end a session: Session
 //	GET  /v1/events            the newest events that fit the filters of EventQuery: Events
 //	GET  /v1/events/{seq}      one of them, and why: Event
@@ -83,6 +84,7 @@ type Agent struct {
 	Sessions  []string `json:"sessions,omitempty"`
 	Hidden    int      `json:"hidden,omitempty"` // entries of the mount point that the view hides
 	Shared    *Shared  `json:"shared,omitempty"` // nil: only this host changes the agent's directory
+	Lease     *Lease   `json:"lease,omitempty"`  // with placement: one; nil: this node does not want it
 	Error     string   `json:"error,omitempty"`
 	Disk      *Quota   `json:"disk,omitempty"`       // nil: it has no limits
 	NotLoaded bool     `json:"not_loaded,omitempty"` // the error is of the definition, or of another file of the operator's
@@ -100,6 +102,22 @@ func (s *Shared) String() string {
 		return fmt.Sprintf("on %s; with cache: coherent what other hosts change is stale for a minute: remove it", s.Type)
 	}
 	return "on " + s.Type + ", not cached: other hosts may change it"
+}
+
+// Lease says which node of the fleet may change an agent's files.
+type Lease struct {
+	Node string  `json:"node,omitempty"` // "": the server was not heard
+	Left float64 `json:"left,omitempty"` // seconds until the end of this node's lease; 0: it has none
+}
+
+func (l *Lease) String() string {
+	switch {
+	case l.Left > 0:
+		return fmt.Sprintf("lease of this node, renewed until in %.0f s", l.Left)
+	case l.Node == "":
+		return "no lease: the server of the fleet has not answered"
+	}
+	return "no lease: node " + l.Node + " has it, or had it last"
 }
 
 // Quota is what an agent takes and may take. 0 is no limit.

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
+
+	"golang.org/x/sys/unix"
 )
 
 type peerKey struct{}
@@ -21,6 +23,19 @@ func WithPeer(ctx context.Context, c net.Conn) context.Context {
 func PeerOf(ctx context.Context) (uid uint32, ok bool) {
 	uid, ok = ctx.Value(peerKey{}).(uint32)
 	return uid, ok
+}
+
+// HungUp reports whether the other end of a Unix socket has closed it, whatever it has sent before.
+func HungUp(c net.Conn) bool {
+	raw, err := c.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return true
+	}
+	n := 0
+	_ = raw.Control(func(fd uintptr) {
+		n, err = unix.Poll([]unix.PollFd{{Fd: int32(fd)}}, 0) // POLLHUP: poll(2)
+	})
+	return err == nil && n > 0
 }
 
 // Only serves one user and root, whose requests have at most so many bytes.

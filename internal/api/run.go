@@ -103,8 +103,9 @@ type Run struct {
 	client  *Client
 	id      scope.ID
 	request RunRequest
-	again   func() error // connects
-	box     *os.File     // pidfd of the sandbox; nil: the run ends with the daemon
+	again   func() error    // connects
+	box     *os.File        // pidfd of the sandbox; nil: the run ends with the daemon
+	boxed   <-chan struct{} // closed when the sandbox has ended
 
 	why   func() error // why the daemon does not answer; nil while it does
 	leave func()
@@ -180,6 +181,7 @@ func (r *Run) receiveFiles(tty bool) error {
 	}
 	if first.Resume != nil && len(files) > 1 {
 		r.request.Resume, r.box, files = first.Resume, files[len(files)-1], files[:len(files)-1]
+		r.boxed = proc.Ended(r.box)
 	}
 	switch {
 	case tty && len(files) == 1:
@@ -261,7 +263,7 @@ func (r *Run) resume(note func(Note)) error {
 	r.away = true
 	r.mu.Unlock()
 	r.Close()
-	ended := proc.Ended(r.box)
+	ended := r.boxed
 	late, soon := time.NewTimer(r.request.Resume.Grace+resumeMore), time.NewTimer(resumeNote)
 	defer late.Stop()
 	defer soon.Stop()

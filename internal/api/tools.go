@@ -55,6 +55,9 @@ type Hello struct {
 
 	Returns bool    // the client returns to the next daemon: the first line that it gets is a SandboxLine, if its sandbox may live on
 	Resume  *Resume // with Returns: it does so now
+
+	// Continues reports, with Returns, whether the client resumes its calls: see rpc.KeptLine.
+	Continues bool
 }
 
 // ReadHello reads what send writes. It calls given with the size of the context, which follows; the caller reads that.
@@ -78,8 +81,12 @@ func ReadHello(r *bufio.Reader, given func(size string) error) (h Hello, err err
 			h.Once = true
 		case word == "returns":
 			h.Returns = true
-			if session, token, ok := strings.Cut(value, " "); ok {
-				h.Resume = &Resume{Session: session, Token: token}
+			words := strings.Split(value, " ")
+			if last := len(words) - 1; words[last] == continues {
+				h.Continues, words = true, words[:last]
+			}
+			if len(words) == 2 {
+				h.Resume = &Resume{Session: words[0], Token: words[1]}
 			}
 		case word == "context":
 			if err := given(value); err != nil {
@@ -90,6 +97,9 @@ func ReadHello(r *bufio.Reader, given func(size string) error) (h Hello, err err
 		}
 	}
 }
+
+// continues is the last word of "returns" of a client that resumes its calls.
+const continues = "continues"
 
 // MethodSandbox is the method of a SandboxLine, a notification that is for scopefs mcp alone.
 const MethodSandbox = "notifications/scopefs/sandbox"
@@ -137,11 +147,14 @@ func (h Hello) send(conn *net.UnixConn) (*net.UnixConn, error) {
 		_, err = io.WriteString(conn, "once\n")
 	}
 	if err == nil && h.Returns {
-		line := "returns\n"
+		words := []string{"returns"}
 		if h.Resume != nil {
-			line = fmt.Sprintf("returns %s %s\n", h.Resume.Session, h.Resume.Token)
+			words = append(words, h.Resume.Session, h.Resume.Token)
 		}
-		_, err = io.WriteString(conn, line)
+		if h.Continues {
+			words = append(words, continues)
+		}
+		_, err = io.WriteString(conn, strings.Join(words, " ")+"\n")
 	}
 	if err == nil && h.Context != nil {
 		_, err = fmt.Fprintf(conn, "context %d\n%s", len(h.Context), h.Context)

@@ -18,6 +18,7 @@ type Top struct {
 	Disks     []Disk               `json:"disks"`
 	Calls     []TopCall            `json:"calls"` // in flight, by agent, the oldest first; 64 of an agent at most
 	Totals    Totals               `json:"totals"`
+	Fleet     bool                 `json:"fleet,omitempty"` // scopefs.yaml names one
 }
 
 // TopCall is a call in flight.

@@ -20,6 +20,8 @@ type PodVolume struct {
 	// Definition is the text of the agent's definition, which is made for pods; "": the operator has written one in agents.d.
 	Definition string `json:"definition,omitempty"`
 	Narrow     string `json:"narrow,omitempty"` // keys that narrow it, as a repository's own rules do: see agents.TrustedName
+
+	From string `json:"from,omitempty"` // the definition of the operator's that Narrow is the text of, which may become another; "": none
 }
 
 // VolumeRequest is the body of POST /v1/volumes.
@@ -38,6 +40,7 @@ const (
 	PublishVolume   VolumeOp = "publish"   // makes the definition, if it has a text, and mounts the view
 	RefuseVolume    VolumeOp = "refuse"    // records
 	RebindVolume    VolumeOp = "rebind"    // records that the pod gets a new view of the agent
+	NarrowVolume    VolumeOp = "narrow"    // puts another text of From in force, unless it does not load: then the last one stays
 	UnpublishVolume VolumeOp = "unpublish" // records; see Last
 )
 

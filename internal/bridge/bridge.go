@@ -2,9 +2,10 @@
 // daemon, and reconnects it after the daemon restarts.
 //
 // The client keeps its session. The bridge repeats the client's initialize
-// request and its subscriptions to the next daemon. For a request that the old
-// daemon received, the client gets an error that says that the effect is
-// unknown. The bridge never sends such a request again. A request that arrives
+// request and its subscriptions to the next daemon. There it resumes the calls
+// that the old daemon has left to the next one ([rpc.MethodKept]). For any other
+// request that the old daemon received, the client gets an error that says that
+// the effect is unknown. The bridge never sends such a request again. A request that arrives
 // while there is no daemon waits up to [HoldTime]. Then the client gets an
 // error that says that the request was not sent. The client gets a log message
 // (notifications/message) for the loss and for the reconnection, and
@@ -23,6 +24,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/scopefs/scopefs/internal/rpc"
 )
 
 // Limits of the wait for a daemon.
@@ -66,6 +69,7 @@ type Bridge struct {
 	s           session
 	conn        Conn   // nil without a connection
 	same        bool   // its sandbox is that of the connection before
+	told        bool   // the daemon has said so, or not
 	ready       bool   // the client's messages go to conn; otherwise they are held
 	why         string // why the bridge closed conn
 	inputClosed bool   // the client closed its end
@@ -126,7 +130,7 @@ var errEnded = errors.New("the daemon closed the connection; its log says why")
 func (b *Bridge) end(err error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	_ = b.write(b.s.expire(time.Now().Add(time.Hour), whyLost)...)
+	_ = b.write(append(b.s.expire(time.Now().Add(time.Hour), whyLost), b.s.abandon(whyLost)...)...)
 	switch {
 	case b.failed != nil:
 		return b.failed
@@ -140,7 +144,8 @@ func (b *Bridge) end(err error) error {
 func (b *Bridge) setConn(conn Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.conn, b.why, b.same = conn, "", false
+	b.conn, b.why, b.same, b.told = conn, "", false, false
+	b.s.leave()
 }
 
 // relay passes the daemon's messages to the client until the connection ends.
@@ -168,6 +173,9 @@ func (b *Bridge) relay(conn Conn, in *reader, again bool) (answered bool, err er
 			return answered, errors.New(strings.TrimSpace(string(text)))
 		}
 		if b.private(m, line) {
+			if !restored { // without an initialize, nothing comes before it
+				b.resume(conn)
+			}
 			continue
 		}
 		b.mu.Lock()
@@ -190,14 +198,38 @@ func (b *Bridge) relay(conn Conn, in *reader, again bool) (answered bool, err er
 
 // private reports whether a line is not for the client.
 func (b *Bridge) private(m message, line []byte) bool {
+	if m.Method == rpc.MethodKept {
+		if id, call, err := rpc.ParseKept(line); err == nil {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.s.kept(id, call)
+		}
+		return true
+	}
 	if b.Private == "" || m.Method != b.Private {
 		return false
 	}
 	same := b.Sandbox(line)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.same = same
+	b.same, b.told = same, true
 	return true
+}
+
+// resume resumes calls with a new daemon, once it has said whether the sandbox is the same.
+func (b *Bridge) resume(conn Conn) {
+	b.mu.Lock()
+	var requests, errors [][]byte
+	if b.conn == conn && b.told {
+		requests, errors = b.s.resume(b.same)
+	}
+	b.mu.Unlock()
+	for _, line := range requests {
+		if _, err := conn.Write(line); err != nil {
+			break // the connection is lost, and with the next one they are resumed
+		}
+	}
+	_ = b.write(errors...)
 }
 
 // flush sends the held messages. Later messages then go directly to the
@@ -255,7 +287,7 @@ func (b *Bridge) deliver(conn Conn, m message, line []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if _, open := b.s.open[m.key()]; b.conn == conn && open && m.Method != methodListen {
-		delete(b.s.open, m.key())
+		b.s.close(m.key())
 		b.s.hold(m, line, time.Now())
 	}
 }

@@ -96,6 +96,7 @@ const (
 	methodInitialized = "notifications/initialized"
 	methodSetLevel    = "logging/setLevel"
 	methodListen      = "subscriptions/listen" // of version 2026-07-28, which has no initialize
+	methodCall        = "tools/call"
 	methodCancelled   = "notifications/cancelled"
 	methodListChanged = "notifications/tools/list_changed"
 	methodMessage     = "notifications/message"

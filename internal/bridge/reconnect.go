@@ -172,6 +172,9 @@ func (b *Bridge) restore(conn Conn) (*reader, error) {
 		text = append(text, r.line...)
 	}
 	_, err := conn.Write(text)
+	if initialize != nil && err == nil {
+		b.resume(conn)
+	}
 	return in, err
 }
 

@@ -1,10 +1,13 @@
 package bridge
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/scopefs/scopefs/internal/rpc"
 )
 
 // session is the state of the client's session, as needed to restore it with
@@ -16,6 +19,7 @@ type session struct {
 	setLevel    []byte // the client's last request
 
 	open           map[string]request // the client's requests in flight, by key
+	openBytes      int                // of the lines of calls among them
 	serverRequests map[string]jsonID  // the daemon's requests in flight: the bridge's ID to the daemon's ID
 	serverIDs      int                // number of requests by all daemons
 
@@ -27,8 +31,12 @@ type session struct {
 type request struct {
 	id     jsonID
 	method string
-	line   []byte // the line of a subscription, which the bridge repeats
+	line   []byte // of a subscription, which the bridge repeats, and of a call; nil: it was too long
 	ours   bool   // the bridge made the request; the client does not know its ID
+
+	call      string // the daemon's id of a call that outlives it; "": it does not
+	away      bool   // the call is to be resumed with the next daemon
+	cancelled bool
 }
 
 // queued is a message that the client sent while there was no connection.
@@ -64,8 +72,20 @@ func (s *session) send(m message, line []byte) []byte {
 			s.setLevel = slices.Clone(line)
 		case methodListen:
 			r.line = slices.Clone(line)
+		case methodCall:
+			if s.openBytes+len(line) <= maxHeldBytes {
+				r.line = slices.Clone(line)
+				s.openBytes += len(line)
+			}
 		}
+		s.close(m.key())
 		s.open[m.key()] = r
+	case m.Method == methodCancelled:
+		key := key(contentOf(line).Params.RequestID)
+		if r, open := s.open[key]; open {
+			r.cancelled = true
+			s.open[key] = r
+		}
 	case m.Method == methodInitialized:
 		s.initialized = slices.Clone(line)
 	}
@@ -84,8 +104,7 @@ func (s *session) asked(m message) (id string, theirs jsonID) {
 func (s *session) receive(m message, line []byte) []byte {
 	switch {
 	case m.response():
-		r := s.open[m.key()]
-		delete(s.open, m.key())
+		r := s.close(m.key())
 		if r.method == methodInitialize && s.version == "" {
 			s.version = contentOf(line).Result.ProtocolVersion
 		}
@@ -103,6 +122,66 @@ func (s *session) receive(m message, line []byte) []byte {
 	return line
 }
 
+// close removes a request in flight, and returns it.
+func (s *session) close(key string) request {
+	r := s.open[key]
+	delete(s.open, key)
+	if r.method == methodCall {
+		s.openBytes -= len(r.line)
+	}
+	return r
+}
+
+// kept notes that the call of a request outlives the daemon.
+func (s *session) kept(id jsonID, call string) {
+	if r, open := s.open[key(id)]; open && r.method == methodCall && r.line != nil && call != "" {
+		r.call = call
+		s.open[key(id)] = r
+	}
+}
+
+// leave makes the next connection resume the calls of the last one.
+func (s *session) leave() {
+	for key, r := range s.open {
+		r.away = r.call != ""
+		s.open[key] = r
+	}
+}
+
+// resume returns the requests that resume calls with a new daemon, or, if they ended with the last one, the errors for the client.
+func (s *session) resume(same bool) (requests, errors [][]byte) {
+	for key, r := range s.open {
+		if !r.away {
+			continue
+		}
+		if !same {
+			errors = append(errors, failedCall(r, "the call has ended with the sandbox"))
+			s.close(key)
+			continue
+		}
+		r.away = false
+		s.open[key] = r
+		method := encode(rpc.ResumePrefix + r.call)
+		requests = append(requests, rpc.Replace(r.line, "method", func([]byte) []byte { return bytes.TrimSpace(method) }))
+	}
+	return requests, errors
+}
+
+// abandon returns the errors for calls that no daemon resumes.
+func (s *session) abandon(why string) (lines [][]byte) {
+	for key, r := range s.open {
+		if r.away {
+			lines = append(lines, failedCall(r, why))
+			s.close(key)
+		}
+	}
+	return lines
+}
+
+func failedCall(r request, why string) []byte {
+	return failure(r.id, fmt.Sprintf("%s while %s was in flight: whether it had an effect is unknown, check before you send it again", why, r.method), true)
+}
+
 // waiting reports whether the client waits for a response.
 func (s *session) waiting() bool {
 	for _, r := range s.open {
@@ -115,7 +194,7 @@ func (s *session) waiting() bool {
 
 // lose returns the messages to the client after the connection is lost: an
 // error for each request in flight except subscriptions, which the bridge
-// repeats. failed is the number of requests with an unknown effect.
+// repeats, and calls that outlive the daemon. failed is the number of requests with an unknown effect.
 func (s *session) lose(why string, refused bool) (lines [][]byte, failed int) {
 	for key, r := range s.open {
 		if r.method == methodListen {
@@ -123,13 +202,17 @@ func (s *session) lose(why string, refused bool) (lines [][]byte, failed int) {
 		}
 		switch {
 		case r.ours:
+		case r.call != "" && !r.cancelled:
+			r.away = true
+			s.open[key] = r
+			continue
 		case refused:
 			lines = append(lines, failure(r.id, why, false))
 		default:
 			failed++
-			lines = append(lines, failure(r.id, fmt.Sprintf("%s while %s was in flight: whether it had an effect is unknown, check before you send it again", why, r.method), true))
+			lines = append(lines, failedCall(r, why))
 		}
-		delete(s.open, key)
+		s.close(key)
 	}
 	for id := range s.serverRequests {
 		lines = append(lines, notification(methodCancelled, object{"requestId": id, "reason": why}))
@@ -155,6 +238,9 @@ func (s *session) hold(m message, line []byte, now time.Time) []byte {
 		if _, sent := s.open[key]; !sent {
 			return nil
 		}
+	}
+	if m.request() && s.open[m.key()].away {
+		return failNotSent(m, "a call with this id is in flight")
 	}
 	if len(s.held) >= maxHeld || s.heldBytes+len(line) > maxHeldBytes {
 		if m.request() {

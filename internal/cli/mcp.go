@@ -26,7 +26,8 @@ mounts the view for this client alone, and denies calls that need the operator's
 approval. With --dir the agent is that of a directory, as for scopefs run.
 
 When the daemon restarts or is killed, scopefs mcp connects to the next one and the
-session continues. Calls in flight fail with an error: their effect is unknown.
+session continues. A call of bash in flight runs on where the view lives on. Other calls
+in flight fail with an error: their effect is unknown.
 Without a daemon a call waits up to 10 seconds, and scopefs mcp up to a minute.
 
 --profile offers the tools under the names that a client or model knows:

@@ -139,6 +139,9 @@ func (p Paths) Stop() string {
 // UserDaemon returns the path of the socket of the user's daemon, in the run directory of the user's own base.
 func (p Paths) UserDaemon() string { return filepath.Join(p.Run, "user.sock") }
 
+// Web is the directory of sessions over HTTP: see outlive.Web.
+func (p Paths) Web() string { return filepath.Join(p.Run, "web") }
+
 // ToolSocket returns the path of the socket of an agent's tools.
 func (p Paths) ToolSocket(id string) string { return filepath.Join(p.Run, "mcp", id+".sock") }
 
@@ -211,7 +214,7 @@ func Load(p Paths, here Checks) (Settings, error) {
 		at := h.From["log.anchors"]
 		return Settings{}, fields.ErrorAt(at.File, at.Line, "", wrong)
 	}
-	h.Log, h.User = logOf(h.Log), p.User
+	h.Log, h.User, h.Signed = logOf(h.Log), p.User, h.Fleet.Signed(p.State)
 	return h, err
 }
 

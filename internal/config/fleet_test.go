@@ -26,6 +26,7 @@ func TestFleetSettings(t *testing.T) {
 		"fleet: {nats: 'tls://nats.example', name: 'a.b'}":                                                 "write letters, digits",
 		"fleet: {nats: 'tls://nats.example', trust: [x]}":                                                  "scopefs fleet keygen prints one",
 		"fleet: {nats: 'tls://nats.example', trust: ['" + ada + "', '" + twin + "']}":                      "two keys have the name",
+		"fleet: {nats: 'tls://nats.example', name: a, definitions: true}":                                  "write name, and trust",
 		"fleet: {nats: 'tls://nats.example', name: a}\nlog: {streams: [{name: fleet, syslog: 'tcp://x'}]}": "rename it",
 	} {
 		base := t.TempDir()

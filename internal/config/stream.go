@@ -34,7 +34,9 @@ type Stream struct {
 	Subject string
 	Stream  string // of JetStream, which must be the one that stores the subject; "": any
 	Node    string // of a fleet: the subject of an event has its agent at its end, and the process serves the fleet; "": none
-	User    string // "": the credential is a token
+
+	Definitions bool   // of a Node: it takes those of operators
+	User        string // "": the credential is a token
 
 	OTLP    string            // http://HOST:PORT or https://HOST:PORT, and a path before /v1/logs
 	Traces  bool              // also /v1/traces

@@ -61,6 +61,25 @@ func InPlace(sockets, files string, memory int64) error {
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return err
 	}
+	return restrict(Needs{Memory: memory, FileBytes: 4 << 20}, func(abi int) []landlock.Rule {
+		rules := []landlock.Rule{landlock.RWDirs(files)}
+		if abi >= 9 { // which restricts connections to unix sockets
+			rules = append(rules, landlock.PathAccess(landlock.AccessFSSet(ll.AccessFSResolveUnix), sockets))
+		}
+		return rules
+	}, slices.Concat(socketCalls, nameCalls), []seccomp.NameWithConditions{{
+		Name: "socket", Conditions: seccomp.ArgumentConditions{{Argument: 0, Operation: seccomp.Equal, Value: unix.AF_UNIX}},
+	}})
+}
+
+// Descriptors leaves this process its open descriptors, those that it receives, and these system calls for them. It opens no
+// file and makes no socket. memory is in bytes. After an error the process must end. As with Confine, the binary must be static.
+func Descriptors(memory int64, calls []string) error {
+	return restrict(Needs{Memory: memory}, func(int) []landlock.Rule { return nil }, calls, nil)
+}
+
+// restrict confines this process where it is: to the files of the rules, which depend on Landlock's ABI.
+func restrict(n Needs, rules func(abi int) []landlock.Rule, calls []string, conditional []seccomp.NameWithConditions) error {
 	if err := Drop(0); err != nil {
 		return err
 	}
@@ -68,27 +87,21 @@ func InPlace(sockets, files string, memory int64) error {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &open); err != nil {
 		return fmt.Errorf("limits: %w", err)
 	}
-	n := Needs{Memory: memory, Files: open.Max, FileBytes: 4 << 20}
+	n.Files = open.Max
 	if err := n.limit(); err != nil {
 		return err
 	}
-	config, used, err := Landlocked()
+	config, abi, err := Landlocked()
 	if err != nil {
 		return err
 	}
-	rules := []landlock.Rule{landlock.RWDirs(files)}
-	if used >= 9 { // which restricts connections to unix sockets
-		rules = append(rules, landlock.PathAccess(landlock.AccessFSSet(ll.AccessFSResolveUnix), sockets))
-	}
-	if err := config.Restrict(rules...); err != nil {
+	if err := config.Restrict(rules(abi)...); err != nil {
 		return fmt.Errorf("landlock: %w", err)
 	}
 	if err := AllThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0); err != nil {
 		return err
 	}
-	return filterCalls(slices.Concat(socketCalls, nameCalls), []seccomp.NameWithConditions{{
-		Name: "socket", Conditions: seccomp.ArgumentConditions{{Argument: 0, Operation: seccomp.Equal, Value: unix.AF_UNIX}},
-	}})
+	return filterCalls(calls, conditional)
 }
 
 // enter makes an empty read-only file system the root of this mount namespace, with the trees as mounts

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,14 +15,16 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/fleet/reader"
 	"github.com/scopefs/scopefs/internal/lookup"
 	"github.com/scopefs/scopefs/internal/session"
+	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/approvals"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-func (d *Daemon) handler() http.Handler {
+func (d *Daemon) handler(ctx context.Context) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/agents", func(w http.ResponseWriter, r *http.Request) { _ = reply(w, d.Agents()) })
 	mux.HandleFunc("GET /v1/streams", func(w http.ResponseWriter, r *http.Request) { _ = reply(w, d.Streams()) })
@@ -79,7 +82,9 @@ func (d *Daemon) handler() http.Handler {
 	d.pushHandlers(mux)
 	d.proposalHandlers(mux)
 	mux.HandleFunc("POST /v1/volumes", d.changing(d.volume))
-	lookup.New(d.Paths).Handle(mux, func(w http.ResponseWriter, v any) { _ = reply(w, v) }, func(w http.ResponseWriter, err error) { fail(w, http.StatusBadRequest, err) })
+	answer, refuse := func(w http.ResponseWriter, v any) { _ = reply(w, v) }, func(w http.ResponseWriter, err error) { fail(w, http.StatusBadRequest, err) }
+	lookup.New(d.Paths).Handle(mux, answer, refuse)
+	reader.NewBoard(ctx, d.Settings.Fleet, &view.LogWriter{Logger: d.Logger, Name: "fleet"}).Handle(mux, answer, refuse)
 	return api.Only(uint32(os.Geteuid()), errors.New("only the daemon's user and root may"), api.MaxRequest, mux)
 }
 

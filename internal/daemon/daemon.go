@@ -24,12 +24,16 @@ import (
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/claim"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/console"
+	"github.com/scopefs/scopefs/internal/fleet"
 	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/logger"
 	"github.com/scopefs/scopefs/internal/metrics"
 	"github.com/scopefs/scopefs/internal/mount"
+	"github.com/scopefs/scopefs/internal/outlive"
+	"github.com/scopefs/scopefs/internal/placement"
 	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/internal/stores"
@@ -80,7 +84,7 @@ type Daemon struct {
 	only scope.ID // mount this agent alone; "": all that are defined
 
 	lock      *os.File          // of the run directory
-	claimed   string            // see claimState
+	claimed   *claim.Claim      // of the state; nil: none
 	base      *os.File          // of the base directory; nil: see lockBase
 	left      []*mountinfo.Info // mounts of an earlier daemon
 	http      string
@@ -102,7 +106,10 @@ type Daemon struct {
 	pushes    pushes
 	looking   chan struct{} // see look
 	streams   atomic.Pointer[streams.Set]
-	anchored  sync.Map // how far anchors are, by name: api.Anchor
+	node      atomic.Pointer[fleet.Node] // nil: the daemon is of no fleet
+
+	stopStreams func()   // nil: they were not started
+	anchored    sync.Map // how far anchors are, by name: api.Anchor
 
 	mu      sync.Mutex
 	closing bool
@@ -146,7 +153,8 @@ func New(opt Options) (*Daemon, error) {
 		d.Grace = settings.Grace
 	}
 	d.stopped, d.runs.settled = make(chan struct{}), make(chan struct{})
-	d.Registry, d.Shared.Definitions, d.Returned = d, d.Definitions, d.runs.returnedTo
+	d.Registry, d.Shared.Definitions, d.Returned = d, d.Definitions, d.returnedTo
+	d.ReturnedWeb = d.returnedWeb
 	own := stores.Host{Exec: d.ExecStore, Root: d.Root, Disk: &d.Quotas, Stderr: &view.LogWriter{Logger: opt.Logger, Name: "drivers"}}
 	if d.Root { // of an ordinary user's daemon: himself
 		own.User = d.UserOf
@@ -166,6 +174,9 @@ func New(opt Options) (*Daemon, error) {
 	err = os.MkdirAll(opt.Paths.State, 0o700) // what follows makes files there side by side
 	if err == nil {
 		err = d.claimState()
+	}
+	if f := settings.Fleet; err == nil && f.Name != "" && d.only == "" {
+		d.Placement, err = placement.New(f.Name, d.Paths.State)
 	}
 	if err == nil {
 		kept, lost, err = d.loadApprovals(opt.Headless)
@@ -241,7 +252,7 @@ func (d *Daemon) openLog(process func() (io.ReadWriteCloser, error)) (*audit.Log
 		// The operator sees what the log records about itself.
 		Notice:   func(e audit.Event) { d.Logger.Warn("audit log", "outcome", e.Outcome, "detail", e.Detail) },
 		Recorded: d.counted.Count,
-		KeepAge:  d.Settings.Log.Keep, KeepBytes: d.Settings.Log.Size,
+		KeepAge:  d.Settings.Log.Keep, KeepBytes: d.Settings.Log.Size, Continued: outlive.Calls(d.runs.left),
 	})
 }
 
@@ -294,7 +305,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 		return fmt.Errorf("control socket: %w", err)
 	}
 	var unanswered sync.Map // connections
-	server := &http.Server{Handler: d.handler(), ConnContext: api.WithPeer, ReadHeaderTimeout: 10 * time.Second,
+	server := &http.Server{Handler: d.handler(ctx), ConnContext: api.WithPeer, ReadHeaderTimeout: 10 * time.Second,
 		ConnState: func(c net.Conn, s http.ConnState) {
 			if s == http.StateNew || s == http.StateActive {
 				unanswered.Store(c, nil)
@@ -333,6 +344,8 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 			return err
 		}
 		defer wait()
+	} else {
+		d.dropWeb()
 	}
 	if d.metrics != "" {
 		stop, err := d.serveMetrics(d.metrics)
@@ -371,14 +384,16 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 				}
 				mounted.step()
 			})
+			d.reloads.Lock() // or the mount point of an agent that a reload adds could go
 			d.unmountLeft()
+			d.reloads.Unlock()
 		}()
 		go d.watch(ctx)
 		go d.mountAppeared(ctx)
 	}
 	defer d.notifyApprovals()()
 	defer d.within(outsideTime, "anchors", d.anchorHeads())()
-	defer d.within(outsideTime, "streams", d.startStreams())()
+	d.stopStreams = d.within(outsideTime, "streams", d.startStreams())
 	if d.period > 0 {
 		go d.watchdog(ctx, d.period)
 	}

@@ -18,6 +18,8 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/outlive"
+	"github.com/scopefs/scopefs/internal/overlay"
+	"github.com/scopefs/scopefs/internal/tunnels"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -43,8 +45,7 @@ const stopTime = time.Minute
 
 // Stop ends the daemon of root with a run directory, and what it or the last one has left to the next. No mount is left.
 func Stop(p config.Paths) error {
-	err := stop(p)
-	if err != nil {
+	if err := stop(p); err != nil {
 		return fmt.Errorf("stop the daemon of %s: %w", p.Run, err)
 	}
 	return nil
@@ -74,7 +75,7 @@ func stop(p config.Paths) error {
 	for _, m := range slices.Backward(left) {
 		err = errors.Join(err, abort(control, m), unmountDead(p, m))
 	}
-	return err
+	return errors.Join(err, overlay.UnmountLeft(p.Histories()))
 }
 
 // waitFree returns with the lock of a run or base directory, when no daemon has it.
@@ -104,7 +105,7 @@ func (d *Daemon) startHolder() error {
 	if err != nil {
 		return fmt.Errorf("run directory %q: %w", d.Paths.Run, err)
 	}
-	d.Holder = h
+	d.Holder, d.Tunnels = h, &tunnels.Set{Holder: h, Logger: d.Logger}
 	if err := d.keepLeft(left); err != nil {
 		h.Leave()
 		return fmt.Errorf("run directory %q: %w", d.Paths.Run, err)
@@ -119,10 +120,12 @@ func (d *Daemon) keepLeft(left []*holder.Place) error {
 		switch p.Kind {
 		case holder.View:
 			views = append(views, p)
-		case holder.Sandbox:
-			boxes = append(boxes, p)
+		case holder.Tunnels:
+			d.Tunnels.Adopt(p)
+		case holder.Web:
+			d.runs.web = append(d.runs.web, p)
 		default:
-			p.End()
+			boxes = append(boxes, p)
 		}
 	}
 	if err := d.Host.Leave(views); err != nil {
@@ -157,6 +160,7 @@ func (d *Daemon) takeOver(ctx context.Context, expected []*agent.Agent) (others 
 		return others // close leaves or ends them
 	}
 	d.settleRuns()
+	d.EndTunnels(ctx)
 	d.EndLeft()
 	d.Holder.Settled(d.Grace)
 	return others

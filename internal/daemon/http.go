@@ -17,6 +17,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/durable"
 	"github.com/scopefs/scopefs/internal/loopback"
+	"github.com/scopefs/scopefs/internal/outlive"
 	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/mcp"
@@ -87,6 +88,10 @@ func (d *Daemon) serveHTTP(ctx context.Context, address string) (wait func(), er
 	if err != nil {
 		return nil, fmt.Errorf("http: %w: give another address with --http", err)
 	}
+	if err := d.openWeb(key); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("http: sessions: %w", err)
+	}
 	h := &httpFace{d: d, key: key, patience: bodyTime}
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", h.bounded(mcp.Handler(h.faceOf)))
@@ -110,8 +115,37 @@ func (d *Daemon) serveHTTP(ctx context.Context, address string) (wait func(), er
 		for _, a := range d.all() {
 			a.CloseWeb()
 		}
+		if d.Web != nil {
+			d.Web.Close()
+		}
 	}, nil
 }
+
+// openWeb continues with the sessions over HTTP that the last daemon has left. key is that of tokens.
+func (d *Daemon) openWeb(key []byte) (err error) {
+	if d.Grace == 0 {
+		d.dropWeb()
+		return nil
+	}
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte("scopefs sessions"))
+	d.Web, err = outlive.OpenWeb(outlive.WebOptions{
+		Holder: d.Holder, Dir: d.Paths.Web(), Claim: hex.EncodeToString(mac.Sum(nil)), Idle: mcp.MaxIdle, Leaves: d.HandOver.Load,
+		Defined: func(id scope.ID) bool { return d.agent(id) != nil }, Logger: d.Logger,
+	}, d.runs.web)
+	return err
+}
+
+// dropWeb removes the sessions over HTTP that the last daemon has left.
+func (d *Daemon) dropWeb() {
+	for _, p := range d.runs.web {
+		p.Remove()
+	}
+	outlive.RemoveWeb(d.Paths.Web(), "")
+}
+
+// webTime bounds the wait of a request over HTTP for what the last daemon has left.
+const webTime = 10 * time.Second
 
 // whose returns the agent whose token a request has.
 func (h *httpFace) whose(r *http.Request) (scope.ID, bool) {
@@ -133,7 +167,9 @@ func (h *httpFace) faceOf(r *http.Request) (*mcp.Face, int) {
 	if a == nil {
 		return nil, http.StatusServiceUnavailable
 	}
-	face, err := a.Web()
+	ctx, cancel := context.WithTimeout(r.Context(), webTime)
+	defer cancel()
+	face, err := a.WebFace(ctx)
 	if err != nil {
 		if !errors.Is(err, session.ErrNotOpen) && !errors.Is(err, session.ErrClosing) {
 			h.d.Warnings.Warn(id, "client", "err", err)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/loopback"
-	"github.com/scopefs/scopefs/internal/session"
 )
 
 // The bounds of HTTP.
@@ -20,7 +19,7 @@ const (
 
 // connections bounds them: every process of the host may connect, and a connection takes a descriptor from what else the
 // daemon does. The owner of a connection is the agent whose token it has.
-var connections = loopback.Bounds{All: 1024, Strangers: 128, Each: 2 * session.MaxRequests}
+var connections = loopback.Bounds{All: 1024, Strangers: 128, Each: 2 * agent.MaxRequests}
 
 // bounded serves no token so much that nothing is left for others.
 func (h *httpFace) bounded(next http.Handler) http.Handler {

@@ -60,7 +60,7 @@ func TestBodyDeadline(t *testing.T) {
 		assert.Equal(t, 4, strings.Count(answer, "data\n"))
 		assert.Contains(t, answer, "end\n")
 	}
-	for range session.MaxRequests {
+	for range agent.MaxRequests {
 		_, ok := a.BeginRequest()
 		assert.True(t, ok, "no request is in flight")
 	}

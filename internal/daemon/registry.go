@@ -160,7 +160,7 @@ func (d *Daemon) mountAppeared(ctx context.Context) {
 			case tried && err != nil:
 				d.Logger.Error("mount", "agent", a.ID(), "err", err)
 			case tried:
-				d.Logger.Info("mounted: its dir exists again", "agent", a.ID())
+				d.Logger.Info("mounted: what it waited for is there", "agent", a.ID())
 			}
 		}
 		leave()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -11,15 +12,17 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/outlive"
 	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// runs are the sandboxes of scopefs run, and of clients of scopefs mcp, that the last daemon has left.
+// runs are the sandboxes of scopefs run, and of clients of scopefs mcp or HTTP, that the last daemon has left.
 type runs struct {
 	left    []outlive.Item  // that no agent has yet
+	web     []*holder.Place // sessions over HTTP
 	settled chan struct{}   // closed when every sandbox is taken over or has ended
 	over    <-chan struct{} // closed when the daemon ends: no client is lost from then on, but for its connection
 
@@ -84,7 +87,11 @@ func (d *Daemon) settleRuns() {
 		if l.box == nil {
 			continue
 		}
-		if err := l.box.Same(); err != nil {
+		err := l.box.Same()
+		if err == nil && l.Web != "" && (d.Web == nil || d.Web.Claim != l.Web) {
+			err = errors.New("this daemon serves no HTTP, or its tokens have another key")
+		}
+		if err != nil {
 			d.endRun(l, err)
 			continue
 		}
@@ -97,7 +104,7 @@ func (d *Daemon) settleRuns() {
 // dropRun ends a sandbox that this daemon does not continue with.
 func (d *Daemon) dropRun(l *leftRun, why error) {
 	d.noteRun(l, why)
-	l.Place.End()
+	l.End()
 	l.RecordExit(d, d.Paths.Audit(), outlive.EndedWith)
 	l.RecordEnd(d, d.Paths.Audit(), why.Error())
 	d.runs.mu.Lock()
@@ -112,7 +119,8 @@ func (d *Daemon) noteRun(l *leftRun, why error) {
 	l.why = why
 }
 
-// awaitClient ends a sandbox whose client does not return.
+// awaitClient ends a sandbox whose client does not return. Clients over HTTP have no connection to return with: the daemon does
+// it for them.
 func (d *Daemon) awaitClient(l *leftRun) {
 	leave, err := d.Enter() // the log is open until the end is recorded
 	if err != nil {
@@ -121,9 +129,19 @@ func (d *Daemon) awaitClient(l *leftRun) {
 	defer leave()
 	late := time.NewTimer(clientTime)
 	defer late.Stop()
+	if a := d.agent(l.Agent); l.Web != "" && a != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), webTime)
+		defer cancel()
+		if _, err := a.WebFace(ctx); err != nil {
+			d.Logger.Warn("a sandbox of clients over HTTP", "agent", l.Agent, "session", l.Name, "err", err)
+		}
+	}
 	select {
 	case <-l.back:
 	case <-l.box.Done():
+		if !l.box.Left() {
+			d.noteRun(l, l.box.Err())
+		}
 		d.endRun(l, nil)
 	case <-late.C:
 		d.endRun(l, errors.New("its client has not returned"))
@@ -146,7 +164,7 @@ func (d *Daemon) endRun(l *leftRun, why error) {
 	}
 	if l.process != nil {
 		if exit, err := l.process.Wait(); err == nil {
-			l.RecordExit(d, d.Paths.Audit(), session.Outcome(exit))
+			l.RecordExit(d, d.Paths.Audit(), exit.Outcome())
 		} else if !errors.Is(err, sandbox.ErrLeft) {
 			l.RecordExit(d, d.Paths.Audit(), outlive.EndedWith)
 		}
@@ -154,18 +172,43 @@ func (d *Daemon) endRun(l *leftRun, why error) {
 	l.box.End()
 }
 
-// returnedTo returns the sandbox of a client of scopefs mcp, once: see session.Shared.
-func (r *runs) returnedTo(ctx context.Context, id scope.ID, resume api.Resume, user uint32) *session.Sandbox {
+// returnedTo returns the sandbox of a client of scopefs mcp, once: see session.Shared. A client that did not wait for this daemon
+// has connected again: the sandbox is for that connection.
+func (d *Daemon) returnedTo(ctx context.Context, id scope.ID, resume api.Resume, conn net.Conn) *session.Sandbox {
 	select {
-	case <-r.settled:
+	case <-d.runs.settled:
 	case <-ctx.Done():
 		return nil
 	}
-	l, err := r.returned(id, resume, &user, api.ClientSession)
-	if err != nil || l.box == nil {
+	user, known := api.PeerUID(conn)
+	if !known || api.HungUp(conn) {
 		return nil
 	}
-	return l.box
+	l, err := d.runs.returned(id, resume, &user, api.ClientSession)
+	if err == nil && l.box != nil {
+		return l.box
+	}
+	d.Logger.Info("a client of the last daemon gets a new sandbox", "agent", id, "session", resume.Session, "err", err)
+	return nil
+}
+
+// returnedWeb returns the sandbox of an agent's clients over HTTP, once: see session.Shared.
+func (d *Daemon) returnedWeb(ctx context.Context, id scope.ID) (*session.Sandbox, error) {
+	select {
+	case <-d.runs.settled:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	d.runs.mu.Lock()
+	defer d.runs.mu.Unlock()
+	for _, l := range d.runs.all {
+		if l.Agent == id && l.Web != "" && l.why == nil && !l.taken {
+			l.taken = true
+			close(l.back)
+			return l.box, nil
+		}
+	}
+	return nil, nil
 }
 
 // returned returns what is left for a client, once. kind is that of its session.
@@ -220,6 +263,7 @@ func (d *Daemon) resume(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		select {
 		case <-d.runs.over: // the sandbox is left, or ends with the others
 		default:
+			d.Logger.Info("the client of a command of the last daemon has left it", "agent", l.Agent, "session", l.Name)
 			_ = l.box.Close()
 		}
 	}

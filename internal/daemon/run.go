@@ -157,9 +157,9 @@ func prepareProgram(ctx context.Context, a *agent.Agent, box *session.Sandbox, b
 		ended("sandbox ended") // the event of its end says why
 		return err
 	}
-	ended(session.Outcome(exit))
+	ended(exit.Outcome())
 	if exit.Code != 0 || exit.Signal != 0 {
-		return fmt.Errorf("%s: prepare: %s: correct it in programs.d/%s.yaml", req.Program.Name, session.Outcome(exit), req.Program.Name)
+		return fmt.Errorf("%s: prepare: %s: correct it in programs.d/%s.yaml", req.Program.Name, exit.Outcome(), req.Program.Name)
 	}
 	return nil
 }
@@ -247,7 +247,7 @@ func attend(conn *runConn, p *sandbox.Process, first api.FromRun, init *os.File,
 		last = api.FromRun{Error: &api.Error{Text: err.Error() + ": scopefs audit says why", Kind: api.Other}}
 		ended("sandbox ended") // the event of its end says why
 	default:
-		ended(session.Outcome(exit))
+		ended(exit.Outcome())
 	}
 	notes.end()
 	_ = json.NewEncoder(conn).Encode(last)

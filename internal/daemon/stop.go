@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -102,6 +103,12 @@ func (d *Daemon) close() {
 	}
 	d.unmountLeft()
 	d.requests.Wait()
+	if d.stopStreams != nil { // after the views, whose leases they give back
+		if !d.HandOver.Load() {
+			d.giveBack(all)
+		}
+		d.stopStreams()
+	}
 	d.Warnings.Close()
 	if err := d.Stores.Close(); err != nil {
 		d.Logger.Error("stores", "err", err)
@@ -111,8 +118,10 @@ func (d *Daemon) close() {
 		if n := views.Load(); n > 0 {
 			d.Logger.Warn(fmt.Sprintf("views live on for %v for the next daemon: start it, or end them with %s", d.Grace, d.Paths.Stop()), "views", n)
 		}
+		d.Tunnels.Leave()
 		wg.Go(d.Holder.Leave)
 	} else {
+		d.Tunnels.Close()
 		wg.Go(d.Holder.Close) // it has views that did not end
 	}
 	if err := d.Log.Close(); err != nil {
@@ -125,12 +134,25 @@ func (d *Daemon) close() {
 	d.Control.Close()
 	os.Remove(d.Paths.Socket())
 	if views.Load() == 0 {
-		d.unclaim()
+		d.claimed.Release()
 	}
 	d.lock.Close()
 	if d.base != nil {
 		d.base.Close()
 	}
+}
+
+// giveBackTime bounds the wait for the server of the fleet to have the leases that a daemon gives back at its end.
+const giveBackTime = 3 * time.Second
+
+// giveBack gives the leases of agents back, whose views have ended.
+func (d *Daemon) giveBack(all []*agent.Agent) {
+	ctx, cancel := context.WithTimeout(context.Background(), giveBackTime)
+	defer cancel()
+	for _, a := range all {
+		a.GiveBack()
+	}
+	d.Placement.Flush(ctx)
 }
 
 // each calls f for all agents at the same time, and waits.

@@ -16,13 +16,14 @@ import (
 // startStreams gives the log to the receivers of scopefs.yaml, and the node to its fleet, until stop.
 func (d *Daemon) startStreams() (stop func()) {
 	host := streams.Host{
-		Paths: d.Paths, Version: d.Version, Logger: d.Logger, Record: d.Log.Record,
+		Paths: d.Paths, Version: d.Version, Node: d.Settings.Fleet.Name, Logger: d.Logger, Record: d.Log.Record,
 		Stderr: func(name string) io.Writer { return &view.LogWriter{Logger: d.Logger, Name: "stream " + name} },
 	}
 	list, leave := d.Settings.Log.Streams, func() {}
 	if f := d.Settings.Fleet; f.Name != "" && d.only == "" {
 		node, err := fleet.Join(f, fleet.Host{
 			Paths: d.Paths, Version: d.Version, Agents: d.Agents, Approvals: d.Approvals, Enter: d.Enter, Record: d.Record,
+			Reload: d.Reload, Logger: d.Logger,
 			Decided: func(ctx context.Context, as string) func(approvals.Approval) error {
 				return d.recordAs(ctx, nil, "", as)
 			},
@@ -30,8 +31,10 @@ func (d *Daemon) startStreams() (stop func()) {
 		if err != nil {
 			d.Logger.Error("the node does not join its fleet", "err", err)
 		} else {
+			d.node.Store(node)
 			list, leave = append(slices.Clone(list), f.Stream()), node.Close
 			host.Fleet = node.Handlers()
+			d.Placement.Handle(host.Fleet)
 		}
 	}
 	all := streams.Start(list, host)
@@ -45,11 +48,7 @@ const outsideTime = 10 * time.Second
 // within returns stop, bounded: one that waits for a disk that does not answer does not delay the daemon's end.
 func (d *Daemon) within(limit time.Duration, what string, stop func()) func() {
 	return func() {
-		stopped := make(chan struct{})
-		go func() { defer close(stopped); stop() }()
-		select {
-		case <-stopped:
-		case <-time.After(limit):
+		if !within(limit, stop) {
 			d.Logger.Warn("the "+what+" do not stop: a disk does not answer", "after", limit)
 		}
 	}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -29,6 +31,9 @@ func (d *Daemon) volume(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if v.ReadOnly {
 		e.Detail += ", read-only"
 	}
+	if v.From != "" {
+		e.Detail += fmt.Sprintf(", definition %s, SHA-256 %x", v.From, sha256.Sum256([]byte(v.Narrow)))
+	}
 	if req.Reason != "" {
 		e.Detail = req.Reason + ": " + e.Detail
 	}
@@ -44,6 +49,8 @@ func (d *Daemon) volume(_ http.ResponseWriter, r *http.Request) (any, error) {
 		e.Outcome, e.Verdict = "volume published", audit.Allow
 	case api.RebindVolume:
 		e.Outcome = "volume bound again"
+	case api.NarrowVolume:
+		return struct{}{}, d.narrow(r.Context(), v, e)
 	case api.UnpublishVolume:
 		e.Outcome = "volume unpublished"
 	default:
@@ -55,10 +62,13 @@ func (d *Daemon) volume(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err := d.Record(r.Context(), e); err != nil {
 		return nil, err
 	}
-	made := definitions.Made{ID: id, Text: v.Definition, Narrow: v.Narrow}
+	made := madeFor(id, v)
 	switch {
 	case req.Do == api.PublishVolume:
 		at, err := d.mountFor(r.Context(), made)
+		if err == nil && v.From != "" {
+			err = d.narrow(r.Context(), v, e) // another pod may have the agent with an earlier text
+		}
 		return api.VolumeReply{Mount: at}, err
 	case req.Do == api.UnpublishVolume && req.Last && made.Text != "":
 		if err := d.removeMade(r.Context(), made); err != nil { // the pod has lost its view all the same
@@ -68,6 +78,51 @@ func (d *Daemon) volume(_ http.ResponseWriter, r *http.Request) (any, error) {
 	default:
 		return api.VolumeReply{}, nil
 	}
+}
+
+func madeFor(id scope.ID, v api.PodVolume) definitions.Made {
+	return definitions.Made{ID: id, Text: v.Definition, Narrow: v.Narrow, Varies: v.From != ""}
+}
+
+// narrow puts a text in force that narrows a definition that was made for pods, if it is another one and loads.
+func (d *Daemon) narrow(ctx context.Context, v api.PodVolume, e audit.Event) error {
+	id, err := v.AgentID()
+	if err != nil {
+		return err
+	}
+	made := madeFor(id, v)
+	if same, err := made.Narrowed(d.Paths); err != nil || same {
+		return err
+	}
+	if _, wrong := d.loaded.Load().Propose(id, []byte(v.Narrow)); wrong != nil {
+		err := inFile(v.From+".yaml", wrong)
+		e.Outcome, e.Verdict = "volume narrowing refused", audit.Deny
+		e.Detail = err.Error() + ": " + e.Detail
+		return errors.Join(err, d.Record(ctx, e))
+	}
+	e.Outcome = "volume narrowed"
+	if err := d.Record(ctx, e); err != nil {
+		return err
+	}
+	if err := made.Renarrow(d.Paths); err != nil {
+		return err
+	}
+	d.Reload(ctx)
+	return nil
+}
+
+// inFile returns the errors of a file with the file's name.
+func inFile(name string, all []error) error {
+	var named []error
+	for _, err := range all {
+		for _, err := range fields.EachError(err) {
+			if at, ok := errors.AsType[*fields.FileError](err); ok {
+				err = &fields.FileError{File: name, Line: at.Line, Err: at.Err}
+			}
+			named = append(named, err)
+		}
+	}
+	return errors.Join(named...)
 }
 
 // mountFor mounts the view of a pod's agent.

@@ -32,11 +32,30 @@ func Load(p config.Paths) (all *agents.Snapshot, errs []error, err error) {
 	return s.All, s.Errs, s.Err
 }
 
+// Try returns the errors of the agents that would not load if a directory's agents.d were what a fleet has signed.
+func Try(p config.Paths, signed string) (map[scope.ID]error, error) {
+	s := read(p, nil, &signed)
+	if s.Err != nil {
+		return nil, s.Err
+	}
+	wrong := map[scope.ID]error{}
+	for _, err := range s.Errs {
+		wrong[fields.AgentOf(err)] = err
+	}
+	return wrong, nil
+}
+
 // Read reads a base. Files that have not changed since an earlier set, which may be nil, are not loaded again.
-func Read(p config.Paths, before *Set) *Set {
+func Read(p config.Paths, before *Set) *Set { return read(p, before, nil) }
+
+// read is Read. signed, which may be nil, takes the place of the fleet's directory.
+func read(p config.Paths, before *Set, signed *string) *Set {
 	var s Set
 	if s.Host, s.Err = Host(p); s.Err != nil {
 		return &s
+	}
+	if signed != nil {
+		s.Host.Signed = *signed
 	}
 	activities, wrong := activities.Set{}.Reload(p.Base, s.Host.Tools, session.CheckActivity)
 	host := s.Host.Host

@@ -21,6 +21,7 @@ type Made struct {
 	ID     scope.ID
 	Text   string
 	Narrow string // the keys of its TrustedName; "": none
+	Varies bool   // Narrow may be another one by now: then the definition is the same
 }
 
 // Make writes the definition, unless it is there.
@@ -41,6 +42,24 @@ func (m Made) Make(p config.Paths) error {
 	return err
 }
 
+// Narrowed reports whether Narrow is what is there.
+func (m Made) Narrowed(p config.Paths) (bool, error) {
+	text, err := m.narrow(p)
+	return err == nil && text == m.Narrow, err
+}
+
+// Renarrow replaces the keys of TrustedName of a definition that is there.
+func (m Made) Renarrow(p config.Paths) error {
+	there, err := m.is(p)
+	if err == nil && !there {
+		err = fmt.Errorf("%s: is gone", ownFile(p, m.ID))
+	}
+	if err != nil {
+		return err
+	}
+	return Write(filepath.Join(p.Base, agents.TrustedName(m.ID)), []byte(m.Narrow), 0o644, true)
+}
+
 // Remove removes the definition, if it is there.
 func (m Made) Remove(p config.Paths) error {
 	there, err := m.is(p)
@@ -59,14 +78,19 @@ func (m Made) is(p config.Paths) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	narrow, err := bounded.File(filepath.Join(p.Base, agents.TrustedName(m.ID)), maxText)
-	if err = gone(err); err != nil {
+	narrow, err := m.narrow(p)
+	if err != nil {
 		return false, err
 	}
-	if string(text) != m.Text || string(narrow) != m.Narrow {
+	if string(text) != m.Text || narrow != m.Narrow && !m.Varies {
 		return false, fmt.Errorf("%s: an agent %q is defined otherwise: choose another name", ownFile(p, m.ID), m.ID)
 	}
 	return true, nil
+}
+
+func (m Made) narrow(p config.Paths) (string, error) {
+	text, err := bounded.File(filepath.Join(p.Base, agents.TrustedName(m.ID)), maxText)
+	return string(text), gone(err)
 }
 
 // gone returns no error for a file that is not there.

@@ -203,7 +203,7 @@ func TestReach(t *testing.T) {
 		},
 	}
 	one, _ := ends(t, grants.Handlers(socket(left)))
-	d := NewDaemon(one, socket(right))
+	d := newDaemon(one, socket(right))
 	var all sync.WaitGroup
 	for range 32 {
 		all.Go(func() {

@@ -23,9 +23,9 @@ const (
 
 // The descriptors of the program beside its standard streams.
 const (
-	SocketFD = 3 + iota // the connection, a stream
-	ConnFD              // connections to servers, a sequenced-packet socket; see Pass
-	HeartFD             // the heartbeat
+	socketFD = 3 + iota // the connection, a stream
+	connFD              // connections to servers, a sequenced-packet socket; see Pass
+	heartFD             // the heartbeat
 )
 
 // A Reach is what a driver has of the world beside its files.

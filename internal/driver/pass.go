@@ -8,11 +8,13 @@ import (
 	"maps"
 	"net"
 	"os"
+	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/internal/heart"
 )
 
 // Server is a server that a driver asks to be connected to.
@@ -91,9 +93,20 @@ type Daemon struct {
 	got map[uint64]*os.File // that nobody has taken
 }
 
-// NewDaemon returns the daemon at the other end of a connection, which passes connections through a
-// socket.
-func NewDaemon(conn *Conn, socket *net.UnixConn) *Daemon {
+// Inherit returns what the daemon has started this program with: a connection that has its first handlers, and the caller
+// serves, and what the daemon gives drivers. It answers the heartbeat, and has Go's collector work harder above heap bytes.
+func Inherit(first Handlers, heap int64) (*Conn, *Daemon, error) {
+	socket, err := net.FileConn(os.NewFile(connFD, "connections"))
+	if err != nil {
+		return nil, nil, errors.New("scopefs starts it")
+	}
+	debug.SetMemoryLimit(heap)
+	conn := NewConn(os.NewFile(socketFD, "daemon"), first)
+	go heart.NewHeart(os.NewFile(heartFD, "heart")).Serve(conn.Responsive)
+	return conn, newDaemon(conn, socket.(*net.UnixConn)), nil
+}
+
+func newDaemon(conn *Conn, socket *net.UnixConn) *Daemon {
 	return &Daemon{conn: conn, socket: socket, got: map[uint64]*os.File{}}
 }
 

@@ -69,7 +69,7 @@ const closeTime = 6 * time.Second
 // Start starts the program, which confines itself at its first call. It runs as a user, nil being the
 // daemon's own.
 func (b *Binary) Start(user *User, grants Grants, stderr io.Writer) (_ *Process, err error) {
-	var ours, theirs [3]*os.File // of SocketFD, ConnFD and HeartFD
+	var ours, theirs [3]*os.File // of socketFD, connFD and heartFD
 	defer func() {
 		for i := range ours {
 			theirs[i].Close()

@@ -5,7 +5,6 @@ package extensions
 import (
 	"archive/tar"
 	"bufio"
-	"bytes"
 	"cmp"
 	"compress/gzip"
 	"context"
@@ -14,20 +13,19 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
-	"time"
+
+	"github.com/scopefs/scopefs/internal/git"
 )
 
 // The limits of an extension.
 const (
 	MaxFiles = 50_000
 	MaxBytes = 512 << 20
-	MaxTime  = time.Minute // of git
 )
 
 // Settings is the file of an extension that the operator writes. No copy has that of the source.
@@ -237,7 +235,7 @@ func (c *target) tar(in io.Reader) error {
 // configuration names (git(1), "Security"), and refuses a repository of another user. All else is done in a
 // clone that has neither its configuration nor its hooks. Submodules are empty directories.
 func (c *target) repository(ctx context.Context, name, ref string) error {
-	ctx, cancel := context.WithTimeout(ctx, MaxTime)
+	ctx, cancel := context.WithTimeout(ctx, git.MaxTime)
 	defer cancel()
 	source, err := filepath.Abs(name)
 	if err != nil {
@@ -254,14 +252,14 @@ func (c *target) repository(ctx context.Context, name, ref string) error {
 		{"-C", clone, "fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--", source,
 			"+" + cmp.Or(ref, "HEAD") + ":refs/heads/extension"},
 	} {
-		if err := git(ctx, temp, nil, words...); err != nil {
+		if err := run(ctx, temp, nil, words...); err != nil {
 			return err
 		}
 	}
 	read, write := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		err := git(ctx, temp, write, "-C", clone, "archive", "--format=tar", "refs/heads/extension")
+		err := run(ctx, temp, write, "-C", clone, "archive", "--format=tar", "refs/heads/extension")
 		write.CloseWithError(err)
 		done <- err
 	}()
@@ -273,23 +271,14 @@ func (c *target) repository(ctx context.Context, name, ref string) error {
 	return errors.Join(err, <-done)
 }
 
-// git runs a command of git without the configuration of the host, the user or a caller.
-func git(ctx context.Context, home string, out io.Writer, words ...string) error {
-	words = append([]string{"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=", "-c", "protocol.allow=never", "-c", "protocol.file.allow=always",
-		"-c", "transfer.fsckObjects=true", "-c", "fetch.recurseSubmodules=false", "-c", "gc.auto=0", "-c", "maintenance.auto=false"}, words...)
-	cmd := exec.CommandContext(ctx, "git", words...)
-	cmd.Dir = home
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "LC_ALL=C", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ATTR_NOSYSTEM=1",
-		"GIT_TERMINAL_PROMPT=0", "GIT_NO_LAZY_FETCH=1", "GIT_ALLOW_PROTOCOL=file"}
-	cmd.WaitDelay = time.Second
-	var errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = out, &errs
-	err := cmd.Run()
-	if err != nil && strings.Contains(errs.String(), "dubious ownership") {
-		return errors.New("belongs to another user: clone it as yourself, and import the clone")
+// run runs a command of git without the configuration of the host, the user or a caller.
+func run(ctx context.Context, home string, out io.Writer, words ...string) error {
+	env := []string{"HOME=" + home, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ALLOW_PROTOCOL=file"}
+	cmd := git.Command(ctx, env, append([]string{"-c", "protocol.file.allow=always", "-c", "transfer.fsckObjects=true", "-c", "fetch.recurseSubmodules=false"}, words...)...)
+	cmd.Dir, cmd.Stdout = home, out
+	err := git.Run(cmd)
+	if errors.Is(err, git.ErrOwner) {
+		return fmt.Errorf("%w: clone it as yourself, and import the clone", err)
 	}
-	if err != nil {
-		return fmt.Errorf("git: %w: %.500s", err, strings.TrimSpace(errs.String()))
-	}
-	return nil
+	return err
 }

@@ -29,6 +29,9 @@ func Env(out *map[string]string, vars map[string]string) Field {
 	}
 }
 
+// ErrUnset reports a variable that the environment lacks.
+var ErrUnset = errors.New("is not set")
+
 // Expanded reads a text and expands each ${VAR} in it from vars, or else from the environment of this process.
 func Expanded(out *string, vars map[string]string) Field {
 	return func(n *yaml.Node) error {
@@ -68,7 +71,7 @@ func expandVars(s string, vars map[string]string) (string, error) {
 			value, ok = os.LookupEnv(name)
 		}
 		if !ok {
-			return "", fmt.Errorf("names ${%s}, which is not set: set it in the daemon's environment, or remove it", name)
+			return "", fmt.Errorf("names ${%s}, which %w: set it in the daemon's environment, or remove it", name, ErrUnset)
 		}
 		b.WriteString(value)
 		s = rest

@@ -1,5 +1,5 @@
-// Package fleet is a node's part of a fleet, in its daemon: what the node shows of itself, and the decisions that it takes from
-// operators. The process that speaks to the server asks for both. Nothing here waits for it or for the server.
+// Package fleet is a node's part of a fleet, in its daemon: what the node shows of itself, the decisions that it takes from
+// operators, and the heads of logs that nodes sign for each other. The process that speaks to the server asks for both. Nothing here waits for it or for the server.
 package fleet
 
 import (
@@ -7,8 +7,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
@@ -17,6 +17,7 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/driver"
+	"github.com/scopefs/scopefs/internal/fleet/library"
 	"github.com/scopefs/scopefs/internal/fleet/order"
 	"github.com/scopefs/scopefs/internal/fleet/wire"
 	"github.com/scopefs/scopefs/internal/printable"
@@ -35,6 +36,8 @@ type Host struct {
 	// Decided returns the function that records a decision by a name before it holds.
 	Decided func(ctx context.Context, as string) func(approvals.Approval) error
 	Record  func(context.Context, audit.Event) error
+	Reload  func(context.Context) []api.Reloaded // the definitions
+	Logger  *slog.Logger
 }
 
 // Node is the node of one daemon.
@@ -43,16 +46,17 @@ type Node struct {
 	name  string
 	trust []note.Verifier
 
-	turn     *limit.Slots // one order after the other. Its holder has the fields below
-	nonces   *nonces
-	room     int // refusals that are recorded at once
-	refilled time.Time
-	more     int // refusals that were not recorded since the last one
+	turn    *limit.Slots // one order after the other. Its holder has the fields below
+	nonces  *nonces
+	refused *refusals
+
+	definitions *definitions // nil: the node takes none
+	heads       *signing     // nil: the node takes no part
 }
 
 // Join returns the node of a fleet.
 func Join(f config.Fleet, host Host) (*Node, error) {
-	n := &Node{host: host, name: f.Name, turn: limit.NewSlots(1), room: maxRefused, refilled: time.Now()}
+	n := &Node{host: host, name: f.Name, turn: limit.NewSlots(1), refused: newRefusals(Refused, refusePause, host.Record)}
 	for _, text := range f.Trust {
 		key, err := order.ParseKey(text)
 		if err != nil {
@@ -61,18 +65,43 @@ func Join(f config.Fleet, host Host) (*Node, error) {
 		n.trust = append(n.trust, key)
 	}
 	var err error
-	n.nonces, err = openNonces(host.Paths.State)
-	return n, err
+	if n.nonces, err = openNonces(host.Paths.State); err != nil {
+		return nil, err
+	}
+	if dir := f.Signed(host.Paths.State); dir != "" {
+		library, err := library.Open(dir, f.Name, n.trust)
+		if err != nil {
+			n.nonces.close()
+			return nil, err
+		}
+		n.definitions = newDefinitions(library, host)
+		n.definitions.start()
+	}
+	if f.Witness() {
+		n.heads, err = newSigning(f, host)
+		if err != nil { // the rest of the node does not depend on it
+			host.Logger.Error("the node signs no heads of other nodes, and has its own not signed", "err", err)
+		}
+	}
+	return n, nil
 }
 
 // Close frees the node's files.
-func (n *Node) Close() { n.nonces.close() }
+func (n *Node) Close() {
+	n.heads.close()
+	n.definitions.close()
+	n.nonces.close()
+}
 
 // Handlers returns the methods for the process that speaks to the server.
 func (n *Node) Handlers() driver.Handlers {
 	to := driver.Handlers{}
 	wire.Look.Handle(to, n.look)
 	wire.Decide.Handle(to, n.decide)
+	wire.Define.Handle(to, n.define)
+	wire.Signs.Handle(to, n.signs)
+	wire.Cosign.Handle(to, n.cosign)
+	wire.Cosigned.Handle(to, n.cosigned)
 	return to
 }
 
@@ -117,7 +146,9 @@ func (n *Node) look(ctx context.Context, seen wire.Seen) (wire.State, error) {
 
 func (n *Node) state() wire.State {
 	inbox := n.host.Approvals.Inbox()
-	s := wire.State{Node: wire.Node{Name: n.name, Version: n.host.Version, Agents: []api.Agent{}, Waits: len(inbox.Waits) + inbox.More}}
+	held := n.definitions.held()
+	s := wire.State{Node: wire.Node{Name: n.name, Version: n.host.Version, Agents: []api.Agent{}, Waits: len(inbox.Waits) + inbox.More, Definitions: held}}
+	s.Node.Heads = n.heads.heads()
 	size := 0
 	for _, a := range n.host.Agents() {
 		if size += sizeOf(a); size > maxAgents {
@@ -148,7 +179,7 @@ func sizeOf(v any) int {
 const (
 	maxRefused  = 16                    // that are recorded at once
 	refusedTime = 10 * time.Second      // until one more is recorded
-	refusePause = 10 * time.Millisecond // so that a flood of orders costs little of a processor
+	refusePause = 10 * time.Millisecond // see refusals.pause
 )
 
 // Refused is the outcome of an event of [audit.KindDaemon]: an order was refused. Its detail says whose, and why.
@@ -190,32 +221,9 @@ func (n *Node) decide(ctx context.Context, signed []byte) (wire.Outcome, error) 
 
 // refuse records that an order is refused. The caller has the turn.
 func (n *Node) refuse(ctx context.Context, d order.Decision, by, why string) error {
-	select {
-	case <-time.After(refusePause):
-	case <-ctx.Done():
-	}
-	for now := time.Now(); n.room < maxRefused && now.Sub(n.refilled) >= refusedTime; n.refilled = n.refilled.Add(refusedTime) {
-		n.room++
-	}
-	if n.room == maxRefused {
-		n.refilled = time.Now()
-	}
-	if n.room == 0 {
-		n.more++
-		return nil
-	}
 	detail := "a decision"
 	if by != "" {
 		detail += fmt.Sprintf(" of the key %s about %.40q", by, d.Request)
 	}
-	detail += ": " + why
-	if n.more > 0 {
-		detail += fmt.Sprintf(" (and %d more)", n.more)
-	}
-	n.room, n.more = n.room-1, 0
-	err := n.host.Record(ctx, audit.Event{Event: audit.KindDaemon, Outcome: Refused, Detail: detail})
-	if errors.Is(err, context.Canceled) {
-		return err
-	}
-	return nil // the log says itself that it cannot be written
+	return n.refused.add(ctx, detail+": "+why)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/fleet/order"
+	"github.com/scopefs/scopefs/internal/fleet/reader"
 	"github.com/scopefs/scopefs/internal/fleet/wire"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/report"
@@ -26,8 +27,8 @@ func (v Env) approvals() *cobra.Command {
 		Use: "approvals [show|approve|deny NODE ID]", Short: "list the calls that wait on all nodes, and decide", Args: exit.Args(cobra.NoArgs),
 		Long: `Lists the calls that wait on all nodes, up to 20 of each. A decision is signed with the operator's key, for this node, this
 request as it was shown, and 15 minutes. The node checks that, records the name of the key with the decision, and answers.`,
-		RunE: v.with(func(ctx context.Context, s *server, _ []string) error {
-			all, err := s.waits(ctx)
+		RunE: v.with(func(ctx context.Context, s *reader.Server, _ []string) error {
+			all, err := s.Waits(ctx)
 			if err != nil {
 				return err
 			}
@@ -47,8 +48,8 @@ request as it was shown, and 15 minutes. The node checks that, records the name 
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.AddCommand(&cobra.Command{
 		Use: "show NODE ID", Short: "show a call that waits, and the hash of what is shown", Args: exit.Args(cobra.ExactArgs(2)),
-		RunE: v.with(func(ctx context.Context, s *server, words []string) error {
-			w, err := s.find(ctx, words[0], words[1])
+		RunE: v.with(func(ctx context.Context, s *reader.Server, words []string) error {
+			w, err := find(ctx, s, words[0], words[1])
 			if err != nil {
 				return err
 			}
@@ -59,8 +60,8 @@ request as it was shown, and 15 minutes. The node checks that, records the name 
 }
 
 // find returns a request that waits.
-func (s *server) find(ctx context.Context, node, id string) (wire.SeenWait, error) {
-	all, err := s.waits(ctx)
+func find(ctx context.Context, s *reader.Server, node, id string) (wire.SeenWait, error) {
+	all, err := s.Waits(ctx)
 	if err != nil {
 		return wire.SeenWait{}, err
 	}
@@ -99,12 +100,12 @@ func (v Env) decide(word string, approve bool) *cobra.Command {
 		Use: word + " NODE ID", Short: word + " a call that waits on a node", Args: exit.Args(cobra.ExactArgs(2)),
 		Long: `Shows the call and asks, on a terminal. Elsewhere --shown says which call was seen, by the hash of fleet approvals show. The
 exit status is 1 if the node refuses the decision, or does not answer within 15 seconds: the decision may still reach it.`,
-		RunE: v.with(func(ctx context.Context, s *server, words []string) error {
+		RunE: v.with(func(ctx context.Context, s *reader.Server, words []string) error {
 			private, err := (credential.Source{File: o.key}).Read(ctx)
 			if err != nil {
 				return errKey(err)
 			}
-			w, err := s.find(ctx, words[0], words[1])
+			w, err := find(ctx, s, words[0], words[1])
 			if err != nil {
 				return err
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/internal/fleet/reader"
 	"github.com/scopefs/scopefs/internal/fleet/wire"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/report"
@@ -32,7 +33,7 @@ func (v Env) audit() *cobra.Command {
 		Use: "audit", Short: "read the events of all nodes", Args: exit.Args(cobra.NoArgs),
 		Long: `Prints the events that nodes have published, in the order in which the server got them. The server can leave out or make up
 events: the proof of an event is its node's (scopefs audit prove, there). --since is by the server's time.`,
-		RunE: v.with(func(ctx context.Context, s *server, _ []string) (err error) {
+		RunE: v.with(func(ctx context.Context, s *reader.Server, _ []string) (err error) {
 			if o.Agent != "" {
 				if _, err := scope.ParseID(o.Agent); err != nil {
 					return err
@@ -56,7 +57,7 @@ events: the proof of an event is its node's (scopefs audit prove, there). --sinc
 	return c
 }
 
-func (v Env) events(ctx context.Context, s *server, o auditOptions) error {
+func (v Env) events(ctx context.Context, s *reader.Server, o auditOptions) error {
 	last := map[string]uint64{} // the number of the last event of a node and its log
 	for {
 		page, err := wire.Events.Call(ctx, s.Conn, o.Query)

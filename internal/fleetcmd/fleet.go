@@ -3,10 +3,8 @@ package fleetcmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -16,12 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/config"
-	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/internal/definitions"
-	"github.com/scopefs/scopefs/internal/driver"
 	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/internal/fleet/reader"
 	"github.com/scopefs/scopefs/internal/fleet/wire"
-	"github.com/scopefs/scopefs/internal/streams"
 )
 
 // Env is what the commands have of the command line.
@@ -43,63 +39,34 @@ trusted: a node takes a decision only if a key of its trust has signed it for th
 		Args: exit.Args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(v.keygen(), v.init(), v.ps(), v.agents(), v.approvals(), v.audit())
+	c.AddCommand(v.keygen(), v.init(), v.ps(), v.agents(), v.approvals(), v.definitions(), v.audit())
 	return c
 }
 
-// server is the process that speaks to the fleet's server.
-type server struct{ *driver.Process }
-
-// startTime bounds how long the process may take to confine itself.
-const startTime = 30 * time.Second
-
 // open starts the process for the server that the settings name.
-func (v Env) open(ctx context.Context) (*server, error) {
-	p, err := v.Paths()
+func (v Env) open(ctx context.Context) (*reader.Server, error) {
+	fleet, err := v.fleet()
 	if err != nil {
 		return nil, err
 	}
-	settings, err := definitions.Host(p)
-	if err != nil {
-		return nil, err
-	}
-	f := settings.Fleet
-	if f.NATS == "" {
+	if fleet.NATS == "" {
 		return nil, exit.Usagef("scopefs.yaml has no fleet: write fleet: {nats: 'tls://HOST:4222'} there")
 	}
-	to := f.Stream()
-	binary, err := driver.OpenBinary(driver.Export, "")
+	return reader.Open(ctx, fleet, v.Err)
+}
+
+// fleet returns the key fleet of the settings.
+func (v Env) fleet() (config.Fleet, error) {
+	p, err := v.Paths()
 	if err != nil {
-		return nil, err
+		return config.Fleet{}, err
 	}
-	defer binary.Close()
-	process, err := binary.Start(nil, driver.Grants{
-		Dial: func(ctx context.Context, _ driver.Server) (net.Conn, error) { return streams.Dial(ctx, to) },
-		Secret: func(ctx context.Context, _ string) (credential.Secret, error) {
-			if to.Credential == nil {
-				return credential.Secret{}, errors.New("the fleet has no credential")
-			}
-			return to.Credential.Read(ctx)
-		},
-	}, v.Err)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, startTime)
-	defer cancel()
-	means, err := wire.Operate.Call(ctx, process.Conn, to)
-	if err == nil && len(means) == 0 {
-		err = errors.New(driver.Export + " is not confined: install it with this scopefs")
-	}
-	if err != nil {
-		process.Kill()
-		return nil, err
-	}
-	return &server{process}, nil
+	settings, err := definitions.Host(p)
+	return settings.Fleet, err
 }
 
 // with returns the function of a command that needs the server, until an interrupt.
-func (v Env) with(f func(ctx context.Context, s *server, words []string) error) func(*cobra.Command, []string) error {
+func (v Env) with(f func(ctx context.Context, s *reader.Server, words []string) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, words []string) error {
 		ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, unix.SIGTERM)
 		defer stop()
@@ -112,41 +79,13 @@ func (v Env) with(f func(ctx context.Context, s *server, words []string) error) 
 	}
 }
 
-// nodes returns all nodes, by name.
-func (s *server) nodes(ctx context.Context) (all []wire.SeenNode, err error) {
-	for after := (wire.After{}); ; {
-		page, err := wire.Nodes.Call(ctx, s.Conn, after)
-		if err != nil {
-			return nil, err
-		}
-		if all = append(all, page.Nodes...); page.More == "" {
-			return all, nil
-		}
-		after.Key = page.More
-	}
-}
-
-// waits returns all requests, by node.
-func (s *server) waits(ctx context.Context) (all []wire.SeenWait, err error) {
-	for after := (wire.After{}); ; {
-		page, err := wire.Waits.Call(ctx, s.Conn, after)
-		if err != nil {
-			return nil, err
-		}
-		if all = append(all, page.Waits...); page.More == "" {
-			return all, nil
-		}
-		after.Key = page.More
-	}
-}
-
 func (v Env) init() *cobra.Command {
 	set := wire.Server{}
 	c := &cobra.Command{
 		Use: "init", Short: "make the streams and buckets of the fleet on its server", Args: exit.Args(cobra.NoArgs),
-		Long: `Makes the streams scopefs_events and scopefs_orders and the buckets scopefs_nodes and scopefs_approvals, or changes them to
-what the flags say. Nodes and other commands need no right to make streams.`,
-		RunE: v.with(func(ctx context.Context, s *server, _ []string) error {
+		Long: `Makes the streams scopefs_events and scopefs_orders and the buckets scopefs_nodes, scopefs_approvals,
+scopefs_definitions, scopefs_leases and scopefs_heads, or changes them to what the flags say. Nodes and other commands need no right to make streams.`,
+		RunE: v.with(func(ctx context.Context, s *reader.Server, _ []string) error {
 			_, err := wire.Prepare.Call(ctx, s.Conn, set)
 			return err
 		}),

@@ -3,61 +3,84 @@ package fleetcmd
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/internal/fleet/reader"
 	"github.com/scopefs/scopefs/internal/fleet/wire"
 	"github.com/scopefs/scopefs/internal/report"
 )
 
-// silentTime is how long a node may say nothing: three beats.
-const silentTime = 10 * time.Second
-
 // heard says when a node was last heard.
-func heard(n wire.SeenNode, now time.Time) (state string, age time.Duration) {
-	if n.Heard.IsZero() {
-		return "silent", 0
+func heard(n api.FleetNode) (state string, age time.Duration) {
+	if !n.Heard.IsZero() {
+		age = max(time.Since(n.Heard), 0).Round(time.Second)
 	}
-	if age = max(now.Sub(n.Heard), 0).Round(time.Second); age > silentTime {
+	if n.Silent {
 		return "silent", age
 	}
 	return "heard", age
 }
 
 func (v Env) ps() *cobra.Command {
-	var asJSON bool
+	var asJSON, keys bool
 	c := &cobra.Command{
 		Use: "ps", Short: "list the nodes, and which are not heard", Args: exit.Args(cobra.NoArgs),
 		Long: `Lists the nodes. A node says every 3 seconds that it is there; after 10 seconds it is silent, and what is shown of it is as
-old as AGE.`,
-		RunE: v.with(func(ctx context.Context, s *server, _ []string) error {
-			all, err := s.nodes(ctx)
+old as AGE. SIGNED counts the other nodes that have signed the last head of its log. What a node found out about the log of another
+one follows. --keys prints the keys by which scopefs audit verify checks that, as the server shows them: {state}/audit/key.pub and
+{state}/fleet/witness/key.pub on the node itself have them for certain.`,
+		RunE: v.with(func(ctx context.Context, s *reader.Server, _ []string) error {
+			all, err := s.Nodes(ctx)
 			if err != nil {
 				return err
 			}
 			if asJSON {
 				return report.JSON(v.Out, all)
 			}
-			var t report.Table
-			t.Row("NODE", "STATE", "AGE", "AGENTS", "MOUNTED", "SESSIONS", "WAITING", "VERSION")
-			for _, n := range all {
-				mounted, sessions := 0, 0
-				for _, a := range n.Agents {
-					if sessions += len(a.Sessions); a.State == api.Mounted {
-						mounted++
-					}
-				}
-				state, age := heard(n, time.Now())
-				t.Row(n.Name, state, age, len(n.Agents)+n.More, mounted, sessions, n.Waits, n.Version)
+			if keys {
+				return v.keys(all)
 			}
-			return t.Print(v.Out)
+			return v.nodes(all)
 		}),
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.Flags().BoolVar(&keys, "keys", false, "print the public keys of each node's log and witness")
 	return c
+}
+
+func (v Env) nodes(all []wire.SeenNode) error {
+	var t, found report.Table
+	t.Row("NODE", "STATE", "AGE", "AGENTS", "MOUNTED", "SESSIONS", "WAITING", "SIGNED", "VERSION")
+	for _, n := range all {
+		sum := reader.Sum(n, time.Now())
+		state, age := heard(sum)
+		signed := fmt.Sprint(sum.Signed)
+		if sum.Need > sum.Signed {
+			signed += fmt.Sprintf(" of %d", sum.Need)
+		}
+		t.Row(n.Name, state, age, sum.Agents, sum.Mounted, sum.Sessions, sum.Waits, signed, sum.Version)
+		for _, w := range sum.Wrong {
+			found.Row("found by", n.Name, w.Time.UTC().Format(time.RFC3339), "the node "+w.Node+": "+w.What)
+		}
+	}
+	return errors.Join(t.Print(v.Out), found.Print(v.Out))
+}
+
+func (v Env) keys(all []wire.SeenNode) error {
+	var t report.Table
+	for _, n := range all {
+		if n.Heads != nil {
+			t.Row(n.Name, "log", n.Heads.Log)
+			t.Row(n.Name, "witness", n.Heads.Witness)
+		}
+	}
+	return t.Print(v.Out)
 }
 
 // nodeAgent is an agent of a node.
@@ -71,15 +94,15 @@ func (v Env) agents() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use: "agents", Short: "list the agents of all nodes", Args: exit.Args(cobra.NoArgs),
-		RunE: v.with(func(ctx context.Context, s *server, _ []string) error {
-			nodes, err := s.nodes(ctx)
+		RunE: v.with(func(ctx context.Context, s *reader.Server, _ []string) error {
+			nodes, err := s.Nodes(ctx)
 			if err != nil {
 				return err
 			}
 			all, t := []nodeAgent{}, report.Table{}
 			t.Row("NODE", "AGENT", "STATE", "SESSIONS", "AGE", "")
 			for _, n := range nodes {
-				state, age := heard(n, time.Now())
+				state, age := heard(reader.Sum(n, time.Now()))
 				for _, a := range n.Agents {
 					all = append(all, nodeAgent{n.Name, n.Heard, a})
 					shown := string(a.State)

@@ -98,14 +98,23 @@ type Kind string
 const (
 	View    Kind = ""
 	Sandbox Kind = "sandbox" // process 1, without a connection and a heartbeat
+	Tunnels Kind = "tunnels" // the process of tunnels, without a connection
+	Command Kind = "command" // likewise, of the sandbox that the command is in
+	Web     Kind = "web"     // the sessions over HTTP, without a process
 )
+
+// beats reports whether there is a heartbeat.
+func (k Kind) beats() bool { return k == View || k == Tunnels }
 
 // files returns how many descriptors there are at least.
 func (k Kind) files() int {
-	if k == Sandbox {
-		return PIDFD + 1
+	switch {
+	case k == Web:
+		return 0
+	case k.beats():
+		return Files
 	}
-	return Files
+	return PIDFD + 1
 }
 
 const (

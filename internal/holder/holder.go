@@ -275,9 +275,9 @@ func (h *Holder) serve(fd int, kill func()) {
 }
 
 // send sends one message. If the process does not take it, send kills that process; its replacement gets all places. The
-// caller holds mu.
+// caller holds mu. After Close or Leave it sends nothing: what the process keeps is no more this daemon's.
 func (h *Holder) send(msg message, files []*os.File) {
-	if h.socket < 0 {
+	if h.socket < 0 || h.closed {
 		return
 	}
 	if err := send(h.socket, msg, files, unix.MSG_DONTWAIT); err != nil {
@@ -358,7 +358,7 @@ func (p *Place) Dir() string { return p.conn.Dir }
 // End aborts the connection, kills the process that serves it, and removes the place.
 func (p *Place) End() {
 	_ = p.conn.Abort()
-	if p.pid > 0 && len(p.Files) >= p.Kind.files() {
+	if n := p.Kind.files(); p.pid > 0 && n > 0 && len(p.Files) >= n {
 		Kill(p.Files[PIDFD])
 	}
 	p.Remove()
@@ -382,13 +382,13 @@ func (h *Holder) Leave() { h.leave(message{}) }
 
 func (h *Holder) leave(last message) {
 	h.mu.Lock()
-	h.closed = true
 	fd := h.socket
 	if last.Op != "" {
 		h.send(last, nil)
 	} else if fd >= 0 {
 		_ = unix.Shutdown(fd, unix.SHUT_RDWR)
 	}
+	h.closed = true
 	h.mu.Unlock()
 	ended := make(chan struct{})
 	go func() { h.done.Wait(); close(ended) }()

@@ -91,7 +91,7 @@ func (k *keeper) handle(msg message, files []*os.File) {
 	case opAdd:
 		k.remove(msg.ID)
 		i := &item{msg: msg, files: files}
-		if i.msg.Hold = i.msg.Hold && len(i.held()) >= msg.Kind.files(); i.msg.Hold {
+		if i.msg.Hold = i.msg.Hold && len(i.held()) >= msg.Kind.files(); i.msg.Hold && msg.Kind.files() > 0 {
 			i.ended = proc.Ended(i.held()[PIDFD])
 		}
 		k.items[msg.ID] = i
@@ -127,13 +127,13 @@ func (k *keeper) gone(fd int) {
 	if k.settled { // a daemon that dies before it has taken over everything prolongs nothing
 		k.settled, k.deadline = false, time.Now().Add(k.start.Grace)
 	}
-	if len(k.items) == 0 {
+	if !k.needed() {
 		k.end()
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	k.watching = cancel
 	for id, i := range k.items {
-		if i.msg.Kind == View {
+		if i.msg.Kind.beats() {
 			go k.watch(ctx, id, i)
 		}
 	}
@@ -157,9 +157,19 @@ func (k *keeper) watch(ctx context.Context, id uint64, i *item) {
 	}
 	i.end()
 	k.remove(id)
-	if len(k.items) == 0 {
+	if !k.needed() {
 		k.end()
 	}
+}
+
+// needed reports whether something is left: tunnels are those of sandboxes. The caller holds mu.
+func (k *keeper) needed() bool {
+	for _, i := range k.items {
+		if i.msg.Kind != Tunnels {
+			return true
+		}
+	}
+	return false
 }
 
 // end ends everything that is kept, and makes Main return. The caller holds mu.
@@ -184,7 +194,7 @@ func (i *item) end() {
 		conn.File = i.files[0]
 	}
 	_ = conn.Abort()
-	if i.msg.Hold {
+	if i.msg.Hold && i.msg.Kind.files() > 0 {
 		Kill(i.held()[PIDFD])
 	}
 }

@@ -23,11 +23,14 @@ func CommandLine(argv []string) string {
 // Exec is the operation of events about a command in a sandbox.
 const Exec = "exec"
 
-// RecordExec records a command before it starts; a command that cannot be recorded must not run. ended records the end.
-func RecordExec(ctx context.Context, log interface {
+// recorder is the log of an agent.
+type recorder interface {
 	Record(context.Context, audit.Event) error
 	Event(audit.Event)
-}, e audit.Event) (ended func(outcome string), err error) {
+}
+
+// RecordExec records a command before it starts; a command that cannot be recorded must not run. ended records the end.
+func RecordExec(ctx context.Context, log recorder, e audit.Event) (ended func(outcome string), err error) {
 	e.Event, e.Op, e.Outcome = audit.KindSandbox, Exec, audit.OutcomeBegin
 	began := time.Now()
 	if err := log.Record(ctx, e); err != nil {

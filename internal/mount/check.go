@@ -55,7 +55,7 @@ func CheckCapability() error {
 }
 
 // NeedsPrivilege is the remedy where mounts are not allowed.
-const NeedsPrivilege = "run scopefs as root of the host; a container needs --device /dev/fuse --cap-add SYS_ADMIN,DAC_READ_SEARCH --security-opt systempaths=unconfined"
+const NeedsPrivilege = "run scopefs as root of the host; a container needs --device /dev/fuse --cap-add SYS_ADMIN --cap-add DAC_READ_SEARCH --security-opt systempaths=unconfined"
 
 // neededCalls are the system calls without which no view is mounted or no sandbox
 // made, that some kernel or container does not have. The arguments make each fail

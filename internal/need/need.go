@@ -56,3 +56,11 @@ func Once(t testing.TB) {
 		t.Skip("runs once")
 	}
 }
+
+// Target skips a test that only a target of the Makefile runs, which gives an environment variable the value.
+func Target(t testing.TB, target, variable, value string) {
+	t.Helper()
+	if os.Getenv(variable) != value {
+		t.Skipf("make %s runs it", target)
+	}
+}

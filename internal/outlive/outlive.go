@@ -1,4 +1,5 @@
-// Package outlive has what a daemon leaves of its agents' sandboxes to the next one, in places of the holder.
+// Package outlive has what a daemon leaves of its agents' sandboxes and sessions over HTTP to the next one, in places of the
+// holder.
 package outlive
 
 import (
@@ -12,6 +13,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
@@ -21,11 +24,22 @@ import (
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// protocol is the number of Sandbox and of the messages of process 1. A daemon takes over sandboxes of the same number.
-const protocol = 2
+// protocol is the number of Sandbox, of Command and of the messages of process 1. A daemon takes over sandboxes of the same number.
+const protocol = 3
 
-// maxMeta bounds a Sandbox in the holder. One with a longer command line ends with its daemon.
+// maxMeta bounds a Sandbox in the holder. A longer one ends with its daemon.
 const maxMeta = 32 << 10
+
+// maxCommand bounds Sandbox.Command, in bytes. The log has less of it: see audit.Event.
+const maxCommand = 4 << 10
+
+// shortened cuts a command line after a word: the log would not know half a secret.
+func shortened(command string) string {
+	if len(command) <= maxCommand {
+		return command
+	}
+	return command[:max(strings.LastIndexAny(command[:maxCommand], " \t\n"), 0)] + " …"
+}
 
 // Sandbox is what a daemon keeps about the sandbox of a scopefs run, or of an MCP client, for the next one.
 type Sandbox struct {
@@ -33,13 +47,15 @@ type Sandbox struct {
 	Agent    scope.ID  `json:"agent"`
 	Name     string    `json:"name"`              // in the log
 	Parent   string    `json:"parent,omitempty"`  // the MCP client, in the log; "": it is of a run
-	Token    string    `json:"token"`             // by which the client returns
+	Token    string    `json:"token,omitempty"`   // by which the client returns
 	By       *uint32   `json:"by,omitempty"`      // the user of that client; nil: the operator
+	Web      string    `json:"web,omitempty"`     // the clients over HTTP return by their tokens: Web.Claim
 	Command  string    `json:"command,omitempty"` // of a run; in the log, too
 	Started  time.Time `json:"started"`
 	Expose   []string  `json:"expose,omitempty"` // by the run's program
 	Login    bool      `json:"login,omitempty"`  // the run's program uses its login
 	View     int       `json:"view"`             // the view's process
+	Home     int       `json:"home,omitempty"`   // the process of the view that serves HOME; 0: none does
 	Print    string    `json:"print"`            // hash of what the sandbox was made by
 
 	Outliving sandbox.Outliving `json:"outliving"`
@@ -47,10 +63,10 @@ type Sandbox struct {
 
 // Keep makes a sandbox outlive the daemon. The place closes the files.
 func Keep(h *holder.Holder, s Sandbox, files []*os.File) (*holder.Place, error) {
-	s.Protocol = protocol
+	s.Protocol, s.Command = protocol, shortened(s.Command)
 	meta, err := json.Marshal(s)
 	if err == nil && len(meta) > maxMeta {
-		err = errors.New("its command line is too long")
+		err = errors.New("what the next daemon must know of it is too long")
 	}
 	if err != nil {
 		for _, f := range files {
@@ -64,14 +80,20 @@ func Keep(h *holder.Holder, s Sandbox, files []*os.File) (*holder.Place, error) 
 // Item is a sandbox that the last daemon has left.
 type Item struct {
 	Sandbox
-	Place *holder.Place
+	Place    *holder.Place
+	Commands []*Command // of an MCP client
 
 	taken time.Time
 }
 
 // Items returns what the holder of the last daemon has handed over. It ends what this daemon cannot continue with.
 func Items(places []*holder.Place, logger *slog.Logger) (all []Item) {
+	var commands []*Command
 	for _, p := range places {
+		if p.Kind == holder.Command {
+			commands = append(commands, commandOf(p))
+			continue
+		}
 		i := Item{Place: p, taken: time.Now()}
 		err := json.Unmarshal(p.Meta, &i.Sandbox)
 		if err == nil && i.Protocol != protocol {
@@ -84,12 +106,67 @@ func Items(places []*holder.Place, logger *slog.Logger) (all []Item) {
 		}
 		all = append(all, i)
 	}
+	for _, c := range commands {
+		n := slices.IndexFunc(all, func(i Item) bool { return c.of(&i) })
+		if n < 0 {
+			c.place.Remove()
+			continue
+		}
+		all[n].Commands = append(all[n].Commands, c)
+	}
 	return all
+}
+
+// Calls returns the ids of the calls that go on.
+func Calls(all []Item) (ids []string) {
+	for _, i := range all {
+		for _, c := range i.Commands {
+			ids = append(ids, c.Job.Begun.Call)
+		}
+	}
+	return ids
+}
+
+// Adopt continues with the sandbox, and with the command of a run.
+func (i *Item) Adopt(h *sandbox.Host, outOfMemory func(*sandbox.Session)) (s *sandbox.Session, run *sandbox.Process, err error) {
+	var commands []sandbox.Outlived
+	for _, c := range i.Commands {
+		o := c.Process
+		if o.Files, err = duplicates(c.place.Files[stdoutFile:tapesFile]); err != nil {
+			return nil, nil, err
+		}
+		o.Exit = c.Job.Exit
+		commands = append(commands, o)
+	}
+	s, all, err := h.Adopt(i.Agent, i.Outliving, i.Place.Files, commands, outOfMemory)
+	if err != nil {
+		return nil, nil, err
+	}
+	for n, c := range i.Commands {
+		c.process = all[n]
+	}
+	if i.Outliving.Command != nil {
+		run = all[len(all)-1]
+	}
+	return s, run, nil
+}
+
+// End ends the sandbox.
+func (i *Item) End() {
+	i.Drop()
+	i.Place.End()
+}
+
+// Drop removes the commands from the holder.
+func (i *Item) Drop() {
+	for _, c := range i.Commands {
+		c.place.Remove()
+	}
 }
 
 // Is reports whether a client with a name and a token has a sandbox. by is the user of the client; nil: the operator.
 func (s *Sandbox) Is(name, token string, by *uint32) bool {
-	return cmp.Or(s.Parent, s.Name) == name && subtle.ConstantTimeCompare([]byte(s.Token), []byte(token)) == 1 &&
+	return s.Web == "" && cmp.Or(s.Parent, s.Name) == name && subtle.ConstantTimeCompare([]byte(s.Token), []byte(token)) == 1 &&
 		(by == nil) == (s.By == nil) && (by == nil || *by == *s.By)
 }
 
@@ -108,11 +185,24 @@ func (i *Item) RecordExit(log Log, dir, outcome string) {
 	if i.Parent != "" {
 		return
 	}
-	i.record(log, dir, audit.Event{Op: ledger.Exec, Target: i.Command, UID: i.By, Outcome: outcome}, i.Outliving.Began)
+	i.record(log, dir, audit.Event{Op: ledger.Exec, Target: i.Command, UID: i.By, Outcome: outcome}, i.began())
 }
 
-// RecordEnd records the end of the sandbox, unless the daemon before has.
+// began returns when the command of a run began; the zero time for a client's sandbox.
+func (i *Item) began() (t time.Time) {
+	if c := i.Outliving.Command; c != nil {
+		t = c.Began
+	}
+	return t
+}
+
+// RecordEnd records the end of the sandbox, and of the calls that nobody has resumed, unless the daemon before has.
 func (i *Item) RecordEnd(log Log, dir, detail string) {
+	for _, c := range i.Commands {
+		if !c.resumed && !c.Job.Answered {
+			Client{i.Agent, i.Parent, log, dir}.RecordLost(c.Job.Begun, EndedWith)
+		}
+	}
 	i.record(log, dir, audit.Event{Outcome: Ended, Detail: detail}, i.Started)
 }
 
@@ -133,7 +223,7 @@ const (
 // recorded reports whether the log has an end. The daemon before may have recorded it, and died before it removed the
 // sandbox from the holder.
 func (i *Item) recorded(dir string, end audit.Event) bool {
-	filter := audit.Filter{Agent: string(i.Agent), Session: i.Name, Since: i.Outliving.Began}
+	filter := audit.Filter{Agent: string(i.Agent), Session: i.Name, Since: i.began()}
 	if recent := i.taken.Add(-recentTime); recent.After(filter.Since) {
 		filter.Since = recent
 	}

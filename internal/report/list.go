@@ -42,6 +42,9 @@ func (list Agents) Print(w io.Writer) error {
 		case g.Hidden > 1:
 			where += fmt.Sprintf(" (hides %d entries of the directory below)", g.Hidden)
 		}
+		if g.Lease != nil {
+			where += " (" + g.Lease.String() + ")"
+		}
 		if g.Shared != nil {
 			where += " (" + g.Shared.String() + ")"
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/contextfs"
+	"github.com/scopefs/scopefs/internal/outlive"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/bash"
@@ -25,13 +26,14 @@ import (
 type client struct {
 	agent *Agent
 	work
-	name  string // of its session, in the log
-	once  bool   // see api.Hello
-	token string // by which it returns to the next daemon; "": it does not
-	user  uint32 // with a token: whose process it is
-	set   *tools.Set
-	face  *mcp.Face
-	own   []func() error // what to close
+	name    string // of its session, in the log
+	once    bool   // see api.Hello
+	token   string // by which it returns to the next daemon; "": it does not
+	resumes bool   // then it resumes its calls
+	user    uint32 // with a token: whose process it is
+	set     *tools.Set
+	face    *mcp.Face
+	own     []func() error // what to close
 
 	files    *file.Files
 	servers  *servers
@@ -68,6 +70,7 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 	c.life, c.stop = context.WithCancel(context.Background())
 	files, shell := file.New(worker.New(worker.In(c))), bash.NewShell(c)
 	shell.Dir = dir
+	resume := outlive.Client{Agent: a.id, Session: c.name, Log: a, Dir: a.Paths.Audit()}.Keep(shell, a.Holder, c.kept)
 	files.Quick, files.RefusedFrom = c.quick, a.refusals.Renamed
 	if c.held == nil {
 		files.Unfinished = a.Unfinished.Of(a.id)
@@ -80,38 +83,52 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 		c.set, err = tools.NewSet(tools.Gate{
 			Agent: a.id, Session: c.name, Chain: c.chain(), Trace: c.trace, Within: c.within, Rules: func() tools.Rules { return c.rules() }, Find: c.servers.find, Record: c.record, Show: c.showContext,
 			Queue: a.Queue, Examiners: a.Examiners, Rates: a.rates, Approvals: a.Approvals, Nobody: a.nobody(), Wait: a.Settings.Approve.Wait, Object: files.Object, Preview: files.Preview,
+			Resume: resume,
 		}, all...)
 	}
 	if err == nil {
 		err = c.set.Declare(c.activities())
 	}
 	if err == nil && c.earlier != nil {
-		err = c.resume(c.earlier)
+		err = c.resume(c.earlier, shell)
 	}
 	if err != nil {
 		return nil, err
 	}
+	var sessions mcp.Sessions
+	if c.web && a.Web != nil {
+		sessions = a.Web.Of(a.id)
+	}
 	quiet := slog.New(slog.DiscardHandler) // the library logs each message
-	c.face = mcp.New(c.set, mcp.Options{Version: a.Version, Log: &c.log, Instructions: c.instructions, Listing: c.listing, Logger: quiet, Encoders: a.Encoders,
-		Context: c.context, HoldContext: a.holdContext})
+	c.face = mcp.New(c.set, mcp.Options{Version: a.Version, Log: &c.log, Instructions: c.instructions, Listing: c.listing, Logger: quiet, Encoders: a.Encoders, Returns: func() bool { return c.resumes },
+		Context: c.context, HoldContext: a.holdContext, Sessions: sessions})
 	return c, nil
 }
 
-var errTaken = errors.New("the agent has a client for HTTP requests")
+// newReturned is newClient of a client that continues with the sandbox of an earlier daemon, or starts another one.
+func (a *Agent) newReturned(profile, dir string, task work) (*client, error) {
+	c, err := a.newClient(profile, dir, task)
+	if err == nil || task.earlier == nil {
+		return c, err
+	}
+	a.Warnings.Warn(a.id, "a client does not get its sandbox", "session", task.earlier.Name, "err", err)
+	task.earlier.Because = err
+	task.earlier.End()
+	task.earlier = nil
+	return a.newClient(profile, dir, task)
+}
 
 // admit makes the client one of the agent's, or that of its HTTP requests, and starts
 // its worker.
-func (a *Agent) admit(c *client, web bool) error {
+func (a *Agent) admit(c *client) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
 	case a.closing:
 		return ErrClosing
-	case web && a.socket == nil:
+	case c.web && a.socket == nil:
 		return ErrNotOpen
-	case web && a.web != nil:
-		return errTaken
-	case web:
+	case c.web:
 		a.web = c
 	}
 	a.clients[c] = struct{}{}

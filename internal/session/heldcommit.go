@@ -9,6 +9,7 @@ import (
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/fs/history/query"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/tools"
@@ -33,8 +34,8 @@ func (s *changeSet) commit(ctx context.Context, env tools.Env, r query.Request) 
 	}
 	c.agent.Spend(make([]audit.Event, 2)) // of its beginning and its end
 	empty := false
-	by := audit.Event{Session: c.name, Call: env.Call, Chain: s.chain, Target: s.target()}
-	_, err = c.agent.RecordHistory(ctx, text, by, func(ctx context.Context, _ json.RawMessage) (answer json.RawMessage, err error) {
+	by := audit.Event{Agent: string(c.agent.id), Session: c.name, Call: env.Call, Chain: s.chain, Target: s.target()}
+	_, err = ledger.RecordHistory(ctx, c.agent, text, by, func(ctx context.Context, _ json.RawMessage) (answer json.RawMessage, err error) {
 		err = s.with(ctx, func(o *view.Offline) error {
 			if v := c.agent.View(); v != nil && v.Keeps() {
 				reply, empty, err = s.takeKept(ctx, env, o, r)

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"path/filepath"
 
+	"github.com/scopefs/scopefs/internal/scopeinfo"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/catalog"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/ask"
@@ -23,6 +25,15 @@ type kitTool struct {
 	listed catalog.Listed
 }
 
+// now returns the agent's present definition, rules and tools.
+func (c *client) now() (*agents.Agent, *agents.Grants, []tools.Tool, error) {
+	def, err := c.agent.Definition()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return def, c.rules(), c.set.List(), nil
+}
+
 // kit returns the tools of scopefs itself. This is the one list of them.
 func (c *client) kit(files *file.Files, shell *bash.Shell) ([]kitTool, error) {
 	var all []kitTool
@@ -37,7 +48,7 @@ func (c *client) kit(files *file.Files, shell *bash.Shell) ([]kitTool, error) {
 	add(catalog.ListedNever, list, err)
 	list, err = shell.Tools()
 	add(catalog.ListedNever, list, err)
-	list, err = c.info()
+	list, err = scopeinfo.New(c.agent.id, c.now)
 	add(catalog.ListedNever, list, err)
 	user, err := ask.User()
 	add(catalog.ListedBase, []tools.Tool{user}, err)

@@ -14,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/login"
+	"github.com/scopefs/scopefs/internal/tunnels"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/tools/approvals"
@@ -149,16 +150,43 @@ const refusedConnections = 64
 
 // serve serves the proxy of a sandbox that has one, until close or the sandbox's end.
 func (n *network) serve(box *Sandbox, p Purpose) {
-	listener := box.Listener()
-	if listener == nil {
-		return
+	if listener := box.Listener(); listener != nil {
+		n.Open(n.proxy(box, p), listener, n.agent.Logger.With("agent", n.agent.id, "session", box.Name))
+		go n.until(box)
 	}
+}
+
+// adopt continues with the tunnels that the last daemon has left of a sandbox.
+func (n *network) adopt(box *Sandbox, p Purpose) {
+	if left := n.agent.Tunnels.Take(box.tunnels()); len(left) > 0 {
+		n.Door.Adopt(n.proxy(box, p), left)
+		go n.until(box)
+	}
+}
+
+// EndTunnels ends the tunnels that the last daemon has left of sandboxes that are gone.
+func (s *Shared) EndTunnels(ctx context.Context) {
+	egress.EndLeft(ctx, s.Tunnels.Rest(), egress.Tenant{Record: s.Record, Recorded: s.recordedTunnel})
+}
+
+func (s *Shared) recordedTunnel(e audit.Event) bool { return tunnels.Recorded(s.Paths.Audit(), e) }
+
+// until ends the network with its sandbox.
+func (n *network) until(box *Sandbox) {
+	<-box.Done()
+	n.Close()
+	n.agent.Approvals.EndSession(box.Name)
+}
+
+// proxy returns the proxy of a sandbox.
+func (n *network) proxy(box *Sandbox, p Purpose) *egress.Proxy {
 	tenant := egress.Tenant{
 		Agent: n.agent.id, Session: box.Name, Chain: p.Chain,
 		Rules:   func() egress.Rules { return n.rules(box, p) },
 		Refused: p.Refused, Operator: p.By == nil,
 		Call:    func() string { return box.OnlyTag(worker.Arg) }, // the process of the file tools connects to nothing
 		Secrets: n.secrets, Counts: n.agent.traffic, Limit: func() (requests, bytes []scope.Rate) { return n.hosts().Limits() },
+		Recorded: n.agent.recordedTunnel,
 		Record: func(ctx context.Context, e audit.Event) error {
 			e.Parent, e.Server, e.Trace = p.Parent, p.server(), p.Trace.String()
 			if err := n.agent.paces.Wait(ctx, box.Done(), e); err != nil {
@@ -178,14 +206,11 @@ func (n *network) serve(box *Sandbox, p Purpose) {
 			n.agent.Approvals.Outlast(ctx, func() (approvals.Approval, error) { return n.approval(box, p, q) })
 		}
 	}
-	proxy := egress.New(egress.Options{CA: n.agent.authority(), Limits: limits, Bounds: bounds}, tenant)
-	n.Open(proxy, listener, n.agent.Logger.With("agent", n.agent.id, "session", box.Name))
-	go func() {
-		<-box.Done()
-		n.Close()
-		n.agent.Approvals.EndSession(box.Name)
-	}()
+	return egress.New(egress.Options{CA: n.agent.authority(), Limits: limits, Bounds: bounds, Carrier: n.agent.Tunnels.Of(box.tunnels(), box.Init)}, tenant)
 }
+
+// tunnels names the sandbox in the process of tunnels.
+func (b *Sandbox) tunnels() string { return string(b.agent.id) + "/" + b.Name }
 
 // approve asks the operator about a host and port. A decision holds for all sandboxes of
 // the agent that run the agent's commands, or for those of one of its MCP servers, or for
@@ -254,7 +279,7 @@ func (a *Agent) recheck() {
 		switch {
 		case n.hosts().Kind().Less(n.kind) && n.kind == hosts.HostNetwork:
 			go box.Close() // whoever has started it waits for its end
-		case n.Proxy != nil:
+		default:
 			n.Recheck()
 		}
 	}

@@ -1,23 +1,26 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"os"
+	"time"
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/outlive"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/hosts"
+	"github.com/scopefs/scopefs/tools/bash"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
 // A sandbox of scopefs run, or of a client of scopefs mcp, lives on when its daemon ends, if its view does. Its processes use
 // what they have: the view, the system, HOME, the pipes or the terminal of the command of a run, whose other ends are its
-// client's. New connections to the network wait for the next daemon, and then for the client, whose keys they may need; open
-// ones end with the daemon. So do /context, and the commands that a client's calls have under way: their files are the daemon's.
+// client's. New connections to the network wait for the next daemon, and then for the client, whose keys they may need; tunnels
+// go on, and other connections end with the daemon. So does /context. Of the commands of a client's calls see bash.Kept.
 
 // Outlive makes the sandbox of a command live on when this daemon ends, and returns how its client returns to the next one,
 // and a pidfd of the sandbox; nil if it ends with this daemon.
@@ -32,14 +35,17 @@ func (b *Sandbox) Outlive(p *sandbox.Process, purpose Purpose) (*api.Resume, *os
 
 // keep makes the sandbox live on, and its command p, if it is not nil. It returns nil if the sandbox ends with this daemon.
 func (b *Sandbox) keep(p *sandbox.Process, kept outlive.Sandbox) (files []*os.File) {
-	if !b.view.Holdable() || quota(b.view.Definition()) {
+	if !b.view.Holdable() {
 		return nil
 	}
 	kept.Agent, kept.Started, kept.Print = b.agent.id, b.began, b.print
 	kept.View, _ = b.view.Served()
 	var err error
 	var place *holder.Place
-	if kept.Outliving, files, err = b.Session.Outlive(p); err == nil {
+	if kept.Home, err = b.agent.homeServed(b.view.Definition(), b.homed); err == nil {
+		kept.Outliving, files, err = b.Session.Outlive(p)
+	}
+	if err == nil {
 		place, err = outlive.Keep(b.agent.Holder, kept, files)
 	}
 	if err != nil {
@@ -60,7 +66,7 @@ func (a *Agent) Adopt(item outlive.Item) (*Sandbox, *sandbox.Process, error) {
 		return nil, nil, err
 	}
 	limits := limitsOf(def.Definition)
-	if item.Outliving.Limits != limits || quota(def.Definition) {
+	if item.Outliving.Limits != limits {
 		return nil, nil, errChanged
 	}
 	if group := item.Outliving.Agent; group != nil {
@@ -71,25 +77,40 @@ func (a *Agent) Adopt(item outlive.Item) (*Sandbox, *sandbox.Process, error) {
 		return nil, nil, err
 	}
 	p := Purpose{Parent: item.Parent, Command: item.Command, Expose: item.Expose}
-	box := &Sandbox{Name: item.Name, parent: item.Parent, agent: a, place: item.Place, Earlier: &item, network: a.newNetwork(p), kind: api.RunSession, began: item.Started, command: item.Command}
+	box := &Sandbox{Name: item.Name, parent: item.Parent, agent: a, place: item.Place, Earlier: &item, network: a.newNetwork(p), kind: api.RunSession, began: item.Started, command: item.Command, homed: item.Home != 0}
 	if box.parent != "" {
 		box.kind = api.ClientSession
 	}
 	var process *sandbox.Process
-	if box.Session, process, err = host.Adopt(a.id, item.Outliving, item.Place.Files, a.noMemory(p)); err != nil {
+	if box.Session, process, err = item.Adopt(host, a.noMemory(p)); err != nil {
 		return nil, nil, err
 	}
+	box.network.adopt(box, p)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.sessions[box.Session] = box
 	return box, process, nil
 }
 
-// quota reports whether a view of its own serves HOME: the sandbox ends with the daemon.
-func quota(def *agents.Definition) bool {
-	bytes, files := def.Limits.Quota()
-	return bytes+files > 0
+// homeServed returns the process of the view that serves the HOME of a sandbox; 0: none does. homed says that it has a lasting HOME.
+func (a *Agent) homeServed(def *agents.Definition, homed bool) (pid int, err error) {
+	if bytes, files := def.Limits.Quota(); bytes+files == 0 || !homed {
+		return 0, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), homeTime)
+	defer cancel()
+	v, err := a.HomeView(ctx, def)
+	if err == nil && !v.Holdable() {
+		err = errors.New("the view of its HOME ends with the daemon")
+	}
+	if err == nil {
+		pid, _ = v.Served()
+	}
+	return pid, err
 }
+
+// homeTime bounds the wait for the view of a HOME, which is mounted or taken over.
+const homeTime = 10 * time.Second
 
 var errChanged = errors.New("what the definition or scopefs.yaml gives a sandbox has changed")
 
@@ -104,11 +125,16 @@ func (b *Sandbox) Same() error {
 	if pid != was.View {
 		return errors.New("its view is another one")
 	}
-	spec, err := a.specOf(context.Background(), v.Definition(), owner, Purpose{Expose: was.Expose})
+	ctx, cancel := context.WithTimeout(context.Background(), homeTime)
+	defer cancel()
+	spec, err := a.specOf(ctx, v.Definition(), owner, Purpose{Expose: was.Expose})
 	if err != nil {
 		return err
 	}
 	defer spec.Home.Close()
+	if pid, err := a.homeServed(v.Definition(), spec.Home != nil); err != nil || pid != was.Home {
+		return cmp.Or(err, errors.New("the view of its HOME is another one"))
+	}
 	if outlive.Print(spec, b.network.kind == hosts.HostNetwork) != was.Print {
 		return errChanged
 	}
@@ -122,6 +148,7 @@ func (b *Sandbox) Connect(p Purpose) {
 		p.Login = nil
 	}
 	n := b.agent.newNetwork(p)
+	n.Before = &b.network.Door
 	n.serve(b, p)
 	b.agent.mu.Lock()
 	b.network = n
@@ -129,8 +156,8 @@ func (b *Sandbox) Connect(p Purpose) {
 	b.agent.recheck()
 }
 
-// resume continues with the sandbox that the last daemon has left for the client.
-func (c *client) resume(box *Sandbox) error {
+// resume continues with the sandbox that the last daemon has left for the client, and the commands of its shell.
+func (c *client) resume(box *Sandbox, shell *bash.Shell) error {
 	v := box.agent.View()
 	if v == nil {
 		return errViewEnded
@@ -152,13 +179,24 @@ func (c *client) resume(box *Sandbox) error {
 	}
 	box.context.started(box.Session)
 	box.Connect(c.purpose)
-	return nil
+	return box.Earlier.Continue(shell, &box.commands)
+}
+
+// kept returns the client's sandbox if it outlives the daemon, and whether it is left to the next one now.
+func (c *client) kept() (_ *sandbox.Session, commands *outlive.Commands, leaves bool) {
+	if box := c.current(); box != nil && box.place != nil {
+		return box.Session, &box.commands, box.leaves()
+	}
+	return nil, nil, false
 }
 
 // outlive makes a sandbox of the client live on when this daemon ends, if the client can return.
 func (c *client) outlive(box *Sandbox) {
-	if c.token != "" {
+	switch {
+	case c.token != "":
 		_ = box.keep(nil, outlive.Sandbox{Name: box.Name, Parent: c.name, Token: c.token, By: &c.user})
+	case c.web && c.agent.Web != nil:
+		_ = box.keep(nil, outlive.Sandbox{Name: box.Name, Parent: c.name, Web: c.agent.Web.Claim})
 	}
 }
 
@@ -169,14 +207,18 @@ func (b *Sandbox) leaves() bool {
 	return b.agent.HandOver.Load() && b.place != nil
 }
 
-// Outliving returns the agent's sandboxes that live on when this daemon ends.
+// Outliving returns the agent's sandboxes that live on when this daemon ends. It leaves their tunnels to the next one.
 func (a *Agent) Outliving() (all []*sandbox.Session) {
+	var networks []*network
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	for s, box := range a.sessions {
 		if box.place != nil {
-			all = append(all, s)
+			all, networks = append(all, s), append(networks, box.network)
 		}
+	}
+	a.mu.Unlock()
+	for _, n := range networks {
+		n.Leave()
 	}
 	return all
 }

@@ -96,17 +96,18 @@ type Sandbox struct {
 	began   time.Time
 	command string
 
-	agent   *Agent
-	view    *view.View
-	print   string        // see outlive.Print
-	place   *holder.Place // it outlives the daemon; nil: it does not
-	held    *changeSet    // on whose view it is; nil: the agent's own
-	context *contextMount // nil: none
-	network *network
-	trace   trace.Context
-	server  string // see Purpose.server
-	end     sync.Once
-	homed   bool // it has the HOME that lasts
+	agent    *Agent
+	view     *view.View
+	print    string           // see outlive.Print
+	place    *holder.Place    // it outlives the daemon; nil: it does not
+	commands outlive.Commands // that do so, too
+	held     *changeSet       // on whose view it is; nil: the agent's own
+	context  *contextMount    // nil: none
+	network  *network
+	trace    trace.Context
+	server   string // see Purpose.server
+	end      sync.Once
+	homed    bool // it has the HOME that lasts
 }
 
 // Start starts a sandbox on the agent's mounted view, and records an error. It mounts the
@@ -284,7 +285,7 @@ func (a *Agent) specOf(ctx context.Context, def *agents.Definition, owner accoun
 // noMemory records that the kernel has killed a process of a sandbox.
 func (a *Agent) noMemory(p Purpose) func(*sandbox.Session) {
 	return func(s *sandbox.Session) {
-		a.Event(audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: a.nameOf(s), Parent: p.Parent, Server: p.server(), Outcome: view.OutcomeMemory,
+		a.Event(audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: a.nameOf(s), Parent: p.Parent, Server: p.server(), Outcome: sandbox.OutcomeMemory,
 			Detail: "the kernel killed a process: limits: memory was reached"})
 	}
 }
@@ -349,10 +350,12 @@ func (b *Sandbox) End() {
 				detail = append(detail, e.Error())
 			}
 		}
+		b.commands.Close()
 		if b.place != nil {
 			defer b.place.Remove()
 		}
 		if b.Earlier != nil {
+			b.Earlier.Drop()
 			b.Earlier.RecordEnd(b.agent, b.agent.Paths.Audit(), strings.Join(detail, "; "))
 			return
 		}
@@ -415,18 +418,5 @@ func recordEnd(p *sandbox.Process, ended func(outcome string)) {
 		ended("ended with its sandbox")
 		return
 	}
-	ended(Outcome(exit))
-}
-
-// Outcome returns how a command ended, for the log.
-func Outcome(exit sandbox.Exit) string {
-	switch {
-	case exit.TimedOut:
-		return "timed out"
-	case exit.OutOfMemory:
-		return view.OutcomeMemory
-	case exit.Signal != 0:
-		return fmt.Sprintf("signal %d", exit.Signal)
-	}
-	return fmt.Sprintf("exit %d", exit.Code)
+	ended(exit.Outcome())
 }

@@ -44,14 +44,14 @@ type Agent struct {
 	// HomeView returns the view that serves the HOME of an agent with limits of its disk.
 	HomeView func(ctx context.Context, def *agents.Definition) (*view.View, error)
 
-	changing changes.Turns
-	slots    *limit.Slots // of clients
-	requests *limit.Slots // by HTTP
-	paces    *ledger.Paces
-	rates    *tools.Rates
-	traffic  *limit.Rates                // of its sandboxes
-	doors    *egress.Bounds              // what its sandboxes have under way in the network
-	group    opened.Value[sandbox.Group] // see groupOf
+	changing   changes.Turns
+	slots      *limit.Slots // of clients
+	connecting *limit.Slots // taken while the client of HTTP requests starts: two would have two sandboxes
+	paces      *ledger.Paces
+	rates      *tools.Rates
+	traffic    *limit.Rates                // of its sandboxes
+	doors      *egress.Bounds              // what its sandboxes have under way in the network
+	group      opened.Value[sandbox.Group] // see groupOf
 
 	refusals   ledger.Refusals
 	violations ledger.Violations // that were recorded
@@ -71,7 +71,7 @@ type Agent struct {
 // New returns an agent that has no view and no socket. The caller sets Mount and View.
 func New(shared *Shared, id scope.ID) *Agent {
 	a := &Agent{
-		Shared: shared, id: id, changing: changes.NewTurns(), slots: limit.NewSlots(maxClients), requests: limit.NewSlots(MaxRequests),
+		Shared: shared, id: id, changing: changes.NewTurns(), slots: limit.NewSlots(maxClients), connecting: limit.NewSlots(1),
 		rates:    tools.NewRates(state.RatesOf(shared.Paths.State, id)),
 		traffic:  &limit.Rates{Store: state.TrafficOf(shared.Paths.State, id)},
 		doors:    egress.NewBounds(egress.Limits{}),

@@ -98,7 +98,7 @@ func (a *Agent) ending(name string) func() {
 		}
 		if c == a.web {
 			a.web = nil
-			return func() { _ = c.close() }
+			return func() { a.endWeb(c) }
 		}
 		return func() {
 			c.hangUp(errKilled)
@@ -110,6 +110,9 @@ func (a *Agent) ending(name string) func() {
 	}
 	for _, box := range a.sessions {
 		if box.Name == name {
+			if box.Earlier != nil && box.Earlier.Web != "" {
+				return func() { box.End(); a.endWeb(nil) }
+			}
 			return box.End
 		}
 	}

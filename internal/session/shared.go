@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 
@@ -12,9 +13,11 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/opened"
+	"github.com/scopefs/scopefs/internal/outlive"
 	"github.com/scopefs/scopefs/internal/runner"
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/internal/stores"
+	"github.com/scopefs/scopefs/internal/tunnels"
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/activities"
@@ -36,8 +39,11 @@ type Shared struct {
 
 	HandOver atomic.Bool // the daemon ends, and leaves to the next one what can live on
 
-	// Returned returns the sandbox that the last daemon has left for a client of an agent, once; nil: none.
-	Returned func(ctx context.Context, id scope.ID, client api.Resume, user uint32) *Sandbox
+	// Returned returns the sandbox that the last daemon has left for the user at the other end of a connection, once; nil: none.
+	Returned func(ctx context.Context, id scope.ID, client api.Resume, conn net.Conn) *Sandbox
+	// ReturnedWeb returns that of an agent's clients over HTTP.
+	ReturnedWeb func(ctx context.Context, id scope.ID) (*Sandbox, error)
+	Web         *outlive.Web // sessions over HTTP that live on; nil: they end with the daemon
 
 	Warnings   *ledger.Warnings
 	Queue      *limit.Queue   // of calls, agent by agent
@@ -46,6 +52,7 @@ type Shared struct {
 	Approvals  *approvals.Set // of a daemon without an operator: Alone
 	Unfinished *state.Unfinished
 	Stores     *stores.Stores // nil: none
+	Tunnels    *tunnels.Set
 
 	sandboxes sandboxes
 	groups    opened.Value[sandbox.Groups] // the host's, for agents

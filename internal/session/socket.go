@@ -100,8 +100,7 @@ func (a *Agent) CloseSocket() {
 // drainTime bounds Drain. package mcp ends a connection within a second of its last request.
 const drainTime = 2 * time.Second
 
-// Drain ends the reading of requests from the agent's clients, and waits up to drainTime
-// until the clients have the answers to requests in flight and are gone.
+// Drain ends the reading of requests, and waits up to drainTime until clients have the answers to those in flight and are gone.
 func (a *Agent) Drain() {
 	a.mu.Lock()
 	var all []*client
@@ -228,24 +227,17 @@ func (a *Agent) serveClient(ctx context.Context, conn net.Conn, task work) error
 	if known && resume.Grace > 0 && hello.Returns && task.by == nil {
 		resume.Token = rand.Text()
 		if hello.Resume != nil {
-			task.earlier = a.Returned(ctx, a.id, *hello.Resume, uid)
-		}
-		if task.earlier != nil {
-			resume.Token = hello.Resume.Token
+			if task.earlier = a.Returned(ctx, a.id, *hello.Resume, conn); task.earlier != nil {
+				resume.Token = hello.Resume.Token
+			}
 		}
 	}
-	c, err := a.newClient(hello.Profile, hello.Dir, task)
-	if err != nil && task.earlier != nil {
-		task.earlier.Because = err
-		task.earlier.End()
-		task.earlier = nil
-		c, err = a.newClient(hello.Profile, hello.Dir, task)
-	}
+	c, err := a.newReturned(hello.Profile, hello.Dir, task)
 	if err == nil {
-		c.once, c.token, c.user = hello.Once, resume.Token, uid
+		c.once, c.token, c.user, c.resumes = hello.Once, resume.Token, uid, hello.Continues && resume.Token != ""
 		c.hangUp = hangUp
 		c.drain = func() { _ = conn.SetReadDeadline(time.Now()) }
-		err = a.admit(c, false)
+		err = a.admit(c)
 	}
 	if err != nil {
 		fmt.Fprintf(conn, "scopefs: %s\n", strings.ReplaceAll(shownError(err).Error(), "\n", "; "))
@@ -255,9 +247,9 @@ func (a *Agent) serveClient(ctx context.Context, conn net.Conn, task work) error
 		return err
 	}
 	defer func() { left = c.close() }()
-	if c.token != "" {
+	if hello.Returns && task.by == nil {
 		resume.Session, resume.Token = c.name, c.token
-		if _, err := conn.Write(api.SandboxLine(resume, task.earlier != nil)); err != nil {
+		if _, err := conn.Write(api.SandboxLine(resume, c.earlier != nil)); err != nil {
 			return err
 		}
 	}

@@ -154,8 +154,9 @@ func (n *storeNetwork) serve(box *sandbox.Session) {
 	if listener == nil {
 		return
 	}
-	proxy := egress.New(egress.Options{CA: n.authority()}, egress.Tenant{
-		Session: fmt.Sprintf("store-%s-%d", n.store, box.PID()),
+	name := fmt.Sprintf("store-%s-%d", n.store, box.PID())
+	proxy := egress.New(egress.Options{CA: n.authority(), Carrier: n.Tunnels.Of(name, box.Init)}, egress.Tenant{
+		Session: name,
 		Rules:   func() egress.Rules { return n.hosts },
 		Secrets: n.secrets, Limit: n.hosts.Limits,
 		Record: func(ctx context.Context, e audit.Event) error {

@@ -121,6 +121,7 @@ type work struct {
 	module  bool          // the member has no prompt of its own
 	trace   trace.Context // the span of the call of by that waits for it
 	earlier *Sandbox      // that the last daemon has left for the client; nil: none
+	web     bool          // the client of HTTP requests
 }
 
 // hands returns what gives the client's tasks to members.

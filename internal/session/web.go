@@ -1,46 +1,59 @@
 package session
 
 import (
+	"context"
 	"errors"
 
 	"github.com/scopefs/scopefs/tools/mcp"
 )
 
-// MaxRequests bounds the HTTP requests in flight of one agent: its 32 calls, and as
-// many clients' streams.
-const MaxRequests = 64
-
 // ErrNotOpen is the error of an agent whose tools cannot be used: it is down.
 var ErrNotOpen = errors.New("the agent has no tools now")
 
-// BeginRequest counts an HTTP request in. ok is false when too many are in flight; else the caller calls end.
-func (a *Agent) BeginRequest() (end func(), ok bool) { return a.requests.Try() }
-
-// Web returns the agent's tools for HTTP requests, which share one client. An agent
+// WebFace returns the agent's tools for HTTP requests, which share one client. An agent
 // that is down has none, as it has no socket.
-func (a *Agent) Web() (*mcp.Face, error) {
-	for {
-		a.mu.Lock()
-		open, c := a.socket != nil, a.web
-		a.mu.Unlock()
-		switch {
-		case !open:
-			return nil, ErrNotOpen
-		case c != nil:
-			return c.face, nil
-		}
-		c, err := a.newClient("", "", work{})
-		if err != nil {
-			return nil, err
-		}
-		if err = a.admit(c, true); err == nil {
-			return c.face, nil
-		}
-		_ = c.close()
-		if !errors.Is(err, errTaken) {
+func (a *Agent) WebFace(ctx context.Context) (*mcp.Face, error) {
+	if face, _ := a.webFace(); face != nil {
+		return face, nil
+	}
+	free, err := a.connecting.Take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer free()
+	task := work{web: true}
+	if a.Web != nil {
+		if task.earlier, err = a.ReturnedWeb(ctx, a.id); err != nil {
 			return nil, err
 		}
 	}
+	if face, open := a.webFace(); face != nil || !open {
+		if task.earlier != nil && !task.earlier.leaves() {
+			task.earlier.End()
+		}
+		if !open {
+			err = ErrNotOpen
+		}
+		return face, err
+	}
+	c, err := a.newReturned("", "", task)
+	if err == nil {
+		if err = a.admit(c); err == nil {
+			return c.face, nil
+		}
+		a.leave(c)
+	}
+	return nil, err
+}
+
+// webFace returns the tools of the client of HTTP requests, if there is one. open reports whether there can be one.
+func (a *Agent) webFace() (face *mcp.Face, open bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.socket != nil && a.web != nil {
+		face = a.web.face
+	}
+	return face, a.socket != nil
 }
 
 // CloseWeb ends the client of HTTP requests.
@@ -49,7 +62,31 @@ func (a *Agent) CloseWeb() {
 	c := a.web
 	a.web = nil
 	a.mu.Unlock()
+	a.endWeb(c)
+}
+
+// endWeb ends the client of HTTP requests, if there is one, and all sessions.
+func (a *Agent) endWeb(c *client) {
 	if c != nil {
-		_ = c.close()
+		a.leave(c)
 	}
+	if a.Web != nil {
+		a.Web.End(a.id)
+	}
+}
+
+// leave closes a client. The next daemon may have its sandbox: this one closes its end before it leaves the holder.
+func (a *Agent) leave(c *client) {
+	leave, err := a.Registry.Enter()
+	if err != nil { // close waits for no more
+		leave = func() {}
+	}
+	left := c.close()
+	go func() {
+		defer leave()
+		if left != nil {
+			<-left.Done()
+			left.End()
+		}
+	}()
 }

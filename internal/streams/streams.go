@@ -29,6 +29,7 @@ import (
 type Host struct {
 	Paths   config.Paths
 	Version string
+	Node    string // its name in a fleet; "": it is in none
 	Logger  *slog.Logger
 	Stderr  func(name string) io.Writer // of a stream's process
 	Record  func(context.Context, audit.Event) error
@@ -163,7 +164,7 @@ func (t *stream) once(ctx context.Context) error {
 	begin, cancel := context.WithTimeout(ctx, beginTime)
 	defer cancel()
 	means, err := wire.Begin.Call(begin, p.Conn, wire.Settings{
-		Log: t.host.Paths.Audit(), Dir: dir, Stream: t.Stream, Host: host, Version: t.host.Version,
+		Log: t.host.Paths.Audit(), Dir: dir, Stream: t.Stream, Host: host, Version: t.host.Version, Node: t.host.Node,
 	})
 	if err == nil && len(means) == 0 {
 		err = errors.New("it is not confined")

@@ -95,7 +95,7 @@ func (t *Toolbox) Close() {
 func (t *Toolbox) Relay(ctx context.Context) error {
 	defer t.Close()
 	opened := false
-	t.hello.Returns = t.task == ""
+	t.hello.Returns, t.hello.Continues = t.task == "", true
 	var pulse atomic.Pointer[api.Pulse] // of the running daemon
 	b := &bridge.Bridge{
 		In: t.In, Out: t.Out, Log: t.Stderr,
@@ -117,7 +117,7 @@ func (t *Toolbox) Relay(ctx context.Context) error {
 		Private: api.MethodSandbox,
 		Sandbox: func(line []byte) bool {
 			resume, same, err := api.ParseSandboxLine(line)
-			if err == nil {
+			if t.hello.Resume = nil; err == nil && resume.Token != "" {
 				t.hello.Resume = &resume
 			}
 			return err == nil && same

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/branch"
+	"github.com/scopefs/scopefs/internal/overlay"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -43,7 +44,7 @@ func RemoveBranch(name string) error {
 		case err == branch.ErrUnfinished:
 			return fmt.Errorf("%w: scopefs diff finishes it", err)
 		case err == nil:
-			if err = beneath.Unmount(state, mergedName); err != nil && !errors.Is(err, os.ErrNotExist) {
+			if err = beneath.Unmount(state, overlay.MergedName); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err
 			}
 			if err := branch.Remove(state); err != nil {
@@ -76,9 +77,9 @@ func (o *Offline) Upper() (*os.File, error) {
 	if o.held == nil {
 		return nil, errNoHistory
 	}
-	f, err := o.held.upper.Object("")
+	f, err := o.held.Upper.Object("")
 	if err != nil {
 		return nil, err
 	}
-	return os.NewFile(uintptr(f.FD()), upperName), nil
+	return os.NewFile(uintptr(f.FD()), overlay.UpperName), nil
 }

@@ -41,6 +41,10 @@ func (v *View) config(history kept, spooled bool) Config {
 		// with what it had then.
 		cfg.Passthrough = cfg.Passthrough && !strings.HasPrefix(v.below.Type, "fuse")
 	}
+	if v.def.Placement == agents.PlacementOne { // the kernel and the mount below hold no write back that was answered
+		cfg.Leased, cfg.Mediated, cfg.Passthrough = true, true, false
+		cfg.Lease, _ = v.host.Placement.Until(v.def.Name)
+	}
 	if v.cached() {
 		cfg.Timeout, cfg.Watch = metadataTime, true
 	}

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/confine"
+	"github.com/scopefs/scopefs/internal/overlay"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -66,7 +67,7 @@ func enterFor(root int, needs Needs) (string, error) {
 		err = confine.EnterBeside(root, needs.History, needs.Mount)
 	}
 	if err == nil && needs.Merged != 0 {
-		err = unix.MoveMount(needs.Merged, "", unix.AT_FDCWD, mergedName, unix.MOVE_MOUNT_F_EMPTY_PATH)
+		err = unix.MoveMount(needs.Merged, "", unix.AT_FDCWD, overlay.MergedName, unix.MOVE_MOUNT_F_EMPTY_PATH)
 	}
 	return "root: the scope, beside the history", err
 }

@@ -7,10 +7,14 @@ import (
 	"fmt"
 	"log/slog"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/scopefs/scopefs/fs/branch"
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/fs/history/query"
 	"github.com/scopefs/scopefs/fs/quota"
+	"github.com/scopefs/scopefs/internal/overlay"
+	"github.com/scopefs/scopefs/internal/spooled"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -23,6 +27,34 @@ type historian interface {
 
 // errNoHistory is the error of a request to a view that keeps nothing.
 var errNoHistory = errors.New("no history: write view: {changes: kept} into the definition")
+
+// mayKeep returns an error for a directory on a shared file system that has no RENAME_NOREPLACE of renameat2(2): a history ends its
+// generations with it, and an undo replaces nothing by it. Servers of FUSE may lack it: fuse_rename2 in linux/fs/fuse/dir.c.
+func mayKeep(history int, remote bool) error {
+	if !remote {
+		return nil
+	}
+	root, err := beneath.NewDetached(history)
+	if err != nil {
+		return err
+	}
+	dir, err := root.Dir("")
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	const from, to = "probe", "probed"
+	_ = dir.Rmdir(to) // of a view that was killed
+	if err := dir.Mkdir(from, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("history: %w", err)
+	}
+	err = dir.Rename(from, dir, to, unix.RENAME_NOREPLACE)
+	_, _ = dir.Rmdir(from), dir.Rmdir(to) // one of them is there
+	if err != nil {
+		return fmt.Errorf("history: its file system has no renameat2(2) with RENAME_NOREPLACE: write view: {changes: direct}: %w", err)
+	}
+	return nil
+}
 
 // openHistory opens the history of the scope root in the directory of a descriptor, on the mount of root.
 func openHistory(cfg HistoryConfig, root *beneath.Root, dir int, l *daemonLink, counter *quota.Counter) (*query.Server, error) {
@@ -42,7 +74,7 @@ func openHistory(cfg HistoryConfig, root *beneath.Root, dir int, l *daemonLink, 
 	if cfg.Optional { // a command beside another one works without, at once
 		store, err = open()
 	} else {
-		store, err = waitFor(open)
+		store, err = overlay.WaitFor(open)
 	}
 	if errors.Is(err, history.ErrBusy) {
 		err = fmt.Errorf("%w: for several commands at a time start scopefs daemon", err)
@@ -79,12 +111,12 @@ func openBranch(base *beneath.Root) (*query.Server, error) {
 	if roots.Merged, err = beneath.NewDetached(MergedFD); err != nil {
 		return nil, err
 	}
-	upper, err := roots.State.Object(upperName)
+	upper, err := roots.State.Object(overlay.UpperName)
 	if err != nil {
 		return nil, err
 	}
 	roots.Upper = beneath.NewRoot(upper.FD())
-	b, err := waitFor(func() (*branch.Branch, error) { return branch.Open(roots) })
+	b, err := overlay.WaitFor(func() (*branch.Branch, error) { return branch.Open(roots) })
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +169,9 @@ func (l *daemonLink) serveOffline(conn *connection, measures []string, resume fu
 // serveHistory answers a request about the history.
 func (l *daemonLink) serveHistory(ctx context.Context, conn *connection, id uint64, request json.RawMessage) {
 	reply, err := json.RawMessage(nil), errNoHistory
-	if l.history != nil {
+	if l.leased && errors.Is(l.Err(), errLease) {
+		err = errLease // its answer may be stale, too
+	} else if l.history != nil {
 		reply, err = l.history.Serve(ctx, request)
 	}
 	// An answer over the bound of messages would end the connection. Marshal escapes as Send does.
@@ -148,7 +182,7 @@ func (l *daemonLink) serveHistory(ctx context.Context, conn *connection, id uint
 	}
 	answer := FromView{Answer: id, History: reply}
 	if err != nil {
-		answer.History, answer.Failed = nil, string(cut(err.Error()))
+		answer.History, answer.Failed = nil, string(spooled.Cut(err.Error()))
 	}
 	_ = conn.wire.Send(answer)
 }

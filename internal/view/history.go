@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"github.com/scopefs/scopefs/fs/branch"
 	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/internal/claim"
 	"github.com/scopefs/scopefs/internal/heart"
+	"github.com/scopefs/scopefs/internal/overlay"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -19,13 +22,37 @@ import (
 const maxRequests = 8
 
 // kept is the directory of a history; of a view that keeps nothing it has no Root.
-type kept struct{ *beneath.Root }
+type kept struct {
+	*beneath.Root
+	claim *claim.Claim // on a shared file system
+}
 
-// Close closes the directory.
+// Close closes the directory, and lets another host use it.
 func (k kept) Close() {
 	if k.Root != nil {
 		k.Root.Close()
 	}
+	k.claim.Release()
+}
+
+// openClaimed opens the directory of the agent's history for this host. On a shared file system two hosts do not use one
+// history, whether or not its locks hold on both.
+func (v *View) openClaimed(root *beneath.Root, owner account.User) (kept, error) {
+	history, err := v.host.OpenHistory(v.def, root, owner)
+	if err != nil {
+		return kept{}, err
+	}
+	at, err := v.host.Mounts.FileSystem(history.FD())
+	k := kept{Root: history}
+	if err == nil && at.Shared {
+		name := v.host.Paths.History(v.def)
+		k.claim, err = claim.Take(filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+".host"), v.def.Placement == agents.PlacementOne)
+	}
+	if err != nil {
+		history.Close()
+		return kept{}, fmt.Errorf("history of %q: %w", v.def.Name, err)
+	}
+	return k, nil
 }
 
 // openHistory opens the directory of the agent's history if its view keeps or holds changes. root is the scope.
@@ -34,15 +61,15 @@ func (v *View) openHistory(root *beneath.Root, owner account.User) (kept, error)
 	if changes == agents.ChangesDirect {
 		return kept{}, nil
 	}
-	history, err := v.host.OpenHistory(v.def, root, owner)
+	history, err := v.openClaimed(root, owner)
 	if changes != agents.ChangesAuto {
-		return kept{history}, err
+		return history, err
 	}
 	if err == nil {
 		var pair beneath.Pair
-		if pair, err = root.DetachWith(history); err == nil {
+		if pair, err = root.DetachWith(history.Root); err == nil {
 			pair.Close()
-			return kept{history}, nil
+			return history, nil
 		}
 		history.Close()
 		err = fmt.Errorf("history: %w", err)
@@ -139,10 +166,10 @@ type Offline struct {
 	requests *peer.Requests[FromView]
 	alive    context.Context
 	end      context.CancelCauseFunc
-	left     chan struct{} // closed when nobody reads the process's messages any more
-	close    func()        // closes the directories
-	held     *overlay      // nil: none
-	byRule   bool          // it is of what rules hold: the view has its upper layer open
+	left     chan struct{}    // closed when nobody reads the process's messages any more
+	close    func()           // closes the directories
+	held     *overlay.Overlay // nil: none
+	byRule   bool             // it is of what rules hold: the view has its upper layer open
 }
 
 // StartOffline starts an Offline. The caller calls Close.
@@ -169,7 +196,7 @@ func (o *Offline) History(ctx context.Context, request json.RawMessage) (json.Ra
 		return nil, fmt.Errorf("history of %q: %w", o.name, err)
 	}
 	if o.held != nil && !o.byRule {
-		err = o.held.answered(reply)
+		err = o.held.Answered(reply)
 	}
 	return reply, err
 }
@@ -227,22 +254,27 @@ func (v *View) offline() (*Offline, error) {
 	}
 	if v.byRule {
 		dir, err := openHoldDir(history.Root, owner)
-		history.Close()
 		if err != nil {
+			history.Close()
 			root.Close()
 			return nil, err
 		}
-		history = kept{dir}
+		history.Root.Close()
+		history.Root = dir
 	}
 	dirs := directories{scope: root, history: history.Root}
-	var held *overlay
+	var held *overlay.Overlay
 	if v.kind() == agents.ChangesHeld {
-		if held, err = v.host.overlay(v.def.Name, root, history.Root, owner, v.held); err == nil {
-			dirs.merged = held.merged
+		var live *beneath.File
+		if v.held != nil {
+			live = &v.held.used
+		}
+		if held, err = v.host.overlays.Mount(v.def.Name, root, history.Root, owner, !v.host.Root, live); err == nil {
+			dirs.merged = held.Merged
 		}
 	}
 	closeAll := func() {
-		held.leave()
+		held.Leave()
 		history.Close()
 		root.Close()
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/peer"
+	"github.com/scopefs/scopefs/internal/spooled"
 )
 
 // historianFunc is a historian.
@@ -157,7 +158,7 @@ func TestMessages(t *testing.T) {
 	text, err := json.Marshal(FromView{Answer: 1 << 63, History: json.RawMessage(`"` + strings.Repeat("a", MaxHistoryAnswer-2) + `"`)})
 	require.NoError(t, err)
 	assert.Less(t, len(text), MaxFromView)
-	text, err = json.Marshal(FromView{Answer: 1 << 63, Failed: string(cut(string(bytes.Repeat([]byte{1}, 1<<20))))})
+	text, err = json.Marshal(FromView{Answer: 1 << 63, Failed: string(spooled.Cut(string(bytes.Repeat([]byte{1}, 1<<20))))})
 	require.NoError(t, err)
 	assert.Less(t, len(text), MaxFromView)
 }

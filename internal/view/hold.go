@@ -12,16 +12,15 @@ import (
 	"github.com/scopefs/scopefs/fs/branch"
 	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/internal/overlay"
+	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// HoldName is the directory of what rules hold, in that of the agent's history. It has what the directory of a branch has.
-const HoldName = "hold"
-
 // HeldUpper is the directory of the held versions, in that of the agent's history.
-const HeldUpper = HoldName + "/" + upperName
+const HeldUpper = overlay.HoldName + "/" + overlay.UpperName
 
 // heldDir is where a view has what rules hold.
 type heldDir struct {
@@ -41,19 +40,25 @@ func (h *heldDir) Close() {
 // These bound how long a view waits for the process that answers about held changes, or has mounted an overlay for it.
 const (
 	lockTime  = 3 * time.Second
-	briefTime = 200 * time.Millisecond
+	briefTime = 2 * time.Second // the holder may still have the lock of a view that has ended
 )
 
 // openHold opens where the view holds changes; nil: no rule holds any, or the view cannot hold them. It has such paths
-// read-only then, and Unheld says why.
-func (v *View) openHold(ctx context.Context, root *beneath.Root, owner account.User) *heldDir {
+// read-only then, and Unheld says why. The error is of a view that is taken over with what it holds, last.
+func (v *View) openHold(ctx context.Context, last *leftView, root *beneath.Root, owner account.User) (*heldDir, error) {
 	v.mu.Lock()
 	holds := v.rules.Holds()
 	v.mu.Unlock()
+	if last != nil && !last.Config.Hold {
+		last = nil // it has no lock
+	}
 	var h *heldDir
 	var err error
 	if holds && v.kind() != agents.ChangesHeld {
-		h, err = v.tryHold(ctx, root, owner)
+		h, err = v.tryHold(ctx, last, root, owner)
+	}
+	if err != nil && last != nil {
+		return nil, err
 	}
 	why := ""
 	if err != nil {
@@ -63,28 +68,30 @@ func (v *View) openHold(ctx context.Context, root *beneath.Root, owner account.U
 	v.mu.Lock()
 	v.unheld, v.held = why, h
 	v.mu.Unlock()
-	return h
+	return h, nil
 }
 
-func (v *View) tryHold(ctx context.Context, root *beneath.Root, owner account.User) (*heldDir, error) {
+func (v *View) tryHold(ctx context.Context, last *leftView, root *beneath.Root, owner account.User) (*heldDir, error) {
 	if v.def.Identity == agents.IdentityCaller {
 		return nil, errors.New("identity: caller holds no changes")
 	}
-	history, err := v.host.OpenHistory(v.def, root, owner)
+	history, err := v.openClaimed(root, owner)
 	if err != nil {
 		return nil, err
 	}
-	h := &heldDir{history: kept{history}}
-	pair, err := root.DetachWith(history)
+	h := &heldDir{history: history}
+	pair, err := root.DetachWith(history.Root)
 	if err == nil {
 		pair.Close()
-		h.dir, err = openHoldDir(history, owner)
+		h.dir, err = openHoldDir(history.Root, owner)
 	}
 	if err != nil {
 		history.Close()
 		return nil, fmt.Errorf("history: %w", err)
 	}
-	if err = v.finishHeld(h.dir); err == nil {
+	if last != nil {
+		h.used, err = last.takeLock(h.dir)
+	} else if err = v.finishHeld(h.dir); err == nil {
 		err = h.lock(ctx)
 	}
 	if err != nil {
@@ -92,11 +99,25 @@ func (v *View) tryHold(ctx context.Context, root *beneath.Root, owner account.Us
 		history.Close()
 		return nil, err
 	}
-	if err = makeBranch(root, h.dir, owner); err != nil {
+	if last == nil { // else the view has it open
+		err = overlay.MakeBranch(root, h.dir, owner)
+	}
+	if err != nil {
 		h.Close()
 		return nil, err
 	}
 	return h, nil
+}
+
+// takeLock returns the lock of what the view holds in dir, when nobody uses that for a commit.
+func (l *leftView) takeLock(dir *beneath.Root) (used beneath.File, err error) {
+	if !l.locked() {
+		return used, errors.New("it holds nothing")
+	}
+	if _, err = overlay.WaitFor(func() (struct{}, error) { return struct{}{}, branch.Idle(dir) }); err != nil {
+		return used, err
+	}
+	return l.lock()
 }
 
 // lock takes the lock of whoever changes the upper layer.
@@ -119,21 +140,21 @@ func openHoldDir(history *beneath.Root, owner account.User) (*beneath.Root, erro
 		return nil, err
 	}
 	defer top.Close()
-	if err := top.Mkdir(HoldName, 0o700); err == nil {
-		err = give(history, HoldName, owner, 0o700, false)
+	if err := top.Mkdir(overlay.HoldName, 0o700); err == nil {
+		err = overlay.Give(history, overlay.HoldName, owner, 0o700, false)
 		if err != nil {
 			return nil, err
 		}
 	} else if err != unix.EEXIST {
 		return nil, err
 	}
-	d, err := history.Object(HoldName)
+	d, err := history.Object(overlay.HoldName)
 	if err != nil {
 		return nil, err
 	}
 	if st, err := d.Stat(); err != nil || !st.IsDir() || st.Uid != owner.UID { // that user can move others here: see branch.Remove
 		d.Close()
-		return nil, errors.Join(err, fmt.Errorf("%s is no directory of user %d", HoldName, owner.UID))
+		return nil, errors.Join(err, fmt.Errorf("%s is no directory of user %d", overlay.HoldName, owner.UID))
 	}
 	return beneath.NewRoot(d.FD()), nil
 }
@@ -173,28 +194,33 @@ func (v *View) Freeze(ctx context.Context) (thaw func(), err error) {
 	if held == nil {
 		return func() {}, nil
 	}
-	send := func(ctx context.Context, frozen bool) error {
-		call, err := requests.Begin(ctx)
-		if err != nil {
-			return err
-		}
-		defer call.End()
-		if err := wire.Send(ToView{ID: call.ID, Freeze: &frozen}); err != nil {
-			return err
-		}
-		_, err = call.Wait(ctx, func() {}, 0)
-		return err
-	}
 	thaw = func() {
-		ctx, end := context.WithTimeout(context.Background(), ackTime)
-		defer end()
-		_ = send(ctx, false) // a view that has ended is not frozen
+		_ = v.freeze(context.Background(), wire, requests, false) // a view that has ended is not frozen
 	}
-	if err := send(ctx, true); err != nil {
+	if err := v.freeze(ctx, wire, requests, true); err != nil {
 		thaw()
 		return nil, fmt.Errorf("keep the view of %q from changing what is held: %w", v.def.Name, err)
 	}
 	return thaw, nil
+}
+
+// freeze sends the view that it is frozen, or not any more, and waits for its answer: to the latter for ackTime.
+func (v *View) freeze(ctx context.Context, wire *Wire, requests *peer.Requests[FromView], frozen bool) error {
+	if !frozen {
+		var end context.CancelFunc
+		ctx, end = context.WithTimeout(ctx, ackTime)
+		defer end()
+	}
+	call, err := requests.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer call.End()
+	if err := wire.Send(ToView{ID: call.ID, Freeze: &frozen}); err != nil {
+		return err
+	}
+	_, err = call.Wait(ctx, func() {}, 0)
+	return err
 }
 
 // shareHold returns a descriptor of the lock of what the view holds; held is false if it holds nothing.
@@ -213,7 +239,7 @@ func (v *View) Waits() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	left := maxWaits
-	return v.held != nil && waits(v.held.dir, upperName, &left)
+	return v.held != nil && waits(v.held.dir, overlay.UpperName, &left)
 }
 
 // maxWaits bounds the directories that Waits reads.
@@ -230,12 +256,53 @@ func waits(root *beneath.Root, dir string, left *int) (found bool) {
 	return found
 }
 
-// closeHold closes what openHold has returned.
-func (v *View) closeHold(h *heldDir) {
+// layers are where a view holds changes.
+type layers struct {
+	whole *overlay.Overlay // of all changes; nil: none
+	held  *heldDir         // of what rules hold; nil: none
+}
+
+// openLayers opens them, after an error perhaps one. last is the view that is taken over; nil: none is.
+func (v *View) openLayers(ctx context.Context, last *leftView, root *beneath.Root, history kept, owner account.User) (l layers, err error) {
+	if v.def.View.Changes == agents.ChangesHeld {
+		if last != nil {
+			lock := func() (beneath.File, error) { return last.takeLock(history.Root) }
+			l.whole, err = v.host.overlays.Adopt(v.def.Name, history.Root, last.Overlay, lock)
+		} else if err = v.finishCommit(ctx, history.Root); err == nil {
+			l.whole, err = v.host.overlays.Mount(v.def.Name, root, history.Root, owner, !v.host.Root, nil)
+		}
+	}
+	if err == nil {
+		l.held, err = v.openHold(ctx, last, root, owner)
+	}
+	return l, err
+}
+
+// lock returns the lock of what the view holds; nil: none.
+func (l layers) lock() *beneath.File {
+	switch {
+	case l.whole != nil:
+		return &l.whole.Lock
+	case l.held != nil:
+		return &l.held.used
+	}
+	return nil
+}
+
+// closeLayers closes what openLayers has opened. A view that is left to the next daemon keeps its part.
+func (v *View) closeLayers(l layers) {
+	leaving := v.isLeaving()
 	v.mu.Lock()
 	v.held = nil
 	v.mu.Unlock()
-	h.Close()
+	if l.held != nil && leaving {
+		l.held.history.claim.Leave()
+	}
+	l.held.Close()
+	if l.whole != nil && leaving {
+		l.whole.Stay()
+	}
+	l.whole.Leave()
 }
 
 // StartHeld starts an Offline that answers about what rules hold. live is the agent's view, frozen; nil: there is none.
@@ -266,7 +333,7 @@ func holdOf(base *beneath.Root, history int) (*hold.Layers, error) {
 		return nil, err
 	}
 	var roots [3]*beneath.Root
-	for i, name := range []string{HoldName, HoldName + "/" + upperName, HoldName + "/stage"} {
+	for i, name := range []string{overlay.HoldName, overlay.HoldName + "/" + overlay.UpperName, overlay.HoldName + "/stage"} {
 		f, err := top.Object(name)
 		if err != nil {
 			return nil, fmt.Errorf("held changes: %w", err)

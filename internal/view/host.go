@@ -12,6 +12,8 @@ import (
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/holder"
+	"github.com/scopefs/scopefs/internal/overlay"
+	"github.com/scopefs/scopefs/internal/placement"
 	"github.com/scopefs/scopefs/internal/usage"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -28,11 +30,13 @@ type Host struct {
 	Program beneath.FileID // its file; two builds may have one version
 	Grace   time.Duration  // how long views live on without a daemon; 0: they end with it
 
+	Placement *placement.Set // nil: the daemon is in no fleet
+
 	left left
 
 	Quotas   usage.Pages
 	spools   spools
-	overlays overlays
+	overlays overlay.Set
 	views    atomic.Int64 // that are kept mounted
 }
 
@@ -72,6 +76,3 @@ type Agent interface {
 	// checks whether the daemon still runs.
 	Unlocked()
 }
-
-// OutcomeMemory is the outcome of events of what the kernel killed.
-const OutcomeMemory = "out of memory"

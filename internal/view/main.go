@@ -18,6 +18,7 @@ import (
 	"reflect"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -31,6 +32,8 @@ import (
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/peer"
+	"github.com/scopefs/scopefs/internal/placement"
+	"github.com/scopefs/scopefs/internal/spooled"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -75,6 +78,9 @@ func run(conn *connection) error {
 	if cfg == nil {
 		return errors.New("the first message is not a configuration")
 	}
+	if cfg.Leased && placement.Now() >= cfg.Lease { // what a crash has interrupted is finished before the first request
+		return errLease
+	}
 	policy, err := scope.Compile(released(cfg.Policy, cfg.Stacked && !cfg.Offline))
 	if err != nil {
 		return err
@@ -115,8 +121,8 @@ func run(conn *connection) error {
 	l := newDaemonLink(conn, cfg.Grace)
 	l.stacked, l.rules, l.forgotten = cfg.Stacked, &cfg.Policy, true
 	if spoolFile != nil {
-		l.spool = newSpoolWriter(spoolFile, l.drain)
-		go l.spool.run(context.Background()) // until the process ends
+		l.spool = spooled.New(spoolFile, l.drain)
+		go l.spool.Run(context.Background()) // until the process ends
 	}
 	opt := fs.Options{
 		Policy: policy, Record: cfg.Record, Recorder: l, Remote: cfg.Remote, Patience: cfg.Patience, Timeout: cfg.Timeout,
@@ -125,6 +131,10 @@ func run(conn *connection) error {
 	}
 	if cfg.Caller {
 		opt.Groups = l.groups
+	}
+	if l.leased = cfg.Leased; l.leased {
+		l.lease.Store(int64(cfg.Lease))
+		opt.Flags = unix.O_DSYNC
 	}
 	root, err := beneath.NewDetached(RootFD)
 	if err != nil {
@@ -139,7 +149,9 @@ func run(conn *connection) error {
 	var kept *query.Server
 	unkept := ""
 	if cfg.History != nil {
-		kept, err = openHistory(*cfg.History, root, HistoryFD, l, opt.Quota)
+		if err = mayKeep(HistoryFD, cfg.Remote); err == nil {
+			kept, err = openHistory(*cfg.History, root, HistoryFD, l, opt.Quota)
+		}
 		switch {
 		case err == nil:
 			defer kept.Store.Close()
@@ -163,8 +175,7 @@ func run(conn *connection) error {
 			kept.Branch.Held = policy.Held
 		}
 		kept.Branch.Judged = func(rel string) bool { return judge.Whole(policy, rel) }
-		defer kept.Branch.Close()
-		l.history = kept
+		l.history = kept // it stays open until this process ends: a request may still use it
 	}
 	if cfg.Offline {
 		if kept != nil {
@@ -217,8 +228,11 @@ const startTime = time.Second
 
 // daemonLink is the view's link to its daemons, one after the other.
 type daemonLink struct {
-	grace time.Duration // how long the view goes on without a daemon; 0: it ends with the daemon
-	spool *spoolWriter  // nil: every event is sent
+	grace time.Duration   // how long the view goes on without a daemon; 0: it ends with the daemon
+	spool *spooled.Writer // nil: every event is sent
+
+	leased bool         // the view changes something before the end of lease alone
+	lease  atomic.Int64 // by placement.Now
 
 	history historian // nil: none
 
@@ -248,20 +262,20 @@ var _ fs.Recorder = (*daemonLink)(nil)
 // Record returns once the daemon has written the event, or once it is in the spool.
 func (l *daemonLink) Record(_ context.Context, e audit.Event) error {
 	if l.Err() == nil {
-		if recorded, err := l.spool.record(e); recorded || err != nil {
+		if recorded, err := l.spool.Record(e); recorded || err != nil {
 			return err
 		}
 	}
-	msg := FromView{Event: &e, Path: cut(e.Path), Target: cut(e.Target)}
+	msg := FromView{Event: &e, Path: spooled.Cut(e.Path), Target: spooled.Cut(e.Target)}
 	e.Path, e.Target = "", ""
 	reply, err := l.request(msg)
-	if l.spool != nil && !errors.Is(err, errNoDaemon) {
-		l.spool.use.Store(reply.Spool && err == nil)
+	if l.spool != nil && !errors.Is(err, spooled.ErrNoDaemon) {
+		l.spool.Use(reply.Spool && err == nil)
 	}
 	return err
 }
 
-// drain is the drainFunc of the spool. It does not wait for the next daemon: events may go on to the spool meanwhile.
+// drain is the spooled.Drain of the spool. It does not wait for the next daemon: events may go on to the spool meanwhile.
 func (l *daemonLink) drain(reset bool) (use, answered bool, err error) {
 	conn, err := l.connected(time.Time{})
 	if err != nil {
@@ -270,23 +284,17 @@ func (l *daemonLink) drain(reset bool) (use, answered bool, err error) {
 	reply, err := conn.request(FromView{Drain: true, Reset: reset})
 	if errors.Is(err, errLost) { // a daemon that has ended empties no file
 		l.drop(conn)
-		return false, true, errNoDaemon
+		return false, true, spooled.ErrNoDaemon
 	}
 	return reply.Spool, reply.ID != 0, err
 }
 
-// cut returns the two ends of a long string, more than the log keeps. The
-// length of a path must not decide whether an event can be recorded.
-func cut(s string) []byte {
-	const end = 8 << 10
-	if len(s) <= 2*end {
-		return []byte(s)
-	}
-	return []byte(s[:end] + "..." + s[len(s)-end:])
-}
-
-// Err returns why the log cannot be written, or nil.
+// Err returns why the view may change nothing: the log cannot be written, or the lease has ended. Nobody needs to tell the view of
+// the latter: its daemon may be stopped.
 func (l *daemonLink) Err() error {
+	if l.leased && placement.Now() >= time.Duration(l.lease.Load()) {
+		return errLease
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.failure
@@ -299,7 +307,7 @@ func (l *daemonLink) groups(pid uint32) ([]uint32, error) {
 }
 
 // request sends a message and waits for the response. It returns an error if the
-// daemon's heartbeat stops. If the daemon ends, the next one gets the message again, and errNoDaemon reports that there is
+// daemon's heartbeat stops. If the daemon ends, the next one gets the message again, and spooled.ErrNoDaemon reports that there is
 // none.
 func (l *daemonLink) request(msg FromView) (ToView, error) {
 	for began := time.Now(); ; {
@@ -328,12 +336,12 @@ func (l *daemonLink) connected(end time.Time) (*connection, error) {
 			return conn, nil
 		}
 		if l.grace == 0 || end.IsZero() {
-			return nil, errNoDaemon
+			return nil, spooled.ErrNoDaemon
 		}
 		select {
 		case <-changed:
 		case <-time.After(time.Until(end)):
-			return nil, errNoDaemon
+			return nil, spooled.ErrNoDaemon
 		}
 	}
 }
@@ -350,7 +358,7 @@ func (l *daemonLink) drop(conn *connection) {
 // set changes the connection. The caller holds mu.
 func (l *daemonLink) set(conn *connection) {
 	l.conn = conn
-	l.spool.alone(conn == nil)
+	l.spool.SetAlone(conn == nil)
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
@@ -359,10 +367,10 @@ func (l *daemonLink) set(conn *connection) {
 // after which every client has an answer or an error.
 const gapTime = 1500 * time.Millisecond
 
-var (
-	errLost     = errors.New("the daemon has ended")
-	errNoDaemon = errors.New("there is no daemon")
-)
+// errLease is the error of a change without a lease.
+var errLease = errors.New("placement: one: the lease of this host has ended")
+
+var errLost = errors.New("the daemon has ended")
 
 // connection is the view's end of the sockets of one daemon.
 type connection struct {
@@ -500,6 +508,8 @@ func (l *daemonLink) listen(conn *connection, view *fs.View) {
 				l.mu.Unlock()
 				_ = conn.wire.Send(ack)
 			}()
+		case msg.Lease != 0:
+			l.lease.Store(int64(msg.Lease))
 		case msg.Freeze != nil && view != nil:
 			l.freeze <- fromDaemon{msg, conn} // as many as the daemon has under way
 		case msg.Log != nil: // the last message of a handshake

@@ -16,6 +16,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/holder"
+	"github.com/scopefs/scopefs/internal/overlay"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -78,10 +79,11 @@ func (p *served) kill() {
 // directories are the descriptors of a view process.
 type directories struct {
 	scope   *beneath.Root
-	history *beneath.Root // beside the scope; nil: none
-	merged  *beneath.Root // the agent's branch of the scope; nil: none
-	held    *overlay      // of a view whose scope is a branch; nil: none
-	quota   *os.File      // the page of the agent's quota; nil: none
+	history *beneath.Root    // beside the scope; nil: none
+	merged  *beneath.Root    // the agent's branch of the scope; nil: none
+	held    *overlay.Overlay // of a view whose scope is a branch; nil: none
+	quota   *os.File         // the page of the agent's quota; nil: none
+	lock    *beneath.File    // of what the view holds, for the holder; nil: none
 }
 
 // spawn starts the view process in namespaces of its own, with directories, the
@@ -119,7 +121,10 @@ func (v *View) spawn(dirs directories, conn, spool *os.File, owner account.User,
 		}
 		defer closeFiles(kept)
 	}
-	if err = p.passQuota(cmd, dirs.quota); err != nil {
+	if err = p.passQuota(cmd, dirs.quota); err == nil && holdable {
+		err = p.keepLock(dirs.lock)
+	}
+	if err != nil {
 		p.close()
 		return nil, err
 	}
@@ -163,6 +168,18 @@ func (v *View) spawn(dirs directories, conn, spool *os.File, owner account.User,
 		_ = cmd.Wait()
 	}()
 	return p, nil
+}
+
+// keepLock makes the holder have the lock of what the view holds; nil is none.
+func (p *served) keepLock(lock *beneath.File) error {
+	if lock == nil {
+		return nil
+	}
+	dup, err := lock.Dup()
+	if err == nil {
+		p.held = append(p.held, os.NewFile(uintptr(dup.FD()), "lock"))
+	}
+	return err
 }
 
 // sockets returns a served with its wire and heart, and the view's ends of both and of the daemon's proc_pid_stat(5), of
@@ -256,7 +273,7 @@ func (d directories) detach() (scope *os.File, beside []*os.File, err error) {
 			return nil, nil, err
 		}
 		if d.held != nil {
-			beside, err = d.held.detach()
+			beside, err = d.held.Detach()
 		}
 		return os.NewFile(uintptr(tree), "scope"), beside, err
 	}

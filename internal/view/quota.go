@@ -40,12 +40,15 @@ func (l *leftView) counts(page *os.File) error {
 	return err
 }
 
-// files returns how many files the holder has of a view.
+// files returns how many files the holder has of a view: the page of the quota, and then the lock of what it holds, are the last.
 func (l *leftView) files() int {
-	if l.Config.Quota != nil {
-		return heldFiles + 1 // the page is the last one
+	n := heldFiles
+	for _, has := range []bool{l.Config.Quota != nil, l.locked()} {
+		if has {
+			n++
+		}
 	}
-	return heldFiles
+	return n
 }
 
 // passQuota makes a view process have the page of the quota; nil is none. The holder gets it, too.

@@ -14,10 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/spooled"
 	"github.com/scopefs/scopefs/scope"
 )
 
-// spools are the daemon's ends of the spools of views: see spoolWriter.
+// spools are the daemon's ends of the spools of views: see spooled.Writer.
 type spools struct {
 	mu   sync.Mutex
 	used map[string]bool // the files of views that this daemon serves
@@ -50,12 +51,12 @@ type spool struct {
 var errSpool = errors.New("the spool of the view is damaged")
 
 const (
-	// maxSpoolFile is more than a view writes between two resets: SpoolAlone, and the
+	// maxSpoolFile is more than a view writes between two resets: spooled.Alone, and the
 	// event that reached it.
-	maxSpoolFile = SpoolAlone + SpoolMax
+	maxSpoolFile = spooled.Alone + spooled.Max
 	// spoolRoom is the part of an agent's budget below which its view waits for each
 	// event, as without a spool: lines of the log are longer than events of a spool.
-	spoolRoom = 8 * SpoolMax
+	spoolRoom = 8 * spooled.Max
 	// spoolSlack is how far the clock may have been set back between an event and its
 	// line, for the line to be found.
 	spoolSlack = time.Minute
@@ -166,7 +167,7 @@ func (s *spool) append() error {
 	if _, err := s.file.ReadAt(text, s.read); err != nil {
 		return err
 	}
-	events, size, damaged := ReadSpooled(text)
+	events, size, damaged := spooled.Read(text)
 	for i := range events {
 		events[i].Agent = string(s.agent)
 	}

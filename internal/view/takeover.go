@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,10 +21,10 @@ import (
 	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/mount"
+	"github.com/scopefs/scopefs/internal/overlay"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -47,7 +48,8 @@ type heldView struct {
 	Minor    uint32         `json:"minor"` // of the mount's device number
 	PID      int            `json:"pid"`
 	Owner    account.User   `json:"owner"`
-	Config   Config         `json:"config"` // without rules
+	Config   Config         `json:"config"`            // without rules
+	Overlay  uint64         `json:"overlay,omitempty"` // with Config.Stacked: the overlay's device number
 	Scope    beneath.FileID `json:"scope"`
 	History  beneath.FileID `json:"history,omitzero"`
 	Spool    string         `json:"spool,omitempty"` // the file
@@ -117,11 +119,48 @@ func (h *Host) claim(id scope.ID, at string) *leftView {
 	return l
 }
 
-// end ends the view; nil is none.
+// end ends the view, and waits until it is gone, for reapTime at most; nil is none.
 func (l *leftView) end() {
-	if l != nil {
-		l.place.End()
+	if l == nil {
+		return
 	}
+	fd, err := dup(l.place.Files[holder.PIDFD])
+	l.place.End()
+	if err != nil {
+		return
+	}
+	pidfd := os.NewFile(uintptr(fd), "view")
+	defer pidfd.Close()
+	select {
+	case <-proc.Ended(pidfd):
+	case <-time.After(reapTime):
+	}
+	if l.Config.Stacked {
+		if err := overlay.Unmount(l.Overlay); err != nil {
+			slog.Warn("unmount what the last daemon has left", "agent", string(l.Agent), "err", err)
+		}
+	}
+}
+
+// locked reports whether the holder has the lock of what the view holds.
+func (l *leftView) locked() bool { return l.Config.Stacked || l.Config.Hold }
+
+// lock returns the lock of what the view holds. The caller closes it.
+func (l *leftView) lock() (beneath.File, error) {
+	fd, err := dup(l.place.Files[l.files()-1])
+	return beneath.NewFile(fd), err
+}
+
+// dup returns another descriptor of a file. File.Fd would make it blocking.
+func dup(f *os.File) (fd int, err error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	if failed := raw.Control(func(of uintptr) { fd, err = unix.FcntlInt(of, unix.F_DUPFD_CLOEXEC, 0) }); failed != nil {
+		return -1, failed
+	}
+	return fd, err
 }
 
 // EndLeft ends the views that no agent has taken over.
@@ -132,15 +171,15 @@ func (h *Host) EndLeft() {
 	h.left.mu.Unlock()
 	for id, l := range all {
 		h.Logger.Info("a view of the last daemon ends: no agent has it any more", "agent", id, "at", l.At)
-		l.place.End()
+		l.end()
 	}
 }
 
-// Holdable reports whether the view may live on without this daemon. One whose changes are held has more in the daemon.
+// Holdable reports whether the view may live on without this daemon. One of a branch depends on another agent, or on a task.
 func (v *View) Holdable() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.host.Grace > 0 && v.changes != agents.ChangesHeld && !v.rules.Holds() && !v.byRule && v.at != ""
+	return v.host.Grace > 0 && v.def.Branch == "" && !v.byRule && v.at != ""
 }
 
 // hold makes the view live on when this daemon ends.
@@ -157,7 +196,7 @@ func (v *View) hold(r *running, was heldView) {
 
 // is returns what the holder keeps of a view with a configuration, but for what the process is.
 func (v *View) is(cfg Config, root *beneath.Root, history kept, owner account.User) (heldView, error) {
-	cfg.Policy = scope.PolicySpec{}
+	cfg.Policy, cfg.Lease = scope.PolicySpec{}, 0
 	is := heldView{
 		Protocol: protocol,
 		Version:  v.host.Build,
@@ -169,6 +208,11 @@ func (v *View) is(cfg Config, root *beneath.Root, history kept, owner account.Us
 		Config:   cfg,
 		Unkept:   v.Unkept(),
 	}
+	v.mu.Lock()
+	if v.held != nil {
+		history = v.held.history
+	}
+	v.mu.Unlock()
 	var err error
 	if is.Scope, err = identity(root); err == nil && history.Root != nil {
 		is.History, err = identity(history.Root)
@@ -189,7 +233,7 @@ func (l *leftView) same(is heldView) error {
 		}
 	}
 	was.Protocol, was.Version, was.Program = is.Protocol, is.Version, is.Program
-	was.PID, was.Minor, was.Hidden, was.Spool, was.Unkept = is.PID, is.Minor, is.Hidden, is.Spool, is.Unkept
+	was.PID, was.Minor, was.Hidden, was.Spool, was.Unkept, was.Overlay = is.PID, is.Minor, is.Hidden, is.Spool, is.Unkept, is.Overlay
 	a, err := json.Marshal(was)
 	if err != nil {
 		return err
@@ -221,8 +265,10 @@ func (l *leftView) mounted() error {
 }
 
 // takeOver continues with a view that the last daemon has left. After an error that view has ended.
-func (v *View) takeOver(ctx context.Context, l *leftView, root *beneath.Root, history kept, owner account.User) (*running, error) {
-	is, err := v.is(v.config(history, l.Spool != ""), root, history, owner)
+func (v *View) takeOver(ctx context.Context, l *leftView, root *beneath.Root, history kept, held bool, owner account.User) (*running, error) {
+	cfg := v.config(history, l.Spool != "")
+	cfg.Hold = held
+	is, err := v.is(cfg, root, history, owner)
 	if err == nil {
 		err = l.same(is)
 	}
@@ -269,6 +315,9 @@ func (v *View) takeOver(ctx context.Context, l *leftView, root *beneath.Root, hi
 		r.outOfMemory = v.of.Limit(v.def, r.pid)
 		r.listen(v)
 		err = v.greet(r)
+	}
+	if err == nil && held { // the last daemon may have ended while it was frozen
+		err = v.freeze(r.alive, r.wire, r.requests, false)
 	}
 	if err != nil {
 		v.mu.Lock()
@@ -360,6 +409,11 @@ func (r *running) end(v *View) string {
 		<-r.listened
 	}
 	how := r.quit()
+	if !r.gone() {
+		v.mu.Lock()
+		v.lingering = append(v.lingering, r.ended)
+		v.mu.Unlock()
+	}
 	if r.said != nil && r.served.gone() { // what it wrote last
 		select {
 		case <-r.said:
@@ -434,6 +488,9 @@ func (v *View) launch(ctx context.Context, dirs directories, root *beneath.Root,
 	cfg := v.config(history, spool != nil)
 	cfg.Hold = held
 	is, err := v.is(cfg, root, history, owner)
+	if err == nil && dirs.held != nil {
+		is.Overlay, err = dirs.held.Device()
+	}
 	if err == nil {
 		r.served, err = v.spawn(dirs, dev.File(), theirs, owner, cfg.Grace > 0)
 	}

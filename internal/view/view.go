@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,7 +22,7 @@ import (
 )
 
 const (
-	readyTimeout = 10 * time.Second       // for a view to confine itself
+	readyTimeout = 30 * time.Second       // for a view to confine itself; a dead one is noticed at once
 	unmountGrace = 300 * time.Millisecond // for users of a view to finish
 	detachGrace  = 500 * time.Millisecond // for users that another mount namespace has
 	endTime      = 3 * time.Second        // for a view whose connection has ended
@@ -54,28 +55,37 @@ type View struct {
 	sending sync.Mutex // see sendLog
 	ruling  sync.Mutex // held by SetRules, also while the view answers; for nothing else
 
-	mu       sync.Mutex
-	changed  chan struct{} // closed and replaced when state changes
-	state    api.State
-	err      error
-	ending   bool           // it is about to end
-	owner    *account.User  // since it was mounted first; nil: it was not
-	changes  agents.Changes // of the definition; the first mount decides what auto is
-	unkept   string         // why that is direct
-	held     *heldDir       // where it holds what rules say; nil: nowhere
-	unheld   string         // why it does not though a rule says so
-	byRule   bool           // it serves no mount, and is for what rules hold
-	pid      int
-	build    string // of its process, if that is another one than the daemon's
-	wire     *Wire
-	process  *served                  // that serves the view
-	mayLeave bool                     // it may live on without this daemon
-	leaving  bool                     // it does
-	requests *peer.Requests[FromView] // to the process, about the history
-	rules    scope.PolicySpec         // by which the view decides, or is about to
-	ruled    uint64                   // counts them
-	acks     map[uint64]chan string
-	hurry    chan struct{} // closed while the view is to take new rules: see SetRules
+	mu        sync.Mutex
+	changed   chan struct{} // closed and replaced when state changes
+	state     api.State
+	err       error
+	ending    bool           // it is about to end
+	owner     *account.User  // since it was mounted first; nil: it was not
+	changes   agents.Changes // of the definition; the first mount decides what auto is
+	unkept    string         // why that is direct
+	held      *heldDir       // where it holds what rules say; nil: nowhere
+	unheld    string         // why it does not though a rule says so
+	byRule    bool           // it serves no mount, and is for what rules hold
+	pid       int
+	build     string // of its process, if that is another one than the daemon's
+	wire      *Wire
+	process   *served                  // that serves the view
+	lingering []<-chan struct{}        // closed when a process that served the view and was killed is gone
+	mayLeave  bool                     // it may live on without this daemon
+	leaving   bool                     // it does
+	requests  *peer.Requests[FromView] // to the process, about the history
+	rules     scope.PolicySpec         // by which the view decides, or is about to
+	ruled     uint64                   // counts them
+	acks      map[uint64]chan string
+	hurry     chan struct{} // closed while the view is to take new rules: see SetRules
+}
+
+// Lingering returns for each process that has served the view and was killed a channel that is closed when it is gone. A disk that
+// does not answer can keep one, which may go on with a change.
+func (v *View) Lingering() []<-chan struct{} {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Clone(v.lingering)
 }
 
 // Start keeps a view of an agent mounted from now on, at a mount point that hides so many entries.
@@ -158,7 +168,7 @@ func (v *View) keep(life context.Context) {
 			state, outcome, recorded = api.Starting, "died", "" // each death is recorded
 		}
 		if errors.Is(err, sandbox.ErrOutOfMemory) {
-			outcome = OutcomeMemory
+			outcome = sandbox.OutcomeMemory
 		}
 		if life.Err() != nil {
 			state, err = api.Down, nil
@@ -211,7 +221,12 @@ func (v *View) serve(ctx context.Context) (mounted bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	defer history.Close()
+	defer func() {
+		if v.isLeaving() {
+			history.claim.Leave()
+		}
+		history.Close()
+	}()
 	if v.share, err = v.joinQuota(last); err != nil {
 		return false, err
 	}
@@ -220,35 +235,36 @@ func (v *View) serve(ctx context.Context) (mounted bool, err error) {
 			v.host.Quotas.Leave(v.share)
 		}
 	}()
-	dirs := directories{scope: root, history: history.Root}
-	if v.def.View.Changes == agents.ChangesHeld {
-		if err := v.finishCommit(ctx, history.Root); err != nil {
-			return false, err
-		}
-		whole, err := v.host.overlay(v.def.Name, root, history.Root, owner, nil)
-		if err != nil {
-			return false, err
-		}
-		defer whole.leave()
-		dirs = directories{scope: whole.merged, held: whole}
-	}
-	held := v.openHold(ctx, root, owner)
-	defer v.closeHold(held)
-	if held != nil {
-		dirs.history = held.history.Root
-	}
-	dirs.quota = v.share.File()
 	var r *running
+	var l layers
+	defer func() { v.closeLayers(l) }()
 	outcome := "taken over"
 	if last != nil {
-		if r, err = v.takeOver(ctx, last, root, history, owner); err != nil {
-			v.host.Logger.Warn("the view of the last daemon ends: another one is mounted", "agent", v.def.Name, "err", err)
+		if l, err = v.openLayers(ctx, last, root, history, owner); err == nil {
+			r, err = v.takeOver(ctx, last, root, history, l.held != nil, owner)
+		} else {
+			last.end()
 		}
 		last = nil
+		if err != nil {
+			v.host.Logger.Warn("the view of the last daemon ends: another one is mounted", "agent", v.def.Name, "err", err)
+			v.closeLayers(l)
+			l = layers{}
+		}
 	}
 	if r == nil {
 		outcome = "mounted"
-		if r, err = v.launch(ctx, dirs, root, history, held != nil, owner); err != nil {
+		if l, err = v.openLayers(ctx, nil, root, history, owner); err != nil {
+			return false, err
+		}
+		dirs := directories{scope: root, history: history.Root, quota: v.share.File(), lock: l.lock()}
+		if l.whole != nil {
+			dirs.scope, dirs.history, dirs.held = l.whole.Merged, nil, l.whole
+		}
+		if l.held != nil {
+			dirs.history = l.held.history.Root
+		}
+		if r, err = v.launch(ctx, dirs, root, history, l.held != nil, owner); err != nil {
 			return false, err
 		}
 	}
@@ -361,6 +377,19 @@ func (v *View) Status(s *api.Agent) {
 		s.Error = v.err.Error()
 	}
 	s.Disk = v.host.Quotas.Use(v.def.Name)
+}
+
+// Ended returns a channel that is closed when the view is unmounted.
+func (v *View) Ended() <-chan struct{} { return v.done }
+
+// SetLease sends the view when its lease ends. A process that starts later has it from the daemon's leases.
+func (v *View) SetLease(until time.Duration) {
+	v.mu.Lock()
+	w := v.wire
+	v.mu.Unlock()
+	if w != nil {
+		_ = w.Send(ToView{Lease: until}) // after an error the view has ended
+	}
 }
 
 // UpdateLog sends the view whether the log can be written.

@@ -50,6 +50,8 @@ type Config struct {
 	Stacked     bool             `json:"stacked,omitempty"` // the scope is an overlay; with Offline HistoryFD, MountFD and MergedFD are open
 	Bases       bool             `json:"bases,omitempty"`   // UpperFD and BasesFD are open
 	Quota       *int             `json:"quota,omitempty"`   // QuotaFD is open; the slot of its page
+	Leased      bool             `json:"leased,omitempty"`  // placement: one
+	Lease       time.Duration    `json:"lease,omitempty"`   // with Leased: see ToView
 	Grace       time.Duration    `json:"grace,omitempty"`   // ControlFD is open; how long the view goes on without a daemon
 }
 
@@ -73,6 +75,8 @@ type ToView struct {
 	Spool  bool              `json:"spool,omitempty"` // with the answer to an event or a drain: the view may use its spool
 	Groups []uint32          `json:"groups,omitempty"`
 	Actor  *history.Actor    `json:"actor,omitempty"`
+
+	Lease time.Duration `json:"lease,omitempty"` // when the view's lease ends, by CLOCK_BOOTTIME; it changes nothing from then on
 
 	Freeze *bool `json:"freeze,omitempty"` // keeps clients from changing what rules hold, or no more; answered as History
 

@@ -1,20 +1,18 @@
-// Package witness gives signed heads of the log to a witness, which signs them, too, if they grow from the one that it has
-// seen before: c2sp.org/tlog-witness. A log that was rewritten gets no signature any more.
+// Package witness has the keys of witnesses, c2sp.org/tlog-cosignature, and gives signed heads of the log to a witness, which
+// signs them, too, if they grow from the one that it has seen before: c2sp.org/tlog-witness. A log that was rewritten gets no
+// signature any more.
 package witness
 
 import (
 	"bytes"
 	"context"
-	"crypto/ed25519"
 	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
@@ -97,43 +95,4 @@ func (w *Witness) post(ctx context.Context, h Head) (status int, answer []byte, 
 	defer resp.Body.Close()
 	answer, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	return resp.StatusCode, answer, err
-}
-
-// verifier is that of c2sp.org/tlog-cosignature, for Ed25519.
-type verifier struct {
-	name string
-	hash uint32
-	key  ed25519.PublicKey
-}
-
-// The algorithm of a witness's key, and the bytes of its signature: a time, in seconds since 1970, and Ed25519's.
-const (
-	cosignature = 0x04
-	timeSize    = 8
-)
-
-// NewVerifier returns the verifier of a witness's key, in the form of c2sp.org/signed-note.
-func NewVerifier(text string) (note.Verifier, error) {
-	name, rest, _ := strings.Cut(strings.TrimSpace(text), "+")
-	id, coded, _ := strings.Cut(rest, "+")
-	hash, err := strconv.ParseUint(id, 16, 32)
-	key, errKey := base64.StdEncoding.DecodeString(coded)
-	if err != nil || errKey != nil || len(id) != 8 || len(key) != 1+ed25519.PublicKeySize || key[0] != cosignature || name == "" {
-		return nil, fmt.Errorf("%.100q is no key of a witness: want NAME+HASH+KEY, of cosignature/v1", text)
-	}
-	return &verifier{name, uint32(hash), key[1:]}, nil
-}
-
-func (v *verifier) Name() string    { return v.name }
-func (v *verifier) KeyHash() uint32 { return v.hash }
-
-func (v *verifier) Verify(text, sig []byte) bool {
-	if len(sig) != timeSize+ed25519.SignatureSize {
-		return false
-	}
-	at := binary.BigEndian.Uint64(sig)
-	if at > uint64(time.Now().Add(time.Hour).Unix()) {
-		return false
-	}
-	return ed25519.Verify(v.key, fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s", at, text), sig[timeSize:])
 }

@@ -29,6 +29,7 @@ type Definition struct {
 	Home        scope.ID // the agent whose HOME the view serves; "": it serves no HOME
 	User        string   // a name, a uid or uid:gid; "" means the owner of the agent's directory
 	Identity    Identity
+	Placement   Placement
 	View        ViewSpec
 	History     History
 	Limits      Limits
@@ -125,6 +126,15 @@ const (
 	IdentityCaller Identity = "caller" // the user of the process that makes the system call
 )
 
+// Placement selects which hosts may change the agent's files at a time.
+type Placement string
+
+// The placements.
+const (
+	PlacementAny Placement = ""    // all that have them, the default
+	PlacementOne Placement = "one" // the one that has the agent's lease in the fleet
+)
+
 // DataPath selects how file data is transferred.
 type DataPath string
 
@@ -177,6 +187,12 @@ func ParseDefinition(file string, text []byte) (*Definition, error) {
 		}
 	}
 	return def, nil
+}
+
+// CheckText is ParseDefinition for a text that is for other hosts: their lists in protect.d count.
+func CheckText(name string, text []byte) error {
+	_, _, err := parseDefinition(path.Join(agentsDir, name), stem(name), text)
+	return err
 }
 
 // DirOf returns the key dir of the text of a definition, "" for none. Other keys may be wrong.

@@ -39,9 +39,10 @@ type parsed struct {
 	trusted *repository // the trusted copy of a repository's file; nil for none
 }
 
-// readAgents reads {base}/agents.d/*.md, and those of the user's settings whose agents the base does not define, sorted by
-// name. at are the stamps of both directories before they were read. odd are warnings about files that look like definitions.
-func readAgents(base, user string, last map[scope.ID]*loaded) (all []*parsed, at [2]folder.Dated, odd []error, err error) {
+// readAgents reads {base}/agents.d/*.md, and from each further directory the definitions of agents that none before it defines,
+// sorted by name. at are the stamps of the directories before they were read. odd are warnings about files that look like
+// definitions.
+func readAgents(base string, further [2]string, last map[scope.ID]*loaded) (all []*parsed, at [3]folder.Dated, odd []error, err error) {
 	dir, err := folder.Open(base, agentsDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, at, nil, fmt.Errorf("no definitions: %q does not exist: create it", filepath.Join(base, agentsDir))
@@ -52,18 +53,20 @@ func readAgents(base, user string, last map[scope.ID]*loaded) (all []*parsed, at
 	if err != nil {
 		return nil, at, nil, fmt.Errorf("definitions: %w", err)
 	}
-	dir, err = folder.OpenUser(base, user, agentsDir)
-	if err == nil {
-		var more []*parsed
-		var of []error
-		more, at[1], of, err = readDefinitions(dir, last)
-		odd = append(odd, of...)
-		all = append(all, slices.DeleteFunc(more, func(f *parsed) bool {
-			return slices.ContainsFunc(all, func(own *parsed) bool { return own.id == f.id })
-		})...)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, at, nil, fmt.Errorf("%s: %w", path.Join(user, agentsDir), err)
+	for i, name := range further {
+		dir, err = folder.OpenUser(base, name, agentsDir)
+		if err == nil {
+			var more []*parsed
+			var of []error
+			more, at[1+i], of, err = readDefinitions(dir, last)
+			odd = append(odd, of...)
+			all = append(all, slices.DeleteFunc(more, func(f *parsed) bool {
+				return slices.ContainsFunc(all, func(own *parsed) bool { return own.id == f.id })
+			})...)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, at, nil, fmt.Errorf("%s: %w", path.Join(name, agentsDir), err)
+		}
 	}
 	var names []string
 	for _, p := range all {

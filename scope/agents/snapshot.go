@@ -27,13 +27,17 @@ type Host struct {
 	Servers   Servers       // that every agent sees
 	Tools     catalog.Tools // that definitions may name
 	User      string        // the directory of the user's settings for all bases; "": none
+	Signed    string        // the directory whose agents.d has what operators of a fleet have signed; "": none
 }
+
+// further returns the directories whose agents.d follow the base's, the first first.
+func (h Host) further() [2]string { return [2]string{h.User, h.Signed} }
 
 // Agent is a defined agent and its grants.
 type Agent struct {
 	*Definition
 	Grants *Grants
-	File   string // the definition's, relative to the base directory; absolute in the user's settings
+	File   string // the definition's, relative to the base directory; absolute in a further directory
 }
 
 // Path returns the path of the definition.
@@ -62,7 +66,7 @@ type Snapshot struct {
 	// changed.
 	files      map[scope.ID]*loaded
 	seen       map[string]string       // the SHA-256 of what has loaded, by file
-	dirs       [2]folder.Dated         // stamps of agents.d of the base and of the user before they were read
+	dirs       [3]folder.Dated         // stamps of agents.d of the base and of the further directories before they were read
 	extendDirs map[string]folder.Dated // stamps of extensions.d and its directories; nil if unknown
 }
 
@@ -119,7 +123,7 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 	if abs, err := filepath.Abs(base); err == nil {
 		next.base = abs
 	}
-	files, dirs, odd, err := readAgents(base, host.User, s.files)
+	files, dirs, odd, err := readAgents(base, host.further(), s.files)
 	if err != nil { // agents.d could not be read: keep everything
 		next.Agents, next.known, next.extensions, next.files, next.seen = s.Agents, s.known, s.extensions, s.files, s.seen
 		if next.Agents == nil {
@@ -258,8 +262,10 @@ func (s *Snapshot) Current(base string, id scope.ID) bool {
 	if s.dirs[0] == (folder.Dated{}) || !s.dirs[0].StillIn(base, agentsDir) || !s.currentExtensions(base) {
 		return false
 	}
-	if user := s.known.host.User; user != "" && !s.dirs[1].StillIn(user, agentsDir) {
-		return false
+	for i, name := range s.known.host.further() {
+		if name != "" && !s.dirs[1+i].StillIn(name, agentsDir) {
+			return false
+		}
 	}
 	skills, err := readSkills(base)
 	if err != nil || !slices.Equal(skills, s.known.skills) {

@@ -46,6 +46,17 @@ func (r *Root) Mounted(name string) (*Root, error) {
 	return &Root{fd: fd}, nil
 }
 
+// Device returns the device number of the directory of r, if that is the root of a mount; 0: it is not. The kernel asks no process
+// that serves the mount.
+func (r *Root) Device() (uint64, error) {
+	var st unix.Statx_t
+	err := callStatx(r.fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, 0, &st)
+	if err != nil || st.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0 {
+		return 0, err
+	}
+	return unix.Mkdev(st.Dev_major, st.Dev_minor), nil
+}
+
 // UnmountTop unmounts the topmost mount on a directory, and reports whether there was one. Processes that use it keep it.
 func UnmountTop(dir *Root, name string) (bool, error) {
 	at, err := dir.Mounted(name)
@@ -53,8 +64,7 @@ func UnmountTop(dir *Root, name string) (bool, error) {
 		return false, err
 	}
 	defer at.Close()
-	var st unix.Statx_t // no attribute that a process would have to answer for: a mount of FUSE
-	if err := callStatx(at.fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, 0, &st); err != nil || st.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0 {
+	if device, err := at.Device(); err != nil || device == 0 {
 		return false, err
 	}
 	return true, unix.Unmount(fmt.Sprintf("/proc/self/fd/%d", at.fd), unix.MNT_DETACH)

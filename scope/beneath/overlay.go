@@ -11,6 +11,9 @@ import (
 // overlayDev is the device of the overlay that this process has a Root of; 0: none.
 var overlayDev atomic.Uint64
 
+// OverlaySource is what mount(8) shows as the source of an Overlay.
+const OverlaySource = "scopefs"
+
 // Overlay describes a mount that shows a directory with changes, which another
 // directory gets: Documentation/filesystems/overlayfs.rst.
 type Overlay struct {
@@ -29,7 +32,7 @@ func (o Overlay) Mount(on *Root) (*Root, error) {
 	defer unix.Close(fs)
 	at := func(r *Root) string { return fmt.Sprintf("/proc/self/fd/%d", r.fd) }
 	options := [][2]string{
-		{"source", "scopefs"}, {"lowerdir", at(o.Lower)}, {"upperdir", at(o.Upper)}, {"workdir", at(o.Work)},
+		{"source", OverlaySource}, {"lowerdir", at(o.Lower)}, {"upperdir", at(o.Upper)}, {"workdir", at(o.Work)},
 		{"index", "off"}, {"metacopy", "off"},
 	}
 	if !o.User {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 
@@ -28,6 +29,13 @@ type Sandbox interface {
 // the memory budget of their output. Its methods are safe for concurrent use.
 type Shell struct {
 	Dir string // the cwd of commands without one; "": the view's root. Set it before Tools
+
+	// Keep makes a command live on when the daemon ends: see Kept. Leaves reports whether the daemon leaves its commands to the
+	// next one now. Unclaimed is called with a call of an earlier daemon whose client has not asked for its result; its command
+	// has ended. Nil: every command ends with the daemon. Set them before the first call.
+	Keep      func(p *sandbox.Process, k Kept, tapes []*os.File) (Place, error)
+	Leaves    func() bool
+	Unclaimed func(tools.Begun)
 
 	sandbox Sandbox
 	budget  budget
@@ -70,19 +78,36 @@ func (s *Shell) Tools() ([]tools.Tool, error) {
 // Close kills the running commands and waits until they have exited. Background
 // processes of commands that exited earlier live until the sandbox ends. Later
 // calls of the tools fail. It always returns nil.
+//
+// What it leaves to the next daemon it only stops reading.
 func (s *Shell) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	jobs := slices.Clone(s.jobs)
 	s.mu.Unlock()
+	var left, others []*job
 	for _, j := range jobs {
-		j.kill()
+		if s.leaves(j) {
+			left = append(left, j)
+		} else {
+			others = append(others, j)
+			j.kill()
+		}
 	}
-	for _, j := range jobs {
+	for _, j := range left {
+		s.leave(j)
+	}
+	for _, j := range others {
 		<-j.ended
 		s.drop(j)
+		if s.neverClaimed(j) {
+			s.work.Add(1)
+			go func() { defer s.work.Done(); s.Unclaimed(j.begun) }()
+		}
 	}
-	s.work.Wait()
+	if len(left) == 0 { // their ends are waited for until the sandbox is left
+		s.work.Wait()
+	}
 	return nil
 }
 
@@ -139,6 +164,7 @@ func (s *Shell) publish(j *job) string {
 	if j.id == "" {
 		s.lastID++
 		j.id = fmt.Sprintf("p%d", s.lastID)
+		s.set(j)
 	}
 	return j.id
 }

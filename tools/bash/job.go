@@ -32,7 +32,7 @@ const (
 // job is a command, running or exited.
 type job struct {
 	id    string // process id, guarded by Shell.mu; "" until published
-	log   log
+	log   *log
 	proc  *sandbox.Process
 	kill  context.CancelFunc // sends SIGKILL to the command's whole session
 	began time.Time
@@ -44,7 +44,7 @@ type job struct {
 	err     error
 	took    time.Duration
 
-	read [3]atomic.Int64 // by stream: where the next process_read starts
+	kept
 }
 
 // start starts a command and kills it when ctx ends, unless detach is called first.
@@ -54,15 +54,21 @@ func (s *Shell) start(ctx context.Context, env tools.Env, in runArgs) (j *job, d
 	}
 	s.evict()
 	life, kill := context.WithCancel(context.WithoutCancel(ctx))
-	detach = context.AfterFunc(ctx, kill)
 	j = &job{kill: kill, began: time.Now(), line: firstLine(in.Command), ended: make(chan struct{})}
-	j.log.open = len(j.log.streams)
-	for i := range j.log.streams {
-		j.log.streams[i].budget = &s.budget
+	j.begun, j.answered = env.Begun, in.Background
+	if timeout := in.timeout(); timeout > 0 {
+		j.until = j.began.Add(timeout)
 	}
-	if j.proc, err = s.exec(life, env, in); err != nil {
+	detach = s.killAfter(ctx, j)
+	if j.log, err = newLog(&s.budget); err == nil {
+		j.proc, err = s.exec(life, env, in)
+	}
+	if err != nil {
 		detach()
 		kill()
+		if j.log != nil {
+			j.log.discard()
+		}
 		s.release()
 		if ctx.Err() != nil {
 			err = ctx.Err()
@@ -70,20 +76,35 @@ func (s *Shell) start(ctx context.Context, env tools.Env, in runArgs) (j *job, d
 		return nil, nil, err
 	}
 	s.add(j)
-	s.work.Add(3)
-	go func() { defer s.work.Done(); j.log.collect(stdout, j.proc.Stdout) }()
-	go func() { defer s.work.Done(); j.log.collect(stderr, j.proc.Stderr) }()
-	go func() {
-		defer s.work.Done()
-		defer j.proc.Stdin.Close()
+	s.work.Go(func() {
 		_, _ = io.WriteString(j.proc.Stdin, in.Stdin) // the command may exit without reading it
-	}()
+		j.proc.Stdin.Close()
+		s.keepLater(j, env.Kept)
+	})
+	s.follow(j)
+	return j, detach, nil
+}
+
+// follow collects the output of a command, and waits for its end.
+func (s *Shell) follow(j *job) {
+	s.work.Add(2)
+	j.collecting.Go(func() { defer s.work.Done(); j.log.collect(stdout, j.proc.Stdout) })
+	j.collecting.Go(func() { defer s.work.Done(); j.log.collect(stderr, j.proc.Stderr) })
 	go func() {
 		defer s.release()
-		j.wait(in.timeout())
+		j.wait()
+		s.update(j)
 		s.dropLate(j)
 	}()
-	return j, detach, nil
+}
+
+// killAfter kills a command when ctx ends, unless the command is left to the next daemon, or detach is called first.
+func (s *Shell) killAfter(ctx context.Context, j *job) (detach func() bool) {
+	return context.AfterFunc(ctx, func() {
+		if !s.leaves(j) {
+			j.kill()
+		}
+	})
 }
 
 // exec runs bash, or sh where bash is not installed.
@@ -144,21 +165,24 @@ func relative(name string) string {
 	return strings.TrimPrefix(name, sandbox.Workspace+"/")
 }
 
-// wait waits for the command to exit and closes ended. It kills the command after
-// timeout, if that is not 0.
-func (j *job) wait(timeout time.Duration) {
-	if timeout > 0 {
-		timer := time.AfterFunc(timeout, func() {
+// wait waits for the command to exit and closes ended. It kills the command at the end of its time.
+func (j *job) wait() {
+	if !j.until.IsZero() {
+		timer := time.AfterFunc(time.Until(j.until), func() {
 			j.expired.Store(true)
 			j.kill()
 		})
 		defer timer.Stop()
 	}
 	j.exit, j.err = j.proc.Wait()
-	j.took = time.Since(j.began)
+	if j.took == 0 { // no earlier daemon has seen the end
+		j.took = time.Since(j.began)
+	}
 	j.exit.TimedOut = j.exit.TimedOut || j.expired.Load() && j.exit.Signal == unix.SIGKILL
 	j.proc.Stdin.Close()
-	j.settle()
+	if !errors.Is(j.err, sandbox.ErrLeft) {
+		j.settle()
+	}
 	j.kill() // the command has exited: this only releases the context
 	close(j.ended)
 }
@@ -203,10 +227,17 @@ func (j *job) running() bool {
 	}
 }
 
-// discard closes the process's files and frees its output.
+// discard closes the process's files and frees its output. The caller holds Shell.mu.
 func (j *job) discard() {
 	j.proc.Close()
 	j.log.discard()
+	j.over = true
+	if j.claim != nil {
+		j.claim.Stop()
+	}
+	if j.answered {
+		j.unkeep()
+	}
 }
 
 // status is a job's state.

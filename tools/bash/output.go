@@ -1,6 +1,10 @@
 package bash
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/scopefs/scopefs/tools/bash/tape"
+)
 
 const (
 	chunkSize = 32 << 10
@@ -19,67 +23,52 @@ func (b *budget) take() bool {
 	return false
 }
 
-// output keeps the first chunk and the latest chunks of a stream.
+// output is a stream. Its tape keeps the first chunk and the latest ones.
 type output struct {
+	tape   tape.Tape
 	budget *budget
-	taken  int      // chunks charged to budget
-	chunks [][]byte // all but the last are full
-	rest   int64    // offset of chunks[1]
-	size   int64    // bytes written, kept or not
+	taken  int   // chunks charged to budget
+	rest   int64 // offset of what is kept after the first chunk
+	size   int64 // bytes recorded, kept or not
 }
 
-func (o *output) write(p []byte) {
-	o.size += int64(len(p))
-	for len(p) > 0 {
-		last := len(o.chunks) - 1
-		if last < 0 || len(o.chunks[last]) == chunkSize {
-			o.extend()
+// grow counts n more bytes on the tape, at most a chunk. The first three chunks are free of charge. At maxStream, or without
+// budget, it calls forget with the oldest chunk after the first.
+func (o *output) grow(n int, forget func(off int64)) {
+	o.size += int64(n)
+	o.rest = max(o.rest, chunkSize)
+	for o.size-o.rest > int64(2+o.taken)*chunkSize {
+		if o.taken < maxStream/chunkSize-3 && o.budget.take() {
+			o.taken++
 			continue
 		}
-		n := min(chunkSize-len(o.chunks[last]), len(p))
-		o.chunks[last] = append(o.chunks[last], p[:n]...)
-		p = p[n:]
-	}
-}
-
-// extend adds a chunk. At maxStream, or without budget, it reuses the oldest chunk
-// after the first. The first three chunks are free of charge, so that a full chunk
-// always precedes the last.
-func (o *output) extend() {
-	var chunk []byte
-	switch n := len(o.chunks); {
-	case n == 0:
-		o.rest = chunkSize
-	case n < 3:
-	case n < maxStream/chunkSize && o.budget.take():
-		o.taken++
-	default:
-		chunk = o.chunks[1][:0]
-		o.chunks = append(o.chunks[:1], o.chunks[2:]...)
+		off := o.rest
 		o.rest += chunkSize
+		forget(off)
 	}
-	o.chunks = append(o.chunks, chunk)
 }
 
 // piece returns up to n consecutive bytes at off, or at the next offset that is
-// kept, and their offset. At the end it returns none. They are valid until the
-// next write.
+// kept, and their offset. At the end it returns none.
 func (o *output) piece(off int64, n int) (p []byte, at int64) {
 	if off >= chunkSize && off < o.rest {
 		off = o.rest
 	}
-	if off >= o.size {
+	end := o.size
+	if off < chunkSize && o.rest > chunkSize {
+		end = min(end, chunkSize)
+	}
+	if off >= end {
 		return nil, off
 	}
-	p = o.chunks[0]
-	if off < chunkSize {
-		p = p[off:]
-	} else {
-		p = o.chunks[1+(off-o.rest)/chunkSize][(off-o.rest)%chunkSize:]
+	p = make([]byte, min(int64(n), end-off))
+	if _, err := o.tape.ReadAt(p, off); err != nil { // cannot happen: it is memory
+		return nil, off
 	}
-	return p[:min(n, len(p))], off
+	return p, off
 }
 
+// discard returns what was taken of the budget. The caller closes the tape.
 func (o *output) discard() {
 	o.budget.free.Add(int64(o.taken) * chunkSize)
 	*o = output{budget: o.budget}

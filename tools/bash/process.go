@@ -84,7 +84,7 @@ func (s *Shell) read(ctx context.Context, _ tools.Env, in readArgs) (readResult,
 	if in.Limit == 0 {
 		in.Limit = defaultPage
 	}
-	off := j.read[st].Load()
+	off := j.log.position(st)
 	if in.Offset != nil {
 		off = *in.Offset
 	}
@@ -100,7 +100,7 @@ func (s *Shell) read(ctx context.Context, _ tools.Env, in readArgs) (readResult,
 	r.Output, r.Binary = text(p)
 	r.Offset, r.NextOffset = at, at+int64(len(p))
 	r.More = r.NextOffset < size
-	j.read[st].Store(r.NextOffset)
+	j.log.setPosition(st, r.NextOffset)
 	return r, nil
 }
 

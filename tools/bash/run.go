@@ -2,11 +2,13 @@ package bash
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
 const (
@@ -49,6 +51,9 @@ type runResult struct {
 }
 
 func (s *Shell) run(ctx context.Context, env tools.Env, in runArgs) (runResult, error) {
+	if env.Resumed {
+		return s.resume(ctx, env)
+	}
 	j, detach, err := s.start(ctx, env, in)
 	if err != nil {
 		return runResult{}, err
@@ -58,8 +63,23 @@ func (s *Shell) run(ctx context.Context, env tools.Env, in runArgs) (runResult, 
 		detach()
 		return runResult{status: status{Running: true}, ProcessID: id}, nil
 	}
-	<-j.ended
+	return s.result(ctx, j, detach)
+}
+
+// result waits for a command, and returns its result.
+func (s *Shell) result(ctx context.Context, j *job, detach func() bool) (runResult, error) {
+	select {
+	case <-j.ended:
+	case <-ctx.Done():
+		if s.leaves(j) {
+			return runResult{}, tools.ErrLeft
+		}
+		<-j.ended
+	}
 	detach()
+	if errors.Is(j.err, sandbox.ErrLeft) {
+		return runResult{}, tools.ErrLeft
+	}
 	if ctx.Err() != nil || j.err != nil {
 		s.drop(j)
 		if ctx.Err() != nil {

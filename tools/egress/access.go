@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -39,6 +40,9 @@ type access struct {
 	failure      *refusal                // of an exchange
 	stopped      atomic.Pointer[refusal] // of a request whose body may not pass further
 	mask         mask                    // of the response
+	moving       Moving                  // of a tunnel that a Carrier has; nil: none
+	took         time.Duration           // of its tunnel, when that has ended
+	seen         bool                    // an earlier daemon may have recorded its end
 }
 
 func (p *Proxy) newAccess(in *incoming, op string) *access {
@@ -178,9 +182,12 @@ func (r *refusal) detail() string {
 // end records the end of an access that was admitted; r is nil for one that came
 // to its end.
 func (p *Proxy) end(ctx context.Context, a *access, r *refusal) {
+	if r == left {
+		return
+	}
 	e := p.event(a)
 	e.Verdict, e.Outcome, e.Status = audit.Allow, "end", a.status
-	e.Bytes, e.Sent, e.DurationUS = a.got.Load(), a.sent.Load(), time.Since(a.began).Microseconds()
+	e.Bytes, e.Sent, e.DurationUS = a.got.Load(), a.sent.Load(), cmp.Or(a.took, time.Since(a.began)).Microseconds()
 	if a.remote != "" {
 		e.Detail = "at " + a.remote
 	}
@@ -190,8 +197,14 @@ func (p *Proxy) end(ctx context.Context, a *access, r *refusal) {
 			e.Verdict, e.Rule, e.RuleKind = r.verdict, r.Rule, string(r.kind)
 		}
 	}
+	if a.seen && p.tenant.Recorded != nil && p.tenant.Recorded(e) {
+		a.moving.Recorded()
+		return
+	}
 	// The connection is over: there is nothing left to refuse.
-	_ = p.tenant.Record(context.WithoutCancel(ctx), e)
+	if p.tenant.Record(context.WithoutCancel(ctx), e) == nil && a.moving != nil {
+		a.moving.Recorded()
+	}
 	if r != nil && (r.verdict != "" || r.unmade || r.keyless) {
 		p.tellRefused(a, r)
 	}

@@ -42,24 +42,30 @@ func (p *Proxy) count() *refusal {
 
 // spend counts bytes that have moved.
 func (p *Proxy) spend(n int64) *refusal {
+	p.meter.mu.Lock()
+	defer p.meter.mu.Unlock()
 	_, bytes := p.limits()
 	if len(bytes) == 0 {
 		return nil
 	}
-	p.meter.mu.Lock()
-	defer p.meter.mu.Unlock()
 	p.meter.credit -= n
 	for p.meter.credit <= 0 {
-		amount := max(minCharge, min(maxCharge, int64(bytes[0].N)/1000), 1-p.meter.credit)
-		for _, l := range bytes {
-			amount = min(amount, int64(l.N))
-		}
-		if r := p.take(bytes, amount); r != nil {
+		amount, r := p.charge(bytes, 1-p.meter.credit)
+		if r != nil {
 			return r
 		}
 		p.meter.credit += amount
 	}
 	return nil
+}
+
+// charge takes bytes from the limits, at least as many as the least limit has or least.
+func (p *Proxy) charge(bytes []scope.Rate, least int64) (amount int64, _ *refusal) {
+	amount = max(minCharge, min(maxCharge, int64(bytes[0].N)/1000), least)
+	for _, l := range bytes {
+		amount = min(amount, int64(l.N))
+	}
+	return amount, p.take(bytes, amount)
 }
 
 func (p *Proxy) take(limits []scope.Rate, n int64) *refusal {

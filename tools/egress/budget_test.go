@@ -12,6 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools/egress/tunnel"
 	"github.com/scopefs/scopefs/tools/limit"
 )
 
@@ -65,7 +66,7 @@ func TestByteLimit(t *testing.T) {
 		n, err := io.Copy(io.Discard, res.Body)
 		res.Body.Close()
 		assert.Error(t, err)
-		assert.Less(t, n, int64(most+maxMove))
+		assert.Less(t, n, int64(most+tunnel.MaxMove))
 		assert.Positive(t, n)
 		e := l.logged(t, func(e audit.Event) bool { return e.Outcome == "failed" })
 		assert.Equal(t, wants, e.Op)

@@ -20,6 +20,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools/egress/tunnel"
 )
 
 // TestAttackChangedCredential: a variable that means another host's credential after a
@@ -144,7 +145,7 @@ func TestByteLimitTogether(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	assert.Less(t, sum.Load(), int64(most+tunnels*maxMove))
+	assert.Less(t, sum.Load(), int64(most+tunnels*tunnel.MaxMove))
 	assert.Positive(t, sum.Load())
 }
 

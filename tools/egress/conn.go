@@ -27,6 +27,7 @@ type incoming struct {
 	mu     sync.Mutex
 	held   []func() // what frees its slots
 	closed bool
+	moving Moving // the tunnel that has the socket; nil: none
 }
 
 // origin is the host at the other end of a connection, as far as the client
@@ -60,11 +61,40 @@ func (c *incoming) hold(release func()) {
 	c.held = append(c.held, release)
 }
 
-func (c *incoming) Close() error {
-	err := c.socket.Close()
+// carried makes Close end a tunnel, which has the socket from now on.
+func (c *incoming) carried(m Moving) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.moving = m; c.closed {
+		m.End()
+	}
+}
+
+func (c *incoming) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
+
+// leave leaves a tunnel to the next daemon.
+func (c *incoming) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.moving != nil {
+		c.moving.Leave()
+	}
+}
+
+func (c *incoming) Close() (err error) {
+	if c.socket != nil {
+		err = c.socket.Close()
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
+	if c.moving != nil {
+		c.moving.End()
+	}
 	for _, release := range c.held {
 		release()
 	}

@@ -12,7 +12,7 @@
 // and then connects:
 //
 //   - A host without further rules gets a tunnel: bytes pass unchanged, through
-//     splice(2). The server name of a TLS client must be the host's. Plain HTTP in
+//     splice(2), by a [Carrier]. The server name of a TLS client must be the host's. Plain HTTP in
 //     a tunnel is decided request by request.
 //   - A host with methods, paths or a credential is intercepted: the proxy is the
 //     other end of the client's TLS, with a certificate for that host alone that a

@@ -45,6 +45,9 @@ type Tenant struct {
 	// Record writes to the log. After an error nothing is done.
 	Record func(context.Context, audit.Event) error
 
+	// Recorded reports whether an earlier daemon has recorded the end of a tunnel; see Adopt. nil: it has not.
+	Recorded func(audit.Event) bool
+
 	// Refused gets each refusal, and each connection to a host that cannot be made, after
 	// it was recorded: the host, which may be empty, with a port that is neither 443 nor 80, and
 	// the text and the remedy that the client gets. It must return soon. nil drops them.
@@ -99,6 +102,8 @@ type Options struct {
 	CA     *CA    // nil: hosts whose requests must be seen are refused
 	Limits Limits
 	Bounds *Bounds // those of the agent; nil: its own, by Limits
+
+	Carrier Carrier // moves the bytes of tunnels; nil: this process does
 }
 
 // A Proxy is the network of one client. Make it by New.
@@ -131,6 +136,10 @@ func New(o Options, tenant Tenant) *Proxy {
 		tenant.Counts = &limit.Rates{}
 	}
 	p := &Proxy{Options: o, tenant: tenant, bounds: o.Bounds, open: map[*access]func(){}, kept: map[keptName]*keptSecret{}}
+	if p.Carrier == nil {
+		p.Carrier = &local{}
+	}
+	p.limitTunnels()
 	p.transport.Store(p.newTransport())
 	p.forward = p.newForward()
 	return p
@@ -251,6 +260,7 @@ func (p *Proxy) recordMalformed(ctx context.Context, in *incoming, err error) {
 // or send to another address. The caller calls it after a change of the rules.
 func (p *Proxy) Recheck() {
 	p.transport.Swap(p.newTransport()).CloseIdleConnections() // no later request has a connection of earlier rules
+	p.limitTunnels()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for a, end := range p.open {
@@ -269,6 +279,15 @@ func (p *Proxy) begin(run func()) bool {
 		p.wait.Go(run)
 	}
 	return !p.ended
+}
+
+// leaveTunnels leaves the tunnels to the next daemon.
+func (p *Proxy) leaveTunnels() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for a := range p.open {
+		a.in.leave()
+	}
 }
 
 func (p *Proxy) closeAll() {

@@ -203,15 +203,15 @@ func TestIdle(t *testing.T) {
 	require.NoError(t, err)
 	defer server.Close()
 	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{{Host: "a.example", Ports: []uint16{25}, Address: netip.MustParseAddrPort(server.Addr().String())}}},
-		func(o *Options, _ *Tenant) { o.Limits.Idle = 700 * time.Millisecond })
+		func(o *Options, _ *Tenant) { o.Limits.Idle = 3 * time.Second })
 	c := l.connect(t, "a.example:25")
 	began := time.Now()
-	for range 8 { // one direction that moves keeps both
-		time.Sleep(120 * time.Millisecond)
+	for range 12 { // one direction that moves keeps both
+		time.Sleep(300 * time.Millisecond)
 		_, err := c.Write([]byte("x"))
 		require.NoError(t, err)
 	}
-	require.Greater(t, time.Since(began), 900*time.Millisecond)
+	require.Greater(t, time.Since(began), 3200*time.Millisecond)
 	assert.True(t, ended(c))
 }
 

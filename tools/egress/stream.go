@@ -156,19 +156,7 @@ func (p *Proxy) pass(ctx context.Context, a *access, up socket) *refusal {
 		a.in.Close()
 		return strange(a)
 	}
-	t := tunnel{in: a.in.socket, up: up, idle: p.Limits.Idle, sent: &a.sent, got: &a.got, spend: p.stopper(a)}
-	ahead := a.in.ahead
-	a.in.ahead = nil
-	err := t.run(ahead)
-	a.in.Close()
-	var stopped *refusal
-	switch {
-	case errors.As(err, &stopped):
-		return stopped
-	case err != nil:
-		return &refusal{Message: "the tunnel broke", cause: err}
-	}
-	return nil
+	return p.carry(a, up)
 }
 
 // strange returns the refusal of a client that speaks neither TLS nor HTTP. One that has sent nothing has done no wrong:

@@ -64,8 +64,8 @@ func fingerprint(t tools.Tool) string {
 }
 
 // call passes a client's call to Set.Call. It returns a result, or the question
-// that the client must answer first.
-func (f *Face) call(ctx context.Context, req *mcp.CallToolRequest) (mcp.Result, *tools.Asked) {
+// that the client must answer first, or the error of a request that is no call.
+func (f *Face) call(ctx context.Context, req *mcp.CallToolRequest) (mcp.Result, *tools.Asked, error) {
 	doing, stop := progress(ctx, req)
 	defer stop()
 	holds := func(approval string) {
@@ -81,17 +81,43 @@ func (f *Face) call(ctx context.Context, req *mcp.CallToolRequest) (mcp.Result, 
 	}
 	said, err := beside(req.Params.Meta)
 	if err != nil {
-		return failed(tools.Errorf(tools.Invalid, "_meta: %v", err)), nil
+		return failed(tools.Errorf(tools.Invalid, "_meta: %v", err)), nil, nil
 	}
 	env, keep := f.contextOf(req)
-	result, err := f.set.Call(ctx, tools.Call{Trace: trace.OfMeta(req.Params.Meta), Tool: toolName(req.Params.Name), Args: req.Params.Arguments, Ask: asker(req), Holds: holds, Progress: reports, Context: env, Keep: keep, Beside: said})
+	c := tools.Call{Trace: trace.OfMeta(req.Params.Meta), Tool: toolName(req.Params.Name), Args: req.Params.Arguments, Ask: asker(req), Holds: holds, Progress: reports, Context: env, Keep: keep, Beside: said}
+	src, over := sourceOf(req), streamOf(req)
+	switch {
+	case src != nil:
+		if c.Resume = src.resume; f.opt.Returns != nil && f.opt.Returns() {
+			c.Kept = src.kept
+		}
+	case over != nil:
+		var stop context.CancelFunc
+		ctx, stop = context.WithCancel(ctx)
+		defer stop()
+		over.begin(stop)
+		if c.Resume = over.resume; over.keeps() {
+			c.Kept = over.kept
+		}
+	}
+	result, err := f.set.Call(ctx, c)
 	if asked, ok := errors.AsType[*tools.Asked](err); ok {
-		return nil, asked
+		return nil, asked, nil
 	}
-	if err != nil {
-		return failed(err), nil
+	switch {
+	case errors.Is(err, tools.ErrLost):
+		return nil, nil, lost(tools.ErrLost.Error())
+	case errors.Is(err, tools.ErrLeft): // the client gets the result of the next daemon
+		if over != nil {
+			over.leave()
+		} else {
+			src.lines.Close()
+		}
+		return failed(err), nil, nil
+	case err != nil:
+		return failed(err), nil, nil
 	}
-	return resultOf(result, req.ProtocolVersion() >= statelessProtocol, f.opt.Encoders), nil
+	return resultOf(result, req.ProtocolVersion() >= statelessProtocol, f.opt.Encoders), nil, nil
 }
 
 // statelessProtocol is the first protocol version without a handshake; SEP-2575.
@@ -107,7 +133,11 @@ func (f *Face) handleQuestion(ctx context.Context, req *mcp.CallToolRequest) (*m
 	if ok && len(req.Params.InputResponses) == 0 {
 		return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{answerKey: elicit(asked.Question)}}, nil
 	}
-	res, asked := f.call(ctx, req)
+	res, asked, err := f.call(ctx, req)
+	streamOf(req).answer()
+	if err != nil {
+		return nil, err
+	}
 	if asked != nil {
 		return failed(tools.Errorf(tools.Invalid, "the client sent no answer to the question")), nil
 	}

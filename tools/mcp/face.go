@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -24,12 +23,8 @@ import (
 	"github.com/scopefs/scopefs/tools/limit"
 )
 
-// Limits of clients.
-const (
-	maxMessage  = 16 << 20         // bytes per message
-	maxIdle     = 30 * time.Minute // until an idle HTTP session is closed
-	maxSessions = 256              // HTTP sessions per Face
-)
+// maxMessage bounds a client's message, in bytes.
+const maxMessage = 16 << 20
 
 // Options configure a Face.
 type Options struct {
@@ -43,6 +38,12 @@ type Options struct {
 	// servers that are still starting, whose tools the list lacks: the client gets them as
 	// scopefs/starting in the result's _meta. Nil: nothing.
 	Listing func(context.Context) (starting []string)
+
+	// Sessions keeps sessions over HTTP. Nil: they end with the Face.
+	Sessions Sessions
+
+	// Returns reports whether the client resumes its calls with the next daemon. Nil: it does not.
+	Returns func() bool
 
 	Context     *scoped.Environment                      // of each session until it has another; nil: none
 	HoldContext func(size int) (release func(), ok bool) // reserves memory for a session's context; nil: no bound
@@ -60,11 +61,15 @@ type Face struct {
 	listed map[string]string // MCP name of each listed tool, and its fingerprint
 
 	contexts contexts
+
+	resuming    sync.Mutex
+	resumptions map[string]*resumption // by the id that the client knows; guarded by resuming
+	streams     map[string]*callStream // of calls that are kept or resumed, by stream.key; guarded by resuming
 }
 
 // New returns a Face that serves set. The caller must close it.
 func New(set *tools.Set, opt Options) *Face {
-	f := &Face{set: set, opt: opt, listed: map[string]string{}}
+	f := &Face{set: set, opt: opt, listed: map[string]string{}, resumptions: map[string]*resumption{}, streams: map[string]*callStream{}}
 	f.server = mcp.NewServer(
 		implementation(opt.Version),
 		&mcp.ServerOptions{
@@ -81,7 +86,7 @@ func New(set *tools.Set, opt Options) *Face {
 	f.server.AddPrompt(&mcp.Prompt{Name: "agent", Title: "The agent's prompt", Icons: icon(viewIcon), Description: "The agent's instructions: its role, and the tools and files that it may use."}, f.prompt)
 	f.web = f.newWeb()
 	f.addResources()
-	f.server.AddReceivingMiddleware(f.introduce, f.resources, f.answer)
+	f.server.AddReceivingMiddleware(f.introduce, f.resources, f.answer, f.keepWeb)
 	f.Refresh()
 	return f
 }
@@ -132,51 +137,9 @@ func (f *Face) Serve(ctx context.Context, conn io.ReadWriteCloser) error {
 // or of a write that was in progress.
 var disconnected = []error{io.EOF, io.ErrClosedPipe, net.ErrClosed, syscall.EPIPE, syscall.ECONNRESET}
 
-// Handler returns a handler of MCP's streamable HTTP transport. faceOf returns the
-// Face for a request, or nil and the status of the refusal. The handler refuses
-// requests of web pages, token or not: the SDK checks the Host header on loopback
-// (DNS rebinding), and http.CrossOriginProtection the origin.
-func Handler(faceOf func(*http.Request) (*Face, int)) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		f, status := faceOf(r)
-		switch {
-		case status == http.StatusUnauthorized:
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			refuse(w, "no valid token: send Authorization: Bearer TOKEN", status)
-			return
-		case f == nil:
-			refuse(w, "the agent is down", status)
-			return
-		case r.Header.Get("Mcp-Session-Id") == "" && len(slices.Collect(f.server.Sessions())) >= maxSessions:
-			refuse(w, "too many sessions: close one", http.StatusServiceUnavailable)
-			return
-		}
-		r.Body = &tallied{ReadCloser: r.Body}
-		out, end := exactIDs(w, r)
-		defer end()
-		f.web.ServeHTTP(out, r)
-	})
-}
-
-// refuse sends an error and closes the connection. The read deadline discards the
-// rest of an unread body.
-func refuse(w http.ResponseWriter, text string, status int) {
-	w.Header().Set("Connection", "close")
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now())
-	http.Error(w, text, status)
-}
-
-// newWeb returns the HTTP handler of a Face. Each Face has its own handler and so
-// its own sessions: a session id is useless with another agent's token.
-func (f *Face) newWeb() http.Handler {
-	return mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return f.server }, &mcp.StreamableHTTPOptions{
-		Logger: f.opt.Logger, SessionTimeout: maxIdle, MaxRequestBodyBytes: maxMessage, PropagateRequestCancellation: true,
-		CrossOriginProtection: http.NewCrossOriginProtection(),
-	})
-}
-
 // Close closes the sessions of all clients.
 func (f *Face) Close() {
+	f.leaveCalls()
 	for s := range f.server.Sessions() {
 		_ = s.Close()
 	}
@@ -230,9 +193,10 @@ func (f *Face) answer(next mcp.MethodHandler) mcp.MethodHandler {
 		if !ok {
 			return next(ctx, method, req)
 		}
-		res, asked := f.call(ctx, call)
+		res, asked, err := f.call(ctx, call)
 		if asked == nil {
-			return res, nil
+			streamOf(call).answer()
+			return res, err
 		}
 		return next(context.WithValue(ctx, askedKey{}, asked), method, req)
 	}

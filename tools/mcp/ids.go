@@ -122,12 +122,11 @@ func mark(id []byte) []byte {
 }
 
 // exactIDs wraps a request and its response so that the ids keep their bytes. The
-// caller must call the returned function when the response is complete.
-func exactIDs(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, func()) {
+// caller must call end when the response is complete.
+func exactIDs(w http.ResponseWriter, r *http.Request) *unmarked {
 	body := &markedBody{ReadCloser: r.Body}
 	r.Body = body
-	out := &unmarked{ResponseWriter: w, body: body}
-	return out, out.end
+	return &unmarked{ResponseWriter: w, body: body}
 }
 
 // markedBody is a request's body with marked ids.
@@ -135,6 +134,8 @@ type markedBody struct {
 	io.ReadCloser
 	text   io.Reader // nil until the first Read
 	marked bool      // an id was marked
+
+	request, id []byte // of a call of a tool that is short enough to be kept; nil: it is none
 }
 
 func (b *markedBody) Read(p []byte) (int, error) {
@@ -143,8 +144,12 @@ func (b *markedBody) Read(p []byte) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if _, err := rpc.Parse(text); errors.Is(err, rpc.ErrTwice) {
+		h, err := rpc.Parse(text)
+		if errors.Is(err, rpc.ErrTwice) {
 			return 0, err
+		}
+		if h.Kind == rpc.Request && h.Method == methodCall && len(text) <= maxKeptRequest && len(h.ID) <= maxKeptID {
+			b.request, b.id = text, h.ID
 		}
 		had := len(text)
 		text = rpc.Replace(text, "id", mark)
@@ -168,7 +173,10 @@ type unmarked struct {
 
 func (w *unmarked) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-func (w *unmarked) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
+func (w *unmarked) Flush() { _ = w.FlushError() }
+
+// FlushError is for http.ResponseController.
+func (w *unmarked) FlushError() error { return http.NewResponseController(w.ResponseWriter).Flush() }
 
 func (w *unmarked) Write(p []byte) (int, error) {
 	if !w.body.marked {

@@ -32,6 +32,8 @@ type lines struct {
 	closed   chan struct{}
 	shut     sync.Once
 
+	sources sources
+
 	writing      sync.Mutex
 	writeTimeout time.Duration
 	hold         func(size int) (release func(), ok bool) // reserves memory for a response
@@ -99,6 +101,7 @@ func (l *lines) Read(context.Context) (jsonrpc.Message, error) {
 			case <-l.closed:
 				return nil, io.EOF
 			}
+			l.add(r, id)
 		}
 		return m, nil
 	}
@@ -174,6 +177,13 @@ func (l *lines) Write(_ context.Context, m jsonrpc.Message) error {
 			release = func() {}
 		}
 		defer release()
+		src := l.take(r.ID)
+		src.answer()
+		err := l.write(append(text, '\n'))
+		if err == nil {
+			src.done()
+		}
+		return err
 	}
 	return l.write(append(text, '\n'))
 }

@@ -87,7 +87,7 @@ func (p *plan) close() {
 // must not cover.
 func newPlan(spec *Spec, filters [][]byte, keystores *keystores) (*plan, error) {
 	p := &plan{keystores: keystores}
-	p.add("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session",
+	p.add("--unshare-all", "--unshare-user", "--disable-userns", "--new-session",
 		"--as-pid-1", "--clearenv", "--setenv", "GOMAXPROCS", strconv.Itoa(pid1.MaxRunning), "--cap-drop", "ALL", "--hostname", string(spec.Agent),
 		"--uid", fmt.Sprint(innerID(spec.UID, "uid_map")), "--gid", fmt.Sprint(innerID(spec.GID, "gid_map")),
 		"--info-fd", strconv.Itoa(fdInfo))

@@ -41,7 +41,7 @@ func BenchmarkStart(b *testing.B) {
 	cases := map[string]func(){
 		"session+true": start(spec), "limited+true": start(limited), "true": func() { run(there) },
 		"bwrap+true": func() {
-			cmd := exec.Command("bwrap", "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent",
+			cmd := exec.Command("bwrap", "--unshare-all", "--unshare-user", "--disable-userns",
 				"--new-session", "--clearenv", "--ro-bind", "/usr", "/usr", "--symlink", "usr/lib", "/lib",
 				"--symlink", "usr/lib64", "/lib64", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp",
 				"--bind", spec.View.Name(), Workspace, "/usr/bin/true")

@@ -16,7 +16,6 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -483,10 +482,9 @@ func pidNamespace() uint64 {
 	return st.Ino
 }
 
-// sweep removes the groups that a daemon left which was killed. Its sandboxes and
-// views died with it, but for one that was starting: see killOrphans. It leaves those of
-// daemons in other pid namespaces, whose ids mean nothing here, and those with processes,
-// which another daemon may continue with.
+// sweep removes the groups that a killed daemon left. It leaves those of daemons in other pid
+// namespaces, whose ids mean nothing here, and those with processes, which another daemon may
+// continue with.
 func (c *cgroups) sweep() {
 	here := strconv.FormatUint(pidNamespace(), 10)
 	for _, base := range slices.AppendSeq(slices.Clone(c.v2), maps.Values(c.v1)) {
@@ -501,12 +499,12 @@ func (c *cgroups) sweep() {
 				continue
 			}
 			dir := filepath.Join(base, e.Name())
-			all, used := []string{dir}, killOrphans(dir)
+			all, used := []string{dir}, inUse(dir)
 			children, _ := os.ReadDir(dir)
 			for _, child := range children {
 				if child.IsDir() {
 					all = append(all, filepath.Join(dir, child.Name()))
-					used = killOrphans(all[len(all)-1]) || used
+					used = inUse(all[len(all)-1]) || used
 				}
 			}
 			if used {
@@ -519,47 +517,10 @@ func (c *cgroups) sweep() {
 	}
 }
 
-// killOrphans kills the children of bwrap in a group of a dead daemon. A bwrap that dies
-// with its daemon before it has released its child leaves the child behind, which waits
-// for it forever: bubblewrap sets the child's parent-death signal (prctl(2),
-// PR_SET_PDEATHSIG) later. The child has run nothing yet. The group can be removed by
-// the next sweep. killOrphans reports whether the group has other processes.
-func killOrphans(dir string) (used bool) {
+// inUse reports whether a group has processes.
+func inUse(dir string) bool {
 	text, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-	for word := range strings.FieldsSeq(string(text)) {
-		pid, err := strconv.Atoi(word)
-		if err != nil || pid <= 1 { // 0: a process outside our pid namespace
-			continue
-		}
-		fd, err := unix.PidfdOpen(pid, 0)
-		if err != nil {
-			continue
-		}
-		if orphaned(pid) {
-			_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
-		} else {
-			used = true
-		}
-		unix.Close(fd)
-	}
-	return used
-}
-
-// orphaned reports whether a process is the child of a dead bwrap: the first process of a
-// pid namespace, with a parent outside that is no bwrap. The parent is process 1 or a
-// subreaper (PR_SET_CHILD_SUBREAPER), such as systemd --user.
-func orphaned(pid int) bool {
-	stat, err := proc.ReadStat(pid)
-	return err == nil && isBwrap(pid) && !isBwrap(stat.Parent) && pidDepth(stat.Parent) > 0 && pidDepth(pid) > pidDepth(stat.Parent)
-}
-
-func isBwrap(pid int) bool { return proc.Name(pid) == "bwrap" }
-
-// pidDepth counts the pid namespaces that a process is in, from ours inwards; 0 for a
-// process that has ended. See NSpid in proc_pid_status(5).
-func pidDepth(pid int) int {
-	status, _ := proc.ReadTable(pid, "status")
-	return len(status.Words("NSpid"))
+	return len(text) > 0
 }
 
 // writeFile writes to a file that the kernel made; it never creates one.

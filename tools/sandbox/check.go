@@ -152,6 +152,8 @@ func checkSeccomp() error {
 func bounded(ctx context.Context, path string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.WaitDelay = 100 * time.Millisecond
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) } // see Session.killStart
 	return cmd
 }
 
@@ -169,20 +171,20 @@ func versionOf(ctx context.Context, path string) string {
 // trial makes a smallest sandbox, as an ordinary user: whether namespaces can be
 // had depends on too many settings to be read off them.
 func trial(ctx context.Context, bwrap string) error {
-	cmd := bounded(ctx, bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--cap-drop", "ALL", "--hostname", "localhost",
+	cmd := bounded(ctx, bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL", "--hostname", "localhost",
 		"--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "/bin/true")
 	cmd.Dir, cmd.Env = "/", []string{}
 	if os.Geteuid() == 0 {
 		credential, err := credential(65534, 65534)
 		if err == nil {
-			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: credential}
+			cmd.SysProcAttr.Credential = credential
 		}
 	}
 	out, err := cmd.CombinedOutput()
 	if err == nil || ctx.Err() != nil {
 		return ctx.Err()
 	}
-	get := "allow user, pid, network and mount namespaces to ordinary users; a container needs --cap-add SYS_ADMIN,DAC_READ_SEARCH --security-opt systempaths=unconfined"
+	get := "allow user, pid, network and mount namespaces to ordinary users; a container needs --cap-add SYS_ADMIN --cap-add DAC_READ_SEARCH --security-opt systempaths=unconfined"
 	why := string(bytes.TrimSpace(out))
 	if why == "" {
 		why = err.Error()

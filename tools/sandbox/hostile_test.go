@@ -40,8 +40,7 @@ func evilInit(how string) int {
 		time.Sleep(time.Hour)
 	}
 	in.send(pid1.Reply{Op: pid1.OpReady}, evilListeners(how)...)
-	if how == "defies" { // does not die with bwrap, nor with the socket
-		unix.Prctl(unix.PR_SET_PDEATHSIG, 0, 0, 0, 0)
+	if how == "defies" { // does not die with the socket
 		time.Sleep(time.Hour)
 	}
 	var r pid1.Request

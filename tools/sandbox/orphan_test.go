@@ -1,26 +1,28 @@
 package sandbox
 
 import (
-	"encoding/json"
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
+	"strconv"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/need"
-	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
 func init() {
-	helpers["orphan"] = orphan
+	helpers["dying"] = dying
+	helpers["killed starts"] = killedStarts
 	helpers["sweep"] = func([]string) int {
 		c, err := findCgroups()
 		if err != nil {
@@ -32,58 +34,124 @@ func init() {
 	}
 }
 
-// orphan is a daemon that dies while a sandbox starts: it makes a control group, "agent"
-// with one for its sandboxes beneath, starts bwrap there, kills bwrap before that releases
-// its child, and prints the pid of the child.
-func orphan(args []string) int {
-	err := leaveOrphan(args[0] == "agent")
+// dying is a daemon that starts a sandbox. After args[1], it kills itself ("daemon") or bwrap alone ("bwrap"), or lets a command
+// block init and then kills itself ("blocked").
+func dying(args []string) int {
+	after, err := time.ParseDuration(args[1])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	h, err := Open(Config{})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer h.Close()
+	plan, err := newPlan(&Spec{Agent: "tester", UID: 65534, GID: 65534}, h.filters, &h.keystores)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer plan.close()
+	s := newSession(h, Spec{Agent: "tester", UID: 65534, GID: 65534}, nil)
+	argsIn, info, err := h.spawn(s, plan)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer info.Close()
+	go s.wait()
+	victim := s.bwrap.Process.Pid
+	if args[0] == "daemon" {
+		victim = os.Getpid()
+	}
+	if args[0] != "blocked" {
+		time.AfterFunc(after, func() { unix.Kill(victim, unix.SIGKILL) })
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	err = s.handshake(ctx, plan, argsIn, info) // most starts fail
+	if args[0] == "blocked" {
+		if err := errors.Join(err, blockInit(s)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		unix.Kill(os.Getpid(), unix.SIGKILL)
+	}
+	<-s.done
 	return 0
 }
 
-func leaveOrphan(agent bool) error {
-	c, err := findCgroups()
+// blockInit returns when a command has blocked init: it stops the child of another command before that executes.
+func blockInit(s *Session) error {
+	storm, err := s.Exec(context.Background(), Command{Argv: []string{"bash", "-c", "exec >/dev/null 2>&1 </dev/null; while :; do kill -STOP -1; done"}})
 	if err != nil {
 		return err
 	}
-	g, err := c.newGroup("tester", Limits{PIDs: 100}, nil)
-	if err == nil && agent {
-		g, err = g.child("run", nil)
+	defer storm.Close()
+	for {
+		ended := make(chan error, 1)
+		go func() {
+			p, err := s.Exec(context.Background(), Command{Argv: []string{"true"}})
+			if err == nil {
+				p.Close()
+			}
+			ended <- err
+		}()
+		select {
+		case err := <-ended:
+			if err != nil {
+				return err
+			}
+		case <-time.After(2 * time.Second):
+			return nil
+		}
 	}
-	if err == nil {
-		err = g.add(os.Getpid())
+}
+
+// killedStarts runs dying args[1] times, and fails if one leaves a process, which this process inherits.
+func killedStarts(args []string) int {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
-	if err != nil {
-		return err
+	rounds, _ := strconv.Atoi(args[1])
+	for i := range rounds {
+		cmd := exec.Command("/proc/self/exe", "dying", args[0], (time.Duration(i) * 8 * time.Millisecond / time.Duration(rounds)).String())
+		cmd.Stderr = os.Stderr
+		if err := cmd.Run(); err != nil && cmd.ProcessState.ExitCode() != -1 {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+			pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
+			if err == unix.ECHILD {
+				break
+			}
+			if pid == 0 && time.Now().After(end) {
+				self := strconv.Itoa(os.Getpid())
+				out, _ := exec.Command("ps", "--ppid", self, "-o", "pid,pgid,stat,wchan:20,args").Output()
+				fmt.Fprintf(os.Stderr, "round %d left a process:\n%s", i, out)
+				_ = exec.Command("pkill", "-KILL", "-P", self).Run()
+				return 1
+			}
+		}
 	}
-	block, _, err := os.Pipe()
-	if err != nil {
-		return err
+	return 0
+}
+
+// TestStartKilled: a sandbox leaves no process behind when its daemon or its bwrap is killed while it starts, or its daemon
+// while init is blocked.
+func TestStartKilled(t *testing.T) {
+	need.Long(t, "it takes seconds")
+	needRoot(t, "sandboxes of another user")
+	for victim, rounds := range map[string]string{"daemon": "60", "bwrap": "60", "blocked": "1"} {
+		t.Run(victim, func(t *testing.T) {
+			out, err := exec.Command("/proc/self/exe", "killed starts", victim, rounds).CombinedOutput()
+			assert.NoError(t, err, "%s", out)
+		})
 	}
-	info, infoIn, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	bwrap := exec.Command("bwrap", "--unshare-user", "--unshare-pid", "--userns-block-fd", "3", "--info-fd", "4", "--ro-bind", "/", "/", "true")
-	bwrap.ExtraFiles = []*os.File{block, infoIn}
-	if err := bwrap.Start(); err != nil {
-		return err
-	}
-	var said struct {
-		PID int `json:"child-pid"`
-	}
-	if err := json.NewDecoder(info).Decode(&said); err != nil {
-		return err
-	}
-	if err := bwrap.Process.Kill(); err != nil {
-		return err
-	}
-	_ = bwrap.Wait()
-	fmt.Println(said.PID)
-	return nil
 }
 
 // TestSweepElsewhere: a daemon in another pid namespace, as in a container, does not see us
@@ -100,49 +168,6 @@ func TestSweepElsewhere(t *testing.T) {
 		cmd.Stderr, cmd.SysProcAttr = os.Stderr, &syscall.SysProcAttr{Cloneflags: flags}
 		require.NoError(t, cmd.Run())
 		assert.DirExists(t, g.dirs[0])
-	}
-}
-
-// TestOrphanKilled: the next daemon kills the child of a bwrap that was killed before it
-// released the child.
-func TestOrphanKilled(t *testing.T) {
-	need.Long(t, "it takes seconds")
-	needRoot(t, noGroups)
-	for _, where := range []string{"session", "agent", "below a subreaper"} {
-		t.Run(where, func(t *testing.T) {
-			reaper := uintptr(0)
-			if where == "below a subreaper" {
-				reaper = 1
-			}
-			require.NoError(t, unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, reaper, 0, 0, 0))
-			cmd := exec.Command("/proc/self/exe", "orphan", where)
-			cmd.Stderr = os.Stderr
-			out, err := cmd.Output()
-			require.NoError(t, unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0))
-			require.NoError(t, err)
-			var pid int
-			_, err = fmt.Sscan(string(out), &pid)
-			require.NoError(t, err)
-			pidfd, err := unix.PidfdOpen(pid, 0)
-			require.NoError(t, err)
-			defer unix.Close(pidfd)
-			defer func() {
-				unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0)
-				unix.Wait4(pid, nil, 0, nil) // ECHILD: it is another reaper's
-			}()
-			stat, err := proc.ReadStat(pid)
-			require.NoError(t, err)
-			require.NotEqual(t, byte('Z'), stat.State, "an orphan waits")
-
-			t.Run("the next daemon", func(t *testing.T) { newHost(t) })
-			awaitExit(pid, pidfd)
-			stat, err = proc.ReadStat(pid)
-			assert.True(t, err != nil || stat.State == 'Z', "state %c", stat.State)
-			t.Run("the one after it", func(t *testing.T) { newHost(t) })
-			groups, err := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/*/scopefs-%d-*", cmd.Process.Pid))
-			require.NoError(t, err)
-			assert.Empty(t, groups)
-		})
 	}
 }
 

@@ -29,11 +29,24 @@ type Outliving struct {
 	Agent    *OutlivedGroup `json:"agent,omitempty"` // Spec.Group
 	Limits   Limits         `json:"limits"`
 	Proxy    bool           `json:"proxy,omitempty"`
-	Command  uint64         `json:"command,omitempty"` // 0: none lives on
-	Process  int            `json:"process,omitempty"` // of the command, in the sandbox
-	Began    time.Time      `json:"began,omitzero"`    // the command
-	Killed   int            `json:"killed,omitempty"`  // see Session.killed
+	Command  *Outlived      `json:"command,omitempty"` // whose files its client has; nil: none
+	Killed   int            `json:"killed,omitempty"`  // with Command: see Session.killed
 }
+
+// Outlived is a command that lives on. Its fields but Files are for JSON.
+type Outlived struct {
+	ID      uint64    `json:"id"`
+	Process int       `json:"process"` // in the sandbox
+	Tag     string    `json:"tag,omitempty"`
+	Began   time.Time `json:"began"`
+
+	// Exit is that of a command that has ended; nil: it runs, or init has its exit status. Files are its standard output and
+	// standard error, or none; Adopt takes them.
+	Exit  *Exit      `json:"-"`
+	Files []*os.File `json:"-"`
+}
+
+var errStatus = errors.New("its exit status is lost")
 
 // OutlivedGroup is a control group.
 type OutlivedGroup struct {
@@ -102,26 +115,21 @@ func (s *Session) Outlive(p *Process) (_ Outliving, files []*os.File, err error)
 		Proxy:    s.spec.Proxy,
 		Killed:   s.killed,
 	}
-	if p != nil && p.tagged != nil {
-		o.Command, o.Began, o.Process = p.id, p.began, p.tagged.pid
+	if p != nil {
+		o.Command = p.outlived()
 	}
 	s.mu.Unlock()
-	if p != nil && o.Command == 0 {
+	if p != nil && o.Command == nil {
 		return o, nil, ErrEnded
 	}
 	if s.spec.Group != nil {
 		o.Agent = s.spec.Group.group.outlived()
 	}
-	fd, err := unix.PidfdOpen(o.PID, unix.PIDFD_NONBLOCK)
+	init, err := s.Init()
 	if err != nil {
-		return o, nil, fmt.Errorf("pidfd_open of init: %w", err)
+		return o, nil, err
 	}
-	files = append(files, os.NewFile(uintptr(fd), "init"))
-	select {
-	case <-s.done: // the number may be another's
-		return o, files, ErrEnded
-	default:
-	}
+	files = append(files, init)
 	control, err := s.wire.File()
 	if err != nil {
 		return o, files, err
@@ -136,6 +144,66 @@ func (s *Session) Outlive(p *Process) (_ Outliving, files []*os.File, err error)
 	}
 	return o, files, s.wire.Send(pid1.Request{Op: pid1.OpOutlive})
 }
+
+// Init returns a pidfd of init, which does not block.
+func (s *Session) Init() (*os.File, error) {
+	fd, err := unix.PidfdOpen(s.PID(), unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("pidfd_open of init: %w", err)
+	}
+	init := os.NewFile(uintptr(fd), "init")
+	select {
+	case <-s.done: // the number may be another's
+		init.Close()
+		return nil, ErrEnded
+	default:
+		return init, nil
+	}
+}
+
+// outlived returns what the next daemon needs of a command; nil if it does not run. The caller holds session.mu.
+func (p *Process) outlived() *Outlived {
+	if p.tagged == nil {
+		return nil
+	}
+	return &Outlived{ID: p.id, Process: p.tagged.pid, Tag: p.tag, Began: p.began}
+}
+
+// Outlive returns what the next daemon needs of a command of a session of Outlive, and a pidfd of init, and the command's
+// standard output and standard error, which the caller closes.
+func (p *Process) Outlive() (o Outlived, files []*os.File, err error) {
+	p.session.mu.Lock()
+	made := p.outlived()
+	p.session.mu.Unlock()
+	if made == nil || p.Stdout == nil {
+		return o, nil, ErrEnded
+	}
+	init, err := p.session.Init()
+	if err != nil {
+		return o, nil, err
+	}
+	files = []*os.File{init}
+	for _, f := range []*os.File{p.Stdout, p.Stderr} {
+		var own *os.File
+		err := control(f, func(fd int) error {
+			fd, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+			own = os.NewFile(uintptr(fd), f.Name())
+			return err
+		})
+		if err != nil {
+			closeFiles(files)
+			return o, nil, err
+		}
+		files = append(files, own)
+	}
+	return *made, files, nil
+}
+
+// Session returns the session of the command.
+func (p *Process) Session() *Session { return p.session }
+
+// Bind kills the command when ctx ends.
+func (p *Process) Bind(ctx context.Context) { go p.watch(ctx, 0) }
 
 func closeFiles(files []*os.File) {
 	for _, f := range files {
@@ -173,23 +241,26 @@ func (s *Session) Left() bool {
 	return s.left
 }
 
-// Adopt continues with a session that an earlier daemon has left, and with the command that lives on, which has no files; nil:
-// there is none. given are those of Outlive, and stay the caller's. An init that does not answer ends the session. outOfMemory
-// is Spec.OutOfMemory.
-func (h *Host) Adopt(agent scope.ID, o Outliving, given []*os.File, outOfMemory func(*Session)) (_ *Session, _ *Process, err error) {
+// Adopt continues with a session that an earlier daemon has left, and with the commands that live on. It kills all others. given
+// are the files of Outlive, and stay the caller's. An init that does not answer ends the session. outOfMemory is
+// Spec.OutOfMemory.
+func (h *Host) Adopt(agent scope.ID, o Outliving, given []*os.File, commands []Outlived, outOfMemory func(*Session)) (_ *Session, all []*Process, err error) {
 	want := outlivingProxy
 	if o.Proxy {
 		want++
-	}
-	if len(given) != want || o.PID <= 1 || o.Command > o.Last {
-		return nil, nil, fmt.Errorf("%w: %d descriptors", ErrInvalid, len(given))
 	}
 	var files []*os.File
 	defer func() {
 		if err != nil {
 			closeFiles(files)
+			for _, c := range commands {
+				closeFiles(c.Files)
+			}
 		}
 	}()
+	if len(given) != want || o.PID <= 1 {
+		return nil, nil, fmt.Errorf("%w: %d descriptors", ErrInvalid, len(given))
+	}
 	for _, f := range given {
 		own, err := dup(f)
 		if err != nil {
@@ -199,12 +270,15 @@ func (h *Host) Adopt(agent scope.ID, o Outliving, given []*os.File, outOfMemory 
 	}
 	s := newSession(h, Spec{Agent: agent, Limits: o.Limits, Proxy: o.Proxy, OutOfMemory: outOfMemory}, o.Group.group())
 	s.ownGroup, s.last, s.told = o.OwnGroup, o.Last, false
-	var p *Process
-	if o.Command > 0 {
-		p = &Process{session: s, id: o.Command, running: true, started: make(chan struct{}), exited: make(chan struct{}), began: o.Began}
-		close(p.started)
-		s.procs[p.id], p.tagged = p, s.tags.started(o.Process, "")
-		s.killed = o.Killed
+	if o.Command != nil {
+		commands, s.killed = append(commands, *o.Command), o.Killed
+	}
+	var keep []uint64
+	for _, c := range commands {
+		p := s.adopt(c)
+		if all = append(all, p); c.Exit == nil {
+			keep = append(keep, c.ID)
+		}
 	}
 	if o.Proxy {
 		if err := s.takeListener(files[outlivingProxy:want]); err != nil {
@@ -224,8 +298,10 @@ func (h *Host) Adopt(agent scope.ID, o Outliving, given []*os.File, outOfMemory 
 	}
 	s.pid, s.gone = o.PID, ended(files[outlivingInit])
 	go s.wait()
-	if limit := o.Limits.Timeout; p != nil && limit > 0 {
-		go p.watch(context.Background(), max(time.Millisecond, limit-time.Since(o.Began)))
+	if limit := o.Limits.Timeout; limit > 0 {
+		for _, p := range all {
+			go p.watch(context.Background(), max(time.Millisecond, limit-time.Since(p.began)))
+		}
 	}
 	late := time.AfterFunc(s.answerTime, func() { s.fail(errors.New("init did not answer")) })
 	go func() {
@@ -235,10 +311,29 @@ func (h *Host) Adopt(agent scope.ID, o Outliving, given []*os.File, outOfMemory 
 		case <-s.done:
 		}
 	}()
-	if err := s.wire.Send(pid1.Request{Op: pid1.OpState, ID: o.Command}); err != nil {
+	if err := s.wire.Send(pid1.Request{Op: pid1.OpState, Keep: keep}); err != nil {
 		s.fail(err)
 	}
-	return s, p, nil
+	return s, all, nil
+}
+
+// adopt returns a command of an earlier daemon. Nobody else has s yet.
+func (s *Session) adopt(c Outlived) *Process {
+	p := &Process{session: s, id: c.ID, tag: c.Tag, running: true, started: make(chan struct{}), exited: make(chan struct{}), began: c.Began}
+	if len(c.Files) == 2 {
+		p.Stdout, p.Stderr = c.Files[0], c.Files[1]
+	}
+	close(p.started)
+	s.last = max(s.last, c.ID)
+	p.tagged = s.tags.started(c.Process, c.Tag)
+	if c.Exit != nil {
+		s.tags.exited(p.tagged)
+		p.exit = *c.Exit
+		close(p.exited)
+	} else {
+		s.procs[p.id] = p
+	}
+	return p
 }
 
 // Continue makes commands of a session of Adopt what they are in a session that spec makes. What makes the session itself must

@@ -50,14 +50,15 @@ func TestAdoptHostile(t *testing.T) {
 			files := []*os.File{os.NewFile(uintptr(fd), "init"), os.NewFile(uintptr(pair[0]), "control")}
 			defer closeFiles(files)
 			defer unix.Close(pair[1])
-			o := Outliving{PID: cmd.Process.Pid, Last: 7, Command: 7, Process: 2, Began: time.Now()}
+			o := Outliving{PID: cmd.Process.Pid, Last: 7, Command: &Outlived{ID: 7, Process: 2, Began: time.Now()}}
 			if test.says == nil {
 				o.Limits.Timeout = time.Millisecond // its kill is not answered either
 			}
-			_, _, err = h.Adopt("a", o, files[:1], nil)
+			_, _, err = h.Adopt("a", o, files[:1], nil, nil)
 			require.ErrorIs(t, err, ErrInvalid)
-			s, p, err := h.Adopt("a", o, files, nil)
+			s, all, err := h.Adopt("a", o, files, nil, nil)
 			require.NoError(t, err)
+			p := all[0]
 			for _, text := range test.says {
 				require.NoError(t, unix.Send(pair[1], []byte(text), 0))
 			}

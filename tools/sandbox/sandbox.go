@@ -109,9 +109,7 @@ type Host struct {
 	copy    *sealed  // that commands which are Self are executed from
 	filters [][]byte
 	cgroups cgroups
-	// thread forks every bwrap. PR_SET_PDEATHSIG is sent when the thread that forked
-	// ends, not the process (prctl(2)), and Go ends threads as it likes: a bwrap forked
-	// from any of them could be killed in the middle of a session.
+	// thread forks every bwrap, in a mount namespace that it enters for that.
 	thread    thread.Thread
 	keystores keystores
 

@@ -35,6 +35,7 @@ type Session struct {
 	output tail // stderr of bwrap and init: why a start failed
 	wire   *pid1.Wire
 	bwrap  *exec.Cmd       // nil: an earlier daemon's
+	reaped bool            // bwrap, or it will be at once; guarded by mu
 	gone   <-chan struct{} // without bwrap: closed when init is gone
 
 	ownGroup bool // the group ends with the session
@@ -154,7 +155,16 @@ func (s *Session) kill() {
 			time.AfterFunc(bwrapTime, func() { _ = s.bwrap.Process.Kill() }) // an error: it has ended
 		}
 	} else if s.bwrap != nil {
-		s.bwrap.Process.Kill()
+		s.killStart()
+	}
+}
+
+// killStart kills bwrap and the child that is to be init, whose pid may not be known. The child of a bwrap that dies before it
+// releases the child waits forever: bubblewrap's child_wait_fd, an eventfd, has no end of file. The child is in bwrap's process
+// group until it is released. The caller holds mu.
+func (s *Session) killStart() {
+	if !s.reaped { // so its pid is no other process's
+		unix.Kill(-s.bwrap.Process.Pid, unix.SIGKILL) // ESRCH: all have ended
 	}
 }
 
@@ -186,11 +196,11 @@ func (s *Session) wait() {
 		s.read()
 	}()
 	if s.bwrap != nil {
-		_ = s.bwrap.Wait() // its status says nothing of init
+		s.reap()
 	} else {
 		<-s.gone
 	}
-	s.kill() // init may have cleared PR_SET_PDEATHSIG
+	s.kill() // bwrap may have been killed alone
 	s.mu.Lock()
 	if s.left { // leave has done the rest
 		s.mu.Unlock()
@@ -224,6 +234,19 @@ func (s *Session) wait() {
 	_ = s.removeGroup() // Close returns its error
 	s.host.release(s)
 	close(s.done)
+}
+
+// reap waits for the end of bwrap. Its status says nothing of init.
+func (s *Session) reap() {
+	for unix.Waitid(unix.P_PID, s.bwrap.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+	}
+	s.mu.Lock()
+	if s.pidfd < 0 {
+		s.killStart()
+	}
+	s.reaped = true
+	s.mu.Unlock()
+	_ = s.bwrap.Wait()
 }
 
 // awaitExit waits at most 10 s for init to end, which was killed, and reports whether it has.
@@ -322,6 +345,10 @@ func (s *Session) handle(r pid1.Reply, files pid1.Files) error {
 		delete(s.procs, r.ID)
 		s.tags.exited(p.tagged)
 		memory := s.outOfMemory()
+		if r.Errno != 0 {
+			p.finish(Exit{Code: -1}, errStatus)
+			return nil
+		}
 		p.finish(Exit{Code: r.Code, Signal: r.Signal, OutOfMemory: memory && (r.Code != 0 || r.Signal != 0)}, nil)
 		return nil
 	}

@@ -91,6 +91,22 @@ type Exit struct {
 	OutOfMemory bool
 }
 
+// OutcomeMemory is the outcome of events of what the kernel killed for lack of memory.
+const OutcomeMemory = "out of memory"
+
+// Outcome returns how the command ended, for the log.
+func (e Exit) Outcome() string {
+	switch {
+	case e.TimedOut:
+		return "timed out"
+	case e.OutOfMemory:
+		return OutcomeMemory
+	case e.Signal != 0:
+		return fmt.Sprintf("signal %d", e.Signal)
+	}
+	return fmt.Sprintf("exit %d", e.Code)
+}
+
 // String returns how the command ended, as "with status 1" or "at its timeout".
 func (e Exit) String() string {
 	switch {

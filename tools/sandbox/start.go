@@ -24,10 +24,8 @@ import (
 // startTimeout bounds the start of a session when ctx does not.
 const startTimeout = 30 * time.Second
 
-// spawnTimeout is the time that bwrap has after the end of ctx to report the pid of
-// init. It takes a millisecond or two, and no code of the agent runs yet. It also bounds
-// the Check of a failed start, which takes tens of milliseconds.
-const spawnTimeout = 5 * time.Second
+// checkTimeout bounds the Check of a failed start, which takes tens of milliseconds.
+const checkTimeout = 5 * time.Second
 
 // Start starts a session. ctx bounds the start alone; the session lives until it is
 // closed or killed, or its Host is closed. When bwrap fails because the host lacks a
@@ -40,10 +38,9 @@ func (h *Host) Start(ctx context.Context, spec Spec) (*Session, error) {
 		return s, nil
 	}
 	if spawned && ctx.Err() == nil {
-		// Not ctx: a bwrap that is killed may leave a child that waits forever.
-		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), spawnTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout) // ctx may end in it
 		defer cancel()
-		if missing := Check(whole, Config{Bwrap: h.bwrap}); missing != nil {
+		if missing := Check(ctx, Config{Bwrap: h.bwrap}); missing != nil {
 			return nil, missing
 		}
 	}
@@ -110,7 +107,7 @@ func (h *Host) spawn(s *Session, plan *plan) (args, info *os.File, err error) {
 		return nil, nil, errors.Join(err, wire.Close())
 	}
 	defer argsOut.Close()
-	info, infoIn, err := os.Pipe()
+	info, infoIn, err := infoPipe()
 	if err != nil {
 		return nil, nil, errors.Join(err, wire.Close(), args.Close())
 	}
@@ -141,6 +138,21 @@ func (h *Host) spawn(s *Session, plan *plan) (args, info *os.File, err error) {
 	return args, info, nil
 }
 
+// infoPipe returns a pipe whose other end can be read as well: a bwrap whose daemon has died does not end with SIGPIPE before it
+// has released init, which ends with the control socket. So bwrap has no --die-with-parent either: see killStart.
+func infoPipe() (r, both *os.File, err error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer w.Close()
+	both, err = os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", w.Fd()), os.O_RDWR, 0)
+	if err != nil {
+		r.Close()
+	}
+	return r, both, err
+}
+
 // handshake puts bwrap into the control group, writes its arguments, and waits until
 // init is ready. So nothing runs without limits, and no process list shows the
 // arguments.
@@ -158,10 +170,7 @@ func (s *Session) handshake(ctx context.Context, plan *plan, args, info *os.File
 	if err = errors.Join(err, args.Close()); err != nil {
 		return err
 	}
-	// Find init also when the start is cancelled: the child of a bwrap that is killed
-	// before it releases the child would wait forever (bubblewrap's child_wait_fd has no
-	// end of file).
-	stop := context.AfterFunc(ctx, func() { info.SetReadDeadline(time.Now().Add(spawnTimeout)) })
+	stop := context.AfterFunc(ctx, func() { info.SetReadDeadline(time.Now()) })
 	defer stop()
 	if err := s.findInit(info); err != nil {
 		return errors.Join(err, ctx.Err())

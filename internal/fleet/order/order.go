@@ -63,19 +63,28 @@ func ParseKey(text string) (note.Verifier, error) {
 
 // Sign returns a decision, signed with a private key.
 func (d Decision) Sign(private string) ([]byte, error) {
-	signer, err := note.NewSigner(strings.TrimSpace(private))
-	if err != nil {
-		return nil, errors.New("the key is no private key of scopefs fleet keygen")
-	}
-	text, err := json.Marshal(d)
-	if err != nil {
-		return nil, err
-	}
-	signed, err := note.Sign(&note.Note{Text: decisionHead + string(text) + "\n"}, signer)
+	signed, err := sign(decisionHead, d, private)
 	if err == nil && len(signed) > Max {
 		err = fmt.Errorf("the decision is larger than %d bytes: shorten the reason", Max)
 	}
 	return signed, err
+}
+
+// sign returns a value below a head, signed with a private key.
+func sign(head string, v any, private string) ([]byte, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return signText(head+string(text)+"\n", private)
+}
+
+func signText(text, private string) ([]byte, error) {
+	signer, err := note.NewSigner(strings.TrimSpace(private))
+	if err != nil {
+		return nil, errors.New("the key is no private key of scopefs fleet keygen")
+	}
+	return note.Sign(&note.Note{Text: text}, signer)
 }
 
 // OpenDecision returns a decision that one of the keys has signed, and the name of that key. It does not look at the node or

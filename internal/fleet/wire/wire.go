@@ -17,6 +17,13 @@ const Look = driver.Method[Seen, State]("fleet look")
 // Decide has the daemon decide by a signed order: see package order. Only a daemon that ends returns an error.
 const Decide = driver.Method[[]byte, Outcome]("fleet decide")
 
+// Define gives the daemon signed definitions: see package order. At most MaxDefined at once. Only a daemon that ends returns an
+// error.
+const Define = driver.Method[[][]byte, driver.None]("fleet define")
+
+// MaxDefined bounds the definitions of one call.
+const MaxDefined = 16
+
 // LookTime bounds how long Look waits.
 const LookTime = 3 * time.Second
 
@@ -38,6 +45,18 @@ type Node struct {
 	Agents  []api.Agent `json:"agents"`
 	More    int         `json:"more,omitempty"`
 	Waits   int         `json:"waits"` // requests
+
+	Definitions []Held `json:"definitions,omitempty"` // from the fleet
+	Heads       *Heads `json:"heads,omitempty"`       // nil: it takes no part
+}
+
+// Held is the last version of an agent's definition that a node took.
+type Held struct {
+	Name    string `json:"name"`
+	Version int64  `json:"version"`
+	By      string `json:"by,omitempty"`    // the name of the key; "": the node does not trust it any more
+	Holds   bool   `json:"holds"`           // unless the node itself defines an agent of the name
+	Error   string `json:"error,omitempty"` // why a later version does not hold
 }
 
 // Outcome is what a node did with an order.
@@ -59,6 +78,8 @@ const (
 	Waits   = driver.Method[After, WaitPage]("fleet waits")
 	Events  = driver.Method[Query, EventPage]("fleet events")
 	Send    = driver.Method[Order, Outcome]("fleet send") // waits up to SendTime for the node; without an answer Text is ""
+	Defined = driver.Method[After, DefinedPage]("fleet defined")
+	Put     = driver.Method[SeenDefinition, driver.None]("fleet put") // in place of the version that the server had; see Serial
 )
 
 // SendTime bounds how long Send waits.
@@ -124,4 +145,17 @@ type SeenEvent struct {
 type Order struct {
 	Node, Nonce string
 	Signed      []byte
+}
+
+// SeenDefinition is a definition as the server has it.
+type SeenDefinition struct {
+	Name   string
+	Serial uint64 // the server's number of what it has under the name; 0: nothing
+	Signed []byte
+}
+
+// DefinedPage is a part of all definitions, by name.
+type DefinedPage struct {
+	Definitions []SeenDefinition
+	More        string
 }

@@ -14,6 +14,7 @@ type Settings struct {
 	Dir     string // the directory of the stream, which exists
 	Stream  config.Stream
 	Host    string // the name of this host
+	Node    string // its name in a fleet; "": it is in none
 	Version string // of scopefs
 }
 

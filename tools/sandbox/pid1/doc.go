@@ -6,9 +6,9 @@
 // The program's main calls [Main] when its first argument is [Arg], before it does
 // anything else. Main sets the process undumpable, closes every descriptor but the
 // control socket, sends [OpReady], with [ArgListen] also a socket that listens in the
-// sandbox's network, and serves requests. It returns when the control
-// socket ends; the kernel then kills every other process of the sandbox
-// (pid_namespaces(7)).
+// sandbox's network, and serves requests. It returns when no process has
+// the daemon's end of the control socket; the kernel then kills every other process of
+// the sandbox (pid_namespaces(7)), and bwrap ends. So the sandbox ends with the daemon.
 //
 // # Commands
 //
@@ -20,8 +20,8 @@
 //
 // # The next daemon
 //
-// Without [OpOutlive] init dies with bwrap, and bwrap with the daemon. With it init lives as long as any process has the
-// daemon's end of the control socket, and keeps the exit statuses. The next daemon sends [OpState] with the command whose
+// Another process may have the daemon's end of the control socket, too, and pass it to the next daemon. With [OpOutlive] init
+// keeps the exit statuses for that daemon. The next daemon sends [OpState] with the commands whose
 // files somebody else has. Init kills the sessions of the other commands, answers, and sends the last exit statuses again: the
 // daemon before may have received them and died.
 //

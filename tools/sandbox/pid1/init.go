@@ -44,14 +44,43 @@ func Main() int {
 		return 1
 	}
 	reserveThreads(spareThreads)
-	status, outlive := make(chan int), make(chan struct{})
-	go func() { status <- run(outlive) }()
+	var ended [2]int
+	err := unix.Pipe2(ended[:], unix.O_CLOEXEC)
+	control, wrong := unix.FcntlInt(ControlFD, unix.F_DUPFD_CLOEXEC, 0) // run closes ControlFD
+	if err := errors.Join(err, wrong); err != nil {
+		fmt.Fprintln(os.Stderr, "scopefs init: control socket:", err)
+		return 1
+	}
+	status := 0
+	go func() {
+		status = run()
+		unix.Close(ended[1])
+	}()
+	if hangUp(control, ended[0]) == ended[0] {
+		return status
+	}
+	return 0 // the kernel kills the other processes
+}
+
+// hangUp waits until no process has the other end of one of fds, and returns that one: POLLHUP in poll(2). run would learn it
+// of the control socket later, or never: a command that stops the child of an OpExec before it executes blocks run.
+func hangUp(fds ...int) int {
+	polled := make([]unix.PollFd, len(fds))
+	for i, fd := range fds {
+		polled[i].Fd = int32(fd)
+	}
 	for {
-		select {
-		case s := <-status:
-			return s
-		case <-outlive: // bwrap has set it for this thread: prctl(2)
-			_ = unix.Prctl(unix.PR_SET_PDEATHSIG, 0, 0, 0, 0) // cannot fail
+		n, err := unix.Poll(polled, -1)
+		if err != nil && err != unix.EINTR {
+			return -1
+		}
+		if n <= 0 {
+			continue
+		}
+		for _, p := range polled {
+			if p.Revents != 0 {
+				return int(p.Fd)
+			}
 		}
 	}
 }
@@ -80,23 +109,21 @@ func reserveThreads(n int) {
 	close(release)
 }
 
-func run(outlive chan<- struct{}) int {
+func run() int {
 	in, err := newInit()
 	if err == nil {
-		in.outlive = outlive
 		err = in.serve(slices.Contains(os.Args, ArgListen))
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		fmt.Fprintln(os.Stderr, "scopefs init:", err) // Host.Start returns it in its error
 		return 1
 	}
-	return 0 // the kernel kills the other processes
+	return 0
 }
 
 // initProcess is process 1.
 type initProcess struct {
-	wire    *Wire
-	outlive chan<- struct{} // to the main thread
+	wire *Wire
 
 	mu       sync.Mutex
 	commands map[uint64]*running // by id
@@ -188,12 +215,11 @@ func (in *initProcess) serve(listen bool) error {
 		case OpSignal:
 			in.signal(r.ID, r.Signal)
 		case OpOutlive:
-			in.outlive <- struct{}{}
 			in.mu.Lock()
 			in.keep = true
 			in.mu.Unlock()
 		case OpState:
-			err = in.state(r.ID)
+			err = in.state(r.Keep)
 		default:
 			err = fmt.Errorf("asked for %q", r.Op)
 		}
@@ -209,7 +235,7 @@ func (in *initProcess) serve(listen bool) error {
 func (in *initProcess) exec(r *Request, program Files) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.last = r.ID
+	in.last = max(in.last, r.ID) // the daemon may send two in another order than it numbers them
 	ends, err := newEnds(r.TTY)
 	if err != nil {
 		return in.wire.Send(Reply{Op: OpStarted, ID: r.ID, Errno: errnoOf(err)})
@@ -257,17 +283,23 @@ func (in *initProcess) exited(c *running, status unix.WaitStatus) {
 	_ = in.wire.Send(exit) // without a daemon, serve returns
 }
 
-// state kills the commands but one, whose files ended with the daemon before, and answers the next daemon.
-func (in *initProcess) state(id uint64) error {
+// state kills the commands but those to keep, whose files the next daemon has, and answers that daemon.
+func (in *initProcess) state(keep []uint64) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	for _, c := range in.commands {
-		if c.id != id {
+		if !slices.Contains(keep, c.id) {
 			killSession(c.pid)
 		}
 	}
 	err := in.wire.Send(Reply{Op: OpState, ID: in.last})
-	for _, exit := range in.exits {
+	exits := slices.Clone(in.exits)
+	for _, id := range keep {
+		if in.commands[id] == nil && !slices.ContainsFunc(exits, func(r Reply) bool { return r.ID == id }) {
+			exits = append(exits, Reply{Op: OpExited, ID: id, Errno: unix.ESRCH})
+		}
+	}
+	for _, exit := range exits {
 		if err == nil {
 			err = in.wire.Send(exit)
 		}

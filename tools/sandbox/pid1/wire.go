@@ -33,8 +33,8 @@ const (
 	OpStarted Op = "started" // init → daemon, with descriptors, or with Errno and none
 	OpSignal  Op = "signal"  // daemon → init
 	OpExited  Op = "exited"  // init → daemon
-	OpOutlive Op = "outlive" // daemon → init: live on without bwrap and the daemon, while the control socket is open
-	OpState   Op = "state"   // daemon → init, from the next daemon: commands but that of ID end; init → daemon, with the last ID: OpExited of what has ended follows
+	OpOutlive Op = "outlive" // daemon → init: keep exit statuses for the next daemon
+	OpState   Op = "state"   // daemon → init, from the next daemon: commands but those of Keep end; init → daemon, with the last ID: OpExited of what has ended follows
 )
 
 // Request is a message of the daemon. Words are bytes: a path need not be UTF-8.
@@ -46,6 +46,7 @@ type Request struct {
 	Dir    []byte      `json:"dir,omitempty"`
 	TTY    *Size       `json:"tty,omitempty"`
 	Signal unix.Signal `json:"signal,omitempty"`
+	Keep   []uint64    `json:"keep,omitempty"` // of OpState
 }
 
 // Size is the size of a terminal in characters.
@@ -56,7 +57,7 @@ type Reply struct {
 	Op     Op          `json:"op"`
 	ID     uint64      `json:"id"`
 	PID    int         `json:"pid,omitempty"`   // of OpStarted: in the sandbox
-	Errno  unix.Errno  `json:"errno,omitempty"` // of OpStarted: why the command did not start
+	Errno  unix.Errno  `json:"errno,omitempty"` // of OpStarted: why the command did not start; of OpExited: its status is lost
 	Code   int         `json:"code,omitempty"`
 	Signal unix.Signal `json:"signal,omitempty"`
 }

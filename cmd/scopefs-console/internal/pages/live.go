@@ -20,6 +20,7 @@ const (
 	watchedEvery = time.Second      // while somebody looks
 	idleEvery    = 10 * time.Second // for the charts
 	topTime      = 3 * time.Second  // for an answer
+	fleetEvery   = 5 * time.Second  // a page of the fleet is shown again
 )
 
 // maxCells limits the cells whose text is known.
@@ -43,8 +44,9 @@ type live struct {
 	used    api.Top // the last answer with an older Used, for rates
 	lost    error   // why there is no answer
 	cells   map[string]string
-	samples []sample // of the last hour
-	sampled bool     // by the last answer
+	fleet   time.Time // when the pages of the fleet were last shown again
+	samples []sample  // of the last hour
+	sampled bool      // by the last answer
 }
 
 func newLive(client *api.Client) *live {
@@ -77,11 +79,11 @@ func (l *live) watched() bool {
 	return len(l.viewers) > 0
 }
 
-// state returns how many approvals and proposals wait, and why the daemon does not answer.
-func (l *live) state() (waiting int, lost error) {
+// state returns how many approvals and proposals wait, whether the daemon is of a fleet, and why it does not answer.
+func (l *live) state() (waiting int, fleet bool, lost error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.last.Approvals) + len(l.last.Proposals), l.lost
+	return len(l.last.Approvals) + len(l.last.Proposals), l.last.Fleet, l.lost
 }
 
 // asked returns the time of the daemon's last answer.
@@ -143,6 +145,10 @@ func (l *live) change() {
 	}
 	if l.sampled {
 		changed = append(changed, "samples")
+	}
+	if l.last.Fleet && time.Since(l.fleet) >= fleetEvery {
+		l.fleet = time.Now()
+		changed = append(changed, "fleet")
 	}
 	if !slices.EqualFunc(l.before.Approvals, l.last.Approvals, func(a, b approval) bool { return a.ID == b.ID && a.State == b.State }) ||
 		!slices.Equal(l.before.Proposals, l.last.Proposals) {

@@ -14,19 +14,26 @@ var entries = []entryOf{
 	{"/definitions", "Definitions", "definitions", false},
 	{"/log", "Log", "log", false},
 	{"/charts", "Charts", "charts", false},
+	{"/fleet", fleetTitle, "fleet", false},
 	{"/devices", "Devices", "devices", false},
 }
 
-// navigation returns the entries, and which is the page of a name.
-func navigation(name string) (list []struct {
+// fleetTitle is the title of the page that a daemon without a fleet has not.
+const fleetTitle = "Fleet"
+
+// navigation returns the entries of a page, and which is its own.
+func navigation(p page) (list []struct {
 	entryOf
 	Here bool
 }) {
 	for _, e := range entries {
+		if e.Title == fleetTitle && !p.Fleet {
+			continue
+		}
 		list = append(list, struct {
 			entryOf
 			Here bool
-		}{e, e.Name == name})
+		}{e, e.Name == p.Name})
 	}
 	return list
 }

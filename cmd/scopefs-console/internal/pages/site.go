@@ -46,12 +46,13 @@ type Site struct {
 type page struct {
 	Name   string // of the template, and of the entry of the navigation
 	Title  string
-	Follow string // what the page shows again when it changes: top, log or approvals; "": nothing
+	Follow string // what the page shows again when it changes: top, log, approvals or fleet; "": nothing
 	Data   any
 
 	Status  int   // 0: 200
 	Paired  bool  // the visitor is a device
 	Waiting int   // approvals
+	Fleet   bool  // the daemon is of one
 	Lost    error // why the daemon does not answer
 }
 
@@ -107,6 +108,7 @@ func New(client *api.Client, store *devices.Store, root string) (*Site, error) {
 		{Pattern: "POST /changes/{agent}", Role: devices.All, Serve: s.change},
 		s.get("GET /rule", s.rule),
 		{Pattern: "POST /rule", Role: devices.All, Serve: s.amend},
+		s.get("GET /fleet", s.fleet),
 		s.get("GET /devices", s.devices),
 		{Pattern: "POST /devices", Role: devices.All, Serve: s.remove},
 		{Pattern: "POST /devices/own", Role: devices.Look, Serve: s.removeOwn}, // the visitor's own device
@@ -219,7 +221,7 @@ func (s *Site) render(r *http.Request, p page) (status int, text []byte) {
 	if p.Status == 0 {
 		p.Status = http.StatusOK
 	}
-	p.Waiting, p.Lost = s.live.state()
+	p.Waiting, p.Fleet, p.Lost = s.live.state()
 	p.Paired = access.Of(r.Context()).ID != ""
 	var out bytes.Buffer
 	if err := s.templates[access.Of(r.Context()).Role][p.Name].ExecuteTemplate(&out, "layout", p); err != nil {

@@ -24,6 +24,7 @@ const Driver = "csi.scopefs"
 const (
 	AttributeAgent      = "agent"
 	AttributeDefinition = "definition"
+	AttributeFrom       = "definitionFrom"
 )
 
 // Kubelet sets these attributes of an ephemeral volume of a driver with podInfoOnMount, in place of what the pod's
@@ -161,10 +162,16 @@ func read(r *csi.NodePublishVolumeRequest) (want volumes.Request, err error) {
 	if want.Narrow = set[AttributeDefinition]; len(want.Narrow) > maxText {
 		return want, invalid("definition: is longer than %d bytes", maxText)
 	}
-	known := map[string]bool{ephemeralKey: true, nameKey: true, namespaceKey: true, uidKey: true, accountKey: true, AttributeAgent: true, AttributeDefinition: true}
+	if want.From = set[AttributeFrom]; len(want.From) > maxName {
+		return want, invalid("definitionFrom: is longer than %d bytes", maxName)
+	}
+	known := map[string]bool{
+		ephemeralKey: true, nameKey: true, namespaceKey: true, uidKey: true, accountKey: true,
+		AttributeAgent: true, AttributeDefinition: true, AttributeFrom: true,
+	}
 	for key := range set {
 		if !known[key] && key != "csi.storage.k8s.io/serviceAccount.tokens" {
-			return want, invalid("unknown attribute %q: want agent, and perhaps definition", key)
+			return want, invalid("unknown attribute %q: want agent, and perhaps definition or definitionFrom", key)
 		}
 	}
 	return want, nil

@@ -1,4 +1,5 @@
-// Package rules decides which pods get the view of which agent, by the operator's file. It reads that file and nothing else.
+// Package rules decides by the operator's file which pods get the view of which agent. It reads that file and the definitions
+// that pods may name, and no other files.
 package rules
 
 import (
@@ -6,6 +7,7 @@ import (
 	"fmt"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -30,6 +32,10 @@ type Rule struct {
 	// A rule that has one of these makes the definitions of its agents; else the operator has them in agents.d.
 	Prefix     string     // the agent's directory is the one of its id below this; "": its own below the base
 	Definition *yaml.Node // the other keys, a mapping; nil: none
+
+	// Definitions are patterns of names. A pod must name a definition that matches one of them; it narrows the definition that the
+	// rule makes. Empty: a pod names no definition, and may narrow with a text of its own.
+	Definitions []string
 }
 
 // Rules are the rules of a file. The first one that fits holds.
@@ -86,6 +92,7 @@ func readRule(n *yaml.Node) (Rule, error) {
 			r.Definition = n
 			return nil
 		},
+		"definitions": fields.Texts(&r.Definitions, "definitions", checkPattern),
 	})(n)
 	r.ReadOnly = access == "read"
 	if err != nil {
@@ -101,6 +108,8 @@ func readRule(n *yaml.Node) (Rule, error) {
 		return r, errors.New("agents: names no agent: write patterns of ids")
 	case r.Prefix != "" && (!filepath.IsAbs(r.Prefix) || filepath.Clean(r.Prefix) != r.Prefix || r.Prefix == "/"):
 		return r, fmt.Errorf("prefix: %q: want an absolute path, without a slash at its end", r.Prefix)
+	case len(r.Definitions) > 0 && !r.Makes():
+		return r, errors.New("definitions: they narrow a definition that the rule makes: add definition or prefix")
 	}
 	return r, nil
 }
@@ -114,36 +123,54 @@ func checkPattern(pattern string) error {
 
 // Refused is the error of a pod that no rule gives the agent.
 type Refused struct {
-	Pod   Pod
-	Agent string
+	Pod        Pod
+	Agent      string
+	Definition string // that a rule gives others with the agent; "": no rule fits
 }
 
 func (e *Refused) Error() string {
+	if e.Definition != "" {
+		return fmt.Sprintf("the rule for the service account %q of the namespace %q and the agent %q has no definition %q: the operator can add it",
+			e.Pod.Account, e.Pod.Namespace, e.Agent, e.Definition)
+	}
 	return fmt.Sprintf("no rule gives the service account %q of the namespace %q the agent %q: the operator can add one", e.Pod.Account, e.Pod.Namespace, e.Agent)
 }
 
 // Find returns the rule that gives a pod an agent, or *Refused.
 func (all Rules) Find(p Pod, agent scope.ID) (Rule, error) {
-	fits := func(pattern, name string) bool {
-		ok, err := path.Match(pattern, name)
-		return ok && err == nil
-	}
 	for _, r := range all {
 		if !fits(r.Namespace, p.Namespace) || !fits(r.Account, p.Account) {
 			continue
 		}
-		for _, pattern := range r.Agents {
-			if fits(pattern, string(agent)) {
-				return r, nil
-			}
+		if fitsOne(r.Agents, string(agent)) {
+			return r, nil
 		}
 	}
-	return Rule{}, &Refused{p, string(agent)}
+	return Rule{}, &Refused{Pod: p, Agent: string(agent)}
 }
 
-// Text returns the text of the definition that the rule makes of an agent; "" if it makes none.
-func (r Rule) Text(agent scope.ID) (string, error) {
-	if r.Prefix == "" && r.Definition == nil {
+func fits(pattern, name string) bool {
+	ok, err := path.Match(pattern, name)
+	return ok && err == nil
+}
+
+func fitsOne(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool { return fits(pattern, name) })
+}
+
+// Makes reports whether the rule makes the definitions of its agents.
+func (r Rule) Makes() bool { return r.Prefix != "" || r.Definition != nil }
+
+// Narrowed reports whether pods get the agent only with one of the rule's definitions.
+func (r Rule) Narrowed() bool { return len(r.Definitions) > 0 }
+
+// Lets reports whether a pod may name the definition.
+func (r Rule) Lets(definition string) bool { return fitsOne(r.Definitions, definition) }
+
+// Text returns the text of the definition that the rule makes of an agent; "" if it makes none. from is the definition that
+// narrows it, or "": it is in the text, so that pods of one agent name the same.
+func (r Rule) Text(agent scope.ID, from string) (string, error) {
+	if !r.Makes() {
 		return "", nil
 	}
 	scalar := func(text string) *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text} }
@@ -155,14 +182,18 @@ func (r Rule) Text(agent scope.ID) (string, error) {
 		top.Content = append(top.Content, r.Definition.Content...)
 	}
 	text, err := yaml.Marshal(top)
-	return "---\n# made by scopefs csi for pods: it is removed with the last of them\n" + string(text) + "---\n", err
+	head := "---\n# made by scopefs csi for pods: it is removed with the last of them\n"
+	if from != "" {
+		head += "# narrowed by the definition " + from + "\n"
+	}
+	return head + string(text) + "---\n", err
 }
 
-// narrowing are the keys by which a pod's author may narrow the definition that a rule makes. A definition and such keys
-// together allow what both allow.
+// narrowing are the keys by which a pod's author, and a definition that the pod names, may narrow the definition that a rule
+// makes. A definition and such keys together allow what both allow.
 var narrowing = []string{"view", "protect"}
 
-// CheckNarrow returns an error if the text of a pod's author has other keys than those that narrow the view of files. The
+// CheckNarrow returns an error if the text has other keys than those that narrow the view of files. The
 // daemon checks their values.
 func CheckNarrow(text string) error {
 	top, err := frontmatter.Parse([]byte(text))

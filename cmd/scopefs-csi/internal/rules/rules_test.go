@@ -24,13 +24,15 @@ func TestLoad(t *testing.T) {
 		"rules: [{namespace: a}]":   "csi.yaml:1: service_account: \"\" is no pattern",
 		"rules: []\nrule: []":       `csi.yaml:2: unknown key "rule": did you mean rules`,
 		"rules:\n- namespace: '[a'": `csi.yaml:2: namespace: "[a" is no pattern`,
-		"rules:\n- {namespace: a, service_account: b, agents: []}":                           "names no agent",
-		"rules:\n- {namespace: a, service_account: b, agents: [c], prefix: x}":               `csi.yaml:2: prefix: "x": want an absolute path`,
-		"rules:\n- {namespace: a, service_account: b, agents: [c], prefix: /x/../y}":         "want an absolute path",
-		"rules:\n- {namespace: a, service_account: b, agents: [c], definition: {dir: /etc}}": "dir follows from",
-		"rules:\n- {namespace: a, service_account: b, agents: [c], definition: x}":           "want the keys of a definition",
-		"rules:\n- {namespace: a, service_account: b, agents: [c], access: all}":             "access",
-		"rules:\n- &a {namespace: a, service_account: b, agents: [c]}\n- *a":                 "anchor",
+		"rules:\n- {namespace: a, service_account: b, agents: []}":                                "names no agent",
+		"rules:\n- {namespace: a, service_account: b, agents: [c], prefix: x}":                    `csi.yaml:2: prefix: "x": want an absolute path`,
+		"rules:\n- {namespace: a, service_account: b, agents: [c], prefix: /x/../y}":              "want an absolute path",
+		"rules:\n- {namespace: a, service_account: b, agents: [c], definition: {dir: /etc}}":      "dir follows from",
+		"rules:\n- {namespace: a, service_account: b, agents: [c], definition: x}":                "want the keys of a definition",
+		"rules:\n- {namespace: a, service_account: b, agents: [c], access: all}":                  "access",
+		"rules:\n- {namespace: a, service_account: b, agents: [c], definitions: [x/y]}":           "csi.yaml:2: definitions: they narrow a definition that the rule makes",
+		"rules:\n- {namespace: a, service_account: b, agents: [c], prefix: /x, definitions: [[]}": "csi.yaml:2",
+		"rules:\n- &a {namespace: a, service_account: b, agents: [c]}\n- *a":                      "anchor",
 	} {
 		_, err := load(t, text)
 		assert.ErrorContains(t, err, want, text)
@@ -64,10 +66,10 @@ func TestFind(t *testing.T) {
 		require.NoError(t, err, "%+v", c)
 		assert.Equal(t, all[c.rule], got, "%+v", c)
 	}
-	text, err := all[1].Text("one")
+	text, err := all[1].Text("one", "")
 	require.NoError(t, err)
 	assert.Contains(t, text, "name: one\ndir: /srv/one\nuser: \"7\"\n")
-	text, err = all[0].Text("one")
+	text, err = all[0].Text("one", "")
 	assert.NoError(t, err)
 	assert.Empty(t, text, "the operator's own")
 }

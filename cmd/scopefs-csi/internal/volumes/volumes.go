@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"strings"
 	"time"
 
 	"github.com/scopefs/scopefs/cmd/scopefs-csi/internal/rules"
@@ -19,15 +21,17 @@ import (
 const (
 	publishTime = 30 * time.Second // for the daemon, to mount a view
 	recordTime  = 15 * time.Second // for the daemon, to record, and to end a view that no pod has
-	lookTime    = time.Second      // between two looks whether a view or a pod is another one
+	lookTime    = time.Second      // between two looks whether a view, a pod or a definition is another one
+	againTime   = time.Minute      // between two attempts to put the same text of a definition in force
 )
 
 // Config is where things are.
 type Config struct {
-	Rules string // the file of the operator's rules, read at each publish
-	Pods  string // kubelet's directory of all pods
-	State string // the directory of the plugin's own file
-	Log   *slog.Logger
+	Rules       string // the file of the operator's rules, read at each publish
+	Definitions rules.Definitions
+	Pods        string // kubelet's directory of all pods
+	State       string // the directory of the plugin's own file
+	Log         *slog.Logger
 }
 
 // Volumes are the volumes of a node's pods.
@@ -35,6 +39,15 @@ type Volumes struct {
 	Config
 	daemon *api.Client
 	table  *table
+
+	tried map[string]tried // by agent: the last one of follow. Watch's goroutine has it
+}
+
+// tried is a text of a definition that the daemon got.
+type tried struct {
+	text string
+	err  string // why it is not in force
+	at   time.Time
 }
 
 // Open returns the volumes that an earlier process has left.
@@ -46,7 +59,7 @@ func Open(c Config, daemon *api.Client) (*Volumes, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Volumes{c, daemon, t}, nil
+	return &Volumes{Config: c, daemon: daemon, table: t, tried: map[string]tried{}}, nil
 }
 
 // ErrBusy is the error of a request beside another one for the same volume or agent. Kubelet repeats it.
@@ -63,8 +76,9 @@ type Request struct {
 	Volume   string // the id
 	Target   string
 	Pod      rules.Pod
-	Agent    string // this and Narrow are what the pod's author wrote
+	Agent    string // this, Narrow and From are what the pod's author wrote
 	Narrow   string
+	From     string
 	ReadOnly bool
 }
 
@@ -81,7 +95,7 @@ func (s *Volumes) Publish(ctx context.Context, r Request) error {
 		return &InvalidError{err}
 	}
 	v := api.PodVolume{ID: r.Volume, Agent: r.Agent, Pod: r.Pod.Namespace + "/" + r.Pod.Name, UID: r.Pod.UID, Account: r.Pod.Account, Target: r.Target, ReadOnly: r.ReadOnly}
-	id, err := s.decide(&v, r)
+	id, text, err := s.decide(&v, r)
 	if err != nil {
 		s.record(ctx, api.VolumeRequest{Do: api.RefuseVolume, Volume: v, Reason: err.Error()})
 		return err
@@ -102,9 +116,12 @@ func (s *Volumes) Publish(ctx context.Context, r Request) error {
 	if err := s.table.put(v); err != nil {
 		return err
 	}
-	reply, err := s.daemon.Volume(ctx, api.VolumeRequest{Do: api.PublishVolume, Volume: v})
+	reply, err := s.daemon.Volume(ctx, api.VolumeRequest{Do: api.PublishVolume, Volume: withText(v, text)})
 	if err == nil {
 		_, err = t.bind(reply.Mount, id, v.ReadOnly)
+	}
+	if err != nil && v.From != "" {
+		err = fmt.Errorf("with the definition %s: %w", v.From, err)
 	}
 	if err != nil {
 		return errors.Join(err, s.remove(context.WithoutCancel(ctx), v, t, "failed: "+err.Error()))
@@ -113,32 +130,56 @@ func (s *Volumes) Publish(ctx context.Context, r Request) error {
 	return nil
 }
 
-// decide completes a volume as the rules say.
-func (s *Volumes) decide(v *api.PodVolume, r Request) (scope.ID, error) {
-	id, err := scope.ParseID(r.Agent)
+// withText returns the volume with the text of its definition as it is now. In the table it has none: the text may change.
+func withText(v api.PodVolume, text string) api.PodVolume {
+	if v.From != "" {
+		v.Narrow = text
+	}
+	return v
+}
+
+// decide completes a volume as the rules say. text is that of the definition that the pod names.
+func (s *Volumes) decide(v *api.PodVolume, r Request) (id scope.ID, text string, err error) {
+	if id, err = scope.ParseID(r.Agent); err == nil && r.From != "" {
+		err = rules.CheckName(r.From)
+	}
 	if err != nil {
-		return "", &InvalidError{err}
+		return "", "", &InvalidError{err}
 	}
 	all, err := rules.Load(s.Rules)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	rule, err := all.Find(r.Pod, id)
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	v.ReadOnly = v.ReadOnly || rule.ReadOnly
-	if v.Definition, err = rule.Text(id); err != nil || r.Narrow == "" {
-		return id, err
+	v.Narrow, v.From = r.Narrow, r.From
+	if v.Definition, err = rule.Text(id, r.From); err != nil {
+		return "", "", err
 	}
-	if err := rules.CheckNarrow(r.Narrow); err != nil {
-		return "", &InvalidError{fmt.Errorf("definition: %w", err)}
+	switch {
+	case r.From != "" && r.Narrow != "":
+		err = errors.New("definition, definitionFrom: both narrow: remove one")
+	case rule.Narrowed() && r.From == "":
+		err = fmt.Errorf("definitionFrom: is missing: the rule gives the agent %q with one of %s", id, strings.Join(rule.Definitions, " "))
+	case (r.From != "" || r.Narrow != "") && !rule.Makes():
+		err = fmt.Errorf("definition: the operator's rules make none for the agent %q: remove the attribute", id)
+	case r.Narrow != "":
+		if err = rules.CheckNarrow(r.Narrow); err != nil {
+			err = fmt.Errorf("definition: %w", err)
+		}
+	case r.From != "" && !rule.Lets(r.From):
+		return "", "", &rules.Refused{Pod: r.Pod, Agent: r.Agent, Definition: r.From}
+	case r.From != "":
+		text, err := s.Definitions.Read(r.From)
+		return id, text, err
 	}
-	if v.Definition == "" {
-		return "", &InvalidError{fmt.Errorf("definition: the operator's rules make none for the agent %q: remove the attribute", id)}
+	if err != nil {
+		return "", "", &InvalidError{err}
 	}
-	v.Narrow = r.Narrow
-	return id, nil
+	return id, "", nil
 }
 
 // Unpublish takes the view from the pod. It needs no daemon, and waits for no process that serves a view.
@@ -219,12 +260,41 @@ func (s *Volumes) look(ctx context.Context) {
 			at[string(a.ID)] = a.Mount
 		}
 	}
+	followed := map[string]bool{}
 	for _, v := range list {
 		if free, ok := s.table.lock("volume "+v.ID, "agent "+v.Agent); ok {
 			s.lookAt(ctx, v, at[v.Agent])
+			if v.From != "" && at[v.Agent] != "" && !followed[v.Agent] {
+				s.follow(ctx, v)
+				followed[v.Agent] = true
+			}
 			free()
 		}
 	}
+	maps.DeleteFunc(s.tried, func(agent string, _ tried) bool { return !followed[agent] })
+}
+
+// follow puts the text of the definition in force that the volumes of an agent name. What cannot be read, or does not load,
+// leaves the last one in force.
+func (s *Volumes) follow(ctx context.Context, v api.PodVolume) {
+	if now, there := s.table.get(v.ID); !there || now != v {
+		return
+	}
+	last, there := s.tried[v.Agent]
+	text, err := s.Definitions.Read(v.From)
+	if err == nil {
+		if there && last.text == text && (last.err == "" || time.Since(last.at) < againTime) {
+			return
+		}
+		_, err = s.daemon.Volume(ctx, api.VolumeRequest{Do: api.NarrowVolume, Volume: withText(v, text)})
+	}
+	now := tried{text: text, at: time.Now()}
+	if err != nil {
+		if now.err = err.Error(); now.err != last.err {
+			s.Log.Error("the last definition holds", "definition", v.From, "agent", v.Agent, "err", err)
+		}
+	}
+	s.tried[v.Agent] = now
 }
 
 func (s *Volumes) lookAt(ctx context.Context, v api.PodVolume, view string) {

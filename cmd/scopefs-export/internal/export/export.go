@@ -33,6 +33,7 @@ var writers = map[string]func(out io.Writer, from Source) Writer{
 // Source is what all events of an export have in common.
 type Source struct {
 	Host    string
+	Node    string // its name in a fleet; "": it is in none
 	Version string // of scopefs
 }
 

@@ -18,6 +18,9 @@ func Logs(events []audit.Event, from Source) plog.Logs {
 	attributes.PutStr("service.name", "scopefs")
 	attributes.PutStr("service.version", from.Version)
 	attributes.PutStr("host.name", from.Host)
+	if from.Node != "" {
+		attributes.PutStr("service.instance.id", from.Node)
+	}
 	scope := resource.ScopeLogs().AppendEmpty()
 	scope.Scope().SetName("scopefs")
 	records := scope.LogRecords()

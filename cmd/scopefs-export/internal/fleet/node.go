@@ -6,6 +6,7 @@ package fleet
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -30,6 +31,10 @@ const (
 	eventSubject = "scopefs.events."  // NODE.AGENT
 	orderSubject = "scopefs.orders."  // NODE
 	doneSubject  = "scopefs.results." // NODE.NONCE
+
+	definitionBucket = "scopefs_definitions"           // keys NAME
+	definitionStream = "KV_" + definitionBucket        // as a KeyValue has it
+	definitionPrefix = "$KV." + definitionBucket + "." // likewise: NAME
 )
 
 // The times of a node.
@@ -46,20 +51,29 @@ const (
 // maxOrders is how many orders the server hands out before the first is acknowledged.
 const maxOrders = 16
 
+// Node is what Serve serves.
+type Node struct {
+	Name        string
+	Log         string // the id of its log
+	LogKey      string // the log's public key
+	Dir         string // the directory of the log
+	Definitions bool   // it takes those of operators
+}
+
 // A node serves the fleet by one connection.
 type node struct {
-	name, log string
-	daemon    *driver.Conn
-	js        jetstream.JetStream
+	Node
+	daemon *driver.Conn
+	js     jetstream.JetStream
 }
 
 // Serve serves a node until ctx ends. It holds the newest state alone, so that a server that is slow or away costs no memory.
 // The stream of the node's events reports what is wrong with the server.
-func Serve(ctx context.Context, server receivers.NATS, name, log string, daemon *driver.Conn) {
+func Serve(ctx context.Context, server receivers.NATS, one Node, daemon *driver.Conn) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		began := time.Now()
 		if conn, js, err := server.Connect(ctx); err == nil {
-			n := &node{name, log, daemon, js}
+			n := &node{one, daemon, js}
 			n.serve(ctx)
 			conn.Close()
 		}
@@ -78,7 +92,10 @@ func Serve(ctx context.Context, server receivers.NATS, name, log string, daemon 
 func (n *node) serve(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended, parts := make(chan struct{}), []func(context.Context) error{n.publish, n.beat, n.orders}
+	ended, parts := make(chan struct{}), []func(context.Context) error{n.publish, n.beat, n.orders, n.leases, n.heads}
+	if n.Definitions {
+		parts = append(parts, n.definitions)
+	}
 	for _, part := range parts {
 		go func() {
 			_ = part(ctx)
@@ -95,7 +112,7 @@ func (n *node) serve(ctx context.Context) {
 func (n *node) beat(ctx context.Context) error {
 	kv, err := n.js.KeyValue(ctx, nodeBucket)
 	for err == nil {
-		if err = put(ctx, kv, beatPrefix+n.name, nil); err != nil {
+		if err = put(ctx, kv, beatPrefix+n.Name, nil); err != nil {
 			break
 		}
 		err = wait(ctx, beatEvery)
@@ -145,13 +162,13 @@ func (n *node) publish(ctx context.Context) error {
 		if err := n.put(ctx, waits, there, state); err != nil {
 			return err
 		}
-		state.Node.Log = n.log
+		state.Node.Log = n.Log
 		text, err := json.Marshal(state.Node)
 		if err != nil {
 			return err
 		}
 		if string(text) != last {
-			if err := put(ctx, nodes, statePrefix+n.name, text); err != nil {
+			if err := put(ctx, nodes, statePrefix+n.Name, text); err != nil {
 				return err
 			}
 		}
@@ -166,13 +183,13 @@ func (n *node) publish(ctx context.Context) error {
 func (n *node) published(ctx context.Context, kv jetstream.KeyValue) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	keys, err := kv.ListKeysFiltered(ctx, n.name+".*")
+	keys, err := kv.ListKeysFiltered(ctx, n.Name+".*")
 	if err != nil {
 		return nil, err
 	}
 	there := map[string]string{}
 	for key := range keys.Keys() {
-		if id, ok := strings.CutPrefix(key, n.name+"."); ok {
+		if id, ok := strings.CutPrefix(key, n.Name+"."); ok {
 			there[id] = ""
 		}
 	}
@@ -186,9 +203,9 @@ func (n *node) put(ctx context.Context, kv jetstream.KeyValue, there map[string]
 		if now[w.ID] = true; there[w.ID] == w.Hash {
 			continue
 		}
-		text, err := json.Marshal(wire.SeenWait{Node: n.name, Waiting: w})
+		text, err := json.Marshal(wire.SeenWait{Node: n.Name, Waiting: w})
 		if err == nil {
-			err = put(ctx, kv, n.name+"."+w.ID, text)
+			err = put(ctx, kv, n.Name+"."+w.ID, text)
 		}
 		if err != nil {
 			return err
@@ -200,7 +217,7 @@ func (n *node) put(ctx context.Context, kv jetstream.KeyValue, there map[string]
 			continue
 		}
 		once, cancel := context.WithTimeout(ctx, callTime)
-		err := kv.Delete(once, n.name+"."+id)
+		err := kv.Delete(once, n.Name+"."+id)
 		cancel()
 		if err != nil {
 			return err
@@ -213,7 +230,7 @@ func (n *node) put(ctx context.Context, kv jetstream.KeyValue, there map[string]
 // orders brings the daemon each order, at least once and one after the other, and publishes what came of it.
 func (n *node) orders(ctx context.Context) error {
 	consumer, err := n.js.CreateOrUpdateConsumer(ctx, orderStream, jetstream.ConsumerConfig{
-		Durable: "node_" + n.name, FilterSubject: orderSubject + n.name, AckPolicy: jetstream.AckExplicitPolicy, AckWait: 2 * takeTime,
+		Durable: "node_" + n.Name, FilterSubject: orderSubject + n.Name, AckPolicy: jetstream.AckExplicitPolicy, AckWait: 2 * takeTime,
 		MaxAckPending: maxOrders, InactiveThreshold: 24 * time.Hour,
 	})
 	if err != nil {
@@ -251,9 +268,82 @@ func (n *node) take(ctx context.Context, m jetstream.Msg) error {
 		if err != nil {
 			return err
 		}
-		if _, err := n.js.Publish(once, doneSubject+n.name+"."+out.Nonce, text); err != nil {
+		if _, err := n.js.Publish(once, doneSubject+n.Name+"."+out.Nonce, text); err != nil {
 			return err // it comes again, and is refused: its number is used
 		}
 	}
 	return m.Ack()
+}
+
+// lookPause is the time between two looks for a bucket that there is not.
+const lookPause = time.Minute
+
+// definitions brings the daemon what the server has of definitions, and each that follows. With each connection it brings all
+// anew.
+func (n *node) definitions(ctx context.Context) error {
+	consumer, err := n.definitionsConsumer(ctx)
+	for errors.Is(err, jetstream.ErrStreamNotFound) { // fleet init was by an earlier version
+		if err := wait(ctx, lookPause); err != nil {
+			return err
+		}
+		consumer, err = n.definitionsConsumer(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	for {
+		batch, err := consumer.Fetch(wire.MaxDefined, jetstream.FetchMaxWait(callTime))
+		if err != nil {
+			return err
+		}
+		for more := true; more; {
+			var all [][]byte
+			if all, more = gather(batch.Messages()); len(all) == 0 {
+				continue
+			}
+			once, cancel := context.WithTimeout(ctx, takeTime)
+			_, err = wire.Define.Call(once, n.daemon, all)
+			cancel()
+			if err != nil {
+				return fmt.Errorf("define: %w", err)
+			}
+		}
+		if err := errors.Join(batch.Error(), ctx.Err()); err != nil {
+			return err
+		}
+	}
+}
+
+// linger is how long a definition waits for others: they may name each other.
+const linger = 200 * time.Millisecond
+
+// gather returns the definitions of messages that come together. more reports whether further messages may come.
+func gather(messages <-chan jetstream.Msg) (all [][]byte, more bool) {
+	var enough <-chan time.Time // from the first message on
+	for {
+		select {
+		case m, open := <-messages:
+			if !open {
+				return all, false
+			}
+			if signed := m.Data(); len(signed) > 0 { // else a key that the server has removed, which is no removal
+				all = append(all, signed[:min(len(signed), order.MaxDefinition+1)]) // which says that it is too large
+			}
+			if enough == nil {
+				enough = time.After(linger)
+			}
+			if len(all) == wire.MaxDefined {
+				return all, true
+			}
+		case <-enough:
+			return all, true
+		}
+	}
+}
+
+func (n *node) definitionsConsumer(ctx context.Context) (jetstream.Consumer, error) {
+	return n.js.CreateConsumer(ctx, definitionStream, jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, FilterSubject: definitionPrefix + "*",
+		AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: time.Minute, MemoryStorage: true, Replicas: 1,
+	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/scopefs/scopefs/internal/driver"
 	"github.com/scopefs/scopefs/internal/fleet/order"
 	"github.com/scopefs/scopefs/internal/fleet/wire"
+	placement "github.com/scopefs/scopefs/internal/placement/wire"
 )
 
 // The bounds of what a command reads.
@@ -37,6 +38,8 @@ type operator struct {
 	js    jetstream.JetStream
 	nodes []wire.SeenNode // of the last first page
 	waits []wire.SeenWait // likewise
+
+	definitions []wire.SeenDefinition // likewise
 }
 
 // Handlers returns the methods for a command of an operator.
@@ -47,6 +50,8 @@ func Handlers(server receivers.NATS) driver.Handlers {
 	wire.Waits.Handle(to, serving(o, o.listWaits))
 	wire.Events.Handle(to, serving(o, o.events))
 	wire.Send.Handle(to, serving(o, o.send))
+	wire.Defined.Handle(to, serving(o, o.listDefinitions))
+	wire.Put.Handle(to, serving(o, o.put))
 	return to
 }
 
@@ -92,6 +97,9 @@ func (o *operator) prepare(ctx context.Context, s wire.Server) (none driver.None
 	for _, one := range []jetstream.KeyValueConfig{
 		{Bucket: nodeBucket, Replicas: s.Replicas, Compression: true},
 		{Bucket: waitBucket, Replicas: s.Replicas, TTL: 2 * order.Valid, Compression: true},
+		{Bucket: placement.Bucket, Replicas: s.Replicas},
+		{Bucket: definitionBucket, Replicas: s.Replicas, MaxValueSize: order.MaxDefinition, Compression: true},
+		{Bucket: headBucket, Replicas: s.Replicas, MaxValueSize: wire.MaxOffer, Compression: true},
 	} {
 		if _, err := o.js.CreateOrUpdateKeyValue(ctx, one); err != nil {
 			return none, fmt.Errorf("bucket %s: %w", one.Bucket, err)
@@ -265,4 +273,36 @@ func (o *operator) send(ctx context.Context, sent wire.Order) (out wire.Outcome,
 			return wire.Outcome{}, nil
 		}
 	}
+}
+
+func (o *operator) listDefinitions(ctx context.Context, after wire.After) (page wire.DefinedPage, err error) {
+	if after.Key == "" {
+		o.definitions = nil
+		err := o.read(ctx, definitionBucket, func(e jetstream.KeyValueEntry) {
+			o.definitions = append(o.definitions, wire.SeenDefinition{Name: e.Key(), Serial: e.Revision(), Signed: e.Value()})
+		})
+		if err != nil {
+			return page, err
+		}
+		slices.SortFunc(o.definitions, func(a, b wire.SeenDefinition) int { return strings.Compare(a.Name, b.Name) })
+	}
+	page.Definitions, page.More = pageOf(o.definitions, after.Key, func(d wire.SeenDefinition) string { return d.Name })
+	return page, nil
+}
+
+// put publishes a definition in place of the one that the operator has seen.
+func (o *operator) put(ctx context.Context, d wire.SeenDefinition) (none driver.None, err error) {
+	kv, err := o.js.KeyValue(ctx, definitionBucket)
+	if err != nil {
+		return none, err
+	}
+	if d.Serial == 0 {
+		_, err = kv.Create(ctx, d.Name, d.Signed)
+	} else {
+		_, err = kv.Update(ctx, d.Name, d.Signed, d.Serial)
+	}
+	if errors.Is(err, jetstream.ErrKeyExists) {
+		err = fmt.Errorf("another version of %s came meanwhile: look at it, and put yours again: %w", d.Name, err)
+	}
+	return none, err
 }

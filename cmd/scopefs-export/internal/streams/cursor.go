@@ -124,17 +124,18 @@ func (c *cursor) close() {
 	c.dir.Close()
 }
 
-// logID returns the id of the log in a directory, which is the name of its key.
-func logID(dir string) (string, error) {
+// logKey returns the public key of the log in a directory, and the id of the log, which is the name of its key.
+func logKey(dir string) (key, id string, err error) {
 	f, err := os.Open(filepath.Join(dir, keyName))
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	defer f.Close()
 	text, err := io.ReadAll(io.LimitReader(f, maxCursor))
-	id, _, ok := strings.Cut(string(text), "+")
+	key = strings.TrimSpace(string(text))
+	id, _, ok := strings.Cut(key, "+")
 	if err == nil && !ok {
 		err = fmt.Errorf("%s: is no key", keyName)
 	}
-	return id, err
+	return key, id, err
 }

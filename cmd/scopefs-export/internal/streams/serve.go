@@ -13,7 +13,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,7 +25,6 @@ import (
 	"github.com/scopefs/scopefs/internal/confine"
 	"github.com/scopefs/scopefs/internal/driver"
 	fleetwire "github.com/scopefs/scopefs/internal/fleet/wire"
-	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/streams/wire"
 	"github.com/scopefs/scopefs/tools/egress"
 )
@@ -40,19 +38,15 @@ const (
 
 // Serve serves the daemon until it closes the connection.
 func Serve() error {
-	socket, err := net.FileConn(os.NewFile(driver.ConnFD, "connections"))
-	if err != nil {
-		return errors.New("scopefs starts it")
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	first, p := driver.Handlers{}, &process{ctx: ctx, ended: make(chan error, 1)}
 	wire.Begin.Handle(first, p.begin)
 	fleetwire.Operate.Handle(first, p.operate)
-	p.conn = driver.NewConn(os.NewFile(driver.SocketFD, "daemon"), first)
-	p.daemon = driver.NewDaemon(p.conn, socket.(*net.UnixConn))
-	debug.SetMemoryLimit(heap)
-	go heart.NewHeart(os.NewFile(driver.HeartFD, "heart")).Serve(p.conn.Responsive)
+	var err error
+	if p.conn, p.daemon, err = driver.Inherit(first, heap); err != nil {
+		return err
+	}
 	served := make(chan error, 1)
 	go func() { defer close(served); served <- p.conn.Serve() }()
 	select {
@@ -175,7 +169,7 @@ var calls = []string{
 const waitPause = 200 * time.Millisecond
 
 func (p *process) run(set wire.Settings) error {
-	id, err := logID(logDir)
+	key, id, err := logKey(logDir)
 	if err != nil {
 		return err
 	}
@@ -191,7 +185,7 @@ func (p *process) run(set wire.Settings) error {
 		_, err := wire.Report.Call(ctx, p.conn, at)
 		return err
 	}}
-	if s.senders, err = p.senders(set, id, s); err != nil {
+	if s.senders, err = p.senders(set, key, id, s); err != nil {
 		return err
 	}
 	return errors.Join(s.run(p.ctx), s.close())
@@ -206,7 +200,7 @@ func secured(u *url.URL) *tls.Config {
 }
 
 // senders returns what gives the events to the receiver.
-func (p *process) senders(set wire.Settings, id string, s *stream) ([]Sender, error) {
+func (p *process) senders(set wire.Settings, key, id string, s *stream) ([]Sender, error) {
 	one := set.Stream
 	u, err := one.URL()
 	if err != nil {
@@ -228,7 +222,7 @@ func (p *process) senders(set wire.Settings, id string, s *stream) ([]Sender, er
 			return nil, err
 		}
 		if one.Node != "" {
-			go fleet.Serve(p.ctx, server, one.Node, id, p.conn)
+			go fleet.Serve(p.ctx, server, fleet.Node{Name: one.Node, Log: id, LogKey: key, Dir: logDir, Definitions: one.Definitions}, p.conn)
 		}
 		return []Sender{&receivers.JetStream{NATS: server, Subject: one.Subject, Agents: one.Node != "", Stream: one.Stream, Log: id}}, nil
 	}
@@ -238,7 +232,7 @@ func (p *process) senders(set wire.Settings, id string, s *stream) ([]Sender, er
 	all := []Sender{&receivers.OTLP{
 		URL: u.JoinPath("v1/logs").String(), Client: egress.NewClient(transport), Headers: one.Headers,
 		Header: cmp.Or(one.Header, "Authorization"), Prefix: one.Prefix, Secret: reach.Secret,
-		Source:  export.Source{Host: set.Host, Version: set.Version},
+		Source:  export.Source{Host: set.Host, Node: set.Node, Version: set.Version},
 		Refused: refused,
 	}}
 	if !one.Traces {
@@ -247,7 +241,7 @@ func (p *process) senders(set wire.Settings, id string, s *stream) ([]Sender, er
 	spans, err := traces.New(traces.Options{
 		URL: u.JoinPath("v1/traces").String(), Client: egress.NewClient(transport), Headers: one.Headers,
 		Header: cmp.Or(one.Header, "Authorization"), Prefix: one.Prefix, Secret: reach.Secret,
-		Source: traces.Source{Host: set.Host, Version: set.Version}, Refused: refused,
+		Source: traces.Source{Host: set.Host, Node: set.Node, Version: set.Version}, Refused: refused,
 	})
 	return append(all, spans), err
 }

@@ -41,6 +41,7 @@ const (
 // Source is what all spans have in common.
 type Source struct {
 	Host    string
+	Node    string // its name in a fleet; "": it is in none
 	Version string // of scopefs
 }
 
@@ -391,8 +392,11 @@ func (s *Spans) place(one *tracetest.SpanStub, own trace.Span, parent trace.Cont
 
 // common sets what all spans of a session have.
 func (s *Spans) common(one *tracetest.SpanStub, agent, session string) {
-	one.Resource = resource.NewWithAttributes(semconv.SchemaURL, semconv.ServiceName("scopefs"), semconv.ServiceVersion(s.source.Version),
-		semconv.HostName(s.source.Host), attribute.String("scopefs.agent", agent))
+	of := []attribute.KeyValue{semconv.ServiceName("scopefs"), semconv.ServiceVersion(s.source.Version), semconv.HostName(s.source.Host), attribute.String("scopefs.agent", agent)}
+	if s.source.Node != "" {
+		of = append(of, semconv.ServiceInstanceID(s.source.Node))
+	}
+	one.Resource = resource.NewWithAttributes(semconv.SchemaURL, of...)
 	one.InstrumentationScope = instrumentation.Scope{Name: "scopefs", Version: s.source.Version, SchemaURL: semconv.SchemaURL}
 	add(one, semconv.GenAIAgentName(agent), semconv.McpSessionID(session))
 }

@@ -10,8 +10,6 @@ import (
 	"io"
 	"net"
 	"net/url"
-	"os"
-	"runtime/debug"
 
 	"golang.org/x/sys/unix"
 
@@ -23,7 +21,6 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/confine"
 	"github.com/scopefs/scopefs/internal/driver"
-	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/stores/wire"
 	kvdoor "github.com/scopefs/scopefs/tools/kv"
 	messagesdoor "github.com/scopefs/scopefs/tools/messages"
@@ -41,17 +38,13 @@ const (
 
 // Serve serves the daemon until it closes the connection, and closes the stores.
 func Serve() error {
-	socket, err := net.FileConn(os.NewFile(driver.ConnFD, "connections"))
-	if err != nil {
-		return errors.New("scopefs starts it")
-	}
 	first, d := driver.Handlers{}, &drivers{handlers: driver.Handlers{}}
 	wire.Begin.Handle(first, d.begin)
-	conn := driver.NewConn(os.NewFile(driver.SocketFD, "daemon"), first)
-	d.conn, d.daemon = conn, driver.NewDaemon(conn, socket.(*net.UnixConn))
-	debug.SetMemoryLimit(heap)
-	go heart.NewHeart(os.NewFile(driver.HeartFD, "heart")).Serve(conn.Responsive)
-	err = conn.Serve()
+	var err error
+	if d.conn, d.daemon, err = driver.Inherit(first, heap); err != nil {
+		return err
+	}
+	err = d.conn.Serve()
 	for _, one := range d.open {
 		err = errors.Join(err, one.Close())
 	}

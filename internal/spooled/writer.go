@@ -1,4 +1,10 @@
-package view
+// Package spooled has events in a spool: a file to which a view appends the allowed operations that it records, one write(2)
+// each, without waiting for the daemon. The daemon reads the file and appends the events to the log. What was written survives
+// the death of both processes. The file is in memory (tmpfs), so that a write waits for no disk.
+//
+// Only Max bytes are written before the daemon has appended all and emptied the file. Denials and violations are not spooled:
+// the daemon finds the program of each while the client waits.
+package spooled
 
 import (
 	"bytes"
@@ -16,64 +22,59 @@ import (
 	"github.com/scopefs/scopefs/scope"
 )
 
-// A spool is a file to which a view appends the allowed operations that it records, one
-// write(2) each, without waiting for the daemon. The daemon reads the file and appends
-// the events to the log. What was written survives the death of both processes. The file
-// is in memory (tmpfs), so that a write waits for no disk.
-//
-// Only SpoolMax bytes are written before the daemon has appended all and emptied the
-// file. Denials and violations are not spooled: the daemon finds the program of each while
-// the client waits.
-
-// SpoolMax limits the bytes of a spool, so that a slow log slows the view down. SpoolAlone limits those of a view without a
+// Max limits the bytes of a spool, so that a slow log slows the view down. Alone limits those of a view without a
 // daemon, which nobody empties until the next daemon has it.
 const (
-	SpoolMax   = 256 << 10
-	SpoolAlone = 4 << 20
+	Max   = 256 << 10
+	Alone = 4 << 20
 )
 
-// maxSpooled limits an event in a spool, in bytes.
-const maxSpooled = 20 << 10
+// maxEvent limits an event in a spool, in bytes.
+const maxEvent = 20 << 10
 
 const (
 	drainDelay = 5 * time.Millisecond // how long an event waits, so that events reach the log in groups
 	resetTime  = time.Second          // how old the oldest event becomes: a daemon that finds the file reads as much of the log
 )
 
-// spoolWriter is the view's end of a spool.
-type spoolWriter struct {
-	drain drainFunc
+// ErrNoDaemon reports that no daemon is there that could empty the spool: events may go on to it.
+var ErrNoDaemon = errors.New("there is no daemon")
+
+// Writer is the view's end of a spool.
+type Writer struct {
+	drain Drain
 	dirty chan struct{} // holds a value if no drain was requested since the last event
 	use   atomic.Bool   // the daemon's last answer permits it: the log works, and the agent is within its budget
-	most  atomic.Int64  // SpoolMax or SpoolAlone
+	most  atomic.Int64  // Max or Alone
 
 	mu       sync.Mutex // held to write an event to memory, never while the daemon drains
 	out      *peer.Writer
 	size     int       // bytes since the last reset
 	last     time.Time // of the last event
 	emptying bool      // the daemon is to empty the file: no event is written until it answers
-	broken   bool      // not used any more: see record and empty
+	broken   bool      // not used any more: see Record and empty
 }
 
-// A drainFunc has the daemon append the spool's events to the log; with reset, it then
+// A Drain function has the daemon append the spool's events to the log; with reset, it then
 // empties the file. use is whether the view may go on. If the daemon has not answered, it
 // may do so later.
-type drainFunc func(reset bool) (use, answered bool, err error)
+type Drain func(reset bool) (use, answered bool, err error)
 
-func newSpoolWriter(w io.Writer, drain drainFunc) *spoolWriter {
-	s := &spoolWriter{drain: drain, dirty: make(chan struct{}, 1), out: peer.NewWriter(w, maxSpooled, 0)}
-	s.most.Store(SpoolMax)
+// New returns a Writer of a file. It is not used before Use.
+func New(w io.Writer, drain Drain) *Writer {
+	s := &Writer{drain: drain, dirty: make(chan struct{}, 1), out: peer.NewWriter(w, maxEvent, 0)}
+	s.most.Store(Max)
 	return s
 }
 
-// alone notes that there is no daemon, or that the next one is there.
-func (s *spoolWriter) alone(alone bool) {
+// SetAlone notes that there is no daemon, or that the next one is there.
+func (s *Writer) SetAlone(alone bool) {
 	switch {
 	case s == nil:
 	case alone:
-		s.most.Store(SpoolAlone)
+		s.most.Store(Alone)
 	default:
-		s.most.Store(SpoolMax)
+		s.most.Store(Max)
 		select {
 		case s.dirty <- struct{}{}: // events of the time between
 		default:
@@ -81,13 +82,20 @@ func (s *spoolWriter) alone(alone bool) {
 	}
 }
 
-// record appends an event. It returns false if the event must go to the daemon.
-func (s *spoolWriter) record(e audit.Event) (recorded bool, err error) {
+// Use notes whether the daemon permits the use of the spool. Of a nil Writer it does nothing.
+func (s *Writer) Use(may bool) {
+	if s != nil {
+		s.use.Store(may)
+	}
+}
+
+// Record appends an event. It returns false if the event must go to the daemon.
+func (s *Writer) Record(e audit.Event) (recorded bool, err error) {
 	if s == nil || e.Verdict != audit.Allow || e.UID == nil || !s.use.Load() {
 		return false, nil
 	}
 	if s.mayEmpty(int(s.most.Load())) {
-		if err := s.empty(); err != nil && !errors.Is(err, errNoDaemon) {
+		if err := s.empty(); err != nil && !errors.Is(err, ErrNoDaemon) {
 			return false, err
 		}
 	}
@@ -98,7 +106,7 @@ func (s *spoolWriter) record(e audit.Event) (recorded bool, err error) {
 	}
 	// Different times identify the events of an agent.
 	s.last = later(time.Now(), s.last)
-	n, err := writeSpooled(s.out, e, s.last)
+	n, err := write(s.out, e, s.last)
 	if err != nil { // a part of the event may be at the end
 		s.broken = true
 		return false, nil
@@ -112,7 +120,7 @@ func (s *spoolWriter) record(e audit.Event) (recorded bool, err error) {
 }
 
 // mayEmpty reports whether the caller is to call empty: the spool has least bytes, and nobody empties it.
-func (s *spoolWriter) mayEmpty(least int) bool {
+func (s *Writer) mayEmpty(least int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.broken || s.emptying || s.size < least {
@@ -124,12 +132,12 @@ func (s *spoolWriter) mayEmpty(least int) bool {
 
 // empty has the daemon append all events and empty the file. Events go to the daemon meanwhile. A daemon that has not
 // answered may still empty the file, which ends its use.
-func (s *spoolWriter) empty() error {
+func (s *Writer) empty() error {
 	use, answered, err := s.drain(true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.emptying = false
-	if !errors.Is(err, errNoDaemon) {
+	if !errors.Is(err, ErrNoDaemon) {
 		s.use.Store(use && err == nil)
 	}
 	s.broken = s.broken || !answered
@@ -139,8 +147,8 @@ func (s *spoolWriter) empty() error {
 	return err
 }
 
-// run has the daemon append events soon after they were written, until ctx ends.
-func (s *spoolWriter) run(ctx context.Context) {
+// Run has the daemon append events soon after they were written, until ctx ends.
+func (s *Writer) Run(ctx context.Context) {
 	for {
 		select {
 		case <-s.dirty:
@@ -149,7 +157,7 @@ func (s *spoolWriter) run(ctx context.Context) {
 		}
 		for end := time.After(resetTime); end != nil; {
 			time.Sleep(drainDelay)
-			if use, _, err := s.drain(false); !errors.Is(err, errNoDaemon) && (err != nil || !use) {
+			if use, _, err := s.drain(false); !errors.Is(err, ErrNoDaemon) && (err != nil || !use) {
 				s.use.Store(false)
 			}
 			select {
@@ -172,31 +180,31 @@ func later(now, last time.Time) time.Time {
 	return last.Add(1)
 }
 
-// writeSpooled writes an event with one write(2), and returns its size.
-func writeSpooled(w *peer.Writer, e audit.Event, decided time.Time) (int, error) {
-	var head [spooledHead]byte
+// write writes an event with one write(2), and returns its size.
+func write(w *peer.Writer, e audit.Event, decided time.Time) (int, error) {
+	var head [headSize]byte
 	binary.LittleEndian.PutUint64(head[:], uint64(decided.UnixNano()))
 	binary.LittleEndian.PutUint32(head[8:], uint32(e.PID))
 	binary.LittleEndian.PutUint32(head[12:], *e.UID)
-	parts := [spooledParts][]byte{head[:], []byte(e.Op), []byte(e.Rule), []byte(e.RuleKind), cut(e.Path)}
-	size := spooledParts * 4
-	for _, p := range parts {
+	all := [parts][]byte{head[:], []byte(e.Op), []byte(e.Rule), []byte(e.RuleKind), Cut(e.Path)}
+	size := parts * 4
+	for _, p := range all {
 		size += len(p)
 	}
-	return size, w.Write(parts[:]...)
+	return size, w.Write(all[:]...)
 }
 
 const (
-	spooledHead  = 8 + 4 + 4 // the time in nanoseconds, the process, the user
-	spooledParts = 5         // the head, the operation, the rule, its kind, the path
+	headSize = 8 + 4 + 4 // the time in nanoseconds, the process, the user
+	parts    = 5         // the head, the operation, the rule, its kind, the path
 )
 
-// ReadSpooled decodes the events of a spool, up to the last whole one, and returns the size
+// Read decodes the events of a spool, up to the last whole one, and returns the size
 // of what it has decoded. A view that an agent has compromised may write anything: the
 // events have the fields of an allowed file operation, and the error is that of a spool
 // which no view wrote.
-func ReadSpooled(text []byte) (events []audit.Event, size int, err error) {
-	in := peer.NewReader(bytes.NewReader(text), maxSpooled)
+func Read(text []byte) (events []audit.Event, size int, err error) {
+	in := peer.NewReader(bytes.NewReader(text), maxEvent)
 	for {
 		var head, op, rule, kind, path []byte
 		err := in.Read(&head, &op, &rule, &kind, &path)
@@ -205,7 +213,7 @@ func ReadSpooled(text []byte) (events []audit.Event, size int, err error) {
 			return events, size, nil
 		case err != nil:
 			return events, size, err
-		case len(head) != spooledHead:
+		case len(head) != headSize:
 			return events, size, fmt.Errorf("the head of an event has %d bytes", len(head))
 		}
 		if _, err := scope.ParseOp(string(op)); err != nil {
@@ -216,6 +224,16 @@ func ReadSpooled(text []byte) (events []audit.Event, size int, err error) {
 			Event: audit.KindFile, Verdict: audit.Allow, Op: string(op), Rule: string(rule), RuleKind: string(kind), Path: string(path),
 			Decided: time.Unix(0, int64(binary.LittleEndian.Uint64(head[:]))), PID: int(binary.LittleEndian.Uint32(head[8:])), UID: &uid,
 		})
-		size += 4*spooledParts + len(head) + len(op) + len(rule) + len(kind) + len(path)
+		size += 4*parts + len(head) + len(op) + len(rule) + len(kind) + len(path)
 	}
+}
+
+// Cut returns the two ends of a long string, more than the log keeps. The length of a path must not decide whether an event can
+// be recorded.
+func Cut(s string) []byte {
+	const end = 8 << 10
+	if len(s) <= 2*end {
+		return []byte(s)
+	}
+	return []byte(s[:end] + "..." + s[len(s)-end:])
 }

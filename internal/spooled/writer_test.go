@@ -1,4 +1,4 @@
-package view
+package spooled
 
 import (
 	"bytes"
@@ -6,7 +6,6 @@ import (
 	"errors"
 	"math"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -42,7 +41,7 @@ func (d *daemon) drain(reset bool) (use, answered bool, err error) {
 	}
 	if d.drains++; reset {
 		d.resets++
-		events, _, err := ReadSpooled(d.Bytes())
+		events, _, err := Read(d.Bytes())
 		d.events = append(d.events, events...)
 		d.Reset()
 		return d.use, true, err
@@ -50,9 +49,9 @@ func (d *daemon) drain(reset bool) (use, answered bool, err error) {
 	return d.use, true, nil
 }
 
-func newDaemon() (*daemon, *spoolWriter) {
+func newDaemon() (*daemon, *Writer) {
 	d := &daemon{use: true}
-	s := newSpoolWriter(d, d.drain)
+	s := New(d, d.drain)
 	s.use.Store(true)
 	return d, s
 }
@@ -63,18 +62,18 @@ func TestSpooled(t *testing.T) {
 		d, s := newDaemon()
 		paths := []string{"a", "", strings.Repeat("x", 100), "not\xffUTF-8\n\"", strings.Repeat("long", 1<<20)}
 		for i, path := range paths {
-			recorded, err := s.record(allowed(path))
+			recorded, err := s.Record(allowed(path))
 			assert.True(t, recorded)
 			assert.NoError(t, err)
 			assert.Equal(t, i+1, d.writes)
 		}
-		events, size, err := ReadSpooled(d.Bytes())
+		events, size, err := Read(d.Bytes())
 		require.NoError(t, err)
 		assert.Equal(t, d.Len(), size)
 		assert.Equal(t, s.size, size)
 		require.Len(t, events, len(paths))
 		for i, e := range events {
-			want := allowed(string(cut(paths[i])))
+			want := allowed(string(Cut(paths[i])))
 			want.Decided = e.Decided
 			assert.Equal(t, want, e)
 			assert.True(t, time.Now().Add(time.Duration(i)).Equal(e.Decided))
@@ -87,11 +86,11 @@ func TestSpooledTorn(t *testing.T) {
 	d, s := newDaemon()
 	var ends []int
 	for range 3 {
-		_, _ = s.record(allowed("path"))
+		_, _ = s.Record(allowed("path"))
 		ends = append(ends, d.Len())
 	}
 	for n := range d.Len() + 1 {
-		events, size, err := ReadSpooled(d.Bytes()[:n])
+		events, size, err := Read(d.Bytes()[:n])
 		require.NoError(t, err)
 		whole := 0
 		for _, end := range ends {
@@ -108,10 +107,10 @@ func TestSpooledTorn(t *testing.T) {
 // TestSpooledForged: what no view writes is an error; what was before it is read.
 func TestSpooledForged(t *testing.T) {
 	var good, head bytes.Buffer
-	w := peer.NewWriter(&good, maxSpooled, 0)
-	_, err := writeSpooled(w, allowed("before"), time.Now())
+	w := peer.NewWriter(&good, maxEvent, 0)
+	_, err := write(w, allowed("before"), time.Now())
 	require.NoError(t, err)
-	for _, n := range [...]uint32{spooledHead, math.MaxUint32, 4, 4, 4} {
+	for _, n := range [...]uint32{headSize, math.MaxUint32, 4, 4, 4} {
 		_ = binary.Write(&head, binary.LittleEndian, n)
 	}
 	frame := func(parts ...string) []byte {
@@ -120,10 +119,10 @@ func TestSpooledForged(t *testing.T) {
 		for i, p := range parts {
 			all[i] = []byte(p)
 		}
-		require.NoError(t, peer.NewWriter(&b, maxSpooled, 0).Write(all...))
+		require.NoError(t, peer.NewWriter(&b, maxEvent, 0).Write(all...))
 		return b.Bytes()
 	}
-	whole := strings.Repeat("\xff", spooledHead)
+	whole := strings.Repeat("\xff", headSize)
 	for name, forged := range map[string][]byte{
 		"huge":                  head.Bytes(),
 		"text":                  []byte(strings.Repeat("text", 100)),
@@ -134,13 +133,13 @@ func TestSpooledForged(t *testing.T) {
 		"an operation with \\n": frame(whole, "open\n", "", "", ""),
 	} {
 		t.Run(name, func(t *testing.T) {
-			events, size, err := ReadSpooled(append(bytes.Clone(good.Bytes()), forged...))
+			events, size, err := Read(append(bytes.Clone(good.Bytes()), forged...))
 			assert.Error(t, err)
 			assert.Equal(t, good.Len(), size)
 			assert.Len(t, events, 1)
 		})
 	}
-	events, _, err := ReadSpooled(frame(whole, "open", "r", "k", "p"))
+	events, _, err := Read(frame(whole, "open", "r", "k", "p"))
 	require.NoError(t, err)
 	assert.Equal(t, audit.Allow, events[0].Verdict)
 	assert.Equal(t, audit.KindFile, events[0].Event)
@@ -151,24 +150,24 @@ func TestSpoolBounded(t *testing.T) {
 	d, s := newDaemon()
 	n := 0
 	for ; d.resets < 3; n++ {
-		recorded, err := s.record(allowed(strings.Repeat("x", 1000)))
+		recorded, err := s.Record(allowed(strings.Repeat("x", 1000)))
 		require.True(t, recorded)
 		require.NoError(t, err)
-		require.Less(t, d.Len(), SpoolMax+2000)
+		require.Less(t, d.Len(), Max+2000)
 	}
 	assert.Len(t, d.events, n-1)
 }
 
 // TestSpoolRefused: what the spool does not take goes to the daemon, or is refused.
 func TestSpoolRefused(t *testing.T) {
-	fill := func(t *testing.T, s *spoolWriter) {
-		for s.size < SpoolMax {
-			recorded, _ := s.record(allowed(strings.Repeat("x", 10000)))
+	fill := func(t *testing.T, s *Writer) {
+		for s.size < Max {
+			recorded, _ := s.Record(allowed(strings.Repeat("x", 10000)))
 			require.True(t, recorded)
 		}
 	}
 	t.Run("no spool", func(t *testing.T) {
-		recorded, err := (*spoolWriter)(nil).record(allowed("p"))
+		recorded, err := (*Writer)(nil).Record(allowed("p"))
 		assert.False(t, recorded)
 		assert.NoError(t, err)
 	})
@@ -177,7 +176,7 @@ func TestSpoolRefused(t *testing.T) {
 		for _, verdict := range []audit.Verdict{audit.Deny, audit.Violation, ""} {
 			e := allowed("p")
 			e.Verdict = verdict
-			recorded, err := s.record(e)
+			recorded, err := s.Record(e)
 			assert.False(t, recorded)
 			assert.NoError(t, err)
 		}
@@ -187,26 +186,26 @@ func TestSpoolRefused(t *testing.T) {
 		d, s := newDaemon()
 		fill(t, s)
 		d.use = false
-		recorded, err := s.record(allowed("p"))
+		recorded, err := s.Record(allowed("p"))
 		assert.False(t, recorded)
 		assert.NoError(t, err)
-		recorded, _ = s.record(allowed("p"))
+		recorded, _ = s.Record(allowed("p"))
 		assert.False(t, recorded)
 		s.use.Store(true)
-		recorded, _ = s.record(allowed("p"))
+		recorded, _ = s.Record(allowed("p"))
 		assert.True(t, recorded)
 	})
 	t.Run("the log fails", func(t *testing.T) {
 		d, s := newDaemon()
 		fill(t, s)
 		d.err = errors.New("the disk is full")
-		recorded, err := s.record(allowed("p"))
+		recorded, err := s.Record(allowed("p"))
 		assert.False(t, recorded)
 		assert.ErrorIs(t, err, d.err)
 		assert.False(t, s.use.Load())
 		d.err = nil
 		s.use.Store(true) // with the answer to the next event
-		recorded, err = s.record(allowed("p"))
+		recorded, err = s.Record(allowed("p"))
 		assert.True(t, recorded)
 		assert.NoError(t, err)
 	})
@@ -214,25 +213,25 @@ func TestSpoolRefused(t *testing.T) {
 		d, s := newDaemon()
 		fill(t, s)
 		d.silent, d.err = true, errors.New("the daemon does not respond")
-		_, err := s.record(allowed("p"))
+		_, err := s.Record(allowed("p"))
 		assert.ErrorIs(t, err, d.err)
 		d.silent, d.err = false, nil
 		s.use.Store(true)
 		before := d.Len()
-		recorded, err := s.record(allowed("p"))
+		recorded, err := s.Record(allowed("p"))
 		assert.False(t, recorded, "the daemon may empty the file at any time")
 		assert.NoError(t, err)
 		assert.Equal(t, before, d.Len())
 	})
 	t.Run("no space", func(t *testing.T) {
-		f, err := os.Open(filepath.Join("testdata", "confined", "main.go")) // cannot be written to
+		f, err := os.Open("writer.go") // cannot be written to
 		require.NoError(t, err)
 		defer f.Close()
 		d, _ := newDaemon()
-		s := newSpoolWriter(f, d.drain)
+		s := New(f, d.drain)
 		s.use.Store(true)
 		for range 2 {
-			recorded, err := s.record(allowed("p"))
+			recorded, err := s.Record(allowed("p"))
 			assert.False(t, recorded)
 			assert.NoError(t, err)
 		}
@@ -245,13 +244,13 @@ func TestSpoolDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		d := &daemon{use: true}
-		s := newSpoolWriter(d, func(reset bool) (bool, bool, error) {
+		s := New(d, func(reset bool) (bool, bool, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			return d.drain(reset)
 		})
 		s.use.Store(true)
-		go s.run(t.Context())
+		go s.Run(t.Context())
 		counts := func() (drains, resets int) {
 			synctest.Wait()
 			mu.Lock()
@@ -262,7 +261,7 @@ func TestSpoolDrained(t *testing.T) {
 		drains, _ := counts()
 		assert.Zero(t, drains)
 		for range 10 {
-			recorded, _ := s.record(allowed("p"))
+			recorded, _ := s.Record(allowed("p"))
 			require.True(t, recorded)
 		}
 		time.Sleep(drainDelay)

@@ -1,4 +1,4 @@
-package view
+package overlay
 
 import (
 	"fmt"
@@ -31,16 +31,16 @@ func TestUnfinished(t *testing.T) {
 	}
 	owner := account.User{UID: 65534, GID: 65534}
 	require.NoError(t, os.Chown(top+"/history", 65534, 65534))
-	require.NoError(t, makeBranch(roots[0], roots[1], owner))
+	require.NoError(t, MakeBranch(roots[0], roots[1], owner))
 	history := top + "/history"
 	require.NoError(t, os.Mkdir(history+"/stage/p0", 0o700))
 	require.NoError(t, os.WriteFile(history+"/stage/p0/f", nil, 0o600))
 	require.NoError(t, os.Chown(history+"/stage/p0", 65534, 65534))
 	require.NoError(t, os.WriteFile(history+"/intent", []byte("{}"), 0o600))
-	require.NoError(t, makeBranch(roots[0], roots[1], owner))
+	require.NoError(t, MakeBranch(roots[0], roots[1], owner))
 	require.FileExists(t, history+"/stage/p0/f")
 	require.NoError(t, os.Remove(history+"/intent"))
-	require.NoError(t, makeBranch(roots[0], roots[1], owner))
+	require.NoError(t, MakeBranch(roots[0], roots[1], owner))
 	require.NoFileExists(t, history+"/stage/p0/f", "a branch without changes begins again")
 }
 
@@ -61,16 +61,16 @@ func TestForgedBranch(t *testing.T) {
 	owner := account.User{UID: 65534, GID: 65534}
 	secret := top + "/history/secret"
 	require.NoError(t, os.WriteFile(secret, []byte("secret"), 0o600))
-	for _, name := range []string{"stamp", "stage", mergedName, upperName} {
+	for _, name := range []string{"stamp", "stage", MergedName, UpperName} {
 		require.NoError(t, os.Link(secret, top+"/history/"+name))
-		require.Error(t, give(dir, name, owner, 0o700, false), name)
+		require.Error(t, Give(dir, name, owner, 0o700, false), name)
 		require.NoError(t, os.Remove(top+"/history/"+name))
 	}
 
 	shared := top + "/history/stage"
 	require.NoError(t, os.Mkdir(shared, 0o700))
 	require.NoError(t, os.Chmod(shared, 0o770)) // the user could move it here
-	require.Error(t, give(dir, "stage", owner, 0o700, false))
+	require.Error(t, Give(dir, "stage", owner, 0o700, false))
 	require.NoError(t, os.Remove(shared))
 
 	stop, stopped := make(chan struct{}), make(chan struct{})
@@ -86,14 +86,14 @@ func TestForgedBranch(t *testing.T) {
 			}
 		}
 	}()
-	h := &Host{Host: account.Host{Root: true}}
+	var s Set
 	rounds := 300
 	if testing.Short() {
 		rounds = 50
 	}
 	for range rounds {
-		if o, err := h.overlay("a", root, dir, owner, nil); err == nil {
-			o.leave()
+		if o, err := s.Mount("a", root, dir, owner, false, nil); err == nil {
+			o.Leave()
 		}
 	}
 	close(stop)
@@ -105,7 +105,7 @@ func TestWaitFor(t *testing.T) {
 	for free, want := range map[time.Duration]error{0: nil, killedTime / 2: nil, 2 * killedTime: branch.ErrUsed} {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
-			_, err := waitFor(func() (int, error) {
+			_, err := WaitFor(func() (int, error) {
 				if time.Since(began) < free {
 					return 0, fmt.Errorf("open: %w", branch.ErrUsed)
 				}

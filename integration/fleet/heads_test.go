@@ -1,0 +1,201 @@
+package fleet
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/fleet"
+	"github.com/scopefs/scopefs/internal/fleet/wire"
+	"github.com/scopefs/scopefs/internal/witness"
+)
+
+// newWitness lays out a node that has a head signed each second.
+func newWitness(t *testing.T, n *natsd, name, more string) *harness.Host {
+	t.Helper()
+	h := newNode(t, n, name)
+	h.Put("scopefs.yaml", fmt.Sprintf("fleet: {nats: 'nats://127.0.0.1:%d', credential: {env: FLEET_SECRET}, name: %s, head_every: 1s%s}\n",
+		n.opts.Port, name, more))
+	return h
+}
+
+// headsOf returns what the fleet shows of a node's heads.
+func headsOf(t *testing.T, h *harness.Host, node string) wire.Heads {
+	t.Helper()
+	var all []wire.SeenNode
+	require.NoError(t, json.Unmarshal([]byte(h.Must("fleet", "ps", "--json")), &all))
+	for _, n := range all {
+		if n.Name == node && n.Heads != nil {
+			return *n.Heads
+		}
+	}
+	return wire.Heads{}
+}
+
+// found reports whether a node has recorded a violation of another one's log, or its own.
+func found(h *harness.Host, about string) bool {
+	for _, e := range h.Events("") {
+		if e.Event == audit.KindDaemon && e.Verdict == audit.Violation && strings.Contains(e.Detail, about) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestFleetWitness: nodes sign each other's heads. Two keys verify what others have signed, without scopefs. A server that is
+// away and a node that is stopped hold nobody; both catch up.
+func TestFleetWitness(t *testing.T) {
+	n := newServer(t)
+	one, two, three := newWitness(t, n, "one", ", witnesses: 2"), newWitness(t, n, "two", ""), newWitness(t, n, "three", "")
+	one.Must("fleet", "init")
+	for _, h := range []*harness.Host{one, two, three} {
+		h.Start()
+	}
+	signed := func(beyond int64, by ...string) int64 {
+		t.Helper()
+		size := int64(0)
+		one.Eventually(fmt.Sprintf("%v have signed", by), func() bool {
+			h := headsOf(t, one, "one")
+			size = h.Size
+			return size > beyond && assert.ObjectsAreEqual(by, h.Signed)
+		})
+		return size
+	}
+	size := signed(0, "three", "two")
+	assert.Regexp(t, `(?m)^one +\w+ .* 2 +\S+$`, one.Must("fleet", "ps"))
+	one.Eventually("ps shows it", func() bool { return strings.Contains(one.Must("ps"), "anchor fleet: has the head of") })
+
+	head := one.Base + "/state/heads/fleet"
+	text, err := os.ReadFile(head)
+	require.NoError(t, err)
+	var keys []note.Verifier
+	for _, h := range []*harness.Host{two, three} {
+		public, err := os.ReadFile(h.Base + "/state/fleet/witness/key.pub")
+		require.NoError(t, err)
+		assert.Contains(t, one.Must("fleet", "ps", "--keys"), strings.TrimSpace(string(public)))
+		key, err := witness.NewVerifier(string(public))
+		require.NoError(t, err)
+		keys = append(keys, key)
+	}
+	opened, err := note.Open(text, note.VerifierList(keys...))
+	require.NoError(t, err)
+	assert.Len(t, opened.Sigs, 2)
+	one.Must("audit", "verify", "--checkpoint", head)
+
+	n.kill()
+	deny(t, one, 100)
+	n.start()
+	size = signed(size+99, "three", "two")
+
+	three.Stop()
+	deny(t, one, 10)
+	two.Eventually("two signs without three", func() bool { return headsOf(t, two, "two").Size > 0 })
+	one.Eventually("the operator is warned", func() bool {
+		return one.Recorded("", audit.Event{Event: audit.KindAudit, Outcome: audit.OutcomeLate})
+	})
+	three.Start()
+	signed(size, "three", "two")
+	for _, h := range []*harness.Host{one, two, three} {
+		assert.False(t, found(h, ""), "nothing is wrong")
+		assert.True(t, h.Recorded("", audit.Event{Event: audit.KindDaemon, Outcome: fleet.HeadPinned}))
+	}
+}
+
+// TestFleetWitnessRolledBack: the log of a node is restored from an old copy, as a whole with its {state}. Others name the
+// node, and sign nothing more of it; the node itself learns it from them.
+func TestFleetWitnessRolledBack(t *testing.T) {
+	n := newServer(t)
+	one, two := newWitness(t, n, "one", ""), newWitness(t, n, "two", "")
+	one.Must("fleet", "init")
+	one.Start()
+	two.Start()
+	one.Eventually("two has signed", func() bool { return headsOf(t, one, "one").Size > 0 })
+	one.Stop()
+	log, copied := one.Base+"/state/audit", filepath.Join(t.TempDir(), "audit")
+	require.NoError(t, os.CopyFS(copied, os.DirFS(log)))
+	one.Start()
+	deny(t, one, 200)
+	one.Eventually("two has signed more", func() bool { return headsOf(t, one, "one").Size > 200 })
+	one.Stop()
+	require.NoError(t, os.RemoveAll(log))
+	require.NoError(t, os.CopyFS(log, os.DirFS(copied)))
+	require.NoError(t, os.RemoveAll(one.Base+"/state/streams"))
+	one.Start()
+	two.Eventually("two names one", func() bool {
+		deny(t, one, 1)
+		return found(two, "the node one: its")
+	})
+	one.Eventually("the operator sees it", func() bool {
+		return regexp.MustCompile(`(?m)^found by +two +\S+ +the node one: its`).MatchString(one.Must("fleet", "ps"))
+	})
+	one.Eventually("one knows it", func() bool { return found(one, "this log has") })
+	assert.False(t, found(two, "the node two"))
+}
+
+// TestFleetWitnessForged: whoever has the server has nothing signed that the log has not signed, and nothing taken that a witness
+// has not signed. What it makes up is recorded, and bounded.
+func TestFleetWitnessForged(t *testing.T) {
+	n := newServer(t)
+	one, two := newWitness(t, n, "one", ""), newWitness(t, n, "two", "")
+	one.Must("fleet", "init")
+	one.Start()
+	two.Start()
+	one.Eventually("two has signed", func() bool { return headsOf(t, one, "one").Size > 0 })
+	kv, err := n.client().KeyValue(t.Context(), "scopefs_heads")
+	require.NoError(t, err)
+	entry, err := kv.Get(t.Context(), "ask.two.one")
+	require.NoError(t, err)
+	var offer wire.Offer
+	require.NoError(t, json.Unmarshal(entry.Value(), &offer))
+	forged := offer
+	forged.Head = strings.Replace(offer.Head, "\n", "\n1", 1)
+	text, err := json.Marshal(forged)
+	require.NoError(t, err)
+	refusedWith := func(h *harness.Host, why string) func() bool {
+		return func() bool {
+			for _, e := range h.Events("") {
+				if e.Outcome == fleet.HeadRefused && strings.Contains(e.Detail, why) {
+					return true
+				}
+			}
+			return false
+		}
+	}
+	repeat := func(key string, text []byte, h *harness.Host, why string) {
+		t.Helper()
+		h.Eventually(why, func() bool {
+			_, err := kv.Put(t.Context(), key, text)
+			require.NoError(t, err)
+			return refusedWith(h, why)()
+		})
+	}
+	repeat("ask.two.one", text, two, "not signed by the log")
+	repeat("ask.two.one", []byte(strings.Repeat("[", wire.MaxOffer)), two, "this version reads")
+	entry, err = kv.Get(t.Context(), "sig.one.two")
+	require.NoError(t, err)
+	var answer wire.Answer
+	require.NoError(t, json.Unmarshal(entry.Value(), &answer))
+	answer.Head = strings.Replace(answer.Head, "\n", "\n1", 1)
+	text, err = json.Marshal(answer)
+	require.NoError(t, err)
+	repeat("sig.one.two", text, one, "no head of this log")
+	answer.Key = headsOf(t, one, "one").Witness
+	text, err = json.Marshal(answer)
+	require.NoError(t, err)
+	repeat("sig.one.two", text, one, "another key")
+	size := headsOf(t, one, "one").Size
+	deny(t, one, 50)
+	one.Eventually("two signs what follows", func() bool { return headsOf(t, one, "one").Size >= size+50 })
+	assert.False(t, found(two, ""))
+	assert.False(t, found(one, ""))
+}

@@ -1,0 +1,227 @@
+package history
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/api"
+)
+
+// overlays counts those that are mounted below the base.
+func (k *keeper) overlays() int {
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	require.NoError(k.T, err)
+	return strings.Count(string(mounts), k.Base+"/history/")
+}
+
+// ends are the ways in which a daemon ends and another one follows.
+var ends = map[string]func(h *harness.Host){
+	"SIGTERM": func(h *harness.Host) { h.Terminate() },
+	"SIGKILL": func(h *harness.Host) { h.Kill() },
+}
+
+// TestTakeOverHeld: a view that holds changes lives on when its daemon ends, with its open files, its sandbox and what it holds. The
+// next daemon lists that and takes it over. Without a daemon nobody else uses the branch.
+func TestTakeOverHeld(t *testing.T) {
+	for kind, def := range map[string]string{
+		"all": "view: {changes: held}", "all, counted": "limits: {disk: 1GiB}\nview: {changes: held}",
+		"by rule": fmt.Sprintf(holdRules, "direct"), "by rule, counted and kept": "limits: {disk: 1GiB}\n" + fmt.Sprintf(holdRules, "kept"),
+	} {
+		for how, end := range ends {
+			t.Run(kind+"/"+how, func(t *testing.T) {
+				h := harness.LayOut(t, map[string]string{"a": def})
+				dir := h.Scope("a")
+				harness.Plant(t, dir, ".dot/set=1", "pack.json=old")
+				k := started(h)
+				ruled, at := strings.HasPrefix(kind, "by rule"), h.Base+"/history/a"
+				list, changes := k.held, k.client.HistoryOf
+				if ruled {
+					list, changes, at = k.ruled, k.client.HeldOf, at+"/hold"
+				}
+				view := h.ViewPID("a")
+				open, err := os.OpenFile(h.View("a", "pack.json"), os.O_RDWR, 0)
+				require.NoError(t, err)
+				defer open.Close()
+				job := make(chan string, 1)
+				go func() {
+					out, _, code := h.Try("run", "a", "--", "sh", "-ec", "cd .dot; echo x >loop; touch runs; while ! test -e stop; do echo x >loop; sleep 0.01; done; echo done")
+					job <- fmt.Sprint(out, code)
+				}()
+				h.Eventually("the sandbox runs", func() bool { _, err := os.Stat(h.View("a", ".dot", "runs")); return err == nil })
+				before := harness.Dumped(t, dir, 0)
+				for round := range 3 {
+					if how == "SIGKILL" && ruled { // while the operator lists, held names are busy until the next daemon
+						h.Eventually("held names can change", func() bool { return os.WriteFile(h.View("a", ".dot", fmt.Sprint("free", round)), nil, 0o644) == nil })
+					}
+					end(h)
+					_, err = open.WriteAt([]byte(fmt.Sprint("n", round)), 0)
+					require.NoError(t, err)
+					require.NoError(t, os.WriteFile(h.View("a", ".dot", fmt.Sprint("gap", round)), nil, 0o644))
+					assert.Equal(t, before, harness.Dumped(t, dir, 0), "the directory has changed")
+					used, err := os.Open(at + "/used")
+					require.NoError(t, err)
+					assert.ErrorIs(t, unix.Flock(int(used.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
+					used.Close()
+					stop := k.lists(changes("a"))
+					h.Start()
+					stop()
+					assert.Equal(t, view, h.ViewPID("a"))
+					if !ruled {
+						assert.Equal(t, 1, k.overlays())
+					}
+					assert.Contains(t, list("a"), fmt.Sprint("added .dot/gap", round))
+					assert.Contains(t, list("a"), "changed pack.json")
+				}
+				require.NoError(t, os.WriteFile(h.View("a", ".dot", "stop"), nil, 0o644))
+				assert.Equal(t, "done\n0", <-job)
+				r, err := changes("a").Commit(t.Context(), api.CommitOptions{Paths: []string{"pack.json", ".dot/gap*"}})
+				require.NoError(t, err)
+				assert.Empty(t, r.Conflicts)
+				assert.Len(t, r.Taken, 4)
+				assert.Equal(t, "n2d", read(t, dir+"/pack.json"))
+				k.run("a", "echo n3 >pack.json")
+				assert.Contains(t, list("a"), "changed pack.json")
+				assert.Equal(t, "n2d", read(t, dir+"/pack.json"))
+				if how == "SIGKILL" {
+					end(h)
+					h.Start()
+					list("a") // its process uses the overlay for a moment
+					require.NoError(t, unix.Kill(h.ViewPID("a"), unix.SIGKILL))
+					assert.Equal(t, "n3\n", k.run("a", "cat pack.json"))
+				}
+				end(h)
+				h.Must("daemon", "--stop")
+				assert.Zero(t, h.Mounted(h.Base))
+				assert.Zero(t, k.overlays())
+				h.Start()
+				assert.Equal(t, "n3\n", k.run("a", "cat pack.json"))
+				h.Stop()
+				assert.Zero(t, k.overlays())
+				h.Unbroken()
+			})
+		}
+	}
+}
+
+// lists asks for what is held again and again, until stop. Errors are those of no daemon.
+func (k *keeper) lists(h *api.History) (stop func()) {
+	over, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(time.Millisecond):
+				_, _ = h.Diff(k.T.Context(), nil, false)
+			}
+		}
+	}()
+	return func() { close(over); <-done }
+}
+
+// TestTakeOverHeldNot: what the next daemon cannot continue with is mounted anew, with all that is held.
+func TestTakeOverHeldNot(t *testing.T) {
+	for kind, def := range map[string]string{"all": "view: {changes: held}", "by rule": fmt.Sprintf(holdRules, "direct")} {
+		for what, change := range map[string]func(t *testing.T, h *harness.Host, at string){
+			"definition": func(_ *testing.T, h *harness.Host, _ string) {
+				h.Define("a", strings.Replace(def, "{", "{record: all, ", 1))
+			},
+			"unfinished commit": func(t *testing.T, _ *harness.Host, at string) {
+				require.NoError(t, os.WriteFile(at+"/intent", []byte("{}"), 0o600))
+			},
+			"overlay": func(t *testing.T, h *harness.Host, at string) {
+				if kind == "all" {
+					require.NoError(t, unix.Unmount(at+"/merged", unix.MNT_DETACH))
+				} else {
+					h.Define("a", "view: {changes: direct, paths: {held: hold}}")
+				}
+			},
+		} {
+			t.Run(kind+"/"+what, func(t *testing.T) {
+				h := harness.LayOut(t, map[string]string{"a": def})
+				dir := h.Scope("a")
+				harness.Plant(t, dir, ".dot/set=1", "held=1")
+				k := started(h)
+				at := h.Base + "/history/a"
+				if kind == "by rule" {
+					at += "/hold"
+				}
+				k.run("a", "echo 2 >held; echo n >.dot/n")
+				view := h.ViewPID("a")
+				h.Kill()
+				change(t, h, at)
+				h.Start()
+				assert.NotEqual(t, view, h.ViewPID("a"))
+				assert.Equal(t, "2\n", k.run("a", "cat held; echo 3 >held"))
+				assert.NoFileExists(t, at+"/intent")
+				assert.Equal(t, "1", read(t, dir+"/held"))
+				h.Stop()
+				assert.Zero(t, k.overlays())
+			})
+		}
+	}
+}
+
+// TestTakeOverHeldGone: what is left of an agent without a definition is unmounted, and a view that cannot hold what rules say lives on.
+func TestTakeOverHeldGone(t *testing.T) {
+	h := harness.LayOut(t, map[string]string{"gone": "view: {changes: held}", "direct": "view: {changes: held}", "caller": "identity: caller\n" + fmt.Sprintf(holdRules, "direct")})
+	for _, id := range []string{"gone", "direct"} {
+		harness.Plant(t, h.Scope(id), "f=1")
+	}
+	k := started(h)
+	require.NoError(t, os.WriteFile(h.View("gone", "f"), []byte("2"), 0o600))
+	require.Equal(t, 2, k.overlays())
+	caller := h.ViewPID("caller")
+	h.Kill()
+	require.NoError(t, os.Remove(h.Base+"/agents.d/gone.md"))
+	h.Define("direct", "view: {changes: direct}")
+	h.Start()
+	assert.Equal(t, caller, h.ViewPID("caller"))
+	h.Eventually("the overlays are unmounted", func() bool { return k.overlays() == 0 })
+	h.Stop()
+}
+
+// TestTakeOverCommit: the daemon is killed while it takes changes over, and clients go on. Afterwards each change is in the
+// directory or held, and none is lost.
+func TestTakeOverCommit(t *testing.T) {
+	for kind, def := range map[string]string{"all": "view: {changes: held}", "by rule": fmt.Sprintf(holdRules, "direct")} {
+		t.Run(kind, func(t *testing.T) {
+			h := harness.LayOut(t, map[string]string{"a": def})
+			dir := h.Scope("a")
+			require.NoError(t, os.Mkdir(dir+"/.dot", 0o777))
+			k := started(h)
+			changes := k.client.HistoryOf
+			if kind == "by rule" {
+				changes = k.client.HeldOf
+			}
+			const files = 60
+			for round := range 4 {
+				k.run("a", fmt.Sprintf("for i in $(seq %d); do echo %d-$i >.dot/$i; done", files, round))
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					_, _ = changes("a").Commit(t.Context(), api.CommitOptions{Theirs: true})
+				}()
+				time.Sleep(time.Duration(round*5) * time.Millisecond)
+				h.Kill()
+				<-ended
+				h.Start()
+				k.run("a", "echo ok >.dot/after; cat .dot/after")
+				_, err := changes("a").Commit(t.Context(), api.CommitOptions{Theirs: true})
+				require.NoError(t, err)
+				for i := 1; i <= files; i++ {
+					require.Equal(t, fmt.Sprintf("%d-%d\n", round, i), read(t, fmt.Sprint(dir, "/.dot/", i)))
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,454 @@
+// Package overlay mounts the overlays that show an agent's directory with changes which are held: a branch of it. One is mounted as
+// long as a process uses it, also of the next daemon.
+package overlay
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/fs/branch"
+	"github.com/scopefs/scopefs/fs/history"
+	"github.com/scopefs/scopefs/fs/history/query"
+	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// Set has the overlays of a daemon's agents.
+type Set struct {
+	mu      sync.Mutex
+	mounted map[scope.ID]*Overlay // and those that are being mounted or unmounted
+}
+
+// Overlay is that of one agent's branch.
+type Overlay struct {
+	id     scope.ID
+	of     *Set
+	users  int           // guarded by Set.mu
+	renew  bool          // likewise: the branch is the directory, and no client can have changed it since
+	left   bool          // likewise: it stays mounted for the next daemon
+	tried  chan struct{} // closed when the fields below are set
+	gone   chan struct{} // closed when it is unmounted
+	err    error
+	Merged *beneath.Root // what it shows; nil after an error
+	Upper  *beneath.Root // what has been changed
+	dir    *beneath.Root // what has the changes
+	Lock   beneath.File  // of dir: see branch.Use
+	shares bool          // the lock is a view's, which keeps it
+	bases  *beneath.File // the journal of branch.Bases; nil: the view has it alone, which an earlier daemon has started
+}
+
+// The names in the directory of an agent's history. The others are of fs/branch.
+const (
+	UpperName  = "upper"
+	workName   = "work"
+	MergedName = "merged"
+
+	HoldName = "hold" // the directory of what rules hold, which has what the directory of a branch has
+)
+
+// Mount mounts the overlay of an agent, unless it is mounted. root is the agent's scope, and dir what has the changes. The caller
+// calls Leave. user says that this process is an ordinary user's. live is the lock of dir, if a view has that already; nil: nobody has.
+func (s *Set) Mount(id scope.ID, root, dir *beneath.Root, owner account.User, user bool, live *beneath.File) (*Overlay, error) {
+	return s.open(id, func(o *Overlay) error { return o.mount(root, dir, owner, user, live) })
+}
+
+// Adopt continues with the overlay that the last daemon has left of an agent, with a device number. lock returns the lock of dir. The
+// caller calls Leave.
+func (s *Set) Adopt(id scope.ID, dir *beneath.Root, device uint64, lock func() (beneath.File, error)) (*Overlay, error) {
+	return s.open(id, func(o *Overlay) error { return o.adopt(dir, device, lock) })
+}
+
+func (s *Set) open(id scope.ID, open func(*Overlay) error) (*Overlay, error) {
+	for {
+		s.mu.Lock()
+		o := s.mounted[id]
+		joined := o != nil
+		switch {
+		case o == nil:
+			o = &Overlay{id: id, of: s, users: 1, tried: make(chan struct{}), gone: make(chan struct{})}
+			if s.mounted == nil {
+				s.mounted = map[scope.ID]*Overlay{}
+			}
+			s.mounted[id] = o
+			s.mu.Unlock()
+			o.err = open(o)
+			close(o.tried)
+		case o.users > 0:
+			o.users++
+			o.renew = false
+			s.mu.Unlock()
+			<-o.tried
+		default:
+			s.mu.Unlock()
+			<-o.gone
+			continue
+		}
+		if err := o.err; err != nil {
+			o.Leave()
+			if joined { // the caller may have the lock that the other one lacked
+				<-o.gone
+				continue
+			}
+			return nil, fmt.Errorf("changes: held: %w", err)
+		}
+		return o, nil
+	}
+}
+
+// Stay makes the overlay stay mounted for the next daemon.
+func (o *Overlay) Stay() {
+	o.of.mu.Lock()
+	defer o.of.mu.Unlock()
+	o.left = true
+}
+
+// Leave ends a use of the overlay. The last one unmounts it, unless it is to stay. Of nil it does nothing.
+func (o *Overlay) Leave() {
+	if o == nil {
+		return
+	}
+	o.of.mu.Lock()
+	o.users--
+	last, renew, left := o.users == 0, o.renew, o.left
+	o.of.mu.Unlock()
+	if !last {
+		return
+	}
+	if o.Merged != nil {
+		o.Merged.Close()
+		o.Upper.Close()
+		if o.bases != nil {
+			o.bases.Close()
+		}
+		if !left {
+			o.unmount(renew)
+		}
+		o.dir.Close()
+		o.Lock.Close()
+	}
+	o.of.mu.Lock()
+	delete(o.of.mounted, o.id)
+	o.of.mu.Unlock()
+	close(o.gone)
+}
+
+// unmount unmounts the overlay, and frees the lock of dir.
+func (o *Overlay) unmount(renew bool) {
+	err := beneath.Unmount(o.dir, MergedName)
+	if err == nil && renew {
+		err = renewBranch(o.dir)
+	}
+	if err != nil {
+		slog.Warn("end the overlay of held changes", "agent", string(o.id), "err", err)
+	}
+	if !o.shares {
+		_ = o.Lock.Unlock() // a process that starts meanwhile would keep it for a moment
+	}
+}
+
+// adopt continues with the overlay of a view that the last daemon has left.
+func (o *Overlay) adopt(dir *beneath.Root, device uint64, lock func() (beneath.File, error)) (err error) {
+	var opened []*beneath.Root
+	defer func() {
+		if err != nil {
+			o.Merged = nil
+			for _, root := range opened {
+				root.Close()
+			}
+		}
+	}()
+	if o.Merged, err = dir.Mounted(MergedName); err != nil {
+		return err
+	}
+	opened = append(opened, o.Merged)
+	if now, err := o.Device(); err != nil || now != device {
+		return cmp.Or(err, errors.New("its overlay is not mounted any more"))
+	}
+	for name, root := range map[string]**beneath.Root{"": &o.dir, UpperName: &o.Upper} {
+		f, err := dir.Object(name)
+		if err != nil {
+			return err
+		}
+		*root = beneath.NewRoot(f.FD())
+		opened = append(opened, *root)
+	}
+	if o.Lock, err = lock(); err != nil {
+		return err
+	}
+	moved, err := branch.MovedIn(dir)
+	if err == nil {
+		err = branch.Redirect(o.Upper, moved) // the last daemon may have ended before it had done that
+	}
+	if err != nil {
+		o.Lock.Close()
+	}
+	return err
+}
+
+// Device returns the device number of the overlay.
+func (o *Overlay) Device() (uint64, error) { return o.Merged.Device() }
+
+// Unmount unmounts an overlay that no daemon continues with.
+func Unmount(device uint64) error {
+	all, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("overlay"))
+	for _, m := range all {
+		if m.Source == beneath.OverlaySource && unix.Mkdev(uint32(m.Major), uint32(m.Minor)) == device {
+			err = errors.Join(err, unmountAt(m.Mountpoint, device))
+		}
+	}
+	return err
+}
+
+// unmountAt unmounts what is mounted at a path, if that has the device number. The agent's user may move the path.
+func unmountAt(path string, device uint64) error {
+	dir, err := beneath.OpenDir(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	top, err := dir.Mounted(filepath.Base(path))
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	if now, err := top.Device(); err != nil || now != device {
+		return err
+	}
+	_, err = beneath.UnmountTop(dir, filepath.Base(path))
+	return err
+}
+
+// UnmountLeft unmounts the overlays of held changes below the directory of histories, which no daemon has any more.
+func UnmountLeft(histories string) error {
+	histories, err := filepath.EvalSymlinks(histories)
+	if err != nil {
+		return nil // there are none
+	}
+	all, err := mountinfo.GetMounts(mountinfo.PrefixFilter(histories))
+	for _, m := range all {
+		if m.FSType == "overlay" && m.Source == beneath.OverlaySource {
+			err = errors.Join(err, unmountAt(m.Mountpoint, unix.Mkdev(uint32(m.Major), uint32(m.Minor))))
+		}
+	}
+	return err
+}
+
+// mount mounts the overlay in dir.
+func (o *Overlay) mount(root, dir *beneath.Root, owner account.User, user bool, live *beneath.File) (err error) {
+	if o.shares = live != nil; o.shares {
+		o.Lock, err = live.Dup()
+	} else {
+		o.Lock, err = WaitFor(func() (beneath.File, error) { return branch.Use(dir) })
+	}
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			if !o.shares {
+				_ = o.Lock.Unlock()
+			}
+			o.Lock.Close()
+		}
+	}()
+	if live == nil { // else the view has its upper layer open
+		if err := MakeBranch(root, dir, owner); err != nil {
+			return err
+		}
+	}
+	bases, err := branch.CreateBases(dir, int(owner.UID), int(owner.GID))
+	if err != nil {
+		return fmt.Errorf("bases: %w", err)
+	}
+	o.bases = &bases
+	defer func() {
+		if err != nil {
+			bases.Close()
+		}
+	}()
+	if err := beneath.Unmount(dir, MergedName); err != nil { // of a daemon that was killed
+		return fmt.Errorf("%s: %w", MergedName, err)
+	}
+	var dirs [3]*beneath.Root
+	for i, name := range []string{UpperName, workName, MergedName} {
+		f, err := dir.Object(name)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		dirs[i] = beneath.NewRoot(f.FD())
+		defer dirs[i].Close()
+	}
+	moved, err := branch.MovedIn(dir)
+	if err == nil {
+		err = branch.Redirect(dirs[0], moved)
+	}
+	if err != nil {
+		return err
+	}
+	top, err := dir.Object("") // dir is the caller's
+	if err != nil {
+		return err
+	}
+	upper, err := dirs[0].Object("")
+	if err != nil {
+		top.Close()
+		return err
+	}
+	o.dir, o.Upper = beneath.NewRoot(top.FD()), beneath.NewRoot(upper.FD())
+	o.Merged, err = beneath.Overlay{Lower: root, Upper: dirs[0], Work: dirs[1], User: user}.Mount(dirs[2])
+	if err != nil {
+		o.dir.Close()
+		o.Upper.Close()
+	}
+	return err
+}
+
+// killedTime bounds the wait for a lock: a process of a command that was killed has it until it ends.
+const killedTime = 2 * time.Second
+
+// WaitFor calls open until it returns another error than that of a lock, at most for killedTime.
+func WaitFor[T any](open func() (T, error)) (T, error) {
+	for end := time.Now().Add(killedTime); ; time.Sleep(killedTime / 200) {
+		t, err := open()
+		busy := errors.Is(err, branch.ErrUsed) || errors.Is(err, branch.ErrBusy) || errors.Is(err, history.ErrBusy)
+		if !busy || !time.Now().Before(end) {
+			return t, err
+		}
+	}
+}
+
+// Detach returns what a view of the overlay has beside it, after three files that it has not: the upper layer as a detached mount,
+// and the journal of bases.
+func (o *Overlay) Detach() ([]*os.File, error) {
+	if o.bases == nil {
+		return nil, errors.New("the overlay of an earlier view is still in use")
+	}
+	fd, err := o.Upper.Detach()
+	if err != nil {
+		return nil, err
+	}
+	upper := os.NewFile(uintptr(fd), "upper")
+	bases, err := o.bases.Dup()
+	if err != nil {
+		upper.Close()
+		return nil, err
+	}
+	return []*os.File{nil, nil, nil, upper, os.NewFile(uintptr(bases.FD()), "bases")}, nil
+}
+
+// renewBranch removes what a branch has beside its merged directory. The next overlay is of a new one. A branch whose commit is
+// not finished stays: it has objects of the agent's directory.
+func renewBranch(dir *beneath.Root) error {
+	if err := branch.Idle(dir); err != nil {
+		return err
+	}
+	return branch.Remove(dir, UpperName, "taken", "stage", "bases", "dropped", workName, "stamp")
+}
+
+// MakeBranch makes what is missing in dir.
+func MakeBranch(root, dir *beneath.Root, owner account.User) error {
+	// Without changes the fork is now: what the directory changed since is no conflict. A daemon that was killed may have begun one.
+	empty := true
+	err := dir.Each(UpperName, func(string) bool { empty = false; return false })
+	if empty && (err == nil || errors.Is(err, beneath.ErrStale)) {
+		if err := renewBranch(dir); err != nil && err != branch.ErrUnfinished {
+			return err
+		}
+	}
+	d, err := dir.Dir("")
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	scope, err := root.Stat("")
+	if err != nil {
+		return err
+	}
+	if _, err := d.Stat(UpperName); err != nil {
+		if err := branch.Fork(dir); err != nil {
+			return err
+		}
+		for _, name := range []string{"stamp", "stage"} {
+			if err := Give(dir, name, owner, 0o700, false); err != nil {
+				return err
+			}
+		}
+	}
+	for _, made := range []struct {
+		name string
+		mode uint32
+		as   account.User
+	}{
+		{workName, 0o700, account.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}},
+		{MergedName, 0o700, owner},
+		{UpperName, uint32(scope.Mode) & 0o7777, account.User{UID: scope.Uid, GID: scope.Gid}},
+	} {
+		err := d.Mkdir(made.name, 0o700)
+		if err == nil {
+			err = Give(dir, made.name, made.as, made.mode, made.name == UpperName && made.as.UID != owner.UID)
+		}
+		if err != nil && err != unix.EEXIST {
+			return fmt.Errorf("%s: %w", made.name, err)
+		}
+	}
+	return nil
+}
+
+// Give gives a new object of dir to a user: a directory of mode 0700, or a file that is empty and has one name. The user whom
+// dir belongs to may have exchanged it since it was made, but not for a directory that is closed to that user: rename(2).
+// mark lets branch.Remove empty the directory.
+func Give(dir *beneath.Root, name string, to account.User, mode uint32, mark bool) error {
+	f, err := dir.Object(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err == nil && !isNew(&st) {
+		err = fmt.Errorf("%s: %w", name, beneath.ErrStale)
+	}
+	if err == nil && mark {
+		err = branch.MarkOwn(dir, name, st.ID())
+	}
+	if err == nil {
+		err = f.Chown(int(to.UID), int(to.GID))
+	}
+	if err != nil {
+		return err
+	}
+	return f.Chmod(mode)
+}
+
+// isNew reports whether only this process's user can have made an object.
+func isNew(st *beneath.Stat) bool {
+	if st.IsDir() {
+		return int(st.Uid) == os.Geteuid() && st.Mode&0o077 == 0
+	}
+	return st.IsRegular() && st.Nlink == 1 && st.Size == 0
+}
+
+// Answered does what an answer of the process that has the branch open asks for: the overlay has to find the directories that
+// a commit has moved, and a branch that is the directory begins again when nobody uses it.
+func (o *Overlay) Answered(reply json.RawMessage) error {
+	var r query.Reply
+	if err := json.Unmarshal(reply, &r); err != nil {
+		return err
+	}
+	if r.Same {
+		o.of.mu.Lock()
+		o.renew = o.users == 1
+		o.of.mu.Unlock()
+	}
+	return branch.Redirect(o.Upper, r.Moved)
+}

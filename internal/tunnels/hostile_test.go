@@ -1,0 +1,131 @@
+package tunnels
+
+import (
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/tools/sandbox/pid1"
+)
+
+// known returns a process with the owner a/1 and the tunnel 1, which had moved 10 bytes when it began.
+func known() (*process, *moving) {
+	p := newProcess(&Set{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}, 0)
+	of := &share{known: true}
+	m := &moving{process: p, id: 1, of: of, sent: 10, ended: make(chan struct{}), left: make(chan struct{})}
+	p.all[1], p.owners["a/1"] = m, of
+	return p, m
+}
+
+// TestHostileAnswers: what a process says of tunnels that it has not, twice, or with numbers that cannot be, makes no sense, and
+// ends no tunnel.
+func TestHostileAnswers(t *testing.T) {
+	for name, msg := range map[string]message{
+		"unknown tunnel":       {Op: opEnded, ID: 2, Sent: 10},
+		"fewer bytes":          {Op: opEnded, ID: 1, Sent: 9},
+		"negative bytes":       {Op: opEnded, ID: 1, Sent: 10, Got: -1},
+		"negative time":        {Op: opEnded, ID: 1, Sent: 10, Took: -1},
+		"unknown owner":        {Op: opMore, Owner: "b/1"},
+		"an item":              {Op: opItem, ID: 3},
+		"a message of ours":    {Op: opOpen, ID: 3},
+		"an unknown operation": {Op: "x"},
+	} {
+		p, m := known()
+		assert.ErrorIs(t, p.handle(msg), errNonsense, name)
+		select {
+		case <-m.ended:
+			assert.Fail(t, "the tunnel has ended", name)
+		default:
+		}
+	}
+	p, m := known()
+	end := message{Op: opEnded, ID: 1, Sent: 12, Got: 3, Took: time.Second, Error: "broke"}
+	require.NoError(t, p.handle(end))
+	assert.ErrorIs(t, p.handle(end), errNonsense, "twice")
+	moved, err := m.Wait()
+	assert.EqualError(t, err, "broke")
+	assert.Equal(t, []int64{12, 3}, []int64{moved.Sent, moved.Got})
+}
+
+// TestHostileList: the next daemon takes no list that cannot be, and believes nothing that comes before the answer.
+func TestHostileList(t *testing.T) {
+	hello := "hello"
+	for name, test := range map[string]struct {
+		says []any
+		ok   bool
+	}{
+		"nothing":           {[]any{hello, message{Op: opListed}}, true},
+		"the last daemon's": {[]any{message{Op: opEnded, ID: 9}, message{Op: opListed}, message{Op: opHello, ID: 1}, hello, message{Op: opItem, ID: 1}, message{Op: opListed}}, true},
+		"a tunnel twice":    {[]any{hello, message{Op: opItem, ID: 1}, message{Op: opItem, ID: 1}}, false},
+		"an end twice":      {[]any{hello, message{Op: opItem, ID: 1, Ended: true}, message{Op: opItem, ID: 1}}, false},
+		"negative bytes":    {[]any{hello, message{Op: opItem, ID: 1, Sent: -1}}, false},
+		"a negative end":    {[]any{hello, message{Op: opItem, ID: 1, Ended: true, Got: -1}}, false},
+		"a long owner":      {[]any{hello, message{Op: opOwner, Owner: strings.Repeat("x", maxOwner+1)}}, false},
+		"a long message":    {[]any{hello, message{Op: opItem, ID: 1, Error: strings.Repeat("x", 100<<10)}}, false},
+		"no JSON":           {[]any{hello, "x"}, false},
+		"an end at once":    {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ours, theirs, err := pair()
+			require.NoError(t, err)
+			other, err := pid1.OpenWire(theirs)
+			require.NoError(t, err)
+			p := newProcess(&Set{}, 0)
+			p.wire, err = pid1.OpenWire(ours)
+			require.NoError(t, err)
+			defer p.wire.Close()
+			done := make(chan error, 1)
+			go func() { done <- p.list() }()
+			var asked message
+			_, err = other.Receive(&asked)
+			require.NoError(t, err)
+			for _, msg := range test.says {
+				if msg == any(hello) {
+					msg = message{Op: opHello, ID: asked.ID}
+				}
+				require.NoError(t, other.Send(msg))
+			}
+			if !test.ok {
+				other.Close()
+			}
+			select {
+			case err := <-done:
+				assert.Equal(t, test.ok, err == nil, "%v", err)
+			case <-time.After(time.Minute):
+				require.Fail(t, "the daemon waits")
+			}
+			other.Close()
+		})
+	}
+}
+
+// TestOwnerWithoutTunnels: an owner of an earlier daemon gets its bytes when a proxy has it.
+func TestOwnerWithoutTunnels(t *testing.T) {
+	ours, theirs, err := pair()
+	require.NoError(t, err)
+	other, err := pid1.OpenWire(theirs)
+	require.NoError(t, err)
+	defer other.Close()
+	p, _ := known()
+	p.wire, err = pid1.OpenWire(ours)
+	require.NoError(t, err)
+	defer p.wire.Close()
+	p.set.now = p
+	require.NoError(t, p.handle(message{Op: opMore, Owner: "a/1"}))
+	p.set.Of("a/1", func() (*os.File, error) { return nil, os.ErrInvalid }).Limit(func() (int64, error) { return 7, nil })
+	got := map[op]message{}
+	for range 2 {
+		var msg message
+		_, err := other.Receive(&msg)
+		require.NoError(t, err)
+		got[msg.Op] = msg
+	}
+	assert.False(t, got[opLimit].Free)
+	assert.EqualValues(t, 7, got[opGive].Bytes)
+}
