@@ -105,7 +105,7 @@ func TestHeldLeftBehind(t *testing.T) {
 	k.run("a", "echo 1 >f")
 	k.Must("down", "a")
 	killed := make(chan struct{})
-	go func() { // requests follow one another: the overlay stays mounted until the kill
+	go func() {
 		defer close(killed)
 		for {
 			if _, err := k.client.HistoryOf("a").Diff(context.Background(), nil, false); err != nil {
@@ -113,7 +113,14 @@ func TestHeldLeftBehind(t *testing.T) {
 			}
 		}
 	}()
-	k.Eventually("the overlay is mounted", func() bool { return k.overlaid("a") })
+	k.Eventually("the daemon stands still with the overlay mounted", func() bool {
+		require.NoError(t, k.Cmd.Process.Signal(unix.SIGSTOP))
+		if k.overlaid("a") {
+			return true
+		}
+		require.NoError(t, k.Cmd.Process.Signal(unix.SIGCONT))
+		return false
+	})
 	k.Kill()
 	<-killed
 	require.True(t, k.overlaid("a"))

@@ -177,7 +177,7 @@ func (v Env) putSource(ctx context.Context, s *reader.Server, key credential.Sec
 		}
 	} else if source.Commit != commit.ID || len(next) > 0 {
 		now := order.Source{Name: o.name, Path: o.path, Commit: commit.ID, Versions: kept(source, there)}
-		if err := v.publish(ctx, s, all, key, to, now, next); err != nil {
+		if err := v.publish(ctx, s, all, key, fleet.Trust, to, now, next, want); err != nil {
 			return err
 		}
 	}
@@ -186,9 +186,9 @@ func (v Env) putSource(ctx context.Context, s *reader.Server, key credential.Sec
 }
 
 // publish publishes versions of a source. It publishes the source first, in place of the one that was read: of two commands that have read
-// the same one, the second fails. Afterwards it looks whether another command has followed meanwhile.
-func (v Env) publish(ctx context.Context, s *reader.Server, all []wire.SeenDefinition, key credential.Secret, to wire.SeenDefinition,
-	source order.Source, next []order.Definition) (err error) {
+// the same one, the second fails. Afterwards it looks whether the fleet has what is wanted: another command may have come meanwhile.
+func (v Env) publish(ctx context.Context, s *reader.Server, all []wire.SeenDefinition, key credential.Secret, trust []string,
+	to wire.SeenDefinition, source order.Source, next, want []order.Definition) (err error) {
 	puts := []wire.SeenDefinition{to}
 	for i, d := range next { // all are signed before the first is published
 		put, version, err := sign(all, key, d)
@@ -210,13 +210,11 @@ func (v Env) publish(ctx context.Context, s *reader.Server, all []wire.SeenDefin
 			fmt.Fprintf(v.Out, "%s %s %s\n", verb(next[i-1]), put.Name, versionText(next[i-1].Version))
 		}
 	}
-	if len(next) == 0 {
-		return nil
-	}
 	if all, err = s.Defined(ctx); err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(all, func(d wire.SeenDefinition) bool { return d.Name == to.Name && bytes.Equal(d.Signed, puts[0].Signed) }) {
+	ours := slices.ContainsFunc(all, func(d wire.SeenDefinition) bool { return d.Name == to.Name && bytes.Equal(d.Signed, puts[0].Signed) })
+	if left, _, err := plan(source, seenOf(all, key, trust), want, true); !ours || err != nil || len(left) > 0 {
 		return fmt.Errorf("source %s: another put came meanwhile: put its commit once more", source.Name)
 	}
 	return nil

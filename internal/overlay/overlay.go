@@ -63,6 +63,21 @@ func (s *Set) Mount(id scope.ID, root, dir *beneath.Root, owner account.User, us
 	return s.open(id, func(o *Overlay) error { return o.mount(root, dir, owner, user, live) })
 }
 
+var errAdopted = errors.New("the overlay of an earlier view is still in use: try again")
+
+// MountForView is Mount for a view. An overlay that an earlier daemon has mounted has no journal for it: then it waits until that one
+// is unmounted, at most for killedTime, because a process may still answer about its changes.
+func (s *Set) MountForView(id scope.ID, root, dir *beneath.Root, owner account.User, user bool) (*Overlay, error) {
+	return WaitFor(func() (*Overlay, error) {
+		o, err := s.Mount(id, root, dir, owner, user, nil)
+		if err == nil && o.bases == nil {
+			o.Leave()
+			return nil, errAdopted
+		}
+		return o, err
+	})
+}
+
 // Adopt continues with the overlay that the last daemon has left of an agent, with a device number. lock returns the lock of dir. The
 // caller calls Leave.
 func (s *Set) Adopt(id scope.ID, dir *beneath.Root, device uint64, lock func() (beneath.File, error)) (*Overlay, error) {
@@ -321,7 +336,7 @@ const killedTime = 2 * time.Second
 func WaitFor[T any](open func() (T, error)) (T, error) {
 	for end := time.Now().Add(killedTime); ; time.Sleep(killedTime / 200) {
 		t, err := open()
-		busy := errors.Is(err, branch.ErrUsed) || errors.Is(err, branch.ErrBusy) || errors.Is(err, history.ErrBusy)
+		busy := errors.Is(err, branch.ErrUsed) || errors.Is(err, branch.ErrBusy) || errors.Is(err, history.ErrBusy) || err == errAdopted
 		if !busy || !time.Now().Before(end) {
 			return t, err
 		}
@@ -331,9 +346,6 @@ func WaitFor[T any](open func() (T, error)) (T, error) {
 // Detach returns what a view of the overlay has beside it, after three files that it has not: the upper layer as a detached mount,
 // and the journal of bases.
 func (o *Overlay) Detach() ([]*os.File, error) {
-	if o.bases == nil {
-		return nil, errors.New("the overlay of an earlier view is still in use")
-	}
 	fd, err := o.Upper.Detach()
 	if err != nil {
 		return nil, err

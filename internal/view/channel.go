@@ -15,7 +15,6 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/fusedev"
-	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/scope"
@@ -120,7 +119,6 @@ type channel struct {
 	spool *spool // nil: none
 
 	requests *peer.Requests[FromView]
-	again    *ledger.Again // events that the last daemon may have recorded; nil: there was none
 }
 
 // maxWaiting is the most events, drains and questions about processes that a view has under way: one for each request, one
@@ -183,7 +181,7 @@ func (c *channel) store(msg FromView) {
 		err = c.record(msg.Pruned.event(c.def.Name))
 	case msg.Event != nil:
 		e := eventOf(msg, c.def.Name)
-		if msg.Began.IsZero() || !c.again.Recorded(e, msg.Began) {
+		if msg.Began.IsZero() || !c.host.again.Recorded(e, msg.Began) {
 			err = c.record(e)
 		}
 	default:

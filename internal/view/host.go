@@ -12,6 +12,7 @@ import (
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/holder"
+	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/overlay"
 	"github.com/scopefs/scopefs/internal/placement"
 	"github.com/scopefs/scopefs/internal/usage"
@@ -32,7 +33,8 @@ type Host struct {
 
 	Placement *placement.Set // nil: the daemon is in no fleet
 
-	left left
+	left  left
+	again ledger.Again
 
 	Quotas   usage.Pages
 	spools   spools

@@ -19,7 +19,6 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/holder"
-	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/overlay"
 	"github.com/scopefs/scopefs/internal/peer"
@@ -294,7 +293,7 @@ func (v *View) takeOver(ctx context.Context, l *leftView, root *beneath.Root, hi
 	if l.Program != v.host.Program {
 		r.build = l.Version
 	}
-	r.again = ledger.NewAgain(v.host.Paths.Audit(), v.def.Name)
+	v.host.again.Take(v.host.Paths.Audit())
 	p.ended = proc.Ended(p.held[holder.PIDFD])
 	p.listen(&LogWriter{Logger: v.host.Logger.With("agent", string(v.def.Name))})
 	if l.Spool != "" {
@@ -373,7 +372,6 @@ type running struct {
 	wire     *Wire
 	requests *peer.Requests[FromView]
 	beats    *heart.Heart
-	again    *ledger.Again // nil: this daemon started it
 
 	alive       context.Context         // ends shortly before the view
 	dead        context.CancelCauseFunc // ends it
@@ -396,7 +394,7 @@ func (r *running) listen(v *View) {
 	r.listened = make(chan struct{})
 	go func() {
 		defer close(r.listened)
-		(&channel{View: v, alive: r.alive, end: r.dead, wire: r.wire, requests: r.requests, spool: r.spool, again: r.again}).listen()
+		(&channel{View: v, alive: r.alive, end: r.dead, wire: r.wire, requests: r.requests, spool: r.spool}).listen()
 	}()
 }
 
