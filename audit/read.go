@@ -171,6 +171,9 @@ func (r *reader) drain(ctx context.Context, complete bool) error {
 	if r.offset >= size {
 		return ctx.Err()
 	}
+	if r.offset == 0 && !r.filter.Since.IsZero() {
+		r.offset = skip(r.file, size, r.filter.Since)
+	}
 	var failed error
 	err = scanAll(ctx, r.filter, plainPieces(r.file, segmentName(r.number), &r.offset, size, complete, &failed), r.yield)
 	return cmp.Or(err, failed)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -160,4 +161,54 @@ func TestReadWaitsForTheGroupBeingWritten(t *testing.T) {
 	release()
 	s.mu.Unlock()
 	assert.Equal(t, 1, <-got)
+}
+
+// TestReadSince: a reading since a time yields what one of everything does, wherever in a segment the time is, and also when the
+// clock was set back meanwhile. It does not read what is older.
+func TestReadSince(t *testing.T) {
+	dir := t.TempDir()
+	l := open(t, dir, Options{})
+	long := strings.Repeat("x", 8000)
+	for i := range 200 {
+		_, err := l.Append(noCtx, Event{Event: KindFile, Agent: "a", Path: long, PID: i})
+		require.NoError(t, err)
+		if i%20 == 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	require.NoError(t, l.Close())
+	name := filepath.Join(dir, segmentName(1))
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	lines := bytes.SplitAfter(text, []byte("\n"))
+	last := lines[len(lines)-2]
+	_, at, ok := parseHead(last)
+	require.True(t, ok)
+	later := bytes.Replace(last, []byte(at.Format(time.RFC3339Nano)), []byte(at.Add(time.Hour).Format(time.RFC3339Nano)), 1)
+	require.NoError(t, os.WriteFile(name, append(bytes.Join(lines[:len(lines)-2], nil), later...), 0o600))
+	l = open(t, dir, Options{})
+	for range 3 {
+		_, err = l.Append(noCtx, Event{Event: KindFile, Agent: "b"})
+		require.NoError(t, err)
+	}
+	require.NoError(t, l.Close())
+
+	every := all(t, dir)
+	for _, since := range []time.Time{every[0].Time, every[1].Time, every[100].Time, every[150].Time, every[197].Time, at.Add(time.Minute), at.Add(2 * time.Hour)} {
+		var want, got []uint64
+		for _, e := range every {
+			if !e.Time.Before(since) {
+				want = append(want, e.Seq)
+			}
+		}
+		for e, err := range Read(t.Context(), dir, Filter{Since: since}, false) {
+			require.NoError(t, err)
+			got = append(got, e.Seq)
+		}
+		assert.Equal(t, want, got)
+	}
+	size := int64(len(text))
+	assert.Greater(t, skip(bytes.NewReader(text), size, at), size-2*chunkSize)
+	_, err = os.Stat(filepath.Join(dir, segmentName(2)))
+	assert.NoError(t, err, "the clock was set back")
 }

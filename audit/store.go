@@ -38,9 +38,10 @@ type store struct {
 	number   int      // the number of file
 	first    uint64   // the first event of file
 	born     time.Time
-	size     int64 // size of file, up to its last whole line
-	dirty    bool  // written since the last sync
-	synced   place // what is known to be on disk, for seal
+	latest   time.Time // of the last line of file
+	size     int64     // size of file, up to its last whole line
+	dirty    bool      // written since the last sync
+	synced   place     // what is known to be on disk, for seal
 	seq      uint64
 	remarks  []Event // events about the log itself, not yet recorded
 	calls    openCalls
@@ -99,7 +100,7 @@ func (s *store) append(bodies []byte) (first uint64, err error) {
 		}
 	}
 	lines, seq := s.buf[:0], s.seq
-	now := time.Now().UTC()
+	now := time.Now().UTC().Round(0) // without the monotonic clock
 	remarks := s.remarks
 	for _, e := range remarks {
 		seq++
@@ -119,7 +120,7 @@ func (s *store) append(bodies []byte) (first uint64, err error) {
 			return 0, err
 		}
 	}
-	if err := s.write(lines); err != nil {
+	if err := s.write(lines, now); err != nil {
 		return 0, err
 	}
 	for _, e := range remarks {
@@ -155,10 +156,11 @@ func (s *store) reserve(last uint64) error {
 	return nil
 }
 
-// write appends whole lines to the last segment, all or none. The caller holds the lock.
-func (s *store) write(lines []byte) error {
-	full := s.size > 0 && s.size+int64(len(lines)) > s.opts.SegmentBytes
-	if full || s.size > 0 && time.Since(s.born) > s.opts.SegmentAge {
+// write appends whole lines of a time to the last segment, all or none. A clock that was set back begins a new segment. The
+// caller holds the lock.
+func (s *store) write(lines []byte, now time.Time) error {
+	full := s.size+int64(len(lines)) > s.opts.SegmentBytes
+	if s.size > 0 && (full || time.Since(s.born) > s.opts.SegmentAge || now.Before(s.latest)) {
 		if err := s.rotate(); err != nil {
 			return err
 		}
@@ -174,6 +176,7 @@ func (s *store) write(lines []byte) error {
 		return err
 	}
 	s.size += int64(len(lines))
+	s.latest = now
 	s.dirty = true
 	return nil
 }

@@ -25,7 +25,7 @@ type EventsOptions struct {
 func Events(ctx context.Context, dir string, sel Selection, o EventsOptions, stdout, stderr io.Writer) (printed int, err error) {
 	out := &eventWriter{out: stdout, json: o.JSON}
 	if o.Follow && !o.JSON {
-		out.fold, out.ahead = audit.Fold{Span: followSpan}, followSpan-time.Second
+		out.fold, out.ahead = folder{Span: followSpan}, followSpan-time.Second
 	}
 	ticks := o.Follow && !o.JSON
 	printed, err = selected(ctx, dir, ticking(sel.events(ctx, dir, o.Follow), ticks), stderr, out.write)
@@ -81,7 +81,7 @@ func Follow(ctx context.Context, dir, agent string, since time.Time, out io.Writ
 type eventWriter struct {
 	out   io.Writer
 	json  bool // the lines of the log
-	fold  audit.Fold
+	fold  folder
 	ahead time.Duration // how much sooner than the fold a tick prints: a follower sees a denial a second after it came
 }
 
@@ -102,7 +102,7 @@ func (w *eventWriter) write(e audit.Event) error {
 
 func (w *eventWriter) end() error { return w.print(w.fold.Rest()) }
 
-func (w *eventWriter) print(all []audit.Folded) error {
+func (w *eventWriter) print(all []folded) error {
 	for _, e := range all {
 		if _, err := fmt.Fprintln(w.out, eventLine(e)); err != nil {
 			return err
@@ -149,7 +149,7 @@ func ticking(events iter.Seq2[audit.Event, error], wanted bool) iter.Seq2[audit.
 }
 
 // eventLine returns an event as a line: time, agent, operation and rule.
-func eventLine(e audit.Folded) string {
+func eventLine(e folded) string {
 	words := []string{fmt.Sprintf("%5d", e.Seq), e.Time.Local().Format("2006-01-02 15:04:05.000")}
 	add := func(format, v string) {
 		if v != "" {
@@ -218,5 +218,5 @@ func traffic(e audit.Event) (words []string) {
 
 // NodeEvent returns an event of a node as a line. The text of an event of another host is escaped.
 func NodeEvent(node string, e audit.Event) string {
-	return printable.Text(fmt.Sprintf("%-12s ", node) + eventLine(audit.Folded{Event: e, Count: 1, Last: e.Time}))
+	return printable.Text(fmt.Sprintf("%-12s ", node) + eventLine(folded{Event: e, Count: 1, Last: e.Time}))
 }

@@ -152,13 +152,13 @@ func (out *treeWriter) call(c *treeCall, indent string) {
 	}
 	switch {
 	case head != nil:
-		out.event(audit.Folded{Event: *head, Count: 1}, indent+"call "+c.Call)
+		out.event(folded{Event: *head, Count: 1}, indent+"call "+c.Call)
 		indent += "  "
 	case c.Call != "":
 		out.line("%scall %s", indent, c.Call)
 		indent += "  "
 	}
-	equal := audit.Fold{Gap: time.Hour, Span: 24 * time.Hour}
+	equal := folder{Gap: time.Hour, Span: 24 * time.Hour}
 	for _, e := range c.Events {
 		for _, one := range equal.Add(e) {
 			out.event(one, indent)
@@ -170,7 +170,7 @@ func (out *treeWriter) call(c *treeCall, indent string) {
 }
 
 // event prints an event without what the lines above it say.
-func (out *treeWriter) event(e audit.Folded, before string) {
+func (out *treeWriter) event(e folded, before string) {
 	e.Agent, e.Call, e.Parent = "", "", ""
 	out.line("%s %s", before, eventLine(e))
 }

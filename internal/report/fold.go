@@ -1,25 +1,27 @@
-package audit
+package report
 
 import (
 	"cmp"
 	"time"
+
+	"github.com/scopefs/scopefs/audit"
 )
 
-// maxFolds bounds the events and folds that a [Fold] holds.
+// maxFolds bounds the events and folds that a folder holds.
 const maxFolds = 256
 
-// Folded is an event, with later denials that are equal.
-type Folded struct {
-	Event           // the first; Unrecorded is the sum
-	Count int       // events
-	Last  time.Time // of the last of them
+// folded is an event, with later denials that are equal.
+type folded struct {
+	audit.Event           // the first; Unrecorded is the sum
+	Count       int       // events
+	Last        time.Time // of the last of them
 }
 
-// Fold joins equal denials and violations, for people to read: those of the same agent,
+// folder joins equal denials and violations, for people to read: those of the same agent,
 // operation, path, rule, answer and program. Other events may lie between them. It joins
 // nothing else. It returns all events, in the order of the first ones, and holds at most
 // 256. Its methods are not safe for concurrent use.
-type Fold struct {
+type folder struct {
 	Gap  time.Duration // from one event to the next; default 10s
 	Span time.Duration // from the first event to the last; default 1m
 
@@ -28,7 +30,7 @@ type Fold struct {
 }
 
 type fold struct {
-	Folded
+	folded
 	key   foldKey
 	joins bool // it is a denial
 }
@@ -36,16 +38,16 @@ type fold struct {
 // foldKey is what equal denials share. It leaves out numbers that tell processes, sessions
 // and calls apart.
 type foldKey struct {
-	verdict Verdict
+	verdict audit.Verdict
 	status  int
 
 	kind, agent, chain, op, path, target, rule, ruleKind, outcome, errno, program, detail string
 }
 
 // Add takes the next event of the log, and returns those that no later event can join.
-func (f *Fold) Add(e Event) []Folded {
+func (f *folder) Add(e audit.Event) []folded {
 	done := f.Until(e.Time)
-	next := &fold{Folded: Folded{e, 1, e.Time}, joins: e.Verdict == Deny || e.Verdict == Violation, key: foldKey{
+	next := &fold{folded: folded{e, 1, e.Time}, joins: e.Verdict == audit.Deny || e.Verdict == audit.Violation, key: foldKey{
 		e.Verdict, e.Status,
 		e.Event, e.Agent, e.Chain, e.Op, e.Path, e.Target, e.Rule, e.RuleKind, e.Outcome, e.Errno, e.Program, e.Detail,
 	}}
@@ -70,7 +72,7 @@ func (f *Fold) Add(e Event) []Folded {
 
 // Until returns the events that no event at a time can join. A reader that waits for
 // events calls it from time to time.
-func (f *Fold) Until(now time.Time) (done []Folded) {
+func (f *folder) Until(now time.Time) (done []folded) {
 	for len(f.waiting) > 0 {
 		e := f.waiting[0]
 		if e.joins && now.Sub(e.Last) <= cmp.Or(f.Gap, 10*time.Second) && now.Sub(e.Time) <= cmp.Or(f.Span, time.Minute) {
@@ -82,19 +84,19 @@ func (f *Fold) Until(now time.Time) (done []Folded) {
 }
 
 // Rest returns the events that are left.
-func (f *Fold) Rest() (done []Folded) {
+func (f *folder) Rest() (done []folded) {
 	for len(f.waiting) > 0 {
 		done = append(done, f.first())
 	}
 	return done
 }
 
-func (f *Fold) first() Folded {
+func (f *folder) first() folded {
 	e := f.waiting[0]
 	f.waiting[0] = nil
 	f.waiting = f.waiting[1:]
 	if e.joins {
 		delete(f.open, e.key)
 	}
-	return e.Folded
+	return e.folded
 }
