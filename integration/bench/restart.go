@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -22,6 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/config"
 )
 
 // restarts is a daemon that is restarted again and again.
@@ -70,20 +71,13 @@ func (r *restarts) start(views int) error {
 	}
 }
 
-// views returns the processes of the mounted views.
+// views returns the processes of the mounted views. It starts no program: that would cost what is measured.
 func (r *restarts) views() (pids map[string]int, err error) {
-	out, err := r.run("ps", "--json")
-	var all []struct {
-		Agent, State string
-		PID          int `json:"view_pid"`
-	}
-	if err == nil {
-		err = json.Unmarshal([]byte(out), &all)
-	}
+	all, err := api.NewClient(config.Paths{Base: r.base, State: r.base + "/state", Run: r.base + "/run"}).Agents(context.Background())
 	pids = map[string]int{}
 	for _, a := range all {
-		if a.State == "mounted" {
-			pids[a.Agent] = a.PID
+		if a.State == api.Mounted {
+			pids[string(a.ID)] = a.ViewPID
 		}
 	}
 	return pids, err

@@ -45,7 +45,8 @@ type Writer struct {
 	drain Drain
 	dirty chan struct{} // holds a value if no drain was requested since the last event
 	use   atomic.Bool   // the daemon's last answer permits it: the log works, and the agent is within its budget
-	most  atomic.Int64  // Max or Alone
+	alone atomic.Bool   // there is no daemon
+	late  atomic.Bool   // no daemon has emptied the file since there was none
 
 	mu       sync.Mutex // held to write an event to memory, never while the daemon drains
 	out      *peer.Writer
@@ -62,23 +63,31 @@ type Drain func(reset bool) (use, answered bool, err error)
 
 // New returns a Writer of a file. It is not used before Use.
 func New(w io.Writer, drain Drain) *Writer {
-	s := &Writer{drain: drain, dirty: make(chan struct{}, 1), out: peer.NewWriter(w, maxEvent, 0)}
-	s.most.Store(Max)
-	return s
+	return &Writer{drain: drain, dirty: make(chan struct{}, 1), out: peer.NewWriter(w, maxEvent, 0)}
+}
+
+// most returns how many bytes are written before the file is emptied. The next daemon first appends what it finds: meanwhile
+// clients do not wait for that.
+func (s *Writer) most() int {
+	if s.alone.Load() || s.late.Load() {
+		return Alone
+	}
+	return Max
 }
 
 // SetAlone notes that there is no daemon, or that the next one is there.
 func (s *Writer) SetAlone(alone bool) {
-	switch {
-	case s == nil:
-	case alone:
-		s.most.Store(Alone)
+	if s == nil {
+		return
+	}
+	s.alone.Store(alone)
+	if alone {
+		s.late.Store(true)
+		return
+	}
+	select {
+	case s.dirty <- struct{}{}: // events of the time between
 	default:
-		s.most.Store(Max)
-		select {
-		case s.dirty <- struct{}{}: // events of the time between
-		default:
-		}
 	}
 }
 
@@ -94,14 +103,14 @@ func (s *Writer) Record(e audit.Event) (recorded bool, err error) {
 	if s == nil || e.Verdict != audit.Allow || e.UID == nil || !s.use.Load() {
 		return false, nil
 	}
-	if s.mayEmpty(int(s.most.Load())) {
+	if s.mayEmpty(s.most()) {
 		if err := s.empty(); err != nil && !errors.Is(err, ErrNoDaemon) {
 			return false, err
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.broken || s.emptying || s.size >= int(s.most.Load()) || !s.use.Load() { // since we hold mu
+	if s.broken || s.emptying || s.size >= s.most() || !s.use.Load() { // since we hold mu
 		return false, nil
 	}
 	// Different times identify the events of an agent.
@@ -143,6 +152,7 @@ func (s *Writer) empty() error {
 	s.broken = s.broken || !answered
 	if err == nil {
 		s.size = 0
+		s.late.Store(false)
 	}
 	return err
 }

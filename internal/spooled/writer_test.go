@@ -278,3 +278,34 @@ func TestSpoolDrained(t *testing.T) {
 		assert.Equal(t, before, drains)
 	})
 }
+
+// TestSpoolNextDaemon: until the next daemon has appended what it finds, a spool takes as much as without a daemon: no client waits.
+func TestSpoolNextDaemon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &daemon{use: true}
+		next := make(chan struct{})
+		s := New(d, func(reset bool) (bool, bool, error) {
+			<-next
+			return d.drain(reset)
+		})
+		s.use.Store(true)
+		s.SetAlone(true)
+		record := func() {
+			recorded, err := s.Record(allowed(strings.Repeat("x", 1000)))
+			require.NoError(t, err)
+			require.True(t, recorded)
+		}
+		for range 2 * Max / 1000 {
+			record()
+		}
+		s.SetAlone(false)
+		go s.Run(t.Context())
+		synctest.Wait()
+		record()
+		close(next)
+		time.Sleep(2 * resetTime)
+		synctest.Wait()
+		assert.Equal(t, 1, d.resets)
+		assert.Equal(t, Max, s.most())
+	})
+}

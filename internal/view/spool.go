@@ -59,7 +59,7 @@ const (
 	spoolRoom = 8 * spooled.Max
 	// spoolSlack is how far the clock may have been set back between an event and its
 	// line, for the line to be found.
-	spoolSlack = time.Minute
+	spoolSlack = 5 * time.Second
 	// spoolRetry is the time between two attempts to append what is left.
 	spoolRetry = 100 * time.Millisecond
 )
