@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"unicode"
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
@@ -19,52 +19,20 @@ import (
 	"github.com/scopefs/scopefs/audit/tree"
 )
 
-// Proof shows that lines are in a log, and nothing about its other lines. It is a file of its own: Check needs no log.
-type Proof struct {
-	Shows  string       `json:"shows"` // in words
-	Key    string       `json:"key"`   // the log's public key, in the form of golang.org/x/mod/sumdb/note
-	Head   string       `json:"head"`  // a signed head: c2sp.org/tlog-checkpoint
-	Events []ProvedLine `json:"events"`
-}
-
-// ProvedLine is a line and its inclusion proof (RFC 6962, section 2.1.1).
-type ProvedLine struct {
-	Line  string                  `json:"line"`            // what the tree hashes: see tree.Leaf
-	Shown map[string]tree.Opening `json:"shown,omitempty"` // the values of fields that Line has only commitments to
-	Index int64                   `json:"index"`           // of the line in the tree, from 0
-	Path  []tlog.Hash             `json:"path"`            // from the leaf to the root
-}
-
-// Text returns the line, and the fields that it has commitments to in place of values. It checks the values that are shown. A
-// line with control characters, which the log escapes, is an error: its owner may want to deceive whoever reads it.
-func (l ProvedLine) Text() (line string, redacted []string, err error) {
-	line, redacted, err = tree.Open(l.Line, l.Shown)
-	if err == nil && strings.ContainsFunc(line, unicode.IsControl) {
-		err = errors.New("it has control characters")
-	}
-	return line, redacted, err
-}
-
-// redact removes the values of fields.
-func (l ProvedLine) redact(fields []string) error {
-	if len(fields) > 0 && l.Shown == nil {
-		return fmt.Errorf("line %d of the log: an older version recorded it, without a salt: it can only be shown as a whole", l.Index+1)
-	}
-	for _, field := range fields {
-		delete(l.Shown, field)
-	}
-	return nil
-}
-
-// Redactable are the fields whose values a proof may leave out.
-func Redactable() []string { return tree.Redactable() }
-
 // ErrNotProved reports that no event was selected, or none that a head covers yet.
 var ErrNotProved = errors.New("no such event is below the last head of the log")
 
-// Prove returns a proof of an event (seq), or of all events of a session, by the last head of the log in dir. It leaves out
-// the values of the fields redact, which are of [Redactable].
-func Prove(ctx context.Context, dir string, seq uint64, session string, redact ...string) (p Proof, err error) {
+// ProveOptions say what [Prove] proves: an event, or all events of a session.
+type ProveOptions struct {
+	Seq     uint64
+	Session string
+	Redact  []string          // fields whose values it leaves out, of [tree.Redactable]
+	Heads   map[string][]byte // signed heads that other parties may have signed, too, by any name
+}
+
+// Prove returns a proof of lines of the log in dir by its last head, or by the one of the options that covers all of them and
+// has the most signatures.
+func Prove(ctx context.Context, dir string, o ProveOptions) (p tree.Proof, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return p, err
@@ -75,15 +43,16 @@ func Prove(ctx context.Context, dir string, seq uint64, session string, redact .
 		return p, fmt.Errorf("prove: %w", err)
 	}
 	defer v.blocks.Close()
-	if p.Events, err = v.find(seq, session); err != nil {
+	if p.Events, err = v.find(o.Seq, o.Session); err != nil {
 		return p, fmt.Errorf("prove: %w", err)
 	}
 	if len(p.Events) == 0 {
 		return p, ErrNotProved
 	}
+	v.choose(&p, o.Heads)
 	for _, e := range p.Events {
 		v.need(e.Index)
-		if err := e.redact(redact); err != nil {
+		if err := e.Redact(o.Redact); err != nil {
 			return p, fmt.Errorf("prove: %w", err)
 		}
 	}
@@ -101,6 +70,18 @@ func Prove(ctx context.Context, dir string, seq uint64, session string, redact .
 	return p, err
 }
 
+// choose has the proof be by the head with the most signatures, among the heads of this log that cover its lines.
+func (v *prover) choose(p *tree.Proof, heads map[string][]byte) {
+	last, most := v.head.Size, 1
+	for _, name := range slices.Sorted(maps.Keys(heads)) {
+		h, err := tree.OpenHead(heads[name], v.key)
+		n := bytes.Count(heads[name], []byte("\n— "))
+		if err == nil && n > most && h.Size <= last && h.Size > p.Events[len(p.Events)-1].Index {
+			v.head, p.Head, most = h, string(heads[name]), n
+		}
+	}
+}
+
 // Growths returns the last signed head of the log in dir, and that it grows from sizes below it whose lines are left.
 func Growths(ctx context.Context, dir string, from []int64) (signed []byte, all []tree.Growth, err error) {
 	root, err := os.OpenRoot(dir)
@@ -108,7 +89,7 @@ func Growths(ctx context.Context, dir string, from []int64) (signed []byte, all 
 		return nil, nil, err
 	}
 	defer root.Close()
-	v, p := prover{ctx: ctx, root: root, leaves: map[int64][]tlog.Hash{}}, Proof{}
+	v, p := prover{ctx: ctx, root: root, leaves: map[int64][]tlog.Hash{}}, tree.Proof{}
 	if err := v.open(&p); err != nil {
 		return nil, nil, fmt.Errorf("prove: %w", err)
 	}
@@ -128,32 +109,6 @@ func Growths(ctx context.Context, dir string, from []int64) (signed []byte, all 
 	return []byte(p.Head), all, err
 }
 
-// Check checks the proof by a public key, or by the proof's own if key is empty. It returns the head.
-func (p Proof) Check(key string) (h tree.Head, err error) {
-	if key == "" {
-		key = p.Key
-	}
-	verifier, err := note.NewVerifier(strings.TrimSpace(key))
-	if err != nil {
-		return h, fmt.Errorf("key of the proof: %w", err)
-	}
-	if h, err = tree.OpenHead([]byte(p.Head), verifier); err != nil {
-		return h, fmt.Errorf("head of the proof: %w", err)
-	}
-	if len(p.Events) == 0 {
-		return h, ErrNotProved
-	}
-	for _, e := range p.Events {
-		if err := tlog.CheckRecord(e.Path, h.Size, h.Root, e.Index, tlog.RecordHash([]byte(e.Line))); err != nil {
-			return h, fmt.Errorf("line %d of the log: the proof does not lead to the head", e.Index+1)
-		}
-		if _, _, err := e.Text(); err != nil {
-			return h, fmt.Errorf("line %d of the log: %w", e.Index+1, err)
-		}
-	}
-	return h, nil
-}
-
 // Head returns the last signed head of the log in dir, and how many lines it is of. Its signature is not checked.
 func Head(dir string) (signed []byte, size int64, err error) {
 	signed, err = os.ReadFile(filepath.Join(dir, headName))
@@ -171,6 +126,7 @@ type prover struct {
 	ctx    context.Context
 	root   *os.Root
 	blocks *os.File
+	key    note.Verifier
 	head   tree.Head
 	parts  []part
 	leaf   tree.Leaf
@@ -183,7 +139,7 @@ type part struct {
 	start tree.Position
 }
 
-func (v *prover) open(p *Proof) error {
+func (v *prover) open(p *tree.Proof) error {
 	public, err := v.root.ReadFile(publicName)
 	if err != nil {
 		return err
@@ -193,11 +149,10 @@ func (v *prover) open(p *Proof) error {
 		return err
 	}
 	p.Key, p.Head = strings.TrimSpace(string(public)), string(signed)
-	key, err := note.NewVerifier(p.Key)
-	if err != nil {
+	if v.key, err = note.NewVerifier(p.Key); err != nil {
 		return err
 	}
-	if v.head, err = tree.OpenHead(signed, key); err != nil {
+	if v.head, err = tree.OpenHead(signed, v.key); err != nil {
 		return err
 	}
 	all, err := segments(v.root)
@@ -236,14 +191,14 @@ func (v *prover) lines(i int, do func(index int64, line []byte) error) error {
 }
 
 // find returns the selected lines.
-func (v *prover) find(seq uint64, session string) (found []ProvedLine, err error) {
+func (v *prover) find(seq uint64, session string) (found []tree.ProvedLine, err error) {
 	want := appendString([]byte(`"session":`), Escape(session))
 	for i := range v.parts {
 		err := v.lines(i, func(index int64, line []byte) error {
 			n, _, ok := parseHead(line)
 			if ok && (n == seq || session != "" && bytes.Contains(line, want)) {
 				text, shown := v.leaf.Commit(unended(line))
-				found = append(found, ProvedLine{Line: text, Shown: shown, Index: index})
+				found = append(found, tree.ProvedLine{Line: text, Shown: shown, Index: index})
 			}
 			return nil
 		})

@@ -20,7 +20,12 @@ import (
 type VerifyOptions struct {
 	Key      string                  // the log's public key, kept elsewhere; default: key.pub beside the log
 	Heads    map[string]io.Reader    // texts with signed heads that were kept elsewhere, by a name for errors: see [tree.EachHead]
+	Beside   map[string]io.Reader    // likewise, of this host: Matched does not count them, and a text may have none
 	Progress func(done, total int64) // is called now and then with the bytes of segments that were read
+
+	// Match is called for each head of the options that the lines match, with its text and the number of the last event below
+	// it, which is 0 if the log has removed its lines.
+	Match func(h tree.Head, signed string, seq uint64)
 }
 
 // Verified says what [Verify] found.
@@ -82,11 +87,21 @@ func cause(err error) string {
 }
 
 type namedHead struct {
-	text string
-	line int64 // in the text
-	own  bool  // beside the log
+	text   string
+	line   int64 // in the text
+	from   source
+	signed string
 	tree.Head
 }
+
+// A source says where a head is from.
+type source byte
+
+const (
+	elsewhere source = iota
+	beside
+	within // the log's own
+)
 
 func (h namedHead) name() string {
 	if h.line <= 1 {
@@ -135,26 +150,31 @@ func (v *verifier) readHeads(ctx context.Context) error {
 	if v.last, err = tree.OpenHead(own, key); err != nil {
 		return &BrokenError{Segment: headName, What: fmt.Sprintf("it is not signed by the log's key %s: %v", key.Name(), err)}
 	}
-	v.heads[v.last.Size] = []namedHead{{headName, 1, true, v.last}}
-	for name, text := range v.opts.Heads {
-		if err := v.addHeads(ctx, name, text, key); err != nil {
-			return err
+	v.heads[v.last.Size] = []namedHead{{headName, 1, within, "", v.last}}
+	for from, texts := range []map[string]io.Reader{elsewhere: v.opts.Heads, beside: v.opts.Beside} {
+		for name, text := range texts {
+			if err := v.addHeads(ctx, name, text, key, source(from)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
 // addHeads adds the heads of a text from elsewhere.
-func (v *verifier) addHeads(ctx context.Context, name string, text io.Reader, key note.Verifier) error {
-	kept, err := tree.EachHead(whileReader{ctx, text}, key, func(line int64, h tree.Head) {
-		v.heads[h.Size] = append(v.heads[h.Size], namedHead{name, line, false, h})
+func (v *verifier) addHeads(ctx context.Context, name string, text io.Reader, key note.Verifier, from source) error {
+	kept, err := tree.EachHead(whileReader{ctx, text}, key, func(line int64, h tree.Head, signed string) {
+		if v.opts.Match == nil { // a text may have millions
+			signed = ""
+		}
+		v.heads[h.Size] = append(v.heads[h.Size], namedHead{name, line, from, signed, h})
 	})
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
 		return &BrokenError{Segment: name, What: err.Error()}
-	case kept.Heads == 0:
+	case kept.Heads == 0 && from == elsewhere:
 		return &BrokenError{Segment: name, What: fmt.Sprintf("it has no head that is signed by the log's key %s, and %d of other logs", key.Name(), kept.Others)}
 	}
 	v.found.Others += kept.Others
@@ -333,11 +353,22 @@ func (v *verifier) compareHeads() error {
 		if h.Counts != v.at.Counts {
 			return v.broken(0, "the head counts other denials, calls or losses than the lines have", h.name())
 		}
-		if !h.own {
-			v.found.Matched++
-		}
+		v.match(h, v.seq)
 	}
 	return nil
+}
+
+// match counts a head that the lines match, or that is older than they are.
+func (v *verifier) match(h namedHead, seq uint64) {
+	switch {
+	case h.from == elsewhere && h.Size < v.found.Removed:
+		v.found.Older++
+	case h.from == elsewhere:
+		v.found.Matched++
+	}
+	if h.from != within && v.opts.Match != nil {
+		v.opts.Match(h.Head, h.signed, seq)
+	}
 }
 
 // finish compares what is left at the end.
@@ -349,10 +380,10 @@ func (v *verifier) finish() error {
 			case h.Size > size:
 				what := fmt.Sprintf("it is of %d lines, the log has %d: %d lines are missing at the end", h.Size, size, h.Size-size)
 				return v.broken(0, what, h.name())
-			case h.Size < v.found.Removed && h.own:
+			case h.Size < v.found.Removed && h.from == within:
 				return v.broken(0, "it is older than the first line of the log", h.name())
 			case h.Size < v.found.Removed:
-				v.found.Older++
+				v.match(h, 0)
 			}
 		}
 	}

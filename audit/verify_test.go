@@ -68,26 +68,26 @@ func TestVerify(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 1, v.Matched)
 
-	p, err := Prove(noCtx, dir, 700, "")
+	p, err := Prove(noCtx, dir, ProveOptions{Seq: 700})
 	require.NoError(t, err)
 	require.Len(t, p.Events, 1)
 	assert.Contains(t, p.Events[0].Line, `"seq":700,`)
-	p, err = Prove(noCtx, dir, 0, "s33")
+	p, err = Prove(noCtx, dir, ProveOptions{Session: "s33"})
 	require.NoError(t, err)
 	assert.Len(t, p.Events, 6)
-	p2, err := Prove(noCtx, dir, 0, "s33", "path", "detail")
+	p2, err := Prove(noCtx, dir, ProveOptions{Session: "s33", Redact: []string{"path", "detail"}})
 	require.NoError(t, err)
 	_, redacted, err := p2.Events[0].Text()
 	require.NoError(t, err)
 	assert.Equal(t, []string{"path"}, redacted)
-	_, err = Prove(noCtx, dir, 100000, "")
+	_, err = Prove(noCtx, dir, ProveOptions{Seq: 100000})
 	require.ErrorIs(t, err, ErrNotProved)
 
 	// A proof that was changed proves nothing.
 	text, err := json.Marshal(p)
 	require.NoError(t, err)
 	for _, change := range [][2]string{{`"index":`, `"index":1`}, {`path/0/`, `path/1/`}, {"lost 0", "lost 1"}, {`s33`, `s34`}} {
-		var forged Proof
+		var forged tree.Proof
 		require.NoError(t, json.Unmarshal(bytes.Replace(text, []byte(change[0]), []byte(change[1]), 1), &forged), change)
 		_, err := forged.Check("")
 		require.Error(t, err, change)
@@ -96,6 +96,72 @@ func TestVerify(t *testing.T) {
 	require.NoError(t, err)
 	_, err = p.Check(other)
 	require.Error(t, err)
+}
+
+// cosigned returns a head with signatures of others, which the log does not know.
+func cosigned(t *testing.T, signed []byte, n int) []byte {
+	t.Helper()
+	for i := range n {
+		private, _, err := note.GenerateKey(rand.Reader, fmt.Sprint("other", i))
+		require.NoError(t, err)
+		signer, err := note.NewSigner(private)
+		require.NoError(t, err)
+		text, _, _ := bytes.Cut(signed, []byte("\n\n"))
+		other, err := note.Sign(&note.Note{Text: string(text) + "\n"}, signer)
+		require.NoError(t, err)
+		signed = append(bytes.Clone(signed), other[len(text)+2:]...)
+	}
+	return signed
+}
+
+// TestCosigned: a proof is by the head that has the most signatures of others and covers its lines, with those signatures. Verify
+// compares heads of this host, and says how far they reach, but counts none of them as kept elsewhere.
+func TestCosigned(t *testing.T) {
+	dir, middle := sealedLog(t)
+	one, two := cosigned(t, middle, 1), cosigned(t, middle, 2)
+	newest := cosigned(t, readFile(t, dir, headName), 1)
+	foreign, err := note.Sign(&note.Note{Text: strings.Replace(string(newest), "\n\n", "\n", 1)})
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		seq   uint64
+		heads [][]byte
+		want  []byte
+	}{
+		"the most signatures": {700, [][]byte{one, two, newest}, two},
+		"beyond the middle":   {1700, [][]byte{one, two, newest}, newest},
+		"none":                {700, nil, readFile(t, dir, headName)},
+		"no head of this log": {700, [][]byte{foreign, bytes.Replace(two, []byte("lost 0"), []byte("lost 1"), 1), []byte("x"), nil}, readFile(t, dir, headName)},
+	} {
+		heads := map[string][]byte{}
+		for i, text := range c.heads {
+			heads[fmt.Sprint(i)] = text
+		}
+		p, err := Prove(noCtx, dir, ProveOptions{Seq: c.seq, Heads: heads})
+		require.NoError(t, err, name)
+		assert.Equal(t, string(c.want), p.Head, name)
+		_, err = p.Check(string(readFile(t, dir, publicName)))
+		require.NoError(t, err, name)
+	}
+
+	var reached []string
+	opts := VerifyOptions{
+		Beside: map[string]io.Reader{"a": bytes.NewReader(two), "b": bytes.NewReader(newest), "c": strings.NewReader("")},
+		Match: func(h tree.Head, signed string, seq uint64) {
+			reached = append(reached, fmt.Sprint(h.Size, " ", seq, " ", strings.Count(signed, "\n— ")))
+		},
+	}
+	v, err := Verify(noCtx, dir, opts)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"1500 1500 3", "3000 3000 2"}, reached)
+	assert.Zero(t, v.Matched)
+	signer, err := note.NewSigner(string(readFile(t, dir, secretName)))
+	require.NoError(t, err)
+	anew, err := tree.Head{Size: 1500}.Sign(signer)
+	require.NoError(t, err)
+	_, err = Verify(noCtx, dir, VerifyOptions{Beside: map[string]io.Reader{"fleet": bytes.NewReader(anew)}})
+	require.ErrorContains(t, err, "broken: fleet: the head of 1500 lines has another root")
+	_, err = Prove(noCtx, dir, ProveOptions{Seq: 700, Heads: map[string][]byte{"a": cosigned(t, anew, 1)}})
+	require.ErrorContains(t, err, "the proof does not lead to the head", "the log was written anew")
 }
 
 // TestVerifyRemoved checks that a log whose first segments the log removed verifies, and proves.
@@ -115,7 +181,7 @@ func TestVerifyRemoved(t *testing.T) {
 	assert.NotZero(t, v.Removed%tree.BlockLines, "a segment ends inside a block")
 	assert.Equal(t, 1, v.Matched+v.Older)
 	for seq := v.Removed + 1; seq <= v.Head.Size; seq += 97 {
-		_, err := Prove(noCtx, dir, uint64(seq), "")
+		_, err := Prove(noCtx, dir, ProveOptions{Seq: uint64(seq)})
 		require.NoError(t, err, seq)
 	}
 	_, err = os.Stat(filepath.Join(dir, treeFile(1)))
@@ -358,13 +424,13 @@ func TestVerifyOlder(t *testing.T) {
 	v, err := Verify(noCtx, dir, VerifyOptions{})
 	require.NoError(t, err)
 	assert.EqualValues(t, 6, v.Head.Size)
-	p, err := Prove(noCtx, dir, 2, "")
+	p, err := Prove(noCtx, dir, ProveOptions{Seq: 2})
 	require.NoError(t, err)
 	assert.Contains(t, p.Events[0].Line, `"nonce":`)
 	assert.Nil(t, p.Events[0].Shown)
-	_, err = Prove(noCtx, dir, 2, "", "path")
+	_, err = Prove(noCtx, dir, ProveOptions{Seq: 2, Redact: []string{"path"}})
 	require.ErrorContains(t, err, "without a salt")
-	p, err = Prove(noCtx, dir, 5, "", "path")
+	p, err = Prove(noCtx, dir, ProveOptions{Seq: 5, Redact: []string{"path"}})
 	require.NoError(t, err)
 	assert.NotContains(t, p.Events[0].Line, `"salt":`)
 }

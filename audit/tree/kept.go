@@ -35,9 +35,9 @@ const (
 	maxOwnSig    = 4 + 64 // bytes of the signature of a log: the hash of its key, and Ed25519's
 )
 
-// EachHead calls found with each head of the log of a key that a text has, and the line on which it begins. Between heads there
-// may be any text: they may be indented, and AsLine's. It returns an error for a head of this log that the key has not signed.
-func EachHead(text io.Reader, key note.Verifier, found func(line int64, h Head)) (Kept, error) {
+// EachHead calls found with each head of the log of a key that a text has, the line on which it begins, and its text with all
+// signatures, of which only the log's was checked. Between heads there may be any text: they may be indented, and AsLine's. It returns an error for a head of this log that the key has not signed.
+func EachHead(text io.Reader, key note.Verifier, found func(line int64, h Head, signed string)) (Kept, error) {
 	s := headScanner{key: key, found: found}
 	r := bufio.NewReaderSize(text, maxKeptLine)
 	for {
@@ -67,7 +67,7 @@ func notEOF(err error) error {
 // headScanner is one call of EachHead.
 type headScanner struct {
 	key   note.Verifier
-	found func(int64, Head)
+	found func(int64, Head, string)
 	kept  Kept
 	at    int64 // the line
 
@@ -147,7 +147,7 @@ func (s *headScanner) end() error {
 	switch {
 	case err == nil:
 		s.kept.Heads++
-		s.found(s.from, h)
+		s.found(s.from, h, strings.Join(lines, "\n")+"\n")
 	case !s.signed(own[body+1:]):
 		s.kept.Cut++
 	default:

@@ -64,7 +64,7 @@ func TestEachHead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var sizes []string
-			kept, err := EachHead(strings.NewReader(c.text), key, func(line int64, h Head) {
+			kept, err := EachHead(strings.NewReader(c.text), key, func(line int64, h Head, signed string) {
 				sizes = append(sizes, fmt.Sprintf("%d@%d", h.Size, line))
 			})
 			assert.Equal(t, c.sizes, strings.Join(sizes, " "))
@@ -78,7 +78,7 @@ func TestEachHead(t *testing.T) {
 	}
 	for at := range len(cut) { // a writer that was killed
 		for _, text := range []string{cut[:at], line(cut)[:len(line(cut))-1-at]} {
-			_, err := EachHead(strings.NewReader(text+"\n"+head(6)), key, func(int64, Head) {})
+			_, err := EachHead(strings.NewReader(text+"\n"+head(6)), key, func(int64, Head, string) {})
 			require.NoError(t, err, text)
 		}
 	}

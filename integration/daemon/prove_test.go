@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/tree"
 	"github.com/scopefs/scopefs/integration/harness"
 	"github.com/scopefs/scopefs/internal/need"
 )
@@ -42,7 +43,7 @@ func TestProveRedacted(t *testing.T) {
 	key := h.Base + "/state/audit/key.pub"
 	file := filepath.Join(dir, "proof")
 	// check has both verifiers look at a proof, and returns what they print.
-	check := func(p audit.Proof) (printed string, err error) {
+	check := func(p tree.Proof) (printed string, err error) {
 		text, err := json.Marshal(p)
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(file, text, 0o600))
@@ -54,7 +55,7 @@ func TestProveRedacted(t *testing.T) {
 		}
 		return printed, err
 	}
-	prove := func(flags ...string) (p audit.Proof, text string) {
+	prove := func(flags ...string) (p tree.Proof, text string) {
 		text = h.Must(append([]string{"audit", "prove", fmt.Sprint(denial.Seq)}, flags...)...)
 		require.NoError(t, json.Unmarshal([]byte(text), &p))
 		return p, text
@@ -77,26 +78,26 @@ func TestProveRedacted(t *testing.T) {
 	assert.Contains(t, printed, `"path":"sha256:`)
 	assert.Contains(t, printed, `"op":"mkdir"`)
 
-	shown := func(field string, from audit.Proof, as string) func(p *audit.Proof) {
-		return func(p *audit.Proof) { p.Events[0].Shown[as] = from.Events[0].Shown[field] }
+	shown := func(field string, from tree.Proof, as string) func(p *tree.Proof) {
+		return func(p *tree.Proof) { p.Events[0].Shown[as] = from.Events[0].Shown[field] }
 	}
-	text0 := func(old, new string) func(p *audit.Proof) {
-		return func(p *audit.Proof) {
+	text0 := func(old, new string) func(p *tree.Proof) {
+		return func(p *tree.Proof) {
 			require.Contains(t, p.Events[0].Line, old)
 			p.Events[0].Line = strings.Replace(p.Events[0].Line, old, new, 1)
 		}
 	}
-	for name, forge := range map[string]func(p *audit.Proof){
-		"a shown value": func(p *audit.Proof) {
+	for name, forge := range map[string]func(p *tree.Proof){
+		"a shown value": func(p *tree.Proof) {
 			o := p.Events[0].Shown["path"]
 			o.Value = "secret/8"
 			p.Events[0].Shown["path"] = o
 		},
 		"a field that is not redacted": text0(`"op":"mkdir"`, `"op":"rmdir"`),
 		"the verdict":                  text0(`"verdict":"deny"`, `"verdict":"allow"`),
-		"two values exchanged":         func(p *audit.Proof) { shown("rule", whole, "path")(p); shown("path", whole, "rule")(p) },
-		"two commitments exchanged":    func(p *audit.Proof) { text0(`"path":`, `"target":`)(p); shown("path", whole, "target")(p) },
-		"a value in place of a commitment": func(p *audit.Proof) {
+		"two values exchanged":         func(p *tree.Proof) { shown("rule", whole, "path")(p); shown("path", whole, "rule")(p) },
+		"two commitments exchanged":    func(p *tree.Proof) { text0(`"path":`, `"target":`)(p); shown("path", whole, "target")(p) },
+		"a value in place of a commitment": func(p *tree.Proof) {
 			text0(`,"path":"sha256:`, `,"path":"secret/8","was":"`)(p)
 			delete(p.Events[0].Shown, "path")
 		},
@@ -104,7 +105,7 @@ func TestProveRedacted(t *testing.T) {
 		"a value of no field": shown("path", whole, "op"),
 	} {
 		forged := whole
-		forged.Events = []audit.ProvedLine{whole.Events[0]}
+		forged.Events = []tree.ProvedLine{whole.Events[0]}
 		forged.Events[0].Shown = maps.Clone(whole.Events[0].Shown)
 		forge(&forged)
 		_, err := check(forged)

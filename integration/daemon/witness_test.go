@@ -134,6 +134,11 @@ func TestWitness(t *testing.T) {
 		_, _, code := h.Try("audit", "verify", "--checkpoint", head, "--key", dir+"/key.pub")
 		return code == 0
 	})
+	said, _, code := h.Try("audit", "verify")
+	assert.Equal(t, 4, code)
+	assert.Contains(t, said, "witness: far, "+w.vkey()+" has signed up to event ")
+	h.Must("audit", "verify", "--witness", w.vkey())
+	h.Must("audit", "prove", "1")
 	h.Stop()
 	h.Start() // it does not know what the witness has
 	signed(0)
@@ -159,6 +164,12 @@ func TestWitness(t *testing.T) {
 	})
 	now, _ := w.seen()
 	assert.Equal(t, size, now)
-	_, _, code := h.Try("audit", "verify", "--checkpoint", head, "--key", dir+"/key.pub")
+	_, _, code = h.Try("audit", "verify", "--checkpoint", head, "--key", dir+"/key.pub")
 	assert.Equal(t, 1, code)
+	_, wrong, code := h.Try("audit", "verify", "--witness", w.vkey())
+	assert.Equal(t, 1, code)
+	assert.Contains(t, wrong, "broken: "+head)
+	_, wrong, code = h.Try("audit", "prove", "1")
+	assert.Equal(t, 1, code, "the head that the witness has signed is of other lines")
+	assert.Contains(t, wrong, "does not lead to the head")
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/tree"
 	"github.com/scopefs/scopefs/integration/harness"
 	"github.com/scopefs/scopefs/internal/fleet"
 	"github.com/scopefs/scopefs/internal/fleet/wire"
@@ -91,6 +92,7 @@ func TestFleetWitness(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, opened.Sigs, 2)
 	one.Must("audit", "verify", "--checkpoint", head)
+	checkCosigners(t, one, two, three)
 
 	n.kill()
 	deny(t, one, 100)
@@ -109,6 +111,71 @@ func TestFleetWitness(t *testing.T) {
 		assert.False(t, found(h, ""), "nothing is wrong")
 		assert.True(t, h.Recorded("", audit.Event{Event: audit.KindDaemon, Outcome: fleet.HeadPinned}))
 	}
+}
+
+// checkCosigners has a node say, from its disk, which of its witnesses have signed how much of its log, and prove an event by what
+// they have signed. A witness that was given counts if its own signature of that head is there, once.
+func checkCosigners(t *testing.T, one, two, three *harness.Host) {
+	t.Helper()
+	keyOf := func(h *harness.Host) string { return h.Base + "/state/fleet/witness/key.pub" }
+	text, err := os.ReadFile(keyOf(two))
+	require.NoError(t, err)
+	key := strings.TrimSpace(string(text))
+	private, err := witness.NewKey("scopefs.witness/two/1")
+	require.NoError(t, err)
+	stranger, err := witness.NewSigner(private)
+	require.NoError(t, err)
+
+	said, _, code := one.Try("audit", "verify")
+	assert.Equal(t, 4, code, "its own keys vouch for nothing")
+	assert.Regexp(t, `(?m)^witness: two, `+regexp.QuoteMeta(key)+` has signed up to event [1-9]\d*, 20\d\d-`, said)
+	assert.Regexp(t, `(?m)^witness: three, scopefs.witness/three/\S+ has signed up to event`, said)
+	assert.Contains(t, one.Must("audit", "verify", "--witness", key, "--witness", keyOf(three)), "witnesses that were given and have signed: 2 of 2\n")
+	said, _, code = one.Try("audit", "verify", "--witness", stranger.Public())
+	assert.Equal(t, 4, code)
+	assert.Contains(t, said, "0 of 1")
+
+	var proof tree.Proof
+	require.NoError(t, json.Unmarshal([]byte(one.Must("audit", "prove", "1")), &proof))
+	file := filepath.Join(t.TempDir(), "proof")
+	log := one.Base + "/state/audit/key.pub"
+	twice := func(head string) string {
+		_, line, _ := strings.Cut(head, "\n— scopefs.witness/two/")
+		line, _, _ = strings.Cut(line, "\n")
+		return head + "— scopefs.witness/two/" + line + "\n"
+	}
+	alone := func(head string) string {
+		text, sigs, _ := strings.Cut(head, "\n\n")
+		first, _, _ := strings.Cut(sigs, "\n")
+		return text + "\n\n" + first + "\n"
+	}
+	for name, c := range map[string]struct {
+		head  string
+		given []string
+		code  int
+		want  string
+	}{
+		"both":       {proof.Head, []string{key, keyOf(three)}, 0, "2 of 2"},
+		"a stranger": {proof.Head, []string{key, keyOf(three), stranger.Public()}, 0, "2 of 3"},
+		"one twice":  {twice(proof.Head), []string{key, keyOf(two), stranger.Public()}, 0, "1 of 2"},
+		"without":    {alone(proof.Head), []string{key}, 4, "0 of 1"},
+		"nobody":     {proof.Head, []string{stranger.Public()}, 4, "0 of 1"},
+	} {
+		forged := proof
+		forged.Head = c.head
+		text, err := json.Marshal(forged)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(file, text, 0o600))
+		args := []string{"audit", "check-proof", file, "--key", log}
+		for _, witness := range c.given {
+			args = append(args, "--witness", witness)
+		}
+		_, said, code := one.Try(args...)
+		assert.Equal(t, c.code, code, name)
+		assert.Contains(t, said, "witnesses that were given and have signed: "+c.want+"\n", name)
+	}
+	_, said, code = one.Try("audit", "check-proof", file, "--witness", log)
+	assert.Equal(t, 2, code, "the log's own key is none of a witness: %s", said)
 }
 
 // TestFleetWitnessRolledBack: the log of a node is restored from an old copy, as a whole with its {state}. Others name the

@@ -21,7 +21,7 @@
 //	POST /v1/sessions/{id}/kill end a session: Session
 //	GET  /v1/events            the newest events that fit the filters of EventQuery: Events
 //	GET  /v1/events/{seq}      one of them, and why: Event
-//	GET  /v1/events/{seq}/proof its proof: audit.Proof
+//	GET  /v1/events/{seq}/proof its proof: tree.Proof
 //	GET  /v1/denials           equal denials, and what would allow them: []Denial
 //	GET  /v1/definitions       what is defined: []Definition
 //	GET  /v1/definitions/{id}  with what it resolves to: Definition

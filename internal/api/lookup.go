@@ -95,7 +95,7 @@ func (c *Client) Event(ctx context.Context, seq uint64) (Event, error) {
 	return fetch[Event](ctx, c, http.MethodGet, "/v1/events/"+strconv.FormatUint(seq, 10), none{})
 }
 
-// Proof returns the proof of an event: an audit.Proof.
+// Proof returns the proof of an event: a tree.Proof of package audit/tree.
 func (c *Client) Proof(ctx context.Context, seq uint64) (json.RawMessage, error) {
 	return fetch[json.RawMessage](ctx, c, http.MethodGet, "/v1/events/"+strconv.FormatUint(seq, 10)+"/proof", none{})
 }

@@ -16,9 +16,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/tree"
 	"github.com/scopefs/scopefs/internal/bounded"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/report"
+	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/internal/terminal"
 )
 
@@ -32,9 +34,9 @@ const (
 )
 
 type verifyOptions struct {
-	heads []string
-	key   string
-	json  bool
+	heads, witnesses []string
+	key              string
+	json             bool
 }
 
 func (v Env) verifyCmd() *cobra.Command {
@@ -46,14 +48,19 @@ func (v Env) verifyCmd() *cobra.Command {
 head, and with heads that were kept elsewhere: see scopefs audit head. It needs no daemon. Of a log
 that is not what was recorded it names the first line that is not.
 
+Without DIRECTORY it also compares the heads of {state}/heads, and prints which witnesses have signed
+them, by the keys that this host has of its fleet and its anchors, and up to which event.
+
 Exit status: 0 the lines are those that were recorded, 1 they are not, 4 they are those of the log's
-own head, but no head from elsewhere was given: whoever has the log's key can have written all anew.`,
+own head, but no head from elsewhere was given, or no witness that was given has signed one: whoever
+has the log's key can have written all anew, and the other keys of this host.`,
 		Args: exit.Args(cobra.MaximumNArgs(1)),
 		RunE: func(c *cobra.Command, words []string) error { return v.verify(c.Context(), words, o) },
 	}
 	f := c.Flags()
 	f.StringArrayVar(&o.heads, "checkpoint", nil, "a file with heads that were kept elsewhere, among other text, a directory of such files, or - for standard input; can be repeated")
 	f.StringVar(&o.key, "key", "", "a file with the log's public key, kept elsewhere (default key.pub beside the log)")
+	f.StringArrayVar(&o.witnesses, "witness", nil, witnessUsage)
 	f.BoolVar(&o.json, "json", false, "print the result as JSON")
 	return c
 }
@@ -64,6 +71,23 @@ func (v Env) verify(ctx context.Context, words []string, o verifyOptions) error 
 		return err
 	}
 	opts := audit.VerifyOptions{}
+	witnesses, err := given(o.witnesses)
+	if err != nil {
+		return err
+	}
+	if len(words) == 0 {
+		p, err := v.Paths()
+		if err == nil {
+			v.known(p, &witnesses)
+			opts.Beside, err = beside(p)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(witnesses) > 0 {
+		opts.Match = func(h tree.Head, signed string, seq uint64) { witnesses.Signed([]byte(signed), h.Size, seq) }
+	}
 	if opts.Key, err = keyText(o.key); err != nil {
 		return err
 	}
@@ -84,14 +108,20 @@ func (v Env) verify(ctx context.Context, words []string, o verifyOptions) error 
 	if err != nil {
 		return err
 	}
-	if err := report.Verified(v.Out, found, o.json); err != nil {
+	if err := report.Verified(v.Out, found, witnesses, o.json); err != nil {
 		return err
 	}
-	if found.Matched == 0 {
+	signed, of := witnesses.Count(true)
+	switch {
+	case of > 0 && signed == 0:
+		return errUnsigned
+	case signed == 0 && found.Matched == 0:
 		return exit.With(exitAlone, errors.New("no head from elsewhere was compared: give one with --checkpoint"))
 	}
 	return nil
 }
+
+var errUnsigned = exit.With(exitAlone, errors.New("none of the witnesses that were given has signed a head"))
 
 // kept returns the texts that names name: a file, all files below a directory as one, and standard input for -.
 func (v Env) kept(names []string) (map[string]io.Reader, error) {
@@ -192,7 +222,8 @@ func (v Env) proveCmd() *cobra.Command {
 		Short: "prove that an event, or those of a session, are in the log",
 		Long: `Prints a proof, a small JSON file: the lines, the hashes that lead from each of them to a signed head,
 the head, and the log's public key. It says nothing about other lines. scopefs audit check-proof checks
-it without the log; docs/examples/check-proof does so without scopefs.
+it without the log; docs/examples/check-proof does so without scopefs. The head is the last one, or an
+earlier one that has these lines and the signatures of witnesses, which the proof has then.
 
 --redact leaves out the values of fields: path, target, rule, program, detail. The proof has commitments to
 them, which do not tell them, but does show that a line has such a field. A rule can name a path.`,
@@ -206,33 +237,36 @@ them, which do not tell them, but does show that a line has such a field. A rule
 }
 
 func (v Env) prove(ctx context.Context, words []string, o proveOptions) error {
-	var seq uint64
 	if (len(words) == 1) == (o.session != "") {
 		return exit.Usagef("what: give the number of an EVENT, or --session ID")
 	}
+	opts := audit.ProveOptions{Session: o.session, Redact: o.redact}
 	if len(words) == 1 {
 		n, err := strconv.ParseUint(words[0], 10, 64)
 		if err != nil || n == 0 {
 			return exit.Usagef("%q: want the number of an event, as scopefs audit prints it", words[0])
 		}
-		seq = n
+		opts.Seq = n
 	}
 	for _, field := range o.redact {
-		if !slices.Contains(audit.Redactable(), field) {
-			return exit.Usagef("--redact %q: want %s", field, strings.Join(audit.Redactable(), ", "))
+		if !slices.Contains(tree.Redactable(), field) {
+			return exit.Usagef("--redact %q: want %s", field, strings.Join(tree.Redactable(), ", "))
 		}
 	}
-	var where []string
-	if o.log != "" {
-		where = []string{o.log}
-	}
-	dir, err := v.logDir(where)
-	if err != nil {
-		return err
+	dir := o.log
+	if dir == "" {
+		p, err := v.Paths()
+		if err == nil {
+			dir = p.Audit()
+			opts.Heads, err = state.SignedHeads(p.State)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
-	proof, err := audit.Prove(ctx, dir, seq, o.session, o.redact...)
+	proof, err := audit.Prove(ctx, dir, opts)
 	if err != nil {
 		return err
 	}
@@ -241,29 +275,38 @@ func (v Env) prove(ctx context.Context, words []string, o proveOptions) error {
 
 func (v Env) checkProofCmd() *cobra.Command {
 	var key string
+	var witnesses []string
 	c := &cobra.Command{
 		Use:   "check-proof FILE",
 		Short: "check what scopefs audit prove printed",
 		Long: `Checks a proof and prints its lines. It needs no log. With --key it trusts that key alone; without, the
-proof's own key, and the exit status is 4: anybody can make a key.`,
+proof's own key, and the exit status is 4: anybody can make a key. With --witness it says how many of the
+witnesses have signed the head, too; if none has, the exit status is 4.`,
 		Args: exit.Args(cobra.ExactArgs(1)),
-		RunE: func(c *cobra.Command, words []string) error { return v.checkProof(words[0], key) },
+		RunE: func(c *cobra.Command, words []string) error { return v.checkProof(words[0], key, witnesses) },
 	}
 	c.Flags().StringVar(&key, "key", "", "a file with the log's public key, kept elsewhere")
+	c.Flags().StringArrayVar(&witnesses, "witness", nil, witnessUsage)
 	return c
 }
 
-func (v Env) checkProof(name, key string) error {
-	key, err := keyText(key)
+func (v Env) checkProof(name, key string, texts []string) error {
+	witnesses, err := given(texts)
 	if err != nil {
+		return err
+	}
+	if key, err = keyText(key); err != nil {
 		return err
 	}
 	text, err := bounded.File(name, maxProof)
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	if err := report.Proof(v.Out, v.Err, name, text, key); err != nil {
+	if err := report.Proof(v.Out, v.Err, name, text, key, witnesses); err != nil {
 		return err
+	}
+	if n, of := witnesses.Count(true); of > 0 && n == 0 {
+		return errUnsigned
 	}
 	if key == "" {
 		return exit.With(exitAlone, errors.New("the proof's own key was trusted: give the log's with --key"))

@@ -18,6 +18,7 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/report"
+	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
@@ -195,7 +196,11 @@ func (f *Files) proof(ctx context.Context, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := audit.Prove(ctx, f.Paths.Audit(), seq, "")
+	heads, err := state.SignedHeads(f.Paths.State)
+	if err != nil {
+		return nil, err
+	}
+	p, err := audit.Prove(ctx, f.Paths.Audit(), audit.ProveOptions{Seq: seq, Heads: heads})
 	if errors.Is(err, audit.ErrNotProved) {
 		err = invalid(err)
 	}

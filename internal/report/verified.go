@@ -1,18 +1,25 @@
 package report
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/tree"
 	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/internal/witness"
 )
 
-// Verified prints what a comparison of a log with its heads has found.
-func Verified(w io.Writer, v audit.Verified, asJSON bool) error {
+// Verified prints what a comparison of a log with its heads has found, and which witnesses have signed them.
+func Verified(w io.Writer, v audit.Verified, by witness.Keys, asJSON bool) error {
 	if asJSON {
-		return JSON(w, v)
+		return JSON(w, struct {
+			audit.Verified
+			Witnesses witness.Keys
+		}{v, by})
 	}
 	c := v.Head.Counts
 	fmt.Fprintf(w, "valid: %d lines are those that %s recorded\n", v.Head.Size-v.Removed, printable.Text(v.Head.Origin))
@@ -36,14 +43,33 @@ func Verified(w io.Writer, v audit.Verified, asJSON bool) error {
 	if v.Cut > 0 {
 		fmt.Fprintf(w, "not compared: %d heads end too early\n", v.Cut)
 	}
+	signed(w, "", by)
 	_, err := fmt.Fprintf(w, "heads from elsewhere that match: %d\n", v.Matched)
 	return err
 }
 
+// signed prints which witnesses have signed a head, and which of those that were given have not.
+func signed(w io.Writer, prefix string, by witness.Keys) {
+	for _, k := range by {
+		name := printable.Text(cmp.Or(k.Name, "given")) + ", " + printable.Text(k.Key)
+		switch {
+		case k.Event > 0:
+			fmt.Fprintf(w, "%switness: %s has signed up to event %d, %s\n", prefix, name, k.Event, k.Time.Format(time.RFC3339))
+		case k.Lines > 0:
+			fmt.Fprintf(w, "%switness: %s has signed the head of %d lines, %s\n", prefix, name, k.Lines, k.Time.Format(time.RFC3339))
+		case k.Name == "":
+			fmt.Fprintf(w, "%switness: %s has signed nothing here\n", prefix, name)
+		}
+	}
+	if n, of := by.Count(true); of > 0 {
+		fmt.Fprintf(w, "%switnesses that were given and have signed: %d of %d\n", prefix, n, of)
+	}
+}
+
 // Proof checks a proof of the file name by a log's public key, "" for the proof's own, and prints its lines. What vouches for
-// them goes to note.
-func Proof(out, note io.Writer, name string, text []byte, key string) error {
-	var proof audit.Proof
+// them goes to note, with the witnesses that have signed the head.
+func Proof(out, note io.Writer, name string, text []byte, key string, by witness.Keys) error {
+	var proof tree.Proof
 	if err := json.Unmarshal(text, &proof); err != nil {
 		return fmt.Errorf("%s: no proof of scopefs audit prove: %w", name, err)
 	}
@@ -63,6 +89,8 @@ func Proof(out, note io.Writer, name string, text []byte, key string) error {
 	if redacted > 0 {
 		fmt.Fprintf(note, "scopefs: %d values are redacted: the lines have commitments to them, sha256:...\n", redacted)
 	}
+	by.Signed([]byte(proof.Head), head.Size, 0)
+	signed(note, "scopefs: ", by)
 	_, err = fmt.Fprintf(note, "scopefs: %d of the %d lines that the log %s had when it signed the head\n", len(proof.Events), head.Size, printable.Text(head.Origin))
 	return err
 }

@@ -17,8 +17,10 @@ package state
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/scopefs/scopefs/internal/bounded"
 	"github.com/scopefs/scopefs/internal/durable"
@@ -66,4 +68,22 @@ func SaveHead(state, name string, signed []byte) error {
 	}
 	defer root.Close()
 	return durable.Replace(root, name, signed)
+}
+
+const maxHead = 256 << 10 // bytes
+
+// SignedHeads returns the heads that SaveHead has kept, by the paths of their files. Without any it returns none.
+func SignedHeads(state string) (map[string][]byte, error) {
+	dir := filepath.Join(state, Heads)
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	all := map[string][]byte{}
+	for _, e := range entries {
+		if name := filepath.Join(dir, e.Name()); err == nil && e.Type().IsRegular() && !strings.HasPrefix(e.Name(), ".") {
+			all[name], err = bounded.File(name, maxHead)
+		}
+	}
+	return all, err
 }

@@ -83,17 +83,29 @@ func OpenOwn(dir, log, node string, keys []string, need int) (*Own, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &Own{node: node, state: dir, audit: log, keys: keys, need: max(need, 1), dir: root, pins: map[string]string{}}
-	text, err := root.ReadFile(witnessesName)
-	if err == nil {
-		err = json.Unmarshal(text, &o.pins)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	o := &Own{node: node, state: dir, audit: log, keys: keys, need: max(need, 1), dir: root}
+	if o.pins, err = Pins(dir); err != nil {
 		root.Close()
-		return nil, fmt.Errorf("%s: %w: restore it, or remove it: the first key of each node counts then", filepath.Join(at, witnessesName), err)
+		return nil, fmt.Errorf("%w: restore it, or remove it: the first key of each node counts then", err)
 	}
 	o.resume()
 	return o, nil
+}
+
+// Pins returns the keys of witnesses that count, by node.
+func Pins(state string) (map[string]string, error) {
+	name, pins := filepath.Join(state, "fleet", "witness", witnessesName), map[string]string{}
+	text, err := bounded.File(name, maxKeys)
+	if errors.Is(err, fs.ErrNotExist) {
+		return pins, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &pins)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return pins, nil
 }
 
 // resume reads the last head that others have signed. One that cannot be read is replaced by the next.

@@ -1,4 +1,4 @@
-package audit
+package tree
 
 import (
 	"crypto/rand"
@@ -10,8 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
-
-	"github.com/scopefs/scopefs/audit/tree"
 )
 
 // TestProofTerminal: a proof of a log whose owner is not trusted controls no terminal, and shows no two lines as one.
@@ -25,7 +23,7 @@ func TestProofTerminal(t *testing.T) {
 		`{"seq":1,"event":"` + "\x1b[2J" + `"}`: true, `{"seq":1}` + "\n" + `{"seq":2}`: true, `{"seq":1}` + "\r" + `{"seq":2}` + "\n": true,
 		`{"seq":1,"event":"` + "\u009b2J" + `"}`: true,
 	} {
-		head, err := tree.Head{Size: 1, Root: tlog.RecordHash([]byte(text))}.Sign(signer)
+		head, err := Head{Size: 1, Root: tlog.RecordHash([]byte(text))}.Sign(signer)
 		require.NoError(t, err)
 		_, err = Proof{Key: public, Head: string(head), Events: []ProvedLine{{Line: text}}}.Check(public)
 		if bad {
@@ -59,7 +57,7 @@ func FuzzProof(f *testing.F) {
 	}
 	root, err := tlog.TreeHash(7, hashes)
 	require.NoError(f, err)
-	head, err := tree.Head{Size: 7, Root: root}.Sign(signer)
+	head, err := Head{Size: 7, Root: root}.Sign(signer)
 	require.NoError(f, err)
 	proof := Proof{Key: "KEY", Head: "HEAD"}
 	for _, i := range []int64{2, 6} {
