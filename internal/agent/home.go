@@ -110,17 +110,3 @@ func (h homeAgent) EndSandboxes() (wait func()) {
 	}
 	return h.EndHomed()
 }
-
-// PrepareLimit implements view.Agent.
-func (h homeAgent) PrepareLimit(def *agents.Definition) { h.Agent.PrepareLimit(h.named(def)) }
-
-// Limit implements view.Agent: the agent's group holds all its processes.
-func (h homeAgent) Limit(def *agents.Definition, pid int) (outOfMemory func() bool) {
-	return h.Agent.Limit(h.named(def), pid)
-}
-
-func (h homeAgent) named(def *agents.Definition) *agents.Definition {
-	own := *def
-	own.Name = h.ID()
-	return &own
-}

@@ -13,12 +13,15 @@ import (
 // daemon had not answered. It is of all views, because each reading is of all events. An agent may have taken a view over: the log is
 // read twice at most, and each line stands for one event.
 type Again struct {
-	mu    sync.Mutex // also held while the log is read: whoever waits needs what is read
-	log   string
-	taken time.Time // when the first view was taken over: the last daemon has recorded nothing since
-	since time.Time // from when on the log was read; zero: not yet
-	lines map[line][]time.Time
+	near, far func() lines // of events since the time since, and of those before; each is read once
+
+	mu    sync.Mutex // guards the fields below, and the lines
+	taken time.Time  // when the first view was taken over: the last daemon has recorded nothing since
+	since time.Time  // zero: nothing was read yet
 }
+
+// lines are the times of events, oldest first.
+type lines map[line][]time.Time
 
 // line is what identifies an event besides its time. A thread has one request at a time.
 type line struct {
@@ -39,49 +42,59 @@ const (
 func (a *Again) Take(log string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.taken.IsZero() {
-		a.log, a.taken, a.lines = log, time.Now(), map[line][]time.Time{}
+	if !a.taken.IsZero() {
+		return
 	}
+	a.taken = time.Now()
+	a.near = sync.OnceValue(func() lines { return readLines(log, a.since, a.taken) })
+	a.far = sync.OnceValue(func() lines { return readLines(log, a.oldest(), a.since) })
 }
 
-// read reads the events since a time that were not read yet.
-func (a *Again) read(since time.Time) {
-	until := a.taken
-	if !a.since.IsZero() {
-		until = a.since
-	}
-	a.since = since
-	n := 0
-	for e, err := range audit.Read(context.Background(), a.log, audit.Filter{Since: since}, false) {
+func (a *Again) oldest() time.Time { return a.taken.Add(-againTime) }
+
+// readLines reads the events of a time.
+func readLines(log string, since, until time.Time) lines {
+	all, n := lines{}, 0
+	for e, err := range audit.Read(context.Background(), log, audit.Filter{Since: since}, false) {
 		path, escaped := audit.Unescape(e.Path) // the log has less of a long path: then the event is recorded again
 		if err == nil && escaped == nil && e.Event == audit.KindFile && e.Time.Before(until) {
 			l := line{e.Agent, e.Op, path, e.Errno, e.Verdict, e.PID}
-			a.lines[l] = append(a.lines[l], e.Time)
+			all[l] = append(all[l], e.Time)
 			n++
 		}
 		if n == maxAgain {
-			return
+			break
 		}
 	}
+	return all
 }
 
 // Recorded reports whether the log has an event of a request that began at a time.
 func (a *Again) Recorded(e audit.Event, began time.Time) bool {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	oldest := a.taken.Add(-againTime)
-	switch {
-	case a.taken.IsZero() || !began.Before(a.taken): // this daemon has started the view, or had taken it over
+	if a.taken.IsZero() || !began.Before(a.taken) { // this daemon has started the view, or had taken it over
+		a.mu.Unlock()
 		return false
-	case a.since.IsZero() && began.Add(-againSpan).After(oldest):
-		a.read(began.Add(-againSpan))
-	case a.since.IsZero() || began.Before(a.since) && oldest.Before(a.since):
-		a.read(oldest)
 	}
+	if a.since.IsZero() {
+		a.since = began.Add(-againSpan)
+		if oldest := a.oldest(); a.since.Before(oldest) {
+			a.since = oldest
+		}
+	}
+	older := began.Before(a.since)
+	a.mu.Unlock()
 	l := line{e.Agent, e.Op, e.Path, e.Errno, e.Verdict, e.PID}
-	i := slices.IndexFunc(a.lines[l], func(at time.Time) bool { return !at.Before(began) })
+	return older && a.take(a.far(), l, began) || a.take(a.near(), l, began)
+}
+
+// take removes a line, and reports whether there was one.
+func (a *Again) take(from lines, l line, began time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	i := slices.IndexFunc(from[l], func(at time.Time) bool { return !at.Before(began) })
 	if i >= 0 {
-		a.lines[l] = slices.Delete(a.lines[l], i, i+1)
+		from[l] = slices.Delete(from[l], i, i+1)
 	}
 	return i >= 0
 }

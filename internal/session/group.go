@@ -13,12 +13,11 @@ func (a *Agent) groupOf(def *agents.Definition) (*sandbox.Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.group.Get(func() (*sandbox.Group, error) { return host.Agent(def.Name, limitsOf(def)) })
+	return a.group.Get(func() (*sandbox.Group, error) { return host.Agent(a.id, limitsOf(def)) })
 }
 
 func limitsOf(def *agents.Definition) sandbox.Limits {
-	l := def.Limits
-	return sandbox.Limits{Memory: l.Memory, PIDs: l.PIDs, CPU: l.CPU, Timeout: l.Timeout}
+	return sandbox.Limits{Memory: def.Limits.Memory, PIDs: def.Limits.PIDs, CPU: def.Limits.CPU, Timeout: def.Limits.Timeout}
 }
 
 // prepareGroups finds where groups can be made, and makes moves to them fast for a moment. groupOf returns the error.
@@ -28,10 +27,20 @@ func (s *Shared) prepareGroups() {
 	}
 }
 
-// PrepareLimit makes the agent's group: see view.Agent.
-func (a *Agent) PrepareLimit(def *agents.Definition) {
+// PrepareLimit makes the agent's group, or continues with the one that the last daemon has made: see view.Agent.
+func (a *Agent) PrepareLimit(def *agents.Definition, was *sandbox.KeptGroup) {
+	if group := was.Adopt(limitsOf(def)); group != nil {
+		_, _ = a.group.Get(func() (*sandbox.Group, error) { return group, nil })
+		return
+	}
 	_, _ = a.groupOf(def) // Limit logs the error
 	a.prepareGroups()
+}
+
+// KeepLimit returns the agent's group, for the next daemon: see view.Agent.
+func (a *Agent) KeepLimit(def *agents.Definition) *sandbox.KeptGroup {
+	group, _ := a.groupOf(def)
+	return group.Keep()
 }
 
 // Limit moves the view's process to the agent's group: see view.Agent.

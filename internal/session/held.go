@@ -508,20 +508,6 @@ func (t *taskAgent) EndSandboxes() (wait func()) {
 	return t.endSandboxes(func(b *Sandbox) bool { return b.held == t.set })
 }
 
-// PrepareLimit implements view.Agent.
-func (t *taskAgent) PrepareLimit(def *agents.Definition) { t.Agent.PrepareLimit(t.named(def)) }
-
-// Limit implements view.Agent: the agent's group holds all its processes.
-func (t *taskAgent) Limit(def *agents.Definition, pid int) (outOfMemory func() bool) {
-	return t.Agent.Limit(t.named(def), pid)
-}
-
-func (t *taskAgent) named(def *agents.Definition) *agents.Definition {
-	own := *def
-	own.Name = t.id
-	return &own
-}
-
 // DropGroup implements view.Agent: the agent's own view has the group.
 func (t *taskAgent) DropGroup() {}
 

@@ -65,13 +65,10 @@ func (a *Agent) Adopt(item outlive.Item) (*Sandbox, *sandbox.Process, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	limits := limitsOf(def.Definition)
-	if item.Outliving.Limits != limits {
+	if item.Outliving.Limits != limitsOf(def.Definition) {
 		return nil, nil, errChanged
 	}
-	if group := item.Outliving.Agent; group != nil {
-		_, _ = a.group.Get(func() (*sandbox.Group, error) { return group.Adopt(limits), nil })
-	}
+	a.PrepareLimit(def.Definition, item.Outliving.Agent)
 	host, err := a.sandboxes.open(sandbox.Config{})
 	if err != nil {
 		return nil, nil, err

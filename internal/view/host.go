@@ -18,6 +18,7 @@ import (
 	"github.com/scopefs/scopefs/internal/usage"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
+	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
 // Host is shared by the views of all agents of a daemon.
@@ -64,8 +65,11 @@ type Agent interface {
 	Spend(events []audit.Event) (left float64)
 	// Spools reports whether a view's allowed operations may reach the log under the name of its definition.
 	Spools() bool
-	// PrepareLimit makes a following Limit fast. It takes as long as that would.
-	PrepareLimit(def *agents.Definition)
+	// PrepareLimit makes a following Limit fast. It takes as long as that would. was is what KeepLimit of the last daemon has
+	// returned; nil: nothing.
+	PrepareLimit(def *agents.Definition, was *sandbox.KeptGroup)
+	// KeepLimit returns the agent's control group, for the next daemon.
+	KeepLimit(def *agents.Definition) *sandbox.KeptGroup
 	// Limit moves the view's process to the agent's control group. The process is ready and serves no client yet:
 	// what it needs to start does not count. outOfMemory reports later whether the kernel killed it because the
 	// agent had no memory left.

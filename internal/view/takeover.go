@@ -25,6 +25,7 @@ import (
 	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
+	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
 // A view lives on when its daemon ends, for Host.Grace: it goes on by its rules, and records what it serves in its spool.
@@ -53,6 +54,8 @@ type heldView struct {
 	History  beneath.FileID `json:"history,omitzero"`
 	Spool    string         `json:"spool,omitempty"` // the file
 	Unkept   string         `json:"unkept,omitempty"`
+
+	Group *sandbox.KeptGroup `json:"group,omitempty"`
 }
 
 // left are the views that the last daemon has left.
@@ -232,7 +235,8 @@ func (l *leftView) same(is heldView) error {
 		}
 	}
 	was.Protocol, was.Version, was.Program = is.Protocol, is.Version, is.Program
-	was.PID, was.Minor, was.Hidden, was.Spool, was.Unkept, was.Overlay = is.PID, is.Minor, is.Hidden, is.Spool, is.Unkept, is.Overlay
+	was.PID, was.Minor, was.Hidden, was.Spool, was.Unkept = is.PID, is.Minor, is.Hidden, is.Spool, is.Unkept
+	was.Overlay, was.Group = is.Overlay, is.Group
 	a, err := json.Marshal(was)
 	if err != nil {
 		return err
@@ -310,7 +314,7 @@ func (v *View) takeOver(ctx context.Context, l *leftView, root *beneath.Root, hi
 		v.hidden, v.mayLeave = l.Hidden, true
 		v.wire, v.requests, v.process = r.wire, r.requests, p
 		v.mu.Unlock()
-		v.of.PrepareLimit(v.def)
+		v.of.PrepareLimit(v.def, l.Group)
 		r.outOfMemory = v.of.Limit(v.def, r.pid)
 		r.listen(v)
 		err = v.greet(r)
@@ -513,7 +517,7 @@ func (v *View) launch(ctx context.Context, dirs directories, root *beneath.Root,
 	}()
 	var preparing sync.WaitGroup
 	defer preparing.Wait()
-	preparing.Go(func() { v.of.PrepareLimit(v.def) }) // while the process starts
+	preparing.Go(func() { v.of.PrepareLimit(v.def, nil) }) // while the process starts
 	means, err := v.handshake(r.served, r.wire, r.requests, cfg)
 	if err != nil {
 		return nil, err
@@ -524,7 +528,7 @@ func (v *View) launch(ctx context.Context, dirs directories, root *beneath.Root,
 		return nil, err
 	}
 	if cfg.Grace > 0 {
-		is.Minor, is.PID, is.Unkept = dev.Minor(), r.pid, v.Unkept()
+		is.Minor, is.PID, is.Unkept, is.Group = dev.Minor(), r.pid, v.Unkept(), v.of.KeepLimit(v.def)
 		if spool != nil {
 			is.Spool = spool.file.Name()
 		}

@@ -231,21 +231,24 @@ func (c *Groups) Prepare() {
 // is in it together, its view and its sandboxes. Agents have equal shares of the
 // processors, whatever number of processes they have. A nil Group limits nothing.
 type Group struct {
-	group   *group
-	shared  *group // of sandboxes without a limit of their own
-	view    *group
-	limited bool // by the agent's definition: not only for equal shares
-	last    atomic.Uint64
+	group  *group
+	shared *group // of sandboxes without a limit of their own
+	view   *group
+	limits Limits
+	last   atomic.Uint64
 }
+
+// limited reports whether the agent's definition limits the group: it is not only for equal shares.
+func (g *Group) limited() bool { return len(g.limits.v2()) > 0 }
 
 // Agent makes the group of an agent. Without limits it returns nil where none can be made;
 // a limit that cannot be enforced is a *MissingError.
 func (c *Groups) Agent(agent scope.ID, l Limits) (*Group, error) {
 	all := Limits{Memory: l.Memory, CPU: l.CPU}
-	g := &Group{limited: len(l.v2()) > 0}
+	g := &Group{limits: l}
 	err := error(nil)
 	if g.group, err = c.cgroups.newGroup(agent, all, controllers(l)); err != nil || g.group == nil {
-		if !g.limited {
+		if !g.limited() {
 			err = nil
 		}
 		return nil, err
@@ -255,7 +258,7 @@ func (c *Groups) Agent(agent scope.ID, l Limits) (*Group, error) {
 	}
 	if err != nil {
 		_ = g.Remove() // err says why no group can be used
-		if !g.limited {
+		if !g.limited() {
 			return nil, nil
 		}
 		return nil, missingGroup("agent", err)
@@ -270,6 +273,9 @@ func (g *Group) AddView(pid int) error {
 		return nil
 	}
 	_ = writeFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), viewScore) // takes root
+	if g.view.has(pid) {                                                 // all processes that start would wait for a move
+		return nil
+	}
 	return g.view.add(pid)
 }
 
@@ -443,6 +449,14 @@ func (g *group) add(pid int) error {
 		}
 	}
 	return nil
+}
+
+// has reports whether a process is in the group, in all its hierarchies.
+func (g *group) has(pid int) bool {
+	return !slices.ContainsFunc(g.dirs, func(dir string) bool {
+		text, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+		return !slices.Contains(strings.Fields(string(text)), strconv.Itoa(pid))
+	})
 }
 
 // removeTime is how long processes that have been killed may take to leave their groups. Those that wait

@@ -26,7 +26,7 @@ type Outliving struct {
 	Last     uint64         `json:"last"`
 	Group    *OutlivedGroup `json:"group,omitempty"`
 	OwnGroup bool           `json:"own_group,omitempty"`
-	Agent    *OutlivedGroup `json:"agent,omitempty"` // Spec.Group
+	Agent    *KeptGroup     `json:"agent,omitempty"` // Spec.Group
 	Limits   Limits         `json:"limits"`
 	Proxy    bool           `json:"proxy,omitempty"`
 	Command  *Outlived      `json:"command,omitempty"` // whose files its client has; nil: none
@@ -69,10 +69,33 @@ func (g *OutlivedGroup) group() *group {
 	return &group{version: g.Version, dirs: g.Dirs, memory: g.Memory}
 }
 
-// Adopt returns the group of an agent whose processes outlive the daemon that made it, by the limits that it has.
-func (g *OutlivedGroup) Adopt(l Limits) *Group {
+// KeptGroup is the group of an agent whose processes outlive the daemon that made it. Its fields are for JSON.
+type KeptGroup struct {
+	OutlivedGroup
+	Limits *Limits `json:"limits,omitempty"` // nil: an earlier version kept it with a session, of the same limits
+}
+
+// Keep returns what the next daemon needs of the group; nil of nil.
+func (g *Group) Keep() *KeptGroup {
+	if g == nil {
+		return nil
+	}
+	return &KeptGroup{*g.group.outlived(), &g.limits}
+}
+
+// Adopt returns the group, or nil if it has other limits, or is gone.
+func (g *KeptGroup) Adopt(l Limits) *Group {
+	if g == nil || g.Limits != nil && *g.Limits != l {
+		return nil
+	}
 	all := g.group()
-	return &Group{group: all, view: all.below("view"), shared: all.below("run"), limited: len(l.v2()) > 0}
+	of := &Group{group: all, view: all.below("view"), shared: all.below("run"), limits: l}
+	for _, dir := range of.view.dirs {
+		if _, err := os.Stat(dir); err != nil {
+			return nil
+		}
+	}
+	return of
 }
 
 // below returns a child that there is.
@@ -122,9 +145,7 @@ func (s *Session) Outlive(p *Process) (_ Outliving, files []*os.File, err error)
 	if p != nil && o.Command == nil {
 		return o, nil, ErrEnded
 	}
-	if s.spec.Group != nil {
-		o.Agent = s.spec.Group.group.outlived()
-	}
+	o.Agent = s.spec.Group.Keep()
 	init, err := s.Init()
 	if err != nil {
 		return o, nil, err
