@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -180,10 +181,16 @@ func TestTakeOver(t *testing.T) {
 			h.Timeout = 20 * time.Minute
 			h.Start()
 			var workers []*worker
-			pids := map[string]int{}
+			pids, groups := map[string]int{}, map[string]string{}
+			groupOf := func(id string) string {
+				text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pids[id]))
+				require.NoError(t, err)
+				return string(text)
+			}
 			for _, id := range []string{"a", "b", "c"} {
 				workers = append(workers, startWorker(t, h, id, "w"))
 				pids[id] = h.ViewPID(id)
+				groups[id] = groupOf(id)
 			}
 			longest := map[string]int64{}
 			var first []int
@@ -208,6 +215,7 @@ func TestTakeOver(t *testing.T) {
 			}
 			for id, pid := range pids {
 				assert.Equal(t, pid, h.ViewPID(id), id)
+				assert.Equal(t, groups[id], groupOf(id), "a move would make processes wait")
 				assert.True(t, h.Recorded(id, audit.Event{Event: audit.KindView, Outcome: "taken over"}))
 			}
 			t.Logf("longest operation in microseconds: %v", longest)
@@ -217,6 +225,39 @@ func TestTakeOver(t *testing.T) {
 			h.Unbroken()
 		})
 	}
+}
+
+// TestTakeOverLimits: a view that lives on is moved to a control group by the limits of now, and sandboxes are beside it.
+func TestTakeOverLimits(t *testing.T) {
+	h := onMemory(t, map[string]string{"a": "limits: {memory: 400MiB}"})
+	h.Start()
+	view := h.ViewPID("a")
+	groupOf := func(pid string) string {
+		text, err := os.ReadFile("/proc/" + pid + "/cgroup")
+		require.NoError(t, err)
+		return filepath.Dir(regexp.MustCompile(`scopefs-[^\n]*`).FindString(string(text)))
+	}
+	group := groupOf(strconv.Itoa(view))
+	before := "400MiB"
+	for _, memory := range []string{"400MiB", "300MiB", "300MiB", "400MiB"} {
+		h.Kill()
+		h.Define("a", "limits: {memory: "+memory+"}")
+		h.Start()
+		require.Equal(t, view, h.ViewPID("a"))
+		now := groupOf(strconv.Itoa(view))
+		assert.Equal(t, memory == before, group == now, "%s, then %s by %s", group, now, memory)
+		group, before = now, memory
+		ready := filepath.Join(h.Scope("a"), "ready")
+		job := make(chan string, 1)
+		go func() { job <- h.Must("run", "a", "--", "sh", "-c", "touch ready; while test -e ready; do sleep 0.01; done") }()
+		h.Eventually("it runs", func() bool { _, err := os.Stat(ready); return err == nil })
+		for _, pid := range h.Agent("a").Sandboxes {
+			assert.Equal(t, group, groupOf(strconv.Itoa(pid)))
+		}
+		require.NoError(t, os.Remove(ready))
+		<-job
+	}
+	h.Stop()
 }
 
 // TestTakeOverRules: a daemon that follows makes views decide by the rules of its start, before it says that it is ready.

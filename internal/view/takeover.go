@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -328,6 +329,10 @@ func (v *View) takeOver(ctx context.Context, l *leftView, root *beneath.Root, hi
 		v.mu.Unlock()
 		r.end(v)
 		return nil, err
+	}
+	if group := v.of.KeepLimit(v.def); !reflect.DeepEqual(group, l.Group) {
+		l.Group = group
+		v.hold(r, l.heldView)
 	}
 	return r, nil
 }
