@@ -4,7 +4,6 @@ package mount
 
 import (
 	"fmt"
-	"path/filepath"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
@@ -115,15 +114,9 @@ func CheckAlone(all []*mountinfo.Info, id scope.ID, at string) error {
 
 // At returns the mounts on a directory, the top one last.
 func At(at string) ([]*mountinfo.Info, error) {
-	if dir, err := filepath.EvalSymlinks(filepath.Dir(at)); err == nil {
-		at = filepath.Join(dir, filepath.Base(at))
-	}
-	// The table may have thousands of mounts, and mostly none is here.
-	if root, err := IsRoot(at); err == nil && !root {
-		return nil, nil
-	}
-	// Not SingleEntryFilter: it stops at the lowest.
-	return mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) { return m.Mountpoint != at, false })
+	var t Table
+	defer func() { t.file.Close() }() // nil has nothing to close
+	return t.At(at)
 }
 
 // Release lets others write to a mount point again, and removes the directory if it

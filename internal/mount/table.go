@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 
@@ -61,6 +62,19 @@ func (t *Table) Read() ([]*mountinfo.Info, error) {
 		t.all = all
 	}
 	return all, err
+}
+
+// At returns the mounts on a directory, the top one last.
+func (t *Table) At(at string) ([]*mountinfo.Info, error) {
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(at)); err == nil {
+		at = filepath.Join(dir, filepath.Base(at))
+	}
+	// The table may have thousands of mounts, and mostly none is here.
+	if root, err := IsRoot(at); err == nil && !root {
+		return nil, nil
+	}
+	all, err := t.Read()
+	return slices.DeleteFunc(slices.Clone(all), func(m *mountinfo.Info) bool { return m.Mountpoint != at }), err
 }
 
 // manyViews is the number of views from which starting a sandbox without the other

@@ -253,8 +253,8 @@ func (l *leftView) same(is heldView) error {
 }
 
 // mounted returns an error unless the view is what is seen at its mount point.
-func (l *leftView) mounted() error {
-	all, err := mount.At(l.At)
+func (l *leftView) mounted(table *mount.Table) error {
+	all, err := table.At(l.At)
 	if err != nil {
 		return err
 	}
@@ -277,7 +277,7 @@ func (v *View) takeOver(ctx context.Context, l *leftView, root *beneath.Root, hi
 		err = l.same(is)
 	}
 	if err == nil {
-		err = l.mounted()
+		err = l.mounted(&v.host.Mounts)
 	}
 	if err == nil {
 		err = l.counts(v.share.File())
