@@ -170,6 +170,38 @@ func TestSubscriptionsAreRepeated(t *testing.T) {
 	assert.NoError(t, s.end())
 }
 
+// TestSubscriptionCancelled: a subscription that is cancelled while there is no daemon, or that the daemon has not ended when it is
+// lost, has its response. The next daemon does not get it.
+func TestSubscriptionCancelled(t *testing.T) {
+	const listen = `{"jsonrpc":"2.0","id":2,"method":"subscriptions/listen","params":{}}`
+	const cancel = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}`
+	for name, cancelFirst := range map[string]bool{"without a daemon": false, "before its end": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, nil)
+			d := s.daemon()
+			s.says(listen)
+			d.gets(listen)
+			d.says(`{"jsonrpc":"2.0","method":"x"}`)
+			s.gets(`{"jsonrpc":"2.0","method":"x"}`)
+			if cancelFirst {
+				s.says(cancel)
+				d.gets(cancel)
+			}
+			s.down.Store(true)
+			d.Close()
+			if !cancelFirst {
+				s.says(cancel)
+			}
+			id, effect := s.failed()
+			assert.Equal(t, []string{"2", "none"}, []string{id, effect})
+			s.down.Store(false)
+			d = s.daemon()
+			s.answered(d, "4")
+			assert.NoError(t, s.end())
+		})
+	}
+}
+
 func TestIDs(t *testing.T) {
 	same := [][]string{{`1`, `1.0`, ` 1`, `10e-1`}, {`"1"`}, {`"a\u0062"`, `"ab"`}, {`1.5`}, {`123456789012345678901234567890`}, {`123456789012345678901234567891`}, {`-1`}}
 	seen := map[string]int{}

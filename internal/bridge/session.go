@@ -192,15 +192,19 @@ func (s *session) waiting() bool {
 	return false
 }
 
+const whyCancelled = "the subscription is cancelled"
+
 // lose returns the messages to the client after the connection is lost: an
 // error for each request in flight except subscriptions, which the bridge
 // repeats, and calls that outlive the daemon. failed is the number of requests with an unknown effect.
 func (s *session) lose(why string, refused bool) (lines [][]byte, failed int) {
 	for key, r := range s.open {
-		if r.method == methodListen {
+		if r.method == methodListen && !r.cancelled {
 			continue
 		}
 		switch {
+		case r.method == methodListen:
+			lines = append(lines, failure(r.id, whyCancelled, false))
 		case r.ours:
 		case r.call != "" && !r.cancelled:
 			r.away = true
@@ -235,8 +239,12 @@ func (s *session) hold(m message, line []byte, now time.Time) []byte {
 	if m.Method == methodCancelled {
 		key := key(contentOf(line).Params.RequestID)
 		s.drop(func(q queued) bool { return q.request() && q.key() == key })
-		if _, sent := s.open[key]; !sent {
+		r, sent := s.open[key]
+		switch {
+		case !sent:
 			return nil
+		case r.method == methodListen:
+			return failure(s.close(key).id, whyCancelled, false)
 		}
 	}
 	if m.request() && s.open[m.key()].away {
