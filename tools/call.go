@@ -31,7 +31,7 @@ type Call struct {
 	// A member that Args has, too, has the same value.
 	Beside json.RawMessage
 
-	// Keep replaces the environment for later calls. Nil if the client has no session.
+	// Keep is Env.Keep.
 	Keep func(*scoped.Environment) error
 
 	// Holds is called with the id of an approval when the call starts to wait for it,

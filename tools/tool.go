@@ -71,8 +71,8 @@ type Env struct {
 	Context  scoped.Scoped   // the scopes that the call sees
 	Envelope scoped.Envelope // members of the call that are no parameters
 
-	// Keep replaces the environment of the client's session for later calls. Nil if
-	// the client has no session.
+	// Keep makes later calls of the client's session select from these messages, too, in place of those of an earlier Keep.
+	// Nil if the client has no session.
 	Keep func(*scoped.Environment) error
 
 	// Ask asks the client's user a question. Nil if there is no user.

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Bounds of the requests of calls over HTTP that outlive a daemon, in bytes. A file counts as fileBytes more.
+// Bounds of the requests of calls over HTTP that outlive a daemon, and of contexts, in bytes. A file counts as fileBytes more.
 const (
 	maxCalls    = 4 << 20  // of an agent
 	maxAllCalls = 64 << 20 // of all agents
@@ -17,7 +17,8 @@ const (
 // callTime is how long the next daemon has the request of a call that the client does not resume. The command ends sooner.
 const callTime = time.Minute
 
-// calls are the requests of calls of an agent's sessions: files beside those of the sessions. Sessions.mu guards them.
+// calls are the requests of calls of an agent's sessions, and what these have set of their contexts: files beside those of the
+// sessions. Sessions.mu guards them.
 type calls struct {
 	of   *Sessions
 	all  map[string]*call // by file
@@ -59,14 +60,21 @@ func (c *calls) add(name string, file call) bool {
 
 // remove removes a file.
 func (c *calls) remove(name string) {
+	if c.forget(name) {
+		os.Remove(filepath.Join(c.of.dir, name))
+	}
+}
+
+// forget counts a file no more, and reports whether it was counted.
+func (c *calls) forget(name string) bool {
 	file := c.all[name]
 	if file == nil {
-		return
+		return false
 	}
 	delete(c.all, name)
 	c.size -= file.size
 	c.of.web.calls.Add(-file.size)
-	os.Remove(filepath.Join(c.of.dir, name))
+	return true
 }
 
 // expect notes a file that the last daemon has left.
@@ -81,7 +89,7 @@ func (c *calls) expire() {
 	c.of.mu.Lock()
 	defer c.of.mu.Unlock()
 	for name, file := range c.all {
-		if file.left {
+		if file.left && isCall(name) {
 			c.remove(name)
 		}
 	}
@@ -130,7 +138,10 @@ func (s *Sessions) DropCall(id, call string) {
 
 // TakeCall returns the request of a call that the last daemon has left, once.
 func (s *Sessions) TakeCall(id, call string) (request []byte, ok bool) {
-	name := callFile(id, call)
+	return s.take(callFile(id, call))
+}
+
+func (s *Sessions) take(name string) (text []byte, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	file := s.calls.all[name]
@@ -138,8 +149,8 @@ func (s *Sessions) TakeCall(id, call string) (request []byte, ok bool) {
 		return nil, false
 	}
 	file.left = false
-	request, err := os.ReadFile(filepath.Join(s.dir, name))
-	return request, err == nil
+	text, err := os.ReadFile(filepath.Join(s.dir, name))
+	return text, err == nil
 }
 
 // Leaves reports whether the daemon leaves its sessions to the next one now.

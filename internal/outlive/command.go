@@ -142,9 +142,14 @@ func (c *Command) of(i *Item) bool {
 	return true
 }
 
-// Continue gives the commands of a sandbox of Adopt to the shell of its client, which has returned. They stay in their places,
-// which are in all from now on.
-func (i *Item) Continue(s *bash.Shell, all *Commands) error {
+// Continue gives the commands of a sandbox of Adopt to the shell of its client, which has returned, and set what that client has
+// set. They stay in their places, which are in all from now on.
+func (i *Item) Continue(s *bash.Shell, all *Commands, set *Context) error {
+	if i.Context {
+		if err := set.adopt(i.Place.Files[len(i.Place.Files)-1]); err != nil {
+			return err
+		}
+	}
 	for _, c := range i.Commands {
 		tapes, err := duplicates(c.place.Files[tapesFile:])
 		if err == nil {

@@ -52,11 +52,12 @@ type Sandbox struct {
 	Web      string    `json:"web,omitempty"`     // the clients over HTTP return by their tokens: Web.Claim
 	Command  string    `json:"command,omitempty"` // of a run; in the log, too
 	Started  time.Time `json:"started"`
-	Expose   []string  `json:"expose,omitempty"` // by the run's program
-	Login    bool      `json:"login,omitempty"`  // the run's program uses its login
-	View     int       `json:"view"`             // the view's process
-	Home     int       `json:"home,omitempty"`   // the process of the view that serves HOME; 0: none does
-	Print    string    `json:"print"`            // hash of what the sandbox was made by
+	Expose   []string  `json:"expose,omitempty"`  // by the run's program
+	Login    bool      `json:"login,omitempty"`   // the run's program uses its login
+	Context  bool      `json:"context,omitempty"` // the last file is that of a Context
+	View     int       `json:"view"`              // the view's process
+	Home     int       `json:"home,omitempty"`    // the process of the view that serves HOME; 0: none does
+	Print    string    `json:"print"`             // hash of what the sandbox was made by
 
 	Outliving sandbox.Outliving `json:"outliving"`
 }
@@ -75,6 +76,17 @@ func Keep(h *holder.Holder, s Sandbox, files []*os.File) (*holder.Place, error) 
 		return nil, err
 	}
 	return h.Keep(holder.Sandbox, s.Outliving.PID, meta, files), nil
+}
+
+// With makes c outlive the daemon with the sandbox, whose files it returns. After an error they are closed.
+func (s *Sandbox) With(c *Context, files []*os.File) ([]*os.File, error) {
+	own, err := c.File()
+	if err != nil {
+		closeAll(files)
+		return nil, err
+	}
+	s.Context = true
+	return append(files, own), nil
 }
 
 // Item is a sandbox that the last daemon has left.
@@ -138,7 +150,11 @@ func (i *Item) Adopt(h *sandbox.Host, outOfMemory func(*sandbox.Session)) (s *sa
 		o.Exit = c.Job.Exit
 		commands = append(commands, o)
 	}
-	s, all, err := h.Adopt(i.Agent, i.Outliving, i.Place.Files, commands, outOfMemory)
+	files := i.Place.Files
+	if i.Context {
+		files = files[:max(len(files)-1, 0)]
+	}
+	s, all, err := h.Adopt(i.Agent, i.Outliving, files, commands, outOfMemory)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -164,7 +164,7 @@ func (s *Sessions) expect() {
 	for _, e := range all {
 		if isName(e.Name()) {
 			s.left[e.Name()] = struct{}{}
-		} else if info, err := e.Info(); err == nil && isCall(e.Name()) {
+		} else if info, err := e.Info(); err == nil && (isCall(e.Name()) || s.isContext(e.Name())) {
 			s.calls.expect(e.Name(), info.Size())
 		}
 	}
@@ -213,21 +213,30 @@ func (s *Sessions) Keep(id string, state []byte) {
 	if s.ended {
 		return
 	}
-	name, next := filepath.Join(s.dir, id), filepath.Join(s.dir, ".next")
 	if len(state) > maxState {
-		os.Remove(name)
+		os.Remove(filepath.Join(s.dir, id))
 		return
 	}
 	err := os.MkdirAll(s.dir, 0o700)
 	if err == nil {
-		err = os.WriteFile(next, state, 0o600)
-	}
-	if err == nil { // a daemon that is killed leaves the state of before, or the next one
-		err = os.Rename(next, name)
+		err = s.write(id, state)
 	}
 	if err != nil {
 		s.web.logger.Warn("a session over HTTP will end with the daemon", "dir", s.dir, "err", err)
 	}
+}
+
+// write replaces a file. A daemon that is killed leaves the one of before, or the next one.
+func (s *Sessions) write(name string, text []byte) error {
+	next := filepath.Join(s.dir, ".next")
+	err := os.WriteFile(next, text, 0o600)
+	if err == nil {
+		err = os.Rename(next, filepath.Join(s.dir, name))
+	}
+	if err != nil {
+		os.Remove(next)
+	}
+	return err
 }
 
 // Drop removes a session that has ended, unless the daemon leaves it to the next one.

@@ -38,6 +38,7 @@ type client struct {
 	files    *file.Files
 	servers  *servers
 	contexts contextfs.Calls // of its calls
+	messages outlive.Context // of context_set, for the next daemon
 	log      mcp.Log         // of its calls, for itself
 
 	began   time.Time
@@ -77,7 +78,7 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 	}
 	c.files = files
 	c.servers = newServers(c)
-	c.own = []func() error{files.Close, shell.Close, c.servers.up.Close}
+	c.own = []func() error{files.Close, shell.Close, c.servers.up.Close, c.messages.Close}
 	all, err := c.tools(files, shell, profile)
 	if err == nil {
 		c.set, err = tools.NewSet(tools.Gate{
@@ -101,7 +102,7 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 	}
 	quiet := slog.New(slog.DiscardHandler) // the library logs each message
 	c.face = mcp.New(c.set, mcp.Options{Version: a.Version, Log: &c.log, Instructions: c.instructions, Listing: c.listing, Logger: quiet, Encoders: a.Encoders, Returns: func() bool { return c.resumes },
-		Context: c.context, HoldContext: a.holdContext, Sessions: sessions})
+		Context: c.context, HoldContext: a.holdContext, Sessions: sessions, KeepContext: c.keepContext, KeptContext: c.keptContext})
 	return c, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/contextfs"
+	"github.com/scopefs/scopefs/internal/contextset"
 	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/scope"
 	scoped "github.com/scopefs/scopefs/scope/context"
@@ -32,6 +33,48 @@ func (c *client) showContext(call string, s scoped.Scoped) (hide func(), err err
 		return nil, notShown(err)
 	}
 	return hide, nil
+}
+
+// maxContexts bounds the contexts of all clients of an agent, in bytes.
+const maxContexts = 64 << 20
+
+var errContexts = tools.Errorf(tools.RateLimited, "the contexts of the agent's clients have too many bytes: end one of them")
+
+// holdContext reserves memory for the context of a session.
+func (a *Agent) holdContext(size int) (release func(), ok bool) {
+	return a.contexts.Hold(size, maxContexts)
+}
+
+func (c *client) contextSet() contextset.Client {
+	return contextset.Client{Given: c.context, Rules: c.rules}
+}
+
+// keepContext keeps what a session of the client has set, for the next daemon.
+func (c *client) keepContext(session string, messages []byte) {
+	switch {
+	case session != "" && c.agent.Web != nil:
+		c.agent.Web.Of(c.agent.id).KeepContext(session, messages)
+	case c.token != "":
+		c.messages.Set(messages)
+	}
+}
+
+// keptContext returns what a session has set before this daemon began.
+func (c *client) keptContext(session string) *scoped.Environment {
+	text := c.messages.Messages()
+	if session != "" {
+		text = c.agent.Web.Of(c.agent.id).TakeContext(session)
+	}
+	if text == nil {
+		return nil
+	}
+	env, err := c.contextSet().Again(text)
+	if err != nil {
+		c.agent.Logger.Info("a client loses what context_set has set", "agent", c.agent.id, "session", c.name, "err", err)
+		c.keepContext(session, nil)
+		return nil
+	}
+	return env
 }
 
 // contextMount is /context of one sandbox.

@@ -58,7 +58,7 @@ func (c *client) kit(files *file.Files, shell *bash.Shell) ([]kitTool, error) {
 	add(catalog.ListedSkills, list, err)
 	list, err = memory.New(files)
 	add(catalog.ListedMemory, list, err)
-	set, err := c.contextSet()
+	set, err := c.contextSet().Tool()
 	add(catalog.ListedScopes, []tools.Tool{set}, err)
 	list, err = changes.New(c.history, c.agent.changing)
 	add(catalog.ListedKept, list, err)

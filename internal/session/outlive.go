@@ -26,15 +26,16 @@ import (
 // and a pidfd of the sandbox; nil if it ends with this daemon.
 func (b *Sandbox) Outlive(p *sandbox.Process, purpose Purpose) (*api.Resume, *os.File) {
 	kept := outlive.Sandbox{Name: b.Name, Token: rand.Text(), By: purpose.By, Command: b.command, Expose: purpose.Expose, Login: purpose.Login != nil}
-	files := b.keep(p, kept)
+	files := b.keep(p, kept, nil)
 	if files == nil {
 		return nil, nil
 	}
 	return &api.Resume{Session: kept.Name, Token: kept.Token, Grace: b.agent.Grace}, files[0]
 }
 
-// keep makes the sandbox live on, and its command p, if it is not nil. It returns nil if the sandbox ends with this daemon.
-func (b *Sandbox) keep(p *sandbox.Process, kept outlive.Sandbox) (files []*os.File) {
+// keep makes the sandbox live on, and its command p, if it is not nil, and what its client has set of its context, likewise. It
+// returns nil if the sandbox ends with this daemon.
+func (b *Sandbox) keep(p *sandbox.Process, kept outlive.Sandbox, set *outlive.Context) (files []*os.File) {
 	if !b.view.Holdable() {
 		return nil
 	}
@@ -44,6 +45,9 @@ func (b *Sandbox) keep(p *sandbox.Process, kept outlive.Sandbox) (files []*os.Fi
 	var place *holder.Place
 	if kept.Home, err = b.agent.homeServed(b.view.Definition(), b.homed); err == nil {
 		kept.Outliving, files, err = b.Session.Outlive(p)
+	}
+	if err == nil && set != nil {
+		files, err = kept.With(set, files)
 	}
 	if err == nil {
 		place, err = outlive.Keep(b.agent.Holder, kept, files)
@@ -176,7 +180,7 @@ func (c *client) resume(box *Sandbox, shell *bash.Shell) error {
 	}
 	box.context.started(box.Session)
 	box.Connect(c.purpose)
-	return box.Earlier.Continue(shell, &box.commands)
+	return box.Earlier.Continue(shell, &box.commands, &c.messages)
 }
 
 // kept returns the client's sandbox if it outlives the daemon, and whether it is left to the next one now.
@@ -191,9 +195,9 @@ func (c *client) kept() (_ *sandbox.Session, commands *outlive.Commands, leaves 
 func (c *client) outlive(box *Sandbox) {
 	switch {
 	case c.token != "":
-		_ = box.keep(nil, outlive.Sandbox{Name: box.Name, Parent: c.name, Token: c.token, By: &c.user})
+		_ = box.keep(nil, outlive.Sandbox{Name: box.Name, Parent: c.name, Token: c.token, By: &c.user}, &c.messages)
 	case c.web && c.agent.Web != nil:
-		_ = box.keep(nil, outlive.Sandbox{Name: box.Name, Parent: c.name, Web: c.agent.Web.Claim})
+		_ = box.keep(nil, outlive.Sandbox{Name: box.Name, Parent: c.name, Web: c.agent.Web.Claim}, nil)
 	}
 }
 

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -62,9 +63,9 @@ type kept struct {
 	release func()
 }
 
-// contextOf returns the environment of a session, and the function that replaces it;
+// contextOf returns the environment of a session, and the function that adds to it;
 // nil: the client has no session.
-func (f *Face) contextOf(req *mcp.CallToolRequest) (*scoped.Environment, func(*scoped.Environment) error) {
+func (f *Face) contextOf(ctx context.Context, req *mcp.CallToolRequest) (*scoped.Environment, func(*scoped.Environment) error) {
 	f.contexts.mu.Lock()
 	env, own := f.contexts.all[req.Session]
 	f.contexts.mu.Unlock()
@@ -74,13 +75,37 @@ func (f *Face) contextOf(req *mcp.CallToolRequest) (*scoped.Environment, func(*s
 	if req.Extra != nil && req.Extra.Header != nil && req.ProtocolVersion() >= statelessProtocol {
 		return env.Environment, nil
 	}
-	return env.Environment, func(next *scoped.Environment) error { return f.keepContext(req.Session, next) }
+	id := ""
+	if s, web := ctx.Value(webKey{}).(*webSession); web {
+		s.mu.Lock()
+		id = s.id
+		s.mu.Unlock()
+	}
+	return env.Environment, func(next *scoped.Environment) error { return f.keepContext(req.Session, id, next) }
 }
 
-// keepContext replaces the environment of a session.
-func (f *Face) keepContext(session *mcp.ServerSession, env *scoped.Environment) error {
+// restoreContext adds to the environment of a new session what the last Face has left of it.
+func (f *Face) restoreContext(session *mcp.ServerSession, id string) {
+	if f.opt.KeptContext == nil {
+		return
+	}
+	if next := f.opt.KeptContext(id); next != nil {
+		_ = f.keepContext(session, id, next) // which keeps nothing after an error
+	}
+}
+
+// keepContext replaces what is added to the environment of a session.
+func (f *Face) keepContext(session *mcp.ServerSession, id string, next *scoped.Environment) error {
+	env, bad := f.opt.Context.Append(next)
+	if bad != nil {
+		return &tools.Error{Code: tools.Code(bad.Code), Message: bad.Message, Path: "/messages"}
+	}
 	f.contexts.mu.Lock()
 	defer f.contexts.mu.Unlock()
+	var messages []byte
+	if f.opt.KeepContext != nil {
+		defer func() { f.opt.KeepContext(id, messages) }()
+	}
 	open := slices.Collect(f.server.Sessions())
 	for s := range f.contexts.all {
 		if s == session || !slices.Contains(open, s) {
@@ -97,7 +122,7 @@ func (f *Face) keepContext(session *mcp.ServerSession, env *scoped.Environment) 
 	if f.contexts.all == nil {
 		f.contexts.all = map[*mcp.ServerSession]kept{}
 	}
-	f.contexts.all[session] = kept{env, release}
+	f.contexts.all[session], messages = kept{env, release}, next.JSON()
 	return nil
 }
 

@@ -47,6 +47,12 @@ type Options struct {
 
 	Context     *scoped.Environment                      // of each session until it has another; nil: none
 	HoldContext func(size int) (release func(), ok bool) // reserves memory for a session's context; nil: no bound
+
+	// KeepContext keeps what tools.Env.Keep has set in a session, for the next Face of the same clients; nil is nothing.
+	// KeptContext returns what the last Face has left. session is an id of Sessions; "": the client's only session. Nil: the
+	// messages end with the Face.
+	KeepContext func(session string, messages []byte)
+	KeptContext func(session string) *scoped.Environment
 }
 
 // Face is an MCP server for a tool set, with any number of clients. Nothing that a
@@ -126,6 +132,7 @@ func (f *Face) Serve(ctx context.Context, conn io.ReadWriteCloser) error {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 	defer f.endContext(session)
+	f.restoreContext(session, "")
 	err = session.Wait()
 	if ctx.Err() != nil || slices.ContainsFunc(disconnected, func(end error) bool { return errors.Is(err, end) }) {
 		return nil

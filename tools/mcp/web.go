@@ -252,6 +252,7 @@ func (f *Face) keepWeb(next mcp.MethodHandler) mcp.MethodHandler {
 		switch p := req.GetParams().(type) {
 		case *mcp.InitializeParams:
 			s.mu.Lock()
+			resumed := s.id
 			if s.state.Initialize = p; s.id == "" {
 				s.id = session.ID()
 			}
@@ -261,6 +262,9 @@ func (f *Face) keepWeb(next mcp.MethodHandler) mcp.MethodHandler {
 			}()
 			f.store(s)
 			s.mu.Unlock()
+			if resumed != "" {
+				f.restoreContext(session, resumed)
+			}
 		case *mcp.SetLoggingLevelParams:
 			s.mu.Lock()
 			s.state.Level = p.Level
