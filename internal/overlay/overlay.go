@@ -10,7 +10,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/moby/sys/mountinfo"
@@ -58,18 +60,18 @@ const (
 )
 
 // Mount mounts the overlay of an agent, unless it is mounted. root is the agent's scope, and dir what has the changes. The caller
-// calls Leave. user says that this process is an ordinary user's. live is the lock of dir, if a view has that already; nil: nobody has.
-func (s *Set) Mount(id scope.ID, root, dir *beneath.Root, owner account.User, user bool, live *beneath.File) (*Overlay, error) {
-	return s.open(id, func(o *Overlay) error { return o.mount(root, dir, owner, user, live) })
+// calls Leave. live is the lock of dir, if a view has that already; nil: nobody has.
+func (s *Set) Mount(host *account.Host, id scope.ID, root, dir *beneath.Root, owner account.User, live *beneath.File) (*Overlay, error) {
+	return s.open(id, func(o *Overlay) error { return o.mount(host, root, dir, owner, live) })
 }
 
 var errAdopted = errors.New("the overlay of an earlier view is still in use: try again")
 
 // MountForView is Mount for a view. An overlay that an earlier daemon has mounted has no journal for it: then it waits until that one
 // is unmounted, at most for killedTime, because a process may still answer about its changes.
-func (s *Set) MountForView(id scope.ID, root, dir *beneath.Root, owner account.User, user bool) (*Overlay, error) {
+func (s *Set) MountForView(host *account.Host, id scope.ID, root, dir *beneath.Root, owner account.User) (*Overlay, error) {
 	return WaitFor(func() (*Overlay, error) {
-		o, err := s.Mount(id, root, dir, owner, user, nil)
+		o, err := s.Mount(host, id, root, dir, owner, nil)
 		if err == nil && o.bases == nil {
 			o.Leave()
 			return nil, errAdopted
@@ -218,7 +220,7 @@ func (o *Overlay) Device() (uint64, error) { return o.Merged.Device() }
 func Unmount(device uint64) error {
 	all, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("overlay"))
 	for _, m := range all {
-		if m.Source == beneath.OverlaySource && unix.Mkdev(uint32(m.Major), uint32(m.Minor)) == device {
+		if strings.HasPrefix(m.Source, sourcePrefix) && unix.Mkdev(uint32(m.Major), uint32(m.Minor)) == device {
 			err = errors.Join(err, unmountAt(m.Mountpoint, device))
 		}
 	}
@@ -244,23 +246,35 @@ func unmountAt(path string, device uint64) error {
 	return err
 }
 
-// UnmountLeft unmounts the overlays of held changes below the directory of histories, which no daemon has any more.
-func UnmountLeft(histories string) error {
-	histories, err := filepath.EvalSymlinks(histories)
+// UnmountLeft unmounts the overlays of held changes of a base, wherever they are, which no daemon has any more.
+func UnmountLeft(base string) error {
+	source, err := sourceOf(base)
 	if err != nil {
-		return nil // there are none
+		return err
 	}
-	all, err := mountinfo.GetMounts(mountinfo.PrefixFilter(histories))
+	all, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("overlay"))
 	for _, m := range all {
-		if m.FSType == "overlay" && m.Source == beneath.OverlaySource {
+		if m.Source == source {
 			err = errors.Join(err, unmountAt(m.Mountpoint, unix.Mkdev(uint32(m.Major), uint32(m.Minor))))
 		}
 	}
 	return err
 }
 
+const sourcePrefix = "scopefs"
+
+// sourceOf returns what mount(8) shows as the source of the overlays of a base, by whatever name the base is reached.
+func sourceOf(base string) (string, error) {
+	info, err := os.Stat(base)
+	if err != nil {
+		return "", fmt.Errorf("base: %w", err)
+	}
+	st := info.Sys().(*syscall.Stat_t)
+	return fmt.Sprintf("%s:%x:%x", sourcePrefix, st.Dev, st.Ino), nil
+}
+
 // mount mounts the overlay in dir.
-func (o *Overlay) mount(root, dir *beneath.Root, owner account.User, user bool, live *beneath.File) (err error) {
+func (o *Overlay) mount(host *account.Host, root, dir *beneath.Root, owner account.User, live *beneath.File) (err error) {
 	if o.shares = live != nil; o.shares {
 		o.Lock, err = live.Dup()
 	} else {
@@ -321,7 +335,10 @@ func (o *Overlay) mount(root, dir *beneath.Root, owner account.User, user bool, 
 		return err
 	}
 	o.dir, o.Upper = beneath.NewRoot(top.FD()), beneath.NewRoot(upper.FD())
-	o.Merged, err = beneath.Overlay{Lower: root, Upper: dirs[0], Work: dirs[1], User: user}.Mount(dirs[2])
+	source, err := sourceOf(host.Paths.Base)
+	if err == nil {
+		o.Merged, err = beneath.Overlay{Lower: root, Upper: dirs[0], Work: dirs[1], Source: source, User: !host.Root}.Mount(dirs[2])
+	}
 	if err != nil {
 		o.dir.Close()
 		o.Upper.Close()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/fs/branch"
 	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -92,7 +93,7 @@ func TestForgedBranch(t *testing.T) {
 		rounds = 50
 	}
 	for range rounds {
-		if o, err := s.Mount("a", root, dir, owner, false, nil); err == nil {
+		if o, err := s.Mount(&account.Host{Root: true, Paths: config.Paths{Base: top}}, "a", root, dir, owner, nil); err == nil {
 			o.Leave()
 		}
 	}

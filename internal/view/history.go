@@ -269,7 +269,7 @@ func (v *View) offline() (*Offline, error) {
 		if v.held != nil {
 			live = &v.held.used
 		}
-		if held, err = v.host.overlays.Mount(v.def.Name, root, history.Root, owner, !v.host.Root, live); err == nil {
+		if held, err = v.host.overlays.Mount(&v.host.Host, v.def.Name, root, history.Root, owner, live); err == nil {
 			dirs.merged = held.Merged
 		}
 	}

@@ -269,7 +269,7 @@ func (v *View) openLayers(ctx context.Context, last *leftView, root *beneath.Roo
 			lock := func() (beneath.File, error) { return last.takeLock(history.Root) }
 			l.whole, err = v.host.overlays.Adopt(v.def.Name, history.Root, last.Overlay, lock)
 		} else if err = v.finishCommit(ctx, history.Root); err == nil {
-			l.whole, err = v.host.overlays.MountForView(v.def.Name, root, history.Root, owner, !v.host.Root)
+			l.whole, err = v.host.overlays.MountForView(&v.host.Host, v.def.Name, root, history.Root, owner)
 		}
 	}
 	if err == nil {

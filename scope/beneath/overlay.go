@@ -11,15 +11,13 @@ import (
 // overlayDev is the device of the overlay that this process has a Root of; 0: none.
 var overlayDev atomic.Uint64
 
-// OverlaySource is what mount(8) shows as the source of an Overlay.
-const OverlaySource = "scopefs"
-
 // Overlay describes a mount that shows a directory with changes, which another
 // directory gets: Documentation/filesystems/overlayfs.rst.
 type Overlay struct {
-	Lower       *Root // the directory, which the mount does not change
-	Upper, Work *Root // on one file system
-	User        bool  // CAP_SYS_ADMIN is that of a user namespace: directories of Lower cannot be renamed (EXDEV)
+	Lower       *Root  // the directory, which the mount does not change
+	Upper, Work *Root  // on one file system
+	Source      string // what mount(8) shows as its source
+	User        bool   // CAP_SYS_ADMIN is that of a user namespace: directories of Lower cannot be renamed (EXDEV)
 }
 
 // Mount mounts the overlay on a directory, which is empty, and returns the root of the mount. Upper must be in no other
@@ -32,7 +30,7 @@ func (o Overlay) Mount(on *Root) (*Root, error) {
 	defer unix.Close(fs)
 	at := func(r *Root) string { return fmt.Sprintf("/proc/self/fd/%d", r.fd) }
 	options := [][2]string{
-		{"source", OverlaySource}, {"lowerdir", at(o.Lower)}, {"upperdir", at(o.Upper)}, {"workdir", at(o.Work)},
+		{"source", o.Source}, {"lowerdir", at(o.Lower)}, {"upperdir", at(o.Upper)}, {"workdir", at(o.Work)},
 		{"index", "off"}, {"metacopy", "off"},
 	}
 	if !o.User {
