@@ -12,6 +12,7 @@ import (
 	"github.com/scopefs/scopefs/fs/history/query"
 	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/view"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
@@ -54,20 +55,30 @@ func (a *Agent) Waiting() string {
 }
 
 // answer has a request about the agent's history answered: by the view, else by a process without a mount. Meanwhile the
-// agent is not mounted, unless the request is about held changes: then such a process answers beside the view.
+// agent is not mounted, unless the request is about held changes: then such a process answers beside the view. A view holds
+// what the definition said that it was mounted with; the rules are those of now.
 func (a *Agent) answer(ctx context.Context, request json.RawMessage) (json.RawMessage, error) {
 	var r query.Request
 	if err := json.Unmarshal(request, &r); err != nil {
 		return nil, fmt.Errorf("request: %w", err)
 	}
-	if v := a.currentView(); v != nil && v.Definition().View.Changes != agents.ChangesHeld && !r.Held {
-		return v.History(ctx, request)
+	v := a.currentView()
+	var def *agents.Definition
+	if v != nil {
+		def = v.Definition()
+		r.Held = r.Held || (r.Diff != nil || r.Commit != nil || r.Discard != nil) && def.View.PolicySpec().Holds()
+		if def.View.Changes != agents.ChangesHeld && !r.Held {
+			return v.History(ctx, request)
+		}
 	}
-	def, err := a.Definition()
+	now, err := a.Definition()
 	if err != nil {
 		return nil, err
 	}
-	o, err := a.enterOffline(ctx, def.Definition, r.Held && def.View.Changes != agents.ChangesHeld)
+	if v == nil {
+		def = now.Definition
+	}
+	o, err := a.enterOffline(ctx, def, now.Definition, r.Held && def.View.Changes != agents.ChangesHeld)
 	if err != nil {
 		return nil, err
 	}
@@ -95,8 +106,9 @@ type offline struct {
 	started chan struct{} // closed when the fields below are set
 	gone    chan struct{} // closed when the process has ended
 	def     *agents.Definition
-	held    bool          // it answers about what rules hold
-	process *view.Offline // nil: the agent has a view
+	now     *agents.Definition // by whose rules it decides
+	held    bool               // it answers about what rules hold
+	process *view.Offline      // nil: the agent has a view
 	err     error
 	free    func()
 
@@ -112,10 +124,10 @@ const offlineTime = time.Second
 
 // enterOffline returns the process that answers requests. It starts one if there is none. The caller calls leaveOffline.
 // A process that has other rules ends first: requests must not keep it alive.
-func (a *Agent) enterOffline(ctx context.Context, def *agents.Definition, held bool) (*offline, error) {
+func (a *Agent) enterOffline(ctx context.Context, def, now *agents.Definition, held bool) (*offline, error) {
 	a.mu.Lock()
 	o := a.offline
-	for o != nil && (o.def != def || o.held != held || o.ends) {
+	for o != nil && (o.def != def || o.now != now || o.held != held || o.ends) {
 		o.hurry = true
 		uses := o.uses
 		a.mu.Unlock()
@@ -130,14 +142,14 @@ func (a *Agent) enterOffline(ctx context.Context, def *agents.Definition, held b
 	}
 	starts := o == nil
 	if starts {
-		o = &offline{started: make(chan struct{}), gone: make(chan struct{}), def: def, held: held}
+		o = &offline{started: make(chan struct{}), gone: make(chan struct{}), def: def, now: now, held: held}
 		a.offline = o
 	}
 	o.users++
 	o.uses++
 	a.mu.Unlock()
 	if starts {
-		o.process, o.free, o.err = a.startOffline(ctx, def, held)
+		o.process, o.free, o.err = a.startOffline(ctx, def, now.View.PolicySpec(), held)
 		close(o.started)
 	}
 	select {
@@ -153,9 +165,9 @@ func (a *Agent) enterOffline(ctx context.Context, def *agents.Definition, held b
 	return o, nil
 }
 
-func (a *Agent) startOffline(ctx context.Context, def *agents.Definition, held bool) (*view.Offline, func(), error) {
+func (a *Agent) startOffline(ctx context.Context, def *agents.Definition, rules scope.PolicySpec, held bool) (*view.Offline, func(), error) {
 	if held {
-		return a.startHeld(ctx, def)
+		return a.startHeld(ctx, def, rules)
 	}
 	free, err := func() {}, error(nil)
 	if def.View.Changes != agents.ChangesHeld {
@@ -168,7 +180,7 @@ func (a *Agent) startOffline(ctx context.Context, def *agents.Definition, held b
 		free()
 		return nil, nil, nil
 	}
-	p, err := view.StartOffline(&a.Host, a, def)
+	p, err := view.StartOffline(&a.Host, a, def, rules)
 	if err != nil {
 		a.dropIdleGroup()
 		free()
@@ -178,7 +190,7 @@ func (a *Agent) startOffline(ctx context.Context, def *agents.Definition, held b
 }
 
 // startHeld starts a process that answers about what rules hold. The agent's view changes nothing of that meanwhile.
-func (a *Agent) startHeld(ctx context.Context, def *agents.Definition) (*view.Offline, func(), error) {
+func (a *Agent) startHeld(ctx context.Context, def *agents.Definition, rules scope.PolicySpec) (*view.Offline, func(), error) {
 	v, free := a.currentView(), func() {}
 	if v == nil {
 		var err error
@@ -195,7 +207,7 @@ func (a *Agent) startHeld(ctx context.Context, def *agents.Definition) (*view.Of
 			return nil, nil, err
 		}
 	}
-	p, err := view.StartHeld(&a.Host, a, def, v)
+	p, err := view.StartHeld(&a.Host, a, def, rules, v)
 	if err != nil {
 		a.dropIdleGroup()
 		free()

@@ -454,7 +454,8 @@ func (s *changeSet) with(ctx context.Context, f func(*view.Offline) error) error
 		return tools.Errorf(tools.Conflict, "the operator has given this agent another directory or user since the task was given").
 			Suggest("discard the changes of the task")
 	}
-	o, err := view.StartOffline(&a.Host, &taskAgent{a, s}, agents.TaskOf(s.id, def.Definition))
+	task := agents.TaskOf(s.id, def.Definition)
+	o, err := view.StartOffline(&a.Host, &taskAgent{a, s}, task, task.View.PolicySpec())
 	if err != nil {
 		return err
 	}

@@ -172,8 +172,8 @@ type Offline struct {
 	byRule   bool             // it is of what rules hold: the view has its upper layer open
 }
 
-// StartOffline starts an Offline. The caller calls Close.
-func StartOffline(host *Host, of Agent, def *agents.Definition) (*Offline, error) {
+// StartOffline starts an Offline, which decides by rules. The caller calls Close.
+func StartOffline(host *Host, of Agent, def *agents.Definition, rules scope.PolicySpec) (*Offline, error) {
 	if def.View.Changes == agents.ChangesDirect {
 		return nil, errNoHistory
 	}
@@ -181,7 +181,7 @@ func StartOffline(host *Host, of Agent, def *agents.Definition) (*Offline, error
 	if def.View.Changes == agents.ChangesHeld {
 		changes = agents.ChangesHeld
 	}
-	v := &View{host: host, of: of, def: def, hurry: make(chan struct{}), changed: make(chan struct{}), rules: def.View.PolicySpec(), changes: changes}
+	v := &View{host: host, of: of, def: def, hurry: make(chan struct{}), changed: make(chan struct{}), rules: rules, changes: changes}
 	o, err := v.offline()
 	if err != nil {
 		return nil, fmt.Errorf("history of %q: %w", def.Name, err)
@@ -214,7 +214,7 @@ func (v *View) finishCommit(ctx context.Context, dir *beneath.Root) error {
 	if !errors.Is(branch.Idle(dir), branch.ErrUnfinished) {
 		return nil
 	}
-	o, err := StartOffline(v.host, v.of, v.def)
+	o, err := StartOffline(v.host, v.of, v.def, v.def.View.PolicySpec())
 	if err != nil {
 		return err
 	}

@@ -164,7 +164,7 @@ func (v *View) finishHeld(dir *beneath.Root) error {
 	if !errors.Is(branch.Idle(dir), branch.ErrUnfinished) {
 		return nil
 	}
-	o, err := StartHeld(v.host, v.of, v.def, nil)
+	o, err := StartHeld(v.host, v.of, v.def, v.def.View.PolicySpec(), nil)
 	if err != nil {
 		return err
 	}
@@ -305,9 +305,9 @@ func (v *View) closeLayers(l layers) {
 	l.whole.Leave()
 }
 
-// StartHeld starts an Offline that answers about what rules hold. live is the agent's view, frozen; nil: there is none.
-func StartHeld(host *Host, of Agent, def *agents.Definition, live *View) (*Offline, error) {
-	v := &View{host: host, of: of, def: def, hurry: make(chan struct{}), changed: make(chan struct{}), rules: def.View.PolicySpec(),
+// StartHeld starts an Offline that answers about what rules hold, and decides by rules. live is the agent's view, frozen; nil: there is none.
+func StartHeld(host *Host, of Agent, def *agents.Definition, rules scope.PolicySpec, live *View) (*Offline, error) {
+	v := &View{host: host, of: of, def: def, hurry: make(chan struct{}), changed: make(chan struct{}), rules: rules,
 		changes: agents.ChangesHeld, byRule: true}
 	if live != nil {
 		used, held, err := live.shareHold()
