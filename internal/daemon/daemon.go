@@ -98,6 +98,7 @@ type Daemon struct {
 	reloading sync.Mutex         // one reload after the other
 	loading   sync.Mutex         // likewise, so that the definitions read last hold; clients that start wait for it: nothing is recorded under it
 	loaded    atomic.Pointer[loaded]
+	volumes   *limit.Queue // one request for the volumes of an agent after the other
 	top       top
 	counted   metrics.Set
 	metrics   string // address; "": the control socket alone
@@ -147,7 +148,7 @@ func New(opt Options) (*Daemon, error) {
 			Warnings: ledger.NewWarnings(opt.Logger), Unfinished: state.NewUnfinished(opt.Paths.State),
 		},
 		only: opt.Only, http: opt.HTTP, metrics: opt.Metrics, console: opt.Console, notify: opt.Notify, period: opt.Watchdog,
-		idle: opt.Idle, stamp: stamp, agents: map[scope.ID]*agent.Agent{}, looking: make(chan struct{}, 1),
+		idle: opt.Idle, stamp: stamp, agents: map[scope.ID]*agent.Agent{}, looking: make(chan struct{}, 1), volumes: limit.NewQueue(0, 1, time.Minute),
 	}
 	if d.lasting() {
 		d.Grace = settings.Grace

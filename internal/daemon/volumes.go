@@ -49,8 +49,7 @@ func (d *Daemon) volume(_ http.ResponseWriter, r *http.Request) (any, error) {
 		e.Outcome, e.Verdict = "volume published", audit.Allow
 	case api.RebindVolume:
 		e.Outcome = "volume bound again"
-	case api.NarrowVolume:
-		return struct{}{}, d.narrow(r.Context(), v, e)
+	case api.NarrowVolume: // narrow records
 	case api.UnpublishVolume:
 		e.Outcome = "volume unpublished"
 	default:
@@ -59,11 +58,20 @@ func (d *Daemon) volume(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := d.Record(r.Context(), e); err != nil {
-		return nil, err
+	if e.Outcome != "" {
+		if err := d.Record(r.Context(), e); err != nil {
+			return nil, err
+		}
 	}
 	made := madeFor(id, v)
+	free, err := d.volumes.Take(r.Context(), id) // a request that was given up may still run
+	if err != nil {
+		return nil, err
+	}
+	defer free()
 	switch {
+	case req.Do == api.NarrowVolume:
+		return struct{}{}, d.narrow(r.Context(), v, e)
 	case req.Do == api.PublishVolume:
 		at, err := d.mountFor(r.Context(), made)
 		if err == nil && v.From != "" {
@@ -95,7 +103,7 @@ func (d *Daemon) narrow(ctx context.Context, v api.PodVolume, e audit.Event) err
 		return err
 	}
 	if _, wrong := d.loaded.Load().Propose(id, []byte(v.Narrow)); wrong != nil {
-		err := inFile(v.From+".yaml", wrong)
+		err := fields.InFile(v.From+".yaml", wrong)
 		e.Outcome, e.Verdict = "volume narrowing refused", audit.Deny
 		e.Detail = err.Error() + ": " + e.Detail
 		return errors.Join(err, d.Record(ctx, e))
@@ -111,21 +119,7 @@ func (d *Daemon) narrow(ctx context.Context, v api.PodVolume, e audit.Event) err
 	return nil
 }
 
-// inFile returns the errors of a file with the file's name.
-func inFile(name string, all []error) error {
-	var named []error
-	for _, err := range all {
-		for _, err := range fields.EachError(err) {
-			if at, ok := errors.AsType[*fields.FileError](err); ok {
-				err = &fields.FileError{File: name, Line: at.Line, Err: at.Err}
-			}
-			named = append(named, err)
-		}
-	}
-	return errors.Join(named...)
-}
-
-// mountFor mounts the view of a pod's agent.
+// mountFor mounts the view of a pod's agent. After an error the volume is unpublished: another pod may have the view.
 func (d *Daemon) mountFor(ctx context.Context, made definitions.Made) (string, error) {
 	if made.Text != "" {
 		if err := made.Make(d.Paths); err != nil {
@@ -133,23 +127,24 @@ func (d *Daemon) mountFor(ctx context.Context, made definitions.Made) (string, e
 		}
 		d.Refresh(made.ID)
 	}
-	at, err := "", error(nil)
-	if _, err = d.Definition(made.ID); err == nil {
-		a, unknown := d.Agent(made.ID)
-		if err = unknown; err == nil {
-			at, err = a.Up(ctx, "")
-		}
+	if _, err := d.Definition(made.ID); err != nil {
+		return "", err
 	}
-	if err != nil && made.Text != "" { // a definition that does not load would stay for ever
-		err = errors.Join(err, d.removeMade(context.WithoutCancel(ctx), made))
+	a, err := d.Agent(made.ID)
+	if err != nil {
+		return "", err
 	}
-	return at, err
+	return a.Up(ctx, "")
 }
 
-// removeMade ends the view of a definition that was made for pods, and removes it. The agent's files stay.
+// removeMade ends the view of a definition that was made for pods, and removes it. The agent's files stay. A view of another
+// definition is somebody else's.
 func (d *Daemon) removeMade(ctx context.Context, made definitions.Made) error {
 	ctx, cancel := context.WithTimeout(ctx, removeTime)
 	defer cancel()
+	if there, err := made.There(d.Paths); err != nil || !there {
+		return err
+	}
 	if a := d.agent(made.ID); a != nil && a.MountPoint() != "" {
 		if err := a.Down(ctx); err != nil {
 			return err

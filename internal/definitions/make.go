@@ -26,7 +26,7 @@ type Made struct {
 
 // Make writes the definition, unless it is there.
 func (m Made) Make(p config.Paths) error {
-	there, err := m.is(p)
+	there, err := m.There(p)
 	if err != nil || there {
 		return err
 	}
@@ -50,7 +50,7 @@ func (m Made) Narrowed(p config.Paths) (bool, error) {
 
 // Renarrow replaces the keys of TrustedName of a definition that is there.
 func (m Made) Renarrow(p config.Paths) error {
-	there, err := m.is(p)
+	there, err := m.There(p)
 	if err == nil && !there {
 		err = fmt.Errorf("%s: is gone", ownFile(p, m.ID))
 	}
@@ -62,15 +62,15 @@ func (m Made) Renarrow(p config.Paths) error {
 
 // Remove removes the definition, if it is there.
 func (m Made) Remove(p config.Paths) error {
-	there, err := m.is(p)
+	there, err := m.There(p)
 	if err != nil || !there {
 		return err
 	}
 	return errors.Join(os.Remove(ownFile(p, m.ID)), gone(os.Remove(filepath.Join(p.Base, agents.TrustedName(m.ID)))))
 }
 
-// is reports whether the definition is there. It is an error that another one is.
-func (m Made) is(p config.Paths) (bool, error) {
+// There reports whether the definition is there. It is an error that another one is.
+func (m Made) There(p config.Paths) (bool, error) {
 	text, err := bounded.File(ownFile(p, m.ID), maxText)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil

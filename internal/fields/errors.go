@@ -131,3 +131,17 @@ func EachError(err error) []error {
 	}
 	return []error{err}
 }
+
+// InFile returns the errors of a file with the file's name.
+func InFile(name string, all []error) error {
+	var named []error
+	for _, err := range all {
+		for _, err := range EachError(err) {
+			if at, ok := errors.AsType[*FileError](err); ok {
+				err = &FileError{File: name, Line: at.Line, Err: at.Err}
+			}
+			named = append(named, err)
+		}
+	}
+	return errors.Join(named...)
+}
