@@ -48,6 +48,7 @@ func TestHeldRedefined(t *testing.T) {
 			for of, changes := range map[string]*api.History{"all": k.client.HistoryOf("a"), "by rule": k.client.HeldOf("a")} {
 				assert.Equal(t, []string{"changed pack.json"}, k.differences(changes), of)
 			}
+			assert.Regexp(t, `(?m)^changed .* pack.json$`, k.Must("diff", "a"))
 			_, err := k.client.HeldOf("a").Commit(t.Context(), api.CommitOptions{})
 			require.NoError(t, err)
 			assert.Equal(t, c.want, read(t, h.Scope("a")+"/pack.json"))

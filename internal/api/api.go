@@ -83,6 +83,7 @@ type Agent struct {
 	Sandboxes []int    `json:"sandbox_pids,omitempty"`
 	Sessions  []string `json:"sessions,omitempty"`
 	Hidden    int      `json:"hidden,omitempty"` // entries of the mount point that the view hides
+	Holds     bool     `json:"holds,omitempty"`  // the view holds changes, all or those of rules: the definition may say otherwise since
 	Shared    *Shared  `json:"shared,omitempty"` // nil: only this host changes the agent's directory
 	Lease     *Lease   `json:"lease,omitempty"`  // with placement: one; nil: this node does not want it
 	Error     string   `json:"error,omitempty"`

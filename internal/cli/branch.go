@@ -133,13 +133,13 @@ down BRANCH.`,
 	}
 }
 
-// heldAgent returns the agent of a command line, whose changes are held.
-func (a *app) heldAgent(words []string) (kept, error) {
+// heldAgent returns the agent of a command line, whose changes are held, by its definition or by a view that it had before.
+func (a *app) heldAgent(ctx context.Context, words []string) (kept, error) {
 	k, err := a.agentWith(words)
 	switch {
 	case err != nil:
 		return k, err
-	case k.def.View.Changes != agents.ChangesHeld && !k.def.View.PolicySpec().Holds():
+	case k.def.View.Changes != agents.ChangesHeld && !k.def.View.PolicySpec().Holds() && !k.mounted(ctx).Holds:
 		return k, fmt.Errorf(
 			"the changes of %s are not held: write view: {changes: held}, or paths with hold, into %s, for the changes from then on", k.id, k.def.Path(k.paths.Base))
 	case len(k.words) > 0:
@@ -147,6 +147,17 @@ func (a *app) heldAgent(words []string) (kept, error) {
 	}
 	k.held = k.def.View.Changes != agents.ChangesHeld
 	return k, nil
+}
+
+// mounted returns the agent as the daemon has it; zero without one.
+func (k kept) mounted(ctx context.Context) (found api.Agent) {
+	all, _ := api.NewClient(k.paths).Agents(ctx)
+	for _, agent := range all {
+		if agent.ID == k.id {
+			found = agent
+		}
+	}
+	return found
 }
 
 type diffOptions struct {
@@ -171,7 +182,7 @@ seen. The line says whether scopefs commit --merge takes both changes, or why no
 			if err := oneOf(c, "patch", "stat", "name-only"); err != nil {
 				return err
 			}
-			k, err := a.heldAgent(words)
+			k, err := a.heldAgent(c.Context(), words)
 			if err != nil {
 				return err
 			}
@@ -228,7 +239,7 @@ it failed, 2 bad usage.`,
 			if err := oneOf(c, "theirs", "ours", "merge"); err != nil {
 				return err
 			}
-			k, err := a.heldAgent(words)
+			k, err := a.heldAgent(c.Context(), words)
 			if err != nil {
 				return err
 			}
@@ -268,7 +279,7 @@ taken back.`,
 			if all == (len(paths) > 0) {
 				return exit.Usagef("what is dropped: give --all, or --path GLOB")
 			}
-			k, err := a.heldAgent(words)
+			k, err := a.heldAgent(c.Context(), words)
 			if err != nil {
 				return err
 			}

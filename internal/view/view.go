@@ -372,7 +372,7 @@ func (v *View) Status(s *api.Agent) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s.State, s.Mount, s.ViewPID, s.Program, s.Hidden = v.state, v.at, v.pid, v.build, v.hidden
-	s.Shared = v.sharing()
+	s.Shared, s.Holds = v.sharing(), v.def.View.Changes == agents.ChangesHeld || v.def.View.PolicySpec().Holds()
 	if v.err != nil {
 		s.Error = v.err.Error()
 	}
