@@ -291,7 +291,6 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	}()
 	go d.watchQuotas(ctx)
 	go d.Stores.Measure(ctx)
-	session.RemoveTaskSockets(d.Paths)
 	d.RemoveLeftTasks(ctx)
 	recovering, recovered := context.WithCancel(ctx)
 	defer d.RecoverSpools(recovering)()

@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -119,4 +121,18 @@ func Input(form config.RunnerInput, def *agents.Agent, prompt string, task deleg
 	r.Context = append(r.Context, given...)
 	text, err := json.Marshal(r)
 	return string(text) + "\n", err
+}
+
+// SocketName begins the name of a task's socket, and of no agent's.
+const SocketName = "task."
+
+// RemoveSockets removes the names of the sockets of tasks that the last daemon has left. A task that lives on has its socket.
+func RemoveSockets(p config.Paths) {
+	dir := filepath.Dir(p.ToolSocket(""))
+	left, _ := os.ReadDir(dir)
+	for _, e := range left {
+		if strings.HasPrefix(e.Name(), SocketName) {
+			os.Remove(filepath.Join(dir, e.Name()))
+		}
+	}
 }

@@ -3,12 +3,11 @@ package session
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"github.com/scopefs/scopefs/internal/profiles"
 
 	"github.com/scopefs/scopefs/scope/activities"
-	scoped "github.com/scopefs/scopefs/scope/context"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/activity"
 )
 
 // CheckActivity judges the schema and the name of an activity.
@@ -48,7 +47,7 @@ func (c *client) activity(a activities.Activity) (tools.Tool, error) {
 		case a.Program:
 			return c.explicit(ctx, env, a, a, params)
 		}
-		return latent(a, env, params)
+		return activity.Latent(a.Name, a.Description, env, params)
 	})
 	t.Version = a.Sum
 	return t, err
@@ -68,26 +67,4 @@ func (c *client) other(ctx context.Context, env tools.Env, a activities.Activity
 	}
 	e.Path = "/_activity"
 	return tools.Result{}, e
-}
-
-// Guidance says what the material of a latent call is.
-const guidance = "No program does this call: do it yourself, by the material above alone. This is guidance and no boundary."
-
-// latent returns the material for the caller's own model: what the call is about,
-// its parameters and its context, and nothing else.
-func latent(a activities.Activity, env tools.Env, params json.RawMessage) (tools.Result, error) {
-	out := struct {
-		Type     string          `json:"type"`
-		Mode     string          `json:"mode"`
-		Guidance string          `json:"guidance"`
-		Call     json.RawMessage `json:"call"`
-		Context  json.RawMessage `json:"context"`
-	}{a.Name, "latent", guidance, params, env.Context.JSON()}
-	text, err := json.Marshal(out)
-	if err != nil {
-		return tools.Result{}, err
-	}
-	about := fmt.Sprintf("%s: %s\n%s", a.Name, a.Description, params)
-	material := env.Context.Text(string(env.Agent)) + scoped.Block("call", string(env.Agent), about) + guidance
-	return tools.Result{Structured: text, Content: []tools.Content{{Text: material}}}, nil
 }

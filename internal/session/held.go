@@ -15,14 +15,12 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/history/query"
+	"github.com/scopefs/scopefs/internal/runner"
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
-	"github.com/scopefs/scopefs/scope/beneath"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/delegate"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -55,64 +53,6 @@ const (
 
 // taskPrefix begins the ids of tasks. 26 random characters follow.
 const taskPrefix = "task-"
-
-// taskName has the caller and the member of a task, in the directory of its branch.
-const taskName = "task"
-
-// taskParties is the content of taskName.
-type taskParties struct{ Caller, Member scope.ID }
-
-// maxParties bounds taskName, in bytes.
-const maxParties = 512
-
-// write makes taskName in a directory of the caller's user, which may hold another object of that name.
-func (p taskParties) write(state *beneath.Root) error {
-	text, err := json.Marshal(p)
-	if err != nil {
-		return err
-	}
-	top, err := state.Dir("")
-	if err != nil {
-		return err
-	}
-	defer top.Close()
-	f, err := top.Create(taskName, unix.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	n, err := f.WriteAt(text, 0, false)
-	if err == nil && n < len(text) {
-		err = unix.ENOSPC
-	}
-	return errors.Join(err, f.Close())
-}
-
-// readParties reads the file of write. It returns an error for a file of another user than this process's.
-func readParties(place string) (p taskParties, err error) {
-	state, err := beneath.OpenDir(place)
-	if err != nil {
-		return p, err
-	}
-	defer state.Close()
-	st, err := state.Stat(taskName)
-	if err != nil {
-		return p, err
-	}
-	if int(st.Uid) != os.Geteuid() || st.Nlink != 1 || st.Size > maxParties {
-		return p, fmt.Errorf("%s: %w", taskName, beneath.ErrStale)
-	}
-	f, err := state.Open(taskName, unix.O_RDONLY, st.ID()) // a regular file
-	if err != nil {
-		return p, err
-	}
-	defer f.Close()
-	text := make([]byte, maxParties)
-	n, err := f.ReadAt(text, 0)
-	if err != nil {
-		return p, err
-	}
-	return p, json.Unmarshal(text[:n], &p)
-}
 
 // heldTasks are all change sets of a daemon.
 type heldTasks struct {
@@ -247,7 +187,7 @@ func (s *changeSet) make(def *agents.Definition) error {
 	if s.lock, err = view.LockBranch(s.place); err != nil {
 		return err
 	}
-	return taskParties{s.by.agent.id, s.member.id}.write(dir)
+	return view.Parties{Caller: s.by.agent.id, Member: s.member.id}.Write(dir)
 }
 
 // mount mounts the task's view.
@@ -534,8 +474,10 @@ func (c *client) discardTask(task string) error {
 	return err
 }
 
-// RemoveLeftTasks removes the branches of tasks that a killed daemon has left. It finishes commits that were interrupted.
+// RemoveLeftTasks removes the branches of tasks that a killed daemon has left, and the names of sockets. It finishes commits that were
+// interrupted.
 func (s *Shared) RemoveLeftTasks(ctx context.Context) {
+	runner.RemoveSockets(s.Paths)
 	dirs := []string{s.Paths.Histories()}
 	for _, def := range s.Definitions() {
 		if dir := def.History.Dir; dir != "" && !slices.Contains(dirs, dir) {
@@ -565,7 +507,7 @@ func (s *Shared) removeLeft(ctx context.Context, id scope.ID, place string) {
 		return
 	}
 	defer lock.Close()
-	parties, err := readParties(place)
+	parties, err := view.ReadParties(place)
 	if err == nil {
 		err = s.finishLeft(ctx, id, parties)
 	}
@@ -579,7 +521,7 @@ func (s *Shared) removeLeft(ctx context.Context, id scope.ID, place string) {
 }
 
 // finishLeft finishes a commit of a branch that a killed daemon has left.
-func (s *Shared) finishLeft(ctx context.Context, id scope.ID, parties taskParties) error {
+func (s *Shared) finishLeft(ctx context.Context, id scope.ID, parties view.Parties) error {
 	a, err := s.Registry.Member(parties.Caller)
 	if err != nil {
 		return err

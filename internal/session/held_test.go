@@ -1,7 +1,6 @@
 package session
 
 import (
-	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -11,12 +10,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/beneath"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -103,46 +100,4 @@ func TestTaskOf(t *testing.T) {
 		_, ok := taskOf(name)
 		assert.Equal(t, want, ok, name)
 	}
-}
-
-// TestTaskParties: what the caller's user puts in the place of a task's file is not written through, and neither delays a daemon
-// nor counts.
-func TestTaskParties(t *testing.T) {
-	dir := t.TempDir()
-	state, err := beneath.OpenDir(dir)
-	require.NoError(t, err)
-	defer state.Close()
-	name, secret := filepath.Join(dir, taskName), filepath.Join(t.TempDir(), "secret")
-	want := taskParties{"a", "b"}
-	require.NoError(t, want.write(state))
-	got, err := readParties(dir)
-	require.NoError(t, err)
-	assert.Equal(t, want, got)
-
-	text, err := os.ReadFile(name)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(secret, text, 0o600))
-	for what, forge := range map[string]func() error{
-		"FIFO":      func() error { return unix.Mkfifo(name, 0o600) },
-		"link":      func() error { return os.Symlink(secret, name) },
-		"hard link": func() error { return os.Link(secret, name) },
-		"device":    func() error { return os.Symlink("/dev/zero", name) },
-		"directory": func() error { return os.Mkdir(name, 0o700) },
-		"huge":      func() error { return errors.Join(os.WriteFile(name, text, 0o600), os.Truncate(name, 1<<40)) },
-		"another user's": func() error {
-			if os.Geteuid() != 0 {
-				return os.WriteFile(name, nil, 0o600) // only root can give it away
-			}
-			return errors.Join(os.WriteFile(name, text, 0o600), os.Chown(name, 4321, 4321))
-		},
-	} {
-		require.NoError(t, os.RemoveAll(name))
-		require.NoError(t, forge(), what)
-		require.Error(t, want.write(state), what)
-		_, err := readParties(dir)
-		require.Error(t, err, what)
-	}
-	now, err := os.ReadFile(secret)
-	require.NoError(t, err)
-	assert.Equal(t, text, now)
 }

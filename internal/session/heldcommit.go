@@ -13,6 +13,7 @@ import (
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/changes"
 	"github.com/scopefs/scopefs/tools/file"
 	"github.com/scopefs/scopefs/tools/file/worker"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -112,39 +113,13 @@ func takingOf(ctx context.Context, o *view.Offline, check *query.Branch) (t file
 				page.Total, maxTaking).Suggest("give paths")
 		}
 		for _, e := range page.Entries {
-			if err := addTaking(&t, e.Change); err != nil {
+			if err := changes.AddTaking(&t, e.Change); err != nil {
 				return t, 0, err
 			}
 		}
 		count, total = count+len(page.Entries), page.Total
 	}
 	return t, count, nil
-}
-
-func addTaking(t *file.Taking, c *history.Change) error {
-	if c == nil {
-		return errors.New("an entry of a commit is no change")
-	}
-	path, err1 := audit.Unescape(c.Path)
-	from, err2 := audit.Unescape(c.From)
-	switch {
-	case c.Type == "other" && c.Kind != history.Deleted:
-		return tools.Errorf(tools.Conflict, "nothing was taken: %s is no file, directory or link", tools.Quote(c.Path)).
-			Suggest("give paths without it")
-	case c.Kind == history.Deleted:
-		t.Gone = append(t.Gone, path)
-	case c.Kind == history.Renamed && c.Type == "directory":
-		t.Moved = append(t.Moved, file.Move{From: from, To: path})
-		if c.Mode {
-			t.There = append(t.There, path)
-		}
-	default:
-		if c.Kind == history.Renamed {
-			t.Gone = append(t.Gone, from)
-		}
-		t.There = append(t.There, path)
-	}
-	return errors.Join(err1, err2)
 }
 
 // takeThrough changes the caller's view in a sandbox that runs nothing else.

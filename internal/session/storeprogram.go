@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"github.com/scopefs/scopefs/internal/profiles"
-	"os"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/account"
@@ -20,9 +17,6 @@ import (
 	"github.com/scopefs/scopefs/tools/egress"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
-
-// nobody is the user of a store's program without a directory, in a daemon of root.
-const nobody = 65534
 
 // StoreTools returns the tools of stores as definitions may name them.
 func StoreTools(known func(config.Stores) (catalog.Tools, error)) func(config.Stores) (catalog.Tools, error) {
@@ -65,9 +59,11 @@ func (s *Shared) execStore(ctx context.Context, store string, p *config.StorePro
 	}
 	memory, pids := p.Limits(s.Root)
 	spec := sandbox.Spec{Agent: scope.ID(store), Limits: sandbox.Limits{Memory: memory, PIDs: pids}, Expose: p.Expose, Mounts: mount.WithoutViews(mounted, "")}
-	if err := s.ownStore(&spec, p); err != nil {
+	owner, home, err := account.OfProgram(p.Dir, s.Root)
+	if err != nil {
 		return nil, err
 	}
+	spec.UID, spec.GID, spec.Home = owner.UID, owner.GID, home
 	defer spec.Home.Close() // of nil is an error and no more
 	n := &storeNetwork{Shared: s, store: store, hosts: p.Hosts()}
 	if n.hosts.Kind() != hosts.HostNetwork && len(n.hosts.Credentials()) > 0 && n.authority() == nil {
@@ -96,40 +92,6 @@ func (s *Shared) execStore(ctx context.Context, store string, p *config.StorePro
 		n.end(box)
 	}()
 	return process, nil
-}
-
-// ownStore sets the user of a program's sandbox, and opens its directory. The caller closes
-// spec.Home. In a daemon of root the program runs as the owner of its directory.
-func (s *Shared) ownStore(spec *sandbox.Spec, p *config.StoreProgram) error {
-	owner := account.User{UID: nobody, GID: nobody}
-	if !s.Root {
-		owner = account.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}
-	}
-	if p.Dir != "" {
-		fd, err := unix.Open(p.Dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-		if err != nil {
-			return fmt.Errorf("dir %q: %w", p.Dir, err)
-		}
-		spec.Home = os.NewFile(uintptr(fd), p.Dir)
-		var st unix.Stat_t
-		if err := unix.Fstat(fd, &st); err != nil {
-			return fmt.Errorf("dir %q: %w", p.Dir, err)
-		}
-		if s.Root {
-			owner = account.User{UID: st.Uid, GID: st.Gid}
-			if owner.UID == 0 {
-				err = fmt.Errorf("dir %q is root's, and the program runs as the owner: chown it to a user of its own", p.Dir)
-			} else {
-				err = account.Chosen(p.Dir, owner, "put it where root or that user alone can")
-			}
-			if err != nil {
-				spec.Home.Close()
-				return err
-			}
-		}
-	}
-	spec.UID, spec.GID = owner.UID, owner.GID
-	return nil
 }
 
 // storeNetwork is the network of the sandbox of a store's program.

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/scopefs/scopefs/fs/branch"
 	"github.com/scopefs/scopefs/internal/overlay"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -82,4 +84,62 @@ func (o *Offline) Upper() (*os.File, error) {
 		return nil, err
 	}
 	return os.NewFile(uintptr(f.FD()), overlay.UpperName), nil
+}
+
+// partiesName has the caller and the member of a task, in the directory of its branch.
+const partiesName = "task"
+
+// Parties are the agents of a task that has a branch: the content of partiesName.
+type Parties struct{ Caller, Member scope.ID }
+
+// maxParties bounds partiesName, in bytes.
+const maxParties = 512
+
+// Write makes partiesName in a directory of the caller's user, which may hold another object of that name.
+func (p Parties) Write(state *beneath.Root) error {
+	text, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	top, err := state.Dir("")
+	if err != nil {
+		return err
+	}
+	defer top.Close()
+	f, err := top.Create(partiesName, unix.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	n, err := f.WriteAt(text, 0, false)
+	if err == nil && n < len(text) {
+		err = unix.ENOSPC
+	}
+	return errors.Join(err, f.Close())
+}
+
+// ReadParties reads the file of Write. It returns an error for a file of another user than this process's.
+func ReadParties(place string) (p Parties, err error) {
+	state, err := beneath.OpenDir(place)
+	if err != nil {
+		return p, err
+	}
+	defer state.Close()
+	st, err := state.Stat(partiesName)
+	if err != nil {
+		return p, err
+	}
+	if int(st.Uid) != os.Geteuid() || st.Nlink != 1 || st.Size > maxParties {
+		return p, fmt.Errorf("%s: %w", partiesName, beneath.ErrStale)
+	}
+	f, err := state.Open(partiesName, unix.O_RDONLY, st.ID()) // a regular file
+	if err != nil {
+		return p, err
+	}
+	defer f.Close()
+	text := make([]byte, maxParties)
+	n, err := f.ReadAt(text, 0)
+	if err != nil {
+		return p, err
+	}
+	return p, json.Unmarshal(text[:n], &p)
 }
