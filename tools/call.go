@@ -270,11 +270,12 @@ func (s *Set) proceed(ctx context.Context, c Call, r *invocation, begun Begun, w
 	}
 	if err == nil {
 		result, err = s.run(ctx, r)
-	} else if was != nil {
-		was.End()
 	}
 	if errors.Is(err, ErrLeft) {
 		return Result{}, ErrLeft
+	}
+	if err != nil && was != nil {
+		was.End()
 	}
 	e := s.event(r)
 	e.Outcome, e.DurationUS = outcomeOK, time.Since(begun.At).Microseconds()

@@ -26,7 +26,7 @@ type Begun struct {
 // Resumed is a call that an earlier daemon has begun, and whose work goes on.
 type Resumed struct {
 	Begun
-	End      func()      // ends the work; the tool is not run
+	End      func()      // ends the work: the tool is not run, or has failed
 	Recorded func() bool // reports whether the earlier daemon has recorded the call's end
 }
 

@@ -139,7 +139,7 @@ func (d *Daemon) awaitClient(l *leftRun) {
 	select {
 	case <-l.back:
 	case <-l.box.Done():
-		if !l.box.Left() {
+		if !l.box.Left() && !l.box.Claimed() {
 			d.noteRun(l, l.box.Err())
 		}
 		d.endRun(l, nil)
@@ -151,7 +151,7 @@ func (d *Daemon) awaitClient(l *leftRun) {
 // endRun ends a sandbox that has no client.
 func (d *Daemon) endRun(l *leftRun, why error) {
 	d.runs.mu.Lock()
-	taken := l.taken
+	taken := l.taken || !l.box.Claim()
 	l.taken = true
 	d.runs.mu.Unlock()
 	if taken {

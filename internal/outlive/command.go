@@ -146,7 +146,7 @@ func (c *Command) of(i *Item) bool {
 // set. They stay in their places, which are in all from now on.
 func (i *Item) Continue(s *bash.Shell, all *Commands, set *Context) error {
 	if i.Context {
-		if err := set.adopt(i.Place.Files[len(i.Place.Files)-1]); err != nil {
+		if err := set.adopt(i.Last()); err != nil {
 			return err
 		}
 	}
@@ -202,30 +202,35 @@ type Client struct {
 	Dir     string // of the log
 }
 
-// Keep makes the commands of the client's shell outlive the daemon with the sandbox that box returns. resume is that of the
-// client's gate.
-func (c Client) Keep(shell *bash.Shell, h *holder.Holder, box func() (s *sandbox.Session, commands *Commands, leaves bool)) (resume func(call string) *tools.Resumed) {
+// Keep makes the commands of the client's shell outlive the daemon with their sandbox, if it has a place for them: see of. leaves
+// reports whether the daemon leaves the client's sandboxes to the next one now. end is called for a call of an earlier daemon whose
+// work has ended without a result. resume is that of the client's gate.
+func (c Client) Keep(shell *bash.Shell, h *holder.Holder, of func(*sandbox.Session) *Commands, leaves func() bool, end func(call string)) (resume func(call string) *tools.Resumed) {
 	shell.Keep = func(p *sandbox.Process, k bash.Kept, tapes []*os.File) (bash.Place, error) {
-		s, commands, _ := box()
-		if s == nil || s != p.Session() {
+		commands := of(p.Session())
+		if commands == nil {
 			closeAll(tapes)
 			return nil, errKeeps
 		}
 		return commands.Keep(h, p, k, tapes)
 	}
-	shell.Leaves = func() bool {
-		_, _, leaves := box()
-		return leaves
+	shell.Leaves = leaves
+	shell.Unclaimed = func(call tools.Begun) {
+		c.RecordLost(call, unclaimed)
+		end(call.Call)
 	}
-	shell.Unclaimed = func(call tools.Begun) { c.RecordLost(call, "its client has not asked for the result") }
 	return func(call string) *tools.Resumed {
 		was := shell.Resume(call)
 		if was != nil {
+			kill := was.End
+			was.End = func() { kill(); end(call) }
 			was.Recorded = func() bool { return c.Recorded(was.Begun) }
 		}
 		return was
 	}
 }
+
+const unclaimed = "its client has not asked for the result"
 
 // Recorded reports whether the log has the end of a call.
 func (c Client) Recorded(call tools.Begun) bool {

@@ -58,11 +58,20 @@ type Sandbox struct {
 	View     int       `json:"view"`              // the view's process
 	Home     int       `json:"home,omitempty"`    // the process of the view that serves HOME; 0: none does
 	Print    string    `json:"print"`             // hash of what the sandbox was made by
+	Task     *Task     `json:"task,omitempty"`    // that its program does for Parent, and the last file is its socket; nil: none
 
 	Outliving sandbox.Outliving `json:"outliving"`
 }
 
-// Keep makes a sandbox outlive the daemon. The place closes the files.
+// Task is what one agent has delegated to another: the only command of the sandbox does it.
+type Task struct {
+	Caller scope.ID `json:"caller"`
+	Call   string   `json:"call"` // the caller's, which waits for the result
+	Chain  string   `json:"chain"`
+}
+
+// Keep makes a sandbox outlive the daemon. The place closes the files: those of its session, and
+// then that of a Context or of a task.
 func Keep(h *holder.Holder, s Sandbox, files []*os.File) (*holder.Place, error) {
 	s.Protocol, s.Command = protocol, shortened(s.Command)
 	meta, err := json.Marshal(s)
@@ -78,24 +87,14 @@ func Keep(h *holder.Holder, s Sandbox, files []*os.File) (*holder.Place, error) 
 	return h.Keep(holder.Sandbox, s.Outliving.PID, meta, files), nil
 }
 
-// With makes c outlive the daemon with the sandbox, whose files it returns. After an error they are closed.
-func (s *Sandbox) With(c *Context, files []*os.File) ([]*os.File, error) {
-	own, err := c.File()
-	if err != nil {
-		closeAll(files)
-		return nil, err
-	}
-	s.Context = true
-	return append(files, own), nil
-}
-
 // Item is a sandbox that the last daemon has left.
 type Item struct {
 	Sandbox
 	Place    *holder.Place
 	Commands []*Command // of an MCP client
 
-	taken time.Time
+	taken  time.Time
+	exited bool // the command's end is recorded
 }
 
 // Items returns what the holder of the last daemon has handed over. It ends what this daemon cannot continue with.
@@ -151,8 +150,11 @@ func (i *Item) Adopt(h *sandbox.Host, outOfMemory func(*sandbox.Session)) (s *sa
 		commands = append(commands, o)
 	}
 	files := i.Place.Files
-	if i.Context {
+	if i.Context || i.Task != nil {
 		files = files[:max(len(files)-1, 0)]
+	}
+	if i.Task != nil && len(commands) != 1 {
+		return nil, nil, errors.New("the task had not begun")
 	}
 	s, all, err := h.Adopt(i.Agent, i.Outliving, files, commands, outOfMemory)
 	if err != nil {
@@ -166,6 +168,9 @@ func (i *Item) Adopt(h *sandbox.Host, outOfMemory func(*sandbox.Session)) (s *sa
 	}
 	return s, run, nil
 }
+
+// Last returns the last file of the place of a sandbox of Adopt.
+func (i *Item) Last() *os.File { return i.Place.Files[len(i.Place.Files)-1] }
 
 // End ends the sandbox.
 func (i *Item) End() {
@@ -182,7 +187,7 @@ func (i *Item) Drop() {
 
 // Is reports whether a client with a name and a token has a sandbox. by is the user of the client; nil: the operator.
 func (s *Sandbox) Is(name, token string, by *uint32) bool {
-	return s.Web == "" && cmp.Or(s.Parent, s.Name) == name && subtle.ConstantTimeCompare([]byte(s.Token), []byte(token)) == 1 &&
+	return s.Web == "" && s.Task == nil && cmp.Or(s.Parent, s.Name) == name && subtle.ConstantTimeCompare([]byte(s.Token), []byte(token)) == 1 &&
 		(by == nil) == (s.By == nil) && (by == nil || *by == *s.By)
 }
 
@@ -196,27 +201,36 @@ const (
 	EndedWith = "sandbox ended" // a command: the event of the sandbox's end says why
 )
 
-// RecordExit records the end of the command of a run, unless the daemon before has. dir has the log.
+// RecordExit records the end of the command of a run or of a task, once, unless the daemon before has. dir has the log.
 func (i *Item) RecordExit(log Log, dir, outcome string) {
-	if i.Parent != "" {
+	if i.Parent != "" && i.Task == nil || i.exited {
 		return
 	}
+	i.exited = true
 	i.record(log, dir, audit.Event{Op: ledger.Exec, Target: i.Command, UID: i.By, Outcome: outcome}, i.began())
 }
 
-// began returns when the command of a run began; the zero time for a client's sandbox.
+// began returns when the command of a run or of a task began; the zero time for a client's sandbox.
 func (i *Item) began() (t time.Time) {
 	if c := i.Outliving.Command; c != nil {
 		t = c.Began
+	}
+	if i.Task != nil {
+		t = i.Started
 	}
 	return t
 }
 
 // RecordEnd records the end of the sandbox, and of the calls that nobody has resumed, unless the daemon before has.
 func (i *Item) RecordEnd(log Log, dir, detail string) {
+	caller := i.Agent
+	if i.Task != nil {
+		i.RecordExit(log, dir, EndedWith)
+		caller = i.Task.Caller
+	}
 	for _, c := range i.Commands {
 		if !c.resumed && !c.Job.Answered {
-			Client{i.Agent, i.Parent, log, dir}.RecordLost(c.Job.Begun, EndedWith)
+			Client{caller, i.Parent, log, dir}.RecordLost(c.Job.Begun, EndedWith)
 		}
 	}
 	i.record(log, dir, audit.Event{Outcome: Ended, Detail: detail}, i.Started)
@@ -227,7 +241,9 @@ func (i *Item) record(log Log, dir string, e audit.Event, began time.Time) {
 		return
 	}
 	e.Event, e.Agent, e.Session, e.DurationUS = audit.KindSandbox, string(i.Agent), i.Name, time.Since(began).Microseconds()
-	e.Parent = i.Parent
+	if e.Parent = i.Parent; i.Task != nil {
+		e.Chain = i.Task.Chain
+	}
 	log.Event(e)
 }
 
@@ -252,15 +268,16 @@ func (i *Item) recorded(dir string, end audit.Event) bool {
 }
 
 // Print returns a hash of what makes a sandbox: of a Spec without descriptors but its HOME, and whether it has the host's network.
-// A sandbox that would be made by something else now ends.
-func Print(spec sandbox.Spec, host bool) string {
+// A sandbox that would be made by something else now ends. runner is what else makes that of a task; nil: it is of none.
+func Print(spec sandbox.Spec, host bool, runner any) string {
 	home := spec.Home != nil
 	spec.Home, spec.OutOfMemory, spec.Git = nil, nil, sandbox.GitUser{}
 	text, err := json.Marshal(struct {
 		sandbox.Spec
 		OutOfMemory bool // a function has no JSON
 		Home, Host  bool
-	}{spec, false, home, host})
+		Runner      any `json:",omitempty"`
+	}{spec, false, home, host, runner})
 	if err != nil {
 		return "" // cannot happen
 	}

@@ -36,6 +36,7 @@ type client struct {
 	own     []func() error // what to close
 
 	files    *file.Files
+	shell    *bash.Shell
 	servers  *servers
 	contexts contextfs.Calls // of its calls
 	messages outlive.Context // of context_set, for the next daemon
@@ -56,6 +57,7 @@ type client struct {
 	box     *Sandbox
 	purpose Purpose      // of box
 	sets    []*changeSet // that wait, the oldest first
+	tasks   []*Sandbox   // of runners, that outlive the daemon
 }
 
 // newClient returns a client of the agent's tools under the names of a profile, "" for
@@ -71,12 +73,12 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 	c.life, c.stop = context.WithCancel(context.Background())
 	files, shell := file.New(worker.New(worker.In(c))), bash.NewShell(c)
 	shell.Dir = dir
-	resume := outlive.Client{Agent: a.id, Session: c.name, Log: a, Dir: a.Paths.Audit()}.Keep(shell, a.Holder, c.kept)
+	resume := outlive.Client{Agent: a.id, Session: c.name, Log: a, Dir: a.Paths.Audit()}.Keep(shell, a.Holder, c.kept, c.leaves, c.endTask)
 	files.Quick, files.RefusedFrom = c.quick, a.refusals.Renamed
 	if c.held == nil {
 		files.Unfinished = a.Unfinished.Of(a.id)
 	}
-	c.files = files
+	c.files, c.shell = files, shell
 	c.servers = newServers(c)
 	c.own = []func() error{files.Close, shell.Close, c.servers.up.Close, c.messages.Close}
 	all, err := c.tools(files, shell, profile)

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/scopefs/scopefs/internal/api"
@@ -33,9 +34,9 @@ func (b *Sandbox) Outlive(p *sandbox.Process, purpose Purpose) (*api.Resume, *os
 	return &api.Resume{Session: kept.Name, Token: kept.Token, Grace: b.agent.Grace}, files[0]
 }
 
-// keep makes the sandbox live on, and its command p, if it is not nil, and what its client has set of its context, likewise. It
+// keep makes the sandbox live on, and its command p, if it is not nil. last is the file of kept.Context or kept.Task, or nil. It
 // returns nil if the sandbox ends with this daemon.
-func (b *Sandbox) keep(p *sandbox.Process, kept outlive.Sandbox, set *outlive.Context) (files []*os.File) {
+func (b *Sandbox) keep(p *sandbox.Process, kept outlive.Sandbox, last *os.File) (files []*os.File) {
 	if !b.view.Holdable() {
 		return nil
 	}
@@ -46,8 +47,8 @@ func (b *Sandbox) keep(p *sandbox.Process, kept outlive.Sandbox, set *outlive.Co
 	if kept.Home, err = b.agent.homeServed(b.view.Definition(), b.homed); err == nil {
 		kept.Outliving, files, err = b.Session.Outlive(p)
 	}
-	if err == nil && set != nil {
-		files, err = kept.With(set, files)
+	if last != nil {
+		files = append(files, last)
 	}
 	if err == nil {
 		place, err = outlive.Keep(b.agent.Holder, kept, files)
@@ -77,9 +78,15 @@ func (a *Agent) Adopt(item outlive.Item) (*Sandbox, *sandbox.Process, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	p := Purpose{Parent: item.Parent, Command: item.Command, Expose: item.Expose}
+	p := Purpose{Parent: item.Parent, Command: item.Command, Expose: item.Expose, Task: item.Task}
+	if p.Task != nil {
+		p.Hosts, p.Chain = a.runnerHosts, p.Task.Chain
+	}
 	box := &Sandbox{Name: item.Name, parent: item.Parent, agent: a, place: item.Place, Earlier: &item, network: a.newNetwork(p), kind: api.RunSession, began: item.Started, command: item.Command, homed: item.Home != 0}
-	if box.parent != "" {
+	switch {
+	case p.Task != nil:
+		box.kind = api.TaskSession
+	case box.parent != "":
 		box.kind = api.ClientSession
 	}
 	var process *sandbox.Process
@@ -88,8 +95,11 @@ func (a *Agent) Adopt(item outlive.Item) (*Sandbox, *sandbox.Process, error) {
 	}
 	box.network.adopt(box, p)
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.sessions[box.Session] = box
+	a.mu.Unlock()
+	if p.Task != nil {
+		a.left.Store(box, nil)
+	}
 	return box, process, nil
 }
 
@@ -128,7 +138,7 @@ func (b *Sandbox) Same() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), homeTime)
 	defer cancel()
-	spec, err := a.specOf(ctx, v.Definition(), owner, Purpose{Expose: was.Expose})
+	spec, err := a.specOf(ctx, v.Definition(), owner, Purpose{Kind: b.kind, Expose: was.Expose})
 	if err != nil {
 		return err
 	}
@@ -136,7 +146,7 @@ func (b *Sandbox) Same() error {
 	if pid, err := a.homeServed(v.Definition(), spec.Home != nil); err != nil || pid != was.Home {
 		return cmp.Or(err, errors.New("the view of its HOME is another one"))
 	}
-	if outlive.Print(spec, b.network.kind == hosts.HostNetwork) != was.Print {
+	if outlive.Print(spec, b.network.kind == hosts.HostNetwork, a.runner(was.Task)) != was.Print {
 		return errChanged
 	}
 	return nil
@@ -157,45 +167,68 @@ func (b *Sandbox) Connect(p Purpose) {
 	b.agent.recheck()
 }
 
-// resume continues with the sandbox that the last daemon has left for the client, and the commands of its shell.
-func (c *client) resume(box *Sandbox, shell *bash.Shell) error {
-	v := box.agent.View()
+// resume makes a sandbox of Adopt what it is for: its client has returned.
+func (b *Sandbox) resume(ctx context.Context, p Purpose) error {
+	v := b.agent.View()
 	if v == nil {
 		return errViewEnded
 	}
-	dir, mounted, err := box.agent.openMount(v)
+	dir, mounted, err := b.agent.openMount(v)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
 	_, owner := v.Served()
-	c.purpose = c.newPurpose()
-	spec, err := box.equip(c.life, v, dir, mounted, owner, c.purpose)
+	spec, err := b.equip(ctx, v, dir, mounted, owner, p)
 	if err != nil {
 		return err
 	}
 	defer spec.Home.Close() // of nil is an error and no more
-	if err := box.Continue(spec); err != nil {
+	if err := b.Continue(spec); err != nil {
 		return err
 	}
-	box.context.started(box.Session)
-	box.Connect(c.purpose)
-	return box.Earlier.Continue(shell, &box.commands, &c.messages)
+	b.context.started(b.Session)
+	b.Connect(p)
+	return nil
 }
 
-// kept returns the client's sandbox if it outlives the daemon, and whether it is left to the next one now.
-func (c *client) kept() (_ *sandbox.Session, commands *outlive.Commands, leaves bool) {
-	if box := c.current(); box != nil && box.place != nil {
-		return box.Session, &box.commands, box.leaves()
+// resume continues with the sandbox that the last daemon has left for the client, the commands of its shell, and its tasks.
+func (c *client) resume(box *Sandbox, shell *bash.Shell) error {
+	c.purpose = c.newPurpose()
+	err := box.resume(c.life, c.purpose)
+	if err == nil {
+		err = box.Earlier.Continue(shell, &box.commands, &c.messages)
 	}
-	return nil, nil, false
+	if err == nil {
+		c.resumeTasks(shell)
+	}
+	return err
+}
+
+// kept returns the commands of a sandbox that the client has, for a command or a task, if it outlives the daemon; nil: it does not.
+func (c *client) kept(s *sandbox.Session) *outlive.Commands {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, box := range append(slices.Clone(c.tasks), c.box) {
+		if box != nil && box.Session == s && box.place != nil {
+			return &box.commands
+		}
+	}
+	return nil
+}
+
+// leaves reports whether the client's sandboxes are left to the next daemon now.
+func (c *client) leaves() bool {
+	box := c.current()
+	return box != nil && box.leaves()
 }
 
 // outlive makes a sandbox of the client live on when this daemon ends, if the client can return.
 func (c *client) outlive(box *Sandbox) {
 	switch {
 	case c.token != "":
-		_ = box.keep(nil, outlive.Sandbox{Name: box.Name, Parent: c.name, Token: c.token, By: &c.user}, &c.messages)
+		set, err := c.messages.File()
+		_ = box.keep(nil, outlive.Sandbox{Name: box.Name, Parent: c.name, Token: c.token, By: &c.user, Context: err == nil}, set)
 	case c.web && c.agent.Web != nil:
 		_ = box.keep(nil, outlive.Sandbox{Name: box.Name, Parent: c.name, Web: c.agent.Web.Claim}, nil)
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/moby/sys/mountinfo"
@@ -51,7 +52,8 @@ type Purpose struct {
 	Hosts  func() *hosts.Policy // what it may connect to now; nil: what the agent may
 	Binds  []sandbox.Bind       // further files that it shows
 
-	Held *changeSet // whose view it has; nil: the agent's own
+	Task *outlive.Task // that its runner does; nil: it has none
+	Held *changeSet    // whose view it has; nil: the agent's own
 
 	Others bool // the operator attends: hosts that no rule names need an approval
 
@@ -107,7 +109,8 @@ type Sandbox struct {
 	trace    trace.Context
 	server   string // see Purpose.server
 	end      sync.Once
-	homed    bool // it has the HOME that lasts
+	claimed  atomic.Bool // see Claim
+	homed    bool        // it has the HOME that lasts
 }
 
 // Start starts a sandbox on the agent's mounted view, and records an error. It mounts the
@@ -233,7 +236,7 @@ func (b *Sandbox) equip(ctx context.Context, v *view.View, dir *os.File, mounted
 		return sandbox.Spec{}, err
 	}
 	b.homed = p.own() && spec.Home != nil
-	b.print = outlive.Print(spec, b.network.kind == hosts.HostNetwork)
+	b.print = outlive.Print(spec, b.network.kind == hosts.HostNetwork, a.runner(p.Task))
 	spec.View, spec.Group, spec.Mounts, spec.OutOfMemory = dir, group, mount.WithoutViews(mounted, v.At()), a.noMemory(p)
 	a.equipNetwork(&spec, b.network.kind, b.network.secrets)
 	if spec.Binds = p.Binds; p.NoView {

@@ -60,6 +60,7 @@ type Shared struct {
 	git       account.Git
 	tasks     runner.Queues
 	held      heldTasks
+	left      sync.Map      // the sandboxes of tasks that the last daemon has left
 	connected atomic.Uint64 // clients so far
 }
 

@@ -70,10 +70,17 @@ func (a *Agent) listen(name string, owner account.User, task work) (*socket, err
 			return nil, err
 		}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	s := &socket{name: name, listener: l, cancel: cancel}
-	s.clients.Go(func() { a.receive(ctx, s, owner, task) })
+	s := a.serve(l, owner, task)
+	s.name = name
 	return s, nil
+}
+
+// serve serves the clients of a listening socket, which do a task.
+func (a *Agent) serve(l net.Listener, owner account.User, task work) *socket {
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &socket{listener: l, cancel: cancel}
+	s.clients.Go(func() { a.receive(ctx, s, owner, task) })
+	return s
 }
 
 // close ends the clients, waits until they are gone, and removes the socket.

@@ -2,26 +2,19 @@ package session
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/audit/trace"
-	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/api"
-	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/contextfs"
 	"github.com/scopefs/scopefs/internal/ledger"
+	"github.com/scopefs/scopefs/internal/outlive"
 	"github.com/scopefs/scopefs/internal/runner"
 	"github.com/scopefs/scopefs/scope"
 	scoped "github.com/scopefs/scopefs/scope/context"
@@ -35,25 +28,6 @@ import (
 // it in a sandbox without a view. All that the runner does to files, commands,
 // skills, servers and further members are calls of the member's tools, on a
 // socket of this task alone. The socket identifies the member and its callers.
-
-// Where a runner finds its tools.
-const (
-	taskSocket   = sandbox.Run + "/mcp.sock"
-	taskPrograms = sandbox.Run + "/bin" // scopefs is there: scopefs mcp and scopefs call use the socket
-
-	taskSocketName = "task." // begins the name of a task's socket, and of no agent
-)
-
-// RemoveTaskSockets removes the sockets of tasks that a killed daemon has left.
-func RemoveTaskSockets(p config.Paths) {
-	dir := filepath.Dir(p.ToolSocket(""))
-	left, _ := os.ReadDir(dir)
-	for _, e := range left {
-		if strings.HasPrefix(e.Name(), taskSocketName) {
-			os.Remove(filepath.Join(dir, e.Name()))
-		}
-	}
-}
 
 // callers returns the agents that the client works for, the first one first, and its own
 // last.
@@ -132,12 +106,12 @@ func (c *client) hands() delegate.Tools {
 }
 
 // delegate makes a member do a task, and returns the output of the runner and what waits for a commit.
-func (c *client) delegate(ctx context.Context, id scope.ID, task delegate.Task) (delegate.Done, error) {
+func (c *client) delegate(ctx context.Context, env tools.Env, id scope.ID, task delegate.Task) (delegate.Done, error) {
 	if len(c.agent.Settings.Runner) == 0 {
 		return delegate.Done{}, delegate.ErrNoRunner
 	}
 	var set *changeSet
-	out, err := c.run(ctx, id, task, &set)
+	out, err := c.run(ctx, env, id, task, &set)
 	if set == nil {
 		return delegate.Done{Output: out}, err
 	}
@@ -145,128 +119,109 @@ func (c *client) delegate(ctx context.Context, id scope.ID, task delegate.Task) 
 	return delegate.Done{Output: out, Changes: changes}, err
 }
 
-// run runs the operator's runner for a task. It sets the branch on which the member has worked, if it is on one, also beside
-// an error. No process of the task is left when it returns.
-func (c *client) run(ctx context.Context, id scope.ID, task delegate.Task, set **changeSet) (sandbox.Output, error) {
+// run runs the operator's runner for a task, or continues with that of an earlier daemon. It sets the branch on which the member
+// has worked, if it is on one, also beside an error. No process of the task is left when it returns, unless that is left to the next
+// daemon.
+func (c *client) run(ctx context.Context, env tools.Env, id scope.ID, task delegate.Task, set **changeSet) (out sandbox.Output, err error) {
+	left := func(err error) error {
+		if err != nil && env.Resumed && ctx.Err() != nil && c.leaves() { // before Collect could say so
+			return tools.ErrLeft
+		}
+		return err
+	}
+	defer func() { err = left(err) }()
 	settings, callers := c.agent.Settings, c.callers()
 	switch {
 	case slices.Contains(callers, id):
 		d := scope.Decision{Kind: scope.KindLimit, Rule: "a member does no task of its own callers"}
-		return sandbox.Output{}, tools.Refused(d, tools.Denied, "%q waits for this task already: it is for %v", id, callers)
+		return out, tools.Refused(d, tools.Denied, "%q waits for this task already: it is for %v", id, callers)
 	case len(callers) > settings.Tasks.Depth:
 		d := scope.Decision{Kind: scope.KindLimit, Rule: fmt.Sprintf("tasks.depth in scopefs.yaml: %d", settings.Tasks.Depth)}
-		return sandbox.Output{}, tools.Refused(d, tools.Denied, "tasks are %d deep already: do it without a member", settings.Tasks.Depth)
+		return out, tools.Refused(d, tools.Denied, "tasks are %d deep already: do it without a member", settings.Tasks.Depth)
 	}
 	free, err := c.agent.tasks.Hold(ctx, len(callers), c.agent.id, settings.Tasks.Parallel)
 	if err != nil {
-		return sandbox.Output{}, err
+		return out, err
 	}
 	defer free()
 	member, err := c.agent.Registry.Member(id)
 	if wrong, ok := errors.AsType[*api.NotLoadedError](err); ok {
-		return sandbox.Output{}, tools.Errorf(tools.Unavailable, "%q does not load: %v", id, wrong.Err)
+		return out, tools.Errorf(tools.Unavailable, "%q does not load: %v", id, wrong.Err)
+	}
+	if err == nil && !env.Resumed { // the clients of a task that ends do not wait for the log: the next task does
+		err = member.paces.Settled(ctx)
 	}
 	if err != nil {
-		return sandbox.Output{}, err
-	}
-	// The clients of a task that ends do not wait for the log: the next task does.
-	if err := member.paces.Settled(ctx); err != nil {
-		return sandbox.Output{}, err
+		return out, err
 	}
 	v, err := member.Mount(ctx, false)
 	if errors.Is(err, ErrDown) {
 		d := scope.Decision{Kind: scope.KindNeed, Rule: "the member is down: scopefs up " + string(id)}
-		return sandbox.Output{}, tools.Refused(d, tools.Denied, "the operator has taken %q down", id)
+		return out, tools.Refused(d, tools.Denied, "the operator has taken %q down", id)
 	}
 	if err != nil {
-		return sandbox.Output{}, err
+		return out, err
 	}
 	given, err := contextfs.New(contentOf(task.Context))
 	if err != nil {
-		return sandbox.Output{}, notShown(err)
+		return out, notShown(err)
 	}
-	if c.rules().HoldsTasks() {
+	switch held := c.rules().HoldsTasks(); {
+	case held && env.Resumed:
+		return out, tools.Errorf(tools.Conflict, "the member's changes are to be held now, and this task was begun without")
+	case held:
 		if *set, err = c.fork(ctx, member); err != nil {
-			return sandbox.Output{}, err
+			return out, err
 		}
 	}
 	made := tools.Trace(ctx)
 	made.State = "" // it is for the caller's own servers
-	binds, end, err := c.openTask(member, v.User(), work{by: c, held: *set, context: task.Context.Environment(), module: task.Module, trace: made})
-	if err != nil {
-		return sandbox.Output{}, err
-	}
-	defer end()
 	chain := chainOf(append(callers, id))
-	box, err := member.Start(ctx, Purpose{Parent: c.name, Trace: made, Chain: chain, Kind: api.TaskSession, Command: ledger.CommandLine(settings.Runner), NoView: true, Hosts: member.runnerHosts, Binds: binds, Context: func(string) *contextfs.Files { return given }})
-	if err != nil {
-		return sandbox.Output{}, err
+	t := runnersTask{
+		client: c, env: env, member: member, owner: v.User(),
+		work: work{by: c, held: *set, context: task.Context.Environment(), module: task.Module, trace: made},
+		purpose: Purpose{Parent: c.name, Trace: made, Chain: chain, Kind: api.TaskSession, Command: ledger.CommandLine(settings.Runner), NoView: true, Hosts: member.runnerHosts,
+			Task: &outlive.Task{Caller: c.agent.id, Call: env.Call, Chain: chain}, Context: func(string) *contextfs.Files { return given }},
 	}
-	defer box.End()
+	begin := t.start
+	if env.Resumed {
+		begin = t.resume
+	}
+	err = begin(ctx)
+	defer func() { t.close(left(err)) }()
+	if err != nil {
+		return out, err
+	}
 	// The wait for a slot and the start took a while.
 	def, err := member.Definition()
 	if err == nil {
 		err = c.stillMember(ctx, id)
 	}
 	if err != nil {
-		return sandbox.Output{}, err
+		return out, err
 	}
-	detail := "by " + string(c.agent.id)
-	if *set != nil {
-		detail += ", " + (*set).target()
-	}
-	c.agent.Event(audit.Event{Event: audit.KindAgent, Agent: string(id), Session: box.Name, Parent: c.name, Chain: chain, Outcome: "delegated to", Detail: detail, Trace: made.String()})
-	ended, err := member.RecordExec(ctx, audit.Event{Session: box.Name, Parent: c.name, Chain: chain, Target: ledger.CommandLine(settings.Runner), Trace: made.String()})
+	ended, err := t.record(ctx)
 	if err != nil {
-		return sandbox.Output{}, err
+		return out, err
 	}
-	env := runner.Env(taskPrograms, taskSocket, def.Model, settings.Env, settings.Tasks.Env)
-	maps.Copy(env, made.Environ())
+	variables := runner.Env(taskPrograms, taskSocket, def.Model, settings.Env, settings.Tasks.Env)
+	maps.Copy(variables, made.Environ())
 	input, err := runner.Input(settings.Tasks.Input, def, def.Grants.Delegated(c.rules()).Prompt(), task)
 	if err != nil {
-		return sandbox.Output{}, err
+		return out, err
 	}
-	within, cancel := ctx, context.CancelFunc(func() {})
-	if def.Model.Timeout > 0 {
-		within, cancel = context.WithTimeout(ctx, def.Model.Timeout)
-	}
-	defer cancel()
-	command := sandbox.Command{Argv: settings.Runner, Env: env}
-	out, err := sandbox.Collect(within, box, command, input, delegate.MaxAnswer, 2*delegate.MaxErrors)
-	if within.Err() != nil && ctx.Err() == nil {
+	out, err = c.shell.Collect(ctx, env, t.box, sandbox.Command{Argv: settings.Runner, Env: variables}, input, def.Model.Timeout, delegate.MaxAnswer, 2*delegate.MaxErrors)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		err = tools.Errorf(tools.Unavailable, "%s took longer than %v, its timeout", id, def.Model.Timeout)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, tools.ErrLeft): // the next daemon records it
+	case err != nil:
 		ended(err.Error())
-	} else {
+	default:
 		ended(fmt.Sprintf("exit %d", out.Exit.Code))
 	}
 	return out, err
-}
-
-// openTask opens a socket with the member's tools for one task of the client, for the
-// member's user. A sandbox shows binds to the runner. end ends the task's clients, and
-// with them the tasks that they have delegated.
-func (c *client) openTask(member *Agent, owner account.User, task work) (binds []sandbox.Bind, end func(), err error) {
-	s, err := member.listen(c.agent.Paths.ToolSocket(taskSocketName+rand.Text()), owner, task)
-	if err != nil {
-		return nil, nil, err
-	}
-	end = func() {
-		s.close()
-		for _, b := range binds {
-			b.File.Close()
-		}
-	}
-	for _, b := range []struct{ from, to string }{{s.name, taskSocket}, {"/proc/self/exe", taskPrograms + "/scopefs"}} {
-		fd, err := unix.Open(b.from, unix.O_PATH|unix.O_CLOEXEC, 0)
-		if err != nil {
-			end()
-			return nil, nil, fmt.Errorf("show %s to a runner: %w", filepath.Base(b.to), err)
-		}
-		binds = append(binds, sandbox.Bind{File: os.NewFile(uintptr(fd), b.from), At: b.to})
-	}
-	return binds, end, nil
 }
 
 // stillMember decides again about a delegation.

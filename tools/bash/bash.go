@@ -173,7 +173,7 @@ func (s *Shell) find(id string) (*job, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, j := range s.jobs {
-		if j.id == id {
+		if id != "" && j.id == id {
 			return j, nil
 		}
 	}

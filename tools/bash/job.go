@@ -47,21 +47,30 @@ type job struct {
 	kept
 }
 
+// command is what a job runs.
+type command struct {
+	line       string // for lists
+	stdin      string
+	background bool
+	timeout    time.Duration // 0: none
+	exec       func(context.Context) (*sandbox.Process, error)
+}
+
 // start starts a command and kills it when ctx ends, unless detach is called first.
-func (s *Shell) start(ctx context.Context, env tools.Env, in runArgs) (j *job, detach func() bool, err error) {
+func (s *Shell) start(ctx context.Context, env tools.Env, in command) (j *job, detach func() bool, err error) {
 	if err := s.reserve(); err != nil {
 		return nil, nil, err
 	}
 	s.evict()
 	life, kill := context.WithCancel(context.WithoutCancel(ctx))
-	j = &job{kill: kill, began: time.Now(), line: firstLine(in.Command), ended: make(chan struct{})}
-	j.begun, j.answered = env.Begun, in.Background
-	if timeout := in.timeout(); timeout > 0 {
-		j.until = j.began.Add(timeout)
+	j = &job{kill: kill, began: time.Now(), line: in.line, ended: make(chan struct{})}
+	j.begun, j.answered = env.Begun, in.background
+	if in.timeout > 0 {
+		j.until = j.began.Add(in.timeout)
 	}
 	detach = s.killAfter(ctx, j)
 	if j.log, err = newLog(&s.budget); err == nil {
-		j.proc, err = s.exec(life, env, in)
+		j.proc, err = in.exec(life)
 	}
 	if err != nil {
 		detach()
@@ -77,7 +86,7 @@ func (s *Shell) start(ctx context.Context, env tools.Env, in runArgs) (j *job, d
 	}
 	s.add(j)
 	s.work.Go(func() {
-		_, _ = io.WriteString(j.proc.Stdin, in.Stdin) // the command may exit without reading it
+		_, _ = io.WriteString(j.proc.Stdin, in.stdin) // the command may exit without reading it
 		j.proc.Stdin.Close()
 		s.keepLater(j, env.Kept)
 	})

@@ -243,16 +243,16 @@ func (s *Shell) begun(call string) *job {
 	return nil
 }
 
-// resume waits for a command of Resume, and returns its result.
-func (s *Shell) resume(ctx context.Context, env tools.Env) (runResult, error) {
+// resume continues with the command of a call of Resume.
+func (s *Shell) resume(ctx context.Context, env tools.Env) (j *job, detach func() bool, err error) {
 	s.mu.Lock()
-	j := s.begun(env.Call)
+	j = s.begun(env.Call)
 	s.mu.Unlock()
 	if j == nil {
-		return runResult{}, errEnded()
+		return nil, nil, errEnded()
 	}
 	if env.Kept != nil {
 		env.Kept(func() { s.answer(j) })
 	}
-	return s.result(ctx, j, s.killAfter(ctx, j))
+	return j, s.killAfter(ctx, j), nil
 }

@@ -169,7 +169,7 @@ func TestClip(t *testing.T) {
 				l := newTestLog(t, room)
 				all := bytes.Repeat([]byte("0123456789"), n/10+1)[:n]
 				l.write(stderr, all)
-				got, truncated, binary := l.clip(stderr)
+				got, truncated, binary := l.clip(stderr, maxShown)
 				want := string(all)
 				if n > maxShown {
 					want = fmt.Sprintf("%s\n[%d bytes left out]\n%s", all[:maxShown/2], n-maxShown, all[n-maxShown/2:])
@@ -183,7 +183,7 @@ func TestClip(t *testing.T) {
 	l := newTestLog(t, maxKept)
 	l.write(stdout, []byte("x"))
 	l.write(stdout, bytes.Repeat([]byte("€"), maxShown))
-	_, truncated, binary := l.clip(stdout)
+	_, truncated, binary := l.clip(stdout, maxShown)
 	assert.True(t, truncated)
 	assert.False(t, binary, "characters that were cut")
 }

@@ -1,6 +1,7 @@
 package bash
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,9 +53,15 @@ type runResult struct {
 
 func (s *Shell) run(ctx context.Context, env tools.Env, in runArgs) (runResult, error) {
 	if env.Resumed {
-		return s.resume(ctx, env)
+		j, detach, err := s.resume(ctx, env)
+		if err != nil {
+			return runResult{}, err
+		}
+		return s.result(ctx, j, detach)
 	}
-	j, detach, err := s.start(ctx, env, in)
+	j, detach, err := s.start(ctx, env, command{firstLine(in.Command), in.Stdin, in.Background, in.timeout(), func(ctx context.Context) (*sandbox.Process, error) {
+		return s.exec(ctx, env, in)
+	}})
 	if err != nil {
 		return runResult{}, err
 	}
@@ -66,30 +73,35 @@ func (s *Shell) run(ctx context.Context, env tools.Env, in runArgs) (runResult, 
 	return s.result(ctx, j, detach)
 }
 
-// result waits for a command, and returns its result.
-func (s *Shell) result(ctx context.Context, j *job, detach func() bool) (runResult, error) {
+// await waits for a command. After an error there is nothing of it any more, or it is left to the next daemon: tools.ErrLeft.
+func (s *Shell) await(ctx context.Context, j *job, detach func() bool) error {
 	select {
 	case <-j.ended:
 	case <-ctx.Done():
 		if s.leaves(j) {
-			return runResult{}, tools.ErrLeft
+			return tools.ErrLeft
 		}
 		<-j.ended
 	}
 	detach()
 	if errors.Is(j.err, sandbox.ErrLeft) {
-		return runResult{}, tools.ErrLeft
+		return tools.ErrLeft
 	}
-	if ctx.Err() != nil || j.err != nil {
+	err := cmp.Or(ctx.Err(), j.err)
+	if err != nil {
 		s.drop(j)
-		if ctx.Err() != nil {
-			return runResult{}, ctx.Err()
-		}
-		return runResult{}, execError(j.err, "")
+	}
+	return err
+}
+
+// result waits for a command, and returns its result.
+func (s *Shell) result(ctx context.Context, j *job, detach func() bool) (runResult, error) {
+	if err := s.await(ctx, j, detach); err != nil {
+		return runResult{}, execError(err, "")
 	}
 	r := runResult{status: j.status(), DurationMS: j.took.Milliseconds()}
 	for from, to := range map[stream]*string{stdout: &r.Stdout, stderr: &r.Stderr} {
-		text, truncated, binary := j.log.clip(from)
+		text, truncated, binary := j.log.clip(from, maxShown)
 		*to, r.Truncated, r.Binary = text, r.Truncated || truncated, r.Binary || binary
 	}
 	if r.Truncated || j.log.isOpen() {
@@ -100,17 +112,17 @@ func (s *Shell) result(ctx context.Context, j *job, detach func() bool) (runResu
 	return r, nil
 }
 
-// clip returns the text of a stream. Beyond maxShown bytes it returns the
-// beginning and the end, half of maxShown each.
-func (l *log) clip(s stream) (shown string, truncated, binary bool) {
+// clip returns the text of a stream. Beyond limit bytes, or if not all are kept, it returns the
+// beginning and the end, half of limit each at most.
+func (l *log) clip(s stream, limit int) (shown string, truncated, binary bool) {
 	size := l.length(s)
-	if size <= maxShown {
-		p, _ := l.page(s, 0, maxShown)
-		shown, binary = text(p)
+	if all, _ := l.page(s, 0, limit); int64(len(all)) >= size {
+		shown, binary = text(all)
 		return shown, false, binary
 	}
-	head, _ := l.page(s, 0, maxShown/2)
-	tail, from := l.page(s, size-maxShown/2, maxShown/2)
+	half := min(size, int64(limit)) / 2
+	head, _ := l.page(s, 0, int(half))
+	tail, from := l.page(s, size-half, int(half))
 	head, start := trimEnd(head), trimStart(tail)
 	first, b1 := text(head)
 	last, b2 := text(start)

@@ -65,7 +65,8 @@ type Tools struct {
 	// Run runs the operator's runner for a member, and keeps MaxAnswer bytes of its
 	// stdout and twice MaxErrors of its stderr; nil is the same as ErrNoRunner. It limits
 	// how deep and how many tasks are delegated. A task that has failed has no changes.
-	Run func(ctx context.Context, member scope.ID, t Task) (Done, error)
+	// With env.Resumed it continues with the runner of the call.
+	Run func(ctx context.Context, env tools.Env, member scope.ID, t Task) (Done, error)
 
 	// Members returns the members that the agent may delegate to now, Decide decides
 	// about one. A member must be in Members and allowed by Decide. Otherwise a call fails
@@ -131,7 +132,7 @@ func (d Tools) task(ctx context.Context, env tools.Env, a args) (result, error) 
 	if strings.TrimSpace(a.Task) == "" {
 		return result{}, tools.Errorf(tools.Invalid, "the task is empty")
 	}
-	return d.run(ctx, name, id, Task{Text: compose(env, "task", a.Task), Job: Job{Task: a.Task}, Context: env.Context.Handed()})
+	return d.run(ctx, env, name, id, Task{Text: compose(env, "task", a.Task), Job: Job{Task: a.Task}, Context: env.Context.Handed()})
 }
 
 // Call has a member do a declared call: it gets the call's name and parameters, and its
@@ -145,7 +146,7 @@ func (d Tools) Call(ctx context.Context, env tools.Env, tool string, params json
 	if err != nil {
 		return tools.Result{}, err
 	}
-	r, err := d.run(ctx, tool, id, Task{Text: compose(env, "call", string(call)), Job: Job{Call: call}, Context: env.Context.Handed(), Module: module})
+	r, err := d.run(ctx, env, tool, id, Task{Text: compose(env, "call", string(call)), Job: Job{Call: call}, Context: env.Context.Handed(), Module: module})
 	if err != nil {
 		return tools.Result{}, err
 	}
@@ -154,11 +155,11 @@ func (d Tools) Call(ctx context.Context, env tools.Env, tool string, params json
 }
 
 // run runs the task of a member that check has authorised.
-func (d Tools) run(ctx context.Context, tool string, member scope.ID, t Task) (result, error) {
+func (d Tools) run(ctx context.Context, env tools.Env, tool string, member scope.ID, t Task) (result, error) {
 	err := ErrNoRunner
 	var out Done
 	if d.Run != nil {
-		out, err = d.Run(ctx, member, t)
+		out, err = d.Run(ctx, env, member, t)
 	}
 	switch {
 	case errors.Is(err, ErrNoRunner):

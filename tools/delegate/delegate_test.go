@@ -41,7 +41,7 @@ func newFixture() *fixture {
 		}
 	}
 	f.Tools = Tools{
-		Run: func(_ context.Context, member scope.ID, t Task) (Done, error) {
+		Run: func(_ context.Context, _ tools.Env, member scope.ID, t Task) (Done, error) {
 			f.asked = append(f.asked, string(member), t.Text)
 			f.tasks = append(f.tasks, t)
 			return Done{Output: f.out}, f.err
