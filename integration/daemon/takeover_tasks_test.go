@@ -104,11 +104,13 @@ scopefs call bash command='echo by bash'; sleep `+word+`; cat kept; exit 0`)
 // the rules of that daemon.
 func TestTakeOverTaskTools(t *testing.T) {
 	need.Once(t)
+	words := 62
 	for how, end := range ends {
 		t.Run(how, func(t *testing.T) {
+			word, last := harness.Seconds(words), harness.Seconds(words+1)
+			words += 2
 			t.Parallel()
 			h := harness.Delegating(t, "", bossed())
-			word, last := harness.Seconds(62), harness.Seconds(63)
 			ask := func(id int, name string) string {
 				return harness.Request(id, "write_file", fmt.Sprintf(`{"path":%q,"content":"x"}`, name))
 			}
@@ -229,13 +231,15 @@ func TestTakeOverTaskEnds(t *testing.T) {
 
 // TestTakeOverTaskNested: a task that a task has given ends with the daemon, and the task that has given it goes on.
 func TestTakeOverTaskNested(t *testing.T) {
+	words := 66
 	for how, end := range ends {
 		t.Run(how, func(t *testing.T) {
+			words++
+			word := harness.Seconds(words)
 			t.Parallel()
 			h := harness.Delegating(t, "", map[string]string{"boss": "tools: ['*']\nmembers: [worker]", "worker": "tools: ['*']\nmembers: [deeper]", "deeper": ""})
-			word := harness.Seconds(64)
 			c := delegates(h, "scopefs call delegate member=deeper task='sleep "+word+"' >/dev/null 2>&1 || echo lost; scopefs call write_file path=made content=x")
-			h.Eventually("it runs", func() bool { return len(harness.Running("sleep", word)) == 2 }) // and sh -c
+			h.Eventually("it runs", func() bool { return len(harness.Running("sleep", word)) == 1 })
 			end(h)
 			h.Eventually("it has ended", func() bool { return len(harness.Running("sleep", word)) == 0 })
 			h.Start()
@@ -269,7 +273,7 @@ func TestTakeOverTaskAttack(t *testing.T) {
 	h := harness.Delegating(t, "", bossed())
 	h.Put("agents/boss/secret", "of boss")
 	h.Put("agents/worker/secret", "of worker")
-	word := harness.Seconds(65)
+	word := harness.Seconds(98)
 	c := greetedBridge(h, "boss")
 	c.call(2, "list_files", map[string]any{})
 	c.answer(2)
@@ -310,22 +314,34 @@ func TestTakeOverTaskAttack(t *testing.T) {
 	}
 }
 
-// TestTakeOverTaskHTTP: the task of a call over HTTP lives on, too.
+// TestTakeOverTaskHTTP: the task of a call over HTTP lives on, too, and ends if the client does not come back.
 func TestTakeOverTaskHTTP(t *testing.T) {
 	need.Once(t)
-	for how, end := range ends {
+	words := 99
+	for how, end := range map[string]func(*harness.Host){"SIGTERM": ends["SIGTERM"], "SIGKILL": ends["SIGKILL"], "no client": ends["SIGKILL"]} {
 		t.Run(how, func(t *testing.T) {
+			words++
+			word := harness.Seconds(words)
+			t.Parallel()
 			h := harness.LayOut(t, bossed())
 			h.Scripted("")
 			w := serveWeb(h)
-			c, word := w.client("boss").greet(), harness.Seconds(66)
-			arguments, err := json.Marshal(map[string]string{"member": "worker", "task": "sleep " + word + "; scopefs call write_file path=made content=x >/dev/null; echo done"})
+			c := w.client("boss").greet()
+			arguments, err := json.Marshal(map[string]string{"member": "worker",
+				"task": "sleep " + word + "; scopefs call write_file path=made content=x >/dev/null; echo done"})
 			require.NoError(t, err)
-			s := c.reads(c.send(c.Soon(), http.MethodPost, strings.TrimSpace(harness.Request(5, "delegate", string(arguments))), "Mcp-Protocol-Version", resumable))
-			event := s.event()
+			call := strings.TrimSpace(harness.Request(5, "delegate", string(arguments)))
+			event := c.reads(c.send(c.Soon(), http.MethodPost, call, "Mcp-Protocol-Version", resumable)).event()
 			lasts(h, 1)
 			end(h)
 			w.start()
+			if how == "no client" {
+				h.Eventually("the task has ended", func() bool { return len(harness.Running("sleep", word)) == 0 })
+				c.reads(c.returns(event)).lostAnswer(5)
+				w.alone(1)
+				assertTask(h, "sandbox ended", "unavailable")
+				return
+			}
 			answers := c.reads(c.returns(event))
 			require.NoError(t, syscall.Kill(harness.Running("sleep", word)[0], syscall.SIGKILL))
 			a := answers.answer()

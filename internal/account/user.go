@@ -206,3 +206,18 @@ func closedAbove(u User, at string) (string, error) {
 		}
 	}
 }
+
+// Reach returns an error if the user cannot reach a path of the host. root says that the process may become the user.
+func (u User) Reach(name string, root bool) error {
+	try := func() error {
+		fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		return unix.Close(fd)
+	}
+	if !root {
+		return try()
+	}
+	return beneath.Caller{UID: u.UID, GID: u.GID}.Do(try)
+}

@@ -205,7 +205,8 @@ type Client struct {
 // Keep makes the commands of the client's shell outlive the daemon with their sandbox, if it has a place for them: see of. leaves
 // reports whether the daemon leaves the client's sandboxes to the next one now. end is called for a call of an earlier daemon whose
 // work has ended without a result. resume is that of the client's gate.
-func (c Client) Keep(shell *bash.Shell, h *holder.Holder, of func(*sandbox.Session) *Commands, leaves func() bool, end func(call string)) (resume func(call string) *tools.Resumed) {
+func (c Client) Keep(shell *bash.Shell, h *holder.Holder, of func(*sandbox.Session) *Commands, leaves func() bool,
+	end func(call string)) (resume func(call string) *tools.Resumed) {
 	shell.Keep = func(p *sandbox.Process, k bash.Kept, tapes []*os.File) (bash.Place, error) {
 		commands := of(p.Session())
 		if commands == nil {

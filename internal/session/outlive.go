@@ -38,6 +38,7 @@ func (b *Sandbox) Outlive(p *sandbox.Process, purpose Purpose) (*api.Resume, *os
 // returns nil if the sandbox ends with this daemon.
 func (b *Sandbox) keep(p *sandbox.Process, kept outlive.Sandbox, last *os.File) (files []*os.File) {
 	if !b.view.Holdable() {
+		last.Close() // of nil is an error and no more
 		return nil
 	}
 	kept.Agent, kept.Started, kept.Print = b.agent.id, b.began, b.print
@@ -54,6 +55,7 @@ func (b *Sandbox) keep(p *sandbox.Process, kept outlive.Sandbox, last *os.File) 
 		place, err = outlive.Keep(b.agent.Holder, kept, files)
 	}
 	if err != nil {
+		last.Close()
 		b.agent.Logger.Warn("a sandbox will end with the daemon", "agent", b.agent.id, "session", b.Name, "err", err)
 		return nil
 	}
@@ -80,7 +82,7 @@ func (a *Agent) Adopt(item outlive.Item) (*Sandbox, *sandbox.Process, error) {
 	}
 	p := Purpose{Parent: item.Parent, Command: item.Command, Expose: item.Expose, Task: item.Task}
 	if p.Task != nil {
-		p.Hosts, p.Chain = a.runnerHosts, p.Task.Chain
+		p.Kind, p.Hosts, p.Chain = api.TaskSession, a.runnerHosts, p.Task.Chain
 	}
 	box := &Sandbox{Name: item.Name, parent: item.Parent, agent: a, place: item.Place, Earlier: &item, network: a.newNetwork(p), kind: api.RunSession, began: item.Started, command: item.Command, homed: item.Home != 0}
 	switch {

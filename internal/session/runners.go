@@ -60,20 +60,20 @@ func (t *runnersTask) start(ctx context.Context) (err error) {
 	if t.box, err = t.member.Start(ctx, t.purpose); err != nil {
 		return err
 	}
-	if err = t.box.endsAlone(); err != nil || t.env.Kept == nil || t.work.held != nil || c.work.by != nil {
+	if err = t.box.endsAlone(); err != nil || t.env.Kept == nil || t.work.held != nil || c.by != nil {
 		return err
 	}
 	if own, err := c.sandbox(ctx); err != nil || own.place == nil { // by which the client returns
-		return err
+		return nil
 	}
 	listens, err := t.socket.listener.(*net.UnixListener).File()
-	if err == nil {
+	if err == nil { // else the task ends with this daemon
 		_ = t.box.keep(nil, outlive.Sandbox{Name: t.box.Name, Parent: c.name, Command: t.purpose.Command, Task: t.purpose.Task}, listens)
 		c.mu.Lock()
 		c.tasks = append(c.tasks, t.box)
 		c.mu.Unlock()
 	}
-	return err
+	return nil
 }
 
 // resume continues with the sandbox that the last daemon has left.
@@ -104,9 +104,12 @@ func (t *runnersTask) record(ctx context.Context) (ended func(outcome string), e
 	if set := t.work.held; set != nil {
 		detail += ", " + set.target()
 	}
-	id := string(t.member.id)
-	c.agent.Event(audit.Event{Event: audit.KindAgent, Agent: id, Session: t.box.Name, Parent: p.Parent, Chain: p.Chain, Outcome: "delegated to", Detail: detail, Trace: p.Trace.String()})
-	return t.member.RecordExec(ctx, audit.Event{Session: t.box.Name, Parent: p.Parent, Chain: p.Chain, Target: p.Command, Trace: p.Trace.String()})
+	e := audit.Event{Session: t.box.Name, Parent: p.Parent, Chain: p.Chain, Target: p.Command, Trace: p.Trace.String()}
+	begun := e
+	begun.Event, begun.Agent, begun.Target = audit.KindAgent, string(t.member.id), ""
+	begun.Outcome, begun.Detail = "delegated to", detail
+	c.agent.Event(begun)
+	return t.member.RecordExec(ctx, e)
 }
 
 // close ends the task's processes and its clients, and with them the tasks that they have delegated. err is that of the task.
@@ -160,9 +163,10 @@ func (c *client) resumeTasks(shell *bash.Shell) {
 		if box.Earlier.Task.Caller != c.agent.id || box.parent != c.name || !box.Claim() {
 			return true
 		}
-		err := box.endsAlone()
+		c.agent.left.Delete(key)
+		err := box.Earlier.Continue(shell, &box.commands, nil)
 		if err == nil {
-			err = box.Earlier.Continue(shell, &box.commands, nil)
+			err = box.endsAlone()
 		}
 		c.mu.Lock()
 		c.tasks = append(c.tasks, box)

@@ -27,7 +27,6 @@ import (
 	"github.com/scopefs/scopefs/internal/outlive"
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope/agents"
-	"github.com/scopefs/scopefs/scope/beneath"
 	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -297,20 +296,7 @@ func (a *Agent) noMemory(p Purpose) func(*sandbox.Session) {
 // what a sandbox therefore does not have.
 func (a *Agent) reachable(u account.User) (paths []string) {
 	for _, name := range a.Settings.Expose {
-		try := func() error {
-			fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
-			if err != nil {
-				return err
-			}
-			return unix.Close(fd)
-		}
-		err := error(nil)
-		if a.Root {
-			err = beneath.Caller{UID: u.UID, GID: u.GID}.Do(try)
-		} else {
-			err = try()
-		}
-		if err != nil {
+		if err := u.Reach(name, a.Root); err != nil {
 			a.Warnings.Warn(a.id, "expose: left out, the agent's user cannot reach it", "path", name, "user", u.UID, "err", err)
 			continue
 		}

@@ -180,8 +180,11 @@ func (c *client) run(ctx context.Context, env tools.Env, id scope.ID, task deleg
 	t := runnersTask{
 		client: c, env: env, member: member, owner: v.User(),
 		work: work{by: c, held: *set, context: task.Context.Environment(), module: task.Module, trace: made},
-		purpose: Purpose{Parent: c.name, Trace: made, Chain: chain, Kind: api.TaskSession, Command: ledger.CommandLine(settings.Runner), NoView: true, Hosts: member.runnerHosts,
-			Task: &outlive.Task{Caller: c.agent.id, Call: env.Call, Chain: chain}, Context: func(string) *contextfs.Files { return given }},
+		purpose: Purpose{
+			Parent: c.name, Trace: made, Chain: chain, Kind: api.TaskSession, Command: ledger.CommandLine(settings.Runner), NoView: true,
+			Hosts: member.runnerHosts, Task: &outlive.Task{Caller: c.agent.id, Call: env.Call, Chain: chain},
+			Context: func(string) *contextfs.Files { return given },
+		},
 	}
 	begin := t.start
 	if env.Resumed {
@@ -210,7 +213,8 @@ func (c *client) run(ctx context.Context, env tools.Env, id scope.ID, task deleg
 	if err != nil {
 		return out, err
 	}
-	out, err = c.shell.Collect(ctx, env, t.box, sandbox.Command{Argv: settings.Runner, Env: variables}, input, def.Model.Timeout, delegate.MaxAnswer, 2*delegate.MaxErrors)
+	command := sandbox.Command{Argv: settings.Runner, Env: variables}
+	out, err = c.shell.Collect(ctx, env, t.box, command, input, def.Model.Timeout, delegate.MaxAnswer, 2*delegate.MaxErrors)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		err = tools.Errorf(tools.Unavailable, "%s took longer than %v, its timeout", id, def.Model.Timeout)
 	}

@@ -13,9 +13,11 @@ import (
 // Collect is [sandbox.Collect] of a command that lives on when the daemon ends, as one of the tool bash does. It kills the command
 // after limit, if that is not 0, and returns context.DeadlineExceeded. With env.Resumed it continues with the command of the
 // call, and needs no more than the bounds.
-func (s *Shell) Collect(ctx context.Context, env tools.Env, in Sandbox, c sandbox.Command, stdin string, limit time.Duration, stdoutMax, stderrMax int) (out sandbox.Output, err error) {
+func (s *Shell) Collect(ctx context.Context, env tools.Env, in Sandbox, c sandbox.Command, stdin string, limit time.Duration,
+	stdoutMax, stderrMax int) (out sandbox.Output, err error) {
+	exec := func(ctx context.Context) (*sandbox.Process, error) { return in.Exec(ctx, c) }
 	begin := func() (*job, func() bool, error) {
-		return s.start(ctx, env, command{stdin: stdin, timeout: limit, exec: func(ctx context.Context) (*sandbox.Process, error) { return in.Exec(ctx, c) }})
+		return s.start(ctx, env, command{stdin: stdin, timeout: limit, exec: exec})
 	}
 	if env.Resumed {
 		begin = func() (*job, func() bool, error) { return s.resume(ctx, env) }

@@ -59,9 +59,8 @@ func (s *Shell) run(ctx context.Context, env tools.Env, in runArgs) (runResult, 
 		}
 		return s.result(ctx, j, detach)
 	}
-	j, detach, err := s.start(ctx, env, command{firstLine(in.Command), in.Stdin, in.Background, in.timeout(), func(ctx context.Context) (*sandbox.Process, error) {
-		return s.exec(ctx, env, in)
-	}})
+	exec := func(ctx context.Context) (*sandbox.Process, error) { return s.exec(ctx, env, in) }
+	j, detach, err := s.start(ctx, env, command{firstLine(in.Command), in.Stdin, in.Background, in.timeout(), exec})
 	if err != nil {
 		return runResult{}, err
 	}
