@@ -38,6 +38,13 @@ func (c *wireClient) said(id int) (text string, failed bool) {
 	return m.Result.Content[0].(*mcp.TextContent).Text, m.Result.IsError
 }
 
+// sleeps waits until a process sleeps, and returns it.
+func sleeps(h *harness.Host, word string) int {
+	h.T.Helper()
+	h.Eventually("it sleeps", func() bool { return len(harness.Running("sleep", word)) == 1 })
+	return harness.Running("sleep", word)[0]
+}
+
 // assertTask asserts that the log has one beginning and one end of a task's sandbox, of its runner, and of the call that has given it.
 func assertTask(h *harness.Host, runner, call string) {
 	h.T.Helper()
@@ -82,9 +89,9 @@ scopefs call bash command='echo by bash'; sleep `+word+`; cat kept; exit 0`)
 				assert.Contains(t, c.back(), inSameSandbox)
 			}
 			h.Put("agents/worker/go", "")
-			h.Eventually("it goes on", func() bool { return len(harness.Running("sleep", word)) == 1 })
+			pid := sleeps(h, word)
 			end(h)
-			require.NoError(t, syscall.Kill(harness.Running("sleep", word)[0], syscall.SIGKILL)) // the task ends in the gap
+			require.NoError(t, syscall.Kill(pid, syscall.SIGKILL)) // the task ends in the gap
 			h.Start()
 			assert.Contains(t, c.back(), inSameSandbox)
 			text, failed := c.said(1)
@@ -117,17 +124,17 @@ func TestTakeOverTaskTools(t *testing.T) {
 			c := delegates(h, "cat >first <<'EOT'\n"+harness.Hello+ask(1, "one")+"EOT\ncat >second <<'EOT'\n"+ask(2, "two")+"EOT\n"+
 				`{ cat first; sleep `+word+`; cat second; sleep `+last+`; } | scopefs mcp 2>/dev/null`)
 			h.Eventually("the first call is done", func() bool { return len(h.Calls("worker", "write_file")) == 2 })
-			h.Eventually("it waits", func() bool { return len(harness.Running("sleep", word)) == 1 })
+			pid := sleeps(h, word)
 			end(h)
 			h.Define("boss", "tools: ['*']\nmembers: [worker]\npolicy: {tools: {exclude: [write_file]}}")
-			require.NoError(t, syscall.Kill(harness.Running("sleep", word)[0], syscall.SIGKILL))
-			h.Eventually("the second call is sent", func() bool { return len(harness.Running("sleep", last)) == 1 })
+			require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+			pid = sleeps(h, last) // the second call is sent
 			h.Start()
 			h.Eventually("it is denied", func() bool { return len(h.Calls("worker", "write_file")) == 3 })
 			denied := h.Calls("worker", "write_file")[2]
 			assert.Equal(t, audit.Deny, denied.Verdict)
 			assert.Equal(t, "boss>worker", denied.Chain)
-			require.NoError(t, syscall.Kill(harness.Running("sleep", last)[0], syscall.SIGKILL))
+			require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 			text, failed := c.said(1)
 			assert.False(t, failed)
 			assert.Contains(t, text, "there is no tool")
@@ -161,8 +168,9 @@ func TestTakeOverTaskChanged(t *testing.T) {
 			t.Parallel()
 			h := harness.Delegating(t, "", bossed())
 			c := delegates(h, "sleep "+word+"; true")
+			sleeps(h, word)
 			h.Kill()
-			assert.NotEmpty(t, harness.Running("sleep", word))
+			sleeps(h, word)
 			test.change(h)
 			h.Start()
 			assert.Contains(t, c.back(), inSameSandbox)
@@ -175,7 +183,7 @@ func TestTakeOverTaskChanged(t *testing.T) {
 				assert.True(t, m.Result.IsError)
 				assert.Contains(t, m.Result.Content[0].(*mcp.TextContent).Text, test.say)
 			}
-			assert.Empty(t, harness.Running("sleep", word))
+			h.Eventually("no process is left", func() bool { return len(harness.Running("sleep", word)) == 0 })
 			lasts(h, 0)
 			assertTask(h, "sandbox ended", test.call)
 		})
@@ -239,7 +247,7 @@ func TestTakeOverTaskNested(t *testing.T) {
 			t.Parallel()
 			h := harness.Delegating(t, "", map[string]string{"boss": "tools: ['*']\nmembers: [worker]", "worker": "tools: ['*']\nmembers: [deeper]", "deeper": ""})
 			c := delegates(h, "scopefs call delegate member=deeper task='sleep "+word+"' >/dev/null 2>&1 || echo lost; scopefs call write_file path=made content=x")
-			h.Eventually("it runs", func() bool { return len(harness.Running("sleep", word)) == 1 })
+			sleeps(h, word)
 			end(h)
 			h.Eventually("it has ended", func() bool { return len(harness.Running("sleep", word)) == 0 })
 			h.Start()
@@ -291,7 +299,7 @@ func TestTakeOverTaskAttack(t *testing.T) {
 	require.NotEmpty(t, task)
 	h.Kill()
 	h.Define("boss", "tools: ['*']\nmembers: [worker]\nview: {access: read}")
-	require.NoError(t, syscall.Kill(harness.Running("sleep", word)[0], syscall.SIGKILL))
+	require.NoError(t, syscall.Kill(sleeps(h, word), syscall.SIGKILL))
 	h.Start()
 	assert.Contains(t, c.back(), inSameSandbox)
 	text, failed := c.said(1)
@@ -333,6 +341,7 @@ func TestTakeOverTaskHTTP(t *testing.T) {
 			call := strings.TrimSpace(harness.Request(5, "delegate", string(arguments)))
 			event := c.reads(c.send(c.Soon(), http.MethodPost, call, "Mcp-Protocol-Version", resumable)).event()
 			lasts(h, 1)
+			sleeps(h, word)
 			end(h)
 			w.start()
 			if how == "no client" {
@@ -343,7 +352,7 @@ func TestTakeOverTaskHTTP(t *testing.T) {
 				return
 			}
 			answers := c.reads(c.returns(event))
-			require.NoError(t, syscall.Kill(harness.Running("sleep", word)[0], syscall.SIGKILL))
+			require.NoError(t, syscall.Kill(sleeps(h, word), syscall.SIGKILL))
 			a := answers.answer()
 			require.NotNil(t, a.Result, "%+v", a.Error)
 			assert.False(t, a.Result.IsError)
