@@ -257,6 +257,26 @@ func TestTakeOverLimits(t *testing.T) {
 		require.NoError(t, os.Remove(ready))
 		<-job
 	}
+
+	// Other daemons remove a group of a dead daemon when no process is in it: here, after the view has died.
+	require.NoError(t, h.Cmd.Process.Signal(unix.SIGSTOP))
+	require.NoError(t, unix.Kill(view, unix.SIGKILL))
+	h.Eventually("the group is removed", func() bool {
+		all, err := filepath.Glob("/sys/fs/cgroup/*/" + group) // version 1
+		require.NoError(t, err)
+		below, err := filepath.Glob("/sys/fs/cgroup/" + group)
+		require.NoError(t, err)
+		for _, dir := range append(all, below...) {
+			_ = exec.Command("find", dir, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";").Run()
+			if _, err := os.Stat(dir); err == nil {
+				return false
+			}
+		}
+		return len(all)+len(below) > 0
+	})
+	require.NoError(t, h.Cmd.Process.Signal(unix.SIGCONT))
+	h.Must("run", "a", "--", "true")
+	assert.Contains(t, groupOf(strconv.Itoa(h.ViewPID("a"))), "scopefs-")
 	h.Stop()
 }
 

@@ -24,8 +24,7 @@ type origin struct {
 	serves  bool   // the process serves one call of a file tool after another
 }
 
-// originOf returns the origin of an operation of a process, which the kernel names by a
-// thread id.
+// originOf returns the origin of an operation of a process, which the kernel names by a thread id.
 func (a *Agent) originOf(pid int) origin {
 	a.mu.Lock()
 	sessions := maps.Clone(a.sessions)

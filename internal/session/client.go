@@ -121,8 +121,7 @@ func (a *Agent) newReturned(profile, dir string, task work) (*client, error) {
 	return a.newClient(profile, dir, task)
 }
 
-// admit makes the client one of the agent's, or that of its HTTP requests, and starts
-// its worker.
+// admit makes the client one of the agent's, or that of its HTTP requests, and starts its worker.
 func (a *Agent) admit(c *client) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -214,8 +213,7 @@ func (c *client) beside(f func()) {
 	}
 }
 
-// close ends the client's calls, and its sandbox with all that runs in it. It returns the sandbox if it is left to the next
-// daemon.
+// close ends the client's calls, and its sandbox with all that runs in it. It returns the sandbox if it is left to the next daemon.
 func (c *client) close() (left *Sandbox) {
 	c.agent.mu.Lock()
 	delete(c.agent.clients, c)
@@ -243,8 +241,7 @@ func (c *client) close() (left *Sandbox) {
 	return left
 }
 
-// rules returns the agent's current rules, narrowed to those of its callers. An
-// agent without a definition has none.
+// rules returns the agent's current rules, narrowed to those of its callers. An agent without a definition has none.
 func (c *client) rules() *agents.Grants {
 	def, err := c.agent.Definition()
 	if err != nil {
@@ -295,8 +292,7 @@ func (c *client) instructions() string {
 	return strings.TrimSpace(text + "\n\n" + c.rules().Prompt())
 }
 
-// narrow ends the sandbox if the callers may change less now than when it was started. For
-// its network see recheck.
+// narrow ends the sandbox if the callers may change less now than when it was started. For its network see recheck.
 func (c *client) narrow() {
 	c.starting.Lock()
 	defer c.starting.Unlock()

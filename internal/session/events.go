@@ -11,8 +11,7 @@ import (
 // Counts returns the denials and calls of the last minute, and the calls that run.
 func (a *Agent) Counts() ledger.Counts { return a.tally.Counts() }
 
-// Event is Shared.Event for an event of the agent. What its view has recorded before is in
-// the log before.
+// Event is Shared.Event for an event of the agent. What its view has recorded before is in the log before.
 func (a *Agent) Event(e audit.Event) {
 	a.drainView()
 	a.tally.Count(e, time.Now())
@@ -29,16 +28,14 @@ func (a *Agent) Record(ctx context.Context, e audit.Event) error {
 	return err
 }
 
-// drainView appends what the view has recorded so far to the log. After an error the view's
-// channel tries again.
+// drainView appends what the view has recorded so far to the log. After an error the view's channel tries again.
 func (a *Agent) drainView() {
 	if v := a.View(); v != nil {
 		_ = v.Drain()
 	}
 }
 
-// budgetUsed returns a function that logs and records, at most once an hour, that the agent has used up what it may write
-// to the log.
+// budgetUsed returns a function that logs and records, at most once an hour, that the agent has used up what it may write to the log.
 func (a *Agent) budgetUsed() func() {
 	var hourly ledger.Hourly
 	return func() {

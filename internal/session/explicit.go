@@ -18,9 +18,8 @@ import (
 // programs is where a sandbox shows the program of its call.
 const programs = sandbox.Run + "/activities/"
 
-// explicit has a program do a declared call, with the call's whole context, in a sandbox
-// of the agent's. The sandbox is for this call alone: no process of another call can look
-// into it, and none outlives it.
+// explicit has a program do a declared call, with the call's whole context, in a sandbox of the agent's. The sandbox is for this call
+// alone: no process of another call can look into it, and none outlives it.
 func (c *client) explicit(ctx context.Context, env tools.Env, call, by activities.Activity, params json.RawMessage) (tools.Result, error) {
 	program, err := by.Open(c.agent.Paths.Base)
 	if err != nil {

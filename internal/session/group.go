@@ -1,13 +1,15 @@
 package session
 
 import (
+	"errors"
+	"io/fs"
+
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// groupOf returns the agent's control group for a definition, and makes it on first use. It holds the agent's view and
-// sandboxes, so that limits of memory and processors hold for both together. It is nil where nothing is limited and no group
-// can be made.
+// groupOf returns the agent's control group for a definition, and makes it on first use. It holds the agent's view and sandboxes, so
+// that limits of memory and processors hold for both together. It is nil where nothing is limited and no group can be made.
 func (a *Agent) groupOf(def *agents.Definition) (*sandbox.Group, error) {
 	host, err := a.groups.Get(sandbox.OpenGroups)
 	if err != nil {
@@ -49,6 +51,12 @@ func (a *Agent) Limit(def *agents.Definition, pid int) (outOfMemory func() bool)
 	if err == nil {
 		err = group.AddView(pid)
 	}
+	if errors.Is(err, fs.ErrNotExist) { // a daemon that died has made it: others remove it when no process is in it
+		a.DropGroup()
+		if group, err = a.groupOf(def); err == nil {
+			err = group.AddView(pid)
+		}
+	}
 	if err != nil { // no sandbox starts then, and others use the view as they do any directory
 		a.Logger.Warn("the agent's limits do not hold for its view", "agent", a.id, "err", err)
 	}
@@ -56,8 +64,7 @@ func (a *Agent) Limit(def *agents.Definition, pid int) (outOfMemory func() bool)
 	return func() bool { return group.ViewKills() > before }
 }
 
-// DropGroup removes the agent's control group if no process is left in it. The next daemon removes one that cannot be
-// removed now.
+// DropGroup removes the agent's control group if no process is left in it. The next daemon removes one that cannot be removed now.
 func (a *Agent) DropGroup() {
 	_ = a.group.Drop().Remove()
 }

@@ -25,8 +25,7 @@ const taskFiles = sandbox.Run + "/task"
 // maxTaking bounds the changes that one commit takes over through a view: the daemon has a list of them.
 const maxTaking = 100_000
 
-// commit takes a part of the branch over, or all of it, by the caller's current rules. A branch without further changes is
-// dropped.
+// commit takes a part of the branch over, or all of it, by the caller's current rules. A branch without further changes is dropped.
 func (s *changeSet) commit(ctx context.Context, env tools.Env, r query.Request) (reply *query.Reply, err error) {
 	c := s.by
 	text, err := json.Marshal(r)

@@ -83,8 +83,7 @@ func (c *client) kit(files *file.Files, shell *bash.Shell) ([]kitTool, error) {
 	return all, errors.Join(errs...)
 }
 
-// tools returns all tools of a client. The door offers those that the rules
-// allow. The tools of MCP servers are added later.
+// tools returns all tools of a client. The door offers those that the rules allow. The tools of MCP servers are added later.
 func (c *client) tools(files *file.Files, shell *bash.Shell, names string) ([]tools.Tool, error) {
 	kit, err := c.kit(files, shell)
 	if err != nil {

@@ -52,8 +52,7 @@ func (a *Agent) newNetwork(p Purpose) *network {
 	return n
 }
 
-// authority returns the CA; nil after an error, and then no request can be decided about
-// that only a CA makes visible.
+// authority returns the CA; nil after an error, and then no request can be decided about that only a CA makes visible.
 func (s *Shared) authority() *egress.CA {
 	ca, err := s.ca.Get(func() (*egress.CA, error) { return egress.OpenCA(s.Paths.State) })
 	if err != nil {
