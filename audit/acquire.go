@@ -220,7 +220,7 @@ func (s *store) create(n int) error {
 	if err != nil {
 		return err
 	}
-	s.file, s.number, s.size, s.first, s.born, s.latest = f, n, 0, s.seq+1, time.Now(), time.Time{}
+	s.file, s.number, s.size, s.first, s.born = f, n, 0, s.seq+1, time.Now()
 	return s.at.Sync()
 }
 
@@ -240,7 +240,7 @@ func (s *store) readHead() error {
 
 // readTail sets size and seq from the last segment. It moves any bytes after the last whole line to another file.
 func (s *store) readTail(size int64) error {
-	end, seq, at, err := tail(s.file, size)
+	end, seq, err := tail(s.file, size)
 	if err == nil && seq == 0 {
 		seq, err = seqBefore(s.root, s.number)
 	}
@@ -252,7 +252,7 @@ func (s *store) readTail(size int64) error {
 			return err
 		}
 	}
-	s.size, s.latest = end, at
+	s.size = end
 	if seq = s.compare(seq); seq < s.seq {
 		return s.lost("cut short")
 	}

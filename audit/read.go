@@ -20,6 +20,7 @@ type Filter struct {
 	Verdict                  Verdict
 	Denied                   bool      // only denials and violations
 	Since                    time.Time // only events at or after this time
+	Rising                   bool      // skip what is older than Since as if the clock was never set back: reads far less of a log
 	Seq                      uint64    // only the event with this number
 	After                    uint64    // only events with a number above this one
 }
@@ -171,7 +172,7 @@ func (r *reader) drain(ctx context.Context, complete bool) error {
 	if r.offset >= size {
 		return ctx.Err()
 	}
-	if r.offset == 0 && !r.filter.Since.IsZero() {
+	if r.offset == 0 && r.filter.Rising {
 		r.offset = skip(r.file, size, r.filter.Since)
 	}
 	var failed error

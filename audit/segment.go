@@ -119,7 +119,7 @@ func lastSeq(root *os.Root, seg segment) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	_, seq, _, err := tail(f, info.Size())
+	_, seq, err := tail(f, info.Size())
 	return seq, err
 }
 
@@ -143,30 +143,29 @@ func openEither(root *os.Root, seg segment) (*os.File, segment, error) {
 // maxLine is an upper limit of the length of a line, in bytes: the limits of its strings, which JSON may double.
 const maxLine = 64 << 10
 
-// tail returns the end of the last whole line of a segment, its sequence number and its time, or 0 if there is none. The bytes
+// tail returns the end of the last whole line of a segment and its sequence number, or 0 if there is none. The bytes
 // after it are a partial line, lines with holes from a power loss, or text from another program.
-func tail(f io.ReaderAt, size int64) (end int64, seq uint64, at time.Time, err error) {
+func tail(f io.ReaderAt, size int64) (end int64, seq uint64, err error) {
 	for end = size; end > 0; {
 		start, err := lineStart(f, end)
 		if err != nil {
-			return 0, 0, at, err
+			return 0, 0, err
 		}
 		if end-start <= maxLine {
 			line := make([]byte, end-start)
 			if _, err := f.ReadAt(line, start); err != nil {
-				return 0, 0, at, err
+				return 0, 0, err
 			}
 			if seq := seqOf(line); seq > 0 {
-				_, at, _ = parseHead(line)
-				return end, seq, at, nil
+				return end, seq, nil
 			}
 		}
 		end = start
 	}
-	return 0, 0, at, nil
+	return 0, 0, nil
 }
 
-// skip returns an offset in a segment before which all lines are older than a time. Times of a segment do not decrease: see write.
+// skip returns an offset in a segment before which all lines are older than a time, if times do not decrease.
 func skip(f io.ReaderAt, size int64, since time.Time) (from int64) {
 	text := make([]byte, maxLine)
 	for to := size; to-from > chunkSize; {

@@ -38,10 +38,9 @@ type store struct {
 	number   int      // the number of file
 	first    uint64   // the first event of file
 	born     time.Time
-	latest   time.Time // of the last line of file
-	size     int64     // size of file, up to its last whole line
-	dirty    bool      // written since the last sync
-	synced   place     // what is known to be on disk, for seal
+	size     int64 // size of file, up to its last whole line
+	dirty    bool  // written since the last sync
+	synced   place // what is known to be on disk, for seal
 	seq      uint64
 	remarks  []Event // events about the log itself, not yet recorded
 	calls    openCalls
@@ -100,7 +99,7 @@ func (s *store) append(bodies []byte) (first uint64, err error) {
 		}
 	}
 	lines, seq := s.buf[:0], s.seq
-	now := time.Now().UTC().Round(0) // without the monotonic clock
+	now := time.Now().UTC()
 	remarks := s.remarks
 	for _, e := range remarks {
 		seq++
@@ -120,7 +119,7 @@ func (s *store) append(bodies []byte) (first uint64, err error) {
 			return 0, err
 		}
 	}
-	if err := s.write(lines, now); err != nil {
+	if err := s.write(lines); err != nil {
 		return 0, err
 	}
 	for _, e := range remarks {
@@ -156,11 +155,10 @@ func (s *store) reserve(last uint64) error {
 	return nil
 }
 
-// write appends whole lines of a time to the last segment, all or none. A clock that was set back begins a new segment. The
-// caller holds the lock.
-func (s *store) write(lines []byte, now time.Time) error {
-	full := s.size+int64(len(lines)) > s.opts.SegmentBytes
-	if s.size > 0 && (full || time.Since(s.born) > s.opts.SegmentAge || now.Before(s.latest)) {
+// write appends whole lines to the last segment, all or none. The caller holds the lock.
+func (s *store) write(lines []byte) error {
+	full := s.size > 0 && s.size+int64(len(lines)) > s.opts.SegmentBytes
+	if full || s.size > 0 && time.Since(s.born) > s.opts.SegmentAge {
 		if err := s.rotate(); err != nil {
 			return err
 		}
@@ -176,7 +174,6 @@ func (s *store) write(lines []byte, now time.Time) error {
 		return err
 	}
 	s.size += int64(len(lines))
-	s.latest = now
 	s.dirty = true
 	return nil
 }

@@ -175,21 +175,27 @@ func TestSubscriptionsAreRepeated(t *testing.T) {
 func TestSubscriptionCancelled(t *testing.T) {
 	const listen = `{"jsonrpc":"2.0","id":2,"method":"subscriptions/listen","params":{}}`
 	const cancel = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2}}`
-	for name, cancelFirst := range map[string]bool{"without a daemon": false, "before its end": true} {
+	for _, name := range []string{"without a daemon", "before its end", "before it was sent"} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t, nil)
 			d := s.daemon()
-			s.says(listen)
-			d.gets(listen)
+			if name != "before it was sent" {
+				s.says(listen)
+				d.gets(listen)
+			}
 			d.says(`{"jsonrpc":"2.0","method":"x"}`)
 			s.gets(`{"jsonrpc":"2.0","method":"x"}`)
-			if cancelFirst {
+			if name == "before its end" {
 				s.says(cancel)
 				d.gets(cancel)
 			}
 			s.down.Store(true)
 			d.Close()
-			if !cancelFirst {
+			switch name {
+			case "without a daemon":
+				s.says(cancel)
+			case "before it was sent":
+				s.says(listen)
 				s.says(cancel)
 			}
 			id, effect := s.failed()

@@ -151,7 +151,6 @@ func (b *Bridge) restore(conn Conn) (*reader, error) {
 	in := newReader(conn)
 	b.mu.Lock()
 	initialize, initialized, setLevel, version := b.s.initialize, b.s.initialized, b.s.setLevel, b.s.version
-	listens := b.s.listens()
 	b.mu.Unlock()
 	var text []byte
 	if initialize != nil {
@@ -168,9 +167,9 @@ func (b *Bridge) restore(conn Conn) (*reader, error) {
 		b.mu.Unlock()
 		text = append(text, line...)
 	}
-	for _, r := range listens {
-		text = append(text, r.line...)
-	}
+	b.mu.Lock()
+	text = append(text, b.s.repeat()...)
+	b.mu.Unlock()
 	_, err := conn.Write(text)
 	if initialize != nil && err == nil {
 		b.resume(conn)

@@ -34,6 +34,7 @@ type request struct {
 	line   []byte // of a subscription, which the bridge repeats, and of a call; nil: it was too long
 	ours   bool   // the bridge made the request; the client does not know its ID
 
+	there     bool   // the daemon of the present connection has the subscription
 	call      string // the daemon's id of a call that outlives it; "": it does not
 	away      bool   // the call is to be resumed with the next daemon
 	cancelled bool
@@ -71,7 +72,7 @@ func (s *session) send(m message, line []byte) []byte {
 		case methodSetLevel:
 			s.setLevel = slices.Clone(line)
 		case methodListen:
-			r.line = slices.Clone(line)
+			r.line, r.there = slices.Clone(line), true
 		case methodCall:
 			if s.openBytes+len(line) <= maxHeldBytes {
 				r.line = slices.Clone(line)
@@ -200,6 +201,8 @@ const whyCancelled = "the subscription is cancelled"
 func (s *session) lose(why string, refused bool) (lines [][]byte, failed int) {
 	for key, r := range s.open {
 		if r.method == methodListen && !r.cancelled {
+			r.there = false
+			s.open[key] = r
 			continue
 		}
 		switch {
@@ -238,12 +241,19 @@ func (s *session) hold(m message, line []byte, now time.Time) []byte {
 	}
 	if m.Method == methodCancelled {
 		key := key(contentOf(line).Params.RequestID)
-		s.drop(func(q queued) bool { return q.request() && q.key() == key })
+		var answer []byte
+		s.drop(func(q queued) bool {
+			gone := q.request() && q.key() == key
+			if gone && q.Method == methodListen {
+				answer = failure(q.ID, whyCancelled, false)
+			}
+			return gone
+		})
 		r, sent := s.open[key]
 		switch {
 		case !sent:
-			return nil
-		case r.method == methodListen:
+			return answer
+		case r.method == methodListen && !r.there:
 			return failure(s.close(key).id, whyCancelled, false)
 		}
 	}
@@ -295,6 +305,18 @@ func (s *session) take() []queued {
 	all := s.held
 	s.held, s.heldBytes = nil, 0
 	return all
+}
+
+// repeat returns the open subscriptions as lines for a new daemon.
+func (s *session) repeat() (text []byte) {
+	for key, r := range s.open {
+		if r.method == methodListen {
+			r.there = true
+			s.open[key] = r
+			text = append(text, r.line...)
+		}
+	}
+	return text
 }
 
 // listens returns the open subscriptions.

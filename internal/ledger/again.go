@@ -13,11 +13,10 @@ import (
 // daemon had not answered. It is of all views, because each reading is of all events. An agent may have taken a view over: the log is
 // read twice at most, and each line stands for one event.
 type Again struct {
+	mu        sync.Mutex   // guards the fields below, and the lines
+	taken     time.Time    // when the first view was taken over: the last daemon has recorded nothing since
+	since     time.Time    // zero: nothing was read yet
 	near, far func() lines // of events since the time since, and of those before; each is read once
-
-	mu    sync.Mutex // guards the fields below, and the lines
-	taken time.Time  // when the first view was taken over: the last daemon has recorded nothing since
-	since time.Time  // zero: nothing was read yet
 }
 
 // lines are the times of events, oldest first.
@@ -31,10 +30,11 @@ type line struct {
 }
 
 // The log is first read for events since againSpan before the request that asks, then for those of againTime before the
-// views were taken over, and for maxAgain in one reading.
+// views were taken over: the newest maxAgain of each reading. They are kept for againKept: then each view has sent what it had to.
 const (
 	againSpan = time.Second
 	againTime = time.Minute
+	againKept = 10 * time.Minute
 	maxAgain  = 100_000
 )
 
@@ -48,23 +48,36 @@ func (a *Again) Take(log string) {
 	a.taken = time.Now()
 	a.near = sync.OnceValue(func() lines { return readLines(log, a.since, a.taken) })
 	a.far = sync.OnceValue(func() lines { return readLines(log, a.oldest(), a.since) })
+	time.AfterFunc(againKept, func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		none := func() lines { return nil }
+		a.near, a.far = none, none
+	})
 }
 
 func (a *Again) oldest() time.Time { return a.taken.Add(-againTime) }
 
 // readLines reads the events of a time.
 func readLines(log string, since, until time.Time) lines {
-	all, n := lines{}, 0
-	for e, err := range audit.Read(context.Background(), log, audit.Filter{Since: since}, false) {
+	type event struct {
+		line
+		at time.Time
+	}
+	var newest []event
+	for e, err := range audit.Read(context.Background(), log, audit.Filter{Since: since, Rising: true}, false) {
 		path, escaped := audit.Unescape(e.Path) // the log has less of a long path: then the event is recorded again
-		if err == nil && escaped == nil && e.Event == audit.KindFile && e.Time.Before(until) {
-			l := line{e.Agent, e.Op, path, e.Errno, e.Verdict, e.PID}
-			all[l] = append(all[l], e.Time)
-			n++
+		switch {
+		case err != nil || escaped != nil || e.Event != audit.KindFile || !e.Time.Before(until):
+			continue
+		case len(newest) == 2*maxAgain:
+			newest = slices.Delete(newest, 0, maxAgain)
 		}
-		if n == maxAgain {
-			break
-		}
+		newest = append(newest, event{line{e.Agent, e.Op, path, e.Errno, e.Verdict, e.PID}, e.Time})
+	}
+	all := lines{}
+	for _, e := range newest[max(0, len(newest)-maxAgain):] {
+		all[e.line] = append(all[e.line], e.at)
 	}
 	return all
 }
@@ -82,10 +95,10 @@ func (a *Again) Recorded(e audit.Event, began time.Time) bool {
 			a.since = oldest
 		}
 	}
-	older := began.Before(a.since)
+	older, near, far := began.Before(a.since), a.near, a.far
 	a.mu.Unlock()
 	l := line{e.Agent, e.Op, e.Path, e.Errno, e.Verdict, e.PID}
-	return older && a.take(a.far(), l, began) || a.take(a.near(), l, began)
+	return older && a.take(far(), l, began) || a.take(near(), l, began)
 }
 
 // take removes a line, and reports whether there was one.

@@ -199,7 +199,7 @@ func (s *spool) missing(events []audit.Event) []audit.Event {
 		return nil
 	}
 	found := map[int64]bool{}
-	filter := audit.Filter{Agent: string(s.agent), Since: events[0].Decided.Add(-spoolSlack)}
+	filter := audit.Filter{Agent: string(s.agent), Since: events[0].Decided.Add(-spoolSlack), Rising: true}
 	for e, err := range audit.Read(context.Background(), s.host.Paths.Audit(), filter, false) {
 		if err == nil && !e.Decided.IsZero() {
 			found[e.Decided.UnixNano()] = true
