@@ -23,8 +23,7 @@ type VerifyOptions struct {
 	Beside   map[string]io.Reader    // likewise, of this host: Matched does not count them, and a text may have none
 	Progress func(done, total int64) // is called now and then with the bytes of segments that were read
 
-	// Match is called for each head of the options that the lines match, with its text and the number of the last event below
-	// it, which is 0 if the log has removed its lines.
+	// Match is called for each head of the options that lines match, with its text and the number of the last event below it.
 	Match func(h tree.Head, signed string, seq uint64)
 }
 
@@ -34,7 +33,7 @@ type Verified struct {
 	Removed int64     // lines before the first one kept: their segments were removed
 	After   int64     // lines after the last head, which nothing vouches for yet
 	Matched int       // heads of the options that the lines match
-	Older   int       // heads of the options that are of removed lines, and so cannot be compared
+	Older   int       // heads of the options that are of removed lines alone: they vouch for none that is left
 	Others  int       // heads of the options that are of other logs
 	Cut     int       // heads of the options that end too early
 	Gaps    []string  // numbers that the log itself says are lost
@@ -353,21 +352,21 @@ func (v *verifier) compareHeads() error {
 		if h.Counts != v.at.Counts {
 			return v.broken(0, "the head counts other denials, calls or losses than the lines have", h.name())
 		}
-		v.match(h, v.seq)
+		v.match(h)
 	}
 	return nil
 }
 
-// match counts a head that the lines match, or that is older than they are.
-func (v *verifier) match(h namedHead, seq uint64) {
+// match counts a head that the lines match.
+func (v *verifier) match(h namedHead) {
 	switch {
-	case h.from == elsewhere && h.Size < v.found.Removed:
+	case h.from == elsewhere && h.Size <= v.found.Removed:
 		v.found.Older++
 	case h.from == elsewhere:
 		v.found.Matched++
 	}
-	if h.from != within && v.opts.Match != nil {
-		v.opts.Match(h.Head, h.signed, seq)
+	if h.from != within && h.Size > v.found.Removed && v.opts.Match != nil {
+		v.opts.Match(h.Head, h.signed, v.seq)
 	}
 }
 
@@ -382,8 +381,8 @@ func (v *verifier) finish() error {
 				return v.broken(0, what, h.name())
 			case h.Size < v.found.Removed && h.from == within:
 				return v.broken(0, "it is older than the first line of the log", h.name())
-			case h.Size < v.found.Removed:
-				v.match(h, 0)
+			case h.Size < v.found.Removed && h.from == elsewhere:
+				v.found.Older++
 			}
 		}
 	}

@@ -186,6 +186,26 @@ func TestVerifyRemoved(t *testing.T) {
 	}
 	_, err = os.Stat(filepath.Join(dir, treeFile(1)))
 	assert.ErrorIs(t, err, os.ErrNotExist)
+
+	positions, err := filepath.Glob(filepath.Join(dir, "*"+treeSuffix))
+	require.NoError(t, err)
+	start, err := tree.DecodePosition(readFile(t, dir, filepath.Base(positions[0]))[:tree.PositionSize])
+	require.NoError(t, err)
+	signer, err := note.NewSigner(string(readFile(t, dir, secretName)))
+	require.NoError(t, err)
+	border, err := tree.Head{Size: v.Removed, Root: start.Tree.Root(), Counts: start.Counts}.Sign(signer)
+	require.NoError(t, err)
+	older, err := tree.Head{Size: 7}.Sign(signer)
+	require.NoError(t, err)
+	for name, head := range map[string][]byte{"of removed lines": older, "of all removed lines": border} {
+		v, err := Verify(noCtx, dir, VerifyOptions{
+			Heads:  map[string]io.Reader{"heads": bytes.NewReader(head)},
+			Beside: map[string]io.Reader{"beside": bytes.NewReader(head)},
+			Match:  func(h tree.Head, _ string, _ uint64) { t.Errorf("%s: nothing that is left was compared with it", name) },
+		})
+		require.NoError(t, err, name)
+		assert.Equal(t, []int{0, 1}, []int{v.Matched, v.Older}, name)
+	}
 }
 
 // forge removes the tree and signs the present lines with the log's key, as an attacker with the key does.

@@ -51,9 +51,10 @@ that is not what was recorded it names the first line that is not.
 Without DIRECTORY it also compares the heads of {state}/heads, and prints which witnesses have signed
 them, by the keys that this host has of its fleet and its anchors, and up to which event.
 
-Exit status: 0 the lines are those that were recorded, 1 they are not, 4 they are those of the log's
-own head, but no head from elsewhere was given, or no witness that was given has signed one: whoever
-has the log's key can have written all anew, and the other keys of this host.`,
+Exit status: 0 the lines are those that were recorded, up to the last head that was compared, 1 they
+are not, 4 they are those of the log's own head, but no head from elsewhere, or none that a witness
+that was given has signed, has a line that is left: whoever has the log's key can have written all
+anew, and the other keys of this host.`,
 		Args: exit.Args(cobra.MaximumNArgs(1)),
 		RunE: func(c *cobra.Command, words []string) error { return v.verify(c.Context(), words, o) },
 	}
@@ -121,7 +122,7 @@ func (v Env) verify(ctx context.Context, words []string, o verifyOptions) error 
 	return nil
 }
 
-var errUnsigned = exit.With(exitAlone, errors.New("none of the witnesses that were given has signed a head"))
+var errUnsigned = exit.With(exitAlone, errors.New("none of the witnesses that were given has signed a head of these lines"))
 
 // kept returns the texts that names name: a file, all files below a directory as one, and standard input for -.
 func (v Env) kept(names []string) (map[string]io.Reader, error) {
