@@ -276,7 +276,7 @@ func (g *given) narrow(granted []string) *Error {
 
 // show makes the context of a call visible to the processes that the call starts.
 func (s *Set) show(r *invocation) (hide func(), err error) {
-	if s.gate.Show == nil || r.context.Empty() {
+	if s.gate.Show == nil || r.context.Empty() && !r.told.Resumed { // processes of a resumed call may wait
 		return func() {}, nil
 	}
 	return s.gate.Show(r.id, r.context)

@@ -32,8 +32,8 @@ func (s *fileSystem) file(in *fuse.InHeader) (f *Files, i int, status fuse.Statu
 	}
 	i, ok := f.at(in.NodeId)
 	if !ok {
-		if s.opt.Refused != nil {
-			s.opt.Refused(in.Pid)
+		if s.opt.Refused != nil && s.opt.Refused(in.Pid) != nil {
+			return nil, 0, fuse.EIO
 		}
 		return nil, 0, fuse.Status(unix.ESTALE)
 	}

@@ -24,7 +24,7 @@
 //   - The server keeps no state for a client. It uses one thread that waits for
 //     requests, and, beside the files, up to 64 MiB while 256 of them are read at the same
 //     time. A mount serves 4,000 requests a second; more wait, for 250 ms each time.
-//   - When Owner fails, the request fails with EIO. When the process that serves exits, the
+//   - When Owner or Refused fails, the request fails with EIO. When the process that serves exits, the
 //     kernel answers ENOTCONN.
 //
 // inotify(7) on the root reports the names that other processes of the mount open.

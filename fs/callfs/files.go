@@ -1,6 +1,7 @@
 package callfs
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,6 +39,19 @@ func New(content map[string][]byte) (*Files, error) {
 	n := uint64(len(f.names))
 	f.first = rootInode + 1 + inodes.Add(n) - n
 	return f, nil
+}
+
+// Has reports whether these are the files.
+func (f *Files) Has(content map[string][]byte) bool {
+	if f == nil || len(content) != len(f.names) {
+		return false
+	}
+	for i, name := range f.names {
+		if data, ok := content[name]; !ok || !bytes.Equal(data, f.data[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 // find returns the index of the file with a name.

@@ -19,8 +19,8 @@ type Options struct {
 
 	// Refused is called for a request for a file that is not one of the thread's, by a
 	// descriptor: another call opened it, or one that has ended. Nil: nothing is called. The
-	// thread waits until it returns.
-	Refused func(tid uint32)
+	// thread waits until it returns. The request fails with EIO on an error.
+	Refused func(tid uint32) error
 
 	Logger *slog.Logger // nil discards
 }

@@ -118,7 +118,7 @@ var floors = map[string]struct {
 	"internal/session":     {[]string{"audit", "audit/trace", "fs/history", "fs/history/query", "internal/account", "internal/api", "internal/config", "internal/contextfs", "internal/contextset", "internal/holder", "internal/ledger", "internal/login", "internal/mount", "internal/opened", "internal/outlive", "internal/proc", "internal/profiles", "internal/reach", "internal/runner", "internal/scopeinfo", "internal/state", "internal/stores", "internal/tunnels", "internal/view", "scope", "scope/activities", "scope/agents", "scope/beneath", "scope/catalog", "scope/context", "scope/hosts", "tools", "tools/*", "tools/file/profile", "tools/file/worker"}, "what happens on a view does not know when it is mounted"},
 	"internal/agent":       {[]string{"audit", "fs/history", "fs/history/query", "internal/account", "internal/api", "internal/ledger", "internal/placement", "internal/session", "internal/view", "scope", "scope/agents", "scope/hosts", "tools/limit"}, "one agent does not know the daemon that has it"},
 	"internal/mount":       {[]string{"fs/fusedev", "scope"}, "which views are mounted does not depend on who serves them"},
-	"internal/outlive":     {[]string{"audit", "internal/holder", "internal/ledger", "scope", "tools", "tools/bash", "tools/sandbox"}, "what is left of a sandbox does not depend on who has it next"},
+	"internal/outlive":     {[]string{"audit", "internal/contextfs", "internal/holder", "internal/ledger", "scope", "tools", "tools/bash", "tools/sandbox"}, "what is left of a sandbox does not depend on who has it next"},
 	"internal/runner":      {[]string{"internal/api", "internal/config", "scope", "scope/agents", "tools/delegate", "tools/limit", "tools/sandbox"}, "what a runner reads does not depend on who starts it"},
 	"internal/contextset":  {[]string{"scope", "scope/agents", "scope/context", "tools"}, "what a session may set does not depend on who serves it"},
 	"internal/scopeinfo":   {[]string{"scope", "scope/agents", "tools", "tools/sandbox"}, "what an agent may know of itself does not depend on who serves it"},
@@ -183,7 +183,7 @@ var floors = map[string]struct {
 	"cmd/scopefs-console/internal/pages":    {[]string{"audit", "cmd/scopefs-console/internal/access", "cmd/scopefs-console/internal/colours", "cmd/scopefs-console/internal/sides", "fs/history", "internal/api", "internal/devices", "internal/printable", "scope", "tools/approvals"}, "what an operator sees and decides goes through the control API"},
 	"internal/heart":                        {[]string{"internal/proc"}, "any process of ours may have a heartbeat"},
 	"internal/stores/wire":                  {[]string{"internal/config", "internal/driver", "tools/kv", "tools/messages", "tools/notify", "tools/objects", "tools/sql/engine"}, "what the daemon and the drivers say, and no more"},
-	"internal/contextfs":                    {[]string{"fs/callfs", "fs/fusedev", "internal/holder", "internal/heart", "internal/peer", "internal/view", "tools/limit", "tools/sandbox"}, "which call a process works for is told to both ends"},
+	"internal/contextfs":                    {[]string{"fs/callfs", "fs/fusedev", "internal/holder", "internal/heart", "internal/peer", "internal/view", "scope/context", "tools/limit", "tools/sandbox"}, "which call a process works for is told to both ends"},
 
 	"audit/tree":                {nil, "the tree over lines is maths"},
 	"audit/trace":               {[]string{"audit"}, "the ids of spans follow from events"},
@@ -275,7 +275,7 @@ var exits = map[string]int{
 	"internal/pages/main.go":                        2, // a program of make
 	"cmd/scopefs-stores/internal/engine/process.go": 1, // a database without a daemon ends, whatever it executes
 	"docs/examples/check-proof/main.go":             1,
-	"internal/contextfs/main.go":                    1, // without a daemon it does not know whose call a thread is
+	"internal/contextfs/main.go":                    2, // without a daemon it does not know whose call a thread is
 	"internal/view/main.go":                         1, // a view without a daemon cannot record: it ends
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/internal/contextfs"
 	"github.com/scopefs/scopefs/internal/need"
+	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
 // BenchmarkStart measures the start of a process until it serves, and its processor time. CONTEXTFS_TEST_PROGRAM names the
@@ -29,11 +30,11 @@ func BenchmarkStart(b *testing.B) {
 		ready := make(chan int, 1)
 		m, err := contextfs.Open(contextfs.Options{
 			UID: agentUID, GID: agentUID, Root: true, Program: program, Control: control, Logger: slog.New(slog.DiscardHandler),
-			Ready: func(pid int) { ready <- pid }, Died: func(why error) { b.Error(why) },
+			Ready: func(pid int) { ready <- pid }, Died: func(_ *sandbox.Session, why error) { b.Error(why) },
 		})
 		require.NoError(b, err)
 		<-ready
-		require.NoError(b, m.Close())
+		m.Close()
 	}
 	b.ReportMetric(float64((used()-before).Microseconds())/float64(b.N), "cpu-µs/op")
 }

@@ -1,12 +1,16 @@
 // Package contextfs is the process that serves the /context of one sandbox, and the daemon's end of it.
 //
 // The process parses the FUSE requests of an agent's processes. It runs as the agent's user, and confines itself before it
-// reads the first one: it has three descriptors and no other file, no network, no capability. For each request it asks the
+// reads the first one: it has a few descriptors and no other file, no network, no capability. For each request it asks the
 // daemon whose thread has sent it. The daemon answers with the files of a call of this sandbox, or with none; it sends their
 // content the first time. When the call ends, the process drops them.
 //
 // A process that dies or does not answer is not replaced: its sandbox has no /context from then on, and a client gets an
-// error within seconds. The process exits when the daemon does.
+// error within seconds.
+//
+// The process outlives the daemon as the view of its sandbox does, by the holder: see package view. Each request then waits for the
+// next daemon, and fails with EIO after view.GapTime. That daemon says first which calls go on. Their files stay, so that
+// descriptors stay valid, and are used when the daemon has sent their content again.
 package contextfs
 
 import (
@@ -14,15 +18,19 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
+	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/callfs"
 	"github.com/scopefs/scopefs/internal/heart"
+	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/internal/view"
 )
@@ -30,7 +38,7 @@ import (
 // Name is the argv[0] of the process.
 const Name = "scopefs-context"
 
-// The descriptors that the daemon passes to the process.
+// The descriptors that the daemon passes to the process, beside view.HolderFD and view.ControlFD.
 const (
 	fuseFD  = 3 + iota // /dev/fuse, mounted
 	wireFD             // socket pair to the daemon
@@ -39,29 +47,44 @@ const (
 
 // Main runs the process and returns its exit status.
 func Main() int {
-	conn := os.NewFile(wireFD, "daemon")
-	s := &server{
-		in: peer.NewReader(conn, maxToServer), out: peer.NewWriter(conn, maxFromServer, 0),
-		calls: peer.NewRequests[reply](0), reading: make(chan struct{}, 1), files: map[uint64]*callfs.Files{},
-	}
-	s.sweep = time.AfterFunc(dropTime, s.drain)
-	s.sweep.Stop()
-	if err := s.run(); err != nil {
-		_ = send(s.out, fromServer{Failed: err.Error()}, nil)
+	conn := newConnection(os.NewFile(wireFD, "daemon"), os.NewFile(heartFD, "heart"))
+	over, err := run(conn)
+	if err != nil {
+		_ = send(conn.out, fromServer{Failed: err.Error()}, nil)
 		return 1
 	}
+	over()
 	return 0
 }
 
 // server is the process.
 type server struct {
-	in    *peer.Reader
-	out   *peer.Writer
-	calls *peer.Requests[reply]
+	*view.Daemons[*connection]
+	grace time.Duration // how long it goes on without a daemon; 0: it ends with the daemon
 
-	reading chan struct{}            // has a value while a goroutine reads the daemon's messages
-	files   map[uint64]*callfs.Files // by the daemon's id; of the goroutine that reads
-	sweep   *time.Timer              // for drain
+	// By call; of the goroutine that has the present connection's reading.
+	files  map[string]*callfs.Files
+	before map[string]*callfs.Files // of the last daemon: nobody sees them until the present one has sent them again
+
+	sweep *time.Timer // for drain
+}
+
+// connection is the process's end of the sockets of one daemon.
+type connection struct {
+	wire, beats *os.File
+	in          *peer.Reader
+	out         *peer.Writer
+	calls       *peer.Requests[reply]
+
+	reading chan struct{} // has a value while a goroutine reads the daemon's messages
+	lost    chan struct{} // closed when the daemon has ended
+}
+
+func newConnection(wire, beats *os.File) *connection {
+	return &connection{
+		wire: wire, beats: beats, in: peer.NewReader(wire, maxToServer), out: peer.NewWriter(wire, maxFromServer, 0),
+		calls: peer.NewRequests[reply](0), reading: make(chan struct{}, 1), lost: make(chan struct{}),
+	}
 }
 
 // reply is the daemon's answer to a request.
@@ -70,24 +93,32 @@ type reply struct {
 	late  bool
 }
 
-func (s *server) run() error {
+// run serves the mount until it is attached nowhere any more. over tells the daemon.
+func run(conn *connection) (over func(), err error) {
 	var first toServer
-	if _, err := receive(s.in, &first); err != nil || first.Config == nil {
-		return fmt.Errorf("receive configuration: %w", err)
+	if _, err := receive(conn.in, &first); err != nil || first.Config == nil {
+		return nil, fmt.Errorf("receive configuration: %w", err)
+	}
+	s := &server{grace: first.Config.Grace, files: map[string]*callfs.Files{}}
+	s.Daemons = view.NewDaemons(conn, s.grace > 0)
+	s.sweep = time.AfterFunc(dropTime, s.drain)
+	s.sweep.Stop()
+	var control *os.File
+	if s.grace > 0 {
+		control = os.NewFile(view.ControlFD, "control")
+		go heart.NewHeart(os.NewFile(view.HolderFD, "holder")).Serve(func() {})
 	}
 	measures, err := view.ConfineServer()
 	if err != nil {
-		return fmt.Errorf("confine: %w", err)
+		return nil, fmt.Errorf("confine: %w", err)
 	}
-	debug.FreeOSMemory() // memory used only during the start
-	go func() {
-		heart.NewHeart(os.NewFile(heartFD, "heart")).Serve(func() {}) // until the daemon ends
-		os.Exit(0)
-	}()
-	if err := send(s.out, fromServer{Ready: measures}, nil); err != nil {
-		return err
+	debug.FreeOSMemory()                                 // memory used only during the start
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE) // standard error may have no reader (os/signal)
+	go s.follow(conn, control)
+	if err := send(conn.out, fromServer{Ready: measures}, nil); err != nil {
+		return nil, err
 	}
-	return callfs.Serve(fuseFD, callfs.Options{
+	err = callfs.Serve(fuseFD, callfs.Options{
 		UID: first.Config.UID, GID: first.Config.GID, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		Owner: func(tid uint32) (*callfs.Files, error) {
 			r, err := s.ask(fromServer{TID: tid})
@@ -96,27 +127,83 @@ func (s *server) run() error {
 			}
 			return r.files, err
 		},
-		Refused: func(tid uint32) { _, _ = s.ask(fromServer{TID: tid, Refused: true}) },
+		Refused: func(tid uint32) error {
+			_, err := s.ask(fromServer{TID: tid, Refused: true})
+			return err
+		},
 	})
+	return func() {
+		if now, err := s.Connected(time.Time{}); err == nil {
+			_ = send(now.out, fromServer{Over: true}, nil)
+		}
+	}, err
 }
 
-// ask sends a request and returns its answer, which the daemon bounds. One of the goroutines that wait reads the daemon's
-// messages for all: with one client no other thread has to wake.
+// follow goes on with one daemon after the other. It ends the process when no next one is to come: the process does not know whose
+// call a thread is.
+func (s *server) follow(conn *connection, control *os.File) {
+	for {
+		heart.NewHeart(conn.beats).Serve(func() {}) // until the daemon ends
+		s.Drop(conn)
+		close(conn.lost)
+		if control == nil {
+			os.Exit(0)
+		}
+		files := holder.Passed(control, time.Now().Add(s.grace))
+		if len(files) != 2 {
+			os.Exit(0)
+		}
+		conn.reading <- struct{}{} // nobody handles messages of the last daemon any more
+		conn.wire.Close()
+		conn.beats.Close()
+		conn = newConnection(files[0], files[1])
+		var first toServer
+		if _, err := receive(conn.in, &first); err != nil || first.Config == nil {
+			continue // the daemon ends
+		}
+		maps.Copy(s.files, s.before)
+		maps.DeleteFunc(s.files, func(call string, _ *callfs.Files) bool { return !slices.Contains(first.Config.Keep, call) })
+		s.before, s.files = s.files, map[string]*callfs.Files{}
+		s.Meet(conn)
+		s.sweep.Reset(dropTime)
+	}
+}
+
+// ask sends a request and returns its answer. If the daemon ends, the next one gets the request again.
 func (s *server) ask(msg fromServer) (reply, error) {
-	call, err := s.calls.Begin(context.Background())
+	for end := time.Now().Add(view.GapTime); ; {
+		conn, err := s.Connected(end)
+		if err != nil {
+			return reply{}, err
+		}
+		if r, err := s.askOf(conn, msg); err == nil {
+			return r, nil
+		}
+		s.Drop(conn)
+	}
+}
+
+var errLost = errors.New("the daemon has ended")
+
+// askOf sends a request to one daemon and returns its answer, which the daemon bounds. One of the goroutines that wait reads the
+// daemon's messages for all: with one client no other thread has to wake.
+func (s *server) askOf(conn *connection, msg fromServer) (reply, error) {
+	call, err := conn.calls.Begin(context.Background())
 	if err != nil {
 		return reply{}, err
 	}
 	defer call.End()
 	msg.ID = call.ID
-	if err := send(s.out, msg, nil); err != nil {
+	if err := send(conn.out, msg, nil); err != nil {
 		return reply{}, err
 	}
 	for {
 		select {
 		case r := <-call.Reply:
 			return r, nil
-		case s.reading <- struct{}{}:
+		case <-conn.lost:
+			return reply{}, errLost
+		case conn.reading <- struct{}{}:
 		}
 		var r reply
 		answered := true
@@ -124,9 +211,9 @@ func (s *server) ask(msg fromServer) (reply, error) {
 		case r = <-call.Reply: // the goroutine that read before has it
 		default:
 			answered = false
-			err = s.receive()
+			err = s.receive(conn)
 		}
-		<-s.reading
+		<-conn.reading
 		if answered || err != nil {
 			return r, err
 		}
@@ -134,20 +221,27 @@ func (s *server) ask(msg fromServer) (reply, error) {
 }
 
 // receive handles one message of the daemon.
-func (s *server) receive() error {
+func (s *server) receive(conn *connection) error {
 	var msg toServer
-	content, err := receive(s.in, &msg)
+	content, err := receive(conn.in, &msg)
 	if err != nil {
 		return err
 	}
 	if msg.New != nil {
-		if s.files[msg.Files], err = filesOf(msg.New, content); err != nil {
+		files, err := received(msg.New, content)
+		was := s.before[msg.Files]
+		if delete(s.before, msg.Files); err == nil && !was.Has(files) { // else clients may have them open
+			was, err = callfs.New(files)
+		}
+		s.files[msg.Files] = was
+		if err != nil {
 			return err
 		}
 		s.sweep.Reset(dropTime)
 	}
 	delete(s.files, msg.Drop)
-	s.calls.Deliver(msg.ID, reply{s.files[msg.Files], msg.Late}) // false for a drop, which has no request
+	delete(s.before, msg.Drop)
+	conn.calls.Deliver(msg.ID, reply{s.files[msg.Files], msg.Late}) // false for a drop, which has no request
 	return nil
 }
 
@@ -156,14 +250,22 @@ const dropTime = time.Second
 
 // drain handles the messages that the daemon has sent meanwhile, again and again until all files are dropped.
 func (s *server) drain() {
-	s.reading <- struct{}{}
-	defer func() { <-s.reading }()
-	for s.pending() {
-		if s.receive() != nil {
+	conn, err := s.Connected(time.Time{})
+	if err != nil {
+		return // follow goes on
+	}
+	select {
+	case conn.reading <- struct{}{}:
+	case <-conn.lost:
+		return
+	}
+	defer func() { <-conn.reading }()
+	for conn.pending() {
+		if s.receive(conn) != nil {
 			return
 		}
 	}
-	if len(s.files) > 0 {
+	if len(s.files)+len(s.before) > 0 {
 		s.sweep.Reset(dropTime)
 	} else {
 		runtime.GC() // pools keep what a request had until the second collection: sync.Pool
@@ -172,13 +274,13 @@ func (s *server) drain() {
 }
 
 // pending reports whether the daemon has sent a message.
-func (s *server) pending() bool {
-	n, _ := unix.Ppoll([]unix.PollFd{{Fd: wireFD, Events: unix.POLLIN}}, &unix.Timespec{}, nil)
-	return n > 0 || s.in.Buffered()
+func (c *connection) pending() bool {
+	n, _ := unix.Ppoll([]unix.PollFd{{Fd: int32(c.wire.Fd()), Events: unix.POLLIN}}, &unix.Timespec{}, nil)
+	return n > 0 || c.in.Buffered()
 }
 
-// filesOf returns the files of a message.
-func filesOf(entries []entry, content []byte) (*callfs.Files, error) {
+// received returns the files of a message.
+func received(entries []entry, content []byte) (map[string][]byte, error) {
 	all := map[string][]byte{}
 	for _, e := range entries {
 		if e.Size < 0 || e.Size > len(content) {
@@ -186,5 +288,5 @@ func filesOf(entries []entry, content []byte) (*callfs.Files, error) {
 		}
 		all[e.Name], content = content[:e.Size:e.Size], content[e.Size:]
 	}
-	return callfs.New(all)
+	return all, nil
 }

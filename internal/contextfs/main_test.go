@@ -98,7 +98,7 @@ func newBox(t *testing.T) *box {
 	t.Cleanup(control.Close)
 	t.Cleanup(func() { // after the sandbox has ended
 		if b.mount != nil {
-			_ = b.mount.Close()
+			b.mount.Close()
 		}
 	})
 	host, err := sandbox.Open(sandbox.Config{})
@@ -108,12 +108,13 @@ func newBox(t *testing.T) *box {
 	t.Cleanup(func() { assert.NoError(t, host.Close()) })
 	b.mount, err = contextfs.Open(contextfs.Options{
 		UID: uid, GID: uid, Root: uid != 0, Program: program, Control: control, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
-		Owner: b.owner, Refused: func(uint32) {}, Ready: func(int) {}, Died: func(why error) { b.died <- why },
+		Refused: func(uint32) {}, Ready: func(int) {}, Died: func(_ *sandbox.Session, why error) { b.died <- why },
 	})
 	require.NoError(t, err)
 	b.session, err = host.Start(context.Background(), sandbox.Spec{Agent: "tester", UID: uid, GID: uid, Context: b.mount.Root})
 	require.NoError(t, err)
 	b.running.Store(b.session)
+	b.mount.Answer(b.owner)
 	require.NoError(t, b.mount.Root.Close())
 	return b
 }
@@ -143,7 +144,7 @@ func (b *box) show(call string, content map[string]string) (hide func()) {
 	for name, text := range content {
 		bytes[name] = []byte(text)
 	}
-	f, err := contextfs.New(bytes)
+	f, err := contextfs.New(call, bytes)
 	require.NoError(b.t, err)
 	b.mu.Lock()
 	defer b.mu.Unlock()

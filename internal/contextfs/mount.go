@@ -29,7 +29,7 @@ import (
 const (
 	readyTime = 10 * time.Second // for the process to confine itself
 	writeTime = 10 * time.Second // for the process to read a message: a late look at its heart finds out before
-	ownerTime = time.Second      // that Options.Owner may take
+	ownerTime = time.Second      // that the owner of Answer may take
 	endTime   = time.Second      // for a process to be gone whose connection has ended
 	idleTime  = time.Minute      // between beats that no client waits for
 
@@ -45,51 +45,60 @@ type Options struct {
 	UID, GID uint32 // the agent's user: the process runs as it, and the kernel admits no other
 	Root     bool   // the daemon is root: it becomes the user
 
-	// Owner returns the files of the call of this sandbox that a thread works for; nil: none, or not of this sandbox. It
-	// runs on several goroutines. The process makes up the number, if it is compromised.
-	Owner func(tid uint32) *Files
-
 	// Refused is called for a request for a file of another call, or of one that has ended; see callfs.Options.
 	Refused func(tid uint32)
 
 	// Ready is called when the process is confined, with its pid.
 	Ready func(pid int)
 
-	// Died is called when the process ends or is killed while the mount is there. It must not call Close.
-	Died func(why error)
+	// Gone is called when Refused is called no more. Nil: nothing is.
+	Gone func()
+
+	// Died is called when the process ends or is killed while the mount is there, with the sandbox of Show; nil: none. It must
+	// not call Close.
+	Died func(s *sandbox.Session, why error)
 
 	// Program calls Main when its argv[0] is Name; "": this program.
 	Program string
 
 	Control fusedev.Control
 	Holder  *holder.Holder // nil: none
+	Grace   time.Duration  // how long it may live on without the daemon: see Mount.Keep; 0: it ends with the daemon
 	Logger  *slog.Logger
 }
 
-// Mount is a /context and the process that serves it.
+// Mount is a /context and the process that serves it. The methods that a sandbox needs do nothing with nil.
 type Mount struct {
 	// Root is the mount, for move_mount(2). The caller closes it: if the mount is
 	// attached nowhere by then, the process ends.
 	Root *os.File
 
 	opt     Options
+	minor   uint32             // of its device number
 	conn    fusedev.Connection // opened while the mount is there: its number is reused later
-	unguard func()
-	cmd     *exec.Cmd
+	place   *holder.Place      // nil: none
+	process view.Process
+	config  config
+	started bool // by this daemon
 	wire    *os.File
 	heart   *os.File
 	out     *peer.Writer
 	closing atomic.Bool
+	leaving atomic.Bool
+
+	sandbox atomic.Pointer[sandbox.Session] // see Show
+
+	owner atomic.Pointer[func(tid uint32) *Files] // see Answer
+	known chan struct{}                           // closed when owner is set, or the mount ends
+	know  func()                                  // closes known
 
 	watching sync.WaitGroup
-	ended    chan struct{} // closed when the process is gone and was waited for
-	done     chan struct{} // closed when nothing is left of it
+	done     chan struct{} // closed when nothing is left of it, or it is left to the next daemon
 
 	asking chan struct{} // a slot for each request that has no answer
 
-	sending sync.Mutex        // held while files are sent, so that a request that follows finds them there
-	ids     map[*Files]uint64 // of the files that the process has
-	last    uint64
+	sending sync.Mutex          // held while files are sent, so that a request that follows finds them there
+	has     map[*Files]struct{} // what the process has
 }
 
 // Open makes a mount that is attached nowhere, and starts the process that serves it. It does not wait for the process: a
@@ -100,16 +109,13 @@ func Open(opt Options) (*Mount, error) {
 		return nil, err
 	}
 	defer dev.Close()
-	m := &Mount{
-		opt: opt, conn: opt.Control.Connection(dev.Minor(), ""), unguard: func() {},
-		ended: make(chan struct{}), done: make(chan struct{}), asking: make(chan struct{}, maxAsking), ids: map[*Files]uint64{},
-	}
+	m := newMount(opt, dev.Minor())
 	if opt.Holder != nil {
-		m.unguard = opt.Holder.Add(m.conn).Remove
+		m.place = opt.Holder.Add(holder.Context, m.conn)
 	}
+	m.started, m.config.Grace = true, opt.Grace
 	if err := m.start(dev.File()); err != nil {
-		m.unguard()
-		m.conn.Close()
+		m.remove()
 		return nil, err
 	}
 	m.Root = dev.Mount()
@@ -117,26 +123,27 @@ func Open(opt Options) (*Mount, error) {
 	return m, nil
 }
 
+func newMount(opt Options, minor uint32) *Mount {
+	known := make(chan struct{})
+	return &Mount{
+		known: known, know: sync.OnceFunc(func() { close(known) }),
+		opt: opt, minor: minor, conn: opt.Control.Connection(minor, ""), config: config{UID: opt.UID, GID: opt.GID},
+		done: make(chan struct{}), asking: make(chan struct{}, maxAsking), has: map[*Files]struct{}{},
+	}
+}
+
 // start starts the process.
 func (m *Mount) start(fuse *os.File) error {
 	defer fuse.Close() // the daemon has none: a second one would keep the clients of a dead process waiting
-	wire, theirWire, err := view.SocketPair("context")
+	theirs, err := m.sockets()
 	if err != nil {
 		return err
 	}
-	defer theirWire.Close()
-	_ = unix.SetNonblock(int(theirWire.Fd()), false)
-	beats, theirBeats, err := view.SocketPair("heart")
-	if err != nil {
-		wire.Close()
-		return err
-	}
-	defer theirBeats.Close()
+	defer closeFiles(theirs)
 	cmd := exec.Command(cmp.Or(m.opt.Program, "/proc/self/exe"))
-	cmd.Args, cmd.Dir, cmd.ExtraFiles = []string{Name}, "/", []*os.File{fuse, theirWire, theirBeats}
-	// With one, a goroutine that waits in a system call would keep the others waiting: see server.ask.
+	cmd.Args, cmd.Dir, cmd.ExtraFiles = []string{Name}, "/", append([]*os.File{fuse}, theirs...)
+	// With one, a goroutine that waits in a system call would keep the others waiting: see server.askOf.
 	cmd.Env = []string{"GOMAXPROCS=2"}
-	cmd.Stderr = &view.LogWriter{Logger: m.opt.Logger.With("process", Name)}
 	cmd.WaitDelay = endTime
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Setsid:     true, // the terminal's signals are the daemon's
@@ -145,35 +152,106 @@ func (m *Mount) start(fuse *os.File) error {
 	if m.opt.Root {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: m.opt.UID, Gid: m.opt.GID}
 	}
-	if err := cmd.Start(); err != nil {
-		wire.Close()
-		beats.Close()
+	if m.opt.Grace > 0 {
+		kept, err := m.process.Hold(cmd)
+		if err != nil {
+			return err
+		}
+		defer closeFiles(kept)
+	}
+	if err := m.process.Start(cmd, m.says()); err != nil {
 		return fmt.Errorf("start the process of /context: %w", err)
 	}
-	m.cmd, m.wire, m.heart, m.out = cmd, wire, beats, peer.NewWriter(wire, maxToServer, writeTime)
-	go func() {
-		defer close(m.ended)
-		_ = cmd.Wait()
-	}()
 	return nil
 }
 
+// sockets makes the wire and the heart, and returns the process's ends.
+func (m *Mount) sockets() (theirs []*os.File, err error) {
+	theirs = make([]*os.File, 2)
+	if m.wire, theirs[0], err = view.SocketPair("context"); err == nil {
+		m.heart, theirs[1], err = view.SocketPair("heart")
+	}
+	if err != nil {
+		closeFiles(theirs)
+		return nil, err
+	}
+	_ = unix.SetNonblock(int(theirs[0].Fd()), false) // see server.askOf
+	m.out = peer.NewWriter(m.wire, maxToServer, writeTime)
+	return theirs, nil
+}
+
+func (m *Mount) says() *view.LogWriter {
+	return &view.LogWriter{Logger: m.opt.Logger.With("process", Name)}
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		f.Close() // of nil is an error and no more
+	}
+}
+
+// remove closes all that the daemon has of the process.
+func (m *Mount) remove() {
+	closeFiles(append([]*os.File{m.wire, m.heart}, m.process.Held()...))
+	if m.place != nil {
+		m.place.Remove()
+	}
+	m.conn.Close()
+}
+
 // PID returns the id of the process.
-func (m *Mount) PID() int { return m.cmd.Process.Pid }
+func (m *Mount) PID() int { return m.process.PID() }
+
+// Answer makes the process answer requests, once: owner returns the files of the call of this sandbox that a thread works for; nil:
+// none, or not of this sandbox. It runs on several goroutines. A compromised process makes up the number. Requests wait for
+// Answer, and fail with EIO.
+func (m *Mount) Answer(owner func(tid uint32) *Files) {
+	m.owner.Store(&owner)
+	m.know()
+}
+
+// Show makes the mount answer for a sandbox that has started on it, or that a client has: a process sees the files of its command's
+// tag, and none in another sandbox.
+func (m *Mount) Show(s *sandbox.Session, of func(tag string) *Files) {
+	if m == nil {
+		return
+	}
+	m.Root.Close() // the sandbox holds the mount
+	m.sandbox.Store(s)
+	m.Answer(func(tid uint32) *Files {
+		if tag, _, ours := s.TagOf(int(tid)); ours {
+			return of(tag)
+		}
+		return nil
+	})
+}
 
 // Close aborts the connection and ends the process. Clients get ENOTCONN.
-func (m *Mount) Close() error {
+func (m *Mount) Close() {
+	if m == nil {
+		return
+	}
 	m.closing.Store(true)
-	err := m.conn.Abort()
-	_ = m.cmd.Process.Kill() // without fusectl this is what ends the connection
+	_ = m.conn.Abort()
+	m.process.Kill() // without fusectl this is what ends the connection
 	m.Root.Close()
 	<-m.done
-	return err
+	if m.leaving.Load() {
+		m.remove()
+	}
+	m.gone()
+}
+
+func (m *Mount) gone() {
+	if m.opt.Gone != nil {
+		m.opt.Gone()
+	}
 }
 
 // run serves the process until it ends, and then leaves nothing of it.
 func (m *Mount) run() {
 	defer close(m.done)
+	defer m.know()
 	alive, dead := context.WithCancelCause(context.Background())
 	err := m.listen(alive, dead)
 	if cause := context.Cause(alive); cause != nil {
@@ -181,54 +259,41 @@ func (m *Mount) run() {
 	}
 	dead(nil)
 	m.watching.Wait()
-	_ = m.conn.Abort()
-	if !errors.Is(err, io.EOF) {
-		_ = m.cmd.Process.Kill()
-	}
-	ended := m.wait()
-	m.unguard()
-	m.conn.Close()
-	m.heart.Close()
-	m.wire.Close()
-	if m.closing.Load() || errors.Is(err, io.EOF) && ended == "exit status 0" { // its mount is gone
+	if m.leaving.Load() {
+		m.wire.Close()
+		m.heart.Close()
 		return
 	}
-	m.opt.Died(fmt.Errorf("process of /context ended: %w: %s", err, ended))
-}
-
-// wait ends the process and returns how it has ended.
-func (m *Mount) wait() string {
-	for range 2 {
+	_ = m.conn.Abort()
+	if errors.Is(err, io.EOF) || errors.Is(err, errOver) { // it ends
 		select {
-		case <-m.ended:
-			return m.cmd.ProcessState.String()
+		case <-m.process.Ended():
 		case <-time.After(endTime):
-			_ = m.cmd.Process.Kill()
 		}
 	}
-	return "it was killed and is not gone yet"
+	m.process.Kill()
+	ended := m.process.How()
+	m.remove()
+	if !m.closing.Load() && !errors.Is(err, errOver) {
+		m.opt.Died(m.sandbox.Load(), fmt.Errorf("process of /context ended: %w: %s", err, ended))
+	}
 }
+
+// errOver is the end of a mount that is attached nowhere any more.
+var errOver = errors.New("its mount is gone")
 
 // listen handles the messages of the process until the connection ends.
 func (m *Mount) listen(alive context.Context, dead context.CancelCauseFunc) error {
 	in := peer.NewReader(m.wire, maxFromServer)
-	if err := send(m.out, toServer{Config: &config{m.opt.UID, m.opt.GID}}, nil); err != nil {
+	if err := send(m.out, toServer{Config: &m.config}, nil); err != nil {
 		return err
 	}
-	_ = m.wire.SetReadDeadline(time.Now().Add(readyTime))
-	var first fromServer
-	if _, err := receive(in, &first); err != nil {
-		return err
+	if m.started {
+		if err := m.ready(in); err != nil {
+			return err
+		}
 	}
-	if first.Failed != "" || len(first.Ready) == 0 {
-		return fmt.Errorf("it refuses to serve: %s", first.Failed)
-	}
-	_ = m.wire.SetReadDeadline(time.Time{})
-	if err := sandbox.Expendable(m.PID()); err != nil {
-		m.opt.Logger.Warn("the process of /context is spared when memory runs out", "err", err)
-	}
-	m.opt.Ready(m.PID())
-	process := heart.Process{PID: m.PID(), Ended: m.ended}
+	process := heart.Process{PID: m.PID(), Ended: m.process.Ended()}
 	m.watching.Go(func() {
 		if err := heart.Watch(alive, process, heart.NewHeart(m.heart), m.busy, func() time.Duration { return idleTime }); err != nil {
 			dead(err)
@@ -242,6 +307,9 @@ func (m *Mount) listen(alive context.Context, dead context.CancelCauseFunc) erro
 		if _, err := receive(in, &msg); err != nil {
 			return err
 		}
+		if msg.Over {
+			return errOver
+		}
 		if msg.ID == 0 {
 			return errors.New("it sent a message that is no request")
 		}
@@ -252,9 +320,27 @@ func (m *Mount) listen(alive context.Context, dead context.CancelCauseFunc) erro
 		case m.asking <- struct{}{}:
 			go m.answer(msg)
 		default:
-			m.reply(toServer{ID: msg.ID, Late: true}, nil) // Owner hangs for all of them
+			m.reply(toServer{ID: msg.ID, Late: true}, nil) // owner hangs for all of them
 		}
 	}
+}
+
+// ready waits until the process has confined itself.
+func (m *Mount) ready(in *peer.Reader) error {
+	_ = m.wire.SetReadDeadline(time.Now().Add(readyTime))
+	var first fromServer
+	if _, err := receive(in, &first); err != nil {
+		return err
+	}
+	if first.Failed != "" || len(first.Ready) == 0 {
+		return fmt.Errorf("it refuses to serve: %s", first.Failed)
+	}
+	_ = m.wire.SetReadDeadline(time.Time{})
+	if err := sandbox.Expendable(m.PID()); err != nil {
+		m.opt.Logger.Warn("the process of /context is spared when memory runs out", "err", err)
+	}
+	m.opt.Ready(m.PID())
+	return nil
 }
 
 // busy reports whether a client may wait for the process.
@@ -263,7 +349,7 @@ func (m *Mount) busy() bool {
 	return err != nil || waiting > 0
 }
 
-// answer answers a request within ownerTime, whatever Owner does. It takes a slot of asking until Owner has returned and the
+// answer answers a request within ownerTime, whatever owner does. It takes a slot of asking until owner has returned and the
 // process has read the answer.
 func (m *Mount) answer(msg fromServer) {
 	defer func() { <-m.asking }()
@@ -274,7 +360,13 @@ func (m *Mount) answer(msg fromServer) {
 			found <- nil
 			return
 		}
-		found <- m.opt.Owner(msg.TID)
+		<-m.known
+		owner := m.owner.Load()
+		if owner == nil {
+			found <- nil
+			return
+		}
+		found <- (*owner)(msg.TID)
 	}()
 	select {
 	case f := <-found:
@@ -293,10 +385,11 @@ func (m *Mount) give(id uint64, f *Files) {
 	}
 	m.sending.Lock()
 	defer m.sending.Unlock()
-	msg, content := toServer{ID: id, Files: m.ids[f]}, []byte(nil)
-	if msg.Files == 0 && f.hold(m) {
-		m.last++
-		m.ids[f], msg.Files = m.last, m.last
+	msg, content := toServer{ID: id}, []byte(nil)
+	if _, has := m.has[f]; has {
+		msg.Files = f.call
+	} else if f.hold(m) {
+		m.has[f], msg.Files = struct{}{}, f.call
 		msg.New, content = f.message()
 	}
 	m.reply(msg, content)
@@ -306,8 +399,8 @@ func (m *Mount) give(id uint64, f *Files) {
 func (m *Mount) drop(f *Files) {
 	m.sending.Lock()
 	defer m.sending.Unlock()
-	m.reply(toServer{Drop: m.ids[f]}, nil)
-	delete(m.ids, f)
+	m.reply(toServer{Drop: f.call}, nil)
+	delete(m.has, f)
 }
 
 // reply sends a message. A process that does not read it is ended: run finds the connection closed.

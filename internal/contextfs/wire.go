@@ -2,6 +2,7 @@ package contextfs
 
 import (
 	"encoding/json"
+	"time"
 
 	"github.com/scopefs/scopefs/internal/peer"
 )
@@ -21,15 +22,18 @@ type toServer struct {
 
 	ID    uint64  `json:"id,omitempty"`    // the ID of the request that this answers
 	Late  bool    `json:"late,omitempty"`  // with ID: the daemon does not know the thread's call yet
-	Files uint64  `json:"files,omitempty"` // with ID: the thread's files; 0: none
+	Files string  `json:"files,omitempty"` // with ID: the thread's files, by their call; "": none
 	New   []entry `json:"new,omitempty"`   // with Files, the first time: what they are
 
-	Drop uint64 `json:"drop,omitempty"` // the files of a call that has ended
+	Drop string `json:"drop,omitempty"` // the call, which has ended
 }
 
+// config is the first message of a daemon, to a process that it has started or taken over.
 type config struct {
-	UID uint32 `json:"uid"`
-	GID uint32 `json:"gid"`
+	UID   uint32        `json:"uid"`
+	GID   uint32        `json:"gid"`
+	Grace time.Duration `json:"grace,omitempty"` // how long the process goes on without a daemon
+	Keep  []string      `json:"keep,omitempty"`  // the calls of the last daemon that go on: the process drops the files of others
 }
 
 // entry is one file. Its content follows that of the entries before it, in the second part of the frame.
@@ -42,6 +46,7 @@ type entry struct {
 type fromServer struct {
 	Ready  []string `json:"ready,omitempty"` // it is confined, by these measures, and about to serve
 	Failed string   `json:"failed,omitempty"`
+	Over   bool     `json:"over,omitempty"` // the mount is attached nowhere any more
 
 	ID      uint64 `json:"id,omitempty"`      // the daemon responds with ID
 	TID     uint32 `json:"tid,omitempty"`     // a thread that has sent a request

@@ -101,10 +101,11 @@ const (
 	Tunnels Kind = "tunnels" // the process of tunnels, without a connection
 	Command Kind = "command" // likewise, of the sandbox that the command is in
 	Web     Kind = "web"     // the sessions over HTTP, without a process
+	Context Kind = "context" // the process of /context, of the sandbox that the mount is in
 )
 
 // beats reports whether there is a heartbeat.
-func (k Kind) beats() bool { return k == View || k == Tunnels }
+func (k Kind) beats() bool { return k == View || k == Tunnels || k == Context }
 
 // files returns how many descriptors there are at least.
 func (k Kind) files() int {

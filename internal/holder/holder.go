@@ -302,8 +302,8 @@ func (h *Holder) Keep(kind Kind, pid int, meta json.RawMessage, files []*os.File
 }
 
 // Add makes the holder abort c when the daemon exits, until Remove. c must stay open until then.
-func (h *Holder) Add(c fusedev.Connection) *Place {
-	p := h.place(Place{conn: c})
+func (h *Holder) Add(kind Kind, c fusedev.Connection) *Place {
+	p := h.place(Place{Kind: kind, conn: c})
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p.send()
@@ -351,6 +351,9 @@ func (p *Place) Remove() {
 	p.h.send(message{Op: opRemove, ID: p.id}, nil)
 	p.close()
 }
+
+// Connection returns the connection, as this daemon can abort it.
+func (p *Place) Connection() fusedev.Connection { return p.conn }
 
 // Dir returns the mount point of the connection.
 func (p *Place) Dir() string { return p.conn.Dir }

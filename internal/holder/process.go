@@ -162,10 +162,10 @@ func (k *keeper) watch(ctx context.Context, id uint64, i *item) {
 	}
 }
 
-// needed reports whether something is left: tunnels are those of sandboxes. The caller holds mu.
+// needed reports whether something is left beside what is of sandboxes. The caller holds mu.
 func (k *keeper) needed() bool {
 	for _, i := range k.items {
-		if i.msg.Kind != Tunnels {
+		if i.msg.Kind != Tunnels && i.msg.Kind != Context {
 			return true
 		}
 	}

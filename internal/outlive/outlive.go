@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/contextfs"
 	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/scope"
@@ -91,7 +92,8 @@ func Keep(h *holder.Holder, s Sandbox, files []*os.File) (*holder.Place, error) 
 type Item struct {
 	Sandbox
 	Place    *holder.Place
-	Commands []*Command // of an MCP client
+	Commands []*Command    // of an MCP client
+	Mount    *holder.Place // of /context; nil: none
 
 	taken  time.Time
 	exited bool // the command's end is recorded
@@ -100,7 +102,12 @@ type Item struct {
 // Items returns what the holder of the last daemon has handed over. It ends what this daemon cannot continue with.
 func Items(places []*holder.Place, logger *slog.Logger) (all []Item) {
 	var commands []*Command
+	var contexts []*holder.Place
 	for _, p := range places {
+		if p.Kind == holder.Context {
+			contexts = append(contexts, p)
+			continue
+		}
 		if p.Kind == holder.Command {
 			commands = append(commands, commandOf(p))
 			continue
@@ -125,7 +132,25 @@ func Items(places []*holder.Place, logger *slog.Logger) (all []Item) {
 		}
 		all[n].Commands = append(all[n].Commands, c)
 	}
+	for _, p := range contexts {
+		n := slices.IndexFunc(all, func(i Item) bool { return contextfs.Of(p) == i.Outliving.PID && i.Mount == nil })
+		if n < 0 {
+			p.End()
+			continue
+		}
+		all[n].Mount = p
+	}
 	return all
+}
+
+// Seeing returns the ids of the calls that go on and see a context.
+func (i *Item) Seeing() (calls []string) {
+	for _, c := range i.Commands {
+		if !c.Job.Answered && len(c.Job.Begun.Context) > 0 {
+			calls = append(calls, c.Job.Begun.Call)
+		}
+	}
+	return calls
 }
 
 // Calls returns the ids of the calls that go on.
@@ -175,6 +200,9 @@ func (i *Item) Last() *os.File { return i.Place.Files[len(i.Place.Files)-1] }
 // End ends the sandbox.
 func (i *Item) End() {
 	i.Drop()
+	if i.Mount != nil {
+		i.Mount.End()
+	}
 	i.Place.End()
 }
 

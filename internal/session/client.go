@@ -80,7 +80,7 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 	}
 	c.files, c.shell = files, shell
 	c.servers = newServers(c)
-	c.own = []func() error{files.Close, shell.Close, c.servers.up.Close, c.messages.Close}
+	c.own = []func() error{files.Close, shell.Close, c.servers.up.Close, c.messages.Close, c.hide}
 	all, err := c.tools(files, shell, profile)
 	if err == nil {
 		c.set, err = tools.NewSet(tools.Gate{

@@ -1,27 +1,17 @@
 package session
 
 import (
-	"sync/atomic"
-
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/contextfs"
 	"github.com/scopefs/scopefs/internal/contextset"
 	"github.com/scopefs/scopefs/internal/ledger"
+	"github.com/scopefs/scopefs/internal/outlive"
 	"github.com/scopefs/scopefs/scope"
 	scoped "github.com/scopefs/scopefs/scope/context"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
-
-// contentOf returns a file for each scope.
-func contentOf(s scoped.Scoped) map[string][]byte {
-	content := map[string][]byte{}
-	for name, messages := range s.Files() {
-		content[name+".json"] = messages
-	}
-	return content
-}
 
 func notShown(err error) error {
 	return tools.Errorf(tools.Invalid, "the context cannot be shown: %v", err)
@@ -29,10 +19,15 @@ func notShown(err error) error {
 
 // showContext makes the context of a call visible to its processes in the client's sandboxes, until hide.
 func (c *client) showContext(call string, s scoped.Scoped) (hide func(), err error) {
-	if hide, err = c.contexts.Show(call, contentOf(s)); err != nil {
+	end, err := c.contexts.Show(call, contextfs.ContentOf(s))
+	if err != nil {
 		return nil, notShown(err)
 	}
-	return hide, nil
+	return func() {
+		if !c.leaves() { // else the next daemon may go on with the call
+			end()
+		}
+	}, nil
 }
 
 // maxContexts bounds the contexts of all clients of an agent, in bytes.
@@ -43,6 +38,14 @@ var errContexts = tools.Errorf(tools.RateLimited, "the contexts of the agent's c
 // holdContext reserves memory for the context of a session.
 func (a *Agent) holdContext(size int) (release func(), ok bool) {
 	return a.contexts.Hold(size, maxContexts)
+}
+
+// hide ends the files of calls that nobody has resumed.
+func (c *client) hide() error {
+	if c.leaves() {
+		return nil
+	}
+	return c.contexts.Close()
 }
 
 func (c *client) contextSet() contextset.Client {
@@ -77,19 +80,36 @@ func (c *client) keptContext(session string) *scoped.Environment {
 	return env
 }
 
-// contextMount is /context of one sandbox.
-type contextMount struct {
-	*contextfs.Mount
-	session atomic.Pointer[sandbox.Session] // nil until it has started
-	refused ledger.Repeats
+// mountContext makes /context of a sandbox, whose process is in the agent's group.
+func (a *Agent) mountContext(owner account.User, group *sandbox.Group) (*contextfs.Mount, error) {
+	opt := a.contextOptions()
+	opt.UID, opt.GID, opt.Root, opt.Holder, opt.Grace = owner.UID, owner.GID, a.Root, a.Holder, a.Grace
+	opt.Ready = func(pid int) {
+		if err := group.AddView(pid); err != nil { // its processor time is bounded all the same: see package callfs
+			a.Logger.Warn("the agent's limits do not hold for the process of "+sandbox.Context, "agent", a.id, "err", err)
+		}
+	}
+	return contextfs.Open(opt)
 }
 
-// mountContext makes /context of a sandbox, whose process is in the agent's group. A process sees the files of its command's
-// tag, and none in another sandbox.
-func (a *Agent) mountContext(owner account.User, group *sandbox.Group, of func(tag string) *contextfs.Files) (*contextMount, error) {
-	m := &contextMount{}
-	m.refused.Record = a.Event
-	m.refused.Event = func(tid uint32, others int64) audit.Event {
+// adoptContext continues with /context of a sandbox that the last daemon has left. Until its client has returned, requests wait.
+func (a *Agent) adoptContext(item *outlive.Item) *contextfs.Mount {
+	if item.Mount == nil {
+		return nil
+	}
+	m, err := contextfs.Adopt(item.Mount, a.contextOptions(), item.Seeing())
+	if err != nil {
+		a.Logger.Warn("a sandbox gets another "+sandbox.Context, "agent", a.id, "session", item.Name, "err", err)
+		item.Mount.End()
+		return nil
+	}
+	return m
+}
+
+// contextOptions returns what all of the agent's have.
+func (a *Agent) contextOptions() contextfs.Options {
+	refused := &ledger.Repeats{Record: a.Event}
+	refused.Event = func(tid uint32, others int64) audit.Event {
 		e := audit.Event{
 			Event: audit.KindSandbox, Agent: string(a.id), Op: "read", Path: sandbox.Context, Verdict: audit.Deny, PID: int(tid),
 			Rule: "context: of another call, or of one that has ended", RuleKind: string(scope.KindContext),
@@ -103,50 +123,15 @@ func (a *Agent) mountContext(owner account.User, group *sandbox.Group, of func(t
 		}
 		return e
 	}
-	var err error
-	m.Mount, err = contextfs.Open(contextfs.Options{
-		UID: owner.UID, GID: owner.GID, Root: a.Root, Control: a.Control, Holder: a.Holder,
-		Logger: a.Logger.With("agent", a.id), Refused: m.refused.Add,
-		Owner: func(tid uint32) *contextfs.Files {
-			s := m.session.Load()
-			if s == nil {
-				return nil
-			}
-			tag, _, ours := s.TagOf(int(tid))
-			if !ours {
-				return nil
-			}
-			return of(tag)
-		},
-		Ready: func(pid int) {
-			if err := group.AddView(pid); err != nil { // its processor time is bounded all the same: see package callfs
-				a.Logger.Warn("the agent's limits do not hold for the process of "+sandbox.Context, "agent", a.id, "err", err)
-			}
-		},
-		Died: func(why error) {
+	return contextfs.Options{
+		Control: a.Control, Logger: a.Logger.With("agent", a.id), Refused: refused.Add, Gone: refused.Close,
+		Died: func(s *sandbox.Session, why error) {
 			a.Logger.Warn("a sandbox has no "+sandbox.Context+" any more", "agent", a.id, "err", why)
 			e := audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Path: sandbox.Context, Outcome: "died", Detail: why.Error()}
-			if s := m.session.Load(); s != nil {
+			if s != nil {
 				e.Session = a.nameOf(s)
 			}
 			a.Event(e)
 		},
-	})
-	return m, err
-}
-
-// started makes the mount answer for a sandbox that has started on it.
-func (m *contextMount) started(s *sandbox.Session) {
-	if m != nil {
-		m.Root.Close() // the sandbox holds the mount
-		m.session.Store(s)
-	}
-}
-
-// close ends the mount of a sandbox that has ended.
-func (m *contextMount) close() {
-	if m != nil {
-		_ = m.Mount.Close() // without fusectl the server ends with the mount
-		m.refused.Close()
 	}
 }

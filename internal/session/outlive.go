@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/contextfs"
 	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/outlive"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -21,7 +22,7 @@ import (
 // A sandbox of scopefs run, or of a client of scopefs mcp, lives on when its daemon ends, if its view does. Its processes use
 // what they have: the view, the system, HOME, the pipes or the terminal of the command of a run, whose other ends are its
 // client's. New connections to the network wait for the next daemon, and then for the client, whose keys they may need; tunnels
-// go on, and other connections end with the daemon. So does /context. Of the commands of a client's calls see bash.Kept.
+// go on, and other connections end with the daemon. Of the commands of a client's calls see bash.Kept.
 
 // Outlive makes the sandbox of a command live on when this daemon ends, and returns how its client returns to the next one,
 // and a pidfd of the sandbox; nil if it ends with this daemon.
@@ -53,6 +54,9 @@ func (b *Sandbox) keep(p *sandbox.Process, kept outlive.Sandbox, last *os.File) 
 	}
 	if err == nil {
 		place, err = outlive.Keep(b.agent.Holder, kept, files)
+	}
+	if err == nil {
+		b.context.Keep(b.Session.PID())
 	}
 	if err != nil {
 		last.Close()
@@ -96,6 +100,7 @@ func (a *Agent) Adopt(item outlive.Item) (*Sandbox, *sandbox.Process, error) {
 		return nil, nil, err
 	}
 	box.network.adopt(box, p)
+	box.context = a.adoptContext(&item)
 	a.mu.Lock()
 	a.sessions[box.Session] = box
 	a.mu.Unlock()
@@ -189,7 +194,7 @@ func (b *Sandbox) resume(ctx context.Context, p Purpose) error {
 	if err := b.Continue(spec); err != nil {
 		return err
 	}
-	b.context.started(b.Session)
+	b.context.Show(b.Session, p.Context)
 	b.Connect(p)
 	return nil
 }
@@ -197,6 +202,11 @@ func (b *Sandbox) resume(ctx context.Context, p Purpose) error {
 // resume continues with the sandbox that the last daemon has left for the client, the commands of its shell, and its tasks.
 func (c *client) resume(box *Sandbox, shell *bash.Shell) error {
 	c.purpose = c.newPurpose()
+	if box.context != nil {
+		for _, call := range box.Earlier.Seeing() {
+			c.contexts.Expect(box.context, call)
+		}
+	}
 	err := box.resume(c.life, c.purpose)
 	if err == nil {
 		err = box.Earlier.Continue(shell, &box.commands, &c.messages)
@@ -243,18 +253,20 @@ func (b *Sandbox) leaves() bool {
 	return b.agent.HandOver.Load() && b.place != nil
 }
 
-// Outliving returns the agent's sandboxes that live on when this daemon ends. It leaves their tunnels to the next one.
+// Outliving returns the agent's sandboxes that live on when this daemon ends. It leaves their tunnels and /context to the next one.
 func (a *Agent) Outliving() (all []*sandbox.Session) {
 	var networks []*network
+	var contexts []*contextfs.Mount
 	a.mu.Lock()
 	for s, box := range a.sessions {
 		if box.place != nil {
-			all, networks = append(all, s), append(networks, box.network)
+			all, networks, contexts = append(all, s), append(networks, box.network), append(contexts, box.context)
 		}
 	}
 	a.mu.Unlock()
-	for _, n := range networks {
+	for i, n := range networks {
 		n.Leave()
+		contexts[i].Leave()
 	}
 	return all
 }

@@ -191,8 +191,9 @@ func (c *client) task(call string) *Sandbox {
 	return nil
 }
 
-// endTask ends the task of a call that nobody continues with.
+// endTask ends the task of a call that nobody continues with, and hides the call's context.
 func (c *client) endTask(call string) {
+	c.contexts.End(call)
 	if box := c.task(call); box != nil {
 		box.End()
 	}

@@ -103,7 +103,7 @@ type Sandbox struct {
 	place    *holder.Place    // it outlives the daemon; nil: it does not
 	commands outlive.Commands // that do so, too
 	held     *changeSet       // on whose view it is; nil: the agent's own
-	context  *contextMount    // nil: none
+	context  *contextfs.Mount // nil: none
 	network  *network
 	trace    trace.Context
 	server   string // see Purpose.server
@@ -194,14 +194,14 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 	}
 	defer spec.Home.Close() // of nil is an error and no more
 	if box.Session, err = host.Start(ctx, spec); err != nil {
-		box.context.close()
+		box.context.Close()
 		if closed := account.ClosedShown(owner, p.Expose); closed != nil {
 			return nil, closed
 		}
 		return nil, errors.Join(account.ClosedTo(owner, v.At()), err)
 	}
 	session := box.Session
-	box.context.started(session)
+	box.context.Show(session, p.Context)
 	box.Name = fmt.Sprintf("%d-%d", time.Now().Unix(), session.PID())
 	began := audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: box.Name, Parent: p.Parent, Chain: p.Chain, Server: p.server(), Outcome: "started", PID: session.PID(), Detail: "limits: " + session.Limiter(), Trace: p.Trace.String()}
 	if p.Once {
@@ -210,7 +210,7 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 	err = a.Record(ctx, began)
 	if err != nil {
 		session.Close()
-		box.context.close()
+		box.context.Close()
 		return nil, err
 	}
 	box.network.serve(box, p)
@@ -241,8 +241,8 @@ func (b *Sandbox) equip(ctx context.Context, v *view.View, dir *os.File, mounted
 	if spec.Binds = p.Binds; p.NoView {
 		spec.View = nil
 	}
-	if p.Context != nil {
-		m, err := a.mountContext(owner, group, p.Context)
+	if p.Context != nil && b.context == nil {
+		m, err := a.mountContext(owner, group)
 		if err != nil {
 			spec.Home.Close()
 			return sandbox.Spec{}, err
@@ -329,10 +329,10 @@ func (b *Sandbox) End() {
 		delete(b.agent.sessions, b.Session)
 		b.agent.mu.Unlock()
 		network.Close()
-		shown.close()
 		if left {
 			return
 		}
+		shown.Close()
 		var detail []string
 		for _, e := range []error{b.Because, b.Err(), err} {
 			if e != nil {

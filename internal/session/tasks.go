@@ -162,7 +162,7 @@ func (c *client) run(ctx context.Context, env tools.Env, id scope.ID, task deleg
 	if err != nil {
 		return out, err
 	}
-	given, err := contextfs.New(contentOf(task.Context))
+	given, err := contextfs.New(env.Call, contextfs.ContentOf(task.Context))
 	if err != nil {
 		return out, notShown(err)
 	}

@@ -297,7 +297,7 @@ func (v *View) sendRules() error {
 			err = fmt.Errorf("no answer within %v", ackTime)
 		}
 	}
-	process.kill()
+	process.Kill()
 	return fmt.Errorf("the view of %q did not take new rules: %w", v.def.Name, err)
 }
 

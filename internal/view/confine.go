@@ -72,8 +72,8 @@ func enterFor(root int, needs Needs) (string, error) {
 	return "root: the scope, beside the history", err
 }
 
-// ConfineServer is [Confine] for a process that only uses descriptors which are open: it drops every capability, all
-// access to files by name, and all system calls but those of the Go runtime.
+// ConfineServer is [Confine] for a process that only uses descriptors which are open or received: it drops every capability,
+// all access to files by name, and all system calls but those of the Go runtime and recvmsg(2).
 func ConfineServer() ([]string, error) {
 	kept, err := keepCapabilities(false, false)
 	if err != nil {
@@ -90,7 +90,7 @@ func ConfineServer() ([]string, error) {
 	if err := noNewPrivs(); err != nil {
 		return nil, err
 	}
-	if err := load(runtimeCalls, only("clone", 0, goThread, goThread|unix.CLONE_SETTLS)); err != nil {
+	if err := load(append(slices.Clone(runtimeCalls), "recvmsg"), only("clone", 0, goThread, goThread|unix.CLONE_SETTLS)); err != nil {
 		return nil, err
 	}
 	return []string{"no files", "capabilities: " + kept, fmt.Sprintf("landlock: ABI %d", abi), "seccomp", "no_new_privs", "no network"}, nil

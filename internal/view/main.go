@@ -3,7 +3,7 @@
 // The daemon's end starts the process with the descriptors below, records its events, and starts another when it dies. The
 // process confines itself before it serves the first request, and exits when the daemon exits.
 //
-// Lock order of the daemon's end, outermost first: View.ruling, View.mu. Nothing is recorded under a lock but spool.mu.
+// Lock order of the daemon's end, outermost first: View.ruling, View.mu. Nothing is recorded under a lock but spool.rule.
 package view
 
 import (
@@ -243,12 +243,12 @@ type daemonLink struct {
 	configured chan struct{} // closed when the daemon handles all messages: see View.handshake
 	pruning    sync.Mutex    // held while Pruned is recorded
 
-	mu        sync.Mutex
+	*Daemons[*connection] // none: no daemon has sent its rules since the last one ended
+
+	rule      sync.Mutex        // guards what follows
 	rules     *scope.PolicySpec // by which the view decides
 	forgotten bool              // the kernel caches nothing by other rules
 	failure   error             // why the log cannot be written
-	conn      *connection       // nil: no daemon has sent its rules since the last one ended
-	changed   chan struct{}     // closed and replaced when conn changes
 }
 
 // fromDaemon is a message and the connection that its answer goes to.
@@ -277,13 +277,13 @@ func (l *daemonLink) Record(_ context.Context, e audit.Event) error {
 
 // drain is the spooled.Drain of the spool. It does not wait for the next daemon: events may go on to the spool meanwhile.
 func (l *daemonLink) drain(reset bool) (use, answered bool, err error) {
-	conn, err := l.connected(time.Time{})
+	conn, err := l.Connected(time.Time{})
 	if err != nil {
 		return false, true, err
 	}
 	reply, err := conn.request(FromView{Drain: true, Reset: reset})
 	if errors.Is(err, errLost) { // a daemon that has ended empties no file
-		l.drop(conn)
+		l.Drop(conn)
 		return false, true, spooled.ErrNoDaemon
 	}
 	return reply.Spool, reply.ID != 0, err
@@ -295,8 +295,8 @@ func (l *daemonLink) Err() error {
 	if l.leased && placement.Now() >= time.Duration(l.lease.Load()) {
 		return errLease
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.rule.Lock()
+	defer l.rule.Unlock()
 	return l.failure
 }
 
@@ -311,7 +311,7 @@ func (l *daemonLink) groups(pid uint32) ([]uint32, error) {
 // none.
 func (l *daemonLink) request(msg FromView) (ToView, error) {
 	for began := time.Now(); ; {
-		conn, err := l.connected(began.Add(gapTime))
+		conn, err := l.Connected(began.Add(GapTime))
 		if err != nil {
 			return ToView{}, err
 		}
@@ -319,53 +319,12 @@ func (l *daemonLink) request(msg FromView) (ToView, error) {
 		if !errors.Is(err, errLost) {
 			return reply, err
 		}
-		l.drop(conn)
+		l.Drop(conn)
 		if msg.Event != nil {
 			msg.Began = began // the daemon that has ended may have recorded it
 		}
 	}
 }
-
-// connected returns the connection to the present daemon. It waits for the next one until end.
-func (l *daemonLink) connected(end time.Time) (*connection, error) {
-	for {
-		l.mu.Lock()
-		conn, changed := l.conn, l.changed
-		l.mu.Unlock()
-		if conn != nil {
-			return conn, nil
-		}
-		if l.grace == 0 || end.IsZero() {
-			return nil, spooled.ErrNoDaemon
-		}
-		select {
-		case <-changed:
-		case <-time.After(time.Until(end)):
-			return nil, spooled.ErrNoDaemon
-		}
-	}
-}
-
-// drop notes that a daemon has ended.
-func (l *daemonLink) drop(conn *connection) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.conn == conn {
-		l.set(nil)
-	}
-}
-
-// set changes the connection. The caller holds mu.
-func (l *daemonLink) set(conn *connection) {
-	l.conn = conn
-	l.spool.SetAlone(conn == nil)
-	close(l.changed)
-	l.changed = make(chan struct{})
-}
-
-// gapTime bounds how long a client waits for the next daemon: with the answer of that daemon it is less than the two seconds
-// after which every client has an answer or an error.
-const gapTime = 1500 * time.Millisecond
 
 // errLease is the error of a change without a lease.
 var errLease = errors.New("placement: one: the lease of this host has ended")
@@ -387,7 +346,8 @@ func newConnection(wire, beats, stat *os.File) *connection {
 }
 
 func newDaemonLink(conn *connection, grace time.Duration) *daemonLink {
-	l := &daemonLink{conn: conn, grace: grace, configured: make(chan struct{}), changed: make(chan struct{}), freeze: make(chan fromDaemon, maxRequests)}
+	l := &daemonLink{grace: grace, configured: make(chan struct{}), freeze: make(chan fromDaemon, maxRequests), Daemons: NewDaemons(conn, grace > 0)}
+	l.alone = func(alone bool) { l.spool.SetAlone(alone) }
 	l.ready = sync.OnceFunc(func() { close(l.configured) })
 	return l
 }
@@ -451,7 +411,7 @@ func (c *connection) stopped() bool {
 func (l *daemonLink) serve(conn *connection, view *fs.View, control *os.File) {
 	for {
 		l.listen(conn, view)
-		l.drop(conn)
+		l.Drop(conn)
 		for _, f := range conn.files {
 			f.Close()
 		}
@@ -495,17 +455,15 @@ func (l *daemonLink) listen(conn *connection, view *fs.View) {
 				}
 				forget = view.SetPolicy(policy)
 			}
-			l.mu.Lock()
+			l.rule.Lock()
 			l.rules, l.forgotten = msg.Policy, false
-			if l.conn == nil { // the first rules of a next daemon
-				l.set(conn)
-			}
-			l.mu.Unlock()
-			go func() { // forget may block on requests that wait for messages read here
+			l.rule.Unlock()
+			l.Meet(conn) // with the first rules of a next daemon
+			go func() {  // forget may block on requests that wait for messages read here
 				forget()
-				l.mu.Lock()
+				l.rule.Lock()
 				l.forgotten = l.forgotten || l.rules == msg.Policy // else it has newer rules
-				l.mu.Unlock()
+				l.rule.Unlock()
 				_ = conn.wire.Send(ack)
 			}()
 		case msg.Lease != 0:
@@ -524,14 +482,14 @@ func (l *daemonLink) listen(conn *connection, view *fs.View) {
 // cached reports whether the kernel's caches are by these rules: a next daemon sends those that hold, most often. To
 // invalidate a name, the kernel waits for clients that use its directory.
 func (l *daemonLink) cached(rules scope.PolicySpec) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.rule.Lock()
+	defer l.rule.Unlock()
 	return l.forgotten && reflect.DeepEqual(*l.rules, rules)
 }
 
 func (l *daemonLink) setFailure(why string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.rule.Lock()
+	defer l.rule.Unlock()
 	l.failure = nil
 	if why != "" {
 		l.failure = errors.New(why)

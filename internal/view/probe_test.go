@@ -24,7 +24,7 @@ func process(t *testing.T, words ...string) *served {
 	cmd := exec.Command(words[0], words[1:]...)
 	require.NoError(t, cmd.Start())
 	ended := make(chan struct{})
-	p := &served{pid: cmd.Process.Pid, cmd: cmd, ended: ended}
+	p := &served{Process: Process{pid: cmd.Process.Pid, cmd: cmd, ended: ended}}
 	go func() { defer close(ended); _ = cmd.Wait() }()
 	t.Cleanup(func() { _ = cmd.Process.Kill(); <-p.ended })
 	return p
@@ -70,7 +70,7 @@ func TestProbeLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		answered, verdict := 0, make(chan error)
-		p := &served{pid: p.cmd.Process.Pid, cmd: p.cmd, ended: make(chan struct{})} // a channel of the bubble
+		p := &served{Process: Process{pid: p.cmd.Process.Pid, cmd: p.cmd, ended: make(chan struct{})}} // a channel of the bubble
 		go func() { verdict <- (&View{}).probe(t.Context(), p, heart.NewHeart(ours), fusedev.Connection{}) }()
 		for answered < 10 { // the daemon's goroutine of the heart never runs
 			time.Sleep(heart.ProbeTime / 2)

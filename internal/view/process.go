@@ -17,6 +17,7 @@ import (
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/overlay"
+	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -51,29 +52,56 @@ func (v *View) shared() bool {
 
 // served is a view process and the daemon's ends of its sockets.
 type served struct {
-	pid   int
-	cmd   *exec.Cmd // nil: the last daemon started it
+	Process
 	wire  *os.File
 	heart *os.File
-	ended <-chan struct{} // closed when the process is gone and was waited for
-	said  <-chan struct{} // closed when it writes nothing more to its standard error; nil: package os/exec waits for that
-	held  []*os.File      // of a view that may live on without this daemon: see holder.Place.Hold
 }
 
-// The descriptors of served.held, after those of package holder.
+// Process is a process that serves a mount, and that may live on without the daemon.
+type Process struct {
+	pid   int
+	cmd   *exec.Cmd       // nil: the last daemon started it
+	ended <-chan struct{} // closed when the process is gone and was waited for
+	said  <-chan struct{} // closed when it writes nothing more to its standard error; nil: package os/exec waits for that
+	held  []*os.File      // if it may live on: see holder.Place.Hold
+}
+
+// The descriptors of Process.held, after those of package holder.
 const (
 	heldControl = holder.Files + iota // the other end of ControlFD
 	heldStderr                        // reading end of its standard error
 	heldFiles
 )
 
-// kill kills the process.
-func (p *served) kill() {
+// PID returns the id of the process.
+func (p *Process) PID() int { return p.pid }
+
+// Ended returns a channel that is closed when the process is gone and was waited for.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
+
+// Held returns the files of a process that may live on, for holder.Place.Hold.
+func (p *Process) Held() []*os.File { return p.held }
+
+// Pass sends a process of the last daemon the sockets of this one.
+func (p *Process) Pass(theirs ...*os.File) error { return holder.Pass(p.held[heldControl], theirs...) }
+
+// Kill kills the process.
+func (p *Process) Kill() {
 	if p.cmd != nil {
 		_ = p.cmd.Process.Kill()
 		return
 	}
 	holder.Kill(p.held[holder.PIDFD])
+}
+
+// Adopt continues with a process that the last daemon has left with these files, whose lines it logs.
+func (p *Process) Adopt(pid int, held []*os.File, says *LogWriter) error {
+	if pid <= 1 || len(held) < heldFiles {
+		return errors.New("the holder says nonsense")
+	}
+	p.pid, p.held, p.ended = pid, held, proc.Ended(held[holder.PIDFD])
+	p.listen(says)
+	return nil
 }
 
 // directories are the descriptors of a view process.
@@ -112,10 +140,9 @@ func (v *View) spawn(dirs directories, conn, spool *os.File, owner account.User,
 	// A nil file is no descriptor of the process.
 	cmd.ExtraFiles = append([]*os.File{scope, conn, theirs[0], theirs[1], theirs[2], spool}, beside...)
 	says := &LogWriter{Logger: v.host.Logger.With("agent", string(v.def.Name))}
-	cmd.Stderr = says
 	if holdable {
-		var kept []*os.File
-		if p.held, kept, err = holdables(cmd); err != nil {
+		kept, err := p.Hold(cmd)
+		if err != nil {
 			p.close()
 			return nil, err
 		}
@@ -136,30 +163,41 @@ func (v *View) spawn(dirs directories, conn, spool *os.File, owner account.User,
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: owner.UID, Gid: owner.GID}
 		cmd.SysProcAttr.AmbientCaps = viewCaps(dirs.history != nil)
 	}
-	err = cmd.Start()
+	if err := p.Start(cmd, says); err != nil {
+		p.close()
+		return nil, fmt.Errorf("start view process: %w", err)
+	}
+	if err := sandbox.Expendable(p.pid); err != nil {
+		v.host.Logger.Warn("view is spared when memory runs out", "agent", v.def.Name, "err", err)
+	}
+	return p, nil
+}
+
+// Start starts the process, which says lines.
+func (p *Process) Start(cmd *exec.Cmd, says *LogWriter) error {
+	if cmd.Stderr == nil {
+		cmd.Stderr = says
+	}
+	err := cmd.Start()
 	if file, ok := cmd.Stderr.(*os.File); ok {
 		file.Close()
 	}
-	if err == nil && holdable {
+	if err == nil && p.held != nil {
 		var pidfd int
 		// Not SysProcAttr.PidFD: package os waits with that open file description, which must block.
 		if pidfd, err = unix.PidfdOpen(cmd.Process.Pid, unix.PIDFD_NONBLOCK); err == nil {
-			p.held[holder.PIDFD] = os.NewFile(uintptr(pidfd), "view")
+			p.held[holder.PIDFD] = os.NewFile(uintptr(pidfd), "process")
 		} else {
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
 		}
 	}
 	if err != nil {
-		p.close()
-		return nil, fmt.Errorf("start view process: %w", err)
+		return err
 	}
 	p.cmd, p.pid = cmd, cmd.Process.Pid
-	if holdable {
+	if p.held != nil {
 		p.listen(says)
-	}
-	if err := sandbox.Expendable(p.pid); err != nil {
-		v.host.Logger.Warn("view is spared when memory runs out", "agent", v.def.Name, "err", err)
 	}
 	ended := make(chan struct{})
 	p.ended = ended
@@ -167,7 +205,7 @@ func (v *View) spawn(dirs directories, conn, spool *os.File, owner account.User,
 		defer close(ended)
 		_ = cmd.Wait()
 	}()
-	return p, nil
+	return nil
 }
 
 // keepLock makes the holder have the lock of what the view holds; nil is none.
@@ -202,11 +240,12 @@ func sockets() (p *served, theirs []*os.File, err error) {
 	return p, theirs, nil
 }
 
-// holdables returns the files of served.held but the pidfd, and the view's ends. It makes cmd have these.
-func holdables(cmd *exec.Cmd) (held, theirs []*os.File, err error) {
+// Hold makes the process of a command one that may live on, with HolderFD and ControlFD. The caller closes the process's ends after
+// Start, and Held.
+func (p *Process) Hold(cmd *exec.Cmd) (theirs []*os.File, err error) {
 	beats, theirBeats, err := SocketPair("heart")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	theirs = append(theirs, theirBeats)
 	defer func() {
@@ -217,29 +256,29 @@ func holdables(cmd *exec.Cmd) (held, theirs []*os.File, err error) {
 	}()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		unix.Close(pair[0])
 		unix.Close(pair[1])
-		return nil, nil, err
+		return nil, err
 	}
 	_ = unix.SetNonblock(pipe[1], false)
-	held = make([]*os.File, heldFiles)
-	held[holder.Heart] = beats
-	held[heldControl], held[heldStderr] = os.NewFile(uintptr(pair[0]), "control"), os.NewFile(uintptr(pipe[0]), "stderr")
+	p.held = make([]*os.File, heldFiles)
+	p.held[holder.Heart] = beats
+	p.held[heldControl], p.held[heldStderr] = os.NewFile(uintptr(pair[0]), "control"), os.NewFile(uintptr(pipe[0]), "stderr")
 	theirs = append(theirs, os.NewFile(uintptr(pair[1]), "control"))
 	cmd.Stderr = os.NewFile(uintptr(pipe[1]), "stderr")
 	for 3+len(cmd.ExtraFiles) < HolderFD {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, nil)
 	}
 	cmd.ExtraFiles = append(cmd.ExtraFiles, theirs...)
-	return held, theirs, nil
+	return theirs, nil
 }
 
 // listen logs from now on what the process writes to its standard error.
-func (p *served) listen(says *LogWriter) {
+func (p *Process) listen(says *LogWriter) {
 	said := make(chan struct{})
 	p.said = said
 	go func() {
@@ -308,7 +347,12 @@ func SocketPair(name string) (ours, theirs *os.File, err error) {
 // be aborted before: a thread that waits for a client would keep the process alive.
 func (p *served) quit() string {
 	p.close()
-	p.kill()
+	p.Kill()
+	return p.How()
+}
+
+// How returns how the process has ended, within reapTime.
+func (p *Process) How() string {
 	select {
 	case <-p.ended:
 		if p.cmd == nil {

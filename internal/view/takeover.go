@@ -292,22 +292,25 @@ func (v *View) takeOver(ctx context.Context, l *leftView, root *beneath.Root, hi
 		return nil, err
 	}
 	defer closeFiles(theirs)
-	p.pid, p.held = l.PID, l.place.Files
+	says := &LogWriter{Logger: v.host.Logger.With("agent", string(v.def.Name))}
+	if err := p.Adopt(l.PID, l.place.Files, says); err != nil { // cannot happen: see Leave
+		p.close()
+		l.end()
+		return nil, err
+	}
 	r := newRunning(ctx, v.host.Control.Connection(l.Minor, v.at), l.place)
 	r.served, r.wire, r.means = p, NewWire(bounded{p.wire}, MaxFromView), "by "+l.Version
 	if l.Program != v.host.Program {
 		r.build = l.Version
 	}
 	v.host.again.Take(v.host.Paths.Audit())
-	p.ended = proc.Ended(p.held[holder.PIDFD])
-	p.listen(&LogWriter{Logger: v.host.Logger.With("agent", string(v.def.Name))})
 	if l.Spool != "" {
 		if r.spool, err = v.takeSpool(l.Spool); err == nil {
 			v.spool.Store(r.spool)
 		}
 	}
 	if err == nil {
-		err = holder.Pass(p.held[heldControl], theirs...)
+		err = p.Pass(theirs...)
 	}
 	if err == nil {
 		v.decide(l.Unkept)
@@ -347,7 +350,7 @@ func (v *View) greet(r *running) error {
 	go func() {
 		if err := v.probe(ctx, r.served, r.beats, r.conn); err != nil {
 			_ = r.conn.Abort()
-			r.kill()
+			r.Kill()
 		}
 	}()
 	if err := v.sendRules(); err != nil {
@@ -490,7 +493,7 @@ func (v *View) launch(ctx context.Context, dirs directories, root *beneath.Root,
 	}
 	defer dev.Close()
 	conn := v.host.Control.Connection(dev.Minor(), v.at)
-	r := newRunning(ctx, conn, v.host.Holder.Add(conn))
+	r := newRunning(ctx, conn, v.host.Holder.Add(holder.View, conn))
 	spool, theirs := v.openSpool()
 	cfg := v.config(history, spool != nil)
 	cfg.Hold = held

@@ -356,7 +356,7 @@ func (v *View) unmount(conn fusedev.Connection, p *served) {
 	}
 	if !p.await(endTime) {
 		v.host.Logger.Warn("view does not end: killing it", "agent", v.def.Name)
-		p.kill()
+		p.Kill()
 		p.wire.Close()
 	}
 }

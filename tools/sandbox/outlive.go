@@ -358,7 +358,7 @@ func (s *Session) adopt(c Outlived) *Process {
 }
 
 // Continue makes commands of a session of Adopt what they are in a session that spec makes. What makes the session itself must
-// be the same, but for Spec.Context: that has ended with its daemon, and Continue mounts another one.
+// be the same, but for Spec.Context: it is nil if the sandbox still has one, and else Continue mounts it.
 func (s *Session) Continue(spec Spec) error {
 	s.mu.Lock()
 	pidfd, err := unix.FcntlInt(uintptr(s.pidfd), unix.F_DUPFD_CLOEXEC, 0)

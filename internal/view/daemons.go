@@ -1,0 +1,73 @@
+package view
+
+import (
+	"sync"
+	"time"
+
+	"github.com/scopefs/scopefs/internal/spooled"
+)
+
+// GapTime bounds how long a client waits for the next daemon: with the answer of that daemon it is less than the two seconds
+// after which every client has an answer or an error.
+const GapTime = 1500 * time.Millisecond
+
+// Daemons is the connection of a process to its daemons, one after the other. The zero C is none.
+type Daemons[C comparable] struct {
+	lasts   bool       // another daemon may follow
+	alone   func(bool) // called when a connection begins or ends; nil: nothing is
+	mu      sync.Mutex
+	conn    C
+	changed chan struct{} // closed and replaced when conn changes
+}
+
+// NewDaemons returns the connection to a daemon. lasts says that the process goes on without one.
+func NewDaemons[C comparable](conn C, lasts bool) *Daemons[C] {
+	return &Daemons[C]{lasts: lasts, conn: conn, changed: make(chan struct{})}
+}
+
+// Connected returns the connection to the present daemon. It waits for the next one until end.
+func (d *Daemons[C]) Connected(end time.Time) (conn C, err error) {
+	var none C
+	for {
+		d.mu.Lock()
+		conn, changed := d.conn, d.changed
+		d.mu.Unlock()
+		if conn != none {
+			return conn, nil
+		}
+		if !d.lasts || end.IsZero() {
+			return none, spooled.ErrNoDaemon
+		}
+		select {
+		case <-changed:
+		case <-time.After(time.Until(end)):
+			return none, spooled.ErrNoDaemon
+		}
+	}
+}
+
+// Meet begins with the connection to the next daemon, unless there is one.
+func (d *Daemons[C]) Meet(conn C) {
+	var none C
+	d.replace(none, conn)
+}
+
+// Drop notes that a daemon has ended.
+func (d *Daemons[C]) Drop(conn C) {
+	var none C
+	d.replace(conn, none)
+}
+
+func (d *Daemons[C]) replace(old, conn C) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.conn != old || old == conn {
+		return
+	}
+	var none C
+	if d.conn = conn; d.alone != nil {
+		d.alone(conn == none)
+	}
+	close(d.changed)
+	d.changed = make(chan struct{})
+}
