@@ -36,7 +36,8 @@ const (
 )
 
 // EachHead calls found with each head of the log of a key that a text has, the line on which it begins, and its text with all
-// signatures, of which only the log's was checked. Between heads there may be any text: they may be indented, and AsLine's. It returns an error for a head of this log that the key has not signed.
+// signatures, of which only the log's was checked. Between heads there may be any text: they may be indented, and AsLine's. It
+// returns an error for a head of this log that the key has not signed.
 func EachHead(text io.Reader, key note.Verifier, found func(line int64, h Head, signed string)) (Kept, error) {
 	s := headScanner{key: key, found: found}
 	r := bufio.NewReaderSize(text, maxKeptLine)
