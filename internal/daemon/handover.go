@@ -75,7 +75,7 @@ func stop(p config.Paths) error {
 	for _, m := range slices.Backward(left) {
 		err = errors.Join(err, abort(control, m), unmountDead(p, m))
 	}
-	return errors.Join(err, overlay.UnmountLeft(p.Base))
+	return errors.Join(err, overlay.UnmountLeft(p.Base, p.Histories()))
 }
 
 // waitFree returns with the lock of a run or base directory, when no daemon has it.

@@ -246,15 +246,20 @@ func unmountAt(path string, device uint64) error {
 	return err
 }
 
-// UnmountLeft unmounts the overlays of held changes of a base, wherever they are, which no daemon has any more.
-func UnmountLeft(base string) error {
+// UnmountLeft unmounts the overlays of held changes of a base, wherever they are, which no daemon has any more. Those of releases whose
+// source names no base it takes from the base's directory of histories alone.
+func UnmountLeft(base, histories string) error {
 	source, err := sourceOf(base)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
+	histories, none := filepath.EvalSymlinks(histories)
 	all, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("overlay"))
 	for _, m := range all {
-		if m.Source == source {
+		if m.Source == source || m.Source == sourcePrefix && none == nil && strings.HasPrefix(m.Mountpoint, histories+"/") {
 			err = errors.Join(err, unmountAt(m.Mountpoint, unix.Mkdev(uint32(m.Major), uint32(m.Minor))))
 		}
 	}

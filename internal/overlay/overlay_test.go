@@ -8,7 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/branch"
 	"github.com/scopefs/scopefs/internal/account"
@@ -99,6 +101,47 @@ func TestForgedBranch(t *testing.T) {
 	}
 	close(stop)
 	<-stopped
+}
+
+// TestUnmountLeft: what goes is of the base, also what an earlier release has mounted below its directory of histories, and nothing of
+// another base. A base that is gone has none.
+func TestUnmountLeft(t *testing.T) {
+	need.Root(t, "it mounts overlays")
+	top := t.TempDir()
+	require.NoError(t, os.Symlink("one", top+"/link"))
+	mounted := map[string]*beneath.Root{}
+	for _, base := range []string{"one", "two"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(top, base, "history"), 0o700))
+		now, err := sourceOf(filepath.Join(top, base))
+		require.NoError(t, err)
+		for at, source := range map[string]string{"history/now": now, "history/before": sourcePrefix, "history/other": "other", "elsewhere": sourcePrefix} {
+			roots := map[string]*beneath.Root{}
+			for _, name := range []string{"lower", UpperName, workName, MergedName} {
+				dir := filepath.Join(top, base, at, name)
+				require.NoError(t, os.MkdirAll(dir, 0o700))
+				roots[name], err = beneath.OpenDir(dir)
+				require.NoError(t, err)
+				defer roots[name].Close()
+			}
+			o := beneath.Overlay{Lower: roots["lower"], Upper: roots[UpperName], Work: roots[workName], Source: source}
+			root, err := o.Mount(roots[MergedName])
+			require.NoError(t, err)
+			defer func() { _ = unix.Unmount(filepath.Join(top, base, at, MergedName), unix.MNT_DETACH) }()
+			mounted[filepath.Join(base, at)] = root
+			defer root.Close()
+		}
+	}
+	require.NoError(t, UnmountLeft(top+"/link", top+"/link/history"))
+	require.NoError(t, UnmountLeft(top+"/gone", top+"/gone/history"))
+	var gone []string
+	for at, root := range mounted {
+		var now, was unix.Stat_t
+		require.NoError(t, unix.Fstat(root.FD(), &was))
+		if require.NoError(t, unix.Stat(filepath.Join(top, at, MergedName), &now)); now.Dev != was.Dev {
+			gone = append(gone, at)
+		}
+	}
+	assert.ElementsMatch(t, []string{"one/history/now", "one/history/before"}, gone)
 }
 
 // TestWaitFor: a process that was killed has its locks for a moment. Another one that works has them longer.
