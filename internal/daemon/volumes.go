@@ -58,17 +58,17 @@ func (d *Daemon) volume(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	free, err := d.volumes.Take(r.Context(), id) // a request that was given up may still run
+	if err != nil {
+		return nil, err
+	}
+	defer free()
 	if e.Outcome != "" {
 		if err := d.Record(r.Context(), e); err != nil {
 			return nil, err
 		}
 	}
 	made := madeFor(id, v)
-	free, err := d.volumes.Take(r.Context(), id) // a request that was given up may still run
-	if err != nil {
-		return nil, err
-	}
-	defer free()
 	switch {
 	case req.Do == api.NarrowVolume:
 		return struct{}{}, d.narrow(r.Context(), v, e)
