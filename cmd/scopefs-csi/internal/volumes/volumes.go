@@ -37,10 +37,16 @@ type Config struct {
 // Volumes are the volumes of a node's pods.
 type Volumes struct {
 	Config
-	daemon *api.Client
+	daemon daemon
 	table  *table
 
 	tried map[string]tried // by agent: the last one of follow. Watch's goroutine has it
+}
+
+// daemon is an *api.Client.
+type daemon interface {
+	Agents(ctx context.Context) ([]api.Agent, error)
+	Volume(ctx context.Context, req api.VolumeRequest) (api.VolumeReply, error)
 }
 
 // tried is a text of a definition that the daemon got.
@@ -248,9 +254,9 @@ func (s *Volumes) look(ctx context.Context) {
 	if len(list) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, publishTime)
-	defer cancel()
-	views, err := s.daemon.Agents(ctx)
+	listing, cancel := context.WithTimeout(ctx, publishTime)
+	views, err := s.daemon.Agents(listing)
+	cancel()
 	if err != nil {
 		return // the next look is in a second
 	}
@@ -263,11 +269,13 @@ func (s *Volumes) look(ctx context.Context) {
 	followed := map[string]bool{}
 	for _, v := range list {
 		if free, ok := s.table.lock("volume "+v.ID, "agent "+v.Agent); ok {
-			s.lookAt(ctx, v, at[v.Agent])
+			one, cancel := context.WithTimeout(ctx, publishTime) // one agent may be busy
+			s.lookAt(one, v, at[v.Agent])
 			if v.From != "" && at[v.Agent] != "" && !followed[v.Agent] {
-				s.follow(ctx, v)
+				s.follow(one, v)
 				followed[v.Agent] = true
 			}
+			cancel()
 			free()
 		}
 	}
