@@ -1,10 +1,16 @@
 package agent
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/scopefs/scopefs/internal/session"
+	"github.com/scopefs/scopefs/internal/view"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // TestResponsive: Responsive waits for the lock of the agent.
@@ -20,4 +26,37 @@ func TestResponsive(t *testing.T) {
 	}
 	a.mu.Unlock()
 	<-done
+}
+
+// TestStartHeldReplaced: a view that a reload has put in the place of the one that a request is about is not frozen for it: its hold is
+// another one.
+func TestStartHeldReplaced(t *testing.T) {
+	one, two := &view.View{}, &view.View{} // with a definition of nil, waiting for their mount
+	for name, c := range map[string]struct {
+		meant, now *view.View
+		def        *agents.Definition
+		want       string
+	}{
+		"the same":                   {one, one, &agents.Definition{}, "context canceled"},
+		"another":                    {one, two, &agents.Definition{}, "repeat the request"},
+		"another, same definition":   {one, two, nil, "context canceled"},
+		"none any more":              {one, nil, nil, "repeat the request"},
+		"a first one":                {nil, two, &agents.Definition{}, "repeat the request"},
+		"a first one as it is meant": {nil, two, nil, "context canceled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := New(&session.Shared{}, "a")
+			a.view = c.now
+			ctx, cancel := context.WithCancel(t.Context())
+			if c.now != nil {
+				cancel()
+			}
+			defer cancel()
+			_, _, err := a.startHeld(ctx, c.meant, c.def, scope.PolicySpec{})
+			require.ErrorContains(t, err, c.want)
+			free, err := a.wait(t.Context())
+			require.NoError(t, err)
+			free()
+		})
+	}
 }

@@ -78,7 +78,7 @@ func (a *Agent) answer(ctx context.Context, request json.RawMessage) (json.RawMe
 	if v == nil {
 		def = now.Definition
 	}
-	o, err := a.enterOffline(ctx, def, now.Definition, r.Held && def.View.Changes != agents.ChangesHeld)
+	o, err := a.enterOffline(ctx, v, def, now.Definition, r.Held && def.View.Changes != agents.ChangesHeld)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ const offlineTime = time.Second
 
 // enterOffline returns the process that answers requests. It starts one if there is none. The caller calls leaveOffline.
 // A process that has other rules ends first: requests must not keep it alive.
-func (a *Agent) enterOffline(ctx context.Context, def, now *agents.Definition, held bool) (*offline, error) {
+func (a *Agent) enterOffline(ctx context.Context, v *view.View, def, now *agents.Definition, held bool) (*offline, error) {
 	a.mu.Lock()
 	o := a.offline
 	for o != nil && (o.def != def || o.now != now || o.held != held || o.ends) {
@@ -149,7 +149,7 @@ func (a *Agent) enterOffline(ctx context.Context, def, now *agents.Definition, h
 	o.uses++
 	a.mu.Unlock()
 	if starts {
-		o.process, o.free, o.err = a.startOffline(ctx, def, now.View.PolicySpec(), held)
+		o.process, o.free, o.err = a.startOffline(ctx, v, def, now.View.PolicySpec(), held)
 		close(o.started)
 	}
 	select {
@@ -165,9 +165,9 @@ func (a *Agent) enterOffline(ctx context.Context, def, now *agents.Definition, h
 	return o, nil
 }
 
-func (a *Agent) startOffline(ctx context.Context, def *agents.Definition, rules scope.PolicySpec, held bool) (*view.Offline, func(), error) {
+func (a *Agent) startOffline(ctx context.Context, v *view.View, def *agents.Definition, rules scope.PolicySpec, held bool) (*view.Offline, func(), error) {
 	if held {
-		return a.startHeld(ctx, def, rules)
+		return a.startHeld(ctx, v, def, rules)
 	}
 	free, err := func() {}, error(nil)
 	if def.View.Changes != agents.ChangesHeld {
@@ -189,8 +189,9 @@ func (a *Agent) startOffline(ctx context.Context, def *agents.Definition, rules 
 	return p, free, nil
 }
 
-// startHeld starts a process that answers about what rules hold. The agent's view changes nothing of that meanwhile.
-func (a *Agent) startHeld(ctx context.Context, def *agents.Definition, rules scope.PolicySpec) (*view.Offline, func(), error) {
+// startHeld starts a process that answers about what rules hold. The agent's view changes nothing of that meanwhile. def is that of meant,
+// the view of the request; nil: there was none. A view with another definition has another hold.
+func (a *Agent) startHeld(ctx context.Context, meant *view.View, def *agents.Definition, rules scope.PolicySpec) (*view.Offline, func(), error) {
 	v, free := a.currentView(), func() {}
 	if v == nil {
 		var err error
@@ -200,6 +201,10 @@ func (a *Agent) startHeld(ctx context.Context, def *agents.Definition, rules sco
 		if v = a.currentView(); v != nil {
 			free()
 		}
+	}
+	if v != meant && (v == nil || v.Definition() != def) {
+		free()
+		return nil, nil, errors.New("the view was replaced meanwhile: repeat the request")
 	}
 	if v != nil {
 		var err error
