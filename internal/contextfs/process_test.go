@@ -86,7 +86,7 @@ func TestDies(t *testing.T) {
 }
 
 // TestDropped: the process drops the content of a call that has ended, also when no client sends a request. Buffers of
-// replies keep pieces of it.
+// replies keep pieces of it, and now and then the runtime does not return a run of free pages, of 2.5 MiB for instance.
 func TestDropped(t *testing.T) {
 	b := newBox(t)
 	const size = 8 << 20
@@ -110,7 +110,7 @@ func TestDropped(t *testing.T) {
 	}
 	assert.Greater(t, held(), size*9/10)
 	hide()
-	require.Eventually(t, func() bool { return held() < size/4 }, 20*time.Second, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return held() < size/2 }, 20*time.Second, 100*time.Millisecond)
 }
 
 // TestEnds: the process ends with its mount, and that is no death.
