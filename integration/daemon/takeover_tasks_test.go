@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -105,6 +106,30 @@ scopefs call bash command='echo by bash'; sleep `+word+`; cat kept; exit 0`)
 			h.Unbroken()
 		})
 	}
+}
+
+// TestTakeOverTaskFull: a task whose runner works does not wait until one that the next daemon has begun before frees its slot.
+func TestTakeOverTaskFull(t *testing.T) {
+	h := harness.Delegating(t, "grace: 60s\ndelegation: {parallel: 1}", bossed())
+	const until = `; until scopefs call read_file path=%s >/dev/null 2>&1; do sleep 0.02; done; echo %[1]s`
+	c := delegates(h, "true"+fmt.Sprintf(until, "first"))
+	require.NoError(t, c.cmd.Process.Signal(syscall.SIGSTOP))
+	h.Kill()
+	h.Start()
+	other := greetedBridge(h, "boss")
+	other.call(1, "delegate", map[string]any{"member": "worker", "task": "scopefs call write_file path=begun content=x" + fmt.Sprintf(until, "second")})
+	h.Eventually("it has the slot", func() bool { _, err := os.Stat(h.Scope("worker", "begun")); return err == nil })
+	require.NoError(t, c.cmd.Process.Signal(syscall.SIGCONT))
+	assert.Contains(t, c.back(), inSameSandbox)
+	h.Put("agents/worker/first", "")
+	text, failed := c.said(1)
+	assert.Equal(t, "first\n", text)
+	assert.False(t, failed)
+	h.Put("agents/worker/second", "")
+	text, failed = other.said(1)
+	assert.Contains(t, text, "second\n")
+	assert.False(t, failed)
+	lasts(h, 0)
 }
 
 // TestTakeOverTaskTools: a client of scopefs mcp in a task continues with the next daemon, and what it asks for in the gap waits for

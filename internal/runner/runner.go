@@ -33,13 +33,24 @@ type queue struct {
 	agent scope.ID
 }
 
-// Hold waits for a slot for a task of an agent. One agent has half of all slots.
-func (q *Queues) Hold(ctx context.Context, depth int, id scope.ID, parallel int) (free func(), err error) {
-	own, err := q.of(queue{depth, id}, max(1, parallel/2)).Take(ctx)
+// Hold waits for a slot for a task of an agent. One agent has half of all slots. A resumed task, whose runner works already, does not
+// wait: it may run beside those that have all slots.
+func (q *Queues) Hold(ctx context.Context, depth int, id scope.ID, parallel int, resumed bool) (free func(), err error) {
+	take := (*limit.Slots).Take
+	if resumed {
+		take = func(s *limit.Slots, _ context.Context) (func(), error) {
+			free, ok := s.Try()
+			if !ok {
+				free = func() {}
+			}
+			return free, nil
+		}
+	}
+	own, err := take(q.of(queue{depth, id}, max(1, parallel/2)), ctx)
 	if err != nil {
 		return nil, err
 	}
-	all, err := q.of(queue{depth, ""}, parallel).Take(ctx)
+	all, err := take(q.of(queue{depth, ""}, parallel), ctx)
 	if err != nil {
 		own()
 		return nil, err

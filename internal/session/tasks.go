@@ -139,7 +139,7 @@ func (c *client) run(ctx context.Context, env tools.Env, id scope.ID, task deleg
 		d := scope.Decision{Kind: scope.KindLimit, Rule: fmt.Sprintf("tasks.depth in scopefs.yaml: %d", settings.Tasks.Depth)}
 		return out, tools.Refused(d, tools.Denied, "tasks are %d deep already: do it without a member", settings.Tasks.Depth)
 	}
-	free, err := c.agent.tasks.Hold(ctx, len(callers), c.agent.id, settings.Tasks.Parallel)
+	free, err := c.agent.tasks.Hold(ctx, len(callers), c.agent.id, settings.Tasks.Parallel, env.Resumed)
 	if err != nil {
 		return out, err
 	}
