@@ -15,6 +15,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
@@ -96,7 +97,7 @@ type Item struct {
 	Mount    *holder.Place // of /context; nil: none
 
 	taken  time.Time
-	exited bool // the command's end is recorded
+	exited *sync.Once // records the command's end; of all copies
 }
 
 // Items returns what the holder of the last daemon has handed over. It ends what this daemon cannot continue with.
@@ -112,7 +113,7 @@ func Items(places []*holder.Place, logger *slog.Logger) (all []Item) {
 			commands = append(commands, commandOf(p))
 			continue
 		}
-		i := Item{Place: p, taken: time.Now()}
+		i := Item{Place: p, taken: time.Now(), exited: new(sync.Once)}
 		err := json.Unmarshal(p.Meta, &i.Sandbox)
 		if err == nil && i.Protocol != protocol {
 			err = fmt.Errorf("its protocol is number %d, this daemon's %d", i.Protocol, protocol)
@@ -231,11 +232,12 @@ const (
 
 // RecordExit records the end of the command of a run or of a task, once, unless the daemon before has. dir has the log.
 func (i *Item) RecordExit(log Log, dir, outcome string) {
-	if i.Parent != "" && i.Task == nil || i.exited {
+	if i.Parent != "" && i.Task == nil {
 		return
 	}
-	i.exited = true
-	i.record(log, dir, audit.Event{Op: ledger.Exec, Target: i.Command, UID: i.By, Outcome: outcome}, i.began())
+	i.exited.Do(func() {
+		i.record(log, dir, audit.Event{Op: ledger.Exec, Target: i.Command, UID: i.By, Outcome: outcome}, i.began())
+	})
 }
 
 // began returns when the command of a run or of a task began; the zero time for a client's sandbox.

@@ -40,6 +40,7 @@ type runnersTask struct {
 
 	socket *socket // with the member's tools
 	box    *Sandbox
+	lives  bool // when this daemon ends
 }
 
 // start starts the sandbox of the runner.
@@ -63,15 +64,8 @@ func (t *runnersTask) start(ctx context.Context) (err error) {
 	if err = t.box.endsAlone(); err != nil || t.env.Kept == nil || t.work.held != nil || c.by != nil {
 		return err
 	}
-	if own, err := c.sandbox(ctx); err != nil || own.place == nil { // by which the client returns
-		return nil
-	}
-	listens, err := t.socket.listener.(*net.UnixListener).File()
-	if err == nil { // else the task ends with this daemon
-		_ = t.box.keep(nil, outlive.Sandbox{Name: t.box.Name, Parent: c.name, Command: t.purpose.Command, Task: t.purpose.Task}, listens)
-		c.mu.Lock()
-		c.tasks = append(c.tasks, t.box)
-		c.mu.Unlock()
+	if own, err := c.sandbox(ctx); err == nil { // by which the client returns
+		t.lives = own.place != nil
 	}
 	return nil
 }
@@ -94,7 +88,8 @@ func (t *runnersTask) resume(ctx context.Context) error {
 	return err
 }
 
-// record records that the member does the task, and the runner. ended records the runner's end.
+// record records that the member does the task, and the runner. ended records the runner's end. The task lives on only from then on:
+// the next daemon may record the end.
 func (t *runnersTask) record(ctx context.Context) (ended func(outcome string), err error) {
 	c, p := t.client, t.purpose
 	if was := t.box.Earlier; was != nil { // the last daemon has
@@ -109,7 +104,17 @@ func (t *runnersTask) record(ctx context.Context) (ended func(outcome string), e
 	begun.Event, begun.Agent, begun.Target = audit.KindAgent, string(t.member.id), ""
 	begun.Outcome, begun.Detail = "delegated to", detail
 	c.agent.Event(begun)
-	return t.member.RecordExec(ctx, e)
+	if ended, err = t.member.RecordExec(ctx, e); err != nil || !t.lives {
+		return ended, err
+	}
+	listens, failed := t.socket.listener.(*net.UnixListener).File()
+	if failed == nil { // else the task ends with this daemon
+		_ = t.box.keep(nil, outlive.Sandbox{Name: t.box.Name, Parent: c.name, Command: p.Command, Task: p.Task}, listens)
+		c.mu.Lock()
+		c.tasks = append(c.tasks, t.box)
+		c.mu.Unlock()
+	}
+	return ended, nil
 }
 
 // close ends the task's processes and its clients, and with them the tasks that they have delegated. err is that of the task.
@@ -151,7 +156,10 @@ func (b *Sandbox) endsAlone() error {
 
 // Claim reports whether the caller has to end a sandbox of Adopt. That of a task is ended by its caller's client, or, if that does
 // not return, by the daemon.
-func (b *Sandbox) Claim() bool { return b.Earlier.Task == nil || !b.claimed.Swap(true) }
+func (b *Sandbox) Claim() bool {
+	b.agent.left.Delete(b) // nobody else gets it
+	return b.Earlier.Task == nil || !b.claimed.Swap(true)
+}
 
 // Claimed reports whether a client has the sandbox of a task.
 func (b *Sandbox) Claimed() bool { return b.claimed.Load() }
@@ -163,7 +171,6 @@ func (c *client) resumeTasks(shell *bash.Shell) {
 		if box.Earlier.Task.Caller != c.agent.id || box.parent != c.name || !box.Claim() {
 			return true
 		}
-		c.agent.left.Delete(key)
 		err := box.Earlier.Continue(shell, &box.commands, nil)
 		if err == nil {
 			err = box.endsAlone()
