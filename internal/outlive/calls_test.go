@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -82,4 +83,19 @@ func TestCallsBounded(t *testing.T) {
 		s.end()
 	}
 	assert.EqualValues(t, maxAllCalls-3*fileBytes, w.calls.Load())
+}
+
+// TestExpectNothing: a daemon that was killed while it removed a session leaves no file that the next one keeps.
+func TestExpectNothing(t *testing.T) {
+	w := &Web{dir: t.TempDir(), idle: time.Hour, logger: slog.New(slog.DiscardHandler), all: map[scope.ID]*Sessions{}}
+	s, session := w.Of("a"), rand.Text()
+	s.Keep(session, []byte("{}"))
+	for _, name := range []string{contextFile(session), contextFile(rand.Text()), ".next", "x"} {
+		require.NoError(t, os.WriteFile(filepath.Join(s.dir, name), []byte("[]"), 0o600))
+	}
+	s.expect()
+	all, err := filepath.Glob(s.dir + "/*")
+	require.NoError(t, err)
+	assert.Equal(t, []string{filepath.Join(s.dir, session), filepath.Join(s.dir, contextFile(session))}, all)
+	assert.Equal(t, []byte("[]"), s.TakeContext(session))
 }

@@ -162,10 +162,13 @@ func (s *Sessions) expect() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range all {
-		if isName(e.Name()) {
+		switch info, err := e.Info(); {
+		case isName(e.Name()):
 			s.left[e.Name()] = struct{}{}
-		} else if info, err := e.Info(); err == nil && (isCall(e.Name()) || s.isContext(e.Name())) {
+		case err == nil && (isCall(e.Name()) || s.isContext(e.Name())):
 			s.calls.expect(e.Name(), info.Size())
+		default: // the last daemon was killed before it had removed it
+			os.Remove(filepath.Join(s.dir, e.Name()))
 		}
 	}
 	time.AfterFunc(s.web.idle, s.expire)

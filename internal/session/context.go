@@ -62,22 +62,23 @@ func (c *client) keepContext(session string, messages []byte) {
 	}
 }
 
-// keptContext returns what a session has set before this daemon began.
-func (c *client) keptContext(session string) *scoped.Environment {
+// keptContext restores what a session has set before this daemon began.
+func (c *client) keptContext(session string, restore func(*scoped.Environment) error) {
 	text := c.messages.Messages()
 	if session != "" {
 		text = c.agent.Web.Of(c.agent.id).TakeContext(session)
 	}
 	if text == nil {
-		return nil
+		return
 	}
 	env, err := c.contextSet().Again(text)
-	if err != nil {
-		c.agent.Logger.Info("a client loses what context_set has set", "agent", c.agent.id, "session", c.name, "err", err)
-		c.keepContext(session, nil)
-		return nil
+	if err == nil {
+		err = restore(env)
 	}
-	return env
+	if err != nil {
+		c.agent.Logger.Warn("a client loses what context_set has set", "agent", c.agent.id, "session", c.name, "err", err)
+		c.keepContext(session, nil)
+	}
 }
 
 // mountContext makes /context of a sandbox, whose process is in the agent's group.

@@ -53,7 +53,9 @@ func beside(meta mcp.Meta) (json.RawMessage, error) {
 
 // contexts are the environments of a Face's sessions.
 type contexts struct {
-	mu  sync.Mutex
+	setting sync.Mutex // held while one is replaced and kept
+
+	mu  sync.Mutex // of each call: what keeps one is not called under it
 	all map[*mcp.ServerSession]kept
 }
 
@@ -84,13 +86,10 @@ func (f *Face) contextOf(ctx context.Context, req *mcp.CallToolRequest) (*scoped
 	return env.Environment, func(next *scoped.Environment) error { return f.keepContext(req.Session, id, next) }
 }
 
-// restoreContext adds to the environment of a new session what the last Face has left of it.
+// restoreContext adds to the environment of a new session what the last Face has left of it. No call of the session has begun.
 func (f *Face) restoreContext(session *mcp.ServerSession, id string) {
-	if f.opt.KeptContext == nil {
-		return
-	}
-	if next := f.opt.KeptContext(id); next != nil {
-		_ = f.keepContext(session, id, next) // which keeps nothing after an error
+	if f.opt.KeptContext != nil {
+		f.opt.KeptContext(id, func(next *scoped.Environment) error { return f.keepContext(session, id, next) })
 	}
 }
 
@@ -100,12 +99,23 @@ func (f *Face) keepContext(session *mcp.ServerSession, id string, next *scoped.E
 	if bad != nil {
 		return &tools.Error{Code: tools.Code(bad.Code), Message: bad.Message, Path: "/messages"}
 	}
+	f.contexts.setting.Lock()
+	defer f.contexts.setting.Unlock()
+	err := f.setContext(session, env)
+	if f.opt.KeepContext != nil {
+		var messages []byte // after an error: none
+		if err == nil {
+			messages = next.JSON()
+		}
+		f.opt.KeepContext(id, messages)
+	}
+	return err
+}
+
+// setContext replaces the environment of a session. After an error it has none.
+func (f *Face) setContext(session *mcp.ServerSession, env *scoped.Environment) error {
 	f.contexts.mu.Lock()
 	defer f.contexts.mu.Unlock()
-	var messages []byte
-	if f.opt.KeepContext != nil {
-		defer func() { f.opt.KeepContext(id, messages) }()
-	}
 	open := slices.Collect(f.server.Sessions())
 	for s := range f.contexts.all {
 		if s == session || !slices.Contains(open, s) {
@@ -122,7 +132,7 @@ func (f *Face) keepContext(session *mcp.ServerSession, id string, next *scoped.E
 	if f.contexts.all == nil {
 		f.contexts.all = map[*mcp.ServerSession]kept{}
 	}
-	f.contexts.all[session], messages = kept{env, release}, next.JSON()
+	f.contexts.all[session] = kept{env, release}
 	return nil
 }
 

@@ -9,7 +9,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -144,4 +146,50 @@ func testContexts(t *testing.T, send func(string) string, held *int) {
 	assert.Equal(t, 24, *held, "the last one alone is held")
 	assert.Contains(t, unescape(send(contextCall("look", `"arguments":{"_scopes":["a"]}`))), `sees {"a":[{"type":"a","kept":true}]}`)
 	assert.Contains(t, unescape(send(contextCall("look", `"arguments":{"_scopes":["a"]},"_meta":{"scopefs/context":[]}`))), `sees {"a":[]}`)
+}
+
+// TestContextRestoredFirst: a client that sends at once, without initialize, too, is not read from until its context is what it
+// was. What it then sets is the last that is kept.
+func TestContextRestoredFirst(t *testing.T) {
+	b, _ := contextBench(t) // has a client of its own
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		var read atomic.Bool
+		var kept []string
+		b.face.opt.KeepContext = func(_ string, messages []byte) {
+			kept = append(kept, string(messages))
+			require.True(t, b.face.contexts.mu.TryLock(), "the calls of other sessions need not wait for it")
+			b.face.contexts.mu.Unlock()
+		}
+		b.face.opt.KeptContext = func(_ string, restore func(*scoped.Environment) error) {
+			synctest.Wait() // all that a client can reach has happened
+			assert.False(t, read.Load())
+			old, bad := scoped.Parse([]byte(`[{"type":"a"}]`))
+			assert.Nil(t, bad)
+			assert.NoError(t, restore(old))
+			large, bad := scoped.Parse([]byte(`[{"type":"a","large":"0123456789"}]`))
+			assert.Nil(t, bad)
+			assert.Error(t, restore(large), "the owner learns it")
+			assert.NoError(t, restore(old))
+		}
+		served := make(chan error, 1)
+		go func() { served <- b.face.Serve(t.Context(), ours) }()
+		in := bufio.NewReader(theirs)
+		send := func(text string) string {
+			_, err := theirs.Write([]byte(text + "\n"))
+			require.NoError(t, err)
+			read.Store(true)
+			line, err := in.ReadString('\n')
+			require.NoError(t, err)
+			return unescape(line)
+		}
+		const about = `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"c","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}`
+		look := contextCall("look", `"arguments":{"_scopes":["a"]}`+about)
+		assert.Contains(t, send(look), `sees {"a":[{"type":"a"}]}`)
+		send(contextCall("keep", `"arguments":{}`+about))
+		assert.Contains(t, send(look), `sees {"a":[{"type":"a","kept":true}]}`)
+		theirs.Close()
+		require.NoError(t, <-served)
+		assert.Equal(t, []string{`[{"type":"a"}]`, "", `[{"type":"a"}]`, `[{"type":"a","kept":true}]`}, kept)
+	})
 }

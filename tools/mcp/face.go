@@ -49,10 +49,10 @@ type Options struct {
 	HoldContext func(size int) (release func(), ok bool) // reserves memory for a session's context; nil: no bound
 
 	// KeepContext keeps what tools.Env.Keep has set in a session, for the next Face of the same clients; nil is nothing.
-	// KeptContext returns what the last Face has left. session is an id of Sessions; "": the client's only session. Nil: the
-	// messages end with the Face.
+	// KeptContext calls restore with what the last Face has left, if there is anything; after an error the session has none. session
+	// is an id of Sessions; "": the client's only session. Nil: the messages end with the Face.
 	KeepContext func(session string, messages []byte)
-	KeptContext func(session string) *scoped.Environment
+	KeptContext func(session string, restore func(*scoped.Environment) error)
 }
 
 // Face is an MCP server for a tool set, with any number of clients. Nothing that a
@@ -124,6 +124,7 @@ func (f *Face) Refresh() {
 // the end of ctx, otherwise the error of the connection.
 func (f *Face) Serve(ctx context.Context, conn io.ReadWriteCloser) error {
 	l := newLines(conn, f.set.HoldAnswer)
+	l.begin = make(chan struct{})
 	session, err := f.server.Connect(ctx, l, nil)
 	if err != nil {
 		return err
@@ -133,6 +134,7 @@ func (f *Face) Serve(ctx context.Context, conn io.ReadWriteCloser) error {
 	defer stop()
 	defer f.endContext(session)
 	f.restoreContext(session, "")
+	close(l.begin)
 	err = session.Wait()
 	if ctx.Err() != nil || slices.ContainsFunc(disconnected, func(end error) bool { return errors.Is(err, end) }) {
 		return nil

@@ -27,6 +27,7 @@ type lines struct {
 	conn io.ReadWriteCloser
 	in   *bufio.Reader
 
+	begin    chan struct{} // no message is read until it is closed; nil: it is
 	open     chan struct{} // one element per request in flight
 	answered chan struct{} // signals that a response was written
 	closed   chan struct{}
@@ -76,6 +77,9 @@ func (l *lines) Close() error {
 
 // Read returns the next message. It answers a line that is no message with an error.
 func (l *lines) Read(context.Context) (jsonrpc.Message, error) {
+	if l.begin != nil {
+		<-l.begin
+	}
 	for {
 		line, err := l.line()
 		if err != nil {
