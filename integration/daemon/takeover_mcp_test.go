@@ -160,6 +160,7 @@ func TestTakeOverMCPGap(t *testing.T) {
 
 // TestTakeOverMCPEnds: nothing survives by accident: without a daemon after grace, when it is stopped, and without a holder.
 func TestTakeOverMCPEnds(t *testing.T) {
+	words := 110
 	for name, test := range map[string]struct {
 		grace string
 		end   func(*testing.T, *harness.Host)
@@ -175,12 +176,13 @@ func TestTakeOverMCPEnds(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			words++
+			word := harness.Seconds(words)
 			t.Parallel()
 			h := harness.LayOut(t, map[string]string{"a": ""})
 			h.Put("scopefs.yaml", "grace: "+test.grace+"\n")
 			h.Start()
 			c := greetedBridge(h, "a")
-			word := harness.Seconds(len(name))
 			c.bash(1, "touch /tmp/kept; trap '' HUP INT TERM; setsid sleep "+word+" </dev/null >/dev/null 2>&1 & setsid sleep "+word+" </dev/null >/dev/null 2>&1 &")
 			h.Eventually("it runs", func() bool { return len(harness.Running("sleep", word)) == 2 })
 			test.end(t, h)

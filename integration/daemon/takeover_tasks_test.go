@@ -57,7 +57,7 @@ func assertTask(h *harness.Host, runner, call string) {
 			case e.Event != audit.KindSandbox || e.Chain == "" || e.Parent == "" || strings.HasPrefix(e.Op, "call"):
 			case e.Op == "exec":
 				runs = append(runs, e.Outcome)
-			case e.Session != "" && e.Outcome != "taken over":
+			case e.Session != "" && e.Path == "" && e.Outcome != "taken over":
 				boxes = append(boxes, e.Outcome)
 			}
 		}

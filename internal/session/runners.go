@@ -93,7 +93,7 @@ func (t *runnersTask) resume(ctx context.Context) error {
 func (t *runnersTask) record(ctx context.Context) (ended func(outcome string), err error) {
 	c, p := t.client, t.purpose
 	if was := t.box.Earlier; was != nil { // the last daemon has
-		return func(outcome string) { was.RecordExit(c.agent, c.agent.Paths.Audit(), outcome) }, nil
+		return func(outcome string) { was.RecordExit(t.member, c.agent.Paths.Audit(), outcome) }, nil
 	}
 	detail := "by " + string(c.agent.id)
 	if set := t.work.held; set != nil {
