@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
 	"github.com/scopefs/scopefs/internal/contextfs"
 )
@@ -222,4 +224,31 @@ func TestTakeOverContextEnds(t *testing.T) {
 			h.Eventually("its process has ended", func() bool { return harness.StateOf(pid) == 0 })
 		})
 	}
+}
+
+// TestTakeOverContextDies: a process of /context that ends while its client is away is replaced when the client returns. The other
+// one lives on like the first.
+func TestTakeOverContextDies(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": noting})
+	c := greetedBridge(h, "a")
+	c.begins(h, 1, waiting+`echo >/workspace/begun; wait_for back; cat /context/notes.json`, "begun")
+	lasts(h, 1)
+	pid := contextProcess(h)
+	require.NoError(t, c.cmd.Process.Signal(syscall.SIGSTOP))
+	h.Kill()
+	h.Start()
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	h.Eventually("the daemon knows it", func() bool {
+		return slices.ContainsFunc(h.Events("a"), func(e audit.Event) bool { return e.Path == "/context" && e.Outcome == "died" })
+	})
+	require.NoError(t, c.cmd.Process.Signal(syscall.SIGCONT))
+	assert.Contains(t, c.back(), inSameSandbox)
+	c.bash(2, "ls /context") // the other one serves
+	h.Kill()
+	h.Start()
+	assert.Contains(t, c.back(), inSameSandbox)
+	assert.Empty(t, harness.ChildrenOf(h.Cmd.Process.Pid, contextfs.Name), "this daemon has started none")
+	h.Put("agents/a/back", "")
+	out := c.ran(1)
+	assert.Contains(t, out.Stdout, "secret", out.Stderr)
 }

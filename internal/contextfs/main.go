@@ -6,7 +6,7 @@
 // content the first time. When the call ends, the process drops them.
 //
 // A process that dies or does not answer is not replaced: its sandbox has no /context from then on, and a client gets an
-// error within seconds.
+// error within seconds. Only a client that returns to the next daemon gets another one.
 //
 // The process outlives the daemon as the view of its sandbox does, by the holder: see package view. Each request then waits for the
 // next daemon, and fails with EIO after view.GapTime. That daemon says first which calls go on. Their files stay, so that
@@ -60,7 +60,7 @@ func Main() int {
 // server is the process.
 type server struct {
 	*view.Daemons[*connection]
-	grace time.Duration // how long it goes on without a daemon; 0: it ends with the daemon
+	grace time.Duration // how long it goes on without the present daemon; 0: it ends with it. Of follow
 
 	// By call; of the goroutine that has the present connection's reading.
 	files  map[string]*callfs.Files
@@ -161,6 +161,7 @@ func (s *server) follow(conn *connection, control *os.File) {
 		if _, err := receive(conn.in, &first); err != nil || first.Config == nil {
 			continue // the daemon ends
 		}
+		s.grace = first.Config.Grace
 		maps.Copy(s.files, s.before)
 		maps.DeleteFunc(s.files, func(call string, _ *callfs.Files) bool { return !slices.Contains(first.Config.Keep, call) })
 		s.before, s.files = s.files, map[string]*callfs.Files{}

@@ -113,7 +113,7 @@ func Open(opt Options) (*Mount, error) {
 	if opt.Holder != nil {
 		m.place = opt.Holder.Add(holder.Context, m.conn)
 	}
-	m.started, m.config.Grace = true, opt.Grace
+	m.started = true
 	if err := m.start(dev.File()); err != nil {
 		m.remove()
 		return nil, err
@@ -127,7 +127,7 @@ func newMount(opt Options, minor uint32) *Mount {
 	known := make(chan struct{})
 	return &Mount{
 		known: known, know: sync.OnceFunc(func() { close(known) }),
-		opt: opt, minor: minor, conn: opt.Control.Connection(minor, ""), config: config{UID: opt.UID, GID: opt.GID},
+		opt: opt, minor: minor, conn: opt.Control.Connection(minor, ""), config: config{UID: opt.UID, GID: opt.GID, Grace: opt.Grace},
 		done: make(chan struct{}), asking: make(chan struct{}, maxAsking), has: map[*Files]struct{}{},
 	}
 }
@@ -240,6 +240,19 @@ func (m *Mount) Close() {
 		m.remove()
 	}
 	m.gone()
+}
+
+// Ended reports whether no process serves the mount any more. There is none for nil.
+func (m *Mount) Ended() bool {
+	if m == nil {
+		return true
+	}
+	select {
+	case <-m.done:
+		return true
+	default:
+		return false
+	}
 }
 
 func (m *Mount) gone() {

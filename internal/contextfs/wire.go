@@ -32,7 +32,7 @@ type toServer struct {
 type config struct {
 	UID   uint32        `json:"uid"`
 	GID   uint32        `json:"gid"`
-	Grace time.Duration `json:"grace,omitempty"` // how long the process goes on without a daemon
+	Grace time.Duration `json:"grace,omitempty"` // how long the process goes on without this daemon
 	Keep  []string      `json:"keep,omitempty"`  // the calls of the last daemon that go on: the process drops the files of others
 }
 

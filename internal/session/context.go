@@ -84,7 +84,7 @@ func (c *client) keptContext(session string, restore func(*scoped.Environment) e
 // mountContext makes /context of a sandbox, whose process is in the agent's group.
 func (a *Agent) mountContext(owner account.User, group *sandbox.Group) (*contextfs.Mount, error) {
 	opt := a.contextOptions()
-	opt.UID, opt.GID, opt.Root, opt.Holder, opt.Grace = owner.UID, owner.GID, a.Root, a.Holder, a.Grace
+	opt.UID, opt.GID, opt.Root, opt.Holder = owner.UID, owner.GID, a.Root, a.Holder
 	opt.Ready = func(pid int) {
 		if err := group.AddView(pid); err != nil { // its processor time is bounded all the same: see package callfs
 			a.Logger.Warn("the agent's limits do not hold for the process of "+sandbox.Context, "agent", a.id, "err", err)
@@ -102,7 +102,6 @@ func (a *Agent) adoptContext(item *outlive.Item) *contextfs.Mount {
 	if err != nil {
 		a.Logger.Warn("a sandbox gets another "+sandbox.Context, "agent", a.id, "session", item.Name, "err", err)
 		item.Mount.End()
-		return nil
 	}
 	return m
 }
@@ -125,7 +124,7 @@ func (a *Agent) contextOptions() contextfs.Options {
 		return e
 	}
 	return contextfs.Options{
-		Control: a.Control, Logger: a.Logger.With("agent", a.id), Refused: refused.Add, Gone: refused.Close,
+		Control: a.Control, Grace: a.Grace, Logger: a.Logger.With("agent", a.id), Refused: refused.Add, Gone: refused.Close,
 		Died: func(s *sandbox.Session, why error) {
 			a.Logger.Warn("a sandbox has no "+sandbox.Context+" any more", "agent", a.id, "err", why)
 			e := audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Path: sandbox.Context, Outcome: "died", Detail: why.Error()}

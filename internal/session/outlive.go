@@ -194,6 +194,7 @@ func (b *Sandbox) resume(ctx context.Context, p Purpose) error {
 	if err := b.Continue(spec); err != nil {
 		return err
 	}
+	b.context.Keep(b.Session.PID()) // it may be another one
 	b.context.Show(b.Session, p.Context)
 	b.Connect(p)
 	return nil

@@ -88,8 +88,7 @@ func (t *runnersTask) resume(ctx context.Context) error {
 	return err
 }
 
-// record records that the member does the task, and the runner. ended records the runner's end. The task lives on only from then on:
-// the next daemon may record the end.
+// record records that the member does the task, and the runner. ended records the runner's end.
 func (t *runnersTask) record(ctx context.Context) (ended func(outcome string), err error) {
 	c, p := t.client, t.purpose
 	if was := t.box.Earlier; was != nil { // the last daemon has
@@ -104,7 +103,7 @@ func (t *runnersTask) record(ctx context.Context) (ended func(outcome string), e
 	begun.Event, begun.Agent, begun.Target = audit.KindAgent, string(t.member.id), ""
 	begun.Outcome, begun.Detail = "delegated to", detail
 	c.agent.Event(begun)
-	if ended, err = t.member.RecordExec(ctx, e); err != nil || !t.lives {
+	if ended, err = t.member.RecordExec(ctx, e); err != nil || !t.lives { // it lives on only now: the next daemon may record the end
 		return ended, err
 	}
 	listens, failed := t.socket.listener.(*net.UnixListener).File()

@@ -241,7 +241,8 @@ func (b *Sandbox) equip(ctx context.Context, v *view.View, dir *os.File, mounted
 	if spec.Binds = p.Binds; p.NoView {
 		spec.View = nil
 	}
-	if p.Context != nil && b.context == nil {
+	if p.Context != nil && b.context.Ended() {
+		b.context.Close()
 		m, err := a.mountContext(owner, group)
 		if err != nil {
 			spec.Home.Close()
