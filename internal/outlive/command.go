@@ -145,10 +145,22 @@ func (c *Command) of(i *Item) bool {
 // Continue gives the commands of a sandbox of Adopt to the shell of its client, which has returned, and set what that client has
 // set. They stay in their places, which are in all from now on.
 func (i *Item) Continue(s *bash.Shell, all *Commands, set *Context) error {
-	if i.Context {
+	switch {
+	case i.Context:
 		if err := set.adopt(i.Last()); err != nil {
 			return err
 		}
+	case i.Token != "": // of a release without Context
+		f, err := set.File()
+		if err != nil {
+			return err
+		}
+		i.Context = true
+		meta, err := json.Marshal(i.Sandbox)
+		if err != nil {
+			return err
+		}
+		i.Place.Hold(i.Outliving.PID, meta, append(i.Place.Files, f))
 	}
 	for _, c := range i.Commands {
 		tapes, err := duplicates(c.place.Files[tapesFile:])
