@@ -249,7 +249,9 @@ func TestTakeOverLimits(t *testing.T) {
 		group, before = now, memory
 		ready := filepath.Join(h.Scope("a"), "ready")
 		job := make(chan string, 1)
-		go func() { job <- h.Must("run", "a", "--", "sh", "-c", "touch ready; while test -e ready; do sleep 0.01; done") }()
+		go func() {
+			job <- h.Must("run", "a", "--", "sh", "-c", "touch ready; while test -e ready; do sleep 0.01; done")
+		}()
 		h.Eventually("it runs", func() bool { _, err := os.Stat(ready); return err == nil })
 		for _, pid := range h.Agent("a").Sandboxes {
 			assert.Equal(t, group, groupOf(strconv.Itoa(pid)))
