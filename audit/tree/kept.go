@@ -35,9 +35,9 @@ const (
 	maxOwnSig    = 4 + 64 // bytes of the signature of a log: the hash of its key, and Ed25519's
 )
 
-// EachHead calls found with each head of the log of a key that a text has, the line on which it begins, and its text with all
-// signatures, of which only the log's was checked. Between heads there may be any text: they may be indented, and AsLine's. It
-// returns an error for a head of this log that the key has not signed.
+// EachHead finds the heads that a text has of the log of a key. It calls found with each head, the line on which it begins, and its
+// text with all signatures; it has checked the log's signature alone. A head may be indented, or AsLine's, and any text may stand
+// between heads. EachHead returns an error for a head of this log that the key has not signed.
 func EachHead(text io.Reader, key note.Verifier, found func(line int64, h Head, signed string)) (Kept, error) {
 	s := headScanner{key: key, found: found}
 	r := bufio.NewReaderSize(text, maxKeptLine)

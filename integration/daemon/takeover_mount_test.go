@@ -180,22 +180,7 @@ func TestTakeOverContextStuck(t *testing.T) {
 
 // TestTakeOverContextEnds: nothing of /context is left without a daemon after grace, when it is stopped, and without a holder.
 func TestTakeOverContextEnds(t *testing.T) {
-	for name, test := range map[string]struct {
-		grace string
-		end   func(*testing.T, *harness.Host)
-	}{
-		"grace":    {"2s", func(_ *testing.T, h *harness.Host) { h.Terminate() }},
-		"no grace": {"0s", func(_ *testing.T, h *harness.Host) { h.Kill() }},
-		"--stop":   {"60s", func(_ *testing.T, h *harness.Host) { h.Must("daemon", "--stop"); <-h.Ended }},
-		"--stop without a daemon": {"60s", func(_ *testing.T, h *harness.Host) {
-			h.Kill()
-			h.Must("daemon", "--stop")
-		}},
-		"no holder": {"60s", func(t *testing.T, h *harness.Host) {
-			pid := holderOf(h)
-			h.Kill()
-			require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
-		}},
+	for name, test := range endingsAnd(map[string]ending{
 		"another definition": {"60s", func(_ *testing.T, h *harness.Host) {
 			h.Kill()
 			h.Define("a", "limits: {pids: 77}\n"+noting)
@@ -205,7 +190,7 @@ func TestTakeOverContextEnds(t *testing.T) {
 			h.Kill()
 			h.Start()
 		}},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := harness.LayOut(t, map[string]string{"a": noting})

@@ -3,6 +3,7 @@ package daemon
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -191,27 +192,40 @@ func escaping(h *harness.Host, agent string) (run *started, pid int, word string
 	return run, sandboxOf(h, agent), word
 }
 
+// ending is how a daemon ends with all that would outlive it.
+type ending struct {
+	grace string
+	end   func(*testing.T, *harness.Host)
+}
+
+var endings = map[string]ending{
+	"grace":    {"2s", func(_ *testing.T, h *harness.Host) { h.Terminate() }},
+	"no grace": {"0s", func(_ *testing.T, h *harness.Host) { h.Kill() }},
+	"--stop":   {"60s", func(_ *testing.T, h *harness.Host) { h.Must("daemon", "--stop"); <-h.Ended }},
+	"--stop without a daemon": {"60s", func(_ *testing.T, h *harness.Host) {
+		h.Kill()
+		h.Must("daemon", "--stop")
+	}},
+	"no holder": {"60s", func(t *testing.T, h *harness.Host) {
+		pid := holderOf(h)
+		h.Kill()
+		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	}},
+}
+
+// endingsAnd returns the endings and others.
+func endingsAnd(others map[string]ending) map[string]ending {
+	all := maps.Clone(endings)
+	maps.Copy(all, others)
+	return all
+}
+
 // TestTakeOverRunEnds: nothing survives by accident: without a daemon after grace, when it is stopped, and without a holder.
 func TestTakeOverRunEnds(t *testing.T) {
-	for name, test := range map[string]struct {
-		grace string
-		end   func(*testing.T, *harness.Host)
-	}{
-		"grace after SIGTERM": {"2s", func(_ *testing.T, h *harness.Host) { h.Terminate() }},
+	for name, test := range endingsAnd(map[string]ending{
 		"grace after SIGKILL": {"2s", func(_ *testing.T, h *harness.Host) { h.Kill() }},
-		"no grace":            {"0s", func(_ *testing.T, h *harness.Host) { h.Kill() }},
 		"SIGINT":              {"60s", func(_ *testing.T, h *harness.Host) { h.Stop() }},
-		"--stop":              {"60s", func(_ *testing.T, h *harness.Host) { h.Must("daemon", "--stop"); <-h.Ended }},
-		"--stop without a daemon": {"60s", func(_ *testing.T, h *harness.Host) {
-			h.Kill()
-			h.Must("daemon", "--stop")
-		}},
-		"no holder": {"60s", func(t *testing.T, h *harness.Host) {
-			pid := holderOf(h)
-			h.Kill()
-			require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
-		}},
-	} {
+	}) {
 		t.Run(name, func(t *testing.T) {
 			h := harness.LayOut(t, map[string]string{"a": "limits: {pids: 200}"})
 			h.Put("scopefs.yaml", "grace: "+test.grace+"\n")

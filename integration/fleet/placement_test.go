@@ -56,6 +56,7 @@ func stubbornOn(t *testing.T, h *harness.Host, name string) (begin func()) {
 }
 
 // newPlaces returns two nodes that have one agent with placement: one, in a directory of a shared file system.
+// one runs, and has the lease.
 func newPlaces(t *testing.T, n *natsd) (one, two *harness.Host, dir string) {
 	t.Helper()
 	vol := harness.NewVolume(t)
@@ -63,6 +64,8 @@ func newPlaces(t *testing.T, n *natsd) (one, two *harness.Host, dir string) {
 	join(one, n, "one")
 	join(two, n, "two")
 	one.Must("fleet", "init")
+	one.Start()
+	one.Eventually("one has the lease", func() bool { return has(one) })
 	return one, two, filepath.Join(vol.B, "p")
 }
 
@@ -111,8 +114,6 @@ func TestPlacementStopped(t *testing.T) {
 	need.Once(t)
 	n := newServer(t)
 	one, two, dir := newPlaces(t, n)
-	one.Start()
-	one.Eventually("one has the lease", func() bool { return has(one) })
 	one.Eventually("one writes", func() bool { return write(one, "one") == nil })
 	two.Start()
 	_, said, code := two.Try("up", "p")
@@ -153,8 +154,6 @@ func TestPlacementCut(t *testing.T) {
 	need.Once(t)
 	n := newServer(t)
 	one, two, dir := newPlaces(t, n)
-	one.Start()
-	one.Eventually("one has the lease", func() bool { return has(one) })
 	two.Start()
 	one.Eventually("one writes", func() bool { return write(one, "one") == nil })
 	view := one.ViewPID("p")
@@ -205,8 +204,6 @@ func TestPlacementGivenBack(t *testing.T) {
 	need.Once(t)
 	n := newServer(t)
 	one, two, dir := newPlaces(t, n)
-	one.Start()
-	one.Eventually("one has the lease", func() bool { return has(one) })
 	one.Eventually("one writes", func() bool { return write(one, "one") == nil })
 	one.Terminate()
 	require.False(t, leaseOf(t, n).Free, "the view lives on")

@@ -165,7 +165,8 @@ func (a *Agent) enterOffline(ctx context.Context, v *view.View, def, now *agents
 	return o, nil
 }
 
-func (a *Agent) startOffline(ctx context.Context, v *view.View, def *agents.Definition, rules scope.PolicySpec, held bool) (*view.Offline, func(), error) {
+func (a *Agent) startOffline(ctx context.Context, v *view.View, def *agents.Definition, rules scope.PolicySpec,
+	held bool) (*view.Offline, func(), error) {
 	if held {
 		return a.startHeld(ctx, v, def, rules)
 	}
@@ -191,7 +192,8 @@ func (a *Agent) startOffline(ctx context.Context, v *view.View, def *agents.Defi
 
 // startHeld starts a process that answers about what rules hold. The agent's view changes nothing of that meanwhile. def is that of meant,
 // the view of the request; nil: there was none. A view with another definition has another hold.
-func (a *Agent) startHeld(ctx context.Context, meant *view.View, def *agents.Definition, rules scope.PolicySpec) (*view.Offline, func(), error) {
+func (a *Agent) startHeld(ctx context.Context, meant *view.View, def *agents.Definition,
+	rules scope.PolicySpec) (*view.Offline, func(), error) {
 	v, free := a.currentView(), func() {}
 	if v == nil {
 		var err error

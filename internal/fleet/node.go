@@ -1,5 +1,6 @@
 // Package fleet is a node's part of a fleet, in its daemon: what the node shows of itself, the decisions that it takes from
-// operators, and the heads of logs that nodes sign for each other. The process that speaks to the server asks for both. Nothing here waits for it or for the server.
+// operators, and the heads of logs that nodes sign for each other. The process that speaks to the server asks for both. Nothing here waits
+// for it or for the server.
 package fleet
 
 import (

@@ -108,7 +108,8 @@ type seen struct {
 
 // plan returns the versions that bring the fleet from what it has to what a commit defines, without their numbers, and how many are as they
 // should be. A source owns the definitions whose versions it has published.
-func plan(source order.Source, there map[scope.ID]seen, want []order.Definition, force bool) (next []order.Definition, same int, err error) {
+func plan(source order.Source, there map[scope.ID]seen, want []order.Definition,
+	force bool) (next []order.Definition, same int, err error) {
 	var wrong []error
 	wanted := map[scope.ID]bool{}
 	for _, d := range want {
@@ -260,7 +261,8 @@ func kept(source order.Source, there map[scope.ID]seen) map[scope.ID][]int64 {
 }
 
 // source returns what the source has published before, and the server's number of it.
-func (o *sourceOptions) source(all []wire.SeenDefinition, key credential.Secret, trust []string) (to wire.SeenDefinition, s order.Source, err error) {
+func (o *sourceOptions) source(all []wire.SeenDefinition, key credential.Secret,
+	trust []string) (to wire.SeenDefinition, s order.Source, err error) {
 	to.Name = order.SourceKey(o.name)
 	i := slices.IndexFunc(all, func(d wire.SeenDefinition) bool { return d.Name == to.Name })
 	if i < 0 {

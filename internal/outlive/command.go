@@ -247,7 +247,8 @@ const unclaimed = "its client has not asked for the result"
 
 // Recorded reports whether the log has the end of a call.
 func (c Client) Recorded(call tools.Begun) bool {
-	for e, err := range audit.Read(context.Background(), c.Dir, audit.Filter{Agent: string(c.Agent), Session: c.Session, Call: call.Call, Since: call.At.Add(-time.Minute)}, false) {
+	filter := audit.Filter{Agent: string(c.Agent), Session: c.Session, Call: call.Call, Since: call.At.Add(-time.Minute)}
+	for e, err := range audit.Read(context.Background(), c.Dir, filter, false) {
 		if err == nil && e.Event == audit.KindCall && e.Outcome != audit.OutcomeBegin {
 			return true
 		}

@@ -305,7 +305,8 @@ func (v *View) closeLayers(l layers) {
 	l.whole.Leave()
 }
 
-// StartHeld starts an Offline that answers about what rules hold, and decides by rules. live is the agent's view, frozen; nil: there is none.
+// StartHeld starts an Offline that answers about what rules hold, and decides by rules. live is the agent's view, frozen; nil: there is
+// none.
 func StartHeld(host *Host, of Agent, def *agents.Definition, rules scope.PolicySpec, live *View) (*Offline, error) {
 	v := &View{host: host, of: of, def: def, hurry: make(chan struct{}), changed: make(chan struct{}), rules: rules,
 		changes: agents.ChangesHeld, byRule: true}

@@ -269,7 +269,8 @@ func (l *leftView) mounted(table *mount.Table) error {
 }
 
 // takeOver continues with a view that the last daemon has left. After an error that view has ended.
-func (v *View) takeOver(ctx context.Context, l *leftView, root *beneath.Root, history kept, held bool, owner account.User) (*running, error) {
+func (v *View) takeOver(ctx context.Context, l *leftView, root *beneath.Root, history kept, held bool,
+	owner account.User) (*running, error) {
 	cfg := v.config(history, l.Spool != "")
 	cfg.Hold = held
 	is, err := v.is(cfg, root, history, owner)

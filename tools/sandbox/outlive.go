@@ -265,7 +265,8 @@ func (s *Session) Left() bool {
 // Adopt continues with a session that an earlier daemon has left, and with the commands that live on. It kills all others. given
 // are the files of Outlive, and stay the caller's. An init that does not answer ends the session. outOfMemory is
 // Spec.OutOfMemory.
-func (h *Host) Adopt(agent scope.ID, o Outliving, given []*os.File, commands []Outlived, outOfMemory func(*Session)) (_ *Session, all []*Process, err error) {
+func (h *Host) Adopt(agent scope.ID, o Outliving, given []*os.File, commands []Outlived,
+	outOfMemory func(*Session)) (_ *Session, all []*Process, err error) {
 	want := outlivingProxy
 	if o.Proxy {
 		want++

@@ -1,5 +1,5 @@
-// Package rules decides by the operator's file which pods get the view of which agent. It reads that file and the definitions
-// that pods may name, and no other files.
+// Package rules decides which pods get the view of which agent. It reads the operator's rules and the definitions that pods may name,
+// and no other files.
 package rules
 
 import (
