@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/scopefs/scopefs/cmd/scopefs-csi/internal/rules"
@@ -40,7 +41,7 @@ type Volumes struct {
 	daemon daemon
 	table  *table
 
-	tried map[string]tried // by agent: the last one of follow. Watch's goroutine has it
+	tried attempts // of follow
 }
 
 // daemon is an *api.Client.
@@ -56,6 +57,35 @@ type tried struct {
 	at   time.Time
 }
 
+// attempts has the last text of each agent's definition.
+type attempts struct {
+	mu  sync.Mutex // guards all
+	all map[string]tried
+}
+
+func (a *attempts) get(agent string) (last tried, there bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	last, there = a.all[agent]
+	return last, there
+}
+
+func (a *attempts) put(agent string, last tried) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.all == nil {
+		a.all = map[string]tried{}
+	}
+	a.all[agent] = last
+}
+
+// keep forgets the agents that f does not report.
+func (a *attempts) keep(f func(agent string) bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.all, func(agent string, _ tried) bool { return !f(agent) })
+}
+
 // Open returns the volumes that an earlier process has left.
 func Open(c Config, daemon *api.Client) (*Volumes, error) {
 	if _, err := rules.Load(c.Rules); err != nil {
@@ -65,7 +95,7 @@ func Open(c Config, daemon *api.Client) (*Volumes, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Volumes{Config: c, daemon: daemon, table: t, tried: map[string]tried{}}, nil
+	return &Volumes{Config: c, daemon: daemon, table: t}, nil
 }
 
 // ErrBusy is the error of a request beside another one for the same volume or agent. Kubelet repeats it.
@@ -238,8 +268,10 @@ func (s *Volumes) record(ctx context.Context, req api.VolumeRequest) bool {
 
 // Watch looks after the volumes until ctx ends.
 func (s *Volumes) Watch(ctx context.Context) {
+	var looks sync.WaitGroup
+	defer looks.Wait()
 	for {
-		s.look(ctx)
+		s.look(ctx, &looks)
 		select {
 		case <-ctx.Done():
 			return
@@ -248,8 +280,9 @@ func (s *Volumes) Watch(ctx context.Context) {
 	}
 }
 
-// look binds views anew that have been mounted anew, and removes what a crash has left of pods that are gone.
-func (s *Volumes) look(ctx context.Context) {
+// look binds views anew that have been mounted anew, and removes what a crash has left of pods that are gone. It does so for
+// each agent in a goroutine of its own, and waits for none: the next look leaves out an agent that is busy.
+func (s *Volumes) look(ctx context.Context, looks *sync.WaitGroup) {
 	list := s.table.list()
 	if len(list) == 0 {
 		return
@@ -266,20 +299,38 @@ func (s *Volumes) look(ctx context.Context) {
 			at[string(a.ID)] = a.Mount
 		}
 	}
-	followed := map[string]bool{}
+	of := map[string][]api.PodVolume{}
 	for _, v := range list {
-		if free, ok := s.table.lock("volume "+v.ID, "agent "+v.Agent); ok {
-			one, cancel := context.WithTimeout(ctx, publishTime) // one agent may be busy
-			s.lookAt(one, v, at[v.Agent])
-			if v.From != "" && at[v.Agent] != "" && !followed[v.Agent] {
-				s.follow(one, v)
-				followed[v.Agent] = true
-			}
-			cancel()
-			free()
+		of[v.Agent] = append(of[v.Agent], v)
+	}
+	s.tried.keep(func(agent string) bool { return at[agent] != "" && of[agent] != nil })
+	for agent, volumes := range of {
+		if free, ok := s.table.lock("look at " + agent); ok {
+			looks.Go(func() {
+				defer free()
+				ctx, cancel := context.WithTimeout(ctx, publishTime)
+				defer cancel()
+				s.lookAtAll(ctx, volumes, at[agent])
+			})
 		}
 	}
-	maps.DeleteFunc(s.tried, func(agent string, _ tried) bool { return !followed[agent] })
+}
+
+// lookAtAll looks at the volumes of an agent, whose view is mounted at a path, or at none.
+func (s *Volumes) lookAtAll(ctx context.Context, volumes []api.PodVolume, view string) {
+	followed := view == ""
+	for _, v := range volumes {
+		free, ok := s.table.lock("volume "+v.ID, "agent "+v.Agent)
+		if !ok {
+			continue
+		}
+		s.lookAt(ctx, v, view)
+		if v.From != "" && !followed {
+			s.follow(ctx, v)
+			followed = true
+		}
+		free()
+	}
 }
 
 // follow puts the text of the definition in force that the volumes of an agent name. What cannot be read, or does not load,
@@ -288,7 +339,7 @@ func (s *Volumes) follow(ctx context.Context, v api.PodVolume) {
 	if now, there := s.table.get(v.ID); !there || now != v {
 		return
 	}
-	last, there := s.tried[v.Agent]
+	last, there := s.tried.get(v.Agent)
 	text, err := s.Definitions.Read(v.From)
 	if err == nil {
 		if there && last.text == text && (last.err == "" || time.Since(last.at) < againTime) {
@@ -302,7 +353,7 @@ func (s *Volumes) follow(ctx context.Context, v api.PodVolume) {
 			s.Log.Error("the last definition holds", "definition", v.From, "agent", v.Agent, "err", err)
 		}
 	}
-	s.tried[v.Agent] = now
+	s.tried.put(v.Agent, now)
 }
 
 func (s *Volumes) lookAt(ctx context.Context, v api.PodVolume, view string) {
