@@ -8,8 +8,10 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -41,6 +43,7 @@ func main() {
 	flag.StringVar(&o.rules, "rules", "/etc/scopefs/csi.yaml", "the file of rules")
 	flag.StringVar(&o.definitions, "definitions", "", "the directory of ConfigMaps with the definitions that pods may name; none without it")
 	flag.StringVar(&o.pods, "pods", "/var/lib/kubelet/pods", "kubelet's directory of pods")
+	flag.StringVar(&o.registration, "registration", "", "kubelet's directory of registrations, which sees the socket at the same path; without it something else registers the plugin")
 	flag.StringVar(&o.state, "state", "/var/lib/scopefs-csi", "the plugin's own directory")
 	flag.Parse()
 	if err := o.serve(); err != nil {
@@ -49,7 +52,7 @@ func main() {
 	}
 }
 
-type options struct{ socket, node, run, rules, definitions, pods, state string }
+type options struct{ socket, node, run, rules, definitions, pods, registration, state string }
 
 // serve answers kubelet until SIGTERM or SIGINT. What is mounted stays.
 func (o options) serve() error {
@@ -65,10 +68,7 @@ func (o options) serve() error {
 	if err != nil {
 		return err
 	}
-	if err := os.Remove(o.socket); err != nil && !errors.Is(err, os.ErrNotExist) { // of a process before
-		return err
-	}
-	l, err := api.Listen(o.socket) // mode 0600: who asks for a pod's volume is root of the node
+	l, err := listen(o.socket)
 	if err != nil {
 		return err
 	}
@@ -85,8 +85,28 @@ func (o options) serve() error {
 		defer late.Stop()
 		server.GracefulStop()
 	})
+	if o.registration != "" { // now that the plugin answers
+		found, err := listen(filepath.Join(o.registration, node.RegistrationSocket))
+		if err != nil {
+			return err
+		}
+		(&node.Registration{Endpoint: o.socket, Log: log}).Register(server)
+		watch.Go(func() { _ = server.Serve(found) })
+	}
 	log.Info("serving", "socket", o.socket, "node", o.node)
 	err = server.Serve(l)
 	cancel()
 	return err
+}
+
+// listen listens on a socket of mode 0600, because who asks for a pod's volume is root of the node. It removes the socket of
+// a process before.
+func listen(socket string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(socket), 0o750); err != nil { // kubelet makes its directories so, and may start later
+		return nil, err
+	}
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	return api.Listen(socket)
 }

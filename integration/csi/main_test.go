@@ -90,7 +90,7 @@ func (n *node) socket() string { return filepath.Join(n.dir, "csi.sock") }
 // plug starts the plugin, and waits until it answers.
 func (n *node) plug() {
 	n.T.Helper()
-	n.cmd = exec.Command(harness.Program, "--base", n.Base, "csi", "--socket", n.socket(), "--node", "node-1", "--rules", filepath.Join(n.dir, "csi.yaml"),
+	n.cmd = exec.Command(harness.Program, "--base", n.Base, "csi", "--socket", n.socket(), "--registration", filepath.Join(n.dir, "registry"), "--node", "node-1", "--rules", filepath.Join(n.dir, "csi.yaml"),
 		"--definitions", n.definitions, "--pods", n.pods(), "--plugin-state", filepath.Join(n.dir, "state"))
 	n.cmd.Stderr = &n.log
 	require.NoError(n.T, n.cmd.Start())

@@ -13,7 +13,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
 func builder(uid string) pod {
@@ -246,4 +249,29 @@ func TestVolumeUnpublishStuck(t *testing.T) {
 	})
 	require.NoError(t, n.unpublish(c))
 	assert.Zero(t, n.Mounted(n.pods()))
+}
+
+// TestRegistration: kubelet finds the plugin by a socket in its directory, which only root may use, also after a crash of the
+// plugin, and no longer after its end.
+func TestRegistration(t *testing.T) {
+	n := newNode(t, "")
+	at := filepath.Join(n.dir, "registry/csi.scopefs-reg.sock")
+	n.unplug(syscall.SIGKILL)
+	require.FileExists(t, at)
+	n.plug()
+	info, err := os.Stat(at)
+	require.NoError(t, err)
+	assert.Equal(t, os.ModeSocket|0o600, info.Mode())
+	conn, err := grpc.NewClient("unix:"+at, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	defer conn.Close()
+	client := registration.NewRegistrationClient(conn)
+	plugin, err := client.GetInfo(t.Context(), &registration.InfoRequest{})
+	require.NoError(t, err)
+	assert.Equal(t, []string{registration.CSIPlugin, "csi.scopefs", n.socket(), "1.0.0"}, append([]string{plugin.Type, plugin.Name, plugin.Endpoint}, plugin.SupportedVersions...))
+	_, err = client.NotifyRegistrationStatus(t.Context(), &registration.RegistrationStatus{Error: "too old"})
+	require.NoError(t, err)
+	n.unplug(syscall.SIGTERM)
+	assert.Contains(t, n.log.String(), "too old")
+	assert.NoFileExists(t, at)
 }

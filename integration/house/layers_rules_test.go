@@ -252,6 +252,7 @@ var owners = map[string]struct {
 	"github.com/kubernetes-csi/csi-test":         {nil, "for tests"},
 	"github.com/onsi":                            {nil, "for tests"},
 	"k8s.io":                                     {nil, "for tests"},
+	"k8s.io/kubelet":                             {[]string{"cmd/scopefs-csi/internal/node"}, "the registration of plugins"},
 	"sigs.k8s.io":                                {nil, "for tests"},
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 func (a *app) csiCmd() *cobra.Command {
-	var node, socket, rules, definitions, pods, own string
+	var node, socket, registration, rules, definitions, pods, own string
 	c := &cobra.Command{
 		Use:   "csi",
 		Short: "serve kubelet: give pods the views of agents",
@@ -24,12 +24,14 @@ mounted stays.`,
 			if err != nil {
 				return err
 			}
-			return beside.Exec("scopefs-csi", "--run", p.Run, "--node", node, "--socket", socket, "--rules", rules, "--definitions", definitions, "--pods", pods, "--state", own)
+			return beside.Exec("scopefs-csi", "--run", p.Run, "--node", node, "--socket", socket, "--registration", registration,
+				"--rules", rules, "--definitions", definitions, "--pods", pods, "--state", own)
 		},
 	}
 	host, _ := os.Hostname()
 	c.Flags().StringVar(&node, "node", host, "the node's `NAME` in the cluster")
 	c.Flags().StringVar(&socket, "socket", "/var/lib/kubelet/plugins/csi.scopefs/csi.sock", "the `SOCKET` that kubelet connects to")
+	c.Flags().StringVar(&registration, "registration", "/var/lib/kubelet/plugins_registry", "kubelet's `DIR` of registrations; \"\": another program registers the plugin")
 	c.Flags().StringVar(&rules, "rules", "/etc/scopefs/csi.yaml", "the `FILE` of rules")
 	c.Flags().StringVar(&definitions, "definitions", "", "the `DIR` of ConfigMaps with the definitions that pods may name")
 	c.Flags().StringVar(&pods, "pods", "/var/lib/kubelet/pods", "kubelet's `DIR` of pods")
