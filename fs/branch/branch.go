@@ -70,11 +70,13 @@ func Fork(state *beneath.Root) error {
 	}
 	defer f.Close()
 	first, err := f.Stat()
+	mode := uint32(0o600)
 	for latest, end := first, time.Now().Add(forkTime); err == nil && !later(latest.Ctime, first.Ctime); {
 		if time.Now().After(end) {
 			return fmt.Errorf("fork: the clock of the file system does not advance within %v", forkTime)
 		}
-		if err = f.Chmod(0o600); err == nil {
+		mode ^= 0o200 // JuiceFS takes the mode that a file has for no change
+		if err = f.Chmod(mode); err == nil {
 			latest, err = f.Stat()
 		}
 	}
