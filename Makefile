@@ -143,15 +143,17 @@ test-serial: ready ## the tests but the browser's again with GOMAXPROCS=1, and t
 	.ci/leftovers $$before; echo "nothing left behind"
 
 KERNELS := bin/kernels
-GUESTS := qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod xz:xz-utils zstd:zstd mkfs.ext4:e2fsprogs bwrap:bubblewrap git:git setfacl:acl setfattr:attr patch:patch setcap:libcap2-bin python3:python3 ip:iproute2 /usr/sbin/rpc.nfsd:nfs-kernel-server
-test-kernels: ## boot Linux 5.15, 6.1, 6.8, 6.12 and Debian's newest in QEMU, with control groups v2, and run scopefs in each (as root)
-	@.ci/need $(GUESTS)
+# For guests. User-Mode Linux is built.
+GUESTS := busybox:busybox-static cpio:cpio mkfs.ext4:e2fsprogs bwrap:bubblewrap git:git setfacl:acl setfattr:attr patch:patch setcap:libcap2-bin python3:python3 ip:iproute2 /usr/sbin/rpc.nfsd:nfs-kernel-server gcc:gcc /usr/include/stdio.h:libc6-dev flex:flex bison:bison bc:bc xz:xz-utils
+test-kernels: ## run scopefs on Linux 5.15, 6.1, 6.8, 6.12 and Debian's newest in QEMU, and on the newest as User-Mode Linux, with control groups v2 (as root)
+	@.ci/need $(GUESTS) qemu-system-x86_64:qemu-system-x86 depmod:kmod zstd:zstd
 	@integration/kernels/fetch $(KERNELS)
+	@integration/kernels/user-mode $(KERNELS)
 	SCOPEFS_TEST_KERNELS=$(CURDIR)/$(KERNELS) go test -count=1 -v -timeout 3h -run '^TestKernels$$' ./integration/kernels
 
-test-nfs: ## boot Linux 6.12 in QEMU, and test two hosts on its NFS server (as root)
+test-nfs: ## test two hosts on the NFS server of User-Mode Linux (as root; builds that kernel once, which takes minutes)
 	@.ci/need $(GUESTS)
-	@integration/kernels/fetch $(KERNELS) 6.12
+	@integration/kernels/user-mode $(KERNELS)
 	SCOPEFS_TEST_KERNELS=$(CURDIR)/$(KERNELS) go test -count=1 -v -timeout 2h -run '^TestNFS$$' ./integration/kernels
 
 BUBBLEWRAPS := bin/bubblewraps

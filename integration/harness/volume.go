@@ -26,7 +26,7 @@ type Kind string
 const (
 	MooseFS Kind = "moosefs"
 	SSHFS   Kind = "sshfs"
-	NFS     Kind = "nfs" // on a kernel that has nfs and nfsd: make test-nfs
+	NFS     Kind = "nfs" // on a kernel that has them: make test-nfs
 )
 
 // VolumeEnv names the kind of the volumes that all tests use.
@@ -138,7 +138,8 @@ exec 3>&- >&-
 wait
 `
 
-// The clients are in network namespaces of their own, each with a link to the server's: to the kernel they are two.
+// The clients are in network namespaces of their own, each with a link to the server's: to the kernel they are two. The server
+// tells them apart by their host names (RFC 8881, section 2.4): clients of one name end each other's state.
 const nfsScript = `set -e
 cd "$1"
 export PATH=$PATH:/usr/sbin:/sbin
@@ -156,7 +157,7 @@ begin server rpc.mountd -F -N 3
 rpc.nfsd -N 3 -V 4.2 4
 number=1
 for at in a b; do
-	begin $at unshare -n sleep 100000
+	begin $at unshare -n -u sh -c "hostname client-$at; exec sleep 100000"
 	pid=$!
 	until [ "$(readlink /proc/$pid/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do sleep 0.02; done
 	ip link add name client-$at type veth peer name eth0 netns $pid
@@ -165,7 +166,7 @@ for at in a b; do
 	nsenter -t $pid -n ip link set lo up
 	nsenter -t $pid -n ip address add 10.66.$number.2/24 dev eth0
 	nsenter -t $pid -n ip link set dev eth0 up
-	nsenter -t $pid -n mount.nfs4 -o vers=4.2,noac,hard,timeo=20 10.66.$number.1:/ "$2/$at"
+	nsenter -t $pid -n -u mount.nfs4 -o vers=4.2,noac,hard,timeo=20 10.66.$number.1:/ "$2/$at"
 	number=$((number + 1))
 done
 exec 3>&- >&-

@@ -91,6 +91,6 @@ func TestNFSServerStops(t *testing.T) {
 // TestNFSSlow: a network that delays and loses packets makes nothing wrong.
 func TestNFSSlow(t *testing.T) {
 	vol := newNFS(t)
-	vol.Server(t, "for at in client-a client-b; do tc qdisc add dev $at root netem delay 50ms loss 1%; done")
-	closeToOpen(t, vol)
+	vol.Server(t, "for at in client-a client-b; do tc qdisc add dev $at root netem delay 20ms loss 1%; done")
+	closeToOpen(t, vol, 2)
 }
