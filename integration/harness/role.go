@@ -76,3 +76,20 @@ func Stream(t testing.TB, cmd *exec.Cmd) func() string {
 		return in.Text()
 	}
 }
+
+// Lines starts a process and returns its lines. The channel is closed when the process has ended.
+func Lines(t testing.TB, cmd *exec.Cmd) <-chan string {
+	t.Helper()
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	lines := make(chan string)
+	go func() {
+		defer close(lines)
+		for in := bufio.NewScanner(out); in.Scan(); {
+			lines <- in.Text()
+		}
+	}()
+	return lines
+}

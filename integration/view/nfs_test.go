@@ -87,10 +87,3 @@ func TestNFSServerStops(t *testing.T) {
 	one.Eventually("it can be written", func() bool { return a.do("write f again") == "" })
 	one.Eventually("the other host sees it", func() bool { return b.do("read f") == "again" })
 }
-
-// TestNFSSlow: a network that delays and loses packets makes nothing wrong.
-func TestNFSSlow(t *testing.T) {
-	vol := newNFS(t)
-	vol.Server(t, "for at in client-a client-b; do tc qdisc add dev $at root netem delay 20ms loss 1%; done")
-	closeToOpen(t, vol, 2)
-}
