@@ -168,6 +168,9 @@ test-containers: build ## run doctor and selftest in containers of podman, of ro
 	@.ci/need podman:podman runc:runc mmdebstrap:mmdebstrap newuidmap:uidmap setpriv:util-linux useradd:passwd dockerd:docker.io /usr/share/containers/seccomp.json:golang-github-containers-common
 	.ci/containers bin/containers
 
+test-gvisor: ## run pods' volumes in gVisor, whose runsc is in PATH (as root)
+	REQUIRE_FUSE=1 SCOPEFS_TEST_GVISOR=1 go test -count=1 -run '^TestGVisor' ./integration/csi
+
 bench: ## the Go benchmarks, then a view beside the directory itself, bindfs, go-fuse's loopback and libfuse's passthrough_hp (as root)
 	@.ci/need bwrap:bubblewrap bindfs:bindfs
 	go test -run '^$$' -bench . -benchmem $$(go list $(PACKAGES) | grep -v /integration)

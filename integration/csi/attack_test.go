@@ -2,11 +2,12 @@ package csi
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -18,19 +19,22 @@ import (
 
 func init() { harness.Roles["exchange"] = exchange }
 
-// exchange exchanges two names again and again, until its input ends, and prints how often.
+// exchange exchanges two names again and again, until its input ends. It prints how often, and the last error.
 func exchange(args []string) error {
 	ended := make(chan struct{})
 	go func() { _, _ = io.Copy(io.Discard, os.Stdin); close(ended) }()
-	for n := 0; ; n++ {
+	var last error
+	for n := 0; ; {
 		select {
 		case <-ended:
-			fmt.Println(n)
+			fmt.Println(n, harness.ErrnoOf(last))
 			return nil
 		default:
 		}
-		if err := unix.Renameat2(unix.AT_FDCWD, args[0], unix.AT_FDCWD, args[1], unix.RENAME_EXCHANGE); err != nil && !errors.Is(err, unix.EBUSY) {
-			return err
+		if err := harness.Exchange(args); err != nil {
+			last = err
+		} else {
+			n++
 		}
 	}
 }
@@ -38,7 +42,12 @@ func exchange(args []string) error {
 // attack starts a process that exchanges two names. end ends it.
 func (n *node) attack(a, b string) (end func()) {
 	n.T.Helper()
-	cmd := harness.Role("exchange", a, b)
+	return n.attackBy(harness.Role("exchange", a, b))
+}
+
+// attackBy starts a command that exchanges names, at least once.
+func (n *node) attackBy(cmd *exec.Cmd) (end func()) {
+	n.T.Helper()
 	in, err := cmd.StdinPipe()
 	require.NoError(n.T, err)
 	out, err := cmd.StdoutPipe()
@@ -53,7 +62,8 @@ func (n *node) attack(a, b string) (end func()) {
 		in.Close()
 		line, _ := bufio.NewReader(out).ReadString('\n')
 		assert.NoError(n.T, cmd.Wait())
-		n.T.Logf("%s exchanges of %s", line, filepath.Base(a))
+		n.T.Logf("exchanges and last error: %s", line)
+		assert.NotEqual(n.T, "0", strings.Fields(line + " 0")[0])
 	}
 	n.T.Cleanup(end)
 	return end
