@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -26,12 +27,13 @@ var ErrNotProved = errors.New("no such event is below the last head of the log")
 type ProveOptions struct {
 	Seq     uint64
 	Session string
-	Redact  []string          // fields whose values it leaves out, of [tree.Redactable]
-	Heads   map[string][]byte // signed heads that other parties may have signed, too, by any name
+	Redact  []string             // fields whose values it leaves out, of [tree.Redactable]
+	Heads   map[string]io.Reader // texts with signed heads that were kept elsewhere, by a name for errors: see [tree.EachHead]
+	Beside  map[string]io.Reader // likewise, of this host: a text may have none
 }
 
-// Prove returns a proof of lines of the log in dir by its last head, or by the one of the options that covers all of them and
-// has the most signatures.
+// Prove returns a proof of lines of the log in dir by its last head, or by the head of the options that covers all of them and
+// has the most signatures. It fails if a text of Heads has no head of the log, or one that the log has not signed.
 func Prove(ctx context.Context, dir string, o ProveOptions) (p tree.Proof, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -49,7 +51,9 @@ func Prove(ctx context.Context, dir string, o ProveOptions) (p tree.Proof, err e
 	if len(p.Events) == 0 {
 		return p, ErrNotProved
 	}
-	v.choose(&p, o.Heads)
+	if err := v.choose(&p, o); err != nil {
+		return p, fmt.Errorf("prove: %w", err)
+	}
 	for _, e := range p.Events {
 		v.need(e.Index)
 		if err := e.Redact(o.Redact); err != nil {
@@ -71,15 +75,29 @@ func Prove(ctx context.Context, dir string, o ProveOptions) (p tree.Proof, err e
 }
 
 // choose has the proof be by the head with the most signatures, among the heads of this log that cover its lines.
-func (v *prover) choose(p *tree.Proof, heads map[string][]byte) {
+func (v *prover) choose(p *tree.Proof, o ProveOptions) error {
 	last, most := v.head.Size, 1
-	for _, name := range slices.Sorted(maps.Keys(heads)) {
-		h, err := tree.OpenHead(heads[name], v.key)
-		n := bytes.Count(heads[name], []byte("\n— "))
-		if err == nil && n > most && h.Size <= last && h.Size > p.Events[len(p.Events)-1].Index {
-			v.head, p.Head, most = h, string(heads[name]), n
+	look := func(text io.Reader) (tree.Kept, error) {
+		return tree.EachHead(whileReader{v.ctx, text}, v.key, func(_ int64, h tree.Head, signed string) {
+			n := strings.Count(signed, "\n— ")
+			if n > most && h.Size <= last && h.Size > p.Events[len(p.Events)-1].Index {
+				v.head, p.Head, most = h, signed, n
+			}
+		})
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Beside)) {
+		_, _ = look(o.Beside[name]) // it cannot make a proof wrong
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Heads)) {
+		kept, err := look(o.Heads[name])
+		if err == nil && kept.Heads == 0 {
+			err = fmt.Errorf("it has no head of the log %s, and %d of others", v.key.Name(), kept.Others)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
+	return v.ctx.Err()
 }
 
 // Growths returns the last signed head of the log in dir, and that it grows from sizes below it whose lines are left.

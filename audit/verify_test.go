@@ -132,15 +132,30 @@ func TestCosigned(t *testing.T) {
 		"none":                {700, nil, readFile(t, dir, headName)},
 		"no head of this log": {700, [][]byte{foreign, bytes.Replace(two, []byte("lost 0"), []byte("lost 1"), 1), []byte("x"), nil}, readFile(t, dir, headName)},
 	} {
-		heads := map[string][]byte{}
+		o, elsewhere := ProveOptions{Seq: c.seq, Beside: map[string]io.Reader{}}, []byte("# kept\n")
 		for i, text := range c.heads {
-			heads[fmt.Sprint(i)] = text
+			o.Beside[fmt.Sprint(i)] = bytes.NewReader(text)
+			elsewhere = append(append(elsewhere, text...), "\nand\n"...)
 		}
-		p, err := Prove(noCtx, dir, ProveOptions{Seq: c.seq, Heads: heads})
-		require.NoError(t, err, name)
-		assert.Equal(t, string(c.want), p.Head, name)
-		_, err = p.Check(string(readFile(t, dir, publicName)))
-		require.NoError(t, err, name)
+		for range 2 {
+			p, err := Prove(noCtx, dir, o)
+			require.NoError(t, err, name)
+			assert.Equal(t, string(c.want), p.Head, name)
+			_, err = p.Check(string(readFile(t, dir, publicName)))
+			require.NoError(t, err, name)
+			if name == "none" || name == "no head of this log" {
+				break
+			}
+			o = ProveOptions{Seq: c.seq, Heads: map[string]io.Reader{"elsewhere": bytes.NewReader(elsewhere)}}
+		}
+	}
+	for text, want := range map[string]string{
+		"x":             "elsewhere: it has no head of the log",
+		string(foreign): "elsewhere: it has no head of the log",
+		strings.Replace(string(two), "lost 0", "lost 1", 1): "elsewhere: line 1: a head of this log is not signed",
+	} {
+		_, err := Prove(noCtx, dir, ProveOptions{Seq: 700, Heads: map[string]io.Reader{"elsewhere": strings.NewReader(text)}})
+		require.ErrorContains(t, err, want)
 	}
 
 	var reached []string
@@ -160,7 +175,7 @@ func TestCosigned(t *testing.T) {
 	require.NoError(t, err)
 	_, err = Verify(noCtx, dir, VerifyOptions{Beside: map[string]io.Reader{"fleet": bytes.NewReader(anew)}})
 	require.ErrorContains(t, err, "broken: fleet: the head of 1500 lines has another root")
-	_, err = Prove(noCtx, dir, ProveOptions{Seq: 700, Heads: map[string][]byte{"a": cosigned(t, anew, 1)}})
+	_, err = Prove(noCtx, dir, ProveOptions{Seq: 700, Beside: map[string]io.Reader{"a": bytes.NewReader(cosigned(t, anew, 1))}})
 	require.ErrorContains(t, err, "the proof does not lead to the head", "the log was written anew")
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/mod/sumdb/note"
@@ -17,6 +18,7 @@ import (
 	"github.com/scopefs/scopefs/audit/tree"
 	"github.com/scopefs/scopefs/integration/harness"
 	"github.com/scopefs/scopefs/internal/fleet"
+	"github.com/scopefs/scopefs/internal/fleet/heads"
 	"github.com/scopefs/scopefs/internal/fleet/wire"
 	"github.com/scopefs/scopefs/internal/witness"
 )
@@ -134,6 +136,12 @@ func checkCosigners(t *testing.T, one, two, three *harness.Host) {
 	said, _, code = one.Try("audit", "verify", "--witness", stranger.Public())
 	assert.Equal(t, 4, code)
 	assert.Contains(t, said, "0 of 1")
+	quorum := []string{"audit", "verify", "--witness", key, "--witness", keyOf(three), "--witness", stranger.Public(), "--quorum"}
+	assert.Regexp(t, `(?m)^a quorum of 2 of them has signed up to event [1-9]\d*$`, one.Must(append(quorum, "2")...))
+	_, _, code = one.Try(append(quorum, "3")...)
+	assert.Equal(t, 4, code)
+	_, _, code = one.Try(append(quorum, "4")...)
+	assert.Equal(t, 2, code, "three keys were given")
 
 	var proof tree.Proof
 	require.NoError(t, json.Unmarshal([]byte(one.Must("audit", "prove", "1")), &proof))
@@ -144,22 +152,27 @@ func checkCosigners(t *testing.T, one, two, three *harness.Host) {
 		line, _, _ = strings.Cut(line, "\n")
 		return head + "— scopefs.witness/two/" + line + "\n"
 	}
+	bySecond := strings.TrimPrefix(twice(proof.Head), proof.Head)
 	alone := func(head string) string {
 		text, sigs, _ := strings.Cut(head, "\n\n")
 		first, _, _ := strings.Cut(sigs, "\n")
 		return text + "\n\n" + first + "\n"
 	}
 	for name, c := range map[string]struct {
-		head  string
-		given []string
-		code  int
-		want  string
+		head   string
+		given  []string
+		quorum string
+		code   int
+		want   string
 	}{
-		"both":       {proof.Head, []string{key, keyOf(three)}, 0, "2 of 2"},
-		"a stranger": {proof.Head, []string{key, keyOf(three), stranger.Public()}, 0, "2 of 3"},
-		"one twice":  {twice(proof.Head), []string{key, keyOf(two), stranger.Public()}, 0, "1 of 2"},
-		"without":    {alone(proof.Head), []string{key}, 4, "0 of 1"},
-		"nobody":     {proof.Head, []string{stranger.Public()}, 4, "0 of 1"},
+		"both":               {proof.Head, []string{key, keyOf(three)}, "", 0, "2 of 2"},
+		"a quorum":           {proof.Head, []string{key, keyOf(three)}, "2", 0, "2 of 2"},
+		"a stranger":         {proof.Head, []string{key, keyOf(three), stranger.Public()}, "2", 0, "2 of 3"},
+		"a stranger is none": {proof.Head, []string{key, keyOf(three), stranger.Public()}, "3", 4, "2 of 3"},
+		"one twice":          {twice(proof.Head), []string{key, keyOf(two), stranger.Public()}, "", 0, "1 of 2"},
+		"one is no quorum":   {alone(proof.Head) + bySecond + bySecond, []string{key, keyOf(three)}, "2", 4, "1 of 2"},
+		"without":            {alone(proof.Head), []string{key}, "", 4, "0 of 1"},
+		"nobody":             {proof.Head, []string{stranger.Public()}, "", 4, "0 of 1"},
 	} {
 		forged := proof
 		forged.Head = c.head
@@ -170,12 +183,35 @@ func checkCosigners(t *testing.T, one, two, three *harness.Host) {
 		for _, witness := range c.given {
 			args = append(args, "--witness", witness)
 		}
+		if c.quorum != "" {
+			args = append(args, "--quorum", c.quorum)
+		}
 		_, said, code := one.Try(args...)
 		assert.Equal(t, c.code, code, name)
 		assert.Contains(t, said, "witnesses that were given and have signed: "+c.want+"\n", name)
 	}
 	_, said, code = one.Try("audit", "check-proof", file, "--witness", log)
 	assert.Equal(t, 2, code, "the log's own key is none of a witness: %s", said)
+	_, said, code = one.Try("audit", "check-proof", file, "--quorum", "2")
+	assert.Equal(t, 2, code, "a quorum of nobody: %s", said)
+
+	// The signatures come with a copy of the log, among other text.
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(dir+"/audit", os.DirFS(one.Base+"/state/audit")))
+	kept := append([]byte("# kept\n"), harness.ReadAll(t, one.Base+"/state/heads/fleet")...)
+	require.NoError(t, os.WriteFile(dir+"/kept", append(kept, "\nand more\n"...), 0o600))
+	require.NoError(t, os.WriteFile(dir+"/alone", []byte(alone(proof.Head)), 0o600))
+	for name, want := range map[string]int{"kept": 0, "alone": 4} {
+		text, said, code := one.Try("audit", "prove", "1", "--log", dir+"/audit", "--checkpoint", dir+"/"+name)
+		require.Zero(t, code, said)
+		assert.Equal(t, want != 0, strings.Contains(said, "no witness has signed"), said)
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		_, _, code = one.Try("audit", "check-proof", file, "--key", log, "--witness", key, "--witness", keyOf(three), "--quorum", "2")
+		assert.Equal(t, want, code, name)
+	}
+	_, said, code = one.Try("audit", "prove", "1", "--log", dir+"/audit", "--checkpoint", log)
+	assert.Equal(t, 1, code)
+	assert.Contains(t, said, "it has no head of the log")
 }
 
 // TestFleetWitnessRolledBack: the log of a node is restored from an old copy, as a whole with its {state}. Others name the
@@ -187,16 +223,10 @@ func TestFleetWitnessRolledBack(t *testing.T) {
 	one.Start()
 	two.Start()
 	one.Eventually("two has signed", func() bool { return headsOf(t, one, "one").Size > 0 })
-	one.Stop()
-	log, copied := one.Base+"/state/audit", filepath.Join(t.TempDir(), "audit")
-	require.NoError(t, os.CopyFS(copied, os.DirFS(log)))
-	one.Start()
+	restore := copyOf(one, "audit")
 	deny(t, one, 200)
 	one.Eventually("two has signed more", func() bool { return headsOf(t, one, "one").Size > 200 })
-	one.Stop()
-	require.NoError(t, os.RemoveAll(log))
-	require.NoError(t, os.CopyFS(log, os.DirFS(copied)))
-	require.NoError(t, os.RemoveAll(one.Base+"/state/streams"))
+	restore()
 	one.Start()
 	two.Eventually("two names one", func() bool {
 		deny(t, one, 1)
@@ -207,6 +237,104 @@ func TestFleetWitnessRolledBack(t *testing.T) {
 	})
 	one.Eventually("one knows it", func() bool { return found(one, "this log has") })
 	assert.False(t, found(two, "the node two"))
+}
+
+// copyOf stops a node for a copy of a directory of its {state}, and starts it. restore stops the node, and puts the copy in place.
+func copyOf(h *harness.Host, name string) (restore func()) {
+	h.T.Helper()
+	at, copied := filepath.Join(h.Base, "state", name), filepath.Join(h.T.TempDir(), "copy")
+	h.Stop()
+	require.NoError(h.T, os.CopyFS(copied, os.DirFS(at)))
+	h.Start()
+	return func() {
+		h.T.Helper()
+		h.Stop()
+		require.NoError(h.T, os.RemoveAll(at))
+		require.NoError(h.T, os.CopyFS(at, os.DirFS(copied)))
+		require.NoError(h.T, os.RemoveAll(h.Base+"/state/streams"))
+	}
+}
+
+// TestFleetWitnessRestored: the {state} of a witness is restored from an old copy. It takes its last signature from the server, and signs what
+// grows from that.
+func TestFleetWitnessRestored(t *testing.T) {
+	n := newServer(t)
+	one, two := newWitness(t, n, "one", ""), newWitness(t, n, "two", "")
+	one.Must("fleet", "init")
+	one.Start()
+	two.Start()
+	signed := func(beyond int64) (size int64) {
+		t.Helper()
+		one.Eventually("two has signed", func() bool { size = headsOf(t, one, "one").Size; return size > beyond })
+		return size
+	}
+	old := signed(0)
+	restore := copyOf(two, "fleet/witness")
+	deny(t, one, 100)
+	size := signed(old + 99)
+	restore()
+	deny(t, one, 100)
+	two.Start()
+	signed(size + 99)
+	for _, h := range []*harness.Host{one, two} {
+		assert.False(t, found(h, ""), "nothing is wrong")
+	}
+}
+
+// TestFleetWitnessForked: the log of a node is restored from an old copy, and grows beyond what its witness has signed while the server
+// is away, to another history. The witness names it, although its own {state} is restored from a copy of the same time, keeps both
+// heads, and signs nothing more of it.
+func TestFleetWitnessForked(t *testing.T) {
+	n := newServer(t)
+	one, two := newWitness(t, n, "one", ""), newWitness(t, n, "two", "")
+	one.Must("fleet", "init")
+	one.Start()
+	two.Start()
+	one.Eventually("two has signed", func() bool { return headsOf(t, one, "one").Size > 0 })
+	restoreLog, restoreWitness := copyOf(one, "audit"), copyOf(two, "fleet/witness")
+	deny(t, one, 100)
+	one.Eventually("two has signed more", func() bool { return headsOf(t, one, "one").Size > 100 })
+	restoreLog()
+	restoreWitness()
+	size := headsOf(t, one, "one").Size
+	n.kill()
+	one.Start()
+	deny(t, one, int(size)+100)
+	n.start()
+	two.Start()
+	two.Eventually("two names one", func() bool {
+		return two.Recorded("", audit.Event{Event: audit.KindDaemon, Outcome: heads.Forked, Verdict: audit.Violation})
+	})
+	assert.True(t, found(two, "two histories"))
+	one.Eventually("the operator sees it", func() bool {
+		return regexp.MustCompile(`(?m)^found by +two +\S+ +the node one: its`).MatchString(one.Must("fleet", "ps"))
+	})
+	var kept struct{ Wrong struct{ Heads []string } }
+	file := two.Base + "/state/fleet/witness/logs/one"
+	require.NoError(t, json.Unmarshal([]byte(harness.ReadAll(t, file)), &kept))
+	public, err := note.NewVerifier(strings.TrimSpace(harness.ReadAll(t, one.Base+"/state/audit/key.pub")))
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(kept.Wrong.Heads), 2)
+	for _, text := range kept.Wrong.Heads {
+		_, err := tree.OpenHead([]byte(text), public)
+		require.NoError(t, err, "the log has signed it")
+	}
+
+	kv, err := n.client().KeyValue(t.Context(), "scopefs_heads")
+	require.NoError(t, err)
+	answer := func() jetstream.KeyValueEntry {
+		t.Helper()
+		entry, err := kv.Get(t.Context(), "sig.one.two")
+		require.NoError(t, err)
+		return entry
+	}
+	two.Stop()
+	before := answer().Revision()
+	deny(t, one, 10)
+	two.Start()
+	two.Eventually("two refuses the next one", func() bool { return answer().Revision() > before })
+	assert.Contains(t, string(answer().Value()), "two histories")
+	assert.Equal(t, size, headsOf(t, one, "one").Size)
 }
 
 // TestFleetWitnessForged: whoever has the server has nothing signed that the log has not signed, and nothing taken that a witness

@@ -34,9 +34,10 @@ const (
 )
 
 type verifyOptions struct {
-	heads, witnesses []string
-	key              string
-	json             bool
+	heads  []string
+	key    string
+	json   bool
+	signed witnessOptions
 }
 
 func (v Env) verifyCmd() *cobra.Command {
@@ -52,16 +53,16 @@ Without DIRECTORY it also compares the heads of {state}/heads, and prints which 
 them, by the keys that this host has of its fleet and its anchors, and up to which event.
 
 Exit status: 0 the lines are those that were recorded, up to the last head that was compared, 1 they
-are not, 4 they are those of the log's own head, but no head from elsewhere, or none that a witness
-that was given has signed, has a line that is left: whoever has the log's key can have written all
-anew, and the other keys of this host.`,
+are not, 4 they are those of the log's own head, but no head from elsewhere, or none that enough of the
+witnesses that were given have signed, has a line that is left: whoever has the log's key can have written
+all anew, and the other keys of this host.`,
 		Args: exit.Args(cobra.MaximumNArgs(1)),
 		RunE: func(c *cobra.Command, words []string) error { return v.verify(c.Context(), words, o) },
 	}
 	f := c.Flags()
-	f.StringArrayVar(&o.heads, "checkpoint", nil, "a file with heads that were kept elsewhere, among other text, a directory of such files, or - for standard input; can be repeated")
+	f.StringArrayVar(&o.heads, "checkpoint", nil, headsUsage)
 	f.StringVar(&o.key, "key", "", "a file with the log's public key, kept elsewhere (default key.pub beside the log)")
-	f.StringArrayVar(&o.witnesses, "witness", nil, witnessUsage)
+	o.signed.addFlags(c)
 	f.BoolVar(&o.json, "json", false, "print the result as JSON")
 	return c
 }
@@ -72,7 +73,7 @@ func (v Env) verify(ctx context.Context, words []string, o verifyOptions) error 
 		return err
 	}
 	opts := audit.VerifyOptions{}
-	witnesses, err := given(o.witnesses)
+	witnesses, err := o.signed.given()
 	if err != nil {
 		return err
 	}
@@ -80,7 +81,7 @@ func (v Env) verify(ctx context.Context, words []string, o verifyOptions) error 
 		p, err := v.Paths()
 		if err == nil {
 			v.known(p, &witnesses)
-			opts.Beside, err = beside(p)
+			opts.Beside, err = state.SignedHeads(p.State)
 		}
 		if err != nil {
 			return err
@@ -109,20 +110,19 @@ func (v Env) verify(ctx context.Context, words []string, o verifyOptions) error 
 	if err != nil {
 		return err
 	}
-	if err := report.Verified(v.Out, found, witnesses, o.json); err != nil {
+	if err := report.Verified(v.Out, found, witnesses, o.signed.quorum, o.json); err != nil {
 		return err
 	}
-	signed, of := witnesses.Count(true)
-	switch {
-	case of > 0 && signed == 0:
-		return errUnsigned
-	case signed == 0 && found.Matched == 0:
+	if err := o.signed.enough(witnesses); err != nil {
+		return err
+	}
+	if len(o.signed.witnesses) == 0 && found.Matched == 0 {
 		return exit.With(exitAlone, errors.New("no head from elsewhere was compared: give one with --checkpoint"))
 	}
 	return nil
 }
 
-var errUnsigned = exit.With(exitAlone, errors.New("none of the witnesses that were given has signed a head of these lines"))
+const headsUsage = "a file with heads that were kept elsewhere, among other text, a directory of such files, or - for standard input; can be repeated"
 
 // kept returns the texts that names name: a file, all files below a directory as one, and standard input for -.
 func (v Env) kept(names []string) (map[string]io.Reader, error) {
@@ -211,9 +211,9 @@ The log signs a head each second while there are events, and when it is closed.`
 }
 
 type proveOptions struct {
-	session string
-	log     string
-	redact  []string
+	session       string
+	log           string
+	heads, redact []string
 }
 
 func (v Env) proveCmd() *cobra.Command {
@@ -224,7 +224,8 @@ func (v Env) proveCmd() *cobra.Command {
 		Long: `Prints a proof, a small JSON file: the lines, the hashes that lead from each of them to a signed head,
 the head, and the log's public key. It says nothing about other lines. scopefs audit check-proof checks
 it without the log; docs/examples/check-proof does so without scopefs. The head is the last one, or an
-earlier one that has these lines and the signatures of witnesses, which the proof has then.
+earlier one that has these lines and the signatures of witnesses, which the proof has then. Those heads
+are in {state}/heads, for a copy of the log, or beside them, in what --checkpoint names.
 
 --redact leaves out the values of fields: path, target, rule, program, detail. The proof has commitments to
 them, which do not tell them, but does show that a line has such a field. A rule can name a path.`,
@@ -233,6 +234,7 @@ them, which do not tell them, but does show that a line has such a field. A rule
 	}
 	c.Flags().StringVar(&o.session, "session", "", "all events of this session")
 	c.Flags().StringVar(&o.log, "log", "", "directory of a copy of the log")
+	c.Flags().StringArrayVar(&o.heads, "checkpoint", nil, headsUsage)
 	c.Flags().StringSliceVar(&o.redact, "redact", nil, "fields whose values to leave out, such as path,rule")
 	return c
 }
@@ -259,11 +261,15 @@ func (v Env) prove(ctx context.Context, words []string, o proveOptions) error {
 		p, err := v.Paths()
 		if err == nil {
 			dir = p.Audit()
-			opts.Heads, err = state.SignedHeads(p.State)
+			opts.Beside, err = state.SignedHeads(p.State)
 		}
 		if err != nil {
 			return err
 		}
+	}
+	var err error
+	if opts.Heads, err = v.kept(o.heads); err != nil {
+		return err
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
@@ -271,28 +277,31 @@ func (v Env) prove(ctx context.Context, words []string, o proveOptions) error {
 	if err != nil {
 		return err
 	}
+	if len(o.heads) > 0 && strings.Count(proof.Head, "\n— ") == 1 {
+		fmt.Fprintln(v.Err, "scopefs: no witness has signed the head: --checkpoint has none of these lines that a witness has signed")
+	}
 	return report.JSON(v.Out, proof)
 }
 
 func (v Env) checkProofCmd() *cobra.Command {
 	var key string
-	var witnesses []string
+	var signed witnessOptions
 	c := &cobra.Command{
 		Use:   "check-proof FILE",
 		Short: "check what scopefs audit prove printed",
 		Long: `Checks a proof and prints its lines. It needs no log. With --key it trusts that key alone; without, the
 proof's own key, and the exit status is 4: anybody can make a key. With --witness it says how many of the
-witnesses have signed the head, too; if none has, the exit status is 4.`,
+witnesses have signed the head, too; if they are fewer than the quorum, the exit status is 4.`,
 		Args: exit.Args(cobra.ExactArgs(1)),
-		RunE: func(c *cobra.Command, words []string) error { return v.checkProof(words[0], key, witnesses) },
+		RunE: func(c *cobra.Command, words []string) error { return v.checkProof(words[0], key, signed) },
 	}
 	c.Flags().StringVar(&key, "key", "", "a file with the log's public key, kept elsewhere")
-	c.Flags().StringArrayVar(&witnesses, "witness", nil, witnessUsage)
+	signed.addFlags(c)
 	return c
 }
 
-func (v Env) checkProof(name, key string, texts []string) error {
-	witnesses, err := given(texts)
+func (v Env) checkProof(name, key string, signed witnessOptions) error {
+	witnesses, err := signed.given()
 	if err != nil {
 		return err
 	}
@@ -306,8 +315,8 @@ func (v Env) checkProof(name, key string, texts []string) error {
 	if err := report.Proof(v.Out, v.Err, name, text, key, witnesses); err != nil {
 		return err
 	}
-	if n, of := witnesses.Count(true); of > 0 && n == 0 {
-		return errUnsigned
+	if err := signed.enough(witnesses); err != nil {
+		return err
 	}
 	if key == "" {
 		return exit.With(exitAlone, errors.New("the proof's own key was trusted: give the log's with --key"))

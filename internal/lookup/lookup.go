@@ -200,7 +200,7 @@ func (f *Files) proof(ctx context.Context, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := audit.Prove(ctx, f.Paths.Audit(), audit.ProveOptions{Seq: seq, Heads: heads})
+	p, err := audit.Prove(ctx, f.Paths.Audit(), audit.ProveOptions{Seq: seq, Beside: heads})
 	if errors.Is(err, audit.ErrNotProved) {
 		err = invalid(err)
 	}

@@ -13,8 +13,9 @@ import (
 	"github.com/scopefs/scopefs/internal/witness"
 )
 
-// Verified prints what a comparison of a log with its heads has found, and which witnesses have signed them.
-func Verified(w io.Writer, v audit.Verified, by witness.Keys, asJSON bool) error {
+// Verified prints what a comparison of a log with its heads has found, which witnesses have signed them, and how far a quorum of those
+// that were given has.
+func Verified(w io.Writer, v audit.Verified, by witness.Keys, quorum int, asJSON bool) error {
 	if asJSON {
 		return JSON(w, struct {
 			audit.Verified
@@ -44,6 +45,9 @@ func Verified(w io.Writer, v audit.Verified, by witness.Keys, asJSON bool) error
 		fmt.Fprintf(w, "not compared: %d heads end too early\n", v.Cut)
 	}
 	signed(w, "", by)
+	if event := by.Quorum(quorum); event > 0 && quorum > 1 {
+		fmt.Fprintf(w, "a quorum of %d of them has signed up to event %d\n", quorum, event)
+	}
 	_, err := fmt.Fprintf(w, "heads from elsewhere that match: %d\n", v.Matched)
 	return err
 }

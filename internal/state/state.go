@@ -15,8 +15,10 @@
 package state
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -73,16 +75,18 @@ func SaveHead(state, name string, signed []byte) error {
 const maxHead = 256 << 10 // bytes
 
 // SignedHeads returns the heads that SaveHead has kept, by the paths of their files. Without any it returns none.
-func SignedHeads(state string) (map[string][]byte, error) {
+func SignedHeads(state string) (map[string]io.Reader, error) {
 	dir := filepath.Join(state, Heads)
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	all := map[string][]byte{}
+	all := map[string]io.Reader{}
 	for _, e := range entries {
 		if name := filepath.Join(dir, e.Name()); err == nil && e.Type().IsRegular() && !strings.HasPrefix(e.Name(), ".") {
-			all[name], err = bounded.File(name, maxHead)
+			var text []byte
+			text, err = bounded.File(name, maxHead)
+			all[name] = bytes.NewReader(text)
 		}
 	}
 	return all, err

@@ -2,6 +2,7 @@ package witness
 
 import (
 	"bytes"
+	"slices"
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
@@ -44,6 +45,21 @@ func (all Keys) Signed(head []byte, lines int64, event uint64) {
 			k.Lines, k.Event, k.Time = lines, event, Time(n.Sigs[0])
 		}
 	}
+}
+
+// Quorum returns the last event below heads that at least k of the witnesses that were given have signed. It returns 0 if there is none.
+func (all Keys) Quorum(k int) uint64 {
+	var events []uint64
+	for _, key := range all {
+		if key.Name == "" {
+			events = append(events, key.Event)
+		}
+	}
+	if k < 1 || k > len(events) {
+		return 0
+	}
+	slices.Sort(events)
+	return events[len(events)-k]
 }
 
 // Count returns how many of the witnesses that were given, or of all, have signed a head.

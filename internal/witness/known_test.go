@@ -84,6 +84,15 @@ func TestKnown(t *testing.T) {
 			assert.Equal(t, []int{len(c.signed), 2}, []int{n, of})
 		})
 	}
+	var three Keys
+	for i, key := range []*Signer{a, b, other} {
+		require.NoError(t, three.Add("", key.Public()))
+		three[i].Event = uint64(10 * i)
+	}
+	three[0].Event, three[2].Event = 20, 0
+	for k, want := range []uint64{0, 20, 10, 0, 0} {
+		assert.Equal(t, want, three.Quorum(k), k)
+	}
 	var all Keys
 	require.NoError(t, all.Add("node", a.Public()))
 	all.Signed([]byte(head(7, a)), 7, 70)
