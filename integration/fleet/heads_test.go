@@ -283,7 +283,7 @@ func TestFleetWitnessRestored(t *testing.T) {
 
 // TestFleetWitnessForked: the log of a node is restored from an old copy, and grows beyond what its witness has signed while the server
 // is away, to another history. The witness names it, although its own {state} is restored from a copy of the same time, keeps both
-// heads, and signs nothing more of it.
+// heads, and signs nothing more of it. It signs the node's next log.
 func TestFleetWitnessForked(t *testing.T) {
 	n := newServer(t)
 	one, two := newWitness(t, n, "one", ""), newWitness(t, n, "two", "")
@@ -335,6 +335,22 @@ func TestFleetWitnessForked(t *testing.T) {
 	two.Eventually("two refuses the next one", func() bool { return answer().Revision() > before })
 	assert.Contains(t, string(answer().Value()), "two histories")
 	assert.Equal(t, size, headsOf(t, one, "one").Size)
+
+	// The operator moves the log away, and has the witness take the key of the next one.
+	one.Stop()
+	require.NoError(t, os.Rename(one.Base+"/state/audit", one.Base+"/state/audit.forked"))
+	one.Start()
+	two.Eventually("two refuses the key of the next log", func() bool {
+		deny(t, one, 1)
+		return strings.Contains(string(answer().Value()), "remove "+file)
+	})
+	two.Stop()
+	require.NoError(t, os.Remove(file))
+	two.Start()
+	two.Eventually("two signs the next log", func() bool {
+		deny(t, one, 1)
+		return headsOf(t, one, "one").Size > 0
+	})
 }
 
 // TestFleetWitnessForged: whoever has the server has nothing signed that the log has not signed, and nothing taken that a witness

@@ -21,8 +21,8 @@ import (
 	"github.com/scopefs/scopefs/internal/witness"
 )
 
-// The outcomes of events about the log of another node. Forked is proven by what the log has signed, and stays until the operator
-// removes the node's file. The others end with the next head that grows.
+// The outcomes of events about the log of another node. Forked is proven by what the log has signed, and stays: with the node's
+// file removed, the server's copy of what this witness has signed shows it again. The others end with the next head that grows.
 const (
 	Forked     = "fleet log forked"
 	RolledBack = "fleet log rolled back"
