@@ -56,7 +56,7 @@ func stubbornOn(t *testing.T, h *harness.Host, name string) (begin func()) {
 }
 
 // newPlaces returns two nodes that have one agent with placement: one, in a directory of a shared file system.
-// one runs, and has the lease.
+// one runs, and has the lease. The tests look at the files in dir.
 func newPlaces(t *testing.T, n *natsd) (one, two *harness.Host, dir string) {
 	t.Helper()
 	vol := harness.NewVolume(t)
@@ -66,6 +66,9 @@ func newPlaces(t *testing.T, n *natsd) (one, two *harness.Host, dir string) {
 	one.Must("fleet", "init")
 	one.Start()
 	one.Eventually("one has the lease", func() bool { return has(one) })
+	if vol.Kind == harness.NFS { // its client may show a part of what the other one has replaced, for a moment
+		return one, two, filepath.Join(vol.Served(), "p")
+	}
 	return one, two, filepath.Join(vol.B, "p")
 }
 
