@@ -210,6 +210,9 @@ func NewVolumeOf(t testing.TB, kind Kind, options ...string) *Volume {
 // NewSlowVolumeOf is NewVolume of a kind, with a network between the clients and the servers that delays and loses packets.
 func NewSlowVolumeOf(t testing.TB, kind Kind) *Volume {
 	t.Helper()
+	if _, err := os.Stat("/dev/net/tun"); err != nil && kind != NFS {
+		need.Skip(t, err)
+	}
 	slow, err := os.Executable()
 	require.NoError(t, err)
 	return newVolume(t, kind, slow, nil)

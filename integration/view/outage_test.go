@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -121,13 +122,13 @@ func (w *writers) more(h *harness.Host, count int) {
 	})
 }
 
-// requireKept requires that a process of another host reads each acknowledged file as it was written.
-func (w *writers) requireKept(t *testing.T, p place) {
+// requireKept requires that a process of another host reads each acknowledged file as it was written, but the client's first ones.
+func (w *writers) requireKept(t *testing.T, p place, changed int) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	lost := 0
-	for _, name := range append(w.client, w.tool...) {
+	for _, name := range slices.Concat(w.client[changed:], w.tool) {
 		if got := p.do("read " + name); got != contentOf(name) {
 			lost++
 			t.Errorf("%s: %.40s", name, got)
@@ -202,7 +203,7 @@ func serverKilled(t *testing.T, vol *harness.Volume, server string) {
 	other.Eventually("the other host sees it", func() bool { return b.do("read reads/f") == "again" })
 	w.more(one, 5)
 	w.end()
-	w.requireKept(t, b)
+	w.requireKept(t, b, 0)
 	require.Equal(t, pid, one.ViewPID("w"), "the view went on")
 }
 
@@ -234,13 +235,13 @@ func TestElsewhereHostKilled(t *testing.T) {
 		t.Logf("the other host has worked after %v", time.Since(began))
 		require.Less(t, time.Since(began), 30*time.Second)
 		for i, w := range []*writers{w, rules} {
-			w.end()
-			w.client = w.client[2:]
-			w.requireKept(t, []place{b, ruled}[i])
+			w.requireKept(t, []place{b, ruled}[i], 2)
 		}
 
 		restart()
 		one.Start()
+		w.end() // NFS keeps a process of a dead view until its link is there
+		rules.end()
 		a := newPlace(t, one, one.View("w"))
 		require.Equal(t, "mine", a.do("read client/0"))
 		require.Equal(t, "ENOENT", a.do("size client/1"))
