@@ -348,14 +348,21 @@ func TestGVisorRace(t *testing.T) {
 	})
 }
 
+// signal sends a signal to a process, and waits until the process has one of several states.
+func (g *gvisor) signal(pid int, sig syscall.Signal, states ...byte) {
+	g.T.Helper()
+	require.NoError(g.T, syscall.Kill(pid, sig))
+	g.Eventually("the signal has its effect", func() bool { return slices.Contains(states, harness.StateOf(pid)) })
+}
+
 // TestGVisorEnd: a container whose view stops, dies or is taken down gets errors, whatever it has open. The next container has the next view.
 func TestGVisorEnd(t *testing.T) {
 	eachGVisor(t, func(t *testing.T, g *gvisor) {
 		p := builder("p")
 		require.NoError(t, g.publish(p))
 		for name, stop := range map[string]func(){
-			"stops": func() { require.NoError(t, syscall.Kill(g.ViewPID("one"), syscall.SIGSTOP)) },
-			"dies":  func() { require.NoError(t, syscall.Kill(g.ViewPID("one"), syscall.SIGKILL)) },
+			"stops": func() { g.signal(g.ViewPID("one"), syscall.SIGSTOP, 'T') },
+			"dies":  func() { g.signal(g.ViewPID("one"), syscall.SIGKILL, 'Z', 0) },
 			"down":  func() { g.Must("down", "one") },
 		} {
 			do, end := g.begin(p, 0)

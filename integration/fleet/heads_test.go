@@ -255,8 +255,8 @@ func copyOf(h *harness.Host, name string) (restore func()) {
 	}
 }
 
-// TestFleetWitnessRestored: the {state} of a witness is restored from an old copy. It takes its last signature from the server, and signs what
-// grows from that.
+// TestFleetWitnessRestored: the {state} of a witness is restored from an old copy. It signs what follows, and finds nothing wrong with a log that
+// has grown since. TestFleetWitnessForked has it use what the server has of its signatures.
 func TestFleetWitnessRestored(t *testing.T) {
 	n := newServer(t)
 	one, two := newWitness(t, n, "one", ""), newWitness(t, n, "two", "")
