@@ -11,6 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// packEvery is how many Options.Sync pass from one look at complete segments to the next, unless there is a new one.
+const packEvery = 60
+
 // every calls f every Options.Sync until close.
 func (s *store) every(f func()) {
 	tick := time.NewTicker(s.opts.Sync)
@@ -51,9 +54,18 @@ func (s *store) sealAndReport(closing bool) {
 // packAndExpire compresses and removes complete segments. It runs on its own goroutine because compressing must not delay
 // a sync.
 func (s *store) packAndExpire() {
+	s.mu.Lock()
+	number := s.number
+	s.mu.Unlock()
+	if number == s.packed && time.Since(s.looked) < packEvery*s.opts.Sync {
+		return
+	}
 	err := s.packAll()
 	if err == nil {
 		err = s.expire()
+	}
+	if err == nil {
+		s.packed, s.looked = number, time.Now()
 	}
 	gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, errStopped) // the directory is gone or the log is closed; both are reported elsewhere
 	if why := fmt.Sprint(err); err != nil && !gone && why != s.packing {

@@ -41,11 +41,8 @@ func (f Filter) match(e Event) bool {
 		(f.Seq == 0 || e.Seq == f.Seq) && e.Seq > f.After
 }
 
-// pollInterval limits how late a reader with follow returns a new event.
-const pollInterval = 50 * time.Millisecond
-
 // Read returns an iterator over the events in the log in dir that match f, in order. With follow it continues with
-// new events until ctx ends. Without follow it stops after the last whole line. It needs only read permission. It
+// new events until ctx ends, at once with those that a process of this host records. Without follow it stops after the last whole line. It needs only read permission. It
 // waits for a writer at most as long as one group takes.
 //
 // For a line that is not an event, Read yields an error and the line in Raw, and continues. For a compressed segment,
@@ -53,7 +50,7 @@ const pollInterval = 50 * time.Millisecond
 // including that of ctx, is the last value.
 func Read(ctx context.Context, dir string, f Filter, follow bool) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		r := reader{filter: newMatcher(f), follow: follow, yield: yield}
+		r := reader{filter: newMatcher(f), follow: follow, yield: yield, changes: follower{dir: dir}}
 		err := r.open(dir)
 		if err == nil {
 			err = r.run(ctx)
@@ -79,6 +76,8 @@ type reader struct {
 	file   *os.File // the current segment; nil before the first
 	packed bool     // whether the current segment is packed
 	offset int64    // the first unread line; in a packed segment 1 after it was read
+
+	changes follower // of the current segment
 }
 
 func (r *reader) open(dir string) (err error) {
@@ -87,11 +86,10 @@ func (r *reader) open(dir string) (err error) {
 }
 
 func (r *reader) close() {
-	if r.file != nil {
-		r.file.Close()
-	}
-	if r.lock != nil {
-		r.lock.Close()
+	for _, f := range []*os.File{r.changes.file, r.file, r.lock} {
+		if f != nil {
+			f.Close()
+		}
 	}
 	if r.root != nil {
 		r.root.Close()
@@ -104,6 +102,7 @@ func (r *reader) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		before := r.offset
 		if err := r.drain(ctx, next.number != 0); err != nil {
 			return err
 		}
@@ -111,7 +110,7 @@ func (r *reader) run(ctx context.Context) error {
 		case next.number != 0:
 			err = r.advance(next)
 		case r.follow:
-			err = wait(ctx, pollInterval)
+			err = r.changes.wait(ctx, r.offset != before)
 		default:
 			return nil
 		}
@@ -139,6 +138,9 @@ func (r *reader) advance(seg segment) error {
 		r.file.Close()
 	}
 	r.file, r.number, r.packed, r.offset = f, seg.number, seg.packed, 0
+	if err == nil && r.follow && !r.packed {
+		r.changes.begin(seg.name())
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -200,15 +202,4 @@ func (r *reader) size() (_ int64, err error) {
 		return 0, err
 	}
 	return info.Size(), nil
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

@@ -198,3 +198,34 @@ func TestReadRising(t *testing.T) {
 	assert.Zero(t, skip(bytes.NewReader(text), size, time.Time{}))
 	assert.Zero(t, skip(bytes.NewReader(bytes.Repeat([]byte("not a line\n"), 1<<16)), 1<<19, every[0].Time))
 }
+
+// TestFollowerIsWoken: a reader that follows waits for the kernel to report a change of its segment. It looks by itself where the
+// kernel reports none.
+func TestFollowerIsWoken(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, segmentName(1))
+	require.NoError(t, os.WriteFile(name, nil, 0o600))
+	f := follower{dir: dir}
+	f.begin(filepath.Base(name))
+	require.NotZero(t, f.watch, "an instance of inotify(7)")
+	defer f.file.Close()
+	require.NoError(t, os.WriteFile(name, []byte("{}\n"), 0o600))
+	require.NoError(t, f.wait(t.Context(), true))
+	assert.True(t, f.idle, "a line woke it")
+	require.NoError(t, f.wait(t.Context(), false))
+	assert.False(t, f.idle, "it expects another segment, and looks soon")
+	require.NoError(t, f.wait(t.Context(), false))
+	assert.False(t, f.idle, "nothing woke it: another host may have written")
+	require.NoError(t, os.Chmod(name, sealed))
+	require.NoError(t, f.wait(t.Context(), false))
+	assert.True(t, f.idle, "the end of the segment woke it")
+	f.begin("00000002.jsonl")
+	assert.Zero(t, f.watch)
+	require.NoError(t, f.wait(t.Context(), true), "without a watch it looks")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	f.begin(filepath.Base(name))
+	for f.wait(ctx, true) == nil { // the end of the first watch is an event, too
+		continue
+	}
+}

@@ -50,7 +50,9 @@ type store struct {
 	full     error  // not nil while the log uses the reserve
 	buf      []byte // the lines of the last group; reused
 
-	packing string // the last error of packAndExpire; used only by its goroutine
+	packing string // the last error of packAndExpire; used only by its goroutine, like the following two
+	packed  int    // the segment that was written when it last succeeded
+	looked  time.Time
 	sealed  place  // what seal has hashed; used by the goroutine of sealing, and by close after its end
 	sealing string // the last error of seal; likewise
 }
