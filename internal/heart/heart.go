@@ -42,17 +42,17 @@ func NewHeart(socket *os.File) *Heart { return &Heart{socket: socket, due: make(
 func (h *Heart) Serve(check func()) {
 	closed := make(chan struct{})
 	go func() { defer close(closed); h.listen() }()
-	for {
+	for last := (time.Time{}); ; last = time.Now() {
 		select {
 		case <-h.due:
 		case <-closed:
 			return
 		}
+		time.Sleep(responseDelay - time.Since(last))
 		check()
 		if _, err := h.socket.Write([]byte{pulse}); err != nil {
 			return
 		}
-		time.Sleep(responseDelay)
 	}
 }
 
@@ -60,11 +60,13 @@ func (h *Heart) Serve(check func()) {
 // wakes nobody for it.
 func (h *Heart) listen() {
 	raw, err := h.socket.SyscallConn()
-	for open := true; err == nil && open; time.Sleep(responseDelay) {
+	last := time.Time{}
+	for open := true; err == nil && open; last = time.Now() {
 		err = raw.Read(func(fd uintptr) (some bool) {
 			some, open = h.receive(fd)
 			return some || !open
 		})
+		time.Sleep(responseDelay - time.Since(last))
 	}
 }
 
