@@ -26,6 +26,7 @@ type position struct {
 type cursor struct {
 	dir  *os.Root
 	lock *os.File
+	file *os.File // nil: it is not open yet
 	at   position
 }
 
@@ -68,7 +69,7 @@ func openCursor(dir, log, id, from string) (_ *cursor, err error) {
 				return nil, err
 			}
 		}
-		return c, c.write(first)
+		return c, c.begin(first)
 	}
 	if err != nil {
 		return nil, err
@@ -86,30 +87,31 @@ func openCursor(dir, log, id, from string) (_ *cursor, err error) {
 	case err != nil:
 		return nil, err
 	case c.at.Log != id:
-		return c, c.write(position{Log: id})
+		return c, c.begin(position{Log: id})
 	case c.at.Sent > last: // an older copy of the log was restored: its next events have numbers that were sent
-		return c, c.write(position{Log: id, Sent: last})
+		return c, c.begin(position{Log: id, Sent: last})
 	}
-	return c, nil
+	return c, c.begin(c.at)
 }
 
-// move records that the receiver has all events up to a number.
-func (c *cursor) move(sent uint64) error { return c.write(position{Log: c.at.Log, Sent: sent}) }
+// cursorSize is more than a position has, and less than a sector, which a disk writes atomically.
+const cursorSize = 256
 
-// write replaces the file.
-func (c *cursor) write(at position) error {
+func (at position) encode() ([]byte, error) {
 	text, err := json.Marshal(at)
-	if err != nil {
-		return err
+	if err == nil && len(text) >= cursorSize {
+		err = fmt.Errorf("%s: the id of the log has %d bytes", cursorName, len(at.Log))
 	}
-	const temporary = cursorName + ".new"
-	f, err := c.dir.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(text, '\n'))
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = c.dir.Rename(temporary, cursorName)
+	return fmt.Appendf(nil, "%-*s\n", cursorSize-1, text), err
+}
+
+// move records that the receiver has all events up to a number. A crash of the kernel may leave an older one: the receiver gets
+// the events after that again.
+func (c *cursor) move(sent uint64) error {
+	at := position{Log: c.at.Log, Sent: sent}
+	text, err := at.encode()
+	if err == nil {
+		_, err = c.file.WriteAt(text, 0)
 	}
 	if err == nil {
 		c.at = at
@@ -117,9 +119,29 @@ func (c *cursor) write(at position) error {
 	return err
 }
 
+// begin replaces the file by one that move writes in place.
+func (c *cursor) begin(at position) error {
+	text, err := at.encode()
+	if err != nil {
+		return err
+	}
+	const temporary = cursorName + ".new"
+	if c.file, err = c.dir.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600); err != nil {
+		return err
+	}
+	_, err = c.file.Write(text)
+	if err = errors.Join(err, c.file.Sync()); err == nil {
+		err = c.dir.Rename(temporary, cursorName)
+	}
+	c.at = at
+	return err
+}
+
 func (c *cursor) close() {
-	if c.lock != nil {
-		c.lock.Close()
+	for _, f := range []*os.File{c.file, c.lock} {
+		if f != nil {
+			f.Close()
+		}
 	}
 	c.dir.Close()
 }

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -99,6 +100,7 @@ func (p *process) begin(ctx context.Context, set wire.Settings) ([]string, error
 	if err != nil {
 		return nil, fmt.Errorf("confine: %w", err)
 	}
+	runtime.GOMAXPROCS(1) // a stream waits most of the time: with more, threads wake each other for each event
 	go func() { p.ended <- p.run(set) }()
 	return means, nil
 }
@@ -162,6 +164,7 @@ func awaitKey(ctx context.Context, dir string) error {
 var calls = []string{
 	"renameat", "renameat2", "getdents64", "flock", "fchmod", "fstatfs",
 	"recvmsg", "sendmsg", "recvfrom", "sendto", "getsockopt", "setsockopt", "getsockname", "getpeername", "shutdown",
+	"inotify_init1", "inotify_add_watch", "inotify_rm_watch",
 	"sysinfo", "uname", "getrusage", "prlimit64", "getppid", "getgid", "getegid",
 }
 

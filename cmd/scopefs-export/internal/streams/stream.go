@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
@@ -29,7 +30,8 @@ const (
 	queued     = 256                    // events that were read ahead
 	batchSize  = 1000                   // events of one Send
 	batchBytes = 1 << 20                // bytes of their lines
-	linger     = 200 * time.Millisecond // for more events than the first
+	linger     = 200 * time.Millisecond // at least, from one batch to the next, unless it is full
+	slow       = 300 * time.Millisecond // a Send that takes longer is reported before its end
 	sendTime   = 30 * time.Second       // for one Send
 	firstPause = 250 * time.Millisecond // after an attempt that failed
 	lastPause  = 30 * time.Second
@@ -46,6 +48,7 @@ type stream struct {
 
 	last uint64       // the number of the last event of a batch; 0: none
 	next *audit.Event // read, and too large for the last batch
+	done time.Time    // when the last batch was collected
 }
 
 // run follows the log until ctx ends, or the log cannot be read.
@@ -89,8 +92,10 @@ func (s *stream) read(ctx context.Context, to chan<- audit.Event) error {
 	return nil
 }
 
-// collect waits for an event, and returns it with those that follow soon. It returns none when there are no more.
+// collect waits for an event, and returns it with those that come until linger after the last batch. It returns none when there
+// are no more.
 func (s *stream) collect(ctx context.Context, events <-chan audit.Event) (batch []audit.Event) {
+	defer func() { s.done = time.Now() }()
 	size := 0
 	add := func(e audit.Event) (more bool) {
 		if size += len(e.Raw); size > batchBytes && len(batch) > 0 {
@@ -108,7 +113,7 @@ func (s *stream) collect(ctx context.Context, events <-chan audit.Event) (batch 
 	var enough <-chan time.Time // from the first event on
 	for {
 		if len(batch) > 0 && enough == nil {
-			enough = time.After(linger)
+			enough = time.After(linger - time.Since(s.done))
 		}
 		select {
 		case e, ok := <-events:
@@ -127,10 +132,12 @@ func (s *stream) collect(ctx context.Context, events <-chan audit.Event) (batch 
 func (s *stream) deliver(ctx context.Context, batch []audit.Event) error {
 	s.gaps(ctx, batch)
 	waits := wire.Progress{Oldest: batch[0].Time}
-	s.tell(ctx, waits)
+	told := s.tellSlow(ctx, waits)
+	defer told()
 	left := s.senders
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		err := try(ctx, &left, batch)
+		told()
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -151,6 +158,24 @@ func (s *stream) deliver(ctx context.Context, batch []audit.Event) error {
 	}
 	s.tell(ctx, wire.Progress{})
 	return nil
+}
+
+// tellSlow reports that a batch waits: at once if it has waited, else unless stop is called soon. After stop it reports nothing.
+func (s *stream) tellSlow(ctx context.Context, waits wire.Progress) (stop func()) {
+	if time.Since(waits.Oldest) > slow+linger {
+		s.tell(ctx, waits)
+		return func() {}
+	}
+	done := make(chan struct{})
+	late := time.AfterFunc(slow, func() {
+		defer close(done)
+		s.tell(ctx, waits)
+	})
+	return sync.OnceFunc(func() {
+		if !late.Stop() {
+			<-done
+		}
+	})
 }
 
 // try gives a batch to the senders that are left, until one fails.
