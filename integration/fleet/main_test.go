@@ -30,7 +30,10 @@ type natsd struct {
 func newServer(t testing.TB) *natsd {
 	t.Helper()
 	t.Setenv("FLEET_SECRET", "s3cret")
-	n := &natsd{t: t, opts: server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, Authorization: "s3cret"}}
+	n := &natsd{t: t, opts: server.Options{
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, Authorization: "s3cret",
+		JetStreamLimits: server.JSLimitOpts{DefaultMaxConsumers: 1}, // as 1,000, the default, for many nodes: fleet init lifts it
+	}}
 	n.start()
 	t.Cleanup(func() { n.kill() })
 	return n

@@ -29,7 +29,7 @@ func permissions(t *testing.T, node string) *server.Permissions {
 			subjects = append(subjects, strings.Fields(strings.ReplaceAll(line, "NODE", node))...)
 		}
 	}
-	require.Len(t, subjects, 23)
+	require.Len(t, subjects, 22)
 	return &server.Permissions{
 		Publish:   &server.SubjectPermission{Allow: subjects},
 		Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX." + node + ".>"}},

@@ -10,6 +10,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"reflect"
+	"sync"
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
@@ -21,6 +23,7 @@ import (
 	"github.com/scopefs/scopefs/internal/fleet/library"
 	"github.com/scopefs/scopefs/internal/fleet/order"
 	"github.com/scopefs/scopefs/internal/fleet/wire"
+	"github.com/scopefs/scopefs/internal/placement"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/tools/approvals"
 	"github.com/scopefs/scopefs/tools/limit"
@@ -53,6 +56,19 @@ type Node struct {
 
 	definitions *definitions // nil: the node takes none
 	heads       *signing     // nil: the node takes no part
+
+	mu   sync.Mutex
+	last seen // what state has seen last
+}
+
+// seen is what a state is made of, and the state.
+type seen struct {
+	agents []api.Agent
+	waits  []approvals.Waiting
+	more   int // waits that are not there
+	held   []wire.Held
+	heads  *wire.Heads
+	state  wire.State
 }
 
 // Join returns the node of a fleet.
@@ -138,27 +154,49 @@ func (n *Node) look(ctx context.Context, seen wire.Seen) (wire.State, error) {
 			}
 		case <-ticker.C:
 		case <-limit.C:
-			return state, nil
+			return wire.State{Version: state.Version}, nil
 		case <-ctx.Done():
 			return state, ctx.Err()
 		}
 	}
 }
 
+// state returns the state. While nothing changes, it is the last one.
 func (n *Node) state() wire.State {
 	inbox := n.host.Approvals.Inbox()
-	held := n.definitions.held()
-	s := wire.State{Node: wire.Node{Name: n.name, Version: n.host.Version, Agents: []api.Agent{}, Waits: len(inbox.Waits) + inbox.More, Definitions: held}}
-	s.Node.Heads = n.heads.heads()
+	now := seen{agents: n.host.Agents(), waits: inbox.Waits, more: inbox.More, held: n.definitions.held(), heads: n.heads.heads()}
+	for i, a := range now.agents {
+		if a.Lease != nil && a.Lease.Left > 0 { // it is renewed every few seconds, which is no change
+			now.agents[i].Lease = &api.Lease{Node: a.Lease.Node, Left: placement.Held.Seconds()}
+		}
+	}
+	n.mu.Lock()
+	now.state = n.last.state
+	same := now.state.Version != "" && reflect.DeepEqual(now, n.last)
+	n.mu.Unlock()
+	if same {
+		return now.state
+	}
+	now.state = n.stateOf(now)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.last = now
+	return now.state
+}
+
+func (n *Node) stateOf(now seen) wire.State {
+	s := wire.State{Node: wire.Node{
+		Name: n.name, Version: n.host.Version, Agents: []api.Agent{}, Waits: len(now.waits) + now.more, Definitions: now.held, Heads: now.heads,
+	}}
 	size := 0
-	for _, a := range n.host.Agents() {
+	for _, a := range now.agents {
 		if size += sizeOf(a); size > maxAgents {
 			s.Node.More++
 			continue
 		}
 		s.Node.Agents = append(s.Node.Agents, a)
 	}
-	for _, w := range inbox.Waits {
+	for _, w := range now.waits {
 		w.Preview = "" // content of a context stays on the node
 		if !w.Cut && sizeOf(w) > maxRequest {
 			w = approvals.Waiting{Approval: w.Brief(), Cut: true}

@@ -11,7 +11,7 @@ import (
 	"github.com/scopefs/scopefs/tools/approvals"
 )
 
-// Look returns the node's state when it differs from the one of a version, or after LookTime.
+// Look returns the node's state when it differs from the one of a version, or after LookTime the version alone.
 const Look = driver.Method[Seen, State]("fleet look")
 
 // Decide has the daemon decide by a signed order: see package order. Only a daemon that ends returns an error.
@@ -25,7 +25,7 @@ const Define = driver.Method[[][]byte, driver.None]("fleet define")
 const MaxDefined = 16
 
 // LookTime bounds how long Look waits.
-const LookTime = 3 * time.Second
+const LookTime = 10 * time.Second
 
 // Seen names a state.
 type Seen struct{ Version string }

@@ -56,7 +56,7 @@ func (n *node) heads(ctx context.Context) error {
 		kv, err := n.js.KeyValue(ctx, headBucket)
 		if err == nil {
 			err = both(ctx, func(ctx context.Context) error { return n.cosign(ctx, kv) }, func(ctx context.Context) error {
-				o := &offers{node: n, kv: kv, set: set, sizes: map[string]int64{}}
+				o := &offers{node: n, kv: kv, set: set, choice: n.asked, sizes: map[string]int64{}}
 				return o.run(ctx)
 			})
 		}
@@ -173,16 +173,21 @@ func readKeys(ctx context.Context, kv jetstream.KeyValue, pattern string, each f
 
 // offers has the heads of this node's log signed.
 type offers struct {
-	node  *node
-	kv    jetstream.KeyValue
-	set   wire.Signing
-	asked []string
-	when  time.Time // they were chosen
+	node *node
+	kv   jetstream.KeyValue
+	set  wire.Signing
+	*choice
 
 	sizes   map[string]int64 // of the last head that a witness has signed
 	answers map[string][]byte
 	offered []int64 // the sizes of the last offers
-	missed  int     // offers in a row that not all have signed until the next
+}
+
+// choice is which nodes are asked. It outlives a connection: nodes that come back together do not all read who there is.
+type choice struct {
+	asked  []string
+	when   time.Time // they were chosen
+	missed int       // offers in a row that not all have signed until the next
 }
 
 func (o *offers) run(ctx context.Context) error {
@@ -193,7 +198,7 @@ func (o *offers) run(ctx context.Context) error {
 	defer func() { _ = signed.Stop() }()
 	announce := time.NewTimer(0)
 	defer announce.Stop()
-	next := time.NewTimer(rand.N(min(o.set.Every, time.Second)))
+	next := time.NewTimer(rand.N(o.set.Every)) // spread: many nodes may have come at once
 	defer next.Stop()
 	o.answers = map[string][]byte{}
 	for {

@@ -24,7 +24,9 @@ import (
 const (
 	eventStream  = "scopefs_events"
 	orderStream  = "scopefs_orders"
-	nodeBucket   = "scopefs_nodes"     // keys statePrefix+NODE and beatPrefix+NODE
+	nodeBucket   = "scopefs_nodes"    // keys statePrefix+NODE and beatPrefix+NODE
+	nodeStream   = "KV_" + nodeBucket // as a KeyValue has it
+	nodePrefix   = "$KV." + nodeBucket + "."
 	waitBucket   = "scopefs_approvals" // keys NODE.ID
 	statePrefix  = "state."
 	beatPrefix   = "beat."
@@ -41,7 +43,10 @@ const (
 const (
 	beatEvery  = 3 * time.Second
 	stateEvery = 500 * time.Millisecond // from one publication of the state to the next
-	callTime   = 10 * time.Second       // for one call of the server
+	callTime   = 30 * time.Second       // for one call of the server, which may have many nodes back at once
+	fetchTime  = time.Minute            // that the server waits for a message
+	fetchBeat  = 20 * time.Second       // from one sign of life to the next meanwhile
+	spread     = 3 * time.Second        // within which the nodes of a server that was restarted come back
 	takeTime   = time.Minute            // for the daemon to decide
 	firstPause = 250 * time.Millisecond // after a connection that failed
 	lastPause  = 30 * time.Second
@@ -65,23 +70,26 @@ type node struct {
 	Node
 	daemon *driver.Conn
 	js     jetstream.JetStream
+	asked  *choice // outlives the connection
 }
 
 // Serve serves a node until ctx ends. It holds the newest state alone, so that a server that is slow or away costs no memory.
 // The stream of the node's events reports what is wrong with the server.
 func Serve(ctx context.Context, server receivers.NATS, one Node, daemon *driver.Conn) {
+	asked := &choice{}
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		began := time.Now()
 		if conn, js, err := server.Connect(ctx); err == nil {
-			n := &node{one, daemon, js}
+			n := &node{one, daemon, js, asked}
 			n.serve(ctx)
 			conn.Close()
 		}
+		after := pause/2 + rand.N(pause/2)
 		if time.Since(began) > longLife {
-			pause = firstPause
+			pause, after = firstPause, rand.N(spread) // all nodes have lost the server
 		}
 		select {
-		case <-time.After(pause/2 + rand.N(pause/2)):
+		case <-time.After(after):
 		case <-ctx.Done():
 			return
 		}
@@ -110,13 +118,21 @@ func (n *node) serve(ctx context.Context) {
 
 // beat says that the node is there.
 func (n *node) beat(ctx context.Context) error {
-	kv, err := n.js.KeyValue(ctx, nodeBucket)
-	for err == nil {
-		if err = put(ctx, kv, beatPrefix+n.Name, nil); err != nil {
-			break
+	for {
+		if err := n.show(ctx, beatPrefix+n.Name, nil); err != nil {
+			return err
 		}
-		err = wait(ctx, beatEvery)
+		if err := wait(ctx, beatEvery); err != nil {
+			return err
+		}
 	}
+}
+
+// show puts a value in the bucket of nodes. It needs nothing of the server but the acknowledgement.
+func (n *node) show(ctx context.Context, key string, value []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	_, err := n.js.Publish(ctx, nodePrefix+key, value, jetstream.WithExpectStream(nodeStream))
 	return err
 }
 
@@ -138,10 +154,6 @@ func wait(ctx context.Context, d time.Duration) error {
 
 // publish publishes the newest state at each change.
 func (n *node) publish(ctx context.Context) error {
-	nodes, err := n.js.KeyValue(ctx, nodeBucket)
-	if err != nil {
-		return err
-	}
 	waits, err := n.js.KeyValue(ctx, waitBucket)
 	if err != nil {
 		return err
@@ -168,7 +180,7 @@ func (n *node) publish(ctx context.Context) error {
 			return err
 		}
 		if string(text) != last {
-			if err := put(ctx, nodes, statePrefix+n.Name, text); err != nil {
+			if err := n.show(ctx, statePrefix+n.Name, text); err != nil {
 				return err
 			}
 		}
@@ -237,22 +249,39 @@ func (n *node) orders(ctx context.Context) error {
 		return err
 	}
 	for {
-		batch, err := consumer.Fetch(maxOrders, jetstream.FetchMaxWait(callTime))
-		if err != nil {
-			return err
-		}
-		for m := range batch.Messages() {
-			if err := n.take(ctx, m); err != nil {
-				return err
+		err := fetch(ctx, consumer, maxOrders, func(messages <-chan jetstream.Msg) error {
+			for m := range messages {
+				if err := n.take(ctx, m); err != nil {
+					return err
+				}
 			}
-		}
-		if err := batch.Error(); err != nil {
-			return err
-		}
-		if err := ctx.Err(); err != nil {
+			return nil
+		})
+		if err != nil && !errors.Is(err, errLate) { // what was lost on the way comes again
 			return err
 		}
 	}
+}
+
+// errLate says that the server, which is there, is late with a request: it is busy.
+var errLate = errors.New("the server does not answer in time")
+
+// fetch calls take with the messages of a consumer that there are and come.
+func fetch(ctx context.Context, consumer jetstream.Consumer, most int, take func(<-chan jetstream.Msg) error) error {
+	once, cancel := context.WithTimeout(ctx, fetchTime)
+	defer cancel()
+	batch, err := consumer.Fetch(most, jetstream.FetchContext(once), jetstream.FetchHeartbeat(fetchBeat))
+	if err != nil {
+		return err
+	}
+	if err := take(batch.Messages()); err != nil {
+		return err
+	}
+	err = batch.Error()
+	if ctx.Err() == nil && (errors.Is(err, jetstream.ErrNoHeartbeat) || errors.Is(err, context.DeadlineExceeded)) {
+		return errLate
+	}
+	return errors.Join(err, ctx.Err())
 }
 
 func (n *node) take(ctx context.Context, m jetstream.Msg) error {
@@ -278,40 +307,41 @@ func (n *node) take(ctx context.Context, m jetstream.Msg) error {
 // lookPause is the time between two looks for a bucket that there is not.
 const lookPause = time.Minute
 
-// definitions brings the daemon what the server has of definitions, and each that follows. With each connection it brings all
-// anew.
+// definitions brings the daemon what the server has of definitions, and each that follows. With each consumer it brings all anew.
 func (n *node) definitions(ctx context.Context) error {
-	consumer, err := n.definitionsConsumer(ctx)
-	for errors.Is(err, jetstream.ErrStreamNotFound) { // fleet init was by an earlier version
-		if err := wait(ctx, lookPause); err != nil {
-			return err
-		}
-		consumer, err = n.definitionsConsumer(ctx)
-	}
-	if err != nil {
-		return err
-	}
 	for {
-		batch, err := consumer.Fetch(wire.MaxDefined, jetstream.FetchMaxWait(callTime))
-		if err != nil {
+		consumer, err := n.definitionsConsumer(ctx)
+		for err == nil {
+			err = fetch(ctx, consumer, wire.MaxDefined, func(messages <-chan jetstream.Msg) error { return n.define(ctx, messages) })
+		}
+		pause := rand.N(spread)
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound): // fleet init was by an earlier version
+			pause = lookPause
+		case !errors.Is(err, errLate): // a message may be lost
 			return err
 		}
-		for more := true; more; {
-			var all [][]byte
-			if all, more = gather(batch.Messages()); len(all) == 0 {
-				continue
-			}
-			once, cancel := context.WithTimeout(ctx, takeTime)
-			_, err = wire.Define.Call(once, n.daemon, all)
-			cancel()
-			if err != nil {
-				return fmt.Errorf("define: %w", err)
-			}
-		}
-		if err := errors.Join(batch.Error(), ctx.Err()); err != nil {
+		if err := wait(ctx, pause); err != nil {
 			return err
 		}
 	}
+}
+
+// define brings the daemon the definitions of messages.
+func (n *node) define(ctx context.Context, messages <-chan jetstream.Msg) error {
+	for more := true; more; {
+		var all [][]byte
+		if all, more = gather(messages); len(all) == 0 {
+			continue
+		}
+		once, cancel := context.WithTimeout(ctx, takeTime)
+		_, err := wire.Define.Call(once, n.daemon, all)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("define: %w", err)
+		}
+	}
+	return nil
 }
 
 // linger is how long a definition waits for others: they may name each other.

@@ -90,7 +90,10 @@ func (o *operator) prepare(ctx context.Context, s wire.Server) (none driver.None
 			MaxMsgsPerSubject: 1024, MaxMsgSize: 2 * order.Max, MaxBytes: 256 << 20, Duplicates: time.Minute,
 		},
 	} {
-		if _, err := o.js.CreateOrUpdateStream(ctx, one); err != nil {
+		if _, err = o.js.CreateOrUpdateStream(ctx, one); err == nil {
+			err = o.lift(ctx, one.Name)
+		}
+		if err != nil {
 			return none, fmt.Errorf("stream %s: %w", one.Name, err)
 		}
 	}
@@ -101,12 +104,36 @@ func (o *operator) prepare(ctx context.Context, s wire.Server) (none driver.None
 		{Bucket: definitionBucket, Replicas: s.Replicas, MaxValueSize: order.MaxDefinition, Compression: true},
 		{Bucket: headBucket, Replicas: s.Replicas, MaxValueSize: wire.MaxOffer, Compression: true},
 	} {
-		if _, err := o.js.CreateOrUpdateKeyValue(ctx, one); err != nil {
+		if _, err = o.js.CreateOrUpdateKeyValue(ctx, one); err == nil {
+			err = o.lift(ctx, "KV_"+one.Bucket)
+		}
+		if err != nil {
 			return none, fmt.Errorf("bucket %s: %w", one.Bucket, err)
 		}
 	}
 	return none, nil
 }
+
+// maxConsumers is more than the nodes of a fleet have of one stream. Each has up to three at a time.
+const maxConsumers = 1 << 20
+
+// lift sets the limit of a stream's consumers, which is 1,000 in some servers if nothing sets it.
+func (o *operator) lift(ctx context.Context, name string) error {
+	s, err := o.js.Stream(ctx, name)
+	if err != nil {
+		return err
+	}
+	config := s.CachedInfo().Config
+	config.MaxConsumers = maxConsumers
+	_, err = o.js.UpdateStream(ctx, config)
+	if refused, ok := errors.AsType[*jetstream.APIError](err); ok && refused.ErrorCode == invalidConfig {
+		return nil // an older server, which cannot change the limit, and has none unless somebody has set one
+	}
+	return err
+}
+
+// invalidConfig is the server's error code of a configuration that a stream cannot have (JSStreamInvalidConfigF).
+const invalidConfig = 10052
 
 // read calls each for every key of a bucket.
 func (o *operator) read(ctx context.Context, bucket string, each func(jetstream.KeyValueEntry)) error {

@@ -25,7 +25,13 @@ type NATS struct {
 }
 
 // dialTime limits how long a connection and its log-in take.
-const dialTime = 10 * time.Second
+const dialTime = 20 * time.Second
+
+// pingEvery is from one sign of life to the next: a connection without it for twice as long has ended.
+const pingEvery = 10 * time.Second
+
+// callTime is for a call of the server that has no limit of its own: many clients may have come at once.
+const callTime = 30 * time.Second
 
 // maxPending is how many messages wait for their acknowledgements.
 const maxPending = 256
@@ -44,7 +50,7 @@ func (s NATS) Connect(ctx context.Context) (*nats.Conn, jetstream.JetStream, err
 	defer cancel()
 	options := []nats.Option{
 		nats.SetCustomDialer(dialer{ctx, s.Dial}), nats.SkipHostLookup(), nats.Timeout(dialTime), nats.Name("scopefs"), nats.CustomInboxPrefix(cmp.Or(s.Inbox, nats.InboxPrefix[:len(nats.InboxPrefix)-1])),
-		nats.NoReconnect(), nats.IgnoreDiscoveredServers(), nats.PingInterval(dialTime), nats.MaxPingsOutstanding(1),
+		nats.NoReconnect(), nats.IgnoreDiscoveredServers(), nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(1),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // calls return their errors; the default prints
 	}
 	if s.Secret != nil {
@@ -65,7 +71,7 @@ func (s NATS) Connect(ctx context.Context) (*nats.Conn, jetstream.JetStream, err
 	if err != nil {
 		return nil, nil, err
 	}
-	js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(maxPending))
+	js, err := jetstream.New(conn, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithDefaultTimeout(callTime))
 	if err != nil {
 		conn.Close()
 		return nil, nil, err
