@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,10 +22,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/internal/driver"
 	"github.com/scopefs/scopefs/internal/fleet/order"
+	"github.com/scopefs/scopefs/internal/fleet/reader"
 	"github.com/scopefs/scopefs/internal/fleet/wire"
 )
 
@@ -35,6 +39,7 @@ type fleetBench struct {
 	scopefs string
 
 	server *natsd
+	fleet  config.Fleet // an operator's
 	nodes  []*fleetNode
 	js     jetstream.JetStream
 	key    string // the file of the operator's key
@@ -59,6 +64,15 @@ func fleetCompare(args arguments) (err error) {
 	if err := b.define(); err != nil {
 		return err
 	}
+	if err := b.board(ctx); err != nil {
+		return err
+	}
+	if err := b.away(time.Hour); err != nil {
+		return err
+	}
+	if err := b.restart(); err != nil {
+		return err
+	}
 	return b.cut(time.Duration(cut) * time.Minute)
 }
 
@@ -75,6 +89,7 @@ func (b *fleetBench) start(nodes int) error {
 	b.key = filepath.Join(b.dir, "key")
 	token := filepath.Join(b.dir, "token")
 	f := config.Fleet{NATS: fmt.Sprintf("nats://127.0.0.1:%d", b.server.port), Credential: &credential.Source{File: token}, Trust: []string{public}, Definitions: true, HeadEvery: time.Minute}
+	b.fleet = config.Fleet{NATS: f.NATS, Credential: f.Credential}
 	settings := fmt.Sprintf("fleet: {nats: '%s', credential: {file: '%s'}}\n", f.NATS, token)
 	for file, text := range map[string]string{b.key: private, token: benchSecret, filepath.Join(b.dir, "scopefs.yaml"): settings} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -88,6 +103,12 @@ func (b *fleetBench) start(nodes int) error {
 		return err
 	}
 	began := time.Now()
+	watch, err := b.beats()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = watch.Stop() }()
+	there := map[string]bool{}
 	for i := range nodes {
 		f.Name = fmt.Sprintf("node-%04d", i)
 		n, err := startFleetNode(filepath.Join(b.dir, f.Name), f, b.agents)
@@ -98,20 +119,50 @@ func (b *fleetBench) start(nodes int) error {
 		if err := n.record(context.Background()); err != nil {
 			return err
 		}
+		// Hosts start by themselves: on this one a few at a time.
+		if _, err := heard(watch, there, len(b.nodes)-startsAtOnce); err != nil {
+			return err
+		}
 	}
-	kv, err := b.js.KeyValue(context.Background(), "scopefs_nodes")
-	if err != nil {
+	if _, err := heard(watch, there, nodes); err != nil {
 		return err
 	}
-	err = b.until("the nodes are there", func(ctx context.Context) (bool, error) {
-		keys, err := kv.Keys(ctx, jetstream.IgnoreDeletes())
-		if errors.Is(err, jetstream.ErrNoKeysFound) {
-			return false, nil
+	all := time.Since(began)
+	spent := float64(processor(exports(os.Getpid())).Milliseconds()) / float64(nodes)
+	fmt.Printf("%d nodes with %d agents each, %.0f events an hour of each agent. All were there %.0f s after the start of the first, and their programs had used %.0f ms of a processor each.\n\n",
+		nodes, b.agents, b.rate, all.Seconds(), spent)
+	return nil
+}
+
+// startsAtOnce is how many nodes start at a time.
+const startsAtOnce = 16
+
+// beats watches for signs of life of nodes.
+func (b *fleetBench) beats() (jetstream.KeyWatcher, error) {
+	kv, err := b.js.KeyValue(context.Background(), "scopefs_nodes")
+	if err != nil {
+		return nil, err
+	}
+	return kv.Watch(context.Background(), "beat.*", jetstream.UpdatesOnly(), jetstream.IgnoreDeletes())
+}
+
+// heard waits until a number of nodes were heard, and returns when each was that was not before.
+func heard(watch jetstream.KeyWatcher, there map[string]bool, want int) (when []time.Time, err error) {
+	for late := time.After(10 * time.Minute); len(there) < want; {
+		select {
+		case e, open := <-watch.Updates():
+			if !open {
+				return nil, errors.New("the connection ended")
+			}
+			if !there[e.Key()] {
+				there[e.Key()] = true
+				when = append(when, time.Now())
+			}
+		case <-late:
+			return nil, fmt.Errorf("%d of %d nodes are there", len(there), want)
 		}
-		return len(keys) == 2*nodes, err // the state and the beat of each
-	})
-	fmt.Printf("%d nodes with %d agents each, %.0f events an hour of each agent. All were there %.0f s after the start of the first.\n\n", nodes, b.agents, b.rate, time.Since(began).Seconds())
-	return err
+	}
+	return when, nil
 }
 
 // connect connects this program to the server.
@@ -178,13 +229,13 @@ func (b *fleetBench) logged() (sum uint64, err error) {
 
 // arrived waits until the server has all events of the logs, which do not grow. It returns how many.
 func (b *fleetBench) arrived() (count uint64, err error) {
-	return count, b.until("the events are there", func(ctx context.Context) (bool, error) {
-		want, err := b.logged() // a late stream is an event, too
-		if err != nil {
+	want := uint64(0)
+	return count, b.until("the events are there", func(ctx context.Context) (_ bool, err error) {
+		if count, err = b.events(ctx); err != nil || count < want {
 			return false, err
 		}
-		count, err = b.events(ctx)
-		return count >= want, err
+		want, err = b.logged() // again: a late stream is an event, too
+		return err == nil && count >= want, err
 	})
 }
 
@@ -203,8 +254,8 @@ func (b *fleetBench) record(ctx context.Context) error {
 	return nil
 }
 
-// reader is scopefs fleet audit -f, and how late it printed each event that was recorded after its first line.
-type reader struct {
+// tail is scopefs fleet audit -f, and how late it printed each event that was recorded after its first line.
+type tail struct {
 	cmd   *exec.Cmd
 	ended chan struct{}
 
@@ -213,8 +264,8 @@ type reader struct {
 	lags  []float64 // milliseconds
 }
 
-func (b *fleetBench) read() (*reader, error) {
-	r := &reader{cmd: b.command("audit", "-f", "--json"), ended: make(chan struct{})}
+func (b *fleetBench) read() (*tail, error) {
+	r := &tail{cmd: b.command("audit", "-f", "--json"), ended: make(chan struct{})}
 	out, err := r.cmd.StdoutPipe()
 	if err == nil {
 		err = r.cmd.Start()
@@ -244,7 +295,7 @@ func (b *fleetBench) read() (*reader, error) {
 }
 
 // has waits until the reader has printed a number of events.
-func (r *reader) has(count uint64) error {
+func (r *tail) has(count uint64) error {
 	for range 6000 {
 		r.mu.Lock()
 		lines := r.lines
@@ -257,7 +308,7 @@ func (r *reader) has(count uint64) error {
 	return fmt.Errorf("fleet audit -f has not printed %d events", count)
 }
 
-func (r *reader) stop() {
+func (r *tail) stop() {
 	_ = r.cmd.Process.Signal(os.Interrupt)
 	<-r.ended
 	_ = r.cmd.Wait()
@@ -276,17 +327,21 @@ func (b *fleetBench) steady(ctx context.Context, lasts time.Duration, count int)
 	defer stop()
 	recorded := make(chan error, 1)
 	go func() { recorded <- b.record(work) }()
-	began, spent := time.Now(), processor([]int{b.server.cmd.Process.Pid})
+	programs := exports(os.Getpid())
+	began, spent := time.Now(), b.spent(programs)
 	shown, decided, err := b.approve(count, lasts)
 	if err != nil {
 		return err
 	}
 	time.Sleep(time.Until(began.Add(lasts)))
-	used := (processor([]int{b.server.cmd.Process.Pid}) - spent).Seconds() / time.Since(began).Seconds()
+	used := b.spent(programs)
+	for i := range used {
+		used[i] = (used[i] - spent[i]) / time.Since(began).Seconds()
+	}
 	memServer, memReader := memory([]int{b.server.cmd.Process.Pid}), memory(append(exports(r.cmd.Process.Pid), r.cmd.Process.Pid))
-	var programs []float64
-	for _, pid := range exports(os.Getpid()) {
-		programs = append(programs, memory([]int{pid}))
+	var sizes []float64
+	for _, pid := range programs {
+		sizes = append(sizes, memory([]int{pid}))
 	}
 	stop()
 	if err := <-recorded; err != nil {
@@ -313,12 +368,105 @@ func (b *fleetBench) steady(ctx context.Context, lasts time.Duration, count int)
 			fmt.Printf("| %s | %.0f ms | %.0f ms | %.0f ms | %d |\n", row.name, row.ms[n/2], row.ms[n*99/100], row.ms[n-1], n)
 		}
 	}
-	slices.Sort(programs)
-	if len(programs) == 0 {
+	slices.Sort(sizes)
+	if len(sizes) == 0 {
 		return errors.New("no node has a program")
 	}
-	fmt.Printf("\nMemory (PSS): server %.0f MiB, reader %.0f MiB, a node's program %.1f MiB (median of %d). The server used %.2f of a processor.\n",
-		memServer, memReader, programs[len(programs)/2], len(programs), used)
+	each := 1000 / float64(len(b.nodes))
+	fmt.Printf("\nMemory (PSS): server %.0f MiB, reader %.0f MiB, a node's program %.1f MiB (median of %d), this process %.1f MiB a node.\n",
+		memServer, memReader, sizes[len(sizes)/2], len(sizes), memory([]int{os.Getpid()})/float64(len(b.nodes)))
+	fmt.Printf("Processors: server %.2f, the nodes' programs %.2f, this process %.2f. For a node a second: server %.2f ms, its program %.2f ms, its part of a daemon and its work %.2f ms.\n",
+		used[0], used[1], used[2], used[0]*each, used[1]*each, used[2]*each)
+	return nil
+}
+
+// spent returns the seconds of a processor that the server, the programs of nodes, and this process have used.
+func (b *fleetBench) spent(programs []int) [3]float64 {
+	return [3]float64{processor([]int{b.server.cmd.Process.Pid}).Seconds(), processor(programs).Seconds(), processor([]int{os.Getpid()}).Seconds()}
+}
+
+// board measures what an operator's look at all nodes costs, by command and by a console's daemon.
+func (b *fleetBench) board(ctx context.Context) error {
+	began := time.Now()
+	ps := b.command("ps", "--json")
+	var text counter
+	ps.Stdout = &text
+	if err := ps.Run(); err != nil {
+		return fmt.Errorf("fleet ps: %w", err)
+	}
+	took, most := time.Since(began), ps.ProcessState.SysUsage().(*syscall.Rusage).Maxrss>>10
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	nodes := map[int]bool{}
+	for _, pid := range exports(os.Getpid()) {
+		nodes[pid] = true
+	}
+	mux, failed, seen := http.NewServeMux(), error(nil), api.Fleet{}
+	reader.NewBoard(ctx, b.fleet, os.Stderr).Handle(mux, func(_ http.ResponseWriter, v any) { seen = v.(api.Fleet) }, func(_ http.ResponseWriter, err error) { failed = err })
+	var looks []float64
+	for range 5 {
+		began := time.Now()
+		mux.ServeHTTP(nil, httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/fleet", nil))
+		if failed != nil {
+			return fmt.Errorf("a look of the console: %w", failed)
+		}
+		looks = append(looks, float64(time.Since(began).Milliseconds()))
+		time.Sleep(2100 * time.Millisecond) // an answer is as old as that
+	}
+	if len(seen.Nodes) != len(b.nodes) {
+		return fmt.Errorf("the console sees %d of %d nodes", len(seen.Nodes), len(b.nodes))
+	}
+	reads := slices.DeleteFunc(exports(os.Getpid()), func(pid int) bool { return nodes[pid] })
+	slices.Sort(looks)
+	fmt.Printf("\n`fleet ps --json`: %.1f s, its larger process has %d MiB at most. A look of the console: %.0f ms (median of %d), the program for it has %.0f MiB.\n",
+		took.Seconds(), most, looks[len(looks)/2], len(looks), memory(reads))
+	return nil
+}
+
+// away measures how one node catches up, after a time without its process.
+func (b *fleetBench) away(lasts time.Duration) error {
+	n, count := b.nodes[0], max(int(float64(b.agents)*b.rate*lasts.Hours()), 1)
+	n.cut()
+	for range count {
+		if err := n.record(context.Background()); err != nil {
+			return err
+		}
+	}
+	began := time.Now()
+	n.connect()
+	if _, err := b.arrived(); err != nil {
+		return err
+	}
+	fmt.Printf("\nOne node was cut off for %v: %d events. All were there %.1f s after the start of its program.\n", lasts, count, time.Since(began).Seconds())
+	return nil
+}
+
+// restart measures how soon nodes are back after the server has been restarted.
+func (b *fleetBench) restart() error {
+	if err := b.server.stop(); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := b.server.start(); err != nil {
+		return err
+	}
+	up := time.Since(began)
+	if err := b.until("the server is back", func(context.Context) (bool, error) { return b.js.Conn().IsConnected(), nil }); err != nil {
+		return err
+	}
+	watch, err := b.beats()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = watch.Stop() }()
+	spent := processor([]int{b.server.cmd.Process.Pid})
+	when, err := heard(watch, map[string]bool{}, len(b.nodes))
+	if err != nil {
+		return err
+	}
+	spent = processor([]int{b.server.cmd.Process.Pid}) - spent
+	fmt.Printf("\nThe server was restarted, and was up after %.1f s: half of the nodes were back %.1f s after that, all %.1f s. That took %.0f ms of the server's processor a node.\n",
+		up.Seconds(), when[len(when)/2].Sub(began.Add(up)).Seconds(), when[len(when)-1].Sub(began.Add(up)).Seconds(), float64(spent.Milliseconds())/float64(len(b.nodes)))
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/driver"
 	"github.com/scopefs/scopefs/internal/fleet"
 	"github.com/scopefs/scopefs/internal/placement"
 	"github.com/scopefs/scopefs/internal/streams"
@@ -30,7 +31,9 @@ type fleetNode struct {
 	log    *audit.Log
 	set    *approvals.Set
 	node   *fleet.Node
-	all    *streams.Set
+	stream config.Stream
+	all    *streams.Set // the process; nil: it is cut off
+	fleet  driver.Handlers
 	next   int // of its events
 	random *rand.Rand
 }
@@ -40,7 +43,11 @@ func startFleetNode(dir string, f config.Fleet, agents int) (n *fleetNode, err e
 	_, _ = io.WriteString(seed, f.Name)
 	n = &fleetNode{random: rand.New(rand.NewPCG(seed.Sum64(), 1)),
 		paths: config.Paths{Base: dir, State: filepath.Join(dir, "state"), Run: filepath.Join(dir, "run")}, set: approvals.NewSet(nil)}
-	if err := os.MkdirAll(n.paths.State, 0o700); err != nil {
+	if err := os.MkdirAll(n.paths.Audit(), 0o700); err != nil {
+		return nil, err
+	}
+	// One that is there already keeps the log from reserving 16 MiB: of a thousand logs on one tmpfs that would be its memory.
+	if err := os.WriteFile(filepath.Join(n.paths.Audit(), "reserve"), nil, 0o600); err != nil {
 		return nil, err
 	}
 	if n.log, err = audit.Open(n.paths.Audit(), audit.Options{}); err != nil {
@@ -70,17 +77,30 @@ func startFleetNode(dir string, f config.Fleet, agents int) (n *fleetNode, err e
 	if err != nil {
 		return nil, err
 	}
-	handlers := n.node.Handlers()
-	leases.Handle(handlers)
-	n.all = streams.Start([]config.Stream{f.Stream()}, streams.Host{
-		Paths: n.paths, Version: "bench", Logger: slog.New(slog.DiscardHandler), Record: n.log.Record, Fleet: handlers,
-		Stderr: func(string) io.Writer { return os.Stderr },
-	})
+	n.stream, n.fleet = f.Stream(), n.node.Handlers()
+	leases.Handle(n.fleet)
+	n.connect()
 	return n, nil
 }
 
+// connect starts the process that speaks to the server.
+func (n *fleetNode) connect() {
+	n.all = streams.Start([]config.Stream{n.stream}, streams.Host{
+		Paths: n.paths, Version: "bench", Logger: slog.New(slog.DiscardHandler), Record: n.log.Record, Fleet: n.fleet,
+		Stderr: func(string) io.Writer { return os.Stderr },
+	})
+}
+
+// cut ends that process.
+func (n *fleetNode) cut() {
+	if n.all != nil {
+		n.all.Close()
+	}
+	n.all = nil
+}
+
 func (n *fleetNode) close() error {
-	n.all.Close()
+	n.cut()
 	n.node.Close()
 	n.set.Close()
 	return n.log.Close()
