@@ -11,7 +11,7 @@ import (
 
 // shares are the tests of a shared file system, with the kernel's NFS server and two of its clients in one guest.
 var shares = []suite{
-	{name: "nfs", pkg: "integration/view", run: "^Test(Elsewhere|NFS)", env: "SCOPEFS_TEST_VOLUME=nfs REQUIRE_FUSE=1", time: 25 * time.Minute},
+	{name: "nfs", pkg: "integration/view", run: "^Test(Elsewhere|NFS)", env: "SCOPEFS_TEST_VOLUME=nfs REQUIRE_FUSE=1", time: 30 * time.Minute},
 	{name: "placement", pkg: "integration/fleet", run: "^TestPlacement", env: "SCOPEFS_TEST_VOLUME=nfs REQUIRE_FUSE=1", time: 10 * time.Minute},
 }
 
