@@ -4,7 +4,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -s -w -X github.com/scopefs/scopefs/internal/cli.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install deb release reproduce demo check tidy lint vuln ready test test-serial test-kernels test-nfs test-bubblewraps test-containers bench bench-work bench-history bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods bench-record bench-restart bench-fleet bench-console charts compare-selftest pictures fuzz fuzz-short clean
+.PHONY: help build install deb release reproduce demo check tidy lint vuln ready test test-serial test-kernels test-nfs test-kubernetes test-bubblewraps test-containers bench bench-work bench-history bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods bench-record bench-restart bench-fleet bench-console charts compare-selftest pictures fuzz fuzz-short clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,7 +79,7 @@ $(S3SERVER):
 	GOBIN=$(CURDIR)/bin/s3.$$$$ go install github.com/versity/versitygw/cmd/versitygw@$(S3VERSION) && mkdir -p $(@D) && mv bin/s3.$$$$/versitygw $@ && rmdir bin/s3.$$$$
 
 tidy: ## check that go.mod and go.sum of each module have what it imports, and nothing else
-	@set -e; for module in . cmd/scopefs-export cmd/scopefs-stores cmd/scopefs-console cmd/scopefs-csi integration; do (cd $$module; GOWORK=off go mod tidy -diff); done
+	@set -e; for module in . cmd/scopefs-export cmd/scopefs-stores cmd/scopefs-console cmd/scopefs-csi integration integration/kubernetes/tools; do (cd $$module; GOWORK=off go mod tidy -diff); done
 
 lint: $(LINT) tidy ## golangci-lint, as .golangci.yml says (builds it once)
 	$(LINT) run --allow-parallel-runners $(PACKAGES)
@@ -155,6 +155,19 @@ test-nfs: ## test two hosts on the NFS server of User-Mode Linux (as root; build
 	@.ci/need $(GUESTS)
 	@integration/kernels/user-mode $(KERNELS)
 	SCOPEFS_TEST_KERNELS=$(CURDIR)/$(KERNELS) go test -count=1 -v -timeout 2h -run '^TestNFS$$' ./integration/kernels
+
+# Kubernetes' programs; integration/kubernetes/tools/go.mod has the version. They are built once, which takes half an hour or more on two cores.
+KUBERNETES := bin/kubernetes-$(shell sed -n 's,^\tk8s.io/kubernetes \(v[0-9.]*\).*,\1,p' integration/kubernetes/tools/go.mod)
+
+$(KUBERNETES)/kubelet:
+	mkdir -p bin/kubernetes.$$$$ && cd integration/kubernetes/tools && GOWORK=off nice go build -trimpath -ldflags '-s -w' -o $(CURDIR)/bin/kubernetes.$$$$/ tool && \
+	  mv $(CURDIR)/bin/kubernetes.$$$$ $(CURDIR)/$(KUBERNETES)
+
+test-kubernetes: $(KUBERNETES)/kubelet ## run packaging/kubernetes on a node with the real API server, kubelet and containerd (as root; builds Kubernetes once)
+	@.ci/need containerd:containerd runc:runc /usr/lib/cni/bridge:containernetworking-plugins busybox:busybox-static ip:iproute2 iptables:iptables bwrap:bubblewrap
+	@set -e; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
+	SCOPEFS_TEST_KUBERNETES=1 SCOPEFS_TEST_KUBERNETES_PROGRAMS=$(CURDIR)/$(KUBERNETES) REQUIRE_FUSE=1 go test -count=1 -v -timeout 1h ./integration/kubernetes; \
+	.ci/leftovers $$before; echo "nothing left behind"
 
 BUBBLEWRAPS := bin/bubblewraps
 test-bubblewraps: build ## run the sandbox's tests, selftest and the demo with the bubblewrap of Debian 13 and unstable, Ubuntu 24.04 and 25.10 (as root)
