@@ -47,6 +47,7 @@ rules:
   - {namespace: team-a, service_account: reader, agents: [one], access: read}
   - {namespace: team-b, service_account: "*", agents: ["b-*"], prefix: PREFIX, definition: {user: "0", view: {allow_other: true}}}
   - {namespace: team-c, service_account: "*", agents: ["c-*"], definition: {user: "0", view: {allow_other: true}}}
+  - {namespace: team-d, service_account: "*", agents: ["d-*"], definition: {user: "1000"}}
 `
 
 // newNode starts the daemon and the plugin. The pods' directory is a mount whose mounts propagate, as kubelet's is.

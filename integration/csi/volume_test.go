@@ -122,6 +122,10 @@ func TestVolumeMade(t *testing.T) {
 	wrong.uid, wrong.namespace, wrong.attributes = "wrong", "team-c", map[string]string{"agent": "c-1", "definition": "view: {access: all}"}
 	fails(t, n.publish(wrong), codes.Unavailable, "c-1.trusted.yaml:1")
 	assert.NoFileExists(t, filepath.Join(n.Base, "agents.d/c-1.trusted.yaml"))
+	closed := a // to root, and so to runc
+	closed.uid, closed.namespace, closed.attributes = "closed", "team-d", map[string]string{"agent": "d-1"}
+	fails(t, n.publish(closed), codes.Unavailable, "needs view: {allow_other: true}, or user: 0")
+	n.Eventually("nothing is left of it", func() bool { return n.Agent("d-1").ID == "" })
 
 	require.NoError(t, n.unpublish(a))
 	assert.DirExists(t, filepath.Join(n.target(b), "sub"))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
@@ -61,42 +62,56 @@ func (t target) shows() (string, error) {
 		return "", err
 	}
 	defer at.Close()
-	device, _, err := viewOf(at)
-	return device, err
+	v, err := viewOf(at)
+	return v.device, err
 }
 
-// viewOf returns the view whose root is open: its file system and its agent; "" for anything else.
-func viewOf(at *beneath.Root) (device string, id scope.ID, err error) {
+// view is a mounted view; the zero view is none.
+type view struct {
+	device string // MAJOR:MINOR
+	agent  scope.ID
+	root   bool // processes of root may enter it
+}
+
+// viewOf returns the view whose root is open.
+func viewOf(at *beneath.Root) (none view, err error) {
 	all, err := mountinfo.GetMounts(nil)
 	if err != nil {
-		return "", "", err
+		return none, err
 	}
 	place, err := mount.PlaceOf(all, at.FD())
 	if err != nil || place.Path != "/" {
-		return "", "", err
+		return none, err
 	}
 	for _, m := range all {
 		if id, ok := mount.Agent(m); ok && fmt.Sprintf("%d:%d", m.Major, m.Minor) == place.Device {
-			return place.Device, id, nil
+			options := strings.Split(m.VFSOptions, ",") // linux Documentation/filesystems/fuse
+			return view{place.Device, id, slices.Contains(options, "allow_other") || slices.Contains(options, "user_id=0")}, nil
 		}
 	}
-	return "", "", nil
+	return none, nil
 }
 
-// openView opens the root of an agent's view.
+// errClosed refuses a view from which no container would start.
+var errClosed = errors.New("its definition needs view: {allow_other: true}, or user: 0: kubelet and the containers' runtime look at volumes as root")
+
+// openView opens the root of an agent's view, which root may enter.
 func openView(at string, id scope.ID) (root *beneath.Root, device string, err error) {
 	if root, err = beneath.OpenDir(at); err != nil {
 		return nil, "", err
 	}
-	device, is, err := viewOf(root)
-	if err == nil && is != id {
+	is, err := viewOf(root)
+	switch {
+	case err == nil && is.agent != id:
 		err = fmt.Errorf("%s is not the view of %q", at, id)
+	case err == nil && !is.root:
+		err = fmt.Errorf("the view of %q: %w", id, errClosed)
 	}
 	if err != nil {
 		root.Close()
 		return nil, "", err
 	}
-	return root, device, nil
+	return root, is.device, nil
 }
 
 // bind mounts the view that is at a path on the target, unless it is there. It reports whether it has replaced another
@@ -126,18 +141,18 @@ func (t target) bind(at string, id scope.ID, readOnly bool) (again bool, err err
 		return false, err
 	}
 	defer on.Close()
-	last, _, err := viewOf(on)
-	if err != nil || last == device {
+	last, err := viewOf(on)
+	if err != nil || last.device == device {
 		return false, err
 	}
 	depth, err := depthOf(on)
-	for ; err == nil && last != "" && depth > 1; depth-- {
+	for ; err == nil && last.device != "" && depth > 1; depth-- {
 		_, err = beneath.UnmountTop(dir, t.name)
 	}
 	if err != nil {
 		return false, err
 	}
-	return last != "", beneath.Bind(dir, t.name, view, readOnly)
+	return last.device != "", beneath.Bind(dir, t.name, view, readOnly)
 }
 
 // depthOf returns how many mounts there are on the directory that is the mount point of an open mount's root.
