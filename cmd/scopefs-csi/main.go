@@ -99,8 +99,8 @@ func (o options) serve() error {
 	return err
 }
 
-// listen listens on a socket of mode 0600, because who asks for a pod's volume is root of the node. It removes the socket of
-// a process before.
+// listen listens on a socket of mode 0600: only root of the node may ask for a pod's volume. It removes the socket of a process
+// before.
 func listen(socket string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(socket), 0o750); err != nil { // kubelet makes its directories so, and may start later
 		return nil, err

@@ -17,7 +17,7 @@ import (
 	"github.com/scopefs/scopefs/integration/harness"
 )
 
-// The images, by the names that the manifests have: no registry is asked.
+// The manifests name these images. No registry is asked.
 const (
 	pauseImage  = "scopefs.example/pause:1"
 	debianImage = "docker.io/library/debian:12-slim" // of the examples; here it is BusyBox alone
