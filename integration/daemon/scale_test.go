@@ -98,6 +98,7 @@ func startMany(t *testing.T, count int) (cost int) {
 	h.Eventually("definitions that are left alone are not opened", func() bool {
 		files()
 		h.Must("run", last, "--", "true")
+		h.Must("reload") // each was written at another time
 		return files() == 0
 	})
 	h.Must("run", "a0", "--", "true")
@@ -118,7 +119,8 @@ func startMany(t *testing.T, count int) (cost int) {
 	return cost
 }
 
-// viewsBeside counts the views that are mounted where an agent's sandbox is started.
+// viewsBeside counts the host's views that are mounted where an agent's sandbox is started. Those that others mount meanwhile come
+// there as well, mount_namespaces(7).
 func viewsBeside(t *testing.T, h *harness.Host, id string) int {
 	t.Helper()
 	cmd := exec.Command(harness.Program, "--base", h.Base, "run", id, "--", "sleep", "100")
@@ -131,5 +133,11 @@ func viewsBeside(t *testing.T, h *harness.Host, id string) int {
 	_, rest, _ := strings.Cut(string(stat), ") ") // state, then the parent: bwrap
 	mounts, err := os.ReadFile("/proc/" + strings.Fields(rest)[1] + "/mountinfo")
 	require.NoError(t, err)
-	return strings.Count(string(mounts), " scopefs:")
+	n := 0
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, " scopefs:") && strings.Contains(line, " "+h.Base+"/") {
+			n++
+		}
+	}
+	return n
 }

@@ -1,8 +1,10 @@
 package history
 
 import (
+	"bufio"
 	"fmt"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -50,12 +52,15 @@ func TestTakeOverHeld(t *testing.T) {
 				open, err := os.OpenFile(h.View("a", "pack.json"), os.O_RDWR, 0)
 				require.NoError(t, err)
 				defer open.Close()
-				job := make(chan string, 1)
-				go func() {
-					out, _, code := h.Try("run", "a", "--", "sh", "-ec", "cd .dot; echo x >loop; touch runs; while ! test -e stop; do echo x >loop; sleep 0.01; done; echo done")
-					job <- fmt.Sprint(out, code)
-				}()
-				h.Eventually("the sandbox runs", func() bool { _, err := os.Stat(h.View("a", ".dot", "runs")); return err == nil })
+				job := exec.Command(harness.Program, "--base", h.Base, "run", "a", "--", "sh", "-ec",
+					"cd .dot; echo x >loop; echo runs; while ! test -e stop; do echo x >loop; sleep 0.01; done; echo done")
+				job.Stderr = t.Output()
+				out, err := job.StdoutPipe()
+				require.NoError(t, err)
+				require.NoError(t, job.Start())
+				defer func() { _ = job.Process.Kill(); _ = job.Wait() }()
+				lines := bufio.NewScanner(out)
+				require.True(t, lines.Scan(), "the client has the command's streams, so it outlives the daemon")
 				before := harness.Dumped(t, dir, 0)
 				for round := range 3 {
 					if how == "SIGKILL" && ruled { // while the operator lists, held names are busy until the next daemon
@@ -81,7 +86,9 @@ func TestTakeOverHeld(t *testing.T) {
 					assert.Contains(t, list("a"), "changed pack.json")
 				}
 				require.NoError(t, os.WriteFile(h.View("a", ".dot", "stop"), nil, 0o644))
-				assert.Equal(t, "done\n0", <-job)
+				assert.True(t, lines.Scan())
+				assert.Equal(t, "done", lines.Text())
+				assert.NoError(t, job.Wait())
 				r, err := changes("a").Commit(t.Context(), api.CommitOptions{Paths: []string{"pack.json", ".dot/gap*"}})
 				require.NoError(t, err)
 				assert.Empty(t, r.Conflicts)
@@ -94,7 +101,8 @@ func TestTakeOverHeld(t *testing.T) {
 					end(h)
 					h.Start()
 					list("a") // its process uses the overlay for a moment
-					require.NoError(t, unix.Kill(h.ViewPID("a"), unix.SIGKILL))
+					require.NoError(t, unix.Kill(view, unix.SIGKILL))
+					h.Eventually("it is mounted anew", func() bool { pid := h.ViewPID("a"); return pid != 0 && pid != view })
 					assert.Equal(t, "n3\n", k.run("a", "cat pack.json"))
 				}
 				end(h)
