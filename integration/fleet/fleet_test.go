@@ -1,14 +1,18 @@
 package fleet
 
 import (
+	"bufio"
 	"encoding/json"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -45,6 +49,69 @@ func exactOf(t *testing.T, h, operator *harness.Host, node string) bool {
 		}
 	}
 	return true
+}
+
+// TestFleetFollow: audit -f prints each event once and in order, over pages that are full by their number and by their bytes, with one
+// consumer, and also when that is lost.
+func TestFleetFollow(t *testing.T) {
+	n := newServer(t)
+	h := newNode(t, n, "one")
+	h.Must("fleet", "init")
+	js := n.client()
+	stream, err := js.Stream(t.Context(), "scopefs_events")
+	require.NoError(t, err)
+	published := 0
+	publish := func(count, size int) {
+		for range count {
+			published++
+			line := fmt.Sprintf(`{"seq":%d,"event":"call","agent":"a","detail":%q}`, published, strings.Repeat("x", size))
+			_, err := js.PublishAsync("scopefs.events.x.a", []byte(line), jetstream.WithMsgID(fmt.Sprint("l/", published)))
+			require.NoError(t, err)
+		}
+		<-js.PublishAsyncComplete()
+	}
+	publish(2500, 10)
+	publish(30, 500_000)
+	follow := exec.Command(harness.Program, "--base", h.Base, "fleet", "audit", "-f", "--json")
+	follow.Stderr = t.Output()
+	out, err := follow.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, follow.Start())
+	defer func() { _ = follow.Process.Kill(); _ = follow.Wait() }()
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 1<<20)
+	printed := 0
+	await := func() {
+		for printed < published {
+			require.True(t, lines.Scan())
+			var one struct{ Event audit.Event }
+			require.NoError(t, json.Unmarshal(lines.Bytes(), &one))
+			printed++
+			require.EqualValues(t, printed, one.Event.Seq)
+		}
+	}
+	await()
+	consumers := func() (names []string) {
+		for name := range stream.ConsumerNames(t.Context()).Name() {
+			names = append(names, name)
+		}
+		return names
+	}
+	was := consumers()
+	for range 20 {
+		publish(1, 10)
+		await()
+	}
+	assert.Equal(t, was, consumers())
+	for range 3 {
+		for _, name := range consumers() {
+			_ = stream.DeleteConsumer(t.Context(), name) // one of an earlier page may have ended by itself
+		}
+		publish(3, 10)
+		await()
+	}
+	require.NoError(t, follow.Process.Signal(os.Interrupt))
+	assert.NoError(t, follow.Wait())
 }
 
 // TestFleet: two nodes publish their events, agents and requests. While the server is away neither waits for it; afterwards it

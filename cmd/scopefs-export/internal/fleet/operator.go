@@ -38,6 +38,7 @@ type operator struct {
 	js    jetstream.JetStream
 	nodes []wire.SeenNode // of the last first page
 	waits []wire.SeenWait // likewise
+	tail  *tail           // nil: there is none
 
 	definitions []wire.SeenDefinition // likewise
 }
@@ -230,51 +231,83 @@ func pageOf[T any](all []T, after string, key func(T) string) (page []T, more st
 	return page, ""
 }
 
+// A tail is the consumer of a page of events, kept for the next page.
+type tail struct {
+	consumer jetstream.Consumer
+	next     wire.Query // that asks for it, without Wait
+	count    uint64     // of the events that the consumer has delivered
+}
+
+// tailUnused is how long the server keeps the consumer of a tail that is not used.
+const tailUnused = time.Minute
+
 func (o *operator) events(ctx context.Context, q wire.Query) (page wire.EventPage, err error) {
+	wait := q.Wait
+	q.Wait = 0
+	if t := o.tail; t != nil && t.next == q {
+		if page, err = o.page(t, wait); err == nil {
+			return page, nil // else its consumer may be gone
+		}
+	}
 	subject := func(text string) string {
 		if text == "" {
 			return "*"
 		}
 		return text
 	}
-	config := jetstream.OrderedConsumerConfig{FilterSubjects: []string{eventSubject + subject(q.Node) + "." + subject(q.Agent)}}
+	config := jetstream.ConsumerConfig{
+		FilterSubject: eventSubject + subject(q.Node) + "." + subject(q.Agent), AckPolicy: jetstream.AckNonePolicy,
+		MemoryStorage: true, InactiveThreshold: tailUnused,
+	}
 	switch {
 	case q.After > 0:
 		config.DeliverPolicy, config.OptStartSeq = jetstream.DeliverByStartSequencePolicy, q.After+1
 	case !q.Since.IsZero():
 		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, &q.Since
 	}
-	consumer, err := o.js.OrderedConsumer(ctx, eventStream, config)
+	consumer, err := o.js.CreateConsumer(ctx, eventStream, config)
 	if err != nil {
 		return page, err
 	}
-	page.After = q.After
-	var batch jetstream.MessageBatch
-	if q.Wait > 0 {
-		batch, err = consumer.Fetch(pageSize, jetstream.FetchMaxWait(q.Wait))
-	} else {
-		batch, err = consumer.FetchNoWait(pageSize)
-	}
-	if err != nil {
-		return page, err
-	}
-	size, got := 0, 0
-	for m := range batch.Messages() {
-		got++
-		at, err := m.Metadata()
-		if err != nil || size > pageBytes { // the rest comes with the next page
-			continue
+	return o.page(&tail{consumer: consumer, next: q}, wait)
+}
+
+// page returns the events that the server has, after waiting for a first one.
+func (o *operator) page(t *tail, wait time.Duration) (page wire.EventPage, err error) {
+	page.After, o.tail = t.next.After, nil
+	size, got, whole := 0, 0, true
+	take := func(batch jetstream.MessageBatch, err error) error {
+		if err != nil {
+			return err
 		}
-		size += len(m.Data())
-		page.After = at.Sequence.Stream
-		parts := strings.Split(m.Subject(), ".")
-		if len(parts) == 4 {
-			id := m.Headers().Get(jetstream.MsgIDHeader)
-			page.Events = append(page.Events, wire.SeenEvent{Node: parts[2], Log: id[:max(strings.LastIndexByte(id, '/'), 0)], Line: m.Data()})
+		for m := range batch.Messages() {
+			got++
+			at, err := m.Metadata()
+			if whole = whole && err == nil && size <= pageBytes && at.Sequence.Consumer == t.count+1; !whole {
+				continue // the rest, or what was lost, comes with the next page
+			}
+			t.count++
+			size += len(m.Data())
+			page.After = at.Sequence.Stream
+			parts := strings.Split(m.Subject(), ".")
+			if len(parts) == 4 {
+				id := m.Headers().Get(jetstream.MsgIDHeader)
+				page.Events = append(page.Events, wire.SeenEvent{Node: parts[2], Log: id[:max(strings.LastIndexByte(id, '/'), 0)], Line: m.Data()})
+			}
 		}
+		return batch.Error()
 	}
-	page.End = got < pageSize && size <= pageBytes
-	return page, batch.Error()
+	if wait > 0 {
+		err = take(t.consumer.Fetch(1, jetstream.FetchMaxWait(wait)))
+	}
+	if err == nil && (wait == 0 || got > 0) {
+		err = take(t.consumer.FetchNoWait(pageSize))
+	}
+	if err == nil && whole {
+		t.next.After, o.tail = page.After, t
+	}
+	page.End = whole && got < pageSize
+	return page, err
 }
 
 // send publishes an order, and waits for what the node says about it.
