@@ -100,7 +100,7 @@ func TestStarved(t *testing.T) {
 	for id := range agents {
 		clients = append(clients, startChurners(t, h.View(id, "dir"), 1)...)
 	}
-	answered(t, clients)
+	answered(t, clients, time.Minute)
 	stop := l.startLoad(t, h.Base)
 	var slowest time.Duration // call of the command line
 	for began := time.Now(); time.Since(began) < l.time; time.Sleep(100 * time.Millisecond) {
@@ -125,7 +125,7 @@ func TestStarved(t *testing.T) {
 		c.worst.Store(0)
 		began := time.Now()
 		require.NoError(t, syscall.Kill(pid, signal))
-		took := answered(t, clients[:1])
+		took := answered(t, clients[:1], 30*time.Second)
 		h.Eventually("another process serves the view", func() bool {
 			now := h.Agent("a0")
 			return now.ViewPID != pid && now.State == "mounted"
