@@ -33,7 +33,8 @@ const (
 const (
 	announceEvery = 5 * time.Minute
 	goneAfter     = 3 * announceEvery // a witness that announces itself no more is not asked
-	chooseEvery   = time.Hour         // anew, which follows nodes that came
+	chooseFirst   = time.Hour         // anew, and then each time after twice as long: many nodes may come at once
+	chooseEvery   = 24 * time.Hour    // at most
 	missedOffers  = 3                 // without an answer of each, after which it chooses anew
 	askPause      = 500 * time.Millisecond
 	maxWitnesses  = 16 << 10
@@ -186,8 +187,9 @@ type offers struct {
 // choice is which nodes are asked. It outlives a connection: nodes that come back together do not all read who there is.
 type choice struct {
 	asked  []string
-	when   time.Time // they were chosen
-	missed int       // offers in a row that not all have signed until the next
+	when   time.Time     // they were chosen
+	holds  time.Duration // after that
+	missed int           // offers in a row that not all have signed until the next
 }
 
 func (o *offers) run(ctx context.Context) error {
@@ -262,7 +264,10 @@ func (o *offers) offer(ctx context.Context) error {
 		o.missed = 0
 	}
 	since := time.Since(o.when)
-	if len(o.asked) < o.set.Ask || since > chooseEvery || o.missed >= missedOffers && since > announceEvery {
+	if len(o.asked) < o.set.Ask || since > o.holds || o.missed >= missedOffers && since > announceEvery {
+		if since > o.holds {
+			o.holds = min(max(chooseFirst, 2*o.holds), chooseEvery)
+		}
 		if err := o.choose(ctx); err != nil {
 			return err
 		}
