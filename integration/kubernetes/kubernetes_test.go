@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -244,7 +245,9 @@ func (c *cluster) testSubPath() {
 		c.remove(agents, "sub-"+link)
 	}
 
-	stop, ended := make(chan struct{}), make(chan int)
+	stop, ended := make(chan struct{}), make(chan int, 1)
+	halt := sync.OnceFunc(func() { close(stop) })
+	defer halt()
 	go func() {
 		for n := 0; ; n++ {
 			select {
@@ -262,8 +265,8 @@ func (c *cluster) testSubPath() {
 		}
 	}()
 	const pods = 8
-	for n := range pods {
-		c.apply(c.text(fmt.Sprintf("race-%d", n), "agent", "agent-9", "cat file || echo none; "+idle, ", subPath: race"))
+	for n := range pods { // each prints a line: a part of one is in no log
+		c.apply(c.text(fmt.Sprintf("race-%d", n), "agent", "agent-9", "echo $(cat file || echo none); "+idle, ", subPath: race"))
 	}
 	started := 0
 	for n := range pods {
@@ -287,7 +290,7 @@ func (c *cluster) testSubPath() {
 			return true
 		})
 	}
-	close(stop)
+	halt()
 	exchanges := <-ended
 	assert.Positive(t, exchanges)
 	t.Logf("%d of %d pods started during %d exchanges", started, pods, exchanges)
