@@ -17,7 +17,7 @@ import (
 	"github.com/scopefs/scopefs/integration/harness"
 )
 
-// The manifests name these images. No registry is asked.
+// The manifests name these images, which come from no registry.
 const (
 	pauseImage  = "scopefs.example/pause:1"
 	debianImage = "docker.io/library/debian:12-slim" // of the examples; here it is BusyBox alone
