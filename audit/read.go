@@ -42,8 +42,8 @@ func (f Filter) match(e Event) bool {
 }
 
 // Read returns an iterator over the events in the log in dir that match f, in order. With follow it continues with
-// new events until ctx ends, at once if this host records them. Without, it stops after the last whole line. It needs to read alone, and
-// waits for a writer at most as long as one group takes.
+// new events until ctx ends, at once if this host records them. Without follow it stops after the last whole line.
+// It needs only read permission, and waits for a writer at most as long as one group takes.
 //
 // For a line that is not an event, Read yields an error and the line in Raw, and continues. For a compressed segment,
 // or a part of one, that cannot be read, it yields an error and an empty Raw, and continues. Any other error,
