@@ -252,10 +252,21 @@ func isGlob(text string) bool {
 	return false
 }
 
+// QuotePattern returns the pattern that matches the path rel, with what is below it, and no other path.
+func QuotePattern(rel string) string { return metacharacters.Replace(rel) }
+
+// UnquotePattern returns the path that QuotePattern made a pattern of; false for every other pattern.
+func UnquotePattern(pattern string) (rel string, ok bool) {
+	rel = unescape(pattern)
+	return rel, QuotePattern(rel) == pattern
+}
+
+var metacharacters = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`, "{", `\{`, "}", `\}`)
+
 func unescape(text string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); i++ {
-		if text[i] == '\\' {
+		if text[i] == '\\' && i+1 < len(text) {
 			i++
 		}
 		b.WriteByte(text[i])

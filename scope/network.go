@@ -211,8 +211,7 @@ func (n *Network) decide(host string, port uint16, r *request) (Decision, []host
 	case len(allowing) > 0:
 		return Decision{Allow: true, Kind: KindHost, Rule: "network.allow: " + allowing[0].text()}, allowing
 	case len(named) > 0:
-		return Decision{Kind: KindRequest, Rule: "network.allow: " + named[0].text(),
-			Remedy: fmt.Sprintf("add %s and %s to methods and paths of %s in network.allow", r.method, r.path, named[0].Host)}, nil
+		return Decision{Kind: KindRequest, Rule: "network.allow: " + named[0].text(), Remedy: r.remedy(named[0].Host)}, nil
 	case n.others:
 		return Decision{Ask: true, Kind: KindHost, Rule: "network.ask: true", Remedy: remedyAsk}, nil
 	}
@@ -226,6 +225,15 @@ func remedy(host string, port uint16) string {
 		return fmt.Sprintf("add {host: %s} to network.allow", host)
 	}
 	return fmt.Sprintf("add {host: %s, ports: [%d]} to network.allow", host, port)
+}
+
+// remedy names the method and, as a pattern, the path. A path that servers may read as another one has no pattern of its own.
+func (r *request) remedy(host string) string {
+	readings, ok := readPath(r.path)
+	if !ok || slices.ContainsFunc(readings, func(path string) bool { return path != readings[0] }) {
+		return fmt.Sprintf("widen methods and paths of %s in network.allow: servers read this path in several ways", host)
+	}
+	return fmt.Sprintf("add %s and %s to methods and paths of %s in network.allow", r.method, QuotePattern(readings[0]), host)
 }
 
 // text returns the rule for people.

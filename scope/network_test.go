@@ -102,6 +102,17 @@ func TestNetworkRequest(t *testing.T) {
 			assert.Equal(t, KindRequest, d.Kind)
 		}
 	}
+	// The remedy names the path that was asked for, and no other.
+	for path, want := range map[string]string{
+		"/private":         "add GET and /private to methods and paths of h.example in network.allow",
+		"/private/**":      `add GET and /private/\*\* to methods and paths of h.example in network.allow`,
+		"/private/%7ba%7d": `add GET and /private/\{a\} to methods and paths of h.example in network.allow`,
+		"/private/a;b":     "widen methods and paths of h.example in network.allow: servers read this path in several ways",
+		"/private/a%2fb":   "widen methods and paths of h.example in network.allow: servers read this path in several ways",
+	} {
+		d, _ := n.Request("h.example", 443, "GET", path)
+		assert.Equal(t, want, d.Remedy)
+	}
 	d, _ := n.Request("free.example", 443, "GET", "/a/../b")
 	assert.True(t, d.Allow, "no path is restricted")
 	d, _ = n.Request("other.example", 443, "GET", "/")

@@ -176,3 +176,29 @@ func FuzzPolicyMove(f *testing.F) {
 		}
 	})
 }
+
+// FuzzQuotePattern: the pattern that QuotePattern makes of a path covers that path and what is below it, and nothing else.
+func FuzzQuotePattern(f *testing.F) {
+	for _, rel := range []string{"**", "a/**", "*", "[a]", "[!a]", "{a,b}", `\*`, `a\`, `\`, "]", "}", "a", "b", "?", "**/x", `[\]]`} {
+		for _, other := range []string{"a", "b", "a/b", "**", `\*`, "*", "x", "a/x", "]"} {
+			f.Add(rel, other)
+		}
+	}
+	f.Fuzz(func(t *testing.T, rel, other string) {
+		rel, other = clean(rel), clean(other)
+		pattern := QuotePattern(rel)
+		if back, ok := UnquotePattern(pattern); !ok || back != rel {
+			t.Fatalf("%q is the pattern %q, which is %q again: %t", rel, pattern, back, ok)
+		}
+		if UnquotePattern(other); rel == "" || (PathRule{Pattern: pattern}).Check() != nil { // of too many bytes, or bytes that are not UTF-8
+			return
+		}
+		p := mustCompile(t, PolicySpec{Access: Read, Paths: []PathRule{{Pattern: pattern, Access: Write}}})
+		for _, name := range []string{rel, other, rel + other, rel + "/" + other} {
+			name = clean(name)
+			if want := name == rel || strings.HasPrefix(name, rel+"/"); p.File(OpCreate, name).Allow != want {
+				t.Fatalf("%q, the pattern of %q, covers %q: %t", pattern, rel, name, !want)
+			}
+		}
+	})
+}

@@ -1,6 +1,7 @@
 package amend
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -82,7 +83,7 @@ func (d *Draft) target(c Change) (target, error) {
 		if kind == Host {
 			name, _, _ = strings.Cut(name, "/")
 		}
-		flags = append(flags, fmt.Sprintf("--%s %s", kind, printable.Text(quoteName(name))))
+		flags = append(flags, cmp.Or(printable.Command("--"+string(kind), unflagged(name)), "--"+string(kind)))
 	}
 	return target{}, fmt.Errorf("%q could be a %s: write %s", c.Name, join(kinds, " or a "), strings.Join(flags, ", or "))
 }
@@ -395,14 +396,20 @@ func (d *Draft) path(name string) (rule, error) {
 	case !utf8.ValidString(rel):
 		return nil, fmt.Errorf("%q is not UTF-8: write a pattern, with ? for each such byte", name)
 	}
-	pattern := rel
-	if _, err := os.Lstat(filepath.Join(d.dir(), rel)); err == nil {
-		pattern = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`, "{", `\{`, "}", `\}`).Replace(rel)
-	}
-	if err := (scope.PathRule{Pattern: pattern}).Check(); err != nil {
+	if err := (scope.PathRule{Pattern: rel}).Check(); err != nil {
 		return nil, fmt.Errorf("%q: %w", name, err)
 	}
-	return pathRule{rel, pattern}, nil
+	// An agent makes files: one must not turn the operator's pattern into its own name.
+	quoted := scope.QuotePattern(rel)
+	if _, err := os.Lstat(filepath.Join(d.dir(), rel)); err == nil && quoted != rel {
+		return nil, fmt.Errorf("%q is a pattern, and a file has this name: write %s for the file, or edit %s", name,
+			cmp.Or(printable.Command(unflagged(quoted)), "it with backslashes"), d.File)
+	}
+	matched := rel
+	if literal, ok := scope.UnquotePattern(rel); ok {
+		matched = literal
+	}
+	return pathRule{matched, rel}, nil
 }
 
 // decide decides whether a policy gives the path an access, at least.
@@ -524,18 +531,24 @@ func (p pathRule) deny(d *Draft, c Change) (*frontmatter.Edit, func(*agents.Agen
 	return &frontmatter.Edit{Keys: []string{"view", "paths", p.pattern}, Set: c.Access.String()}, decide, nil
 }
 
-// Command returns the command that allows something, with more words, "" if there is none that does. It is for the
-// operator: what an agent reads must not invite the agent to run it.
+// Command returns the command that allows something, with more words, "" if there is none that allows it alone. name is one
+// that an agent may have chosen, and no pattern. The command is for the operator: what an agent reads must not invite the
+// agent to run it.
 func Command(p config.Paths, known *definitions.Set, id scope.ID, kind Kind, name string, more ...string) string {
 	d, err := open(p, known, id)
-	if err != nil || printable.Text(name) != name {
+	switch {
+	case err != nil:
+		return ""
+	case kind == Path:
+		name = scope.QuotePattern(name)
+	case catalog.IsWild(name): // these have no escape
 		return ""
 	}
-	words := []string{"scopefs allow"}
+	words := []string{"scopefs", "allow"}
 	if t, err := d.target(Change{Name: name}); err != nil || t.kind != kind {
 		words = append(words, "--"+string(kind))
 	}
-	words = append(words, quoteName(name))
+	words = append(words, unflagged(name))
 	_, err = d.Allow(Change{Name: name, Kind: kind})
 	if _, denied := errors.AsType[*ObstacleError](err); denied {
 		words = append(words, "--remove-deny")
@@ -544,27 +557,13 @@ func Command(p config.Paths, known *definitions.Set, id scope.ID, kind Kind, nam
 	if before, after := d.Changes(); err != nil || string(before) == string(after) {
 		return ""
 	}
-	for _, word := range more {
-		words = append(words, quote(word))
-	}
-	return strings.Join(words, " ")
+	return printable.Command(append(words, more...)...)
 }
 
-// quoteName is quote for a word that is no flag.
-func quoteName(name string) string {
+// unflagged returns a name as a word that is no flag.
+func unflagged(name string) string {
 	if strings.HasPrefix(name, "-") {
-		name = "./" + name
+		return "./" + name
 	}
-	return quote(name)
-}
-
-// quote quotes a word for a shell.
-func quote(word string) string {
-	safe := func(r rune) bool {
-		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("./_:@%+=,-", r)
-	}
-	if !strings.ContainsFunc(word, func(r rune) bool { return !safe(r) }) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	return name
 }

@@ -41,8 +41,9 @@ that run within a second.
 
 HOST is a name such as example.com, with a port example.com:8443, or with --host
 *.example.com for all names below. TOOL is a name of scopefs agents show. PATH is relative to
-the view, below /workspace, or a glob. PRESET is a list of hosts: scopefs presets. A name
-that could be two of these is an error: say which with --host, --tool, --path or --preset.
+the view or below /workspace, and a glob: write \ before *?[]{}\ in the name of a file.
+PRESET is a list of hosts: scopefs presets. A name that could be two of these is an error:
+say which with --host, --tool, --path or --preset.
 
 A rule that denies the same stays: the command names it, and changes nothing. With
 --remove-deny it removes such rules as a whole, and a list of protect for all its files.

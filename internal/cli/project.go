@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/launch"
+	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/prompt"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/scope"
@@ -74,7 +76,8 @@ func (a *app) existing() (config.Paths, *config.Project, error) {
 		return p, nil, err
 	}
 	if !project.Exists() {
-		return p, nil, exit.Usagef("--dir %s: no agent has run in it yet: start one with scopefs run --dir %s -- PROGRAM", project.Dir, project.Dir)
+		return p, nil, exit.Usagef("--dir %s: no agent has run in it yet: start one with %s", project.Dir,
+			cmp.Or(printable.Command("scopefs", "run", "--dir", project.Dir, "--", "PROGRAM"), "scopefs run --dir DIR -- PROGRAM"))
 	}
 	p, err = p.Complete()
 	return p, project, err

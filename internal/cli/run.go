@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/launch"
+	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/programs"
 	"github.com/scopefs/scopefs/internal/prompt"
 	"github.com/scopefs/scopefs/internal/terminal"
@@ -105,11 +107,11 @@ func (a *app) runWords(c *cobra.Command, words []string, o *runOptions) (name st
 			return "", nil, fmt.Errorf("which agent: give AGENT, or --dir DIR for a directory without one (usage: %s)", c.UseLine())
 		}
 		if c.ArgsLenAtDash() == 0 {
-			command := words[0]
+			command := cmp.Or(printable.Command("scopefs", "run", "--dir", ".", "--", words[0]), "scopefs run --dir . --")
 			if len(words) > 1 {
 				command += " ..."
 			}
-			return "", nil, fmt.Errorf("which agent: for this directory write scopefs run --dir . -- %s", command)
+			return "", nil, fmt.Errorf("which agent: for this directory write %s", command)
 		}
 		name = words[0]
 		if err := c.ParseFlags(words[1:]); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/folder"
+	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/hosts"
@@ -129,11 +130,11 @@ func (p Paths) Holder() string { return filepath.Join(p.Run, "holder.sock") }
 
 // Stop returns the command that ends the daemon, and what lives on without it.
 func (p Paths) Stop() string {
-	words := []string{"scopefs daemon --stop --base", p.Base}
+	words := []string{"scopefs", "daemon", "--stop", "--base", p.Base}
 	if p.Run != filepath.Join(p.Base, "run") {
 		words = append(words, "--run", p.Run)
 	}
-	return strings.Join(words, " ")
+	return cmp.Or(printable.Command(words...), "scopefs daemon --stop")
 }
 
 // UserDaemon returns the path of the socket of the user's daemon, in the run directory of the user's own base.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
 	"github.com/scopefs/scopefs/tools"
 )
@@ -44,10 +45,7 @@ func Presets(ctx context.Context, project *config.Project, stdin io.Reader, stde
 	}
 	ask := terminal.Asker(stdin, stderr)
 	if ask == nil {
-		command := "scopefs allow " + strings.Join(presets, " ")
-		if here, err := os.Getwd(); err != nil || here != project.Dir {
-			command += " --dir " + project.Dir
-		}
+		command := report.Elsewhere(project, append([]string{"scopefs", "allow"}, presets...)...)
 		return fmt.Sprintf("%s: the network allows no registry of packages: %s", strings.Join(files, ", "), command), nil
 	}
 	answer, err := ask(ctx, tools.Question{

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -32,8 +33,8 @@ func above(made *config.Project) string {
 	if err != nil {
 		return ""
 	}
-	return fmt.Sprintf("this makes another agent, for %s: for that of %s, give --dir %s -C %s",
-		printable.Text(made.Dir), printable.Text(above.Dir), printable.Text(above.Dir), printable.Text(rel))
+	return fmt.Sprintf("this makes another agent, for %s: for that of %s, give %s",
+		printable.Text(made.Dir), printable.Text(above.Dir), cmp.Or(printable.Command("--dir", above.Dir, "-C", rel), "its directory"))
 }
 
 // Secrets returns a line if a project that was made now has secrets, or a template for them.
@@ -60,12 +61,18 @@ func Secrets(made *config.Project) string {
 	return text + " hidden, and the agent can create no .env, .env.*, *.pem or SSH key: --show-secrets changes that"
 }
 
+// Elsewhere returns a command about a project, which names its directory unless that is the working directory.
+func Elsewhere(project *config.Project, words ...string) string {
+	line := printable.Command(words...)
+	if here, err := os.Getwd(); err != nil || here != project.Dir {
+		words = append(words, "--dir", project.Dir)
+	}
+	return cmp.Or(printable.Command(words...), line+" --dir DIR")
+}
+
 // Proposed returns a line if the repository of a project proposes what is not in force.
 func Proposed(project *config.Project) string {
-	command := "scopefs trust"
-	if here, err := os.Getwd(); err != nil || here != project.Dir {
-		command += " --dir " + project.Dir
-	}
+	command := Elsewhere(project, "scopefs", "trust")
 	t, err := project.Trust()
 	var note string
 	switch {

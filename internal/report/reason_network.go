@@ -54,6 +54,9 @@ func (r *Reason) network(agent *agents.Agent, e audit.Event) error {
 		if err := errors.Join(err, portErr); err != nil {
 			return err
 		}
+		if host, err = scope.ParseHost(host); err != nil {
+			return err
+		}
 		d, _ = agent.Grants.Hosts().Connect(host, uint16(port))
 		r.grant = grant{agent.Name, amend.Host, target}
 		if port == 443 || port == 80 {

@@ -51,13 +51,15 @@ func (t Tool) Print(w io.Writer) error {
 	if err := table.Print(w); err != nil {
 		return err
 	}
-	usage := "scopefs call " + t.Name
+	usage := []string{"scopefs", "call", t.Name}
 	for _, name := range s.names() {
 		if slices.Contains(s.Required, name) {
-			usage += " " + name + s.property(name).separator() + strings.ToUpper(name)
+			usage = append(usage, name+s.property(name).separator()+strings.ToUpper(name))
 		}
 	}
-	_, err = fmt.Fprintf(w, "\nUsage: %s --agent AGENT\n", printable.Text(usage))
+	if line := printable.Command(append(usage, "--agent", "AGENT")...); line != "" {
+		_, err = fmt.Fprintf(w, "\nUsage: %s\n", line)
+	}
 	return err
 }
 

@@ -184,7 +184,7 @@ func (g *Grants) server(name string, d *denial, foreign bool) (rule string) {
 			continue
 		}
 		if rule = l.rule; !l.holds(name) {
-			d.add(scope.KindServer, rule, fmt.Sprintf("add %s to %s", name, l.key))
+			d.add(scope.KindServer, rule, addTo(l.key, name))
 		}
 	}
 	return rule
@@ -271,10 +271,18 @@ func (g *Grants) SetContext(name string) scope.Decision {
 	if catalog.AnyOf(set, name) {
 		return scope.Decision{Allow: true, Kind: scope.KindContext, Rule: rule}
 	}
-	return scope.Decision{Kind: scope.KindContext, Rule: rule, Remedy: fmt.Sprintf("add %s to scopes.set", printable.Text(name))}
+	return scope.Decision{Kind: scope.KindContext, Rule: rule, Remedy: addTo("scopes.set", name)}
 }
 
-// Named decides about a name by its list l, in addition to the denials in d.
+// addTo returns the remedy that adds a name to a list. The list would take a name with an asterisk as a pattern.
+func addTo(list, name string) string {
+	if catalog.IsWild(name) {
+		return fmt.Sprintf("use a name without *, which no entry of %s is for alone", list)
+	}
+	return fmt.Sprintf("add %s to %s", printable.Text(name), list)
+}
+
+// named decides about a name by its list l, in addition to the denials in d.
 func (g *Grants) named(kind scope.Kind, name string, l *nameList, key string, d denial) scope.Decision {
 	if g.allowNothing() {
 		return nothing
@@ -282,7 +290,7 @@ func (g *Grants) named(kind scope.Kind, name string, l *nameList, key string, d 
 	rule := g.base()
 	if l != nil {
 		if rule = l.rule; !l.holds(name) {
-			d.add(kind, rule, fmt.Sprintf("add %s to %s", printable.Text(name), key))
+			d.add(kind, rule, addTo(key, name))
 		}
 	}
 	if d.fixes != nil {

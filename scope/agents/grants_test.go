@@ -252,10 +252,20 @@ func TestGrantsRemedy(t *testing.T) {
 		"server":        {"mcps: [files]", "mcp:search:q", "add search to mcps"},
 		"no list of it": {"skills: []\nmcps: []", "mcp:search:q", "add search to mcps"},
 		"no server":     {"", "mcp:other:q", `define "other" in mcp_servers`},
+		"a pattern":     {"policy: {tools: {allowed: [bash]}}", "mcp:search:*", "name it NAME, builtin:NAME or mcp:SERVER:TOOL"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, c.want, grantsOf(t, c.keys).Tool(c.tool).Remedy) })
 	}
+	// An agent chooses the names of skills, members and scopes. No remedy adds a pattern.
+	g := grantsOf(t, "skills: []\nmembers: []\nscopes: {enum: [mine], set: [mine]}")
+	for _, name := range []string{"*", "s*"} {
+		for _, d := range []scope.Decision{g.Skill(name), g.Member(name), g.SetContext(name), g.Server(name)} {
+			assert.False(t, d.Allow)
+			assert.NotContains(t, d.Remedy, "add "+name, d.Rule)
+		}
+	}
+	assert.Equal(t, "use a name without *, which no entry of scopes.set is for alone", g.SetContext("*").Remedy)
 }
 
 func TestGrantsLists(t *testing.T) {

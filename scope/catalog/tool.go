@@ -159,14 +159,14 @@ func IsServerName(s string) bool {
 }
 
 // ParseName reads "read_file", "builtin:read_file" or "mcp:server:tool". A colon
-// in a server's name of its tool separates nothing.
+// in a server's name of its tool separates nothing. A pattern is no name.
 func (t Tools) ParseName(s string) (ToolName, bool) {
 	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return ToolName{}, false // it could not be shown
 	}
 	if rest, ok := strings.CutPrefix(s, MCPPrefix); ok {
 		server, name, both := strings.Cut(rest, ":")
-		return ToolName{server, name}, both && name != "" && IsServerName(server)
+		return ToolName{server, name}, both && name != "" && !IsWild(name) && IsServerName(server)
 	}
 	if rest, ok := strings.CutPrefix(s, BuiltinPrefix); ok {
 		s = t.Resolve(rest)

@@ -308,7 +308,7 @@ func (to *endpoint) target(in requestArgs) (*url.URL, error) {
 	if len(to.Paths) > 0 && slices.ContainsFunc(readings, func(path string) bool {
 		return !slices.ContainsFunc(to.Paths, func(p string) bool { return doublestar.MatchUnvalidated(p, strings.Trim(path, "/")) })
 	}) {
-		return nil, tools.Refused(granted("paths", in.Service, rel), tools.Denied, "%s allows no such path", in.Service).
+		return nil, tools.Refused(granted("paths", in.Service, scope.QuotePattern(rel)), tools.Denied, "%s allows no such path", in.Service).
 			Suggest("paths: " + strings.Join(to.Paths, ", "))
 	}
 	query := url.Values{}

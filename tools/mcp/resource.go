@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -160,7 +161,7 @@ func (f *Face) complete(ctx context.Context, req *mcp.CompleteRequest) (*mcp.Com
 		} `json:"matches"`
 		Truncated bool `json:"truncated"`
 	}
-	pattern := metacharacters.Replace(req.Params.Argument.Value) + "*"
+	pattern := scope.QuotePattern(req.Params.Argument.Value) + "*"
 	if err := f.ask(ctx, "glob", map[string]any{"pattern": pattern, "limit": maxValues}, &found); err != nil {
 		return res, nil // a suggestion less
 	}
@@ -174,9 +175,6 @@ func (f *Face) complete(ctx context.Context, req *mcp.CompleteRequest) (*mcp.Com
 	res.Completion.HasMore = found.Truncated
 	return res, nil
 }
-
-// metacharacters escapes those of glob patterns.
-var metacharacters = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `{`, `\{`)
 
 // native calls a tool by its own name, which a profile may hide.
 func (f *Face) native(ctx context.Context, tool string, args map[string]any) (tools.Result, error) {
