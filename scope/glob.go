@@ -90,6 +90,12 @@ func (r *rule) across(rel string) bool {
 	return false
 }
 
+// Reaches reports whether the rule may match rel, a path above it or one below it.
+func (r PathRule) Reaches(rel string) bool {
+	rules, err := parseRule(r)
+	return err == nil && slices.ContainsFunc(rules, func(r rule) bool { return covers(r.parts, rel) || reachesBelow(r.parts, rel) })
+}
+
 // Check returns the error that Compile would return for the rule, or nil.
 func (r PathRule) Check() error {
 	_, err := parseRule(r)

@@ -179,3 +179,42 @@ func TestRunPresets(t *testing.T) {
 		assert.Contains(t, harness.Finish(t, as("check", "--network", "https://registry.npmjs.org/x", "--dir", at)).Stdout, want)
 	}
 }
+
+// TestRunApart: a directory below a project is given by its path. On a terminal the user sees the rules that would not hold there,
+// and answers; else they are printed, and the command goes on.
+func TestRunApart(t *testing.T) {
+	const uid = 1234
+	m := harness.Embed(t, uid, nil)
+	top := filepath.Join(m.Base, "top")
+	for _, name := range []string{"", "yes/secret", "no", "piped"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(top, name), 0o755))
+		require.NoError(t, os.Chown(filepath.Join(top, name), uid, uid))
+	}
+	home := []string{"TMPDIR=" + m.Tmp, "HOME=" + filepath.Join(m.Base, "agents"), "XDG_STATE_HOME=", "SCOPEFS_BASE=", "TERM=dumb"}
+	as := func(words ...string) *exec.Cmd {
+		cmd := harness.AsUser(t, uid, append([]string{harness.Program}, words...)...)
+		cmd.Env = append(cmd.Env, home...)
+		return cmd
+	}
+	o := harness.Finish(t, as("deny", "--dir", top, "--yes", "*/secret"))
+	require.Zero(t, o.Code, o.Stderr)
+	exists := func(name string) bool {
+		return harness.Finish(t, as("audit", "--dir", filepath.Join(top, name))).Code == 0
+	}
+
+	o = harness.Finish(t, as("run", "--dir", filepath.Join(top, "piped"), "--", "echo", "ran"))
+	assert.Equal(t, "ran\n", o.Stdout)
+	assert.Contains(t, o.Stderr, "these rules of that agent do not hold for it:\n    view: paths: */secret: hide\n")
+
+	for _, answer := range []string{"yes", "no"} {
+		cmd := as("run", "--dir", filepath.Join(top, answer), "--", "sh", "-c", "echo ran; ls")
+		_, k := harness.OnTerminal(t, cmd, 30, 120)
+		k.Expect("view: paths: */secret: hide")
+		k.Expect("> ")
+		enter(k, answer+"\n")
+		k.Expect(map[string]string{"yes": "secret", "no": "no agent was made for "}[answer])
+		err := cmd.Wait()
+		assert.Equal(t, answer == "yes", err == nil, "%v", err)
+		assert.Equal(t, answer == "yes", exists(answer), answer)
+	}
+}

@@ -120,8 +120,16 @@ func (a *app) begun() (config.Paths, *config.Project, error) {
 	}
 	if err == nil && project != nil {
 		exists := project.Exists()
-		if err = project.Make(); err == nil {
-			a.note(report.Place(project, !exists))
+		if project.Above != nil {
+			var note string
+			note, err = prompt.Apart(context.Background(), project, a.in, a.err)
+			a.note(note)
+		}
+		if err == nil {
+			err = project.Make()
+		}
+		if err == nil {
+			a.note(report.Place(project))
 			if a.showSecrets {
 				err = project.ShowSecrets()
 			} else if !exists {

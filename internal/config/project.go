@@ -26,7 +26,8 @@ type Project struct {
 	ID   scope.ID // made from the directory's name, and from its path
 	Base string
 
-	Below string // where in Dir the command works; "" is Dir itself. See ProjectAt
+	Below string   // where in Dir the command works; "" is Dir itself. See ProjectAt
+	Above *Project // of a directory that has no agent: the nearest one above that has. See ProjectAt and Lost
 }
 
 // ProjectOf returns the project of an existing directory.
@@ -116,8 +117,20 @@ func FindProject(dir string) (Project, bool) {
 
 // Exists reports whether the project has a definition.
 func (p Project) Exists() bool {
+	exists, err := p.exists()
+	return err == nil && exists
+}
+
+// exists is Exists with an error for a definition that cannot be looked up: there may be one.
+func (p Project) exists() (bool, error) {
 	_, err := os.Stat(p.definition())
-	return err == nil
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("--dir: whether %s has an agent: %w: correct this, for its rules would hold", p.Dir, err)
+	}
+	return true, nil
 }
 
 func (p Project) definition() string {

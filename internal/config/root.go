@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,31 +13,87 @@ import (
 
 // ProjectAt returns the project of --dir. That of "." holds the working directory, which a client of a team may start
 // anywhere in: the nearest directory at or above it that has an agent, else the nearest one with a RepositoryFile, else the
-// working directory itself. Directories above a repository of git are not the repository's project. Every other dir is exact.
+// working directory itself. Every other dir is exact.
+//
+// The user's state says which directories have an agent. What is in the tree does not: an agent of a directory makes files,
+// repositories of git and links below it, and must not choose by them that its rules do not hold.
 func ProjectAt(dir string) (Project, error) {
 	at, err := ProjectOf(dir)
-	if err != nil || filepath.Clean(dir) != "." || at.Exists() {
+	if err != nil {
 		return at, err
 	}
-	root, owner := Project{}, ownerOf(at.Dir)
-	for p := at; ; {
-		exists := p.Exists()
-		if exists || root.Dir == "" && p.proposes(owner) {
-			root = p
-		}
-		if exists || p.Dir == "/" || isRepository(p.Dir) {
-			break
-		}
-		if p, err = ProjectOf(filepath.Dir(p.Dir)); err != nil {
+	nearest, exists, err := nearestProject(at)
+	if err != nil || exists && nearest.Dir == at.Dir {
+		return at, err
+	}
+	linked := false
+	if !exists {
+		if nearest, linked, err = projectOver(dir); err != nil {
 			return at, err
 		}
 	}
-	switch root.Dir {
-	case "", at.Dir:
+	switch here := filepath.Clean(dir) == "."; {
+	case here && exists:
+		return nearest.around(at)
+	case here && linked:
+		return at, fmt.Errorf("--dir %s: a symbolic link leads out of the project %s: go to %s, or give this path to --dir", dir, nearest.Dir, at.Dir)
+	case here:
+		return at.proposed()
+	case exists || linked:
+		at.Above = &nearest
+	}
+	return at, nil
+}
+
+// nearestProject returns the project of a directory, or the nearest one above it, that has an agent.
+func nearestProject(p Project) (nearest Project, exists bool, err error) {
+	for {
+		if exists, err = p.exists(); err != nil || exists || p.Dir == "/" {
+			return p, exists, err
+		}
+		if p, err = ProjectOf(filepath.Dir(p.Dir)); err != nil {
+			return p, false, err
+		}
+	}
+}
+
+// projectOver returns the nearest project above the names of a path as it is written, which symbolic links may lead out of.
+func projectOver(dir string) (over Project, exists bool, err error) {
+	name, err := filepath.Abs(dir)
+	for err == nil && name != "/" && !exists {
+		name = filepath.Dir(name)
+		if over, err = ProjectOf(name); err == nil {
+			exists, err = over.exists()
+		}
+	}
+	return over, exists, err
+}
+
+// around returns the project for a command that works in at, below it.
+func (p Project) around(at Project) (Project, error) {
+	if p.Dir == at.Dir {
 		return at, nil
 	}
-	root.Below, err = filepath.Rel(root.Dir, at.Dir)
-	return root, err
+	below, err := filepath.Rel(p.Dir, at.Dir)
+	p.Below = below
+	return p, err
+}
+
+// proposed returns the project of the nearest RepositoryFile, in the same repository of git, else p.
+func (p Project) proposed() (Project, error) {
+	owner := ownerOf(p.Dir)
+	for up := p; ; {
+		if up.proposes(owner) {
+			return up.around(p)
+		}
+		if up.Dir == "/" || isRepository(up.Dir) {
+			return p, nil
+		}
+		var err error
+		if up, err = ProjectOf(filepath.Dir(up.Dir)); err != nil {
+			return p, err
+		}
+	}
 }
 
 // proposes reports whether the directory can have an agent and a RepositoryFile, and both belong to owner: another user must

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/scopefs/scopefs/internal/config"
@@ -12,29 +11,30 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// Place returns a line if the project of a command is not that of its working directory, or was made now below another one.
-func Place(p *config.Project, made bool) string {
-	if p.Below != "" {
-		return fmt.Sprintf("the agent is that of %s, which holds this directory: for one of %s alone, give its whole path to --dir",
-			printable.Text(p.Dir), printable.Text(p.Below))
-	}
-	if !made {
+// Place returns a line if the project of a command is not that of its working directory.
+func Place(p *config.Project) string {
+	if p.Below == "" {
 		return ""
 	}
-	return above(p)
+	return fmt.Sprintf("the agent is that of %s, which holds this directory: for one of %s alone, give its whole path to --dir",
+		printable.Text(p.Dir), printable.Text(p.Below))
 }
 
-func above(made *config.Project) string {
-	above, found := config.FindProject(filepath.Dir(made.Dir))
-	if !found || made.Dir == "/" {
-		return ""
-	}
-	rel, err := filepath.Rel(above.Dir, made.Dir)
+// Apart returns lines about a project that is to be made below another one: the rules of that one which do not hold for it.
+func Apart(p *config.Project) (string, error) {
+	lost, err := p.Lost()
 	if err != nil {
-		return ""
+		return "", err
 	}
-	return fmt.Sprintf("this makes another agent, for %s: for that of %s, give %s",
-		printable.Text(made.Dir), printable.Text(above.Dir), cmp.Or(printable.Command("--dir", above.Dir, "-C", rel), "its directory"))
+	text := fmt.Sprintf("this makes another agent, for %s: for that of %s, give %s", printable.Text(p.Dir), printable.Text(p.Above.Dir),
+		cmp.Or(printable.Command("--dir", p.Above.Dir), "its directory"))
+	if len(lost) > 0 {
+		text += "\n  these rules of that agent do not hold for it:"
+	}
+	for _, rule := range lost {
+		text += "\n    " + printable.Text(rule)
+	}
+	return text, nil
 }
 
 // Secrets returns a line if a project that was made now has secrets, or a template for them.
