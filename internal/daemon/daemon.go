@@ -300,6 +300,10 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	}
 	defer d.users.close()
 	defer d.openPushes()()
+	var expected []*agent.Agent
+	if d.only == "" { // before the first request, or an agent that is to come looks like one that is down
+		expected = d.expect(slices.Sorted(maps.Keys(d.loaded.Load().Agents)))
+	}
 	l, err := api.Listen(d.Paths.Socket())
 	if err != nil {
 		return fmt.Errorf("control socket: %w", err)
@@ -370,7 +374,8 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 			return err
 		}
 	} else {
-		expected := d.takeOver(ctx, d.expect(slices.Sorted(maps.Keys(d.loaded.Load().Agents))))
+		d.openExpected(expected)
+		expected = d.takeOver(ctx, expected)
 		mounted := &progress{d: d, what: "views mounted", all: len(expected)}
 		leave, err := d.Enter() // close waits for us
 		if err != nil {
