@@ -292,8 +292,7 @@ func (c *Client) decide(ctx context.Context, id, word string, how DecideRequest)
 	return fetch[approvals.Approval](ctx, c, http.MethodPost, "/v1/approvals/"+url.PathEscape(id)+"/"+word, how)
 }
 
-// Token returns an agent's token for HTTP.
-func (c *Client) Token(ctx context.Context, id scope.ID) (string, error) {
-	t, err := fetch[TokenReply](ctx, c, http.MethodPost, "/v1/agents/"+string(id)+"/token", none{})
-	return t.Token, err
+// Token makes a token of an agent for HTTP.
+func (c *Client) Token(ctx context.Context, id scope.ID, req TokenRequest) (TokenReply, error) {
+	return fetch[TokenReply](ctx, c, http.MethodPost, "/v1/agents/"+string(id)+"/token", req)
 }

@@ -104,6 +104,7 @@ type Daemon struct {
 	metrics   string // address; "": the control socket alone
 	console   console.Options
 	page      page
+	listening listening
 	pushes    pushes
 	looking   chan struct{} // see look
 	streams   atomic.Pointer[streams.Set]
@@ -343,27 +344,20 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 		}
 	})
 	if d.http != "" {
-		wait, err := d.serveHTTP(ctx, d.http)
+		h, closeWeb, err := d.openHTTP()
 		if err != nil {
 			return err
 		}
-		defer wait()
+		defer closeWeb()
+		defer d.serveAt(ctx, "http", func() (func(), error) { return h.serve(d.http) })()
 	} else {
 		d.dropWeb()
 	}
 	if d.metrics != "" {
-		stop, err := d.serveMetrics(d.metrics)
-		if err != nil {
-			return err
-		}
-		defer stop()
+		defer d.serveAt(ctx, "metrics", func() (func(), error) { return d.serveMetrics(d.metrics) })()
 	}
 	if d.console.Listen != "" {
-		stop, err := d.serveConsole(ctx, d.console)
-		if err != nil {
-			return err
-		}
-		defer stop()
+		defer d.serveAt(ctx, "console", func() (func(), error) { return d.serveConsole(ctx, d.console) })()
 	}
 	if d.only != "" {
 		a, err := d.Agent(d.only)

@@ -77,10 +77,13 @@ func (d *Daemon) Responsive() {
 }
 
 // Agents lists the agents that are defined, or mounted still, by name; definitions that
-// do not load are there as failed.
+// do not load are there as failed, and so, without a name, are addresses at which it cannot serve.
 func (d *Daemon) Agents() []api.Agent {
 	now := d.loaded.Load()
 	list := []api.Agent{}
+	for _, err := range d.listening.failures() {
+		list = append(list, api.Agent{State: api.Failed, Error: err.Error()})
+	}
 	for _, a := range d.all() {
 		s := a.State()
 		switch {
