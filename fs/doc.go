@@ -76,6 +76,14 @@
 //
 //   - The process that serves a view must not use the mount. It would wait for its
 //     own reply. This includes the Recorder: the log must not be in the view.
+//   - [os/exec.Cmd] with a Dir or a Path in the mount uses it: the child changes its
+//     directory, and executes the program, before the fork has returned. Until then the
+//     goroutine that started it keeps its processor. With GOMAXPROCS=1 no goroutine
+//     answers the child; with more, a garbage collection waits for the fork while it
+//     stops the goroutines that would answer. Both processes hang, also after SIGKILL,
+//     until the connection is aborted. A test that mounts a view meets this first.
+//     Serve the view in another process, or let the child change its directory after
+//     the exec: see the example of [View.Serve].
 //   - The Recorder must not wait for a client of the view, since that client may wait
 //     for the request being recorded.
 //   - FUSE_NOTIFY_INVAL_ENTRY takes a lock that a client holds during its request. So

@@ -2,6 +2,7 @@ package fs_test
 
 import (
 	"log"
+	"os/exec"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs"
@@ -40,5 +41,14 @@ func ExampleNew() {
 	}
 	if err := view.Serve(); err != nil {
 		log.Fatal(err)
+	}
+}
+
+// The process that serves the view at /mnt/project starts a program that works in it. With Cmd.Dir both would wait for each
+// other: see Deadlocks. The shell changes the directory after its exec, while the view is served.
+func ExampleView_Serve() {
+	test := exec.Command("/bin/sh", "-c", `cd "$1" && shift && exec "$@"`, "sh", "/mnt/project", "go", "test", "./...")
+	if out, err := test.CombinedOutput(); err != nil {
+		log.Fatalf("%v: %s", err, out)
 	}
 }

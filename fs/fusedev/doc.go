@@ -29,6 +29,11 @@
 //
 //   - A Handler must not use the mount that it serves, and must not wait for a process
 //     that does.
+//   - The process must not start a program with [os/exec.Cmd] whose Dir or Path is in the
+//     mount. The child uses the mount between fork and exec, while the parent's goroutine
+//     keeps its processor: with GOMAXPROCS=1, or during a garbage collection, nobody
+//     answers, and both hang until the connection is aborted. Start /bin/sh, which changes
+//     its directory after the exec: "cd DIR && exec PROGRAM". Or serve in another process.
 //   - [Conn.InvalidateEntry] takes the lock of a directory, which a client holds while
 //     its request is in flight. A Handler must not call it, nor wait for a goroutine
 //     that does.

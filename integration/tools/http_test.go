@@ -2,11 +2,15 @@ package tools
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -99,6 +103,67 @@ func postBy(t *testing.T, by *http.Client, url, token string, change func(r *htt
 	require.NoError(t, err)
 	resp.Body.Close()
 	return resp.StatusCode
+}
+
+// TestTokenEnds: a token ends, one of an earlier release too, and the refusal says how to make another.
+func TestTokenEnds(t *testing.T) {
+	h := harness.LayOut(t, map[string]string{"a": ""})
+	url := serveHTTP(h)
+	refused := func(token string) (text string, ok bool) {
+		r, err := http.NewRequest(http.MethodGet, url, nil)
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer "+token)
+		resp, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		said, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
+		return string(said), resp.StatusCode == http.StatusUnauthorized
+	}
+	const remedy = ": make another with scopefs token a\n"
+	ends := func(flags ...string) (token string, left time.Duration) {
+		out, said, code := h.Try(append([]string{"token", "a"}, flags...)...)
+		require.Zero(t, code, said)
+		words := strings.Fields(said)
+		require.Equal(t, []string{"scopefs:", "the", "token", "ends"}, words[:4])
+		at, err := time.Parse(time.RFC3339, strings.TrimSuffix(words[4], ":"))
+		require.NoError(t, err)
+		return strings.TrimSpace(out), time.Until(at)
+	}
+	token, left := ends()
+	assert.InDelta(t, 30*24, left.Hours(), 1)
+	assert.Equal(t, http.StatusOK, post(t, url, token, nil))
+	token, left = ends("--for", "2d")
+	assert.InDelta(t, 2*24, left.Hours(), 1)
+	assert.Equal(t, http.StatusOK, post(t, url, token, nil))
+	token, _ = ends("--for", "1s")
+	h.Eventually("it ends", func() bool {
+		said, ended := refused(token)
+		return ended && strings.HasPrefix(said, "the token of a ended ") && strings.HasSuffix(said, remedy)
+	})
+	for _, bad := range []string{"0s", "-1h", "0d", "soon"} {
+		_, said, code := h.Try("token", "a", "--for", bad)
+		assert.Equal(t, 2, code, said)
+	}
+	assert.Contains(t, h.Must("token", "a", "--json"), `"ends"`)
+
+	// A token of an earlier release has no end. It is valid for 30 days from the first start of this one on.
+	key, err := os.ReadFile(filepath.Join(h.Base, "state", "http.key"))
+	require.NoError(t, err)
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte("scopefs mcp a"))
+	old := "a." + hex.EncodeToString(mac.Sum(nil))
+	assert.Equal(t, http.StatusOK, post(t, url, old, nil))
+	first := filepath.Join(h.Base, "state", "http.old")
+	at, err := time.Parse(time.RFC3339, strings.TrimSpace(harness.ReadAll(t, first)))
+	require.NoError(t, err)
+	assert.InDelta(t, 30*24, time.Until(at).Hours(), 1)
+	h.Stop()
+	require.NoError(t, os.WriteFile(first, []byte("2020-01-02T03:04:05Z\n"), 0o600))
+	url = serveHTTP(h)
+	said, ended := refused(old)
+	assert.True(t, ended)
+	assert.Equal(t, "the token of a ended 2020-01-02T03:04:05Z"+remedy, said)
+	assert.Equal(t, "2020-01-02T03:04:05Z\n", harness.ReadAll(t, first), "another start is not the first")
 }
 
 // TestHTTPRefused: without the token nothing, and nothing for a page of the web.

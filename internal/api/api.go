@@ -12,7 +12,7 @@
 //	POST /v1/agents/{id}/up    mount; body UpRequest
 //	POST /v1/agents/{id}/down  end sandboxes and unmount
 //	POST /v1/agents/{id}/run   run a command; body RunRequest; see ToRun
-//	POST /v1/agents/{id}/token the agent's token for HTTP: TokenReply
+//	POST /v1/agents/{id}/token a token of the agent for HTTP; body TokenRequest, answers TokenReply
 //	POST /v1/agents/{id}/history a request about the agent's history, and its answer: see fs/history
 //	POST /v1/agents/{id}/grant make standing approvals, which no request precedes; body GrantRequest
 //	POST /v1/agents/{id}/rule  a change of its definition, and to make it; body RuleRequest, answers Rule
@@ -68,9 +68,15 @@ type UpRequest struct {
 	At string `json:"at,omitempty"` // the mount point; absolute
 }
 
+// TokenRequest is the body of token.
+type TokenRequest struct {
+	For time.Duration `json:"for,omitempty"` // until the token ends; 0: 30 days
+}
+
 // TokenReply is the answer of token.
 type TokenReply struct {
-	Token string `json:"token"`
+	Token string    `json:"token"`
+	Ends  time.Time `json:"ends"`
 }
 
 // Agent is the state of one agent.

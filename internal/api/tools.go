@@ -25,17 +25,38 @@ import (
 const TaskEnv = "SCOPEFS_MCP"
 
 // Tools connects to an agent's own socket, where a client speaks MCP, one JSON-RPC
-// message a line. It needs no more rights than the agent's user has.
+// message a line. It needs no more rights than the agent's user has. While the daemon
+// starts it waits for the agent, until ctx ends and for startTime at most.
 func Tools(ctx context.Context, p config.Paths, id scope.ID, first Hello) (*net.UnixConn, error) {
-	conn, err := connect(ctx, p.ToolSocket(string(id)))
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
-		return nil, NewClient(p).whyNoTools(ctx, id)
+	late := time.Now().Add(startTime)
+	for pause := startPause; ; pause = min(2*pause, longStartPause) {
+		conn, err := connect(ctx, p.ToolSocket(string(id)))
+		if err == nil {
+			return first.send(conn)
+		}
+		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ECONNREFUSED) {
+			return nil, err
+		}
+		if err := NewClient(p).whyNoTools(ctx, id); err != nil {
+			return nil, err
+		}
+		if time.Now().After(late) {
+			return nil, fmt.Errorf("%q is starting for %v already: scopefs ps shows its state, and the daemon's log what it waits for", id, startTime)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%q is starting: %w", id, context.Cause(ctx))
+		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	return first.send(conn)
 }
+
+// The bounds of the wait for an agent that is about to be mounted.
+const (
+	startTime      = time.Minute
+	startPause     = 10 * time.Millisecond // between two attempts to connect
+	longStartPause = 500 * time.Millisecond
+)
 
 // TaskTools connects to the socket of a task: see TaskEnv.
 func TaskTools(ctx context.Context, socket string, first Hello) (*net.UnixConn, error) {
@@ -166,7 +187,7 @@ func (h Hello) send(conn *net.UnixConn) (*net.UnixConn, error) {
 	return conn, nil
 }
 
-// whyNoTools returns why an agent has no socket.
+// whyNoTools returns why an agent has no socket; nil: the daemon is about to make it.
 func (c *Client) whyNoTools(ctx context.Context, id scope.ID) error {
 	all, err := c.Agents(ctx)
 	if err != nil {
@@ -180,6 +201,8 @@ func (c *Client) whyNoTools(ctx context.Context, id scope.ID) error {
 		return &NotLoadedError{fmt.Errorf("%q is not mounted: %s", id, all[i].Error)}
 	case all[i].Error != "":
 		return fmt.Errorf("%q is not mounted: %s", id, all[i].Error)
+	case all[i].State == Starting, all[i].State == Mounted: // by now
+		return nil
 	default:
 		return fmt.Errorf("%q is not mounted: scopefs up %s", id, id)
 	}
@@ -269,8 +292,7 @@ func (c *Client) decide(ctx context.Context, id, word string, how DecideRequest)
 	return fetch[approvals.Approval](ctx, c, http.MethodPost, "/v1/approvals/"+url.PathEscape(id)+"/"+word, how)
 }
 
-// Token returns an agent's token for HTTP.
-func (c *Client) Token(ctx context.Context, id scope.ID) (string, error) {
-	t, err := fetch[TokenReply](ctx, c, http.MethodPost, "/v1/agents/"+string(id)+"/token", none{})
-	return t.Token, err
+// Token makes a token of an agent for HTTP.
+func (c *Client) Token(ctx context.Context, id scope.ID, req TokenRequest) (TokenReply, error) {
+	return fetch[TokenReply](ctx, c, http.MethodPost, "/v1/agents/"+string(id)+"/token", req)
 }

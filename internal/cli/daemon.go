@@ -55,6 +55,9 @@ mounted, and answers on RUN/control.sock, also while views are still starting. U
 systemd it reports readiness, progress and, with WatchdogSec, that it is not stuck
 (sd_notify(3)).
 
+A port of --http, --metrics or --console that another program has is an error in
+scopefs ps. The daemon does everything else, and takes the port when it is free.
+
 Views and the sandboxes of run outlive a daemon of root that gets SIGTERM or is killed. The next
 one takes them over; without one they end after grace of scopefs.yaml, 60 s (0s: with the daemon).
 --stop, SIGINT and SIGHUP end everything at once.

@@ -32,7 +32,7 @@ func Listen(o Options) (*Socket, error) {
 		s.listener, _, err = loopback.Listen(o.Listen)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("console: %w: give another address", err)
+		return nil, fmt.Errorf("console: %w", loopback.Refused(err, "give another address"))
 	}
 	if s.file, err = s.listener.(interface{ File() (*os.File, error) }).File(); err != nil {
 		s.listener.Close()

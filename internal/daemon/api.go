@@ -57,9 +57,12 @@ func (d *Daemon) handler(ctx context.Context) http.Handler {
 	mux.HandleFunc("POST /v1/agents/{id}/run", d.forAgent(func(w http.ResponseWriter, r *http.Request, a *agent.Agent) (any, error) {
 		return nil, d.runFor(w, r, a, nil)
 	}))
-	mux.HandleFunc("POST /v1/agents/{id}/token", d.forAgent(func(_ http.ResponseWriter, _ *http.Request, a *agent.Agent) (any, error) {
-		text, err := d.Token(a.ID())
-		return api.TokenReply{Token: text}, err
+	mux.HandleFunc("POST /v1/agents/{id}/token", d.forAgent(func(_ http.ResponseWriter, r *http.Request, a *agent.Agent) (any, error) {
+		var req api.TokenRequest
+		if err := body(r, &req); err != nil {
+			return nil, err
+		}
+		return d.Token(a.ID(), req.For)
 	}))
 	mux.HandleFunc("POST /v1/agents/{id}/history", d.forAgent(func(_ http.ResponseWriter, r *http.Request, a *agent.Agent) (any, error) {
 		var request json.RawMessage

@@ -104,6 +104,7 @@ type Daemon struct {
 	metrics   string // address; "": the control socket alone
 	console   console.Options
 	page      page
+	listening listening
 	pushes    pushes
 	looking   chan struct{} // see look
 	streams   atomic.Pointer[streams.Set]
@@ -300,6 +301,10 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	}
 	defer d.users.close()
 	defer d.openPushes()()
+	var expected []*agent.Agent
+	if d.only == "" { // before the first request, or an agent that is to come looks like one that is down
+		expected = d.expect(slices.Sorted(maps.Keys(d.loaded.Load().Agents)))
+	}
 	l, err := api.Listen(d.Paths.Socket())
 	if err != nil {
 		return fmt.Errorf("control socket: %w", err)
@@ -339,27 +344,20 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 		}
 	})
 	if d.http != "" {
-		wait, err := d.serveHTTP(ctx, d.http)
+		h, closeWeb, err := d.openHTTP()
 		if err != nil {
 			return err
 		}
-		defer wait()
+		defer closeWeb()
+		defer d.serveAt(ctx, "http", func() (func(), error) { return h.serve(d.http) })()
 	} else {
 		d.dropWeb()
 	}
 	if d.metrics != "" {
-		stop, err := d.serveMetrics(d.metrics)
-		if err != nil {
-			return err
-		}
-		defer stop()
+		defer d.serveAt(ctx, "metrics", func() (func(), error) { return d.serveMetrics(d.metrics) })()
 	}
 	if d.console.Listen != "" {
-		stop, err := d.serveConsole(ctx, d.console)
-		if err != nil {
-			return err
-		}
-		defer stop()
+		defer d.serveAt(ctx, "console", func() (func(), error) { return d.serveConsole(ctx, d.console) })()
 	}
 	if d.only != "" {
 		a, err := d.Agent(d.only)
@@ -370,7 +368,8 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 			return err
 		}
 	} else {
-		expected := d.takeOver(ctx, d.expect(slices.Sorted(maps.Keys(d.loaded.Load().Agents))))
+		d.openExpected(expected)
+		expected = d.takeOver(ctx, expected)
 		mounted := &progress{d: d, what: "views mounted", all: len(expected)}
 		leave, err := d.Enter() // close waits for us
 		if err != nil {

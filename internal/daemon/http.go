@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -9,12 +10,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/durable"
 	"github.com/scopefs/scopefs/internal/loopback"
 	"github.com/scopefs/scopefs/internal/outlive"
@@ -27,8 +31,9 @@ import (
 // of a request names the agent. All requests with an agent's token share one session of
 // tools.
 type httpFace struct {
-	d   *Daemon
-	key []byte
+	d      *Daemon
+	key    []byte
+	oldEnd time.Time // of tokens in which no end is written
 
 	patience time.Duration // for a body
 }
@@ -57,42 +62,95 @@ func (d *Daemon) tokenKey() ([]byte, error) {
 	return key, err
 }
 
-// Token returns an agent's token for HTTP.
-func (d *Daemon) Token(id scope.ID) (string, error) {
+// tokenTime is how long a token is valid if the operator gives no other time.
+const tokenTime = 30 * 24 * time.Hour
+
+// Token returns an agent's token for HTTP, which ends after a time; 0: after tokenTime.
+func (d *Daemon) Token(id scope.ID, valid time.Duration) (api.TokenReply, error) {
 	if _, err := d.Definition(id); err != nil {
-		return "", err
+		return api.TokenReply{}, err
+	}
+	if valid < 0 {
+		return api.TokenReply{}, invalid("the time of a token is not above zero: write one such as 30d")
 	}
 	key, err := d.tokenKey()
 	if err != nil {
-		return "", err
+		return api.TokenReply{}, err
 	}
-	return token(key, id), nil
+	ends := time.Now().Add(cmp.Or(valid, tokenTime)).Truncate(time.Second)
+	return api.TokenReply{Token: token(key, id, ends), Ends: ends}, nil
 }
 
-func token(key []byte, id scope.ID) string {
+// token returns the token of an agent that ends at a whole second.
+func token(key []byte, id scope.ID, ends time.Time) string {
+	name := fmt.Sprintf("%s.%d", id, ends.Unix())
+	return name + "." + proof(key, name)
+}
+
+// oldToken returns the token that earlier releases made, in which no end is written.
+func oldToken(key []byte, id scope.ID) string { return string(id) + "." + proof(key, string(id)) }
+
+func proof(key []byte, name string) string {
 	mac := hmac.New(sha256.New, key)
-	mac.Write([]byte("scopefs mcp " + id))
-	return string(id) + "." + hex.EncodeToString(mac.Sum(nil))
+	mac.Write([]byte("scopefs mcp " + name))
+	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// serveHTTP listens at an address until ctx ends.
-func (d *Daemon) serveHTTP(ctx context.Context, address string) (wait func(), err error) {
-	if err := loopback.Check("http", address); err != nil {
-		return nil, err
-	}
-	key, err := d.tokenKey()
+// oldTokensEnd returns when the tokens of earlier releases end: tokenTime after this release has first served HTTP. A file
+// keeps that for later starts.
+func (d *Daemon) oldTokensEnd() (time.Time, error) {
+	root, err := os.OpenRoot(d.Paths.State)
 	if err != nil {
-		return nil, err
+		return time.Time{}, fmt.Errorf("http: %w", err)
 	}
+	defer root.Close()
+	const name = "http.old"
+	text, err := root.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		text = time.Now().Add(tokenTime).UTC().AppendFormat(nil, time.RFC3339)
+		err = durable.Replace(root, name, append(text, '\n'))
+	}
+	var ends time.Time
+	if err == nil {
+		ends, err = time.Parse(time.RFC3339, strings.TrimSpace(string(text)))
+	}
+	if err != nil {
+		return ends, fmt.Errorf("http: the end of old tokens: %s: %w: remove the file", filepath.Join(d.Paths.State, name), err)
+	}
+	return ends, nil
+}
+
+// openHTTP prepares MCP over HTTP, until closeWeb.
+func (d *Daemon) openHTTP() (h *httpFace, closeWeb func(), err error) {
+	if err := loopback.Check("http", d.http); err != nil {
+		return nil, nil, err
+	}
+	h = &httpFace{d: d, patience: bodyTime}
+	if h.key, err = d.tokenKey(); err != nil {
+		return nil, nil, err
+	}
+	if h.oldEnd, err = d.oldTokensEnd(); err != nil {
+		return nil, nil, err
+	}
+	if err := d.openWeb(h.key); err != nil {
+		return nil, nil, fmt.Errorf("http: sessions: %w", err)
+	}
+	return h, func() {
+		for _, a := range d.all() {
+			a.CloseWeb()
+		}
+		if d.Web != nil {
+			d.Web.Close()
+		}
+	}, nil
+}
+
+// serve serves at an address, until stop.
+func (h *httpFace) serve(address string) (stop func(), err error) {
 	l, at, err := loopback.Listen(address)
 	if err != nil {
-		return nil, fmt.Errorf("http: %w: give another address with --http", err)
+		return nil, fmt.Errorf("http: %w", loopback.Refused(err, "give another address with --http"))
 	}
-	if err := d.openWeb(key); err != nil {
-		l.Close()
-		return nil, fmt.Errorf("http: sessions: %w", err)
-	}
-	h := &httpFace{d: d, key: key, patience: bodyTime}
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", h.bounded(mcp.Handler(h.faceOf)))
 	server := &http.Server{
@@ -103,22 +161,11 @@ func (d *Daemon) serveHTTP(ctx context.Context, address string) (wait func(), er
 	go func() {
 		defer close(served)
 		if err := server.Serve(loopback.NewConns(l, connections)); !errors.Is(err, http.ErrServerClosed) {
-			d.Logger.Error("http", "err", err)
+			h.d.Logger.Error("http", "err", err)
 		}
 	}()
-	d.Logger.Info("serving MCP", "url", "http://"+l.Addr().String()+"/mcp")
-	stop := context.AfterFunc(ctx, func() { server.Close() })
-	return func() {
-		stop()
-		server.Close()
-		<-served
-		for _, a := range d.all() {
-			a.CloseWeb()
-		}
-		if d.Web != nil {
-			d.Web.Close()
-		}
-	}, nil
+	h.d.Logger.Info("serving MCP", "url", "http://"+l.Addr().String()+"/mcp")
+	return func() { server.Close(); <-served }, nil
 }
 
 // openWeb continues with the sessions over HTTP that the last daemon has left. key is that of tokens.
@@ -147,19 +194,31 @@ func (d *Daemon) dropWeb() {
 // webTime bounds the wait of a request over HTTP for what the last daemon has left.
 const webTime = 10 * time.Second
 
-// whose returns the agent whose token a request has.
-func (h *httpFace) whose(r *http.Request) (scope.ID, bool) {
+// whose returns the agent whose token a request has, and when the token ends. The token may have ended.
+func (h *httpFace) whose(r *http.Request) (id scope.ID, ends time.Time, ok bool) {
 	scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	name, _, _ := strings.Cut(given, ".")
+	name, rest, _ := strings.Cut(given, ".")
 	id, err := scope.ParseID(name)
 	// The case of a scheme does not matter: RFC 9110, section 11.1.
-	return id, strings.EqualFold(scheme, "Bearer") && err == nil && hmac.Equal([]byte(given), []byte(token(h.key, id)))
+	if err != nil || !strings.EqualFold(scheme, "Bearer") {
+		return id, ends, false
+	}
+	want, ends := oldToken(h.key, id), h.oldEnd
+	if text, _, dated := strings.Cut(rest, "."); dated {
+		seconds, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return id, ends, false
+		}
+		ends = time.Unix(seconds, 0)
+		want = token(h.key, id, ends)
+	}
+	return id, ends, hmac.Equal([]byte(given), []byte(want))
 }
 
 // faceOf returns the tools of the agent whose token a request has, or the HTTP status of
-// why there are none.
+// why there are none. bounded has refused a token that has ended.
 func (h *httpFace) faceOf(r *http.Request) (*mcp.Face, int) {
-	id, ok := h.whose(r)
+	id, _, ok := h.whose(r)
 	if !ok {
 		return nil, http.StatusUnauthorized
 	}

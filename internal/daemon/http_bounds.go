@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"time"
@@ -21,10 +23,21 @@ const (
 // daemon does. The owner of a connection is the agent whose token it has.
 var connections = loopback.Bounds{All: 1024, Strangers: 128, Each: 2 * agent.MaxRequests}
 
-// bounded serves no token so much that nothing is left for others.
+// bounded serves no token so much that nothing is left for others, and none after its end.
 func (h *httpFace) bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id, ok := h.whose(r)
+		control := http.NewResponseController(w)
+		refuse := func(text string, status int) {
+			w.Header().Set("Connection", "close")
+			_ = control.SetReadDeadline(time.Now())
+			http.Error(w, text, status)
+		}
+		id, ends, ok := h.whose(r)
+		if ok && !time.Now().Before(ends) {
+			w.Header().Set("WWW-Authenticate", `Bearer error="invalid_token"`) // RFC 6750, section 3.1
+			refuse(fmt.Sprintf("the token of %s ended %s: make another with scopefs token %s", id, ends.UTC().Format(time.RFC3339), id), http.StatusUnauthorized)
+			return
+		}
 		var a *agent.Agent
 		if ok {
 			a = h.d.agent(id)
@@ -33,15 +46,15 @@ func (h *httpFace) bounded(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r) // which refuses
 			return
 		}
-		control := http.NewResponseController(w)
 		end, ok := a.BeginRequest()
 		if !ok {
-			w.Header().Set("Connection", "close")
-			_ = control.SetReadDeadline(time.Now())
-			http.Error(w, "there are too many requests under way", http.StatusTooManyRequests)
+			refuse("there are too many requests under way", http.StatusTooManyRequests)
 			return
 		}
 		defer end()
+		ctx, cancel := context.WithDeadline(r.Context(), ends) // also of a stream that is open for days
+		defer cancel()
+		r = r.WithContext(ctx)
 		defer loopback.Begin(r.Context(), string(id))()
 		if r.Body != http.NoBody {
 			_ = control.SetReadDeadline(time.Now().Add(h.patience))

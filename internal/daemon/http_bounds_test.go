@@ -48,7 +48,7 @@ func TestBodyDeadline(t *testing.T) {
 		require.NoError(t, err)
 		defer conn.Close()
 		require.NoError(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
-		_, err = fmt.Fprintf(conn, "%s / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", method, token(h.key, "a"), length, body)
+		_, err = fmt.Fprintf(conn, "%s / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", method, token(h.key, "a", time.Now().Add(time.Hour)), length, body)
 		require.NoError(t, err)
 		answer, err := io.ReadAll(conn)
 		require.NoError(t, err)

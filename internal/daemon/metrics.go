@@ -16,7 +16,7 @@ import (
 func (d *Daemon) serveMetrics(address string) (stop func(), err error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("metrics: %w: give another address with --metrics", err)
+		return nil, fmt.Errorf("metrics: %w", loopback.Refused(err, "give another address with --metrics"))
 	}
 	at, err := netip.ParseAddrPort(l.Addr().String())
 	if err != nil {

@@ -77,10 +77,13 @@ func (d *Daemon) Responsive() {
 }
 
 // Agents lists the agents that are defined, or mounted still, by name; definitions that
-// do not load are there as failed.
+// do not load are there as failed, and so, without a name, are addresses at which it cannot serve.
 func (d *Daemon) Agents() []api.Agent {
 	now := d.loaded.Load()
 	list := []api.Agent{}
+	for _, err := range d.listening.failures() {
+		list = append(list, api.Agent{State: api.Failed, Error: err.Error()})
+	}
 	for _, a := range d.all() {
 		s := a.State()
 		switch {
@@ -106,18 +109,22 @@ func (d *Daemon) Agents() []api.Agent {
 	return list
 }
 
-// expect makes the agents that have no view yet "starting", opens their sockets, and
-// returns them. The caller hands them to mountExpected.
+// expect makes the agents that have no view yet "starting", and returns them. The caller hands them to openExpected,
+// and then to mountExpected.
 func (d *Daemon) expect(ids []scope.ID) (expected []*agent.Agent) {
 	for _, id := range ids {
 		if a := d.agent(id); a.Expect() {
 			expected = append(expected, a)
 		}
 	}
+	return expected
+}
+
+// openExpected opens the sockets of agents, whose clients wait for the view.
+func (d *Daemon) openExpected(expected []*agent.Agent) {
 	for _, a := range expected {
 		a.OpenExpected()
 	}
-	return expected
 }
 
 // mountExpected mounts agents' views, several at a time, and returns when all are

@@ -47,7 +47,9 @@ func (d *Daemon) Reload(ctx context.Context) []api.Reloaded {
 func (d *Daemon) reload(ctx context.Context) []api.Reloaded {
 	all, added := d.reloadRules()
 	var mu sync.Mutex
-	d.mountExpected(ctx, d.expect(added), func(id scope.ID, err error) {
+	expected := d.expect(added)
+	d.openExpected(expected)
+	d.mountExpected(ctx, expected, func(id scope.ID, err error) {
 		outcome := reloadMounted
 		if err != nil {
 			outcome = "not mounted"

@@ -28,6 +28,14 @@ func Listen(address string) (l *Listener, at netip.AddrPort, err error) {
 	return l, at, err
 }
 
+// Refused adds a remedy to the error of an address at which nobody can listen. other says how to give another address.
+func Refused(err error, other string) error {
+	if errors.Is(err, unix.EADDRINUSE) {
+		other = "end the program that has the port (ss -ltnp shows it), or " + other
+	}
+	return fmt.Errorf("%w: %s", err, other)
+}
+
 func listen(address string) (*Listener, netip.AddrPort, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {

@@ -42,7 +42,7 @@ func (t *Toolbox) Use(ctx context.Context, version string, ask func(context.Cont
 	ctx, leave := context.WithCancelCause(ctx)
 	defer leave(nil)
 	for again := t.task == "" && bases.Serves(t.given); ; again = false {
-		conn, err := t.open(ctx)
+		conn, err := t.open(ctx, ctx)
 		if err != nil {
 			return err
 		}

@@ -39,14 +39,14 @@ func Of(p config.Paths, id scope.ID, hello api.Hello) *Toolbox {
 // OfTask returns the toolbox of a delegated task, by its socket.
 func OfTask(socket string, hello api.Hello) *Toolbox { return &Toolbox{task: socket, hello: hello} }
 
-// open connects to the tools, and starts a daemon if none runs.
-func (t *Toolbox) open(ctx context.Context) (*net.UnixConn, error) {
+// open connects to the tools until dial ends, and starts a daemon, which lives until ctx ends, if none runs.
+func (t *Toolbox) open(ctx, dial context.Context) (*net.UnixConn, error) {
 	if t.task != "" {
-		return api.TaskTools(ctx, t.task, t.hello)
+		return api.TaskTools(dial, t.task, t.hello)
 	}
 	var conn *net.UnixConn
-	opened, err := bases.Retry(ctx, t.given, func() (err error) {
-		conn, err = api.Tools(ctx, t.given, t.id, t.hello)
+	opened, err := bases.Retry(dial, t.given, func() (err error) {
+		conn, err = api.Tools(dial, t.given, t.id, t.hello)
 		return err
 	})
 	t.opened = t.opened || opened
@@ -58,7 +58,7 @@ func (t *Toolbox) open(ctx context.Context) (*net.UnixConn, error) {
 		return nil, err
 	}
 	t.paths, t.end = p, end
-	if conn, err = api.Tools(ctx, p, t.id, t.hello); err != nil {
+	if conn, err = api.Tools(dial, p, t.id, t.hello); err != nil {
 		t.Close()
 	}
 	return conn, err
@@ -66,12 +66,12 @@ func (t *Toolbox) open(ctx context.Context) (*net.UnixConn, error) {
 
 // reopen connects again. It starts no daemon in place of one that neither we nor the user's daemon has started: ours would
 // not have its approvals.
-func (t *Toolbox) reopen(ctx context.Context) (*net.UnixConn, error) {
+func (t *Toolbox) reopen(ctx, dial context.Context) (*net.UnixConn, error) {
 	if t.end == nil && t.task == "" && !t.opened {
-		return api.Tools(ctx, t.paths, t.id, t.hello)
+		return api.Tools(dial, t.paths, t.id, t.hello)
 	}
 	t.Close()
-	return t.open(ctx)
+	return t.open(ctx, dial)
 }
 
 // pulse returns the pulse of the connected daemon.
@@ -99,13 +99,12 @@ func (t *Toolbox) Relay(ctx context.Context) error {
 	var pulse atomic.Pointer[api.Pulse] // of the running daemon
 	b := &bridge.Bridge{
 		In: t.In, Out: t.Out, Log: t.Stderr,
-		// The relay's context, because the daemon that open starts lives as long as it.
-		Dial: func(context.Context) (bridge.Conn, error) {
+		Dial: func(dial context.Context) (bridge.Conn, error) {
 			open := t.open
 			if opened {
 				open = t.reopen
 			}
-			conn, err := open(ctx)
+			conn, err := open(ctx, dial)
 			if err != nil {
 				return nil, err
 			}

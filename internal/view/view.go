@@ -95,7 +95,7 @@ func Start(ctx context.Context, host *Host, of Agent, def *agents.Definition, at
 	v := &View{host: host, of: of, def: def, at: at, hidden: hidden, stop: stop, done: make(chan struct{}), changed: make(chan struct{}), hurry: make(chan struct{}),
 		state: api.Starting, rules: def.View.PolicySpec(), changes: def.View.Changes}
 	host.views.Add(1)
-	go v.keep(life)
+	go v.keep(life, v.serve)
 	return v
 }
 
@@ -156,13 +156,13 @@ func (v *View) set(state api.State, pid int, err error) {
 // keep serves the view again and again until it is to end. Requests that wait for a view
 // that has died wait for the next one. A view that cannot start has failed, and keep
 // tries again: its directory or file system may come back.
-func (v *View) keep(life context.Context) {
+func (v *View) keep(life context.Context, serve func(context.Context) (mounted bool, err error)) {
 	defer close(v.done)
 	defer v.host.views.Add(-1)
 	pause, recorded := quickPause, ""
 	for {
 		began := time.Now()
-		mounted, err := v.serve(life)
+		mounted, err := serve(life)
 		state, outcome := api.Failed, "not mounted"
 		if mounted {
 			state, outcome, recorded = api.Starting, "died", "" // each death is recorded
@@ -170,7 +170,7 @@ func (v *View) keep(life context.Context) {
 		if errors.Is(err, sandbox.ErrOutOfMemory) {
 			outcome = sandbox.OutcomeMemory
 		}
-		if life.Err() != nil {
+		if life.Err() != nil || v.isLeaving() { // Leave ends life next
 			state, err = api.Down, nil
 		}
 		v.mu.Lock()

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"runtime"
@@ -8,8 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/scopefs/scopefs/scope"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // TestSetRulesAtOnce: callers of SetRules at the same time all get their view's answer, and
@@ -57,4 +63,36 @@ func TestResponsive(t *testing.T) {
 	}
 	v.mu.Unlock()
 	<-done
+}
+
+// quietAgent is an Agent without sandboxes.
+type quietAgent struct{ Agent }
+
+func (quietAgent) EndSandboxes() (wait func()) { return func() {} }
+func (quietAgent) Event(audit.Event)           {}
+
+// TestLeaveDying: a process that ends after Leave has marked the view, and before Leave has stopped it, is no death with a
+// reason: keep ends, and Leave returns.
+func TestLeaveDying(t *testing.T) {
+	life, cancel := context.WithCancel(t.Context())
+	stopping := make(chan struct{})
+	v := &View{host: &Host{}, of: quietAgent{}, def: &agents.Definition{Name: "a"}, done: make(chan struct{}), changed: make(chan struct{}),
+		state: api.Starting, mayLeave: true}
+	v.stop = func() {
+		close(stopping)
+		select {
+		case <-v.done:
+		case <-time.After(20 * time.Second):
+			t.Error("keep goes on")
+		}
+		cancel()
+	}
+	go v.keep(life, func(context.Context) (mounted bool, err error) {
+		v.set(api.Mounted, 1, nil)
+		<-stopping // the process dies now
+		return true, nil
+	})
+	require.NoError(t, v.Wait(t.Context()))
+	assert.True(t, v.Leave())
+	assert.ErrorContains(t, v.Wait(t.Context()), "down")
 }
