@@ -310,3 +310,15 @@ func TestQuestionJobs(t *testing.T) {
 		})
 	}
 }
+
+// TestRunIgnoresNothing: a command stops in the background of the sandbox's terminal also where run ignores what stops it.
+func TestRunIgnoresNothing(t *testing.T) {
+	t.Parallel()
+	m := harness.Embed(t, 0, map[string]string{"a": ""})
+	cmd := exec.Command("sh", "-c", `trap '' TTIN TTOU; exec $S run a -- sed -n 's/SigIgn://p' /proc/self/status`)
+	cmd.Env = append(m.Command().Env, "S="+harness.Program+" --base "+m.Base)
+	o := harness.Finish(t, cmd)
+	ignored, err := strconv.ParseUint(strings.TrimSpace(o.Stdout), 16, 64)
+	require.NoError(t, err, o.Stderr)
+	assert.Zero(t, ignored&(1<<(unix.SIGTTIN-1)|1<<(unix.SIGTTOU-1)))
+}
