@@ -59,7 +59,7 @@ func Main(ctx context.Context, args []string) int {
 	// Load the time zone before any process is started: package time opens its file
 	// without O_CLOEXEC, and a process that is started meanwhile would inherit it.
 	_, _ = time.Now().Zone()
-	a := &app{streams: streams{os.Stdin, os.Stdout, os.Stderr}}
+	a := &app{streams: streams{terminal.Input(os.Stdin), os.Stdout, os.Stderr}}
 	if len(args) == 1 && (args[0] == "version" || args[0] == "--version") && a.version() == nil { // all commands take longer to make
 		return 0
 	}
@@ -143,7 +143,7 @@ and check have their own; see there.`,
 	a.given = f.Changed
 	root.AddCommand(a.daemonCmd(), a.upCmd(), a.downCmd(), a.psCmd(), a.reloadCmd(), a.killCmd(),
 		a.runCmd(), a.trusting().Trust(), a.mcpCmd(), a.callCmd(), a.approvalsCmd(), a.tokenCmd(), a.topCmd(), consolecmd.New(consolecmd.Env{Out: a.out, Err: a.err, Client: a.client}),
-		fleetcmd.New(fleetcmd.Env{In: a.in, Out: a.out, Err: a.err, Paths: a.settingsPaths, Terminal: a.terminal() != nil}), a.csiCmd(), a.metricsCmd(), a.storesCmd(),
+		fleetcmd.New(fleetcmd.Env{In: a.in, Out: a.out, Err: a.err, Paths: a.settingsPaths, Terminal: terminal.Asker(a.in, a.out) != nil}), a.csiCmd(), a.metricsCmd(), a.storesCmd(),
 		a.agentsCmd(), a.promptCmd(), a.presetsCmd(), a.programsCmd(), a.loginCmd(), a.checkCmd(), a.allowCmd(), a.denyCmd(),
 		a.auditCmd(), a.whyCmd(), a.selftestCmd(), a.changesCmd(), a.branchCmd(), a.diffCmd(), a.commitCmd(), a.discardCmd(), a.undoCmd(), a.redoCmd(), a.checkpointCmd(),
 		a.showCmd(), a.restoreCmd(), a.doctorCmd(), a.versionCmd())
@@ -218,7 +218,7 @@ func (a *app) askingOf(f func(ctx context.Context, client *api.Client, id scope.
 
 // terminal returns standard input if it and standard output are terminals; else nil.
 func (a *app) terminal() *os.File {
-	if in, ok := a.in.(*os.File); ok && terminal.Is(in) && terminal.Is(a.out) {
+	if in := terminal.File(a.in); in != nil && terminal.Is(a.out) {
 		return in
 	}
 	return nil

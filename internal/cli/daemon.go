@@ -135,8 +135,9 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 		return fmt.Errorf("inherited descriptors: %w", err)
 	}
 	// A closed standard error must not end the daemon (os/signal, SIGPIPE). The signal
-	// is caught and not ignored, because child processes inherit an ignored signal.
-	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
+	// is caught and not ignored, because child processes inherit an ignored signal. The other
+	// two may be ignored by the command that has started this daemon (internal/terminal).
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE, unix.SIGTTIN, unix.SIGTTOU)
 	ctx, end := daemon.Signals(ctx)
 	defer end()
 	level := slog.LevelInfo

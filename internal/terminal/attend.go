@@ -19,8 +19,9 @@ func Attend(run *api.Run, stdin io.Reader, stdout, stderr io.Writer, remedy func
 	between := newRelay(run, stdout)
 	told := &notes{to: stderr, run: run, remedy: remedy, relay: between}
 	defer told.rest()
+	ignoreStops()
 	if run.TTY != nil {
-		own.Enter()
+		own.Enter(func() { fit(run) })
 		defer own.Restore()
 	}
 	stop := forward(run, own)

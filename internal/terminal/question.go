@@ -5,25 +5,22 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
-
-	"golang.org/x/term"
 
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/tools"
 )
 
 // Asker returns a function that asks the user on the terminal. It is nil if standard
-// input or standard error is no terminal.
+// input or standard error is no terminal, and in the background, where nobody answers.
 func Asker(stdin io.Reader, stderr io.Writer) func(context.Context, tools.Question) (tools.Answer, error) {
-	in, ok := stdin.(*os.File)
-	if !ok || !term.IsTerminal(int(in.Fd())) || !Is(stderr) {
+	in := File(stdin)
+	if in == nil || !Is(stderr) || !Foreground(int(in.Fd())) {
 		return nil
 	}
-	lines := bufio.NewReader(in)
+	lines := bufio.NewReader(Input(in))
 	return func(ctx context.Context, q tools.Question) (tools.Answer, error) {
 		answers := make(chan tools.Answer, 1)
 		go func() { answers <- askLine(lines, stderr, q) }() // a read of a terminal cannot be cancelled

@@ -119,8 +119,15 @@ const (
 	remake = "\x1b[2J\x1b8"
 )
 
-// ask is an Ask.
+// ask is an Ask. In the background the question waits: the keys are the shell's, and the command goes on.
 func (r *relay) ask(ctx context.Context, q Question) string {
+	stdin := int(os.Stdin.Fd())
+	if !Foreground(stdin) {
+		r.aside(r.out, "scopefs: a question waits: bring the run to the foreground: fg\r\n")
+	}
+	if !await(ctx, stdin) {
+		return ""
+	}
 	select {
 	case r.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -130,7 +137,7 @@ func (r *relay) ask(ctx context.Context, q Question) string {
 	keys := make(chan byte, 256)
 	r.keys.Store(&keys)
 	defer r.keys.Store(nil)
-	_ = unix.IoctlSetInt(int(os.Stdin.Fd()), unix.TCFLSH, unix.TCIFLUSH)
+	_ = unix.IoctlSetInt(stdin, unix.TCFLSH, unix.TCIFLUSH)
 	begin, end := enter, leave
 	if r.screen.alternate {
 		begin, end = save, remake

@@ -2,6 +2,7 @@
 package terminal
 
 import (
+	"context"
 	"io"
 	"os"
 	"os/signal"
@@ -14,26 +15,60 @@ import (
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// Raw is the user's terminal. While a command has its own terminal, ours is in
-// raw mode and its input is forwarded.
+// Raw is the user's terminal in raw mode: a command with a terminal of its own, or a screen of ours, has its input. The mode
+// is set only in the foreground: in the background the terminal is the shell's.
 type Raw struct {
-	FD  int
-	old *term.State
+	FD int
+
+	old  *term.State // what Restore restores; nil: the terminal is not raw. follow owns it while it runs
+	stop func()      // ends follow and waits for it; nil: it does not run
 }
 
-// Enter puts the terminal in raw mode, if it is a terminal.
-func (t *Raw) Enter() {
-	if old, err := term.MakeRaw(t.FD); err == nil {
-		t.old = old
+// Enter puts the terminal in raw mode, if it is a terminal, whenever the process is in the foreground. It calls back in a
+// goroutine when that happens later.
+func (t *Raw) Enter(back func()) {
+	if !term.IsTerminal(t.FD) {
+		return
 	}
+	ignoreStops()
+	t.look()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	t.stop = func() { cancel(); <-ended }
+	go func() {
+		defer close(ended)
+		for pause(ctx) {
+			if t.look() && back != nil {
+				back()
+			}
+		}
+	}()
+}
+
+// look sets the raw mode in the foreground, and reports whether it has. A process that has lost the foreground restores
+// nothing: the shell has set modes of its own.
+func (t *Raw) look() bool {
+	switch here := Foreground(t.FD); {
+	case !here:
+		t.old = nil
+	case t.old == nil:
+		t.old, _ = term.MakeRaw(t.FD)
+		return t.old != nil
+	}
+	return false
 }
 
 // Restore ends the raw mode.
 func (t *Raw) Restore() {
-	if t.old != nil {
-		_ = term.Restore(t.FD, t.old)
-		t.old = nil
+	if t.stop == nil {
+		return
 	}
+	t.stop()
+	t.stop = nil
+	if t.old != nil && Foreground(t.FD) {
+		_ = term.Restore(t.FD, t.old)
+	}
+	t.old = nil
 }
 
 // forward forwards signals to the command until stop is called. stop waits until the
@@ -50,7 +85,7 @@ func forward(run *api.Run, own *Raw) (stop func()) {
 		for s := range signals {
 			switch sig := s.(unix.Signal); {
 			case sig == unix.SIGWINCH && run.TTY != nil:
-				_ = run.Resize(*Size())
+				fit(run)
 			case sig == unix.SIGTSTP:
 				stopBoth(run, own)
 			default:
@@ -69,7 +104,7 @@ func forward(run *api.Run, own *Raw) (stop func()) {
 // has no effect in an orphaned process group such as the command's (setpgid(2),
 // credentials(7)). forward forwards the SIGCONT that resumes us.
 func stopBoth(run *api.Run, own *Raw) {
-	raw := own.old != nil
+	raw := own.stop != nil
 	own.Restore()
 	_ = run.Signal(unix.SIGSTOP)
 	// Stop this thread: a signal to the process may first reach another thread, while
@@ -78,10 +113,13 @@ func stopBoth(run *api.Run, own *Raw) {
 	_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGSTOP)
 	runtime.UnlockOSThread()
 	if raw {
-		own.Enter()
-		_ = run.Resize(*Size())
+		own.Enter(func() { fit(run) })
+		fit(run)
 	}
 }
+
+// fit gives the command's terminal the size of ours. The kernel sends SIGWINCH to the foreground alone.
+func fit(run *api.Run) { _ = run.Resize(*Size()) }
 
 // Size returns the size of the terminal of the standard streams; 24 rows of 80 columns without one.
 func Size() *sandbox.Size {

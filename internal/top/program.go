@@ -42,11 +42,22 @@ const (
 func show(ctx context.Context, m *model, in *os.File, out io.Writer) error {
 	life, cancel := signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGHUP, unix.SIGINT) // the terminal is to be restored
 	defer cancel()
+	resized := make(chan os.Signal, 1)
+	resized <- unix.SIGWINCH
 	raw := &terminal.Raw{FD: int(in.Fd())}
-	raw.Enter()
+	raw.Enter(func() {
+		select {
+		case resized <- unix.SIGWINCH: // draws again
+		default:
+		}
+	})
 	defer raw.Restore()
-	fmt.Fprint(out, enterScreen)
-	defer fmt.Fprint(out, leaveScreen)
+	drawing := false // in the background the screen is the shell's
+	defer func() {
+		if drawing {
+			fmt.Fprint(out, leaveScreen)
+		}
+	}()
 	messages := make(chan message)
 	send := func(msg message) {
 		select {
@@ -59,11 +70,9 @@ func show(ctx context.Context, m *model, in *os.File, out io.Writer) error {
 			go func() { send(c()) }()
 		}
 	}
-	resized := make(chan os.Signal, 1)
 	signal.Notify(resized, unix.SIGWINCH)
 	defer signal.Stop(resized)
-	resized <- unix.SIGWINCH
-	go readKeys(in, send)
+	go readKeys(terminal.Input(in), send)
 	start(m.refresh)
 	for drawn := ""; ; {
 		select {
@@ -80,7 +89,12 @@ func show(ctx context.Context, m *model, in *os.File, out io.Writer) error {
 			}
 			start(m.update(msg))
 		}
-		if text := m.draw(); text != drawn {
+		before := drawing
+		if drawing = terminal.Foreground(raw.FD); drawing && !before {
+			fmt.Fprint(out, enterScreen)
+			drawn = ""
+		}
+		if text := m.draw(); drawing && text != drawn {
 			drawn = text
 			lines := strings.Split(text, "\n")
 			lines = lines[max(0, len(lines)-m.height):]

@@ -163,11 +163,12 @@ func WatchKeys(ctx context.Context, client *api.Daemons, in *os.File, out io.Wri
 	defer cancel()
 	changes, why := watched(ctx, client)
 	keys := make(chan byte)
+	typed := terminal.Input(in)
 	go func() { // a read of a terminal cannot be cancelled: it ends with the process
 		defer close(keys)
 		buf := make([]byte, 64)
 		for {
-			n, err := in.Read(buf)
+			n, err := typed.Read(buf)
 			for _, b := range buf[:n] {
 				select {
 				case keys <- b:
@@ -181,7 +182,7 @@ func WatchKeys(ctx context.Context, client *api.Daemons, in *os.File, out io.Wri
 		}
 	}()
 	w := &watch{client: client, out: rawWriter{out}, keys: keys, raw: &terminal.Raw{FD: int(in.Fd())}}
-	w.raw.Enter()
+	w.raw.Enter(nil)
 	defer w.raw.Restore()
 	fmt.Fprintln(w.out, "Waiting for calls that need approval. q quits.")
 	for {

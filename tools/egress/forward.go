@@ -330,6 +330,7 @@ func wantsUpgrade(r *http.Request) bool {
 func rewrite(r *httputil.ProxyRequest) {
 	a := r.In.Context().Value(accessKey{}).(*access)
 	r.Out.URL.Scheme, r.Out.URL.Host, r.Out.URL.User, r.Out.URL.Opaque = a.scheme, authority(a.host, a.port, ""), nil, ""
+	r.Out.URL.RawQuery = r.In.URL.RawQuery // net/http/httputil drops parameters that net/url cannot parse; leak reads them all
 	r.Out.Host = authority(a.host, a.port, a.scheme)
 	r.Out.Trailer = nil // no rule decides about its names and values
 	// Inside another protocol, such as h2c, no request would be decided.

@@ -9,13 +9,14 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net"
 	"net/http"
-	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -251,8 +252,8 @@ func leak(r *http.Request, a *access, all map[string]Secret) *refusal {
 		return nil
 	}
 	wrong := violates(scope.KindSecret, "credential", "the request to %s has the placeholder of another host's credential", a.host)
-	query, _ := url.QueryUnescape(r.URL.RawQuery)
-	if m.in(r.Method) || m.in(r.URL.Path) || m.in(r.URL.RawPath) || m.in(r.URL.RawQuery) || m.in(query) || m.inHeader(r.Header) || m.inHeader(r.Trailer) {
+	query := r.URL.RawQuery
+	if m.in(r.Method) || m.in(r.URL.Path) || m.in(r.URL.RawPath) || m.in(query) || m.in(unescape(query)) || m.inHeader(r.Header) || m.inHeader(r.Trailer) {
 		return wrong
 	}
 	if r.Body != nil && r.Body != http.NoBody {
@@ -269,6 +270,17 @@ func leak(r *http.Request, a *access, all map[string]Secret) *refusal {
 		}}, body}
 	}
 	return nil
+}
+
+// escape is a byte as servers decode it in a query; IIS also reads %u00.
+var escape = regexp.MustCompile(`%(?:[uU]00)?[0-9A-Fa-f]{2}`)
+
+// unescape decodes a query as lenient servers do. What is no escape stays, where net/url returns nothing.
+func unescape(query string) string {
+	return escape.ReplaceAllStringFunc(query, func(found string) string {
+		c, _ := hex.DecodeString(found[len(found)-2:]) // cannot fail
+		return string(c)
+	})
 }
 
 func (m mask) in(text string) bool {

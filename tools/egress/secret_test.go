@@ -216,6 +216,9 @@ func TestAttackPlaceholder(t *testing.T) {
 		"path":              request(func(r *http.Request) { r.URL.Path = "/" + placeholder }),
 		"encoded path":      request(func(r *http.Request) { r.URL.Opaque = "//other.example/%73" + placeholder[1:] }),
 		"query":             request(func(r *http.Request) { r.URL.RawQuery = "a=%73" + placeholder[1:] }),
+		"query, bad escape": request(func(r *http.Request) { r.URL.RawQuery = "b=%zz%&a=%73" + placeholder[1:] }),
+		"query, semicolon":  request(func(r *http.Request) { r.URL.RawQuery = ";a=%73" + placeholder[1:] }),
+		"query, %u":         request(func(r *http.Request) { r.URL.RawQuery = "a=%u0073" + placeholder[1:] }),
 		"body":              request(body(strings.NewReader(strings.Repeat("x", 100_000) + placeholder + "y"))),
 		"body byte by byte": request(body(iotest.OneByteReader(strings.NewReader("x" + placeholder + "y")))),
 		"plain": func() *http.Request {
