@@ -307,7 +307,7 @@ func (s *Set) proceed(ctx context.Context, c Call, r *invocation, begun Begun, w
 
 // env returns the Env that the door passes to the tool of a call.
 func (s *Set) env(c Call, r *invocation) Env {
-	env := Env{Agent: s.gate.Agent, Within: []scope.ID{s.gate.Agent}, Session: s.gate.Session, Call: r.id, Ask: c.Ask, Progress: c.Progress, Context: r.context, Envelope: r.envelope, Keep: c.Keep}
+	env := Env{Agent: s.gate.Agent, Within: []scope.Principal{{ID: s.gate.Agent, Origin: scope.FromOperator}}, Session: s.gate.Session, Call: r.id, Ask: c.Ask, Progress: c.Progress, Context: r.context, Envelope: r.envelope, Keep: c.Keep}
 	if s.gate.Within != nil {
 		env.Within = s.gate.Within()
 	}
