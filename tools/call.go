@@ -459,8 +459,8 @@ func (s *Set) unavailable(ctx context.Context, r *invocation, cause error) *Erro
 	if said {
 		return own
 	}
-	e := Errorf(Unavailable, "%s", Clip(Clean(cause.Error()), 2<<10))
-	e.Hint = "the server may be there when it is called again"
+	e := Errorf(Unavailable, "the server of %.200q cannot be used now", r.name)
+	e.Hint = "try again; the operator's log has the cause"
 	return e
 }
 

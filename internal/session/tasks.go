@@ -147,7 +147,7 @@ func (c *client) run(ctx context.Context, env tools.Env, id scope.ID, task deleg
 	defer free()
 	member, err := c.agent.Registry.Member(id)
 	if wrong, ok := errors.AsType[*api.NotLoadedError](err); ok {
-		return out, tools.Errorf(tools.Unavailable, "%q does not load: %v", id, wrong.Err)
+		return out, tools.Errorf(tools.Unavailable, "%q cannot take tasks now", id).Because(wrong)
 	}
 	if err == nil && !env.Resumed { // the clients of a task that ends do not wait for the log: the next task does
 		err = member.paces.Settled(ctx)
