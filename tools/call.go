@@ -307,7 +307,7 @@ func (s *Set) proceed(ctx context.Context, c Call, r *invocation, begun Begun, w
 
 // env returns the Env that the door passes to the tool of a call.
 func (s *Set) env(c Call, r *invocation) Env {
-	env := Env{Agent: s.gate.Agent, Within: []scope.ID{s.gate.Agent}, Session: s.gate.Session, Call: r.id, Ask: c.Ask, Progress: c.Progress, Context: r.context, Envelope: r.envelope, Keep: c.Keep}
+	env := Env{Agent: s.gate.Agent, Within: []scope.Principal{{ID: s.gate.Agent, Origin: scope.FromOperator}}, Session: s.gate.Session, Call: r.id, Ask: c.Ask, Progress: c.Progress, Context: r.context, Envelope: r.envelope, Keep: c.Keep}
 	if s.gate.Within != nil {
 		env.Within = s.gate.Within()
 	}
@@ -459,8 +459,8 @@ func (s *Set) unavailable(ctx context.Context, r *invocation, cause error) *Erro
 	if said {
 		return own
 	}
-	e := Errorf(Unavailable, "%s", Clip(Clean(cause.Error()), 2<<10))
-	e.Hint = "the server may be there when it is called again"
+	e := Errorf(Unavailable, "the server of %.200q cannot be used now", r.name)
+	e.Hint = "try again; the operator's log has the cause"
 	return e
 }
 

@@ -28,8 +28,8 @@ type Gate struct {
 	Rules   func() Rules  // returns the current rules; nil, and a nil result, allow nothing
 
 	// Within returns the agents whose allow-lists bound a call: Agent, and the callers
-	// whose rights limit it. Nil means Agent alone.
-	Within func() []scope.ID
+	// whose rights limit it. Nil means Agent alone, which the operator has named.
+	Within func() []scope.Principal
 
 	// Find is called for an unknown tool mcp:SERVER:TOOL before the call is refused. It
 	// may Extend the set. Its error says why the tool is missing. Nil if the set's

@@ -219,7 +219,7 @@ func TestJudged(t *testing.T) {
 	judged := func(name string) Tool {
 		tool, err := New(name, "says it", Hints{}, func(context.Context, Env, echoIn) (echoOut, error) { ran++; return echoOut{}, nil })
 		tool, err = Judged(tool, err, func(env Env, in echoIn) error {
-			assert.Equal(t, []scope.ID{"a"}, env.Within)
+			assert.Equal(t, []scope.Principal{{ID: "a", Origin: scope.FromOperator}}, env.Within)
 			if in.Path == "no" {
 				return Refused(scope.Decision{Kind: scope.KindGrant, Rule: "its own"}, Denied, "not this")
 			}
@@ -238,7 +238,7 @@ func TestJudged(t *testing.T) {
 	assert.NoError(t, call("bash", `{"path":"x"}`))
 	assert.Equal(t, 1, ran)
 
-	by, ok := judged("bash").Judge(Env{Agent: "a", Within: []scope.ID{"a"}}, json.RawMessage(`{"path":"no"}`))
+	by, ok := judged("bash").Judge(Env{Agent: "a", Within: []scope.Principal{{ID: "a", Origin: scope.FromOperator}}}, json.RawMessage(`{"path":"no"}`))
 	assert.False(t, ok)
 	assert.Equal(t, "its own", by.Rule)
 	_, err := Judged(echo(t, "bash", Hints{}, nil), nil, func(Env, string) error { return nil })

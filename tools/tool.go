@@ -64,7 +64,7 @@ type Hints struct {
 // Env describes the call to its tool.
 type Env struct {
 	Agent   scope.ID
-	Within  []scope.ID // the agents that bound the call: see Gate
+	Within  []scope.Principal // the agents that bound the call: see Gate
 	Session string
 	Call    string // its id in the log
 
@@ -90,8 +90,8 @@ type Env struct {
 }
 
 // All reports whether all agents that bound the call may do something. Nil may be none.
-func (e Env) All(may func(id string) bool) bool {
-	return may != nil && len(e.Within) > 0 && !slices.ContainsFunc(e.Within, func(id scope.ID) bool { return !may(string(id)) })
+func (e Env) All(may func(scope.Principal) bool) bool {
+	return may != nil && len(e.Within) > 0 && !slices.ContainsFunc(e.Within, func(p scope.Principal) bool { return !may(p) })
 }
 
 // Ungranted returns the decision that a list of scopefs.yaml, by its key, does not hold the call's agent. known reports
@@ -100,9 +100,17 @@ func (e Env) Ungranted(lists, name string, known bool) scope.Decision {
 	d := scope.Decision{Kind: scope.KindGrant, Rule: lists, Remedy: "name " + name + " in " + lists}
 	if known {
 		d.Rule += "." + name
-		d.Remedy = "add " + string(e.Agent) + " to " + d.Rule
+		d.Remedy = e.AddTo(d.Rule)
 	}
 	return d
+}
+
+// AddTo returns the remedy for a list of scopefs.yaml that does not hold the call's agent.
+func (e Env) AddTo(list string) string {
+	if slices.Contains(e.Within, scope.Principal{ID: e.Agent}) { // of a repository
+		return "define " + string(e.Agent) + " in agents.d: no entry of " + list + " is about an agent of a repository"
+	}
+	return "add " + string(e.Agent) + " to " + list
 }
 
 // Question is a question to the client's user.

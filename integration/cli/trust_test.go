@@ -179,3 +179,22 @@ func TestTrustAsks(t *testing.T) {
 		})
 	}
 }
+
+// TestTrustTeam: an agent that a trusted file names has no service of the user's, whose list matches its id.
+func TestTrustTeam(t *testing.T) {
+	m := newTrusting(t)
+	config := filepath.Join(m.home, ".config", "scopefs")
+	require.NoError(t, os.MkdirAll(config, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(config, "scopefs.yaml"), []byte("stores: {services: {grafana: {url: 'https://127.0.0.1:1', agents: ['research-*', research-docs], addresses: [127.0.0.1]}}}\n"), 0o600))
+	for _, name := range []string{config, filepath.Dir(config), filepath.Join(config, "scopefs.yaml")} {
+		require.NoError(t, os.Chown(name, trustUser, trustUser))
+	}
+	text := "agents: {research-docs: {prompt: You write docs.}}\n"
+	m.write(text)
+	sum := sha256.Sum256([]byte(text))
+	o := m.as("trust", "--yes", "--hash", hex.EncodeToString(sum[:]), "--dir", m.dir)
+	require.Zero(t, o.Code, o.Stderr)
+	o = m.as("call", "http_request", "service=grafana", "path=x", "--dir", m.dir, "--agent", "research-docs")
+	assert.NotZero(t, o.Code)
+	assert.Contains(t, o.Stderr, `there is no service \"grafana\" here`)
+}

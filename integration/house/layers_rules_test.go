@@ -18,7 +18,7 @@ var floors = map[string]struct {
 }{
 	"scope":                {nil, "what an agent may do must be decidable without anything else"},
 	"scope/beneath":        {nil, "a richer os.Root is useful alone"},
-	"scope/widening":       {[]string{"scope", "scope/agents", "scope/hosts"}, "it compares the grants of two definitions"},
+	"scope/widening":       {[]string{"scope", "scope/agents", "scope/catalog", "scope/hosts"}, "it compares the grants of two definitions"},
 	"scope/agents":         {[]string{"internal/fields", "internal/folder", "internal/frontmatter", "internal/header", "internal/printable", "scope", "scope/beneath", "scope/catalog", "scope/context", "scope/hosts", "scope/protect"}, "a definition is text: nothing runs for it to be read"},
 	"scope/catalog":        {[]string{"internal/fields", "internal/nearest"}, "a name is text, whatever it names"},
 	"scope/hosts":          {[]string{"internal/credential", "internal/fields", "internal/folder", "internal/frontmatter", "internal/header", "scope", "scope/catalog"}, "which hosts a sandbox reaches does not depend on whose it is"},

@@ -38,13 +38,18 @@ func TestScopesWarnings(t *testing.T) {
 	assert.NotContains(t, out+errs, "wide.md")
 }
 
-// TestScopesBroken: delegating to a member that does not load names the error of its file.
+// TestScopesBroken: an agent that delegates to a member that does not load learns that, and nothing of the operator's file. The
+// log has the error.
 func TestScopesBroken(t *testing.T) {
 	h := echoing(t, map[string]string{"lead": "members: [worker]", "worker": "toolz: [bash]"})
 	h.Start()
 	_, errs, code := h.Try("call", "--agent", "lead", "delegate", "member=worker", "task=x")
 	assert.NotZero(t, code)
-	assert.Contains(t, errs, `agents.d/worker.md:4: unknown key \"toolz\"`)
+	assert.Contains(t, errs, "unavailable")
+	for _, own := range []string{"worker.md", "toolz", ":4", "tools,", h.Base} {
+		assert.NotContains(t, errs, own)
+	}
+	assert.Contains(t, h.Must("audit", "--op", "delegate"), `agents.d/worker.md:4: unknown key`)
 }
 
 // TestScopesTOML: agents in TOML, with empty lists as the document means them.

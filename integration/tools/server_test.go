@@ -125,8 +125,9 @@ func TestServerSlow(t *testing.T) {
 	assert.Contains(t, h.Must("call", "--agent", "a", "mcp__slow__say", "text=hello"), "SLOW says hello")
 	e := h.Connect("a").Fails("mcp__never__say", args{"text": "x"})
 	assert.Equal(t, tools.Unavailable, e.Code)
-	assert.Contains(t, e.Message, "no answer within 1s")
+	assert.Contains(t, e.Message, "cannot be used now")
 	last := h.Last("a", "mcp:never:say")
 	assert.Equal(t, audit.Allow, last.Verdict)
 	assert.Equal(t, "unavailable", last.Outcome)
+	assert.Contains(t, last.Detail, "no answer within 1s")
 }

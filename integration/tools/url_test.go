@@ -76,7 +76,7 @@ func TestServerByURL(t *testing.T) {
 
 	assert.NotEmpty(t, h.Calls("a", "mcp:own:say"))
 	bad := h.Connect("bad").Fails("mcp__own__say", args{"text": "x"})
-	assert.Contains(t, bad.Message, "401")
+	assert.Contains(t, bad.Message, "cannot be used now")
 	assert.Equal(t, "0", u.Bash("cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' | grep -c '[s]esame'; true"))
 	for _, id := range []string{"a", "bad"} {
 		for _, told := range []string{h.Must("agents", "show", id), h.Must("agents", "show", id, "--json"), h.Must("prompt", id), h.Must("audit", "--agent", id), h.Must("ps", "--json")} {

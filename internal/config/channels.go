@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/netip"
 	"net/url"
-	"slices"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -12,18 +11,20 @@ import (
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/header"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // Channel is a place that agents may send notifications to.
 type Channel struct {
-	Kind       string   // slack, discord, ntfy, matrix, email or webhook
-	URL        *url.URL // nil: the credential is the URL
-	Agents     []string // patterns of the agents that may use it; nil: every one
-	Room       string   // of Matrix
-	From       string   // of an e-mail
-	To         []string // of an e-mail
-	User       string   // at an SMTP server
+	Kind       string     // slack, discord, ntfy, matrix, email or webhook
+	URL        *url.URL   // nil: the credential is the URL
+	Agents     agents.IDs // that may use it; nil: every one
+	Room       string     // of Matrix
+	From       string     // of an e-mail
+	To         []string   // of an e-mail
+	User       string     // at an SMTP server
 	Credential *credential.Source
 	Header     string // of a webhook, for the credential; "": Authorization
 	Prefix     string // of a webhook, before the credential
@@ -33,8 +34,8 @@ type Channel struct {
 }
 
 // Allows reports whether an agent may use the channel.
-func (c Channel) Allows(id string) bool {
-	return c.Agents == nil || slices.ContainsFunc(c.Agents, func(p string) bool { return catalog.Wild(p, id) })
+func (c Channel) Allows(p scope.Principal) bool {
+	return c.Agents == nil || c.Agents.Holds(p)
 }
 
 func (c *Channel) read(_ string, n *yaml.Node) error {
@@ -42,7 +43,7 @@ func (c *Channel) read(_ string, n *yaml.Node) error {
 	wrong.Add(n.Line, fields.Mapping(map[string]fields.Field{
 		"kind":       fields.Text(&c.Kind),
 		"url":        storeURLField(&c.URL),
-		"agents":     fields.Texts(&c.Agents, "agents", catalog.CheckName),
+		"agents":     fields.Texts((*[]string)(&c.Agents), "agents", catalog.CheckName),
 		"room":       fields.Text(&c.Room),
 		"from":       fields.Text(&c.From),
 		"to":         fields.Texts(&c.To, "to", nil),

@@ -12,6 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // MetricsStore is the store of metrics_write and metrics_query: an InfluxDB server.
@@ -22,9 +23,9 @@ type MetricsStore struct {
 	User       string // of version 1
 	Credential *credential.Source
 	Addresses  []netip.Prefix
-	Buckets    map[string]Patterns // who uses a bucket of several agents; by its name
-	Retention  time.Duration       // 0: the default
-	Timeout    time.Duration       // of a call; 0: the default
+	Buckets    map[string]agents.IDs // who uses a bucket of several agents; by its name
+	Retention  time.Duration         // 0: the default
+	Timeout    time.Duration         // of a call; 0: the default
 }
 
 func metricsField(out **MetricsStore) fields.Field {

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +14,8 @@ import (
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/header"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/catalog"
 )
 
@@ -56,9 +57,9 @@ type SQLStore struct {
 // Service is an HTTP service that agents may send requests to.
 type Service struct {
 	URL        string
-	Agents     []string // patterns of the agents that may use it; nil: every one
-	Methods    []string // nil: GET and HEAD
-	Paths      []string // patterns below URL; nil: all
+	Agents     agents.IDs // that may use it; nil: every one
+	Methods    []string   // nil: GET and HEAD
+	Paths      []string   // patterns below URL; nil: all
 	Addresses  []netip.Prefix
 	Credential *credential.Source // nil: none
 	Header     string             // for the credential; "": Authorization
@@ -67,8 +68,8 @@ type Service struct {
 }
 
 // Allows reports whether an agent may use the service.
-func (s Service) Allows(id string) bool {
-	return s.Agents == nil || slices.ContainsFunc(s.Agents, func(p string) bool { return catalog.Wild(p, id) })
+func (s Service) Allows(p scope.Principal) bool {
+	return s.Agents == nil || s.Agents.Holds(p)
 }
 
 func (s *Stores) fields() map[string]fields.Field {
@@ -155,7 +156,7 @@ func (s *Service) read(_ string, n *yaml.Node) error {
 	var wrong fields.Problems
 	wrong.Add(n.Line, fields.Mapping(map[string]fields.Field{
 		"url":        fields.Text(&s.URL),
-		"agents":     fields.Texts(&s.Agents, "agents", catalog.CheckName),
+		"agents":     fields.Texts((*[]string)(&s.Agents), "agents", catalog.CheckName),
 		"methods":    fields.Texts(&s.Methods, "methods", nil),
 		"paths":      fields.Texts(&s.Paths, "paths", nil),
 		"addresses":  prefixesField(&s.Addresses),

@@ -11,28 +11,21 @@ import (
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/catalog"
 )
 
 // MessagesStore is the store of publish and subscribe: an embedded NATS server,
 // or an outside one.
 type MessagesStore struct {
-	URL      string              // nats://HOST:PORT or tls://HOST:PORT; "": embedded
-	User     string              // at the server; "": the password is a token
-	Password *credential.Source  // nil: none
-	Messages int                 // of one agent, channel or inbox; 0: the default
-	Size     int64               // bytes of them; 0: the default
-	Age      time.Duration       // of a message; 0: the default
-	Channels map[string]Patterns // who publishes and reads on a channel; by its name
-	Inboxes  map[string]Patterns // who publishes to an agent's inbox; by the agent's id
-}
-
-// Patterns are patterns of ids of agents.
-type Patterns []string
-
-// Allow reports whether one of the patterns matches an agent's id.
-func (p Patterns) Allow(id string) bool {
-	return catalog.AnyOf(p, id)
+	URL      string                // nats://HOST:PORT or tls://HOST:PORT; "": embedded
+	User     string                // at the server; "": the password is a token
+	Password *credential.Source    // nil: none
+	Messages int                   // of one agent, channel or inbox; 0: the default
+	Size     int64                 // bytes of them; 0: the default
+	Age      time.Duration         // of a message; 0: the default
+	Channels map[string]agents.IDs // who publishes and reads on a channel; by its name
+	Inboxes  map[string]agents.IDs // who publishes to an agent's inbox; by the agent's id
 }
 
 // minMessages is the least size of a place, in bytes: some messages must fit.
@@ -66,7 +59,7 @@ func (s *MessagesStore) fields() map[string]fields.Field {
 }
 
 // readPatterns reads the list of patterns of agents of a name.
-func readPatterns(out *Patterns, name string, value *yaml.Node) error {
+func readPatterns(out *agents.IDs, name string, value *yaml.Node) error {
 	err := fields.Texts((*[]string)(out), name, catalog.CheckName)(value)
 	if err != nil && value.Kind != yaml.SequenceNode {
 		err = fmt.Errorf("%q %w", name, err) // the errors of a list's items quote the item

@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 func TestStoresMessages(t *testing.T) {
@@ -18,13 +20,13 @@ func TestStoresMessages(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Stores{Messages: &MessagesStore{
 		URL: "tls://nats.example:4222", User: "u", Password: &credential.Source{Env: "NATS"}, Messages: 5, Size: 2 << 20, Age: 24 * time.Hour,
-		Channels: map[string]Patterns{"team": {"research-*", "coder"}, "empty": {}}, Inboxes: map[string]Patterns{"coder": {"reviewer"}},
+		Channels: map[string]agents.IDs{"team": {"research-*", "coder"}, "empty": {}}, Inboxes: map[string]agents.IDs{"coder": {"reviewer"}},
 	}}, h.Stores)
 	channels := h.Stores.Messages.Channels
-	assert.True(t, channels["team"].Allow("research-1"))
-	assert.False(t, channels["team"].Allow("other"))
-	assert.False(t, channels["empty"].Allow("coder"))
-	assert.False(t, channels["none"].Allow("coder"))
+	assert.True(t, channels["team"].Holds(scope.Principal{ID: "research-1", Origin: scope.FromOperator}))
+	assert.False(t, channels["team"].Holds(scope.Principal{ID: "other", Origin: scope.FromOperator}))
+	assert.False(t, channels["empty"].Holds(scope.Principal{ID: "coder", Origin: scope.FromOperator}))
+	assert.False(t, channels["none"].Holds(scope.Principal{ID: "coder", Origin: scope.FromOperator}))
 	for text, want := range map[string]string{
 		"channels: {a.b: [x]}": "name of a channel",
 		"channels: {'>': [x]}": "name of a channel",

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/scope"
 )
 
 func TestStores(t *testing.T) {
@@ -48,10 +49,10 @@ func TestStores(t *testing.T) {
 			Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.5/32")}, Timeout: 5 * time.Second,
 		},
 	}, h.Stores)
-	assert.True(t, h.Stores.Services["grafana"].Allows("research-01"))
-	assert.False(t, h.Stores.Services["grafana"].Allows("other"))
-	assert.True(t, h.Stores.Notify["ops"].Allows("a"))
-	assert.False(t, h.Stores.Notify["ops"].Allows("ab"))
+	assert.True(t, h.Stores.Services["grafana"].Allows(scope.Principal{ID: "research-01", Origin: scope.FromOperator}))
+	assert.False(t, h.Stores.Services["grafana"].Allows(scope.Principal{ID: "other", Origin: scope.FromOperator}))
+	assert.True(t, h.Stores.Notify["ops"].Allows(scope.Principal{ID: "a", Origin: scope.FromOperator}))
+	assert.False(t, h.Stores.Notify["ops"].Allows(scope.Principal{ID: "ab", Origin: scope.FromOperator}))
 }
 
 func TestStoresWrong(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/scope"
 )
 
 const modules = `agent_type: watcher
@@ -123,8 +124,8 @@ func TestManifestStores(t *testing.T) {
 			"SMTP_HOST:SMTP_PORT", "mail.example:587").Replace(string(r.Stores))
 		host, err := config.Parse([]byte(text), config.Checks{})
 		require.NoError(t, err, "%s", text)
-		assert.True(t, host.Stores.Services["api"].Allows("watcher"))
-		assert.False(t, host.Stores.Services["api"].Allows("other"))
+		assert.True(t, host.Stores.Services["api"].Allows(scope.Principal{ID: "watcher", Origin: scope.FromOperator}))
+		assert.False(t, host.Stores.Services["api"].Allows(scope.Principal{ID: "other", Origin: scope.FromOperator}))
 	}
 	r := one(t, Source{Tools: ours(t), Format: ScopedMCP, Text: []byte("agent_type: w\nmodules: {slack: }\ncredentials: {source: vault, vault: {addr: 'https://v', path: 'secret/data/agents/{agent_type}'}}")})
 	assert.Contains(t, string(r.Stores), "command: [/usr/bin/vault, kv, get, -mount=secret, -field=SLACK_WEBHOOK_URL, agents/w]")

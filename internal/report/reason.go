@@ -223,7 +223,7 @@ func why(p config.Paths, known *definitions.Set, e audit.Event) (*Reason, error)
 	case audit.KindFile:
 		err = r.file(agent, e)
 	case audit.KindCall:
-		err = r.call(p, agent, e)
+		err = r.call(p, known, agent, e)
 	case audit.KindNetwork:
 		err = r.network(agent, e)
 	default:
@@ -280,7 +280,7 @@ func (r *Reason) file(agent *agents.Agent, e audit.Event) error {
 
 // call decides a tool call with the current rules. The log does not hold its
 // arguments.
-func (r *Reason) call(p config.Paths, agent *agents.Agent, e audit.Event) error {
+func (r *Reason) call(p config.Paths, known *definitions.Set, agent *agents.Agent, e audit.Event) error {
 	name, err := audit.Unescape(e.Op)
 	if err != nil {
 		return err
@@ -324,7 +324,7 @@ func (r *Reason) call(p config.Paths, agent *agents.Agent, e audit.Event) error 
 			skill, _, _ := strings.Cut(target, "/")
 			d = agent.Grants.Skill(skill)
 		case scope.KindGrant:
-			if d, err = granted(p, e, name, target); err != nil {
+			if d, err = granted(p, known, e, name, target); err != nil {
 				return err
 			}
 		}
@@ -364,17 +364,21 @@ func (r *Reason) undecided(note, remedy string) {
 }
 
 // granted decides with the current scopefs.yaml about a call that a list there refused.
-func granted(p config.Paths, e audit.Event, tool, target string) (scope.Decision, error) {
+func granted(p config.Paths, known *definitions.Set, e audit.Event, tool, target string) (scope.Decision, error) {
 	host, err := definitions.Host(p)
 	if err != nil {
 		return scope.Decision{}, err
 	}
 	env := tools.Env{Agent: scope.ID(e.Agent)}
 	for id := range strings.SplitSeq(cmp.Or(e.Chain, e.Agent), ">") {
-		env.Within = append(env.Within, scope.ID(id))
+		who := scope.Principal{ID: scope.ID(id), Origin: scope.FromOperator}
+		if agent, err := known.Agent(who.ID); err == nil {
+			who = agent.Grants.Principal()
+		}
+		env.Within = append(env.Within, who)
 	}
-	d, ok, known := stores.Judge(host.Stores, env, tool, target)
-	if !known {
+	d, ok, judged := stores.Judge(host.Stores, env, tool, target)
+	if !judged {
 		return d, fmt.Errorf("scopefs.yaml has no store with %s any more", tool)
 	}
 	if ok {

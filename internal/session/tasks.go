@@ -40,11 +40,12 @@ func (c *client) callers() []scope.ID {
 
 // within returns the agents whose allow-lists bound the client: its own, and those of
 // the callers that it may do no more than.
-func (c *client) within() []scope.ID {
+func (c *client) within() []scope.Principal {
+	own := c.rules().Principal()
 	if c.by == nil || c.by.rules().Widens(c.agent.id) {
-		return []scope.ID{c.agent.id}
+		return []scope.Principal{own}
 	}
-	return append(c.by.within(), c.agent.id)
+	return append(c.by.within(), own)
 }
 
 // chain returns callers for the log; "" for a client that works for no other agent.
@@ -146,7 +147,7 @@ func (c *client) run(ctx context.Context, env tools.Env, id scope.ID, task deleg
 	defer free()
 	member, err := c.agent.Registry.Member(id)
 	if wrong, ok := errors.AsType[*api.NotLoadedError](err); ok {
-		return out, tools.Errorf(tools.Unavailable, "%q does not load: %v", id, wrong.Err)
+		return out, tools.Errorf(tools.Unavailable, "%q cannot take tasks now", id).Because(wrong)
 	}
 	if err == nil && !env.Resumed { // the clients of a task that ends do not wait for the log: the next task does
 		err = member.paces.Settled(ctx)

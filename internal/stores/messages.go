@@ -12,6 +12,7 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/stores/wire"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/messages"
 )
 
@@ -44,10 +45,10 @@ func (s *Stores) messages(config *config.MessagesStore) error {
 	return nil
 }
 
-func granted(lists map[string]config.Patterns) map[string]func(id string) bool {
-	all := map[string]func(id string) bool{}
+func granted(lists map[string]agents.IDs) map[string]func(scope.Principal) bool {
+	all := map[string]func(scope.Principal) bool{}
 	for name, who := range lists {
-		all[name] = who.Allow
+		all[name] = who.Holds
 	}
 	return all
 }

@@ -64,7 +64,7 @@ type store struct {
 	check      func(context.Context) error // whether it works; bounded by its context; makes no file
 	close      func() error                // nil: nothing is to be closed
 	end        func(scope.ID)              // ends the processes of an agent; nil: it has none
-	allows     func(id string) bool        // nil: every agent that has one of the tools
+	allows     func(scope.Principal) bool  // nil: every agent that has one of the tools
 }
 
 // New returns the stores of a configuration. It opens none of them. Embedded
@@ -174,7 +174,7 @@ func (one store) reachedBy(a *agents.Agent) bool {
 		d := a.Grants.Tool(t.Name)
 		return d.Allow || d.Ask
 	})
-	return may && (one.allows == nil || one.allows(string(a.Name)))
+	return may && (one.allows == nil || one.allows(a.Grants.Principal()))
 }
 
 // add adds a store with its tools.

@@ -242,7 +242,7 @@ func (s *Snapshot) emptied(a *Agent, refs []catalog.Ref) (all []error) {
 	if a == nil || !a.Grants.delegates() {
 		return nil
 	}
-	for _, name := range a.Grants.reach.Members {
+	for _, name := range slices.Concat(a.Grants.reach.Members, a.Grants.reach.Team) {
 		m := s.Agents[scope.ID(name)]
 		if m == nil || m.Grants.Tools() == nil {
 			continue

@@ -82,7 +82,7 @@ func (s *Snapshot) checkExtension(e *extension) error {
 		if agent := s.Agents[scope.ID(name)]; agent != nil {
 			own = agent.Servers
 		}
-		if _, err := visible(scope.ID(name), own, s.known.host.Servers, with); err != nil {
+		if _, err := visible(s.known.principal(scope.ID(name)), own, s.known.host.Servers, with); err != nil {
 			return err
 		}
 	}

@@ -230,6 +230,9 @@ func (g *Grants) Skill(name string) scope.Decision {
 // display name that no other agent has. Other names it returns as they are.
 func (g *Grants) MemberID(name string) scope.ID {
 	g = g.orZero()
+	if slices.Contains(g.reach.Team, name) {
+		return scope.ID(name)
+	}
 	return scope.ID(g.known.id(g.id, name))
 }
 
@@ -237,6 +240,9 @@ func (g *Grants) MemberID(name string) scope.ID {
 // not its own member.
 func (g *Grants) Member(name string) scope.Decision {
 	g = g.orZero()
+	if slices.Contains(g.reach.Team, name) {
+		return g.named(scope.KindMember, name, newNameList("members", g.reach.Team), "members", denial{})
+	}
 	name = g.known.id(g.id, name)
 	var d denial
 	if !g.known.sees(g.id, name) || name == string(g.id) {

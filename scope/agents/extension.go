@@ -31,7 +31,7 @@ import (
 type extension struct {
 	file        string // relative to the base directory
 	description string
-	agents      []string // ids and wildcards of other agents that see its servers
+	agents      IDs // ids and wildcards of other agents that see its servers
 	brings      []broughtAgent
 	servers     map[string]extensionServer
 	exclude     []catalog.Pattern       // tools that agents of the extension do not have
@@ -202,7 +202,7 @@ func (e *extension) agentsField(n *yaml.Node, visibility string) error {
 		e.brings = append(e.brings, b)
 		return nil
 	}))
-	wrong.Add(n.Line, catalog.List(&e.agents, "agents", catalog.MemberRef, &e.refs)(names))
+	wrong.Add(n.Line, catalog.List((*[]string)(&e.agents), "agents", catalog.MemberRef, &e.refs)(names))
 	return wrong.Err()
 }
 
@@ -263,13 +263,13 @@ const (
 )
 
 // Reaches reports whether the extension names or defines the agent.
-func (e *extension) reaches(id scope.ID) bool {
-	return catalog.AnyOf(e.agents, string(id)) || slices.ContainsFunc(e.brings, func(b broughtAgent) bool { return b.id == id })
+func (e *extension) reaches(p scope.Principal) bool {
+	return e.agents.Holds(p) || slices.ContainsFunc(e.brings, func(b broughtAgent) bool { return b.id == p.ID })
 }
 
 // audience is the set of agents that see a private agent of an extension.
 type audience struct {
-	patterns []string
+	patterns IDs
 	brought  []scope.ID
 }
 
@@ -281,14 +281,14 @@ func (e *extension) audience() audience {
 	return a
 }
 
-func (a audience) holds(id scope.ID) bool {
-	return id == "" || slices.Contains(a.brought, id) || catalog.AnyOf(a.patterns, string(id))
+func (a audience) holds(p scope.Principal) bool {
+	return p.ID == "" || slices.Contains(a.brought, p.ID) || a.patterns.Holds(p)
 }
 
 // visible returns the servers that an agent sees: its own, those of the host,
 // and those of extensions that are public or reach it. Its own servers take
 // precedence over others with the same name.
-func visible(id scope.ID, own, host Servers, extensions map[string]*extension) (Servers, error) {
+func visible(p scope.Principal, own, host Servers, extensions map[string]*extension) (Servers, error) {
 	all := Servers{}
 	for name, s := range host {
 		s.Private, s.From = false, cmp.Or(s.From, HostFile)
@@ -298,11 +298,11 @@ func visible(id scope.ID, own, host Servers, extensions map[string]*extension) (
 		e := extensions[file]
 		for _, name := range slices.Sorted(maps.Keys(e.servers)) {
 			s := e.servers[name]
-			if _, hidden := own[name]; hidden || s.Private && !e.reaches(id) {
+			if _, hidden := own[name]; hidden || s.Private && !e.reaches(p) {
 				continue
 			}
 			if other, ok := all[name]; ok {
-				return nil, fields.ErrorAt(file, s.line, id, fmt.Errorf("mcp_servers: agent %q would see two servers %q, the other of %s: rename one", id, name, other.From))
+				return nil, fields.ErrorAt(file, s.line, p.ID, fmt.Errorf("mcp_servers: agent %q would see two servers %q, the other of %s: rename one", p.ID, name, other.From))
 			}
 			if s.Dir != "" {
 				s.Edition = e.place
@@ -316,12 +316,12 @@ func visible(id scope.ID, own, host Servers, extensions map[string]*extension) (
 
 // unseen returns the private servers that do not reach an agent, with the file
 // of the extension (the first by name). servers are those that the agent sees.
-func unseen(id scope.ID, servers Servers, extensions map[string]*extension) map[string]string {
+func unseen(p scope.Principal, servers Servers, extensions map[string]*extension) map[string]string {
 	all := map[string]string{}
 	for _, file := range slices.Backward(slices.Sorted(maps.Keys(extensions))) {
 		e := extensions[file]
 		for name, s := range e.servers {
-			if _, seen := servers[name]; !seen && s.Private && !e.reaches(id) {
+			if _, seen := servers[name]; !seen && s.Private && !e.reaches(p) {
 				all[name] = file
 			}
 		}

@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/folder"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 	"github.com/scopefs/scopefs/scope/catalog"
 )
@@ -205,10 +207,14 @@ func (s *Snapshot) extend(def *Definition) (*Definition, []*extension) {
 	var prompt string
 	for _, file := range slices.Sorted(maps.Keys(s.extensions)) {
 		e := s.extensions[file]
-		if !e.reaches(def.Name) && s.known.host.Primary != def.Name {
+		// What narrows the agent of a directory narrows the team of its repository, too. The rest is not for the team.
+		of := cmp.Or(def.TeamOf, def.Name)
+		if !e.reaches(scope.Principal{ID: of, Origin: scope.FromOperator}) && s.known.host.Primary != of {
 			continue
 		}
-		with = append(with, e)
+		if with = append(with, e); def.TeamOf != "" {
+			continue
+		}
 		for _, name := range e.context {
 			prompt += "\n\n" + strings.TrimSpace(string(e.beside[name].Data))
 		}

@@ -42,6 +42,7 @@ type Grants struct {
 
 	caller       *Grants // see Within; nil for none
 	id           scope.ID
+	origin       scope.Origin
 	known        known
 	servers      Servers                  // the servers that the agent sees
 	hosts        *hosts.Policy            // of the agent's own sandbox
@@ -85,7 +86,7 @@ func (g *Grants) allowNothing() bool { return g == nil || g.version == "" }
 func compileGrants(def *Definition, k known, servers Servers, extensions ...*extension) *Grants {
 	r := def.Reach
 	r.Members, r.Widened = k.idsOf(def.Name, r.Members), k.idsOf(def.Name, r.Widened)
-	g := &Grants{reach: r, primary: k.host.Primary == def.Name, readOnly: def.View.Access == scope.Read, changes: def.View.Changes, prompt: def.Prompt, id: def.Name, known: k, servers: servers}
+	g := &Grants{reach: r, primary: k.host.Primary == def.Name && def.TeamOf == "", origin: def.Principal().Origin, readOnly: def.View.Access == scope.Read, changes: def.View.Changes, prompt: def.Prompt, id: def.Name, known: k, servers: servers}
 	if !g.primary {
 		g.tools = newToolList(k.host.Tools, "tools", r.Tools)
 		if r.Tools == nil && (r.Skills != nil || r.MCPs != nil || r.Members != nil) {
@@ -230,7 +231,11 @@ func (g *Grants) Members() []scope.ID {
 	for _, name := range allowedOf(names, g.Member) {
 		ids = append(ids, scope.ID(name))
 	}
-	return ids
+	for _, name := range g.orZero().reach.Team {
+		ids = append(ids, scope.ID(name))
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids) // the list may have names of the team, too
 }
 
 func allowedOf(names []string, decide func(string) scope.Decision) []string {

@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"maps"
 	"reflect"
 	"slices"
@@ -18,6 +19,7 @@ type known struct {
 	protect map[string]*protect.List // the operator's, by file
 	lost    bool                     // protect has not all of them
 	ids     []string                 // of agents with a file, sorted, whether they load or not
+	team    map[string]scope.ID      // the agents of repositories, with those of their directories; none is in ids
 	hidden  map[string]audience      // the agents that only some agents see
 	shown   map[string][]string      // ids by display name
 }
@@ -29,6 +31,7 @@ func (k known) equal(other known) bool {
 	}
 	return k.lost == other.lost &&
 		slices.Equal(k.ids, other.ids) &&
+		maps.Equal(k.team, other.team) &&
 		slices.Equal(k.skills, other.skills) &&
 		reflect.DeepEqual(a, b) &&
 		reflect.DeepEqual(k.hidden, other.hidden) &&
@@ -43,6 +46,31 @@ func (k known) agent(name string) bool {
 	return ok
 }
 
+func (k known) principal(id scope.ID) scope.Principal {
+	if k.team[string(id)] != "" {
+		return scope.Principal{ID: id}
+	}
+	return scope.Principal{ID: id, Origin: scope.FromOperator}
+}
+
+// teamOf returns the other agents of the repository that defines d or has rules for it, sorted.
+func (k known) teamOf(d *Definition) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(k.team)) {
+		if name != string(d.Name) && k.team[name] == cmp.Or(d.TeamOf, d.Branch, d.Name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// with returns the names with more ids.
+func (k known) with(more []string) known {
+	if len(more) > 0 {
+		k.ids = slices.Sorted(slices.Values(slices.Concat(k.ids, more)))
+	}
+	return k
+}
+
 // sees reports whether agent name has a file and agent self may see it. An
 // empty self is the operator.
 func (k known) sees(self scope.ID, name string) bool {
@@ -50,7 +78,7 @@ func (k known) sees(self scope.ID, name string) bool {
 		return false
 	}
 	who, hidden := k.hidden[name]
-	return !hidden || who.holds(self)
+	return !hidden || who.holds(k.principal(self))
 }
 
 // Named returns the ids of the agents that self may see and that have the name: an id, or

@@ -27,6 +27,7 @@ type Reach struct {
 	Servers                      Servers // private to the agent
 	Rates                        []scope.Rate
 	Filters                      []scope.Filter
+	Team                         []string // agents of the repository that its own members name: no entry of Members is about them
 	Repository                   []string // keys that a trusted RepositoryFile sets, sorted
 }
 

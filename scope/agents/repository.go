@@ -181,6 +181,11 @@ func (s Servers) beside(taken Servers) Servers {
 	return all
 }
 
+// deniesAll reports whether excluded alone denies everything: see [Grants].
+func deniesAll(allowed, excluded []string) bool {
+	return len(allowed) == 0 && slices.Contains(excluded, catalog.Everything)
+}
+
 // join returns the definition with def, the keys of a repository's file, and with the servers of it that the agent sees.
 // Rules that restrict hold of both. Of a list of names that both have, the agent gets what is in both. Of network the rules
 // are joined; see [hosts.Network.Join]. A variable of the user's replaces the repository's with the same name.
@@ -215,8 +220,17 @@ func (d *Definition) join(r *repository, def *Definition, k known, servers Serve
 	all.Rules.Allowed = catalog.InBoth(own.Rules.Allowed, more.Rules.Allowed, tools, tool)
 	all.Skills = catalog.InBoth(own.Skills, more.Skills, k.skills, catalog.Wild)
 	all.Members = catalog.InBoth(k.idsOf(d.Name, own.Members), k.idsOf(d.Name, more.Members), k.ids, catalog.Wild)
+	if own.Members == nil { // an entry of the user's is about no agent of the repository
+		all.Team = slices.DeleteFunc(k.teamOf(d), func(name string) bool { return !catalog.AnyOf(more.Members, name) })
+	}
 	all.MCPs = catalog.InBoth(own.MCPs, more.MCPs, nil, catalog.Wild)
 	all.Rules.AllowedServers = catalog.InBoth(own.Rules.AllowedServers, more.Rules.AllowedServers, nil, catalog.Wild)
+	if deniesAll(own.Rules.Allowed, own.Rules.Exclude) { // an allowed list of the repository's does not turn "*" into a default
+		all.Rules.Allowed = []string{}
+	}
+	if deniesAll(own.Rules.AllowedServers, own.Rules.ExcludedServer) {
+		all.Rules.AllowedServers = []string{}
+	}
 	all.Rules.Exclude = slices.Concat(own.Rules.Exclude, more.Rules.Exclude)
 	all.Rules.Ask = slices.Concat(own.Rules.Ask, more.Rules.Ask)
 	all.Rules.ExcludedServer = slices.Concat(own.Rules.ExcludedServer, more.Rules.ExcludedServer)

@@ -193,6 +193,13 @@ func (s *Snapshot) identify(files, brought []*parsed) (all []*parsed, errs []err
 	by := map[scope.ID]string{}
 	for _, f := range files {
 		by[f.id] = f.file
+		if f.def != nil && f.def.TeamOf != "" && f.def.Branch == "" {
+			if s.known.team == nil {
+				s.known.team = map[string]scope.ID{}
+			}
+			s.known.team[string(f.id)] = f.def.TeamOf
+			continue
+		}
 		if _, err := scope.ParseID(string(f.id)); err == nil {
 			s.known.ids = append(s.known.ids, string(f.id))
 		}
@@ -312,7 +319,7 @@ func (s *Snapshot) agent(f *parsed, seen map[string]string) (agent *Agent, errs,
 	if t != nil && t.err != nil {
 		return nil, append(errs, fields.EachError(t.err)...), nil
 	}
-	servers, err := visible(f.id, f.def.Servers, s.known.host.Servers, s.extensions)
+	servers, err := visible(f.def.Principal(), f.def.Servers, s.known.host.Servers, s.extensions)
 	if err != nil {
 		return nil, append(errs, fields.EachError(err)...), nil
 	}
@@ -321,14 +328,14 @@ func (s *Snapshot) agent(f *parsed, seen map[string]string) (agent *Agent, errs,
 		proposed = t.def.Servers.beside(servers)
 		maps.Copy(servers, proposed)
 	}
-	check := func(file string, text *folder.Text, def *Definition, refs []catalog.Ref) *Definition {
-		def, wrong, odd := s.resolve(def, f, refs, servers, file, text != nil && seen[file] == text.Sum)
+	check := func(file string, text *folder.Text, def *Definition, refs []catalog.Ref, k known) *Definition {
+		def, wrong, odd := s.resolve(def, f, refs, k, servers, file, text != nil && seen[file] == text.Sum)
 		errs, warnings = append(errs, wrong...), append(warnings, odd...)
 		return def
 	}
-	def := check(f.file, f.text, f.def, f.refs)
+	def := check(f.file, f.text, f.def, f.refs, s.known)
 	if t != nil {
-		if add := check(t.file, t.text, t.def, t.refs); errs == nil {
+		if add := check(t.file, t.text, t.def, t.refs, s.known.with(s.known.teamOf(f.def))); errs == nil {
 			if def, err = def.join(t, add, s.known, proposed); err != nil {
 				errs = fields.EachError(fields.ErrorAt(t.file, 1, f.id, err))
 			}
@@ -339,7 +346,7 @@ func (s *Snapshot) agent(f *parsed, seen map[string]string) (agent *Agent, errs,
 	}
 	def, more := s.extend(def)
 	g := compileGrants(def, s.known, servers, more...)
-	g.unseen = unseen(f.id, servers, s.extensions)
+	g.unseen = unseen(f.def.Principal(), servers, s.extensions)
 	for _, at := range g.idle() {
 		warnings = append(warnings, fields.ErrorAt(f.file, catalog.LineOf(f.refs, at.key), f.id, at.err))
 	}
@@ -347,11 +354,12 @@ func (s *Snapshot) agent(f *parsed, seen map[string]string) (agent *Agent, errs,
 	return &Agent{def, g, f.file}, nil, warnings
 }
 
-// resolve returns a definition of the agent of f with the operator's lists that it protects, and checks the names in file.
-func (s *Snapshot) resolve(def *Definition, f *parsed, refs []catalog.Ref, servers Servers, file string, before bool) (own *Definition, errs, warnings []error) {
+// resolve returns a definition of the agent of f with the operator's lists that it protects, and checks the names in file
+// against k.
+func (s *Snapshot) resolve(def *Definition, f *parsed, refs []catalog.Ref, k known, servers Servers, file string, before bool) (own *Definition, errs, warnings []error) {
 	var wrong, unprotected fields.Problems
 	for _, r := range refs {
-		err := checkRef(r, s.known, f.id, servers)
+		err := checkRef(r, k, f.id, servers)
 		if r.Kind == catalog.ProtectRef {
 			unprotected.Add(r.Line, err)
 		} else {

@@ -65,7 +65,7 @@ func (p *parsed) team(files []string) (all []*parsed) {
 			return nil
 		}
 		t, def := p.trusted.team[id], *p.def
-		def.Name, def.DisplayName, def.Description, def.Prompt = id, "", t.def.Description, t.def.Prompt
+		def.Name, def.TeamOf, def.DisplayName, def.Description, def.Prompt = id, p.id, "", t.def.Description, t.def.Prompt
 		all = append(all, &parsed{id: id, file: t.file, def: &def, refs: p.refs, of: p.text, trusted: t})
 	}
 	return all
@@ -87,10 +87,12 @@ func (s *Snapshot) Propose(id scope.ID, text []byte) (p Proposal, errs []error) 
 	}
 	next, bare := *s, *f.parsed
 	var files []string
-	next.known.ids = slices.DeleteFunc(slices.Clone(s.known.ids), func(name string) bool {
+	for _, name := range s.known.ids {
 		files = append(files, path.Base(s.files[scope.ID(name)].file))
-		return s.files[scope.ID(name)].trusted.ofTeam()
-	})
+	}
+	next.known.team = map[string]scope.ID{}
+	maps.Copy(next.known.team, s.known.team)
+	maps.DeleteFunc(next.known.team, func(_ string, of scope.ID) bool { return of == id })
 	bare.trusted = nil
 	if p.Without, errs, _ = next.agent(&bare, s.seen); errs != nil {
 		return p, errs
@@ -98,10 +100,10 @@ func (s *Snapshot) Propose(id scope.ID, text []byte) (p Proposal, errs []error) 
 	bare.trusted = parseRepository(RepositoryFile, id, folder.TextOf(text))
 	team := bare.team(files)
 	p.Stores = bare.trusted.stores
+	next.known.team = maps.Clone(next.known.team)
 	for _, m := range team {
-		next.known.ids = append(next.known.ids, string(m.id))
+		next.known.team[string(m.id)] = id
 	}
-	slices.Sort(next.known.ids)
 	for _, m := range append(team, &bare) {
 		agent, wrong, _ := next.agent(m, s.seen)
 		if m == &bare {

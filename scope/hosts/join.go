@@ -58,18 +58,44 @@ func portsBeside(rule scope.HostRule, own []scope.HostRule) []uint16 {
 	return free
 }
 
-// Added returns the rules of h that before does not have, with the credentials of each, and whether h asks about hosts
-// without a rule and before does not.
-func (h *Policy) Added(before *Policy) (allow, ask []scope.HostRule, others bool) {
+// Added is what a policy has beyond another one.
+type Added struct {
+	Allow, Ask []scope.HostRule // the new rules
+	Others     bool             // it asks about hosts without a rule
+	Over       []Over
+}
+
+// Over is a new rule of a list, and a rule of the other policy that limits the requests to some of the same hosts. It may no
+// longer decide about them: of rules in one list those with the narrowest host do, and ask overrides allow.
+type Over struct {
+	List      string // of Rule: allow or ask
+	Rule, Own scope.HostRule
+}
+
+// Added returns the rules of h that before does not have.
+func (h *Policy) Added(before *Policy) (a Added) {
 	if before.Kind() == HostNetwork || h.Kind() != Rules {
-		return nil, nil, false
+		return a
 	}
 	var was scope.NetworkSpec
 	if before.Kind() == Rules {
 		was = before.Network().Rules
 	}
 	now := h.Network().Rules
-	return rulesAdded(was.Allow, now.Allow), rulesAdded(slices.Concat(was.Ask, was.Allow), now.Ask), now.Others && !was.Others
+	a = Added{Allow: rulesAdded(was.Allow, now.Allow), Ask: rulesAdded(slices.Concat(was.Ask, was.Allow), now.Ask), Others: now.Others && !was.Others}
+	over := func(list string, rules []scope.HostRule) {
+		for _, r := range rules {
+			pattern, _ := scope.ParseHostPattern(r.Host) // rules were compiled before
+			for _, own := range was.Allow {
+				if other, _ := scope.ParseHostPattern(own.Host); len(own.Methods)+len(own.Paths) > 0 && pattern.Meets(other) {
+					a.Over = append(a.Over, Over{list, r, own})
+				}
+			}
+		}
+	}
+	over("allow", a.Allow)
+	over("ask", rulesAdded(was.Ask, now.Ask))
+	return a
 }
 
 // rulesAdded returns the rules of now whose host, ports and requests no rule of was has.

@@ -10,8 +10,12 @@ import (
 
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
 	"github.com/scopefs/scopefs/scope/hosts"
 )
+
+// notCompared begins the line of an entry that may allow more than the lines say: no procedure compares patterns.
+const notCompared = "not compared: "
 
 // Lines returns a line for each thing that an agent may do and that before, the same agent by other rules, may not. The
 // lines have texts of the definition, which are not printable.
@@ -20,9 +24,7 @@ import (
 func Lines(a, before *agents.Agent) (lines []string) {
 	add := func(format string, v ...any) { lines = append(lines, fmt.Sprintf(format, v...)) }
 	now, was := a.Grants, before.Grants
-	for _, line := range reaches(now.Hosts(), was.Hosts()) {
-		add("network: %s", line)
-	}
+	lines = reaches("network", now.Hosts(), was.Hosts())
 	servers, had := now.Servers(), was.Servers()
 	for _, name := range slices.Sorted(maps.Keys(servers)) {
 		if _, same := had[name]; same {
@@ -34,9 +36,7 @@ func Lines(a, before *agents.Agent) (lines []string) {
 			continue
 		}
 		add("mcp_servers: %s: runs %q in a sandbox of its own, as the agent's user; access to the agent's files: %s", name, slices.Concat([]string{s.Command}, s.Args), s.Use())
-		for _, line := range reaches(now.ServerHosts(name), nil) {
-			add("mcp_servers: %s: %s", name, line)
-		}
+		lines = append(lines, reaches("mcp_servers: "+name, now.ServerHosts(name), nil)...)
 		for _, line := range variables(s.Env, nil) {
 			add("mcp_servers: %s: has %s", name, line)
 		}
@@ -44,6 +44,17 @@ func Lines(a, before *agents.Agent) (lines []string) {
 	for _, tool := range now.ToolNames() {
 		if d, old := now.Tool(tool), was.Tool(tool); level(d) > level(old) {
 			add("tools: %s: %s; before: %s (%s)", tool, verdicts[level(d)], verdicts[level(old)], old.Rule)
+		}
+	}
+	// A computed list has no entries to compare: an entry may match tools of servers, and tools that come later.
+	if entries := now.Tools(); was.Computed() {
+		if entries == nil {
+			entries = []string{catalog.Everything}
+		}
+		for _, entry := range entries {
+			if several := catalog.IsWild(entry) || strings.Contains(entry, ":") || entry == catalog.MCP; several && !slices.Contains(was.Tools(), entry) {
+				add("%stools: %s: your own list is computed: [%s]", notCompared, entry, strings.Join(was.Tools(), ", "))
+			}
 		}
 	}
 	for _, name := range now.Skills() {
@@ -54,6 +65,11 @@ func Lines(a, before *agents.Agent) (lines []string) {
 	for _, id := range now.Members() {
 		if !was.Member(string(id)).Allow {
 			add("members: gives tasks to %s", id)
+		}
+	}
+	for _, entry := range a.Members {
+		if catalog.IsWild(entry) && before.Members == nil {
+			add("%smembers: %s: agents that you define later may match", notCompared, entry)
 		}
 	}
 	for _, line := range variables(a.Env, before.Env) {
@@ -100,11 +116,11 @@ func variables(now, was map[string]string) (lines []string) {
 	return lines
 }
 
-// reaches returns a line for each connection and credential that now has and was has not.
-func reaches(now, was *hosts.Policy) (lines []string) {
-	allow, ask, others := now.Added(was)
-	for _, r := range allow {
-		line := "connects to " + hostText(r)
+// reaches returns a line for each connection and credential that now has and was has not. key is where the hosts are.
+func reaches(key string, now, was *hosts.Policy) (lines []string) {
+	added := now.Added(was)
+	for _, r := range added.Allow {
+		line := key + ": connects to " + hostText(r)
 		if c, ok := now.Credentials()[r.Secret]; ok {
 			line += fmt.Sprintf(", with your key (%s: the proxy adds it, the agent does not see it)", sourceText(c))
 		}
@@ -113,11 +129,14 @@ func reaches(now, was *hosts.Policy) (lines []string) {
 		}
 		lines = append(lines, line)
 	}
-	for _, r := range ask {
-		lines = append(lines, "asks you for connections to "+hostText(r))
+	for _, r := range added.Ask {
+		lines = append(lines, key+": asks you for connections to "+hostText(r))
 	}
-	if others {
-		lines = append(lines, "asks you for connections to every other host")
+	if added.Others {
+		lines = append(lines, key+": asks you for connections to every other host")
+	}
+	for _, o := range added.Over {
+		lines = append(lines, fmt.Sprintf("%s%s: %s: %s: your rule for %s may no longer decide about it", notCompared, key, o.List, hostText(o.Rule), hostText(o.Own)))
 	}
 	return lines
 }

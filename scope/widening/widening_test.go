@@ -76,6 +76,18 @@ func TestLines(t *testing.T) {
 			"agents: r: env: sandboxes have A=x",
 			"agents: s: mcp_servers: far: the daemon sends calls of its tools to https://a.example/mcp",
 		}},
+		"the user's *":     {"policy: {tools: {exclude: ['*']}, mcp: {excluded: ['*']}}", "policy: {tools: {allowed: [bash, 'mcp:search:*']}, mcp: {allowed: [search]}}", nil},
+		"a server's tools": {"skills: []", "tools: [bash, ask_user, 'mcp:search:*']", []string{"not compared: tools: mcp:search:*: your own list is computed: [bash, ask_user]"}},
+		"all servers'":     {"skills: []", "mcps: [search]\npolicy: {tools: {allowed: [bash, 'mcp:search:*']}}", []string{"not compared: tools: mcp: your own list is computed: [bash, ask_user]"}},
+		"everything":       {"skills: []", "tools: ['*']\npolicy: {tools: {allowed: ['mcp:*:*']}}", []string{"not compared: tools: *: your own list is computed: [bash, ask_user]"}},
+		"members later":    {"", "members: ['m*']", []string{"members: gives tasks to m", "not compared: members: m*: agents that you define later may match"}},
+		"your rule": {"network: {allow: [{host: '*.a.example', methods: [GET]}]}", "network: {allow: [b.a.example]}", []string{
+			"network: connects to b.a.example ports 443 80",
+			"not compared: network: allow: b.a.example ports 443 80: your rule for every name below a.example, only GET may no longer decide about it",
+		}},
+		"a question": {"network: {allow: ['*', {host: a.example, paths: [/x/**]}]}", "network: {ask: ['*']}", []string{
+			"not compared: network: ask: every host: your rule for a.example, only paths /x/** may no longer decide about it",
+		}},
 		"delegate":     {"tools: [bash]", "delegate: {changes: held}", nil},
 		"delegate had": {"members: [m]", "delegate: {changes: held}", nil},
 		"stores": {"", "stores: {sql: {}, kv: {}}", []string{

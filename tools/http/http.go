@@ -37,16 +37,16 @@ import (
 
 // A Service is an HTTP service that agents may use.
 type Service struct {
-	URL        *url.URL             // http or https; its path is the root of all requests
-	Methods    []string             // upper case; none is GET and HEAD
-	Paths      []string             // doublestar patterns of paths below URL; none is all
-	Addresses  []netip.Prefix       // that are allowed though they are not public
-	Credential *credential.Source   // nil: none
-	Header     string               // for the credential; "" is Authorization
-	Prefix     string               // before the credential, such as "Bearer "
-	Lookup     egress.Dialer        // see Addresses; its Lookup is for tests
-	Timeout    time.Duration        // of a request; 0 is 30 s
-	Agents     func(id string) bool // whether an agent may use it; nil: every one
+	URL        *url.URL                   // http or https; its path is the root of all requests
+	Methods    []string                   // upper case; none is GET and HEAD
+	Paths      []string                   // doublestar patterns of paths below URL; none is all
+	Addresses  []netip.Prefix             // that are allowed though they are not public
+	Credential *credential.Source         // nil: none
+	Header     string                     // for the credential; "" is Authorization
+	Prefix     string                     // before the credential, such as "Bearer "
+	Lookup     egress.Dialer              // see Addresses; its Lookup is for tests
+	Timeout    time.Duration              // of a request; 0 is 30 s
+	Agents     func(scope.Principal) bool // whether an agent may use it; nil: every one
 }
 
 // Check reports what is wrong with a service, as "key: what: remedy".
@@ -196,6 +196,7 @@ func (s set) find(env tools.Env, in requestArgs) (*endpoint, *url.URL, error) {
 		d := scope.Decision{Kind: scope.KindGrant, Rule: "stores.services", Remedy: "name the service in stores.services"}
 		if to != nil {
 			d = granted("agents", in.Service, string(env.Agent))
+			d.Remedy = env.AddTo(d.Rule)
 		}
 		e := tools.Refused(d, tools.Denied, "there is no service %.64q here", in.Service)
 		var names []string

@@ -260,11 +260,11 @@ func TestAddresses(t *testing.T) {
 }
 
 func TestAgents(t *testing.T) {
-	s, _ := serve(t, func(http.ResponseWriter, *http.Request) {}, func(s *Service) { s.Agents = func(id string) bool { return id == "a" } })
+	s, _ := serve(t, func(http.ResponseWriter, *http.Request) {}, func(s *Service) { s.Agents = func(p scope.Principal) bool { return p.ID == "a" } })
 	for _, c := range []struct {
-		within []scope.ID
+		within []scope.Principal
 		ok     bool
-	}{{[]scope.ID{"a"}, true}, {[]scope.ID{"ab"}, false}, {[]scope.ID{"b", "a"}, false}, {nil, false}} {
+	}{{[]scope.Principal{{ID: "a"}}, true}, {[]scope.Principal{{ID: "ab"}}, false}, {[]scope.Principal{{ID: "b"}, {ID: "a"}}, false}, {nil, false}} {
 		_, err := s.request(t.Context(), tools.Env{Within: c.within}, requestArgs{Service: "s"})
 		if c.ok {
 			assert.NoError(t, err)

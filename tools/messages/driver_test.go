@@ -46,20 +46,28 @@ func TestCheck(t *testing.T) {
 
 // grants are those of the tests.
 var grants = Grants{
-	Channels: map[string]func(string) bool{"team": func(id string) bool { return id == "a" || id == "ab" }},
-	Inboxes:  map[string]func(string) bool{"ab": func(id string) bool { return id == "a" }},
+	Channels: map[string]func(scope.Principal) bool{"team": func(p scope.Principal) bool { return p.ID == "a" || p.ID == "ab" }},
+	Inboxes:  map[string]func(scope.Principal) bool{"ab": func(p scope.Principal) bool { return p.ID == "a" }},
 }
 
 // TestWithin: a member in a task has what all agents have that bound its call.
 func TestWithin(t *testing.T) {
 	for name, c := range map[string]struct {
-		within []scope.ID
+		within []scope.Principal
 		want   bool
-	}{"itself": {[]scope.ID{"a"}, true}, "with a caller": {[]scope.ID{"a", "ab"}, true}, "with another": {[]scope.ID{"a", "b"}, false}, "nobody": {nil, false}} {
+	}{"itself": {[]scope.Principal{{ID: "a"}}, true}, "with a caller": {[]scope.Principal{{ID: "a"}, {ID: "ab"}}, true}, "with another": {[]scope.Principal{{ID: "a"}, {ID: "b"}}, false}, "nobody": {nil, false}} {
 		env := tools.Env{Agent: "a", Within: c.within}
 		_, err := grants.channel(env, "team")
 		assert.Equal(t, c.want, err == nil, name)
-		_, err = grants.inboxOf(tools.Env{Agent: "a", Within: slices.DeleteFunc(slices.Clone(c.within), func(id scope.ID) bool { return id == "ab" })}, "ab")
+		_, err = grants.inboxOf(tools.Env{Agent: "a", Within: slices.DeleteFunc(slices.Clone(c.within), func(p scope.Principal) bool { return p.ID == "ab" })}, "ab")
 		assert.Equal(t, c.want, err == nil, name)
+	}
+}
+
+// TestInboxOf: an agent that a repository names does not read the inbox of the operator's agent with its id.
+func TestInboxOf(t *testing.T) {
+	for origin, want := range map[scope.Origin]bool{scope.FromOperator: true, scope.FromRepository: false} {
+		_, err := grants.inbox(tools.Env{Agent: "ab", Within: []scope.Principal{{ID: "c", Origin: scope.FromOperator}, {ID: "ab", Origin: origin}}})
+		assert.Equal(t, want, err == nil)
 	}
 }

@@ -14,8 +14,8 @@ import (
 // Grants say which channels and inboxes agents may use beside their own part.
 // They are allow-lists: an unlisted place is granted to no agent.
 type Grants struct {
-	Channels map[string]func(id string) bool // by name: who publishes and reads
-	Inboxes  map[string]func(id string) bool // by owner: who else publishes
+	Channels map[string]func(scope.Principal) bool // by name: who publishes and reads
+	Inboxes  map[string]func(scope.Principal) bool // by owner: who else publishes
 }
 
 // own returns the place of an agent's subject, or of all its subjects for the
@@ -72,9 +72,10 @@ func (g Grants) inboxOf(env tools.Env, owner string) (Place, error) {
 	return shared("_inbox", owner), nil
 }
 
-// inbox returns the inbox of a call's agent.
+// inbox returns the inbox of a call's agent. That of an id is the operator's agent's.
 func (g Grants) inbox(env tools.Env) (Place, error) {
-	if g.Inboxes[string(env.Agent)] == nil {
+	named := env.All(func(p scope.Principal) bool { return p.ID != env.Agent || p.Origin == scope.FromOperator })
+	if g.Inboxes[string(env.Agent)] == nil || !named {
 		return Place{}, tools.Errorf(tools.NotFound, "you have no inbox: nobody may publish to it").
 			Suggest("the operator lists in scopefs.yaml who may: stores: messages: inboxes")
 	}

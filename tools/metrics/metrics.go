@@ -43,7 +43,7 @@ type Series struct {
 
 // Buckets are databases that several agents use, by name. The function reports whether an agent may use the
 // database. No agent may use an unlisted one.
-type Buckets map[string]func(id string) bool
+type Buckets map[string]func(scope.Principal) bool
 
 // New returns the tools metrics_write and metrics_query on a store. Points may be
 // as old as retention.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/egress"
 )
 
@@ -33,20 +34,20 @@ const (
 // A Channel is a place that agents may send notifications to.
 type Channel struct {
 	Kind       Kind
-	URL        *url.URL             // of the server; nil: the credential is the URL
-	Room       string               // of Matrix: !ID:SERVER
-	From       string               // of an e-mail
-	To         []string             // of an e-mail
-	User       string               // at the SMTP server; "": no login
-	Credential *credential.Source   // a URL, a token or a password; nil: none
-	Header     string               // of a webhook, for the credential; "" is Authorization
-	Prefix     string               // of a webhook, before the credential; such as "Bearer "
-	Addresses  []netip.Prefix       // that are allowed though they are not public
-	Lookup     egress.Dialer        // see Addresses; its Lookup is for tests
-	Timeout    time.Duration        // of a delivery with all its attempts; 0 is 30 s
-	Rate       int                  // notifications of an agent in a minute; 0 is 10
-	Agents     func(id string) bool // whether an agent may use it; nil: every one
-	Mailer     Mailer               // sends the e-mails; nil: it cannot
+	URL        *url.URL                   // of the server; nil: the credential is the URL
+	Room       string                     // of Matrix: !ID:SERVER
+	From       string                     // of an e-mail
+	To         []string                   // of an e-mail
+	User       string                     // at the SMTP server; "": no login
+	Credential *credential.Source         // a URL, a token or a password; nil: none
+	Header     string                     // of a webhook, for the credential; "" is Authorization
+	Prefix     string                     // of a webhook, before the credential; such as "Bearer "
+	Addresses  []netip.Prefix             // that are allowed though they are not public
+	Lookup     egress.Dialer              // see Addresses; its Lookup is for tests
+	Timeout    time.Duration              // of a delivery with all its attempts; 0 is 30 s
+	Rate       int                        // notifications of an agent in a minute; 0 is 10
+	Agents     func(scope.Principal) bool // whether an agent may use it; nil: every one
+	Mailer     Mailer                     // sends the e-mails; nil: it cannot
 }
 
 // Check reports what is wrong with a channel, as "key: what: remedy".

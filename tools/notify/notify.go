@@ -138,7 +138,7 @@ func (s set) unknown(env tools.Env, name string) *tools.Error {
 	d := scope.Decision{Kind: scope.KindGrant, Rule: "stores.notify", Remedy: "name " + name + " in stores.notify"}
 	if s[name] != nil {
 		d.Rule = "stores.notify." + name + ".agents"
-		d.Remedy = "add " + string(env.Agent) + " to " + d.Rule
+		d.Remedy = env.AddTo(d.Rule)
 	}
 	e := tools.Refused(d, tools.Denied, "there is no channel %.64q here", name)
 	var names []string

@@ -389,7 +389,7 @@ func TestAgents(t *testing.T) {
 	t.Parallel()
 	server, seen := serve(t, nil)
 	list, err := New(map[string]Channel{
-		"c": {Kind: Webhook, URL: mustURL(t, server), Addresses: loopbackOnly, Agents: func(id string) bool { return id == "a" }},
+		"c": {Kind: Webhook, URL: mustURL(t, server), Addresses: loopbackOnly, Agents: func(p scope.Principal) bool { return p.ID == "a" }},
 		"d": {Kind: Webhook, URL: mustURL(t, server), Addresses: loopbackOnly},
 	})
 	require.NoError(t, err)
@@ -401,8 +401,8 @@ func TestAgents(t *testing.T) {
 	assert.Equal(t, "channels: d", denied.Hint)
 	assert.Len(t, seen(), 1)
 
-	s := &sender{Channel: Channel{Agents: func(id string) bool { return id == "a" }}}
-	assert.False(t, s.allows(tools.Env{Within: []scope.ID{"b", "a"}}), "a member, for its caller")
+	s := &sender{Channel: Channel{Agents: func(p scope.Principal) bool { return p.ID == "a" }}}
+	assert.False(t, s.allows(tools.Env{Within: []scope.Principal{{ID: "b"}, {ID: "a"}}}), "a member, for its caller")
 	assert.False(t, s.allows(tools.Env{}))
 }
 

@@ -84,6 +84,16 @@ func (s *server) connect(ctx context.Context, notify bool) (*conn, error) {
 	return nil, s.err
 }
 
+// startError is the error of a server that did not start. It may name what the operator has written: the program, its
+// directory, what the sandbox shows.
+type startError struct {
+	server string
+	err    error
+}
+
+func (e *startError) Error() string { return fmt.Sprintf("start MCP server %q: %v", e.server, e.err) }
+func (e *startError) Unwrap() error { return e.err }
+
 // start starts the server in a goroutine. The caller holds s.mu.
 func (s *server) start(ctx context.Context) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -97,7 +107,7 @@ func (s *server) start(ctx context.Context) {
 		} else if err == nil {
 			s.conn = c
 		} else {
-			s.failed(fmt.Errorf("start MCP server %q: %w", s.name, err))
+			s.failed(&startError{s.name, err})
 			cancel()
 		}
 		s.starting = nil

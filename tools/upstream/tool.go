@@ -145,6 +145,9 @@ func callError(ctx context.Context, err error) error {
 	case errors.Is(err, errTooLong), errors.Is(err, tools.ErrTooMany):
 		return tools.Errorf(tools.TooLarge, "%v", err)
 	}
+	if not, ok := errors.AsType[*startError](err); ok {
+		return tools.Errorf(tools.Unavailable, "MCP server %q does not start", not.server).Suggest("try again; the operator's log has the cause").Because(err)
+	}
 	e := tools.Errorf(tools.Internal, "%s", tools.Clip(tools.Clean(err.Error()), maxTail))
 	if !errors.Is(err, errAnswer) {
 		e.Hint = "call again: a server that has ended is started again"

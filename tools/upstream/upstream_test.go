@@ -84,7 +84,7 @@ func TestErrorsOfCalls(t *testing.T) {
 	_, err = f.call(t.Context(), "good", "echo", json.RawMessage(`{"text":7}`), nil, nil)
 	require.Error(t, err)
 	_, err = f.run(t.Context(), "broken", "echo", "")
-	codeIs(t, tools.Internal, err)
+	assert.Equal(t, `MCP server "broken" does not start`, codeIs(t, tools.Unavailable, err).Message, "and nothing of its command")
 }
 
 func TestHugeResults(t *testing.T) {

@@ -86,11 +86,11 @@ type client struct{ *agenttest.Agent }
 
 // grants are those of the tests.
 var grants = door.Grants{
-	Channels: map[string]func(string) bool{
-		"team": func(id string) bool { return id == "a" || id == "ab" },
-		"ab":   func(id string) bool { return id == "ab" },
+	Channels: map[string]func(scope.Principal) bool{
+		"team": func(p scope.Principal) bool { return p.ID == "a" || p.ID == "ab" },
+		"ab":   func(p scope.Principal) bool { return p.ID == "ab" },
 	},
-	Inboxes: map[string]func(string) bool{"ab": func(id string) bool { return id == "a" }},
+	Inboxes: map[string]func(scope.Principal) bool{"ab": func(p scope.Principal) bool { return p.ID == "a" }},
 }
 
 func newClient(t *testing.T, store *Store, id string) *client {

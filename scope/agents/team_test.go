@@ -1,0 +1,60 @@
+package agents
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/scope"
+)
+
+// TestTeamInNoList: an agent that a repository names is in no list of the operator's, by a pattern or by its id: it is not the
+// primary agent, sees no private server and no private agent of an extension, and is a member of nobody but its own team. What
+// narrows the agent of its directory narrows it.
+func TestTeamInNoList(t *testing.T) {
+	for _, entry := range []string{"r-*", "r-docs", "*"} {
+		base := t.TempDir()
+		writeFile(t, base, "agents.d/a.md", "---\nname: a\n---\n")
+		writeFile(t, base, "agents.d/m.md", "---\nname: m\nmembers: ['*']\n---\n")
+		writeFile(t, base, "agents.d/n.md", "---\nname: n\ndisplay_name: r-shown\n---\n")
+		writeFile(t, base, TrustedName("a"), "members: [r-docs]\nagents: {r-docs: {members: ['*']}, s: {}}\n")
+		writeFile(t, base, "extensions.d/e.yaml", "name: e\nagents: ["+`"`+entry+`"`+", m, {name: hidden, path: e/hidden.md}]\nmcp_servers: {private: {command: x}}\n")
+		writeFile(t, base, "extensions.d/e/hidden.md", "---\nname: hidden\n---\n")
+		writeFile(t, base, "extensions.d/g/gemini-extension.json", `{"name": "g", "version": "1", "agents": ["a"], "excludeTools": ["bash"]}`)
+		all, errs := Load(base, Host{Tools: ours(), Primary: "r-docs"})
+		if entry != "*" { // the entry is about nobody, and says so
+			require.NotEmpty(t, errs, entry)
+			assert.ErrorContains(t, errs[0], `agents: "`+entry+`" matches no`)
+		}
+		r := all.Agents["r-docs"]
+		require.NotNil(t, r, entry)
+		assert.Equal(t, scope.Principal{ID: "r-docs"}, r.Grants.Principal())
+		assert.False(t, r.Grants.Primary())
+		assert.NotContains(t, r.Grants.Servers(), "private", entry)
+		assert.False(t, r.Grants.Member("hidden").Allow, entry)
+		assert.Contains(t, r.Grants.Tool("bash").Rule, "excludeTools", "as a")
+		assert.Equal(t, []scope.ID{"a", "m", "n", "s"}, r.Grants.Members(), entry)
+		assert.Equal(t, []scope.ID{"r-docs"}, all.Agents["a"].Grants.Members(), "by the repository's own list")
+		assert.NotContains(t, all.Agents["m"].Grants.Members(), scope.ID("r-docs"), entry)
+		assert.False(t, all.Agents["m"].Grants.Member("r-docs").Allow, entry)
+		assert.Nil(t, r.Grants.Delegated(all.Agents["m"].Grants))
+
+		// A list of the user's own definition is about the operator's agents, and bounds the repository's.
+		for list, want := range map[string]string{"[m]": "", "['*']": "", "[" + entry + "]": "matches no other agent"} {
+			base := t.TempDir()
+			writeFile(t, base, "agents.d/a.md", "---\nname: a\nmembers: "+strings.ReplaceAll(list, "[*]", "['*']")+"\n---\n")
+			writeFile(t, base, "agents.d/m.md", "---\nname: m\n---\n")
+			writeFile(t, base, TrustedName("a"), "members: ['*']\nagents: {r-docs: {}}\n")
+			all, errs := Load(base, Host{Tools: ours()})
+			if want != "" && entry != "*" {
+				require.NotEmpty(t, errs)
+				assert.ErrorContains(t, errs[0], want)
+				continue
+			}
+			require.Empty(t, errs)
+			assert.Equal(t, []scope.ID{"m"}, all.Agents["a"].Grants.Members(), list)
+		}
+	}
+}
