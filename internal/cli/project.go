@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/scopefs/scopefs/internal/amend"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
@@ -117,21 +119,17 @@ func (a *app) begun() (config.Paths, *config.Project, error) {
 	}
 	if err == nil && project != nil {
 		exists := project.Exists()
-		if err = project.Make(); err == nil {
+		if err = project.Make(!a.showSecrets); err == nil {
 			a.note(report.Place(project, !exists))
-			if a.showSecrets {
-				err = project.ShowSecrets()
-			} else if !exists {
+			if !exists && !a.showSecrets {
 				a.note(report.Secrets(project))
 			}
+			p, err = p.Complete()
 		}
 		if err == nil && !exists {
 			var note string
-			note, err = prompt.Presets(context.Background(), project, a.in, a.err)
+			note, err = prompt.Presets(context.Background(), p, project, a.in, a.err)
 			a.note(note)
-		}
-		if err == nil {
-			p, err = p.Complete()
 		}
 		if err != nil {
 			err = exit.With(exit.Usage, err)
@@ -154,31 +152,51 @@ func (a *app) addProject(c *cobra.Command, changes *string) {
 	_ = c.RegisterFlagCompletionFunc("changes", cobra.FixedCompletions([]string{"auto", "direct", "held", "kept"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// setChanges writes --changes into the definition of the project. The caller calls undo if the agent does not start.
-func (a *app) setChanges(changes string) (undo func(), err error) {
+// define makes the edits of --changes and --show-secrets in the definition of the agent. The caller calls undo if the agent
+// does not start.
+func (a *app) define(name, changes string) (undo func(), err error) {
+	undo = func() {}
 	switch changes {
-	case "":
-		return func() {}, nil
-	case "auto", "direct", "held", "kept":
+	case "", "auto", "direct", "held", "kept":
 	default:
-		return nil, exit.Usagef("--changes %s: give auto, direct, held or kept", changes)
+		return undo, exit.Usagef("--changes %s: give auto, direct, held or kept", changes)
 	}
-	if a.branch != "" {
-		return nil, exit.Usagef("--changes and --branch: the changes of a branch are held: leave --changes out")
+	if changes == "" && !a.showSecrets {
+		return undo, nil
 	}
-	_, project, err := a.where()
+	if changes != "" && a.branch != "" {
+		return undo, exit.Usagef("--changes and --branch: the changes of a branch are held: leave --changes out")
+	}
+	p, project, err := a.existing()
 	if err != nil {
-		return nil, err
+		return undo, err
 	}
 	if project == nil {
-		return nil, exit.Usagef("--changes: without --dir write view: {changes: %s} into the agent's definition", changes)
+		return undo, exit.Usagef("--changes: without --dir write view: {changes: %s} into the agent's definition", changes)
 	}
-	before, err := project.SetChanges(changes)
-	return func() {
+	id, err := a.baseAgentIn(p, project, name)
+	if err != nil {
+		return undo, err
+	}
+	var flags []string
+	var edits []func(*amend.Draft) error
+	if a.showSecrets {
+		flags, edits = append(flags, "--show-secrets"), append(edits, amend.Unseal(config.SecretPatterns()))
+	}
+	if changes != "" {
+		flags, edits = append(flags, "--changes "+changes), append(edits, amend.SetChanges(changes))
+	}
+	before, err := amend.Update(p, id, edits...)
+	undo = func() {
 		if err := before(); err != nil {
-			fmt.Fprintf(a.err, "scopefs: --changes: %v\n", err)
+			fmt.Fprintf(a.err, "scopefs: %s: %v\n", strings.Join(flags, " "), err)
 		}
-	}, err
+	}
+	if err != nil {
+		undo()
+		return func() {}, fmt.Errorf("%s: %w", strings.Join(flags, " "), err)
+	}
+	return undo, nil
 }
 
 // agentIn parses the name of an agent. In a project it may be left out. With --branch it returns that branch of the agent.

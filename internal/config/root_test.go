@@ -57,7 +57,7 @@ func TestProjectAt(t *testing.T) {
 				require.NoError(t, os.MkdirAll(filepath.Join(home, test.agent), 0o755))
 				p, err := ProjectOf(filepath.Join(home, test.agent))
 				require.NoError(t, err)
-				require.NoError(t, p.Make())
+				require.NoError(t, p.Make(true))
 			}
 			if test.other != "" {
 				need.Root(t, "gives files to another user")
