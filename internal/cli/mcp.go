@@ -50,7 +50,7 @@ Exit status: 0 at the end of the client's input, 1 failure, 2 bad usage.`,
 			if err != nil {
 				return err
 			}
-			unset, err := a.define(name, changes)
+			unset, err := a.define(c.Context(), name, changes)
 			if err != nil {
 				return err
 			}

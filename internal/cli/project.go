@@ -152,9 +152,10 @@ func (a *app) addProject(c *cobra.Command, changes *string) {
 	_ = c.RegisterFlagCompletionFunc("changes", cobra.FixedCompletions([]string{"auto", "direct", "held", "kept"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// define makes the edits of --changes and --show-secrets in the definition of the agent. The caller calls undo if the agent
-// does not start.
-func (a *app) define(name, changes string) (undo func(), err error) {
+// define makes the edits of --changes and --show-secrets in the definition of the agent. A daemon that runs serves the agent by
+// them when define returns; it refuses where somebody uses a view that would have to be mounted again. The caller calls undo if
+// the agent does not start.
+func (a *app) define(ctx context.Context, name, changes string) (undo func(), err error) {
 	undo = func() {}
 	switch changes {
 	case "", "auto", "direct", "held", "kept":
@@ -178,13 +179,13 @@ func (a *app) define(name, changes string) (undo func(), err error) {
 	if err != nil {
 		return undo, err
 	}
-	var flags []string
+	var flags, keys []string
 	var edits []func(*amend.Draft) error
 	if a.showSecrets {
 		flags, edits = append(flags, "--show-secrets"), append(edits, amend.Unseal(config.SecretPatterns()))
 	}
 	if changes != "" {
-		flags, edits = append(flags, "--changes "+changes), append(edits, amend.SetChanges(changes))
+		flags, keys, edits = append(flags, "--changes "+changes), append(keys, "view.changes"), append(edits, amend.SetChanges(changes))
 	}
 	before, err := amend.Update(p, id, edits...)
 	undo = func() {
@@ -192,11 +193,32 @@ func (a *app) define(name, changes string) (undo func(), err error) {
 			fmt.Fprintf(a.err, "scopefs: %s: %v\n", strings.Join(flags, " "), err)
 		}
 	}
+	if err == nil {
+		err = a.redefine(ctx, p, id, keys)
+	}
 	if err != nil {
 		undo()
 		return func() {}, fmt.Errorf("%s: %w", strings.Join(flags, " "), err)
 	}
 	return undo, nil
+}
+
+// redefine has the daemon, if one runs, serve an agent and its branch of --branch by the definition of now. A daemon that starts later does.
+func (a *app) redefine(ctx context.Context, p config.Paths, id scope.ID, keys []string) error {
+	ids := []scope.ID{id}
+	if a.branch != "" {
+		ids = append(ids, scope.ID(a.branch))
+	}
+	for _, id := range ids {
+		err := api.NewClient(p).Redefine(ctx, id, keys)
+		if refused, ok := errors.AsType[*api.Error](err); errors.Is(err, api.ErrNoDaemon) || ok && refused.Kind == api.Closing {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // agentIn parses the name of an agent. In a project it may be left out. With --branch it returns that branch of the agent.

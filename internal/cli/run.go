@@ -134,7 +134,7 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 	if err != nil {
 		return exitRunFailed, err
 	}
-	unset, err := a.define(name, o.changes)
+	unset, err := a.define(ctx, name, o.changes)
 	if err != nil {
 		return exitRunFailed, err
 	}
