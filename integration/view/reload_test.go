@@ -51,7 +51,7 @@ func TestReload(t *testing.T) {
 	h.Define("c", "")
 	require.NoError(t, os.Remove(filepath.Join(h.Base, "agents.d", "b.md")))
 	out := h.Must("reload")
-	assert.Contains(t, out, "a: waits for scopefs down and up\nb: definition removed, mounted until scopefs down\n")
+	assert.Contains(t, out, "a: waits for scopefs down and up: view.data\nb: definition removed, mounted until scopefs down\n")
 	assert.True(t, h.Recorded("c", audit.Event{Event: audit.KindAgent, Outcome: "mounted"}), out)
 	assert.Equal(t, []string{"ok"}, harness.HostOps(t, v, "stat secret"), "its rules hold all the same")
 

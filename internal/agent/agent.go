@@ -353,6 +353,9 @@ func (a *Agent) state() api.Agent {
 	switch {
 	case a.view != nil:
 		a.view.Status(&s)
+		if def, err := a.Definition(); err == nil {
+			s.Waits = waiting(a.view, def.Definition)
+		}
 	case a.starting:
 		s.State = api.Starting
 	case a.failure != nil:

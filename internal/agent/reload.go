@@ -1,8 +1,10 @@
 package agent
 
 import (
-	"reflect"
+	"slices"
 
+	"github.com/scopefs/scopefs/internal/view"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/hosts"
 )
@@ -17,6 +19,7 @@ const (
 	NewRules         // the agent's new rules hold
 	Restarted        // they hold in a new process of the view
 	Remount          // more than the rules has changed: that needs Down and Up
+	Remounted        // Redefine has mounted the view again
 )
 
 // Reload makes the agent's view decide by a definition that was loaded. Its grants
@@ -40,7 +43,7 @@ func (a *Agent) Reload(def *agents.Agent) (Change, error) {
 		if err != nil {
 			return Restarted, err
 		}
-		if !sameButRules(v.Definition(), def.Definition) {
+		if len(waiting(v, def.Definition)) > 0 {
 			return Remount, nil
 		}
 		changed = changed || ruled
@@ -58,15 +61,45 @@ func (a *Agent) Grant(g *agents.Grants) {
 	a.granted = g
 }
 
-// sameButRules reports whether two definitions differ at most in the rules that a
-// mounted view can take, or in keys that do not concern the view, such as grants.
-func sameButRules(a, b *agents.Definition) bool {
-	x, y := *a, *b
+// Pending returns the keys of the definition of now that hold only after Down and Up, sorted: those by which the view was
+// mounted otherwise.
+func (a *Agent) Pending() []string {
+	v := a.currentView()
+	def, err := a.Definition()
+	if v == nil || err != nil {
+		return nil
+	}
+	return waiting(v, def.Definition)
+}
+
+// waiting compares the definition with which a view was mounted, but for the keys that a mounted view takes or that do not
+// concern it, with another one.
+func waiting(v *view.View, now *agents.Definition) []string {
+	x, y := *v.Definition(), *now
+	var holds []string
+	if !v.Holding() && !x.View.PolicySpec().Holds() { // a view opens the place for what rules hold when it is mounted
+		holds = holding(y.View)
+	}
 	for _, def := range []*agents.Definition{&x, &y} {
 		def.View.Access, def.View.Paths, def.View.Hardlinks, def.View.Protect, def.View.Git = 0, nil, "", nil, nil
 		def.DisplayName, def.Description, def.Prompt, def.Reach, def.Durable = "", "", "", agents.Reach{}, nil
 		def.Network = hosts.Network{} // see recheck
 		def.Keep, def.Env = agents.Keep{}, nil
+		def.Model = agents.Model{}                               // a task has that of its start
+		if bytes, files := def.Limits.Quota(); bytes+files > 0 { // Quotas.Define: a view that counts has the limits of now
+			def.Limits.Disk, def.Limits.Files = 1, 1
+		}
 	}
-	return reflect.DeepEqual(x, y)
+	return slices.Sorted(slices.Values(append(x.Differs(&y), holds...)))
+}
+
+// holding returns the keys whose rules hold changes.
+func holding(spec agents.ViewSpec) (keys []string) {
+	if slices.ContainsFunc(spec.Protect, func(p scope.Protect) bool { return p.Hold }) {
+		keys = append(keys, "protect")
+	}
+	if slices.ContainsFunc(spec.Paths, func(r scope.PathRule) bool { return r.Access == scope.Hold }) {
+		keys = append(keys, "view.paths")
+	}
+	return keys
 }

@@ -11,6 +11,7 @@
 //	POST /v1/reload            read the definitions again: []Reloaded
 //	POST /v1/agents/{id}/up    mount; body UpRequest
 //	POST /v1/agents/{id}/down  end sandboxes and unmount
+//	POST /v1/agents/{id}/redefine have the view be one of the definition of now; body RedefineRequest; 409 if somebody uses the view
 //	POST /v1/agents/{id}/run   run a command; body RunRequest; see ToRun
 //	POST /v1/agents/{id}/token a token of the agent for HTTP; body TokenRequest, answers TokenReply
 //	POST /v1/agents/{id}/history a request about the agent's history, and its answer: see fs/history
@@ -73,6 +74,11 @@ type TokenRequest struct {
 	For time.Duration `json:"for,omitempty"` // until the token ends; 0: 30 days
 }
 
+// RedefineRequest is the body of redefine.
+type RedefineRequest struct {
+	Keys []string `json:"keys,omitempty"` // of the definition, for which the view is mounted again if need be
+}
+
 // TokenReply is the answer of token.
 type TokenReply struct {
 	Token string    `json:"token"`
@@ -92,6 +98,7 @@ type Agent struct {
 	Holds     bool     `json:"holds,omitempty"`  // the view holds changes, all or those of rules: the definition may say otherwise since
 	Shared    *Shared  `json:"shared,omitempty"` // nil: only this host changes the agent's directory
 	Lease     *Lease   `json:"lease,omitempty"`  // with placement: one; nil: this node does not want it
+	Waits     []string `json:"waits,omitempty"`  // keys of the definition that hold only after down and up
 	Error     string   `json:"error,omitempty"`
 	Disk      *Quota   `json:"disk,omitempty"`       // nil: it has no limits
 	NotLoaded bool     `json:"not_loaded,omitempty"` // the error is of the definition, or of another file of the operator's
@@ -221,6 +228,7 @@ type Reloaded struct {
 	Agent   scope.ID `json:"agent,omitempty"`
 	File    string   `json:"file,omitempty"` // the file, where it belongs to no agent
 	Outcome string   `json:"outcome"`
+	Waits   []string `json:"waits,omitempty"` // keys of the definition that hold only after down and up
 	Error   string   `json:"error,omitempty"`
 	Warning string   `json:"warning,omitempty"`
 }

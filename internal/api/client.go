@@ -164,6 +164,11 @@ func (c *Client) Down(ctx context.Context, id scope.ID) error {
 	return c.call(ctx, http.MethodPost, "/v1/agents/"+string(id)+"/down", none{}, &none{})
 }
 
+// Redefine has an agent's view be one of the definition of now, mounted again for some of its keys if need be.
+func (c *Client) Redefine(ctx context.Context, id scope.ID, keys []string) error {
+	return c.call(ctx, http.MethodPost, "/v1/agents/"+string(id)+"/redefine", RedefineRequest{Keys: keys}, &none{})
+}
+
 // Top returns what runs now, and what it uses.
 func (c *Client) Top(ctx context.Context) (Top, error) {
 	return fetch[Top](ctx, c, http.MethodGet, "/v1/top", none{})

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/exit"
@@ -65,13 +67,13 @@ Exit status: 0 every definition loads, 1 one does not, 2 bad usage.`,
 all files there, scopefs.yaml, programs.d and, for a project and for the user's own base, the
 user's settings in ~/.config/scopefs; without a base these alone. It prints one line for each
 error and each warning. A warning is a list for which the agent has no tool, a name of
-something that was removed since a daemon loaded the file, a dir that does not exist, or a
-file that is not read.
+something that was removed since a daemon loaded the file, a dir that does not exist, a
+file that is not read, or keys that a mounted view has only after scopefs down and up.
 
 ${VAR} is read from the environment of this command, not of the daemon.
 
 Exit status: 0 all files would load, 1 one would not, 2 bad usage.`,
-		RunE: func(_ *cobra.Command, files []string) error { return a.checkFiles(files) },
+		RunE: func(c *cobra.Command, files []string) error { return a.checkFiles(c.Context(), files) },
 	}
 	for _, c := range []*cobra.Command{c, list, show} {
 		c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -109,7 +111,7 @@ func notAll(errs []error) error {
 }
 
 // checkFiles prints the errors and warnings of files, or of all definitions.
-func (a *app) checkFiles(files []string) error {
+func (a *app) checkFiles(ctx context.Context, files []string) error {
 	p, err := a.settingsPaths()
 	if err != nil {
 		return err
@@ -153,6 +155,14 @@ func (a *app) checkFiles(files []string) error {
 	}
 	for _, err := range warnings {
 		fmt.Fprintln(a.out, "warning: "+printable.Text(err.Error()))
+	}
+	if len(files) == 0 {
+		mounted, _ := api.NewClient(p).Agents(ctx) // without a daemon nothing waits
+		for _, g := range mounted {
+			if len(g.Waits) > 0 {
+				fmt.Fprintf(a.out, "warning: %s: %s\n", g.ID, report.Waits(g))
+			}
+		}
 	}
 	return notAll(errs)
 }

@@ -46,19 +46,19 @@ Exit status: 0 at the end of the client's input, 1 failure, 2 bad usage.`,
 				return a.settings(client, name)
 			}
 			thread.Coarse()
-			if changes != "" {
-				if _, _, err := a.begin(name); err != nil {
-					return err
-				}
-				if _, err := a.setChanges(changes); err != nil { // its sessions start and end
-					return err
-				}
-			}
 			t, err := a.toolbox(name, api.Hello{Profile: profile, Dir: client.dir})
 			if err != nil {
 				return err
 			}
-			return t.Relay(c.Context())
+			unset, err := a.define(c.Context(), name, changes)
+			if err != nil {
+				return err
+			}
+			connected, err := t.Relay(c.Context())
+			if !connected {
+				unset()
+			}
+			return err
 		},
 	}
 	a.agentFlag(c, &name)

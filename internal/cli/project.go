@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/scopefs/scopefs/internal/amend"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
@@ -126,23 +128,19 @@ func (a *app) begun() (config.Paths, *config.Project, error) {
 			a.note(note)
 		}
 		if err == nil {
-			err = project.Make()
+			err = project.Make(!a.showSecrets)
 		}
 		if err == nil {
 			a.note(report.Place(project))
-			if a.showSecrets {
-				err = project.ShowSecrets()
-			} else if !exists {
+			if !exists && !a.showSecrets {
 				a.note(report.Secrets(project))
 			}
+			p, err = p.Complete()
 		}
 		if err == nil && !exists {
 			var note string
-			note, err = prompt.Presets(context.Background(), project, a.in, a.err)
+			note, err = prompt.Presets(context.Background(), p, project, a.in, a.err)
 			a.note(note)
-		}
-		if err == nil {
-			p, err = p.Complete()
 		}
 		if err != nil {
 			err = exit.With(exit.Usage, err)
@@ -165,31 +163,73 @@ func (a *app) addProject(c *cobra.Command, changes *string) {
 	_ = c.RegisterFlagCompletionFunc("changes", cobra.FixedCompletions([]string{"auto", "direct", "held", "kept"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// setChanges writes --changes into the definition of the project. The caller calls undo if the agent does not start.
-func (a *app) setChanges(changes string) (undo func(), err error) {
+// define makes the edits of --changes and --show-secrets in the definition of the agent. A daemon that runs serves the agent by
+// them when define returns; it refuses where somebody uses a view that would have to be mounted again. The caller calls undo if
+// the agent does not start.
+func (a *app) define(ctx context.Context, name, changes string) (undo func(), err error) {
+	undo = func() {}
 	switch changes {
-	case "":
-		return func() {}, nil
-	case "auto", "direct", "held", "kept":
+	case "", "auto", "direct", "held", "kept":
 	default:
-		return nil, exit.Usagef("--changes %s: give auto, direct, held or kept", changes)
+		return undo, exit.Usagef("--changes %s: give auto, direct, held or kept", changes)
 	}
-	if a.branch != "" {
-		return nil, exit.Usagef("--changes and --branch: the changes of a branch are held: leave --changes out")
+	if changes == "" && !a.showSecrets {
+		return undo, nil
 	}
-	_, project, err := a.where()
+	if changes != "" && a.branch != "" {
+		return undo, exit.Usagef("--changes and --branch: the changes of a branch are held: leave --changes out")
+	}
+	p, project, err := a.existing()
 	if err != nil {
-		return nil, err
+		return undo, err
 	}
 	if project == nil {
-		return nil, exit.Usagef("--changes: without --dir write view: {changes: %s} into the agent's definition", changes)
+		return undo, exit.Usagef("--changes: without --dir write view: {changes: %s} into the agent's definition", changes)
 	}
-	before, err := project.SetChanges(changes)
-	return func() {
+	id, err := a.baseAgentIn(p, project, name)
+	if err != nil {
+		return undo, err
+	}
+	var flags, keys []string
+	var edits []func(*amend.Draft) error
+	if a.showSecrets {
+		flags, edits = append(flags, "--show-secrets"), append(edits, amend.Unseal(config.SecretPatterns()))
+	}
+	if changes != "" {
+		flags, keys, edits = append(flags, "--changes "+changes), append(keys, "view.changes"), append(edits, amend.SetChanges(changes))
+	}
+	before, err := amend.Update(p, id, edits...)
+	undo = func() {
 		if err := before(); err != nil {
-			fmt.Fprintf(a.err, "scopefs: --changes: %v\n", err)
+			fmt.Fprintf(a.err, "scopefs: %s: %v\n", strings.Join(flags, " "), err)
 		}
-	}, err
+	}
+	if err == nil {
+		err = a.redefine(ctx, p, id, keys)
+	}
+	if err != nil {
+		undo()
+		return func() {}, fmt.Errorf("%s: %w", strings.Join(flags, " "), err)
+	}
+	return undo, nil
+}
+
+// redefine has the daemon, if one runs, serve an agent and its branch of --branch by the definition of now. A daemon that starts later does.
+func (a *app) redefine(ctx context.Context, p config.Paths, id scope.ID, keys []string) error {
+	ids := []scope.ID{id}
+	if a.branch != "" {
+		ids = append(ids, scope.ID(a.branch))
+	}
+	for _, id := range ids {
+		err := api.NewClient(p).Redefine(ctx, id, keys)
+		if refused, ok := errors.AsType[*api.Error](err); errors.Is(err, api.ErrNoDaemon) || ok && refused.Kind == api.Closing {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // agentIn parses the name of an agent. In a project it may be left out. With --branch it returns that branch of the agent.

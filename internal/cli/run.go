@@ -136,7 +136,7 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 	if err != nil {
 		return exitRunFailed, err
 	}
-	unset, err := a.setChanges(o.changes)
+	unset, err := a.define(ctx, name, o.changes)
 	if err != nil {
 		return exitRunFailed, err
 	}
@@ -159,7 +159,11 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 		env["TERM"] = t
 	}
 	if o.program != "" {
-		if err := at.For(ctx, o.program, &req); errors.Is(err, programs.ErrNotFound) {
+		of, err := a.baseAgentIn(p, at.Project, name) // a branch has its rules
+		if err != nil {
+			return exitRunFailed, err
+		}
+		if err := at.For(ctx, of, o.program, &req); errors.Is(err, programs.ErrNotFound) {
 			return exitNotFound, err
 		} else if err != nil {
 			return exitRunFailed, err

@@ -135,14 +135,14 @@ func TestProjectRefused(t *testing.T) {
 		if filepath.IsAbs(dir) {
 			p, err := ProjectOf(dir)
 			require.NoError(t, err)
-			assert.ErrorContains(t, p.Make(), want, dir)
+			assert.ErrorContains(t, p.Make(true), want, dir)
 			continue
 		}
 		dir = filepath.Join(home, dir)
 		require.NoError(t, os.MkdirAll(dir, 0o755))
 		p, err := ProjectOf(dir)
 		require.NoError(t, err)
-		if err = p.Make(); want == "" {
+		if err = p.Make(true); want == "" {
 			assert.NoError(t, err, dir)
 			continue
 		}

@@ -13,13 +13,12 @@ import (
 
 	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // Lost returns the rules of the project above that do not hold for a new agent of p, as keys and values. It compares the texts:
 // what its definition will not have is lost. It leaves out paths that are not in p.
 func (p Project) Lost() (lost []string, err error) {
-	own, err := rules("", []byte(p.with(additions{changes: string(agents.ChangesAuto), hide: true})), true)
+	own, err := rules("", []byte(p.text(true)), true)
 	if err != nil {
 		return nil, err
 	}

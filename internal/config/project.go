@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -138,8 +139,8 @@ func (p Project) definition() string {
 }
 
 // Make writes the project's definition, unless there is one. It refuses directories that
-// hold more than a project.
-func (p Project) Make() error {
+// hold more than a project. hide adds the rules that hide secrets.
+func (p Project) Make(hide bool) error {
 	if err := p.refused(); err != nil {
 		return err
 	}
@@ -149,13 +150,20 @@ func (p Project) Make() error {
 	if p.Exists() {
 		return nil
 	}
-	return p.write(p.with(additions{changes: string(agents.ChangesAuto), hide: true}))
+	return replace(p.definition(), p.text(hide))
+}
+
+// text returns the definition that Make writes.
+func (p Project) text(hide bool) string {
+	view := viewFlow
+	if hide {
+		view = viewBlock + secretsText + changesBelow
+	}
+	return strings.TrimSuffix(p.first(), definitionEnd) + fmt.Sprintf(view, agents.ChangesAuto) + definitionEnd
 }
 
 // first returns the first text of the definition.
 func (p Project) first() string { return fmt.Sprintf(definition, p.ID, p.Dir) }
-
-func (p Project) write(text string) error { return replace(p.definition(), text) }
 
 // replace writes a file of the project's base whole or not at all: two commands may start at the same time.
 func replace(name, text string) error {
@@ -174,107 +182,21 @@ func replace(name, text string) error {
 	return durable.SyncDir(filepath.Dir(name))
 }
 
-// The lines that Allow, SetChanges and ShowSecrets add to a definition that the user has not edited, or remove.
+// The lines of a definition after its first text, where %s is a value of view: {changes}.
 const (
-	allowBegin, allowEnd     = "network: {presets: [", "]}\n"
-	changesBegin, changesEnd = "view: {changes: ", "}\n" // of a definition without secretsText
-	changesBelow             = "  changes: "             // after it
+	definitionEnd = "---\n"
+	viewFlow      = "view: {changes: %s}\n"
+	viewBlock     = "view:\n" // secretsText and changesBelow follow it
+	changesBelow  = "  changes: %s\n"
 )
 
-// additions are what those lines say. The zero value is none.
-type additions struct {
-	presets []string
-	changes string
-	hide    bool // secretsText
-}
+// ours matches the lines, but secretsText, that commands add to the first text of a definition.
+var ours = regexp.MustCompile(`(?m)^(network: \{presets: \[[a-z0-9._-]+(, [a-z0-9._-]+)*\]\}|view:|(view: \{|  )changes: (auto|direct|held|kept)(\}|))\n`)
 
-// Allow adds presets to the network of a definition that the user has not edited.
-func (p Project) Allow(presets []string) error {
-	_, err := p.add(func(a *additions) { a.presets = append(a.presets, presets...) })
-	return err
-}
-
-// SetChanges sets view: {changes} of a definition. It fails if the user has edited the definition. undo sets what it said
-// before, unless it says something else by then.
-func (p Project) SetChanges(changes string) (undo func() error, err error) {
-	before := ""
-	edited, err := p.add(func(a *additions) { before, a.changes = a.changes, changes })
-	if err == nil && edited {
-		err = fmt.Errorf("--changes: %s was edited: write view: {changes: %s} there, and leave --changes out", p.definition(), changes)
-	}
-	return func() error {
-		_, err := p.add(func(a *additions) {
-			if a.changes == changes {
-				a.changes = before
-			}
-		})
-		return err
-	}, err
-}
-
-// ShowSecrets removes the rules that hide secrets from a definition. It fails if the user has edited the definition.
-func (p Project) ShowSecrets() error {
-	edited, err := p.add(func(a *additions) { a.hide = false })
-	if err == nil && edited {
-		err = fmt.Errorf("--show-secrets: %s was edited: remove the lines with seal there, and leave --show-secrets out", p.definition())
-	}
-	return err
-}
-
-// add changes the additions of a definition, unless the user has edited it.
-func (p Project) add(change func(*additions)) (edited bool, err error) {
-	text, err := os.ReadFile(p.definition())
-	if err != nil {
-		return false, err
-	}
-	var a additions
-	var rest string
-	before, after, hide := strings.Cut(string(text), secretsText)
-	a.hide = hide
-	for line := range strings.Lines(before + after) {
-		if names, ok := strings.CutPrefix(line, allowBegin); ok {
-			a.presets = strings.Split(strings.TrimSuffix(names, allowEnd), ", ")
-		} else if changes, ok := strings.CutPrefix(line, changesBegin); ok {
-			a.changes = strings.TrimSuffix(changes, changesEnd)
-		} else if changes, ok := strings.CutPrefix(line, changesBelow); ok && hide {
-			a.changes = strings.TrimSuffix(changes, "\n")
-		} else {
-			rest += line
-		}
-	}
-	if rest != p.first() {
-		return true, nil
-	}
-	change(&a)
-	if now := p.with(a); now != string(text) {
-		return false, p.write(now)
-	}
-	return false, nil
-}
-
-// with returns the first text of the definition with additions.
-func (p Project) with(a additions) string {
-	const end = "---\n"
-	text := strings.TrimSuffix(p.first(), end)
-	var all []string
-	for _, name := range a.presets {
-		if !slices.Contains(all, name) {
-			all = append(all, name)
-		}
-	}
-	if len(all) > 0 {
-		text += allowBegin + strings.Join(all, ", ") + allowEnd
-	}
-	switch {
-	case a.hide:
-		text += secretsText
-		if a.changes != "" {
-			text += changesBelow + a.changes + "\n"
-		}
-	case a.changes != "":
-		text += changesBegin + a.changes + changesEnd
-	}
-	return text + end
+// Unedited reports whether each line of a definition is exactly one that scopefs itself writes. Its user may have written
+// any other text: what a flag would add is then for him to write.
+func (p Project) Unedited(text string) bool {
+	return ours.ReplaceAllString(strings.Replace(text, secretsText, "", 1), "") == p.first()
 }
 
 // definition is the first text of a project's definition. %q is valid in YAML for a path

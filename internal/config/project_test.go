@@ -43,7 +43,7 @@ func TestProjectsApart(t *testing.T) {
 
 	old := Project{Dir: pair[0], ID: projectID(pair[0], oldHashBytes)}
 	old.Base = filepath.Join(state, "scopefs", string(old.ID))
-	require.NoError(t, old.Make())
+	require.NoError(t, old.Make(true))
 	for i, want := range []scope.ID{old.ID, projects[1].ID} {
 		now, err := ProjectOf(pair[i])
 		require.NoError(t, err)

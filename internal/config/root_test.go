@@ -85,7 +85,7 @@ func makeAt(t *testing.T, dir string) Project {
 	t.Helper()
 	p, err := ProjectOf(dir)
 	require.NoError(t, err)
-	require.NoError(t, p.Make())
+	require.NoError(t, p.Make(true))
 	return p
 }
 
@@ -131,11 +131,11 @@ func TestProjectAbove(t *testing.T) {
 	of, err := ProjectOf(home)
 	require.NoError(t, err)
 	require.NoError(t, os.MkdirAll(filepath.Dir(of.definition()), 0o700))
-	require.NoError(t, of.write(of.first()))
+	require.NoError(t, replace(of.definition(), of.first()))
 	found, err := ProjectAt(".")
 	require.NoError(t, err)
 	assert.Equal(t, home, found.Dir)
-	assert.ErrorContains(t, found.Make(), "holds your home directory")
+	assert.ErrorContains(t, found.Make(true), "holds your home directory")
 }
 
 // TestProjectLinks: an agent makes a symbolic link below its project that leads out of it. What is started there is not the

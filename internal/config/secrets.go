@@ -19,10 +19,18 @@ var secrets = []struct{ pattern, comment string }{
 	{"**/id_{rsa,dsa,ecdsa,ed25519}{,_sk}", "private keys of SSH"},
 }
 
-// secretsText are the rules in a definition.
+// SecretPatterns returns the patterns that a new project seals.
+func SecretPatterns() (all []string) {
+	for _, s := range secrets {
+		all = append(all, s.pattern)
+	}
+	return all
+}
+
+// secretsText are the rules in a definition, below view.
 var secretsText = func() string {
 	var text strings.Builder
-	text.WriteString("view:\n  paths: # secrets: in no listing, and the agent can neither read nor create them\n")
+	text.WriteString("  paths: # secrets: in no listing, and the agent can neither read nor create them\n")
 	for _, s := range secrets {
 		text.WriteString(`    "` + s.pattern + `": seal`)
 		if s.comment != "" {

@@ -26,7 +26,12 @@ import (
 
 func (d *Daemon) handler(ctx context.Context) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/agents", func(w http.ResponseWriter, r *http.Request) { _ = reply(w, d.Agents()) })
+	mux.HandleFunc("GET /v1/agents", func(w http.ResponseWriter, r *http.Request) {
+		for _, a := range d.all() {
+			d.Refresh(a.ID()) // what waits for another mount is compared with the file of now
+		}
+		_ = reply(w, d.Agents())
+	})
 	mux.HandleFunc("GET /v1/streams", func(w http.ResponseWriter, r *http.Request) { _ = reply(w, d.Streams()) })
 	mux.HandleFunc("GET /v1/health", func(w http.ResponseWriter, r *http.Request) {
 		d.checkHealth()
@@ -53,6 +58,17 @@ func (d *Daemon) handler(ctx context.Context) http.Handler {
 	}))
 	mux.HandleFunc("POST /v1/agents/{id}/down", d.forAgent(func(_ http.ResponseWriter, r *http.Request, a *agent.Agent) (any, error) {
 		return struct{}{}, a.Down(r.Context())
+	}))
+	mux.HandleFunc("POST /v1/agents/{id}/redefine", d.forAgent(func(_ http.ResponseWriter, r *http.Request, a *agent.Agent) (any, error) {
+		var req api.RedefineRequest
+		if err := body(r, &req); err != nil {
+			return nil, err
+		}
+		change, err := a.Redefine(r.Context(), req.Keys)
+		if outcome := outcomes[change]; outcome != "" {
+			d.recordReload(a, outcome, nil)
+		}
+		return struct{}{}, err
 	}))
 	mux.HandleFunc("POST /v1/agents/{id}/run", d.forAgent(func(w http.ResponseWriter, r *http.Request, a *agent.Agent) (any, error) {
 		return nil, d.runFor(w, r, a, nil)

@@ -54,7 +54,7 @@ func (d *Daemon) reload(ctx context.Context) []api.Reloaded {
 		if err != nil {
 			outcome = "not mounted"
 		}
-		r := d.recordReload(id, outcome, err)
+		r := d.recordReload(d.agent(id), outcome, err)
 		mu.Lock()
 		defer mu.Unlock()
 		all = append(all, r)
@@ -96,7 +96,7 @@ func (d *Daemon) reloadRules() (all []api.Reloaded, added []scope.ID) {
 			return
 		}
 		if outcome := outcomes[change]; outcome != "" {
-			r := d.recordReload(a.ID(), outcome, err)
+			r := d.recordReload(a, outcome, err)
 			mu.Lock()
 			defer mu.Unlock()
 			changed = append(changed, r)
@@ -121,7 +121,7 @@ func (d *Daemon) homeLeft(id scope.ID) string {
 }
 
 // outcomes are those of the changes that a reload lists.
-var outcomes = map[agent.Change]string{agent.NewRules: reloadRules, agent.Restarted: "view restarted", agent.Remount: reloadRemount}
+var outcomes = map[agent.Change]string{agent.NewRules: reloadRules, agent.Restarted: "view restarted", agent.Remount: reloadRemount, agent.Remounted: reloadMounted}
 
 // settingsChanged reports a scopefs.yaml that is not the one the daemon started with.
 func (d *Daemon) settingsChanged() []api.Reloaded {
@@ -139,9 +139,13 @@ func (d *Daemon) settingsChanged() []api.Reloaded {
 	return nil
 }
 
-func (d *Daemon) recordReload(id scope.ID, outcome string, err error) api.Reloaded {
-	r := api.Reloaded{Agent: id, Outcome: outcome}
-	e := audit.Event{Event: audit.KindAgent, Agent: string(id), Outcome: outcome}
+func (d *Daemon) recordReload(a *agent.Agent, outcome string, err error) api.Reloaded {
+	r := api.Reloaded{Agent: a.ID(), Outcome: outcome}
+	if outcome == reloadRemount {
+		r.Waits = a.Pending()
+		r.Outcome += ": " + strings.Join(r.Waits, ", ")
+	}
+	e := audit.Event{Event: audit.KindAgent, Agent: string(r.Agent), Outcome: outcome}
 	if err != nil {
 		r.Error, e.Detail = err.Error(), err.Error()
 	}

@@ -24,8 +24,11 @@ func Write(path string, text []byte, mode fs.FileMode, replace bool) error {
 	return write(path, text, mode, func(tmp string) error { return unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, path, flags) })
 }
 
-// Replace writes a definition that is before, with the same mode and owner. It leaves a file that is not, as one that
-// somebody else has changed meanwhile.
+// ErrChanged reports a definition that somebody else has changed meanwhile.
+var ErrChanged = errors.New("somebody has changed it meanwhile: repeat the command")
+
+// Replace writes a definition that is before, with the same mode and owner. For any other text it is ErrChanged, and the file
+// stays as it is.
 func Replace(path string, before, text []byte) error {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -43,7 +46,7 @@ func Replace(path string, before, text []byte) error {
 		if err != nil || readErr != nil || bytes.Equal(now, before) {
 			return errors.Join(err, readErr)
 		}
-		return errors.Join(errors.New("somebody has changed it meanwhile: repeat the command"), exchange())
+		return errors.Join(ErrChanged, exchange())
 	})
 }
 

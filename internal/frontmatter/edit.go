@@ -82,6 +82,8 @@ func (e Edit) at(s source, n *yaml.Node, keys []string) ([]byte, error) {
 	}
 	value := n.Content[i+1]
 	switch {
+	case value.Kind == yaml.ScalarNode && !removes && (len(keys) > 1 || e.Add != "") && value.ShortTag() != "!!null" && value.Value != "none":
+		return nil, ErrByHand // the scalar says something, which a collection in its place would not
 	case value.Kind == yaml.ScalarNode && !removes:
 		made, err := flowNode(e.value(keys[1:]))
 		if err != nil {

@@ -54,6 +54,8 @@ func TestEditByHand(t *testing.T) {
 	for name, front := range map[string]string{
 		"a list in place of keys":          "network: [a]\n",
 		"keys in place of a list":          "network: {allow: {a: b}}\n",
+		"a text in place of keys":          "network: host\n",
+		"a text in place of a list":        "network: {allow: x}\n",
 		"a text of lines":                  "network: >\n  none\n",
 		"no keys":                          "# none\n",
 		"a text that looks like a comment": "network:\n  allow:\n    - host: a\n      ca: |\n        x\n\n        # y\n",

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/scopefs/scopefs/internal/amend"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
@@ -27,9 +28,9 @@ type Place struct {
 	Project *config.Project
 }
 
-// For makes a run one of an agent program. The words of the run become arguments
+// For makes a run of an agent one of an agent program. The words of the run become arguments
 // of the program.
-func (p Place) For(ctx context.Context, name string, req *api.RunRequest) error {
+func (p Place) For(ctx context.Context, id scope.ID, name string, req *api.RunRequest) error {
 	program, err := programs.Of(p.Base, p.User, name)
 	if err != nil {
 		return err
@@ -41,8 +42,8 @@ func (p Place) For(ctx context.Context, name string, req *api.RunRequest) error 
 		}
 		return fmt.Errorf("--for %s: %w", name, err)
 	}
-	if p.Project != nil && len(program.Networks) > 0 {
-		if err := p.Project.Allow(p.chosen(program.Networks)); err != nil {
+	if p.Project != nil && p.Project.ID == id && len(program.Networks) > 0 {
+		if err := amend.AddPresets(p.Paths, p.Project, p.chosen(program.Networks)); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/scopefs/scopefs/internal/amend"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/report"
@@ -38,7 +39,7 @@ func suggested(dir string) (presets, files []string) {
 // Presets offers the presets that the files of a project suggest: call it when the project's definition was made, which
 // remembers the answer. It asks the user on a terminal; without one it returns a line with the command. A project with a
 // .scopefs.yaml names its own.
-func Presets(ctx context.Context, project *config.Project, stdin io.Reader, stderr io.Writer) (note string, err error) {
+func Presets(ctx context.Context, p config.Paths, project *config.Project, stdin io.Reader, stderr io.Writer) (note string, err error) {
 	presets, files := suggested(project.Dir)
 	if t, err := project.Trust(); len(presets) == 0 || err != nil || t.Hash != "" {
 		return "", nil
@@ -53,7 +54,7 @@ func Presets(ctx context.Context, project *config.Project, stdin io.Reader, stde
 		Options: []string{"yes", "no"},
 	})
 	if err == nil && answer.Text == "yes" {
-		err = project.Allow(presets)
+		err = amend.AddPresets(p, project, presets)
 	}
 	return "", err
 }

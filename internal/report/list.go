@@ -54,6 +54,9 @@ func (list Agents) Print(w io.Writer) error {
 		if g.Program != "" {
 			where += fmt.Sprintf(" (the view runs another build, %s: scopefs down %s, then up)", g.Program, g.ID)
 		}
+		if len(g.Waits) > 0 {
+			where += fmt.Sprintf(" (%s)", Waits(g))
+		}
 		if g.Error != "" {
 			where = strings.TrimSpace(where + " (" + g.Error + ")")
 		}
@@ -64,6 +67,11 @@ func (list Agents) Print(w io.Writer) error {
 		t.Row(row...)
 	}
 	return t.Print(w)
+}
+
+// Waits says which keys of its definition an agent's view does not have yet.
+func Waits(g api.Agent) string {
+	return fmt.Sprintf("%s of the definition: waits for scopefs down %s, then up", strings.Join(g.Waits, ", "), g.ID)
 }
 
 // Definition is an agent that is defined, or a file without an agent that does not load.

@@ -91,10 +91,9 @@ func (t *Toolbox) Close() {
 }
 
 // Relay connects the client on In and Out to the tools until the
-// client's input ends.
-func (t *Toolbox) Relay(ctx context.Context) error {
+// client's input ends. It reports whether it has connected.
+func (t *Toolbox) Relay(ctx context.Context) (opened bool, err error) {
 	defer t.Close()
-	opened := false
 	t.hello.Returns, t.hello.Continues = t.task == "", true
 	var pulse atomic.Pointer[api.Pulse] // of the running daemon
 	b := &bridge.Bridge{
@@ -122,5 +121,6 @@ func (t *Toolbox) Relay(ctx context.Context) error {
 			return err == nil && same
 		},
 	}
-	return b.Run(ctx)
+	err = b.Run(ctx)
+	return opened, err
 }

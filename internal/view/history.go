@@ -103,6 +103,12 @@ func (v *View) decide(unkept string) {
 // Keeps reports whether a mounted view keeps what changes destroy.
 func (v *View) Keeps() bool { return v.kind() == agents.ChangesKept }
 
+// Honours reports whether the view treats changes as a definition says. What auto means was decided when the view was mounted.
+func (v *View) Honours(changes agents.Changes) bool {
+	kind := v.kind()
+	return changes == v.def.View.Changes || changes == kind || changes == agents.ChangesAuto && kind == agents.ChangesKept
+}
+
 // Unkept returns why a view with changes: auto keeps nothing; "" if it keeps changes, or is not to.
 func (v *View) Unkept() string {
 	v.mu.Lock()

@@ -180,6 +180,13 @@ func (v *View) Unheld() string {
 	return v.unheld
 }
 
+// Holding reports whether the view has a place for what rules hold, or holds all changes.
+func (v *View) Holding() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.held != nil || v.changes == agents.ChangesHeld
+}
+
 // Freeze keeps the agent's clients from changing names that rules hold, until thaw is called.
 func (v *View) Freeze(ctx context.Context) (thaw func(), err error) {
 	if err := v.Wait(ctx); err != nil {

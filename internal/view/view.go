@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/internal/account"
@@ -53,6 +55,7 @@ type View struct {
 	done chan struct{} // closed when it is unmounted and the process is gone
 
 	sending sync.Mutex // see sendLog
+	parting sync.Mutex // held while EndUnused unmounts: the view's end is then not a death
 	ruling  sync.Mutex // held by SetRules, also while the view answers; for nothing else
 
 	mu        sync.Mutex
@@ -170,9 +173,11 @@ func (v *View) keep(life context.Context, serve func(context.Context) (mounted b
 		if errors.Is(err, sandbox.ErrOutOfMemory) {
 			outcome = sandbox.OutcomeMemory
 		}
+		v.parting.Lock()
 		if life.Err() != nil || v.isLeaving() { // Leave ends life next
 			state, err = api.Down, nil
 		}
+		v.parting.Unlock()
 		v.mu.Lock()
 		v.wire, v.requests, v.process, v.mayLeave = nil, nil, nil, false
 		for id, ack := range v.acks {
@@ -402,6 +407,49 @@ func (v *View) UpdateLog() {
 	}
 }
 
+// EndUnused unmounts the view for good, unless something uses it: another mount of it, an open file or a working directory on it
+// (umount(2) fails with EBUSY), or what used finds. Then it returns an error, and the view goes on. No sandbox starts on the view
+// meanwhile: see Served. After success the caller calls Down.
+func (v *View) EndUnused(used func() error) error {
+	v.setEnding(true)
+	err := used()
+	if err == nil {
+		err = v.unmountUnused()
+	}
+	if err != nil {
+		v.setEnding(false)
+	}
+	return err
+}
+
+func (v *View) unmountUnused() error {
+	all, err := v.host.Mounts.Read()
+	if err != nil {
+		return err
+	}
+	for _, m := range all {
+		if id, ok := mount.Agent(m); ok && id == v.def.Name && m.Mountpoint != v.at {
+			return fmt.Errorf("it is mounted at %s too: unmount that", m.Mountpoint)
+		}
+	}
+	v.parting.Lock()
+	defer v.parting.Unlock()
+	switch err := fusedev.Unmount(v.at); {
+	case errors.Is(err, unix.EBUSY):
+		return fmt.Errorf("a process has a file or its working directory in %s (fuser -vm %s lists it): end the process", v.at, v.at)
+	case err != nil:
+		return err
+	}
+	v.stop()
+	return nil
+}
+
+func (v *View) setEnding(ending bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.ending = ending
+}
+
 // Down ends the view and its sandboxes, and waits until nothing is left.
 func (v *View) Down() {
 	v.End()
@@ -411,9 +459,7 @@ func (v *View) Down() {
 
 // End is Down that leaves a dead mount: the entries beneath it stay hidden.
 func (v *View) End() {
-	v.mu.Lock()
-	v.ending = true
-	v.mu.Unlock()
+	v.setEnding(true)
 	v.stop()
 	ended := v.of.EndSandboxes()
 	<-v.done

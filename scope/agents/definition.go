@@ -69,7 +69,8 @@ type ViewSpec struct {
 
 	// AllowOther admits users other than the agent's, subject to the modes and
 	// ACLs of the files. XAttrs enables extended attributes.
-	AllowOther, XAttrs bool
+	AllowOther bool `key:"allow_other"`
+	XAttrs     bool
 }
 
 // PolicySpec returns the part of the spec for scope.Compile.
@@ -89,9 +90,9 @@ type Limits struct {
 	CPU     float64       // processors, of all sandboxes of the agent and its view
 	Timeout time.Duration // of a command
 
-	OpenFiles  int   // files and directories open in the view at one time
+	OpenFiles  int   `key:"open_files"` // files and directories open in the view at one time
 	Links      int   // names of a file, when the agent adds a name
-	ViewMemory int64 // bytes of the view's tables
+	ViewMemory int64 `key:"view_memory"` // bytes of the view's tables
 
 	Disk  int64 // bytes that the agent's files take together: see Limits.Quota; 0: no limit
 	Files int   // objects; 0: one for each 4 KiB of Disk, or no limit

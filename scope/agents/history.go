@@ -16,8 +16,8 @@ import (
 
 // History bounds what a view with ChangesKept keeps, and says where.
 type History struct {
-	Bytes   int64         // of the history; 0 means Percent
-	Percent float64       // of the size of the file system, from 0 to 100; 0 with Bytes
+	Bytes   int64         `key:"size"` // of the history; 0 means Percent
+	Percent float64       `key:"size"` // of the size of the file system, from 0 to 100; 0 with Bytes
 	Age     time.Duration // what is older is removed
 	Exclude []string      // globs, as in ViewSpec.Paths; the history does not keep a path that one matches
 	Dir     string        // absolute and clean; the history is in {Dir}/<name>. "" means {base}/history

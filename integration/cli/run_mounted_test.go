@@ -1,0 +1,195 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/integration/harness"
+)
+
+// mounted is a project whose view a daemon has mounted.
+type mounted struct {
+	t       *testing.T
+	dir     string
+	command func(args ...string) *exec.Cmd
+}
+
+func (m *mounted) do(args ...string) harness.Outcome {
+	m.t.Helper()
+	return harness.Finish(m.t, m.command(args...))
+}
+
+func (m *mounted) run(flags []string, script string) harness.Outcome {
+	m.t.Helper()
+	return m.do(append(append([]string{"run", "--dir", m.dir}, flags...), "--", "sh", "-c", script)...)
+}
+
+func (m *mounted) definition() (file string) {
+	m.t.Helper()
+	found, err := filepath.Glob(filepath.Join(filepath.Dir(m.dir), ".local/state/scopefs", filepath.Base(m.dir)+"-*", "agents.d", filepath.Base(m.dir)+"-*.md"))
+	require.NoError(m.t, err)
+	require.Len(m.t, found, 1)
+	return found[0]
+}
+
+// TestFlagsOfRunOnMounted: a flag of run holds though a daemon has the view mounted in another mode. Where nobody uses the view,
+// it is mounted again; otherwise run refuses the flag, names the session, and changes neither the definition nor a file.
+func TestFlagsOfRunOnMounted(t *testing.T) {
+	t.Run("user", func(t *testing.T) {
+		t.Parallel()
+		p := newProjects(t, "project")
+		flagsOnMounted(t, &mounted{t, filepath.Join(p.Base, "project"), func(args ...string) *exec.Cmd { return p.command("", args...) }})
+	})
+	t.Run("root", func(t *testing.T) {
+		t.Parallel()
+		m := harness.Embed(t, 0, nil)
+		dir := filepath.Join(m.Base, "project")
+		require.NoError(t, os.Mkdir(dir, 0o755))
+		command := func(args ...string) *exec.Cmd {
+			cmd := exec.Command(harness.Program, args...)
+			cmd.Env = append(os.Environ(), "TMPDIR="+m.Tmp, "HOME="+m.Base, "XDG_STATE_HOME=", "XDG_CONFIG_HOME=", "XDG_RUNTIME_DIR=", "SCOPEFS_BASE=")
+			return cmd
+		}
+		of := &mounted{t, dir, command}
+		require.Zero(t, of.run(nil, "true").Code)
+		base := filepath.Dir(filepath.Dir(of.definition()))
+		daemon := command("daemon", "--base", base)
+		require.NoError(t, daemon.Start())
+		t.Cleanup(func() {
+			_ = command("daemon", "--base", base, "--stop").Run()
+			_ = daemon.Wait()
+		})
+		m.Eventually("the daemon has mounted the view", func() bool {
+			return strings.Contains(of.do("ps", "--dir", dir).Stdout, " mounted ")
+		})
+		flagsOnMounted(t, of)
+
+		// A process of the host uses the view, and no session does.
+		require.Zero(t, of.run([]string{"--changes", "kept"}, "true").Code)
+		file, err := os.Open(filepath.Join(base, "run", "views", filepath.Base(base), "a"))
+		require.NoError(t, err)
+		o := of.run([]string{"--changes", "held"}, "rm a")
+		assert.Equal(t, 125, o.Code)
+		assert.Regexp(t, `is mounted with changes: kept, and in use: a process has a file or its working directory in \S+ \(fuser -vm \S+ lists it\)`, o.Stderr)
+		assert.FileExists(t, filepath.Join(dir, "a"))
+		require.NoError(t, file.Close())
+		o = of.run([]string{"--changes", "held"}, "rm a")
+		assert.Zero(t, o.Code, o.Stderr)
+		assert.FileExists(t, filepath.Join(dir, "a"))
+	})
+}
+
+func flagsOnMounted(t *testing.T, m *mounted) {
+	plant := func() {
+		o := m.run([]string{"--changes", "direct"}, "echo one >a; echo one >b")
+		require.Zero(t, o.Code, o.Stderr)
+	}
+	read := func(name string) string { text, _ := os.ReadFile(filepath.Join(m.dir, name)); return string(text) }
+	plant()
+	for _, from := range []string{"direct", "kept", "held", "auto"} {
+		for _, to := range []string{"direct", "kept", "held", "auto"} {
+			for _, busy := range []bool{false, true} {
+				at := fmt.Sprintf("%s, then --changes %s, in use: %v", from, to, busy)
+				plant()
+				o := m.run([]string{"--changes", from}, "true")
+				require.Zero(t, o.Code, "%s: %s", at, o.Stderr)
+				text, err := os.ReadFile(m.definition())
+				require.NoError(t, err)
+				end := func() {}
+				if busy {
+					cmd := m.command("run", "--dir", m.dir, "--", "sh", "-c", "echo began; read x")
+					in, err := cmd.StdinPipe()
+					require.NoError(t, err)
+					out, err := cmd.StdoutPipe()
+					require.NoError(t, err)
+					require.NoError(t, cmd.Start())
+					_, err = out.Read(make([]byte, 6))
+					require.NoError(t, err, at)
+					end = func() { in.Close(); _ = cmd.Wait() }
+				}
+				client := m.do("mcp", "--dir", m.dir, "--changes", to) // its input ends at once
+				served, err := os.ReadFile(m.definition())
+				require.NoError(t, err)
+				if busy {
+					require.NoError(t, os.WriteFile(m.definition(), text, 0o600))
+				}
+				o = m.run([]string{"--changes", to}, "echo two >a; rm b; cat a")
+				end()
+				same := from == to || from == "auto" && to == "kept" || from == "kept" && to == "auto" // auto keeps changes here
+				now, err := os.ReadFile(m.definition())
+				require.NoError(t, err)
+				assert.Equal(t, busy && !same, client.Code != 0, at+client.Stderr)
+				if busy && !same {
+					assert.Contains(t, client.Stderr, "scopefs: --changes "+to+": the view of ", at)
+					assert.Equal(t, string(text), string(served), at)
+					assert.Equal(t, 125, o.Code, at)
+					assert.Regexp(t, `scopefs: --changes `+to+`: the view of project-\S+ is mounted with changes: `+from+
+						`, and in use: session (\S+) \(run sh -c .*\) has it since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d: end it with scopefs kill \S+; or scopefs down project-\S+ ends all of it\n`, o.Stderr, at)
+					assert.Equal(t, string(text), string(now), at)
+					assert.Equal(t, "one\n", read("a"), at)
+					assert.Equal(t, "one\n", read("b"), at)
+					continue
+				}
+				require.Zero(t, o.Code, "%s: %s", at, o.Stderr)
+				assert.Equal(t, "two\n", o.Stdout, at)
+				assert.Contains(t, string(now), "changes: "+to, at)
+				diff := m.do("diff", "--dir", m.dir, "--name-only")
+				if to == "held" {
+					assert.Equal(t, "one\n", read("a"), at)
+					assert.Equal(t, "one\n", read("b"), at)
+					assert.Equal(t, "a\nb\n", diff.Stdout, at+diff.Stderr)
+					require.Zero(t, m.do("discard", "--dir", m.dir, "--all").Code)
+					continue
+				}
+				assert.Equal(t, "two\n", read("a"), at)
+				assert.NoFileExists(t, filepath.Join(m.dir, "b"), at)
+				if kept := m.do("changes", "--dir", m.dir, "--name-only"); to == "direct" {
+					assert.Contains(t, kept.Stderr, "keeps nothing", at)
+				} else {
+					assert.Equal(t, "a\nb\n", kept.Stdout, at+kept.Stderr)
+				}
+			}
+		}
+	}
+
+	// Rules hold at once, in a view of each mode and on a branch, while a session uses it.
+	require.NoError(t, os.WriteFile(filepath.Join(m.dir, ".env"), []byte("SECRET\n"), 0o644))
+	require.Zero(t, m.do("branch", "one", "--dir", m.dir).Code)
+	hidden, err := os.ReadFile(m.definition())
+	require.NoError(t, err)
+	for _, mode := range []string{"direct", "kept", "held", "branch"} {
+		require.NoError(t, os.WriteFile(m.definition(), hidden, 0o600))
+		flags := []string{"--changes", mode}
+		if mode == "branch" {
+			flags = []string{"--branch", "one"}
+		}
+		o := m.run(flags, "cat .env")
+		assert.NotZero(t, o.Code, mode)
+		if mode != "branch" {
+			flags = nil
+		}
+		o = m.run(append(flags, "--show-secrets"), "cat .env")
+		assert.Equal(t, "SECRET\n", o.Stdout, "%s: %s", mode, o.Stderr)
+	}
+	o := m.run([]string{"--branch", "one", "--changes", "kept"}, "true")
+	assert.Equal(t, 125, o.Code, o.Stderr)
+
+	// What waits for another mount is named.
+	require.NoError(t, os.WriteFile(m.definition(), hidden, 0o600))
+	require.Zero(t, m.run([]string{"--changes", "kept"}, "true").Code)
+	now, err := os.ReadFile(m.definition())
+	require.NoError(t, err)
+	front, body, _ := strings.Cut(string(now), `protect: ["*"]`+"\n")
+	require.NoError(t, os.WriteFile(m.definition(), []byte(front+"protect: {answer: hold}\nlimits: {open_files: 2000}\n"+strings.Replace(body, "changes: kept", "changes: held\n  data: mediated", 1)), 0o600))
+	const keys = "limits.open_files, protect, view.changes, view.data"
+	assert.Contains(t, m.do("ps", "--dir", m.dir).Stdout, keys+" of the definition: waits for scopefs down project-")
+	assert.Contains(t, m.do("agents", "check", "--dir", m.dir).Stdout, keys+" of the definition: waits for scopefs down project-")
+	assert.Contains(t, m.do("reload", "--dir", m.dir).Stdout, ": waits for scopefs down and up: "+keys+"\n")
+}

@@ -1,0 +1,85 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/view"
+	"github.com/scopefs/scopefs/scope/agents"
+)
+
+// Redefine makes the agent's view one of the definition of now, for a client whose flags have set keys of the definition. Rules
+// hold at once. If one of the keys needs another mount and nobody uses the view, Redefine mounts the view again; otherwise the
+// error says who uses it.
+func (a *Agent) Redefine(ctx context.Context, keys []string) (Change, error) {
+	a.Registry.Refresh(a.ID())
+	def, err := a.Definition()
+	if err != nil {
+		return Unchanged, err
+	}
+	change, err := a.Reload(def)
+	if err != nil {
+		return change, err
+	}
+	free, err := a.take(ctx)
+	if err != nil {
+		return change, err
+	}
+	defer free()
+	v := a.currentView()
+	if v == nil {
+		return change, nil
+	}
+	wait := slices.DeleteFunc(waiting(v, def.Definition), func(key string) bool {
+		return !slices.Contains(keys, key) || key == changesKey && v.Honours(def.View.Changes)
+	})
+	if len(wait) == 0 {
+		return change, nil
+	}
+	if err := v.EndUnused(a.used); err != nil {
+		return change, &api.Error{Kind: api.Conflict, Text: fmt.Sprintf("the view of %s is mounted with %s, and in use: %v; or scopefs down %s ends all of it",
+			a.ID(), mountedWith(v, wait), err, a.ID())}
+	}
+	a.down(v)
+	a.mu.Lock()
+	a.view = nil
+	a.mu.Unlock()
+	a.Event(audit.Event{Event: audit.KindView, Agent: string(a.ID()), Outcome: "unmounted", Path: v.At(), Detail: "for " + strings.Join(wait, ", ")})
+	free()
+	_, err = a.mount(ctx, v.At(), true)
+	return Remounted, err
+}
+
+const changesKey = "view.changes"
+
+// mountedWith says how a view was mounted, for people.
+func mountedWith(v *view.View, keys []string) string {
+	if !slices.Contains(keys, changesKey) {
+		return "other " + strings.Join(keys, ", ")
+	}
+	changes := v.Definition().View.Changes
+	if changes == agents.ChangesDirect {
+		changes = "direct"
+	}
+	return fmt.Sprintf("changes: %s", changes)
+}
+
+// used returns an error that names a session of the agent. The MCP servers of the agent start again with their next client.
+func (a *Agent) used() error {
+	for _, s := range a.Sessions() {
+		if s.Kind == api.ServerSession {
+			continue
+		}
+		what := string(s.Kind)
+		if s.Command != "" {
+			what += " " + s.Command
+		}
+		return fmt.Errorf("session %s (%s) has it since %s: end it with scopefs kill %s", s.ID, what, s.Since.Local().Format(time.DateTime), s.ID)
+	}
+	return nil
+}

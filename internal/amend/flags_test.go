@@ -1,0 +1,178 @@
+package amend
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+)
+
+// TestFlagsKeepRules: a flag of run leaves every rule that the user has written, however he wrote it, and the rule stays in
+// force. Otherwise the flag is refused, and the definition has the same bytes.
+func TestFlagsKeepRules(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("XDG_STATE_HOME", "")
+	t.Setenv("XDG_CONFIG_HOME", "")
+	dir := filepath.Join(t.TempDir(), "project")
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	project, err := config.ProjectOf(dir)
+	require.NoError(t, err)
+	require.NoError(t, project.Make(true))
+	p, err := config.Paths{Base: project.Base}.Complete()
+	require.NoError(t, err)
+	file := filepath.Join(p.Base, "agents.d", string(project.ID)+".md")
+	made, err := os.ReadFile(file)
+	require.NoError(t, err)
+	first, secrets, ok := strings.Cut(string(made), "view:")
+	require.True(t, ok)
+	secrets, _ = strings.CutSuffix("view:"+secrets, "---\n")
+
+	changes := func(to string) func() error {
+		return func() error { _, err := Update(p, project.ID, SetChanges(to)); return err }
+	}
+	flags := map[string]func() error{
+		"direct": changes("direct"), "kept": changes("kept"), "held": changes("held"), "auto": changes("auto"),
+		"show-secrets": func() error { _, err := Update(p, project.ID, Unseal(config.SecretPatterns())); return err },
+		"presets":      func() error { return AddPresets(p, &project, []string{"npm", "pypi", "npm"}) },
+	}
+	const rules = `"secret/**": hide, ro: read`
+	const block = "\n  paths:\n    \"secret/**\": hide # mine\n    # and this\n    ro: read\n"
+	for name, test := range map[string]struct {
+		front string
+		ours  bool   // no line of it is the user's
+		no    string // the flags that are refused
+	}{
+		"ours":              {front: secrets, ours: true},
+		"ours, shown":       {front: "view: {changes: auto}\n", ours: true},
+		"ours, shown later": {front: "view:\n  changes: held\n", ours: true},
+		"ours, presets":     {front: "network: {presets: [go, npm]}\n" + secrets, ours: true},
+		"ours, presets end": {front: secrets + "network: {presets: [go]}\n", ours: true},
+		"flow":              {front: "view: {changes: auto, paths: {" + rules + "}}\n"},
+		"flow, rules first": {front: "view: {paths: {" + rules + "}, changes: auto}\n"},
+		"flow of lines":     {front: "view: {changes: auto, # mine\n  paths: {" + rules + "},\n  access: write}\n"},
+		"flow, quoted":      {front: "view: {\"changes\": 'auto', paths: {" + rules + "}}\n"},
+		"flow of seals":     {front: "view: {changes: auto, paths: {\"**/.env\": seal, " + rules + "}}\n"},
+		"no changes":        {front: "view: {paths: {" + rules + "}}\n"},
+		"no view":           {front: "limits: {pids: 100}\n"},
+		"block":             {front: "view:" + block + "  changes: auto\n"},
+		"block, first":      {front: "view:\n  changes: auto # or held" + block},
+		"secrets and his":   {front: strings.Replace(secrets, "  changes:", "    ro: read\n    \"secret/**\": hide # mine\n  changes:", 1)},
+		"his between":       {front: strings.Replace(secrets, "    \"**/id_", "    \"secret/**\": hide\n    \"**/id_", 1)},
+		"his own hide":      {front: "view: {changes: auto, paths: {\"**/.env\": hide, " + rules + "}}\n", no: "show-secrets"},
+		"network":           {front: "network: {presets: [go], allow: [mine.example], deny: [not.example]}\nview: {changes: auto}\n"},
+		"network, comment":  {front: "network: {presets: [npm, go]} # mine\nview:" + block},
+		"network: none":     {front: "network: none\nview:" + block},
+		"network: host":     {front: "network: host\nview: {changes: auto}\n"},
+		"network, block":    {front: "network:\n  presets: [go]\n  deny:\n    - not.example\nview:" + block},
+		"a comment":         {front: "view: {changes: auto} # mine\n"},
+		"others":            {front: "view: {changes: auto, data: mediated, hardlinks: read, paths: {" + rules + "}}\nenv: {A: b}\nlimits: {pids: 100}\n"},
+		"text like ours":    {front: "description: |\n  view: {changes: auto}\n  changes: auto\nview: {paths: {" + rules + "}}\n"},
+		"of one identity":   {front: "identity: caller\nview: {changes: direct, paths: {" + rules + "}}\n", no: "kept held auto"},
+		"twice":             {front: "view: {changes: auto}\nview: {paths: {" + rules + "}}\n", no: "direct kept held auto show-secrets presets"},
+		"no YAML":           {front: "view: {changes: auto, paths: {" + rules + "}}}\n", no: "direct kept held auto show-secrets presets"},
+		"no value":          {front: "view:\nlimits: {pids: 100}\n", no: "direct kept held auto show-secrets presets"},
+	} {
+		for flag, set := range flags {
+			const body = "view: {changes: auto}\nnetwork: {presets: [x]}\n"
+			text := first + test.front + "---\n" + body
+			if test.ours {
+				text = strings.TrimSuffix(text, body)
+			}
+			require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+			before, loads := definitions.Agent(p, project.ID)
+			refused := set()
+			now, err := os.ReadFile(file)
+			require.NoError(t, err)
+			at := name + ", " + flag + ":\n" + string(now)
+			if strings.Contains(" "+test.no+" ", " "+flag+" ") {
+				assert.ErrorContains(t, refused, ": ", at)
+				assert.Equal(t, text, string(now), at)
+				continue
+			}
+			if !assert.NoError(t, refused, at) || !assert.NoError(t, loads, at) {
+				continue
+			}
+			after, err := definitions.Agent(p, project.ID)
+			if !assert.NoError(t, err, at) {
+				continue
+			}
+			want, got := *before.Definition, *after.Definition
+			switch flag {
+			case "show-secrets":
+				want.View.Paths = unsealed(want.View.Paths)
+			case "presets":
+				if !test.ours {
+					assert.Equal(t, text, string(now), at)
+				} else {
+					assert.Subset(t, got.Network.Presets, []string{"npm", "pypi"}, at)
+				}
+				got.Network = want.Network
+			default:
+				to := agents.Changes(flag)
+				if flag == "direct" {
+					to = agents.ChangesDirect
+				}
+				assert.Equal(t, to, got.View.Changes, at)
+				got.View.Changes = want.View.Changes
+			}
+			assert.Empty(t, want.Differs(&got), at)
+			assert.True(t, flag == "presets" || reflect.DeepEqual(before.Grants.Hosts(), after.Grants.Hosts()), at)
+			assert.True(t, test.ours || strings.HasSuffix(string(now), "---\n"+body), at)
+			assert.Equal(t, test.ours, project.Unedited(string(now)), at)
+			for _, comment := range []string{"# mine", "# and this", "# or held"} {
+				assert.Equal(t, strings.Count(text, comment), strings.Count(string(now), comment), at)
+			}
+		}
+	}
+}
+
+// unsealed returns rules without those that seal secrets.
+func unsealed(rules []scope.PathRule) (left []scope.PathRule) {
+	secret := maps.Collect(func(yield func(string, bool) bool) {
+		for _, p := range config.SecretPatterns() {
+			if !yield(p, true) {
+				return
+			}
+		}
+	})
+	for _, r := range rules {
+		if !secret[r.Pattern] || r.Access != scope.Seal {
+			left = append(left, r)
+		}
+	}
+	return left
+}
+
+// TestUndoOfFlags: the undo of flags writes what was there before, and nothing over what somebody has written since.
+func TestUndoOfFlags(t *testing.T) {
+	base := t.TempDir()
+	p := config.Paths{Base: base, State: filepath.Join(base, "state"), Run: filepath.Join(base, "run")}
+	file := filepath.Join(base, "agents.d", "a.md")
+	const text, edited = "---\nname: a\nview: {changes: auto} # mine\n---\n", "---\nname: a\n---\n"
+	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o640))
+	undo, err := Update(p, "a", SetChanges("held"))
+	require.NoError(t, err)
+	require.NoError(t, undo())
+	now, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, text, string(now))
+
+	undo, err = Update(p, "a", SetChanges("held"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, []byte(edited), 0o640))
+	assert.ErrorIs(t, undo(), definitions.ErrChanged)
+	now, err = os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, edited, string(now))
+}
