@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -98,25 +99,36 @@ func (a *app) psCmd() *cobra.Command {
 		Long: `Lists the agents of the base's or the project's daemon. Outside of a project and without
 --base, and with --all, it lists those of all daemons of the user, each with its base: of
 the user's own, of projects, and of single commands that run without one. Below
-are the streams and anchors of their logs.`,
+are the streams and anchors of their logs.
+
+Exit status: 0 listed; 1 failure, or every agent has failed. A file that names no agent
+does not count.`,
 		Args: exit.Args(cobra.NoArgs),
 		RunE: a.operating(func(ctx context.Context, client *api.Daemons, _ []string) error {
 			list, err := client.Agents(ctx)
 			if err != nil {
 				return err
 			}
-			if err := a.print(report.Agents(list), asJSON); err != nil || asJSON {
-				return err
+			if err = a.print(report.Agents(list), asJSON); err == nil && !asJSON {
+				if err = report.Streams(client.Streams(ctx)).Print(a.out); err == nil {
+					err = report.Anchors(client.Anchors(ctx)).Print(a.out)
+				}
 			}
-			if err := report.Streams(client.Streams(ctx)).Print(a.out); err != nil {
-				return err
+			if err == nil && allFailed(list) {
+				return exit.With(exit.Failed, nil)
 			}
-			return report.Anchors(client.Anchors(ctx)).Print(a.out)
+			return err
 		}),
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	a.addAll(c)
 	return c
+}
+
+// allFailed reports whether there are agents, and all have failed. A file of no agent is not one.
+func allFailed(list []api.Agent) bool {
+	list = slices.DeleteFunc(slices.Clone(list), func(g api.Agent) bool { return g.ID == "" && g.NotLoaded })
+	return len(list) > 0 && !slices.ContainsFunc(list, func(g api.Agent) bool { return g.State != api.Failed })
 }
 
 func (a *app) killCmd() *cobra.Command {
