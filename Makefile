@@ -171,6 +171,7 @@ test-kubernetes: $(KUBERNETES)/kubelet ## run packaging/kubernetes on a node wit
 
 # A fresh Debian, and what the package depends on to install.
 DEBIAN := bin/debian
+test-deb: GOARCH := $(shell go env GOARCH)
 
 $(DEBIAN)/root:
 	@.ci/need mmdebstrap:mmdebstrap
@@ -181,8 +182,8 @@ $(DEBIAN)/root:
 
 test-deb: $(DEBIAN)/root ## build the Debian package, and install, use and remove it on a fresh Debian with systemd in a container (as root)
 	@.ci/need systemd-nspawn:systemd-container
-	rm -rf $(DEBIAN)/release && $(MAKE) --no-print-directory deb RELEASE=$(DEBIAN)/release ARCHES=$(shell go env GOARCH)
-	SCOPEFS_TEST_DEB=1 REQUIRE_FUSE=1 go test -count=1 -v -run '^TestDebBoots$$' ./integration/daemon
+	rm -rf $(DEBIAN)/release && $(MAKE) --no-print-directory deb RELEASE=$(DEBIAN)/release ARCHES=$(GOARCH)
+	SCOPEFS_TEST_DEB=1 SCOPEFS_TEST_PROGRAM=$(CURDIR)/$(DEBIAN)/release/scopefs-linux-$(GOARCH) REQUIRE_FUSE=1 go test -count=1 -v -run '^TestDebBoots$$' ./integration/daemon
 
 BUBBLEWRAPS := bin/bubblewraps
 test-bubblewraps: build ## run the sandbox's tests, selftest and the demo with the bubblewrap of Debian 13 and unstable, Ubuntu 24.04 and 25.10 (as root)

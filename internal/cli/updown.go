@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -125,10 +124,20 @@ does not count.`,
 	return c
 }
 
-// allFailed reports whether there are agents, and all have failed. A file of no agent is not one.
+// allFailed reports whether there are agents, and all have failed. A file of no agent is not one, and an agent that another node of
+// the fleet has does not fail here.
 func allFailed(list []api.Agent) bool {
-	list = slices.DeleteFunc(slices.Clone(list), func(g api.Agent) bool { return g.ID == "" && g.NotLoaded })
-	return len(list) > 0 && !slices.ContainsFunc(list, func(g api.Agent) bool { return g.State != api.Failed })
+	failed := 0
+	for _, g := range list {
+		switch {
+		case g.ID == "" && g.NotLoaded:
+		case g.State != api.Failed, g.Lease != nil && g.Lease.Left == 0 && g.Lease.Node != "":
+			return false
+		default:
+			failed++
+		}
+	}
+	return failed > 0
 }
 
 func (a *app) killCmd() *cobra.Command {
