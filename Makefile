@@ -4,7 +4,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -s -w -X github.com/scopefs/scopefs/internal/cli.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install deb release reproduce demo check tidy lint vuln ready test test-serial test-kernels test-nfs test-kubernetes test-bubblewraps test-containers bench bench-work bench-history bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods bench-record bench-restart bench-fleet bench-console charts compare-selftest pictures fuzz fuzz-short clean
+.PHONY: help build install deb release reproduce demo check tidy lint vuln ready test test-serial test-deb test-kernels test-nfs test-kubernetes test-bubblewraps test-containers bench bench-work bench-history bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods bench-record bench-restart bench-fleet bench-console charts compare-selftest pictures fuzz fuzz-short clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -168,6 +168,22 @@ test-kubernetes: $(KUBERNETES)/kubelet ## run packaging/kubernetes on a node wit
 	@set -e; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
 	SCOPEFS_TEST_KUBERNETES=1 SCOPEFS_TEST_KUBERNETES_PROGRAMS=$(CURDIR)/$(KUBERNETES) REQUIRE_FUSE=1 go test -count=1 -v -timeout 1h ./integration/kubernetes; \
 	.ci/leftovers $$before; echo "nothing left behind"
+
+# A fresh Debian, and what the package depends on to install.
+DEBIAN := bin/debian
+test-deb: GOARCH := $(shell go env GOARCH)
+
+$(DEBIAN)/root:
+	@.ci/need mmdebstrap:mmdebstrap
+	rm -rf --one-file-system $@.part
+	@mkdir -p $(@D) && echo 'module debian // not of scopefs: go vet ./... leaves it out' >$(@D)/go.mod
+	mmdebstrap --quiet --variant=minbase --include=systemd-sysv,dbus --skip=cleanup/apt/lists,cleanup/apt/cache \
+	  --customize-hook='chroot "$$1" apt-get -qq install -y --no-install-recommends --download-only bubblewrap' bookworm $@.part && mv $@.part $@
+
+test-deb: $(DEBIAN)/root ## build the Debian package, and install, use and remove it on a fresh Debian with systemd in a container (as root)
+	@.ci/need systemd-nspawn:systemd-container
+	rm -rf $(DEBIAN)/release && $(MAKE) --no-print-directory deb RELEASE=$(DEBIAN)/release ARCHES=$(GOARCH)
+	SCOPEFS_TEST_DEB=1 SCOPEFS_TEST_PROGRAM=$(CURDIR)/$(DEBIAN)/release/scopefs-linux-$(GOARCH) REQUIRE_FUSE=1 go test -count=1 -v -run '^TestDebBoots$$' ./integration/daemon
 
 BUBBLEWRAPS := bin/bubblewraps
 test-bubblewraps: build ## run the sandbox's tests, selftest and the demo with the bubblewrap of Debian 13 and unstable, Ubuntu 24.04 and 25.10 (as root)

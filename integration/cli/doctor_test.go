@@ -37,6 +37,11 @@ func doctorOf(t *testing.T, o harness.Outcome) map[string]doctorLine {
 // says what does not work. Nothing is left.
 func TestDoctor(t *testing.T) {
 	doctor := []string{harness.Program, "doctor", "--json"}
+	_, set, _ := strings.Cut(harness.ReadAll(t, "../../packaging/scopefs.service"), "\nCapabilityBoundingSet=")
+	set, _, _ = strings.Cut(set, "\n")
+	withUnit := func(m *harness.Way, set string) *exec.Cmd {
+		return withProgram(m, "systemctl", "printf 'LoadState=loaded\nCapabilityBoundingSet=%s\n' '"+strings.ToLower(set)+"'", "doctor", "--json")
+	}
 	for name, c := range map[string]struct {
 		uid  int
 		cmd  func(m *harness.Way) *exec.Cmd // nil: as it is
@@ -57,6 +62,19 @@ func TestDoctor(t *testing.T) {
 		"no CAP_DAC_READ_SEARCH": {0, func(m *harness.Way) *exec.Cmd {
 			return exec.Command("setpriv", append([]string{"--bounding-set", "-dac_read_search", "--inh-caps", "-all", "--"}, doctor...)...)
 		}, 3, map[string]string{"root fuse": "missing"}, map[string]string{"root fuse": "CAP_DAC_READ_SEARCH"}},
+		"no CAP_SETFCAP": {0, func(m *harness.Way) *exec.Cmd {
+			return exec.Command("setpriv", append([]string{"--bounding-set", "-setfcap", "--inh-caps", "-all", "--"}, doctor...)...)
+		}, 1, map[string]string{"root fuse": "ok", "root sandbox": "ok", "root sandbox of root": "missing"},
+			map[string]string{"root sandbox of root": "CapabilityBoundingSet"}},
+		"the unit": {0, func(m *harness.Way) *exec.Cmd { return withUnit(m, set) }, 0,
+			map[string]string{"root sandbox of root": "ok", "scopefs.service capabilities": "ok"}, nil},
+		"a unit without CAP_SETFCAP": {0, func(m *harness.Way) *exec.Cmd { return withUnit(m, strings.ReplaceAll(set, "CAP_SETFCAP", "")) }, 1,
+			map[string]string{"root sandbox of root": "ok", "scopefs.service sandbox of root": "missing"},
+			map[string]string{"scopefs.service sandbox of root": "CAP_SETFCAP is missing"}},
+		"a unit without CAP_SYS_ADMIN": {0, func(m *harness.Way) *exec.Cmd { return withUnit(m, strings.ReplaceAll(set, "CAP_SYS_ADMIN", "")) }, 3,
+			map[string]string{"root fuse": "ok", "scopefs.service fuse": "missing"}, nil},
+		"a unit that cannot be tried": {0, func(m *harness.Way) *exec.Cmd { return withUnit(m, set+" CAP_NOSUCH") }, 0,
+			map[string]string{"scopefs.service capabilities": "degraded"}, map[string]string{"scopefs.service capabilities": "not tried"}},
 		"an old kernel": {0, func(m *harness.Way) *exec.Cmd { return without("openat2,landlock_create_ruleset", doctor...) }, 3,
 			map[string]string{"root kernel": "missing", "root landlock": "missing"}, map[string]string{"root kernel": "openat2, landlock_create_ruleset"}},
 		"a container's filter": {0, func(m *harness.Way) *exec.Cmd { return without("EPERM:fsopen,move_mount", doctor...) }, 3,

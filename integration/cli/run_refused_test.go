@@ -48,9 +48,14 @@ func through(m *harness.Way, cmd *exec.Cmd) *exec.Cmd {
 
 // withBwrap is the program with a bwrap that is this script.
 func withBwrap(m *harness.Way, script string, args ...string) *exec.Cmd {
+	return withProgram(m, "bwrap", script, args...)
+}
+
+// withProgram is the program with another one that is this script.
+func withProgram(m *harness.Way, name, script string, args ...string) *exec.Cmd {
 	bin := filepath.Join(m.Base, "bin")
 	require.NoError(m.T, os.MkdirAll(bin, 0o755))
-	require.NoError(m.T, os.WriteFile(filepath.Join(bin, "bwrap"), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
+	require.NoError(m.T, os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
 	cmd := through(m, exec.Command(harness.Program, argvOf(m, args...)[1:]...))
 	cmd.Env = append(cmd.Env, "PATH="+bin+":/usr/bin:/bin")
 	return cmd

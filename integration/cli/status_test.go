@@ -1,10 +1,14 @@
 package cli
 
 import (
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
 )
@@ -78,6 +82,41 @@ func TestStatusOfAgents(t *testing.T) {
 	_, errs, code := h.Try("audit", "--agent", "nosuch")
 	assert.Equal(t, 2, code, errs)
 	assert.Contains(t, errs, `unknown agent "nosuch"`)
+}
+
+// TestStatusOfPs: ps fails if every agent has failed. A file whose name is no id is listed, and is no agent: neither ps nor reload
+// fails for good because of it.
+func TestStatusOfPs(t *testing.T) {
+	h := harness.LayOut(t, map[string]string{"good": ""})
+	h.Start()
+	const broken, nameless = "agents.d/broken.md", "agents.d/No Agent.md"
+	for _, c := range []struct {
+		name   string
+		change func()
+		status int
+	}{
+		{"one is mounted", func() {}, 0},
+		{"one file of two is of no agent", func() { h.Put(nameless, "---\nname: x\n---\n") }, 0},
+		{"one agent of two has failed", func() { h.Put(broken, "---\nname: broken\nnosuch: x\n---\n") }, 0},
+		{"the only agent has failed", func() {
+			require.NoError(t, os.Remove(filepath.Join(h.Base, "agents.d/good.md")))
+			h.Must("down", "good")
+		}, 1},
+		{"the only file is of no agent", func() { require.NoError(t, os.Remove(filepath.Join(h.Base, broken))) }, 0},
+		{"there is none", func() { require.NoError(t, os.Remove(filepath.Join(h.Base, nameless))) }, 0},
+	} {
+		c.change()
+		_, wrong := os.Stat(filepath.Join(h.Base, nameless))
+		_, errs, _ := h.Try("reload")
+		assert.Equal(t, wrong == nil, strings.Contains(errs, `invalid agent id "No Agent"`), "%s: %s", c.name, errs)
+		out, errs, status := h.Try("ps")
+		assert.Equal(t, c.status, status, "%s: %s%s", c.name, out, errs)
+		assert.Equal(t, wrong == nil, strings.Contains(out, `No Agent.md: invalid agent id`), "%s: %s", c.name, out)
+		assert.Empty(t, errs, "%s: the table says it", c.name)
+		out, errs, status = h.Try("ps", "--json")
+		assert.Equal(t, c.status, status, "%s: %s%s", c.name, out, errs)
+		assert.True(t, json.Valid([]byte(out)), "%s: %s", c.name, out)
+	}
 }
 
 // TestStatusOfAllCommands: the table above has every command that takes an agent.

@@ -16,28 +16,34 @@ import (
 	"github.com/scopefs/scopefs/internal/need"
 )
 
-// bootScript boots systemd in a container whose root is this host's, below an overlay, with the shipped unit and
-// the program $1. It runs $2/guest in it, and leaves its output in $2/out and the daemon's in $2/err. All mounts
-// are in a namespace that ends with it.
+// bootScript boots systemd in a container whose root is the directory $1, below an overlay that $2/lay has changed. It runs
+// $2/guest in it, and leaves its output in $2/out. All mounts are in a namespace that ends with it.
+//
+// bubblewrap counts namespaces in /proc/sys/user. The rest of /proc/sys stays read-only: it is the host's.
 const bootScript = `set -e
 top=$2/top
 mkdir -p /run/systemd "$top"
 mount -t tmpfs none /run/systemd # systemd-nspawn empties a directory there only if it is not on a disk
 mount -t tmpfs none "$top"
 mkdir "$top/upper" "$top/work" "$top/root"
-mount -t overlay -o "lowerdir=/,upperdir=$top/upper,workdir=$top/work" none "$top/root"
+mount -t overlay -o "lowerdir=$1,upperdir=$top/upper,workdir=$top/work" none "$top/root"
 cd "$top/root"
 rm -f etc/machine-id
 : >etc/machine-id
-rm -rf etc/systemd/system/*.wants lib/systemd/system/*.wants
-mkdir -p usr/local/bin etc/systemd/system/scopefs.service.d
-cp "$1" usr/local/bin/scopefs
-cp "$3" etc/systemd/system/
-printf '[Service]\nStandardError=append:/out/err\n' >etc/systemd/system/scopefs.service.d/err.conf
-printf '[Service]\nType=oneshot\nExecStart=/bin/sh -c "sh /out/guest >/out/out 2>&1"\nExecStopPost=systemctl --no-block poweroff\n' >etc/systemd/system/guest.service
+sh -e "$2/lay" "$2"
+printf '[Service]\nType=oneshot\nExecStartPre=mount --bind /proc/sys/user /proc/sys/user\nExecStartPre=mount -o remount,rw,bind /proc/sys/user\nExecStart=/bin/sh -c "sh /out/guest >/out/out 2>&1"\nExecStopPost=systemctl --no-block poweroff\n' >etc/systemd/system/guest.service
 exec systemd-nspawn --quiet --directory="$top/root" --register=no --keep-unit --private-network --bind=/dev/fuse --bind="$2:/out" \
 	--capability=all --system-call-filter='landlock_create_ruleset landlock_add_rule landlock_restrict_self @mount @file-system @process @privileged' \
 	--tmpfs=/tmp --console=pipe --boot systemd.unit=guest.service`
+
+// layScript installs the program $1/scopefs and the unit $1/scopefs.service in a copy of this host's root. The daemon's output goes
+// to $1/err.
+const layScript = `rm -rf etc/systemd/system/*.wants lib/systemd/system/*.wants
+mkdir -p usr/local/bin etc/systemd/system/scopefs.service.d
+cp "$1/scopefs" usr/local/bin
+cp "$1/scopefs.service" etc/systemd/system/
+printf '[Service]\nStandardError=append:/out/err\n' >etc/systemd/system/scopefs.service.d/err.conf
+`
 
 // guestScript prints a line for each end of the daemon: what ended it, whether the unit is active then, and the
 // number of restarts since it was started.
@@ -49,8 +55,7 @@ settled() { # waits until the daemon runs again or will not
 	done
 	echo "$1 $(of ActiveState) $(of NRestarts)"
 }
-mkdir -p /var/lib/scopefs/agents.d /var/lib/scopefs/agents/a
-chmod 711 /var/lib/scopefs /var/lib/scopefs/agents
+mkdir -p /var/lib/scopefs/agents.d
 printf -- '---\nname: a\ndescription: test\n---\nx\n' >/var/lib/scopefs/agents.d/a.md
 view() { scopefs --base /var/lib/scopefs --run /run/scopefs ps | awk '$2 == "mounted" { print $3 }'; }
 systemctl start scopefs
@@ -78,7 +83,6 @@ echo "status $(of ExecMainStatus)"
 // userGuestScript has a user's manager start the daemon for a connection, and prints a line for each run of a project.
 const userGuestScript = `useradd -u 1234 -m -d /home/u -s /bin/sh u
 chmod 666 /dev/fuse
-mount -o remount,rw,bind /proc/sys # bubblewrap counts namespaces there
 mkdir -p /etc/systemd/user /home/u/p /run/user/1234
 cp /out/scopefs-user.service /etc/systemd/user/scopefs.service
 cp /out/scopefs-user.socket /etc/systemd/user/scopefs.socket
@@ -126,22 +130,37 @@ func TestSystemdUser(t *testing.T) {
 	assert.Equal(t, "before inactive\nserved\nthen active\nagain\nstopped inactive success\nanew\n", out, said)
 }
 
-// boot runs a script in a container with systemd and shipped units, the first of them installed. It returns the script's
-// output, and everything else that was said.
+// boot runs a script in a container with systemd, the program and shipped units, scopefs.service installed. It returns the
+// script's output, and everything else that was said.
 func boot(t *testing.T, script string, units ...string) (out, said string) {
 	t.Helper()
-	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "guest"), []byte(script), 0o644))
+	files := map[string]string{"scopefs": harness.Program}
 	for _, unit := range units {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, unit), []byte(harness.ReadAll(t, "../../packaging/"+unit)), 0o644))
+		files[unit] = "../../packaging/" + unit
+	}
+	return bootIn(t, "/", layScript, script, files)
+}
+
+// bootIn runs a script in a container with systemd, whose root is a copy of a directory that the script lay has changed. Both
+// scripts have the files, by name: lay in $1, the other one in /out.
+func bootIn(t *testing.T, root, lay, script string, files map[string]string) (out, said string) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, source := range files {
+		text, err := os.ReadFile(source)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o755))
+	}
+	for name, text := range map[string]string{"lay": lay, "guest": script} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc",
-		"sh", "-c", bootScript, "sh", harness.Program, dir, filepath.Join(dir, units[0]))
+		"sh", "-c", bootScript, "sh", root, dir)
 	text, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", text)
 	printed, _ := os.ReadFile(filepath.Join(dir, "out"))
+	require.NoError(t, err, "%s\n%s", text, printed)
 	log, _ := os.ReadFile(filepath.Join(dir, "err"))
 	return string(printed), fmt.Sprintf("%s\n%.3000s", text, log)
 }

@@ -83,8 +83,8 @@ func (h *Host) Start(flags ...string) {
 	h.T.Helper()
 	h.Launch(flags...)
 	h.Eventually("the daemon answers, and every view is mounted or cannot be", func() bool {
-		_, _, code := h.Try("ps")
-		return code == 0 && !slices.ContainsFunc(h.PS(), func(a Agent) bool { return a.State != "mounted" && a.State != "failed" })
+		all := h.PS()
+		return all != nil && !slices.ContainsFunc(all, func(a Agent) bool { return a.State != "mounted" && a.State != "failed" })
 	})
 }
 
@@ -240,7 +240,7 @@ type Agent struct {
 	} `json:"disk"`
 }
 
-// PS returns what ps reports of every agent.
+// PS returns what ps reports of every agent; nil if no daemon answers.
 func (h *Host) PS() []Agent {
 	var list []Agent
 	out, _, _ := h.Try("ps", "--json")

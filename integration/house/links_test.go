@@ -85,6 +85,9 @@ func TestSecurityNamesTests(t *testing.T) {
 	}
 	there := map[string]bool{}
 	require.NoError(t, filepath.WalkDir("../..", func(name string, d fs.DirEntry, err error) error {
+		if name == "../../bin" { // has roots of other systems
+			return filepath.SkipDir
+		}
 		if err != nil || !strings.HasSuffix(name, "_test.go") {
 			return err
 		}

@@ -18,6 +18,7 @@ var others = []string{
 	"Permission denied", "No such file or directory", "cannot create directory", "Too many open files", "Too many links",
 	"Cannot allocate memory", "Transport endpoint is not connected", "Stale file handle",
 	"error: could not write config file .git/config: Permission denied",
+	"bwrap: setting up uid map: Operation not permitted",
 }
 
 // TestMessagesAreOurs: the sources have each message of docs/troubleshooting.md, up to what varies.

@@ -24,7 +24,8 @@ func (a *app) doctorCmd() *cobra.Command {
 		Long: `Tries each facility that views and sandboxes need, as this user, and prints a line
 for each: ok; degraded, if views and sandboxes work without it; or missing. A line that
 is not ok ends with the remedy. For root it also tries as the user of sudo, or as nobody,
-whether ordinary users can run agents of their own; what only these lack is degraded. It needs no base and no daemon, takes
+whether ordinary users can run agents of their own; what only these lack is degraded. Where scopefs.service is installed
+it also tries with the capabilities of that unit, and prints what differs from root. It needs no base and no daemon, takes
 at most a few seconds, and leaves nothing behind. It writes to where the state and the log
 are: of the base or the project, else below $XDG_STATE_HOME.
 

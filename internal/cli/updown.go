@@ -98,25 +98,46 @@ func (a *app) psCmd() *cobra.Command {
 		Long: `Lists the agents of the base's or the project's daemon. Outside of a project and without
 --base, and with --all, it lists those of all daemons of the user, each with its base: of
 the user's own, of projects, and of single commands that run without one. Below
-are the streams and anchors of their logs.`,
+are the streams and anchors of their logs.
+
+Exit status: 0 listed; 1 failure, or every agent has failed. A file that names no agent
+does not count.`,
 		Args: exit.Args(cobra.NoArgs),
 		RunE: a.operating(func(ctx context.Context, client *api.Daemons, _ []string) error {
 			list, err := client.Agents(ctx)
 			if err != nil {
 				return err
 			}
-			if err := a.print(report.Agents(list), asJSON); err != nil || asJSON {
-				return err
+			if err = a.print(report.Agents(list), asJSON); err == nil && !asJSON {
+				if err = report.Streams(client.Streams(ctx)).Print(a.out); err == nil {
+					err = report.Anchors(client.Anchors(ctx)).Print(a.out)
+				}
 			}
-			if err := report.Streams(client.Streams(ctx)).Print(a.out); err != nil {
-				return err
+			if err == nil && allFailed(list) {
+				return exit.With(exit.Failed, nil)
 			}
-			return report.Anchors(client.Anchors(ctx)).Print(a.out)
+			return err
 		}),
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	a.addAll(c)
 	return c
+}
+
+// allFailed reports whether there are agents, and all have failed. A file of no agent is not one, and an agent that another node of
+// the fleet has does not fail here.
+func allFailed(list []api.Agent) bool {
+	failed := 0
+	for _, g := range list {
+		switch {
+		case g.ID == "" && g.NotLoaded:
+		case g.State != api.Failed, g.Lease != nil && g.Lease.Left == 0 && g.Lease.Node != "":
+			return false
+		default:
+			failed++
+		}
+	}
+	return failed > 0
 }
 
 func (a *app) killCmd() *cobra.Command {

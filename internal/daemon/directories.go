@@ -131,13 +131,15 @@ func unmountDead(p config.Paths, m *mountinfo.Info) error {
 	return err
 }
 
-// prepare makes {base}/agents for the first daemon on a base. Agents may pass
-// through it and not list it.
+// prepare makes {base}/agents for the first daemon on a base, which finds no file of the log. The service manager may have made
+// {state}, and the operator may have mounted file systems there. A later daemon does not make it: where it is missing then, its
+// file system may be. Agents may pass through it and not list it.
 func prepare(p config.Paths) error {
-	if _, err := os.Stat(p.State); !errors.Is(err, os.ErrNotExist) {
-		return nil // there was one before
+	entries, err := os.ReadDir(p.Audit())
+	if err != nil && !errors.Is(err, os.ErrNotExist) || slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Type().IsRegular() }) {
+		return nil // there was one before, or the error is that of the log
 	}
-	err := os.Mkdir(filepath.Join(p.Base, "agents"), 0o711)
+	err = os.Mkdir(filepath.Join(p.Base, "agents"), 0o711)
 	if err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("base directory: %w: give a --base that can be written to", err)
 	}

@@ -20,21 +20,23 @@ import (
 	"github.com/scopefs/scopefs/internal/mount"
 )
 
-// Run makes the tries as this user, in the namespaces of a daemon that one command starts for itself, and for root also
-// as an ordinary user: this user's agents need none of that, so that nothing there is Missing. remedy is for namespaces
-// that cannot be made. here returns further lines of this user.
+// Run makes the tries as this user, in the namespaces of a daemon that one command starts for itself. For root it makes them also
+// as an ordinary user, whom root's agents do not need, so that nothing there is Missing; and with the capabilities of the shipped
+// unit, where that is installed. remedy is for namespaces that cannot be made. here returns further lines of this user.
 func Run(ctx context.Context, namespaces *syscall.SysProcAttr, remedy string, here func(context.Context) []Line) ([]Line, error) {
-	var others []Line
+	var others, service []Line
 	var failed error
 	var side sync.WaitGroup
 	if mount.Privileged() {
 		side.Go(func() { others, failed = examineAs(ctx, ordinaryUser()) })
+		side.Go(func() { service = examineUnit(ctx) })
 	}
 	lines, err := examine(ctx, namespaces, remedy)
 	side.Wait()
 	if err = errors.Join(err, failed); err != nil {
 		return nil, err
 	}
+	service = unitLines(service, lines)
 	lines = append(lines, here(ctx)...)
 	for i := range lines {
 		lines[i].User = nameOf(os.Geteuid())
@@ -44,7 +46,7 @@ func Run(ctx context.Context, namespaces *syscall.SysProcAttr, remedy string, he
 			others[i].Status = Degraded
 		}
 	}
-	return append(lines, others...), nil
+	return slices.Concat(lines, service, others), nil
 }
 
 // Lacks reports whether something is Missing that a part needs.
@@ -55,7 +57,7 @@ func Lacks(lines []Line, part Part) bool {
 // examine makes the tries as this user, in the namespaces of a daemon that one command
 // starts for itself. Where those cannot be made it makes the tries without them.
 func examine(ctx context.Context, namespaces *syscall.SysProcAttr, remedy string) ([]Line, error) {
-	lines, err := ask(ctx, namespaces, nil, "--inside")
+	lines, err := ask(ctx, namespaces, nil, "/proc/self/exe", "doctor", "--inside")
 	first := namespacesLine(err, remedy)
 	if errors.Is(err, errNotStarted) {
 		lines, err = Examine(ctx, mount.Privileged()), nil
@@ -98,18 +100,61 @@ func examineAs(ctx context.Context, u *osuser.User) ([]Line, error) {
 		}
 	}
 	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + u.HomeDir}
-	return ask(ctx, &syscall.SysProcAttr{Setsid: true, Credential: who}, env, "--json")
+	return ask(ctx, &syscall.SysProcAttr{Setsid: true, Credential: who}, env, "/proc/self/exe", "doctor", "--json")
+}
+
+// unit is the shipped unit of a daemon of root.
+const unit = "scopefs.service"
+
+// examineUnit makes the tries with the capabilities that the unit has with its drop-ins: systemd knows them. It returns no lines
+// where the unit is not installed, or systemd does not run.
+func examineUnit(ctx context.Context) []Line {
+	known, cancel := context.WithTimeout(ctx, Patience)
+	defer cancel()
+	out, err := exec.CommandContext(known, "systemctl", "show", "--property=LoadState,CapabilityBoundingSet", unit).Output()
+	if err != nil || !bytes.Contains(out, []byte("LoadState=loaded\n")) {
+		return nil
+	}
+	_, names, _ := bytes.Cut(out, []byte("CapabilityBoundingSet="))
+	names, _, _ = bytes.Cut(names, []byte("\n"))
+	set := "-all"
+	for _, name := range bytes.Fields(names) {
+		set += ",+" + string(bytes.TrimPrefix(name, []byte("cap_")))
+	}
+	var lines []Line
+	self, err := os.Executable()
+	if err == nil {
+		lines, err = ask(ctx, &syscall.SysProcAttr{Setsid: true}, nil, "setpriv", "--bounding-set", set, "--inh-caps", "-all", "--no-new-privs", "--", self, "doctor", "--inside")
+	}
+	if err != nil {
+		return []Line{{Check: "capabilities", Status: Degraded, Part: Views, Detail: "not tried with those of the unit: " + err.Error()}}
+	}
+	return lines
+}
+
+// unitLines returns the lines of the unit that are not those of this process, or one that says that there are none.
+func unitLines(service, lines []Line) (all []Line) {
+	for _, l := range service {
+		l.User = unit
+		if !slices.ContainsFunc(lines, func(own Line) bool { return own.Check == l.Check && own.Status == l.Status }) {
+			all = append(all, l)
+		}
+	}
+	if len(service) > 0 && len(all) == 0 {
+		return []Line{{User: unit, Check: "capabilities", Status: OK, Part: Views, Detail: "with those of the unit a daemon has what root has"}}
+	}
+	return all
 }
 
 // errNotStarted is in the error of a process that could not be started.
 var errNotStarted = errors.New("not started")
 
-// ask starts this program's doctor in another process, and returns its lines. Nothing of
+// ask starts this program's doctor in another process, by argv, and returns its lines. Nothing of
 // the process is left when ask returns.
-func ask(ctx context.Context, attr *syscall.SysProcAttr, env []string, flag string) ([]Line, error) {
+func ask(ctx context.Context, attr *syscall.SysProcAttr, env []string, argv ...string) ([]Line, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*longest)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", "doctor", flag)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.SysProcAttr, cmd.Env, cmd.Dir, cmd.WaitDelay = attr, env, "/", 100*time.Millisecond
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs

@@ -74,10 +74,12 @@ func (e *FileError) Error() string {
 
 func (e *FileError) Unwrap() error { return e.Err }
 
-// AgentOf returns the agent of an error's file; "" for an error of no file, or of no agent.
+// AgentOf returns the agent of an error's file; "" for an error of no file, or of no agent. A file whose name is no id is of no
+// agent: no decoder of an answer would take its name.
 func AgentOf(err error) scope.ID {
 	if file, ok := errors.AsType[*FileError](err); ok {
-		return file.Agent
+		id, _ := scope.ParseID(string(file.Agent))
+		return id
 	}
 	return ""
 }

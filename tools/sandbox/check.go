@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -43,7 +44,7 @@ func Examine(ctx context.Context, c Config) []Facility {
 		_, err = copy.file()
 		copy.Close()
 	}
-	path, found := check(ctx, c.Bwrap) // last: after the end of ctx little is left to do
+	path, found := check(ctx, c.Bwrap, usersHere()) // last: after the end of ctx little is left to do
 	if found[0].Err == nil {
 		version := versionOf(ctx, path)
 		found[0].Found = version + ", " + path + knownFlaw(version)
@@ -52,26 +53,46 @@ func Examine(ctx context.Context, c Config) []Facility {
 }
 
 // Check tries what sessions need. The error wraps a *MissingError for each missing facility.
-// It takes tens of milliseconds: Open does not call it, and Start calls it to explain why
+// It takes tens of milliseconds: Open does not call it, and Start tries the same for its user to explain why
 // bwrap has failed.
 func Check(ctx context.Context, c Config) error {
-	_, found := check(ctx, c.Bwrap)
+	_, found := check(ctx, c.Bwrap, usersHere())
 	return failures(found)
 }
 
-// check finds bwrap and tries whether it can confine here. A part that another missing one
+// check finds bwrap and tries whether it can confine users' programs here. A part that another missing one
 // would fail is left out.
-func check(ctx context.Context, bwrap string) (path string, found []Facility) {
+func check(ctx context.Context, bwrap string, users []uint32) (path string, found []Facility) {
 	path, err := findBwrap(ctx, bwrap)
 	found = append(found, Facility{"bubblewrap", path, err})
 	if path == "" {
 		return "", found
 	}
 	found = append(found, Facility{"seccomp", "filters can kill a process", checkSeccomp()})
-	if failures(found) == nil {
-		found = append(found, Facility{"sandbox", "an ordinary user's sandbox starts", trial(ctx, path)})
+	if failures(found) != nil {
+		return path, found
+	}
+	tried := make([]error, len(users))
+	var all sync.WaitGroup
+	for i, uid := range users {
+		all.Go(func() { tried[i] = trial(ctx, path, uid) })
+	}
+	all.Wait()
+	found = append(found, Facility{"sandbox", "an ordinary user's sandbox starts", tried[0]})
+	if len(users) > 1 {
+		found = append(found, Facility{"sandbox of root", "a sandbox of an agent without user: starts", tried[1]})
 	}
 	return path, found
+}
+
+// usersHere returns users of the agents that a daemon of this process may have: an ordinary one, and root, which an agent without
+// user: has; or this one alone.
+func usersHere() []uint32 {
+	const nobody = 65534
+	if _, err := credential(nobody, nobody); err != nil {
+		return []uint32{uint32(os.Geteuid())}
+	}
+	return []uint32{nobody, 0}
 }
 
 // failures joins the errors of facilities.
@@ -168,18 +189,16 @@ func versionOf(ctx context.Context, path string) string {
 	return "bubblewrap"
 }
 
-// trial makes a smallest sandbox, as an ordinary user: whether namespaces can be
+// trial makes a smallest sandbox, as a user: whether namespaces can be
 // had depends on too many settings to be read off them.
-func trial(ctx context.Context, bwrap string) error {
+func trial(ctx context.Context, bwrap string, uid uint32) error {
+	as, err := credential(uid, uid)
+	if err != nil {
+		return err
+	}
 	cmd := bounded(ctx, bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL", "--hostname", "localhost",
 		"--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "/bin/true")
-	cmd.Dir, cmd.Env = "/", []string{}
-	if os.Geteuid() == 0 {
-		credential, err := credential(65534, 65534)
-		if err == nil {
-			cmd.SysProcAttr.Credential = credential
-		}
-	}
+	cmd.Dir, cmd.Env, cmd.SysProcAttr.Credential = "/", []string{}, as
 	out, err := cmd.CombinedOutput()
 	if err == nil || ctx.Err() != nil {
 		return ctx.Err()
@@ -188,6 +207,12 @@ func trial(ctx context.Context, bwrap string) error {
 	why := string(bytes.TrimSpace(out))
 	if why == "" {
 		why = err.Error()
+	}
+	// A process that maps its parent's root needs CAP_SETFCAP: user_namespaces(7). A child of root has what the bounding set has:
+	// capabilities(7).
+	if has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, unix.CAP_SETFCAP, 0, 0, 0); err == nil && has == 0 && uid == 0 {
+		return &MissingError{fmt.Sprintf("CAP_SETFCAP is missing, without which no agent runs as root (%s)", why),
+			"add it to CapabilityBoundingSet of the unit, or to a container (--cap-add SETFCAP); or set user: in each definition"}
 	}
 	for name, off := range map[string]string{
 		"user.max_user_namespaces":                         "0",

@@ -29,7 +29,7 @@ const checkTimeout = 5 * time.Second
 
 // Start starts a session. ctx bounds the start alone; the session lives until it is
 // closed or killed, or its Host is closed. When bwrap fails because the host lacks a
-// facility, the error is that of Check.
+// facility, the error is that of Check for the user of spec.
 func (h *Host) Start(ctx context.Context, spec Spec) (*Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -40,7 +40,8 @@ func (h *Host) Start(ctx context.Context, spec Spec) (*Session, error) {
 	if spawned && ctx.Err() == nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout) // ctx may end in it
 		defer cancel()
-		if missing := Check(ctx, Config{Bwrap: h.bwrap}); missing != nil {
+		_, found := check(ctx, h.bwrap, []uint32{spec.UID})
+		if missing := failures(found); missing != nil {
 			return nil, missing
 		}
 	}
