@@ -225,7 +225,7 @@ func (p *process) senders(set wire.Settings, key, id string, s *stream) ([]Sende
 			return nil, err
 		}
 		if one.Node != "" {
-			go fleet.Serve(p.ctx, server, fleet.Node{Name: one.Node, Log: id, LogKey: key, Dir: logDir, Definitions: one.Definitions}, p.conn)
+			go fleet.Serve(p.ctx, server, fleet.Node{Name: one.Node, Log: id, Dir: logDir, Definitions: one.Definitions}, p.conn)
 		}
 		return []Sender{&receivers.JetStream{NATS: server, Subject: one.Subject, Agents: one.Node != "", Stream: one.Stream, Log: id}}, nil
 	}
