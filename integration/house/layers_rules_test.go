@@ -92,8 +92,7 @@ var floors = map[string]struct {
 	"cmd/scopefs":          {[]string{"internal/anchor", "internal/cli", "internal/contextfs", "internal/holder", "internal/logger", "internal/tunnels", "internal/view", "tools/file", "tools/file/worker", "tools/sandbox/pid1"}, "main only chooses the role"},
 	"integration/*":        {[]string{"**"}, "tests of the whole, and their tools"},
 
-	"internal/git":        {nil, "it reads objects and does not know what they say"},
-	"internal/extensions": {[]string{"internal/git"}, "it copies files and does not know what they say"},
+	"internal/extensions": {nil, "it copies files and does not know what they say"},
 
 	"tools/egress/tunnel":  {[]string{"internal/interrupted"}, "whoever passes bytes does not know whose"},
 	"internal/tunnels":     {[]string{"audit", "internal/confine", "internal/heart", "internal/holder", "internal/proc", "tools/egress", "tools/egress/tunnel", "tools/sandbox/pid1"}, "the process passes bytes of connections that were decided; both ends of its protocol know no rule"},
@@ -160,7 +159,7 @@ var floors = map[string]struct {
 	"internal/fleet":                        {[]string{"audit", "internal/api", "internal/config", "internal/definitions", "internal/driver", "internal/durable", "internal/fleet/library", "internal/fleet/order", "internal/fleet/wire", "internal/placement", "internal/printable", "scope", "tools/approvals", "tools/limit"}, "it checks an order, and decides by the one set of approvals"},
 	"internal/fleet/reader":                 {[]string{"internal/api", "internal/config", "internal/credential", "internal/driver", "internal/fleet/wire", "internal/report", "internal/streams", "tools/limit"}, "it reads what others say, and believes nothing"},
 	"internal/processes":                    {[]string{"internal/api", "internal/proc"}, "it reads /proc alone"},
-	"internal/fleetcmd":                     {[]string{"audit", "internal/api", "internal/bounded", "internal/config", "internal/credential", "internal/definitions", "internal/durable", "internal/exit", "internal/fields", "internal/fleet/order", "internal/fleet/reader", "internal/fleet/wire", "internal/git", "internal/printable", "internal/report", "scope", "scope/agents", "tools/approvals"}, "it shows what nodes have published, and signs"},
+	"internal/fleetcmd":                     {[]string{"audit", "internal/api", "internal/bounded", "internal/config", "internal/credential", "internal/definitions", "internal/durable", "internal/exit", "internal/fields", "internal/fleet/order", "internal/fleet/reader", "internal/fleet/wire", "internal/printable", "internal/report", "scope", "scope/agents", "tools/approvals"}, "it shows what nodes have published, and signs"},
 	"internal/streams/wire":                 {[]string{"internal/config", "internal/driver"}, "what the daemon and a stream say, and no more"},
 	"internal/beside":                       {nil, "where a program is does not depend on what it does"},
 	"internal/loopback":                     {nil, "who may ask does not depend on what is answered"},
