@@ -92,7 +92,7 @@ func (a *anchorState) try(ctx context.Context) error {
 		a.kept(size)
 		return nil
 	}
-	err = anchor.Give(ctx, a.request(head, size), a.daemon.Stores.Program)
+	err = anchor.Give(ctx, a.request(head, size))
 	if stuck, ok := errors.AsType[*oneshot.StuckError](err); ok {
 		a.stuck = stuck
 	}

@@ -18,7 +18,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-
 )
 
 // The limits of an extension.
