@@ -28,7 +28,7 @@ func permissions(t *testing.T, node string) *server.Permissions {
 			subjects = append(subjects, strings.Fields(strings.ReplaceAll(line, "NODE", node))...)
 		}
 	}
-	require.Len(t, subjects, 14)
+	require.Len(t, subjects, 15)
 	return &server.Permissions{
 		Publish:   &server.SubjectPermission{Allow: subjects},
 		Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX." + node + ".>"}},
