@@ -78,8 +78,9 @@ S3SERVER := bin/versitygw-$(S3VERSION)/versitygw
 $(S3SERVER):
 	GOBIN=$(CURDIR)/bin/s3.$$$$ go install github.com/versity/versitygw/cmd/versitygw@$(S3VERSION) && mkdir -p $(@D) && mv bin/s3.$$$$/versitygw $@ && rmdir bin/s3.$$$$
 
-tidy: ## check that go.mod and go.sum of each module have what it imports, and nothing else
-	@set -e; for module in . cmd/scopefs-export cmd/scopefs-stores cmd/scopefs-console cmd/scopefs-csi integration integration/kubernetes/tools; do (cd $$module; GOWORK=off go mod tidy -diff); done
+tidy: ## check that go.mod and go.sum of each module have what it imports and nothing else, and that go.work.sum is complete
+	@set -e; for module in . cmd/scopefs-export cmd/scopefs-stores cmd/scopefs-console cmd/scopefs-csi integration integration/kubernetes/tools; do (cd $$module; GOWORK=off go mod tidy -diff); done; \
+	sum=$$(mktemp); trap 'rm -f $$sum' EXIT; cp go.work.sum $$sum; go list -m all >/dev/null; go list -deps -test $(PACKAGES) >/dev/null; diff $$sum go.work.sum
 
 lint: $(LINT) tidy ## golangci-lint, as .golangci.yml says (builds it once)
 	$(LINT) run --allow-parallel-runners $(PACKAGES)
