@@ -4,7 +4,7 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 LDFLAGS := -s -w -X github.com/scopefs/scopefs/internal/cli.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install deb release reproduce demo check tidy lint vuln ready test test-serial test-deb test-kernels test-nfs test-kubernetes test-bubblewraps test-containers bench bench-work bench-history bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods bench-record bench-restart bench-fleet bench-console charts compare-selftest pictures fuzz fuzz-short clean
+.PHONY: help build install deb release reproduce demo check tidy lint vuln ready ready-all test test-all test-race test-serial test-deb test-kernels test-nfs test-kubernetes test-bubblewraps test-containers bench bench-work bench-history bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods bench-record bench-restart bench-fleet bench-console charts compare-selftest pictures fuzz fuzz-short clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,8 +78,9 @@ S3SERVER := bin/versitygw-$(S3VERSION)/versitygw
 $(S3SERVER):
 	GOBIN=$(CURDIR)/bin/s3.$$$$ go install github.com/versity/versitygw/cmd/versitygw@$(S3VERSION) && mkdir -p $(@D) && mv bin/s3.$$$$/versitygw $@ && rmdir bin/s3.$$$$
 
-tidy: ## check that go.mod and go.sum of each module have what it imports, and nothing else
-	@set -e; for module in . cmd/scopefs-export cmd/scopefs-stores cmd/scopefs-console cmd/scopefs-csi integration integration/kubernetes/tools; do (cd $$module; GOWORK=off go mod tidy -diff); done
+tidy: ## check that go.mod and go.sum of each module have what it imports and nothing else, and that go.work.sum is complete
+	@set -e; for module in . cmd/scopefs-export cmd/scopefs-stores cmd/scopefs-console cmd/scopefs-csi integration integration/kubernetes/tools; do (cd $$module; GOWORK=off go mod tidy -diff); done; \
+	sum=$$(mktemp); trap 'rm -f $$sum' EXIT; cp go.work.sum $$sum; go list -m all >/dev/null; go list -deps -test $(PACKAGES) >/dev/null; diff $$sum go.work.sum
 
 lint: $(LINT) tidy ## golangci-lint, as .golangci.yml says (builds it once)
 	$(LINT) run --allow-parallel-runners $(PACKAGES)
@@ -102,44 +103,66 @@ $(VULNDB):
 vuln: $(VULN) $(VULNDB) ## compare what is shipped with the Go vulnerability database (builds it once, takes minutes)
 	.ci/vuln $(VULN) $(VULNDB) ./... ./cmd/scopefs-export/... ./cmd/scopefs-stores/... ./cmd/scopefs-console/... ./cmd/scopefs-csi/...
 
-# Tests whose result may depend on the kernel's caches.
-VIEWTESTS := /integration/(attack|view)$$
-HOUSE     := /integration/house$$
-# Tests that wait for a browser most of the time.
-BROWSER   := /integration/console$$
-
-# A test with t.Parallel mostly waits, so more of them run side by side than there are processors.
-PARALLEL := -p=2 -parallel=4
-
 # The programs under test, built once for all folders of integration.
-test test-serial: export SCOPEFS_TEST_PROGRAM = $(CURDIR)/bin/test/scopefs
-TESTBUILD = export CGO_ENABLED=0; go build -trimpath -o $$SCOPEFS_TEST_PROGRAM ./cmd/scopefs; \
-	go build -trimpath -o $$SCOPEFS_TEST_PROGRAM-stores ./cmd/scopefs-stores; \
-	for other in stores export console csi; do go build -trimpath -o $$SCOPEFS_TEST_PROGRAM-$$other ./cmd/scopefs-$$other; done; unset CGO_ENABLED
-
-test test-serial: export REQUIRE_FUSE = 1
+test test-race test-serial: export SCOPEFS_TEST_PROGRAM = $(CURDIR)/bin/test/scopefs
+test test-race test-serial: export REQUIRE_FUSE = 1
+# Targets of test-all run the tests that need.All leaves to them.
+test-race test-serial: export SCOPEFS_TEST_ALL = 1
 # See need.Once.
 test-serial: export SCOPEFS_TEST_AGAIN = 1
-test test-serial: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(CURDIR)/$(dir $(NFPM)):$(CURDIR)/$(dir $(SBOM)):$(PATH)
+test test-race test-serial: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(CURDIR)/$(dir $(NFPM)):$(CURDIR)/$(dir $(SBOM)):$(PATH)
 
-# What tests need. The race detector needs a C compiler.
-ready: $(S3SERVER) $(NFPM) $(SBOM)
-	@.ci/need bwrap:bubblewrap git:git curl:curl wget:wget setfacl:acl setfattr:attr patch:patch mkfs.ext4:e2fsprogs losetup:mount /lib/systemd/systemd:systemd systemd-nspawn:systemd-container setcap:libcap2-bin bindfs:bindfs ip:iproute2 sshfs:sshfs /usr/sbin/sshd:openssh-server mfsmount:moosefs-client /usr/sbin/mfsmaster:moosefs-master /usr/sbin/mfschunkserver:moosefs-chunkserver pgrep:procps python3:python3 /usr/lib/python3/dist-packages/pip:python3-pip /usr/lib/python3/dist-packages/dotenv:python3-dotenv zstd:zstd gcc:gcc redis-server:redis-server influxd:influxdb /usr/lib/postgresql/15/bin/postgres:postgresql-15 /usr/include/stdio.h:libc6-dev pre-commit:pre-commit direnv:direnv dbus-daemon:dbus-daemon minisign:minisign reprepro:reprepro gpg:gnupg chromium:chromium /usr/share/zoneinfo/UTC:tzdata
+TESTBUILD = export CGO_ENABLED=0; for one in '' -stores -export -console -csi; do go build -trimpath -o $$SCOPEFS_TEST_PROGRAM$$one ./cmd/scopefs$$one; done; unset CGO_ENABLED
+
+# A test with t.Parallel mostly waits, so more of them run side by side than there are processors.
+PARALLEL := -p=2 -parallel=8
+
+# RUN prints what go test -json on its standard input reports, as it happens.
+RUN = -json | bin/test/progress
+
+# What make test needs.
+NEEDS := bwrap:bubblewrap git:git curl:curl wget:wget setfacl:acl setfattr:attr patch:patch mkfs.ext4:e2fsprogs losetup:mount \
+	/lib/systemd/systemd:systemd systemd-nspawn:systemd-container setcap:libcap2-bin bindfs:bindfs ip:iproute2 pgrep:procps python3:python3 zstd:zstd \
+	redis-server:redis-server /usr/lib/postgresql/15/bin/postgres:postgresql-15 dbus-daemon:dbus-daemon /usr/share/zoneinfo/UTC:tzdata
+# And test-all. The race detector needs a C compiler.
+ALLNEEDS := gcc:gcc /usr/include/stdio.h:libc6-dev sshfs:sshfs /usr/sbin/sshd:openssh-server mfsmount:moosefs-client /usr/sbin/mfsmaster:moosefs-master \
+	/usr/sbin/mfschunkserver:moosefs-chunkserver /usr/lib/python3/dist-packages/pip:python3-pip /usr/lib/python3/dist-packages/dotenv:python3-dotenv \
+	influxd:influxdb pre-commit:pre-commit direnv:direnv minisign:minisign reprepro:reprepro gpg:gnupg chromium:chromium
+
+ready:
+	@began=$$SECONDS; .ci/need $(NEEDS); echo "install: $$((SECONDS - began)) s"
+
+ready-all: ready $(S3SERVER) $(NFPM) $(SBOM)
+	@.ci/need $(ALLNEEDS)
 	@.ci/clients
 
-test: ready ## vet, format, and all tests, with -race except integration/house (as root; installs what is missing)
-	@set -e; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
-	echo "go vet ./..."; go vet $(PACKAGES); \
-	echo "gofmt -l"; test -z "$$(gofmt -l $$(go list -f '{{.Dir}}' $(PACKAGES)) | tee >(cat >&2))"; \
-	echo "go test -race -count=1 ./..., without the house's, which only read the source"; \
-	$(TESTBUILD); CGO_ENABLED=1 go test -race -count=1 -timeout 40m $(PARALLEL) $$(go list $(PACKAGES) | grep -v '$(HOUSE)'); \
-	go test -count=1 ./integration/house; \
+test: ready ## the promises, each once, on real mounts (as root; installs what is missing)
+	@set -e -o pipefail; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
+	began=$$SECONDS; go build -o bin/test/progress ./integration/progress; $(TESTBUILD); echo "build: $$((SECONDS - began)) s"; \
+	began=$$SECONDS; go test -count=1 -vet=off -timeout 10m $(PARALLEL) $(PACKAGES) $(RUN); echo "test: $$((SECONDS - began)) s"; \
 	.ci/leftovers $$before; echo "nothing left behind"
 
-test-serial: ready ## the tests but the browser's again with GOMAXPROCS=1, and those of views without the kernel's caches (as root)
-	@set -e; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
-	$(TESTBUILD); echo "GOMAXPROCS=1 go test -count=1 ./..., without those that follow"; GOMAXPROCS=1 go test -count=1 -timeout 40m $(PARALLEL) $$(go list $(PACKAGES) | grep -vE '$(VIEWTESTS)|$(HOUSE)|$(BROWSER)'); \
-	echo "GOMAXPROCS=1 SCOPEFS_TEST_CACHE=none go test -count=1, of views"; GOMAXPROCS=1 SCOPEFS_TEST_CACHE=none go test -count=1 $(PARALLEL) $$(go list $(PACKAGES) | grep -E '$(VIEWTESTS)'); \
+# The exhaustive run: its parts one after the other. Each is a target of its own.
+ALL := test-race test-serial test-deb test-bubblewraps test-containers test-kernels test-nfs test-kubernetes vuln fuzz
+test-all: ## everything: races, one processor, no caches, browsers, programs of others, crashes, kernels, containers, clusters (as root; hours)
+	@set -e; for part in $(ALL); do echo "=== $$part"; $(MAKE) --no-print-directory $$part; done
+
+test-race: ready-all ## all tests, with the race detector (as root)
+	@set -e -o pipefail; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
+	go build -o bin/test/progress ./integration/progress; $(TESTBUILD); \
+	CGO_ENABLED=1 go test -race -count=1 -vet=off -timeout 40m -p=2 -parallel=4 $(PACKAGES) $(RUN); \
+	.ci/leftovers $$before; echo "nothing left behind"
+
+# Tests whose result may depend on the kernel's caches.
+VIEWTESTS := /integration/(attack|view)$$
+# Tests that wait for a browser most of the time, or only read the source.
+ONCE := /integration/(console|house)$$
+
+test-serial: ready-all ## all tests but the browser's again with GOMAXPROCS=1, and those of views without the kernel's caches (as root)
+	@set -e -o pipefail; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
+	go build -o bin/test/progress ./integration/progress; $(TESTBUILD); \
+	GOMAXPROCS=1 go test -count=1 -vet=off -timeout 40m -p=2 -parallel=4 $$(go list $(PACKAGES) | grep -vE '$(VIEWTESTS)|$(ONCE)') $(RUN); \
+	GOMAXPROCS=1 SCOPEFS_TEST_CACHE=none go test -count=1 -vet=off -p=2 -parallel=4 $$(go list $(PACKAGES) | grep -E '$(VIEWTESTS)') $(RUN); \
 	.ci/leftovers $$before; echo "nothing left behind"
 
 KERNELS := bin/kernels

@@ -100,31 +100,29 @@ func (v *prover) choose(p *tree.Proof, o ProveOptions) error {
 	return v.ctx.Err()
 }
 
-// Growths returns the last signed head of the log in dir, and that it grows from sizes below it whose lines are left.
-func Growths(ctx context.Context, dir string, from []int64) (signed []byte, all []tree.Growth, err error) {
+// Growth returns the last signed head of the log in dir, its size in lines, and the proof that it grows from a smaller size. From 0 and
+// from its own size there is nothing to prove.
+func Growth(ctx context.Context, dir string, from int64) (signed []byte, size int64, proof []tlog.Hash, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, nil, err
+		return nil, 0, nil, err
 	}
 	defer root.Close()
 	v, p := prover{ctx: ctx, root: root, leaves: map[int64][]tlog.Hash{}}, tree.Proof{}
 	if err := v.open(&p); err != nil {
-		return nil, nil, fmt.Errorf("prove: %w", err)
+		return nil, 0, nil, fmt.Errorf("prove: %w", err)
 	}
 	defer v.blocks.Close()
-	from = slices.DeleteFunc(slices.Clone(from), func(size int64) bool { return size <= 0 || size >= v.head.Size })
-	for _, size := range from {
-		v.need(size)
-	}
-	if len(from) > 0 {
-		err = v.load()
-	}
-	for _, size := range from {
-		if g, wrong := tree.Grow(size, v.head, tlog.HashReaderFunc(v.hashes)); err == nil && wrong == nil {
-			all = append(all, g)
+	if from > 0 && from < v.head.Size {
+		v.need(from)
+		if err = v.load(); err == nil {
+			proof, err = tree.Grow(from, v.head, tlog.HashReaderFunc(v.hashes))
+		}
+		if err != nil {
+			err = fmt.Errorf("the log does not show how its head of %d lines grows from that of %d: %w", v.head.Size, from, err)
 		}
 	}
-	return []byte(p.Head), all, err
+	return []byte(p.Head), v.head.Size, proof, err
 }
 
 // Head returns the last signed head of the log in dir, and how many lines it is of. Its signature is not checked.

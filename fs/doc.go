@@ -91,8 +91,8 @@
 //     a Recorder for example. The view itself sends these notifications from goroutines
 //     of their own, never from a reader.
 //   - A client that holds a lock on a file of the root through the view and waits for
-//     another client is outside of the view's control. [fusedev.Device.Abort] ends every
-//     request.
+//     another client is outside of the view's control. [fusedev.Connection.Abort] ends
+//     every request.
 //
 // # Locks
 //

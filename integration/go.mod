@@ -39,7 +39,6 @@ require (
 	sigs.k8s.io/kustomize/api v0.20.1
 	sigs.k8s.io/kustomize/kyaml v0.20.1
 	sigs.k8s.io/yaml v1.6.0
-	zombiezen.com/go/sqlite v1.4.2
 )
 
 require (

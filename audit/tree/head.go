@@ -62,26 +62,15 @@ func OpenHead(signed []byte, key note.Verifier) (h Head, err error) {
 	return h, nil
 }
 
-// Growth shows that a head grows from the tree of an earlier size (RFC 6962, section 2.1.2).
-type Growth struct {
-	From  int64       `json:"from"` // lines
-	Root  tlog.Hash   `json:"root"` // of the tree of that size
-	Proof []tlog.Hash `json:"proof"`
-}
-
-// Check checks the growth to a head. That the earlier tree had the root is for the caller to know.
-func (g Growth) Check(h Head) error {
-	return tlog.CheckTree(g.Proof, h.Size, h.Root, g.From, g.Root)
-}
-
-// Grow returns the growth of a head from a size, by the hashes of its tree.
-func Grow(from int64, h Head, hashes tlog.HashReader) (g Growth, err error) {
-	g.From = from
-	if g.Root, err = tlog.TreeHash(from, hashes); err == nil {
-		g.Proof, err = tlog.ProveTree(h.Size, from, hashes)
+// Grow proves that a head grows from the tree of an earlier size, in lines, by the hashes of its tree (RFC 6962, section 2.1.2).
+func Grow(from int64, h Head, hashes tlog.HashReader) ([]tlog.Hash, error) {
+	root, err := tlog.TreeHash(from, hashes)
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
-		err = g.Check(h)
+	proof, err := tlog.ProveTree(h.Size, from, hashes)
+	if err != nil {
+		return nil, err
 	}
-	return g, err
+	return proof, tlog.CheckTree(proof, h.Size, h.Root, from, root)
 }

@@ -14,7 +14,6 @@ require (
 	golang.org/x/sys v0.49.0
 	modernc.org/libc v1.79.0
 	modernc.org/sqlite v1.61.1
-	zombiezen.com/go/sqlite v1.4.2
 )
 
 require (

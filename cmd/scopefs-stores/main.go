@@ -1,6 +1,5 @@
 // Command scopefs-stores has the drivers of the shared stores. The daemon starts it when an agent first uses
-// a store: one process with the drivers of servers and files, and a process for each agent's SQL database. For an anchor of
-// the log on S3 it starts one for each head.
+// a store: one process with the drivers of servers and files, and a process for each agent's SQL database.
 package main
 
 import (
@@ -9,15 +8,10 @@ import (
 
 	"github.com/scopefs/scopefs/cmd/scopefs-stores/internal/drivers"
 	"github.com/scopefs/scopefs/cmd/scopefs-stores/internal/engine"
-	"github.com/scopefs/scopefs/cmd/scopefs-stores/internal/objects"
-	"github.com/scopefs/scopefs/internal/anchor"
 	wire "github.com/scopefs/scopefs/tools/sql/engine"
 )
 
 func main() {
-	if os.Args[0] == anchor.Name {
-		os.Exit(anchor.Main(objects.Anchor))
-	}
 	if os.Args[0] == wire.Name {
 		os.Exit(engine.Main())
 	}

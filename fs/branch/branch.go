@@ -18,8 +18,8 @@ type Roots struct {
 	Upper  *beneath.Root // its upper layer
 	State  *beneath.Root // the branch's directory, in the same mount as Base
 
-	// Origin reports whether the object at a path of Upper was copied up from Base: see CopiedUp. Without it an object that
-	// the branch has changed, and the host removed, counts as added. If Base has hard links, an object that the branch has moved
+	// Origin reports whether the object at a path of Upper was copied up from Base, by its attribute trusted.overlay.origin.
+	// Without it an object that the branch has changed, and the host removed, counts as added. If Base has hard links, an object that the branch has moved
 	// can seem removed by the host: a conflict that is none.
 	Origin func(rel string) bool
 

@@ -40,7 +40,7 @@ func newFork(t testing.TB, lines ...string) *fork {
 	require.NoError(t, err)
 	require.NoError(t, Fork(state))
 	f.roots.State = state
-	f.roots.Origin = func(rel string) bool { return CopiedUp(f.roots.Upper, rel) }
+	f.roots.Origin = func(rel string) bool { return copiedUp(f.roots.Upper, rel) }
 	f.mount()
 	f.open()
 	t.Cleanup(func() {
@@ -469,4 +469,19 @@ func TestDiscardClosed(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, f.diff())
 	assert.Equal(t, []string{`-rw-r--r-- "a" "1"`}, tree(t, f.merged))
+}
+
+// copiedUp reports whether an object of Upper was copied up from the lower layer. It needs CAP_SYS_ADMIN.
+func copiedUp(upper *beneath.Root, rel string) bool {
+	st, err := upper.Stat(rel)
+	if err != nil {
+		return false
+	}
+	f, err := upper.Open(rel, unix.O_RDONLY, st.ID())
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	n, err := f.Getxattr("trusted.overlay.origin", nil)
+	return err == nil && n > 0
 }

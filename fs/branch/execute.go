@@ -463,21 +463,6 @@ func Redirect(upper *beneath.Root, moved []Moved) error {
 	return nil
 }
 
-// CopiedUp reports whether an object of Upper was copied up from the lower layer. It needs CAP_SYS_ADMIN.
-func CopiedUp(upper *beneath.Root, rel string) bool {
-	st, err := upper.Stat(rel)
-	if err != nil {
-		return false
-	}
-	f, err := upper.Open(rel, unix.O_RDONLY, st.ID())
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	n, err := f.Getxattr("trusted.overlay.origin", nil)
-	return err == nil && n > 0
-}
-
 // Moved returns the directories that commits have moved, for Redirect before the overlay is mounted.
 func (b *Branch) Moved() (list []Moved) {
 	for _, l := range b.taken.byID {

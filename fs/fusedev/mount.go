@@ -167,15 +167,6 @@ func (d *Device) attach(dir string, flags int) error {
 	return nil
 }
 
-// Abort aborts the connection: see Connection.Abort.
-func (d *Device) Abort() error {
-	control := OpenControl()
-	defer control.Close()
-	conn := control.Connection(d.minor, d.dir)
-	defer conn.Close()
-	return conn.Abort()
-}
-
 // Close closes the descriptors. It unmounts a file system that is not attached,
 // and aborts the connection if no other process has /dev/fuse open. Serve must have
 // returned.

@@ -99,6 +99,7 @@ func protectTools(t *testing.T, clients string) map[string]protectTool {
 // execute nothing of what the agent writes. Each name is read: it is executed where nothing is
 // protected.
 func TestProtectTools(t *testing.T) {
+	need.All(t, "programs of others from the npm registry")
 	if _, err := os.Stat("../../bin/clients/stamp"); err != nil {
 		need.Skip(t, "no programs in bin/clients: run .ci/clients: ", err)
 	}

@@ -88,7 +88,7 @@ func (b *fleetBench) start(nodes int) error {
 	}
 	b.key = filepath.Join(b.dir, "key")
 	token := filepath.Join(b.dir, "token")
-	f := config.Fleet{NATS: fmt.Sprintf("nats://127.0.0.1:%d", b.server.port), Credential: &credential.Source{File: token}, Trust: []string{public}, Definitions: true, HeadEvery: time.Minute}
+	f := config.Fleet{NATS: fmt.Sprintf("nats://127.0.0.1:%d", b.server.port), Credential: &credential.Source{File: token}, Trust: []string{public}, Definitions: true}
 	b.fleet = config.Fleet{NATS: f.NATS, Credential: f.Credential}
 	settings := fmt.Sprintf("fleet: {nats: '%s', credential: {file: '%s'}}\n", f.NATS, token)
 	for file, text := range map[string]string{b.key: private, token: benchSecret, filepath.Join(b.dir, "scopefs.yaml"): settings} {

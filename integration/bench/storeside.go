@@ -15,8 +15,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	_ "modernc.org/sqlite" // the driver "sqlite"
-	"zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
 )
 
 // storeText is what the calls store, 1 KiB.
@@ -42,28 +40,39 @@ func enough(size int, err error) error {
 	return err
 }
 
-// startKV has SQLite directly, with the same durability.
+// openDirect opens SQLite in this process, with the same durability.
+func openDirect(dir string) (*sql.DB, error) {
+	return sql.Open("sqlite", "file:"+filepath.Join(dir, "direct.db")+"?_pragma=journal_mode(PERSIST)&_pragma=synchronous(FULL)")
+}
+
+// startKV has SQLite directly. Its statements are compiled once, as those of the store are.
 func startKV(dir string) (config string, ops []storeOp, stop func(), err error) {
-	conn, err := sqlite.OpenConn(filepath.Join(dir, "direct.db"), sqlite.OpenReadWrite, sqlite.OpenCreate)
+	db, err := openDirect(dir)
 	if err != nil {
 		return "", nil, nil, err
 	}
-	stop = func() { _ = conn.Close() }
-	for _, text := range []string{"PRAGMA journal_mode = PERSIST", "PRAGMA synchronous = FULL", "CREATE TABLE t (k BLOB PRIMARY KEY, v BLOB) STRICT"} {
-		if err := sqlitex.ExecuteTransient(conn, text, nil); err != nil {
-			stop()
-			return "", nil, nil, err
-		}
+	stop = func() { _ = db.Close() }
+	db.SetMaxOpenConns(1)
+	_, err = db.Exec("CREATE TABLE t (k BLOB PRIMARY KEY, v BLOB) STRICT")
+	var replace, query *sql.Stmt
+	if err == nil {
+		replace, err = db.Prepare("REPLACE INTO t VALUES (?, ?)")
+	}
+	if err == nil {
+		query, err = db.Prepare("SELECT v FROM t WHERE k = ?")
+	}
+	if err != nil {
+		stop()
+		return "", nil, nil, err
 	}
 	set := func(key string) error {
-		return sqlitex.Execute(conn, "REPLACE INTO t VALUES (?, ?)", &sqlitex.ExecOptions{Args: []any{[]byte(key), []byte(storeText)}})
+		_, err := replace.Exec([]byte(key), []byte(storeText))
+		return err
 	}
-	get := func(key string) (size int, err error) {
-		err = sqlitex.Execute(conn, "SELECT v FROM t WHERE k = ?", &sqlitex.ExecOptions{Args: []any{[]byte(key)}, ResultFunc: func(row *sqlite.Stmt) error {
-			size = row.ColumnBytes(0, make([]byte, row.ColumnLen(0)))
-			return nil
-		}})
-		return size, err
+	get := func(key string) (int, error) {
+		var v []byte
+		err := query.QueryRow([]byte(key)).Scan(&v)
+		return len(v), err
 	}
 	return "kv: {}", kvOps(set, get), stop, nil
 }
@@ -86,9 +95,9 @@ func startRedis(dir string) (config string, ops []storeOp, stop func(), err erro
 	return fmt.Sprintf("kv: {redis: %q}", socket), kvOps(set, get), func() { _ = client.Close(); end() }, nil
 }
 
-// startSQL has SQLite in this process, with the same durability.
+// startSQL has SQLite directly.
 func startSQL(dir string) (config string, ops []storeOp, stop func(), err error) {
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "direct.db")+"?_pragma=journal_mode(PERSIST)&_pragma=synchronous(FULL)")
+	db, err := openDirect(dir)
 	if err != nil {
 		return "", nil, nil, err
 	}

@@ -57,6 +57,7 @@ find "$D/changes" -name '*scopefs*' ! -type c ! -name scopefs.deb | sed "s,$D/ch
 // TestDeb: two builds of a package, in two directories and with two umasks, are equal. The
 // package installs, works and leaves the agents' files when it is removed.
 func TestDeb(t *testing.T) {
+	need.All(t, "it builds packages, twice")
 	need.Once(t)
 	need.Root(t, "it installs a package in a copy of the root")
 	nfpm := need.Program(t, "nfpm")

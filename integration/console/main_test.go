@@ -103,6 +103,7 @@ type browser struct {
 // browse starts a browser, and opens a URL. A message of the page's scripts or policies that is an error fails the test.
 func browse(t testing.TB, url string, width, height int64) *browser {
 	t.Helper()
+	need.All(t, "a browser")
 	path, err := exec.LookPath("chromium")
 	if err != nil {
 		need.Skip(t, "needs chromium: ", err)

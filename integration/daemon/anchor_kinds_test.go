@@ -9,17 +9,13 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/minio/minio-go/v7"
-	"github.com/minio/minio-go/v7/pkg/credentials"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/integration/harness"
 	"github.com/scopefs/scopefs/internal/need"
-	"github.com/scopefs/scopefs/internal/servertest"
 )
 
 // syslogFile returns a function that appends messages to a file, as receivers of syslog do.
@@ -41,7 +37,7 @@ func TestAnchorKinds(t *testing.T) {
 	need.Program(t, "git")
 	h := harness.LayOut(t, map[string]string{"a": ""})
 	mount, remote, repo := t.TempDir(), t.TempDir(), "anchored"
-	copies, objects := t.TempDir(), t.TempDir()
+	copies, kept := t.TempDir(), t.TempDir()
 	require.NoError(t, unix.Mount("tmpfs", mount, "tmpfs", 0, "size=1m"))
 	t.Cleanup(func() { assert.NoError(t, unix.Unmount(mount, unix.MNT_DETACH)) })
 	shell := func(text string) string {
@@ -51,13 +47,6 @@ func TestAnchorKinds(t *testing.T) {
 		return string(out)
 	}
 	shell("git init --quiet --bare " + remote)
-	const secret = "s3cret-of-the-operator"
-	s3 := servertest.StartObjects(t, secret)
-	bucket, err := minio.New(s3.Address, &minio.Options{Creds: credentials.NewStaticV4("operator", secret, "")})
-	require.NoError(t, err)
-	require.NoError(t, bucket.MakeBucket(t.Context(), "locked", minio.MakeBucketOptions{ObjectLocking: true}))
-	h.Put("s3.key", secret)
-	require.NoError(t, os.Chmod(h.Base+"/s3.key", 0o600))
 	tcp := &syslogd{t: t, address: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, took: syslogFile(t, copies+"/tcp")}
 	tcp.start()
 	defer tcp.all.Wait()
@@ -82,21 +71,20 @@ func TestAnchorKinds(t *testing.T) {
   anchors:
     - {name: mount, every: 1s, file: %[1]s/heads}
     - {name: repo, every: 1s, git: 'file://%[2]s', branch: %[3]s}
-    - {name: bucket, every: 1s, s3: {url: 'http://%[4]s', addresses: [127.0.0.1], bucket: locked, prefix: heads, access_key: operator, secret_key: {file: %[5]s/s3.key}, retain: 1d}}
-    - {name: unlocked, every: 1s, s3: {url: 'http://%[4]s', addresses: [127.0.0.1], bucket: store, access_key: operator, secret_key: {file: %[5]s/s3.key}, retain: 1d}}
+    - {name: copies, every: 1s, command: [/bin/sh, -c, 'cat >%[4]s/$(date +%%s%%N)']}
     - {name: absent, every: 1s, file: %[1]s/none/heads}
-    - {name: tcp, every: 1s, syslog: 'tcp://%[6]s'}
-    - {name: socket, every: 1s, syslog: 'unix://%[7]s/link'}
-    - {name: unread, every: 1s, syslog: 'tcp://%[8]s'}
-    - {name: agents, every: 1s, syslog: 'unix://%[7]s/agents'}
-`, mount, remote, repo, s3.Address, h.Base, tcp.address, copies, unread.Addr()))
+    - {name: tcp, every: 1s, syslog: 'tcp://%[5]s'}
+    - {name: socket, every: 1s, syslog: 'unix://%[6]s/link'}
+    - {name: unread, every: 1s, syslog: 'tcp://%[7]s'}
+    - {name: agents, every: 1s, syslog: 'unix://%[6]s/agents'}
+`, mount, remote, repo, kept, tcp.address, copies, unread.Addr()))
 	require.NoError(t, os.Symlink(copies+"/socket", copies+"/link")) // as /dev/log
 	private, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: h.Scope("a") + "/s", Net: "unixgram"})
 	require.NoError(t, err)
 	defer private.Close()
 	require.NoError(t, os.Symlink(h.Scope("a")+"/s", copies+"/agents"))
 	h.Start()
-	all := []string{"mount", "repo", "bucket", "tcp", "socket"}
+	all := []string{"mount", "repo", "copies", "tcp", "socket"}
 	has := func(name string) bool {
 		return regexp.MustCompile(`anchor ` + name + `: has the head of \d+ lines`).MatchString(h.Must("ps"))
 	}
@@ -113,32 +101,17 @@ func TestAnchorKinds(t *testing.T) {
 	}
 	h.Eventually("the alarms", func() bool {
 		ps, metrics := h.Must("ps"), h.Must("metrics")
-		return strings.Contains(ps, "anchor absent: LATE, no head yet: ") && strings.Contains(ps, "anchor unlocked: LATE") &&
+		return strings.Contains(ps, "anchor absent: LATE, no head yet: ") &&
 			regexp.MustCompile("anchor unread: LATE.* the receiver does not close the connection").MatchString(ps) &&
 			regexp.MustCompile("anchor agents: LATE.* which is scopefs's own or an agent's").MatchString(ps) &&
 			strings.Contains(metrics, `scopefs_anchor_late{name="absent"} 1`) && strings.Contains(metrics, `scopefs_anchor_late{name="mount"} 0`)
 	})
 	events := h.Must("audit", "--json")
-	for _, name := range []string{"absent", "unlocked", "unread", "agents"} {
+	for _, name := range []string{"absent", "unread", "agents"} {
 		assert.Equal(t, 1, strings.Count(events, `"detail":"`+name+`: `), name)
-		assert.NotContains(t, events, `"detail":"`+name+` has the head`, "what is not locked, or not read, is not kept")
+		assert.NotContains(t, events, `"detail":"`+name+` has the head`, "what is not read is not kept")
 	}
-	assert.NotContains(t, h.Must("ps")+events, secret)
 
-	// The heads of the bucket cannot be removed, and those that are there not replaced.
-	var object minio.ObjectInfo
-	for object = range bucket.ListObjects(t.Context(), "locked", minio.ListObjectsOptions{Prefix: "heads/", Recursive: true, WithVersions: true}) {
-		require.NoError(t, object.Err)
-		require.NoError(t, bucket.FGetObject(t.Context(), "locked", object.Key, filepath.Join(objects, object.Key), minio.GetObjectOptions{}))
-	}
-	require.NotEmpty(t, object.Key)
-	require.Error(t, bucket.RemoveObject(t.Context(), "locked", object.Key, minio.RemoveObjectOptions{VersionID: object.VersionID}))
-	stat, err := bucket.StatObject(t.Context(), "locked", object.Key, minio.StatObjectOptions{})
-	require.NoError(t, err)
-	assert.Equal(t, "COMPLIANCE", stat.Metadata.Get("X-Amz-Object-Lock-Mode"))
-	until, err := time.Parse(time.RFC3339, stat.Metadata.Get("X-Amz-Object-Lock-Retain-Until-Date"))
-	require.NoError(t, err)
-	assert.WithinDuration(t, time.Now().Add(24*time.Hour), until, 10*time.Minute)
 	h.Stop()
 
 	// Each is what scopefs audit verify takes.
@@ -147,7 +120,7 @@ func TestAnchorKinds(t *testing.T) {
 	shell("cp " + dir + "/key.pub " + key)
 	verify := func(name string) (string, error) {
 		how := map[string]string{
-			"mount": "%s --checkpoint " + mount + "/heads", "bucket": "%s --checkpoint " + objects,
+			"mount": "%s --checkpoint " + mount + "/heads", "copies": "%s --checkpoint " + kept,
 			"tcp": "%s --checkpoint " + copies + "/tcp", "socket": "%s --checkpoint - <" + copies + "/datagrams",
 			"repo": "git -C " + remote + " log " + repo + " | %s --checkpoint -",
 		}[name]

@@ -3,7 +3,6 @@ package daemon
 import (
 	"bufio"
 	"compress/gzip"
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -28,9 +27,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	logs "go.opentelemetry.io/proto/otlp/logs/v1"
@@ -247,53 +243,6 @@ func newCollector(t *testing.T) *collector {
 	return c
 }
 
-// natsd is a server with JetStream.
-type natsd struct {
-	t    *testing.T
-	opts server.Options
-	s    *server.Server
-}
-
-func (n *natsd) start() {
-	n.t.Helper()
-	opts := n.opts
-	s, err := server.NewServer(&opts)
-	require.NoError(n.t, err)
-	s.Start()
-	require.True(n.t, s.ReadyForConnections(30*time.Second))
-	n.s, n.opts.Port = s, s.Addr().(*net.TCPAddr).Port
-}
-
-func (n *natsd) kill() { n.s.Shutdown(); n.s.WaitForShutdown() }
-
-// client returns a client of the server.
-func (n *natsd) client() (jetstream.JetStream, func()) {
-	conn, err := nats.Connect(n.s.ClientURL(), nats.Token("s3cret"))
-	require.NoError(n.t, err)
-	js, err := jetstream.New(conn)
-	require.NoError(n.t, err)
-	return js, conn.Close
-}
-
-// stored returns the events that the stream has.
-func (n *natsd) stored() *got {
-	js, closed := n.client()
-	defer closed()
-	g := &got{}
-	stream, err := js.Stream(context.Background(), "LOG")
-	require.NoError(n.t, err)
-	state := stream.CachedInfo().State
-	for seq := state.FirstSeq; seq <= state.LastSeq && seq > 0; seq++ {
-		m, err := stream.GetMsg(context.Background(), seq)
-		require.NoError(n.t, err)
-		var e audit.Event
-		require.NoError(n.t, json.Unmarshal(m.Data, &e))
-		assert.Regexp(n.t, fmt.Sprintf(`^scopefs\.log/[0-9a-f]+/%d$`, e.Seq), m.Header.Get("Nats-Msg-Id"))
-		g.add(e.Seq)
-	}
-	return g
-}
-
 // exporters returns the processes of the streams of a host's daemon.
 func exporters(h *harness.Host) (pids []int) {
 	exes, _ := filepath.Glob("/proc/[0-9]*/exe")
@@ -349,13 +298,6 @@ func TestStreams(t *testing.T) {
 	}
 	otel := newCollector(t)
 	otel.most.Store(100)
-	bus := &natsd{t: t, opts: server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, Authorization: "s3cret"}}
-	bus.start()
-	defer func() { bus.kill() }()
-	js, closed := bus.client()
-	_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LOG", Subjects: []string{"scopefs.>"}})
-	require.NoError(t, err)
-	closed()
 
 	h := harness.LayOut(t, map[string]string{"a": streamAgent})
 	harness.Plant(t, h.Scope("a"), "fixed/x=1")
@@ -364,11 +306,10 @@ func TestStreams(t *testing.T) {
     - {name: plain, syslog: 'tcp://%s', from: start}
     - {name: secure, syslog: 'tls://localhost:%d', from: start}
     - {name: unix, syslog: 'unix://%s', from: start}
-    - {name: bus, nats: 'nats://127.0.0.1:%d', subject: scopefs.log, stream: LOG, credential: {env: STREAM_SECRET}, from: start}
     - {name: otel, otlp: '%s', headers: {X-Tenant: acme}, prefix: 'Bearer ', credential: {env: STREAM_SECRET}, from: start}
-`, plain.address, secure.address.(*net.TCPAddr).Port, unix.address, bus.opts.Port, otel.server.URL))
+`, plain.address, secure.address.(*net.TCPAddr).Port, unix.address, otel.server.URL))
 	h.Start()
-	h.Eventually("all streams have a process", func() bool { return len(exporters(h)) == 5 })
+	h.Eventually("all streams have a process", func() bool { return len(exporters(h)) == 4 })
 
 	rounds := 3
 	for round := range rounds {
@@ -380,8 +321,6 @@ func TestStreams(t *testing.T) {
 				one.kill()
 				one.start()
 			}
-			bus.kill()
-			bus.start()
 			otel.status.Store(http.StatusServiceUnavailable)
 			h.Eventually("the collector refuses", func() bool { return otel.asked.Load() > 2 })
 			otel.status.Store(0)
@@ -404,11 +343,8 @@ func TestStreams(t *testing.T) {
 		t.Logf("%s: %d events, %d copies", name, events, copies-events)
 		assert.Less(t, copies-events, 3500, name)
 	}
-	h.Eventually("the bus has every event", func() bool { return bus.stored().has(all) })
-	events, copies := bus.stored().count()
-	assert.Equal(t, events, copies, "the server drops what it has already")
 	h.Eventually("ps says so", func() bool {
-		return len(regexp.MustCompile(`(?m)^(plain|secure|unix|bus|otel) +sends +\d+ +0 +0s`).FindAllString(h.Must("ps"), -1)) == 5
+		return len(regexp.MustCompile(`(?m)^(plain|secure|unix|otel) +sends +\d+ +0 +0s`).FindAllString(h.Must("ps"), -1)) == 4
 	})
 	h.Eventually("what streams send does not become events", func() bool {
 		before := len(h.Events(""))

@@ -10,7 +10,6 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -29,7 +28,7 @@ func permissions(t *testing.T, node string) *server.Permissions {
 			subjects = append(subjects, strings.Fields(strings.ReplaceAll(line, "NODE", node))...)
 		}
 	}
-	require.Len(t, subjects, 22)
+	require.Len(t, subjects, 15)
 	return &server.Permissions{
 		Publish:   &server.SubjectPermission{Allow: subjects},
 		Subscribe: &server.SubjectPermission{Allow: []string{"_INBOX." + node + ".>"}},
@@ -45,11 +44,6 @@ func TestFleetPermissions(t *testing.T) {
 	n.start()
 	defer n.kill()
 	h, operator := newNode(t, n, "one"), newNode(t, n, "two")
-	admin, err := nats.Connect(n.s.ClientURL(), nats.UserInfo("ada", "s3cret"))
-	require.NoError(t, err)
-	defer admin.Close()
-	js, err := jetstream.New(admin)
-	require.NoError(t, err)
 	write := func(user, more string) string {
 		return fmt.Sprintf("fleet: {nats: 'nats://127.0.0.1:%d', user: %s, credential: {env: FLEET_SECRET}%s}\n", n.opts.Port, user, more)
 	}
@@ -71,19 +65,12 @@ func TestFleetPermissions(t *testing.T) {
 		return regexp.MustCompile(`(?m)^c +one +holds `).MatchString(operator.Must("fleet", "definitions", "--nodes"))
 	})
 
-	operator.Eventually("it announces itself as a witness", func() bool {
-		kv, err := js.KeyValue(t.Context(), "scopefs_heads")
-		require.NoError(t, err)
-		_, err = kv.Get(t.Context(), "witness.one")
-		return err == nil
-	})
-
 	refusals := make(chan error, 16)
 	conn, err := nats.Connect(n.s.ClientURL(), nats.UserInfo("one", "s3cret"), nats.CustomInboxPrefix("_INBOX.one"),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refusals <- err }))
 	require.NoError(t, err)
 	defer conn.Close()
-	for _, subject := range []string{"scopefs.events.two.a", "$KV.scopefs_nodes.state.two", "$KV.scopefs_approvals.two.x", "scopefs.orders.one", "$KV.scopefs_definitions.c", "$KV.scopefs_heads.ask.x.two", "$KV.scopefs_heads.sig.x.two", "$KV.scopefs_heads.witness.two", "$JS.API.STREAM.DELETE.scopefs_events"} {
+	for _, subject := range []string{"scopefs.events.two.a", "$KV.scopefs_nodes.state.two", "$KV.scopefs_approvals.two.x", "scopefs.orders.one", "$KV.scopefs_definitions.c", "$JS.API.STREAM.DELETE.scopefs_events"} {
 		require.NoError(t, conn.Publish(subject, []byte("x")))
 		select {
 		case err := <-refusals:

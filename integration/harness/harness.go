@@ -23,6 +23,7 @@
 package harness
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -80,7 +81,10 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	flag.Parse()
+	stop := watchdog()
 	code := m.Run()
+	stop()
 	if left := leftovers(dir); len(left) > 0 {
 		fmt.Fprintln(os.Stderr, "left behind:", strings.Join(left, "\n"))
 		return 1

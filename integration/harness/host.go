@@ -20,6 +20,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/config"
 )
 
 // Host is a base directory with agents, and a daemon on it.
@@ -83,8 +86,8 @@ func (h *Host) Start(flags ...string) {
 	h.T.Helper()
 	h.Launch(flags...)
 	h.Eventually("the daemon answers, and every view is mounted or cannot be", func() bool {
-		all := h.PS()
-		return all != nil && !slices.ContainsFunc(all, func(a Agent) bool { return a.State != "mounted" && a.State != "failed" })
+		all, err := h.agents()
+		return err == nil && !slices.ContainsFunc(all, func(a Agent) bool { return a.State != "mounted" && a.State != "failed" })
 	})
 }
 
@@ -242,10 +245,28 @@ type Agent struct {
 
 // PS returns what ps reports of every agent; nil if no daemon answers.
 func (h *Host) PS() []Agent {
-	var list []Agent
-	out, _, _ := h.Try("ps", "--json")
-	_ = json.Unmarshal([]byte(out), &list)
-	return list
+	all, _ := h.agents()
+	return all
+}
+
+// agents asks the control socket. Tests wait by it, and a command for each look would take a processor.
+func (h *Host) agents() (list []Agent, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), h.Timeout)
+	defer cancel()
+	p, err := config.Paths{Base: h.Base}.Complete()
+	if err != nil {
+		return nil, err
+	}
+	all, err := api.NewClient(p).Agents(ctx)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return nil, err
+	}
+	err = json.Unmarshal(text, &list)
+	return list, err
 }
 
 // Agent returns what ps reports of an agent.

@@ -221,6 +221,7 @@ func NewSlowVolumeOf(t testing.TB, kind Kind) *Volume {
 // newVolume starts a volume. The program slow, if any, has the role slow.
 func newVolume(t testing.TB, kind Kind, slow string, options []string) *Volume {
 	t.Helper()
+	need.All(t, "servers of shared file systems")
 	NeedFUSE(t)
 	how, ok := kinds[kind]
 	require.True(t, ok, kind)

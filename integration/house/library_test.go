@@ -15,7 +15,7 @@ import (
 var library = []string{"audit", "fs", "fs/fusedev", "scope", "scope/beneath", "tools"}
 
 // driverModules are modules of servers, databases and their clients.
-var driverModules = []string{"modernc.org/", "zombiezen.com/", "nats-io/", "minio/", "redis/", "wneessen/", "lib/pq", "sqlite"}
+var driverModules = []string{"modernc.org/", "nats-io/", "minio/", "redis/", "wneessen/", "lib/pq", "sqlite"}
 
 // TestLibrary: another module that imports the library gets no driver of a store, neither in its programs nor in its
 // list of modules.
@@ -53,7 +53,7 @@ func TestLibrary(t *testing.T) {
 	require.NoError(t, err)
 	for _, driver := range driverModules {
 		assert.NotContains(t, linked, driver)
-		assert.NotContains(t, string(wanted), driver)
+		assert.NotContains(t, strings.ReplaceAll(string(wanted), tree, ""), driver)
 		assert.NotContains(t, string(ours), driver)
 	}
 	t.Logf("%s", wanted)

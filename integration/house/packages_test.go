@@ -19,28 +19,6 @@ var packageRow = regexp.MustCompile("(?m)^- `([^`]+)` \\S.*$")
 // made are directories that make makes.
 var made = []string{"../../bin", "../../demo"}
 
-// TestPackagesAreSmall: no package has more than 4,500 lines without its tests, as a newcomer reads one in a day.
-func TestPackagesAreSmall(t *testing.T) {
-	lines := map[string]int{}
-	require.NoError(t, filepath.WalkDir("../..", func(name string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case slices.Contains(made, name):
-			return fs.SkipDir
-		case d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go"):
-			return nil
-		}
-		text, err := os.ReadFile(name)
-		lines[path.Dir(name)] += strings.Count(string(text), "\n")
-		return err
-	}))
-	assert.Greater(t, len(lines), 100)
-	for name, n := range lines {
-		assert.LessOrEqual(t, n, 4500, "%s: make a package of an idea that it has", name)
-	}
-}
-
 // TestPackagesAreListed: the list in docs/architecture.md has each directory with Go files once, whichever module it is
 // of, with what it holds, and nothing else.
 func TestPackagesAreListed(t *testing.T) {

@@ -27,10 +27,11 @@ const (
 )
 
 // needClients ends a test on a machine without the programs of others. The name of the
-// test starts with TestClients: make test runs these tests once.
+// test starts with TestClients.
 func needClients(t *testing.T) {
 	t.Helper()
 	require.Contains(t, t.Name(), "TestClients")
+	need.All(t, "programs of others from the npm registry")
 	if _, err := os.Stat("../../bin/clients/stamp"); err != nil {
 		need.Skip(t, "no MCP clients in bin/clients: run .ci/clients: ", err)
 	}

@@ -1,6 +1,5 @@
 // Package anchor gives a signed head of the log to a place outside of the host, each by a process that ends within a bound: a
-// file on another mount, a git remote, a witness, the operator's command. scopefs-stores has the one for S3, scopefs-export
-// the one for syslog.
+// file on another mount, a git remote, a witness, the operator's command. scopefs-export has the one for syslog.
 package anchor
 
 import (

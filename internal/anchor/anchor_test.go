@@ -49,7 +49,7 @@ func mounted(t *testing.T, options string) string {
 
 func give(t *testing.T, r Request) error {
 	t.Helper()
-	return Give(t.Context(), r, nil)
+	return Give(t.Context(), r)
 }
 
 func TestFile(t *testing.T) {
@@ -287,7 +287,7 @@ func TestHanging(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	began := time.Now()
-	err := Give(ctx, head(t, config.Anchor{File: dir + "/sub/heads"}, 1), nil)
+	err := Give(ctx, head(t, config.Anchor{File: dir + "/sub/heads"}, 1))
 	assert.Less(t, time.Since(began), Time)
 	require.Error(t, err)
 	var stuck *oneshot.StuckError

@@ -8,20 +8,16 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
-	"syscall"
 
 	"github.com/scopefs/scopefs/internal/driver"
 	"github.com/scopefs/scopefs/internal/oneshot"
 	"github.com/scopefs/scopefs/internal/printable"
 )
 
-// Stores finds the program of s3, scopefs-stores, and the user that it runs as; nil is the daemon's.
-type Stores func() (path string, user *syscall.Credential, err error)
-
 // Give gives a head to an anchor: it runs a command with the head on its standard input, or one of our programs with the
 // request. It returns soon after [Time], with a [oneshot.StuckError] if the process waits for a file system and cannot be
 // ended. An error for which errors.Is(err, ErrFork) holds is of an anchor that has another history.
-func Give(ctx context.Context, r Request, stores Stores) error {
+func Give(ctx context.Context, r Request) error {
 	if len(r.Command) > 0 {
 		err := oneshot.Run(ctx, exec.Command(r.Command[0], r.Command[1:]...), r.Head, Time)
 		if err != nil {
@@ -29,25 +25,17 @@ func Give(ctx context.Context, r Request, stores Stores) error {
 		}
 		return err
 	}
-	path, source := "/proc/self/exe", r.Credential
-	var user *syscall.Credential
-	switch {
-	case r.Syslog != "":
+	path := "/proc/self/exe"
+	if r.Syslog != "" {
 		binary, err := driver.OpenBinary(driver.Export, "")
 		if err != nil {
 			return err
 		}
 		defer binary.Close()
 		path = binary.Path()
-	case r.S3 != nil:
-		var err error
-		if path, user, err = stores(); err != nil {
-			return err
-		}
-		source = r.S3.SecretKey
 	}
-	if source != nil {
-		secret, err := source.Read(ctx)
+	if r.Credential != nil {
+		secret, err := r.Credential.Read(ctx)
 		if err != nil {
 			return fmt.Errorf("credential: %w", err)
 		}
@@ -60,7 +48,6 @@ func Give(ctx context.Context, r Request, stores Stores) error {
 	var out said
 	cmd := exec.Command(path)
 	cmd.Args, cmd.Dir, cmd.Stderr = []string{Name}, "/", &out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: user}
 	err = oneshot.Run(ctx, cmd, text, Time)
 	if _, stuck := errors.AsType[*oneshot.StuckError](err); stuck || err == nil {
 		return err // it may still write to out

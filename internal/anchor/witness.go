@@ -33,25 +33,11 @@ func toWitness(ctx context.Context, r Request) error {
 		}
 	}
 	signed, err := w.Add(ctx, func(ctx context.Context, from int64) (h witness.Head, err error) {
-		if from > r.Size {
-			return h, fmt.Errorf("%w: a head of %d lines, and the log has %d", witness.ErrFork, from, r.Size)
-		}
-		signed, grown, err := audit.Growths(ctx, r.Audit, []int64{from})
-		if err != nil {
-			return h, err
-		}
 		size := int64(0)
-		if _, err := fmt.Sscanf(string(signed), "%s\n%d\n", new(string), &size); err != nil {
-			return h, err
+		if h.Signed, size, h.Proof, err = audit.Growth(ctx, r.Audit, from); err == nil && from > size {
+			err = fmt.Errorf("%w: a head of %d lines, and the log has %d", witness.ErrFork, from, size)
 		}
-		h.Signed = signed
-		switch {
-		case len(grown) > 0:
-			h.Proof = grown[0].Proof
-		case from != 0 && from != size:
-			return h, fmt.Errorf("the log does not show how its head of %d lines grows from that of %d: lines are missing", size, from)
-		}
-		return h, nil
+		return h, err
 	})
 	if err != nil {
 		return err

@@ -26,17 +26,7 @@ type FleetNode struct {
 	Mounted  int          `json:"mounted"`
 	Sessions int          `json:"sessions"`
 	Waits    int          `json:"waits"`
-	Signed   int          `json:"signed"`           // other nodes that have signed the last head of its log
-	Need     int          `json:"need,omitempty"`   // that must
 	Failed   []FleetAgent `json:"failed,omitempty"` // 8 at most
-	Wrong    []FleetWrong `json:"wrong,omitempty"`  // likewise
-}
-
-// FleetWrong is what a node found out about the log of a node, perhaps its own.
-type FleetWrong struct {
-	Node string    `json:"node"`
-	What string    `json:"what"`
-	Time time.Time `json:"time"`
 }
 
 // FleetAgent is an agent without a view, and why.

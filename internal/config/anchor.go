@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/witness"
@@ -36,30 +34,10 @@ type Anchor struct {
 	Branch string // "": the name of the log
 	User   string // of the credential; "": git
 
-	Credential *credential.Source // of git by https, and of s3; nil: none
-	S3         *LockedObjects
+	Credential *credential.Source // of git by https; nil: none
 }
 
-// LockedObjects is a bucket on an S3 server whose objects cannot be removed for a time.
-type LockedObjects struct {
-	ObjectStore
-	Retain time.Duration // from a head on
-	Mode   LockMode
-}
-
-// LockMode says who may remove an object before its time.
-type LockMode string
-
-// The modes of S3: with governance whoever has a permission for it, with compliance nobody.
-const (
-	Governance LockMode = "governance"
-	Compliance LockMode = "compliance"
-)
-
-const (
-	anchorEvery = time.Minute
-	leastRetain = 24 * time.Hour
-)
+const anchorEvery = time.Minute
 
 func (a *Anchor) fields() map[string]fields.Field {
 	a.Every = anchorEvery
@@ -67,31 +45,21 @@ func (a *Anchor) fields() map[string]fields.Field {
 		"name": fields.Text(&a.Name), "every": fields.Duration(&a.Every), "command": command(&a.Command, "command"),
 		"witness": fields.Text(&a.Witness), "key": fields.Text(&a.Key), "file": fields.Text(&a.File), "syslog": fields.Text(&a.Syslog),
 		"git": fields.Text(&a.Git), "branch": fields.Text(&a.Branch), "user": fields.Text(&a.User), "credential": fields.Credential(&a.Credential),
-		"s3": a.s3,
 	}
 }
 
 func (a *Anchor) name() string { return a.Name }
 
-func (a *Anchor) s3(n *yaml.Node) error {
-	a.S3 = &LockedObjects{Mode: Compliance}
-	all := a.S3.ObjectStore.fields()
-	delete(all, "timeout")
-	all["retain"] = fields.Number(&a.S3.Retain, fields.ParseAge, "!!str")
-	all["mode"] = fields.OneOf(&a.S3.Mode, Governance, Compliance)
-	return fields.Mapping(all)(n)
-}
-
 func (a *Anchor) check() error {
 	kinds := 0
-	for _, is := range []bool{len(a.Command) > 0, a.Witness != "", a.File != "", a.Syslog != "", a.Git != "", a.S3 != nil} {
+	for _, is := range []bool{len(a.Command) > 0, a.Witness != "", a.File != "", a.Syslog != "", a.Git != ""} {
 		if is {
 			kinds++
 		}
 	}
 	switch {
 	case kinds != 1:
-		return errors.New("write one of command, witness, file, syslog, git and s3")
+		return errors.New("write one of command, witness, file, syslog and git")
 	case a.Witness == "" && a.Key != "":
 		return errors.New("key is of a witness: remove it")
 	case a.Git == "" && (a.Branch != "" || a.User != "" || a.Credential != nil):
@@ -111,8 +79,6 @@ func (a *Anchor) check() error {
 		return err
 	case a.Git != "":
 		return a.checkGit()
-	case a.S3 != nil:
-		return a.S3.check()
 	}
 	return nil
 }
@@ -149,18 +115,6 @@ func (a Anchor) checkGit() error {
 		return fmt.Errorf("branch: %q is no name of a branch: correct it", a.Branch)
 	}
 	return nil
-}
-
-func (o *LockedObjects) check() error {
-	switch {
-	case o.URL == nil || o.Bucket == "" || o.AccessKey == "" || o.SecretKey == nil:
-		return errors.New("s3: write url, bucket, access_key and secret_key")
-	case o.URL.Scheme != "https" && (o.URL.Scheme != "http" || !credential.Loopback(o.URL.Hostname())):
-		return errors.New("s3: url: only loopback may be without TLS: write https://HOST")
-	case o.Retain < leastRetain:
-		return errors.New("s3: retain: write how long a head cannot be removed, such as 30d, at least 1d")
-	}
-	return o.SecretKey.Check()
 }
 
 // checkAnchors returns an error for a file that the daemon's own directories hold. It does not look at the file: its file system

@@ -8,14 +8,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/fleet/order"
-	"github.com/scopefs/scopefs/internal/witness"
 )
 
 // FleetStream is the name of the stream that gives a node's events to the fleet.
@@ -30,25 +28,7 @@ type Fleet struct {
 	Trust      []string           // keys of operators: see order.ParseKey
 
 	Definitions bool // the node takes definitions of agents that keys of Trust have signed
-
-	Alone     bool          // nobody signs the heads of the node's log, and it signs nobody's
-	Witnesses int           // other nodes that must sign a head; 0: none must
-	HeadEvery time.Duration // from one head that others sign to the next
-	Keys      []string      // of logs and witnesses of other nodes; none: the first of each node counts
 }
-
-// The usual ones of a node's heads.
-const (
-	headEvery = time.Minute
-	headAsks  = 3
-	mostNeed  = 8
-)
-
-// Witness reports whether the node has its heads signed by others, and signs theirs.
-func (f Fleet) Witness() bool { return f.Name != "" && !f.Alone }
-
-// Asks returns how many other nodes are asked to sign a head: so many that two majorities of them have a node in common.
-func (f Fleet) Asks() int { return max(headAsks, 2*f.Witnesses-1) }
 
 // Signed returns the directory below {state} whose agents.d has the definitions of a node from its fleet; "": it takes none.
 // Another name of the node or other keys lead to another directory, so that what a key signed ends with the trust in it.
@@ -63,19 +43,15 @@ func (f Fleet) Signed(state string) string {
 // field reads the key from one text as a whole: no server gets the credential of another one.
 func (f *Fleet) field(file string) fields.Field {
 	return func(n *yaml.Node) error {
-		*f = Fleet{HeadEvery: headEvery}
-		witness := true
+		*f = Fleet{}
 		err := fields.Mapping(map[string]fields.Field{
 			"nats": fields.Text(&f.NATS), "user": fields.Text(&f.User), "credential": fields.Credential(&f.Credential), "name": fields.Text(&f.Name),
 			"definitions": fields.Switch(&f.Definitions),
-			"witness":     fields.Switch(&witness), "witnesses": fields.Number(&f.Witnesses, fields.CountTo(mostNeed), "!!int"),
-			"head_every": fields.Duration(&f.HeadEvery), "keys": fields.Texts(&f.Keys, "keys", checkNodeKey),
-			"trust": fields.Texts(&f.Trust, "trust", func(text string) error { return f.checkKey(text) }),
+			"trust":       fields.Texts(&f.Trust, "trust", func(text string) error { return f.checkKey(text) }),
 		})(n)
 		if err != nil {
 			return err
 		}
-		f.Alone = !witness
 		switch {
 		case f.Name != "" && (!fields.IsPlainName(f.Name, 64) || strings.Contains(f.Name, ".")): // a dot divides subjects
 			err = fmt.Errorf("name %q: write letters, digits, - and _", f.Name)
@@ -83,10 +59,6 @@ func (f *Fleet) field(file string) fields.Field {
 			err = errors.New("name: names the node of one base: write fleet into the scopefs.yaml there")
 		case f.Definitions && (f.Name == "" || len(f.Trust) == 0):
 			err = errors.New("definitions: write name, and trust with the keys that sign them")
-		case f.Name == "" && (f.Alone || f.Witnesses > 0 || len(f.Keys) > 0):
-			err = errors.New("witness, witnesses and keys are of a node: write name")
-		case f.Alone && f.Witnesses > 0:
-			err = errors.New("witnesses: with witness: false nobody signs: remove one of both")
 		case f.NATS == "":
 			err = errors.New("write nats: nats://HOST:PORT")
 		default:
@@ -111,17 +83,6 @@ func (f *Fleet) checkKey(text string) error {
 		return err == nil && known.Name() == key.Name()
 	}) {
 		return fmt.Errorf("two keys have the name %q: a record of a decision would name both", key.Name())
-	}
-	return nil
-}
-
-// checkNodeKey checks a key of another node.
-func checkNodeKey(text string) error {
-	if _, err := witness.NewVerifier(text); err == nil {
-		return nil
-	}
-	if _, err := order.ParseKey(text); err != nil {
-		return fmt.Errorf("%.100q is no key of a node's log or witness: scopefs fleet ps --keys prints both", text)
 	}
 	return nil
 }

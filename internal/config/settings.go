@@ -189,9 +189,6 @@ func parse(texts []text, checks Checks) (h Settings, err error) {
 	if h.Fleet.Name != "" && slices.ContainsFunc(h.Log.Streams, func(s Stream) bool { return s.Name == FleetStream }) {
 		return fail(h.From["log.streams"], fmt.Errorf("streams: %s is the stream of the key fleet: rename it", FleetStream))
 	}
-	if h.Fleet.Witness() && slices.ContainsFunc(h.Log.Anchors, func(a Anchor) bool { return a.Name == FleetStream }) {
-		return fail(h.From["log.anchors"], fmt.Errorf("anchors: %s is that of the key fleet: rename it", FleetStream))
-	}
 	if len(h.Runner) > 0 && checks.Runner != nil {
 		if err := checks.Runner(h); err != nil {
 			return fail(h.From["runner"], fmt.Errorf("runner: %w", err))

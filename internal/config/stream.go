@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -24,18 +23,18 @@ const (
 	FromStart = "start"
 )
 
-// Stream gives the events of the log to a receiver, as they are recorded. One of Syslog, NATS and OTLP is its address.
+// Stream gives the events of the log to a receiver, as they are recorded. Syslog or OTLP is its address; of the stream
+// of a fleet NATS is.
 type Stream struct {
 	Name string
 
 	Syslog string // tcp://HOST:PORT, tls://HOST:PORT, udp://HOST:PORT or unix://PATH
 
-	NATS    string // nats://HOST:PORT or tls://HOST:PORT
-	Subject string
-	Stream  string // of JetStream, which must be the one that stores the subject; "": any
-	Node    string // of a fleet: the subject of an event has its agent at its end, and the process serves the fleet; "": none
-
-	Definitions bool   // of a Node: it takes those of operators
+	NATS        string // nats://HOST:PORT or tls://HOST:PORT: see Fleet.Stream
+	Subject     string // the subject of an event has its agent at its end
+	Stream      string // of JetStream, which stores the subject
+	Node        string // whose process serves the fleet
+	Definitions bool   // the node takes those of operators
 	User        string // "": the credential is a token
 
 	OTLP    string            // http://HOST:PORT or https://HOST:PORT, and a path before /v1/logs
@@ -59,7 +58,6 @@ func (s *Stream) fields() map[string]fields.Field {
 	s.From, s.Late = FromNow, defaultLate
 	return map[string]fields.Field{
 		"name": fields.Text(&s.Name), "syslog": fields.Text(&s.Syslog),
-		"nats": fields.Text(&s.NATS), "subject": fields.Text(&s.Subject), "stream": fields.Text(&s.Stream), "user": fields.Text(&s.User),
 		"otlp": fields.Text(&s.OTLP), "traces": fields.Switch(&s.Traces), "headers": named(&s.Headers, checkHeader, func(out *string, _ string, value *yaml.Node) error { return fields.Text(out)(value) }),
 		"header": fields.Text(&s.Header), "prefix": fields.Text(&s.Prefix), "credential": fields.Credential(&s.Credential),
 		"from": fields.OneOf(&s.From, FromNow, FromStart), "late": fields.Duration(&s.Late),
@@ -75,19 +73,15 @@ func (s *Stream) check() error {
 			given++
 		}
 	}
-	nats, otlp := s.Subject+s.Stream+s.User, s.Header+s.Prefix
+	otlp := s.Header + s.Prefix
 	u, err := s.URL()
 	switch {
 	case s.Late < minLate:
 		return fmt.Errorf("late: %v is too short to tell a late receiver from a process that starts: write %v or more", s.Late, minLate)
 	case given != 1:
-		return errors.New("write one of syslog, nats and otlp")
+		return errors.New("write syslog or otlp")
 	case err != nil:
 		return err
-	case s.NATS == "" && nats != "":
-		return errors.New("subject, stream and user are of nats: remove them")
-	case s.NATS != "" && !isSubject(s.Subject):
-		return fmt.Errorf("subject %q: write one such as scopefs.log, without wildcards", s.Subject)
 	case s.OTLP == "" && (otlp != "" || s.Traces || s.Headers != nil):
 		return errors.New("traces, headers, header and prefix are of otlp: remove them")
 	case s.Syslog != "" && s.Credential != nil:
@@ -108,11 +102,6 @@ func checkHeader(name string) error {
 		return errors.New("a header has no name: write one")
 	}
 	return header.Check(name, "")
-}
-
-// isSubject reports whether text is a subject of NATS to publish to.
-func isSubject(text string) bool {
-	return text != "" && len(text) <= 255 && !strings.ContainsAny(text, "*> \t\r\n") && !slices.Contains(strings.Split(text, "."), "") && text[0] != '$'
 }
 
 // URL returns the address of the receiver.

@@ -35,14 +35,14 @@ func (d *Daemon) anchorHeads() (stop func()) {
 	return func() { cancel(); working.Wait() }
 }
 
-// Anchors returns how far the anchors are, in the order of the settings, and then the fleet's other nodes.
+// Anchors returns how far the anchors are, in the order of the settings.
 func (d *Daemon) Anchors() (list []api.Anchor) {
 	for _, a := range d.Settings.Log.Anchors {
 		if s, ok := d.anchored.Load(a.Name); ok {
 			list = append(list, s.(api.Anchor))
 		}
 	}
-	return append(list, d.node.Load().Anchors()...)
+	return list
 }
 
 // anchorState is the state of one anchor. Only its goroutine uses it.
@@ -92,7 +92,7 @@ func (a *anchorState) try(ctx context.Context) error {
 		a.kept(size)
 		return nil
 	}
-	err = anchor.Give(ctx, a.request(head, size), a.daemon.Stores.Program)
+	err = anchor.Give(ctx, a.request(head, size))
 	if stuck, ok := errors.AsType[*oneshot.StuckError](err); ok {
 		a.stuck = stuck
 	}

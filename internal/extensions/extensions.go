@@ -18,8 +18,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-
-	"github.com/scopefs/scopefs/internal/git"
 )
 
 // The limits of an extension.
@@ -235,7 +233,7 @@ func (c *target) tar(in io.Reader) error {
 // configuration names (git(1), "Security"), and refuses a repository of another user. All else is done in a
 // clone that has neither its configuration nor its hooks. Submodules are empty directories.
 func (c *target) repository(ctx context.Context, name, ref string) error {
-	ctx, cancel := context.WithTimeout(ctx, git.MaxTime)
+	ctx, cancel := context.WithTimeout(ctx, gitTime)
 	defer cancel()
 	source, err := filepath.Abs(name)
 	if err != nil {
@@ -274,10 +272,10 @@ func (c *target) repository(ctx context.Context, name, ref string) error {
 // run runs a command of git without the configuration of the host, the user or a caller.
 func run(ctx context.Context, home string, out io.Writer, words ...string) error {
 	env := []string{"HOME=" + home, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ALLOW_PROTOCOL=file"}
-	cmd := git.Command(ctx, env, append([]string{"-c", "protocol.file.allow=always", "-c", "transfer.fsckObjects=true", "-c", "fetch.recurseSubmodules=false"}, words...)...)
+	cmd := gitCommand(ctx, env, append([]string{"-c", "protocol.file.allow=always", "-c", "transfer.fsckObjects=true", "-c", "fetch.recurseSubmodules=false"}, words...)...)
 	cmd.Dir, cmd.Stdout = home, out
-	err := git.Run(cmd)
-	if errors.Is(err, git.ErrOwner) {
+	err := runGit(cmd)
+	if errors.Is(err, errOwner) {
 		return fmt.Errorf("%w: clone it as yourself, and import the clone", err)
 	}
 	return err

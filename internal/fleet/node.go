@@ -1,6 +1,5 @@
-// Package fleet is a node's part of a fleet, in its daemon: what the node shows of itself, the decisions that it takes from
-// operators, and the heads of logs that nodes sign for each other. The process that speaks to the server asks for both. Nothing here waits
-// for it or for the server.
+// Package fleet is a node's part of a fleet, in its daemon: what the node shows of itself, and the decisions and definitions that it
+// takes from operators. The process that speaks to the server calls it. Nothing here waits for that process or for the server.
 package fleet
 
 import (
@@ -55,7 +54,6 @@ type Node struct {
 	refused *refusals
 
 	definitions *definitions // nil: the node takes none
-	heads       *signing     // nil: the node takes no part
 
 	mu   sync.Mutex
 	last seen // what state has seen last
@@ -67,7 +65,6 @@ type seen struct {
 	waits  []approvals.Waiting
 	more   int // waits that are not there
 	held   []wire.Held
-	heads  *wire.Heads
 	state  wire.State
 }
 
@@ -94,18 +91,11 @@ func Join(f config.Fleet, host Host) (*Node, error) {
 		n.definitions = newDefinitions(library, host)
 		n.definitions.start()
 	}
-	if f.Witness() {
-		n.heads, err = newSigning(f, host)
-		if err != nil { // the rest of the node does not depend on it
-			host.Logger.Error("the node signs no heads of other nodes, and has its own not signed", "err", err)
-		}
-	}
 	return n, nil
 }
 
 // Close frees the node's files.
 func (n *Node) Close() {
-	n.heads.close()
 	n.definitions.close()
 	n.nonces.close()
 }
@@ -116,9 +106,6 @@ func (n *Node) Handlers() driver.Handlers {
 	wire.Look.Handle(to, n.look)
 	wire.Decide.Handle(to, n.decide)
 	wire.Define.Handle(to, n.define)
-	wire.Signs.Handle(to, n.signs)
-	wire.Cosign.Handle(to, n.cosign)
-	wire.Cosigned.Handle(to, n.cosigned)
 	return to
 }
 
@@ -164,7 +151,7 @@ func (n *Node) look(ctx context.Context, seen wire.Seen) (wire.State, error) {
 // state returns the state. While nothing changes, it is the last one.
 func (n *Node) state() wire.State {
 	inbox := n.host.Approvals.Inbox()
-	now := seen{agents: n.host.Agents(), waits: inbox.Waits, more: inbox.More, held: n.definitions.held(), heads: n.heads.heads()}
+	now := seen{agents: n.host.Agents(), waits: inbox.Waits, more: inbox.More, held: n.definitions.held()}
 	for i, a := range now.agents {
 		if a.Lease != nil && a.Lease.Left > 0 { // it is renewed every few seconds, which is no change
 			now.agents[i].Lease = &api.Lease{Node: a.Lease.Node, Left: placement.Held.Seconds()}
@@ -186,7 +173,7 @@ func (n *Node) state() wire.State {
 
 func (n *Node) stateOf(now seen) wire.State {
 	s := wire.State{Node: wire.Node{
-		Name: n.name, Version: n.host.Version, Agents: []api.Agent{}, Waits: len(now.waits) + now.more, Definitions: now.held, Heads: now.heads,
+		Name: n.name, Version: n.host.Version, Agents: []api.Agent{}, Waits: len(now.waits) + now.more, Definitions: now.held,
 	}}
 	size := 0
 	for _, a := range now.agents {

@@ -38,9 +38,7 @@ what it has; a server that withholds a version is not noticed but by that.`,
 			}
 			rows := []definedRow{}
 			for _, d := range all {
-				if !strings.HasPrefix(d.Name, order.SourceKey("")) {
-					rows = append(rows, rowOf(d, there))
-				}
+				rows = append(rows, rowOf(d, there))
 			}
 			if asJSON {
 				return report.JSON(v.Out, rows)
@@ -152,67 +150,42 @@ func (v Env) defined(rows []definedRow, nodes bool) error {
 	return t.Print(v.Out)
 }
 
-// sign signs a definition as what follows that of the server, and returns its version.
-func sign(there []wire.SeenDefinition, key credential.Secret, d order.Definition) (to wire.SeenDefinition, version int64, err error) {
-	to.Name = string(d.Name)
-	last := int64(0)
+// put signs a definition as the next version of what the server has, publishes it, and prints the version.
+func (v Env) put(ctx context.Context, s *reader.Server, there []wire.SeenDefinition, key credential.Secret, d order.Definition) (err error) {
+	to, last := wire.SeenDefinition{Name: string(d.Name)}, int64(0)
 	if i := slices.IndexFunc(there, func(one wire.SeenDefinition) bool { return one.Name == to.Name }); i >= 0 {
 		to.Serial = there[i].Serial
-		old, _ := order.ReadDefinition(there[i].Signed) // else it is none, and is replaced
+		old, _ := order.ReadDefinition(there[i].Signed) // an invalid one is replaced
 		last = old.Version
 	}
 	d.Version = order.Next(last, time.Now())
 	if to.Signed, err = d.Sign(key.Reveal()); err != nil {
-		err = fmt.Errorf("%s: %w", d.Name, err)
-	}
-	return to, d.Version, err
-}
-
-// put signs a definition, and publishes it.
-func (v Env) put(ctx context.Context, s *reader.Server, there []wire.SeenDefinition, key credential.Secret, d order.Definition) error {
-	to, version, err := sign(there, key, d)
-	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", d.Name, err)
 	}
 	if _, err := wire.Put.Call(ctx, s.Conn, to); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(v.Out, "%s %s\n", d.Name, versionText(version))
+	_, err = fmt.Fprintf(v.Out, "%s %s\n", d.Name, versionText(d.Version))
 	return err
 }
 
 // putOptions are the flags of put and remove.
 type putOptions struct {
-	key    string
-	nodes  []string
-	source sourceOptions // of put
+	key   string
+	nodes []string // of put
 }
 
 func (v Env) putDefinitions() *cobra.Command {
 	var o putOptions
-	var given sourceOptions // without flags
 	c := &cobra.Command{
-		Use: "put {FILE...|--git DIR}", Short: "sign definitions, and give them to nodes",
+		Use: "put FILE...", Short: "sign definitions, and give them to nodes", Args: exit.Args(cobra.MinimumNArgs(1)),
 		Long: `Signs each FILE, NAME.md, with the operator's key, and publishes it in place of the last version of NAME. Nodes with
 fleet.definitions that trust the key take it if it loads there. An agent that the node's own agents.d or the user's settings define
-stays as it is there. Prints the versions.
-
-With --git, publishes the files NAME.md in agents.d of a commit, if the commit's signature verifies with git verify-commit. What is
-equal gets no new version. What an earlier commit has defined and this one does not is removed; what others have put stays. The commit must
-follow the last one that was put. No working tree, hook or configuration of the repository is used.`,
-		Args: func(c *cobra.Command, files []string) error {
-			if from := o.source.dir != ""; from == (len(files) > 0) || !from && o.source != given {
-				return exit.Usagef("give files, or --git with its flags (usage: %s)", c.UseLine())
-			}
-			return nil
-		},
+stays as it is there. Prints the versions.`,
 		RunE: v.with(func(ctx context.Context, s *reader.Server, files []string) error {
 			key, err := (credential.Source{File: o.key}).Read(ctx)
 			if err != nil {
 				return errKey(err)
-			}
-			if o.source.dir != "" {
-				return v.putSource(ctx, s, key, o.nodes, o.source)
 			}
 			there, err := s.Defined(ctx)
 			if err != nil {
@@ -244,8 +217,6 @@ follow the last one that was put. No working tree, hook or configuration of the 
 	}
 	keyFlag(c, &o.key)
 	c.Flags().StringArrayVar(&o.nodes, "node", nil, "only for nodes whose names match a `PATTERN` such as web-*; all others remove theirs. Repeat it")
-	o.source.add(c)
-	given = o.source
 	return c
 }
 

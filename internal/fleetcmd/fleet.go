@@ -84,7 +84,7 @@ func (v Env) init() *cobra.Command {
 	c := &cobra.Command{
 		Use: "init", Short: "make the streams and buckets of the fleet on its server", Args: exit.Args(cobra.NoArgs),
 		Long: `Makes the streams scopefs_events and scopefs_orders and the buckets scopefs_nodes, scopefs_approvals,
-scopefs_definitions, scopefs_leases and scopefs_heads, or changes them to what the flags say. Nodes and other commands need no right to make streams.`,
+scopefs_definitions and scopefs_leases, or changes them to what the flags say. Nodes and other commands need no right to make streams.`,
 		RunE: v.with(func(ctx context.Context, s *reader.Server, _ []string) error {
 			_, err := wire.Prepare.Call(ctx, s.Conn, set)
 			return err

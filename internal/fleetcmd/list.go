@@ -3,8 +3,6 @@ package fleetcmd
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,13 +26,11 @@ func heard(n api.FleetNode) (state string, age time.Duration) {
 }
 
 func (v Env) ps() *cobra.Command {
-	var asJSON, keys bool
+	var asJSON bool
 	c := &cobra.Command{
 		Use: "ps", Short: "list the nodes, and which are not heard", Args: exit.Args(cobra.NoArgs),
 		Long: `Lists the nodes. A node says every 3 seconds that it is there; after 10 seconds it is silent, and what is shown of it is as
-old as AGE. SIGNED counts the other nodes that have signed the last head of its log. What a node found out about the log of another
-one follows. --keys prints the keys by which scopefs audit verify checks that, as the server shows them: {state}/audit/key.pub and
-{state}/fleet/witness/key.pub on the node itself have them for certain.`,
+old as AGE.`,
 		RunE: v.with(func(ctx context.Context, s *reader.Server, _ []string) error {
 			all, err := s.Nodes(ctx)
 			if err != nil {
@@ -43,42 +39,20 @@ one follows. --keys prints the keys by which scopefs audit verify checks that, a
 			if asJSON {
 				return report.JSON(v.Out, all)
 			}
-			if keys {
-				return v.keys(all)
-			}
 			return v.nodes(all)
 		}),
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.Flags().BoolVar(&keys, "keys", false, "print the public keys of each node's log and witness")
 	return c
 }
 
 func (v Env) nodes(all []wire.SeenNode) error {
-	var t, found report.Table
-	t.Row("NODE", "STATE", "AGE", "AGENTS", "MOUNTED", "SESSIONS", "WAITING", "SIGNED", "VERSION")
+	var t report.Table
+	t.Row("NODE", "STATE", "AGE", "AGENTS", "MOUNTED", "SESSIONS", "WAITING", "VERSION")
 	for _, n := range all {
 		sum := reader.Sum(n, time.Now())
 		state, age := heard(sum)
-		signed := fmt.Sprint(sum.Signed)
-		if sum.Need > sum.Signed {
-			signed += fmt.Sprintf(" of %d", sum.Need)
-		}
-		t.Row(n.Name, state, age, sum.Agents, sum.Mounted, sum.Sessions, sum.Waits, signed, sum.Version)
-		for _, w := range sum.Wrong {
-			found.Row("found by", n.Name, w.Time.UTC().Format(time.RFC3339), "the node "+w.Node+": "+w.What)
-		}
-	}
-	return errors.Join(t.Print(v.Out), found.Print(v.Out))
-}
-
-func (v Env) keys(all []wire.SeenNode) error {
-	var t report.Table
-	for _, n := range all {
-		if n.Heads != nil {
-			t.Row(n.Name, "log", n.Heads.Log)
-			t.Row(n.Name, "witness", n.Heads.Witness)
-		}
+		t.Row(n.Name, state, age, sum.Agents, sum.Mounted, sum.Sessions, sum.Waits, sum.Version)
 	}
 	return t.Print(v.Out)
 }

@@ -2,8 +2,6 @@ package logcmd
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,7 +10,6 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/exit"
-	"github.com/scopefs/scopefs/internal/fleet/heads"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/witness"
 )
@@ -65,17 +62,11 @@ func (o *witnessOptions) given() (all witness.Keys, err error) {
 	return all, nil
 }
 
-// known adds the keys that this host has: those of the nodes of its fleet and of its anchors.
+// known adds the keys of this host's anchors.
 func (v Env) known(p config.Paths, all *witness.Keys) {
-	pins, err := heads.Pins(p.State)
-	settings, wrong := definitions.Host(p)
-	for _, err := range []error{err, wrong} {
-		if err != nil {
-			fmt.Fprintf(v.Err, "scopefs: witnesses that it names are left out: %s\n", printable.Text(err.Error()))
-		}
-	}
-	for _, node := range slices.Sorted(maps.Keys(pins)) {
-		_ = all.Add(node, pins[node]) // the daemon has checked it
+	settings, err := definitions.Host(p)
+	if err != nil {
+		fmt.Fprintf(v.Err, "scopefs: witnesses that it names are left out: %s\n", printable.Text(err.Error()))
 	}
 	for _, a := range settings.Log.Anchors {
 		if a.Witness != "" {

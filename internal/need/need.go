@@ -57,6 +57,15 @@ func Once(t testing.TB) {
 	}
 }
 
+// All skips a test that make test leaves to make test-all (SCOPEFS_TEST_ALL=1): it needs much that is installed for it alone, repeats a
+// promise in other modes, or takes minutes.
+func All(t testing.TB, why string) {
+	t.Helper()
+	if os.Getenv("SCOPEFS_TEST_ALL") != "1" {
+		t.Skip("make test-all runs it: " + why)
+	}
+}
+
 // Target skips a test that only a target of the Makefile runs, which gives an environment variable the value.
 func Target(t testing.TB, target, variable, value string) {
 	t.Helper()

@@ -33,6 +33,7 @@ var listening = regexp.MustCompile(`Listening on HTTP.*addr=([0-9.:]+)`)
 // its data in dir. password is the one of Admin.
 func StartMetrics(t testing.TB, dir, password string) *Metrics {
 	t.Helper()
+	need.All(t, "an InfluxDB server")
 	program := need.Program(t, "influxd")
 	config, log := filepath.Join(dir, "conf"), filepath.Join(dir, "log")
 	m := &Metrics{Address: "127.0.0.1:0", password: password}

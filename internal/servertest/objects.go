@@ -22,6 +22,7 @@ type Objects struct {
 // StartObjects starts an S3 server on a free port of the loopback interface. It can have buckets with versions and locks.
 func StartObjects(t testing.TB, secret string) Objects {
 	t.Helper()
+	need.All(t, "an S3 server, which takes a minute to build")
 	program, dir, address := need.Program(t, "versitygw"), t.TempDir(), FreeAddress(t)
 	for _, name := range []string{"buckets/store", "meta", "iam", "versions"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, name), 0o700))

@@ -191,12 +191,6 @@ func ParseDefinition(file string, text []byte) (*Definition, error) {
 	return def, nil
 }
 
-// CheckText is ParseDefinition for a text that is for other hosts: their lists in protect.d count.
-func CheckText(name string, text []byte) error {
-	_, _, err := parseDefinition(path.Join(agentsDir, name), stem(name), text)
-	return err
-}
-
 // DirOf returns the key dir of the text of a definition, "" for none. Other keys may be wrong.
 func DirOf(text []byte) (string, error) {
 	front, _, err := frontmatter.Cut(text)

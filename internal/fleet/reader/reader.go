@@ -87,19 +87,13 @@ func (s *Server) Waits(ctx context.Context) (all []wire.SeenWait, err error) {
 // silentTime is how long a node may say nothing: three beats.
 const silentTime = 10 * time.Second
 
-// maxFailed limits the agents of a node that a summary names, and what the node found out about logs.
+// maxFailed limits the agents of a node that a summary names.
 const maxFailed = 8
 
 // Sum returns what a node says of itself in short.
 func Sum(n wire.SeenNode, now time.Time) api.FleetNode {
 	sum := api.FleetNode{
 		Name: n.Name, Version: n.Version, Heard: n.Heard, Silent: now.Sub(n.Heard) > silentTime, Agents: len(n.Agents) + n.More, Waits: n.Waits,
-	}
-	if h := n.Heads; h != nil {
-		sum.Signed, sum.Need = len(h.Signed), h.Need
-		for _, w := range h.Wrong[:min(len(h.Wrong), maxFailed)] {
-			sum.Wrong = append(sum.Wrong, api.FleetWrong(w))
-		}
 	}
 	for _, a := range n.Agents {
 		sum.Sessions += len(a.Sessions)

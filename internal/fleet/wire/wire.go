@@ -47,7 +47,6 @@ type Node struct {
 	Waits   int         `json:"waits"` // requests
 
 	Definitions []Held `json:"definitions,omitempty"` // from the fleet
-	Heads       *Heads `json:"heads,omitempty"`       // nil: it takes no part
 }
 
 // Held is the last version of an agent's definition that a node took.

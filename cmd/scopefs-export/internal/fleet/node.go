@@ -60,7 +60,6 @@ const maxOrders = 16
 type Node struct {
 	Name        string
 	Log         string // the id of its log
-	LogKey      string // the log's public key
 	Dir         string // the directory of the log
 	Definitions bool   // it takes those of operators
 }
@@ -70,17 +69,15 @@ type node struct {
 	Node
 	daemon *driver.Conn
 	js     jetstream.JetStream
-	asked  *choice // outlives the connection
 }
 
 // Serve serves a node until ctx ends. It holds the newest state alone, so that a server that is slow or away costs no memory.
 // The stream of the node's events reports what is wrong with the server.
 func Serve(ctx context.Context, server receivers.NATS, one Node, daemon *driver.Conn) {
-	asked := &choice{}
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		began := time.Now()
 		if conn, js, err := server.Connect(ctx); err == nil {
-			n := &node{one, daemon, js, asked}
+			n := &node{one, daemon, js}
 			n.serve(ctx)
 			conn.Close()
 		}
@@ -100,7 +97,7 @@ func Serve(ctx context.Context, server receivers.NATS, one Node, daemon *driver.
 func (n *node) serve(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended, parts := make(chan struct{}), []func(context.Context) error{n.publish, n.beat, n.orders, n.leases, n.heads}
+	ended, parts := make(chan struct{}), []func(context.Context) error{n.publish, n.beat, n.orders, n.leases}
 	if n.Definitions {
 		parts = append(parts, n.definitions)
 	}

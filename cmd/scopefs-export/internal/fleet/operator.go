@@ -103,7 +103,6 @@ func (o *operator) prepare(ctx context.Context, s wire.Server) (none driver.None
 		{Bucket: waitBucket, Replicas: s.Replicas, TTL: 2 * order.Valid, Compression: true},
 		{Bucket: placement.Bucket, Replicas: s.Replicas},
 		{Bucket: definitionBucket, Replicas: s.Replicas, MaxValueSize: order.MaxDefinition, Compression: true},
-		{Bucket: headBucket, Replicas: s.Replicas, MaxValueSize: wire.MaxOffer, Compression: true},
 	} {
 		if _, err = o.js.CreateOrUpdateKeyValue(ctx, one); err == nil {
 			err = o.lift(ctx, "KV_"+one.Bucket)

@@ -13,13 +13,12 @@ import (
 	"github.com/scopefs/scopefs/scope"
 )
 
-// JetStream publishes the lines of the log to a subject that a stream stores. The id of a message is that of the log and
+// JetStream publishes the lines of the log to subjects that a stream stores: Subject, a dot, and the name of the event's agent or NoAgent. The id of a message is that of the log and
 // the number of the event, by which the server drops one that it has already (Nats-Msg-Id).
 type JetStream struct {
 	NATS
 	Subject string
-	Agents  bool   // the subject of an event ends in the name of its agent, or in NoAgent
-	Stream  string // that must store the subject; "": any
+	Stream  string // that must store the subject
 	Log     string // the id of the log
 
 	conn *nats.Conn // nil: none
@@ -40,9 +39,6 @@ func (j *JetStream) connect(ctx context.Context) (err error) {
 
 // subject returns the subject of an event. A name that is none of an agent's cannot be in a subject.
 func (j *JetStream) subject(e audit.Event) string {
-	if !j.Agents {
-		return j.Subject
-	}
 	id, err := scope.ParseID(e.Agent)
 	if err != nil {
 		id = NoAgent
@@ -60,15 +56,11 @@ func (j *JetStream) Send(ctx context.Context, events []audit.Event) (err error) 
 			_ = j.Close()
 		}
 	}()
-	options := []jetstream.PublishOpt{}
-	if j.Stream != "" {
-		options = append(options, jetstream.WithExpectStream(j.Stream))
-	}
 	sent := make([]jetstream.PubAckFuture, 0, len(events))
 	for _, e := range events {
 		m := &nats.Msg{Subject: j.subject(e), Data: e.Raw, Header: nats.Header{}}
 		m.Header.Set(jetstream.MsgIDHeader, j.Log+"/"+strconv.FormatUint(e.Seq, 10))
-		future, err := j.js.PublishMsgAsync(m, options...)
+		future, err := j.js.PublishMsgAsync(m, jetstream.WithExpectStream(j.Stream))
 		if err != nil {
 			return fmt.Errorf("publish: %w", err)
 		}

@@ -224,10 +224,8 @@ func (p *process) senders(set wire.Settings, key, id string, s *stream) ([]Sende
 		if err != nil {
 			return nil, err
 		}
-		if one.Node != "" {
-			go fleet.Serve(p.ctx, server, fleet.Node{Name: one.Node, Log: id, LogKey: key, Dir: logDir, Definitions: one.Definitions}, p.conn)
-		}
-		return []Sender{&receivers.JetStream{NATS: server, Subject: one.Subject, Agents: one.Node != "", Stream: one.Stream, Log: id}}, nil
+		go fleet.Serve(p.ctx, server, fleet.Node{Name: one.Node, Log: id, Dir: logDir, Definitions: one.Definitions}, p.conn)
+		return []Sender{&receivers.JetStream{NATS: server, Subject: one.Subject, Stream: one.Stream, Log: id}}, nil
 	}
 	u.Host = address
 	transport := egress.NewTransport(func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }, egress.ClientLimits{Header: 64 << 10})

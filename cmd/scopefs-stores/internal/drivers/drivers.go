@@ -18,6 +18,7 @@ import (
 	"github.com/scopefs/scopefs/cmd/scopefs-stores/internal/messages"
 	"github.com/scopefs/scopefs/cmd/scopefs-stores/internal/objects"
 	"github.com/scopefs/scopefs/cmd/scopefs-stores/internal/postgres"
+	"github.com/scopefs/scopefs/cmd/scopefs-stores/internal/sqliteconn"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/confine"
 	"github.com/scopefs/scopefs/internal/driver"
@@ -63,11 +64,11 @@ type drivers struct {
 }
 
 // begin confines the process, and makes the drivers.
-func (d *drivers) begin(_ context.Context, s wire.Settings) ([]string, error) {
+func (d *drivers) begin(ctx context.Context, s wire.Settings) ([]string, error) {
 	if _, err := x509.SystemCertPool(); err != nil { // which it keeps
 		return nil, fmt.Errorf("certificates: %w", err)
 	}
-	if err := kv.Seed(); err != nil {
+	if err := sqliteconn.Seed(ctx); err != nil {
 		return nil, err
 	}
 	needs, err := needsOf(s)

@@ -2,16 +2,15 @@ package engine
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/scopefs/scopefs/cmd/scopefs-stores/internal/sqliteconn"
 	wire "github.com/scopefs/scopefs/tools/sql/engine"
 )
 
@@ -32,8 +31,7 @@ type database struct {
 
 // conn is a connection with its authoriser.
 type conn struct {
-	*sql.Conn
-	db    *sql.DB
+	*sqliteconn.Conn
 	rules rules
 }
 
@@ -75,28 +73,22 @@ func (d *database) close() error {
 	var all []error
 	for _, c := range []*conn{d.write, d.read} {
 		if c != nil {
-			_ = c.Conn.Close() // a connection that was interrupted says so
-			all = append(all, c.db.Close())
+			all = append(all, c.Close())
 		}
 	}
 	d.write, d.read = nil, nil
 	return errors.Join(all...)
 }
 
-// dial opens a connection. _dqs=0: "x" is a name and never a string. _defensive:
-// nothing but SQL changes the file.
+// dial opens a connection.
 func (d *database) dial(ctx context.Context, mode string) (*conn, error) {
-	name := url.URL{Scheme: "file", Path: d.path, RawQuery: "mode=" + mode + "&_dqs=0&_defensive=1&_error_rc=1"}
-	db, err := sql.Open("sqlite", name.String())
+	opened, err := sqliteconn.Open(ctx, d.path, "mode="+mode)
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{db: db, rules: rules{op: own, modules: map[string]bool{}}}
-	if c.Conn, err = db.Conn(ctx); err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
+	c := &conn{opened, rules{op: own, modules: map[string]bool{}}}
 	if err := c.restrict(ctx, d.cfg); err != nil {
-		return nil, errors.Join(fmt.Errorf("open the database: %w", err), c.Conn.Close(), db.Close())
+		return nil, errors.Join(fmt.Errorf("open the database: %w", err), c.Close())
 	}
 	c.rules.op = ""
 	return c, nil
@@ -140,7 +132,7 @@ func (c *conn) restrict(ctx context.Context, cfg wire.Config) error {
 		sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH:       1,
 		sqlite3.SQLITE_LIMIT_WORKER_THREADS:      0,
 	} {
-		if _, err := sqlite.Limit(c.Conn, limit, value); err != nil {
+		if _, err := sqlite.Limit(c.Conn.Conn, limit, value); err != nil {
 			return err
 		}
 	}

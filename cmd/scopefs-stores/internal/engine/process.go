@@ -4,7 +4,6 @@ package engine
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/scopefs/scopefs/cmd/scopefs-stores/internal/sqliteconn"
 	"github.com/scopefs/scopefs/internal/confine"
 	"github.com/scopefs/scopefs/internal/peer"
 	wire "github.com/scopefs/scopefs/tools/sql/engine"
@@ -56,7 +56,7 @@ func serve(in *peer.Reader, out *peer.Writer) error {
 	// Beyond RLIMIT_FSIZE a write then fails with EFBIG. setrlimit(2).
 	signal.Ignore(syscall.SIGXFSZ)
 	debug.SetMemoryLimit(cfg.Memory / 2) // of Go; SQLite's memory is beside it
-	if err := seed(ctx); err != nil {
+	if err := sqliteconn.Seed(ctx); err != nil {
 		return err
 	}
 	means, err := Confine(cfg)
@@ -100,15 +100,4 @@ func receive(in *peer.Reader, requests chan<- wire.Request, ended chan<- error) 
 		}
 		requests <- r
 	}
-}
-
-// seed makes SQLite read /dev/urandom, which the confined process cannot open.
-func seed(ctx context.Context) error {
-	db, err := sql.Open("sqlite", ":memory:")
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	var b []byte
-	return db.QueryRowContext(ctx, "SELECT randomblob(1)").Scan(&b)
 }

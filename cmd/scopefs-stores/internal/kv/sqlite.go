@@ -2,16 +2,17 @@ package kv
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"syscall"
 	"time"
 
-	"zombiezen.com/go/sqlite"
-	"zombiezen.com/go/sqlite/sqlitex"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/scopefs/scopefs/cmd/scopefs-stores/internal/sqliteconn"
 	"github.com/scopefs/scopefs/tools"
 	door "github.com/scopefs/scopefs/tools/kv"
 )
@@ -52,11 +53,26 @@ PRAGMA user_version = 1;
 // collection. Expired entries are removed by the next
 // Set in their part, and when the file is opened.
 type SQLite struct {
-	pool   *sqlitex.Pool // of one connection
+	free   chan *connection // of one: operations take turns, because connections would poll for each other's locks
+	closed chan struct{}
 	limits Limits
 }
 
-// OpenSQLite opens the store in a file, and creates the file with mode 0600 if
+// connection is the store's only connection. It compiles each statement once. One goroutine uses it at a time.
+type connection struct {
+	*sqliteconn.Conn
+	compiled map[string]*sql.Stmt
+}
+
+func connect(ctx context.Context, file string, parameters ...string) (*connection, error) {
+	conn, err := sqliteconn.Open(ctx, file, parameters...)
+	if err != nil {
+		return nil, err
+	}
+	return &connection{conn, map[string]*sql.Stmt{}}, nil
+}
+
+// OpenSQLite opens the store in a file with an absolute path, and creates the file with mode 0600 if
 // it does not exist.
 func OpenSQLite(file string, limits Limits) (*SQLite, error) {
 	// The journal gets the mode of the file.
@@ -65,29 +81,16 @@ func OpenSQLite(file string, limits Limits) (*SQLite, error) {
 		return nil, fmt.Errorf("key-value store: %w", err)
 	}
 	f.Close()
-	pool, err := sqlitex.NewPool(file, sqlitex.PoolOptions{
-		Flags:    sqlite.OpenReadWrite,
-		PoolSize: 1, // operations take turns: connections would poll for each other's locks
-		PrepareConn: func(conn *sqlite.Conn) error {
-			conn.SetBusyTimeout(door.Patience)
-			return errors.Join(
-				// The first read rolls a hot journal back, and then must not remove it: the process may not.
-				// journal_mode itself reads; with EXCLUSIVE it keeps the file.
-				execute(conn, nil, "PRAGMA locking_mode = EXCLUSIVE"),
-				execute(conn, nil, "PRAGMA journal_mode = PERSIST"), // to make and to remove a file takes longer
-				execute(conn, nil, "PRAGMA locking_mode = NORMAL"),
-				execute(conn, nil, "PRAGMA journal_size_limit = 16777216"),
-				execute(conn, nil, "PRAGMA synchronous = FULL"),
-			)
-		},
-	})
+	ctx := context.Background()
+	conn, err := connect(ctx, file, "mode=rw")
 	if err != nil {
 		return nil, broken(file, err)
 	}
-	s := &SQLite{pool, limits.OrDefault()}
-	if err := s.prepare(); err != nil {
-		return nil, errors.Join(broken(file, err), s.Close())
+	if err := conn.prepare(ctx); err != nil {
+		return nil, errors.Join(broken(file, err), conn.Close())
 	}
+	s := &SQLite{make(chan *connection, 1), make(chan struct{}), limits.OrDefault()}
+	s.free <- conn
 	return s, nil
 }
 
@@ -95,32 +98,39 @@ func broken(file string, err error) error {
 	return fmt.Errorf("key-value store %s: %w: repair it with sqlite3's .recover, or move it away to start empty", file, err)
 }
 
-// prepare creates the tables of a new file, and removes expired entries.
-func (s *SQLite) prepare() (err error) {
-	conn, err := s.pool.Take(context.Background())
-	if err != nil {
-		return err
+// prepare sets what the connection does with the journal, creates the tables of a new file, and removes expired entries.
+func (c *connection) prepare(ctx context.Context) error {
+	for _, pragma := range []string{
+		fmt.Sprintf("busy_timeout = %d", door.Patience.Milliseconds()),
+		// The first read rolls a hot journal back, and then must not remove it: the process may not.
+		// journal_mode itself reads; with EXCLUSIVE it keeps the file.
+		"locking_mode = EXCLUSIVE",
+		"journal_mode = PERSIST", // to make and to remove a file takes longer
+		"locking_mode = NORMAL",
+		"journal_size_limit = 16777216",
+		"synchronous = FULL",
+	} {
+		if _, err := c.ExecContext(ctx, "PRAGMA "+pragma); err != nil {
+			return fmt.Errorf("%s: %w", pragma, err)
+		}
 	}
-	defer s.pool.Put(conn)
-	end, err := sqlitex.ImmediateTransaction(conn)
-	if err != nil {
-		return err
-	}
-	defer end(&err)
-	version, err := versionOf(conn)
-	switch {
-	case err != nil:
-		return err
-	case version == 0:
-		return sqlitex.ExecuteScript(conn, schema, nil)
-	case version != 1:
-		return errVersion(version)
-	}
-	return execute(conn, nil, "DELETE FROM entries WHERE expires > 0 AND expires <= ?", now())
+	return c.transaction(ctx, func(ctx context.Context) error {
+		version, err := c.version(ctx)
+		switch {
+		case err != nil:
+			return err
+		case version == 0:
+			_, err := c.ExecContext(ctx, schema)
+			return err
+		case version != 1:
+			return errVersion(version)
+		}
+		return c.exec(ctx, "DELETE FROM entries WHERE expires > 0 AND expires <= ?", now())
+	})
 }
 
-func versionOf(conn *sqlite.Conn) (version int64, err error) {
-	err = execute(conn, func(row *sqlite.Stmt) { version = row.ColumnInt64(0) }, "PRAGMA user_version")
+func (c *connection) version(ctx context.Context) (version int64, err error) {
+	err = c.query(ctx, func(row *sql.Rows) error { return row.Scan(&version) }, "PRAGMA user_version")
 	return version, err
 }
 
@@ -132,7 +142,7 @@ func CheckFile(ctx context.Context, file string) error {
 	ctx, cancel := context.WithTimeout(ctx, door.Patience)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- checkFile(file) }()
+	go func() { done <- checkFile(ctx, file) }()
 	select {
 	case err := <-done:
 		return err
@@ -141,7 +151,7 @@ func CheckFile(ctx context.Context, file string) error {
 	}
 }
 
-func checkFile(file string) error {
+func checkFile(ctx context.Context, file string) error {
 	switch info, err := os.Lstat(file); {
 	case errors.Is(err, os.ErrNotExist):
 		return nil
@@ -151,13 +161,12 @@ func checkFile(file string) error {
 		return broken(file, errors.New("it is no regular file"))
 	}
 	// Without locks, and a hot journal stays: https://sqlite.org/uri.html#uriimmutable
-	uri := url.URL{Scheme: "file", Path: file, RawQuery: "immutable=1"}
-	conn, err := sqlite.OpenConn(uri.String(), sqlite.OpenReadOnly, sqlite.OpenURI)
+	conn, err := connect(ctx, file, "mode=ro", "immutable=1")
 	if err != nil {
 		return broken(file, err)
 	}
 	defer conn.Close()
-	version, err := versionOf(conn)
+	version, err := conn.version(ctx)
 	if err == nil && version != 0 && version != 1 { // 0: the tables were never committed
 		err = errVersion(version)
 	}
@@ -169,8 +178,8 @@ func checkFile(file string) error {
 
 // Get returns an entry.
 func (s *SQLite) Get(ctx context.Context, name string) (Entry, error) {
-	return run(ctx, s, func(conn *sqlite.Conn) (Entry, error) {
-		e, found, err := find(conn, name, true)
+	return run(ctx, s, func(ctx context.Context, conn *connection) (Entry, error) {
+		e, found, err := conn.find(ctx, name, true)
 		if err == nil && !found {
 			err = door.NotFound()
 		}
@@ -185,7 +194,7 @@ func (s *SQLite) Plain(context.Context, ...string) (e Entry, found bool, err err
 
 // Set replaces an entry.
 func (s *SQLite) Set(ctx context.Context, c Change, value string, ttl time.Duration) (Entry, error) {
-	return change(ctx, s, func(conn *sqlite.Conn) (Entry, error) {
+	return change(ctx, s, func(ctx context.Context, conn *connection) (Entry, error) {
 		at := now()
 		out := Entry{Name: c.Name, Bytes: int64(len(value))}
 		var expires int64
@@ -194,30 +203,29 @@ func (s *SQLite) Set(ctx context.Context, c Change, value string, ttl time.Durat
 			out.Expires = time.UnixMilli(expires)
 		}
 		part := []byte(c.Part)
-		if err := execute(conn, nil, "INSERT INTO parts VALUES (?, 0, 0, 0) ON CONFLICT DO NOTHING", part); err != nil {
+		if err := conn.exec(ctx, "INSERT INTO parts VALUES (?, 0, 0, 0) ON CONFLICT DO NOTHING", part); err != nil {
 			return Entry{}, err
 		}
-		if err := execute(conn, nil, "DELETE FROM entries WHERE part = ? AND expires > 0 AND expires <= ?", part, at); err != nil {
+		if err := conn.exec(ctx, "DELETE FROM entries WHERE part = ? AND expires > 0 AND expires <= ?", part, at); err != nil {
 			return Entry{}, err
 		}
-		old, _, err := find(conn, c.Name, false)
+		old, _, err := conn.find(ctx, c.Name, false)
 		if err == nil {
 			err = c.Check(old.Version)
 		}
 		if err == nil {
-			err = execute(conn, nil, "DELETE FROM entries WHERE name = ?", []byte(c.Name))
+			err = conn.exec(ctx, "DELETE FROM entries WHERE name = ?", []byte(c.Name))
 		}
 		var keys, bytes int64
 		if err == nil {
-			err = execute(conn, func(row *sqlite.Stmt) {
-				out.Version, keys, bytes = row.ColumnInt64(0)+1, row.ColumnInt64(1)+1, row.ColumnInt64(2)+int64(len(c.Name)+len(value))
-			}, "SELECT version, keys, bytes FROM parts WHERE part = ?", part)
+			err = conn.query(ctx, func(row *sql.Rows) error { return row.Scan(&out.Version, &keys, &bytes) },
+				"SELECT version + 1, keys + 1, bytes + ? FROM parts WHERE part = ?", len(c.Name)+len(value), part)
 		}
 		if err == nil {
 			err = s.limits.Allow(keys, bytes)
 		}
 		if err == nil {
-			err = execute(conn, nil, "INSERT INTO entries VALUES (?, ?, ?, ?, ?)", []byte(c.Name), part, out.Version, expires, []byte(value))
+			err = conn.exec(ctx, "INSERT INTO entries VALUES (?, ?, ?, ?, ?)", []byte(c.Name), part, out.Version, expires, []byte(value))
 		}
 		return out, err
 	})
@@ -225,13 +233,13 @@ func (s *SQLite) Set(ctx context.Context, c Change, value string, ttl time.Durat
 
 // Delete removes an entry.
 func (s *SQLite) Delete(ctx context.Context, c Change) (bool, error) {
-	return change(ctx, s, func(conn *sqlite.Conn) (bool, error) {
-		old, found, err := find(conn, c.Name, false)
+	return change(ctx, s, func(ctx context.Context, conn *connection) (bool, error) {
+		old, found, err := conn.find(ctx, c.Name, false)
 		if err == nil {
 			err = c.Check(old.Version)
 		}
 		if err == nil {
-			err = execute(conn, nil, "DELETE FROM entries WHERE name = ?", []byte(c.Name))
+			err = conn.exec(ctx, "DELETE FROM entries WHERE name = ?", []byte(c.Name))
 		}
 		return found, err
 	})
@@ -239,10 +247,14 @@ func (s *SQLite) Delete(ctx context.Context, c Change) (bool, error) {
 
 // List returns a page of entries.
 func (s *SQLite) List(ctx context.Context, prefix, after string, limit int) ([]Entry, string, error) {
-	all, err := run(ctx, s, func(conn *sqlite.Conn) (all []Entry, err error) {
+	all, err := run(ctx, s, func(ctx context.Context, conn *connection) (all []Entry, err error) {
 		// No name holds the byte 0xFF.
-		err = execute(conn, func(row *sqlite.Stmt) { all = append(all, entry(row)) },
-			`SELECT name, version, expires, length(value) FROM entries
+		err = conn.query(ctx, func(row *sql.Rows) error {
+			e, err := entry(row)
+			all = append(all, e)
+			return err
+		},
+			`SELECT name, version, expires, length(value), '' FROM entries
 			WHERE name >= ? AND name > ? AND name < ? AND (expires = 0 OR expires > ?) ORDER BY name LIMIT ?`,
 			[]byte(prefix), []byte(after), []byte(prefix+"\xff"), now(), limit+1)
 		return all, err
@@ -255,8 +267,8 @@ func (s *SQLite) List(ctx context.Context, prefix, after string, limit int) ([]E
 
 // Size returns the bytes of a part without what has expired.
 func (s *SQLite) Size(ctx context.Context, part string) (int64, error) {
-	return run(ctx, s, func(conn *sqlite.Conn) (bytes int64, err error) {
-		err = execute(conn, func(row *sqlite.Stmt) { bytes = row.ColumnInt64(0) },
+	return run(ctx, s, func(ctx context.Context, conn *connection) (bytes int64, err error) {
+		err = conn.query(ctx, func(row *sql.Rows) error { return row.Scan(&bytes) },
 			`SELECT bytes - (SELECT coalesce(sum(length(name) + length(value)), 0) FROM entries WHERE part = ?1 AND expires > 0 AND expires <= ?2)
 			FROM parts WHERE part = ?1`, []byte(part), now())
 		return bytes, err
@@ -265,8 +277,8 @@ func (s *SQLite) Size(ctx context.Context, part string) (int64, error) {
 
 // Ping reads from the file.
 func (s *SQLite) Ping(ctx context.Context) error {
-	_, err := run(ctx, s, func(conn *sqlite.Conn) (struct{}, error) {
-		return struct{}{}, execute(conn, nil, "SELECT 1 FROM parts LIMIT 1")
+	_, err := run(ctx, s, func(ctx context.Context, conn *connection) (struct{}, error) {
+		return struct{}{}, conn.exec(ctx, "SELECT 1 FROM parts LIMIT 1")
 	})
 	return err
 }
@@ -274,10 +286,11 @@ func (s *SQLite) Ping(ctx context.Context) error {
 // Close interrupts what is running and closes the file. It returns after 5
 // seconds, even if the disk does not answer.
 func (s *SQLite) Close() error {
-	closed := make(chan error, 1)
-	go func() { closed <- s.pool.Close() }()
+	close(s.closed)
+	done := make(chan error, 1)
+	go func() { done <- (<-s.free).Close() }()
 	select {
-	case err := <-closed:
+	case err := <-done:
 		return err
 	case <-time.After(door.Patience):
 		return errors.New("key-value store: the disk does not answer")
@@ -285,24 +298,23 @@ func (s *SQLite) Close() error {
 }
 
 // change runs f in a transaction.
-func change[T any](ctx context.Context, s *SQLite, f func(*sqlite.Conn) (T, error)) (T, error) {
-	return run(ctx, s, func(conn *sqlite.Conn) (out T, err error) {
-		end, err := sqlitex.ImmediateTransaction(conn)
-		if err != nil {
-			return out, err
-		}
-		defer end(&err)
-		return f(conn)
+func change[T any](ctx context.Context, s *SQLite, f func(context.Context, *connection) (T, error)) (T, error) {
+	return run(ctx, s, func(ctx context.Context, conn *connection) (out T, err error) {
+		err = conn.transaction(ctx, func(ctx context.Context) error {
+			out, err = f(ctx, conn)
+			return err
+		})
+		return out, err
 	})
 }
 
 // run runs f when it is its turn. A disk that does not answer blocks f, and nothing can
 // interrupt f then, so f has a goroutine of its own. The next operation waits until f has
 // ended, also when the caller no longer waits for it.
-func run[T any](ctx context.Context, s *SQLite, f func(*sqlite.Conn) (T, error)) (none T, _ error) {
+func run[T any](ctx context.Context, s *SQLite, f func(context.Context, *connection) (T, error)) (none T, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, door.Patience)
 	defer cancel()
-	conn, err := s.pool.Take(ctx)
+	conn, err := s.take(ctx)
 	if err != nil {
 		return none, s.failed(err)
 	}
@@ -317,8 +329,8 @@ func run[T any](ctx context.Context, s *SQLite, f func(*sqlite.Conn) (T, error))
 				done <- result{none, fmt.Errorf("panic: %v", p)}
 			}
 		}()
-		out, err := f(conn)
-		s.pool.Put(conn)
+		out, err := f(ctx, conn)
+		s.free <- conn
 		done <- result{out, err}
 	}()
 	select {
@@ -329,6 +341,22 @@ func run[T any](ctx context.Context, s *SQLite, f func(*sqlite.Conn) (T, error))
 		return r.out, nil
 	case <-ctx.Done():
 		return none, s.failed(ctx.Err())
+	case <-s.closed: // f is interrupted
+		return none, s.failed(errClosed)
+	}
+}
+
+var errClosed = errors.New("the store is closed")
+
+// take waits for the connection. The caller sends it back to s.free.
+func (s *SQLite) take(ctx context.Context) (*connection, error) {
+	select {
+	case conn := <-s.free:
+		return conn, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-s.closed:
+		return nil, errClosed
 	}
 }
 
@@ -338,59 +366,92 @@ func (s *SQLite) failed(err error) error {
 		return e
 	}
 	hint := "try again; the operator's log has the cause"
-	if sqlite.ErrCode(err).ToPrimary() == sqlite.ResultFull {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok && e.Code()&0xff == sqlite3.SQLITE_FULL {
 		hint = "the operator's disk is full"
 	}
 	return door.Unavailable(err, hint)
 }
 
+// transaction runs f in a transaction, and rolls it back if f returns an error. BEGIN and COMMIT may wait for the lock of
+// another process, until ctx ends. Statements of f wait for none, and their context does not end: the driver starts a
+// goroutine for each statement whose context can.
+func (c *connection) transaction(ctx context.Context, f func(context.Context) error) (err error) {
+	within := context.WithoutCancel(ctx)
+	defer func() {
+		if err != nil {
+			// A BEGIN that ends together with ctx returns an error, too, and the transaction is open. If SQLite has
+			// rolled back by itself, ROLLBACK returns an error.
+			_ = c.exec(within, "ROLLBACK")
+		}
+	}()
+	if err := c.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	if err := f(within); err != nil {
+		return err
+	}
+	return c.exec(ctx, "COMMIT")
+}
+
 // find returns the entry of a name, if there is one that has not expired.
-func find(conn *sqlite.Conn, name string, value bool) (e Entry, found bool, err error) {
-	query := "SELECT name, version, expires, length(value) FROM entries WHERE name = ? AND (expires = 0 OR expires > ?)"
+func (c *connection) find(ctx context.Context, name string, value bool) (e Entry, found bool, err error) {
+	query := "SELECT name, version, expires, length(value), '' FROM entries WHERE name = ? AND (expires = 0 OR expires > ?)"
 	if value {
 		query = "SELECT name, version, expires, length(value), value FROM entries WHERE name = ? AND (expires = 0 OR expires > ?)"
 	}
-	err = execute(conn, func(row *sqlite.Stmt) {
-		e, found = entry(row), true
-		if value {
-			e.Value = blob(row, 4)
-		}
+	err = c.query(ctx, func(row *sql.Rows) (err error) {
+		e, err = entry(row)
+		found = true
+		return err
 	}, query, []byte(name), now())
 	return e, found, err
 }
 
-// entry reads the columns name, version, expires and length(value).
-func entry(row *sqlite.Stmt) Entry {
-	e := Entry{Name: blob(row, 0), Version: row.ColumnInt64(1), Bytes: row.ColumnInt64(3)}
-	if ms := row.ColumnInt64(2); ms > 0 {
-		e.Expires = time.UnixMilli(ms)
+// entry reads the columns name, version, expires, length(value) and value.
+func entry(row *sql.Rows) (e Entry, err error) {
+	var expires int64
+	err = row.Scan(&e.Name, &e.Version, &expires, &e.Bytes, &e.Value)
+	if expires > 0 {
+		e.Expires = time.UnixMilli(expires)
 	}
-	return e
+	return e, err
 }
 
-func blob(row *sqlite.Stmt, column int) string {
-	b := make([]byte, row.ColumnLen(column))
-	row.ColumnBytes(column, b)
-	return string(b)
+// exec runs a statement.
+func (c *connection) exec(ctx context.Context, query string, args ...any) error {
+	stmt, err := c.compile(ctx, query)
+	if err == nil {
+		_, err = stmt.ExecContext(ctx, args...)
+	}
+	return err
 }
 
-func execute(conn *sqlite.Conn, each func(row *sqlite.Stmt), query string, args ...any) error {
-	return sqlitex.Execute(conn, query, &sqlitex.ExecOptions{Args: args, ResultFunc: func(row *sqlite.Stmt) error {
-		if each != nil {
-			each(row)
-		}
-		return nil
-	}})
-}
-
-func now() int64 { return time.Now().UnixMilli() }
-
-// Seed lets SQLite read /dev/urandom, which a confined process cannot open.
-func Seed() error {
-	conn, err := sqlite.OpenConn(":memory:", sqlite.OpenReadWrite)
+// query calls each for the rows of a statement.
+func (c *connection) query(ctx context.Context, each func(row *sql.Rows) error, query string, args ...any) error {
+	stmt, err := c.compile(ctx, query)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	return execute(conn, nil, "SELECT randomblob(1)")
+	rows, err := stmt.QueryContext(ctx, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := each(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
 }
+
+func (c *connection) compile(ctx context.Context, query string) (stmt *sql.Stmt, err error) {
+	if stmt = c.compiled[query]; stmt == nil {
+		if stmt, err = c.PrepareContext(ctx, query); err == nil {
+			c.compiled[query] = stmt
+		}
+	}
+	return stmt, err
+}
+
+func now() int64 { return time.Now().UnixMilli() }

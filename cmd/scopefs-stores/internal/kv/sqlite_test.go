@@ -14,7 +14,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"zombiezen.com/go/sqlite"
 
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools"
@@ -100,16 +99,33 @@ func TestSQLiteCrash(t *testing.T) {
 		require.NoError(t, err)
 		assert.Greater(t, e.Version, last)
 		last = e.Version
-		conn, err := s.pool.Take(t.Context())
+		conn, err := s.take(t.Context())
 		require.NoError(t, err)
 		var sums, check string
-		require.NoError(t, execute(conn, func(row *sqlite.Stmt) { check = row.ColumnText(0) }, "PRAGMA integrity_check"))
-		require.NoError(t, execute(conn, func(row *sqlite.Stmt) { sums = row.ColumnText(0) },
-			"SELECT (SELECT keys || ' ' || bytes FROM parts) = (SELECT count(*) || ' ' || sum(length(name) + length(value)) FROM entries)"))
-		s.pool.Put(conn)
+		require.NoError(t, conn.QueryRowContext(t.Context(), "PRAGMA integrity_check").Scan(&check))
+		require.NoError(t, conn.QueryRowContext(t.Context(),
+			"SELECT (SELECT keys || ' ' || bytes FROM parts) = (SELECT count(*) || ' ' || sum(length(name) + length(value)) FROM entries)").Scan(&sums))
+		s.free <- conn
 		assert.Equal(t, []string{"ok", "1"}, []string{check, sums})
 		require.NoError(t, s.Close())
 	}
+}
+
+// TestSQLiteInterrupted: a caller whose context ends at any moment leaves no transaction behind.
+func TestSQLiteInterrupted(t *testing.T) {
+	t.Parallel()
+	s := openSQLite(t, filepath.Join(inMemory(t), "kv.db"), Limits{})
+	c := Change{Part: "a:", Name: "a:k"}
+	for i := range 2000 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*time.Microsecond/4)
+		_, _ = s.Set(ctx, c, "v", 0)
+		cancel()
+	}
+	_, err := s.Set(t.Context(), c, "last", 0)
+	require.NoError(t, err)
+	e, err := s.Get(t.Context(), c.Name)
+	require.NoError(t, err)
+	assert.Equal(t, "last", e.Value)
 }
 
 // TestSQLiteFile: the file is the daemon's user's alone, expired entries leave it
@@ -135,11 +151,11 @@ func TestSQLiteFile(t *testing.T) {
 		s, err := OpenSQLite(file, Limits{Keys: 1})
 		require.NoError(t, err)
 		defer s.Close()
-		conn, err := s.pool.Take(t.Context())
+		conn, err := s.take(t.Context())
 		require.NoError(t, err)
-		defer s.pool.Put(conn)
+		defer func() { s.free <- conn }()
 		n := int64(-1)
-		require.NoError(t, execute(conn, func(row *sqlite.Stmt) { n = row.ColumnInt64(0) }, "SELECT count(*) + (SELECT bytes FROM parts) FROM entries"))
+		require.NoError(t, conn.QueryRowContext(t.Context(), "SELECT count(*) + (SELECT bytes FROM parts) FROM entries").Scan(&n))
 		return n == 0
 	}, 10*time.Second, time.Millisecond)
 
@@ -151,9 +167,9 @@ func TestSQLiteFile(t *testing.T) {
 	_, err = OpenSQLite(filepath.Join(dir, "link.db"), Limits{})
 	assert.Error(t, err)
 
-	conn, err := sqlite.OpenConn(file, sqlite.OpenReadWrite)
+	conn, err := connect(t.Context(), file, "mode=rw")
 	require.NoError(t, err)
-	require.NoError(t, execute(conn, nil, "PRAGMA user_version = 2"))
+	require.NoError(t, conn.exec(t.Context(), "PRAGMA user_version = 2"))
 	require.NoError(t, conn.Close())
 	_, err = OpenSQLite(file, Limits{})
 	assert.ErrorContains(t, err, "version 2")
@@ -168,9 +184,9 @@ func TestCheckFile(t *testing.T) {
 	other, err := OpenSQLite(in("other.db"), Limits{})
 	require.NoError(t, err)
 	require.NoError(t, other.Close())
-	conn, err := sqlite.OpenConn(in("version.db"), sqlite.OpenReadWrite, sqlite.OpenCreate)
+	conn, err := connect(t.Context(), in("version.db"), "mode=rwc")
 	require.NoError(t, err)
-	require.NoError(t, execute(conn, nil, "PRAGMA user_version = 2"))
+	require.NoError(t, conn.exec(t.Context(), "PRAGMA user_version = 2"))
 	require.NoError(t, conn.Close())
 	require.NoError(t, os.WriteFile(in("text"), []byte(strings.Repeat("no database ", 1000)), 0o600))
 	require.NoError(t, os.Symlink("other.db", in("link")))
@@ -203,10 +219,10 @@ func TestSQLiteBusy(t *testing.T) {
 	s := openSQLite(t, file, Limits{})
 	a := newClient(t, s, "a", "")
 	must[set](t, a, "kv_set", args{"key": "k", "value": "v"})
-	conn, err := sqlite.OpenConn(file, sqlite.OpenReadWrite)
+	conn, err := connect(t.Context(), file, "mode=rw")
 	require.NoError(t, err)
 	defer conn.Close()
-	require.NoError(t, execute(conn, nil, "BEGIN IMMEDIATE"))
+	require.NoError(t, conn.exec(t.Context(), "BEGIN IMMEDIATE"))
 	must[got](t, a, "kv_get", args{"key": "k"})
 	began := time.Now()
 	var wg sync.WaitGroup
@@ -217,6 +233,6 @@ func TestSQLiteBusy(t *testing.T) {
 	}
 	wg.Wait()
 	assert.Less(t, time.Since(began), door.Patience+5*time.Second)
-	require.NoError(t, execute(conn, nil, "ROLLBACK"))
+	require.NoError(t, conn.exec(t.Context(), "ROLLBACK"))
 	must[set](t, a, "kv_set", args{"key": "k", "value": "w"})
 }

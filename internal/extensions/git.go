@@ -1,6 +1,4 @@
-// Package git runs the git program on repositories that may be anybody's, and reads what a commit of one defines. No program that
-// such a repository names is run.
-package git
+package extensions
 
 import (
 	"bytes"
@@ -13,12 +11,12 @@ import (
 	"time"
 )
 
-// MaxTime bounds the commands of git for one repository.
-const MaxTime = time.Minute
+// gitTime bounds the commands of git for one repository.
+const gitTime = time.Minute
 
-// Command returns a command of git, with these variables and none of the caller's but PATH. It starts no hook, no monitor of files
+// gitCommand returns a command of git with the given variables, and with no variable of the caller but PATH. It starts no hook, no monitor of files
 // and no maintenance, asks for no password, and fetches no object that a partial clone lacks.
-func Command(ctx context.Context, env []string, words ...string) *exec.Cmd {
+func gitCommand(ctx context.Context, env []string, words ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "git", append([]string{
 		"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=", "-c", "protocol.allow=never", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
 	}, words...)...)
@@ -29,25 +27,23 @@ func Command(ctx context.Context, env []string, words ...string) *exec.Cmd {
 	return cmd
 }
 
-// ErrOwner reports a repository of another user, which git does not open: see safe.directory in git-config(1).
-var ErrOwner = errors.New("belongs to another user")
+// errOwner reports a repository of another user, which git does not open: see safe.directory in git-config(1).
+var errOwner = errors.New("belongs to another user")
 
-// Run runs a command. Its error has what git says.
-func Run(cmd *exec.Cmd) error { return Explain(cmd, cmd.Run()) }
-
-// Explain returns the error of a command that has ended, with what git says.
-func Explain(cmd *exec.Cmd, err error) error {
+// runGit runs a command of gitCommand. Its error contains what git prints.
+func runGit(cmd *exec.Cmd) error {
+	err := cmd.Run()
 	said := strings.TrimSpace(cmd.Stderr.(*messages).text.String())
 	switch {
 	case err == nil:
 		return nil
 	case strings.Contains(said, "dubious ownership"):
-		return ErrOwner
+		return errOwner
 	}
 	return fmt.Errorf("git: %w: %.500s", err, said)
 }
 
-// messages keeps the first of what git says.
+// messages keeps the first 4 KiB that git prints.
 type messages struct{ text bytes.Buffer }
 
 func (m *messages) Write(p []byte) (int, error) {

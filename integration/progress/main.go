@@ -1,0 +1,145 @@
+// Command progress prints what go test -json reports, as it happens: each package's own closing line as the package ends, the whole output
+// of a test that failed, and a line at least each 15 seconds with the number of tests that have passed and the tests that run. It exits
+// with 1 if anything failed, or nothing ran.
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// event is a line of test2json.
+type event struct {
+	Action, Package, ImportPath, Test, Output string
+	Elapsed                                   float64 // seconds
+}
+
+// key names a test; Test "" is its package.
+type key struct{ Package, Test string }
+
+// quiet bounds the time without a line.
+const quiet = 15 * time.Second
+
+// progress is what was read. Its lock guards all of it, and standard output.
+type progress struct {
+	mu      sync.Mutex
+	last    time.Time // of a line
+	running map[key]time.Time
+	output  map[key]string
+	passed  int
+	skipped map[string]int // by reason
+	failed  int
+	broken  bool // a package did not build
+}
+
+func main() {
+	p := &progress{last: time.Now(), running: map[key]time.Time{}, output: map[key]string{}, skipped: map[string]int{}}
+	go p.beat()
+	lines := bufio.NewReaderSize(os.Stdin, 1<<20)
+	for {
+		line, err := lines.ReadString('\n')
+		if line != "" {
+			p.take(line)
+		}
+		if err != nil {
+			break
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, why := range slices.Sorted(maps.Keys(p.skipped)) {
+		fmt.Printf("skipped %d: %s\n", p.skipped[why], why)
+	}
+	fmt.Printf("%d passed, %d failed\n", p.passed, p.failed)
+	if p.failed > 0 || p.broken || p.passed == 0 {
+		os.Exit(1)
+	}
+}
+
+func (p *progress) take(line string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var e event
+	if json.Unmarshal([]byte(line), &e) != nil {
+		p.print(line) // of go itself
+		return
+	}
+	k := key{e.Package, e.Test}
+	switch e.Action {
+	case "build-output":
+		p.print(e.Output)
+	case "build-fail":
+		p.broken = true
+	case "run":
+		p.running[k] = time.Now()
+	case "output":
+		p.output[k] += e.Output
+	case "pass", "skip", "fail":
+		p.end(k, e.Action)
+	}
+}
+
+func (p *progress) end(k key, how string) {
+	said := p.output[k]
+	delete(p.output, k)
+	delete(p.running, k)
+	switch {
+	case k.Test == "":
+		p.broken = p.broken || how == "fail"
+		if how == "fail" {
+			for other, text := range p.output { // tests that a crash ended
+				if other.Package == k.Package {
+					p.print(text)
+					delete(p.output, other)
+					delete(p.running, other)
+				}
+			}
+			p.print(said)
+		} else if all := strings.Split(strings.TrimSpace(said), "\n"); !strings.Contains(all[len(all)-1], "[no test files]") {
+			p.print(all[len(all)-1] + "\n")
+		}
+	case how == "fail":
+		p.failed++
+		p.print(said)
+	case how == "skip":
+		for line := range strings.Lines(said) {
+			if _, why, ok := strings.Cut(strings.TrimSpace(line), ".go:"); ok {
+				_, why, _ = strings.Cut(why, ": ")
+				p.skipped[why]++
+			}
+		}
+	default:
+		p.passed++
+	}
+}
+
+func (p *progress) print(text string) {
+	fmt.Print(text)
+	p.last = time.Now()
+}
+
+// beat prints how far the tests are when nothing else was printed.
+func (p *progress) beat() {
+	for range time.Tick(time.Second) {
+		p.mu.Lock()
+		if time.Since(p.last) >= quiet {
+			all := slices.SortedFunc(maps.Keys(p.running), func(a, b key) int { return cmp.Compare(p.running[a].Unix(), p.running[b].Unix()) })
+			names := []string{}
+			for _, k := range all {
+				if !slices.ContainsFunc(all, func(o key) bool { return o.Package == k.Package && strings.HasPrefix(o.Test, k.Test+"/") }) {
+					names = append(names, fmt.Sprintf("%s %.0f s", k.Test, time.Since(p.running[k]).Seconds()))
+				}
+			}
+			p.print(fmt.Sprintf("… %d passed, %d failed; running: %s\n", p.passed, p.failed, strings.Join(names[:min(len(names), 4)], ", ")))
+		}
+		p.mu.Unlock()
+	}
+}
