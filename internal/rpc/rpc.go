@@ -234,8 +234,8 @@ func ReadLine(from *bufio.Reader, buffer []byte, most int) ([]byte, error) {
 func ReadPart(from *bufio.Reader, buffer []byte, most int) ([]byte, error) {
 	for {
 		part, err := from.ReadSlice('\n')
-		if cap(buffer)-len(buffer) < len(part) { // append would grow it by a quarter, and leave more garbage
-			buffer = slices.Grow(buffer, max(len(buffer), len(part)))
+		if cap(buffer)-len(buffer) < len(part) { // append would grow a long buffer by a quarter, and leave five times its size as garbage
+			buffer = slices.Grow(buffer, max(min(3*len(buffer), most-len(buffer)), len(part)))
 		}
 		buffer = append(buffer, part...) // the next ReadSlice overwrites part
 		if len(buffer) > most {
