@@ -30,7 +30,7 @@ func Alias[In any](name, about string, hints Hints, covers []string, calls func(
 	if err != nil {
 		return Tool{}, fmt.Errorf("tool %q: %w", name, err)
 	}
-	t := Tool{Name: name, About: about, Hints: hints, Input: schema, input: validatorOf(schema)}
+	t := Tool{Name: name, About: about, Hints: hints, Input: schema.schema, input: schema.valid}
 	t.face = &face{covers, func(args json.RawMessage) ([]Inner, func([]Result) Result, error) {
 		in, err := decode[In](args)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/google/jsonschema-go/jsonschema"
 )
@@ -18,15 +19,43 @@ const maxString = 4096
 // items=N (the longest list), empty (a [Resource] may be ""), enum=a|b and default=JSON.
 // On a list, all but items and default apply to its elements. A string without len has at
 // most [maxString] characters, a list without items at most 100 elements.
-func schemaOf[T any]() (*jsonschema.Schema, error) {
-	s, err := jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: resourceSchema})
-	if err != nil {
-		return nil, err
+func schemaOf[T any]() (*shared, error) {
+	t := reflect.TypeFor[T]()
+	once, _ := schemas.LoadOrStore(t, sync.OnceValues(func() (*shared, error) {
+		s, err := jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: resourceSchema})
+		if err != nil {
+			return nil, err
+		}
+		if s.Type != "object" {
+			return nil, fmt.Errorf("%v is no struct", t)
+		}
+		if err := bound(s, t); err != nil {
+			return nil, err
+		}
+		made := &shared{schema: s, valid: validatorOf(s)}
+		made.text = sync.OnceValues(func() ([]byte, error) { return json.Marshal(s) })
+		texts.Store(s, made.text)
+		return made, nil
+	}))
+	return once.(func() (*shared, error))()
+}
+
+// shared is the schema of a type. All sessions use it and none changes it: a session that built its own took a megabyte.
+type shared struct {
+	schema *jsonschema.Schema
+	valid  validator
+	text   func() ([]byte, error)
+}
+
+// schemas holds the schemas of types, as functions that make them once, and texts their JSON. The program's types bound them.
+var schemas, texts sync.Map
+
+// SchemaText returns the JSON of a schema. Do not change it: sessions share that of a type.
+func SchemaText(s *jsonschema.Schema) (json.RawMessage, error) {
+	if text, ok := texts.Load(s); ok {
+		return text.(func() ([]byte, error))()
 	}
-	if s.Type != "object" {
-		return nil, fmt.Errorf("%v is no struct", reflect.TypeFor[T]())
-	}
-	return s, bound(s, reflect.TypeFor[T]())
+	return json.Marshal(s)
 }
 
 // bound adds the limits of t's fields to its schema.

@@ -22,8 +22,8 @@ type Tool struct {
 	Aliases     []string // names of the tool in other programs; definitions write builtin:ALIAS
 	Hints       Hints
 	Version     string             // of a tool that may be replaced: an approval holds for one
-	Input       *jsonschema.Schema // of the arguments
-	Output      *jsonschema.Schema // of the result; nil: text only
+	Input       *jsonschema.Schema // of the arguments; shared with other sessions' tools
+	Output      *jsonschema.Schema // of the result; nil: text only; shared, too
 
 	// Scopes is set by [Set.List] for tools of MCP servers: the schema by which a call
 	// selects its scopes in Call.Beside. Nil: it sees none.
@@ -175,13 +175,15 @@ func newTool[In, Out any](strategy scope.Strategy, name, about string, hints Hin
 	if err != nil {
 		return Tool{}, fmt.Errorf("tool %q: %w", name, err)
 	}
-	if t.Input, err = schemaOf[In](); err == nil {
-		t.Output, err = schemaOf[Out]()
-	}
+	input, err := schemaOf[In]()
 	if err != nil {
 		return Tool{}, fmt.Errorf("tool %q: %w", name, err)
 	}
-	t.input = validatorOf(t.Input)
+	output, err := schemaOf[Out]()
+	if err != nil {
+		return Tool{}, fmt.Errorf("tool %q: %w", name, err)
+	}
+	t.Input, t.input, t.Output = input.schema, input.valid, output.schema
 	t.read = func(agent scope.ID, args json.RawMessage) decoded { return read[In](strategy, agent, args) }
 	t.run = func(ctx context.Context, env Env, in any) (Result, error) {
 		out, err := f(ctx, env, in.(In))

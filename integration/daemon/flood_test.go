@@ -357,6 +357,9 @@ func BenchmarkFloods(b *testing.B) {
 		{"hard links", flooding("flood-links", "20000")},
 		{"denials, 16 threads", flooding("flood-denials")},
 		{"shut windows", flooding("flood-windows", "refused.test")},
+		{"notifications of 4 MiB", sending("notifications of 4 MiB")},
+		{"small notifications", sending("small notifications")},
+		{"pings", sending("pings")},
 	}
 	for _, f := range floods {
 		if only := os.Getenv("SCOPEFS_FLOOD"); !strings.Contains(f.name, only) {
@@ -386,6 +389,16 @@ func calling(tool, arguments string) func(h *harness.Host) (func(), func() strin
 		began := time.Now()
 		return stop, func() string {
 			return fmt.Sprintf("%.0f calls/s", float64(done.Load())/time.Since(began).Seconds())
+		}
+	}
+}
+
+func sending(kind string) func(h *harness.Host) (func(), func() string) {
+	return func(h *harness.Host) (func(), func() string) {
+		stop, sent := startMessages(h, messageFloods()[kind])
+		began := time.Now()
+		return stop, func() string {
+			return fmt.Sprintf("%.1f MiB/s", float64(sent.Load())/(1<<20)/time.Since(began).Seconds())
 		}
 	}
 }

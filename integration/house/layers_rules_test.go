@@ -48,6 +48,7 @@ var floors = map[string]struct {
 	"tools/sql":            {[]string{"internal/peer", "scope", "tools", "tools/sandbox", "tools/sql/engine"}, "it starts engines, and speaks to them"},
 	"tools/sql/engine":     {[]string{"internal/peer"}, "a confined process that knows no agent: hostile statements run in it"},
 	"tools/notify":         {[]string{"internal/credential", "scope", "tools", "tools/egress", "tools/limit"}, "it delivers by the rules of connections, and bounds how often"},
+	"tools/upstream":       {[]string{"internal/bounded", "internal/rpc", "tools", "tools/egress", "tools/limit", "tools/sandbox"}, "a client of servers bounds what they send"},
 	"tools/*":              {[]string{"scope", "audit", "audit/trace", "tools", "internal/bounded", "internal/rpc", "scope/context", "tools/sandbox", "internal/credential", "internal/linecheck", "tools/egress"}, "a tool does not know the other tools, nor who calls it, nor where the rules come from"},
 	"tools/bash":           {[]string{"audit/trace", "scope", "tools", "tools/bash/tape", "tools/sandbox"}, "commands, and what is kept of them"},
 	"tools/bash/tape":      {nil, "bytes in memory know no command"},

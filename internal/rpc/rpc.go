@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Kind is the kind of a message.
@@ -221,12 +222,25 @@ var ErrTooLong = errors.New("a message is too long")
 // line comes with the error that ended it. A line that would make more than most bytes
 // is [ErrTooLong].
 func ReadLine(from *bufio.Reader, buffer []byte, most int) ([]byte, error) {
+	buffer, err := ReadPart(from, buffer, most)
+	if errors.Is(err, ErrTooLong) {
+		buffer = buffer[:0]
+	}
+	return buffer, err
+}
+
+// ReadPart is ReadLine that returns with [ErrTooLong] what it has read of the line, for a
+// caller that reads on.
+func ReadPart(from *bufio.Reader, buffer []byte, most int) ([]byte, error) {
 	for {
 		part, err := from.ReadSlice('\n')
-		if len(buffer)+len(part) > most {
-			return buffer[:0], fmt.Errorf("%w: it has more than %d bytes", ErrTooLong, most)
+		if cap(buffer)-len(buffer) < len(part) { // append would grow a long buffer by a quarter, and leave five times its size as garbage
+			buffer = slices.Grow(buffer, max(min(3*len(buffer), most-len(buffer)), len(part)))
 		}
 		buffer = append(buffer, part...) // the next ReadSlice overwrites part
+		if len(buffer) > most {
+			return buffer, fmt.Errorf("%w: it has more than %d bytes", ErrTooLong, most)
+		}
 		if !errors.Is(err, bufio.ErrBufferFull) {
 			return buffer, err
 		}

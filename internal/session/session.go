@@ -25,6 +25,7 @@ import (
 	"github.com/scopefs/scopefs/tools/changes"
 	"github.com/scopefs/scopefs/tools/egress"
 	"github.com/scopefs/scopefs/tools/limit"
+	"github.com/scopefs/scopefs/tools/mcp"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -58,6 +59,7 @@ type Agent struct {
 	tally      ledger.Tally
 
 	contexts limit.Budget // bytes of the contexts of clients' sessions
+	inbox    *mcp.Inbox   // what its clients send
 
 	mu       sync.Mutex
 	closing  bool // the daemon ends
@@ -75,6 +77,7 @@ func New(shared *Shared, id scope.ID) *Agent {
 		rates:    tools.NewRates(state.RatesOf(shared.Paths.State, id)),
 		traffic:  &limit.Rates{Store: state.TrafficOf(shared.Paths.State, id)},
 		doors:    egress.NewBounds(egress.Limits{}),
+		inbox:    mcp.NewInbox(),
 		sessions: map[*sandbox.Session]*Sandbox{}, clients: map[*client]struct{}{},
 	}
 	a.paces = ledger.NewPaces(shared.Settings.Log.AgentDay, a.budgetUsed())

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/scopefs/scopefs/tools/mcp"
 )
@@ -39,11 +40,46 @@ func (a *Agent) WebFace(ctx context.Context) (*mcp.Face, error) {
 	c, err := a.newReturned("", "", task)
 	if err == nil {
 		if err = a.admit(c); err == nil {
+			go whenIdle(c.life, c.face.Sessions, func() { a.dropWeb(c) })
 			return c.face, nil
 		}
 		a.leave(c)
 	}
 	return nil, err
+}
+
+// webIdle is how long the client of HTTP requests outlives the last session: clients that make a session for each call keep
+// their sandbox.
+const webIdle = time.Minute
+
+// whenIdle calls end when there were no sessions for webIdle, unless life ends before.
+func whenIdle(life context.Context, sessions func() int, end func()) {
+	tick := time.NewTicker(webIdle / 4)
+	defer tick.Stop()
+	for idle := 0; idle < 4; idle++ {
+		select {
+		case <-life.Done():
+			return
+		case <-tick.C:
+		}
+		if sessions() > 0 {
+			idle = -1
+		}
+	}
+	end()
+}
+
+// dropWeb ends the client of HTTP requests if it still is c.
+func (a *Agent) dropWeb(c *client) {
+	a.mu.Lock()
+	same := a.web == c
+	if same {
+		a.web = nil
+	}
+	a.mu.Unlock()
+	if same {
+		a.endWeb(c)
+	}
 }
 
 // webFace returns the tools of the client of HTTP requests, if there is one. open reports whether there can be one.

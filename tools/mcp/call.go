@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -47,7 +48,7 @@ func describe(t tools.Tool) *mcp.Tool {
 // text returns a schema's JSON. It panics if there is none, which cannot happen:
 // the schemas of tools have been resolved.
 func text(s *jsonschema.Schema) json.RawMessage {
-	b, err := json.Marshal(s)
+	b, err := tools.SchemaText(s)
 	if err != nil {
 		panic(err)
 	}
@@ -60,7 +61,8 @@ func fingerprint(t tools.Tool) string {
 	if err != nil {
 		return err.Error()
 	}
-	return string(text)
+	sum := sha256.Sum256(text)
+	return string(sum[:])
 }
 
 // call passes a client's call to Set.Call. It returns a result, or the question
@@ -88,6 +90,7 @@ func (f *Face) call(ctx context.Context, req *mcp.CallToolRequest) (mcp.Result, 
 	src, over := sourceOf(req), streamOf(req)
 	switch {
 	case src != nil:
+		src.size() // Set.Call bounds the arguments
 		if c.Resume = src.resume; f.opt.Returns != nil && f.opt.Returns() {
 			c.Kept = src.kept
 		}

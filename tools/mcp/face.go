@@ -33,6 +33,7 @@ type Options struct {
 	Instructions func() string // returns the current instructions for the model; nil: none
 	Logger       *slog.Logger  // of the SDK
 	Encoders     *limit.Slots  // of all faces of a daemon, see [MaxEncoders]; nil: no bound
+	Inbox        *Inbox        // of all faces of the agent; nil: one for this Face
 
 	// Listing is called before each tools/list and may call Refresh. It returns the names of
 	// servers that are still starting, whose tools the list lacks: the client gets them as
@@ -67,6 +68,7 @@ type Face struct {
 	listed map[string]string // MCP name of each listed tool, and its fingerprint
 
 	contexts contexts
+	notes    notes
 
 	resuming    sync.Mutex
 	resumptions map[string]*resumption // by the id that the client knows; guarded by resuming
@@ -90,9 +92,12 @@ func New(set *tools.Set, opt Options) *Face {
 		f.opt.Instructions = func() string { return "" }
 	}
 	f.server.AddPrompt(&mcp.Prompt{Name: "agent", Title: "The agent's prompt", Icons: icon(viewIcon), Description: "The agent's instructions: its role, and the tools and files that it may use."}, f.prompt)
+	if opt.Inbox == nil {
+		f.opt.Inbox = NewInbox()
+	}
 	f.web = f.newWeb()
 	f.addResources()
-	f.server.AddReceivingMiddleware(f.introduce, f.resources, f.answer, f.keepWeb)
+	f.server.AddReceivingMiddleware(f.handled, f.introduce, f.resources, f.answer, f.keepWeb)
 	f.Refresh()
 	return f
 }
@@ -123,7 +128,8 @@ func (f *Face) Refresh() {
 // receive the responses. Serve returns nil when the client has disconnected and at
 // the end of ctx, otherwise the error of the connection.
 func (f *Face) Serve(ctx context.Context, conn io.ReadWriteCloser) error {
-	l := newLines(conn, f.set.HoldAnswer)
+	l := newLines(conn, f.opt.Inbox, f.set.HoldAnswer)
+	defer l.freeAll()
 	l.begin = make(chan struct{})
 	session, err := f.server.Connect(ctx, l, nil)
 	if err != nil {

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -31,10 +32,16 @@ func quoted(text string) []byte {
 	return b
 }
 
+// maxID bounds the id of a request, in bytes. Clients number their requests, or send a UUID.
+const maxID = 1 << 10
+
+var errLongID = errors.New("the id has more than 1024 bytes")
+
 // decode returns the message of a line, and the JSON of its id if it is none. The context
 // of a call is quoted. The id of a request, and the requestId of a cancellation, are
-// strings that hold their JSON.
-func decode(line []byte) (m jsonrpc.Message, id []byte, err error) {
+// strings that hold their JSON. A response to a request that was not sent is nil. The message
+// may hold parts of the line.
+func decode(line []byte, sent func(id []byte) bool) (m jsonrpc.Message, id []byte, err error) {
 	if !json.Valid(line) {
 		return nil, nil, errors.New("invalid JSON")
 	}
@@ -44,10 +51,16 @@ func decode(line []byte) (m jsonrpc.Message, id []byte, err error) {
 	}
 	switch h.Kind {
 	case rpc.Response: // to a request of the SDK, whose ids it does not change
+		if !sent(h.ID) {
+			return nil, h.ID, nil
+		}
 		m, err = jsonrpc.DecodeMessage(line)
 		return m, h.ID, err
 	case rpc.None:
 		return nil, h.ID, errors.New("neither a request nor a response")
+	}
+	if len(h.ID) > maxID {
+		return nil, nil, errLongID
 	}
 	r := &jsonrpc.Request{Method: h.Method, Params: quoteContext(h.Params)}
 	if h.Method == cancelled {
@@ -121,10 +134,10 @@ func mark(id []byte) []byte {
 	return quoted(idMark + string(id))
 }
 
-// exactIDs wraps a request and its response so that the ids keep their bytes. The
+// exactIDs wraps a request and its response so that the ids keep their bytes, and bounds the request by the Inbox. The
 // caller must call end when the response is complete.
-func exactIDs(w http.ResponseWriter, r *http.Request) *unmarked {
-	body := &markedBody{ReadCloser: r.Body}
+func (f *Face) exactIDs(w http.ResponseWriter, r *http.Request) *unmarked {
+	body := &markedBody{ReadCloser: r.Body, face: f, life: r.Context(), session: r.Header.Get(sessionHeader), free: func() {}}
 	r.Body = body
 	return &unmarked{ResponseWriter: w, body: body}
 }
@@ -132,6 +145,11 @@ func exactIDs(w http.ResponseWriter, r *http.Request) *unmarked {
 // markedBody is a request's body with marked ids.
 type markedBody struct {
 	io.ReadCloser
+	face    *Face
+	life    context.Context // of the request
+	session string          // the SDK's id of it
+	free    func()          // releases the message's bytes
+
 	text   io.Reader // nil until the first Read
 	marked bool      // an id was marked
 
@@ -140,27 +158,74 @@ type markedBody struct {
 
 func (b *markedBody) Read(p []byte) (int, error) {
 	if b.text == nil {
-		text, err := io.ReadAll(io.LimitReader(b.ReadCloser, maxMessage+1)) // the SDK refuses a longer body
+		text, err := b.message()
 		if err != nil {
 			return 0, err
 		}
-		h, err := rpc.Parse(text)
-		if errors.Is(err, rpc.ErrTwice) {
-			return 0, err
-		}
-		if h.Kind == rpc.Request && h.Method == methodCall && len(text) <= maxKeptRequest && len(h.ID) <= maxKeptID {
-			b.request, b.id = text, h.ID
-		}
-		had := len(text)
-		text = rpc.Replace(text, "id", mark)
-		if bytes.Contains(text, []byte(cancelled)) {
-			text = rpc.Replace(text, "params", func(old []byte) []byte { return rpc.Replace(old, "requestId", mark) })
-		}
-		b.marked = len(text) != had
-		text = rpc.Replace(text, "params", func(old []byte) []byte { return quoteContext(old) })
 		b.text = io.MultiReader(bytes.NewReader(text), b.ReadCloser)
 	}
 	return b.text.Read(p)
+}
+
+// errBatch is the error of a body with several messages, which only protocol version 2025-03-26 had.
+var errBatch = errors.New("batches are not supported")
+
+// message reads the message, and returns what the SDK gets of it.
+func (b *markedBody) message() ([]byte, error) {
+	inbox := b.face.opt.Inbox
+	text, release, err := inbox.readBody(b.life, b.ReadCloser) // the SDK refuses a longer body
+	defer func() { release() }()
+	if err != nil {
+		return nil, err
+	}
+	h, err := rpc.Parse(text)
+	switch {
+	case errors.Is(err, rpc.ErrTwice):
+		return nil, err
+	case bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("[")):
+		return nil, errBatch
+	case h.Kind == rpc.Request && len(h.ID) > maxID:
+		return nil, errLongID
+	}
+	size := len(text)
+	if h.Kind == rpc.Request && h.Method == methodCall && size <= maxKeptRequest && len(h.ID) <= maxKeptID {
+		b.request, b.id = text, h.ID
+	}
+	switch h.Kind {
+	case rpc.Notification:
+		text, err = b.notification(h)
+	case rpc.Request:
+		free, ok := inbox.held.Hold(size, maxInbox)
+		if !ok {
+			return nil, errFull
+		}
+		b.free = free
+		text = rpc.Replace(text, "id", mark)
+		b.marked = len(text) != size
+		text = rpc.Replace(text, "params", func(old []byte) []byte { return quoteContext(old) })
+	}
+	if size > shortMessage { // it is in the buffer that release gives back
+		text = bytes.Clone(text)
+	}
+	release()
+	release = func() {}
+	if h.Kind != rpc.Request || !isCall(h.Method) {
+		inbox.wait(b.life.Done(), size)
+	}
+	return text, err
+}
+
+// notification returns what the SDK gets of a notification. One that it does not need becomes a response to no request,
+// which the SDK drops without queueing it: so the SDK still checks the session, and answers.
+func (b *markedBody) notification(h rpc.Head) ([]byte, error) {
+	r := &jsonrpc.Request{Method: h.Method, Params: rpc.Replace(h.Params, "requestId", mark)}
+	if !wanted(r) {
+		return []byte(`{"jsonrpc":"2.0","id":"scopefs-none","result":{}}`), nil
+	}
+	if !b.face.notes.add(b.session) {
+		return nil, errFull
+	}
+	return jsonrpc.EncodeMessage(r)
 }
 
 // unmarked restores the marked ids in a response, in which each line is a message
@@ -198,6 +263,7 @@ func (w *unmarked) Write(p []byte) (int, error) {
 
 // end writes a last line without a newline.
 func (w *unmarked) end() {
+	w.body.free()
 	if len(w.line) > 0 {
 		_, _ = w.ResponseWriter.Write(unmark(w.line))
 		w.line = nil

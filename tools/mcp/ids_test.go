@@ -26,7 +26,7 @@ var oddIDs = []string{`1`, `0`, `-7`, `1.5`, `-0`, `1e2`, `1.0`, `90071992547409
 func TestIDsOfLines(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
-	l := newLines(ours, func(int) (func(), bool) { return func() {}, true })
+	l := newLines(ours, NewInbox(), func(int) (func(), bool) { return func() {}, true })
 	defer l.Close()
 	r := bufio.NewReader(theirs)
 	for _, id := range oddIDs {
@@ -93,9 +93,9 @@ func TestIDsOfSubscriptions(t *testing.T) {
 func TestNoIDs(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
-	l := newLines(ours, func(int) (func(), bool) { return func() {}, true })
+	l := newLines(ours, NewInbox(), func(int) (func(), bool) { return func() {}, true })
 	defer l.Close()
-	go fmt.Fprint(theirs, `{"jsonrpc":"2.0","method":"m"}`+"\n"+`{"jsonrpc":"2.0","method":"m","id":null}`+"\n"+`{"jsonrpc":"2.0","method":"m","id":[1]}`+"\n")
+	go fmt.Fprint(theirs, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n"+`{"jsonrpc":"2.0","method":"notifications/initialized","id":null}`+"\n"+`{"jsonrpc":"2.0","method":"notifications/initialized","id":[1]}`+"\n")
 	answer := make(chan string, 1)
 	go func() {
 		line, _ := bufio.NewReader(theirs).ReadString('\n')

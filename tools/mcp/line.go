@@ -26,14 +26,17 @@ import (
 type lines struct {
 	conn io.ReadWriteCloser
 	in   *bufio.Reader
+	line []byte // the last line, of at most shortMessage bytes and what in has
 
-	begin    chan struct{} // no message is read until it is closed; nil: it is
-	open     chan struct{} // one element per request in flight
-	answered chan struct{} // signals that a response was written
-	closed   chan struct{}
-	shut     sync.Once
+	begin    chan struct{}   // no message is read until it is closed; nil: it is
+	open     chan struct{}   // one element per message that the SDK has
+	answered chan struct{}   // signals that an element was removed
+	life     context.Context // ends with the connection
+	shut     context.CancelFunc
 
+	inbox   *Inbox
 	sources sources
+	sent    sync.Map // the JSON of the ids of requests to the client, until it responds
 
 	writing      sync.Mutex
 	writeTimeout time.Duration
@@ -44,21 +47,24 @@ type lines struct {
 // connection is closed.
 const writeTimeout = time.Minute
 
-// maxOpen limits a client's requests in flight. At the limit Read waits: each
-// request has a goroutine, and a client that never reads responses would never
-// free its goroutines. The limit is far above the calls that run at once.
+// maxOpen limits a client's requests in flight and the notifications that the SDK has.
+// At the limit Read waits: each request has a goroutine, and a client that never reads
+// responses would never free its goroutines. The limit is far above the calls that run
+// at once.
 const maxOpen = 256
 
 // maxLinger is how long running calls may continue after the client has closed its
 // sending side.
 const maxLinger = time.Second
 
-func newLines(conn io.ReadWriteCloser, hold func(int) (func(), bool)) *lines {
-	return &lines{
+func newLines(conn io.ReadWriteCloser, inbox *Inbox, hold func(int) (func(), bool)) *lines {
+	l := &lines{
 		writeTimeout: writeTimeout, hold: hold,
-		conn: conn, in: bufio.NewReaderSize(conn, 64<<10),
-		open: make(chan struct{}, maxOpen), answered: make(chan struct{}, 1), closed: make(chan struct{}),
+		conn: conn, in: bufio.NewReaderSize(conn, 64<<10), inbox: inbox,
+		open: make(chan struct{}, maxOpen), answered: make(chan struct{}, 1),
 	}
+	l.life, l.shut = context.WithCancel(context.Background())
+	return l
 }
 
 var (
@@ -71,62 +77,102 @@ func (l *lines) SessionID() string                               { return "" }
 
 // Close closes the connection. It implements mcp.Connection, as do Read and Write.
 func (l *lines) Close() error {
-	l.shut.Do(func() { close(l.closed) })
+	l.shut()
 	return l.conn.Close()
 }
 
-// Read returns the next message. It answers a line that is no message with an error.
+// Read returns the next message that the SDK needs. It answers a line that is no message with an error.
 func (l *lines) Read(context.Context) (jsonrpc.Message, error) {
 	if l.begin != nil {
 		<-l.begin
 	}
 	for {
-		line, err := l.line()
-		if err != nil {
-			l.linger()
-			return nil, err
+		m, err := l.next()
+		if m != nil || err != nil {
+			return m, err
 		}
-		if len(line) == 0 {
-			continue
-		}
-		if err := new(tools.Tally).Add(line); err != nil {
-			return nil, err
-		}
-		m, id, err := decode(line)
-		if err != nil {
-			if err := l.complain(line, id, err); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		if r, ok := m.(*jsonrpc.Request); ok && r.IsCall() {
-			select {
-			case l.open <- struct{}{}:
-			case <-l.closed:
-				return nil, io.EOF
-			}
-			l.add(r, id)
-		}
-		return m, nil
 	}
 }
 
-// maxBadID limits the id that complain returns, in bytes.
+// next reads a line, and returns nil for one that the SDK does not need.
+func (l *lines) next() (jsonrpc.Message, error) {
+	line, release, err := l.inbox.readLine(l.life, l)
+	size := len(line)
+	if err != nil {
+		release()
+		l.linger()
+		if errors.Is(err, io.EOF) && size > 0 { // an unterminated last line
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, err
+	}
+	line = bytes.TrimRight(line, "\r\n")
+	if len(line) == 0 {
+		release()
+		return nil, nil
+	}
+	if err := new(tools.Tally).Add(line); err != nil {
+		release()
+		return nil, err
+	}
+	m, id, bad := decode(line, l.isSent)
+	if bad != nil {
+		text := complaint(line, id, bad)
+		release()
+		l.inbox.wait(l.life.Done(), size)
+		return nil, l.write(text)
+	}
+	r, ok := m.(*jsonrpc.Request)
+	if ok && !r.IsCall() && !wanted(r) {
+		m, r = nil, nil
+	}
+	m, id = keep(m, id)
+	release()
+	if r == nil || !isCall(r.Method) {
+		l.inbox.wait(l.life.Done(), size)
+	}
+	if r == nil {
+		return m, nil
+	}
+	select {
+	case l.open <- struct{}{}:
+	case <-l.life.Done():
+		return nil, io.EOF
+	}
+	if err := l.add(r, id); err != nil {
+		return nil, l.write(complaint(nil, id, err))
+	}
+	return m, nil
+}
+
+// isSent reports whether a response is to a request to the client, once.
+func (l *lines) isSent(id []byte) bool {
+	_, ok := l.sent.LoadAndDelete(string(id))
+	return ok
+}
+
+// maxBadID limits the id of a complaint, in bytes.
 const maxBadID = 500
 
-// complain sends the error for a line that is no message: a parse error, or an invalid
-// request with its id if the line has one (JSON-RPC 2.0, section 5.1).
-func (l *lines) complain(line, id []byte, why error) error {
-	code := -32700
-	if json.Valid(line) {
-		code = -32600
+// complaint returns the error for a line that the SDK does not get: a parse error, an invalid request with its id if the
+// line has one (JSON-RPC 2.0, section 5.1), or an error of the agent's bounds.
+func complaint(line, id []byte, why error) []byte {
+	code := -32600
+	switch {
+	case errors.Is(why, errFull):
+		code = codeFull
+	case line != nil && !json.Valid(line):
+		code = -32700
 	}
 	if id == nil || len(id) > maxBadID {
 		id = []byte("null")
 	}
 	text := quoted(tools.Clip(why.Error(), 500))
-	return l.write(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s}}`+"\n", id, code, text))
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s}}`+"\n", id, code, text)
 }
+
+// codeFull is the code of errFull, of those that JSON-RPC leaves to servers.
+const codeFull = -32001
 
 // linger waits up to maxLinger for the responses to requests in flight. It runs
 // before Read returns the end of the input, at which the SDK cancels all calls.
@@ -136,7 +182,7 @@ func (l *lines) linger() {
 	for len(l.open) > 0 {
 		select {
 		case <-l.answered:
-		case <-l.closed:
+		case <-l.life.Done():
 			return
 		case <-over.C:
 			return
@@ -144,28 +190,18 @@ func (l *lines) linger() {
 	}
 }
 
-// line returns the next line without its end. An unterminated last line is
-// io.ErrUnexpectedEOF.
-func (l *lines) line() ([]byte, error) {
-	line, err := rpc.ReadLine(l.in, nil, maxMessage)
-	if errors.Is(err, io.EOF) && len(line) > 0 {
-		return nil, io.ErrUnexpectedEOF
-	}
-	return bytes.TrimRight(line, "\r\n"), err
-}
-
 func (l *lines) Write(_ context.Context, m jsonrpc.Message) error {
-	if _, ok := m.(*jsonrpc.Response); ok {
-		defer func() {
-			select {
-			case <-l.open:
-			default:
-			}
-			select {
-			case l.answered <- struct{}{}:
-			default:
-			}
-		}()
+	if r, ok := m.(*jsonrpc.Request); ok && r.IsCall() {
+		id, err := json.Marshal(r.ID.Raw())
+		if err != nil {
+			return err
+		}
+		l.sent.Store(string(id), true)
+	}
+	var src *source
+	if r, ok := m.(*jsonrpc.Response); ok {
+		src = l.take(r.ID)
+		defer src.free()
 	}
 	text, err := encode(m)
 	if err != nil {
@@ -181,7 +217,6 @@ func (l *lines) Write(_ context.Context, m jsonrpc.Message) error {
 			release = func() {}
 		}
 		defer release()
-		src := l.take(r.ID)
 		src.answer()
 		err := l.write(append(text, '\n'))
 		if err == nil {

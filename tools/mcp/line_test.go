@@ -31,7 +31,7 @@ func TestAnswersAreHeldUntilRead(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
 	held, most := 0, 0
-	l := newLines(ours, func(n int) (func(), bool) {
+	l := newLines(ours, NewInbox(), func(n int) (func(), bool) {
 		if held+n > 1000 {
 			return nil, false
 		}
@@ -64,7 +64,7 @@ func TestAnswersAreHeldUntilRead(t *testing.T) {
 func TestUnreadEndsTheConnection(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
-	l := newLines(ours, func(int) (func(), bool) { return func() {}, true })
+	l := newLines(ours, NewInbox(), func(int) (func(), bool) { return func() {}, true })
 	l.writeTimeout = 10 * time.Millisecond
 	assert.ErrorIs(t, l.Write(context.Background(), response(t, 1, "x")), os.ErrDeadlineExceeded)
 	_, err := l.Read(context.Background())
@@ -75,7 +75,7 @@ func TestUnreadEndsTheConnection(t *testing.T) {
 func TestNoMessage(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
-	l := newLines(ours, func(int) (func(), bool) { return func() {}, true })
+	l := newLines(ours, NewInbox(), func(int) (func(), bool) { return func() {}, true })
 	defer l.Close()
 	read := make(chan jsonrpc.Message, 1)
 	go func() {

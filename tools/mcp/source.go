@@ -2,6 +2,8 @@ package mcp
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 
@@ -15,45 +17,67 @@ import (
 // methodCall is the method of a call of a tool.
 const methodCall = "tools/call"
 
-// source is a request to call a tool, until its response is written.
+// source is a message that the SDK has: a request until its response is written, or a notification until it is handled.
 type source struct {
 	lines  *lines
 	id     []byte // as the client sent it
 	resume string // see tools.Call
+	size   func() // releases the message's bytes; called once
+	place  func() // releases its place in lines.open; called once
 
 	mu       sync.Mutex
 	answered bool
 	told     []func() // called when the response is written
 }
 
-// sources are the requests in flight of a connection, by id.
+// sources are the messages of a connection that the SDK has.
 type sources struct {
-	mu  sync.Mutex
-	all map[jsonrpc.ID]*source
+	mu   sync.Mutex
+	byID map[jsonrpc.ID]*source // requests
+	all  map[*source]bool
 }
 
-// sourceKey is where a request has its source. The SDK takes nothing else of a transport than a [mcp.RequestExtra].
+// sourceKey is where a message has its source. The SDK takes nothing else of a transport than a [mcp.RequestExtra].
 const sourceKey = "scopefs"
 
-// add notes a request to call a tool. An id that is in flight already stays that of the first request.
-func (l *lines) add(r *jsonrpc.Request, id []byte) {
-	call, resumed := strings.CutPrefix(r.Method, rpc.ResumePrefix)
-	if !resumed && r.Method != methodCall {
-		return
+// add notes a message, which has a place in l.open. The error is for the client, and releases the place.
+func (l *lines) add(r *jsonrpc.Request, id []byte) error {
+	src := &source{lines: l, id: id, place: sync.OnceFunc(l.leave)}
+	if call, resumed := strings.CutPrefix(r.Method, rpc.ResumePrefix); resumed {
+		r.Method, src.resume = methodCall, call
 	}
-	r.Method = methodCall
-	src := &source{lines: l, id: id}
-	if resumed {
-		src.resume = call
+	release, ok := l.inbox.held.Hold(len(r.Method)+len(r.Params)+len(id), maxInbox)
+	if !ok {
+		src.place()
+		return errFull
 	}
+	src.size = sync.OnceFunc(release)
 	l.sources.mu.Lock()
 	defer l.sources.mu.Unlock()
 	if l.sources.all == nil {
-		l.sources.all = map[jsonrpc.ID]*source{}
+		l.sources.all, l.sources.byID = map[*source]bool{}, map[jsonrpc.ID]*source{}
 	}
-	if l.sources.all[r.ID] == nil {
-		l.sources.all[r.ID] = src
+	if r.IsCall() && l.sources.byID[r.ID] != nil {
+		src.size()
+		src.place()
+		return errInFlight
+	}
+	l.sources.all[src] = true
+	if r.IsCall() {
+		l.sources.byID[r.ID] = src
+	}
+	if r.Method == methodCall || !r.IsCall() {
 		r.Extra = &mcp.RequestExtra{TokenInfo: &auth.TokenInfo{Extra: map[string]any{sourceKey: src}}}
+	}
+	return nil
+}
+
+// leave releases a place in l.open.
+func (l *lines) leave() {
+	<-l.open
+	select {
+	case l.answered <- struct{}{}:
+	default:
 	}
 }
 
@@ -61,17 +85,40 @@ func (l *lines) add(r *jsonrpc.Request, id []byte) {
 func (l *lines) take(id jsonrpc.ID) *source {
 	l.sources.mu.Lock()
 	defer l.sources.mu.Unlock()
-	src := l.sources.all[id]
-	delete(l.sources.all, id)
+	src := l.sources.byID[id]
+	delete(l.sources.byID, id)
 	return src
 }
 
-// sourceOf returns the source of a request; nil over HTTP: see streamOf.
-func sourceOf(req *mcp.CallToolRequest) *source {
-	if req.Extra == nil || req.Extra.TokenInfo == nil {
+// free releases what the message takes.
+func (s *source) free() {
+	if s == nil {
+		return
+	}
+	s.lines.sources.mu.Lock()
+	delete(s.lines.sources.all, s)
+	s.lines.sources.mu.Unlock()
+	s.size()
+	s.place()
+}
+
+// freeAll releases what the messages of a closed connection take: the SDK writes no more responses.
+func (l *lines) freeAll() {
+	l.sources.mu.Lock()
+	all := slices.Collect(maps.Keys(l.sources.all))
+	l.sources.mu.Unlock()
+	for _, src := range all {
+		src.free()
+	}
+}
+
+// sourceOf returns the source of a message; nil over HTTP: see streamOf.
+func sourceOf(req mcp.Request) *source {
+	extra := req.GetExtra()
+	if extra == nil || extra.TokenInfo == nil {
 		return nil
 	}
-	src, _ := req.Extra.TokenInfo.Extra[sourceKey].(*source)
+	src, _ := extra.TokenInfo.Extra[sourceKey].(*source)
 	return src
 }
 

@@ -59,7 +59,7 @@ func Handler(faceOf func(*http.Request) (*Face, int)) http.Handler {
 		case f == nil:
 			refuse(w, "the agent is down", status)
 			return
-		case id == "" && f.sessions() >= maxSessions:
+		case id == "" && f.Sessions() >= maxSessions:
 			refuse(w, "too many sessions: close one", http.StatusServiceUnavailable)
 			return
 		}
@@ -76,7 +76,7 @@ func Handler(faceOf func(*http.Request) (*Face, int)) http.Handler {
 			}
 		}
 		r.Body = &tallied{ReadCloser: r.Body}
-		out := exactIDs(w, r)
+		out := f.exactIDs(w, r)
 		defer out.end()
 		if s == nil {
 			f.web.ServeHTTP(out, r)
@@ -103,8 +103,8 @@ func (f *Face) newWeb() http.Handler {
 	})
 }
 
-// sessions returns the number of open sessions, and of those that can be resumed.
-func (f *Face) sessions() int {
+// Sessions returns the number of open sessions, and of those that can be resumed.
+func (f *Face) Sessions() int {
 	n := len(slices.Collect(f.server.Sessions()))
 	if f.opt.Sessions != nil {
 		n += f.opt.Sessions.Left()

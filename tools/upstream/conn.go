@@ -13,7 +13,6 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -43,7 +42,7 @@ type conn struct {
 	err   error         // why the run ended
 	lived time.Duration // uptime
 
-	reports sync.Map // progress token → func(string) of the call in flight
+	notices *notices
 
 	mu      sync.Mutex
 	version int // of the server's list: 1 plus the list_changed notifications
@@ -62,7 +61,7 @@ func (s *server) open(ctx context.Context) (*conn, error) {
 }
 
 func (s *server) openAs(ctx context.Context, version string) (*conn, error) {
-	c := &conn{name: s.name, changed: s.changed, version: 1, done: make(chan struct{})}
+	c := &conn{name: s.name, changed: s.changed, version: 1, notices: newNotices(), done: make(chan struct{})}
 	transport, drained, err := s.dial(ctx, c)
 	if err != nil {
 		return nil, err
@@ -101,7 +100,7 @@ func (s *server) openAs(ctx context.Context, version string) (*conn, error) {
 func (s *server) dial(ctx context.Context, c *conn) (_ mcp.Transport, drained chan struct{}, err error) {
 	drained = make(chan struct{})
 	if s.spec.URL != "" {
-		f, err := newRemote(ctx, s.spec)
+		f, err := newRemote(ctx, s.spec, c.notices)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -128,7 +127,7 @@ func (s *server) dial(ctx context.Context, c *conn) (_ mcp.Transport, drained ch
 		defer close(drained)
 		_, _ = io.Copy(c.stderr, p.Stderr) // until EOF, or until kill closes it
 	}()
-	stdio := newStdio(p.Stdin, p.Stdout, c.stderr)
+	stdio := newStdio(p.Stdin, p.Stdout, c.stderr, c.notices)
 	c.reason, c.plain = stdio.reason, func(err error) error { return err }
 	return &mcp.IOTransport{Reader: stdio, Writer: stdio.writer(), MaxLineLength: maxLine}, drained, nil
 }
@@ -140,8 +139,6 @@ func (c *conn) client(blind bool) *mcp.Client {
 		Capabilities:           &mcp.ClientCapabilities{RootsV2: &mcp.RootCapabilities{}},
 		MultiRoundTrip:         &mcp.MultiRoundTripOptions{Disabled: true}, // a server may not ask for input
 		ToolListChangedHandler: c.listChanged,
-
-		ProgressNotificationHandler: c.progressed,
 	})
 	if !blind {
 		client.AddRoots(&mcp.Root{URI: "file://" + sandbox.Workspace, Name: "workspace"})
@@ -196,6 +193,7 @@ func answered(err error) (*jsonrpc.Error, bool) {
 }
 
 func (c *conn) listChanged(context.Context, *mcp.ToolListChangedRequest) {
+	c.notices.changed.Store(false) // what changes from here on needs another one
 	c.mu.Lock()
 	c.version++
 	c.mu.Unlock()
@@ -206,25 +204,8 @@ func (c *conn) listChanged(context.Context, *mcp.ToolListChangedRequest) {
 func (c *conn) reporting(params *mcp.CallToolParams, report func(string)) (done func()) {
 	token := rand.Text()
 	params.SetProgressToken(token)
-	c.reports.Store(token, report)
-	return func() { c.reports.Delete(token) }
-}
-
-// progressed passes a server's report on. A report for no call in flight is ignored.
-func (c *conn) progressed(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
-	token, _ := r.Params.ProgressToken.(string)
-	report, ok := c.reports.Load(token)
-	if !ok {
-		return
-	}
-	text := fmt.Sprint(r.Params.Progress)
-	if r.Params.Total > 0 {
-		text += fmt.Sprint(" of ", r.Params.Total)
-	}
-	if r.Params.Message != "" {
-		text += ", " + tools.Clip(tools.Clean(r.Params.Message), maxTitle)
-	}
-	report.(func(string))(text)
+	c.notices.reports.Store(token, report)
+	return func() { c.notices.reports.Delete(token) }
 }
 
 // list returns the server's tools. It requests the list again only after a

@@ -40,6 +40,7 @@ type remote struct {
 	life    context.Context
 	cancel  func()
 	unread  chan struct{} // one element per request of the server in flight
+	notices *notices
 
 	mu      sync.Mutex
 	hidden  [][]byte // secrets; a header's value precedes the words in it
@@ -50,12 +51,12 @@ type remote struct {
 
 // newRemote returns a transport to spec.URL and sends nothing yet. The end of ctx
 // cancels all requests.
-func newRemote(ctx context.Context, spec Spec) (*remote, error) {
+func newRemote(ctx context.Context, spec Spec, n *notices) (*remote, error) {
 	at, err := url.Parse(spec.URL)
 	if err != nil || at.Host == "" || at.Scheme != "https" && at.Scheme != "http" {
 		return nil, errors.New("invalid url: write https://HOST/PATH") // err would quote the url
 	}
-	f := &remote{server: at, headers: spec.Headers, unread: make(chan struct{}, maxUnread)}
+	f := &remote{server: at, headers: spec.Headers, unread: make(chan struct{}, maxUnread), notices: n}
 	f.life, f.cancel = context.WithCancel(ctx)
 	f.net = egress.NewTransport(f.dial, egress.ClientLimits{Header: maxHeader, HTTP2: true})
 	f.net.DisableCompression = true
@@ -284,7 +285,7 @@ func (f *remote) admit(ctx context.Context, message []byte) ([]byte, error) {
 	if many := new(tools.Tally).Add(message); many != nil {
 		return nil, f.broke(many)
 	}
-	k, admitted := admit(f.without(message))
+	k, admitted := admit(f.without(message), f.notices)
 	if k == rpc.Request {
 		select {
 		case f.unread <- struct{}{}:

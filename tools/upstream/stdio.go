@@ -33,8 +33,9 @@ type stdio struct {
 	stdin, stdout *os.File
 	lines         *bufio.Reader
 	line          []byte
-	rest          []byte        // of line, to be returned by Read
-	other         io.Writer     // receives the lines that are no messages
+	rest          []byte    // of line, to be returned by Read
+	other         io.Writer // receives the lines that are no messages
+	notices       *notices
 	unread        chan struct{} // one element per request in flight
 	closed        chan struct{}
 	close         sync.Once
@@ -43,9 +44,9 @@ type stdio struct {
 	err error // the first cause of the connection's end
 }
 
-func newStdio(stdin, stdout *os.File, other io.Writer) *stdio {
+func newStdio(stdin, stdout *os.File, other io.Writer, n *notices) *stdio {
 	return &stdio{
-		stdin: stdin, stdout: stdout, lines: bufio.NewReaderSize(stdout, 64<<10), other: other,
+		stdin: stdin, stdout: stdout, lines: bufio.NewReaderSize(stdout, 64<<10), other: other, notices: n,
 		unread: make(chan struct{}, maxUnread), closed: make(chan struct{}),
 	}
 }
@@ -64,7 +65,7 @@ func (w *stdio) Read(p []byte) (int, error) {
 		if many := new(tools.Tally).Add(w.line); many != nil {
 			return 0, w.broke(many)
 		}
-		k, admitted := admit(w.line)
+		k, admitted := admit(w.line, w.notices)
 		switch k {
 		case rpc.None:
 			_, _ = w.other.Write(w.line) // other keeps the tail of what is no message
@@ -108,45 +109,24 @@ func parse(line []byte) rpc.Head {
 }
 
 // admit returns the kind of a line and the message to pass to the SDK. A response
-// passes unchanged. ping, roots/list and tools/list_changed are written anew
-// without params, progress with those that it has. Any other request becomes one for the method "unsupported", which
-// the SDK answers with an error. Other notifications are dropped: a handler of the
-// SDK (1.8.0, notifications/elicitation/complete) panics when params are missing.
-func admit(line []byte) (rpc.Kind, []byte) {
+// passes unchanged. ping and roots/list are written anew without params. Any other
+// request becomes one for the method "unsupported", which the SDK answers with an error.
+// n handles the notifications: a handler of the SDK (1.8.0,
+// notifications/elicitation/complete) panics when params are missing.
+func admit(line []byte, n *notices) (rpc.Kind, []byte) {
 	h := parse(line)
-	switch {
-	case h.Kind == rpc.Response:
+	switch h.Kind {
+	case rpc.Response:
 		return h.Kind, line
-	case h.Kind == rpc.Request && h.Method != "ping" && h.Method != "roots/list":
-		h.Method = "unsupported"
-		fallthrough
-	case h.Kind == rpc.Request:
+	case rpc.Request:
+		if h.Method != "ping" && h.Method != "roots/list" {
+			h.Method = "unsupported"
+		}
 		return h.Kind, fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"method":%q}`+"\n", h.ID, h.Method)
-	case h.Kind == rpc.Notification && h.Method == "notifications/tools/list_changed":
-		return h.Kind, fmt.Appendf(nil, `{"jsonrpc":"2.0","method":%q}`+"\n", h.Method)
-	case h.Kind == rpc.Notification && h.Method == "notifications/progress":
-		return h.Kind, progress(h.Params)
+	case rpc.Notification:
+		return h.Kind, n.take(h, len(line))
 	}
 	return h.Kind, nil
-}
-
-// progress returns the notification with these params, or nil for params that are none.
-func progress(params []byte) []byte {
-	p := struct {
-		Token    string  `json:"progressToken"`
-		Progress float64 `json:"progress"`
-		Total    float64 `json:"total"`
-		Message  string  `json:"message"`
-	}{}
-	if json.Unmarshal(params, &p) != nil {
-		return nil
-	}
-	p.Message = tools.Clip(p.Message, maxMessage)
-	text, err := json.Marshal(p)
-	if err != nil {
-		return nil // cannot happen: strings and numbers
-	}
-	return fmt.Appendf(nil, `{"jsonrpc":"2.0","method":"notifications/progress","params":%s}`+"\n", text)
 }
 
 func (w *stdio) Close() error {

@@ -30,6 +30,9 @@ func newLink(ctx context.Context, address string, dial dialer, options ...nats.O
 	dial.ctx = ctx
 	options = append([]nats.Option{
 		nats.SetCustomDialer(dial), nats.SkipHostLookup(), nats.Timeout(network), nats.Name("scopefs"),
+		// A subscription for each request, with a channel of 8: that of all requests would keep 64 MiB of what a server sends unasked,
+		// without the subjects.
+		nats.UseOldRequestStyle(),
 		nats.NoReconnect(), nats.IgnoreDiscoveredServers(), nats.PingInterval(ping), nats.MaxPingsOutstanding(1),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // calls return their errors; the default prints
 		nats.ClosedHandler(func(c *nats.Conn) {

@@ -380,3 +380,12 @@ func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	pool.AddCert(parsed)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
+
+// TestNothingUnaskedIsKept: no subscription outlives its request. What a server sends to one that does waits in memory.
+func TestNothingUnaskedIsKept(t *testing.T) {
+	s := OpenEmbedded(t.TempDir(), door.Limits{})
+	defer s.Close()
+	_, err := s.Publish(t.Context(), door.Message{Place: door.Place{Stream: "s", Subjects: "s.>", Filter: "s.x"}, From: "a", Text: "x"})
+	require.NoError(t, err)
+	assert.Zero(t, s.link.conn.NumSubscriptions())
+}

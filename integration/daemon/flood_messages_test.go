@@ -1,0 +1,127 @@
+package daemon
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
+)
+
+// messageFlood is a client that sends first, and then again and again the same messages. It reads nothing.
+type messageFlood struct {
+	first, again string
+	clients      int
+}
+
+// messageFloods are the kinds of messages that are no calls.
+func messageFloods() map[string]messageFlood {
+	y := func(n int) string { return strings.Repeat("y", n) }
+	note := func(size int) string {
+		return `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"` + y(size) + `","progress":1}}` + "\n"
+	}
+	// The answers fill the socket, and the second initialize waits until it can write its own.
+	blocked := harness.Hello
+	for n := range 30 {
+		blocked += fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/list"}`+"\n", 1000+n)
+	}
+	blocked += strings.Replace(harness.Hello, `"hello"`, `"again"`, 1)
+	return map[string]messageFlood{
+		"notifications of 4 MiB": {blocked, note(4 << 20), 2},
+		"small notifications":    {blocked, strings.Repeat(note(10), 400), 2},
+		"cancellations":          {blocked, strings.Repeat(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`+"\n", 200), 8},
+		"pings":                  {blocked, strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"ping"}`+"\n", 200), 8},
+		"responses":              {blocked, strings.Repeat(`{"jsonrpc":"2.0","id":1,"result":{"x":"`+y(60000)+`"}}`+"\n", 4), 8},
+		"no JSON":                {harness.Hello, y(60000) + "\n", 8},
+		"long ids":               {harness.Hello, `{"jsonrpc":"2.0","id":"` + y(2<<20) + `","method":"ping"}` + "\n", 8},
+		"halves of messages":     {harness.Hello + `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + y(15<<20), "", 8},
+	}
+}
+
+// startMessages starts the clients of a flood.
+func startMessages(h *harness.Host, f messageFlood) (stop func(), sent *atomic.Int64) {
+	h.T.Helper()
+	var clients sync.WaitGroup
+	var ended atomic.Bool
+	var conns []net.Conn
+	sent = new(atomic.Int64)
+	for range f.clients {
+		conn, err := net.Dial("unix", h.Door("loud"))
+		require.NoError(h.T, err)
+		conns = append(conns, conn)
+		clients.Go(func() {
+			n, err := io.WriteString(conn, f.first)
+			for sent.Add(int64(n)); err == nil && f.again != "" && !ended.Load(); sent.Add(int64(n)) {
+				n, err = io.WriteString(conn, f.again)
+			}
+		})
+	}
+	return func() {
+		ended.Store(true)
+		for _, conn := range conns {
+			conn.Close()
+		}
+		clients.Wait()
+	}, sent
+}
+
+// maxFlooded is by how much a flood may raise the daemon's memory, in KiB.
+const maxFlooded = 64 << 10
+
+// TestFloodMessages: clients that send messages without reading are held. They take no memory of the daemon beyond a bound,
+// their sessions end with them, and their neighbour is served.
+func TestFloodMessages(t *testing.T) {
+	need.Once(t)
+	for name, f := range messageFloods() {
+		t.Run(name, func(t *testing.T) {
+			h := floodHost(t, "")
+			r := h.Dial("calm").Greet()
+			measureCalls(h, r, 20)
+			daemon := h.Cmd.Process.Pid
+			before, most, bound := memoryOf(daemon), 0, maxFlooded
+			if f.again == "" {
+				bound += 32 << 10 // one message of 16 MiB arrives, and the collector lets twice that stand beside it
+			}
+			stop, sent := startMessages(h, f)
+			for began := time.Now(); time.Since(began) < 6*time.Second && most < bound; { // the measure itself
+				measureCalls(h, r, 10)
+				most = max(most, memoryOf(daemon)-before)
+			}
+			stop()
+			assert.Less(t, most, bound, "KiB, after %d MiB", sent.Load()>>20)
+			t.Logf("%d -> %d MiB after %d MiB", before>>10, (before+most)>>10, sent.Load()>>20)
+			h.Eventually("the sessions end with their clients", func() bool { return len(h.Agent("loud").Sandboxes) == 0 })
+		})
+	}
+}
+
+// TestClientsLeaveNothing: clients come and go, and the daemon's memory stays.
+func TestClientsLeaveNothing(t *testing.T) {
+	need.Once(t)
+	h := floodHost(t, "")
+	come := func(clients int) int {
+		for range clients {
+			r := h.Dial("loud").Greet()
+			_, err := io.WriteString(r, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`+"\n"+harness.Request(2, "stat", `{"path":"f"}`))
+			require.NoError(t, err)
+			r.Line()
+			r.Line()
+			r.Close()
+		}
+		h.Eventually("they are gone", func() bool { return len(h.Agent("loud").Sandboxes) == 0 })
+		return memoryOf(h.Cmd.Process.Pid)
+	}
+	first := come(40)
+	last := come(120)
+	t.Logf("%d MiB, %d MiB", first>>10, last>>10)
+	assert.Less(t, last-first, 12<<10, "KiB")
+}

@@ -1,0 +1,203 @@
+package mcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/scopefs/scopefs/internal/rpc"
+	"github.com/scopefs/scopefs/tools/limit"
+)
+
+// Inbox bounds what the clients of an agent send, over all its Faces, before a message reaches the SDK. The SDK queues
+// messages without a bound, while a handler waits for a client that does not read, and after the client has disconnected.
+type Inbox struct {
+	pace *limit.Pace  // of messages that are no calls
+	long *limit.Slots // of messages of more than shortMessage bytes that arrive
+	held limit.Budget // bytes of the messages that the SDK has
+
+	buffers sync.Pool // of *[]byte, for messages that arrive
+}
+
+// NewInbox returns the bounds of an agent.
+func NewInbox() *Inbox {
+	return &Inbox{pace: limit.NewPace(otherRate, otherBurst, nil), long: limit.NewSlots(1)}
+}
+
+const (
+	shortMessage = 64 << 10         // bytes that each client may have sent of a message
+	longTime     = 30 * time.Second // for the rest of a longer message, of which an agent sends one at a time
+	maxInbox     = 64 << 20         // bytes of an agent's messages that the SDK has, without calls under way
+	otherRate    = 200              // messages that are no calls, a second
+	otherBurst   = 1000             // of them at once
+	otherUnit    = 16 << 10         // bytes that count as a further message
+	maxNotes     = 64               // notifications of a session over HTTP that the SDK has
+)
+
+// errSlow is the error of a client that does not complete a message.
+var errSlow = errors.New("a message was not complete within 30 s")
+
+// errFull is the error of a message for which an agent's clients have left no room.
+var errFull = errors.New("rate_limited: too many bytes in messages that wait: send it again")
+
+// errInFlight is the error of a request with the id of another one.
+var errInFlight = errors.New("a request with this id is in flight")
+
+// initialized is the method of the notification that ends a handshake.
+const initialized = "notifications/initialized"
+
+// wanted reports whether the SDK needs a notification, and reduces the notification to what the SDK reads of it. Others
+// have no effect here.
+func wanted(r *jsonrpc.Request) bool {
+	switch r.Method {
+	case initialized:
+		r.Params = nil
+		return true
+	case cancelled:
+		var p struct {
+			ID any `json:"requestId"`
+		}
+		if json.Unmarshal(r.Params, &p) != nil {
+			return false
+		}
+		id, err := jsonrpc.MakeID(p.ID)
+		if text, _ := p.ID.(string); err != nil || !id.IsValid() || len(text) > maxID+len(idMark) {
+			return false
+		}
+		r.Params, err = json.Marshal(map[string]any{"requestId": p.ID})
+		return err == nil
+	}
+	return false
+}
+
+// isCall reports whether the set's door bounds a message: a tool is called, at once or in the end.
+func isCall(method string) bool {
+	switch method {
+	case methodCall, "resources/read", "resources/list", "completion/complete":
+		return true
+	}
+	return strings.HasPrefix(method, rpc.ResumePrefix)
+}
+
+// wait delays a client whose messages are no calls. over ends the wait.
+func (b *Inbox) wait(over <-chan struct{}, size int) {
+	_ = b.pace.Wait(context.Background(), over, 1+size/otherUnit)
+}
+
+// begin takes the agent's turn for a long message, and a buffer that begins with the part of the message that has arrived.
+// end gives both back.
+func (b *Inbox) begin(ctx context.Context, part []byte) (buffer []byte, end func(buffer []byte), err error) {
+	done, err := b.long.Take(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	kept, _ := b.buffers.Get().(*[]byte)
+	if kept == nil {
+		kept = new([]byte)
+	}
+	return append((*kept)[:0], part...), func(buffer []byte) {
+		*kept = buffer[:0]
+		b.buffers.Put(kept)
+		done()
+	}, nil
+}
+
+// readLine reads a client's next line. release gives back what the line takes; the line must not be used any more. Before
+// longTime is over, the connection of a client that does not complete a line ends.
+func (b *Inbox) readLine(ctx context.Context, l *lines) (line []byte, release func(), err error) {
+	line, err = rpc.ReadPart(l.in, l.line[:0], shortMessage)
+	if l.line = line; !errors.Is(err, rpc.ErrTooLong) {
+		return line, func() {}, err
+	}
+	l.line = nil
+	line, end, err := b.begin(ctx, line)
+	if err != nil { // the connection was closed meanwhile
+		return nil, func() {}, io.EOF
+	}
+	late := time.AfterFunc(longTime, func() { l.Close() })
+	line, err = rpc.ReadPart(l.in, line, maxMessage)
+	if !late.Stop() && err != nil {
+		err = errSlow
+	}
+	return line, func() { end(line) }, err
+}
+
+// readBody reads a message over HTTP, and a byte more than one may have. release gives back what the text takes; the text
+// must not be used any more.
+func (b *Inbox) readBody(ctx context.Context, body io.Reader) (text []byte, release func(), err error) {
+	part, err := io.ReadAll(io.LimitReader(body, shortMessage+1))
+	if err != nil || len(part) <= shortMessage {
+		return part, func() {}, err
+	}
+	buffer, end, err := b.begin(ctx, part)
+	if err != nil {
+		return nil, func() {}, err
+	}
+	into := bytes.NewBuffer(buffer)
+	_, err = into.ReadFrom(io.LimitReader(body, maxMessage-shortMessage))
+	return into.Bytes(), func() { end(into.Bytes()) }, err
+}
+
+// notes counts the notifications of sessions over HTTP that the SDK has.
+type notes struct {
+	mu sync.Mutex
+	of map[string]int
+}
+
+// add counts a notification of a session. It reports false beyond maxNotes.
+func (n *notes) add(session string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.of[session] >= maxNotes {
+		return false
+	}
+	if n.of == nil || len(n.of) > maxSessions { // of sessions that have ended
+		n.of = map[string]int{}
+	}
+	n.of[session]++
+	return true
+}
+
+// done notes that the SDK has handled a notification.
+func (n *notes) done(session string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.of[session] > 1 {
+		n.of[session]--
+	} else {
+		delete(n.of, session)
+	}
+}
+
+// handled releases what a notification takes.
+func (f *Face) handled(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		if method == initialized || method == cancelled {
+			if src := sourceOf(req); src != nil {
+				defer src.free()
+			} else {
+				defer f.notes.done(req.GetSession().ID())
+			}
+		}
+		return next(ctx, method, req)
+	}
+}
+
+// keep makes a message independent of the line that it was read from.
+func keep(m jsonrpc.Message, id []byte) (jsonrpc.Message, []byte) {
+	switch m := m.(type) {
+	case *jsonrpc.Request:
+		m.Params = bytes.Clone(m.Params)
+	case *jsonrpc.Response:
+		m.Result = bytes.Clone(m.Result)
+	}
+	return m, bytes.Clone(id)
+}

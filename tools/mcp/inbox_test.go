@@ -1,0 +1,187 @@
+package mcp
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const handshake = `{"jsonrpc":"2.0","id":"i","method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}` + "\n"
+
+// progressOf is a notification with so many bytes.
+func progressOf(size int) string {
+	return `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"` + strings.Repeat("y", size) + `","progress":1}}` + "\n"
+}
+
+func heap() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// TestNotificationsAreNotQueued: initialize waits for a client that does not read. Notifications behind it take no memory,
+// and its end ends the session.
+func TestNotificationsAreNotQueued(t *testing.T) {
+	b := newBench(t, "", nil)
+	b.face.opt.Inbox = NewInbox() // without the messages of the client of newBench
+	before := len(slices.Collect(b.face.server.Sessions()))
+	ours, theirs := net.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- b.face.Serve(t.Context(), ours) }()
+	_, err := io.WriteString(theirs, handshake)
+	require.NoError(t, err)
+	one := progressOf(1 << 20)
+	began := heap()
+	for range 50 {
+		_, err := io.WriteString(theirs, one)
+		require.NoError(t, err)
+	}
+	assert.Less(t, int64(heap()-began)>>20, int64(16), "MiB of 50")
+	theirs.Close()
+	require.NoError(t, <-ended)
+	assert.Len(t, slices.Collect(b.face.server.Sessions()), before)
+	assert.Zero(t, b.face.opt.Inbox.held.Held())
+}
+
+// TestMessagesHaveAPlace: the SDK has maxOpen messages of a client at most, notifications among them. A request with an id
+// that is in flight is answered at once.
+func TestMessagesHaveAPlace(t *testing.T) {
+	ours, theirs := net.Pipe()
+	l := newLines(ours, NewInbox(), func(int) (func(), bool) { return func() {}, true })
+	read := make(chan jsonrpc.Message, 2*maxOpen)
+	go func() {
+		defer close(read)
+		for {
+			m, err := l.Read(context.Background())
+			if err != nil {
+				return
+			}
+			read <- m
+		}
+	}()
+	send := func(text string) {
+		_, err := io.WriteString(theirs, text+"\n")
+		require.NoError(t, err)
+	}
+	send(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+	send(`{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+	line, err := bufio.NewReader(theirs).ReadString('\n')
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"a request with this id is in flight"}}`, line)
+	for range maxOpen - 1 {
+		send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`)
+		send(`{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`)
+	}
+	for range maxOpen {
+		<-read
+	}
+	send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	assert.Len(t, l.open, maxOpen)
+	assert.Empty(t, read)
+	for src := range l.sources.all {
+		src.free()
+		break
+	}
+	assert.Equal(t, initialized, (<-read).(*jsonrpc.Request).Method)
+	l.Close()
+	<-read
+	l.freeAll()
+	assert.Empty(t, l.open)
+	assert.Zero(t, l.inbox.held.Held())
+}
+
+// TestLongMessagesTakeTurns: of an agent's clients one at a time sends a long message.
+func TestLongMessagesTakeTurns(t *testing.T) {
+	inbox := NewInbox()
+	var theirs []net.Conn
+	read := make(chan int, 2)
+	text := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":%q}}`, strings.Repeat("y", 4*shortMessage))
+	for i := range 2 {
+		ours, his := net.Pipe()
+		defer his.Close()
+		theirs = append(theirs, his)
+		l := newLines(ours, inbox, func(int) (func(), bool) { return func() {}, true })
+		defer l.Close()
+		go func() {
+			m, err := l.Read(context.Background())
+			if r, ok := m.(*jsonrpc.Request); ok && assert.NoError(t, err) && assert.Len(t, r.Params, len(text)-len(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":}`)) {
+				read <- i
+			}
+		}()
+	}
+	_, err := io.WriteString(theirs[0], text[:3*shortMessage])
+	require.NoError(t, err)
+	written := make(chan error, 1)
+	go func() {
+		_, err := io.WriteString(theirs[1], text+"\n")
+		written <- err
+	}()
+	require.NoError(t, theirs[0].SetWriteDeadline(time.Now().Add(time.Minute)))
+	_, err = io.WriteString(theirs[0], text[3*shortMessage:])
+	require.NoError(t, err)
+	assert.Empty(t, read, "neither is complete")
+	_, err = io.WriteString(theirs[0], "\n")
+	require.NoError(t, err)
+	assert.Equal(t, 0, <-read)
+	assert.Equal(t, 1, <-read)
+	require.NoError(t, <-written)
+}
+
+// TestNotificationsOverHTTP: the SDK gets those that it needs, and as many of a session as it may have.
+func TestNotificationsOverHTTP(t *testing.T) {
+	b := newBench(t, "", nil)
+	b.face.opt.Inbox = NewInbox() // without the messages of the client of newBench
+	s := httptest.NewServer(Handler(func(*http.Request) (*Face, int) { return b.face, 0 }))
+	defer s.Close()
+	session := ""
+	post := func(text string) int {
+		t.Helper()
+		r, err := http.NewRequest(http.MethodPost, s.URL, strings.NewReader(text))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		if session != "" {
+			r.Header.Set(sessionHeader, session)
+		}
+		res, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		defer res.Body.Close()
+		_, _ = io.Copy(io.Discard, res.Body)
+		session = res.Header.Get(sessionHeader) + session
+		return res.StatusCode
+	}
+	cancel := `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`
+	require.Equal(t, http.StatusOK, post(handshake))
+	assert.Equal(t, http.StatusAccepted, post(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))
+	for range 2 * maxNotes {
+		require.Equal(t, http.StatusAccepted, post(cancel))
+	}
+	assert.Equal(t, http.StatusAccepted, post(progressOf(2*shortMessage)))
+	assert.Equal(t, http.StatusBadRequest, post("["+cancel+","+cancel+"]"), "a batch")
+	require.Eventually(t, func() bool {
+		b.face.notes.mu.Lock()
+		defer b.face.notes.mu.Unlock()
+		return len(b.face.notes.of) == 0
+	}, 10*time.Second, time.Millisecond)
+	for range maxNotes { // as if the SDK had them
+		require.True(t, b.face.notes.add(session))
+	}
+	assert.Equal(t, http.StatusBadRequest, post(cancel))
+	assert.Equal(t, http.StatusAccepted, post(progressOf(10)), "it needs none of these")
+	assert.Equal(t, http.StatusOK, post(`{"jsonrpc":"2.0","id":2,"method":"ping"}`))
+	require.Eventually(t, func() bool { return b.face.opt.Inbox.held.Held() == 0 }, 10*time.Second, time.Millisecond)
+}

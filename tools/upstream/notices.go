@@ -1,0 +1,70 @@
+package upstream
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/scopefs/scopefs/internal/rpc"
+	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/limit"
+)
+
+// A server's notifications. Beyond the rate its output is not read.
+const (
+	noticeRate  = 1000     // a second
+	noticeBurst = 5000     // at once
+	noticeUnit  = 64 << 10 // bytes that count as a further one
+)
+
+// notices handles the notifications of a server before they reach the SDK, which would queue them without a bound. Its methods
+// are safe for concurrent use: each response over HTTP has a reader.
+type notices struct {
+	pace    *limit.Pace
+	changed atomic.Bool // the SDK has a list_changed that it has not handled
+	reports sync.Map    // progress token → func(string) of the call in flight
+}
+
+func newNotices() *notices { return &notices{pace: limit.NewPace(noticeRate, noticeBurst, nil)} }
+
+// take handles a notification of so many bytes. It returns what the SDK gets: a list_changed, if it has none that waits. The
+// SDK's cache of lists needs it.
+func (n *notices) take(h rpc.Head, size int) []byte {
+	_ = n.pace.Wait(context.Background(), nil, 1+size/noticeUnit)
+	switch h.Method {
+	case "notifications/tools/list_changed":
+		if n.changed.CompareAndSwap(false, true) {
+			return fmt.Appendf(nil, `{"jsonrpc":"2.0","method":%q}`+"\n", h.Method)
+		}
+	case "notifications/progress":
+		n.report(h.Params)
+	}
+	return nil
+}
+
+// report passes a server's report of progress on. A report for no call in flight is ignored.
+func (n *notices) report(params []byte) {
+	p := struct {
+		Token    string  `json:"progressToken"`
+		Progress float64 `json:"progress"`
+		Total    float64 `json:"total"`
+		Message  string  `json:"message"`
+	}{}
+	if json.Unmarshal(params, &p) != nil {
+		return
+	}
+	to, ok := n.reports.Load(p.Token)
+	if !ok {
+		return
+	}
+	text := fmt.Sprint(p.Progress)
+	if p.Total > 0 {
+		text += fmt.Sprint(" of ", p.Total)
+	}
+	if p.Message != "" {
+		text += ", " + tools.Clip(tools.Clean(p.Message), maxTitle)
+	}
+	to.(func(string))(text)
+}
