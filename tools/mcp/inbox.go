@@ -100,8 +100,9 @@ func (b *Inbox) begin(ctx context.Context, part []byte) (buffer []byte, end func
 		return nil, nil, err
 	}
 	kept, _ := b.buffers.Get().(*[]byte)
-	if kept == nil {
-		kept = new([]byte)
+	if kept == nil { // whole at once: a buffer that grows leaves garbage, and pages that nothing has written take no memory
+		whole := make([]byte, 0, maxMessage+1)
+		kept = &whole
 	}
 	return append((*kept)[:0], part...), func(buffer []byte) {
 		*kept = buffer[:0]
