@@ -14,8 +14,11 @@ PACKAGES := ./... ./cmd/scopefs-export/... ./cmd/scopefs-stores/... ./cmd/scopef
 
 PROGRAM := bin/scopefs
 build: ## build bin/scopefs, scopefs-stores, scopefs-export, scopefs-console and scopefs-csi, static programs, and bin/pages, man pages and completions
-	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(PROGRAM) ./cmd/scopefs
-	@for other in stores export console csi; do CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $(PROGRAM)-$$other ./cmd/scopefs-$$other || exit; done
+	$(call BUILD)
+	$(call BUILD,-console)
+	$(call BUILD,-stores)
+	$(call BUILD,-export)
+	$(call BUILD,-csi)
 	@rm -rf bin/pages
 	@env -u SCOPEFS_BASE -u SCOPEFS_STATE -u SCOPEFS_RUN -u SCOPEFS_AGENT GOARCH= CGO_ENABLED=0 go run -trimpath -ldflags '$(LDFLAGS)' ./internal/pages bin/pages
 
@@ -49,9 +52,16 @@ release: deb $(SBOM) ## deb, with bills of materials, signatures and an apt repo
 reproduce: $(NFPM) ## build a release twice, in two directories without a cache, and compare (takes minutes)
 	VERSION='$(VERSION)' packaging/reproduce $(NFPM) $(ARCHES)
 
+# BUILD builds one program, and says how long that took: BUILD,suffix.
+define BUILD
+@began=$$SECONDS; CGO_ENABLED=0 go build -trimpath -ldflags '$(if $(1),-s -w,$(LDFLAGS))' -o $(PROGRAM)$(1) ./cmd/scopefs$(1); echo "$(PROGRAM)$(1): built in $$((SECONDS - began)) s"
+endef
+
+# The drivers of stores take twice as long to build as the rest: the demo shows them if make build has built them.
 demo: ## run two agents with real work and known escapes (installs bubblewrap)
 	@.ci/need bwrap:bubblewrap git:git flock:util-linux
-	@$(MAKE) --no-print-directory build
+	$(call BUILD)
+	$(call BUILD,-console)
 	@integration/demo/demo.sh
 
 # The tests of packages need neither root nor /dev/fuse; an ordinary user who may open it has his views in a user namespace.

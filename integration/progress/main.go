@@ -78,8 +78,10 @@ func (p *progress) take(line string) {
 		p.print(e.Output)
 	case "build-fail":
 		p.broken = true
-	case "run":
+	case "run", "cont":
 		p.running[k] = time.Now()
+	case "pause": // for t.Parallel
+		delete(p.running, k)
 	case "output":
 		p.output[k] += e.Output
 	case "pass", "skip", "fail":
