@@ -132,10 +132,10 @@ RUN = -json | bin/test/progress
 
 # What make test needs.
 NEEDS := bwrap:bubblewrap git:git curl:curl wget:wget setfacl:acl setfattr:attr patch:patch mkfs.ext4:e2fsprogs losetup:mount \
-	/lib/systemd/systemd:systemd systemd-nspawn:systemd-container setcap:libcap2-bin bindfs:bindfs ip:iproute2 pgrep:procps python3:python3 zstd:zstd \
+	/lib/systemd/systemd:systemd systemd-nspawn:systemd-container setcap:libcap2-bin ip:iproute2 pgrep:procps python3:python3 zstd:zstd \
 	redis-server:redis-server /usr/lib/postgresql/15/bin/postgres:postgresql-15 dbus-daemon:dbus-daemon /usr/share/zoneinfo/UTC:tzdata
 # And test-all. The race detector needs a C compiler.
-ALLNEEDS := gcc:gcc /usr/include/stdio.h:libc6-dev sshfs:sshfs /usr/sbin/sshd:openssh-server mfsmount:moosefs-client /usr/sbin/mfsmaster:moosefs-master \
+ALLNEEDS := bindfs:bindfs gcc:gcc /usr/include/stdio.h:libc6-dev sshfs:sshfs /usr/sbin/sshd:openssh-server mfsmount:moosefs-client /usr/sbin/mfsmaster:moosefs-master \
 	/usr/sbin/mfschunkserver:moosefs-chunkserver /usr/lib/python3/dist-packages/pip:python3-pip /usr/lib/python3/dist-packages/dotenv:python3-dotenv \
 	influxd:influxdb pre-commit:pre-commit direnv:direnv minisign:minisign reprepro:reprepro gpg:gnupg chromium:chromium
 
@@ -234,13 +234,13 @@ test-gvisor: ## run pods' volumes in gVisor, whose runsc is in PATH (as root)
 	REQUIRE_FUSE=1 SCOPEFS_TEST_GVISOR=1 go test -count=1 -run '^TestGVisor' ./integration/csi
 
 bench: ## the Go benchmarks, then a view beside the directory itself, bindfs, go-fuse's loopback and libfuse's passthrough_hp (as root)
-	@.ci/need bwrap:bubblewrap bindfs:bindfs
+	@.ci/need bwrap:bubblewrap
 	go test -run '^$$' -bench . -benchmem $$(go list $(PACKAGES) | grep -v /integration)
 	integration/bench/run.sh
 
 ARGS ?=
 bench-work: ## clones, builds, npm, tar, SQLite and watching in a view, natively and in the same layers (as root; ARGS=-nopeers, -cold, -smoke, "-rounds N")
-	@.ci/need git:git npm:npm sqlite3:sqlite3 bindfs:bindfs
+	@.ci/need git:git npm:npm sqlite3:sqlite3
 	integration/bench/work.sh $(ARGS)
 
 bench-history: ## the same work in a view that keeps changes, beside one that does not (as root; SCOPEFS_BENCH_DIR=a disk, ARGS="-rounds N", -smoke)

@@ -14,11 +14,13 @@ import (
 
 	"github.com/scopefs/scopefs/integration/harness"
 	"github.com/scopefs/scopefs/internal/driver"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // TestFleetSmoke: the bench of a fleet runs, with too few nodes to measure anything. It fails unless the server and the reader have
 // each event of each log, and each approval is answered.
 func TestFleetSmoke(t *testing.T) {
+	need.All(t, "the benchmarks, shortly")
 	harness.NeedFUSE(t) // root: the nodes' programs confine themselves
 	self, err := os.Executable()
 	require.NoError(t, err)

@@ -17,6 +17,7 @@ import (
 // TestPeersSmoke: run.sh and work.sh measure the peers by default, name the fastest layer of each row, and end with how
 // often that is scopefs. A passthrough_hp in PATH is a peer. One that cannot do the work has no time and ends nothing.
 func TestPeersSmoke(t *testing.T) {
+	need.All(t, "the benchmarks, shortly")
 	harness.NeedFUSE(t)
 	need.Program(t, "bindfs")
 	bin := t.TempDir()
@@ -61,6 +62,7 @@ func TestPeersSmoke(t *testing.T) {
 
 // TestNoPeersSmoke: work.sh -nopeers measures scopefs alone, and names no fastest layer.
 func TestNoPeersSmoke(t *testing.T) {
+	need.All(t, "the benchmarks, shortly")
 	harness.NeedFUSE(t)
 	lines := strings.Split(strings.TrimSpace(output(t, "./work.sh", "-smoke", "-nopeers", "-only", "find")), "\n")
 	require.Len(t, lines, 3)
@@ -69,6 +71,7 @@ func TestNoPeersSmoke(t *testing.T) {
 
 // TestSummary: the summary names each row that another layer wins.
 func TestSummary(t *testing.T) {
+	need.All(t, "the benchmarks, shortly")
 	need.Root(t, "the scripts do")
 	const table = `| operation | native µs | bindfs | scopefs | fastest |
 |---|---|---|---|---|

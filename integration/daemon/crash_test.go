@@ -168,22 +168,14 @@ func signalView(h *harness.Host, sig syscall.Signal) {
 	})
 }
 
-func crashRounds(t *testing.T) int {
-	text := os.Getenv("SCOPEFS_CRASH_ROUNDS")
-	if text == "" {
-		return 20
-	}
-	rounds, err := strconv.Atoi(text)
-	require.NoError(t, err)
-	return rounds
-}
+func crashRounds() int { return need.Rounds("SCOPEFS_CRASH_ROUNDS", 3, 20) }
 
 // TestCrash: whatever dies, whoever uses a view has an answer or an error
 // soon, and the view is back. Rounds by SCOPEFS_CRASH_ROUNDS; with
 // SCOPEFS_CRASH_QUIET=1 the host changes nothing meanwhile.
 func TestCrash(t *testing.T) {
 	need.Once(t)
-	rounds := crashRounds(t)
+	rounds := crashRounds()
 	for name, c := range crashes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -252,7 +244,7 @@ func TestCrashInit(t *testing.T) {
 	h := harness.NewHost(t, map[string]string{"a": ""})
 	require.NoError(t, os.Mkdir(h.Scope("a", "dir"), 0o755))
 	makeBusy(h, h.Scope("a", "dir"))
-	for range crashRounds(t) {
+	for range crashRounds() {
 		cmd := h.InSandbox("a", "churn-names", "/workspace/dir", "c1")
 		out, err := cmd.StdoutPipe()
 		require.NoError(t, err)

@@ -17,14 +17,9 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// rounds is how often a test repeats something that is killed at a time of its
-// own; SCOPEFS_TEST_ROUNDS makes it more.
-func rounds(few int) int {
-	if n, err := strconv.Atoi(os.Getenv("SCOPEFS_TEST_ROUNDS")); err == nil {
-		return n
-	}
-	return few
-}
+// rounds is how often make test-all repeats something that is killed at a time of its own; make test does so a third as often.
+// SCOPEFS_TEST_ROUNDS says how often.
+func rounds(all int) int { return need.Rounds("SCOPEFS_TEST_ROUNDS", (all+2)/3, all) }
 
 // TestRestartApprovals: what waits, what is granted and what is denied is so for
 // the next daemon, however the last one ended.

@@ -97,6 +97,7 @@ func assertOnce(h *harness.Host, agent, outcome string) {
 // TestTakeOverCall: a command of a call in flight runs on when the daemon ends, and the next daemon answers the call with its
 // whole output. The log has one beginning and one end. Rounds by SCOPEFS_TEST_ROUNDS.
 func TestTakeOverCall(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	need.Once(t)
 	for how, end := range map[string]func(*harness.Host){"SIGTERM": ends["SIGTERM"], "SIGKILL": ends["SIGKILL"], "upgrade": upgrade} {
 		t.Run(how, func(t *testing.T) {
@@ -150,6 +151,7 @@ until [ -e done%[1]d ]; do echo $i; echo e$i >&2; i=$((i+1)); [ $i -lt 50000 ] |
 
 // TestTakeOverCallBackground: the id of a command in the background stays valid with the next daemon, and with the one after it.
 func TestTakeOverCallBackground(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	for how, end := range ends {
 		t.Run(how, func(t *testing.T) {
 			h := harness.NewHost(t, map[string]string{"a": ""})
@@ -177,6 +179,7 @@ func TestTakeOverCallBackground(t *testing.T) {
 
 // TestTakeOverCallDenied: rules that do not allow the call any more end its command.
 func TestTakeOverCallDenied(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	h := harness.NewHost(t, map[string]string{"a": ""})
 	c := greetedBridge(h, "a")
 	word := harness.Seconds(9)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // noting is a definition whose calls of bash see what context_set has set.
@@ -55,6 +56,7 @@ func (w *webHost) contexts() []string {
 // TestTakeOverContextSet: what a session has set of its context outlives the daemon, and the next one. No other session sees it, and
 // only root can read it.
 func TestTakeOverContextSet(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	for how, end := range ends {
 		t.Run(how, func(t *testing.T) {
 			w := serveWeb(onMemory(t, map[string]string{"a": noting}))
@@ -97,6 +99,7 @@ func TestTakeOverContextSet(t *testing.T) {
 // TestTakeOverContextSetBounds: a context that is too long to be kept is lost, and no earlier one comes back in its place. A run
 // directory on a disk has none.
 func TestTakeOverContextSetBounds(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	w := serveWeb(onMemory(t, map[string]string{"a": noting}))
 	disk := serveWeb(harness.LayOut(t, map[string]string{"a": noting}))
 	var onDisk unix.Statfs_t
@@ -122,6 +125,7 @@ func TestTakeOverContextSetBounds(t *testing.T) {
 // TestTakeOverContextSetDenied: what the rules of the next daemon do not let a session set is lost, and does not come back with the
 // rules.
 func TestTakeOverContextSetDenied(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	for name, now := range map[string]string{
 		"scope": strings.Replace(noting, "set: [notes]", "set: [plan]", 1),
 		"tool":  "tools: [bash]\n" + noting,

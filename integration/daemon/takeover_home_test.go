@@ -27,6 +27,7 @@ func homeViewOf(h *harness.Host) int {
 // TestTakeOverHome: the sandboxes of an agent with limits of its disk, whose HOME has a view of its own, outlive the daemon: of
 // scopefs run and of scopefs mcp. Files in HOME stay open, and the limit holds as before. Rounds by SCOPEFS_TEST_ROUNDS.
 func TestTakeOverHome(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	need.Once(t)
 	for how, end := range map[string]func(*harness.Host){"SIGTERM": ends["SIGTERM"], "SIGKILL": ends["SIGKILL"], "upgrade": upgrade} {
 		t.Run(how, func(t *testing.T) {
@@ -68,6 +69,7 @@ func TestTakeOverHome(t *testing.T) {
 // TestTakeOverHomeChanged: a sandbox whose HOME would be another one now ends: a limit of the disk that is new or gone, and a view
 // of the HOME that has died in the gap.
 func TestTakeOverHomeChanged(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	for name, test := range map[string]struct {
 		before string
 		change func(h *harness.Host, home int)
@@ -101,6 +103,7 @@ func TestTakeOverHomeChanged(t *testing.T) {
 
 // TestTakeOverLongCommand: so does a command line that is longer than what the holder keeps of it.
 func TestTakeOverLongCommand(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	for how, end := range ends {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()

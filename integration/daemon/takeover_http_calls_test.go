@@ -145,6 +145,7 @@ func (w *webHost) alone(n int) {
 // TestTakeOverHTTPCall: a command of a call in flight runs on when the daemon ends. The SDK's client comes back, and the next
 // daemon answers the call with the whole output. The log has one beginning and one end. Rounds by SCOPEFS_TEST_ROUNDS.
 func TestTakeOverHTTPCall(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	need.Once(t)
 	for how, end := range map[string]func(*harness.Host){"SIGTERM": ends["SIGTERM"], "SIGKILL": ends["SIGKILL"], "upgrade": upgrade} {
 		t.Run(how, func(t *testing.T) {
@@ -226,6 +227,7 @@ until [ -e done%[1]d ]; do echo $i; echo e$i >&2; i=$((i+1)); [ $i -lt 50000 ] |
 
 // TestTakeOverHTTPCallAgain: a call outlives a daemon that has it from another one, whether the client came back to that or not.
 func TestTakeOverHTTPCallAgain(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	for how, end := range ends {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
@@ -321,6 +323,7 @@ func TestTakeOverHTTPCallAttack(t *testing.T) {
 // TestTakeOverHTTPCallUnclaimed: the command of a call whose client does not come back ends, and the log has its end. A client
 // that comes back later learns that the result is lost.
 func TestTakeOverHTTPCallUnclaimed(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	need.Once(t)
 	w := serveWeb(harness.LayOut(t, map[string]string{"a": ""}))
 	c, word := w.client("a").greet(), harness.Seconds(31)
@@ -346,6 +349,7 @@ func TestTakeOverHTTPCallUnclaimed(t *testing.T) {
 
 // TestTakeOverHTTPCallDenied: rules that do not allow the call any more end its command.
 func TestTakeOverHTTPCallDenied(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	w := serveWeb(harness.LayOut(t, map[string]string{"a": ""}))
 	c, word := w.client("a").greet(), harness.Seconds(32)
 	event := c.begins(5, "sleep "+word).event()
@@ -363,6 +367,7 @@ func TestTakeOverHTTPCallDenied(t *testing.T) {
 // TestTakeOverHTTPCallEnds: no call is kept by accident: with an older protocol, of a session that ends, with a long request, and
 // when the daemon is stopped.
 func TestTakeOverHTTPCallEnds(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	tests := map[string]func(w *webHost, c *webClient, word string){
 		"older protocol": func(w *webHost, c *webClient, word string) {
 			broken := c.breaks("sleep "+word, "2025-06-18")

@@ -246,6 +246,7 @@ setsid sh /tmp/count.sh </dev/null >/dev/null 2>&1 &`)
 // TestTakeOverHTTPSession: raw requests go on with the session: a stream opens again, and says that the tools may have changed;
 // the session can be ended, and one that was ended before does not come back.
 func TestTakeOverHTTPSession(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	for how, end := range ends {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
@@ -382,6 +383,7 @@ func TestTakeOverHTTPAttack(t *testing.T) {
 
 // TestTakeOverHTTPRace: requests with one old id that come at once, before the daemon has taken over its sandbox, get one sandbox.
 func TestTakeOverHTTPRace(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	need.Once(t)
 	for how, end := range ends {
 		t.Run(how, func(t *testing.T) {
@@ -439,6 +441,7 @@ func TestTakeOverHTTPRace(t *testing.T) {
 // TestTakeOverHTTPEnds: nothing survives by accident: without a daemon after grace, when it is stopped, without a holder, when
 // tokens get another key, and with a daemon that serves no HTTP.
 func TestTakeOverHTTPEnds(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	tests := map[string]struct {
 		grace string
 		end   func(*webHost)
@@ -506,6 +509,7 @@ func TestTakeOverHTTPEnds(t *testing.T) {
 // TestTakeOverHTTPChanged: a session whose sandbox would be another one now goes on in a new sandbox. That of an agent that was
 // removed ends.
 func TestTakeOverHTTPChanged(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	changes := map[string]string{"limits": "limits: {pids: 77}", "env": "env: {A: b}", "network": "network: host", "removed": ""}
 	agents := map[string]string{}
 	for id := range changes {
@@ -542,6 +546,7 @@ func TestTakeOverHTTPChanged(t *testing.T) {
 // TestTakeOverHTTPMany: an agent has 256 sessions at most, whatever the daemons before have left. What a client says of itself
 // is bounded.
 func TestTakeOverHTTPMany(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	need.Once(t)
 	w := serveWeb(harness.LayOut(t, map[string]string{"a": ""}))
 	c := w.client("a")
@@ -571,6 +576,7 @@ func TestTakeOverHTTPMany(t *testing.T) {
 
 // TestTakeOverHTTPAsks: what a client can do is known to the next daemon: it asks its user.
 func TestTakeOverHTTPAsks(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	for how, end := range ends {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()

@@ -108,6 +108,7 @@ setsid sh /tmp/count.sh </dev/null >/dev/null 2>&1 &`)
 
 // TestTakeOverMCPContext: calls in a sandbox that was taken over have their context below /context, and no other.
 func TestTakeOverMCPContext(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	h := harness.NewHost(t, map[string]string{"a": "scopes: {enum: [input], tools: {bash: {const: [input]}}}"})
 	c := greetedBridge(h, "a")
 	for id, end := range []func(*harness.Host){nil, (*harness.Host).Kill, (*harness.Host).Terminate} {
@@ -127,6 +128,7 @@ func TestTakeOverMCPContext(t *testing.T) {
 // TestTakeOverMCPGap: what happens without a daemon holds with the next one: rules are tightened, a client is killed, processes
 // end. A call in flight goes on, and its client cancels it.
 func TestTakeOverMCPGap(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	for how, end := range ends {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
@@ -160,6 +162,7 @@ func TestTakeOverMCPGap(t *testing.T) {
 
 // TestTakeOverMCPEnds: nothing survives by accident: without a daemon after grace, when it is stopped, and without a holder.
 func TestTakeOverMCPEnds(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	words := 110
 	for name, test := range map[string]struct {
 		grace string
@@ -196,6 +199,7 @@ func TestTakeOverMCPEnds(t *testing.T) {
 
 // TestTakeOverMCPChanged: a sandbox that would be another one now ends, and its client gets one of now.
 func TestTakeOverMCPChanged(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	changes := map[string]string{"limits": "limits: {pids: 77}", "env": "env: {A: b}", "network": "network: host", "view": "view: {record: all}"}
 	agents := map[string]string{}
 	for id := range changes {

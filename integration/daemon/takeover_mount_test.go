@@ -16,6 +16,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
 	"github.com/scopefs/scopefs/internal/contextfs"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // contextProcess returns the process of the one /context that there is.
@@ -42,6 +43,7 @@ const waiting = `wait_for() { until [ -e /workspace/$1 ]; do sleep 0.01; done; }
 // TestTakeOverContext: /context of a sandbox stays when the daemon ends, and when the next one does: a call in flight goes on with
 // its open file and its working directory there. A process without a context goes on to see none.
 func TestTakeOverContext(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	for how, end := range map[string]func(*harness.Host){"SIGTERM": ends["SIGTERM"], "SIGKILL": ends["SIGKILL"], "upgrade": upgrade} {
 		t.Run(how, func(t *testing.T) {
 			h := onMemory(t, map[string]string{"a": noting})
@@ -78,6 +80,7 @@ func TestTakeOverContext(t *testing.T) {
 
 // TestTakeOverContextHTTP: likewise for a session over HTTP, whose call sees what context_set has set.
 func TestTakeOverContextHTTP(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	for how, end := range ends {
 		t.Run(how, func(t *testing.T) {
 			w := serveWeb(onMemory(t, map[string]string{"a": noting}))
@@ -102,6 +105,7 @@ func TestTakeOverContextHTTP(t *testing.T) {
 
 // TestTakeOverContextGap: without a daemon a request at /context waits, and fails with EIO. Nobody can write there.
 func TestTakeOverContextGap(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	h := harness.NewHost(t, map[string]string{"a": noting})
 	c := greetedBridge(h, "a")
 	c.begins(h, 1, waiting+`exec 3</context/notes.json; cd /context; echo >/workspace/begun; wait_for go
@@ -156,6 +160,7 @@ func TestTakeOverContextAttack(t *testing.T) {
 // TestTakeOverContextStuck: a process of /context that is stopped while no daemon runs is ended; its clients have an error, and the
 // sandbox gets another /context from the next daemon.
 func TestTakeOverContextStuck(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	for name, signal := range map[string]syscall.Signal{"stopped": syscall.SIGSTOP, "killed": syscall.SIGKILL} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -180,6 +185,7 @@ func TestTakeOverContextStuck(t *testing.T) {
 
 // TestTakeOverContextEnds: nothing of /context is left without a daemon after grace, when it is stopped, and without a holder.
 func TestTakeOverContextEnds(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	for name, test := range endingsAnd(map[string]ending{
 		"another definition": {"60s", func(_ *testing.T, h *harness.Host) {
 			h.Kill()
@@ -214,6 +220,7 @@ func TestTakeOverContextEnds(t *testing.T) {
 // TestTakeOverContextDies: a process of /context that ends while its client is away is replaced when the client returns. The other
 // one lives on like the first.
 func TestTakeOverContextDies(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	h := harness.NewHost(t, map[string]string{"a": noting})
 	c := greetedBridge(h, "a")
 	c.begins(h, 1, waiting+`echo >/workspace/begun; wait_for back; cat /context/notes.json`, "begun")

@@ -119,6 +119,7 @@ func TestTakeOverRun(t *testing.T) {
 
 // TestTakeOverRunTerminal: so does one on a terminal, which has the size of the user's and passes signals.
 func TestTakeOverRunTerminal(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	for how, end := range ends {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
@@ -149,6 +150,7 @@ func TestTakeOverRunTerminal(t *testing.T) {
 
 // TestTakeOverRunGap: what happens to a command without a daemon reaches its client from the next one, once.
 func TestTakeOverRunGap(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	for how, end := range ends {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
@@ -222,6 +224,7 @@ func endingsAnd(others map[string]ending) map[string]ending {
 
 // TestTakeOverRunEnds: nothing survives by accident: without a daemon after grace, when it is stopped, and without a holder.
 func TestTakeOverRunEnds(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	for name, test := range endingsAnd(map[string]ending{
 		"grace after SIGKILL": {"2s", func(_ *testing.T, h *harness.Host) { h.Kill() }},
 		"SIGINT":              {"60s", func(_ *testing.T, h *harness.Host) { h.Stop() }},
@@ -244,6 +247,7 @@ func TestTakeOverRunEnds(t *testing.T) {
 
 // TestTakeOverRunChanged: a sandbox that would be another one now ends, and its client reads why.
 func TestTakeOverRunChanged(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	changes := map[string]func(h *harness.Host, id string){
 		"limits":  func(h *harness.Host, id string) { h.Define(id, "limits: {pids: 77}") },
 		"env":     func(h *harness.Host, id string) { h.Define(id, "env: {A: b}") },

@@ -75,6 +75,7 @@ func assertTask(h *harness.Host, runner, call string) {
 // TestTakeOverTask: a task runs on when the daemon ends, and the next daemon answers the call that has given it, also of a task that
 // has ended in the gap. Rounds by SCOPEFS_TEST_ROUNDS.
 func TestTakeOverTask(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	need.Once(t)
 	for how, end := range map[string]func(*harness.Host){"SIGTERM": ends["SIGTERM"], "SIGKILL": ends["SIGKILL"], "upgrade": upgrade} {
 		t.Run(how, func(t *testing.T) {
@@ -110,6 +111,7 @@ scopefs call bash command='echo by bash'; sleep `+word+`; cat kept; exit 0`)
 
 // TestTakeOverTaskFull: a task whose runner works does not wait until one that the next daemon has begun before frees its slot.
 func TestTakeOverTaskFull(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	h := harness.Delegating(t, "grace: 60s\ndelegation: {parallel: 1}", bossed())
 	const until = `; until scopefs call read_file path=%s >/dev/null 2>&1; do sleep 0.02; done; echo %[1]s`
 	c := delegates(h, "true"+fmt.Sprintf(until, "first"))
@@ -135,6 +137,7 @@ func TestTakeOverTaskFull(t *testing.T) {
 // TestTakeOverTaskTools: a client of scopefs mcp in a task continues with the next daemon, and what it asks for in the gap waits for
 // the rules of that daemon.
 func TestTakeOverTaskTools(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	need.Once(t)
 	words := 62
 	for how, end := range ends {
@@ -172,6 +175,7 @@ func TestTakeOverTaskTools(t *testing.T) {
 // TestTakeOverTaskChanged: a task ends, with each end in the log once, if its agents, or what its sandbox is made by, would not have
 // it any more.
 func TestTakeOverTaskChanged(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	need.Once(t)
 	words := 70
 	for what, test := range map[string]struct {
@@ -218,6 +222,7 @@ func TestTakeOverTaskChanged(t *testing.T) {
 // TestTakeOverTaskEnds: no task survives by accident: without a daemon after grace, when it is stopped, without its caller's client,
 // and when the client cancels the call.
 func TestTakeOverTaskEnds(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	need.Once(t)
 	words := 80
 	for how, test := range map[string]struct {
@@ -264,6 +269,7 @@ func TestTakeOverTaskEnds(t *testing.T) {
 
 // TestTakeOverTaskNested: a task that a task has given ends with the daemon, and the task that has given it goes on.
 func TestTakeOverTaskNested(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	words := 66
 	for how, end := range ends {
 		t.Run(how, func(t *testing.T) {
@@ -349,6 +355,7 @@ func TestTakeOverTaskAttack(t *testing.T) {
 
 // TestTakeOverTaskHTTP: the task of a call over HTTP lives on, too, and ends if the client does not come back.
 func TestTakeOverTaskHTTP(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	need.Once(t)
 	words := 99
 	for how, end := range map[string]func(*harness.Host){"SIGTERM": ends["SIGTERM"], "SIGKILL": ends["SIGKILL"], "no client": ends["SIGKILL"]} {

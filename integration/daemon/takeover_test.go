@@ -229,6 +229,7 @@ func TestTakeOver(t *testing.T) {
 
 // TestTakeOverLimits: a view that lives on is moved to a control group by the limits of now, and sandboxes are beside it.
 func TestTakeOverLimits(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	h := onMemory(t, map[string]string{"a": "limits: {memory: 400MiB}"})
 	h.Start()
 	view := h.ViewPID("a")
@@ -285,6 +286,7 @@ func TestTakeOverLimits(t *testing.T) {
 // TestTakeOverRules: a daemon that follows makes views decide by the rules of its start, before it says that it is ready.
 // What has changed otherwise, and agents that are gone, have another view or none.
 func TestTakeOverRules(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	h := harness.LayOut(t, map[string]string{"rules": "", "more": "", "gone": "", "broken": ""})
 	for _, id := range []string{"rules", "more", "gone", "broken"} {
 		h.Put(filepath.Join("agents", id, "secret"), "x")
@@ -322,6 +324,7 @@ func TestTakeOverRules(t *testing.T) {
 
 // TestTakeOverGrace: without a next daemon everything ends after grace.
 func TestTakeOverGrace(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	for how, end := range ends {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
@@ -356,6 +359,7 @@ func TestTakeOverGrace(t *testing.T) {
 
 // TestTakeOverStop: scopefs daemon --stop ends everything at once, with a daemon and without.
 func TestTakeOverStop(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	h := harness.NewHost(t, map[string]string{"a": "", "b": ""})
 	for name, before := range map[string]func(*harness.Host){"it runs": func(*harness.Host) {}, "killed": ends["SIGKILL"], "ended": ends["SIGTERM"]} {
 		view := h.ViewPID("a")
@@ -374,6 +378,7 @@ func TestTakeOverStop(t *testing.T) {
 
 // TestTakeOverSays: a daemon that leaves views says so, and how to end them. Without a daemon a command says the same.
 func TestTakeOverSays(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	for how, end := range ends {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
@@ -398,6 +403,7 @@ func TestTakeOverSays(t *testing.T) {
 
 // TestTakeOverBuild: ps says which views run another build of the program than the daemon, until they are mounted anew.
 func TestTakeOverBuild(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	h := harness.NewHost(t, map[string]string{"a": "", "b": ""})
 	other := func() (ids []string) {
 		var all []struct {
@@ -431,6 +437,7 @@ func TestTakeOverBuild(t *testing.T) {
 // TestTakeOverVersions: a daemon that is older than the holder or a view refuses to start, says what to do, and ends nothing.
 // It mounts anew the views that are too old for it.
 func TestTakeOverVersions(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	for name, c := range map[string]struct {
 		answers []string
 		refused bool
@@ -490,6 +497,7 @@ func TestTakeOverVersions(t *testing.T) {
 
 // TestTakeOverHolder: a daemon replaces a holder that was killed. With both killed, views end.
 func TestTakeOverHolder(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	h := harness.NewHost(t, map[string]string{"a": ""})
 	h.Put("agents/a/f", "x")
 	view, first := h.ViewPID("a"), holderOf(h)
@@ -515,6 +523,7 @@ func TestTakeOverHolder(t *testing.T) {
 
 // TestTakeOverStuck: a view that does not answer the next daemon is replaced.
 func TestTakeOverStuck(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	h := harness.NewHost(t, map[string]string{"a": "", "b": ""})
 	h.Put("agents/a/f", "x")
 	stuck, other := h.ViewPID("a"), h.ViewPID("b")
@@ -528,6 +537,7 @@ func TestTakeOverStuck(t *testing.T) {
 
 // TestTakeOverDenials: each denial that a client was given is in the log once, also if the daemon was killed meanwhile.
 func TestTakeOverDenials(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	for how, end := range ends {
 		t.Run(how, func(t *testing.T) {
 			h := onMemory(t, map[string]string{"a": `view: {paths: {"ro/**": read}}`})

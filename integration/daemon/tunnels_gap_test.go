@@ -26,6 +26,7 @@ func (s *hostOf) asks() string {
 // TestTunnelsApproval: a tunnel that the operator has approved lives on with the approval. One whose approval is withdrawn while
 // there is no daemon ends with the start of the next daemon.
 func TestTunnelsApproval(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	need.Program(t, "bash")
 	for how, end := range ends {
 		t.Run(how, func(t *testing.T) {
@@ -70,6 +71,7 @@ func TestTunnelsApproval(t *testing.T) {
 // TestTunnelsProcessKilled: SIGKILL of the process of tunnels ends all of them at once. The log has each end once, with the cause,
 // and the next connection works.
 func TestTunnelsProcessKilled(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	need.Program(t, "bash")
 	s := newHostOf(t)
 	agents := []string{"a", "b"}
@@ -118,6 +120,7 @@ func TestTunnelsProcessKilled(t *testing.T) {
 // TestTunnelsGapFlood: an agent that closes 1,000 tunnels while there is no daemon, and opens as many, does not stop the tunnel of
 // another agent, nor the next daemon. The log has each end once.
 func TestTunnelsGapFlood(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	need.Long(t, "it opens thousands of tunnels")
 	need.Program(t, "python3")
 	const count = 1000

@@ -109,6 +109,7 @@ func tunnelsOf(h *harness.Host) int {
 
 // TestTakeOverTunnels: a tunnel passes bytes while the daemon ends and another one takes over. Its end is recorded once.
 func TestTakeOverTunnels(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	need.Once(t)
 	need.Program(t, "bash")
 	for how, end := range map[string]func(*harness.Host){"SIGTERM": ends["SIGTERM"], "SIGKILL": ends["SIGKILL"], "upgrade": upgrade} {

@@ -65,7 +65,7 @@ func TestRace(t *testing.T) {
 	harness.Plant(t, k.Scope("b"), "f=its", "sub/f=its")
 	host, other := harness.Dumped(t, outside, harness.Times|harness.Links), harness.Dumped(t, k.Scope("b"), harness.Times|harness.Links)
 	view, scope := k.View("a"), k.Scope("a")
-	for round := range rounds(t, "SCOPEFS_TEST_HISTORY_RACES", 12) {
+	for round := range rounds("SCOPEFS_TEST_HISTORY_RACES", 12) {
 		require.NoError(t, os.RemoveAll(scope+"/d")) // RemoveAll follows no link
 		k.Eventually("the view knows", func() bool { _, err := os.Lstat(view + "/d"); return os.IsNotExist(err) })
 		harness.Plant(t, view, "d/f=one", "d/sub/f=one", "d/g", "d/h")

@@ -71,9 +71,9 @@ func TestCrash(t *testing.T) {
 	need.Long(t, "it kills processes many times")
 	need.Once(t)
 	k := keep(t, map[string]string{"a": "view: {changes: kept, xattrs: true}"})
-	first := rounds(t, "SCOPEFS_TEST_HISTORY_FIRST", 0)
+	first := rounds("SCOPEFS_TEST_HISTORY_FIRST", 0)
 	random := rand.New(rand.NewPCG(uint64(first), 4))
-	for round := first; round < first+rounds(t, "SCOPEFS_TEST_HISTORY_CRASHES", 30); round++ {
+	for round := first; round < first+rounds("SCOPEFS_TEST_HISTORY_CRASHES", 30); round++ {
 		name := fmt.Sprint("p", round)
 		times := harness.Times
 		if round%3 == 1 { // an interrupted undo may leave a directory its own time: docs/limits.md

@@ -71,9 +71,9 @@ func TestHoldKilledCommit(t *testing.T) {
 		harness.Plant(t, dir, fmt.Sprintf(".dot/f%d=old", i), fmt.Sprintf(".dot/gone%d=old", i))
 	}
 	k := started(h)
-	r := rand.New(rand.NewPCG(uint64(rounds(t, "SCOPEFS_TEST_HISTORY_FIRST", 0)), 11))
+	r := rand.New(rand.NewPCG(uint64(rounds("SCOPEFS_TEST_HISTORY_FIRST", 0)), 11))
 	finished := 0
-	for round := range rounds(t, "SCOPEFS_TEST_HISTORY_CRASHES", 6) {
+	for round := range rounds("SCOPEFS_TEST_HISTORY_CRASHES", 6) {
 		text := fmt.Sprint("new", round)
 		k.run("a", fmt.Sprintf(`cd .dot; for i in $(seq 0 11); do echo -n %s >f$i; rm gone$i; done; mkdir -p d%d; echo -n %s >d%d/x`, text, round, text, round))
 		want := harness.Dumped(t, k.View("a"), 0)
@@ -347,7 +347,7 @@ func TestHoldPowerLoss(t *testing.T) {
 	h.Define("a", fmt.Sprintf(holdRules, "direct"))
 	dir := h.Scope("a")
 	require.NoError(t, os.MkdirAll(dir, 0o755))
-	cuts := rounds(t, "SCOPEFS_TEST_HISTORY_CUTS", 4)
+	cuts := rounds("SCOPEFS_TEST_HISTORY_CUTS", 4)
 	h.Timeout = time.Duration(2+cuts) * time.Minute
 	old := strings.Repeat("old ", 5000)
 	const files = 20
@@ -361,7 +361,7 @@ func TestHoldPowerLoss(t *testing.T) {
 	reset()
 	h.Start()
 	k := keeperOf(h)
-	random := rand.New(rand.NewPCG(uint64(rounds(t, "SCOPEFS_TEST_HISTORY_FIRST", 0)), 13))
+	random := rand.New(rand.NewPCG(uint64(rounds("SCOPEFS_TEST_HISTORY_FIRST", 0)), 13))
 	for round := range cuts {
 		k.Must("up", "a")
 		view, text := k.View("a"), strings.Repeat(fmt.Sprint("new", round, " "), 5000)
@@ -436,7 +436,7 @@ func TestHoldKilledView(t *testing.T) {
 	at := func(name string) string { return k.View("a", name) }
 	moved := map[string]bool{}
 	n := 0
-	for range rounds(t, "SCOPEFS_TEST_HISTORY_CRASHES", 5) {
+	for range rounds("SCOPEFS_TEST_HISTORY_CRASHES", 5) {
 		stop, ended := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(ended)

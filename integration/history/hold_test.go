@@ -312,7 +312,7 @@ func TestHoldReload(t *testing.T) {
 // TestHoldModel makes random changes in a held directory and in a plain one: each ends in the same way, and so do the trees,
 // in the view, in the next view, and in the directory after a commit.
 func TestHoldModel(t *testing.T) {
-	for seed := range uint64(rounds(t, "SCOPEFS_TEST_HISTORY_SEEDS", 8)) {
+	for seed := range uint64(rounds("SCOPEFS_TEST_HISTORY_SEEDS", 8)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			h := harness.LayOut(t, map[string]string{"a": fmt.Sprintf(holdRules, "direct")})
 			dir, twin := h.Scope("a"), h.Base+"/twin"

@@ -5,8 +5,6 @@ package history
 import (
 	"encoding/json"
 	"errors"
-	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,22 +17,14 @@ import (
 	"github.com/scopefs/scopefs/integration/harness"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/scope"
 )
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// rounds returns how many rounds a test runs: the number of an environment variable, else few.
-func rounds(t testing.TB, name string, few int) int {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return few
-	}
-	n, err := strconv.Atoi(text)
-	require.NoError(t, err, name)
-	return n
-}
+// rounds returns how many rounds a test runs: the number of an environment variable, in make test-all all, else a third.
+func rounds(name string, all int) int { return need.Rounds(name, (all+2)/3, all) }
 
 // keeper is a host, and a client of its control API.
 type keeper struct {
@@ -50,9 +40,8 @@ func keep(t *testing.T, agents map[string]string) *keeper {
 // started starts the daemon of a host.
 func started(h *harness.Host) *keeper {
 	h.T.Helper()
-	t := h.T
 	for _, name := range []string{"SCOPEFS_TEST_HISTORY_SEEDS", "SCOPEFS_TEST_HISTORY_CRASHES", "SCOPEFS_TEST_HISTORY_RACES"} {
-		h.Timeout += time.Duration(rounds(t, name, 0)) * 10 * time.Second
+		h.Timeout += time.Duration(rounds(name, 0)) * 10 * time.Second
 	}
 	h.Start()
 	return keeperOf(h)

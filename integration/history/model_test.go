@@ -25,7 +25,7 @@ import (
 // undo to a checkpoint the tree is as it was then, in the view, which stays mounted, and below it.
 func TestModel(t *testing.T) {
 	need.Once(t)
-	seeds := rounds(t, "SCOPEFS_TEST_HISTORY_SEEDS", 24)
+	seeds := rounds("SCOPEFS_TEST_HISTORY_SEEDS", 24)
 	agents := map[string]string{
 		"passed":   "view: {changes: kept, xattrs: true}",
 		"mediated": "view: {changes: kept, xattrs: true, data: mediated}",
@@ -34,7 +34,7 @@ func TestModel(t *testing.T) {
 	}
 	k := keep(t, agents)
 	ids := []string{"passed", "mediated", "users", "simple"}
-	first := rounds(t, "SCOPEFS_TEST_HISTORY_FIRST", 0)
+	first := rounds("SCOPEFS_TEST_HISTORY_FIRST", 0)
 	for seed := first; seed < first+seeds; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			k.T = t

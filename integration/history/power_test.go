@@ -31,13 +31,13 @@ func TestPowerLoss(t *testing.T) {
 	h.Put("agents.d/.keep", "")
 	h.Define("a", "view: {changes: kept, xattrs: true}")
 	require.NoError(t, os.MkdirAll(h.Scope("a"), 0o755))
-	h.Timeout = time.Duration(2+rounds(t, "SCOPEFS_TEST_HISTORY_CUTS", 4)) * time.Minute
+	h.Timeout = time.Duration(2+rounds("SCOPEFS_TEST_HISTORY_CUTS", 4)) * time.Minute
 	h.Start()
 	k := keeperOf(h)
-	first := rounds(t, "SCOPEFS_TEST_HISTORY_FIRST", 0)
+	first := rounds("SCOPEFS_TEST_HISTORY_FIRST", 0)
 	random := rand.New(rand.NewPCG(uint64(first), 5))
 	restored, listed, left := 0, 0, 0
-	for round := first; round < first+rounds(t, "SCOPEFS_TEST_HISTORY_CUTS", 4); round++ {
+	for round := first; round < first+rounds("SCOPEFS_TEST_HISTORY_CUTS", 4); round++ {
 		name := fmt.Sprint("p", round)
 		for i := range 60 {
 			text := strings.Repeat(fmt.Sprint(round, " ", i, " "), 5000)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/scopefs/scopefs/integration/harness"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // overlays counts those that are mounted below the base.
@@ -33,6 +34,7 @@ var ends = map[string]func(h *harness.Host){
 // TestTakeOverHeld: a view that holds changes lives on when its daemon ends, with its open files, its sandbox and what it holds. The
 // next daemon lists that and takes it over. Without a daemon nobody else uses the branch.
 func TestTakeOverHeld(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	for kind, def := range map[string]string{
 		"all": "view: {changes: held}", "all, counted": "limits: {disk: 1GiB}\nview: {changes: held}",
 		"by rule": fmt.Sprintf(holdRules, "direct"), "by rule, counted and kept": "limits: {disk: 1GiB}\n" + fmt.Sprintf(holdRules, "kept"),
@@ -138,6 +140,7 @@ func (k *keeper) lists(h *api.History) (stop func()) {
 
 // TestTakeOverHeldNot: what the next daemon cannot continue with is mounted anew, with all that is held.
 func TestTakeOverHeldNot(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	for kind, def := range map[string]string{"all": "view: {changes: held}", "by rule": fmt.Sprintf(holdRules, "direct")} {
 		for what, change := range map[string]func(t *testing.T, h *harness.Host, at string){
 			"definition": func(_ *testing.T, h *harness.Host, _ string) {
@@ -181,6 +184,7 @@ func TestTakeOverHeldNot(t *testing.T) {
 
 // TestTakeOverHeldGone: what is left of an agent without a definition is unmounted, and a view that cannot hold what rules say lives on.
 func TestTakeOverHeldGone(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	h := harness.LayOut(t, map[string]string{"gone": "view: {changes: held}", "direct": "view: {changes: held}", "caller": "identity: caller\n" + fmt.Sprintf(holdRules, "direct")})
 	for _, id := range []string{"gone", "direct"} {
 		harness.Plant(t, h.Scope(id), "f=1")
@@ -201,6 +205,7 @@ func TestTakeOverHeldGone(t *testing.T) {
 // TestTakeOverCommit: the daemon is killed while it takes changes over, and clients go on. Afterwards each change is in the
 // directory or held, and none is lost.
 func TestTakeOverCommit(t *testing.T) {
+	need.All(t, "a daemon that ends, in one more place")
 	for kind, def := range map[string]string{"all": "view: {changes: held}", "by rule": fmt.Sprintf(holdRules, "direct")} {
 		t.Run(kind, func(t *testing.T) {
 			h := harness.LayOut(t, map[string]string{"a": def})

@@ -53,7 +53,7 @@ func TestProcess(t *testing.T) {
 func TestDies(t *testing.T) {
 	need.Long(t, "it waits for processes that do not answer")
 	for signal, want := range map[syscall.Signal]string{syscall.SIGKILL: "signal: killed", syscall.SIGSTOP: "slept or was stopped"} {
-		for round := range 20 {
+		for round := range need.Rounds("SCOPEFS_TEST_ROUNDS", 4, 20) {
 			t.Run(fmt.Sprint(signal, " ", round), func(t *testing.T) {
 				b := newBox(t)
 				defer b.show("a", map[string]string{"state.json": strings.Repeat("x", 1<<20)})()

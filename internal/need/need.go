@@ -6,6 +6,7 @@ package need
 import (
 	"os"
 	"os/exec"
+	"strconv"
 	"testing"
 )
 
@@ -64,6 +65,18 @@ func All(t testing.TB, why string) {
 	if os.Getenv("SCOPEFS_TEST_ALL") != "1" {
 		t.Skip("make test-all runs it: " + why)
 	}
+}
+
+// Rounds returns how often a test repeats what it does at a random time: few, in make test-all all, or the number of an environment
+// variable.
+func Rounds(variable string, few, all int) int {
+	if n, err := strconv.Atoi(os.Getenv(variable)); err == nil {
+		return n
+	}
+	if os.Getenv("SCOPEFS_TEST_ALL") == "1" {
+		return all
+	}
+	return few
 }
 
 // Target skips a test that only a target of the Makefile runs, which gives an environment variable the value.

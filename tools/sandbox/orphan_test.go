@@ -146,7 +146,8 @@ func killedStarts(args []string) int {
 func TestStartKilled(t *testing.T) {
 	need.Long(t, "it takes seconds")
 	needRoot(t, "sandboxes of another user")
-	for victim, rounds := range map[string]string{"daemon": "60", "bwrap": "60", "blocked": "1"} {
+	rounds := strconv.Itoa(need.Rounds("SCOPEFS_TEST_ROUNDS", 10, 60))
+	for victim, rounds := range map[string]string{"daemon": rounds, "bwrap": rounds, "blocked": "1"} {
 		t.Run(victim, func(t *testing.T) {
 			out, err := exec.Command("/proc/self/exe", "killed starts", victim, rounds).CombinedOutput()
 			assert.NoError(t, err, "%s", out)
