@@ -24,7 +24,7 @@ type Inbox struct {
 	long *limit.Slots // of messages of more than shortMessage bytes that arrive
 	held limit.Budget // bytes of the messages that the SDK has
 
-	buffers sync.Pool // of *[]byte, for messages that arrive
+	buffer []byte // for the next long message; who has the turn of long has it
 }
 
 // NewInbox returns the bounds of an agent.
@@ -35,6 +35,7 @@ func NewInbox() *Inbox {
 const (
 	shortMessage = 64 << 10         // bytes that each client may have sent of a message
 	longTime     = 30 * time.Second // for the rest of a longer message, of which an agent sends one at a time
+	maxBuffer    = 1 << 20          // bytes of a long message whose buffer the next one gets
 	maxInbox     = 64 << 20         // bytes of an agent's messages that the SDK has, without calls under way
 	otherRate    = 200              // messages that are no calls, a second
 	otherBurst   = 1000             // of them at once
@@ -99,14 +100,13 @@ func (b *Inbox) begin(ctx context.Context, part []byte) (buffer []byte, end func
 	if err != nil {
 		return nil, nil, err
 	}
-	kept, _ := b.buffers.Get().(*[]byte)
-	if kept == nil { // whole at once: a buffer that grows leaves garbage, and pages that nothing has written take no memory
-		whole := make([]byte, 0, maxMessage+1)
-		kept = &whole
+	if b.buffer == nil { // whole at once: a buffer that grows leaves garbage, and pages that nothing has written take no memory
+		b.buffer = make([]byte, 0, maxMessage+1)
 	}
-	return append((*kept)[:0], part...), func(buffer []byte) {
-		*kept = buffer[:0]
-		b.buffers.Put(kept)
+	return append(b.buffer[:0], part...), func(buffer []byte) {
+		if len(buffer) > maxBuffer {
+			b.buffer = nil // its pages are written
+		}
 		done()
 	}, nil
 }
