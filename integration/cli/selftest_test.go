@@ -19,6 +19,7 @@ import (
 func TestSelftest(t *testing.T) {
 	need.Long(t, "it makes hundreds of attempts")
 	need.Once(t)
+	t.Parallel()
 	harness.NeedFUSE(t)
 	var held []string
 	count := func(words ...string) (states map[string]int, failed []string) {

@@ -12,6 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Remedy says how a missing program is installed.
+const Remedy = "make build builds it, make install and the package install it"
+
+// Programs returns the programs that a whole installation has beside scopefs, with what does not work without each.
+func Programs() map[string]string {
+	return map[string]string{
+		"scopefs-stores": "stores of agents", "scopefs-export": "streams, exports and fleets", "scopefs-console": "the console", "scopefs-csi": "volumes of Kubernetes",
+	}
+}
+
 // Open opens a program with O_PATH: that of an absolute path, or of a name beside this program or in the package's
 // libexec. The caller closes it.
 func Open(name string) (*os.File, error) {
@@ -31,7 +41,7 @@ func Open(name string) (*os.File, error) {
 		}
 		return file, err
 	}
-	return nil, fmt.Errorf("%s is not installed beside %q: install it", name, self)
+	return nil, fmt.Errorf("%s is not installed beside %q: %s", name, self, Remedy)
 }
 
 // Exec executes a program in place of this one: see Open, execve(2). It returns only an error.

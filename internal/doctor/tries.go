@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/internal/beside"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -39,8 +42,27 @@ func tries(root bool) []try {
 		{"processes", Sandboxes, func(context.Context) []Line {
 			return []Line{limit(unix.RLIMIT_NPROC, minProcesses, "LimitNPROC=infinity, ulimit -Hu")}
 		}},
+		{"programs", Views, func(context.Context) []Line { return []Line{companions()} }},
 		{"git identity", Sandboxes, func(ctx context.Context) []Line { return []Line{gitIdentity(ctx)} }},
 	}
+}
+
+// companions looks for the programs beside this one.
+func companions() Line {
+	var missing []string
+	all := beside.Programs()
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		file, err := beside.Open(name)
+		if err != nil {
+			missing = append(missing, fmt.Sprintf("%s (%s)", name, all[name]))
+			continue
+		}
+		file.Close()
+	}
+	if len(missing) > 0 {
+		return Line{Status: Degraded, Detail: "not installed: " + strings.Join(missing, ", "), Remedy: beside.Remedy}
+	}
+	return Line{Detail: "all are installed beside this one"}
 }
 
 func kernel() (string, error) {
