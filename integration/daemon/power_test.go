@@ -75,6 +75,7 @@ func (s *changes) missing(root string) (bad []string) {
 
 // What a file tool has acknowledged is on the disk when the power fails.
 func TestPowerLoss(t *testing.T) {
+	need.All(t, "power cuts, for a minute")
 	need.Once(t)
 	h := harness.LayOut(t, map[string]string{"a": ""})
 	require.NoError(t, os.WriteFile(filepath.Join(h.Base, "scopefs.yaml"), []byte("memory: true\n"), 0o644))

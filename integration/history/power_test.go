@@ -23,6 +23,7 @@ import (
 // TestPowerLoss cuts the power while clients work and while an undo runs. Then an undo to the checkpoint before brings back what
 // was there, or says that it does not; where the power failure has lost the records, it leaves a file as the failure has left it.
 func TestPowerLoss(t *testing.T) {
+	need.All(t, "power cuts, for a minute")
 	need.Long(t, "it mounts a disk many times")
 	need.Once(t)
 	h := harness.LayOut(t, nil)
