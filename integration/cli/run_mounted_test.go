@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -189,7 +190,13 @@ func flagsOnMounted(t *testing.T, m *mounted) {
 	front, body, _ := strings.Cut(string(now), `protect: ["*"]`+"\n")
 	require.NoError(t, os.WriteFile(m.definition(), []byte(front+"protect: {answer: hold}\nlimits: {open_files: 2000}\n"+strings.Replace(body, "changes: kept", "changes: held\n  data: mediated", 1)), 0o600))
 	const keys = "limits.open_files, protect, view.changes, view.data"
-	assert.Contains(t, m.do("ps", "--dir", m.dir).Stdout, keys+" of the definition: waits for scopefs down project-")
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) { // the daemon reads a changed definition within a second
+		if shown := m.do("ps", "--dir", m.dir).Stdout; strings.Contains(shown, keys+" of the definition: waits for scopefs down project-") {
+			break
+		} else if time.Now().After(end) {
+			t.Fatal("ps does not say what waits: " + shown)
+		}
+	}
 	assert.Contains(t, m.do("agents", "check", "--dir", m.dir).Stdout, keys+" of the definition: waits for scopefs down project-")
 	assert.Contains(t, m.do("reload", "--dir", m.dir).Stdout, ": waits for scopefs down and up: "+keys+"\n")
 }
