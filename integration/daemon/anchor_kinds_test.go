@@ -35,6 +35,7 @@ func syslogFile(t *testing.T, name string) func(text []byte) {
 func TestAnchorKinds(t *testing.T) {
 	need.Root(t, "it mounts")
 	need.Program(t, "git")
+	t.Parallel()
 	h := harness.LayOut(t, map[string]string{"a": ""})
 	mount, remote, repo := t.TempDir(), t.TempDir(), "anchored"
 	copies, kept := t.TempDir(), t.TempDir()

@@ -19,6 +19,7 @@ import (
 // The daemon gives the signed heads of its log to the operator's commands. A log that was written anew and signed with its
 // own key does not have them.
 func TestAnchors(t *testing.T) {
+	t.Parallel()
 	h := harness.LayOut(t, map[string]string{"a": ""})
 	kept := filepath.Join(t.TempDir(), "head")
 	settings := "log:\n  anchors:\n" +

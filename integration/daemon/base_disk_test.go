@@ -18,6 +18,7 @@ import (
 // tool and a process of the host write to a view. SIGTERM ends the daemon, and the next one
 // serves when the disk has thawed.
 func TestBaseFrozenDiskStop(t *testing.T) {
+	t.Parallel()
 	h := harness.LayOut(t, map[string]string{"a": "tools: [\"*\"]", "b": ""})
 	h.Timeout = 5 * time.Minute
 	agents := filepath.Join(h.Base, "agents")

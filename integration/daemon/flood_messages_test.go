@@ -104,6 +104,7 @@ func TestFloodMessages(t *testing.T) {
 // TestClientsLeaveNothing: clients come and go, and the daemon's memory stays.
 func TestClientsLeaveNothing(t *testing.T) {
 	need.Once(t)
+	t.Parallel()
 	h := floodHost(t, "")
 	come := func(clients int) int {
 		for range clients {

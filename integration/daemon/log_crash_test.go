@@ -39,6 +39,7 @@ func assertUnique(h *harness.Host) []audit.Event {
 // log is valid after each, and has grown from every head that it had signed before.
 func TestLogKilledDaemon(t *testing.T) {
 	need.Once(t)
+	t.Parallel()
 	h := harness.NewHost(t, map[string]string{"a": "view: {paths: {\"ro/**\": read}}"})
 	require.NoError(t, os.Mkdir(h.Scope("a", "ro"), 0o755))
 	h.Timeout = 10 * time.Minute

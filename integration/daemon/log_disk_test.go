@@ -62,6 +62,7 @@ func onDisk(t *testing.T) (*harness.Host, *disk) {
 // goes on by itself.
 func TestLogFrozenDisk(t *testing.T) {
 	need.Once(t)
+	t.Parallel()
 	h, d := onDisk(t)
 	u := h.Connect("a")
 	u.Call("read_file", args{"path": "f"})
@@ -93,6 +94,7 @@ func TestLogFrozenDisk(t *testing.T) {
 // TestLogFrozenDiskStop: a frozen disk does not keep the daemon from ending.
 func TestLogFrozenDiskStop(t *testing.T) {
 	need.Once(t)
+	t.Parallel()
 	h, d := onDisk(t)
 	u := h.Connect("a")
 	u.Call("read_file", args{"path": "f"})

@@ -22,6 +22,7 @@ import (
 // TestMetrics: the daemon's metrics are in the format of Prometheus, on the control socket and at the address of
 // --metrics, count what was recorded, and have every metric of the dashboard.
 func TestMetrics(t *testing.T) {
+	t.Parallel()
 	h := harness.LayOut(t, map[string]string{"a": "view: {paths: {'no/**': hide}, changes: direct}\ntools: [bash]", "b": ""})
 	h.Put("scopefs.yaml", "log: {anchors: [{name: here, every: 1s, command: [/bin/true]}]}\n")
 	said, err := os.Create(t.TempDir() + "/said")

@@ -114,6 +114,7 @@ func TestPowerLoss(t *testing.T) {
 // A change by a file tool need not wait for the disk where the operator says so:
 // in scopefs.yaml for all agents, in a definition for one.
 func TestPowerLossQuick(t *testing.T) {
+	need.All(t, "power cuts, for a minute")
 	need.Once(t)
 	h := harness.LayOut(t, map[string]string{"a": "durable: true", "b": ""})
 	require.NoError(t, os.WriteFile(filepath.Join(h.Base, "scopefs.yaml"), []byte("durable: false\n"), 0o644))

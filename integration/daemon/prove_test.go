@@ -23,6 +23,7 @@ import (
 // TestProveRedacted checks redacted proofs by scopefs and by the verifier of docs/examples, and forges them.
 func TestProveRedacted(t *testing.T) {
 	need.Once(t)
+	t.Parallel()
 	dir := t.TempDir()
 	checker := filepath.Join(dir, "check-proof")
 	out, err := exec.Command("go", "build", "-trimpath", "-o", checker, "github.com/scopefs/scopefs/docs/examples/check-proof").CombinedOutput()

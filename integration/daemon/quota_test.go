@@ -288,10 +288,12 @@ func (h *quotaHost) counted() {
 // TestQuota: an agent with limits.disk writes in every way until the limit. The limit holds, removal gives the space back,
 // another agent and the log go on, and df shows it.
 func TestQuota(t *testing.T) {
+	t.Parallel()
 	for kind, keys := range map[string]string{
 		"direct": "view: {xattrs: true}", "kept": "view: {xattrs: true, changes: kept}",
 	} {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			h := limited(t, keys)
 			h.Start()
 			h.counted()
@@ -375,6 +377,7 @@ func TestQuotaOverlay(t *testing.T) {
 
 // TestQuotaAlarm: the log has one event when an agent comes near its limit, and another one after it was well below.
 func TestQuotaAlarm(t *testing.T) {
+	t.Parallel()
 	h := harness.NewHost(t, map[string]string{"a": "limits: {disk: 10MiB}"})
 	h.Eventually("it is counted", func() bool { return !h.Agent("a").Disk.Counting })
 	alarms := func(outcome string) (n int) {
@@ -421,6 +424,7 @@ func TestQuotaBranch(t *testing.T) {
 
 // TestQuotaRewrites: a file that is written again and again does not let the history grow beyond the limit.
 func TestQuotaRewrites(t *testing.T) {
+	t.Parallel()
 	h := limited(t, "view: {changes: kept}")
 	h.Start()
 	h.counted()
@@ -438,6 +442,7 @@ func TestQuotaRewrites(t *testing.T) {
 // TestQuotaHome: what an agent has in a lasting HOME counts with its files. It cannot fill the file system of the log, and
 // programs work there as before.
 func TestQuotaHome(t *testing.T) {
+	t.Parallel()
 	h := harness.LayOut(t, map[string]string{"a": "limits: {disk: 24MiB}\nsandbox: {home: lasting}", "b": "sandbox: {home: lasting}"})
 	state := filepath.Join(h.Base, "state")
 	require.NoError(t, os.Mkdir(state, 0o700))

@@ -204,6 +204,7 @@ func TestSpoolFull(t *testing.T) {
 // more is done than the spool holds. When it thaws, all that was done is recorded.
 func TestSpoolFrozenLog(t *testing.T) {
 	need.Once(t)
+	t.Parallel()
 	h := spooling(t, "")
 	state := filepath.Join(h.Base, "state")
 	require.NoError(t, os.Mkdir(state, 0o700))

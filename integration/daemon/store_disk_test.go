@@ -48,6 +48,7 @@ func storesOnDisk(t *testing.T) (*harness.Host, *disk) {
 // that was given holds.
 func TestStoresFrozenDisk(t *testing.T) {
 	need.Once(t)
+	t.Parallel()
 	h, d := storesOnDisk(t)
 	a, b := h.Connect("a"), h.Connect("b")
 	for _, u := range []*harness.User{a, b} {

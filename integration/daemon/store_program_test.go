@@ -101,9 +101,10 @@ func TestStoresOfRoot(t *testing.T) {
 // TestStoresProgramKilled: whatever happens to the process of the drivers and to those of databases, no daemon
 // ends, each call ends in a result or in an error that says so, and the stores work again.
 func TestStoresProgramKilled(t *testing.T) {
-	need.Long(t, "kills processes 100 times")
+	need.Long(t, "kills processes many times")
 	need.Once(t)
-	const rounds = 100
+	t.Parallel()
+	rounds := need.Rounds("SCOPEFS_TEST_ROUNDS", 15, 100)
 	h := withDrivers(t)
 	users := []*harness.User{h.Connect("a"), h.Connect("b")}
 	for _, u := range users {
@@ -179,6 +180,7 @@ func TestStoresProgramKilled(t *testing.T) {
 
 // TestStoresProgramEnds: a call that waits for a store gets its error as soon as the drivers are gone.
 func TestStoresProgramEnds(t *testing.T) {
+	t.Parallel()
 	h := withDrivers(t)
 	a := h.Connect("a")
 	a.Call("publish", args{"subject": "s", "text": "x"})

@@ -370,6 +370,7 @@ func servingCertificate(t *testing.T) (tls.Certificate, string) {
 
 // TestStreamLate: a receiver that hangs delays neither calls nor the log. It is late, once, and back when it has the events.
 func TestStreamLate(t *testing.T) {
+	t.Parallel()
 	receiver := &syslogd{t: t, address: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}}
 	receiver.hang.Store(true)
 	receiver.start()
