@@ -253,7 +253,7 @@ func (h *Host) PS() []Agent {
 func (h *Host) agents() (list []Agent, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), h.Timeout)
 	defer cancel()
-	p, err := config.Paths{Base: h.Base}.Complete()
+	p, err := config.Paths{Base: h.Base, State: os.Getenv("SCOPEFS_STATE"), Run: os.Getenv("SCOPEFS_RUN")}.Complete() // as the command reads them
 	if err != nil {
 		return nil, err
 	}
