@@ -193,3 +193,23 @@ func flagsOnMounted(t *testing.T, m *mounted) {
 	assert.Contains(t, m.do("agents", "check", "--dir", m.dir).Stdout, keys+" of the definition: waits for scopefs down project-")
 	assert.Contains(t, m.do("reload", "--dir", m.dir).Stdout, ": waits for scopefs down and up: "+keys+"\n")
 }
+
+// TestFlagsOfRunThatDoesNotStart: a command that does not start leaves the definition, and the view that a daemon has mounted, as
+// they were.
+func TestFlagsOfRunThatDoesNotStart(t *testing.T) {
+	t.Parallel()
+	p := newProjects(t, "project")
+	m := &mounted{t, filepath.Join(p.Base, "project"), func(args ...string) *exec.Cmd { return p.command("", args...) }}
+	require.Zero(t, m.run([]string{"--changes", "held"}, "true").Code)
+	before, err := os.ReadFile(m.definition())
+	require.NoError(t, err)
+	o := m.do("run", "--dir", m.dir, "--changes", "direct", "--", "no-such-program")
+	require.Equal(t, 127, o.Code, o.Stderr)
+	after, err := os.ReadFile(m.definition())
+	require.NoError(t, err)
+	require.Equal(t, string(before), string(after))
+	o = m.run(nil, "echo one >a")
+	assert.Zero(t, o.Code, o.Stderr)
+	assert.NoFileExists(t, filepath.Join(m.dir, "a"))
+	assert.Equal(t, "a\n", m.do("diff", "--dir", m.dir, "--name-only").Stdout)
+}
