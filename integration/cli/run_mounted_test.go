@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/integration/harness"
 )
@@ -192,6 +193,30 @@ func flagsOnMounted(t *testing.T, m *mounted) {
 	assert.Contains(t, m.do("ps", "--dir", m.dir).Stdout, keys+" of the definition: waits for scopefs down project-")
 	assert.Contains(t, m.do("agents", "check", "--dir", m.dir).Stdout, keys+" of the definition: waits for scopefs down project-")
 	assert.Contains(t, m.do("reload", "--dir", m.dir).Stdout, ": waits for scopefs down and up: "+keys+"\n")
+}
+
+// TestFlagsOfTwoRuns: a command whose flag another command has undone meanwhile does not start.
+func TestFlagsOfTwoRuns(t *testing.T) {
+	t.Parallel()
+	p := newProjects(t, "project")
+	m := &mounted{t, filepath.Join(p.Base, "project"), func(args ...string) *exec.Cmd { return p.command("", args...) }}
+	require.Zero(t, m.run(nil, "true").Code)
+	variables := filepath.Join(p.Base, "variables")
+	require.NoError(t, unix.Mkfifo(variables, 0o600))
+	require.NoError(t, os.Chmod(variables, 0o666))
+	held := make(chan harness.Outcome, 1)
+	go func() {
+		held <- m.run([]string{"--changes", "held", "--env-file", variables}, "echo one >a")
+	}()
+	file, err := os.OpenFile(variables, os.O_WRONLY, 0) // when held holds
+	require.NoError(t, err)
+	o := m.run([]string{"--changes", "direct"}, "true")
+	require.Zero(t, o.Code, o.Stderr)
+	require.NoError(t, file.Close())
+	o = <-held
+	assert.Equal(t, 125, o.Code, o.Stderr)
+	assert.Contains(t, o.Stderr, "is mounted with changes: direct by now: another command has changed it: start this one again")
+	assert.NoFileExists(t, filepath.Join(m.dir, "a"))
 }
 
 // TestFlagsOfRunThatDoesNotStart: a command that does not start leaves the definition, and the view that a daemon has mounted, as

@@ -55,7 +55,28 @@ func (a *Agent) Redefine(ctx context.Context, keys []string) (Change, error) {
 	return Remounted, err
 }
 
-const changesKey = "view.changes"
+// Honours returns an error if the view, which a session uses, does not treat changes so. Another command may have mounted it
+// again since Redefine. changes are as a definition writes them; "" is nothing.
+func (a *Agent) Honours(changes string) error {
+	kind := agents.Changes(changes)
+	if changes == direct {
+		kind = agents.ChangesDirect
+	}
+	v := a.currentView()
+	if changes == "" || v != nil && v.Honours(kind) {
+		return nil
+	}
+	text := fmt.Sprintf("--changes %s: the view of %s is unmounted by now", changes, a.ID())
+	if v != nil {
+		text = fmt.Sprintf("--changes %s: the view of %s is mounted with %s by now", changes, a.ID(), mountedWith(v, []string{changesKey}))
+	}
+	return &api.Error{Kind: api.Conflict, Text: text + ": another command has changed it: start this one again"}
+}
+
+const (
+	changesKey = "view.changes"
+	direct     = "direct" // as a definition writes agents.ChangesDirect
+)
 
 // mountedWith says how a view was mounted, for people.
 func mountedWith(v *view.View, keys []string) string {
@@ -64,7 +85,7 @@ func mountedWith(v *view.View, keys []string) string {
 	}
 	changes := v.Definition().View.Changes
 	if changes == agents.ChangesDirect {
-		changes = "direct"
+		changes = direct
 	}
 	return fmt.Sprintf("changes: %s", changes)
 }
