@@ -11,7 +11,9 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -50,7 +52,7 @@ func TestNotificationsAreNotQueued(t *testing.T) {
 		_, err := io.WriteString(theirs, one)
 		require.NoError(t, err)
 	}
-	assert.Less(t, int64(heap()-began)>>20, int64(16), "MiB of 50")
+	assert.Less(t, int64(heap()-began)>>20, int64(16+8), "MiB of 50, with the buffer of one message")
 	theirs.Close()
 	require.NoError(t, <-ended)
 	assert.Len(t, slices.Collect(b.face.server.Sessions()), before)
@@ -139,6 +141,68 @@ func TestLongMessagesTakeTurns(t *testing.T) {
 	assert.Equal(t, 0, <-read)
 	assert.Equal(t, 1, <-read)
 	require.NoError(t, <-written)
+}
+
+// TestClientsThatLeaveTakeNoTime: of messages that wait for the rate, those whose clients are gone delay no other client.
+func TestClientsThatLeaveTakeNoTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inbox := NewInbox()
+		gone, leave := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for range 1000 {
+			all.Go(func() { inbox.wait(gone, shortMessage) })
+		}
+		synctest.Wait()
+		leave()
+		all.Wait()
+		began := time.Now()
+		inbox.wait(t.Context(), 10)
+		assert.Less(t, time.Since(began), time.Second)
+	})
+}
+
+// TestLongMessagesThatStall: a client that does not complete a long message has its turn until another one has waited for
+// turnTime, and the other one's message is read, by its socket and over HTTP.
+func TestLongMessagesThatStall(t *testing.T) {
+	for _, web := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			inbox := NewInbox()
+			text := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":%q}}`, strings.Repeat("y", 4*shortMessage))
+			var all sync.WaitGroup
+			began := time.Now()
+			for range 3 {
+				ours, theirs := net.Pipe()
+				l := newLines(ours, inbox, func(int) (func(), bool) { return func() {}, true })
+				defer l.Close()
+				all.Go(func() {
+					_, err := l.Read(context.Background())
+					assert.ErrorIs(t, err, errSlow)
+				})
+				_, err := io.WriteString(theirs, text[:shortMessage])
+				require.NoError(t, err)
+				all.Go(func() { _, _ = io.WriteString(theirs, text[shortMessage:2*shortMessage]) })
+				synctest.Wait()
+			}
+			if web {
+				late := time.Time{}
+				got, release, err := inbox.readBody(t.Context(), strings.NewReader(text), func(at time.Time) { late = at })
+				require.NoError(t, err)
+				assert.Equal(t, text, string(got))
+				assert.Equal(t, longTime, time.Until(late), "what the client had for its body begins with its turn")
+				release()
+			} else {
+				ours, theirs := net.Pipe()
+				l := newLines(ours, inbox, func(int) (func(), bool) { return func() {}, true })
+				defer l.Close()
+				go func() { _, _ = io.WriteString(theirs, text+"\n") }()
+				m, err := l.Read(context.Background())
+				require.NoError(t, err)
+				assert.Equal(t, "tools/call", m.(*jsonrpc.Request).Method)
+			}
+			assert.LessOrEqual(t, time.Since(began), 3*turnTime)
+			all.Wait()
+		})
+	}
 }
 
 // TestNotificationsOverHTTP: the SDK gets those that it needs, and as many of a session as it may have.
