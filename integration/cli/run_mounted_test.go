@@ -238,3 +238,19 @@ func TestFlagsOfRunThatDoesNotStart(t *testing.T) {
 	assert.NoFileExists(t, filepath.Join(m.dir, "a"))
 	assert.Equal(t, "a\n", m.do("diff", "--dir", m.dir, "--name-only").Stdout)
 }
+
+// TestFlagsOfRunThatCannotBeMounted: where the view cannot be mounted as a flag says, the view from before is mounted again.
+func TestFlagsOfRunThatCannotBeMounted(t *testing.T) {
+	t.Parallel()
+	p := newProjects(t, "project")
+	m := &mounted{t, filepath.Join(p.Base, "project"), func(args ...string) *exec.Cmd { return p.command("", args...) }}
+	require.Zero(t, m.run([]string{"--changes", "direct"}, "true").Code)
+	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(filepath.Dir(m.definition())), "history"), nil, 0o600))
+	for _, mode := range []string{"held", "kept"} {
+		o := m.run([]string{"--changes", mode}, "true")
+		assert.Equal(t, 125, o.Code, o.Stderr)
+		assert.Contains(t, o.Stderr, "history: ")
+		o = m.do("ps", "--dir", m.dir)
+		assert.Contains(t, o.Stdout, " mounted ", mode)
+	}
+}

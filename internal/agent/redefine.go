@@ -31,7 +31,13 @@ func (a *Agent) Redefine(ctx context.Context, keys []string) (Change, error) {
 		return change, err
 	}
 	defer free()
-	v := a.currentView()
+	a.mu.Lock()
+	v, failure := a.view, a.failure
+	a.mu.Unlock()
+	if v == nil && failure != nil { // perhaps by the definition of an earlier Redefine
+		free()
+		return a.remount(ctx, "")
+	}
 	if v == nil {
 		return change, nil
 	}
@@ -51,8 +57,15 @@ func (a *Agent) Redefine(ctx context.Context, keys []string) (Change, error) {
 	a.mu.Unlock()
 	a.Event(audit.Event{Event: audit.KindView, Agent: string(a.ID()), Outcome: "unmounted", Path: v.At(), Detail: "for " + strings.Join(wait, ", ")})
 	free()
-	_, err = a.mount(ctx, v.At(), true)
-	return Remounted, err
+	return a.remount(ctx, v.At())
+}
+
+// remount mounts the view although the client leaves meanwhile: others had it.
+func (a *Agent) remount(ctx context.Context, at string) (Change, error) {
+	if _, err := a.mount(context.WithoutCancel(ctx), at, true); err != nil {
+		return Unchanged, err
+	}
+	return Remounted, nil
 }
 
 // Honours returns an error if the view, which a session uses, does not treat changes so. Another command may have mounted it
