@@ -27,9 +27,7 @@ import (
 func (d *Daemon) handler(ctx context.Context) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/agents", func(w http.ResponseWriter, r *http.Request) {
-		for _, a := range d.all() {
-			d.Refresh(a.ID()) // what waits for another mount is compared with the file of now
-		}
+		d.Refresh("") // what waits for another mount is compared with the file of now
 		_ = reply(w, d.Agents())
 	})
 	mux.HandleFunc("GET /v1/streams", func(w http.ResponseWriter, r *http.Request) { _ = reply(w, d.Streams()) })
