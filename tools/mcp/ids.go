@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -150,7 +151,8 @@ type markedBody struct {
 	face    *Face
 	life    context.Context // of the request
 	session string          // the SDK's id of it
-	free    func()          // releases the message's bytes
+	size    int
+	free    func() // releases the message's bytes
 
 	setDeadline func(time.Time) // of reads of the body
 	text        io.Reader       // nil until the first Read
@@ -202,7 +204,7 @@ func (b *markedBody) message() ([]byte, error) {
 		if !ok {
 			return nil, errFull
 		}
-		b.free = free
+		b.size, b.free = size, sync.OnceFunc(free)
 		text = rpc.Replace(text, "id", mark)
 		b.marked = len(text) != size
 		text = rpc.Replace(text, "params", func(old []byte) []byte { return quoteContext(old) })

@@ -16,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/scopefs/scopefs/internal/rpc"
+	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/limit"
 )
 
@@ -26,6 +27,7 @@ type Inbox struct {
 	next *limit.Slots // who waits for pace: one takes tokens, the others can leave
 	long *limit.Slots // of messages of more than shortMessage bytes that arrive
 	held limit.Budget // bytes of the messages that the SDK has
+	rest limit.Budget // bytes that calls under way have beside their arguments
 
 	waiting atomic.Int32 // messages that wait for long
 
@@ -42,6 +44,7 @@ const (
 	longTime     = 30 * time.Second // for the rest of a longer message, of which an agent sends one at a time
 	turnTime     = 5 * time.Second  // for it while another client waits with one
 	maxInbox     = 64 << 20         // bytes of an agent's messages that the SDK has, without calls under way
+	maxRest      = 32 << 20         // bytes that calls under way have beside their arguments, which the set's door bounds
 	otherRate    = 200              // messages that are no calls, a second
 	otherBurst   = 1000             // of them at once
 	otherUnit    = 16 << 10         // bytes that count as a further message
@@ -102,6 +105,23 @@ func (b *Inbox) wait(life context.Context, size int) {
 	}
 	defer done()
 	_ = b.pace.Wait(life, nil, 1+size/otherUnit)
+}
+
+// errRest is the error of a call for which other calls have left no room.
+var errRest = tools.Errorf(tools.RateLimited, "too many bytes beside the arguments of calls under way").Suggest("send less in _meta, or call again when others have ended")
+
+// call has the door bound the arguments of a message in place of held, whose bytes free releases. The SDK keeps the message and
+// its decoded _meta while the call runs.
+func (b *Inbox) call(size, arguments int, free func()) (end func(), err error) {
+	end = func() {}
+	if size -= arguments; size > shortMessage {
+		ok := false
+		if end, ok = b.rest.Hold(size, maxRest); !ok {
+			return nil, errRest
+		}
+	}
+	free()
+	return end, nil
 }
 
 // begin takes the agent's turn for a long message, and a buffer that begins with the part of the message that has arrived.

@@ -249,3 +249,50 @@ func TestNotificationsOverHTTP(t *testing.T) {
 	assert.Equal(t, http.StatusOK, post(`{"jsonrpc":"2.0","id":2,"method":"ping"}`))
 	require.Eventually(t, func() bool { return b.face.opt.Inbox.held.Held() == 0 }, 10*time.Second, time.Millisecond)
 }
+
+// TestCallsBesideTheirArguments: what a call has beside its arguments takes no memory without a bound while it runs, and a
+// client that sends much of it keeps no other one from calling.
+func TestCallsBesideTheirArguments(t *testing.T) {
+	b := newBench(t, "", nil)
+	b.face.opt.Inbox = NewInbox() // without the messages of the client of newBench
+	began := heap()
+	serve := func() (net.Conn, *bufio.Reader) {
+		ours, theirs := net.Pipe()
+		t.Cleanup(func() { theirs.Close() })
+		go func() { _ = b.face.Serve(t.Context(), ours) }()
+		lines := bufio.NewReader(theirs)
+		_, err := io.WriteString(theirs, handshake)
+		require.NoError(t, err)
+		_, err = lines.ReadString('\n')
+		require.NoError(t, err)
+		return theirs, lines
+	}
+	hostile, answers := serve()
+	refused := make(chan string, 20)
+	go func() {
+		for {
+			line, err := answers.ReadString('\n')
+			if err != nil {
+				return
+			}
+			if strings.Contains(line, "rate_limited") {
+				refused <- line
+			}
+		}
+	}()
+	padding := strings.Repeat("y", 8<<20)
+	for i := range 12 {
+		_, err := fmt.Fprintf(hostile, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"bash","arguments":{"path":"a"},"_meta":{"x":"%s"}}}`+"\n", i, padding)
+		require.NoError(t, err)
+	}
+	for range 8 {
+		assert.Contains(t, <-refused, "beside the arguments")
+	}
+	assert.Less(t, int64(heap()-began)>>20, int64(96), "MiB of 12 × 8, raw and decoded")
+	other, lines := serve()
+	_, err := io.WriteString(other, `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read_file","arguments":{"path":"a"}}}`+"\n")
+	require.NoError(t, err)
+	line, err := lines.ReadString('\n')
+	require.NoError(t, err)
+	assert.Contains(t, line, "text of a")
+}
