@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/integration/harness"
 )
@@ -202,4 +203,64 @@ func flagsOnMounted(t *testing.T, m *mounted) {
 	}
 	assert.Contains(t, m.do("agents", "check", "--dir", m.dir).Stdout, keys+" of the definition: waits for scopefs down project-")
 	assert.Contains(t, m.do("reload", "--dir", m.dir).Stdout, ": waits for scopefs down and up: "+keys+"\n")
+}
+
+// TestFlagsOfTwoRuns: a command whose flag another command has undone meanwhile does not start.
+func TestFlagsOfTwoRuns(t *testing.T) {
+	t.Parallel()
+	p := newProjects(t, "project")
+	m := &mounted{t, filepath.Join(p.Base, "project"), func(args ...string) *exec.Cmd { return p.command("", args...) }}
+	require.Zero(t, m.run(nil, "true").Code)
+	variables := filepath.Join(p.Base, "variables")
+	require.NoError(t, unix.Mkfifo(variables, 0o600))
+	require.NoError(t, os.Chmod(variables, 0o666))
+	held := make(chan harness.Outcome, 1)
+	go func() {
+		held <- m.run([]string{"--changes", "held", "--env-file", variables}, "echo one >a")
+	}()
+	file, err := os.OpenFile(variables, os.O_WRONLY, 0) // when held holds
+	require.NoError(t, err)
+	o := m.run([]string{"--changes", "direct"}, "true")
+	require.Zero(t, o.Code, o.Stderr)
+	require.NoError(t, file.Close())
+	o = <-held
+	assert.Equal(t, 125, o.Code, o.Stderr)
+	assert.Contains(t, o.Stderr, "is mounted with changes: direct by now: another command has changed it: start this one again")
+	assert.NoFileExists(t, filepath.Join(m.dir, "a"))
+}
+
+// TestFlagsOfRunThatDoesNotStart: a command that does not start leaves the definition, and the view that a daemon has mounted, as
+// they were.
+func TestFlagsOfRunThatDoesNotStart(t *testing.T) {
+	t.Parallel()
+	p := newProjects(t, "project")
+	m := &mounted{t, filepath.Join(p.Base, "project"), func(args ...string) *exec.Cmd { return p.command("", args...) }}
+	require.Zero(t, m.run([]string{"--changes", "held"}, "true").Code)
+	before, err := os.ReadFile(m.definition())
+	require.NoError(t, err)
+	o := m.do("run", "--dir", m.dir, "--changes", "direct", "--", "no-such-program")
+	require.Equal(t, 127, o.Code, o.Stderr)
+	after, err := os.ReadFile(m.definition())
+	require.NoError(t, err)
+	require.Equal(t, string(before), string(after))
+	o = m.run(nil, "echo one >a")
+	assert.Zero(t, o.Code, o.Stderr)
+	assert.NoFileExists(t, filepath.Join(m.dir, "a"))
+	assert.Equal(t, "a\n", m.do("diff", "--dir", m.dir, "--name-only").Stdout)
+}
+
+// TestFlagsOfRunThatCannotBeMounted: where the view cannot be mounted as a flag says, the view from before is mounted again.
+func TestFlagsOfRunThatCannotBeMounted(t *testing.T) {
+	t.Parallel()
+	p := newProjects(t, "project")
+	m := &mounted{t, filepath.Join(p.Base, "project"), func(args ...string) *exec.Cmd { return p.command("", args...) }}
+	require.Zero(t, m.run([]string{"--changes", "direct"}, "true").Code)
+	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(filepath.Dir(m.definition())), "history"), nil, 0o600))
+	for _, mode := range []string{"held", "kept"} {
+		o := m.run([]string{"--changes", mode}, "true")
+		assert.Equal(t, 125, o.Code, o.Stderr)
+		assert.Contains(t, o.Stderr, "history: ")
+		o = m.do("ps", "--dir", m.dir)
+		assert.Contains(t, o.Stdout, " mounted ", mode)
+	}
 }

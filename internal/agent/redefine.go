@@ -31,7 +31,13 @@ func (a *Agent) Redefine(ctx context.Context, keys []string) (Change, error) {
 		return change, err
 	}
 	defer free()
-	v := a.currentView()
+	a.mu.Lock()
+	v, failure := a.view, a.failure
+	a.mu.Unlock()
+	if v == nil && failure != nil { // perhaps by the definition of an earlier Redefine
+		free()
+		return a.remount(ctx, "")
+	}
 	if v == nil {
 		return change, nil
 	}
@@ -51,11 +57,39 @@ func (a *Agent) Redefine(ctx context.Context, keys []string) (Change, error) {
 	a.mu.Unlock()
 	a.Event(audit.Event{Event: audit.KindView, Agent: string(a.ID()), Outcome: "unmounted", Path: v.At(), Detail: "for " + strings.Join(wait, ", ")})
 	free()
-	_, err = a.mount(ctx, v.At(), true)
-	return Remounted, err
+	return a.remount(ctx, v.At())
 }
 
-const changesKey = "view.changes"
+// remount mounts the view although the client leaves meanwhile: others had it.
+func (a *Agent) remount(ctx context.Context, at string) (Change, error) {
+	if _, err := a.mount(context.WithoutCancel(ctx), at, true); err != nil {
+		return Unchanged, err
+	}
+	return Remounted, nil
+}
+
+// Honours returns an error if the view, which a session uses, does not treat changes so. Another command may have mounted it
+// again since Redefine. changes are as a definition writes them; "" is nothing.
+func (a *Agent) Honours(changes string) error {
+	kind := agents.Changes(changes)
+	if changes == direct {
+		kind = agents.ChangesDirect
+	}
+	v := a.currentView()
+	if changes == "" || v != nil && v.Honours(kind) {
+		return nil
+	}
+	text := fmt.Sprintf("--changes %s: the view of %s is unmounted by now", changes, a.ID())
+	if v != nil {
+		text = fmt.Sprintf("--changes %s: the view of %s is mounted with %s by now", changes, a.ID(), mountedWith(v, []string{changesKey}))
+	}
+	return &api.Error{Kind: api.Conflict, Text: text + ": another command has changed it: start this one again"}
+}
+
+const (
+	changesKey = "view.changes"
+	direct     = "direct" // as a definition writes agents.ChangesDirect
+)
 
 // mountedWith says how a view was mounted, for people.
 func mountedWith(v *view.View, keys []string) string {
@@ -64,7 +98,7 @@ func mountedWith(v *view.View, keys []string) string {
 	}
 	changes := v.Definition().View.Changes
 	if changes == agents.ChangesDirect {
-		changes = "direct"
+		changes = direct
 	}
 	return fmt.Sprintf("changes: %s", changes)
 }

@@ -29,6 +29,9 @@ type RunRequest struct {
 
 	Resume *Resume `json:"resume,omitempty"` // a run of the last daemon, in place of a new one
 
+	// Changes is what the view must do with changes, as a definition writes it; "": whatever it does.
+	Changes string `json:"changes,omitempty"`
+
 	// Attended says that the client asks its user about what needs approval; Others, about hosts that no rule names, too.
 	Attended bool `json:"attended,omitempty"`
 	Others   bool `json:"others,omitempty"`

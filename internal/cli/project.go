@@ -200,7 +200,11 @@ func (a *app) define(ctx context.Context, name, changes string) (undo func(), er
 	}
 	before, err := amend.Update(p, id, edits...)
 	undo = func() {
-		if err := before(); err != nil {
+		err := before()
+		if err == nil { // the daemon may have mounted the view for the flags
+			err = a.redefine(context.WithoutCancel(ctx), p, id, keys)
+		}
+		if err != nil {
 			fmt.Fprintf(a.err, "scopefs: %s: %v\n", strings.Join(flags, " "), err)
 		}
 	}

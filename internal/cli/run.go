@@ -154,7 +154,7 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 	if o.dir == "" && at.Project != nil {
 		o.dir = at.Project.Below
 	}
-	req := api.RunRequest{Argv: argv, Dir: o.dir, Env: env, Keys: at.Keys()}
+	req := api.RunRequest{Argv: argv, Dir: o.dir, Env: env, Keys: at.Keys(), Changes: o.changes}
 	if t := os.Getenv("TERM"); t != "" && env["TERM"] == "" {
 		env["TERM"] = t
 	}

@@ -81,6 +81,9 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		return err
 	}
 	defer box.End()
+	if err := a.Honours(req.Changes); err != nil { // from here on no other command mounts the view again
+		return err
+	}
 	if by == nil {
 		notes.add(a.Unkept())
 		notes.last = a.Waiting

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
@@ -60,6 +61,7 @@ type Agent struct {
 
 	contexts limit.Budget // bytes of the contexts of clients' sessions
 	inbox    *mcp.Inbox   // what its clients send
+	webAsked atomic.Bool  // an HTTP request has come since the last webBusy
 
 	mu       sync.Mutex
 	closing  bool // the daemon ends

@@ -14,6 +14,7 @@ var ErrNotOpen = errors.New("the agent has no tools now")
 // WebFace returns the agent's tools for HTTP requests, which share one client. An agent
 // that is down has none, as it has no socket.
 func (a *Agent) WebFace(ctx context.Context) (*mcp.Face, error) {
+	a.webAsked.Store(true)
 	if face, _ := a.webFace(); face != nil {
 		return face, nil
 	}
@@ -40,7 +41,7 @@ func (a *Agent) WebFace(ctx context.Context) (*mcp.Face, error) {
 	c, err := a.newReturned("", "", task)
 	if err == nil {
 		if err = a.admit(c); err == nil {
-			go whenIdle(c.life, c.face.Sessions, func() { a.dropWeb(c) })
+			go whenIdle(c.life, func() bool { return a.webBusy(c.face.Sessions()) }, func() { a.dropWeb(c) })
 			return c.face, nil
 		}
 		a.leave(c)
@@ -48,12 +49,17 @@ func (a *Agent) WebFace(ctx context.Context) (*mcp.Face, error) {
 	return nil, err
 }
 
-// webIdle is how long the client of HTTP requests outlives the last session: clients that make a session for each call keep
-// their sandbox.
+// webIdle is how long the client of HTTP requests outlives the last session, and the last request: clients that make a session
+// for each call keep their sandbox.
 const webIdle = time.Minute
 
-// whenIdle calls end when there were no sessions for webIdle, unless life ends before.
-func whenIdle(life context.Context, sessions func() int, end func()) {
+// webBusy reports whether the client of HTTP requests has sessions, or had a request since the last webBusy.
+func (a *Agent) webBusy(sessions int) bool {
+	return a.webAsked.Swap(false) || sessions > 0
+}
+
+// whenIdle calls end when nothing was busy for webIdle, unless life ends before.
+func whenIdle(life context.Context, busy func() bool, end func()) {
 	tick := time.NewTicker(webIdle / 4)
 	defer tick.Stop()
 	for idle := 0; idle < 4; idle++ {
@@ -62,7 +68,7 @@ func whenIdle(life context.Context, sessions func() int, end func()) {
 			return
 		case <-tick.C:
 		}
-		if sessions() > 0 {
+		if busy() {
 			idle = -1
 		}
 	}

@@ -264,7 +264,7 @@ const (
 
 // Reaches reports whether the extension names or defines the agent.
 func (e *extension) reaches(p scope.Principal) bool {
-	return e.agents.Holds(p) || slices.ContainsFunc(e.brings, func(b broughtAgent) bool { return b.id == p.ID })
+	return e.agents.Holds(p) || p.Origin == scope.FromOperator && slices.ContainsFunc(e.brings, func(b broughtAgent) bool { return b.id == p.ID })
 }
 
 // audience is the set of agents that see a private agent of an extension.
@@ -282,7 +282,7 @@ func (e *extension) audience() audience {
 }
 
 func (a audience) holds(p scope.Principal) bool {
-	return p.ID == "" || slices.Contains(a.brought, p.ID) || a.patterns.Holds(p)
+	return p.ID == "" || p.Origin == scope.FromOperator && slices.Contains(a.brought, p.ID) || a.patterns.Holds(p)
 }
 
 // visible returns the servers that an agent sees: its own, those of the host,

@@ -19,7 +19,7 @@ type known struct {
 	protect map[string]*protect.List // the operator's, by file
 	lost    bool                     // protect has not all of them
 	ids     []string                 // of agents with a file, sorted, whether they load or not
-	team    map[string]scope.ID      // the agents of repositories, with those of their directories; none is in ids
+	team    map[string]scope.ID      // the agents of repositories and their branches, with those of their directories; none is in ids
 	hidden  map[string]audience      // the agents that only some agents see
 	shown   map[string][]string      // ids by display name
 }

@@ -193,7 +193,7 @@ func (s *Snapshot) identify(files, brought []*parsed) (all []*parsed, errs []err
 	by := map[scope.ID]string{}
 	for _, f := range files {
 		by[f.id] = f.file
-		if f.def != nil && f.def.TeamOf != "" && f.def.Branch == "" {
+		if f.def != nil && f.def.TeamOf != "" {
 			if s.known.team == nil {
 				s.known.team = map[string]scope.ID{}
 			}

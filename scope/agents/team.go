@@ -87,8 +87,8 @@ func (s *Snapshot) Propose(id scope.ID, text []byte) (p Proposal, errs []error) 
 	}
 	next, bare := *s, *f.parsed
 	var files []string
-	for _, name := range s.known.ids {
-		files = append(files, path.Base(s.files[scope.ID(name)].file))
+	for _, f := range s.files {
+		files = append(files, path.Base(f.file))
 	}
 	next.known.team = map[string]scope.ID{}
 	maps.Copy(next.known.team, s.known.team)

@@ -58,3 +58,40 @@ func TestTeamInNoList(t *testing.T) {
 		}
 	}
 }
+
+// TestTeamIsNotBrought: an agent of a repository with the id of an agent that an extension brings is not that agent.
+func TestTeamIsNotBrought(t *testing.T) {
+	base := t.TempDir()
+	writeFile(t, base, "agents.d/a.md", "---\nname: a\n---\n")
+	writeFile(t, base, TrustedName("a"), "agents: {r-docs: {members: ['*']}}\n")
+	writeFile(t, base, "extensions.d/e.yaml", "name: e\nagents: [{name: r-docs, path: e/r-docs.md}, {name: hidden, path: e/hidden.md}]\nmcp_servers: {private: {command: x}}\n")
+	writeFile(t, base, "extensions.d/e/r-docs.md", "---\nname: r-docs\n---\n")
+	writeFile(t, base, "extensions.d/e/hidden.md", "---\nname: hidden\n---\n")
+	all, errs := Load(base, Host{Tools: ours()})
+	require.Len(t, errs, 1)
+	assert.ErrorContains(t, errs[0], `agent "r-docs" is in agents.d/a.trusted.yaml already`)
+	r := all.Agents["r-docs"]
+	require.NotNil(t, r)
+	assert.NotContains(t, r.Grants.Servers(), "private")
+	assert.False(t, r.Grants.Member("hidden").Allow)
+}
+
+// TestBranchOfTeam: a branch of an agent of a repository is in no list of the operator's either.
+func TestBranchOfTeam(t *testing.T) {
+	base := t.TempDir()
+	writeFile(t, base, "agents.d/a.md", "---\nname: a\n---\n")
+	writeFile(t, base, "agents.d/r-a.md", "---\nname: r-a\n---\n")
+	writeFile(t, base, "agents.d/m.md", "---\nname: m\nmembers: ['r-*']\n---\n")
+	writeFile(t, base, "agents.d/r-docs-b.md", "---\nname: r-docs-b\nbranch: r-docs\n---\n")
+	writeFile(t, base, TrustedName("a"), "agents: {r-docs: {members: ['*']}}\n")
+	writeFile(t, base, "extensions.d/e.yaml", "name: e\nagents: ['r-*', {name: hidden, path: e/hidden.md}]\nmcp_servers: {private: {command: x}}\n")
+	writeFile(t, base, "extensions.d/e/hidden.md", "---\nname: hidden\n---\n")
+	all, errs := Load(base, Host{Tools: ours()})
+	require.Empty(t, errs)
+	b := all.Agents["r-docs-b"].Grants
+	assert.Equal(t, scope.Principal{ID: "r-docs-b"}, b.Principal())
+	assert.NotContains(t, b.Servers(), "private")
+	assert.False(t, b.Member("hidden").Allow)
+	assert.Equal(t, []scope.ID{"r-a"}, all.Agents["m"].Grants.Members())
+	assert.False(t, all.Agents["m"].Grants.Member("r-docs-b").Allow)
+}

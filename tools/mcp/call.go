@@ -90,11 +90,20 @@ func (f *Face) call(ctx context.Context, req *mcp.CallToolRequest) (mcp.Result, 
 	src, over := sourceOf(req), streamOf(req)
 	switch {
 	case src != nil:
-		src.size() // Set.Call bounds the arguments
+		end, err := f.opt.Inbox.call(src.bytes, len(c.Args), src.size)
+		if err != nil {
+			return failed(err), nil, nil
+		}
+		defer end()
 		if c.Resume = src.resume; f.opt.Returns != nil && f.opt.Returns() {
 			c.Kept = src.kept
 		}
 	case over != nil:
+		end, err := f.opt.Inbox.call(over.body.size, len(c.Args), over.body.free)
+		if err != nil {
+			return failed(err), nil, nil
+		}
+		defer end()
 		var stop context.CancelFunc
 		ctx, stop = context.WithCancel(ctx)
 		defer stop()

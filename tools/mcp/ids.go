@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -138,6 +140,7 @@ func mark(id []byte) []byte {
 // caller must call end when the response is complete.
 func (f *Face) exactIDs(w http.ResponseWriter, r *http.Request) *unmarked {
 	body := &markedBody{ReadCloser: r.Body, face: f, life: r.Context(), session: r.Header.Get(sessionHeader), free: func() {}}
+	body.setDeadline = func(at time.Time) { _ = http.NewResponseController(w).SetReadDeadline(at) }
 	r.Body = body
 	return &unmarked{ResponseWriter: w, body: body}
 }
@@ -148,10 +151,12 @@ type markedBody struct {
 	face    *Face
 	life    context.Context // of the request
 	session string          // the SDK's id of it
-	free    func()          // releases the message's bytes
+	size    int
+	free    func() // releases the message's bytes
 
-	text   io.Reader // nil until the first Read
-	marked bool      // an id was marked
+	setDeadline func(time.Time) // of reads of the body
+	text        io.Reader       // nil until the first Read
+	marked      bool            // an id was marked
 
 	request, id []byte // of a call of a tool that is short enough to be kept; nil: it is none
 }
@@ -173,7 +178,7 @@ var errBatch = errors.New("batches are not supported")
 // message reads the message, and returns what the SDK gets of it.
 func (b *markedBody) message() ([]byte, error) {
 	inbox := b.face.opt.Inbox
-	text, release, err := inbox.readBody(b.life, b.ReadCloser) // the SDK refuses a longer body
+	text, release, err := inbox.readBody(b.life, b.ReadCloser, b.setDeadline) // the SDK refuses a longer body
 	defer func() { release() }()
 	if err != nil {
 		return nil, err
@@ -199,7 +204,7 @@ func (b *markedBody) message() ([]byte, error) {
 		if !ok {
 			return nil, errFull
 		}
-		b.free = free
+		b.size, b.free = size, sync.OnceFunc(free)
 		text = rpc.Replace(text, "id", mark)
 		b.marked = len(text) != size
 		text = rpc.Replace(text, "params", func(old []byte) []byte { return quoteContext(old) })
@@ -210,7 +215,7 @@ func (b *markedBody) message() ([]byte, error) {
 	release()
 	release = func() {}
 	if h.Kind != rpc.Request || !isCall(h.Method) {
-		inbox.wait(b.life.Done(), size)
+		inbox.wait(b.life, size)
 	}
 	return text, err
 }

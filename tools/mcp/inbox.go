@@ -8,12 +8,15 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+	"weak"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/scopefs/scopefs/internal/rpc"
+	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/limit"
 )
 
@@ -21,22 +24,27 @@ import (
 // messages without a bound, while a handler waits for a client that does not read, and after the client has disconnected.
 type Inbox struct {
 	pace *limit.Pace  // of messages that are no calls
+	next *limit.Slots // who waits for pace: one takes tokens, the others can leave
 	long *limit.Slots // of messages of more than shortMessage bytes that arrive
 	held limit.Budget // bytes of the messages that the SDK has
+	rest limit.Budget // bytes that calls under way have beside their arguments
 
-	buffer []byte // for the next long message; who has the turn of long has it
+	waiting atomic.Int32 // messages that wait for long
+
+	buffer weak.Pointer[[]byte] // for the message that has the turn of long; a sync.Pool would have one for each processor
 }
 
 // NewInbox returns the bounds of an agent.
 func NewInbox() *Inbox {
-	return &Inbox{pace: limit.NewPace(otherRate, otherBurst, nil), long: limit.NewSlots(1)}
+	return &Inbox{pace: limit.NewPace(otherRate, otherBurst, nil), next: limit.NewSlots(1), long: limit.NewSlots(1)}
 }
 
 const (
 	shortMessage = 64 << 10         // bytes that each client may have sent of a message
 	longTime     = 30 * time.Second // for the rest of a longer message, of which an agent sends one at a time
-	maxBuffer    = 1 << 20          // bytes of a long message whose buffer the next one gets
+	turnTime     = 5 * time.Second  // for it while another client waits with one
 	maxInbox     = 64 << 20         // bytes of an agent's messages that the SDK has, without calls under way
+	maxRest      = 32 << 20         // bytes that calls under way have beside their arguments, which the set's door bounds
 	otherRate    = 200              // messages that are no calls, a second
 	otherBurst   = 1000             // of them at once
 	otherUnit    = 16 << 10         // bytes that count as a further message
@@ -44,7 +52,7 @@ const (
 )
 
 // errSlow is the error of a client that does not complete a message.
-var errSlow = errors.New("a message was not complete within 30 s")
+var errSlow = errors.New("a message was not complete within 30 s, or within 5 s while another client waits")
 
 // errFull is the error of a message for which an agent's clients have left no room.
 var errFull = errors.New("rate_limited: too many bytes in messages that wait: send it again")
@@ -88,27 +96,69 @@ func isCall(method string) bool {
 	return strings.HasPrefix(method, rpc.ResumePrefix)
 }
 
-// wait delays a client whose messages are no calls. over ends the wait.
-func (b *Inbox) wait(over <-chan struct{}, size int) {
-	_ = b.pace.Wait(context.Background(), over, 1+size/otherUnit)
+// wait delays a client whose messages are no calls, until life ends. Clients wait in the order in which they came, and one that
+// has left takes nothing: others would wait for it.
+func (b *Inbox) wait(life context.Context, size int) {
+	done, err := b.next.Take(life)
+	if err != nil {
+		return
+	}
+	defer done()
+	_ = b.pace.Wait(life, nil, 1+size/otherUnit)
+}
+
+// errRest is the error of a call for which other calls have left no room.
+var errRest = tools.Errorf(tools.RateLimited, "too many bytes beside the arguments of calls under way").Suggest("send less in _meta, or call again when others have ended")
+
+// call has the door bound the arguments of a message in place of held, whose bytes free releases. The SDK keeps the message and
+// its decoded _meta while the call runs.
+func (b *Inbox) call(size, arguments int, free func()) (end func(), err error) {
+	end = func() {}
+	if size -= arguments; size > shortMessage {
+		ok := false
+		if end, ok = b.rest.Hold(size, maxRest); !ok {
+			return nil, errRest
+		}
+	}
+	free()
+	return end, nil
 }
 
 // begin takes the agent's turn for a long message, and a buffer that begins with the part of the message that has arrived.
-// end gives both back.
-func (b *Inbox) begin(ctx context.Context, part []byte) (buffer []byte, end func(buffer []byte), err error) {
+// end gives both back. cut is called when the message takes too long.
+func (b *Inbox) begin(ctx context.Context, part []byte, cut func()) (buffer []byte, end func(buffer []byte), err error) {
+	b.waiting.Add(1)
 	done, err := b.long.Take(ctx)
+	b.waiting.Add(-1)
 	if err != nil {
 		return nil, nil, err
 	}
-	if b.buffer == nil { // whole at once: a buffer that grows leaves garbage, and pages that nothing has written take no memory
-		b.buffer = make([]byte, 0, maxMessage+1)
+	turn, over := context.WithCancel(ctx)
+	began := time.Now()
+	look := time.AfterFunc(turnTime, func() { b.late(turn, began, cut) })
+	kept := b.buffer.Value()
+	if kept == nil { // whole at once: a buffer that grows leaves garbage, and pages that nothing has written take no memory
+		whole := make([]byte, 0, maxMessage+1)
+		kept = &whole
+		b.buffer = weak.Make(kept)
 	}
-	return append(b.buffer[:0], part...), func(buffer []byte) {
-		if len(buffer) > maxBuffer {
-			b.buffer = nil // its pages are written
-		}
+	return append((*kept)[:0], part...), func(buffer []byte) {
+		over()
+		look.Stop()
+		*kept = buffer[:0]
 		done()
 	}, nil
+}
+
+// late calls cut if the turn is not over, and another message waits or longTime is over; else it looks again after turnTime.
+func (b *Inbox) late(turn context.Context, began time.Time, cut func()) {
+	switch {
+	case turn.Err() != nil:
+	case b.waiting.Load() > 0, time.Since(began) >= longTime:
+		cut()
+	default:
+		time.AfterFunc(turnTime, func() { b.late(turn, began, cut) })
+	}
 }
 
 // readLine reads a client's next line. release gives back what the line takes; the line must not be used any more. Before
@@ -119,29 +169,30 @@ func (b *Inbox) readLine(ctx context.Context, l *lines) (line []byte, release fu
 		return line, func() {}, err
 	}
 	l.line = nil
-	line, end, err := b.begin(ctx, line)
+	var late atomic.Bool
+	line, end, err := b.begin(ctx, line, func() { late.Store(true); l.Close() })
 	if err != nil { // the connection was closed meanwhile
 		return nil, func() {}, io.EOF
 	}
-	late := time.AfterFunc(longTime, func() { l.Close() })
 	line, err = rpc.ReadPart(l.in, line, maxMessage)
-	if !late.Stop() && err != nil {
+	if err != nil && late.Load() {
 		err = errSlow
 	}
 	return line, func() { end(line) }, err
 }
 
 // readBody reads a message over HTTP, and a byte more than one may have. release gives back what the text takes; the text
-// must not be used any more.
-func (b *Inbox) readBody(ctx context.Context, body io.Reader) (text []byte, release func(), err error) {
+// must not be used any more. setDeadline is of reads of the body: a turn may begin when the time for the whole body is over.
+func (b *Inbox) readBody(ctx context.Context, body io.Reader, setDeadline func(time.Time)) (text []byte, release func(), err error) {
 	part, err := io.ReadAll(io.LimitReader(body, shortMessage+1))
 	if err != nil || len(part) <= shortMessage {
 		return part, func() {}, err
 	}
-	buffer, end, err := b.begin(ctx, part)
+	buffer, end, err := b.begin(ctx, part, func() { setDeadline(time.Now()) })
 	if err != nil {
 		return nil, func() {}, err
 	}
+	setDeadline(time.Now().Add(longTime))
 	into := bytes.NewBuffer(buffer)
 	_, err = into.ReadFrom(io.LimitReader(body, maxMessage-shortMessage))
 	return into.Bytes(), func() { end(into.Bytes()) }, err

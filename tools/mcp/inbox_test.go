@@ -11,7 +11,9 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -50,7 +52,7 @@ func TestNotificationsAreNotQueued(t *testing.T) {
 		_, err := io.WriteString(theirs, one)
 		require.NoError(t, err)
 	}
-	assert.Less(t, int64(heap()-began)>>20, int64(16+16), "MiB of 50, with the buffer of the message that arrives")
+	assert.Less(t, int64(heap()-began)>>20, int64(16+8), "MiB of 50, with the buffer of one message")
 	theirs.Close()
 	require.NoError(t, <-ended)
 	assert.Len(t, slices.Collect(b.face.server.Sessions()), before)
@@ -141,6 +143,68 @@ func TestLongMessagesTakeTurns(t *testing.T) {
 	require.NoError(t, <-written)
 }
 
+// TestClientsThatLeaveTakeNoTime: of messages that wait for the rate, those whose clients are gone delay no other client.
+func TestClientsThatLeaveTakeNoTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inbox := NewInbox()
+		gone, leave := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for range 1000 {
+			all.Go(func() { inbox.wait(gone, shortMessage) })
+		}
+		synctest.Wait()
+		leave()
+		all.Wait()
+		began := time.Now()
+		inbox.wait(t.Context(), 10)
+		assert.Less(t, time.Since(began), time.Second)
+	})
+}
+
+// TestLongMessagesThatStall: a client that does not complete a long message has its turn until another one has waited for
+// turnTime, and the other one's message is read, by its socket and over HTTP.
+func TestLongMessagesThatStall(t *testing.T) {
+	for _, web := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			inbox := NewInbox()
+			text := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":%q}}`, strings.Repeat("y", 4*shortMessage))
+			var all sync.WaitGroup
+			began := time.Now()
+			for range 3 {
+				ours, theirs := net.Pipe()
+				l := newLines(ours, inbox, func(int) (func(), bool) { return func() {}, true })
+				defer l.Close()
+				all.Go(func() {
+					_, err := l.Read(context.Background())
+					assert.ErrorIs(t, err, errSlow)
+				})
+				_, err := io.WriteString(theirs, text[:shortMessage])
+				require.NoError(t, err)
+				all.Go(func() { _, _ = io.WriteString(theirs, text[shortMessage:2*shortMessage]) })
+				synctest.Wait()
+			}
+			if web {
+				late := time.Time{}
+				got, release, err := inbox.readBody(t.Context(), strings.NewReader(text), func(at time.Time) { late = at })
+				require.NoError(t, err)
+				assert.Equal(t, text, string(got))
+				assert.Equal(t, longTime, time.Until(late), "what the client had for its body begins with its turn")
+				release()
+			} else {
+				ours, theirs := net.Pipe()
+				l := newLines(ours, inbox, func(int) (func(), bool) { return func() {}, true })
+				defer l.Close()
+				go func() { _, _ = io.WriteString(theirs, text+"\n") }()
+				m, err := l.Read(context.Background())
+				require.NoError(t, err)
+				assert.Equal(t, "tools/call", m.(*jsonrpc.Request).Method)
+			}
+			assert.LessOrEqual(t, time.Since(began), 3*turnTime)
+			all.Wait()
+		})
+	}
+}
+
 // TestNotificationsOverHTTP: the SDK gets those that it needs, and as many of a session as it may have.
 func TestNotificationsOverHTTP(t *testing.T) {
 	b := newBench(t, "", nil)
@@ -184,4 +248,36 @@ func TestNotificationsOverHTTP(t *testing.T) {
 	assert.Equal(t, http.StatusAccepted, post(progressOf(10)), "it needs none of these")
 	assert.Equal(t, http.StatusOK, post(`{"jsonrpc":"2.0","id":2,"method":"ping"}`))
 	require.Eventually(t, func() bool { return b.face.opt.Inbox.held.Held() == 0 }, 10*time.Second, time.Millisecond)
+}
+
+// TestCallsBesideTheirArguments: what calls have beside their arguments takes no memory without a bound while they run. A call
+// with little of it is not refused.
+func TestCallsBesideTheirArguments(t *testing.T) {
+	b := newBench(t, "", nil)
+	inbox := NewInbox() // without the messages of the client of newBench
+	b.face.opt.Inbox = inbox
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	go func() { _ = b.face.Serve(t.Context(), ours) }()
+	lines := bufio.NewReader(theirs)
+	send := func(text string) string {
+		_, err := io.WriteString(theirs, text)
+		require.NoError(t, err)
+		line, err := lines.ReadString('\n')
+		require.NoError(t, err)
+		return line
+	}
+	call := func(beside int) string {
+		return send(fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read_file","arguments":{"path":"a"},"_meta":{"x":%q}}}`+"\n",
+			strings.Repeat("y", beside)))
+	}
+	send(handshake)
+	assert.Contains(t, call(2*shortMessage), "text of a")
+	end, err := inbox.call(maxRest, 0, func() {}) // of calls that run
+	require.NoError(t, err)
+	assert.Contains(t, call(2*shortMessage), errRest.Message)
+	assert.Contains(t, call(10), "text of a")
+	end()
+	assert.Contains(t, call(2*shortMessage), "text of a")
+	assert.Zero(t, inbox.rest.Held())
 }

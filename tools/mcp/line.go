@@ -119,7 +119,7 @@ func (l *lines) next() (jsonrpc.Message, error) {
 	if bad != nil {
 		text := complaint(line, id, bad)
 		release()
-		l.inbox.wait(l.life.Done(), size)
+		l.inbox.wait(l.life, size)
 		return nil, l.write(text)
 	}
 	r, ok := m.(*jsonrpc.Request)
@@ -129,7 +129,7 @@ func (l *lines) next() (jsonrpc.Message, error) {
 	m, id = keep(m, id)
 	release()
 	if r == nil || !isCall(r.Method) {
-		l.inbox.wait(l.life.Done(), size)
+		l.inbox.wait(l.life, size)
 	}
 	if r == nil {
 		return m, nil

@@ -22,6 +22,7 @@ type source struct {
 	lines  *lines
 	id     []byte // as the client sent it
 	resume string // see tools.Call
+	bytes  int
 	size   func() // releases the message's bytes; called once
 	place  func() // releases its place in lines.open; called once
 
@@ -46,7 +47,8 @@ func (l *lines) add(r *jsonrpc.Request, id []byte) error {
 	if call, resumed := strings.CutPrefix(r.Method, rpc.ResumePrefix); resumed {
 		r.Method, src.resume = methodCall, call
 	}
-	release, ok := l.inbox.held.Hold(len(r.Method)+len(r.Params)+len(id), maxInbox)
+	src.bytes = len(r.Method) + len(r.Params) + len(id)
+	release, ok := l.inbox.held.Hold(src.bytes, maxInbox)
 	if !ok {
 		src.place()
 		return errFull

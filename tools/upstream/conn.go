@@ -193,7 +193,7 @@ func answered(err error) (*jsonrpc.Error, bool) {
 }
 
 func (c *conn) listChanged(context.Context, *mcp.ToolListChangedRequest) {
-	c.notices.changed.Store(false) // what changes from here on needs another one
+	c.notices.changed.Store(0) // what changes from here on needs another one
 	c.mu.Lock()
 	c.version++
 	c.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/scopefs/scopefs/internal/rpc"
 	"github.com/scopefs/scopefs/tools"
@@ -14,28 +15,31 @@ import (
 
 // A server's notifications. Beyond the rate its output is not read.
 const (
-	noticeRate  = 1000     // a second
-	noticeBurst = 5000     // at once
-	noticeUnit  = 64 << 10 // bytes that count as a further one
+	noticeRate  = 1000        // a second
+	noticeBurst = 5000        // at once
+	noticeUnit  = 64 << 10    // bytes that count as a further one
+	noticeLost  = time.Second // until the SDK is taken to have dropped a list_changed
 )
 
 // notices handles the notifications of a server before they reach the SDK, which would queue them without a bound. Its methods
 // are safe for concurrent use: each response over HTTP has a reader.
 type notices struct {
 	pace    *limit.Pace
-	changed atomic.Bool // the SDK has a list_changed that it has not handled
-	reports sync.Map    // progress token → func(string) of the call in flight
+	changed atomic.Int64 // when the SDK got a list_changed that it has not handled, in ns; 0: it has handled all
+	reports sync.Map     // progress token → func(string) of the call in flight
 }
 
 func newNotices() *notices { return &notices{pace: limit.NewPace(noticeRate, noticeBurst, nil)} }
 
 // take handles a notification of so many bytes. It returns what the SDK gets: a list_changed, if it has none that waits. The
-// SDK's cache of lists needs it.
+// SDK's cache of lists needs it. The SDK (1.8.0) discards what follows the response in the stream of a call, so one that it has
+// not handled within noticeLost does not count.
 func (n *notices) take(h rpc.Head, size int) []byte {
 	_ = n.pace.Wait(context.Background(), nil, 1+size/noticeUnit)
 	switch h.Method {
 	case "notifications/tools/list_changed":
-		if n.changed.CompareAndSwap(false, true) {
+		now, at := time.Now().UnixNano(), n.changed.Load()
+		if now-at > int64(noticeLost) && n.changed.CompareAndSwap(at, now) {
 			return fmt.Appendf(nil, `{"jsonrpc":"2.0","method":%q}`+"\n", h.Method)
 		}
 	case "notifications/progress":

@@ -3,6 +3,8 @@ package upstream
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -34,4 +36,18 @@ func TestNoticesAreNotQueued(t *testing.T) {
 	assert.Equal(t, 2, passed)
 	pass(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"t","progress":1,"total":2,"message":"half"}}`)
 	assert.Equal(t, []string{"1 of 2, half"}, said)
+}
+
+// TestListChangedThatTheSDKDrops: the SDK discards what follows the response to a call in its stream of events. A list_changed
+// there does not keep later ones from the SDK.
+func TestListChangedThatTheSDKDrops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNotices()
+		changed := []byte(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
+		_, dropped := admit(changed, n)
+		assert.NotEmpty(t, dropped)
+		time.Sleep(2 * noticeLost)
+		_, out := admit(changed, n)
+		assert.NotEmpty(t, out)
+	})
 }
