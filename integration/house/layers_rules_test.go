@@ -128,7 +128,7 @@ var floors = map[string]struct {
 	"internal/logger":      {[]string{"audit"}, "only it waits for the log's disk"},
 	"internal/anchor":      {[]string{"audit", "internal/bounded", "internal/config", "internal/driver", "internal/oneshot", "internal/printable", "internal/state", "internal/witness", "tools/egress"}, "it takes a head elsewhere, and does not know when"},
 	"internal/oneshot":     {nil, "a program and a text"},
-	"internal/doctor":      {[]string{"audit", "fs/fusedev", "internal/mount", "internal/view", "scope/beneath", "tools/sandbox"}, "it tries what those need, and needs no base"},
+	"internal/doctor":      {[]string{"audit", "fs/fusedev", "internal/beside", "internal/mount", "internal/view", "scope/beneath", "tools/sandbox"}, "it tries what those need, and needs no base"},
 	"internal/clients":     {[]string{"internal/bounded"}, "the settings of other programs are text"},
 	"internal/imports":     {[]string{"internal/frontmatter", "internal/header", "internal/printable", "scope", "scope/agents", "scope/catalog"}, "bytes in, bytes out: what others wrote is only text"},
 
