@@ -167,7 +167,7 @@ func TestRunPresets(t *testing.T) {
 		at := dir(answer)
 		cmd := as("run", "--dir", at, "--", "echo", "ran")
 		_, k := harness.OnTerminal(t, cmd, 30, 90)
-		k.Expect("package.json, go.mod: allow its programs to read from npm, go (scopefs presets show NAME)?")
+		k.Expect("package.json, go.mod: allow its programs to read from npm, go (scopefs presets show npm)?")
 		k.Expect("> ")
 		enter(k, answer+"\n")
 		k.Expect("ran")

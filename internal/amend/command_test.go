@@ -13,6 +13,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -127,5 +128,24 @@ func TestPatternOrFile(t *testing.T) {
 		require.NoError(t, err)
 		_, err = d.Deny(Change{Name: "docs/" + name, Access: scope.Hide})
 		assert.NoError(t, err, name)
+	}
+}
+
+// TestSaidIsPrintable: what allow and deny say of a path goes to a terminal, and an agent may have chosen the name.
+func TestSaidIsPrintable(t *testing.T) {
+	t.Parallel()
+	p := agentOf(t, "view: {access: write}")
+	for _, name := range []string{"e\x1bcx", "new\nline", "\u202eab"} {
+		d, err := Open(p, "a")
+		require.NoError(t, err)
+		denied, err := d.Deny(Change{Name: name, Kind: Path, Access: scope.Read})
+		require.NoError(t, err)
+		again, err := d.Deny(Change{Name: name, Kind: Path, Access: scope.Read})
+		require.NoError(t, err)
+		allowed, err := d.Allow(Change{Name: name, Kind: Path, Access: scope.Write, RemoveDeny: true})
+		require.NoError(t, err)
+		for _, said := range []string{denied, again, allowed} {
+			assert.Equal(t, printable.Text(said), said)
+		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/folder"
 	"github.com/scopefs/scopefs/internal/frontmatter"
+	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/catalog"
@@ -147,7 +148,7 @@ func (d *Draft) Allow(c Change) (said string, err error) {
 	}
 	a := t.allow(d, c)
 	if now := a.decide(d.agent); now.Allow {
-		return fmt.Sprintf("%s is allowed already (%s)", t.text, now.Rule), nil
+		return fmt.Sprintf("%s is allowed already (%s)", t.text, printable.Text(now.Rule)), nil
 	}
 	if a.err != nil {
 		return "", fmt.Errorf("%s: %w: edit %s", t.text, a.err, d.File)
@@ -167,7 +168,7 @@ func (d *Draft) Allow(c Change) (said string, err error) {
 		*d = undo
 		return "", err
 	}
-	return fmt.Sprintf("%s: allowed (%s)", t.text, a.decide(d.agent).Rule), nil
+	return fmt.Sprintf("%s: allowed (%s)", t.text, printable.Text(a.decide(d.agent).Rule)), nil
 }
 
 // Deny denies a host, a tool or a path, and returns what the rules say of it.
@@ -181,7 +182,7 @@ func (d *Draft) Deny(c Change) (said string, err error) {
 		return "", err
 	}
 	if now := decide(d.agent); edit == nil || !now.Allow && !now.Ask {
-		return fmt.Sprintf("%s is denied already (%s)", t.text, now.Rule), nil
+		return fmt.Sprintf("%s is denied already (%s)", t.text, printable.Text(now.Rule)), nil
 	}
 	undo := *d
 	err = d.apply(*edit)
@@ -192,7 +193,7 @@ func (d *Draft) Deny(c Change) (said string, err error) {
 		*d = undo
 		return "", err
 	}
-	return fmt.Sprintf("%s: denied (%s)", t.text, decide(d.agent).Rule), nil
+	return fmt.Sprintf("%s: denied (%s)", t.text, printable.Text(decide(d.agent).Rule)), nil
 }
 
 // removals returns edits that remove items of a list, from the last one.

@@ -50,7 +50,7 @@ func Presets(ctx context.Context, p config.Paths, project *config.Project, stdin
 		return fmt.Sprintf("%s: the network allows no registry of packages: %s", strings.Join(files, ", "), command), nil
 	}
 	answer, err := ask(ctx, tools.Question{
-		Text:    fmt.Sprintf("scopefs: this project has %s: allow its programs to read from %s (scopefs presets show NAME)?", strings.Join(files, ", "), strings.Join(presets, ", ")),
+		Text:    fmt.Sprintf("scopefs: this project has %s: allow its programs to read from %s (scopefs presets show %s)?", strings.Join(files, ", "), strings.Join(presets, ", "), presets[0]),
 		Options: []string{"yes", "no"},
 	})
 	if err == nil && answer.Text == "yes" {
