@@ -13,8 +13,9 @@ import (
 	"github.com/scopefs/scopefs/scope"
 )
 
-// JetStream publishes the lines of the log to subjects that a stream stores: Subject, a dot, and the name of the event's agent or NoAgent. The id of a message is that of the log and
-// the number of the event, by which the server drops one that it has already (Nats-Msg-Id).
+// JetStream publishes the lines of the log to subjects that a stream stores: Subject, a dot, and the name of the event's agent or
+// NoAgent. The id of a message is that of the log and the number of the event, by which the server drops one that it has already
+// (Nats-Msg-Id).
 type JetStream struct {
 	NATS
 	Subject string
