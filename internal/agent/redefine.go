@@ -13,7 +13,7 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// Redefine makes the agent's view one of the definition of now, for a client whose flags have set keys of the definition. Rules
+// Redefine makes the agent's view follow the current definition, for a client whose flags have set keys of the definition. Rules
 // hold at once. If one of the keys needs another mount and nobody uses the view, Redefine mounts the view again; otherwise the
 // error says who uses it.
 func (a *Agent) Redefine(ctx context.Context, keys []string) (Change, error) {

@@ -61,7 +61,7 @@ func (a *Agent) Grant(g *agents.Grants) {
 	a.granted = g
 }
 
-// Pending returns the keys of the definition of now that hold only after Down and Up, sorted: those by which the view was
+// Pending returns the keys of the current definition that hold only after Down and Up, sorted: those by which the view was
 // mounted otherwise.
 func (a *Agent) Pending() []string {
 	v := a.currentView()
@@ -86,7 +86,7 @@ func waiting(v *view.View, now *agents.Definition) []string {
 		def.Network = hosts.Network{} // see recheck
 		def.Keep, def.Env = agents.Keep{}, nil
 		def.Model = agents.Model{}                               // a task has that of its start
-		if bytes, files := def.Limits.Quota(); bytes+files > 0 { // Quotas.Define: a view that counts has the limits of now
+		if bytes, files := def.Limits.Quota(); bytes+files > 0 { // Quotas.Define: a view that counts has the current limits
 			def.Limits.Disk, def.Limits.Files = 1, 1
 		}
 	}

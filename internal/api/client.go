@@ -164,7 +164,7 @@ func (c *Client) Down(ctx context.Context, id scope.ID) error {
 	return c.call(ctx, http.MethodPost, "/v1/agents/"+string(id)+"/down", none{}, &none{})
 }
 
-// Redefine has an agent's view be one of the definition of now, mounted again for some of its keys if need be.
+// Redefine makes an agent's view follow the current definition; the daemon mounts it again if a key requires that.
 func (c *Client) Redefine(ctx context.Context, id scope.ID, keys []string) error {
 	return c.call(ctx, http.MethodPost, "/v1/agents/"+string(id)+"/redefine", RedefineRequest{Keys: keys}, &none{})
 }

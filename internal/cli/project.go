@@ -218,7 +218,8 @@ func (a *app) define(ctx context.Context, name, changes string) (undo func(), er
 	return undo, nil
 }
 
-// redefine has the daemon, if one runs, serve an agent and its branch of --branch by the definition of now. A daemon that starts later does.
+// redefine makes a running daemon serve an agent, and its branch of --branch, by the current definition. A daemon that starts later
+// reads it anyway.
 func (a *app) redefine(ctx context.Context, p config.Paths, id scope.ID, keys []string) error {
 	ids := []scope.ID{id}
 	if a.branch != "" {
