@@ -168,7 +168,9 @@ func (b *Inbox) readLine(ctx context.Context, l *lines) (line []byte, release fu
 	if l.line = line; !errors.Is(err, rpc.ErrTooLong) {
 		return line, func() {}, err
 	}
-	l.line = nil
+	if l.line = nil; line[len(line)-1] == '\n' { // it is complete: nothing more belongs to it
+		return line, func() {}, nil
+	}
 	var late atomic.Bool
 	line, end, err := b.begin(ctx, line, func() { late.Store(true); l.Close() })
 	if err != nil { // the connection was closed meanwhile

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -111,4 +112,29 @@ func TestNoMessage(t *testing.T) {
 	_, err := io.WriteString(theirs, `{"jsonrpc":"2.0","id":1,"method":"ping"}`+"\n")
 	require.NoError(t, err)
 	assert.Equal(t, "ping", (<-read).(*jsonrpc.Request).Method)
+}
+
+// TestMessageOfAnyLength: a message is read when its line is complete, whatever its length is beside the reader's buffer.
+func TestMessageOfAnyLength(t *testing.T) {
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	l := newLines(ours, NewInbox(), func(int) (func(), bool) { return func() {}, true })
+	defer l.Close()
+	for id, size := range []int{100, shortMessage - 1, shortMessage, shortMessage + 1, 70_000, 100_000, 2*shortMessage - 1, 2 * shortMessage, 2*shortMessage + 1, 300_000, 100} {
+		line := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"x":""}}`+"\n", id)
+		line = strings.Replace(line, `""`, `"`+strings.Repeat("y", max(0, size-len(line)))+`"`, 1)
+		go func() { _, _ = io.WriteString(theirs, line) }()
+		read := make(chan jsonrpc.Message, 1)
+		go func() { m, _ := l.Read(context.Background()); read <- m }()
+		select {
+		case m := <-read:
+			r, ok := m.(*jsonrpc.Request)
+			require.True(t, ok, "%d bytes", size)
+			got, err := clientID(r.ID)
+			require.NoError(t, err)
+			assert.Equal(t, fmt.Sprint(id), string(got), "%d bytes", size)
+		case <-time.After(20 * time.Second):
+			t.Fatalf("a message of %d bytes waits for the next one", size)
+		}
+	}
 }
