@@ -231,16 +231,20 @@ func TestNotificationsOverHTTP(t *testing.T) {
 	cancel := `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`
 	require.Equal(t, http.StatusOK, post(handshake))
 	assert.Equal(t, http.StatusAccepted, post(`{"jsonrpc":"2.0","method":"notifications/initialized"}`))
-	for range 2 * maxNotes {
-		require.Equal(t, http.StatusAccepted, post(cancel))
-	}
-	assert.Equal(t, http.StatusAccepted, post(progressOf(2*shortMessage)))
-	assert.Equal(t, http.StatusBadRequest, post("["+cancel+","+cancel+"]"), "a batch")
-	require.Eventually(t, func() bool {
+	handled := func() bool {
 		b.face.notes.mu.Lock()
 		defer b.face.notes.mu.Unlock()
 		return len(b.face.notes.of) == 0
-	}, 10*time.Second, time.Millisecond)
+	}
+	for i := range 2 * maxNotes {
+		require.Equal(t, http.StatusAccepted, post(cancel))
+		if i%(maxNotes/2) == 0 { // the SDK may be behind
+			require.Eventually(t, handled, 10*time.Second, time.Millisecond)
+		}
+	}
+	assert.Equal(t, http.StatusAccepted, post(progressOf(2*shortMessage)))
+	assert.Equal(t, http.StatusBadRequest, post("["+cancel+","+cancel+"]"), "a batch")
+	require.Eventually(t, handled, 10*time.Second, time.Millisecond)
 	for range maxNotes { // as if the SDK had them
 		require.True(t, b.face.notes.add(session))
 	}
