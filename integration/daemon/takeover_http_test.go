@@ -188,7 +188,6 @@ func twice(end func(*harness.Host)) func(*webHost) {
 // background. A call whose request is too long to be kept fails. The client is the SDK's. Rounds by SCOPEFS_TEST_ROUNDS.
 func TestTakeOverHTTP(t *testing.T) {
 	need.Once(t)
-	t.Parallel()
 	for how, end := range map[string]func(*webHost){
 		"SIGTERM": func(w *webHost) { w.Terminate() }, "SIGKILL": func(w *webHost) { w.Kill() }, "upgrade": func(w *webHost) { upgrade(w.Host) },
 		"twice SIGTERM": twice(ends["SIGTERM"]), "twice SIGKILL": twice(ends["SIGKILL"]),

@@ -67,7 +67,6 @@ func (c *wireClient) back() string {
 // Rounds by SCOPEFS_TEST_ROUNDS.
 func TestTakeOverMCP(t *testing.T) {
 	need.Once(t)
-	t.Parallel()
 	for how, end := range map[string]func(*harness.Host){"SIGTERM": ends["SIGTERM"], "SIGKILL": ends["SIGKILL"], "upgrade": upgrade} {
 		t.Run(how, func(t *testing.T) {
 			h := onMemory(t, map[string]string{"a": "limits: {memory: 400MiB, pids: 60}"})

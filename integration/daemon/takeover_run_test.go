@@ -67,7 +67,6 @@ func outcomes(h *harness.Host, agent string) (all []string) {
 // TestTakeOverRun: a command of scopefs run, its pipes and its exit status outlive the daemon. Rounds by SCOPEFS_TEST_ROUNDS.
 func TestTakeOverRun(t *testing.T) {
 	need.Once(t)
-	t.Parallel()
 	for how, end := range map[string]func(*harness.Host){"SIGTERM": ends["SIGTERM"], "SIGKILL": ends["SIGKILL"], "upgrade": upgrade} {
 		t.Run(how, func(t *testing.T) {
 			h := onMemory(t, map[string]string{"a": "", "b": "limits: {memory: 200MiB, pids: 50}"})

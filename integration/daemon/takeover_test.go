@@ -175,7 +175,6 @@ func holderOf(h *harness.Host) (pid int) {
 // descriptor grows. Rounds by SCOPEFS_TEST_ROUNDS.
 func TestTakeOver(t *testing.T) {
 	need.Once(t)
-	t.Parallel()
 	for how, end := range map[string]func(*harness.Host){"SIGTERM": ends["SIGTERM"], "SIGKILL": ends["SIGKILL"], "upgrade": upgrade} {
 		t.Run(how, func(t *testing.T) {
 			h := onMemory(t, map[string]string{"a": "", "b": "view: {record: writes}", "c": "view: {changes: direct}"})
@@ -598,7 +597,6 @@ func TestTakeOverDenials(t *testing.T) {
 // TestTakeOverAttack: nobody but the next daemon gets anything from the holder, and nothing that connects keeps the next
 // daemon from it.
 func TestTakeOverAttack(t *testing.T) {
-	t.Parallel()
 	h := harness.NewHost(t, map[string]string{"a": ""})
 	h.Put("agents/a/f", "x")
 	view := h.ViewPID("a")

@@ -304,7 +304,6 @@ t.sendall(b"open\n"); p = socket.socket(socket.AF_UNIX); p.connect("pass"); sock
 func TestTunnelsFlood(t *testing.T) {
 	need.Long(t, "it opens thousands of tunnels")
 	need.Program(t, "python3")
-	t.Parallel()
 	s, other := newHostOf(t), newHostOf(t)
 	h := harness.NewHost(t, map[string]string{"a": s.reaches(""), "b": other.reaches("")})
 	beginThin(h, "run", "b", "--", "bash", "-c", byConnect+echo)
