@@ -1,6 +1,6 @@
 package scope
 
-// Origin says who has chosen the id of an agent.
+// Origin names the side that chose the id of an agent.
 type Origin int
 
 // The origins. The zero value is the one that no list of the operator's names.

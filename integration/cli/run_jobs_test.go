@@ -248,7 +248,7 @@ func TestRunJobStopped(t *testing.T) {
 	}
 }
 
-// TestRunJobAsks: a question of a run in the background waits for the foreground, and the run's user is told.
+// TestRunJobAsks: a question of a run in the background waits for the foreground, and a line says so.
 func TestRunJobAsks(t *testing.T) {
 	t.Parallel()
 	need.Program(t, "curl")

@@ -35,7 +35,7 @@ func watchdog() (stop func()) {
 	return func() { dog.Stop() }
 }
 
-// uninterruptible prints the processes in state D, with what they wait for in the kernel: proc_pid_stat(5), proc_pid_wchan(5).
+// uninterruptible prints the processes in state D, with the kernel function in which each sleeps: proc_pid_stat(5), proc_pid_wchan(5).
 func uninterruptible(w io.Writer) {
 	stats, _ := filepath.Glob("/proc/[0-9]*/task/[0-9]*/stat")
 	for _, name := range stats {

@@ -24,7 +24,7 @@ import (
 // messages without a bound, while a handler waits for a client that does not read, and after the client has disconnected.
 type Inbox struct {
 	pace *limit.Pace  // of messages that are no calls
-	next *limit.Slots // who waits for pace: one takes tokens, the others can leave
+	next *limit.Slots // the turn to wait for pace: one client takes tokens, the others can leave
 	long *limit.Slots // of messages of more than shortMessage bytes that arrive
 	held limit.Budget // bytes of the messages that the SDK has
 	rest limit.Budget // bytes that calls under way have beside their arguments
@@ -41,7 +41,7 @@ func NewInbox() *Inbox {
 
 const (
 	shortMessage = 64 << 10         // bytes that each client may have sent of a message
-	longTime     = 30 * time.Second // for the rest of a longer message, of which an agent sends one at a time
+	longTime     = 30 * time.Second // for the rest of a longer message; an agent sends one longer message at a time
 	turnTime     = 5 * time.Second  // for it while another client waits with one
 	maxInbox     = 64 << 20         // bytes of an agent's messages that the SDK has, without calls under way
 	maxRest      = 32 << 20         // bytes that calls under way have beside their arguments, which the set's door bounds
