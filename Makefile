@@ -57,10 +57,8 @@ release: deb $(SBOM) ## deb, with bills of materials, signatures and an apt repo
 reproduce: $(NFPM) ## build a release twice, in two directories without a cache, and compare (takes minutes)
 	VERSION='$(VERSION)' packaging/reproduce $(NFPM) $(ARCHES)
 
-# BUILD builds one program, and says how long that took: BUILD,suffix.
-define BUILD
-@began=$$SECONDS; CGO_ENABLED=0 go build -ldflags '$(if $(1),-s -w,$(LDFLAGS))' -o $(PROGRAM)$(1) ./cmd/scopefs$(1); echo "$(PROGRAM)$(1): built in $$((SECONDS - began)) s"
-endef
+# BUILD builds one program: BUILD,suffix.
+BUILD = @.ci/build $(PROGRAM)$(1) ./cmd/scopefs$(1) -ldflags '$(if $(1),-s -w,$(LDFLAGS))'
 
 # The drivers of stores take twice as long to build as the rest: the demo shows them if make build has built them.
 demo: ## run two agents with real work and known escapes (installs bubblewrap)
@@ -127,7 +125,7 @@ test-race test-serial: export SCOPEFS_TEST_ALL = 1
 test-serial: export SCOPEFS_TEST_AGAIN = 1
 test test-race test-serial: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(CURDIR)/$(dir $(NFPM)):$(CURDIR)/$(dir $(SBOM)):$(PATH)
 
-TESTBUILD = export CGO_ENABLED=0; for one in '' -stores -export -console -csi; do go build -o $$SCOPEFS_TEST_PROGRAM$$one ./cmd/scopefs$$one; done; unset CGO_ENABLED
+TESTBUILD = for one in '' -stores -export -console -csi; do .ci/build bin/test/scopefs$$one ./cmd/scopefs$$one; done
 
 # A test with t.Parallel mostly waits, so more of them run side by side than there are processors.
 PARALLEL := -p=2 -parallel=8

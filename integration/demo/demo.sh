@@ -16,6 +16,9 @@ root() { [ "$(id -u)" -eq 0 ]; }
 exec 9<"$0"
 flock -n 9 || fail "another demo is running in this checkout"
 [ -r /dev/fuse ] && [ -w /dev/fuse ] || fail "needs /dev/fuse, readable and writable: modprobe fuse, or run as root"
+# What the agent has compiled stays for its next demo.
+compiled=$PWD/bin/demo-compiled
+[ ! -d "$base/agents/$agent/.cache" ] || { rm -rf "$compiled" && mv "$base/agents/$agent/.cache" "$compiled"; }
 rm -rf --one-file-system "$demo"
 mkdir -p "$demo"
 export SCOPEFS_BASE=$base SCOPEFS_RUN=$base/run
@@ -88,6 +91,7 @@ lay_out() {
 	cd - >/dev/null
 	cp -r "$(go mod download -json "$project" | sed -n 's/.*"Dir": "\(.*\)",*/\1/p')/." "$base/agents/$agent/project"
 	chmod -R u+w "$base/agents/$agent/project"
+	[ ! -d "$compiled" ] || mv "$compiled" "$base/agents/$agent/.cache"
 	root && chown -R -h 1000:1000 "$base/agents/$agent" "$base/agents/writer-02"
 	chmod 700 "$base/agents/$agent" "$base/agents/writer-02"
 }
@@ -114,7 +118,7 @@ settings() {
 		echo "  env:"
 		echo "    PATH: $goroot/bin:/usr/local/bin:/usr/bin:/bin"
 		echo "    GOCACHE: /workspace/.cache/go-build"
-		printf '    %s\n' "GOFLAGS: -mod=mod" 'GOPROXY: "off"' "GOTOOLCHAIN: local" 'CGO_ENABLED: "0"'
+		printf '    %s\n' "GOFLAGS: -mod=mod -gcflags=all=-dwarf=false" 'GOPROXY: "off"' "GOTOOLCHAIN: local" 'CGO_ENABLED: "0"'
 		for who in AUTHOR COMMITTER; do printf "    GIT_${who}_%s\n" "NAME: $agent" "EMAIL: $agent@localhost"; done
 	} >"$base/scopefs.yaml"
 }
@@ -184,7 +188,7 @@ step "git: init, three commits, log, status" work '
 	git add -A && git commit -q -m "its tests"
 	test "$(git log --oneline | wc -l)" = 3 && test -z "$(git status --porcelain)" && git fsck --strict'
 step "go build ./..., offline" work 'go build ./...'
-step "go vet and go test ./..." work 'go vet ./... && go test ./...'
+step "go test ./..." work 'go test -vet=off ./...'
 step "edit, git diff, commit, git bisect over four commits" work '
 	echo "// bisect-me" >>flag.go && git diff --stat | grep -q flag.go && git commit -qam "a change"
 	git bisect start HEAD HEAD~3 && git bisect run sh -c "! grep -q bisect-me flag.go" >found
@@ -198,10 +202,8 @@ step "flock: four writers count to 200" inside '
 	for w in 1 2 3 4; do
 		(for i in $(seq 50); do flock counter.lock sh -c "echo \$((\$(cat counter) + 1)) >n; cat n >counter"; done) & done
 	wait; test "$(cat counter)" = 200'
-if has 'python3 -c "import venv, ensurepip"'; then
-	step "python3 -m venv, with pip" inside 'python3 -m venv venv && venv/bin/pip --version'
-elif has 'python3 -c "import venv"'; then
-	step "python3 -m venv, without pip (python3-venv is not installed)" inside 'python3 -m venv --without-pip venv && venv/bin/python -V'
+if has 'python3 -c "import venv"'; then
+	step "python3 -m venv" inside 'python3 -m venv --without-pip venv && venv/bin/python -c "import json"'
 fi
 if has 'npm --version'; then
 	step "npm pack, npm install of the tarball, node uses it" inside '
