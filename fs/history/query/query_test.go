@@ -75,7 +75,7 @@ func TestServePages(t *testing.T) {
 	assert.Less(t, len(first.Entries), files)
 	assert.Equal(t, `0000\xff`, list[0].Change.Path)
 	_, plan := all(query.Request{Plan: &history.Selection{}})
-	_, refused := all(query.Request{Undo: &history.Selection{}, Shown: "0" + plan.Hash[1:]})
+	_, refused := all(query.Request{Undo: &history.Selection{}, Shown: "x" + plan.Hash[1:]})
 	assert.Equal(t, &query.Reply{Stale: true}, refused)
 	require.NoError(t, os.Chmod(base+"/tree/0000\xff", 0o600))
 	_, refused = all(query.Request{Undo: &history.Selection{}, Shown: plan.Hash})
