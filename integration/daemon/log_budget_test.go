@@ -130,5 +130,5 @@ func TestLogBudgetOfUser(t *testing.T) {
 	assert.Greater(t, before, 20)
 	h.Must("run", "a", "--", "true")
 	assert.Zero(t, by(h, bob, "run", "b", "--", "true").Code)
-	assert.Equal(t, before+1, ended(), "the operator's alone")
+	assert.Less(t, ended(), before+10, "the user's wait")
 }

@@ -38,6 +38,7 @@ func TestHistoryView(t *testing.T) {
 	}
 	h.Start()
 	assert.Contains(t, h.Agent("within").Error, "choose a history.dir apart from the files of agent dir")
+	assert.NoDirExists(t, other+"/files/project/.history/within", "dir would be refused for it")
 
 	for id, history := range map[string]string{"kept": h.Base + "/history/kept", "dir": other + "/keep/dir", "direct": ""} {
 		t.Run(id, func(t *testing.T) {

@@ -23,15 +23,18 @@ func (h *Host) OpenHistory(def *agents.Definition, root *beneath.Root, owner Use
 		return nil, fmt.Errorf("history: %w", err)
 	}
 	defer parent.Close()
+	if def.History.Dir != "" { // before it is made: it would lie in what another agent has, which would be refused for it
+		if err := h.apartHistory(def, name, parent); err != nil {
+			return nil, fmt.Errorf("history: %q %w", name, err)
+		}
+	}
 	history, err := makeHistory(parent, name, def, owner)
 	if err != nil {
 		return nil, fmt.Errorf("history: %w", err)
 	}
 	err = onMountOf(root, history)
-	if err == nil && def.History.Dir != "" {
-		if err = h.apartHistory(def, name, history); err == nil && h.Root {
-			err = Chosen(name, owner, "write another history.dir")
-		}
+	if err == nil && def.History.Dir != "" && h.Root {
+		err = Chosen(name, owner, "write another history.dir")
 	}
 	if err != nil {
 		history.Close()
@@ -133,17 +136,18 @@ func onMountOf(root, history *beneath.Root) error {
 	return nil
 }
 
-// apartHistory returns an error if the history that a history.dir names holds what an agent, a sandbox or the daemon has,
-// or is in it.
-func (h *Host) apartHistory(def *agents.Definition, name string, history *beneath.Root) error {
+// apartHistory returns an error if the history in parent, which a history.dir names, holds what an agent, a sandbox or the
+// daemon has, or is in it.
+func (h *Host) apartHistory(def *agents.Definition, name string, parent *beneath.Root) error {
 	all, err := h.Mounts.Read()
 	if err != nil {
 		return err
 	}
-	place, err := mount.PlaceOf(all, history.FD())
+	place, err := mount.PlaceOf(all, parent.FD())
 	if err != nil {
 		return err
 	}
+	place.Path = filepath.Join(place.Path, string(def.Name))
 	others, err := h.ownPlaces(all)
 	for _, shown := range h.Expose {
 		o, e := placed(all, shown, "what expose shows to every agent")
