@@ -1,7 +1,6 @@
 package house
 
 import (
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -71,9 +70,6 @@ func exists(name string) bool {
 	return err == nil
 }
 
-// function finds a function in a test's source, and its name.
-var function = regexp.MustCompile(`(?ms)^func (?:\([^)]*\) )?(\w+)\(.*?^}`)
-
 // TestSecurityNamesTests: every test that SECURITY.md names is there, and it names every attacker of integration/attack and
 // every class of scopefs selftest. It marks those that only make test-all runs: they call need.All, or a helper that does.
 func TestSecurityNamesTests(t *testing.T) {
@@ -86,40 +82,15 @@ func TestSecurityNamesTests(t *testing.T) {
 	for _, one := range attempts {
 		assert.Regexp(t, `\| (\w+, )*`+one.Class+`(, \w+)* \|`, string(page))
 	}
-	there, bodies := map[string]bool{}, map[string]string{}
-	require.NoError(t, filepath.WalkDir("../..", func(name string, d fs.DirEntry, err error) error {
-		if name == "../../bin" { // has roots of other systems
-			return filepath.SkipDir
-		}
-		if err != nil || !strings.HasSuffix(name, ".go") {
-			return err
-		}
-		text, err := os.ReadFile(name)
-		if strings.HasSuffix(name, "_test.go") || strings.Contains(string(text), "internal/need\"") {
-			for _, found := range function.FindAllStringSubmatch(string(text), -1) {
-				bodies[found[1]] += found[0]
-			}
-		}
-		if !strings.HasSuffix(name, "_test.go") {
-			return err
-		}
-		for _, found := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(string(text), -1) {
-			there[found[1]] = true
-			if strings.HasPrefix(found[1], "TestAttack") && filepath.Base(filepath.Dir(name)) == "attack" {
-				assert.Contains(t, named, found[1], "SECURITY.md does not name it")
-			}
-		}
-		return err
-	}))
-	leaves := "need.All"
-	for name, body := range bodies {
-		if strings.Contains(body, "need.All(") && !strings.HasPrefix(name, "Test") {
-			leaves += "|" + name
+	tests := treeTests(t)
+	for _, one := range tests {
+		if strings.HasPrefix(one.name, "TestAttack") && one.dir == "integration/attack" {
+			assert.Contains(t, named, one.name, "SECURITY.md does not name it")
 		}
 	}
-	called := regexp.MustCompile(`\b(` + leaves + `)\(`)
 	for _, name := range named {
-		assert.True(t, there[name], "SECURITY.md names %s, which is not there", name)
-		assert.Equal(t, called.MatchString(bodies[name]), strings.Contains(string(page), name+`\*`), "%s: make test-all alone runs it: mark it with \\*", name)
+		if one, ok := testNamed(t, tests, name); ok {
+			assert.Equal(t, one.target != "", strings.Contains(string(page), name+`\*`), "%s: %s runs it: mark with \\* what make test skips", name, one.run())
+		}
 	}
 }
