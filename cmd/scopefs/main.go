@@ -11,6 +11,7 @@ import (
 	"os"
 
 	"github.com/scopefs/scopefs/internal/anchor"
+	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/cli"
 	"github.com/scopefs/scopefs/internal/contextfs"
 	"github.com/scopefs/scopefs/internal/holder"
@@ -23,23 +24,21 @@ import (
 )
 
 func main() {
-	switch {
-	case os.Args[0] == view.Name:
-		os.Exit(view.Main())
-	case os.Args[0] == contextfs.Name:
-		os.Exit(contextfs.Main())
-	case os.Args[0] == holder.Name:
-		os.Exit(holder.Main())
-	case os.Args[0] == logger.Name:
-		os.Exit(logger.Main())
-	case os.Args[0] == tunnels.Name:
-		os.Exit(tunnels.Main())
-	case os.Args[0] == anchor.Name:
-		os.Exit(anchor.Main(anchor.Take))
-	case len(os.Args) > 1 && os.Args[1] == pid1.Arg:
-		os.Exit(pid1.Main())
-	case len(os.Args) > 1 && os.Args[1] == worker.Arg:
-		os.Exit(file.Work())
+	child.Play(map[string]func() int{
+		view.Name:      view.Main,
+		contextfs.Name: contextfs.Main,
+		holder.Name:    holder.Main,
+		child.Log:      logger.Main,
+		tunnels.Name:   tunnels.Main,
+		anchor.Name:    func() int { return anchor.Main(anchor.Take) },
+	})
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case pid1.Arg:
+			os.Exit(pid1.Main())
+		case worker.Arg:
+			os.Exit(file.Work())
+		}
 	}
 	os.Exit(cli.Main(context.Background(), os.Args[1:]))
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/claim"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/console"
@@ -225,7 +226,7 @@ func hostChecks() (config.Checks, error) {
 // startLogger starts the process that writes the log. process returns it, and another one at each later call. unused ends it
 // unless process was called.
 func startLogger(l *slog.Logger) (process func() (io.ReadWriteCloser, error), unused func()) {
-	stderr := &view.LogWriter{Logger: l.With("process", logger.Name)}
+	stderr := &view.LogWriter{Logger: l.With("process", child.Log)}
 	start := func() (io.ReadWriteCloser, error) { return logger.Start(stderr) }
 	first := sync.OnceValues(start)
 	go func() { _, _ = first() }() // process and unused have the result

@@ -14,10 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/child"
 )
-
-// Name is the argv[0] of a logger process.
-const Name = "scopefs-log"
 
 // Main runs the logger process and returns its exit status. The process ignores signals for all processes of a
 // service or a terminal: it must exit after the daemon, so that the daemon can still record.
@@ -40,9 +38,12 @@ func Start(stderr io.Writer) (io.ReadWriteCloser, error) {
 	defer theirs.Close()
 	_ = unix.SetNonblock(pair[0], true) // so that writes can have deadlines
 	p := &process{File: os.NewFile(uintptr(pair[0]), "log"), ended: make(chan struct{})}
-	p.cmd = exec.Command("/proc/self/exe")
+	if p.cmd, err = child.Command(child.Log); err != nil {
+		p.File.Close()
+		return nil, err
+	}
 	// With GOMAXPROCS the runtime does not look for the limits of a control group at its start.
-	p.cmd.Args, p.cmd.Dir, p.cmd.Env, p.cmd.Stderr = []string{Name}, "/", []string{"GOMAXPROCS=2"}, stderr
+	p.cmd.Env, p.cmd.Stderr = []string{"GOMAXPROCS=2"}, stderr
 	p.cmd.ExtraFiles = []*os.File{theirs}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := p.cmd.Start(); err != nil {
