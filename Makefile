@@ -59,7 +59,7 @@ reproduce: $(NFPM) ## build a release twice, in two directories without a cache,
 	VERSION='$(VERSION)' packaging/reproduce $(NFPM) $(ARCHES)
 
 # BUILD builds one program: BUILD,suffix.
-BUILD = @.ci/build $(PROGRAM)$(1) ./cmd/scopefs$(1) -ldflags '$(if $(1),-s -w,$(LDFLAGS))'
+BUILD = @packaging/build $(PROGRAM)$(1) ./cmd/scopefs$(1) -ldflags '$(if $(1),-s -w,$(LDFLAGS))'
 
 # The drivers of stores take twice as long to build as the rest: the demo shows them if make build has built them.
 demo: ## run two agents with real work and known escapes (installs bubblewrap)
@@ -126,7 +126,7 @@ test-race test-serial: export SCOPEFS_TEST_ALL = 1
 test-serial: export SCOPEFS_TEST_AGAIN = 1
 test test-race test-serial: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(CURDIR)/$(dir $(NFPM)):$(CURDIR)/$(dir $(SBOM)):$(PATH)
 
-TESTBUILD = for one in '' -stores -export -console -csi; do .ci/build bin/test/scopefs$$one ./cmd/scopefs$$one; done
+TESTBUILD = for one in '' -stores -export -console -csi; do packaging/build bin/test/scopefs$$one ./cmd/scopefs$$one; done
 
 # A test with t.Parallel mostly waits, so more of them run side by side than there are processors.
 PARALLEL := -p=4 -parallel=8

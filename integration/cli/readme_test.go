@@ -33,7 +33,7 @@ func TestReadme(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o644))
 	}
-	for _, name := range []string{"audit", "cmd", "fs", "internal", "scope", "tools"} {
+	for _, name := range []string{"audit", "cmd", "fs", "internal", "packaging", "scope", "tools"} {
 		if _, err := os.Stat(filepath.Join("../..", name)); err == nil {
 			require.NoError(t, os.CopyFS(filepath.Join(dir, name), os.DirFS(filepath.Join("../..", name))))
 		}
