@@ -26,10 +26,7 @@ const nobody = 65534
 // then, or Resume makes it as the branch is.
 func TestKill(t *testing.T) {
 	need.Once(t)
-	rounds, old := 100, 0
-	if testing.Short() {
-		rounds = 10
-	}
+	rounds, old := need.Rounds("SCOPEFS_TEST_BRANCH_KILLS", 30, 100), 0
 	random := rand.New(rand.NewPCG(1, 2))
 	longest := 50 * time.Millisecond
 	resumed := 0

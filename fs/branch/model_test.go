@@ -101,12 +101,8 @@ func (p *player) play() {
 // TestModel makes random changes in branches and commits them: the directory is then as the branch was.
 func TestModel(t *testing.T) {
 	need.Once(t)
-	seeds := uint64(100)
-	if testing.Short() {
-		seeds = 10
-	}
-	for seed := range seeds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { model(t, seed) })
+	for seed := range need.Rounds("SCOPEFS_TEST_BRANCH_SEEDS", 30, 100) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { model(t, uint64(seed)) })
 	}
 }
 

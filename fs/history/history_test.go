@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/history/journal"
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -407,21 +408,9 @@ func TestUndoOfOthersWork(t *testing.T) {
 	assert.Equal(t, "of the host", string(text))
 }
 
-// number returns the number of an environment variable.
-func number(name string, missing int) int {
-	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
-		return n
-	}
-	return missing
-}
-
 // TestModel makes random changes, and takes back those since random checkpoints.
 func TestModel(t *testing.T) {
-	seeds := number("SCOPEFS_TEST_HISTORY_SEEDS", 60)
-	if testing.Short() {
-		seeds = 10
-	}
-	first := number("SCOPEFS_TEST_HISTORY_FIRST", 0)
+	seeds, first := need.Rounds("SCOPEFS_TEST_HISTORY_SEEDS", 20, 60), need.Rounds("SCOPEFS_TEST_HISTORY_FIRST", 0, 0)
 	for seed := first; seed < first+seeds; seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { model(t, uint64(seed)) })
 	}

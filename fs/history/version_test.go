@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // text reads a whole version.
@@ -145,11 +147,7 @@ func TestBefore(t *testing.T) {
 
 // TestBeforeModel makes random changes. Every path has the content that it had before each call, checkpoint and time.
 func TestBeforeModel(t *testing.T) {
-	seeds := number("SCOPEFS_TEST_HISTORY_SEEDS", 20)
-	if testing.Short() {
-		seeds = 4
-	}
-	for seed := range seeds {
+	for seed := range need.Rounds("SCOPEFS_TEST_HISTORY_SEEDS", 7, 20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { beforeModel(t, uint64(seed)) })
 	}
 }

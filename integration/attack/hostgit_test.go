@@ -283,7 +283,7 @@ func TestProtectHostGitMixed(t *testing.T) {
 	g := newHostGit(t, h)
 	commands := strings.Split("status,diff,add -A,restore .,checkout -q -b other,stash -u,stash pop,fetch --all,gc -q,log --stat,worktree list,worktree prune,"+
 		"submodule status,submodule update,commit -q --allow-empty -m x,-C sub status,-C sub fetch --all,-C wt restore .,-C tree status,-C split restore .,-C bare.git fetch --all,branch -a,worktree repair", ",")
-	for seed := range uint64(3) {
+	for seed := range uint64(need.Rounds("SCOPEFS_TEST_GIT_SEEDS", 1, 3)) {
 		dir := fmt.Sprint("mixed", seed)
 		g.prepare(h.Scope("a", dir))
 		attacks := g.gitAttacks(h.Scope("a", dir))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
@@ -18,13 +19,7 @@ import (
 // on a host that has servers of the same names. SCOPEFS_IMPORT_CASES sets how many
 // sources are made.
 func TestImportNarrows(t *testing.T) {
-	cases := 4000
-	if testing.Short() {
-		cases = 800
-	}
-	if n, err := strconv.Atoi(os.Getenv("SCOPEFS_IMPORT_CASES")); err == nil {
-		cases = n
-	}
+	cases := need.Rounds("SCOPEFS_IMPORT_CASES", 800, 4000)
 	host := agents.Host{Tools: ours(t), Memory: true, Servers: agents.Servers{"own": {Command: "theirs"}, "host": {Command: "h"}}}
 	const batch = 400
 	loaded, denials, far := 0, 0, 0

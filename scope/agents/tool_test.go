@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -91,11 +92,7 @@ func TestGrantsProperty(t *testing.T) {
 	names := append(ours().Names(), "new_tool", "mcp:search:q", "mcp:search:rm", "mcp:files:read", "mcp:files:q", "mcp:other:q")
 	base := testBase{agents: map[string]string{"a": "", "b": ""}, skills: []string{"check-feeds", "summarize"}}.make(t)
 	host := Host{Tools: ours(), Servers: Servers{"search": {Command: "s"}, "files": {Command: "f"}}}
-	definitions := 2000
-	if testing.Short() {
-		definitions = 400
-	}
-	for range definitions {
+	for range need.Rounds("SCOPEFS_TEST_DEFINITIONS", 500, 2000) {
 		keys, exclude, allowed := anyDefinition(r)
 		writeFile(t, base, "agents.d/a.md", "---\nname: a\n"+keys+"\n---\n")
 		all, errs := Load(base, host)

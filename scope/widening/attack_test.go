@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/catalog"
@@ -72,7 +73,7 @@ func TestNothingUntold(t *testing.T) {
 	}
 	host := agents.Host{Tools: tools, Servers: agents.Servers{"github": {Command: "gh"}, "search": {Command: "search", Include: []string{"get_*"}}}}
 	tried := 0
-	for range 40 {
+	for range need.Rounds("SCOPEFS_TEST_DEFINITIONS", 15, 40) {
 		base := t.TempDir()
 		keys := definition(r, files, users)
 		for name, text := range map[string]string{"agents.d/a.md": "---\nname: a\n" + keys + "---\n", "agents.d/m.md": "---\nname: m\n---\n", "skills/check/SKILL.md": "x"} {

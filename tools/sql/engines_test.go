@@ -59,7 +59,7 @@ func TestKilledWhileWriting(t *testing.T) {
 	const rowsEach = 500
 	acked, killed := 0, 0
 	took := 20 * time.Millisecond // by the last statement that was answered
-	for round := range 40 {
+	for round := range need.Rounds("SCOPEFS_TEST_SQL_KILLS", 12, 40) {
 		p := c.last.Load()
 		began := time.Now()
 		kill := time.AfterFunc(rand.N(2*took), p.Kill)
