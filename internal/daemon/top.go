@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/api"
-	"github.com/scopefs/scopefs/internal/processes"
 	"github.com/scopefs/scopefs/tools/approvals"
 )
 
@@ -18,8 +17,8 @@ type top struct {
 	mu   sync.Mutex
 	last api.Top
 
-	processes processes.Table // at last.Used
-	took      time.Duration   // of processor, to read them
+	processes processTable  // at last.Used
+	took      time.Duration // of processor, to read them
 }
 
 // topTime is how old an answer may be.
@@ -56,7 +55,7 @@ func (d *Daemon) Top(cheap bool) api.Top {
 	t.Used, t.Proposals = now.last.Used, proposed
 	all := now.processes
 	for _, a := range d.Agents() {
-		agent := api.TopAgent{ID: a.ID, State: a.State, Error: a.Error, Disk: a.Disk, Use: all.Below(a.ViewPID, false).Use}
+		agent := api.TopAgent{ID: a.ID, State: a.State, Error: a.Error, Disk: a.Disk, Use: all.below(a.ViewPID, false).Use}
 		if found := d.agent(a.ID); found != nil {
 			counts := found.Counts()
 			agent.Denials, agent.Calls, agent.Running = counts.Denials, counts.Calls, counts.Running
@@ -65,7 +64,7 @@ func (d *Daemon) Top(cheap bool) api.Top {
 				t.Calls = append(t.Calls, api.TopCall{ID: c.ID, Agent: a.ID, Session: c.Session, Tool: c.Tool, Chain: c.Chain, Since: c.Since})
 			}
 			for _, s := range found.Sessions() {
-				use := all.Below(s.PID, true)
+				use := all.below(s.PID, true)
 				agent.Use.Add(use.Use)
 				t.Sessions = append(t.Sessions, api.TopSession{Session: s, Use: use.Use, Program: use.Busiest})
 			}
@@ -88,7 +87,7 @@ func (t *top) read() {
 	defer runtime.UnlockOSThread()
 	before := spent()
 	t.last.Used = time.Now()
-	t.processes = processes.Read()
+	t.processes = readProcesses()
 	t.took = spent() - before
 }
 

@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"encoding/json"
-	"github.com/scopefs/scopefs/internal/profiles"
 
 	"github.com/scopefs/scopefs/scope/activities"
 	"github.com/scopefs/scopefs/tools"
@@ -15,7 +14,7 @@ func CheckActivity(a activities.Activity) error {
 	if _, err := (*client)(nil).activity(a); err != nil {
 		return err
 	}
-	return profiles.NotOf(a.Name, "rename the file")
+	return notOfProfiles(a.Name, "rename the file")
 }
 
 // activities returns the tools that the operator has declared.

@@ -4,7 +4,6 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/contextfs"
-	"github.com/scopefs/scopefs/internal/contextset"
 	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/outlive"
 	"github.com/scopefs/scopefs/scope"
@@ -48,8 +47,8 @@ func (c *client) hide() error {
 	return c.contexts.Close()
 }
 
-func (c *client) contextSet() contextset.Client {
-	return contextset.Client{Given: c.context, Rules: c.rules}
+func (c *client) contextSet() contextSetter {
+	return contextSetter{Given: c.context, Rules: c.rules}
 }
 
 // keepContext keeps what a session of the client has set, for the next daemon.
@@ -71,7 +70,7 @@ func (c *client) keptContext(session string, restore func(*scoped.Environment) e
 	if text == nil {
 		return
 	}
-	env, err := c.contextSet().Again(text)
+	env, err := c.contextSet().again(text)
 	if err == nil {
 		err = restore(env)
 	}

@@ -11,11 +11,11 @@ import (
 // groupOf returns the agent's control group for a definition, and makes it on first use. It holds the agent's view and sandboxes, so
 // that limits of memory and processors hold for both together. It is nil where nothing is limited and no group can be made.
 func (a *Agent) groupOf(def *agents.Definition) (*sandbox.Group, error) {
-	host, err := a.groups.Get(sandbox.OpenGroups)
+	host, err := a.groups.get(sandbox.OpenGroups)
 	if err != nil {
 		return nil, err
 	}
-	return a.group.Get(func() (*sandbox.Group, error) { return host.Agent(a.id, limitsOf(def)) })
+	return a.group.get(func() (*sandbox.Group, error) { return host.Agent(a.id, limitsOf(def)) })
 }
 
 func limitsOf(def *agents.Definition) sandbox.Limits {
@@ -24,7 +24,7 @@ func limitsOf(def *agents.Definition) sandbox.Limits {
 
 // prepareGroups finds where groups can be made, and makes moves to them fast for a moment. groupOf returns the error.
 func (s *Shared) prepareGroups() {
-	if host, err := s.groups.Get(sandbox.OpenGroups); err == nil {
+	if host, err := s.groups.get(sandbox.OpenGroups); err == nil {
 		host.Prepare()
 	}
 }
@@ -32,7 +32,7 @@ func (s *Shared) prepareGroups() {
 // PrepareLimit makes the agent's group, or continues with the one that the last daemon has made: see view.Agent.
 func (a *Agent) PrepareLimit(def *agents.Definition, was *sandbox.KeptGroup) {
 	if group := was.Adopt(limitsOf(def)); group != nil {
-		_, _ = a.group.Get(func() (*sandbox.Group, error) { return group, nil })
+		_, _ = a.group.get(func() (*sandbox.Group, error) { return group, nil })
 		return
 	}
 	_, _ = a.groupOf(def) // Limit logs the error
@@ -66,5 +66,5 @@ func (a *Agent) Limit(def *agents.Definition, pid int) (outOfMemory func() bool)
 
 // DropGroup removes the agent's control group if no process is left in it. The next daemon removes one that cannot be removed now.
 func (a *Agent) DropGroup() {
-	_ = a.group.Drop().Remove()
+	_ = a.group.drop().Remove()
 }

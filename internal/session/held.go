@@ -17,7 +17,6 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/history/query"
-	"github.com/scopefs/scopefs/internal/runner"
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -477,7 +476,7 @@ func (c *client) discardTask(task string) error {
 // RemoveLeftTasks removes the branches of tasks that a killed daemon has left, and the names of sockets. It finishes commits that were
 // interrupted.
 func (s *Shared) RemoveLeftTasks(ctx context.Context) {
-	runner.RemoveSockets(s.Paths)
+	removeRunnerSockets(s.Paths)
 	dirs := []string{s.Paths.Histories()}
 	for _, def := range s.Definitions() {
 		if dir := def.History.Dir; dir != "" && !slices.Contains(dirs, dir) {

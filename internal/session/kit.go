@@ -4,7 +4,6 @@ import (
 	"errors"
 	"path/filepath"
 
-	"github.com/scopefs/scopefs/internal/scopeinfo"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/catalog"
@@ -48,7 +47,7 @@ func (c *client) kit(files *file.Files, shell *bash.Shell) ([]kitTool, error) {
 	add(catalog.ListedNever, list, err)
 	list, err = shell.Tools()
 	add(catalog.ListedNever, list, err)
-	list, err = scopeinfo.New(c.agent.id, c.now)
+	list, err = newScopeInfo(c.agent.id, c.now)
 	add(catalog.ListedNever, list, err)
 	user, err := ask.User()
 	add(catalog.ListedBase, []tools.Tool{user}, err)
@@ -58,7 +57,7 @@ func (c *client) kit(files *file.Files, shell *bash.Shell) ([]kitTool, error) {
 	add(catalog.ListedSkills, list, err)
 	list, err = memory.New(files)
 	add(catalog.ListedMemory, list, err)
-	set, err := c.contextSet().Tool()
+	set, err := c.contextSet().tool()
 	add(catalog.ListedScopes, []tools.Tool{set}, err)
 	list, err = changes.New(c.history, c.agent.changing)
 	add(catalog.ListedKept, list, err)

@@ -54,7 +54,7 @@ func (a *Agent) newNetwork(p Purpose) *network {
 
 // authority returns the CA; nil after an error, and then no request can be decided about that only a CA makes visible.
 func (s *Shared) authority() *egress.CA {
-	ca, err := s.ca.Get(func() (*egress.CA, error) { return egress.OpenCA(s.Paths.State) })
+	ca, err := s.ca.get(func() (*egress.CA, error) { return egress.OpenCA(s.Paths.State) })
 	if err != nil {
 		s.Logger.Error("hosts with methods, paths or a credential are refused", "err", err)
 		return nil

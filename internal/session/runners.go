@@ -15,7 +15,6 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/outlive"
-	"github.com/scopefs/scopefs/internal/runner"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/bash"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -46,7 +45,7 @@ type runnersTask struct {
 // start starts the sandbox of the runner.
 func (t *runnersTask) start(ctx context.Context) (err error) {
 	c := t.client
-	if t.socket, err = t.member.listen(c.agent.Paths.ToolSocket(runner.SocketName+rand.Text()), t.owner, t.work); err != nil {
+	if t.socket, err = t.member.listen(c.agent.Paths.ToolSocket(runnerSocket+rand.Text()), t.owner, t.work); err != nil {
 		return err
 	}
 	for _, b := range []struct{ from, to string }{{t.socket.name, taskSocket}, {"/proc/self/exe", taskPrograms + "/scopefs"}} {

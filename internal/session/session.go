@@ -17,7 +17,6 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/ledger"
-	"github.com/scopefs/scopefs/internal/opened"
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
@@ -51,9 +50,9 @@ type Agent struct {
 	connecting *limit.Slots // taken while the client of HTTP requests starts: two would have two sandboxes
 	paces      *ledger.Paces
 	rates      *tools.Rates
-	traffic    *limit.Rates                // of its sandboxes
-	doors      *egress.Bounds              // what its sandboxes have under way in the network
-	group      opened.Value[sandbox.Group] // see groupOf
+	traffic    *limit.Rates          // of its sandboxes
+	doors      *egress.Bounds        // what its sandboxes have under way in the network
+	group      opened[sandbox.Group] // see groupOf
 
 	refusals   ledger.Refusals
 	violations ledger.Violations // that were recorded

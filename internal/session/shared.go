@@ -12,9 +12,7 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/ledger"
-	"github.com/scopefs/scopefs/internal/opened"
 	"github.com/scopefs/scopefs/internal/outlive"
-	"github.com/scopefs/scopefs/internal/runner"
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/internal/stores"
 	"github.com/scopefs/scopefs/internal/tunnels"
@@ -55,10 +53,10 @@ type Shared struct {
 	Tunnels    *tunnels.Set
 
 	sandboxes sandboxes
-	groups    opened.Value[sandbox.Groups] // the host's, for agents
-	ca        opened.Value[egress.CA]      // of the daemon's proxies
+	groups    opened[sandbox.Groups] // the host's, for agents
+	ca        opened[egress.CA]      // of the daemon's proxies
 	git       account.Git
-	tasks     runner.Queues
+	tasks     taskQueues
 	held      heldTasks
 	left      sync.Map      // the sandboxes of tasks that the last daemon has left
 	connected atomic.Uint64 // clients so far

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/scopefs/scopefs/internal/profiles"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/account"
@@ -23,7 +22,7 @@ func StoreTools(known func(config.Stores) (catalog.Tools, error)) func(config.St
 	return func(s config.Stores) (catalog.Tools, error) {
 		for store, p := range s.Programs {
 			for _, name := range p.Tools {
-				if err := profiles.NotOf(name, "give the tool another name"); err != nil {
+				if err := notOfProfiles(name, "give the tool another name"); err != nil {
 					return nil, fmt.Errorf("%s: tools: %w", store, err)
 				}
 			}

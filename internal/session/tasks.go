@@ -15,7 +15,6 @@ import (
 	"github.com/scopefs/scopefs/internal/contextfs"
 	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/outlive"
-	"github.com/scopefs/scopefs/internal/runner"
 	"github.com/scopefs/scopefs/scope"
 	scoped "github.com/scopefs/scopefs/scope/context"
 	"github.com/scopefs/scopefs/scope/hosts"
@@ -140,7 +139,7 @@ func (c *client) run(ctx context.Context, env tools.Env, id scope.ID, task deleg
 		d := scope.Decision{Kind: scope.KindLimit, Rule: fmt.Sprintf("tasks.depth in scopefs.yaml: %d", settings.Tasks.Depth)}
 		return out, tools.Refused(d, tools.Denied, "tasks are %d deep already: do it without a member", settings.Tasks.Depth)
 	}
-	free, err := c.agent.tasks.Hold(ctx, len(callers), c.agent.id, settings.Tasks.Parallel, env.Resumed)
+	free, err := c.agent.tasks.hold(ctx, len(callers), c.agent.id, settings.Tasks.Parallel, env.Resumed)
 	if err != nil {
 		return out, err
 	}
@@ -208,9 +207,9 @@ func (c *client) run(ctx context.Context, env tools.Env, id scope.ID, task deleg
 	if err != nil {
 		return out, err
 	}
-	variables := runner.Env(taskPrograms, taskSocket, def.Model, settings.Env, settings.Tasks.Env)
+	variables := runnerEnv(taskPrograms, taskSocket, def.Model, settings.Env, settings.Tasks.Env)
 	maps.Copy(variables, made.Environ())
-	input, err := runner.Input(settings.Tasks.Input, def, def.Grants.Delegated(c.rules()).Prompt(), task)
+	input, err := runnerInput(settings.Tasks.Input, def, def.Grants.Delegated(c.rules()).Prompt(), task)
 	if err != nil {
 		return out, err
 	}

@@ -1,5 +1,4 @@
-// Package profiles has the names that profiles give to tools.
-package profiles
+package session
 
 import (
 	"fmt"
@@ -10,9 +9,9 @@ import (
 	"github.com/scopefs/scopefs/tools/file/profile"
 )
 
-// NotOf returns an error for a name that a profile gives to a tool: a client
+// notOfProfiles returns an error for a name that a profile gives to a tool: a client
 // with that profile would have two of the name.
-func NotOf(name, remedy string) error {
+func notOfProfiles(name, remedy string) error {
 	for _, p := range []string{profile.Claude, profile.AnthropicEditor, profile.MCPFS} {
 		files, err := profile.New(p)
 		if err != nil {

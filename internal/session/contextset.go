@@ -1,5 +1,4 @@
-// Package contextset is the tool context_set, by which a client that cannot send _meta adds to the context of its session.
-package contextset
+package session
 
 import (
 	"context"
@@ -13,29 +12,29 @@ import (
 	"github.com/scopefs/scopefs/tools"
 )
 
-// Client is a client of an agent's tools. Its model calls context_set as well: the tool fills the scopes that the definition
+// contextSetter is a client of an agent's tools. Its model calls context_set as well: the tool fills the scopes that the definition
 // lists in scopes.set, and none that the client gave.
-type Client struct {
+type contextSetter struct {
 	Given *scoped.Environment // by the client
 	Rules func() *agents.Grants
 }
 
-const name = "context_set"
+const contextSetName = "context_set"
 
-// schema is the schema of context_set. The messages are read by scoped.Parse.
-const schema = `{"type": "object", "additionalProperties": false, "required": ["messages"], "properties": {"messages": {
+// contextSetSchema is the schema of context_set. The messages are read by scoped.Parse.
+const contextSetSchema = `{"type": "object", "additionalProperties": false, "required": ["messages"], "properties": {"messages": {
 	"type": "array", "items": {"type": "object"}, "description": "each has a type, the name of its scope, and perhaps an _instance; they replace those of an earlier call"}}}`
 
-// Tool returns context_set.
-func (c Client) Tool() (tools.Tool, error) {
-	t, err := tools.Declared(name, "Fill scopes of the context from which later calls of this session select. What the client gave stays.",
-		tools.Hints{Title: "Set the context", Writes: true, Acts: true, Idempotent: true}, json.RawMessage(schema), set)
+// tool returns context_set.
+func (c contextSetter) tool() (tools.Tool, error) {
+	t, err := tools.Declared(contextSetName, "Fill scopes of the context from which later calls of this session select. What the client gave stays.",
+		tools.Hints{Title: "Set the context", Writes: true, Acts: true, Idempotent: true}, json.RawMessage(contextSetSchema), setContext)
 	return tools.Judged(t, err, c.judge)
 }
 
-// Again returns the messages of a call that an earlier daemon has handled. It returns an error if the rules of now deny the call.
-func (c Client) Again(messages []byte) (*scoped.Environment, error) {
-	if d := c.Rules().Call(name, true); !d.Allow && !d.Ask {
+// again returns the messages of a call that an earlier daemon has handled. It returns an error if the rules of now deny the call.
+func (c contextSetter) again(messages []byte) (*scoped.Environment, error) {
+	if d := c.Rules().Call(contextSetName, true); !d.Allow && !d.Ask {
 		return nil, tools.Refused(d, tools.Denied, "the agent may not set its context")
 	}
 	env, bad := scoped.Parse(messages)
@@ -59,7 +58,7 @@ func contextOf(params json.RawMessage) (*scoped.Environment, error) {
 }
 
 // judge decides whether a call may fill the scopes of its messages.
-func (c Client) judge(env tools.Env, params json.RawMessage) error {
+func (c contextSetter) judge(env tools.Env, params json.RawMessage) error {
 	if env.Keep == nil {
 		d := scope.Decision{Kind: scope.KindNeed, Rule: "the client has no session"}
 		e := tools.Refused(d, tools.Denied, "this client has no session")
@@ -74,7 +73,7 @@ func (c Client) judge(env tools.Env, params json.RawMessage) error {
 }
 
 // may decides about the scopes of messages.
-func (c Client) may(next *scoped.Environment) error {
+func (c contextSetter) may(next *scoped.Environment) error {
 	given := c.Given.Scopes()
 	for _, name := range next.Scopes() {
 		if slices.Contains(given, name) {
@@ -88,7 +87,7 @@ func (c Client) may(next *scoped.Environment) error {
 	return nil
 }
 
-func set(_ context.Context, env tools.Env, params json.RawMessage) (tools.Result, error) {
+func setContext(_ context.Context, env tools.Env, params json.RawMessage) (tools.Result, error) {
 	next, err := contextOf(params)
 	if err != nil {
 		return tools.Result{}, err

@@ -1,5 +1,4 @@
-// Package runner is what the operator's runner gets to do a task, and how many tasks run at a time.
-package runner
+package session
 
 import (
 	"context"
@@ -20,22 +19,22 @@ import (
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// Queues bound the tasks that run at the same time. Each depth has slots of its own: a
+// taskQueues bound the tasks that run at the same time. Each depth has slots of its own: a
 // task that waits for one below it holds no slot that the other needs. The zero value has none.
-type Queues struct {
+type taskQueues struct {
 	mu    sync.Mutex
-	slots map[queue]*limit.Slots
+	slots map[taskQueue]*limit.Slots
 }
 
-// queue names the slots of one depth, and of one agent at that depth; "": of all agents.
-type queue struct {
+// taskQueue names the slots of one depth, and of one agent at that depth; "": of all agents.
+type taskQueue struct {
 	depth int
 	agent scope.ID
 }
 
-// Hold waits for a slot for a task of an agent. One agent has half of all slots. A resumed task, whose runner works already, does not
+// hold waits for a slot for a task of an agent. One agent has half of all slots. A resumed task, whose runner works already, does not
 // wait: it may run beside those that have all slots.
-func (q *Queues) Hold(ctx context.Context, depth int, id scope.ID, parallel int, resumed bool) (free func(), err error) {
+func (q *taskQueues) hold(ctx context.Context, depth int, id scope.ID, parallel int, resumed bool) (free func(), err error) {
 	take := (*limit.Slots).Take
 	if resumed {
 		take = func(s *limit.Slots, _ context.Context) (func(), error) {
@@ -46,11 +45,11 @@ func (q *Queues) Hold(ctx context.Context, depth int, id scope.ID, parallel int,
 			return free, nil
 		}
 	}
-	own, err := take(q.of(queue{depth, id}, max(1, parallel/2)), ctx)
+	own, err := take(q.of(taskQueue{depth, id}, max(1, parallel/2)), ctx)
 	if err != nil {
 		return nil, err
 	}
-	all, err := take(q.of(queue{depth, ""}, parallel), ctx)
+	all, err := take(q.of(taskQueue{depth, ""}, parallel), ctx)
 	if err != nil {
 		own()
 		return nil, err
@@ -58,11 +57,11 @@ func (q *Queues) Hold(ctx context.Context, depth int, id scope.ID, parallel int,
 	return func() { all(); own() }, nil
 }
 
-func (q *Queues) of(which queue, size int) *limit.Slots {
+func (q *taskQueues) of(which taskQueue, size int) *limit.Slots {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.slots == nil {
-		q.slots = map[queue]*limit.Slots{}
+		q.slots = map[taskQueue]*limit.Slots{}
 	}
 	if q.slots[which] == nil {
 		q.slots[which] = limit.NewSlots(size)
@@ -70,9 +69,9 @@ func (q *Queues) of(which queue, size int) *limit.Slots {
 	return q.slots[which]
 }
 
-// Env returns the environment of a runner: that of all sandboxes, what the operator sets for runners, where the task's
+// runnerEnv returns the environment of a runner: that of all sandboxes, what the operator sets for runners, where the task's
 // programs and tools are, and what the definition says of its model.
-func Env(programs, socket string, m agents.Model, all, runners map[string]string) map[string]string {
+func runnerEnv(programs, socket string, m agents.Model, all, runners map[string]string) map[string]string {
 	env := map[string]string{"PATH": sandbox.DefaultPath}
 	maps.Copy(env, all)
 	maps.Copy(env, runners)
@@ -93,8 +92,8 @@ func Env(programs, socket string, m agents.Model, all, runners map[string]string
 	return env
 }
 
-// request is the input of a runner with input: json. docs/delegation.md describes it.
-type request struct {
+// runnerRequest is the input of a runner with input: json. docs/delegation.md describes it.
+type runnerRequest struct {
 	Agent       scope.ID          `json:"agent"`
 	Kind        string            `json:"kind,omitempty"`
 	Model       string            `json:"model,omitempty"`
@@ -105,8 +104,8 @@ type request struct {
 	delegate.Job
 }
 
-// Input returns what a runner reads. A module has no prompt of its own.
-func Input(form config.RunnerInput, def *agents.Agent, prompt string, task delegate.Task) (string, error) {
+// runnerInput returns what a runner reads. A module has no prompt of its own.
+func runnerInput(form config.RunnerInput, def *agents.Agent, prompt string, task delegate.Task) (string, error) {
 	if task.Module {
 		prompt = ""
 	}
@@ -114,7 +113,7 @@ func Input(form config.RunnerInput, def *agents.Agent, prompt string, task deleg
 		return strings.TrimPrefix(prompt+"\n\n", "\n\n") + task.Text, nil
 	}
 	m := def.Model
-	r := request{
+	r := runnerRequest{
 		Agent: def.Name, Kind: m.Kind, Model: m.Name, Temperature: m.Temperature, MaxTurns: m.MaxTurns, Timeout: m.Timeout.Seconds(),
 		Context: []json.RawMessage{}, Job: task.Job,
 	}
@@ -134,15 +133,15 @@ func Input(form config.RunnerInput, def *agents.Agent, prompt string, task deleg
 	return string(text) + "\n", err
 }
 
-// SocketName begins the name of a task's socket, and of no agent's.
-const SocketName = "task."
+// runnerSocket begins the name of a task's socket, and of no agent's.
+const runnerSocket = "task."
 
-// RemoveSockets removes the names of the sockets of tasks that the last daemon has left. A task that lives on has its socket.
-func RemoveSockets(p config.Paths) {
+// removeRunnerSockets removes the names of the sockets of tasks that the last daemon has left. A task that lives on has its socket.
+func removeRunnerSockets(p config.Paths) {
 	dir := filepath.Dir(p.ToolSocket(""))
 	left, _ := os.ReadDir(dir)
 	for _, e := range left {
-		if strings.HasPrefix(e.Name(), SocketName) {
+		if strings.HasPrefix(e.Name(), runnerSocket) {
 			os.Remove(filepath.Join(dir, e.Name()))
 		}
 	}

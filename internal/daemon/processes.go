@@ -1,5 +1,4 @@
-// Package processes reads what the processes of the host use.
-package processes
+package daemon
 
 import (
 	"os"
@@ -18,12 +17,12 @@ type process struct {
 	asked    bool // Written is known
 }
 
-// Table has processes by their ids.
-type Table map[int]*process
+// processTable has processes by their ids.
+type processTable map[int]*process
 
-// Read reads the host's processes. One that ends meanwhile may be missing.
-func Read() Table {
-	all := Table{}
+// readProcesses reads the host's processes. One that ends meanwhile may be missing.
+func readProcesses() processTable {
+	all := processTable{}
 	parents := map[int]int{}
 	for _, pid := range proc.Processes() {
 		s, err := proc.ReadStat(pid)
@@ -51,16 +50,16 @@ func written(pid int) int64 {
 	return n
 }
 
-// Total is the use of processes, and the name of the one that used the processor most.
-type Total struct {
+// processTotal is the use of processes, and the name of the one that used the processor most.
+type processTotal struct {
 	api.Use
 	Busiest string
 	most    float64
 }
 
-// Below returns the use of a process and of all below it, with what they have written, or without: a view that is not passed
+// below returns the use of a process and of all below it, with what they have written, or without: a view that is not passed
 // through writes the same data once more. An agent makes its tree of any depth, and a reused number could make a loop.
-func (t Table) Below(pid int, writes bool) (sum Total) {
+func (t processTable) below(pid int, writes bool) (sum processTotal) {
 	seen := map[int]bool{0: true}
 	for left := []int{pid}; len(left) > 0; {
 		next := left[len(left)-1]

@@ -1,5 +1,4 @@
-// Package reach tells whether an agent program reaches its model by the rules of an agent.
-package reach
+package session
 
 import (
 	"cmp"
@@ -17,18 +16,18 @@ import (
 	"github.com/scopefs/scopefs/scope/hosts"
 )
 
-// Agent is an agent as a program's user chooses it.
-type Agent struct {
+// reach tells whether an agent program reaches its model by the rules of an agent.
+type reach struct {
 	ID    scope.ID
 	Paths config.Paths
 	Env   map[string]string // of every sandbox
 	Hosts *hosts.Policy
 }
 
-// Model returns an error if a program could not reach its model. env are the variables that the program gets from its user,
+// model returns an error if a program could not reach its model. env are the variables that the program gets from its user,
 // keys those for credentials. The note warns the operator about a program that may work without. The program uses its login,
 // use, where it has no key.
-func (a Agent) Model(ctx context.Context, p *api.RunProgram, use *login.Login, env, keys map[string]string) (note string, err error) {
+func (a reach) model(ctx context.Context, p *api.RunProgram, use *login.Login, env, keys map[string]string) (note string, err error) {
 	policy := a.Hosts
 	add := fmt.Sprintf("add network: {presets: [%s]} to %s", strings.Join(p.Networks, ", "), filepath.Join(a.Paths.Base, "agents.d", string(a.ID)+".md"))
 	switch policy.Kind() {
@@ -76,7 +75,7 @@ func reaches(hosts *hosts.Policy, preset *hosts.Preset) bool {
 
 // key returns a note if nothing sets the variable of a preset's key, and an error if the
 // daemon cannot read the key.
-func (a Agent) key(ctx context.Context, hosts *hosts.Policy, preset *hosts.Preset, env, keys map[string]string) (note string, err error) {
+func (a reach) key(ctx context.Context, hosts *hosts.Policy, preset *hosts.Preset, env, keys map[string]string) (note string, err error) {
 	for _, variable := range slices.Sorted(maps.Keys(preset.Credentials)) {
 		credential, ok := hosts.Credentials()[variable]
 		switch {

@@ -1,5 +1,4 @@
-// Package scopeinfo has the tool scope_info, by which an agent learns what it may do.
-package scopeinfo
+package session
 
 import (
 	"context"
@@ -10,59 +9,59 @@ import (
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// Info is the result of scope_info: what an agent may know of itself.
-type Info struct {
+// scopeInfo is the result of scope_info: what an agent may know of itself.
+type scopeInfo struct {
 	Agent       scope.ID       `json:"agent"`
 	Description string         `json:"description,omitempty"`
 	Root        string         `json:"root" jsonschema:"where the files are"`
 	Access      string         `json:"access" jsonschema:"write or read"`
-	Paths       []Path         `json:"paths,omitempty" jsonschema:"what is more restricted than the rest"`
-	Tools       []Tool         `json:"tools"`
+	Paths       []scopePath    `json:"paths,omitempty" jsonschema:"what is more restricted than the rest"`
+	Tools       []scopeTool    `json:"tools"`
 	Scope       string         `json:"scope,omitempty" jsonschema:"skills, servers and members"`
 	Rules       string         `json:"rules,omitempty" jsonschema:"what else restricts"`
 	Network     string         `json:"network" jsonschema:"none, host, or rules: the hosts in scope"`
 	Limits      map[string]any `json:"limits,omitempty"`
 }
 
-// Path is a restricted path.
-type Path struct {
+// scopePath is a restricted path.
+type scopePath struct {
 	Pattern string `json:"pattern"`
 	Access  string `json:"access"`
 }
 
-// Tool is a tool that the agent may call.
-type Tool struct {
+// scopeTool is a tool that the agent may call.
+type scopeTool struct {
 	Name string `json:"name"`
 	Ask  bool   `json:"ask,omitempty" jsonschema:"calls must be approved by the operator"`
 }
 
-// New returns the tool. now returns the agent's definition, its rules and its tools at each call.
-func New(id scope.ID, now func() (*agents.Agent, *agents.Grants, []tools.Tool, error)) ([]tools.Tool, error) {
+// newScopeInfo returns the tool scope_info, by which an agent learns what it may do. now returns the agent's definition, its rules and its tools at each call.
+func newScopeInfo(id scope.ID, now func() (*agents.Agent, *agents.Grants, []tools.Tool, error)) ([]tools.Tool, error) {
 	t, err := tools.New("scope_info", "Tells who you are, where your files are, which tools you have and what restricts you.",
 		tools.Hints{Title: "Own scope", Idempotent: true},
-		func(context.Context, tools.Env, struct{}) (Info, error) {
+		func(context.Context, tools.Env, struct{}) (scopeInfo, error) {
 			def, rules, list, err := now()
 			if err != nil {
-				return Info{}, err
+				return scopeInfo{}, err
 			}
-			return of(id, def.Definition, rules, list), nil
+			return infoOf(id, def.Definition, rules, list), nil
 		})
 	return []tools.Tool{t}, err
 }
 
-// of returns the Info of an agent. It lists no hidden path.
-func of(id scope.ID, def *agents.Definition, rules *agents.Grants, list []tools.Tool) Info {
-	info := Info{
+// infoOf returns the scopeInfo of an agent. It lists no hidden path.
+func infoOf(id scope.ID, def *agents.Definition, rules *agents.Grants, list []tools.Tool) scopeInfo {
+	info := scopeInfo{
 		Agent: id, Description: def.Description, Root: sandbox.Workspace, Access: def.View.Access.String(),
-		Tools: []Tool{}, Scope: rules.Block(), Rules: rules.Limits(), Network: string(rules.Hosts().Kind()), Limits: limits(def.Limits),
+		Tools: []scopeTool{}, Scope: rules.Block(), Rules: rules.Limits(), Network: string(rules.Hosts().Kind()), Limits: limits(def.Limits),
 	}
 	for _, r := range def.View.Paths {
 		if r.Access != scope.Hide {
-			info.Paths = append(info.Paths, Path{r.Pattern, r.Access.String()})
+			info.Paths = append(info.Paths, scopePath{r.Pattern, r.Access.String()})
 		}
 	}
 	for _, t := range list {
-		info.Tools = append(info.Tools, Tool{t.Name, rules.Tool(t.Name).Ask})
+		info.Tools = append(info.Tools, scopeTool{t.Name, rules.Tool(t.Name).Ask})
 	}
 	return info
 }

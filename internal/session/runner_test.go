@@ -1,4 +1,4 @@
-package runner
+package session
 
 import (
 	"context"
@@ -12,25 +12,25 @@ import (
 
 // TestHoldResumed: a task whose runner works already does not wait for a slot, and frees no other task's.
 func TestHoldResumed(t *testing.T) {
-	var q Queues
+	var q taskQueues
 	ended, end := context.WithCancel(t.Context())
 	end()
-	free, err := q.Hold(t.Context(), 1, "b", 1, false)
+	free, err := q.hold(t.Context(), 1, "b", 1, false)
 	require.NoError(t, err)
 	for _, id := range []scope.ID{"a", "b"} {
-		resumed, err := q.Hold(ended, 1, id, 1, true)
+		resumed, err := q.hold(ended, 1, id, 1, true)
 		require.NoError(t, err, id)
 		resumed()
 	}
-	_, err = q.Hold(ended, 1, "a", 1, false)
+	_, err = q.hold(ended, 1, "a", 1, false)
 	assert.ErrorIs(t, err, context.Canceled, "the others wait")
 	free()
-	free, err = q.Hold(t.Context(), 1, "a", 1, true)
+	free, err = q.hold(t.Context(), 1, "a", 1, true)
 	require.NoError(t, err)
-	_, err = q.Hold(ended, 1, "b", 1, false)
+	_, err = q.hold(ended, 1, "b", 1, false)
 	assert.ErrorIs(t, err, context.Canceled, "for it, if it found one")
 	free()
-	free, err = q.Hold(t.Context(), 1, "b", 1, false)
+	free, err = q.hold(t.Context(), 1, "b", 1, false)
 	require.NoError(t, err)
 	free()
 }
