@@ -18,8 +18,8 @@ import (
 	"github.com/scopefs/scopefs/tools/skill"
 )
 
-// kitTool is a tool of scopefs itself, and when a computed list of tools holds it.
-type kitTool struct {
+// ownTool is a tool of scopefs itself, and when a computed list of tools holds it.
+type ownTool struct {
 	tools.Tool
 	listed catalog.Listed
 }
@@ -33,13 +33,13 @@ func (c *client) now() (*agents.Agent, *agents.Grants, []tools.Tool, error) {
 	return def, c.rules(), c.set.List(), nil
 }
 
-// kit returns the tools of scopefs itself. This is the one list of them.
-func (c *client) kit(files *file.Files, shell *bash.Shell) ([]kitTool, error) {
-	var all []kitTool
+// ownTools returns the tools of scopefs itself. This is the one list of them.
+func (c *client) ownTools(files *file.Files, shell *bash.Shell) ([]ownTool, error) {
+	var all []ownTool
 	var errs []error
 	add := func(listed catalog.Listed, list []tools.Tool, err error) {
 		for _, t := range list {
-			all = append(all, kitTool{t, listed})
+			all = append(all, ownTool{t, listed})
 		}
 		errs = append(errs, err)
 	}
@@ -84,12 +84,12 @@ func (c *client) kit(files *file.Files, shell *bash.Shell) ([]kitTool, error) {
 
 // tools returns all tools of a client. The door offers those that the rules allow. The tools of MCP servers are added later.
 func (c *client) tools(files *file.Files, shell *bash.Shell, names string) ([]tools.Tool, error) {
-	kit, err := c.kit(files, shell)
+	own, err := c.ownTools(files, shell)
 	if err != nil {
 		return nil, err
 	}
 	var all []tools.Tool
-	for _, t := range kit {
+	for _, t := range own {
 		switch {
 		case t.listed == catalog.ListedMemory && !c.agent.Settings.Memory:
 		case t.Name == ask.PromptName && c.agent.Settings.Approve.Wait == 0: // it could only refuse
@@ -108,9 +108,9 @@ func (c *client) tools(files *file.Files, shell *bash.Shell, names string) ([]to
 // Tools returns the tools of scopefs itself as definitions may name them.
 func Tools() (catalog.Tools, error) {
 	c := &client{agent: &Agent{Shared: &Shared{}}} // nobody calls these
-	kit, err := c.kit(file.New(worker.New(nil)), bash.NewShell(c))
+	own, err := c.ownTools(file.New(worker.New(nil)), bash.NewShell(c))
 	var all catalog.Tools
-	for _, t := range kit {
+	for _, t := range own {
 		all = append(all, catalog.Tool{Name: t.Name, Aliases: t.Aliases, Writes: t.Hints.Writes, Listed: t.listed})
 	}
 	return all, err
