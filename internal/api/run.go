@@ -16,6 +16,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/login"
 	"github.com/scopefs/scopefs/internal/proc"
+	"github.com/scopefs/scopefs/internal/rights"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -160,7 +161,7 @@ func (r *Run) receiveFiles(tty bool) error {
 	if err := r.send(ToRun{Go: true}); err != nil {
 		return err
 	}
-	line, oob := make([]byte, 512), make([]byte, unix.CmsgSpace(4*4))
+	line, oob := make([]byte, 512), rights.Room(4)
 	size, n, _, _, err := r.conn.ReadMsgUnix(line, oob)
 	if err != nil {
 		return err
@@ -169,18 +170,9 @@ func (r *Run) receiveFiles(tty bool) error {
 	if err := json.Unmarshal(line[:size], &first); err != nil {
 		return err
 	}
-	msgs, err := unix.ParseSocketControlMessage(oob[:n])
-	if err != nil || len(msgs) != 1 {
-		return errors.New("daemon sent no files")
-	}
-	fds, err := unix.ParseUnixRights(&msgs[0])
+	files, err := rights.Files(oob[:n], "stream")
 	if err != nil {
 		return err
-	}
-	var files []*os.File
-	for _, fd := range fds {
-		unix.CloseOnExec(fd)
-		files = append(files, os.NewFile(uintptr(fd), "stream"))
 	}
 	if first.Resume != nil && len(files) > 1 {
 		r.request.Resume, r.box, files = first.Resume, files[len(files)-1], files[:len(files)-1]

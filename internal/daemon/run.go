@@ -20,6 +20,7 @@ import (
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/ledger"
+	"github.com/scopefs/scopefs/internal/rights"
 	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -346,19 +347,13 @@ func passStreams(conn *net.UnixConn, p *sandbox.Process, first api.FromRun, init
 	if len(files) == 0 {
 		return nil
 	}
-	var fds []int
-	for _, f := range files {
-		raw, err := f.SyscallConn() // Fd would make it a blocking one, for the client too
-		if err == nil {
-			err = raw.Control(func(fd uintptr) { fds = append(fds, int(fd)) })
-		}
-		if err != nil {
-			return err
-		}
+	control, err := rights.Of(files...)
+	if err != nil {
+		return err
 	}
 	first.Files = len(files)
 	line, _ := json.Marshal(first)
-	_, _, err := conn.WriteMsgUnix(append(line, '\n'), unix.UnixRights(fds...), nil)
+	_, _, err = conn.WriteMsgUnix(append(line, '\n'), control, nil)
 	for _, f := range []*os.File{p.Stdin, p.Stdout, p.Stderr, p.TTY} {
 		if f != nil {
 			f.Close() // the client's now, and its end the command's to see

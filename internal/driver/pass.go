@@ -15,6 +15,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/internal/heart"
+	"github.com/scopefs/scopefs/internal/rights"
 )
 
 // Server is a server that a driver asks to be connected to.
@@ -151,19 +152,16 @@ func (d *Daemon) take(number uint64) (net.Conn, error) {
 }
 
 func (d *Daemon) receive() (number uint64, f *os.File, err error) {
-	word, rights := make([]byte, 8), make([]byte, syscall.CmsgSpace(4))
+	word, control := make([]byte, 8), rights.Room(1)
 	_ = d.socket.SetReadDeadline(time.Now().Add(sendTime)) // it was passed before its number came
-	n, m, _, _, err := d.socket.ReadMsgUnix(word, rights)
+	n, m, _, _, err := d.socket.ReadMsgUnix(word, control)
 	if err != nil {
 		return 0, nil, err
 	}
-	messages, err := syscall.ParseSocketControlMessage(rights[:m])
-	if err != nil || len(messages) != 1 || n != len(word) {
+	files, err := rights.Files(control[:m], "server")
+	if err != nil || len(files) != 1 || n != len(word) {
+		rights.Close(files)
 		return 0, nil, errors.Join(errors.New("the daemon passed no connection"), err)
 	}
-	fds, err := syscall.ParseUnixRights(&messages[0])
-	if err != nil {
-		return 0, nil, err
-	}
-	return binary.LittleEndian.Uint64(word), os.NewFile(uintptr(fds[0]), "server"), nil
+	return binary.LittleEndian.Uint64(word), files[0], nil
 }

@@ -25,6 +25,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/rights"
 )
 
 // Name is the argv[0] of a holder process.
@@ -132,43 +134,25 @@ func send(fd int, msg message, files []*os.File, flags int) error {
 	if len(text) > maxMessage {
 		return fmt.Errorf("message of %d bytes: %d at most", len(text), maxMessage)
 	}
-	var rights []byte
-	if len(files) > 0 {
-		fds, err := numbers(files)
-		if err != nil {
-			return err
-		}
-		rights = unix.UnixRights(fds...)
+	control, err := rights.Of(files...)
+	if err != nil {
+		return err
 	}
 	for {
-		if err = unix.Sendmsg(fd, text, rights, nil, unix.MSG_NOSIGNAL|flags); err != unix.EINTR {
+		if err = unix.Sendmsg(fd, text, control, nil, unix.MSG_NOSIGNAL|flags); err != unix.EINTR {
 			return err
 		}
 	}
-}
-
-// numbers returns the descriptors of files. File.Fd would make them blocking, for the process that reads them, too.
-func numbers(files []*os.File) (fds []int, err error) {
-	for _, f := range files {
-		raw, err := f.SyscallConn()
-		if err == nil {
-			err = raw.Control(func(fd uintptr) { fds = append(fds, int(fd)) })
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return fds, nil
 }
 
 var errClosed = errors.New("the other end is closed")
 
 // receive reads one message. The caller closes the files.
 func receive(fd int) (msg message, files []*os.File, err error) {
-	buf, rights := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4*maxFiles))
-	n, nrights, flags := 0, 0, 0
+	buf, control := make([]byte, maxMessage), rights.Room(maxFiles)
+	n, ncontrol, flags := 0, 0, 0
 	for {
-		n, nrights, flags, _, err = unix.Recvmsg(fd, buf, rights, unix.MSG_CMSG_CLOEXEC)
+		n, ncontrol, flags, _, err = unix.Recvmsg(fd, buf, control, unix.MSG_CMSG_CLOEXEC)
 		if err != unix.EINTR {
 			break
 		}
@@ -176,8 +160,9 @@ func receive(fd int) (msg message, files []*os.File, err error) {
 	if err != nil {
 		return msg, nil, err
 	}
-	files = received(rights[:nrights])
+	files, err = rights.Files(control[:ncontrol], "held")
 	switch {
+	case err != nil:
 	case n == 0:
 		err = errClosed
 	case flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0:
@@ -186,28 +171,10 @@ func receive(fd int) (msg message, files []*os.File, err error) {
 		err = json.Unmarshal(buf[:n], &msg)
 	}
 	if err != nil {
-		closeAll(files)
+		rights.Close(files)
 		return message{}, nil, err
 	}
 	return msg, files, nil
-}
-
-// received returns the descriptors of a message.
-func received(rights []byte) (files []*os.File) {
-	messages, err := unix.ParseSocketControlMessage(rights)
-	if err != nil {
-		return nil
-	}
-	for i := range messages {
-		fds, err := unix.ParseUnixRights(&messages[i])
-		if err != nil {
-			continue
-		}
-		for _, fd := range fds {
-			files = append(files, os.NewFile(uintptr(fd), "held"))
-		}
-	}
-	return files
 }
 
 // The descriptors of what is held, in this order. More are the daemon's.
@@ -226,7 +193,7 @@ func Kill(pidfd *os.File) {
 
 // Pass sends descriptors to the process at the other end of a control socket, a SOCK_SEQPACKET. It does not wait.
 func Pass(control *os.File, files ...*os.File) (err error) {
-	fds, err := numbers(files)
+	those, err := rights.Of(files...)
 	if err != nil {
 		return err
 	}
@@ -235,7 +202,7 @@ func Pass(control *os.File, files ...*os.File) (err error) {
 		return err
 	}
 	if failed := raw.Control(func(fd uintptr) {
-		err = unix.Sendmsg(int(fd), []byte{Protocol}, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+		err = unix.Sendmsg(int(fd), []byte{Protocol}, those, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 	}); failed != nil {
 		return failed
 	}
@@ -249,22 +216,17 @@ func Passed(control *os.File, end time.Time) (files []*os.File) {
 		return nil
 	}
 	var text [1]byte
-	rights := make([]byte, unix.CmsgSpace(4*maxFiles))
-	n, nrights := 0, 0
+	room := rights.Room(maxFiles)
+	n, nroom := 0, 0
 	err = raw.Read(func(fd uintptr) bool {
 		for err = unix.EINTR; err == unix.EINTR; {
-			n, nrights, _, _, err = unix.Recvmsg(int(fd), text[:], rights, unix.MSG_CMSG_CLOEXEC)
+			n, nroom, _, _, err = unix.Recvmsg(int(fd), text[:], room, unix.MSG_CMSG_CLOEXEC)
 		}
 		return err != unix.EAGAIN
 	})
 	if err != nil || n != 1 {
 		return nil
 	}
-	return received(rights[:nrights])
-}
-
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		f.Close()
-	}
+	files, _ = rights.Files(room[:nroom], "held")
+	return files
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/internal/proc"
+	"github.com/scopefs/scopefs/internal/rights"
 )
 
 // Options says what a holder does.
@@ -170,7 +171,7 @@ func (h *Holder) takeOver() (left []*Place, err error) {
 			}
 		}
 		if err != nil {
-			closeAll(files)
+			rights.Close(files)
 			unix.Close(pidfd)
 			return left, err
 		}
@@ -253,7 +254,7 @@ func (h *Holder) serve(fd int, kill func()) {
 	h.done.Go(func() {
 		for {
 			msg, files, err := receive(fd)
-			closeAll(files)
+			rights.Close(files)
 			if err != nil {
 				break
 			}
@@ -368,7 +369,7 @@ func (p *Place) End() {
 }
 
 func (p *Place) close() {
-	closeAll(p.Files)
+	rights.Close(p.Files)
 	if p.own != nil {
 		p.own.Close()
 	}
@@ -426,7 +427,7 @@ func Stop(socket string, limit time.Duration) error {
 		return err
 	}
 	msg, files, err := receive(fd)
-	closeAll(files)
+	rights.Close(files)
 	switch {
 	case errors.Is(err, errClosed), errors.Is(err, unix.ECONNRESET):
 		return nil

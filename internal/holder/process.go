@@ -13,6 +13,7 @@ import (
 	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/proc"
+	"github.com/scopefs/scopefs/internal/rights"
 )
 
 // item is what the holder keeps for one FUSE connection or sandbox.
@@ -52,7 +53,7 @@ func Main() int {
 		return 1
 	}
 	first, files, err := receive(socketFD)
-	closeAll(files)
+	rights.Close(files)
 	if err != nil || first.Op != opStart {
 		return 0 // the daemon has ended
 	}
@@ -103,12 +104,12 @@ func (k *keeper) handle(msg message, files []*os.File) {
 	case opEnd:
 		k.end()
 	}
-	closeAll(files)
+	rights.Close(files)
 }
 
 func (k *keeper) remove(id uint64) {
 	if old := k.items[id]; old != nil {
-		closeAll(old.files)
+		rights.Close(old.files)
 		delete(k.items, id)
 	}
 }
@@ -240,7 +241,7 @@ func (k *keeper) answer(fd int) error {
 	if err != nil {
 		return err
 	}
-	defer closeAll(files)
+	defer rights.Close(files)
 	switch msg.Op {
 	case opStop:
 		k.mu.Lock()
