@@ -25,6 +25,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/descriptors"
 )
 
 // Name is the argv[0] of a holder process.
@@ -134,7 +136,7 @@ func send(fd int, msg message, files []*os.File, flags int) error {
 	}
 	var rights []byte
 	if len(files) > 0 {
-		fds, err := numbers(files)
+		fds, err := descriptors.Numbers(files)
 		if err != nil {
 			return err
 		}
@@ -145,20 +147,6 @@ func send(fd int, msg message, files []*os.File, flags int) error {
 			return err
 		}
 	}
-}
-
-// numbers returns the descriptors of files. File.Fd would make them blocking, for the process that reads them, too.
-func numbers(files []*os.File) (fds []int, err error) {
-	for _, f := range files {
-		raw, err := f.SyscallConn()
-		if err == nil {
-			err = raw.Control(func(fd uintptr) { fds = append(fds, int(fd)) })
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return fds, nil
 }
 
 var errClosed = errors.New("the other end is closed")
@@ -176,7 +164,7 @@ func receive(fd int) (msg message, files []*os.File, err error) {
 	if err != nil {
 		return msg, nil, err
 	}
-	files = received(rights[:nrights])
+	files = descriptors.Of(rights[:nrights])
 	switch {
 	case n == 0:
 		err = errClosed
@@ -192,24 +180,6 @@ func receive(fd int) (msg message, files []*os.File, err error) {
 	return msg, files, nil
 }
 
-// received returns the descriptors of a message.
-func received(rights []byte) (files []*os.File) {
-	messages, err := unix.ParseSocketControlMessage(rights)
-	if err != nil {
-		return nil
-	}
-	for i := range messages {
-		fds, err := unix.ParseUnixRights(&messages[i])
-		if err != nil {
-			continue
-		}
-		for _, fd := range fds {
-			files = append(files, os.NewFile(uintptr(fd), "held"))
-		}
-	}
-	return files
-}
-
 // The descriptors of what is held, in this order. More are the daemon's.
 const (
 	PIDFD = iota // pidfd of the process that serves the connection, opened with PIDFD_NONBLOCK
@@ -222,45 +192,6 @@ func Kill(pidfd *os.File) {
 	if raw, err := pidfd.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { _ = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
 	}
-}
-
-// Pass sends descriptors to the process at the other end of a control socket, a SOCK_SEQPACKET. It does not wait.
-func Pass(control *os.File, files ...*os.File) (err error) {
-	fds, err := numbers(files)
-	if err != nil {
-		return err
-	}
-	raw, err := control.SyscallConn()
-	if err != nil {
-		return err
-	}
-	if failed := raw.Control(func(fd uintptr) {
-		err = unix.Sendmsg(int(fd), []byte{Protocol}, unix.UnixRights(fds...), nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
-	}); failed != nil {
-		return failed
-	}
-	return err
-}
-
-// Passed receives the descriptors of one Pass, until end. It returns nil at the end of the socket.
-func Passed(control *os.File, end time.Time) (files []*os.File) {
-	raw, err := control.SyscallConn()
-	if err != nil || control.SetReadDeadline(end) != nil {
-		return nil
-	}
-	var text [1]byte
-	rights := make([]byte, unix.CmsgSpace(4*maxFiles))
-	n, nrights := 0, 0
-	err = raw.Read(func(fd uintptr) bool {
-		for err = unix.EINTR; err == unix.EINTR; {
-			n, nrights, _, _, err = unix.Recvmsg(int(fd), text[:], rights, unix.MSG_CMSG_CLOEXEC)
-		}
-		return err != unix.EAGAIN
-	})
-	if err != nil || n != 1 {
-		return nil
-	}
-	return received(rights[:nrights])
 }
 
 func closeAll(files []*os.File) {
