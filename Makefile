@@ -21,6 +21,8 @@ deb release reproduce: export GOFLAGS := $(shell go env GOFLAGS)
 PROGRAM := bin/scopefs
 build: ## build bin/scopefs, scopefs-stores, scopefs-export, scopefs-console and scopefs-csi, static programs, and bin/pages, man pages and completions
 	$(call BUILD)
+	$(call BUILD,-view)
+	$(call BUILD,-context)
 	$(call BUILD,-console)
 	$(call BUILD,-stores)
 	$(call BUILD,-export)
@@ -65,6 +67,8 @@ BUILD = @packaging/build $(PROGRAM)$(1) ./cmd/scopefs$(1) -ldflags '$(if $(1),-s
 demo: ## run two agents with real work and known escapes (installs bubblewrap)
 	@.ci/need bwrap:bubblewrap git:git flock:util-linux
 	$(call BUILD)
+	$(call BUILD,-view)
+	$(call BUILD,-context)
 	$(call BUILD,-console)
 	@integration/demo/demo.sh
 
@@ -126,7 +130,7 @@ test-race test-serial: export SCOPEFS_TEST_ALL = 1
 test-serial: export SCOPEFS_TEST_AGAIN = 1
 test test-race test-serial: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(CURDIR)/$(dir $(NFPM)):$(CURDIR)/$(dir $(SBOM)):$(PATH)
 
-TESTBUILD = for one in '' -stores -export -console -csi; do packaging/build bin/test/scopefs$$one ./cmd/scopefs$$one; done
+TESTBUILD = for one in '' -view -context -stores -export -console -csi; do packaging/build bin/test/scopefs$$one ./cmd/scopefs$$one; done
 
 # A test with t.Parallel mostly waits, so more of them run side by side than there are processors.
 PARALLEL := -p=4 -parallel=8

@@ -6,30 +6,36 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/scopefs/scopefs/audit/event"
 )
 
-// A Verdict is the decision about a request.
-type Verdict string
+// The content of a line: see package event.
+type (
+	Event   = event.Event
+	Verdict = event.Verdict
+	Scope   = event.Scope
+)
 
-// The verdicts. Violation is an attempt to leave the scope.
+// The verdicts.
 const (
-	Allow     Verdict = "allow"
-	Deny      Verdict = "deny"
-	Violation Verdict = "violation"
+	Allow     = event.Allow
+	Deny      = event.Deny
+	Violation = event.Violation
 )
 
 // The kinds of event.
 const (
-	KindFile     = "file"
-	KindAgent    = "agent"
-	KindView     = "view"
-	KindSandbox  = "sandbox"
-	KindCall     = "call"     // a tool call; Op is the tool's name
-	KindApproval = "approval" // the operator's decision about a call
-	KindNetwork  = "network"  // a connection or a request of a sandbox; Op is connect or request
-	KindHistory  = "history"  // an undo, a redo or a checkpoint, or what a history gave up
-	KindDaemon   = "daemon"
-	KindAudit    = "audit"
+	KindFile     = event.KindFile
+	KindAgent    = event.KindAgent
+	KindView     = event.KindView
+	KindSandbox  = event.KindSandbox
+	KindCall     = event.KindCall
+	KindApproval = event.KindApproval
+	KindNetwork  = event.KindNetwork
+	KindHistory  = event.KindHistory
+	KindDaemon   = event.KindDaemon
+	KindAudit    = event.KindAudit
 )
 
 // The outcomes of events of [KindAudit], which the log records about itself.
@@ -58,53 +64,11 @@ const (
 // command.
 const OpCall = "call"
 
-// Event is one line of the log. Fields with the zero value are omitted.
-//
-// Strings of an event from [Read] are escaped, as in the log. [Unescape] returns the original strings.
-type Event struct {
-	Seq        uint64    `json:"seq"`  // set by Append
-	Time       time.Time `json:"time"` // set by Append: when the log wrote the line, in UTC
-	Event      string    `json:"event"`
-	Agent      string    `json:"agent,omitempty"`
-	Session    string    `json:"session,omitempty"`
-	Call       string    `json:"call,omitempty"`
-	Parent     string    `json:"parent,omitempty"`
-	Chain      string    `json:"chain,omitempty"`  // the agents from the first caller to this agent: a>b>c
-	Server     string    `json:"server,omitempty"` // the MCP server that a sandbox or a connection is of
-	Op         string    `json:"op,omitempty"`
-	Path       string    `json:"path,omitempty"`
-	Target     string    `json:"target,omitempty"`
-	Verdict    Verdict   `json:"verdict,omitempty"`
-	Rule       string    `json:"rule,omitempty"`      // the rule's text; programs use RuleKind
-	RuleKind   string    `json:"rule_kind,omitempty"` // a scope.Kind
-	Outcome    string    `json:"outcome,omitempty"`
-	Errno      string    `json:"errno,omitempty"` // the name, such as EACCES
-	PID        int       `json:"pid,omitempty"`
-	Program    string    `json:"program,omitempty"` // the process's name, which the process chooses: proc_pid_comm(5)
-	UID        *uint32   `json:"uid,omitempty"`     // a pointer, because 0 is a valid user id
-	Exit       *int      `json:"exit,omitempty"`    // a command's exit status, 128+N after signal N; 0 is a valid one
-	Status     int       `json:"status,omitempty"`  // of an HTTP response
-	Bytes      int64     `json:"bytes,omitempty"`
-	Sent       int64     `json:"sent_bytes,omitempty"`  // to a host; Bytes are those from it
-	DurationUS int64     `json:"duration_us,omitempty"` // microseconds
-	Instance   string    `json:"instance,omitempty"`    // of a call with a context
-	Context    []Scope   `json:"context,omitempty"`     // what a call sees of its client's context
-	Decided    time.Time `json:"decided,omitzero"`      // of an allowed file operation that waited in a spool: when the view decided; see AppendAll
-	Trace      string    `json:"trace,omitempty"`       // the span that a call was made in, a traceparent: its client's, or that of another agent's call; see audit/trace
-	TraceState string    `json:"trace_state,omitempty"` // the tracestate of a client's Trace
-	Unrecorded int64     `json:"unrecorded,omitempty"`  // equal denials since the last record of one, which the log left out
-	Detail     string    `json:"detail,omitempty"`      // short text for people
+// Escape is [event.Escape].
+func Escape(s string) string { return event.Escape(s) }
 
-	Raw []byte `json:"-"` // the line without its newline; set by Read, ignored by Append
-}
-
-// Scope is what the log has of one scope of a call's context. It has no content.
-type Scope struct {
-	Name     string `json:"scope"`
-	Messages int    `json:"messages"`
-	Bytes    int    `json:"bytes"`
-	Hash     string `json:"hash"` // of the JSON array of the messages: sha256:HEX
-}
+// Unescape is [event.Unescape].
+func Unescape(s string) (string, error) { return event.Unescape(s) }
 
 // maxScopes is how many scopes of an event the log keeps. A call has fewer.
 const maxScopes = 64
@@ -118,24 +82,24 @@ const (
 
 // clean returns e with its strings redacted, escaped and bounded.
 func clean(e Event) Event {
-	e.Path = bound(e.Path, maxPath)
+	e.Path = event.Bound(e.Path, maxPath)
 	// Redact before truncating: a pattern does not match half a secret. The target of a file event is a path, which
 	// is evidence and is not redacted.
 	if e.Event != KindFile {
 		e.Target = redact(e.Target)
 	}
-	e.Target = bound(e.Target, maxPath)
-	e.Detail = bound(redact(e.Detail), maxText)
-	e.Verdict = Verdict(bound(string(e.Verdict), maxText))
+	e.Target = event.Bound(e.Target, maxPath)
+	e.Detail = event.Bound(redact(e.Detail), maxText)
+	e.Verdict = Verdict(event.Bound(string(e.Verdict), maxText))
 	for _, s := range []*string{
 		&e.Event, &e.Agent, &e.Session, &e.Call, &e.Parent, &e.Chain, &e.Server, &e.Op, &e.Rule, &e.RuleKind, &e.Outcome, &e.Errno, &e.Program, &e.Instance, &e.Trace,
 	} {
-		*s = bound(*s, maxText)
+		*s = event.Bound(*s, maxText)
 	}
-	e.TraceState = bound(redact(e.TraceState), maxState)
+	e.TraceState = event.Bound(redact(e.TraceState), maxState)
 	e.Context = slices.Clone(e.Context[:min(len(e.Context), maxScopes)])
 	for i := range e.Context {
-		e.Context[i].Name, e.Context[i].Hash = bound(e.Context[i].Name, maxText), bound(e.Context[i].Hash, maxText)
+		e.Context[i].Name, e.Context[i].Hash = event.Bound(e.Context[i].Name, maxText), event.Bound(e.Context[i].Hash, maxText)
 	}
 	return e
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/quick"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -56,7 +58,10 @@ func TestLineIsJSON(t *testing.T) {
 		enc.SetEscapeHTML(false)
 		require.NoError(t, enc.Encode(back))
 		require.Equal(t, same.String(), string(got))
-		requireHarmless(t, strings.TrimSuffix(string(got), "\n"))
+		require.True(t, utf8.Valid(got))
+		for _, r := range strings.TrimSuffix(string(got), "\n") {
+			require.False(t, unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp), "%U in %s", r, got)
+		}
 		return true
 	}
 	require.NoError(t, quick.Check(check, &quick.Config{MaxCount: 2000}))

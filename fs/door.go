@@ -8,7 +8,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/event"
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -230,9 +230,9 @@ func (v *View) decideBy(policy *scope.Policy, a *request, rel string, links uint
 		if d.Hidden && !a.op.Mutates() {
 			errno = syscall.ENOENT
 		}
-		return v.refuse(a, audit.Event{Path: rel, Verdict: audit.Deny, Rule: d.Rule, RuleKind: string(d.Kind)}, errno)
+		return v.refuse(a, event.Event{Path: rel, Verdict: event.Deny, Rule: d.Rule, RuleKind: string(d.Kind)}, errno)
 	}
-	if v.recorded(a.op) && v.record(a, audit.Event{Path: rel, Verdict: audit.Allow, Rule: d.Rule, RuleKind: string(d.Kind)}) != nil {
+	if v.recorded(a.op) && v.record(a, event.Event{Path: rel, Verdict: event.Allow, Rule: d.Rule, RuleKind: string(d.Kind)}) != nil {
 		return answer(syscall.EIO)
 	}
 	return v.writable(a)
@@ -260,7 +260,7 @@ func (v *View) recorded(op scope.Op) bool {
 // unrecorded is a denial that is not recorded yet. It was decided under View.moves or View.alone, where the Recorder
 // must not be called. outcome records it after these locks are released and before the reply.
 type unrecorded struct {
-	event audit.Event
+	event event.Event
 	errno syscall.Errno
 }
 
@@ -279,14 +279,14 @@ func (v *View) outcome(a *request, rel string, err error) error {
 	if !ok {
 		return err
 	}
-	return v.refuse(a, audit.Event{
-		Path: rel, Target: violation.Target, Verdict: audit.Violation, Rule: string(violation.Rule), RuleKind: string(scope.KindResolution),
+	return v.refuse(a, event.Event{
+		Path: rel, Target: violation.Target, Verdict: event.Violation, Rule: string(violation.Rule), RuleKind: string(scope.KindResolution),
 	}, syscall.EACCES)
 }
 
 // refuse records a denial and returns errno, or EIO if it cannot be recorded: a daemon that was just killed records
 // nothing.
-func (v *View) refuse(a *request, e audit.Event, errno syscall.Errno) error {
+func (v *View) refuse(a *request, e event.Event, errno syscall.Errno) error {
 	e.Errno = unix.ErrnoName(errno)
 	if v.record(a, e) != nil {
 		return answer(syscall.EIO)
@@ -295,9 +295,9 @@ func (v *View) refuse(a *request, e audit.Event, errno syscall.Errno) error {
 }
 
 // record completes an event of a file and records it.
-func (v *View) record(a *request, e audit.Event) error {
+func (v *View) record(a *request, e event.Event) error {
 	uid := a.head.Uid
-	e.Event, e.Agent, e.Op, e.PID, e.UID = audit.KindFile, string(v.opt.Agent), a.op.String(), int(a.head.Pid), &uid
+	e.Event, e.Agent, e.Op, e.PID, e.UID = event.KindFile, string(v.opt.Agent), a.op.String(), int(a.head.Pid), &uid
 	if e.Path == "" {
 		e.Path = "."
 	}

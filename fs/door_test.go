@@ -9,19 +9,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/event"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 type nothing struct{}
 
-func (nothing) Record(context.Context, audit.Event) error { return nil }
+func (nothing) Record(context.Context, event.Event) error { return nil }
 func (nothing) Err() error                                { return nil }
 
 type broken struct{ nothing }
 
-func (broken) Record(context.Context, audit.Event) error { return errors.New("the daemon is gone") }
+func (broken) Record(context.Context, event.Event) error { return errors.New("the daemon is gone") }
 
 // TestUnrecordedDenialIsNotAnswered: a decision that cannot be recorded is answered with
 // EIO.

@@ -10,7 +10,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/event"
 	"github.com/scopefs/scopefs/fs/judge"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -150,6 +150,6 @@ func notOwn(rel string) error {
 }
 
 // gitDenial returns the event of a denial by the rules for git's files.
-func gitDenial(rel, why string) audit.Event {
-	return audit.Event{Path: rel, Verdict: audit.Deny, Rule: "protect git-config: " + why, RuleKind: string(scope.KindProtect)}
+func gitDenial(rel, why string) event.Event {
+	return event.Event{Path: rel, Verdict: event.Deny, Rule: "protect git-config: " + why, RuleKind: string(scope.KindProtect)}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/event"
 	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/fs/listing"
 	"github.com/scopefs/scopefs/scope"
@@ -181,7 +181,7 @@ func (v *View) holdOther(a *request, p *place) error {
 		return nil
 	}
 	d := v.policy.Load().File(a.op, rel)
-	e := audit.Event{Path: p.rel, Target: rel, Verdict: audit.Deny, Rule: d.Rule + ": another name", RuleKind: string(d.Kind)}
+	e := event.Event{Path: p.rel, Target: rel, Verdict: event.Deny, Rule: d.Rule + ": another name", RuleKind: string(d.Kind)}
 	return v.refuse(a, e, syscall.EACCES)
 }
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
-	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/event"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -39,7 +39,7 @@ func (v *View) judgeNew(rel, text string) error {
 		return err
 	}
 	if d := v.policy.Load().Link(rel, to.Rel); !d.Allow {
-		return &unrecorded{audit.Event{Path: rel, Target: text, Verdict: audit.Deny, Rule: d.Rule, RuleKind: string(d.Kind)}, syscall.EACCES}
+		return &unrecorded{event.Event{Path: rel, Target: text, Verdict: event.Deny, Rule: d.Rule, RuleKind: string(d.Kind)}, syscall.EACCES}
 	}
 	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/event"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -44,7 +44,7 @@ func (v *View) Ioctl(_ <-chan struct{}, in *fuse.IoctlIn, _ []byte, _ *fuse.Ioct
 // forbid records an operation that no policy can allow, and returns EPERM.
 func (v *View) forbid(head *fuse.InHeader, op scope.Op, rel, target string) error {
 	a := request{head: head, op: op}
-	return v.refuse(&a, audit.Event{
-		Path: rel, Target: target, Verdict: audit.Deny, Rule: "view: not for agents", RuleKind: string(scope.KindView),
+	return v.refuse(&a, event.Event{
+		Path: rel, Target: target, Verdict: event.Deny, Rule: "view: not for agents", RuleKind: string(scope.KindView),
 	}, syscall.EPERM)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/event"
 	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/fs/hold"
@@ -28,7 +28,7 @@ type Recorder interface {
 	// Record returns once the event survives the death of this process and of those
 	// that write the log. With an error the client gets EIO, and the operation does
 	// not happen.
-	Record(ctx context.Context, e audit.Event) error
+	Record(ctx context.Context, e event.Event) error
 	// Err returns why the log cannot be written; nil while it can. The view refuses
 	// mutations meanwhile.
 	Err() error

@@ -1,9 +1,9 @@
 // Command scopefs gives every agent its own view of its own files.
 //
-// The program has nine roles: the command line and daemon, the process that serves a view, the process that serves
-// /context, the holder that keeps views for the next daemon, the process that writes the log, the process that passes the bytes
-// of tunnels, the one that takes a head of the log elsewhere, process 1 of a sandbox, and the file tools in a sandbox. Only the
-// daemon starts the last eight. The drivers of stores are in another program, scopefs-stores.
+// The program has seven roles: the command line and daemon, the holder that keeps views for the next daemon, the process that
+// writes the log, the process that passes the bytes of tunnels, the one that takes a head of the log elsewhere, process 1 of a
+// sandbox, and the file tools in a sandbox. Only the daemon starts the last six. The other programs are beside it: package child
+// has the names of those that serve views.
 package main
 
 import (
@@ -13,11 +13,9 @@ import (
 	"github.com/scopefs/scopefs/internal/anchor"
 	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/cli"
-	"github.com/scopefs/scopefs/internal/contextfs"
 	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/logger"
 	"github.com/scopefs/scopefs/internal/tunnels"
-	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/tools/file"
 	"github.com/scopefs/scopefs/tools/file/worker"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
@@ -25,12 +23,10 @@ import (
 
 func main() {
 	child.Play(map[string]func() int{
-		view.Name:      view.Main,
-		contextfs.Name: contextfs.Main,
-		holder.Name:    holder.Main,
-		child.Log:      logger.Main,
-		tunnels.Name:   tunnels.Main,
-		anchor.Name:    func() int { return anchor.Main(anchor.Take) },
+		holder.Name:  holder.Main,
+		child.Log:    logger.Main,
+		tunnels.Name: tunnels.Main,
+		anchor.Name:  func() int { return anchor.Main(anchor.Take) },
 	})
 	if len(os.Args) > 1 {
 		switch os.Args[1] {

@@ -3,11 +3,13 @@ package branch
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -54,6 +56,12 @@ const (
 	usedName   = "used"
 
 	droppedName = "dropped" // see clearAt
+)
+
+// The directories of State for Roots.Upper and Roots.Merged, which who mounts the overlay makes.
+const (
+	UpperName  = "upper"
+	MergedName = "merged"
 )
 
 // Fork begins a branch in State. Call it before the overlay is mounted, once: what changes in Base from then on is a change
@@ -164,6 +172,21 @@ func Use(state *beneath.Root) (beneath.File, error) {
 
 // ErrUsed reports that another process has the overlay mounted.
 var ErrUsed = errors.New("another scopefs has the branch mounted: end it, run both by one daemon, or use another branch")
+
+// killedTime bounds the wait for a lock: a process of a command that was killed has it until it ends.
+const killedTime = 2 * time.Second
+
+// WaitFor calls open until it returns another error than that of a lock, or one of busy: at most for killedTime.
+func WaitFor[T any](open func() (T, error), busy ...error) (T, error) {
+	busy = append(busy, ErrUsed, ErrBusy, history.ErrBusy)
+	for end := time.Now().Add(killedTime); ; time.Sleep(killedTime / 200) {
+		t, err := open()
+		again := slices.ContainsFunc(busy, func(b error) bool { return errors.Is(err, b) })
+		if !again || !time.Now().Before(end) {
+			return t, err
+		}
+	}
+}
 
 // Idle returns ErrBusy if a process has the branch open, and ErrUnfinished. Without an error State can be removed.
 func Idle(state *beneath.Root) error {

@@ -12,11 +12,13 @@ package hold
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/scopefs/scopefs/fs/branch"
 	"github.com/scopefs/scopefs/fs/quota"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -34,6 +36,24 @@ type Layers struct {
 	// Upper, for a few system calls. Lock order: gate, mu.
 	gate, mu sync.RWMutex
 	copies   atomic.Uint64 // names of Stage; a process that was killed has left others
+}
+
+// StateName is the directory of State in that of an agent's history.
+const StateName = "hold"
+
+const stageName = "stage" // in State
+
+// Open returns Layers above base, on the mount of history: the directory of an agent's history.
+func Open(base, history *beneath.Root) (*Layers, error) {
+	var roots [3]*beneath.Root
+	for i, name := range []string{StateName, StateName + "/" + branch.UpperName, StateName + "/" + stageName} {
+		f, err := history.Object(name)
+		if err != nil {
+			return nil, fmt.Errorf("held changes: %w", err)
+		}
+		roots[i] = beneath.NewRoot(f.FD())
+	}
+	return New(base, roots[1], roots[0], roots[2]), nil
 }
 
 // New returns Layers. The roots stay the caller's.

@@ -6,9 +6,14 @@
 package quota
 
 import (
+	"errors"
+	"fmt"
+	"os"
 	"sync/atomic"
 	"syscall"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // The words of a page: the limits, then what each view uses.
@@ -37,6 +42,22 @@ type Page struct {
 func NewPage(memory []byte) *Page {
 	_ = memory[PageSize-1]
 	return &Page{(*[PageSize / 8]atomic.Int64)(unsafe.Pointer(&memory[0]))}
+}
+
+// Map maps the page of a file.
+func Map(f *os.File) (*Page, error) {
+	st, err := f.Stat()
+	if err == nil && st.Size() < PageSize {
+		err = errors.New("it is too short")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("page of a quota: %w", err)
+	}
+	memory, err := unix.Mmap(int(f.Fd()), 0, PageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("page of a quota: %w", err)
+	}
+	return NewPage(memory), nil
 }
 
 // Use is what objects take.

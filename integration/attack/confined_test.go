@@ -103,12 +103,12 @@ func checkDescriptors(t *testing.T, proc string, holder bool) {
 	}
 }
 
-// confined starts package view's testdata/confined as the daemon starts a view.
+// confined starts testdata/confined of package serve as the daemon starts a view.
 func confined(t *testing.T, h *harness.Host, mode string, root *os.File, cred *syscall.Credential, ambient []uintptr, beside ...*os.File) (lines map[string]string, out string) {
 	t.Helper()
 	at := filepath.Join(h.Base, "confined")
 	if _, err := os.Stat(at); err != nil {
-		build := exec.Command("go", "build", "-o", at, "github.com/scopefs/scopefs/internal/view/testdata/confined")
+		build := exec.Command("go", "build", "-o", at, "github.com/scopefs/scopefs/internal/view/serve/testdata/confined")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		said, err := build.CombinedOutput()
 		require.NoError(t, err, "%s", said)

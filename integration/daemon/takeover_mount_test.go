@@ -15,14 +15,14 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
-	"github.com/scopefs/scopefs/internal/contextfs"
+	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/need"
 )
 
 // contextProcess returns the process of the one /context that there is.
 func contextProcess(h *harness.Host) int {
 	h.T.Helper()
-	all := harness.ChildrenOf(h.Cmd.Process.Pid, contextfs.Name)
+	all := harness.ChildrenOf(h.Cmd.Process.Pid, child.Context)
 	require.Len(h.T, all, 1)
 	return all[0]
 }
@@ -239,7 +239,7 @@ func TestTakeOverContextDies(t *testing.T) {
 	h.Kill()
 	h.Start()
 	assert.Contains(t, c.back(), inSameSandbox)
-	assert.Empty(t, harness.ChildrenOf(h.Cmd.Process.Pid, contextfs.Name), "this daemon has started none")
+	assert.Empty(t, harness.ChildrenOf(h.Cmd.Process.Pid, child.Context), "this daemon has started none")
 	h.Put("agents/a/back", "")
 	out := c.ran(1)
 	assert.Contains(t, out.Stdout, "secret", out.Stderr)

@@ -98,7 +98,7 @@ const BuiltEnv = "SCOPEFS_TEST_PROGRAM"
 // provide makes the programs under test: copies of the one that BuiltEnv names and of those beside
 // it, else new ones. Each run has names of its own, by which leftovers finds its processes.
 func provide(program string) error {
-	for suffix, source := range map[string]string{"": "cmd/scopefs", "-stores": "cmd/scopefs-stores", "-export": "cmd/scopefs-export", "-console": "cmd/scopefs-console", "-csi": "cmd/scopefs-csi"} {
+	for suffix, source := range map[string]string{"": "cmd/scopefs", "-view": "cmd/scopefs-view", "-context": "cmd/scopefs-context", "-stores": "cmd/scopefs-stores", "-export": "cmd/scopefs-export", "-console": "cmd/scopefs-console", "-csi": "cmd/scopefs-csi"} {
 		if built := os.Getenv(BuiltEnv); built != "" {
 			text, err := os.ReadFile(built + suffix)
 			if err == nil {

@@ -77,29 +77,6 @@ func matches(pattern, name string) bool {
 	return ok || pattern == "**"
 }
 
-// TestImportsPointDown holds the floors of the house.
-func TestImportsPointDown(t *testing.T) {
-	for _, p := range goList(t, modules...) {
-		name := p.name()
-		floor, ok := floors[name]
-		for _, class := range classes {
-			if !ok && matches(class, name) {
-				floor, ok = floors[class]
-			}
-		}
-		if !ok {
-			t.Errorf("%s has no floor: say in layers_test.go what it may import", name)
-			continue
-		}
-		for _, imp := range p.Imports {
-			if what, ours := strings.CutPrefix(imp, module); ours {
-				fits := slices.ContainsFunc(floor.imports, func(f string) bool { return matches(f, what) })
-				assert.True(t, fits, "%s imports %s: %s", name, what, floor.why)
-			}
-		}
-	}
-}
-
 // TestRulesGuardWhatIsThere holds that what the rules name is there: a rule for an absent
 // package guards nothing.
 func TestRulesGuardWhatIsThere(t *testing.T) {
@@ -107,20 +84,8 @@ func TestRulesGuardWhatIsThere(t *testing.T) {
 	for _, p := range goList(t, modules...) {
 		packages[p.name()] = true
 	}
-	present := func(rules, name string) {
-		if name == "**" || slices.Contains(classes, name) {
-			return
-		}
-		assert.True(t, packages[name], "%s names %s, which is no package: remove the rule", rules, name)
-	}
-	for name, floor := range floors {
-		present("floors", name)
-		for _, imp := range floor.imports {
-			present("floors of "+name, imp)
-		}
-	}
 	for _, name := range callers {
-		present("callers", name)
+		assert.True(t, packages[name], "callers names %s, which is no package: remove the rule", name)
 	}
 	for file := range exits {
 		assert.FileExists(t, filepath.Join("../..", file), "a rule names it: remove the rule")

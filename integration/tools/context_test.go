@@ -13,7 +13,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
-	"github.com/scopefs/scopefs/internal/contextfs"
+	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -30,7 +30,7 @@ func TestContextShown(t *testing.T) {
 func TestContextProcess(t *testing.T) {
 	h := harness.NewHost(t, map[string]string{"a": "tools: [bash]\nscopes: {enum: [state]}"})
 	daemon := h.Cmd.Process.Pid
-	served := func() []int { return harness.ChildrenOf(daemon, contextfs.Name) }
+	served := func() []int { return harness.ChildrenOf(daemon, child.Context) }
 	u, other := h.Connect("a"), h.Connect("a")
 	look := args{"command": "cat /context/state.json", "_scopes": []string{"state"}}
 	assert.Equal(t, "[]\n", u.Text("bash", look))

@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/login"
 	"github.com/scopefs/scopefs/internal/proc"
-	"github.com/scopefs/scopefs/internal/rights"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -161,7 +161,7 @@ func (r *Run) receiveFiles(tty bool) error {
 	if err := r.send(ToRun{Go: true}); err != nil {
 		return err
 	}
-	line, oob := make([]byte, 512), rights.Room(4)
+	line, oob := make([]byte, 512), descriptors.Room(4)
 	size, n, _, _, err := r.conn.ReadMsgUnix(line, oob)
 	if err != nil {
 		return err
@@ -170,7 +170,7 @@ func (r *Run) receiveFiles(tty bool) error {
 	if err := json.Unmarshal(line[:size], &first); err != nil {
 		return err
 	}
-	files, err := rights.Files(oob[:n], "stream")
+	files, err := descriptors.Files(oob[:n], "stream")
 	if err != nil {
 		return err
 	}

@@ -1,5 +1,5 @@
-// Package confine takes from this process, for good, what a driver or a web page does not need: files, the
-// network, capabilities and system calls.
+// Package confine takes from this process, for good, what it does not need: files, the network, capabilities and system
+// calls.
 package confine
 
 import (
@@ -67,9 +67,7 @@ func InPlace(sockets, files string, memory int64) error {
 			rules = append(rules, landlock.PathAccess(landlock.AccessFSSet(ll.AccessFSResolveUnix), sockets))
 		}
 		return rules
-	}, slices.Concat(socketCalls, nameCalls), []seccomp.NameWithConditions{{
-		Name: "socket", Conditions: seccomp.ArgumentConditions{{Argument: 0, Operation: seccomp.Equal, Value: unix.AF_UNIX}},
-	}})
+	}, slices.Concat(socketCalls, nameCalls), Only("socket", 0, unix.AF_UNIX))
 }
 
 // Descriptors leaves this process its open descriptors, those that it receives, and these system calls for them. It opens no
@@ -98,7 +96,7 @@ func restrict(n Needs, rules func(abi int) []landlock.Rule, calls []string, cond
 	if err := config.Restrict(rules(abi)...); err != nil {
 		return fmt.Errorf("landlock: %w", err)
 	}
-	if err := AllThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0); err != nil {
+	if err := NoNewPrivs(); err != nil {
 		return err
 	}
 	return filterCalls(calls, conditional)
@@ -257,7 +255,7 @@ func (n Needs) landlock() (string, error) {
 			rule = landlock.ROFiles(path)
 		case dir:
 			rule = landlock.RWDirs(path)
-			if used > 1 { // ABI 1 forbids each rename between directories
+			if used >= RenameABI {
 				rule = rule.WithRefer()
 			}
 		default:
@@ -268,8 +266,11 @@ func (n Needs) landlock() (string, error) {
 	if err := config.Restrict(rules...); err != nil {
 		return "", fmt.Errorf("landlock: %w", err)
 	}
-	return fmt.Sprintf("landlock: ABI %d", used), AllThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0)
+	return fmt.Sprintf("landlock: ABI %d", used), NoNewPrivs()
 }
+
+// RenameABI is the first ABI of Landlock that can allow renames between directories. Linux 5.15 to 5.18 have ABI 1.
+const RenameABI = 2
 
 // Landlocked returns all that this kernel's Landlock can deny, and its ABI.
 func Landlocked() (landlock.Config, int, error) {
@@ -284,25 +285,28 @@ func Landlocked() (landlock.Config, int, error) {
 	return configs[used-1], used, nil
 }
 
-// filterCalls leaves the system calls that the Go runtime and SQLite use, and more, for all
-// threads (TSYNC). Any other fails with EPERM, as do those of other architectures.
-// seccomp(2).
+// filterCalls leaves the system calls that the Go runtime and SQLite use, and more.
 func filterCalls(more []string, conditional []seccomp.NameWithConditions) error {
-	calls := slices.Concat(runtimeCalls, fileCalls, more)
+	calls := slices.Concat(RuntimeCalls, []string{"mremap"}, fileCalls, more)
 	if runtime.GOARCH == "amd64" {
 		calls = append(calls, oldFileCalls...)
 	}
-	// Threads of the Go runtime, not processes: runtime/os_linux.go.
-	for _, flags := range []uint64{goThread, goThread | unix.CLONE_SETTLS} {
-		conditional = append(conditional, seccomp.NameWithConditions{Name: "clone",
-			Conditions: seccomp.ArgumentConditions{{Argument: 0, Operation: seccomp.Equal, Value: flags}}})
-	}
+	return Filter(calls, conditional)
+}
+
+// Filter leaves this process the given system calls, those of [RuntimeCalls] among them, and threads, on all threads (TSYNC). Any
+// other fails with EPERM, as do those of other architectures. seccomp(2).
+func Filter(calls []string, conditional []seccomp.NameWithConditions) error {
 	filter := seccomp.Filter{
 		NoNewPrivs: true,
 		Flag:       seccomp.FilterFlagTSync,
 		Policy: seccomp.Policy{
 			DefaultAction: seccomp.ActionErrno,
-			Syscalls:      []seccomp.SyscallGroup{{Action: seccomp.ActionAllow, Names: calls, NamesWithCondtions: conditional}},
+			Syscalls: []seccomp.SyscallGroup{{
+				Action: seccomp.ActionAllow, Names: calls,
+				// Threads of the Go runtime, not processes: runtime/os_linux.go.
+				NamesWithCondtions: slices.Concat(conditional, Only("clone", 0, goThread, goThread|unix.CLONE_SETTLS)),
+			}},
 		},
 	}
 	if err := seccomp.LoadFilter(filter); err != nil {
@@ -311,11 +315,25 @@ func filterCalls(more []string, conditional []seccomp.NameWithConditions) error 
 	return nil
 }
 
+// Only allows a system call if its argument has one of the given values.
+func Only(name string, argument uint32, values ...uint64) (all []seccomp.NameWithConditions) {
+	for _, value := range values {
+		all = append(all, seccomp.NameWithConditions{Name: name, Conditions: seccomp.ArgumentConditions{
+			{Argument: argument, Operation: seccomp.Equal, Value: value},
+		}})
+	}
+	return all
+}
+
+// NoNewPrivs makes execve(2) give no thread of this process privileges: prctl(2).
+func NoNewPrivs() error { return AllThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0) }
+
 const goThread = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_SYSVSEM | unix.CLONE_THREAD
 
-var runtimeCalls = []string{
+// RuntimeCalls are the system calls of the Go runtime, beside clone(2).
+var RuntimeCalls = []string{
 	"brk", "clock_gettime", "clock_nanosleep", "close", "epoll_create1", "epoll_ctl", "epoll_pwait", "ppoll", "eventfd2",
-	"exit", "exit_group", "fcntl", "futex", "getpid", "gettid", "madvise", "mincore", "mmap", "munmap", "mprotect", "mremap",
+	"exit", "exit_group", "fcntl", "futex", "getpid", "gettid", "madvise", "mincore", "mmap", "munmap", "mprotect",
 	"nanosleep", "pread64", "read", "restart_syscall", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sched_getaffinity",
 	"sched_yield", "setitimer", "sigaltstack", "tgkill", "timer_create", "timer_delete", "timer_settime", "write", "getrandom",
 	"rseq", "set_robust_list",

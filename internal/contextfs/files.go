@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/scopefs/scopefs/fs/callfs"
+	"github.com/scopefs/scopefs/internal/contextfs/wire"
 	scoped "github.com/scopefs/scopefs/scope/context"
 )
 
@@ -78,9 +79,9 @@ func (f *Files) hold(m *Mount) bool {
 }
 
 // message returns what the process gets of the files.
-func (f *Files) message() (entries []entry, content []byte) {
+func (f *Files) message() (entries []wire.Entry, content []byte) {
 	for name, data := range f.content {
-		entries, content = append(entries, entry{name, len(data)}), append(content, data...)
+		entries, content = append(entries, wire.Entry{Name: name, Size: len(data)}), append(content, data...)
 	}
 	return entries, content
 }

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	os.Exit(run(m))
 }
 
-// program is the process's program: Main works in a static program only.
+// program is the process's program, which is static, as tests with the race detector are not.
 var program = os.Getenv(programEnv)
 
 func run(m *testing.M) int {
@@ -51,7 +51,7 @@ func run(m *testing.M) int {
 		}
 		defer os.RemoveAll(dir)
 		program = filepath.Join(dir, "server")
-		build := exec.Command("go", "build", "-o", program, "./testdata/server")
+		build := exec.Command("go", "build", "-o", program, "github.com/scopefs/scopefs/cmd/scopefs-context")
 		build.Env, build.Stderr = append(os.Environ(), "CGO_ENABLED=0"), os.Stderr
 		if err := errors.Join(os.Chmod(dir, 0o755), build.Run()); err != nil { // the agent's user executes it
 			panic(err)

@@ -1,7 +1,20 @@
+// Package contextfs is the daemon's end of the /context of one sandbox. Package serve is the process that serves it, and package
+// wire has their messages.
+//
+// The process parses the FUSE requests of an agent's processes. It runs as the agent's user, and confines itself before it
+// reads the first one: it has a few descriptors and no other file, no network, no capability. For each request it asks the
+// daemon whose thread has sent it. The daemon answers with the files of a call of this sandbox, or with none; it sends their
+// content the first time. When the call ends, the process drops them.
+//
+// A process that dies or does not answer is not replaced: its sandbox has no /context from then on, and a client gets an
+// error within seconds. Only a client that returns to the next daemon gets another one.
+//
+// The process outlives the daemon as the view of its sandbox does, by the holder: see package view. Each request then waits for the
+// next daemon, and fails with EIO after reconnect.GapTime. That daemon says first which calls go on. Their files stay, so that
+// descriptors stay valid, and are used when the daemon has sent their content again.
 package contextfs
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +31,8 @@ import (
 
 	"github.com/scopefs/scopefs/fs/callfs"
 	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/internal/child"
+	"github.com/scopefs/scopefs/internal/contextfs/wire"
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/peer"
@@ -58,8 +73,7 @@ type Options struct {
 	// not call Close.
 	Died func(s *sandbox.Session, why error)
 
-	// Program calls Main when its argv[0] is Name; "": this program.
-	Program string
+	Program string // for tests; "": that of child.Context
 
 	Control fusedev.Control
 	Holder  *holder.Holder // nil: none
@@ -78,7 +92,7 @@ type Mount struct {
 	conn    fusedev.Connection // opened while the mount is there: its number is reused later
 	place   *holder.Place      // nil: none
 	process view.Process
-	config  config
+	config  wire.Config
 	started bool // by this daemon
 	wire    *os.File
 	heart   *os.File
@@ -127,7 +141,7 @@ func newMount(opt Options, minor uint32) *Mount {
 	known := make(chan struct{})
 	return &Mount{
 		known: known, know: sync.OnceFunc(func() { close(known) }),
-		opt: opt, minor: minor, conn: opt.Control.Connection(minor, ""), config: config{UID: opt.UID, GID: opt.GID, Grace: opt.Grace},
+		opt: opt, minor: minor, conn: opt.Control.Connection(minor, ""), config: wire.Config{UID: opt.UID, GID: opt.GID, Grace: opt.Grace},
 		done: make(chan struct{}), asking: make(chan struct{}, maxAsking), has: map[*Files]struct{}{},
 	}
 }
@@ -140,8 +154,13 @@ func (m *Mount) start(fuse *os.File) error {
 		return err
 	}
 	defer closeFiles(theirs)
-	cmd := exec.Command(cmp.Or(m.opt.Program, "/proc/self/exe"))
-	cmd.Args, cmd.Dir, cmd.ExtraFiles = []string{Name}, "/", append([]*os.File{fuse}, theirs...)
+	cmd := exec.Command(m.opt.Program)
+	if m.opt.Program == "" {
+		if cmd, err = child.Command(child.Context); err != nil {
+			return err
+		}
+	}
+	cmd.ExtraFiles = append([]*os.File{fuse}, theirs...)
 	// With one, a goroutine that waits in a system call would keep the others waiting: see server.askOf.
 	cmd.Env = []string{"GOMAXPROCS=2"}
 	cmd.WaitDelay = endTime
@@ -176,12 +195,12 @@ func (m *Mount) sockets() (theirs []*os.File, err error) {
 		return nil, err
 	}
 	_ = unix.SetNonblock(int(theirs[0].Fd()), false) // see server.askOf
-	m.out = peer.NewWriter(m.wire, maxToServer, writeTime)
+	m.out = peer.NewWriter(m.wire, wire.MaxToServer, writeTime)
 	return theirs, nil
 }
 
 func (m *Mount) says() *view.LogWriter {
-	return &view.LogWriter{Logger: m.opt.Logger.With("process", Name)}
+	return &view.LogWriter{Logger: m.opt.Logger.With("process", child.Context)}
 }
 
 func closeFiles(files []*os.File) {
@@ -297,8 +316,8 @@ var errOver = errors.New("its mount is gone")
 
 // listen handles the messages of the process until the connection ends.
 func (m *Mount) listen(alive context.Context, dead context.CancelCauseFunc) error {
-	in := peer.NewReader(m.wire, maxFromServer)
-	if err := send(m.out, toServer{Config: &m.config}, nil); err != nil {
+	in := peer.NewReader(m.wire, wire.MaxFromServer)
+	if err := wire.Send(m.out, wire.ToServer{Config: &m.config}, nil); err != nil {
 		return err
 	}
 	if m.started {
@@ -316,8 +335,8 @@ func (m *Mount) listen(alive context.Context, dead context.CancelCauseFunc) erro
 	})
 	pace := limit.NewPace(rate, rate, nil)
 	for {
-		var msg fromServer
-		if _, err := receive(in, &msg); err != nil {
+		var msg wire.FromServer
+		if _, err := wire.Receive(in, &msg); err != nil {
 			return err
 		}
 		if msg.Over {
@@ -333,7 +352,7 @@ func (m *Mount) listen(alive context.Context, dead context.CancelCauseFunc) erro
 		case m.asking <- struct{}{}:
 			go m.answer(msg)
 		default:
-			m.reply(toServer{ID: msg.ID, Late: true}, nil) // owner hangs for all of them
+			m.reply(wire.ToServer{ID: msg.ID, Late: true}, nil) // owner hangs for all of them
 		}
 	}
 }
@@ -341,8 +360,8 @@ func (m *Mount) listen(alive context.Context, dead context.CancelCauseFunc) erro
 // ready waits until the process has confined itself.
 func (m *Mount) ready(in *peer.Reader) error {
 	_ = m.wire.SetReadDeadline(time.Now().Add(readyTime))
-	var first fromServer
-	if _, err := receive(in, &first); err != nil {
+	var first wire.FromServer
+	if _, err := wire.Receive(in, &first); err != nil {
 		return err
 	}
 	if first.Failed != "" || len(first.Ready) == 0 {
@@ -364,7 +383,7 @@ func (m *Mount) busy() bool {
 
 // answer answers a request within ownerTime, whatever owner does. It takes a slot of asking until owner has returned and the
 // process has read the answer.
-func (m *Mount) answer(msg fromServer) {
+func (m *Mount) answer(msg wire.FromServer) {
 	defer func() { <-m.asking }()
 	found := make(chan *Files, 1)
 	go func() {
@@ -385,7 +404,7 @@ func (m *Mount) answer(msg fromServer) {
 	case f := <-found:
 		m.give(msg.ID, f)
 	case <-time.After(ownerTime):
-		m.reply(toServer{ID: msg.ID, Late: true}, nil)
+		m.reply(wire.ToServer{ID: msg.ID, Late: true}, nil)
 		<-found
 	}
 }
@@ -393,12 +412,12 @@ func (m *Mount) answer(msg fromServer) {
 // give answers a request with files, and sends the files if the process does not have them.
 func (m *Mount) give(id uint64, f *Files) {
 	if f == nil {
-		m.reply(toServer{ID: id}, nil)
+		m.reply(wire.ToServer{ID: id}, nil)
 		return
 	}
 	m.sending.Lock()
 	defer m.sending.Unlock()
-	msg, content := toServer{ID: id}, []byte(nil)
+	msg, content := wire.ToServer{ID: id}, []byte(nil)
 	if _, has := m.has[f]; has {
 		msg.Files = f.call
 	} else if f.hold(m) {
@@ -412,13 +431,13 @@ func (m *Mount) give(id uint64, f *Files) {
 func (m *Mount) drop(f *Files) {
 	m.sending.Lock()
 	defer m.sending.Unlock()
-	m.reply(toServer{Drop: f.call}, nil)
+	m.reply(wire.ToServer{Drop: f.call}, nil)
 	delete(m.has, f)
 }
 
 // reply sends a message. A process that does not read it is ended: run finds the connection closed.
-func (m *Mount) reply(msg toServer, content []byte) {
-	if err := send(m.out, msg, content); err != nil {
+func (m *Mount) reply(msg wire.ToServer, content []byte) {
+	if err := wire.Send(m.out, msg, content); err != nil {
 		m.wire.Close()
 	}
 }

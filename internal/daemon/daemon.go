@@ -139,6 +139,7 @@ func New(opt Options) (*Daemon, error) {
 	if err := prepare(opt.Paths); err != nil {
 		return nil, err
 	}
+	_, _ = child.Program(child.Context) // as of now, whatever replaces it; without it each sandbox with a context says so
 	d := &Daemon{
 		Shared: session.Shared{
 			Host: view.Host{

@@ -19,8 +19,8 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/ledger"
-	"github.com/scopefs/scopefs/internal/rights"
 	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -347,7 +347,7 @@ func passStreams(conn *net.UnixConn, p *sandbox.Process, first api.FromRun, init
 	if len(files) == 0 {
 		return nil
 	}
-	control, err := rights.Of(files...)
+	control, err := descriptors.Control(files...)
 	if err != nil {
 		return err
 	}

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/heart"
-	"github.com/scopefs/scopefs/internal/rights"
 )
 
 // Server is a server that a driver asks to be connected to.
@@ -152,15 +152,15 @@ func (d *Daemon) take(number uint64) (net.Conn, error) {
 }
 
 func (d *Daemon) receive() (number uint64, f *os.File, err error) {
-	word, control := make([]byte, 8), rights.Room(1)
+	word, control := make([]byte, 8), descriptors.Room(1)
 	_ = d.socket.SetReadDeadline(time.Now().Add(sendTime)) // it was passed before its number came
 	n, m, _, _, err := d.socket.ReadMsgUnix(word, control)
 	if err != nil {
 		return 0, nil, err
 	}
-	files, err := rights.Files(control[:m], "server")
+	files, err := descriptors.Files(control[:m], "server")
 	if err != nil || len(files) != 1 || n != len(word) {
-		rights.Close(files)
+		descriptors.Close(files)
 		return 0, nil, errors.Join(errors.New("the daemon passed no connection"), err)
 	}
 	return binary.LittleEndian.Uint64(word), files[0], nil

@@ -26,7 +26,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/internal/rights"
+	"github.com/scopefs/scopefs/internal/descriptors"
 )
 
 // Name is the argv[0] of a holder process.
@@ -134,7 +134,7 @@ func send(fd int, msg message, files []*os.File, flags int) error {
 	if len(text) > maxMessage {
 		return fmt.Errorf("message of %d bytes: %d at most", len(text), maxMessage)
 	}
-	control, err := rights.Of(files...)
+	control, err := descriptors.Control(files...)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ var errClosed = errors.New("the other end is closed")
 
 // receive reads one message. The caller closes the files.
 func receive(fd int) (msg message, files []*os.File, err error) {
-	buf, control := make([]byte, maxMessage), rights.Room(maxFiles)
+	buf, control := make([]byte, maxMessage), descriptors.Room(maxFiles)
 	n, ncontrol, flags := 0, 0, 0
 	for {
 		n, ncontrol, flags, _, err = unix.Recvmsg(fd, buf, control, unix.MSG_CMSG_CLOEXEC)
@@ -160,7 +160,7 @@ func receive(fd int) (msg message, files []*os.File, err error) {
 	if err != nil {
 		return msg, nil, err
 	}
-	files, err = rights.Files(control[:ncontrol], "held")
+	files, err = descriptors.Files(control[:ncontrol], "held")
 	switch {
 	case err != nil:
 	case n == 0:
@@ -171,7 +171,7 @@ func receive(fd int) (msg message, files []*os.File, err error) {
 		err = json.Unmarshal(buf[:n], &msg)
 	}
 	if err != nil {
-		rights.Close(files)
+		descriptors.Close(files)
 		return message{}, nil, err
 	}
 	return msg, files, nil
@@ -193,7 +193,7 @@ func Kill(pidfd *os.File) {
 
 // Pass sends descriptors to the process at the other end of a control socket, a SOCK_SEQPACKET. It does not wait.
 func Pass(control *os.File, files ...*os.File) (err error) {
-	those, err := rights.Of(files...)
+	those, err := descriptors.Control(files...)
 	if err != nil {
 		return err
 	}
@@ -216,7 +216,7 @@ func Passed(control *os.File, end time.Time) (files []*os.File) {
 		return nil
 	}
 	var text [1]byte
-	room := rights.Room(maxFiles)
+	room := descriptors.Room(maxFiles)
 	n, nroom := 0, 0
 	err = raw.Read(func(fd uintptr) bool {
 		for err = unix.EINTR; err == unix.EINTR; {
@@ -227,6 +227,6 @@ func Passed(control *os.File, end time.Time) (files []*os.File) {
 	if err != nil || n != 1 {
 		return nil
 	}
-	files, _ = rights.Files(room[:nroom], "held")
+	files, _ = descriptors.Files(room[:nroom], "held")
 	return files
 }

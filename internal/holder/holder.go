@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/proc"
-	"github.com/scopefs/scopefs/internal/rights"
 )
 
 // Options says what a holder does.
@@ -171,7 +171,7 @@ func (h *Holder) takeOver() (left []*Place, err error) {
 			}
 		}
 		if err != nil {
-			rights.Close(files)
+			descriptors.Close(files)
 			unix.Close(pidfd)
 			return left, err
 		}
@@ -254,7 +254,7 @@ func (h *Holder) serve(fd int, kill func()) {
 	h.done.Go(func() {
 		for {
 			msg, files, err := receive(fd)
-			rights.Close(files)
+			descriptors.Close(files)
 			if err != nil {
 				break
 			}
@@ -369,7 +369,7 @@ func (p *Place) End() {
 }
 
 func (p *Place) close() {
-	rights.Close(p.Files)
+	descriptors.Close(p.Files)
 	if p.own != nil {
 		p.own.Close()
 	}
@@ -427,7 +427,7 @@ func Stop(socket string, limit time.Duration) error {
 		return err
 	}
 	msg, files, err := receive(fd)
-	rights.Close(files)
+	descriptors.Close(files)
 	switch {
 	case errors.Is(err, errClosed), errors.Is(err, unix.ECONNRESET):
 		return nil

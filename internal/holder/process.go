@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/proc"
-	"github.com/scopefs/scopefs/internal/rights"
 )
 
 // item is what the holder keeps for one FUSE connection or sandbox.
@@ -53,7 +53,7 @@ func Main() int {
 		return 1
 	}
 	first, files, err := receive(socketFD)
-	rights.Close(files)
+	descriptors.Close(files)
 	if err != nil || first.Op != opStart {
 		return 0 // the daemon has ended
 	}
@@ -104,12 +104,12 @@ func (k *keeper) handle(msg message, files []*os.File) {
 	case opEnd:
 		k.end()
 	}
-	rights.Close(files)
+	descriptors.Close(files)
 }
 
 func (k *keeper) remove(id uint64) {
 	if old := k.items[id]; old != nil {
-		rights.Close(old.files)
+		descriptors.Close(old.files)
 		delete(k.items, id)
 	}
 }
@@ -241,7 +241,7 @@ func (k *keeper) answer(fd int) error {
 	if err != nil {
 		return err
 	}
-	defer rights.Close(files)
+	defer descriptors.Close(files)
 	switch msg.Op {
 	case opStop:
 		k.mu.Lock()

@@ -13,13 +13,11 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/branch"
-	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/fs/history/query"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/scope"
@@ -50,14 +48,8 @@ type Overlay struct {
 	bases  *beneath.File // the journal of branch.Bases; nil: the view has it alone, which an earlier daemon has started
 }
 
-// The names in the directory of an agent's history. The others are of fs/branch.
-const (
-	UpperName  = "upper"
-	workName   = "work"
-	MergedName = "merged"
-
-	HoldName = "hold" // the directory of what rules hold, which has what the directory of a branch has
-)
+// workName is a directory in that of an agent's history. The others are of fs/branch.
+const workName = "work"
 
 // Mount mounts the overlay of an agent, unless it is mounted. root is the agent's scope, and dir what has the changes. The caller
 // calls Leave. live is the lock of dir, if a view has that already; nil: nobody has.
@@ -68,16 +60,16 @@ func (s *Set) Mount(host *account.Host, id scope.ID, root, dir *beneath.Root, ow
 var errAdopted = errors.New("the overlay of an earlier view is still in use: try again")
 
 // MountForView is Mount for a view. An overlay that an earlier daemon has mounted has no journal for it: then it waits until that one
-// is unmounted, at most for killedTime, because a process may still answer about its changes.
+// is unmounted, as branch.WaitFor does, because a process may still answer about its changes.
 func (s *Set) MountForView(host *account.Host, id scope.ID, root, dir *beneath.Root, owner account.User) (*Overlay, error) {
-	return WaitFor(func() (*Overlay, error) {
+	return branch.WaitFor(func() (*Overlay, error) {
 		o, err := s.Mount(host, id, root, dir, owner, nil)
 		if err == nil && o.bases == nil {
 			o.Leave()
 			return nil, errAdopted
 		}
 		return o, err
-	})
+	}, errAdopted)
 }
 
 // Adopt continues with the overlay that the last daemon has left of an agent, with a device number. lock returns the lock of dir. The
@@ -162,7 +154,7 @@ func (o *Overlay) Leave() {
 
 // unmount unmounts the overlay, and frees the lock of dir.
 func (o *Overlay) unmount(renew bool) {
-	err := beneath.Unmount(o.dir, MergedName)
+	err := beneath.Unmount(o.dir, branch.MergedName)
 	if err == nil && renew {
 		err = renewBranch(o.dir)
 	}
@@ -185,14 +177,14 @@ func (o *Overlay) adopt(dir *beneath.Root, device uint64, lock func() (beneath.F
 			}
 		}
 	}()
-	if o.Merged, err = dir.Mounted(MergedName); err != nil {
+	if o.Merged, err = dir.Mounted(branch.MergedName); err != nil {
 		return err
 	}
 	opened = append(opened, o.Merged)
 	if now, err := o.Device(); err != nil || now != device {
 		return cmp.Or(err, errors.New("its overlay is not mounted any more"))
 	}
-	for name, root := range map[string]**beneath.Root{"": &o.dir, UpperName: &o.Upper} {
+	for name, root := range map[string]**beneath.Root{"": &o.dir, branch.UpperName: &o.Upper} {
 		f, err := dir.Object(name)
 		if err != nil {
 			return err
@@ -283,7 +275,7 @@ func (o *Overlay) mount(host *account.Host, root, dir *beneath.Root, owner accou
 	if o.shares = live != nil; o.shares {
 		o.Lock, err = live.Dup()
 	} else {
-		o.Lock, err = WaitFor(func() (beneath.File, error) { return branch.Use(dir) })
+		o.Lock, err = branch.WaitFor(func() (beneath.File, error) { return branch.Use(dir) })
 	}
 	if err != nil {
 		return err
@@ -311,11 +303,11 @@ func (o *Overlay) mount(host *account.Host, root, dir *beneath.Root, owner accou
 			bases.Close()
 		}
 	}()
-	if err := beneath.Unmount(dir, MergedName); err != nil { // of a daemon that was killed
-		return fmt.Errorf("%s: %w", MergedName, err)
+	if err := beneath.Unmount(dir, branch.MergedName); err != nil { // of a daemon that was killed
+		return fmt.Errorf("%s: %w", branch.MergedName, err)
 	}
 	var dirs [3]*beneath.Root
-	for i, name := range []string{UpperName, workName, MergedName} {
+	for i, name := range []string{branch.UpperName, workName, branch.MergedName} {
 		f, err := dir.Object(name)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
@@ -351,20 +343,6 @@ func (o *Overlay) mount(host *account.Host, root, dir *beneath.Root, owner accou
 	return err
 }
 
-// killedTime bounds the wait for a lock: a process of a command that was killed has it until it ends.
-const killedTime = 2 * time.Second
-
-// WaitFor calls open until it returns another error than that of a lock, at most for killedTime.
-func WaitFor[T any](open func() (T, error)) (T, error) {
-	for end := time.Now().Add(killedTime); ; time.Sleep(killedTime / 200) {
-		t, err := open()
-		busy := errors.Is(err, branch.ErrUsed) || errors.Is(err, branch.ErrBusy) || errors.Is(err, history.ErrBusy) || err == errAdopted
-		if !busy || !time.Now().Before(end) {
-			return t, err
-		}
-	}
-}
-
 // Detach returns what a view of the overlay has beside it, after three files that it has not: the upper layer as a detached mount,
 // and the journal of bases.
 func (o *Overlay) Detach() ([]*os.File, error) {
@@ -387,14 +365,14 @@ func renewBranch(dir *beneath.Root) error {
 	if err := branch.Idle(dir); err != nil {
 		return err
 	}
-	return branch.Remove(dir, UpperName, "taken", "stage", "bases", "dropped", workName, "stamp")
+	return branch.Remove(dir, branch.UpperName, "taken", "stage", "bases", "dropped", workName, "stamp")
 }
 
 // MakeBranch makes what is missing in dir.
 func MakeBranch(root, dir *beneath.Root, owner account.User) error {
 	// Without changes the fork is now: what the directory changed since is no conflict. A daemon that was killed may have begun one.
 	empty := true
-	err := dir.Each(UpperName, func(string) bool { empty = false; return false })
+	err := dir.Each(branch.UpperName, func(string) bool { empty = false; return false })
 	if empty && (err == nil || errors.Is(err, beneath.ErrStale)) {
 		if err := renewBranch(dir); err != nil && err != branch.ErrUnfinished {
 			return err
@@ -409,7 +387,7 @@ func MakeBranch(root, dir *beneath.Root, owner account.User) error {
 	if err != nil {
 		return err
 	}
-	if _, err := d.Stat(UpperName); err != nil {
+	if _, err := d.Stat(branch.UpperName); err != nil {
 		if err := branch.Fork(dir); err != nil {
 			return err
 		}
@@ -425,12 +403,12 @@ func MakeBranch(root, dir *beneath.Root, owner account.User) error {
 		as   account.User
 	}{
 		{workName, 0o700, account.User{UID: uint32(os.Geteuid()), GID: uint32(os.Getegid())}},
-		{MergedName, 0o700, owner},
-		{UpperName, uint32(scope.Mode) & 0o7777, account.User{UID: scope.Uid, GID: scope.Gid}},
+		{branch.MergedName, 0o700, owner},
+		{branch.UpperName, uint32(scope.Mode) & 0o7777, account.User{UID: scope.Uid, GID: scope.Gid}},
 	} {
 		err := d.Mkdir(made.name, 0o700)
 		if err == nil {
-			err = Give(dir, made.name, made.as, made.mode, made.name == UpperName && made.as.UID != owner.UID)
+			err = Give(dir, made.name, made.as, made.mode, made.name == branch.UpperName && made.as.UID != owner.UID)
 		}
 		if err != nil && err != unix.EEXIST {
 			return fmt.Errorf("%s: %w", made.name, err)

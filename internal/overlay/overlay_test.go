@@ -1,12 +1,9 @@
 package overlay
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -64,7 +61,7 @@ func TestForgedBranch(t *testing.T) {
 	owner := account.User{UID: 65534, GID: 65534}
 	secret := top + "/history/secret"
 	require.NoError(t, os.WriteFile(secret, []byte("secret"), 0o600))
-	for _, name := range []string{"stamp", "stage", MergedName, UpperName} {
+	for _, name := range []string{"stamp", "stage", branch.MergedName, branch.UpperName} {
 		require.NoError(t, os.Link(secret, top+"/history/"+name))
 		require.Error(t, Give(dir, name, owner, 0o700, false), name)
 		require.NoError(t, os.Remove(top+"/history/"+name))
@@ -116,17 +113,17 @@ func TestUnmountLeft(t *testing.T) {
 		require.NoError(t, err)
 		for at, source := range map[string]string{"history/now": now, "history/before": sourcePrefix, "history/other": "other", "elsewhere": sourcePrefix} {
 			roots := map[string]*beneath.Root{}
-			for _, name := range []string{"lower", UpperName, workName, MergedName} {
+			for _, name := range []string{"lower", branch.UpperName, workName, branch.MergedName} {
 				dir := filepath.Join(top, base, at, name)
 				require.NoError(t, os.MkdirAll(dir, 0o700))
 				roots[name], err = beneath.OpenDir(dir)
 				require.NoError(t, err)
 				defer roots[name].Close()
 			}
-			o := beneath.Overlay{Lower: roots["lower"], Upper: roots[UpperName], Work: roots[workName], Source: source}
-			root, err := o.Mount(roots[MergedName])
+			o := beneath.Overlay{Lower: roots["lower"], Upper: roots[branch.UpperName], Work: roots[workName], Source: source}
+			root, err := o.Mount(roots[branch.MergedName])
 			require.NoError(t, err)
-			defer func() { _ = unix.Unmount(filepath.Join(top, base, at, MergedName), unix.MNT_DETACH) }()
+			defer func() { _ = unix.Unmount(filepath.Join(top, base, at, branch.MergedName), unix.MNT_DETACH) }()
 			mounted[filepath.Join(base, at)] = root
 			defer root.Close()
 		}
@@ -137,26 +134,9 @@ func TestUnmountLeft(t *testing.T) {
 	for at, root := range mounted {
 		var now, was unix.Stat_t
 		require.NoError(t, unix.Fstat(root.FD(), &was))
-		if require.NoError(t, unix.Stat(filepath.Join(top, at, MergedName), &now)); now.Dev != was.Dev {
+		if require.NoError(t, unix.Stat(filepath.Join(top, at, branch.MergedName), &now)); now.Dev != was.Dev {
 			gone = append(gone, at)
 		}
 	}
 	assert.ElementsMatch(t, []string{"one/history/now", "one/history/before"}, gone)
-}
-
-// TestWaitFor: a process that was killed has its locks for a moment. Another one that works has them longer.
-func TestWaitFor(t *testing.T) {
-	for free, want := range map[time.Duration]error{0: nil, killedTime / 2: nil, 2 * killedTime: branch.ErrUsed} {
-		synctest.Test(t, func(t *testing.T) {
-			began := time.Now()
-			_, err := WaitFor(func() (int, error) {
-				if time.Since(began) < free {
-					return 0, fmt.Errorf("open: %w", branch.ErrUsed)
-				}
-				return 0, nil
-			})
-			require.ErrorIs(t, err, want)
-			require.LessOrEqual(t, time.Since(began), min(free, killedTime)+killedTime/100)
-		})
-	}
 }

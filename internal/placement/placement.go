@@ -34,13 +34,12 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/bounded"
 	"github.com/scopefs/scopefs/internal/driver"
 	"github.com/scopefs/scopefs/internal/durable"
 	"github.com/scopefs/scopefs/internal/placement/wire"
+	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -54,13 +53,6 @@ const (
 
 // waitTime bounds Acquire: the time to find that a holder does not renew, and a start of the process that speaks to the server.
 const waitTime = Full + 10*time.Second
-
-// Now returns the time of CLOCK_BOOTTIME.
-func Now() time.Duration {
-	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // it fails for a wrong clock or address alone
-	return time.Duration(t.Nano())
-}
 
 // Set is the leases of one daemon. A nil Set is of a daemon without a fleet.
 type Set struct {
@@ -92,7 +84,7 @@ func New(node, state string) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Set{node: node, holder: holder, now: Now, leases: map[scope.ID]*lease{}, changed: make(chan struct{})}, nil
+	return &Set{node: node, holder: holder, now: proc.SinceBoot, leases: map[scope.ID]*lease{}, changed: make(chan struct{})}, nil
 }
 
 const holderName = "holder"
@@ -367,7 +359,7 @@ func (s *Set) Wanted(id scope.ID) bool {
 	return l != nil && l.wanted
 }
 
-// Until returns the end of the lease by Now, and whether another host has it. Both are zero while the server was not heard.
+// Until returns the end of the lease by [proc.SinceBoot], and whether another host has it. Both are zero while the server was not heard.
 func (s *Set) Until(id scope.ID) (until time.Duration, lost bool) {
 	if s == nil {
 		return 0, false

@@ -17,8 +17,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/event"
 	"github.com/scopefs/scopefs/internal/peer"
+	"github.com/scopefs/scopefs/internal/reconnect"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -36,9 +37,6 @@ const (
 	drainDelay = 5 * time.Millisecond // how long an event waits, so that events reach the log in groups
 	resetTime  = time.Second          // how old the oldest event becomes: a daemon that finds the file reads as much of the log
 )
-
-// ErrNoDaemon reports that no daemon is there that could empty the spool: events may go on to it.
-var ErrNoDaemon = errors.New("there is no daemon")
 
 // Writer is the view's end of a spool.
 type Writer struct {
@@ -58,7 +56,7 @@ type Writer struct {
 
 // A Drain function has the daemon append the spool's events to the log; with reset, it then
 // empties the file. use is whether the view may go on. If the daemon has not answered, it
-// may do so later.
+// may do so later. [reconnect.ErrNoDaemon] reports that none is there: events may go on to the spool.
 type Drain func(reset bool) (use, answered bool, err error)
 
 // New returns a Writer of a file. It is not used before Use.
@@ -99,12 +97,12 @@ func (s *Writer) Use(may bool) {
 }
 
 // Record appends an event. It returns false if the event must go to the daemon.
-func (s *Writer) Record(e audit.Event) (recorded bool, err error) {
-	if s == nil || e.Verdict != audit.Allow || e.UID == nil || !s.use.Load() {
+func (s *Writer) Record(e event.Event) (recorded bool, err error) {
+	if s == nil || e.Verdict != event.Allow || e.UID == nil || !s.use.Load() {
 		return false, nil
 	}
 	if s.mayEmpty(s.most()) {
-		if err := s.empty(); err != nil && !errors.Is(err, ErrNoDaemon) {
+		if err := s.empty(); err != nil && !errors.Is(err, reconnect.ErrNoDaemon) {
 			return false, err
 		}
 	}
@@ -146,7 +144,7 @@ func (s *Writer) empty() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.emptying = false
-	if !errors.Is(err, ErrNoDaemon) {
+	if !errors.Is(err, reconnect.ErrNoDaemon) {
 		s.use.Store(use && err == nil)
 	}
 	s.broken = s.broken || !answered
@@ -167,7 +165,7 @@ func (s *Writer) Run(ctx context.Context) {
 		}
 		for end := time.After(resetTime); end != nil; {
 			time.Sleep(drainDelay)
-			if use, _, err := s.drain(false); !errors.Is(err, ErrNoDaemon) && (err != nil || !use) {
+			if use, _, err := s.drain(false); !errors.Is(err, reconnect.ErrNoDaemon) && (err != nil || !use) {
 				s.use.Store(false)
 			}
 			select {
@@ -191,7 +189,7 @@ func later(now, last time.Time) time.Time {
 }
 
 // write writes an event with one write(2), and returns its size.
-func write(w *peer.Writer, e audit.Event, decided time.Time) (int, error) {
+func write(w *peer.Writer, e event.Event, decided time.Time) (int, error) {
 	var head [headSize]byte
 	binary.LittleEndian.PutUint64(head[:], uint64(decided.UnixNano()))
 	binary.LittleEndian.PutUint32(head[8:], uint32(e.PID))
@@ -213,7 +211,7 @@ const (
 // of what it has decoded. A view that an agent has compromised may write anything: the
 // events have the fields of an allowed file operation, and the error is that of a spool
 // which no view wrote.
-func Read(text []byte) (events []audit.Event, size int, err error) {
+func Read(text []byte) (events []event.Event, size int, err error) {
 	in := peer.NewReader(bytes.NewReader(text), maxEvent)
 	for {
 		var head, op, rule, kind, path []byte
@@ -230,8 +228,8 @@ func Read(text []byte) (events []audit.Event, size int, err error) {
 			return events, size, err
 		}
 		uid := binary.LittleEndian.Uint32(head[12:])
-		events = append(events, audit.Event{
-			Event: audit.KindFile, Verdict: audit.Allow, Op: string(op), Rule: string(rule), RuleKind: string(kind), Path: string(path),
+		events = append(events, event.Event{
+			Event: event.KindFile, Verdict: event.Allow, Op: string(op), Rule: string(rule), RuleKind: string(kind), Path: string(path),
 			Decided: time.Unix(0, int64(binary.LittleEndian.Uint64(head[:]))), PID: int(binary.LittleEndian.Uint32(head[8:])), UID: &uid,
 		})
 		size += 4*parts + len(head) + len(op) + len(rule) + len(kind) + len(path)

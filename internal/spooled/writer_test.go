@@ -15,13 +15,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/event"
 	"github.com/scopefs/scopefs/internal/peer"
 )
 
 // allowed is an event that a view spools.
-func allowed(path string) audit.Event {
-	return audit.Event{Event: audit.KindFile, Verdict: audit.Allow, Op: "open", Rule: "default", RuleKind: "default", Path: path, PID: 7, UID: new(uint32(math.MaxUint32))}
+func allowed(path string) event.Event {
+	return event.Event{Event: event.KindFile, Verdict: event.Allow, Op: "open", Rule: "default", RuleKind: "default", Path: path, PID: 7, UID: new(uint32(math.MaxUint32))}
 }
 
 // daemon is the daemon's end of a spool in memory.
@@ -30,7 +30,7 @@ type daemon struct {
 	writes, drains, resets int
 	use, silent            bool
 	err                    error
-	events                 []audit.Event
+	events                 []event.Event
 }
 
 func (d *daemon) Write(b []byte) (int, error) { d.writes++; return d.Buffer.Write(b) }
@@ -141,8 +141,8 @@ func TestSpooledForged(t *testing.T) {
 	}
 	events, _, err := Read(frame(whole, "open", "r", "k", "p"))
 	require.NoError(t, err)
-	assert.Equal(t, audit.Allow, events[0].Verdict)
-	assert.Equal(t, audit.KindFile, events[0].Event)
+	assert.Equal(t, event.Allow, events[0].Verdict)
+	assert.Equal(t, event.KindFile, events[0].Event)
 }
 
 // TestSpoolBounded: a spool that is full waits for the daemon, and starts again.
@@ -173,7 +173,7 @@ func TestSpoolRefused(t *testing.T) {
 	})
 	t.Run("a denial", func(t *testing.T) {
 		d, s := newDaemon()
-		for _, verdict := range []audit.Verdict{audit.Deny, audit.Violation, ""} {
+		for _, verdict := range []event.Verdict{event.Deny, event.Violation, ""} {
 			e := allowed("p")
 			e.Verdict = verdict
 			recorded, err := s.Record(e)

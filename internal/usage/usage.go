@@ -4,7 +4,6 @@ package usage
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -17,7 +16,6 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
-	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // The slots of a page. Each branch has one of the others while its view is mounted.
@@ -53,22 +51,6 @@ type account struct {
 type Share struct {
 	Slot int
 	of   *account
-}
-
-// Map maps the page of a file.
-func Map(f *os.File) (*quota.Page, error) {
-	st, err := f.Stat()
-	if err == nil && st.Size() < quota.PageSize {
-		err = errors.New("it is too short")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("page of a quota: %w", err)
-	}
-	memory, err := unix.Mmap(int(f.Fd()), 0, quota.PageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return nil, fmt.Errorf("page of a quota: %w", err)
-	}
-	return quota.NewPage(memory), nil
 }
 
 // create returns a file for a page. A view could otherwise cut it: the next look of the daemon at it would be a SIGBUS.
@@ -171,7 +153,7 @@ func (p *Pages) Join(id scope.ID, slot int, left *os.File) (*Share, error) {
 		if err != nil {
 			return nil, fmt.Errorf("quota: %w", err)
 		}
-		if of.page, err = Map(f); err != nil {
+		if of.page, err = quota.Map(f); err != nil {
 			f.Close()
 			return nil, err
 		}
@@ -236,33 +218,6 @@ func (p *Pages) Use(id scope.ID) *api.Quota {
 	}
 	use := a.use()
 	return &api.Quota{Bytes: use.Bytes, MaxBytes: a.bytes, Files: use.Files, MaxFiles: a.files, Counting: use.Counting, Stores: a.stored().Bytes}
-}
-
-// NewCounter returns what counts the files of a view, in its process: those of root and of the history of a descriptor. With
-// upper root is an overlay, and those of its upper layer count. -1 is none.
-func NewCounter(page, slot, upper, history int, root *beneath.Root) (*quota.Counter, error) {
-	f := os.NewFile(uintptr(page), "quota")
-	defer f.Close()
-	mapped, err := Map(f)
-	if err != nil {
-		return nil, err
-	}
-	var layer *beneath.Root
-	roots := []*beneath.Root{root}
-	switch {
-	case upper >= 0:
-		layer, err = beneath.NewDetached(upper)
-		roots[0] = layer
-	case history >= 0:
-		roots = append(roots, nil)
-		roots[1], err = beneath.NewDetached(history)
-	}
-	if err != nil {
-		return nil, err
-	}
-	c := quota.NewCounter(mapped, slot, layer, roots...)
-	c.Start()
-	return c, nil
 }
 
 // The parts of a limit, in percent, at which an alarm begins and ends.

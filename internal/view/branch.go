@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/branch"
-	"github.com/scopefs/scopefs/internal/overlay"
+	"github.com/scopefs/scopefs/internal/view/wire"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -46,7 +46,7 @@ func RemoveBranch(name string) error {
 		case err == branch.ErrUnfinished:
 			return fmt.Errorf("%w: scopefs diff finishes it", err)
 		case err == nil:
-			if err = beneath.Unmount(state, overlay.MergedName); err != nil && !errors.Is(err, os.ErrNotExist) {
+			if err = beneath.Unmount(state, branch.MergedName); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err
 			}
 			if err := branch.Remove(state); err != nil {
@@ -77,13 +77,13 @@ func LockBranch(name string) (*os.File, error) {
 // Upper returns the directory that has what a held branch has changed, opened with O_PATH. The caller closes it.
 func (o *Offline) Upper() (*os.File, error) {
 	if o.held == nil {
-		return nil, errNoHistory
+		return nil, wire.ErrNoHistory
 	}
 	f, err := o.held.Upper.Object("")
 	if err != nil {
 		return nil, err
 	}
-	return os.NewFile(uintptr(f.FD()), overlay.UpperName), nil
+	return os.NewFile(uintptr(f.FD()), branch.UpperName), nil
 }
 
 // partiesName has the caller and the member of a task, in the directory of its branch.

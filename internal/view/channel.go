@@ -17,6 +17,7 @@ import (
 	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/internal/proc"
+	"github.com/scopefs/scopefs/internal/view/wire"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -25,9 +26,9 @@ import (
 const ackTime = 5 * time.Second // for a view to take new rules
 
 // config returns the configuration of a view, but for the rules.
-func (v *View) config(history kept, spooled bool) Config {
+func (v *View) config(history kept, spooled bool) wire.Config {
 	spec, caller := v.def.View, v.def.Identity == agents.IdentityCaller
-	cfg := Config{
+	cfg := wire.Config{
 		Record: spec.Record, Caller: caller,
 		Mediated: spec.Data == agents.DataMediated, Passthrough: v.host.Root && spec.Data != agents.DataMediated,
 		Shared: v.shared(), Sole: !v.host.Root, Shown: v.host.Expose, XAttrs: v.shared() || spec.XAttrs, Trace: v.host.Trace, Spin: v.def.Limits.CPU == 0 && !proc.CPULimited("/"),
@@ -59,24 +60,24 @@ func (v *View) config(history kept, spooled bool) Config {
 		cfg.Grace = v.host.Grace
 	}
 	if h := v.def.History; history.Root != nil && !cfg.Stacked {
-		cfg.History = &HistoryConfig{Bytes: h.Bytes, Percent: h.Percent, Age: h.Age, Exclude: h.Exclude, Optional: v.kind() == agents.ChangesAuto}
+		cfg.History = &wire.HistoryConfig{Bytes: h.Bytes, Percent: h.Percent, Age: h.Age, Exclude: h.Exclude, Optional: v.kind() == agents.ChangesAuto}
 	}
 	return cfg
 }
 
 // handshake configures the view with the present rules and waits until it is confined.
-func (v *View) handshake(p *served, w *Wire, requests *peer.Requests[FromView], cfg Config) ([]string, error) {
+func (v *View) handshake(p *served, w *wire.Conn, requests *peer.Requests[wire.FromView], cfg wire.Config) ([]string, error) {
 	v.mu.Lock()
 	rules, ruled := v.rules, v.ruled
 	v.mu.Unlock()
 	cfg.Policy = rules
-	err := w.Send(ToView{Config: &cfg})
+	err := w.Send(wire.ToView{Config: &cfg})
 	if err != nil {
 		return nil, fmt.Errorf("configure view: %w", err)
 	}
 	conn := p.wire
 	_ = conn.SetReadDeadline(time.Now().Add(readyTimeout))
-	var reply FromView
+	var reply wire.FromView
 	if err := w.Receive(&reply); err != nil {
 		return nil, fmt.Errorf("view did not start: %w", err)
 	}
@@ -95,10 +96,10 @@ func (v *View) handshake(p *served, w *Wire, requests *peer.Requests[FromView], 
 		if !late {
 			break
 		}
-		if err := w.Send(ToView{ID: ruled, Policy: &rules}); err != nil {
+		if err := w.Send(wire.ToView{ID: ruled, Policy: &rules}); err != nil {
 			return nil, err
 		}
-		var ack FromView // the view is not mounted yet: it sends nothing else
+		var ack wire.FromView // the view is not mounted yet: it sends nothing else
 		if err := w.Receive(&ack); err != nil {
 			return nil, err
 		}
@@ -115,15 +116,15 @@ type channel struct {
 	*View
 	alive context.Context // ends shortly before the view
 	end   func(why error) // ends the view
-	wire  *Wire
+	wire  *wire.Conn
 	spool *spool // nil: none
 
-	requests *peer.Requests[FromView]
+	requests *peer.Requests[wire.FromView]
 }
 
 // maxWaiting is the most events, drains and questions about processes that a view has under way: one for each request, one
 // for the spool, one for what the history gave up.
-const maxWaiting = fusedev.MaxRequests + 2 + maxRequests
+const maxWaiting = fusedev.MaxRequests + 2 + wire.MaxRequests
 
 // listen handles the view's messages until the view ends. An event may wait for the agent's pace, and a drain for the
 // disk of the log: each does so in a goroutine of its own, and delays neither the requests of other clients nor the
@@ -133,7 +134,7 @@ func (c *channel) listen() {
 	defer waiting.Wait()
 	slots := make(chan struct{}, maxWaiting)
 	for {
-		var msg FromView
+		var msg wire.FromView
 		if err := c.wire.Receive(&msg); err != nil {
 			if !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrClosed) && !errors.Is(err, syscall.ECONNRESET) { // it ended before it read an answer
 				c.host.Logger.Warn("view", "agent", c.def.Name, "err", err)
@@ -152,14 +153,14 @@ func (c *channel) listen() {
 			waiting.Go(func() {
 				defer func() { <-slots }()
 				actor := c.of.Actor(int(msg.Who))
-				c.answer(ToView{ID: msg.ID, Actor: &actor})
+				c.answer(wire.ToView{ID: msg.ID, Actor: &actor})
 			})
 		case msg.Answer != 0:
 			c.requests.Deliver(msg.Answer, msg) // false if the client is gone
 		case msg.Ack != 0:
 			c.acked(msg.Ack, msg.Failed)
 		case msg.Groups != 0:
-			reply := ToView{ID: msg.ID}
+			reply := wire.ToView{ID: msg.ID}
 			groups, err := proc.Groups(msg.Groups)
 			if err != nil {
 				reply.Error = err.Error()
@@ -171,14 +172,14 @@ func (c *channel) listen() {
 }
 
 // answer sends a reply. After an error the wire is closed, and listen returns: see bounded.
-func (c *channel) answer(reply ToView) { _ = c.wire.Send(reply) }
+func (c *channel) answer(reply wire.ToView) { _ = c.wire.Send(reply) }
 
 // store records an event, or what the spool has, and answers.
-func (c *channel) store(msg FromView) {
+func (c *channel) store(msg wire.FromView) {
 	var err error
 	switch {
 	case msg.Pruned != nil:
-		err = c.record(msg.Pruned.event(c.def.Name))
+		err = c.record(prunedEvent(msg.Pruned, c.def.Name))
 	case msg.Event != nil:
 		e := eventOf(msg, c.def.Name)
 		if msg.Began.IsZero() || !c.host.again.Recorded(e, msg.Began) {
@@ -191,7 +192,7 @@ func (c *channel) store(msg FromView) {
 		c.end(err)
 		return
 	}
-	reply := ToView{ID: msg.ID, Spool: c.spool.room()}
+	reply := wire.ToView{ID: msg.ID, Spool: c.spool.room()}
 	if err != nil {
 		reply.Error = err.Error()
 	}
@@ -200,7 +201,7 @@ func (c *channel) store(msg FromView) {
 
 // eventOf returns the event of a message from an agent's view. An agent may have taken the view over: the event has the
 // fields of a file operation, and no other, such as those of a call, a chain or a server.
-func eventOf(msg FromView, id scope.ID) audit.Event {
+func eventOf(msg wire.FromView, id scope.ID) audit.Event {
 	e := msg.Event
 	return audit.Event{
 		Event: audit.KindFile, Agent: string(id), Op: e.Op, Path: string(msg.Path), Target: string(msg.Target),
@@ -208,8 +209,8 @@ func eventOf(msg FromView, id scope.ID) audit.Event {
 	}
 }
 
-// event returns the event of an agent's history.
-func (p *Pruned) event(id scope.ID) audit.Event {
+// prunedEvent returns the event of what an agent's history has given up.
+func prunedEvent(p *wire.Pruned, id scope.ID) audit.Event {
 	return audit.Event{Event: audit.KindHistory, Agent: string(id), Op: "pruned", Outcome: "done",
 		Detail: fmt.Sprintf("%d generations: %s", p.Generations, p.Why)}
 }
@@ -239,14 +240,14 @@ const writeTimeout = 2 * time.Second
 
 // sendLog sends the view whether the log can be written. It reads the log's state
 // under a lock, so that the last message has the latest state.
-func (v *View) sendLog(w *Wire) error {
+func (v *View) sendLog(w *wire.Conn) error {
 	v.sending.Lock()
 	defer v.sending.Unlock()
 	text := ""
 	if failure := v.host.Log.Err(); failure != nil {
 		text = failure.Error()
 	}
-	return w.Send(ToView{Log: &text})
+	return w.Send(wire.ToView{Log: &text})
 }
 
 // SetRules makes the view decide by new rules, and returns when the view does. A view
@@ -269,21 +270,21 @@ func (v *View) SetRules(spec scope.PolicySpec) (changed bool, err error) {
 // caller holds ruling.
 func (v *View) sendRules() error {
 	v.mu.Lock()
-	spec, wire, process := v.rules, v.wire, v.process
+	spec, w, process := v.rules, v.wire, v.process
 	v.ruled++
 	id, ack := v.ruled, make(chan string, 1)
 	v.acks = map[uint64]chan string{id: ack}
-	if wire != nil {
+	if w != nil {
 		// The view answers after the invalidation, for which the kernel needs locks of clients whose denials wait
 		// for their pace.
 		close(v.hurry)
 		defer v.unhurried()
 	}
 	v.mu.Unlock()
-	if wire == nil {
+	if w == nil {
 		return nil // it starts with them: see handshake
 	}
-	err := wire.Send(ToView{ID: id, Policy: &spec})
+	err := w.Send(wire.ToView{ID: id, Policy: &spec})
 	if err == nil {
 		select {
 		case text := <-ack:

@@ -13,13 +13,11 @@ import (
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/overlay"
 	"github.com/scopefs/scopefs/internal/peer"
+	"github.com/scopefs/scopefs/internal/view/wire"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
-
-// maxRequests is how many requests about its history a view has under way. More wait.
-const maxRequests = 8
 
 // kept is the directory of a history; of a view that keeps nothing it has no Root.
 type kept struct {
@@ -120,7 +118,7 @@ func (v *View) Unkept() string {
 // take long: the view goes on with it when ctx ends.
 func (v *View) History(ctx context.Context, request json.RawMessage) (json.RawMessage, error) {
 	if v.def.View.Changes == agents.ChangesDirect {
-		return nil, errNoHistory
+		return nil, wire.ErrNoHistory
 	}
 	if err := v.Wait(ctx); err != nil {
 		return nil, err
@@ -129,25 +127,25 @@ func (v *View) History(ctx context.Context, request json.RawMessage) (json.RawMe
 		return nil, errors.New(why)
 	}
 	v.mu.Lock()
-	wire, requests := v.wire, v.requests
+	w, requests := v.wire, v.requests
 	v.mu.Unlock()
-	if wire == nil {
+	if w == nil {
 		return nil, errors.New("the view has ended and the next one starts: repeat the request")
 	}
-	return requestHistory(ctx, wire, requests, request)
+	return requestHistory(ctx, w, requests, request)
 }
 
 // requestHistory sends a request about the history and waits for the answer.
-func requestHistory(ctx context.Context, wire *Wire, requests *peer.Requests[FromView], request json.RawMessage) (json.RawMessage, error) {
-	if len(request) > MaxHistoryRequest {
-		return nil, fmt.Errorf("the request has %d bytes: %d at most", len(request), MaxHistoryRequest)
+func requestHistory(ctx context.Context, w *wire.Conn, requests *peer.Requests[wire.FromView], request json.RawMessage) (json.RawMessage, error) {
+	if len(request) > wire.MaxHistoryRequest {
+		return nil, fmt.Errorf("the request has %d bytes: %d at most", len(request), wire.MaxHistoryRequest)
 	}
 	call, err := requests.Begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer call.End()
-	if err := wire.Send(ToView{ID: call.ID, History: request}); err != nil {
+	if err := w.Send(wire.ToView{ID: call.ID, History: request}); err != nil {
 		return nil, err
 	}
 	reply, err := call.Wait(ctx, func() {}, 0)
@@ -168,8 +166,8 @@ type Offline struct {
 	of       Agent
 	name     scope.ID
 	process  *served
-	wire     *Wire
-	requests *peer.Requests[FromView]
+	wire     *wire.Conn
+	requests *peer.Requests[wire.FromView]
 	alive    context.Context
 	end      context.CancelCauseFunc
 	left     chan struct{}    // closed when nobody reads the process's messages any more
@@ -181,7 +179,7 @@ type Offline struct {
 // StartOffline starts an Offline, which decides by rules. The caller calls Close.
 func StartOffline(host *Host, of Agent, def *agents.Definition, rules scope.PolicySpec) (*Offline, error) {
 	if def.View.Changes == agents.ChangesDirect {
-		return nil, errNoHistory
+		return nil, wire.ErrNoHistory
 	}
 	changes := agents.ChangesKept // also of auto: what was kept is there
 	if def.View.Changes == agents.ChangesHeld {
@@ -294,8 +292,8 @@ func (v *View) offline() (*Offline, error) {
 		return nil, err
 	}
 	alive, end := context.WithCancelCause(context.Background())
-	requests := peer.NewRequests[FromView](maxRequests)
-	w := NewWire(bounded{p.wire}, MaxFromView)
+	requests := peer.NewRequests[wire.FromView](wire.MaxRequests)
+	w := wire.New(bounded{p.wire}, wire.MaxFromView)
 	cfg := v.config(history, false)
 	cfg.Offline, cfg.Bases, cfg.Passthrough, cfg.Watch, cfg.Hold = true, false, false, false, v.byRule
 	if _, err = v.handshake(p, w, requests, cfg); err != nil {

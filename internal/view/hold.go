@@ -8,19 +8,19 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/fs"
 	"github.com/scopefs/scopefs/fs/branch"
 	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/overlay"
 	"github.com/scopefs/scopefs/internal/peer"
+	"github.com/scopefs/scopefs/internal/view/wire"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // HeldUpper is the directory of the held versions, in that of the agent's history.
-const HeldUpper = overlay.HoldName + "/" + overlay.UpperName
+const HeldUpper = hold.StateName + "/" + branch.UpperName
 
 // heldDir is where a view has what rules hold.
 type heldDir struct {
@@ -114,7 +114,7 @@ func (l *leftView) takeLock(dir *beneath.Root) (used beneath.File, err error) {
 	if !l.locked() {
 		return used, errors.New("it holds nothing")
 	}
-	if _, err = overlay.WaitFor(func() (struct{}, error) { return struct{}{}, branch.Idle(dir) }); err != nil {
+	if _, err = branch.WaitFor(func() (struct{}, error) { return struct{}{}, branch.Idle(dir) }); err != nil {
 		return used, err
 	}
 	return l.lock()
@@ -140,21 +140,21 @@ func openHoldDir(history *beneath.Root, owner account.User) (*beneath.Root, erro
 		return nil, err
 	}
 	defer top.Close()
-	if err := top.Mkdir(overlay.HoldName, 0o700); err == nil {
-		err = overlay.Give(history, overlay.HoldName, owner, 0o700, false)
+	if err := top.Mkdir(hold.StateName, 0o700); err == nil {
+		err = overlay.Give(history, hold.StateName, owner, 0o700, false)
 		if err != nil {
 			return nil, err
 		}
 	} else if err != unix.EEXIST {
 		return nil, err
 	}
-	d, err := history.Object(overlay.HoldName)
+	d, err := history.Object(hold.StateName)
 	if err != nil {
 		return nil, err
 	}
 	if st, err := d.Stat(); err != nil || !st.IsDir() || st.Uid != owner.UID { // that user can move others here: see branch.Remove
 		d.Close()
-		return nil, errors.Join(err, fmt.Errorf("%s is no directory of user %d", overlay.HoldName, owner.UID))
+		return nil, errors.Join(err, fmt.Errorf("%s is no directory of user %d", hold.StateName, owner.UID))
 	}
 	return beneath.NewRoot(d.FD()), nil
 }
@@ -193,18 +193,18 @@ func (v *View) Freeze(ctx context.Context) (thaw func(), err error) {
 		return nil, err
 	}
 	v.mu.Lock()
-	wire, requests, held := v.wire, v.requests, v.held
+	w, requests, held := v.wire, v.requests, v.held
 	v.mu.Unlock()
-	if wire == nil {
+	if w == nil {
 		return nil, errors.New("the view has ended and the next one starts: repeat the request")
 	}
 	if held == nil {
 		return func() {}, nil
 	}
 	thaw = func() {
-		_ = v.freeze(context.Background(), wire, requests, false) // a view that has ended is not frozen
+		_ = v.freeze(context.Background(), w, requests, false) // a view that has ended is not frozen
 	}
-	if err := v.freeze(ctx, wire, requests, true); err != nil {
+	if err := v.freeze(ctx, w, requests, true); err != nil {
 		thaw()
 		return nil, fmt.Errorf("keep the view of %q from changing what is held: %w", v.def.Name, err)
 	}
@@ -212,7 +212,7 @@ func (v *View) Freeze(ctx context.Context) (thaw func(), err error) {
 }
 
 // freeze sends the view that it is frozen, or not any more, and waits for its answer: to the latter for ackTime.
-func (v *View) freeze(ctx context.Context, wire *Wire, requests *peer.Requests[FromView], frozen bool) error {
+func (v *View) freeze(ctx context.Context, w *wire.Conn, requests *peer.Requests[wire.FromView], frozen bool) error {
 	if !frozen {
 		var end context.CancelFunc
 		ctx, end = context.WithTimeout(ctx, ackTime)
@@ -223,7 +223,7 @@ func (v *View) freeze(ctx context.Context, wire *Wire, requests *peer.Requests[F
 		return err
 	}
 	defer call.End()
-	if err := wire.Send(ToView{ID: call.ID, Freeze: &frozen}); err != nil {
+	if err := w.Send(wire.ToView{ID: call.ID, Freeze: &frozen}); err != nil {
 		return err
 	}
 	_, err = call.Wait(ctx, func() {}, 0)
@@ -246,7 +246,7 @@ func (v *View) Waits() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	left := maxWaits
-	return v.held != nil && waits(v.held.dir, overlay.UpperName, &left)
+	return v.held != nil && waits(v.held.dir, branch.UpperName, &left)
 }
 
 // maxWaits bounds the directories that Waits reads.
@@ -332,44 +332,4 @@ func StartHeld(host *Host, of Agent, def *agents.Definition, rules scope.PolicyS
 		return nil, fmt.Errorf("held changes of %q: %w", def.Name, err)
 	}
 	return o, nil
-}
-
-// holdOf returns the directories for what rules hold, below that of a descriptor.
-func holdOf(base *beneath.Root, history int) (*hold.Layers, error) {
-	top, err := beneath.NewDetached(history)
-	if err != nil {
-		return nil, err
-	}
-	var roots [3]*beneath.Root
-	for i, name := range []string{overlay.HoldName, overlay.HoldName + "/" + overlay.UpperName, overlay.HoldName + "/stage"} {
-		f, err := top.Object(name)
-		if err != nil {
-			return nil, fmt.Errorf("held changes: %w", err)
-		}
-		roots[i] = beneath.NewRoot(f.FD())
-	}
-	return hold.New(base, roots[1], roots[0], roots[2]), nil
-}
-
-// freezes does what the daemon's messages say, one after the other.
-func (l *daemonLink) freezes(view *fs.View) {
-	var thaw func()
-	for msg := range l.freeze {
-		switch {
-		case *msg.Freeze && thaw == nil:
-			thaw = view.Freeze()
-		case !*msg.Freeze && thaw != nil:
-			thaw()
-			thaw = nil
-		}
-		_ = msg.conn.wire.Send(FromView{Answer: msg.ID})
-	}
-}
-
-// released returns the rules of a view whose changes are all held: no path needs a rule for that.
-func released(spec scope.PolicySpec, stacked bool) scope.PolicySpec {
-	if !stacked {
-		return spec
-	}
-	return spec.Released()
 }

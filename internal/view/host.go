@@ -11,6 +11,7 @@ import (
 	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/overlay"
@@ -29,7 +30,7 @@ type Host struct {
 	Control fusedev.Control
 	Holder  *holder.Holder
 	Build   string         // version of the program
-	Program beneath.FileID // its file; two builds may have one version
+	Program beneath.FileID // of views: its file; two builds may have one version
 	Grace   time.Duration  // how long views live on without a daemon; 0: they end with it
 
 	Placement *placement.Set // nil: the daemon is in no fleet
@@ -43,10 +44,10 @@ type Host struct {
 	views    atomic.Int64 // that are kept mounted
 }
 
-// ProgramFile identifies the file of this process's program.
+// ProgramFile identifies the file of the views' program.
 func ProgramFile() (id beneath.FileID) {
 	var st unix.Stat_t
-	if unix.Stat("/proc/self/exe", &st) == nil {
+	if f, err := child.Program(child.View); err == nil && unix.Fstat(int(f.Fd()), &st) == nil {
 		id = beneath.FileID{Dev: st.Dev, Ino: st.Ino}
 	}
 	return id

@@ -15,9 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/internal/child"
+	"github.com/scopefs/scopefs/internal/confine"
+	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/overlay"
 	"github.com/scopefs/scopefs/internal/proc"
+	"github.com/scopefs/scopefs/internal/reconnect"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -68,7 +72,7 @@ type Process struct {
 
 // The descriptors of Process.held, after those of package holder.
 const (
-	heldControl = holder.Files + iota // the other end of ControlFD
+	heldControl = holder.Files + iota // the other end of reconnect.ControlFD
 	heldStderr                        // reading end of its standard error
 	heldFiles
 )
@@ -83,7 +87,9 @@ func (p *Process) Ended() <-chan struct{} { return p.ended }
 func (p *Process) Held() []*os.File { return p.held }
 
 // Pass sends a process of the last daemon the sockets of this one.
-func (p *Process) Pass(theirs ...*os.File) error { return holder.Pass(p.held[heldControl], theirs...) }
+func (p *Process) Pass(theirs ...*os.File) error {
+	return descriptors.Send(p.held[heldControl], theirs...)
+}
 
 // Kill kills the process.
 func (p *Process) Kill() {
@@ -135,8 +141,11 @@ func (v *View) spawn(dirs directories, conn, spool *os.File, owner account.User,
 	defer closeFiles(theirs)
 	_ = unix.SetNonblock(int(theirs[0].Fd()), false)
 
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Args, cmd.Dir, cmd.Env = []string{Name}, "/", []string{}
+	cmd, err := child.Command(child.View)
+	if err != nil {
+		p.close()
+		return nil, err
+	}
 	// A nil file is no descriptor of the process.
 	cmd.ExtraFiles = append([]*os.File{scope, conn, theirs[0], theirs[1], theirs[2], spool}, beside...)
 	says := &LogWriter{Logger: v.host.Logger.With("agent", string(v.def.Name))}
@@ -240,7 +249,7 @@ func sockets() (p *served, theirs []*os.File, err error) {
 	return p, theirs, nil
 }
 
-// Hold makes the process of a command one that may live on, with HolderFD and ControlFD. The caller closes the process's ends after
+// Hold makes the process of a command one that may live on, with the descriptors of package reconnect. The caller closes the process's ends after
 // Start, and Held.
 func (p *Process) Hold(cmd *exec.Cmd) (theirs []*os.File, err error) {
 	beats, theirBeats, err := SocketPair("heart")
@@ -270,7 +279,7 @@ func (p *Process) Hold(cmd *exec.Cmd) (theirs []*os.File, err error) {
 	p.held[heldControl], p.held[heldStderr] = os.NewFile(uintptr(pair[0]), "control"), os.NewFile(uintptr(pipe[0]), "stderr")
 	theirs = append(theirs, os.NewFile(uintptr(pair[1]), "control"))
 	cmd.Stderr = os.NewFile(uintptr(pipe[1]), "stderr")
-	for 3+len(cmd.ExtraFiles) < HolderFD {
+	for 3+len(cmd.ExtraFiles) < reconnect.HolderFD {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, nil)
 	}
 	cmd.ExtraFiles = append(cmd.ExtraFiles, theirs...)
@@ -412,3 +421,20 @@ func (l *LogWriter) Write(p []byte) (int, error) {
 }
 
 const maxLogLine = 64 << 10 // bytes; a longer line is logged in pieces
+
+// viewCaps are the capabilities that a view is started with; it drops what it
+// does not need when it has made the scope its root. It enters the scope whatever
+// mode the directory has: CAP_DAC_READ_SEARCH. With a history it calls chroot(2).
+func viewCaps(history bool) []uintptr {
+	caps := []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_DAC_READ_SEARCH}
+	if history {
+		caps = append(caps, unix.CAP_SYS_CHROOT)
+	}
+	return caps
+}
+
+// Landlock returns the kernel's ABI of Landlock, and whether views use it.
+func Landlock() (abi int, used bool, err error) {
+	_, abi, err = confine.Landlocked()
+	return abi, abi >= confine.RenameABI, err
+}

@@ -5,9 +5,8 @@ import (
 	"os"
 	"os/exec"
 
-	"github.com/scopefs/scopefs/fs/quota"
 	"github.com/scopefs/scopefs/internal/usage"
-	"github.com/scopefs/scopefs/scope/beneath"
+	"github.com/scopefs/scopefs/internal/view/wire"
 )
 
 // joinQuota returns the view's share of the agent's quota; nil: there is none. last is the view that is taken over, or nil.
@@ -56,7 +55,7 @@ func (p *served) passQuota(cmd *exec.Cmd, page *os.File) error {
 	if page == nil {
 		return nil
 	}
-	for 3+len(cmd.ExtraFiles) < QuotaFD {
+	for 3+len(cmd.ExtraFiles) < wire.QuotaFD {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, nil)
 	}
 	cmd.ExtraFiles = append(cmd.ExtraFiles, page)
@@ -68,15 +67,4 @@ func (p *served) passQuota(cmd *exec.Cmd, page *os.File) error {
 		p.held = append(p.held, dup)
 	}
 	return err
-}
-
-// counterOf returns what counts the files of a view, in its process.
-func counterOf(cfg *Config, root *beneath.Root) (*quota.Counter, error) {
-	switch {
-	case cfg.Bases:
-		return usage.NewCounter(QuotaFD, *cfg.Quota, UpperFD, -1, root)
-	case cfg.History != nil || cfg.Hold:
-		return usage.NewCounter(QuotaFD, *cfg.Quota, -1, HistoryFD, root)
-	}
-	return usage.NewCounter(QuotaFD, *cfg.Quota, -1, -1, root)
 }

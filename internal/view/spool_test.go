@@ -20,6 +20,7 @@ import (
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/peer"
+	"github.com/scopefs/scopefs/internal/view/wire"
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
@@ -252,22 +253,22 @@ func TestSpoolMessages(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		(&channel{View: v, alive: t.Context(), end: func(error) { ours.Close() }, wire: NewWire(ours, MaxFromView), spool: own}).listen()
+		(&channel{View: v, alive: t.Context(), end: func(error) { ours.Close() }, wire: wire.New(ours, wire.MaxFromView), spool: own}).listen()
 	}()
 	defer func() { theirs.Close(); <-ended }()
-	w := NewWire(theirs, MaxToView)
-	send := func(msg FromView) (reply ToView) {
+	w := wire.New(theirs, wire.MaxToView)
+	send := func(msg wire.FromView) (reply wire.ToView) {
 		msg.ID = 1
 		require.NoError(t, w.Send(msg))
 		require.NoError(t, w.Receive(&reply))
 		return reply
 	}
-	event := FromView{Event: &audit.Event{Op: "open", Verdict: audit.Allow, Decided: decided}, Path: []byte("sent")}
+	event := wire.FromView{Event: &audit.Event{Op: "open", Verdict: audit.Allow, Decided: decided}, Path: []byte("sent")}
 
 	writeSpool(t, name, frame(t, 1, "open"))
-	assert.Equal(t, ToView{ID: 1, Spool: true}, send(event))
+	assert.Equal(t, wire.ToView{ID: 1, Spool: true}, send(event))
 	writeSpool(t, name, frame(t, 2, "open"))
-	assert.Equal(t, ToView{ID: 1, Spool: true}, send(FromView{Drain: true, Reset: true}))
+	assert.Equal(t, wire.ToView{ID: 1, Spool: true}, send(wire.FromView{Drain: true, Reset: true}))
 	var got []string
 	for e, err := range audit.Read(t.Context(), s.Paths.Audit(), audit.Filter{}, false) {
 		require.NoError(t, err)
@@ -278,9 +279,9 @@ func TestSpoolMessages(t *testing.T) {
 	assert.Zero(t, own.read)
 
 	own.of = &spender{host: s, left: spoolRoom / 2}
-	assert.Equal(t, ToView{ID: 1}, send(FromView{Drain: true}))
+	assert.Equal(t, wire.ToView{ID: 1}, send(wire.FromView{Drain: true}))
 	require.NoError(t, own.file.Close()) // the spool cannot be read
-	for _, msg := range []FromView{event, {Drain: true}} {
+	for _, msg := range []wire.FromView{event, {Drain: true}} {
 		reply := send(msg)
 		assert.NotEmpty(t, reply.Error)
 		assert.False(t, reply.Spool)

@@ -24,6 +24,7 @@ import (
 	"github.com/scopefs/scopefs/internal/overlay"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/internal/proc"
+	"github.com/scopefs/scopefs/internal/view/wire"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -49,7 +50,7 @@ type heldView struct {
 	Minor    uint32         `json:"minor"` // of the mount's device number
 	PID      int            `json:"pid"`
 	Owner    account.User   `json:"owner"`
-	Config   Config         `json:"config"`            // without rules
+	Config   wire.Config    `json:"config"`            // without rules
 	Overlay  uint64         `json:"overlay,omitempty"` // with Config.Stacked: the overlay's device number
 	Scope    beneath.FileID `json:"scope"`
 	History  beneath.FileID `json:"history,omitzero"`
@@ -198,7 +199,7 @@ func (v *View) hold(r *running, was heldView) {
 }
 
 // is returns what the holder keeps of a view with a configuration, but for what the process is.
-func (v *View) is(cfg Config, root *beneath.Root, history kept, owner account.User) (heldView, error) {
+func (v *View) is(cfg wire.Config, root *beneath.Root, history kept, owner account.User) (heldView, error) {
 	cfg.Policy, cfg.Lease = scope.PolicySpec{}, 0
 	is := heldView{
 		Protocol: protocol,
@@ -229,7 +230,7 @@ func (l *leftView) same(is heldView) error {
 		return errors.New("it is to end with its daemon now")
 	}
 	was := l.heldView
-	for _, c := range []*Config{&was.Config, &is.Config} { // auto has become kept
+	for _, c := range []*wire.Config{&was.Config, &is.Config} { // auto has become kept
 		if c.History != nil {
 			h := *c.History
 			h.Optional, c.History = false, &h
@@ -300,7 +301,7 @@ func (v *View) takeOver(ctx context.Context, l *leftView, root *beneath.Root, hi
 		return nil, err
 	}
 	r := newRunning(ctx, v.host.Control.Connection(l.Minor, v.at), l.place)
-	r.served, r.wire, r.means = p, NewWire(bounded{p.wire}, MaxFromView), "by "+l.Version
+	r.served, r.wire, r.means = p, wire.New(bounded{p.wire}, wire.MaxFromView), "by "+l.Version
 	if l.Program != v.host.Program {
 		r.build = l.Version
 	}
@@ -382,8 +383,8 @@ type running struct {
 	conn     fusedev.Connection
 	place    *holder.Place
 	spool    *spool // nil: none
-	wire     *Wire
-	requests *peer.Requests[FromView]
+	wire     *wire.Conn
+	requests *peer.Requests[wire.FromView]
 	beats    *heart.Heart
 
 	alive       context.Context         // ends shortly before the view
@@ -395,7 +396,7 @@ type running struct {
 }
 
 func newRunning(ctx context.Context, conn fusedev.Connection, place *holder.Place) *running {
-	r := &running{conn: conn, place: place, requests: peer.NewRequests[FromView](maxRequests), outOfMemory: func() bool { return false }}
+	r := &running{conn: conn, place: place, requests: peer.NewRequests[wire.FromView](wire.MaxRequests), outOfMemory: func() bool { return false }}
 	r.alive, r.dead = context.WithCancelCause(ctx)
 	return r
 }
@@ -517,7 +518,7 @@ func (v *View) launch(ctx context.Context, dirs directories, root *beneath.Root,
 		r.place.Remove()
 		return nil, err
 	}
-	r.spool, r.wire = spool, NewWire(bounded{r.served.wire}, MaxFromView)
+	r.spool, r.wire = spool, wire.New(bounded{r.served.wire}, wire.MaxFromView)
 	v.spool.Store(spool)
 	defer func() {
 		if err != nil {

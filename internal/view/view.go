@@ -1,3 +1,7 @@
+// Package view keeps an agent's view mounted: it starts the process that serves the view, package serve, records that process's
+// events, and starts another when it dies. Package wire has their messages.
+//
+// Lock order, outermost first: View.ruling, View.mu. Nothing is recorded under a lock but spool.mu.
 package view
 
 import (
@@ -18,6 +22,7 @@ import (
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/internal/usage"
+	"github.com/scopefs/scopefs/internal/view/wire"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -71,14 +76,14 @@ type View struct {
 	byRule    bool           // it serves no mount, and is for what rules hold
 	pid       int
 	build     string // of its process, if that is another one than the daemon's
-	wire      *Wire
-	process   *served                  // that serves the view
-	lingering []<-chan struct{}        // closed when a process that served the view and was killed is gone
-	mayLeave  bool                     // it may live on without this daemon
-	leaving   bool                     // it does
-	requests  *peer.Requests[FromView] // to the process, about the history
-	rules     scope.PolicySpec         // by which the view decides, or is about to
-	ruled     uint64                   // counts them
+	wire      *wire.Conn
+	process   *served                       // that serves the view
+	lingering []<-chan struct{}             // closed when a process that served the view and was killed is gone
+	mayLeave  bool                          // it may live on without this daemon
+	leaving   bool                          // it does
+	requests  *peer.Requests[wire.FromView] // to the process, about the history
+	rules     scope.PolicySpec              // by which the view decides, or is about to
+	ruled     uint64                        // counts them
 	acks      map[uint64]chan string
 	hurry     chan struct{} // closed while the view is to take new rules: see SetRules
 }
@@ -393,7 +398,7 @@ func (v *View) SetLease(until time.Duration) {
 	w := v.wire
 	v.mu.Unlock()
 	if w != nil {
-		_ = w.Send(ToView{Lease: until}) // after an error the view has ended
+		_ = w.Send(wire.ToView{Lease: until}) // after an error the view has ended
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/view/wire"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
@@ -24,12 +25,12 @@ func TestSetRulesAtOnce(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer ours.Close()
 	defer theirs.Close()
-	v := &View{wire: NewWire(ours, MaxFromView), process: &served{}, hurry: make(chan struct{})}
+	v := &View{wire: wire.New(ours, wire.MaxFromView), process: &served{}, hurry: make(chan struct{})}
 	var last scope.PolicySpec
 	go func() {
-		for wire := NewWire(theirs, MaxToView); ; {
-			var msg ToView
-			if wire.Receive(&msg) != nil {
+		for w := wire.New(theirs, wire.MaxToView); ; {
+			var msg wire.ToView
+			if w.Receive(&msg) != nil {
 				return
 			}
 			for range 100 { // the other callers go as far as they can

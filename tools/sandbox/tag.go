@@ -166,11 +166,7 @@ func (t *tags) exited(c *tagged) {
 }
 
 // ticks returns the time since boot in the unit of /proc/PID/stat: 100 a second.
-func ticks() int {
-	var now unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) // cannot fail
-	return int(now.Nano() / (10 * time.Millisecond).Nanoseconds())
-}
+func ticks() int { return int(proc.SinceBoot() / (10 * time.Millisecond)) }
 
 // lineage is a process and its ancestors below init, itself first.
 type lineage struct {

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 
-	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/event"
 	"github.com/scopefs/scopefs/fs/branch"
 	"github.com/scopefs/scopefs/fs/history"
 )
@@ -111,7 +111,7 @@ func differences(list []branch.Entry) []Entry {
 	entries := make([]Entry, len(list))
 	for i, e := range list {
 		c := &history.Change{
-			Kind: e.Kind, Path: audit.Escape(e.Path), From: audit.Escape(e.From), Type: e.Type, Mode: e.Mode,
+			Kind: e.Kind, Path: event.Escape(e.Path), From: event.Escape(e.From), Type: e.Type, Mode: e.Mode,
 			OldMode: e.OldMode, NewMode: e.NewMode, OldSize: e.OldSize, NewSize: e.NewSize, Conflict: e.Conflict, Merge: e.Merge,
 		}
 		before := c.Path
@@ -133,7 +133,7 @@ func differences(list []branch.Entry) []Entry {
 }
 
 func (s *Server) readBranch(v history.Version, offset int64) (*Reply, error) {
-	rel, err := audit.Unescape(v.Path)
+	rel, err := event.Unescape(v.Path)
 	if err != nil {
 		return nil, err
 	}

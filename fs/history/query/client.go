@@ -5,7 +5,7 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/event"
 	"github.com/scopefs/scopefs/fs/history"
 )
 
@@ -44,7 +44,7 @@ func (s *Server) ofClient(ctx context.Context, r *Request) (*Reply, error) {
 		}
 		return undoReply(result, s.readable(entriesOf(&result.Plan))), nil
 	case r.Read != nil:
-		if rel, err := audit.Unescape(r.Read.Path); err != nil || rel != "" && !s.single(rel) {
+		if rel, err := event.Unescape(r.Read.Path); err != nil || rel != "" && !s.single(rel) {
 			return nil, &history.ErrNothing{Why: "the agent's rules do not let it be read"}
 		}
 		return s.read(*r.Read, r.Offset)
@@ -62,7 +62,7 @@ func (s *Server) single(rel string) bool {
 func (s *Server) readable(entries []Entry) []Entry {
 	hidden := func(paths ...string) bool {
 		return slices.ContainsFunc(paths, func(p string) bool {
-			rel, err := audit.Unescape(p)
+			rel, err := event.Unescape(p)
 			return err != nil || rel != "" && s.Hooks.Read(rel) != nil
 		})
 	}

@@ -12,14 +12,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/event"
 	"github.com/scopefs/scopefs/fs/branch"
 	"github.com/scopefs/scopefs/fs/history"
 )
 
 // Request is a request to a Server. One field beside Client, Held and Offset is set. A list comes in pages of Reply.Entries:
 // send the request again with the number of received entries as Offset, up to Reply.Total. An Undo with an Offset only lists. Paths
-// of requests and replies are escaped as in the log: [audit.Escape].
+// of requests and replies are escaped as in the log: [event.Escape].
 type Request struct {
 	Checkpoint  *string            `json:"checkpoint,omitempty"`  // its name: begins one
 	Generations *time.Time         `json:"generations,omitempty"` // lists those since then
@@ -126,7 +126,7 @@ func (s *Server) answer(ctx context.Context, r *Request) (*Reply, error) {
 			continue
 		}
 		for i, p := range sel.Paths {
-			rel, err := audit.Unescape(p)
+			rel, err := event.Unescape(p)
 			if err != nil {
 				return nil, fmt.Errorf("path %q: %w", p, err)
 			}
@@ -186,7 +186,7 @@ func (s *Server) answer(ctx context.Context, r *Request) (*Reply, error) {
 		sel := *r.Before
 		sel.Paths = nil
 		v, err := s.Store.Before(rel, sel)
-		v.Path = audit.Escape(v.Path)
+		v.Path = event.Escape(v.Path)
 		return &Reply{Version: &v}, err
 	case r.Read != nil:
 		return s.read(*r.Read, r.Offset)
@@ -200,7 +200,7 @@ func (s *Server) generations(since time.Time) ([]Entry, error) {
 	for i := range list {
 		if u := list[i].Undo; u != nil {
 			for i, p := range u.Paths {
-				u.Paths[i] = audit.Escape(p)
+				u.Paths[i] = event.Escape(p)
 			}
 		}
 		entries[i].Generation = &list[i]
@@ -219,8 +219,8 @@ func (s *Server) changes(sel history.Selection) ([]Entry, error) {
 	entries := make([]Entry, len(list))
 	for i := range list {
 		c := &list[i]
-		c.Path, c.From = audit.Escape(c.Path), audit.Escape(c.From)
-		c.Old.Path, c.New.Path = audit.Escape(c.Old.Path), audit.Escape(c.New.Path)
+		c.Path, c.From = event.Escape(c.Path), event.Escape(c.From)
+		c.Old.Path, c.New.Path = event.Escape(c.Old.Path), event.Escape(c.New.Path)
 		entries[i].Change = c
 	}
 	return entries, nil
@@ -305,11 +305,11 @@ func undoReply(r *history.Result, entries []Entry) *Reply {
 func entriesOf(r *history.Plan) []Entry {
 	var entries []Entry
 	for i := range r.Conflicts {
-		r.Conflicts[i].Path = audit.Escape(r.Conflicts[i].Path)
+		r.Conflicts[i].Path = event.Escape(r.Conflicts[i].Path)
 		entries = append(entries, Entry{Conflict: &r.Conflicts[i]})
 	}
 	for i := range r.Unkept {
-		r.Unkept[i].Path = audit.Escape(r.Unkept[i].Path)
+		r.Unkept[i].Path = event.Escape(r.Unkept[i].Path)
 		entries = append(entries, Entry{Unkept: &r.Unkept[i]})
 	}
 	for i := range r.Steps {
@@ -317,8 +317,8 @@ func entriesOf(r *history.Plan) []Entry {
 		if step.OnlyTimes() {
 			continue
 		}
-		step.Path = audit.Escape(step.Path)
-		if step.To = audit.Escape(step.To); step.Action == history.Restore || step.Action == history.Return {
+		step.Path = event.Escape(step.Path)
+		if step.To = event.Escape(step.To); step.Action == history.Restore || step.Action == history.Return {
 			step.To = "" // a place in the history
 		}
 		entries = append(entries, Entry{Step: step})
@@ -368,7 +368,7 @@ func page(entries []Entry, offset int64) *Reply {
 }
 
 func (s *Server) read(v history.Version, offset int64) (*Reply, error) {
-	rel, err := audit.Unescape(v.Path)
+	rel, err := event.Unescape(v.Path)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/diff"
 
-	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/event"
 	"github.com/scopefs/scopefs/fs/branch"
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -120,9 +120,9 @@ func (s *Server) hides(rel string) bool { return rel != "" && s.Hooks.Read(rel) 
 func lineOf(e *branch.Entry) line {
 	l := line{rank: 1, text: string(e.Kind) + " "}
 	if e.From != "" {
-		l.text += audit.Escape(e.From) + " -> "
+		l.text += event.Escape(e.From) + " -> "
 	}
-	l.text += audit.Escape(e.Path)
+	l.text += event.Escape(e.Path)
 	if e.Type == "directory" {
 		l.text += "/"
 	}
@@ -132,7 +132,7 @@ func lineOf(e *branch.Entry) line {
 	switch {
 	case e.Kind == history.Deleted:
 	case e.Type == "link":
-		l.text += fmt.Sprintf(", a link to %s", audit.Escape(e.Link))
+		l.text += fmt.Sprintf(", a link to %s", event.Escape(e.Link))
 	case e.OldSize >= 0 && e.OldMode != e.NewMode:
 		l.text += fmt.Sprintf(", mode %04o -> %04o", e.OldMode, e.NewMode)
 		l.rank = 0
@@ -147,7 +147,7 @@ func lineOf(e *branch.Entry) line {
 		l.text += fmt.Sprintf(", %d bytes", e.NewSize)
 	}
 	if e.Conflict != "" {
-		l.text += ", conflict: " + audit.Escape(e.Conflict)
+		l.text += ", conflict: " + event.Escape(e.Conflict)
 		if e.Merge == branch.MergeClean {
 			l.text += "; scopefs commit --merge takes both"
 		}
@@ -174,7 +174,7 @@ func (w *shower) diff(e *branch.Entry, content []byte, kept bool) bool {
 		w.omitted++
 		return false
 	}
-	text := diff.Diff("a/"+audit.Escape(cmp.Or(e.From, e.Path)), old, "b/"+audit.Escape(e.Path), content)
+	text := diff.Diff("a/"+event.Escape(cmp.Or(e.From, e.Path)), old, "b/"+event.Escape(e.Path), content)
 	_, text, _ = bytes.Cut(text, []byte("\n")) // drop the line "diff a b"
 	size := sizeOf(string(text))
 	if w.room[to]+size > maxDiffs {

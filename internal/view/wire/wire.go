@@ -1,20 +1,44 @@
-package view
+// Package wire has the messages between a daemon and the process that serves a view, and the descriptors of that process.
+package wire
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"time"
 
-	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/event"
 	"github.com/scopefs/scopefs/fs"
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/peer"
+	"github.com/scopefs/scopefs/internal/reconnect"
 	"github.com/scopefs/scopefs/scope"
 )
 
 // The daemon and a view exchange JSON messages over a socket pair, one a frame.
 // An agent may have compromised the view. The daemon therefore limits what it
 // reads, and takes no identity from a message.
+
+// The descriptors that the daemon passes to a view process.
+const (
+	RootFD    = 3 + iota // the scope's directory, a detached mount: see beneath.Root.Detach; or in MountFD
+	FuseFD               // /dev/fuse, mounted; not with Config.Offline
+	WireFD               // socket pair to the daemon
+	HeartFD              // non-blocking socket pair to the daemon: see heart.Heart
+	StatFD               // the daemon's proc_pid_stat(5)
+	SpoolFD              // with Config.Spool: a file in memory, append-only: see spool
+	HistoryFD            // with Config.History: the directory of the history
+	MountFD              // with Config.History: the detached mount that holds RootFD and HistoryFD: see beneath.Pair
+	MergedFD             // with Config.Stacked and Config.Offline: the overlay, a detached mount
+	UpperFD              // with Config.Bases: its upper layer, a detached mount
+	BasesFD              // likewise: the journal of branch.Bases
+
+	HolderFD  = reconnect.HolderFD  // with Config.Grace
+	ControlFD = reconnect.ControlFD // likewise
+	QuotaFD   = ControlFD + 1       // with Config.Quota: the page of package quota
+)
+
+const _ uint = HolderFD - BasesFD - 1 // it is behind them
 
 // These limit messages, in bytes. The daemon handles many messages of a view at a time.
 const (
@@ -90,7 +114,7 @@ type FromView struct {
 	Failed string       `json:"failed,omitempty"`
 	Unkept string       `json:"unkept,omitempty"` // with Ready: why the history could not be opened
 	ID     uint64       `json:"id,omitempty"`
-	Event  *audit.Event `json:"event,omitempty"`  // an event to record; the daemon responds with ID
+	Event  *event.Event `json:"event,omitempty"`  // an event to record; the daemon responds with ID
 	Began  time.Time    `json:"began,omitzero"`   // with Event: a daemon that has ended may have recorded it, since then
 	Path   []byte       `json:"path,omitempty"`   // path of the event: a JSON string can hold only UTF-8
 	Target []byte       `json:"target,omitempty"` // target of the event, likewise
@@ -113,31 +137,37 @@ type Pruned struct {
 	Why         string `json:"why"`
 }
 
-// Wire sends and receives messages. Send is safe for concurrent use; Receive is
+// MaxRequests is how many requests of the daemon a view has under way. More wait.
+const MaxRequests = 8
+
+// ErrNoHistory is the error of a request to a view that keeps nothing.
+var ErrNoHistory = errors.New("no history: write view: {changes: kept} into the definition")
+
+// Conn sends and receives messages. Send is safe for concurrent use; Receive is
 // not.
-type Wire struct {
+type Conn struct {
 	out *peer.Writer
 	in  *peer.Reader
 }
 
-// NewWire returns a Wire over a stream. most limits the messages that it receives: MaxToView or MaxFromView.
-func NewWire(rw io.ReadWriter, most int) *Wire {
-	return &Wire{peer.NewWriter(rw, MaxToView, 0), peer.NewReader(rw, most)}
+// New returns a Conn over a stream. most limits the messages that it receives: MaxToView or MaxFromView.
+func New(rw io.ReadWriter, most int) *Conn {
+	return &Conn{peer.NewWriter(rw, MaxToView, 0), peer.NewReader(rw, most)}
 }
 
 // Send writes one message. It returns an error if the message exceeds MaxToView.
-func (w *Wire) Send(msg any) error {
+func (c *Conn) Send(msg any) error {
 	text, err := json.Marshal(msg)
 	if err != nil {
 		return err
 	}
-	return w.out.Write(text)
+	return c.out.Write(text)
 }
 
 // Receive reads one message. It returns io.EOF when the other end is closed.
-func (w *Wire) Receive(msg any) error {
+func (c *Conn) Receive(msg any) error {
 	var text []byte
-	if err := w.in.Read(&text); err != nil {
+	if err := c.in.Read(&text); err != nil {
 		return err
 	}
 	return json.Unmarshal(text, msg)

@@ -1,10 +1,6 @@
-// Package view keeps an agent's view mounted, and is the process that serves it: both ends of one protocol.
-//
-// The daemon's end starts the process with the descriptors below, records its events, and starts another when it dies. The
-// process confines itself before it serves the first request, and exits when the daemon exits.
-//
-// Lock order of the daemon's end, outermost first: View.ruling, View.mu. Nothing is recorded under a lock but spool.rule.
-package view
+// Package serve is the process that serves a view. It confines itself before it serves the first request, and exits when no
+// daemon is there any more. Package view is the daemon's end, package wire has the messages.
+package serve
 
 import (
 	"bytes"
@@ -24,53 +20,35 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/event"
 	"github.com/scopefs/scopefs/fs"
 	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/fs/history/query"
+	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/fs/judge"
+	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/heart"
-	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/peer"
-	"github.com/scopefs/scopefs/internal/placement"
+	"github.com/scopefs/scopefs/internal/proc"
+	"github.com/scopefs/scopefs/internal/reconnect"
 	"github.com/scopefs/scopefs/internal/spooled"
+	"github.com/scopefs/scopefs/internal/view/wire"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// Name is the argv[0] of a view process.
-const Name = "scopefs-view"
-
-// The descriptors that the daemon passes to a view process.
-const (
-	RootFD    = 3 + iota // the scope's directory, a detached mount: see beneath.Root.Detach; or in MountFD
-	FuseFD               // /dev/fuse, mounted; not with Config.Offline
-	WireFD               // socket pair to the daemon
-	HeartFD              // non-blocking socket pair to the daemon: see heart.Heart
-	StatFD               // the daemon's proc_pid_stat(5)
-	SpoolFD              // with Config.Spool: a file in memory, append-only: see spool
-	HistoryFD            // with Config.History: the directory of the history
-	MountFD              // with Config.History: the detached mount that holds RootFD and HistoryFD: see beneath.Pair
-	MergedFD             // with Config.Stacked and Config.Offline: the overlay, a detached mount
-	UpperFD              // with Config.Bases: its upper layer, a detached mount
-	BasesFD              // likewise: the journal of branch.Bases
-	HolderFD             // with Config.Grace: socket pair to the holder: see heart.Heart
-	ControlFD            // likewise: sockets of the next daemons come by it: see holder.Pass
-	QuotaFD              // with Config.Quota: the page of package quota
-)
-
 // Main runs the view process and returns its exit status.
 func Main() int {
-	conn := newConnection(os.NewFile(WireFD, "daemon"), os.NewFile(HeartFD, "heart"), os.NewFile(StatFD, "stat"))
+	conn := newConnection(os.NewFile(wire.WireFD, "daemon"), os.NewFile(wire.HeartFD, "heart"), os.NewFile(wire.StatFD, "stat"))
 	if err := run(conn); err != nil {
-		_ = conn.wire.Send(FromView{Failed: err.Error()})
+		_ = conn.wire.Send(wire.FromView{Failed: err.Error()})
 		return 1
 	}
 	return 0
 }
 
 func run(conn *connection) error {
-	var first ToView
+	var first wire.ToView
 	if err := conn.wire.Receive(&first); err != nil {
 		return fmt.Errorf("receive configuration: %w", err)
 	}
@@ -78,7 +56,7 @@ func run(conn *connection) error {
 	if cfg == nil {
 		return errors.New("the first message is not a configuration")
 	}
-	if cfg.Leased && placement.Now() >= cfg.Lease { // what a crash has interrupted is finished before the first request
+	if cfg.Leased && proc.SinceBoot() >= cfg.Lease { // what a crash has interrupted is finished before the first request
 		return errLease
 	}
 	policy, err := scope.Compile(released(cfg.Policy, cfg.Stacked && !cfg.Offline))
@@ -101,20 +79,20 @@ func run(conn *connection) error {
 	}
 	var spoolFile *os.File
 	if cfg.Spool {
-		spoolFile = os.NewFile(SpoolFD, "spool") // now: the filter denies fcntl(2) on it
+		spoolFile = os.NewFile(wire.SpoolFD, "spool") // now: the filter denies fcntl(2) on it
 	}
 	var control, beats *os.File
 	if cfg.Grace > 0 {
-		control, beats = os.NewFile(ControlFD, "control"), os.NewFile(HolderFD, "holder")
+		control, beats = os.NewFile(wire.ControlFD, "control"), os.NewFile(wire.HolderFD, "holder")
 	}
 	needs := Needs{Passthrough: cfg.Passthrough, Caller: cfg.Caller, Spool: cfg.Spool}
 	if cfg.History != nil || cfg.Hold {
-		needs.History, needs.Mount = HistoryFD, MountFD
+		needs.History, needs.Mount = wire.HistoryFD, wire.MountFD
 	}
 	if cfg.Offline && cfg.Stacked {
-		needs.History, needs.Mount, needs.Merged = HistoryFD, MountFD, MergedFD
+		needs.History, needs.Mount, needs.Merged = wire.HistoryFD, wire.MountFD, wire.MergedFD
 	}
-	measures, err := Confine(RootFD, needs)
+	measures, err := Confine(wire.RootFD, needs)
 	if err != nil {
 		return fmt.Errorf("confine: %w", err)
 	}
@@ -136,7 +114,7 @@ func run(conn *connection) error {
 		l.lease.Store(int64(cfg.Lease))
 		opt.Flags = unix.O_DSYNC
 	}
-	root, err := beneath.NewDetached(RootFD)
+	root, err := beneath.NewDetached(wire.RootFD)
 	if err != nil {
 		return err
 	}
@@ -149,8 +127,8 @@ func run(conn *connection) error {
 	var kept *query.Server
 	unkept := ""
 	if cfg.History != nil {
-		if err = mayKeep(HistoryFD, cfg.Remote); err == nil {
-			kept, err = openHistory(*cfg.History, root, HistoryFD, l, opt.Quota)
+		if err = mayKeep(wire.HistoryFD, cfg.Remote); err == nil {
+			kept, err = openHistory(*cfg.History, root, wire.HistoryFD, l, opt.Quota)
 		}
 		switch {
 		case err == nil:
@@ -194,12 +172,16 @@ func run(conn *connection) error {
 		})
 	}
 	if cfg.Hold {
-		if opt.Hold, err = holdOf(root, HistoryFD); err != nil {
+		history, err := beneath.NewDetached(wire.HistoryFD)
+		if err != nil {
+			return err
+		}
+		if opt.Hold, err = hold.Open(root, history); err != nil {
 			return err
 		}
 		opt.Hold.Quota = opt.Quota
 	}
-	view, err := fs.New(root, FuseFD, opt)
+	view, err := fs.New(root, wire.FuseFD, opt)
 	if err != nil {
 		return err
 	}
@@ -212,7 +194,7 @@ func run(conn *connection) error {
 	if beats != nil {
 		go heart.NewHeart(beats).Serve(view.Responsive)
 	}
-	if err := conn.wire.Send(FromView{Ready: measures, Unkept: unkept}); err != nil {
+	if err := conn.wire.Send(wire.FromView{Ready: measures, Unkept: unkept}); err != nil {
 		return err
 	}
 	time.AfterFunc(startTime, debug.FreeOSMemory) // used only during the start; not while a sandbox starts on the view
@@ -232,7 +214,7 @@ type daemonLink struct {
 	spool *spooled.Writer // nil: every event is sent
 
 	leased bool         // the view changes something before the end of lease alone
-	lease  atomic.Int64 // by placement.Now
+	lease  atomic.Int64 // by proc.SinceBoot
 
 	history historian // nil: none
 
@@ -240,10 +222,10 @@ type daemonLink struct {
 	freeze  chan fromDaemon // messages with Freeze
 
 	ready      func()        // closes configured, once
-	configured chan struct{} // closed when the daemon handles all messages: see View.handshake
-	pruning    sync.Mutex    // held while Pruned is recorded
+	configured chan struct{} // closed when the daemon handles all messages: see handshake in package view
+	pruning    sync.Mutex    // held while wire.Pruned is recorded
 
-	*Daemons[*connection] // none: no daemon has sent its rules since the last one ended
+	*reconnect.Daemons[*connection] // none: no daemon has sent its rules since the last one ended
 
 	rule      sync.Mutex        // guards what follows
 	rules     *scope.PolicySpec // by which the view decides
@@ -253,23 +235,23 @@ type daemonLink struct {
 
 // fromDaemon is a message and the connection that its answer goes to.
 type fromDaemon struct {
-	ToView
+	wire.ToView
 	conn *connection
 }
 
 var _ fs.Recorder = (*daemonLink)(nil)
 
 // Record returns once the daemon has written the event, or once it is in the spool.
-func (l *daemonLink) Record(_ context.Context, e audit.Event) error {
+func (l *daemonLink) Record(_ context.Context, e event.Event) error {
 	if l.Err() == nil {
 		if recorded, err := l.spool.Record(e); recorded || err != nil {
 			return err
 		}
 	}
-	msg := FromView{Event: &e, Path: spooled.Cut(e.Path), Target: spooled.Cut(e.Target)}
+	msg := wire.FromView{Event: &e, Path: spooled.Cut(e.Path), Target: spooled.Cut(e.Target)}
 	e.Path, e.Target = "", ""
 	reply, err := l.request(msg)
-	if l.spool != nil && !errors.Is(err, spooled.ErrNoDaemon) {
+	if l.spool != nil && !errors.Is(err, reconnect.ErrNoDaemon) {
 		l.spool.Use(reply.Spool && err == nil)
 	}
 	return err
@@ -281,10 +263,10 @@ func (l *daemonLink) drain(reset bool) (use, answered bool, err error) {
 	if err != nil {
 		return false, true, err
 	}
-	reply, err := conn.request(FromView{Drain: true, Reset: reset})
+	reply, err := conn.request(wire.FromView{Drain: true, Reset: reset})
 	if errors.Is(err, errLost) { // a daemon that has ended empties no file
 		l.Drop(conn)
-		return false, true, spooled.ErrNoDaemon
+		return false, true, reconnect.ErrNoDaemon
 	}
 	return reply.Spool, reply.ID != 0, err
 }
@@ -292,7 +274,7 @@ func (l *daemonLink) drain(reset bool) (use, answered bool, err error) {
 // Err returns why the view may change nothing: the log cannot be written, or the lease has ended. Nobody needs to tell the view of
 // the latter: its daemon may be stopped.
 func (l *daemonLink) Err() error {
-	if l.leased && placement.Now() >= time.Duration(l.lease.Load()) {
+	if l.leased && proc.SinceBoot() >= time.Duration(l.lease.Load()) {
 		return errLease
 	}
 	l.rule.Lock()
@@ -302,18 +284,18 @@ func (l *daemonLink) Err() error {
 
 // groups requests a process's groups from the daemon, which can read /proc.
 func (l *daemonLink) groups(pid uint32) ([]uint32, error) {
-	reply, err := l.request(FromView{Groups: pid})
+	reply, err := l.request(wire.FromView{Groups: pid})
 	return reply.Groups, err
 }
 
 // request sends a message and waits for the response. It returns an error if the
-// daemon's heartbeat stops. If the daemon ends, the next one gets the message again, and spooled.ErrNoDaemon reports that there is
+// daemon's heartbeat stops. If the daemon ends, the next one gets the message again, and reconnect.ErrNoDaemon reports that there is
 // none.
-func (l *daemonLink) request(msg FromView) (ToView, error) {
+func (l *daemonLink) request(msg wire.FromView) (wire.ToView, error) {
 	for began := time.Now(); ; {
-		conn, err := l.Connected(began.Add(GapTime))
+		conn, err := l.Connected(began.Add(reconnect.GapTime))
 		if err != nil {
-			return ToView{}, err
+			return wire.ToView{}, err
 		}
 		reply, err := conn.request(msg)
 		if !errors.Is(err, errLost) {
@@ -333,39 +315,39 @@ var errLost = errors.New("the daemon has ended")
 
 // connection is the view's end of the sockets of one daemon.
 type connection struct {
-	wire  *Wire
+	wire  *wire.Conn
 	heart *heart.Heart
-	calls *peer.Requests[ToView]
+	calls *peer.Requests[wire.ToView]
 	files []*os.File    // of wire, heart and the daemon's proc_pid_stat(5)
 	lost  chan struct{} // closed when no message follows
 }
 
-func newConnection(wire, beats, stat *os.File) *connection {
-	return &connection{wire: NewWire(wire, MaxToView), heart: heart.NewHeart(beats), calls: peer.NewRequests[ToView](0),
-		files: []*os.File{wire, beats, stat}, lost: make(chan struct{})}
+func newConnection(messages, beats, stat *os.File) *connection {
+	return &connection{wire: wire.New(messages, wire.MaxToView), heart: heart.NewHeart(beats), calls: peer.NewRequests[wire.ToView](0),
+		files: []*os.File{messages, beats, stat}, lost: make(chan struct{})}
 }
 
 func newDaemonLink(conn *connection, grace time.Duration) *daemonLink {
-	l := &daemonLink{grace: grace, configured: make(chan struct{}), freeze: make(chan fromDaemon, maxRequests), Daemons: NewDaemons(conn, grace > 0)}
-	l.alone = func(alone bool) { l.spool.SetAlone(alone) }
+	l := &daemonLink{grace: grace, configured: make(chan struct{}), freeze: make(chan fromDaemon, wire.MaxRequests), Daemons: reconnect.New(conn, grace > 0)}
+	l.Alone = func(alone bool) { l.spool.SetAlone(alone) }
 	l.ready = sync.OnceFunc(func() { close(l.configured) })
 	return l
 }
 
 // request sends a message and waits for the response.
-func (c *connection) request(msg FromView) (ToView, error) {
+func (c *connection) request(msg wire.FromView) (wire.ToView, error) {
 	call, err := c.calls.Begin(context.Background())
 	if err != nil {
-		return ToView{}, err
+		return wire.ToView{}, err
 	}
 	defer call.End()
 	msg.ID = call.ID
 	if err := c.wire.Send(msg); errors.Is(err, peer.ErrTooLarge) {
-		return ToView{}, err
+		return wire.ToView{}, err
 	} else if err != nil {
-		return ToView{}, errLost
+		return wire.ToView{}, errLost
 	}
-	answer := func(reply ToView) (ToView, error) {
+	answer := func(reply wire.ToView) (wire.ToView, error) {
 		if reply.Error != "" {
 			return reply, errors.New(reply.Error)
 		}
@@ -380,12 +362,12 @@ func (c *connection) request(msg FromView) (ToView, error) {
 			case reply := <-call.Reply: // it came before
 				return answer(reply)
 			default:
-				return ToView{}, errLost
+				return wire.ToView{}, errLost
 			}
 		case <-time.After(wait): // the daemon may throttle, wait for a slow disk or a processor, or be stopped
 			silent := c.heart.Silence()
 			if silent >= answerTime && c.stopped() || silent >= patience {
-				return ToView{}, errors.New("the daemon does not respond")
+				return wire.ToView{}, errors.New("the daemon does not respond")
 			}
 			c.heart.Beat()
 		}
@@ -418,7 +400,7 @@ func (l *daemonLink) serve(conn *connection, view *fs.View, control *os.File) {
 		if control == nil {
 			return
 		}
-		files := holder.Passed(control, time.Now().Add(l.grace))
+		files := descriptors.Receive(control, time.Now().Add(l.grace))
 		if len(files) != len(conn.files) {
 			return
 		}
@@ -433,7 +415,7 @@ func (l *daemonLink) listen(conn *connection, view *fs.View) {
 	defer end()
 	defer close(conn.lost)
 	for {
-		var msg ToView
+		var msg wire.ToView
 		if err := conn.wire.Receive(&msg); err != nil {
 			if !errors.Is(err, io.EOF) {
 				slog.Error("daemon", "err", err)
@@ -444,7 +426,7 @@ func (l *daemonLink) listen(conn *connection, view *fs.View) {
 		case msg.History != nil:
 			go l.serveHistory(ctx, conn, msg.ID, msg.History)
 		case msg.Policy != nil && view != nil:
-			ack := FromView{Ack: msg.ID}
+			ack := wire.FromView{Ack: msg.ID}
 			forget := func() {}
 			if !l.cached(*msg.Policy) {
 				policy, err := scope.Compile(released(*msg.Policy, l.stacked))
@@ -495,4 +477,27 @@ func (l *daemonLink) setFailure(why string) {
 		l.failure = errors.New(why)
 		slog.LogAttrs(context.Background(), slog.LevelError, "audit log cannot be written: changes are refused", slog.String("why", why))
 	}
+}
+
+// freezes does what the daemon's messages say, one after the other.
+func (l *daemonLink) freezes(view *fs.View) {
+	var thaw func()
+	for msg := range l.freeze {
+		switch {
+		case *msg.Freeze && thaw == nil:
+			thaw = view.Freeze()
+		case !*msg.Freeze && thaw != nil:
+			thaw()
+			thaw = nil
+		}
+		_ = msg.conn.wire.Send(wire.FromView{Answer: msg.ID})
+	}
+}
+
+// released returns the rules of a view whose changes are all held: no path needs a rule for that.
+func released(spec scope.PolicySpec, stacked bool) scope.PolicySpec {
+	if !stacked {
+		return spec
+	}
+	return spec.Released()
 }

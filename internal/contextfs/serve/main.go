@@ -1,17 +1,6 @@
-// Package contextfs is the process that serves the /context of one sandbox, and the daemon's end of it.
-//
-// The process parses the FUSE requests of an agent's processes. It runs as the agent's user, and confines itself before it
-// reads the first one: it has a few descriptors and no other file, no network, no capability. For each request it asks the
-// daemon whose thread has sent it. The daemon answers with the files of a call of this sandbox, or with none; it sends their
-// content the first time. When the call ends, the process drops them.
-//
-// A process that dies or does not answer is not replaced: its sandbox has no /context from then on, and a client gets an
-// error within seconds. Only a client that returns to the next daemon gets another one.
-//
-// The process outlives the daemon as the view of its sandbox does, by the holder: see package view. Each request then waits for the
-// next daemon, and fails with EIO after view.GapTime. That daemon says first which calls go on. Their files stay, so that
-// descriptors stay valid, and are used when the daemon has sent their content again.
-package contextfs
+// Package serve is the process that serves the /context of one sandbox. Package contextfs is the daemon's end, and says what the
+// process may do; package wire has the messages.
+package serve
 
 import (
 	"context"
@@ -29,28 +18,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/callfs"
+	"github.com/scopefs/scopefs/internal/contextfs/wire"
+	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/heart"
-	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/peer"
-	"github.com/scopefs/scopefs/internal/view"
-)
-
-// Name is the argv[0] of the process.
-const Name = "scopefs-context"
-
-// The descriptors that the daemon passes to the process, beside view.HolderFD and view.ControlFD.
-const (
-	fuseFD  = 3 + iota // /dev/fuse, mounted
-	wireFD             // socket pair to the daemon
-	heartFD            // non-blocking socket pair to the daemon: see heart.Heart
+	"github.com/scopefs/scopefs/internal/reconnect"
 )
 
 // Main runs the process and returns its exit status.
 func Main() int {
-	conn := newConnection(os.NewFile(wireFD, "daemon"), os.NewFile(heartFD, "heart"))
+	conn := newConnection(os.NewFile(wire.WireFD, "daemon"), os.NewFile(wire.HeartFD, "heart"))
 	over, err := run(conn)
 	if err != nil {
-		_ = send(conn.out, fromServer{Failed: err.Error()}, nil)
+		_ = wire.Send(conn.out, wire.FromServer{Failed: err.Error()}, nil)
 		return 1
 	}
 	over()
@@ -59,7 +39,7 @@ func Main() int {
 
 // server is the process.
 type server struct {
-	*view.Daemons[*connection]
+	*reconnect.Daemons[*connection]
 	grace time.Duration // how long it goes on without the present daemon; 0: it ends with it. Of follow
 
 	// By call; of the goroutine that has the present connection's reading.
@@ -80,9 +60,9 @@ type connection struct {
 	lost    chan struct{} // closed when the daemon has ended
 }
 
-func newConnection(wire, beats *os.File) *connection {
+func newConnection(messages, beats *os.File) *connection {
 	return &connection{
-		wire: wire, beats: beats, in: peer.NewReader(wire, maxToServer), out: peer.NewWriter(wire, maxFromServer, 0),
+		wire: messages, beats: beats, in: peer.NewReader(messages, wire.MaxToServer), out: peer.NewWriter(messages, wire.MaxFromServer, 0),
 		calls: peer.NewRequests[reply](0), reading: make(chan struct{}, 1), lost: make(chan struct{}),
 	}
 }
@@ -95,46 +75,46 @@ type reply struct {
 
 // run serves the mount until it is attached nowhere any more. over tells the daemon.
 func run(conn *connection) (over func(), err error) {
-	var first toServer
-	if _, err := receive(conn.in, &first); err != nil || first.Config == nil {
+	var first wire.ToServer
+	if _, err := wire.Receive(conn.in, &first); err != nil || first.Config == nil {
 		return nil, fmt.Errorf("receive configuration: %w", err)
 	}
 	s := &server{grace: first.Config.Grace, files: map[string]*callfs.Files{}}
-	s.Daemons = view.NewDaemons(conn, s.grace > 0)
+	s.Daemons = reconnect.New(conn, s.grace > 0)
 	s.sweep = time.AfterFunc(dropTime, s.drain)
 	s.sweep.Stop()
 	var control *os.File
 	if s.grace > 0 {
-		control = os.NewFile(view.ControlFD, "control")
-		go heart.NewHeart(os.NewFile(view.HolderFD, "holder")).Serve(func() {})
+		control = os.NewFile(reconnect.ControlFD, "control")
+		go heart.NewHeart(os.NewFile(reconnect.HolderFD, "holder")).Serve(func() {})
 	}
-	measures, err := view.ConfineServer()
+	measures, err := confined()
 	if err != nil {
 		return nil, fmt.Errorf("confine: %w", err)
 	}
 	debug.FreeOSMemory()                                 // memory used only during the start
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE) // standard error may have no reader (os/signal)
 	go s.follow(conn, control)
-	if err := send(conn.out, fromServer{Ready: measures}, nil); err != nil {
+	if err := wire.Send(conn.out, wire.FromServer{Ready: measures}, nil); err != nil {
 		return nil, err
 	}
-	err = callfs.Serve(fuseFD, callfs.Options{
+	err = callfs.Serve(wire.FuseFD, callfs.Options{
 		UID: first.Config.UID, GID: first.Config.GID, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		Owner: func(tid uint32) (*callfs.Files, error) {
-			r, err := s.ask(fromServer{TID: tid})
+			r, err := s.ask(wire.FromServer{TID: tid})
 			if err == nil && r.late {
 				err = errors.New("the daemon does not answer")
 			}
 			return r.files, err
 		},
 		Refused: func(tid uint32) error {
-			_, err := s.ask(fromServer{TID: tid, Refused: true})
+			_, err := s.ask(wire.FromServer{TID: tid, Refused: true})
 			return err
 		},
 	})
 	return func() {
 		if now, err := s.Connected(time.Time{}); err == nil {
-			_ = send(now.out, fromServer{Over: true}, nil)
+			_ = wire.Send(now.out, wire.FromServer{Over: true}, nil)
 		}
 	}, err
 }
@@ -149,7 +129,7 @@ func (s *server) follow(conn *connection, control *os.File) {
 		if control == nil {
 			os.Exit(0)
 		}
-		files := holder.Passed(control, time.Now().Add(s.grace))
+		files := descriptors.Receive(control, time.Now().Add(s.grace))
 		if len(files) != 2 {
 			os.Exit(0)
 		}
@@ -157,8 +137,8 @@ func (s *server) follow(conn *connection, control *os.File) {
 		conn.wire.Close()
 		conn.beats.Close()
 		conn = newConnection(files[0], files[1])
-		var first toServer
-		if _, err := receive(conn.in, &first); err != nil || first.Config == nil {
+		var first wire.ToServer
+		if _, err := wire.Receive(conn.in, &first); err != nil || first.Config == nil {
 			continue // the daemon ends
 		}
 		s.grace = first.Config.Grace
@@ -171,8 +151,8 @@ func (s *server) follow(conn *connection, control *os.File) {
 }
 
 // ask sends a request and returns its answer. If the daemon ends, the next one gets the request again.
-func (s *server) ask(msg fromServer) (reply, error) {
-	for end := time.Now().Add(view.GapTime); ; {
+func (s *server) ask(msg wire.FromServer) (reply, error) {
+	for end := time.Now().Add(reconnect.GapTime); ; {
 		conn, err := s.Connected(end)
 		if err != nil {
 			return reply{}, err
@@ -188,14 +168,14 @@ var errLost = errors.New("the daemon has ended")
 
 // askOf sends a request to one daemon and returns its answer, which the daemon bounds. One of the goroutines that wait reads the
 // daemon's messages for all: with one client no other thread has to wake.
-func (s *server) askOf(conn *connection, msg fromServer) (reply, error) {
+func (s *server) askOf(conn *connection, msg wire.FromServer) (reply, error) {
 	call, err := conn.calls.Begin(context.Background())
 	if err != nil {
 		return reply{}, err
 	}
 	defer call.End()
 	msg.ID = call.ID
-	if err := send(conn.out, msg, nil); err != nil {
+	if err := wire.Send(conn.out, msg, nil); err != nil {
 		return reply{}, err
 	}
 	for {
@@ -223,8 +203,8 @@ func (s *server) askOf(conn *connection, msg fromServer) (reply, error) {
 
 // receive handles one message of the daemon.
 func (s *server) receive(conn *connection) error {
-	var msg toServer
-	content, err := receive(conn.in, &msg)
+	var msg wire.ToServer
+	content, err := wire.Receive(conn.in, &msg)
 	if err != nil {
 		return err
 	}
@@ -281,7 +261,7 @@ func (c *connection) pending() bool {
 }
 
 // received returns the files of a message.
-func received(entries []entry, content []byte) (map[string][]byte, error) {
+func received(entries []wire.Entry, content []byte) (map[string][]byte, error) {
 	all := map[string][]byte{}
 	for _, e := range entries {
 		if e.Size < 0 || e.Size > len(content) {

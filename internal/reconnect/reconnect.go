@@ -1,11 +1,20 @@
-package view
+// Package reconnect is the end of a process that lives on when its daemon ends: its connection to one daemon after the other.
+package reconnect
 
 import (
+	"errors"
 	"sync"
 	"time"
-
-	"github.com/scopefs/scopefs/internal/spooled"
 )
+
+// The descriptors of a process that may live on. Those before are the process's own.
+const (
+	HolderFD  = 14 // socket pair to the holder: see heart.Heart
+	ControlFD = 15 // sockets of the next daemons come by it: see descriptors.Receive
+)
+
+// ErrNoDaemon reports that there is no daemon, and that none comes in time.
+var ErrNoDaemon = errors.New("there is no daemon")
 
 // GapTime bounds how long a client waits for the next daemon: with the answer of that daemon it is less than the two seconds
 // after which every client has an answer or an error.
@@ -13,15 +22,16 @@ const GapTime = 1500 * time.Millisecond
 
 // Daemons is the connection of a process to its daemons, one after the other. The zero C is none.
 type Daemons[C comparable] struct {
-	lasts   bool       // another daemon may follow
-	alone   func(bool) // called when a connection begins or ends; nil: nothing is
+	Alone func(bool) // called when a connection begins or ends; nil: nothing is
+
+	lasts   bool // another daemon may follow
 	mu      sync.Mutex
 	conn    C
 	changed chan struct{} // closed and replaced when conn changes
 }
 
-// NewDaemons returns the connection to a daemon. lasts says that the process goes on without one.
-func NewDaemons[C comparable](conn C, lasts bool) *Daemons[C] {
+// New returns the connection to a daemon. lasts says that the process goes on without one.
+func New[C comparable](conn C, lasts bool) *Daemons[C] {
 	return &Daemons[C]{lasts: lasts, conn: conn, changed: make(chan struct{})}
 }
 
@@ -36,12 +46,12 @@ func (d *Daemons[C]) Connected(end time.Time) (conn C, err error) {
 			return conn, nil
 		}
 		if !d.lasts || end.IsZero() {
-			return none, spooled.ErrNoDaemon
+			return none, ErrNoDaemon
 		}
 		select {
 		case <-changed:
 		case <-time.After(time.Until(end)):
-			return none, spooled.ErrNoDaemon
+			return none, ErrNoDaemon
 		}
 	}
 }
@@ -65,8 +75,8 @@ func (d *Daemons[C]) replace(old, conn C) {
 		return
 	}
 	var none C
-	if d.conn = conn; d.alone != nil {
-		d.alone(conn == none)
+	if d.conn = conn; d.Alone != nil {
+		d.Alone(conn == none)
 	}
 	close(d.changed)
 	d.changed = make(chan struct{})

@@ -1,4 +1,4 @@
-package view
+package serve
 
 import (
 	"context"
@@ -13,20 +13,17 @@ import (
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/fs/history/query"
 	"github.com/scopefs/scopefs/fs/quota"
-	"github.com/scopefs/scopefs/internal/overlay"
 	"github.com/scopefs/scopefs/internal/spooled"
+	"github.com/scopefs/scopefs/internal/view/wire"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // historian serves requests about the agent's history, in the view's process.
 type historian interface {
-	// Serve returns the answer to a request, of at most MaxHistoryAnswer bytes. It may take long. Several goroutines call it.
+	// Serve returns the answer to a request, of at most wire.MaxHistoryAnswer bytes. It may take long. Several goroutines call it.
 	// ctx ends when the daemon is gone: no request goes on then.
 	Serve(ctx context.Context, request json.RawMessage) (json.RawMessage, error)
 }
-
-// errNoHistory is the error of a request to a view that keeps nothing.
-var errNoHistory = errors.New("no history: write view: {changes: kept} into the definition")
 
 // mayKeep returns an error for a directory on a shared file system that has no RENAME_NOREPLACE of renameat2(2): a history ends its
 // generations with it, and an undo replaces nothing by it. Servers of FUSE may lack it: fuse_rename2 in linux/fs/fuse/dir.c.
@@ -57,7 +54,7 @@ func mayKeep(history int, remote bool) error {
 }
 
 // openHistory opens the history of the scope root in the directory of a descriptor, on the mount of root.
-func openHistory(cfg HistoryConfig, root *beneath.Root, dir int, l *daemonLink, counter *quota.Counter) (*query.Server, error) {
+func openHistory(cfg wire.HistoryConfig, root *beneath.Root, dir int, l *daemonLink, counter *quota.Counter) (*query.Server, error) {
 	kept, err := beneath.NewDetached(dir)
 	if err != nil {
 		return nil, err
@@ -74,7 +71,7 @@ func openHistory(cfg HistoryConfig, root *beneath.Root, dir int, l *daemonLink, 
 	if cfg.Optional { // a command beside another one works without, at once
 		store, err = open()
 	} else {
-		store, err = overlay.WaitFor(open)
+		store, err = branch.WaitFor(open)
 	}
 	if errors.Is(err, history.ErrBusy) {
 		err = fmt.Errorf("%w: for several commands at a time start scopefs daemon", err)
@@ -94,7 +91,7 @@ func (l *daemonLink) dropped(count int, why string) {
 		<-l.configured
 		l.pruning.Lock()
 		defer l.pruning.Unlock()
-		if _, err := l.request(FromView{Pruned: &Pruned{count, why}}); err != nil {
+		if _, err := l.request(wire.FromView{Pruned: &wire.Pruned{Generations: count, Why: why}}); err != nil {
 			slog.LogAttrs(context.Background(), slog.LevelWarn, "history: the oldest generations were given up, which cannot be recorded",
 				slog.Int("count", count), slog.String("why", why), slog.Any("err", err))
 		}
@@ -105,18 +102,18 @@ func (l *daemonLink) dropped(count int, why string) {
 func openBranch(base *beneath.Root) (*query.Server, error) {
 	roots := branch.Roots{Base: base}
 	var err error
-	if roots.State, err = beneath.NewDetached(HistoryFD); err != nil {
+	if roots.State, err = beneath.NewDetached(wire.HistoryFD); err != nil {
 		return nil, err
 	}
-	if roots.Merged, err = beneath.NewDetached(MergedFD); err != nil {
+	if roots.Merged, err = beneath.NewDetached(wire.MergedFD); err != nil {
 		return nil, err
 	}
-	upper, err := roots.State.Object(overlay.UpperName)
+	upper, err := roots.State.Object(branch.UpperName)
 	if err != nil {
 		return nil, err
 	}
 	roots.Upper = beneath.NewRoot(upper.FD())
-	b, err := overlay.WaitFor(func() (*branch.Branch, error) { return branch.Open(roots) })
+	b, err := branch.WaitFor(func() (*branch.Branch, error) { return branch.Open(roots) })
 	if err != nil {
 		return nil, err
 	}
@@ -125,11 +122,11 @@ func openBranch(base *beneath.Root) (*query.Server, error) {
 
 // openBases opens what keeps the bases of the branch merged.
 func openBases(merged *beneath.Root) (*branch.Bases, error) {
-	upper, err := beneath.NewDetached(UpperFD)
+	upper, err := beneath.NewDetached(wire.UpperFD)
 	if err != nil {
 		return nil, err
 	}
-	return branch.NewBases(merged, upper, beneath.NewFile(BasesFD))
+	return branch.NewBases(merged, upper, beneath.NewFile(wire.BasesFD))
 }
 
 // resumeHistory finishes the undos or the commit that a crash has interrupted. Nobody waits for it but the next one.
@@ -158,7 +155,7 @@ func resumeHistory(s *query.Server) {
 // calls resume first, which may take longer than the daemon waits for a process that starts.
 func (l *daemonLink) serveOffline(conn *connection, measures []string, resume func()) error {
 	go conn.heart.Serve(func() {})
-	if err := conn.wire.Send(FromView{Ready: measures}); err != nil {
+	if err := conn.wire.Send(wire.FromView{Ready: measures}); err != nil {
 		return err
 	}
 	resume()
@@ -168,7 +165,7 @@ func (l *daemonLink) serveOffline(conn *connection, measures []string, resume fu
 
 // serveHistory answers a request about the history.
 func (l *daemonLink) serveHistory(ctx context.Context, conn *connection, id uint64, request json.RawMessage) {
-	reply, err := json.RawMessage(nil), errNoHistory
+	reply, err := json.RawMessage(nil), wire.ErrNoHistory
 	if l.leased && errors.Is(l.Err(), errLease) {
 		err = errLease // its answer may be stale, too
 	} else if l.history != nil {
@@ -177,10 +174,10 @@ func (l *daemonLink) serveHistory(ctx context.Context, conn *connection, id uint
 	// An answer over the bound of messages would end the connection. Marshal escapes as Send does.
 	if text, marshalErr := json.Marshal(reply); err == nil && marshalErr != nil {
 		err = fmt.Errorf("answer: %w", marshalErr)
-	} else if err == nil && len(text) > MaxHistoryAnswer {
-		err = fmt.Errorf("the answer has %d bytes, and %d at most are sent: request fewer entries", len(text), MaxHistoryAnswer)
+	} else if err == nil && len(text) > wire.MaxHistoryAnswer {
+		err = fmt.Errorf("the answer has %d bytes, and %d at most are sent: request fewer entries", len(text), wire.MaxHistoryAnswer)
 	}
-	answer := FromView{Answer: id, History: reply}
+	answer := wire.FromView{Answer: id, History: reply}
 	if err != nil {
 		answer.History, answer.Failed = nil, string(spooled.Cut(err.Error()))
 	}
@@ -190,7 +187,7 @@ func (l *daemonLink) serveHistory(ctx context.Context, conn *connection, id uint
 // actor returns the session and the call for which a process changes files. It requests them of the daemon: no lock that the daemon or another request needs may
 // be held.
 func (l *daemonLink) actor(pid uint32) (history.Actor, error) {
-	reply, err := l.request(FromView{Who: pid})
+	reply, err := l.request(wire.FromView{Who: pid})
 	if err == nil && reply.Actor == nil {
 		err = errors.New("the daemon did not answer")
 	}

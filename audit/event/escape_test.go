@@ -1,4 +1,4 @@
-package audit
+package event
 
 import (
 	"strings"
@@ -49,15 +49,15 @@ func TestUnescapeRefuses(t *testing.T) {
 }
 
 func TestBound(t *testing.T) {
-	assert.Equal(t, strings.Repeat("a", 256), bound(strings.Repeat("a", 256), 256), "what fits is whole")
+	assert.Equal(t, strings.Repeat("a", 256), Bound(strings.Repeat("a", 256), 256), "what fits is whole")
 
 	long := strings.Repeat("a", 200) + strings.Repeat("z", 200)
-	got := bound(long, 256)
+	got := Bound(long, 256)
 	assert.LessOrEqual(t, len(got), 256)
 	assert.Equal(t, strings.Repeat("a", 115)+`\cut{170}`+strings.Repeat("z", 115), got)
 
 	for _, c := range []string{"\n", "\\", "é", "\xff", "\u202e"} {
-		got := bound(strings.Repeat(c, 5000), 4096)
+		got := Bound(strings.Repeat(c, 5000), 4096)
 		assert.LessOrEqual(t, len(got), 4096)
 		head, rest, found := strings.Cut(got, `\cut{`)
 		require.True(t, found)
@@ -80,7 +80,7 @@ func FuzzEscape(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, s, back)
 		requireHarmless(t, esc)
-		cut := bound(s, 64)
+		cut := Bound(s, 64)
 		require.LessOrEqual(t, len(cut), 64)
 		requireHarmless(t, cut)
 	})

@@ -1,4 +1,4 @@
-package audit
+package event
 
 import (
 	"errors"
@@ -88,9 +88,9 @@ func unescapeOne(s string) (raw, rest string, err error) {
 	return "", "", errEscape
 }
 
-// bound escapes s. If the result is longer than limit bytes, bound replaces the middle with a marker, because both
+// Bound escapes s. If the result is longer than limit bytes, Bound replaces the middle with a marker, because both
 // ends of a path say more than its first half. The marker cannot occur in s, whose backslashes are doubled.
-func bound(s string, limit int) string {
+func Bound(s string, limit int) string {
 	if len(s) <= limit { // an escape is never shorter than its original
 		if esc := Escape(s); len(esc) <= limit {
 			return esc

@@ -1,4 +1,4 @@
-package view
+package serve
 
 import (
 	"fmt"
@@ -8,8 +8,9 @@ import (
 	"github.com/landlock-lsm/go-landlock/landlock"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/fs/branch"
 	"github.com/scopefs/scopefs/internal/confine"
-	"github.com/scopefs/scopefs/internal/overlay"
+	"github.com/scopefs/scopefs/internal/view/wire"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -17,7 +18,7 @@ import (
 type Needs struct {
 	Passthrough bool // kernel passthrough of file data
 	Caller      bool // identity: caller
-	Spool       bool // SpoolFD, to write to
+	Spool       bool // wire.SpoolFD, to write to
 
 	// History and Mount are the descriptors of the agent's history and of the detached mount that holds it and the scope:
 	// see beneath.Pair. 0 means that the scope is a mount of its own.
@@ -67,33 +68,9 @@ func enterFor(root int, needs Needs) (string, error) {
 		err = confine.EnterBeside(root, needs.History, needs.Mount)
 	}
 	if err == nil && needs.Merged != 0 {
-		err = unix.MoveMount(needs.Merged, "", unix.AT_FDCWD, overlay.MergedName, unix.MOVE_MOUNT_F_EMPTY_PATH)
+		err = unix.MoveMount(needs.Merged, "", unix.AT_FDCWD, branch.MergedName, unix.MOVE_MOUNT_F_EMPTY_PATH)
 	}
 	return "root: the scope, beside the history", err
-}
-
-// ConfineServer is [Confine] for a process that only uses descriptors which are open or received: it drops every capability,
-// all access to files by name, and all system calls but those of the Go runtime and recvmsg(2).
-func ConfineServer() ([]string, error) {
-	kept, err := keepCapabilities(false, false)
-	if err != nil {
-		return nil, err
-	}
-	all, abi, err := confine.Landlocked()
-	if err != nil {
-		return nil, err
-	}
-	// No rule: each right that the kernel's ABI knows is denied everywhere.
-	if err := all.Restrict(); err != nil {
-		return nil, fmt.Errorf("landlock: %w", err)
-	}
-	if err := noNewPrivs(); err != nil {
-		return nil, err
-	}
-	if err := load(append(slices.Clone(runtimeCalls), "recvmsg"), only("clone", 0, goThread, goThread|unix.CLONE_SETTLS)); err != nil {
-		return nil, err
-	}
-	return []string{"no files", "capabilities: " + kept, fmt.Sprintf("landlock: ABI %d", abi), "seccomp", "no_new_privs", "no network"}, nil
 }
 
 // enter makes the scope the root of this mount namespace, and its only mount:
@@ -148,38 +125,27 @@ func landlockDirs(dirs ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if abi < 2 { // see Landlock
+	if abi < confine.RenameABI {
 		// Only the root, the filter and the capabilities confine the process.
-		return "landlock: ABI 1, not used", noNewPrivs()
+		return "landlock: ABI 1, not used", confine.NoNewPrivs()
 	}
 	if err := all.Restrict(landlock.RWDirs(dirs...).WithRefer()); err != nil {
 		return "", fmt.Errorf("landlock: %w", err)
 	}
-	return fmt.Sprintf("landlock: ABI %d", abi), noNewPrivs()
-}
-
-// Landlock returns the kernel's ABI of Landlock, and whether views use it. Linux 5.15 to
-// 5.18 have ABI 1, which forbids every rename between directories.
-func Landlock() (abi int, used bool, err error) {
-	_, abi, err = confine.Landlocked()
-	return abi, abi >= 2, err
-}
-
-func noNewPrivs() error {
-	return confine.AllThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0)
+	return fmt.Sprintf("landlock: ABI %d", abi), confine.NoNewPrivs()
 }
 
 // filterCalls allows the system calls of the Go runtime and of a view, on all
 // threads (TSYNC): seccomp(2). Other calls, including those of other
 // architectures, return EPERM.
 func filterCalls(needs Needs) error {
-	calls := slices.Concat(runtimeCalls, viewCalls)
+	calls := slices.Concat(confine.RuntimeCalls, viewCalls)
 	var other []seccomp.NameWithConditions
 	if needs.Spool {
 		for _, name := range spoolCalls {
 			// The kernel takes the lower half of a descriptor's word: close(2).
 			other = append(other, seccomp.NameWithConditions{Name: name, Conditions: seccomp.ArgumentConditions{
-				{Argument: 0, Operation: seccomp.NotEqual, Value: SpoolFD}, {Argument: 0, Operation: seccomp.LessThan, Value: 1 << 31},
+				{Argument: 0, Operation: seccomp.NotEqual, Value: wire.SpoolFD}, {Argument: 0, Operation: seccomp.LessThan, Value: 1 << 31},
 			}})
 		}
 		calls = slices.DeleteFunc(calls, func(name string) bool { return slices.Contains(spoolCalls, name) })
@@ -194,60 +160,21 @@ func filterCalls(needs Needs) error {
 	if needs.History != 0 {
 		ioctls = append(ioctls, unix.FICLONE) // shares data between files of a file system: ioctl_ficlone(2)
 	}
-	return load(calls, slices.Concat(
+	return confine.Filter(calls, slices.Concat(
 		other,
-		// Threads of the Go runtime, not processes:
-		// runtime/os_linux.go.
-		only("clone", 0, goThread, goThread|unix.CLONE_SETTLS),
-		only("ioctl", 1, ioctls...),
+		confine.Only("ioctl", 1, ioctls...),
 		// Marks of inodes only. A mark of a mount or a file system
 		// would report names from the whole host.
-		only("fanotify_mark", 1, beneath.WatchFlags...),
-		only("name_to_handle_at", 4, beneath.HandleFlags...),
+		confine.Only("fanotify_mark", 1, beneath.WatchFlags...),
+		confine.Only("name_to_handle_at", 4, beneath.HandleFlags...),
 	))
 }
 
-// only allows a system call if its argument has one of the given values.
-func only(name string, argument uint32, values ...uint64) (all []seccomp.NameWithConditions) {
-	for _, value := range values {
-		all = append(all, seccomp.NameWithConditions{Name: name, Conditions: seccomp.ArgumentConditions{
-			{Argument: argument, Operation: seccomp.Equal, Value: value},
-		}})
-	}
-	return all
-}
-
-// load leaves this process the given system calls.
-func load(calls []string, conditional []seccomp.NameWithConditions) error {
-	filter := seccomp.Filter{
-		NoNewPrivs: true,
-		Flag:       seccomp.FilterFlagTSync,
-		Policy: seccomp.Policy{
-			DefaultAction: seccomp.ActionErrno,
-			Syscalls:      []seccomp.SyscallGroup{{Action: seccomp.ActionAllow, Names: calls, NamesWithCondtions: conditional}},
-		},
-	}
-	if err := seccomp.LoadFilter(filter); err != nil {
-		return fmt.Errorf("seccomp: %w", err)
-	}
-	return nil
-}
-
 const (
-	goThread = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_SYSVSEM | unix.CLONE_THREAD
-
 	// FUSE_DEV_IOC_BACKING_OPEN and _CLOSE, linux/fuse.h.
 	backingOpen  = 0x4010e501
 	backingClose = 0x4004e502
 )
-
-var runtimeCalls = []string{
-	"brk", "clock_gettime", "clock_nanosleep", "close", "epoll_create1", "epoll_ctl", "epoll_pwait", "ppoll", "eventfd2",
-	"exit", "exit_group", "fcntl", "futex", "getpid", "gettid", "madvise", "mincore", "mmap", "munmap", "mprotect",
-	"nanosleep", "pread64", "read", "restart_syscall", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sched_getaffinity",
-	"sched_yield", "setitimer", "sigaltstack", "tgkill", "timer_create", "timer_delete", "timer_settime", "write", "getrandom",
-	"rseq", "set_robust_list",
-}
 
 var viewCalls = []string{
 	"flock", "openat2", "statx", "fstat", "fstatfs", "readlinkat", "getdents64", "lseek",
@@ -258,17 +185,6 @@ var viewCalls = []string{
 	"recvmsg", "sendmsg", "faccessat2",
 }
 
-// spoolCalls are denied on SpoolFD. With them a compromised view could take back, or overwrite, what is in its spool and not
+// spoolCalls are denied on wire.SpoolFD. With them a compromised view could take back, or overwrite, what is in its spool and not
 // yet in the log: clear O_APPEND, truncate, write without it (RWF_NOAPPEND), punch a hole.
 var spoolCalls = []string{"fcntl", "ftruncate", "fallocate", "pwrite64", "pwritev", "pwritev2", "writev"}
-
-// viewCaps are the capabilities that a view is started with; it drops what it
-// does not need when it has made the scope its root. It enters the scope whatever
-// mode the directory has: CAP_DAC_READ_SEARCH. With a history it calls chroot(2).
-func viewCaps(history bool) []uintptr {
-	caps := []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_DAC_READ_SEARCH}
-	if history {
-		caps = append(caps, unix.CAP_SYS_CHROOT)
-	}
-	return caps
-}

@@ -1,4 +1,4 @@
-package rights
+package descriptors
 
 import (
 	"os"
@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRights: files arrive in their order, a pipe that does not block stays so, and what is cut off is an error without a file left open.
-func TestRights(t *testing.T) {
+// TestDescriptors: files arrive in their order, a pipe that does not block stays so, and what is cut off is an error without a file left open.
+func TestDescriptors(t *testing.T) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
 	defer unix.Close(pair[0])
@@ -18,7 +18,7 @@ func TestRights(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	defer r.Close()
-	control, err := Of(r, w)
+	control, err := Control(r, w)
 	require.NoError(t, err)
 	require.NoError(t, unix.Sendmsg(pair[0], []byte("x"), control, nil, 0))
 	room := Room(2)
@@ -40,9 +40,9 @@ func TestRights(t *testing.T) {
 
 	_, err = Files(room[:got-4], "cut")
 	assert.Error(t, err)
-	none, err := Of()
+	none, err := Control()
 	assert.NoError(t, err)
 	assert.Nil(t, none)
-	_, err = Of(w)
+	_, err = Control(w)
 	assert.Error(t, err, "closed")
 }
