@@ -41,7 +41,7 @@ var floors = map[string]struct {
 	"tools/approvals":      {[]string{"scope", "scope/context"}, "what waits for the operator knows neither how it is asked for nor how it is done"},
 	"scope/context":        {nil, "what a call may see of a context must be decidable without anything else"},
 	"tools":                {[]string{"audit", "audit/trace", "internal/nearest", "scope", "scope/context", "tools/approvals", "tools/limit"}, "another module can have the one door with rules of its own, and without definition files"},
-	"tools/sandbox":        {[]string{"internal/proc", "internal/thread", "scope", "scope/beneath", "tools/sandbox/pid1"}, "a place where tools run knows whose it is, and not what runs"},
+	"tools/sandbox":        {[]string{"internal/child", "internal/proc", "internal/thread", "scope", "scope/beneath", "tools/sandbox/pid1"}, "a place where tools run knows whose it is, and not what runs"},
 	"tools/sandbox/pid1":   {[]string{"internal/proc", "internal/thread"}, "process 1 runs inside the sandbox and knows nothing of the daemon; the host's side imports its messages"},
 	"tools/skill":          {[]string{"internal/bounded", "internal/frontmatter", "scope", "tools"}, "a skill is a text with front matter"},
 	"tools/mcp":            {[]string{"audit", "audit/trace", "internal/rpc", "scope", "scope/context", "tools", "tools/limit"}, "the MCP face of a set"},
@@ -63,7 +63,7 @@ var floors = map[string]struct {
 	"internal/view":        {[]string{"audit", "fs", "fs/branch", "fs/fusedev", "fs/history", "fs/history/query", "fs/hold", "fs/judge", "fs/quota", "internal/account", "internal/api", "internal/claim", "internal/confine", "internal/heart", "internal/holder", "internal/ledger", "internal/mount", "internal/overlay", "internal/peer", "internal/placement", "internal/proc", "internal/spooled", "internal/usage", "scope", "scope/agents", "scope/beneath", "tools/sandbox"}, "both ends of a view's protocol: they know no call and no client"},
 	"internal/bridge":      {[]string{"internal/rpc"}, "it passes messages on, and must not decide"},
 	"internal/state":       {[]string{"internal/bounded", "internal/durable", "scope", "tools", "tools/approvals", "tools/limit"}, "what is kept is values of the doors"},
-	"internal/daemon":      {[]string{"audit", "fs/fusedev", "internal/account", "internal/agent", "internal/amend", "internal/anchor", "internal/api", "internal/claim", "internal/config", "internal/console", "internal/definitions", "internal/desktop", "internal/devices", "internal/durable", "internal/fields", "internal/fleet", "internal/fleet/reader", "internal/holder", "internal/ledger", "internal/logger", "internal/lookup", "internal/loopback", "internal/metrics", "internal/mount", "internal/oneshot", "internal/outlive", "internal/overlay", "internal/placement", "internal/processes", "internal/push", "internal/session", "internal/state", "internal/stores", "internal/streams", "internal/trust", "internal/tunnels", "internal/usage", "internal/view", "scope", "scope/activities", "scope/agents", "tools", "tools/approvals", "tools/egress", "tools/limit", "tools/mcp", "tools/sandbox"}, "it serves no view itself: a process that does must not touch one"},
+	"internal/daemon":      {[]string{"audit", "fs/fusedev", "internal/account", "internal/agent", "internal/amend", "internal/anchor", "internal/api", "internal/child", "internal/claim", "internal/config", "internal/console", "internal/definitions", "internal/desktop", "internal/devices", "internal/durable", "internal/fields", "internal/fleet", "internal/fleet/reader", "internal/holder", "internal/ledger", "internal/logger", "internal/lookup", "internal/loopback", "internal/metrics", "internal/mount", "internal/oneshot", "internal/outlive", "internal/overlay", "internal/placement", "internal/processes", "internal/push", "internal/session", "internal/state", "internal/stores", "internal/streams", "internal/trust", "internal/tunnels", "internal/usage", "internal/view", "scope", "scope/activities", "scope/agents", "tools", "tools/approvals", "tools/egress", "tools/limit", "tools/mcp", "tools/sandbox"}, "it serves no view itself: a process that does must not touch one"},
 	"internal/amend":       {[]string{"internal/api", "internal/config", "internal/definitions", "internal/folder", "internal/frontmatter", "internal/printable", "scope", "scope/agents", "scope/catalog", "scope/hosts", "scope/protect", "tools/approvals"}, "a change of a definition is decided by loading it"},
 	"internal/trustcmd":    {[]string{"internal/api", "internal/config", "internal/exit", "internal/report", "internal/terminal", "internal/trust", "scope/agents", "tools"}, "it shows a proposal, asks, and passes the answer on"},
 	"internal/trust":       {[]string{"internal/api", "internal/config", "internal/definitions", "scope/agents", "scope/widening"}, "the daemon and the command decide alike"},
@@ -90,7 +90,11 @@ var floors = map[string]struct {
 	"internal/launch":      {[]string{"audit", "internal/amend", "internal/api", "internal/bounded", "internal/config", "internal/definitions", "internal/login", "internal/programs", "scope", "scope/hosts", "tools/sandbox"}, "what a run starts does not depend on the command line"},
 	"internal/cli":         {[]string{"audit", "fs/history", "internal/amend", "internal/api", "internal/bases", "internal/batch", "internal/beside", "internal/bounded", "internal/clients", "internal/config", "internal/console", "internal/consolecmd", "internal/daemon", "internal/definitions", "internal/doctor", "internal/embedded", "internal/exit", "internal/fleetcmd", "internal/extensions", "internal/fields", "internal/importer", "internal/launch", "internal/logcmd", "internal/loopback", "internal/mount", "internal/nearest", "internal/printable", "internal/programs", "internal/prompt", "internal/report", "internal/selftest", "internal/stores", "internal/terminal", "internal/thread", "internal/toolbox", "internal/top", "internal/trustcmd", "scope", "scope/agents", "scope/context", "scope/hosts", "tools", "tools/approvals", "tools/mcp", "tools/sandbox"}, "a thin face: what it can, others can without it"},
 	"internal/pages":       {[]string{"internal/cli"}, "a program of make that writes what the command line says of itself"},
-	"cmd/scopefs":          {[]string{"internal/anchor", "internal/cli", "internal/contextfs", "internal/holder", "internal/logger", "internal/tunnels", "internal/view", "tools/file", "tools/file/worker", "tools/sandbox/pid1"}, "main only chooses the role"},
+	"cmd/scopefs":          {[]string{"internal/anchor", "internal/child", "internal/cli", "internal/contextfs", "internal/holder", "internal/tunnels", "internal/view"}, "main only chooses the role"},
+	"cmd/scopefs-log":      {[]string{"internal/logger"}, "one role"},
+	"cmd/scopefs-init":     {[]string{"tools/sandbox/pid1"}, "one role"},
+	"cmd/scopefs-files":    {[]string{"tools/file"}, "one role"},
+	"internal/child":       {[]string{"internal/beside"}, "how a process starts does not depend on what it does"},
 	"integration/*":        {[]string{"**"}, "tests of the whole, and their tools"},
 
 	"internal/extensions": {nil, "it copies files and does not know what they say"},
@@ -125,7 +129,7 @@ var floors = map[string]struct {
 	"internal/profiles":    {[]string{"tools", "tools/bash", "tools/file/profile"}, "a name is text, whatever it names"},
 	"internal/reach":       {[]string{"internal/api", "internal/config", "internal/login", "scope", "scope/hosts"}, "the rules and the keys say whether a program reaches its model"},
 	"internal/holder":      {[]string{"fs/fusedev", "internal/heart", "internal/proc"}, "it outlives a daemon that is dead, and needs nothing of it"},
-	"internal/logger":      {[]string{"audit"}, "only it waits for the log's disk"},
+	"internal/logger":      {[]string{"audit", "internal/child"}, "only it waits for the log's disk"},
 	"internal/anchor":      {[]string{"audit", "internal/bounded", "internal/config", "internal/driver", "internal/oneshot", "internal/printable", "internal/state", "internal/witness", "tools/egress"}, "it takes a head elsewhere, and does not know when"},
 	"internal/oneshot":     {nil, "a program and a text"},
 	"internal/doctor":      {[]string{"audit", "fs/fusedev", "internal/beside", "internal/mount", "internal/view", "scope/beneath", "tools/sandbox"}, "it tries what those need, and needs no base"},
@@ -257,7 +261,7 @@ var owners = map[string]struct {
 
 // callers may make system calls: for files (convention 8; tools/file runs inside a
 // sandbox), and for mounts, namespaces, sockets and confinement.
-var callers = []string{"scope/beneath", "internal/beside", "internal/claim", "internal/placement", "internal/folder", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "tools/file/worker", "internal/account", "internal/anchor", "internal/oneshot", "internal/session", "internal/api", "internal/daemon", "internal/definitions", "internal/doctor", "internal/mount", "internal/view", "internal/cli", "internal/embedded", "internal/importer", "internal/selftest", "internal/terminal",
+var callers = []string{"scope/beneath", "internal/beside", "internal/child", "internal/claim", "internal/placement", "internal/folder", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "tools/file/worker", "internal/account", "internal/anchor", "internal/oneshot", "internal/session", "internal/api", "internal/daemon", "internal/definitions", "internal/doctor", "internal/mount", "internal/view", "internal/cli", "internal/embedded", "internal/importer", "internal/selftest", "internal/terminal",
 	"internal/state", "internal/holder", "internal/usage", "internal/proc", "internal/logger", "internal/thread", "internal/credential", "internal/login", "tools/egress", "tools/sql", "tools/bash/tape", "internal/outlive", "internal/driver", "internal/heart", "internal/contextfs", "internal/devices", "internal/loopback", "internal/tunnels", "tools/egress/tunnel",
 	"internal/confine", "cmd/scopefs-export/internal/streams", "cmd/scopefs-stores/internal/drivers", "cmd/scopefs-stores/internal/engine", "cmd/scopefs-stores/internal/messages"} // flock(2), bind(2), socketpair(2), gettid(2), kill(2), recv(2)
 
@@ -267,7 +271,11 @@ var pure = []string{"ErrnoName", "Mkdev", "SignalName", "ByteSliceToString"}
 // exits are the files outside tests that may end the process, with how often.
 var exits = map[string]int{
 	"integration/demo/pictures.go":                  1,
-	"cmd/scopefs/main.go":                           9, // one for each role
+	"cmd/scopefs/main.go":                           1,
+	"cmd/scopefs-log/main.go":                       1,
+	"cmd/scopefs-init/main.go":                      1,
+	"cmd/scopefs-files/main.go":                     1,
+	"internal/child/child.go":                       1, // a role ends
 	"cmd/scopefs-stores/main.go":                    3, // likewise
 	"cmd/scopefs-export/main.go":                    2, // likewise
 	"cmd/scopefs-console/main.go":                   1,

@@ -18,6 +18,7 @@ const Remedy = "make build builds it, make install and the package install it"
 // Programs returns the programs that a whole installation has beside scopefs, with what does not work without each.
 func Programs() map[string]string {
 	return map[string]string{
+		"scopefs-log": "the log, and so the daemon", "scopefs-init": "sandboxes", "scopefs-files": "file tools",
 		"scopefs-stores": "stores of agents", "scopefs-export": "streams, exports and fleets", "scopefs-console": "the console", "scopefs-csi": "volumes of Kubernetes",
 	}
 }

@@ -11,22 +11,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/internal/agenttest"
+	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/workertest"
 	"github.com/scopefs/scopefs/tools"
-	"github.com/scopefs/scopefs/tools/file/worker"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
-// TestMain also is the program inside a sandbox.
+// TestMain also is the programs inside a sandbox.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 {
-		switch os.Args[1] {
-		case pid1.Arg:
-			os.Exit(pid1.Main())
-		case worker.Arg:
-			os.Exit(Work())
-		}
-	}
+	child.Play(map[string]func() int{child.Init: pid1.Main, child.Files: Work})
 	os.Exit(m.Run())
 }
 

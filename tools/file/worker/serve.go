@@ -21,8 +21,7 @@ import (
 type Handler func(ctx context.Context, r *Request) (Reply, error)
 
 // Main is the main function of the worker process. It serves the standard streams and
-// returns the exit status: 0 at the end of its input. A program calls it when its first
-// argument is [Arg], before it does anything else.
+// returns the exit status: 0 at the end of its input.
 func Main(h Handler) int {
 	// The agent's other processes have the same user. The kernel closes the
 	// /proc/PID/{fd,mem,...} of an undumpable process to them (proc(5), ptrace(2)).

@@ -12,8 +12,8 @@ import (
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// Arg is the first argument of the program when its main must call [Serve].
-const Arg = "file-worker"
+// Tag is the tag of the process in its sandbox.
+const Tag = "file-worker"
 
 const (
 	// stopTimeout bounds the end of a cancelled request. A worker that takes longer is
@@ -71,7 +71,7 @@ func In(place Place) Start {
 	return func(ctx context.Context) (Pipes, error) {
 		life, end := context.WithCancel(context.WithoutCancel(ctx))
 		stop := context.AfterFunc(ctx, end)
-		command := sandbox.Command{Argv: []string{sandbox.Self, Arg}, Tag: Arg, Lasting: true}
+		command := sandbox.Command{Argv: []string{sandbox.FileWorker}, Tag: Tag, Lasting: true}
 		p, err := place.Exec(life, command)
 		if errors.Is(err, sandbox.ErrEnded) && ctx.Err() == nil {
 			p, err = place.Exec(life, command) // the sandbox has ended; the place starts another
