@@ -1,10 +1,10 @@
-// Command scopefs-files does the work of the file tools, in the sandbox of their agent: see package file. Package worker starts it.
+// Command scopefs-files does the work of the file tools, in the sandbox of their agent: see package tree. Package worker starts it.
 package main
 
 import (
 	"os"
 
-	"github.com/scopefs/scopefs/tools/file"
+	"github.com/scopefs/scopefs/tools/file/tree"
 )
 
-func main() { os.Exit(file.Work()) }
+func main() { os.Exit(tree.Main()) }

@@ -19,6 +19,7 @@ import (
 	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/file/message"
 	"github.com/scopefs/scopefs/tools/file/worker"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -32,7 +33,7 @@ func workers(t *testing.T) (pids []int) {
 		text, _ := os.ReadFile(name)
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
 		require.NoError(t, err)
-		if string(text) == child.Files+"\x00" && below(pid, os.Getpid()) {
+		if string(text) == child.Files+"\x00"+sandbox.Workspace+"\x00" && below(pid, os.Getpid()) {
 			pids = append(pids, pid)
 		}
 	}
@@ -182,7 +183,7 @@ func TestServeEndsCleanly(t *testing.T) {
 	w := newLink(t, tr) // whose end sees that serve returns
 	done := make(chan error, 1)
 	go func() {
-		_, err := do[copyArgs, copyResult](ctx(), w, "c", operation{name: "copy"}, copyArgs{From: "d", To: "e", Recursive: true})
+		_, err := do[copyArgs, message.CopyResult](ctx(), w, "c", operation{name: "copy"}, copyArgs{From: "d", To: "e", Recursive: true})
 		done <- err
 	}()
 	require.Eventually(t, func() bool { _, err := os.Stat(tr.root + "/e"); return err == nil }, 20*time.Second, time.Millisecond)
