@@ -57,9 +57,10 @@ release: deb $(SBOM) ## deb, with bills of materials, signatures and an apt repo
 reproduce: $(NFPM) ## build a release twice, in two directories without a cache, and compare (takes minutes)
 	VERSION='$(VERSION)' packaging/reproduce $(NFPM) $(ARCHES)
 
-# BUILD builds one program: BUILD,name.
+# BUILD builds one program: BUILD,name. By the tag, which no file has, scopefs doctor finds programs of another build.
+BUILDNAME := $(shell printf %s '$(VERSION)' | tr -c 'A-Za-z0-9._' _)
 define BUILD
-@.ci/build $(PROGRAM)$(1:scopefs%=%) ./cmd/$(1) -ldflags '$(if $(filter scopefs,$(1)),$(LDFLAGS),-s -w)'
+@.ci/build $(PROGRAM)$(1:scopefs%=%) ./cmd/$(1) -tags scopefs_$(BUILDNAME) -ldflags '$(if $(filter scopefs,$(1)),$(LDFLAGS),-s -w)'
 
 endef
 

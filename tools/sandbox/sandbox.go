@@ -46,6 +46,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/scopefs/scopefs/internal/beside"
 	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/thread"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
@@ -106,6 +107,9 @@ func program(given, role string) (string, error) {
 		return given, nil
 	}
 	f, err := child.Program(role)
+	if missing, ok := errors.AsType[*beside.MissingError](err); ok {
+		err = &MissingError{missing.What(), beside.Remedy}
+	}
 	if err != nil {
 		return "", err
 	}
