@@ -93,7 +93,7 @@ var floors = map[string]struct {
 	"internal/cli":         {[]string{"audit", "fs/history", "internal/amend", "internal/api", "internal/bases", "internal/batch", "internal/beside", "internal/bounded", "internal/clients", "internal/config", "internal/console", "internal/consolecmd", "internal/daemon", "internal/definitions", "internal/doctor", "internal/embedded", "internal/exit", "internal/fleetcmd", "internal/extensions", "internal/fields", "internal/importer", "internal/launch", "internal/logcmd", "internal/loopback", "internal/mount", "internal/nearest", "internal/printable", "internal/programs", "internal/prompt", "internal/report", "internal/selftest", "internal/stores", "internal/terminal", "internal/thread", "internal/toolbox", "internal/top", "internal/trustcmd", "scope", "scope/agents", "scope/context", "scope/hosts", "tools", "tools/approvals", "tools/mcp", "tools/sandbox"}, "a thin face: what it can, others can without it"},
 	"internal/pages":       {[]string{"internal/cli"}, "a program of make that writes what the command line says of itself"},
 	"cmd/scopefs":          {[]string{"internal/anchor", "internal/child", "internal/cli", "internal/contextfs", "internal/holder", "internal/tunnels", "internal/view"}, "main only chooses the role"},
-	"cmd/scopefs-log":      {[]string{"internal/logger"}, "one role"},
+	"cmd/scopefs-log":      {[]string{"audit"}, "one role"},
 	"cmd/scopefs-init":     {[]string{"tools/sandbox/pid1"}, "one role"},
 	"cmd/scopefs-files":    {[]string{"tools/file/tree"}, "one role"},
 	"internal/child":       {[]string{"internal/beside"}, "how a process starts does not depend on what it does"},
@@ -131,7 +131,7 @@ var floors = map[string]struct {
 	"internal/profiles":    {[]string{"tools", "tools/bash", "tools/file/profile"}, "a name is text, whatever it names"},
 	"internal/reach":       {[]string{"internal/api", "internal/config", "internal/login", "scope", "scope/hosts"}, "the rules and the keys say whether a program reaches its model"},
 	"internal/holder":      {[]string{"fs/fusedev", "internal/heart", "internal/proc"}, "it outlives a daemon that is dead, and needs nothing of it"},
-	"internal/logger":      {[]string{"audit", "internal/child"}, "only it waits for the log's disk"},
+	"internal/logger":      {[]string{"internal/child"}, "only it waits for the log's disk"},
 	"internal/anchor":      {[]string{"audit", "internal/bounded", "internal/config", "internal/driver", "internal/oneshot", "internal/printable", "internal/state", "internal/witness", "tools/egress"}, "it takes a head elsewhere, and does not know when"},
 	"internal/oneshot":     {nil, "a program and a text"},
 	"internal/doctor":      {[]string{"audit", "fs/fusedev", "internal/beside", "internal/mount", "internal/view", "scope/beneath", "tools/sandbox"}, "it tries what those need, and needs no base"},
@@ -263,7 +263,7 @@ var owners = map[string]struct {
 
 // callers may make system calls: for files (convention 8; tools/file runs inside a
 // sandbox), and for mounts, namespaces, sockets and confinement.
-var callers = []string{"scope/beneath", "internal/beside", "internal/child", "internal/claim", "internal/placement", "internal/folder", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file/tree", "internal/account", "internal/anchor", "internal/oneshot", "internal/session", "internal/api", "internal/daemon", "internal/definitions", "internal/doctor", "internal/mount", "internal/view", "internal/cli", "internal/embedded", "internal/importer", "internal/selftest", "internal/terminal",
+var callers = []string{"scope/beneath", "internal/beside", "internal/child", "internal/claim", "internal/placement", "internal/folder", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file/tree", "cmd/scopefs-log", "internal/account", "internal/anchor", "internal/oneshot", "internal/session", "internal/api", "internal/daemon", "internal/definitions", "internal/doctor", "internal/mount", "internal/view", "internal/cli", "internal/embedded", "internal/importer", "internal/selftest", "internal/terminal",
 	"internal/state", "internal/holder", "internal/usage", "internal/proc", "internal/logger", "internal/thread", "internal/credential", "internal/login", "tools/egress", "tools/sql", "tools/bash/tape", "internal/outlive", "internal/driver", "internal/heart", "internal/contextfs", "internal/devices", "internal/loopback", "internal/tunnels", "tools/egress/tunnel",
 	"internal/confine", "cmd/scopefs-export/internal/streams", "cmd/scopefs-stores/internal/drivers", "cmd/scopefs-stores/internal/engine", "cmd/scopefs-stores/internal/messages"} // flock(2), bind(2), socketpair(2), gettid(2), kill(2), recv(2)
 
