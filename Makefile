@@ -18,15 +18,12 @@ export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath -gcflags=all=-dwarf=
 export CGO_ENABLED := 0
 deb release reproduce: export GOFLAGS := $(shell go env GOFLAGS)
 
+# The programs are the directories of cmd: those of modules of their own, and those of the main module, which need each other.
+OTHERS  := $(patsubst cmd/%/go.mod,%,$(wildcard cmd/*/go.mod))
+CORE    := $(filter-out $(OTHERS),$(notdir $(wildcard cmd/*)))
 PROGRAM := bin/scopefs
-build: ## build bin/scopefs, scopefs-stores, scopefs-export, scopefs-console and scopefs-csi, static programs, and bin/pages, man pages and completions
-	$(call BUILD)
-	$(call BUILD,-view)
-	$(call BUILD,-context)
-	$(call BUILD,-console)
-	$(call BUILD,-stores)
-	$(call BUILD,-export)
-	$(call BUILD,-csi)
+build: ## build static programs in bin, scopefs and those beside it, and bin/pages, man pages and completions
+	$(foreach one,$(CORE) $(OTHERS),$(call BUILD,$(one)))
 	@rm -rf bin/pages
 	@env -u SCOPEFS_BASE -u SCOPEFS_STATE -u SCOPEFS_RUN -u SCOPEFS_AGENT GOARCH= CGO_ENABLED=0 go run -ldflags '$(LDFLAGS)' ./internal/pages bin/pages
 
@@ -60,16 +57,17 @@ release: deb $(SBOM) ## deb, with bills of materials, signatures and an apt repo
 reproduce: $(NFPM) ## build a release twice, in two directories without a cache, and compare (takes minutes)
 	VERSION='$(VERSION)' packaging/reproduce $(NFPM) $(ARCHES)
 
-# BUILD builds one program: BUILD,suffix.
-BUILD = @packaging/build $(PROGRAM)$(1) ./cmd/scopefs$(1) -ldflags '$(if $(1),-s -w,$(LDFLAGS))'
+# BUILD builds one program: BUILD,name. By the tag, which no file has, scopefs doctor finds programs of another build.
+BUILDNAME := $(shell printf %s '$(VERSION)' | tr -c 'A-Za-z0-9._' _)
+define BUILD
+@packaging/build $(PROGRAM)$(1:scopefs%=%) ./cmd/$(1) -tags scopefs_$(BUILDNAME) -ldflags '$(if $(filter scopefs,$(1)),$(LDFLAGS),-s -w)'
+
+endef
 
 # The drivers of stores take twice as long to build as the rest: the demo shows them if make build has built them.
 demo: ## run two agents with real work and known escapes (installs bubblewrap)
 	@.ci/need bwrap:bubblewrap git:git flock:util-linux
-	$(call BUILD)
-	$(call BUILD,-view)
-	$(call BUILD,-context)
-	$(call BUILD,-console)
+	$(foreach one,$(CORE) scopefs-console,$(call BUILD,$(one)))
 	@integration/demo/demo.sh
 
 # The tests of packages need neither root nor /dev/fuse; an ordinary user who may open it has his views in a user namespace.
@@ -130,7 +128,7 @@ test-race test-serial: export SCOPEFS_TEST_ALL = 1
 test-serial: export SCOPEFS_TEST_AGAIN = 1
 test test-race test-serial: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(CURDIR)/$(dir $(NFPM)):$(CURDIR)/$(dir $(SBOM)):$(PATH)
 
-TESTBUILD = for one in '' -view -context -stores -export -console -csi; do packaging/build bin/test/scopefs$$one ./cmd/scopefs$$one; done
+TESTBUILD = for one in $(CORE) $(OTHERS); do packaging/build bin/test/$$one ./cmd/$$one; done
 
 # A test with t.Parallel mostly waits, so more of them run side by side than there are processors.
 PARALLEL := -p=4 -parallel=8

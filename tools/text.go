@@ -3,24 +3,16 @@ package tools
 import (
 	"bytes"
 	"fmt"
-	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/scopefs/scopefs/internal/printable"
 )
 
-// Quote returns a file's name for a text. It returns the name unchanged, unless it holds
-// a quote, a backslash or an unprintable character, such as a line end, an escape or an
-// override of the writing direction. Such a name becomes a Go string, which
-// strconv.Unquote decodes.
-func Quote(name string) string {
-	odd := func(r rune) bool { return r == '"' || r == '\\' || !unicode.IsPrint(r) }
-	if utf8.ValidString(name) && !strings.ContainsFunc(name, odd) {
-		return name
-	}
-	return strconv.Quote(name)
-}
+// Quote returns a file's name for a text: see [printable.Quote].
+func Quote(name string) string { return printable.Quote(name) }
 
 // PlainJSON escapes characters in JSON that encoding/json leaves unescaped: those that
 // control a terminal, are invisible, or change the writing direction. An agent may have

@@ -1,9 +1,8 @@
 // Command scopefs gives every agent its own view of its own files.
 //
-// The program has seven roles: the command line and daemon, the holder that keeps views for the next daemon, the process that
-// writes the log, the process that passes the bytes of tunnels, the one that takes a head of the log elsewhere, process 1 of a
-// sandbox, and the file tools in a sandbox. Only the daemon starts the last six. The other programs are beside it: package child
-// has the names of those that serve views.
+// The program has four roles: the command line and daemon, the holder that keeps views for the next daemon, the process that passes
+// the bytes of tunnels, and the one that takes a head of the log elsewhere. Only the daemon starts the last three. What else it
+// starts are programs of their own: see package beside.
 package main
 
 import (
@@ -14,27 +13,14 @@ import (
 	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/cli"
 	"github.com/scopefs/scopefs/internal/holder"
-	"github.com/scopefs/scopefs/internal/logger"
 	"github.com/scopefs/scopefs/internal/tunnels"
-	"github.com/scopefs/scopefs/tools/file"
-	"github.com/scopefs/scopefs/tools/file/worker"
-	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
 func main() {
 	child.Play(map[string]func() int{
 		holder.Name:  holder.Main,
-		child.Log:    logger.Main,
 		tunnels.Name: tunnels.Main,
 		anchor.Name:  func() int { return anchor.Main(anchor.Take) },
 	})
-	if len(os.Args) > 1 {
-		switch os.Args[1] {
-		case pid1.Arg:
-			os.Exit(pid1.Main())
-		case worker.Arg:
-			os.Exit(file.Work())
-		}
-	}
 	os.Exit(cli.Main(context.Background(), os.Args[1:]))
 }

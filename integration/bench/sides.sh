@@ -52,8 +52,17 @@ serves() { [ "$(grep -c "^scopefs:[^ ]* $top/" /proc/mounts)" -eq "$1" ]; }
 
 build() {
 	go build -o "$top/bench" ./integration/bench
-	CGO_ENABLED=0 go build -trimpath -o "$top/scopefs" ./cmd/scopefs
+	core "$top"
 	CGO_ENABLED=0 go build -trimpath -o "$top/scopefs-stores" ./cmd/scopefs-stores
+}
+
+# core DIR: builds the programs of the main module, which need each other.
+core() {
+	local dir programs=()
+	for dir in ./cmd/*; do
+		[ -e "$dir/go.mod" ] || programs+=("$dir")
+	done
+	CGO_ENABLED=0 go build -trimpath -o "$1/" "${programs[@]}"
 }
 
 # agent NAME [RULES [LINE]]: defines an agent. Half of the rules hold wildcards; none matches a file of ours. The line is

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/beside"
 	"github.com/scopefs/scopefs/internal/need"
 )
 
@@ -94,7 +95,17 @@ func TestDoctor(t *testing.T) {
 		}, 1, map[string]string{"root bubblewrap": "missing", "root git identity": "degraded"}, map[string]string{"root bubblewrap": "apt-get install bubblewrap"}},
 		"no other program": {0, func(m *harness.Way) *exec.Cmd {
 			return exec.Command("sh", append([]string{"-c", `cp "$1" "$0/scopefs" && shift && exec "$0/scopefs" "$@"`, m.T.TempDir()}, doctor...)...)
-		}, 0, map[string]string{"root programs": "degraded"}, map[string]string{"root programs": "scopefs-stores (stores of agents)"}},
+		}, 3, map[string]string{"root programs": "missing", "root programs of sandboxes": "missing"}, map[string]string{
+			"root programs": "scopefs-log (the log, and so the daemon) is not installed; scopefs-console (the console)", "root programs of sandboxes": "scopefs-init (sandboxes) is not installed"}},
+		"no drivers": {0, func(m *harness.Way) *exec.Cmd { return installed(m, doctor...) }, 0,
+			map[string]string{"root programs": "degraded", "root programs of sandboxes": "ok"}, map[string]string{"root programs": "scopefs-stores (stores of agents) is not installed"}},
+		"another build": {0, func(m *harness.Way) *exec.Cmd {
+			cmd := installed(m, doctor...)
+			out, err := exec.Command("go", "build", "-tags=scopefs_v9", "-o", filepath.Dir(cmd.Path), "github.com/scopefs/scopefs/cmd/scopefs-init").CombinedOutput()
+			require.NoError(m.T, err, "%s", out)
+			return cmd
+		}, 1, map[string]string{"root programs of sandboxes": "missing"}, map[string]string{
+			"root programs of sandboxes": "scopefs-init (sandboxes) is of another build: v9, scopefs is unknownmake build builds it"}},
 		"few files": {0, func(m *harness.Way) *exec.Cmd {
 			return exec.Command("prlimit", append([]string{"--nofile=2000", "--"}, doctor...)...)
 		}, 0, map[string]string{"root open files": "degraded"}, map[string]string{"root open files": "at most 2000"}},
@@ -129,6 +140,23 @@ func TestDoctor(t *testing.T) {
 			assert.NotContains(t, string(mounts), m.Base)
 		})
 	}
+}
+
+// installed runs a copy of the program, words[0], with those that it needs beside it.
+func installed(m *harness.Way, words ...string) *exec.Cmd {
+	dir := m.T.TempDir()
+	names := []string{"scopefs"}
+	for name, p := range beside.Programs() {
+		if p.Part != "" {
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join(filepath.Dir(words[0]), name))
+		require.NoError(m.T, err)
+		require.NoError(m.T, os.WriteFile(filepath.Join(dir, name), text, 0o755))
+	}
+	return exec.Command(filepath.Join(dir, "scopefs"), words[1:]...)
 }
 
 // controlGroups returns the control groups of doctors.

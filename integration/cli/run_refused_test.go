@@ -218,3 +218,27 @@ func TestRunLimits(t *testing.T) {
 	o = m.Run("a", "--", "sh", "-c", "head -c 200m /dev/zero | tail -c 150m")
 	assert.Equal(t, 137, o.Code, o.Stderr)
 }
+
+// A program beside scopefs that is missing is named in one line, with the remedy.
+func TestRunProgramMissing(t *testing.T) {
+	harness.NeedFUSE(t)
+	for name, words := range map[string][][]string{
+		"scopefs-log":   {{"run", "--dir", ".", "--", "true"}},
+		"scopefs-init":  {{"run", "--dir", ".", "--", "true"}, {"call", "--dir", ".", "bash", "command=true"}},
+		"scopefs-files": {{"run", "--dir", ".", "--", "true"}, {"call", "--dir", ".", "read_file", "path=f"}},
+	} {
+		m := harness.Embed(t, 0, nil)
+		program := installed(m, harness.Program).Path
+		require.NoError(t, os.Remove(filepath.Join(filepath.Dir(program), name)))
+		for _, w := range words {
+			cmd := exec.Command(program, w...)
+			cmd.Dir, cmd.Env = t.TempDir(), []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TMPDIR=" + m.Tmp}
+			o := harness.Finish(t, cmd)
+			assert.Equal(t, map[string]int{"run": 125, "call": 1}[w[0]], o.Code)
+			assert.Contains(t, o.Stderr, name+" is not installed beside ")
+			assert.Contains(t, o.Stderr, "make build builds it")
+			assert.Equal(t, 1, strings.Count(o.Stderr, "\n"), o.Stderr)
+			m.Clean()
+		}
+	}
+}

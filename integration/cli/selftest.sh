@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.."
 .ci/clients
 . integration/bench/sides.sh
 export CGO_ENABLED=0
-go build -trimpath -o "$top/scopefs" ./cmd/scopefs
+core "$top"
 go build -trimpath -o "$top/scopefs-stores" ./cmd/scopefs-stores
 go build -trimpath -o "$top/loopback" github.com/hanwen/go-fuse/v2/example/loopback
 

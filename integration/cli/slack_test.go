@@ -43,7 +43,7 @@ func TestTimerSlack(t *testing.T) {
 func roleOf(words []string) string {
 	for _, word := range words {
 		switch word {
-		case "daemon", "mcp", "file-worker", "scopefs-log", "scopefs-view":
+		case "daemon", "mcp", "scopefs-files", "scopefs-log", "scopefs-view":
 			return word
 		}
 	}

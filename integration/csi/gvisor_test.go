@@ -93,7 +93,7 @@ func (g *gvisor) container(p pod, uid int, role string, args ...string) *exec.Cm
 		},
 		"mounts": []set{
 			{"type": "proc", "source": "proc", "destination": "/proc"}, bind("/usr", "/usr", "ro"), bind(g.target(p), "/workspace", "rw", "rslave"),
-			bind(g.test, "/test", "ro"), bind(harness.Program, "/scopefs", "ro"),
+			bind(g.test, "/test", "ro"), bind(filepath.Dir(harness.Program), "/programs", "ro"),
 		},
 		"linux": set{"namespaces": []set{{"type": "pid"}, {"type": "mount"}, {"type": "ipc"}, {"type": "uts"}, {"type": "network"}}},
 	})
@@ -392,11 +392,11 @@ func TestGVisorWithin(t *testing.T) {
 	eachGVisor(t, func(t *testing.T, g *gvisor) {
 		p := builder("p")
 		require.NoError(t, g.publish(p))
-		o := harness.Finish(t, g.container(p, 0, "", "/scopefs", "doctor"))
+		o := harness.Finish(t, g.container(p, 0, "", "/programs/scopefs", "doctor"))
 		assert.Regexp(t, `(?m)^missing .* landlock .*function not implemented`, o.Stdout)
 		assert.Regexp(t, `(?m)^missing .* seccomp `, o.Stdout)
 		assert.NotZero(t, o.Code)
-		o = harness.Finish(t, g.container(p, 0, "", "/scopefs", "run", "--dir", "/workspace", "--", "cat", "file"))
+		o = harness.Finish(t, g.container(p, 0, "", "/programs/scopefs", "run", "--dir", "/workspace", "--", "cat", "file"))
 		assert.Equal(t, 125, o.Code, "%s", o.Stdout)
 		assert.Contains(t, o.Stderr, "landlock")
 		require.NoError(t, g.unpublish(p))

@@ -25,13 +25,16 @@ package harness
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/scopefs/scopefs/internal/beside"
 	"github.com/scopefs/scopefs/internal/need"
 )
 
@@ -98,25 +101,26 @@ const BuiltEnv = "SCOPEFS_TEST_PROGRAM"
 // provide makes the programs under test: copies of the one that BuiltEnv names and of those beside
 // it, else new ones. Each run has names of its own, by which leftovers finds its processes.
 func provide(program string) error {
-	for suffix, source := range map[string]string{"": "cmd/scopefs", "-view": "cmd/scopefs-view", "-context": "cmd/scopefs-context", "-stores": "cmd/scopefs-stores", "-export": "cmd/scopefs-export", "-console": "cmd/scopefs-console", "-csi": "cmd/scopefs-csi"} {
-		if built := os.Getenv(BuiltEnv); built != "" {
-			text, err := os.ReadFile(built + suffix)
-			if err == nil {
-				err = os.WriteFile(program+suffix, text, 0o755)
-			}
-			if err != nil {
-				return err
-			}
-			continue
-		}
-		build := exec.Command("go", "build", "-trimpath", "-o", program+suffix, "github.com/scopefs/scopefs/"+source)
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		build.Stderr = os.Stderr
-		if err := build.Run(); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(beside.Programs())) {
+		if err := provideOne(program, strings.TrimPrefix(name, "scopefs")); err != nil {
 			return err
 		}
 	}
-	return nil
+	return provideOne(program, "")
+}
+
+func provideOne(program, suffix string) error {
+	if built := os.Getenv(BuiltEnv); built != "" {
+		text, err := os.ReadFile(built + suffix)
+		if err == nil {
+			err = os.WriteFile(program+suffix, text, 0o755)
+		}
+		return err
+	}
+	build := exec.Command("go", "build", "-trimpath", "-o", program+suffix, "github.com/scopefs/scopefs/cmd/scopefs"+suffix)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	build.Stderr = os.Stderr
+	return build.Run()
 }
 
 // leftovers returns processes of the tested program, mounts of this run, and what cannot be removed of its

@@ -23,7 +23,7 @@ func TestToolsRunThroughTheDoor(t *testing.T) {
 		"a copy of it":     {"tools", `f := all[0].run; _ = f`, "unexported field run"},
 		"by another set":   {"tools", `set, _ := tools.NewSet(tools.Gate{}, all...); _, _ = set.one(context.Background(), tools.Call{}, nil)`, "unexported method one"},
 		"a literal":        {"tools", `_ = tools.Tool{run: nil}`, "unexported field run"},
-		"the handlers":     {"file", `_ = file.handlers`, "name handlers not exported by package file"},
+		"an operation":     {"file", `_ = file.do[int, int]`, "undefined: file.do"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

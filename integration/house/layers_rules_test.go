@@ -23,7 +23,7 @@ var owners = map[string]struct {
 	"github.com/landlock-lsm":                    {[]string{"internal/view/serve", "internal/confine"}, "those who confine themselves"},
 	"github.com/elastic/go-seccomp-bpf":          {[]string{"internal/view/serve", "tools/sandbox", "internal/confine"}, "those who confine"},
 	"github.com/alecthomas/chroma":               {[]string{"cmd/scopefs-console/internal/colours"}, "text of agents is lexed within one bound"},
-	"github.com/bmatcuk/doublestar":              {[]string{"scope", "tools/file", "tools/file/profile", "tools/http", "internal/report"}, "one meaning of a pattern: the operator's and the agent's"},
+	"github.com/bmatcuk/doublestar":              {[]string{"scope", "tools/file/message", "tools/file/tree", "tools/file/profile", "tools/http", "internal/report"}, "one meaning of a pattern: the operator's and the agent's"},
 	"github.com/pelletier/go-toml":               {[]string{"internal/imports"}, "agent files of other programs"},
 	"go.yaml.in/yaml":                            {[]string{"cmd/scopefs-csi/internal/rules", "internal/config", "internal/fields", "internal/frontmatter", "internal/programs", "internal/selftest", "scope/agents", "scope/catalog", "scope/hosts", "scope/protect", "internal/imports"}, "what the operator writes"},
 	"github.com/coreos/go-systemd":               {[]string{"internal/cli"}, "the daemon does not know which service manager there is"},
@@ -47,7 +47,7 @@ var owners = map[string]struct {
 	"golang.org/x/mod/sumdb/tlog":                {[]string{"audit", "audit/tree", "internal/witness"}, "the hash tree of the log"},
 	"golang.org/x/time/rate":                     {[]string{"tools/limit"}, "what an agent writes to the log"},
 	"github.com/moby/sys/mountinfo":              {[]string{"cmd/scopefs-csi/internal/volumes", "internal/account", "internal/daemon", "internal/mount", "internal/overlay", "internal/session", "tools/sandbox"}, "which views, overlays and control groups are mounted"},
-	"github.com/rogpeppe/go-internal/diff":       {[]string{"cmd/scopefs-console/internal/pages", "fs/branch", "fs/history/query", "tools/file", "internal/report", "internal/trust"}, "the diffs of edit_file, of scopefs changes and of approvals, and merges"},
+	"github.com/rogpeppe/go-internal/diff":       {[]string{"cmd/scopefs-console/internal/pages", "fs/branch", "fs/history/query", "tools/file/message", "internal/report", "internal/trust"}, "the diffs of edit_file, of scopefs changes and of approvals, and merges"},
 	"github.com/rogpeppe/go-internal/testscript": {nil, "for tests"},
 	"github.com/hanwen/go-fuse/v2/posixtest":     {nil, "for tests"},
 	"golang.org/x/sys/unix":                      {[]string{"**"}, "constants and types; TestSystemCalls holds which packages make system calls"},
@@ -76,8 +76,8 @@ var owners = map[string]struct {
 
 // callers may make system calls: for files (convention 8; tools/file runs inside a
 // sandbox), and for mounts, namespaces, sockets and confinement.
-var callers = []string{"scope/beneath", "internal/beside", "internal/claim", "internal/child", "internal/descriptors", "internal/folder", "fs/quota", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file", "tools/file/worker", "internal/account", "internal/anchor", "internal/oneshot", "internal/session", "internal/api", "internal/daemon", "internal/definitions", "internal/doctor", "internal/mount", "internal/view", "internal/view/serve", "internal/cli", "internal/embedded", "internal/importer", "internal/selftest", "internal/terminal",
-	"internal/state", "internal/holder", "internal/usage", "internal/proc", "internal/logger", "internal/thread", "internal/credential", "internal/login", "tools/egress", "tools/sql", "tools/bash/tape", "internal/outlive", "internal/driver", "internal/heart", "internal/contextfs", "internal/contextfs/serve", "internal/devices", "internal/loopback", "internal/tunnels", "tools/egress/tunnel",
+var callers = []string{"scope/beneath", "internal/beside", "internal/claim", "internal/child", "internal/descriptors", "internal/folder", "fs/quota", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "internal/account", "internal/anchor", "internal/oneshot", "internal/session", "internal/api", "internal/daemon", "internal/definitions", "internal/doctor", "internal/mount", "internal/view", "internal/view/serve", "internal/cli", "internal/embedded", "internal/importer", "internal/selftest", "internal/terminal", "internal/state", "internal/holder", "internal/usage", "internal/proc", "internal/logger",
+	"internal/thread", "internal/credential", "internal/login", "tools/egress", "tools/sql", "tools/bash/tape", "internal/outlive", "internal/driver", "internal/heart", "internal/contextfs", "internal/contextfs/serve", "internal/devices", "internal/loopback", "internal/tunnels", "tools/egress/tunnel", "tools/file/tree", "cmd/scopefs-log",
 	"internal/confine", "cmd/scopefs-export/internal/streams", "cmd/scopefs-stores/internal/drivers", "cmd/scopefs-stores/internal/engine", "cmd/scopefs-stores/internal/messages"} // flock(2), bind(2), socketpair(2), gettid(2), kill(2), recv(2)
 
 // pure are functions of x/sys/unix and syscall that call nobody.
@@ -86,9 +86,12 @@ var pure = []string{"ErrnoName", "Mkdev", "SignalName", "ByteSliceToString"}
 // exits are the files outside tests that may end the process, with how often.
 var exits = map[string]int{
 	"integration/demo/pictures.go":                  1,
-	"cmd/scopefs/main.go":                           3, // one for each role that argv[1] names
+	"cmd/scopefs/main.go":                           1,
 	"cmd/scopefs-view/main.go":                      1,
 	"cmd/scopefs-context/main.go":                   1,
+	"cmd/scopefs-log/main.go":                       1,
+	"cmd/scopefs-init/main.go":                      1,
+	"cmd/scopefs-files/main.go":                     1,
 	"internal/child/child.go":                       1, // a program that plays roles ends with the role
 	"cmd/scopefs-stores/main.go":                    3, // likewise
 	"cmd/scopefs-export/main.go":                    2, // likewise

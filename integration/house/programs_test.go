@@ -38,6 +38,34 @@ var links = []struct{ program, not, why string }{
 	{"cmd/scopefs-context", "internal/contextfs", "the end that is started imports nothing of the end that starts it"},
 	{"cmd/scopefs-context", "internal/child", "it starts no process"},
 
+	{"cmd/scopefs-log", "net/http", "it connects to nothing"},
+	{"cmd/scopefs-log", "crypto/tls", "likewise"},
+	{"cmd/scopefs-log", "go.yaml.in/yaml/...", "it reads no definition"},
+	{"cmd/scopefs-log", "github.com/google/jsonschema-go/...", "it checks no schema"},
+	{"cmd/scopefs-log", "github.com/modelcontextprotocol/...", "it speaks to the daemon alone"},
+	{"cmd/scopefs-log", "tools/...", "likewise"},
+	{"cmd/scopefs-log", "scope/...", "lines are lines, whatever they say"},
+	{"cmd/scopefs-log", "internal/child", "the end that is started imports nothing of the end that starts it"},
+
+	{"cmd/scopefs-init", "net/http", "it connects to nothing"},
+	{"cmd/scopefs-init", "scope/...", "it runs in a sandbox: nothing there is a definition"},
+	{"cmd/scopefs-init", "audit/...", "nor a record"},
+	{"cmd/scopefs-init", "tools", "it starts what it is told, and knows no call"},
+	{"cmd/scopefs-init", "regexp", "each sandbox waits for its start"},
+	{"cmd/scopefs-init", "internal/child", "the end that is started imports nothing of the end that starts it"},
+
+	{"cmd/scopefs-files", "net/http", "it connects to nothing"},
+	{"cmd/scopefs-files", "crypto/tls", "likewise"},
+	{"cmd/scopefs-files", "go.yaml.in/yaml/...", "it reads no definition"},
+	{"cmd/scopefs-files", "github.com/google/jsonschema-go/...", "it checks no schema"},
+	{"cmd/scopefs-files", "github.com/modelcontextprotocol/...", "it speaks to the daemon alone"},
+	{"cmd/scopefs-files", "scope/agents", "it runs in a sandbox: nothing there is a definition"},
+	{"cmd/scopefs-files", "audit/...", "nor a record"},
+	{"cmd/scopefs-files", "tools", "the door is the daemon's"},
+	{"cmd/scopefs-files", "tools/sandbox", "the end that is started imports nothing of the end that starts it"},
+	{"cmd/scopefs-files", "tools/file/worker", "likewise"},
+	{"cmd/scopefs-files", "internal/child", "likewise"},
+
 	{"cmd/scopefs", "internal/view/serve", "who serves a view must not touch one, and the daemon touches views"},
 	{"cmd/scopefs", "internal/contextfs/serve", "likewise"},
 	{"cmd/scopefs", "modernc.org/...", "drivers of stores are programs of their own"},
@@ -76,6 +104,9 @@ var links = []struct{ program, not, why string }{
 var mostLines = map[string]int{
 	"cmd/scopefs-view":    31000,
 	"cmd/scopefs-context": 4000,
+	"cmd/scopefs-log":     6000,
+	"cmd/scopefs-init":    1300,
+	"cmd/scopefs-files":   6500,
 }
 
 // linked are the packages that each package links, itself first.

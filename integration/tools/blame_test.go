@@ -81,7 +81,7 @@ until [ $(ps -o ppid= $$) = 1 ]; do :; done
 while : > seen; do
 	: > ro/orphan
 	for p in /proc/[0-9]*; do
-		case $(tr '\0' ' ' < $p/cmdline) in *file-worker*) kill -9 ${p#/proc/} ;; esac
+		case $(tr '\0' ' ' < $p/cmdline) in scopefs-files*) kill -9 ${p#/proc/} ;; esac
 	done
 done 2> /dev/null
 `})

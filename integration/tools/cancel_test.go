@@ -34,7 +34,7 @@ func stray(seconds string) string { return "setsid -f sleep " + seconds + "; " +
 // workersOf are the file workers in an agent's sandboxes.
 func workersOf(h *harness.Host, agent string) (pids []int) {
 	inits := h.Agent(agent).Sandboxes
-	for _, pid := range harness.Running("file-worker") {
+	for _, pid := range harness.Running("scopefs-files", "/workspace") {
 		for up := pid; up > 1; {
 			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", up))
 			if err != nil {

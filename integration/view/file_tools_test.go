@@ -29,7 +29,7 @@ import (
 func newFileSet(t testing.TB, h *harness.Host) *tools.Set {
 	t.Helper()
 	h.Must("up", "a")
-	sandboxes, err := sandbox.Open(sandbox.Config{Program: harness.Program})
+	sandboxes, err := sandbox.Open(sandbox.Config{Init: harness.Program + "-init", Files: harness.Program + "-files"})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, sandboxes.Close()) })
 	fd, err := unix.Open(h.View("a"), unix.O_PATH|unix.O_CLOEXEC, 0)

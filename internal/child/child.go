@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -31,10 +32,14 @@ var programs struct {
 	open map[string]*os.File
 }
 
-// Play has this program play roles: it runs the one that its argv[0] names and exits, and Program returns this program for each. Main
-// functions, also of tests, call it first.
+// Play has this program play roles: it runs the one that its argv[0] names and exits, and Program returns this program for each. A
+// role may be nil. Bubblewrap sets argv[0] of process 1: then argv[1] has the name. Main functions, also of tests, call Play first.
 func Play(roles map[string]func() int) {
-	if main := roles[os.Args[0]]; main != nil {
+	name := os.Args[0]
+	if strings.HasPrefix(name, "/proc/self/fd/") && len(os.Args) > 1 {
+		name = os.Args[1]
+	}
+	if main := roles[name]; main != nil {
 		os.Exit(main())
 	}
 	programs.Lock()

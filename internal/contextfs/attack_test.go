@@ -323,11 +323,11 @@ func TestAttack(t *testing.T) {
 	hide := b.show("a", map[string]string{"state.json": secret, "only-a.json": secret})
 	defer b.show("b", map[string]string{"state.json": "own"})()
 
-	holder := b.start("a", "scopefs:self", "hold")
+	holder := b.start("a", "scopefs:files", "hold")
 	out := bufio.NewReader(holder.Stdout)
 	pid, err := out.ReadString('\n')
 	require.NoError(t, err)
-	got := attemptsOf(t, b.run("b", "scopefs:self", "steal", strings.TrimSpace(pid)))
+	got := attemptsOf(t, b.run("b", "scopefs:files", "steal", strings.TrimSpace(pid)))
 	assert.Equal(t, attempts{
 		"pread": "ESTALE", "read on a thread": "ESTALE", "fstat": "ESTALE", "reopen": "ESTALE",
 		"mmap private": "fault", "mmap shared": "ENODEV", "copy_file_range": "EXDEV", "splice": "EINVAL",

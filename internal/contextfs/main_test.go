@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/contextfs"
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -27,9 +28,7 @@ import (
 var roles = map[string]func(args []string) error{"hold": hold, "steal": steal, "flood": flood}
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == pid1.Arg {
-		os.Exit(pid1.Main())
-	}
+	child.Play(map[string]func() int{child.Init: pid1.Main, child.Files: nil})
 	if len(os.Args) > 1 && roles[os.Args[1]] != nil {
 		if err := roles[os.Args[1]](os.Args[2:]); err != nil {
 			os.Stdout.WriteString("failed: " + err.Error() + "\n")

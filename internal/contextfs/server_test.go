@@ -67,7 +67,7 @@ func TestFlood(t *testing.T) {
 	need.Once(t)
 	b := newBox(t)
 	defer b.show("a", map[string]string{"state.json": "x"})()
-	p := b.start("a", "scopefs:self", "flood")
+	p := b.start("a", "scopefs:files", "flood")
 	line := make([]byte, 5)
 	_, err := p.Stdout.Read(line)
 	require.NoError(t, err)

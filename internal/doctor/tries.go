@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,27 +43,63 @@ func tries(root bool) []try {
 		{"processes", Sandboxes, func(context.Context) []Line {
 			return []Line{limit(unix.RLIMIT_NPROC, minProcesses, "LimitNPROC=infinity, ulimit -Hu")}
 		}},
-		{"programs", Views, func(context.Context) []Line { return []Line{companions()} }},
+		{"programs", Views, func(context.Context) []Line { return []Line{companions(Views)} }},
+		{"programs of sandboxes", Sandboxes, func(context.Context) []Line { return []Line{companions(Sandboxes)} }},
 		{"git identity", Sandboxes, func(ctx context.Context) []Line { return []Line{gitIdentity(ctx)} }},
 	}
 }
 
-// companions looks for the programs beside this one.
-func companions() Line {
-	var missing []string
+// companions looks for the programs beside this one that a part needs, and for views also for those that only single features need.
+func companions(part Part) Line {
+	var needed, others []string
+	ours, err := beside.Build(nil)
+	if err != nil {
+		return missing(err)
+	}
 	all := beside.Programs()
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		file, err := beside.Open(name)
-		if err != nil {
-			missing = append(missing, fmt.Sprintf("%s (%s)", name, all[name]))
+		p := all[name]
+		if p.Part != string(part) && (p.Part != "" || part != Views) {
 			continue
 		}
-		file.Close()
+		flaw := flawOf(name, ours)
+		if flaw == "" {
+			continue
+		}
+		flaw = fmt.Sprintf("%s (%s) %s", name, p.For, flaw)
+		if p.Part == "" {
+			others = append(others, flaw)
+		} else {
+			needed = append(needed, flaw)
+		}
 	}
-	if len(missing) > 0 {
-		return Line{Status: Degraded, Detail: "not installed: " + strings.Join(missing, ", "), Remedy: beside.Remedy}
+	l := Line{Detail: strings.Join(append(needed, others...), "; "), Remedy: beside.Remedy + ", all of one build"}
+	switch {
+	case needed != nil:
+		l.Status = Missing
+	case others != nil:
+		l.Status = Degraded
+	default:
+		l = Line{Detail: "all are installed beside this one, of the same build"}
 	}
-	return Line{Detail: "all are installed beside this one"}
+	return l
+}
+
+// flawOf says what is wrong with a program beside this one, "" if nothing.
+func flawOf(name, ours string) string {
+	file, err := beside.Open(name)
+	if err != nil {
+		return "is not installed"
+	}
+	defer file.Close()
+	build, err := beside.Build(file)
+	switch {
+	case err != nil:
+		return "is no program of ours: " + err.Error()
+	case build != ours:
+		return fmt.Sprintf("is of another build: %s, scopefs is %s", cmp.Or(build, "unknown"), cmp.Or(ours, "unknown"))
+	}
+	return ""
 }
 
 func kernel() (string, error) {

@@ -1,4 +1,4 @@
-// Package logger is the process that writes the audit log for the daemon. Only this process waits for the disk,
+// Package logger starts the process that writes the audit log for the daemon, scopefs-log. Only this process waits for the disk,
 // because a process that waits for a frozen disk cannot be killed.
 package logger
 
@@ -7,26 +7,13 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/child"
 )
-
-// Main runs the logger process and returns its exit status. The process ignores signals for all processes of a
-// service or a terminal: it must exit after the daemon, so that the daemon can still record.
-func Main() int {
-	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT)
-	if err := audit.Serve(os.NewFile(3, "daemon")); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
 
 // Start starts the logger process and returns a connection to it. Closing the connection ends the process.
 func Start(stderr io.Writer) (io.ReadWriteCloser, error) {

@@ -3,8 +3,10 @@ package printable
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // Text escapes every character that is not printable, including those that end a line or control a terminal, letters and marks
@@ -31,4 +33,16 @@ func escape(s, keep string) string {
 		}
 	}
 	return b.String()
+}
+
+// Quote returns a file's name for a text. It returns the name unchanged, unless it holds
+// a quote, a backslash or an unprintable character, such as a line end, an escape or an
+// override of the writing direction. Such a name becomes a Go string, which
+// strconv.Unquote decodes.
+func Quote(name string) string {
+	odd := func(r rune) bool { return r == '"' || r == '\\' || !unicode.IsPrint(r) }
+	if utf8.ValidString(name) && !strings.ContainsFunc(name, odd) {
+		return name
+	}
+	return strconv.Quote(name)
 }

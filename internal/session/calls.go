@@ -34,9 +34,9 @@ func (a *Agent) originOf(pid int) origin {
 		if !ours {
 			continue
 		}
-		from := origin{session: box.Name, parent: box.parent, trace: box.trace.String(), program: proc.Name(pid), serves: tag == worker.Arg}
+		from := origin{session: box.Name, parent: box.parent, trace: box.trace.String(), program: proc.Name(pid), serves: tag == worker.Tag}
 		switch {
-		case tag != worker.Arg:
+		case tag != worker.Tag:
 			from.call = tag
 		case own && callID().MatchString(from.program): // our own program: other processes of the sandbox choose their names
 			from.call, from.program, from.byTool = from.program, "", true

@@ -183,7 +183,7 @@ func (n *network) proxy(box *Sandbox, p Purpose) *egress.Proxy {
 		Agent: n.agent.id, Session: box.Name, Chain: p.Chain,
 		Rules:   func() egress.Rules { return n.rules(box, p) },
 		Refused: p.Refused, Operator: p.By == nil,
-		Call:    func() string { return box.OnlyTag(worker.Arg) }, // the process of the file tools connects to nothing
+		Call:    func() string { return box.OnlyTag(worker.Tag) }, // the process of the file tools connects to nothing
 		Secrets: n.secrets, Counts: n.agent.traffic, Limit: func() (requests, bytes []scope.Rate) { return n.hosts().Limits() },
 		Recorded: n.agent.recordedTunnel,
 		Record: func(ctx context.Context, e audit.Event) error {

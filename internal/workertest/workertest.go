@@ -10,12 +10,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/tools/file/tree"
 	"github.com/scopefs/scopefs/tools/file/worker"
 )
 
 // Start returns a worker that is a goroutine of the test. The test closes it, and the
 // goroutine must end by the test's end.
-func Start(t testing.TB, handle worker.Handler) *worker.Worker {
+func Start(t testing.TB, handle tree.Handler) *worker.Worker {
 	t.Helper()
 	inR, inW, err := os.Pipe()
 	require.NoError(t, err)
@@ -25,7 +26,7 @@ func Start(t testing.TB, handle worker.Handler) *worker.Worker {
 	require.NoError(t, err)
 	done := make(chan error, 1)
 	go func() {
-		err := worker.Serve(int(inR.Fd()), int(outW.Fd()), handle) // Fd makes them blocking
+		err := tree.Serve(int(inR.Fd()), int(outW.Fd()), handle) // Fd makes them blocking
 		inR.Close()
 		outW.Close()
 		errW.Close()

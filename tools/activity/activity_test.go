@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/need"
 	scoped "github.com/scopefs/scopefs/scope/context"
 	"github.com/scopefs/scopefs/tools"
@@ -18,9 +19,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == pid1.Arg {
-		os.Exit(pid1.Main())
-	}
+	child.Play(map[string]func() int{child.Init: pid1.Main, child.Files: nil})
 	os.Exit(m.Run())
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/fs/history/query"
 	"github.com/scopefs/scopefs/tools"
-	"github.com/scopefs/scopefs/tools/file"
+	filemessage "github.com/scopefs/scopefs/tools/file/message"
 	"github.com/scopefs/scopefs/tools/limit"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -109,7 +109,7 @@ func (w which) about(code tools.Code, message string) (a tools.About) {
 	}
 	a.Target = strings.Join(words, " ")
 	for _, p := range w.Paths {
-		if _, inside := file.Within(sandbox.Workspace, p); !inside && a.Outside == nil {
+		if _, inside := filemessage.Within(sandbox.Workspace, p); !inside && a.Outside == nil {
 			a.Outside = &tools.Error{Code: code, Message: message, Path: tools.Clip(p, 8<<10)}
 		}
 	}
@@ -126,7 +126,7 @@ func (w which) selection() (*history.Selection, error) {
 		sel.Calls = []string{w.Call}
 	}
 	for _, p := range w.Paths {
-		rel, _ := file.Within(sandbox.Workspace, p)
+		rel, _ := filemessage.Within(sandbox.Workspace, p)
 		if rel == "." {
 			rel = ""
 		}
@@ -253,7 +253,7 @@ func (h History) diff(ctx context.Context, env tools.Env, c *history.Change, nam
 	case !isText(before) || !isText(after):
 		return "", "no text"
 	}
-	if text = file.Diff(name, string(before), string(after)); len(text) > room {
+	if text = filemessage.Diff(name, string(before), string(after)); len(text) > room {
 		return "", "the diffs are too long: give paths"
 	}
 	return text, ""

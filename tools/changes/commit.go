@@ -10,7 +10,7 @@ import (
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/approvals"
-	"github.com/scopefs/scopefs/tools/file"
+	filemessage "github.com/scopefs/scopefs/tools/file/message"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -93,7 +93,7 @@ func (p part) About() tools.About {
 // patterns returns the form of scope.PathRule. Paths that lead outside were refused: see tools.Scoped.
 func (p part) patterns() (list []string, err error) {
 	for _, at := range p.Paths {
-		rel, _ := file.Within(sandbox.Workspace, at)
+		rel, _ := filemessage.Within(sandbox.Workspace, at)
 		if rel == "." {
 			rel = "**"
 		}

@@ -32,15 +32,6 @@ func spread(b *testing.B, f func()) {
 	b.ReportMetric(float64(took[len(took)*99/100].Nanoseconds())/1000, "µs-p99")
 }
 
-// BenchmarkHandler is what the file work itself costs.
-func BenchmarkHandler(b *testing.B) {
-	t := newTree(b, map[string]string{"f": strings.Repeat("0123456789abcde\n", 256)})
-	spread(b, func() {
-		_, err := t.read(context.Background(), ReadArgs{Path: "f"})
-		require.NoError(b, err)
-	})
-}
-
 // BenchmarkSandbox is a call over the pipes of a real sandbox; its view is a
 // directory without FUSE.
 func BenchmarkSandbox(b *testing.B) {

@@ -1,9 +1,14 @@
 package file
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"image"
+	"image/png"
 	"os"
 	"path/filepath"
 	"strings"
@@ -31,7 +36,7 @@ func TestWorkerCalls(t *testing.T) {
 	big := strings.Repeat("é\"\\\n", 1<<20)
 	wr, err := do[WriteArgs, WriteResult](ctx(), w, "c", operation{name: "write_file"}, WriteArgs{Path: "big", Content: big})
 	require.NoError(t, err)
-	assert.Equal(t, hashOf([]byte(big)), wr.Hash)
+	assert.Equal(t, fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(big))), wr.Hash)
 	assert.Equal(t, big, tr.content(t, "big"))
 	_, err = do[WriteArgs, WriteResult](ctx(), w, "c", operation{name: "write_file"}, WriteArgs{Path: "big", Content: big + big})
 	assert.Equal(t, tools.TooLarge, asTold(t, err).Code)
@@ -97,4 +102,46 @@ func TestWorkerCancel(t *testing.T) {
 	assert.Equal(t, "cancelled", asTold(t, err).Message)
 	_, err = do[ReadArgs, ReadResult](ctx(), w, "c", readOp, ReadArgs{Path: "f"})
 	assert.NoError(t, err)
+}
+
+func TestReadImage(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, png.Encode(&b, image.NewRGBA(image.Rect(0, 0, 3, 3))))
+	tr := newTree(t, map[string]string{"a.txt": b.String()})
+	w := newLink(t, tr)
+	r, err := do[ReadArgs, ReadResult](ctx(), w, "c", operation{"read_file", true}, ReadArgs{Path: "a.txt"})
+	require.NoError(t, err)
+	assert.Equal(t, []tools.Content{{Data: b.Bytes(), MIME: "image/png"}}, r.Content())
+}
+
+// A name that could end a line, or steer a terminal, is quoted in texts, and exact
+// in what programs read.
+func TestOddNamesInTexts(t *testing.T) {
+	odd := "x\ny\x1b[2J"
+	tr := newTree(t, map[string]string{odd: "text\n", "d\te/f": "text\n", "plain.txt\t99": "text\n", `"q"`: "", "l\u202e => plain": ""})
+	set := newSet(t, newLink(t, tr))
+	for _, s := range []struct{ tool, args, says string }{
+		{"list_dir", `{}`, "\"\\\"q\\\"\"\t0\n\"d\\te\"/\n\"l\\u202e\"\t(link)\n\"plain.txt\\t99\"\t5\n\"x\\ny\\x1b[2J\"\t5\n"},
+		{"glob", `{"pattern":"x*"}`, "\"x\\ny\\x1b[2J\"\n"},
+		{"grep", `{"pattern":"text","path":"d\te"}`, "\"d\\te/f\":1:text\n"},
+		{"grep", `{"pattern":"text","glob":"x*","output":"files"}`, "\"x\\ny\\x1b[2J\"\n"},
+		{"grep", `{"pattern":"text","glob":"x*","output":"count"}`, "\"x\\ny\\x1b[2J\":1\n"},
+		{"write_file", `{"path":"x\ny\u001b[2J","content":"more\n"}`, "wrote \"x\\ny\\x1b[2J\", 5 bytes"},
+		{"edit_file", `{"path":"d\te/f","edits":[{"old_text":"text","new_text":"t"}]}`, "--- \"a/d\\te/f\"\n+++ \"b/d\\te/f\"\n@@ -1,1 +1,1 @@\n-text\n+t\n"},
+		{"move", `{"from":"x\ny\u001b[2J","to":"\u202e\u007f"}`, `{"from":"x\ny\u001b[2J","to":"\u202e\u007f"}`},
+	} {
+		r, err := set.Call(ctx(), tools.Call{Tool: s.tool, Args: json.RawMessage(s.args)})
+		require.NoError(t, err, s.tool)
+		assert.Equal(t, s.says, r.Content[0].Text, s.tool)
+		if s.tool == "glob" {
+			var out GlobResult
+			require.NoError(t, json.Unmarshal(r.Structured, &out))
+			assert.Equal(t, odd, out.Matches[0].Path)
+		}
+	}
+	_, err := set.Call(ctx(), tools.Call{Tool: "read_file", Args: json.RawMessage(`{"path":"no\nsuch","offset":1.0}`)})
+	assert.Equal(t, `not_found: no such file or directory: "no\nsuch"`, asTold(t, err).Error())
+	r, err := set.Call(ctx(), tools.Call{Tool: "read_file", Args: json.RawMessage(`{"path":"d\te/f","offset":1.0,"limit":1e0}`)})
+	require.NoError(t, err)
+	assert.Equal(t, "t\n", r.Content[0].Text)
 }

@@ -6,15 +6,15 @@
 //
 // [New] returns a [Files] over a [worker.Worker], the daemon's end of that process.
 // [Files.Tools] returns the tools for a set. [Files.Call] does the same operations for
-// other tools, and [Files.Object] returns what an approval is bound to. [Work] is the
-// main function of the process.
+// other tools, and [Files.Object] returns what an approval is bound to.
 //
-// # Two sides
+// # Two ends
 //
-// Each operation has an argument type and a result type, as JSON, and a method of tree
-// in the process. The daemon's side sends the arguments and checks that the result is
-// of its type. Package worker is the transport; package profile offers the tools under
-// other programs' names.
+// Each operation has an argument type and a result type, as JSON: package message. This
+// package sends the arguments and checks that the result is of its type. Package worker
+// is its end of the pipes. The process is the program scopefs-files, package tree, which
+// imports nothing of this end. Package profile offers the tools under other programs'
+// names.
 //
 // # Paths
 //

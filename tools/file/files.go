@@ -8,8 +8,8 @@ import (
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/file/message"
 	"github.com/scopefs/scopefs/tools/file/worker"
-	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
 // Files does an agent's file work in a worker. Set the fields before the first call.
@@ -34,39 +34,28 @@ func New(w *worker.Worker) *Files {
 	return f
 }
 
-// Work is the main function of the worker process; see [worker.Main].
-func Work() int { return worker.Main(Handler(sandbox.Workspace)) }
-
 // An operation is an operation of the worker.
 type operation struct {
 	name   string
 	repeat bool // may be repeated if the worker died meanwhile
 }
 
-// A carrier has bytes that are sent beside its JSON.
-type carrier interface {
-	detach() []byte
-	attach([]byte) error
-}
-
 // do sends an operation of the call id to the worker and returns its result.
 func do[In, Out any](ctx context.Context, f *Files, call string, op operation, in In) (out Out, err error) {
-	r := worker.Request{Call: call, Op: op.name, Approved: tools.Approved(ctx), Quick: f.Quick != nil && f.Quick()}
+	r := message.Request{Call: call, Op: op.name, Approved: approved(ctx), Quick: f.Quick != nil && f.Quick()}
 	temp, end := f.note(in)
 	answered := false
 	defer func() { end(answered) }()
 	r.Temp = temp
-	if c, ok := any(&in).(carrier); ok {
-		r.Blob = c.detach()
-	}
+	r.Blob = message.Detach(&in)
 	if r.Args, err = json.Marshal(in); err != nil {
 		return out, err
 	}
-	answered, err = f.Do(ctx, r, op.repeat, func(a worker.Reply) error {
+	answered, err = f.Do(ctx, r, op.repeat, func(a message.Reply) error {
 		if err := peer.Decode(a.Result, &out); err != nil {
 			return err
 		}
-		return attach(&out, a.Blob)
+		return message.Attach(&out, a.Blob)
 	})
 	if e, ok := errors.AsType[*tools.Error](err); ok && e.Code == tools.Denied {
 		// The daemon records the view's rule instead, if the view refused it.
@@ -81,13 +70,14 @@ func do[In, Out any](ctx context.Context, f *Files, call string, op operation, i
 	return out, nil
 }
 
-// attach adds the bytes sent beside a JSON value to the value. Only a carrier may have them.
-func attach(v any, blob []byte) error {
-	if c, ok := v.(carrier); ok {
-		return c.attach(blob)
+// approved returns the objects of an approved call.
+func approved(ctx context.Context) map[string]message.Object {
+	var all map[string]message.Object
+	for path, o := range tools.Approved(ctx) {
+		if all == nil {
+			all = map[string]message.Object{}
+		}
+		all[path] = message.Object{Path: o.Path, ID: o.ID}
 	}
-	if len(blob) > 0 {
-		return errBlob
-	}
-	return nil
+	return all
 }

@@ -11,24 +11,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/internal/agenttest"
+	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/workertest"
 	"github.com/scopefs/scopefs/tools"
-	"github.com/scopefs/scopefs/tools/file/worker"
+	filetree "github.com/scopefs/scopefs/tools/file/tree"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
-// TestMain also is the program inside a sandbox.
+// TestMain also is the programs inside a sandbox.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 {
-		switch os.Args[1] {
-		case pid1.Arg:
-			os.Exit(pid1.Main())
-		case worker.Arg:
-			os.Exit(Work())
-		}
-	}
+	child.Play(map[string]func() int{child.Init: pid1.Main, child.Files: filetree.Main})
 	os.Exit(m.Run())
 }
+
+// tree is a directory that stands for a view.
+type tree struct{ root string }
 
 // newTree lays out files in a directory that stands for a view: "d/" is a
 // directory, "a => b" a link, all else a file, with its content.
@@ -81,7 +78,7 @@ func asTold(t testing.TB, err error) *tools.Error {
 // newLink returns a Files whose worker is a goroutine of the test, without a sandbox.
 func newLink(t testing.TB, tr *tree) *Files {
 	t.Helper()
-	w := New(workertest.Start(t, Handler(tr.root)))
+	w := New(workertest.Start(t, filetree.Below(tr.root)))
 	require.NoError(t, w.Start(ctx()))
 	t.Cleanup(func() { assert.NoError(t, w.Close()) })
 	return w

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/file/message"
 )
 
 // Call performs the operation of a file tool for another tool: read_file, write_file,
@@ -19,7 +20,7 @@ func (f *Files) Call(ctx context.Context, env tools.Env, op string, args, out an
 	case "write_file":
 		return convey[WriteArgs, WriteResult](ctx, f, env, operation{op, false}, args, out)
 	case "delete_file":
-		return convey[deleteFileArgs, deleteResult](ctx, f, env, operation{op, false}, args, out)
+		return convey[deleteFileArgs, message.DeleteResult](ctx, f, env, operation{op, false}, args, out)
 	case "list_dir":
 		return convey[ListArgs, ListResult](ctx, f, env, operation{op, true}, args, out)
 	case "grep":

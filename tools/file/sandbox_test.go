@@ -16,8 +16,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/file/message"
 	"github.com/scopefs/scopefs/tools/file/worker"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -31,7 +33,7 @@ func workers(t *testing.T) (pids []int) {
 		text, _ := os.ReadFile(name)
 		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
 		require.NoError(t, err)
-		if string(text) == "scopefs\x00"+worker.Arg+"\x00" && below(pid, os.Getpid()) {
+		if string(text) == child.Files+"\x00"+sandbox.Workspace+"\x00" && below(pid, os.Getpid()) {
 			pids = append(pids, pid)
 		}
 	}
@@ -89,7 +91,7 @@ func TestSandboxStopped(t *testing.T) {
 		var pids []int
 		require.Eventually(t, func() bool { pids = workers(t); return len(pids) == 1 }, 20*time.Second, 10*time.Millisecond)
 		p, err := s.Exec(ctx(), sandbox.Command{Argv: []string{"sh", "-c", `for p in /proc/[0-9]*; do
-			if tr '\0' ' ' <$p/cmdline | grep -q '^scopefs file-worker'; then kill -STOP ${p#/proc/}; fi; done`}})
+			if tr '\0' ' ' <$p/cmdline | grep -q '^scopefs-files'; then kill -STOP ${p#/proc/}; fi; done`}})
 		require.NoError(t, err)
 		defer p.Close()
 		p.Stdin.Close()
@@ -124,7 +126,7 @@ func TestSandboxCannotTouchWorker(t *testing.T) {
 	_, s := newSandboxWorker(t, tr.root)
 	require.Eventually(t, func() bool { return len(workers(t)) == 1 }, 20*time.Second, 10*time.Millisecond)
 	p, err := s.Exec(ctx(), sandbox.Command{Argv: []string{"sh", "-c", `for p in /proc/[0-9]*; do
-		if tr '\0' ' ' <$p/cmdline | grep -q '^scopefs file-worker'; then
+		if tr '\0' ' ' <$p/cmdline | grep -q '^scopefs-files'; then
 			for x in mem environ maps fd/0 exe cwd; do if cat $p/$x >/dev/null 2>&1 || ls $p/$x/ >/dev/null 2>&1; then echo "read $x"; fi; done
 			for fd in 0 1; do if (: >$p/fd/$fd) 2>/dev/null; then echo "wrote $fd"; fi; done
 			echo seen
@@ -181,7 +183,7 @@ func TestServeEndsCleanly(t *testing.T) {
 	w := newLink(t, tr) // whose end sees that serve returns
 	done := make(chan error, 1)
 	go func() {
-		_, err := do[copyArgs, copyResult](ctx(), w, "c", operation{name: "copy"}, copyArgs{From: "d", To: "e", Recursive: true})
+		_, err := do[copyArgs, message.CopyResult](ctx(), w, "c", operation{name: "copy"}, copyArgs{From: "d", To: "e", Recursive: true})
 		done <- err
 	}()
 	require.Eventually(t, func() bool { _, err := os.Stat(tr.root + "/e"); return err == nil }, 20*time.Second, time.Millisecond)

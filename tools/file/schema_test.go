@@ -1,11 +1,14 @@
 package file
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/tools/file/message"
+	filetree "github.com/scopefs/scopefs/tools/file/tree"
 	"github.com/scopefs/scopefs/tools/file/worker"
 )
 
@@ -15,7 +18,8 @@ func TestTools(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, all, 12)
 	for _, tool := range all {
-		assert.NotNil(t, handlers(tool.Name), tool.Name)
+		_, err := filetree.Below("/")(ctx(), &message.Request{Op: tool.Name, Args: json.RawMessage("0")})
+		assert.ErrorContains(t, err, "arguments", "the worker knows %s", tool.Name)
 		assert.NotEmpty(t, tool.About)
 		assert.NotEmpty(t, tool.Hints.Title)
 		for name, p := range tool.Input.Properties {

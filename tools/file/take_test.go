@@ -3,6 +3,8 @@ package file
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -40,4 +42,27 @@ func TestTake(t *testing.T) {
 	}
 	require.NoError(t, files.Take(ctx(), "call", other.root, many))
 	assert.Equal(t, "x", tr.content(t, "many191"))
+}
+
+// all lists the names of a tree, with contents and link targets.
+func (t *tree) all(tt testing.TB) (found []string) {
+	require.NoError(tt, filepath.WalkDir(t.root, func(full string, d os.DirEntry, err error) error {
+		if err != nil || full == t.root {
+			return err
+		}
+		below := strings.TrimPrefix(full, t.root+"/")
+		switch d.Type() {
+		case os.ModeSymlink:
+			to, _ := os.Readlink(full)
+			below += " => " + to
+		case os.ModeDir:
+			below += "/"
+		case 0:
+			b, _ := os.ReadFile(full)
+			below += ": " + string(b)
+		}
+		found = append(found, below)
+		return nil
+	}))
+	return found
 }

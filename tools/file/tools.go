@@ -9,6 +9,7 @@ import (
 
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/approvals"
+	"github.com/scopefs/scopefs/tools/file/message"
 )
 
 // Tools returns the native tools.
@@ -33,15 +34,15 @@ func (f *Files) Tools() ([]tools.Tool, error) {
 	add[GrepArgs, GrepResult](&l, "grep", "Search the content of files with a regular expression. "+
 		"Binary files, files over 32 MiB and .git are left out.",
 		tools.Hints{Title: "Search content"})
-	add[MakeDirArgs, makeDirResult](&l, "make_dir", "Make a directory, with those above it. One that is there is no error.",
+	add[MakeDirArgs, message.MakeDirResult](&l, "make_dir", "Make a directory, with those above it. One that is there is no error.",
 		tools.Hints{Title: "Make directory", Writes: true, Idempotent: true})
 	l.take(tools.New("move", "Move or rename a file, link or directory. What has the new path already is kept unless overwrite is set.",
 		tools.Hints{Title: "Move", Writes: true, Destructive: true}, f.move))
-	add[copyArgs, copyResult](&l, "copy", "Copy a file or link, or a directory with all that is in it.",
+	add[copyArgs, message.CopyResult](&l, "copy", "Copy a file or link, or a directory with all that is in it.",
 		tools.Hints{Title: "Copy", Writes: true, Destructive: true})
-	add[deleteFileArgs, deleteResult](&l, "delete_file", "Delete a file or a link (not what it leads to).",
+	add[deleteFileArgs, message.DeleteResult](&l, "delete_file", "Delete a file or a link (not what it leads to).",
 		tools.Hints{Title: "Delete file", Writes: true, Destructive: true})
-	add[deleteArgs, deleteResult](&l, "delete", "Delete a directory: an empty one, or with recursive all that is in it. Links are not followed.",
+	add[deleteArgs, message.DeleteResult](&l, "delete", "Delete a directory: an empty one, or with recursive all that is in it. Links are not followed.",
 		tools.Hints{Title: "Delete directory", Writes: true, Destructive: true})
 	return l.tools, l.err
 }
@@ -66,8 +67,8 @@ func add[In, Out any](l *kit, name, about string, hints tools.Hints) {
 
 // move moves a name in the worker. The worker does not know which name the policy
 // refused; the view's record does.
-func (f *Files) move(ctx context.Context, env tools.Env, in MoveArgs) (moveResult, error) {
-	out, err := do[MoveArgs, moveResult](ctx, f, env.Call, operation{name: "move"}, in)
+func (f *Files) move(ctx context.Context, env tools.Env, in MoveArgs) (message.MoveResult, error) {
+	out, err := do[MoveArgs, message.MoveResult](ctx, f, env.Call, operation{name: "move"}, in)
 	refused := f.RefusedFrom != nil && f.RefusedFrom(env.Call)
 	if e, ok := errors.AsType[*tools.Error](err); ok && refused && e.Code == tools.Denied {
 		e.Path = logged(in.From)
@@ -81,7 +82,7 @@ var hashForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(
 // tools that act on a link itself. Content is "sha256:" and 64 digits for a file; with
 // tree, "tree:" and 64 digits for a directory, which change with its contents.
 func (f *Files) Object(ctx context.Context, tool, path string, tree bool) (approvals.Object, error) {
-	r, err := do[hashArgs, hashResult](ctx, f, "", operation{opHash, true}, hashArgs{path, tree, byName[tool]})
+	r, err := do[message.HashArgs, message.HashResult](ctx, f, "", operation{message.OpHash, true}, message.HashArgs{Path: path, Tree: tree, Name: byName[tool]})
 	if err == nil && (r.Hash != "" && !hashForm().MatchString(r.Hash) || len(r.Path) > maxObject || len(r.ID) > maxObject) {
 		err = fmt.Errorf("file worker: no object: %q %q %q", r.Hash, r.Path, r.ID)
 	}

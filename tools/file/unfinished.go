@@ -1,17 +1,10 @@
 package file
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/scopefs/scopefs/tools/file/worker"
+	"github.com/scopefs/scopefs/tools/file/message"
 )
 
 // Unfinished records the calls that may leave a temporary file when their worker is
@@ -30,9 +23,11 @@ type leaver interface {
 	leaves() (path string, makes bool)
 }
 
-func (a WriteArgs) leaves() (string, bool) { return a.Path, a.Mode != modeAppend }
-func (a EditArgs) leaves() (string, bool)  { return a.Path, !a.DryRun }
-func (a copyArgs) leaves() (string, bool)  { return a.To, true }
+func (a WriteArgs) leaves() (string, bool) { return a.Path, a.Mode != message.ModeAppend }
+
+func (a EditArgs) leaves() (string, bool) { return a.Path, !a.DryRun }
+
+func (a copyArgs) leaves() (string, bool) { return a.To, true }
 
 // note records the begin of a call in Unfinished. The caller calls end when the worker has replied or died.
 func (f *Files) note(in any) (token string, end func(answered bool)) {
@@ -52,60 +47,16 @@ func (f *Files) note(in any) (token string, end func(answered bool)) {
 	return token, func(answered bool) { f.Unfinished.End(token, answered) }
 }
 
-// opSweep removes the temporary file of a killed call.
-const opSweep = "sweep"
-
-type sweepArgs struct {
-	Path  string `json:"path"`
-	Token string `json:"token"`
-}
-
 // sweep removes the temporary files of killed calls, in a new worker.
-func (f *Files) sweep(send func(worker.Request) error) {
+func (f *Files) sweep(send func(message.Request) error) {
 	if f.Unfinished == nil {
 		return
 	}
 	f.Unfinished.Left(func(token, path string) bool {
-		args, err := json.Marshal(sweepArgs{path, token})
+		args, err := json.Marshal(message.SweepArgs{Path: path, Token: token})
 		if err == nil {
-			err = send(worker.Request{Op: opSweep, Args: args})
+			err = send(message.Request{Op: message.OpSweep, Args: args})
 		}
 		return err == nil // it replied: a file that it could not remove stays
 	})
 }
-
-func (t *tree) sweep(ctx context.Context, in sweepArgs) (struct{}, error) {
-	p, err := t.at(in.Path, writing)
-	if err != nil || in.Token == "" {
-		return struct{}{}, err
-	}
-	t.temp = in.Token
-	t.remove(p)
-	if target, there, err := t.target(p); err == nil && there {
-		t.remove(target)
-	}
-	if st, err := t.lstat(p, writing); err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return struct{}{}, nil
-	}
-	w := walker{ctx: ctx, git: true, visit: func(p place, _ string, d fs.DirEntry) error {
-		if d.Name() == t.tempName() {
-			t.remove(p)
-		}
-		return nil
-	}}
-	if err := w.walk(p, "", 1); err != nil && !errors.Is(err, errEnough) {
-		return struct{}{}, t.fail(p, err, writing)
-	}
-	return struct{}{}, nil
-}
-
-// remove removes the call's temporary file beside a place.
-func (t *tree) remove(p place) {
-	t.touch(p.full)
-	_ = os.Remove(t.tempBeside(p))
-}
-
-func (t *tree) tempName() string { return ".scopefs-" + t.temp }
-
-// tempBeside returns the path of the call's temporary file in the directory of p.
-func (t *tree) tempBeside(p place) string { return filepath.Dir(p.full) + "/" + t.tempName() }

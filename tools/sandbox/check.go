@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/child"
 )
 
 // MissingError reports a part of the confinement that this host lacks.
@@ -39,7 +41,7 @@ type Facility struct {
 
 // Examine tries what sessions need, and reports each part. It starts no session.
 func Examine(ctx context.Context, c Config) []Facility {
-	copy, err := newSealed(c.program())
+	copy, err := newSealed(c.Files, child.Files)
 	if err == nil {
 		_, err = copy.file()
 		copy.Close()

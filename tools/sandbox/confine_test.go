@@ -76,7 +76,7 @@ func TestConfined(t *testing.T) {
 // TestSyscalls makes every refused call from within.
 func TestSyscalls(t *testing.T) {
 	users(t, func(t *testing.T, s *Session) {
-		out, _ := run(t, s, Self, "attack")
+		out, _ := run(t, s, FileWorker, "attack")
 		var got []attempt
 		require.NoError(t, json.Unmarshal([]byte(out), &got), out)
 		require.Len(t, got, len(attempts()))

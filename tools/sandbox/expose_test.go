@@ -243,7 +243,7 @@ func TestExposeSockets(t *testing.T) {
 		spec.Expose, spec.Sockets = []string{open, dir}, []string{open}
 	})
 	tryConnect := func(s *Session, at string) string {
-		out, _ := run(t, s, Self, "connect", at)
+		out, _ := run(t, s, FileWorker, "connect", at)
 		return out
 	}
 	assert.Contains(t, tryConnect(s, dir+"/below/socket"), "connection refused")

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// helpers are the programs that tests run, in the sandbox by Self.
+// helpers are the programs that tests run, in the sandbox by FileWorker.
 var helpers = map[string]func(args []string) int{
 	"attack": attack, "eat": eat, "fork": forkMany, "daemon": daemon, "wait": wait, "connect": connect,
 }

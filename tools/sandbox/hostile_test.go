@@ -168,7 +168,7 @@ func TestSilentInit(t *testing.T) {
 	assert.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-// TestProgramIsSealed looks for a way from a command that is Self to the
+// TestProgramIsSealed looks for a way from a command that is FileWorker to the
 // program on the host (CVE-2019-5736), and for one to its memory and streams: it
 // is closed to others of its user, though it does nothing for that itself.
 func TestProgramIsSealed(t *testing.T) {
@@ -179,18 +179,18 @@ func TestProgramIsSealed(t *testing.T) {
 			spec.UID, spec.GID, spec.View = 0, 0, view
 		}
 	})
-	p, err := s.Exec(context.Background(), Command{Argv: []string{Self, "wait"}})
+	p, err := s.Exec(context.Background(), Command{Argv: []string{FileWorker, "wait"}})
 	require.NoError(t, err)
 	defer p.Close()
 	_, err = io.ReadFull(p.Stdout, make([]byte, 1))
 	require.NoError(t, err)
-	out := sh(t, s, `pid=$(pgrep -fx "scopefs wait")
+	out := sh(t, s, `pid=$(pgrep -fx "scopefs-files wait")
 		echo x >>/proc/$pid/exe; cat /proc/$pid/exe; chmod 777 /proc/$pid/exe; mount | grep -c scopefs`)
 	assert.Equal(t, 3, strings.Count(out, "Permission denied"), out)
 	assert.Contains(t, out, "0\n")
-	_, err = s.host.copy.memory.WriteAt([]byte("x"), 0) // nor could whoever had it open
+	_, err = s.host.files.memory.WriteAt([]byte("x"), 0) // nor could whoever had it open
 	assert.ErrorIs(t, err, unix.EPERM)
-	assert.ErrorIs(t, s.host.copy.memory.Truncate(0), unix.EPERM)
+	assert.ErrorIs(t, s.host.files.memory.Truncate(0), unix.EPERM)
 }
 
 // TestInitProgram opens the program of init for writing, as a process could that had init's /proc/1/exe open, and reads
@@ -203,8 +203,8 @@ func TestInitProgram(t *testing.T) {
 	text, err := os.ReadFile("/proc/self/exe")
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(name, text, 0o755)) // nobody executes it: open(2) does not answer ETXTBSY
-	program := initProgram(name)
-	require.NotNil(t, program)
+	program, err := initProgram(Config{Init: name})
+	require.NoError(t, err)
 	defer program.Close()
 	_, err = os.OpenFile(procPath(program), os.O_WRONLY, 0)
 	assert.ErrorIs(t, err, unix.EROFS)
@@ -214,17 +214,19 @@ func TestInitProgram(t *testing.T) {
 	assert.Equal(t, "/", at)
 
 	require.NoError(t, os.Chmod(name, 0o700))
-	assert.Nil(t, initProgram(name), "not for the agent's user")
-	h, err := Open(Config{Program: name})
+	copied, err := initProgram(Config{Init: name})
 	require.NoError(t, err)
-	defer h.Close()
-	assert.Equal(t, h.copy.memory, h.program)
+	defer copied.Close()
+	at, err = os.Readlink(procPath(copied))
+	require.NoError(t, err)
+	assert.Equal(t, "/memfd:scopefs-init (deleted)", at, "the file is not for the agent's user")
+	assert.ErrorIs(t, copied.Truncate(0), unix.EPERM)
 }
 
 // TestSealedAgain makes the copy after a program that could not be read, half of it first.
 func TestSealedAgain(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "program")
-	s, err := newSealed(name)
+	s, err := newSealed(name, "test")
 	require.NoError(t, err)
 	defer s.Close()
 	_, err = s.file()

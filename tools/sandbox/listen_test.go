@@ -90,7 +90,7 @@ func TestListener(t *testing.T) {
 	assert.NotContains(t, sh(t, s, "exec 3<>/dev/tcp/192.0.2.1/80"), "timed out", "what ignores the variables fails at once")
 
 	// The address cannot be taken, nor shared.
-	thief, err := s.Exec(context.Background(), Command{Argv: []string{Self, "rebind"}})
+	thief, err := s.Exec(context.Background(), Command{Argv: []string{FileWorker, "rebind"}})
 	require.NoError(t, err)
 	defer thief.Close()
 	buf := make([]byte, 100)

@@ -19,23 +19,17 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
-// TestMain also is the program inside: the init of the sandbox, and with Self
+// TestMain also is the programs inside: the init of the sandbox, and as FileWorker
 // the attackers.
 func TestMain(m *testing.M) {
+	child.Play(map[string]func() int{child.Init: first, child.Files: nil})
 	if len(os.Args) > 1 {
-		if os.Args[1] == pid1.Arg {
-			if how, err := os.ReadFile(Workspace + "/" + evil); err == nil && string(how) == moved {
-				os.Exit(movedInit())
-			} else if err == nil {
-				os.Exit(evilInit(string(how)))
-			}
-			os.Exit(pid1.Main())
-		}
 		if helper := helpers[os.Args[1]]; helper != nil {
 			os.Exit(helper(os.Args[2:]))
 		}
@@ -45,6 +39,16 @@ func TestMain(m *testing.M) {
 	}
 	inherited = mountIDs()
 	os.Exit(m.Run())
+}
+
+// first is process 1 of a sandbox.
+func first() int {
+	if how, err := os.ReadFile(Workspace + "/" + evil); err == nil && string(how) == moved {
+		return movedInit()
+	} else if err == nil {
+		return evilInit(string(how))
+	}
+	return pid1.Main()
 }
 
 // inherited are the mounts before the tests. One that belongs to another package's tests
@@ -111,6 +115,10 @@ func newHost(t *testing.T) *Host {
 	require.NoError(t, err)
 	r.Close()
 	w.Close()
+	for _, name := range []string{child.Init, child.Files} { // it stays open
+		_, err = child.Program(name)
+		require.NoError(t, err)
+	}
 	before := footprint(t)
 	h, err := Open(Config{})
 	if err == nil {

@@ -36,7 +36,7 @@ func TestAdoptHostile(t *testing.T) {
 		"silence, and much of that": {nil, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h, err := Open(Config{Program: "/bin/true"})
+			h, err := Open(Config{Init: "/bin/true"})
 			require.NoError(t, err)
 			defer h.Close()
 			cmd := exec.Command("sleep", "100")

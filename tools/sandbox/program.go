@@ -10,13 +10,35 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/child"
 )
 
-// initProgram returns what init is executed from: the file of the program, through a mount that is read-only and attached
-// nowhere. A process that gets hold of /proc/1/exe cannot write to the file (CVE-2019-5736) and learns no path of it.
-// Init makes itself undumpable before another process is in the sandbox. It is nil where the file has no such mount, or
-// where a user may not execute it: then init is executed from the sealed copy.
-func initProgram(path string) *os.File {
+// initProgram returns what init is executed from. The caller closes it. Where the file of the program has no mount of its own, or
+// where a user may not execute it, that is a sealed copy. Init makes itself undumpable before another process is in the sandbox.
+func initProgram(c Config) (*os.File, error) {
+	path, err := program(c.Init, child.Init)
+	if err != nil {
+		return nil, err
+	}
+	if f := readOnly(path); f != nil {
+		return f, nil
+	}
+	s, err := newSealed(path, child.Init)
+	if err != nil {
+		return nil, err
+	}
+	f, err := s.file()
+	if err != nil {
+		s.Close()
+	}
+	return f, err
+}
+
+// readOnly returns the file of a program through a mount that is read-only and attached nowhere. A process that gets hold of its
+// /proc/PID/exe cannot write to the file (CVE-2019-5736) and learns no path of it. It is nil where there is no such mount, or where
+// a user may not execute the file.
+func readOnly(path string) *os.File {
 	running, err := os.OpenFile(path, unix.O_PATH, 0)
 	if err != nil {
 		return nil
@@ -44,8 +66,8 @@ func initProgram(path string) *os.File {
 	return mount
 }
 
-// sealed is a copy of the program in memory that nobody can change (memfd_create(2), F_SEAL_WRITE). Commands that are Self
-// are executed from it, beside the agent's: one that gets hold of /proc/PID/exe has no way to the file on the host
+// sealed is a copy of a program in memory that nobody can change (memfd_create(2), F_SEAL_WRITE). Commands that are
+// FileWorker are executed from it, beside the agent's: one that gets hold of /proc/PID/exe has no way to the file on the host
 // (CVE-2019-5736), and the text is shared by all sessions. Nobody can read it either: so the kernel makes what is executed
 // from it undumpable at once (would_dump in fs/exec.c), not when it gets to say so itself. In between, other processes of
 // the same user could open its streams in /proc/PID/fd.
@@ -57,17 +79,21 @@ type sealed struct {
 	full bool
 }
 
-// newSealed makes the copy's file. file fills it: 20 MB take longer than the rest of a start.
-func newSealed(path string) (*sealed, error) {
+// newSealed makes the file of a copy: of the program that is given, else of the role's. file fills it.
+func newSealed(given, role string) (*sealed, error) {
+	path, err := program(given, role)
+	if err != nil {
+		return nil, err
+	}
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
-	fd, err := unix.MemfdCreate("scopefs", flags|unix.MFD_EXEC)
+	fd, err := unix.MemfdCreate(role, flags|unix.MFD_EXEC)
 	if errors.Is(err, unix.EINVAL) { // before Linux 6.3, where every memfd is executable
-		fd, err = unix.MemfdCreate("scopefs", flags)
+		fd, err = unix.MemfdCreate(role, flags)
 	}
 	if err != nil {
 		return nil, noMemfd(err)
 	}
-	return &sealed{path: path, memory: os.NewFile(uintptr(fd), "scopefs")}, nil
+	return &sealed{path: path, memory: os.NewFile(uintptr(fd), role)}, nil
 }
 
 // file returns the copy. After an error, as of memory, the next call tries again.

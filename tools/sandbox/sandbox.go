@@ -40,13 +40,14 @@
 package sandbox
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"sync"
 
+	"github.com/scopefs/scopefs/internal/beside"
+	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/thread"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
@@ -72,9 +73,9 @@ const (
 	User = "agent"
 	// ProxyAddress is where a session with Spec.Proxy reaches its proxy.
 	ProxyAddress = pid1.ProxyAddress
-	// Self as the first word of a command runs the daemon's own program, which
+	// FileWorker as the first word of a command runs the program of the file tools, which
 	// has no path in the sandbox.
-	Self = pid1.Self
+	FileWorker = pid1.FileWorker
 )
 
 var (
@@ -91,22 +92,36 @@ var (
 
 // Config names the programs of a sandbox. Only tests need another than the zero value.
 type Config struct {
-	Bwrap   string // bubblewrap; default: bwrap of PATH
-	Program string // the program whose main calls pid1.Main; default: this one
+	Bwrap string // bubblewrap; default: bwrap of PATH
+	Init  string // the program of process 1; default: child.Init
+	Files string // the program of commands that are FileWorker; default: child.Files
 
 	// Trust returns the Spec.Trust of sessions that start soon, or nil. Open makes their keystore, which takes two
 	// milliseconds.
 	Trust func() []byte
 }
 
-func (c Config) program() string { return cmp.Or(c.Program, "/proc/self/exe") }
+// program returns the path of a program that was given, else of a role's.
+func program(given, role string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	f, err := child.Program(role)
+	if missing, ok := errors.AsType[*beside.MissingError](err); ok {
+		err = &MissingError{missing.What(), beside.Remedy}
+	}
+	if err != nil {
+		return "", err
+	}
+	return procPath(f), nil
+}
 
 // Host holds the facilities of this host for sandboxes, checked once. Its methods and
 // those of its sessions and processes are safe for concurrent use.
 type Host struct {
 	bwrap   string
 	program *os.File // that init is executed from
-	copy    *sealed  // that commands which are Self are executed from
+	files   *sealed  // that commands which are FileWorker are executed from
 	filters [][]byte
 	cgroups cgroups
 	// thread forks every bwrap, in a mount namespace that it enters for that.
@@ -137,17 +152,16 @@ func Open(c Config) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	copy, err := newSealed(c.program())
+	first, err := initProgram(c)
 	if err != nil {
 		return nil, err
 	}
-	h := &Host{bwrap: bwrap, filters: filters, cgroups: groups, sessions: make(map[*Session]struct{}), copy: copy}
-	if h.program = initProgram(c.program()); h.program == nil {
-		if h.program, err = copy.file(); err != nil {
-			copy.Close()
-			return nil, err
-		}
+	files, err := newSealed(c.Files, child.Files)
+	if err != nil {
+		first.Close()
+		return nil, err
 	}
+	h := &Host{bwrap: bwrap, filters: filters, cgroups: groups, sessions: make(map[*Session]struct{}), program: first, files: files}
 	if c.Trust != nil {
 		if trust := c.Trust(); trust != nil {
 			h.keystores.of(bundleWith(trust))
@@ -169,9 +183,7 @@ func (h *Host) Close() error {
 		return err
 	}
 	h.thread.Stop()
-	err = errors.Join(err, h.copy.Close())
-	_ = h.program.Close() // it may be the copy
-	return err
+	return errors.Join(err, h.files.Close(), h.program.Close())
 }
 
 // CloseBut ends every other session, and waits for their end. No session starts from then on.

@@ -391,8 +391,8 @@ func (s *Session) exec(ctx context.Context, c Command) (*Process, error) {
 		dir = path.Join(s.spec.dir(), dir)
 	}
 	var program []int // that init executes
-	if c.Argv[0] == Self {
-		f, err := s.host.copy.file()
+	if c.Argv[0] == FileWorker {
+		f, err := s.host.files.file()
 		if err != nil {
 			return nil, err
 		}

@@ -68,7 +68,7 @@ type Limits struct {
 
 // Command is a program for a session.
 type Command struct {
-	Argv []string          // Argv[0] is looked up in the PATH of the command; see Self
+	Argv []string          // Argv[0] is looked up in the PATH of the command; see FileWorker
 	Env  map[string]string // over the Spec's
 	Dir  string            // relative to Workspace, or absolute in the sandbox
 	TTY  *Size             // run on a terminal of this size

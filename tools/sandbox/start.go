@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
@@ -116,7 +117,7 @@ func (h *Host) spawn(s *Session, plan *plan) (args, info *os.File, err error) {
 
 	// Init is executed by descriptor: the program needs no path that the agent's user
 	// can reach, and has none in the sandbox (see sealed).
-	words := []string{"--args", strconv.Itoa(fdArgs), "--", fmt.Sprintf("/proc/self/fd/%d", fdProgram), pid1.Arg}
+	words := []string{"--args", strconv.Itoa(fdArgs), "--", fmt.Sprintf("/proc/self/fd/%d", fdProgram), child.Init}
 	if s.spec.Proxy {
 		words = append(words, pid1.ArgListen)
 	}

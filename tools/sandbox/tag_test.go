@@ -93,8 +93,8 @@ func TestTagOf(t *testing.T) {
 
 func TestTagOfThread(t *testing.T) {
 	s := newTestSession(t)
-	startTagged(t, s, "threads", Self, "wait")
-	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pidOf(t, "scopefs", "wait")))
+	startTagged(t, s, "threads", FileWorker, "wait")
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pidOf(t, "scopefs-files", "wait")))
 	require.NoError(t, err)
 	require.Greater(t, len(tasks), 1)
 	for _, task := range tasks {

@@ -17,6 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/tools/sandbox"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
@@ -25,11 +26,14 @@ import (
 const role = "UPSTREAM_TEST_ROLE"
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == pid1.Arg {
-		os.Exit(pid1.Main())
-	}
+	child.Play(map[string]func() int{child.Init: pid1.Main, child.Files: nil})
 	if name := os.Getenv(role); name != "" {
 		os.Exit(serve(name))
+	}
+	for _, name := range []string{child.Init, child.Files} { // it stays open
+		if _, err := child.Program(name); err != nil {
+			panic(err)
+		}
 	}
 	before := descriptors()
 	code := m.Run()

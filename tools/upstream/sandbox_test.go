@@ -39,7 +39,7 @@ func TestInSandbox(t *testing.T) {
 	f := &fixture{}
 	f.Upstream = New(inside{session}, func() map[string]Spec {
 		return map[string]Spec{
-			"inside": {Command: sandbox.Self, Env: map[string]string{role: "good"}},
+			"inside": {Command: sandbox.FileWorker, Env: map[string]string{role: "good"}},
 			"absent": {Command: "no-such-program"},
 			"lost":   {Command: "sh", Cwd: "nowhere"},
 		}

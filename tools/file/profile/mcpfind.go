@@ -12,6 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/file"
+	"github.com/scopefs/scopefs/tools/file/message"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -127,7 +128,7 @@ type branch struct {
 func renderTree(in mcpTree, r tools.Result) tools.Result {
 	o := out[file.GlobResult](r)
 	slices.SortFunc(o.Matches, func(a, b file.Entry) int { return strings.Compare(a.Path, b.Path) })
-	base, _ := file.Within(sandbox.Workspace, cmp.Or(in.Path, "."))
+	base, _ := message.Within(sandbox.Workspace, cmp.Or(in.Path, "."))
 	dirs := map[string]*[]*branch{".": {}}
 	for _, e := range o.Matches {
 		rel := strings.TrimPrefix(e.Path, base+"/")
@@ -154,7 +155,7 @@ func renderTree(in mcpTree, r tools.Result) tools.Result {
 
 func renderSearch(in mcpSearch, r tools.Result) tools.Result {
 	o := out[file.GlobResult](r)
-	base, _ := file.Within(sandbox.Workspace, cmp.Or(in.Path, "."))
+	base, _ := message.Within(sandbox.Workspace, cmp.Or(in.Path, "."))
 	var lines []string
 	for _, e := range o.Matches {
 		if !excluded(strings.TrimPrefix(e.Path, base+"/"), in.Exclude) {

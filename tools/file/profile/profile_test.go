@@ -17,6 +17,7 @@ import (
 	"github.com/scopefs/scopefs/internal/workertest"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/file"
+	"github.com/scopefs/scopefs/tools/file/tree"
 )
 
 // newSet returns a set over files that do not come from a sandbox, under the names of a
@@ -34,7 +35,7 @@ func newSet(t *testing.T, profile string, content map[string]string) *tools.Set 
 		require.NoError(t, os.MkdirAll(filepath.Dir(full), 0o755))
 		require.NoError(t, os.WriteFile(full, []byte(text), 0o644))
 	}
-	files := file.New(workertest.Start(t, file.Handler(root)))
+	files := file.New(workertest.Start(t, tree.Below(root)))
 	require.NoError(t, files.Start(t.Context()))
 	t.Cleanup(func() { assert.NoError(t, files.Close()) })
 	all, err := files.Tools()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/file/message"
 )
 
 // ErrDied is the error of a request whose process died before it replied.
@@ -45,7 +46,7 @@ type Pipes struct {
 // conn is one worker process.
 type conn struct {
 	Pipes
-	calls *peer.Requests[Reply]
+	calls *peer.Requests[message.Reply]
 	out   *peer.Writer
 	done  sync.WaitGroup
 
@@ -60,7 +61,7 @@ type conn struct {
 }
 
 func newConn(p Pipes, beat time.Duration) *conn {
-	c := &conn{Pipes: p, calls: peer.NewRequests[Reply](maxCalls), out: peer.NewWriter(p.In, maxFrame, writeTimeout), beatPause: cmp.Or(beat, beatPause)}
+	c := &conn{Pipes: p, calls: peer.NewRequests[message.Reply](message.MaxCalls), out: peer.NewWriter(p.In, message.MaxFrame, writeTimeout), beatPause: cmp.Or(beat, beatPause)}
 	c.beat = time.AfterFunc(time.Hour, c.listenFor)
 	c.beat.Stop()
 	c.done.Go(c.listen)
@@ -82,7 +83,7 @@ func (c *conn) fail(cause error) {
 // exits.
 func (c *conn) close() error {
 	c.In.Close()
-	timer := time.AfterFunc(stopTimeout, func() { c.fail(ErrDied) })
+	timer := time.AfterFunc(message.StopTime, func() { c.fail(ErrDied) })
 	defer timer.Stop()
 	c.done.Wait()
 	c.fail(ErrDied)
@@ -123,9 +124,9 @@ func (c *conn) drain() {
 
 // listen reads replies and delivers them until the process dies.
 func (c *conn) listen() {
-	for in := peer.NewReader(c.Out, maxFrame); ; {
-		var a replyFrame
-		err := receive(in, &a, &a.Result, &a.Blob)
+	for in := peer.NewReader(c.Out, message.MaxFrame); ; {
+		var a message.ReplyFrame
+		err := message.Receive(in, &a, &a.Result, &a.Blob)
 		if err == nil {
 			err = c.deliver(&a)
 		}
@@ -139,7 +140,7 @@ func (c *conn) listen() {
 	}
 }
 
-func (c *conn) deliver(a *replyFrame) error {
+func (c *conn) deliver(a *message.ReplyFrame) error {
 	c.mu.Lock()
 	c.silent = 0
 	pong := a.ID == c.ping && a.ID != 0
@@ -155,42 +156,42 @@ func (c *conn) deliver(a *replyFrame) error {
 
 // exchange sends a request and waits for its reply. When ctx ends, it sends a cancel:
 // the reply then says how far the worker came.
-func (c *conn) exchange(ctx context.Context, r Request) (Reply, error) {
+func (c *conn) exchange(ctx context.Context, r message.Request) (message.Reply, error) {
 	call, err := c.calls.Begin(ctx)
 	if err != nil {
 		if !c.alive() {
 			err = c.ended()
 		}
-		return Reply{}, err
+		return message.Reply{}, err
 	}
 	defer call.End()
 	if err := tools.Still(ctx); err != nil {
-		return Reply{}, err
+		return message.Reply{}, err
 	}
 	c.watch()
-	switch err := c.send(requestFrame{call.ID, r}); {
+	switch err := c.send(message.RequestFrame{ID: call.ID, Request: r}); {
 	case errors.Is(err, peer.ErrTooLarge):
-		return Reply{}, tools.Errorf(tools.TooLarge, "the arguments are larger than %d bytes", maxFrame)
+		return message.Reply{}, tools.Errorf(tools.TooLarge, "the arguments are larger than %d bytes", message.MaxFrame)
 	case err != nil:
 		c.fail(err)
-		return Reply{}, c.ended()
+		return message.Reply{}, c.ended()
 	}
 	reply, err := call.Wait(ctx, func() {
-		if err := c.send(requestFrame{call.ID, Request{Op: opCancel}}); err != nil {
+		if err := c.send(message.RequestFrame{ID: call.ID, Request: message.Request{Op: message.OpCancel}}); err != nil {
 			c.fail(err)
 		}
-	}, stopTimeout)
+	}, message.StopTime)
 	switch {
 	case errors.Is(err, peer.ErrStuck):
 		c.fail(err)
-		return Reply{}, ctx.Err()
+		return message.Reply{}, ctx.Err()
 	case err != nil:
-		return Reply{}, c.ended()
+		return message.Reply{}, c.ended()
 	}
 	return reply, nil
 }
 
-func (c *conn) send(r requestFrame) error { return send(c.out, &r, r.Args, r.Blob) }
+func (c *conn) send(r message.RequestFrame) error { return message.Send(c.out, &r, r.Args, r.Blob) }
 
 // watch starts the beats. The caller has a request in flight.
 func (c *conn) watch() {
@@ -224,6 +225,6 @@ func (c *conn) listenFor() {
 		c.fail(ErrSilent)
 	} else if ping {
 		// On a goroutine of its own: a process that does not read blocks the write.
-		go func() { _ = c.send(requestFrame{id, Request{Op: opPing}}) }() // without an answer, silence grows
+		go func() { _ = c.send(message.RequestFrame{ID: id, Request: message.Request{Op: message.OpPing}}) }() // without an answer, silence grows
 	}
 }

@@ -1,12 +1,12 @@
-// Package worker is the transport between the daemon and the process in the sandbox
-// that does file work. It knows no operation: package file defines them.
+// Package worker is the daemon's end of the pipes to the process in the sandbox that does
+// file work, scopefs-files. It knows no operation: package file defines them. Package tree
+// is the other end.
 //
-// # Two ends
+// # Frames
 //
-// A [Worker] is the daemon's end. It starts the process with the first request and
-// starts it again after its death. [Main] is the process: it calls a [Handler] for each
-// request. They exchange frames over the process's standard streams: a JSON header, a
-// JSON value and raw bytes, at most 8 MiB together.
+// A [Worker] starts the process with the first request and starts it again after its
+// death. Both exchange frames over the process's standard streams: a JSON header, a JSON
+// value and raw bytes, at most 8 MiB together.
 //
 // # Trust
 //

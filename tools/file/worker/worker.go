@@ -9,16 +9,14 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/file/message"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// Arg is the first argument of the program when its main must call [Serve].
-const Arg = "file-worker"
+// Tag is the tag of the process in its sandbox.
+const Tag = "file-worker"
 
 const (
-	// stopTimeout bounds the end of a cancelled request. A worker that takes longer is
-	// killed: nothing of a call happens after its end.
-	stopTimeout = 5 * time.Second
 	// startedTimeout is how long the first request of a process waits for Worker.Started.
 	startedTimeout = time.Second
 	// causeTimeout bounds the wait for the exit status of a process that has closed its
@@ -37,7 +35,7 @@ type Worker struct {
 	// Started, if not nil, is called with each new process, with a function that sends it
 	// requests. The first request waits for it for at most a second. Set it before the
 	// first request.
-	Started func(send func(Request) error)
+	Started func(send func(message.Request) error)
 	// Beat is the time between two pings of a process with requests in flight; 0 is a
 	// second. Set it before the first request.
 	Beat time.Duration
@@ -71,7 +69,7 @@ func In(place Place) Start {
 	return func(ctx context.Context) (Pipes, error) {
 		life, end := context.WithCancel(context.WithoutCancel(ctx))
 		stop := context.AfterFunc(ctx, end)
-		command := sandbox.Command{Argv: []string{sandbox.Self, Arg}, Tag: Arg, Lasting: true}
+		command := sandbox.Command{Argv: []string{sandbox.FileWorker, sandbox.Workspace}, Tag: Tag, Lasting: true}
 		p, err := place.Exec(life, command)
 		if errors.Is(err, sandbox.ErrEnded) && ctx.Err() == nil {
 			p, err = place.Exec(life, command) // the sandbox has ended; the place starts another
@@ -167,7 +165,7 @@ func (w *Worker) started(c *conn) {
 	done := make(chan struct{})
 	c.done.Go(func() {
 		defer close(done)
-		w.Started(func(r Request) error {
+		w.Started(func(r message.Request) error {
 			_, err := c.exchange(context.Background(), r)
 			return err
 		})
@@ -193,7 +191,7 @@ func (w *Worker) adopt(c *conn) error {
 // Do sends a request and calls read with its result. With again, a request whose
 // process died is sent once more. When read fails, the result is not one that a worker
 // may give, and the process is killed. answered reports whether the worker replied.
-func (w *Worker) Do(ctx context.Context, r Request, again bool, read func(Reply) error) (answered bool, err error) {
+func (w *Worker) Do(ctx context.Context, r message.Request, again bool, read func(message.Reply) error) (answered bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, cmp.Or(w.Longest, longest), errLongest)
 	defer cancel()
 	for tries := 0; ; tries++ {
@@ -238,7 +236,7 @@ func unavailable(ctx context.Context, err error) error {
 }
 
 // accept checks a reply. One that a worker may not give kills the process.
-func accept(c *conn, a Reply, read func(Reply) error) error {
+func accept(c *conn, a message.Reply, read func(message.Reply) error) error {
 	err := errors.New("neither result nor error")
 	switch {
 	case a.Error != nil && len(a.Result) == 0:

@@ -18,6 +18,7 @@ import (
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/file/message"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -29,7 +30,7 @@ type sized struct {
 
 // read has the worker read f.
 func read(ctx context.Context, w *Worker, again bool) (out sized, text string, err error) {
-	_, err = w.Do(ctx, Request{Call: "c", Op: "read_file", Args: json.RawMessage(`{"path":"f"}`)}, again, func(a Reply) error {
+	_, err = w.Do(ctx, message.Request{Call: "c", Op: "read_file", Args: json.RawMessage(`{"path":"f"}`)}, again, func(a message.Reply) error {
 		text = string(a.Blob)
 		return peer.Decode(a.Result, &out)
 	})
@@ -38,7 +39,7 @@ func read(ctx context.Context, w *Worker, again bool) (out sized, text string, e
 
 // write has it write size bytes.
 func write(w *Worker, size int) error {
-	_, err := w.Do(context.Background(), Request{Call: "c", Op: "write_file", Args: json.RawMessage(`{"path":"f"}`), Blob: make([]byte, size)}, false, nil)
+	_, err := w.Do(context.Background(), message.Request{Call: "c", Op: "write_file", Args: json.RawMessage(`{"path":"f"}`), Blob: make([]byte, size)}, false, nil)
 	return err
 }
 
@@ -68,7 +69,7 @@ func newFake(t *testing.T, beat time.Duration) *fake {
 	w.Beat = beat
 	require.NoError(t, w.Start(context.Background()))
 	t.Cleanup(func() { end(); w.Close() })
-	return &fake{peer.NewReader(inR, maxFrame), outW, w}
+	return &fake{peer.NewReader(inR, message.MaxFrame), outW, w}
 }
 
 func raw(header, value, blob string, lengths ...uint32) []byte {
@@ -94,7 +95,7 @@ func TestHostileWorker(t *testing.T) {
 		"twice":             {says: append(raw(head, ok, "x"), raw(head, ok, "x")...), fine: true},
 		"huge":              {says: raw("", "", "", 1<<31, 1<<31, 1<<31)},
 		"a sum over 32 bit": {says: raw(head, ok, "", 8, 1<<32-1, 1)},
-		"one too large":     {says: raw("", "", "", 2, 0, maxFrame-1)},
+		"one too large":     {says: raw("", "", "", 2, 0, message.MaxFrame-1)},
 		"no JSON":           {says: raw("hello", "", "")},
 		"more JSON":         {says: raw(head+"{}", ok, "x")},
 		"half a frame":      {says: raw(head, ok, "x")[:20]},
@@ -112,8 +113,8 @@ func TestHostileWorker(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFake(t, 0)
 			go func() {
-				var r requestFrame
-				if err := receive(f.in, &r, &r.Args, &r.Blob); err == nil {
+				var r message.RequestFrame
+				if err := message.Receive(f.in, &r, &r.Args, &r.Blob); err == nil {
 					f.out.Write(test.says)
 					if strings.HasPrefix(name, "half") {
 						f.out.Close()
@@ -150,7 +151,7 @@ func TestSilentWorker(t *testing.T) {
 	began := time.Now()
 	_, _, err := read(c, f.Worker, true)
 	assert.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.Less(t, time.Since(began), stopTimeout+15*time.Second)
+	assert.Less(t, time.Since(began), message.StopTime+15*time.Second)
 	_, _, err = read(context.Background(), f.Worker, true)
 	assert.ErrorIs(t, err, sandbox.ErrEnded, "it would be started again")
 }
@@ -162,12 +163,12 @@ func TestBusyWorker(t *testing.T) {
 	go func() {
 		var first uint64
 		for {
-			var r requestFrame
-			if err := receive(f.in, &r, &r.Args, &r.Blob); err != nil {
+			var r message.RequestFrame
+			if err := message.Receive(f.in, &r, &r.Args, &r.Blob); err != nil {
 				return
 			}
 			switch r.Op {
-			case opPing:
+			case message.OpPing:
 				pings++
 				f.out.Write(raw(fmt.Sprintf(`{"id":%d}`, r.ID), "", ""))
 			default:
@@ -195,14 +196,14 @@ func TestFrozenWorker(t *testing.T) {
 			go func() {
 				var first uint64
 				for {
-					var r requestFrame
-					if err := receive(f.in, &r, &r.Args, &r.Blob); err != nil {
+					var r message.RequestFrame
+					if err := message.Receive(f.in, &r, &r.Args, &r.Blob); err != nil {
 						return
 					}
 					switch {
-					case r.Op == opPing:
+					case r.Op == message.OpPing:
 						f.out.Write(raw(fmt.Sprintf(`{"id":%d}`, r.ID), "", ""))
-					case r.Op != opCancel:
+					case r.Op != message.OpCancel:
 						first = r.ID
 					case answers:
 						f.out.Write(raw(fmt.Sprintf(`{"id":%d,"error":{"code":"internal","message":"context canceled"}}`, first), "", ""))
@@ -256,8 +257,8 @@ func TestNoisyWorker(t *testing.T) {
 func TestWorkerDies(t *testing.T) {
 	f := newFake(t, 0)
 	go func() {
-		var r requestFrame
-		receive(f.in, &r, &r.Args, &r.Blob)
+		var r message.RequestFrame
+		message.Receive(f.in, &r, &r.Args, &r.Blob)
 		f.out.Close()
 	}()
 	assert.ErrorIs(t, write(f.Worker, 0), ErrDied)
@@ -265,7 +266,7 @@ func TestWorkerDies(t *testing.T) {
 
 func TestTooLarge(t *testing.T) {
 	f := newFake(t, 0)
-	e, _ := errors.AsType[*tools.Error](write(f.Worker, maxFrame))
+	e, _ := errors.AsType[*tools.Error](write(f.Worker, message.MaxFrame))
 	require.NotNil(t, e)
 	assert.Equal(t, tools.TooLarge, e.Code)
 	conn, _ := f.current()

@@ -66,7 +66,7 @@ func (e *ends) terminal(size *Size) error {
 	return unix.IoctlSetWinsize(master, unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
 }
 
-// start executes the command with these ends as the leader of a new session. given has the program of Self.
+// start executes the command with these ends as the leader of a new session. given has the program of FileWorker.
 func (e *ends) start(r *Request, given Files) (pid int, err error) {
 	argv, env := stringsOf(r.Argv), stringsOf(r.Env)
 	program := ""
@@ -77,11 +77,11 @@ func (e *ends) start(r *Request, given Files) (pid int, err error) {
 			Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: r.TTY != nil, Ctty: 0},
 		})
 	}
-	if argv[0] == Self {
+	if argv[0] == FileWorker {
 		if len(given) != 1 {
 			return 0, unix.EINVAL
 		}
-		argv[0], program = "scopefs", fmt.Sprintf("/proc/self/fd/%d", given[0].Fd())
+		argv[0], program = "scopefs-files", fmt.Sprintf("/proc/self/fd/%d", given[0].Fd())
 		fork() // with our timer slack
 		return pid, err
 	}

@@ -3,8 +3,7 @@
 //
 // # Life
 //
-// The program's main calls [Main] when its first argument is [Arg], before it does
-// anything else. Main sets the process undumpable, closes every descriptor but the
+// [Main] sets the process undumpable, closes every descriptor but the
 // control socket, sends [OpReady], with [ArgListen] also a socket that listens in the
 // sandbox's network, and serves requests. It returns when no process has
 // the daemon's end of the control socket; the kernel then kills every other process of

@@ -17,14 +17,11 @@ import (
 )
 
 const (
-	// Arg is the first argument of the program when its main must call Main.
-	Arg = "sandbox-init"
-
-	// ArgListen after Arg makes Main send a listening socket with OpReady.
+	// ArgListen as an argument makes Main send a listening socket with OpReady.
 	ArgListen = "listen"
 
-	// Self as the first word of a command is the program whose descriptor comes with the request.
-	Self = "scopefs:self"
+	// FileWorker as the first word of a command is the program whose descriptor comes with the request.
+	FileWorker = "scopefs:files"
 )
 
 // Main is the main function of process 1 of a sandbox. It starts commands, reaps

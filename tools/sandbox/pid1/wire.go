@@ -29,7 +29,7 @@ type Op string
 // The kinds of messages.
 const (
 	OpReady   Op = "ready"   // init → daemon, once
-	OpExec    Op = "exec"    // daemon → init, with a descriptor if Argv[0] is Self
+	OpExec    Op = "exec"    // daemon → init, with a descriptor if Argv[0] is FileWorker
 	OpStarted Op = "started" // init → daemon, with descriptors, or with Errno and none
 	OpSignal  Op = "signal"  // daemon → init
 	OpExited  Op = "exited"  // init → daemon

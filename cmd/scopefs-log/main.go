@@ -1,0 +1,21 @@
+// Command scopefs-log writes the audit log for the daemon: see audit.Serve. Package logger starts it. It ignores signals for all
+// processes of a service or a terminal: it must exit after the daemon, so that the daemon can still record.
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/audit"
+)
+
+func main() {
+	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT)
+	if err := audit.Serve(os.NewFile(3, "daemon")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}

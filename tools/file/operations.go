@@ -1,0 +1,173 @@
+package file
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"path"
+	"strings"
+
+	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/file/message"
+)
+
+// The arguments and results of the tools, with what package tools asks of them.
+type (
+	ReadArgs       message.ReadArgs
+	ReadResult     message.ReadResult
+	WriteArgs      message.WriteArgs
+	WriteResult    message.WriteResult
+	EditArgs       message.EditArgs
+	EditResult     message.EditResult
+	ListArgs       message.ListArgs
+	ListResult     message.ListResult
+	StatArgs       message.StatArgs
+	GlobArgs       message.GlobArgs
+	GlobResult     message.GlobResult
+	GrepArgs       message.GrepArgs
+	GrepResult     message.GrepResult
+	MakeDirArgs    message.MakeDirArgs
+	MoveArgs       message.MoveArgs
+	copyArgs       message.CopyArgs
+	deleteFileArgs message.DeleteFileArgs
+	deleteArgs     message.DeleteArgs
+
+	StatResult = message.StatResult
+	Edit       = message.Edit
+	Entry      = message.Entry
+	Listed     = message.Listed
+)
+
+// What write_file and grep do.
+const (
+	ModeCreate    = message.ModeCreate
+	OutputContent = message.OutputContent
+	OutputFiles   = message.OutputFiles
+	OutputCount   = message.OutputCount
+)
+
+// About implements tools.Scoped.
+func (a ReadArgs) About() tools.About { return about(message.Reading, a.Path) }
+
+// Attach implements [message.Attacher]. The worker does not say of which type the content is.
+func (r *ReadResult) Attach(b []byte) error {
+	switch {
+	case r.Text != "":
+		return errors.New("text in two places")
+	case r.MIME == "":
+		r.Text = string(b)
+	default:
+		r.MIME, _, _ = strings.Cut(http.DetectContentType(b), ";")
+		r.Data = b
+	}
+	return nil
+}
+
+// Content returns the text unchanged, and the offset at which to continue.
+func (r ReadResult) Content() []tools.Content {
+	if r.MIME != "" {
+		return []tools.Content{{Data: r.Data, MIME: r.MIME}}
+	}
+	all := []tools.Content{{Text: r.Text}}
+	if r.NextOffset > 0 {
+		all = append(all, tools.Content{Text: fmt.Sprintf("[lines %d to %d; go on with offset %d]", r.Lines.Start, r.Lines.End, r.NextOffset)})
+	}
+	return all
+}
+
+// About implements tools.Scoped.
+func (a WriteArgs) About() tools.About { return about(message.Writing, a.Path) }
+
+// Detach implements [message.Detacher].
+func (a *WriteArgs) Detach() []byte {
+	b := []byte(a.Content)
+	a.Content = ""
+	return b
+}
+
+func (r WriteResult) Content() []tools.Content {
+	what := "wrote"
+	if r.Created {
+		what = "created"
+	}
+	text := fmt.Sprintf("%s %s, %d bytes", what, tools.Quote(r.Path), r.Bytes)
+	if r.InPlace {
+		text += " (in place)"
+	}
+	return []tools.Content{{Text: text}}
+}
+
+// About implements tools.Scoped.
+func (a EditArgs) About() tools.About { return about(message.Writing, a.Path) }
+
+func (r EditResult) Content() []tools.Content { return []tools.Content{{Text: r.Diff}} }
+
+// About implements tools.Scoped.
+func (a ListArgs) About() tools.About { return about(message.Reading, a.Path) }
+
+// About implements tools.Scoped.
+func (a StatArgs) About() tools.About { return about(message.Reading, a.Path) }
+
+// About judges the pattern, too: one that is not absolute begins at Path.
+func (a GlobArgs) About() tools.About {
+	of := about(message.Reading, a.Path)
+	of.Target = a.Pattern
+	from := a.Pattern
+	if !path.IsAbs(from) {
+		from = path.Join(of.Path, from)
+	}
+	if of.Outside == nil && strayed(message.Reading, from) != nil {
+		of.Outside = outside(a.Pattern, message.Reading)
+	}
+	return of
+}
+
+func (r GlobResult) Content() []tools.Content {
+	var b strings.Builder
+	for _, e := range r.Matches {
+		b.WriteString(tools.Quote(e.Path))
+		if e.Type == "directory" {
+			b.WriteByte('/')
+		}
+		b.WriteByte('\n')
+	}
+	switch {
+	case len(r.Matches) == 0:
+		b.WriteString("no matches\n")
+	case r.Truncated:
+		b.WriteString("[there are more; narrow the pattern]\n")
+	}
+	return []tools.Content{{Text: b.String()}}
+}
+
+// About implements tools.Scoped.
+func (a GrepArgs) About() tools.About {
+	of := about(message.Reading, a.Path)
+	of.Target = a.Pattern
+	return of
+}
+
+// Content returns the matches as ripgrep prints them.
+func (r GrepResult) Content() []tools.Content {
+	return []tools.Content{{Text: message.GrepResult(r).Text()}}
+}
+
+// About implements tools.Scoped.
+func (a MakeDirArgs) About() tools.About { return about(message.Writing, a.Path) }
+
+// About implements tools.Scoped.
+func (a MoveArgs) About() tools.About { return about(message.Writing, a.From, a.To) }
+
+func (a deleteFileArgs) About() tools.About { return about(message.Writing, a.Path) }
+
+func (a deleteArgs) About() tools.About { return about(message.Writing, a.Path) }
+
+func (a copyArgs) About() tools.About {
+	return tools.About{Path: logged(a.From), Target: logged(a.To), Outside: cmp.Or(strayed(message.Reading, a.From), strayed(message.Writing, a.To))}
+}
+
+// Content returns a line for each entry: a directory with a slash, a file with its size if known.
+func (r ListResult) Content() []tools.Content {
+	return []tools.Content{{Text: message.ListResult(r).Text()}}
+}
