@@ -164,10 +164,10 @@ func TestAttackReadOnly(t *testing.T) {
 // for files with several names.
 func TestAttackHardlinks(t *testing.T) {
 	h := harness.LayOut(t, map[string]string{"r": "view: {hardlinks: read, xattrs: true}", "d": "view: {hardlinks: deny, xattrs: true}"})
-	harness.Plant(t, h.Base, "FOREIGN")
 	for _, id := range []string{"r", "d"} {
+		harness.Plant(t, h.Base, "FOREIGN/"+id)
 		harness.Plant(t, h.Scope(id), "own")
-		require.NoError(t, os.Link(filepath.Join(h.Base, "FOREIGN"), h.Scope(id, "shared")))
+		require.NoError(t, os.Link(filepath.Join(h.Base, "FOREIGN", id), h.Scope(id, "shared"))) // two names, the fewest
 	}
 	startAll(h)
 	before := harness.Picture(t, filepath.Join(h.Base, "FOREIGN"))

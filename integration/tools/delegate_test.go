@@ -33,12 +33,12 @@ func TestDelegateRules(t *testing.T) {
 		caller, member string
 		want           map[string]bool // by effect
 	}{
-		"both may all":             {all, all, map[string]bool{"read": true, "write": true, "bash": true, "skill": true, "member": true, "network": true}},
-		"the member may read":      {all, "tools: [read_file]", map[string]bool{"read": true}},
-		"the member may nothing":   {all, "tools: []", map[string]bool{}},
-		"the caller may read":      {"tools: [read_file, delegate]", all, map[string]bool{"read": true, "member": true}},
-		"the caller's view":        {all + "\nview: {access: read}", all, map[string]bool{"read": true, "bash": true, "skill": true, "member": true}},
-		"the caller excludes bash": {all + "\npolicy: {tools: {exclude: [bash]}}", all, map[string]bool{"read": true, "write": true, "skill": true, "member": true}},
+		"both may all":                          {all, all, map[string]bool{"read": true, "write": true, "bash": true, "skill": true, "member": true, "network": true}},
+		"the member may read":                   {all, "tools: [read_file]", map[string]bool{"read": true}},
+		"the member may nothing":                {all, "tools: []", map[string]bool{}},
+		"the caller may read":                   {"tools: [read_file, delegate]", all, map[string]bool{"read": true, "member": true}},
+		"the caller's view":                     {all + "\nview: {access: read}", all, map[string]bool{"read": true, "bash": true, "skill": true, "member": true}},
+		"the caller excludes bash, and filters": {all + "\npolicy: {tools: {exclude: [bash]}}\nargument_filters: {write_file: [made]}", all, map[string]bool{"read": true, "skill": true, "member": true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
