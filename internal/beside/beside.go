@@ -27,6 +27,8 @@ type Program struct {
 func Programs() map[string]Program {
 	return map[string]Program{
 		"scopefs-log":     {"the log, and so the daemon", "views"},
+		"scopefs-view":    {"views", "views"},
+		"scopefs-context": {"the context of calls", "sandboxes"},
 		"scopefs-init":    {"sandboxes", "sandboxes"},
 		"scopefs-files":   {"file tools", "sandboxes"},
 		"scopefs-stores":  {"stores of agents", ""},
