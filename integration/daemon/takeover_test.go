@@ -134,13 +134,16 @@ var ends = map[string]func(h *harness.Host){
 	"SIGKILL": func(h *harness.Host) { h.Kill() },
 }
 
-// upgrade ends the daemon and puts another build of the program into its place.
+// upgrade ends the daemon and puts another build of the programs into their place.
 func upgrade(h *harness.Host) {
 	h.Terminate()
-	text, err := os.ReadFile(harness.Program)
-	require.NoError(h.T, err)
-	require.NoError(h.T, os.WriteFile(harness.Program+".new", append(text, '\n'), 0o755)) // elf(5) allows bytes at the end
-	require.NoError(h.T, os.Rename(harness.Program+".new", harness.Program))
+	for _, one := range []string{"", "-view", "-context"} {
+		name := harness.Program + one
+		text, err := os.ReadFile(name)
+		require.NoError(h.T, err)
+		require.NoError(h.T, os.WriteFile(name+".new", append(text, '\n'), 0o755)) // elf(5) allows bytes at the end
+		require.NoError(h.T, os.Rename(name+".new", name))
+	}
 }
 
 // onMemory lays out a host whose run directory is on tmpfs, as /run is: views have spools.
@@ -432,6 +435,19 @@ func TestTakeOverBuild(t *testing.T) {
 	h.Kill()
 	h.Start()
 	assert.Equal(t, []string{"b"}, other(), "the next daemon of that build")
+}
+
+// TestProgramsOpened: a daemon starts each view from the program that was there when the daemon started.
+func TestProgramsOpened(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": "", "b": ""})
+	h.Must("down", "b")
+	harness.Plant(t, h.Scope("b"), "file")
+	name := harness.Program + "-view"
+	require.NoError(t, os.Rename(name, name+".was"))
+	defer func() { require.NoError(t, os.Rename(name+".was", name)) }()
+	require.NoError(t, os.WriteFile(name, []byte("#!/bin/sh\nexit 1\n"), 0o755))
+	h.Must("up", "b")
+	assert.FileExists(t, h.View("b", "file"))
 }
 
 // TestTakeOverVersions: a daemon that is older than the holder or a view refuses to start, says what to do, and ends nothing.

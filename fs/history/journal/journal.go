@@ -94,7 +94,8 @@ const HeadSize = 8
 // MaxRecord bounds a record, in bytes.
 const MaxRecord = 1 << 20
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+// checksum returns the CRC-32C. The table is made when it is used first: a start of a view does without.
+func checksum(text []byte) uint32 { return crc32.Checksum(text, crc32.MakeTable(crc32.Castagnoli)) }
 
 // Append appends the frame of a record to a journal in memory.
 func Append(b []byte, r *Record) []byte {
@@ -113,7 +114,7 @@ func Append(b []byte, r *Record) []byte {
 	b = r.Attr.append(b)
 	text := b[start+HeadSize:]
 	binary.LittleEndian.PutUint32(b[start:], uint32(len(text)))
-	binary.LittleEndian.PutUint32(b[start+4:], crc32.Checksum(text, castagnoli))
+	binary.LittleEndian.PutUint32(b[start+4:], checksum(text))
 	return b
 }
 
@@ -155,7 +156,7 @@ func Cut(b []byte) (r *Record, rest []byte, err error) {
 		return nil, nil, ErrTorn
 	}
 	text := b[HeadSize : HeadSize+size]
-	if crc32.Checksum(text, castagnoli) != binary.LittleEndian.Uint32(b[4:]) || size < 2 {
+	if checksum(text) != binary.LittleEndian.Uint32(b[4:]) || size < 2 {
 		return nil, nil, ErrTorn
 	}
 	d := decoder{rest: text[2:]}

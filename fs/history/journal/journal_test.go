@@ -2,7 +2,6 @@ package journal
 
 import (
 	"encoding/binary"
-	"hash/crc32"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -20,7 +19,7 @@ func FuzzCut(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		frame := binary.LittleEndian.AppendUint32(nil, uint32(len(text)))
-		frame = binary.LittleEndian.AppendUint32(frame, crc32.Checksum(text, castagnoli))
+		frame = binary.LittleEndian.AppendUint32(frame, checksum(text))
 		frame = append(frame, text...)
 		r, rest, err := Cut(append(frame, "next"...))
 		if err != nil {
