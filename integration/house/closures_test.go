@@ -19,7 +19,7 @@ var unlinked = []struct {
 	{[]string{"scopefs-log", "scopefs-init", "scopefs-files"}, []string{"github.com/modelcontextprotocol", module + "tools/mcp", module + "tools/egress"}, "they speak to the daemon alone"},
 	{[]string{"scopefs-log", "scopefs-init", "scopefs-files"}, []string{module + "internal/child"}, "the serving end imports nothing of the starting end"},
 	{[]string{"scopefs-init", "scopefs-files"}, []string{module + "audit", module + "scope/agents"}, "they run in a sandbox: nothing there is a definition or a record"},
-	{[]string{"scopefs-init"}, []string{module + "scope", "regexp"}, "each sandbox waits for its start"},
+	{[]string{"scopefs-init"}, []string{module + "scope", "net", "regexp"}, "each sandbox waits for its start"},
 	{[]string{"scopefs-files"}, []string{module + "tools/sandbox", module + "tools/file/worker"}, "the serving end imports nothing of the starting end"},
 }
 

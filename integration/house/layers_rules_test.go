@@ -42,7 +42,7 @@ var floors = map[string]struct {
 	"scope/context":        {nil, "what a call may see of a context must be decidable without anything else"},
 	"tools":                {[]string{"audit", "audit/trace", "internal/nearest", "scope", "scope/context", "tools/approvals", "tools/limit", "internal/printable"}, "another module can have the one door with rules of its own, and without definition files"},
 	"tools/sandbox":        {[]string{"internal/beside", "internal/child", "internal/proc", "internal/thread", "scope", "scope/beneath", "tools/sandbox/pid1"}, "a place where tools run knows whose it is, and not what runs"},
-	"tools/sandbox/pid1":   {[]string{"internal/proc", "internal/thread"}, "process 1 runs inside the sandbox and knows nothing of the daemon; the host's side imports its messages"},
+	"tools/sandbox/pid1":   {[]string{"internal/interrupted", "internal/proc", "internal/thread"}, "process 1 runs inside the sandbox and knows nothing of the daemon; the host's side imports its messages"},
 	"tools/skill":          {[]string{"internal/bounded", "internal/frontmatter", "scope", "tools"}, "a skill is a text with front matter"},
 	"tools/mcp":            {[]string{"audit", "audit/trace", "internal/rpc", "scope", "scope/context", "tools", "tools/limit"}, "the MCP face of a set"},
 	"tools/sql":            {[]string{"internal/peer", "scope", "tools", "tools/sandbox", "tools/sql/engine"}, "it starts engines, and speaks to them"},
