@@ -1,8 +1,8 @@
 // Command scopefs gives every agent its own view of its own files.
 //
-// The program has six roles: the command line and daemon, the process that serves a view, the process that serves
-// /context, the holder that keeps views for the next daemon, the process that passes the bytes of tunnels, and the one that takes a
-// head of the log elsewhere. Only the daemon starts the last five. What else it starts are programs of their own: see package beside.
+// The program has five roles: the command line and daemon, the process that serves a view, the process that serves
+// /context, the process that passes the bytes of tunnels, and the one that takes a head of the log elsewhere. Only the daemon
+// starts the last four. What else it starts are programs of their own: see package beside.
 package main
 
 import (
@@ -13,7 +13,6 @@ import (
 	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/cli"
 	"github.com/scopefs/scopefs/internal/contextfs"
-	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/tunnels"
 	"github.com/scopefs/scopefs/internal/view"
 )
@@ -22,7 +21,6 @@ func main() {
 	child.Play(map[string]func() int{
 		view.Name:      view.Main,
 		contextfs.Name: contextfs.Main,
-		holder.Name:    holder.Main,
 		tunnels.Name:   tunnels.Main,
 		anchor.Name:    func() int { return anchor.Main(anchor.Take) },
 	})

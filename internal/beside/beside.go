@@ -27,6 +27,7 @@ type Program struct {
 func Programs() map[string]Program {
 	return map[string]Program{
 		"scopefs-log":     {"the log, and so the daemon", "views"},
+		"scopefs-holder":  {"the daemon", "views"},
 		"scopefs-init":    {"sandboxes", "sandboxes"},
 		"scopefs-files":   {"file tools", "sandboxes"},
 		"scopefs-stores":  {"stores of agents", ""},
