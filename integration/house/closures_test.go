@@ -14,10 +14,10 @@ var unlinked = []struct {
 	prefixes []string
 	why      string
 }{
-	{[]string{"scopefs-log", "scopefs-holder", "scopefs-init", "scopefs-files"}, []string{"net/http", "crypto/tls"}, "they connect to nothing"},
-	{[]string{"scopefs-log", "scopefs-holder", "scopefs-init", "scopefs-files"}, []string{"go.yaml.in/yaml", "github.com/google/jsonschema-go"}, "they read no definition and check no schema"},
-	{[]string{"scopefs-log", "scopefs-holder", "scopefs-init", "scopefs-files"}, []string{"github.com/modelcontextprotocol", module + "tools/mcp", module + "tools/egress"}, "they speak to the daemon alone"},
-	{[]string{"scopefs-log", "scopefs-init", "scopefs-files"}, []string{module + "internal/child"}, "the serving end imports nothing of the starting end"},
+	{[]string{"scopefs-log", "scopefs-holder", "scopefs-tunnels", "scopefs-init", "scopefs-files"}, []string{"net/http", "crypto/tls"}, "they connect to nothing themselves"},
+	{[]string{"scopefs-log", "scopefs-holder", "scopefs-tunnels", "scopefs-init", "scopefs-files"}, []string{"go.yaml.in/yaml", "github.com/google/jsonschema-go"}, "they read no definition and check no schema"},
+	{[]string{"scopefs-log", "scopefs-holder", "scopefs-tunnels", "scopefs-init", "scopefs-files"}, []string{"github.com/modelcontextprotocol", module + "tools/mcp"}, "they speak to the daemon alone"},
+	{[]string{"scopefs-log", "scopefs-tunnels", "scopefs-init", "scopefs-files"}, []string{module + "internal/child"}, "the serving end imports nothing of the starting end"},
 	{[]string{"scopefs-init", "scopefs-files"}, []string{module + "audit", module + "scope/agents"}, "they run in a sandbox: nothing there is a definition or a record"},
 	{[]string{"scopefs-init"}, []string{module + "scope", "net", "regexp"}, "each sandbox waits for its start"},
 	{[]string{"scopefs-files"}, []string{module + "tools/sandbox", module + "tools/file/worker"}, "the serving end imports nothing of the starting end"},

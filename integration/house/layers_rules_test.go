@@ -92,9 +92,10 @@ var floors = map[string]struct {
 	"internal/launch":      {[]string{"audit", "internal/amend", "internal/api", "internal/bounded", "internal/config", "internal/definitions", "internal/login", "internal/programs", "scope", "scope/hosts", "tools/sandbox"}, "what a run starts does not depend on the command line"},
 	"internal/cli":         {[]string{"audit", "fs/history", "internal/amend", "internal/api", "internal/bases", "internal/batch", "internal/beside", "internal/bounded", "internal/clients", "internal/config", "internal/console", "internal/consolecmd", "internal/daemon", "internal/definitions", "internal/doctor", "internal/embedded", "internal/exit", "internal/fleetcmd", "internal/extensions", "internal/fields", "internal/importer", "internal/launch", "internal/logcmd", "internal/loopback", "internal/mount", "internal/nearest", "internal/printable", "internal/programs", "internal/prompt", "internal/report", "internal/selftest", "internal/stores", "internal/terminal", "internal/thread", "internal/toolbox", "internal/top", "internal/trustcmd", "scope", "scope/agents", "scope/context", "scope/hosts", "tools", "tools/approvals", "tools/mcp", "tools/sandbox"}, "a thin face: what it can, others can without it"},
 	"internal/pages":       {[]string{"internal/cli"}, "a program of make that writes what the command line says of itself"},
-	"cmd/scopefs":          {[]string{"internal/anchor", "internal/child", "internal/cli", "internal/contextfs", "internal/tunnels", "internal/view"}, "main only chooses the role"},
+	"cmd/scopefs":          {[]string{"internal/anchor", "internal/child", "internal/cli", "internal/contextfs", "internal/view"}, "main only chooses the role"},
 	"cmd/scopefs-log":      {[]string{"audit"}, "one role"},
 	"cmd/scopefs-holder":   {[]string{"internal/holder"}, "one role"},
+	"cmd/scopefs-tunnels":  {[]string{"internal/tunnels/relay"}, "one role"},
 	"cmd/scopefs-init":     {[]string{"tools/sandbox/pid1"}, "one role"},
 	"cmd/scopefs-files":    {[]string{"tools/file/tree"}, "one role"},
 	"internal/child":       {[]string{"internal/beside"}, "how a process starts does not depend on what it does"},
@@ -103,7 +104,7 @@ var floors = map[string]struct {
 	"internal/extensions": {nil, "it copies files and does not know what they say"},
 
 	"tools/egress/tunnel":  {[]string{"internal/interrupted"}, "whoever passes bytes does not know whose"},
-	"internal/tunnels":     {[]string{"audit", "internal/confine", "internal/heart", "internal/holder", "internal/proc", "tools/egress", "tools/egress/tunnel", "tools/sandbox/pid1"}, "the process passes bytes of connections that were decided; both ends of its protocol know no rule"},
+	"internal/tunnels":     {[]string{"audit", "internal/child", "internal/heart", "internal/holder", "internal/proc", "internal/tunnels/relay", "tools/egress", "tools/egress/tunnel", "tools/sandbox/pid1"}, "the process passes bytes of connections that were decided; both ends of its protocol know no rule"},
 	"tools/egress":         {[]string{"audit", "internal/credential", "scope", "tools/egress/tunnel", "tools/limit"}, "whoever connects for an agent does it here; where the rules come from it does not know"},
 	"internal/stores":      {[]string{"fs/quota", "internal/api", "internal/config", "internal/credential", "internal/driver", "internal/stores/wire", "internal/usage", "scope", "scope/agents", "scope/catalog", "tools", "tools/*", "tools/sql/engine"}, "a store knows its settings, and what an agent may take"},
 	"internal/need":        {nil, "any test may need root, a program or time"},
@@ -190,6 +191,7 @@ var floors = map[string]struct {
 	"cmd/scopefs-console/internal/pages":    {[]string{"audit", "cmd/scopefs-console/internal/access", "cmd/scopefs-console/internal/colours", "cmd/scopefs-console/internal/sides", "fs/history", "internal/api", "internal/devices", "internal/printable", "scope", "tools/approvals"}, "what an operator sees and decides goes through the control API"},
 	"internal/heart":                        {[]string{"internal/proc"}, "any process of ours may have a heartbeat"},
 	"internal/stores/wire":                  {[]string{"internal/config", "internal/driver", "tools/kv", "tools/messages", "tools/notify", "tools/objects", "tools/sql/engine"}, "what the daemon and the drivers say, and no more"},
+	"internal/tunnels/relay":                {[]string{"internal/confine", "internal/heart", "internal/proc", "tools/egress/tunnel", "tools/sandbox/pid1"}, "the serving end imports nothing of the daemon's"},
 	"internal/contextfs":                    {[]string{"fs/callfs", "fs/fusedev", "internal/holder", "internal/heart", "internal/peer", "internal/view", "scope/context", "tools/limit", "tools/sandbox"}, "which call a process works for is told to both ends"},
 
 	"audit/tree":                {nil, "the tree over lines is maths"},
@@ -265,7 +267,7 @@ var owners = map[string]struct {
 // callers may make system calls: for files (convention 8; tools/file runs inside a
 // sandbox), and for mounts, namespaces, sockets and confinement.
 var callers = []string{"scope/beneath", "internal/beside", "internal/child", "internal/claim", "internal/placement", "internal/folder", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "tools/file/tree", "cmd/scopefs-log", "internal/account", "internal/anchor", "internal/oneshot", "internal/session", "internal/api", "internal/daemon", "internal/definitions", "internal/doctor", "internal/mount", "internal/view", "internal/cli", "internal/embedded", "internal/importer", "internal/selftest", "internal/terminal",
-	"internal/state", "internal/holder", "internal/usage", "internal/proc", "internal/logger", "internal/thread", "internal/credential", "internal/login", "tools/egress", "tools/sql", "tools/bash/tape", "internal/outlive", "internal/driver", "internal/heart", "internal/contextfs", "internal/devices", "internal/loopback", "internal/tunnels", "tools/egress/tunnel",
+	"internal/state", "internal/holder", "internal/usage", "internal/proc", "internal/logger", "internal/thread", "internal/credential", "internal/login", "tools/egress", "tools/sql", "tools/bash/tape", "internal/outlive", "internal/driver", "internal/heart", "internal/contextfs", "internal/devices", "internal/loopback", "internal/tunnels", "internal/tunnels/relay", "tools/egress/tunnel",
 	"internal/confine", "cmd/scopefs-export/internal/streams", "cmd/scopefs-stores/internal/drivers", "cmd/scopefs-stores/internal/engine", "cmd/scopefs-stores/internal/messages"} // flock(2), bind(2), socketpair(2), gettid(2), kill(2), recv(2)
 
 // pure are functions of x/sys/unix and syscall that call nobody.
@@ -277,6 +279,7 @@ var exits = map[string]int{
 	"cmd/scopefs/main.go":                           1,
 	"cmd/scopefs-log/main.go":                       1,
 	"cmd/scopefs-holder/main.go":                    1,
+	"cmd/scopefs-tunnels/main.go":                   1,
 	"cmd/scopefs-init/main.go":                      1,
 	"cmd/scopefs-files/main.go":                     1,
 	"internal/child/child.go":                       1, // a role ends

@@ -30,6 +30,7 @@ func Programs() map[string]Program {
 		"scopefs-holder":  {"the daemon", "views"},
 		"scopefs-init":    {"sandboxes", "sandboxes"},
 		"scopefs-files":   {"file tools", "sandboxes"},
+		"scopefs-tunnels": {"tunnels through agents' networks, as of HTTPS", ""},
 		"scopefs-stores":  {"stores of agents", ""},
 		"scopefs-export":  {"streams, exports and fleets", ""},
 		"scopefs-console": {"the console", ""},
