@@ -1,8 +1,7 @@
 // Command scopefs gives every agent its own view of its own files.
 //
-// The program has four roles: the command line and daemon, the holder that keeps views for the next daemon, the process that passes
-// the bytes of tunnels, and the one that takes a head of the log elsewhere. Only the daemon starts the last three. What else it
-// starts are programs of their own: see package beside.
+// The program has two roles: the command line and daemon, and the process that takes a head of the log elsewhere, which only the daemon
+// starts. What else it starts are programs of their own: see package beside.
 package main
 
 import (
@@ -12,15 +11,11 @@ import (
 	"github.com/scopefs/scopefs/internal/anchor"
 	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/cli"
-	"github.com/scopefs/scopefs/internal/holder"
-	"github.com/scopefs/scopefs/internal/tunnels"
 )
 
 func main() {
 	child.Play(map[string]func() int{
-		holder.Name:  holder.Main,
-		tunnels.Name: tunnels.Main,
-		anchor.Name:  func() int { return anchor.Main(anchor.Take) },
+		anchor.Name: func() int { return anchor.Main(anchor.Take) },
 	})
 	os.Exit(cli.Main(context.Background(), os.Args[1:]))
 }

@@ -41,7 +41,7 @@ exec systemd-nspawn --quiet --directory="$top/root" --register=no --keep-unit --
 // to $1/err.
 const layScript = `rm -rf etc/systemd/system/*.wants lib/systemd/system/*.wants
 mkdir -p usr/local/bin etc/systemd/system/scopefs.service.d
-find "$1" -name 'scopefs*' ! -name '*.*' -exec cp -t usr/local/bin {} +
+find "$1" -maxdepth 1 -name 'scopefs*' ! -name '*.*' -exec cp -t usr/local/bin {} +
 cp "$1/scopefs.service" etc/systemd/system/
 printf '[Service]\nStandardError=append:/out/err\n' >etc/systemd/system/scopefs.service.d/err.conf
 `

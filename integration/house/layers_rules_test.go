@@ -76,8 +76,8 @@ var owners = map[string]struct {
 
 // callers may make system calls: for files (convention 8; tools/file runs inside a
 // sandbox), and for mounts, namespaces, sockets and confinement.
-var callers = []string{"scope/beneath", "internal/beside", "internal/claim", "internal/child", "internal/descriptors", "internal/folder", "fs/quota", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "internal/account", "internal/anchor", "internal/oneshot", "internal/session", "internal/api", "internal/daemon", "internal/definitions", "internal/doctor", "internal/mount", "internal/view", "internal/view/serve", "internal/cli", "internal/embedded", "internal/importer", "internal/selftest", "internal/terminal", "internal/state", "internal/holder", "internal/usage", "internal/proc", "internal/logger",
-	"internal/thread", "internal/credential", "internal/login", "tools/egress", "tools/sql", "tools/bash/tape", "internal/outlive", "internal/driver", "internal/heart", "internal/contextfs", "internal/contextfs/serve", "internal/devices", "internal/loopback", "internal/tunnels", "tools/egress/tunnel", "tools/file/tree", "cmd/scopefs-log",
+var callers = []string{"scope/beneath", "internal/beside", "internal/claim", "internal/child", "internal/descriptors", "internal/folder", "fs/quota", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "internal/account", "internal/anchor", "internal/oneshot", "internal/session", "internal/api", "internal/daemon", "internal/definitions", "internal/doctor", "internal/mount", "internal/view", "internal/view/serve", "internal/cli", "internal/embedded", "internal/importer", "internal/selftest", "internal/terminal", "internal/state", "internal/holder", "internal/usage", "internal/proc", "internal/logger", "internal/thread",
+	"internal/credential", "internal/login", "tools/egress", "tools/sql", "tools/bash/tape", "internal/outlive", "internal/driver", "internal/heart", "internal/contextfs", "internal/contextfs/serve", "internal/devices", "internal/loopback", "internal/tunnels", "tools/egress/tunnel", "tools/file/tree", "cmd/scopefs-log", "internal/tunnels/relay",
 	"internal/confine", "cmd/scopefs-export/internal/streams", "cmd/scopefs-stores/internal/drivers", "cmd/scopefs-stores/internal/engine", "cmd/scopefs-stores/internal/messages"} // flock(2), bind(2), socketpair(2), gettid(2), kill(2), recv(2)
 
 // pure are functions of x/sys/unix and syscall that call nobody.
@@ -90,6 +90,8 @@ var exits = map[string]int{
 	"cmd/scopefs-view/main.go":                      1,
 	"cmd/scopefs-context/main.go":                   1,
 	"cmd/scopefs-log/main.go":                       1,
+	"cmd/scopefs-holder/main.go":                    1,
+	"cmd/scopefs-tunnels/main.go":                   1,
 	"cmd/scopefs-init/main.go":                      1,
 	"cmd/scopefs-files/main.go":                     1,
 	"internal/child/child.go":                       1, // a program that plays roles ends with the role

@@ -66,6 +66,16 @@ var links = []struct{ program, not, why string }{
 	{"cmd/scopefs-files", "tools/file/worker", "likewise"},
 	{"cmd/scopefs-files", "internal/child", "likewise"},
 
+	{"cmd/scopefs-init", "net", "it has no time for it"},
+	{"cmd/scopefs-holder", "net/http", "it keeps descriptors, and reads nothing of an agent's"},
+	{"cmd/scopefs-holder", "tools/...", "it outlives a daemon that is dead, and needs nothing of it"},
+	{"cmd/scopefs-holder", "scope/...", "likewise"},
+	{"cmd/scopefs-tunnels", "net/http", "it passes bytes of connections that were decided"},
+	{"cmd/scopefs-tunnels", "crypto/tls", "likewise"},
+	{"cmd/scopefs-tunnels", "go.yaml.in/yaml/...", "it knows no rule"},
+	{"cmd/scopefs-tunnels", "scope/...", "likewise"},
+	{"cmd/scopefs-tunnels", "internal/child", "the end that is started imports nothing of the end that starts it"},
+
 	{"cmd/scopefs", "internal/view/serve", "who serves a view must not touch one, and the daemon touches views"},
 	{"cmd/scopefs", "internal/contextfs/serve", "likewise"},
 	{"cmd/scopefs", "modernc.org/...", "drivers of stores are programs of their own"},

@@ -18,6 +18,8 @@ import (
 const (
 	View    = "scopefs-view"    // serves the mount of an agent
 	Context = "scopefs-context" // serves /context of a sandbox
+	Holder  = "scopefs-holder"  // keeps views and sandboxes for the next daemon
+	Tunnels = "scopefs-tunnels" // passes the bytes of tunnels
 	Log     = "scopefs-log"     // writes the log
 	Init    = "scopefs-init"    // process 1 of a sandbox
 	Files   = "scopefs-files"   // the file worker in a sandbox

@@ -29,9 +29,6 @@ import (
 	"github.com/scopefs/scopefs/internal/descriptors"
 )
 
-// Name is the argv[0] of a holder process.
-const Name = "scopefs-holder"
-
 // Protocol is the number of the messages between a daemon and a holder. An older daemon than the holder is refused.
 const Protocol = 1
 

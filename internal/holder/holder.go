@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"sync"
 	"syscall"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/proc"
 )
@@ -200,8 +200,12 @@ func (h *Holder) start() error {
 			return fmt.Errorf("holder: %w", err)
 		}
 	}
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Args, cmd.Dir, cmd.Env = []string{Name}, "/", []string{"GOMAXPROCS=1"}
+	cmd, err := child.Command(child.Holder)
+	if err != nil {
+		unix.Close(pair[0])
+		return fmt.Errorf("holder: %w", err)
+	}
+	cmd.Env = []string{"GOMAXPROCS=1"}
 	cmd.ExtraFiles = files
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {

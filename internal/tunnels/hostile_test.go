@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/tunnels/relay"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
@@ -26,14 +27,14 @@ func known() (*process, *moving) {
 // TestHostileAnswers: what a process says of tunnels that it has not, twice, or with numbers that cannot be, makes no sense, and
 // ends no tunnel.
 func TestHostileAnswers(t *testing.T) {
-	for name, msg := range map[string]message{
-		"unknown tunnel":       {Op: opEnded, ID: 2, Sent: 10},
-		"fewer bytes":          {Op: opEnded, ID: 1, Sent: 9},
-		"negative bytes":       {Op: opEnded, ID: 1, Sent: 10, Got: -1},
-		"negative time":        {Op: opEnded, ID: 1, Sent: 10, Took: -1},
-		"unknown owner":        {Op: opMore, Owner: "b/1"},
-		"an item":              {Op: opItem, ID: 3},
-		"a message of ours":    {Op: opOpen, ID: 3},
+	for name, msg := range map[string]relay.Message{
+		"unknown tunnel":       {Op: relay.OpEnded, ID: 2, Sent: 10},
+		"fewer bytes":          {Op: relay.OpEnded, ID: 1, Sent: 9},
+		"negative bytes":       {Op: relay.OpEnded, ID: 1, Sent: 10, Got: -1},
+		"negative time":        {Op: relay.OpEnded, ID: 1, Sent: 10, Took: -1},
+		"unknown owner":        {Op: relay.OpMore, Owner: "b/1"},
+		"an item":              {Op: relay.OpItem, ID: 3},
+		"a message of ours":    {Op: relay.OpOpen, ID: 3},
 		"an unknown operation": {Op: "x"},
 	} {
 		p, m := known()
@@ -45,7 +46,7 @@ func TestHostileAnswers(t *testing.T) {
 		}
 	}
 	p, m := known()
-	end := message{Op: opEnded, ID: 1, Sent: 12, Got: 3, Took: time.Second, Error: "broke"}
+	end := relay.Message{Op: relay.OpEnded, ID: 1, Sent: 12, Got: 3, Took: time.Second, Error: "broke"}
 	require.NoError(t, p.handle(end))
 	assert.ErrorIs(t, p.handle(end), errNonsense, "twice")
 	moved, err := m.Wait()
@@ -60,14 +61,14 @@ func TestHostileList(t *testing.T) {
 		says []any
 		ok   bool
 	}{
-		"nothing":           {[]any{hello, message{Op: opListed}}, true},
-		"the last daemon's": {[]any{message{Op: opEnded, ID: 9}, message{Op: opListed}, message{Op: opHello, ID: 1}, hello, message{Op: opItem, ID: 1}, message{Op: opListed}}, true},
-		"a tunnel twice":    {[]any{hello, message{Op: opItem, ID: 1}, message{Op: opItem, ID: 1}}, false},
-		"an end twice":      {[]any{hello, message{Op: opItem, ID: 1, Ended: true}, message{Op: opItem, ID: 1}}, false},
-		"negative bytes":    {[]any{hello, message{Op: opItem, ID: 1, Sent: -1}}, false},
-		"a negative end":    {[]any{hello, message{Op: opItem, ID: 1, Ended: true, Got: -1}}, false},
-		"a long owner":      {[]any{hello, message{Op: opOwner, Owner: strings.Repeat("x", maxOwner+1)}}, false},
-		"a long message":    {[]any{hello, message{Op: opItem, ID: 1, Error: strings.Repeat("x", 100<<10)}}, false},
+		"nothing":           {[]any{hello, relay.Message{Op: relay.OpListed}}, true},
+		"the last daemon's": {[]any{relay.Message{Op: relay.OpEnded, ID: 9}, relay.Message{Op: relay.OpListed}, relay.Message{Op: relay.OpHello, ID: 1}, hello, relay.Message{Op: relay.OpItem, ID: 1}, relay.Message{Op: relay.OpListed}}, true},
+		"a tunnel twice":    {[]any{hello, relay.Message{Op: relay.OpItem, ID: 1}, relay.Message{Op: relay.OpItem, ID: 1}}, false},
+		"an end twice":      {[]any{hello, relay.Message{Op: relay.OpItem, ID: 1, Ended: true}, relay.Message{Op: relay.OpItem, ID: 1}}, false},
+		"negative bytes":    {[]any{hello, relay.Message{Op: relay.OpItem, ID: 1, Sent: -1}}, false},
+		"a negative end":    {[]any{hello, relay.Message{Op: relay.OpItem, ID: 1, Ended: true, Got: -1}}, false},
+		"a long owner":      {[]any{hello, relay.Message{Op: relay.OpOwner, Owner: strings.Repeat("x", relay.MaxOwner+1)}}, false},
+		"a long message":    {[]any{hello, relay.Message{Op: relay.OpItem, ID: 1, Error: strings.Repeat("x", 100<<10)}}, false},
 		"no JSON":           {[]any{hello, "x"}, false},
 		"an end at once":    {nil, false},
 	} {
@@ -82,12 +83,12 @@ func TestHostileList(t *testing.T) {
 			defer p.wire.Close()
 			done := make(chan error, 1)
 			go func() { done <- p.list() }()
-			var asked message
+			var asked relay.Message
 			_, err = other.Receive(&asked)
 			require.NoError(t, err)
 			for _, msg := range test.says {
 				if msg == any(hello) {
-					msg = message{Op: opHello, ID: asked.ID}
+					msg = relay.Message{Op: relay.OpHello, ID: asked.ID}
 				}
 				require.NoError(t, other.Send(msg))
 			}
@@ -117,15 +118,15 @@ func TestOwnerWithoutTunnels(t *testing.T) {
 	require.NoError(t, err)
 	defer p.wire.Close()
 	p.set.now = p
-	require.NoError(t, p.handle(message{Op: opMore, Owner: "a/1"}))
+	require.NoError(t, p.handle(relay.Message{Op: relay.OpMore, Owner: "a/1"}))
 	p.set.Of("a/1", func() (*os.File, error) { return nil, os.ErrInvalid }).Limit(func() (int64, error) { return 7, nil })
-	got := map[op]message{}
+	got := map[relay.Op]relay.Message{}
 	for range 2 {
-		var msg message
+		var msg relay.Message
 		_, err := other.Receive(&msg)
 		require.NoError(t, err)
 		got[msg.Op] = msg
 	}
-	assert.False(t, got[opLimit].Free)
-	assert.EqualValues(t, 7, got[opGive].Bytes)
+	assert.False(t, got[relay.OpLimit].Free)
+	assert.EqualValues(t, 7, got[relay.OpGive].Bytes)
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"sync"
@@ -15,9 +14,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/proc"
+	"github.com/scopefs/scopefs/internal/tunnels/relay"
 	"github.com/scopefs/scopefs/tools/egress"
 	"github.com/scopefs/scopefs/tools/egress/tunnel"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
@@ -35,7 +36,7 @@ type process struct {
 	last       uint64
 	all        map[uint64]*moving // that have not ended
 	unrecorded map[uint64]bool    // that have
-	done       []uint64           // whose end is recorded, for the next opRecorded
+	done       []uint64           // whose end is recorded, for the next relay.OpRecorded
 	owners     map[string]*share
 	over       bool // it is ended or left, or has died
 	leaving    bool // it is left
@@ -45,8 +46,8 @@ type process struct {
 type share struct {
 	*Owner      // nil: an earlier daemon's
 	known  bool // the process has its pidfd
-	asking bool // opMore has no answer yet
-	wanted bool // there was an opMore without an Owner
+	asking bool // relay.OpMore has no answer yet
+	wanted bool // there was an relay.OpMore without an Owner
 }
 
 // The descriptors of its place, after those of holder.
@@ -89,9 +90,12 @@ func (s *Set) start() (_ *process, err error) {
 	own = append(own, beats)
 	defer heartbeats.Close()
 	p := newProcess(s, 0)
-	cmd := exec.Command("/proc/self/exe")
+	cmd, err := child.Command(child.Tunnels)
+	if err != nil {
+		return nil, err
+	}
 	// With GOMAXPROCS the runtime does not look for the limits of a control group, which the process may not read.
-	cmd.Args, cmd.Dir, cmd.Env = []string{Name}, "/", []string{fmt.Sprintf("GOMAXPROCS=%d", runtime.GOMAXPROCS(0))}
+	cmd.Env = []string{fmt.Sprintf("GOMAXPROCS=%d", runtime.GOMAXPROCS(0))}
 	cmd.ExtraFiles = []*os.File{controls, heartbeats}
 	pidfd := -1
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd}
@@ -111,7 +115,7 @@ func (s *Set) start() (_ *process, err error) {
 		_ = cmd.Process.Kill()
 		return nil, err
 	}
-	meta, err := json.Marshal(held{protocol, cmd.Process.Pid})
+	meta, err := json.Marshal(held{relay.Protocol, cmd.Process.Pid})
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +164,7 @@ func (p *process) serve() {
 	go func() {
 		err := error(nil)
 		for err == nil {
-			var msg message
+			var msg relay.Message
 			var files pid1.Files
 			if files, err = p.wire.Receive(&msg); err != nil {
 				break
@@ -178,15 +182,15 @@ func (p *process) serve() {
 var errNonsense = errors.New("its answer makes no sense")
 
 // handle does what a message says.
-func (p *process) handle(msg message) error {
+func (p *process) handle(msg relay.Message) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch msg.Op {
-	case opFailed:
+	case relay.OpFailed:
 		return fmt.Errorf("it cannot be confined: %.300s", msg.Error)
-	case opEnded:
+	case relay.OpEnded:
 		return p.finish(msg)
-	case opMore:
+	case relay.OpMore:
 		o := p.owners[msg.Owner]
 		switch {
 		case o == nil || o.asking:
@@ -197,15 +201,18 @@ func (p *process) handle(msg message) error {
 			p.answer(o)
 		}
 		return nil
-	case opGone:
+	case relay.OpGone:
 		delete(p.owners, msg.Owner)
 		return nil
 	}
 	return errNonsense
 }
 
+// errLimit is the error of a tunnel that its owner's limit has ended.
+var errLimit = errors.New("limit")
+
 // finish notes the end of a tunnel. The caller holds mu.
-func (p *process) finish(msg message) error {
+func (p *process) finish(msg relay.Message) error {
 	m := p.all[msg.ID]
 	if m == nil || msg.Sent < m.sent || msg.Got < 0 || msg.Took < 0 {
 		return errNonsense
@@ -225,7 +232,7 @@ func (p *process) finish(msg message) error {
 	return nil
 }
 
-// The process does not wait for opRecorded: many ends in one message wake it less often.
+// The process does not wait for relay.OpRecorded: many ends in one message wake it less often.
 const (
 	recordedDelay = 100 * time.Millisecond
 	maxRecorded   = 100 // ends in a message
@@ -253,11 +260,11 @@ func (p *process) flush() {
 	p.done = nil
 	p.mu.Unlock()
 	for some := range slices.Chunk(done, maxRecorded) {
-		p.send(message{Op: opRecorded, IDs: some})
+		p.send(relay.Message{Op: relay.OpRecorded, IDs: some})
 	}
 }
 
-// answer answers opMore. The caller holds mu.
+// answer answers relay.OpMore. The caller holds mu.
 func (p *process) answer(o *share) {
 	o.asking = true
 	owner := o.Owner
@@ -283,11 +290,11 @@ func (p *process) limit(o *Owner) {
 		p.answer(of)
 	}
 	p.mu.Unlock()
-	p.send(message{Op: opLimit, Owner: o.name, Free: o.free()})
+	p.send(relay.Message{Op: relay.OpLimit, Owner: o.name, Free: o.free()})
 }
 
 // send sends a message. A process that does not take it is killed.
-func (p *process) send(msg message, fds ...int) {
+func (p *process) send(msg relay.Message, fds ...int) {
 	if err := p.wire.Send(msg, fds...); errors.Is(err, os.ErrDeadlineExceeded) {
 		p.kill()
 	}
@@ -295,7 +302,7 @@ func (p *process) send(msg message, fds ...int) {
 
 // carry sends a tunnel to the process.
 func (p *process) carry(o *Owner, load egress.Load) (egress.Moving, error) {
-	if len(load.Meta) > maxMeta || len(o.name) > maxOwner {
+	if len(load.Meta) > relay.MaxMeta || len(o.name) > relay.MaxOwner {
 		return nil, errors.New("its rule is too long")
 	}
 	m := &moving{process: p, began: load.Began, sent: load.Sent, ended: make(chan struct{}), left: make(chan struct{})}
@@ -326,9 +333,9 @@ func (p *process) carry(o *Owner, load egress.Load) (egress.Moving, error) {
 	return m, nil
 }
 
-// open sends opOpen.
+// open sends relay.OpOpen.
 func (p *process) open(o *Owner, id uint64, load egress.Load, known bool) error {
-	msg := message{Op: opOpen, ID: id, Owner: o.name, Idle: load.Idle, Sent: load.Sent, Began: load.Began, Meta: load.Meta, Free: o.free()}
+	msg := relay.Message{Op: relay.OpOpen, ID: id, Owner: o.name, Idle: load.Idle, Sent: load.Sent, Began: load.Began, Meta: load.Meta, Free: o.free()}
 	var more []int
 	if !known {
 		init, err := o.init()

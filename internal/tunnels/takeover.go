@@ -9,6 +9,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/holder"
+	"github.com/scopefs/scopefs/internal/tunnels/relay"
 	"github.com/scopefs/scopefs/tools/egress"
 )
 
@@ -58,8 +59,8 @@ func (s *Set) adopt(place *holder.Place) (*process, error) {
 	if err := json.Unmarshal(place.Meta, &was); err != nil {
 		return nil, err
 	}
-	if was.Protocol != protocol || len(place.Files) != files {
-		return nil, fmt.Errorf("its protocol is number %d, this daemon's %d", was.Protocol, protocol)
+	if was.Protocol != relay.Protocol || len(place.Files) != files {
+		return nil, fmt.Errorf("its protocol is number %d, this daemon's %d", was.Protocol, relay.Protocol)
 	}
 	p := newProcess(s, 0)
 	p.place = place
@@ -79,13 +80,13 @@ func (s *Set) adopt(place *holder.Place) (*process, error) {
 
 // list receives the tunnels of the process.
 func (p *process) list() error {
-	hello := message{Op: opHello, ID: rand.Uint64()}
+	hello := relay.Message{Op: relay.OpHello, ID: rand.Uint64()}
 	if err := p.wire.Send(hello); err != nil {
 		return err
 	}
 	p.set.left = map[string][]egress.Left{}
 	for answered := false; ; {
-		var msg message
+		var msg relay.Message
 		files, err := p.wire.Receive(&msg)
 		if err != nil {
 			return err
@@ -94,11 +95,11 @@ func (p *process) list() error {
 		switch {
 		case !answered:
 			answered = msg.Op == hello.Op && msg.ID == hello.ID // what comes before is the last daemon's
-		case msg.Op == opListed:
+		case msg.Op == relay.OpListed:
 			return nil
-		case msg.Op == opOwner && len(msg.Owner) <= maxOwner && len(p.owners) < maxTunnels:
+		case msg.Op == relay.OpOwner && len(msg.Owner) <= relay.MaxOwner && len(p.owners) < relay.MaxTunnels:
 			p.owners[msg.Owner] = &share{known: true}
-		case msg.Op == opItem && p.all[msg.ID] == nil && !p.unrecorded[msg.ID] && len(p.all)+len(p.unrecorded) < 2*maxTunnels && msg.Sent >= 0:
+		case msg.Op == relay.OpItem && p.all[msg.ID] == nil && !p.unrecorded[msg.ID] && len(p.all)+len(p.unrecorded) < 2*relay.MaxTunnels && msg.Sent >= 0:
 			if err := p.item(msg); err != nil {
 				return err
 			}
@@ -109,7 +110,7 @@ func (p *process) list() error {
 }
 
 // item adds a tunnel in the list of the process.
-func (p *process) item(msg message) error {
+func (p *process) item(msg relay.Message) error {
 	of := p.owners[msg.Owner]
 	if of == nil { // its sandbox has ended
 		of = &share{}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/holder"
+	"github.com/scopefs/scopefs/internal/tunnels/relay"
 	"github.com/scopefs/scopefs/tools/egress"
 	"github.com/scopefs/scopefs/tools/egress/tunnel"
 )
@@ -105,22 +106,22 @@ func (o *Owner) free() bool {
 	return o.lease == nil
 }
 
-// answer returns the answer to opMore.
-func (o *Owner) answer() message {
+// answer returns the answer to relay.OpMore.
+func (o *Owner) answer() relay.Message {
 	o.mu.Lock()
 	lease := o.lease
 	o.mu.Unlock()
 	if lease == nil {
-		return message{Op: opLimit, Owner: o.name, Free: true}
+		return relay.Message{Op: relay.OpLimit, Owner: o.name, Free: true}
 	}
 	n, err := lease()
 	if err != nil {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.refused = err
-		return message{Op: opRefuse, Owner: o.name}
+		return relay.Message{Op: relay.OpRefuse, Owner: o.name}
 	}
-	return message{Op: opGive, Owner: o.name, Bytes: n}
+	return relay.Message{Op: relay.OpGive, Owner: o.name, Bytes: n}
 }
 
 // refusal returns why the process got no bytes.
@@ -175,7 +176,7 @@ func (m *moving) End() {
 	case <-m.left:
 	case <-m.ended:
 	default:
-		m.once.Do(func() { go m.send(message{Op: opEnd, ID: m.id}) })
+		m.once.Do(func() { go m.send(relay.Message{Op: relay.OpEnd, ID: m.id}) })
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 // knownCodes are the codes that a worker may reply with.
 var knownCodes = map[message.Code]bool{
 	message.OutsideScope: true, message.Denied: true, message.NotFound: true, message.Conflict: true,
-	message.TooLarge: true, message.Invalid: true, message.Internal: true,
+	message.TooLarge: true, message.Unavailable: true, message.Invalid: true, message.Internal: true,
 }
 
 // trusted returns an error of the worker with the fields that the daemon accepts, or

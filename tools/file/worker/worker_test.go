@@ -272,3 +272,15 @@ func TestTooLarge(t *testing.T) {
 	conn, _ := f.current()
 	assert.NotNil(t, conn, "and the worker lives")
 }
+
+// TestViewEnded: a worker whose view has ended says so, and lives.
+func TestViewEnded(t *testing.T) {
+	f := newFake(t, 0)
+	go func() {
+		var r message.RequestFrame
+		_ = message.Receive(f.in, &r, &r.Args, &r.Blob)
+		_, _ = f.out.Write(raw(`{"id":1,"error":{"code":"unavailable","message":"the view has ended","hint":"call again"}}`, "", ""))
+	}()
+	_, _, err := read(context.Background(), f.Worker, false)
+	assert.Equal(t, &tools.Error{Code: tools.Unavailable, Message: "the view has ended", Hint: "call again"}, err)
+}

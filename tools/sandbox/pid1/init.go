@@ -40,7 +40,6 @@ func Main() int {
 		fmt.Fprintln(os.Stderr, "scopefs init: start again:", err)
 		return 1
 	}
-	reserveThreads(spareThreads)
 	var ended [2]int
 	err := unix.Pipe2(ended[:], unix.O_CLOEXEC)
 	control, wrong := unix.FcntlInt(ControlFD, unix.F_DUPFD_CLOEXEC, 0) // run closes ControlFD
@@ -200,6 +199,7 @@ func (in *initProcess) serve(listen bool) error {
 	if err := in.ready(listen); err != nil {
 		return err
 	}
+	reserveThreads(spareThreads) // while the daemon prepares the first command
 	for {
 		var r Request
 		files, err := in.wire.Receive(&r)

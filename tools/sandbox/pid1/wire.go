@@ -4,11 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
+	"io"
 	"os"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/interrupted"
 )
 
 // Limits of the control socket between the daemon and init.
@@ -62,10 +65,12 @@ type Reply struct {
 	Signal unix.Signal `json:"signal,omitempty"`
 }
 
-// Wire is one end of the control socket. Several goroutines may send, one receives.
+// Wire is one end of the control socket. Several goroutines may send, one receives. It does without package net, whose
+// initialisation would be a part of each sandbox's start.
 type Wire struct {
-	conn *net.UnixConn
-	buf  []byte
+	socket *os.File
+	raw    syscall.RawConn
+	buf    []byte
 }
 
 // NewPair returns init's end of a new control socket, and the daemon's.
@@ -86,27 +91,49 @@ func NewPair() (theirs *os.File, ours *Wire, err error) {
 var ErrTooLarge = errors.New("message too large")
 
 // Close closes the socket. A Receive in progress returns an error.
-func (w *Wire) Close() error { return w.conn.Close() }
+func (w *Wire) Close() error { return w.socket.Close() }
 
 // OpenWire returns a Wire on the end of the control socket that another daemon has left.
 func OpenWire(f *os.File) (*Wire, error) { return newWire(f, maxReply) }
 
 // File returns a duplicate of the socket.
-func (w *Wire) File() (*os.File, error) { return w.conn.File() }
+func (w *Wire) File() (*os.File, error) {
+	fd, err := -1, error(nil)
+	if gone := w.raw.Control(func(own uintptr) { fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0) }); gone != nil {
+		return nil, gone
+	}
+	if err != nil {
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return os.NewFile(uintptr(fd), "control"), nil
+}
 
 // newWire returns a Wire that receives messages of at most size bytes. It closes f.
 func newWire(f *os.File, size int) (*Wire, error) {
 	defer f.Close()
-	conn, err := net.FileConn(f)
+	domain, err := unix.GetsockoptInt(int(f.Fd()), unix.SOL_SOCKET, unix.SO_DOMAIN)
+	if err == nil && domain != unix.AF_UNIX {
+		err = errors.New("not a unix socket")
+	}
+	fd := -1
+	if err == nil {
+		fd, err = unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	}
+	if err == nil {
+		err = unix.SetNonblock(fd, true) // for the runtime's poller: deadlines, and a Close that ends Receive
+	}
 	if err != nil {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
-	c, ok := conn.(*net.UnixConn)
-	if !ok {
-		conn.Close()
-		return nil, errors.New("control socket: not a unix socket")
+	w := &Wire{socket: os.NewFile(uintptr(fd), "control"), buf: make([]byte, size)}
+	if w.raw, err = w.socket.SyscallConn(); err != nil {
+		w.socket.Close()
+		return nil, fmt.Errorf("control socket: %w", err)
 	}
-	return &Wire{conn: c, buf: make([]byte, size)}, nil
+	return w, nil
 }
 
 // Send sends one message with descriptors, which stay the caller's. It fails after
@@ -123,20 +150,38 @@ func (w *Wire) Send(v any, fds ...int) error {
 	if len(fds) > 0 {
 		oob = unix.UnixRights(fds...)
 	}
-	if err := w.conn.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+	if err := w.socket.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
 		return err
 	}
-	_, _, err = w.conn.WriteMsgUnix(b, oob, nil)
-	return err
+	gone := w.raw.Write(func(fd uintptr) bool {
+		err = interrupted.Retry(func() error { return unix.Sendmsg(int(fd), b, oob, nil, unix.MSG_NOSIGNAL) })
+		return err != unix.EAGAIN
+	})
+	if gone != nil {
+		return gone
+	}
+	return os.NewSyscallError("sendmsg", err)
 }
 
 // Receive reads one message and its descriptors, which have O_CLOEXEC and become the
 // caller's. A truncated message or too many descriptors is an error.
 func (w *Wire) Receive(v any) (received Files, err error) {
 	oob := make([]byte, unix.CmsgSpace(4*maxFiles))
-	n, oobn, flags, _, err := w.conn.ReadMsgUnix(w.buf, oob)
-	if err != nil {
-		return nil, err
+	var n, oobn, flags int
+	gone := w.raw.Read(func(fd uintptr) bool {
+		err = interrupted.Retry(func() error {
+			n, oobn, flags, _, err = unix.Recvmsg(int(fd), w.buf, oob, unix.MSG_CMSG_CLOEXEC)
+			return err
+		})
+		return err != unix.EAGAIN
+	})
+	switch {
+	case gone != nil:
+		return nil, gone
+	case err != nil:
+		return nil, os.NewSyscallError("recvmsg", err)
+	case n == 0 && oobn == 0:
+		return nil, io.EOF
 	}
 	received, err = parseRights(oob[:oobn])
 	if err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {

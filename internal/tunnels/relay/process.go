@@ -1,4 +1,6 @@
-package tunnels
+// Package relay is the program scopefs-tunnels: it passes the bytes of agents' tunnels, and has the messages between it and the daemon.
+// Package tunnels starts it. It has no path, no capability and no network of its own.
+package relay
 
 import (
 	"errors"
@@ -27,7 +29,7 @@ type keeper struct {
 	mu      sync.Mutex
 	tunnels map[uint64]*carried
 	owners  map[string]*owner
-	due     []message  // to send first
+	due     []Message  // to send first
 	ended   []*carried // whose end the present daemon does not have yet
 	wanting []*owner
 }
@@ -42,13 +44,13 @@ type owner struct {
 // carried is a tunnel, until its end is recorded.
 type carried struct {
 	*tunnel.Tunnel
-	open  message // opOpen
-	end   message // opEnded; without an op: it has not ended
+	open  Message // OpOpen
+	end   Message // OpEnded; without an op: it has not ended
 	owner *owner
 	seen  bool // a daemon had end
 }
 
-// errLimit is the error of a tunnel that opRefuse has ended.
+// errLimit is the error of a tunnel that OpRefuse has ended.
 var errLimit = errors.New("limit")
 
 // calls are the system calls of the process beside those of the Go runtime.
@@ -64,14 +66,14 @@ func Main() int {
 	}
 	beats := os.NewFile(heartFD, "heart")
 	if err := confine.Descriptors(memory, calls); err != nil {
-		_ = wire.Send(message{Op: opFailed, Error: err.Error()})
+		_ = wire.Send(Message{Op: OpFailed, Error: err.Error()})
 		return 1
 	}
 	k := &keeper{wire: wire, wake: make(chan struct{}, 1), tunnels: map[uint64]*carried{}, owners: map[string]*owner{}}
 	go heart.NewHeart(beats).Serve(func() {})
 	go k.write()
 	for { // until no daemon and no holder has the other end
-		var msg message
+		var msg Message
 		files, err := wire.Receive(&msg)
 		if err != nil || !k.handle(msg, files) {
 			return 0
@@ -80,8 +82,8 @@ func Main() int {
 }
 
 // handle does what a message of the daemon says. It is false for a message that cannot be.
-func (k *keeper) handle(msg message, files pid1.Files) bool {
-	if msg.Op == opOpen {
+func (k *keeper) handle(msg Message, files pid1.Files) bool {
+	if msg.Op == OpOpen {
 		return k.open(msg, files)
 	}
 	files.Close()
@@ -89,29 +91,29 @@ func (k *keeper) handle(msg message, files pid1.Files) bool {
 	t, o := k.tunnels[msg.ID], k.owners[msg.Owner]
 	k.mu.Unlock()
 	switch {
-	case msg.Op == opHello:
+	case msg.Op == OpHello:
 		k.hello(msg)
-	case msg.Op == opEnd && t != nil && t.Tunnel != nil:
+	case msg.Op == OpEnd && t != nil && t.Tunnel != nil:
 		t.End()
-	case msg.Op == opRecorded:
+	case msg.Op == OpRecorded:
 		k.mu.Lock()
 		for _, id := range msg.IDs {
 			delete(k.tunnels, id)
 		}
 		k.mu.Unlock()
 	case o == nil: // its sandbox has ended meanwhile
-	case msg.Op == opLimit:
+	case msg.Op == OpLimit:
 		o.purse.Free(msg.Free)
-	case msg.Op == opGive:
+	case msg.Op == OpGive:
 		o.purse.Give(msg.Bytes)
-	case msg.Op == opRefuse:
+	case msg.Op == OpRefuse:
 		o.purse.Refuse(errLimit)
 	}
 	return true
 }
 
 // open begins a tunnel.
-func (k *keeper) open(msg message, files pid1.Files) bool {
+func (k *keeper) open(msg Message, files pid1.Files) bool {
 	defer files.Close()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -130,8 +132,8 @@ func (k *keeper) open(msg message, files pid1.Files) bool {
 		err = errors.New("not a stream")
 	case t.owner == nil:
 		err = errors.New("its sandbox has ended")
-	case len(k.tunnels) > maxTunnels:
-		err = fmt.Errorf("more than %d tunnels at a time", maxTunnels)
+	case len(k.tunnels) > MaxTunnels:
+		err = fmt.Errorf("more than %d tunnels at a time", MaxTunnels)
 	}
 	if err != nil {
 		k.finish(t, tunnel.Moved{Sent: msg.Sent}, err)
@@ -163,7 +165,7 @@ func stream(f *os.File) (is bool) {
 }
 
 // own makes an owner, whose tunnels end with the process of a pidfd. The caller holds mu.
-func (k *keeper) own(msg message, pidfd *os.File) *owner {
+func (k *keeper) own(msg Message, pidfd *os.File) *owner {
 	o := &owner{name: msg.Owner}
 	o.purse = tunnel.NewPurse(func() { k.want(o) })
 	o.purse.Free(msg.Free)
@@ -180,7 +182,7 @@ func (k *keeper) own(msg message, pidfd *os.File) *owner {
 				go t.End()
 			}
 		}
-		k.due = append(k.due, message{Op: opGone, Owner: o.name})
+		k.due = append(k.due, Message{Op: OpGone, Owner: o.name})
 		k.stir()
 	}()
 	return o
@@ -199,7 +201,7 @@ func (k *keeper) want(o *owner) {
 
 // finish notes the end of a tunnel. The caller holds mu.
 func (k *keeper) finish(t *carried, moved tunnel.Moved, err error) {
-	t.end = message{Op: opEnded, ID: t.open.ID, Sent: moved.Sent, Got: moved.Got, Took: moved.Took}
+	t.end = Message{Op: OpEnded, ID: t.open.ID, Sent: moved.Sent, Got: moved.Got, Took: moved.Took}
 	switch {
 	case errors.Is(err, errLimit):
 		t.end.Limit = true
@@ -220,23 +222,23 @@ func (k *keeper) stir() {
 }
 
 // hello answers the next daemon with all tunnels. What was sent before is the last daemon's.
-func (k *keeper) hello(msg message) {
+func (k *keeper) hello(msg Message) {
 	k.mu.Lock()
-	k.due, k.ended = []message{{Op: opHello, ID: msg.ID}}, nil
+	k.due, k.ended = []Message{{Op: OpHello, ID: msg.ID}}, nil
 	var purses []*tunnel.Purse
 	for _, o := range k.owners {
-		k.due = append(k.due, message{Op: opOwner, Owner: o.name})
+		k.due = append(k.due, Message{Op: OpOwner, Owner: o.name})
 		purses = append(purses, o.purse)
 	}
 	for _, t := range k.tunnels {
-		item := message{Op: opItem, ID: t.open.ID, Owner: t.open.Owner, Began: t.open.Began, Meta: t.open.Meta, Sent: t.open.Sent, Seen: t.seen}
+		item := Message{Op: OpItem, ID: t.open.ID, Owner: t.open.Owner, Began: t.open.Began, Meta: t.open.Meta, Sent: t.open.Sent, Seen: t.seen}
 		if t.end.Op != "" {
 			item.Ended, item.Sent, item.Got, item.Took, item.Error, item.Limit = true, t.end.Sent, t.end.Got, t.end.Took, t.end.Error, t.end.Limit
 			t.seen = true
 		}
 		k.due = append(k.due, item)
 	}
-	k.due = append(k.due, message{Op: opListed})
+	k.due = append(k.due, Message{Op: OpListed})
 	k.stir()
 	k.mu.Unlock()
 	for _, p := range purses {
@@ -245,7 +247,7 @@ func (k *keeper) hello(msg message) {
 }
 
 // next returns the next message to the daemon.
-func (k *keeper) next() (msg message, ok bool) {
+func (k *keeper) next() (msg Message, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
@@ -258,7 +260,7 @@ func (k *keeper) next() (msg message, ok bool) {
 	case len(k.wanting) > 0:
 		o := k.wanting[0]
 		k.wanting = k.wanting[1:]
-		o.wants, msg = false, message{Op: opMore, Owner: o.name}
+		o.wants, msg = false, Message{Op: OpMore, Owner: o.name}
 	default:
 		return msg, false
 	}

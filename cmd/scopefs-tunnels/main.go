@@ -1,0 +1,10 @@
+// Command scopefs-tunnels passes the bytes of agents' tunnels: see package relay. Package tunnels starts it.
+package main
+
+import (
+	"os"
+
+	"github.com/scopefs/scopefs/internal/tunnels/relay"
+)
+
+func main() { os.Exit(relay.Main()) }
