@@ -1,7 +1,7 @@
 # Run make help for the targets.
 SHELL   := /bin/bash
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
-LDFLAGS := -s -w -X github.com/scopefs/scopefs/internal/cli.Version=$(VERSION)
+LDFLAGS := -s -w -X github.com/scopefs/scopefs/internal/version.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
 .PHONY: help build install deb release reproduce demo check tidy lint vuln ready ready-all test test-all test-race test-serial test-deb test-kernels test-nfs test-kubernetes test-bubblewraps test-containers bench bench-work bench-history bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods bench-record bench-restart bench-fleet bench-console charts compare-selftest pictures fuzz fuzz-short clean
@@ -19,8 +19,9 @@ export CGO_ENABLED := 0
 deb release reproduce: export GOFLAGS := $(shell go env GOFLAGS)
 
 PROGRAM := bin/scopefs
-build: ## build bin/scopefs, scopefs-stores, scopefs-export, scopefs-console and scopefs-csi, static programs, and bin/pages, man pages and completions
+build: ## build bin/scopefs, scopefsd, scopefs-stores, scopefs-export, scopefs-console and scopefs-csi, static programs, and bin/pages, man pages and completions
 	$(call BUILD)
+	$(call BUILD,d)
 	$(call BUILD,-console)
 	$(call BUILD,-stores)
 	$(call BUILD,-export)
@@ -59,12 +60,13 @@ reproduce: $(NFPM) ## build a release twice, in two directories without a cache,
 	VERSION='$(VERSION)' packaging/reproduce $(NFPM) $(ARCHES)
 
 # BUILD builds one program: BUILD,suffix.
-BUILD = @packaging/build $(PROGRAM)$(1) ./cmd/scopefs$(1) -ldflags '$(if $(1),-s -w,$(LDFLAGS))'
+BUILD = @packaging/build $(PROGRAM)$(1) ./cmd/scopefs$(1) -ldflags '$(if $(filter -%,$(1)),-s -w,$(LDFLAGS))'
 
 # The drivers of stores take twice as long to build as the rest: the demo shows them if make build has built them.
 demo: ## run two agents with real work and known escapes (installs bubblewrap)
 	@.ci/need bwrap:bubblewrap git:git flock:util-linux
 	$(call BUILD)
+	$(call BUILD,d)
 	$(call BUILD,-console)
 	@integration/demo/demo.sh
 
@@ -126,7 +128,7 @@ test-race test-serial: export SCOPEFS_TEST_ALL = 1
 test-serial: export SCOPEFS_TEST_AGAIN = 1
 test test-race test-serial: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(CURDIR)/$(dir $(NFPM)):$(CURDIR)/$(dir $(SBOM)):$(PATH)
 
-TESTBUILD = for one in '' -stores -export -console -csi; do packaging/build bin/test/scopefs$$one ./cmd/scopefs$$one; done
+TESTBUILD = for one in '' d -stores -export -console -csi; do packaging/build bin/test/scopefs$$one ./cmd/scopefs$$one; done
 
 # A test with t.Parallel mostly waits, so more of them run side by side than there are processors.
 PARALLEL := -p=4 -parallel=8

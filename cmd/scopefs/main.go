@@ -1,44 +1,23 @@
 // Command scopefs gives every agent its own view of its own files.
 //
-// The program has nine roles: the command line and daemon, the process that serves a view, the process that serves
-// /context, the holder that keeps views for the next daemon, the process that writes the log, the process that passes the bytes
-// of tunnels, the one that takes a head of the log elsewhere, process 1 of a sandbox, and the file tools in a sandbox. Only the
-// daemon starts the last eight. The drivers of stores are in another program, scopefs-stores.
+// It is small, so that it starts at once. What needs more than this program has, scopefsd does in its place, with the same process id.
 package main
 
 import (
-	"context"
+	"fmt"
 	"os"
 
-	"github.com/scopefs/scopefs/internal/anchor"
-	"github.com/scopefs/scopefs/internal/child"
-	"github.com/scopefs/scopefs/internal/cli"
-	"github.com/scopefs/scopefs/internal/contextfs"
-	"github.com/scopefs/scopefs/internal/holder"
-	"github.com/scopefs/scopefs/internal/logger"
-	"github.com/scopefs/scopefs/internal/tunnels"
-	"github.com/scopefs/scopefs/internal/view"
-	"github.com/scopefs/scopefs/tools/file"
-	"github.com/scopefs/scopefs/tools/file/worker"
-	"github.com/scopefs/scopefs/tools/sandbox/pid1"
+	"github.com/scopefs/scopefs/internal/beside"
+	"github.com/scopefs/scopefs/internal/version"
 )
 
 func main() {
-	child.Play(map[string]func() int{
-		view.Name:      view.Main,
-		contextfs.Name: contextfs.Main,
-		holder.Name:    holder.Main,
-		child.Log:      logger.Main,
-		tunnels.Name:   tunnels.Main,
-		anchor.Name:    func() int { return anchor.Main(anchor.Take) },
-	})
-	if len(os.Args) > 1 {
-		switch os.Args[1] {
-		case pid1.Arg:
-			os.Exit(pid1.Main())
-		case worker.Arg:
-			os.Exit(file.Work())
+	if len(os.Args) == 2 && (os.Args[1] == "version" || os.Args[1] == "--version") {
+		if _, err := fmt.Printf("scopefs %s\n", version.Text()); err != nil {
+			os.Exit(1)
 		}
+		return
 	}
-	os.Exit(cli.Main(context.Background(), os.Args[1:]))
+	fmt.Fprintln(os.Stderr, "scopefs:", beside.Exec("scopefsd", os.Args...))
+	os.Exit(1)
 }

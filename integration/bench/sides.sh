@@ -53,6 +53,7 @@ serves() { [ "$(grep -c "^scopefs:[^ ]* $top/" /proc/mounts)" -eq "$1" ]; }
 build() {
 	go build -o "$top/bench" ./integration/bench
 	CGO_ENABLED=0 go build -trimpath -o "$top/scopefs" ./cmd/scopefs
+	CGO_ENABLED=0 go build -trimpath -o "$top/scopefsd" ./cmd/scopefsd
 	CGO_ENABLED=0 go build -trimpath -o "$top/scopefs-stores" ./cmd/scopefs-stores
 }
 

@@ -9,6 +9,7 @@ cd "$(dirname "$0")/../.."
 . integration/bench/sides.sh
 export CGO_ENABLED=0
 go build -trimpath -o "$top/scopefs" ./cmd/scopefs
+go build -trimpath -o "$top/scopefsd" ./cmd/scopefsd
 go build -trimpath -o "$top/scopefs-stores" ./cmd/scopefs-stores
 go build -trimpath -o "$top/loopback" github.com/hanwen/go-fuse/v2/example/loopback
 

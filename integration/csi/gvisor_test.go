@@ -93,7 +93,7 @@ func (g *gvisor) container(p pod, uid int, role string, args ...string) *exec.Cm
 		},
 		"mounts": []set{
 			{"type": "proc", "source": "proc", "destination": "/proc"}, bind("/usr", "/usr", "ro"), bind(g.target(p), "/workspace", "rw", "rslave"),
-			bind(g.test, "/test", "ro"), bind(harness.Program, "/scopefs", "ro"),
+			bind(g.test, "/test", "ro"), bind(harness.Program, "/scopefs", "ro"), bind(harness.Daemon(), "/scopefsd", "ro"),
 		},
 		"linux": set{"namespaces": []set{{"type": "pid"}, {"type": "mount"}, {"type": "ipc"}, {"type": "uts"}, {"type": "network"}}},
 	})

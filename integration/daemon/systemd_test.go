@@ -36,11 +36,11 @@ exec systemd-nspawn --quiet --directory="$top/root" --register=no --keep-unit --
 	--capability=all --system-call-filter='landlock_create_ruleset landlock_add_rule landlock_restrict_self @mount @file-system @process @privileged' \
 	--tmpfs=/tmp --console=pipe --boot systemd.unit=guest.service`
 
-// layScript installs the program $1/scopefs and the unit $1/scopefs.service in a copy of this host's root. The daemon's output goes
+// layScript installs the programs $1/scopefs and $1/scopefsd, and the unit $1/scopefs.service in a copy of this host's root. The daemon's output goes
 // to $1/err.
 const layScript = `rm -rf etc/systemd/system/*.wants lib/systemd/system/*.wants
 mkdir -p usr/local/bin etc/systemd/system/scopefs.service.d
-cp "$1/scopefs" usr/local/bin
+cp "$1/scopefs" "$1/scopefsd" usr/local/bin
 cp "$1/scopefs.service" etc/systemd/system/
 printf '[Service]\nStandardError=append:/out/err\n' >etc/systemd/system/scopefs.service.d/err.conf
 `
@@ -134,7 +134,7 @@ func TestSystemdUser(t *testing.T) {
 // script's output, and everything else that was said.
 func boot(t *testing.T, script string, units ...string) (out, said string) {
 	t.Helper()
-	files := map[string]string{"scopefs": harness.Program}
+	files := map[string]string{"scopefs": harness.Program, "scopefsd": harness.Daemon()}
 	for _, unit := range units {
 		files[unit] = "../../packaging/" + unit
 	}

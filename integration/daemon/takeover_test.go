@@ -137,10 +137,11 @@ var ends = map[string]func(h *harness.Host){
 // upgrade ends the daemon and puts another build of the program into its place.
 func upgrade(h *harness.Host) {
 	h.Terminate()
-	text, err := os.ReadFile(harness.Program)
+	program := harness.Daemon()
+	text, err := os.ReadFile(program)
 	require.NoError(h.T, err)
-	require.NoError(h.T, os.WriteFile(harness.Program+".new", append(text, '\n'), 0o755)) // elf(5) allows bytes at the end
-	require.NoError(h.T, os.Rename(harness.Program+".new", harness.Program))
+	require.NoError(h.T, os.WriteFile(program+".new", append(text, '\n'), 0o755)) // elf(5) allows bytes at the end
+	require.NoError(h.T, os.Rename(program+".new", program))
 }
 
 // onMemory lays out a host whose run directory is on tmpfs, as /run is: views have spools.

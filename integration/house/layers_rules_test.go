@@ -88,9 +88,11 @@ var floors = map[string]struct {
 	"internal/batch":       {[]string{"internal/bounded", "internal/report", "scope/context", "tools", "tools/mcp"}, "a file of calls is calls: the door decides about each"},
 	"internal/importer":    {[]string{"internal/config", "internal/definitions", "internal/durable", "internal/extensions", "internal/fields", "internal/imports", "internal/printable", "internal/session", "internal/state", "scope"}, "it writes what package imports converts"},
 	"internal/launch":      {[]string{"audit", "internal/amend", "internal/api", "internal/bounded", "internal/config", "internal/definitions", "internal/login", "internal/programs", "scope", "scope/hosts", "tools/sandbox"}, "what a run starts does not depend on the command line"},
-	"internal/cli":         {[]string{"audit", "fs/history", "internal/amend", "internal/api", "internal/bases", "internal/batch", "internal/beside", "internal/bounded", "internal/clients", "internal/config", "internal/console", "internal/consolecmd", "internal/daemon", "internal/definitions", "internal/doctor", "internal/embedded", "internal/exit", "internal/fleetcmd", "internal/extensions", "internal/fields", "internal/importer", "internal/launch", "internal/logcmd", "internal/loopback", "internal/mount", "internal/nearest", "internal/printable", "internal/programs", "internal/prompt", "internal/report", "internal/selftest", "internal/stores", "internal/terminal", "internal/thread", "internal/toolbox", "internal/top", "internal/trustcmd", "scope", "scope/agents", "scope/context", "scope/hosts", "tools", "tools/approvals", "tools/mcp", "tools/sandbox"}, "a thin face: what it can, others can without it"},
-	"internal/pages":       {[]string{"internal/cli"}, "a program of make that writes what the command line says of itself"},
-	"cmd/scopefs":          {[]string{"internal/anchor", "internal/cli", "internal/contextfs", "internal/holder", "internal/logger", "internal/tunnels", "internal/view", "tools/file", "tools/file/worker", "tools/sandbox/pid1"}, "main only chooses the role"},
+	"internal/cli":         {[]string{"audit", "fs/history", "internal/amend", "internal/api", "internal/bases", "internal/batch", "internal/beside", "internal/bounded", "internal/clients", "internal/config", "internal/console", "internal/consolecmd", "internal/daemon", "internal/definitions", "internal/doctor", "internal/embedded", "internal/exit", "internal/fleetcmd", "internal/extensions", "internal/fields", "internal/importer", "internal/launch", "internal/logcmd", "internal/loopback", "internal/mount", "internal/nearest", "internal/printable", "internal/programs", "internal/prompt", "internal/report", "internal/selftest", "internal/stores", "internal/terminal", "internal/thread", "internal/toolbox", "internal/top", "internal/trustcmd", "internal/version", "scope", "scope/agents", "scope/context", "scope/hosts", "tools", "tools/approvals", "tools/mcp", "tools/sandbox"}, "a thin face: what it can, others can without it"},
+	"internal/pages":       {[]string{"internal/cli", "internal/version"}, "a program of make that writes what the command line says of itself"},
+	"cmd/scopefsd":         {[]string{"internal/anchor", "internal/cli", "internal/contextfs", "internal/holder", "internal/logger", "internal/tunnels", "internal/view", "tools/file", "tools/file/worker", "tools/sandbox/pid1"}, "main only chooses the role"},
+	"cmd/scopefs":          {[]string{"internal/beside", "internal/version"}, "it starts at once"},
+	"internal/version":     {nil, "the linker sets a text"},
 	"integration/*":        {[]string{"**"}, "tests of the whole, and their tools"},
 
 	"internal/extensions": {nil, "it copies files and does not know what they say"},
@@ -267,7 +269,8 @@ var pure = []string{"ErrnoName", "Mkdev", "SignalName", "ByteSliceToString"}
 // exits are the files outside tests that may end the process, with how often.
 var exits = map[string]int{
 	"integration/demo/pictures.go":                  1,
-	"cmd/scopefs/main.go":                           9, // one for each role
+	"cmd/scopefs/main.go":                           2,
+	"cmd/scopefsd/main.go":                          9, // one for each role
 	"cmd/scopefs-stores/main.go":                    3, // likewise
 	"cmd/scopefs-export/main.go":                    2, // likewise
 	"cmd/scopefs-console/main.go":                   1,

@@ -47,7 +47,7 @@ func TestNoEffectUnderLock(t *testing.T) {
 		}
 		return gc.Import(name)
 	})
-	for _, p := range goList(t, "-export", "-deps", "./cmd/scopefs") { // a package comes after those that it imports
+	for _, p := range goList(t, "-export", "-deps", "./cmd/scopefsd") { // a package comes after those that it imports
 		if !strings.HasPrefix(p.ImportPath, module) {
 			export[p.ImportPath] = p.Export
 			continue

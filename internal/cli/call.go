@@ -18,6 +18,7 @@ import (
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
 	"github.com/scopefs/scopefs/internal/toolbox"
+	"github.com/scopefs/scopefs/internal/version"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/mcp"
 )
@@ -139,7 +140,7 @@ func (a *app) withTools(ctx context.Context, hello api.Hello, o callOptions, f f
 	hello.Once = true
 	t, err := a.toolbox(o.agent, hello)
 	if err == nil {
-		err = t.Use(ctx, Version, terminal.Asker(a.in, a.err), f)
+		err = t.Use(ctx, version.Version, terminal.Asker(a.in, a.err), f)
 	}
 	if _, ok := errors.AsType[*commandError](err); !ok && err != nil && o.status {
 		return exit.With(exitRunFailed, err)

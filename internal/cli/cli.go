@@ -32,6 +32,7 @@ import (
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
 	"github.com/scopefs/scopefs/internal/trustcmd"
+	"github.com/scopefs/scopefs/internal/version"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -60,9 +61,6 @@ func Main(ctx context.Context, args []string) int {
 	// without O_CLOEXEC, and a process that is started meanwhile would inherit it.
 	_, _ = time.Now().Zone()
 	a := &app{streams: streams{terminal.Input(os.Stdin), os.Stdout, os.Stderr}}
-	if len(args) == 1 && (args[0] == "version" || args[0] == "--version") && a.version() == nil { // all commands take longer to make
-		return 0
-	}
 	root := a.root()
 	root.SetArgs(args)
 	command, err := root.ExecuteContextC(ctx)
@@ -124,7 +122,7 @@ and check have their own; see there.`,
 			return nil
 		},
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
-		Version:       versionText(),
+		Version:       version.Text(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
