@@ -13,6 +13,7 @@ import (
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/mount"
+	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/internal/report"
 )
 
@@ -91,7 +92,7 @@ func (a *app) stateOf() (config.Paths, error) {
 		p.State = cmp.Or(p.State, filepath.Join(p.Base, "state"))
 	case err != nil && a.dir == "" && a.flags.Base == "":
 		var home string
-		home, err = config.StateHome()
+		home, err = paths.StateHome()
 		p.State = cmp.Or(a.flags.State, filepath.Join(home, "scopefs"))
 	}
 	return p, err

@@ -10,9 +10,9 @@ import (
 
 	"github.com/scopefs/scopefs/internal/beside"
 	"github.com/scopefs/scopefs/internal/clients"
-	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/internal/printable"
 )
 
@@ -27,7 +27,7 @@ func (a *app) settings(o installing, agent string) error {
 	if program := o.install + o.uninstall; !slices.Contains(clients.Names(), program) {
 		return exit.Usagef("unknown program %q: want %s", program, strings.Join(clients.Names(), ", "))
 	}
-	state, err := config.StateHome()
+	state, err := paths.StateHome()
 	if err != nil {
 		return err
 	}

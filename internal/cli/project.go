@@ -16,6 +16,7 @@ import (
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/launch"
+	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/prompt"
 	"github.com/scopefs/scopefs/internal/report"
@@ -90,9 +91,9 @@ func (a *app) existing() (config.Paths, *config.Project, error) {
 func (a *app) settingsPaths() (config.Paths, error) {
 	p, project, err := a.where()
 	switch {
-	case errors.Is(err, config.ErrNoBase), err == nil && project != nil && !project.Exists(),
-		err == nil && p.Base == config.Host.Base && a.flags.Base == "" && os.Geteuid() != 0: // the host's are not his
-		user, _ := config.UserDir() // without a HOME there are none
+	case errors.Is(err, paths.ErrNoBase), err == nil && project != nil && !project.Exists(),
+		err == nil && p.Base == paths.Host.Base && a.flags.Base == "" && os.Geteuid() != 0: // the host's are not his
+		user, _ := paths.UserDir() // without a HOME there are none
 		return config.Paths{User: user}, nil
 	case err == nil && project != nil:
 		return p.Complete()
@@ -193,7 +194,7 @@ func (a *app) define(ctx context.Context, name, changes string) (undo func(), er
 	var flags, keys []string
 	var edits []func(*amend.Draft) error
 	if a.showSecrets {
-		flags, edits = append(flags, "--show-secrets"), append(edits, amend.Unseal(config.SecretPatterns()))
+		flags, edits = append(flags, "--show-secrets"), append(edits, amend.Unseal(paths.SecretPatterns()))
 	}
 	if changes != "" {
 		flags, keys, edits = append(flags, "--changes "+changes), append(keys, "view.changes"), append(edits, amend.SetChanges(changes))

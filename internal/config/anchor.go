@@ -12,6 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/internal/witness"
 	"github.com/scopefs/scopefs/scope/agents"
 )
@@ -119,10 +120,10 @@ func (a Anchor) checkGit() error {
 
 // checkAnchors returns an error for a file that the daemon's own directories hold. It does not look at the file: its file system
 // may not answer.
-func (p Paths) checkAnchors(l LogLimits) error {
+func checkAnchors(p Paths, l LogLimits) error {
 	for _, a := range l.Anchors {
 		for _, own := range append(p.Own(), p.Base, p.State, p.Run) {
-			for _, own := range []string{filepath.Clean(own), real(own)} {
+			for _, own := range []string{filepath.Clean(own), paths.Real(own)} {
 				if own != "" && own != "." && a.File != "" && strings.HasPrefix(a.File+"/", strings.TrimSuffix(own, "/")+"/") {
 					return fmt.Errorf("anchors: %s: file: %s is in %s: name a file on another file system", a.Name, a.File, own)
 				}

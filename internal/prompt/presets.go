@@ -41,7 +41,7 @@ func suggested(dir string) (presets, files []string) {
 // .scopefs.yaml names its own.
 func Presets(ctx context.Context, p config.Paths, project *config.Project, stdin io.Reader, stderr io.Writer) (note string, err error) {
 	presets, files := suggested(project.Dir)
-	if t, err := project.Trust(); len(presets) == 0 || err != nil || t.Hash != "" {
+	if t, err := config.TrustOf(*project); len(presets) == 0 || err != nil || t.Hash != "" {
 		return "", nil
 	}
 	ask := terminal.Asker(stdin, stderr)

@@ -96,7 +96,7 @@ func (v Env) trust(ctx context.Context, o options) error {
 		return exit.Usagef("trust is for the directory of a project: give --dir DIR, and no --base")
 	}
 	if !project.Exists() { // it is not made for nothing
-		found, err := project.Trust()
+		found, err := config.TrustOf(*project)
 		if err == nil && found.Hash == "" {
 			err = fmt.Errorf("%s/%s: no such file: nothing to trust", project.Dir, agents.RepositoryFile)
 		}
