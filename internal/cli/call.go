@@ -17,6 +17,7 @@ import (
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
+	"github.com/scopefs/scopefs/internal/terminal/question"
 	"github.com/scopefs/scopefs/internal/toolbox"
 	"github.com/scopefs/scopefs/internal/version"
 	"github.com/scopefs/scopefs/tools"
@@ -140,7 +141,7 @@ func (a *app) withTools(ctx context.Context, hello api.Hello, o callOptions, f f
 	hello.Once = true
 	t, err := a.toolbox(o.agent, hello)
 	if err == nil {
-		err = t.Use(ctx, version.Version, terminal.Asker(a.in, a.err), f)
+		err = t.Use(ctx, version.Version, question.Asker(a.in, a.err), f)
 	}
 	if _, ok := errors.AsType[*commandError](err); !ok && err != nil && o.status {
 		return exit.With(exitRunFailed, err)

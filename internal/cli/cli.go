@@ -31,6 +31,7 @@ import (
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
+	"github.com/scopefs/scopefs/internal/terminal/question"
 	"github.com/scopefs/scopefs/internal/trustcmd"
 	"github.com/scopefs/scopefs/internal/version"
 	"github.com/scopefs/scopefs/scope"
@@ -141,7 +142,7 @@ and check have their own; see there.`,
 	a.given = f.Changed
 	root.AddCommand(a.daemonCmd(), a.upCmd(), a.downCmd(), a.psCmd(), a.reloadCmd(), a.killCmd(),
 		a.runCmd(), a.trusting().Trust(), a.mcpCmd(), a.callCmd(), a.approvalsCmd(), a.tokenCmd(), a.topCmd(), consolecmd.New(consolecmd.Env{Out: a.out, Err: a.err, Client: a.client}),
-		fleetcmd.New(fleetcmd.Env{In: a.in, Out: a.out, Err: a.err, Paths: a.settingsPaths, Terminal: terminal.Asker(a.in, a.out) != nil}), a.csiCmd(), a.metricsCmd(), a.storesCmd(),
+		fleetcmd.New(fleetcmd.Env{In: a.in, Out: a.out, Err: a.err, Paths: a.settingsPaths, Terminal: question.Asker(a.in, a.out) != nil}), a.csiCmd(), a.metricsCmd(), a.storesCmd(),
 		a.agentsCmd(), a.promptCmd(), a.presetsCmd(), a.programsCmd(), a.loginCmd(), a.checkCmd(), a.allowCmd(), a.denyCmd(),
 		a.auditCmd(), a.whyCmd(), a.selftestCmd(), a.changesCmd(), a.branchCmd(), a.diffCmd(), a.commitCmd(), a.discardCmd(), a.undoCmd(), a.redoCmd(), a.checkpointCmd(),
 		a.showCmd(), a.restoreCmd(), a.doctorCmd(), a.versionCmd())

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/client"
 	"github.com/scopefs/scopefs/internal/clients"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/thread"
@@ -99,7 +100,7 @@ func (a *app) toolbox(name string, first api.Hello) (*toolbox.Toolbox, error) {
 		return nil, exit.Usagef("-C: %q holds a newline: name another directory", first.Dir)
 	}
 	var t *toolbox.Toolbox
-	if task := os.Getenv(api.TaskEnv); name == "" && task != "" {
+	if task := os.Getenv(client.TaskEnv); name == "" && task != "" {
 		t = toolbox.OfTask(task, first)
 	} else {
 		p, id, err := a.begin(name)

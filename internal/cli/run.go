@@ -13,6 +13,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/bases"
+	"github.com/scopefs/scopefs/internal/client"
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/launch"
@@ -154,7 +155,7 @@ func (a *app) run(ctx context.Context, name string, argv []string, o runOptions)
 	if o.dir == "" && at.Project != nil {
 		o.dir = at.Project.Below
 	}
-	req := api.RunRequest{Argv: argv, Dir: o.dir, Env: env, Keys: at.Keys(), Changes: o.changes}
+	req := api.RunRequest{RunRequest: client.RunRequest{Argv: argv, Dir: o.dir, Env: env, Keys: at.Keys(), Changes: o.changes}}
 	if t := os.Getenv("TERM"); t != "" && env["TERM"] == "" {
 		env["TERM"] = t
 	}

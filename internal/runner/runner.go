@@ -11,7 +11,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/client"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -77,7 +77,7 @@ func Env(programs, socket string, m agents.Model, all, runners map[string]string
 	maps.Copy(env, all)
 	maps.Copy(env, runners)
 	env["PATH"] = programs + ":" + env["PATH"]
-	env[api.TaskEnv] = socket
+	env[client.TaskEnv] = socket
 	if m.Name != "" {
 		env["SCOPEFS_MODEL"] = m.Name
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/bases"
 	"github.com/scopefs/scopefs/internal/bridge"
+	"github.com/scopefs/scopefs/internal/client"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/scope"
@@ -42,7 +43,7 @@ func OfTask(socket string, hello api.Hello) *Toolbox { return &Toolbox{task: soc
 // open connects to the tools until dial ends, and starts a daemon, which lives until ctx ends, if none runs.
 func (t *Toolbox) open(ctx, dial context.Context) (*net.UnixConn, error) {
 	if t.task != "" {
-		return api.TaskTools(dial, t.task, t.hello)
+		return client.TaskTools(dial, t.task, t.hello)
 	}
 	var conn *net.UnixConn
 	opened, err := bases.Retry(dial, t.given, func() (err error) {
@@ -75,11 +76,11 @@ func (t *Toolbox) reopen(ctx, dial context.Context) (*net.UnixConn, error) {
 }
 
 // pulse returns the pulse of the connected daemon.
-func (t *Toolbox) pulse() *api.Pulse {
+func (t *Toolbox) pulse() *client.Pulse {
 	if t.task != "" {
-		return api.NewPulse(t.task)
+		return client.NewPulse(t.task)
 	}
-	return api.NewPulse(t.paths.ToolSocket(string(t.id)))
+	return client.NewPulse(t.paths.ToolSocket(string(t.id)))
 }
 
 // Close stops the daemon that open started, if any.
@@ -95,7 +96,7 @@ func (t *Toolbox) Close() {
 func (t *Toolbox) Relay(ctx context.Context) (opened bool, err error) {
 	defer t.Close()
 	t.hello.Returns, t.hello.Continues = t.task == "", true
-	var pulse atomic.Pointer[api.Pulse] // of the running daemon
+	var pulse atomic.Pointer[client.Pulse] // of the running daemon
 	b := &bridge.Bridge{
 		In: t.In, Out: t.Out, Log: t.Stderr,
 		Dial: func(dial context.Context) (bridge.Conn, error) {
@@ -112,9 +113,9 @@ func (t *Toolbox) Relay(ctx context.Context) (opened bool, err error) {
 			return conn, nil
 		},
 		Alive:   func(ctx context.Context) error { return pulse.Load().Check(ctx) },
-		Private: api.MethodSandbox,
+		Private: client.MethodSandbox,
 		Sandbox: func(line []byte) bool {
-			resume, same, err := api.ParseSandboxLine(line)
+			resume, same, err := client.ParseSandboxLine(line)
 			if t.hello.Resume = nil; err == nil && resume.Token != "" {
 				t.hello.Resume = &resume
 			}

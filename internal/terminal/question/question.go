@@ -1,4 +1,5 @@
-package terminal
+// Package question asks the user of a command on the terminal, a line each.
+package question
 
 import (
 	"bufio"
@@ -10,17 +11,18 @@ import (
 	"strings"
 
 	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/internal/terminal"
 	"github.com/scopefs/scopefs/tools"
 )
 
 // Asker returns a function that asks the user on the terminal. It is nil if standard
 // input or standard error is no terminal, and in the background, where nobody answers.
 func Asker(stdin io.Reader, stderr io.Writer) func(context.Context, tools.Question) (tools.Answer, error) {
-	in := File(stdin)
-	if in == nil || !Is(stderr) || !Foreground(int(in.Fd())) {
+	in := terminal.File(stdin)
+	if in == nil || !terminal.Is(stderr) || !terminal.Foreground(int(in.Fd())) {
 		return nil
 	}
-	lines := bufio.NewReader(Input(in))
+	lines := bufio.NewReader(terminal.Input(in))
 	return func(ctx context.Context, q tools.Question) (tools.Answer, error) {
 		answers := make(chan tools.Answer, 1)
 		go func() { answers <- askLine(lines, stderr, q) }() // a read of a terminal cannot be cancelled
