@@ -1,13 +1,15 @@
 // Command scopefs gives every agent its own view of its own files.
 //
-// It is small, so that it starts at once. What needs more than this program has, scopefsd does in its place, with the same process id.
+// It is small, so that it starts at once. What needs more than a daemon's answer, scopefsd does in its place, with the same process id.
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 
 	"github.com/scopefs/scopefs/internal/beside"
+	"github.com/scopefs/scopefs/internal/front"
 	"github.com/scopefs/scopefs/internal/version"
 )
 
@@ -17,6 +19,9 @@ func main() {
 			os.Exit(1)
 		}
 		return
+	}
+	if status, done := front.Main(context.Background(), os.Args[1:]); done {
+		os.Exit(status)
 	}
 	fmt.Fprintln(os.Stderr, "scopefs:", beside.Exec("scopefsd", os.Args...))
 	os.Exit(1)

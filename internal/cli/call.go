@@ -12,6 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/batch"
+	"github.com/scopefs/scopefs/internal/command"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/nearest"
 	"github.com/scopefs/scopefs/internal/printable"
@@ -144,7 +145,7 @@ func (a *app) withTools(ctx context.Context, hello api.Hello, o callOptions, f f
 		err = t.Use(ctx, version.Version, question.Asker(a.in, a.err), f)
 	}
 	if _, ok := errors.AsType[*commandError](err); !ok && err != nil && o.status {
-		return exit.With(exitRunFailed, err)
+		return exit.With(command.RunFailed, err)
 	}
 	return err
 }
@@ -195,23 +196,23 @@ func (e *commandError) Error() string { return e.status }
 // ending returns a commandError if the result is of a failed command. With status,
 // a result without an exit status is an error.
 func ending(r mcp.Result, status bool) error {
-	var command struct {
+	var said struct {
 		Running  bool `json:"running"`
 		ExitCode *int `json:"exit_code"`
 		TimedOut bool `json:"timed_out"`
 	}
 	// The results of other tools do not have these fields.
-	_ = json.Unmarshal(r.Structured, &command)
-	code := command.ExitCode
+	_ = json.Unmarshal(r.Structured, &said)
+	code := said.ExitCode
 	switch {
-	case code == nil && status && !command.Running:
+	case code == nil && status && !said.Running:
 		return errors.New("the result has no exit status: --exit-status is for bash")
 	case code == nil || *code == 0:
 		return nil
 	case !status:
 		return &commandError{fmt.Sprintf("the command ended with exit status %d; --exit-status ends with it", *code)}
-	case command.TimedOut:
-		return exit.With(exitTimedOut, &commandError{"the command timed out"})
+	case said.TimedOut:
+		return exit.With(command.TimedOut, &commandError{"the command timed out"})
 	}
 	return exit.With(*code, &commandError{fmt.Sprintf("the command ended with exit status %d", *code)})
 }

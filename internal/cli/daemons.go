@@ -24,13 +24,13 @@ func (a *app) addAll(c *cobra.Command) {
 func (a *app) daemons(ctx context.Context) (*api.Daemons, error) {
 	all := api.AllDaemons(a.everywhere)
 	if a.all {
-		if a.dir != "" || a.given("base") {
+		if a.Dir != "" || a.Given("base") {
 			return nil, exit.Usagef("--all and --base or --dir: give one of them")
 		}
 		return all, nil
 	}
 	_, project, err := a.where()
-	if named := project != nil || a.flags.Base != "" || a.flags.Run != ""; !named && (err == nil || errors.Is(err, paths.ErrNoBase)) && all.Running(ctx) {
+	if named := project != nil || a.Flags.Base != "" || a.Flags.Run != ""; !named && (err == nil || errors.Is(err, paths.ErrNoBase)) && all.Running(ctx) {
 		return all, nil
 	}
 	_, p, err := a.client()

@@ -95,8 +95,8 @@ func (a *app) server(agent, dir string) (clients.Server, error) {
 	} else {
 		s.Args = []string{"--base", p.Base}
 	}
-	for flag, dir := range map[string]string{"run": a.flags.Run, "state": a.flags.State} {
-		if !a.given(flag) {
+	for flag, dir := range map[string]string{"run": a.Flags.Run, "state": a.Flags.State} {
+		if !a.Given(flag) {
 			continue
 		}
 		if dir, err = filepath.Abs(dir); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/client"
 	"github.com/scopefs/scopefs/internal/clients"
+	"github.com/scopefs/scopefs/internal/command"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/thread"
 	"github.com/scopefs/scopefs/internal/toolbox"
@@ -68,7 +69,7 @@ Exit status: 0 at the end of the client's input, 1 failure, 2 bad usage.`,
 	for _, flag := range []string{"install", "uninstall"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(clients.Names(), cobra.ShellCompDirectiveNoFileComp))
 	}
-	a.addProject(c, &changes)
+	command.AddProject(c, &a.showSecrets, &changes)
 	c.Flags().StringVarP(&client.dir, "chdir", "C", "",
 		"start commands in this directory of the view; with --install and --uninstall: the directory of the settings")
 	c.MarkFlagsMutuallyExclusive("install", "uninstall")

@@ -44,7 +44,7 @@ func (a *app) userDaemon(ctx context.Context, o daemonOptions) error {
 	if o.trace {
 		flags = append(flags, "--trace")
 	}
-	if a.flags.Base != "" || a.dir != "" {
+	if a.Flags.Base != "" || a.Dir != "" {
 		p, err := a.paths()
 		if err != nil {
 			return err
@@ -77,7 +77,7 @@ func (a *app) userDaemon(ctx context.Context, o daemonOptions) error {
 // ownPaths returns the directories of the user's own base, which need not exist, or are made.
 func (a *app) ownPaths(existing bool) (config.Paths, error) {
 	own, err := paths.OfUser()
-	own.State, own.Run = cmp.Or(a.flags.State, own.State), cmp.Or(a.flags.Run, own.Run)
+	own.State, own.Run = cmp.Or(a.Flags.State, own.State), cmp.Or(a.Flags.Run, own.Run)
 	switch {
 	case err != nil:
 	case own.Run == "":
@@ -92,7 +92,7 @@ func (a *app) ownPaths(existing bool) (config.Paths, error) {
 
 // logs returns the directories of the logs of the user's projects and of his own base.
 func (a *app) logs() (dirs []string, err error) {
-	if a.dir != "" || a.given("base") {
+	if a.Dir != "" || a.Given("base") {
 		return nil, exit.Usagef("--all and --base or --dir: give one of them")
 	}
 	all := paths.Projects()
