@@ -79,7 +79,7 @@ Exit status: 0 at the end of the client's input, 1 failure, 2 bad usage.`,
 
 // agentFlag adds the flag --agent.
 func (a *app) agentFlag(c *cobra.Command, name *string) {
-	c.Flags().StringVar(name, "agent", os.Getenv("SCOPEFS_AGENT"), "the agent (SCOPEFS_AGENT)")
+	command.AgentFlag(c, name)
 	a.completeAgent(c)
 }
 

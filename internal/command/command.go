@@ -101,6 +101,11 @@ func Print(stderr io.Writer, err error) int {
 	return code
 }
 
+// AgentFlag adds the flag --agent.
+func AgentFlag(c *cobra.Command, name *string) {
+	c.Flags().StringVar(name, "agent", os.Getenv("SCOPEFS_AGENT"), "the agent (SCOPEFS_AGENT)")
+}
+
 // AddProject adds the flags --changes and --show-secrets.
 func AddProject(c *cobra.Command, showSecrets *bool, changes *string) {
 	c.Flags().BoolVar(showSecrets, "show-secrets", false, "with --dir: do not hide .env, .env.*, *.pem and private keys of SSH")
