@@ -3,76 +3,18 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/scopefs/scopefs/internal/client"
-	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/approvals"
 )
 
 // Hello is what a client of tools says first.
 type Hello = client.Hello
-
-// Tools connects to an agent's own socket, where a client speaks MCP, one JSON-RPC
-// message a line. It needs no more rights than the agent's user has. While the daemon
-// starts it waits for the agent, until ctx ends and for startTime at most.
-func Tools(ctx context.Context, p config.Paths, id scope.ID, first Hello) (*net.UnixConn, error) {
-	late := time.Now().Add(startTime)
-	for pause := startPause; ; pause = min(2*pause, longStartPause) {
-		conn, err := client.Tools(ctx, p, id, first)
-		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ECONNREFUSED) {
-			return conn, err
-		}
-		if err := NewClient(p).whyNoTools(ctx, id); err != nil {
-			return nil, err
-		}
-		if time.Now().After(late) {
-			return nil, fmt.Errorf("%q is starting for %v already: scopefs ps shows its state, and the daemon's log what it waits for", id, startTime)
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%q is starting: %w", id, context.Cause(ctx))
-		}
-	}
-}
-
-// The bounds of the wait for an agent that is about to be mounted.
-const (
-	startTime      = time.Minute
-	startPause     = 10 * time.Millisecond // between two attempts to connect
-	longStartPause = 500 * time.Millisecond
-)
-
-// whyNoTools returns why an agent has no socket; nil: the daemon is about to make it.
-func (c *Client) whyNoTools(ctx context.Context, id scope.ID) error {
-	all, err := c.Agents(ctx)
-	if err != nil {
-		return err
-	}
-	i := slices.IndexFunc(all, func(a Agent) bool { return a.ID == id })
-	switch {
-	case i < 0:
-		return fmt.Errorf("%w %q: define it in agents.d/%s.md", ErrUnknown, id, id)
-	case all[i].NotLoaded && all[i].Mount == "":
-		return &NotLoadedError{Err: fmt.Errorf("%q is not mounted: %s", id, all[i].Error)}
-	case all[i].Error != "":
-		return fmt.Errorf("%q is not mounted: %s", id, all[i].Error)
-	case all[i].State == Starting, all[i].State == Mounted: // by now
-		return nil
-	default:
-		return fmt.Errorf("%q is not mounted: scopefs up %s", id, id)
-	}
-}
 
 // Approvals lists the calls that wait for the operator, or that the operator has decided.
 func (c *Client) Approvals(ctx context.Context) ([]approvals.Approval, error) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,14 +21,74 @@ import (
 // TaskEnv is the environment variable that names the socket of a task.
 const TaskEnv = "SCOPEFS_MCP"
 
-// Tools connects to an agent's own socket, where a client speaks MCP, one JSON-RPC message a line. It needs no more rights than the
-// agent's user has. It does not wait for an agent that starts.
+// Tools connects to an agent's own socket, where a client speaks MCP, one JSON-RPC
+// message a line. It needs no more rights than the agent's user has. While the daemon
+// starts it waits for the agent, until ctx ends and for startTime at most.
 func Tools(ctx context.Context, p paths.Paths, id scope.ID, first Hello) (*net.UnixConn, error) {
+	late := time.Now().Add(startTime)
+	for pause := startPause; ; pause = min(2*pause, longStartPause) {
+		conn, err := tools(ctx, p, id, first)
+		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ECONNREFUSED) {
+			return conn, err
+		}
+		if err := New(p).whyNoTools(ctx, id); err != nil {
+			return nil, err
+		}
+		if time.Now().After(late) {
+			return nil, fmt.Errorf("%q is starting for %v already: scopefs ps shows its state, and the daemon's log what it waits for", id, startTime)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%q is starting: %w", id, context.Cause(ctx))
+		}
+	}
+}
+
+// The bounds of the wait for an agent that is about to be mounted.
+const (
+	startTime      = time.Minute
+	startPause     = 10 * time.Millisecond // between two attempts to connect
+	longStartPause = 500 * time.Millisecond
+)
+
+// tools is Tools for an agent that does not start.
+func tools(ctx context.Context, p paths.Paths, id scope.ID, first Hello) (*net.UnixConn, error) {
 	conn, err := Connect(ctx, p.ToolSocket(string(id)))
 	if err != nil {
 		return nil, err
 	}
 	return first.send(conn)
+}
+
+// agent is what tells why an agent has no tools: see api.Agent.
+type agent struct {
+	ID        scope.ID `json:"agent"`
+	State     string   `json:"state"`
+	Mount     string   `json:"mount"`
+	Error     string   `json:"error"`
+	NotLoaded bool     `json:"not_loaded"`
+}
+
+// whyNoTools returns why an agent has no socket; nil: the daemon is about to make it.
+func (c *Client) whyNoTools(ctx context.Context, id scope.ID) error {
+	var all []agent
+	if err := c.Call(ctx, "GET", "/v1/agents", struct{}{}, &all); err != nil {
+		return err
+	}
+	i := slices.IndexFunc(all, func(a agent) bool { return a.ID == id })
+	switch {
+	case i < 0:
+		return fmt.Errorf("%w %q: define it in agents.d/%s.md", ErrUnknown, id, id)
+	case all[i].NotLoaded && all[i].Mount == "":
+		return &NotLoadedError{Err: fmt.Errorf("%q is not mounted: %s", id, all[i].Error)}
+	case all[i].Error != "":
+		return fmt.Errorf("%q is not mounted: %s", id, all[i].Error)
+	case all[i].State == "starting", all[i].State == "mounted": // by now
+		return nil
+	default:
+		return fmt.Errorf("%q is not mounted: scopefs up %s", id, id)
+	}
 }
 
 // TaskTools connects to the socket of a task: see TaskEnv.

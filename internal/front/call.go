@@ -38,7 +38,7 @@ func (f *front) call(ctx context.Context, tool string, words []string, o *comman
 	}
 	ctx, leave := context.WithCancelCause(ctx)
 	defer leave(nil)
-	conn, pulse, err := f.tools(ctx, o.Agent, client.Hello{Profile: o.Profile, Dir: o.Dir, Once: true})
+	conn, pulse, err := f.tools(ctx, o.Agent, client.Hello{Profile: o.Profile, Dir: o.Dir, Once: true}, false)
 	if err != nil {
 		return err
 	}
@@ -61,8 +61,8 @@ func (f *front) call(ctx context.Context, tool string, words []string, o *comman
 	return o.Failed(err)
 }
 
-// tools connects to the tools of an agent or of a task.
-func (f *front) tools(ctx context.Context, name string, hello client.Hello) (conn *net.UnixConn, pulse *client.Pulse, err error) {
+// tools connects to the tools of an agent or of a task. What is wrong with the first connection, scopefsd says, or starts a daemon.
+func (f *front) tools(ctx context.Context, name string, hello client.Hello, again bool) (conn *net.UnixConn, pulse *client.Pulse, err error) {
 	switch hello.Profile {
 	case "", "claude", "anthropic-editor", "mcp-fs":
 	default:
@@ -79,8 +79,11 @@ func (f *front) tools(ctx context.Context, name string, hello client.Hello) (con
 	if err != nil {
 		return nil, nil, err
 	}
-	if conn, err = client.Tools(ctx, p, id, hello); err != nil {
-		return nil, nil, errLeft // scopefsd says why, or starts a daemon
+	if conn, err = client.Tools(ctx, p, id, hello); err != nil && !again {
+		err = errLeft
+	}
+	if err != nil {
+		return nil, nil, err
 	}
 	return conn, client.NewPulse(p.ToolSocket(string(id))), nil
 }

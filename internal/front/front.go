@@ -28,6 +28,7 @@ func Main(ctx context.Context, args []string) (status int, done bool) {
 	f.Add(root)
 	f.addRun(root)
 	f.addCall(root)
+	f.addMCP(root)
 	c, rest, err := root.Find(args)
 	if err != nil || c == root || c.ParseFlags(rest) != nil { // help and usage are scopefsd's
 		return 0, false
