@@ -5,12 +5,12 @@ package front
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/internal/command"
-	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/scope"
 )
@@ -54,12 +54,22 @@ func (f *front) agent(name string) (paths.Paths, *paths.Project, scope.ID, error
 		}
 		return p, nil, id, err
 	}
+	if p, err = p.Complete(); err != nil || !served(p) { // nothing to ask: scopefsd looks at the rest
+		return p, nil, "", errLeft
+	}
 	if !project.Exists() || project.Above != nil || project.Below != "" || project.Proposes() ||
 		name != "" && name != string(project.ID) || project.Make(true) != nil {
 		return p, nil, "", errLeft
 	}
-	if p, err = p.Complete(); err != nil {
-		err = exit.With(exit.Usage, err)
+	return p, project, project.ID, nil
+}
+
+// served reports whether a daemon may serve the directories.
+func served(p paths.Paths) bool {
+	for _, socket := range []string{p.Socket(), p.UserSocket(uint32(os.Geteuid()))} {
+		if _, err := os.Lstat(socket); !errors.Is(err, fs.ErrNotExist) {
+			return true
+		}
 	}
-	return p, project, project.ID, err
+	return false
 }
