@@ -22,7 +22,9 @@ type started struct {
 	dir   string
 	fails bool // it ends at once, with an error
 
-	took []float64 // ms
+	took   []float64 // ms
+	used   []float64 // ms of a processor, of its own process and of those that it waits for
+	faults []int64   // pages, likewise
 }
 
 // starter measures starts as a user.
@@ -41,9 +43,10 @@ func (s *starter) command(ctx context.Context, dir string, words ...string) *exe
 
 func (s *starter) add(one started) { s.all = append(s.all, &one) }
 
-// measure runs each command once.
-func (s *starter) measure(record bool) error {
-	for _, one := range s.all {
+// measure runs each command once, another one first in each round.
+func (s *starter) measure(round int) error {
+	for i := range s.all {
+		one := s.all[(i+round)%len(s.all)]
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		cmd := s.command(ctx, one.dir, one.words...)
 		began := time.Now()
@@ -54,8 +57,10 @@ func (s *starter) measure(record bool) error {
 			out, _ := s.command(context.Background(), one.dir, one.words...).CombinedOutput()
 			return fmt.Errorf("%s: %w: %s", strings.Join(one.words, " "), err, out)
 		}
-		if record {
+		if round > 0 { // the first is for the caches
 			one.took = append(one.took, float64(took.Nanoseconds())/1e6)
+			one.used = append(one.used, float64((cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime()).Nanoseconds())/1e6)
+			one.faults = append(one.faults, cmd.ProcessState.SysUsage().(*syscall.Rusage).Minflt)
 		}
 	}
 	return nil
@@ -148,9 +153,9 @@ func startCompare(args arguments) error {
 				ends = append(ends, end)
 			}
 		}
-		for r := range rounds + 1 { // the first is for the caches
+		for r := range rounds + 1 {
 			if err == nil {
-				err = s.measure(r > 0)
+				err = s.measure(r)
 			}
 		}
 		for _, end := range ends {
@@ -167,7 +172,7 @@ func startCompare(args arguments) error {
 // print prints a row for each command.
 func (s *starter) print(user string) {
 	empty, bwrap := median(s.all[0].took), median(s.all[1].took)
-	fmt.Printf("| %s | median, ms | to empty | to bwrap | sum of its path, ms | to the sum |\n|---|---|---|---|---|---|\n", user)
+	fmt.Printf("| %s | median, ms | to empty | to bwrap | sum of its path, ms | to the sum | its processor, ms | its page faults |\n|---|---|---|---|---|---|---|---|\n", user)
 	for _, one := range s.all {
 		took, sum := median(one.took), "|  "
 		var programs, sandboxes float64
@@ -175,7 +180,7 @@ func (s *starter) print(user string) {
 			of := programs*empty + sandboxes*bwrap
 			sum = fmt.Sprintf("%.1f | %.1f×", of, took/of)
 		}
-		fmt.Printf("| %s | %.1f | %.1f× | %.1f× | %s |\n", one.name, took, took/empty, took/bwrap, sum)
+		fmt.Printf("| %s | %.1f | %.1f× | %.1f× | %s | %.1f | %d |\n", one.name, took, took/empty, took/bwrap, sum, median(one.used), median(one.faults))
 	}
 	fmt.Println()
 }
