@@ -93,7 +93,7 @@ func TestDoctor(t *testing.T) {
 			return cmd
 		}, 1, map[string]string{"root bubblewrap": "missing", "root git identity": "degraded"}, map[string]string{"root bubblewrap": "apt-get install bubblewrap"}},
 		"no other program": {0, func(m *harness.Way) *exec.Cmd {
-			return exec.Command("sh", append([]string{"-c", `cp "$1" "$0/scopefs" && shift && exec "$0/scopefs" "$@"`, m.T.TempDir()}, doctor...)...)
+			return exec.Command("sh", append([]string{"-c", `cp "$1" "$1d" "$0" && shift && exec "$0/scopefs" "$@"`, m.T.TempDir()}, doctor...)...)
 		}, 0, map[string]string{"root programs": "degraded"}, map[string]string{"root programs": "scopefs-stores (stores of agents)"}},
 		"few files": {0, func(m *harness.Way) *exec.Cmd {
 			return exec.Command("prlimit", append([]string{"--nofile=2000", "--"}, doctor...)...)
