@@ -79,7 +79,7 @@ func makeDisk(t *testing.T, work, apparmor string, suites []suite) string {
 		copyAppArmor(t, apparmor, root)
 	}
 	command(t, "../..", "sh", "-c", `git ls-files -z | xargs -0 cp --parents -dt "$1"`, "sh", filepath.Join(root, "src"))
-	for _, program := range []string{"scopefs", "scopefs-stores", "scopefs-export", "scopefs-console", "scopefs-csi"} {
+	for _, program := range []string{"scopefs", "scopefsd", "scopefs-stores", "scopefs-export", "scopefs-console", "scopefs-csi"} {
 		command(t, "../..", "go", "build", "-trimpath", "-o", filepath.Join(root, "guest", program), "./cmd/"+program)
 	}
 	var list strings.Builder
