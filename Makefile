@@ -1,10 +1,10 @@
 # Run make help for the targets.
 SHELL   := /bin/bash
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
-LDFLAGS := -s -w -X github.com/scopefs/scopefs/internal/cli.Version=$(VERSION)
+LDFLAGS := -s -w -X github.com/scopefs/scopefs/internal/version.Version=$(VERSION)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install deb release reproduce demo check tidy lint vuln ready ready-all test test-all test-race test-serial test-deb test-kernels test-nfs test-kubernetes test-bubblewraps test-containers bench bench-work bench-history bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods bench-record bench-restart bench-fleet bench-console charts compare-selftest pictures fuzz fuzz-short clean
+.PHONY: help build install deb release reproduce demo check tidy lint vuln ready ready-all test test-all test-race test-serial test-deb test-kernels test-nfs test-kubernetes test-bubblewraps test-containers bench bench-work bench-history bench-mcp bench-stores bench-context bench-egress bench-scale bench-floods bench-record bench-restart bench-start bench-fleet bench-console charts compare-selftest pictures fuzz fuzz-short clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -60,7 +60,7 @@ reproduce: $(NFPM) ## build a release twice, in two directories without a cache,
 # BUILD builds one program: BUILD,name. By the tag, which no file has, scopefs doctor finds programs of another build.
 BUILDNAME := $(shell printf %s '$(VERSION)' | tr -c 'A-Za-z0-9._' _)
 define BUILD
-@packaging/build $(PROGRAM)$(1:scopefs%=%) ./cmd/$(1) -tags scopefs_$(BUILDNAME) -ldflags '$(if $(filter scopefs,$(1)),$(LDFLAGS),-s -w)'
+@packaging/build $(PROGRAM)$(1:scopefs%=%) ./cmd/$(1) -tags scopefs_$(BUILDNAME) -ldflags '$(if $(filter scopefs scopefsd,$(1)),$(LDFLAGS),-s -w)'
 
 endef
 
@@ -279,6 +279,10 @@ bench-record: ## views that record denials, writes, opens and all (as root; ARGS
 
 bench-restart: ## what programs in views notice of a daemon's SIGTERM, SIGKILL and upgrade (as root; ARGS="-rounds N", "-agents N", "-busy N", -smoke)
 	integration/bench/restart.sh $(ARGS)
+
+bench-start: ## starts of each program, of run and of call, beside an empty Go program and bubblewrap (as root; ARGS="-rounds N", SCOPEFS_BENCH_BEFORE=a directory of another build)
+	@.ci/need bwrap:bubblewrap
+	integration/bench/start.sh $(ARGS)
 
 bench-fleet: ## a fleet of nodes on one NATS server: lag of events, approvals, catching up, bytes, memory (as root; ARGS="-nodes N", "-agents N", "-rate N", -smoke)
 	integration/bench/fleet.sh $(ARGS)

@@ -14,6 +14,7 @@ import (
 	scoped "github.com/scopefs/scopefs/scope/context"
 	"github.com/scopefs/scopefs/tools/approvals"
 	"github.com/scopefs/scopefs/tools/limit"
+	"github.com/scopefs/scopefs/tools/questions"
 )
 
 // Tool is one tool. Only [Set.Call] can run it.
@@ -113,17 +114,11 @@ func (e Env) AddTo(list string) string {
 	return "add " + string(e.Agent) + " to " + list
 }
 
-// Question is a question to the client's user.
-type Question struct {
-	Text    string
-	Options []string // to choose one from; none: answer freely
-}
-
-// Answer is the user's answer. Declined reports that the user refused to answer.
-type Answer struct {
-	Text     string
-	Declined bool
-}
+// Question is a question to the client's user, and Answer the answer.
+type (
+	Question = questions.Question
+	Answer   = questions.Answer
+)
 
 // Subject is implemented by arguments that have a subject for the log: a path relative
 // to the view, or other text, which the log redacts.

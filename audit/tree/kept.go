@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/mod/sumdb/note"
 )
@@ -23,7 +24,7 @@ type Kept struct {
 // LinePrefix is before a signed head as one line: base64 of it follows, to the next character that is not of base64.
 const LinePrefix = "checkpoint="
 
-var asLine = regexp.MustCompile(LinePrefix + `([A-Za-z0-9+/]+={0,2})`)
+var asLine = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(LinePrefix + `([A-Za-z0-9+/]+={0,2})`) })
 
 // AsLine returns a signed head as one line, for media that keep lines, such as syslog.
 func AsLine(signed []byte) string { return LinePrefix + base64.StdEncoding.EncodeToString(signed) }
@@ -78,7 +79,7 @@ type headScanner struct {
 }
 
 func (s *headScanner) line(line string) error {
-	if found := asLine.FindStringSubmatch(line); found != nil {
+	if found := asLine().FindStringSubmatch(line); found != nil {
 		err := s.end()
 		signed, errCoded := base64.StdEncoding.DecodeString(found[1])
 		if errCoded != nil { // its end is missing

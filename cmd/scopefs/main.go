@@ -1,21 +1,28 @@
 // Command scopefs gives every agent its own view of its own files.
 //
-// The program has two roles: the command line and daemon, and the process that takes a head of the log elsewhere, which only the daemon
-// starts. What else it starts are programs of their own: see package beside.
+// It is small, so that it starts at once. What needs more than a daemon's answer, scopefsd does in its place, with the same process id.
 package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 
-	"github.com/scopefs/scopefs/internal/anchor"
-	"github.com/scopefs/scopefs/internal/child"
-	"github.com/scopefs/scopefs/internal/cli"
+	"github.com/scopefs/scopefs/internal/beside"
+	"github.com/scopefs/scopefs/internal/front"
+	"github.com/scopefs/scopefs/internal/version"
 )
 
 func main() {
-	child.Play(map[string]func() int{
-		anchor.Name: func() int { return anchor.Main(anchor.Take) },
-	})
-	os.Exit(cli.Main(context.Background(), os.Args[1:]))
+	if len(os.Args) == 2 && (os.Args[1] == "version" || os.Args[1] == "--version") {
+		if _, err := fmt.Printf("scopefs %s\n", version.Text()); err != nil {
+			os.Exit(1)
+		}
+		return
+	}
+	if status, done := front.Main(context.Background(), os.Args[1:]); done {
+		os.Exit(status)
+	}
+	fmt.Fprintln(os.Stderr, "scopefs:", beside.Exec("scopefsd", os.Args...))
+	os.Exit(1)
 }

@@ -33,6 +33,7 @@ var parts = map[string]part{
 	"fleet":   {"NODES AGENTS RATE SECONDS APPROVALS CUT DIR SCOPEFS", fleetCompare},
 	"natsd":   {"DIR PORT", natsServer},
 	"restart": {"ROUNDS AGENTS BUSY DIR SCOPEFS SELF", restartCompare},
+	"start":   {"ROUNDS DIR PROGRAMS BEFORE", startCompare},
 	"threads": {"THREADS DIRS FILES DIR", threads},
 	"single":  {"ROUNDS DIRS FILES DIR...", single},
 	// The programs of restart.

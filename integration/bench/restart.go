@@ -145,16 +145,20 @@ func restartCompare(args arguments) error {
 		return err
 	}
 	r := &restarts{base: filepath.Join(args[3], "base")}
-	text, err := os.ReadFile(args[4])
-	if err != nil {
-		return err
-	}
-	for i, build := range [][]byte{text, append(text, '\n')} { // elf(5) allows bytes at the end
-		name := filepath.Join(args[3], strconv.Itoa(i), "scopefs")
-		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, build, 0o755)); err != nil {
+	for _, program := range []string{"scopefs", "scopefsd"} {
+		text, err := os.ReadFile(filepath.Join(filepath.Dir(args[4]), program))
+		if err != nil {
 			return err
 		}
-		r.programs = append(r.programs, name)
+		for i, build := range [][]byte{text, append(text, '\n')} { // elf(5) allows bytes at the end
+			name := filepath.Join(args[3], strconv.Itoa(i), program)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, build, 0o755)); err != nil {
+				return err
+			}
+			if program == "scopefs" {
+				r.programs = append(r.programs, name)
+			}
+		}
 	}
 	id := func(i int) string { return fmt.Sprintf("agent-%03d", i) }
 	for i := range agents {

@@ -137,7 +137,7 @@ var ends = map[string]func(h *harness.Host){
 // upgrade ends the daemon and puts another build of the programs into their place.
 func upgrade(h *harness.Host) {
 	h.Terminate()
-	for _, one := range []string{"", "-view", "-context"} {
+	for _, one := range []string{"d", "-view", "-context"} {
 		name := harness.Program + one
 		text, err := os.ReadFile(name)
 		require.NoError(h.T, err)

@@ -98,6 +98,9 @@ func run(m *testing.M) int {
 // BuiltEnv is the environment variable with the path of a program that make test built for all folders.
 const BuiltEnv = "SCOPEFS_TEST_PROGRAM"
 
+// Daemon returns the path of scopefsd, which Program leaves most of its work to.
+func Daemon() string { return Program + "d" }
+
 // provide makes the programs under test: copies of the one that BuiltEnv names and of those beside
 // it, else new ones. Each run has names of its own, by which leftovers finds its processes.
 func provide(program string) error {

@@ -17,7 +17,7 @@ import (
 // or of a history.dir is followed through a link. root is the agent's scope, of OpenScope, and owner its user. OpenHistory
 // checks that the directory is the user's alone, on the mount of the scope, and apart from what other agents have.
 func (h *Host) OpenHistory(def *agents.Definition, root *beneath.Root, owner User) (*beneath.Root, error) {
-	name := h.Paths.History(def)
+	name := h.Paths.History(def.Name, def.History.Dir)
 	parent, err := h.openHistories(def)
 	if err != nil {
 		return nil, fmt.Errorf("history: %w", err)
@@ -46,7 +46,7 @@ func (h *Host) OpenHistory(def *agents.Definition, root *beneath.Root, owner Use
 // FindHistory opens the directory that is at the path of an agent's history. It makes none and checks nothing.
 func (h *Host) FindHistory(def *agents.Definition) (*beneath.Root, error) {
 	if def.History.Dir != "" {
-		return beneath.OpenDir(h.Paths.History(def))
+		return beneath.OpenDir(h.Paths.History(def.Name, def.History.Dir))
 	}
 	return beneath.OpenRoot(h.Paths.Base, filepath.Join(filepath.Base(h.Paths.Histories()), string(def.Name)))
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/mount"
+	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -66,7 +66,7 @@ func (h *Host) apart(def *agents.Definition, root *beneath.Root) error {
 // apartFromUser returns an error if an agent could make the directory of the settings of the user who runs this daemon. Where
 // that exists, ownPlaces has it.
 func apartFromUser(all []*mountinfo.Info, def *agents.Definition, root mount.Place) error {
-	user, err := config.UserDir()
+	user, err := paths.UserDir()
 	if err != nil {
 		return nil // there is no such user
 	}
@@ -137,12 +137,12 @@ func (h *Host) ownPlaces(all []*mountinfo.Info) (own []named, err error) {
 	}
 	add(h.Paths.State, "the state")
 	add(h.Paths.Run, "the sockets and mount points")
-	if user, no := config.UserDir(); no == nil {
+	if user, no := paths.UserDir(); no == nil {
 		add(user, "your settings for all agents")
 	}
 	for id, def := range h.Definitions() {
 		if def.History.Dir != "" {
-			add(h.Paths.History(def.Definition), "the history of agent "+string(id))
+			add(h.Paths.History(def.Name, def.History.Dir), "the history of agent "+string(id))
 		}
 	}
 	return own, err

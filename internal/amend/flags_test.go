@@ -13,6 +13,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
@@ -42,7 +43,7 @@ func TestFlagsKeepRules(t *testing.T) {
 	}
 	flags := map[string]func() error{
 		"direct": changes("direct"), "kept": changes("kept"), "held": changes("held"), "auto": changes("auto"),
-		"show-secrets": func() error { _, err := Update(p, project.ID, Unseal(config.SecretPatterns())); return err },
+		"show-secrets": func() error { _, err := Update(p, project.ID, Unseal(paths.SecretPatterns())); return err },
 		"presets":      func() error { return AddPresets(p, &project, []string{"npm", "pypi", "npm"}) },
 	}
 	const rules = `"secret/**": hide, ro: read`
@@ -139,7 +140,7 @@ func TestFlagsKeepRules(t *testing.T) {
 // unsealed returns rules without those that seal secrets.
 func unsealed(rules []scope.PathRule) (left []scope.PathRule) {
 	secret := maps.Collect(func(yield func(string, bool) bool) {
-		for _, p := range config.SecretPatterns() {
+		for _, p := range paths.SecretPatterns() {
 			if !yield(p, true) {
 				return
 			}

@@ -55,14 +55,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/scopefs/scopefs/internal/client"
 	"github.com/scopefs/scopefs/scope"
 )
 
-// The bounds of bodies, in bytes.
-const (
-	MaxRequest = 4 << 20
-	maxReply   = 64 << 20 // may hold what agents wrote
-)
+// MaxRequest bounds the body of a request, in bytes.
+const MaxRequest = client.MaxRequest
 
 // UpRequest is the body of up, and its answer.
 type UpRequest struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/scopefs/scopefs/internal/client"
 	"github.com/scopefs/scopefs/internal/config"
 )
 
@@ -14,7 +15,7 @@ type BaseRequest struct {
 }
 
 // UserDaemon returns a client of the user's daemon.
-func UserDaemon(own config.Paths) *Client { return &Client{paths: own, socket: own.UserDaemon()} }
+func UserDaemon(own config.Paths) *Client { return &Client{client.At(own, own.UserDaemon())} }
 
 // OpenBase has the user's daemon serve a base, and returns its directories when its daemon answers.
 func (c *Client) OpenBase(ctx context.Context, req BaseRequest) (config.Paths, error) {
@@ -23,12 +24,12 @@ func (c *Client) OpenBase(ctx context.Context, req BaseRequest) (config.Paths, e
 
 // Stop ends the user's daemon, with those of its bases, and returns after their end.
 func (c *Client) Stop(ctx context.Context) error {
-	return c.call(ctx, http.MethodPost, "/v1/stop", none{}, &none{})
+	return c.Call(ctx, http.MethodPost, "/v1/stop", none{}, &none{})
 }
 
 // Answers reports whether something listens at the control socket.
 func (c *Client) Answers(ctx context.Context) bool {
-	conn, err := c.dial(ctx)
+	conn, err := c.Dial(ctx)
 	if err == nil {
 		conn.Close()
 	}

@@ -1,138 +1,26 @@
 package api
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/scopefs/scopefs/internal/client"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/scope"
 )
 
 // Client is a client of the daemon of one run directory.
-type Client struct {
-	paths  config.Paths
-	socket string
-}
+type Client struct{ *client.Client }
 
-// NewClient returns a client. Each request opens a connection of its own. For a user who
-// may not use the operator's socket it is a client of the user's own.
-func NewClient(p config.Paths) *Client {
-	c := &Client{paths: p, socket: p.Socket()}
-	if errors.Is(unix.Faccessat(unix.AT_FDCWD, c.socket, unix.W_OK, unix.AT_EACCESS), unix.EACCES) {
-		own := p.UserSocket(uint32(os.Geteuid()))
-		if unix.Access(own, unix.F_OK) == nil {
-			c.socket = own
-		}
-	}
-	return c
-}
-
-func (c *Client) dial(ctx context.Context) (*net.UnixConn, error) {
-	conn, err := connect(ctx, c.socket)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
-		// It connects to streams alone: connect(2).
-		if _, err := connect(ctx, c.paths.Holder()); errors.Is(err, unix.EPROTOTYPE) {
-			return nil, fmt.Errorf("%w for %s, views live on for the next one: start it, or end them with %s", ErrLeft, c.paths.Base, c.paths.Stop())
-		}
-		return nil, fmt.Errorf("%w at %s: start one with scopefs daemon, or scopefs daemon --user for your own agents and --dir", ErrNoDaemon, c.socket)
-	}
-	return conn, err
-}
-
-// attended returns a context that ends when the daemon stops answering; the cause
-// says why.
-func (c *Client) attended(ctx context.Context) (context.Context, func()) {
-	ctx, end := context.WithCancelCause(ctx)
-	go NewPulse(c.socket).Watch(ctx, end)
-	return ctx, func() { end(nil) }
-}
-
-// request sends one request. The caller closes the connection, which also the end of ctx does. ctx is attended.
-func (c *Client) request(ctx context.Context, method, path string, in any) (*net.UnixConn, *bufio.Reader, *http.Response, error) {
-	conn, err := c.dial(ctx)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	context.AfterFunc(ctx, func() { conn.Close() })
-	r, resp, err := roundTrip(ctx, conn, method, path, in)
-	if err != nil {
-		conn.Close()
-		return nil, nil, nil, whyNoAnswer(ctx, err)
-	}
-	return conn, r, resp, nil
-}
-
-func roundTrip(ctx context.Context, conn net.Conn, method, path string, in any) (*bufio.Reader, *http.Response, error) {
-	text, err := json.Marshal(in)
-	if err != nil {
-		return nil, nil, err
-	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://scopefs"+path, bytes.NewReader(text))
-	if err == nil {
-		err = req.Write(conn)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	r := bufio.NewReader(conn)
-	resp, err := http.ReadResponse(r, req)
-	if err == nil && resp.StatusCode >= 400 {
-		err = readError(resp)
-	}
-	return r, resp, err
-}
-
-// whyNoAnswer returns why there is no answer: the daemon refused, stopped
-// answering, or ended.
-func whyNoAnswer(ctx context.Context, err error) error {
-	var refused *Error
-	switch {
-	case errors.As(err, &refused):
-		return err
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	}
-	return fmt.Errorf("the daemon has ended before it answered: whether it did what was asked is unknown: %w", err)
-}
-
-func readError(resp *http.Response) error {
-	defer resp.Body.Close()
-	e := &Error{}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, MaxRequest)).Decode(e); err != nil || e.Text == "" {
-		return fmt.Errorf("daemon: %s", resp.Status)
-	}
-	return e
-}
-
-func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
-	ctx, end := c.attended(ctx)
-	defer end()
-	conn, _, resp, err := c.request(ctx, method, path, in)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxReply)).Decode(out); err != nil {
-		return whyNoAnswer(ctx, err)
-	}
-	return nil
-}
+// NewClient returns a client: see [client.New].
+func NewClient(p config.Paths) *Client { return &Client{client.New(p)} }
 
 // fetch returns the answer to a request.
 func fetch[T any](ctx context.Context, c *Client, method, path string, in any) (out T, err error) {
-	err = c.call(ctx, method, path, in, &out)
+	err = c.Call(ctx, method, path, in, &out)
 	return out, err
 }
 
@@ -161,12 +49,12 @@ func (c *Client) Up(ctx context.Context, id scope.ID, at string) (string, error)
 
 // Down ends an agent's sandboxes and unmounts its view.
 func (c *Client) Down(ctx context.Context, id scope.ID) error {
-	return c.call(ctx, http.MethodPost, "/v1/agents/"+string(id)+"/down", none{}, &none{})
+	return c.Call(ctx, http.MethodPost, "/v1/agents/"+string(id)+"/down", none{}, &none{})
 }
 
 // Redefine makes an agent's view follow the current definition; the daemon mounts it again if a key requires that.
 func (c *Client) Redefine(ctx context.Context, id scope.ID, keys []string) error {
-	return c.call(ctx, http.MethodPost, "/v1/agents/"+string(id)+"/redefine", RedefineRequest{Keys: keys}, &none{})
+	return c.Call(ctx, http.MethodPost, "/v1/agents/"+string(id)+"/redefine", RedefineRequest{Keys: keys}, &none{})
 }
 
 // Top returns what runs now, and what it uses.
@@ -182,14 +70,14 @@ func (c *Client) TopCheap(ctx context.Context) (Top, error) {
 
 // Metrics copies the daemon's metrics, in the text format of Prometheus.
 func (c *Client) Metrics(ctx context.Context, w io.Writer) error {
-	ctx, end := c.attended(ctx)
+	ctx, end := c.Attended(ctx)
 	defer end()
-	conn, _, resp, err := c.request(ctx, http.MethodGet, "/metrics", none{})
+	conn, answer, err := c.Request(ctx, http.MethodGet, "/metrics", none{})
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	_, err = io.Copy(w, resp.Body)
+	_, err = io.Copy(w, answer)
 	return err
 }
 
@@ -208,5 +96,5 @@ func (c *Client) Reload(ctx context.Context) ([]Reloaded, error) {
 func (c *Client) Health(ctx context.Context, within time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	return c.call(ctx, http.MethodGet, "/v1/health", none{}, &none{})
+	return c.Call(ctx, http.MethodGet, "/v1/health", none{}, &none{})
 }

@@ -72,7 +72,7 @@ func ask[T any](d *Daemons, f func(*Client) (T, error)) ([]answer[T], error) {
 // Running reports whether one of them answers.
 func (d *Daemons) Running(ctx context.Context) bool {
 	_, err := ask(d, func(c *Client) (none, error) {
-		conn, err := c.dial(ctx)
+		conn, err := c.Dial(ctx)
 		if err == nil {
 			conn.Close()
 		}

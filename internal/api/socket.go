@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/client"
 	"github.com/scopefs/scopefs/internal/proc"
 )
 
@@ -23,46 +24,17 @@ func Listen(path string) (net.Listener, error) {
 	return private.Listen(context.Background(), "unix", shortPath(path))
 }
 
-// connect connects to a socket.
-func connect(ctx context.Context, socket string) (*net.UnixConn, error) {
-	name, release, err := proc.SocketName(socket)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", name)
-	if err != nil {
-		return nil, err
-	}
-	return conn.(*net.UnixConn), nil
-}
-
 // PeerUID returns the user of the other end, as the kernel says: unix(7), SO_PEERCRED.
 func PeerUID(c net.Conn) (uid uint32, ok bool) {
 	conn, ok := c.(*net.UnixConn)
 	if !ok {
 		return 0, false
 	}
-	cred := peer(conn)
+	cred := client.Peer(conn)
 	if cred == nil {
 		return 0, false
 	}
 	return cred.Uid, true
-}
-
-// peer returns the process of the other end; nil if it is unknown.
-func peer(conn *net.UnixConn) (cred *unix.Ucred) {
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return nil
-	}
-	if raw.Control(func(fd uintptr) {
-		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}) != nil || err != nil {
-		return nil // on an error it returns user 0
-	}
-	return cred
 }
 
 // shortPath returns a name for a socket as proc.SocketName does, for as long as the process lives.

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/client"
 	"github.com/scopefs/scopefs/internal/config"
 )
 
@@ -43,7 +44,7 @@ func TestToolsOfStarting(t *testing.T) {
 		`"a" is not mounted: line 3: there is no key tooool`: {ID: "a", State: Failed, Error: "line 3: there is no key tooool", NotLoaded: true},
 	} {
 		state.Store(&s)
-		_, err := Tools(t.Context(), p, "a", Hello{})
+		_, err := client.Tools(t.Context(), p, "a", Hello{})
 		assert.EqualError(t, err, want)
 	}
 
@@ -52,7 +53,7 @@ func TestToolsOfStarting(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	given := make(chan error, 1)
 	go func() {
-		_, err := Tools(ctx, p, "a", Hello{})
+		_, err := client.Tools(ctx, p, "a", Hello{})
 		given <- err
 	}()
 	<-asked
@@ -63,7 +64,7 @@ func TestToolsOfStarting(t *testing.T) {
 		<-asked
 	}
 	go func() {
-		conn, err := Tools(t.Context(), p, "a", Hello{Once: true})
+		conn, err := client.Tools(t.Context(), p, "a", Hello{Once: true})
 		if err == nil {
 			conn.Close()
 		}

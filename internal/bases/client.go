@@ -11,6 +11,7 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/internal/paths"
 )
 
 // OnDemand is the flag of a user's daemon that serves bases alone that commands open, and ends without them.
@@ -47,14 +48,14 @@ func gone(err error) bool {
 // Serves reports whether a user's daemon may serve a base: not root's, not in a session without XDG_RUNTIME_DIR, only a
 // project or the user's own base, and only in the usual directories.
 func Serves(p config.Paths) bool {
-	usual, ok := config.Served(p.Base)
-	own, err := config.OfUser()
+	usual, ok := paths.Served(p.Base)
+	own, err := paths.OfUser()
 	return os.Geteuid() != 0 && err == nil && ok && p == usual && embedded.PrivateDir(own.Run)
 }
 
 // open has the user's daemon serve a base. It reports false if none can.
 func open(ctx context.Context, p config.Paths) (bool, error) {
-	own, err := config.OfUser()
+	own, err := paths.OfUser()
 	if err != nil || !Serves(p) {
 		return false, nil
 	}
@@ -84,7 +85,7 @@ func open(ctx context.Context, p config.Paths) (bool, error) {
 
 // Stop ends the user's daemon.
 func Stop(ctx context.Context) error {
-	own, err := config.OfUser()
+	own, err := paths.OfUser()
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/internal/paths"
 )
 
 // Options say what a user's daemon does.
@@ -154,7 +155,7 @@ func (s *server) handler() http.Handler {
 			api.Refuse(w, http.StatusBadRequest, api.Error{Text: "request: " + err.Error(), Kind: api.Invalid})
 			return
 		}
-		p, served := config.Served(req.Base)
+		p, served := paths.Served(req.Base)
 		if !served {
 			api.Refuse(w, http.StatusNotFound, api.Error{Text: "the user's daemon does not serve " + req.Base, Kind: api.NotFound})
 			return

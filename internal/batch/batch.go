@@ -12,10 +12,10 @@ import (
 	"sync"
 
 	"github.com/scopefs/scopefs/internal/bounded"
+	"github.com/scopefs/scopefs/internal/caller"
 	"github.com/scopefs/scopefs/internal/report"
 	scoped "github.com/scopefs/scopefs/scope/context"
 	"github.com/scopefs/scopefs/tools"
-	"github.com/scopefs/scopefs/tools/mcp"
 )
 
 // The bounds of a file of calls.
@@ -131,7 +131,7 @@ func callsOf(name string, text []byte) (calls []json.RawMessage, err error) {
 // Run makes the calls, parallel of them at the same time, and prints a line for each, in their
 // order. A call that fails does not stop the others. Lines wait for earlier ones: so
 // no call begins that is far ahead of the first that has not ended.
-func (b Batch) Run(ctx context.Context, client *mcp.Client, parallel int, out io.Writer) error {
+func (b Batch) Run(ctx context.Context, client *caller.Client, parallel int, out io.Writer) error {
 	lines := make([]chan outcome, len(b.calls))
 	for i := range lines {
 		lines[i] = make(chan outcome, 1)
@@ -173,7 +173,7 @@ func (b Batch) Run(ctx context.Context, client *mcp.Client, parallel int, out io
 }
 
 // call makes one call of a batch.
-func call(ctx context.Context, client *mcp.Client, i int, args json.RawMessage) outcome {
+func call(ctx context.Context, client *caller.Client, i int, args json.RawMessage) outcome {
 	o := outcome{Call: i}
 	fail := func(e *tools.Error) outcome {
 		o.Error, _ = json.Marshal(e) // cannot fail

@@ -2,13 +2,11 @@
 package beside
 
 import (
-	"debug/buildinfo"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -26,6 +24,7 @@ type Program struct {
 // Programs returns the programs that a whole installation has beside scopefs, by name.
 func Programs() map[string]Program {
 	return map[string]Program{
+		"scopefsd":        {"everything but scopefs version", "views"},
 		"scopefs-log":     {"the log, and so the daemon", "views"},
 		"scopefs-view":    {"views", "views"},
 		"scopefs-context": {"the context of calls", "sandboxes"},
@@ -38,31 +37,6 @@ func Programs() map[string]Program {
 		"scopefs-console": {"the console", ""},
 		"scopefs-csi":     {"volumes of Kubernetes", ""},
 	}
-}
-
-// Build returns which build a program is of: the tag scopefs_VERSION that make build builds all programs with, "" without one. With
-// nil it is this program.
-func Build(program *os.File) (string, error) {
-	info, ok := debug.ReadBuildInfo()
-	if program != nil {
-		var err error
-		if info, err = buildinfo.ReadFile(fmt.Sprintf("/proc/self/fd/%d", program.Fd())); err != nil {
-			return "", err
-		}
-	} else if !ok {
-		return "", errors.New("no build information")
-	}
-	for _, s := range info.Settings {
-		if s.Key != "-tags" {
-			continue
-		}
-		for tag := range strings.SplitSeq(s.Value, ",") {
-			if version, ok := strings.CutPrefix(tag, "scopefs_"); ok {
-				return version, nil
-			}
-		}
-	}
-	return "", nil
 }
 
 // MissingError is the error of a program that is not installed.
@@ -95,12 +69,28 @@ func Open(name string) (*os.File, error) {
 	return nil, &MissingError{name}
 }
 
-// Exec executes a program in place of this one: see Open, execve(2). It returns only an error.
-func Exec(name string, args ...string) error {
+// Exec executes a program with arguments, of which the first is its name for itself, in place of this one: see Open, execve(2). It returns
+// only an error.
+func Exec(name string, argv ...string) error {
 	program, err := Open(name)
 	if err != nil {
 		return err
 	}
 	defer program.Close()
-	return fmt.Errorf("execute %q: %w", program.Name(), unix.Exec(program.Name(), append([]string{name}, args...), os.Environ()))
+	return fmt.Errorf("execute %q: %w", program.Name(), unix.Exec(program.Name(), argv, os.Environ()))
+}
+
+// Command returns the path of scopefs, the command: beside this program, or in bin where this one is in the package's libexec.
+func Command() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Dir(self)
+	for _, place := range []string{filepath.Join(dir, "scopefs"), filepath.Join(dir, "../../bin/scopefs")} {
+		if _, err := os.Stat(place); err == nil {
+			return place, nil
+		}
+	}
+	return "", fmt.Errorf("scopefs is not installed beside %q: %s", self, Remedy)
 }

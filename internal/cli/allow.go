@@ -187,14 +187,28 @@ func (a *app) remedyOf(p config.Paths, id scope.ID, name string) func(api.Note) 
 	}
 }
 
+// remedyCmd is remedyOf for the command that reads no definition.
+func (a *app) remedyCmd() *cobra.Command {
+	var name string
+	c := &cobra.Command{Use: "remedy HOST:PORT", Hidden: true, Args: exit.Args(cobra.ExactArgs(1)), RunE: func(c *cobra.Command, words []string) error {
+		p, id, err := a.agentOf(name)
+		if err == nil {
+			_, err = fmt.Fprintln(a.out, a.remedyOf(p, id, name)(api.Note{Host: words[0]}))
+		}
+		return err
+	}}
+	a.agentFlag(c, &name)
+	return c
+}
+
 // sameAgent returns the words by which another command is about the agent of this one.
 func (a *app) sameAgent(name string) (words []string) {
-	if a.given("base") {
-		words = append(words, "--base", a.flags.Base)
+	if a.Given("base") {
+		words = append(words, "--base", a.Flags.Base)
 	}
 	switch {
-	case a.dir != "":
-		words = append(words, "--dir", a.dir)
+	case a.Dir != "":
+		words = append(words, "--dir", a.Dir)
 	case name != "":
 		words = append(words, "--agent", name)
 	}

@@ -40,7 +40,7 @@ scopefs run --dir . --branch NAME -- PROGRAM.`,
 				agent = words[0]
 			}
 			switch {
-			case a.branch != "":
+			case a.Branch != "":
 				return exit.Usagef("--branch: give the branch of a branch's agent another NAME, and leave --branch out")
 			case agent == "" && project == nil:
 				return exit.Usagef("which agent: give AGENT NAME, or --dir DIR NAME for a directory without one")

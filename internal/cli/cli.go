@@ -11,16 +11,14 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/command"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/consolecmd"
 	"github.com/scopefs/scopefs/internal/definitions"
@@ -28,10 +26,11 @@ import (
 	"github.com/scopefs/scopefs/internal/fleetcmd"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/nearest"
-	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
+	"github.com/scopefs/scopefs/internal/terminal/question"
 	"github.com/scopefs/scopefs/internal/trustcmd"
+	"github.com/scopefs/scopefs/internal/version"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -44,14 +43,11 @@ type streams struct {
 // app is the state that all commands share.
 type app struct {
 	streams
-	flags  config.Paths // as given; see where
-	dir    string       // as given; see where
-	branch string       // of the flag --branch
-	all    bool         // of the flag --all
+	command.Places
+	all bool // of the flag --all
 
-	showSecrets bool                   // of the flag --show-secrets
-	given       func(flag string) bool // reports whether a flag of every command is on the command line
-	helped      error                  // of help that needs a daemon, because cobra's help returns no error
+	showSecrets bool  // of the flag --show-secrets
+	helped      error // of help that needs a daemon, because cobra's help returns no error
 }
 
 // Main runs the command line and returns the exit status.
@@ -60,38 +56,22 @@ func Main(ctx context.Context, args []string) int {
 	// without O_CLOEXEC, and a process that is started meanwhile would inherit it.
 	_, _ = time.Now().Zone()
 	a := &app{streams: streams{terminal.Input(os.Stdin), os.Stdout, os.Stderr}}
-	if len(args) == 1 && (args[0] == "version" || args[0] == "--version") && a.version() == nil { // all commands take longer to make
-		return 0
-	}
 	root := a.root()
 	root.SetArgs(args)
-	command, err := root.ExecuteContextC(ctx)
+	c, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		err = a.helped
 	}
 	if err == nil {
 		return 0
 	}
-	code := exit.Failed
-	var status *exit.Error
-	var refused *api.Error
-	var notLoaded *api.NotLoadedError
-	var host *mount.HostError
-	switch {
-	case errors.As(err, &status):
-		code = status.Status
-	case errors.As(err, &host):
+	code := command.Print(a.err, err)
+	status, host := (*exit.Error)(nil), (*mount.HostError)(nil)
+	if !errors.As(err, &status) && errors.As(err, &host) {
 		code = exit.Host
-	case errors.As(err, &notLoaded), errors.Is(err, api.ErrUnknown), errors.Is(err, scope.ErrInvalidID),
-		errors.As(err, &refused) && slices.Contains([]api.ErrorKind{api.Invalid, api.UnknownAgent, api.NotLoaded}, refused.Kind):
-		code = exit.Usage
 	}
-	if code == exit.Usage && command.Name() == daemonName && !command.Flags().Changed(onlyFlag) {
+	if code == exit.Usage && c.Name() == daemonName && !c.Flags().Changed(onlyFlag) {
 		code = exit.Config
-	}
-	if status == nil || status.Err != nil {
-		// errors.Join separates its errors by newlines.
-		fmt.Fprintf(a.err, "scopefs: %s\n", printable.Text(strings.ReplaceAll(err.Error(), "\n", "; ")))
 	}
 	return code
 }
@@ -124,7 +104,7 @@ and check have their own; see there.`,
 			return nil
 		},
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
-		Version:       versionText(),
+		Version:       version.Text(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -133,17 +113,10 @@ and check have their own; see there.`,
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return exit.Usagef("%w (see scopefs help %s)", err, c.Name())
 	})
-	f := root.PersistentFlags()
-	f.StringVar(&a.flags.Base, "base", os.Getenv("SCOPEFS_BASE"),
-		"base directory, with agents/ and agents.d/ (SCOPEFS_BASE; default that of the user's daemon, or of the host's package)")
-	f.StringVar(&a.dir, "dir", "", "directory of a project, in place of a base: its state is in $XDG_STATE_HOME/scopefs")
-	f.StringVar(&a.branch, "branch", "", "a branch of the agent: see scopefs branch")
-	f.StringVar(&a.flags.State, "state", os.Getenv("SCOPEFS_STATE"), "directory of the audit log (SCOPEFS_STATE; default BASE/state)")
-	f.StringVar(&a.flags.Run, "run", os.Getenv("SCOPEFS_RUN"), "directory of the socket and mount points (SCOPEFS_RUN; default BASE/run)")
-	a.given = f.Changed
+	a.Add(root)
 	root.AddCommand(a.daemonCmd(), a.upCmd(), a.downCmd(), a.psCmd(), a.reloadCmd(), a.killCmd(),
-		a.runCmd(), a.trusting().Trust(), a.mcpCmd(), a.callCmd(), a.approvalsCmd(), a.tokenCmd(), a.topCmd(), consolecmd.New(consolecmd.Env{Out: a.out, Err: a.err, Client: a.client}),
-		fleetcmd.New(fleetcmd.Env{In: a.in, Out: a.out, Err: a.err, Paths: a.settingsPaths, Terminal: terminal.Asker(a.in, a.out) != nil}), a.csiCmd(), a.metricsCmd(), a.storesCmd(),
+		a.runCmd(), a.remedyCmd(), a.trusting().Trust(), a.mcpCmd(), a.callCmd(), a.approvalsCmd(), a.tokenCmd(), a.topCmd(), consolecmd.New(consolecmd.Env{Out: a.out, Err: a.err, Client: a.client}),
+		fleetcmd.New(fleetcmd.Env{In: a.in, Out: a.out, Err: a.err, Paths: a.settingsPaths, Terminal: question.Asker(a.in, a.out) != nil}), a.csiCmd(), a.metricsCmd(), a.storesCmd(),
 		a.agentsCmd(), a.promptCmd(), a.presetsCmd(), a.programsCmd(), a.loginCmd(), a.checkCmd(), a.allowCmd(), a.denyCmd(),
 		a.auditCmd(), a.whyCmd(), a.selftestCmd(), a.changesCmd(), a.branchCmd(), a.diffCmd(), a.commitCmd(), a.discardCmd(), a.undoCmd(), a.redoCmd(), a.checkpointCmd(),
 		a.showCmd(), a.restoreCmd(), a.doctorCmd(), a.versionCmd())
@@ -184,8 +157,8 @@ func (a *app) trusting() trustcmd.Env {
 		In: a.in, Out: a.out, Err: a.err,
 		Client: func() (*api.Client, error) { client, _, err := a.client(); return client, err },
 		Project: func() (*config.Project, error) {
-			if _, found := config.FindProject("."); !found && a.dir == "" && a.flags.Base == "" {
-				a.dir = "."
+			if _, found := config.FindProject("."); !found && a.Dir == "" && a.Flags.Base == "" {
+				a.Dir = "."
 			}
 			_, project, err := a.where()
 			return project, err

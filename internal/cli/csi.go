@@ -24,7 +24,7 @@ mounted stays.`,
 			if err != nil {
 				return err
 			}
-			return beside.Exec("scopefs-csi", "--run", p.Run, "--node", node, "--socket", socket, "--registration", registration,
+			return beside.Exec("scopefs-csi", "scopefs-csi", "--run", p.Run, "--node", node, "--socket", socket, "--registration", registration,
 				"--rules", rules, "--definitions", definitions, "--pods", pods, "--state", own)
 		},
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/scopefs/scopefs/internal/loopback"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/thread"
+	"github.com/scopefs/scopefs/internal/version"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -180,7 +181,7 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 	debug.SetMemoryLimit(512 << 20) // above it the collector runs more often
 	d, err := daemon.New(daemon.Options{
 		Notify: notify, Watchdog: watchdog, Idle: o.idle,
-		Paths: p, Only: scope.ID(o.only), Trace: o.trace, HTTP: o.http, Metrics: o.metrics, Console: o.console, Headless: o.only != "", Version: Version,
+		Paths: p, Only: scope.ID(o.only), Trace: o.trace, HTTP: o.http, Metrics: o.metrics, Console: o.console, Headless: o.only != "", Version: version.Version,
 		Logger: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level})),
 	})
 	if _, bad := errors.AsType[*fields.FileError](err); bad { // in scopefs.yaml

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/api"
-	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/internal/paths"
 )
 
 // addAll adds the flag --all to a command and those below it.
@@ -24,13 +24,13 @@ func (a *app) addAll(c *cobra.Command) {
 func (a *app) daemons(ctx context.Context) (*api.Daemons, error) {
 	all := api.AllDaemons(a.everywhere)
 	if a.all {
-		if a.dir != "" || a.given("base") {
+		if a.Dir != "" || a.Given("base") {
 			return nil, exit.Usagef("--all and --base or --dir: give one of them")
 		}
 		return all, nil
 	}
 	_, project, err := a.where()
-	if named := project != nil || a.flags.Base != "" || a.flags.Run != ""; !named && (err == nil || errors.Is(err, config.ErrNoBase)) && all.Running(ctx) {
+	if named := project != nil || a.Flags.Base != "" || a.Flags.Run != ""; !named && (err == nil || errors.Is(err, paths.ErrNoBase)) && all.Running(ctx) {
 		return all, nil
 	}
 	_, p, err := a.client()
@@ -46,8 +46,8 @@ func (a *app) daemons(ctx context.Context) (*api.Daemons, error) {
 // everywhere returns where daemons of the user may run: his own, that of the host, if he may use it, those of projects and
 // of single commands.
 func (a *app) everywhere() (all []api.Place) {
-	own, err := config.OfUser()
-	usual := append(config.Projects(), config.Host)
+	own, err := paths.OfUser()
+	usual := append(paths.Projects(), paths.Host)
 	if err == nil {
 		usual = append(usual, own)
 	}

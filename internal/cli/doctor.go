@@ -13,6 +13,7 @@ import (
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/mount"
+	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/internal/report"
 )
 
@@ -65,7 +66,7 @@ func (a *app) examineState(ctx context.Context) []doctor.Line {
 	var lines []doctor.Line
 	p, err := a.stateOf()
 	switch {
-	case err != nil && (a.dir != "" || a.flags.Base != ""):
+	case err != nil && (a.Dir != "" || a.Flags.Base != ""):
 		lines = []doctor.Line{{Check: "state", Status: doctor.Missing, Part: doctor.Views, Detail: err.Error()}}
 	case err != nil: // an agent of a base needs no HOME
 		lines = []doctor.Line{{Check: "state", Status: doctor.Degraded, Part: doctor.Views,
@@ -89,10 +90,10 @@ func (a *app) stateOf() (config.Paths, error) {
 	switch {
 	case err == nil && project != nil:
 		p.State = cmp.Or(p.State, filepath.Join(p.Base, "state"))
-	case err != nil && a.dir == "" && a.flags.Base == "":
+	case err != nil && a.Dir == "" && a.Flags.Base == "":
 		var home string
-		home, err = config.StateHome()
-		p.State = cmp.Or(a.flags.State, filepath.Join(home, "scopefs"))
+		home, err = paths.StateHome()
+		p.State = cmp.Or(a.Flags.State, filepath.Join(home, "scopefs"))
 	}
 	return p, err
 }

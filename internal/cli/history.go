@@ -68,7 +68,7 @@ func (a *app) agentWith(words []string) (kept, error) {
 		name, words = words[0], words[1:]
 	case words[0] == string(project.ID):
 		words = words[1:]
-	case a.dir == "":
+	case a.Dir == "":
 		if id, err := scope.ParseID(words[0]); err == nil {
 			if _, err := definitions.Agent(p, id); !errors.Is(err, api.ErrUnknown) {
 				name, words = words[0], words[1:]

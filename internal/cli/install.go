@@ -4,15 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/scopefs/scopefs/internal/beside"
 	"github.com/scopefs/scopefs/internal/clients"
-	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/internal/printable"
 )
 
@@ -27,7 +27,7 @@ func (a *app) settings(o installing, agent string) error {
 	if program := o.install + o.uninstall; !slices.Contains(clients.Names(), program) {
 		return exit.Usagef("unknown program %q: want %s", program, strings.Join(clients.Names(), ", "))
 	}
-	state, err := config.StateHome()
+	state, err := paths.StateHome()
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (a *app) settings(o installing, agent string) error {
 // server returns the command that serves an agent's tools to a program whose settings are in dir: from any directory, or
 // from dir on any host where that is possible, so that a team can commit the settings.
 func (a *app) server(agent, dir string) (clients.Server, error) {
-	program, err := os.Executable()
+	program, err := beside.Command()
 	if err != nil {
 		return clients.Server{}, err
 	}
@@ -95,8 +95,8 @@ func (a *app) server(agent, dir string) (clients.Server, error) {
 	} else {
 		s.Args = []string{"--base", p.Base}
 	}
-	for flag, dir := range map[string]string{"run": a.flags.Run, "state": a.flags.State} {
-		if !a.given(flag) {
+	for flag, dir := range map[string]string{"run": a.Flags.Run, "state": a.Flags.State} {
+		if !a.Given(flag) {
 			continue
 		}
 		if dir, err = filepath.Abs(dir); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/scopefs/scopefs/internal/command"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/launch"
 	"github.com/scopefs/scopefs/internal/programs"
@@ -112,7 +113,7 @@ func (a *app) addProgram(ctx context.Context, words []string, o addOptions) erro
 		return err
 	}
 	if _, project, _ := a.where(); !o.noRun && (project != nil || o.agent != "") {
-		code, err := a.run(ctx, o.agent, argv, runOptions{})
+		code, err := a.run(ctx, o.agent, argv, command.Run{})
 		if err == nil {
 			p, err = a.settingsPaths() // of a project that the run has made
 		}

@@ -8,55 +8,23 @@ import (
 	"os"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/scopefs/scopefs/internal/amend"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/launch"
+	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/prompt"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// where returns the directories of the command. The project is that of --dir, else, if no
-// base is given, that of the working directory or of one above it; nil for a base.
+// where returns the directories of the command: see [command.Places.Where].
 func (a *app) where() (config.Paths, *config.Project, error) {
-	p, project, err := a.flags, (*config.Project)(nil), error(nil)
-	switch {
-	case a.dir != "" && a.given("base"):
-		err = errors.New("--dir and --base: give one of them")
-	case a.dir != "":
-		var of config.Project
-		if of, err = config.ProjectAt(a.dir); err == nil {
-			project = &of
-		}
-	case p.Base == "":
-		if of, found := config.FindProject("."); found {
-			project = &of
-		}
-	}
-	if err != nil {
-		return p, nil, exit.With(exit.Usage, err)
-	}
-	if project == nil {
-		if p, err = p.Complete(); err != nil {
-			err = exit.With(exit.Usage, err)
-		}
-		return p, nil, err
-	}
-	p = config.Paths{Base: project.Base}
-	// The environment's are those of a base.
-	if a.given("state") {
-		p.State = a.flags.State
-	}
-	if a.given("run") {
-		p.Run = a.flags.Run
-	}
-	return p, project, nil
+	return a.Where(paths.Finder{DirOf: agents.DirOf})
 }
 
 // place returns where a run starts. An error of where was returned before.
@@ -90,9 +58,9 @@ func (a *app) existing() (config.Paths, *config.Project, error) {
 func (a *app) settingsPaths() (config.Paths, error) {
 	p, project, err := a.where()
 	switch {
-	case errors.Is(err, config.ErrNoBase), err == nil && project != nil && !project.Exists(),
-		err == nil && p.Base == config.Host.Base && a.flags.Base == "" && os.Geteuid() != 0: // the host's are not his
-		user, _ := config.UserDir() // without a HOME there are none
+	case errors.Is(err, paths.ErrNoBase), err == nil && project != nil && !project.Exists(),
+		err == nil && p.Base == paths.Host.Base && a.Flags.Base == "" && os.Geteuid() != 0: // the host's are not his
+		user, _ := paths.UserDir() // without a HOME there are none
 		return config.Paths{User: user}, nil
 	case err == nil && project != nil:
 		return p.Complete()
@@ -156,13 +124,6 @@ func (a *app) note(line string) {
 	}
 }
 
-// addProject adds the flags --changes and --show-secrets.
-func (a *app) addProject(c *cobra.Command, changes *string) {
-	c.Flags().BoolVar(&a.showSecrets, "show-secrets", false, "with --dir: do not hide .env, .env.*, *.pem and private keys of SSH")
-	c.Flags().StringVar(changes, "changes", "", "with --dir: kept, for scopefs undo; held, until scopefs commit; direct; or auto, kept where it can be")
-	_ = c.RegisterFlagCompletionFunc("changes", cobra.FixedCompletions([]string{"auto", "direct", "held", "kept"}, cobra.ShellCompDirectiveNoFileComp))
-}
-
 // define makes the edits of --changes and --show-secrets in the definition of the agent. A daemon that runs serves the agent by
 // them when define returns; it refuses where somebody uses a view that would have to be mounted again. The caller calls undo if
 // the agent does not start.
@@ -176,7 +137,7 @@ func (a *app) define(ctx context.Context, name, changes string) (undo func(), er
 	if changes == "" && !a.showSecrets {
 		return undo, nil
 	}
-	if changes != "" && a.branch != "" {
+	if changes != "" && a.Branch != "" {
 		return undo, exit.Usagef("--changes and --branch: the changes of a branch are held: leave --changes out")
 	}
 	p, project, err := a.existing()
@@ -193,7 +154,7 @@ func (a *app) define(ctx context.Context, name, changes string) (undo func(), er
 	var flags, keys []string
 	var edits []func(*amend.Draft) error
 	if a.showSecrets {
-		flags, edits = append(flags, "--show-secrets"), append(edits, amend.Unseal(config.SecretPatterns()))
+		flags, edits = append(flags, "--show-secrets"), append(edits, amend.Unseal(paths.SecretPatterns()))
 	}
 	if changes != "" {
 		flags, keys, edits = append(flags, "--changes "+changes), append(keys, "view.changes"), append(edits, amend.SetChanges(changes))
@@ -222,8 +183,8 @@ func (a *app) define(ctx context.Context, name, changes string) (undo func(), er
 // reads it anyway.
 func (a *app) redefine(ctx context.Context, p config.Paths, id scope.ID, keys []string) error {
 	ids := []scope.ID{id}
-	if a.branch != "" {
-		ids = append(ids, scope.ID(a.branch))
+	if a.Branch != "" {
+		ids = append(ids, scope.ID(a.Branch))
 	}
 	for _, id := range ids {
 		err := api.NewClient(p).Redefine(ctx, id, keys)
@@ -240,14 +201,14 @@ func (a *app) redefine(ctx context.Context, p config.Paths, id scope.ID, keys []
 // agentIn parses the name of an agent. In a project it may be left out. With --branch it returns that branch of the agent.
 func (a *app) agentIn(p config.Paths, project *config.Project, name string) (scope.ID, error) {
 	id, err := a.baseAgentIn(p, project, name)
-	if err != nil || a.branch == "" {
+	if err != nil || a.Branch == "" {
 		return id, err
 	}
-	if id, err = branchID(project, id, a.branch); err != nil {
+	if id, err = branchID(project, id, a.Branch); err != nil {
 		return id, err
 	}
 	if _, err := definitions.Agent(p, id); errors.Is(err, api.ErrUnknown) {
-		return id, exit.Usagef("--branch %s: there is none: make it with scopefs branch", a.branch)
+		return id, exit.Usagef("--branch %s: there is none: make it with scopefs branch", a.Branch)
 	}
 	return id, nil
 }
@@ -270,9 +231,9 @@ func (a *app) baseAgentIn(p config.Paths, project *config.Project, name string) 
 		return "", exit.Usagef("which agent: give --agent AGENT, or --dir DIR for a directory without one")
 	case project == nil:
 		return scope.ParseID(name)
-	case name == "", name == string(project.ID), a.dir != "" && name == os.Getenv("SCOPEFS_AGENT"):
+	case name == "", name == string(project.ID), a.Dir != "" && name == os.Getenv("SCOPEFS_AGENT"):
 		return project.ID, nil
-	case a.dir != "" && !definitions.Has(p, name):
+	case a.Dir != "" && !definitions.Has(p, name):
 		return "", exit.Usagef("--dir and an agent: the agent of %s is %s, leave %q out", project.Dir, project.ID, name)
 	}
 	return scope.ParseID(name)

@@ -17,6 +17,7 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/internal/paths"
 )
 
 // userDaemon runs the daemon of an ordinary user until it ends: of one base if one is given, else of all.
@@ -43,7 +44,7 @@ func (a *app) userDaemon(ctx context.Context, o daemonOptions) error {
 	if o.trace {
 		flags = append(flags, "--trace")
 	}
-	if a.flags.Base != "" || a.dir != "" {
+	if a.Flags.Base != "" || a.Dir != "" {
 		p, err := a.paths()
 		if err != nil {
 			return err
@@ -75,8 +76,8 @@ func (a *app) userDaemon(ctx context.Context, o daemonOptions) error {
 
 // ownPaths returns the directories of the user's own base, which need not exist, or are made.
 func (a *app) ownPaths(existing bool) (config.Paths, error) {
-	own, err := config.OfUser()
-	own.State, own.Run = cmp.Or(a.flags.State, own.State), cmp.Or(a.flags.Run, own.Run)
+	own, err := paths.OfUser()
+	own.State, own.Run = cmp.Or(a.Flags.State, own.State), cmp.Or(a.Flags.Run, own.Run)
 	switch {
 	case err != nil:
 	case own.Run == "":
@@ -91,11 +92,11 @@ func (a *app) ownPaths(existing bool) (config.Paths, error) {
 
 // logs returns the directories of the logs of the user's projects and of his own base.
 func (a *app) logs() (dirs []string, err error) {
-	if a.dir != "" || a.given("base") {
+	if a.Dir != "" || a.Given("base") {
 		return nil, exit.Usagef("--all and --base or --dir: give one of them")
 	}
-	all := config.Projects()
-	if own, err := config.OfUser(); err == nil {
+	all := paths.Projects()
+	if own, err := paths.OfUser(); err == nil {
 		all = append(all, own)
 	}
 	for _, p := range all {

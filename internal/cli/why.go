@@ -9,11 +9,12 @@ import (
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/logcmd"
 	"github.com/scopefs/scopefs/internal/report"
+	"github.com/scopefs/scopefs/internal/version"
 	"github.com/scopefs/scopefs/scope"
 )
 
 func (a *app) auditCmd() *cobra.Command {
-	c := logcmd.New(logcmd.Env{In: a.in, Out: a.out, Err: a.err, Paths: a.paths, All: a.logs, Words: a.words, Version: Version})
+	c := logcmd.New(logcmd.Env{In: a.in, Out: a.out, Err: a.err, Paths: a.paths, All: a.logs, Words: a.words, Version: version.Version})
 	a.completeAgent(c)
 	return c
 }

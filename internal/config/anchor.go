@@ -8,10 +8,12 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/internal/witness"
 	"github.com/scopefs/scopefs/scope/agents"
 )
@@ -87,14 +89,16 @@ func (a *Anchor) check() error {
 func (a Anchor) Receiver() Stream { return Stream{Name: a.Name, Syslog: a.Syslog} }
 
 var (
-	gitPath   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*@[A-Za-z0-9][A-Za-z0-9.-]*:[A-Za-z0-9~/][^\x00-\x1f]*$`) // USER@HOST:PATH
-	gitBranch = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_./-]*$`)
+	gitPath = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*@[A-Za-z0-9][A-Za-z0-9.-]*:[A-Za-z0-9~/][^\x00-\x1f]*$`)
+	}) // USER@HOST:PATH
+	gitBranch = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_./-]*$`) })
 )
 
 func (a Anchor) checkGit() error {
 	u, err := url.Parse(a.Git)
 	switch {
-	case gitPath.MatchString(a.Git):
+	case gitPath().MatchString(a.Git):
 		u = &url.URL{Scheme: "ssh"}
 	case err != nil, u.Scheme == "file" && (u.Host != "" || !filepath.IsAbs(u.Path)), u.Scheme != "file" && u.Hostname() == "",
 		!slices.Contains([]string{"ssh", "https", "http", "file"}, u.Scheme), strings.HasPrefix(u.Hostname(), "-"), u.RawQuery != "", u.Fragment != "":
@@ -110,7 +114,7 @@ func (a Anchor) checkGit() error {
 		return errors.New("credential: is for https: ssh takes the key of the daemon's user")
 	case a.User != "" && (a.Credential == nil || strings.ContainsAny(a.User, ": \x00")):
 		return errors.New("user: is of a credential, and has no colon: correct it")
-	case a.Branch != "" && (!gitBranch.MatchString(a.Branch) || strings.Contains(a.Branch, "..") || strings.Contains(a.Branch, "//") ||
+	case a.Branch != "" && (!gitBranch().MatchString(a.Branch) || strings.Contains(a.Branch, "..") || strings.Contains(a.Branch, "//") ||
 		strings.Contains(a.Branch, "/.") || strings.HasSuffix(a.Branch, "/") || strings.HasSuffix(a.Branch, ".") || strings.HasSuffix(a.Branch, ".lock")):
 		return fmt.Errorf("branch: %q is no name of a branch: correct it", a.Branch)
 	}
@@ -119,10 +123,10 @@ func (a Anchor) checkGit() error {
 
 // checkAnchors returns an error for a file that the daemon's own directories hold. It does not look at the file: its file system
 // may not answer.
-func (p Paths) checkAnchors(l LogLimits) error {
+func checkAnchors(p Paths, l LogLimits) error {
 	for _, a := range l.Anchors {
 		for _, own := range append(p.Own(), p.Base, p.State, p.Run) {
-			for _, own := range []string{filepath.Clean(own), real(own)} {
+			for _, own := range []string{filepath.Clean(own), paths.Real(own)} {
 				if own != "" && own != "." && a.File != "" && strings.HasPrefix(a.File+"/", strings.TrimSuffix(own, "/")+"/") {
 					return fmt.Errorf("anchors: %s: file: %s is in %s: name a file on another file system", a.Name, a.File, own)
 				}

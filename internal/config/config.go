@@ -1,4 +1,4 @@
-// Package config finds the directories of a scopefs host and reads the operator's settings for all agents: scopefs.yaml.
+// Package config reads the operator's settings for all agents: scopefs.yaml.
 package config
 
 import (
@@ -8,168 +8,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/scopefs/scopefs/internal/fields"
-	"github.com/scopefs/scopefs/internal/folder"
-	"github.com/scopefs/scopefs/internal/printable"
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/hosts"
 )
-
-// Paths are the directories of one host, or of one user.
-type Paths struct {
-	Base  string // agents/, agents.d/ and scopefs.yaml
-	State string // the audit log; default {base}/state
-	Run   string // control socket and mount points; default {base}/run
-	User  string // the settings of the user for all bases of his; "": the base is no user's. Complete sets it
-
-	Proposal string // the text of a RepositoryFile that counts in place of the trusted one; "" is the trusted one
-}
-
-// Host are the directories of the daemon that the package installs, for all users.
-var Host = Paths{Base: "/var/lib/scopefs", State: "/var/lib/scopefs-state", Run: "/run/scopefs"}
-
-// OfUser returns the directories of an ordinary user's daemon, by the XDG base directory
-// specification. Run is "" in a session without XDG_RUNTIME_DIR.
-func OfUser() (p Paths, err error) {
-	if p.Base, err = xdg("XDG_DATA_HOME", ".local/share"); err != nil {
-		return p, err
-	}
-	state, err := StateHome()
-	if err != nil {
-		return p, err
-	}
-	p.Base, p.State = filepath.Join(p.Base, "scopefs"), filepath.Join(state, "scopefs", "daemon") // beside projects
-	if run := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(run) {
-		p.Run = filepath.Join(run, "scopefs")
-	}
-	return p, nil
-}
-
-// xdg returns the directory that a variable names, or its default below the home
-// directory. A relative one is invalid, and so is none: XDG Base Directory Specification.
-func xdg(variable, def string) (string, error) {
-	if dir := os.Getenv(variable); filepath.IsAbs(dir) {
-		return dir, nil
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return "", fmt.Errorf("%w: set HOME, or %s to a directory", err, variable)
-	}
-	return filepath.Join(home, filepath.FromSlash(def)), nil
-}
-
-// StateHome returns the directory of the user's state, $XDG_STATE_HOME.
-func StateHome() (string, error) { return xdg("XDG_STATE_HOME", ".local/state") }
-
-// usual returns the directories for commands without a base: those of the user, if the
-// user has a base, else those of the host, if it has one.
-func usual() (Paths, error) {
-	own, err := OfUser()
-	if _, no := os.Stat(own.Base); os.Geteuid() != 0 && err == nil && no == nil {
-		return own, nil
-	}
-	if _, no := os.Stat(Host.Base); no == nil {
-		return Host, nil
-	}
-	return Paths{}, ErrNoBase
-}
-
-// ErrNoBase is the error of Complete where neither a base is given nor the user or the host has one.
-var ErrNoBase = errors.New("no base directory: give --base DIR or set SCOPEFS_BASE, or --dir DIR for a project")
-
-// Complete makes the paths absolute and sets the defaults. Without a Base they are those
-// of the user's daemon, or of the host's. It returns an error if Base is not an existing
-// directory.
-func (p Paths) Complete() (Paths, error) {
-	if p.Base == "" {
-		own, err := usual()
-		if err != nil {
-			return p, err
-		}
-		p = Paths{Base: own.Base, State: cmp.Or(p.State, own.State), Run: cmp.Or(p.Run, own.Run)}
-	}
-	info, err := os.Stat(p.Base)
-	if errors.Is(err, fs.ErrNotExist) {
-		return p, fmt.Errorf("base %q does not exist: create it with agents.d/ in it", p.Base)
-	}
-	if err != nil {
-		return p, fmt.Errorf("base: %w", err)
-	}
-	if !info.IsDir() {
-		return p, fmt.Errorf("base %q is not a directory", p.Base)
-	}
-	for _, d := range []struct {
-		path *string
-		def  string
-	}{{&p.Base, ""}, {&p.State, "state"}, {&p.Run, "run"}} {
-		if *d.path == "" {
-			*d.path = filepath.Join(p.Base, d.def)
-		}
-		if *d.path, err = filepath.Abs(*d.path); err != nil {
-			return p, err
-		}
-	}
-	p.User = userOf(p.Base)
-	return p, nil
-}
-
-// Audit returns the directory of the audit log.
-func (p Paths) Audit() string { return filepath.Join(p.State, "audit") }
-
-// Socket returns the path of the operator's control socket.
-func (p Paths) Socket() string { return filepath.Join(p.Run, "control.sock") }
-
-// Holder returns the socket of the process that keeps views for the next daemon.
-func (p Paths) Holder() string { return filepath.Join(p.Run, "holder.sock") }
-
-// Stop returns the command that ends the daemon, and what lives on without it.
-func (p Paths) Stop() string {
-	words := []string{"scopefs", "daemon", "--stop", "--base", p.Base}
-	if p.Run != filepath.Join(p.Base, "run") {
-		words = append(words, "--run", p.Run)
-	}
-	return cmp.Or(printable.Command(words...), "scopefs daemon --stop")
-}
-
-// UserDaemon returns the path of the socket of the user's daemon, in the run directory of the user's own base.
-func (p Paths) UserDaemon() string { return filepath.Join(p.Run, "user.sock") }
-
-// Web is the directory of sessions over HTTP: see outlive.Web.
-func (p Paths) Web() string { return filepath.Join(p.Run, "web") }
-
-// ToolSocket returns the path of the socket of an agent's tools.
-func (p Paths) ToolSocket(id string) string { return filepath.Join(p.Run, "mcp", id+".sock") }
-
-// UserSocket returns the path of the socket that a daemon of root has for an agent's user.
-func (p Paths) UserSocket(uid uint32) string {
-	return filepath.Join(p.Users(), strconv.FormatUint(uint64(uid), 10)+".sock")
-}
-
-// Users returns the directory of the users' sockets.
-func (p Paths) Users() string { return filepath.Join(p.Run, "users") }
-
-// Homes returns the directory of the HOME directories of agents.
-func (p Paths) Homes() string { return filepath.Join(p.State, "home") }
-
-// Home returns the directory that is HOME in an agent's sandboxes.
-func (p Paths) Home(id scope.ID) string { return filepath.Join(p.Homes(), string(id)) }
-
-// Histories returns the directory of the histories of agents, except of those with a history.dir.
-func (p Paths) Histories() string { return filepath.Join(p.Base, "history") }
-
-// History returns the path of an agent's history, or of what its branch holds.
-func (p Paths) History(def *agents.Definition) string {
-	return filepath.Join(cmp.Or(def.History.Dir, p.Histories()), string(def.Name))
-}
-
-// Views returns the directory of the mount points.
-func (p Paths) Views() string { return filepath.Join(p.Run, "views") }
 
 // The defaults of the log. At its daily limit, one agent cannot fill the log within the time that events are kept,
 // and so cannot evict events of others.
@@ -187,31 +32,31 @@ func logOf(l LogLimits) LogLimits {
 // exists, Load returns only the defaults. It returns an error for an unknown key, and for an exposed path that agents must not
 // see. here has the tools of this program, and checks the paths that the files name, for a process that starts sandboxes here.
 func Load(p Paths, here Checks) (Settings, error) {
-	user, err := p.userText()
+	user, err := userText(p)
 	if err != nil {
 		return Settings{}, err
 	}
-	texts := append(p.repositoryText(), user...)
+	texts := append(repositoryText(p), user...)
 	var own []byte
 	if err = fs.ErrNotExist; p.Base != "" {
-		own, err = os.ReadFile(filepath.Join(p.Base, agents.HostFile))
+		own, err = os.ReadFile(filepath.Join(p.Base, paths.HostFile))
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && texts == nil:
 		return Settings{Host: agents.Host{Tools: here.Tools, User: p.User}, Log: logOf(LogLimits{}), Grace: usualGrace}, nil
 	case err == nil:
-		texts = append(texts, text{agents.HostFile, own})
+		texts = append(texts, text{paths.HostFile, own})
 	case !errors.Is(err, fs.ErrNotExist):
 		return Settings{}, err
 	}
-	h, err := parse(texts, Checks{Tools: here.Tools, Stores: here.Stores, Runner: here.Runner, Preset: p.preset, Expose: func(path string, sockets bool) error {
-		err := p.private(path)
+	h, err := parse(texts, Checks{Tools: here.Tools, Stores: here.Stores, Runner: here.Runner, Preset: func(name string) error { return preset(p, name) }, Expose: func(path string, sockets bool) error {
+		err := private(p, path)
 		if err == nil && here.Expose != nil {
 			err = here.Expose(path, sockets)
 		}
 		return err
 	}})
-	if wrong := p.checkAnchors(h.Log); err == nil && wrong != nil {
+	if wrong := checkAnchors(p, h.Log); err == nil && wrong != nil {
 		at := h.From["log.anchors"]
 		return Settings{}, fields.ErrorAt(at.File, at.Line, "", wrong)
 	}
@@ -219,21 +64,8 @@ func Load(p Paths, here Checks) (Settings, error) {
 	return h, err
 }
 
-// SettingsStamp returns a text that differs when scopefs.yaml of the base or of the user has changed.
-func (p Paths) SettingsStamp() (stamp string) {
-	for _, dir := range []string{p.Base, p.User} {
-		if info, err := os.Stat(filepath.Join(dir, agents.HostFile)); dir != "" && err == nil {
-			st := info.Sys().(*syscall.Stat_t)
-			stamp += fmt.Sprintln(st.Dev, st.Ino, st.Size, st.Ctim, st.Mtim)
-		} else {
-			stamp += "none\n"
-		}
-	}
-	return stamp
-}
-
 // preset returns an error for the name of a preset that does not exist.
-func (p Paths) preset(name string) error {
+func preset(p Paths, name string) error {
 	all, _ := hosts.Presets(p.Base, p.User) // an error of a file is the definitions' to report
 	if all[name] == nil {
 		return fmt.Errorf("there is no preset %q: scopefs presets lists them", name)
@@ -241,40 +73,18 @@ func (p Paths) preset(name string) error {
 	return nil
 }
 
-// Own returns what is in the base directory: agents' files, definitions and what they name.
-func (p Paths) Own() (own []string) {
-	for _, name := range []string{"agents", "agents.d", "extensions.d", "presets.d", "protect.d", "programs.d", "skills", "activities.d", "history", "scopefs.yaml"} {
-		own = append(own, filepath.Join(p.Base, name))
-	}
-	return own
-}
-
 // private returns an error for a path that shows one of Own, the state or the sockets.
-func (p Paths) private(path string) error {
+func private(p Paths, path string) error {
 	private := append(p.Own(), p.State, p.Run)
-	if user, err := UserDir(); err == nil {
+	if user, err := paths.UserDir(); err == nil {
 		if _, err := os.Stat(user); err == nil { // before, a directory that will hold it may be shown
 			private = append(private, user)
 		}
 	}
 	for _, own := range private {
-		if meet(path, own) {
-			return fmt.Errorf("%q would show %s to agents: remove it", path, real(own))
+		if paths.Meet(path, own) {
+			return fmt.Errorf("%q would show %s to agents: remove it", path, paths.Real(own))
 		}
 	}
 	return nil
-}
-
-// meet reports whether two paths are one, or one of them is below the other.
-func meet(a, b string) bool {
-	a, b = strings.TrimSuffix(real(a), "/")+"/", strings.TrimSuffix(real(b), "/")+"/"
-	return strings.HasPrefix(a, b) || strings.HasPrefix(b, a)
-}
-
-// real returns path with its symbolic links resolved, or a clean path if that fails.
-func real(path string) string {
-	if to, err := folder.Resolve(path); err == nil {
-		return to
-	}
-	return filepath.Clean(path)
 }

@@ -17,20 +17,20 @@ import (
 
 // Lost returns the rules of the project above that do not hold for a new agent of p, as keys and values. It compares the texts:
 // what its definition will not have is lost. It leaves out paths that are not in p.
-func (p Project) Lost() (lost []string, err error) {
-	own, err := rules("", []byte(p.text(true)), true)
+func Lost(p Project) (lost []string, err error) {
+	own, err := rules("", []byte(p.Text(true)), true)
 	if err != nil {
 		return nil, err
 	}
 	held := func(r rule) bool {
 		same := func(o rule) bool { return slices.Equal(o.words, r.words) }
-		return r.words[0] == "name" || r.words[0] == "dir" || slices.ContainsFunc(own, same) || p.outside(r)
+		return r.words[0] == "name" || r.words[0] == "dir" || slices.ContainsFunc(own, same) || outside(p, r)
 	}
 	above := p.Above
 	for _, file := range []struct {
 		name, label string
 		front       bool
-	}{{above.definition(), "", true}, {above.trusted(), "", false}, {filepath.Join(above.Base, "scopefs.yaml"), "scopefs.yaml: ", false}} {
+	}{{above.Definition(), "", true}, {above.Trusted(), "", false}, {filepath.Join(above.Base, "scopefs.yaml"), "scopefs.yaml: ", false}} {
 		text, err := os.ReadFile(file.name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -50,7 +50,7 @@ func (p Project) Lost() (lost []string, err error) {
 }
 
 // outside reports whether a rule is about paths that are not in p.
-func (p Project) outside(r rule) bool {
+func outside(p Project, r rule) bool {
 	rel, err := filepath.Rel(p.Above.Dir, p.Dir)
 	if len(r.words) != 4 || r.label != "" || r.words[0] != "view" || r.words[1] != "paths" || err != nil || !filepath.IsLocal(rel) {
 		return false

@@ -22,10 +22,10 @@ func TestProjectsApart(t *testing.T) {
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	require.NoError(t, err)
 	var pair [2]string
-	for i, seen := 0, map[[oldHashBytes]byte]string{}; pair[0] == ""; i++ {
+	for i, seen := 0, map[[4]byte]string{}; pair[0] == ""; i++ {
 		path := filepath.Join(dir, fmt.Sprint(i), "project")
 		sum := sha256.Sum256([]byte(path))
-		short := [oldHashBytes]byte(sum[:])
+		short := [4]byte(sum[:])
 		if other, ok := seen[short]; ok {
 			pair = [2]string{other, path}
 		}
@@ -41,7 +41,7 @@ func TestProjectsApart(t *testing.T) {
 	}
 	assert.NotEqual(t, projects[0].ID, projects[1].ID)
 
-	old := Project{Dir: pair[0], ID: projectID(pair[0], oldHashBytes)}
+	old := Project{Dir: pair[0], ID: scope.ID(fmt.Sprintf("project-%x", sha256.Sum256([]byte(pair[0])))[:len("project-")+2*4])}
 	old.Base = filepath.Join(state, "scopefs", string(old.ID))
 	require.NoError(t, old.Make(true))
 	for i, want := range []scope.ID{old.ID, projects[1].ID} {
@@ -55,9 +55,9 @@ func TestProjectsApart(t *testing.T) {
 	assert.Equal(t, old.ID, found.ID)
 
 	// An edited definition, whatever else is in it, is of its directory alone.
-	text, err := os.ReadFile(old.definition())
+	text, err := os.ReadFile(old.Definition())
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(old.definition(), append([]byte("---\nprotect: [mine]\nfoo: x\n"), text[len("---\n"):]...), 0o600))
+	require.NoError(t, os.WriteFile(old.Definition(), append([]byte("---\nprotect: [mine]\nfoo: x\n"), text[len("---\n"):]...), 0o600))
 	for i, want := range []scope.ID{old.ID, projects[1].ID} {
 		now, err := ProjectOf(pair[i])
 		require.NoError(t, err)
@@ -65,7 +65,7 @@ func TestProjectsApart(t *testing.T) {
 	}
 
 	// A definition that is no YAML is its project's, so that the user sees the error.
-	require.NoError(t, os.WriteFile(old.definition(), []byte("---\na: [\n---\n"), 0o600))
+	require.NoError(t, os.WriteFile(old.Definition(), []byte("---\na: [\n---\n"), 0o600))
 	now, err := ProjectOf(pair[0])
 	require.NoError(t, err)
 	assert.Equal(t, old.ID, now.ID)

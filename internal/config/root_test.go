@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/internal/need"
+	"github.com/scopefs/scopefs/internal/paths"
 )
 
 // TestProjectAt: "." is the project that holds the working directory: by the nearest agent, whatever is between, for an agent can
@@ -114,9 +115,9 @@ func TestProjectAbove(t *testing.T) {
 		return at.Dir
 	}
 	assert.Equal(t, p.Dir, at())
-	require.NoError(t, os.Rename(p.definition(), p.definition()+".old"))
+	require.NoError(t, os.Rename(p.Definition(), p.Definition()+".old"))
 	assert.Equal(t, sub, at())
-	require.NoError(t, os.Rename(p.definition()+".old", p.definition()))
+	require.NoError(t, os.Rename(p.Definition()+".old", p.Definition()))
 
 	// What stands in the place of the state may hide rules.
 	require.NoError(t, os.Rename(p.Base, p.Base+".old"))
@@ -130,8 +131,8 @@ func TestProjectAbove(t *testing.T) {
 	// A project of HOME or above it is refused, and not passed over.
 	of, err := ProjectOf(home)
 	require.NoError(t, err)
-	require.NoError(t, os.MkdirAll(filepath.Dir(of.definition()), 0o700))
-	require.NoError(t, replace(of.definition(), of.first()))
+	require.NoError(t, os.MkdirAll(filepath.Dir(of.Definition()), 0o700))
+	require.NoError(t, paths.Replace(of.Definition(), of.Text(true)))
 	found, err := ProjectAt(".")
 	require.NoError(t, err)
 	assert.Equal(t, home, found.Dir)
@@ -177,27 +178,27 @@ func TestProjectLost(t *testing.T) {
 	at, err := ProjectAt(sub)
 	require.NoError(t, err)
 	require.NotNil(t, at.Above)
-	lost, err := at.Lost()
+	lost, err := Lost(at)
 	require.NoError(t, err)
 	assert.Empty(t, lost, "of a definition that nobody has edited")
 
-	text, err := os.ReadFile(p.definition())
+	text, err := os.ReadFile(p.Definition())
 	require.NoError(t, err)
 	edited := strings.Replace(string(text), "  paths:", "  access: read\n  paths:\n    \"sub/secret/**\": hide\n    \"**/x\": read\n    other: hide", 1)
 	edited = strings.Replace(edited, `["*"]`, `["*", mine]`, 1)
 	edited = strings.Replace(edited, "changes: auto", "changes: held", 1)
 	edited = strings.Replace(edited, "name:", "network: {allow: [a.example, {host: b.example, methods: [GET]}], ask: true}\npolicy: {tools: {ask: [bash]}}\nname:", 1)
-	require.NoError(t, os.WriteFile(p.definition(), []byte(edited), 0o600))
-	require.NoError(t, os.WriteFile(p.trusted(), []byte("limits: {pids: 9}\n"), 0o600))
+	require.NoError(t, os.WriteFile(p.Definition(), []byte(edited), 0o600))
+	require.NoError(t, os.WriteFile(p.Trusted(), []byte("limits: {pids: 9}\n"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(p.Base, "scopefs.yaml"), []byte("delegation: {depth: 1}\n"), 0o600))
-	lost, err = at.Lost()
+	lost, err = Lost(at)
 	require.NoError(t, err)
 	assert.Equal(t, []string{
 		"network: allow: a.example", "network: allow: {host: b.example, methods: [GET]}", "network: ask: true", "policy: tools: ask: bash", "protect: mine",
 		"view: access: read", "view: paths: sub/secret/**: hide", "view: paths: **/x: read", "view: changes: held", "limits: pids: 9", "scopefs.yaml: delegation: depth: 1",
 	}, lost)
 
-	require.NoError(t, os.WriteFile(p.definition(), []byte("---\nnetwork: [\n---\n"), 0o600))
-	_, err = at.Lost()
-	assert.ErrorContains(t, err, p.definition())
+	require.NoError(t, os.WriteFile(p.Definition(), []byte("---\nnetwork: [\n---\n"), 0o600))
+	_, err = Lost(at)
+	assert.ErrorContains(t, err, p.Definition())
 }

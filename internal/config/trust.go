@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/scopefs/scopefs/internal/folder"
+	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
@@ -25,17 +26,17 @@ type Trust struct {
 // NoFile is in place of a hash where a repository has no file.
 const NoFile = "none"
 
-// Trust returns it. Whoever writes in the project's directory chooses the file's content.
-func (p Project) Trust() (t Trust, err error) {
-	denied, err := os.ReadFile(p.denied())
+// TrustOf returns that of a project. Whoever writes in the project's directory chooses the file's content.
+func TrustOf(p Project) (t Trust, err error) {
+	denied, err := os.ReadFile(p.Denied())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return t, err
 	}
 	t.Denied = strings.TrimSpace(string(denied))
-	if t.Last, t.LastHash, err = read(filepath.Split(p.trusted())); err != nil {
+	if t.Last, t.LastHash, err = read(filepath.Split(p.Trusted())); err != nil {
 		return t, err
 	}
-	t.Text, t.Hash, err = read(p.Dir, agents.RepositoryFile)
+	t.Text, t.Hash, err = read(p.Dir, paths.RepositoryFile)
 	return t, err
 }
 
@@ -43,38 +44,29 @@ func (p Project) Trust() (t Trust, err error) {
 func (t Trust) Waits() bool { return t.Hash != t.LastHash && t.Denied != cmp.Or(t.Hash, NoFile) }
 
 // Accept puts the text in force, which the user has seen. Without a file it takes what was trusted out of force.
-func (p Project) Accept(t Trust) error {
-	if err := os.Remove(p.denied()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func Accept(p Project, t Trust) error {
+	if err := os.Remove(p.Denied()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if t.Hash == "" {
-		return p.Revoke()
+		return Revoke(p)
 	}
-	return replace(p.trusted(), string(t.Text))
+	return paths.Replace(p.Trusted(), string(t.Text))
 }
 
 // Deny keeps the user's decision that the text is not in force.
-func (p Project) Deny(t Trust) error { return replace(p.denied(), cmp.Or(t.Hash, NoFile)+"\n") }
-
-// InForce reports whether there is a trusted copy.
-func (p Project) InForce() bool {
-	_, err := os.Lstat(p.trusted())
-	return err == nil
-}
+func Deny(p Project, t Trust) error { return paths.Replace(p.Denied(), cmp.Or(t.Hash, NoFile)+"\n") }
 
 // Revoke removes the trusted copy.
-func (p Project) Revoke() error { return os.Remove(p.trusted()) }
+func Revoke(p Project) error { return os.Remove(p.Trusted()) }
 
-func (p Project) trusted() string { return filepath.Join(p.Base, agents.TrustedName(p.ID)) }
-func (p Project) denied() string  { return filepath.Join(p.Base, "denied") }
-
-// Project returns the project whose base it is; false for another base.
-func (p Paths) Project() (made Project, ok bool) {
-	if p.Base == "" || !inProjects(p.Base) {
+// ProjectOfBase returns the project whose base it is; false for another base.
+func ProjectOfBase(p Paths) (made Project, ok bool) {
+	if p.Base == "" || !paths.InProjects(p.Base) {
 		return made, false
 	}
 	made.Base, made.ID = p.Base, scope.ID(filepath.Base(p.Base))
-	text, err := os.ReadFile(made.definition())
+	text, err := os.ReadFile(made.Definition())
 	if err == nil {
 		made.Dir, err = agents.DirOf(text)
 	}
@@ -83,9 +75,9 @@ func (p Paths) Project() (made Project, ok bool) {
 
 // repositoryText returns the stores of the RepositoryFile that the user has trusted for the project of the base, as the text of
 // a scopefs.yaml.
-func (p Paths) repositoryText() (all []text) {
+func repositoryText(p Paths) (all []text) {
 	file, data := agents.TrustedName(scope.ID(filepath.Base(p.Base))), []byte(p.Proposal)
-	if p.Proposal == "" && inProjects(p.Base) {
+	if p.Proposal == "" && paths.InProjects(p.Base) {
 		data, _, _ = read(filepath.Split(filepath.Join(p.Base, file))) // of none that can be read no agent loads
 	}
 	for _, store := range agents.StoresOf(data) {

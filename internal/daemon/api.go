@@ -162,7 +162,8 @@ func fail(w http.ResponseWriter, code int, err error) {
 	kind := api.Other
 	if changed, ok := errors.AsType[*approvals.ConflictError](err); ok {
 		kind, code = api.Conflict, http.StatusConflict
-		answer.Outcome, answer.Approval = changed.Outcome, &changed.Now
+		answer.Outcome = changed.Outcome
+		answer.Approval, _ = json.Marshal(changed.Now)
 	}
 	switch {
 	case errors.Is(err, api.ErrUnknown):

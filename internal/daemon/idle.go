@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/client"
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/scope"
@@ -79,7 +80,7 @@ func (d *Daemon) answerLast(ctx context.Context, server *http.Server, unanswered
 	defer cancel()
 	name := d.Paths.Socket() + ".ending"
 	if err := os.Rename(d.Paths.Socket(), name); err == nil {
-		_ = api.NewPulse(name).Check(ctx)
+		_ = client.NewPulse(name).Check(ctx)
 		os.Remove(name)
 	}
 	for some := true; some && ctx.Err() == nil; time.Sleep(time.Millisecond) {

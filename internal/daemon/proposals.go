@@ -54,7 +54,7 @@ func look[T any](ctx context.Context, within time.Duration, turn chan struct{}, 
 // proposals returns what is proposed, the repository's first. Of one that cannot be read it says so.
 func (d *Daemon) proposals(ctx context.Context) []api.Proposal {
 	all := []api.Proposal{}
-	if project, ok := d.Paths.Project(); ok {
+	if project, ok := config.ProjectOfBase(d.Paths); ok {
 		made, err := look(ctx, lookTime, d.looking, func() (*api.Proposal, error) { return trust.Of(d.Paths, project) })
 		if err != nil {
 			made = &api.Proposal{ID: api.Repository, File: project.Dir, Agents: []string{string(project.ID)}, Error: err.Error(), Waits: true}
@@ -72,8 +72,8 @@ func (d *Daemon) proposals(ctx context.Context) []api.Proposal {
 
 // proposed names the proposals that wait, each with its hash. It loads no definition.
 func (d *Daemon) proposed() (names []string) {
-	if project, ok := d.Paths.Project(); ok {
-		if t, err := look(context.Background(), glanceTime, d.looking, project.Trust); err != nil || t.Waits() {
+	if project, ok := config.ProjectOfBase(d.Paths); ok {
+		if t, err := look(context.Background(), glanceTime, d.looking, func() (config.Trust, error) { return config.TrustOf(project) }); err != nil || t.Waits() {
 			names = append(names, api.Repository+" "+t.Hash+" "+t.LastHash)
 		}
 	}
@@ -100,7 +100,7 @@ func (d *Daemon) proposalHandlers(mux *http.ServeMux) {
 		var made *api.Proposal
 		if strings.HasPrefix(req.ID, api.StoreProposal) {
 			made, err = d.decideStore(req, record)
-		} else if project, ok := d.Paths.Project(); ok && req.ID == api.Repository {
+		} else if project, ok := config.ProjectOfBase(d.Paths); ok && req.ID == api.Repository {
 			made, err = look(r.Context(), lookTime, d.looking, func() (*api.Proposal, error) { return trust.Decide(d.Paths, project, req, record) })
 		} else {
 			err = invalid("id: nothing of this name is proposed")

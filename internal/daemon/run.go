@@ -98,7 +98,7 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 	if err != nil {
 		return err
 	}
-	p, err := box.Exec(ctx, sandbox.Command{Argv: req.Argv, Env: req.Env, Dir: req.Dir, TTY: req.TTY})
+	p, err := box.Exec(ctx, sandbox.Command{Argv: req.Argv, Env: req.Env, Dir: req.Dir, TTY: (*sandbox.Size)(req.TTY)})
 	if err != nil {
 		err = runError(req, err)
 		ended("not started: " + err.Error())

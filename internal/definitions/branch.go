@@ -48,7 +48,7 @@ func RemoveBranch(p config.Paths, id scope.ID) error {
 	if def.Branch == "" {
 		return fmt.Errorf("%s is no branch: its changes go with scopefs discard --all", id)
 	}
-	name := p.History(def.Definition)
+	name := p.History(def.Name, def.History.Dir)
 	if err := ownPlace(def.Definition, name); err != nil {
 		return err
 	}

@@ -73,11 +73,11 @@ func (d Device) Kind() string {
 	return "browser key"
 }
 
-var names = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,31}$`)
+var names = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,31}$`) })
 
 // CheckName fails for a name that no device can have. Names are in the log, and in arguments of commands.
 func CheckName(name string) error {
-	if !names.MatchString(name) {
+	if !names().MatchString(name) {
 		return fmt.Errorf("device %.40q: a name has up to 32 of a-z, 0-9, '.', '_' and '-', and begins with a letter or a digit", name)
 	}
 	return nil

@@ -52,7 +52,7 @@ func tries(root bool) []try {
 // companions looks for the programs beside this one that a part needs, and for views also for those that only single features need.
 func companions(part Part) Line {
 	var needed, others []string
-	ours, err := beside.Build(nil)
+	ours, err := buildOf(nil)
 	if err != nil {
 		return missing(err)
 	}
@@ -92,7 +92,7 @@ func flawOf(name, ours string) string {
 		return "is not installed"
 	}
 	defer file.Close()
-	build, err := beside.Build(file)
+	build, err := buildOf(file)
 	switch {
 	case err != nil:
 		return "is no program of ours: " + err.Error()

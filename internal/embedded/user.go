@@ -17,6 +17,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/internal/paths"
 )
 
 // RunUser runs the daemon of an ordinary user, with flags, in namespaces of its own, and waits for it.
@@ -105,7 +106,7 @@ const userTime = 10 * time.Second
 func StartUser(ctx context.Context, answers func(context.Context) bool, flags ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, userTime)
 	defer cancel()
-	state, err := config.StateHome()
+	state, err := paths.StateHome()
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/fleet/reader"
 	"github.com/scopefs/scopefs/internal/fleet/wire"
+	"github.com/scopefs/scopefs/internal/paths"
 )
 
 // Env is what the commands have of the command line.
@@ -102,7 +103,7 @@ const keyName = "fleet.key"
 // keyFlag adds the flag that names the file of the key.
 func keyFlag(c *cobra.Command, file *string) {
 	def := ""
-	if dir, err := config.UserDir(); err == nil {
+	if dir, err := paths.UserDir(); err == nil {
 		def = filepath.Join(dir, keyName)
 	}
 	c.Flags().StringVar(file, "key", def, "`FILE` with the operator's private key")

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/paths"
 )
 
 // OpenUser opens a directory of a user's settings; rel "" is user itself. It rejects one inside the views of base, and
@@ -19,7 +19,7 @@ func OpenUser(base, user, rel string) (Folder, error) {
 	}
 	f, err := os.OpenFile(user, unix.O_DIRECTORY, 0) // follows links; the checks use the descriptor
 	if errors.Is(err, fs.ErrNotExist) {
-		if _, dangling := Resolve(user); dangling != nil {
+		if _, dangling := paths.Resolve(user); dangling != nil {
 			err = dangling
 		}
 		return Folder{}, err
@@ -64,21 +64,4 @@ func owned(fd int) error {
 		return errors.New("can be written by others: chmod go-w")
 	}
 	return nil
-}
-
-// Resolve returns an absolute path without symbolic links, also if what it names does not exist yet. A dangling link on the way
-// is an error: whoever makes its target would choose what is at path.
-func Resolve(path string) (string, error) {
-	for at := filepath.Clean(path); ; at = filepath.Dir(at) {
-		to, err := filepath.EvalSymlinks(at)
-		if err == nil {
-			return filepath.Join(to, strings.TrimPrefix(filepath.Clean(path), at)), nil
-		}
-		if info, no := os.Lstat(at); no == nil && info.Mode()&fs.ModeSymlink != 0 {
-			return "", fmt.Errorf("%s is a link to nowhere: remove it", at)
-		}
-		if at == "/" {
-			return "", err
-		}
-	}
 }

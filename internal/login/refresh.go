@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -69,7 +70,7 @@ type answer struct {
 }
 
 // codes are errors that can be shown: those of RFC 6749 and alike, and no text of an issuer's.
-var codes = regexp.MustCompile(`^[a-z_]{1,40}$`)
+var codes = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z_]{1,40}$`) })
 
 func (f *file) ask(ctx context.Context, refresh string) (got answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, waitTime)
@@ -99,7 +100,7 @@ func (f *file) ask(ctx context.Context, refresh string) (got answer, err error) 
 		var refused struct{ Error any }
 		_ = json.Unmarshal(text, &refused)
 		code, _ := refused.Error.(string)
-		if !codes.MatchString(code) {
+		if !codes().MatchString(code) {
 			code = "no reason"
 		}
 		err := errDead

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,7 +35,7 @@ type found struct {
 
 const foundTime = time.Second
 
-var mountID = regexp.MustCompile(`(?m)^mnt_id:\s*(\d+)$`)
+var mountID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^mnt_id:\s*(\d+)$`) })
 
 // FileSystem returns the file system of an open directory. It sends no request to a server, which may not respond:
 // statfs(2) would.
@@ -43,7 +44,7 @@ func (t *Table) FileSystem(dir int) (FileSystem, error) {
 	if err != nil {
 		return FileSystem{}, fmt.Errorf("file system of a directory: %w", err)
 	}
-	number := mountID.FindSubmatch(text)
+	number := mountID().FindSubmatch(text)
 	if number == nil {
 		return FileSystem{}, fmt.Errorf("file system of a directory: the kernel reports no mount: %w", unix.ENOTSUP)
 	}

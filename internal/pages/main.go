@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra/doc"
 
 	"github.com/scopefs/scopefs/internal/cli"
+	"github.com/scopefs/scopefs/internal/version"
 )
 
 func main() {
@@ -34,7 +35,7 @@ func write(root *cobra.Command, dir string) error {
 	}
 	root.DisableAutoGenTag = true
 	plain(root)
-	if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "scopefs " + cli.Version, Manual: "scopefs"}, filepath.Join(dir, "man1")); err != nil {
+	if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "scopefs " + version.Version, Manual: "scopefs"}, filepath.Join(dir, "man1")); err != nil {
 		return fmt.Errorf("man pages: %w", err)
 	}
 	for name, write := range map[string]func(string) error{

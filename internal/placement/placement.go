@@ -89,7 +89,7 @@ func New(node, state string) (*Set, error) {
 
 const holderName = "holder"
 
-var holderText = regexp.MustCompile(`^[A-Z2-7]{26}$`)
+var holderText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Z2-7]{26}$`) })
 
 // holderOf returns what tells this daemon and the next ones of its state from others. They have one name at the server, so that the
 // next one goes on with the leases of the last one, whose views may live on.
@@ -108,7 +108,7 @@ func holderOf(dir string) (string, error) {
 		holder := rand.Text()
 		return holder, durable.Replace(root, holderName, []byte(holder))
 	}
-	if err == nil && !holderText.Match(text) {
+	if err == nil && !holderText().Match(text) {
 		err = errors.New("it is damaged: remove it")
 	}
 	if err != nil {

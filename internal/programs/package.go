@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // packageOf returns what must be shown of a program: the directory of its npm package, or node_modules if it needs packages
@@ -16,14 +17,14 @@ func packageOf(file, start string) string {
 	if venv := venvOf(file); venv != "" {
 		return venv
 	}
-	if dir := ownDir.FindString(file); dir != "" && strings.HasPrefix(start, "#!") {
+	if dir := ownDir().FindString(file); dir != "" && strings.HasPrefix(start, "#!") {
 		return strings.TrimSuffix(dir, "/")
 	}
 	return file
 }
 
 // ownDir matches a directory that holds one program with its files.
-var ownDir = regexp.MustCompile(`^(/opt|/.*/\.local/share)/[^/]+/`)
+var ownDir = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(/opt|/.*/\.local/share)/[^/]+/`) })
 
 // modulesOf returns the directory of the npm package that a file is in, or node_modules.
 func modulesOf(file string) (dir string, ok bool) {

@@ -7,7 +7,7 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/report"
-	"github.com/scopefs/scopefs/internal/terminal"
+	"github.com/scopefs/scopefs/internal/terminal/question"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -15,7 +15,7 @@ import (
 // the project is made. Without a terminal it returns what it would show.
 func Apart(ctx context.Context, project *config.Project, stdin io.Reader, stderr io.Writer) (note string, err error) {
 	text, err := report.Apart(project)
-	ask := terminal.Asker(stdin, stderr)
+	ask := question.Asker(stdin, stderr)
 	if err != nil || ask == nil {
 		return text, err
 	}

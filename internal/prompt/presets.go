@@ -14,7 +14,7 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/report"
-	"github.com/scopefs/scopefs/internal/terminal"
+	"github.com/scopefs/scopefs/internal/terminal/question"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -41,10 +41,10 @@ func suggested(dir string) (presets, files []string) {
 // .scopefs.yaml names its own.
 func Presets(ctx context.Context, p config.Paths, project *config.Project, stdin io.Reader, stderr io.Writer) (note string, err error) {
 	presets, files := suggested(project.Dir)
-	if t, err := project.Trust(); len(presets) == 0 || err != nil || t.Hash != "" {
+	if t, err := config.TrustOf(*project); len(presets) == 0 || err != nil || t.Hash != "" {
 		return "", nil
 	}
-	ask := terminal.Asker(stdin, stderr)
+	ask := question.Asker(stdin, stderr)
 	if ask == nil {
 		command := report.Elsewhere(project, append([]string{"scopefs", "allow"}, presets...)...)
 		return fmt.Sprintf("%s: the network allows no registry of packages: %s", strings.Join(files, ", "), command), nil
@@ -61,7 +61,7 @@ func Presets(ctx context.Context, p config.Paths, project *config.Project, stdin
 
 // Consent asks on the terminal whether to write. The error says that nothing was changed.
 func Consent(ctx context.Context, stdin io.Reader, stderr io.Writer) error {
-	ask := terminal.Asker(stdin, stderr)
+	ask := question.Asker(stdin, stderr)
 	if ask == nil {
 		return exit.Usagef("nothing was changed: there is no terminal to ask on: give --yes")
 	}

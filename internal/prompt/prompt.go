@@ -109,7 +109,7 @@ func (p *Prompt) decide(ctx, asked context.Context, id string, ask terminal.Ask)
 	for failed := ""; ; {
 		key := no
 		if !p.quiet && !p.refused[what] {
-			key = ask(asked, question(of, failed))
+			key = ask(asked, questionOf(of, failed))
 		}
 		switch key {
 		case once:
@@ -157,8 +157,8 @@ func (p *Prompt) always(ctx context.Context, of approvals.Approval) error {
 	return err
 }
 
-// question describes a request within the rows of a terminal. failed is a line about the last answer; "": there was none.
-func question(of approvals.Approval, failed string) terminal.Question {
+// questionOf describes a request within the rows of a terminal. failed is a line about the last answer; "": there was none.
+func questionOf(of approvals.Approval, failed string) terminal.Question {
 	var options []terminal.Option
 	option := func(key, text string) {
 		options = append(options, terminal.Option{Key: key, Text: text, Grants: key != no && key != never})

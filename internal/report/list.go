@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/caller"
 	"github.com/scopefs/scopefs/internal/doctor"
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/approvals"
-	"github.com/scopefs/scopefs/tools/mcp"
 )
 
 // Agents are the agents of a daemon.
@@ -165,7 +165,7 @@ func (list Host) Print(w io.Writer) error {
 }
 
 // Tools are the tools that an agent may call.
-type Tools []mcp.Listed
+type Tools []caller.Listed
 
 // Print prints a line for each tool.
 func (list Tools) Print(w io.Writer) error {

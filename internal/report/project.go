@@ -22,7 +22,7 @@ func Place(p *config.Project) string {
 
 // Apart returns lines about a project that is to be made below another one: the rules of that one which do not hold for it.
 func Apart(p *config.Project) (string, error) {
-	lost, err := p.Lost()
+	lost, err := config.Lost(*p)
 	if err != nil {
 		return "", err
 	}
@@ -73,7 +73,7 @@ func Elsewhere(project *config.Project, words ...string) string {
 // Proposed returns a line if the repository of a project proposes what is not in force.
 func Proposed(project *config.Project) string {
 	command := Elsewhere(project, "scopefs", "trust")
-	t, err := project.Trust()
+	t, err := config.TrustOf(*project)
 	var note string
 	switch {
 	case err == nil && !t.Waits():

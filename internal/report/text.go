@@ -4,7 +4,6 @@ package report
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -12,28 +11,15 @@ import (
 	"unicode"
 
 	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/internal/printable/plainjson"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/tools"
 )
 
 // JSON prints v as indented JSON.
-func JSON(w io.Writer, v any) error { return printJSON(w, v, "  ") }
+func JSON(w io.Writer, v any) error { return plainjson.Write(w, v, "  ") }
 
 // Line prints v as a line of JSON.
-func Line(w io.Writer, v any) error { return printJSON(w, v, "") }
-
-// printJSON is the one printer of JSON: no text of an agent in it controls a terminal.
-func printJSON(w io.Writer, v any, indent string) error {
-	var text bytes.Buffer
-	enc := json.NewEncoder(&text)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", indent)
-	err := enc.Encode(v)
-	if err == nil {
-		_, err = w.Write(tools.PlainJSON(text.Bytes()))
-	}
-	return err
-}
+func Line(w io.Writer, v any) error { return plainjson.Write(w, v, "") }
 
 // Table collects rows of cells, and prints them in columns. Every cell is escaped.
 type Table struct {

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/scopefs/scopefs/internal/caller"
 	"github.com/scopefs/scopefs/internal/printable"
-	"github.com/scopefs/scopefs/tools/mcp"
 )
 
 // schema is the part of a JSON schema that is printed. It may come from a server
@@ -28,7 +28,7 @@ type schema struct {
 }
 
 // Tool is a tool of an agent, with its description and arguments.
-type Tool mcp.Listed
+type Tool caller.Listed
 
 // Print prints the description, the arguments and the usage.
 func (t Tool) Print(w io.Writer) error {

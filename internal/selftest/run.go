@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -118,11 +119,13 @@ func (o *Outcome) judge() {
 
 // refusals are the answers to a call that a tool, or the door, has looked at, and to a task that has killed itself: the number of
 // a process of the host may be that of one in the sandbox.
-var refusals = regexp.MustCompile(`^scopefs: {"code":"((outside_scope|denied|not_found|conflict|too_large|invalid)","message":"|internal","message":"other ended by SIG[A-Z]+: begun)`)
+var refusals = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^scopefs: {"code":"((outside_scope|denied|not_found|conflict|too_large|invalid)","message":"|internal","message":"other ended by SIG[A-Z]+: begun)`)
+})
 
 // unheard reports whether nothing has looked at a call: its arguments are not those of the tool, or scopefs has failed.
 func unheard(output string) bool {
-	at := refusals.FindString(output)
+	at := refusals().FindString(output)
 	return output == "" || at == "" && strings.HasPrefix(output, "scopefs: ") || strings.HasPrefix(output[len(at):], "arguments: ")
 }
 

@@ -157,7 +157,7 @@ func (c *client) fork(ctx context.Context, member *Agent) (*changeSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.place = c.agent.Paths.History(def)
+	s.place = c.agent.Paths.History(def.Name, def.History.Dir)
 	if err := s.mount(ctx, def); err != nil {
 		s.drop("it could not be mounted")
 		return nil, tools.Errorf(tools.Unavailable, "no branch of the files can be made").

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/scopefs/scopefs/internal/api"
+	caller "github.com/scopefs/scopefs/internal/client"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -76,7 +76,7 @@ func runnerEnv(programs, socket string, m agents.Model, all, runners map[string]
 	maps.Copy(env, all)
 	maps.Copy(env, runners)
 	env["PATH"] = programs + ":" + env["PATH"]
-	env[api.TaskEnv] = socket
+	env[caller.TaskEnv] = socket
 	if m.Name != "" {
 		env["SCOPEFS_MODEL"] = m.Name
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/api"
+	control "github.com/scopefs/scopefs/internal/client"
 	scoped "github.com/scopefs/scopefs/scope/context"
 	"github.com/scopefs/scopefs/tools/file/profile"
 )
@@ -256,7 +257,7 @@ func (a *Agent) serveClient(ctx context.Context, conn net.Conn, task work) error
 	defer func() { left = c.close() }()
 	if hello.Returns && task.by == nil {
 		resume.Session, resume.Token = c.name, c.token
-		if _, err := conn.Write(api.SandboxLine(resume, c.earlier != nil)); err != nil {
+		if _, err := conn.Write(control.SandboxLine(resume, c.earlier != nil)); err != nil {
 			return err
 		}
 	}
@@ -312,7 +313,7 @@ type hello struct {
 // readHello reads the lines before the first message.
 func (a *Agent) readHello(r *bufio.Reader) (h hello, err error) {
 	h.free = func() {}
-	h.Hello, err = api.ReadHello(r, func(size string) (err error) {
+	h.Hello, err = control.ReadHello(r, func(size string) (err error) {
 		if h.context != nil {
 			return errors.New("two contexts")
 		}

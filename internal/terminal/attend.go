@@ -8,13 +8,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/client"
 )
 
 // Attend connects a command to our streams and signals until it exits, and returns how it ended. It prints the daemon's
 // notes, with the remedies that remedy returns for them. If the command has a terminal, prompt may ask the user until the
 // command has ended; nil: nothing is asked.
-func Attend(run *api.Run, stdin io.Reader, stdout, stderr io.Writer, remedy func(api.Note) string, prompt func(context.Context, Ask)) (api.RunExit, error) {
+func Attend(run *client.Run, stdin io.Reader, stdout, stderr io.Writer, remedy func(client.Note) string, prompt func(context.Context, Ask)) (client.RunExit, error) {
 	own := &Raw{FD: int(os.Stdin.Fd())}
 	between := newRelay(run, stdout)
 	told := &notes{to: stderr, run: run, remedy: remedy, relay: between}

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/client"
 	"github.com/scopefs/scopefs/internal/printable"
 )
 
@@ -14,13 +14,13 @@ import (
 // its terminal is not disturbed: its notes are printed at its end.
 type notes struct {
 	to     io.Writer
-	run    *api.Run
-	remedy func(api.Note) string
+	run    *client.Run
+	remedy func(client.Note) string
 	relay  *relay
 	kept   []string
 }
 
-func (n *notes) note(note api.Note) {
+func (n *notes) note(note client.Note) {
 	text := "scopefs: " + printable.Text(note.Note)
 	if remedy := n.remedy(note); remedy != "" {
 		text += ": " + printable.Text(remedy)
@@ -43,7 +43,7 @@ func (n *notes) rest() {
 }
 
 // inLines reports whether a command reads its terminal line by line (ICANON, termios(3)).
-func inLines(run *api.Run) bool {
+func inLines(run *client.Run) bool {
 	raw, err := run.TTY.SyscallConn()
 	if err != nil {
 		return false

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/client"
 )
 
 // Question is what a run asks its user while the command's output is held.
@@ -43,7 +43,7 @@ func (o Option) word(secret string) string {
 // can draw nothing, and gets no key. An answer that grants something ends with a random code, because a command can make
 // some terminals type for it: a report of the window's title arrives as keys, and may arrive late.
 type relay struct {
-	run      *api.Run
+	run      *client.Run
 	out      io.Writer
 	turn     chan struct{} // has room for one: who writes to out, and the question
 	keys     atomic.Pointer[chan byte]
@@ -53,7 +53,7 @@ type relay struct {
 	resize   func()
 }
 
-func newRelay(run *api.Run, out io.Writer) *relay {
+func newRelay(run *client.Run, out io.Writer) *relay {
 	return &relay{run: run, out: out, turn: make(chan struct{}, 1), wait: 700 * time.Millisecond, randomly: code, resize: func() { resize(run) }}
 }
 
@@ -159,7 +159,7 @@ func (r *relay) ask(ctx context.Context, q Question) string {
 }
 
 // resize makes the command draw again: at SIGWINCH, which the kernel sends if the size differs.
-func resize(run *api.Run) {
+func resize(run *client.Run) {
 	size := Size()
 	less := *size
 	less.Rows = max(less.Rows-1, 1)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/client"
 )
 
 // shown is a terminal's output.
@@ -64,7 +64,7 @@ func TestRelayAsks(t *testing.T) {
 			defer tty.Close()
 			in, typed := io.Pipe()
 			out := &shown{}
-			r := newRelay(&api.Run{TTY: ptmx}, out)
+			r := newRelay(&client.Run{TTY: ptmx}, out)
 			r.wait, r.randomly, r.resize = 0, func() string { return "123" }, func() {}
 			go r.input(in)
 			said := make(chan string)
@@ -91,7 +91,7 @@ func TestRelayAsks(t *testing.T) {
 
 // TestRelayEarlyKeys: what was typed before the question could be read is for the command, and answers nothing.
 func TestRelayEarlyKeys(t *testing.T) {
-	r := newRelay(&api.Run{}, io.Discard)
+	r := newRelay(&client.Run{}, io.Discard)
 	r.wait = time.Hour
 	keys := make(chan byte, 16)
 	for _, b := range []byte("o123\rq\r") {
@@ -109,7 +109,7 @@ func TestRelayEarlyKeys(t *testing.T) {
 func TestRelayTooSmall(t *testing.T) {
 	long := asked
 	long.Text = func(int, int) string { return strings.Repeat("x\n", 30) }
-	r := newRelay(&api.Run{}, io.Discard)
+	r := newRelay(&client.Run{}, io.Discard)
 	assert.Equal(t, "q", r.ask(t.Context(), long))
 	assert.Equal(t, 4, lines("12345\n1\n\n", 4), "at least")
 }

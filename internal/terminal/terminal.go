@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
-	"github.com/scopefs/scopefs/internal/api"
-	"github.com/scopefs/scopefs/tools/sandbox"
+	"github.com/scopefs/scopefs/internal/client"
 )
 
 // Raw is the user's terminal in raw mode: a command with a terminal of its own, or a screen of ours, has its input. The mode
@@ -73,7 +72,7 @@ func (t *Raw) Restore() {
 
 // forward forwards signals to the command until stop is called. stop waits until the
 // last one is sent.
-func forward(run *api.Run, own *Raw) (stop func()) {
+func forward(run *client.Run, own *Raw) (stop func()) {
 	// The command gets SIGPIPE for a closed standard output, not this process.
 	signal.Ignore(unix.SIGPIPE)
 	signals := make(chan os.Signal, 16)
@@ -103,7 +102,7 @@ func forward(run *api.Run, own *Raw) (stop func()) {
 // stopBoth stops the command and then this process. It sends SIGSTOP, because SIGTSTP
 // has no effect in an orphaned process group such as the command's (setpgid(2),
 // credentials(7)). forward forwards the SIGCONT that resumes us.
-func stopBoth(run *api.Run, own *Raw) {
+func stopBoth(run *client.Run, own *Raw) {
 	raw := own.stop != nil
 	own.Restore()
 	_ = run.Signal(unix.SIGSTOP)
@@ -119,16 +118,16 @@ func stopBoth(run *api.Run, own *Raw) {
 }
 
 // fit gives the command's terminal the size of ours. The kernel sends SIGWINCH to the foreground alone.
-func fit(run *api.Run) { _ = run.Resize(*Size()) }
+func fit(run *client.Run) { _ = run.Resize(*Size()) }
 
 // Size returns the size of the terminal of the standard streams; 24 rows of 80 columns without one.
-func Size() *sandbox.Size {
+func Size() *client.Size {
 	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
 		if w, h, err := term.GetSize(int(f.Fd())); err == nil && w > 0 && h > 0 {
-			return &sandbox.Size{Rows: uint16(h), Cols: uint16(w)}
+			return &client.Size{Rows: uint16(h), Cols: uint16(w)}
 		}
 	}
-	return &sandbox.Size{Rows: 24, Cols: 80}
+	return &client.Size{Rows: 24, Cols: 80}
 }
 
 // Is reports whether a stream is a terminal.

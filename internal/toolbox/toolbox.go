@@ -7,11 +7,10 @@ import (
 	"errors"
 	"io"
 	"net"
-	"sync/atomic"
 
-	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/bases"
 	"github.com/scopefs/scopefs/internal/bridge"
+	"github.com/scopefs/scopefs/internal/client"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/scope"
@@ -22,7 +21,7 @@ type Toolbox struct {
 	given       config.Paths
 	paths       config.Paths // of the running daemon
 	id          scope.ID
-	hello       api.Hello
+	hello       client.Hello
 	task        string // the socket of a delegated task, which is then the only source of tools; "": none
 	In          io.Reader
 	Out, Stderr io.Writer
@@ -32,25 +31,25 @@ type Toolbox struct {
 }
 
 // Of returns the toolbox of an agent.
-func Of(p config.Paths, id scope.ID, hello api.Hello) *Toolbox {
+func Of(p config.Paths, id scope.ID, hello client.Hello) *Toolbox {
 	return &Toolbox{given: p, paths: p, id: id, hello: hello}
 }
 
 // OfTask returns the toolbox of a delegated task, by its socket.
-func OfTask(socket string, hello api.Hello) *Toolbox { return &Toolbox{task: socket, hello: hello} }
+func OfTask(socket string, hello client.Hello) *Toolbox { return &Toolbox{task: socket, hello: hello} }
 
 // open connects to the tools until dial ends, and starts a daemon, which lives until ctx ends, if none runs.
 func (t *Toolbox) open(ctx, dial context.Context) (*net.UnixConn, error) {
 	if t.task != "" {
-		return api.TaskTools(dial, t.task, t.hello)
+		return client.TaskTools(dial, t.task, t.hello)
 	}
 	var conn *net.UnixConn
 	opened, err := bases.Retry(dial, t.given, func() (err error) {
-		conn, err = api.Tools(dial, t.given, t.id, t.hello)
+		conn, err = client.Tools(dial, t.given, t.id, t.hello)
 		return err
 	})
 	t.opened = t.opened || opened
-	if !errors.Is(err, api.ErrNoDaemon) {
+	if !errors.Is(err, client.ErrNoDaemon) {
 		return conn, err
 	}
 	p, end, err := embedded.Start(ctx, t.given, t.id, t.Stderr)
@@ -58,7 +57,7 @@ func (t *Toolbox) open(ctx, dial context.Context) (*net.UnixConn, error) {
 		return nil, err
 	}
 	t.paths, t.end = p, end
-	if conn, err = api.Tools(dial, p, t.id, t.hello); err != nil {
+	if conn, err = client.Tools(dial, p, t.id, t.hello); err != nil {
 		t.Close()
 	}
 	return conn, err
@@ -68,18 +67,18 @@ func (t *Toolbox) open(ctx, dial context.Context) (*net.UnixConn, error) {
 // not have its approvals.
 func (t *Toolbox) reopen(ctx, dial context.Context) (*net.UnixConn, error) {
 	if t.end == nil && t.task == "" && !t.opened {
-		return api.Tools(dial, t.paths, t.id, t.hello)
+		return client.Tools(dial, t.paths, t.id, t.hello)
 	}
 	t.Close()
 	return t.open(ctx, dial)
 }
 
 // pulse returns the pulse of the connected daemon.
-func (t *Toolbox) pulse() *api.Pulse {
+func (t *Toolbox) pulse() *client.Pulse {
 	if t.task != "" {
-		return api.NewPulse(t.task)
+		return client.NewPulse(t.task)
 	}
-	return api.NewPulse(t.paths.ToolSocket(string(t.id)))
+	return client.NewPulse(t.paths.ToolSocket(string(t.id)))
 }
 
 // Close stops the daemon that open started, if any.
@@ -95,32 +94,13 @@ func (t *Toolbox) Close() {
 func (t *Toolbox) Relay(ctx context.Context) (opened bool, err error) {
 	defer t.Close()
 	t.hello.Returns, t.hello.Continues = t.task == "", true
-	var pulse atomic.Pointer[api.Pulse] // of the running daemon
-	b := &bridge.Bridge{
-		In: t.In, Out: t.Out, Log: t.Stderr,
-		Dial: func(dial context.Context) (bridge.Conn, error) {
-			open := t.open
-			if opened {
-				open = t.reopen
-			}
-			conn, err := open(ctx, dial)
-			if err != nil {
-				return nil, err
-			}
-			opened = true
-			pulse.Store(t.pulse())
-			return conn, nil
-		},
-		Alive:   func(ctx context.Context) error { return pulse.Load().Check(ctx) },
-		Private: api.MethodSandbox,
-		Sandbox: func(line []byte) bool {
-			resume, same, err := api.ParseSandboxLine(line)
-			if t.hello.Resume = nil; err == nil && resume.Token != "" {
-				t.hello.Resume = &resume
-			}
-			return err == nil && same
-		},
-	}
-	err = b.Run(ctx)
-	return opened, err
+	return bridge.Relay(ctx, t.In, t.Out, t.Stderr, t.hello, func(dial context.Context, again bool, hello client.Hello) (*net.UnixConn, *client.Pulse, error) {
+		open := t.open
+		if again {
+			open = t.reopen
+		}
+		t.hello = hello
+		conn, err := open(ctx, dial)
+		return conn, t.pulse(), err
+	})
 }

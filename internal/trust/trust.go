@@ -21,7 +21,7 @@ import (
 
 // Of returns what the repository of a project proposes; nil if it proposes nothing, and nothing of it is in force.
 func Of(p config.Paths, project config.Project) (*api.Proposal, error) {
-	t, err := project.Trust()
+	t, err := config.TrustOf(project)
 	if err != nil || t.Hash == "" && t.LastHash == "" {
 		return nil, err
 	}
@@ -69,14 +69,14 @@ func Decide(p config.Paths, project config.Project, req api.ProposalRequest, rec
 		if !project.InForce() {
 			return nil, &api.Error{Kind: api.Other, Text: made.File + ": nothing of it is trusted"}
 		}
-		t, _ := project.Trust() // for the record: what cannot be read is revoked, too
+		t, _ := config.TrustOf(project) // for the record: what cannot be read is revoked, too
 		made.Last = t.LastHash
 		if err := record(*made); err != nil {
 			return nil, err
 		}
-		return made, project.Revoke()
+		return made, config.Revoke(project)
 	}
-	t, err := project.Trust()
+	t, err := config.TrustOf(project)
 	if err != nil {
 		return nil, err
 	}
@@ -93,9 +93,9 @@ func Decide(p config.Paths, project config.Project, req api.ProposalRequest, rec
 	case err != nil:
 		return nil, err
 	case req.Do == api.AcceptProposal:
-		err = project.Accept(t)
+		err = config.Accept(project, t)
 	default:
-		err = project.Deny(t)
+		err = config.Deny(project, t)
 	}
 	return made, err
 }

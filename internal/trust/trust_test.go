@@ -25,7 +25,7 @@ func proposes(t *testing.T, text string) (config.Paths, config.Project) {
 	require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d", "own-1234.md"), fmt.Appendf(nil, "---\nname: own-1234\ndir: %q\n---\n", dir), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, agents.RepositoryFile), []byte(text), 0o600))
 	p := config.Paths{Base: base}
-	project, ok := p.Project()
+	project, ok := config.ProjectOfBase(p)
 	require.True(t, ok)
 	return p, project
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
+	"github.com/scopefs/scopefs/internal/terminal/question"
 	"github.com/scopefs/scopefs/internal/trust"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
@@ -96,7 +97,7 @@ func (v Env) trust(ctx context.Context, o options) error {
 		return exit.Usagef("trust is for the directory of a project: give --dir DIR, and no --base")
 	}
 	if !project.Exists() { // it is not made for nothing
-		found, err := project.Trust()
+		found, err := config.TrustOf(*project)
 		if err == nil && found.Hash == "" {
 			err = fmt.Errorf("%s/%s: no such file: nothing to trust", project.Dir, agents.RepositoryFile)
 		}
@@ -164,7 +165,7 @@ func (v Env) decide(ctx context.Context, o options, get func() (*api.Proposal, e
 			}
 			return shown.Print(v.Out)
 		}
-		ask := terminal.Asker(v.In, v.Err)
+		ask := question.Asker(v.In, v.Err)
 		if ask == nil {
 			return exit.Usagef("trust: there is no terminal to ask on: read the text with --show, and give --yes --hash HASH")
 		}

@@ -43,7 +43,7 @@ func (v *View) openClaimed(root *beneath.Root, owner account.User) (kept, error)
 	at, err := v.host.Mounts.FileSystem(history.FD())
 	k := kept{Root: history}
 	if err == nil && at.Shared {
-		name := v.host.Paths.History(v.def)
+		name := v.host.Paths.History(v.def.Name, v.def.History.Dir)
 		k.claim, err = claim.Take(filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+".host"), v.def.Placement == agents.PlacementOne)
 	}
 	if err != nil {

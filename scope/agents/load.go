@@ -14,6 +14,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/folder"
+	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/catalog"
 )
@@ -159,4 +160,4 @@ func readSkills(base string) ([]string, error) {
 const maxSkill = 128
 
 // HostFile is what the operator has set for all agents.
-const HostFile = "scopefs.yaml"
+const HostFile = paths.HostFile

@@ -14,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/folder"
 	"github.com/scopefs/scopefs/internal/frontmatter"
+	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/catalog"
 	"github.com/scopefs/scopefs/scope/hosts"
@@ -21,9 +22,9 @@ import (
 
 // RepositoryFile is the file in which a repository proposes keys for the agent of its directory. Only a copy that the user
 // has trusted is in force: {base}/agents.d/<id>.trusted.yaml.
-const RepositoryFile = ".scopefs.yaml"
+const RepositoryFile = paths.RepositoryFile
 
-const trustedSuffix = ".trusted.yaml"
+const trustedSuffix = paths.TrustedSuffix
 
 // TrustedName returns the path of the trusted copy of an agent, relative to the base directory.
 func TrustedName(id scope.ID) string { return path.Join(agentsDir, string(id)+trustedSuffix) }

@@ -19,6 +19,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
@@ -273,11 +274,11 @@ func leak(r *http.Request, a *access, all map[string]Secret) *refusal {
 }
 
 // escape is a byte as servers decode it in a query; IIS also reads %u00.
-var escape = regexp.MustCompile(`%(?:[uU]00)?[0-9A-Fa-f]{2}`)
+var escape = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`%(?:[uU]00)?[0-9A-Fa-f]{2}`) })
 
 // unescape decodes a query as lenient servers do. What is no escape stays, where net/url returns nothing.
 func unescape(query string) string {
-	return escape.ReplaceAllStringFunc(query, func(found string) string {
+	return escape().ReplaceAllStringFunc(query, func(found string) string {
 		c, _ := hex.DecodeString(found[len(found)-2:]) // cannot fail
 		return string(c)
 	})

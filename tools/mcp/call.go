@@ -14,6 +14,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit/trace"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/mcp/names"
 )
 
 // progressTime is the interval of progress notifications. progressPause is the least between two, however many reports a server
@@ -30,14 +31,14 @@ func describe(t tools.Tool) *mcp.Tool {
 	acts := t.Hints.Writes || t.Hints.Acts
 	destructive, open := acts && t.Hints.Destructive, t.Hints.OpenWorld
 	d := &mcp.Tool{
-		Name: mcpName(t.Name), Title: t.Hints.Title, Description: t.About, InputSchema: text(t.Input), Icons: toolIcon(t.Hints),
+		Name: names.OfTool(t.Name), Title: t.Hints.Title, Description: t.About, InputSchema: text(t.Input), Icons: toolIcon(t.Hints),
 		Annotations: &mcp.ToolAnnotations{
 			Title: t.Hints.Title, ReadOnlyHint: !acts, DestructiveHint: &destructive,
 			IdempotentHint: t.Hints.Idempotent, OpenWorldHint: &open,
 		},
 	}
 	if t.Scopes != nil {
-		d.Meta = mcp.Meta{metaPrefix + "scopes": text(t.Scopes)}
+		d.Meta = mcp.Meta{names.Meta + "scopes": text(t.Scopes)}
 	}
 	if t.Output != nil {
 		d.OutputSchema = text(t.Output)
@@ -86,7 +87,7 @@ func (f *Face) call(ctx context.Context, req *mcp.CallToolRequest) (mcp.Result, 
 		return failed(tools.Errorf(tools.Invalid, "_meta: %v", err)), nil, nil
 	}
 	env, keep := f.contextOf(ctx, req)
-	c := tools.Call{Trace: trace.OfMeta(req.Params.Meta), Tool: toolName(req.Params.Name), Args: req.Params.Arguments, Ask: asker(req), Holds: holds, Progress: reports, Context: env, Keep: keep, Beside: said}
+	c := tools.Call{Trace: trace.OfMeta(req.Params.Meta), Tool: names.Tool(req.Params.Name), Args: req.Params.Arguments, Ask: asker(req), Holds: holds, Progress: reports, Context: env, Keep: keep, Beside: said}
 	src, over := sourceOf(req), streamOf(req)
 	switch {
 	case src != nil:
@@ -143,7 +144,7 @@ type askedKey struct{}
 func (f *Face) handleQuestion(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	asked, ok := ctx.Value(askedKey{}).(*tools.Asked)
 	if ok && len(req.Params.InputResponses) == 0 {
-		return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{answerKey: elicit(asked.Question)}}, nil
+		return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{names.Answer: elicit(asked.Question)}}, nil
 	}
 	res, asked, err := f.call(ctx, req)
 	streamOf(req).answer()
@@ -231,9 +232,6 @@ func progress(ctx context.Context, req *mcp.CallToolRequest) (doing func(what st
 	return doing, func() { cancel(); <-ended } // so that no notification follows the result
 }
 
-// answerKey is the key of a call's only question.
-const answerKey = "answer"
-
 // asker returns the function that puts a question to the client's user, or nil if
 // the client supports no form elicitation. The question is part of the result, and
 // the client repeats the call with the answer (multi round-trip requests). For
@@ -244,11 +242,11 @@ func asker(req *mcp.CallToolRequest) func(context.Context, tools.Question) (tool
 		return nil
 	}
 	return func(_ context.Context, q tools.Question) (tools.Answer, error) {
-		response, ok := req.Params.InputResponses[answerKey].(*mcp.ElicitResult)
+		response, ok := req.Params.InputResponses[names.Answer].(*mcp.ElicitResult)
 		if !ok {
 			return tools.Answer{}, &tools.Asked{Question: q}
 		}
-		text, _ := response.Content[answerKey].(string)
+		text, _ := response.Content[names.Answer].(string)
 		return tools.Answer{Text: text, Declined: response.Action != "accept"}, nil
 	}
 }
@@ -259,6 +257,6 @@ func elicit(q tools.Question) *mcp.ElicitParams {
 		answer.Enum = append(answer.Enum, o)
 	}
 	return &mcp.ElicitParams{Message: q.Text, RequestedSchema: &jsonschema.Schema{
-		Type: "object", Properties: map[string]*jsonschema.Schema{answerKey: answer}, Required: []string{answerKey},
+		Type: "object", Properties: map[string]*jsonschema.Schema{names.Answer: answer}, Required: []string{names.Answer},
 	}}
 }

@@ -13,12 +13,8 @@ import (
 	"github.com/scopefs/scopefs/internal/rpc"
 	scoped "github.com/scopefs/scopefs/scope/context"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/mcp/names"
 )
-
-// metaPrefix begins the keys of a call's _meta that are about its context:
-// scopefs/scopes is _scopes of the call's arguments, and so on. scopefs/context is an
-// environment for this call alone.
-const metaPrefix = "scopefs/"
 
 // quoteContext replaces the environment in the _meta of a call's params by a string
 // that holds its JSON. The SDK decodes _meta into values: that would change numbers,
@@ -28,7 +24,7 @@ func quoteContext(params []byte) []byte {
 		return params
 	}
 	return rpc.Replace(params, "_meta", func(meta []byte) []byte {
-		return rpc.Replace(meta, metaPrefix+"context", func(old []byte) []byte { return quoted(string(old)) })
+		return rpc.Replace(meta, names.Meta+"context", func(old []byte) []byte { return quoted(string(old)) })
 	})
 }
 
@@ -36,7 +32,7 @@ func quoteContext(params []byte) []byte {
 func beside(meta mcp.Meta) (json.RawMessage, error) {
 	said := map[string]any{}
 	for key, value := range meta {
-		name, ours := strings.CutPrefix(key, metaPrefix)
+		name, ours := strings.CutPrefix(key, names.Meta)
 		if !ours {
 			continue
 		}

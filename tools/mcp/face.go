@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 
@@ -21,6 +20,7 @@ import (
 	scoped "github.com/scopefs/scopefs/scope/context"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/limit"
+	"github.com/scopefs/scopefs/tools/mcp/names"
 )
 
 // maxMessage bounds a client's message, in bytes.
@@ -109,7 +109,7 @@ func (f *Face) Refresh() {
 	defer f.mu.Unlock()
 	now := map[string]string{}
 	for _, t := range f.set.List() {
-		name := mcpName(t.Name)
+		name := names.OfTool(t.Name)
 		now[name] = fingerprint(t)
 		if f.listed[name] != now[name] {
 			f.server.AddTool(describe(t), f.handleQuestion)
@@ -200,7 +200,7 @@ func (f *Face) answer(next mcp.MethodHandler) mcp.MethodHandler {
 			starting := f.opt.Listing(ctx)
 			res, err := next(ctx, method, req)
 			if list, ok := res.(*mcp.ListToolsResult); ok && err == nil && len(starting) > 0 {
-				list.SetMeta(map[string]any{metaPrefix + "starting": starting})
+				list.SetMeta(map[string]any{names.Meta + "starting": starting})
 			}
 			return res, err
 		}
@@ -215,22 +215,4 @@ func (f *Face) answer(next mcp.MethodHandler) mcp.MethodHandler {
 		}
 		return next(context.WithValue(ctx, askedKey{}, asked), method, req)
 	}
-}
-
-// mcpName returns a tool's name for clients: mcp__SERVER__TOOL for
-// mcp:SERVER:TOOL, because MCP allows no colon in a name.
-func mcpName(name string) string {
-	if rest, ok := strings.CutPrefix(name, "mcp:"); ok {
-		return "mcp__" + strings.Replace(rest, ":", "__", 1)
-	}
-	return name
-}
-
-// toolName inverts mcpName. It is unambiguous because a server's name contains no
-// two consecutive underscores.
-func toolName(name string) string {
-	if rest, ok := strings.CutPrefix(name, "mcp__"); ok {
-		return "mcp:" + strings.Replace(rest, "__", ":", 1)
-	}
-	return name
 }

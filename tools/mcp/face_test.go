@@ -23,6 +23,7 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/catalog"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/mcp/names"
 )
 
 // bench is a Face with a client and a recorder.
@@ -295,8 +296,8 @@ func TestAskUser(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	for name, wire := range map[string]string{"read_file": "read_file", "mcp:s:t": "mcp__s__t", "mcp:s:a__b": "mcp__s__a__b"} {
-		assert.Equal(t, wire, mcpName(name))
-		assert.Equal(t, name, toolName(wire))
+		assert.Equal(t, wire, names.OfTool(name))
+		assert.Equal(t, name, names.Tool(wire))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/mcp/names"
 )
 
 // Bounds of a Log.
@@ -41,7 +42,7 @@ func (l *Log) Add(e audit.Event) {
 	if e.Event != audit.KindCall || e.Outcome == audit.OutcomeBegin {
 		return
 	}
-	text, err := tools.Marshal(logged{Time: time.Now().UTC().Format(time.RFC3339), Call: e.Call, Tool: shown(mcpName(e.Op)), Path: shown(e.Path), Target: shown(e.Target), Outcome: e.Outcome, Exit: e.Exit, MS: e.DurationUS / 1000})
+	text, err := tools.Marshal(logged{Time: time.Now().UTC().Format(time.RFC3339), Call: e.Call, Tool: shown(names.OfTool(e.Op)), Path: shown(e.Path), Target: shown(e.Target), Outcome: e.Outcome, Exit: e.Exit, MS: e.DurationUS / 1000})
 	if err != nil {
 		return // cannot happen: strings and numbers
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/mcp/names"
 )
 
 // Resources are the files of the agent's view and the log of its session. A listing, a read and a completion are calls of
@@ -139,7 +140,7 @@ func (f *Face) readFile(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp
 		c.Text = first.Text
 	}
 	if len(r.Content) > 1 { // there is more
-		c.Meta = mcp.Meta{metaPrefix + "truncated": r.Content[1].Text}
+		c.Meta = mcp.Meta{names.Meta + "truncated": r.Content[1].Text}
 	}
 	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{c}}, nil
 }

@@ -291,8 +291,8 @@ func (s *Site) decided(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		refused, ok := errors.AsType[*api.Error](err)
 		switch {
 		case err == nil:
-		case ok && refused.Kind == api.Conflict && refused.Outcome == approvals.Changed && refused.Approval != nil:
-			fresh, status = refused.Approval.ID, http.StatusConflict
+		case ok && refused.Kind == api.Conflict && refused.Outcome == approvals.Changed && api.ApprovalOf(refused) != nil:
+			fresh, status = api.ApprovalOf(refused).ID, http.StatusConflict
 			notices = append(notices, fmt.Sprintf("Not approved: request %s has changed since it was shown. This is what waits now: look at it again.", ids[i]))
 		case ok && refused.Kind == api.Conflict:
 			status = http.StatusConflict

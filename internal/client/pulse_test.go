@@ -1,4 +1,4 @@
-package api
+package client
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/proc"
+
 	"github.com/scopefs/scopefs/internal/need"
 )
 
@@ -24,7 +26,10 @@ func TestPulseOfTheSlow(t *testing.T) {
 	require.NoError(t, exec.Command("mkdir", "-p", filepath.Dir(socket)).Run())
 	p := NewPulse(socket)
 	assert.NoError(t, p.Check(context.Background()), "that nobody is there is for the client's connection to see")
-	l, err := net.Listen("unix", shortPath(socket))
+	name, release, err := proc.SocketName(socket)
+	require.NoError(t, err)
+	defer release()
+	l, err := net.Listen("unix", name)
 	require.NoError(t, err)
 	defer l.Close()
 	assert.NoError(t, p.Check(context.Background()))

@@ -1,4 +1,5 @@
-package terminal
+// Package question asks the user of a command on the terminal, a line each.
+package question
 
 import (
 	"bufio"
@@ -10,32 +11,33 @@ import (
 	"strings"
 
 	"github.com/scopefs/scopefs/internal/printable"
-	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/internal/terminal"
+	"github.com/scopefs/scopefs/tools/questions"
 )
 
 // Asker returns a function that asks the user on the terminal. It is nil if standard
 // input or standard error is no terminal, and in the background, where nobody answers.
-func Asker(stdin io.Reader, stderr io.Writer) func(context.Context, tools.Question) (tools.Answer, error) {
-	in := File(stdin)
-	if in == nil || !Is(stderr) || !Foreground(int(in.Fd())) {
+func Asker(stdin io.Reader, stderr io.Writer) func(context.Context, questions.Question) (questions.Answer, error) {
+	in := terminal.File(stdin)
+	if in == nil || !terminal.Is(stderr) || !terminal.Foreground(int(in.Fd())) {
 		return nil
 	}
-	lines := bufio.NewReader(Input(in))
-	return func(ctx context.Context, q tools.Question) (tools.Answer, error) {
-		answers := make(chan tools.Answer, 1)
+	lines := bufio.NewReader(terminal.Input(in))
+	return func(ctx context.Context, q questions.Question) (questions.Answer, error) {
+		answers := make(chan questions.Answer, 1)
 		go func() { answers <- askLine(lines, stderr, q) }() // a read of a terminal cannot be cancelled
 		select {
 		case answer := <-answers:
 			return answer, nil
 		case <-ctx.Done():
-			return tools.Answer{}, context.Cause(ctx)
+			return questions.Answer{}, context.Cause(ctx)
 		}
 	}
 }
 
 // askLine asks until the answer is one of the options or its number. An empty line or
 // the end of input declines.
-func askLine(lines *bufio.Reader, stderr io.Writer, q tools.Question) tools.Answer {
+func askLine(lines *bufio.Reader, stderr io.Writer, q questions.Question) questions.Answer {
 	fmt.Fprintln(stderr, printable.Lines(q.Text))
 	for i, option := range q.Options {
 		fmt.Fprintf(stderr, "  %d. %s\n", i+1, printable.Text(option))
@@ -50,13 +52,13 @@ func askLine(lines *bufio.Reader, stderr io.Writer, q tools.Question) tools.Answ
 		n, _ := strconv.Atoi(line)
 		switch {
 		case line == "":
-			return tools.Answer{Declined: true}
+			return questions.Answer{Declined: true}
 		case len(q.Options) == 0 || slices.Contains(q.Options, line):
-			return tools.Answer{Text: line}
+			return questions.Answer{Text: line}
 		case n >= 1 && n <= len(q.Options):
-			return tools.Answer{Text: q.Options[n-1]}
+			return questions.Answer{Text: q.Options[n-1]}
 		case err != nil:
-			return tools.Answer{Declined: true}
+			return questions.Answer{Declined: true}
 		}
 		fmt.Fprintf(stderr, "choose 1 to %d, or type one of the options\n", len(q.Options))
 	}

@@ -1,4 +1,4 @@
-package config
+package paths
 
 import (
 	"errors"
@@ -7,28 +7,26 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
-
-	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// ProjectAt returns the project of --dir. That of "." holds the working directory, which a client of a team may start
+// At returns the project of --dir. That of "." holds the working directory, which a client of a team may start
 // anywhere in: the nearest directory at or above it that has an agent, else the nearest one with a RepositoryFile, else the
 // working directory itself. Every other dir is exact.
 //
 // The user's state says which directories have an agent. What is in the tree does not: an agent of a directory makes files,
 // repositories of git and links below it, and must not choose by them that its rules do not hold.
-func ProjectAt(dir string) (Project, error) {
-	at, err := ProjectOf(dir)
+func (f Finder) At(dir string) (Project, error) {
+	at, err := f.Of(dir)
 	if err != nil {
 		return at, err
 	}
-	nearest, exists, err := nearestProject(at)
+	nearest, exists, err := f.nearest(at)
 	if err != nil || exists && nearest.Dir == at.Dir {
 		return at, err
 	}
 	linked := false
 	if !exists {
-		if nearest, linked, err = projectOver(dir); err != nil {
+		if nearest, linked, err = f.over(dir); err != nil {
 			return at, err
 		}
 	}
@@ -38,31 +36,31 @@ func ProjectAt(dir string) (Project, error) {
 	case here && linked:
 		return at, fmt.Errorf("--dir %s: a symbolic link leads out of the project %s: go to %s, or give this path to --dir", dir, nearest.Dir, at.Dir)
 	case here:
-		return at.proposed()
+		return at.proposed(f)
 	case exists || linked:
 		at.Above = &nearest
 	}
 	return at, nil
 }
 
-// nearestProject returns the project of a directory, or the nearest one above it, that has an agent.
-func nearestProject(p Project) (nearest Project, exists bool, err error) {
+// nearest returns the project of a directory, or the nearest one above it, that has an agent.
+func (f Finder) nearest(p Project) (nearest Project, exists bool, err error) {
 	for {
 		if exists, err = p.exists(); err != nil || exists || p.Dir == "/" {
 			return p, exists, err
 		}
-		if p, err = ProjectOf(filepath.Dir(p.Dir)); err != nil {
+		if p, err = f.Of(filepath.Dir(p.Dir)); err != nil {
 			return p, false, err
 		}
 	}
 }
 
-// projectOver returns the nearest project above the names of a path as it is written, which symbolic links may lead out of.
-func projectOver(dir string) (over Project, exists bool, err error) {
+// over returns the nearest project above the names of a path as it is written, which symbolic links may lead out of.
+func (f Finder) over(dir string) (over Project, exists bool, err error) {
 	name, err := filepath.Abs(dir)
 	for err == nil && name != "/" && !exists {
 		name = filepath.Dir(name)
-		if over, err = ProjectOf(name); err == nil {
+		if over, err = f.Of(name); err == nil {
 			exists, err = over.exists()
 		}
 	}
@@ -80,7 +78,7 @@ func (p Project) around(at Project) (Project, error) {
 }
 
 // proposed returns the project of the nearest RepositoryFile, in the same repository of git, else p.
-func (p Project) proposed() (Project, error) {
+func (p Project) proposed(f Finder) (Project, error) {
 	owner := ownerOf(p.Dir)
 	for up := p; ; {
 		if up.proposes(owner) {
@@ -90,7 +88,7 @@ func (p Project) proposed() (Project, error) {
 			return p, nil
 		}
 		var err error
-		if up, err = ProjectOf(filepath.Dir(up.Dir)); err != nil {
+		if up, err = f.Of(filepath.Dir(up.Dir)); err != nil {
 			return p, err
 		}
 	}
@@ -99,7 +97,7 @@ func (p Project) proposed() (Project, error) {
 // proposes reports whether the directory can have an agent and a RepositoryFile, and both belong to owner: another user must
 // not choose a larger directory than the one meant.
 func (p Project) proposes(owner int) bool {
-	file := filepath.Join(p.Dir, agents.RepositoryFile)
+	file := filepath.Join(p.Dir, RepositoryFile)
 	info, err := os.Lstat(file)
 	return err == nil && info.Mode().IsRegular() && ownerOf(file) == owner && ownerOf(p.Dir) == owner && p.refused() == nil
 }

@@ -1,4 +1,4 @@
-package api
+package client
 
 import (
 	"context"
@@ -58,12 +58,12 @@ func (p *Pulse) Check(ctx context.Context) error {
 // knock connects and reports whether the other end noticed, or has ended; pid is
 // its process, if known.
 func knock(ctx context.Context, socket string) (pid int, answered bool) {
-	conn, err := connect(ctx, socket)
+	conn, err := Connect(ctx, socket)
 	if err != nil {
 		return 0, !errors.Is(err, unix.EAGAIN) && ctx.Err() == nil // EAGAIN: its queue is full
 	}
 	defer conn.Close()
-	if cred := peer(conn); cred != nil {
+	if cred := Peer(conn); cred != nil {
 		pid = int(cred.Pid)
 	}
 	_ = conn.CloseWrite()

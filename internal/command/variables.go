@@ -1,4 +1,4 @@
-package launch
+package command
 
 import (
 	"fmt"

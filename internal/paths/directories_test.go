@@ -1,4 +1,4 @@
-package folder
+package paths
 
 import (
 	"fmt"
@@ -17,12 +17,12 @@ func TestDirectories(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), nil, 0o600))
 	}
 	require.NoError(t, os.Symlink(t.TempDir(), filepath.Join(dir, "link")))
-	assert.Empty(t, Directories(dir))
+	assert.Empty(t, directories(dir))
 	below := filepath.Join(dir, "below")
 	require.NoError(t, os.Mkdir(below, 0o700))
-	assert.Equal(t, []string{below}, Directories(dir))
-	assert.Empty(t, Directories(below))
+	assert.Equal(t, []string{below}, directories(dir))
+	assert.Empty(t, directories(below))
 	require.NoError(t, os.Remove(below))
-	assert.Empty(t, Directories(dir))
-	assert.Empty(t, Directories(filepath.Join(dir, "link")))
+	assert.Empty(t, directories(dir))
+	assert.Empty(t, directories(filepath.Join(dir, "link")))
 }

@@ -1,4 +1,4 @@
-package config
+package paths
 
 import (
 	"crypto/sha256"
@@ -11,12 +11,11 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/scopefs/scopefs/internal/durable"
-	"github.com/scopefs/scopefs/internal/folder"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // Project is a directory with an agent of its own. Its user needs neither a base
@@ -31,8 +30,16 @@ type Project struct {
 	Above *Project // of a directory that has no agent: the nearest one above that has. See ProjectAt and Lost
 }
 
-// ProjectOf returns the project of an existing directory.
-func ProjectOf(dir string) (Project, error) {
+// A Finder finds projects. DirOf returns dir of the text of a definition; nil: a project that needs that is ErrOld.
+type Finder struct {
+	DirOf func(text []byte) (string, error)
+}
+
+// ErrOld is the error of a project that a version up to November 2026 may have made: its definition has to be read.
+var ErrOld = errors.New("the project may be an old one")
+
+// Of returns the project of an existing directory.
+func (f Finder) Of(dir string) (Project, error) {
 	real, err := filepath.Abs(dir)
 	if err == nil {
 		real, err = filepath.EvalSymlinks(real)
@@ -62,8 +69,13 @@ func ProjectOf(dir string) (Project, error) {
 		return Project{Dir: real, ID: id, Base: filepath.Join(home, "scopefs", string(id))}
 	}
 	p := at(hashBytes)
-	if old := at(oldHashBytes); !p.Exists() && old.Exists() && old.mine() {
-		p = old
+	if old := at(oldHashBytes); !p.Exists() && old.Exists() {
+		if f.DirOf == nil {
+			return p, ErrOld
+		}
+		if old.mine(f) {
+			p = old
+		}
 	}
 	return p, nil
 }
@@ -77,12 +89,12 @@ const oldHashBytes = 4
 
 // mine reports whether the definition is of this project, and not of a directory whose path
 // has the same few bytes of a hash. A definition that is no YAML is: the command says why.
-func (p Project) mine() bool {
-	text, err := os.ReadFile(p.definition())
+func (p Project) mine(f Finder) bool {
+	text, err := os.ReadFile(p.Definition())
 	if err != nil {
 		return false
 	}
-	dir, err := agents.DirOf(text)
+	dir, err := f.DirOf(text)
 	return err != nil || dir == p.Dir
 }
 
@@ -106,14 +118,14 @@ func projectID(path string, bytes int) scope.ID {
 	return scope.ID(strings.TrimLeft(name+"-", "-") + hex.EncodeToString(sum[:bytes]))
 }
 
-// FindProject returns the project of dir or of the nearest directory above it; false if
+// Find returns the project of dir or of the nearest directory above it; false if
 // scopefs was used with none of them.
-func FindProject(dir string) (Project, bool) {
-	p, err := ProjectOf(dir)
+func (f Finder) Find(dir string) (Project, bool, error) {
+	p, err := f.Of(dir)
 	for err == nil && !p.Exists() && p.Dir != "/" {
-		p, err = ProjectOf(filepath.Dir(p.Dir))
+		p, err = f.Of(filepath.Dir(p.Dir))
 	}
-	return p, err == nil && p.Exists()
+	return p, err == nil && p.Exists(), err
 }
 
 // Exists reports whether the project has a definition.
@@ -124,7 +136,7 @@ func (p Project) Exists() bool {
 
 // exists is Exists with an error for a definition that cannot be looked up: there may be one.
 func (p Project) exists() (bool, error) {
-	_, err := os.Stat(p.definition())
+	_, err := os.Stat(p.Definition())
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -134,7 +146,8 @@ func (p Project) exists() (bool, error) {
 	return true, nil
 }
 
-func (p Project) definition() string {
+// Definition returns the file of the project's definition.
+func (p Project) Definition() string {
 	return filepath.Join(p.Base, "agents.d", string(p.ID)+".md")
 }
 
@@ -144,29 +157,29 @@ func (p Project) Make(hide bool) error {
 	if err := p.refused(); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(p.definition()), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(p.Definition()), 0o700); err != nil {
 		return fmt.Errorf("state of the project: %w: set XDG_STATE_HOME to a directory that can be written to", err)
 	}
 	if p.Exists() {
 		return nil
 	}
-	return replace(p.definition(), p.text(hide))
+	return Replace(p.Definition(), p.Text(hide))
 }
 
-// text returns the definition that Make writes.
-func (p Project) text(hide bool) string {
+// Text returns the definition that Make writes.
+func (p Project) Text(hide bool) string {
 	view := viewFlow
 	if hide {
 		view = viewBlock + secretsText + changesBelow
 	}
-	return strings.TrimSuffix(p.first(), definitionEnd) + fmt.Sprintf(view, agents.ChangesAuto) + definitionEnd
+	return strings.TrimSuffix(p.first(), definitionEnd) + fmt.Sprintf(view, changesAuto) + definitionEnd
 }
 
 // first returns the first text of the definition.
 func (p Project) first() string { return fmt.Sprintf(definition, p.ID, p.Dir) }
 
-// replace writes a file of the project's base whole or not at all: two commands may start at the same time.
-func replace(name, text string) error {
+// Replace writes a file of the project's base whole or not at all: two commands may start at the same time.
+func Replace(name, text string) error {
 	tmp, err := os.CreateTemp(filepath.Dir(name), ".new-")
 	if err != nil {
 		return fmt.Errorf("state of the project: %w", err)
@@ -188,15 +201,18 @@ const (
 	viewFlow      = "view: {changes: %s}\n"
 	viewBlock     = "view:\n" // secretsText and changesBelow follow it
 	changesBelow  = "  changes: %s\n"
+	changesAuto   = "auto" // agents.ChangesAuto
 )
 
 // ours matches the lines, but secretsText, that commands add to the first text of a definition.
-var ours = regexp.MustCompile(`(?m)^(network: \{presets: \[[a-z0-9._-]+(, [a-z0-9._-]+)*\]\}|view:|(view: \{|  )changes: (auto|direct|held|kept)(\}|))\n`)
+var ours = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?m)^(network: \{presets: \[[a-z0-9._-]+(, [a-z0-9._-]+)*\]\}|view:|(view: \{|  )changes: (auto|direct|held|kept)(\}|))\n`)
+})
 
 // Unedited reports whether each line of a definition is exactly one that scopefs itself writes. Its user may have written
 // any other text: what a flag would add is then for him to write.
 func (p Project) Unedited(text string) bool {
-	return ours.ReplaceAllString(strings.Replace(text, secretsText, "", 1), "") == p.first()
+	return ours().ReplaceAllString(strings.Replace(text, secretsText, "", 1), "") == p.first()
 }
 
 // definition is the first text of a project's definition. %q is valid in YAML for a path
@@ -208,6 +224,31 @@ protect: ["*"]
 sandbox: {home: lasting}
 ---
 `
+
+// Trusted returns the file with the copy of the RepositoryFile that is in force.
+func (p Project) Trusted() string {
+	return filepath.Join(p.Base, "agents.d", string(p.ID)+TrustedSuffix)
+}
+
+// TrustedSuffix ends the names of trusted copies of RepositoryFiles, in the directory of definitions.
+const TrustedSuffix = ".trusted.yaml"
+
+// Denied returns the file with the hash of the RepositoryFile that the user has denied last.
+func (p Project) Denied() string { return filepath.Join(p.Base, "denied") }
+
+// InForce reports whether there is a trusted copy.
+func (p Project) InForce() bool {
+	_, err := os.Lstat(p.Trusted())
+	return err == nil
+}
+
+// Proposes reports whether there may be a RepositoryFile, or a decision about one.
+func (p Project) Proposes() bool {
+	return slices.ContainsFunc([]string{filepath.Join(p.Dir, RepositoryFile), p.Trusted(), p.Denied()}, func(name string) bool {
+		_, err := os.Lstat(name)
+		return !errors.Is(err, fs.ErrNotExist)
+	})
+}
 
 // refused returns an error for a directory that holds more than a project.
 func (p Project) refused() error {
@@ -221,7 +262,7 @@ func (p Project) refused() error {
 		}
 	}
 	if home, err := os.UserHomeDir(); err == nil {
-		for at := real(home); ; at = filepath.Dir(at) {
+		for at := Real(home); ; at = filepath.Dir(at) {
 			if same(p.Dir, at) {
 				return fmt.Errorf("--dir: %s holds your home directory, with keys and passwords: %s", p.Dir, remedy)
 			}
@@ -231,7 +272,7 @@ func (p Project) refused() error {
 		}
 	}
 	for _, dir := range []string{"/etc", "/boot", "/proc", "/sys", "/usr/bin", "/usr/sbin", "/usr/lib"} {
-		if meet(p.Dir, dir) {
+		if Meet(p.Dir, dir) {
 			return fmt.Errorf("--dir: %s is part of the system: %s", p.Dir, remedy)
 		}
 	}
@@ -242,7 +283,7 @@ func (p Project) refused() error {
 	}
 	own := []string{filepath.Dir(p.Base), Host.Base, Host.State}
 	if user, err := UserDir(); err == nil { // also before it exists: the agent would make it
-		if _, err := folder.Resolve(user); err != nil {
+		if _, err := Resolve(user); err != nil {
 			return fmt.Errorf("--dir: %w", err)
 		}
 		own = append(own, user)
@@ -255,7 +296,7 @@ func (p Project) refused() error {
 		own = append(own, daemon.Base)
 	}
 	for _, dir := range own {
-		if meet(p.Dir, dir) {
+		if Meet(p.Dir, dir) {
 			return fmt.Errorf("--dir: %s is, holds or is in %s, where scopefs has definitions and logs of agents: %s", p.Dir, dir, remedy)
 		}
 	}
@@ -276,10 +317,10 @@ func basesAt(dir string) (bases []string) {
 	for at := dir; at != "/"; at = filepath.Dir(at) {
 		near = append(near, at)
 	}
-	below := folder.Directories(dir)
+	below := directories(dir)
 	near = append(near, below...)
 	for _, at := range below {
-		near = append(near, folder.Directories(at)...)
+		near = append(near, directories(at)...)
 	}
 	return slices.DeleteFunc(near, func(at string) bool {
 		_, log := os.Stat(filepath.Join(at, "state", "audit"))

@@ -1,4 +1,4 @@
-package config
+package paths
 
 import (
 	"io/fs"

@@ -1,0 +1,141 @@
+package command
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/scopefs/scopefs/internal/client"
+	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/internal/printable"
+)
+
+// Exit statuses of run besides the command's own; the same as those of env(1) and timeout(1).
+const (
+	TimedOut      = 124
+	RunFailed     = 125
+	NotExecutable = 126
+	NotFound      = 127
+	Signal        = 128 // plus the signal's number
+)
+
+// Run are the flags of run.
+type Run struct {
+	TTY, NoTTY  bool
+	Dir         string
+	Program     string
+	Changes     string
+	ShowSecrets bool
+	Env         Variables
+}
+
+// Command returns run, which calls do with its words and ends as that says. programs are the names for --for.
+func (o *Run) Command(programs []string, do func(c *cobra.Command, words []string) (status int, err error)) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "run [flags] AGENT|--dir DIR [flags] [--] [COMMAND [ARG...]]",
+		Short: "run a command in an agent's sandbox",
+
+		DisableFlagsInUseLine: true, // Use has them already: flags after COMMAND are the command's
+		Long: `Runs a command in a sandbox that has the agent's view at /workspace, a
+read-only system, and nothing else. If a daemon runs for the base, it starts the
+sandbox; otherwise scopefs mounts the view for this command alone. Without COMMAND it
+runs a shell, which reads standard input.
+
+With --dir the view is of that directory, and no agent need be defined: scopefs makes
+the definition $XDG_STATE_HOME/scopefs/ID/agents.d/ID.md once, for you to edit. The log
+is there as well; audit, why and check find it in that directory, or by --dir.
+
+With --for the command is an agent program: scopefs finds it in PATH, shows it and its
+interpreter, and adds its arguments. COMMAND is then what the program gets, and may be
+left out.
+
+The command gets pipes, or with -t its own terminal; -t is the default if standard
+input and output are both terminals. Signals are forwarded.
+
+The process list of the host shows the words of this command. A secret belongs into
+-e NAME, into the file of --env-file, or into env of the agent's definition.
+
+Exit status: the command's; 128+N if signal N killed it; 124 for a timeout; 125 if
+scopefs failed; 126 if the command cannot be executed; 127 if it does not exist.`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(c *cobra.Command, words []string) error {
+			code, err := do(c, words)
+			if code == 0 && err == nil {
+				return nil
+			}
+			return exit.With(code, err)
+		},
+	}
+	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return exit.With(RunFailed, fmt.Errorf("%w (see scopefs help run)", err))
+	})
+	c.Flags().SetInterspersed(false)
+	c.Flags().BoolVarP(&o.TTY, "tty", "t", false, "give the command a terminal")
+	c.Flags().BoolVarP(&o.NoTTY, "no-tty", "T", false, "give the command pipes")
+	c.Flags().StringVar(&o.Program, "for", "", "run this agent program: "+strings.Join(programs, ", "))
+	_ = c.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(programs, cobra.ShellCompDirectiveNoFileComp))
+	AddProject(c, &o.ShowSecrets, &o.Changes)
+	c.Flags().StringVarP(&o.Dir, "chdir", "C", "", "start in this directory of the view")
+	c.Flags().StringArrayVarP(&o.Env.Set, "env", "e", nil, "set NAME=VALUE for the command, or NAME to the value that it has here")
+	c.Flags().StringArrayVar(&o.Env.Files, "env-file", nil, "set the variables of a file, a line each; -e wins")
+	return c
+}
+
+// Words returns the agent and the command of the words after the first flags. With
+// --dir all words are the command. Flags may come after the agent, too.
+func (o *Run) Words(c *cobra.Command, words []string, dir string) (name string, argv []string, err error) {
+	if dir == "" {
+		if len(words) == 0 {
+			return "", nil, fmt.Errorf("which agent: give AGENT, or --dir DIR for a directory without one (usage: %s)", c.UseLine())
+		}
+		if c.ArgsLenAtDash() == 0 {
+			command := cmp.Or(printable.Command("scopefs", "run", "--dir", ".", "--", words[0]), "scopefs run --dir . --")
+			if len(words) > 1 {
+				command += " ..."
+			}
+			return "", nil, fmt.Errorf("which agent: for this directory write %s", command)
+		}
+		name = words[0]
+		if err := c.ParseFlags(words[1:]); err != nil {
+			return "", nil, err
+		}
+		words = c.Flags().Args()
+	}
+	if len(words) == 0 && o.Program == "" {
+		words = []string{"sh"}
+		if _, err := os.Stat("/usr/bin/bash"); err == nil {
+			words = []string{"bash"}
+		}
+	}
+	return name, words, nil
+}
+
+// NotStarted returns the exit status and the error of a run that a daemon has refused; dir is --dir.
+func NotStarted(err error, dir string) (int, error) {
+	refused, _ := errors.AsType[*client.Error](err)
+	switch {
+	case refused != nil && refused.Kind == client.NotFound:
+		if dir != "" {
+			err = fmt.Errorf("%w (--dir takes no AGENT)", err)
+		}
+		return NotFound, err
+	case refused != nil && refused.Kind == client.NotExecutable:
+		return NotExecutable, err
+	}
+	return RunFailed, err
+}
+
+// Ended returns the exit status of a run that has ended.
+func Ended(e client.RunExit) (int, error) {
+	switch {
+	case e.TimedOut:
+		return TimedOut, errors.New("the agent's time limit was reached")
+	case e.Signal != 0:
+		return Signal + e.Signal, nil
+	}
+	return e.Code, nil
+}
