@@ -283,6 +283,8 @@ func (v *View) sendRules() error {
 	if wire == nil {
 		return nil // it starts with them: see handshake
 	}
+	v.asking.Add(1)
+	defer v.asking.Add(-1)
 	err := wire.Send(ToView{ID: id, Policy: &spec})
 	if err == nil {
 		select {

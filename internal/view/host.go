@@ -2,7 +2,6 @@ package view
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -11,6 +10,7 @@ import (
 	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/overlay"
@@ -40,7 +40,9 @@ type Host struct {
 	Quotas   usage.Pages
 	spools   spools
 	overlays overlay.Set
-	views    atomic.Int64 // that are kept mounted
+
+	// Watcher watches the processes that serve mounts.
+	Watcher heart.Watcher
 }
 
 // ProgramFile identifies the file of this process's program.

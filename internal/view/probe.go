@@ -8,22 +8,30 @@ import (
 
 	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/internal/heart"
+	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 const (
-	idleProbe = 20 * time.Millisecond // times the number of views: between two beats of an idle view
-	scopeTime = time.Second           // between two checks of a scope's directory
+	spoolPasses = 5 // passes of the Watcher, 2 s, between two looks at what a view has recorded
+
+	scopeTime = time.Second // between two checks of a scope's directory
 )
 
 var errEnded = errors.New("view process ended")
 
-// probe returns an error when the view must be replaced: see [heart.Watch].
-func (v *View) probe(ctx context.Context, p *served, beats *heart.Heart, conn fusedev.Connection) error {
-	err := heart.Watch(ctx, heart.Process{PID: p.pid, Ended: p.ended}, beats, func() bool {
+// probe returns an error when the view must be replaced: see [heart.Watcher]. A view that nobody uses is asked nothing, and
+// may be stopped as long as nobody does: a client's request counts, and a message of the daemon that wants an answer.
+func (v *View) probe(ctx context.Context, p *served, beats *heart.Heart, conn fusedev.Connection, requests *peer.Requests[FromView]) error {
+	passes := 0
+	busy := func() bool {
+		if passes++; passes%spoolPasses == 0 {
+			v.spool.Load().check()
+		}
 		waiting, err := conn.Waiting()
-		return err != nil || waiting > 0
-	}, v.host.idleProbe)
+		return err != nil || waiting > 0 || v.asking.Load() > 0 || requests.Waiting() > 0
+	}
+	err := v.host.Watcher.Watch(ctx, heart.Process{PID: p.pid, Ended: p.ended}, beats, busy)
 	switch {
 	case err != nil:
 		return fmt.Errorf("view %w", err)
@@ -31,11 +39,6 @@ func (v *View) probe(ctx context.Context, p *served, beats *heart.Heart, conn fu
 		return errEnded
 	}
 	return nil
-}
-
-// idleProbe returns the time between two beats of an idle view.
-func (h *Host) idleProbe() time.Duration {
-	return max(time.Second, time.Duration(h.views.Load())*idleProbe)
 }
 
 // watchScope returns an error when the agent's directory or that of its history has been moved or removed, or its file

@@ -16,6 +16,7 @@ import (
 
 	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/internal/heart"
+	"github.com/scopefs/scopefs/internal/peer"
 )
 
 // process starts a program that stands for a view.
@@ -43,7 +44,7 @@ func TestProbe(t *testing.T) {
 		stoppedAt <- time.Now()
 		_ = p.cmd.Process.Signal(syscall.SIGSTOP)
 	})
-	err = (&View{}).probe(t.Context(), p, heart.NewHeart(ours), fusedev.Connection{})
+	err = (&View{host: &Host{}}).probe(t.Context(), p, heart.NewHeart(ours), fusedev.Connection{}, peer.NewRequests[FromView](0))
 	assert.ErrorContains(t, err, "does not answer: it slept or was stopped")
 	select {
 	case <-stoppedAt:
@@ -71,7 +72,7 @@ func TestProbeLate(t *testing.T) {
 		began := time.Now()
 		answered, verdict := 0, make(chan error)
 		p := &served{Process: Process{pid: p.cmd.Process.Pid, cmd: p.cmd, ended: make(chan struct{})}} // a channel of the bubble
-		go func() { verdict <- (&View{}).probe(t.Context(), p, heart.NewHeart(ours), fusedev.Connection{}) }()
+		go func() { verdict <- (&View{host: &Host{}}).probe(t.Context(), p, heart.NewHeart(ours), fusedev.Connection{}, peer.NewRequests[FromView](0)) }()
 		for answered < 10 { // the daemon's goroutine of the heart never runs
 			time.Sleep(heart.ProbeTime / 2)
 			buf := make([]byte, 1)

@@ -182,17 +182,18 @@ func (p *Process) Start(cmd *exec.Cmd, says *LogWriter) error {
 	if file, ok := cmd.Stderr.(*os.File); ok {
 		file.Close()
 	}
+	if err != nil {
+		return err
+	}
+	// Not SysProcAttr.PidFD: package os waits with that open file description, which must block, and a thread with it.
+	gone, err := openPIDFD(cmd.Process.Pid)
 	if err == nil && p.held != nil {
-		var pidfd int
-		// Not SysProcAttr.PidFD: package os waits with that open file description, which must block.
-		if pidfd, err = unix.PidfdOpen(cmd.Process.Pid, unix.PIDFD_NONBLOCK); err == nil {
-			p.held[holder.PIDFD] = os.NewFile(uintptr(pidfd), "process")
-		} else {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		}
+		p.held[holder.PIDFD], err = openPIDFD(cmd.Process.Pid)
 	}
 	if err != nil {
+		gone.Close()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
 		return err
 	}
 	p.cmd, p.pid = cmd, cmd.Process.Pid
@@ -203,9 +204,20 @@ func (p *Process) Start(cmd *exec.Cmd, says *LogWriter) error {
 	p.ended = ended
 	go func() {
 		defer close(ended)
-		_ = cmd.Wait()
+		<-proc.Ended(gone)
+		gone.Close()
+		_ = cmd.Wait() // it waits no more, unless for who has the process's standard error
 	}()
 	return nil
+}
+
+// openPIDFD returns a pidfd that the runtime polls.
+func openPIDFD(pid int) (*os.File, error) {
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return nil, os.NewSyscallError("pidfd_open", err)
+	}
+	return os.NewFile(uintptr(fd), "process"), nil
 }
 
 // keepLock makes the holder have the lock of what the view holds; nil is none.

@@ -349,7 +349,7 @@ func (v *View) greet(r *running) error {
 	ctx, cancel := context.WithCancel(r.alive)
 	defer cancel()
 	go func() {
-		if err := v.probe(ctx, r.served, r.beats, r.conn); err != nil {
+		if err := v.probe(ctx, r.served, r.beats, r.conn, r.requests); err != nil {
 			_ = r.conn.Abort()
 			r.Kill()
 		}
@@ -373,7 +373,7 @@ func (v *View) takeSpool(name string) (*spool, error) {
 	v.host.spools.mu.Lock()
 	v.host.spools.use(name)
 	v.host.spools.mu.Unlock()
-	return &spool{host: v.host, agent: v.def.Name, of: v.of, file: f, doubt: true}, nil
+	return &spool{host: v.host, agent: v.def.Name, of: v.of, file: f, doubt: true, unread: make(chan struct{}, 1)}, nil
 }
 
 // running is a view process that serves its mount.
