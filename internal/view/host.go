@@ -14,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/overlay"
+	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/internal/placement"
 	"github.com/scopefs/scopefs/internal/usage"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -41,8 +42,9 @@ type Host struct {
 	spools   spools
 	overlays overlay.Set
 
-	// Watcher watches the processes that serve mounts.
+	// Watcher watches the processes that serve mounts, and Moves the directories that they serve.
 	Watcher heart.Watcher
+	Moves   paths.Set
 }
 
 // ProgramFile identifies the file of this process's program.
