@@ -273,7 +273,9 @@ part_mount() {
 			fresh
 			began=${EPOCHREALTIME/./}
 			start_as $who "$n"
-			took=$((${EPOCHREALTIME/./} - began)) all=$(used -ended "$ours" $(children)) own=$(used "$ours")
+			took=$((${EPOCHREALTIME/./} - began))
+			sleep 3 # until views have given back the memory of their start
+			all=$(used -ended "$ours" $(children)) own=$(used "$ours")
 			echo "| $who | $n | $(show "$took") | $all ms | $(awk -v t="$all" -v n="$n" 'BEGIN { printf "%.1f ms", t / n }') | $(awk -v t="$own" -v n="$n" 'BEGIN { printf "%.1f ms", t / n }') |"
 		done
 	done

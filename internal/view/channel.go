@@ -84,6 +84,7 @@ func (v *View) handshake(p *served, w *Wire, requests *peer.Requests[FromView], 
 		return nil, fmt.Errorf("view refuses to serve: %s", reply.Failed)
 	}
 	v.decide(reply.Unkept)
+	v.setLate(reply.Late)
 	for { // until the view has the latest rules; from then on SetRules sends them
 		v.mu.Lock()
 		late := v.ruled != ruled

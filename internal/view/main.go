@@ -89,8 +89,10 @@ func run(conn *connection) error {
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE) // standard error may have no reader, and must not end the view (os/signal)
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	var watch *beneath.Watch
+	late := ""
 	if cfg.Watch {
 		if watch, err = beneath.NewWatch(); err != nil {
+			late = err.Error()
 			logger.Warn("changes by other processes become visible only after the attribute timeout", "err", err, "time", cfg.Timeout)
 		}
 	}
@@ -212,7 +214,7 @@ func run(conn *connection) error {
 	if beats != nil {
 		go heart.NewHeart(beats).Serve(view.Responsive)
 	}
-	if err := conn.wire.Send(FromView{Ready: measures, Unkept: unkept}); err != nil {
+	if err := conn.wire.Send(FromView{Ready: measures, Unkept: unkept, Late: late}); err != nil {
 		return err
 	}
 	time.AfterFunc(startTime, debug.FreeOSMemory) // used only during the start; not while a sandbox starts on the view

@@ -131,6 +131,13 @@ func (d watchedDir) moved(was beneath.FileID) error {
 	return nil
 }
 
+// setLate notes why changes by other processes become visible late; "": they do not.
+func (v *View) setLate(why string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.late = why
+}
+
 func identity(root *beneath.Root) (beneath.FileID, error) {
 	dir, err := root.Object("")
 	if err != nil {

@@ -55,6 +55,7 @@ type heldView struct {
 	History  beneath.FileID `json:"history,omitzero"`
 	Spool    string         `json:"spool,omitempty"` // the file
 	Unkept   string         `json:"unkept,omitempty"`
+	Late     string         `json:"late,omitempty"`
 
 	Group *sandbox.KeptGroup `json:"group,omitempty"`
 }
@@ -236,7 +237,7 @@ func (l *leftView) same(is heldView) error {
 		}
 	}
 	was.Protocol, was.Version, was.Program = is.Protocol, is.Version, is.Program
-	was.PID, was.Minor, was.Hidden, was.Spool, was.Unkept = is.PID, is.Minor, is.Hidden, is.Spool, is.Unkept
+	was.PID, was.Minor, was.Hidden, was.Spool, was.Unkept, was.Late = is.PID, is.Minor, is.Hidden, is.Spool, is.Unkept, is.Late
 	was.Overlay, was.Group = is.Overlay, is.Group
 	a, err := json.Marshal(was)
 	if err != nil {
@@ -315,6 +316,7 @@ func (v *View) takeOver(ctx context.Context, l *leftView, root *beneath.Root, hi
 	}
 	if err == nil {
 		v.decide(l.Unkept)
+		v.setLate(l.Late)
 		v.mu.Lock()
 		v.hidden, v.mayLeave = l.Hidden, true
 		v.wire, v.requests, v.process = r.wire, r.requests, p
@@ -538,6 +540,9 @@ func (v *View) launch(ctx context.Context, dirs directories, root *beneath.Root,
 	}
 	if cfg.Grace > 0 {
 		is.Minor, is.PID, is.Unkept, is.Group = dev.Minor(), r.pid, v.Unkept(), v.of.KeepLimit(v.def)
+		v.mu.Lock()
+		is.Late = v.late
+		v.mu.Unlock()
 		if spool != nil {
 			is.Spool = spool.file.Name()
 		}

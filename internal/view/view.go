@@ -68,6 +68,7 @@ type View struct {
 	owner     *account.User  // since it was mounted first; nil: it was not
 	changes   agents.Changes // of the definition; the first mount decides what auto is
 	unkept    string         // why that is direct
+	late      string         // why fanotify(7) watches nothing; "": it does, or need not
 	held      *heldDir       // where it holds what rules say; nil: nowhere
 	unheld    string         // why it does not though a rule says so
 	byRule    bool           // it serves no mount, and is for what rules hold
@@ -382,6 +383,9 @@ func (v *View) Status(s *api.Agent) {
 		s.Error = v.err.Error()
 	}
 	s.Disk = v.host.Quotas.Use(v.def.Name)
+	if v.late != "" {
+		s.Late = fmt.Sprintf("%s: raise the limit (sysctl fs.fanotify.max_user_groups), then scopefs down %s, then up", v.late, v.def.Name)
+	}
 }
 
 // Ended returns a channel that is closed when the view is unmounted.
