@@ -203,12 +203,14 @@ part_agents() {
 	done
 }
 
-# Both end the shell that calls them. An ordinary user, whose daemon has its mounts in namespaces of its own.
+# Both end the shell that calls them. An ordinary user, whose daemon has its mounts in namespaces of its own, counts requests that
+# wait where fusectl is mounted, as systemd does.
 user=12321
 as_root() { SCOPEFS_BASE=$top/base exec "$@"; }
 as_user() {
-	exec setpriv --reuid $user --regid $user --clear-groups env -u SCOPEFS_BASE HOME="$top/user" XDG_DATA_HOME="$top/user" XDG_STATE_HOME="$top/user/state" \
-		XDG_RUNTIME_DIR="$top/user/session" "$@"
+	exec unshare -m sh -c 'mount -t fusectl fusectl /sys/fs/fuse/connections; exec "$@"' sh \
+		setpriv --reuid $user --regid $user --clear-groups \
+		env -u SCOPEFS_BASE HOME="$top/user" XDG_DATA_HOME="$top/user" XDG_STATE_HOME="$top/user/state" XDG_RUNTIME_DIR="$top/user/session" "$@"
 }
 
 # start_as WHO COUNT: starts the daemon of root or of a user with so many agents, and waits until a stat through each mount
