@@ -238,6 +238,7 @@ start_as() {
 	equals "$2" "$("${inside[@]}" sh -c "stat -c %s $views/*/file" | grep -cx 5)"
 }
 mounted_as() {
+	sleep 0.5 # ps takes the daemon some milliseconds
 	("as_$1" "$top/scopefs" ps) >"$top/ps" 2>/dev/null && [ "$(awk '$3 > 1' "$top/ps" | grep -c mounted)" -eq "$2" ]
 }
 

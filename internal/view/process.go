@@ -186,27 +186,27 @@ func (p *Process) Start(cmd *exec.Cmd, says *LogWriter) error {
 		return err
 	}
 	// Not SysProcAttr.PidFD: package os waits with that open file description, which must block, and a thread with it.
-	gone, err := openPIDFD(cmd.Process.Pid)
-	if err == nil && p.held != nil {
-		p.held[holder.PIDFD], err = openPIDFD(cmd.Process.Pid)
-	}
+	pidfd, err := openPIDFD(cmd.Process.Pid)
 	if err != nil {
-		gone.Close()
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		return err
 	}
 	p.cmd, p.pid = cmd, cmd.Process.Pid
 	if p.held != nil {
+		p.held[holder.PIDFD] = pidfd
 		p.listen(says)
 	}
 	ended := make(chan struct{})
 	p.ended = ended
+	held := p.held != nil
 	go func() {
 		defer close(ended)
-		<-proc.Ended(gone)
-		gone.Close()
-		_ = cmd.Wait() // it waits no more, unless for who has the process's standard error
+		_ = proc.Await(pidfd) // an error: it was held, and is not any more
+		if !held {
+			pidfd.Close()
+		}
+		_ = cmd.Wait()
 	}()
 	return nil
 }
