@@ -242,13 +242,9 @@ mounted_as() {
 	("as_$1" "$top/scopefs" ps) >"$top/ps" 2>/dev/null && [ "$(awk '$3 > 1' "$top/ps" | grep -c mounted)" -eq "$2" ]
 }
 
-# used PID...: milliseconds of processor time of processes; proc_pid_stat(5). With -ended also of their children that have ended.
-used() {
-	local ended=0 i
-	[ "$1" != -ended ] || { ended=1; shift; }
-	for i in "$@"; do sed 's/.*) //' "/proc/$i/stat"; done |
-		awk -v ticks="$(getconf CLK_TCK)" -v e=$ended '{ t += $12 + $13 + e * ($14 + $15) } END { printf "%.0f", t * 1000 / ticks }'
-}
+# used PID...: milliseconds of processor time that the threads of these processes have had. In proc_pid_stat(5) a tick is 10 ms,
+# and a view that has started has used less.
+used() { echo $(($(spent "$@") / 1000000)); }
 children() { pgrep -P "$ours" "$@"; }
 
 part_idle() {
@@ -259,9 +255,9 @@ part_idle() {
 		fresh
 		start_as $who "$idlers"
 		sleep $((minute / 4)) # until what starting took is over
-		all=$(used -ended "$ours" $(children)) daemons=$(used "$ours") views=$(used $(children -f ^scopefs-view))
+		all=$(used "$ours" $(children)) daemons=$(used "$ours") views=$(used $(children -f ^scopefs-view))
 		sleep "$minute"
-		all=$(($(used -ended "$ours" $(children)) - all)) daemons=$(($(used "$ours") - daemons)) views=$(($(used $(children -f ^scopefs-view)) - views))
+		all=$(($(used "$ours" $(children)) - all)) daemons=$(($(used "$ours") - daemons)) views=$(($(used $(children -f ^scopefs-view)) - views))
 		echo "| $who | $all ms | $(awk -v t="$all" -v m="$minute" 'BEGIN { printf "%.2f %%", t / m / 10 }') | $daemons ms | $views ms | $((all - daemons - views)) ms |"
 	done
 }
@@ -278,7 +274,7 @@ part_mount() {
 			start_as $who "$n"
 			took=$((${EPOCHREALTIME/./} - began))
 			sleep 3 # until views have given back the memory of their start
-			all=$(used -ended "$ours" $(children)) own=$(used "$ours")
+			all=$(used "$ours" $(children)) own=$(used "$ours")
 			echo "| $who | $n | $(show "$took") | $all ms | $(awk -v t="$all" -v n="$n" 'BEGIN { printf "%.1f ms", t / n }') | $(awk -v t="$own" -v n="$n" 'BEGIN { printf "%.1f ms", t / n }') |"
 		done
 	done
