@@ -14,7 +14,7 @@ import (
 	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/overlay"
-	"github.com/scopefs/scopefs/internal/paths"
+	"github.com/scopefs/scopefs/internal/pathwatch"
 	"github.com/scopefs/scopefs/internal/placement"
 	"github.com/scopefs/scopefs/internal/usage"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -44,7 +44,7 @@ type Host struct {
 
 	// Watcher watches the processes that serve mounts, and Moves the directories that they serve.
 	Watcher heart.Watcher
-	Moves   paths.Set
+	Moves   pathwatch.Set
 }
 
 // ProgramFile identifies the file of this process's program.

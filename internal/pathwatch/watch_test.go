@@ -1,4 +1,4 @@
-package paths
+package pathwatch
 
 import (
 	"os"

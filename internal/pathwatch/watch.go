@@ -1,9 +1,9 @@
-// Package paths reports when a path may lead to another directory than before: a component was moved, removed, replaced or
+// Package pathwatch reports when a path may lead to another directory than before: a component was moved, removed, replaced or
 // made, or a mount above it came or went. It asks the kernel for events, inotify(7) of the directories on the way and poll(2)
 // of proc_pid_mountinfo(5), so that a path to which nothing happens costs nothing.
 //
 // It sees what this kernel does. Changes of a network file system by other hosts are no events.
-package paths
+package pathwatch
 
 import (
 	"bytes"
