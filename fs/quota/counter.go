@@ -41,6 +41,7 @@ type Counter struct {
 	files    atomic.Pointer[Files]
 	wake     chan struct{} // an operation was refused: walk
 	refusals chan struct{} // likewise, for the history
+	changed  chan struct{} // dirty has some
 
 	mu    sync.Mutex          // the walk holds it while it looks at one object
 	use   Use                 // as in the page
@@ -53,7 +54,7 @@ type Counter struct {
 func NewCounter(page *Page, slot int, upper *beneath.Root, roots ...*beneath.Root) *Counter {
 	c := &Counter{
 		page: page, slot: slot, pending: &page.slot(slot)[pendingWord], upper: upper, roots: roots,
-		wake: make(chan struct{}, 1), refusals: make(chan struct{}, 1), dirty: map[uint64]struct{}{},
+		wake: make(chan struct{}, 1), refusals: make(chan struct{}, 1), changed: make(chan struct{}, 1), dirty: map[uint64]struct{}{},
 	}
 	if len(roots) > 0 {
 		c.first, _ = roots[0].Stat("") // it has all objects of clients
@@ -258,4 +259,8 @@ func (c *Counter) touched(node uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.dirty[node] = struct{}{}
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
 }

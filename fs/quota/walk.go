@@ -39,10 +39,11 @@ func (w *walk) see(o object, bytes, files int64) {
 }
 
 const (
-	recountTime = time.Hour
-	refusedTime = time.Minute            // between two walks after refusals
-	settleTime  = 100 * time.Millisecond // for directories to be looked at after a change
-	walkTime    = 5 * time.Millisecond   // a walk works so long, and pauses as long
+	recountTime  = time.Hour
+	refusedTime  = time.Minute            // between two walks after refusals
+	recountsTime = time.Second            // between two looks at whether another process has changed files
+	settleTime   = 100 * time.Millisecond // for directories to be looked at after a change
+	walkTime     = 5 * time.Millisecond   // a walk works so long, and pauses as long
 )
 
 // Run counts until ended is closed. files is the view.
@@ -51,16 +52,25 @@ func (c *Counter) Run(files Files, ended <-chan struct{}) {
 		return
 	}
 	c.files.Store(&files)
-	ticker := time.NewTicker(settleTime)
+	ticker := time.NewTicker(recountsTime)
 	defer ticker.Stop()
+	var settle <-chan time.Time // soon: there are dirty directories
 	wanted := c.page.words[recounts].Load()
 	c.count(files, ended)
 	for walked := time.Now(); ; {
 		select {
 		case <-ended:
 			return
-		case <-ticker.C:
+		case <-c.changed:
+			if settle == nil {
+				settle = time.After(settleTime)
+			}
+			continue
+		case <-settle:
+			settle = nil
 			c.settleDirs(files)
+			continue
+		case <-ticker.C:
 			if now := c.page.words[recounts].Load(); now == wanted && time.Since(walked) < recountTime {
 				continue
 			}

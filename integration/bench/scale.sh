@@ -4,25 +4,28 @@
 #
 #	scale.sh [-dirs N] [-files N] [-entries N] [-views N] [-threads LIST] [-grids LIST] [-agents LIST] [-rules LIST]
 #	         [-counts LIST] [-looked N] [-rounds N] [-settle SECONDS] [-idle SECONDS]
-#	         [-only agents|million|entries|views|threads|single] [-smoke]
+#	         [-idlers N] [-minute SECONDS]
+#	         [-only agents|million|entries|views|threads|single|idle|mount] [-smoke]
 #
-# Agents starts as many agents as -counts says. -dirs of -files each are walked; -looked files are for the threads; -grids are numbers of files for the single operations,
+# Idle counts the processor time of all processes for a minute in which nobody uses -idlers agents, mount that of mounting as
+# many agents as -counts says, each for a daemon of root and of an ordinary user. Agents starts as many agents as -counts says. -dirs of -files each are walked; -looked files are for the threads; -grids are numbers of files for the single operations,
 # in directories of at most 1000; -settle is how long a view has to give memory back, -idle how long idle views are watched.
 # -smoke is all of it in sizes that measure nothing; flags after it change them. SCOPEFS_BENCH_DIR names the directory to
 # work in, default /dev/shm. The kernel's caches are dropped now and then.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-rounds=5 only= counts="200 500 1000" dirs=1000 files=1000 entries=200000 views=200 idle=10 settle=150 looked=20000
+rounds=5 only= counts="200 500 1000" dirs=1000 files=1000 entries=200000 views=200 idle=10 settle=150 looked=20000 idlers=100 minute=60
 threads="1 2 8 64" grids="10 100000" agents="1 50" rules="0 1000"
 while [ $# -gt 0 ]; do
 	case $1 in
-	-dirs | -files | -entries | -views | -threads | -grids | -agents | -counts | -rules | -rounds | -settle | -idle | -looked | -only)
+	-dirs | -files | -entries | -views | -threads | -grids | -agents | -counts | -rules | -rounds | -settle | -idle | -looked | -idlers | -minute | -only)
 		[ $# -ge 2 ] || { echo "$1 wants a value" >&2; exit 2; }
 		declare "${1#-}=$2"
 		shift
 		;;
 	-smoke)
 		counts="3 6"
+		idlers=3 minute=1
 		rounds=1 dirs=10 files=20 entries=300 views=3 idle=1 settle=2 looked=128
 		threads="1 8" grids="10 2000" agents="1 3" rules="0 20"
 		;;
@@ -200,6 +203,83 @@ part_agents() {
 	done
 }
 
+# Both end the shell that calls them. An ordinary user, whose daemon has its mounts in namespaces of its own, counts requests that
+# wait where fusectl is mounted, as systemd does.
+user=12321
+as_root() { SCOPEFS_BASE=$top/base exec "$@"; }
+as_user() {
+	exec unshare -m sh -c 'mount -t fusectl fusectl /sys/fs/fuse/connections; exec "$@"' sh \
+		setpriv --reuid $user --regid $user --clear-groups \
+		env -u SCOPEFS_BASE HOME="$top/user" XDG_DATA_HOME="$top/user" XDG_STATE_HOME="$top/user/state" XDG_RUNTIME_DIR="$top/user/session" "$@"
+}
+
+# start_as WHO COUNT: starts the daemon of root or of a user with so many agents, and waits until a stat through each mount
+# has been answered by the agent's view. $ours is the daemon: that of a user is a child of $daemon.
+start_as() {
+	local i views=$top/base/run/views inside=() flags=()
+	for ((i = 1; i < $2; i++)); do agent "bench-$i"; done
+	for i in "$top/base/agents"/*/; do echo mine >"$i/file"; done
+	if [ "$1" = user ]; then
+		rm -rf "$top/user"
+		mkdir -p "$top/user/session" "$top/user/state"
+		mv "$top/base" "$top/user/scopefs"
+		chmod 755 "$top"
+		chown -R $user:$user "$top/user"
+		chmod 700 "$top/user/session"
+		views=$top/user/session/scopefs/views flags=(--user)
+	fi
+	"as_$1" "$top/scopefs" daemon "${flags[@]}" 2>"$top/log" & daemon=$!
+	await "$2 views" "$daemon" mounted_as "$1" "$2"
+	ours=$daemon
+	if [ "$1" = user ]; then
+		ours=$(pgrep -P "$daemon")
+		inside=(nsenter -t "$ours" -U -m)
+	fi
+	equals "$2" "$("${inside[@]}" sh -c "stat -c %s $views/*/file" | grep -cx 5)"
+}
+mounted_as() {
+	sleep 0.5 # ps takes the daemon some milliseconds
+	("as_$1" "$top/scopefs" ps) >"$top/ps" 2>/dev/null && [ "$(awk '$3 > 1' "$top/ps" | grep -c mounted)" -eq "$2" ]
+}
+
+# used PID...: milliseconds of processor time that the threads of these processes have had. In proc_pid_stat(5) a tick is 10 ms,
+# and a view that has started has used less.
+used() { echo $(($(spent "$@") / 1000000)); }
+children() { pgrep -P "$ours" "$@"; }
+
+part_idle() {
+	local who all daemons views
+	printf '\n## %d agents that nobody uses, for %d s\n\n' "$idlers" "$minute"
+	printf '| daemon of | processor time | of a processor | of that the daemon | the views | the log and the holder |\n|---|---|---|---|---|---|\n'
+	for who in root user; do
+		fresh
+		start_as $who "$idlers"
+		sleep $((minute / 4)) # until what starting took is over
+		all=$(used "$ours" $(children)) daemons=$(used "$ours") views=$(used $(children -f ^scopefs-view))
+		sleep "$minute"
+		all=$(($(used "$ours" $(children)) - all)) daemons=$(($(used "$ours") - daemons)) views=$(($(used $(children -f ^scopefs-view)) - views))
+		echo "| $who | $all ms | $(awk -v t="$all" -v m="$minute" 'BEGIN { printf "%.2f %%", t / m / 10 }') | $daemons ms | $views ms | $((all - daemons - views)) ms |"
+	done
+}
+
+part_mount() {
+	local who n began took all own
+	printf '\n## Mounting many agents\n\n'
+	echo "Load of the machine before: $(cut -d' ' -f1-3 /proc/loadavg)."
+	printf '\n| daemon of | agents | all answer | processor time | a view | of that the daemon |\n|---|---|---|---|---|---|\n'
+	for who in root user; do
+		for n in $counts; do
+			fresh
+			began=${EPOCHREALTIME/./}
+			start_as $who "$n"
+			took=$((${EPOCHREALTIME/./} - began))
+			sleep 3 # until views have given back the memory of their start
+			all=$(used "$ours" $(children)) own=$(used "$ours")
+			echo "| $who | $n | $(show "$took") | $all ms | $(awk -v t="$all" -v n="$n" 'BEGIN { printf "%.1f ms", t / n }') | $(awk -v t="$own" -v n="$n" 'BEGIN { printf "%.1f ms", t / n }') |"
+		done
+	done
+}
+
 part_threads() {
 	local t r n s times=$top/times
 	local grid=$(((looked + 99) / 100))
@@ -246,12 +326,12 @@ part_single() {
 # fresh ends the views and leaves one agent, without files.
 fresh() {
 	stop_daemon
-	rm -rf "$top/base"
+	rm -rf "$top/base" "$top/user"
 	agent bench
 }
 
 build
-for part in agents million entries views threads single; do
+for part in agents million entries views threads single idle mount; do
 	[[ $part == *"$only"* ]] || continue
 	fresh
 	"part_$part"

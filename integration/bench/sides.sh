@@ -16,7 +16,7 @@ stop_daemon() {
 	[ -n "$pid" ] || return 0
 	kill -INT "$pid" 2>/dev/null || true
 	wait "$pid" || true
-	"$top/scopefs" daemon --stop --base "$top/base" || true # views of one that has died
+	[ ! -d "$top/base" ] || "$top/scopefs" daemon --stop --base "$top/base" || true # views of one that has died
 }
 
 cleanup() {

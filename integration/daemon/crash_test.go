@@ -292,13 +292,23 @@ func TestCrashRecorder(t *testing.T) {
 	h.Eventually("the daemon goes on", func() bool { return errors.Is(denied(), syscall.EACCES) })
 }
 
-// TestCrashIdle: a view that nobody uses and that does not answer is replaced.
+// TestCrashIdle: a view that nobody uses is asked nothing: it may be stopped for as long as nobody does. The first client has
+// an answer or an error within two seconds, and another process serves the view. See heart.TestWatchIdle for ten minutes.
 func TestCrashIdle(t *testing.T) {
 	need.Once(t)
 	t.Parallel()
 	h := harness.NewHost(t, map[string]string{"a": "", "b": ""})
-	before := h.Agent("a").ViewPID
-	require.NoError(t, syscall.Kill(before, syscall.SIGSTOP))
+	before, other := h.Agent("a").ViewPID, h.Agent("b").ViewPID
+	for _, pid := range []int{before, other} {
+		require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+	}
+	time.Sleep(3 * time.Second) // of a view that is asked, more than until its end
+	assert.Equal(t, before, h.Agent("a").ViewPID, "it harms nobody")
+
+	began := time.Now()
+	_, err := os.Stat(h.View("a", "asked-for-first"))
+	assert.Less(t, time.Since(began), 2*time.Second)
+	assert.Error(t, err)
 	h.Eventually("another process serves the view", func() bool {
 		now := h.Agent("a")
 		return now.ViewPID != before && now.ViewPID > 1 && now.State == "mounted"
@@ -308,6 +318,12 @@ func TestCrashIdle(t *testing.T) {
 		died = died || e.Outcome == "died" && strings.Contains(e.Detail, "does not answer")
 	}
 	assert.True(t, died)
+
+	assert.Equal(t, other, h.Agent("b").ViewPID, "nobody uses it")
+	require.NoError(t, syscall.Kill(other, syscall.SIGCONT))
+	_, err = os.Stat(h.View("b", "asked-for-first"))
+	assert.ErrorIs(t, err, os.ErrNotExist)
+	assert.Equal(t, other, h.Agent("b").ViewPID)
 }
 
 // churn returns operations that create, rename, look up and remove a file.

@@ -234,6 +234,7 @@ type Agent struct {
 	Mount     string `json:"mount"`
 	ViewPID   int    `json:"view_pid"`
 	Sandboxes []int  `json:"sandbox_pids"`
+	Late      string `json:"late"`
 	Error     string `json:"error"`
 	Disk      struct {
 		Bytes    int64 `json:"bytes"`

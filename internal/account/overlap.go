@@ -1,7 +1,6 @@
 package account
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -151,7 +150,7 @@ func (h *Host) ownPlaces(all []*mountinfo.Info) (own []named, err error) {
 // scopePlace returns the place of an agent's directory. A dir: through a link has none: it
 // is refused itself, and who can make the link would choose which agents are refused.
 func (h *Host) scopePlace(all []*mountinfo.Info, def *agents.Definition) (named, error) {
-	name := cmp.Or(def.Dir, filepath.Join(h.Paths.Base, cmp.Or(def.Branch, def.Name).Dir()))
+	name := def.Path(h.Paths.Base)
 	root, err := def.OpenRoot(h.Paths.Base)
 	if err != nil {
 		return named{}, nil // nothing is there, or nothing that this process may reach

@@ -95,6 +95,7 @@ type Agent struct {
 	Hidden    int      `json:"hidden,omitempty"` // entries of the mount point that the view hides
 	Holds     bool     `json:"holds,omitempty"`  // the view holds changes, all or those of rules: the definition may say otherwise since
 	Shared    *Shared  `json:"shared,omitempty"` // nil: only this host changes the agent's directory
+	Late      string   `json:"late,omitempty"`   // why the view shows changes by other processes up to a second late; "": at once
 	Lease     *Lease   `json:"lease,omitempty"`  // with placement: one; nil: this node does not want it
 	Waits     []string `json:"waits,omitempty"`  // keys of the definition that hold only after down and up
 	Error     string   `json:"error,omitempty"`

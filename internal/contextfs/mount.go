@@ -15,6 +15,7 @@
 package contextfs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +47,6 @@ const (
 	writeTime = 10 * time.Second // for the process to read a message: a late look at its heart finds out before
 	ownerTime = time.Second      // that the owner of Answer may take
 	endTime   = time.Second      // for a process to be gone whose connection has ended
-	idleTime  = time.Minute      // between beats that no client waits for
 
 	maxAsking = fusedev.MaxRequests // requests of the process that have no answer
 
@@ -76,6 +76,7 @@ type Options struct {
 	Program string // for tests; "": that of child.Context
 
 	Control fusedev.Control
+	Watcher *heart.Watcher // nil: one for this process alone
 	Holder  *holder.Holder // nil: none
 	Grace   time.Duration  // how long it may live on without the daemon: see Mount.Keep; 0: it ends with the daemon
 	Logger  *slog.Logger
@@ -327,7 +328,7 @@ func (m *Mount) listen(alive context.Context, dead context.CancelCauseFunc) erro
 	}
 	process := heart.Process{PID: m.PID(), Ended: m.process.Ended()}
 	m.watching.Go(func() {
-		if err := heart.Watch(alive, process, heart.NewHeart(m.heart), m.busy, func() time.Duration { return idleTime }); err != nil {
+		if err := cmp.Or(m.opt.Watcher, new(heart.Watcher)).Watch(alive, process, heart.NewHeart(m.heart), m.busy); err != nil {
 			dead(err)
 			_ = m.conn.Abort() // before anybody waits for the process
 			m.wire.Close()

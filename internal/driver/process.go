@@ -147,15 +147,11 @@ func pair(kind int) (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "program"), os.NewFile(uintptr(fds[1]), "program"), nil
 }
 
-// idleBeat is the time between two beats.
-const idleBeat = time.Second
-
-// watch kills the process when it does not answer beats, by the evidence about the process alone: a host
+// watch kills the process when it does not answer beats while a call waits for it, by the evidence about the process alone: a host
 // where processes wait for a processor proves nothing. The error of its calls has the cause.
 func (p *Process) watch(beats *heart.Heart) {
-	busy := func() bool { return false } // no client waits for a beat
-	idle := func() time.Duration { return idleBeat }
-	if why := heart.Watch(context.Background(), heart.Process{PID: p.PID(), Ended: p.ended}, beats, busy, idle); why != nil {
+	busy := func() bool { return p.calls.Waiting() > 0 }
+	if why := heart.Watch(context.Background(), heart.Process{PID: p.PID(), Ended: p.ended}, beats, busy); why != nil {
 		p.calls.Close(errors.Join(ErrLost, why))
 		p.Kill()
 	}

@@ -38,6 +38,7 @@ type keeper struct {
 	daemon   int           // the socket of the present daemon; -1: there is none
 	lost     chan struct{} // closed when that daemon is gone
 	watching context.CancelFunc
+	watcher  heart.Watcher
 	ended    chan struct{}
 	over     bool
 	start    message   // opStart of the first daemon; Grace is the last daemon's
@@ -147,10 +148,10 @@ func (k *keeper) gone(fd int) {
 	})
 }
 
-// watch ends an item whose process does not answer, until ctx ends: see heart.Watch.
+// watch ends an item whose process does not answer, until ctx ends: see heart.Watcher.
 func (k *keeper) watch(ctx context.Context, id uint64, i *item) {
-	now := func() time.Duration { return 0 }
-	_ = heart.Watch(ctx, heart.Process{PID: i.msg.PID, Ended: i.ended}, heart.NewHeart(i.held()[Heart]), func() bool { return true }, now)
+	always := func() bool { return true } // it cannot count the requests that wait
+	_ = k.watcher.Watch(ctx, heart.Process{PID: i.msg.PID, Ended: i.ended}, heart.NewHeart(i.held()[Heart]), always)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if ctx.Err() != nil || k.items[id] != i {

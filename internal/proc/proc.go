@@ -167,17 +167,23 @@ func SocketName(path string) (name string, release func(), err error) {
 // Ended returns a channel that is closed when the process of a pidfd is gone: pidfd_open(2).
 func Ended(pidfd *os.File) <-chan struct{} {
 	ended := make(chan struct{})
-	if raw, err := pidfd.SyscallConn(); err == nil {
-		go func() {
-			if raw.Read(func(fd uintptr) bool { return readable(int(fd)) }) == nil { // else it was closed
-				close(ended)
-			}
-		}()
-	}
+	go func() {
+		if Await(pidfd) == nil {
+			close(ended)
+		}
+	}()
 	return ended
 }
 
-func readable(fd int) bool {
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-	return err == nil && n > 0
+// Await returns nil when the process of a pidfd is gone, and an error when the file is closed before. It keeps no thread: the
+// runtime polls the file, which must not block.
+func Await(pidfd *os.File) error {
+	raw, err := pidfd.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return raw.Read(func(fd uintptr) bool {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		return err == nil && n > 0
+	})
 }

@@ -48,6 +48,9 @@ func (list Agents) Print(w io.Writer) error {
 		if g.Shared != nil {
 			where += " (" + g.Shared.String() + ")"
 		}
+		if g.Late != "" {
+			where += " (changes by other processes are seen up to a second late: " + g.Late + ")"
+		}
 		if g.Disk != nil {
 			where += " (" + g.Disk.String() + ")"
 		}

@@ -133,24 +133,18 @@ func openWire(f *os.File) (*pid1.Wire, error) {
 	return pid1.OpenWire(os.NewFile(uintptr(fd), "tunnels"))
 }
 
-// idleBeat is the time between two beats while no tunnel is open.
-const idleBeat = time.Minute
-
-// watch kills a process that is stopped or deadlocked.
+// watch kills a process that is stopped or deadlocked while a tunnel is open.
 func (p *process) watch(pid int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel, p.ended = cancel, proc.Ended(p.place.Files[holder.PIDFD])
 	beats := heart.NewHeart(p.place.Files[holder.Heart])
-	idle := func() time.Duration {
+	busy := func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if len(p.all) > 0 {
-			return heart.ProbeTime
-		}
-		return idleBeat
+		return len(p.all) > 0
 	}
 	go func() {
-		if err := heart.Watch(ctx, heart.Process{PID: pid, Ended: p.ended}, beats, func() bool { return false }, idle); err != nil {
+		if err := heart.Watch(ctx, heart.Process{PID: pid, Ended: p.ended}, beats, busy); err != nil {
 			p.set.Logger.Error("tunnels", "err", fmt.Errorf("the process is killed: %w", err))
 			p.kill()
 		}

@@ -31,7 +31,7 @@ func (v *View) config(history kept, spooled bool) wire.Config {
 	cfg := wire.Config{
 		Record: spec.Record, Caller: caller,
 		Mediated: spec.Data == agents.DataMediated, Passthrough: v.host.Root && spec.Data != agents.DataMediated,
-		Shared: v.shared(), Sole: !v.host.Root, Shown: v.host.Expose, XAttrs: v.shared() || spec.XAttrs, Trace: v.host.Trace, Spin: v.def.Limits.CPU == 0 && !proc.CPULimited("/"),
+		Shared: v.shared(), Sole: !v.host.Root, Shown: v.host.Expose, XAttrs: v.shared() || spec.XAttrs, Trace: v.host.Trace, Spin: v.def.Limits.CPU == 0 && !cpuLimited("/"),
 		Spool: spooled,
 	}
 	cfg.Limits.Handles, cfg.Limits.Links, cfg.Limits.Memory = v.def.Limits.View()
@@ -85,6 +85,7 @@ func (v *View) handshake(p *served, w *wire.Conn, requests *peer.Requests[wire.F
 		return nil, fmt.Errorf("view refuses to serve: %s", reply.Failed)
 	}
 	v.decide(reply.Unkept)
+	v.setLate(reply.Late)
 	for { // until the view has the latest rules; from then on SetRules sends them
 		v.mu.Lock()
 		late := v.ruled != ruled
@@ -284,6 +285,8 @@ func (v *View) sendRules() error {
 	if w == nil {
 		return nil // it starts with them: see handshake
 	}
+	v.asking.Add(1)
+	defer v.asking.Add(-1)
 	err := w.Send(wire.ToView{ID: id, Policy: &spec})
 	if err == nil {
 		select {

@@ -314,7 +314,7 @@ func (v *View) offline() (*Offline, error) {
 	go func() {
 		process := heart.Process{PID: p.pid, Ended: p.ended}
 		busy := func() bool { return requests.Waiting() > 0 }
-		if err := heart.Watch(alive, process, beats, busy, v.host.idleProbe); err != nil { // its user has stopped it, say
+		if err := v.host.Watcher.Watch(alive, process, beats, busy); err != nil { // its user has stopped it, say
 			requests.Close(err)
 			p.quit()
 		}

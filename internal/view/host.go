@@ -2,7 +2,6 @@ package view
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -12,9 +11,11 @@ import (
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/child"
+	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/overlay"
+	"github.com/scopefs/scopefs/internal/pathwatch"
 	"github.com/scopefs/scopefs/internal/placement"
 	"github.com/scopefs/scopefs/internal/usage"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -41,7 +42,10 @@ type Host struct {
 	Quotas   usage.Pages
 	spools   spools
 	overlays overlay.Set
-	views    atomic.Int64 // that are kept mounted
+
+	// Watcher watches the processes that serve mounts, and Moves the directories that they serve.
+	Watcher heart.Watcher
+	Moves   pathwatch.Set
 }
 
 // ProgramFile identifies the file of the views' program.

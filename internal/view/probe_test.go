@@ -1,9 +1,12 @@
 package view
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,7 +18,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/heart"
+	"github.com/scopefs/scopefs/internal/peer"
+	"github.com/scopefs/scopefs/internal/view/wire"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // process starts a program that stands for a view.
@@ -43,7 +51,7 @@ func TestProbe(t *testing.T) {
 		stoppedAt <- time.Now()
 		_ = p.cmd.Process.Signal(syscall.SIGSTOP)
 	})
-	err = (&View{}).probe(t.Context(), p, heart.NewHeart(ours), fusedev.Connection{})
+	err = (&View{host: &Host{}}).probe(t.Context(), p, heart.NewHeart(ours), fusedev.Connection{}, peer.NewRequests[wire.FromView](0))
 	assert.ErrorContains(t, err, "does not answer: it slept or was stopped")
 	select {
 	case <-stoppedAt:
@@ -71,7 +79,9 @@ func TestProbeLate(t *testing.T) {
 		began := time.Now()
 		answered, verdict := 0, make(chan error)
 		p := &served{Process: Process{pid: p.cmd.Process.Pid, cmd: p.cmd, ended: make(chan struct{})}} // a channel of the bubble
-		go func() { verdict <- (&View{}).probe(t.Context(), p, heart.NewHeart(ours), fusedev.Connection{}) }()
+		go func() {
+			verdict <- (&View{host: &Host{}}).probe(t.Context(), p, heart.NewHeart(ours), fusedev.Connection{}, peer.NewRequests[wire.FromView](0))
+		}()
 		for answered < 10 { // the daemon's goroutine of the heart never runs
 			time.Sleep(heart.ProbeTime / 2)
 			buf := make([]byte, 1)
@@ -86,4 +96,66 @@ func TestProbeLate(t *testing.T) {
 		assert.ErrorContains(t, <-verdict, "slept or was stopped")
 		assert.LessOrEqual(t, time.Since(silent), 4*heart.ProbeTime, "a client's wait")
 	})
+}
+
+// TestWatchScope: a view ends when the path of its directory, or of its history, leads elsewhere, whatever on the way has changed.
+func TestWatchScope(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(base string) error
+		want   string // of the error; "": none
+	}{
+		"moved":             {func(base string) error { return os.Rename(base+"/agents/a", base+"/elsewhere") }, "the scope is gone"},
+		"removed":           {func(base string) error { return os.Remove(base + "/agents/a") }, "the scope is gone"},
+		"all agents moved":  {func(base string) error { return os.Rename(base+"/agents", base+"/elsewhere") }, "the scope is gone"},
+		"the base moved":    {func(base string) error { return os.Rename(base, base+"-moved") }, "is gone"},
+		"another directory": {func(base string) error { return unix.Rename(base+"/agents/b", base+"/agents/a") }, "the scope is another directory now"},
+		"the history moved": {func(base string) error { return os.Rename(base+"/history/a", base+"/elsewhere") }, "the history is gone"},
+		"exchanged twice": {func(base string) error {
+			for range 2 {
+				if err := unix.Renameat2(unix.AT_FDCWD, base+"/agents", unix.AT_FDCWD, base+"/history", unix.RENAME_EXCHANGE); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, ""},
+		"what is in it": {func(base string) error { return os.Mkdir(base+"/agents/a/b", 0o755) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			base := filepath.Join(t.TempDir(), "base")
+			for _, dir := range []string{"/agents/a", "/agents/b", "/history/a"} {
+				require.NoError(t, os.MkdirAll(base+dir, 0o755))
+			}
+			h := &Host{Host: account.Host{Paths: config.Paths{Base: base, State: base}, Logger: slog.New(slog.DiscardHandler)}}
+			v := &View{host: h, def: &agents.Definition{Name: "a"}}
+			root, err := v.def.OpenRoot(base)
+			require.NoError(t, err)
+			defer root.Close()
+			of, err := h.FindHistory(v.def)
+			require.NoError(t, err)
+			defer of.Close()
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- v.watchScope(ctx, root, kept{Root: of}) }()
+			time.Sleep(100 * time.Millisecond)
+			require.NoError(t, test.change(base))
+			if test.want != "" {
+				select {
+				case err := <-ended:
+					assert.ErrorContains(t, err, test.want)
+				case <-time.After(20 * time.Second):
+					t.Error("it goes on")
+				}
+				cancel()
+				return
+			}
+			select {
+			case err := <-ended:
+				t.Error("it has ended:", err)
+			case <-time.After(2 * time.Second):
+			}
+			cancel()
+			assert.NoError(t, <-ended)
+		})
+	}
 }

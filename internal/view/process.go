@@ -191,30 +191,42 @@ func (p *Process) Start(cmd *exec.Cmd, says *LogWriter) error {
 	if file, ok := cmd.Stderr.(*os.File); ok {
 		file.Close()
 	}
-	if err == nil && p.held != nil {
-		var pidfd int
-		// Not SysProcAttr.PidFD: package os waits with that open file description, which must block.
-		if pidfd, err = unix.PidfdOpen(cmd.Process.Pid, unix.PIDFD_NONBLOCK); err == nil {
-			p.held[holder.PIDFD] = os.NewFile(uintptr(pidfd), "process")
-		} else {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		}
-	}
 	if err != nil {
+		return err
+	}
+	// Not SysProcAttr.PidFD: package os waits with that open file description, which must block, and a thread with it.
+	pidfd, err := openPIDFD(cmd.Process.Pid)
+	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
 		return err
 	}
 	p.cmd, p.pid = cmd, cmd.Process.Pid
 	if p.held != nil {
+		p.held[holder.PIDFD] = pidfd
 		p.listen(says)
 	}
 	ended := make(chan struct{})
 	p.ended = ended
+	held := p.held != nil
 	go func() {
 		defer close(ended)
+		_ = proc.Await(pidfd) // an error: it was held, and is not any more
+		if !held {
+			pidfd.Close()
+		}
 		_ = cmd.Wait()
 	}()
 	return nil
+}
+
+// openPIDFD returns a pidfd that the runtime polls.
+func openPIDFD(pid int) (*os.File, error) {
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return nil, os.NewSyscallError("pidfd_open", err)
+	}
+	return os.NewFile(uintptr(fd), "process"), nil
 }
 
 // keepLock makes the holder have the lock of what the view holds; nil is none.

@@ -41,6 +41,8 @@ type spool struct {
 	of    Agent // nil: of a dead daemon's view
 	file  *os.File
 
+	unread chan struct{} // of one element; wakes watch. Nil: nothing does
+
 	// mu is held while events are appended: only requests that need these events in the log wait for it.
 	mu    sync.Mutex
 	read  int64 // what is before it, is in the log
@@ -104,7 +106,7 @@ func (v *View) openSpool() (s *spool, theirs *os.File) {
 		return nil, nil
 	}
 	all.use(ours.Name())
-	return &spool{host: v.host, agent: v.def.Name, of: v.of, file: ours}, theirs
+	return &spool{host: v.host, agent: v.def.Name, of: v.of, file: ours, unread: make(chan struct{}, 1)}, theirs
 }
 
 // Drain appends what the view has recorded so far to the log.
@@ -119,17 +121,33 @@ func (v *View) Drain() error {
 // errSpool says that the view writes nonsense; with any other the events stay in the spool.
 func (s *spool) drain() error { return s.take(false) }
 
-// watch drains the spool of a view that may have stopped before it requested that, until ctx ends. It returns errSpool
-// if the view writes nonsense.
+// watch drains the spool of a view that may have stopped before it requested that: after each check that finds something,
+// until ctx ends. It returns errSpool if the view writes nonsense.
 func (s *spool) watch(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(s.host.idleProbe()):
+		case <-s.unread:
 		}
 		if err := s.drain(); errors.Is(err, errSpool) {
 			return err
+		}
+	}
+}
+
+// check wakes watch if the view has written something. It does not block.
+func (s *spool) check() {
+	if s == nil || !s.mu.TryLock() { // it is being drained
+		return
+	}
+	info, err := s.file.Stat()
+	unread := err == nil && info.Size() != s.read
+	s.mu.Unlock()
+	if unread {
+		select {
+		case s.unread <- struct{}{}:
+		default:
 		}
 	}
 }

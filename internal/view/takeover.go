@@ -56,6 +56,7 @@ type heldView struct {
 	History  beneath.FileID `json:"history,omitzero"`
 	Spool    string         `json:"spool,omitempty"` // the file
 	Unkept   string         `json:"unkept,omitempty"`
+	Late     string         `json:"late,omitempty"`
 
 	Group *sandbox.KeptGroup `json:"group,omitempty"`
 }
@@ -237,7 +238,7 @@ func (l *leftView) same(is heldView) error {
 		}
 	}
 	was.Protocol, was.Version, was.Program = is.Protocol, is.Version, is.Program
-	was.PID, was.Minor, was.Hidden, was.Spool, was.Unkept = is.PID, is.Minor, is.Hidden, is.Spool, is.Unkept
+	was.PID, was.Minor, was.Hidden, was.Spool, was.Unkept, was.Late = is.PID, is.Minor, is.Hidden, is.Spool, is.Unkept, is.Late
 	was.Overlay, was.Group = is.Overlay, is.Group
 	a, err := json.Marshal(was)
 	if err != nil {
@@ -316,6 +317,7 @@ func (v *View) takeOver(ctx context.Context, l *leftView, root *beneath.Root, hi
 	}
 	if err == nil {
 		v.decide(l.Unkept)
+		v.setLate(l.Late)
 		v.mu.Lock()
 		v.hidden, v.mayLeave = l.Hidden, true
 		v.wire, v.requests, v.process = r.wire, r.requests, p
@@ -350,7 +352,7 @@ func (v *View) greet(r *running) error {
 	ctx, cancel := context.WithCancel(r.alive)
 	defer cancel()
 	go func() {
-		if err := v.probe(ctx, r.served, r.beats, r.conn); err != nil {
+		if err := v.probe(ctx, r.served, r.beats, r.conn, r.requests); err != nil {
 			_ = r.conn.Abort()
 			r.Kill()
 		}
@@ -374,7 +376,7 @@ func (v *View) takeSpool(name string) (*spool, error) {
 	v.host.spools.mu.Lock()
 	v.host.spools.use(name)
 	v.host.spools.mu.Unlock()
-	return &spool{host: v.host, agent: v.def.Name, of: v.of, file: f, doubt: true}, nil
+	return &spool{host: v.host, agent: v.def.Name, of: v.of, file: f, doubt: true, unread: make(chan struct{}, 1)}, nil
 }
 
 // running is a view process that serves its mount.
@@ -539,6 +541,9 @@ func (v *View) launch(ctx context.Context, dirs directories, root *beneath.Root,
 	}
 	if cfg.Grace > 0 {
 		is.Minor, is.PID, is.Unkept, is.Group = dev.Minor(), r.pid, v.Unkept(), v.of.KeepLimit(v.def)
+		v.mu.Lock()
+		is.Late = v.late
+		v.mu.Unlock()
 		if spool != nil {
 			is.Spool = spool.file.Name()
 		}

@@ -63,6 +63,8 @@ type View struct {
 	parting sync.Mutex // held while EndUnused unmounts: the view's end is then not a death
 	ruling  sync.Mutex // held by SetRules, also while the view answers; for nothing else
 
+	asking atomic.Int32 // rules that the view has not acknowledged: it is not idle
+
 	mu        sync.Mutex
 	changed   chan struct{} // closed and replaced when state changes
 	state     api.State
@@ -71,6 +73,7 @@ type View struct {
 	owner     *account.User  // since it was mounted first; nil: it was not
 	changes   agents.Changes // of the definition; the first mount decides what auto is
 	unkept    string         // why that is direct
+	late      string         // why fanotify(7) watches nothing; "": it does, or need not
 	held      *heldDir       // where it holds what rules say; nil: nowhere
 	unheld    string         // why it does not though a rule says so
 	byRule    bool           // it serves no mount, and is for what rules hold
@@ -102,7 +105,6 @@ func Start(ctx context.Context, host *Host, of Agent, def *agents.Definition, at
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	v := &View{host: host, of: of, def: def, at: at, hidden: hidden, stop: stop, done: make(chan struct{}), changed: make(chan struct{}), hurry: make(chan struct{}),
 		state: api.Starting, rules: def.View.PolicySpec(), changes: def.View.Changes}
-	host.views.Add(1)
 	go v.keep(life, v.serve)
 	return v
 }
@@ -166,7 +168,6 @@ func (v *View) set(state api.State, pid int, err error) {
 // tries again: its directory or file system may come back.
 func (v *View) keep(life context.Context, serve func(context.Context) (mounted bool, err error)) {
 	defer close(v.done)
-	defer v.host.views.Add(-1)
 	pause, recorded := quickPause, ""
 	for {
 		began := time.Now()
@@ -302,7 +303,7 @@ func (v *View) serve(ctx context.Context) (mounted bool, err error) {
 
 	// Each of these ends serve: the process closes its end of the channel; the process
 	// does not answer; the scope is gone; the view is to end.
-	go func() { r.dead(v.probe(r.alive, r.served, r.beats, r.conn)) }()
+	go func() { r.dead(v.probe(r.alive, r.served, r.beats, r.conn, r.requests)) }()
 	if r.spool != nil {
 		go func() { r.dead(r.spool.watch(r.alive)) }()
 	}
@@ -387,6 +388,9 @@ func (v *View) Status(s *api.Agent) {
 		s.Error = v.err.Error()
 	}
 	s.Disk = v.host.Quotas.Use(v.def.Name)
+	if v.late != "" {
+		s.Late = fmt.Sprintf("%s: raise the limit (sysctl fs.fanotify.max_user_groups), then scopefs down %s, then up", v.late, v.def.Name)
+	}
 }
 
 // Ended returns a channel that is closed when the view is unmounted.

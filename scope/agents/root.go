@@ -11,6 +11,11 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
+// Path returns the path of the directory that OpenRoot opens.
+func (d *Definition) Path(base string) string {
+	return cmp.Or(d.Dir, filepath.Join(base, cmp.Or(d.Branch, d.Name).Dir()))
+}
+
 // OpenRoot opens the directory that the agent's view is of: Dir, or the agent's own
 // below the base directory. The error wraps ENOENT if it does not exist.
 func (d *Definition) OpenRoot(base string) (*beneath.Root, error) {

@@ -144,9 +144,16 @@ func delegate(dir string, settings []setting) error {
 // kernel refuses controllers for its children, except cpu and pids: these make it a threaded domain,
 // whose new children cannot have processes (cgroups(7), "Threaded mode").
 func occupied(dir string) bool {
-	procs, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-	_, err := os.Stat(filepath.Join(dir, "cgroup.type"))
-	return len(procs) > 0 && err == nil
+	if _, err := os.Stat(filepath.Join(dir, "cgroup.type")); err != nil {
+		return false
+	}
+	procs, err := os.Open(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return false
+	}
+	defer procs.Close()
+	n, _ := procs.Read(make([]byte, 1)) // not all of it: many thousands of processes may be there
+	return n > 0
 }
 
 // setting is one file of a control group. An optional one may not exist: swap

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"reflect"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -67,8 +68,10 @@ func run(conn *connection) error {
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE) // standard error may have no reader, and must not end the view (os/signal)
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	var watch *beneath.Watch
+	late := ""
 	if cfg.Watch {
 		if watch, err = beneath.NewWatch(); err != nil {
+			late = err.Error()
 			logger.Warn("changes by other processes become visible only after the attribute timeout", "err", err, "time", cfg.Timeout)
 		}
 	}
@@ -194,15 +197,23 @@ func run(conn *connection) error {
 	if beats != nil {
 		go heart.NewHeart(beats).Serve(view.Responsive)
 	}
-	if err := conn.wire.Send(wire.FromView{Ready: measures, Unkept: unkept}); err != nil {
+	if err := conn.wire.Send(wire.FromView{Ready: measures, Unkept: unkept, Late: late}); err != nil {
 		return err
 	}
-	time.AfterFunc(startTime, debug.FreeOSMemory) // used only during the start; not while a sandbox starts on the view
+	time.AfterFunc(startTime, freeMemory) // used only during the start; not while a sandbox starts on the view
 	go func() {
 		l.serve(conn, view, control)
 		os.Exit(0)
 	}()
 	return view.Serve()
+}
+
+// freeMemory returns memory to the kernel. The collector yields after each span that it sweeps: with a second processor, that
+// wakes a thread each time, which is three quarters of the cost.
+func freeMemory() {
+	runtime.GOMAXPROCS(1)
+	debug.FreeOSMemory()
+	runtime.SetDefaultGOMAXPROCS()
 }
 
 // startTime is how long a view keeps the memory of its start.

@@ -113,6 +113,7 @@ type FromView struct {
 	Ready  []string     `json:"ready,omitempty"` // the view is confined, by these measures, and about to serve
 	Failed string       `json:"failed,omitempty"`
 	Unkept string       `json:"unkept,omitempty"` // with Ready: why the history could not be opened
+	Late   string       `json:"late,omitempty"`   // with Ready: why Config.Watch was not possible
 	ID     uint64       `json:"id,omitempty"`
 	Event  *event.Event `json:"event,omitempty"`  // an event to record; the daemon responds with ID
 	Began  time.Time    `json:"began,omitzero"`   // with Event: a daemon that has ended may have recorded it, since then

@@ -1,4 +1,4 @@
-package proc
+package view
 
 import (
 	"os"
@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestCPULimited(t *testing.T) {
+func TestcpuLimited(t *testing.T) {
 	for name, c := range map[string]struct {
 		own   string
 		files map[string]string
@@ -34,7 +34,7 @@ func TestCPULimited(t *testing.T) {
 			for file, text := range c.files {
 				write(filepath.Join("sys/fs/cgroup", file), text)
 			}
-			assert.Equal(t, c.want, CPULimited(root))
+			assert.Equal(t, c.want, cpuLimited(root))
 		})
 	}
 }

@@ -1,4 +1,4 @@
-package proc
+package view
 
 import (
 	"os"
@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// CPULimited reports whether our control group, or one that it is in, may not
+// cpuLimited reports whether our control group, or one that it is in, may not
 // use every processor all the time: cgroup v2 cpu.max, v1 cpu.cfs_quota_us.
 // Views inherit the group. root is "/" but for tests.
-func CPULimited(root string) bool {
+func cpuLimited(root string) bool {
 	text, _ := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	for line := range strings.Lines(string(text)) {
 		part := strings.SplitN(strings.TrimSpace(line), ":", 3) // id:controllers:path, cgroups(7)
