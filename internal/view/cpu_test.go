@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestcpuLimited(t *testing.T) {
+func TestCPULimited(t *testing.T) {
 	for name, c := range map[string]struct {
 		own   string
 		files map[string]string
