@@ -46,5 +46,5 @@ func TestCommandAlone(t *testing.T) {
 
 	out, errs, code = scopefs("", "ps")
 	assert.Equal(t, 1, code, out)
-	assert.Equal(t, "scopefs: scopefsd is not installed beside \""+alone+"\": make build builds it, make install and the package install it\n", errs)
+	assert.Equal(t, "scopefs: scopefsd is not installed beside scopefs: make build builds it, make install and the package install it\n", errs)
 }

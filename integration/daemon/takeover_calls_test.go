@@ -206,6 +206,7 @@ func TestTakeOverCallAttack(t *testing.T) {
 	h.Kill()
 	h.Start()
 	assert.Contains(t, c.back(), inSameSandbox)
+	lasts(h, 1) // its client has resumed it
 	resumes := func(of *wireClient, id int) {
 		of.says(strings.Replace(harness.Request(id, "bash", `{"command":"id"}`), "tools/call", "scopefs/resume/"+call, 1))
 		m := of.answer(id)

@@ -102,7 +102,7 @@ func TestDirAppears(t *testing.T) {
 	h := harness.LayOut(t, nil)
 	h.Define("a", "dir: "+dir)
 	h.Start()
-	require.Equal(t, "failed", h.Agent("a").State)
+	h.Eventually("it fails", func() bool { return h.Agent("a").State == "failed" })
 	_, errs, _ := h.Try("run", "a", "--", "true")
 	assert.Equal(t, `scopefs: mount "a": dir: "`+dir+`": no such file or directory: make it, or correct the definition`, strings.TrimSpace(errs))
 
