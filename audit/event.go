@@ -11,10 +11,14 @@ import (
 )
 
 // The content of a line: see package event.
+
 type (
-	Event   = event.Event
+	// Event is [event.Event].
+	Event = event.Event
+	// Verdict is [event.Verdict].
 	Verdict = event.Verdict
-	Scope   = event.Scope
+	// Scope is [event.Scope].
+	Scope = event.Scope
 )
 
 // The verdicts.

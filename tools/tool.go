@@ -115,9 +115,12 @@ func (e Env) AddTo(list string) string {
 }
 
 // Question is a question to the client's user, and Answer the answer.
+
 type (
+	// Question is [questions.Question].
 	Question = questions.Question
-	Answer   = questions.Answer
+	// Answer is [questions.Answer].
+	Answer = questions.Answer
 )
 
 // Subject is implemented by arguments that have a subject for the log: a path relative

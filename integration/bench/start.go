@@ -53,7 +53,7 @@ func (s *starter) measure(round int) error {
 		err := cmd.Run()
 		took := time.Since(began)
 		cancel()
-		if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !(one.fails && ended) {
+		if _, ended := errors.AsType[*exec.ExitError](err); err != nil && (!one.fails || !ended) {
 			out, _ := s.command(context.Background(), one.dir, one.words...).CombinedOutput()
 			return fmt.Errorf("%s: %w: %s", strings.Join(one.words, " "), err, out)
 		}

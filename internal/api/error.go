@@ -15,9 +15,13 @@ var (
 )
 
 // Error is an error that the daemon answers.
+
 type (
-	Error          = client.Error
-	ErrorKind      = client.ErrorKind
+	// Error is [client.Error].
+	Error = client.Error
+	// ErrorKind is [client.ErrorKind].
+	ErrorKind = client.ErrorKind
+	// NotLoadedError is [client.NotLoadedError].
 	NotLoadedError = client.NotLoadedError
 )
 

@@ -9,13 +9,20 @@ import (
 )
 
 // The messages of runs, which the small command has as well.
+
 type (
-	Run     = client.Run
+	// Run is [client.Run].
+	Run = client.Run
+	// RunExit is [client.RunExit].
 	RunExit = client.RunExit
-	Resume  = client.Resume
-	ToRun   = client.ToRun
+	// Resume is [client.Resume].
+	Resume = client.Resume
+	// ToRun is [client.ToRun].
+	ToRun = client.ToRun
+	// FromRun is [client.FromRun].
 	FromRun = client.FromRun
-	Note    = client.Note
+	// Note is [client.Note].
+	Note = client.Note
 )
 
 // RunRequest is the body of run.

@@ -176,7 +176,7 @@ func (c *Client) read(ctx context.Context) {
 	var err error
 	for err == nil {
 		var line []byte
-		if line, err = rpc.ReadLine(in, nil, math.MaxInt); err != nil && !(errors.Is(err, io.EOF) && len(line) > 0) {
+		if line, err = rpc.ReadLine(in, nil, math.MaxInt); err != nil && (!errors.Is(err, io.EOF) || len(line) == 0) {
 			break
 		}
 		head, bad := rpc.Parse(line)

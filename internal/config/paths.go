@@ -6,8 +6,11 @@ import (
 )
 
 // Paths and Project are those of package paths, which reads no definition.
+
 type (
-	Paths   = paths.Paths
+	// Paths is [paths.Paths].
+	Paths = paths.Paths
+	// Project is [paths.Project].
 	Project = paths.Project
 )
 

@@ -13,30 +13,50 @@ import (
 )
 
 // The arguments and results of the tools, with what package tools asks of them.
+
 type (
-	ReadArgs       message.ReadArgs
-	ReadResult     message.ReadResult
-	WriteArgs      message.WriteArgs
-	WriteResult    message.WriteResult
-	EditArgs       message.EditArgs
-	EditResult     message.EditResult
-	ListArgs       message.ListArgs
-	ListResult     message.ListResult
-	StatArgs       message.StatArgs
-	GlobArgs       message.GlobArgs
-	GlobResult     message.GlobResult
-	GrepArgs       message.GrepArgs
-	GrepResult     message.GrepResult
-	MakeDirArgs    message.MakeDirArgs
+	// ReadArgs is [message.ReadArgs].
+	ReadArgs message.ReadArgs
+	// ReadResult is [message.ReadResult].
+	ReadResult message.ReadResult
+	// WriteArgs is [message.WriteArgs].
+	WriteArgs message.WriteArgs
+	// WriteResult is [message.WriteResult].
+	WriteResult message.WriteResult
+	// EditArgs is [message.EditArgs].
+	EditArgs message.EditArgs
+	// EditResult is [message.EditResult].
+	EditResult message.EditResult
+	// ListArgs is [message.ListArgs].
+	ListArgs message.ListArgs
+	// ListResult is [message.ListResult].
+	ListResult message.ListResult
+	// StatArgs is [message.StatArgs].
+	StatArgs message.StatArgs
+	// GlobArgs is [message.GlobArgs].
+	GlobArgs message.GlobArgs
+	// GlobResult is [message.GlobResult].
+	GlobResult message.GlobResult
+	// GrepArgs is [message.GrepArgs].
+	GrepArgs message.GrepArgs
+	// GrepResult is [message.GrepResult].
+	GrepResult message.GrepResult
+	// MakeDirArgs is [message.MakeDirArgs].
+	MakeDirArgs message.MakeDirArgs
+	// MoveArgs is [message.MoveArgs].
 	MoveArgs       message.MoveArgs
 	copyArgs       message.CopyArgs
 	deleteFileArgs message.DeleteFileArgs
 	deleteArgs     message.DeleteArgs
 
+	// StatResult is [message.StatResult].
 	StatResult = message.StatResult
-	Edit       = message.Edit
-	Entry      = message.Entry
-	Listed     = message.Listed
+	// Edit is [message.Edit].
+	Edit = message.Edit
+	// Entry is [message.Entry].
+	Entry = message.Entry
+	// Listed is [message.Listed].
+	Listed = message.Listed
 )
 
 // What write_file and grep do.
