@@ -57,7 +57,7 @@ func TestDebBoots(t *testing.T) {
 	require.NoError(t, err)
 	out, said := bootIn(t, root, "", debScript, map[string]string{"scopefs.deb": debs[0]})
 	assert.Equal(t, `doctor: 0, 0 missing
-ok        scopefs.service  capabilities       with those of the unit a daemon has what root has
+ok        scopefs.service  capabilities           with those of the unit a daemon has what root has
 enabled: active, a is mounted
 1
 /workspace

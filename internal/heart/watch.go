@@ -23,6 +23,9 @@ type watched struct {
 	busy    func() bool
 	verdict chan error // of one element
 
+	looking sync.Mutex // held by look; and by remove, so that nothing of the process is used after Watch
+	gone    bool
+
 	asked bool // a beat may have no response
 	since Evidence
 	began time.Duration // the process's processor time at the beat
@@ -63,6 +66,9 @@ func (w *Watcher) add(one *watched) {
 }
 
 func (w *Watcher) remove(one *watched) {
+	one.looking.Lock()
+	one.gone = true
+	one.looking.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.all = slices.DeleteFunc(w.all, func(other *watched) bool { return other == one })
@@ -91,6 +97,11 @@ func (w *Watcher) run(over <-chan struct{}) {
 
 // look is the part of a pass for one process.
 func (o *watched) look() {
+	o.looking.Lock()
+	defer o.looking.Unlock()
+	if o.gone {
+		return
+	}
 	busy := o.busy()
 	silent := o.asked && o.beats.Silence() > 0
 	if silent || busy && o.process.Dying() {
