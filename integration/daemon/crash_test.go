@@ -302,7 +302,7 @@ func TestCrashIdle(t *testing.T) {
 	for _, pid := range []int{before, other} {
 		require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
 	}
-	time.Sleep(3 * time.Second) // of a view that is asked, more than until its end
+	time.Sleep(3 * time.Second) // longer than the daemon takes to end a view that it asks
 	assert.Equal(t, before, h.Agent("a").ViewPID, "it harms nobody")
 
 	began := time.Now()

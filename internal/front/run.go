@@ -30,7 +30,7 @@ func (f *front) addRun(root *cobra.Command) {
 	}))
 }
 
-// run runs a command. One whose user is asked on the terminal, an agent program, and a run that changes a definition are left.
+// run runs a command. It leaves to scopefsd: a question on the terminal, an agent program, a change of a definition.
 func (f *front) run(c *cobra.Command, name string, argv []string, o *command.Run) (int, error) {
 	in := terminal.Input(os.Stdin)
 	asks := terminal.File(in) != nil && terminal.Is(os.Stdout) && !o.NoTTY
