@@ -91,6 +91,9 @@ func (v *View) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut)
 			if err := v.keepContent(p); err != nil {
 				return err
 			}
+			if err := p.keep.Blocks(p.node.ident, int64(size), keepAll); err != nil {
+				return err
+			}
 			if err := v.truncate(p, in, int64(size)); err != nil {
 				return err
 			}

@@ -275,6 +275,9 @@ func (v *View) outcome(a *request, rel string, err error) error {
 	if denial, ok := errors.AsType[*unrecorded](err); ok {
 		return v.refuse(a, denial.event, denial.errno)
 	}
+	if unkept, ok := errors.AsType[*history.RefusedError](err); ok {
+		return v.refuse(a, event.Event{Path: rel, Verdict: event.Deny, Rule: unkept.Error(), RuleKind: string(scope.KindHistory)}, unkept.Errno)
+	}
 	violation, ok := errors.AsType[*beneath.Violation](err)
 	if !ok {
 		return err

@@ -87,6 +87,9 @@ func (v *View) reopen(p *place, flags int) (f beneath.File, blind bool, err erro
 
 // emptied truncates f, by another descriptor if f is open for reading.
 func (v *View) emptied(p *place, f beneath.File, flags int) error {
+	if err := p.keep.Blocks(p.node.ident, 0, keepAll); err != nil {
+		return err
+	}
 	if flags&unix.O_ACCMODE != unix.O_RDONLY {
 		return f.Truncate(0)
 	}
@@ -204,6 +207,9 @@ func (v *View) created(p *place, name string, f beneath.File, flags int, out *fu
 	}
 	h := newHandle(f, n, flags)
 	h.keep, h.own = p.keep, p.own
+	if h.writes {
+		h.keep.Created(n.ident)
+	}
 	_ = v.opened(h, true, &out.OpenOut)             // it fails for blind files alone
 	out.SetAttrTimeout(v.keepAttr(n, &st, p.began)) // opened may have muted the watch
 	return nil
@@ -227,7 +233,13 @@ func (v *View) Write(c <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, 
 // Writev is Write of several buffers.
 func (v *View) Writev(_ <-chan struct{}, in *fuse.WriteIn, data [][]byte) (written uint32, code fuse.Status) {
 	code = status(v.by(&in.InHeader, scope.OpWrite, in.Fh, func(h *handle) error {
-		if err := v.keepWrite(&in.InHeader, h); err != nil {
+		// A page that the kernel writes back has an offset of its own.
+		appends := in.Flags&unix.O_APPEND != 0 && in.WriteFlags&fuse.WRITE_CACHE == 0
+		end := int64(in.Offset) + int64(in.Size)
+		if appends {
+			end = 0 // it replaces nothing
+		}
+		if err := v.keepWrite(&in.InHeader, h, int64(in.Offset), end); err != nil {
 			return err
 		}
 		if h.pointer != 0 {
@@ -237,8 +249,6 @@ func (v *View) Writev(_ <-chan struct{}, in *fuse.WriteIn, data [][]byte) (writt
 			}
 			return err
 		}
-		// A page that the kernel writes back has an offset of its own.
-		appends := in.Flags&unix.O_APPEND != 0 && in.WriteFlags&fuse.WRITE_CACHE == 0
 		for _, p := range data {
 			n, err := h.file.WriteAt(p, int64(in.Offset)+int64(written), appends)
 			written += uint32(n)
@@ -259,7 +269,7 @@ func (v *View) CopyFileRange(_ <-chan struct{}, in *fuse.CopyFileRangeIn) (copie
 			if to.pointer != 0 {
 				return syscall.EOPNOTSUPP // the client writes instead
 			}
-			if err := v.keepWrite(&in.InHeader, to); err != nil {
+			if err := v.keepWrite(&in.InHeader, to, int64(in.OffOut), int64(in.OffOut)+int64(min(in.Len, most))); err != nil {
 				return err
 			}
 			n, err := from.file.CopyTo(to.file, int64(in.OffIn), int64(in.OffOut), int(min(in.Len, most)))
@@ -276,7 +286,15 @@ func (v *View) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 		if h.pointer != 0 {
 			return syscall.EOPNOTSUPP
 		}
-		if err := v.keepWrite(&in.InHeader, h); err != nil {
+		end := int64(in.Offset) // to allocate replaces nothing
+		switch in.Mode &^ unix.FALLOC_FL_KEEP_SIZE {
+		case 0:
+		case unix.FALLOC_FL_PUNCH_HOLE, unix.FALLOC_FL_ZERO_RANGE:
+			end += int64(in.Length)
+		default:
+			end = keepAll
+		}
+		if err := v.keepWrite(&in.InHeader, h, int64(in.Offset), end); err != nil {
 			return err
 		}
 		return h.file.Allocate(in.Mode, int64(in.Offset), int64(in.Length))

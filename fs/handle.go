@@ -121,6 +121,13 @@ func (t *table) reach(n *node, reads, writes bool) (beneath.File, bool) {
 	return beneath.File{}, false
 }
 
+// backed reports whether the kernel writes a node's file itself.
+func (t *table) backed(n *node) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return n.backingOn > 0
+}
+
 // holds reports whether a node has handles, or with writes those that are open for writing.
 func (t *table) holds(n *node, writes bool) bool {
 	t.mu.RLock()
@@ -168,7 +175,7 @@ func (v *View) opened(h *handle, made bool, out *fuse.OpenOut) error {
 // not register a file with such bits, and registers others without CAP_FSETID: set-id bits that appear while the file
 // is open are cleared by any write, also root's.
 func (v *View) back(h *handle, out *fuse.OpenOut) {
-	if v.noBacking.Load() {
+	if v.noBacking.Load() || v.keptByBlocks(h) {
 		return
 	}
 	give := v.conn.RegisterBacking
@@ -198,6 +205,15 @@ func (v *View) back(h *handle, out *fuse.OpenOut) {
 	h.backed = true
 	out.BackingID = n.backing
 	out.OpenFlags |= fuse.FOPEN_PASSTHROUGH
+}
+
+// keptByBlocks reports whether writes of a file must reach the view.
+func (v *View) keptByBlocks(h *handle) bool {
+	if v.opt.History == nil {
+		return false
+	}
+	st, err := h.file.Stat()
+	return err != nil || v.opt.History.Large(int64(st.Size)) || v.opt.History.ByBlocks(st.ID())
 }
 
 // backBare is fusedev.Conn.RegisterBacking without CAP_FSETID.

@@ -1,6 +1,7 @@
 package fs
 
 import (
+	"math"
 	"path"
 	"syscall"
 
@@ -49,7 +50,7 @@ func (v *View) make(p *place, f func() error) error {
 		return err
 	}
 	st, _ := p.dir.Stat(p.name) // another process may have removed it
-	m.Done(st.ID())
+	m.Done(&st)
 	return nil
 }
 
@@ -102,6 +103,9 @@ func (v *View) keepOpen(p *place, st *beneath.Stat) bool {
 // keepContent keeps the content of a file that is about to be opened for writing, or truncated.
 func (v *View) keepContent(p *place) error {
 	v.keepBase(p.rel, &p.stat, false)
+	if p.keep != nil && v.opt.History.Large(int64(p.stat.Size)) && v.files.backed(p.node) {
+		return &history.RefusedError{Why: "it is large, and programs have had it open since it was not", Errno: syscall.EBUSY}
+	}
 	return p.keep.Content(p.rel, &p.stat, func() (beneath.File, error) { return v.openFile(p, unix.O_RDONLY) })
 }
 
@@ -133,9 +137,9 @@ func (v *View) moveKept(from, to *place, moved, other *beneath.Stat, flags uint)
 	return to.keep.Rename(v.at(from), v.at(to), moved, other, open, flags)
 }
 
-// keepWrite keeps the content of a file that is about to be written through the view: it may have been opened in an
-// earlier generation.
-func (v *View) keepWrite(head *fuse.InHeader, h *handle) error {
+// keepWrite keeps the content of a file that is about to be written through the view, from an offset up to another one: it may have
+// been opened in an earlier generation.
+func (v *View) keepWrite(head *fuse.InHeader, h *handle, off, end int64) error {
 	if h.keep == nil {
 		return nil
 	}
@@ -144,7 +148,7 @@ func (v *View) keepWrite(head *fuse.InHeader, h *handle) error {
 		w = v.opt.History.Writer(head.Pid)
 	}
 	if w.HasContent(h.node.ident) {
-		return nil
+		return w.Blocks(h.node.ident, off, end)
 	}
 	rel, _ := v.nodes.newest(h.node)
 	st, err := h.file.Stat()
@@ -154,13 +158,20 @@ func (v *View) keepWrite(head *fuse.InHeader, h *handle) error {
 	if v.links(&st) == 0 {
 		w = w.Unnamed(h.node.ident)
 	}
-	return w.Content(rel, &st, func() (beneath.File, error) {
+	err = w.Content(rel, &st, func() (beneath.File, error) {
 		if f, ok := v.files.reach(h.node, true, false); ok {
 			return f, nil
 		}
 		return v.root.Open(rel, unix.O_RDONLY, h.node.ident)
 	})
+	if err != nil {
+		return err
+	}
+	return w.Blocks(h.node.ident, off, end)
 }
+
+// keepAll is for what changes anything up to the end of a file.
+const keepAll = math.MaxInt64
 
 // opened notes that a file is open for writing: the last handle may have been closed between keepContent and now.
 func (h *handle) opened() {
@@ -208,7 +219,7 @@ func (v *View) replaceStaged(at *place, staged beneath.File, now *beneath.Stat) 
 	if err != nil {
 		return err
 	}
-	m.Done(st.ID())
+	m.Done(&st)
 	var replaced *beneath.Stat
 	if now.Mask != 0 {
 		v.keepBase(at.path(), now, false)

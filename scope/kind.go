@@ -12,6 +12,7 @@ const (
 	KindProtect    Kind = "protect"    // protect
 	KindRoot       Kind = "root"       // the root of a view cannot move
 	KindHardlinks  Kind = "hardlinks"  // view.hardlinks
+	KindHistory    Kind = "history"    // history: what cannot be kept does not change
 	KindView       Kind = "view"       // an operation that no view allows
 	KindResolution Kind = "resolution" // the path leads outside the scope
 )

@@ -371,6 +371,8 @@ func versionBefore(o *object) Version {
 // versionOf returns the content that a record keeps; the zero Version if it keeps none.
 func versionOf(e *entry) Version {
 	switch {
+	case e.Flags&journal.Blocks != 0: // a part of it
+		return Version{}
 	case e.Kind == journal.Returned:
 		v, err := keptVersion(e.To)
 		if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // MaxCopy bounds the files whose content is copied before they are written, where the file system has no
-// reflinks: ioctl_ficlone(2). A client that opens a larger file for writing does not wait.
+// reflinks: ioctl_ficlone(2). A larger file is kept by blocks: see Writer.Blocks.
 const MaxCopy = 64 << 20
 
 // maxInline bounds a content that is kept in the journal.
@@ -28,7 +28,7 @@ func (w *Writer) Content(rel string, st *beneath.Stat, open func() (beneath.File
 	}
 	err := w.begin(func(g *generation) error {
 		id := plain(st.ID())
-		leave, done := g.enter(id)
+		leave, done := g.enter(st)
 		if done && w.undo != nil { // each inverse has a record
 			leave, done = func() {}, false
 		}
@@ -49,6 +49,22 @@ func (w *Writer) Content(rel string, st *beneath.Stat, open func() (beneath.File
 	return w.orLose(rel, err, func() error { return nil })
 }
 
+// Created notes that a file which was made is open for writing.
+func (w *Writer) Created(id beneath.FileID) {
+	if w != nil {
+		w.store.states.Lock()
+		w.store.writing[plain(id)] = true
+		w.store.states.Unlock()
+	}
+}
+
+// written reports whether a client has a file open for writing.
+func (s *Store) written(id beneath.FileID) bool {
+	s.states.Lock()
+	defer s.states.Unlock()
+	return s.writing[id]
+}
+
 // Opened notes that a file is open for writing, if Written has been called since the last Content or Opened: how it is left is
 // not known before the next Written.
 func (w *Writer) Opened(id beneath.FileID) {
@@ -67,13 +83,14 @@ func (w *Writer) opened(g *generation, id beneath.FileID) error {
 	return w.write(g, &journal.Record{Kind: journal.Written, Object: id})
 }
 
-// enter waits until no request copies the content of an object. Then it reports that the content is kept, or reserves
+// enter waits until no request copies the content of a file. Then it reports that the content is kept, or reserves
 // the copy until leave is called.
-func (g *generation) enter(id beneath.FileID) (leave func(), done bool) {
+func (g *generation) enter(st *beneath.Stat) (leave func(), done bool) {
+	id := plain(st.ID())
 	for {
+		done = g.own(st, seenBorn|seenContent)
 		g.mu.Lock()
 		busy := g.copying[id]
-		done = g.seen[id]&(seenBorn|seenContent) != 0
 		if !done && busy == nil {
 			busy = make(chan struct{})
 			g.copying[id] = busy
@@ -102,12 +119,21 @@ func (w *Writer) keepContent(g *generation, r *journal.Record, open func() (bene
 		return err
 	}
 	from, err := open()
+	if errors.Is(err, unix.EACCES) && r.Flags&journal.Unnamed == 0 {
+		restore := w.store.tree.Lift(r.Path, unix.S_IRUSR)
+		from, err = open()
+		restore()
+	}
 	if errors.Is(err, beneath.ErrStale) {
 		return err
 	}
 	if err != nil {
 		if r.Flags |= journal.Inline; r.Attr.Size > 0 {
-			r.Flags, r.Why = r.Flags&^journal.Inline, "it cannot be read: "+err.Error()
+			why := "it cannot be read: " + err.Error()
+			if refused := w.refusal(err, why); refused != nil && r.Flags&journal.Unnamed == 0 {
+				return refused
+			}
+			r.Flags, r.Why = r.Flags&^journal.Inline, why
 		}
 		_, err := w.writeContent(g, r, nil)
 		return err
@@ -117,6 +143,9 @@ func (w *Writer) keepContent(g *generation, r *journal.Record, open func() (bene
 		unchanged := &from
 		size, err := w.copyContent(g, r, from)
 		if err != nil {
+			if refused := w.refusal(err, err.Error()); refused != nil {
+				return refused
+			}
 			r.Why = err.Error()
 		}
 		if err != nil || tries == 1 {
@@ -127,6 +156,7 @@ func (w *Writer) keepContent(g *generation, r *journal.Record, open func() (bene
 			return err
 		}
 		if r.Kept != 0 {
+			g.endBlocks(r.Object)
 			_ = w.store.links.drop(g.dir, keptName(r.Kept)) // as in copyContent
 		}
 	}
@@ -141,6 +171,9 @@ func (w *Writer) writeContent(g *generation, r *journal.Record, unchanged *benea
 			return false, nil
 		}
 	}
+	if w.store.writing[r.Object] {
+		r.Flags |= journal.Busy
+	}
 	w.store.writing[r.Object] = true
 	return true, w.write(g, r)
 }
@@ -151,7 +184,7 @@ func (w *Writer) copyContent(g *generation, r *journal.Record, from beneath.File
 	if err != nil {
 		return 0, err
 	}
-	r.Attr, r.Kept, r.Data, r.Flags = journal.AttrOf(&st), 0, nil, r.Flags&^journal.Inline
+	r.Attr, r.Kept, r.Data, r.Flags = journal.AttrOf(&st), 0, nil, r.Flags&^(journal.Inline|journal.Blocks)
 	if r.Attr.Size <= maxInline {
 		r.Data = make([]byte, r.Attr.Size)
 		n, err := from.ReadAt(r.Data, 0)
@@ -160,7 +193,7 @@ func (w *Writer) copyContent(g *generation, r *journal.Record, from beneath.File
 		}
 		return int64(n), err
 	}
-	if err := w.store.opt.Quota.Fits(int64(st.Blocks) * 512); err != nil {
+	if err := w.store.opt.Quota.Fits(int64(st.Blocks) * 512); err != nil && !w.store.Large(r.Attr.Size) {
 		return 0, err
 	}
 	r.Kept = g.number()
@@ -168,9 +201,11 @@ func (w *Writer) copyContent(g *generation, r *journal.Record, from beneath.File
 	to, err := g.dir.Create(name, unix.O_RDWR, 0o600)
 	if err == nil {
 		defer to.Close()
-		if err = to.Clone(from); err != nil && r.Attr.Size > MaxCopy {
-			err = errTooLarge
-		} else if err != nil {
+		switch {
+		case w.store.Large(r.Attr.Size):
+			r.Flags |= journal.Blocks
+			err = g.byBlocks(r.Object, from, to, r.Attr.Size)
+		case to.Clone(from) != nil:
 			err = to.CopySparse(from, r.Attr.Size)
 		}
 		if err != nil {
@@ -190,8 +225,6 @@ func (w *Writer) copyContent(g *generation, r *journal.Record, from beneath.File
 	g.mu.Unlock()
 	return int64(st.Blocks) * 512, nil
 }
-
-var errTooLarge = errors.New("larger than 64 MiB, and the file system has no reflinks")
 
 // HasContent reports whether the writer's generation has kept the content of an object.
 func (w *Writer) HasContent(id beneath.FileID) bool {

@@ -1,7 +1,6 @@
 package history
 
 import (
-	"errors"
 	"sync"
 	"time"
 
@@ -26,18 +25,26 @@ type generation struct {
 	journal beneath.File
 	size    int64 // of the journal
 	usage   [2]quota.Usage
-	pending []byte   // records of what has happened, not in the journal yet
-	kept    uint32   // the last number
-	bytes   int64    // of the kept files
-	copies  []uint32 // since the last sync
-	dirty   bool     // since the last sync
-	retired bool     // it ends soon, and does not wait with records of what has happened
+	code    journal.Coder // of the journal
+	pending []byte        // records of what has happened, not in the journal yet
+	kept    uint32        // the last number
+	bytes   int64         // of the kept files
+	copies  []uint32      // since the last sync
+	dirty   bool          // since the last sync
+	retired bool          // it ends soon, and does not wait with records of what has happened
 	ended   bool
-	seen    map[beneath.FileID]uint8         // what is kept of an object
+	seen    map[beneath.FileID]seen          // what is kept of an object
+	linked  map[string]beneath.FileID        // names that it has given to objects with others
 	copying map[beneath.FileID]chan struct{} // closed when the copy is complete
 }
 
-// The values of generation.seen.
+// seen is what a generation keeps of an object, and how its clients have left that.
+type seen struct {
+	what uint8
+	left stamp
+}
+
+// The bits of seen.what.
 const (
 	seenBorn = 1 << iota
 	seenContent
@@ -47,27 +54,27 @@ const (
 
 // write appends a record to the journal, after those that are pending.
 func (g *generation) write(r *journal.Record) error {
+	if len(r.Path)+len(r.To) > maxPaths {
+		return &RefusedError{"the path is too long for a journal", unix.ENAMETOOLONG}
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(r.Path)+len(r.To) > maxPaths {
-		return errLongPath
-	}
-	g.pending = journal.Append(g.pending, r)
+	g.pending = g.code.Append(g.pending, r)
 	g.store.stir()
 	return g.flushLocked()
 }
 
-// errLongPath is the error of a record with a path beyond maxPaths: the change is made, and not kept.
-var errLongPath = errors.New("the path is too long for a journal")
-
-// maxPaths bounds the paths of a record, in bytes.
+// maxPaths bounds the paths of a record, in bytes. Who moves directories into one another can make them longer than MaxPath.
 const maxPaths = journal.MaxRecord / 4
+
+// MaxPath bounds a path that gets a new name where changes are kept, in bytes.
+const MaxPath = 16 << 10
 
 // note appends a record of what has happened. It reaches the journal with the next one, or after flushTime.
 func (g *generation) note(r *journal.Record) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.pending = journal.Append(g.pending, r)
+	g.pending = g.code.Append(g.pending, r)
 	g.store.stir()
 	if g.retired {
 		_ = g.flushLocked() // as in flush
@@ -143,6 +150,7 @@ func (s *Store) syncCopy(rel string) {
 // end ends the generation, which Store.open does not have any more.
 func (g *generation) end() {
 	g.users.Wait()
+	g.endBlocks(beneath.FileID{})
 	g.sync()
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -183,14 +191,74 @@ func (g *generation) keeps(bytes int64) {
 func (g *generation) has(id beneath.FileID, what uint8) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.seen[id]&what != 0
+	return g.seen[id].what&what != 0
 }
+
+// own reports whether the generation has made an object or keeps its content, and nobody else has changed it since: another
+// generation or the host. What is not known is somebody else's.
+func (g *generation) own(st *beneath.Stat, what uint8) bool {
+	id := plain(st.ID())
+	g.mu.Lock()
+	s := g.seen[id]
+	g.mu.Unlock()
+	return s.what&what != 0 && (!st.IsRegular() || s.left == stampOf(st) || g.store.written(id))
+}
+
+// leave notes how the clients of a generation have left a file.
+func (g *generation) leave(st *beneath.Stat) {
+	id := plain(st.ID())
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if s, ok := g.seen[id]; ok {
+		s.left = stampOf(st)
+		g.seen[id] = s
+	}
+}
+
+// stamp tells one content of a file from another, as far as attributes do. The zero stamp is of none.
+type stamp struct {
+	size uint64
+	sec  int64
+	nsec uint32
+}
+
+func stampOf(st *beneath.Stat) stamp { return stamp{st.Size, st.Mtime.Sec, st.Mtime.Nsec} }
 
 // mark notes that something of an object is kept.
 func (g *generation) mark(id beneath.FileID, what uint8) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.seen[id] |= what
+	s := g.seen[id]
+	s.what |= what
+	g.seen[id] = s
+}
+
+// link notes a name that the generation has given to an object.
+func (g *generation) link(rel string, id beneath.FileID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.linked) < maxLinked {
+		g.linked[rel] = plain(id)
+	}
+}
+
+// maxLinked bounds generation.linked. Names beyond it are kept when they are removed.
+const maxLinked = 100_000
+
+// unlink reports whether the generation has given an object the name, and forgets it.
+func (g *generation) unlink(rel string, id beneath.FileID) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	given, ok := g.linked[rel]
+	delete(g.linked, rel)
+	return ok && given == id
+}
+
+// relink forgets the names: a directory gets another path.
+func (g *generation) relink() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	clear(g.linked)
 }
 
 // gone drops an object: the kernel may give its identity to another one.

@@ -75,11 +75,11 @@ func (s *Store) replay(found *selected, hooks Hooks) *world {
 	w := &world{
 		store: s, hooks: hooks, alias: found.alias, names: map[string]thing{}, kept: map[string]thing{},
 		blocked: map[beneath.FileID]string{}, listed: map[beneath.FileID]bool{},
-		skipped: map[beneath.FileID]bool{}, states: map[beneath.FileID][]*entry{},
+		skipped: map[beneath.FileID]bool{}, twins: map[string]bool{}, states: map[beneath.FileID][]*entry{},
 		expected: map[beneath.FileID]*journal.Attr{}, current: map[beneath.FileID]*journal.Attr{},
 		before: map[beneath.FileID]*entry{}, where: map[beneath.FileID]string{},
 		stray: map[beneath.FileID]string{}, content: map[beneath.FileID]*entry{},
-		later: map[beneath.FileID][]*entry{}, torn: found.torn, force: found.force, beside: map[beneath.FileID]bool{},
+		later: map[beneath.FileID][]*entry{}, torn: found.torn, force: found.force, any: found.any, beside: map[beneath.FileID]bool{},
 		plan: Plan{Steps: []Step{}, Conflicts: []Problem{}, Unkept: []Problem{}},
 	}
 	for i := range found.records {
@@ -156,8 +156,12 @@ func (w *world) problem(list *[]Problem, rel, why string) {
 	}
 }
 
-// unknown are the attributes of a file that was open for writing when a process was killed.
-var unknown journal.Attr
+// These are in place of attributes that are not known.
+var (
+	unknown journal.Attr // a process was killed that had the file open for writing
+	busy    journal.Attr // clients of the view had it open for writing: what differs is theirs
+	before  journal.Attr // likewise, unless a record Written comes before
+)
 
 // expects returns why the object of a record, found at a path, is not the one that the record left there.
 func (w *world) expects(e *entry, t thing) string {
@@ -173,17 +177,21 @@ func (w *world) expects(e *entry, t thing) string {
 		return w.blocked[id]
 	}
 	was := w.expected[id]
-	if was == nil && e.Kind != journal.Made { // an older object may have had its identity
+	switch {
+	case was == nil && e.Kind == journal.Made && t.regular(): // an older object may have had its identity
+		was = cmp.Or(e.Attr, &unknown)
+	case was == nil && e.Kind != journal.Made:
 		was = w.left(id, e.Seq)
 	}
-	if was != nil && was != &unknown && !w.torn[id] && !w.hooks.writing(id) {
-		now := w.current[id]
-		if now == nil {
-			now = t.attr
-		}
-		if now != nil && !now.Same(was) {
-			return "changed since by the host or another agent"
-		}
+	now := cmp.Or(w.current[id], t.attr)
+	switch {
+	case was == nil || was == &busy || was == &before || w.torn[id] || w.any, was == &unknown && !t.regular():
+	case w.current[id] == nil && w.hooks.writing(t.file):
+		return "a program has it open for writing"
+	case was == &unknown:
+		return "how it was left is not known: the view ended while a program had it open"
+	case now != nil && !now.Same(was):
+		return "changed since by the host or another agent"
 	}
 	return ""
 }
@@ -291,10 +299,11 @@ func (w *world) invert(e *entry) {
 	case journal.Lost:
 		w.problem(&w.plan.Unkept, e.Path, e.Why)
 	case journal.Written:
-		if w.expected[w.same(e.Object)] == nil {
-			if w.expected[w.same(e.Object)] = e.Attr; e.Attr == nil {
-				w.expected[w.same(e.Object)] = &unknown
-			}
+		switch id := w.same(e.Object); {
+		case w.expected[id] == &before && e.Attr == nil:
+			w.expected[id] = &busy
+		case w.expected[id] == nil || w.expected[id] == &before:
+			w.expected[id] = cmp.Or(e.Attr, &unknown)
 		}
 	}
 }
@@ -315,6 +324,10 @@ func (w *world) invertMade(e *entry) {
 			delete(w.current, id)
 			delete(w.later, id)
 		}()
+	}
+	if e.Kind == journal.Linked && w.twins[e.Path] {
+		delete(w.twins, e.Path)
+		return
 	}
 	if e.Kind == journal.Made && w.skipped[e.Object] {
 		delete(w.skipped, e.Object)
@@ -342,6 +355,10 @@ func (w *world) invertMade(e *entry) {
 }
 
 func (w *world) invertRemoved(e *entry) {
+	if e.Flags&journal.Twin != 0 {
+		w.twins[e.Path] = true
+		return
+	}
 	if e.Flags&journal.Born != 0 {
 		w.skipped[e.Object] = true
 		return
@@ -396,7 +413,7 @@ func (w *world) comeBack(e *entry, id beneath.FileID, rel string) {
 				w.block(id, "the kept file is gone")
 				return
 			}
-			t = thing{there: true, id: plain(st.ID()), kept: at, attr: journal.AttrOf(&st)}
+			t = thing{there: true, id: plain(st.ID()), file: st.ID(), kept: at, attr: journal.AttrOf(&st)}
 		}
 		w.step(Restore, e, rel, at)
 		w.names[rel] = t
@@ -556,8 +573,12 @@ func (w *world) invertContent(e *entry) {
 		w.later[id] = append(w.later[id], e) // another client has moved it between the lookup and the record
 		return
 	}
-	if e.Flags&journal.Names == 0 && w.expected[id] == nil {
+	switch {
+	case w.expected[id] != nil:
+	case e.Kind == journal.Content:
 		w.expected[id] = &unknown // no Written follows: the process was killed
+	case e.Flags&journal.Names == 0:
+		w.expected[id] = &before // the content stays
 	}
 	why := w.expects(e, t)
 	if e.Kind == journal.Content && t.there && w.same(t.id) == id {
@@ -583,5 +604,12 @@ func (w *world) invertContent(e *entry) {
 		w.step(Rewrite, e, e.Path, "")
 	}
 	w.current[id] = e.Attr
-	delete(w.expected, id)
+	switch {
+	case e.Flags&journal.Busy != 0:
+		w.expected[id] = &busy
+	case e.Kind == journal.Attributes:
+		w.expected[id] = &before
+	default:
+		delete(w.expected, id)
+	}
 }

@@ -39,7 +39,7 @@ func (p *points) open(s *Store) (err error) {
 		return err
 	}
 	for rest := text[:n]; len(rest) > 0; {
-		r, after, err := journal.Cut(rest)
+		r, after, err := new(journal.Coder).Cut(rest)
 		if err != nil {
 			break // a power failure cut it off
 		}
@@ -123,7 +123,7 @@ func (p *points) append(seq uint64, h Header) error {
 	if err != nil {
 		return err
 	}
-	frame := journal.Append(nil, &journal.Record{Seq: seq, Kind: journal.Begins, Data: text})
+	frame := new(journal.Coder).Append(nil, &journal.Record{Seq: seq, Kind: journal.Begins, Data: text})
 	n, err := p.file.WriteAt(frame, p.size, false)
 	if err == nil && n < len(frame) {
 		err = unix.ENOSPC

@@ -139,6 +139,14 @@ type loss struct {
 // maxLost bounds the changes that are listed by path while the file system is full. After them one stands for all.
 const maxLost = 1000
 
+// crowded makes the oldest generations go.
+func (s *Store) crowded() {
+	s.mu.Lock()
+	s.cramped = true
+	s.mu.Unlock()
+	s.stir()
+}
+
 // lose notes that a change is not kept. It reaches a journal when there is room again.
 func (s *Store) lose(l loss) {
 	s.mu.Lock()

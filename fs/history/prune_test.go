@@ -2,6 +2,7 @@ package history
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -14,29 +15,52 @@ import (
 	"github.com/scopefs/scopefs/internal/need"
 )
 
-// TestFull: on a full file system files can be removed, and nothing is left of a generation that has no room for its journal.
+// TestFull: on a full file system what cannot be kept stays, what the session has made can be removed, and with Unkept everything.
+// Nothing is left of a generation that has no room for its journal.
 func TestFull(t *testing.T) {
 	need.Root(t, "it mounts a file system")
 	const files = 200
-	base := t.TempDir()
-	require.NoError(t, unix.Mount("none", base, "tmpfs", 0, "size=256k"))
-	t.Cleanup(func() { _ = unix.Unmount(base, unix.MNT_DETACH) })
-	c := &client{t: t, dir: filepath.Join(base, "tree"), kept: filepath.Join(base, "history")}
-	require.NoError(t, os.Mkdir(c.dir, 0o755))
-	require.NoError(t, os.Mkdir(c.kept, 0o700))
-	c.open(Options{})
-	defer c.close()
-	for i := range files {
-		require.NoError(t, os.WriteFile(filepath.Join(c.dir, strconv.Itoa(i)), nil, 0o644))
+	for _, unkept := range []bool{false, true} {
+		t.Run(fmt.Sprint(unkept), func(t *testing.T) {
+			base := t.TempDir()
+			require.NoError(t, unix.Mount("none", base, "tmpfs", 0, "size=512k"))
+			t.Cleanup(func() { _ = unix.Unmount(base, unix.MNT_DETACH) })
+			c := &client{t: t, dir: filepath.Join(base, "tree"), kept: filepath.Join(base, "history")}
+			require.NoError(t, os.Mkdir(c.dir, 0o755))
+			require.NoError(t, os.Mkdir(c.kept, 0o700))
+			c.open(Options{Unkept: unkept})
+			defer c.close()
+			for i := range files {
+				c.host(strconv.Itoa(i), "")
+			}
+			c.label = Label{Call: "made"}
+			for i := range files {
+				c.create("own"+strconv.Itoa(i), "")
+			}
+			require.ErrorIs(t, os.WriteFile(filepath.Join(c.dir, "large"), bytes.Repeat([]byte("x"), 600<<10), 0o644), unix.ENOSPC)
+			before := entries(t, "/proc/self/fd")
+			for i := range files {
+				c.unlink("own" + strconv.Itoa(i))
+			}
+			c.label = Label{Call: "removed"}
+			refused := 0
+			for i := range files {
+				at := c.place(strconv.Itoa(i))
+				st, err := at.Dir.Stat(at.Name)
+				require.NoError(t, err)
+				if err = c.writer().Unlink(at, &st, false); err != nil {
+					assert.ErrorIs(t, err, unix.ENOSPC)
+					assert.ErrorContains(t, err, "history: not kept: the file system is full")
+					refused++
+				}
+				at.Dir.Close()
+			}
+			assert.Less(t, entries(t, "/proc/self/fd"), before+files/10)
+			assert.Less(t, entries(t, c.kept), files/10)
+			assert.Equal(t, 1+refused, entries(t, c.dir), "what is large")
+			assert.Equal(t, unkept, refused == 0)
+		})
 	}
-	require.ErrorIs(t, os.WriteFile(filepath.Join(c.dir, "large"), bytes.Repeat([]byte("x"), 300<<10), 0o644), unix.ENOSPC)
-	before := entries(t, "/proc/self/fd")
-	for i := range files {
-		c.unlink(strconv.Itoa(i))
-	}
-	assert.Less(t, entries(t, "/proc/self/fd"), before+files/10)
-	assert.Less(t, entries(t, c.kept), files/10)
-	assert.Equal(t, 1, entries(t, c.dir), "what is large")
 }
 
 func entries(t *testing.T, dir string) int {

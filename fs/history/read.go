@@ -58,6 +58,7 @@ func (s *Store) journal(name string) (h Header, records []*journal.Record, torn 
 	}
 	defer f.Close()
 	var first []byte
+	var code journal.Coder
 	at := int64(0)
 	for frame := make([]byte, 64<<10); at < int64(st.Size); {
 		n, err := f.ReadAt(frame, at)
@@ -66,7 +67,7 @@ func (s *Store) journal(name string) (h Header, records []*journal.Record, torn 
 		}
 		rest := frame[:n]
 		for len(rest) > 0 {
-			r, after, err := journal.Cut(rest)
+			r, after, err := code.Cut(rest)
 			if err != nil {
 				break // of the next piece, or damaged
 			}
@@ -110,7 +111,7 @@ func (s *Store) inline(name string, r *journal.Record) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	whole, _, err := journal.Cut(frame[:n])
+	whole, _, err := (*journal.Coder)(nil).Cut(frame[:n])
 	if err == nil && whole.Seq != r.Seq {
 		err = journal.ErrTorn
 	}
@@ -136,7 +137,7 @@ func (s *Store) outline(p past) (generationRecords, error) {
 	if err != nil {
 		return g, err
 	}
-	r, rest, err := journal.Cut(frame[:n])
+	r, rest, err := (*journal.Coder)(nil).Cut(frame[:n])
 	if err != nil || r.Kind != journal.Begins {
 		return g, nil // killed at once: Open removes it
 	}
@@ -174,11 +175,11 @@ func (s *Store) load(p past) (generationRecords, error) {
 	}
 	g.Header = h
 	g.settled = map[uint64]uint64{}
-	settled, void := map[uint64]beneath.FileID{}, map[uint64]bool{}
+	settled, void := map[uint64]*journal.Record{}, map[uint64]bool{}
 	for _, r := range all {
 		switch r.Kind {
 		case journal.Settled:
-			settled[r.Of], g.settled[r.Of] = r.Object, r.Seq
+			settled[r.Of], g.settled[r.Of] = r, r.Seq
 		case journal.Void:
 			void[r.Of] = true
 		}
@@ -192,11 +193,11 @@ func (s *Store) load(p past) (generationRecords, error) {
 			continue
 		}
 		if r.Kind == journal.Made {
-			id, ok := settled[r.Seq]
+			made, ok := settled[r.Seq]
 			if !ok {
 				continue // in flight now: Open settles it
 			}
-			if r.Object = id; r.Other != (beneath.FileID{}) {
+			if r.Object, r.Attr = made.Object, made.Attr; r.Other != (beneath.FileID{}) {
 				g.stands = append(g.stands, r)
 			}
 		}

@@ -104,12 +104,13 @@ type correction struct {
 
 	settled, void map[uint64]bool // records that have happened, and that have not
 	kept          map[string]bool // names of kept files without a record
+	code          journal.Coder
 	add           []byte
 }
 
 func (c *correction) note(r *journal.Record) {
 	r.Seq = c.s.next()
-	c.add = journal.Append(c.add, r)
+	c.add = c.code.Append(c.add, r)
 }
 
 // check finds out whether a record has happened. One that is not settled was in flight when the process was killed: each write
@@ -130,7 +131,11 @@ func (c *correction) check(r *journal.Record) {
 	case r.Kind == journal.Content && r.Kept != 0:
 		st, err := c.s.dir.Stat(c.p.name + "/" + name)
 		delete(c.kept, name)
-		if err != nil || int64(st.Size) != r.Attr.Size {
+		size := r.Attr.Size
+		if r.Flags&journal.Blocks != 0 {
+			size = blocksSize(size)
+		}
+		if err != nil || int64(st.Size) != size {
 			// A copy that a power failure cut off. The later record of the same object stands for it.
 			void()
 			c.note(&journal.Record{Kind: journal.Content, Path: r.Path, Object: r.Object, Attr: r.Attr,

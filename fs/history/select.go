@@ -30,6 +30,7 @@ type selected struct {
 	records []entry                           // in order
 	alias   map[beneath.FileID]beneath.FileID // the directory that an undo has made for one that was removed
 	force   bool
+	any     bool                    // see world.any
 	torn    map[beneath.FileID]bool // an undo of the object's content or attributes was interrupted
 }
 

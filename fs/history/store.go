@@ -43,6 +43,7 @@ type Options struct {
 	Percent float64       // the same, of the file system; 0: unlimited
 	Age     time.Duration // of the oldest generation; 0: unlimited
 	Exclude []string      // patterns of scope.PathRule
+	Unkept  bool          // what cannot be kept changes all the same, and is listed; else the change is refused: see RefusedError
 
 	Quota *quota.Counter // counts what the history takes; nil: nobody
 
@@ -71,13 +72,14 @@ type Store struct {
 	exclude   *scope.Policy // hides what Options.Exclude names; nil: nothing
 	lock      beneath.File
 	points    points
+	shares    bool // the file system shares data between files
 	opt       Options
 	last      atomic.Uint64 // the last Seq
 	links     links
 	turn      sync.Mutex // held by an undo
 
 	states  sync.Mutex              // held from a look at the attributes of a file until they are in a record: the last one is right
-	writing map[beneath.FileID]bool // files that are open for writing, according to the records
+	writing map[beneath.FileID]bool // files that clients have open for writing
 
 	mu      sync.Mutex
 	open    map[Label]*generation
@@ -85,6 +87,8 @@ type Store struct {
 	emptied time.Time // when actors was emptied
 	since   int64     // bytes kept since the last prune
 	lost    []loss    // changes that are not in a journal yet
+	blocks  map[beneath.FileID][]blocksOf
+	cramped bool // a change was refused because the file system is full
 
 	interrupted []interrupted // guarded by turn
 
@@ -114,6 +118,7 @@ func Open(tree, dir *beneath.Root, opt Options) (s *Store, corrected int, err er
 		open:    map[Label]*generation{},
 		writing: map[beneath.FileID]bool{},
 		actors:  map[uint32]Actor{},
+		blocks:  map[beneath.FileID][]blocksOf{},
 		ending:  make(chan struct{}),
 		wake:    make(chan struct{}, 1),
 	}
@@ -150,6 +155,7 @@ func Open(tree, dir *beneath.Root, opt Options) (s *Store, corrected int, err er
 		s.top.Close()
 		return nil, 0, fmt.Errorf("history: %w", err)
 	}
+	s.probe()
 	s.working.Go(s.work)
 	return s, corrected, nil
 }
@@ -210,7 +216,8 @@ func (s *Store) work() {
 		s.mu.Lock()
 		all := slices.Collect(maps.Values(s.open))
 		due, lost := s.since > pruneBytes, len(s.lost) > 0
-		full := lost && slices.ContainsFunc(s.lost, func(l loss) bool { return l.why == whyFull })
+		full := lost || s.cramped
+		s.cramped = false
 		s.mu.Unlock()
 		for _, g := range all {
 			g.flush()
@@ -322,7 +329,7 @@ func (s *Store) generation(label Label) (*generation, error) {
 
 // begin begins a generation.
 func (s *Store) begin(h Header) (*generation, error) {
-	g := &generation{store: s, header: h, used: time.Now(), seen: map[beneath.FileID]uint8{}, copying: map[beneath.FileID]chan struct{}{}}
+	g := &generation{store: s, header: h, used: time.Now(), seen: map[beneath.FileID]seen{}, linked: map[string]beneath.FileID{}, copying: map[beneath.FileID]chan struct{}{}}
 	text, err := json.Marshal(h)
 	if err != nil {
 		return nil, err

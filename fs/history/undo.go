@@ -78,24 +78,28 @@ func (s *Store) undo(ctx context.Context, sel Selection, hooks Hooks, h Header) 
 	}
 	defer g.end()
 	r.Generation = idOf(g.began)
-	u := &undoing{store: s, hooks: hooks, alias: found.alias, w: &Writer{store: s, program: "scopefs", undo: g}, stays: map[beneath.FileID]bool{}}
-	for i, step := range r.Steps {
+	u := &undoing{store: s, hooks: hooks, alias: found.alias, w: &Writer{store: s, program: "scopefs", undo: g}, stays: map[beneath.FileID]bool{},
+		failed: map[beneath.FileID]bool{}}
+	steps := r.Steps
+	r.Steps = make([]Step, 0, len(steps)) // those that are done
+	for i, step := range steps {
 		if ctx.Err() != nil {
 			break
 		}
-		if err := u.do(step); err != nil {
+		if err := u.try(step); err != nil {
 			var problem *changedError
 			if !errors.As(err, &problem) && errors.Is(err, unix.EIO) {
 				return r, fmt.Errorf("%s: %w", step.Path, err)
 			}
-			if p := (Problem{step.Path, err.Error()}); !slices.Contains(r.Conflicts, p) {
-				r.Conflicts = append(r.Conflicts, p)
+			if !slices.ContainsFunc(r.Conflicts, func(p Problem) bool { return p.Path == step.Path }) {
+				r.Conflicts = append(r.Conflicts, Problem{step.Path, err.Error()})
 			}
 			continue
 		}
 		r.Done++
+		r.Steps = append(r.Steps, step)
 		if hooks.Progress != nil {
-			hooks.Progress(i+1, len(r.Steps))
+			hooks.Progress(i+1, len(steps))
 		}
 	}
 	if err := g.write(&journal.Record{Seq: s.next(), Kind: journal.Ended}); err != nil {
@@ -123,9 +127,16 @@ type undoing struct {
 	alias map[beneath.FileID]beneath.FileID
 	w     *Writer
 	stays map[beneath.FileID]bool // it has changed since Agree
+
+	failed map[beneath.FileID]bool // a step about it
 }
 
-func (u *undoing) do(step Step) error {
+// try does a step, unless it needs one that has failed. Where a mode keeps the owner from it, he has the right for the step.
+func (u *undoing) try(step Step) error {
+	id := follow(u.alias, plain(step.entry.Object))
+	if u.failed[id] && step.id == (beneath.FileID{}) {
+		return &changedError{"what comes before it was not done"}
+	}
 	if u.hooks.Lock != nil {
 		unlock, err := u.hooks.Lock()
 		if err != nil {
@@ -133,6 +144,22 @@ func (u *undoing) do(step Step) error {
 		}
 		defer unlock()
 	}
+	err := u.do(step)
+	if errors.Is(err, unix.EACCES) {
+		restore := []func(){u.store.tree.Lift(step.Path, 0)}
+		if step.To != "" && step.Action != Restore && step.Action != Return {
+			restore = append(restore, u.store.tree.Lift(step.To, 0))
+		}
+		err = u.do(step)
+		for _, give := range slices.Backward(restore) {
+			give()
+		}
+	}
+	u.failed[id] = u.failed[id] || err != nil
+	return err
+}
+
+func (u *undoing) do(step Step) error {
 	if u.w.inverts = step.entry.Seq; step.id != (beneath.FileID{}) {
 		u.w.inverts = 0 // it makes room, and inverts nothing
 	}
@@ -203,8 +230,11 @@ func (u *undoing) changed(at Place) {
 // place opens the directory of a path. The path of the root is "": its Name is empty.
 func (u *undoing) place(rel string) (Place, error) {
 	d, err := u.store.tree.Dir(beneath.Parent(rel))
-	if err != nil {
+	if errors.Is(err, beneath.ErrStale) {
 		return Place{}, &changedError{"its directory is not there any more"}
+	}
+	if err != nil {
+		return Place{}, err
 	}
 	st, err := d.Self().Stat()
 	if err != nil {
@@ -318,7 +348,7 @@ func (u *undoing) mkdir(at Place, id beneath.FileID, a *journal.Attr) error {
 		return err
 	}
 	st, err := at.Dir.Stat(at.Name)
-	m.Done(st.ID())
+	m.Done(&st)
 	if err != nil {
 		return err
 	}
@@ -372,7 +402,7 @@ func (u *undoing) copy(from, to Place, id beneath.FileID) error {
 		err = made.CopySparse(f, int64(st.Size))
 	}
 	now, failed := made.Stat()
-	m.Done(now.ID())
+	m.Done(&now)
 	if err = errors.Join(err, failed); err != nil {
 		return err
 	}
@@ -398,6 +428,11 @@ func (u *undoing) rewrite(at Place, e *entry) error {
 		return err
 	}
 	f, err := u.store.tree.Open(at.Path(), unix.O_RDWR, st.ID())
+	if errors.Is(err, unix.EACCES) {
+		restore := u.store.tree.Lift(at.Path(), unix.S_IRUSR|unix.S_IWUSR)
+		f, err = u.store.tree.Open(at.Path(), unix.O_RDWR, st.ID())
+		restore()
+	}
 	if err != nil {
 		return err
 	}
@@ -420,17 +455,13 @@ func (u *undoing) rewrite(at Place, e *entry) error {
 
 // fill replaces the content of a file by the kept one.
 func (u *undoing) fill(f beneath.File, e *entry) error {
-	if err := f.Truncate(0); err != nil {
-		return err
-	}
 	if e.Flags&journal.Inline != 0 {
 		data, err := u.store.inline(e.gen.name, e.Record)
-		if err != nil {
-			return err
+		if err == nil {
+			err = u.empty(f)
 		}
-		n, err := f.WriteAt(data, 0, false)
-		if err == nil && n < len(data) {
-			err = unix.ENOSPC
+		if err == nil {
+			err = writeAll(f, data, 0)
 		}
 		return err
 	}
@@ -443,10 +474,28 @@ func (u *undoing) fill(f beneath.File, e *entry) error {
 		return err
 	}
 	defer kept.Close()
+	if e.Flags&journal.Blocks != 0 {
+		return u.fillBlocks(f, kept, e)
+	}
+	if err := u.empty(f); err != nil {
+		return err
+	}
 	if f.Clone(kept) == nil {
 		return nil
 	}
 	return f.CopySparse(kept, int64(st.Size))
+}
+
+// empty truncates a file, whose content is kept.
+func (u *undoing) empty(f beneath.File) error {
+	st, err := f.Stat()
+	if err == nil {
+		err = u.w.Blocks(st.ID(), 0, int64(st.Size))
+	}
+	if err != nil {
+		return err
+	}
+	return f.Truncate(0)
 }
 
 // setAttributes gives an object the kept attributes.

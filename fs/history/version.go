@@ -24,8 +24,8 @@ func (s *Store) Before(rel string, sel Selection) (Version, error) {
 	if err != nil {
 		return Version{}, err
 	}
-	// What the host has changed since does not matter here.
-	w := s.replay(found, Hooks{Writing: func(beneath.FileID) bool { return true }})
+	found.any = true // what the host has changed since
+	w := s.replay(found, Hooks{})
 	t := w.at(rel)
 	e := w.content[w.same(t.id)]
 	for _, p := range w.plan.Unkept {

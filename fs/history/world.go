@@ -1,6 +1,7 @@
 package history
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,6 +24,7 @@ type world struct {
 	blocked  map[beneath.FileID]string        // why an object stays as it is
 	listed   map[beneath.FileID]bool          // blocked objects that plan.Conflicts lists
 	skipped  map[beneath.FileID]bool          // made and removed by one generation, which kept nothing
+	twins    map[string]bool                  // names that one generation has given and removed, without keeping them
 	states   map[beneath.FileID][]*entry      // Made, Content and Written that are to be taken back, in order, up to the present step
 	expected map[beneath.FileID]*journal.Attr // after the last change that is to be taken back
 	current  map[beneath.FileID]*journal.Attr // after inverses
@@ -33,6 +35,7 @@ type world struct {
 	later    map[beneath.FileID][]*entry      // records of an object that was not at their path then, the newest first
 	torn     map[beneath.FileID]bool          // an undo of its content or attributes was interrupted
 	force    bool                             // Selection.Force
+	any      bool                             // what others have changed since does not matter
 	beside   map[beneath.FileID]bool          // objects whose newer state is in a copy
 	plan     Plan
 }
@@ -40,7 +43,8 @@ type world struct {
 // thing is the object at a name. The zero thing is nothing.
 type thing struct {
 	there bool
-	id    beneath.FileID
+	id    beneath.FileID // without the device: see plain
+	file  beneath.FileID // with it
 	dir   bool
 	fresh bool // a directory that the undo makes: the tree knows nothing below it
 	kept  string
@@ -48,6 +52,8 @@ type thing struct {
 	attr  *journal.Attr
 	ctime unix.StatxTimestamp
 }
+
+func (t thing) regular() bool { return t.attr != nil && t.attr.Mode&unix.S_IFMT == unix.S_IFREG }
 
 // move says that a directory at path was at real before.
 type move struct{ path, real string }
@@ -82,10 +88,15 @@ func (w *world) at(rel string) thing {
 	}
 	real := w.real(rel)
 	st, err := w.store.tree.Stat(real)
+	if errors.Is(err, unix.EACCES) { // the agent has closed a directory
+		restore := w.store.tree.Lift(real, 0)
+		st, err = w.store.tree.Stat(real)
+		restore()
+	}
 	if err != nil {
 		return thing{}
 	}
-	return thing{there: true, id: plain(st.ID()), dir: st.IsDir(), real: real, attr: journal.AttrOf(&st), ctime: st.Ctime}
+	return thing{there: true, id: plain(st.ID()), file: st.ID(), dir: st.IsDir(), real: real, attr: journal.AttrOf(&st), ctime: st.Ctime}
 }
 
 // real returns the path that an object has in the tree.
@@ -130,6 +141,11 @@ func (w *world) empty(rel string) bool {
 		return true
 	}
 	names, err := w.store.tree.Names(w.real(rel))
+	if errors.Is(err, unix.EACCES) {
+		restore := w.store.tree.Lift(w.real(rel), unix.S_IRWXU)
+		names, err = w.store.tree.Names(w.real(rel))
+		restore()
+	}
 	for _, name := range names {
 		if t, ok := w.names[beneath.Join(rel, name)]; !ok || t.there {
 			return false

@@ -2,6 +2,7 @@ package history
 
 import (
 	"errors"
+	"fmt"
 
 	"golang.org/x/sys/unix"
 
@@ -90,7 +91,7 @@ func (w *Writer) makeFor(at Place, removed beneath.FileID) (m *Making, err error
 		return nil, nil
 	}
 	err = w.begin(func(g *generation) error {
-		if err := w.directory(g, at); err != nil {
+		if err := w.named(g, at); err != nil {
 			return err
 		}
 		m = &Making{w, g, &journal.Record{Kind: journal.Made, Path: at.Path(), Other: removed}}
@@ -107,37 +108,73 @@ func (w *Writer) makeFor(at Place, removed beneath.FileID) (m *Making, err error
 	return m, err
 }
 
-// orLose calls do, which makes the change, if err says that the history has no room for it. The change is listed as not
-// kept, and the oldest generations go.
+// RefusedError reports a change that was not made, because the history cannot keep what it destroys.
+type RefusedError struct {
+	Why   string
+	Errno unix.Errno // for the client
+}
+
+func (e *RefusedError) Error() string { return "history: not kept: " + e.Why }
+
+func (e *RefusedError) Unwrap() error { return e.Errno }
+
+// refusal returns the RefusedError for an error, unless Options.Unkept is set.
+func (w *Writer) refusal(err error, why string) error {
+	if w.store.opt.Unkept {
+		return nil
+	}
+	return &RefusedError{why, errnoOf(err)}
+}
+
+// errnoOf returns the errno of an error, else EPERM.
+func errnoOf(err error) unix.Errno {
+	if errno, ok := errors.AsType[unix.Errno](err); ok {
+		return errno
+	}
+	return unix.EPERM
+}
+
+// full reports whether an error says that there is no room.
+func full(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+
+// orLose is for an error of the history about a change that is not made yet: if there is no room for what it destroys, the oldest
+// generations go, and the change is refused, or with Options.Unkept made by do and listed as not kept.
 func (w *Writer) orLose(rel string, err error, do func() error) error {
-	why := whyFull
-	switch {
-	case err == nil || w.undo != nil:
-		return err
-	case errors.Is(err, errLongPath):
-		rel, why = rel[:min(len(rel), maxPaths/2)], err.Error()
-	case !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT):
+	if w.undo != nil || !full(err) {
 		return err
 	}
-	w.store.lose(loss{w.label, rel, why})
+	if _, refused := errors.AsType[*RefusedError](err); refused {
+		w.store.crowded()
+		return err
+	}
+	if refused := w.refusal(err, whyFull); refused != nil {
+		w.store.crowded()
+		return refused
+	}
+	w.store.lose(loss{w.label, rel, whyFull})
 	return do()
 }
 
-// Done keeps the identity of the object that was made. The zero FileID is not known.
-func (m *Making) Done(id beneath.FileID) {
+// Done keeps the identity and the attributes of the object that was made. The zero Stat is not known.
+func (m *Making) Done(st *beneath.Stat) {
 	if m == nil {
 		return
 	}
 	defer m.g.users.Done()
-	if id == (beneath.FileID{}) {
+	if st.Mask == 0 {
 		return
 	}
-	id = plain(id)
+	id := plain(st.ID())
 	m.g.gone(id)
 	if m.w.undo == nil { // each inverse has a record
 		m.g.mark(id, seenBorn)
+		m.g.leave(st)
 	}
-	m.g.note(&journal.Record{Seq: m.w.store.next(), Kind: journal.Settled, Of: m.r.Seq, Object: id}) // Open finds it out, too
+	r := &journal.Record{Seq: m.w.store.next(), Kind: journal.Settled, Of: m.r.Seq, Object: id} // Open finds it out, too
+	if st.IsRegular() {
+		r.Attr = journal.AttrOf(st)
+	}
+	m.g.note(r)
 }
 
 // Void notes that the object was not made.
@@ -154,10 +191,14 @@ func (w *Writer) Link(at Place, id beneath.FileID, do func() error) error {
 		return do()
 	}
 	err := w.begin(func(g *generation) error {
-		if err := w.directory(g, at); err != nil {
+		if err := w.named(g, at); err != nil {
 			return err
 		}
-		return w.do(g, &journal.Record{Kind: journal.Linked, Path: at.Path(), Object: id}, do)
+		err := w.do(g, &journal.Record{Kind: journal.Linked, Path: at.Path(), Object: id}, do)
+		if err == nil {
+			g.link(at.Path(), id)
+		}
+		return err
 	})
 	return w.orLose(at.Path(), err, do)
 }
@@ -182,26 +223,44 @@ func (w *Writer) Unlink(at Place, st *beneath.Stat, open bool) error {
 		return at.Dir.Unlink(at.Name)
 	}
 	err := w.begin(func(g *generation) error {
-		if err := w.directory(g, at); err != nil {
-			return err
-		}
 		id := plain(st.ID())
 		r := &journal.Record{Kind: journal.Removed, Path: at.Path(), Object: id}
 		switch {
-		case g.has(id, seenBorn) && st.Nlink <= 1:
+		case st.Nlink <= 1 && g.own(st, seenBorn):
 			r.Flags |= journal.Born
+		case st.Nlink > 1 && g.unlink(r.Path, id):
+			r.Flags |= journal.Twin
+		}
+		err := w.directory(g, at)
+		switch {
+		case r.Flags != 0 && full(err): // nothing is destroyed: an undo finds that it is not there
+			return at.Dir.Unlink(at.Name)
+		case err != nil:
+			return err
+		case r.Flags != 0:
 		case w.store.excluded(r.Path):
 			r.Why = whyExcluded
+		case st.Nlink > 1 && w.store.Links(id) >= maxNames && w.undo == nil:
+			return &RefusedError{fmt.Sprintf("the history has %d of its names", maxNames), unix.EMLINK}
 		default:
 			return w.unlinkKept(g, r, at, st, open || st.Nlink > 1)
 		}
-		defer g.gone(id)
-		return w.do(g, r, func() error { return at.Dir.Unlink(at.Name) })
+		if r.Flags&journal.Twin == 0 {
+			defer g.gone(id)
+		}
+		err = w.do(g, r, func() error { return at.Dir.Unlink(at.Name) })
+		if r.Flags != 0 && full(err) {
+			err = at.Dir.Unlink(at.Name)
+		}
+		return err
 	})
 	return w.orLose(at.Path(), err, func() error { return at.Dir.Unlink(at.Name) })
 }
 
 const whyExcluded = "excluded"
+
+// maxNames bounds the names of a file that are in the history alone: a file system has few for each file, and others need some.
+const maxNames = 1000
 
 // unlinkKept moves the object into the history.
 func (w *Writer) unlinkKept(g *generation, r *journal.Record, at Place, st *beneath.Stat, visible bool) error {
@@ -228,17 +287,20 @@ func (w *Writer) unlinkKept(g *generation, r *journal.Record, at Place, st *bene
 	if err == nil {
 		g.keeps(int64(st.Blocks) * 512)
 	}
-	return unkept(err, func(why string) error {
+	return w.unkept(err, func(why string) error {
 		again := &journal.Record{Kind: journal.Removed, Path: r.Path, Object: r.Object, Why: why}
 		return w.do(g, again, func() error { return at.Dir.Unlink(at.Name) })
 	})
 }
 
-// unkept calls do if err reports that the history cannot take a file: the client's operation still happens, and
-// the record says why nothing is kept.
-func unkept(err error, do func(why string) error) error {
+// unkept is for an error that may report that the history cannot take a file: the change is refused, or with Options.Unkept made
+// by do, and its record says why nothing is kept.
+func (w *Writer) unkept(err error, do func(why string) error) error {
 	for _, full := range []error{unix.ENOSPC, unix.EDQUOT, unix.EXDEV, unix.EMLINK, unix.EOPNOTSUPP} {
 		if errors.Is(err, full) {
+			if refused := w.refusal(err, err.Error()); refused != nil {
+				return refused
+			}
 			return do(err.Error())
 		}
 	}
@@ -269,10 +331,11 @@ func (w *Writer) Rename(from, to Place, moved, other *beneath.Stat, open bool, f
 		return plainly()
 	}
 	err := w.begin(func(g *generation) error {
-		for _, at := range []Place{from, to} {
-			if err := w.directory(g, at); err != nil {
-				return err
-			}
+		if err := errors.Join(w.directory(g, from), w.named(g, to)); err != nil {
+			return err
+		}
+		if moved.IsDir() || other != nil && other.IsDir() {
+			g.relink()
 		}
 		r := &journal.Record{Kind: journal.Moved, Path: from.Path(), To: to.Path(), Object: moved.ID()}
 		switch {
@@ -296,7 +359,7 @@ func (w *Writer) Rename(from, to Place, moved, other *beneath.Stat, open bool, f
 			r.Flags |= journal.Directory
 			r.Attr = journal.AttrOf(other)
 			r.Attr.XAttrs = w.store.xattrs(r.To, other)
-		case g.has(id, seenBorn) && other.Nlink <= 1:
+		case other.Nlink <= 1 && g.own(other, seenBorn):
 			r.Flags |= journal.Born
 		case w.store.excluded(r.To):
 			r.Why = whyExcluded
@@ -340,7 +403,7 @@ func (w *Writer) replaceKept(g *generation, r *journal.Record, from, to Place, o
 	case failed == unix.EPERM || failed == unix.EMLINK || failed == unix.EOPNOTSUPP:
 		return w.replaceExchanged(g, r, from, to, other, visible)
 	case failed != nil:
-		return unkept(err, func(why string) error {
+		return w.unkept(err, func(why string) error {
 			again := &journal.Record{Kind: journal.Moved, Path: r.Path, To: r.To, Object: r.Object, Other: r.Other, Why: why}
 			return w.do(g, again, func() error { return from.Dir.Rename(from.Name, to.Dir, to.Name, 0) })
 		})
@@ -360,6 +423,14 @@ func (w *Writer) replaceExchanged(g *generation, r *journal.Record, from, to Pla
 	}
 	gone := &journal.Record{Kind: journal.Removed, Path: r.Path, Object: r.Other, Kept: r.Kept}
 	return w.unlinkKept(g, gone, from, other, visible)
+}
+
+// named is directory for a name that is new.
+func (w *Writer) named(g *generation, at Place) error {
+	if len(at.Rel)+len(at.Name) > MaxPath && w.undo == nil {
+		return unix.ENAMETOOLONG
+	}
+	return w.directory(g, at)
 }
 
 // directory keeps the times of a directory in which a name changes.
@@ -431,7 +502,8 @@ func (w *Writer) Left(stat func() (beneath.Stat, error)) {
 		return
 	}
 	delete(w.store.writing, plain(st.ID()))
-	_ = w.begin(func(g *generation) error { // without it the file counts as nobody else's work
+	_ = w.begin(func(g *generation) error { // without it the file counts as somebody else's work
+		g.leave(&st)
 		g.note(&journal.Record{Seq: w.store.next(), Kind: journal.Written, Of: w.inverts, PID: w.pid,
 			Object: plain(st.ID()), Attr: journal.AttrOf(&st)})
 		return nil

@@ -210,6 +210,10 @@ func why(p config.Paths, known *definitions.Set, e audit.Event) (*Reason, error)
 		r.Note = "nothing allows it: no rule reaches what is outside the scope"
 		return r, nil
 	}
+	if e.RuleKind == string(scope.KindHistory) {
+		r.Note = "the agent's changes are kept, and what this would have destroyed could not be: history: {unkept: allow} allows such changes"
+		return r, nil
+	}
 	id, err := scope.ParseID(e.Agent)
 	var agent *agents.Agent
 	if err == nil {

@@ -60,7 +60,7 @@ func (v *View) config(history kept, spooled bool) wire.Config {
 		cfg.Grace = v.host.Grace
 	}
 	if h := v.def.History; history.Root != nil && !cfg.Stacked {
-		cfg.History = &wire.HistoryConfig{Bytes: h.Bytes, Percent: h.Percent, Age: h.Age, Exclude: h.Exclude, Optional: v.kind() == agents.ChangesAuto}
+		cfg.History = &wire.HistoryConfig{Bytes: h.Bytes, Percent: h.Percent, Age: h.Age, Exclude: h.Exclude, Unkept: h.Unkept, Optional: v.kind() == agents.ChangesAuto}
 	}
 	return cfg
 }

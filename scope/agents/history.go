@@ -20,6 +20,7 @@ type History struct {
 	Percent float64       `key:"size"` // of the size of the file system, from 0 to 100; 0 with Bytes
 	Age     time.Duration // what is older is removed
 	Exclude []string      // globs, as in ViewSpec.Paths; the history does not keep a path that one matches
+	Unkept  bool          // what the history cannot keep changes all the same; else the change is refused
 	Dir     string        // absolute and clean; the history is in {Dir}/<name>. "" means {base}/history
 }
 
@@ -37,6 +38,12 @@ func (h *History) fields() map[string]fields.Field {
 		"size": h.sizeField,
 		"age":  fields.Number(&h.Age, fields.ParseAge, "!!str"),
 		"dir":  dirField(&h.Dir),
+		"unkept": func(n *yaml.Node) error {
+			var word string
+			err := fields.OneOf(&word, "refuse", "allow")(n)
+			h.Unkept = word == "allow"
+			return err
+		},
 		"exclude": fields.Texts(&h.Exclude, "exclude", func(glob string) error {
 			if err := (scope.PathRule{Pattern: glob, Access: scope.Write}).Check(); err != nil {
 				return fmt.Errorf("pattern %q: %w", glob, err)

@@ -2,6 +2,7 @@
 package journal
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
@@ -27,7 +28,7 @@ const (
 	Attributes                 // Object at Path is about to get other attributes, or other names in it
 	Restored                   // the kept file To, of any generation, gets the name Path again
 	Returned                   // Object at Path becomes the kept file To again
-	Settled                    // the record Of has happened; of Made, the object is Object
+	Settled                    // the record Of has happened; of Made, the object is Object, and a file is as Attr says
 	Void                       // the record Of has not happened
 	Written                    // Object was closed after it was open for writing: Attr; nil: it is open for writing again
 	Lost                       // a change of Path was not kept: Why
@@ -41,6 +42,9 @@ const (
 	Inline                // Data is the content, else the kept file is
 	Names                 // Attributes: names in the directory change, and so its times
 	Unnamed               // Content, Attributes: Object had no name but in the history; Path was its last one
+	Twin                  // Removed: the generation has given Object the name, and Object has others: nothing is kept
+	Blocks                // Content: the kept file has the blocks that were replaced
+	Busy                  // Content: a client of the view had it open for writing before: how that leaves it is not known
 )
 
 // Record is an entry of a journal.
@@ -97,20 +101,57 @@ const MaxRecord = 1 << 20
 // checksum returns the CRC-32C. The table is made when it is used first: a start of a view does without.
 func checksum(text []byte) uint32 { return crc32.Checksum(text, crc32.MakeTable(crc32.Castagnoli)) }
 
+// Coder writes or reads the records of one journal, in order. A path is written without what it shares with the one before: a
+// journal has each name of a deep directory once. The zero Coder begins anywhere when it writes, and at the begin when it reads; a
+// nil one reads any record without its paths.
+type Coder struct{ last string }
+
+// shares marks a record whose paths are written so. Histories of older builds have others.
+const shares = 0x80
+
+// cut returns how much of a path is that of the one before, and the rest.
+func (c *Coder) cut(path string) (shared int, rest string) {
+	for shared < len(c.last) && shared < len(path) && c.last[shared] == path[shared] {
+		shared++
+	}
+	return shared, path[shared:]
+}
+
+// path reads what cut has written.
+func (c *Coder) path(d *decoder, shared bool) string {
+	n := uint64(0)
+	if shared {
+		n = d.number()
+	}
+	rest := d.text()
+	if c == nil {
+		return ""
+	}
+	if n > uint64(len(c.last)) {
+		d.bad = true
+		return ""
+	}
+	return c.last[:n] + rest
+}
+
 // Append appends the frame of a record to a journal in memory.
-func Append(b []byte, r *Record) []byte {
+func (c *Coder) Append(b []byte, r *Record) []byte {
 	start := len(b)
 	b = append(b, make([]byte, HeadSize)...)
-	b = append(b, byte(r.Kind), r.Flags)
+	b = append(b, byte(r.Kind)|shares, r.Flags)
 	for _, n := range []uint64{
 		r.Seq, uint64(r.PID), r.Object.Dev, r.Object.Ino, uint64(r.Object.Birth), r.Other.Dev, r.Other.Ino, uint64(r.Other.Birth),
 		uint64(r.Kept), r.Of,
 	} {
 		b = binary.AppendUvarint(b, n)
 	}
-	for _, s := range []string{r.Program, r.Path, r.To, r.Why, string(r.Data)} {
-		b = appendText(b, s)
+	b = appendText(b, r.Program)
+	for _, path := range []string{r.Path, r.To} {
+		shared, rest := c.cut(path)
+		b = appendText(binary.AppendUvarint(b, uint64(shared)), rest)
+		c.last = cmp.Or(r.Path, c.last)
 	}
+	b = appendText(appendText(b, r.Why), string(r.Data))
 	b = r.Attr.append(b)
 	text := b[start+HeadSize:]
 	binary.LittleEndian.PutUint32(b[start:], uint32(len(text)))
@@ -146,8 +187,8 @@ func (a *Attr) append(b []byte) []byte {
 // ErrTorn is the error of a journal that ends within a record, or is damaged there.
 var ErrTorn = errors.New("the journal is damaged")
 
-// Cut decodes the first record of a journal. It returns ErrTorn if the journal ends within the record, or is damaged there.
-func Cut(b []byte) (r *Record, rest []byte, err error) {
+// Cut decodes the next record of a journal. It returns ErrTorn if the journal ends within the record, or is damaged there.
+func (c *Coder) Cut(b []byte) (r *Record, rest []byte, err error) {
 	if len(b) < HeadSize {
 		return nil, nil, ErrTorn
 	}
@@ -160,11 +201,17 @@ func Cut(b []byte) (r *Record, rest []byte, err error) {
 		return nil, nil, ErrTorn
 	}
 	d := decoder{rest: text[2:]}
-	r = &Record{Kind: Kind(text[0]), Flags: text[1]}
+	r = &Record{Kind: Kind(text[0] &^ shares), Flags: text[1]}
 	r.Seq, r.PID = d.number(), uint32(d.number())
 	r.Object, r.Other = d.id(), d.id()
 	r.Kept, r.Of = uint32(d.number()), d.number()
-	r.Program, r.Path, r.To, r.Why, r.Data = d.text(), d.text(), d.text(), d.text(), []byte(d.text())
+	r.Program = d.text()
+	r.Path = c.path(&d, text[0]&shares != 0)
+	if c != nil {
+		c.last = cmp.Or(r.Path, c.last)
+	}
+	r.To = c.path(&d, text[0]&shares != 0)
+	r.Why, r.Data = d.text(), []byte(d.text())
 	r.Attr = d.attr()
 	if d.bad {
 		return nil, nil, ErrTorn

@@ -38,7 +38,7 @@ func create(t *testing.T, store *history.Store, tree *beneath.Root, name string)
 	defer f.Close()
 	st, err = f.Stat()
 	require.NoError(t, err)
-	m.Done(st.ID())
+	m.Done(&st)
 }
 
 // TestServePages: a list comes in pages. What an undo did is listed without doing it again.

@@ -62,7 +62,7 @@ func openHistory(cfg wire.HistoryConfig, root *beneath.Root, dir int, l *daemonL
 	corrected := 0
 	open := func() (s *history.Store, err error) {
 		s, corrected, err = history.Open(root, kept, history.Options{
-			Actor: l.actor, Size: cfg.Bytes, Percent: cfg.Percent, Age: cfg.Age, Exclude: cfg.Exclude, Logger: slog.Default(),
+			Actor: l.actor, Size: cfg.Bytes, Percent: cfg.Percent, Age: cfg.Age, Exclude: cfg.Exclude, Unkept: cfg.Unkept, Logger: slog.Default(),
 			Dropped: l.dropped, Quota: counter,
 		})
 		return s, err

@@ -85,6 +85,7 @@ type HistoryConfig struct {
 	Percent float64       `json:"percent,omitempty"`
 	Age     time.Duration `json:"age"`
 	Exclude []string      `json:"exclude,omitempty"`
+	Unkept  bool          `json:"unkept,omitempty"`
 
 	Optional bool `json:"optional,omitempty"` // without the history the view keeps nothing, and Ready has Unkept
 }
