@@ -140,7 +140,7 @@ func (v *View) link(old, new *place, newName string) error {
 		if new.own {
 			return v.hold.Make(nameOf(new), do)
 		}
-		return new.keep.Link(v.at(new), st.ID(), do)
+		return new.keep.Link(old.rel, v.at(new), st.ID(), do)
 	}
 	if !old.held {
 		return beneath.ErrStale // the host has moved it since
@@ -150,7 +150,7 @@ func (v *View) link(old, new *place, newName string) error {
 			return v.unnamed(func() error { return old.obj.LinkTo(new.dir, newName) })
 		})
 	}
-	return new.keep.Link(v.at(new), old.node.ident, func() error {
+	return new.keep.Link("", v.at(new), old.node.ident, func() error {
 		return v.unnamed(func() error { return old.obj.LinkTo(new.dir, newName) })
 	})
 }

@@ -128,7 +128,7 @@ func (c *client) link(rel, to string) {
 	defer at.Dir.Close()
 	st, err := from.Dir.Stat(from.Name)
 	require.NoError(c.t, err)
-	require.NoError(c.t, c.writer().Link(at, st.ID(), func() error { return from.Dir.Link(from.Name, at.Dir, at.Name) }))
+	require.NoError(c.t, c.writer().Link(rel, at, st.ID(), func() error { return from.Dir.Link(from.Name, at.Dir, at.Name) }))
 }
 
 func (c *client) write(rel, text string) {

@@ -184,6 +184,9 @@ func (w *world) expects(e *entry, t thing) string {
 		was = w.left(id, e.Seq)
 	}
 	now := cmp.Or(w.current[id], t.attr)
+	if w.expected[id] == nil && e.Kind == journal.Made && was != nil && now != nil && !now.Same(was) {
+		was = &unknown // it was open since then
+	}
 	switch {
 	case was == nil || was == &busy || was == &before || w.torn[id] || w.any, was == &unknown && !t.regular():
 	case w.current[id] == nil && w.hooks.writing(t.file):
@@ -327,6 +330,9 @@ func (w *world) invertMade(e *entry) {
 	}
 	if e.Kind == journal.Linked && w.twins[e.Path] {
 		delete(w.twins, e.Path)
+		if t := w.at(e.To); t.there && w.same(t.id) == w.same(e.Object) {
+			w.found(e.Object, e.To) // its other name
+		}
 		return
 	}
 	if e.Kind == journal.Made && w.skipped[e.Object] {

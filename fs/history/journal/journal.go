@@ -20,7 +20,7 @@ type Kind uint8
 const (
 	Begins     Kind = iota + 1 // the first of a journal: Label, Note
 	Made                       // a new object at Path; Settled has its identity. An undo made it for the directory Other, which was removed
-	Linked                     // Object has the new name Path
+	Linked                     // Object has the new name Path, and had To
 	Removed                    // Object has lost the name Path
 	Moved                      // Object is moved from Path to To, where it replaces Other
 	Exchanged                  // Object at Path and Other at To exchange their names
