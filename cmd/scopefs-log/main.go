@@ -10,11 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/thread"
 )
 
 func main() {
+	thread.NameProcess("scopefs-log")
 	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT)
-	if err := audit.Serve(os.NewFile(3, "daemon")); err != nil {
+	err := confine()
+	if err == nil {
+		err = audit.Serve(os.NewFile(3, "daemon"))
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
