@@ -123,6 +123,7 @@ type Daemon struct {
 // New takes the run directory, opens the log and loads the definitions. It aborts
 // the views that an earlier daemon left mounted.
 func New(opt Options) (*Daemon, error) {
+	child.Open()
 	go reserveDescriptors()
 	process, unused := startLogger(opt.Logger) // while the rest is read
 	defer unused()
@@ -139,7 +140,6 @@ func New(opt Options) (*Daemon, error) {
 	if err := prepare(opt.Paths); err != nil {
 		return nil, err
 	}
-	_, _ = child.Program(child.Context) // as of now, whatever replaces it; without it each sandbox with a context says so
 	d := &Daemon{
 		Shared: session.Shared{
 			Host: view.Host{
