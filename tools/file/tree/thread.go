@@ -14,8 +14,8 @@ import (
 )
 
 // setThreadName names the calling thread after a call's id. The goroutine must be
-// locked to the thread. Without a call the thread has a name of no call.
-func setThreadName(call string) { thread.Name(cmp.Or(call, "-")) }
+// locked to the thread. Without a call the thread has the name of the program, which no call has.
+func setThreadName(call string) { thread.Name(cmp.Or(call, "scopefs-files")) }
 
 type nameKey struct{}
 
