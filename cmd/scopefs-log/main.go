@@ -1,4 +1,4 @@
-// Command scopefs-log writes the audit log for the daemon: see audit.Serve. Package logger starts it. It ignores signals for all
+// Command scopefs-log writes the audit log for the daemon: see audit.Serve. Package daemon starts it. It ignores signals for all
 // processes of a service or a terminal: it must exit after the daemon, so that the daemon can still record.
 package main
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/integration/harness"
 	"github.com/scopefs/scopefs/internal/need"
