@@ -35,7 +35,7 @@ func init() {
 // without is a command on a host whose kernel, or whose container, does not have
 // some system calls: they fail with errno.
 func without(errno unix.Errno, calls []uint32, argv ...string) *exec.Cmd {
-	numbers := fmt.Sprint(uint32(errno), strings.Trim(fmt.Sprint(calls), "[]"))
+	numbers := fmt.Sprintf("%d %s", uint32(errno), strings.Trim(fmt.Sprint(calls), "[]"))
 	cmd := harness.Role("without", append([]string{numbers}, argv...)...)
 	cmd.Stderr = nil
 	return cmd
