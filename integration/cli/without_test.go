@@ -24,7 +24,8 @@ func init() {
 			}
 			numbers = append(numbers, uint32(n))
 		}
-		filter := seccomp.Filter{Rules: seccomp.Calls(seccomp.Fail(unix.Errno(numbers[0])), numbers[1:]...), Else: seccomp.Allow, Foreign: seccomp.Allow}
+		rules := seccomp.Calls(seccomp.Fail(unix.Errno(numbers[0])), numbers[1:]...)
+		filter := seccomp.Filter{Rules: rules, Else: seccomp.Allow, Foreign: seccomp.Allow}
 		if err := filter.Load(); err != nil {
 			return err
 		}

@@ -154,7 +154,8 @@ func (h *Holder) takeOver() (left []*Place, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := wire.Send(fd, wire.Message{Op: wire.OpHello, Protocol: wire.Protocol, Oldest: wire.Oldest}, []*os.File{h.opt.Lock}, 0); err != nil {
+	hello := wire.Message{Op: wire.OpHello, Protocol: wire.Protocol, Oldest: wire.Oldest}
+	if err := wire.Send(fd, hello, []*os.File{h.opt.Lock}, 0); err != nil {
 		unix.Close(pidfd)
 		return nil, err
 	}

@@ -118,7 +118,9 @@ func (f Filter) Program() []unix.SockFilter {
 		unix.SockFilter{Code: answer, K: uint32(f.Foreign)},
 		unix.SockFilter{Code: load, K: number})
 	if f.Last > 0 {
-		program = append(program, unix.SockFilter{Code: above, K: f.Last, Jf: 1}, unix.SockFilter{Code: answer, K: uint32(Fail(unix.ENOSYS))})
+		program = append(program,
+			unix.SockFilter{Code: above, K: f.Last, Jf: 1},
+			unix.SockFilter{Code: answer, K: uint32(Fail(unix.ENOSYS))})
 	}
 	for _, rule := range f.Rules {
 		program = rule.append(program)

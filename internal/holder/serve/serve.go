@@ -60,7 +60,14 @@ func Main() int {
 	if err != nil || first.Op != wire.OpStart {
 		return 0 // the daemon has ended
 	}
-	k := &keeper{items: map[uint64]*item{}, daemon: wire.SocketFD, lost: make(chan struct{}), ended: make(chan struct{}), watching: func() {}, start: first}
+	k := &keeper{
+		items:    map[uint64]*item{},
+		daemon:   wire.SocketFD,
+		lost:     make(chan struct{}),
+		watching: func() {},
+		ended:    make(chan struct{}),
+		start:    first,
+	}
 	if first.Socket != "" {
 		// Here, so that SO_PEERCRED of a daemon's connection is this process: unix(7).
 		if err := unix.Listen(wire.ListenFD, 8); err != nil {
@@ -261,7 +268,8 @@ func (k *keeper) answer(fd int) error {
 // hello hands everything over to the next daemon.
 func (k *keeper) hello(fd int, msg wire.Message, files []*os.File) error {
 	if msg.Protocol < wire.Protocol {
-		_ = wire.Send(fd, wire.Message{Op: wire.OpRefused, Older: true, Text: fmt.Sprintf("protocol %d: views run by protocol %d", msg.Protocol, wire.Protocol)}, nil, unix.MSG_DONTWAIT)
+		text := fmt.Sprintf("protocol %d: views run by protocol %d", msg.Protocol, wire.Protocol)
+		_ = wire.Send(fd, wire.Message{Op: wire.OpRefused, Older: true, Text: text}, nil, unix.MSG_DONTWAIT)
 		unix.Close(fd)
 		return nil
 	}
