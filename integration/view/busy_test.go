@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/fs/fusemount"
 	"github.com/scopefs/scopefs/integration/harness"
 )
 
@@ -161,7 +161,7 @@ func TestBusyViewDenials(t *testing.T) {
 
 	var root unix.Stat_t
 	require.NoError(t, unix.Stat(h.View("a"), &root))
-	fusectl := fusedev.OpenControl()
+	fusectl := fusemount.OpenControl()
 	defer fusectl.Close()
 	conn := fusectl.Connection(unix.Minor(root.Dev), h.View("a"))
 	defer conn.Close()
