@@ -61,9 +61,10 @@ reproduce: $(NFPM) ## build a release twice, in two directories without a cache,
 BUILDNAME := $(shell printf %s '$(VERSION)' | tr -c 'A-Za-z0-9._' _)
 BUILD = packaging/build $(PROGRAMS) -tags scopefs_$(BUILDNAME) -ldflags '-s -w' -ldflags './cmd/scopefs=$(LDFLAGS)' -ldflags './cmd/scopefsd=$(LDFLAGS)' $(addprefix ./cmd/,$(1))
 
-# The drivers of stores take twice as long to build as the rest: the demo shows them if make build has built them.
+# The drivers of stores take twice as long to build as the rest, and the console a quarter: the demo shows them if make build has built
+# them, and the console where a browser can take its pictures.
 demo: ## run two agents with real work and known escapes (installs bubblewrap)
-	@.ci/need bwrap:bubblewrap git:git flock:util-linux & $(call BUILD,$(CORE) scopefs-console) && wait $$!
+	@.ci/need bwrap:bubblewrap git:git flock:util-linux & $(call BUILD,$(CORE) $(if $(shell command -v chromium),scopefs-console)) && wait $$!
 	@integration/demo/demo.sh
 
 # The tests of packages need neither root nor /dev/fuse; an ordinary user who may open it has his views in a user namespace.

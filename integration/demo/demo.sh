@@ -139,7 +139,9 @@ settings() {
 }
 
 start() {
-	"$bin" daemon --console 127.0.0.1:0 2>"$demo/daemon.log" 9>&- &
+	local flags=()
+	[ ! -x "$bin-console" ] || flags=(--console 127.0.0.1:0)
+	"$bin" daemon "${flags[@]}" 2>"$demo/daemon.log" 9>&- &
 	daemon=$!
 	for _ in {1..100}; do
 		[ "$("$bin" ps 2>/dev/null | grep -c ' mounted ')" = 2 ] && return 0
@@ -173,7 +175,9 @@ remount() {
 pictures() {
 	local began said
 	began=$(now)
-	if ! command -v chromium >/dev/null; then
+	if [ ! -x "$bin-console" ]; then
+		return
+	elif ! command -v chromium >/dev/null; then
 		line "pictures of the console: chromium is not installed" none ""
 	elif said=$("$bin" console 9>&- | timeout 60 go run ./integration/demo "$demo/console" 2>&1 9>&-); then
 		line "pictures of the console are in $demo/console" ok "$(seconds $(($(now) - began)))"
@@ -189,7 +193,11 @@ if root; then
 	began=$(now)
 	start
 	line "daemon started, both views mounted" ok "$(seconds $(($(now) - began)))"
-	echo "  The console, while the demo runs: $("$bin" console 9>&-)"
+	if [ -x "$bin-console" ]; then
+		echo "  The console, while the demo runs: $("$bin" console 9>&-)"
+	else
+		line "the console: make build builds it" none ""
+	fi
 else
 	line "no daemon: each command mounts its view in namespaces of its own" ok ""
 fi
