@@ -121,6 +121,19 @@ func (t *table) reach(n *node, reads, writes bool) (beneath.File, bool) {
 	return beneath.File{}, false
 }
 
+// writers returns the nodes that clients have open for writing, each with a Writer of one of them.
+func (t *table) writers() map[*node]*history.Writer {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	all := map[*node]*history.Writer{}
+	for _, h := range t.slots {
+		if h != nil && h.writes && h.keep != nil {
+			all[h.node] = h.keep
+		}
+	}
+	return all
+}
+
 // backed reports whether the kernel writes a node's file itself.
 func (t *table) backed(n *node) bool {
 	t.mu.RLock()

@@ -170,6 +170,28 @@ func (v *View) keepWrite(head *fuse.InHeader, h *handle, off, end int64) error {
 	return w.Blocks(h.node.ident, off, end)
 }
 
+// keepWritten keeps the content of the files that clients have open for writing: the kernel may write them past the view.
+func (v *View) keepWritten() {
+	for n, w := range v.files.writers() {
+		rel, ok := v.nodes.newest(n)
+		if !ok {
+			continue // it has no name to come back to
+		}
+		st, err := v.root.Stat(rel)
+		if err != nil || st.ID() != n.ident {
+			continue
+		}
+		if v.opt.History.Large(int64(st.Size)) && v.files.backed(n) {
+			w.Lost(rel, "it is large, and a program had it open")
+			continue
+		}
+		err = w.Content(rel, &st, func() (beneath.File, error) { return v.root.Open(rel, unix.O_RDONLY, n.ident) })
+		if err != nil {
+			w.Lost(rel, err.Error())
+		}
+	}
+}
+
 // keepAll is for what changes anything up to the end of a file.
 const keepAll = math.MaxInt64
 
@@ -238,6 +260,7 @@ func (v *View) Hooks() history.Hooks {
 		Writing: func(id beneath.FileID) bool { return v.holds(id, true) },
 		Open:    func(id beneath.FileID) bool { return v.holds(id, false) },
 		Lock:    v.undoing,
+		Begin:   v.keepWritten,
 		Changed: v.undone,
 	}
 }

@@ -21,12 +21,14 @@ import (
 	"github.com/scopefs/scopefs/internal/confine"
 	"github.com/scopefs/scopefs/internal/console"
 	"github.com/scopefs/scopefs/internal/devices"
+	"github.com/scopefs/scopefs/internal/thread"
 )
 
 // memory limits the bytes of data of the process.
 const memory = 512 << 20
 
 func main() {
+	thread.NameProcess("scopefs-console")
 	run := flag.String("run", "", "the daemon's run directory")
 	state := flag.String("state", "", "the daemon's state directory")
 	address := flag.String("listen", "", "the ADDRESS:PORT, or "+console.UnixPrefix+"PATH, of the listening socket")

@@ -5,6 +5,10 @@ import (
 	"os"
 
 	"github.com/scopefs/scopefs/internal/contextfs/serve"
+	"github.com/scopefs/scopefs/internal/thread"
 )
 
-func main() { os.Exit(serve.Main()) }
+func main() {
+	thread.NameProcess("scopefs-context")
+	os.Exit(serve.Main())
+}

@@ -9,9 +9,11 @@ import (
 	"github.com/scopefs/scopefs/cmd/scopefs-export/internal/export"
 	"github.com/scopefs/scopefs/cmd/scopefs-export/internal/streams"
 	"github.com/scopefs/scopefs/internal/anchor"
+	"github.com/scopefs/scopefs/internal/thread"
 )
 
 func main() {
+	thread.NameProcess("scopefs-export")
 	if os.Args[0] == anchor.Name {
 		os.Exit(anchor.Main(streams.Anchor))
 	}

@@ -4,7 +4,11 @@ package main
 import (
 	"os"
 
+	"github.com/scopefs/scopefs/internal/thread"
 	"github.com/scopefs/scopefs/tools/file/tree"
 )
 
-func main() { os.Exit(tree.Main()) }
+func main() {
+	thread.NameProcess("scopefs-files")
+	os.Exit(tree.Main())
+}

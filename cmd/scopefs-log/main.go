@@ -1,4 +1,4 @@
-// Command scopefs-log writes the audit log for the daemon: see audit.Serve. Package logger starts it. It ignores signals for all
+// Command scopefs-log writes the audit log for the daemon: see audit.Serve. Package daemon starts it. It ignores signals for all
 // processes of a service or a terminal: it must exit after the daemon, so that the daemon can still record.
 package main
 
@@ -10,11 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/thread"
 )
 
 func main() {
+	thread.NameProcess("scopefs-log")
 	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT)
-	if err := audit.Serve(os.NewFile(3, "daemon")); err != nil {
+	err := confine()
+	if err == nil {
+		err = audit.Serve(os.NewFile(3, "daemon"))
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -4,7 +4,11 @@ package main
 import (
 	"os"
 
+	"github.com/scopefs/scopefs/internal/thread"
 	"github.com/scopefs/scopefs/internal/tunnels/relay"
 )
 
-func main() { os.Exit(relay.Main()) }
+func main() {
+	thread.NameProcess("scopefs-tunnels")
+	os.Exit(relay.Main())
+}

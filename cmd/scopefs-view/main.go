@@ -4,7 +4,11 @@ package main
 import (
 	"os"
 
+	"github.com/scopefs/scopefs/internal/thread"
 	"github.com/scopefs/scopefs/internal/view/serve"
 )
 
-func main() { os.Exit(serve.Main()) }
+func main() {
+	thread.NameProcess("scopefs-view")
+	os.Exit(serve.Main())
+}

@@ -11,9 +11,11 @@ import (
 	"github.com/scopefs/scopefs/internal/anchor"
 	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/cli"
+	"github.com/scopefs/scopefs/internal/thread"
 )
 
 func main() {
+	thread.NameProcess("scopefsd") // also of one that was executed as /proc/self/exe
 	child.Play(map[string]func() int{
 		anchor.Name: func() int { return anchor.Main(anchor.Take) },
 	})

@@ -13,7 +13,7 @@ func BenchmarkCheckpoint(b *testing.B) {
 	c := newClient(b)
 	c.create("f", "one")
 	for b.Loop() {
-		_, err := c.store.Checkpoint("p", "")
+		_, err := c.store.Checkpoint("p", "", Hooks{})
 		require.NoError(b, err)
 	}
 }

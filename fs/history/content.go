@@ -226,6 +226,13 @@ func (w *Writer) copyContent(g *generation, r *journal.Record, from beneath.File
 	return int64(st.Blocks) * 512, nil
 }
 
+// Lost notes that a change of a file will not be kept.
+func (w *Writer) Lost(rel, why string) {
+	if w != nil {
+		w.store.lose(loss{w.label, rel, why})
+	}
+}
+
 // HasContent reports whether the writer's generation has kept the content of an object.
 func (w *Writer) HasContent(id beneath.FileID) bool {
 	if w == nil {

@@ -295,7 +295,7 @@ func TestUndoOfUndos(t *testing.T) {
 	c := newClient(t)
 	var states []string
 	checkpoint := func() {
-		_, err := c.store.Checkpoint(fmt.Sprint("p", len(states)), "")
+		_, err := c.store.Checkpoint(fmt.Sprint("p", len(states)), "", Hooks{})
 		require.NoError(t, err)
 		states = append(states, state(t, c.dir))
 	}
@@ -439,7 +439,7 @@ func model(t *testing.T, seed uint64) {
 	for round := range 8 {
 		name := fmt.Sprint("p", round)
 		points = append(points, point{name, state(t, c.dir)})
-		_, err := c.store.Checkpoint(name, "")
+		_, err := c.store.Checkpoint(name, "", Hooks{})
 		require.NoError(t, err)
 		fmt.Fprintln(&trace, "checkpoint", name)
 		for range 1 + random.IntN(25) {
@@ -600,7 +600,7 @@ func (c *client) random(r *rand.Rand, trace *bytes.Buffer) {
 // TestPrune: the oldest generations go, whole, and an undo across them says so.
 func TestPrune(t *testing.T) {
 	c := newClient(t)
-	_, err := c.store.Checkpoint("first", "")
+	_, err := c.store.Checkpoint("first", "", Hooks{})
 	require.NoError(t, err)
 	for i := range 6 {
 		c.label = Label{Call: fmt.Sprint(i)}
@@ -636,7 +636,7 @@ func TestCrash(t *testing.T) {
 			c.create("kept", "one")
 			c.create("plain", "one")
 			before := state(t, c.dir)
-			_, err := c.store.Checkpoint("p", "")
+			_, err := c.store.Checkpoint("p", "", Hooks{})
 			require.NoError(t, err)
 			c.label = Label{Call: "c2"}
 			c.unlink("kept")
@@ -685,7 +685,7 @@ func (c *client) kill() {
 func TestUndoReused(t *testing.T) {
 	c := newClient(t)
 	before := state(t, c.dir)
-	_, err := c.store.Checkpoint("p", "")
+	_, err := c.store.Checkpoint("p", "", Hooks{})
 	require.NoError(t, err)
 	identity := func(rel string) beneath.FileID {
 		st, err := c.root.Stat(rel)
@@ -763,7 +763,7 @@ func interruptedUndo(t *testing.T, steps int, noted bool) (more bool) {
 	c.create("a/f", "one")
 	c.create("c/g", "two")
 	before := state(t, c.dir)
-	_, err := c.store.Checkpoint("p", "")
+	_, err := c.store.Checkpoint("p", "", Hooks{})
 	require.NoError(t, err)
 	c.label = Label{Call: "c2"}
 	c.mkdir("x")
@@ -829,7 +829,7 @@ func TestUndoBelowMoved(t *testing.T) {
 	c.mkdir("d")
 	c.create("d/f", "one")
 	before := state(t, c.dir)
-	_, err := c.store.Checkpoint("p", "")
+	_, err := c.store.Checkpoint("p", "", Hooks{})
 	require.NoError(t, err)
 	c.label = Label{Call: "c2"}
 	st, err := c.root.Stat("d/f")
@@ -854,7 +854,7 @@ func TestEndsWhileChanged(t *testing.T) {
 	for i := range files {
 		require.NoError(t, os.WriteFile(filepath.Join(c.dir, strconv.Itoa(i)), []byte("x"), 0o644))
 	}
-	_, err := c.store.Checkpoint("start", "")
+	_, err := c.store.Checkpoint("start", "", Hooks{})
 	require.NoError(t, err)
 	over := make(chan struct{})
 	var all sync.WaitGroup
@@ -865,7 +865,7 @@ func TestEndsWhileChanged(t *testing.T) {
 				return
 			default:
 			}
-			_, err := c.store.Checkpoint("p", "")
+			_, err := c.store.Checkpoint("p", "", Hooks{})
 			assert.NoError(t, err)
 			d, err := c.root.Dir("")
 			assert.NoError(t, err)

@@ -163,9 +163,12 @@ const maxName = 100
 
 // Checkpoint ends every open generation, and notes a name for this time. It returns the checkpoint's id. client is the
 // session of the client that makes it, "" for the operator: a name means a checkpoint of the same one.
-func (s *Store) Checkpoint(name, client string) (id string, err error) {
+func (s *Store) Checkpoint(name, client string, hooks Hooks) (id string, err error) {
 	if err := CheckName(name); err != nil {
 		return "", err
+	}
+	if hooks.Begin != nil {
+		defer hooks.Begin()
 	}
 	s.points.mu.Lock()
 	s.mu.Lock()

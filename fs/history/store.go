@@ -216,7 +216,7 @@ func (s *Store) work() {
 		s.mu.Lock()
 		all := slices.Collect(maps.Values(s.open))
 		due, lost := s.since > pruneBytes, len(s.lost) > 0
-		full := lost || s.cramped
+		full := s.cramped || slices.ContainsFunc(s.lost, func(l loss) bool { return l.why == whyFull })
 		s.cramped = false
 		s.mu.Unlock()
 		for _, g := range all {

@@ -26,6 +26,7 @@ type Hooks struct {
 	// id is zero.
 	Changed  func(dir beneath.FileID, name string, id beneath.FileID)
 	Progress func(done, total int)
+	Begin    func() // keeps what clients have open for writing: a time begins to which an undo may go back
 	// Agree sees the plan before the undo begins. After an error nothing is done. A file that changes later is a conflict.
 	Agree func(*Plan) error
 }

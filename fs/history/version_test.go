@@ -77,7 +77,7 @@ func TestChangesOfUndo(t *testing.T) {
 	c.create("f", "one")
 	c.label.Call = "c1"
 	c.unlink("f")
-	id, err := c.store.Checkpoint("p", "")
+	id, err := c.store.Checkpoint("p", "", Hooks{})
 	require.NoError(t, err)
 	assert.Empty(t, c.undo(Selection{Calls: []string{"c1"}}).Conflicts)
 	list, err := c.store.Changes(Selection{Checkpoint: id})
@@ -111,7 +111,7 @@ func TestBefore(t *testing.T) {
 	c.label.Call = "c0"
 	c.create("f", "one")
 	c.create("same", "same")
-	_, err := c.store.Checkpoint("p", "")
+	_, err := c.store.Checkpoint("p", "", Hooks{})
 	require.NoError(t, err)
 	c.label.Call = "c1"
 	c.write("f", "two")
@@ -135,7 +135,7 @@ func TestBefore(t *testing.T) {
 	c.label.Call = "c2"
 	c.create("x", "one")
 	c.create("xx", "one")
-	_, err = c.store.Checkpoint("q", "")
+	_, err = c.store.Checkpoint("q", "", Hooks{})
 	require.NoError(t, err)
 	c.write("x", "two")
 	c.unlink("xx")
@@ -165,7 +165,7 @@ func beforeModel(t *testing.T, seed uint64) {
 	for round := range 6 {
 		p := point{tree: contents(t, c.dir), by: []Selection{{Since: time.Now()}}}
 		if random.IntN(2) == 0 {
-			id, err := c.store.Checkpoint("", "")
+			id, err := c.store.Checkpoint("", "", Hooks{})
 			require.NoError(t, err)
 			p.by = append(p.by, Selection{Checkpoint: id})
 		}

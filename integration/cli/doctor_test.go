@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/integration/harness"
 	"github.com/scopefs/scopefs/internal/beside"
@@ -76,11 +77,17 @@ func TestDoctor(t *testing.T) {
 			map[string]string{"root fuse": "ok", "scopefs.service fuse": "missing"}, nil},
 		"a unit that cannot be tried": {0, func(m *harness.Way) *exec.Cmd { return withUnit(m, set+" CAP_NOSUCH") }, 0,
 			map[string]string{"scopefs.service capabilities": "degraded"}, map[string]string{"scopefs.service capabilities": "not tried"}},
-		"an old kernel": {0, func(m *harness.Way) *exec.Cmd { return without("openat2,landlock_create_ruleset", doctor...) }, 3,
+		"an old kernel": {0, func(m *harness.Way) *exec.Cmd {
+			return without(unix.ENOSYS, []uint32{unix.SYS_OPENAT2, unix.SYS_LANDLOCK_CREATE_RULESET}, doctor...)
+		}, 3,
 			map[string]string{"root kernel": "missing", "root landlock": "missing"}, map[string]string{"root kernel": "openat2, landlock_create_ruleset"}},
-		"a container's filter": {0, func(m *harness.Way) *exec.Cmd { return without("EPERM:fsopen,move_mount", doctor...) }, 3,
+		"a container's filter": {0, func(m *harness.Way) *exec.Cmd {
+			return without(unix.EPERM, []uint32{unix.SYS_FSOPEN, unix.SYS_MOVE_MOUNT}, doctor...)
+		}, 3,
 			map[string]string{"root kernel": "missing"}, map[string]string{"root kernel": "allow these system calls"}},
-		"no fanotify": {0, func(m *harness.Way) *exec.Cmd { return without("EPERM:fanotify_init", doctor...) }, 0,
+		"no fanotify": {0, func(m *harness.Way) *exec.Cmd {
+			return without(unix.EPERM, []uint32{unix.SYS_FANOTIFY_INIT}, doctor...)
+		}, 0,
 			map[string]string{"root fanotify": "degraded"}, nil},
 		"no user namespaces": {0, func(m *harness.Way) *exec.Cmd {
 			return exec.Command("unshare", append([]string{"-Urm", "sh", "-c", `echo 0 >/proc/sys/user/max_user_namespaces; "$@"`, "sh"}, doctor...)...)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/integration/harness"
 	"github.com/scopefs/scopefs/internal/need"
@@ -74,11 +75,11 @@ func TestDaemonCannotMount(t *testing.T) {
 		"no /dev/fuse": {func(m *harness.Way, argv []string) *exec.Cmd { return harness.Privately(m.T, noFUSE, argv...) },
 			"scopefs: there is no FUSE (open /dev/fuse: no such file or directory): load the module (modprobe fuse); a container needs --device /dev/fuse\n"},
 		"an old kernel": {func(m *harness.Way, argv []string) *exec.Cmd {
-			return without("close_range,openat2,landlock_create_ruleset", argv...)
+			return without(unix.ENOSYS, []uint32{unix.SYS_CLOSE_RANGE, unix.SYS_OPENAT2, unix.SYS_LANDLOCK_CREATE_RULESET}, argv...)
 		},
 			"scopefs: the kernel has no close_range, openat2, landlock_create_ruleset: " + newerKernel},
 		"a container's filter": {func(m *harness.Way, argv []string) *exec.Cmd {
-			return without("EPERM:fsopen,fsconfig,fsmount,move_mount", argv...)
+			return without(unix.EPERM, []uint32{unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_MOVE_MOUNT}, argv...)
 		},
 			"scopefs: a seccomp filter refuses fsopen, fsconfig, fsmount, move_mount: allow these system calls in the profile of the container or service\n"},
 	} {
@@ -125,10 +126,10 @@ func TestRunFailsClosed(t *testing.T) {
 			return through(m, exec.Command("setpriv", append(noAdmin, argvOf(m, touch...)...)...))
 		}, "scopefs: make a mount namespace: operation not permitted: run scopefs as root of the host; a container needs --device /dev/fuse --cap-add SYS_ADMIN --cap-add DAC_READ_SEARCH --security-opt systempaths=unconfined\n"},
 		"an old kernel": {"", 0, func(m *harness.Way) *exec.Cmd {
-			return through(m, without("fsopen,mount_setattr", argvOf(m, touch...)...))
+			return through(m, without(unix.ENOSYS, []uint32{unix.SYS_FSOPEN, unix.SYS_MOUNT_SETATTR}, argvOf(m, touch...)...))
 		}, "scopefs: the kernel has no fsopen, mount_setattr: " + newerKernel},
 		"a container's filter": {"", 0, func(m *harness.Way) *exec.Cmd {
-			return through(m, without("EPERM:mount,pivot_root", argvOf(m, touch...)...))
+			return through(m, without(unix.EPERM, []uint32{unix.SYS_MOUNT, unix.SYS_PIVOT_ROOT}, argvOf(m, touch...)...))
 		}, "scopefs: a seccomp filter refuses mount, pivot_root: allow these system calls in the profile of the container or service\n"},
 		"no executable memory": {"", 0, func(m *harness.Way) *exec.Cmd {
 			if _, err := os.Stat("/proc/sys/vm/memfd_noexec"); err != nil {

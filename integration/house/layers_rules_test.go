@@ -21,7 +21,6 @@ var owners = map[string]struct {
 	"github.com/hanwen/go-fuse/v2/fuse":          {[]string{"fs", "fs/callfs", "fs/fusedev", "fs/listing", "fs/quota"}, "two file systems, one protocol; go-fuse/v2/fs is not listed, for its node tree resolves by joining paths"},
 	"github.com/spf13/cobra/doc":                 {[]string{"internal/pages"}, "each start of the program would pay for it"},
 	"github.com/landlock-lsm":                    {[]string{"internal/view/serve", "internal/confine"}, "those who confine themselves"},
-	"github.com/elastic/go-seccomp-bpf":          {[]string{"internal/view/serve", "tools/sandbox", "internal/confine"}, "those who confine"},
 	"github.com/alecthomas/chroma":               {[]string{"cmd/scopefs-console/internal/colours"}, "text of agents is lexed within one bound"},
 	"github.com/bmatcuk/doublestar":              {[]string{"scope", "tools/file/message", "tools/file/tree", "tools/file/profile", "tools/http", "internal/report"}, "one meaning of a pattern: the operator's and the agent's"},
 	"github.com/pelletier/go-toml":               {[]string{"internal/imports"}, "agent files of other programs"},
@@ -51,7 +50,7 @@ var owners = map[string]struct {
 	"github.com/rogpeppe/go-internal/testscript": {nil, "for tests"},
 	"github.com/hanwen/go-fuse/v2/posixtest":     {nil, "for tests"},
 	"golang.org/x/sys/unix":                      {[]string{"**"}, "constants and types; TestSystemCalls holds which packages make system calls"},
-	"golang.org/x/net/bpf":                       {[]string{"tools/sandbox"}, "assembles the filters of a sandbox's sockets"},
+	"golang.org/x/net/bpf":                       {nil, "for tests"},
 	"golang.org/x/net/http2":                     {nil, "for tests"},
 	"golang.org/x/net/idna":                      {[]string{"scope"}, "one canonical form of a host's name"},
 	"golang.org/x/term":                          {[]string{"internal/terminal", "internal/top"}, "only the command line has a terminal"},
@@ -76,8 +75,8 @@ var owners = map[string]struct {
 
 // callers may make system calls: for files (convention 8; tools/file runs inside a
 // sandbox), and for mounts, namespaces, sockets and confinement.
-var callers = []string{"scope/beneath", "internal/beside", "internal/claim", "internal/child", "internal/pathwatch", "internal/descriptors", "internal/folder", "fs/quota", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "internal/account", "internal/anchor", "internal/oneshot", "internal/session", "internal/api", "internal/daemon", "internal/definitions", "internal/doctor", "internal/mount", "internal/view", "internal/view/serve", "internal/cli", "internal/embedded", "internal/importer", "internal/selftest", "internal/terminal", "internal/state", "internal/holder", "internal/usage", "internal/proc", "internal/logger", "internal/thread", "internal/credential",
-	"internal/login", "tools/egress", "tools/sql", "tools/bash/tape", "internal/outlive", "internal/driver", "internal/heart", "internal/contextfs", "internal/contextfs/serve", "internal/devices", "internal/loopback", "internal/tunnels", "tools/egress/tunnel", "tools/file/tree", "cmd/scopefs-log", "internal/tunnels/relay", "internal/paths", "internal/client",
+var callers = []string{"scope/beneath", "internal/beside", "internal/claim", "internal/child", "internal/pathwatch", "internal/descriptors", "internal/seccomp", "internal/folder", "fs/quota", "audit", "fs/fusedev", "tools/sandbox", "tools/sandbox/pid1", "internal/account", "internal/anchor", "internal/oneshot", "internal/session", "internal/api", "internal/daemon", "internal/definitions", "internal/doctor", "internal/mount", "internal/view", "internal/view/serve", "internal/cli", "internal/embedded", "internal/importer", "internal/selftest", "internal/terminal", "internal/state", "internal/holder", "internal/holder/serve", "internal/holder/wire", "internal/usage", "internal/proc", "internal/thread", "internal/credential",
+	"internal/login", "tools/egress", "tools/sql", "tools/bash/tape", "internal/outlive", "internal/driver", "internal/heart", "internal/pidfd", "internal/contextfs", "internal/contextfs/serve", "internal/devices", "internal/loopback", "internal/tunnels", "tools/egress/tunnel", "tools/file/tree", "cmd/scopefs-log", "internal/tunnels/relay", "internal/paths", "internal/client",
 	"internal/confine", "cmd/scopefs-export/internal/streams", "cmd/scopefs-stores/internal/drivers", "cmd/scopefs-stores/internal/engine", "cmd/scopefs-stores/internal/messages"} // flock(2), bind(2), socketpair(2), gettid(2), kill(2), recv(2)
 
 // pure are functions of x/sys/unix and syscall that call nobody.

@@ -70,6 +70,8 @@ var links = []struct{ program, not, why string }{
 	{"cmd/scopefs-holder", "net/http", "it keeps descriptors, and reads nothing of an agent's"},
 	{"cmd/scopefs-holder", "tools/...", "it outlives a daemon that is dead, and needs nothing of it"},
 	{"cmd/scopefs-holder", "scope/...", "likewise"},
+	{"cmd/scopefs-holder", "internal/holder", "the end that is started imports nothing of the end that starts it"},
+	{"cmd/scopefs-holder", "internal/child", "likewise"},
 	{"cmd/scopefs-tunnels", "net/http", "it passes bytes of connections that were decided"},
 	{"cmd/scopefs-tunnels", "crypto/tls", "likewise"},
 	{"cmd/scopefs-tunnels", "go.yaml.in/yaml/...", "it knows no rule"},
@@ -117,7 +119,7 @@ var mostLines = map[string]int{
 	"cmd/scopefs-context": 4000,
 	"cmd/scopefs-log":     6000,
 	"cmd/scopefs-init":    1300,
-	"cmd/scopefs-files":   6500,
+	"cmd/scopefs-files":   7000,
 }
 
 // linked are the packages that each package links, itself first.

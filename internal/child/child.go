@@ -23,7 +23,18 @@ const (
 	Log     = "scopefs-log"     // writes the log
 	Init    = "scopefs-init"    // process 1 of a sandbox
 	Files   = "scopefs-files"   // the file worker in a sandbox
+	Stores  = "scopefs-stores"  // the drivers of stores
+	Export  = "scopefs-export"  // streams of the log, and servers of fleets
+	Console = "scopefs-console" // the web page
 )
+
+// Open opens the programs of all roles, so that what replaces a file later changes nothing. One that is not installed is an error when it
+// is needed.
+func Open() {
+	for _, name := range []string{View, Context, Holder, Tunnels, Log, Init, Files, Stores, Export, Console} {
+		_, _ = Program(name)
+	}
+}
 
 // least is above the descriptors that a process gets: package os/exec moves none of them there.
 const least = 256
@@ -87,7 +98,10 @@ func Command(name string, args ...string) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+	cmd := exec.Command(Path(f))
 	cmd.Args, cmd.Dir, cmd.Env = append([]string{name}, args...), "/", []string{}
 	return cmd, nil
 }
+
+// Path returns a path by which this process, and its children of other users, execute an open program.
+func Path(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/descriptors"
-	"github.com/scopefs/scopefs/internal/proc"
+	"github.com/scopefs/scopefs/internal/pidfd"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -150,22 +150,20 @@ func (r *Run) receiveFiles(tty bool) error {
 	if err := r.send(ToRun{Go: true}); err != nil {
 		return err
 	}
-	line, oob := make([]byte, 512), descriptors.Room(4)
-	size, n, _, _, err := r.conn.ReadMsgUnix(line, oob)
+	line := make([]byte, 512)
+	n, fds, err := descriptors.Read(r.conn, line, 4)
 	if err != nil {
 		return err
 	}
+	files := descriptors.Files(fds, "stream")
 	var first FromRun
-	if err := json.Unmarshal(line[:size], &first); err != nil {
-		return err
-	}
-	files, err := descriptors.Files(oob[:n], "stream")
-	if err != nil {
+	if err := json.Unmarshal(line[:n], &first); err != nil {
+		descriptors.Close(files)
 		return err
 	}
 	if first.Resume != nil && len(files) > 1 {
 		r.resumes, r.box, files = first.Resume, files[len(files)-1], files[:len(files)-1]
-		r.boxed = proc.Ended(r.box)
+		r.boxed = pidfd.Ended(r.box)
 	}
 	switch {
 	case tty && len(files) == 1:

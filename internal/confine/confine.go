@@ -11,10 +11,11 @@ import (
 	"syscall"
 	"unsafe"
 
-	seccomp "github.com/elastic/go-seccomp-bpf"
 	"github.com/landlock-lsm/go-landlock/landlock"
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/seccomp"
 )
 
 // Needs are what a process keeps.
@@ -29,7 +30,7 @@ type Needs struct {
 	Memory    int64 // bytes of data, beside the pages of the program
 	FileBytes int64 // of one file; 0: any number
 	Files     uint64
-	Calls     []string // system calls beside those of the Go runtime and of existing files
+	Calls     []uint32 // system calls beside those of the Go runtime and of existing files
 }
 
 // Confine leaves this process what it needs. It returns what confines; after an error the process must
@@ -48,7 +49,7 @@ func Confine(n Needs) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := filterCalls(n.Calls, nil); err != nil {
+	if err := filterCalls(seccomp.Calls(seccomp.Allow, n.Calls...)); err != nil {
 		return nil, err
 	}
 	return []string{"capabilities: none", abi, "seccomp", "no_new_privs", "no network"}, nil
@@ -67,17 +68,18 @@ func InPlace(sockets, files string, memory int64) error {
 			rules = append(rules, landlock.PathAccess(landlock.AccessFSSet(ll.AccessFSResolveUnix), sockets))
 		}
 		return rules
-	}, slices.Concat(socketCalls, nameCalls), Only("socket", 0, unix.AF_UNIX))
+	}, append(seccomp.Calls(seccomp.Allow, slices.Concat(socketCalls, nameCalls)...),
+		seccomp.Rule{Call: unix.SYS_SOCKET, Answer: seccomp.Allow, Uses: seccomp.One(0, unix.AF_UNIX)}))
 }
 
-// Descriptors leaves this process its open descriptors, those that it receives, and these system calls for them. It opens no
+// Descriptors leaves this process its open descriptors, those that it receives, and what calls allow for them. It opens no
 // file and makes no socket. memory is in bytes. After an error the process must end. As with Confine, the binary must be static.
-func Descriptors(memory int64, calls []string) error {
-	return restrict(Needs{Memory: memory}, func(int) []landlock.Rule { return nil }, calls, nil)
+func Descriptors(memory int64, calls []seccomp.Rule) error {
+	return restrict(Needs{Memory: memory}, func(int) []landlock.Rule { return nil }, calls)
 }
 
 // restrict confines this process where it is: to the files of the rules, which depend on Landlock's ABI.
-func restrict(n Needs, rules func(abi int) []landlock.Rule, calls []string, conditional []seccomp.NameWithConditions) error {
+func restrict(n Needs, rules func(abi int) []landlock.Rule, calls []seccomp.Rule) error {
 	if err := Drop(0); err != nil {
 		return err
 	}
@@ -99,7 +101,7 @@ func restrict(n Needs, rules func(abi int) []landlock.Rule, calls []string, cond
 	if err := NoNewPrivs(); err != nil {
 		return err
 	}
-	return filterCalls(calls, conditional)
+	return filterCalls(calls)
 }
 
 // enter makes an empty read-only file system the root of this mount namespace, with the trees as mounts
@@ -286,74 +288,30 @@ func Landlocked() (landlock.Config, int, error) {
 }
 
 // filterCalls leaves the system calls that the Go runtime and SQLite use, and more.
-func filterCalls(more []string, conditional []seccomp.NameWithConditions) error {
-	calls := slices.Concat(RuntimeCalls, []string{"mremap"}, fileCalls, more)
-	if runtime.GOARCH == "amd64" {
-		calls = append(calls, oldFileCalls...)
-	}
-	return Filter(calls, conditional)
-}
-
-// Filter leaves this process the given system calls, those of [RuntimeCalls] among them, and threads, on all threads (TSYNC). Any
-// other fails with EPERM, as do those of other architectures. seccomp(2).
-func Filter(calls []string, conditional []seccomp.NameWithConditions) error {
-	filter := seccomp.Filter{
-		NoNewPrivs: true,
-		Flag:       seccomp.FilterFlagTSync,
-		Policy: seccomp.Policy{
-			DefaultAction: seccomp.ActionErrno,
-			Syscalls: []seccomp.SyscallGroup{{
-				Action: seccomp.ActionAllow, Names: calls,
-				// Threads of the Go runtime, not processes: runtime/os_linux.go.
-				NamesWithCondtions: slices.Concat(conditional, Only("clone", 0, goThread, goThread|unix.CLONE_SETTLS)),
-			}},
-		},
-	}
-	if err := seccomp.LoadFilter(filter); err != nil {
-		return fmt.Errorf("seccomp: %w", err)
-	}
-	return nil
-}
-
-// Only allows a system call if its argument has one of the given values.
-func Only(name string, argument uint32, values ...uint64) (all []seccomp.NameWithConditions) {
-	for _, value := range values {
-		all = append(all, seccomp.NameWithConditions{Name: name, Conditions: seccomp.ArgumentConditions{
-			{Argument: argument, Operation: seccomp.Equal, Value: value},
-		}})
-	}
-	return all
+func filterCalls(more []seccomp.Rule) error {
+	return seccomp.Only(more, seccomp.Calls(seccomp.Allow, fileCalls...), seccomp.Calls(seccomp.Allow, oldFileCalls...),
+		[]seccomp.Rule{seccomp.Fcntl(unix.F_GETLK, unix.F_SETLK, unix.F_SETLKW, unix.F_OFD_GETLK, unix.F_OFD_SETLK, unix.F_OFD_SETLKW)})
 }
 
 // NoNewPrivs makes execve(2) give no thread of this process privileges: prctl(2).
 func NoNewPrivs() error { return AllThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0) }
 
-const goThread = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_SYSVSEM | unix.CLONE_THREAD
-
-// RuntimeCalls are the system calls of the Go runtime, beside clone(2).
-var RuntimeCalls = []string{
-	"brk", "clock_gettime", "clock_nanosleep", "close", "epoll_create1", "epoll_ctl", "epoll_pwait", "ppoll", "eventfd2",
-	"exit", "exit_group", "fcntl", "futex", "getpid", "gettid", "madvise", "mincore", "mmap", "munmap", "mprotect",
-	"nanosleep", "pread64", "read", "restart_syscall", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sched_getaffinity",
-	"sched_yield", "setitimer", "sigaltstack", "tgkill", "timer_create", "timer_delete", "timer_settime", "write", "getrandom",
-	"rseq", "set_robust_list",
-}
-
 // fileCalls are SQLite's, on files that Landlock allows. They include none that makes,
 // removes or renames a name.
-var fileCalls = []string{
-	"openat", "newfstatat", "fstat", "faccessat", "readlinkat", "getcwd", "lseek", "pwrite64", "writev", "readv", "ftruncate",
-	"fsync", "fdatasync", "geteuid", "getuid", "gettimeofday",
+var fileCalls = []uint32{
+	unix.SYS_MREMAP, unix.SYS_OPENAT, unix.SYS_NEWFSTATAT, unix.SYS_FSTAT, unix.SYS_FACCESSAT, unix.SYS_READLINKAT, unix.SYS_GETCWD,
+	unix.SYS_LSEEK, unix.SYS_PWRITE64, unix.SYS_WRITEV, unix.SYS_READV, unix.SYS_FTRUNCATE, unix.SYS_FSYNC, unix.SYS_FDATASYNC,
+	unix.SYS_GETEUID, unix.SYS_GETUID, unix.SYS_GETTIMEOFDAY,
 }
 
-// oldFileCalls are those of fileCalls that only amd64 has.
-var oldFileCalls = []string{"open", "stat", "lstat", "access", "readlink", "time"}
-
 // socketCalls are those of a server that listens already, beside socket.
-var socketCalls = []string{"accept4", "connect", "getpeername", "getsockname", "getsockopt", "setsockopt", "shutdown"}
+var socketCalls = []uint32{
+	unix.SYS_ACCEPT4, unix.SYS_CONNECT, unix.SYS_GETPEERNAME, unix.SYS_GETSOCKNAME, unix.SYS_GETSOCKOPT, unix.SYS_SETSOCKOPT,
+	unix.SYS_SHUTDOWN,
+}
 
 // nameCalls replace a file under a lock, in the directory that Landlock allows.
-var nameCalls = []string{"flock", "renameat", "unlinkat"}
+var nameCalls = []uint32{unix.SYS_FLOCK, unix.SYS_RENAMEAT, unix.SYS_UNLINKAT}
 
 // AllThreads makes a system call on every thread; the kernel keeps credentials by thread.
 func AllThreads(call, a, b, c uintptr) error {

@@ -21,14 +21,14 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/scopefs/scopefs/internal/beside"
 	"github.com/scopefs/scopefs/internal/bounded"
+	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/devices"
 )
 
 // Name is the program's name.
-const Name = "scopefs-console"
+const Name = child.Console
 
 // Request is a line that the program reads.
 type Request struct {
@@ -150,16 +150,14 @@ type Process struct {
 // Start starts the program for the daemon of directories. It returns when the program serves.
 func (s *Socket) Start(p config.Paths, stderr io.Writer) (*Process, error) {
 	o := s.options
-	file, err := beside.Open(Name)
+	cmd, err := child.Command(child.Console, "--run", p.Run, "--state", p.State, "--listen", o.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}
-	defer file.Close()
-	cmd := exec.Command(file.Name(), "--run", p.Run, "--state", p.State, "--listen", o.Listen)
 	if o.Cert != "" {
 		cmd.Args = append(cmd.Args, "--tls")
 	}
-	cmd.Dir, cmd.Env, cmd.Stderr = "/", []string{"GOTRACEBACK=single"}, stderr
+	cmd.Env, cmd.Stderr = []string{"GOTRACEBACK=single"}, stderr
 	if zone, ok := os.LookupEnv("TZ"); ok { // an empty one is UTC
 		cmd.Env = append(cmd.Env, "TZ="+zone)
 	}

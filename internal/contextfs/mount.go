@@ -36,6 +36,7 @@ import (
 	"github.com/scopefs/scopefs/internal/contextfs/wire"
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/holder"
+	holding "github.com/scopefs/scopefs/internal/holder/wire"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/tools/limit"
@@ -126,7 +127,7 @@ func Open(opt Options) (*Mount, error) {
 	defer dev.Close()
 	m := newMount(opt, dev.Minor())
 	if opt.Holder != nil {
-		m.place = opt.Holder.Add(holder.Context, m.conn)
+		m.place = opt.Holder.Add(holding.Context, m.conn)
 	}
 	m.started = true
 	if err := m.start(dev.File()); err != nil {

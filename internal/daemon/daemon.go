@@ -30,7 +30,6 @@ import (
 	"github.com/scopefs/scopefs/internal/console"
 	"github.com/scopefs/scopefs/internal/fleet"
 	"github.com/scopefs/scopefs/internal/ledger"
-	"github.com/scopefs/scopefs/internal/logger"
 	"github.com/scopefs/scopefs/internal/metrics"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/outlive"
@@ -123,8 +122,9 @@ type Daemon struct {
 // New takes the run directory, opens the log and loads the definitions. It aborts
 // the views that an earlier daemon left mounted.
 func New(opt Options) (*Daemon, error) {
+	child.Open()
 	go reserveDescriptors()
-	process, unused := startLogger(opt.Logger) // while the rest is read
+	process, unused := firstLogger(opt.Logger) // while the rest is read
 	defer unused()
 	go agents.ReadBuiltin() // likewise
 	checks, err := hostChecks()
@@ -139,7 +139,6 @@ func New(opt Options) (*Daemon, error) {
 	if err := prepare(opt.Paths); err != nil {
 		return nil, err
 	}
-	_, _ = child.Program(child.Context) // as of now, whatever replaces it; without it each sandbox with a context says so
 	d := &Daemon{
 		Shared: session.Shared{
 			Host: view.Host{
@@ -222,32 +221,6 @@ func hostChecks() (config.Checks, error) {
 	return config.Checks{Tools: all, Stores: session.StoreTools(stores.Known), Expose: sandbox.Exposable, Runner: func(h config.Settings) error {
 		return sandbox.Runnable(h.Runner[0], h.Expose, h.Env)
 	}}, err
-}
-
-// startLogger starts the process that writes the log. process returns it, and another one at each later call. unused ends it
-// unless process was called.
-func startLogger(l *slog.Logger) (process func() (io.ReadWriteCloser, error), unused func()) {
-	stderr := &view.LogWriter{Logger: l.With("process", child.Log)}
-	start := func() (io.ReadWriteCloser, error) { return logger.Start(stderr) }
-	first := sync.OnceValues(start)
-	go func() { _, _ = first() }() // process and unused have the result
-	used := false
-	process = func() (io.ReadWriteCloser, error) {
-		if used {
-			return start()
-		}
-		used = true
-		return first()
-	}
-	unused = func() {
-		if used {
-			return
-		}
-		if conn, err := first(); err == nil {
-			conn.Close()
-		}
-	}
-	return process, unused
 }
 
 // openLog opens the log that a process writes.

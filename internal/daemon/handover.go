@@ -17,6 +17,7 @@ import (
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/holder"
+	"github.com/scopefs/scopefs/internal/holder/wire"
 	"github.com/scopefs/scopefs/internal/outlive"
 	"github.com/scopefs/scopefs/internal/overlay"
 	"github.com/scopefs/scopefs/internal/tunnels"
@@ -118,11 +119,11 @@ func (d *Daemon) keepLeft(left []*holder.Place) error {
 	views, boxes := []*holder.Place{}, []*holder.Place{}
 	for _, p := range left {
 		switch p.Kind {
-		case holder.View:
+		case wire.View:
 			views = append(views, p)
-		case holder.Tunnels:
+		case wire.Tunnels:
 			d.Tunnels.Adopt(p)
-		case holder.Web:
+		case wire.Web:
 			d.runs.web = append(d.runs.web, p)
 		default:
 			boxes = append(boxes, p)

@@ -347,13 +347,13 @@ func passStreams(conn *net.UnixConn, p *sandbox.Process, first api.FromRun, init
 	if len(files) == 0 {
 		return nil
 	}
-	control, err := descriptors.Control(files...)
+	fds, err := descriptors.Numbers(files...)
 	if err != nil {
 		return err
 	}
 	first.Files = len(files)
 	line, _ := json.Marshal(first)
-	_, _, err = conn.WriteMsgUnix(append(line, '\n'), control, nil)
+	err = descriptors.Write(conn, append(line, '\n'), fds...)
 	for _, f := range []*os.File{p.Stdin, p.Stdout, p.Stderr, p.TTY} {
 		if f != nil {
 			f.Close() // the client's now, and its end the command's to see

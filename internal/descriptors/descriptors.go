@@ -3,61 +3,92 @@ package descriptors
 
 import (
 	"errors"
+	"io"
 	"os"
-	"time"
+	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/interrupted"
 )
 
-const most = 8 // files of one Send
+// ErrTruncated reports a message with more bytes or files than the receiver takes.
+var ErrTruncated = errors.New("message too large")
 
-// Send sends files to the process at the other end of a socket, a SOCK_SEQPACKET. It does not wait.
-func Send(socket *os.File, files ...*os.File) error {
-	control, err := Control(files...)
-	if err != nil {
-		return err
-	}
+// Write sends text and descriptors in one message on a socket that the runtime polls, until the deadline of the socket. The descriptors
+// stay the caller's.
+func Write(socket syscall.Conn, text []byte, fds ...int) error {
 	raw, err := socket.SyscallConn()
 	if err != nil {
 		return err
 	}
-	if failed := raw.Control(func(fd uintptr) {
-		err = unix.Sendmsg(int(fd), []byte{1}, control, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+	if failed := raw.Write(func(fd uintptr) bool {
+		err = WriteTo(int(fd), text, 0, fds...)
+		return err != unix.EAGAIN
 	}); failed != nil {
 		return failed
 	}
-	return err
+	return os.NewSyscallError("sendmsg", err)
 }
 
-// Receive receives the files of one Send, until end. It returns nil at the end of the socket.
-func Receive(socket *os.File, end time.Time) (files []*os.File) {
+// WriteTo is Write for the descriptor of a socket, with flags of sendmsg(2).
+func WriteTo(fd int, text []byte, flags int, fds ...int) error {
+	var control []byte
+	if len(fds) > 0 {
+		control = unix.UnixRights(fds...)
+	}
+	return interrupted.Retry(func() error { return unix.Sendmsg(fd, text, control, nil, unix.MSG_NOSIGNAL|flags) })
+}
+
+// Read receives a message into text, with up to most descriptors, which have O_CLOEXEC and are the caller's. The runtime polls the
+// socket, until its deadline. Read returns io.EOF at the end of the socket, and ErrTruncated for a larger message.
+func Read(socket syscall.Conn, text []byte, most int) (n int, fds []int, err error) {
 	raw, err := socket.SyscallConn()
-	if err != nil || socket.SetReadDeadline(end) != nil {
-		return nil
+	if err != nil {
+		return 0, nil, err
 	}
-	var text [1]byte
-	room := Room(most)
-	n, nroom := 0, 0
-	err = raw.Read(func(fd uintptr) bool {
-		for err = unix.EINTR; err == unix.EINTR; {
-			n, nroom, _, _, err = unix.Recvmsg(int(fd), text[:], room, unix.MSG_CMSG_CLOEXEC)
-		}
+	if failed := raw.Read(func(fd uintptr) bool {
+		n, fds, err = ReadFrom(int(fd), text, most)
 		return err != unix.EAGAIN
-	})
-	if err != nil || n != 1 {
-		return nil
+	}); failed != nil {
+		return 0, nil, failed
 	}
-	files, _ = Files(room[:nroom], "received")
-	return files
+	return n, fds, err
 }
 
-// Control returns the control message that sends files, which stay the caller's; nil for none. They do not become blocking, as they would by
-// File.Fd, also for the process that gets them.
-func Control(files ...*os.File) ([]byte, error) {
-	if len(files) == 0 {
-		return nil, nil
+// ReadFrom is Read for the descriptor of a socket.
+func ReadFrom(fd int, text []byte, most int) (n int, fds []int, err error) {
+	control := make([]byte, unix.CmsgSpace(4*most))
+	rights, flags := 0, 0
+	for err = unix.EINTR; err == unix.EINTR; { // any number of times: a blocking socket waits for long
+		n, rights, flags, _, err = unix.Recvmsg(fd, text, control, unix.MSG_CMSG_CLOEXEC)
 	}
-	var fds []int
+	switch {
+	case err == unix.EAGAIN:
+		return 0, nil, err
+	case err != nil:
+		return 0, nil, os.NewSyscallError("recvmsg", err)
+	case n == 0 && rights == 0:
+		return 0, nil, io.EOF
+	}
+	messages, err := unix.ParseSocketControlMessage(control[:rights])
+	for i := range messages {
+		more, wrong := unix.ParseUnixRights(&messages[i])
+		fds, err = append(fds, more...), errors.Join(err, wrong)
+	}
+	if err == nil && (flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 || len(fds) > most) { // the room for one is that for two
+		err = ErrTruncated
+	}
+	if err != nil {
+		Close(Files(fds, ""))
+		return 0, nil, err
+	}
+	return n, fds, nil
+}
+
+// Numbers returns the descriptors of files, which stay the caller's. They do not become blocking, as they would by File.Fd, also for
+// the process that gets them.
+func Numbers[F syscall.Conn](files ...F) (fds []int, err error) {
 	for _, f := range files {
 		raw, err := f.SyscallConn()
 		if err == nil {
@@ -67,28 +98,16 @@ func Control(files ...*os.File) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return unix.UnixRights(fds...), nil
+	return fds, nil
 }
 
-// Room returns a buffer for the control message of n files at most.
-func Room(n int) []byte { return make([]byte, unix.CmsgSpace(4*n)) }
-
-// Files returns the files of received control messages. They are the caller's, and closed if there is an error. The caller receives
-// with MSG_CMSG_CLOEXEC, as package net does.
-func Files(control []byte, name string) (files []*os.File, err error) {
-	messages, err := unix.ParseSocketControlMessage(control)
-	for i := range messages {
-		fds, wrong := unix.ParseUnixRights(&messages[i])
-		err = errors.Join(err, wrong)
-		for _, fd := range fds {
-			files = append(files, os.NewFile(uintptr(fd), name))
-		}
+// Files returns files that have the descriptors.
+func Files(fds []int, name string) []*os.File {
+	var files []*os.File
+	for _, fd := range fds {
+		files = append(files, os.NewFile(uintptr(fd), name))
 	}
-	if err != nil {
-		Close(files)
-		return nil, err
-	}
-	return files, nil
+	return files
 }
 
 // Close closes files.

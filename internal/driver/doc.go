@@ -12,13 +12,14 @@ import (
 	"context"
 	"net"
 
+	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/credential"
 )
 
 // The names of the programs, and their argv[0].
 const (
-	Name   = "scopefs-stores"
-	Export = "scopefs-export"
+	Name   = child.Stores
+	Export = child.Export
 )
 
 // The descriptors of the program beside its standard streams.

@@ -71,7 +71,7 @@ func (p *passer) pass(conn net.Conn) (number uint64, err error) {
 	if !ok {
 		return 0, fmt.Errorf("a %T has no descriptor", conn)
 	}
-	raw, err := sc.SyscallConn()
+	fds, err := descriptors.Numbers(sc)
 	if err != nil {
 		return 0, err
 	}
@@ -79,10 +79,7 @@ func (p *passer) pass(conn net.Conn) (number uint64, err error) {
 	defer p.mu.Unlock()
 	p.last++
 	_ = p.socket.SetWriteDeadline(time.Now().Add(sendTime))
-	controlled := raw.Control(func(fd uintptr) {
-		_, _, err = p.socket.WriteMsgUnix(binary.LittleEndian.AppendUint64(nil, p.last), syscall.UnixRights(int(fd)), nil)
-	})
-	return p.last, errors.Join(controlled, err)
+	return p.last, descriptors.Write(p.socket, binary.LittleEndian.AppendUint64(nil, p.last), fds...)
 }
 
 // Daemon is the daemon as drivers reach it.
@@ -152,16 +149,16 @@ func (d *Daemon) take(number uint64) (net.Conn, error) {
 }
 
 func (d *Daemon) receive() (number uint64, f *os.File, err error) {
-	word, control := make([]byte, 8), descriptors.Room(1)
+	word := make([]byte, 8)
 	_ = d.socket.SetReadDeadline(time.Now().Add(sendTime)) // it was passed before its number came
-	n, m, _, _, err := d.socket.ReadMsgUnix(word, control)
+	n, fds, err := descriptors.Read(d.socket, word, 1)
 	if err != nil {
 		return 0, nil, err
 	}
-	files, err := descriptors.Files(control[:m], "server")
-	if err != nil || len(files) != 1 || n != len(word) {
+	files := descriptors.Files(fds, "server")
+	if len(files) != 1 || n != len(word) {
 		descriptors.Close(files)
-		return 0, nil, errors.Join(errors.New("the daemon passed no connection"), err)
+		return 0, nil, errors.New("the daemon passed no connection")
 	}
 	return binary.LittleEndian.Uint64(word), files[0], nil
 }

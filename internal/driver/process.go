@@ -9,20 +9,18 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/internal/beside"
+	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// A Binary is the program's file. It stays open, so that a daemon starts the program that was installed
-// with it, from whatever directory.
+// A Binary is the program's file, which stays open: a daemon starts the program that was installed with it, from whatever directory.
 type Binary struct {
 	name string
 	file *os.File
@@ -31,26 +29,15 @@ type Binary struct {
 // OpenBinary opens a program by its name: the file at place, or for "" the one that is installed with this
 // program.
 func OpenBinary(name, place string) (*Binary, error) {
-	file, err := beside.Open(cmp.Or(place, name))
+	file, err := child.Program(cmp.Or(place, name))
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
-	high, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, lowest)
-	if err != nil {
-		return nil, fmt.Errorf("%q: %w", file.Name(), err)
-	}
-	return &Binary{name, os.NewFile(uintptr(high), file.Name())}, nil
+	return &Binary{name, file}, nil
 }
 
-// lowest is above the descriptors that a new process gets.
-const lowest = 64
-
 // Path returns a path that other users of this process can execute, too.
-func (b *Binary) Path() string { return "/proc/self/fd/" + strconv.Itoa(int(b.file.Fd())) }
-
-// Close closes the file.
-func (b *Binary) Close() error { return b.file.Close() }
+func (b *Binary) Path() string { return child.Path(b.file) }
 
 // A User is whom the program runs as.
 type User struct{ UID, GID uint32 }

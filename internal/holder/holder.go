@@ -1,9 +1,27 @@
+// Package holder starts the process that outlives a daemon, and is the daemon's side of it. Package serve is the process.
+//
+// The holder keeps descriptors: for each FUSE connection the one that aborts it, and for a view that may live on also its
+// control socket, its pidfd and its standard error. When the daemon is gone, however it ended, the holder aborts at once what
+// is only guarded. A view killed together with the daemon may not exit by itself: if one of its threads is in write(2) and waits
+// for a directory lock, it keeps /dev/fuse open, and the client that holds the lock waits for the view's response. Neither
+// reacts to SIGKILL; only an abort of the connection frees them (Documentation/filesystems/fuse.rst, "Aborting a filesystem
+// connection").
+//
+// What is held lives on for the grace time of scopefs.yaml. Meanwhile the holder has a heartbeat with each view, and
+// ends one that is killed, stopped or deadlocked: a client gets an answer or an error within two seconds. Nobody waits for
+// process 1 of a sandbox, which has no heartbeat; the next daemon records the end of one that has ended meanwhile. That
+// daemon connects to the socket of the run directory, proves that it has the lock of that directory, and receives the
+// descriptors. Without a next daemon the holder ends all.
+//
+// The holder opens no path and decides nothing about views. A daemon whose holder dies starts another one and sends it all
+// descriptors again. If both die, the control sockets close, and views exit.
 package holder
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"syscall"
@@ -14,6 +32,8 @@ import (
 	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/descriptors"
+	"github.com/scopefs/scopefs/internal/holder/wire"
+	"github.com/scopefs/scopefs/internal/pidfd"
 	"github.com/scopefs/scopefs/internal/proc"
 )
 
@@ -47,7 +67,7 @@ type Holder struct {
 
 // Place is one FUSE connection or sandbox that the holder keeps.
 type Place struct {
-	Kind Kind
+	Kind wire.Kind
 
 	// Meta and Files are those of Hold, in the daemon that takes over. The Place owns the files.
 	Meta  json.RawMessage
@@ -95,13 +115,7 @@ func connect(path string) (fd int, err error) {
 	if fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0); err != nil {
 		return -1, err
 	}
-	limit := unix.NsecToTimeval(int64(2 * firstTime))
-	for _, option := range []int{unix.SO_RCVTIMEO, unix.SO_SNDTIMEO} {
-		if err == nil {
-			err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, option, &limit)
-		}
-	}
-	if err == nil {
+	if err = wire.Limit(fd, 2*wire.FirstTime); err == nil {
 		err = unix.Connect(fd, &unix.SockaddrUnix{Name: name})
 	}
 	if err != nil {
@@ -140,19 +154,20 @@ func (h *Holder) takeOver() (left []*Place, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := send(fd, message{Op: opHello, Protocol: Protocol, Oldest: Oldest}, []*os.File{h.opt.Lock}, 0); err != nil {
+	hello := wire.Message{Op: wire.OpHello, Protocol: wire.Protocol, Oldest: wire.Oldest}
+	if err := wire.Send(fd, hello, []*os.File{h.opt.Lock}, 0); err != nil {
 		unix.Close(pidfd)
 		return nil, err
 	}
 	for {
-		msg, files, err := receive(fd)
+		msg, files, err := wire.Receive(fd)
 		switch {
 		case err != nil:
-		case msg.Op == opRefused && msg.Older:
+		case msg.Op == wire.OpRefused && msg.Older:
 			err = ErrOlder
-		case msg.Op == opRefused:
+		case msg.Op == wire.OpRefused:
 			err = errors.New(msg.Text)
-		case msg.Op == opItem:
+		case msg.Op == wire.OpItem:
 			p := &Place{h: h, id: msg.ID, Kind: msg.Kind, Meta: msg.Meta, conn: fusedev.Connection{Dir: msg.Dir}, pid: msg.PID}
 			if msg.Abort && len(files) > 0 {
 				p.own, files = files[0], files[1:]
@@ -162,9 +177,8 @@ func (h *Holder) takeOver() (left []*Place, err error) {
 			h.places[p.id], h.last = p, max(h.last, p.id)
 			left = append(left, p)
 			continue
-		case msg.Op == opItems:
-			forever := unix.Timeval{}
-			if err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &forever); err == nil {
+		case msg.Op == wire.OpItems:
+			if err = wire.Forever(fd); err == nil {
 				h.serve(fd, func() { _ = unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0) })
 				h.done.Go(func() { unix.Close(pidfd) })
 				return left, nil
@@ -186,14 +200,14 @@ func (h *Holder) start() error {
 	}
 	theirs := os.NewFile(uintptr(pair[1]), "holder")
 	defer theirs.Close()
-	first := message{Op: opStart, Socket: h.opt.Socket}
+	first := wire.Message{Op: wire.OpStart, Socket: h.opt.Socket}
 	files := []*os.File{theirs}
 	if first.Socket != "" {
 		listener, err := bind(first.Socket)
 		if err == nil {
 			defer listener.Close()
 			files = append(files, listener)
-			first.Lock, err = idOf(int(h.opt.Lock.Fd()))
+			first.Lock, err = wire.IDOf(int(h.opt.Lock.Fd()))
 		}
 		if err != nil {
 			unix.Close(pair[0])
@@ -219,7 +233,7 @@ func (h *Holder) start() error {
 		p.send()
 	}
 	if h.grace > 0 {
-		h.send(message{Op: opSettled, Grace: h.grace}, nil)
+		h.send(wire.Message{Op: wire.OpSettled, Grace: h.grace}, nil)
 	}
 	return nil
 }
@@ -257,12 +271,12 @@ func (h *Holder) serve(fd int, kill func()) {
 	h.socket, h.kill = fd, kill
 	h.done.Go(func() {
 		for {
-			msg, files, err := receive(fd)
+			msg, files, err := wire.Receive(fd)
 			descriptors.Close(files)
 			if err != nil {
 				break
 			}
-			if msg.Op == opStop && h.opt.Stop != nil {
+			if msg.Op == wire.OpStop && h.opt.Stop != nil {
 				h.opt.Stop()
 			}
 		}
@@ -281,11 +295,11 @@ func (h *Holder) serve(fd int, kill func()) {
 
 // send sends one message. If the process does not take it, send kills that process; its replacement gets all places. The
 // caller holds mu. After Close or Leave it sends nothing: what the process keeps is no more this daemon's.
-func (h *Holder) send(msg message, files []*os.File) {
+func (h *Holder) send(msg wire.Message, files []*os.File) {
 	if h.socket < 0 || h.closed {
 		return
 	}
-	if err := send(h.socket, msg, files, unix.MSG_DONTWAIT); err != nil {
+	if err := wire.Send(h.socket, msg, files, unix.MSG_DONTWAIT); err != nil {
 		h.kill()
 	}
 }
@@ -296,18 +310,18 @@ func (h *Holder) Settled(grace time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.grace = grace
-	h.send(message{Op: opSettled, Grace: grace}, nil)
+	h.send(wire.Message{Op: wire.OpSettled, Grace: grace}, nil)
 }
 
 // Keep makes a process that serves no connection outlive the daemon: see Place.Hold.
-func (h *Holder) Keep(kind Kind, pid int, meta json.RawMessage, files []*os.File) *Place {
+func (h *Holder) Keep(kind wire.Kind, pid int, meta json.RawMessage, files []*os.File) *Place {
 	p := h.place(Place{Kind: kind})
 	p.Hold(pid, meta, files)
 	return p
 }
 
 // Add makes the holder abort c when the daemon exits, until Remove. c must stay open until then.
-func (h *Holder) Add(kind Kind, c fusedev.Connection) *Place {
+func (h *Holder) Add(kind wire.Kind, c fusedev.Connection) *Place {
 	p := h.place(Place{Kind: kind, conn: c})
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -337,7 +351,7 @@ func (p *Place) Hold(pid int, meta json.RawMessage, files []*os.File) {
 
 // send sends the place. The caller holds mu.
 func (p *Place) send() {
-	msg := message{Op: opAdd, ID: p.id, Kind: p.Kind, Dir: p.conn.Dir, Hold: p.pid > 0, PID: p.pid, Meta: p.Meta}
+	msg := wire.Message{Op: wire.OpAdd, ID: p.id, Kind: p.Kind, Dir: p.conn.Dir, Hold: p.pid > 0, PID: p.pid, Meta: p.Meta}
 	files := p.Files
 	if p.conn.File != nil {
 		msg.Abort, files = true, append([]*os.File{p.conn.File}, files...)
@@ -353,7 +367,7 @@ func (p *Place) Remove() {
 		return
 	}
 	delete(p.h.places, p.id)
-	p.h.send(message{Op: opRemove, ID: p.id}, nil)
+	p.h.send(wire.Message{Op: wire.OpRemove, ID: p.id}, nil)
 	p.close()
 }
 
@@ -366,8 +380,8 @@ func (p *Place) Dir() string { return p.conn.Dir }
 // End aborts the connection, kills the process that serves it, and removes the place.
 func (p *Place) End() {
 	_ = p.conn.Abort()
-	if n := p.Kind.files(); p.pid > 0 && n > 0 && len(p.Files) >= n {
-		Kill(p.Files[PIDFD])
+	if n := p.Kind.Files(); p.pid > 0 && n > 0 && len(p.Files) >= n {
+		pidfd.Kill(p.Files[wire.PIDFD])
 	}
 	p.Remove()
 }
@@ -383,12 +397,12 @@ func (p *Place) close() {
 const endTime = 5 * time.Second
 
 // Close ends everything that is left, and waits for the process.
-func (h *Holder) Close() { h.leave(message{Op: opEnd}) }
+func (h *Holder) Close() { h.leave(wire.Message{Op: wire.OpEnd}) }
 
 // Leave closes the connection to the process. It keeps what is held for the next daemon.
-func (h *Holder) Leave() { h.leave(message{}) }
+func (h *Holder) Leave() { h.leave(wire.Message{}) }
 
-func (h *Holder) leave(last message) {
+func (h *Holder) leave(last wire.Message) {
 	h.mu.Lock()
 	fd := h.socket
 	if last.Op != "" {
@@ -423,17 +437,16 @@ func Stop(socket string, limit time.Duration) error {
 		return err
 	}
 	defer unix.Close(fd)
-	wait := unix.NsecToTimeval(int64(limit))
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait); err != nil {
+	if err := wire.Limit(fd, limit); err != nil {
 		return err
 	}
-	if err := send(fd, message{Op: opStop}, nil, 0); err != nil {
+	if err := wire.Send(fd, wire.Message{Op: wire.OpStop}, nil, 0); err != nil {
 		return err
 	}
-	msg, files, err := receive(fd)
+	msg, files, err := wire.Receive(fd)
 	descriptors.Close(files)
 	switch {
-	case errors.Is(err, errClosed), errors.Is(err, unix.ECONNRESET):
+	case errors.Is(err, io.EOF), errors.Is(err, unix.ECONNRESET):
 		return nil
 	case err != nil:
 		return fmt.Errorf("not ended within %v: %w", limit, err)

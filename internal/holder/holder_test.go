@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/holder/wire"
 )
 
 // TestLeft: a daemon that removes a place when it has left the holder to the next daemon does not kill the holder.
@@ -22,7 +24,7 @@ func TestLeft(t *testing.T) {
 		h := &Holder{places: map[uint64]*Place{}}
 		var killed atomic.Bool
 		h.serve(pair[0], func() { killed.Store(true) })
-		p := h.place(Place{Kind: Web})
+		p := h.place(Place{Kind: wire.Web})
 
 		var both sync.WaitGroup
 		h.mu.Lock()

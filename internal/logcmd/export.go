@@ -83,7 +83,6 @@ func (v Env) converter(format string) (*converter, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer binary.Close()
 	cmd := exec.Command(binary.Path(), format, v.Version)
 	cmd.Args[0], cmd.Stdout, cmd.Stderr = driver.Export, v.Out, v.Err
 	in, err := cmd.StdinPipe()

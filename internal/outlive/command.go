@@ -12,6 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/holder"
+	"github.com/scopefs/scopefs/internal/holder/wire"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/bash"
@@ -36,7 +37,7 @@ type kept struct {
 
 // The files of the place of a command: a pidfd of process 1, then these.
 const (
-	stdoutFile = holder.PIDFD + 1
+	stdoutFile = wire.PIDFD + 1
 	tapesFile  = stdoutFile + 2 // and on
 )
 
@@ -76,7 +77,7 @@ func (c *Commands) Keep(h *holder.Holder, p *sandbox.Process, k bash.Kept, tapes
 		closeAll(files)
 		return nil, err
 	}
-	at := &place{of: c, at: h.Keep(holder.Command, all.Sandbox, meta, files), kept: all}
+	at := &place{of: c, at: h.Keep(wire.Command, all.Sandbox, meta, files), kept: all}
 	c.add(at)
 	return at, nil
 }

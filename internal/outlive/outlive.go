@@ -21,6 +21,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/contextfs"
 	"github.com/scopefs/scopefs/internal/holder"
+	"github.com/scopefs/scopefs/internal/holder/wire"
 	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -86,7 +87,7 @@ func Keep(h *holder.Holder, s Sandbox, files []*os.File) (*holder.Place, error) 
 		}
 		return nil, err
 	}
-	return h.Keep(holder.Sandbox, s.Outliving.PID, meta, files), nil
+	return h.Keep(wire.Sandbox, s.Outliving.PID, meta, files), nil
 }
 
 // Item is a sandbox that the last daemon has left.
@@ -105,11 +106,11 @@ func Items(places []*holder.Place, logger *slog.Logger) (all []Item) {
 	var commands []*Command
 	var contexts []*holder.Place
 	for _, p := range places {
-		if p.Kind == holder.Context {
+		if p.Kind == wire.Context {
 			contexts = append(contexts, p)
 			continue
 		}
-		if p.Kind == holder.Command {
+		if p.Kind == wire.Command {
 			commands = append(commands, commandOf(p))
 			continue
 		}

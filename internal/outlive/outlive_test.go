@@ -12,6 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/holder"
+	"github.com/scopefs/scopefs/internal/holder/wire"
 )
 
 // TestShortened: a long command line ends after a word, so that no half of a secret is left that the log would not know.
@@ -36,7 +37,7 @@ func (f logFunc) Event(e audit.Event) { f(e) }
 func TestRecordExitOnce(t *testing.T) {
 	meta, err := json.Marshal(Sandbox{Protocol: protocol, Agent: "b", Name: "1-1", Parent: "c1-1", Task: &Task{Caller: "a"}})
 	require.NoError(t, err)
-	all := Items([]*holder.Place{{Kind: holder.Sandbox, Meta: meta}}, slog.New(slog.DiscardHandler))
+	all := Items([]*holder.Place{{Kind: wire.Sandbox, Meta: meta}}, slog.New(slog.DiscardHandler))
 	require.Len(t, all, 1)
 	one, other := all[0], all[0]
 	var mu sync.Mutex

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/internal/holder"
+	"github.com/scopefs/scopefs/internal/holder/wire"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -82,7 +83,7 @@ func OpenWeb(opt WebOptions, left []*holder.Place) (*Web, error) {
 		if err != nil {
 			return nil, err
 		}
-		w.place = opt.Holder.Keep(holder.Web, os.Getpid(), meta, nil)
+		w.place = opt.Holder.Keep(wire.Web, os.Getpid(), meta, nil)
 	}
 	agents, err := os.ReadDir(w.dir)
 	for _, e := range agents {

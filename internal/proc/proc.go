@@ -4,13 +4,11 @@ package proc
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -133,24 +131,6 @@ func (t Table) Words(key string) []string {
 	return nil
 }
 
-// Groups returns the supplementary groups of a process; proc_pid_status(5).
-func Groups(pid uint32) ([]uint32, error) {
-	status, err := ReadTable(int(pid), "status")
-	words := status.Words("Groups")
-	if err != nil || words == nil {
-		return nil, cmp.Or(err, error(syscall.ESRCH))
-	}
-	groups := []uint32{}
-	for _, word := range words {
-		g, err := strconv.ParseUint(word, 10, 32)
-		if err != nil {
-			return nil, err
-		}
-		groups = append(groups, uint32(g))
-	}
-	return groups, nil
-}
-
 // SocketName returns a name for a socket that fits into sockaddr_un (108 bytes): of a longer path, one by a descriptor of its
 // directory, which release closes.
 func SocketName(path string) (name string, release func(), err error) {
@@ -162,28 +142,4 @@ func SocketName(path string) (name string, release func(), err error) {
 		return "", nil, fmt.Errorf("socket %q: %w", path, err)
 	}
 	return fmt.Sprintf("/proc/self/fd/%d/%s", fd, filepath.Base(path)), func() { unix.Close(fd) }, nil
-}
-
-// Ended returns a channel that is closed when the process of a pidfd is gone: pidfd_open(2).
-func Ended(pidfd *os.File) <-chan struct{} {
-	ended := make(chan struct{})
-	go func() {
-		if Await(pidfd) == nil {
-			close(ended)
-		}
-	}()
-	return ended
-}
-
-// Await returns nil when the process of a pidfd is gone, and an error when the file is closed before. It keeps no thread: the
-// runtime polls the file, which must not block.
-func Await(pidfd *os.File) error {
-	raw, err := pidfd.SyscallConn()
-	if err != nil {
-		return err
-	}
-	return raw.Read(func(fd uintptr) bool {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-		return err == nil && n > 0
-	})
 }

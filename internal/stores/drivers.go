@@ -31,10 +31,9 @@ type drivers struct {
 	dials    map[string]dial
 	secrets  map[string]*credential.Source
 
-	mu     sync.Mutex
-	binary *driver.Binary // nil: not yet found
-	began  time.Time      // when a process last started
-	pause  time.Duration  // before the next one
+	mu    sync.Mutex
+	began time.Time     // when a process last started
+	pause time.Duration // before the next one
 }
 
 // dial connects to a driver's server.
@@ -68,26 +67,15 @@ func (p *drivers) close() error {
 	if err != nil {
 		err = fmt.Errorf("stores: %w", err)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.binary != nil {
-		err = errors.Join(err, p.binary.Close())
-	}
 	return err
 }
 
 // find opens the program's file, if it is there.
 func (p *drivers) find() (*driver.Binary, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.binary != nil {
-		return p.binary, nil
-	}
 	b, err := driver.OpenBinary(driver.Name, p.host.Program)
 	if err != nil {
 		return nil, fmt.Errorf("stores: %w", err)
 	}
-	p.binary = b
 	return b, nil
 }
 

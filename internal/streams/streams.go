@@ -142,7 +142,6 @@ func (t *stream) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer binary.Close()
 	dir := filepath.Join(t.host.Paths.State, "streams", t.Name)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

@@ -17,7 +17,8 @@ import (
 	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/holder"
-	"github.com/scopefs/scopefs/internal/proc"
+	holding "github.com/scopefs/scopefs/internal/holder/wire"
+	"github.com/scopefs/scopefs/internal/pidfd"
 	"github.com/scopefs/scopefs/internal/tunnels/relay"
 	"github.com/scopefs/scopefs/tools/egress"
 	"github.com/scopefs/scopefs/tools/egress/tunnel"
@@ -52,8 +53,8 @@ type share struct {
 
 // The descriptors of its place, after those of holder.
 const (
-	controlFile = holder.Files
-	files       = holder.Files + 1
+	controlFile = holding.Files
+	files       = holding.Files + 1
 )
 
 // held is what the next daemon needs of the process.
@@ -119,7 +120,7 @@ func (s *Set) start() (_ *process, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p.place = s.Holder.Keep(holder.Tunnels, cmd.Process.Pid, meta, []*os.File{own[2], beats, control})
+	p.place = s.Holder.Keep(holding.Tunnels, cmd.Process.Pid, meta, []*os.File{own[2], beats, control})
 	p.watch(cmd.Process.Pid)
 	return p, nil
 }
@@ -136,8 +137,8 @@ func openWire(f *os.File) (*pid1.Wire, error) {
 // watch kills a process that is stopped or deadlocked while a tunnel is open.
 func (p *process) watch(pid int) {
 	ctx, cancel := context.WithCancel(context.Background())
-	p.cancel, p.ended = cancel, proc.Ended(p.place.Files[holder.PIDFD])
-	beats := heart.NewHeart(p.place.Files[holder.Heart])
+	p.cancel, p.ended = cancel, pidfd.Ended(p.place.Files[holding.PIDFD])
+	beats := heart.NewHeart(p.place.Files[holding.Heart])
 	busy := func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -151,7 +152,7 @@ func (p *process) watch(pid int) {
 	}()
 }
 
-func (p *process) kill() { holder.Kill(p.place.Files[holder.PIDFD]) }
+func (p *process) kill() { pidfd.Kill(p.place.Files[holding.PIDFD]) }
 
 // serve handles the messages of the process until it is gone.
 func (p *process) serve() {

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -162,7 +164,7 @@ func (c *channel) listen() {
 			c.acked(msg.Ack, msg.Failed)
 		case msg.Groups != 0:
 			reply := wire.ToView{ID: msg.ID}
-			groups, err := proc.Groups(msg.Groups)
+			groups, err := groupsOf(msg.Groups)
 			if err != nil {
 				reply.Error = err.Error()
 			}
@@ -320,4 +322,22 @@ func (v *View) acked(id uint64, failed string) {
 		delete(v.acks, id)
 		ack <- failed
 	}
+}
+
+// groupsOf returns the supplementary groups of a process; proc_pid_status(5).
+func groupsOf(pid uint32) ([]uint32, error) {
+	status, err := proc.ReadTable(int(pid), "status")
+	words := status.Words("Groups")
+	if err != nil || words == nil {
+		return nil, cmp.Or(err, error(syscall.ESRCH))
+	}
+	groups := []uint32{}
+	for _, word := range words {
+		g, err := strconv.ParseUint(word, 10, 32)
+		if err != nil {
+			return nil, err
+		}
+		groups = append(groups, uint32(g))
+	}
+	return groups, nil
 }

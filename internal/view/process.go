@@ -17,10 +17,9 @@ import (
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/confine"
-	"github.com/scopefs/scopefs/internal/descriptors"
-	"github.com/scopefs/scopefs/internal/holder"
+	holding "github.com/scopefs/scopefs/internal/holder/wire"
 	"github.com/scopefs/scopefs/internal/overlay"
-	"github.com/scopefs/scopefs/internal/proc"
+	"github.com/scopefs/scopefs/internal/pidfd"
 	"github.com/scopefs/scopefs/internal/reconnect"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -72,8 +71,8 @@ type Process struct {
 
 // The descriptors of Process.held, after those of package holder.
 const (
-	heldControl = holder.Files + iota // the other end of reconnect.ControlFD
-	heldStderr                        // reading end of its standard error
+	heldControl = holding.Files + iota // the other end of reconnect.ControlFD
+	heldStderr                         // reading end of its standard error
 	heldFiles
 )
 
@@ -88,7 +87,7 @@ func (p *Process) Held() []*os.File { return p.held }
 
 // Pass sends a process of the last daemon the sockets of this one.
 func (p *Process) Pass(theirs ...*os.File) error {
-	return descriptors.Send(p.held[heldControl], theirs...)
+	return reconnect.Pass(p.held[heldControl], theirs...)
 }
 
 // Kill kills the process.
@@ -97,7 +96,7 @@ func (p *Process) Kill() {
 		_ = p.cmd.Process.Kill()
 		return
 	}
-	holder.Kill(p.held[holder.PIDFD])
+	pidfd.Kill(p.held[holding.PIDFD])
 }
 
 // Adopt continues with a process that the last daemon has left with these files, whose lines it logs.
@@ -105,7 +104,7 @@ func (p *Process) Adopt(pid int, held []*os.File, says *LogWriter) error {
 	if pid <= 1 || len(held) < heldFiles {
 		return errors.New("the holder says nonsense")
 	}
-	p.pid, p.held, p.ended = pid, held, proc.Ended(held[holder.PIDFD])
+	p.pid, p.held, p.ended = pid, held, pidfd.Ended(held[holding.PIDFD])
 	p.listen(says)
 	return nil
 }
@@ -195,7 +194,7 @@ func (p *Process) Start(cmd *exec.Cmd, says *LogWriter) error {
 		return err
 	}
 	// Not SysProcAttr.PidFD: package os waits with that open file description, which must block, and a thread with it.
-	pidfd, err := openPIDFD(cmd.Process.Pid)
+	process, err := openPIDFD(cmd.Process.Pid)
 	if err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -203,7 +202,7 @@ func (p *Process) Start(cmd *exec.Cmd, says *LogWriter) error {
 	}
 	p.cmd, p.pid = cmd, cmd.Process.Pid
 	if p.held != nil {
-		p.held[holder.PIDFD] = pidfd
+		p.held[holding.PIDFD] = process
 		p.listen(says)
 	}
 	ended := make(chan struct{})
@@ -211,9 +210,9 @@ func (p *Process) Start(cmd *exec.Cmd, says *LogWriter) error {
 	held := p.held != nil
 	go func() {
 		defer close(ended)
-		_ = proc.Await(pidfd) // an error: it was held, and is not any more
+		_ = pidfd.Await(process) // an error: it was held, and is not any more
 		if !held {
-			pidfd.Close()
+			process.Close()
 		}
 		_ = cmd.Wait()
 	}()
@@ -287,7 +286,7 @@ func (p *Process) Hold(cmd *exec.Cmd) (theirs []*os.File, err error) {
 	}
 	_ = unix.SetNonblock(pipe[1], false)
 	p.held = make([]*os.File, heldFiles)
-	p.held[holder.Heart] = beats
+	p.held[holding.Heart] = beats
 	p.held[heldControl], p.held[heldStderr] = os.NewFile(uintptr(pair[0]), "control"), os.NewFile(uintptr(pipe[0]), "stderr")
 	theirs = append(theirs, os.NewFile(uintptr(pair[1]), "control"))
 	cmd.Stderr = os.NewFile(uintptr(pipe[1]), "stderr")

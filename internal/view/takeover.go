@@ -20,10 +20,11 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/holder"
+	holding "github.com/scopefs/scopefs/internal/holder/wire"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/overlay"
 	"github.com/scopefs/scopefs/internal/peer"
-	"github.com/scopefs/scopefs/internal/proc"
+	"github.com/scopefs/scopefs/internal/pidfd"
 	"github.com/scopefs/scopefs/internal/view/wire"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -129,15 +130,15 @@ func (l *leftView) end() {
 	if l == nil {
 		return
 	}
-	fd, err := dup(l.place.Files[holder.PIDFD])
+	fd, err := dup(l.place.Files[holding.PIDFD])
 	l.place.End()
 	if err != nil {
 		return
 	}
-	pidfd := os.NewFile(uintptr(fd), "view")
-	defer pidfd.Close()
+	process := os.NewFile(uintptr(fd), "view")
+	defer process.Close()
 	select {
-	case <-proc.Ended(pidfd):
+	case <-pidfd.Ended(process):
 	case <-time.After(reapTime):
 	}
 	if l.Config.Stacked {
@@ -497,7 +498,7 @@ func (v *View) launch(ctx context.Context, dirs directories, root *beneath.Root,
 	}
 	defer dev.Close()
 	conn := v.host.Control.Connection(dev.Minor(), v.at)
-	r := newRunning(ctx, conn, v.host.Holder.Add(holder.View, conn))
+	r := newRunning(ctx, conn, v.host.Holder.Add(holding.View, conn))
 	spool, theirs := v.openSpool()
 	cfg := v.config(history, spool != nil)
 	cfg.Hold = held

@@ -62,8 +62,8 @@ const (
 // WatchFlags and HandleFlags are the flags of a Watch's fanotify_mark(2) and
 // name_to_handle_at(2) calls. A seccomp filter must allow them.
 var (
-	WatchFlags  = []uint64{addDir, removeDir, muteFile, unmuteFile, flushAll}
-	HandleFlags = []uint64{unix.AT_EMPTY_PATH | atHandleFID, unix.AT_EMPTY_PATH}
+	WatchFlags  = []uint32{addDir, removeDir, muteFile, unmuteFile, flushAll}
+	HandleFlags = []uint32{unix.AT_EMPTY_PATH | atHandleFID, unix.AT_EMPTY_PATH}
 )
 
 // Add watches a directory and returns its handle, which identifies the

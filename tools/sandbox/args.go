@@ -85,7 +85,7 @@ func (p *plan) close() {
 // newPlan lays out the sandbox of spec. bwrap mounts in the order of the arguments, and
 // a later mount covers an earlier one. Exposed paths come before every mount that they
 // must not cover.
-func newPlan(spec *Spec, filters [][]byte, keystores *keystores) (*plan, error) {
+func newPlan(spec *Spec, filter []byte, keystores *keystores) (*plan, error) {
 	p := &plan{keystores: keystores}
 	p.add("--unshare-all", "--unshare-user", "--disable-userns", "--new-session",
 		"--as-pid-1", "--clearenv", "--setenv", "GOMAXPROCS", strconv.Itoa(pid1.MaxRunning), "--cap-drop", "ALL", "--hostname", string(spec.Agent),
@@ -95,10 +95,8 @@ func newPlan(spec *Spec, filters [][]byte, keystores *keystores) (*plan, error) 
 		p.add("--share-net")
 	}
 	err := p.mounts(spec)
-	for _, filter := range filters {
-		if err == nil {
-			err = p.data("--add-seccomp-fd", filter)
-		}
+	if err == nil {
+		err = p.data("--seccomp", filter)
 	}
 	if err != nil {
 		p.close()

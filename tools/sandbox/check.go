@@ -28,8 +28,8 @@ func (e *MissingError) Error() string { return e.What + ": " + e.Get }
 
 // needed are the options of bwrap that we use and that some release lacks.
 var needed = []string{
-	"--add-seccomp-fd", "--args", "--as-pid-1", "--bind-fd", "--clearenv", "--disable-userns",
-	"--info-fd", "--perms", "--ro-bind-data", "--ro-bind-fd", "--size",
+	"--args", "--as-pid-1", "--bind-fd", "--clearenv", "--disable-userns",
+	"--info-fd", "--perms", "--ro-bind-data", "--ro-bind-fd", "--seccomp", "--size",
 }
 
 // Facility is one part of what sandboxes need of a host.

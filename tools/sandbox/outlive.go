@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/internal/proc"
+	"github.com/scopefs/scopefs/internal/pidfd"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
@@ -395,12 +395,12 @@ func (s *Session) Continue(spec Spec) error {
 }
 
 // ended returns a channel that is closed when the process of a pidfd is gone. It closes the pidfd.
-func ended(pidfd *os.File) <-chan struct{} {
+func ended(process *os.File) <-chan struct{} {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		<-proc.Ended(pidfd)
-		pidfd.Close()
+		<-pidfd.Ended(process)
+		process.Close()
 	}()
 	return gone
 }

@@ -23,7 +23,7 @@
 // # Confinement
 //
 // Namespaces of every kind; no capability, even for an agent whose user is root;
-// no_new_privs; no nested user namespace; two seccomp filters (seccomp.go); a control
+// no_new_privs; no nested user namespace; a seccomp filter (seccomp.go); a control
 // group when the Spec has limits (cgroup.go). When the host lacks one of these, Open
 // or Start returns a [*MissingError] with the remedy, and nothing runs.
 //
@@ -122,7 +122,7 @@ type Host struct {
 	bwrap   string
 	program *os.File // that init is executed from
 	files   *sealed  // that commands which are FileWorker are executed from
-	filters [][]byte
+	filter  []byte
 	cgroups cgroups
 	// thread forks every bwrap, in a mount namespace that it enters for that.
 	thread    thread.Thread
@@ -139,12 +139,8 @@ type Host struct {
 func Open(c Config) (*Host, error) {
 	bwrap, err := lookBwrap(c.Bwrap)
 	if err == nil {
-		err = checkSeccomp() // an older kernel would take the filters and kill one thread only
+		err = checkSeccomp() // an older kernel would take the filter and kill one thread only
 	}
-	if err != nil {
-		return nil, err
-	}
-	filters, err := filters()
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +157,7 @@ func Open(c Config) (*Host, error) {
 		first.Close()
 		return nil, err
 	}
-	h := &Host{bwrap: bwrap, filters: filters, cgroups: groups, sessions: make(map[*Session]struct{}), program: first, files: files}
+	h := &Host{bwrap: bwrap, filter: filter().Bytes(), cgroups: groups, sessions: make(map[*Session]struct{}), program: first, files: files}
 	if c.Trust != nil {
 		if trust := c.Trust(); trust != nil {
 			h.keystores.of(bundleWith(trust))

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
@@ -418,7 +419,7 @@ func (s *Session) exec(ctx context.Context, c Command) (*Process, error) {
 
 	err := s.wire.Send(pid1.Request{Op: pid1.OpExec, ID: p.id, Argv: bytesOf(c.Argv),
 		Env: bytesOf(s.spec.environ(c.Env)), Dir: []byte(dir), TTY: c.TTY}, program...)
-	if errors.Is(err, pid1.ErrTooLarge) {
+	if errors.Is(err, descriptors.ErrTruncated) {
 		s.forget(p)
 		return nil, ErrTooLarge
 	}

@@ -54,7 +54,7 @@ func (h *Host) start(ctx context.Context, spec Spec) (s *Session, spawned bool, 
 	if err := spec.validate(); err != nil {
 		return nil, false, err
 	}
-	plan, err := newPlan(&spec, h.filters, &h.keystores)
+	plan, err := newPlan(&spec, h.filter, &h.keystores)
 	if err != nil {
 		return nil, false, err
 	}

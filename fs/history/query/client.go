@@ -27,7 +27,7 @@ func (s *Server) ofClient(ctx context.Context, r *Request) (*Reply, error) {
 	case s.Branch != nil:
 		return s.clientOfBranch(ctx, r)
 	case r.Checkpoint != nil:
-		id, err := s.Store.Checkpoint(*r.Checkpoint, r.Client)
+		id, err := s.Store.Checkpoint(*r.Checkpoint, r.Client, s.Hooks)
 		return &Reply{Checkpoint: id}, err
 	case r.Changes != nil:
 		r.Changes.Client = r.Client

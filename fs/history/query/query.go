@@ -169,7 +169,7 @@ func (s *Server) answer(ctx context.Context, r *Request) (*Reply, error) {
 	case r.Diff != nil || r.Commit != nil || r.Discard != nil:
 		return nil, errors.New("no branch: write view: {changes: held} into the definition")
 	case r.Checkpoint != nil:
-		id, err := s.Store.Checkpoint(*r.Checkpoint, "")
+		id, err := s.Store.Checkpoint(*r.Checkpoint, "", s.Hooks)
 		return &Reply{Checkpoint: id}, err
 	case r.Generations != nil:
 		return s.listing(r, func() ([]Entry, error) { return s.generations(*r.Generations) })

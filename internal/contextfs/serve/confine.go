@@ -2,9 +2,11 @@ package serve
 
 import (
 	"fmt"
-	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/confine"
+	"github.com/scopefs/scopefs/internal/seccomp"
 )
 
 // confined leaves this process the descriptors that are open or received: it drops every capability, all access to files by name,
@@ -25,7 +27,7 @@ func confined() ([]string, error) {
 	if err := confine.NoNewPrivs(); err != nil {
 		return nil, err
 	}
-	if err := confine.Filter(append(slices.Clone(confine.RuntimeCalls), "recvmsg"), nil); err != nil {
+	if err := seccomp.Only(seccomp.Calls(seccomp.Allow, unix.SYS_RECVMSG)); err != nil {
 		return nil, err
 	}
 	return []string{"no files", "capabilities: none", fmt.Sprintf("landlock: ABI %d", abi), "seccomp", "no_new_privs", "no network"}, nil

@@ -19,7 +19,6 @@ import (
 
 	"github.com/scopefs/scopefs/fs/callfs"
 	"github.com/scopefs/scopefs/internal/contextfs/wire"
-	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/internal/reconnect"
@@ -129,7 +128,7 @@ func (s *server) follow(conn *connection, control *os.File) {
 		if control == nil {
 			os.Exit(0)
 		}
-		files := descriptors.Receive(control, time.Now().Add(s.grace))
+		files := reconnect.Take(control, time.Now().Add(s.grace))
 		if len(files) != 2 {
 			os.Exit(0)
 		}

@@ -30,7 +30,6 @@ func Open(ctx context.Context, f config.Fleet, stderr io.Writer) (*Server, error
 	if err != nil {
 		return nil, err
 	}
-	defer binary.Close()
 	process, err := binary.Start(nil, driver.Grants{
 		Dial: func(ctx context.Context, _ driver.Server) (net.Conn, error) { return streams.Dial(ctx, to) },
 		Secret: func(ctx context.Context, _ string) (credential.Secret, error) {

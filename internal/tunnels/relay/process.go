@@ -15,7 +15,8 @@ import (
 
 	"github.com/scopefs/scopefs/internal/confine"
 	"github.com/scopefs/scopefs/internal/heart"
-	"github.com/scopefs/scopefs/internal/proc"
+	"github.com/scopefs/scopefs/internal/pidfd"
+	"github.com/scopefs/scopefs/internal/seccomp"
 	"github.com/scopefs/scopefs/tools/egress/tunnel"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
@@ -54,7 +55,13 @@ type carried struct {
 var errLimit = errors.New("limit")
 
 // calls are the system calls of the process beside those of the Go runtime.
-var calls = []string{"recvmsg", "sendmsg", "recvfrom", "splice", "pipe2", "ioctl", "getsockopt", "shutdown"}
+func calls() []seccomp.Rule {
+	return append(seccomp.Calls(seccomp.Allow,
+		unix.SYS_RECVMSG, unix.SYS_SENDMSG, unix.SYS_RECVFROM, unix.SYS_SPLICE, unix.SYS_PIPE2, unix.SYS_GETSOCKOPT, unix.SYS_SHUTDOWN,
+	),
+		seccomp.Rule{Call: unix.SYS_IOCTL, Answer: seccomp.Allow, Uses: seccomp.One(1, unix.TIOCINQ)},
+		seccomp.Fcntl(unix.F_SETPIPE_SZ))
+}
 
 // Main runs the process and returns its exit status.
 func Main() int {
@@ -65,7 +72,7 @@ func Main() int {
 		return 1
 	}
 	beats := os.NewFile(heartFD, "heart")
-	if err := confine.Descriptors(memory, calls); err != nil {
+	if err := confine.Descriptors(memory, calls()); err != nil {
 		_ = wire.Send(Message{Op: OpFailed, Error: err.Error()})
 		return 1
 	}
@@ -165,14 +172,14 @@ func stream(f *os.File) (is bool) {
 }
 
 // own makes an owner, whose tunnels end with the process of a pidfd. The caller holds mu.
-func (k *keeper) own(msg Message, pidfd *os.File) *owner {
+func (k *keeper) own(msg Message, process *os.File) *owner {
 	o := &owner{name: msg.Owner}
 	o.purse = tunnel.NewPurse(func() { k.want(o) })
 	o.purse.Free(msg.Free)
 	k.owners[o.name] = o
 	go func() {
-		<-proc.Ended(pidfd)
-		pidfd.Close()
+		<-pidfd.Ended(process)
+		process.Close()
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		delete(k.owners, o.name)

@@ -2,14 +2,13 @@ package serve
 
 import (
 	"fmt"
-	"slices"
 
-	seccomp "github.com/elastic/go-seccomp-bpf"
 	"github.com/landlock-lsm/go-landlock/landlock"
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/branch"
 	"github.com/scopefs/scopefs/internal/confine"
+	"github.com/scopefs/scopefs/internal/seccomp"
 	"github.com/scopefs/scopefs/internal/view/wire"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -136,37 +135,31 @@ func landlockDirs(dirs ...string) (string, error) {
 }
 
 // filterCalls allows the system calls of the Go runtime and of a view, on all
-// threads (TSYNC): seccomp(2). Other calls, including those of other
-// architectures, return EPERM.
+// threads. Other calls, including those of other architectures, return EPERM.
 func filterCalls(needs Needs) error {
-	calls := slices.Concat(confine.RuntimeCalls, viewCalls)
-	var other []seccomp.NameWithConditions
+	var rules []seccomp.Rule
 	if needs.Spool {
-		for _, name := range spoolCalls {
-			// The kernel takes the lower half of a descriptor's word: close(2).
-			other = append(other, seccomp.NameWithConditions{Name: name, Conditions: seccomp.ArgumentConditions{
-				{Argument: 0, Operation: seccomp.NotEqual, Value: wire.SpoolFD}, {Argument: 0, Operation: seccomp.LessThan, Value: 1 << 31},
-			}})
+		for _, call := range spoolCalls {
+			rules = append(rules, seccomp.Rule{Call: call, Answer: seccomp.Fail(unix.EPERM), Uses: seccomp.One(0, wire.SpoolFD)})
 		}
-		calls = slices.DeleteFunc(calls, func(name string) bool { return slices.Contains(spoolCalls, name) })
 	}
+	rules = append(rules, seccomp.Calls(seccomp.Allow, viewCalls...)...)
 	if needs.Merged != 0 {
-		calls = append(calls, "syncfs") // many staged files at once
+		rules = append(rules, seccomp.Calls(seccomp.Allow, unix.SYS_SYNCFS)...) // many staged files at once
 	}
 	if needs.Caller {
-		calls = append(calls, "setfsuid", "setfsgid", "setgroups")
+		rules = append(rules, seccomp.Calls(seccomp.Allow, unix.SYS_SETFSUID, unix.SYS_SETFSGID, unix.SYS_SETGROUPS)...)
 	}
-	ioctls := []uint64{backingOpen, backingClose}
+	ioctls := []uint32{backingOpen, backingClose}
 	if needs.History != 0 {
 		ioctls = append(ioctls, unix.FICLONE) // shares data between files of a file system: ioctl_ficlone(2)
 	}
-	return confine.Filter(calls, slices.Concat(
-		other,
-		confine.Only("ioctl", 1, ioctls...),
+	return seccomp.Only(append(rules,
+		seccomp.Rule{Call: unix.SYS_IOCTL, Answer: seccomp.Allow, Uses: seccomp.One(1, ioctls...)},
 		// Marks of inodes only. A mark of a mount or a file system
 		// would report names from the whole host.
-		confine.Only("fanotify_mark", 1, beneath.WatchFlags...),
-		confine.Only("name_to_handle_at", 4, beneath.HandleFlags...),
+		seccomp.Rule{Call: unix.SYS_FANOTIFY_MARK, Answer: seccomp.Allow, Uses: seccomp.One(1, beneath.WatchFlags...)},
+		seccomp.Rule{Call: unix.SYS_NAME_TO_HANDLE_AT, Answer: seccomp.Allow, Uses: seccomp.One(4, beneath.HandleFlags...)},
 	))
 }
 
@@ -176,15 +169,20 @@ const (
 	backingClose = 0x4004e502
 )
 
-var viewCalls = []string{
-	"flock", "openat2", "statx", "fstat", "fstatfs", "readlinkat", "getdents64", "lseek",
-	"mkdirat", "mknodat", "symlinkat", "linkat", "unlinkat", "renameat2",
-	"pwrite64", "pwritev2", "readv", "writev", "preadv", "pwritev", "ftruncate", "fallocate", "copy_file_range", "fsync", "fdatasync",
-	"fchmod", "fchmodat", "fchmodat2", "fchownat", "utimensat",
-	"fgetxattr", "fsetxattr", "flistxattr", "fremovexattr", "getxattrat", "setxattrat", "listxattrat", "removexattrat",
-	"recvmsg", "sendmsg", "faccessat2",
+var viewCalls = []uint32{
+	unix.SYS_FLOCK, unix.SYS_OPENAT2, unix.SYS_STATX, unix.SYS_FSTAT, unix.SYS_FSTATFS, unix.SYS_READLINKAT,
+	unix.SYS_GETDENTS64, unix.SYS_LSEEK, unix.SYS_MKDIRAT, unix.SYS_MKNODAT, unix.SYS_SYMLINKAT, unix.SYS_LINKAT,
+	unix.SYS_UNLINKAT, unix.SYS_RENAMEAT2, unix.SYS_PWRITE64, unix.SYS_PWRITEV2, unix.SYS_READV, unix.SYS_WRITEV,
+	unix.SYS_PREADV, unix.SYS_PWRITEV, unix.SYS_FTRUNCATE, unix.SYS_FALLOCATE, unix.SYS_COPY_FILE_RANGE,
+	unix.SYS_FSYNC, unix.SYS_FDATASYNC, unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2, unix.SYS_FCHOWNAT,
+	unix.SYS_UTIMENSAT, unix.SYS_FGETXATTR, unix.SYS_FSETXATTR, unix.SYS_FLISTXATTR, unix.SYS_FREMOVEXATTR,
+	unix.SYS_GETXATTRAT, unix.SYS_SETXATTRAT, unix.SYS_LISTXATTRAT, unix.SYS_REMOVEXATTRAT, unix.SYS_RECVMSG,
+	unix.SYS_SENDMSG, unix.SYS_FACCESSAT2,
 }
 
 // spoolCalls are denied on wire.SpoolFD. With them a compromised view could take back, or overwrite, what is in its spool and not
 // yet in the log: clear O_APPEND, truncate, write without it (RWF_NOAPPEND), punch a hole.
-var spoolCalls = []string{"fcntl", "ftruncate", "fallocate", "pwrite64", "pwritev", "pwritev2", "writev"}
+var spoolCalls = []uint32{
+	unix.SYS_FCNTL, unix.SYS_FTRUNCATE, unix.SYS_FALLOCATE, unix.SYS_PWRITE64, unix.SYS_PWRITEV, unix.SYS_PWRITEV2,
+	unix.SYS_WRITEV,
+}

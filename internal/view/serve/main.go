@@ -27,7 +27,6 @@ import (
 	"github.com/scopefs/scopefs/fs/history/query"
 	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/fs/judge"
-	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/internal/proc"
@@ -411,7 +410,7 @@ func (l *daemonLink) serve(conn *connection, view *fs.View, control *os.File) {
 		if control == nil {
 			return
 		}
-		files := descriptors.Receive(control, time.Now().Add(l.grace))
+		files := reconnect.Take(control, time.Now().Add(l.grace))
 		if len(files) != len(conn.files) {
 			return
 		}

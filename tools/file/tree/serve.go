@@ -32,6 +32,9 @@ func Main() int {
 	err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	if err == nil {
 		_, _ = unix.FcntlInt(1, unix.F_SETPIPE_SZ, 512<<10) // fewer wake-ups for a long reply; it may fail
+		err = confine()
+	}
+	if err == nil {
 		err = Serve(0, 1, Below(os.Args[1]))
 	}
 	if err != nil {

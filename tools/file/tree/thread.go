@@ -1,27 +1,21 @@
 package tree
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"io"
 	"runtime"
 	"sync"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/thread"
 )
 
 // setThreadName names the calling thread after a call's id. The goroutine must be
-// locked to the thread. At most 15 bytes count (PR_SET_NAME(2const)). Without a
-// call the thread has a name of no call.
-func setThreadName(call string) {
-	if call == "" {
-		call = "-"
-	}
-	var name [16]byte
-	copy(name[:15], call)
-	_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&name[0])), 0, 0, 0) // cannot fail
-}
+// locked to the thread. Without a call the thread has the name of the program, which no call has.
+func setThreadName(call string) { thread.Name(cmp.Or(call, "scopefs-files")) }
 
 type nameKey struct{}
 

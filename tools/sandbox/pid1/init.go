@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/proc"
+	"github.com/scopefs/scopefs/internal/thread"
 )
 
 const (
@@ -40,6 +41,7 @@ func Main() int {
 		fmt.Fprintln(os.Stderr, "scopefs init: start again:", err)
 		return 1
 	}
+	thread.Name("scopefs-init")
 	var ended [2]int
 	err := unix.Pipe2(ended[:], unix.O_CLOEXEC)
 	control, wrong := unix.FcntlInt(ControlFD, unix.F_DUPFD_CLOEXEC, 0) // run closes ControlFD
@@ -328,8 +330,7 @@ func (in *initProcess) signal(id uint64, sig unix.Signal) {
 }
 
 func errnoOf(err error) unix.Errno {
-	var errno unix.Errno
-	if errors.As(err, &errno) && errno != 0 {
+	if errno, ok := errors.AsType[unix.Errno](err); ok && errno != 0 {
 		return errno
 	}
 	return unix.EIO

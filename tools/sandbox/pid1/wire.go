@@ -4,21 +4,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/internal/interrupted"
+	"github.com/scopefs/scopefs/internal/descriptors"
 )
 
 // Limits of the control socket between the daemon and init.
 const (
 	// ControlFD is the descriptor of the control socket in init.
-	ControlFD = 3
-
+	ControlFD  = 3
 	maxRequest = 192 << 10 // bytes; below net.core.wmem_default
 	maxReply   = 4 << 10   // bytes; the daemon reads no more
 	maxFiles   = 3         // descriptors with a message
@@ -69,7 +66,6 @@ type Reply struct {
 // initialisation would be a part of each sandbox's start.
 type Wire struct {
 	socket *os.File
-	raw    syscall.RawConn
 	buf    []byte
 }
 
@@ -87,9 +83,6 @@ func NewPair() (theirs *os.File, ours *Wire, err error) {
 	return theirs, ours, nil
 }
 
-// ErrTooLarge is the error of a message over its bound.
-var ErrTooLarge = errors.New("message too large")
-
 // Close closes the socket. A Receive in progress returns an error.
 func (w *Wire) Close() error { return w.socket.Close() }
 
@@ -98,9 +91,10 @@ func OpenWire(f *os.File) (*Wire, error) { return newWire(f, maxReply) }
 
 // File returns a duplicate of the socket.
 func (w *Wire) File() (*os.File, error) {
-	fd, err := -1, error(nil)
-	if gone := w.raw.Control(func(own uintptr) { fd, err = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 0) }); gone != nil {
-		return nil, gone
+	fd := -1
+	fds, err := descriptors.Numbers(w.socket)
+	if err == nil {
+		fd, err = unix.FcntlInt(uintptr(fds[0]), unix.F_DUPFD_CLOEXEC, 0)
 	}
 	if err != nil {
 		return nil, os.NewSyscallError("fcntl", err)
@@ -123,17 +117,10 @@ func newWire(f *os.File, size int) (*Wire, error) {
 		err = unix.SetNonblock(fd, true) // for the runtime's poller: deadlines, and a Close that ends Receive
 	}
 	if err != nil {
-		if fd >= 0 {
-			unix.Close(fd)
-		}
+		unix.Close(fd) // of -1 it is an error and no more
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
-	w := &Wire{socket: os.NewFile(uintptr(fd), "control"), buf: make([]byte, size)}
-	if w.raw, err = w.socket.SyscallConn(); err != nil {
-		w.socket.Close()
-		return nil, fmt.Errorf("control socket: %w", err)
-	}
-	return w, nil
+	return &Wire{socket: os.NewFile(uintptr(fd), "control"), buf: make([]byte, size)}, nil
 }
 
 // Send sends one message with descriptors, which stay the caller's. It fails after
@@ -144,49 +131,25 @@ func (w *Wire) Send(v any, fds ...int) error {
 		return err
 	}
 	if len(b) > maxRequest {
-		return ErrTooLarge
-	}
-	var oob []byte
-	if len(fds) > 0 {
-		oob = unix.UnixRights(fds...)
+		return descriptors.ErrTruncated
 	}
 	if err := w.socket.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
 		return err
 	}
-	gone := w.raw.Write(func(fd uintptr) bool {
-		err = interrupted.Retry(func() error { return unix.Sendmsg(int(fd), b, oob, nil, unix.MSG_NOSIGNAL) })
-		return err != unix.EAGAIN
-	})
-	if gone != nil {
-		return gone
-	}
-	return os.NewSyscallError("sendmsg", err)
+	return descriptors.Write(w.socket, b, fds...)
 }
 
 // Receive reads one message and its descriptors, which have O_CLOEXEC and become the
 // caller's. A truncated message or too many descriptors is an error.
 func (w *Wire) Receive(v any) (received Files, err error) {
-	oob := make([]byte, unix.CmsgSpace(4*maxFiles))
-	var n, oobn, flags int
-	gone := w.raw.Read(func(fd uintptr) bool {
-		err = interrupted.Retry(func() error {
-			n, oobn, flags, _, err = unix.Recvmsg(int(fd), w.buf, oob, unix.MSG_CMSG_CLOEXEC)
-			return err
-		})
-		return err != unix.EAGAIN
-	})
-	switch {
-	case gone != nil:
-		return nil, gone
-	case err != nil:
-		return nil, os.NewSyscallError("recvmsg", err)
-	case n == 0 && oobn == 0:
-		return nil, io.EOF
+	n, fds, err := descriptors.Read(w.socket, w.buf, maxFiles)
+	if err != nil {
+		return nil, err
 	}
-	received, err = parseRights(oob[:oobn])
-	if err == nil && flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
-		err = ErrTooLarge
+	for _, fd := range fds { // non-blocking, so that Close and deadlines end a Read
+		err = errors.Join(err, unix.SetNonblock(fd, true))
 	}
+	received = descriptors.Files(fds, "sandbox")
 	if err == nil {
 		err = json.Unmarshal(w.buf[:n], v)
 	}
@@ -197,31 +160,11 @@ func (w *Wire) Receive(v any) (received Files, err error) {
 	return received, nil
 }
 
-func parseRights(oob []byte) (received Files, err error) {
-	messages, err := unix.ParseSocketControlMessage(oob)
-	for _, m := range messages {
-		fds, e := unix.ParseUnixRights(&m)
-		if e != nil {
-			err = errors.Join(err, e)
-		}
-		for _, fd := range fds {
-			// Non-blocking, so that Close and deadlines end a Read.
-			err = errors.Join(err, unix.SetNonblock(fd, true))
-			received = append(received, os.NewFile(uintptr(fd), "sandbox"))
-		}
-	}
-	return received, err
-}
-
 // Files are descriptors that came with a message.
 type Files []*os.File
 
 // Close closes all of them.
-func (f Files) Close() {
-	for _, file := range f {
-		file.Close()
-	}
-}
+func (f Files) Close() { descriptors.Close(f) }
 
 func stringsOf(words [][]byte) []string {
 	s := make([]string, len(words))

@@ -161,11 +161,12 @@ func awaitKey(ctx context.Context, dir string) error {
 
 // calls are the system calls of a stream beside those of the Go runtime and of existing files. There is none that makes a
 // connection.
-var calls = []string{
-	"renameat", "renameat2", "getdents64", "flock", "fchmod", "fstatfs",
-	"recvmsg", "sendmsg", "recvfrom", "sendto", "getsockopt", "setsockopt", "getsockname", "getpeername", "shutdown",
-	"inotify_init1", "inotify_add_watch", "inotify_rm_watch",
-	"sysinfo", "uname", "getrusage", "prlimit64", "getppid", "getgid", "getegid",
+var calls = []uint32{
+	unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_GETDENTS64, unix.SYS_FLOCK, unix.SYS_FCHMOD, unix.SYS_FSTATFS,
+	unix.SYS_RECVMSG, unix.SYS_SENDMSG, unix.SYS_RECVFROM, unix.SYS_SENDTO, unix.SYS_GETSOCKOPT, unix.SYS_SETSOCKOPT,
+	unix.SYS_GETSOCKNAME, unix.SYS_GETPEERNAME, unix.SYS_SHUTDOWN, unix.SYS_INOTIFY_INIT1,
+	unix.SYS_INOTIFY_ADD_WATCH, unix.SYS_INOTIFY_RM_WATCH, unix.SYS_SYSINFO, unix.SYS_UNAME, unix.SYS_GETRUSAGE,
+	unix.SYS_PRLIMIT64, unix.SYS_GETPPID, unix.SYS_GETGID, unix.SYS_GETEGID,
 }
 
 // waitPause is the time between two looks for what is not there yet: the log's key, a cursor that no other process has.

@@ -121,10 +121,12 @@ func needsOf(s wire.Settings) (confine.Needs, error) {
 
 // calls are the system calls of the drivers beside those of the Go runtime and of existing files: of the
 // message server's directory, and of connections that the daemon made. There is none that makes a connection.
-var calls = []string{
-	"mkdirat", "unlinkat", "renameat", "renameat2", "getdents64", "flock", "fchmod", "fchmodat", "utimensat", "fallocate", "statfs", "fstatfs",
-	"recvmsg", "sendmsg", "recvfrom", "sendto", "getsockopt", "setsockopt", "getsockname", "getpeername", "shutdown",
-	"sysinfo", "uname", "getrusage", "prlimit64", "getppid", "getgid", "getegid",
+var calls = []uint32{
+	unix.SYS_MKDIRAT, unix.SYS_UNLINKAT, unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_GETDENTS64, unix.SYS_FLOCK,
+	unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_UTIMENSAT, unix.SYS_FALLOCATE, unix.SYS_STATFS, unix.SYS_FSTATFS,
+	unix.SYS_RECVMSG, unix.SYS_SENDMSG, unix.SYS_RECVFROM, unix.SYS_SENDTO, unix.SYS_GETSOCKOPT, unix.SYS_SETSOCKOPT,
+	unix.SYS_GETSOCKNAME, unix.SYS_GETPEERNAME, unix.SYS_SHUTDOWN, unix.SYS_SYSINFO, unix.SYS_UNAME,
+	unix.SYS_GETRUSAGE, unix.SYS_PRLIMIT64, unix.SYS_GETPPID, unix.SYS_GETGID, unix.SYS_GETEGID,
 }
 
 // none is the result of a method without one.

@@ -31,7 +31,6 @@ func Give(ctx context.Context, r Request) error {
 		if err != nil {
 			return err
 		}
-		defer binary.Close()
 		path = binary.Path()
 	}
 	if r.Credential != nil {

@@ -1,4 +1,5 @@
-package holder
+// Package serve is the process that outlives a daemon: see package holder, which starts it.
+package serve
 
 import (
 	"context"
@@ -13,12 +14,13 @@ import (
 	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/heart"
-	"github.com/scopefs/scopefs/internal/proc"
+	"github.com/scopefs/scopefs/internal/holder/wire"
+	"github.com/scopefs/scopefs/internal/pidfd"
 )
 
 // item is what the holder keeps for one FUSE connection or sandbox.
 type item struct {
-	msg   message
+	msg   wire.Message
 	files []*os.File
 	ended <-chan struct{} // with Hold: closed when the process is gone
 }
@@ -41,9 +43,9 @@ type keeper struct {
 	watcher  heart.Watcher
 	ended    chan struct{}
 	over     bool
-	start    message   // opStart of the first daemon; Grace is the last daemon's
-	settled  bool      // the present daemon has taken over everything
-	deadline time.Time // without a daemon: when everything ends
+	start    wire.Message // OpStart of the first daemon; Grace is the last daemon's
+	settled  bool         // the present daemon has taken over everything
+	deadline time.Time    // without a daemon: when everything ends
 }
 
 // Main runs the holder process and returns its exit status.
@@ -53,20 +55,27 @@ func Main() int {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return 1
 	}
-	first, files, err := receive(socketFD)
+	first, files, err := wire.Receive(wire.SocketFD)
 	descriptors.Close(files)
-	if err != nil || first.Op != opStart {
+	if err != nil || first.Op != wire.OpStart {
 		return 0 // the daemon has ended
 	}
-	k := &keeper{items: map[uint64]*item{}, daemon: socketFD, lost: make(chan struct{}), ended: make(chan struct{}), watching: func() {}, start: first}
+	k := &keeper{
+		items:    map[uint64]*item{},
+		daemon:   wire.SocketFD,
+		lost:     make(chan struct{}),
+		watching: func() {},
+		ended:    make(chan struct{}),
+		start:    first,
+	}
 	if first.Socket != "" {
 		// Here, so that SO_PEERCRED of a daemon's connection is this process: unix(7).
-		if err := unix.Listen(listenFD, 8); err != nil {
+		if err := unix.Listen(wire.ListenFD, 8); err != nil {
 			return 1
 		}
 		go k.accept()
 	}
-	go k.serve(socketFD)
+	go k.serve(wire.SocketFD)
 	<-k.ended
 	return 0
 }
@@ -74,7 +83,7 @@ func Main() int {
 // serve handles the messages of a daemon until it is gone.
 func (k *keeper) serve(fd int) {
 	for {
-		msg, files, err := receive(fd)
+		msg, files, err := wire.Receive(fd)
 		if err != nil {
 			k.mu.Lock()
 			k.gone(fd)
@@ -88,21 +97,21 @@ func (k *keeper) serve(fd int) {
 }
 
 // handle does what a message of the daemon says. The caller holds mu.
-func (k *keeper) handle(msg message, files []*os.File) {
+func (k *keeper) handle(msg wire.Message, files []*os.File) {
 	switch msg.Op {
-	case opAdd:
+	case wire.OpAdd:
 		k.remove(msg.ID)
 		i := &item{msg: msg, files: files}
-		if i.msg.Hold = i.msg.Hold && len(i.held()) >= msg.Kind.files(); i.msg.Hold && msg.Kind.files() > 0 {
-			i.ended = proc.Ended(i.held()[PIDFD])
+		if i.msg.Hold = i.msg.Hold && len(i.held()) >= msg.Kind.Files(); i.msg.Hold && msg.Kind.Files() > 0 {
+			i.ended = pidfd.Ended(i.held()[wire.PIDFD])
 		}
 		k.items[msg.ID] = i
 		return
-	case opRemove:
+	case wire.OpRemove:
 		k.remove(msg.ID)
-	case opSettled:
+	case wire.OpSettled:
 		k.settled, k.start.Grace = true, msg.Grace
-	case opEnd:
+	case wire.OpEnd:
 		k.end()
 	}
 	descriptors.Close(files)
@@ -135,7 +144,7 @@ func (k *keeper) gone(fd int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	k.watching = cancel
 	for id, i := range k.items {
-		if i.msg.Kind.beats() {
+		if i.msg.Kind.Beats() {
 			go k.watch(ctx, id, i)
 		}
 	}
@@ -151,7 +160,7 @@ func (k *keeper) gone(fd int) {
 // watch ends an item whose process does not answer, until ctx ends: see heart.Watcher.
 func (k *keeper) watch(ctx context.Context, id uint64, i *item) {
 	always := func() bool { return true } // it cannot count the requests that wait
-	_ = k.watcher.Watch(ctx, heart.Process{PID: i.msg.PID, Ended: i.ended}, heart.NewHeart(i.held()[Heart]), always)
+	_ = k.watcher.Watch(ctx, heart.Process{PID: i.msg.PID, Ended: i.ended}, heart.NewHeart(i.held()[wire.Heart]), always)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if ctx.Err() != nil || k.items[id] != i {
@@ -167,7 +176,7 @@ func (k *keeper) watch(ctx context.Context, id uint64, i *item) {
 // needed reports whether something is left beside what is of sandboxes. The caller holds mu.
 func (k *keeper) needed() bool {
 	for _, i := range k.items {
-		if i.msg.Kind != Tunnels && i.msg.Kind != Context {
+		if i.msg.Kind != wire.Tunnels && i.msg.Kind != wire.Context {
 			return true
 		}
 	}
@@ -196,28 +205,25 @@ func (i *item) end() {
 		conn.File = i.files[0]
 	}
 	_ = conn.Abort()
-	if i.msg.Hold && i.msg.Kind.files() > 0 {
-		Kill(i.held()[PIDFD])
+	if i.msg.Hold && i.msg.Kind.Files() > 0 {
+		pidfd.Kill(i.held()[wire.PIDFD])
 	}
 }
-
-// firstTime bounds the wait for the first message of a process that has connected.
-const firstTime = 2 * time.Second
 
 // accept answers processes that connect, one after the other.
 func (k *keeper) accept() {
 	for {
-		fd, _, err := unix.Accept4(listenFD, unix.SOCK_CLOEXEC)
+		fd, _, err := unix.Accept4(wire.ListenFD, unix.SOCK_CLOEXEC)
 		switch err {
 		case nil:
 		case unix.EINTR, unix.ECONNABORTED:
 			continue
 		default:
-			time.Sleep(firstTime) // no descriptor is free, say
+			time.Sleep(wire.FirstTime) // no descriptor is free, say
 			continue
 		}
 		if err := k.answer(fd); err != nil {
-			_ = send(fd, message{Op: opRefused, Text: err.Error()}, nil, unix.MSG_DONTWAIT)
+			_ = wire.Send(fd, wire.Message{Op: wire.OpRefused, Text: err.Error()}, nil, unix.MSG_DONTWAIT)
 			unix.Close(fd)
 		}
 	}
@@ -225,11 +231,8 @@ func (k *keeper) accept() {
 
 // answer handles the first message of a process that has connected. After an error the caller closes the socket.
 func (k *keeper) answer(fd int) error {
-	for _, option := range []int{unix.SO_RCVTIMEO, unix.SO_SNDTIMEO} {
-		limit := unix.NsecToTimeval(int64(firstTime))
-		if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, option, &limit); err != nil {
-			return err
-		}
+	if err := wire.Limit(fd, wire.FirstTime); err != nil {
+		return err
 	}
 	peer, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
@@ -238,13 +241,13 @@ func (k *keeper) answer(fd int) error {
 	if int(peer.Uid) != os.Geteuid() {
 		return fmt.Errorf("user %d is not the daemon's", peer.Uid)
 	}
-	msg, files, err := receive(fd)
+	msg, files, err := wire.Receive(fd)
 	if err != nil {
 		return err
 	}
 	defer descriptors.Close(files)
 	switch msg.Op {
-	case opStop:
+	case wire.OpStop:
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if k.daemon < 0 {
@@ -252,8 +255,8 @@ func (k *keeper) answer(fd int) error {
 			return nil
 		}
 		// The process waits for the end of its connection, which is ours.
-		return send(k.daemon, message{Op: opStop}, nil, unix.MSG_DONTWAIT)
-	case opHello:
+		return wire.Send(k.daemon, wire.Message{Op: wire.OpStop}, nil, unix.MSG_DONTWAIT)
+	case wire.OpHello:
 		if err := trusted(int(peer.Pid)); err != nil {
 			return err
 		}
@@ -263,20 +266,21 @@ func (k *keeper) answer(fd int) error {
 }
 
 // hello hands everything over to the next daemon.
-func (k *keeper) hello(fd int, msg message, files []*os.File) error {
-	if msg.Protocol < Protocol {
-		_ = send(fd, message{Op: opRefused, Older: true, Text: fmt.Sprintf("protocol %d: views run by protocol %d", msg.Protocol, Protocol)}, nil, unix.MSG_DONTWAIT)
+func (k *keeper) hello(fd int, msg wire.Message, files []*os.File) error {
+	if msg.Protocol < wire.Protocol {
+		text := fmt.Sprintf("protocol %d: views run by protocol %d", msg.Protocol, wire.Protocol)
+		_ = wire.Send(fd, wire.Message{Op: wire.OpRefused, Older: true, Text: text}, nil, unix.MSG_DONTWAIT)
 		unix.Close(fd)
 		return nil
 	}
-	if msg.Oldest > Protocol {
-		return fmt.Errorf("the holder's protocol is number %d, the oldest of this daemon %d", Protocol, msg.Oldest)
+	if msg.Oldest > wire.Protocol {
+		return fmt.Errorf("the holder's protocol is number %d, the oldest of this daemon %d", wire.Protocol, msg.Oldest)
 	}
 	if len(files) != 1 {
 		return fmt.Errorf("%d descriptors: want that of the lock", len(files))
 	}
 	lock := int(files[0].Fd())
-	if id, err := idOf(lock); err != nil || id != k.start.Lock {
+	if id, err := wire.IDOf(lock); err != nil || id != k.start.Lock {
 		return fmt.Errorf("the descriptor is not that of the run directory's lock")
 	}
 	// It succeeds for the open file description that has the lock. flock(2)
@@ -286,7 +290,7 @@ func (k *keeper) hello(fd int, msg message, files []*os.File) error {
 	// The kernel closes the descriptors of a process that was killed one after the other: perhaps the lock first.
 	select {
 	case <-k.present():
-	case <-time.After(firstTime):
+	case <-time.After(wire.FirstTime):
 		return fmt.Errorf("another daemon is connected")
 	}
 	k.mu.Lock()
@@ -296,16 +300,15 @@ func (k *keeper) hello(fd int, msg message, files []*os.File) error {
 	}
 	for id, i := range k.items {
 		out := i.msg
-		out.Op, out.ID = opItem, id
-		if err := send(fd, out, i.files, 0); err != nil {
+		out.Op, out.ID = wire.OpItem, id
+		if err := wire.Send(fd, out, i.files, 0); err != nil {
 			return err
 		}
 	}
-	if err := send(fd, message{Op: opItems}, nil, 0); err != nil {
+	if err := wire.Send(fd, wire.Message{Op: wire.OpItems}, nil, 0); err != nil {
 		return err
 	}
-	forever := unix.Timeval{}
-	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &forever); err != nil {
+	if err := wire.Forever(fd); err != nil {
 		return err
 	}
 	k.watching()

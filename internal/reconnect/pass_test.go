@@ -1,0 +1,27 @@
+package reconnect
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/descriptors"
+)
+
+// TestPass: the sockets of a daemon arrive, or nothing until the end of the wait.
+func TestPass(t *testing.T) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	require.NoError(t, err)
+	ends := descriptors.Files(pair[:], "end")
+	defer descriptors.Close(ends)
+	require.NoError(t, Pass(ends[0], ends...))
+	files := Take(ends[1], time.Now().Add(time.Second))
+	assert.Len(t, files, 2)
+	descriptors.Close(files)
+	assert.Nil(t, Take(ends[1], time.Now().Add(time.Millisecond)))
+	assert.Error(t, Pass(ends[0], os.NewFile(1000, "none")))
+}

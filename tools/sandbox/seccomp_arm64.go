@@ -1,0 +1,4 @@
+package sandbox
+
+// refusedHere are calls like refused that only amd64 has.
+var refusedHere []uint32
