@@ -1,12 +1,15 @@
 package api
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"time"
 
@@ -172,30 +175,88 @@ type Content struct {
 // Read writes a content of at most so many bytes to w. It writes nothing of a larger one. Without a bound, most is -1. A content that
 // has not the Sum of its version is a Conflict, after it is written.
 func (h *History) Read(ctx context.Context, v history.Version, most int64, w io.Writer) (Content, error) {
-	var c Content
+	reply, err := h.request(ctx, query.Request{Read: &v})
+	if err != nil {
+		return Content{}, err
+	}
+	return h.readOn(ctx, v, reply.Content, most, w)
+}
+
+// readOn is Read of a content whose first part is known.
+func (h *History) readOn(ctx context.Context, v history.Version, part query.Content, most int64, w io.Writer) (Content, error) {
+	c := Content{Size: part.Size, Link: part.Link}
+	if most >= 0 && c.Size > most {
+		return c, nil
+	}
 	sum := sha256.New()
 	for read := int64(0); ; {
-		reply, err := h.request(ctx, query.Request{Read: &v, Offset: read})
-		if err != nil {
+		if _, err := w.Write(part.Data); err != nil {
 			return c, err
 		}
-		if read == 0 {
-			c = Content{Size: reply.Size, Link: reply.Link}
-		}
-		if most >= 0 && c.Size > most {
-			return c, nil
-		}
-		if _, err := w.Write(reply.Data); err != nil {
-			return c, err
-		}
-		sum.Write(reply.Data)
-		switch read += int64(len(reply.Data)); {
+		sum.Write(part.Data)
+		switch read += int64(len(part.Data)); {
 		case v.Sum != "" && read >= c.Size && hex.EncodeToString(sum.Sum(nil)) != v.Sum:
 			return c, &Error{Kind: Conflict, Text: "the file has changed since the changes were listed"}
 		case read >= c.Size:
 			return c, nil
-		case len(reply.Data) == 0:
+		case len(part.Data) == 0:
 			return c, io.ErrUnexpectedEOF // it has become shorter
+		}
+		reply, err := h.request(ctx, query.Request{Read: &v, Offset: read})
+		if err != nil {
+			return c, err
+		}
+		part = reply.Content
+	}
+}
+
+// Text is a content in memory.
+type Text struct {
+	Content
+	Text []byte // nothing of a content that is too large
+}
+
+// maxReads bounds the versions of one request. A view takes requests of 64 KiB.
+const (
+	maxReads     = 256
+	maxReadBytes = 32 << 10
+)
+
+// Texts reads contents in the order of a list, many with one request. It yields of each what Read returns.
+func (h *History) Texts(ctx context.Context, list []history.Version, most int64) iter.Seq2[Text, error] {
+	return func(yield func(Text, error) bool) {
+		for len(list) > 0 {
+			n, size := 0, 0
+			for n < min(len(list), maxReads) && (n == 0 || size < maxReadBytes) {
+				text, _ := json.Marshal(list[n]) // it has strings and numbers
+				size += len(text)
+				n++
+			}
+			reply, err := h.request(ctx, query.Request{Reads: list[:n]})
+			if err == nil && (len(reply.Contents) == 0 || len(reply.Contents) > n) {
+				err = fmt.Errorf("%d contents were answered, of %d", len(reply.Contents), n)
+			}
+			if err != nil {
+				for range list {
+					if !yield(Text{}, err) {
+						return
+					}
+				}
+				return
+			}
+			for i, part := range reply.Contents {
+				var text bytes.Buffer
+				var c Content
+				if err = nil; part.Why != "" {
+					err = errors.New(part.Why)
+				} else {
+					c, err = h.readOn(ctx, list[i], part, most, &text)
+				}
+				if !yield(Text{c, text.Bytes()}, err) {
+					return
+				}
+			}
+			list = list[len(reply.Contents):]
 		}
 	}
 }

@@ -20,19 +20,13 @@ func MakeBranch(p config.Paths, id, of scope.ID) error {
 		return err
 	}
 	name := ownFile(p, id)
-	tmp, err := os.CreateTemp(filepath.Dir(name), ".new-")
+	err := Write(name, fmt.Appendf(nil, "---\nname: %s\nbranch: %s\n---\n", id, of), 0o644, false)
+	if errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("%s: an agent %q is defined already: choose another name", name, id)
+	}
 	if err != nil {
 		return err
 	}
-	defer os.Remove(tmp.Name())
-	_, err = fmt.Fprintf(tmp, "---\nname: %s\nbranch: %s\n---\n", id, of)
-	if err = errors.Join(err, tmp.Chmod(0o644), tmp.Close()); err != nil {
-		return err
-	}
-	if err = os.Link(tmp.Name(), name); errors.Is(err, os.ErrExist) { // unlike rename(2) it replaces nothing
-		return fmt.Errorf("%s: an agent %q is defined already: choose another name", name, id)
-	}
-	_ = os.Remove(tmp.Name()) // the definition must have one name
 	if _, loads := Agent(p, id); loads != nil {
 		err = errors.Join(loads, os.Remove(name))
 	}

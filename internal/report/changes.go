@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"iter"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -28,7 +29,7 @@ type Changes struct {
 	held    bool // they are in a branch
 	form    ChangesForm
 	nothing string
-	read    func(history.Version, io.Writer) (api.Content, error)
+	texts   func([]history.Version) iter.Seq2[api.Text, error]
 }
 
 // FileChange is a change of one object.
@@ -62,7 +63,7 @@ func FindChanges(ctx context.Context, h *api.History, id scope.ID, sel history.S
 		return nil, err
 	}
 	r := &Changes{Agent: id, Of: of, Changes: []FileChange{}, form: form, nothing: nothing}
-	r.read = func(v history.Version, w io.Writer) (api.Content, error) { return h.Read(ctx, v, maxDiff, w) }
+	r.texts = func(list []history.Version) iter.Seq2[api.Text, error] { return h.Texts(ctx, list, maxDiff) }
 	for _, c := range list {
 		r.Changes = append(r.Changes, FileChange{Change: c})
 	}
@@ -77,7 +78,7 @@ func FindDiff(ctx context.Context, h *api.History, id scope.ID, paths []string, 
 		return nil, err
 	}
 	r := &Changes{Agent: id, Of: "held", Changes: []FileChange{}, form: form, held: true, nothing: "nothing differs", Hash: d.Hash}
-	r.read = func(v history.Version, w io.Writer) (api.Content, error) { return h.Read(ctx, v, maxDiff, w) }
+	r.texts = func(list []history.Version) iter.Seq2[api.Text, error] { return h.Texts(ctx, list, maxDiff) }
 	for _, c := range d.List {
 		r.Changes = append(r.Changes, FileChange{Change: c})
 	}
@@ -86,63 +87,108 @@ func FindDiff(ctx context.Context, h *api.History, id scope.ID, paths []string, 
 
 // Complete adds the diffs, for JSON. Print reads them one after another.
 func (r *Changes) Complete() {
-	for i := range r.Changes {
-		if r.form == ChangesStat || r.form == ChangesPatch {
-			r.addDiff(&r.Changes[i])
-		}
+	if r.form != ChangesStat && r.form != ChangesPatch {
+		return
+	}
+	for i, c := range r.diffs() {
 		if r.form == ChangesStat {
-			r.Changes[i].Diff = ""
+			c.Diff = ""
 		}
+		r.Changes[i] = c
 	}
 }
 
 // maxDiff bounds a text with a diff, in bytes.
 const maxDiff = 4 << 20
 
-// addDiff adds the diff of a file whose content changed, or why there is none.
-func (r *Changes) addDiff(c *FileChange) {
-	if c.Type != "file" && c.Type != "link" || c.Change.Old == c.Change.New {
-		return
-	}
-	before, why := r.content(c.Change.Old, c.OldSize, c.Why)
-	if c.Kind == history.Added {
-		before, why = nil, ""
-	}
-	if why != "" {
-		c.NoDiff = why
-		return
-	}
-	after, why := r.content(c.Change.New, c.NewSize, "")
-	if c.Kind == history.Deleted {
-		after, why = nil, ""
-	}
-	switch {
-	case why != "":
-		c.NoDiff = why
-	case !isText(before) || !isText(after):
-		c.NoDiff = "no text"
-	default:
-		c.Diff, c.Added, c.Removed = diffOf(c.Change, before, after)
+// diffs returns the changes, each with its diff or why it has none.
+func (r *Changes) diffs() iter.Seq2[int, FileChange] {
+	return func(yield func(int, FileChange) bool) {
+		compared := make([]comparison, len(r.Changes))
+		var all []history.Version
+		for i, c := range r.Changes {
+			compared[i] = compare(c.Change)
+			all = append(all, compared[i].versions()...)
+		}
+		next, stop := iter.Pull2(r.texts(all))
+		defer stop()
+		for i, c := range r.Changes {
+			compared[i].add(&c, next)
+			if !yield(i, c) {
+				return
+			}
+		}
 	}
 }
 
-// content returns a content, or why it cannot be compared.
-func (r *Changes) content(v history.Version, size int64, unkept string) (text []byte, why string) {
-	if v == (history.Version{}) {
-		return nil, cmp.Or(unkept, "it was not kept")
+// comparison says which contents of a change a diff is of.
+type comparison struct {
+	done        bool            // nothing is to be compared
+	why         string          // why it cannot be
+	before, now history.Version // zero: none
+}
+
+// compare returns what is to be compared of a change.
+func compare(c history.Change) (of comparison) {
+	if c.Type != "file" && c.Type != "link" || c.Old == c.New {
+		return comparison{done: true}
 	}
-	if size > maxDiff {
-		return nil, "larger than " + sizeText(maxDiff)
+	if c.Kind != history.Added {
+		of.before, of.why = c.Old, missing(c.Old, c.OldSize, c.Why)
 	}
-	var b bytes.Buffer
-	content, err := r.read(v, &b)
+	if c.Kind != history.Deleted && of.why == "" {
+		of.now, of.why = c.New, missing(c.New, c.NewSize, "")
+	}
+	return of
+}
+
+// missing returns why a content cannot be compared; "": it can.
+func missing(v history.Version, size int64, unkept string) string {
 	switch {
-	case err != nil:
-		return nil, "it cannot be read: " + err.Error()
-	case content.Size > maxDiff:
-		return nil, "larger than " + sizeText(maxDiff)
+	case v == (history.Version{}):
+		return cmp.Or(unkept, "it was not kept")
+	case size > maxDiff:
+		return "larger than " + sizeText(maxDiff)
 	}
-	return b.Bytes(), ""
+	return ""
+}
+
+// versions returns those to read.
+func (of comparison) versions() (list []history.Version) {
+	for _, v := range []history.Version{of.before, of.now} {
+		if of.why == "" && v != (history.Version{}) {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+// add adds the diff of a change, or why there is none. next returns the contents of the versions.
+func (of comparison) add(c *FileChange, next func() (api.Text, error, bool)) {
+	if of.done {
+		return
+	}
+	var texts [2][]byte
+	c.NoDiff = of.why
+	for i, v := range []history.Version{of.before, of.now} {
+		if of.why != "" || v == (history.Version{}) {
+			continue
+		}
+		content, err, _ := next()
+		switch {
+		case c.NoDiff != "":
+		case err != nil:
+			c.NoDiff = "it cannot be read: " + err.Error()
+		case content.Size > maxDiff:
+			c.NoDiff = "larger than " + sizeText(maxDiff)
+		case !isText(content.Text):
+			c.NoDiff = "no text"
+		}
+		texts[i] = content.Text
+	}
+	if c.NoDiff == "" {
+		c.Diff, c.Added, c.Removed = diffOf(c.Change, texts[0], texts[1])
+	}
 }
 
 // diffOf returns a unified diff, and how many lines it adds and removes. The paths of c are escaped: none makes a line of its
@@ -245,8 +291,7 @@ func counted(n int, noun string) string {
 func (r *Changes) printStat(w io.Writer) error {
 	var table Table
 	added, removed := 0, 0
-	for _, c := range r.Changes {
-		r.addDiff(&c)
+	for _, c := range r.diffs() {
 		lines := sizes(c.Change)
 		if c.Diff != "" {
 			lines = fmt.Sprintf("+%d -%d", c.Added, c.Removed)
@@ -263,8 +308,7 @@ func (r *Changes) printStat(w io.Writer) error {
 
 // printDiffs prints a line for each change, and its diff.
 func (r *Changes) printDiffs(w io.Writer) error {
-	for _, c := range r.Changes {
-		r.addDiff(&c)
+	for _, c := range r.diffs() {
 		line := fmt.Sprintf("%s %s", c.Kind, changed(c.Change))
 		if c.Diff == "" && c.Type == "file" {
 			line += ": " + sizes(c.Change)

@@ -3,7 +3,7 @@ package report
 import (
 	"bytes"
 	"errors"
-	"io"
+	"iter"
 	"strings"
 	"testing"
 
@@ -49,13 +49,19 @@ func TestChangesPrint(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &Changes{Agent: "a", Of: "the last session", form: ChangesPatch, Changes: []FileChange{{Change: c.change}}}
-			r.read = func(v history.Version, w io.Writer) (api.Content, error) {
-				text, ok := texts[v.Path]
-				if !ok {
-					return api.Content{}, errors.New(v.Path)
+			r.texts = func(list []history.Version) iter.Seq2[api.Text, error] {
+				return func(yield func(api.Text, error) bool) {
+					for _, v := range list {
+						text, ok := texts[v.Path]
+						err := error(nil)
+						if !ok {
+							err = errors.New(v.Path)
+						}
+						if !yield(api.Text{Content: api.Content{Size: int64(len(text))}, Text: []byte(text)}, err) {
+							return
+						}
+					}
 				}
-				_, err := io.WriteString(w, text)
-				return api.Content{Size: int64(len(text))}, err
 			}
 			var b bytes.Buffer
 			require.NoError(t, r.Print(&b))

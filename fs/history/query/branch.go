@@ -15,9 +15,6 @@ const Base = "base"
 
 // answerBranch answers a request about a branch.
 func (s *Server) answerBranch(ctx context.Context, r *Request) (*Reply, error) {
-	if r.Read != nil {
-		return s.readBranch(*r.Read, r.Offset)
-	}
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	switch {
@@ -130,18 +127,4 @@ func differences(list []branch.Entry) []Entry {
 		entries[i].Change = c
 	}
 	return entries
-}
-
-func (s *Server) readBranch(v history.Version, offset int64) (*Reply, error) {
-	rel, err := event.Unescape(v.Path)
-	if err != nil {
-		return nil, err
-	}
-	root := s.Branch.Merged
-	if v.Generation == Base {
-		root = s.Branch.Base
-	}
-	data := make([]byte, dataBytes)
-	n, size, link, err := history.ReadFile(root, rel, data, offset)
-	return &Reply{Data: data[:max(n, 0)], Size: size, Link: link}, err
 }

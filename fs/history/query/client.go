@@ -47,7 +47,9 @@ func (s *Server) ofClient(ctx context.Context, r *Request) (*Reply, error) {
 		if rel, err := event.Unescape(r.Read.Path); err != nil || rel != "" && !s.single(rel) {
 			return nil, &history.ErrNothing{Why: "the agent's rules do not let it be read"}
 		}
-		return s.read(*r.Read, r.Offset)
+		data := make([]byte, dataBytes)
+		content, err := s.read(*r.Read, data, r.Offset)
+		return &Reply{Content: content}, err
 	}
 	return nil, errors.New("no request of a client")
 }

@@ -29,6 +29,7 @@ type Request struct {
 	Shown       string             `json:"shown,omitempty"`       // of Undo: the hash of the Plan that is meant; "": any
 	Before      *history.Selection `json:"before,omitempty"`      // the Version of the one path of it before the changes
 	Read        *history.Version   `json:"read,omitempty"`        // a part of a content, from Offset on
+	Reads       []history.Version  `json:"reads,omitempty"`       // contents: Reply.Contents has the first ones of them
 	Progress    bool               `json:"progress,omitempty"`    // of the undo that runs
 	Cancel      bool               `json:"cancel,omitempty"`      // it: what it has done is taken back
 	Diff        *Branch            `json:"diff,omitempty"`        // lists what differs between a branch and the directory
@@ -51,9 +52,8 @@ type Reply struct {
 	Total      int              `json:"total,omitempty"`      // entries, of which Entries has the first from Offset on
 	Entries    []Entry          `json:"entries,omitempty"`
 	Version    *history.Version `json:"version,omitempty"`
-	Data       []byte           `json:"data,omitempty"`
-	Size       int64            `json:"size,omitempty"`      // of the whole content
-	Link       bool             `json:"link,omitempty"`      // the content is the text of a symbolic link
+	Content                     // Read
+	Contents   []Content        `json:"contents,omitempty"`  // Reads: at least one, as many as the reply has room for
 	Done       int              `json:"done,omitempty"`      // Progress: steps, of Total
 	Conflicts  int              `json:"conflicts,omitempty"` // of an undo, in all Entries
 	Unkept     int              `json:"unkept,omitempty"`
@@ -64,6 +64,14 @@ type Reply struct {
 	Forked     time.Time        `json:"forked,omitzero"`  // when the branch was made
 	Stale      bool             `json:"stale,omitempty"`  // nothing was done: what is there has not the hash of the request
 	Shown      *Shown           `json:"shown,omitempty"`  // to a client: what differs
+}
+
+// Content is a content, or a part of one.
+type Content struct {
+	Data []byte `json:"data,omitempty"`
+	Size int64  `json:"size,omitempty"` // of the whole content
+	Link bool   `json:"link,omitempty"` // it is the text of a symbolic link
+	Why  string `json:"why,omitempty"`  // Reads: why it cannot be read
 }
 
 // Branch selects what differs between a branch and the directory.
@@ -148,6 +156,12 @@ func (s *Server) answer(ctx context.Context, r *Request) (*Reply, error) {
 			s.cancel()
 		}
 		return &Reply{}, nil
+	case r.Read != nil:
+		data := make([]byte, dataBytes)
+		content, err := s.read(*r.Read, data, r.Offset)
+		return &Reply{Content: content}, err
+	case r.Reads != nil:
+		return &Reply{Contents: s.readAll(r.Reads)}, nil
 	case s.Branch != nil:
 		return s.answerBranch(ctx, r)
 	}
@@ -188,8 +202,6 @@ func (s *Server) answer(ctx context.Context, r *Request) (*Reply, error) {
 		v, err := s.Store.Before(rel, sel)
 		v.Path = event.Escape(v.Path)
 		return &Reply{Version: &v}, err
-	case r.Read != nil:
-		return s.read(*r.Read, r.Offset)
 	}
 	return nil, errors.New("no request")
 }
@@ -367,13 +379,41 @@ func page(entries []Entry, offset int64) *Reply {
 	return reply
 }
 
-func (s *Server) read(v history.Version, offset int64) (*Reply, error) {
+// readAll reads contents from their starts. It returns at least one, and of the first one that has no room for the whole, alone, a part.
+func (s *Server) readAll(list []history.Version) (contents []Content) {
+	const (
+		fixed  = 64  // bytes of a Content without Data and Why
+		maxWhy = 512 // Why is escaped to six times its length at most
+	)
+	for room := make([]byte, dataBytes); len(contents) < len(list) && len(room) > fixed; {
+		c, err := s.read(list[len(contents)], room[fixed:], 0)
+		if err != nil {
+			c = Content{Why: err.Error()[:min(len(err.Error()), maxWhy)]}
+		}
+		took := fixed + len(c.Data) + 6*len(c.Why)
+		if len(contents) > 0 && (int64(len(c.Data)) < c.Size || took > len(room)) {
+			break
+		}
+		contents, room = append(contents, c), room[took:]
+	}
+	return contents
+}
+
+// read reads a content into p, from an offset on.
+func (s *Server) read(v history.Version, p []byte, offset int64) (Content, error) {
 	rel, err := event.Unescape(v.Path)
 	if err != nil {
-		return nil, err
+		return Content{}, err
 	}
 	v.Path = rel
-	data := make([]byte, dataBytes)
-	n, size, link, err := s.Store.Read(v, data, offset)
-	return &Reply{Data: data[:max(n, 0)], Size: size, Link: link}, err
+	read := func() (int, int64, bool, error) { return s.Store.Read(v, p, offset) }
+	if s.Branch != nil {
+		root := s.Branch.Merged
+		if v.Generation == Base {
+			root = s.Branch.Base
+		}
+		read = func() (int, int64, bool, error) { return history.ReadFile(root, rel, p, offset) }
+	}
+	n, size, link, err := read()
+	return Content{Data: p[:max(n, 0)], Size: size, Link: link}, err
 }

@@ -1,9 +1,12 @@
 package query_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,4 +94,50 @@ func TestServePages(t *testing.T) {
 	assert.ErrorContains(t, err, "not in memory any more")
 	list, _ = all(query.Request{Generations: &time.Time{}})
 	assert.Len(t, list, 2)
+}
+
+// TestServeReads: a reply has as many contents as it has room for, and at least one. A part of a content comes alone.
+func TestServeReads(t *testing.T) {
+	base := t.TempDir()
+	tree, kept := open(t, base+"/tree"), open(t, base+"/history")
+	store, _, err := history.Open(tree, kept, history.Options{})
+	require.NoError(t, err)
+	t.Cleanup(store.Close)
+	s := &query.Server{Store: store}
+
+	sizes := map[string]int{"empty": 0, "small": 10, "half": 48 << 10, "large": 200 << 10}
+	for name, size := range sizes {
+		require.NoError(t, os.WriteFile(base+"/tree/"+name, bytes.Repeat([]byte("<"), size), 0o600))
+	}
+	long := strings.Repeat("<", 250)
+	reads := func(names ...string) (got []string) {
+		r := query.Request{}
+		for _, name := range names {
+			r.Reads = append(r.Reads, history.Version{Path: name})
+		}
+		text, err := json.Marshal(r)
+		require.NoError(t, err)
+		answer, err := s.Serve(t.Context(), text)
+		require.NoError(t, err)
+		assert.Less(t, len(answer), 160<<10)
+		var reply query.Reply
+		require.NoError(t, json.Unmarshal(answer, &reply))
+		for i, c := range reply.Contents {
+			switch size, ok := sizes[names[i]]; {
+			case !ok:
+				assert.NotEmpty(t, c.Why)
+			case len(c.Data) == size && int(c.Size) == size:
+			case len(reply.Contents) == 1 && int(c.Size) == size && len(c.Data) > 90<<10:
+				got = append(got, "part of")
+			default:
+				t.Errorf("%s: %d bytes of %d", names[i], len(c.Data), c.Size)
+			}
+			got = append(got, names[i])
+		}
+		return got
+	}
+	assert.Equal(t, []string{"small", "empty", "gone", "half", "empty"}, reads("small", "empty", "gone", "half", "empty", "half", "small"))
+	assert.Equal(t, []string{"part of", "large"}, reads("large", "small"))
+	assert.Equal(t, []string{"small"}, reads("small", "large"))
+	assert.NotEmpty(t, reads(slices.Repeat([]string{"empty", "small", long}, 200)...))
 }
