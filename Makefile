@@ -151,7 +151,7 @@ ready-all: ready $(S3SERVER) $(NFPM) $(SBOM)
 
 test: ## the promises, each once, on real mounts (as root; installs what is missing)
 	@set -e -o pipefail; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
-	began=$$SECONDS; $(MAKE) --no-print-directory ready & ready=$$!; go list -deps -test $(PACKAGES) >/dev/null & modules=$$!; \
+	began=$$SECONDS; { .ci/need $(NEEDS); echo "install: $$((SECONDS - began)) s"; } & ready=$$!; go list -deps -test $(PACKAGES) >/dev/null & modules=$$!; \
 	$(TESTBUILD); wait $$ready; wait $$modules; echo "build: $$((SECONDS - began)) s"; \
 	began=$$SECONDS; go test -count=1 -vet=off -timeout 10m $(PARALLEL) ./integration/... $(PACKAGES) $(RUN); echo "test: $$((SECONDS - began)) s"; \
 	.ci/leftovers $$before; echo "nothing left behind"
