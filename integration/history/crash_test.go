@@ -68,14 +68,14 @@ func toil(args []string) error {
 }
 
 // decide does what a person does about files that programs had open for writing when the view ended: he takes the old versions, and
-// removes new ones. It returns their number; other problems are none of its.
+// removes new ones, with what is in their way. It returns the number of conflicts; without such a file there is nothing to decide.
 func (k *keeper) decide(point string, problems []string) int {
 	const unknown = ": how it was left is not known: the view ended while a program had it open"
-	if len(problems) == 0 || slices.ContainsFunc(problems, func(p string) bool { return !strings.HasSuffix(p, unknown) }) {
+	if !slices.ContainsFunc(problems, func(p string) bool { return strings.HasSuffix(p, unknown) }) {
 		return 0
 	}
 	for _, p := range k.undoing("a", history.Selection{Checkpoint: point, Force: true}) {
-		rel := strings.TrimSuffix(strings.TrimPrefix(p, "conflict: "), unknown)
+		rel, _, _ := strings.Cut(strings.TrimPrefix(p, "conflict: "), ": ")
 		require.NoError(k.T, os.Remove(k.Scope("a", rel)), p)
 	}
 	require.NoError(k.T, filepath.WalkDir(k.Scope("a"), func(name string, _ os.DirEntry, err error) error {
