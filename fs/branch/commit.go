@@ -64,6 +64,7 @@ func (b *Branch) Commit(ctx context.Context, opt Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer d.release()
 	entries, err := selected(d.entries, opt.Paths, dependencies(d.entries))
 	if err != nil {
 		return nil, err
@@ -163,6 +164,7 @@ func (b *Branch) Commit(ctx context.Context, opt Options) (*Result, error) {
 	if len(in.Steps) == 0 {
 		return r, nil
 	}
+	d.release() // the steps set modes
 	if err := b.intend(ctx, in); err != nil {
 		return nil, err
 	}
