@@ -415,6 +415,29 @@ func TestCannot(t *testing.T) {
 	assert.Equal(t, want[1:], f.diff())
 }
 
+// TestLinkStaged: the text that a commit would take is judged, though a client changes it after the rules have let the path change.
+func TestLinkStaged(t *testing.T) {
+	f := newFork(t)
+	f.make(f.merged, "l->in", "a=1")
+	f.Link = func(rel, text string) error {
+		if text == "out" {
+			return fmt.Errorf("%s: out", rel)
+		}
+		return nil
+	}
+	may := func(rel string) error {
+		if rel == "l" {
+			f.remove(f.merged, "l")
+			f.make(f.merged, "l->out")
+		}
+		return nil
+	}
+	assert.Equal(t, []string{"added l ! l: out"}, texts(f.commit(Options{May: may}).Conflicts))
+	assert.Empty(t, tree(t, f.base))
+	assert.Equal(t, []string{"added a"}, texts(f.commit(Options{May: may, Conflicts: Theirs}).Taken))
+	assert.Equal(t, []string{`-rw-r--r-- "a" "1"`}, tree(t, f.base))
+}
+
 // TestUnreadable commits as an ordinary user what that user has made unreadable or unwritable. It gets its mode back.
 func TestUnreadable(t *testing.T) {
 	if os.Getenv("BRANCH_OF") == "" {

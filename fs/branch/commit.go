@@ -135,6 +135,13 @@ func (b *Branch) Commit(ctx context.Context, opt Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	for i := range entries {
+		if e := &entries[i]; b.Link != nil && e.new.IsLink() && staged[i] != 0 && refused[i] == "" {
+			if err := b.Link(e.Path, e.Link); err != nil {
+				refused[i], left[i] = err.Error(), true
+			}
+		}
+	}
 	if hashed {
 		now, err := b.hash(ctx, entries, nil, func(i int, e *Entry) (*beneath.Root, string) {
 			if staged[i] != 0 && !e.new.IsDir() {
