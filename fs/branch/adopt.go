@@ -65,7 +65,7 @@ func (x *execution) adopt(s *step) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	to := target{x.Merged, dir, beneath.Join(parentOf(rel), s.Adopt), false}
+	to := target{root: x.Merged, dir: dir, rel: beneath.Join(parentOf(rel), s.Adopt)}
 	if steady, err := to.copy(x.Base, rel, &base); err != nil || !steady || base.Ino != s.New {
 		return false, errors.Join(err, dir.Unlink(s.Adopt))
 	}

@@ -31,6 +31,9 @@ type Roots struct {
 
 	// Judged reports whether rules judge the content of a path as a whole: it is not merged. nil: none.
 	Judged func(rel string) bool
+
+	// Link returns why a commit does not take a symbolic link with a text. It is called with the text that is staged. nil: any.
+	Link func(rel, text string) error
 }
 
 // Branch is a fork of a directory. One process at a time has it open. Its methods must not run at the same time.

@@ -415,10 +415,33 @@ func TestCannot(t *testing.T) {
 	assert.Equal(t, want[1:], f.diff())
 }
 
-// TestUnreadable commits as an ordinary user what that user has made unreadable or unwritable.
+// TestLinkStaged: the text that a commit would take is judged, though a client changes it after the rules have let the path change.
+func TestLinkStaged(t *testing.T) {
+	f := newFork(t)
+	f.make(f.merged, "l->in", "a=1")
+	f.Link = func(rel, text string) error {
+		if text == "out" {
+			return fmt.Errorf("%s: out", rel)
+		}
+		return nil
+	}
+	may := func(rel string) error {
+		if rel == "l" {
+			f.remove(f.merged, "l")
+			f.make(f.merged, "l->out")
+		}
+		return nil
+	}
+	assert.Equal(t, []string{"added l ! l: out"}, texts(f.commit(Options{May: may}).Conflicts))
+	assert.Empty(t, tree(t, f.base))
+	assert.Equal(t, []string{"added a"}, texts(f.commit(Options{May: may, Conflicts: Theirs}).Taken))
+	assert.Equal(t, []string{`-rw-r--r-- "a" "1"`}, tree(t, f.base))
+}
+
+// TestUnreadable commits as an ordinary user what that user has made unreadable or unwritable. It gets its mode back.
 func TestUnreadable(t *testing.T) {
 	if os.Getenv("BRANCH_OF") == "" {
-		f := newFork(t, "ro/file=1", "ro/dir/file=1", "moved/file=1")
+		f := newFork(t, "ro/file=1", "ro/dir/file=1", "moved/file=1", "shut/old=1", "written=1", "mode=1")
 		require.NoError(t, os.Chmod(f.base+"/ro", 0o500))
 		require.NoError(t, os.Chmod(f.base+"/ro/dir", 0o500))
 		require.NoError(t, os.Chmod(f.base+"/moved", 0o500))
@@ -428,6 +451,11 @@ func TestUnreadable(t *testing.T) {
 		require.NoError(t, os.Chmod(f.merged+"/new", 0o500))
 		require.NoError(t, os.Chmod(f.merged+"/secret", 0))
 		require.NoError(t, os.Chmod(f.merged+"/unreadable", 0))
+		f.make(f.merged, "secret/in/file=1", "shut/new=1", "written=2")
+		require.NoError(t, os.Chmod(f.merged+"/secret/in", 0))
+		require.NoError(t, os.Chmod(f.merged+"/shut", 0o200))
+		require.NoError(t, os.Chmod(f.merged+"/written", 0o200))
+		require.NoError(t, os.Chmod(f.merged+"/mode", 0o200))
 		chown(t, filepath.Dir(f.base))
 		f.Close()
 		child := exec.Command(os.Args[0], "-test.run=^TestUnreadable$")
@@ -435,15 +463,54 @@ func TestUnreadable(t *testing.T) {
 		out, err := child.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		f.open()
-		assert.Equal(t, []string{`dr-x------ "new" ""`, `-rw-r--r-- "new/file" "1"`, `dr-x------ "to" ""`,
-			`-rw-r--r-- "to/file" "1"`}, tree(t, f.base))
+		want := []string{
+			`--w------- "mode" "1"`, `dr-x------ "new" ""`, `-rw-r--r-- "new/file" "1"`,
+			`d--------- "secret" ""`, `-rw-r--r-- "secret/file" "1"`, `d--------- "secret/in" ""`, `-rw-r--r-- "secret/in/file" "1"`,
+			`d-w------- "shut" ""`, `-rw-r--r-- "shut/new" "1"`, `-rw-r--r-- "shut/old" "1"`,
+			`dr-x------ "to" ""`, `-rw-r--r-- "to/file" "1"`, `---------- "unreadable" "1"`, `--w------- "written" "2"`,
+		}
+		assert.Equal(t, want, tree(t, f.base))
+		assert.Equal(t, want, tree(t, f.merged))
 		return
 	}
 	b := childBranch(t)
-	r, err := b.Commit(t.Context(), Options{Conflicts: Ours})
+	set, err := b.Diff(t.Context(), nil, true)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"added secret ! cannot be taken: secret: permission denied",
-		"added unreadable ! cannot be taken: permission denied"}, texts(r.Conflicts))
+	assert.Len(t, set.Entries, 16)
+	r, err := b.Commit(t.Context(), Options{Hash: set.Hash})
+	require.NoError(t, err)
+	assert.Empty(t, texts(r.Conflicts))
+	set, err = b.Diff(t.Context(), nil, false)
+	require.NoError(t, err)
+	assert.Empty(t, texts(set.Entries))
+}
+
+// TestDiscardUnreadable discards as an ordinary user what that user has made unreadable.
+func TestDiscardUnreadable(t *testing.T) {
+	if os.Getenv("BRANCH_OF") == "" {
+		f := newFork(t, "dir/in/file=1", "written=1", "host/file=1")
+		f.make(f.merged, "dir/in/file=2", "dir/new=1", "written=2", "secret/in/file=1")
+		require.NoError(t, os.Chmod(f.base+"/dir", 0o500))
+		for _, name := range []string{"dir/in", "dir", "written", "secret/in", "secret"} {
+			require.NoError(t, os.Chmod(f.merged+"/"+name, 0))
+		}
+		chown(t, filepath.Dir(f.base))
+		before := tree(t, f.base)
+		f.Close()
+		child := exec.Command(os.Args[0], "-test.run=^TestDiscardUnreadable$")
+		child.Env = append(os.Environ(), "BRANCH_OF="+filepath.Dir(f.base))
+		out, err := child.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		f.open()
+		assert.Equal(t, before, tree(t, f.base))
+		assert.Equal(t, before, tree(t, f.merged))
+		return
+	}
+	b := childBranch(t)
+	set, err := b.Diff(t.Context(), nil, true)
+	require.NoError(t, err)
+	_, _, err = b.Discard(t.Context(), nil, set.Hash)
+	require.NoError(t, err)
 }
 
 // TestDiscardClosed: a directory that nobody may read, and one that is too deep to be compared, can be discarded.

@@ -64,6 +64,7 @@ func (b *Branch) Commit(ctx context.Context, opt Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer d.release()
 	entries, err := selected(d.entries, opt.Paths, dependencies(d.entries))
 	if err != nil {
 		return nil, err
@@ -134,6 +135,13 @@ func (b *Branch) Commit(ctx context.Context, opt Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	for i := range entries {
+		if e := &entries[i]; b.Link != nil && e.new.IsLink() && staged[i] != 0 && refused[i] == "" {
+			if err := b.Link(e.Path, e.Link); err != nil {
+				refused[i], left[i] = err.Error(), true
+			}
+		}
+	}
 	if hashed {
 		now, err := b.hash(ctx, entries, nil, func(i int, e *Entry) (*beneath.Root, string) {
 			if staged[i] != 0 && !e.new.IsDir() {
@@ -163,6 +171,7 @@ func (b *Branch) Commit(ctx context.Context, opt Options) (*Result, error) {
 	if len(in.Steps) == 0 {
 		return r, nil
 	}
+	d.release() // the steps set modes
 	if err := b.intend(ctx, in); err != nil {
 		return nil, err
 	}

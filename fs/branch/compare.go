@@ -45,6 +45,8 @@ type differ struct {
 	claimed map[string]bool     // those of them that were moved
 	added   []spot
 	entries []Entry
+	lifted  []func()             // see release
+	settled []line               // likewise
 	linked  bool                 // an object that has left its place has several names
 	whole   []Moved              // directories of Base whose content the branch has replaced
 	carried []Moved              // directories of the branch in moved ones, that show a directory of Base through
@@ -59,6 +61,7 @@ type spot struct {
 	has       bool
 }
 
+// differ compares the branch with Base. The caller calls release when it has read the branch.
 func (b *Branch) differ(ctx context.Context) (*differ, error) {
 	d := &differ{Branch: b, ctx: ctx, base: map[string]beneath.Stat{},
 		below: map[string][]string{}, byIno: map[uint64]string{}, claimed: map[string]bool{},
@@ -68,13 +71,14 @@ func (b *Branch) differ(ctx context.Context) (*differ, error) {
 	if err == nil {
 		err = d.scan(root, "", "")
 	}
-	if err != nil {
-		return nil, err
-	}
 	for _, p := range d.added {
 		d.claim(p.n, p.rel, p.base, p.has)
 	}
-	if err := d.emit(root, "", "", true, ""); err != nil {
+	if err == nil {
+		err = d.emit(root, "", "", true, "")
+	}
+	if err != nil {
+		d.release()
 		return nil, err
 	}
 	slices.SortStableFunc(d.entries, func(a, b Entry) int { return cmp.Compare(a.Path, b.Path) })
@@ -94,7 +98,7 @@ func (d *differ) read(n *node, rel string) error {
 	if err := d.ctx.Err(); err != nil {
 		return err
 	}
-	names, err := d.Upper.Names(rel)
+	names, err := d.names(rel)
 	if err != nil {
 		return fmt.Errorf("%s: %w", rel, err)
 	}
@@ -154,6 +158,7 @@ func (d *differ) beside(k *node, st *beneath.Stat) bool {
 
 // scan finds the objects of Base that have left their places, and the nodes that are new there.
 func (d *differ) scan(n *node, rel, base string) error {
+	d.enter(base)
 	for _, k := range n.kids {
 		at, was := beneath.Join(rel, k.name), beneath.Join(base, k.name)
 		st, there := d.stat(was)
@@ -188,6 +193,7 @@ func (d *differ) scan(n *node, rel, base string) error {
 // scanBeside finds what commits have taken into a directory and the branch has removed since: Upper's directory is its own,
 // and needs no whiteouts. Other names are the host's.
 func (d *differ) scanBeside(n *node, base string) error {
+	d.enter(base)
 	names, err := d.Base.Names(base)
 	if err != nil {
 		return fmt.Errorf("%s: %w", base, err)
@@ -226,6 +232,7 @@ func (d *differ) index(rel string, st *beneath.Stat) error {
 	if !st.IsDir() {
 		return nil
 	}
+	d.enter(rel)
 	names, err := d.Base.Names(rel)
 	if err != nil && !errors.Is(err, beneath.ErrStale) {
 		return fmt.Errorf("%s: %w", rel, err)
@@ -369,7 +376,7 @@ func (d *differ) shown(o *origin, was string, st *beneath.Stat) bool {
 	if o.Length < 0 {
 		return o.ident == originIdent(st)
 	}
-	if o.Length != int64(st.Size) || !o.Attr.equal(attributesOf(d.Base, was, st)) {
+	if o.Length != int64(st.Size) || !o.Attr.equal(attributesOf(d.Base, was, st, false)) {
 		return false
 	}
 	now, _, ok := textOf(d.Base, was)
@@ -477,6 +484,7 @@ func (d *differ) compare(k *node, at, was string, old *beneath.Stat, kind histor
 		e.old, e.OldMode, e.OldSize = *old, uint32(old.Mode)&0o7777, int64(old.Size)
 		if err == nil {
 			e.Content, e.Mode, err = d.equal(k, at, was, old, e.Link)
+			e.old, e.new = *old, k.st
 		}
 	}
 	switch seen, ok := d.taken.seen[k.ino]; {
@@ -518,12 +526,12 @@ func (d *differ) equal(k *node, at, was string, old *beneath.Stat, link string) 
 	if !k.st.IsRegular() && !k.st.IsDir() {
 		return false, mode, nil
 	}
-	a, err := d.Merged.Open(at, unix.O_RDONLY, k.st.ID())
+	a, err := openRead(d.Merged, at, &k.st, true)
 	if err != nil {
 		return true, mode, err
 	}
 	defer a.Close()
-	b, err := d.Base.Open(was, unix.O_RDONLY, old.ID())
+	b, err := d.openBase(was, old)
 	if err != nil {
 		return true, mode, err
 	}

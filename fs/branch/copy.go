@@ -45,7 +45,7 @@ func CopyAttributes(from *beneath.Root, rel string, to *beneath.Root, at string)
 	if err != nil {
 		return err
 	}
-	if err := attributesOf(from, rel, &st).setAt(to, at, now.ID()); err != nil {
+	if err := attributesOf(from, rel, &st, false).setAt(to, at, now.ID()); err != nil {
 		return err
 	}
 	f, err := to.Object(at)

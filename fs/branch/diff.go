@@ -11,8 +11,6 @@ import (
 	"maps"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -64,7 +62,8 @@ func (e *Entry) Sum() string { return hex.EncodeToString(e.sum) }
 // Diff returns what differs, of what the patterns of scope.PathRule cover: all of it without patterns. With hashed it reads
 // every new content.
 func (b *Branch) Diff(ctx context.Context, paths []string, hashed bool) (*Set, error) {
-	s, err := b.list(ctx, paths)
+	s, release, err := b.list(ctx, paths)
+	defer release()
 	if err == nil && hashed {
 		err = b.hashMerged(ctx, s, nil)
 	}
@@ -75,7 +74,8 @@ func (b *Branch) Diff(ctx context.Context, paths []string, hashed bool) (*Set, e
 // that the hash is of, so that a client that changes the file meanwhile cannot have other ones shown. Entries with more than
 // limit bytes of new content are [ErrTooLarge].
 func (b *Branch) Show(ctx context.Context, paths []string, limit, keep int64, see func(e *Entry, content []byte, kept bool)) (*Set, error) {
-	s, err := b.list(ctx, paths)
+	s, release, err := b.list(ctx, paths)
+	defer release()
 	if err != nil {
 		return nil, err
 	}
@@ -96,13 +96,14 @@ type shower struct {
 	see  func(*Entry, []byte, bool)
 }
 
-func (b *Branch) list(ctx context.Context, paths []string) (*Set, error) {
+// list returns what differs. The caller calls release when it has read the branch.
+func (b *Branch) list(ctx context.Context, paths []string) (s *Set, release func(), err error) {
 	d, err := b.differ(ctx)
 	if err != nil {
-		return nil, err
+		return nil, func() {}, err
 	}
 	entries, err := selected(d.entries, paths, dependencies(d.entries))
-	return &Set{Entries: entries}, err
+	return &Set{Entries: entries}, d.release, err
 }
 
 func (b *Branch) hashMerged(ctx context.Context, s *Set, show *shower) (err error) {
@@ -165,11 +166,14 @@ func hashObject(h hash.Hash, root *beneath.Root, rel string, e *Entry, kept *byt
 	if err != nil {
 		return err
 	}
-	f, err := root.Open(rel, unix.O_RDONLY, st.ID())
+	f, err := openRead(root, rel, &st, true)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+	if st.ID() == e.new.ID() {
+		e.new.Ctime = st.Ctime
+	}
 	hashXattrs(h, f.UserXattrs(maxXattrs))
 	if !e.new.IsRegular() || !e.copied() {
 		return nil

@@ -23,6 +23,7 @@ func (b *Branch) Discard(ctx context.Context, paths []string, hash string) (done
 	if err != nil {
 		return 0, 0, err
 	}
+	defer d.release()
 	needs := make([][]int, len(d.entries))
 	for i, list := range dependencies(d.entries) {
 		for _, j := range list { // what is taken last goes back first
@@ -48,6 +49,7 @@ func (b *Branch) Discard(ctx context.Context, paths []string, hash string) (done
 	}
 	slices.SortFunc(out, func(a, b *Entry) int { return cmp.Compare(b.Path, a.Path) })
 	slices.SortFunc(in, func(a, b *Entry) int { return cmp.Compare(a.base, b.base) })
+	d.release() // from here on the modes are the branch's own
 	u := &discard{Branch: b, stays: map[string]string{}, parked: map[*Entry]string{}, failed: map[*Entry]error{}, bound: hash != ""}
 	picked := map[string]bool{}
 	for _, e := range in {
@@ -68,7 +70,7 @@ func (b *Branch) Discard(ctx context.Context, paths []string, hash string) (done
 			if err := ctx.Err(); err != nil {
 				u.failed[e] = err
 			} else if u.failed[e] == nil {
-				if err := phase.do(e); err != nil {
+				if err := u.lifted(phase.do, e); err != nil {
 					u.failed[e] = fmt.Errorf("%s: %w", e.Path, err)
 				}
 			}
@@ -96,6 +98,16 @@ type discard struct {
 	failed map[*Entry]error
 	lines  []line
 	bound  bool // to a hash
+}
+
+// lifted calls do, also in directories that their owner may not write to.
+func (u *discard) lifted(do func(*Entry) error, e *Entry) error {
+	err := do(e)
+	if errors.Is(err, unix.EACCES) {
+		defer u.Merged.Lift(parentOf(e.Path), unix.S_IRWXU)()
+		err = do(e)
+	}
+	return err
 }
 
 // agreed returns the entries that patterns cover, with those that need them. With a hash, a Diff with these patterns has it, and
@@ -133,6 +145,9 @@ func (e *Entry) unchanged(root *beneath.Root, rel string) error {
 		return nil
 	}
 	st, err := root.Stat(rel)
+	if errors.Is(err, unix.EACCES) {
+		return err
+	}
 	same := err == nil && st.Size == e.new.Size && plainTime(st.Mtime) == plainTime(e.new.Mtime)
 	if same && e.new.Nlink <= 1 { // the end of another name changes the time, too
 		same = plainTime(st.Ctime) == plainTime(e.new.Ctime)
@@ -159,7 +174,7 @@ func (u *discard) leave(e *Entry) error {
 	case e.Kind == history.Added && !e.fixed:
 		return dir.Rmdir(baseOf(e.Path))
 	}
-	defer opened(u.Merged, e.Path)()
+	defer u.Merged.Lift(e.Path, unix.S_IRWXU)()
 	root, err := u.Merged.Dir("")
 	if err != nil {
 		return err
@@ -197,7 +212,7 @@ func (u *discard) enter(e *Entry) error {
 		return root.Rename(name, dir, baseOf(at), unix.RENAME_NOREPLACE)
 	}
 	if !e.old.IsDir() {
-		to := target{u.Merged, dir, at, false}
+		to := target{root: u.Merged, dir: dir, rel: at}
 		_, err = to.copy(u.Base, e.base, &e.old)
 	} else if err = dir.Mkdir(baseOf(at), 0o700); err == unix.EEXIST {
 		if st, failed := dir.Stat(baseOf(at)); failed == nil && st.IsDir() {
@@ -233,7 +248,7 @@ func (u *discard) reset(e *Entry) error {
 		if err != nil {
 			return err
 		}
-		return attributesOf(u.Base, e.base, &e.old).setAt(u.Merged, at, st.ID())
+		return attributesOf(u.Base, e.base, &e.old, false).setAt(u.Merged, at, st.ID())
 	}
 	dir, err := u.Merged.Dir(parentOf(at))
 	if err != nil {
@@ -243,7 +258,7 @@ func (u *discard) reset(e *Entry) error {
 	if err := dir.Unlink(baseOf(at)); err != nil && err != unix.ENOENT {
 		return err
 	}
-	to := target{u.Merged, dir, at, false}
+	to := target{root: u.Merged, dir: dir, rel: at}
 	_, err = to.copy(u.Base, e.base, &e.old)
 	return err
 }
@@ -257,7 +272,7 @@ func (u *discard) attributes(in []*Entry) error {
 		at := moved(e.base, u.stays)
 		st, err := u.Merged.Stat(at)
 		if err == nil {
-			err = attributesOf(u.Base, e.base, &e.old).setAt(u.Merged, at, st.ID())
+			err = attributesOf(u.Base, e.base, &e.old, false).setAt(u.Merged, at, st.ID())
 		}
 		if err != nil {
 			u.failed[e] = fmt.Errorf("%s: %w", e.Path, err)

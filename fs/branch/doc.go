@@ -59,6 +59,7 @@
 // one. Without [Roots].Origin a file that the branch has changed, and the host removed, is listed as added. A clock
 // that is set back hides changes of Base from the comparison of times. A rename of a directory by the host does not
 // change the change times of what is in it: an old file that comes to a path in this way counts as unchanged. Discard
-// leaves directories that do not show later files of Base. File systems must not be mounted below Base. While the modes
-// of directories that nobody may write to are changed for a step, a crash leaves them writable.
+// leaves directories that do not show later files of Base. File systems must not be mounted below Base. Modes that
+// keep the owner from an object are lifted while it is read or changed, those of at most maxLifted directories: a crash leaves
+// them lifted.
 package branch

@@ -99,27 +99,12 @@ func (x *execution) step(s *step) error {
 
 // forced does a step in a directory that its owner may not write to. The branch has made its own one writable before.
 func (x *execution) forced(s *step) error {
-	defer opened(x.Base, parentOf(string(s.Path)))()
-	defer opened(x.Base, string(s.Path))()
-	defer opened(x.State, stagePath(s.Stage))()
+	defer x.Base.Lift(parentOf(string(s.Path)), unix.S_IRWXU)()
+	if s.Do != attr { // it sets the mode
+		defer liftDir(x.Base, string(s.Path))()
+		defer liftDir(x.State, stagePath(s.Stage))()
+	}
 	return x.step(s)
-}
-
-// opened lets the owner of a directory write to it until the mode is restored, also after it has moved.
-func opened(root *beneath.Root, rel string) (restore func()) {
-	restore = func() {}
-	f, err := root.Object(rel)
-	if err != nil {
-		return restore
-	}
-	if st, err := f.Stat(); err == nil && st.IsDir() && st.Mode&0o700 != 0o700 && f.Chmod(uint32(st.Mode)|0o700) == nil {
-		return func() {
-			_ = f.Chmod(uint32(st.Mode))
-			f.Close()
-		}
-	}
-	f.Close()
-	return restore
 }
 
 // noParent ends a step whose directory is gone.

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/history"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // Drop is Discard for a branch with Roots.Held: it removes from Upper what the patterns cover. What a removed directory had
@@ -19,6 +20,7 @@ func (b *Branch) Drop(ctx context.Context, paths []string, hash string) (done, t
 	if err != nil {
 		return 0, 0, err
 	}
+	defer d.release()
 	needs := make([][]int, len(d.entries))
 	for i, list := range dependencies(d.entries) {
 		for _, j := range list {
@@ -29,6 +31,7 @@ func (b *Branch) Drop(ctx context.Context, paths []string, hash string) (done, t
 	if err != nil {
 		return 0, 0, err
 	}
+	d.release()
 	err = b.drop(entries, hash != "")
 	return len(entries), len(entries), err
 }
@@ -84,11 +87,18 @@ func (b *Branch) drop(entries []Entry, bound bool) (err error) {
 
 func (b *Branch) dropAt(rel string, directory bool) error {
 	st, err := b.Upper.Stat(rel)
-	if err != nil {
+	if errors.Is(err, unix.EACCES) {
+		defer b.Upper.Lift(parentOf(rel), unix.S_IRWXU)()
+		st, err = b.Upper.Stat(rel)
+	}
+	if errors.Is(err, beneath.ErrStale) {
 		return nil // below a whiteout
 	}
+	if err != nil {
+		return err
+	}
 	if err = b.unlinkAt(rel, st.IsDir()); errors.Is(err, unix.EACCES) { // the client lets nobody write to the directory
-		defer opened(b.Upper, parentOf(rel))()
+		defer b.Upper.Lift(parentOf(rel), unix.S_IRWXU)()
 		err = b.unlinkAt(rel, st.IsDir())
 	}
 	if was, failed := b.Base.Stat(rel); err == unix.ENOTEMPTY && directory && failed == nil && was.IsDir() {
@@ -110,7 +120,7 @@ func (b *Branch) dropAt(rel string, directory bool) error {
 
 // clearAt removes a directory of Upper, and all below it, whatever its modes and depth are.
 func (b *Branch) clearAt(rel string) error {
-	defer opened(b.Upper, rel)()
+	defer b.Upper.Lift(rel, unix.S_IRWXU)()
 	dir, err := b.Upper.Dir(parentOf(rel))
 	if err != nil {
 		return err

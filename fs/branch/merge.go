@@ -49,7 +49,7 @@ func (b *Branch) merge(e *Entry, root *beneath.Root, rel string) (merged []byte,
 	if !ok {
 		return nil, whyNoText
 	}
-	if !e.origin.Attr.equal(attributesOf(b.Base, e.base, &e.old)) {
+	if !e.origin.Attr.equal(attributesOf(b.Base, e.base, &e.old, false)) {
 		return nil, whyMode
 	}
 	before, ok := e.origin.text(*b.bases)
@@ -116,7 +116,7 @@ func (s *stager) merge(e *Entry, i int) (ino uint64, err error) {
 	if n, err := f.WriteAt(text, 0, false); err != nil || n < len(text) {
 		return 0, cmp.Or(err, error(unix.ENOSPC))
 	}
-	if err := attributesOf(s.State, stagePath(stagedName(i)), &st).set(f, &f); err != nil {
+	if err := attributesOf(s.State, stagePath(stagedName(i)), &st, true).set(f, &f); err != nil {
 		return 0, err
 	}
 	if s.count++; s.count <= maxSyncs {

@@ -31,7 +31,7 @@ func (b *Branch) stageAll(ctx context.Context, entries []Entry, left []bool, has
 		}
 		e := &entries[i]
 		if e.new.IsDir() && e.Kind == history.Added || e.Mode && !e.copied() {
-			e.attr = attributesOf(b.Merged, e.Path, &e.new)
+			e.attr = attributesOf(b.Merged, e.Path, &e.new, true)
 		}
 		if !e.copied() || left[i] && !hashed {
 			continue
@@ -103,7 +103,7 @@ func (s *stager) copy(e *Entry, name string) error {
 		s.links[e.new.Ino] = name
 	}
 	s.count++
-	to := target{s.State, s.stage, stagePath(name), s.count <= maxSyncs}
+	to := target{s.State, s.stage, stagePath(name), s.count <= maxSyncs, true}
 	const tries = 4
 	for range tries {
 		steady, err := to.copy(s.Merged, e.Path, &e.new)
@@ -123,6 +123,7 @@ type target struct {
 	dir  beneath.Dir
 	rel  string // of the name
 	sync bool
+	lift bool // the source is of the branch: see openLifted
 }
 
 // copy copies an object that is not a directory, with its attributes. It reports whether the object did not change
@@ -159,7 +160,7 @@ func (t *target) copy(from *beneath.Root, rel string, st *beneath.Stat) (steady 
 }
 
 func (t *target) copyFile(from *beneath.Root, rel string, st *beneath.Stat) (steady bool, err error) {
-	source, err := from.Open(rel, unix.O_RDONLY, st.ID())
+	source, err := openRead(from, rel, st, t.lift)
 	if err != nil {
 		return false, err
 	}
@@ -203,7 +204,14 @@ func mtime(st *beneath.Stat) unix.Timespec {
 // setAt gives the object id at a path the attributes.
 func (a *attributes) setAt(root *beneath.Root, rel string, id beneath.FileID) error {
 	if a.XAttrs != nil {
-		f, err := root.Open(rel, unix.O_RDONLY, id)
+		st, err := root.Stat(rel)
+		if err == nil && st.ID() != id {
+			err = beneath.ErrStale
+		}
+		if err != nil {
+			return err
+		}
+		f, err := openRead(root, rel, &st, true)
 		if err != nil {
 			return err
 		}
@@ -248,11 +256,11 @@ func (a *attributes) equal(o *attributes) bool {
 	return a.Mode == o.Mode && a.UID == o.UID && a.GID == o.GID && maps.EqualFunc(a.XAttrs, o.XAttrs, bytes.Equal)
 }
 
-// attributesOf returns the attributes of an object.
-func attributesOf(root *beneath.Root, rel string, st *beneath.Stat) *attributes {
+// attributesOf returns the attributes of an object: those of the branch are read with lift.
+func attributesOf(root *beneath.Root, rel string, st *beneath.Stat, lift bool) *attributes {
 	a := &attributes{Mode: uint32(st.Mode), UID: st.Uid, GID: st.Gid}
 	if st.IsRegular() || st.IsDir() {
-		if f, err := root.Open(rel, unix.O_RDONLY, st.ID()); err == nil {
+		if f, err := openRead(root, rel, st, lift); err == nil {
 			a.XAttrs = f.UserXattrs(maxXattrs)
 			f.Close()
 		}

@@ -64,7 +64,6 @@ func Take(p *scope.Policy, base, branch *beneath.Root, rel string) error {
 	return takeGit(p, d.Judge, base, branch, rel, &st)
 }
 
-// takeLink returns an error also for a link to what the rules protect.
 func takeLink(p *scope.Policy, branch *beneath.Root, rel string) error {
 	if err := Permitted(p.File(scope.OpSymlink, rel)); err != nil {
 		return err
@@ -78,8 +77,22 @@ func takeLink(p *scope.Policy, branch *beneath.Root, rel string) error {
 	if err != nil {
 		return err
 	}
-	to, err := branch.Follow(beneath.Parent(rel), text, nil)
-	if err != nil || to.System { // as for a link of the host, which may lead out
+	return Link(p, branch, rel, text)
+}
+
+// Link returns an error for a symbolic link of a branch that the view would not let the agent make: one that leads out, or to what the
+// rules protect. The view judges links that are made and moved, but not those in a directory that moves.
+func Link(p *scope.Policy, branch *beneath.Root, rel, text string) error {
+	to, err := branch.Follow(beneath.Parent(rel), text, func(at string) bool { return p.File(scope.OpLookup, at).Hidden })
+	if violation, ok := errors.AsType[*beneath.Violation](err); ok {
+		return &beneath.Violation{Rel: rel, Rule: violation.Rule, Target: text}
+	}
+	switch {
+	case err == unix.ELOOP: // no process can follow it
+		return nil
+	case err != nil:
+		return err
+	case to.System:
 		return nil
 	}
 	return Permitted(p.Link(rel, to.Rel))

@@ -408,7 +408,12 @@ func MakeBranch(root, dir *beneath.Root, owner account.User) error {
 	} {
 		err := d.Mkdir(made.name, 0o700)
 		if err == nil {
-			err = Give(dir, made.name, made.as, made.mode, made.name == branch.UpperName && made.as.UID != owner.UID)
+			mark := made.name == branch.UpperName && made.as.UID != owner.UID
+			err = Give(dir, made.name, made.as, made.mode, mark)
+			if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) { // a group that is none of this user's: chown(2), user_namespaces(7)
+				made.as.GID = uint32(os.Getegid())
+				err = Give(dir, made.name, made.as, made.mode&^unix.S_ISGID, mark)
+			}
 		}
 		if err != nil && err != unix.EEXIST {
 			return fmt.Errorf("%s: %w", made.name, err)

@@ -108,6 +108,7 @@ func openBranch(base *beneath.Root) (*query.Server, error) {
 	if roots.Merged, err = beneath.NewDetached(wire.MergedFD); err != nil {
 		return nil, err
 	}
+	roots.Merged.Shown = base.Shown
 	upper, err := roots.State.Object(branch.UpperName)
 	if err != nil {
 		return nil, err

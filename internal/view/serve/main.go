@@ -155,6 +155,7 @@ func run(conn *connection) error {
 			kept.Branch.Held = policy.Held
 		}
 		kept.Branch.Judged = func(rel string) bool { return judge.Whole(policy, rel) }
+		kept.Branch.Link = func(rel, text string) error { return judge.Link(policy, kept.Branch.Merged, rel, text) }
 		l.history = kept // it stays open until this process ends: a request may still use it
 	}
 	if cfg.Offline {
