@@ -184,12 +184,10 @@ for what in sys.argv[1:]:
     locals()[what](fd)
     os.close(fd)
 `
-	for i, what := range []string{"again", "pwrite mapped shorter append", "pwrite", "mapped", "shorter", "append"} {
+	all := []string{"again", "pwrite mapped shorter append", "pwrite", "mapped", "shorter", "append"}
+	for _, what := range all[:need.Rounds("SCOPEFS_TEST_HISTORY_LARGE", 2, len(all))] {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			if i > 1 {
-				need.All(t, "it repeats the second")
-			}
 			p := newProject(t, 1234)
 			p.host("dd if=/dev/urandom of=f bs=1M count=66 status=none; touch -d @1000 f")
 			sum := p.host("sha256sum f; stat -c %Y f")

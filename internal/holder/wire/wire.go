@@ -27,23 +27,25 @@ const (
 // Op is what a message is about.
 type Op string
 
+// Messages of a daemon.
 const (
-	// From a daemon.
 	OpStart   Op = "start"   // to a new holder, first: Grace, Lock, Socket
 	OpHello   Op = "hello"   // to a holder that is there, first: Protocol, Oldest, and the descriptor of the lock
 	OpAdd     Op = "add"     // keep an item, in place of that with the ID
 	OpRemove  Op = "remove"  // of an item
 	OpSettled Op = "settled" // all is taken over: the next loss of a daemon starts a new grace time
 	OpEnd     Op = "end"     // end everything
+)
 
-	// From a holder to the next daemon.
+// Messages of a holder to the next daemon.
+const (
 	OpItem    Op = "item"    // what it keeps
 	OpItems   Op = "items"   // that was all
 	OpRefused Op = "refused" // Text says why
-
-	// From scopefs daemon --stop to a holder, and from there to the daemon.
-	OpStop Op = "stop"
 )
+
+// OpStop is from scopefs daemon --stop to a holder, and from there to the daemon.
+const OpStop Op = "stop"
 
 // Message is one packet. An item has descriptors: with Abort the abort file of its connection first, then those of Place.Hold.
 type Message struct {
