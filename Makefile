@@ -21,16 +21,16 @@ deb release reproduce: export GOFLAGS := $(shell go env GOFLAGS)
 # The programs are the directories of cmd: those of modules of their own, and those of the main module, which need each other.
 OTHERS  := $(patsubst cmd/%/go.mod,%,$(wildcard cmd/*/go.mod))
 CORE    := $(filter-out $(OTHERS),$(notdir $(wildcard cmd/*)))
-PROGRAM := bin/scopefs
+PROGRAMS := bin
 build: ## build static programs in bin, scopefs and those beside it, and bin/pages, man pages and completions
-	$(foreach one,$(CORE) $(OTHERS),$(call BUILD,$(one)))
+	@$(call BUILD,$(CORE) $(OTHERS))
 	@rm -rf bin/pages
 	@env -u SCOPEFS_BASE -u SCOPEFS_STATE -u SCOPEFS_RUN -u SCOPEFS_AGENT GOARCH= CGO_ENABLED=0 go run -ldflags '$(LDFLAGS)' ./internal/pages bin/pages
 
 PREFIX  := /usr/local
 DESTDIR :=
 install: ## install the programs, man pages, completions, units and drop-ins (PREFIX=/usr/local, DESTDIR=)
-	@packaging/install $(PROGRAM) '$(DESTDIR)' '$(PREFIX)'
+	@packaging/install $(PROGRAMS)/scopefs '$(DESTDIR)' '$(PREFIX)'
 
 # nfpm packs the packages. Releases since v2.46 need modules that the module proxy does not have.
 NFPMVERSION := v2.43.4
@@ -57,17 +57,14 @@ release: deb $(SBOM) ## deb, with bills of materials, signatures and an apt repo
 reproduce: $(NFPM) ## build a release twice, in two directories without a cache, and compare (takes minutes)
 	VERSION='$(VERSION)' packaging/reproduce $(NFPM) $(ARCHES)
 
-# BUILD builds one program: BUILD,name. By the tag, which no file has, scopefs doctor finds programs of another build.
+# BUILD builds programs of bin: BUILD,names. By the tag, which no file has, scopefs doctor finds programs of another build.
 BUILDNAME := $(shell printf %s '$(VERSION)' | tr -c 'A-Za-z0-9._' _)
-define BUILD
-@packaging/build $(PROGRAM)$(1:scopefs%=%) ./cmd/$(1) -tags scopefs_$(BUILDNAME) -ldflags '$(if $(filter scopefs scopefsd,$(1)),$(LDFLAGS),-s -w)'
+BUILD = packaging/build $(PROGRAMS) -tags scopefs_$(BUILDNAME) -ldflags '-s -w' -ldflags './cmd/scopefs=$(LDFLAGS)' -ldflags './cmd/scopefsd=$(LDFLAGS)' $(addprefix ./cmd/,$(1))
 
-endef
-
-# The drivers of stores take twice as long to build as the rest: the demo shows them if make build has built them.
+# The drivers of stores take twice as long to build as the rest, and the console a quarter: the demo shows them if make build has built
+# them, and the console where a browser can take its pictures.
 demo: ## run two agents with real work and known escapes (installs bubblewrap)
-	@.ci/need bwrap:bubblewrap git:git flock:util-linux
-	$(foreach one,$(CORE) scopefs-console,$(call BUILD,$(one)))
+	@.ci/need bwrap:bubblewrap git:git flock:util-linux & $(call BUILD,$(CORE) $(if $(shell command -v chromium),scopefs-console)) && wait $$!
 	@integration/demo/demo.sh
 
 # The tests of packages need neither root nor /dev/fuse; an ordinary user who may open it has his views in a user namespace.
@@ -128,7 +125,7 @@ test-race test-serial: export SCOPEFS_TEST_ALL = 1
 test-serial: export SCOPEFS_TEST_AGAIN = 1
 test test-race test-serial: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(CURDIR)/$(dir $(NFPM)):$(CURDIR)/$(dir $(SBOM)):$(PATH)
 
-TESTBUILD = for one in $(CORE) $(OTHERS); do packaging/build bin/test/$$one ./cmd/$$one; done
+TESTBUILD = packaging/build bin/test ./integration/progress $(addprefix ./cmd/,$(CORE) $(OTHERS))
 
 # A test with t.Parallel mostly waits, so more of them run side by side than there are processors.
 PARALLEL := -p=4 -parallel=8
@@ -139,7 +136,7 @@ RUN = -json | bin/test/progress
 # What make test needs.
 NEEDS := bwrap:bubblewrap git:git curl:curl wget:wget setfacl:acl setfattr:attr patch:patch mkfs.ext4:e2fsprogs losetup:mount \
 	/lib/systemd/systemd:systemd systemd-nspawn:systemd-container setcap:libcap2-bin ip:iproute2 pgrep:procps python3:python3 zstd:zstd \
-	redis-server:redis-server /usr/lib/postgresql/15/bin/postgres:postgresql-15 dbus-daemon:dbus-daemon bindfs:bindfs /usr/share/zoneinfo/UTC:tzdata
+	strace:strace redis-server:redis-server /usr/lib/postgresql/15/bin/postgres:postgresql-15 dbus-daemon:dbus-daemon bindfs:bindfs /usr/share/zoneinfo/UTC:tzdata
 # And test-all. The race detector needs a C compiler.
 ALLNEEDS := gcc:gcc /usr/include/stdio.h:libc6-dev sshfs:sshfs /usr/sbin/sshd:openssh-server mfsmount:moosefs-client /usr/sbin/mfsmaster:moosefs-master \
 	/usr/sbin/mfschunkserver:moosefs-chunkserver /usr/lib/python3/dist-packages/pip:python3-pip /usr/lib/python3/dist-packages/dotenv:python3-dotenv \
@@ -152,9 +149,10 @@ ready-all: ready $(S3SERVER) $(NFPM) $(SBOM)
 	@.ci/need $(ALLNEEDS)
 	@.ci/clients
 
-test: ready ## the promises, each once, on real mounts (as root; installs what is missing)
+test: ## the promises, each once, on real mounts (as root; installs what is missing)
 	@set -e -o pipefail; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
-	began=$$SECONDS; go build -o bin/test/progress ./integration/progress; $(TESTBUILD); echo "build: $$((SECONDS - began)) s"; \
+	began=$$SECONDS; { .ci/need $(NEEDS); echo "install: $$((SECONDS - began)) s"; } & ready=$$!; go list -deps -test $(PACKAGES) >/dev/null & modules=$$!; \
+	$(TESTBUILD); wait $$ready; wait $$modules; echo "build: $$((SECONDS - began)) s"; \
 	began=$$SECONDS; go test -count=1 -vet=off -timeout 10m $(PARALLEL) ./integration/... $(PACKAGES) $(RUN); echo "test: $$((SECONDS - began)) s"; \
 	.ci/leftovers $$before; echo "nothing left behind"
 
@@ -165,7 +163,7 @@ test-all: ## everything: races, one processor, no caches, browsers, programs of 
 
 test-race: ready-all ## all tests, with the race detector (as root)
 	@set -e -o pipefail; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
-	go build -o bin/test/progress ./integration/progress; $(TESTBUILD); \
+	$(TESTBUILD); \
 	CGO_ENABLED=1 go test -race -count=1 -vet=off -timeout 40m -p=2 -parallel=4 $(PACKAGES) $(RUN); \
 	.ci/leftovers $$before; echo "nothing left behind"
 
@@ -176,7 +174,7 @@ ONCE := /integration/(console|house)$$
 
 test-serial: ready-all ## all tests but the browser's again with GOMAXPROCS=1, and those of views without the kernel's caches (as root)
 	@set -e -o pipefail; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
-	go build -o bin/test/progress ./integration/progress; $(TESTBUILD); \
+	$(TESTBUILD); \
 	GOMAXPROCS=1 go test -count=1 -vet=off -timeout 40m -p=2 -parallel=4 $$(go list $(PACKAGES) | grep -vE '$(VIEWTESTS)|$(ONCE)') $(RUN); \
 	GOMAXPROCS=1 SCOPEFS_TEST_CACHE=none go test -count=1 -vet=off -p=2 -parallel=4 $$(go list $(PACKAGES) | grep -E '$(VIEWTESTS)') $(RUN); \
 	.ci/leftovers $$before; echo "nothing left behind"

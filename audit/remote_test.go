@@ -7,7 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -93,6 +96,17 @@ func lastNumber(t *testing.T, dir string) int {
 	return last(all)
 }
 
+// stopped reports whether SIGSTOP has reached each thread: until the thread that takes the signal runs, the others go on.
+func stopped(t *testing.T, pid int) bool {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	require.NoError(t, err)
+	return !slices.ContainsFunc(threads, func(name string) bool {
+		text, _ := os.ReadFile(name)
+		_, rest, _ := strings.Cut(string(text), ") ") // proc_pid_stat(5)
+		return !strings.HasPrefix(rest, "T")
+	})
+}
+
 // TestRemoteTimesOut checks that appends fail after the timeout if the process does not respond, that later appends
 // fail at once, and that a late response ends the failure.
 func TestRemoteTimesOut(t *testing.T) {
@@ -101,16 +115,15 @@ func TestRemoteTimesOut(t *testing.T) {
 	l, err := Start(start, dir, Options{Timeout: 50 * time.Millisecond, Retry: 10 * time.Millisecond})
 	require.NoError(t, err)
 	add(t, l, 1)
-	stop := func(sig string) {
-		require.NoError(t, exec.Command("kill", sig, fmt.Sprint(process.cmd.Process.Pid)).Run())
-	}
-	stop("-STOP")
+	pid := process.cmd.Process.Pid
+	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+	require.Eventually(t, func() bool { return stopped(t, pid) }, 10*time.Second, time.Millisecond)
 	_, err = l.Append(noCtx, Event{Event: KindFile})
 	require.ErrorIs(t, err, ErrTimeout)
 	require.ErrorIs(t, l.Err(), ErrTimeout)
 	_, err = l.Append(noCtx, Event{Event: KindFile})
 	require.ErrorIs(t, err, ErrTimeout)
-	stop("-CONT")
+	require.NoError(t, syscall.Kill(pid, syscall.SIGCONT))
 	require.Eventually(t, func() bool { return l.Err() == nil }, 10*time.Second, time.Millisecond)
 	add(t, l, 1)
 	require.NoError(t, l.Close())

@@ -11,7 +11,7 @@
 //
 //   - A root: the directory, as a [beneath.Root]. The view never leaves it, whatever
 //     its clients and the host rename meanwhile. Neither New nor Serve closes it.
-//   - A descriptor of /dev/fuse, as [fusedev.Mount] returns it, or another process
+//   - A descriptor of /dev/fuse, as [fusemount.Mount] returns it, or another process
 //     that mounted. Neither New nor Serve closes it.
 //   - [Options.Policy]: which paths clients may list, read and write. A zero
 //     [scope.PolicySpec] allows everything. [View.SetPolicy] replaces it at any time.
@@ -91,7 +91,7 @@
 //     a Recorder for example. The view itself sends these notifications from goroutines
 //     of their own, never from a reader.
 //   - A client that holds a lock on a file of the root through the view and waits for
-//     another client is outside of the view's control. [fusedev.Connection.Abort] ends
+//     another client is outside of the view's control. [fusemount.Connection.Abort] ends
 //     every request.
 //
 // # Locks
@@ -112,5 +112,5 @@
 // Operations run with the ids of the process, and the kernel admits the mount's user
 // alone. With [Options.Groups] each operation runs with the caller's ids, which needs
 // root. With [Options.Shared] the kernel checks modes and ACLs, for a mount with
-// [fusedev.MountOptions.AllowOther].
+// [fusemount.MountOptions.AllowOther].
 package fs

@@ -6,7 +6,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs"
-	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/fs/fusemount"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -29,7 +29,7 @@ func ExampleNew() {
 		log.Fatal(err)
 	}
 	defer root.Close()
-	dev, err := fusedev.Mount("/mnt/project", fusedev.MountOptions{})
+	dev, err := fusemount.Mount("/mnt/project", fusemount.MountOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}

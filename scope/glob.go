@@ -114,7 +114,7 @@ func parseRule(r PathRule) ([]rule, error) {
 	if err != nil {
 		return nil, err
 	}
-	rules := make([]rule, 0, len(patterns))
+	rules, text := make([]rule, 0, len(patterns)), r.Pattern+": "+r.Access.String()
 	for _, pattern := range patterns {
 		parts, err := parseParts(pattern)
 		if err != nil {
@@ -123,7 +123,7 @@ func parseRule(r PathRule) ([]rule, error) {
 		if len(parts) == 0 && r.Access >= Seal {
 			return nil, errors.New("hides the root of the view: write * to hide all that is in it")
 		}
-		rules = append(rules, rule{kind: KindPath, access: r.Access, text: r.Pattern + ": " + r.Access.String(), parts: parts})
+		rules = append(rules, rule{kind: KindPath, access: r.Access, text: text, parts: parts})
 	}
 	return rules, nil
 }
@@ -203,7 +203,7 @@ func parseParts(pattern string) ([]part, error) {
 	if strings.HasPrefix(pattern, "/") {
 		return nil, errors.New("starts with a slash: patterns begin at the root of the view, drop it")
 	}
-	var parts []part
+	parts := make([]part, 0, 1+strings.Count(pattern, "/"))
 	for text := range strings.SplitSeq(pattern, "/") {
 		p, err := parsePart(text)
 		if err != nil {

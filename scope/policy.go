@@ -154,9 +154,10 @@ func Compile(spec PolicySpec) (*Policy, error) {
 		if count += len(rules); count > maxRules {
 			return fmt.Errorf("pattern %q: is past the limit of %d rules: use fewer braces", r.Pattern, maxRules)
 		}
-		for _, r := range rules {
+		for i := range rules {
+			r := &rules[i]
 			if protect != "" {
-				r.kind, r.text = KindProtect, "protect "+protect
+				r.kind, r.text = KindProtect, protect
 			}
 			r.inert = r.access == Write && spec.Access == Write
 			p.holds = p.holds || r.access == Hold
@@ -170,9 +171,10 @@ func Compile(spec PolicySpec) (*Policy, error) {
 		}
 	}
 	for _, list := range spec.Protect {
+		text := "protect " + list.Name
 		for _, pattern := range list.Paths {
 			r := PathRule{Pattern: fold(pattern), Access: list.access()}
-			if err := add(&p.protect, r, list.Name); err != nil {
+			if err := add(&p.protect, r, text); err != nil {
 				return nil, fmt.Errorf("protect %s: %w", list.Name, err)
 			}
 		}

@@ -34,38 +34,38 @@ func newIndex() ruleIndex {
 	}
 }
 
-// add stores r where find looks for rules of its form.
-func (x *ruleIndex) add(r rule) {
+// add stores r, which does not change any more, where find looks for rules of its form.
+func (x *ruleIndex) add(r *rule) {
 	switch path, literal := r.literal(); {
 	case len(r.parts) == 0:
-		x.all = stricter(x.all, &r)
+		x.all = stricter(x.all, r)
 	case literal:
-		x.paths[path] = stricter(x.paths[path], &r)
+		x.paths[path] = stricter(x.paths[path], r)
 		x.longest = max(x.longest, len(path))
 		if r.inert {
 			return
 		}
 		for i := strings.LastIndexByte(path, '/'); i >= 0; i = strings.LastIndexByte(path[:i], '/') {
-			x.below[path[:i]] = stricter(x.below[path[:i]], &r)
+			x.below[path[:i]] = stricter(x.below[path[:i]], r)
 		}
 	case r.portable() && r.parts[1].kind == literalPart:
 		name := r.parts[1].text
-		x.names[name] = stricter(x.names[name], &r)
+		x.names[name] = stricter(x.names[name], r)
 	case r.portable() && r.parts[1].kind == suffixPart:
 		end := r.parts[1].text
-		x.suffixes[end] = stricter(x.suffixes[end], &r)
+		x.suffixes[end] = stricter(x.suffixes[end], r)
 		if !slices.Contains(x.lengths, len(end)) {
 			x.lengths = append(x.lengths, len(end))
 		}
 	case r.isTail():
 		name := r.parts[len(r.parts)-1].text
-		x.tails[name] = append(x.tails[name], r)
+		x.tails[name] = append(x.tails[name], *r)
 	default:
 		first := ""
 		if r.parts[0].kind == literalPart {
 			first = r.parts[0].text
 		}
-		x.globs[first] = append(x.globs[first], r)
+		x.globs[first] = append(x.globs[first], *r)
 	}
 }
 

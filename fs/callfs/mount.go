@@ -6,6 +6,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/fs/fusemount"
 )
 
 // Options describes a file system.
@@ -29,8 +30,8 @@ func (o *Options) user() fuse.Owner { return fuse.Owner{Uid: o.UID, Gid: o.GID} 
 
 // MountOptions returns the options of a mount for [Serve]. Only processes of the user may use the mount: the kernel
 // answers EACCES to others, root included.
-func MountOptions(uid, gid uint32) fusedev.MountOptions {
-	return fusedev.MountOptions{Type: "scopefs-context", UID: uid, GID: gid, NoExec: true}
+func MountOptions(uid, gid uint32) fusemount.MountOptions {
+	return fusemount.MountOptions{Type: "scopefs-context", UID: uid, GID: gid, NoExec: true}
 }
 
 // maxRead bounds a READ, in bytes, and so the memory of fusedev.MaxRequests of them.

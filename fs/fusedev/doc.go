@@ -1,16 +1,16 @@
-// Package fusedev serves a FUSE file system over /dev/fuse: it mounts, reads
-// requests, sends notifications, registers backing files and aborts connections. It
-// knows the protocol's framing; a [Handler], usually *fuse.ProtocolServer of go-fuse,
-// implements the operations. Package fs is such a file system.
+// Package fusedev serves a FUSE file system over /dev/fuse: it reads requests, sends
+// notifications and registers backing files. It knows the protocol's framing; a
+// [Handler], usually *fuse.ProtocolServer of go-fuse, implements the operations.
+// Package fs is such a file system; package fusemount mounts and aborts it.
 //
 // # Use
 //
-// [Mount] opens /dev/fuse and mounts. [NewConn] builds a connection over the
+// [fusemount.Mount] opens /dev/fuse and mounts. [NewConn] builds a connection over the
 // descriptor, [Conn.Init] replies to the kernel's first request, and [Conn.Serve]
 // replies to all others until somebody unmounts the file system. A program that wants
-// no client to wait for its server calls [Open] first, and [Device.Attach] once the
-// server is ready. The server may be another process: [Device.File] hands over the
-// descriptor.
+// no client to wait for its server calls [fusemount.Open] first, and
+// [fusemount.Device.Attach] once the server is ready. The server may be another process:
+// [fusemount.Device.File] hands over the descriptor.
 //
 // # Parallelism
 //
@@ -41,7 +41,7 @@
 //     it for an inode whose READ or WRITE it performs.
 //   - [Conn.InvalidateEntries] and [Conn.Prune] take no lock.
 //   - A process that is killed while a thread of it waits in the kernel keeps /dev/fuse
-//     open, and its clients wait. [Connection.Abort], from another process, ends their
+//     open, and its clients wait. [fusemount.Connection.Abort], from another process, ends their
 //     requests.
 //
 // # Ending

@@ -6,12 +6,13 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/fs/fusemount"
 )
 
 // A program mounts a file system in which every operation fails with ENOSYS, and
 // serves it until somebody unmounts it. It needs root and /dev/fuse.
 func ExampleMount() {
-	dev, err := fusedev.Mount("/mnt/empty", fusedev.MountOptions{Source: "empty"})
+	dev, err := fusemount.Mount("/mnt/empty", fusemount.MountOptions{Source: "empty"})
 	if err != nil {
 		log.Fatal(err)
 	}

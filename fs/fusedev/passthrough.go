@@ -12,16 +12,12 @@ import (
 // without CONFIG_FUSE_PASSTHROUGH.
 var ErrNoPassthrough = errors.New("the kernel has no FUSE passthrough")
 
-// TryPassthrough makes a mount that is attached nowhere, and registers fd, a regular file,
-// as a backing file of it. It returns nil if reads and writes can bypass the server, an
-// error that is ErrNoPassthrough, and EPERM without CAP_SYS_ADMIN of the host.
-func TryPassthrough(fd int) error {
-	dev, err := Open(MountOptions{})
-	if err != nil {
-		return err
-	}
-	defer dev.Close()
-	conn := NewConn(dev.FD(), fuse.NewProtocolServer(fuse.NewDefaultRawFileSystem(), &fuse.MountOptions{MaxWrite: MaxWrite}), Options{})
+// TryPassthrough registers fd, a regular file, as a backing file of a mount that is not
+// served yet; dev is its descriptor of /dev/fuse. It returns nil if reads and writes can
+// bypass the server, an error that is ErrNoPassthrough, and EPERM without CAP_SYS_ADMIN of
+// the host.
+func TryPassthrough(dev, fd int) error {
+	conn := NewConn(dev, fuse.NewProtocolServer(fuse.NewDefaultRawFileSystem(), &fuse.MountOptions{MaxWrite: MaxWrite}), Options{})
 	settings, err := conn.Init()
 	if err != nil {
 		return err

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -46,9 +48,33 @@ type Result struct {
 func (s *Store) Undo(ctx context.Context, sel Selection, hooks Hooks) (*Result, error) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
+	s.awaitClosed(hooks)
 	s.endAll(func(*generation) bool { return true }) // the names of their directories do not change any more
 	return s.undo(ctx, sel, hooks, Header{Redo: sel.Undo})
 }
+
+// awaitClosed waits until the records say how the files are that clients have just closed: a view learns of a close(2) after the
+// client.
+func (s *Store) awaitClosed(hooks Hooks) {
+	root, err := s.top.Self().Stat()
+	if hooks.Writing == nil || err != nil {
+		return
+	}
+	closing := func() bool {
+		s.states.Lock()
+		all := slices.Collect(maps.Keys(s.writing))
+		s.states.Unlock()
+		return slices.ContainsFunc(all, func(id beneath.FileID) bool {
+			id.Dev = root.ID().Dev
+			return !hooks.writing(id)
+		})
+	}
+	for end := time.Now().Add(closeTime); closing() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	}
+}
+
+// closeTime bounds awaitClosed.
+const closeTime = 500 * time.Millisecond
 
 // undo is Undo as the generation h.
 func (s *Store) undo(ctx context.Context, sel Selection, hooks Hooks, h Header) (*Result, error) {

@@ -336,6 +336,9 @@ func (w *Writer) Rename(from, to Place, moved, other *beneath.Stat, open bool, f
 		}
 		if moved.IsDir() || other != nil && other.IsDir() {
 			g.relink()
+		} else {
+			g.unlink(from.Path(), beneath.FileID{})
+			g.unlink(to.Path(), beneath.FileID{})
 		}
 		r := &journal.Record{Kind: journal.Moved, Path: from.Path(), To: to.Path(), Object: moved.ID()}
 		switch {

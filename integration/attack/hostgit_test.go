@@ -67,7 +67,7 @@ func (g *hostGit) setUp(dir string, commands ...string) string {
 func (g *hostGit) harm(dir string, commands ...string) (harm []string) {
 	trace := filepath.Join(g.t.TempDir(), "trace")
 	for _, command := range commands {
-		argv := append([]string{"strace", "-f", "-qq", "-s", "300", "-e", "trace=%file", "-o", trace, "git"}, strings.Fields(command)...)
+		argv := append([]string{"strace", "-f", "--seccomp-bpf", "-qq", "-s", "300", "-e", "trace=%file", "-o", trace, "git"}, strings.Fields(command)...)
 		out, _ := g.command(dir, argv...).CombinedOutput()
 		g.t.Logf("git %s: %.300s", command, out)
 		for line := range strings.Lines(harness.ReadAll(g.t, trace)) {
@@ -77,13 +77,15 @@ func (g *hostGit) harm(dir string, commands ...string) (harm []string) {
 			}
 		}
 	}
-	_ = filepath.WalkDir(g.h.Base, func(name string, _ os.DirEntry, err error) error {
-		if err == nil && filepath.Base(name) == "planted" {
-			harm = append(harm, "executed: "+name)
-			_ = os.Remove(name)
-		}
-		return nil
-	})
+	for _, top := range []string{dir, g.outside, filepath.Join(g.h.Base, "canary-bin")} {
+		_ = filepath.WalkDir(top, func(name string, _ os.DirEntry, err error) error {
+			if err == nil && filepath.Base(name) == "planted" {
+				harm = append(harm, "executed: "+name)
+				_ = os.Remove(name)
+			}
+			return nil
+		})
+	}
 	return harm
 }
 

@@ -115,7 +115,7 @@ func (s *starter) build(label, programs, dir string) (end func(), err error) {
 	}
 	s.add(started{name: label + "run -- true, with a daemon", path: "2+1", words: run})
 	s.add(started{name: label + "call read_file, with a daemon", path: "3+1", words: []string{scopefs, "--base", base, "call", "read_file", "path=f", "--agent", "a"}})
-	s.add(started{name: label + "run --dir . -- true, without", path: "7+1", words: []string{scopefs, "run", "--dir", ".", "--", "true"}, dir: project})
+	s.add(started{name: label + "run --dir . -- true, without", path: "6+1", words: []string{scopefs, "run", "--dir", ".", "--", "true"}, dir: project})
 	return end, err
 }
 

@@ -61,7 +61,7 @@ func typePage(t *testing.T, page, dir string) {
 
 	var script strings.Builder
 	for _, c := range commands {
-		line := c.line
+		line := strings.Replace(c.line, "make build", "make build OTHERS=", 1) // make test builds those
 		if os.Getuid() == 0 {
 			line = strings.Replace(line, " --user", "", 1)
 		}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // mounted is a project whose view a daemon has mounted.
@@ -47,7 +48,8 @@ func TestFlagsOfRunOnMounted(t *testing.T) {
 	t.Run("user", func(t *testing.T) {
 		t.Parallel()
 		p := newProjects(t, "project")
-		flagsOnMounted(t, &mounted{t, filepath.Join(p.Base, "project"), func(args ...string) *exec.Cmd { return p.command("", args...) }})
+		flagsOnMounted(t, &mounted{t, filepath.Join(p.Base, "project"), func(args ...string) *exec.Cmd { return p.command("", args...) }},
+			need.Rounds("SCOPEFS_TEST_MODES", 7, len(modesOnMounted)))
 	})
 	t.Run("root", func(t *testing.T) {
 		t.Parallel()
@@ -71,7 +73,7 @@ func TestFlagsOfRunOnMounted(t *testing.T) {
 		m.Eventually("the daemon has mounted the view", func() bool {
 			return strings.Contains(of.do("ps", "--dir", dir).Stdout, " mounted ")
 		})
-		flagsOnMounted(t, of)
+		flagsOnMounted(t, of, need.Rounds("SCOPEFS_TEST_MODES", 3, len(modesOnMounted)))
 
 		// A process of the host uses the view, and no session does.
 		require.Zero(t, of.run([]string{"--changes", "kept"}, "true").Code)
@@ -88,75 +90,84 @@ func TestFlagsOfRunOnMounted(t *testing.T) {
 	})
 }
 
-func flagsOnMounted(t *testing.T, m *mounted) {
+// modesOnMounted are all pairs of modes of changes. The first three have each mode that differs on both sides; the first seven have two
+// that are alike as well.
+var modesOnMounted = [][2]string{
+	{"direct", "held"}, {"held", "kept"}, {"kept", "direct"}, {"auto", "held"}, {"held", "auto"}, {"kept", "auto"}, {"held", "held"},
+	{"direct", "kept"}, {"direct", "auto"}, {"kept", "held"}, {"held", "direct"}, {"auto", "direct"},
+	{"auto", "kept"}, {"direct", "direct"}, {"kept", "kept"}, {"auto", "auto"},
+}
+
+// flagsOnMounted goes through the first pairs of modesOnMounted, then through the rules in each mode.
+func flagsOnMounted(t *testing.T, m *mounted, pairs int) {
 	plant := func() {
 		o := m.run([]string{"--changes", "direct"}, "echo one >a; echo one >b")
 		require.Zero(t, o.Code, o.Stderr)
 	}
 	read := func(name string) string { text, _ := os.ReadFile(filepath.Join(m.dir, name)); return string(text) }
-	plant()
-	for _, from := range []string{"direct", "kept", "held", "auto"} {
-		for _, to := range []string{"direct", "kept", "held", "auto"} {
-			for _, busy := range []bool{false, true} {
-				at := fmt.Sprintf("%s, then --changes %s, in use: %v", from, to, busy)
+	for _, modes := range modesOnMounted[:pairs] {
+		from, to := modes[0], modes[1]
+		for _, busy := range []bool{false, true} {
+			at := fmt.Sprintf("%s, then --changes %s, in use: %v", from, to, busy)
+			if read("a") != "one\n" || read("b") != "one\n" {
 				plant()
-				o := m.run([]string{"--changes", from}, "true")
-				require.Zero(t, o.Code, "%s: %s", at, o.Stderr)
-				text, err := os.ReadFile(m.definition())
+			}
+			o := m.run([]string{"--changes", from}, "true")
+			require.Zero(t, o.Code, "%s: %s", at, o.Stderr)
+			text, err := os.ReadFile(m.definition())
+			require.NoError(t, err)
+			end := func() {}
+			if busy {
+				cmd := m.command("run", "--dir", m.dir, "--", "sh", "-c", "echo began; read x")
+				in, err := cmd.StdinPipe()
 				require.NoError(t, err)
-				end := func() {}
-				if busy {
-					cmd := m.command("run", "--dir", m.dir, "--", "sh", "-c", "echo began; read x")
-					in, err := cmd.StdinPipe()
-					require.NoError(t, err)
-					out, err := cmd.StdoutPipe()
-					require.NoError(t, err)
-					require.NoError(t, cmd.Start())
-					_, err = out.Read(make([]byte, 6))
-					require.NoError(t, err, at)
-					end = func() { in.Close(); _ = cmd.Wait() }
-				}
-				client := m.do("mcp", "--dir", m.dir, "--changes", to) // its input ends at once
-				served, err := os.ReadFile(m.definition())
+				out, err := cmd.StdoutPipe()
 				require.NoError(t, err)
-				if busy {
-					require.NoError(t, os.WriteFile(m.definition(), text, 0o600))
-				}
-				o = m.run([]string{"--changes", to}, "echo two >a; rm b; cat a")
-				end()
-				same := from == to || from == "auto" && to == "kept" || from == "kept" && to == "auto" // auto keeps changes here
-				now, err := os.ReadFile(m.definition())
-				require.NoError(t, err)
-				assert.Equal(t, busy && !same, client.Code != 0, at+client.Stderr)
-				if busy && !same {
-					assert.Contains(t, client.Stderr, "scopefs: --changes "+to+": the view of ", at)
-					assert.Equal(t, string(text), string(served), at)
-					assert.Equal(t, 125, o.Code, at)
-					assert.Regexp(t, `scopefs: --changes `+to+`: the view of project-\S+ is mounted with changes: `+from+
-						`, and in use: session (\S+) \(run sh -c .*\) has it since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d: end it with scopefs kill \S+; or scopefs down project-\S+ ends all of it\n`, o.Stderr, at)
-					assert.Equal(t, string(text), string(now), at)
-					assert.Equal(t, "one\n", read("a"), at)
-					assert.Equal(t, "one\n", read("b"), at)
-					continue
-				}
-				require.Zero(t, o.Code, "%s: %s", at, o.Stderr)
-				assert.Equal(t, "two\n", o.Stdout, at)
-				assert.Contains(t, string(now), "changes: "+to, at)
-				diff := m.do("diff", "--dir", m.dir, "--name-only")
-				if to == "held" {
-					assert.Equal(t, "one\n", read("a"), at)
-					assert.Equal(t, "one\n", read("b"), at)
-					assert.Equal(t, "a\nb\n", diff.Stdout, at+diff.Stderr)
-					require.Zero(t, m.do("discard", "--dir", m.dir, "--all").Code)
-					continue
-				}
-				assert.Equal(t, "two\n", read("a"), at)
-				assert.NoFileExists(t, filepath.Join(m.dir, "b"), at)
-				if kept := m.do("changes", "--dir", m.dir, "--name-only"); to == "direct" {
-					assert.Contains(t, kept.Stderr, "keeps nothing", at)
-				} else {
-					assert.Equal(t, "a\nb\n", kept.Stdout, at+kept.Stderr)
-				}
+				require.NoError(t, cmd.Start())
+				_, err = out.Read(make([]byte, 6))
+				require.NoError(t, err, at)
+				end = func() { in.Close(); _ = cmd.Wait() }
+			}
+			client := m.do("mcp", "--dir", m.dir, "--changes", to) // its input ends at once
+			served, err := os.ReadFile(m.definition())
+			require.NoError(t, err)
+			if busy {
+				require.NoError(t, os.WriteFile(m.definition(), text, 0o600))
+			}
+			o = m.run([]string{"--changes", to}, "echo two >a; rm b; cat a")
+			end()
+			same := from == to || from == "auto" && to == "kept" || from == "kept" && to == "auto" // auto keeps changes here
+			now, err := os.ReadFile(m.definition())
+			require.NoError(t, err)
+			assert.Equal(t, busy && !same, client.Code != 0, at+client.Stderr)
+			if busy && !same {
+				assert.Contains(t, client.Stderr, "scopefs: --changes "+to+": the view of ", at)
+				assert.Equal(t, string(text), string(served), at)
+				assert.Equal(t, 125, o.Code, at)
+				assert.Regexp(t, `scopefs: --changes `+to+`: the view of project-\S+ is mounted with changes: `+from+
+					`, and in use: session (\S+) \(run sh -c .*\) has it since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d: end it with scopefs kill \S+; or scopefs down project-\S+ ends all of it\n`, o.Stderr, at)
+				assert.Equal(t, string(text), string(now), at)
+				assert.Equal(t, "one\n", read("a"), at)
+				assert.Equal(t, "one\n", read("b"), at)
+				continue
+			}
+			require.Zero(t, o.Code, "%s: %s", at, o.Stderr)
+			assert.Equal(t, "two\n", o.Stdout, at)
+			assert.Contains(t, string(now), "changes: "+to, at)
+			diff := m.do("diff", "--dir", m.dir, "--name-only")
+			if to == "held" {
+				assert.Equal(t, "one\n", read("a"), at)
+				assert.Equal(t, "one\n", read("b"), at)
+				assert.Equal(t, "a\nb\n", diff.Stdout, at+diff.Stderr)
+				require.Zero(t, m.do("discard", "--dir", m.dir, "--all").Code)
+				continue
+			}
+			assert.Equal(t, "two\n", read("a"), at)
+			assert.NoFileExists(t, filepath.Join(m.dir, "b"), at)
+			if kept := m.do("changes", "--dir", m.dir, "--name-only"); to == "direct" {
+				assert.Contains(t, kept.Stderr, "keeps nothing", at)
+			} else {
+				assert.Equal(t, "a\nb\n", kept.Stdout, at+kept.Stderr)
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -22,9 +23,9 @@ func TestSelftest(t *testing.T) {
 	t.Parallel()
 	harness.NeedFUSE(t)
 	var held []string
-	count := func(words ...string) (states map[string]int, failed []string) {
+	count := func(as func(argv ...string) *exec.Cmd, words ...string) (states map[string]int, failed []string) {
 		states, held = map[string]int{}, nil
-		out, err := exec.Command(harness.Program, append([]string{"selftest", "--json"}, words...)...).Output()
+		out, err := as(append([]string{harness.Program, "selftest", "--json"}, words...)...).Output()
 		require.NotEmpty(t, out, err)
 		for line := range strings.Lines(string(out)) {
 			var one struct{ ID, State, Evidence string }
@@ -40,18 +41,28 @@ func TestSelftest(t *testing.T) {
 		assert.Equal(t, len(failed) > 0, err != nil)
 		return states, failed
 	}
-	states, failed := count()
+	root := func(argv ...string) *exec.Cmd { return exec.Command(argv[0], argv[1:]...) }
+	states, failed := count(root)
 	assert.Empty(t, failed)
 	assert.Greater(t, states["held"], 250)
 
+	t.Run("user", func(t *testing.T) { // each attempt has a daemon of its own
+		classes, want := []string{"host"}, 10
+		if os.Getenv("SCOPEFS_TEST_ALL") == "1" {
+			classes, want = nil, 200
+		}
+		states, failed := count(func(argv ...string) *exec.Cmd { return harness.AsUser(t, accountUID, argv...) }, classes...)
+		assert.Empty(t, failed)
+		assert.Greater(t, states["held"], want, "%v", states)
+	})
 	t.Run("none", func(t *testing.T) {
-		states, _ := count("--against", "env")
+		states, _ := count(root, "--against", "env")
 		assert.Greater(t, states["failed"], 100, "%v: the attempts try something", states)
 		assert.Less(t, states["held"], 20)
 	})
 	t.Run("mount", func(t *testing.T) {
 		need.Program(t, "bindfs")
-		states, _ := count("--against", "bindfs -f {dir} {mnt}", "view")
+		states, _ := count(root, "--against", "bindfs -f {dir} {mnt}", "view")
 		held = slices.DeleteFunc(held, func(id string) bool { return strings.HasPrefix(id, "view-race-") }) // nobody must win a race
 		assert.Empty(t, held, "%v: each attempt reaches what is outside", states)
 		assert.Greater(t, states["failed"], 30)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // starving is a load of other programs on a host, and how long it lasts.
@@ -80,7 +81,7 @@ func TestStarved(t *testing.T) {
 		}
 		return n
 	}
-	l := starving{agents: of("AGENTS", 3), loops: of("LOOPS", 20), files: of("FILES", 8), time: time.Duration(of("TIME", 20)) * time.Second}
+	l := starving{agents: of("AGENTS", 3), loops: of("LOOPS", 20), files: of("FILES", 8), time: time.Duration(need.Rounds("SCOPEFS_STARVED_TIME", 5, 20)) * time.Second}
 	agents := map[string]string{}
 	for i := range l.agents {
 		agents[fmt.Sprint("a", i)] = ""

@@ -101,7 +101,7 @@ const BuiltEnv = "SCOPEFS_TEST_PROGRAM"
 // Daemon returns the path of scopefsd, which Program leaves most of its work to.
 func Daemon() string { return Program + "d" }
 
-// provide makes the programs under test: copies of the one that BuiltEnv names and of those beside
+// provide makes the programs under test: links to the one that BuiltEnv names and to those beside
 // it, else new ones. Each run has names of its own, by which leftovers finds its processes.
 func provide(program string) error {
 	for _, name := range slices.Sorted(maps.Keys(beside.Programs())) {
@@ -114,7 +114,10 @@ func provide(program string) error {
 
 func provideOne(program, suffix string) error {
 	if built := os.Getenv(BuiltEnv); built != "" {
-		text, err := os.ReadFile(built + suffix)
+		if os.Link(built+suffix, program+suffix) == nil {
+			return nil
+		}
+		text, err := os.ReadFile(built + suffix) // on another file system
 		if err == nil {
 			err = os.WriteFile(program+suffix, text, 0o755)
 		}

@@ -164,7 +164,9 @@ func (h *Host) Abort() {
 
 // Stop ends the daemon, and what it or a daemon that was killed has left to the next one.
 func (h *Host) Stop() {
-	h.end(syscall.SIGINT)
+	if h.end(syscall.SIGINT) && h.Cmd.ProcessState.Success() {
+		return // it has ended all
+	}
 	out, err := exec.Command(Program, "--base", h.Base, "daemon", "--stop").CombinedOutput()
 	assert.NoError(h.T, err, "%s", out)
 }
@@ -172,10 +174,11 @@ func (h *Host) Stop() {
 // Terminate ends the daemon as a service manager does for a restart: its views are left to the next one.
 func (h *Host) Terminate() { h.end(syscall.SIGTERM) }
 
-func (h *Host) end(sig syscall.Signal) {
+// end sends the daemon a signal and waits for its end. It reports whether the daemon ran until then.
+func (h *Host) end(sig syscall.Signal) bool {
 	select {
 	case <-h.Ended:
-		return
+		return false
 	default:
 	}
 	_ = h.Cmd.Process.Signal(sig)
@@ -185,6 +188,7 @@ func (h *Host) end(sig syscall.Signal) {
 		h.T.Errorf("the daemon did not stop")
 		h.Abort()
 	}
+	return true
 }
 
 // Kill kills the daemon. The process of its log ends after it, and not at once: remove waits for that.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/fs/fusemount"
 )
 
 // dogTime is how long before go test's timeout the watchdog of a folder barks. A process that waits in the kernel for a view does not
@@ -51,7 +51,7 @@ func uninterruptible(w io.Writer) {
 
 // abortAll aborts the FUSE connections whose mounts have a name of this run, in whichever mount namespace: fuse(4).
 func abortAll(w io.Writer) {
-	control := fusedev.OpenControl()
+	control := fusemount.OpenControl()
 	defer control.Close()
 	tables, _ := filepath.Glob("/proc/[0-9]*/mountinfo")
 	done := map[string]bool{}

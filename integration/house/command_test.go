@@ -17,7 +17,7 @@ func TestCommandIsSmall(t *testing.T) {
 		"github.com/google/jsonschema-go": "it checks no schema",
 		"github.com/modelcontextprotocol": "internal/caller speaks as much of MCP as one call needs",
 		module + "internal/config":        "likewise: internal/paths has the directories",
-		module + "internal/embedded":      "it starts no daemon",
+		"github.com/hanwen/go-fuse":       "it serves no view",
 		module + "tools/sandbox":          "nor a sandbox",
 		module + "internal/api":           "its messages have histories, approvals and logins in them",
 	}

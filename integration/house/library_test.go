@@ -12,7 +12,7 @@ import (
 )
 
 // library are the packages that other modules import.
-var library = []string{"audit", "fs", "fs/fusedev", "scope", "scope/beneath", "tools"}
+var library = []string{"audit", "fs", "fs/fusedev", "fs/fusemount", "scope", "scope/beneath", "tools"}
 
 // driverModules are modules of servers, databases and their clients.
 var driverModules = []string{"modernc.org/", "nats-io/", "minio/", "redis/", "wneessen/", "lib/pq", "sqlite"}

@@ -99,6 +99,8 @@ var links = []struct{ program, not, why string }{
 	{"audit", "tools/...", "likewise"},
 	{"docs/examples/check-proof", "./...", "an example stands alone"},
 	{"fs/fusedev", "./...", "a connection to the kernel carries any file system"},
+	{"fs/fusemount", "./...", "likewise"},
+	{"fs/fusemount", "github.com/hanwen/go-fuse/v2/...", "who mounts need not serve: its tables are 44 of the 246 page faults of a small program's start"},
 	{"fs/...", "tools/...", "the view decides by scope: it knows no call"},
 	{"fs/...", "scope/agents", "another module can have a view without definition files"},
 	{"tools", "scope/agents", "another module can have the one door with rules of its own, and without definition files"},

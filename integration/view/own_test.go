@@ -16,7 +16,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs"
-	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/fs/fusemount"
 	"github.com/scopefs/scopefs/integration/harness"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -41,7 +41,7 @@ func own(args []string) error {
 		return err
 	}
 	defer root.Close()
-	dev, err := fusedev.Mount(at, fusedev.MountOptions{})
+	dev, err := fusemount.Mount(at, fusemount.MountOptions{})
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func own(args []string) error {
 	child := exec.Command("/bin/sh", "-c", `cd "$1" && shift && exec "$@"`, "sh", at, "cat", "note")
 	said, err := child.CombinedOutput()
 	fmt.Printf("%s", said)
-	return errors.Join(err, fusedev.Unmount(at), <-served)
+	return errors.Join(err, fusemount.Unmount(at), <-served)
 }
 
 // TestOwnView: a program may serve a view and start programs that work in it, with one processor too, if they change their

@@ -45,18 +45,10 @@ func gone(err error) bool {
 	return errors.Is(err, api.ErrNoDaemon) || ok && refused.Kind == api.Closing
 }
 
-// Serves reports whether a user's daemon may serve a base: not root's, not in a session without XDG_RUNTIME_DIR, only a
-// project or the user's own base, and only in the usual directories.
-func Serves(p config.Paths) bool {
-	usual, ok := paths.Served(p.Base)
-	own, err := paths.OfUser()
-	return os.Geteuid() != 0 && err == nil && ok && p == usual && embedded.PrivateDir(own.Run)
-}
-
 // open has the user's daemon serve a base. It reports false if none can.
 func open(ctx context.Context, p config.Paths) (bool, error) {
 	own, err := paths.OfUser()
-	if err != nil || !Serves(p) {
+	if err != nil || !embedded.Serves(p) {
 		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTime)

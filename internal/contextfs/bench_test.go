@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/fs/fusemount"
 	"github.com/scopefs/scopefs/internal/contextfs"
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -18,7 +18,7 @@ import (
 // program.
 func BenchmarkStart(b *testing.B) {
 	need.Root(b, "it mounts")
-	control := fusedev.OpenControl()
+	control := fusemount.OpenControl()
 	defer control.Close()
 	used := func() time.Duration {
 		var r unix.Rusage

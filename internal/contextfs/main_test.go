@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/fs/fusemount"
 	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/contextfs"
 	"github.com/scopefs/scopefs/internal/need"
@@ -93,7 +93,7 @@ func newBox(t *testing.T) *box {
 	if os.Getenv(ordinaryEnv) != "" {
 		uid = 0
 	}
-	control := fusedev.OpenControl()
+	control := fusemount.OpenControl()
 	t.Cleanup(control.Close)
 	t.Cleanup(func() { // after the sandbox has ended
 		if b.mount != nil {

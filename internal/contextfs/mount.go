@@ -32,6 +32,7 @@ import (
 
 	"github.com/scopefs/scopefs/fs/callfs"
 	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/fs/fusemount"
 	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/contextfs/wire"
 	"github.com/scopefs/scopefs/internal/heart"
@@ -76,7 +77,7 @@ type Options struct {
 
 	Program string // for tests; "": that of child.Context
 
-	Control fusedev.Control
+	Control fusemount.Control
 	Watcher *heart.Watcher // nil: one for this process alone
 	Holder  *holder.Holder // nil: none
 	Grace   time.Duration  // how long it may live on without the daemon: see Mount.Keep; 0: it ends with the daemon
@@ -90,9 +91,9 @@ type Mount struct {
 	Root *os.File
 
 	opt     Options
-	minor   uint32             // of its device number
-	conn    fusedev.Connection // opened while the mount is there: its number is reused later
-	place   *holder.Place      // nil: none
+	minor   uint32               // of its device number
+	conn    fusemount.Connection // opened while the mount is there: its number is reused later
+	place   *holder.Place        // nil: none
 	process view.Process
 	config  wire.Config
 	started bool // by this daemon
@@ -120,7 +121,7 @@ type Mount struct {
 // Open makes a mount that is attached nowhere, and starts the process that serves it. It does not wait for the process: a
 // client's first request does. It needs CAP_SYS_ADMIN in its user namespace. The caller closes the mount.
 func Open(opt Options) (*Mount, error) {
-	dev, err := fusedev.Open(callfs.MountOptions(opt.UID, opt.GID))
+	dev, err := fusemount.Open(callfs.MountOptions(opt.UID, opt.GID))
 	if err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/fs/fusemount"
 	"github.com/scopefs/scopefs/internal/contextfs"
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/internal/peer"
@@ -173,7 +173,7 @@ func TestHostile(t *testing.T) {
 			began := time.Now()
 			died := make(chan error, 1)
 			m, err := contextfs.Open(contextfs.Options{
-				Program: script, Control: fusedev.Control{}, Logger: slog.New(slog.DiscardHandler),
+				Program: script, Control: fusemount.Control{}, Logger: slog.New(slog.DiscardHandler),
 				Refused: func(uint32) { asked.Add(1) }, Ready: func(int) {}, Died: func(_ *sandbox.Session, why error) { died <- why },
 			})
 			require.NoError(t, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/fs/fusemount"
 	"github.com/scopefs/scopefs/internal/contextfs"
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -116,7 +116,7 @@ func flood([]string) error {
 // TestCloseLate closes a mount whose device number another mount has meanwhile.
 func TestCloseLate(t *testing.T) {
 	need.Root(t, "it mounts")
-	control := fusedev.OpenControl()
+	control := fusemount.OpenControl()
 	defer control.Close()
 	open := func() (*contextfs.Mount, uint32) {
 		m, err := contextfs.Open(contextfs.Options{

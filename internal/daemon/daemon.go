@@ -20,7 +20,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/fs/fusemount"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
@@ -143,7 +143,7 @@ func New(opt Options) (*Daemon, error) {
 		Shared: session.Shared{
 			Host: view.Host{
 				Host:  account.Host{Paths: opt.Paths, Root: mount.Privileged(), Private: opt.Only != "", Expose: settings.Expose, Logger: opt.Logger},
-				Trace: opt.Trace, Control: fusedev.OpenControl(), Build: opt.Version, Program: view.ProgramFile(),
+				Trace: opt.Trace, Control: fusemount.OpenControl(), Build: opt.Version, Program: view.ProgramFile(),
 			},
 			Settings: settings, Version: opt.Version, Soon: opt.Only != "" || opt.Idle > 0,
 			Queue: tools.NewQueue(), Examiners: limit.NewSlots(tools.MaxExaminers), Encoders: limit.NewSlots(mcp.MaxEncoders),

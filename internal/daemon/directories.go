@@ -11,7 +11,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/fs/fusemount"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/config"
@@ -90,7 +90,7 @@ func leftMounts(p config.Paths) (left []*mountinfo.Info, err error) {
 	return left, err
 }
 
-func abort(control fusedev.Control, m *mountinfo.Info) error {
+func abort(control fusemount.Control, m *mountinfo.Info) error {
 	conn := control.Connection(uint32(m.Minor), m.Mountpoint)
 	defer conn.Close()
 	return conn.Abort()

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/fs/fusemount"
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/holder"
@@ -71,7 +71,7 @@ func stop(p config.Paths) error {
 		return err
 	}
 	left, err := leftMounts(p)
-	control := fusedev.OpenControl()
+	control := fusemount.OpenControl()
 	defer control.Close()
 	for _, m := range slices.Backward(left) {
 		err = errors.Join(err, abort(control, m), unmountDead(p, m))

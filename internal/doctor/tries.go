@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/fs/fusemount"
 	"github.com/scopefs/scopefs/internal/beside"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/view"
@@ -127,11 +128,16 @@ func openDevice(name string) (string, error) {
 // tryPassthrough tries to register this program as a backing file.
 func tryPassthrough() error {
 	self, err := os.Open("/proc/self/exe")
-	if err == nil {
-		defer self.Close()
-		err = fusedev.TryPassthrough(int(self.Fd()))
+	if err != nil {
+		return err
 	}
-	return err
+	defer self.Close()
+	dev, err := fusemount.Open(fusemount.MountOptions{})
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	return fusedev.TryPassthrough(dev.FD(), int(self.Fd()))
 }
 
 func passthrough(root bool, err error) Line {

@@ -16,16 +16,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/beside"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/mount"
+	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/internal/thread"
 	"github.com/scopefs/scopefs/scope"
 )
 
 // Start starts a daemon for this command and one agent. It returns the daemon's directories and
 // a function that stops it.
-func Start(ctx context.Context, p config.Paths, id scope.ID, told io.Writer) (config.Paths, func(), error) {
+func Start(ctx context.Context, p paths.Paths, id scope.ID, told io.Writer) (paths.Paths, func(), error) {
 	dir, lock, err := newRun(p.Base)
 	if err != nil {
 		return p, nil, err
@@ -48,8 +49,13 @@ func Start(ctx context.Context, p config.Paths, id scope.ID, told io.Writer) (co
 const leashFD = 3
 
 // start starts a daemon for one command. After it is ready its errors go to stderr.
-func start(ctx context.Context, p config.Paths, id scope.ID, lock *os.File, stderr io.Writer) (end func(), err error) {
-	cmd, ours, err := namespaced(p, "--only", string(id))
+func start(ctx context.Context, p paths.Paths, id scope.ID, lock *os.File, stderr io.Writer) (end func(), err error) {
+	program, err := beside.Open("scopefsd") // this program may be the small one
+	if err != nil {
+		return nil, err
+	}
+	defer program.Close()
+	cmd, ours, err := namespaced(program.Name(), p, "--only", string(id))
 	if err != nil {
 		return nil, err
 	}
@@ -76,8 +82,8 @@ const startTime = time.Minute
 
 // StartBase starts the daemon of a base, with an environment and flags, and returns when it is ready. Its standard error is
 // passed to stderr from then on.
-func StartBase(ctx context.Context, p config.Paths, env []string, stderr io.Writer, flags ...string) (*Daemon, error) {
-	cmd, ours, err := namespaced(p, append(flags, "--user")...)
+func StartBase(ctx context.Context, p paths.Paths, env []string, stderr io.Writer, flags ...string) (*Daemon, error) {
+	cmd, ours, err := namespaced(self, p, append(flags, "--user")...)
 	if err != nil {
 		return nil, err
 	}
@@ -149,16 +155,19 @@ func newLeash() (ours, theirs *os.File, err error) {
 	return os.NewFile(uintptr(pair[0]), "leash"), os.NewFile(uintptr(pair[1]), "leash"), nil
 }
 
+// self is this program, whatever replaces its file.
+const self = "/proc/self/exe"
+
 // namespaced is a daemon in namespaces of its own, and its leash. For an ordinary user it also has its own user namespace, in
 // which mounting needs neither root nor a setuid helper. The daemon exits at EOF on the leash, a socket pair: also when this
 // process is killed.
-func namespaced(p config.Paths, flags ...string) (*exec.Cmd, *os.File, error) {
+func namespaced(program string, p paths.Paths, flags ...string) (*exec.Cmd, *os.File, error) {
 	ours, theirs, err := newLeash()
 	if err != nil {
 		return nil, nil, err
 	}
 	words := []string{"daemon", "--base", p.Base, "--state", p.State, "--run", p.Run, "--leash", fmt.Sprint(leashFD)}
-	cmd := exec.Command("/proc/self/exe", append(words, flags...)...)
+	cmd := exec.Command(program, append(words, flags...)...)
 	cmd.ExtraFiles, cmd.SysProcAttr = []*os.File{theirs}, Namespaces()
 	return cmd, ours, nil
 }

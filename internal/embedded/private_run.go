@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/mount"
+	"github.com/scopefs/scopefs/internal/paths"
 )
 
 // privateRun begins the names of run directories that are made for one command.
@@ -41,17 +41,17 @@ func newRun(base string) (dir string, lock *os.File, err error) {
 }
 
 // Running returns the directories of the daemons that run for other commands of this user on a base.
-func Running(p config.Paths) (running []config.Paths) {
+func Running(p paths.Paths) (running []paths.Paths) {
 	for _, of := range All() {
 		if of.Base == p.Base {
-			running = append(running, config.Paths{Base: p.Base, State: p.State, Run: of.Run})
+			running = append(running, paths.Paths{Base: p.Base, State: p.State, Run: of.Run})
 		}
 	}
 	return running
 }
 
 // All returns the directories of the daemons that run for other commands of this user, on any base.
-func All() (running []config.Paths) {
+func All() (running []paths.Paths) {
 	all, _ := os.ReadDir(os.TempDir())
 	for _, e := range all {
 		if !strings.HasPrefix(e.Name(), privateRun) {
@@ -64,7 +64,7 @@ func All() (running []config.Paths) {
 		}
 		if f, err := lockRun(dir, unix.LOCK_SH); err == nil { // a directory of this user
 			f.Close()
-			running = append(running, config.Paths{Base: base, Run: dir})
+			running = append(running, paths.Paths{Base: base, Run: dir})
 		}
 	}
 	return running
@@ -106,7 +106,7 @@ func sweepRuns() {
 }
 
 // RemoveRun removes a run directory that was made for one daemon, which has ended.
-func RemoveRun(p config.Paths) {
+func RemoveRun(p paths.Paths) {
 	if f, err := lockRun(p.Run, unix.LOCK_SH); err == nil {
 		removeRun(f)
 		f.Close()

@@ -15,15 +15,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/paths"
 )
 
 // RunUser runs the daemon of an ordinary user, with flags, in namespaces of its own, and waits for it.
 // The daemon ends with this process, however that ends.
-func RunUser(ctx context.Context, p config.Paths, flags ...string) error {
-	cmd, ours, err := namespaced(p, append(flags, "--user")...)
+func RunUser(ctx context.Context, p paths.Paths, flags ...string) error {
+	cmd, ours, err := namespaced(self, p, append(flags, "--user")...)
 	if err != nil {
 		return err
 	}
@@ -69,7 +68,7 @@ func LockUser(run string) (*os.File, error) {
 const freeTime = 30 * time.Second
 
 // WaitFree returns when no daemon has the run directory of a base.
-func WaitFree(ctx context.Context, p config.Paths) error {
+func WaitFree(ctx context.Context, p paths.Paths) error {
 	for end := time.Now().Add(freeTime); ; {
 		lock, err := os.Open(filepath.Join(p.Run, "lock"))
 		if err != nil {
@@ -91,11 +90,19 @@ func WaitFree(ctx context.Context, p config.Paths) error {
 	}
 }
 
-// PrivateDir reports whether the parent of a run directory is this user's alone, as XDG_RUNTIME_DIR has to be.
-func PrivateDir(run string) bool {
+// privateDir reports whether the parent of a run directory is this user's alone, as XDG_RUNTIME_DIR has to be.
+func privateDir(run string) bool {
 	var st unix.Stat_t
 	err := unix.Lstat(filepath.Dir(run), &st)
 	return run != "" && err == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && int(st.Uid) == os.Geteuid() && st.Mode&0o077 == 0
+}
+
+// Serves reports whether a user's daemon may serve a base: not root's, not in a session without XDG_RUNTIME_DIR, only a
+// project or the user's own base, and only in the usual directories.
+func Serves(p paths.Paths) bool {
+	usual, ok := paths.Served(p.Base)
+	own, err := paths.OfUser()
+	return os.Geteuid() != 0 && err == nil && ok && p == usual && privateDir(own.Run)
 }
 
 // userTime bounds the start of the user's daemon.
@@ -121,7 +128,7 @@ func StartUser(ctx context.Context, answers func(context.Context) bool, flags ..
 	if st, err := log.Stat(); err == nil && st.Size() > maxLog {
 		_ = log.Truncate(0)
 	}
-	cmd := exec.Command("/proc/self/exe", append([]string{"daemon", "--user"}, flags...)...)
+	cmd := exec.Command(self, append([]string{"daemon", "--user"}, flags...)...)
 	cmd.Dir, cmd.Stderr, cmd.SysProcAttr = "/", log, &syscall.SysProcAttr{Setsid: true}
 	for _, name := range []string{"HOME", "PATH", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME"} {
 		if value, ok := os.LookupEnv(name); ok { // nothing of this project

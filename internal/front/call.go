@@ -75,7 +75,7 @@ func (f *front) tools(ctx context.Context, name string, hello client.Hello, agai
 		conn, err = client.TaskTools(ctx, task, hello)
 		return conn, client.NewPulse(task), err
 	}
-	p, _, id, err := f.agent(name)
+	p, _, id, err := f.agent(name, false)
 	if err != nil {
 		return nil, nil, err
 	}

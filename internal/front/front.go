@@ -1,5 +1,5 @@
-// Package front is the command as most starts need it: it asks a daemon that runs, and prints. It reads no definition and starts no
-// daemon. Whatever is not that it leaves to scopefsd, before it has read anything that can be read only once.
+// Package front is the command as most starts need it: it asks a daemon that runs, or starts one for a run, and prints. It reads no
+// definition. Whatever is not that it leaves to scopefsd, before it has read anything that can be read only once.
 package front
 
 import (
@@ -41,8 +41,8 @@ func Main(ctx context.Context, args []string) (status int, done bool) {
 }
 
 // agent returns the directories and the agent of a command that starts something for an agent. A project without an agent, or with
-// texts that are to be decided about, is left.
-func (f *front) agent(name string) (paths.Paths, *paths.Project, scope.ID, error) {
+// texts that are to be decided about, is left. alone says that the command does without a daemon that runs.
+func (f *front) agent(name string, alone bool) (paths.Paths, *paths.Project, scope.ID, error) {
 	p, project, err := f.Where(paths.Finder{})
 	if err != nil || f.Branch != "" {
 		return p, nil, "", errLeft
@@ -54,7 +54,7 @@ func (f *front) agent(name string) (paths.Paths, *paths.Project, scope.ID, error
 		}
 		return p, nil, id, err
 	}
-	if p, err = p.Complete(); err != nil || !served(p) { // nothing to ask: scopefsd looks at the rest
+	if p, err = p.Complete(); err != nil || !alone && !served(p) { // nothing to ask: scopefsd looks at the rest
 		return p, nil, "", errLeft
 	}
 	if !project.Exists() || project.Above != nil || project.Below != "" || project.Proposes() ||

@@ -29,7 +29,7 @@ func (f *front) addMCP(root *cobra.Command) {
 func (f *front) mcp(ctx context.Context, o *command.MCP) error {
 	task := os.Getenv(client.TaskEnv) != "" && o.Agent == ""
 	if !task && os.Geteuid() != 0 {
-		p, _, _, err := f.agent(o.Agent)
+		p, _, _, err := f.agent(o.Agent, false)
 		if _, served := paths.Served(p.Base); err != nil || served {
 			return errLeft
 		}

@@ -3,6 +3,7 @@ package front
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 	"github.com/scopefs/scopefs/internal/beside"
 	"github.com/scopefs/scopefs/internal/client"
 	"github.com/scopefs/scopefs/internal/command"
+	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/internal/terminal"
 	"github.com/scopefs/scopefs/scope/hosts/keys"
@@ -37,7 +39,7 @@ func (f *front) run(c *cobra.Command, name string, argv []string, o *command.Run
 	if asks || o.TTY && o.NoTTY || o.Program != "" || o.Changes != "" || o.ShowSecrets || len(o.Env.Files) > 0 || elsewhere(argv[0]) {
 		return 0, errLeft
 	}
-	p, project, id, err := f.agent(name)
+	p, project, id, err := f.agent(name, true)
 	if err != nil {
 		return 0, err
 	}
@@ -56,10 +58,21 @@ func (f *front) run(c *cobra.Command, name string, argv []string, o *command.Run
 	if o.TTY {
 		req.TTY = terminal.Size()
 	}
-	run, err := client.New(p).Run(c.Context(), id, o.TTY, func(resume *client.Resume) any {
-		req.Resume = resume
-		return req
-	})
+	start := func() (*client.Run, error) {
+		return client.New(p).Run(c.Context(), id, o.TTY, func(resume *client.Resume) any {
+			req.Resume = resume
+			return req
+		})
+	}
+	run, err := start()
+	if errors.Is(err, client.ErrNoDaemon) && !embedded.Serves(p) {
+		var end func()
+		if p, end, err = embedded.Start(c.Context(), p, id, io.Discard); err != nil {
+			return command.RunFailed, err
+		}
+		defer end()
+		run, err = start()
+	}
 	refused, _ := errors.AsType[*client.Error](err)
 	switch {
 	case errors.Is(err, client.ErrNoDaemon), refused != nil && refused.Kind == client.Closing:

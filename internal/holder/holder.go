@@ -29,7 +29,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/fs/fusemount"
 	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/holder/wire"
@@ -75,7 +75,7 @@ type Place struct {
 
 	h    *Holder
 	id   uint64
-	conn fusedev.Connection
+	conn fusemount.Connection
 	own  *os.File // the abort file, if the Place has to close it
 	pid  int      // of what is held; 0: it is not
 }
@@ -168,7 +168,7 @@ func (h *Holder) takeOver() (left []*Place, err error) {
 		case msg.Op == wire.OpRefused:
 			err = errors.New(msg.Text)
 		case msg.Op == wire.OpItem:
-			p := &Place{h: h, id: msg.ID, Kind: msg.Kind, Meta: msg.Meta, conn: fusedev.Connection{Dir: msg.Dir}, pid: msg.PID}
+			p := &Place{h: h, id: msg.ID, Kind: msg.Kind, Meta: msg.Meta, conn: fusemount.Connection{Dir: msg.Dir}, pid: msg.PID}
 			if msg.Abort && len(files) > 0 {
 				p.own, files = files[0], files[1:]
 				p.conn.File = p.own
@@ -321,7 +321,7 @@ func (h *Holder) Keep(kind wire.Kind, pid int, meta json.RawMessage, files []*os
 }
 
 // Add makes the holder abort c when the daemon exits, until Remove. c must stay open until then.
-func (h *Holder) Add(kind wire.Kind, c fusedev.Connection) *Place {
+func (h *Holder) Add(kind wire.Kind, c fusemount.Connection) *Place {
 	p := h.place(Place{Kind: kind, conn: c})
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -372,7 +372,7 @@ func (p *Place) Remove() {
 }
 
 // Connection returns the connection, as this daemon can abort it.
-func (p *Place) Connection() fusedev.Connection { return p.conn }
+func (p *Place) Connection() fusemount.Connection { return p.conn }
 
 // Dir returns the mount point of the connection.
 func (p *Place) Dir() string { return p.conn.Dir }

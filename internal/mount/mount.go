@@ -9,7 +9,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/fs/fusemount"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -32,14 +32,14 @@ func Agent(m *mountinfo.Info) (id scope.ID, ok bool) {
 
 // Open creates the mount of a view. It is attached nowhere yet: a view is seen only
 // once it is served.
-func Open(id scope.ID, uid, gid uint32, shared bool) (*fusedev.Device, error) {
-	return fusedev.Open(fusedev.MountOptions{Source: source(id), UID: uid, GID: gid, AllowOther: shared})
+func Open(id scope.ID, uid, gid uint32, shared bool) (*fusemount.Device, error) {
+	return fusemount.Open(fusemount.MountOptions{Source: source(id), UID: uid, GID: gid, AllowOther: shared})
 }
 
 // Attach mounts a view at a directory. Where a dead view of the agent still is, the
 // new one replaces it, so that nobody sees what both hide. Before Linux 6.5 the
 // directory is empty for a moment.
-func Attach(dev *fusedev.Device, id scope.ID, at string) error {
+func Attach(dev *fusemount.Device, id scope.ID, at string) error {
 	stale, err := UnmountStale(id, at, 1)
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func UnmountStale(id scope.ID, at string, leave int) (left bool, err error) {
 		if n <= leave {
 			return n > 0, nil
 		}
-		if err := fusedev.Detach(at); err != nil {
+		if err := fusemount.Detach(at); err != nil {
 			return false, err
 		}
 	}

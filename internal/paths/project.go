@@ -170,7 +170,7 @@ func (p Project) Make(hide bool) error {
 func (p Project) Text(hide bool) string {
 	view := viewFlow
 	if hide {
-		view = viewBlock + secretsText + changesBelow
+		view = viewBlock + secretsText() + changesBelow
 	}
 	return strings.TrimSuffix(p.first(), definitionEnd) + fmt.Sprintf(view, changesAuto) + definitionEnd
 }
@@ -203,7 +203,7 @@ var ours = sync.OnceValue(func() *regexp.Regexp {
 // Unedited reports whether each line of a definition is exactly one that scopefs itself writes. Its user may have written
 // any other text: what a flag would add is then for him to write.
 func (p Project) Unedited(text string) bool {
-	return ours().ReplaceAllString(strings.Replace(text, secretsText, "", 1), "") == p.first()
+	return ours().ReplaceAllString(strings.Replace(text, secretsText(), "", 1), "") == p.first()
 }
 
 // definition is the first text of a project's definition. %q is valid in YAML for a path

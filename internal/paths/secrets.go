@@ -27,8 +27,8 @@ func SecretPatterns() (all []string) {
 	return all
 }
 
-// secretsText are the rules in a definition, below view.
-var secretsText = func() string {
+// secretsText returns the rules in a definition, below view.
+func secretsText() string {
 	var text strings.Builder
 	text.WriteString("  paths: # secrets: in no listing, and the agent can neither read nor create them\n")
 	for _, s := range secrets {
@@ -39,7 +39,7 @@ var secretsText = func() string {
 		text.WriteString("\n")
 	}
 	return text.String()
-}()
+}
 
 // maxSecretEntries limits the entries that Secrets reads.
 const maxSecretEntries = 10_000

@@ -134,6 +134,7 @@ type target struct {
 	host    *outside
 	program string    // scopefs; "": another sandbox
 	before  []string  // words before those of an attempt
+	sockets string    // the directory of the daemon's socket; "": each command has a daemon of its own
 	mount   string    // where the scope is mounted on the host; "": nowhere
 	mounter *exec.Cmd // the process that mounts it; nil: none
 	exited  chan struct{}
@@ -151,8 +152,8 @@ func newTarget(ctx context.Context, o Options, host *outside) (*target, error) {
 			t.view = "the host does not see the view of an ordinary user"
 			return t, nil
 		}
-		run := filepath.Join(host.dir, "run") // apart from what run and call start for themselves
-		return t, t.serve(filepath.Join(run, "views/a"), t.scopefs("daemon", "--run", run))
+		t.sockets = filepath.Join(host.dir, "run") // define had a daemon for each call
+		return t, t.serve(filepath.Join(t.sockets, "views/a"), t.scopefs("daemon"))
 	}
 	t.program = ""
 	words := strings.Fields(strings.ReplaceAll(o.Against, "{dir}", host.scope))
@@ -294,7 +295,11 @@ func lastLine(text string) string {
 }
 
 func (t *target) scopefs(command string, words ...string) []string {
-	return append([]string{t.program, command, "--base", filepath.Join(t.host.dir, "base")}, words...)
+	argv := []string{t.program, command, "--base", filepath.Join(t.host.dir, "base")}
+	if t.sockets != "" {
+		argv = append(argv, "--run", t.sockets)
+	}
+	return append(argv, words...)
 }
 
 // skips returns why an attempt is not made; "" if it is.

@@ -6,8 +6,8 @@ import (
 	"os"
 
 	"github.com/scopefs/scopefs/audit/trace"
-	"github.com/scopefs/scopefs/internal/bases"
 	"github.com/scopefs/scopefs/internal/caller"
+	"github.com/scopefs/scopefs/internal/embedded"
 )
 
 // Use runs f with a client of the tools. The context of f ends when the daemon stops answering. Without ask no question
@@ -16,7 +16,7 @@ func (t *Toolbox) Use(ctx context.Context, version string, ask caller.Ask, f fun
 	defer t.Close()
 	ctx, leave := context.WithCancelCause(ctx)
 	defer leave(nil)
-	for again := t.task == "" && bases.Serves(t.given); ; again = false {
+	for again := t.task == "" && embedded.Serves(t.given); ; again = false {
 		conn, err := t.open(ctx, ctx)
 		if err != nil {
 			return err

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/fs/fusemount"
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/child"
@@ -28,7 +28,7 @@ type Host struct {
 	account.Host
 	Trace   bool // log each request of the kernel
 	Log     *audit.Log
-	Control fusedev.Control
+	Control fusemount.Control
 	Holder  *holder.Holder
 	Build   string         // version of the program
 	Program beneath.FileID // of views: its file; two builds may have one version

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/fs/fusemount"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/heart"
@@ -51,7 +51,7 @@ func TestProbe(t *testing.T) {
 		stoppedAt <- time.Now()
 		_ = p.cmd.Process.Signal(syscall.SIGSTOP)
 	})
-	err = (&View{host: &Host{}}).probe(t.Context(), p, heart.NewHeart(ours), fusedev.Connection{}, peer.NewRequests[wire.FromView](0))
+	err = (&View{host: &Host{}}).probe(t.Context(), p, heart.NewHeart(ours), fusemount.Connection{}, peer.NewRequests[wire.FromView](0))
 	assert.ErrorContains(t, err, "does not answer: it slept or was stopped")
 	select {
 	case <-stoppedAt:
@@ -80,7 +80,7 @@ func TestProbeLate(t *testing.T) {
 		answered, verdict := 0, make(chan error)
 		p := &served{Process: Process{pid: p.cmd.Process.Pid, cmd: p.cmd, ended: make(chan struct{})}} // a channel of the bubble
 		go func() {
-			verdict <- (&View{host: &Host{}}).probe(t.Context(), p, heart.NewHeart(ours), fusedev.Connection{}, peer.NewRequests[wire.FromView](0))
+			verdict <- (&View{host: &Host{}}).probe(t.Context(), p, heart.NewHeart(ours), fusemount.Connection{}, peer.NewRequests[wire.FromView](0))
 		}()
 		for answered < 10 { // the daemon's goroutine of the heart never runs
 			time.Sleep(heart.ProbeTime / 2)

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/fs/fusemount"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/heart"
@@ -383,7 +383,7 @@ func (v *View) takeSpool(name string) (*spool, error) {
 // running is a view process that serves its mount.
 type running struct {
 	*served
-	conn     fusedev.Connection
+	conn     fusemount.Connection
 	place    *holder.Place
 	spool    *spool // nil: none
 	wire     *wire.Conn
@@ -398,7 +398,7 @@ type running struct {
 	build       string // if another one than this daemon's
 }
 
-func newRunning(ctx context.Context, conn fusedev.Connection, place *holder.Place) *running {
+func newRunning(ctx context.Context, conn fusemount.Connection, place *holder.Place) *running {
 	r := &running{conn: conn, place: place, requests: peer.NewRequests[wire.FromView](wire.MaxRequests), outOfMemory: func() bool { return false }}
 	r.alive, r.dead = context.WithCancelCause(ctx)
 	return r

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/fs/fusemount"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/mount"
@@ -344,16 +344,16 @@ func (v *View) serve(ctx context.Context) (mounted bool, err error) {
 
 // unmount unmounts the view: at once when no process uses it, else after a grace time,
 // and then processes that still use it get ENOTCONN.
-func (v *View) unmount(conn fusedev.Connection, p *served) {
+func (v *View) unmount(conn fusemount.Connection, p *served) {
 	for end, pause := time.Now().Add(unmountGrace), time.Millisecond; ; pause = min(2*pause, 16*time.Millisecond) {
-		err := fusedev.Unmount(v.at)
+		err := fusemount.Unmount(v.at)
 		if err == nil {
 			break
 		}
 		if time.Now().After(end) {
 			v.host.Logger.Warn("view is in use: unmounting it all the same", "agent", v.def.Name, "err", err)
 			_ = conn.Abort()
-			_ = fusedev.Detach(v.at)
+			_ = fusemount.Detach(v.at)
 			break
 		}
 		time.Sleep(pause)
@@ -443,7 +443,7 @@ func (v *View) unmountUnused() error {
 	}
 	v.parting.Lock()
 	defer v.parting.Unlock()
-	switch err := fusedev.Unmount(v.at); {
+	switch err := fusemount.Unmount(v.at); {
 	case errors.Is(err, unix.EBUSY):
 		return fmt.Errorf("a process has a file or its working directory in %s (fuser -vm %s lists it): end the process", v.at, v.at)
 	case err != nil:

@@ -7,6 +7,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -61,23 +62,22 @@ func keystore(bundle []byte) []byte {
 			certs = append(certs, block.Bytes)
 		}
 	}
-	var b bytes.Buffer
-	number := func(n any) { _ = binary.Write(&b, binary.BigEndian, n) } // cannot fail
-	text := func(s string) {
-		number(uint16(len(s)))
-		b.WriteString(s)
+	b := make([]byte, 0, len(bundle)) // the text of a certificate is longer
+	number := func(n int) { b = binary.BigEndian.AppendUint32(b, uint32(n)) }
+	text := func(s string) { b = append(binary.BigEndian.AppendUint16(b, uint16(len(s))), s...) }
+	for _, n := range []int{0xfeedfeed, 2, len(certs)} {
+		number(n)
 	}
-	number([]uint32{0xfeedfeed, 2, uint32(len(certs))})
 	for i, cert := range certs {
-		number(uint32(2)) // a trusted certificate
-		text(fmt.Sprint(i))
-		number(uint64(0)) // the time of its addition
+		number(2) // a trusted certificate
+		text(strconv.Itoa(i))
+		b = binary.BigEndian.AppendUint64(b, 0) // the time of its addition
 		text("X.509")
-		number(uint32(len(cert)))
-		b.Write(cert)
+		number(len(cert))
+		b = append(b, cert...)
 	}
 	digest := sha1.New()
 	digest.Write([]byte("Mighty Aphrodite"))
-	digest.Write(b.Bytes())
-	return digest.Sum(b.Bytes())
+	digest.Write(b)
+	return digest.Sum(b)
 }

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/fs/fusemount"
 	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/holder/wire"
@@ -200,7 +200,7 @@ func (k *keeper) end() {
 
 // end aborts the connection, and kills the process of a view.
 func (i *item) end() {
-	conn := fusedev.Connection{Dir: i.msg.Dir}
+	conn := fusemount.Connection{Dir: i.msg.Dir}
 	if i.msg.Abort && len(i.files) > 0 {
 		conn.File = i.files[0]
 	}

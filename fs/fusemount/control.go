@@ -1,4 +1,4 @@
-package fusedev
+package fusemount
 
 import (
 	"errors"

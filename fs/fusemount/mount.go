@@ -1,4 +1,4 @@
-package fusedev
+package fusemount
 
 import (
 	"errors"
@@ -33,7 +33,7 @@ type Device struct {
 	dir         string // where it is attached
 }
 
-// Mount mounts a file system on dir. The process must serve it with NewConn, and
+// Mount mounts a file system on dir. The process must serve it with fusedev.NewConn, and
 // must not use dir itself: it would wait for its own reply. It needs CAP_SYS_ADMIN
 // in its user namespace and Linux 5.2.
 func Mount(dir string, opt MountOptions) (*Device, error) {
@@ -121,7 +121,7 @@ func nonEmpty(s string) string {
 	return s
 }
 
-// FD returns the descriptor of /dev/fuse, for NewConn. It is valid until Close.
+// FD returns the descriptor of /dev/fuse, for fusedev.NewConn. It is valid until Close.
 func (d *Device) FD() int { return d.fuse }
 
 // File hands over /dev/fuse, for a process that passes it to another: the caller
