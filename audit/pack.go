@@ -13,6 +13,8 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/durable"
 )
 
 // A packed segment is a sequence of zstd frames (RFC 8878), each of whole lines, followed by a skippable frame with
@@ -138,26 +140,19 @@ func pack(root *os.Root, seg segment, stop <-chan struct{}) error {
 		return err
 	}
 	packed := segment{seg.number, true}
-	temp := packed.name() + ".tmp"
-	to, err := root.OpenFile(temp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|unix.O_NOFOLLOW, sealed|0o200)
+	to, err := durable.Begin(root, packed.name(), durable.Options{Mode: sealed})
 	if err != nil {
 		return err
 	}
 	defer to.Close()
-	err = packTo(to, from, stop)
-	if err == nil {
-		err = errors.Join(to.Chmod(sealed), to.Sync())
-	}
+	err = packTo(to.File, from, stop)
 	if err == nil { // expire uses the modification time
-		err = root.Chtimes(temp, info.ModTime(), info.ModTime())
+		err = root.Chtimes(to.Temp(), info.ModTime(), info.ModTime())
 	}
 	if err == nil {
-		err = root.Rename(temp, packed.name())
+		err = to.Place()
 	}
 	if err != nil {
-		return errors.Join(err, root.Remove(temp))
-	}
-	if err := syncDir(root); err != nil {
 		return err
 	}
 	return root.Remove(seg.name())

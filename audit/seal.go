@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit/tree"
+	"github.com/scopefs/scopefs/internal/durable"
 )
 
 // The files of the tree: see package tree.
@@ -371,10 +372,10 @@ func (w *sealer) key() (note.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.replace(publicName, 0o644, []byte(public+"\n")); err != nil {
+	if err := durable.Replace(w.root, publicName, []byte(public+"\n"), durable.Options{Mode: 0o644}); err != nil {
 		return nil, err
 	}
-	if err := w.replace(secretName, 0o600, []byte(private)); err != nil {
+	if err := durable.Replace(w.root, secretName, []byte(private), durable.Options{}); err != nil {
 		return nil, err
 	}
 	return note.NewSigner(private)
@@ -391,25 +392,6 @@ func (w *sealer) head(signer note.Signer) error {
 	if err != nil {
 		return err
 	}
-	return w.replace(headName, 0o644, signed)
-}
-
-// replace writes a file in whole.
-func (w *sealer) replace(name string, mode fs.FileMode, text []byte) error {
-	temp := name + ".tmp"
-	if err := remove(w.root, temp); err != nil {
-		return err
-	}
-	f, err := w.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, mode)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if name != headName { // a head is signed anew after a crash of the kernel
-		err = errors.Join(err, f.Sync())
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return w.root.Rename(temp, name)
+	// A head is signed anew after a crash of the kernel.
+	return durable.Replace(w.root, headName, signed, durable.Options{Mode: 0o644, Unsynced: true})
 }

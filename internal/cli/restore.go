@@ -14,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/durable"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/report"
@@ -147,22 +148,19 @@ func (a *app) writeVersion(ctx context.Context, h *api.History, v oldVersion, to
 	}
 	defer dir.Close()
 	name := path.Base(v.rel)
-	draft := ".scopefs-restore-" + fmt.Sprint(os.Getpid(), "-", time.Now().UnixNano())
-	f, err := dir.OpenFile(draft, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
+	draft, err := durable.Begin(dir, name, durable.Options{Mode: 0o666, Shared: true, New: !force})
 	if err != nil {
 		return fmt.Errorf("--to: %w", err)
 	}
-	defer func() { _ = dir.Remove(draft) }() // after a rename it is gone
-	content, err := h.Read(ctx, found, -1, f)
-	if err = errors.Join(err, f.Close()); err != nil {
+	defer draft.Close()
+	content, err := h.Read(ctx, found, -1, draft)
+	if err != nil {
 		return err
 	}
 	if content.Link {
 		return fmt.Errorf("%s was a symbolic link: scopefs show prints its text", printable.Text(v.rel))
 	}
-	if force {
-		err = dir.Rename(draft, name) // a link of this name is replaced, not followed
-	} else if err = dir.Link(draft, name); errors.Is(err, os.ErrExist) {
+	if err = draft.Place(); errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("%s has %q already: give --force to replace it", to, name)
 	}
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"syscall"
 
 	"github.com/scopefs/scopefs/internal/bounded"
+	"github.com/scopefs/scopefs/internal/durable"
 )
 
 // Server is the command that serves an agent's tools.
@@ -144,11 +145,7 @@ func (i Installation) record(all []Change) error {
 	if err != nil {
 		return err
 	}
-	name := i.path() + ".new"
-	if err := os.WriteFile(name, text, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(name, i.path())
+	return durable.ReplaceAt(i.path(), text, durable.Options{Shared: true})
 }
 
 // in calls f with the directory of a file below root, and its name there. No link leads to
@@ -217,21 +214,6 @@ func write(root *os.Root, file string, text []byte) error {
 			}
 			mode = info.Mode().Perm()
 		}
-		temp := name + ".scopefs-new"
-		if err := dir.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		f, err := dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode) // no link is followed
-		if err != nil {
-			return err
-		}
-		_, err = f.Write(text)
-		if err = errors.Join(err, f.Close()); err == nil {
-			err = dir.Rename(temp, name)
-		}
-		if err != nil {
-			_ = dir.Remove(temp)
-		}
-		return err
+		return durable.Replace(dir, name, text, durable.Options{Mode: mode, Shared: true})
 	})
 }

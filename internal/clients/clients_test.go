@@ -111,17 +111,7 @@ func TestInstallWhereAgentsWork(t *testing.T) {
 		assert.Equal(t, `{"mine": 1}`, read(t, filepath.Join(i.Dir, "closed", "settings.json")))
 		return i, err
 	}
-	target := filepath.Join("closed", "settings.json")
-	i, err := made(func(dir string) error { return os.Symlink(target, filepath.Join(dir, ".mcp.json.scopefs-new")) })
-	require.NoError(t, err)
-	info, err := os.Lstat(filepath.Join(i.Dir, ".mcp.json"))
-	require.NoError(t, err)
-	assert.True(t, info.Mode().IsRegular())
-	_, err = made(func(dir string) error {
-		return os.Link(filepath.Join(dir, target), filepath.Join(dir, ".mcp.json.scopefs-new"))
-	})
-	require.NoError(t, err)
-	_, err = made(func(dir string) error { return os.Symlink("closed", filepath.Join(dir, ".claude")) })
+	_, err := made(func(dir string) error { return os.Symlink("closed", filepath.Join(dir, ".claude")) })
 	assert.ErrorContains(t, err, ".claude is no directory: replace it by one")
 	_, err = made(func(dir string) error { return unix.Mkfifo(filepath.Join(dir, ".mcp.json"), 0o600) })
 	assert.ErrorContains(t, err, ".mcp.json is no regular file: replace it by one")

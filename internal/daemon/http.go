@@ -108,7 +108,7 @@ func (d *Daemon) oldTokensEnd() (time.Time, error) {
 	text, err := root.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		text = time.Now().Add(tokenTime).UTC().AppendFormat(nil, time.RFC3339)
-		err = durable.Replace(root, name, append(text, '\n'))
+		err = durable.Replace(root, name, append(text, '\n'), durable.Options{})
 	}
 	var ends time.Time
 	if err == nil {

@@ -14,14 +14,13 @@ import (
 	"github.com/scopefs/scopefs/internal/durable"
 )
 
-// Write writes a definition atomically, by a rename from a name with a leading dot. It does not use link(2), because
-// loading rejects files with several names. Without replace an existing file is fs.ErrExist.
+// Write writes a definition atomically. Loading rejects files with several names, and skips those with a leading dot. Without replace an
+// existing file is fs.ErrExist.
 func Write(path string, text []byte, mode fs.FileMode, replace bool) error {
-	flags := uint(unix.RENAME_NOREPLACE)
-	if replace {
-		flags = 0
+	if err := durable.ReplaceAt(path, text, durable.Options{Mode: mode, Shared: true, New: !replace}); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
 	}
-	return write(path, text, mode, func(tmp string) error { return unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, path, flags) })
+	return nil
 }
 
 // ErrChanged reports a definition that somebody else has changed meanwhile.
@@ -34,37 +33,35 @@ func Replace(path string, before, text []byte) error {
 	if err != nil {
 		return err
 	}
-	return write(path, text, info.Mode().Perm(), func(tmp string) error {
-		if st, ok := info.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 {
-			if err := os.Lchown(tmp, int(st.Uid), int(st.Gid)); err != nil {
-				return err
-			}
-		}
-		exchange := func() error { return unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE) }
-		err := exchange()
-		now, readErr := os.ReadFile(tmp)
-		if err != nil || readErr != nil || bytes.Equal(now, before) {
-			return errors.Join(err, readErr)
-		}
-		return errors.Join(ErrChanged, exchange())
-	})
-}
-
-func write(path string, text []byte, mode fs.FileMode, place func(tmp string) error) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	d, err := durable.BeginAt(path, durable.Options{Mode: info.Mode().Perm(), Shared: true})
 	if err != nil {
-		return err
+		return fmt.Errorf("write %s: %w", path, err)
 	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
-		return err
+	defer d.Close()
+	temp := filepath.Join(filepath.Dir(path), d.Temp())
+	if _, err = d.Write(text); err == nil {
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 {
+			err = d.Chown(int(st.Uid), int(st.Gid))
+		}
 	}
-	if err = place(f.Name()); err == nil {
-		err = durable.SyncDir(filepath.Dir(path))
+	if err == nil {
+		err = d.PlaceBy(func() error { return exchange(temp, path, before) })
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	return nil
+	return os.Remove(temp) // the text before
+}
+
+// exchange exchanges two files. If the second one has not a text, it exchanges them back.
+func exchange(temp, path string, before []byte) error {
+	swap := func() error { return unix.Renameat2(unix.AT_FDCWD, temp, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE) }
+	if err := swap(); err != nil {
+		return err
+	}
+	now, err := os.ReadFile(temp)
+	if err != nil || bytes.Equal(now, before) {
+		return err
+	}
+	return errors.Join(ErrChanged, swap())
 }

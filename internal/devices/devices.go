@@ -281,7 +281,7 @@ func (s *Store) change(f func(*kept) error) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := durable.Replace(s.root, file, text); err != nil {
+	if err := durable.Replace(s.root, file, text, durable.Options{}); err != nil {
 		return fmt.Errorf("devices: %w", err)
 	}
 	return nil

@@ -61,7 +61,7 @@ func (n *nonces) use(nonce string, expires time.Time) error {
 	n.used[nonce] = expires
 	text, err := json.Marshal(n.used)
 	if err == nil {
-		err = durable.Replace(n.dir, noncesName, text)
+		err = durable.Replace(n.dir, noncesName, text, durable.Options{})
 	}
 	if err != nil {
 		return fmt.Errorf("note that it is taken: %w", err)

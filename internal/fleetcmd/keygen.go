@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/durable"
 	"github.com/scopefs/scopefs/internal/exit"
@@ -45,17 +44,9 @@ func writeKey(file, private string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	err := durable.ReplaceAt(file, []byte(private+"\n"), durable.Options{New: true, Shared: true})
 	if errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("%s exists: nodes trust it: give another --key", file)
 	}
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(private + "\n")
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		os.Remove(file)
-		return err
-	}
-	return durable.SyncDir(dir)
+	return err
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/durable"
 	"github.com/scopefs/scopefs/internal/programs"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/hosts"
@@ -75,12 +76,7 @@ func WriteNew(name, text string) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	return errors.Join(err, f.Close())
+	return durable.ReplaceAt(name, []byte(text), durable.Options{Mode: 0o644, New: true, Shared: true})
 }
 
 // refused is what was refused while a command ran, by the log.

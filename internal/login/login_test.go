@@ -200,7 +200,7 @@ func TestRefreshUnwritable(t *testing.T) {
 	i := newIssuer(t)
 	i.answer = func(int, string) (int, string) { return 500, "" }
 	i.write(t, "access-1", "refresh-1", -time.Minute)
-	require.NoError(t, os.MkdirAll(i.path()+".scopefs/x", 0o700))
+	require.NoError(t, os.MkdirAll(filepath.Join(filepath.Dir(i.path()), "."+filepath.Base(i.path()), "x"), 0o700))
 	_, err := i.read(t)
 	require.ErrorContains(t, err, "could not be written")
 	assert.Zero(t, i.asked.Load())

@@ -10,13 +10,11 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"regexp"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/scopefs/scopefs/internal/durable"
 	"github.com/scopefs/scopefs/tools/egress"
 )
 
@@ -31,7 +29,7 @@ func (f *file) refresh(ctx context.Context, now tokens) (access string, err erro
 	if err != nil {
 		return "", err
 	}
-	defer draft.discard()
+	defer draft.Close()
 	got, err := f.ask(ctx, now.refresh)
 	later, gone := f.read()
 	was, _ := later.all.get(f.Refresh) // "" is of a program that our refresh has left with a dead token
@@ -127,46 +125,33 @@ func plain(text string) bool {
 
 // draft is a file that replaces the login's when it is complete.
 type draft struct {
-	of   *file
-	name string
-	out  *os.File
+	*durable.Draft
+	of *file
 }
 
 // draft makes a file beside the login's, with its owner and mode.
 func (f *file) draft(now tokens) (*draft, error) {
-	d := &draft{of: f, name: f.name + ".scopefs"} // one at a time: see lock
-	_ = f.dir.Remove(d.name)                      // of a refresh that was killed
-	out, err := f.dir.OpenFile(d.name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	d, err := durable.Begin(f.dir, f.name, durable.Options{}) // one at a time: see lock
 	if err != nil {
 		return nil, fmt.Errorf("new tokens could not be written: %w", err)
 	}
-	d.out = out
-	if err := out.Chown(int(now.owner.Uid), int(now.owner.Gid)); err != nil {
-		d.discard()
-		return nil, err
+	if err := d.Chown(int(now.owner.Uid), int(now.owner.Gid)); err != nil {
+		return nil, errors.Join(err, d.Close())
 	}
-	return d, nil
+	return &draft{d, f}, nil
 }
 
 // commit writes the file and puts it in place.
 func (d *draft) commit(all object) error {
 	text, err := json.MarshalIndent(all, "", "  ")
 	if err == nil {
-		_, err = d.out.Write(append(text, '\n'))
+		_, err = d.Write(append(text, '\n'))
 	}
 	if err == nil {
-		err = d.out.Sync()
-	}
-	if err == nil {
-		err = d.of.dir.Rename(d.name, d.of.name)
+		err = d.Place()
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w: its new tokens are lost: %s", d.of.path(), err, d.of.Remedy)
 	}
 	return nil
-}
-
-func (d *draft) discard() {
-	d.out.Close()
-	_ = d.of.dir.Remove(d.name) // after commit there is none
 }

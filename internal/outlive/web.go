@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/scopefs/scopefs/internal/durable"
 	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/holder/wire"
 	"github.com/scopefs/scopefs/scope"
@@ -232,15 +233,7 @@ func (s *Sessions) Keep(id string, state []byte) {
 
 // write replaces a file. A daemon that is killed leaves the one of before, or the next one.
 func (s *Sessions) write(name string, text []byte) error {
-	next := filepath.Join(s.dir, ".next")
-	err := os.WriteFile(next, text, 0o600)
-	if err == nil {
-		err = os.Rename(next, filepath.Join(s.dir, name))
-	}
-	if err != nil {
-		os.Remove(next)
-	}
-	return err
+	return durable.ReplaceAt(filepath.Join(s.dir, name), text, durable.Options{Unsynced: true})
 }
 
 // Drop removes a session that has ended, unless the daemon leaves it to the next one.

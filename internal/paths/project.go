@@ -180,19 +180,10 @@ func (p Project) first() string { return fmt.Sprintf(definition, p.ID, p.Dir) }
 
 // Replace writes a file of the project's base whole or not at all: two commands may start at the same time.
 func Replace(name, text string) error {
-	tmp, err := os.CreateTemp(filepath.Dir(name), ".new-")
-	if err != nil {
+	if err := durable.ReplaceAt(name, []byte(text), durable.Options{Shared: true}); err != nil {
 		return fmt.Errorf("state of the project: %w", err)
 	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.WriteString(text)
-	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil { // ext4 may else keep an empty file after power loss
-		return err
-	}
-	if err := os.Rename(tmp.Name(), name); err != nil {
-		return err
-	}
-	return durable.SyncDir(filepath.Dir(name))
+	return nil
 }
 
 // The lines of a definition after its first text, where %s is a value of view: {changes}.

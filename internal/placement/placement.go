@@ -106,7 +106,7 @@ func holderOf(dir string) (string, error) {
 		}
 		defer root.Close()
 		holder := rand.Text()
-		return holder, durable.Replace(root, holderName, []byte(holder))
+		return holder, durable.Replace(root, holderName, []byte(holder), durable.Options{})
 	}
 	if err == nil && !holderText().Match(text) {
 		err = errors.New("it is damaged: remove it")

@@ -111,7 +111,7 @@ func openKey(state string) (*ecdsa.PrivateKey, error) {
 	if der, err = x509.MarshalECPrivateKey(key); err != nil {
 		return nil, err
 	}
-	return key, durable.Replace(root, keyFile, der)
+	return key, durable.Replace(root, keyFile, der, durable.Options{})
 }
 
 // Key returns the public key that a browser subscribes for: base64url of the point.

@@ -97,7 +97,7 @@ func (a *Approvals) Put(p approvals.Approval) error {
 	if err != nil {
 		return err
 	}
-	return durable.Replace(a.root, file(p), text)
+	return durable.Replace(a.root, file(p), text, durable.Options{})
 }
 
 // Remove deletes an approval. It returns fs.ErrNotExist if the file is gone: another process has used or revoked the

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/scopefs/scopefs/internal/durable"
 )
 
 const (
@@ -37,11 +39,8 @@ func KeepSeen(state string, seen map[string]string) error {
 	}
 	defer root.Close()
 	text, err := json.Marshal(seen)
-	if err == nil {
-		err = root.WriteFile("."+seenFile, text, 0o600)
-	}
 	if err == nil { // not synced: a reload must not wait for the disk
-		err = root.Rename("."+seenFile, seenFile)
+		err = durable.Replace(root, seenFile, text, durable.Options{Unsynced: true})
 	}
 	if err != nil {
 		return fmt.Errorf("state: definitions: %w", err)

@@ -69,7 +69,7 @@ func SaveHead(state, name string, signed []byte) error {
 		return err
 	}
 	defer root.Close()
-	return durable.Replace(root, name, signed)
+	return durable.Replace(root, name, signed, durable.Options{})
 }
 
 const maxHead = 256 << 10 // bytes

@@ -18,6 +18,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/scopefs/scopefs/internal/durable"
 )
 
 // A CA signs the certificates that the proxies of a daemon show instead of the hosts'.
@@ -125,27 +127,10 @@ func makeCA(root *os.Root) (*CA, error) {
 		return nil, err
 	}
 	text := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})...)
-	if err := replace(root, text); err != nil {
+	if err := durable.Replace(root, caName, text, durable.Options{Shared: true}); err != nil {
 		return nil, err
 	}
 	return parseCA(text)
-}
-
-// replace writes the file whole or not at all.
-func replace(root *os.Root, text []byte) error {
-	temp := caName + "." + rand.Text()
-	f, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = root.Rename(temp, caName)
-	}
-	if err != nil {
-		_ = root.Remove(temp)
-	}
-	return err
 }
 
 // newSerial returns 127 random bits: RFC 5280 has at most 20 bytes, above zero.

@@ -166,7 +166,7 @@ func (l *Library) Take(h *Held) error {
 		return err
 	}
 	defer dir.Close()
-	if err := durable.Replace(dir, string(h.Name), h.signed); err != nil {
+	if err := durable.Replace(dir, string(h.Name), h.signed, durable.Options{}); err != nil {
 		return err
 	}
 	h.holds = !h.Removed && h.For(l.node)
@@ -214,7 +214,7 @@ func (l *Library) lay(dir string, next []*Held) (changed bool, err error) {
 			continue
 		}
 		changed = true
-		err = errors.Join(err, durable.Replace(root, name, []byte(text)))
+		err = errors.Join(err, durable.Replace(root, name, []byte(text), durable.Options{}))
 	}
 	return changed, err
 }

@@ -96,7 +96,7 @@ func (t *table) change(f func(map[string]api.PodVolume)) error {
 	f(next)
 	text, err := json.Marshal(next)
 	if err == nil {
-		err = durable.Replace(t.dir, stateFile, text)
+		err = durable.Replace(t.dir, stateFile, text, durable.Options{})
 	}
 	if err == nil {
 		t.all = next

@@ -14,6 +14,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/durable"
 )
 
 // position is what the file of a cursor has.
@@ -125,16 +126,18 @@ func (c *cursor) begin(at position) error {
 	if err != nil {
 		return err
 	}
-	const temporary = cursorName + ".new"
-	if c.file, err = c.dir.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600); err != nil {
+	d, err := durable.Begin(c.dir, cursorName, durable.Options{})
+	if err != nil {
 		return err
 	}
-	_, err = c.file.Write(text)
-	if err = errors.Join(err, c.file.Sync()); err == nil {
-		err = c.dir.Rename(temporary, cursorName)
+	if _, err = d.Write(text); err == nil {
+		err = d.Place()
 	}
-	c.at = at
-	return err
+	if err != nil {
+		return errors.Join(err, d.Close())
+	}
+	c.file, c.at = d.File, at
+	return nil
 }
 
 func (c *cursor) close() {
