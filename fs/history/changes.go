@@ -51,6 +51,7 @@ type Version struct {
 	Generation string `json:"generation,omitempty"`
 	Kept       uint32 `json:"kept,omitempty"`
 	Record     uint64 `json:"record,omitempty"` // the content is in this record of the generation
+	At         int64  `json:"at,omitempty"`     // where the record is in its journal
 	Path       string `json:"path,omitempty"`   // in the scope
 	Sum        string `json:"sum,omitempty"`    // SHA-256 of the content in hex, for its reader; "": not known
 }
@@ -382,7 +383,7 @@ func versionOf(e *entry) Version {
 	case e.Kept != 0:
 		return Version{Generation: idOf(e.gen.began), Kept: e.Kept}
 	case e.Flags&journal.Inline != 0:
-		return Version{Generation: idOf(e.gen.began), Record: e.Seq}
+		return Version{Generation: idOf(e.gen.began), Record: e.Seq, At: e.At}
 	}
 	return Version{}
 }

@@ -132,15 +132,6 @@ func (s *Store) readRecord(v Version, p []byte, off int64) (n int, size int64, e
 	if err != nil {
 		return 0, 0, err
 	}
-	_, records, _, err := s.journal(g.name)
-	for _, r := range records {
-		if r.Seq == v.Record {
-			data, err := s.inline(g.name, r)
-			return copy(p, data[min(max(off, 0), int64(len(data))):]), int64(len(data)), err
-		}
-	}
-	if err == nil {
-		err = &ErrNothing{Why: "the record is not in generation " + v.Generation}
-	}
-	return 0, 0, err
+	data, err := s.inline(g.name, &journal.Record{Seq: v.Record, At: v.At})
+	return copy(p, data[min(max(off, 0), int64(len(data))):]), int64(len(data)), err
 }

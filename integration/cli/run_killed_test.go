@@ -30,7 +30,7 @@ func TestEmbeddedKilled(t *testing.T) {
 				cmd := m.Command("run", "-T", agent, "--", "sh", "-c", "exec sleep "+harness.Seconds(n))
 				require.NoError(t, cmd.Start())
 				m.Eventually("it runs", func() bool { return len(harness.Running("sleep", harness.Seconds(n))) == 1 })
-				children := harness.ChildrenOf(cmd.Process.Pid, "/proc/self/exe")
+				children := harness.ChildrenOf(cmd.Process.Pid, "scopefsd")
 				require.Len(t, children, 1)
 				return []int{cmd.Process.Pid, children[0]}, func() { _ = cmd.Wait() }
 			}

@@ -162,7 +162,7 @@ func awaitKey(ctx context.Context, dir string) error {
 // calls are the system calls of a stream beside those of the Go runtime and of existing files. There is none that makes a
 // connection.
 var calls = []uint32{
-	unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_GETDENTS64, unix.SYS_FLOCK, unix.SYS_FCHMOD, unix.SYS_FSTATFS,
+	unix.SYS_UNLINKAT, unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_GETDENTS64, unix.SYS_FLOCK, unix.SYS_FCHMOD, unix.SYS_FSTATFS,
 	unix.SYS_RECVMSG, unix.SYS_SENDMSG, unix.SYS_RECVFROM, unix.SYS_SENDTO, unix.SYS_GETSOCKOPT, unix.SYS_SETSOCKOPT,
 	unix.SYS_GETSOCKNAME, unix.SYS_GETPEERNAME, unix.SYS_SHUTDOWN, unix.SYS_INOTIFY_INIT1,
 	unix.SYS_INOTIFY_ADD_WATCH, unix.SYS_INOTIFY_RM_WATCH, unix.SYS_SYSINFO, unix.SYS_UNAME, unix.SYS_GETRUSAGE,
