@@ -166,21 +166,25 @@ func (g *generation) byBlocks(id beneath.FileID, from, kept beneath.File, size i
 // endBlocks ends what a generation keeps by blocks, of one object or with the zero FileID of all.
 func (g *generation) endBlocks(of beneath.FileID) {
 	s := g.store
+	var ended []*blocks
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	for id, list := range s.blocks {
 		if of != (beneath.FileID{}) && id != of {
 			continue
 		}
-		list = slices.DeleteFunc(list, func(b blocksOf) bool {
+		list = slices.DeleteFunc(slices.Clone(list), func(b blocksOf) bool {
 			if b.of == g {
-				b.close()
+				ended = append(ended, b.blocks)
 			}
 			return b.of == g
 		})
 		if s.blocks[id] = list; len(list) == 0 {
 			delete(s.blocks, id)
 		}
+	}
+	s.mu.Unlock()
+	for _, b := range ended { // it may wait for a copy
+		b.close()
 	}
 }
 

@@ -155,7 +155,7 @@ func ask(ctx context.Context, attr *syscall.SysProcAttr, env []string, argv ...s
 	ctx, cancel := context.WithTimeout(ctx, 2*longest)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.SysProcAttr, cmd.Env, cmd.Dir, cmd.WaitDelay = attr, env, "/", 100*time.Millisecond
+	cmd.SysProcAttr, cmd.Env, cmd.Dir, cmd.WaitDelay = attr, env, "/", 5*time.Second
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Start(); err != nil {

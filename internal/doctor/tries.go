@@ -237,7 +237,7 @@ func gitIdentity(ctx context.Context) Line {
 	var values []string
 	for _, key := range []string{"user.name", "user.email"} {
 		cmd := exec.CommandContext(ctx, "git", "config", "--get", key)
-		cmd.Dir, cmd.WaitDelay = "/", 100*time.Millisecond // not in a repository
+		cmd.Dir, cmd.WaitDelay = "/", 5*time.Second // not in a repository
 		out, err := cmd.Output()
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 			return Line{Status: Degraded, Detail: "git is not installed", Remedy: "apt-get install git"}

@@ -174,7 +174,7 @@ func checkSeccomp() error {
 // its output open.
 func bounded(ctx context.Context, path string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, path, args...)
-	cmd.WaitDelay = 100 * time.Millisecond
+	cmd.WaitDelay = 5 * time.Second // a busy host closes the pipe late
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) } // see Session.killStart
 	return cmd
