@@ -91,10 +91,12 @@ func (v *View) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut)
 			if err := v.keepContent(p); err != nil {
 				return err
 			}
-			if err := p.keep.Blocks(p.node.ident, int64(size), keepAll); err != nil {
-				return err
+			err := p.keep.Blocks(p.node.ident, int64(size), keepAll)
+			if err == nil {
+				err = v.truncate(p, in, int64(size))
 			}
-			if err := v.truncate(p, in, int64(size)); err != nil {
+			if err != nil {
+				v.unopened(p)
 				return err
 			}
 		}

@@ -47,12 +47,18 @@ func (v *View) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.
 		}
 		f, blind, err := v.reopen(p, flags)
 		if err != nil {
+			if op == scope.OpOpenWrite {
+				v.unopened(p)
+			}
 			v.files.release()
 			return err
 		}
 		h := newHandle(f, p.node, flags)
 		h.blind, h.keep, h.own = blind, p.keep, p.own
 		if err := v.opened(h, false, out); err != nil {
+			if op == scope.OpOpenWrite {
+				v.unopened(p)
+			}
 			v.files.release()
 			f.Close()
 			return err

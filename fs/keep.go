@@ -213,6 +213,17 @@ func (v *View) left(w *history.Writer, n *node, stat func() (beneath.Stat, error
 	}
 }
 
+// unopened notes that a file is not open for writing after all: what others write from now on is theirs.
+func (v *View) unopened(p *place) {
+	v.left(p.keep, p.node, func() (beneath.Stat, error) {
+		st, err := v.root.Stat(p.rel)
+		if err == nil && st.ID() != p.node.ident {
+			err = beneath.ErrStale
+		}
+		return st, err
+	})
+}
+
 // settled notes how a file is after its size or times were set.
 func (v *View) settled(p *place) {
 	if p.stat.IsRegular() {

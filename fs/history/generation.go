@@ -204,6 +204,16 @@ func (g *generation) own(st *beneath.Stat, what uint8) bool {
 	return s.what&what != 0 && (!st.IsRegular() || s.left == stampOf(st) || g.store.written(id))
 }
 
+// disown makes the generation keep an object anew before its next change.
+func (g *generation) disown(id beneath.FileID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if s, ok := g.seen[id]; ok {
+		s.what &^= seenBorn | seenContent
+		g.seen[id] = s
+	}
+}
+
 // leave notes how the clients of a generation have left a file.
 func (g *generation) leave(st *beneath.Stat) {
 	id := plain(st.ID())

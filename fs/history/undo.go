@@ -454,6 +454,12 @@ func (u *undoing) rewrite(at Place, e *entry) error {
 	if err := u.w.Content(at.Path(), &st, reader); err != nil {
 		return err
 	}
+	whole := false
+	defer func() {
+		if !whole {
+			u.w.Left(func() (beneath.Stat, error) { return u.meant(at, e.Object) })
+		}
+	}()
 	f, err := u.store.tree.Open(at.Path(), unix.O_RDWR, st.ID())
 	if errors.Is(err, unix.EACCES) {
 		restore := u.store.tree.Lift(at.Path(), unix.S_IRUSR|unix.S_IWUSR)
@@ -474,7 +480,7 @@ func (u *undoing) rewrite(at Place, e *entry) error {
 		return err
 	}
 	now, err := f.Stat()
-	if err == nil {
+	if whole = err == nil; whole {
 		u.w.Written(&now)
 	}
 	return err

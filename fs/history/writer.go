@@ -458,6 +458,9 @@ func (w *Writer) Attributes(rel string, st *beneath.Stat) error {
 	}
 	err := w.begin(func(g *generation) error {
 		id := plain(st.ID())
+		if w.undo == nil && !g.own(st, seenBorn|seenContent) {
+			g.disown(id) // how the change leaves the file is not how the generation's clients left it
+		}
 		if w.undo == nil && g.has(id, seenBorn|seenAttributes) {
 			return nil
 		}

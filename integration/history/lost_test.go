@@ -97,6 +97,7 @@ func TestNothingLost(t *testing.T) {
 		before, agent, host string
 		undo                string // the output of the undo
 		code                int
+		user                bool   // only as an ordinary user
 		after               string // prints what is there afterwards
 		want                string
 	}{
@@ -108,6 +109,10 @@ func TestNothingLost(t *testing.T) {
 		"the user writes while it is open": {
 			before: "echo v1 >f", agent: "exec 3>>f; echo a >&3; PAUSE; echo b >&3", host: "echo user >f",
 			undo: "1 rewritten\n", after: "cat f", want: "v1\n",
+		},
+		"the user writes after an open that failed": {
+			before: "echo v1 >f; chmod 444 f", agent: "echo x >>f; PAUSE; chmod 644 f; echo agent >f", host: "chmod 644 f; echo user >f",
+			undo: "*", code: 1, after: "cat f", want: "user\n", user: true,
 		},
 		"closed to its owner": {
 			before: "echo v1 >f", agent: "chmod 0200 f; echo gone >f; chmod 644 f", undo: "1 rewritten, 1 attributes\n", after: "cat f; stat -c %a f", want: "v1\n644\n",
@@ -130,12 +135,17 @@ func TestNothingLost(t *testing.T) {
 		},
 	} {
 		for user, uid := range map[string]int{"root": 0, "user": 1234} {
+			if c.user && uid == 0 {
+				continue
+			}
 			t.Run(name+"/"+user, func(t *testing.T) {
 				t.Parallel()
 				p := newProject(t, uid)
 				p.host(c.before)
 				o := p.run(c.agent, c.host)
-				assert.Empty(t, o.Stderr)
+				if !c.user { // whose shell says what failed
+					assert.Empty(t, o.Stderr)
+				}
 				o = p.scopefs("undo", "--session", "last")
 				assert.Equal(t, c.code, o.Code, o.Stdout+o.Stderr)
 				if c.undo != "*" {

@@ -119,7 +119,7 @@ func (m *model) run() {
 
 func (m *model) undo(sel history.Selection, want trees) {
 	m.log("undo", sel.Checkpoint, sel.Undo)
-	m.close(true) // what is open for writing is a conflict
+	m.close(true) // a file that is open for writing is a conflict
 	problems := m.k.undoing(m.scope(), sel)
 	got := m.now()
 	harness.SameTrees(m.t, want.below, got.below, fmt.Sprint("below ", problems, "\n", m.trace.String()))
