@@ -15,6 +15,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/need"
 )
 
@@ -206,7 +207,11 @@ func TestTakeOverCallAttack(t *testing.T) {
 	h.Kill()
 	h.Start()
 	assert.Contains(t, c.back(), inSameSandbox)
-	lasts(h, 1) // its client has resumed it
+	h.Eventually("its client has resumed it", func() bool {
+		var top api.Top
+		require.NoError(t, json.Unmarshal([]byte(h.Must("top", "--once", "--json")), &top))
+		return len(top.Calls) == 1 && top.Calls[0].ID == call
+	})
 	resumes := func(of *wireClient, id int) {
 		of.says(strings.Replace(harness.Request(id, "bash", `{"command":"id"}`), "tools/call", "scopefs/resume/"+call, 1))
 		m := of.answer(id)

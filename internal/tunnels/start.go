@@ -1,6 +1,7 @@
 package tunnels
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,10 +46,11 @@ type process struct {
 
 // share is the process's knowledge of an owner.
 type share struct {
-	*Owner      // nil: an earlier daemon's
-	known  bool // the process has its pidfd
-	asking bool // relay.OpMore has no answer yet
-	wanted bool // there was an relay.OpMore without an Owner
+	*Owner        // nil: an earlier daemon's
+	known   bool  // the process has its pidfd
+	asking  bool  // relay.OpMore has no answer yet
+	wanted  bool  // there was an relay.OpMore without an Owner
+	refused error // why the process last got no bytes, whoever is the Owner now
 }
 
 // The descriptors of its place, after those of holder.
@@ -217,9 +219,7 @@ func (p *process) finish(msg relay.Message) error {
 	m.moved = tunnel.Moved{Sent: msg.Sent, Got: msg.Got, Took: msg.Took}
 	switch {
 	case msg.Limit:
-		if m.err = errLimit; m.of.Owner != nil && m.of.refusal() != nil {
-			m.err = m.of.refusal()
-		}
+		m.err = cmp.Or(m.of.refused, errLimit)
 	case msg.Error != "":
 		m.err = errors.New(msg.Error)
 	}
@@ -264,9 +264,11 @@ func (p *process) answer(o *share) {
 	o.asking = true
 	owner := o.Owner
 	go func() {
-		msg := owner.answer() // waits for a disk
+		msg, err := owner.answer() // waits for a disk
 		p.mu.Lock()
-		o.asking = false
+		if o.asking = false; err != nil {
+			o.refused = err
+		}
 		p.mu.Unlock()
 		p.send(msg)
 	}()

@@ -84,9 +84,8 @@ type Owner struct {
 	name string
 	init func() (*os.File, error)
 
-	mu      sync.Mutex
-	lease   egress.Lease
-	refused error // the last error of lease
+	mu    sync.Mutex
+	lease egress.Lease
 }
 
 // Limit implements egress.Carrier.
@@ -106,29 +105,19 @@ func (o *Owner) free() bool {
 	return o.lease == nil
 }
 
-// answer returns the answer to relay.OpMore.
-func (o *Owner) answer() relay.Message {
+// answer returns the answer to relay.OpMore, and the error for relay.OpRefuse.
+func (o *Owner) answer() (relay.Message, error) {
 	o.mu.Lock()
 	lease := o.lease
 	o.mu.Unlock()
 	if lease == nil {
-		return relay.Message{Op: relay.OpLimit, Owner: o.name, Free: true}
+		return relay.Message{Op: relay.OpLimit, Owner: o.name, Free: true}, nil
 	}
 	n, err := lease()
 	if err != nil {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.refused = err
-		return relay.Message{Op: relay.OpRefuse, Owner: o.name}
+		return relay.Message{Op: relay.OpRefuse, Owner: o.name}, err
 	}
-	return relay.Message{Op: relay.OpGive, Owner: o.name, Bytes: n}
-}
-
-// refusal returns why the process got no bytes.
-func (o *Owner) refusal() error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.refused
+	return relay.Message{Op: relay.OpGive, Owner: o.name, Bytes: n}, nil
 }
 
 // Carry implements egress.Carrier.
