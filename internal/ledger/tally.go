@@ -48,15 +48,27 @@ func (t *Tally) Count(e audit.Event, now time.Time) {
 	case !call:
 	case e.Outcome == audit.OutcomeBegin:
 		t.calls[at]++
-		if t.running == nil {
-			t.running = map[string]Call{}
-		}
-		t.running[e.Call] = Call{ID: e.Call, Session: e.Session, Tool: e.Op, Chain: e.Chain, Since: now}
+		t.run(Call{ID: e.Call, Session: e.Session, Tool: e.Op, Chain: e.Chain, Since: now})
 	case begun:
 		delete(t.running, e.Call)
 	default:
 		t.calls[at]++ // it was refused
 	}
+}
+
+// Resume notes a call that goes on, and whose beginning an earlier daemon has counted.
+func (t *Tally) Resume(c Call) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.run(c)
+}
+
+// run notes a call that runs. The caller holds the lock.
+func (t *Tally) run(c Call) {
+	if t.running == nil {
+		t.running = map[string]Call{}
+	}
+	t.running[c.ID] = c
 }
 
 // connection counts a connection that begins or ends.

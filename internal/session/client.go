@@ -11,6 +11,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/contextfs"
+	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/outlive"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
@@ -86,7 +87,7 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 		c.set, err = tools.NewSet(tools.Gate{
 			Agent: a.id, Session: c.name, Chain: c.chain(), Trace: c.trace, Within: c.within, Rules: func() tools.Rules { return c.rules() }, Find: c.servers.find, Record: c.record, Show: c.showContext,
 			Queue: a.Queue, Examiners: a.Examiners, Rates: a.rates, Approvals: a.Approvals, Nobody: a.nobody(), Wait: a.Settings.Approve.Wait, Object: files.Object, Preview: files.Preview,
-			Resume: resume,
+			Resume: c.counted(resume),
 		}, all...)
 	}
 	if err == nil {
@@ -106,6 +107,17 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 	c.face = mcp.New(c.set, mcp.Options{Version: a.Version, Log: &c.log, Instructions: c.instructions, Listing: c.listing, Logger: quiet, Encoders: a.Encoders, Inbox: a.inbox, Returns: func() bool { return c.resumes },
 		Context: c.context, HoldContext: a.holdContext, Sessions: sessions, KeepContext: c.keepContext, KeptContext: c.keptContext})
 	return c, nil
+}
+
+// counted counts the calls that go on.
+func (c *client) counted(resume func(string) *tools.Resumed) func(string) *tools.Resumed {
+	return func(call string) *tools.Resumed {
+		was := resume(call)
+		if was != nil {
+			c.agent.tally.Resume(ledger.Call{ID: was.Call, Session: c.name, Tool: was.Tool, Chain: c.chain(), Since: was.At})
+		}
+		return was
+	}
 }
 
 // newReturned is newClient of a client that continues with the sandbox of an earlier daemon, or starts another one.

@@ -185,7 +185,7 @@ func (a *Agent) receive(ctx context.Context, s *socket, owner account.User, task
 		}
 		s.clients.Go(func() {
 			defer free()
-			if err := a.serveClient(ctx, conn, task); err != nil && ctx.Err() == nil {
+			if err := a.serveClient(ctx, conn, task); err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosing) {
 				a.Warnings.Warn(a.id, "client", "err", err)
 			}
 		})
