@@ -35,6 +35,7 @@ type Request struct {
 	Diff        *Branch            `json:"diff,omitempty"`        // lists what differs between a branch and the directory
 	Commit      *Branch            `json:"commit,omitempty"`      // takes it over into the directory
 	Discard     *Branch            `json:"discard,omitempty"`     // drops it
+	Settle      bool               `json:"settle,omitempty"`      // see branch.Branch.Settle: of the daemon alone
 	Held        bool               `json:"held,omitempty"`        // it is about what rules hold; as a branch
 	Offset      int64              `json:"offset,omitempty"`      // of Read in bytes, of lists in entries
 
