@@ -58,8 +58,8 @@ func TestCommitGit(t *testing.T) {
 			}
 			require.Zero(t, p.scopefs("run", "--dir", ".", "--branch", "one", "--", "sh", "-ec", git+"commit -q --allow-empty -m again").Code)
 			o := p.scopefs("commit", "--branch", "one", "--git", "by-two")
-			assert.Contains(t, o.Stderr, `branch "by-two"`)
-			assert.Contains(t, o.Stderr, "give another name")
+			assert.Contains(t, o.Stderr, `the branch "by-two" of `+p.dir+" stays as it is (another name may do)")
+			assert.Contains(t, o.Stderr, "non-fast-forward")
 			o = p.scopefs("commit", "--branch", "one", "--git", "main")
 			assert.Contains(t, o.Stderr, "checked out")
 			o = p.scopefs("commit", "--branch", "one", "--git", "by-one")

@@ -192,15 +192,10 @@ func (g *gitBranch) check(ctx context.Context, bundle, objects string) error {
 func (g *gitBranch) fetch(ctx context.Context, bundle string) error {
 	_, err := g.host(ctx, "fetch", "--no-auto-maintenance", "--no-recurse-submodules", "--no-tags",
 		"--no-write-fetch-head", bundle, "HEAD:refs/heads/"+g.name)
-	switch {
-	case err == nil:
-		return nil
-	case strings.Contains(err.Error(), "non-fast-forward"):
-		return fmt.Errorf("branch %q of %s has commits that the agent's does not: give another name", g.name, g.dir)
-	case strings.Contains(err.Error(), "checked out at"):
-		return fmt.Errorf("branch %q is checked out in %s: give another name", g.name, g.dir)
+	if err != nil {
+		return fmt.Errorf("the branch %q of %s stays as it is (another name may do): %w", g.name, g.dir, err)
 	}
-	return fmt.Errorf("%s: %w", g.dir, err)
+	return nil
 }
 
 // said keeps the first part of what a program says.
