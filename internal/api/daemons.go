@@ -137,7 +137,7 @@ func (d *Daemons) Top(ctx context.Context) (Top, error) {
 	if err != nil || d.one {
 		return first(all), err
 	}
-	t := Top{Time: time.Now(), Agents: []TopAgent{}, Sessions: []TopSession{}, Approvals: []approvals.Approval{}, Disks: []Disk{}, Calls: []TopCall{}}
+	t := NewTop()
 	for _, a := range all {
 		if a.err != nil {
 			t.Agents = append(t.Agents, TopAgent{ID: scope.ID(a.Base), State: Failed, Error: a.err.Error()})

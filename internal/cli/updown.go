@@ -103,7 +103,7 @@ are the streams and anchors of their logs.
 Exit status: 0 listed; 1 failure, or every agent has failed. A file that names no agent
 does not count.`,
 		Args: exit.Args(cobra.NoArgs),
-		RunE: a.operating(func(ctx context.Context, client *api.Daemons, _ []string) error {
+		RunE: a.looking(&asJSON, []api.Agent{}, func(ctx context.Context, client *api.Daemons, _ []string) error {
 			list, err := client.Agents(ctx)
 			if err != nil {
 				return err
