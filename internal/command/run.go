@@ -124,7 +124,7 @@ func (o *Run) Words(c *cobra.Command, words []string, dir string) (name string, 
 func (o *Run) Report(to io.Writer, run *client.Run, name, dir string) {
 	e := run.Effects
 	switch {
-	case e == nil || o.Quiet:
+	case e == nil || o.Quiet || e.Direct && !o.JSON: // the operator has said so
 	case o.JSON:
 		_ = json.NewEncoder(to).Encode(map[string]any{"effects": e, "duration_ms": run.Took.Milliseconds()})
 	default:

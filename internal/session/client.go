@@ -54,13 +54,13 @@ type client struct {
 
 	starting sync.Mutex // held while a sandbox starts
 
-	mu           sync.Mutex
-	closed       bool
-	box          *Sandbox
-	unlistedTold bool         // see unlisted
-	purpose      Purpose      // of box
-	sets         []*changeSet // that wait, the oldest first
-	tasks        []*Sandbox   // of runners, that outlive the daemon
+	mu       sync.Mutex
+	closed   bool
+	box      *Sandbox
+	unlisted bool         // an answer has said why changes are not listed
+	purpose  Purpose      // of box
+	sets     []*changeSet // that wait, the oldest first
+	tasks    []*Sandbox   // of runners, that outlive the daemon
 }
 
 // newClient returns a client of the agent's tools under the names of a profile, "" for

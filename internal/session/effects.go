@@ -146,15 +146,15 @@ var protectedNames = sync.OnceValue(func() *scope.Policy {
 	return p
 })
 
-// unlisted returns why the changes in a view cannot be listed; "": they can.
-func unlisted(v *view.View) string {
+// unlisted returns effects that say why the changes in a view cannot be listed; nil: they can. lists is what lists held ones.
+func unlisted(v *view.View, lists string) *effect.Effects {
 	switch {
 	case v.Definition().View.Changes == agents.ChangesHeld:
-		return "changes are held and not listed here: diff lists them"
+		return &effect.Effects{Unknown: "changes are held and not listed here: " + lists + " lists them"}
 	case !v.Keeps():
-		return "what changed is not known: the changes of this agent are not kept"
+		return &effect.Effects{Unknown: "what changed is not known: the changes of this agent are not kept", Direct: v.Unkept() == ""}
 	}
-	return ""
+	return nil
 }
 
 // watch watches one call of a client: see tools.Gate.
@@ -175,13 +175,18 @@ func (w *watch) End() { w.c.agent.watches.end(w.call) }
 func (w *watch) Effects(ctx context.Context, of string) (e *effect.Effects, silent bool) {
 	c := w.c
 	v := c.agent.View()
-	switch {
-	case v == nil, of == "" && (w.tool == "process_read" || w.tool == "process_stop"):
+	if v == nil {
 		return nil, false
-	case c.held != nil:
-		return c.unlisted("changes wait for the caller, who commits them")
-	case unlisted(v) != "":
-		return c.unlisted(unlisted(v))
+	}
+	why := unlisted(v, "diff")
+	if c.held != nil {
+		why = &effect.Effects{Unknown: "changes wait for the caller, who commits them"}
+	}
+	switch {
+	case of == "" && (w.tool == "process_read" || w.tool == "process_stop"):
+		return nil, false
+	case why != nil:
+		return why, c.said()
 	}
 	seen := c.agent.watches.take(w.call)
 	work := history.Work{Call: w.call, Began: w.began}
@@ -218,13 +223,13 @@ func plain(rel string) string {
 	return rel
 }
 
-// unlisted returns effects that are not known, whose text an answer has once in a session.
-func (c *client) unlisted(why string) (e *effect.Effects, silent bool) {
+// said reports whether an answer of the session has said before why its changes are not listed.
+func (c *client) said() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	silent = c.unlistedTold
-	c.unlistedTold = true
-	return &effect.Effects{Unknown: why}, silent
+	was := c.unlisted
+	c.unlisted = true
+	return was
 }
 
 // told has the last change of each call that an answer has listed, for the next answer about its processes. The zero value is ready.
@@ -269,8 +274,8 @@ func (s *Sandbox) Effects(ctx context.Context) *effect.Effects {
 	if s.view == nil || s.view.Unkept() != "" {
 		return nil
 	}
-	if why := unlisted(s.view); why != "" {
-		return &effect.Effects{Unknown: why}
+	if why := unlisted(s.view, "scopefs diff"); why != nil {
+		return why
 	}
 	e, _ := effectsOf(ctx, s.view, history.Work{Session: s.Name, Began: s.began}, "")
 	e.Refused, e.RefusedLeftOut = seen.refused, seen.more

@@ -12,6 +12,7 @@ import (
 type Effects struct {
 	Nothing bool           `json:"nothing,omitempty"` // the view has seen no change
 	Unknown string         `json:"unknown,omitempty"` // why the view does not know
+	Direct  bool           `json:"direct,omitempty"`  // because the definition says that changes are not kept
 	Removed []Object       `json:"removed,omitempty"`
 	Moved   []Object       `json:"moved,omitempty"`
 	Changed []Object       `json:"changed,omitempty"`
