@@ -202,7 +202,7 @@ type kindOf struct {
 func (k *kindOf) add(c *Change) {
 	k.count++
 	o := &effect.Object{Path: c.Path, From: c.From, Marks: marksOf(c)}
-	if c.Kind == ModeChanged && c.OldMode != c.NewMode {
+	if (c.Kind == ModeChanged || c.Mode) && c.OldMode != c.NewMode {
 		o.Mode = fmt.Sprintf("%04o > %04o", c.OldMode, c.NewMode)
 	}
 	directory := c.Type == "directory"

@@ -3,6 +3,7 @@ package answers
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"regexp"
 	"strings"
@@ -10,13 +11,14 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/history/effect"
 	"github.com/scopefs/scopefs/integration/harness"
 )
 
 func TestMain(m *testing.M) {
-	harness.Roles["static"] = static
+	harness.Roles["static"], harness.Roles["mapped"] = static, mapped
 	harness.Main(m)
 }
 
@@ -35,6 +37,20 @@ func static(words []string) error {
 		}
 	}
 	return nil
+}
+
+// mapped writes to a file through a shared mapping, after its descriptor is closed.
+func mapped(words []string) error {
+	fd, err := unix.Open(words[0], unix.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	memory, err := unix.Mmap(fd, 0, 4, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err := errors.Join(err, unix.Close(fd)); err != nil {
+		return err
+	}
+	copy(memory, "mapd")
+	return unix.Munmap(memory)
 }
 
 // answer is what a caller has from one call.
