@@ -130,6 +130,9 @@ func appendBody(b []byte, e Event) []byte {
 	if e.Exit != nil {
 		b = strconv.AppendInt(append(b, `,"exit":`...), int64(*e.Exit), 10)
 	}
+	if e.Changed != nil {
+		b = strconv.AppendInt(append(b, `,"changed":`...), int64(*e.Changed), 10)
+	}
 	b = appendInt(b, `,"status":`, int64(e.Status))
 	b = appendInt(b, `,"bytes":`, e.Bytes)
 	b = appendInt(b, `,"sent_bytes":`, e.Sent)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/fs/history/effect"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -35,6 +36,8 @@ type Error struct {
 	Path       string `json:"path,omitempty"` // relative to the view; of a context or an envelope a JSON pointer, which begins with a slash
 	Hint       string `json:"hint,omitempty"`
 	ApprovalID string `json:"approval_id,omitempty"`
+
+	Effects *effect.Effects `json:"effects,omitempty"` // what the call has changed all the same
 
 	by      scope.Decision  // for the log: what refused the call
 	verdict audit.Verdict   // of the tool itself, by that decision; "" is none

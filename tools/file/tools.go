@@ -20,10 +20,10 @@ func (f *Files) Tools() ([]tools.Tool, error) {
 		tools.Hints{Title: "Read file"})
 	add[WriteArgs, WriteResult](&l, "write_file", "Create a file, replace its content at once, or append to it. "+
 		"Missing directories are made. To change part of a file use edit_file.",
-		tools.Hints{Title: "Write file", Writes: true, Destructive: true})
+		tools.Hints{Title: "Write file", Writes: true, Changes: true, Destructive: true})
 	add[EditArgs, EditResult](&l, "edit_file", "Change parts of a text file of at most 8 MiB: each edit replaces a text that is "+
 		"there exactly once, or inserts lines. All edits are made, or none.",
-		tools.Hints{Title: "Edit file", Writes: true, Destructive: true})
+		tools.Hints{Title: "Edit file", Writes: true, Changes: true, Destructive: true})
 	add[ListArgs, ListResult](&l, "list_dir", "List a directory, sorted by name, one or more levels deep, a page at a time.",
 		tools.Hints{Title: "List directory"})
 	add[StatArgs, StatResult](&l, "stat", "Tell the type, size, permissions and time of a file, directory or link, and on demand its hash.",
@@ -35,15 +35,15 @@ func (f *Files) Tools() ([]tools.Tool, error) {
 		"Binary files, files over 32 MiB and .git are left out.",
 		tools.Hints{Title: "Search content"})
 	add[MakeDirArgs, message.MakeDirResult](&l, "make_dir", "Make a directory, with those above it. One that is there is no error.",
-		tools.Hints{Title: "Make directory", Writes: true, Idempotent: true})
+		tools.Hints{Title: "Make directory", Writes: true, Changes: true, Idempotent: true})
 	l.take(tools.New("move", "Move or rename a file, link or directory. What has the new path already is kept unless overwrite is set.",
-		tools.Hints{Title: "Move", Writes: true, Destructive: true}, f.move))
+		tools.Hints{Title: "Move", Writes: true, Changes: true, Destructive: true}, f.move))
 	add[copyArgs, message.CopyResult](&l, "copy", "Copy a file or link, or a directory with all that is in it.",
-		tools.Hints{Title: "Copy", Writes: true, Destructive: true})
+		tools.Hints{Title: "Copy", Writes: true, Changes: true, Destructive: true})
 	add[deleteFileArgs, message.DeleteResult](&l, "delete_file", "Delete a file or a link (not what it leads to).",
-		tools.Hints{Title: "Delete file", Writes: true, Destructive: true})
+		tools.Hints{Title: "Delete file", Writes: true, Changes: true, Destructive: true})
 	add[deleteArgs, message.DeleteResult](&l, "delete", "Delete a directory: an empty one, or with recursive all that is in it. Links are not followed.",
-		tools.Hints{Title: "Delete directory", Writes: true, Destructive: true})
+		tools.Hints{Title: "Delete directory", Writes: true, Changes: true, Destructive: true})
 	return l.tools, l.err
 }
 
