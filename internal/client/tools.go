@@ -107,6 +107,8 @@ type Hello struct {
 	Context []byte // of the session, a JSON array of messages; nil: none
 	Once    bool   // the client is one command, scopefs call, and no session of an agent program
 
+	FullSchemas bool // the client reads the schemas of results: see mcp.Options
+
 	Returns bool    // the client returns to the next daemon: the first line that it gets is a SandboxLine, if its sandbox may live on
 	Resume  *Resume // with Returns: it does so now
 
@@ -118,7 +120,7 @@ type Hello struct {
 func ReadHello(r *bufio.Reader, given func(size string) error) (h Hello, err error) {
 	for {
 		first, err := r.Peek(1)
-		if err != nil || !strings.ContainsRune("pcdor", rune(first[0])) {
+		if err != nil || !strings.ContainsRune("pcdofr", rune(first[0])) {
 			return h, err
 		}
 		line, err := r.ReadSlice('\n') // bounded by the buffer
@@ -133,6 +135,8 @@ func ReadHello(r *bufio.Reader, given func(size string) error) (h Hello, err err
 			h.Dir = value
 		case word == "once" && value == "":
 			h.Once = true
+		case word == fullSchemas && value == "":
+			h.FullSchemas = true
 		case word == "returns":
 			h.Returns = true
 			words := strings.Split(value, " ")
@@ -147,10 +151,13 @@ func ReadHello(r *bufio.Reader, given func(size string) error) (h Hello, err err
 				return h, err
 			}
 		default:
-			return h, fmt.Errorf("%.40q is neither a message, nor a profile, nor a dir, nor once, nor returns, nor a context", line)
+			return h, fmt.Errorf("%.40q is neither a message, nor a profile, nor a dir, nor once, nor full-schemas, nor returns, nor a context", line)
 		}
 	}
 }
+
+// fullSchemas is the line of a client with Hello.FullSchemas.
+const fullSchemas = "full-schemas"
 
 // continues is the last word of "returns" of a client that resumes its calls.
 const continues = "continues"
@@ -199,6 +206,9 @@ func (h Hello) send(conn *net.UnixConn) (*net.UnixConn, error) {
 	}
 	if err == nil && h.Once {
 		_, err = io.WriteString(conn, "once\n")
+	}
+	if err == nil && h.FullSchemas {
+		_, err = io.WriteString(conn, fullSchemas+"\n")
 	}
 	if err == nil && h.Returns {
 		words := []string{"returns"}

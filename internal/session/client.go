@@ -104,7 +104,7 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 		sessions = a.Web.Of(a.id)
 	}
 	quiet := slog.New(slog.DiscardHandler) // the library logs each message
-	c.face = mcp.New(c.set, mcp.Options{Version: a.Version, Log: &c.log, Instructions: c.instructions, Listing: c.listing, Logger: quiet, Encoders: a.Encoders, Inbox: a.inbox, Returns: func() bool { return c.resumes },
+	c.face = mcp.New(c.set, mcp.Options{Version: a.Version, Log: &c.log, Instructions: c.instructions, FullSchemas: c.full, Listing: c.listing, Logger: quiet, Encoders: a.Encoders, Inbox: a.inbox, Returns: func() bool { return c.resumes },
 		Context: c.context, HoldContext: a.holdContext, Sessions: sessions, KeepContext: c.keepContext, KeptContext: c.keptContext})
 	return c, nil
 }

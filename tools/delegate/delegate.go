@@ -118,6 +118,9 @@ func (d Tools) Delegate() (tools.Tool, error) {
 			"if the answer names the changes of a task, in a copy of yours.",
 		tools.Hints{Title: "Delegate", Waits: true, Context: true, Acts: true, Destructive: true, OpenWorld: true},
 		d.task)
+	t.Idle = func() bool {
+		return !slices.ContainsFunc(d.Members(), func(id scope.ID) bool { return d.Decide(string(id)).Allow })
+	}
 	return tools.Judged(t, err, func(env tools.Env, a args) error {
 		_, err := d.check(env, a.Member)
 		return err
