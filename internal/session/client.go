@@ -75,7 +75,7 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 	files, shell := file.New(worker.New(worker.In(c))), bash.NewShell(c)
 	shell.Dir = dir
 	resume := outlive.Client{Agent: a.id, Session: c.name, Log: a, Dir: a.Paths.Audit()}.Keep(shell, a.Holder, c.kept, c.leaves, c.endTask)
-	files.Quick, files.RefusedFrom = c.quick, a.refusals.Renamed
+	files.Quick, files.RefusedFrom, files.Refused = c.quick, a.refusals.Renamed, a.refused
 	if c.held == nil {
 		files.Unfinished = a.Unfinished.Of(a.id)
 	}

@@ -168,7 +168,7 @@ func (d Tools) run(ctx context.Context, env tools.Env, tool string, member scope
 	case errors.Is(err, ErrNoRunner):
 		need := scope.Decision{Kind: scope.KindNeed, Rule: "set runner in scopefs.yaml: there is none"}
 		return result{}, tools.Refused(need, tools.Denied, "%v", ErrNoRunner).
-			Suggest(`the operator sets runner in scopefs.yaml, such as ["claude", "-p"]`)
+			Suggest("do the task yourself, or ask your operator for a runner")
 	case err != nil:
 		return result{}, err
 	case out.Exit.Code != 0 || out.Exit.Signal != 0:

@@ -76,6 +76,7 @@ func (f *Files) move(ctx context.Context, env tools.Env, in MoveArgs) (message.M
 	refused := f.RefusedFrom != nil && f.RefusedFrom(env.Call)
 	if e, ok := errors.AsType[*tools.Error](err); ok && refused && e.Code == tools.Denied {
 		e.Path = logged(in.From)
+		f.explain(env.Call, e)
 	}
 	return out, err
 }
