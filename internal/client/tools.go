@@ -79,7 +79,11 @@ func (c *Client) whyNoTools(ctx context.Context, id scope.ID) error {
 	i := slices.IndexFunc(all, func(a agent) bool { return a.ID == id })
 	switch {
 	case i < 0:
-		return fmt.Errorf("%w %q: define it in agents.d/%s.md", ErrUnknown, id, id)
+		var names []string
+		for _, a := range all {
+			names = append(names, string(a.ID))
+		}
+		return Unknown(id, names, "agents.d/"+string(id)+".md")
 	case all[i].NotLoaded && all[i].Mount == "":
 		return &NotLoadedError{Err: fmt.Errorf("%q is not mounted: %s", id, all[i].Error)}
 	case all[i].Error != "":
