@@ -33,8 +33,10 @@ func schemaOf[T any]() (*shared, error) {
 			return nil, err
 		}
 		made := &shared{schema: s, valid: validatorOf(s)}
-		made.text = sync.OnceValues(func() ([]byte, error) { return json.Marshal(s) })
-		texts.Store(s, made.text)
+		texts.Store(s, wordings{
+			full:  sync.OnceValues(func() ([]byte, error) { return json.Marshal(s) }),
+			brief: sync.OnceValues(func() ([]byte, error) { return json.Marshal(brief(s)) }),
+		})
 		return made, nil
 	}))
 	return once.(func() (*shared, error))()
@@ -44,8 +46,10 @@ func schemaOf[T any]() (*shared, error) {
 type shared struct {
 	schema *jsonschema.Schema
 	valid  validator
-	text   func() ([]byte, error)
 }
+
+// wordings are the JSON of a schema of ours.
+type wordings struct{ full, brief func() ([]byte, error) }
 
 // schemas holds the schemas of types, as functions that make them once, and texts their JSON. The program's types bound them.
 var schemas, texts sync.Map
@@ -53,9 +57,40 @@ var schemas, texts sync.Map
 // SchemaText returns the JSON of a schema. Do not change it: sessions share that of a type.
 func SchemaText(s *jsonschema.Schema) (json.RawMessage, error) {
 	if text, ok := texts.Load(s); ok {
-		return text.(func() ([]byte, error))()
+		return text.(wordings).full()
 	}
 	return json.Marshal(s)
+}
+
+// BriefText is SchemaText without what a model needs for no call: the longest string and list, numbers from a million on, and that
+// other members are refused. The door validates by the whole schema, and its error names the limit. The schema of a server's tool stays as it is.
+func BriefText(s *jsonschema.Schema) (json.RawMessage, error) {
+	if text, ok := texts.Load(s); ok {
+		return text.(wordings).brief()
+	}
+	return json.Marshal(s)
+}
+
+func brief(s *jsonschema.Schema) *jsonschema.Schema {
+	s = s.CloneSchemas()
+	shorten(s)
+	return s
+}
+
+func shorten(s *jsonschema.Schema) {
+	s.MaxLength, s.MaxItems = nil, nil
+	if s.Maximum != nil && *s.Maximum >= 1e6 {
+		s.Maximum = nil
+	}
+	if s.Type == "object" && s.Properties != nil {
+		s.AdditionalProperties = nil
+	}
+	for _, p := range s.Properties {
+		shorten(p)
+	}
+	if s.Items != nil {
+		shorten(s.Items)
+	}
 }
 
 // bound adds the limits of t's fields to its schema.

@@ -166,7 +166,7 @@ func (s *Set) comeAndGo() (all []map[string]*Tool) {
 	return all
 }
 
-// List returns the tools that the current rules allow or ask for, sorted by name.
+// List returns the tools that the current rules allow or ask for, sorted by name, without those that are [Tool].Idle.
 func (s *Set) List() []Tool {
 	rules := s.rules()
 	var list []Tool
@@ -180,7 +180,7 @@ func (s *Set) List() []Tool {
 		maps.Copy(all, more)
 	}
 	for name, t := range all {
-		if t = t.current(); t.late == nil && !s.covered[name] && s.may(rules, name) {
+		if t = t.current(); t.late == nil && !s.covered[name] && s.may(rules, name) && (t.Idle == nil || !t.Idle()) {
 			list = append(list, *t)
 		}
 	}

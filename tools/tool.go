@@ -30,6 +30,10 @@ type Tool struct {
 	// selects its scopes in Call.Beside. Nil: it sees none.
 	Scopes *jsonschema.Schema
 
+	// Idle reports that the tool has nothing to work on for the agent now, such as no member to delegate to: List leaves it out.
+	// A call is decided all the same. Nil: never.
+	Idle func() bool
+
 	// Defaults are arguments for calls that omit them. Rules, log and approvals see
 	// them as if they were given.
 	Defaults map[string]string

@@ -208,7 +208,7 @@ func inside(t *testing.T, name string, c programCase) {
 	assert.Equal(t, "made by agent in /workspace\n", harness.ReadAll(t, h.Scope("a", "made.txt")))
 	assert.Contains(t, results[3], "tried")
 	assert.NotContains(t, results[3], "of b")
-	assert.Contains(t, results[4], "add {host: other.test} to network.allow")
+	assert.Contains(t, results[4], "scopefs allow other.test")
 	if !c.scrubs {
 		assert.Contains(t, results[4], "placeholder of another host")
 		assert.Contains(t, results[5], "scopefs-secret-")

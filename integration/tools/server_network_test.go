@@ -58,12 +58,13 @@ func TestServerNetwork(t *testing.T) {
 		return u.Text("mcp__"+server+"__fetch", args{"URL": "http://" + host + "/"})
 	}
 	assert.Equal(t, "hello from server.test\n err=<nil> home=/tmp/home false own=\"\"", fetch("mine", "server.test"))
-	assert.Contains(t, fetch("mine", "agent.test"), `add {host: agent.test} to network.allow`)
+	assert.Contains(t, fetch("mine", "agent.test"), `"hint":"ask your operator"`)
 	dark := fetch("dark", "agent.test")
 	assert.NotContains(t, dark, "hello")
 	assert.Contains(t, u.Bash("curl -sS http://agent.test/"), "hello from agent.test")
-	assert.Contains(t, u.Bash("curl -sS http://server.test/"), "add {host: server.test} to network.allow")
+	assert.Contains(t, u.Bash("curl -sS http://server.test/"), "ask your operator: scopefs allow server.test")
 	h.Stop()
+	assert.Contains(t, h.Log.String(), "set network: {allow: [agent.test]} in mcp_servers: dark", "the operator reads what the server's network lacks")
 
 	decided := map[string]audit.Verdict{}
 	sandboxes := map[string]int{}

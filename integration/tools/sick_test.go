@@ -37,7 +37,7 @@ func TestServerTimeout(t *testing.T) {
 	e := u.Fails("mcp__mine__say", args{"text": ""})
 	assert.Equal(t, tools.Unavailable, e.Code)
 	assert.Equal(t, `MCP server "mine" did not answer within 1s; the call was cancelled`, e.Message)
-	assert.Contains(t, e.Hint, "raise the server's timeout")
+	assert.Contains(t, e.Hint, "ask your operator for more time")
 	h.Eventually("it hears of it", func() bool { _, err := os.Stat(h.Scope("a", "cancelled")); return err == nil })
 	assert.Contains(t, u.Text("mcp__mine__say", args{"text": "x"}), "MINE says x")
 }

@@ -532,8 +532,8 @@ func (p pathRule) deny(d *Draft, c Change) (*frontmatter.Edit, func(*agents.Agen
 }
 
 // Command returns the command that allows something, with more words, "" if there is none that allows it alone. name is one
-// that an agent may have chosen, and no pattern. The command is for the operator: what an agent reads must not invite the
-// agent to run it.
+// that an agent may have chosen, and no pattern. The command is the operator's: what an agent reads says "ask your
+// operator" before one.
 func Command(p config.Paths, known *definitions.Set, id scope.ID, kind Kind, name string, more ...string) string {
 	d, err := open(p, known, id)
 	switch {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/scopefs/scopefs/internal/client"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/approvals"
 )
 
@@ -13,6 +14,9 @@ var (
 	ErrNoDaemon = client.ErrNoDaemon
 	ErrLeft     = client.ErrLeft
 )
+
+// Unknown is [client.Unknown].
+func Unknown(id scope.ID, names []string, file string) error { return client.Unknown(id, names, file) }
 
 // Error is an error that the daemon answers.
 

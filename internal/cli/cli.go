@@ -2,10 +2,7 @@
 // other packages and contain no logic of their own.
 //
 // Data goes to standard output, everything else to standard error. An error is one
-// line with a remedy. Exit statuses: 0 success; 1 failure (check: the policy denies
-// the operation); 2 bad usage, or an agent that is unknown or does not load; 3 the
-// daemon cannot mount on this host; 78 the daemon refuses its configuration. run has its
-// own; see run.go.
+// line with a remedy. The exit statuses are a table in help.go.
 package cli
 
 import (
@@ -85,11 +82,7 @@ func (a *app) root() *cobra.Command {
 		Short: "give every agent its own view of its own files, and a log of what it tried",
 		Long: `scopefs mounts agents/<id>/ of a base directory as a file system of its own for
 each agent, runs the agent's programs in a sandbox that has nothing else, and
-records what they were denied.
-
-Exit status: 0 success, 1 failure, 2 bad usage, or an agent that is unknown or does not
-load, 3 the daemon cannot mount on this host, 78 the daemon refuses its configuration. run
-and check have their own; see there.`,
+records what they were denied. scopefs help exit has the exit statuses.`,
 		Args: func(c *cobra.Command, words []string) error {
 			if len(words) > 0 {
 				var names []string
@@ -103,7 +96,10 @@ and check have their own; see there.`,
 			}
 			return nil
 		},
-		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
+		RunE: func(*cobra.Command, []string) error {
+			_, err := io.WriteString(a.out, first)
+			return err
+		},
 		Version:       version.Text(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -119,12 +115,13 @@ and check have their own; see there.`,
 		fleetcmd.New(fleetcmd.Env{In: a.in, Out: a.out, Err: a.err, Paths: a.settingsPaths, Terminal: question.Asker(a.in, a.out) != nil}), a.csiCmd(), a.metricsCmd(), a.storesCmd(),
 		a.agentsCmd(), a.promptCmd(), a.presetsCmd(), a.programsCmd(), a.loginCmd(), a.checkCmd(), a.allowCmd(), a.denyCmd(),
 		a.auditCmd(), a.whyCmd(), a.selftestCmd(), a.changesCmd(), a.branchCmd(), a.diffCmd(), a.commitCmd(), a.discardCmd(), a.undoCmd(), a.redoCmd(), a.checkpointCmd(),
-		a.showCmd(), a.restoreCmd(), a.doctorCmd(), a.versionCmd())
+		a.showCmd(), a.restoreCmd(), a.doctorCmd(), a.versionCmd(), exitTopic())
 	root.InitDefaultCompletionCmd()
 	if c, _, err := root.Find([]string{"completion"}); err == nil {
 		// cobra's prints its help for any word, with exit status 0.
 		c.Args, c.RunE = exit.Args(cobra.NoArgs), func(c *cobra.Command, _ []string) error { return c.Help() }
 	}
+	group(root)
 	return root
 }
 

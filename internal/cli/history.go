@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -41,6 +43,12 @@ func (k kept) history(c *api.Client) *api.History {
 	return c.HistoryOf(k.id)
 }
 
+// exists reports whether there may be a file.
+func exists(name string) bool {
+	_, err := os.Lstat(name)
+	return err == nil
+}
+
 // keptAgent returns the agent of a command line, whose changes are kept.
 func (a *app) keptAgent(words []string) (kept, error) {
 	k, err := a.agentWith(words)
@@ -57,6 +65,11 @@ func (a *app) keptAgent(words []string) (kept, error) {
 
 // agentWith returns the agent of a command line. In a project the first word names an agent only if it is defined there.
 func (a *app) agentWith(words []string) (kept, error) {
+	if _, project, err := a.where(); len(words) > 0 && (err != nil || project == nil) {
+		if err := a.find(words[0]); err != nil {
+			return kept{}, err
+		}
+	}
 	p, project, err := a.existing()
 	if err != nil {
 		return kept{}, err
@@ -66,7 +79,7 @@ func (a *app) agentWith(words []string) (kept, error) {
 	case len(words) == 0:
 	case project == nil:
 		name, words = words[0], words[1:]
-	case words[0] == string(project.ID):
+	case words[0] == string(project.ID), project.Named(words[0]) && !exists(filepath.Join(project.Dir, project.Below, words[0])):
 		words = words[1:]
 	case a.Dir == "":
 		if id, err := scope.ParseID(words[0]); err == nil {

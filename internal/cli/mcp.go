@@ -23,7 +23,7 @@ func (a *app) mcpCmd() *cobra.Command {
 		}
 		thread.Coarse()
 		a.showSecrets = o.ShowSecrets
-		t, err := a.toolbox(o.Agent, api.Hello{Profile: o.Profile, Dir: o.Dir})
+		t, err := a.toolbox(o.Agent, api.Hello{Profile: o.Profile, Dir: o.Dir, FullSchemas: o.FullSchemas})
 		if err != nil {
 			return err
 		}

@@ -71,6 +71,9 @@ func (a *app) settingsPaths() (config.Paths, error) {
 // begin is paths for a command that starts an agent, which makes the project if need be.
 // It returns the agent: the named one, or the project's if none is named.
 func (a *app) begin(name string) (config.Paths, scope.ID, error) {
+	if err := a.find(name); err != nil {
+		return config.Paths{}, "", err
+	}
 	p, project, err := a.begun()
 	if err != nil {
 		return p, "", err
@@ -231,7 +234,7 @@ func (a *app) baseAgentIn(p config.Paths, project *config.Project, name string) 
 		return "", exit.Usagef("which agent: give --agent AGENT, or --dir DIR for a directory without one")
 	case project == nil:
 		return scope.ParseID(name)
-	case name == "", name == string(project.ID), a.Dir != "" && name == os.Getenv("SCOPEFS_AGENT"):
+	case name == "", name == string(project.ID), project.Named(name) && !definitions.Has(p, name), a.Dir != "" && name == os.Getenv("SCOPEFS_AGENT"):
 		return project.ID, nil
 	case a.Dir != "" && !definitions.Has(p, name):
 		return "", exit.Usagef("--dir and an agent: the agent of %s is %s, leave %q out", project.Dir, project.ID, name)
@@ -239,8 +242,35 @@ func (a *app) baseAgentIn(p config.Paths, project *config.Project, name string) 
 	return scope.ParseID(name)
 }
 
+// find makes a project of the user that has a name the one of --dir, for a command that is given elsewhere. An agent of the base in
+// use wins.
+func (a *app) find(name string) error {
+	if name == "" || a.Dir != "" || a.Flags.Base != "" {
+		return nil
+	}
+	if p, project, err := a.where(); err == nil && (project != nil && project.Named(name) || definitions.Has(p, name)) {
+		return nil
+	}
+	found, err := paths.Finder{DirOf: agents.DirOf}.ByName(name)
+	switch {
+	case err != nil || len(found) == 0: // the command says what is unknown
+		return nil
+	case len(found) > 1:
+		var dirs []string
+		for _, p := range found {
+			dirs = append(dirs, printable.Command("--dir", p.Dir))
+		}
+		return exit.Usagef("%q is the name of %d projects: give %s", name, len(found), strings.Join(dirs, ", or "))
+	}
+	a.Dir = found[0].Dir
+	return nil
+}
+
 // agentOf returns the directories, and the named agent or the project's.
 func (a *app) agentOf(name string) (config.Paths, scope.ID, error) {
+	if err := a.find(name); err != nil {
+		return config.Paths{}, "", err
+	}
 	p, project, err := a.existing()
 	if err != nil {
 		return p, "", err
@@ -251,9 +281,15 @@ func (a *app) agentOf(name string) (config.Paths, scope.ID, error) {
 
 // agentNamed returns the directories and the named agent.
 func (a *app) agentNamed(name string) (config.Paths, scope.ID, error) {
-	p, err := a.paths()
+	if err := a.find(name); err != nil {
+		return config.Paths{}, "", err
+	}
+	p, project, err := a.existing()
 	if err != nil {
 		return p, "", err
+	}
+	if project != nil && project.Named(name) && !definitions.Has(p, name) {
+		return p, project.ID, nil
 	}
 	id, err := scope.ParseID(name)
 	return p, id, err

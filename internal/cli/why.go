@@ -14,9 +14,20 @@ import (
 )
 
 func (a *app) auditCmd() *cobra.Command {
-	c := logcmd.New(logcmd.Env{In: a.in, Out: a.out, Err: a.err, Paths: a.paths, All: a.logs, Words: a.words, Version: version.Version})
+	c := logcmd.New(logcmd.Env{In: a.in, Out: a.out, Err: a.err, Named: a.named, Paths: a.paths, All: a.logs, Words: a.words, Version: version.Version})
 	a.completeAgent(c)
 	return c
+}
+
+// named returns the id of a project that has a name, for --dir of which it then is; another name as it is.
+func (a *app) named(name string) (string, error) {
+	if err := a.find(name); err != nil {
+		return "", err
+	}
+	if p, project, err := a.where(); err == nil && project != nil && project.Named(name) && !definitions.Has(p, name) {
+		return string(project.ID), nil
+	}
+	return name, nil
 }
 
 // words returns those by which a command names an agent.

@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	"github.com/scopefs/scopefs/internal/nearest"
+	"github.com/scopefs/scopefs/scope"
 )
 
 var (
@@ -49,3 +52,11 @@ const (
 	Conflict      ErrorKind = "conflict"       // what is decided about is not what was shown
 	Other         ErrorKind = "other"
 )
+
+// Unknown returns an ErrUnknown for the id of no agent, with the name that is nearest to it, and the file to define it in.
+func Unknown(id scope.ID, names []string, file string) error {
+	if like := nearest.Of(string(id), names); like != "" && like != string(id) {
+		return fmt.Errorf("%w %q: did you mean %s? To define it write %s", ErrUnknown, id, like, file)
+	}
+	return fmt.Errorf("%w %q: define it in %s", ErrUnknown, id, file)
+}

@@ -79,7 +79,11 @@ func (c *Client) whyNoTools(ctx context.Context, id scope.ID) error {
 	i := slices.IndexFunc(all, func(a agent) bool { return a.ID == id })
 	switch {
 	case i < 0:
-		return fmt.Errorf("%w %q: define it in agents.d/%s.md", ErrUnknown, id, id)
+		var names []string
+		for _, a := range all {
+			names = append(names, string(a.ID))
+		}
+		return Unknown(id, names, "agents.d/"+string(id)+".md")
 	case all[i].NotLoaded && all[i].Mount == "":
 		return &NotLoadedError{Err: fmt.Errorf("%q is not mounted: %s", id, all[i].Error)}
 	case all[i].Error != "":
@@ -107,6 +111,8 @@ type Hello struct {
 	Context []byte // of the session, a JSON array of messages; nil: none
 	Once    bool   // the client is one command, scopefs call, and no session of an agent program
 
+	FullSchemas bool // the client reads the schemas of results: see mcp.Options
+
 	Returns bool    // the client returns to the next daemon: the first line that it gets is a SandboxLine, if its sandbox may live on
 	Resume  *Resume // with Returns: it does so now
 
@@ -118,7 +124,7 @@ type Hello struct {
 func ReadHello(r *bufio.Reader, given func(size string) error) (h Hello, err error) {
 	for {
 		first, err := r.Peek(1)
-		if err != nil || !strings.ContainsRune("pcdor", rune(first[0])) {
+		if err != nil || !strings.ContainsRune("pcdofr", rune(first[0])) {
 			return h, err
 		}
 		line, err := r.ReadSlice('\n') // bounded by the buffer
@@ -133,6 +139,8 @@ func ReadHello(r *bufio.Reader, given func(size string) error) (h Hello, err err
 			h.Dir = value
 		case word == "once" && value == "":
 			h.Once = true
+		case word == fullSchemas && value == "":
+			h.FullSchemas = true
 		case word == "returns":
 			h.Returns = true
 			words := strings.Split(value, " ")
@@ -147,10 +155,13 @@ func ReadHello(r *bufio.Reader, given func(size string) error) (h Hello, err err
 				return h, err
 			}
 		default:
-			return h, fmt.Errorf("%.40q is neither a message, nor a profile, nor a dir, nor once, nor returns, nor a context", line)
+			return h, fmt.Errorf("%.40q is neither a message, nor a profile, nor a dir, nor once, nor full-schemas, nor returns, nor a context", line)
 		}
 	}
 }
+
+// fullSchemas is the line of a client with Hello.FullSchemas.
+const fullSchemas = "full-schemas"
 
 // continues is the last word of "returns" of a client that resumes its calls.
 const continues = "continues"
@@ -199,6 +210,9 @@ func (h Hello) send(conn *net.UnixConn) (*net.UnixConn, error) {
 	}
 	if err == nil && h.Once {
 		_, err = io.WriteString(conn, "once\n")
+	}
+	if err == nil && h.FullSchemas {
+		_, err = io.WriteString(conn, fullSchemas+"\n")
 	}
 	if err == nil && h.Returns {
 		words := []string{"returns"}

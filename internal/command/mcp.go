@@ -12,7 +12,7 @@ import (
 type MCP struct {
 	Agent, Profile, Changes, Dir string
 	Install, Uninstall           string
-	ShowSecrets                  bool
+	ShowSecrets, FullSchemas     bool
 }
 
 // Command returns mcp, which do does. programs are the names for --install.
@@ -55,5 +55,7 @@ Exit status: 0 at the end of the client's input, 1 failure, 2 bad usage.`,
 		"start commands in this directory of the view; with --install and --uninstall: the directory of the settings")
 	c.MarkFlagsMutuallyExclusive("install", "uninstall")
 	c.Flags().StringVar(&o.Profile, "profile", "", "names of tools: claude, anthropic-editor or mcp-fs")
+	c.Flags().BoolVar(&o.FullSchemas, "full-schemas", false,
+		"list the tools with the schemas of their results and every bound, for a client that reads them")
 	return c
 }

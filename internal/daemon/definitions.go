@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -52,7 +51,11 @@ func (d *Daemon) Definition(id scope.ID) (*agents.Agent, error) {
 	if own != nil {
 		return nil, &api.NotLoadedError{Err: errors.Join(own...)}
 	}
-	return nil, fmt.Errorf("%w %q: define it in %s", api.ErrUnknown, id, filepath.Join(d.Paths.Base, "agents.d", string(id)+".md"))
+	var names []string
+	for name := range now.Agents {
+		names = append(names, string(name))
+	}
+	return nil, api.Unknown(id, names, filepath.Join(d.Paths.Base, "agents.d", string(id)+".md"))
 }
 
 // Refresh reads the definitions if that of an agent may have changed; "" is all. A client that starts waits for d.loading,

@@ -4,7 +4,6 @@ package definitions
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/scopefs/scopefs/internal/api"
@@ -102,7 +101,11 @@ func (s *Set) Agent(id scope.ID) (*agents.Agent, error) {
 	if own != nil {
 		return nil, &api.NotLoadedError{Err: errors.Join(append(others, own...)...)}
 	}
-	return nil, fmt.Errorf("%w %q: define it in agents.d/%s.md", api.ErrUnknown, id, id)
+	var names []string
+	for name := range s.All.Agents {
+		names = append(names, string(name))
+	}
+	return nil, api.Unknown(id, names, "agents.d/"+string(id)+".md")
 }
 
 // Has reports whether a base has an agent of the name that loads.

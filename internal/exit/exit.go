@@ -12,6 +12,8 @@ const (
 	Failed = 1
 	Usage  = 2
 	Host   = 3
+	// Unproved is the status of audit verify and check-proof for lines that nothing from elsewhere vouches for.
+	Unproved = 4
 	// Config is Usage of a daemon that a service manager may restart: sysexits.h, systemd.exec(5).
 	// A Go program ends with 2 after a panic, SIGABRT and SIGSEGV, and is to be restarted then.
 	Config = 78

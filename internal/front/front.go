@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -49,7 +50,7 @@ func (f *front) agent(name string, alone bool) (paths.Paths, *paths.Project, sco
 	}
 	if project == nil {
 		id, err := scope.ParseID(name)
-		if err != nil {
+		if err != nil || f.Flags.Base == "" && !defined(p, id) { // it may be the name of a project
 			err = errLeft
 		}
 		return p, nil, id, err
@@ -62,6 +63,12 @@ func (f *front) agent(name string, alone bool) (paths.Paths, *paths.Project, sco
 		return p, nil, "", errLeft
 	}
 	return p, project, project.ID, nil
+}
+
+// defined reports whether a base has the usual file of an agent.
+func defined(p paths.Paths, id scope.ID) bool {
+	_, err := os.Lstat(filepath.Join(p.Base, "agents.d", string(id)+".md"))
+	return err == nil
 }
 
 // served reports whether a daemon may serve the directories.

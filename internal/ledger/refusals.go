@@ -64,6 +64,18 @@ func (r *Refusals) Renamed(call string) bool {
 
 func ofOldName(e audit.Event) bool { return e.Op == scope.OpRenameFrom.String() }
 
+// Of returns the last denial of a call by a view that is about a path: of the path, or of a directory above it.
+func (r *Refusals) Of(call, rel string) (denied audit.Event, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, e := range slices.Backward(r.calls[call]) {
+		if e.Verdict == audit.Deny && holds(e.Path, rel) {
+			return e, true
+		}
+	}
+	return audit.Event{}, false
+}
+
 // Add keeps a refusal of a file tool's call.
 func (r *Refusals) Add(e audit.Event) {
 	r.mu.Lock()

@@ -27,6 +27,7 @@ import (
 type Env struct {
 	In       io.Reader
 	Out, Err io.Writer
+	Named    func(name string) (string, error) // the id of an agent or a project of that name, before Paths; "" and an unknown name stay
 	Paths    func() (config.Paths, error)
 	All      func() ([]string, error) // the directories of the logs of the user
 	Words    func(scope.ID) []string  // by which a command names an agent
@@ -122,7 +123,10 @@ func (v Env) audit(ctx context.Context, o options) error {
 // logs returns the directory of the log, and selects the further ones; p is zero with --all.
 func (v Env) logs(o *options) (p config.Paths, dir string, err error) {
 	if !o.all {
-		if p, err = v.Paths(); !errors.Is(err, paths.ErrNoBase) || o.summary {
+		if o.Agent, err = v.Named(o.Agent); err == nil {
+			p, err = v.Paths()
+		}
+		if !errors.Is(err, paths.ErrNoBase) || o.summary {
 			return p, p.Audit(), err
 		}
 		o.all = true

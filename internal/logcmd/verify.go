@@ -24,9 +24,6 @@ import (
 	"github.com/scopefs/scopefs/internal/terminal"
 )
 
-// exitAlone is the exit status of audit verify for a log that nothing outside vouches for.
-const exitAlone = 4
-
 // These limit files that the operator names, in bytes.
 const (
 	maxHead  = 64 << 10
@@ -36,6 +33,7 @@ const (
 type verifyOptions struct {
 	heads  []string
 	key    string
+	beyond bool
 	json   bool
 	signed witnessOptions
 }
@@ -52,10 +50,12 @@ that is not what was recorded it names the first line that is not.
 Without DIRECTORY it also compares the heads of {state}/heads, and prints which witnesses have signed
 them, by the keys that this host has of its fleet and its anchors, and up to which event.
 
+"valid by this log's own key" says that the lines are those of the log's own head: whoever has the key
+can have written all anew, and the other keys of this host. "valid" says that a head from elsewhere has them.
+
 Exit status: 0 the lines are those that were recorded, up to the last head that was compared, 1 they
-are not, 4 they are those of the log's own head, but no head from elsewhere, or none that enough of the
-witnesses that were given have signed, has a line that is left: whoever has the log's key can have written
-all anew, and the other keys of this host.`,
+are not, 4 --require-head or --checkpoint was given and no head from elsewhere has a line that is left, or
+enough of the witnesses that were given have signed none.`,
 		Args: exit.Args(cobra.MaximumNArgs(1)),
 		RunE: func(c *cobra.Command, words []string) error { return v.verify(c.Context(), words, o) },
 	}
@@ -63,6 +63,7 @@ all anew, and the other keys of this host.`,
 	f.StringArrayVar(&o.heads, "checkpoint", nil, headsUsage)
 	f.StringVar(&o.key, "key", "", "a file with the log's public key, kept elsewhere (default key.pub beside the log)")
 	o.signed.addFlags(c)
+	f.BoolVar(&o.beyond, "require-head", false, "end with 4 unless a head from elsewhere was compared")
 	f.BoolVar(&o.json, "json", false, "print the result as JSON")
 	return c
 }
@@ -110,14 +111,14 @@ func (v Env) verify(ctx context.Context, words []string, o verifyOptions) error 
 	if err != nil {
 		return err
 	}
-	if err := report.Verified(v.Out, found, witnesses, o.signed.quorum, o.json); err != nil {
+	if err := report.Verified(v.Out, found, o.key == "", witnesses, o.signed.quorum, o.json); err != nil {
 		return err
 	}
 	if err := o.signed.enough(witnesses); err != nil {
 		return err
 	}
-	if len(o.signed.witnesses) == 0 && found.Matched == 0 {
-		return exit.With(exitAlone, errors.New("no head from elsewhere was compared: give one with --checkpoint"))
+	if (o.beyond || len(o.heads) > 0) && len(o.signed.witnesses) == 0 && found.Matched == 0 {
+		return exit.With(exit.Unproved, errors.New("no head from elsewhere was compared: give one with --checkpoint"))
 	}
 	return nil
 }
@@ -289,9 +290,12 @@ func (v Env) checkProofCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check-proof FILE",
 		Short: "check what scopefs audit prove printed",
-		Long: `Checks a proof and prints its lines. It needs no log. With --key it trusts that key alone; without, the
-proof's own key, and the exit status is 4: anybody can make a key. With --witness it says how many of the
-witnesses have signed the head, too; if they are fewer than the quorum, the exit status is 4.`,
+		Long: `Checks a proof and prints its lines. It needs no log. With --key it trusts that key alone, and says
+"valid". Without, nothing is proved, and the exit status is 4: anybody can make the proof's own key. With
+--witness it says how many of the witnesses have signed the head, too.
+
+Exit status: 0 valid, 1 no proof, or not of these lines, 2 bad usage, 4 nothing is proved: no --key, or fewer
+witnesses than the quorum.`,
 		Args: exit.Args(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, words []string) error { return v.checkProof(words[0], key, signed) },
 	}
@@ -319,7 +323,7 @@ func (v Env) checkProof(name, key string, signed witnessOptions) error {
 		return err
 	}
 	if key == "" {
-		return exit.With(exitAlone, errors.New("the proof's own key was trusted: give the log's with --key"))
+		return exit.With(exit.Unproved, errors.New("not proved: anybody can make the proof's own key: give the log's with --key"))
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ func (o *witnessOptions) addFlags(c *cobra.Command) {
 // enough returns an error with the exit status of what nothing vouches for, if fewer than the quorum of the given witnesses have signed.
 func (o *witnessOptions) enough(all witness.Keys) error {
 	if n, of := all.Count(true); of > 0 && n < o.quorum {
-		return exit.With(exitAlone, fmt.Errorf("%d of the witnesses that were given have signed these lines, and the quorum is %d", n, o.quorum))
+		return exit.With(exit.Unproved, fmt.Errorf("%d of the witnesses that were given have signed these lines, and the quorum is %d", n, o.quorum))
 	}
 	return nil
 }

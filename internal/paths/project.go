@@ -118,6 +118,45 @@ func projectID(path string, bytes int) scope.ID {
 	return scope.ID(strings.TrimLeft(name+"-", "-") + hex.EncodeToString(sum[:bytes]))
 }
 
+// Short returns the directory's name in the id, by which its user knows the project; "": the id has none.
+func (p Project) Short() string {
+	id := string(p.ID)
+	return strings.TrimSuffix(id[:max(strings.LastIndexByte(id, '-'), 0)], "-")
+}
+
+// Named reports whether a name is the project's id, or its short name.
+func (p Project) Named(name string) bool {
+	return name != "" && (name == string(p.ID) || name == p.Short())
+}
+
+// ByName returns the user's projects with a name; see Named.
+func (f Finder) ByName(name string) (found []Project, err error) {
+	home, err := StateHome()
+	if err != nil || f.DirOf == nil {
+		return nil, err
+	}
+	all, err := os.ReadDir(filepath.Join(home, "scopefs"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, entry := range all {
+		p := Project{ID: scope.ID(entry.Name()), Base: filepath.Join(home, "scopefs", entry.Name())}
+		if !p.Named(name) {
+			continue
+		}
+		text, err := os.ReadFile(p.Definition())
+		if err != nil {
+			continue
+		}
+		if dir, err := f.DirOf(text); err == nil {
+			if is, err := f.Of(dir); err == nil && is.ID == p.ID {
+				found = append(found, is)
+			}
+		}
+	}
+	return found, err
+}
+
 // Find returns the project of dir or of the nearest directory above it; false if
 // scopefs was used with none of them.
 func (f Finder) Find(dir string) (Project, bool, error) {

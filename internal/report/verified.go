@@ -15,7 +15,7 @@ import (
 
 // Verified prints what a comparison of a log with its heads has found, which witnesses have signed them, and how far a quorum of those
 // that were given has.
-func Verified(w io.Writer, v audit.Verified, by witness.Keys, quorum int, asJSON bool) error {
+func Verified(w io.Writer, v audit.Verified, own bool, by witness.Keys, quorum int, asJSON bool) error {
 	if asJSON {
 		return JSON(w, struct {
 			audit.Verified
@@ -23,7 +23,11 @@ func Verified(w io.Writer, v audit.Verified, by witness.Keys, quorum int, asJSON
 		}{v, by})
 	}
 	c := v.Head.Counts
-	fmt.Fprintf(w, "valid: %d lines are those that %s recorded\n", v.Head.Size-v.Removed, printable.Text(v.Head.Origin))
+	valid := "valid"
+	if n, _ := by.Count(true); own && v.Matched == 0 && n == 0 {
+		valid += " by this log's own key"
+	}
+	fmt.Fprintf(w, "%s: %d lines are those that %s recorded\n", valid, v.Head.Size-v.Removed, printable.Text(v.Head.Origin))
 	fmt.Fprintf(w, "counts: %d denials, %d calls and requests begun, %d ended, %d with an unknown end, %d losses\n",
 		c.Denied, c.Begun, c.Ended, c.Unknown, c.Lost)
 	if v.Removed > 0 {
@@ -95,6 +99,10 @@ func Proof(out, note io.Writer, name string, text []byte, key string, by witness
 	}
 	by.Signed([]byte(proof.Head), head.Size, 0)
 	signed(note, "scopefs: ", by)
-	_, err = fmt.Fprintf(note, "scopefs: %d of the %d lines that the log %s had when it signed the head\n", len(proof.Events), head.Size, printable.Text(head.Origin))
+	verdict := "valid"
+	if key == "" {
+		verdict = "by the proof's own key"
+	}
+	_, err = fmt.Fprintf(note, "scopefs: "+verdict+": %d of the %d lines that the log %s had when it signed the head\n", len(proof.Events), head.Size, printable.Text(head.Origin))
 	return err
 }

@@ -77,7 +77,7 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 	files, shell := file.New(worker.New(worker.In(c))), bash.NewShell(c)
 	shell.Dir = dir
 	resume := outlive.Client{Agent: a.id, Session: c.name, Log: a, Dir: a.Paths.Audit()}.Keep(shell, a.Holder, c.kept, c.leaves, c.endTask)
-	files.Quick, files.RefusedFrom = c.quick, a.refusals.Renamed
+	files.Quick, files.RefusedFrom, files.Refused = c.quick, a.refusals.Renamed, a.refused
 	if c.held == nil {
 		files.Unfinished = a.Unfinished.Of(a.id)
 	}
@@ -106,7 +106,7 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 		sessions = a.Web.Of(a.id)
 	}
 	quiet := slog.New(slog.DiscardHandler) // the library logs each message
-	c.face = mcp.New(c.set, mcp.Options{Version: a.Version, Log: &c.log, Instructions: c.instructions, Listing: c.listing, Logger: quiet, Encoders: a.Encoders, Inbox: a.inbox, Returns: func() bool { return c.resumes },
+	c.face = mcp.New(c.set, mcp.Options{Version: a.Version, Log: &c.log, Instructions: c.instructions, FullSchemas: c.full, Listing: c.listing, Logger: quiet, Encoders: a.Encoders, Inbox: a.inbox, Returns: func() bool { return c.resumes },
 		Context: c.context, HoldContext: a.holdContext, Sessions: sessions, KeepContext: c.keepContext, KeptContext: c.keptContext})
 	return c, nil
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -199,6 +200,9 @@ func (n *network) proxy(box *Sandbox, p Purpose) *egress.Proxy {
 		limits.Connections, limits.Requests = refusedConnections, refusedConnections
 		bounds = egress.NewBounds(limits)
 	}
+	if p.own() { // a server and a runner have a network of their own, which allow does not change
+		tenant.Allow = n.allow
+	}
 	if n.agent.Approvals != nil {
 		tenant.Approve = func(ctx context.Context, q egress.Question) (egress.Answer, error) { return n.approve(ctx, box, p, q) }
 		tenant.Outlast = func(ctx context.Context, q egress.Question) {
@@ -206,6 +210,19 @@ func (n *network) proxy(box *Sandbox, p Purpose) *egress.Proxy {
 		}
 	}
 	return egress.New(egress.Options{CA: n.agent.authority(), Limits: limits, Bounds: bounds, Carrier: n.agent.Tunnels.Of(box.tunnels(), box.Init)}, tenant)
+}
+
+// allow returns the command that allows the agent a host: its preset, which is narrower, or the host.
+func (n *network) allow(host string, port uint16) string {
+	def, err := n.agent.Definition()
+	name := ""
+	if err == nil {
+		name = def.Grants.Preset(host, port)
+	}
+	if name == "" && port != 443 && port != 80 {
+		name = net.JoinHostPort(host, strconv.Itoa(int(port)))
+	}
+	return "scopefs allow " + cmp.Or(name, host)
 }
 
 // tunnels names the sandbox in the process of tunnels.

@@ -26,7 +26,7 @@ func (a *Agent) nobody() string {
 			directory = " --dir DIR"
 		}
 	}
-	return "start " + words + directory + " in another terminal"
+	return "ask your operator, who can approve in another terminal: " + words + directory
 }
 
 // prompt asks the operator whether a client's program may use a tool of its own. The

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -37,6 +38,7 @@ type servers struct {
 	wanted map[string]bool   // else these
 	boxes  map[string]string // the sandboxes of servers, in the log
 	tools  []tools.Tool      // that the set has of them
+	denied map[string]bool   // what the networks of servers refused, and the operator was told
 }
 
 func newServers(c *client) *servers {
@@ -76,7 +78,43 @@ func (s *servers) purpose(name string, server agents.Server) Purpose {
 		p.Expose = []string{server.Dir}
 	}
 	p.Hosts = func() *hosts.Policy { return s.c.rules().ServerHosts(name) }
+	p.Refused = func(host, text, remedy string) {
+		if host != "" && remedy != "" && s.first(name, host) {
+			s.refused(name, host, text)
+		}
+	}
 	return p
+}
+
+// maxDenied bounds servers.denied.
+const maxDenied = 32
+
+// first reports whether the network of a server has not refused a host before.
+func (s *servers) first(server, host string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := server + " " + host
+	if s.denied[key] || len(s.denied) == maxDenied {
+		return false
+	}
+	if s.denied == nil {
+		s.denied = map[string]bool{}
+	}
+	s.denied[key] = true
+	return true
+}
+
+// refused tells the operator what the network of a server refused. A server that lacks it, such as one that npx is to fetch, often
+// fails with an error that says nothing of it.
+func (s *servers) refused(server, host, text string) {
+	remedy := fmt.Sprintf("network: {allow: [%s]}", host)
+	if name, port, err := net.SplitHostPort(host); err == nil {
+		remedy = fmt.Sprintf("network: {allow: [{host: %s, ports: [%s]}]}", name, port)
+	} else if preset := s.c.rules().Preset(host, 443); preset != "" {
+		remedy = fmt.Sprintf("network: {presets: [%s]}", preset)
+	}
+	s.c.agent.Logger.Error("MCP server", "agent", s.c.agent.id, "err",
+		fmt.Sprintf("network of MCP server %q: %s: set %s in mcp_servers: %s", server, text, remedy, server))
 }
 
 // listing waits until servers and stores have declared their tools, for 5 s at most. It returns the servers that are

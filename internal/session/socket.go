@@ -25,7 +25,7 @@ import (
 
 // socket is a unix socket whose clients speak MCP as one agent, one JSON-RPC message a
 // line: the agent's own, RUN/mcp/<id>.sock, or that of a task. Lines may come before the first
-// message: "profile NAME", "dir DIR", "once", "returns", and "context N", which N bytes follow: see api.Hello.
+// message: "profile NAME", "dir DIR", "once", "full-schemas", "returns", and "context N", which N bytes follow: see api.Hello.
 type socket struct {
 	name     string
 	listener net.Listener
@@ -230,6 +230,7 @@ func (a *Agent) serveClient(ctx context.Context, conn net.Conn, task work) error
 	if hello.context != nil {
 		task.context = hello.context
 	}
+	task.full = hello.FullSchemas
 	resume := api.Resume{Grace: a.Grace}
 	uid, known := api.PeerUID(conn)
 	if known && resume.Grace > 0 && hello.Returns && task.by == nil {

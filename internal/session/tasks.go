@@ -96,6 +96,7 @@ type work struct {
 	trace   trace.Context // the span of the call of by that waits for it
 	earlier *Sandbox      // that the last daemon has left for the client; nil: none
 	web     bool          // the client of HTTP requests
+	full    bool          // the client reads whole schemas
 }
 
 // hands returns what gives the client's tasks to members.

@@ -88,3 +88,6 @@ func File(stream any) *os.File {
 	}
 	return nil
 }
+
+// Flush drops what was typed on a terminal and nobody has read: tcflush(3).
+func Flush(fd int) { _ = unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCIFLUSH) }

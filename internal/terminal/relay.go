@@ -11,8 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/scopefs/scopefs/internal/client"
 )
 
@@ -137,7 +135,7 @@ func (r *relay) ask(ctx context.Context, q Question) string {
 	keys := make(chan byte, 256)
 	r.keys.Store(&keys)
 	defer r.keys.Store(nil)
-	_ = unix.IoctlSetInt(stdin, unix.TCFLSH, unix.TCIFLUSH)
+	Flush(stdin)
 	begin, end := enter, leave
 	if r.screen.alternate {
 		begin, end = save, remake

@@ -221,6 +221,11 @@ func (g *Grants) Servers() map[string]Server {
 	return all
 }
 
+// Preset returns the name of the narrowest preset that allows connections to a host; "": none does.
+func (g *Grants) Preset(host string, port uint16) string {
+	return hosts.Narrowest(g.orZero().known.presets, host, port)
+}
+
 // Members returns the agents that the agent may delegate to, sorted.
 func (g *Grants) Members() []scope.ID {
 	names := g.orZero().known.ids

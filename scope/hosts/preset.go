@@ -118,3 +118,19 @@ func ReadPresets(base, user string, last map[string]*Preset) (map[string]*Preset
 func (p *Preset) over(file string) bool {
 	return p.File != "" && (file == "" || filepath.IsAbs(file) && !filepath.IsAbs(p.File))
 }
+
+// Narrowest returns the name of the preset with the fewest rules that allows connections to a host in canonical form; "": none
+// does. A preset with a credential is more than a host, and none that it returns.
+func Narrowest(presets map[string]*Preset, host string, port uint16) (name string) {
+	for _, p := range presets {
+		if len(p.Credentials) > 0 || name != "" && (len(p.Allow) > len(presets[name].Allow) || len(p.Allow) == len(presets[name].Allow) && p.Name > name) {
+			continue
+		}
+		if n, err := scope.CompileNetwork(scope.NetworkSpec{Allow: p.Allow}); err == nil {
+			if d, _ := n.Connect(host, port); d.Allow {
+				name = p.Name
+			}
+		}
+	}
+	return name
+}

@@ -36,7 +36,7 @@ func (r result) Content() []tools.Content {
 // ends. It fails with tools.Denied when the client cannot ask its user (in MCP: no
 // elicitation), and with tools.Invalid for an empty question.
 func User() (tools.Tool, error) {
-	t, err := tools.New("ask_user", "Ask the user a question and wait for the answer.",
+	t, err := tools.New("ask_user", "Ask the user a question of at most 4096 characters and wait for the answer. Without a user it is refused: decide yourself.",
 		tools.Hints{Title: "Ask the user", Waits: true}, ask)
 	return tools.Judged(t, err, judge)
 }

@@ -37,7 +37,7 @@ func Prompt(decide func(context.Context, tools.Env, Permission) Verdict) tools.T
 	text := &jsonschema.Schema{Type: "string"}
 	schema := &jsonschema.Schema{Type: "object", Required: []string{"tool_name", "input"},
 		Properties: map[string]*jsonschema.Schema{"tool_name": text, "input": {Type: "object"}, "tool_use_id": text}}
-	return tools.Dynamic(PromptName, "Ask the operator for a permission. For a client's program, not for the model.",
+	return tools.Dynamic(PromptName, "Ask the operator for a permission. For a client's program, not for the model: use ask_user.",
 		tools.Hints{Title: "Ask for a permission", Waits: true}, schema,
 		func(ctx context.Context, env tools.Env, args json.RawMessage) (tools.Result, error) {
 			var in Permission

@@ -39,13 +39,13 @@ const (
 
 // New returns the tools checkpoint, changes and undo.
 func New(h History, turns Turns) ([]tools.Tool, error) {
-	point, err1 := tools.New("checkpoint", "Name the present state of your files, for changes and undo. It takes no space.",
+	point, err1 := tools.New("checkpoint", "Name the present state of your files, for changes and undo. It takes no space: use it before a large change.",
 		tools.Hints{Title: "Checkpoint", Acts: true, Turns: turns.Looks}, h.checkpoint)
 	list, err2 := tools.New("changes", "List what your calls of this session changed, by file: "+
-		"all of them, those of one call, or those since a checkpoint.",
+		"all of them, those of one call, or those since a checkpoint, at most 200. To take them back use undo.",
 		tools.Hints{Title: "Own changes", Idempotent: true, Turns: turns.Looks}, h.changes)
 	undo, err3 := tools.New("undo", "Take back what your calls of this session changed: one call, or everything since a checkpoint of yours. "+
-		"What others changed since stays as it is, and is listed as a conflict.",
+		"What others changed since stays as it is, and is listed as a conflict. Use changes to see it first.",
 		tools.Hints{Title: "Undo", Writes: true, Acts: true, Destructive: true, Waits: true, Turns: turns.Undos}, h.undo)
 	return []tools.Tool{point, list, undo}, errors.Join(err1, err2, err3)
 }
@@ -68,7 +68,7 @@ func (h History) ask(ctx context.Context, env tools.Env, r query.Request) (*quer
 
 // checkpointArgs are the arguments of checkpoint.
 type checkpointArgs struct {
-	Name string `json:"name,omitempty" limit:"len=100" jsonschema:"for later calls; of several with one name they take the last"`
+	Name string `json:"name,omitempty" limit:"len=100" jsonschema:"of several with one name the last counts"`
 }
 
 // Subject returns the name.
@@ -93,9 +93,9 @@ func (h History) checkpoint(ctx context.Context, env tools.Env, in checkpointArg
 
 // which says which changes of the session are meant.
 type which struct {
-	Call       string   `json:"call,omitempty" limit:"len=100" jsonschema:"those of one call: its id, as changes lists it"`
-	Checkpoint string   `json:"checkpoint,omitempty" limit:"len=100" jsonschema:"those since a checkpoint of this session: its name or id"`
-	Paths      []string `json:"paths,omitempty" jsonschema:"only those of these files, or below these directories"`
+	Call       string   `json:"call,omitempty" limit:"len=100" jsonschema:"only those of this call, by its id in changes"`
+	Checkpoint string   `json:"checkpoint,omitempty" limit:"len=100" jsonschema:"only those since this checkpoint: a name or id"`
+	Paths      []string `json:"paths,omitempty" jsonschema:"only those of these files and directories"`
 }
 
 // about says what a call is about. It names no path: a standing approval of one would cover the others.

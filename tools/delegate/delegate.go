@@ -118,6 +118,9 @@ func (d Tools) Delegate() (tools.Tool, error) {
 			"if the answer names the changes of a task, in a copy of yours.",
 		tools.Hints{Title: "Delegate", Waits: true, Context: true, Acts: true, Destructive: true, OpenWorld: true},
 		d.task)
+	t.Idle = func() bool {
+		return !slices.ContainsFunc(d.Members(), func(id scope.ID) bool { return d.Decide(string(id)).Allow })
+	}
 	return tools.Judged(t, err, func(env tools.Env, a args) error {
 		_, err := d.check(env, a.Member)
 		return err
@@ -165,7 +168,7 @@ func (d Tools) run(ctx context.Context, env tools.Env, tool string, member scope
 	case errors.Is(err, ErrNoRunner):
 		need := scope.Decision{Kind: scope.KindNeed, Rule: "set runner in scopefs.yaml: there is none"}
 		return result{}, tools.Refused(need, tools.Denied, "%v", ErrNoRunner).
-			Suggest(`the operator sets runner in scopefs.yaml, such as ["claude", "-p"]`)
+			Suggest("do the task yourself, or ask your operator for a runner")
 	case err != nil:
 		return result{}, err
 	case out.Exit.Code != 0 || out.Exit.Signal != 0:

@@ -86,7 +86,11 @@ func (p *Proxy) admit(ctx context.Context, a *access) *refusal {
 			return p.deny(ctx, a, r)
 		}
 	default:
-		return p.deny(ctx, a, denied(a.target(), a.decision))
+		r := denied(a.target(), a.decision)
+		if r.kind == scope.KindField {
+			r.Hint, r.remedy = r.remedy, ""
+		}
+		return p.deny(ctx, a, r)
 	}
 	if a.op == "request" || !a.route.Intercept {
 		if r := p.count(); r != nil {
@@ -112,6 +116,7 @@ func (p *Proxy) approve(ctx context.Context, a *access) *refusal {
 	switch {
 	case err != nil:
 	case said.Denied:
+		refuse.Hint = "your operator has decided: do without this host"
 		refuse.Message = "the operator has denied " + a.target()
 		if said.Reason != "" {
 			refuse.Message += ": " + said.Reason
@@ -121,13 +126,14 @@ func (p *Proxy) approve(ctx context.Context, a *access) *refusal {
 			return nil
 		}
 	case said.Nobody:
-		refuse.Remedy = "nobody is here who could approve it: add the host to network.allow"
+		refuse.Hint, refuse.remedy = "nobody is here who could approve it: "+p.asks(a), "nobody is here who could approve it: add the host to network.allow"
 	case said.ID != "":
 		refuse.Message = a.target() + " waits for the operator"
 		if ctx.Err() == context.DeadlineExceeded {
 			refuse.Message = fmt.Sprintf("timed out: nobody has decided about %s within %v", a.target(), p.Limits.Approve)
 		}
-		refuse.Remedy = "approve it: scopefs approvals approve " + said.ID + ", or add the host to network.allow"
+		refuse.Hint = "call again when your operator has decided about approval " + said.ID
+		refuse.remedy = "approve it: scopefs approvals approve " + said.ID + ", or add the host to network.allow"
 	}
 	return refuse
 }
@@ -148,6 +154,7 @@ func (p *Proxy) stillAllowed(a *access) bool {
 
 // deny records a refusal and returns it, or that of a log that cannot be written.
 func (p *Proxy) deny(ctx context.Context, a *access, r *refusal) *refusal {
+	p.hint(a, r)
 	e := p.event(a)
 	e.Verdict, e.Detail = r.verdict, r.detail()
 	e.Rule, e.RuleKind = r.Rule, string(r.kind)
@@ -164,7 +171,7 @@ func (p *Proxy) tellRefused(a *access, r *refusal) {
 		if host != "" && a.port != 443 && a.port != 80 {
 			host = net.JoinHostPort(host, strconv.Itoa(int(a.port)))
 		}
-		text, remedy := r.Message, r.Remedy
+		text, remedy := r.Message, r.remedy
 		if r.keyless && p.tenant.Operator {
 			text, remedy = r.detail(), ""
 		}

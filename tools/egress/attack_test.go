@@ -99,7 +99,7 @@ func TestAttackRedirect(t *testing.T) {
 	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, nil)
 	status, body := get(t, l.client(t, nil), "http://good.example/")
 	assert.Equal(t, 403, status)
-	assert.JSONEq(t, `{"error":"GET http://169.254.169.254/latest/meta-data is not allowed","rule":"network.allow","remedy":"add {host: 169.254.169.254} to network.allow"}`, body)
+	assert.JSONEq(t, `{"error":"GET http://169.254.169.254/latest/meta-data is not allowed","rule":"network.allow","hint":"ask your operator"}`, body)
 }
 
 // TestAttackSmuggling: what two servers could read differently reaches none.

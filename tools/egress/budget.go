@@ -75,7 +75,8 @@ func (p *Proxy) take(limits []scope.Rate, n int64) *refusal {
 		return &refusal{Message: "the connection cannot be counted, so it is not made", status: http.StatusServiceUnavailable, verdict: audit.Deny, kind: scope.KindRate, cause: err}
 	case reached != nil:
 		return &refusal{Message: "the agent has used its network limit", Rule: "network.limit: " + reached.String(),
-			Remedy: fmt.Sprintf("wait %v, or raise network.limit", max(wait.Round(time.Second), time.Second)),
+			Hint:   fmt.Sprintf("wait %v", max(wait.Round(time.Second), time.Second)),
+			remedy: fmt.Sprintf("wait %v, or raise network.limit", max(wait.Round(time.Second), time.Second)),
 			status: http.StatusTooManyRequests, verdict: audit.Deny, kind: scope.KindRate}
 	}
 	return nil

@@ -24,7 +24,7 @@ import (
 // that is missing. Every such request is decided and recorded, and nothing connects.
 func TestDeniedInside(t *testing.T) {
 	t.Parallel()
-	const want = `{"error":"a.example:443 is not allowed","rule":"network.allow","remedy":"add {host: a.example} to network.allow"}` + "\n"
+	const want = `{"error":"a.example:443 is not allowed","rule":"network.allow","hint":"ask your operator"}` + "\n"
 	var mu sync.Mutex
 	var told []string
 	l, roots := intercepting(t, nil, func(_ *Options, c *Tenant) {
@@ -41,7 +41,7 @@ func TestDeniedInside(t *testing.T) {
 		body, err := io.ReadAll(res.Body)
 		require.NoError(t, err)
 		res.Body.Close()
-		assert.Equal(t, "403 a.example:443 is not allowed: add {host: a.example} to network.allow", res.Status)
+		assert.Equal(t, "403 a.example:443 is not allowed: ask your operator", res.Status)
 		assert.Equal(t, want, string(body))
 		assert.Equal(t, 1, res.ProtoMajor)
 	}

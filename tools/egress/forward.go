@@ -279,7 +279,7 @@ func (p *Proxy) roundTrip(r *http.Request) (*http.Response, error) {
 	a := r.Context().Value(accessKey{}).(*access)
 	secrets := p.secrets()
 	if !p.stillAllowed(a) { // the secrets may be those of later rules, which mean another host
-		return nil, &refusal{Message: "the rules have changed meanwhile", Remedy: "try again", status: http.StatusServiceUnavailable}
+		return nil, &refusal{Message: "the rules have changed meanwhile", Hint: "try again", status: http.StatusServiceUnavailable}
 	}
 	if wrong := leak(r, a, secrets); wrong != nil {
 		return nil, wrong

@@ -73,7 +73,7 @@ func TestIntercept(t *testing.T) {
 		assert.Equal(t, map[string]string{"h2": "HTTP/2.0", "http/1.1": "HTTP/1.1"}[proto], res.Header.Get("X-Proto"))
 		status, text := get(t, client, "https://good.example/no")
 		assert.Equal(t, 403, status)
-		assert.JSONEq(t, `{"error":"GET https://good.example/no is not allowed","rule":"network.allow: good.example GET,POST /ok/**","remedy":"add GET and /no to methods and paths of good.example in network.allow"}`, text)
+		assert.JSONEq(t, `{"error":"GET https://good.example/no is not allowed","rule":"network.allow: good.example GET,POST /ok/**","hint":"ask your operator"}`, text)
 	}
 	e := l.logged(t, func(e audit.Event) bool { return e.Op == "request" && e.Outcome == "end" })
 	assert.Equal(t, "POST https://good.example/ok/x", e.Target)

@@ -50,9 +50,12 @@ type Tenant struct {
 
 	// Refused gets each refusal, and each connection to a host that cannot be made, after
 	// it was recorded: the host, which may be empty, with a port that is neither 443 nor 80, and
-	// the text and the remedy that the client gets. It must return soon. nil drops them.
+	// the text that the client gets, and the change of the rules that would help. It must return soon. nil drops them.
 	Refused  func(host, text, remedy string)
 	Operator bool // Refused is for the operator, and says why a credential cannot be read
+
+	// Allow returns the command by which the operator allows a host, for the client's model. nil: there is none.
+	Allow func(host string, port uint16) string
 
 	// Approve asks the operator about a connection that no rule decides, and waits
 	// until ctx ends, after Limits.Approve. nil approves nothing.

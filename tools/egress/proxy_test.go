@@ -94,7 +94,7 @@ func TestPlainHTTP(t *testing.T) {
 func TestDenied(t *testing.T) {
 	t.Parallel()
 	l := start(t, scope.NetworkSpec{}, nil)
-	want := `403 {"error":"%s is not allowed","rule":"network.allow","remedy":"add {host: a.example} to network.allow"}` + "\n"
+	want := `403 {"error":"%s is not allowed","rule":"network.allow","hint":"ask your operator"}` + "\n"
 	assert.Equal(t, fmt.Sprintf(want, "a.example:443"), l.raw(t, "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n"))
 	assert.Equal(t, fmt.Sprintf(want, "GET http://a.example/"), l.raw(t, "GET http://a.example/ HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n"))
 	assert.Equal(t, 2, socks(l.dial(t), "a.example", 443))
@@ -102,7 +102,7 @@ func TestDenied(t *testing.T) {
 	fmt.Fprint(c, "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n")
 	text, _ := io.ReadAll(c)
 	status, _, _ := strings.Cut(string(text), "\r\n")
-	assert.Equal(t, "HTTP/1.1 403 a.example:443 is not allowed: add {host: a.example} to network.allow", status)
+	assert.Equal(t, "HTTP/1.1 403 a.example:443 is not allowed: ask your operator", status)
 	for _, e := range l.log() {
 		assert.Equal(t, audit.Deny, e.Verdict)
 		assert.Equal(t, string(scope.KindHost), e.RuleKind)
@@ -155,12 +155,12 @@ func TestApprove(t *testing.T) {
 	status, body := get(t, l.client(t, nil), "http://other.example/")
 	assert.Equal(t, 403, status)
 	assert.JSONEq(t, `{"error":"GET http://other.example/ waits for the operator","rule":"network.ask: true",
-		"remedy":"approve it: scopefs approvals approve x7, or add the host to network.allow","approval_id":"x7"}`, body)
+		"hint":"call again when your operator has decided about approval x7","approval_id":"x7"}`, body)
 	status, body = get(t, l.client(t, nil), "http://denied.example/")
 	assert.Equal(t, 403, status)
 	assert.Contains(t, body, `{"error":"the operator has denied GET http://denied.example/"`)
 	_, err := l.client(t, &tls.Config{}).Get("https://other.example/")
-	assert.ErrorContains(t, err, "scopefs approvals approve x7")
+	assert.ErrorContains(t, err, "when your operator has decided about approval x7")
 	status, _ = get(t, l.client(t, nil), "http://good.example/late")
 	assert.Equal(t, 403, status)
 }

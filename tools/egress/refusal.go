@@ -16,11 +16,12 @@ import (
 )
 
 // A refusal says why a connection or a request is not made. The client gets it as
-// JSON.
+// JSON, with what the client can do; the operator gets the change of the rules.
 type refusal struct {
 	Message string `json:"error"`
 	Rule    string `json:"rule,omitempty"`
-	Remedy  string `json:"remedy,omitempty"`
+	Hint    string `json:"hint,omitempty"`
+	remedy  string
 
 	ApprovalID string `json:"approval_id,omitempty"` // of what waits for the operator, or was denied
 
@@ -38,7 +39,7 @@ func (r *refusal) Unwrap() error { return r.cause }
 
 // denied returns the refusal of what a decision does not allow.
 func denied(what string, d scope.Decision) *refusal {
-	return &refusal{Message: what + " is not allowed", Rule: d.Rule, Remedy: d.Remedy, status: http.StatusForbidden, verdict: audit.Deny, kind: d.Kind}
+	return &refusal{Message: what + " is not allowed", Rule: d.Rule, remedy: d.Remedy, status: http.StatusForbidden, verdict: audit.Deny, kind: d.Kind}
 }
 
 // violates returns the refusal of an attempt to get around the rules.
@@ -72,7 +73,7 @@ func failed(host string, err error) *refusal {
 	switch {
 	case errors.Is(err, ErrAddress):
 		r = violates(scope.KindAddress, "public addresses", "%s has an address that is not public, or is this host's own", host)
-		r.Remedy, r.cause = "add address: to the host's rule in network.allow", err
+		r.remedy, r.cause = fmt.Sprintf("write {host: %s, address: IP} in network.allow: %v", host, err), err
 	case errors.As(err, &dns):
 		r.Message = host + " cannot be resolved"
 	case errors.As(err, &cert):
@@ -93,6 +94,32 @@ func unmade(err error) bool {
 	var dns *net.DNSError
 	var dial *net.OpError
 	return !errors.Is(err, context.Canceled) && (errors.As(err, &dns) || errors.As(err, &dial) && dial.Op == "dial")
+}
+
+// hint sets what the client of a denied access can do. It names no key of a definition: those are the operator's.
+func (p *Proxy) hint(a *access, r *refusal) {
+	switch {
+	case r.Hint != "":
+	case r.kind == scope.KindAddress:
+		r.Hint = askOperator
+	case r.verdict != audit.Deny:
+	case r.kind == scope.KindHost && a.decision.Others:
+		r.Hint = p.asks(a)
+	case r.kind == scope.KindHost:
+		r.Hint = "it is a rule of your operator: do without this host, or ask"
+	case r.kind == scope.KindRequest, r.kind == scope.KindNothing:
+		r.Hint = askOperator
+	}
+}
+
+const askOperator = "ask your operator"
+
+// asks returns askOperator, with the command by which the operator allows the host of an access.
+func (p *Proxy) asks(a *access) string {
+	if p.tenant.Allow == nil {
+		return askOperator
+	}
+	return askOperator + ": " + p.tenant.Allow(a.host, a.port)
 }
 
 func (r *refusal) body() []byte {
@@ -124,8 +151,8 @@ func (r *refusal) raw() []byte {
 // most maxReason bytes.
 func (r *refusal) reason() string {
 	text := r.Message
-	if r.Remedy != "" {
-		text += ": " + r.Remedy
+	if r.Hint != "" {
+		text += ": " + r.Hint
 	}
 	return oneLine(text)
 }

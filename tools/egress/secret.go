@@ -172,7 +172,7 @@ func (p *Proxy) equip(r *http.Request, a *access, all map[string]Secret) error {
 	}
 	if a.scheme != "https" && !p.loopback(a) {
 		r := violates(scope.KindSecret, "credential", "%s has a credential, which is not sent in plain HTTP", a.host)
-		r.Remedy, r.verdict = "use https", audit.Deny
+		r.Hint, r.verdict = "use https", audit.Deny
 		return r
 	}
 	value, err := p.value(r.Context(), a.secret, s)

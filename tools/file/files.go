@@ -25,6 +25,9 @@ type Files struct {
 	// RefusedFrom reports whether the policy refused the old name of a call's rename. Nil
 	// means no.
 	RefusedFrom func(call string) bool
+	// Refused returns what the agent reads of the rule by which the policy refused a call at a path, and what the agent can
+	// do; "" if no rule did, or the agent must not know the rule. Nil means no.
+	Refused func(call, path string) (message, hint string)
 }
 
 // New returns a Files that uses a worker. It sets the worker's Started.
@@ -62,12 +65,23 @@ func do[In, Out any](ctx context.Context, f *Files, call string, op operation, i
 		by := scope.Decision{Kind: scope.KindNeed, Rule: "the owner and mode of the file"}
 		refused := tools.Refused(by, e.Code, "%s", e.Message)
 		refused.Path, refused.Hint = e.Path, e.Hint
+		f.explain(call, refused)
 		err = refused
 	}
 	if err != nil {
 		return *new(Out), err
 	}
 	return out, nil
+}
+
+// explain says in the error of a refused call which rule it was.
+func (f *Files) explain(call string, e *tools.Error) {
+	if f.Refused == nil {
+		return
+	}
+	if message, hint := f.Refused(call, e.Path); message != "" {
+		e.Message, e.Hint = message, hint
+	}
 }
 
 // approved returns the objects of an approved call.

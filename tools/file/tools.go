@@ -15,34 +15,38 @@ import (
 // Tools returns the native tools.
 func (f *Files) Tools() ([]tools.Tool, error) {
 	l := kit{files: f}
-	add[ReadArgs, ReadResult](&l, "read_file", "Read a text file, or look at an image (PNG, JPEG, GIF, WebP). "+
-		"Text comes as it is, at most 2000 lines and 256 KiB at a time; go on with offset.",
+	add[ReadArgs, ReadResult](&l, "read_file", "Read a text file, or look at an image (PNG, JPEG, GIF, WebP): "+
+		"at most 2000 lines and 256 KiB at a time; go on with offset. To find a text in many files use grep.",
 		tools.Hints{Title: "Read file"})
-	add[WriteArgs, WriteResult](&l, "write_file", "Create a file, replace its content at once, or append to it. "+
-		"Missing directories are made. To change part of a file use edit_file.",
+	add[WriteArgs, WriteResult](&l, "write_file", "Create a file, replace its content at once, or append to it: "+
+		"at most 4 MiB a call. Missing directories are made. To change part of a file use edit_file.",
 		tools.Hints{Title: "Write file", Writes: true, Changes: true, Destructive: true})
 	add[EditArgs, EditResult](&l, "edit_file", "Change parts of a text file of at most 8 MiB: each edit replaces a text that is "+
-		"there exactly once, or inserts lines. All edits are made, or none.",
+		"there exactly once, or inserts lines. All edits are made, or none. For a whole new content use write_file.",
 		tools.Hints{Title: "Edit file", Writes: true, Changes: true, Destructive: true})
-	add[ListArgs, ListResult](&l, "list_dir", "List a directory, sorted by name, one or more levels deep, a page at a time.",
+	add[ListArgs, ListResult](&l, "list_dir", "List a directory, sorted by name, up to 5 levels deep, up to 1000 entries a page. "+
+		"To find names by a pattern use glob.",
 		tools.Hints{Title: "List directory"})
-	add[StatArgs, StatResult](&l, "stat", "Tell the type, size, permissions and time of a file, directory or link, and on demand its hash.",
+	add[StatArgs, StatResult](&l, "stat", "Tell the type, size, permissions and time of one file, directory or link, and on demand its hash. "+
+		"For many use list_dir.",
 		tools.Hints{Title: "File information"})
-	add[GlobArgs, GlobResult](&l, "glob", "Find files and directories by a pattern of their path, the last changed first. "+
-		"Links are not followed; .git is left out unless it is named.",
+	add[GlobArgs, GlobResult](&l, "glob", "Find files and directories by a pattern of their path, the last changed first, at most 5000. "+
+		"Links are not followed; .git is left out unless it is named. To search in files use grep.",
 		tools.Hints{Title: "Find by name"})
-	add[GrepArgs, GrepResult](&l, "grep", "Search the content of files with a regular expression. "+
-		"Binary files, files over 32 MiB and .git are left out.",
+	add[GrepArgs, GrepResult](&l, "grep", "Search the content of files with a regular expression, for at most 5000 lines or files. "+
+		"Binary files, files over 32 MiB and .git are left out. To find files by name use glob.",
 		tools.Hints{Title: "Search content"})
-	add[MakeDirArgs, message.MakeDirResult](&l, "make_dir", "Make a directory, with those above it. One that is there is no error.",
+	add[MakeDirArgs, message.MakeDirResult](&l, "make_dir", "Make one directory, with those above it; one that is there is no error. write_file needs none made before.",
 		tools.Hints{Title: "Make directory", Writes: true, Changes: true, Idempotent: true})
-	l.take(tools.New("move", "Move or rename a file, link or directory. What has the new path already is kept unless overwrite is set.",
+	l.take(tools.New("move", "Move or rename one file, link or directory. A file that has the new path is replaced only with overwrite; "+
+		"use copy to keep both.",
 		tools.Hints{Title: "Move", Writes: true, Changes: true, Destructive: true}, f.move))
-	add[copyArgs, message.CopyResult](&l, "copy", "Copy a file or link, or a directory with all that is in it.",
+	add[copyArgs, message.CopyResult](&l, "copy", "Copy one file or link, or with recursive a directory with all that is in it. To rename use move.",
 		tools.Hints{Title: "Copy", Writes: true, Changes: true, Destructive: true})
-	add[deleteFileArgs, message.DeleteResult](&l, "delete_file", "Delete a file or a link (not what it leads to).",
+	add[deleteFileArgs, message.DeleteResult](&l, "delete_file", "Delete one file or link, not what the link leads to. For a directory use delete.",
 		tools.Hints{Title: "Delete file", Writes: true, Changes: true, Destructive: true})
-	add[deleteArgs, message.DeleteResult](&l, "delete", "Delete a directory: an empty one, or with recursive all that is in it. Links are not followed.",
+	add[deleteArgs, message.DeleteResult](&l, "delete", "Delete one directory: an empty one, or with recursive all that is in it. "+
+		"Links are not followed. For a file use delete_file.",
 		tools.Hints{Title: "Delete directory", Writes: true, Changes: true, Destructive: true})
 	return l.tools, l.err
 }
@@ -72,6 +76,7 @@ func (f *Files) move(ctx context.Context, env tools.Env, in MoveArgs) (message.M
 	refused := f.RefusedFrom != nil && f.RefusedFrom(env.Call)
 	if e, ok := errors.AsType[*tools.Error](err); ok && refused && e.Code == tools.Denied {
 		e.Path = logged(in.From)
+		f.explain(env.Call, e)
 	}
 	return out, err
 }

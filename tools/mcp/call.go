@@ -24,32 +24,35 @@ const (
 	progressPause = 50 * time.Millisecond
 )
 
-// describe returns the MCP form of a tool. It sets every hint, so that no client
-// applies its own default. It encodes the schemas once; otherwise the SDK would
-// encode them for each listing.
-func describe(t tools.Tool) *mcp.Tool {
-	acts := t.Hints.Writes || t.Hints.Acts
-	destructive, open := acts && t.Hints.Destructive, t.Hints.OpenWorld
+// describe returns the MCP form of a tool. Most clients put it whole into each request to the model, so that it is brief unless
+// full: see [Options].FullSchemas. It sets every hint that means something for the tool, so that no client applies its own
+// default. It encodes the schemas once; otherwise the SDK would encode them for each listing.
+func describe(t tools.Tool, full bool) *mcp.Tool {
+	acts, open := t.Hints.Writes || t.Hints.Acts, t.Hints.OpenWorld
 	d := &mcp.Tool{
-		Name: names.OfTool(t.Name), Title: t.Hints.Title, Description: t.About, InputSchema: text(t.Input), Icons: toolIcon(t.Hints),
-		Annotations: &mcp.ToolAnnotations{
-			Title: t.Hints.Title, ReadOnlyHint: !acts, DestructiveHint: &destructive,
-			IdempotentHint: t.Hints.Idempotent, OpenWorldHint: &open,
-		},
+		Name: names.OfTool(t.Name), Title: t.Hints.Title, Description: t.About,
+		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: !acts, IdempotentHint: t.Hints.Idempotent, OpenWorldHint: &open},
+	}
+	if acts { // the specification gives the hint no meaning for a tool that only reads
+		d.Annotations.DestructiveHint = &t.Hints.Destructive
 	}
 	if t.Scopes != nil {
-		d.Meta = mcp.Meta{names.Meta + "scopes": text(t.Scopes)}
+		d.Meta = mcp.Meta{names.Meta + "scopes": text(tools.SchemaText(t.Scopes))}
 	}
+	if !full {
+		d.InputSchema = text(tools.BriefText(t.Input))
+		return d
+	}
+	d.InputSchema = text(tools.SchemaText(t.Input))
 	if t.Output != nil {
-		d.OutputSchema = text(t.Output)
+		d.OutputSchema = text(tools.SchemaText(t.Output))
 	}
 	return d
 }
 
 // text returns a schema's JSON. It panics if there is none, which cannot happen:
 // the schemas of tools have been resolved.
-func text(s *jsonschema.Schema) json.RawMessage {
-	b, err := tools.SchemaText(s)
+func text(b json.RawMessage, err error) json.RawMessage {
 	if err != nil {
 		panic(err)
 	}
@@ -57,8 +60,8 @@ func text(s *jsonschema.Schema) json.RawMessage {
 }
 
 // fingerprint returns a text that changes with anything that clients see of a tool.
-func fingerprint(t tools.Tool) string {
-	text, err := json.Marshal(describe(t))
+func fingerprint(t tools.Tool, full bool) string {
+	text, err := json.Marshal(describe(t, full))
 	if err != nil {
 		return err.Error()
 	}

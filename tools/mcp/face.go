@@ -35,6 +35,9 @@ type Options struct {
 	Encoders     *limit.Slots  // of all faces of a daemon, see [MaxEncoders]; nil: no bound
 	Inbox        *Inbox        // of all faces of the agent; nil: one for this Face
 
+	// FullSchemas lists tools with the schemas of their results and every bound of their arguments, for clients that read them.
+	FullSchemas bool
+
 	// Listing is called before each tools/list and may call Refresh. It returns the names of
 	// servers that are still starting, whose tools the list lacks: the client gets them as
 	// scopefs/starting in the result's _meta. Nil: nothing.
@@ -91,7 +94,7 @@ func New(set *tools.Set, opt Options) *Face {
 	if opt.Instructions == nil {
 		f.opt.Instructions = func() string { return "" }
 	}
-	f.server.AddPrompt(&mcp.Prompt{Name: "agent", Title: "The agent's prompt", Icons: icon(viewIcon), Description: "The agent's instructions: its role, and the tools and files that it may use."}, f.prompt)
+	f.server.AddPrompt(&mcp.Prompt{Name: "agent", Title: "The agent's prompt", Description: "The agent's instructions: its role, and the tools and files that it may use."}, f.prompt)
 	if opt.Inbox == nil {
 		f.opt.Inbox = NewInbox()
 	}
@@ -110,9 +113,9 @@ func (f *Face) Refresh() {
 	now := map[string]string{}
 	for _, t := range f.set.List() {
 		name := names.OfTool(t.Name)
-		now[name] = fingerprint(t)
+		now[name] = fingerprint(t, f.opt.FullSchemas)
 		if f.listed[name] != now[name] {
-			f.server.AddTool(describe(t), f.handleQuestion)
+			f.server.AddTool(describe(t, f.opt.FullSchemas), f.handleQuestion)
 		}
 	}
 	gone := slices.DeleteFunc(slices.Sorted(maps.Keys(f.listed)), func(name string) bool { return now[name] != "" })
@@ -166,11 +169,8 @@ func (f *Face) prompt(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptRes
 	return &mcp.GetPromptResult{Messages: []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: f.opt.Instructions()}}}}, nil
 }
 
-// introduce sets the current instructions and the icon in the responses to initialize
-// and server/discover. The SDK would send an icon of its Implementation with each result.
+// introduce sets the current instructions in the responses to initialize and server/discover.
 func (f *Face) introduce(next mcp.MethodHandler) mcp.MethodHandler {
-	is := implementation(f.opt.Version)
-	is.Icons = icon(viewIcon)
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		res, err := next(ctx, method, req)
 		if err != nil { // res may hold a nil pointer
@@ -178,10 +178,9 @@ func (f *Face) introduce(next mcp.MethodHandler) mcp.MethodHandler {
 		}
 		switch r := res.(type) {
 		case *mcp.InitializeResult:
-			r.Instructions, r.ServerInfo = f.opt.Instructions(), is
+			r.Instructions = f.opt.Instructions()
 		case *mcp.DiscoverResult:
 			r.Instructions = f.opt.Instructions()
-			r.Meta = mcp.Meta{mcp.MetaKeyServerInfo: is}
 		}
 		return res, nil
 	}

@@ -36,10 +36,10 @@ const (
 // addResources offers the session's log, and any path of the view.
 func (f *Face) addResources() {
 	if f.opt.Log != nil {
-		f.server.AddResource(&mcp.Resource{Name: "log", Title: "Log of this session", URI: logURI, MIMEType: logType, Icons: icon(logIcon),
+		f.server.AddResource(&mcp.Resource{Name: "log", Title: "Log of this session", URI: logURI, MIMEType: logType,
 			Description: "The last calls of this session and how they ended, one JSON object a line."}, f.readLog)
 	}
-	f.server.AddResourceTemplate(&mcp.ResourceTemplate{Name: "file", Title: "File of the workspace", URITemplate: pathTemplate, Icons: icon(fileIcon),
+	f.server.AddResourceTemplate(&mcp.ResourceTemplate{Name: "file", Title: "File of the workspace", URITemplate: pathTemplate,
 		Description: "A file, as read_file returns it, or the listing of a directory."}, f.readFile)
 }
 
@@ -83,7 +83,7 @@ func (f *Face) listFiles(ctx context.Context, req *mcp.ListResourcesRequest) (*m
 	}
 	res := &mcp.ListResourcesResult{Resources: []*mcp.Resource{}, Cacheable: mcp.Cacheable{CacheScope: "private"}}
 	if cursor == "" && f.opt.Log != nil {
-		res.Resources = append(res.Resources, &mcp.Resource{Name: "log", Title: "Log of this session", URI: logURI, MIMEType: logType, Icons: icon(logIcon)})
+		res.Resources = append(res.Resources, &mcp.Resource{Name: "log", Title: "Log of this session", URI: logURI, MIMEType: logType})
 	}
 	if !f.set.Allows("list_dir") || !f.set.Allows("read_file") {
 		return res, nil
@@ -104,7 +104,7 @@ func (f *Face) listFiles(ctx context.Context, req *mcp.ListResourcesRequest) (*m
 		switch e.Type {
 		case "file":
 		case "directory":
-			r.MIMEType, r.Size, r.Icons = dirType, 0, icon(dirIcon)
+			r.MIMEType, r.Size = dirType, 0
 		default: // reading it fails, unless it is a link to a file
 			r.Size = 0
 		}

@@ -107,6 +107,6 @@ func (s Server) Check() error {
 
 // foreign is the error of a server that returned a message of another subject.
 func foreign(subject string) error {
-	return tools.Errorf(tools.Unavailable, "the message server failed").Suggest("the operator must check the message server").
+	return tools.Errorf(tools.Unavailable, "the message server failed").Suggest("try again later, or ask your operator to look at the message server").
 		Because(fmt.Errorf("the server returned a message of a foreign subject: %.100q", subject))
 }

@@ -67,7 +67,7 @@ func (g Grants) inboxOf(env tools.Env, owner string) (Place, error) {
 	if !env.All(g.Inboxes[owner]) {
 		d := env.Ungranted("stores.messages.inboxes", owner, g.Inboxes[owner] != nil)
 		return Place{}, tools.Refused(d, tools.Denied, "you may not publish to the inbox of %.64q", owner).
-			Suggest("the operator lists in scopefs.yaml who may: stores: messages: inboxes")
+			Suggest("ask your operator, who lists who may")
 	}
 	return shared("_inbox", owner), nil
 }
@@ -77,7 +77,7 @@ func (g Grants) inbox(env tools.Env) (Place, error) {
 	named := env.All(func(p scope.Principal) bool { return p.ID != env.Agent || p.Origin == scope.FromOperator })
 	if g.Inboxes[string(env.Agent)] == nil || !named {
 		return Place{}, tools.Errorf(tools.NotFound, "you have no inbox: nobody may publish to it").
-			Suggest("the operator lists in scopefs.yaml who may: stores: messages: inboxes")
+			Suggest("ask your operator, who lists who may")
 	}
 	return shared("_inbox", string(env.Agent)), nil
 }

@@ -76,6 +76,9 @@ func New(dir string, names func() []string, decide func(name string) scope.Decis
 	t, err := tools.New("skill",
 		"Read a skill: instructions for a kind of task, written by the operator. Without a name it lists the skills and when to use each.",
 		tools.Hints{Title: "Skills", Idempotent: true}, s.call)
+	t.Idle = func() bool {
+		return !slices.ContainsFunc(names(), func(name string) bool { return decide(name).Allow })
+	}
 	return []tools.Tool{t}, err
 }
 

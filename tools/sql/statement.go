@@ -238,7 +238,7 @@ func (s statement) writeOp(drop bool) (engine.Op, error) {
 			return engine.Drop, nil
 		}
 		d := scope.Decision{Kind: scope.KindGrant, Rule: "stores.sql.drop", Remedy: "set drop: true in stores.sql"}
-		return "", tools.Refused(d, tools.Denied, "DROP is not allowed").Suggest("the operator can allow it in the settings of the store")
+		return "", tools.Refused(d, tools.Denied, "DROP is not allowed").Suggest("ask your operator, who can allow it")
 	}
 	return "", s.wrong("sql_execute runs INSERT, REPLACE, UPDATE, DELETE, WITH, CREATE, ALTER and DROP", "sql_query reads")
 }

@@ -94,7 +94,7 @@ func (u *Upstream) Do(ctx context.Context, server string, d Declaration, args js
 	if err != nil {
 		return tools.Result{}, err
 	}
-	out, err := resultOf(r)
+	out, err := resultOf(server, r)
 	if err != nil || r.StructuredContent == nil {
 		return out, err
 	}

@@ -91,7 +91,7 @@ func TestRemote(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, "hé\nyou", text)
 			_, err = f.run(t.Context(), "s", "header", "")
-			assert.Equal(t, "no entry with ***", codeIs(t, tools.Internal, err).Message)
+			assert.Equal(t, `MCP server "s": no entry with ***`, codeIs(t, tools.Internal, err).Message)
 			if name == "events" {
 				text, err = f.run(t.Context(), "s", "pings", "")
 				require.NoError(t, err)

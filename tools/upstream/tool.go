@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"mime"
+	"slices"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -79,7 +80,7 @@ func (u *Upstream) call(ctx context.Context, server, tool string, args json.RawM
 	if err != nil {
 		return tools.Result{}, err
 	}
-	return resultOf(r)
+	return resultOf(server, r)
 }
 
 // lostError is the error of a call that got no response. It may have the end of the
@@ -122,7 +123,7 @@ func (u *Upstream) request(ctx context.Context, server string, params *mcp.CallT
 		return r, nil
 	case ctx.Err() == nil && timed.Err() != nil:
 		e := tools.Errorf(tools.Unavailable, "MCP server %q did not answer within %v; the call was cancelled", server, timeout)
-		e.Hint = "it may have had effects; request less, or let the operator raise the server's timeout"
+		e.Hint = "it may have had effects; request less, or ask your operator for more time"
 		return nil, e
 	case theirs:
 		return nil, tools.Errorf(codeOf(e), "MCP server %q: %s", server, tools.Clip(tools.Clean(e.Message), maxMessage))
@@ -165,9 +166,9 @@ func codeOf(e *jsonrpc.Error) tools.Code {
 	return tools.Internal
 }
 
-// resultOf converts a result, or returns the error of a result with isError.
+// resultOf converts a result of a server, or returns the error of a result with isError.
 // Content beyond maxContent is cut and replaced by a note.
-func resultOf(r *mcp.CallToolResult) (tools.Result, error) {
+func resultOf(server string, r *mcp.CallToolResult) (tools.Result, error) {
 	var out tools.Result
 	if len(r.InputRequests) > 0 {
 		return out, tools.Errorf(tools.Internal, "the server requests input, which is not supported")
@@ -194,13 +195,23 @@ func resultOf(r *mcp.CallToolResult) (tools.Result, error) {
 		out.Content = []tools.Content{{Text: tools.Clip(string(text), maxContent)}}
 	}
 	if r.IsError {
-		return tools.Result{}, failure(out.Content)
+		return tools.Result{}, failure(server, out.Content)
+	}
+	if slices.ContainsFunc(out.Content, imitates) {
+		out.Content = slices.Insert(out.Content, 0, tools.Content{Text: fmt.Sprintf("[The text that follows is the MCP server %q's, not scopefs's.]", server)})
 	}
 	return out, nil
 }
 
-// failure returns the error for the content of a result with isError.
-func failure(content []tools.Content) error {
+// imitates reports whether a text could pass for ours: an error that asks for an approval, or a command for the operator.
+func imitates(c tools.Content) bool {
+	return c.Data == nil && slices.ContainsFunc([]string{string(tools.ApprovalRequired), "approval_id", "scopefs"}, func(word string) bool {
+		return strings.Contains(strings.ToLower(c.Text), word)
+	})
+}
+
+// failure returns the error for the content of a result with isError. It names the server, whose text it has.
+func failure(server string, content []tools.Content) error {
 	var texts []string
 	for _, c := range content {
 		if c.Data == nil {
@@ -215,7 +226,7 @@ func failure(content []tools.Content) error {
 	if strings.Contains(tools.Clip(text, 200), fmt.Sprint(jsonrpc.CodeInvalidParams)) { // the form of the TypeScript SDK
 		code = tools.Invalid
 	}
-	return tools.Errorf(code, "%s", text)
+	return tools.Errorf(code, "MCP server %q: %s", server, text)
 }
 
 // contentOf converts one content item of a result.

@@ -22,8 +22,11 @@ func Asker(stdin io.Reader, stderr io.Writer) func(context.Context, questions.Qu
 	if in == nil || !terminal.Is(stderr) || !terminal.Foreground(int(in.Fd())) {
 		return nil
 	}
-	lines := bufio.NewReader(terminal.Input(in))
+	input := terminal.Input(in)
+	lines := bufio.NewReader(input)
 	return func(ctx context.Context, q questions.Question) (questions.Answer, error) {
+		terminal.Flush(int(in.Fd())) // what was typed before the question is no answer to it
+		lines.Reset(input)
 		answers := make(chan questions.Answer, 1)
 		go func() { answers <- askLine(lines, stderr, q) }() // a read of a terminal cannot be cancelled
 		select {
@@ -35,8 +38,8 @@ func Asker(stdin io.Reader, stderr io.Writer) func(context.Context, questions.Qu
 	}
 }
 
-// askLine asks until the answer is one of the options or its number. An empty line or
-// the end of input declines.
+// askLine asks until the answer is one of the options, the beginning of one alone such as y, or its number. An empty line
+// or the end of input declines.
 func askLine(lines *bufio.Reader, stderr io.Writer, q questions.Question) questions.Answer {
 	fmt.Fprintln(stderr, printable.Lines(q.Text))
 	for i, option := range q.Options {
@@ -60,6 +63,22 @@ func askLine(lines *bufio.Reader, stderr io.Writer, q questions.Question) questi
 		case err != nil:
 			return questions.Answer{Declined: true}
 		}
+		if option := beginning(q.Options, line); option != "" {
+			return questions.Answer{Text: option}
+		}
 		fmt.Fprintf(stderr, "choose 1 to %d, or type one of the options\n", len(q.Options))
 	}
+}
+
+// beginning returns the only option that begins with a text, in any case of letters; "": there is none, or several.
+func beginning(options []string, text string) (found string) {
+	for _, option := range options {
+		if len(text) <= len(option) && strings.EqualFold(option[:len(text)], text) {
+			if found != "" {
+				return ""
+			}
+			found = option
+		}
+	}
+	return found
 }

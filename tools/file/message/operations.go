@@ -9,12 +9,12 @@ import (
 
 // ReadArgs are the arguments of read_file.
 type ReadArgs struct {
-	Path   string `json:"path" jsonschema:"the file, relative to the workspace"`
+	Path   string `json:"path" jsonschema:"relative to the workspace"`
 	Offset int    `json:"offset,omitempty" limit:"min=1,max=1000000000" jsonschema:"first line to return, counted from 1"`
-	Limit  int    `json:"limit,omitempty" limit:"min=1,max=100000" jsonschema:"how many lines to return (default 2000; never more than 256 KiB of text)"`
-	Tail   int    `json:"tail,omitempty" limit:"min=1,max=100000" jsonschema:"return the last so many lines instead; excludes offset and limit"`
-	Media  bool   `json:"media,omitempty" jsonschema:"return what is neither text nor an image as well, such as audio: up to 5 MiB"`
-	List   bool   `json:"list,omitempty" jsonschema:"when the path is a directory, list it two levels deep"`
+	Limit  int    `json:"limit,omitempty" limit:"min=1,max=100000" jsonschema:"how many lines to return; default 2000"`
+	Tail   int    `json:"tail,omitempty" limit:"min=1,max=100000" jsonschema:"return the last so many lines, without offset and limit"`
+	Media  bool   `json:"media,omitempty" jsonschema:"return other files, too, such as audio: up to 5 MiB"`
+	List   bool   `json:"list,omitempty" jsonschema:"list a directory, two levels deep"`
 }
 
 // LineRange holds the line numbers of a text. Total is absent if the file was not read to its end.
@@ -50,10 +50,10 @@ const (
 
 // WriteArgs are the arguments of write_file.
 type WriteArgs struct {
-	Path    string    `json:"path" jsonschema:"the file, relative to the workspace"`
+	Path    string    `json:"path" jsonschema:"relative to the workspace"`
 	Content string    `json:"content" limit:"len=4194304" jsonschema:"the whole new content, or what to append"`
-	Mode    WriteMode `json:"mode,omitempty" limit:"enum=create|overwrite|append,default=\"overwrite\"" jsonschema:"create fails when the file exists; append adds to its end; create and overwrite make missing directories"`
-	IfMatch string    `json:"if_match,omitempty" limit:"len=100" jsonschema:"the hash that a read gave: nothing is written when the file has another one now"`
+	Mode    WriteMode `json:"mode,omitempty" limit:"enum=create|overwrite|append,default=\"overwrite\"" jsonschema:"create fails when the file exists"`
+	IfMatch string    `json:"if_match,omitempty" limit:"len=100" jsonschema:"the hash that a read gave: a file with another one is left as it is"`
 }
 
 // WriteResult is the result of write_file.
@@ -67,18 +67,18 @@ type WriteResult struct {
 
 // EditArgs are the arguments of edit_file.
 type EditArgs struct {
-	Path    string `json:"path" jsonschema:"the file, relative to the workspace"`
+	Path    string `json:"path" jsonschema:"relative to the workspace"`
 	Edits   []Edit `json:"edits" limit:"items=200" jsonschema:"done one after the other, all or none"`
 	DryRun  bool   `json:"dry_run,omitempty" jsonschema:"change nothing, only show the diff"`
-	IfMatch string `json:"if_match,omitempty" limit:"len=100" jsonschema:"the hash that a read gave: nothing is changed when the file has another one now"`
+	IfMatch string `json:"if_match,omitempty" limit:"len=100" jsonschema:"the hash that a read gave: a file with another one is left as it is"`
 }
 
 // Edit replaces a text, or inserts one.
 type Edit struct {
-	OldText    string `json:"old_text,omitempty" limit:"len=1048576" jsonschema:"exactly what is there now, with its indentation; it must be there once, so take enough of the lines around it"`
+	OldText    string `json:"old_text,omitempty" limit:"len=1048576" jsonschema:"exactly what is there now, with indentation; take enough lines to be there once"`
 	NewText    string `json:"new_text" limit:"len=1048576" jsonschema:"what replaces it"`
 	ReplaceAll bool   `json:"replace_all,omitempty" jsonschema:"replace every occurrence"`
-	InsertLine *int   `json:"insert_line,omitempty" limit:"min=0,max=10000000" jsonschema:"in place of old_text: insert new_text as lines of its own after this one; 0 is the beginning"`
+	InsertLine *int   `json:"insert_line,omitempty" limit:"min=0,max=10000000" jsonschema:"in place of old_text: insert new_text as lines after this one; 0: at the beginning"`
 }
 
 // EditResult is the result of edit_file.
@@ -93,7 +93,7 @@ type EditResult struct {
 
 // ListArgs are the arguments of list_dir.
 type ListArgs struct {
-	Path   string `json:"path,omitempty" jsonschema:"the directory, relative to the workspace (default: its root)"`
+	Path   string `json:"path,omitempty" jsonschema:"relative to the workspace; default: its root"`
 	Depth  int    `json:"depth,omitempty" limit:"min=1,max=5,default=1" jsonschema:"how many levels to list"`
 	Cursor string `json:"cursor,omitempty" limit:"len=16384" jsonschema:"next_cursor of the page before"`
 	Limit  int    `json:"limit,omitempty" limit:"min=1,max=1000,default=1000" jsonschema:"entries of a page"`
@@ -135,8 +135,8 @@ type ListResult struct {
 // StatArgs are the arguments of stat.
 type StatArgs struct {
 	Path   string `json:"path" jsonschema:"relative to the workspace"`
-	Hash   bool   `json:"hash,omitempty" jsonschema:"also hash the content of a file of at most 8 MiB"`
-	Follow bool   `json:"follow,omitempty" jsonschema:"of a link, tell of what it leads to"`
+	Hash   bool   `json:"hash,omitempty" jsonschema:"also hash a file of at most 8 MiB"`
+	Follow bool   `json:"follow,omitempty" jsonschema:"tell of what a link leads to"`
 }
 
 // StatResult is the result of stat.
@@ -152,8 +152,8 @@ type StatResult struct {
 
 // GlobArgs are the arguments of glob.
 type GlobArgs struct {
-	Pattern string `json:"pattern" limit:"len=1024" jsonschema:"such as **/*.go or src/{a,b}/*: * is within a name, ** any number of directories"`
-	Path    string `json:"path,omitempty" jsonschema:"the directory to search, relative to the workspace (default: its root)"`
+	Pattern string `json:"pattern" limit:"len=1024" jsonschema:"such as **/*.go or src/{a,b}/*; ** is any number of directories"`
+	Path    string `json:"path,omitempty" jsonschema:"where to search, relative to the workspace; default: its root"`
 	Limit   int    `json:"limit,omitempty" limit:"min=1,max=5000,default=200" jsonschema:"most results"`
 }
 
@@ -175,16 +175,16 @@ const (
 
 // GrepArgs are the arguments of grep.
 type GrepArgs struct {
-	Pattern    string     `json:"pattern" limit:"len=1024" jsonschema:"a regular expression (RE2 syntax: no back references, no look-around)"`
-	Path       string     `json:"path,omitempty" jsonschema:"the file or directory to search, relative to the workspace (default: its root)"`
-	Glob       string     `json:"glob,omitempty" limit:"len=1024" jsonschema:"only files that match, such as *.go or src/**/*.ts; without a slash it is Matched against the name"`
+	Pattern    string     `json:"pattern" limit:"len=1024" jsonschema:"RE2: no back references, no look-around"`
+	Path       string     `json:"path,omitempty" jsonschema:"a file or directory, relative to the workspace; default: its root"`
+	Glob       string     `json:"glob,omitempty" limit:"len=1024" jsonschema:"only files that match, such as *.go (a name) or src/**/*.ts (a path)"`
 	IgnoreCase bool       `json:"ignore_case,omitempty"`
-	Fixed      bool       `json:"fixed,omitempty" jsonschema:"the pattern is a text, not an expression"`
-	Multiline  bool       `json:"multiline,omitempty" jsonschema:"a match may span lines, and . matches the end of one"`
-	Context    int        `json:"context,omitempty" limit:"min=0,max=20" jsonschema:"lines to show before and after each match"`
+	Fixed      bool       `json:"fixed,omitempty" jsonschema:"the pattern is a plain text"`
+	Multiline  bool       `json:"multiline,omitempty" jsonschema:"a match may span lines; . matches a line's end"`
+	Context    int        `json:"context,omitempty" limit:"min=0,max=20" jsonschema:"lines around each match"`
 	Before     int        `json:"before,omitempty" limit:"min=0,max=20" jsonschema:"lines before, in place of context"`
 	After      int        `json:"after,omitempty" limit:"min=0,max=20" jsonschema:"lines after, in place of context"`
-	Output     GrepOutput `json:"output,omitempty" limit:"enum=content|files|count,default=\"content\"" jsonschema:"matching lines, the files that have any, or how many each has"`
+	Output     GrepOutput `json:"output,omitempty" limit:"enum=content|files|count,default=\"content\"" jsonschema:"matching lines, files that have any, or how many each has"`
 	Limit      int        `json:"limit,omitempty" limit:"min=1,max=5000,default=200" jsonschema:"most matching lines (content) or files"`
 }
 
@@ -212,7 +212,7 @@ type GrepResult struct {
 
 // MakeDirArgs are the arguments of make_dir.
 type MakeDirArgs struct {
-	Path string `json:"path" jsonschema:"the directory, relative to the workspace; missing ones above it are made, too"`
+	Path string `json:"path" jsonschema:"relative to the workspace"`
 }
 
 // MakeDirResult is the result of make_dir.
@@ -223,7 +223,7 @@ type MakeDirResult struct {
 
 // MoveArgs are the arguments of move.
 type MoveArgs struct {
-	From      string `json:"from" jsonschema:"what to move or rename, relative to the workspace"`
+	From      string `json:"from" jsonschema:"relative to the workspace"`
 	To        string `json:"to" jsonschema:"its new path, not the directory to put it in"`
 	Overwrite bool   `json:"overwrite,omitempty" jsonschema:"replace the file that has the new path"`
 }
@@ -236,12 +236,12 @@ type MoveResult struct {
 
 // DeleteFileArgs are the arguments of delete_file.
 type DeleteFileArgs struct {
-	Path string `json:"path" jsonschema:"a file or link, relative to the workspace"`
+	Path string `json:"path" jsonschema:"relative to the workspace"`
 }
 
 // DeleteArgs are the arguments of delete.
 type DeleteArgs struct {
-	Path      string `json:"path" jsonschema:"a directory, relative to the workspace"`
+	Path      string `json:"path" jsonschema:"relative to the workspace"`
 	Recursive bool   `json:"recursive,omitempty" jsonschema:"with all that is in it"`
 }
 
@@ -253,10 +253,10 @@ type DeleteResult struct {
 
 // CopyArgs are the arguments of copy.
 type CopyArgs struct {
-	From      string `json:"from" jsonschema:"the file, link or directory, relative to the workspace"`
+	From      string `json:"from" jsonschema:"relative to the workspace"`
 	To        string `json:"to" jsonschema:"the path of the copy, not the directory to put it in"`
-	Recursive bool   `json:"recursive,omitempty" jsonschema:"copy a directory with all that is in it"`
-	Overwrite bool   `json:"overwrite,omitempty" jsonschema:"replace files that are there; directories are merged"`
+	Recursive bool   `json:"recursive,omitempty" jsonschema:"copy a directory, too"`
+	Overwrite bool   `json:"overwrite,omitempty" jsonschema:"replace files that are there; merge directories"`
 }
 
 // CopyResult is the result of copy.

@@ -91,7 +91,7 @@ func (one *session) change(r *engine.Request, limits engine.Config, drop bool) (
 		message := fmt.Sprintf("the schema would have %d bytes, of at most %d; nothing was changed", now, limits.FileBytes)
 		return reply, refuse(engine.TooLarge, message, "delete rows that are not needed, or ask the operator for space")
 	case !drop && slices.ContainsFunc(columns, func(c string) bool { _, ok := slices.BinarySearch(left, c); return !ok }):
-		return reply, refuse(engine.Denied, "a statement here must not drop a table, a view or a column", "the operator can allow it in the settings of the store")
+		return reply, refuse(engine.Denied, "a statement here must not drop a table, a view or a column", "ask your operator, who can allow it")
 	}
 	return reply, nil
 }
