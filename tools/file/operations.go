@@ -154,7 +154,7 @@ func (r GlobResult) Content() []tools.Content {
 	}
 	switch {
 	case len(r.Matches) == 0:
-		b.WriteString("no matches\n")
+		b.WriteString(strings.TrimSuffix("no matches: "+r.Hint, ": ") + "\n")
 	case r.Truncated:
 		b.WriteString("[there are more; narrow the pattern]\n")
 	}
