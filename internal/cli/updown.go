@@ -61,8 +61,8 @@ new ones, and new agents are mounted. Other changes need scopefs down and up. A
 definition that does not load changes nothing: the command prints the error and
 exits with status 1. A name in a definition that no longer exists is a warning.
 
-The daemon reads scopefs.yaml only when it starts. The command reports if the file has
-changed since.`,
+The daemon reads scopefs.yaml only when it starts. If the file has changed since, the
+command reports it and exits with status 1: the daemon has to be restarted.`,
 		Args: exit.Args(cobra.NoArgs),
 		RunE: a.asking(func(ctx context.Context, client *api.Client, _ []string) error {
 			all, err := client.Reload(ctx)
@@ -81,6 +81,9 @@ changed since.`,
 					continue
 				}
 				fmt.Fprintf(a.out, "%s: %s\n", cmp.Or(string(r.Agent), r.File), r.Outcome)
+				if r.Restart {
+					failed++
+				}
 			}
 			if failed > 0 {
 				return exit.With(exit.Failed, nil)
