@@ -55,6 +55,7 @@ const (
 	OutcomeStreamLate = "stream late"   // the receiver of a stream lacks events that have waited for long; recorded by the daemon
 	OutcomeStreamBack = "stream back"   // it has them; likewise
 	OutcomeStreamGap  = "stream gap"    // events that the receiver will not get; likewise
+	OutcomeForeign    = "foreign lines" // another program appended lines while the log was closed
 	OutcomeUnclean    = "unclean start" // the kernel stopped while the log was open: the latest events may be missing
 )
 
