@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
-	"github.com/scopefs/scopefs/fs/history/effect"
+	"github.com/scopefs/scopefs/scope/effect"
 )
 
 // Watch sees what one call changes in the view.
@@ -121,7 +121,7 @@ func partOfName(text string, i int) bool {
 func (r Result) with(e *effect.Effects, text string) Result {
 	r.effects, r.text = e, text
 	if text != "" {
-		r.Content = append(slices.Clip(r.Content), Content{Text: text})
+		r.Content = append(slices.Clip(r.Content), Content{Text: text, Effects: true})
 	}
 	return r
 }

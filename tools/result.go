@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/scopefs/scopefs/fs/history/effect"
+	"github.com/scopefs/scopefs/scope/effect"
 )
 
 // maxResult bounds a result, in bytes.
@@ -38,6 +38,8 @@ type Content struct {
 	Text string
 	Data []byte
 	MIME string // "" is text
+
+	Effects bool // it says what the call has changed: see Result.Effects
 }
 
 // Contenter is implemented by an Out with better text than its JSON.

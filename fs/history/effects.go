@@ -1,14 +1,17 @@
 package history
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/scopefs/scopefs/fs/history/effect"
+	"golang.org/x/sys/unix"
+
 	"github.com/scopefs/scopefs/fs/history/journal"
 	"github.com/scopefs/scopefs/scope/beneath"
+	"github.com/scopefs/scopefs/scope/effect"
 )
 
 // Work is a call, or a session with all its calls, for [Store.Effects].
@@ -146,7 +149,7 @@ func (e *endings) of(w *Work) (all []uint64) {
 func (s *Store) meddled(c *Change, open []*generation) bool {
 	st, err := s.tree.Stat(c.Path)
 	if err != nil {
-		return true
+		return !errors.Is(err, unix.EACCES) // the agent has closed a directory
 	}
 	id := plain(st.ID())
 	if id != (beneath.FileID{Ino: c.id.Ino, Birth: c.id.Birth}) {

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/fs/history/effect"
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/scope/effect"
 )
 
 func TestMain(m *testing.M) {

@@ -10,11 +10,11 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/history"
-	"github.com/scopefs/scopefs/fs/history/effect"
 	"github.com/scopefs/scopefs/fs/history/query"
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/effect"
 	"github.com/scopefs/scopefs/scope/protect"
 	"github.com/scopefs/scopefs/tools"
 )
@@ -89,6 +89,9 @@ func (w *watches) refuse(from origin, e audit.Event) {
 		if one == nil {
 			continue
 		}
+		if !changing(e.Op) {
+			return
+		}
 		r := effect.Refusal{Path: e.Path, Op: e.Op, Rule: e.Rule}
 		switch same := func(o effect.Refusal) bool { return o.Path == r.Path }; {
 		case slices.ContainsFunc(one.refused, same):
@@ -98,6 +101,16 @@ func (w *watches) refuse(from origin, e audit.Event) {
 			one.refused = append(one.refused, r)
 		}
 	}
+}
+
+// changing reports whether an operation would have changed something. What was refused of others says what a rule hides.
+func changing(op string) bool {
+	for o := scope.OpOpenWrite; o < scope.OpIoctl; o++ {
+		if o.String() == op {
+			return true
+		}
+	}
+	return false
 }
 
 // effectsTime bounds how long an answer waits for its effects.
@@ -152,7 +165,7 @@ func unlisted(v *view.View, lists string) *effect.Effects {
 	case v.Definition().View.Changes == agents.ChangesHeld:
 		return &effect.Effects{Unknown: "changes are held and not listed here: " + lists + " lists them"}
 	case !v.Keeps():
-		return &effect.Effects{Unknown: "what changed is not known: the changes of this agent are not kept", Direct: v.Unkept() == ""}
+		return &effect.Effects{Unknown: "what changed is not known: this view keeps no history", Direct: v.Unkept() == ""}
 	}
 	return nil
 }
@@ -212,7 +225,7 @@ func (w *watch) Effects(ctx context.Context, of string) (e *effect.Effects, sile
 	}
 	e.Refused, e.RefusedLeftOut = seen.refused, seen.more
 	e.Held = v.Definition().View.PolicySpec().Holds()
-	return e, false
+	return e, c.once && e.Nothing && len(e.Refused) == 0
 }
 
 // plain returns a path without the log's escapes.
@@ -223,13 +236,14 @@ func plain(rel string) string {
 	return rel
 }
 
-// said reports whether an answer of the session has said before why its changes are not listed.
+// said reports whether an answer of the session has said before why its changes are not listed, or is for a person who runs one
+// command.
 func (c *client) said() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	was := c.unlisted
 	c.unlisted = true
-	return was
+	return was || c.once
 }
 
 // told has the last change of each call that an answer has listed, for the next answer about its processes. The zero value is ready.
