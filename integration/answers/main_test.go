@@ -18,7 +18,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	harness.Roles["static"], harness.Roles["mapped"] = static, mapped
+	harness.Roles["static"], harness.Roles["mapped"], harness.Roles["server"] = static, mapped, server
 	harness.Main(m)
 }
 
@@ -77,6 +77,11 @@ func call(t *testing.T, u *harness.User, tool string, args map[string]any) answe
 	text, err := json.Marshal(res.StructuredContent)
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(text, &out))
+	if out.Effects == nil { // of a tool without a schema
+		text, err = json.Marshal(res.Meta["scopefs/effects"])
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(text, &out.Effects))
+	}
 	require.NotNil(t, out.Effects, "%s: %s", tool, text)
 	a.effects = *out.Effects
 	return a
