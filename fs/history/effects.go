@@ -166,7 +166,7 @@ func summary(list []Change) *effect.Effects {
 	e := &effect.Effects{Nothing: len(list) == 0, By: map[string]int{}}
 	kinds := map[ChangeKind]*kindOf{}
 	for k, into := range map[ChangeKind]*[]effect.Object{Deleted: &e.Removed, Renamed: &e.Moved, Changed: &e.Changed, ModeChanged: &e.Modes, Added: &e.Created} {
-		kinds[k] = &kindOf{into: into, whole: map[string]*effect.Object{}}
+		kinds[k] = &kindOf{into: into, whole: map[string]*effect.Object{}, git: map[string]*effect.Object{}, beside: map[*effect.Object]int{}}
 	}
 	for i := range list {
 		c := &list[i]
@@ -200,7 +200,12 @@ type kindOf struct {
 	count   int
 	objects []*effect.Object
 	whole   map[string]*effect.Object // directories that stand for what is in them
+	git     map[string]*effect.Object // .git that are not new
+	beside  map[*effect.Object]int    // how many of what is in a directory are listed
 }
+
+// maxBeside bounds kindOf.beside: after them the directory has the marks.
+const maxBeside = 8
 
 func (k *kindOf) add(c *Change) {
 	k.count++
@@ -215,6 +220,10 @@ func (k *kindOf) add(c *Change) {
 		}
 		o.Marks = slices.DeleteFunc(o.Marks, func(mark string) bool { return slices.Contains(dir.Marks, mark) })
 		if len(o.Marks) == 0 {
+			return
+		}
+		if k.beside[dir]++; k.beside[dir] > maxBeside {
+			dir.Marks = append(dir.Marks, o.Marks...)
 			return
 		}
 	}
@@ -239,10 +248,10 @@ func (k *kindOf) above(c *Change, o *effect.Object) *effect.Object {
 		return nil
 	}
 	name := strings.TrimPrefix(at+"/.git", "/")
-	dir := k.whole[name]
+	dir := k.git[name]
 	if dir == nil {
 		dir = &effect.Object{Path: name + "/"}
-		k.whole[name] = dir
+		k.git[name] = dir
 		k.objects = append(k.objects, dir)
 	}
 	return dir
@@ -262,7 +271,7 @@ func marksOf(c *Change) (marks []string) {
 	if c.Kind == Deleted {
 		return marks
 	}
-	if c.Type == "file" && c.NewMode&0o111 != 0 && (c.Kind == Added || c.OldMode&0o111 == 0) {
+	if c.Type == "file" && c.NewMode&0o111 != 0 && (c.Kind == Added || c.OldMode&0o111 == 0) && !strings.HasSuffix(c.Path, ".sample") {
 		marks = append(marks, effect.Executable)
 	}
 	if effect.Configures(c.Path) {
