@@ -63,7 +63,7 @@ const releaseTime = 20 * time.Millisecond
 
 // closing notes which files clients have open for writing.
 func (s *Store) closing(list []Change) {
-	for began := time.Now(); ; time.Sleep(releaseTime / 40) {
+	for began, pause := time.Now(), releaseTime/1000; ; pause *= 2 {
 		some := false
 		for i := range list {
 			c := &list[i]
@@ -73,6 +73,7 @@ func (s *Store) closing(list []Change) {
 		if !some || time.Since(began) > releaseTime {
 			return
 		}
+		time.Sleep(pause)
 	}
 }
 
