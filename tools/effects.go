@@ -55,7 +55,10 @@ func (s *Set) tell(ctx context.Context, w Watch, r *invocation, result Result, e
 	if !silent {
 		text = e.Text(r.args.names, s.lists(call), s.undoes(call))
 	}
-	if r.tool.Output == nil {
+	if r.tool.Output == nil { // what its program says may be data
+		if e.Unknown != "" {
+			text = ""
+		}
 		return result.with(e, text), nil
 	}
 	return result.with(e, text).structured()

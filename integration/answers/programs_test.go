@@ -81,5 +81,5 @@ func TestCallOnTerminal(t *testing.T) {
 func TestProfile(t *testing.T) {
 	h, _ := kept(t, "", "one")
 	u := h.Connect("a", "--profile", "claude")
-	assert.Regexp(t, `removed one \(to take it back: undo call=`, u.Text("Bash", map[string]any{"command": "rm one"}))
+	assert.Regexp(t, `removed one \(to take it back: undo call=`, call(t, u, "Bash", map[string]any{"command": "rm one"}).told)
 }
