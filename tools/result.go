@@ -18,7 +18,7 @@ type Result struct {
 	value any  // the value whose JSON is Structured, or nil
 	exit  *int // see Exiter
 
-	of      string          // see Of
+	of      Begun           // see Of
 	effects *effect.Effects // of the call; nil: not known
 	text    string          // of them, which is the last of Content; "": there is none
 	inside  bool            // Structured has them

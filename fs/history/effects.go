@@ -50,6 +50,9 @@ func (s *Store) Effects(w Work) (e *effect.Effects, until uint64, err error) {
 	}
 	list := track(found).changes(s, Selection{})
 	s.closing(list)
+	if w.After > 0 {
+		list = s.stillOpen(list, joined(loaded, func(_ *generationRecords, r *journal.Record) bool { return r.Seq <= w.After }))
+	}
 	for i := range list {
 		c := &list[i]
 		c.others = c.others || (c.Kind == Added || c.Kind == Changed) && s.meddled(c, open)
@@ -75,6 +78,22 @@ func (s *Store) closing(list []Change) {
 		}
 		time.Sleep(pause)
 	}
+}
+
+// stillOpen adds the files of earlier changes that a client has open for writing: the kernel may write them past the view.
+func (s *Store) stillOpen(list []Change, before *selected) []Change {
+	listed := map[string]bool{}
+	for i := range list {
+		listed[list[i].Path] = true
+	}
+	before.settle()
+	for _, o := range track(before).all {
+		if o.is && !o.directory && !listed[o.after] && s.written(plain(o.id)) {
+			list = append(list, Change{id: o.id, open: true, Kind: Changed, Path: o.after, Type: "file", By: o.by, Why: o.why})
+		}
+	}
+	slices.SortFunc(list, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
+	return list
 }
 
 // worked returns the generations of a work with their records, and those of them that are open.

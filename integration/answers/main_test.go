@@ -22,12 +22,15 @@ func TestMain(m *testing.M) {
 	harness.Main(m)
 }
 
-// static does what its words say: NAME=TEXT writes a file, and any other word is a file that it removes.
+// static does what its words say: NAME=TEXT writes a file, NAME+ leaves one open for writing, and any other word is a file that it
+// removes.
 func static(words []string) error {
 	for _, word := range words {
 		name, text, writes := strings.Cut(word, "=")
 		err := error(nil)
-		if writes {
+		if open, ok := strings.CutSuffix(word, "+"); ok {
+			_, err = unix.Open(open, unix.O_WRONLY|unix.O_APPEND, 0)
+		} else if writes {
 			err = os.WriteFile(name, []byte(text), 0o644)
 		} else {
 			err = os.Remove(name)

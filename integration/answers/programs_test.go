@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/scope/effect"
 )
 
 // server is an MCP server with a tool that does what static does.
@@ -42,6 +43,9 @@ func TestServer(t *testing.T) {
 	assert.Empty(t, a.effects.Created)
 	a = call(t, u, "mcp__s__do", map[string]any{"words": []string{}})
 	assert.Equal(t, nothing, a.told)
+	call(t, u, "mcp__s__do", map[string]any{"words": []string{"three+"}})
+	a = call(t, u, "mcp__s__do", map[string]any{"words": []string{}})
+	assert.Equal(t, []effect.Object{{Path: "three", Marks: []string{effect.Open}}}, a.effects.Changed, "nobody sees when a file is written that is open")
 }
 
 // TestActivity: the answer of an activity has what its program changed, and so has the error of one that fails.

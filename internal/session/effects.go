@@ -136,6 +136,7 @@ func effectsOf(ctx context.Context, v *view.View, w history.Work, client string)
 		return unknown("the view did not answer")
 	}
 	e = reply.Effects
+	e.Unknown, e.Direct = "", false
 	for _, o := range e.Listed() {
 		if !slices.Contains(o.Marks, effect.Read) && protectedNames().File(scope.OpLookup, strings.TrimSuffix(o.Path, "/")).Hidden {
 			o.Marks = append(o.Marks, effect.Read)
@@ -172,21 +173,20 @@ func unlisted(v *view.View, lists string) *effect.Effects {
 
 // watch watches one call of a client: see tools.Gate.
 type watch struct {
-	c          *client
-	tool, call string
-	began      time.Time
+	*client
+	env tools.Env
 }
 
-func (c *client) watch(tool, call string, began time.Time) tools.Watch {
-	c.agent.watches.begin(call)
-	return &watch{c, tool, call, began}
+func (c *client) watch(env tools.Env) tools.Watch {
+	c.agent.watches.begin(env.Call)
+	return &watch{c, env}
 }
 
-func (w *watch) End() { w.c.agent.watches.end(w.call) }
+func (w *watch) End() { w.agent.watches.end(w.env.Call) }
 
 // Effects implements tools.Watch.
-func (w *watch) Effects(ctx context.Context, of string) (e *effect.Effects, silent bool) {
-	c := w.c
+func (w *watch) Effects(ctx context.Context, earlier tools.Begun) (e *effect.Effects, silent bool) {
+	c, tool, began := w.client, w.env.Begun.Tool, w.env.Begun.At
 	v := c.agent.View()
 	if v == nil {
 		return nil, false
@@ -196,23 +196,24 @@ func (w *watch) Effects(ctx context.Context, of string) (e *effect.Effects, sile
 		why = &effect.Effects{Unknown: "changes wait for the caller, who commits them"}
 	}
 	switch {
-	case of == "" && (w.tool == "process_read" || w.tool == "process_stop"):
+	case earlier.Call == "" && (tool == "process_read" || tool == "process_stop"): // a list
 		return nil, false
 	case why != nil:
 		return why, c.said()
 	}
-	seen := c.agent.watches.take(w.call)
-	work := history.Work{Call: w.call, Began: w.began}
-	if of != "" {
-		work, seen.touched = history.Work{Call: of, Began: c.began}, true
+	seen := c.agent.watches.take(w.env.Call)
+	seen.touched = seen.touched || w.env.Resumed || earlier.Call != ""
+	work := history.Work{Call: w.env.Call, Began: began}
+	if earlier.Call != "" {
+		work = history.Work{Call: earlier.Call, Began: earlier.At}
 	}
-	if server, ok := strings.CutPrefix(w.tool, "mcp:"); ok {
+	if server, ok := strings.CutPrefix(tool, "mcp:"); ok {
 		server, _, _ = strings.Cut(server, ":")
 		box := c.servers.box(server)
 		if box == "" {
 			return nil, false
 		}
-		work, seen.touched = history.Work{Session: box, Began: w.began, After: uint64(w.began.UnixNano())}, true
+		work, seen.touched = history.Work{Session: box, Began: began, After: uint64(began.UnixNano())}, true
 	}
 	e, until := &effect.Effects{Nothing: true}, uint64(0)
 	if seen.touched {
