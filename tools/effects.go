@@ -12,27 +12,27 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
-	"github.com/scopefs/scopefs/fs/history/effect"
+	"github.com/scopefs/scopefs/scope/effect"
 )
 
 // Watch sees what one call changes in the view.
 type Watch interface {
-	// Effects returns what a call has changed since its last answer: this one, or the call of, whose processes this one is about.
+	// Effects returns what a call has changed since its last answer: this one, or the earlier call whose processes this one is about.
 	// silent says that the text of the answer has nothing of it. Nil: this is not a call that changes the view.
-	Effects(ctx context.Context, of string) (e *effect.Effects, silent bool)
+	Effects(ctx context.Context, earlier Begun) (e *effect.Effects, silent bool)
 	// End ends the watch.
 	End()
 }
 
 // Of is implemented by an Out about the processes of an earlier call: the effects are that call's.
-type Of interface{ Of() (call string) }
+type Of interface{ Of() Begun }
 
 // watch begins to watch a call; nil: it changes no file.
 func (s *Set) watch(r *invocation) Watch {
 	if s.gate.Effects == nil || !r.tool.Hints.Changes {
 		return nil
 	}
-	return s.gate.Effects(r.name, r.id, r.told.Begun.At)
+	return s.gate.Effects(r.told)
 }
 
 // tell adds to the answer of a call what the call has changed.
@@ -48,14 +48,17 @@ func (s *Set) tell(ctx context.Context, w Watch, r *invocation, result Result, e
 		return Result{effects: e}, s.tellError(e, err)
 	}
 	call := r.id
-	if result.of != "" {
-		call = result.of
+	if result.of.Call != "" {
+		call = result.of.Call
 	}
 	text := ""
 	if !silent {
 		text = e.Text(r.args.names, s.lists(call), s.undoes(call))
 	}
-	if r.tool.Output == nil {
+	if r.tool.Output == nil { // what its program says may be data
+		if e.Unknown != "" {
+			text = ""
+		}
 		return result.with(e, text), nil
 	}
 	return result.with(e, text).structured()
@@ -121,7 +124,7 @@ func partOfName(text string, i int) bool {
 func (r Result) with(e *effect.Effects, text string) Result {
 	r.effects, r.text = e, text
 	if text != "" {
-		r.Content = append(slices.Clip(r.Content), Content{Text: text})
+		r.Content = append(slices.Clip(r.Content), Content{Text: text, Effects: true})
 	}
 	return r
 }

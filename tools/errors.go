@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/fs/history/effect"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/effect"
 )
 
 // A Code says what kind of error an agent gets.

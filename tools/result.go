@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/scopefs/scopefs/fs/history/effect"
+	"github.com/scopefs/scopefs/scope/effect"
 )
 
 // maxResult bounds a result, in bytes.
@@ -18,7 +18,7 @@ type Result struct {
 	value any  // the value whose JSON is Structured, or nil
 	exit  *int // see Exiter
 
-	of      string          // see Of
+	of      Begun           // see Of
 	effects *effect.Effects // of the call; nil: not known
 	text    string          // of them, which is the last of Content; "": there is none
 	inside  bool            // Structured has them
@@ -38,6 +38,8 @@ type Content struct {
 	Text string
 	Data []byte
 	MIME string // "" is text
+
+	Effects bool // it says what the call has changed: see Result.Effects
 }
 
 // Contenter is implemented by an Out with better text than its JSON.

@@ -37,7 +37,7 @@ type Gate struct {
 	Find func(ctx context.Context, name string) error
 
 	// Effects begins to watch what a call of a tool with Hints.Changes does in the view. Nil: nothing watches.
-	Effects func(tool, call string, began time.Time) Watch
+	Effects func(Env) Watch
 
 	// Record writes an event to the log. No call runs without a record.
 	Record func(context.Context, audit.Event) error

@@ -184,7 +184,8 @@ func (t *tracker) add(e *entry) {
 		}
 	case journal.Attributes:
 		if e.Flags&journal.Names == 0 {
-			if o := t.at(e, e.Object, e.Path); o.attr == nil {
+			o := t.at(e, e.Object, e.Path)
+			if o.directory = e.Flags&journal.Directory != 0; o.attr == nil {
 				o.attr = e.Attr
 			}
 		}

@@ -1,14 +1,17 @@
 package history
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/scopefs/scopefs/fs/history/effect"
+	"golang.org/x/sys/unix"
+
 	"github.com/scopefs/scopefs/fs/history/journal"
 	"github.com/scopefs/scopefs/scope/beneath"
+	"github.com/scopefs/scopefs/scope/effect"
 )
 
 // Work is a call, or a session with all its calls, for [Store.Effects].
@@ -47,6 +50,9 @@ func (s *Store) Effects(w Work) (e *effect.Effects, until uint64, err error) {
 	}
 	list := track(found).changes(s, Selection{})
 	s.closing(list)
+	if w.After > 0 {
+		list = s.stillOpen(list, joined(loaded, func(_ *generationRecords, r *journal.Record) bool { return r.Seq <= w.After }))
+	}
 	for i := range list {
 		c := &list[i]
 		c.others = c.others || (c.Kind == Added || c.Kind == Changed) && s.meddled(c, open)
@@ -60,7 +66,7 @@ const releaseTime = 20 * time.Millisecond
 
 // closing notes which files clients have open for writing.
 func (s *Store) closing(list []Change) {
-	for began := time.Now(); ; time.Sleep(releaseTime / 40) {
+	for began, pause := time.Now(), releaseTime/1000; ; pause *= 2 {
 		some := false
 		for i := range list {
 			c := &list[i]
@@ -70,7 +76,24 @@ func (s *Store) closing(list []Change) {
 		if !some || time.Since(began) > releaseTime {
 			return
 		}
+		time.Sleep(pause)
 	}
+}
+
+// stillOpen adds the files of earlier changes that a client has open for writing: the kernel may write them past the view.
+func (s *Store) stillOpen(list []Change, before *selected) []Change {
+	listed := map[string]bool{}
+	for i := range list {
+		listed[list[i].Path] = true
+	}
+	before.settle()
+	for _, o := range track(before).all {
+		if o.is && !o.directory && !listed[o.after] && s.written(plain(o.id)) {
+			list = append(list, Change{id: o.id, open: true, Kind: Changed, Path: o.after, Type: "file", By: o.by, Why: o.why})
+		}
+	}
+	slices.SortFunc(list, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
+	return list
 }
 
 // worked returns the generations of a work with their records, and those of them that are open.
@@ -146,7 +169,7 @@ func (e *endings) of(w *Work) (all []uint64) {
 func (s *Store) meddled(c *Change, open []*generation) bool {
 	st, err := s.tree.Stat(c.Path)
 	if err != nil {
-		return true
+		return !errors.Is(err, unix.EACCES) // the agent has closed a directory
 	}
 	id := plain(st.ID())
 	if id != (beneath.FileID{Ino: c.id.Ino, Birth: c.id.Birth}) {
@@ -163,7 +186,7 @@ func summary(list []Change) *effect.Effects {
 	e := &effect.Effects{Nothing: len(list) == 0, By: map[string]int{}}
 	kinds := map[ChangeKind]*kindOf{}
 	for k, into := range map[ChangeKind]*[]effect.Object{Deleted: &e.Removed, Renamed: &e.Moved, Changed: &e.Changed, ModeChanged: &e.Modes, Added: &e.Created} {
-		kinds[k] = &kindOf{into: into, whole: map[string]*effect.Object{}}
+		kinds[k] = &kindOf{into: into, whole: map[string]*effect.Object{}, git: map[string]*effect.Object{}, beside: map[*effect.Object]int{}}
 	}
 	for i := range list {
 		c := &list[i]
@@ -197,7 +220,12 @@ type kindOf struct {
 	count   int
 	objects []*effect.Object
 	whole   map[string]*effect.Object // directories that stand for what is in them
+	git     map[string]*effect.Object // .git that are not new
+	beside  map[*effect.Object]int    // how many of what is in a directory are listed
 }
+
+// maxBeside bounds kindOf.beside: after them the directory has the marks.
+const maxBeside = 8
 
 func (k *kindOf) add(c *Change) {
 	k.count++
@@ -212,6 +240,10 @@ func (k *kindOf) add(c *Change) {
 		}
 		o.Marks = slices.DeleteFunc(o.Marks, func(mark string) bool { return slices.Contains(dir.Marks, mark) })
 		if len(o.Marks) == 0 {
+			return
+		}
+		if k.beside[dir]++; k.beside[dir] > maxBeside {
+			dir.Marks = append(dir.Marks, o.Marks...)
 			return
 		}
 	}
@@ -236,10 +268,10 @@ func (k *kindOf) above(c *Change, o *effect.Object) *effect.Object {
 		return nil
 	}
 	name := strings.TrimPrefix(at+"/.git", "/")
-	dir := k.whole[name]
+	dir := k.git[name]
 	if dir == nil {
 		dir = &effect.Object{Path: name + "/"}
-		k.whole[name] = dir
+		k.git[name] = dir
 		k.objects = append(k.objects, dir)
 	}
 	return dir
@@ -259,7 +291,7 @@ func marksOf(c *Change) (marks []string) {
 	if c.Kind == Deleted {
 		return marks
 	}
-	if c.Type == "file" && c.NewMode&0o111 != 0 && (c.Kind == Added || c.OldMode&0o111 == 0) {
+	if c.Type == "file" && c.NewMode&0o111 != 0 && (c.Kind == Added || c.OldMode&0o111 == 0) && !strings.HasSuffix(c.Path, ".sample") {
 		marks = append(marks, effect.Executable)
 	}
 	if effect.Configures(c.Path) {

@@ -13,21 +13,24 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/fs/history/effect"
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/scope/effect"
 )
 
 func TestMain(m *testing.M) {
-	harness.Roles["static"], harness.Roles["mapped"] = static, mapped
+	harness.Roles["static"], harness.Roles["mapped"], harness.Roles["server"] = static, mapped, server
 	harness.Main(m)
 }
 
-// static does what its words say: NAME=TEXT writes a file, and any other word is a file that it removes.
+// static does what its words say: NAME=TEXT writes a file, NAME+ leaves one open for writing, and any other word is a file that it
+// removes.
 func static(words []string) error {
 	for _, word := range words {
 		name, text, writes := strings.Cut(word, "=")
 		err := error(nil)
-		if writes {
+		if open, ok := strings.CutSuffix(word, "+"); ok {
+			_, err = unix.Open(open, unix.O_WRONLY|unix.O_APPEND, 0)
+		} else if writes {
 			err = os.WriteFile(name, []byte(text), 0o644)
 		} else {
 			err = os.Remove(name)
@@ -77,6 +80,11 @@ func call(t *testing.T, u *harness.User, tool string, args map[string]any) answe
 	text, err := json.Marshal(res.StructuredContent)
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(text, &out))
+	if out.Effects == nil { // of a tool without a schema
+		text, err = json.Marshal(res.Meta["scopefs/effects"])
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(text, &out.Effects))
+	}
 	require.NotNil(t, out.Effects, "%s: %s", tool, text)
 	a.effects = *out.Effects
 	return a

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/fs/history/effect"
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/scope/effect"
 )
 
 // marks returns the marks of a path in the lists.
@@ -151,7 +151,7 @@ func TestDirect(t *testing.T) {
 	assert.False(t, a.effects.Nothing)
 	a = bash(t, u, "touch g")
 	assert.NotContains(t, a.text, "not known")
-	assert.Contains(t, a.effects.Unknown, "not kept")
+	assert.Contains(t, a.effects.Unknown, "no history")
 	_, stderr, _ := h.Try("run", "-T", "a", "--", "touch", "f")
 	assert.Empty(t, stderr)
 }

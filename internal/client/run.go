@@ -13,10 +13,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/fs/history/effect"
 	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/pidfd"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/effect"
 )
 
 // RunRequest is the body of run, but what an agent program needs: see api.RunRequest.

@@ -129,7 +129,7 @@ func (o *Run) Report(to io.Writer, run *client.Run, name, dir string) {
 		_ = json.NewEncoder(to).Encode(map[string]any{"effects": e, "duration_ms": run.Took.Milliseconds()})
 	default:
 		words := func(all ...string) string {
-			if dir != "" {
+			if dir != "" && dir != "." {
 				all = append(all, "--dir", dir)
 			} else if name != "" {
 				all = append(all, name)

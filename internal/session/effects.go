@@ -10,11 +10,11 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/history"
-	"github.com/scopefs/scopefs/fs/history/effect"
 	"github.com/scopefs/scopefs/fs/history/query"
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/effect"
 	"github.com/scopefs/scopefs/scope/protect"
 	"github.com/scopefs/scopefs/tools"
 )
@@ -89,6 +89,9 @@ func (w *watches) refuse(from origin, e audit.Event) {
 		if one == nil {
 			continue
 		}
+		if !changing(e.Op) {
+			return
+		}
 		r := effect.Refusal{Path: e.Path, Op: e.Op, Rule: e.Rule}
 		switch same := func(o effect.Refusal) bool { return o.Path == r.Path }; {
 		case slices.ContainsFunc(one.refused, same):
@@ -98,6 +101,16 @@ func (w *watches) refuse(from origin, e audit.Event) {
 			one.refused = append(one.refused, r)
 		}
 	}
+}
+
+// changing reports whether an operation would have changed something. What was refused of others says what a rule hides.
+func changing(op string) bool {
+	for o := scope.OpOpenWrite; o < scope.OpIoctl; o++ {
+		if o.String() == op {
+			return true
+		}
+	}
+	return false
 }
 
 // effectsTime bounds how long an answer waits for its effects.
@@ -123,6 +136,7 @@ func effectsOf(ctx context.Context, v *view.View, w history.Work, client string)
 		return unknown("the view did not answer")
 	}
 	e = reply.Effects
+	e.Unknown, e.Direct = "", false
 	for _, o := range e.Listed() {
 		if !slices.Contains(o.Marks, effect.Read) && protectedNames().File(scope.OpLookup, strings.TrimSuffix(o.Path, "/")).Hidden {
 			o.Marks = append(o.Marks, effect.Read)
@@ -152,28 +166,27 @@ func unlisted(v *view.View, lists string) *effect.Effects {
 	case v.Definition().View.Changes == agents.ChangesHeld:
 		return &effect.Effects{Unknown: "changes are held and not listed here: " + lists + " lists them"}
 	case !v.Keeps():
-		return &effect.Effects{Unknown: "what changed is not known: the changes of this agent are not kept", Direct: v.Unkept() == ""}
+		return &effect.Effects{Unknown: "what changed is not known: this view keeps no history", Direct: v.Unkept() == ""}
 	}
 	return nil
 }
 
 // watch watches one call of a client: see tools.Gate.
 type watch struct {
-	c          *client
-	tool, call string
-	began      time.Time
+	*client
+	env tools.Env
 }
 
-func (c *client) watch(tool, call string, began time.Time) tools.Watch {
-	c.agent.watches.begin(call)
-	return &watch{c, tool, call, began}
+func (c *client) watch(env tools.Env) tools.Watch {
+	c.agent.watches.begin(env.Call)
+	return &watch{c, env}
 }
 
-func (w *watch) End() { w.c.agent.watches.end(w.call) }
+func (w *watch) End() { w.agent.watches.end(w.env.Call) }
 
 // Effects implements tools.Watch.
-func (w *watch) Effects(ctx context.Context, of string) (e *effect.Effects, silent bool) {
-	c := w.c
+func (w *watch) Effects(ctx context.Context, earlier tools.Begun) (e *effect.Effects, silent bool) {
+	c, tool, began := w.client, w.env.Begun.Tool, w.env.Begun.At
 	v := c.agent.View()
 	if v == nil {
 		return nil, false
@@ -183,23 +196,24 @@ func (w *watch) Effects(ctx context.Context, of string) (e *effect.Effects, sile
 		why = &effect.Effects{Unknown: "changes wait for the caller, who commits them"}
 	}
 	switch {
-	case of == "" && (w.tool == "process_read" || w.tool == "process_stop"):
+	case earlier.Call == "" && (tool == "process_read" || tool == "process_stop"): // a list
 		return nil, false
 	case why != nil:
 		return why, c.said()
 	}
-	seen := c.agent.watches.take(w.call)
-	work := history.Work{Call: w.call, Began: w.began}
-	if of != "" {
-		work, seen.touched = history.Work{Call: of, Began: c.began}, true
+	seen := c.agent.watches.take(w.env.Call)
+	seen.touched = seen.touched || w.env.Resumed || earlier.Call != ""
+	work := history.Work{Call: w.env.Call, Began: began}
+	if earlier.Call != "" {
+		work = history.Work{Call: earlier.Call, Began: earlier.At}
 	}
-	if server, ok := strings.CutPrefix(w.tool, "mcp:"); ok {
+	if server, ok := strings.CutPrefix(tool, "mcp:"); ok {
 		server, _, _ = strings.Cut(server, ":")
 		box := c.servers.box(server)
 		if box == "" {
 			return nil, false
 		}
-		work, seen.touched = history.Work{Session: box, Began: w.began, After: uint64(w.began.UnixNano())}, true
+		work, seen.touched = history.Work{Session: box, Began: began, After: uint64(began.UnixNano())}, true
 	}
 	e, until := &effect.Effects{Nothing: true}, uint64(0)
 	if seen.touched {
@@ -212,7 +226,7 @@ func (w *watch) Effects(ctx context.Context, of string) (e *effect.Effects, sile
 	}
 	e.Refused, e.RefusedLeftOut = seen.refused, seen.more
 	e.Held = v.Definition().View.PolicySpec().Holds()
-	return e, false
+	return e, c.once && e.Nothing && len(e.Refused) == 0
 }
 
 // plain returns a path without the log's escapes.
@@ -223,13 +237,14 @@ func plain(rel string) string {
 	return rel
 }
 
-// said reports whether an answer of the session has said before why its changes are not listed.
+// said reports whether an answer of the session has said before why its changes are not listed, or is for a person who runs one
+// command.
 func (c *client) said() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	was := c.unlisted
 	c.unlisted = true
-	return was
+	return was || c.once
 }
 
 // told has the last change of each call that an answer has listed, for the next answer about its processes. The zero value is ready.

@@ -15,7 +15,7 @@ import (
 	"github.com/scopefs/scopefs/audit/event"
 	"github.com/scopefs/scopefs/fs/branch"
 	"github.com/scopefs/scopefs/fs/history"
-	"github.com/scopefs/scopefs/fs/history/effect"
+	"github.com/scopefs/scopefs/scope/effect"
 )
 
 // Request is a request to a Server. One field beside Client, Held and Offset is set. A list comes in pages of Reply.Entries:

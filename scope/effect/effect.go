@@ -109,7 +109,7 @@ func Configures(rel string) bool {
 	for dir, rest := "", rel; rest != ""; {
 		dir, rest, _ = strings.Cut(rest, "/")
 		if dir == ".git" {
-			return rest == "config" || rest == "config.worktree" || strings.HasPrefix(rest, "hooks/")
+			return rest == "config" || rest == "config.worktree" || strings.HasPrefix(rest, "hooks/") && !strings.HasSuffix(rest, ".sample")
 		}
 		if strings.HasPrefix(dir, ".") {
 			return true

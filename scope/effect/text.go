@@ -35,7 +35,7 @@ func (e *Effects) Text(named Named, more, undo string) string {
 				words = append(words, o.text())
 			}
 		}
-		folded, cut := fold([]string{"removed ", "moved ", "changed ", "mode of ", "created "}[i], words, maxLines-len(lines)-1)
+		folded, cut := fold([]string{"removed ", "moved ", "changed ", "attributes of ", "created "}[i], words, maxLines-len(lines)-1)
 		lines, left = append(lines, folded...), left+cut
 		done = done || len(words) > 0
 	}
@@ -47,7 +47,11 @@ func (e *Effects) Text(named Named, more, undo string) string {
 		lines[len(lines)-1] += " (to take it back: " + undo + ")"
 	}
 	for _, r := range e.Refused[:min(len(e.Refused), maxRefusedLines)] {
-		lines = append(lines, strings.TrimSuffix(fmt.Sprintf("refused %s %s: %s", r.Op, printable.Quote(r.Path), printable.Text(r.Rule)), ": "))
+		line := fmt.Sprintf("refused %s %s", r.Op, printable.Quote(r.Path))
+		if r.Rule != "" {
+			line += ": " + printable.Text(r.Rule)
+		}
+		lines = append(lines, line)
 	}
 	if more := e.RefusedLeftOut + len(e.Refused) - maxRefusedLines; more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more refused", more))
@@ -126,7 +130,7 @@ func (c Counts) Summary() string {
 	for _, n := range []struct {
 		count int
 		verb  string
-	}{{c.Removed, "removed"}, {c.Moved, "moved"}, {c.Changed, "changed"}, {c.Modes, "changed in mode"}, {c.Created, "created"}} {
+	}{{c.Removed, "removed"}, {c.Moved, "moved"}, {c.Changed, "changed"}, {c.Modes, "with other attributes"}, {c.Created, "created"}} {
 		if n.count > 0 {
 			words = append(words, fmt.Sprintf("%d %s", n.count, n.verb))
 		}
