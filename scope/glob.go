@@ -1,6 +1,7 @@
 package scope
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -114,7 +115,7 @@ func parseRule(r PathRule) ([]rule, error) {
 	if err != nil {
 		return nil, err
 	}
-	rules, text := make([]rule, 0, len(patterns)), r.Pattern+": "+r.Access.String()
+	rules, text := make([]rule, 0, len(patterns)), cmp.Or(r.Name, r.Pattern)+": "+r.Access.String()
 	for _, pattern := range patterns {
 		parts, err := parseParts(pattern)
 		if err != nil {

@@ -68,6 +68,7 @@ const (
 type PathRule struct {
 	Pattern string `json:"pattern"`
 	Access  Access `json:"access"`
+	Name    string `json:"name,omitempty"` // of the set that the rule is of, in place of Pattern in texts; "": of none
 }
 
 // Protect is a named list of patterns of paths that are read-only, or held: what the host would

@@ -24,6 +24,9 @@ func (p *Policy) Remedy(op Op, rel string) string {
 			if p.fallback.access <= want {
 				fix += " or remove it"
 			}
+			if r.Name != "" {
+				fix = "remove " + r.Name + " from view"
+			}
 			fixes = append(fixes, fix)
 		}
 	}

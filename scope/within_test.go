@@ -18,7 +18,7 @@ func TestWithin(t *testing.T) {
 		s := PolicySpec{Access: []Access{Write, Read}[r.IntN(2)],
 			Hardlinks: []Hardlinks{"", HardlinksAllow, HardlinksRead, HardlinksDeny}[r.IntN(4)]}
 		for range r.IntN(4) {
-			s.Paths = append(s.Paths, PathRule{patterns[r.IntN(len(patterns))], Access(r.IntN(int(accessCount)))})
+			s.Paths = append(s.Paths, PathRule{Pattern: patterns[r.IntN(len(patterns))], Access: Access(r.IntN(int(accessCount)))})
 		}
 		if r.IntN(3) == 0 {
 			s.Protect = []Protect{{Name: "list", Paths: patterns[:1+r.IntN(3)], Hold: r.IntN(2) == 0}}

@@ -178,6 +178,18 @@ func TestRunPresets(t *testing.T) {
 		require.NoError(t, cmd.Wait())
 		assert.Contains(t, harness.Finish(t, as("check", "--network", "https://registry.npmjs.org/x", "--dir", at)).Stdout, want)
 	}
+
+	// What was typed before the question is no answer to it; y is one.
+	at := dir("ahead")
+	cmd := harness.AsUser(t, uid, "sh", "-c", `read go; exec "$0" run --dir "$1" -- echo ran`, harness.Program, at)
+	cmd.Env = as().Env
+	_, k := harness.OnTerminal(t, cmd, 30, 90)
+	enter(k, "go\nno\n")
+	k.Expect("> ")
+	enter(k, "y\n")
+	k.Expect("ran")
+	require.NoError(t, cmd.Wait())
+	assert.Contains(t, harness.Finish(t, as("check", "--network", "https://registry.npmjs.org/x", "--dir", at)).Stdout, "allow GET")
 }
 
 // TestRunApart: a directory below a project is given by its path. On a terminal the user sees the rules that would not hold there,

@@ -1,9 +1,11 @@
 package amend
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
@@ -48,10 +50,18 @@ func SetChanges(to string) func(*Draft) error {
 	}
 }
 
-// Unseal removes the rules that seal patterns in view: {paths}. It fails if another rule of a pattern would still hide its files.
-func Unseal(patterns []string) func(*Draft) error {
+// Unseal removes the rules that seal the files that hold secrets: view: {secrets}, and their patterns in view: {paths} of a
+// definition of a version up to November 2026. It fails if another rule of a pattern would still hide its files.
+func Unseal() func(*Draft) error {
+	var patterns []string
+	for _, r := range scope.SecretRules(scope.Seal) {
+		patterns = append(patterns, r.Pattern)
+	}
 	return func(d *Draft) error {
 		var edits []frontmatter.Edit
+		if d.text("view", scope.Secrets) == scope.Seal.String() {
+			edits = append(edits, frontmatter.Edit{Keys: []string{"view", scope.Secrets}})
+		}
 		for pattern, access := range d.paths() {
 			if slices.Contains(patterns, pattern) && access == scope.Seal.String() {
 				edits = append(edits, frontmatter.Edit{Keys: []string{"view", "paths", pattern}})
@@ -62,11 +72,30 @@ func Unseal(patterns []string) func(*Draft) error {
 		}
 		for _, r := range d.agent.View.Paths {
 			if slices.Contains(patterns, r.Pattern) && (r.Access == scope.Hide || r.Access == scope.Seal) {
-				return fmt.Errorf("%s: view.paths: %s: %s stands in the way: remove it", d.File, r.Pattern, r.Access)
+				return fmt.Errorf("%s: %s: %s stands in the way: remove it", d.File, cmp.Or(strings.TrimSuffix("view."+r.Name, "view."), "view.paths: "+r.Pattern), r.Access)
 			}
 		}
 		return nil
 	}
+}
+
+// text returns the value of a key in the file itself; "": it has none.
+func (d *Draft) text(keys ...string) string {
+	front, _, err := frontmatter.Cut(d.after)
+	if err != nil {
+		return ""
+	}
+	value, err := frontmatter.Parse(front)
+	for _, key := range keys {
+		if err != nil || value == nil {
+			return ""
+		}
+		value = frontmatter.Value(value, key)
+	}
+	if value == nil {
+		return ""
+	}
+	return value.Value
 }
 
 // paths iterates over view: {paths} of the file itself: the agent may have further rules, of other files.

@@ -1,7 +1,6 @@
 package amend
 
 import (
-	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
-	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
@@ -43,10 +41,18 @@ func TestFlagsKeepRules(t *testing.T) {
 	}
 	flags := map[string]func() error{
 		"direct": changes("direct"), "kept": changes("kept"), "held": changes("held"), "auto": changes("auto"),
-		"show-secrets": func() error { _, err := Update(p, project.ID, Unseal(paths.SecretPatterns())); return err },
+		"show-secrets": func() error { _, err := Update(p, project.ID, Unseal()); return err },
 		"presets":      func() error { return AddPresets(p, &project, []string{"npm", "pypi", "npm"}) },
 	}
 	const rules = `"secret/**": hide, ro: read`
+	const earlier = `view:
+  paths: # secrets: in no listing, and the agent can neither read nor create them
+    "**/.env": seal
+    "**/.env.{[^est]*,e[^x]*,s[^a]*,sa[^m]*,t[^e]*,te[^m]*}": seal # not .env.example, .env.sample, .env.template
+    "**/{[^cr]*,c,c[^a]*,ca[^c]*,r,r[^o]*,roo[^t]*,root,root[^s]*}.pem": seal # not cacert.pem, roots.pem
+    "**/id_{rsa,dsa,ecdsa,ed25519}{,_sk}": seal # private keys of SSH
+  changes: auto
+`
 	const block = "\n  paths:\n    \"secret/**\": hide # mine\n    # and this\n    ro: read\n"
 	for name, test := range map[string]struct {
 		front string
@@ -67,8 +73,10 @@ func TestFlagsKeepRules(t *testing.T) {
 		"no view":           {front: "limits: {pids: 100}\n"},
 		"block":             {front: "view:" + block + "  changes: auto\n"},
 		"block, first":      {front: "view:\n  changes: auto # or held" + block},
-		"secrets and his":   {front: strings.Replace(secrets, "  changes:", "    ro: read\n    \"secret/**\": hide # mine\n  changes:", 1)},
-		"his between":       {front: strings.Replace(secrets, "    \"**/id_", "    \"secret/**\": hide\n    \"**/id_", 1)},
+		"secrets and his":   {front: strings.Replace(secrets, "  changes:", "  paths:\n    ro: read\n    \"secret/**\": hide # mine\n  changes:", 1)},
+		"secrets, earlier":  {front: earlier, ours: true},
+		"his between":       {front: strings.Replace(earlier, "    \"**/id_", "    \"secret/**\": hide\n    \"**/id_", 1)},
+		"his own secrets":   {front: "view: {secrets: hide, changes: auto, paths: {" + rules + "}}\n", no: "show-secrets"},
 		"his own hide":      {front: "view: {changes: auto, paths: {\"**/.env\": hide, " + rules + "}}\n", no: "show-secrets"},
 		"network":           {front: "network: {presets: [go], allow: [mine.example], deny: [not.example]}\nview: {changes: auto}\n"},
 		"network, comment":  {front: "network: {presets: [npm, go]} # mine\nview:" + block},
@@ -139,13 +147,10 @@ func TestFlagsKeepRules(t *testing.T) {
 
 // unsealed returns rules without those that seal secrets.
 func unsealed(rules []scope.PathRule) (left []scope.PathRule) {
-	secret := maps.Collect(func(yield func(string, bool) bool) {
-		for _, p := range paths.SecretPatterns() {
-			if !yield(p, true) {
-				return
-			}
-		}
-	})
+	secret := map[string]bool{}
+	for _, r := range scope.SecretRules(scope.Seal) {
+		secret[r.Pattern] = true
+	}
 	for _, r := range rules {
 		if !secret[r.Pattern] || r.Access != scope.Seal {
 			left = append(left, r)

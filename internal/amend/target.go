@@ -444,6 +444,16 @@ func (p pathRule) allow(d *Draft, c Change) amended {
 		if r.Access <= want || p.decide(want, scope.PolicySpec{Paths: []scope.PathRule{r}}).Allow {
 			continue
 		}
+		if r.Name != "" {
+			a.inWay = append(a.inWay, fmt.Sprintf("view.%s: %s", r.Name, r.Access))
+			a.remove = append(a.remove, frontmatter.Edit{Keys: []string{"view", r.Name}})
+			for _, other := range d.agent.View.Paths { // what else the name stands for stays
+				if other.Name == r.Name && other.Pattern != r.Pattern {
+					a.remove = append(a.remove, frontmatter.Edit{Keys: []string{"view", "paths", other.Pattern}, Set: other.Access.String()})
+				}
+			}
+			continue
+		}
 		a.inWay = append(a.inWay, fmt.Sprintf("view.paths: %s: %s", r.Pattern, r.Access))
 		if want == scope.Read && r.Pattern == p.pattern {
 			a.remove = append(a.remove, set...)

@@ -95,6 +95,7 @@ func (o *amendOptions) addFlags(a *app, c *cobra.Command, access, usual string) 
 	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	c.Flags().BoolVarP(&o.dry, "dry-run", "n", false, "show the lines and the change's hash, and write nothing")
 	c.Flags().StringVar(&o.shown, "shown", "", "write the change with this `HASH`, of --dry-run, and no other; do not ask")
+	c.ValidArgsFunction = a.completeRules
 	a.completeAgent(c)
 }
 

@@ -23,7 +23,7 @@ import (
 func (a *app) callCmd() *cobra.Command {
 	var o command.Call
 	c := o.Command(func(c *cobra.Command, words []string) error {
-		hello := api.Hello{Profile: o.Profile, Dir: o.Dir}
+		hello := api.Hello{Profile: o.Profile, Dir: o.Dir, FullSchemas: o.List}
 		var err error
 		if hello.Context, _, err = readContext(o.Context); err != nil {
 			return err
@@ -44,6 +44,7 @@ func (a *app) callCmd() *cobra.Command {
 		}
 		help(c, words)
 	})
+	c.ValidArgsFunction = a.completeTools
 	a.completeAgent(c)
 	return c
 }
@@ -112,7 +113,7 @@ func (a *app) listTools(ctx context.Context, hello api.Hello, o command.Call) er
 // toolHelp prints a tool's description and arguments.
 func (a *app) toolHelp(ctx context.Context, name string, o command.Call) error {
 	o.Status = false
-	return a.withTools(ctx, api.Hello{Profile: o.Profile}, o, func(ctx context.Context, client *caller.Session) error {
+	return a.withTools(ctx, api.Hello{Profile: o.Profile, FullSchemas: true}, o, func(ctx context.Context, client *caller.Session) error {
 		all, _, err := client.List(ctx)
 		if err != nil {
 			return err

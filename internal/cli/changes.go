@@ -66,6 +66,7 @@ text, has no diff.
 		},
 	}
 	o.selectOptions.addFlags(c)
+	a.completeSession(c, "last")
 	o.formOptions.addFlags(c)
 	c.Flags().BoolVar(&o.list, "list", false, "list the checkpoints, calls, sessions and undos in the history")
 	return c

@@ -23,12 +23,14 @@ import (
 	"github.com/scopefs/scopefs/internal/fleetcmd"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/nearest"
+	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
 	"github.com/scopefs/scopefs/internal/terminal/question"
 	"github.com/scopefs/scopefs/internal/trustcmd"
 	"github.com/scopefs/scopefs/internal/version"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // streams are the standard streams of a command.
@@ -125,13 +127,21 @@ records what they were denied. scopefs help exit has the exit statuses.`,
 	return root
 }
 
-// complete returns the names of agents for shell completion.
+// complete returns the names of agents, and of the user's projects, for shell completion.
 func (a *app) complete(_ *cobra.Command, words []string, _ string) ([]string, cobra.ShellCompDirective) {
 	var names []string
 	if p, err := a.paths(); err == nil && len(words) == 0 {
 		if all, _, err := definitions.Load(p); err == nil {
 			for id := range all.Agents {
 				names = append(names, string(id))
+			}
+		}
+	}
+	if a.Dir == "" && a.Flags.Base == "" && len(words) == 0 {
+		projects, _ := paths.Finder{DirOf: agents.DirOf}.Projects("")
+		for _, p := range projects {
+			if short := p.Short(); short != "" {
+				names = append(names, short)
 			}
 		}
 	}

@@ -14,6 +14,7 @@ import (
 )
 
 func (a *app) presetsCmd() *cobra.Command {
+	var asJSON bool
 	c := &cobra.Command{
 		Use:   "presets [show NAME]",
 		Short: "list the presets of hosts for network",
@@ -22,10 +23,11 @@ are not of scopefs. A preset is a file, presets.d/NAME.yaml of the base or the p
 ~/.config/scopefs for all projects of the user, with description and allow. Of one name
 that of the project holds, else the user's. It needs no base.`,
 		Args: exit.Args(cobra.NoArgs),
-		RunE: func(*cobra.Command, []string) error { return a.listPresets() },
+		RunE: func(*cobra.Command, []string) error { return a.listPresets(asJSON) },
 	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.AddCommand(&cobra.Command{
-		Use: "show NAME", Short: "print the file of a preset", Args: exit.Args(cobra.ExactArgs(1)),
+		Use: "show NAME", Short: "print the file of a preset", Args: exit.Args(cobra.ExactArgs(1)), ValidArgsFunction: a.completePresets,
 		RunE: func(_ *cobra.Command, words []string) error { return a.showPreset(words[0]) },
 	})
 	return c
@@ -40,8 +42,38 @@ func (a *app) presets() (map[string]*hosts.Preset, error) {
 	return all, errors.Join(errs...)
 }
 
-func (a *app) listPresets() error {
+// completePresets completes the name of a preset.
+func (a *app) completePresets(_ *cobra.Command, words []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(words) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	all, _ := a.presets() // those that load
+	return slices.Sorted(maps.Keys(all)), cobra.ShellCompDirectiveNoFileComp
+}
+
+// listed is a preset or a program in JSON.
+type listed struct {
+	Name        string   `json:"name"`
+	Description string   `json:"description"`
+	File        string   `json:"file,omitempty"`
+	Hosts       []string `json:"hosts,omitempty"`
+}
+
+func (a *app) listPresets(asJSON bool) error {
 	all, err := a.presets()
+	if asJSON {
+		list := []listed{}
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			one := listed{Name: name, Description: all[name].Description, File: all[name].File}
+			for _, rule := range all[name].Allow {
+				if !slices.Contains(one.Hosts, rule.Host) {
+					one.Hosts = append(one.Hosts, rule.Host)
+				}
+			}
+			list = append(list, one)
+		}
+		return errors.Join(report.JSON(a.out, list), err)
+	}
 	var t report.Table
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		t.Row(withFile(all[name].File, name, all[name].Description)...)

@@ -18,6 +18,7 @@ import (
 )
 
 func (a *app) programsCmd() *cobra.Command {
+	var asJSON bool
 	c := &cobra.Command{
 		Use:   "programs [show NAME|add NAME [COMMAND [ARG...]]]",
 		Short: "list the agent programs for run --for",
@@ -30,8 +31,9 @@ A program without a file runs as a command: scopefs run --dir DIR -- COMMAND. ad
 once in the project, or as AGENT, and proposes a file: with the presets of the hosts that
 were refused to it, and what links led to that its sandbox does not show.`,
 		Args: exit.Args(cobra.NoArgs),
-		RunE: func(*cobra.Command, []string) error { return a.listPrograms() },
+		RunE: func(*cobra.Command, []string) error { return a.listPrograms(asJSON) },
 	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	var o addOptions
 	add := &cobra.Command{
 		Use: "add NAME [COMMAND [ARG...]]", Short: "run a program in PATH once, and write a file for it", Args: exit.Args(cobra.MinimumNArgs(1)),
@@ -71,12 +73,19 @@ refreshes its token; the sandbox has a placeholder.`,
 	}
 }
 
-func (a *app) listPrograms() error {
+func (a *app) listPrograms(asJSON bool) error {
 	p, err := a.settingsPaths()
 	if err != nil {
 		return err
 	}
 	all, errs := programs.All(p.Base, p.User)
+	if asJSON {
+		list := []listed{}
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			list = append(list, listed{Name: name, Description: all[name].Description, File: all[name].File})
+		}
+		return errors.Join(append(errs, report.JSON(a.out, list))...)
+	}
 	var t report.Table
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		t.Row(withFile(all[name].File, name, all[name].Description)...)

@@ -157,7 +157,7 @@ func (a *app) define(ctx context.Context, name, changes string) (undo func(), er
 	var flags, keys []string
 	var edits []func(*amend.Draft) error
 	if a.showSecrets {
-		flags, edits = append(flags, "--show-secrets"), append(edits, amend.Unseal(paths.SecretPatterns()))
+		flags, edits = append(flags, "--show-secrets"), append(edits, amend.Unseal())
 	}
 	if changes != "" {
 		flags, keys, edits = append(flags, "--changes "+changes), append(keys, "view.changes"), append(edits, amend.SetChanges(changes))
@@ -251,7 +251,7 @@ func (a *app) find(name string) error {
 	if p, project, err := a.where(); err == nil && (project != nil && project.Named(name) || definitions.Has(p, name)) {
 		return nil
 	}
-	found, err := paths.Finder{DirOf: agents.DirOf}.ByName(name)
+	found, err := paths.Finder{DirOf: agents.DirOf}.Projects(name)
 	switch {
 	case err != nil || len(found) == 0: // the command says what is unknown
 		return nil

@@ -71,6 +71,7 @@ there was nothing to do, or it failed, 2 bad usage.`,
 		},
 	}
 	o.addFlags(c)
+	a.completeSession(c, "last")
 	o.addUndoFlags(c)
 	c.Flags().BoolVarP(&o.force, "force", "f", false, "keep what others changed since beside what comes back, as NAME.newer1")
 	return c

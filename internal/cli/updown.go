@@ -51,7 +51,8 @@ func (a *app) downCmd() *cobra.Command {
 }
 
 func (a *app) reloadCmd() *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	c := &cobra.Command{
 		Use:   "reload",
 		Short: "make the daemon read the definitions again",
 		Long: `Makes the daemon read agents.d, extensions.d and skills again. It also does so by
@@ -70,6 +71,11 @@ command reports it and exits with status 1: the daemon has to be restarted.`,
 				return err
 			}
 			failed := 0
+			if asJSON {
+				if err := report.JSON(a.out, all); err != nil {
+					return err
+				}
+			}
 			for _, r := range all {
 				if r.Error != "" {
 					failed++
@@ -80,7 +86,9 @@ command reports it and exits with status 1: the daemon has to be restarted.`,
 					fmt.Fprintf(a.err, "scopefs: warning: %s\n", r.Warning)
 					continue
 				}
-				fmt.Fprintf(a.out, "%s: %s\n", cmp.Or(string(r.Agent), r.File), r.Outcome)
+				if !asJSON {
+					fmt.Fprintf(a.out, "%s: %s\n", cmp.Or(string(r.Agent), r.File), r.Outcome)
+				}
 				if r.Restart {
 					failed++
 				}
@@ -91,6 +99,8 @@ command reports it and exits with status 1: the daemon has to be restarted.`,
 			return nil
 		}),
 	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
 }
 
 func (a *app) psCmd() *cobra.Command {

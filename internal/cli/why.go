@@ -16,6 +16,7 @@ import (
 func (a *app) auditCmd() *cobra.Command {
 	c := logcmd.New(logcmd.Env{In: a.in, Out: a.out, Err: a.err, Named: a.named, Paths: a.paths, All: a.logs, Words: a.words, Version: version.Version})
 	a.completeAgent(c)
+	a.completeSession(c)
 	return c
 }
 
@@ -46,7 +47,8 @@ func (a *app) whyCmd() *cobra.Command {
 		Long: `Prints a decision of the log, whether anything reached the agent, what the current
 rules decide, and the smallest change of the rules that would allow the operation. Of an event of the history it prints what
 that did. EVENT is the event's number: seq in scopefs audit --json.`,
-		Args: exit.Args(cobra.ExactArgs(1)),
+		Args:              exit.Args(cobra.ExactArgs(1)),
+		ValidArgsFunction: a.completeEvents,
 		RunE: func(c *cobra.Command, words []string) error {
 			seq, err := strconv.ParseUint(words[0], 10, 64)
 			if err != nil {

@@ -184,7 +184,7 @@ func TestProjectLost(t *testing.T) {
 
 	text, err := os.ReadFile(p.Definition())
 	require.NoError(t, err)
-	edited := strings.Replace(string(text), "  paths:", "  access: read\n  paths:\n    \"sub/secret/**\": hide\n    \"**/x\": read\n    other: hide", 1)
+	edited := strings.Replace(string(text), "  secrets:", "  access: read\n  paths:\n    \"sub/secret/**\": hide\n    \"**/x\": read\n    other: hide\n  secrets:", 1)
 	edited = strings.Replace(edited, `["*"]`, `["*", mine]`, 1)
 	edited = strings.Replace(edited, "changes: auto", "changes: held", 1)
 	edited = strings.Replace(edited, "name:", "network: {allow: [a.example, {host: b.example, methods: [GET]}], ask: true}\npolicy: {tools: {ask: [bash]}}\nname:", 1)

@@ -129,8 +129,8 @@ func (p Project) Named(name string) bool {
 	return name != "" && (name == string(p.ID) || name == p.Short())
 }
 
-// ByName returns the user's projects with a name; see Named.
-func (f Finder) ByName(name string) (found []Project, err error) {
+// Projects returns the user's projects with a name, see Named; "": all of them.
+func (f Finder) Projects(name string) (found []Project, err error) {
 	home, err := StateHome()
 	if err != nil || f.DirOf == nil {
 		return nil, err
@@ -141,7 +141,7 @@ func (f Finder) ByName(name string) (found []Project, err error) {
 	}
 	for _, entry := range all {
 		p := Project{ID: scope.ID(entry.Name()), Base: filepath.Join(home, "scopefs", entry.Name())}
-		if !p.Named(name) {
+		if name != "" && !p.Named(name) {
 			continue
 		}
 		text, err := os.ReadFile(p.Definition())
@@ -209,7 +209,7 @@ func (p Project) Make(hide bool) error {
 func (p Project) Text(hide bool) string {
 	view := viewFlow
 	if hide {
-		view = viewBlock + secretsText() + changesBelow
+		view = viewBlock + secretsText + changesBelow
 	}
 	return strings.TrimSuffix(p.first(), definitionEnd) + fmt.Sprintf(view, changesAuto) + definitionEnd
 }
@@ -242,7 +242,7 @@ var ours = sync.OnceValue(func() *regexp.Regexp {
 // Unedited reports whether each line of a definition is exactly one that scopefs itself writes. Its user may have written
 // any other text: what a flag would add is then for him to write.
 func (p Project) Unedited(text string) bool {
-	return ours().ReplaceAllString(strings.Replace(text, secretsText(), "", 1), "") == p.first()
+	return ours().ReplaceAllString(strings.NewReplacer(secretsText, "", patternsText(), "").Replace(text), "") == p.first()
 }
 
 // definition is the first text of a project's definition. %q is valid in YAML for a path

@@ -102,7 +102,7 @@ func (p Project) proposes(owner int) bool {
 	return err == nil && info.Mode().IsRegular() && ownerOf(file) == owner && ownerOf(p.Dir) == owner && p.refused() == nil
 }
 
-// ownerOf returns the owner of what a name is; -1 for none.
+// ownerOf returns the uid that owns a file, without following a link; -1 if there is no such file.
 func ownerOf(name string) int {
 	info, err := os.Lstat(name)
 	if err != nil {

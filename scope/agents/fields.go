@@ -54,6 +54,7 @@ func (d *Definition) fields(file string, id scope.ID, named *bool, env map[strin
 		"view": fields.Mapping(map[string]fields.Field{
 			"access":    accessField(&d.View.Access),
 			"paths":     pathsField(&d.View.Paths),
+			"secrets":   secretsField(&d.View.Paths),
 			"hardlinks": fields.OneOf(&d.View.Hardlinks, scope.HardlinksAllow, scope.HardlinksRead, scope.HardlinksDeny),
 			"data":      fields.OneOf(&d.View.Data, DataPassthrough, DataMediated),
 			"record":    fields.Named(&d.View.Record),
@@ -133,6 +134,21 @@ func pathsField(out *[]scope.PathRule) fields.Field {
 			*out = append(*out, r)
 			return nil
 		})
+	}
+}
+
+// secretsField adds the rules of the files that hold secrets by their nature.
+func secretsField(out *[]scope.PathRule) fields.Field {
+	return func(n *yaml.Node) error {
+		var access scope.Access
+		if err := fields.Named(&access)(n); err != nil {
+			return err
+		}
+		if access != scope.Seal && access != scope.Hide {
+			return fmt.Errorf("%v would keep no secret: want seal or hide", access)
+		}
+		*out = append(*out, scope.SecretRules(access)...)
+		return nil
 	}
 }
 

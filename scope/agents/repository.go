@@ -116,7 +116,7 @@ func (r *repository) read(top *yaml.Node, id scope.ID) error {
 	r.env = map[string]int{}
 	keys := def.fields(RepositoryFile, id, &named, r.env, &r.refs)
 	for key, inner := range map[string][]string{
-		"view":   {"access", "hardlinks", "paths"},
+		"view":   {"access", "hardlinks", "paths", "secrets"},
 		"limits": {"cpu", "disk", "files", "memory", "pids", "timeout"},
 		"policy": {"mcp", "tools"},
 	} {

@@ -79,7 +79,7 @@ func TestRepositoryErrors(t *testing.T) {
 		"agent of yours":    {"agents: {m: {}}", "agents: m has a definition of yours: rename one"},
 		"itself":            {"agents: {a: {}}", "agents: a has a definition of yours: rename one"},
 		"of nobody":         {"members: [r]", `members: "r" matches no`},
-		"changes":           {"view:\n  changes: direct", `:2: view: "changes" is no key of .scopefs.yaml: want one of access, hardlinks, paths`},
+		"changes":           {"view:\n  changes: direct", `:2: view: "changes" is no key of .scopefs.yaml: want one of access, hardlinks, paths, secrets`},
 		"allow_other":       {"view: {allow_other: true}", others},
 		"open_files":        {"limits: {open_files: 100000}", others},
 		"commit":            {"policy: {commit: allow}", others},

@@ -8,7 +8,8 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 )
 
-// push is how the visitor's device is woken when something waits; zero: it cannot be.
+// push returns the push subscription that wakes the visitor's device when an approval waits. It returns the zero value for a
+// visitor without a device.
 func (s *Site) push(ctx context.Context) (api.PushReply, error) {
 	id := access.Of(ctx).ID
 	if id == "" {

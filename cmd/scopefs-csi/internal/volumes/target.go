@@ -20,8 +20,8 @@ import (
 // all pods and through no symbolic link, whatever others put in its place meanwhile: CVE-2017-1002101, CVE-2021-25741.
 type target struct {
 	pods string // the directory of all pods
-	rel  string // of the parent, in it
-	name string
+	rel  string // path of the target's parent directory, relative to pods
+	name string // of the target in its parent
 	uid  string // of the pod
 }
 
