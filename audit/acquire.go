@@ -248,15 +248,10 @@ func (s *store) readTail(size int64) error {
 		return err
 	}
 	if end < size {
-		ended, err := s.endLine(end, size, seq+1)
-		if err == nil && !ended {
-			err = s.setAside(end, size)
-		}
-		if err != nil {
-			return err
-		}
-		if ended {
+		if s.endLine(end, size, seq+1) {
 			end, seq = size+1, seq+1
+		} else if err := s.setAside(end, size); err != nil {
+			return err
 		}
 	}
 	s.size = end
@@ -290,23 +285,18 @@ func (s *store) compare(found uint64) uint64 {
 }
 
 // endLine gives the end of the last segment the newline that it lacks, if it is the event that comes next, and reports whether it is.
-func (s *store) endLine(from, to int64, seq uint64) (bool, error) {
-	if to-from > maxLine {
-		return false, nil
-	}
-	line := make([]byte, to-from, to-from+1)
-	if _, err := s.file.ReadAt(line, from); err != nil {
-		return false, err
-	}
-	if seqOf(append(line, '\n')) != seq {
-		return false, nil
+func (s *store) endLine(from, to int64, seq uint64) bool {
+	line := make([]byte, min(to-from, maxLine))
+	n, _ := s.file.ReadAt(line, from)
+	if seqOf(append(line[:n], '\n')) != seq {
+		return false
 	}
 	if _, err := s.file.WriteAt([]byte("\n"), to); err != nil {
-		return false, err
+		return false
 	}
 	s.dirty = true
 	s.remark(OutcomeTorn, fmt.Sprintf("the newline at the end of event %d was missing", seq))
-	return true, nil
+	return true
 }
 
 // setAside moves the damaged end of the last segment to a file beside it.

@@ -154,7 +154,10 @@ func (r GlobResult) Content() []tools.Content {
 	}
 	switch {
 	case len(r.Matches) == 0:
-		b.WriteString(strings.TrimSuffix("no matches: "+r.Hint, ": ") + "\n")
+		b.WriteString("no matches\n")
+		if r.Hint != "" {
+			fmt.Fprintf(&b, "[%s]\n", r.Hint)
+		}
 	case r.Truncated:
 		b.WriteString("[there are more; narrow the pattern]\n")
 	}
