@@ -84,6 +84,7 @@ func checkGitConfig(at gitPlace, below int, keys []string, old, config []byte) e
 		case had[s]:
 			continue
 		case s.pattern() == "remote.*.promisor" && !fetchesWithin(now, s.sub, at.free()):
+		case s.key() == "extensions.objectformat" && !slices.ContainsFunc(now, gitSetting.versioned): // git would read nothing any more
 		case s.key() == "extensions.partialclone" && !fetchesWithin(now, s.value, at.free()):
 		case s.among(keys) && s.harmless(at, below):
 			continue
@@ -94,6 +95,11 @@ func checkGitConfig(at gitPlace, below int, keys []string, old, config []byte) e
 		return fmt.Errorf("sets %s", s.key())
 	}
 	return nil
+}
+
+// versioned reports whether a repository has extensions.
+func (s gitSetting) versioned() bool {
+	return s.key() == "core.repositoryformatversion" && s.value == "1"
 }
 
 // fetchesWithin reports whether a remote has a URL, and none that reaches out: git fetches what is missing from a promisor without
@@ -146,6 +152,8 @@ func (s gitSetting) harmless(at gitPlace, below int) bool {
 		rest, ok := insidePath(s.value, below)
 		up := s.value == strings.Repeat("../", below)+rest || strings.HasPrefix(s.value, "/")
 		return ok && up && at.module && rest != "" && !classifyGit(rest).inside
+	case "extensions.objectformat": // of a repository that is being made: see checkGitConfig
+		return s.value == "sha1" || s.value == "sha256"
 	case "commit.gpgsign": // true runs a program
 		return !s.implicit && slices.Contains([]string{"", "false", "no", "off", "0"}, strings.ToLower(s.value))
 	case "extensions.refstorage":
