@@ -26,6 +26,7 @@ func (e *Effects) Text(named Named, more, undo string) string {
 	case e.Nothing && len(e.Refused) == 0:
 		return "nothing changed in /workspace" + e.beside() + "; HOME and /tmp are not watched\n"
 	}
+	refused := e.refusals()
 	var lines []string
 	left, done := e.LeftOut, false
 	for i, list := range e.lists() {
@@ -35,7 +36,8 @@ func (e *Effects) Text(named Named, more, undo string) string {
 				words = append(words, o.text())
 			}
 		}
-		folded, cut := fold([]string{"removed ", "moved ", "changed ", "attributes of ", "created "}[i], words, maxLines-len(lines)-1)
+		verb := []string{"removed ", "moved ", "changed ", "attributes of ", "created "}[i]
+		folded, cut := fold(verb, words, maxLines-len(refused)-len(lines)-1)
 		lines, left = append(lines, folded...), left+cut
 		done = done || len(words) > 0
 	}
@@ -46,20 +48,28 @@ func (e *Effects) Text(named Named, more, undo string) string {
 	if undo != "" && done {
 		lines[len(lines)-1] += " (to take it back: " + undo + ")"
 	}
-	for _, r := range e.Refused[:min(len(e.Refused), maxRefusedLines)] {
+	if lines = append(lines, refused...); len(lines) == 0 {
+		return ""
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// maxRefused bounds the refusals of a text.
+const maxRefused = 3
+
+// refusals returns a line for each refusal.
+func (e *Effects) refusals() (lines []string) {
+	for _, r := range e.Refused[:min(len(e.Refused), maxRefused)] {
 		line := fmt.Sprintf("refused %s %s", r.Op, printable.Quote(r.Path))
 		if r.Rule != "" {
 			line += ": " + printable.Text(r.Rule)
 		}
 		lines = append(lines, line)
 	}
-	if more := e.RefusedLeftOut + len(e.Refused) - maxRefusedLines; more > 0 {
+	if more := e.RefusedLeftOut + len(e.Refused) - maxRefused; more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more refused", more))
 	}
-	if len(lines) == 0 {
-		return ""
-	}
-	return strings.Join(lines, "\n") + "\n"
+	return lines
 }
 
 // beside says what "nothing changed" does not cover.
@@ -69,9 +79,6 @@ func (e *Effects) beside() string {
 	}
 	return ""
 }
-
-// maxRefusedLines bounds the refusals of a text, beside its maxLines.
-const maxRefusedLines = 3
 
 // The places of lists.
 const (
