@@ -248,7 +248,9 @@ func (s *store) readTail(size int64) error {
 		return err
 	}
 	if end < size {
-		if err := s.setAside(end, size); err != nil {
+		if s.endLine(end, size, seq+1) {
+			end, seq = size+1, seq+1
+		} else if err := s.setAside(end, size); err != nil {
 			return err
 		}
 	}
@@ -265,6 +267,9 @@ func (s *store) readTail(size int64) error {
 func (s *store) compare(found uint64) uint64 {
 	m := s.mark
 	s.mark.boot = s.boot
+	if s.marked && m.closed() && found > m.last && s.marks.alone() {
+		s.remark(OutcomeForeign, fmt.Sprintf("events %d to %d are not the log's: they were appended while it was closed", m.last+1, found))
+	}
 	switch {
 	case !s.marked || found >= m.last && (sameBoot(m.boot, s.boot) || m.closed() || !s.marks.alone()):
 		return found
@@ -277,6 +282,21 @@ func (s *store) compare(found uint64) uint64 {
 		return m.reserved
 	}
 	return found
+}
+
+// endLine gives the end of the last segment the newline that it lacks, if it is the event that comes next, and reports whether it is.
+func (s *store) endLine(from, to int64, seq uint64) bool {
+	line := make([]byte, min(to-from, maxLine))
+	n, _ := s.file.ReadAt(line, from)
+	if seqOf(append(line[:n], '\n')) != seq {
+		return false
+	}
+	if _, err := s.file.WriteAt([]byte("\n"), to); err != nil {
+		return false
+	}
+	s.dirty = true
+	s.remark(OutcomeTorn, fmt.Sprintf("the newline at the end of event %d was missing", seq))
+	return true
 }
 
 // setAside moves the damaged end of the last segment to a file beside it.

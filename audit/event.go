@@ -55,6 +55,7 @@ const (
 	OutcomeStreamLate = "stream late"   // the receiver of a stream lacks events that have waited for long; recorded by the daemon
 	OutcomeStreamBack = "stream back"   // it has them; likewise
 	OutcomeStreamGap  = "stream gap"    // events that the receiver will not get; likewise
+	OutcomeForeign    = "foreign lines" // another program appended lines while the log was closed
 	OutcomeUnclean    = "unclean start" // the kernel stopped while the log was open: the latest events may be missing
 )
 
@@ -129,6 +130,9 @@ func appendBody(b []byte, e Event) []byte {
 	}
 	if e.Exit != nil {
 		b = strconv.AppendInt(append(b, `,"exit":`...), int64(*e.Exit), 10)
+	}
+	if e.Changed != nil {
+		b = strconv.AppendInt(append(b, `,"changed":`...), int64(*e.Changed), 10)
 	}
 	b = appendInt(b, `,"status":`, int64(e.Status))
 	b = appendInt(b, `,"bytes":`, e.Bytes)

@@ -233,6 +233,52 @@ func TestDamagedEndIsSetAside(t *testing.T) {
 	})
 }
 
+// TestForeignLines: what another program does to a log that is closed is told by verify at once, and by the log when it opens.
+func TestForeignLines(t *testing.T) {
+	line := `{"seq":4,"time":"2026-01-01T00:00:00Z","event":"file","agent":"a","verdict":"deny"}`
+	for name, c := range map[string]struct {
+		do            func(text []byte) []byte
+		verify        string
+		outcome, tell string
+		next          uint64
+	}{
+		"an event":           {func(text []byte) []byte { return append(text, line+"\n"...) }, "", OutcomeForeign, "events 4 to 4 are not the log's: they were appended while it was closed", 6},
+		"no event":           {func(text []byte) []byte { return append(text, "\x00\xff\n"...) }, "line 4: it is no event: another program has written it", OutcomeTorn, "3 bytes set aside", 5},
+		"without a newline":  {func(text []byte) []byte { return bytes.TrimSuffix(text, []byte("\n")) }, "line 3: its newline is missing: it was cut off", OutcomeTorn, "the newline at the end of event 3 was missing", 5},
+		"half an event more": {func(text []byte) []byte { return append(text, line[:20]...) }, "line 4: its newline is missing: it was cut off", OutcomeTorn, "20 bytes set aside", 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			l, err := Open(dir, Options{})
+			require.NoError(t, err)
+			add(t, l, 3)
+			require.NoError(t, l.Close())
+			text, err := os.ReadFile(first(dir))
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(first(dir), c.do(text), 0o600))
+			_, err = Verify(noCtx, dir, VerifyOptions{})
+			if c.verify == "" {
+				require.NoError(t, err, "not signed yet")
+			} else {
+				require.ErrorContains(t, err, c.verify)
+			}
+			l, err = Open(dir, Options{})
+			require.NoError(t, err)
+			assert.Equal(t, c.next, add(t, l, 1))
+			require.NoError(t, l.Close())
+			outcomes, details := about(t, dir)
+			require.Equal(t, []string{c.outcome}, outcomes)
+			assert.Contains(t, details[0], c.tell)
+			for _, e := range all(t, dir)[:3] {
+				assert.Equal(t, KindFile, e.Event, "every event stays")
+			}
+			v, err := Verify(noCtx, dir, VerifyOptions{})
+			require.NoError(t, err)
+			assert.Equal(t, c.outcome == OutcomeForeign, len(v.Foreign) == 1)
+		})
+	}
+}
+
 // TestCallsWithoutEnd checks that a call of a killed process gets an end once no other process has the log open.
 func TestCallsWithoutEnd(t *testing.T) {
 	dir := t.TempDir()

@@ -37,7 +37,7 @@ var keyWords = []string{"pass", "pwd", "secret", "token", "key", "credential", "
 
 // secrets prefers false positives: it redacts any value after the name of a credential.
 var secrets = []secret{
-	{[]string{"private key"}, compiled(`-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*PRIVATE KEY-----|\z)`), redacted},
+	{[]string{"private key"}, compiled(`-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[\w+/=\s\\:,-]*-----END [A-Z ]*PRIVATE KEY-----|[\w+/=\s\\]*)`), redacted},
 	{[]string{"bearer", "basic"}, compiled(`(?i)\b(Bearer|Basic)\s+[\w.~+/=-]{6,}`), "${1} " + redacted},
 	{keyWords, compiled(`(?is)(` + keyName + `[\\"']*\s*[=:]\s*(?:(?:Bearer|Basic|Token)\s+)?)` + keyValue), "${1}" + redacted},
 	{keyWords, compiled(`(?is)(--` + keyName + `\s+)` + keyValue), "${1}" + redacted},
@@ -54,6 +54,26 @@ var secrets = []secret{
 	{[]string{"eyj"}, compiled(`\beyJ[\w-]+\.[\w-]+\.[\w-]*`), redacted},                                                   // JSON web token, RFC 7519
 }
 
+// replace is ReplaceAllString of a pattern, but a parameter of a URL's path ends where its segment does: ";token=x/admin", RFC 3986, 3.3.
+func replace(s string, pattern *regexp.Regexp, with string) string {
+	var b strings.Builder
+	for at := 0; ; {
+		m := pattern.FindStringSubmatchIndex(s[at:])
+		if m == nil || m[0] == m[1] { // none of the patterns matches nothing
+			return b.String() + s[at:]
+		}
+		start, end := at+m[0], at+m[1]
+		if before := s[:start]; strings.HasSuffix(before, ";") && strings.Contains(before[strings.LastIndexAny(before, " \t\n\"'")+1:], "://") {
+			if i := strings.IndexAny(s[start:end], "/?#"); i > 0 {
+				end = start + i
+			}
+		}
+		b.WriteString(s[at:start])
+		b.Write(pattern.ExpandString(nil, with, s[at:], m))
+		at = end
+	}
+}
+
 // redact returns s with everything that looks like a secret replaced.
 func redact(s string) string {
 	if len(s) < 6 {
@@ -62,7 +82,7 @@ func redact(s string) string {
 	lower := strings.ToLower(s)
 	for _, secret := range secrets {
 		if slices.ContainsFunc(secret.words, func(w string) bool { return strings.Contains(lower, w) }) {
-			s = secret.pattern().ReplaceAllString(s, secret.with)
+			s = replace(s, secret.pattern(), secret.with)
 		}
 	}
 	return s

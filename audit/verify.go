@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,7 @@ type Verified struct {
 	Others  int       // heads of the options that are of other logs
 	Cut     int       // heads of the options that end too early
 	Gaps    []string  // numbers that the log itself says are lost
+	Foreign []string  // lines that the log itself says it has not written
 }
 
 // BrokenError reports that a log is not what was recorded, and where that shows first.
@@ -288,6 +290,12 @@ func (v *verifier) enter(first bool) error {
 func (v *verifier) add(line []byte, leaf tlog.Hash) error {
 	v.line++
 	index := v.at.Tree.Size
+	switch {
+	case !bytes.HasSuffix(line, []byte("\n")) && !v.open():
+		return v.broken(v.line, "its newline is missing: it was cut off", v.seg.name())
+	case bytes.HasSuffix(line, []byte("\n")) && index >= v.last.Size && seqOf(line) == 0:
+		return v.broken(v.line, "it is no event: another program has written it", v.seg.name())
+	}
 	kind := value(line, "event")
 	v.number(kind, line)
 	if at := (v.line - 1) * tree.HintSize; index < v.hashed && at+tree.HintSize <= int64(len(v.hints)) &&
@@ -303,6 +311,16 @@ func (v *verifier) add(line []byte, leaf tlog.Hash) error {
 		}
 	}
 	return v.compareHeads()
+}
+
+// open reports whether a process has the log open: its last line may be one that is being written.
+func (v *verifier) open() bool {
+	f, err := v.root.OpenFile(markName, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return flock(f, unix.LOCK_EX|unix.LOCK_NB) != nil
 }
 
 func (v *verifier) suspects(what string) {
@@ -324,6 +342,9 @@ func (v *verifier) number(kind string, line []byte) {
 		outcome = value(line, "outcome")
 	}
 	lost := outcome == OutcomeLost || outcome == OutcomeUnclean || outcome == OutcomeTorn
+	if outcome == OutcomeForeign {
+		v.found.Foreign = append(v.found.Foreign, value(line, "detail"))
+	}
 	if outcome == OutcomeRemoved {
 		to := 0 // of two processes the later record may be of fewer segments
 		_, _ = fmt.Sscanf(value(line, "detail"), removedFormat, new(int), &to)

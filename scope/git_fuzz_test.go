@@ -95,9 +95,10 @@ var gitRepositories = []struct{ config, tree string }{
 
 // gitHarmless are the keys that git-config(1) describes as numbers, switches, names that git
 // records, or texts from a fixed list. Every other key is judged by gitValues or is dangerous.
-var gitHarmless = regexp.MustCompile(`^(core\.(abbrev|autocrlf|bare|bigfilethreshold|compression|eol|filemode|ignorecase|logallrefupdates|precomposeunicode|quotepath|repositoryformatversion|` +
-	`safecrlf|sharedrepository|sparsecheckout|sparsecheckoutcone|symlinks)|extensions\.(refstorage|relativeworktrees|worktreeconfig)|index\.(sparse|version)|` +
-	`remote\.[^\n]*\.(fetch|mirror|prune|tagopt)|branch\.[^\n]*\.(description|merge|rebase)|branch\.autosetup(merge|rebase)|submodule\.[^\n]*\.(active|branch|ignore|shallow)|submodule\.(active|recurse)|` +
+var gitHarmless = regexp.MustCompile(`^(core\.(abbrev|autocrlf|bare|bigfilethreshold|compression|eol|filemode|ignorecase|logallrefupdates|longpaths|precomposeunicode|quotepath|repositoryformatversion|` +
+	`safecrlf|sharedrepository|sparsecheckout|sparsecheckoutcone|symlinks|untrackedcache)|extensions\.(objectformat|refstorage|relativeworktrees|worktreeconfig)|index\.(sparse|version)|` +
+	`advice\.[a-z]*|color\.ui|diff\.algorithm|gc\.auto|http\.(postbuffer|version)|lfs\.repositoryformatversion|maintenance\.auto|push\.followtags|` +
+	`remote\.[^\n]*\.(fetch|gh-resolved|mirror|partialclonefilter|prune|tagopt)|branch\.[^\n]*\.(description|gh-merge-base|merge|rebase)|branch\.autosetup(merge|rebase)|submodule\.[^\n]*\.(active|branch|ignore|shallow)|submodule\.(active|recurse)|` +
 	`(user|author|committer)\.(email|name)|init\.defaultbranch|fetch\.prune|merge\.(conflictstyle|ff)|pull\.(ff|rebase)|push\.(autosetupremote|default)|` +
 	`rebase\.(autosquash|autostash|updaterefs)|rerere\.enabled|options\.[a-z-]*|worktree\.userelativepaths)$`)
 
@@ -115,7 +116,8 @@ func gitDanger(key, value string, repository struct{ config, tree string }) stri
 		return at != "/above/view" && !strings.HasPrefix(at, "/above/view/")
 	}
 	location := func(url string) string {
-		scheme, _, found := strings.Cut(url, "://")
+		scheme, rest, found := strings.Cut(url, "://")
+		authority, _, _ := strings.Cut(rest, "/")
 		switch {
 		case strings.HasPrefix(url, "-"):
 			return "an option"
@@ -123,6 +125,12 @@ func gitDanger(key, value string, repository struct{ config, tree string }) stri
 			return "a path in a home directory"
 		case regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9+.-]*::|^::`).MatchString(url):
 			return "a remote helper"
+		case found && scheme == "file":
+			if !strings.HasPrefix(path.Clean(rest)+"/", "/workspace/") {
+				return "a path outside"
+			}
+		case found && strings.HasPrefix(strings.TrimPrefix(authority[strings.LastIndex(authority, "@")+1:], "["), "-"):
+			return "an option in place of a host"
 		case found && regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9+.-]*$`).MatchString(scheme):
 			if !slices.Contains([]string{"https", "http", "ssh", "git", "git+ssh", "ssh+git", "ftp", "ftps"}, scheme) {
 				return "a scheme of another program"
@@ -134,6 +142,13 @@ func gitDanger(key, value string, repository struct{ config, tree string }) stri
 		return ""
 	}
 	switch {
+	case key == "commit.gpgsign":
+		if value != "" && value != "false" && value != "no" && value != "off" && value != "0" {
+			return "a program signs"
+		}
+		return ""
+	case section == "remote" && name == "promisor", key == "extensions.partialclone": // its URL is judged
+		return ""
 	case section == "remote" && sub != "" && location(sub) != "":
 		return "the name of a remote is its URL: " + location(sub)
 	case section == "remote" && (name == "url" || name == "pushurl"), section == "submodule" && name == "url",

@@ -142,7 +142,7 @@ func TestProtectPaths(t *testing.T) {
 	assert.ErrorContains(t, err, `protect editor: pattern "/x"`)
 }
 
-var someKeys = []string{"core.bare", "core.worktree", "extensions.refstorage", "remote.*.fetch", "remote.*.tagopt", "remote.*.url", "submodule.*.update", "branch.*.remote"}
+var someKeys = []string{"advice.*", "commit.gpgsign", "extensions.partialclone", "remote.*.promisor", "remote.*.partialclonefilter", "http.version", "core.bare", "core.worktree", "extensions.refstorage", "remote.*.fetch", "remote.*.tagopt", "remote.*.url", "submodule.*.update", "branch.*.remote"}
 
 // TestCheckGit: a config may hold what it held, and what may be set.
 func TestCheckGit(t *testing.T) {
@@ -210,13 +210,33 @@ func TestCheckGit(t *testing.T) {
 		"[remote \"o\"]\n\turl = ::x\n":                              "sets remote.o.url",
 		"[remote \"../../had\"]\n\tfetch = x\n":                      "sets remote.../../had.fetch",
 		"[extensions]\n\trefstorage = files://x\n":                   "sets extensions.refstorage",
-		"[core.x]\n\tbare = false\n":                                 "form that git writes",
-		"[core]\n\t_bare = x\n":                                      "form that git writes",
-		"[core]\n\tbare = \"a\" \"b\"\n":                             "form that git writes",
-		"[core]\n\tbare = \"a\\\"\n":                                 "form that git writes",
-		"[core]\n\tbare = " + strings.Repeat("x", MaxGitText) + "\n": "larger than",
+		"[advice]\n\tdetachedHead = false\n":                         "",
+		"[advice \"x\"]\n\ty = false\n":                              "sets advice.x.y",
+		"[http]\n\tversion = HTTP/1.1\n":                             "",
+		"[commit]\n\tgpgSign = false\n":                              "",
+		"[commit]\n\tgpgSign = true\n":                               `sets commit.gpgsign to "true"`,
+		"[commit]\n\tgpgSign\n":                                      "sets commit.gpgsign",
+		"[remote \"o\"]\n\turl = file:///workspace/x\n":              "",
+		"[remote \"o\"]\n\turl = file:///workspace/../x\n":           "sets remote.o.url",
+		"[remote \"o\"]\n\turl = file:///home/x\n":                   `sets remote.o.url to "file:///home/x"`,
+		"[remote \"o\"]\n\turl = file://workspace/x\n":               "sets remote.o.url",
+		"[remote \"o\"]\n\turl = file:/workspace/x\n":                "sets remote.o.url",
+		"[remote \"o\"]\n\turl = ssh://-oProxyCommand=x/y\n":         "sets remote.o.url",
+		"[remote \"o\"]\n\turl = ssh://me@-oProxyCommand=x/y\n":      "sets remote.o.url",
+		"[remote \"o\"]\n\turl = ssh://[-oProxyCommand=x]/y\n":       "sets remote.o.url",
+		"[remote \"o\"]\n\turl = me@-oProxyCommand=x:y\n":            "sets remote.o.url",
+		"[remote \"o\"]\n\turl = https://x/y\n\tpromisor = true\n\tpartialclonefilter = blob:none\n[extensions]\n\tpartialClone = o\n": "",
+		"[remote \"o\"]\n\tpromisor = true\n":                                         "sets remote.o.promisor",
+		"[remote \"mine\"]\n\turl = ext::mine\n":                                      "",
+		"[remote \"mine\"]\n\turl = ext::mine\n\tpromisor = true\n":                   "sets remote.mine.promisor",
+		"[remote \"mine\"]\n\turl = ext::mine\n[extensions]\n\tpartialClone = mine\n": "sets extensions.partialclone",
+		"[core.x]\n\tbare = false\n":                                                  "form that git writes",
+		"[core]\n\t_bare = x\n":                                                       "form that git writes",
+		"[core]\n\tbare = \"a\" \"b\"\n":                                              "form that git writes",
+		"[core]\n\tbare = \"a\\\"\n":                                                  "form that git writes",
+		"[core]\n\tbare = " + strings.Repeat("x", MaxGitText) + "\n":                  "larger than",
 	} {
-		err := CheckGit(GitConfig, "a/.git/config", someKeys, []byte("[alias]\n\tuser = !mine\n"), []byte(text))
+		err := CheckGit(GitConfig, "a/.git/config", someKeys, []byte("[alias]\n\tuser = !mine\n[remote \"mine\"]\n\turl = ext::mine\n"), []byte(text))
 		if wrong == "" {
 			assert.NoError(t, err, "%.60q", text)
 		} else {

@@ -13,7 +13,7 @@ import (
 const MaxGitText = 1 << 20
 
 // CheckGit returns why the file at rel, which has the text old, must not have another one. A
-// config may have what the old one has, and the settings of keys: a key is "section.name"
+// config may have what the old one has, and the settings of keys: a key is "section.name", "section.*" for all names of a section,
 // or, for sections with a subsection, "section.*.name", in lower case. It is for every kind
 // of content but GitIndex.
 //
@@ -81,12 +81,33 @@ func checkGitConfig(at gitPlace, below int, keys []string, old, config []byte) e
 	for _, s := range now {
 		switch {
 		case s.section == "remote" && reachesOut(s.sub, at.free()): // also where only the URL is removed
-		case had[s], slices.Contains(keys, s.pattern()) && s.harmless(at, below):
+		case had[s]:
 			continue
+		case s.pattern() == "remote.*.promisor" && !fetchesWithin(now, s.sub, at.free()):
+		case s.key() == "extensions.partialclone" && !fetchesWithin(now, s.value, at.free()):
+		case s.among(keys) && s.harmless(at, below):
+			continue
+		}
+		if s.among(keys) {
+			return fmt.Errorf("sets %s to %.200q", s.key(), s.value)
 		}
 		return fmt.Errorf("sets %s", s.key())
 	}
 	return nil
+}
+
+// fetchesWithin reports whether a remote has a URL, and none that reaches out: git fetches what is missing from a promisor without
+// being told to, gitrepository-layout(5) and partial-clone in git's documentation.
+func fetchesWithin(all []gitSetting, remote string, free int) (within bool) {
+	for _, s := range all {
+		if s.section == "remote" && s.sub == remote && s.name == "url" {
+			if reachesOut(s.value, free) {
+				return false
+			}
+			within = true
+		}
+	}
+	return within
 }
 
 // gitSetting is one line of a config.
@@ -111,6 +132,11 @@ func (s gitSetting) pattern() string {
 	return s.key()
 }
 
+// among reports whether keys have that of the setting.
+func (s gitSetting) among(keys []string) bool {
+	return slices.Contains(keys, s.pattern()) || !s.hasSub && slices.Contains(keys, s.section+".*")
+}
+
 // harmless reports whether git may have the value of a key that may be set. Nearly every
 // value is judged as what git could do most with: some are a URL or the name of a program,
 // and git takes the name of a remote for its URL.
@@ -120,6 +146,8 @@ func (s gitSetting) harmless(at gitPlace, below int) bool {
 		rest, ok := insidePath(s.value, below)
 		up := s.value == strings.Repeat("../", below)+rest || strings.HasPrefix(s.value, "/")
 		return ok && up && at.module && rest != "" && !classifyGit(rest).inside
+	case "commit.gpgsign": // true runs a program
+		return !s.implicit && slices.Contains([]string{"", "false", "no", "off", "0"}, strings.ToLower(s.value))
 	case "extensions.refstorage":
 		return s.value == "files" || s.value == "reftable"
 	case "options.strategy": // any other is a program git-merge-STRATEGY
@@ -149,11 +177,30 @@ func reachesOut(text string, free int) bool {
 		return true
 	}
 	colon, slash := strings.Index(text, ":"), strings.Index(text, "/")
-	if colon >= 0 && (slash < 0 || colon < slash) { // a URL, or HOST:PATH
-		return strings.HasPrefix(text[colon:], "://") && !slices.Contains(gitSchemes, text[:colon]) || strings.EqualFold(text[:colon], "file")
+	if colon < 0 || slash >= 0 && colon > slash {
+		_, ok := insidePath(text, free)
+		return !ok
 	}
-	_, ok := insidePath(text, free)
-	return !ok
+	scheme := text[:colon]
+	place, isURL := strings.CutPrefix(text[colon:], "://")
+	switch {
+	case scheme == "file" && isURL: // git takes it for the path, without an authority
+		_, ok := insidePath(place, 0)
+		return !ok || !strings.HasPrefix(place, "/") || strings.ContainsAny(place, "%?#")
+	case strings.EqualFold(scheme, "file"):
+		return true
+	case !isURL: // HOST:PATH
+		return strings.HasPrefix(host(text), "-")
+	}
+	return !slices.Contains(gitSchemes, scheme) || strings.HasPrefix(host(place), "-")
+}
+
+// host returns where the host of a URL begins, after the name of a user. A program may take a host that begins with - for an option.
+func host(authority string) string {
+	if end := strings.IndexAny(authority, "/:["); end >= 0 && authority[end] == '/' {
+		authority = authority[:end]
+	}
+	return strings.TrimPrefix(authority[strings.LastIndexByte(authority, '@')+1:], "[")
 }
 
 // gitSchemes are those of URLs for which git has a program of its own. For another one it

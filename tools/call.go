@@ -115,6 +115,7 @@ func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
 		c.Kept = nil
 	}
 	var all []Result
+	var effects []Result
 	for _, in := range inner {
 		text, err := json.Marshal(in.Args)
 		if err != nil {
@@ -131,9 +132,10 @@ func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
 		if err != nil {
 			return Result{}, err
 		}
-		all = append(all, r)
+		effects = append(effects, r)
+		all = append(all, r.without())
 	}
-	return render(all), nil
+	return render(all).joined(effects), nil
 }
 
 // invocation is the state of one call of one tool, from find to finish. One goroutine owns it.
@@ -262,6 +264,10 @@ func (s *Set) proceed(ctx context.Context, c Call, r *invocation, begun Begun, w
 		defer end()
 	}
 	result := Result{}
+	watch := s.watch(r)
+	if watch != nil {
+		defer watch.End()
+	}
 	if err == nil {
 		err = Still(ctx)
 	}
@@ -270,6 +276,7 @@ func (s *Set) proceed(ctx context.Context, c Call, r *invocation, begun Begun, w
 	}
 	if err == nil {
 		result, err = s.run(ctx, r)
+		result, err = s.tell(context.WithoutCancel(ctx), watch, r, result, err)
 	}
 	if errors.Is(err, ErrLeft) {
 		return Result{}, ErrLeft
@@ -279,6 +286,7 @@ func (s *Set) proceed(ctx context.Context, c Call, r *invocation, begun Begun, w
 	}
 	e := s.event(r)
 	e.Outcome, e.DurationUS = outcomeOK, time.Since(begun.At).Microseconds()
+	e.Changed = result.changed()
 	if asked, ok := errors.AsType[*Asked](err); ok {
 		e.Outcome, err = outcomeAsked, asked
 	} else if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/effect"
 )
 
 // A Code says what kind of error an agent gets.
@@ -35,6 +36,8 @@ type Error struct {
 	Path       string `json:"path,omitempty"` // relative to the view; of a context or an envelope a JSON pointer, which begins with a slash
 	Hint       string `json:"hint,omitempty"`
 	ApprovalID string `json:"approval_id,omitempty"`
+
+	Effects *effect.Effects `json:"effects,omitempty"` // what the call has changed all the same
 
 	by      scope.Decision  // for the log: what refused the call
 	verdict audit.Verdict   // of the tool itself, by that decision; "" is none

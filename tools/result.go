@@ -3,6 +3,8 @@ package tools
 import (
 	"encoding/json"
 	"fmt"
+
+	"github.com/scopefs/scopefs/scope/effect"
 )
 
 // maxResult bounds a result, in bytes.
@@ -15,6 +17,11 @@ type Result struct {
 
 	value any  // the value whose JSON is Structured, or nil
 	exit  *int // see Exiter
+
+	of      Begun           // see Of
+	effects *effect.Effects // of the call; nil: not known
+	text    string          // of them, which is the last of Content; "": there is none
+	inside  bool            // Structured has them
 }
 
 // Value returns a value whose JSON is Structured: the tool's own value, which encodes
@@ -31,6 +38,8 @@ type Content struct {
 	Text string
 	Data []byte
 	MIME string // "" is text
+
+	Effects bool // it says what the call has changed: see Result.Effects
 }
 
 // Contenter is implemented by an Out with better text than its JSON.
@@ -48,6 +57,9 @@ func newResult(out any) (Result, error) {
 	r := Result{Structured: text, value: out}
 	if e, ok := out.(Exiter); ok {
 		r.exit = e.Exit()
+	}
+	if o, ok := out.(Of); ok {
+		r.of = o.Of()
 	}
 	if c, ok := out.(Contenter); ok {
 		r.Content = c.Content()

@@ -36,6 +36,9 @@ type Gate struct {
 	// servers cannot change.
 	Find func(ctx context.Context, name string) error
 
+	// Effects begins to watch what a call of a tool with Hints.Changes does in the view. Nil: nothing watches.
+	Effects func(Env) Watch
+
 	// Record writes an event to the log. No call runs without a record.
 	Record func(context.Context, audit.Event) error
 

@@ -53,6 +53,7 @@ type Tool struct {
 type Hints struct {
 	Title       string
 	Writes      bool // changes files: with access: read the tool is not offered
+	Changes     bool // it, or a program that it starts, may change files of the view: the answer says which
 	Acts        bool // changes something, though perhaps no file
 	Destructive bool // may change or remove what was there
 	Idempotent  bool // a second equal call has no further effect
@@ -181,11 +182,11 @@ func newTool[In, Out any](strategy scope.Strategy, name, about string, hints Hin
 	if err != nil {
 		return Tool{}, fmt.Errorf("tool %q: %w", name, err)
 	}
-	output, err := schemaOf[Out]()
+	output, err := outputOf[Out](hints.Changes)
 	if err != nil {
 		return Tool{}, fmt.Errorf("tool %q: %w", name, err)
 	}
-	t.Input, t.input, t.Output = input.schema, input.valid, output.schema
+	t.Input, t.input, t.Output = input.schema, input.valid, output
 	t.read = func(agent scope.ID, args json.RawMessage) decoded { return read[In](strategy, agent, args) }
 	t.run = func(ctx context.Context, env Env, in any) (Result, error) {
 		out, err := f(ctx, env, in.(In))

@@ -179,6 +179,7 @@ func (b *Branch) Commit(ctx context.Context, opt Options) (*Result, error) {
 	if err := x.run(); err != nil {
 		return nil, err
 	}
+	b.unsettle()
 	return x.result(r), nil
 }
 

@@ -38,6 +38,7 @@ func (n *node) kid(name string) bool {
 type differ struct {
 	*Branch
 	ctx     context.Context // of one Diff
+	top     *node           // Upper
 	base    map[string]beneath.Stat
 	below   map[string][]string // names in directories of Base that have left their place
 	byIno   map[uint64]string   // their objects
@@ -65,8 +66,8 @@ type spot struct {
 func (b *Branch) differ(ctx context.Context) (*differ, error) {
 	d := &differ{Branch: b, ctx: ctx, base: map[string]beneath.Stat{},
 		below: map[string][]string{}, byIno: map[uint64]string{}, claimed: map[string]bool{},
-		missing: map[string][]string{}, hiding: map[uint64][]UpperID{}}
-	root := &node{}
+		missing: map[string][]string{}, hiding: map[uint64][]UpperID{}, top: &node{}}
+	root := d.top
 	err := d.read(root, "")
 	if err == nil {
 		err = d.scan(root, "", "")

@@ -87,6 +87,7 @@ func (b *Branch) Discard(ctx context.Context, paths []string, hash string) (done
 		}
 	}
 	err = errors.Join(err, b.noteOrigins(now, nil))
+	b.unsettle()
 	return len(entries) - len(u.failed), len(entries), errors.Join(err, b.taken.append(u.lines))
 }
 

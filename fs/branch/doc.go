@@ -51,6 +51,7 @@
 //	intent  a commit that is not finished
 //	stage/  new objects, and those that a commit has taken out of Base
 //	dropped a directory of Upper that a discard removes
+//	unsettled there is something for Settle to do
 //
 // # Limits
 //

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -39,4 +40,15 @@ func BenchmarkUndo(b *testing.B) {
 	}
 	_, err := os.Stat(filepath.Join(c.dir, "d/999"))
 	require.NoError(b, err)
+}
+
+// BenchmarkEffects: the effects of a call that has written one file.
+func BenchmarkEffects(b *testing.B) {
+	c := newClient(b)
+	began := time.Now()
+	c.label = Label{Session: "s", Call: "x"}
+	c.create("f", "text")
+	for b.Loop() {
+		c.effects(Work{Call: "x", Began: began})
+	}
 }

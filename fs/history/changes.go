@@ -32,6 +32,10 @@ type Change struct {
 	NewSize  int64      `json:"new_size"`           // afterwards; -1: not known, or it is not there
 	Old      Version    `json:"old,omitzero"`       // the content before
 	New      Version    `json:"new,omitzero"`       // the content afterwards: before the next change that is not meant
+
+	id     beneath.FileID
+	others bool // somebody else has changed its content between two of these changes
+	open   bool // a client has it open for writing
 }
 
 // ChangeKind is the kind of a change.
@@ -66,6 +70,8 @@ type object struct {
 	kept          *entry        // the record that keeps it, if it is not there any more
 	attr          *journal.Attr // before the first change of its attributes; nil: they did not change
 	replaced      bool
+	keeper        *generationRecords // it has made the object, or keeps its content
+	others        bool               // see Change
 	calls, by     []string
 	sessions      []string
 	last          *entry
@@ -83,7 +89,12 @@ func (s *Store) Changes(sel Selection) ([]Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := tracker{byID: map[beneath.FileID]*object{}}
+	return track(found).changes(s, sel), nil
+}
+
+// track follows the objects of what is picked.
+func track(found *selected) *tracker {
+	t := &tracker{byID: map[beneath.FileID]*object{}, dirs: map[string]bool{}}
 	for i := range found.records {
 		if e := &found.records[i]; e.picked && (!e.gone || e.Kind == journal.Moved) {
 			t.add(e)
@@ -97,13 +108,14 @@ func (s *Store) Changes(sel Selection) ([]Change, error) {
 			t.follow(e)
 		}
 	}
-	return t.changes(s, sel), nil
+	return t
 }
 
 // tracker follows objects through the records, the oldest first.
 type tracker struct {
 	byID map[beneath.FileID]*object
 	all  []*object
+	dirs map[string]bool // those that had one of the objects
 }
 
 // at returns the object of a record, which it meets at a path.
@@ -113,6 +125,7 @@ func (t *tracker) at(e *entry, id beneath.FileID, rel string) *object {
 		o = &object{id: id, before: rel, after: rel, was: true, is: true, size: -1}
 		t.byID[id] = o
 		t.all = append(t.all, o)
+		t.placed(rel)
 	}
 	if e.gen.Call != "" && !slices.Contains(o.calls, e.gen.Call) {
 		o.calls = append(o.calls, e.gen.Call)
@@ -133,7 +146,7 @@ func (t *tracker) add(e *entry) {
 	case journal.Made, journal.Restored:
 		delete(t.byID, e.Object) // its identity may be that of a removed one
 		o := t.at(e, e.Object, e.Path)
-		o.was = false
+		o.was, o.keeper = false, e.gen
 	case journal.Linked:
 		// A second name has a life of its own in the list.
 		o := t.at(e, beneath.FileID{Ino: e.Object.Ino, Birth: e.Object.Birth, Dev: e.Seq}, e.Path)
@@ -165,12 +178,14 @@ func (t *tracker) add(e *entry) {
 		t.at(e, beneath.FileID{Dev: e.Seq}, e.Path)
 	case journal.Content:
 		o := t.at(e, e.Object, e.Path)
-		if o.content == nil {
+		o.others = o.others || o.keeper == e.gen // kept again: it was not as the generation had left it
+		if o.keeper = e.gen; o.content == nil {
 			o.content, o.size = e, e.Attr.Size
 		}
 	case journal.Attributes:
 		if e.Flags&journal.Names == 0 {
-			if o := t.at(e, e.Object, e.Path); o.attr == nil {
+			o := t.at(e, e.Object, e.Path)
+			if o.directory = e.Flags&journal.Directory != 0; o.attr == nil {
 				o.attr = e.Attr
 			}
 		}
@@ -202,10 +217,22 @@ func (t *tracker) keeps(o *object, e *entry) {
 // moved gives an object, and what is below it, another path.
 func (t *tracker) moved(o *object, from, to string) {
 	o.after = to
+	t.placed(to)
+	if !t.dirs[from] {
+		return
+	}
 	for _, below := range t.all {
 		if rest, ok := strings.CutPrefix(below.after, from+"/"); ok && below.is {
 			below.after = to + "/" + rest
+			t.placed(below.after)
 		}
+	}
+}
+
+// placed notes the directories of an object.
+func (t *tracker) placed(rel string) {
+	for dir := beneath.Parent(rel); dir != "" && !t.dirs[dir]; dir = beneath.Parent(dir) {
+		t.dirs[dir] = true
 	}
 }
 
@@ -251,7 +278,7 @@ func (t *tracker) follow(e *entry) {
 func (t *tracker) changes(s *Store, sel Selection) []Change {
 	list, at := []Change{}, map[string]int{}
 	for _, o := range t.all {
-		c := Change{Path: o.after, Type: "file", Mode: o.attr != nil, Sessions: o.sessions, Calls: o.calls, By: o.by,
+		c := Change{id: o.id, others: o.others, Path: o.after, Type: "file", Mode: o.attr != nil, Sessions: o.sessions, Calls: o.calls, By: o.by,
 			Last: o.last.Time(), Why: o.why, OldSize: -1, NewSize: -1}
 		if o.directory {
 			c.Type = "directory"
@@ -393,7 +420,7 @@ func replaced(a, b Change) Change {
 	if a.Kind == Added {
 		a, b = b, a
 	}
-	a.Kind, a.New, a.NewSize, a.NewMode = Changed, b.New, b.NewSize, b.NewMode
+	a.Kind, a.New, a.NewSize, a.NewMode, a.id = Changed, b.New, b.NewSize, b.NewMode, b.id
 	a.Mode = a.OldMode != b.NewMode && a.OldMode != 0 && b.NewMode != 0
 	a.Calls = slices.Compact(slices.Sorted(slices.Values(slices.Concat(a.Calls, b.Calls))))
 	a.Sessions = slices.Compact(slices.Sorted(slices.Values(slices.Concat(a.Sessions, b.Sessions))))

@@ -81,8 +81,9 @@ func (g *generation) note(r *journal.Record) {
 	}
 }
 
-// retire is called when Store.open does not have the generation any more: see Store.settle.
+// retire is called when Store.open does not have the generation any more: see Store.settle. The caller holds Store.mu.
 func (g *generation) retire() {
+	g.store.ended.add(g.header.Label, g.began, g.store.last.Load())
 	g.mu.Lock()
 	g.retired = true
 	g.mu.Unlock()

@@ -145,28 +145,42 @@ func (s *Store) find(sel Selection) (*selected, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := &selected{alias: map[beneath.FileID]beneath.FileID{}, torn: map[beneath.FileID]bool{}, force: sel.Force}
-	for _, g := range loaded {
-		for _, r := range g.stands {
-			found.alias[r.Other] = r.Object
-		}
-		for _, r := range g.records {
-			named := sel.below(r.Path) || r.Kind != journal.Linked && r.To != "" && sel.below(r.To) || r.Kind == journal.Written
-			found.records = append(found.records, entry{Record: r, gen: g, picked: r.Seq > from && named && picks(g)})
-		}
-	}
+	found := joined(loaded, func(g *generationRecords, r *journal.Record) bool {
+		named := sel.below(r.Path) || r.Kind != journal.Linked && r.To != "" && sel.below(r.To) || r.Kind == journal.Written
+		return r.Seq > from && named && picks(g)
+	})
+	found.force = sel.Force
 	if len(sel.Paths) > 0 {
 		found.pickBefore(func(e *entry) bool { return e.Seq > from && picks(e.gen) })
 	}
-	slices.SortFunc(found.records, func(a, b entry) int { return bySeq(a.Record, b.Record) })
-	found.older()
-	found.cancel()
+	found.settle()
 	first := slices.IndexFunc(found.records, func(e entry) bool { return e.picked })
 	if first < 0 {
 		return nil, &ErrNothing{"nothing was changed there", true}
 	}
 	found.records = found.records[first:]
 	return found, nil
+}
+
+// joined returns the records of generations.
+func joined(loaded []*generationRecords, picks func(*generationRecords, *journal.Record) bool) *selected {
+	found := &selected{alias: map[beneath.FileID]beneath.FileID{}, torn: map[beneath.FileID]bool{}}
+	for _, g := range loaded {
+		for _, r := range g.stands {
+			found.alias[r.Other] = r.Object
+		}
+		for _, r := range g.records {
+			found.records = append(found.records, entry{Record: r, gen: g, picked: picks(g, r)})
+		}
+	}
+	return found
+}
+
+// settle sorts the records, and removes those that say nothing any more.
+func (f *selected) settle() {
+	slices.SortFunc(f.records, func(a, b entry) int { return bySeq(a.Record, b.Record) })
+	f.older()
+	f.cancel()
 }
 
 // meant returns all generations, with the records of those that sel means and of later ones. Meant are the records after from

@@ -83,6 +83,7 @@ type Store struct {
 
 	mu      sync.Mutex
 	open    map[Label]*generation
+	ended   endings
 	actors  map[uint32]Actor
 	emptied time.Time // when actors was emptied
 	since   int64     // bytes kept since the last prune
@@ -155,6 +156,7 @@ func Open(tree, dir *beneath.Root, opt Options) (s *Store, corrected int, err er
 		s.top.Close()
 		return nil, 0, fmt.Errorf("history: %w", err)
 	}
+	s.ended.since = s.next()
 	s.probe()
 	s.working.Go(s.work)
 	return s, corrected, nil

@@ -38,7 +38,7 @@ func TestRunDirKept(t *testing.T) {
 			}
 
 			dir := project(m.Base)
-			o := scopefs("run", "--dir", dir, "--", "sh", "-c", "echo 1 >f; rm f; mkdir d; echo 2 >d/g; ls -A")
+			o := scopefs("run", "-q", "--dir", dir, "--", "sh", "-c", "echo 1 >f; rm f; mkdir d; echo 2 >d/g; ls -A")
 			assert.Equal(t, "d\n", o.Stdout)
 			assert.Empty(t, o.Stderr)
 			o = scopefs("undo", "--dir", dir, "--session", "last")

@@ -130,6 +130,7 @@ var readmeVaries = []*regexp.Regexp{
 	regexp.MustCompile(`\b(pid) \d+`),
 	regexp.MustCompile(`\b(hello)-[0-9a-f]{16}\b`),
 	regexp.MustCompile(`\b()[a-z2-7]{13}\b`), // ids of calls and approvals
+	regexp.MustCompile(`\b(in) \d+\.\d s\b`),
 	regexp.MustCompile(`( |until )\d\d:\d\d:\d\d\b`),
 }
 

@@ -158,10 +158,10 @@ func TestRunPresets(t *testing.T) {
 		return cmd
 	}
 	piped := dir("piped")
-	o := harness.Finish(t, as("run", "--dir", piped, "--", "true"))
+	o := harness.Finish(t, as("run", "-q", "--dir", piped, "--", "true"))
 	assert.Zero(t, o.Code, o.Stderr)
 	assert.Equal(t, "scopefs: package.json, go.mod: the network allows no registry of packages: scopefs allow npm go --dir "+piped+"\n", o.Stderr)
-	assert.Empty(t, harness.Finish(t, as("run", "--dir", piped, "--", "true")).Stderr)
+	assert.Empty(t, harness.Finish(t, as("run", "-q", "--dir", piped, "--", "true")).Stderr)
 
 	for answer, want := range map[string]string{"yes": "allow GET https://registry.npmjs.org/x", "no": "deny GET https://registry.npmjs.org/x"} {
 		at := dir(answer)

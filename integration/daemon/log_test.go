@@ -38,6 +38,7 @@ func TestDaemonLogFull(t *testing.T) {
 		_ = os.Remove(h.View("a", "new"))
 		return errors.Is(err, syscall.EIO)
 	})
+	assert.Contains(t, h.Must("ps"), "changes are refused: the audit log cannot be written: ")
 	file := h.View("a", "file")
 	for name, err := range map[string]error{
 		"mkdir":    os.Mkdir(h.View("a", "d"), 0o755),
@@ -78,6 +79,7 @@ func TestDaemonLogFull(t *testing.T) {
 	assert.ErrorIs(t, os.Mkdir(h.View("a", "d"), 0o755), syscall.EIO)
 
 	free()
+	h.Eventually("ps knows it", func() bool { return !strings.Contains(h.Must("ps"), "cannot be written") })
 	h.Eventually("changes work again", func() bool { return os.WriteFile(h.View("a", "new"), nil, 0o644) == nil })
 	assert.Zero(t, m.Run("a", "--", "true").Code)
 	assert.True(t, h.Recorded("", audit.Event{Event: audit.KindAudit, Outcome: audit.OutcomeRecovered}))

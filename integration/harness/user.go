@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/mcp/names"
 )
 
 // args are the arguments of a call.
@@ -207,7 +208,7 @@ func (u *User) Waits(tool string, a args) string {
 func Said(r *mcp.CallToolResult) string {
 	var all []string
 	for _, c := range r.Content {
-		if text, ok := c.(*mcp.TextContent); ok {
+		if text, ok := c.(*mcp.TextContent); ok && text.Meta[names.Effects] == nil {
 			all = append(all, text.Text)
 		}
 	}

@@ -53,7 +53,7 @@ func (p *project) host(script string) string {
 // run runs a command of the agent. At the word PAUSE it waits until the host's command has ended.
 func (p *project) run(script, host string) harness.Outcome {
 	script = strings.ReplaceAll(script, "PAUSE", "echo paused; read go")
-	cmd := p.command(harness.Program, "run", "--dir", ".", "--changes", "kept", "--", "sh", "-c", script)
+	cmd := p.command(harness.Program, "run", "-q", "--dir", ".", "--changes", "kept", "--", "sh", "-c", script)
 	stdin, err := cmd.StdinPipe()
 	require.NoError(p, err)
 	if host == "" {

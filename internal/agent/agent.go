@@ -30,9 +30,11 @@ import (
 type Agent struct {
 	*session.Agent
 
-	requests *limit.Slots  // by HTTP
-	leaving  atomic.Bool   // see Leave
-	turn     chan struct{} // holds a value while the view goes up or down: see take
+	requests *limit.Slots // by HTTP
+	leaving  atomic.Bool  // see Leave
+
+	unsettled atomic.Bool   // see unused
+	turn      chan struct{} // holds a value while the view goes up or down: see take
 
 	homing sync.Mutex // guards home; held while its view starts, not until it is mounted
 	home   *view.View // of the agent's HOME; nil: none
@@ -114,14 +116,14 @@ func (a *Agent) mount(ctx context.Context, at string, operator bool) (*view.View
 	a.mu.Lock()
 	old, tried, failure := a.view, a.tried, a.failure
 	a.mu.Unlock()
-	if old != nil {
+	if old != nil && (old.At() != at || !a.unused(old)) {
 		free() // Down must not wait until the view is mounted
 		if old.At() != at {
 			return nil, fmt.Errorf("%q is mounted at %q: take it down first (scopefs down %s)", a.ID(), old.At(), a.ID())
 		}
 		return old, old.Wait(ctx)
 	}
-	if tried && failure == nil && !operator {
+	if old == nil && tried && failure == nil && !operator {
 		return nil, session.ErrDown
 	}
 	var v *view.View

@@ -62,6 +62,9 @@ func (a *Agent) answer(ctx context.Context, request json.RawMessage) (json.RawMe
 	if err := json.Unmarshal(request, &r); err != nil {
 		return nil, fmt.Errorf("request: %w", err)
 	}
+	if r.Settle {
+		return nil, errors.New("request: settle is not for clients")
+	}
 	v := a.currentView()
 	var def *agents.Definition
 	if v != nil {
@@ -90,14 +93,52 @@ func (a *Agent) answer(ctx context.Context, request json.RawMessage) (json.RawMe
 		return nil, errors.New("the agent is being unmounted: repeat the request")
 	}
 	answer, err := o.process.History(ctx, request)
-	a.leaveOffline(o, err != nil || o.held && settled(&r, answer))
+	over := settled(&r, answer)
+	branch := over && !o.held && err == nil
+	if branch && v == nil {
+		a.settle(ctx, o.process)
+	}
+	a.leaveOffline(o, err != nil || over)
+	if branch && v != nil {
+		a.unsettled.Store(true)
+		_, err := a.mount(context.WithoutCancel(ctx), "", false)
+		a.settled(err)
+	}
 	return answer, err
 }
 
-// settled reports whether a commit or discard of what rules hold is over. The overlay has to be mounted again then.
+// settle has the agent see its directory where its branch does not differ any more, unless it is being mounted: the next view does it then.
+func (a *Agent) settle(ctx context.Context, o *view.Offline) {
+	free, err := a.wait(ctx)
+	if err != nil {
+		return
+	}
+	defer free()
+	if a.currentView() == nil {
+		a.settled(o.Settle(ctx))
+	}
+}
+
+// unused ends a view whose branch is not settled, if nobody uses it: the next view settles it. The caller has the agent's turn.
+func (a *Agent) unused(v *view.View) bool {
+	if !a.unsettled.Load() || v.EndUnused(a.used) != nil {
+		return false
+	}
+	a.unsettled.Store(false)
+	a.drop(v, "for its branch, of which changes were taken over or dropped")
+	return true
+}
+
+func (a *Agent) settled(err error) {
+	if err != nil {
+		a.Logger.Warn("the branch is not settled", "agent", a.ID(), "err", err)
+	}
+}
+
+// settled reports whether a commit or discard is over. The overlay has to be mounted again then.
 func settled(r *query.Request, answer json.RawMessage) bool {
 	var reply query.Reply
-	return r.Discard != nil || r.Commit != nil &&
+	return r.Discard != nil || r.Commit != nil && !r.Commit.Check &&
 		(json.Unmarshal(answer, &reply) != nil || int(r.Offset)+len(reply.Entries) >= reply.Total)
 }
 

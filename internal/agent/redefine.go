@@ -51,13 +51,18 @@ func (a *Agent) Redefine(ctx context.Context, keys []string) (Change, error) {
 		return change, &api.Error{Kind: api.Conflict, Text: fmt.Sprintf("the view of %s is mounted with %s, and in use: %v; or scopefs down %s ends all of it",
 			a.ID(), mountedWith(v, wait), err, a.ID())}
 	}
+	a.drop(v, "for "+strings.Join(wait, ", "))
+	free()
+	return a.remount(ctx, v.At())
+}
+
+// drop ends a view that EndUnused has unmounted, to mount it again. The caller has the agent's turn.
+func (a *Agent) drop(v *view.View, why string) {
 	a.down(v)
 	a.mu.Lock()
 	a.view = nil
 	a.mu.Unlock()
-	a.Event(audit.Event{Event: audit.KindView, Agent: string(a.ID()), Outcome: "unmounted", Path: v.At(), Detail: "for " + strings.Join(wait, ", ")})
-	free()
-	return a.remount(ctx, v.At())
+	a.Event(audit.Event{Event: audit.KindView, Agent: string(a.ID()), Outcome: "unmounted", Path: v.At(), Detail: why})
 }
 
 // remount mounts the view although the client leaves meanwhile: others had it.

@@ -227,7 +227,8 @@ type Reloaded struct {
 	Agent   scope.ID `json:"agent,omitempty"`
 	File    string   `json:"file,omitempty"` // the file, where it belongs to no agent
 	Outcome string   `json:"outcome"`
-	Waits   []string `json:"waits,omitempty"` // keys of the definition that hold only after down and up
+	Waits   []string `json:"waits,omitempty"`   // keys of the definition that hold only after down and up
+	Restart bool     `json:"restart,omitempty"` // what the file says does not hold before a restart of the daemon
 	Error   string   `json:"error,omitempty"`
 	Warning string   `json:"warning,omitempty"`
 }

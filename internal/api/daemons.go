@@ -137,7 +137,7 @@ func (d *Daemons) Top(ctx context.Context) (Top, error) {
 	if err != nil || d.one {
 		return first(all), err
 	}
-	t := Top{Time: time.Now(), Agents: []TopAgent{}, Sessions: []TopSession{}, Approvals: []approvals.Approval{}, Disks: []Disk{}, Calls: []TopCall{}}
+	t := NewTop()
 	for _, a := range all {
 		if a.err != nil {
 			t.Agents = append(t.Agents, TopAgent{ID: scope.ID(a.Base), State: Failed, Error: a.err.Error()})
@@ -194,24 +194,28 @@ func (d *Daemons) Approvals(ctx context.Context) ([]approvals.Approval, error) {
 }
 
 // of returns the daemon that has something.
-func of[T any](d *Daemons, what error, list func(*Client) ([]T, error), has func(T) bool) (*Client, error) {
+func of[T any](d *Daemons, what error, list func(*Client) ([]T, error), has func(T) bool) (p Place, err error) {
 	if d.one {
-		return NewClient(d.find()[0].Paths), nil
+		return d.find()[0], nil
 	}
 	all, err := ask(d, list)
 	if err != nil {
-		return nil, err
+		return p, err
 	}
 	i := slices.IndexFunc(all, func(a answer[[]T]) bool { return slices.ContainsFunc(a.got, has) })
 	if i < 0 {
-		return nil, what
+		return p, what
 	}
-	return NewClient(all[i].Paths), nil
+	return all[i].Place, nil
 }
 
 func (d *Daemons) approvalOf(ctx context.Context, id string) (*Client, error) {
-	return of(d, &Error{Text: fmt.Sprintf("no approval %.64q in any daemon of yours: scopefs approvals has the ids", id), Kind: Other},
+	p, err := of(d, &Error{Text: fmt.Sprintf("no approval %.64q in any daemon of yours: scopefs approvals has the ids", id), Kind: Other},
 		func(c *Client) ([]approvals.Approval, error) { return c.Approvals(ctx) }, func(p approvals.Approval) bool { return p.ID == id })
+	if err != nil {
+		return nil, err
+	}
+	return NewClient(p.Paths), nil
 }
 
 // Approval returns one approval with all arguments of the call.
@@ -252,10 +256,21 @@ func (d *Daemons) Revoke(ctx context.Context, id string, how DecideRequest) (p a
 
 // Kill ends a session.
 func (d *Daemons) Kill(ctx context.Context, id string) (s Session, err error) {
-	c, err := of(d, &Error{Text: fmt.Sprintf("no session %.64q runs in any daemon of yours: scopefs ps has the ids", id), Kind: Invalid},
-		func(c *Client) ([]Agent, error) { return c.Agents(ctx) }, func(a Agent) bool { return slices.Contains(a.Sessions, id) })
-	if err == nil {
-		s, err = c.Kill(ctx, id)
+	agent := scope.ID("")
+	p, err := of(d, &Error{Text: fmt.Sprintf("no session %.64q runs in any daemon of yours: scopefs ps has the ids", id), Kind: Invalid},
+		func(c *Client) ([]Agent, error) { return c.Agents(ctx) }, func(a Agent) bool {
+			agent = a.ID
+			return slices.Contains(a.Sessions, id)
+		})
+	if err != nil {
+		return s, err
+	}
+	c := NewClient(p.Paths)
+	s, err = c.Kill(ctx, id)
+	if err != nil && p.Only {
+		if _, over := c.Agents(ctx); errors.Is(over, ErrNoDaemon) { // the command has ended, and its daemon, before that had answered
+			return Session{ID: id, Agent: agent}, nil
+		}
 	}
 	return s, err
 }

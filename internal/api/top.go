@@ -21,6 +21,11 @@ type Top struct {
 	Fleet     bool                 `json:"fleet,omitempty"` // scopefs.yaml names one
 }
 
+// NewTop is that of no daemon.
+func NewTop() Top {
+	return Top{Time: time.Now(), Agents: []TopAgent{}, Sessions: []TopSession{}, Approvals: []approvals.Approval{}, Disks: []Disk{}, Calls: []TopCall{}}
+}
+
 // TopCall is a call in flight.
 type TopCall struct {
 	ID      string    `json:"call"`

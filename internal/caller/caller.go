@@ -59,6 +59,7 @@ func (t Listed) Named(name string) bool {
 type Result struct {
 	Failed     bool
 	Text       string          // all content, one item per line; what is not text as JSON
+	Effects    string          // but this: what the call has changed
 	Structured json.RawMessage // as it was sent; nil: none
 }
 
@@ -311,11 +312,13 @@ func (c *Client) Call(ctx context.Context, name string, args json.RawMessage) (R
 	if err := c.request(ctx, "tools/call", params, &res); err != nil {
 		return Result{}, err
 	}
+	r := Result{Failed: res.IsError, Structured: res.StructuredContent}
 	var text []string
 	for _, content := range res.Content {
 		var item struct {
-			Type string `json:"type"`
-			Text string `json:"text"`
+			Type string                     `json:"type"`
+			Text string                     `json:"text"`
+			Meta map[string]json.RawMessage `json:"_meta"`
 		}
 		if err := json.Unmarshal(content, &item); err != nil {
 			return Result{}, err
@@ -323,7 +326,12 @@ func (c *Client) Call(ctx context.Context, name string, args json.RawMessage) (R
 		if item.Type != "text" {
 			item.Text = string(content)
 		}
-		text = append(text, item.Text)
+		if item.Meta[names.Effects] != nil {
+			r.Effects = item.Text
+		} else {
+			text = append(text, item.Text)
+		}
 	}
-	return Result{Failed: res.IsError, Text: strings.Join(text, "\n"), Structured: res.StructuredContent}, nil
+	r.Text = strings.Join(text, "\n")
+	return r, nil
 }

@@ -34,7 +34,7 @@ An agent cannot reach the socket that decides.
 Outside of a project and without --base, and with --all, these commands are about all
 daemons of the user.`,
 		Args: exit.Args(cobra.NoArgs),
-		RunE: a.operating(func(ctx context.Context, client *api.Daemons, _ []string) error {
+		RunE: a.looking(&asJSON, []approvals.Approval{}, func(ctx context.Context, client *api.Daemons, _ []string) error {
 			list, err := client.Approvals(ctx)
 			if list == nil {
 				return err

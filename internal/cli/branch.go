@@ -215,6 +215,7 @@ func addShownPaths(c *cobra.Command, paths *[]string, hash *string) {
 
 type commitOptions struct {
 	api.CommitOptions
+	git  string
 	json bool
 }
 
@@ -232,16 +233,25 @@ takes the rest. --merge takes both changes to a text, if they are to different l
 such files, and is --ours for other conflicts. A commit that was interrupted is finished by
 the next command.
 
+--git NAME takes nothing but git's commits: those of the agent's HEAD become the branch NAME
+of the directory's repository. The directory's HEAD, index and files stay.
+
 Exit status: 0 everything was taken, 1 there were conflicts, there was nothing to take, or
 it failed, 2 bad usage.`,
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
-			if err := oneOf(c, "theirs", "ours", "merge"); err != nil {
+			if err := oneOf(c, "theirs", "ours", "merge", "git"); err != nil {
 				return err
+			}
+			if o.git != "" && (len(o.Paths) > 0 || o.Hash != "") {
+				return exit.Usagef("--git takes commits, which have no --path and no --shown")
 			}
 			k, err := a.heldAgent(c.Context(), words)
 			if err != nil {
 				return err
+			}
+			if o.git != "" {
+				return a.takeGit(c.Context(), k, o.git)
 			}
 			return k.with(c.Context(), func(ctx context.Context, h *api.History) error {
 				result, err := attend(ctx, a, h, "commit", func() (*api.Committed, error) { return h.Commit(ctx, o.CommitOptions) })
@@ -262,8 +272,26 @@ it failed, 2 bad usage.`,
 	c.Flags().BoolVar(&o.Theirs, "theirs", false, "take the agent's version of conflicts")
 	c.Flags().BoolVar(&o.Ours, "ours", false, "leave the directory's version of conflicts, and take the rest")
 	c.Flags().BoolVar(&o.Merge, "merge", false, "take both changes to different lines of a text, and else leave the directory's version")
+	c.Flags().StringVar(&o.git, "git", "", "take git's commits as the branch `NAME` of the directory's repository, and nothing else")
 	c.Flags().BoolVar(&o.json, "json", false, "print JSON")
 	return c
+}
+
+// takeGit is commit --git.
+func (a *app) takeGit(ctx context.Context, k kept, branch string) error {
+	n, err := a.commitGit(ctx, k, branch)
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return fmt.Errorf("%s has no commit that the directory's repository lacks", k.id)
+	}
+	commits := "1 commit is"
+	if n > 1 {
+		commits = fmt.Sprintf("%d commits are", n)
+	}
+	fmt.Fprintf(a.out, "%s, commit: %s the branch %s: git merge %[3]s\n", k.id, commits, branch)
+	return nil
 }
 
 func (a *app) discardCmd() *cobra.Command {

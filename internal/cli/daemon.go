@@ -37,6 +37,7 @@ type daemonOptions struct {
 	user  bool   // serve the user who starts it, in namespaces
 	leash int    // descriptor: the daemon writes "ready" to it, and exits at its EOF
 	only  string // mount this agent alone
+	bare  bool   // do not mount it, either
 	trace bool
 	http  string
 	idle  time.Duration
@@ -93,7 +94,9 @@ units restart the daemon after every other status than 78.`,
 	c.Flags().IntVar(&o.leash, "leash", 0, "")
 	c.Flags().StringVar(&o.only, onlyFlag, "", "")
 	_ = c.Flags().MarkHidden("leash")
+	c.Flags().BoolVar(&o.bare, embedded.Unmounted, false, "")
 	_ = c.Flags().MarkHidden(onlyFlag)
+	_ = c.Flags().MarkHidden(embedded.Unmounted)
 	return c
 }
 
@@ -181,7 +184,7 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 	debug.SetMemoryLimit(512 << 20) // above it the collector runs more often
 	d, err := daemon.New(daemon.Options{
 		Notify: notify, Watchdog: watchdog, Idle: o.idle,
-		Paths: p, Only: scope.ID(o.only), Trace: o.trace, HTTP: o.http, Metrics: o.metrics, Console: o.console, Headless: o.only != "", Version: version.Version,
+		Paths: p, Only: scope.ID(o.only), Unmounted: o.bare, Trace: o.trace, HTTP: o.http, Metrics: o.metrics, Console: o.console, Headless: o.only != "", Version: version.Version,
 		Logger: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level})),
 	})
 	if _, bad := errors.AsType[*fields.FileError](err); bad { // in scopefs.yaml

@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -12,6 +15,7 @@ import (
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/paths"
+	"github.com/scopefs/scopefs/internal/report"
 )
 
 // addAll adds the flag --all to a command and those below it.
@@ -30,7 +34,8 @@ func (a *app) daemons(ctx context.Context) (*api.Daemons, error) {
 		return all, nil
 	}
 	_, project, err := a.where()
-	if named := project != nil || a.Flags.Base != "" || a.Flags.Run != ""; !named && (err == nil || errors.Is(err, paths.ErrNoBase)) && all.Running(ctx) {
+	named := project != nil || a.Flags.Base != "" || a.Flags.Run != ""
+	if !named && (errors.Is(err, paths.ErrNoBase) || err == nil && all.Running(ctx)) {
 		return all, nil
 	}
 	_, p, err := a.client()
@@ -41,6 +46,39 @@ func (a *app) daemons(ctx context.Context) (*api.Daemons, error) {
 	return api.AllDaemons(func() []api.Place { // of commands
 		return slices.DeleteFunc(a.everywhere(), func(of api.Place) bool { return of.Base != p.Base })
 	}), nil
+}
+
+// looking is operating for a command that lists what runs. In a project, outside of one and with --all nothing does without a daemon,
+// and none has to: then it prints none, or with json that as JSON. A base has a daemon, or an error.
+func (a *app) looking(json *bool, none any, f func(ctx context.Context, client *api.Daemons, words []string) error) func(*cobra.Command, []string) error {
+	run := a.operating(f)
+	return func(c *cobra.Command, words []string) error {
+		err := run(c, words)
+		if !errors.Is(err, api.ErrNoDaemon) {
+			return err
+		}
+		_, project, no := a.where()
+		switch {
+		case no == nil && project == nil && !a.all, project != nil && !project.Exists():
+			return err
+		case *json:
+			return report.Line(a.out, none)
+		case project != nil && !a.all:
+			fmt.Fprintf(a.out, "nothing runs in %s: scopefs changes has what the last session changed, scopefs audit what was decided\n", project.Dir)
+		default:
+			fmt.Fprintln(a.out, "nothing of yours runs: scopefs run --dir DIR -- PROGRAM starts an agent")
+		}
+		return nil
+	}
+}
+
+// forConsole starts a daemon for the console of a project, whose agent has no view.
+func (a *app) forConsole(ctx context.Context, no error) (p paths.Paths, end func(), err error) {
+	p, project, err := a.existing()
+	if err != nil || project == nil {
+		return p, nil, cmp.Or(err, no)
+	}
+	return embedded.Start(ctx, p, project.ID, io.Discard, "--"+embedded.Unmounted)
 }
 
 // everywhere returns where daemons of the user may run: his own, that of the host, if he may use it, those of projects and

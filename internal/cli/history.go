@@ -124,17 +124,16 @@ func (k kept) with(ctx context.Context, f func(context.Context, *api.History) er
 		_, err = bases.Retry(ctx, k.paths, func() error { _, err := client.Agents(ctx); return err })
 	}
 	if errors.Is(err, api.ErrNoDaemon) {
-		p, end, err := embedded.Start(ctx, k.paths, k.id, io.Discard)
+		var flags []string // the view answers, else each request would start a process
+		if k.def.View.Changes == agents.ChangesHeld || k.held {
+			flags = []string{"--" + embedded.Unmounted}
+		}
+		p, end, err := embedded.Start(ctx, k.paths, k.id, io.Discard, flags...)
 		if err != nil {
 			return err
 		}
 		defer end()
 		client = api.NewClient(p)
-		if k.def.View.Changes != agents.ChangesHeld && !k.held { // its view answers, else each request would start a process
-			if _, err := client.Up(ctx, k.id, ""); err != nil {
-				return err
-			}
-		}
 	} else if err != nil {
 		return err
 	}

@@ -108,5 +108,6 @@ func (a *app) run(ctx context.Context, name string, argv []string, o command.Run
 	if err != nil {
 		return command.RunFailed, err
 	}
+	o.Report(a.err, run, name, a.Dir)
 	return command.Ended(ended)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/top"
 )
@@ -40,7 +41,7 @@ Outside of a project and without --base, and with --all, it shows all daemons of
 --once prints the table once. --json prints JSON, a line at each refresh: CPU is there
 in seconds since the start of the processes.`,
 		Args: exit.Args(cobra.NoArgs),
-		RunE: func(c *cobra.Command, _ []string) error { return a.top(c.Context(), o) },
+		RunE: a.looking(&o.json, api.NewTop(), func(ctx context.Context, client *api.Daemons, _ []string) error { return a.top(ctx, client, o) }),
 	}
 	c.Flags().BoolVar(&o.json, "json", false, "print JSON")
 	c.Flags().BoolVar(&o.once, "once", false, "print once and end")
@@ -49,11 +50,7 @@ in seconds since the start of the processes.`,
 	return c
 }
 
-func (a *app) top(ctx context.Context, o topOptions) error {
-	client, err := a.daemons(ctx)
-	if err != nil {
-		return err
-	}
+func (a *app) top(ctx context.Context, client *api.Daemons, o topOptions) error {
 	if o.interval < top.MinInterval {
 		return exit.Usagef("--interval %v: want %v or more", o.interval, top.MinInterval)
 	}

@@ -62,8 +62,8 @@ new ones, and new agents are mounted. Other changes need scopefs down and up. A
 definition that does not load changes nothing: the command prints the error and
 exits with status 1. A name in a definition that no longer exists is a warning.
 
-The daemon reads scopefs.yaml only when it starts. The command reports if the file has
-changed since.`,
+The daemon reads scopefs.yaml only when it starts. If the file has changed since, the
+command reports it and exits with status 1: the daemon has to be restarted.`,
 		Args: exit.Args(cobra.NoArgs),
 		RunE: a.asking(func(ctx context.Context, client *api.Client, _ []string) error {
 			all, err := client.Reload(ctx)
@@ -89,6 +89,9 @@ changed since.`,
 				if !asJSON {
 					fmt.Fprintf(a.out, "%s: %s\n", cmp.Or(string(r.Agent), r.File), r.Outcome)
 				}
+				if r.Restart {
+					failed++
+				}
 			}
 			if failed > 0 {
 				return exit.With(exit.Failed, nil)
@@ -113,7 +116,7 @@ are the streams and anchors of their logs.
 Exit status: 0 listed; 1 failure, or every agent has failed. A file that names no agent
 does not count.`,
 		Args: exit.Args(cobra.NoArgs),
-		RunE: a.operating(func(ctx context.Context, client *api.Daemons, _ []string) error {
+		RunE: a.looking(&asJSON, []api.Agent{}, func(ctx context.Context, client *api.Daemons, _ []string) error {
 			list, err := client.Agents(ctx)
 			if err != nil {
 				return err

@@ -16,6 +16,7 @@ import (
 	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/pidfd"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/effect"
 )
 
 // RunRequest is the body of run, but what an agent program needs: see api.RunRequest.
@@ -66,8 +67,12 @@ type FromRun struct {
 	Files  int     `json:"files,omitempty"` // this many descriptors come with the line
 	Resume *Resume `json:"resume,omitempty"`
 	Note
-	Exit  *RunExit `json:"exit,omitempty"`
-	Error *Error   `json:"error,omitempty"` // the session ended before the command
+	Exit *RunExit `json:"exit,omitempty"`
+
+	// Effects are what the command has changed, after the end of its sandbox and of this connection's other lines.
+	Effects *effect.Effects `json:"effects,omitempty"`
+
+	Error *Error `json:"error,omitempty"` // the session ended before the command
 }
 
 // Note is for the operator, such as a refused connection.
@@ -92,10 +97,14 @@ type Run struct {
 	// alone is set. The caller closes them.
 	Stdin, Stdout, Stderr, TTY *os.File
 
+	Took    time.Duration   // how long it ran, after Wait
+	Effects *effect.Effects // what it has changed, after End; nil: the daemon did not say
+
 	client  *Client
 	id      scope.ID
 	request func(*Resume) any // its body
 	resumes *Resume
+	began   time.Time
 	again   func() error    // connects
 	box     *os.File        // pidfd of the sandbox; nil: the run ends with the daemon
 	boxed   <-chan struct{} // closed when the sandbox has ended
@@ -112,7 +121,7 @@ type Run struct {
 
 // Run starts a command, on a terminal if tty says so, by the body that request returns. Closing the Run kills it.
 func (c *Client) Run(ctx context.Context, id scope.ID, tty bool, request func(*Resume) any) (*Run, error) {
-	r := &Run{client: c, id: id, request: request}
+	r := &Run{client: c, id: id, request: request, began: time.Now()}
 	r.again = func() error { return r.connect(ctx) }
 	if err := r.again(); err != nil {
 		return nil, err
@@ -142,9 +151,14 @@ func (r *Run) connect(ctx context.Context) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.conn, r.in, r.why, r.leave = conn, bufio.NewScanner(conn), func() error { return context.Cause(attended) }, end
+	r.in = bufio.NewScanner(conn)
+	r.in.Buffer(nil, maxLine)
+	r.conn, r.why, r.leave = conn, func() error { return context.Cause(attended) }, end
 	return nil
 }
+
+// maxLine bounds a line of the daemon: most is the effects.
+const maxLine = 256 << 10
 
 func (r *Run) receiveFiles(tty bool) error {
 	if err := r.send(ToRun{Go: true}); err != nil {
@@ -216,7 +230,7 @@ func (r *Run) Resize(size Size) (err error) {
 func (r *Run) Wait(note func(Note)) (RunExit, error) {
 	for {
 		exit, ended, err := r.wait(note)
-		if ended {
+		if r.Took = time.Since(r.began); ended {
 			return exit, err
 		}
 		if err := r.why(); err != nil {
@@ -307,10 +321,14 @@ func (r *Run) wait(note func(Note)) (exit RunExit, ended bool, err error) {
 }
 
 // End ends the command's sandbox with every process in it, and returns when the
-// sandbox has ended.
+// sandbox has ended. It sets Effects.
 func (r *Run) End() {
 	_ = r.conn.CloseWrite()
 	for r.in.Scan() {
+		var msg FromRun
+		if json.Unmarshal(r.in.Bytes(), &msg) == nil && msg.Effects != nil {
+			r.Effects = msg.Effects
+		}
 	}
 	r.Close()
 }

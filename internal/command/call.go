@@ -149,6 +149,9 @@ func (o *Call) Print(stdout, stderr io.Writer, r caller.Result) error {
 			fmt.Fprintln(stdout)
 		}
 	}
+	for line := range strings.Lines(r.Effects) {
+		fmt.Fprint(stderr, "scopefs: ", line)
+	}
 	err := ending(r, o.Status)
 	if said, ok := errors.AsType[*FailedError](err); ok && !o.Status {
 		fmt.Fprintf(stderr, "scopefs: %s\n", said)

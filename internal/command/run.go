@@ -2,10 +2,13 @@ package command
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -30,6 +33,7 @@ type Run struct {
 	Program     string
 	Changes     string
 	ShowSecrets bool
+	Quiet, JSON bool
 	Env         Variables
 }
 
@@ -78,6 +82,8 @@ scopefs failed; 126 if the command cannot be executed; 127 if it does not exist.
 	c.Flags().BoolVarP(&o.NoTTY, "no-tty", "T", false, "give the command pipes")
 	c.Flags().StringVar(&o.Program, "for", "", "run this agent program: "+strings.Join(programs, ", "))
 	_ = c.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(programs, cobra.ShellCompDirectiveNoFileComp))
+	c.Flags().BoolVarP(&o.Quiet, "quiet", "q", false, "do not print what the command has changed")
+	c.Flags().BoolVar(&o.JSON, "json", false, "print that as a line of JSON, on standard error")
 	AddProject(c, &o.ShowSecrets, &o.Changes)
 	c.Flags().StringVarP(&o.Dir, "chdir", "C", "", "start in this directory of the view")
 	c.Flags().StringArrayVarP(&o.Env.Set, "env", "e", nil, "set NAME=VALUE for the command, or NAME to the value that it has here")
@@ -112,6 +118,41 @@ func (o *Run) Words(c *cobra.Command, words []string, dir string) (name string, 
 		}
 	}
 	return name, words, nil
+}
+
+// Report prints what a command has changed: of an agent, or of the directory of --dir.
+func (o *Run) Report(to io.Writer, run *client.Run, name, dir string) {
+	e := run.Effects
+	switch {
+	case e == nil || o.Quiet || e.Direct && !o.JSON: // the operator has said so
+	case o.JSON:
+		_ = json.NewEncoder(to).Encode(map[string]any{"effects": e, "duration_ms": run.Took.Milliseconds()})
+	default:
+		words := func(all ...string) string {
+			if dir != "" && dir != "." {
+				all = append(all, "--dir", dir)
+			} else if name != "" {
+				all = append(all, name)
+			}
+			return printable.Command(append([]string{"scopefs"}, all...)...)
+		}
+		list := words("changes")
+		text := e.Text(func(_ string, created bool) bool { return created }, list, "")
+		if sum := e.Counts.Summary(); sum != "" {
+			text += fmt.Sprintf("%s in %s · %s · %s --session last\n", sum, brief(run.Took), list, words("undo"))
+		}
+		for line := range strings.Lines(text) {
+			fmt.Fprint(to, "scopefs: ", line)
+		}
+	}
+}
+
+// brief returns a duration in seconds, with a tenth below ten.
+func brief(d time.Duration) string {
+	if d < 10*time.Second {
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	}
+	return d.Round(time.Second).String()
 }
 
 // NotStarted returns the exit status and the error of a run that a daemon has refused; dir is --dir.

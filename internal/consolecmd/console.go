@@ -26,6 +26,8 @@ import (
 type Env struct {
 	Out, Err io.Writer
 	Client   func() (*api.Client, config.Paths, error)
+	// Start starts a daemon for this command, which end stops. It fails with no where one has to run already.
+	Start func(ctx context.Context, no error) (p config.Paths, end func(), err error)
 }
 
 // options are where the page is served, and how its link is shown.
@@ -56,7 +58,7 @@ func New(v Env) *cobra.Command {
 		Use:   "console",
 		Short: "show what agents do in a browser",
 		Long: `Serves a web page of the daemon on the loopback interface, and prints a link that opens it once,
-within five minutes. It serves until it is interrupted. If the daemon serves the page already (scopefs daemon --console), the
+within five minutes. It serves until it is interrupted, in a project also without a daemon. If the daemon serves the page already (scopefs daemon --console), the
 command prints a link to that and ends.
 
 --listen unix:/PATH listens on a unix socket of this user alone, to which ssh -L PORT:/PATH HOST forwards a port. Another
@@ -88,12 +90,16 @@ func (v Env) serve(ctx context.Context, o options, req api.LinkRequest) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
 	if !o.own {
-		switch reply, err := client.ConsoleLink(ctx, req); {
-		case err == nil:
+		if reply, err := client.ConsoleLink(ctx, req); err == nil {
 			return v.showLink(reply, o.open)
-		case errors.Is(err, api.ErrNoDaemon):
+		}
+	}
+	if _, err := client.Agents(ctx); errors.Is(err, api.ErrNoDaemon) {
+		var end func()
+		if p, end, err = v.Start(ctx, err); err != nil {
 			return err
 		}
+		defer end()
 	}
 	socket, err := console.Listen(o.Options)
 	if err != nil {

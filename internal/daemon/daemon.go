@@ -50,11 +50,13 @@ import (
 
 // Options says what a daemon does.
 type Options struct {
-	Paths config.Paths  // complete
-	Only  scope.ID      // mount this agent alone; "" is all that are defined
-	Trace bool          // log each request of the kernel
-	HTTP  string        // serve MCP at this loopback address; "" does not
-	Idle  time.Duration // end when there has been no session for so long; 0: never
+	Paths config.Paths // complete
+	Only  scope.ID     // mount this agent alone; "" is all that are defined
+	Trace bool         // log each request of the kernel
+
+	Unmounted bool          // with Only: a request mounts it
+	HTTP      string        // serve MCP at this loopback address; "" does not
+	Idle      time.Duration // end when there has been no session for so long; 0: never
 
 	Metrics string          // serve metrics at this loopback address, too; "" does not
 	Console console.Options // serve the web page there; zero: nowhere
@@ -81,7 +83,8 @@ type Daemon struct {
 	runs    runs
 	stopped chan struct{} // closed when scopefs daemon --stop requests the end
 
-	only scope.ID // mount this agent alone; "": all that are defined
+	only      scope.ID // mount this agent alone; "": all that are defined
+	unmounted bool     // see Options
 
 	lock      *os.File          // of the run directory
 	claimed   *claim.Claim      // of the state; nil: none
@@ -149,7 +152,7 @@ func New(opt Options) (*Daemon, error) {
 			Queue: tools.NewQueue(), Examiners: limit.NewSlots(tools.MaxExaminers), Encoders: limit.NewSlots(mcp.MaxEncoders),
 			Warnings: ledger.NewWarnings(opt.Logger), Unfinished: state.NewUnfinished(opt.Paths.State),
 		},
-		only: opt.Only, http: opt.HTTP, metrics: opt.Metrics, console: opt.Console, notify: opt.Notify, period: opt.Watchdog,
+		only: opt.Only, unmounted: opt.Unmounted, http: opt.HTTP, metrics: opt.Metrics, console: opt.Console, notify: opt.Notify, period: opt.Watchdog,
 		idle: opt.Idle, stamp: stamp, agents: map[scope.ID]*agent.Agent{}, looking: make(chan struct{}, 1), volumes: limit.NewQueue(0, 1, time.Minute),
 	}
 	if d.lasting() {
@@ -339,7 +342,10 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 		if err != nil {
 			return err
 		}
-		if _, err := a.Up(ctx, ""); err != nil {
+		if !d.unmounted {
+			_, err = a.Up(ctx, "")
+		}
+		if err != nil {
 			return err
 		}
 	} else {

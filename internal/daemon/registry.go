@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"runtime"
 	"slices"
@@ -84,8 +85,12 @@ func (d *Daemon) Agents() []api.Agent {
 	for _, err := range d.listening.failures() {
 		list = append(list, api.Agent{State: api.Failed, Error: err.Error()})
 	}
+	failing := d.Log.Err()
 	for _, a := range d.all() {
 		s := a.State()
+		if failing != nil && s.State == api.Mounted {
+			s.Error = strings.TrimSuffix(fmt.Sprintf("changes are refused: the audit log cannot be written: %v; %s", failing, s.Error), "; ")
+		}
 		switch {
 		case now.Agents[a.ID()] != nil:
 			list = append(list, s)

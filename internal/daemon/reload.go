@@ -134,7 +134,7 @@ func (d *Daemon) settingsChanged() []api.Reloaded {
 	case err != nil:
 		return []api.Reloaded{{Outcome: reloadKept, Error: err.Error()}}
 	case !now.Equal(d.Settings):
-		return []api.Reloaded{{File: "scopefs.yaml", Outcome: reloadHost}}
+		return []api.Reloaded{{File: "scopefs.yaml", Outcome: reloadHost, Restart: true}}
 	}
 	return nil
 }

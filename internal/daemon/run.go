@@ -82,6 +82,7 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		return err
 	}
 	defer box.End()
+	box.Watch()
 	if err := a.Honours(req.Changes); err != nil { // from here on no other command mounts the view again
 		return err
 	}
@@ -112,8 +113,18 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 	first := api.FromRun{}
 	var init *os.File
 	first.Resume, init = box.Outlive(p, purpose)
-	attend(conn, p, first, init, &notes, cancel, ended)
+	if attend(conn, p, first, init, &notes, cancel, ended) {
+		tell(ctx, conn, box)
+	}
 	return nil
+}
+
+// tell ends a sandbox and sends what it has changed. A client that is gone needs nothing.
+func tell(ctx context.Context, conn *runConn, box *session.Sandbox) {
+	box.End()
+	if e := box.Effects(context.WithoutCancel(ctx)); e != nil {
+		_ = json.NewEncoder(conn).Encode(api.FromRun{Effects: e})
+	}
 }
 
 // purposeOf returns what a run's sandbox is for, until unattended is called.
@@ -224,8 +235,8 @@ func (e *execError) Error() string {
 }
 
 // attend serves the connection until the command ends or the client goes. first is the first line, and init a pidfd of the
-// sandbox that goes with it; nil: none.
-func attend(conn *runConn, p *sandbox.Process, first api.FromRun, init *os.File, notes *notes, gone func(), ended func(outcome string)) {
+// sandbox that goes with it; nil: none. It reports whether the command has ended; else it is left to the next daemon.
+func attend(conn *runConn, p *sandbox.Process, first api.FromRun, init *os.File, notes *notes, gone func(), ended func(outcome string)) bool {
 	go func() {
 		if _, err := p.Wait(); err != nil { // the sandbox has ended: nobody waits for the client
 			_ = conn.SetReadDeadline(time.Now())
@@ -246,7 +257,7 @@ func attend(conn *runConn, p *sandbox.Process, first api.FromRun, init *os.File,
 	last := api.FromRun{Exit: &api.RunExit{Code: exit.Code, Signal: int(exit.Signal), TimedOut: exit.TimedOut, OutOfMemory: exit.OutOfMemory}}
 	switch {
 	case errors.Is(err, sandbox.ErrLeft): // the client returns to the next daemon
-		return
+		return false
 	case err != nil:
 		last = api.FromRun{Error: &api.Error{Text: err.Error() + ": scopefs audit says why", Kind: api.Other}}
 		ended("sandbox ended") // the event of its end says why
@@ -255,6 +266,7 @@ func attend(conn *runConn, p *sandbox.Process, first api.FromRun, init *os.File,
 	}
 	notes.end()
 	_ = json.NewEncoder(conn).Encode(last)
+	return true
 }
 
 // notes are lines for the operator about a running command: what an agent program lacks,

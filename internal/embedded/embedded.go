@@ -24,15 +24,18 @@ import (
 	"github.com/scopefs/scopefs/scope"
 )
 
-// Start starts a daemon for this command and one agent. It returns the daemon's directories and
+// Unmounted is a flag of the daemon that Start starts: the agent has no view until a request needs it.
+const Unmounted = "unmounted"
+
+// Start starts a daemon for this command and one agent, with flags. It returns the daemon's directories and
 // a function that stops it.
-func Start(ctx context.Context, p paths.Paths, id scope.ID, told io.Writer) (paths.Paths, func(), error) {
+func Start(ctx context.Context, p paths.Paths, id scope.ID, told io.Writer, flags ...string) (paths.Paths, func(), error) {
 	dir, lock, err := newRun(p.Base)
 	if err != nil {
 		return p, nil, err
 	}
 	p.Run = dir
-	end, err := start(ctx, p, id, lock, told)
+	end, err := start(ctx, p, id, lock, told, flags)
 	if err != nil {
 		RemoveRun(p)
 		lock.Close()
@@ -49,13 +52,13 @@ func Start(ctx context.Context, p paths.Paths, id scope.ID, told io.Writer) (pat
 const leashFD = 3
 
 // start starts a daemon for one command. After it is ready its errors go to stderr.
-func start(ctx context.Context, p paths.Paths, id scope.ID, lock *os.File, stderr io.Writer) (end func(), err error) {
+func start(ctx context.Context, p paths.Paths, id scope.ID, lock *os.File, stderr io.Writer, flags []string) (end func(), err error) {
 	program, err := beside.Open("scopefsd") // this program may be the small one
 	if err != nil {
 		return nil, err
 	}
 	defer program.Close()
-	cmd, ours, err := namespaced(program.Name(), p, "--only", string(id))
+	cmd, ours, err := namespaced(program.Name(), p, append(flags, "--only", string(id))...)
 	if err != nil {
 		return nil, err
 	}

@@ -87,6 +87,7 @@ func (f *front) run(c *cobra.Command, name string, argv []string, o *command.Run
 	if err != nil {
 		return command.RunFailed, err
 	}
+	o.Report(os.Stderr, run, name, f.Dir)
 	return command.Ended(ended)
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/scope"
 )
@@ -80,7 +81,7 @@ status is 1.`,
 // selection adds the flags that select events.
 func (v Env) selection(c *cobra.Command, o *options) {
 	f, s := c.Flags(), &o.Selection
-	f.BoolVar(&o.all, "all", false, "of all projects of the user and his own base, by time")
+	f.BoolVar(&o.all, "all", false, "of all projects of the user and his own base, by time: the default outside of both")
 	f.StringVar(&s.Agent, "agent", "", "only this agent's")
 	f.StringVar(&s.Session, "session", "", "only of this session")
 	f.StringVar(&s.Call, "call", "", "only of this call")
@@ -125,7 +126,10 @@ func (v Env) logs(o *options) (p config.Paths, dir string, err error) {
 		if o.Agent, err = v.Named(o.Agent); err == nil {
 			p, err = v.Paths()
 		}
-		return p, p.Audit(), err
+		if !errors.Is(err, paths.ErrNoBase) || o.summary {
+			return p, p.Audit(), err
+		}
+		o.all = true
 	}
 	all, err := v.All()
 	if err != nil || len(all) == 0 {

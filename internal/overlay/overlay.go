@@ -365,7 +365,7 @@ func renewBranch(dir *beneath.Root) error {
 	if err := branch.Idle(dir); err != nil {
 		return err
 	}
-	return branch.Remove(dir, branch.UpperName, "taken", "stage", "bases", "dropped", workName, "stamp")
+	return branch.Remove(dir, branch.UpperName, "taken", "stage", "bases", "dropped", "unsettled", workName, "stamp")
 }
 
 // MakeBranch makes what is missing in dir.

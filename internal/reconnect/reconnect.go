@@ -20,6 +20,10 @@ var ErrNoDaemon = errors.New("there is no daemon")
 // after which every client has an answer or an error.
 const GapTime = 1500 * time.Millisecond
 
+// behindTime is how soon after a request that has waited in vain another one has waited as well: the kernel sends the requests of a
+// directory one after the other.
+const behindTime = 250 * time.Millisecond
+
 // Daemons is the connection of a process to its daemons, one after the other. The zero C is none.
 type Daemons[C comparable] struct {
 	Alone func(bool) // called when a connection begins or ends; nil: nothing is
@@ -28,6 +32,7 @@ type Daemons[C comparable] struct {
 	mu      sync.Mutex
 	conn    C
 	changed chan struct{} // closed and replaced when conn changes
+	vain    time.Time     // when the last wait for the next daemon ended without one
 }
 
 // New returns the connection to a daemon. lasts says that the process goes on without one.
@@ -35,23 +40,26 @@ func New[C comparable](conn C, lasts bool) *Daemons[C] {
 	return &Daemons[C]{lasts: lasts, conn: conn, changed: make(chan struct{})}
 }
 
-// Connected returns the connection to the present daemon. It waits for the next one until end.
+// Connected returns the connection to the present daemon. It waits for the next one until end, but not behind a wait that was in vain.
 func (d *Daemons[C]) Connected(end time.Time) (conn C, err error) {
 	var none C
 	for {
 		d.mu.Lock()
 		conn, changed := d.conn, d.changed
+		waits := conn == none && d.lasts && !end.IsZero()
+		if behind := waits && time.Since(d.vain) < behindTime; behind || waits && !time.Now().Before(end) {
+			d.vain, waits = time.Now(), false
+		}
 		d.mu.Unlock()
 		if conn != none {
 			return conn, nil
 		}
-		if !d.lasts || end.IsZero() {
+		if !waits {
 			return none, ErrNoDaemon
 		}
 		select {
 		case <-changed:
 		case <-time.After(time.Until(end)):
-			return none, ErrNoDaemon
 		}
 	}
 }
@@ -75,6 +83,7 @@ func (d *Daemons[C]) replace(old, conn C) {
 		return
 	}
 	var none C
+	d.vain = time.Time{}
 	if d.conn = conn; d.Alone != nil {
 		d.Alone(conn == none)
 	}

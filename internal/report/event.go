@@ -175,6 +175,9 @@ func eventLine(e folded) string {
 	if e.Exit != nil {
 		words = append(words, fmt.Sprint("exit ", *e.Exit))
 	}
+	if e.Changed != nil {
+		words = append(words, changedBy(*e.Changed))
+	}
 	if e.Event.Event == audit.KindNetwork {
 		words = append(words, traffic(e.Event)...)
 	}
@@ -194,6 +197,14 @@ func eventLine(e folded) string {
 	}
 	add("%s", e.Detail)
 	return strings.Join(words, " ")
+}
+
+// changedBy says how many files a call changed.
+func changedBy(n int) string {
+	if n == 0 {
+		return "changed nothing"
+	}
+	return fmt.Sprint("changed ", n)
 }
 
 // span returns a duration to a tenth of a second, or to a second from ten seconds on.

@@ -36,6 +36,9 @@ func Verified(w io.Writer, v audit.Verified, own bool, by witness.Keys, quorum i
 	for _, gap := range v.Gaps {
 		fmt.Fprintf(w, "lost: %s\n", printable.Text(gap))
 	}
+	for _, lines := range v.Foreign {
+		fmt.Fprintf(w, "not its own: %s\n", printable.Text(lines))
+	}
 	if v.After > 0 {
 		fmt.Fprintf(w, "not signed yet: the last %d lines\n", v.After)
 	}

@@ -30,7 +30,7 @@ func (c *client) activities() []tools.Tool {
 
 // activity returns the tool of an activity.
 func (c *client) activity(a activities.Activity) (tools.Tool, error) {
-	hints := tools.Hints{Title: a.Title, Acts: !a.ReadOnly, Destructive: !a.ReadOnly, OpenWorld: true, Waits: true}
+	hints := tools.Hints{Title: a.Title, Acts: !a.ReadOnly, Destructive: !a.ReadOnly, Changes: !a.ReadOnly, OpenWorld: true, Waits: true}
 	t, err := tools.Declared(a.Name, a.Description, hints, a.Schema, func(ctx context.Context, env tools.Env, params json.RawMessage) (tools.Result, error) {
 		said := env.Envelope
 		member, module, bad := said.Member()

@@ -42,6 +42,7 @@ type client struct {
 	contexts contextfs.Calls // of its calls
 	messages outlive.Context // of context_set, for the next daemon
 	log      mcp.Log         // of its calls, for itself
+	told     told
 
 	began   time.Time
 	life    context.Context // ends with the client
@@ -53,12 +54,13 @@ type client struct {
 
 	starting sync.Mutex // held while a sandbox starts
 
-	mu      sync.Mutex
-	closed  bool
-	box     *Sandbox
-	purpose Purpose      // of box
-	sets    []*changeSet // that wait, the oldest first
-	tasks   []*Sandbox   // of runners, that outlive the daemon
+	mu       sync.Mutex
+	closed   bool
+	box      *Sandbox
+	unlisted bool         // an answer has said why changes are not listed
+	purpose  Purpose      // of box
+	sets     []*changeSet // that wait, the oldest first
+	tasks    []*Sandbox   // of runners, that outlive the daemon
 }
 
 // newClient returns a client of the agent's tools under the names of a profile, "" for
@@ -85,7 +87,7 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 	all, err := c.tools(files, shell, profile)
 	if err == nil {
 		c.set, err = tools.NewSet(tools.Gate{
-			Agent: a.id, Session: c.name, Chain: c.chain(), Trace: c.trace, Within: c.within, Rules: func() tools.Rules { return c.rules() }, Find: c.servers.find, Record: c.record, Show: c.showContext,
+			Agent: a.id, Session: c.name, Chain: c.chain(), Trace: c.trace, Within: c.within, Rules: func() tools.Rules { return c.rules() }, Find: c.servers.find, Effects: c.watch, Record: c.record, Show: c.showContext,
 			Queue: a.Queue, Examiners: a.Examiners, Rates: a.rates, Approvals: a.Approvals, Nobody: a.nobody(), Wait: a.Settings.Approve.Wait, Object: files.Object, Preview: files.Preview,
 			Resume: c.counted(resume),
 		}, all...)

@@ -34,14 +34,15 @@ type servers struct {
 	up *upstream.Upstream
 
 	mu     sync.Mutex
-	all    bool            // every one is wanted: the client lists tools
-	wanted map[string]bool // else these
-	tools  []tools.Tool    // that the set has of them
-	denied map[string]bool // what the networks of servers refused, and the operator was told
+	all    bool              // every one is wanted: the client lists tools
+	wanted map[string]bool   // else these
+	boxes  map[string]string // the sandboxes of servers, in the log
+	tools  []tools.Tool      // that the set has of them
+	denied map[string]bool   // what the networks of servers refused, and the operator was told
 }
 
 func newServers(c *client) *servers {
-	s := &servers{c: c, wanted: map[string]bool{}}
+	s := &servers{c: c, wanted: map[string]bool{}, boxes: map[string]string{}}
 	s.up = upstream.New(s, s.specs)
 	s.up.OnChange = func() { s.refresh(c.life) }
 	return s
@@ -190,6 +191,10 @@ func (s *servers) put(list []tools.Tool, names ...string) {
 		})
 		list = append(others, list...)
 	}
+	for i := range list {
+		server := s.c.rules().Servers()[strings.Split(list[i].Name, ":")[1]]
+		list[i].Hints.Changes = server.URL == "" && server.Use() == agents.WorkspaceWrite
+	}
 	s.tools = list
 	if err := s.c.set.Extend(list); err != nil {
 		s.c.agent.Logger.Warn("MCP servers", "agent", s.c.agent.id, "err", err)
@@ -215,6 +220,9 @@ func (s *servers) Exec(ctx context.Context, name string, command sandbox.Command
 		ended("not started: " + err.Error())
 		return nil, errors.New("there is no sandbox for it")
 	}
+	s.mu.Lock()
+	s.boxes[name] = box.Name
+	s.mu.Unlock()
 	process, err := box.Exec(ctx, command)
 	if err != nil {
 		ended("not started: " + err.Error())
@@ -226,6 +234,13 @@ func (s *servers) Exec(ctx context.Context, name string, command sandbox.Command
 		box.End()
 	})
 	return process, nil
+}
+
+// box returns the sandbox of a server, in the log; "": it has none.
+func (s *servers) box(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.boxes[name]
 }
 
 // logServers logs the errors of the agent's MCP servers, each once though every client

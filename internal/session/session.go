@@ -57,6 +57,7 @@ type Agent struct {
 	refusals   ledger.Refusals
 	violations ledger.Violations // that were recorded
 	tally      ledger.Tally
+	watches    watches
 
 	contexts limit.Budget // bytes of the contexts of clients' sessions
 	inbox    *mcp.Inbox   // what its clients send
@@ -115,10 +116,13 @@ func (a *Agent) Unlocked() {
 // RecordFile records a file operation of a client of the view: see view.Agent. It finds the call that the operation is
 // for, and notes the view's refusal for the record of the call's end.
 func (a *Agent) RecordFile(alive context.Context, hurry <-chan struct{}, e audit.Event, before func() error) error {
-	byTool := false
+	byTool, from := false, origin{}
 	if e.Verdict != audit.Allow {
-		from := a.originOf(e.PID)
+		from = a.originOf(e.PID)
 		e.Session, e.Parent, e.Call, e.Trace, e.Program, byTool = from.session, from.parent, from.call, from.trace, from.program, from.byTool
+	}
+	if e.Verdict != audit.Allow {
+		a.watches.refuse(from, e)
 	}
 	if byTool {
 		a.refusals.Add(e) // before the client has its answer

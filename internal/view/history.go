@@ -205,6 +205,13 @@ func (o *Offline) History(ctx context.Context, request json.RawMessage) (json.Ra
 	return reply, err
 }
 
+// Settle has a branch show its directory where it does not differ any more. No client may use its view: the agent has none, and its
+// turn is taken. The caller closes the process next.
+func (o *Offline) Settle(ctx context.Context) error {
+	_, err := o.History(ctx, json.RawMessage(`{"settle": true}`))
+	return err
+}
+
 // Close ends the process. If the agent has no view, the caller drops its control group then.
 func (o *Offline) Close() {
 	o.end(nil)
@@ -213,9 +220,11 @@ func (o *Offline) Close() {
 	o.close()
 }
 
-// finishCommit finishes a commit that a crash has interrupted: clients must not see a part of it. dir is what the branch has.
+// finishCommit finishes a commit that a crash has interrupted: clients must not see a part of it. It settles a branch whose view was in
+// use during a commit. dir is what the branch has.
 func (v *View) finishCommit(ctx context.Context, dir *beneath.Root) error {
-	if !errors.Is(branch.Idle(dir), branch.ErrUnfinished) {
+	unfinished := errors.Is(branch.Idle(dir), branch.ErrUnfinished)
+	if !unfinished && !branch.Unsettled(dir) {
 		return nil
 	}
 	o, err := StartOffline(v.host, v.of, v.def, v.def.View.PolicySpec())
@@ -225,6 +234,9 @@ func (v *View) finishCommit(ctx context.Context, dir *beneath.Root) error {
 	defer o.Close()
 	if _, err := o.History(ctx, json.RawMessage(`{"diff": {}}`)); err != nil {
 		return fmt.Errorf("finish an interrupted commit: %w", err)
+	}
+	if !unfinished {
+		return o.Settle(ctx)
 	}
 	if err := branch.Idle(dir); errors.Is(err, branch.ErrUnfinished) {
 		return err

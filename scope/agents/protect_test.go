@@ -55,25 +55,30 @@ func TestProtectNames(t *testing.T) {
 			.husky/pre-commit .huskyrc.json .lintstagedrc .lintstagedrc.mts lint-staged.config.cjs .nano-staged.json .simple-git-hooks.cjs simple-git-hooks.json
 			.commitlintrc.ts commitlint.config.mjs .czrc cz.toml .overcommit.yml .local-overcommit.yml captainhook.json grumphp.yml grumphp.yml.dist .rusty-hook.toml
 			rusty-hook.toml .githooks/x .git-hooks/x .gitlint .mrconfig .hg/hgrc .hgrc .jj/repo/config.toml .sl/config .bzr/branch/branch.conf .svn/wc.db _darcs/prefs/defaults
-			.fslckout .pijul/config .repo/repo/main.py .p4config`,
+			.fslckout .pijul/config .repo/repo/main.py .p4config scripts/hooks/pre-commit hooks/update .moon/hooks/pre-commit.sh .moon/workspace.yml .trunk/trunk.yaml .mookme.json cog.toml
+			.gitreview .lfsconfig .lazygit.yml .git/lazygit.yml .git/sl/config .git/branchless/config .git/gitweb/gitweb_config.perl .reviewboardrc .arcconfig .gclient .west/config`,
 		"editor": `.vscode/tasks.json x.code-workspace .idea/x .fleet/run.json .run/x.xml x.ipr .zed/tasks.json .helix/languages.toml .lapce/x .lite_project.lua .vs/x
 			x.sublime-project x.sublime-workspace .vimrc .exrc _exrc .nvim.lua .nvimrc .lvimrc .vim/coc-settings.json .lazy.lua .ycm_extra_conf.py .vimspector.json .projections.json
 			.dir-locals.el .dir-locals-2.el .emacs .devcontainer/devcontainer.json .devcontainer.json .kateproject x.geany .gdbinit sub/.GDBINIT .lldbinit .radare2rc .lsp/config.edn
-			rust-analyzer.toml .phpactor.json .luarc.json .lintr gtags.conf .ctags.d/x.ctags .externalToolBuilders/x.launch`,
+			rust-analyzer.toml .phpactor.json .luarc.json .lintr gtags.conf .ctags.d/x.ctags .externalToolBuilders/x.launch .ropeproject/config.py .jedi/project.json .factorypath rust-project.json
+			.nrepl.edn .joyride/scripts/workspace_activate.cljs omnisharp.json .tern-project .config/nvim/init.lua`,
 		"shell": `.bashrc .bash_profile .profile .zshrc .zshenv sub/.zshenv .cshrc .tcshrc .login .kshrc .inputrc .config/fish/config.fish .config/nushell/env.nu .xonshrc .envrc .direnv/bin/x
 			mise.toml .mise.toml mise.local.toml mise.production.toml .mise.production.local.toml .mise/config.toml mise/config.toml .config/mise/config.toml .config/mise/conf.d/x.toml
 			.config/mise.toml .miserc.local.toml .config/miserc.local.toml mise.local.lock .mise/tasks/x .tool-versions .autoenv.zsh .bash_enter .shadowenv.d/x bin/activate-hermit .rvmrc .rbenv-vars rust-toolchain rust-toolchain.toml .tmux.conf
 			.screenrc .pdbrc .pythonrc .ipython/x jupyter_server_config.py ipython_config.py .irbrc .pryrc .byebugrc .perldb .perltidyrc .perlcriticrc .proverc .Rprofile .rprofile .Renviron .RData
 			renv/activate.R .octaverc startup.m .iex.exs .erlang .ghci .ocamlinit .gnuplot .psqlrc .sqliterc .mongorc.js .my.cnf .sbclrc .xsession .xprofile .ssh/authorized_keys
-			.config/autostart/x.desktop .config/systemd/user/x.service .gnupg/gpg.conf`,
+			.config/autostart/x.desktop .config/systemd/user/x.service .gnupg/gpg.conf devbox.json .flox/env/manifest.toml devenv.nix devenv.local.yaml .pixi/config.toml .psysh.php`,
 		"build": `.npmrc sub/.npmrc .yarnrc .yarnrc.yml .yarn/releases/yarn.cjs .yarn/plugins/x.cjs .pnpmfile.cjs bunfig.toml .bundle/config .cargo/config .cargo/config.toml .mvn/jvm.config
 			.mvn/wrapper/maven-wrapper.properties mvnw gradle/wrapper/gradle-wrapper.jar gradlew .gradle/config.properties .sbtopts .jvmopts .bazelrc user.bazelrc .bazeliskrc .bazelversion
-			tools/bazel .buckconfig .plzconfig .pants.bootstrap`,
+			tools/bazel .buckconfig .plzconfig .pants.bootstrap pants.toml gradle/gradle-daemon-jvm.properties .chef/knife.rb .chef/config.rb ansible.cfg .conanrc .luarocks/config-5.4.lua
+			.aspect/cli/config.yaml .actrc .tflint.hcl .tflint.d/plugins/x .yardopts .nx/nxw.js`,
 		"mcp": `.mcp.json mcp.json .claude/settings.json .claude.json .codex/config.toml .gemini/settings.json .qwen/settings.json .iflow/settings.json opencode.json opencode.jsonc
 			.opencode/plugin/x.ts .cursor/mcp.json .windsurf/hooks.json .github/hooks/x.json .GitHub/Hooks/x.json .github/mcp.json .github/agents/x.agent.md .copilot/x .zed/settings.json .kiro/hooks/x
 			.roo/mcp.json .clinerules/hooks/PreToolUse .cline/x .kilocode/mcp.json .continue/config.yaml crush.json .crush.json .amp/settings.json .aider.conf.yml .goose/x .factory/hooks.json
-			.augment/settings.json .junie/mcp/mcp.json .trae/mcp.json .qoder/x .openhands/setup.sh .agents/hooks.json .amazonq/mcp.json gptme.toml .pi/extensions/x.ts .vibe/config.toml .serena/project.yml`,
-		"git-config": ".gitconfig",
+			.augment/settings.json .junie/mcp/mcp.json .trae/mcp.json .qoder/x .openhands/setup.sh .agents/hooks.json .amazonq/mcp.json gptme.toml .pi/extensions/x.ts .vibe/config.toml .serena/project.yml .eca/config.json .mux/init .beads/hooks/on_create
+			forge.yaml .forge/x .neovate/config.json .specify/scripts/bash/x.sh conductor.json .superset/config.json fastagent.config.yaml mcp_agent.config.yaml .refact/integrations.d/x.yaml codebuff.json
+			.zencoder/x .openclaw/x`,
+		"git-config": ".gitconfig .config/git/config",
 		"scopefs":    "agents.d/x.md scopefs.yaml .scopefs.yaml .SCOPEFS.yaml",
 	} {
 		for _, name := range strings.Fields(names) {

@@ -61,7 +61,7 @@ func (s *Shell) Tools() ([]tools.Tool, error) {
 	run, err := tools.New("bash", "Run a command with bash -c, in the sandbox whose /workspace is the view. "+
 		"Each call starts a new shell: cd and variables do not persist. A command that fails is a result with its exit_code. "+
 		"The middle of long output is left out; process_read returns it.",
-		tools.Hints{Title: "Run a command", Waits: true, Context: true, Acts: true, Destructive: true}, s.run)
+		tools.Hints{Title: "Run a command", Changes: true, Waits: true, Context: true, Acts: true, Destructive: true}, s.run)
 	if s.Dir != "" {
 		run.About += " It starts in " + s.Dir + ", unless cwd names another directory."
 		run.Defaults = map[string]string{"cwd": s.Dir}
@@ -69,9 +69,9 @@ func (s *Shell) Tools() ([]tools.Tool, error) {
 	run.Aliases = []string{"shell", "run_shell_command"} // Gemini CLI's
 	read, readErr := tools.New("process_read",
 		"Read a command's output and status, by the process_id that bash returned, or list the session's processes.",
-		tools.Hints{Title: "Read a command's output", Waits: true}, s.read)
+		tools.Hints{Title: "Read a command's output", Changes: true, Waits: true}, s.read)
 	stop, stopErr := tools.New("process_stop", "Stop a background command: send a signal, and KILL two seconds later if it still runs.",
-		tools.Hints{Title: "Stop a command", Waits: true, Acts: true, Destructive: true, Idempotent: true}, s.stop)
+		tools.Hints{Title: "Stop a command", Changes: true, Waits: true, Acts: true, Destructive: true, Idempotent: true}, s.stop)
 	return []tools.Tool{run, read, stop}, errors.Join(err, readErr, stopErr)
 }
 

@@ -37,8 +37,13 @@ type readResult struct {
 	More       bool   `json:"more,omitempty" jsonschema:"more output is available now"`
 	Binary     bool   `json:"binary,omitempty" jsonschema:"bytes that are not UTF-8 were replaced"`
 
+	of tools.Begun
+
 	Processes []process `json:"processes,omitempty" jsonschema:"without an id: the background commands of the session, and exited ones whose output is kept"`
 }
+
+// Of returns the call of the process: see tools.Of.
+func (r readResult) Of() tools.Begun { return r.of }
 
 // process is an entry of a list of processes.
 type process struct {
@@ -91,7 +96,7 @@ func (s *Shell) read(ctx context.Context, _ tools.Env, in readArgs) (readResult,
 	if err := j.await(ctx, st, off, time.Duration(in.WaitMS)*time.Millisecond); err != nil {
 		return readResult{}, err
 	}
-	r := readResult{ID: in.ID, status: j.status()} // taken before the output, so that an exited command's page is complete
+	r := readResult{ID: in.ID, status: j.status(), of: j.begun} // taken before the output, so that an exited command's page is complete
 	p, at := j.log.page(st, off, in.Limit)
 	size := j.log.length(st)
 	if t := trimEnd(p); len(t) > 0 && (at+int64(len(p)) < size || r.Running) {
@@ -176,7 +181,11 @@ func (in stopArgs) Subject() (path, target string) { return "", in.ID }
 type stopResult struct {
 	ID string `json:"id"`
 	status
+	of tools.Begun
 }
+
+// Of returns the call of the process: see tools.Of.
+func (r stopResult) Of() tools.Begun { return r.of }
 
 // stop signals the command's process group, and sends SIGKILL to the command's
 // whole session if it has not exited after stopGrace. A child that ignores the
@@ -199,7 +208,7 @@ func (s *Shell) stop(ctx context.Context, _ tools.Env, in stopArgs) (stopResult,
 	}
 	j.kill()
 	<-j.ended
-	return stopResult{ID: in.ID, status: j.status()}, nil
+	return stopResult{in.ID, j.status(), j.begun}, nil
 }
 
 // Content returns one line with the exit status.

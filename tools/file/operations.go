@@ -155,6 +155,9 @@ func (r GlobResult) Content() []tools.Content {
 	switch {
 	case len(r.Matches) == 0:
 		b.WriteString("no matches\n")
+		if r.Hint != "" {
+			fmt.Fprintf(&b, "[%s]\n", r.Hint)
+		}
 	case r.Truncated:
 		b.WriteString("[there are more; narrow the pattern]\n")
 	}

@@ -20,10 +20,10 @@ func (f *Files) Tools() ([]tools.Tool, error) {
 		tools.Hints{Title: "Read file"})
 	add[WriteArgs, WriteResult](&l, "write_file", "Create a file, replace its content at once, or append to it: "+
 		"at most 4 MiB a call. Missing directories are made. To change part of a file use edit_file.",
-		tools.Hints{Title: "Write file", Writes: true, Destructive: true})
+		tools.Hints{Title: "Write file", Writes: true, Changes: true, Destructive: true})
 	add[EditArgs, EditResult](&l, "edit_file", "Change parts of a text file of at most 8 MiB: each edit replaces a text that is "+
 		"there exactly once, or inserts lines. All edits are made, or none. For a whole new content use write_file.",
-		tools.Hints{Title: "Edit file", Writes: true, Destructive: true})
+		tools.Hints{Title: "Edit file", Writes: true, Changes: true, Destructive: true})
 	add[ListArgs, ListResult](&l, "list_dir", "List a directory, sorted by name, up to 5 levels deep, up to 1000 entries a page. "+
 		"To find names by a pattern use glob.",
 		tools.Hints{Title: "List directory"})
@@ -37,17 +37,17 @@ func (f *Files) Tools() ([]tools.Tool, error) {
 		"Binary files, files over 32 MiB and .git are left out. To find files by name use glob.",
 		tools.Hints{Title: "Search content"})
 	add[MakeDirArgs, message.MakeDirResult](&l, "make_dir", "Make one directory, with those above it; one that is there is no error. write_file needs none made before.",
-		tools.Hints{Title: "Make directory", Writes: true, Idempotent: true})
+		tools.Hints{Title: "Make directory", Writes: true, Changes: true, Idempotent: true})
 	l.take(tools.New("move", "Move or rename one file, link or directory. A file that has the new path is replaced only with overwrite; "+
 		"use copy to keep both.",
-		tools.Hints{Title: "Move", Writes: true, Destructive: true}, f.move))
+		tools.Hints{Title: "Move", Writes: true, Changes: true, Destructive: true}, f.move))
 	add[copyArgs, message.CopyResult](&l, "copy", "Copy one file or link, or with recursive a directory with all that is in it. To rename use move.",
-		tools.Hints{Title: "Copy", Writes: true, Destructive: true})
+		tools.Hints{Title: "Copy", Writes: true, Changes: true, Destructive: true})
 	add[deleteFileArgs, message.DeleteResult](&l, "delete_file", "Delete one file or link, not what the link leads to. For a directory use delete.",
-		tools.Hints{Title: "Delete file", Writes: true, Destructive: true})
+		tools.Hints{Title: "Delete file", Writes: true, Changes: true, Destructive: true})
 	add[deleteArgs, message.DeleteResult](&l, "delete", "Delete one directory: an empty one, or with recursive all that is in it. "+
 		"Links are not followed. For a file use delete_file.",
-		tools.Hints{Title: "Delete directory", Writes: true, Destructive: true})
+		tools.Hints{Title: "Delete directory", Writes: true, Changes: true, Destructive: true})
 	return l.tools, l.err
 }
 

@@ -181,7 +181,7 @@ func contents(list []tools.Content) []mcp.Content {
 	for _, c := range list {
 		switch {
 		case c.MIME == "":
-			all = append(all, &mcp.TextContent{Text: c.Text})
+			all = append(all, &mcp.TextContent{Text: c.Text, Meta: metaOf(c)})
 		case strings.HasPrefix(c.MIME, "audio/"):
 			all = append(all, &mcp.AudioContent{Data: c.Data, MIMEType: c.MIME})
 		case strings.HasPrefix(c.MIME, "image/"):

@@ -8,6 +8,7 @@ import (
 
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/limit"
+	"github.com/scopefs/scopefs/tools/mcp/names"
 )
 
 // plainResult is a result with only text and an optional value. It has no
@@ -23,8 +24,17 @@ type plainResult struct {
 }
 
 type plainText struct {
-	Type string `json:"type"`
-	Text string `json:"text"`
+	Type string   `json:"type"`
+	Text string   `json:"text"`
+	Meta mcp.Meta `json:"_meta,omitempty"`
+}
+
+// metaOf marks the text about what a call has changed. Other content has nothing.
+func metaOf(c tools.Content) mcp.Meta {
+	if !c.Effects {
+		return nil
+	}
+	return mcp.Meta{names.Effects: true}
 }
 
 // largeResult limits how many large results are encoded at once: each encoding
@@ -61,12 +71,15 @@ func (m plainMeta) MarshalJSON() ([]byte, error) { return json.Marshal(m.of.Meta
 func resultOf(r tools.Result, stateless bool, encoders *limit.Slots) mcp.Result {
 	res := &mcp.CallToolResult{Content: contents(r.Content), StructuredContent: r.Value()}
 	plain := &plainResult{Result: res, Content: []plainText{}, Structured: res.StructuredContent, Meta: plainMeta{res}}
+	if e := r.Effects(); e != nil {
+		res.Meta = mcp.Meta{names.Effects: e}
+	}
 	size := 0
 	for _, c := range r.Content {
 		if size += len(c.Text); c.MIME != "" || size > large {
 			return &largeResult{res, func() { res.Content, res.StructuredContent = nil, nil }, encoders}
 		}
-		plain.Content = append(plain.Content, plainText{"text", c.Text})
+		plain.Content = append(plain.Content, plainText{"text", c.Text, metaOf(c)})
 	}
 	if stateless {
 		plain.ResultType = "complete"

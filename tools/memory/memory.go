@@ -47,14 +47,14 @@ func New(files Files) ([]tools.Tool, error) {
 	m := memory{files}
 	remember, err1 := tools.New("remember",
 		"Save a note of at most 64 KiB for later sessions under a name. An existing note with that name is replaced.",
-		tools.Hints{Title: "Remember", Writes: true, Acts: true, Destructive: true, Idempotent: true}, m.remember)
+		tools.Hints{Title: "Remember", Writes: true, Changes: true, Acts: true, Destructive: true, Idempotent: true}, m.remember)
 	recall, err2 := tools.New("recall",
 		"Find at most 20 notes of this and earlier sessions by words, or one note by its name. The notes that match most words come first.",
 		tools.Hints{Title: "Recall", Idempotent: true}, m.recall)
 	list, err3 := tools.New("memory", "List the names of all notes of this and earlier sessions, at most 1000. To read them use recall.",
 		tools.Hints{Title: "Memory", Idempotent: true}, m.list)
 	forget, err4 := tools.New("forget", "Delete one note, by its name in memory.",
-		tools.Hints{Title: "Forget", Writes: true, Acts: true, Destructive: true}, m.forget)
+		tools.Hints{Title: "Forget", Writes: true, Changes: true, Acts: true, Destructive: true}, m.forget)
 	return []tools.Tool{remember, recall, list, forget}, errors.Join(err1, err2, err3, err4)
 }
 

@@ -49,6 +49,9 @@ func (s *Server) answerBranch(ctx context.Context, r *Request) (*Reply, error) {
 			return &Reply{Stale: true}, nil
 		}
 		return &Reply{Result: &history.Result{Done: done}, Same: err == nil && len(r.Discard.Paths) == 0}, err
+	case r.Settle:
+		same, err := s.Branch.Settle(ctx)
+		return &Reply{Same: same}, err
 	case r.Commit != nil:
 		return s.listing(r, func() ([]Entry, error) {
 			return nil, errors.New("the list of the commit is not in memory any more")

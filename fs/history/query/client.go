@@ -36,6 +36,8 @@ func (s *Server) ofClient(ctx context.Context, r *Request) (*Reply, error) {
 			return nil, err
 		}
 		return page(s.readable(entries), 0), nil
+	case r.Effects != nil:
+		return s.effects(r.Effects, s.Hooks.Read)
 	case r.Undo != nil:
 		r.Undo.Client, r.Undo.Undo, r.Undo.Force = r.Client, false, false
 		result, err := s.Store.Undo(ctx, *r.Undo, s.Hooks)

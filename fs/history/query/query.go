@@ -15,6 +15,7 @@ import (
 	"github.com/scopefs/scopefs/audit/event"
 	"github.com/scopefs/scopefs/fs/branch"
 	"github.com/scopefs/scopefs/fs/history"
+	"github.com/scopefs/scopefs/scope/effect"
 )
 
 // Request is a request to a Server. One field beside Client, Held and Offset is set. A list comes in pages of Reply.Entries:
@@ -27,6 +28,7 @@ type Request struct {
 	Plan        *history.Selection `json:"plan,omitempty"`        // lists what an undo would do
 	Undo        *history.Selection `json:"undo,omitempty"`        // takes changes back
 	Shown       string             `json:"shown,omitempty"`       // of Undo: the hash of the Plan that is meant; "": any
+	Effects     *history.Work      `json:"effects,omitempty"`     // of a call or a session
 	Before      *history.Selection `json:"before,omitempty"`      // the Version of the one path of it before the changes
 	Read        *history.Version   `json:"read,omitempty"`        // a part of a content, from Offset on
 	Reads       []history.Version  `json:"reads,omitempty"`       // contents: Reply.Contents has the first ones of them
@@ -35,6 +37,7 @@ type Request struct {
 	Diff        *Branch            `json:"diff,omitempty"`        // lists what differs between a branch and the directory
 	Commit      *Branch            `json:"commit,omitempty"`      // takes it over into the directory
 	Discard     *Branch            `json:"discard,omitempty"`     // drops it
+	Settle      bool               `json:"settle,omitempty"`      // see branch.Branch.Settle: of the daemon alone
 	Held        bool               `json:"held,omitempty"`        // it is about what rules hold; as a branch
 	Offset      int64              `json:"offset,omitempty"`      // of Read in bytes, of lists in entries
 
@@ -64,6 +67,8 @@ type Reply struct {
 	Forked     time.Time        `json:"forked,omitzero"`  // when the branch was made
 	Stale      bool             `json:"stale,omitempty"`  // nothing was done: what is there has not the hash of the request
 	Shown      *Shown           `json:"shown,omitempty"`  // to a client: what differs
+	Effects    *effect.Effects  `json:"effects,omitempty"`
+	Until      uint64           `json:"until,omitempty"` // the number of the last of Effects
 }
 
 // Content is a content, or a part of one.
@@ -175,6 +180,8 @@ func (s *Server) answer(ctx context.Context, r *Request) (*Reply, error) {
 		return s.listing(r, func() ([]Entry, error) { return s.generations(*r.Generations) })
 	case r.Changes != nil:
 		return s.listing(r, func() ([]Entry, error) { return s.changes(*r.Changes) })
+	case r.Effects != nil:
+		return s.effects(r.Effects, nil)
 	case r.Plan != nil:
 		var hash string
 		reply, err := s.listing(r, func() ([]Entry, error) {
@@ -236,6 +243,21 @@ func (s *Server) changes(sel history.Selection) ([]Entry, error) {
 		entries[i].Change = c
 	}
 	return entries, nil
+}
+
+// effects returns what a call or a session has changed, without the paths that may not be read.
+func (s *Server) effects(w *history.Work, read func(rel string) error) (*Reply, error) {
+	e, until, err := s.Store.Effects(*w)
+	if err != nil {
+		return nil, err
+	}
+	if read != nil {
+		e.Hide(func(rel string) bool { return read(rel) != nil })
+	}
+	for _, o := range e.Listed() {
+		o.Path, o.From = event.Escape(o.Path), event.Escape(o.From)
+	}
+	return &Reply{Effects: e, Until: until}, nil
 }
 
 // begin begins what Progress and Cancel are about. The caller calls end.

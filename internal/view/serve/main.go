@@ -59,7 +59,11 @@ func run(conn *connection) error {
 	if cfg.Leased && proc.SinceBoot() >= cfg.Lease { // what a crash has interrupted is finished before the first request
 		return errLease
 	}
-	policy, err := scope.Compile(released(cfg.Policy, cfg.Stacked && !cfg.Offline))
+	root, err := beneath.NewDetached(wire.RootFD)
+	if err != nil {
+		return err
+	}
+	policy, err := scope.Compile(guarded(root, released(cfg.Policy, cfg.Stacked && !cfg.Offline)))
 	if err != nil {
 		return err
 	}
@@ -99,7 +103,7 @@ func run(conn *connection) error {
 		return fmt.Errorf("confine: %w", err)
 	}
 	l := newDaemonLink(conn, cfg.Grace)
-	l.stacked, l.rules, l.forgotten = cfg.Stacked, &cfg.Policy, true
+	l.root, l.stacked, l.rules, l.forgotten = root, cfg.Stacked, &cfg.Policy, true
 	if spoolFile != nil {
 		l.spool = spooled.New(spoolFile, l.drain)
 		go l.spool.Run(context.Background()) // until the process ends
@@ -115,10 +119,6 @@ func run(conn *connection) error {
 	if l.leased = cfg.Leased; l.leased {
 		l.lease.Store(int64(cfg.Lease))
 		opt.Flags = unix.O_DSYNC
-	}
-	root, err := beneath.NewDetached(wire.RootFD)
-	if err != nil {
-		return err
 	}
 	root.Shown = cfg.Shown
 	if cfg.Quota != nil {
@@ -229,6 +229,7 @@ type daemonLink struct {
 
 	history historian // nil: none
 
+	root    *beneath.Root
 	stacked bool            // the scope is an overlay
 	freeze  chan fromDaemon // messages with Freeze
 
@@ -440,7 +441,7 @@ func (l *daemonLink) listen(conn *connection, view *fs.View) {
 			ack := wire.FromView{Ack: msg.ID}
 			forget := func() {}
 			if !l.cached(*msg.Policy) {
-				policy, err := scope.Compile(released(*msg.Policy, l.stacked))
+				policy, err := scope.Compile(guarded(l.root, released(*msg.Policy, l.stacked)))
 				if err != nil {
 					ack.Failed = err.Error()
 					_ = conn.wire.Send(ack)

@@ -161,6 +161,7 @@ type GlobArgs struct {
 type GlobResult struct {
 	Matches   []Entry `json:"matches" limit:"items=5000" jsonschema:"the last changed first"`
 	Truncated bool    `json:"truncated,omitempty" jsonschema:"there are more"`
+	Hint      string  `json:"hint,omitempty" jsonschema:"why there is no match"`
 }
 
 // GrepOutput is what grep returns.

@@ -127,6 +127,8 @@ func (t *text) apply(e message.Edit) (int, *message.Error) {
 	}
 	n := strings.Count(t.s, old)
 	switch {
+	case old == new:
+		return 0, message.Errorf(message.Invalid, "old_text and new_text are equal: nothing would change")
 	case n == 0:
 		err := message.Errorf(message.Conflict, "old_text was not found")
 		err.Hint = nearest(t.s, old)

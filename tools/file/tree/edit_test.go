@@ -76,6 +76,8 @@ func TestEditRefuses(t *testing.T) {
 	}
 	_, err := tr.edit(ctx(), message.EditArgs{Path: "f", Edits: []message.Edit{{OldText: "a", NewText: "b"}}, IfMatch: hashOf(nil)})
 	assert.Equal(t, message.Conflict, asTold(t, err).Code)
+	_, err = tr.edit(ctx(), message.EditArgs{Path: "f", Edits: []message.Edit{{OldText: "a", NewText: "a"}}})
+	assert.Contains(t, asTold(t, err).Message, "old_text and new_text are equal")
 	assert.Equal(t, "a", tr.content(t, "f"))
 }
 

@@ -71,8 +71,18 @@ func (t *tree) glob(ctx context.Context, in message.GlobArgs) (message.GlobResul
 	for _, m := range all[:min(limit, len(all))] {
 		r.Matches = append(r.Matches, m.Entry)
 	}
+	if len(all) == 0 && !path.IsAbs(in.Pattern) {
+		if _, err := t.lstat(p.child(in.Pattern), message.Reading); err == nil && strings.ContainsAny(in.Pattern, special) {
+			r.Hint = "there is a file of that name: in a pattern write " + literal.Replace(in.Pattern)
+		}
+	}
 	return r, nil
 }
+
+// special are characters that do not stand for themselves in a pattern.
+const special = "*?[]{}"
+
+var literal = strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`, "{", `\{`, "}", `\}`)
 
 // pattern returns a pattern relative to the place of the search. A pattern that leads
 // outside matches nothing.

@@ -34,6 +34,9 @@ func (t *tree) write(ctx context.Context, in message.WriteArgs) (message.WriteRe
 		return message.WriteResult{}, t.fail(p, err, message.Writing)
 	}
 	content := []byte(in.Content)
+	if there && t.marked(target) && !strings.HasPrefix(in.Content, bom) {
+		content = append([]byte(bom), content...) // which read_file does not show
+	}
 	r := message.WriteResult{Path: p.rel, Bytes: len(content), Created: !there, Hash: hashOf(content)}
 	if there {
 		r.InPlace, err = t.replace(target, content)
@@ -44,6 +47,18 @@ func (t *tree) write(ctx context.Context, in message.WriteArgs) (message.WriteRe
 		return message.WriteResult{}, t.fail(target, err, message.Writing)
 	}
 	return r, nil
+}
+
+// marked reports whether a file begins with a byte order mark.
+func (t *tree) marked(p place) bool {
+	f, _, err := t.open(p, os.O_RDONLY, message.Reading)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var first [len(bom)]byte
+	n, _ := f.Read(first[:])
+	return string(first[:n]) == bom
 }
 
 // target follows links to the file that a write will change. there reports whether it

@@ -6,6 +6,9 @@ import "strings"
 // Meta begins the names of our members of _meta.
 const Meta = "scopefs/"
 
+// Effects is the member of _meta of a text about what a call has changed, and of a result that has that nowhere else.
+const Effects = Meta + "effects"
+
 // Answer is the member of the content of an answered elicitation.
 const Answer = "answer"
 

@@ -1,0 +1,95 @@
+package history
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/scope/effect"
+)
+
+// effects returns those of a call.
+func (c *client) effects(w Work) (*effect.Effects, uint64) {
+	e, until, err := c.store.Effects(w)
+	require.NoError(c.t, err)
+	return e, until
+}
+
+// TestEffects: the effects of a call are what Changes says of it, also when a checkpoint or other calls have ended its generation, and
+// after a restart. The next answer has what came since.
+func TestEffects(t *testing.T) {
+	for name, end := range map[string]func(*client){
+		"open":       func(*client) {},
+		"checkpoint": func(c *client) { _, _ = c.store.Checkpoint("p", "", Hooks{}) },
+		"restart":    func(c *client) { c.close(); c.open(Options{}) },
+		"others": func(c *client) {
+			for n := range maxOpen + maxEndings {
+				c.label = Label{Session: "s", Call: fmt.Sprint("other", n)}
+				c.create(fmt.Sprint("other", n), "")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newClient(t)
+			c.label = Label{Session: "s", Call: "before"}
+			c.create("old", "1")
+			began := time.Now()
+			mine := Label{Session: "s", Call: "x"}
+			c.label = mine
+			c.mkdir("d")
+			c.create("d/f", "1")
+			c.write("old", "2")
+			end(c)
+			c.label = mine
+			c.unlink("d/f")
+			c.write("old", "3")
+			work := Work{Call: "x", Began: began}
+			e, until := c.effects(work)
+			assert.Equal(t, effect.Counts{Created: 1, Changed: 1}, e.Counts)
+			assert.Equal(t, []effect.Object{{Path: "d/"}}, e.Created)
+			assert.Equal(t, []effect.Object{{Path: "old"}}, e.Changed, "nobody else has changed it")
+			work.After = until
+			e, again := c.effects(work)
+			assert.True(t, e.Nothing)
+			assert.Equal(t, until, again)
+			c.create("new", "")
+			e, _ = c.effects(work)
+			assert.Equal(t, []effect.Object{{Path: "new"}}, e.Created)
+			e, _ = c.effects(Work{Call: "y", Began: began})
+			assert.True(t, e.Nothing)
+		})
+	}
+}
+
+// TestEffectsFold: a whole directory is one object, git's files are one, and what has marks stands beside.
+func TestEffectsFold(t *testing.T) {
+	c := newClient(t)
+	c.label = Label{Session: "before"}
+	c.mkdir(".git")
+	c.mkdir("gone")
+	c.create("gone/a", "")
+	c.create("gone/b", "")
+	c.label = Label{Session: "s"}
+	began := time.Now()
+	c.create(".git/index", "")
+	c.create(".git/HEAD", "")
+	c.create(".git/config", "")
+	c.unlink("gone/a")
+	c.unlink("gone/b")
+	require.NoError(t, c.rmdir("gone"))
+	c.mkdir("lib")
+	for n := range 5 {
+		c.create(fmt.Sprint("lib/", n), "")
+	}
+	c.create("lib/package.json", "")
+	e, _ := c.effects(Work{Session: "s", Began: began})
+	assert.Equal(t, []effect.Object{{Path: "gone/", Files: 2}}, e.Removed)
+	read := []string{effect.Read}
+	assert.Equal(t, []effect.Object{{Path: ".git/", Files: 2}, {Path: ".git/config", Marks: read}, {Path: "lib/", Files: 6}, {Path: "lib/package.json", Marks: read}}, e.Created)
+	assert.Equal(t, 10, e.Counts.Created)
+	assert.Equal(t, "removed gone/ (2 files)\ncreated .git/config (the host may execute or read it), lib/package.json (the host may execute or read it)\n",
+		e.Text(func(string, bool) bool { return true }, "", ""))
+}

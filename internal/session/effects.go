@@ -1,0 +1,301 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/fs/history"
+	"github.com/scopefs/scopefs/fs/history/query"
+	"github.com/scopefs/scopefs/internal/view"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/effect"
+	"github.com/scopefs/scopefs/scope/protect"
+	"github.com/scopefs/scopefs/tools"
+)
+
+// watches are the calls and commands whose effects somebody waits for. The zero value is ready.
+type watches struct {
+	mu  sync.Mutex // nothing waits under it
+	all map[string]*watched
+}
+
+// watched is what is known of the effects of a call, or of a sandbox, without the view.
+type watched struct {
+	touched bool // the view has asked who a process of it is: it may have changed something
+	refused []effect.Refusal
+	more    int // refusals
+}
+
+// maxRefused bounds watched.refused.
+const maxRefused = 8
+
+func (w *watches) begin(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.all == nil {
+		w.all = map[string]*watched{}
+	}
+	w.all[id] = &watched{}
+}
+
+// end forgets a watch, and returns what it has seen.
+func (w *watches) end(id string) watched {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	one := w.all[id]
+	delete(w.all, id)
+	if one == nil {
+		return watched{touched: true}
+	}
+	return *one
+}
+
+// take returns what a watch has seen since the last take.
+func (w *watches) take(id string) watched {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	one := w.all[id]
+	if one == nil {
+		return watched{touched: true}
+	}
+	seen := *one
+	*one = watched{}
+	return seen
+}
+
+// touch notes that a process of an origin is about to change something.
+func (w *watches) touch(from origin) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range []string{from.call, from.session} {
+		if one := w.all[id]; one != nil {
+			one.touched = true
+		}
+	}
+}
+
+// refuse notes an operation that the view has refused.
+func (w *watches) refuse(from origin, e audit.Event) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, id := range []string{from.call, from.session} {
+		one := w.all[id]
+		if one == nil {
+			continue
+		}
+		if !changing(e.Op) {
+			return
+		}
+		r := effect.Refusal{Path: e.Path, Op: e.Op, Rule: e.Rule}
+		switch same := func(o effect.Refusal) bool { return o.Path == r.Path }; {
+		case slices.ContainsFunc(one.refused, same):
+		case len(one.refused) == maxRefused:
+			one.more++
+		default:
+			one.refused = append(one.refused, r)
+		}
+	}
+}
+
+// changing reports whether an operation would have changed something. What was refused of others says what a rule hides.
+func changing(op string) bool {
+	for o := scope.OpOpenWrite; o < scope.OpIoctl; o++ {
+		if o.String() == op {
+			return true
+		}
+	}
+	return false
+}
+
+// effectsTime bounds how long an answer waits for its effects.
+const effectsTime = 2 * time.Second
+
+// effectsOf has a view list the effects of a work. client is the session that gets them; "": the operator.
+func effectsOf(ctx context.Context, v *view.View, w history.Work, client string) (e *effect.Effects, until uint64) {
+	unknown := func(why string) (*effect.Effects, uint64) {
+		return &effect.Effects{Unknown: "what changed is not known: " + why}, 0
+	}
+	ctx, cancel := context.WithTimeout(ctx, effectsTime)
+	defer cancel()
+	request, err := json.Marshal(query.Request{Effects: &w, Client: client})
+	if err != nil {
+		return unknown("the request cannot be sent")
+	}
+	answer, err := v.History(ctx, request)
+	var reply query.Reply
+	if err == nil {
+		err = json.Unmarshal(answer, &reply) // the view may answer anything
+	}
+	if err != nil || reply.Effects == nil {
+		return unknown("the view did not answer")
+	}
+	e = reply.Effects
+	e.Unknown, e.Direct = "", false
+	for _, o := range e.Listed() {
+		if !slices.Contains(o.Marks, effect.Read) && protectedNames().File(scope.OpLookup, strings.TrimSuffix(o.Path, "/")).Hidden {
+			o.Marks = append(o.Marks, effect.Read)
+		}
+	}
+	return e, reply.Until
+}
+
+// protectedNames hides every name of the lists for protect.
+var protectedNames = sync.OnceValue(func() *scope.Policy {
+	var spec scope.PolicySpec
+	for _, list := range protect.Builtin() {
+		for _, pattern := range list.Paths {
+			spec.Paths = append(spec.Paths, scope.PathRule{Pattern: pattern, Access: scope.Hide})
+		}
+	}
+	p, err := scope.Compile(spec)
+	if err != nil {
+		panic(err) // a test reads each of them
+	}
+	return p
+})
+
+// unlisted returns effects that say why the changes in a view cannot be listed; nil: they can. lists is what lists held ones.
+func unlisted(v *view.View, lists string) *effect.Effects {
+	switch {
+	case v.Definition().View.Changes == agents.ChangesHeld:
+		return &effect.Effects{Unknown: "changes are held and not listed here: " + lists + " lists them"}
+	case !v.Keeps():
+		return &effect.Effects{Unknown: "what changed is not known: this view keeps no history", Direct: v.Unkept() == ""}
+	}
+	return nil
+}
+
+// watch watches one call of a client: see tools.Gate.
+type watch struct {
+	*client
+	env tools.Env
+}
+
+func (c *client) watch(env tools.Env) tools.Watch {
+	c.agent.watches.begin(env.Call)
+	return &watch{c, env}
+}
+
+func (w *watch) End() { w.agent.watches.end(w.env.Call) }
+
+// Effects implements tools.Watch.
+func (w *watch) Effects(ctx context.Context, earlier tools.Begun) (e *effect.Effects, silent bool) {
+	c, tool, began := w.client, w.env.Begun.Tool, w.env.Begun.At
+	v := c.agent.View()
+	if v == nil {
+		return nil, false
+	}
+	why := unlisted(v, "diff")
+	if c.held != nil {
+		why = &effect.Effects{Unknown: "changes wait for the caller, who commits them"}
+	}
+	switch {
+	case earlier.Call == "" && (tool == "process_read" || tool == "process_stop"): // a list
+		return nil, false
+	case why != nil:
+		return why, c.said()
+	}
+	seen := c.agent.watches.take(w.env.Call)
+	seen.touched = seen.touched || w.env.Resumed || earlier.Call != ""
+	work := history.Work{Call: w.env.Call, Began: began}
+	if earlier.Call != "" {
+		work = history.Work{Call: earlier.Call, Began: earlier.At}
+	}
+	if server, ok := strings.CutPrefix(tool, "mcp:"); ok {
+		server, _, _ = strings.Cut(server, ":")
+		box := c.servers.box(server)
+		if box == "" {
+			return nil, false
+		}
+		work, seen.touched = history.Work{Session: box, Began: began, After: uint64(began.UnixNano())}, true
+	}
+	e, until := &effect.Effects{Nothing: true}, uint64(0)
+	if seen.touched {
+		work.After = max(work.After, c.told.of(work.Call))
+		e, until = effectsOf(ctx, v, work, c.name)
+		c.told.set(work.Call, until)
+	}
+	for _, o := range e.Listed() {
+		o.Path, o.From = plain(o.Path), plain(o.From)
+	}
+	e.Refused, e.RefusedLeftOut = seen.refused, seen.more
+	e.Held = v.Definition().View.PolicySpec().Holds()
+	return e, c.once && e.Nothing && len(e.Refused) == 0
+}
+
+// plain returns a path without the log's escapes.
+func plain(rel string) string {
+	if name, err := audit.Unescape(rel); err == nil {
+		return name
+	}
+	return rel
+}
+
+// said reports whether an answer of the session has said before why its changes are not listed, or is for a person who runs one
+// command.
+func (c *client) said() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.unlisted
+	c.unlisted = true
+	return was || c.once
+}
+
+// told has the last change of each call that an answer has listed, for the next answer about its processes. The zero value is ready.
+type told struct {
+	mu    sync.Mutex
+	until map[string]uint64
+	order []string
+}
+
+// maxTold bounds told. Of a call that is forgotten the next answer lists everything.
+const maxTold = 256
+
+func (t *told) of(call string) uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.until[call]
+}
+
+func (t *told) set(call string, until uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.until == nil {
+		t.until = map[string]uint64{}
+	}
+	if _, known := t.until[call]; !known {
+		if len(t.order) == maxTold {
+			delete(t.until, t.order[0])
+			t.order = t.order[1:]
+		}
+		t.order = append(t.order, call)
+	}
+	t.until[call] = max(t.until[call], until)
+}
+
+// Watch begins to watch what a sandbox is refused: see Effects.
+func (s *Sandbox) Watch() { s.agent.watches.begin(s.Name) }
+
+// Effects returns what a sandbox of the agent has changed, for the operator; nil: that was said before, or the sandbox has no view
+// of this daemon. It ends Watch.
+func (s *Sandbox) Effects(ctx context.Context) *effect.Effects {
+	seen := s.agent.watches.end(s.Name)
+	if s.view == nil || s.view.Unkept() != "" {
+		return nil
+	}
+	if why := unlisted(s.view, "scopefs diff"); why != nil {
+		return why
+	}
+	e, _ := effectsOf(ctx, s.view, history.Work{Session: s.Name, Began: s.began}, "")
+	e.Refused, e.RefusedLeftOut = seen.refused, seen.more
+	for i := range e.Refused {
+		e.Refused[i].Path = audit.Escape(e.Refused[i].Path)
+	}
+	return e
+}

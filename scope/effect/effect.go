@@ -1,0 +1,119 @@
+// Package effect describes what a tool call or a command has changed in a view, for its caller.
+package effect
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// Effects are the changes of a tool call or a command. Their lists have [Max] objects at most, removed ones first; Counts has all.
+// Paths are relative to the view.
+type Effects struct {
+	Nothing bool           `json:"nothing,omitempty"` // the view has seen no change
+	Unknown string         `json:"unknown,omitempty"` // why the view does not know
+	Direct  bool           `json:"direct,omitempty"`  // because the definition says that changes are not kept
+	Removed []Object       `json:"removed,omitempty"`
+	Moved   []Object       `json:"moved,omitempty"`
+	Changed []Object       `json:"changed,omitempty"`
+	Modes   []Object       `json:"modes,omitempty"` // only their attributes changed
+	Created []Object       `json:"created,omitempty"`
+	LeftOut int            `json:"left_out,omitempty"` // objects that are in no list
+	Counts  Counts         `json:"counts,omitzero"`
+	By      map[string]int `json:"by,omitempty"` // objects, by the program that changed them
+
+	Refused        []Refusal `json:"refused,omitempty"`
+	RefusedLeftOut int       `json:"refused_left_out,omitempty"`
+
+	Held bool `json:"held,omitempty"` // rules hold some paths: their changes are in no list
+}
+
+// Max bounds the objects in the lists of Effects.
+const Max = 100
+
+// Object is a file or a directory.
+type Object struct {
+	Path  string   `json:"path"` // of a directory that stands for what is below it with a slash at its end
+	From  string   `json:"from,omitempty"`
+	Files int      `json:"files,omitempty"` // that a directory stands for
+	Mode  string   `json:"mode,omitempty"`  // before and after
+	Marks []string `json:"marks,omitempty"`
+}
+
+// The marks of an Object, beside NotKept and a reason.
+const (
+	NotKept    = "not kept: "
+	Others     = "changed by others, too"
+	Open       = "open for writing"
+	Executable = "executable"
+	Read       = "the host may execute or read it"
+)
+
+// Counts are numbers of objects.
+type Counts struct {
+	Removed int `json:"removed,omitempty"`
+	Moved   int `json:"moved,omitempty"`
+	Changed int `json:"changed,omitempty"`
+	Modes   int `json:"modes,omitempty"`
+	Created int `json:"created,omitempty"`
+}
+
+// Sum returns the number of all objects.
+func (c Counts) Sum() int { return c.Removed + c.Moved + c.Changed + c.Modes + c.Created }
+
+// Refusal is an operation that the agent's rules refused.
+type Refusal struct {
+	Path string `json:"path"`
+	Op   string `json:"op"`
+	Rule string `json:"rule,omitempty"`
+}
+
+// lists returns the lists in the order of texts.
+func (e *Effects) lists() []*[]Object {
+	return []*[]Object{&e.Removed, &e.Moved, &e.Changed, &e.Modes, &e.Created}
+}
+
+// Listed returns the objects of all lists.
+func (e *Effects) Listed() (all []*Object) {
+	for _, list := range e.lists() {
+		for i := range *list {
+			all = append(all, &(*list)[i])
+		}
+	}
+	return all
+}
+
+// Hide moves objects with a name for which hidden holds from the lists to LeftOut.
+func (e *Effects) Hide(hidden func(rel string) bool) {
+	for _, list := range e.lists() {
+		*list = slices.DeleteFunc(*list, func(o Object) bool {
+			gone := hidden(strings.TrimSuffix(o.Path, "/")) || o.From != "" && hidden(strings.TrimSuffix(o.From, "/"))
+			if gone {
+				e.LeftOut++
+			}
+			return gone
+		})
+	}
+}
+
+// built are names of files that programs read to decide what they execute, beside those that begin with a dot.
+var built = []string{
+	"Makefile", "makefile", "GNUmakefile", "CMakeLists.txt", "justfile", "Justfile", "Rakefile", "Gruntfile.js", "gulpfile.js", "Taskfile.yml",
+	"package.json", "composer.json", "pyproject.toml", "setup.py", "setup.cfg", "conftest.py", "tox.ini", "noxfile.py", "build.rs",
+	"build.gradle", "pom.xml", "Dockerfile", "docker-compose.yml", "compose.yaml", "Jenkinsfile", "CLAUDE.md", "AGENTS.md", "GEMINI.md",
+}
+
+// Configures reports whether a path is one that the host's programs may execute or read as configuration. Of what is below .git
+// these are the configuration and hooks.
+func Configures(rel string) bool {
+	for dir, rest := "", rel; rest != ""; {
+		dir, rest, _ = strings.Cut(rest, "/")
+		if dir == ".git" {
+			return rest == "config" || rest == "config.worktree" || strings.HasPrefix(rest, "hooks/") && !strings.HasSuffix(rest, ".sample")
+		}
+		if strings.HasPrefix(dir, ".") {
+			return true
+		}
+	}
+	return slices.Contains(built, path.Base(rel))
+}

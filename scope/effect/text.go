@@ -1,0 +1,139 @@
+package effect
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/scopefs/scopefs/internal/printable"
+)
+
+// maxLines bounds a text, and maxLine the characters of a line, unless one path is longer.
+const (
+	maxLines = 20
+	maxLine  = 120
+)
+
+// Named reports whether the reader of a text knows of a change of a path, or of its creation.
+type Named func(rel string, created bool) bool
+
+// Text returns lines for a reader: each removal and move, the changes that named does not know, and what the rules refused. more
+// names the command or call that lists all, for what has no room; undo what takes the changes back. "" leaves them out. The text of
+// effects that named knows is "".
+func (e *Effects) Text(named Named, more, undo string) string {
+	switch {
+	case e.Unknown != "":
+		return e.Unknown + "\n"
+	case e.Nothing && len(e.Refused) == 0:
+		return "nothing changed in /workspace" + e.beside() + "; HOME and /tmp are not watched\n"
+	}
+	var lines []string
+	left, done := e.LeftOut, false
+	for i, list := range e.lists() {
+		var words []string
+		for _, o := range *list {
+			if i < changed || len(o.Marks) > 0 || !named(o.Path, i == created) {
+				words = append(words, o.text())
+			}
+		}
+		folded, cut := fold([]string{"removed ", "moved ", "changed ", "attributes of ", "created "}[i], words, maxLines-len(lines)-1)
+		lines, left = append(lines, folded...), left+cut
+		done = done || len(words) > 0
+	}
+	if left > 0 {
+		lines = append(lines, strings.TrimSuffix(fmt.Sprintf("and %d more: %s", left, more), ": "))
+		done = true
+	}
+	if undo != "" && done {
+		lines[len(lines)-1] += " (to take it back: " + undo + ")"
+	}
+	for _, r := range e.Refused[:min(len(e.Refused), maxRefusedLines)] {
+		line := fmt.Sprintf("refused %s %s", r.Op, printable.Quote(r.Path))
+		if r.Rule != "" {
+			line += ": " + printable.Text(r.Rule)
+		}
+		lines = append(lines, line)
+	}
+	if more := e.RefusedLeftOut + len(e.Refused) - maxRefusedLines; more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more refused", more))
+	}
+	if len(lines) == 0 {
+		return ""
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// beside says what "nothing changed" does not cover.
+func (e *Effects) beside() string {
+	if e.Held {
+		return ", but perhaps paths that a rule holds"
+	}
+	return ""
+}
+
+// maxRefusedLines bounds the refusals of a text, beside its maxLines.
+const maxRefusedLines = 3
+
+// The places of lists.
+const (
+	changed = 2
+	created = 4
+)
+
+// fold joins words to lines that begin with a verb. It returns most lines at most, and the number of words that have no room.
+func fold(verb string, words []string, most int) (lines []string, cut int) {
+	line := ""
+	for i, word := range words {
+		switch {
+		case line != "" && len(line)+len(word) < maxLine:
+			line += ", " + word
+			continue
+		case line != "":
+			lines = append(lines, line)
+		}
+		if line = verb + word; len(lines) >= most {
+			return lines, len(words) - i
+		}
+	}
+	if line != "" {
+		lines = append(lines, line)
+	}
+	return lines, 0
+}
+
+func (o *Object) text() string {
+	text := printable.Quote(o.Path)
+	if o.From != "" {
+		text = printable.Quote(o.From) + " -> " + text
+	}
+	var about []string
+	switch {
+	case o.Files == 1:
+		about = append(about, "1 file")
+	case o.Files > 1:
+		about = append(about, fmt.Sprintf("%d files", o.Files))
+	}
+	if o.Mode != "" {
+		about = append(about, o.Mode)
+	}
+	for _, mark := range o.Marks {
+		about = append(about, printable.Text(mark))
+	}
+	if len(about) > 0 {
+		text += " (" + strings.Join(about, "; ") + ")"
+	}
+	return text
+}
+
+// Summary returns the numbers of a command's effects, as: 2 removed, 1 changed, 115 created.
+func (c Counts) Summary() string {
+	var words []string
+	for _, n := range []struct {
+		count int
+		verb  string
+	}{{c.Removed, "removed"}, {c.Moved, "moved"}, {c.Changed, "changed"}, {c.Modes, "with other attributes"}, {c.Created, "created"}} {
+		if n.count > 0 {
+			words = append(words, fmt.Sprintf("%d %s", n.count, n.verb))
+		}
+	}
+	return strings.Join(words, ", ")
+}
