@@ -214,7 +214,7 @@ func affectedOf[T any]() (*jsonschema.Schema, error) {
 			s.Properties[name] = p
 		}
 		s.PropertyOrder = append(slices.Clone(s.PropertyOrder), "effects")
-		texts.Store(&s, sync.OnceValues(func() ([]byte, error) { return json.Marshal(&s) }))
+		word(&s)
 		return &s, nil
 	}))
 	return once.(func() (*jsonschema.Schema, error))()

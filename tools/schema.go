@@ -33,10 +33,7 @@ func schemaOf[T any]() (*shared, error) {
 			return nil, err
 		}
 		made := &shared{schema: s, valid: validatorOf(s)}
-		texts.Store(s, wordings{
-			full:  sync.OnceValues(func() ([]byte, error) { return json.Marshal(s) }),
-			brief: sync.OnceValues(func() ([]byte, error) { return json.Marshal(brief(s)) }),
-		})
+		word(s)
 		return made, nil
 	}))
 	return once.(func() (*shared, error))()
@@ -50,6 +47,14 @@ type shared struct {
 
 // wordings are the JSON of a schema of ours.
 type wordings struct{ full, brief func() ([]byte, error) }
+
+// word keeps the JSON of a schema of ours, which is made once, for SchemaText and BriefText.
+func word(s *jsonschema.Schema) {
+	texts.Store(s, wordings{
+		full:  sync.OnceValues(func() ([]byte, error) { return json.Marshal(s) }),
+		brief: sync.OnceValues(func() ([]byte, error) { return json.Marshal(brief(s)) }),
+	})
+}
 
 // schemas holds the schemas of types, as functions that make them once, and texts their JSON. The program's types bound them.
 var schemas, texts sync.Map

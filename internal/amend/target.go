@@ -554,6 +554,11 @@ func Command(p config.Paths, known *definitions.Set, id scope.ID, kind Kind, nam
 	case catalog.IsWild(name): // these have no escape
 		return ""
 	}
+	if kind == Host {
+		if preset := narrower(p, known, id, name); preset != "" {
+			kind, name = Preset, preset
+		}
+	}
 	words := []string{"scopefs", "allow"}
 	if t, err := d.target(Change{Name: name}); err != nil || t.kind != kind {
 		words = append(words, "--"+string(kind))
@@ -568,6 +573,27 @@ func Command(p config.Paths, known *definitions.Set, id scope.ID, kind Kind, nam
 		return ""
 	}
 	return printable.Command(append(words, more...)...)
+}
+
+// narrower returns the narrowest preset that makes the rules allow a host; "": there is none.
+func narrower(p config.Paths, known *definitions.Set, id scope.ID, host string) string {
+	d, err := open(p, known, id)
+	if err != nil {
+		return ""
+	}
+	h, err := readHost(host)
+	if err != nil {
+		return ""
+	}
+	all, _ := hosts.Presets(d.base, d.user)
+	preset := hosts.Narrowest(all, h.name, cmp.Or(h.port, 443))
+	if preset == "" {
+		return ""
+	}
+	if _, err := d.Allow(Change{Name: preset, Kind: Preset}); err != nil || !h.allowed(d.agent).Allow {
+		return ""
+	}
+	return preset
 }
 
 // unflagged returns a name as a word that is no flag.

@@ -3,8 +3,6 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"net"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,7 +16,6 @@ import (
 	"github.com/scopefs/scopefs/internal/prompt"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/hosts"
 )
 
 type amendOptions struct {
@@ -187,24 +184,8 @@ func (a *app) remedyOf(p config.Paths, id scope.ID, name string) func(api.Note) 
 		if n.Host == "" {
 			return n.Remedy
 		}
-		known, words := definitions.Read(p, nil), a.sameAgent(name)
-		command := ""
-		if preset := presetOf(p, n.Host); preset != "" { // narrower than the whole host
-			command = amend.Command(p, known, id, amend.Preset, preset, words...)
-		}
-		return cmp.Or(command, amend.Command(p, known, id, amend.Host, n.Host, words...), n.Remedy)
+		return cmp.Or(amend.Command(p, definitions.Read(p, nil), id, amend.Host, n.Host, a.sameAgent(name)...), n.Remedy)
 	}
-}
-
-// presetOf returns the narrowest preset for the host of a note, which may have a port; "": there is none.
-func presetOf(p config.Paths, host string) string {
-	port := uint64(443)
-	if name, text, err := net.SplitHostPort(host); err == nil {
-		host = name
-		port, _ = strconv.ParseUint(text, 10, 16) // 0 is the port of no rule
-	}
-	all, _ := hosts.Presets(p.Base, p.User) // an error of a file is the definition's to report
-	return hosts.Narrowest(all, host, uint16(port))
 }
 
 // remedyCmd is remedyOf for the command that reads no definition.

@@ -248,14 +248,14 @@ func (a *app) find(name string) error {
 	if name == "" || a.Dir != "" || a.Flags.Base != "" {
 		return nil
 	}
+	found, err := paths.Finder{DirOf: agents.DirOf}.Projects(name)
+	if err != nil || len(found) == 0 { // the command says what is unknown
+		return nil
+	}
 	if p, project, err := a.where(); err == nil && (project != nil && project.Named(name) || definitions.Has(p, name)) {
 		return nil
 	}
-	found, err := paths.Finder{DirOf: agents.DirOf}.Projects(name)
-	switch {
-	case err != nil || len(found) == 0: // the command says what is unknown
-		return nil
-	case len(found) > 1:
+	if len(found) > 1 {
 		var dirs []string
 		for _, p := range found {
 			dirs = append(dirs, printable.Command("--dir", p.Dir))

@@ -65,10 +65,10 @@ func (f *front) agent(name string, alone bool) (paths.Paths, *paths.Project, sco
 	return p, project, project.ID, nil
 }
 
-// defined reports whether a base has the usual file of an agent.
+// defined reports whether a base may have the usual file of an agent.
 func defined(p paths.Paths, id scope.ID) bool {
 	_, err := os.Lstat(filepath.Join(p.Base, "agents.d", string(id)+".md"))
-	return err == nil
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // served reports whether a daemon may serve the directories.

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"maps"
 	"mime"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -203,12 +205,25 @@ func resultOf(server string, r *mcp.CallToolResult) (tools.Result, error) {
 	return out, nil
 }
 
-// imitates reports whether a text could pass for ours: an error that asks for an approval, or a command for the operator.
+// imitates reports whether a text could pass for ours: for an error of a call, which is a JSON object, or for a text about an
+// approval or a command of the operator. Other JSON is data, which programs read.
 func imitates(c tools.Content) bool {
-	return c.Data == nil && slices.ContainsFunc([]string{string(tools.ApprovalRequired), "approval_id", "scopefs"}, func(word string) bool {
-		return strings.Contains(strings.ToLower(c.Text), word)
-	})
+	if c.Data != nil {
+		return false
+	}
+	var form struct {
+		Code     tools.Code `json:"code"`
+		Approval string     `json:"approval_id"`
+	}
+	if text := []byte(strings.TrimSpace(c.Text)); json.Valid(text) {
+		return json.Unmarshal(text, &form) == nil && (form.Code == tools.ApprovalRequired || form.Code == tools.Denied || form.Approval != "")
+	}
+	return ours().MatchString(c.Text)
 }
+
+var ours = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)approval_required|approval_id|\bscopefs +[a-z]`)
+})
 
 // failure returns the error for the content of a result with isError. It names the server, whose text it has.
 func failure(server string, content []tools.Content) error {
