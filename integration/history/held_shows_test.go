@@ -79,9 +79,12 @@ func TestHeldShowsDirectory(t *testing.T) {
 					h.Must("up", "a")
 				}
 				sh(c.host)
-				h.Eventually("the view is mounted again: until then the last command may have its sandbox", func() bool {
-					out, _, _ := h.Try("run", "a", "--", "sh", "-c", c.look)
-					return c.sees == strings.TrimSpace(out)
+				h.Eventually("nobody uses the view, and it is mounted again", func() bool {
+					h.Must("up", "a")
+					cmd := exec.Command("sh", "-c", c.look)
+					cmd.Dir = h.View("a")
+					out, _ := cmd.CombinedOutput()
+					return c.sees == strings.TrimSpace(string(out))
 				})
 				assert.Equal(t, c.differs, tableOf(k.Must("diff", "a")))
 			})

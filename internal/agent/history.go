@@ -101,11 +101,16 @@ func (a *Agent) answer(ctx context.Context, request json.RawMessage) (json.RawMe
 	a.leaveOffline(o, err != nil || over)
 	if branch && v != nil {
 		a.unsettled.Store(true)
-		_, err := a.mount(context.WithoutCancel(ctx), "", false)
-		a.settled(err)
+		for end := time.Now().Add(leftTime); a.unsettled.Load() && a.used() == nil && time.Now().Before(end); time.Sleep(leftTime / 50) {
+			_, err := a.mount(context.WithoutCancel(ctx), "", false)
+			a.settled(err)
+		}
 	}
 	return answer, err
 }
+
+// leftTime bounds the wait for the end of sandboxes whose sessions have ended: their mounts keep a view in use.
+const leftTime = time.Second
 
 // settle has the agent see its directory where its branch does not differ any more, unless it is being mounted: the next view does it then.
 func (a *Agent) settle(ctx context.Context, o *view.Offline) {
