@@ -67,7 +67,7 @@ func typePage(t *testing.T, page, dir string) {
 		}
 		script.WriteString(line + "\n")
 		if strings.HasSuffix(line, "&") { // a daemon, for which a reader waits
-			script.WriteString("until scopefs ps >/dev/null 2>&1; do sleep 0.05; done\n")
+			script.WriteString("until scopefs ps 2>/dev/null | grep -q mounted; do sleep 0.05; done\n")
 		}
 		script.WriteString("printf '%s\\n' '" + readmeMark + "'\n")
 	}

@@ -95,18 +95,18 @@ as() { setpriv --reuid 1234 --regid 1234 --clear-groups env HOME=/home/u XDG_RUN
 of() { as systemctl --user show -P "$1" scopefs.service; }
 as systemctl --user start scopefs.socket
 echo "before $(of ActiveState)"
-as scopefs run --dir . -- echo served
+as scopefs run -q --dir . -- echo served
 echo "then $(of ActiveState)"
 old=$(pgrep -u 1234 -f -- --leash) # the daemons of bases: a command that reaches one that is ending gets an error
 kill -9 $(of MainPID)
 for pid in $old; do while kill -0 $pid 2>/dev/null; do sleep 0.1; done; done
-as scopefs run --dir . -- echo again
+as scopefs run -q --dir . -- echo again
 as scopefs daemon --user --stop
 for i in $(seq 300); do
 	case $(of ActiveState) in active | deactivating) sleep 0.1 ;; *) break ;; esac
 done
 echo "stopped $(of ActiveState) $(of Result)"
-as scopefs run --dir . -- echo anew
+as scopefs run -q --dir . -- echo anew
 `
 
 // TestSystemd: systemd starts the daemon again after every end but a refused configuration. Such an end and a restart keep
