@@ -205,6 +205,7 @@ func run(conn *connection) error {
 		l.serve(conn, view, control)
 		os.Exit(0)
 	}()
+	<-l.configured // whether the log can be written is known before the first request
 	return view.Serve()
 }
 
