@@ -44,7 +44,7 @@ func TestPages(t *testing.T) {
 		b.reads(text)
 	}
 	pages := map[string][2]string{
-		"now": {"/", "Agents"}, "denials": {"/denials", "secret"}, "definitions": {"/definitions", "wrong.md"},
+		"now": {"/", "What happened"}, "denials": {"/denials", "secret"}, "definitions": {"/definitions", "wrong.md"},
 		"definition": {"/definitions/bob", "prompt"}, "log": {"/log", "bash"}, "charts": {"/charts", "Calls"},
 	}
 	var denied struct {

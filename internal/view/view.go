@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
@@ -436,9 +437,12 @@ func (v *View) unmountUnused() error {
 	if err != nil {
 		return err
 	}
-	for _, m := range all {
-		if id, ok := mount.Agent(m); ok && id == v.def.Name && m.Mountpoint != v.at {
-			return fmt.Errorf("it is mounted at %s too: unmount that", m.Mountpoint)
+	// Another daemon's agent may have the same ID: it is the device that says which view a mount shows.
+	if i := slices.IndexFunc(all, func(m *mountinfo.Info) bool { return m.Mountpoint == v.at }); i >= 0 {
+		for _, m := range all {
+			if m.Mountpoint != v.at && m.Major == all[i].Major && m.Minor == all[i].Minor {
+				return fmt.Errorf("it is mounted at %s too: unmount that", m.Mountpoint)
+			}
 		}
 	}
 	v.parting.Lock()
