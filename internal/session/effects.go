@@ -280,19 +280,19 @@ func (t *told) set(call string, until uint64) {
 }
 
 // Watch begins to watch what a sandbox is refused: see Effects.
-func (s *Sandbox) Watch() { s.agent.watches.begin(s.Name) }
+func (b *Sandbox) Watch() { b.agent.watches.begin(b.Name) }
 
 // Effects returns what a sandbox of the agent has changed, for the operator; nil: that was said before, or the sandbox has no view
 // of this daemon. It ends Watch.
-func (s *Sandbox) Effects(ctx context.Context) *effect.Effects {
-	seen := s.agent.watches.end(s.Name)
-	if s.view == nil || s.view.Unkept() != "" {
+func (b *Sandbox) Effects(ctx context.Context) *effect.Effects {
+	seen := b.agent.watches.end(b.Name)
+	if b.view == nil || b.view.Unkept() != "" {
 		return nil
 	}
-	if why := unlisted(s.view, "scopefs diff"); why != nil {
+	if why := unlisted(b.view, "scopefs diff"); why != nil {
 		return why
 	}
-	e, _ := effectsOf(ctx, s.view, history.Work{Session: s.Name, Began: s.began}, "")
+	e, _ := effectsOf(ctx, b.view, history.Work{Session: b.Name, Began: b.began}, "")
 	e.Refused, e.RefusedLeftOut = seen.refused, seen.more
 	for i := range e.Refused {
 		e.Refused[i].Path = audit.Escape(e.Refused[i].Path)
