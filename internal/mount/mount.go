@@ -30,6 +30,22 @@ func Agent(m *mountinfo.Info) (id scope.ID, ok bool) {
 	return id, err == nil
 }
 
+// Other returns another place where the file system that is mounted at a directory is mounted, or "". It is the device that tells:
+// another daemon's agent may have the same ID.
+func Other(all []*mountinfo.Info, at string) string {
+	for _, its := range all {
+		if its.Mountpoint != at {
+			continue
+		}
+		for _, m := range all {
+			if m.Mountpoint != at && m.Major == its.Major && m.Minor == its.Minor {
+				return m.Mountpoint
+			}
+		}
+	}
+	return ""
+}
+
 // Open creates the mount of a view. It is attached nowhere yet: a view is seen only
 // once it is served.
 func Open(id scope.ID, uid, gid uint32, shared bool) (*fusemount.Device, error) {

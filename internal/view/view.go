@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
@@ -437,13 +436,8 @@ func (v *View) unmountUnused() error {
 	if err != nil {
 		return err
 	}
-	// Another daemon's agent may have the same ID: it is the device that says which view a mount shows.
-	if i := slices.IndexFunc(all, func(m *mountinfo.Info) bool { return m.Mountpoint == v.at }); i >= 0 {
-		for _, m := range all {
-			if m.Mountpoint != v.at && m.Major == all[i].Major && m.Minor == all[i].Minor {
-				return fmt.Errorf("it is mounted at %s too: unmount that", m.Mountpoint)
-			}
-		}
+	if other := mount.Other(all, v.at); other != "" {
+		return fmt.Errorf("it is mounted at %s too: unmount that", other)
 	}
 	v.parting.Lock()
 	defer v.parting.Unlock()
