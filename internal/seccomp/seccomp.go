@@ -198,6 +198,8 @@ func Only(rules ...[]Rule) error {
 func Runtime() []Rule {
 	// Threads, not processes: runtime/os_linux.go.
 	const thread = unix.CLONE_VM | unix.CLONE_FS | unix.CLONE_FILES | unix.CLONE_SIGHAND | unix.CLONE_SYSVSEM | unix.CLONE_THREAD
+	// Those of the C library in a program with cgo, as one that looks for races; it asks clone3 first: pthread_create(3).
+	const library = thread | unix.CLONE_SETTLS | unix.CLONE_PARENT_SETTID | unix.CLONE_CHILD_CLEARTID
 	return append(Calls(Allow,
 		unix.SYS_BRK, unix.SYS_CLOCK_GETTIME, unix.SYS_CLOCK_NANOSLEEP, unix.SYS_CLOSE, unix.SYS_EPOLL_CREATE1, unix.SYS_EPOLL_CTL,
 		unix.SYS_EPOLL_PWAIT, unix.SYS_PPOLL, unix.SYS_EVENTFD2, unix.SYS_EXIT, unix.SYS_EXIT_GROUP, unix.SYS_FUTEX, unix.SYS_GETPID,
@@ -206,7 +208,7 @@ func Runtime() []Rule {
 		unix.SYS_RT_SIGRETURN, unix.SYS_SCHED_GETAFFINITY, unix.SYS_SCHED_YIELD, unix.SYS_SETITIMER, unix.SYS_SIGALTSTACK,
 		unix.SYS_TGKILL, unix.SYS_TIMER_CREATE, unix.SYS_TIMER_DELETE, unix.SYS_TIMER_SETTIME, unix.SYS_WRITE, unix.SYS_GETRANDOM,
 		unix.SYS_RSEQ, unix.SYS_SET_ROBUST_LIST,
-	), Rule{unix.SYS_CLONE, Allow, One(0, thread, thread|unix.CLONE_SETTLS)},
+	), Rule{unix.SYS_CLONE, Allow, One(0, thread, thread|unix.CLONE_SETTLS, library)}, Rule{Call: unix.SYS_CLONE3, Answer: Fail(unix.ENOSYS)},
 		// Not F_SETOWN and F_SETSIG, by which the kernel signals other processes, nor leases and locks.
 		Fcntl(unix.F_DUPFD, unix.F_DUPFD_CLOEXEC, unix.F_GETFD, unix.F_SETFD, unix.F_GETFL, unix.F_SETFL))
 }
