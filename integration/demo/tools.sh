@@ -68,8 +68,8 @@ if command -v python3 >/dev/null && has 'curl --version'; then
 	sed -i "s/^network: none/network: {allow: [{host: docs.internal, address: '127.0.0.1:$port', methods: [GET]}]}/" "$base/agents.d/$agent.md"
 	! root || "$bin" reload >/dev/null
 	says "$agent: curl of the one host that its network allows" "Short sentences" call "$agent" bash command="curl -sS http://docs.internal/house-style/SKILL.md"
-	says "$agent: POST to it" "add POST and / to methods" call "$agent" bash command="curl -sS -d x http://docs.internal/"
-	says "$agent: curl of another host" "add {host: example.org} to network.allow" call "$agent" bash command="curl -sS http://example.org/"
+	says "$agent: POST to it" "ask your operator" call "$agent" bash command="curl -sS -d x http://docs.internal/"
+	says "$agent: curl of another host" "scopefs allow example.org" call "$agent" bash command="curl -sS http://example.org/"
 	kill "$server"
 	server=
 fi
