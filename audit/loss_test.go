@@ -233,7 +233,7 @@ func TestDamagedEndIsSetAside(t *testing.T) {
 	})
 }
 
-// TestForeignLines: what another program does to a log that is closed is told by verify at once, and by the log when it opens.
+// TestForeignLines changes a closed log as another program would. Verify finds each change at once, and the log records it when it opens.
 func TestForeignLines(t *testing.T) {
 	line := `{"seq":4,"time":"2026-01-01T00:00:00Z","event":"file","agent":"a","verdict":"deny"}`
 	for name, c := range map[string]struct {

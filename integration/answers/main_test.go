@@ -1,4 +1,4 @@
-// Package answers tests what a caller is told of a command's effects: the answer of a call, and the end of scopefs run.
+// Package answers tests that the answer of a call, and the last lines of scopefs run, list what the command has changed.
 package answers
 
 import (

@@ -20,7 +20,8 @@ func (a *app) auditCmd() *cobra.Command {
 	return c
 }
 
-// named returns the id of a project that has a name, for --dir of which it then is; another name as it is.
+// named returns the agent that a name means. For the short name of a project it also makes the command one of that project, as
+// --dir does.
 func (a *app) named(name string) (string, error) {
 	if err := a.find(name); err != nil {
 		return "", err
