@@ -14,7 +14,8 @@ import (
 const maxIncludes = 16
 
 // guarded adds to the rules of an agent that protects hooks the paths to which the repository of its directory leads git of the host:
-// core.hooksPath, and the files that its config includes. It reads them when the view gets its rules; protect keeps agents from changing them.
+// core.hooksPath, and the files that its config includes. It reads them when the view gets its rules; protect keeps agents from
+// changing them.
 func guarded(root *beneath.Root, spec scope.PolicySpec) scope.PolicySpec {
 	if spec.Git == nil || !spec.Git.Hooks {
 		return spec
