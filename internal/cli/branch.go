@@ -135,7 +135,7 @@ down BRANCH.`,
 
 // heldAgent returns the agent of a command line, whose changes are held, by its definition or by a view that it had before.
 func (a *app) heldAgent(ctx context.Context, words []string) (kept, error) {
-	k, err := a.agentWith(words)
+	k, err := a.agentWith(ctx, words)
 	switch {
 	case err != nil:
 		return k, err

@@ -42,7 +42,7 @@ func (o *formOptions) form() report.ChangesForm {
 func (a *app) changesCmd() *cobra.Command {
 	var o changesOptions
 	c := &cobra.Command{
-		Use:   "changes AGENT|--dir DIR [PATH...]",
+		Use:   "changes [AGENT|--dir DIR] [PATH...]",
 		Short: "show what an agent changed, by file",
 		Long: `Lists what an agent's programs and tools changed, from its history: files that were
 added, changed, removed and moved, and modes, with the calls and programs that did it.
@@ -56,7 +56,10 @@ otherwise with what it is now: what the host wrote since then is in the diff. "n
 names a file that undo cannot bring back, and why. A file of more than 4 MiB, or that is no
 text, has no diff.
 
---list lists what can be named: checkpoints, calls, sessions, undos.`,
+--list lists what can be named: checkpoints, calls, sessions, undos.
+
+Outside of a project and without AGENT, and with --all, it lists what each agent of the user has
+changed last, by the log, with the command that lists the changes.`,
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
 			if err := oneOf(c, "patch", "stat", "name-only", "list"); err != nil {
@@ -68,12 +71,19 @@ text, has no diff.
 	o.selectOptions.addFlags(c)
 	a.completeSession(c, "last")
 	o.formOptions.addFlags(c)
+	a.addAll(c)
 	c.Flags().BoolVar(&o.list, "list", false, "list the checkpoints, calls, sessions and undos in the history")
 	return c
 }
 
 func (a *app) changes(c *cobra.Command, words []string, o changesOptions) error {
-	k, err := a.keptAgent(words)
+	if a.all && len(words) > 0 {
+		return exit.Usagef("--all and AGENT or PATH: give one of them")
+	}
+	if a.all || a.ofNone(words) {
+		return a.changesOfAll(c, o)
+	}
+	k, err := a.keptAgent(c.Context(), words)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ name they take the last. scopefs changes --list lists them. The agent's definiti
 view: {changes: kept}.`,
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
-			k, err := a.keptAgent(words)
+			k, err := a.keptAgent(c.Context(), words)
 			if err != nil {
 				return err
 			}

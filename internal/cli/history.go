@@ -50,8 +50,8 @@ func exists(name string) bool {
 }
 
 // keptAgent returns the agent of a command line, whose changes are kept.
-func (a *app) keptAgent(words []string) (kept, error) {
-	k, err := a.agentWith(words)
+func (a *app) keptAgent(ctx context.Context, words []string) (kept, error) {
+	k, err := a.agentWith(ctx, words)
 	switch {
 	case err != nil:
 	case k.def.View.Changes == agents.ChangesHeld:
@@ -64,7 +64,10 @@ func (a *app) keptAgent(words []string) (kept, error) {
 }
 
 // agentWith returns the agent of a command line. In a project the first word names an agent only if it is defined there.
-func (a *app) agentWith(words []string) (kept, error) {
+func (a *app) agentWith(ctx context.Context, words []string) (kept, error) {
+	if a.ofNone(words) {
+		return kept{}, a.whichAgent(ctx)
+	}
 	if _, project, err := a.where(); len(words) > 0 && (err != nil || project == nil) {
 		if err := a.find(words[0]); err != nil {
 			return kept{}, err
@@ -87,9 +90,6 @@ func (a *app) agentWith(words []string) (kept, error) {
 				name, words = words[0], words[1:]
 			}
 		}
-	}
-	if project == nil && name == "" {
-		return kept{}, exit.Usagef("which agent: give AGENT, or --dir DIR for a directory without one")
 	}
 	id, err := a.agentIn(p, project, name)
 	if err != nil {

@@ -89,7 +89,7 @@ type oldVersion struct {
 
 // withVersion calls f with the PATH@WHEN of a command line.
 func (a *app) withVersion(c *cobra.Command, words []string, f func(context.Context, *api.History, oldVersion) error) error {
-	k, err := a.keptAgent(words)
+	k, err := a.keptAgent(c.Context(), words)
 	if err != nil {
 		return err
 	}

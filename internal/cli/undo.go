@@ -55,7 +55,7 @@ Exit status: 0 everything was taken back, 1 there were conflicts, something was 
 there was nothing to do, or it failed, 2 bad usage.`,
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
-			k, err := a.keptAgent(words)
+			k, err := a.keptAgent(c.Context(), words)
 			if err != nil {
 				return err
 			}
@@ -87,7 +87,7 @@ the same conflicts and exit statuses. UNDO is the id of another one, also of the
 scopefs changes --list has them.`,
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
-			k, err := a.keptAgent(words)
+			k, err := a.keptAgent(c.Context(), words)
 			if err != nil {
 				return err
 			}

@@ -58,8 +58,9 @@ func New(v Env) *cobra.Command {
 		Use:   "console",
 		Short: "show what agents do in a browser",
 		Long: `Serves a web page of the daemon on the loopback interface, and prints a link that opens it once,
-within five minutes. It serves until it is interrupted, in a project also without a daemon. If the daemon serves the page already (scopefs daemon --console), the
-command prints a link to that and ends.
+within five minutes. It serves until it is interrupted, also without a daemon; outside of a project it is about the one
+whose agent has changed something last. If the daemon serves the page already (scopefs daemon --console), the command
+prints a link to that and ends.
 
 --listen unix:/PATH listens on a unix socket of this user alone, to which ssh -L PORT:/PATH HOST forwards a port. Another
 address needs --tls-cert and --tls-key, and lets paired devices in alone: see scopefs console pair.
