@@ -89,7 +89,7 @@ func (a *app) branchListCmd() *cobra.Command {
 					continue
 				}
 				b := report.Branch{Branch: id, Agent: cmp.Or(def.Branch, id)}
-				err := (kept{paths: p, id: id, def: def}).with(c.Context(), func(ctx context.Context, h *api.History) error { return b.Find(ctx, h) })
+				err := a.with(c.Context(), kept{paths: p, id: id, def: def}, func(ctx context.Context, h *api.History) error { return b.Find(ctx, h) })
 				if err != nil {
 					b.Error = err.Error()
 				}
@@ -186,11 +186,12 @@ seen. The line says whether scopefs commit --merge takes both changes, or why no
 			if err != nil {
 				return err
 			}
-			return k.with(c.Context(), func(ctx context.Context, h *api.History) error {
+			return a.with(c.Context(), k, func(ctx context.Context, h *api.History) error {
 				r, err := report.FindDiff(ctx, h, k.id, o.paths, o.form(), o.hash)
 				if err != nil {
 					return err
 				}
+				r.Compared = a.compared
 				if o.json {
 					r.Complete()
 				}
@@ -253,7 +254,7 @@ it failed, 2 bad usage.`,
 			if o.git != "" {
 				return a.takeGit(c.Context(), k, o.git)
 			}
-			return k.with(c.Context(), func(ctx context.Context, h *api.History) error {
+			return a.with(c.Context(), k, func(ctx context.Context, h *api.History) error {
 				result, err := attend(ctx, a, h, "commit", func() (*api.Committed, error) { return h.Commit(ctx, o.CommitOptions) })
 				if result == nil || err != nil {
 					return err
@@ -311,7 +312,7 @@ taken back.`,
 			if err != nil {
 				return err
 			}
-			return k.with(c.Context(), func(ctx context.Context, h *api.History) error {
+			return a.with(c.Context(), k, func(ctx context.Context, h *api.History) error {
 				n, err := attend(ctx, a, h, "discard", func() (int, error) { return h.Discard(ctx, paths, hash) })
 				if err == nil || n > 0 {
 					fmt.Fprintln(a.out, report.Discarded(k.id, n))

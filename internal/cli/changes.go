@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -94,16 +95,22 @@ func (a *app) changes(c *cobra.Command, words []string, o changesOptions) error 
 	if err != nil {
 		return err
 	}
-	return k.with(c.Context(), func(ctx context.Context, h *api.History) error {
+	return a.with(c.Context(), k, func(ctx context.Context, h *api.History) error {
 		r, err := report.FindChanges(ctx, h, k.id, sel, of, o.form())
 		if err != nil {
 			return err
 		}
+		r.Compared = a.compared
 		if o.json {
 			r.Complete()
 		}
 		return a.print(r, o.json)
 	})
+}
+
+// compared shows how many files of a list are compared.
+func (a *app) compared(done, total int) {
+	a.progress.Say(fmt.Sprintf("compared %d of %d files", done, total))
 }
 
 func (a *app) listGenerations(ctx context.Context, k kept, o changesOptions) error {
@@ -114,7 +121,7 @@ func (a *app) listGenerations(ctx context.Context, k kept, o changesOptions) err
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	return k.with(ctx, func(ctx context.Context, h *api.History) error {
+	return a.with(ctx, k, func(ctx context.Context, h *api.History) error {
 		list, err := h.Generations(ctx, from)
 		if err != nil {
 			return err

@@ -36,7 +36,7 @@ view: {changes: kept}.`,
 			if err := history.CheckName(name); err != nil {
 				return exit.With(exit.Usage, err)
 			}
-			return k.with(c.Context(), func(ctx context.Context, h *api.History) error {
+			return a.with(c.Context(), k, func(ctx context.Context, h *api.History) error {
 				id, err := h.Checkpoint(ctx, name)
 				switch {
 				case err != nil:

@@ -45,6 +45,8 @@ type app struct {
 	command.Places
 	all bool // of the flag --all
 
+	progress *terminal.Progress // of what takes long
+
 	showSecrets bool  // of the flag --show-secrets
 	helped      error // of help that needs a daemon, because cobra's help returns no error
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/report"
+	"github.com/scopefs/scopefs/internal/terminal"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
@@ -113,8 +114,13 @@ func (k kept) opened(ctx context.Context) *api.History {
 	return nil
 }
 
-// with calls f with a client of the agent's history. Without a daemon that has it open, it starts one for this command.
-func (k kept) with(ctx context.Context, f func(context.Context, *api.History) error) error {
+// with calls f with a client of an agent's history. Without a daemon that has it open, it starts one for this command. It shows the
+// progress.
+func (a *app) with(ctx context.Context, k kept, f func(context.Context, *api.History) error) error {
+	a.progress = terminal.Show(a.err, terminal.Soon, "opening the history of "+string(k.id))
+	defer a.progress.End()
+	defer func(out io.Writer) { a.out = out }(a.out)
+	a.out = a.progress.Before(a.out)
 	client := api.NewClient(k.paths)
 	_, err := client.Agents(ctx)
 	if errors.Is(err, api.ErrNoDaemon) {
@@ -137,7 +143,10 @@ func (k kept) with(ctx context.Context, f func(context.Context, *api.History) er
 	} else if err != nil {
 		return err
 	}
-	return f(ctx, k.history(client))
+	h := k.history(client)
+	h.Listing = func(done, total int) { a.progress.Say(fmt.Sprintf("listing %d of %d", done, total)) }
+	a.progress.Say("reading the history of " + string(k.id))
+	return f(ctx, h)
 }
 
 // selectOptions are the flags that select changes.

@@ -104,7 +104,7 @@ func (a *app) withVersion(c *cobra.Command, words []string, f func(context.Conte
 	if v.rel, err = relOf(v.word[:i]); err != nil {
 		return err
 	}
-	return k.with(c.Context(), func(ctx context.Context, h *api.History) error {
+	return a.with(c.Context(), k, func(ctx context.Context, h *api.History) error {
 		if v.sel.Since, err = timeOf(ctx, h, v.word[i+1:]); err != nil {
 			return err
 		}
