@@ -14,10 +14,12 @@ import (
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/report"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
 func (a *app) branchCmd() *cobra.Command {
+	var asJSON bool
 	c := &cobra.Command{
 		Use:   "branch AGENT|--dir DIR NAME",
 		Short: "make a branch of an agent, whose changes are held",
@@ -56,10 +58,14 @@ scopefs run --dir . --branch NAME -- PROGRAM.`,
 			if err := definitions.MakeBranch(p, id, of); err != nil {
 				return err
 			}
+			if asJSON {
+				return report.Line(a.out, map[string]scope.ID{"branch": id, "agent": of})
+			}
 			fmt.Fprintln(a.out, id)
 			return nil
 		},
 	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.AddCommand(a.branchListCmd(), a.branchRemoveCmd())
 	return c
 }
@@ -297,7 +303,7 @@ func (a *app) takeGit(ctx context.Context, k kept, branch string) error {
 
 func (a *app) discardCmd() *cobra.Command {
 	var paths []string
-	all, hash := false, ""
+	all, asJSON, hash := false, false, ""
 	c := &cobra.Command{
 		Use:   "discard AGENT|--dir DIR --all|--path GLOB",
 		Short: "drop an agent's held changes",
@@ -314,7 +320,11 @@ taken back.`,
 			}
 			return a.with(c.Context(), k, func(ctx context.Context, h *api.History) error {
 				n, err := attend(ctx, a, h, "discard", func() (int, error) { return h.Discard(ctx, paths, hash) })
-				if err == nil || n > 0 {
+				switch {
+				case err != nil && n == 0:
+				case asJSON:
+					err = errors.Join(report.Line(a.out, map[string]any{"agent": k.id, "dropped": n}), err)
+				default:
 					fmt.Fprintln(a.out, report.Discarded(k.id, n))
 				}
 				return err
@@ -323,5 +333,6 @@ taken back.`,
 	}
 	addShownPaths(c, &paths, &hash)
 	c.Flags().BoolVar(&all, "all", false, "all changes")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }
