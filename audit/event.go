@@ -87,14 +87,13 @@ const (
 
 // clean returns e with its strings redacted, escaped and bounded.
 func clean(e Event) Event {
-	e.Path = event.Bound(e.Path, maxPath)
 	// Redact before truncating: a pattern does not match half a secret. The target of a file event is a path, which
 	// is evidence and is not redacted.
 	if e.Event != KindFile {
 		e.Target = redact(e.Target)
 	}
-	e.Target = event.Bound(e.Target, maxPath)
-	e.Detail = event.Bound(redact(e.Detail), maxText)
+	e.Path, e.Target = event.Bound(e.Path, maxPath), event.Bound(e.Target, maxPath)
+	e.Detail, e.Effects = event.Bound(redact(e.Detail), maxText), event.Bound(redact(e.Effects), maxText)
 	e.Verdict = Verdict(event.Bound(string(e.Verdict), maxText))
 	for _, s := range []*string{
 		&e.Event, &e.Agent, &e.Session, &e.Call, &e.Parent, &e.Chain, &e.Server, &e.Op, &e.Rule, &e.RuleKind, &e.Outcome, &e.Errno, &e.Program, &e.Instance, &e.Trace,
@@ -115,7 +114,7 @@ func appendBody(b []byte, e Event) []byte {
 	for _, f := range [...]struct{ key, value string }{
 		{`,"agent":`, e.Agent}, {`,"session":`, e.Session}, {`,"call":`, e.Call}, {`,"parent":`, e.Parent}, {`,"chain":`, e.Chain}, {`,"server":`, e.Server},
 		{`,"op":`, e.Op}, {`,"path":`, e.Path}, {`,"target":`, e.Target}, {`,"verdict":`, string(e.Verdict)},
-		{`,"rule":`, e.Rule}, {`,"rule_kind":`, e.RuleKind}, {`,"outcome":`, e.Outcome}, {`,"errno":`, e.Errno},
+		{`,"rule":`, e.Rule}, {`,"rule_kind":`, e.RuleKind}, {`,"outcome":`, e.Outcome}, {`,"errno":`, e.Errno}, {`,"effects":`, e.Effects},
 	} {
 		if f.value != "" {
 			b = appendString(append(b, f.key...), f.value)

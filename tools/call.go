@@ -286,7 +286,7 @@ func (s *Set) proceed(ctx context.Context, c Call, r *invocation, begun Begun, w
 	}
 	e := s.event(r)
 	e.Outcome, e.DurationUS = outcomeOK, time.Since(begun.At).Microseconds()
-	e.Changed = result.changed()
+	e.Changed, e.Effects = result.changed()
 	if asked, ok := errors.AsType[*Asked](err); ok {
 		e.Outcome, err = outcomeAsked, asked
 	} else if err != nil {

@@ -151,13 +151,12 @@ func (r Result) joined(all []Result) Result {
 	return r.with(r.effects, strings.Join(texts, ""))
 }
 
-// changed returns how many files the call has changed, for the log; nil: not known.
-func (r Result) changed() *int {
-	if r.effects == nil || r.effects.Unknown != "" {
-		return nil
+// changed returns what the call has changed, for the log; nil: not known.
+func (r Result) changed() (files *int, text string) {
+	if r.effects == nil {
+		return nil, ""
 	}
-	n := r.effects.Counts.Sum()
-	return &n
+	return r.effects.Logged()
 }
 
 // structured adds the effects to the structured result.

@@ -54,6 +54,7 @@ type Event struct {
 	UID        *uint32   `json:"uid,omitempty"`     // a pointer, because 0 is a valid user id
 	Exit       *int      `json:"exit,omitempty"`    // a command's exit status, 128+N after signal N; 0 is a valid one
 	Changed    *int      `json:"changed,omitempty"` // how many files a call changed, as far as the view sees; a pointer, because 0 says that it changed none
+	Effects    string    `json:"effects,omitempty"` // what a call or a command changed, for people: numbers and the first names
 	Status     int       `json:"status,omitempty"`  // of an HTTP response
 	Bytes      int64     `json:"bytes,omitempty"`
 	Sent       int64     `json:"sent_bytes,omitempty"`  // to a host; Bytes are those from it

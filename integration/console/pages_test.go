@@ -22,15 +22,15 @@ func work(h *harness.Host) {
 	h.T.Helper()
 	require.NoError(h.T, os.MkdirAll(h.Scope("bob", "secret"), 0o755))
 	require.NoError(h.T, os.WriteFile(h.Scope("bob", "secret", hostile), []byte("1"), 0o644))
-	h.Must("call", "--agent", "bob", "bash", "command=for f in secret/*; do echo x > \"$f\"; done; ls; curl -s http://no.example/; true")
+	h.Must("call", "--agent", "bob", "bash", "command=for f in secret/*; do echo x > \"$f\"; done; ls; rm gone; curl -s http://no.example/; true")
 	h.Must("call", "--agent", "bob", "read_file", "path=a.txt")
 }
 
 // TestPages: each page has what the commands print, in a wide window and on a phone, and no page finds an error of
 // accessibility.
 func TestPages(t *testing.T) {
-	h := harness.NewHost(t, map[string]string{"bob": "tools: [bash, read_file]\nview: {paths: {'secret/*': read}}", "eve": ""})
-	harness.Plant(t, h.Scope("bob"), "a.txt=1")
+	h := harness.NewHost(t, map[string]string{"bob": "tools: [bash, read_file]\nview: {changes: kept, paths: {'secret/*': read}}", "eve": ""})
+	harness.Plant(t, h.Scope("bob"), "a.txt=1", "gone")
 	h.Put("agents.d/wrong.md", "---\nname: wrong\ndescription: x\ntools: [no-such-tool]\n---\n")
 	work(h)
 	s := serve(t, h)
@@ -44,7 +44,7 @@ func TestPages(t *testing.T) {
 		b.reads(text)
 	}
 	pages := map[string][2]string{
-		"now": {"/", "What happened"}, "denials": {"/denials", "secret"}, "definitions": {"/definitions", "wrong.md"},
+		"now": {"/", "1 removed: gone"}, "changes": {"/changes", "1 removed: gone"}, "denials": {"/denials", "secret"}, "definitions": {"/definitions", "wrong.md"},
 		"definition": {"/definitions/bob", "prompt"}, "log": {"/log", "bash"}, "charts": {"/charts", "Calls"},
 	}
 	var denied struct {

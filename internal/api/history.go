@@ -23,13 +23,15 @@ type History struct {
 	client *Client
 	id     scope.ID
 	held   bool
+
+	Listing func(done, total int) // is called for each page of a list; nil: nothing is
 }
 
 // HistoryOf returns a client of an agent's history.
 func (c *Client) HistoryOf(id scope.ID) *History { return &History{client: c, id: id} }
 
 // HeldOf returns a client of what rules hold of an agent's changes.
-func (c *Client) HeldOf(id scope.ID) *History { return &History{c, id, true} }
+func (c *Client) HeldOf(id scope.ID) *History { return &History{client: c, id: id, held: true} }
 
 // History sends a request about an agent's history and returns the answer. See fs/history for both.
 func (c *Client) History(ctx context.Context, id scope.ID, request json.RawMessage) (json.RawMessage, error) {
@@ -58,6 +60,9 @@ func (h *History) pages(ctx context.Context, r query.Request) (*query.Reply, []q
 			break // another view has made the list again, and it is shorter
 		}
 		all = append(all, reply.Entries...)
+		if h.Listing != nil {
+			h.Listing(len(all), first.Total)
+		}
 	}
 	return first, all, nil
 }

@@ -73,9 +73,9 @@ file that is not read, or keys that a mounted view has only after scopefs down a
 ${VAR} is read from the environment of this command, not of the daemon.
 
 Exit status: 0 all files would load, 1 one would not, 2 bad usage.`,
-		RunE: func(c *cobra.Command, files []string) error { return a.checkFiles(c.Context(), files) },
+		RunE: func(c *cobra.Command, files []string) error { return a.checkFiles(c.Context(), files, asJSON) },
 	}
-	for _, c := range []*cobra.Command{c, list, show} {
+	for _, c := range []*cobra.Command{c, list, show, check} {
 		c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	}
 	c.AddCommand(list, show, check, a.importCmd())
@@ -111,21 +111,21 @@ func notAll(errs []error) error {
 }
 
 // checkFiles prints the errors and warnings of files, or of all definitions.
-func (a *app) checkFiles(ctx context.Context, files []string) error {
+func (a *app) checkFiles(ctx context.Context, files []string, asJSON bool) error {
 	p, err := a.settingsPaths()
 	if err != nil {
 		return err
 	}
 	if p.Base == "" && len(files) == 0 { // the user's settings alone
 		_, err := definitions.Host(p)
-		return a.checkSettings(p, err)
+		return a.checkSettings(p, err, asJSON)
 	}
 	if p, err = a.paths(); err != nil {
 		return err
 	}
 	all, errs, err := definitions.Load(p)
 	if err != nil {
-		return a.checkSettings(p, err)
+		return a.checkSettings(p, err, asJSON)
 	}
 	_, wrong := programs.All(p.Base, p.User)
 	errs = append(errs, wrong...)
@@ -150,31 +150,23 @@ func (a *app) checkFiles(ctx context.Context, files []string) error {
 		wrong, odd := all.Check(name, text)
 		errs, warnings = append(errs, wrong...), append(warnings, odd...)
 	}
-	for _, err := range errs {
-		fmt.Fprintln(a.out, printable.Text(err.Error()))
-	}
-	for _, err := range warnings {
-		fmt.Fprintln(a.out, "warning: "+printable.Text(err.Error()))
-	}
+	found := report.Found(errs, warnings)
 	if len(files) == 0 {
 		mounted, _ := api.NewClient(p).Agents(ctx) // without a daemon nothing waits
 		for _, g := range mounted {
 			if len(g.Waits) > 0 {
-				fmt.Fprintf(a.out, "warning: %s: %s\n", g.ID, report.Waits(g))
+				found = append(found, report.Finding{Agent: g.ID, Warning: fmt.Sprintf("%s: %s", g.ID, report.Waits(g))})
 			}
 		}
 	}
-	return notAll(errs)
+	return errors.Join(a.print(found, asJSON), notAll(errs))
 }
 
 // checkSettings prints the errors of what holds for all agents but scopefs.yaml, and returns that of scopefs.yaml.
-func (a *app) checkSettings(p config.Paths, host error) error {
+func (a *app) checkSettings(p config.Paths, host error, asJSON bool) error {
 	_, wrong := programs.All(p.Base, p.User)
 	errs := append(agents.CheckLists(p.Base, p.User), wrong...)
-	for _, err := range errs {
-		fmt.Fprintln(a.out, printable.Text(err.Error()))
-	}
-	return cmp.Or(host, notAll(errs))
+	return errors.Join(a.print(report.Found(errs, nil), asJSON), cmp.Or(host, notAll(errs)))
 }
 
 // readFile reads up to 2 MiB of a file, more than a definition may have: the check

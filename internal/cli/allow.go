@@ -2,7 +2,9 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,6 +25,7 @@ type amendOptions struct {
 	access     string
 	removeDeny bool
 	yes, dry   bool
+	json       bool
 	shown      string
 	length     string
 	kinds      [4]bool // of amendKinds
@@ -91,6 +94,7 @@ func (o *amendOptions) addFlags(a *app, c *cobra.Command, access, usual string) 
 	c.Flags().StringVar(&o.access, "access", usual, access)
 	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	c.Flags().BoolVarP(&o.dry, "dry-run", "n", false, "show the lines and the change's hash, and write nothing")
+	c.Flags().BoolVar(&o.json, "json", false, "print JSON")
 	c.Flags().StringVar(&o.shown, "shown", "", "write the change with this `HASH`, of --dry-run, and no other; do not ask")
 	c.ValidArgsFunction = a.completeRules
 	a.completeAgent(c)
@@ -132,7 +136,7 @@ func (a *app) amend(c *cobra.Command, words []string, o amendOptions, usual, oth
 	if o.length != amend.Always {
 		made, err := d.Lend(c.Context(), append(embedded.Running(p), p), change.Kind, words, o.length)
 		for _, granted := range made {
-			_ = a.decided(granted, nil)
+			_ = a.decided(granted, nil, o.json)
 		}
 		return err
 	}
@@ -146,34 +150,55 @@ func (a *app) amend(c *cobra.Command, words []string, o amendOptions, usual, oth
 		said = append(said, text)
 	}
 	before, after := d.Changes()
-	changed := string(before) != string(after)
-	if o.shown != "" && o.shown != d.Hash() {
-		return fmt.Errorf("--shown: the change is now %s: look at it again with --dry-run", d.Hash())
+	made := amended{Agent: id, File: d.File, Said: said, Hash: d.Hash(), Changed: string(before) != string(after)}
+	if o.shown != "" && o.shown != made.Hash {
+		return fmt.Errorf("--shown: the change is now %s: look at it again with --dry-run", made.Hash)
 	}
-	if changed {
-		err = report.Diff(a.out, d.File, before, after)
-		if o.dry && err == nil {
-			fmt.Fprintf(a.out, "hash %s\n%s\n", d.Hash(), strings.Join(said, "\n"))
-			return nil
+	if made.Changed {
+		var diff strings.Builder
+		if err := report.Diff(&diff, d.File, before, after); err != nil {
+			return err
 		}
-		if err == nil && !o.yes && o.shown == "" {
+		if made.Diff = diff.String(); !o.json {
+			fmt.Fprint(a.out, made.Diff)
+		}
+		if !o.dry && !o.yes && o.shown == "" {
 			err = prompt.Consent(c.Context(), a.in, a.err)
 		}
-		if err == nil {
-			err = d.Write()
+		if err == nil && !o.dry {
+			made.Written, err = true, d.Write()
 		}
 		if err != nil {
 			return err
 		}
 	}
-	fmt.Fprintln(a.out, strings.Join(said, "\n"))
-	if !changed {
-		return nil
+	if made.Written {
+		if made.Running, err = amend.Reload(c.Context(), api.NewClient(p), id); made.Running && err == nil {
+			a.note("the daemon has the new rules")
+		}
 	}
-	running, err := amend.Reload(c.Context(), api.NewClient(p), id)
-	if running && err == nil {
-		a.note("the daemon has the new rules")
+	return errors.Join(a.printLine(made, o.json), err)
+}
+
+// amended is what allow or deny has changed, or would.
+type amended struct {
+	Agent   scope.ID `json:"agent"`
+	File    string   `json:"file"`
+	Said    []string `json:"said"` // of each name
+	Changed bool     `json:"changed"`
+	Written bool     `json:"written"`
+	Running bool     `json:"daemon"` // a daemon serves the agent by the new rules
+	Hash    string   `json:"hash"`   // of the change, for --shown
+	Diff    string   `json:"diff,omitempty"`
+}
+
+// Print prints what is allowed or denied. The diff is printed before the question.
+func (m amended) Print(w io.Writer) error {
+	text := strings.Join(m.Said, "\n")
+	if m.Changed && !m.Written {
+		text = "hash " + m.Hash + "\n" + text
 	}
+	_, err := fmt.Fprintln(w, text)
 	return err
 }
 

@@ -56,23 +56,24 @@ daemons of the user.`,
 			return report.JSON(a.out, p)
 		}),
 	})
-	c.AddCommand(a.watchCmd(&asJSON), a.approveCmd(), a.denyCallCmd(), &cobra.Command{
+	c.AddCommand(a.watchCmd(&asJSON), a.approveCmd(&asJSON), a.denyCallCmd(&asJSON), &cobra.Command{
 		Use: "revoke ID", Short: "end a standing approval, or one that is not used yet", Args: exit.Args(cobra.ExactArgs(1)),
 		RunE: a.operating(func(ctx context.Context, client *api.Daemons, words []string) error {
 			p, err := client.Revoke(ctx, words[0], api.DecideRequest{})
 			p.State = "revoked"
-			return a.decided(p, err)
+			return a.decided(p, err, asJSON)
 		}),
 	})
 	return c
 }
 
-func (a *app) denyCallCmd() *cobra.Command {
+func (a *app) denyCallCmd(asJSON *bool) *cobra.Command {
 	var how api.DecideRequest
 	c := &cobra.Command{
 		Use: "deny ID", Short: "deny a call that waits", Args: exit.Args(cobra.ExactArgs(1)),
 		RunE: a.operating(func(ctx context.Context, client *api.Daemons, words []string) error {
-			return a.decided(client.Deny(ctx, words[0], how))
+			p, err := client.Deny(ctx, words[0], how)
+			return a.decided(p, err, *asJSON)
 		}),
 	}
 	c.Flags().StringVar(&how.Reason, "reason", "", "a `TEXT` for the agent: it reads why")
@@ -93,7 +94,7 @@ type approveOptions struct {
 	session, always bool
 }
 
-func (a *app) approveCmd() *cobra.Command {
+func (a *app) approveCmd(asJSON *bool) *cobra.Command {
 	var o approveOptions
 	c := &cobra.Command{
 		Use: "approve ID", Short: "approve a call that waits", Args: exit.Args(cobra.ExactArgs(1)),
@@ -121,7 +122,8 @@ A standing approval ends when the agent's rules change.`,
 			if err != nil {
 				return err
 			}
-			return a.decided(client.Approve(c.Context(), words[0], how))
+			p, err := client.Approve(c.Context(), words[0], how)
+			return a.decided(p, err, *asJSON)
 		},
 	}
 	c.Flags().StringSliceVar(&o.scopes, "scopes", nil, "the scopes of its context that the call gets, and no other")
@@ -151,8 +153,12 @@ func (o *approveOptions) request(c *cobra.Command) (api.DecideRequest, error) {
 }
 
 // decided prints what a decision made.
-func (a *app) decided(p approvals.Approval, err error) error {
-	if err == nil {
+func (a *app) decided(p approvals.Approval, err error, asJSON bool) error {
+	switch {
+	case err != nil:
+	case asJSON:
+		err = report.Line(a.out, p)
+	default:
 		fmt.Fprintln(a.out, report.Decision(p))
 	}
 	return err

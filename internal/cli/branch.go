@@ -14,10 +14,12 @@ import (
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/report"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
 func (a *app) branchCmd() *cobra.Command {
+	var asJSON bool
 	c := &cobra.Command{
 		Use:   "branch AGENT|--dir DIR NAME",
 		Short: "make a branch of an agent, whose changes are held",
@@ -56,10 +58,14 @@ scopefs run --dir . --branch NAME -- PROGRAM.`,
 			if err := definitions.MakeBranch(p, id, of); err != nil {
 				return err
 			}
+			if asJSON {
+				return report.Line(a.out, map[string]scope.ID{"branch": id, "agent": of})
+			}
 			fmt.Fprintln(a.out, id)
 			return nil
 		},
 	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.AddCommand(a.branchListCmd(), a.branchRemoveCmd())
 	return c
 }
@@ -89,7 +95,7 @@ func (a *app) branchListCmd() *cobra.Command {
 					continue
 				}
 				b := report.Branch{Branch: id, Agent: cmp.Or(def.Branch, id)}
-				err := (kept{paths: p, id: id, def: def}).with(c.Context(), func(ctx context.Context, h *api.History) error { return b.Find(ctx, h) })
+				err := a.with(c.Context(), kept{paths: p, id: id, def: def}, func(ctx context.Context, h *api.History) error { return b.Find(ctx, h) })
 				if err != nil {
 					b.Error = err.Error()
 				}
@@ -135,7 +141,7 @@ down BRANCH.`,
 
 // heldAgent returns the agent of a command line, whose changes are held, by its definition or by a view that it had before.
 func (a *app) heldAgent(ctx context.Context, words []string) (kept, error) {
-	k, err := a.agentWith(words)
+	k, err := a.agentWith(ctx, words)
 	switch {
 	case err != nil:
 		return k, err
@@ -186,11 +192,12 @@ seen. The line says whether scopefs commit --merge takes both changes, or why no
 			if err != nil {
 				return err
 			}
-			return k.with(c.Context(), func(ctx context.Context, h *api.History) error {
+			return a.with(c.Context(), k, func(ctx context.Context, h *api.History) error {
 				r, err := report.FindDiff(ctx, h, k.id, o.paths, o.form(), o.hash)
 				if err != nil {
 					return err
 				}
+				r.Compared = a.compared
 				if o.json {
 					r.Complete()
 				}
@@ -253,7 +260,7 @@ it failed, 2 bad usage.`,
 			if o.git != "" {
 				return a.takeGit(c.Context(), k, o.git)
 			}
-			return k.with(c.Context(), func(ctx context.Context, h *api.History) error {
+			return a.with(c.Context(), k, func(ctx context.Context, h *api.History) error {
 				result, err := attend(ctx, a, h, "commit", func() (*api.Committed, error) { return h.Commit(ctx, o.CommitOptions) })
 				if result == nil || err != nil {
 					return err
@@ -296,7 +303,7 @@ func (a *app) takeGit(ctx context.Context, k kept, branch string) error {
 
 func (a *app) discardCmd() *cobra.Command {
 	var paths []string
-	all, hash := false, ""
+	all, asJSON, hash := false, false, ""
 	c := &cobra.Command{
 		Use:   "discard AGENT|--dir DIR --all|--path GLOB",
 		Short: "drop an agent's held changes",
@@ -311,9 +318,13 @@ taken back.`,
 			if err != nil {
 				return err
 			}
-			return k.with(c.Context(), func(ctx context.Context, h *api.History) error {
+			return a.with(c.Context(), k, func(ctx context.Context, h *api.History) error {
 				n, err := attend(ctx, a, h, "discard", func() (int, error) { return h.Discard(ctx, paths, hash) })
-				if err == nil || n > 0 {
+				switch {
+				case err != nil && n == 0:
+				case asJSON:
+					err = errors.Join(report.Line(a.out, map[string]any{"agent": k.id, "dropped": n}), err)
+				default:
 					fmt.Fprintln(a.out, report.Discarded(k.id, n))
 				}
 				return err
@@ -322,5 +333,6 @@ taken back.`,
 	}
 	addShownPaths(c, &paths, &hash)
 	c.Flags().BoolVar(&all, "all", false, "all changes")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,7 +43,7 @@ func (o *formOptions) form() report.ChangesForm {
 func (a *app) changesCmd() *cobra.Command {
 	var o changesOptions
 	c := &cobra.Command{
-		Use:   "changes AGENT|--dir DIR [PATH...]",
+		Use:   "changes [AGENT|--dir DIR] [PATH...]",
 		Short: "show what an agent changed, by file",
 		Long: `Lists what an agent's programs and tools changed, from its history: files that were
 added, changed, removed and moved, and modes, with the calls and programs that did it.
@@ -56,7 +57,10 @@ otherwise with what it is now: what the host wrote since then is in the diff. "n
 names a file that undo cannot bring back, and why. A file of more than 4 MiB, or that is no
 text, has no diff.
 
---list lists what can be named: checkpoints, calls, sessions, undos.`,
+--list lists what can be named: checkpoints, calls, sessions, undos.
+
+Outside of a project and without AGENT, and with --all, it lists what each agent of the user has
+changed last, by the log, with the command that lists the changes.`,
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
 			if err := oneOf(c, "patch", "stat", "name-only", "list"); err != nil {
@@ -68,12 +72,19 @@ text, has no diff.
 	o.selectOptions.addFlags(c)
 	a.completeSession(c, "last")
 	o.formOptions.addFlags(c)
+	a.addAll(c)
 	c.Flags().BoolVar(&o.list, "list", false, "list the checkpoints, calls, sessions and undos in the history")
 	return c
 }
 
 func (a *app) changes(c *cobra.Command, words []string, o changesOptions) error {
-	k, err := a.keptAgent(words)
+	if a.all && len(words) > 0 {
+		return exit.Usagef("--all and AGENT or PATH: give one of them")
+	}
+	if a.all || a.ofNone(words) {
+		return a.changesOfAll(c, o)
+	}
+	k, err := a.keptAgent(c.Context(), words)
 	if err != nil {
 		return err
 	}
@@ -84,16 +95,22 @@ func (a *app) changes(c *cobra.Command, words []string, o changesOptions) error 
 	if err != nil {
 		return err
 	}
-	return k.with(c.Context(), func(ctx context.Context, h *api.History) error {
+	return a.with(c.Context(), k, func(ctx context.Context, h *api.History) error {
 		r, err := report.FindChanges(ctx, h, k.id, sel, of, o.form())
 		if err != nil {
 			return err
 		}
+		r.Compared = a.compared
 		if o.json {
 			r.Complete()
 		}
 		return a.print(r, o.json)
 	})
+}
+
+// compared shows how many files of a list are compared.
+func (a *app) compared(done, total int) {
+	a.progress.Say(fmt.Sprintf("compared %d of %d files", done, total))
 }
 
 func (a *app) listGenerations(ctx context.Context, k kept, o changesOptions) error {
@@ -104,7 +121,7 @@ func (a *app) listGenerations(ctx context.Context, k kept, o changesOptions) err
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	return k.with(ctx, func(ctx context.Context, h *api.History) error {
+	return a.with(ctx, k, func(ctx context.Context, h *api.History) error {
 		list, err := h.Generations(ctx, from)
 		if err != nil {
 			return err

@@ -25,7 +25,7 @@ name they take the last. scopefs changes --list lists them. The agent's definiti
 view: {changes: kept}.`,
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
-			k, err := a.keptAgent(words)
+			k, err := a.keptAgent(c.Context(), words)
 			if err != nil {
 				return err
 			}
@@ -36,7 +36,7 @@ view: {changes: kept}.`,
 			if err := history.CheckName(name); err != nil {
 				return exit.With(exit.Usage, err)
 			}
-			return k.with(c.Context(), func(ctx context.Context, h *api.History) error {
+			return a.with(c.Context(), k, func(ctx context.Context, h *api.History) error {
 				id, err := h.Checkpoint(ctx, name)
 				switch {
 				case err != nil:

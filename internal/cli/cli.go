@@ -45,6 +45,8 @@ type app struct {
 	command.Places
 	all bool // of the flag --all
 
+	progress *terminal.Progress // of what takes long
+
 	showSecrets bool  // of the flag --show-secrets
 	helped      error // of help that needs a daemon, because cobra's help returns no error
 }
@@ -113,7 +115,7 @@ records what they were denied. scopefs help exit has the exit statuses.`,
 	})
 	a.Add(root)
 	root.AddCommand(a.daemonCmd(), a.upCmd(), a.downCmd(), a.psCmd(), a.reloadCmd(), a.killCmd(),
-		a.runCmd(), a.remedyCmd(), a.trusting().Trust(), a.mcpCmd(), a.callCmd(), a.approvalsCmd(), a.tokenCmd(), a.topCmd(), consolecmd.New(consolecmd.Env{Out: a.out, Err: a.err, Client: a.client, Start: a.forConsole}),
+		a.runCmd(), a.remedyCmd(), a.trusting().Trust(), a.mcpCmd(), a.callCmd(), a.approvalsCmd(), a.tokenCmd(), a.topCmd(), consolecmd.New(consolecmd.Env{Out: a.out, Err: a.err, Client: a.clientOfLast, Start: a.forConsole}),
 		fleetcmd.New(fleetcmd.Env{In: a.in, Out: a.out, Err: a.err, Paths: a.settingsPaths, Terminal: question.Asker(a.in, a.out) != nil}), a.csiCmd(), a.metricsCmd(), a.storesCmd(),
 		a.agentsCmd(), a.promptCmd(), a.presetsCmd(), a.programsCmd(), a.loginCmd(), a.checkCmd(), a.allowCmd(), a.denyCmd(),
 		a.auditCmd(), a.whyCmd(), a.selftestCmd(), a.changesCmd(), a.branchCmd(), a.diffCmd(), a.commitCmd(), a.discardCmd(), a.undoCmd(), a.redoCmd(), a.checkpointCmd(),

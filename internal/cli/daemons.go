@@ -7,20 +7,24 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/paths"
+	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/report"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // addAll adds the flag --all to a command and those below it.
 func (a *app) addAll(c *cobra.Command) {
-	c.PersistentFlags().BoolVar(&a.all, "all", false, "of all daemons of the user, in a project as well")
+	c.PersistentFlags().BoolVar(&a.all, "all", false, "of all projects and daemons of the user, in a project as well")
 }
 
 // daemons returns those that an operator's command is about: that of the base or the project; outside of both, and with --all,
@@ -70,6 +74,29 @@ func (a *app) looking(json *bool, none any, f func(ctx context.Context, client *
 		}
 		return nil
 	}
+}
+
+// clientOfLast is client; outside of a project and without a base it is about the project whose agent has changed something last.
+func (a *app) clientOfLast() (*api.Client, config.Paths, error) {
+	client, p, err := a.client()
+	if !errors.Is(err, paths.ErrNoBase) {
+		return client, p, err
+	}
+	list, no := a.happened(context.Background(), time.Time{})
+	if no != nil {
+		return client, p, no
+	}
+	for _, h := range list.Sorted() {
+		a.Dir = cmp.Or(a.Dir, h.Dir)
+	}
+	if all, _ := (paths.Finder{DirOf: agents.DirOf}).Projects(""); len(all) > 0 {
+		a.Dir = cmp.Or(a.Dir, all[0].Dir)
+	}
+	if a.Dir == "" {
+		return client, p, err
+	}
+	a.note(fmt.Sprintf("this is about %s: --dir names another project", printable.Text(a.Dir)))
+	return a.client()
 }
 
 // forConsole starts a daemon for the console of a project, whose agent has no view.

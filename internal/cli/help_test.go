@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -67,4 +68,52 @@ func TestFirst(t *testing.T) {
 			assert.Equal(t, line[1], found.Name())
 		}
 	}
+}
+
+// withoutJSON are the commands without --json, each with the reason.
+var withoutJSON = map[string]string{
+	"scopefs":                          "it says what to type",
+	"scopefs fleet":                    "it has commands below it alone",
+	"scopefs audit export":             "--format says which form, JSON among them",
+	"scopefs audit head":               "a checkpoint has a form of its own, for witnesses",
+	"scopefs audit prove":              "a proof is JSON",
+	"scopefs audit check-proof":        "the lines are those of the log, JSON, and the status says the rest",
+	"scopefs fleet approvals show":     "what it shows is JSON",
+	"scopefs mcp":                      "it speaks JSON",
+	"scopefs prompt":                   "the text is for a model",
+	"scopefs metrics":                  "the form is that of Prometheus",
+	"scopefs show":                     "it prints a file",
+	"scopefs presets show":             "it prints a file",
+	"scopefs programs show":            "it prints a file",
+	"scopefs programs add":             "it prints a file, and asks",
+	"scopefs fleet keygen":             "it prints a line for scopefs.yaml",
+	"scopefs fleet definitions put":    "scopefs fleet definitions --json has the versions",
+	"scopefs fleet definitions remove": "scopefs fleet definitions --json has the versions",
+	"scopefs fleet init":               "the status says it all",
+	"scopefs down":                     "the status says it all",
+	"scopefs branch remove":            "the status says it all",
+	"scopefs console devices remove":   "the status says it all",
+	"scopefs daemon":                   "it serves",
+	"scopefs csi":                      "it serves",
+	"scopefs remedy":                   "it is for scopefs run, which prints the text",
+}
+
+// TestJSON: every command that prints data has --json, or is in the list above.
+func TestJSON(t *testing.T) {
+	var without []string
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		has := c.Flags().Lookup("json") != nil || c.PersistentFlags().Lookup("json") != nil || c.InheritedFlags().Lookup("json") != nil
+		if c.Name() == "completion" { // for shells
+			return
+		}
+		if c.Runnable() && !has {
+			without = append(without, c.CommandPath())
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(Command())
+	assert.ElementsMatch(t, slices.Collect(maps.Keys(withoutJSON)), without)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/report"
+	"github.com/scopefs/scopefs/internal/terminal"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
@@ -50,8 +51,8 @@ func exists(name string) bool {
 }
 
 // keptAgent returns the agent of a command line, whose changes are kept.
-func (a *app) keptAgent(words []string) (kept, error) {
-	k, err := a.agentWith(words)
+func (a *app) keptAgent(ctx context.Context, words []string) (kept, error) {
+	k, err := a.agentWith(ctx, words)
 	switch {
 	case err != nil:
 	case k.def.View.Changes == agents.ChangesHeld:
@@ -64,7 +65,10 @@ func (a *app) keptAgent(words []string) (kept, error) {
 }
 
 // agentWith returns the agent of a command line. In a project the first word names an agent only if it is defined there.
-func (a *app) agentWith(words []string) (kept, error) {
+func (a *app) agentWith(ctx context.Context, words []string) (kept, error) {
+	if a.ofNone(words) {
+		return kept{}, a.whichAgent(ctx)
+	}
 	if _, project, err := a.where(); len(words) > 0 && (err != nil || project == nil) {
 		if err := a.find(words[0]); err != nil {
 			return kept{}, err
@@ -88,9 +92,6 @@ func (a *app) agentWith(words []string) (kept, error) {
 			}
 		}
 	}
-	if project == nil && name == "" {
-		return kept{}, exit.Usagef("which agent: give AGENT, or --dir DIR for a directory without one")
-	}
 	id, err := a.agentIn(p, project, name)
 	if err != nil {
 		return kept{}, err
@@ -113,8 +114,13 @@ func (k kept) opened(ctx context.Context) *api.History {
 	return nil
 }
 
-// with calls f with a client of the agent's history. Without a daemon that has it open, it starts one for this command.
-func (k kept) with(ctx context.Context, f func(context.Context, *api.History) error) error {
+// with calls f with a client of an agent's history. Without a daemon that has it open, it starts one for this command. It shows the
+// progress.
+func (a *app) with(ctx context.Context, k kept, f func(context.Context, *api.History) error) error {
+	a.progress = terminal.Show(a.err, terminal.Soon, "opening the history of "+string(k.id))
+	defer a.progress.End()
+	defer func(out io.Writer) { a.out = out }(a.out)
+	a.out = a.progress.Before(a.out)
 	client := api.NewClient(k.paths)
 	_, err := client.Agents(ctx)
 	if errors.Is(err, api.ErrNoDaemon) {
@@ -137,7 +143,10 @@ func (k kept) with(ctx context.Context, f func(context.Context, *api.History) er
 	} else if err != nil {
 		return err
 	}
-	return f(ctx, k.history(client))
+	h := k.history(client)
+	h.Listing = func(done, total int) { a.progress.Say(fmt.Sprintf("listing %d of %d", done, total)) }
+	a.progress.Say("reading the history of " + string(k.id))
+	return f(ctx, h)
 }
 
 // selectOptions are the flags that select changes.

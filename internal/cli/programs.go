@@ -52,7 +52,8 @@ were refused to it, and what links led to that its sandbox does not show.`,
 }
 
 func (a *app) loginCmd() *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	c := &cobra.Command{
 		Use:   "login PROGRAM",
 		Short: "say which key or login a run of an agent program has",
 		Long: `Says which key or login scopefs run --for PROGRAM has, or what is missing, with exit status 1.
@@ -65,12 +66,19 @@ refreshes its token; the sandbox has a placeholder.`,
 				return err
 			}
 			text, err := a.place(p).Login(words[0])
-			if err == nil {
+			switch {
+			case asJSON && err != nil:
+				return errors.Join(report.Line(a.out, map[string]any{"program": words[0], "ready": false, "lacks": err.Error()}), err)
+			case asJSON:
+				return report.Line(a.out, map[string]any{"program": words[0], "ready": true, "has": text})
+			case err == nil:
 				_, err = fmt.Fprintln(a.out, text)
 			}
 			return err
 		},
 	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
 }
 
 func (a *app) listPrograms(asJSON bool) error {

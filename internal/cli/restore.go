@@ -89,7 +89,7 @@ type oldVersion struct {
 
 // withVersion calls f with the PATH@WHEN of a command line.
 func (a *app) withVersion(c *cobra.Command, words []string, f func(context.Context, *api.History, oldVersion) error) error {
-	k, err := a.keptAgent(words)
+	k, err := a.keptAgent(c.Context(), words)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (a *app) withVersion(c *cobra.Command, words []string, f func(context.Conte
 	if v.rel, err = relOf(v.word[:i]); err != nil {
 		return err
 	}
-	return k.with(c.Context(), func(ctx context.Context, h *api.History) error {
+	return a.with(c.Context(), k, func(ctx context.Context, h *api.History) error {
 		if v.sel.Since, err = timeOf(ctx, h, v.word[i+1:]); err != nil {
 			return err
 		}

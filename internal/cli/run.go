@@ -81,6 +81,8 @@ func (a *app) run(ctx context.Context, name string, argv []string, o command.Run
 	}
 	asks := prompt.New(id, req.TTY != nil && a.terminal() != nil)
 	req.Attended, req.Others = asks != nil, a.Dir != ""
+	progress := terminal.Show(a.err, terminal.Soon, "starting the agent "+string(id))
+	defer progress.End()
 	var run *api.Run
 	_, err = bases.Retry(ctx, p, func() (err error) {
 		run, err = at.Run(ctx, id, req)
@@ -104,6 +106,7 @@ func (a *app) run(ctx context.Context, name string, argv []string, o command.Run
 	}
 	defer run.Close()
 	began = true
+	progress.End()
 	ended, err := terminal.Attend(run, a.in, a.out, a.err, a.remedyOf(p, id, name), asks.Of(p))
 	if err != nil {
 		return command.RunFailed, err

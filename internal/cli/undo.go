@@ -13,7 +13,6 @@ import (
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/exit"
-	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
 )
@@ -55,7 +54,7 @@ Exit status: 0 everything was taken back, 1 there were conflicts, something was 
 there was nothing to do, or it failed, 2 bad usage.`,
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
-			k, err := a.keptAgent(words)
+			k, err := a.keptAgent(c.Context(), words)
 			if err != nil {
 				return err
 			}
@@ -87,7 +86,7 @@ the same conflicts and exit statuses. UNDO is the id of another one, also of the
 scopefs changes --list has them.`,
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
-			k, err := a.keptAgent(words)
+			k, err := a.keptAgent(c.Context(), words)
 			if err != nil {
 				return err
 			}
@@ -114,7 +113,7 @@ type undoing struct {
 
 // undo does or plans it, and prints what it did.
 func (a *app) undo(ctx context.Context, k kept, u undoing) error {
-	return k.with(ctx, func(ctx context.Context, h *api.History) error { return a.undoBy(ctx, h, k, u) })
+	return a.with(ctx, k, func(ctx context.Context, h *api.History) error { return a.undoBy(ctx, h, k, u) })
 }
 
 // undoBy is undo with a client of the agent's history.
@@ -140,8 +139,7 @@ func (a *app) undoBy(ctx context.Context, h *api.History, k kept, u undoing) err
 	return nil
 }
 
-// attend calls do, an undo or a request about a branch. On a terminal it shows the progress of one that takes longer than a
-// second. The first interrupt cancels it.
+// attend calls do, an undo or a request about a branch, and shows its steps in the line of progress. The first interrupt cancels it.
 func attend[T any](ctx context.Context, a *app, h *api.History, op string, do func() (T, error)) (T, error) {
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt)
@@ -157,44 +155,30 @@ func attend[T any](ctx context.Context, a *app, h *api.History, op string, do fu
 	}()
 	asking, end := context.WithCancel(ctx) // an agent that is not mounted answers only after the undo has ended
 	defer end()
-	tick := time.NewTicker(time.Second)
+	tick := time.NewTicker(terminal.Soon / 2)
 	defer tick.Stop()
-	shown := false
-	clear := func() {
-		if shown {
-			fmt.Fprint(a.err, "\r\x1b[K")
-		}
-	}
-	progress := make(chan string, 1)
+	a.progress.Say(op)
 	for {
 		select {
 		case o := <-done:
-			clear()
 			return o.result, o.err
 		case <-interrupts:
-			clear()
 			what := "taking back what the " + op + " has done"
 			if op == "commit" || op == "discard" {
 				what = "the " + op + " ends, or finishes if it has begun"
 			}
-			fmt.Fprintf(a.err, "scopefs: interrupted: %s\n", what)
+			fmt.Fprintf(a.progress.Before(a.err), "scopefs: interrupted: %s\n", what)
 			signal.Stop(interrupts) // the next one ends this command: the undo goes on
 			go func() { _ = h.Cancel(asking) }()
 		case <-tick.C:
-			if !terminal.Is(a.err) {
+			if a.progress == nil {
 				continue
 			}
 			go func() {
 				if n, total, err := h.Progress(asking); err == nil && total > 0 {
-					select {
-					case progress <- fmt.Sprintf("%s: %d of %d steps", op, n, total):
-					default:
-					}
+					a.progress.Say(fmt.Sprintf("%s: %d of %d steps", op, n, total))
 				}
 			}()
-		case text := <-progress:
-			shown = true
-			fmt.Fprintf(a.err, "\r\x1b[K%s", printable.Text(text))
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 func (a *app) upCmd() *cobra.Command {
 	var at string
+	var asJSON bool
 	c := &cobra.Command{
 		Use:               "up AGENT [--at DIR]",
 		Short:             "mount an agent's view",
@@ -30,13 +31,18 @@ func (a *app) upCmd() *cobra.Command {
 				}
 			}
 			where, err := client.Up(ctx, id, at)
-			if err == nil {
+			switch {
+			case err != nil:
+			case asJSON:
+				err = report.Line(a.out, map[string]string{"agent": string(id), "mount": where})
+			default:
 				fmt.Fprintln(a.out, where)
 			}
 			return err
 		}),
 	}
 	c.Flags().StringVar(&at, "at", "", "mount at this empty directory")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
 }
 
@@ -154,6 +160,7 @@ func allFailed(list []api.Agent) bool {
 }
 
 func (a *app) killCmd() *cobra.Command {
+	var asJSON bool
 	c := &cobra.Command{
 		Use:   "kill SESSION",
 		Short: "end one session of an agent",
@@ -171,12 +178,17 @@ command says so and exits with status 1.`,
 		ValidArgsFunction: a.completeSessions,
 		RunE: a.operating(func(ctx context.Context, client *api.Daemons, words []string) error {
 			s, err := client.Kill(ctx, words[0])
-			if err == nil {
+			switch {
+			case err != nil:
+			case asJSON:
+				err = report.Line(a.out, map[string]string{"session": s.ID, "agent": string(s.Agent)})
+			default:
 				fmt.Fprintf(a.out, "%s of %s: killed\n", s.ID, s.Agent)
 			}
 			return err
 		}),
 	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	a.addAll(c)
 	return c
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/scopefs/scopefs/internal/console"
 	"github.com/scopefs/scopefs/internal/devices"
 	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
 )
 
@@ -35,12 +36,14 @@ type options struct {
 	console.Options
 	own  bool // where: the operator says so
 	open bool
+	json bool
 }
 
 func (o *options) flags(c *cobra.Command) {
 	c.Flags().StringVar(&o.Listen, "listen", "127.0.0.1:0", "ADDRESS:PORT, or unix:PATH")
 	c.Flags().StringVar(&o.Cert, "tls-cert", "", "`FILE` with the certificate and its chain, PEM: an address off the loopback interface needs one")
 	c.Flags().StringVar(&o.Key, "tls-key", "", "`FILE` with the certificate's key, PEM")
+	c.Flags().BoolVar(&o.json, "json", false, "print JSON")
 }
 
 func (o *options) check(c *cobra.Command) error {
@@ -58,8 +61,9 @@ func New(v Env) *cobra.Command {
 		Use:   "console",
 		Short: "show what agents do in a browser",
 		Long: `Serves a web page of the daemon on the loopback interface, and prints a link that opens it once,
-within five minutes. It serves until it is interrupted, in a project also without a daemon. If the daemon serves the page already (scopefs daemon --console), the
-command prints a link to that and ends.
+within five minutes. It serves until it is interrupted, also without a daemon; outside of a project it is about the one
+whose agent has changed something last. If the daemon serves the page already (scopefs daemon --console), the command
+prints a link to that and ends.
 
 --listen unix:/PATH listens on a unix socket of this user alone, to which ssh -L PORT:/PATH HOST forwards a port. Another
 address needs --tls-cert and --tls-key, and lets paired devices in alone: see scopefs console pair.
@@ -91,7 +95,7 @@ func (v Env) serve(ctx context.Context, o options, req api.LinkRequest) error {
 	defer stop()
 	if !o.own {
 		if reply, err := client.ConsoleLink(ctx, req); err == nil {
-			return v.showLink(reply, o.open)
+			return v.showLink(reply, o)
 		}
 	}
 	if _, err := client.Agents(ctx); errors.Is(err, api.ErrNoDaemon) {
@@ -117,7 +121,7 @@ func (v Env) serve(ctx context.Context, o options, req api.LinkRequest) error {
 	}
 	reply, err := process.Do(ask)
 	if err == nil {
-		err = v.showLink(api.LinkReply{Link: reply.Link, QR: reply.QR}, o.open)
+		err = v.showLink(api.LinkReply{Link: reply.Link, QR: reply.QR}, o)
 	}
 	if err != nil {
 		return err
@@ -131,11 +135,18 @@ func (v Env) serve(ctx context.Context, o options, req api.LinkRequest) error {
 }
 
 // showLink prints a link, and opens it. A terminal shows its QR code, too.
-func (v Env) showLink(reply api.LinkReply, open bool) error {
-	if terminal.Is(v.Out) {
-		fmt.Fprint(v.Out, reply.QR)
+func (v Env) showLink(reply api.LinkReply, o options) error {
+	show := func() error {
+		if terminal.Is(v.Out) {
+			fmt.Fprint(v.Out, reply.QR)
+		}
+		_, err := fmt.Fprintln(v.Out, reply.Link)
+		return err
 	}
-	if _, err := fmt.Fprintln(v.Out, reply.Link); err != nil || !open {
+	if o.json {
+		show = func() error { return report.Line(v.Out, map[string]string{"link": reply.Link}) }
+	}
+	if err := show(); err != nil || !o.open {
 		return err
 	}
 	return openLink(reply.Link)

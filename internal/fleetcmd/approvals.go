@@ -92,7 +92,10 @@ func (v Env) show(w wire.SeenWait) error {
 }
 
 // decision are the flags of approve and deny.
-type decision struct{ key, shown, reason string }
+type decision struct {
+	key, shown, reason string
+	json               bool
+}
 
 func (v Env) decide(word string, approve bool) *cobra.Command {
 	var o decision
@@ -133,11 +136,15 @@ exit status is 1 if the node refuses the decision, or does not answer within 15 
 			case !out.Done:
 				return fmt.Errorf("the node %s refuses: %s", w.Node, out.Text)
 			}
+			if o.json {
+				return report.Line(v.Out, map[string]string{"node": w.Node, "id": w.ID, "outcome": out.Text})
+			}
 			_, err = fmt.Fprintln(v.Out, printable.Text(fmt.Sprintf("%s on %s: %s", w.ID, w.Node, out.Text)))
 			return err
 		}),
 	}
 	keyFlag(c, &o.key)
+	c.Flags().BoolVar(&o.json, "json", false, "print JSON")
 	c.Flags().StringVar(&o.shown, "shown", "", "only the call with this `HASH`, of fleet approvals show")
 	if !approve {
 		c.Flags().StringVar(&o.reason, "reason", "", "a `TEXT` for the agent: it reads why")

@@ -64,6 +64,8 @@ func (f *front) run(c *cobra.Command, name string, argv []string, o *command.Run
 			return req
 		})
 	}
+	progress := terminal.Show(os.Stderr, terminal.Soon, "starting the agent "+string(id))
+	defer progress.End()
 	run, err := start()
 	if errors.Is(err, client.ErrNoDaemon) && !embedded.Serves(p) {
 		var end func()
@@ -83,6 +85,7 @@ func (f *front) run(c *cobra.Command, name string, argv []string, o *command.Run
 		return command.NotStarted(err, f.Dir)
 	}
 	defer run.Close()
+	progress.End()
 	ended, err := terminal.Attend(run, in, os.Stdout, os.Stderr, f.remedyOf(name), nil)
 	if err != nil {
 		return command.RunFailed, err

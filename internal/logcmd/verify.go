@@ -99,15 +99,11 @@ func (v Env) verify(ctx context.Context, words []string, o verifyOptions) error 
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
-	if terminal.Is(v.Err) {
-		opts.Progress = func(done, total int64) {
-			fmt.Fprintf(v.Err, "\rscopefs: %d of %d MiB", done>>20, total>>20)
-			if done == total {
-				fmt.Fprint(v.Err, "\r\x1b[K")
-			}
-		}
-	}
+	progress := terminal.Show(v.Err, terminal.Soon, "reading the log")
+	defer progress.End()
+	opts.Progress = func(done, total int64) { progress.Say(fmt.Sprintf("%d of %d MiB of the log", done>>20, total>>20)) }
 	found, err := audit.Verify(ctx, dir, opts)
+	progress.End()
 	if err != nil {
 		return err
 	}

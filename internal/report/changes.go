@@ -26,10 +26,12 @@ type Changes struct {
 	Changes []FileChange `json:"changes"`
 	Hash    string       `json:"hash,omitempty"` // of those in a branch, if it was asked for
 
-	held    bool // they are in a branch
-	form    ChangesForm
-	nothing string
-	texts   func([]history.Version) iter.Seq2[api.Text, error]
+	held     bool // they are in a branch
+	form     ChangesForm
+	nothing  string
+	Compared func(done, total int) `json:"-"` // is called for each file whose contents were compared; nil: nothing is
+
+	texts func([]history.Version) iter.Seq2[api.Text, error]
 }
 
 // FileChange is a change of one object.
@@ -114,6 +116,9 @@ func (r *Changes) diffs() iter.Seq2[int, FileChange] {
 		defer stop()
 		for i, c := range r.Changes {
 			compared[i].add(&c, next)
+			if r.Compared != nil {
+				r.Compared(i+1, len(r.Changes))
+			}
 			if !yield(i, c) {
 				return
 			}

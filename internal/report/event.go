@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -176,7 +177,7 @@ func eventLine(e folded) string {
 		words = append(words, fmt.Sprint("exit ", *e.Exit))
 	}
 	if e.Changed != nil {
-		words = append(words, changedBy(*e.Changed))
+		words = append(words, changedBy(*e.Changed, e.Effects))
 	}
 	if e.Event.Event == audit.KindNetwork {
 		words = append(words, traffic(e.Event)...)
@@ -199,12 +200,12 @@ func eventLine(e folded) string {
 	return strings.Join(words, " ")
 }
 
-// changedBy says how many files a call changed.
-func changedBy(n int) string {
+// changedBy says what a call or a command changed.
+func changedBy(n int, effects string) string {
 	if n == 0 {
 		return "changed nothing"
 	}
-	return fmt.Sprint("changed ", n)
+	return cmp.Or(effects, fmt.Sprint("changed ", n))
 }
 
 // span returns a duration to a tenth of a second, or to a second from ten seconds on.

@@ -123,6 +123,42 @@ func (list Definitions) Print(w io.Writer) error {
 	return t.Print(w)
 }
 
+// Finding is an error or a warning of scopefs agents check.
+type Finding struct {
+	Agent   scope.ID `json:"agent,omitempty"`
+	Error   string   `json:"error,omitempty"` // it would not load
+	Warning string   `json:"warning,omitempty"`
+}
+
+// Findings are those of several files.
+type Findings []Finding
+
+// Found returns errors and warnings.
+func Found(errs, warnings []error) Findings {
+	list := Findings{}
+	for _, err := range errs {
+		list = append(list, Finding{Agent: fields.AgentOf(err), Error: err.Error()})
+	}
+	for _, err := range warnings {
+		list = append(list, Finding{Agent: fields.AgentOf(err), Warning: err.Error()})
+	}
+	return list
+}
+
+// Print prints a line for each.
+func (list Findings) Print(w io.Writer) error {
+	for _, f := range list {
+		text := f.Error
+		if f.Warning != "" {
+			text = "warning: " + f.Warning
+		}
+		if _, err := fmt.Fprintln(w, printable.Text(text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Stores are the shared stores of a daemon.
 type Stores []api.Store
 

@@ -293,6 +293,10 @@ func (b *Sandbox) Effects(ctx context.Context) *effect.Effects {
 		return why
 	}
 	e, _ := effectsOf(ctx, b.view, history.Work{Session: b.Name, Began: b.began}, "")
+	logged := audit.Event{Event: audit.KindSandbox, Agent: string(b.agent.id), Session: b.Name, Op: "changes", Outcome: "listed"}
+	if logged.Changed, logged.Effects = e.Logged(); logged.Changed != nil {
+		b.agent.Event(logged)
+	}
 	e.Refused, e.RefusedLeftOut = seen.refused, seen.more
 	for i := range e.Refused {
 		e.Refused[i].Path = audit.Escape(e.Refused[i].Path)

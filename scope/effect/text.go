@@ -131,6 +131,28 @@ func (o *Object) text() string {
 	return text
 }
 
+// Logged returns the effects for the log: how many objects, and a text with the first names. Nil: it is not known.
+func (e *Effects) Logged() (objects *int, text string) {
+	if e.Unknown != "" {
+		return nil, ""
+	}
+	n := e.Counts.Sum()
+	if n == 0 {
+		return &n, ""
+	}
+	var names []string
+	for _, o := range e.Listed() {
+		if len(names) == maxLogged {
+			break
+		}
+		names = append(names, printable.Quote(o.Path))
+	}
+	return &n, strings.TrimSuffix(e.Counts.Summary()+": "+strings.Join(names, ", "), ": ")
+}
+
+// maxLogged bounds the names of a line of the log.
+const maxLogged = 5
+
 // Summary returns the numbers of a command's effects, as: 2 removed, 1 changed, 115 created.
 func (c Counts) Summary() string {
 	var words []string

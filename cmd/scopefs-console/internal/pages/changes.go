@@ -32,9 +32,20 @@ func (s *Site) changesOfAll(ctx context.Context, r *http.Request) (page, error) 
 		return page{}, err
 	}
 	all = slices.DeleteFunc(all, func(a api.Agent) bool { return a.ID == "" })
+	past, err := s.past(ctx, nil, 0)
+	if err != nil {
+		return page{}, err
+	}
 	var data struct {
 		Part   []api.Agent
 		Listed listed
+		Last   map[scope.ID]*api.Past // the session of each that has changed something last, as far as the newest events say
+	}
+	data.Last = map[scope.ID]*api.Past{}
+	for _, p := range slices.Backward(past) {
+		if p.Changed > 0 {
+			data.Last[scope.ID(p.Agent)] = p
+		}
 	}
 	data.Part, data.Listed, err = listOf(r, all, func(a api.Agent) string { return string(a.ID) })
 	return page{Name: "changes", Title: "Changes", Follow: "top", Data: data}, err

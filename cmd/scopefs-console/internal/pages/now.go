@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/approvals"
@@ -32,7 +31,7 @@ func (s *Site) now(ctx context.Context, r *http.Request) (page, error) {
 		Listed       listed
 		MoreSessions int
 		MoreCalls    int
-		Past         []*past
+		Past         []*api.Past
 	}
 	if len(top.Agents) > maxListed { // those that do something first
 		works := map[scope.ID]bool{}
@@ -57,31 +56,24 @@ func (s *Site) now(ctx context.Context, r *http.Request) (page, error) {
 		rates.session(cells, one)
 		data.Sessions = append(data.Sessions, row{Of: one, Key: key("s", one.ID), cells: cells})
 	}
-	if data.Past, err = s.past(ctx, top.Sessions); err != nil {
+	if data.Past, err = s.past(ctx, top.Sessions, maxPast); err != nil {
 		return page{}, err
 	}
 	return page{Name: "now", Title: "Now", Follow: "top", Data: data}, nil
 }
 
-// past is a session of the newest events that has ended.
-type past struct {
-	ID, Agent, Command string
-	Last               time.Time
-	Calls, Denied      int64
-}
-
 // maxPast limits the sessions that have ended on the page of what runs.
 const maxPast = 10
 
-// past returns the sessions of the newest events that do not run, the last one first.
-func (s *Site) past(ctx context.Context, running []api.TopSession) (list []*past, err error) {
+// past returns the sessions of the newest events, the last one first, without some: most of them at most; 0: all.
+func (s *Site) past(ctx context.Context, without []api.TopSession, most int) (list []*api.Past, err error) {
 	found, err := s.client.Events(ctx, api.EventQuery{})
 	if err != nil {
 		return nil, err
 	}
-	known := map[string]*past{}
-	for _, one := range running {
-		known[one.ID] = &past{}
+	known := map[string]*api.Past{}
+	for _, one := range without {
+		known[one.ID] = &api.Past{}
 	}
 	for _, e := range eventsOf(found.Lines) {
 		if e.Session == "" {
@@ -89,26 +81,15 @@ func (s *Site) past(ctx context.Context, running []api.TopSession) (list []*past
 		}
 		p := known[e.Session]
 		if p == nil {
-			if len(list) == maxPast {
+			if most > 0 && len(list) == most {
 				continue
 			}
-			p = &past{ID: e.Session, Agent: e.Agent, Last: e.Time}
+			p = &api.Past{}
 			known[e.Session], list = p, append(list, p)
 		}
-		p.count(e)
+		p.Add(e)
 	}
 	return list, nil
-}
-
-func (p *past) count(e audit.Event) {
-	switch {
-	case e.Verdict == audit.Deny, e.Verdict == audit.Violation:
-		p.Denied += 1 + e.Unrecorded
-	case e.Event == audit.KindCall && e.Outcome == audit.OutcomeBegin:
-		p.Calls++
-	case e.Event == audit.KindSandbox && e.Op == "exec" && e.Target != "":
-		p.Command = e.Target
-	}
 }
 
 // importance orders agents: those that fail, those that work, the others.

@@ -88,6 +88,7 @@ var columns = []struct {
 	{"uid", func(e audit.Event) string { return pointed(e.UID) }},
 	{"exit", func(e audit.Event) string { return pointed(e.Exit) }},
 	{"changed", func(e audit.Event) string { return pointed(e.Changed) }},
+	{"effects", func(e audit.Event) string { return e.Effects }},
 	{"status", func(e audit.Event) string { return number(int64(e.Status)) }},
 	{"bytes", func(e audit.Event) string { return number(e.Bytes) }},
 	{"sent_bytes", func(e audit.Event) string { return number(e.Sent) }},

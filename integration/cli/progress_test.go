@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/integration/harness"
+)
+
+// slowly has programs of scopefs of which the daemon of a command does not start until release is called.
+type slowly struct {
+	*harness.Way
+	programs, dir string
+}
+
+func newSlowly(t *testing.T) *slowly {
+	s := &slowly{Way: harness.Embed(t, 0, nil)}
+	s.programs, s.dir = filepath.Join(s.Base, "programs"), filepath.Join(s.Base, "project")
+	for _, dir := range []string{s.programs, s.dir, filepath.Join(s.Base, "home")} {
+		require.NoError(t, os.Mkdir(dir, 0o755))
+	}
+	all, err := filepath.Glob(filepath.Dir(harness.Program) + "/scopefs*")
+	require.NoError(t, err)
+	for _, program := range all {
+		require.NoError(t, os.Symlink(program, filepath.Join(s.programs, filepath.Base(program))))
+	}
+	for name, as := range map[string]string{"scopefs": "scopefs", "scopefsd": "real"} { // a program finds those beside its file, not beside a link
+		text, err := os.ReadFile(filepath.Join(filepath.Dir(harness.Program), name))
+		require.NoError(t, err)
+		require.NoError(t, os.Remove(filepath.Join(s.programs, name)))
+		require.NoError(t, os.WriteFile(filepath.Join(s.programs, as), text, 0o755))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(s.programs, "scopefsd"), fmt.Appendf(nil, `#!/bin/sh
+case " $* " in *" --only "*) while ! test -e %[1]s/go; do kill -0 $PPID || exit; sleep 0.02; done;; esac
+exec %[1]s/real "$@"
+`, s.programs), 0o755))
+	return s
+}
+
+// hold has the daemons of later commands wait for release.
+func (s *slowly) hold() { _ = os.Remove(filepath.Join(s.programs, "go")) }
+
+func (s *slowly) release() {
+	require.NoError(s.T, os.WriteFile(filepath.Join(s.programs, "go"), nil, 0o644))
+}
+
+// command is a command in the project.
+func (s *slowly) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(s.programs, "scopefs"), args...)
+	cmd.Dir = s.dir
+	cmd.Env = append(os.Environ(), "HOME="+s.Base+"/home", "TMPDIR="+s.Tmp, "XDG_STATE_HOME=", "XDG_RUNTIME_DIR=", "XDG_DATA_HOME=", "XDG_CONFIG_HOME=", "SCOPEFS_BASE=")
+	return cmd
+}
+
+// TestProgress: what takes longer than a second says what it does on a terminal, and erases that before its answer. An interrupt
+// leaves nothing.
+func TestProgress(t *testing.T) {
+	t.Parallel()
+	s := newSlowly(t)
+	harness.Plant(t, s.dir, "f=1\n")
+	for _, c := range []struct {
+		says, answers string
+		words         []string
+	}{
+		{"starting the agent project-", "done", []string{"run", "--dir", ".", "--", "sh", "-c", "echo 2 >f; echo done"}},
+		{"opening the history of project-", "1 change", []string{"changes", "--stat"}},
+		{"opening the history of project-", "1 rewritten", []string{"undo", "--session", "last"}},
+	} {
+		for _, interrupted := range []bool{true, false} {
+			s.hold()
+			cmd := s.command(c.words...)
+			ptmx, k := harness.OnTerminal(t, cmd, 30, 90)
+			k.Expect("\r\x1b[Kscopefs: " + c.says)
+			if interrupted {
+				_, err := ptmx.WriteString("\x03")
+				require.NoError(t, err)
+				assert.Error(t, cmd.Wait())
+				assert.Equal(t, syscall.SIGINT, cmd.ProcessState.Sys().(syscall.WaitStatus).Signal())
+				s.Eventually("nothing of it runs", func() bool { return len(harness.ProcessesOf(s.programs)) == 0 })
+				continue
+			}
+			s.release()
+			assert.Regexp(t, `\r\x1b\[K[^\n]*$`, k.Expect(c.answers))
+			require.NoError(t, cmd.Wait(), c.words)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(s.dir, "f"))
+	require.NoError(t, err)
+	assert.Equal(t, "1\n", string(text))
+	left, err := os.ReadDir(s.Tmp)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+
+	o := harness.Finish(t, s.command("changes"))
+	assert.NotContains(t, o.Stderr, "\x1b", "standard error is no terminal")
+}
