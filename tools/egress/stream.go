@@ -128,7 +128,7 @@ func classify(start []byte) speaks {
 			return speaksNothing
 		case c == ' ' && strings.IndexByte("/h*", start[i+1]) >= 0:
 			return speaksHTTP
-		case (c < 'A' || c > 'Z') && (c < 'a' || c > 'z'):
+		case strings.IndexByte(tokenChars, c) < 0:
 			return speaksOther
 		}
 	}
