@@ -154,7 +154,7 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request, a *access) {
 	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 always is
 	r = r.WithContext(ctx)
 	r.Body = &counted{ReadCloser: r.Body, n: &a.sent, spend: p.stopper(a)}
-	p.forward.ServeHTTP(&answer{w}, r)
+	p.forward.ServeHTTP(&answer{w, r, a, p.stopper(a), cancel}, r)
 	failure = a.failure
 }
 
@@ -168,23 +168,42 @@ func (p *Proxy) passes(w http.ResponseWriter, a *access) (over func()) {
 	return func() { a.in.passes.Store(false) }
 }
 
-// answer is a response to the client. It passes no interim response: 103 has
-// header fields of the host, which no rule has decided.
+// answer is a response to the client. Interim ones pass as the response itself does: without fields of the host's
+// connection, masked and counted.
 type answer struct {
 	http.ResponseWriter
+	request *http.Request
+	access  *access
+	spend   func(int64) error
+	cancel  func()
 }
 
 func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *answer) WriteHeader(status int) {
+	h := w.Header()
 	if status < 200 && status != http.StatusSwitchingProtocols {
+		// RFC 9110, section 15.2. net/http itself sends the 100 of a request that expects it, when its body is read.
+		if w.request.ProtoAtLeast(1, 1) && (status != http.StatusContinue || w.request.Header["Expect"] == nil) {
+			for _, name := range hops {
+				h.Del(name)
+			}
+			if w.access.mask.header(h); w.spend(headSize("", h)) != nil {
+				w.cancel()
+				return
+			}
+			w.ResponseWriter.WriteHeader(status)
+		}
 		return
 	}
-	if h := w.Header(); h["Content-Type"] == nil {
+	if h["Content-Type"] == nil {
 		h["Content-Type"] = nil // net/http would guess it
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
+
+// hops are the fields of a connection (RFC 9110, section 7.6.1).
+var hops = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Te", "Trailer", "Upgrade"}
 
 // stopper returns what counts bytes, and stops an access that has no more.
 func (p *Proxy) stopper(a *access) func(int64) error {
@@ -338,9 +357,9 @@ func rewrite(r *httputil.ProxyRequest) {
 	if r.Out.URL.Opaque = rawPath(r.In.RequestURI); strings.HasPrefix(r.Out.URL.Opaque, "//") {
 		r.Out.URL.Opaque = "" // EscapedPath is the same: see locate
 	}
-	hops := strings.ToLower(strings.Join(r.In.Header["Connection"], ","))
+	named := strings.ToLower(strings.Join(r.In.Header["Connection"], ","))
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
-		if values := r.In.Header[name]; values != nil && !strings.Contains(hops, strings.ToLower(name)) {
+		if values := r.In.Header[name]; values != nil && !strings.Contains(named, strings.ToLower(name)) {
 			r.Out.Header[name] = values
 		}
 	}

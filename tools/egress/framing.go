@@ -66,7 +66,8 @@ func (g *framedConn) Read(p []byte) (int, error) {
 // Write fails, and net/http closes the connection, when the client does not take the bytes in time: as soon
 // as a request's head where no response passes.
 func (g *framedConn) Write(p []byte) (int, error) {
-	if g.changing.Swap(false) && !bytes.HasPrefix(p, []byte("HTTP/1.1 101 ")) {
+	if interim := bytes.HasPrefix(p, []byte("HTTP/1.1 1")) && !bytes.HasPrefix(p, []byte("HTTP/1.1 101 ")); !interim &&
+		g.changing.Swap(false) && !bytes.HasPrefix(p, []byte("HTTP/1.1 101 ")) {
 		g.over.Store(true)
 	}
 	limit := g.limits.Speak
@@ -102,6 +103,13 @@ func (g *framedConn) Close() error {
 	g.mu.Unlock()
 	_ = g.holdLong(false) // it only releases
 	return g.Conn.Close()
+}
+
+// CloseWrite ends a connection with a request whose body nobody reads: net/http calls it before Close. The rest of the body
+// is read and dropped, so that it does not reset the connection.
+func (g *framedConn) CloseWrite() error {
+	linger(g.Conn, g.limits.Speak)
+	return nil
 }
 
 // framing is the place in a stream of requests (RFC 9112, sections 2 to 7).
