@@ -115,6 +115,14 @@ func TestAttackSmuggling(t *testing.T) {
 		"GET http://good.example/ HTTP/1.1\r\nHost: evil.example\r\n\r\n",
 		"GET http://evil.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n",
 		"GET http://good.example@evil.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n",
+		"GET http://good.example/a#b HTTP/1.1\r\nHost: good.example\r\n\r\n",
+		"GET http://good.example/a?b#c HTTP/1.1\r\nHost: good.example\r\n\r\n",
+		"GET http://good.example/a\x01 HTTP/1.1\r\nHost: good.example\r\n\r\n",
+		"GET http://good.example/a?\x7f HTTP/1.1\r\nHost: good.example\r\n\r\n",
+		"GET http://good.example/a\tb HTTP/1.1\r\nHost: good.example\r\n\r\n",
+		"GET http://good.example/100% HTTP/1.1\r\nHost: good.example\r\n\r\n",
+		"GET http://good.example//{ HTTP/1.1\r\nHost: good.example\r\n\r\n",
+		"GET http://good.example/ HTTP/1.1\r\nHost: good.example\r\nUser-Agent: a\r\nUser-Agent: b\r\n\r\n",
 		"GET / HTTP/1.1\r\nHost: good.example\r\n\r\n",
 		"GET https://good.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n",
 		"CONNECT good.example HTTP/1.1\r\nHost: good.example\r\n\r\n",
@@ -130,6 +138,34 @@ func TestAttackSmuggling(t *testing.T) {
 	for _, e := range l.log() {
 		assert.True(t, denial(e), "%+v", e)
 	}
+}
+
+// TestAttackAfterRefusal: what follows a refused head is read by nobody, however the bytes arrive, and the client has its
+// answer at once.
+func TestAttackAfterRefusal(t *testing.T) {
+	t.Parallel()
+	var reached atomic.Int32
+	rule, _ := host(t, "good.example", false, func(http.ResponseWriter, *http.Request) { reached.Add(1) })
+	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, func(o *Options, _ *Tenant) { o.Limits.Speak = time.Minute })
+	for _, bad := range []string{"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n", "Host: evil.example\r\n", "X: y\n", "X y\r\n"} {
+		for _, end := range []string{"\r\n", "\r\n\r\n", "Content-Length: 4\r\n\r\nabcd", ""} {
+			c := l.dial(t)
+			head := "GET http://good.example/ HTTP/1.1\r\nHost: good.example\r\n"
+			before := len(l.log())
+			for i, part := range []string{head, bad + "\r\n", end} {
+				_, _ = io.WriteString(c, part) // the proxy may have ended the connection
+				if i == 1 {
+					require.Eventually(t, func() bool { return len(l.log()) > before }, 10*time.Second, time.Millisecond, "%q", bad)
+				}
+				time.Sleep(5 * time.Millisecond) // parts of their own
+			}
+			require.NoError(t, c.SetReadDeadline(time.Now().Add(20*time.Second)))
+			text, _ := io.ReadAll(c)
+			assert.Regexp(t, "^HTTP/1.1 400 ", string(text), "%q %q", bad, end)
+			assert.Len(t, l.log()[before:], 1, "%q %q", bad, end)
+		}
+	}
+	assert.Zero(t, reached.Load())
 }
 
 // TestAttackSecondRequest: framedConn follows the requests of a connection.

@@ -168,26 +168,6 @@ func TestAttackContinuationFlood(t *testing.T) {
 	<-ended
 }
 
-// TestInterim: the client gets no interim response: nothing masks its fields.
-func TestInterim(t *testing.T) {
-	rule, _ := host(t, "good.example", true, func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Link", "<"+r.Header.Get("Authorization")+">")
-		w.WriteHeader(http.StatusEarlyHints)
-		w.Header().Del("Link")
-		fmt.Fprint(w, "final")
-	})
-	rule.Secret = "key"
-	l, client := withSecret(t, []scope.HostRule{rule}, "", "")
-	_, body := get(t, client, "https://good.example/")
-	assert.Equal(t, "final", body)
-	conf := client.Transport.(*http.Transport).TLSClientConfig.Clone()
-	conf.NextProtos = nil
-	c := l.tls(t, "good.example", conf)
-	fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: good.example\r\nConnection: close\r\n\r\n")
-	text, _ := io.ReadAll(c)
-	assert.True(t, strings.HasPrefix(string(text), "HTTP/1.1 200 "), "%s", text)
-}
-
 // TestApprovalEnds: what the operator has approved ends with the approval, and a request
 // on a connection that stays open needs an approval of its own.
 func TestApprovalEnds(t *testing.T) {

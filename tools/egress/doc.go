@@ -18,7 +18,8 @@
 //     other end of the client's TLS, with a certificate for that host alone that a
 //     [CA] of the daemon has signed. It is also a client of the host, and checks
 //     the host's certificate. Requests are decided one by one, in HTTP/1.1 and HTTP/2. Bodies,
-//     events and WebSocket pass at once; interim responses (103) do not.
+//     events, interim responses (100, 103) and WebSocket pass at once. An answer reaches
+//     a client that still sends its body, also when the host has gone.
 //   - Requests that two servers could read differently are refused: two lengths,
 //     a Host other than the URL's, bare line feeds, folded lines.
 //   - What is refused is answered at once, with status 403 and a JSON object with

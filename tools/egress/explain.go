@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"time"
+
+	"github.com/scopefs/scopefs/tools/egress/tunnel"
 )
 
 // explain refuses a connection. For https the refusal is the answer to a request
@@ -46,12 +48,16 @@ func (p *Proxy) explain(ctx context.Context, a *access, r *refusal, answer func(
 	if _, err := c.Write(r.raw()); err != nil {
 		return
 	}
-	// A socket that is closed with unread bytes resets the connection, and the client
-	// may lose the answer (RFC 9112, section 9.6).
+	linger(c, p.Limits.Speak)
+}
+
+// linger ends the side of a connection to its client, and reads and drops what the client still sends: a socket that is
+// closed with unread bytes resets the connection, and the client may lose the answer (RFC 9112, section 9.6).
+func linger(c net.Conn, most time.Duration) {
 	if half, ok := c.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()
 	}
-	_ = c.SetReadDeadline(time.Now().Add(min(p.Limits.Speak, lingering)))
+	_ = c.SetReadDeadline(time.Now().Add(min(most, tunnel.Lingering)))
 	_, _ = io.CopyN(io.Discard, c, maxUnread)
 }
 
@@ -70,8 +76,5 @@ func skipHead(r *bufio.Reader) error {
 	}
 }
 
-// The bounds of what the client of a refused request may still send.
-const (
-	lingering = 2 * time.Second
-	maxUnread = 16 << 20 // bytes
-)
+// maxUnread bounds what is read and dropped of a client that still sends, in bytes.
+const maxUnread = 64 << 20

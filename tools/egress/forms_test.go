@@ -50,6 +50,10 @@ func TestAttackForms(t *testing.T) {
 		"a blank in a query":  {"GET", "/ok/x?a b", nil, "h2"},
 		"a blank in a path":   {"GET", "/ok/x y", nil, "h2"},
 		"a tab in a query":    {"GET", "/ok/x?a\tb", nil, "h2"},
+
+		"a number sign in a path":  {"GET", "/ok/x#a", nil, ""},
+		"a number sign in a query": {"GET", "/ok/x?a#b", nil, ""},
+		"two User-Agent fields":    {"GET", "/ok/x", []string{"user-agent", "a", "user-agent", "b"}, ""},
 	}
 	for _, name := range []string{
 		"X-HTTP-Method-Override", "X_HTTP_Method_Override", "X-HTTP_Method-Override", "X.HTTP.Method.Override", "X-HTTP-Method", "X-Method-Override", "X-Method",

@@ -62,8 +62,12 @@ func (a *access) locate(r *http.Request, o *origin) *refusal {
 		return malformed("CONNECT inside a tunnel")
 	case r.Method == "" || strings.Trim(r.Method, tokenChars) != "":
 		return malformed("the method of a request is no token")
-	case strings.ContainsFunc(r.RequestURI, func(c rune) bool { return c <= ' ' || c == 0x7f }): // HTTP/2 passes them
-		return malformed("the target of a request has a blank or a control character")
+	case badTarget(r.RequestURI):
+		return malformed(badTargetText)
+	case strings.HasPrefix(rawPath(r.RequestURI), "//") && r.URL.EscapedPath() != rawPath(r.RequestURI):
+		return malformed("a target that begins with // has a character that no URL has") // url.URL cannot have both
+	case len(r.Header["User-Agent"]) > 1:
+		return malformed("a request has %d User-Agent fields", len(r.Header["User-Agent"])) // net/http sends the first alone
 	case o.scheme == "" && !absolute:
 		return malformed("this is a proxy: a request needs an absolute URL")
 	case absolute && o.scheme != "" && r.URL.Scheme != o.scheme || o.scheme == "" && r.URL.Scheme != "http":
@@ -150,7 +154,7 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request, a *access) {
 	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 always is
 	r = r.WithContext(ctx)
 	r.Body = &counted{ReadCloser: r.Body, n: &a.sent, spend: p.stopper(a)}
-	p.forward.ServeHTTP(&answer{w}, r)
+	p.forward.ServeHTTP(&answer{w, r, a, p.stopper(a), cancel}, r)
 	failure = a.failure
 }
 
@@ -164,23 +168,42 @@ func (p *Proxy) passes(w http.ResponseWriter, a *access) (over func()) {
 	return func() { a.in.passes.Store(false) }
 }
 
-// answer is a response to the client. It passes no interim response: 103 has
-// header fields of the host, which no rule has decided.
+// answer is a response to the client. Interim ones pass as the response itself does: without fields of the host's
+// connection, masked and counted.
 type answer struct {
 	http.ResponseWriter
+	request *http.Request
+	access  *access
+	spend   func(int64) error
+	cancel  func()
 }
 
 func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *answer) WriteHeader(status int) {
+	h := w.Header()
 	if status < 200 && status != http.StatusSwitchingProtocols {
+		// RFC 9110, section 15.2. net/http itself sends the 100 of a request that expects it, when its body is read.
+		if w.request.ProtoAtLeast(1, 1) && (status != http.StatusContinue || w.request.Header["Expect"] == nil) {
+			for _, name := range hops {
+				h.Del(name)
+			}
+			if w.access.mask.header(h); w.spend(headSize("", h)) != nil {
+				w.cancel()
+				return
+			}
+			w.ResponseWriter.WriteHeader(status)
+		}
 		return
 	}
-	if h := w.Header(); h.Get("Content-Type") == "" {
+	if h["Content-Type"] == nil {
 		h["Content-Type"] = nil // net/http would guess it
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
+
+// hops are the fields of a connection (RFC 9110, section 7.6.1).
+var hops = []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Te", "Trailer", "Upgrade"}
 
 // stopper returns what counts bytes, and stops an access that has no more.
 func (p *Proxy) stopper(a *access) func(int64) error {
@@ -326,11 +349,20 @@ func wantsUpgrade(r *http.Request) bool {
 	return slices.ContainsFunc(r.Header["Upgrade"], isWebSocket)
 }
 
-// rewrite addresses a request to its host.
+// rewrite addresses a request to its host. What net/http/httputil takes out of the target and of the fields, it puts back.
 func rewrite(r *httputil.ProxyRequest) {
 	a := r.In.Context().Value(accessKey{}).(*access)
-	r.Out.URL.Scheme, r.Out.URL.Host, r.Out.URL.User, r.Out.URL.Opaque = a.scheme, authority(a.host, a.port, ""), nil, ""
-	r.Out.URL.RawQuery = r.In.URL.RawQuery // net/http/httputil drops parameters that net/url cannot parse; leak reads them all
+	r.Out.URL.Scheme, r.Out.URL.Host, r.Out.URL.User = a.scheme, authority(a.host, a.port, ""), nil
+	r.Out.URL.RawQuery = r.In.URL.RawQuery // leak reads it
+	if r.Out.URL.Opaque = rawPath(r.In.RequestURI); strings.HasPrefix(r.Out.URL.Opaque, "//") {
+		r.Out.URL.Opaque = "" // EscapedPath is the same: see locate
+	}
+	named := strings.ToLower(strings.Join(r.In.Header["Connection"], ","))
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if values := r.In.Header[name]; values != nil && !strings.Contains(named, strings.ToLower(name)) {
+			r.Out.Header[name] = values
+		}
+	}
 	r.Out.Host = authority(a.host, a.port, a.scheme)
 	r.Out.Trailer = nil // no rule decides about its names and values
 	// Inside another protocol, such as h2c, no request would be decided.

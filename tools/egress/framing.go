@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,6 +26,7 @@ type framedConn struct {
 	refuse func(*refusal) // records it
 	long   *limit.Slots
 	framing
+	refused *refusal // of a request: nothing more is read. net/http may drop an error of Read once
 
 	changing atomic.Bool // a request wants another protocol, and has no answer
 	over     atomic.Bool // the protocol did not change: framedConn has lost its place, and reads no more
@@ -39,6 +41,9 @@ type framedConn struct {
 const shortHead = 8 << 10
 
 func (g *framedConn) Read(p []byte) (int, error) {
+	if g.refused != nil {
+		return 0, g.refused
+	}
 	n, err := g.Conn.Read(p)
 	if g.over.Load() {
 		return 0, io.EOF
@@ -51,7 +56,7 @@ func (g *framedConn) Read(p []byte) (int, error) {
 	if wrong == nil {
 		wrong = g.holdLong(g.part == inHead && g.size > shortHead)
 	}
-	if wrong != nil {
+	if g.refused = wrong; wrong != nil {
 		g.refuse(wrong)
 		return 0, wrong // net/http answers with status 400
 	}
@@ -61,7 +66,8 @@ func (g *framedConn) Read(p []byte) (int, error) {
 // Write fails, and net/http closes the connection, when the client does not take the bytes in time: as soon
 // as a request's head where no response passes.
 func (g *framedConn) Write(p []byte) (int, error) {
-	if g.changing.Swap(false) && !bytes.HasPrefix(p, []byte("HTTP/1.1 101 ")) {
+	if interim := bytes.HasPrefix(p, []byte("HTTP/1.1 1")) && !bytes.HasPrefix(p, []byte("HTTP/1.1 101 ")); !interim &&
+		g.changing.Swap(false) && !bytes.HasPrefix(p, []byte("HTTP/1.1 101 ")) {
 		g.over.Store(true)
 	}
 	limit := g.limits.Speak
@@ -97,6 +103,13 @@ func (g *framedConn) Close() error {
 	g.mu.Unlock()
 	_ = g.holdLong(false) // it only releases
 	return g.Conn.Close()
+}
+
+// CloseWrite ends a connection with a request whose body nobody reads: net/http calls it before Close. The rest of the body
+// is read and dropped, so that it does not reset the connection.
+func (g *framedConn) CloseWrite() error {
+	linger(g.Conn, g.limits.Speak)
+	return nil
 }
 
 // framing is the place in a stream of requests (RFC 9112, sections 2 to 7).
@@ -260,8 +273,31 @@ func isWebSocket(upgrade string) bool {
 	return strings.Contains(strings.ToLower(upgrade), "websocket")
 }
 
+// badTarget reports whether a request's target has a byte at which one server ends it, or drops it, and another does not.
+func badTarget(target string) bool {
+	return strings.ContainsFunc(target, func(c rune) bool { return c <= ' ' || c == 0x7f || c == '#' })
+}
+
+const badTargetText = "the target of a request has a blank, a control character or a number sign"
+
+// rawPath returns the path of a target, as its bytes have it.
+func rawPath(target string) string {
+	target, _, _ = strings.Cut(target, "?")
+	if target == "*" || strings.HasPrefix(target, "/") {
+		return target
+	}
+	_, rest, _ := strings.Cut(target, "://")
+	_, path, _ := strings.Cut(rest, "/")
+	return "/" + path // RFC 9112, section 3.2.1
+}
+
 func (h requestHead) check() *refusal {
+	if _, err := url.PathUnescape(rawPath(h.target)); err != nil {
+		return malformed("the path of a request has a percent sign that begins no escape") // net/http refuses it without a record
+	}
 	switch {
+	case badTarget(h.target):
+		return malformed(badTargetText)
 	case len(h.hosts) > 1 || len(h.hosts) == 0 && h.proto == "HTTP/1.1":
 		return malformed("a request has %d Host fields", len(h.hosts))
 	case len(h.lengths)+len(h.codings) > 1:

@@ -11,6 +11,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/tools/egress/tunnel"
 )
 
 // intercept lets the requests of a connection be decided one by one: in plain
@@ -138,7 +139,27 @@ func (p *Proxy) dialTLS(ctx context.Context, addr string) (net.Conn, error) {
 		raw.Close()
 		return nil, err
 	}
-	return c, nil
+	if c.ConnectionState().NegotiatedProtocol == "h2" {
+		return c, nil // net/http wants a *tls.Conn, and RFC 9113, section 8.1, has early answers
+	}
+	return &early{Conn: c}, nil
+}
+
+// early is a connection to a host in HTTP/1. A host may answer before it has the whole body, and go. What is written after
+// that is dropped without an error: net/http would otherwise drop the answer, or not, as it comes.
+type early struct {
+	net.Conn
+	gone bool // of the goroutine that writes
+}
+
+func (c *early) Write(p []byte) (int, error) {
+	if !c.gone {
+		n, err := c.Conn.Write(p)
+		if c.gone = tunnel.HungUp(err) && !errors.Is(err, net.ErrClosed); !c.gone {
+			return n, err
+		}
+	}
+	return len(p), nil
 }
 
 // find returns where a request's connection goes, by the current rules: the
@@ -164,5 +185,9 @@ func (p *Proxy) dialAgain(ctx context.Context, addr string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.dial(ctx, host, port, route)
+	c, err := p.dial(ctx, host, port, route)
+	if err != nil {
+		return nil, err
+	}
+	return &early{Conn: c}, nil
 }

@@ -98,24 +98,31 @@ func (p *Proxy) sniff(in *incoming, known bool) speaks {
 	_ = in.SetReadDeadline(time.Now().Add(wait))
 	defer func() { _ = in.SetReadDeadline(time.Time{}) }()
 	const longest = 24 // of a method
+	method := tokenChars
+	if !known {
+		method = methodChars // others would wait for quiet
+	}
 	for {
-		if got := classify(in.ahead); got != speaksNothing {
+		if got := classify(in.ahead, method); got != speaksNothing {
 			return got
 		}
 		more := make([]byte, 512)
 		n, err := in.socket.Read(more)
 		in.ahead = append(in.ahead, more[:n]...)
-		if err != nil || len(in.ahead) > longest && classify(in.ahead) == speaksNothing {
-			if len(in.ahead) > 0 && classify(in.ahead) == speaksNothing {
+		if got := classify(in.ahead, method); err != nil || len(in.ahead) > longest && got == speaksNothing {
+			if len(in.ahead) > 0 && got == speaksNothing {
 				return speaksOther
 			}
-			return classify(in.ahead)
+			return got
 		}
 	}
 }
 
-// classify returns speaksNothing for what is too short to be known.
-func classify(start []byte) speaks {
+// methodChars are the characters of the methods that are registered.
+const methodChars = "-ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+// classify returns speaksNothing for what is too short to be known. method has the characters of a method.
+func classify(start []byte, method string) speaks {
 	if len(start) == 0 {
 		return speaksNothing
 	}
@@ -128,7 +135,7 @@ func classify(start []byte) speaks {
 			return speaksNothing
 		case c == ' ' && strings.IndexByte("/h*", start[i+1]) >= 0:
 			return speaksHTTP
-		case (c < 'A' || c > 'Z') && (c < 'a' || c > 'z'):
+		case strings.IndexByte(method, c) < 0:
 			return speaksOther
 		}
 	}

@@ -72,6 +72,9 @@ func (s *Session) TagOf(pid int) (tag string, own, ours bool) {
 // the children of init change meanwhile. Like TagOf it may wait for a second while a command
 // is starting.
 func (s *Session) OnlyTag(except string) (only string) {
+	if !s.tagged(except) {
+		return "" // without a look at /proc, which takes 15 files: each connection waits for it
+	}
 	children := childrenOf(s.PID())
 	if len(children) > maxChildren {
 		return ""
@@ -92,6 +95,24 @@ func (s *Session) OnlyTag(except string) (only string) {
 		return ""
 	}
 	return only
+}
+
+// tagged reports whether a command of the session has a tag, but for except.
+func (s *Session) tagged(except string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	other := func(tag string) bool { return tag != "" && tag != except }
+	for _, c := range s.tags.commands {
+		if other(c.tag) {
+			return true
+		}
+	}
+	for _, p := range s.procs {
+		if other(p.tag) {
+			return true
+		}
+	}
+	return false
 }
 
 // childrenOf returns the children of a process, by the threads that started them.

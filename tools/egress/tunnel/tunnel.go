@@ -36,10 +36,11 @@ type Tunnel struct {
 	Pipes     *Pipes
 	Sent, Got atomic.Int64 // what has moved, from In to Up and back
 
-	moved atomic.Int64 // when bytes moved last, in Unix nanoseconds
-	late  atomic.Bool  // the idle time has ended it
-	end   sync.Once
-	over  chan struct{} // closed by End
+	moved   atomic.Int64 // when bytes moved last, in Unix nanoseconds
+	late    atomic.Bool  // the idle time has ended it
+	lingers atomic.Int32 // see linger
+	end     sync.Once
+	over    chan struct{} // closed by End
 }
 
 // New returns a tunnel that has not begun.
@@ -63,11 +64,11 @@ func (t *Tunnel) Run() error {
 	defer t.watch()()
 	var back error
 	var wait sync.WaitGroup
-	wait.Go(func() { back = t.pump(in, up, &t.Got) })
-	err = t.pump(up, in, &t.Sent)
+	wait.Go(func() { back = t.answer(in, up) })
+	err = t.send(up, in)
 	wait.Wait()
 	for _, err := range []error{err, back} {
-		if err != nil && !hungUp(err) {
+		if err != nil && !HungUp(err) {
 			return err
 		}
 	}
@@ -75,6 +76,50 @@ func (t *Tunnel) Run() error {
 		return os.ErrDeadlineExceeded
 	}
 	return nil
+}
+
+// send moves what the client sends. A host that takes no more may have answered. The rest is then read and dropped: a
+// socket that is closed with unread bytes resets the connection, and the client may lose the answer (RFC 9112, section
+// 9.6).
+func (t *Tunnel) send(up, in syscall.RawConn) error {
+	at, err := t.pump(up, in, &t.Sent)
+	if at == up && HungUp(err) {
+		t.linger()
+		drop := make([]byte, 32<<10)
+		for err = nil; err == nil; {
+			if _, err = t.await(in); err == nil {
+				err = in.Control(func(fd uintptr) { _, _, _ = unix.Recvfrom(int(fd), drop, unix.MSG_DONTWAIT) })
+			}
+		}
+		return nil
+	}
+	if err != nil {
+		t.End()
+	}
+	return err
+}
+
+// answer moves what the host sends. A host that resets the connection may have answered: the client gets that first.
+func (t *Tunnel) answer(in, up syscall.RawConn) error {
+	at, err := t.pump(in, up, &t.Got)
+	if at == up && HungUp(err) {
+		t.linger()
+		err = t.finish(in)
+	}
+	if t.linger(); err != nil {
+		t.End()
+	}
+	return err
+}
+
+// Lingering is how long a client is read that still sends when its host has answered and has gone.
+const Lingering = 2 * time.Second
+
+// linger ends the tunnel soon when it is called for the second time: the host has gone, and its answer has passed.
+func (t *Tunnel) linger() {
+	if t.lingers.Add(1) == 2 {
+		time.AfterFunc(Lingering, t.End)
+	}
 }
 
 // watch ends the tunnel when nothing has moved for the idle time. One timer costs less than deadlines of each wait.
@@ -103,37 +148,31 @@ func (t *Tunnel) End() {
 	})
 }
 
-// hungUp reports whether a side has ended the connection without waiting for the
+// HungUp reports whether a side has ended the connection without waiting for the
 // other, which many programs do, or this process has closed it.
-func hungUp(err error) bool {
+func HungUp(err error) bool {
 	return errors.Is(err, net.ErrClosed) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ENOTCONN)
 }
 
-// pump moves bytes from src to dst until src ends, and then ends dst. An error
-// ends both directions.
-func (t *Tunnel) pump(dst, src syscall.RawConn, count *atomic.Int64) (err error) {
-	defer func() {
-		if err != nil {
-			t.End()
-		}
-	}()
+// pump moves bytes from src to dst until src ends, and then ends dst. After an error of one of them, at is that one.
+func (t *Tunnel) pump(dst, src syscall.RawConn, count *atomic.Int64) (at syscall.RawConn, err error) {
 	for {
 		ready, err := t.await(src)
 		if err == io.EOF {
-			return t.finish(dst)
+			return dst, t.finish(dst)
 		} else if err != nil {
-			return err
+			return src, err
 		}
 		may, back, err := t.Purse.take(int64(min(ready, MaxMove)), t.over)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		n, err := t.move(dst, src, may)
+		n, at, err := t.move(dst, src, may)
 		back(may - n)
 		count.Add(n)
 		t.moved.Store(time.Now().UnixNano())
 		if err != nil {
-			return err
+			return at, err
 		}
 	}
 }
@@ -189,27 +228,31 @@ func (t *Tunnel) finish(dst syscall.RawConn) error {
 	return os.NewSyscallError("shutdown", shut)
 }
 
-// move moves what src has, up to may bytes, and returns how many dst has taken.
-func (t *Tunnel) move(dst, src syscall.RawConn, may int64) (n int64, err error) {
+// move moves what src has, up to may bytes, and returns how many dst has taken. After an error of one of them, at is
+// that one.
+func (t *Tunnel) move(dst, src syscall.RawConn, may int64) (n int64, at syscall.RawConn, err error) {
 	p, err := t.Pipes.take()
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
-	for n < may && err == nil {
-		var in int64
-		if in, err = t.fill(p, src, may-n); in == 0 {
+	for n < may {
+		in, err := t.fill(p, src, may-n)
+		if err != nil {
+			p.close()
+			return n, src, err
+		}
+		if in == 0 {
 			break
 		}
-		var out int64
-		out, err = t.drain(dst, p, in)
+		out, err := t.drain(dst, p, in)
 		n += out
-	}
-	if err != nil {
-		p.close() // bytes may be in it
-		return n, err
+		if err != nil {
+			p.close() // bytes are in it
+			return n, dst, err
+		}
 	}
 	t.Pipes.put(p)
-	return n, nil
+	return n, nil, nil
 }
 
 // fill moves bytes into a pipe. It returns 0 when there are no more.
