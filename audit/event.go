@@ -88,8 +88,12 @@ const (
 // clean returns e with its strings redacted, escaped and bounded.
 func clean(e Event) Event {
 	// Redact before truncating: a pattern does not match half a secret. The target of a file event is a path, which
-	// is evidence and is not redacted.
-	if e.Event != KindFile {
+	// is evidence and is not redacted. So is that of a request, but its components may be secrets.
+	switch e.Event {
+	case KindFile:
+	case KindNetwork:
+		e.Target = redactEach(e.Target)
+	default:
 		e.Target = redact(e.Target)
 	}
 	e.Path, e.Target = event.Bound(e.Path, maxPath), event.Bound(e.Target, maxPath)

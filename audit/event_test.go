@@ -104,6 +104,9 @@ func TestRedact(t *testing.T) {
 		"JWT":             {"t eyJhbGciOi.eyJzdWIi.sig-_ x", "t [redacted] x"},
 		"a cut key":       {"-----BEGIN PRIVATE KEY-----\nMIIab+/=\n; rm -rf (all)", "[redacted]; rm -rf (all)"},
 		"no key at all":   {"x -----BEGIN PRIVATE KEY----- | rm -rf /srv", "x [redacted]| rm -rf /srv"},
+		"words after it":  {"x -----BEGIN PRIVATE KEY----- cat /etc/passwd -----END PRIVATE KEY-----", "x [redacted]/etc/passwd -----END PRIVATE KEY-----"},
+		"a whole key":     {"-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,AB\n\n" + strings.Repeat("Ab+/", 16) + "\nQ==\n-----END RSA PRIVATE KEY-----\ny", "[redacted]\ny"},
+		"a key in JSON":   {`"-----BEGIN PRIVATE KEY-----\n` + strings.Repeat("Ab+/", 16) + `\nQ==\n-----END PRIVATE KEY-----\n" y`, `"[redacted]\n" y`},
 		"path parameter":  {"GET https://h/a;token=x/admin/delete?y=1", "GET https://h/a;token=[redacted]/admin/delete?y=1"},
 		"two parameters":  {"GET https://h/a;token=x/b;secret=y/c", "GET https://h/a;token=[redacted]/b;secret=[redacted]/c"},
 		"after a command": {"cd x;TOKEN=ab/cd run", "cd x;TOKEN=[redacted] run"},
@@ -137,6 +140,21 @@ func TestRedact(t *testing.T) {
 			assert.Equal(t, Escape(tc.want), e.Target)
 			assert.Equal(t, Escape(tc.want), e.Detail)
 		})
+	}
+}
+
+// TestRedactRequest: what looks like a secret hides no more of a request than its component of the path.
+func TestRedactRequest(t *testing.T) {
+	for target, want := range map[string]string{
+		"GET https://h/a;token=x/admin/delete":     "GET https://h/a;token=[redacted]/admin/delete",
+		"GET https://h/token=x/admin/delete":       "GET https://h/token=[redacted]/admin/delete",
+		"GET https://h/token='x/admin/delete":      "GET https://h/token=[redacted]/admin/delete",
+		"GET https://h/'/password:x/admin/delete":  "GET https://h/'/password:[redacted]/admin/delete",
+		"GET https://h/a/hunter:2/x@admin/delete":  "GET https://h/a/hunter:2/x@admin/delete",
+		"GET https://h/ghp_aaaaaaaaaaaaaaaaaaaa/a": "GET https://h/[redacted]/a",
+		"h:8443": "h:8443",
+	} {
+		assert.Equal(t, want, clean(Event{Event: KindNetwork, Target: target}).Target)
 	}
 }
 

@@ -26,6 +26,12 @@ const (
 	keyName  = `(?:[\w-]*(?:passw|pwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credential|authorization|cookie)[\w-]*|[\w-]*(?:\b|_|pg|db|user|root)pass\b)`
 	keyValue = `(?:"(?:[^"\\]|\\.)*"?|\\+"[^"]*"?|'[^']*'?|[^\s&]+)`
 
+	// pemKey matches a private key, also one that was cut off. Words that follow its head are evidence: only long ones and
+	// the last are its lines.
+	pemKey = `-----BEGIN [A-Z ]*PRIVATE KEY-----` + pemSpace + `(?:(?:Proc-Type|DEK-Info): [\w,-]+` + pemSpace + `)*` +
+		`(?:[\w+/=]{16,}` + pemSpace + `)*[\w+/=]*` + pemSpace + `(?:-----END [A-Z ]*PRIVATE KEY-----)?`
+	pemSpace = `(?:\s|\\+[nrt])*`
+
 	// login and glued match the value of a program's option. Only a shell could say where the program's own options
 	// end.
 	login = `(?:('[^':]*:)[^']+|("[^":]*:)[^"]+|([^\s:"']*:)` + keyValue + `)`
@@ -37,7 +43,7 @@ var keyWords = []string{"pass", "pwd", "secret", "token", "key", "credential", "
 
 // secrets prefers false positives: it redacts any value after the name of a credential.
 var secrets = []secret{
-	{[]string{"private key"}, compiled(`-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[\w+/=\s\\:,-]*-----END [A-Z ]*PRIVATE KEY-----|[\w+/=\s\\]*)`), redacted},
+	{[]string{"private key"}, compiled(pemKey), redacted},
 	{[]string{"bearer", "basic"}, compiled(`(?i)\b(Bearer|Basic)\s+[\w.~+/=-]{6,}`), "${1} " + redacted},
 	{keyWords, compiled(`(?is)(` + keyName + `[\\"']*\s*[=:]\s*(?:(?:Bearer|Basic|Token)\s+)?)` + keyValue), "${1}" + redacted},
 	{keyWords, compiled(`(?is)(--` + keyName + `\s+)` + keyValue), "${1}" + redacted},
@@ -86,4 +92,13 @@ func redact(s string) string {
 		}
 	}
 	return s
+}
+
+// redactEach is redact for each component of a path: an agent cannot hide one behind another.
+func redactEach(path string) string {
+	parts := strings.Split(path, "/")
+	for i, part := range parts {
+		parts[i] = redact(part)
+	}
+	return strings.Join(parts, "/")
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/mask"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -39,7 +40,7 @@ type access struct {
 	remote       string
 	failure      *refusal                // of an exchange
 	stopped      atomic.Pointer[refusal] // of a request whose body may not pass further
-	mask         mask                    // of the response
+	mask         *mask.Mask              // of the response
 	moving       Moving                  // of a tunnel that a Carrier has; nil: none
 	took         time.Duration           // of its tunnel, when that has ended
 	seen         bool                    // an earlier daemon may have recorded its end

@@ -188,7 +188,7 @@ func (w *answer) WriteHeader(status int) {
 			for _, name := range hops {
 				h.Del(name)
 			}
-			if w.access.mask.header(h); w.spend(headSize("", h)) != nil {
+			if redactHeader(w.access.mask, h); w.spend(headSize("", h)) != nil {
 				w.cancel()
 				return
 			}

@@ -9,21 +9,19 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net"
 	"net/http"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/internal/mask"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -38,8 +36,8 @@ import (
 // The placeholder in the fields, the path, the query or the body of a request to
 // another host is a violation; messages of WebSocket to a host are not looked
 // into. In responses to requests with the value, the value
-// becomes asterisks: in fields, bodies and WebSocket messages, as it is, in JSON
-// and in URLs, if it has 8 bytes or more. A response that is compressed otherwise
+// becomes asterisks: in fields, bodies and WebSocket messages, as it is and with
+// any of its characters in the encodings of package mask, if it has 8 bytes or more. A response that is compressed otherwise
 // than by gzip is refused, and ranges are not requested: neither could be read.
 type Secret struct {
 	Placeholder string   // see NewPlaceholder
@@ -180,7 +178,7 @@ func (p *Proxy) equip(r *http.Request, a *access, all map[string]Secret) error {
 		return &refusal{Message: "the operator's credential for " + a.host + " cannot be read", status: http.StatusBadGateway, cause: err, keyless: true}
 	}
 	sent := s.apply(r.Header, value)
-	a.mask = newMask(value, sent...)
+	a.mask = mask.New(append(sent, value)...)
 	r.Header.Set("Accept-Encoding", "identity")
 	for _, name := range []string{"Range", "If-Range", "Sec-Websocket-Extensions"} {
 		r.Header.Del(name)
@@ -243,64 +241,40 @@ func decodeBasic(field string) (login string, ok bool) {
 // another host. It looks at the body while that passes. The reverse proxy sends no
 // trailers.
 func leak(r *http.Request, a *access, all map[string]Secret) *refusal {
-	var m mask
+	var others []string
 	for name, s := range all {
-		if name != a.secret && s.Placeholder != "" {
-			m = append(m, []byte(s.Placeholder))
+		if name != a.secret {
+			others = append(others, s.Placeholder)
 		}
 	}
-	if len(m) == 0 {
+	m := mask.New(others...)
+	if m.Empty() {
 		return nil
 	}
 	wrong := violates(scope.KindSecret, "credential", "the request to %s has the placeholder of another host's credential", a.host)
-	query := r.URL.RawQuery
-	if m.in(r.Method) || m.in(r.URL.Path) || m.in(r.URL.RawPath) || m.in(query) || m.in(unescape(query)) || m.inHeader(r.Header) || m.inHeader(r.Trailer) {
+	if m.In(r.Method) || m.In(r.URL.RequestURI()) || inHeader(m, r.Header) || inHeader(m, r.Trailer) {
 		return wrong
 	}
 	if r.Body != nil && r.Body != http.NoBody {
-		body := r.Body
 		r.Body = &struct {
 			io.Reader
 			io.Closer
-		}{&finder{Reader: body, mask: m, found: func(data []byte) error {
-			if m.in(string(data)) {
-				a.stopped.Store(wrong)
-				return wrong
-			}
-			return nil
-		}}, body}
+		}{mask.NewReader(r.Body, m, func() error {
+			a.stopped.Store(wrong)
+			return wrong
+		}), r.Body}
 	}
 	return nil
 }
 
-// escape is a byte as servers decode it in a query; IIS also reads %u00.
-var escape = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`%(?:[uU]00)?[0-9A-Fa-f]{2}`) })
-
-// unescape decodes a query as lenient servers do. What is no escape stays, where net/url returns nothing.
-func unescape(query string) string {
-	return escape().ReplaceAllStringFunc(query, func(found string) string {
-		c, _ := hex.DecodeString(found[len(found)-2:]) // cannot fail
-		return string(c)
-	})
-}
-
-func (m mask) in(text string) bool {
-	for _, needle := range m {
-		if strings.Contains(text, string(needle)) {
-			return true
-		}
-	}
-	return false
-}
-
-func (m mask) inHeader(h http.Header) bool {
+func inHeader(m *mask.Mask, h http.Header) bool {
 	for name, fields := range h {
-		if m.inName(name) {
+		if m.InFolded(name) {
 			return true
 		}
 		for _, field := range fields {
 			login, _ := decodeBasic(field)
-			if m.in(field) || m.in(login) {
+			if m.In(field) || m.In(login) {
 				return true
 			}
 		}
@@ -308,10 +282,22 @@ func (m mask) inHeader(h http.Header) bool {
 	return false
 }
 
+// redactHeader masks the value in fields. net/http changes the case of their names.
+func redactHeader(m *mask.Mask, h http.Header) {
+	for name, values := range h {
+		if m.InFolded(name) {
+			delete(h, name)
+		}
+		for i := range values {
+			values[i] = m.Stars(values[i])
+		}
+	}
+}
+
 // redact masks the value in a response.
-func redact(res *http.Response, m mask) error {
-	m.header(res.Header)
-	m.header(res.Trailer) // its names
+func redact(res *http.Response, m *mask.Mask) error {
+	redactHeader(m, res.Header)
+	redactHeader(m, res.Trailer) // its names
 	if res.StatusCode == http.StatusPartialContent {
 		return &refusal{Message: "the host has sent a part that was not asked for: a credential may lie across its edge", status: http.StatusBadGateway}
 	}
@@ -329,7 +315,7 @@ func redact(res *http.Response, m mask) error {
 	default:
 		return &refusal{Message: fmt.Sprintf("the proxy cannot look for a credential in a response with the encoding %.40q", coding), status: http.StatusBadGateway}
 	}
-	masked := &maskedBody{Closer: res.Body, finder: finder{Reader: body, mask: m, found: func(data []byte) error { m.apply(data); return nil }}, end: func() { m.header(res.Trailer) }}
+	masked := &maskedBody{Closer: res.Body, Reader: mask.NewReader(body, m, nil), end: func() { redactHeader(m, res.Trailer) }}
 	if w, ok := res.Body.(io.Writer); ok {
 		res.Body = struct {
 			*maskedBody
@@ -347,13 +333,13 @@ func hasBody(res *http.Response) bool {
 
 // maskedBody is a body whose trailer comes with its end.
 type maskedBody struct {
-	finder
+	*mask.Reader
 	io.Closer
 	end func()
 }
 
 func (b *maskedBody) Read(p []byte) (int, error) {
-	n, err := b.finder.Read(p)
+	n, err := b.Reader.Read(p)
 	if errors.Is(err, io.EOF) {
 		b.end()
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/scopefs/scopefs/internal/bounded"
+	"github.com/scopefs/scopefs/internal/mask"
 	"github.com/scopefs/scopefs/internal/rpc"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/egress"
@@ -43,8 +44,9 @@ type remote struct {
 	notices *notices
 
 	mu      sync.Mutex
-	hidden  [][]byte // secrets; a header's value precedes the words in it
-	session string   // Mcp-Session-Id
+	hidden  []string // secrets
+	mask    *mask.Mask
+	session string // Mcp-Session-Id
 	conn    mcp.Connection
 	err     error // the first cause of the connection's end
 }
@@ -64,39 +66,31 @@ func newRemote(ctx context.Context, spec Spec, n *notices) (*remote, error) {
 		Endpoint: spec.URL, HTTPClient: egress.NewClient(f),
 		DisableStandaloneSSE: true, // otherwise a server that closes an idle stream ends the session
 	}
-	for _, value := range spec.Headers {
-		f.hide(value)
-	}
 	for _, value := range spec.Headers { // "Bearer TOKEN"
-		for _, word := range strings.Fields(value) {
-			f.hide(word)
-		}
+		f.hide(append(strings.Fields(value), value)...)
 	}
 	for _, values := range at.Query() {
-		for _, value := range values {
-			f.hide(value)
-		}
+		f.hide(values...)
 	}
 	return f, nil
 }
 
-// hide redacts text in responses and errors, if it has at least minSecret bytes.
-func (f *remote) hide(text string) {
-	if len(text) >= minSecret {
-		f.hidden = append(f.hidden, []byte(text))
+// hide redacts texts in responses and errors, if they have at least minSecret bytes.
+func (f *remote) hide(texts ...string) {
+	for _, text := range texts {
+		if len(text) >= minSecret {
+			f.hidden = append(f.hidden, mask.Forms(text)...)
+		}
 	}
+	f.mask = mask.New(f.hidden...)
 }
 
 // without returns text with all secrets replaced by "***".
-func (f *remote) without(text []byte) []byte {
+func (f *remote) without(text string) string {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, secret := range f.hidden {
-		if bytes.Contains(text, secret) {
-			text = bytes.ReplaceAll(text, secret, []byte("***"))
-		}
-	}
-	return text
+	m := f.mask
+	f.mu.Unlock()
+	return m.Replace(text)
 }
 
 // dial connects to the server. Without TLS it accepts only a loopback address; it
@@ -178,7 +172,7 @@ func (f *remote) reason(err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		text = e.Err.Error()
 	}
-	return redacted{err, string(f.without([]byte(strings.ReplaceAll(text, f.server.String(), "its url"))))}
+	return redacted{err, f.without(strings.ReplaceAll(text, f.server.String(), "its url"))}
 }
 
 // RoundTrip implements http.RoundTripper. It refuses any other scheme or host than
@@ -285,7 +279,7 @@ func (f *remote) admit(ctx context.Context, message []byte) ([]byte, error) {
 	if many := new(tools.Tally).Add(message); many != nil {
 		return nil, f.broke(many)
 	}
-	k, admitted := admit(f.without(message), f.notices)
+	k, admitted := admit([]byte(f.without(string(message))), f.notices)
 	if k == rpc.Request {
 		select {
 		case f.unread <- struct{}{}:

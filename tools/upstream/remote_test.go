@@ -3,7 +3,6 @@ package upstream
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -65,7 +64,7 @@ func handler(o *mcp.StreamableHTTPOptions) http.Handler {
 	addTools(server)
 	mcp.AddTool(server, &mcp.Tool{Name: "header", Description: "tells a secret"}, func(_ context.Context, r *mcp.CallToolRequest, _ said) (*mcp.CallToolResult, any, error) {
 		text := r.Extra.Header.Get("Authorization")
-		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}, nil, errors.New("no entry with " + text)
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}, nil, fmt.Errorf("no entry with %s, %s, %x", text, strings.ReplaceAll(text, "-", "%2d"), text)
 	})
 	mcp.AddTool(server, &mcp.Tool{Name: "pings", Description: "asks much"}, func(ctx context.Context, r *mcp.CallToolRequest, _ said) (*mcp.CallToolResult, any, error) {
 		for range 3 * maxUnread {
@@ -91,7 +90,7 @@ func TestRemote(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, "hé\nyou", text)
 			_, err = f.run(t.Context(), "s", "header", "")
-			assert.Equal(t, `MCP server "s": no entry with ***`, codeIs(t, tools.Internal, err).Message)
+			assert.Equal(t, `MCP server "s": no entry with ***, ***, ***`, codeIs(t, tools.Internal, err).Message)
 			if name == "events" {
 				text, err = f.run(t.Context(), "s", "pings", "")
 				require.NoError(t, err)

@@ -3,9 +3,11 @@ package upstream
 import (
 	"bytes"
 	"fmt"
-	"strings"
+	"maps"
+	"slices"
 	"sync"
 
+	"github.com/scopefs/scopefs/internal/mask"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -17,21 +19,15 @@ const (
 // tail is an io.Writer that keeps the end of a server's stderr and of its output
 // that is no message.
 type tail struct {
-	mu      sync.Mutex
-	text    []byte
-	secrets []string
+	mu   sync.Mutex
+	text []byte
+	mask *mask.Mask
 }
 
 // newTail returns a tail that redacts the values of env with 8 bytes or more. They
 // may be secrets, and errors end up in transcripts.
 func newTail(env map[string]string) *tail {
-	t := &tail{}
-	for _, v := range env {
-		if len(v) >= 8 {
-			t.secrets = append(t.secrets, v, "***")
-		}
-	}
-	return t
+	return &tail{mask: mask.New(slices.Collect(maps.Values(env))...)}
 }
 
 func (t *tail) Write(p []byte) (int, error) {
@@ -48,7 +44,7 @@ func (t *tail) last() string {
 	defer t.mu.Unlock()
 	text := bytes.TrimSpace(t.text)
 	line := string(text[bytes.LastIndexByte(text, '\n')+1:])
-	return tools.Clip(tools.Clean(strings.NewReplacer(t.secrets...).Replace(line)), maxReason)
+	return tools.Clip(tools.Clean(t.mask.Replace(line)), maxReason)
 }
 
 // explain returns err with the last line added.

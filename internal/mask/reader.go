@@ -1,0 +1,61 @@
+package mask
+
+import "io"
+
+// A Reader reads a stream, and passes on what is before the possible beginning of a text.
+type Reader struct {
+	from  io.Reader
+	mask  *Mask
+	found func() error
+	buf   []byte
+	ready []byte // to be returned; a part of buf, as held
+	held  []byte // perhaps the beginning of a text
+	hit   int    // bytes of held that belong to a text; see scan
+	err   error
+}
+
+// NewReader returns a reader that has an asterisk for each byte of the texts. If found is not nil, the reader calls it
+// in place of that, and ends with its error before the end of a text has passed.
+func NewReader(from io.Reader, m *Mask, found func() error) *Reader {
+	return &Reader{from: from, mask: m, found: found}
+}
+
+// Read implements io.Reader.
+func (r *Reader) Read(p []byte) (int, error) {
+	for len(r.ready) == 0 && r.err == nil && len(p) > 0 {
+		r.fill(len(p))
+	}
+	n := copy(p, r.ready)
+	r.ready = r.ready[n:]
+	if len(r.ready) > 0 || n > 0 {
+		return n, nil
+	}
+	return 0, r.err
+}
+
+func (r *Reader) fill(size int) {
+	held := len(r.held)
+	if want := held + max(size, 512); len(r.buf) < want {
+		grown := make([]byte, want)
+		copy(grown, r.held)
+		r.buf = grown
+	} else {
+		copy(r.buf, r.held)
+	}
+	n, err := r.from.Read(r.buf[held:])
+	data := r.buf[:held+n]
+	found := false
+	n, r.hit = r.mask.scan(data, r.hit, err != nil, func(i int) {
+		found = true
+		if r.found == nil {
+			data[i] = '*'
+		}
+	})
+	if found && r.found != nil {
+		if wrong := r.found(); wrong != nil {
+			r.held, r.err = nil, wrong
+			return
+		}
+	}
+	r.ready, r.held, r.err = data[:n], data[n:], err
+}
