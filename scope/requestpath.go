@@ -2,7 +2,6 @@ package scope
 
 import (
 	"encoding/hex"
-	"net/url"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -12,28 +11,33 @@ import (
 // encoding: as it is, without the parameters of its components, and up to a question mark or a number
 // sign. A rule for paths covers a request if it covers all of them.
 //
-// It is not ok for a path that servers turn into another one: with a dot segment, also one before a
-// parameter or among blanks; with an empty component, a backslash, a control character, or text that is
-// not UTF-8 (an overlong form of a slash); with a character that a server folds to one of these (Unicode's
+// It is not ok for a path that servers turn into another one: with a dot segment or an empty component, also one
+// before a parameter or among blanks and characters that have no shape; with a backslash, a control character, or text
+// that is not UTF-8 (an overlong form of a slash); with a character that a server folds to one of these (Unicode's
 // form NFKC, or the best fit of a Windows code page); or with a second encoding.
 func PathReadings(path string) (readings []string, ok bool) {
 	if !strings.HasPrefix(path, "/") || !utf8.ValidString(path) || strings.ContainsFunc(path, func(r rune) bool { return unicode.IsControl(r) || r == '\\' }) {
 		return nil, false
 	}
 	folded := compatible.Replace(path)
-	if countSeparators(folded) != countSeparators(path) || strings.Contains(folded, "//") {
+	seen := strings.Map(shape, folded)
+	if countSeparators(folded) != countSeparators(path) || strings.Contains(seen, "//") || Encoded(path) {
 		return nil, false
 	}
-	for part := range strings.FieldsFuncSeq(folded, func(r rune) bool { return strings.ContainsRune("/?#", r) }) {
-		name, _, _ := strings.Cut(part, ";")
-		if name = strings.TrimSpace(name); name != "" && strings.Trim(name, ". ") == "" {
+	for part := range strings.FieldsFuncSeq(seen, func(r rune) bool { return strings.ContainsRune("/?#", r) }) {
+		if name := before(part, ";"); name != "" && strings.Trim(name, ".") == "" {
 			return nil, false
 		}
 	}
-	if again, err := url.PathUnescape(path); err == nil && again != path {
-		return nil, false
-	}
 	return cuts(path), true
+}
+
+// shape returns -1 for a character that servers may drop: a blank, a mark on another one, or one without a shape.
+func shape(r rune) rune {
+	if !unicode.In(r, unicode.L, unicode.N, unicode.P, unicode.S) || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) {
+		return -1
+	}
+	return r
 }
 
 // Encoded reports whether a path holds what a server that decodes twice would take for another character.
@@ -62,7 +66,7 @@ func cuts(path string) []string {
 var compatible = strings.NewReplacer(
 	"\u2024", ".", "\u2025", "..", "\u2026", "...", "\u3002", ".", "\ufe19", "...", "\ufe30", "..", "\ufe52", ".", "\uff0e", ".", "\uff61", ".",
 	"\u2044", "/", "\u2100", "a/c", "\u2101", "a/s", "\u2105", "c/o", "\u2106", "c/u", "\u2215", "/", "\u29f8", "/", "\uff0f", "/",
-	"\u2216", `\`, "\u29f5", `\`, "\ufe68", `\`, "\uff3c", `\`, "\u037e", ";", "\ufe14", ";", "\ufe54", ";", "\uff1b", ";",
+	"\u2216", `\`, "\u29f5", `\`, "\ufe68", `\`, "\uff3c", `\`, "\u00a5", `\`, "\u20a9", `\`, "\u037e", ";", "\ufe14", ";", "\ufe54", ";", "\uff1b", ";",
 	"\u2047", "??", "\u2048", "?!", "\u2049", "!?", "\ufe16", "?", "\ufe56", "?", "\uff1f", "?", "\ufe5f", "#", "\uff03", "#", "\ufe6a", "%", "\uff05", "%",
 )
 

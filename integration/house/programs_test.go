@@ -119,7 +119,7 @@ var links = []struct{ program, not, why string }{
 var mostLines = map[string]int{
 	"cmd/scopefs-view":    31000,
 	"cmd/scopefs-context": 4000,
-	"cmd/scopefs-log":     6200,
+	"cmd/scopefs-log":     6300,
 	"cmd/scopefs-init":    1300,
 	"cmd/scopefs-files":   7000,
 }

@@ -33,6 +33,9 @@ type decoder struct {
 	short bool // data has ended: what follows may change what was read
 }
 
+// Decode returns a text without its encodings.
+func Decode(text string) string { return string(decode(text)) }
+
 // decode returns the characters of a whole text.
 func decode(text string) (plain []byte) {
 	for d := (decoder{data: []byte(text)}); ; {

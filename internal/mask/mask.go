@@ -124,7 +124,7 @@ func (m *Mask) In(data string) (found bool) {
 
 // InFolded reports whether data has one of the texts in upper or lower case.
 func (m *Mask) InFolded(data string) bool {
-	folded := strings.ToLower(string(decode(data)))
+	folded := strings.ToLower(Decode(data))
 	for _, t := range m.texts {
 		if strings.Contains(folded, t.folded) {
 			return true

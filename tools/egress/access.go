@@ -24,6 +24,7 @@ type access struct {
 	port         uint16
 	method, path string // of a request
 	field        string // see misread
+	parameter    bool   // the query has one that some servers take for the method
 	scheme       string
 	upgrade      bool // of a request to another protocol
 	proto        int  // major version of HTTP
@@ -65,16 +66,36 @@ func (p *Proxy) decide(a *access) scope.Decision {
 }
 
 // judge decides about a request. One whose method or path servers read differently is allowed where the rules
-// allow every method and path.
+// allow every method, or every method and path.
 func (a *access) judge(rules Rules) (scope.Decision, string) {
 	d, secret := rules.Request(a.host, a.port, a.method, a.path)
-	if a.field == "" || !d.Allow && !d.Ask {
+	what, path := "the field "+a.field, ""
+	if a.field == "" {
+		what, path = "the parameter _method", a.path
+	}
+	if a.field == "" && !a.parameter || !d.Allow && !d.Ask {
 		return d, secret
 	}
-	if any, other := rules.Request(a.host, a.port, "", ""); !any.Allow && !any.Ask || other != secret {
-		d = scope.Decision{Kind: scope.KindField, Rule: fmt.Sprintf("%s, without the field %.100s", d.Rule, a.field), Remedy: fmt.Sprintf("leave out the field %.100s: some servers read another method or path there", a.field)}
+	if _, divided := a.divides(rules, path); divided {
+		d = renamed(d.Rule, what)
 	}
 	return d, secret
+}
+
+// divides reports whether rules that allow a request do not allow it with every method, at a path or, for "", at every path.
+func (a *access) divides(rules Rules, path string) (d scope.Decision, divided bool) {
+	d, secret := rules.Request(a.host, a.port, a.method, a.path)
+	every, other := rules.Request(a.host, a.port, "", path)
+	return d, !every.Allow && !every.Ask || other != secret
+}
+
+// renamed is the decision about a request with what some servers take for its method or its path.
+func renamed(rule, what string) scope.Decision {
+	what = fmt.Sprintf("%.120s", what)
+	return scope.Decision{
+		Kind: scope.KindField, Rule: fmt.Sprintf("%s, without %s", rule, what),
+		Remedy: fmt.Sprintf("leave out %s: some servers read another method or path there", what),
+	}
 }
 
 // admit decides about an access, and records the decision.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -59,6 +60,10 @@ func TestAttackForms(t *testing.T) {
 		"X-HTTP-Method-Override", "X_HTTP_Method_Override", "X-HTTP_Method-Override", "X.HTTP.Method.Override", "X-HTTP-Method", "X-Method-Override", "X-Method",
 		"X-Original-URL", "X_Original_URL", "X-Original-URI", "X-Rewrite-URL", "X-Forwarded-Uri", "X-Forwarded-Prefix", "X-Forwarded-Path", "X-Forwarded-Method",
 		"X-Envoy-Original-Path", "X-Script-Name", "SCRIPT_NAME", "Destination", "X-Waws-Unencoded-Url",
+		"X-Http-Path-Override", "Http-Method-Override", "X-WP-Method-Override", "X-Client-Method", "X-HTTPMethod", "X-Requested-Method",
+		"X-GData-Method-Override", "X-Matched-Path", "X-Invoke-Path", "X-Nextjs-Rewritten-Path", "X-Now-Route-Matches", "X-Middleware-Subrequest",
+		"X-Proxy-Uri", "Proxy-Url", "X-Uri", "X-Path", "Request-Uri", "X-RequestUri", "X-Path-Info", "X-Sveltekit-Pathname",
+		"X-Amz-Copy-Source", "X-Copy-From", "X-Ms-Rename-Source",
 	} {
 		requests[name] = request{"POST", "/ok/x", []string{strings.ToLower(name), "/admin"}, ""}
 	}
@@ -67,6 +72,10 @@ func TestAttackForms(t *testing.T) {
 		"/ok/..%20/admin", "/ok/%20../admin", "/ok/..%09/admin", "/ok/..%23/admin", "/ok/..%3f/admin", "/ok/...%2f/admin", "/ok//admin", "/ok/x%00", "/ok/..%00/admin",
 		"/ok/%c0%ae%c0%ae/admin", "/ok/..%c0%afadmin", "/ok/%e0%80%ae%e0%80%ae/admin", "/ok/%c1%9cadmin", "/ok/%u002e%u002e/admin",
 		"/ok/%ef%bc%8e%ef%bc%8e/admin", "/ok/..%ef%bc%8fadmin", "/ok/%e2%80%a5/admin", "/ok/..%e2%88%95admin", "/ok/..%e2%81%84admin", "/ok/%c2%85/admin",
+		"/ok/.%e2%80%8b./admin", "/ok/%e2%80%8b../admin", "/ok/..%ef%bb%bf/admin", "/ok/%e2%80%8b/admin", "/ok/.%c2%ad./admin", "/ok/.%cc%81./admin",
+		"/ok/.%e2%81%a0%ef%bc%8e/admin", "/ok/.%ef%b8%8f./admin", "/ok/%ef%bc%8e%ef%bc%8e%ef%bc%8fadmin", "/ok/.%c2%a0./admin", "/ok/.%e3%85%a4./admin",
+		"/ok/..%c2%a5admin", "/ok/..%e2%82%a9admin", "/ok/%f3%a0%80%ae../admin", "/ok/.%ee%80%80./admin",
+		"/ok/%25zz/%252e%252e/admin", "/ok/%20/admin",
 	} {
 		requests[path] = request{"GET", path, nil, ""}
 	}
@@ -94,10 +103,92 @@ func TestAttackForms(t *testing.T) {
 			assert.Zero(t, count(l.log()[before:], func(e audit.Event) bool { return e.Op == "request" && !denial(e) }), "%s: %s: recorded as allowed", proto, name)
 		}
 	}
-	assert.Equal(t, "200", status2(t, l, conf, []string{":method", "GET", ":scheme", "https", ":path", "/ok/What%3F%20a%25?q=1", ":authority", "good.example", "x-forwarded-for", "1.2.3.4"}))
+	ordinary := []string{
+		"/ok/What%3F%20a%25?q=1", "/ok/.gitignore", "/ok/..a", "/ok/caf%c3%a9/%d1%82%d0%b5%d0%ba%d1%81%d1%82.txt", "/ok/.%d1%82", "/ok/%f0%9f%91%a9%e2%80%8d%f0%9f%92%bb",
+	}
+	for _, path := range ordinary {
+		assert.Equal(t, "200", status2(t, l, conf, []string{
+			":method", "GET", ":scheme", "https", ":path", path, ":authority", "good.example", "x-forwarded-for", "1.2.3.4",
+			"x-amz-security-token", "1", "x-stainless-helper-method", "stream", "access-control-request-method", "GET", "hx-current-url", "/ok/y", "next-url", "/", "next-router-state-tree", "1", "mcp-method", "tools/call",
+		}), path)
+	}
 	mu.Lock()
 	defer mu.Unlock()
-	assert.Equal(t, []string{"GET /ok/What%3F%20a%25?q=1"}, reached)
+	for i, path := range ordinary {
+		ordinary[i] = "GET " + path
+	}
+	assert.Equal(t, ordinary, reached)
+}
+
+// TestAttackOverrideParameter: where a rule divides methods, no parameter of the query or of a form changes the method.
+func TestAttackOverrideParameter(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var reached []string
+	serve := func(_ http.ResponseWriter, r *http.Request) {
+		if body, err := io.ReadAll(r.Body); err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			reached = append(reached, r.URL.RawQuery+string(body))
+		}
+	}
+	rule, _ := host(t, "good.example", true, serve)
+	rule.Methods = []string{"GET", "POST"}
+	free, _ := host(t, "free.example", true, serve)
+	free.Intercept = true
+	l, roots := intercepting(t, []scope.HostRule{rule, free}, nil)
+	client := l.client(t, roots)
+	const form, data, object = "application/x-www-form-urlencoded", "multipart/form-data; boundary=b", "application/json"
+	part := func(name string) string {
+		return "--b\r\nContent-Disposition: form-data; " + name + "\r\n\r\nDELETE\r\n--b--\r\n"
+	}
+	send := func(host, query, kind, body string) int {
+		r, err := http.NewRequest("POST", "https://"+host+"/x?"+query, iotest.OneByteReader(strings.NewReader(body)))
+		require.NoError(t, err)
+		r.ContentLength = int64(len(body))
+		if kind != "" {
+			r.Header.Set("Content-Type", kind)
+		}
+		res, err := client.Do(r)
+		if err != nil {
+			return 0 // the connection ends with the body
+		}
+		res.Body.Close()
+		return res.StatusCode
+	}
+	type request struct{ query, kind, body string }
+	for _, r := range []request{
+		{"_method=DELETE", "", ""}, {"a=1&%5fMethod=delete", "", ""}, {"a;_method=PUT", "", ""}, {"X-HTTP-Method-Override=PUT", "", ""},
+		{"", form, "_method=DELETE"}, {"", form + "; charset=utf-8", "a=1&%5fmethod=DELETE"}, {"", form, "a=_method;_METHOD=DELETE"}, {"", "", "_method=DELETE"},
+		{"", form, ".method=DELETE"}, {"", form, "+++%20_method[]=DELETE"}, {"", form, "[method=DELETE"}, {"", form, "_method%00x=DELETE"},
+		{"", form, strings.Repeat("%20", 5000) + "_method=DELETE"},
+		{"", data, part(`name="_method"`)}, {"", data, part(`name=_method`)}, {"", data, part(`name='_method'`)}, {"", data, part("filename=x;\r\n\tname=\"_method\"")},
+		{"", data, part(`name*=UTF-8''%5Fmethod`)}, {"", data, strings.Replace(part(`NAME="_Method"`), "Content-D", "CONTENT-d", 1)}, {"", data, part(`name="_method`)},
+		{"", data, part(`x="` + strings.Repeat("y", 20_000) + `"; name="_method"`)},
+		{"", object, `{"_method": "DELETE"}`}, {"", "application/vnd.api+json", `{"a": [{"b": "}"}], "\u005fmethod" : "DELETE"}`}, {"", object, `{"a":"\\","_method":"DELETE"}`},
+	} {
+		before := len(l.log())
+		assert.Contains(t, []int{0, 403}, send("good.example", r.query, r.kind, r.body), "%+.200v", r)
+		refused := func(e audit.Event) bool { return e.Verdict == audit.Deny && e.RuleKind == string(scope.KindField) }
+		require.Eventually(t, func() bool { return count(l.log()[before:], refused) == 1 }, 20*time.Second, time.Millisecond, "%+.200v", r)
+		assert.Equal(t, 200, send("free.example", r.query, r.kind, r.body), "every method is allowed there")
+	}
+	mu.Lock()
+	reached = nil
+	mu.Unlock()
+	var want []string
+	for _, r := range []request{
+		{"a=_method&method=1&my_method=2", "", ""}, {"", form, "a=_method&x_method=1&b=?_method"}, {"", "text/plain", "_method=DELETE"},
+		{"", data, part(`name="method"`) + "_method=1"}, {"", data, part(`name="a"; filename="_method"`)},
+		{"", object, `{"a": {"_method": 1}, "b": "_method", "c": "\"_method\": 1", "method": "tools/call"}`}, {"", object, `["_method", {"_method": 1}]`},
+		{"", form, `{"_method": 1}`}, {"", object, "a=1&_method=DELETE"},
+	} {
+		assert.Equal(t, 200, send("good.example", r.query, r.kind, r.body), r)
+		want = append(want, r.query+r.body)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	assert.Equal(t, want, reached)
 }
 
 // status2 sends a request in HTTP/2. It returns "" if the proxy resets it.

@@ -30,7 +30,7 @@ func (p *Proxy) serveHTTP(ctx context.Context, w http.ResponseWriter, r *http.Re
 	}
 	a := p.newAccess(o.in, "request")
 	a.method, a.upgrade, a.proto = r.Method, wantsUpgrade(r), r.ProtoMajor
-	a.field = misread(r.Header)
+	a.field, a.parameter = misread(r.Header), inQuery(r.URL.RawQuery)
 	wrong := a.locate(r, o)
 	if many != nil {
 		p.overload(w, r, a, wrong, many)
@@ -307,6 +307,7 @@ func (p *Proxy) roundTrip(r *http.Request) (*http.Response, error) {
 	if wrong := leak(r, a, secrets); wrong != nil {
 		return nil, wrong
 	}
+	a.watchMethod(r, p.tenant.Rules())
 	if err := p.stopper(a)(headSize(r.URL.RequestURI(), r.Header)); err != nil {
 		return nil, err
 	}

@@ -295,7 +295,14 @@ func (to *endpoint) target(in requestArgs) (*url.URL, error) {
 		return nil, tools.Refused(granted("methods", in.Service, m), tools.Denied, "%s allows no %s", in.Service, m).
 			Suggest("methods: " + strings.Join(allowed, ", "))
 	}
-	rel := strings.TrimPrefix(in.Path, "/")
+	rel, query := strings.TrimPrefix(in.Path, "/"), url.Values{}
+	for k, v := range in.Query {
+		query.Set(k, v)
+	}
+	if len(allowed) < len(methods) && egress.Overrides(query.Encode(), cmp.Or(in.ContentType, "application/json"), in.Body) {
+		return nil, tools.Refused(granted("methods", in.Service, "every method"), tools.Denied, "%s allows no parameter such as _method, in which some servers read another method", in.Service).
+			Suggest("leave it out")
+	}
 	readings, clear := scope.PathReadings("/" + rel)
 	switch {
 	case strings.ContainsFunc(rel, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\\' || r == utf8.RuneError }):
@@ -311,10 +318,6 @@ func (to *endpoint) target(in requestArgs) (*url.URL, error) {
 	}) {
 		return nil, tools.Refused(granted("paths", in.Service, scope.QuotePattern(rel)), tools.Denied, "%s allows no such path", in.Service).
 			Suggest("paths: " + strings.Join(to.Paths, ", "))
-	}
-	query := url.Values{}
-	for k, v := range in.Query {
-		query.Set(k, v)
 	}
 	u := *to.URL
 	u.Path, u.RawPath = strings.TrimSuffix(u.Path, "/")+"/"+rel, ""

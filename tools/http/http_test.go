@@ -82,9 +82,15 @@ func TestHostileRequests(t *testing.T) {
 		in   requestArgs
 		want tools.Code
 	}{
-		"other service":        {requestArgs{Service: "t", Path: "dashboards/1"}, tools.Denied},
-		"url as service":       {requestArgs{Service: "http://127.0.0.1", Path: "dashboards/1"}, tools.Denied},
-		"method":               {requestArgs{Service: "s", Method: "DELETE", Path: "dashboards/1"}, tools.Denied},
+		"other service":       {requestArgs{Service: "t", Path: "dashboards/1"}, tools.Denied},
+		"url as service":      {requestArgs{Service: "http://127.0.0.1", Path: "dashboards/1"}, tools.Denied},
+		"method":              {requestArgs{Service: "s", Method: "DELETE", Path: "dashboards/1"}, tools.Denied},
+		"method in the query": {requestArgs{Service: "s", Path: "dashboards/1", Query: map[string]string{"_method": "DELETE"}}, tools.Denied},
+		"method in a form": {
+			requestArgs{Service: "s", Path: "dashboards/1", Body: "a=1&_method=DELETE", ContentType: "application/x-www-form-urlencoded"}, tools.Denied,
+		},
+		"method in JSON":       {requestArgs{Service: "s", Path: "dashboards/1", Body: `{"_method": "DELETE"}`}, tools.Denied},
+		"up, without a shape":  {requestArgs{Service: "s", Path: "dashboards/.\u200b./admin"}, tools.OutsideScope},
 		"path":                 {requestArgs{Service: "s", Path: "admin"}, tools.Denied},
 		"path of the root":     {requestArgs{Service: "s", Path: ""}, tools.Denied},
 		"up":                   {requestArgs{Service: "s", Path: "dashboards/../admin"}, tools.OutsideScope},

@@ -24,10 +24,6 @@ const (
 	maxEach       = 16  // of them for one address
 	maxOfDevice   = 8   // logins
 
-	maxTries = 10 // that fail, of one address in tryTime
-	tryTime  = time.Minute
-	maxFails = 1024 // addresses
-
 	seenEvery  = time.Minute
 	watchEvery = time.Second
 )
@@ -46,12 +42,6 @@ type challenge struct {
 	from  netip.Addr
 	until time.Time
 	token [sha256.Size]byte // of a pairing
-}
-
-// tries are the failed ones of an address.
-type tries struct {
-	n     int
-	until time.Time // when they are forgotten
 }
 
 // PairLink returns the path of a link that pairs a device, once.
@@ -94,39 +84,9 @@ func (d *Door) pairing(token string) (pairing, bool) {
 
 var (
 	errLink  = errors.New("this link was used, or is older than five minutes")
-	errTries = errors.New("too many tries: wait a minute")
 	errStale = errors.New("the page waited for more than two minutes, or its answer was used: load it again")
 	errKey   = errors.New("this key is not that of a paired device: the operator pairs it with scopefs console pair")
 )
-
-// mayTry fails for an address that has failed often.
-func (d *Door) mayTry(from netip.Addr) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.expire()
-	if d.failed[from].n >= maxTries {
-		return errTries
-	}
-	return nil
-}
-
-// fail counts a failed try.
-func (d *Door) fail(from netip.Addr) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	t, known := d.failed[from]
-	if !known && len(d.failed) >= maxFails {
-		for other := range d.failed { // any: each has a minute at most
-			delete(d.failed, other)
-			break
-		}
-	}
-	if !known {
-		t.until = d.now().Add(tryTime)
-	}
-	t.n++
-	d.failed[from] = t
-}
 
 // wait keeps a challenge until its answer. Where there are too many, the oldest ends of the address that has the most.
 func (d *Door) wait(c challenge) {
@@ -174,24 +134,14 @@ type step func(w http.ResponseWriter, r *http.Request, text []byte) (any, error)
 func (d *Door) step(f step) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		at := from(r)
-		err := d.mayTry(at)
+		var text json.RawMessage
 		var reply any
+		err := json.NewDecoder(r.Body).Decode(&text)
 		if err == nil {
-			var text json.RawMessage
-			if err = json.NewDecoder(r.Body).Decode(&text); err == nil {
-				reply, err = f(w, r, text)
-			}
-			if err != nil {
-				d.fail(at)
-			}
+			reply, err = f(w, r, text)
 		}
 		if err != nil {
-			status := http.StatusForbidden
-			if errors.Is(err, errTries) {
-				status = http.StatusTooManyRequests
-			}
-			w.WriteHeader(status)
+			w.WriteHeader(http.StatusForbidden)
 			reply = map[string]string{"error": err.Error()}
 		}
 		_ = json.NewEncoder(w).Encode(reply)
