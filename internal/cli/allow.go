@@ -157,7 +157,7 @@ func (a *app) amend(c *cobra.Command, words []string, o amendOptions, usual, oth
 			return nil
 		}
 		if err == nil && !o.yes && o.shown == "" {
-			err = prompt.Consent(c.Context(), a.in, a.err)
+			err = prompt.Consent(c.Context(), "write this?", a.in, a.err)
 		}
 		if err == nil {
 			err = d.Write()

@@ -158,8 +158,8 @@ func (p Project) Named(name string) bool {
 	return name != "" && (name == string(p.ID) || name == p.Short())
 }
 
-// Projects returns the user's projects with a name, see Named; "": all of them. By its id it also returns one whose directory is
-// gone, or another one now.
+// Projects returns the user's projects with a name, see Named, or of an absolute path; "": all of them. By its id and its path it also
+// returns one whose directory is gone, or another one now.
 func (f Finder) Projects(name string) (found []Project, err error) {
 	home, err := StateHome()
 	if err != nil || f.DirOf == nil {
@@ -171,19 +171,19 @@ func (f Finder) Projects(name string) (found []Project, err error) {
 	}
 	for _, entry := range all {
 		p := Project{ID: scope.ID(entry.Name()), Base: filepath.Join(home, "scopefs", entry.Name())}
-		if name != "" && !p.Named(name) {
+		if name != "" && !p.Named(name) && !filepath.IsAbs(name) {
 			continue
 		}
 		text, err := os.ReadFile(p.Definition())
 		if err != nil {
 			continue
 		}
-		if p.Dir, err = f.DirOf(text); err != nil {
+		if p.Dir, err = f.DirOf(text); err != nil || filepath.IsAbs(name) && p.Dir != name {
 			continue
 		}
 		if is, err := f.Of(p.Dir); err == nil && is.ID == p.ID {
 			found = append(found, is)
-		} else if name == string(p.ID) {
+		} else if name == string(p.ID) || filepath.IsAbs(name) {
 			p.Gone = true
 			found = append(found, p)
 		}
