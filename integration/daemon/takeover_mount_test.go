@@ -3,6 +3,7 @@ package daemon
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
@@ -243,4 +245,24 @@ func TestTakeOverContextDies(t *testing.T) {
 	h.Put("agents/a/back", "")
 	out := c.ran(1)
 	assert.Contains(t, out.Stdout, "secret", out.Stderr)
+}
+
+// TestTakeOverUnmounts: without a next daemon no dead mount stays after grace, neither of a view that has lived on nor of one that was
+// killed meanwhile, nor without grace.
+func TestTakeOverUnmounts(t *testing.T) {
+	for name, grace := range map[string]string{"grace": "1s", "no grace": "0s"} {
+		t.Run(name, func(t *testing.T) {
+			h := harness.LayOut(t, map[string]string{"a": "", "b": ""})
+			h.Put("scopefs.yaml", "grace: "+grace+"\n")
+			h.Start()
+			views := filepath.Join(h.Base, "run", "views")
+			require.Equal(t, 2, h.Mounted(views))
+			killed := h.ViewPID("b")
+			h.Kill()
+			_ = unix.Kill(killed, unix.SIGKILL)
+			h.Eventually("no mount is left", func() bool { return h.Mounted(views) == 0 })
+			h.Start()
+			h.Must("run", "a", "--", "true")
+		})
+	}
 }

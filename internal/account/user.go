@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -82,6 +83,14 @@ func (h *Host) OpenScope(def *agents.Definition) (*beneath.Root, User, error) {
 		return nil, User{}, err
 	}
 	return root, owner, nil
+}
+
+// Current returns an error if the directory of a project was made anew since its base was made: it has the rules of another base.
+func (h *Host) Current(def *agents.Definition, root *beneath.Root) error {
+	if p, ok := config.ProjectOfBase(h.Paths); ok && def.Dir == p.Dir && p.IsOther(root.FD()) {
+		return fmt.Errorf("dir: %q is not the directory that %s was made for: give it to --dir, for an agent of its own", def.Dir, p.ID)
+	}
+	return nil
 }
 
 // openRoot opens the directory of a definition. OpenHome has checked that of a HOME.

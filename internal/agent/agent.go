@@ -276,6 +276,19 @@ func (a *Agent) Down(ctx context.Context) error {
 	return a.KeepMountPoint(a.ID(), "")
 }
 
+// Unused calls f while the agent has no view and no session, and none starts. It returns an error if it has one.
+func (a *Agent) Unused(ctx context.Context, f func() error) error {
+	free, err := a.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer free()
+	if s := a.State(); a.currentView() != nil || s.State == api.Starting || len(s.Sessions)+len(s.Sandboxes) > 0 {
+		return fmt.Errorf("%s is in use (%s): scopefs down %s ends that", a.ID(), s.State, a.ID())
+	}
+	return f()
+}
+
 // Unmount ends the sandboxes and the view of an agent whose daemon ends.
 func (a *Agent) Unmount() {
 	a.hurryOffline()

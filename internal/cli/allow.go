@@ -163,7 +163,7 @@ func (a *app) amend(c *cobra.Command, words []string, o amendOptions, usual, oth
 			fmt.Fprint(a.out, made.Diff)
 		}
 		if !o.dry && !o.yes && o.shown == "" {
-			err = prompt.Consent(c.Context(), a.in, a.err)
+			err = prompt.Consent(c.Context(), "write this?", a.in, a.err)
 		}
 		if err == nil && !o.dry {
 			made.Written, err = true, d.Write()

@@ -15,7 +15,7 @@ var groups = []struct{ title, commands string }{
 	{"Run and look", "run call mcp approvals ps top console prompt"},
 	{"Rules", "allow deny check trust presets"},
 	{"Changes", "changes undo redo checkpoint show restore branch diff commit discard"},
-	{"Agents", "agents programs login token up down kill"},
+	{"Agents", "agents programs login token up down kill forget"},
 	{"Daemon and fleet", "daemon reload doctor selftest stores metrics fleet csi version completion help"},
 	{"Log and proof", "audit why"},
 }

@@ -146,7 +146,7 @@ func (a *app) addProgram(ctx context.Context, words []string, o addOptions) erro
 		err = report.Diff(a.out, file, nil, []byte(text))
 	}
 	if err == nil && !o.yes {
-		err = prompt.Consent(ctx, a.in, a.err)
+		err = prompt.Consent(ctx, "write this?", a.in, a.err)
 	}
 	if err != nil {
 		return err

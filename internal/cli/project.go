@@ -46,7 +46,11 @@ func (a *app) existing() (config.Paths, *config.Project, error) {
 		return p, nil, err
 	}
 	if !project.Exists() {
-		return p, nil, exit.Usagef("--dir %s: no agent has run in it yet: start one with %s", project.Dir,
+		state := "no agent has run in it yet"
+		if project.Before != nil {
+			state = fmt.Sprintf("it was made anew, and no agent has run in it since (that of the directory before is %s)", project.Before.ID)
+		}
+		return p, nil, exit.Usagef("--dir %s: %s: start one with %s", project.Dir, state,
 			cmp.Or(printable.Command("scopefs", "run", "--dir", project.Dir, "--", "PROGRAM"), "scopefs run --dir DIR -- PROGRAM"))
 	}
 	p, err = p.Complete()
@@ -99,10 +103,13 @@ func (a *app) begun() (config.Paths, *config.Project, error) {
 			a.note(note)
 		}
 		if err == nil {
-			err = project.Make(!a.showSecrets)
+			err = config.Make(*project, !a.showSecrets)
 		}
 		if err == nil {
 			a.note(report.Place(project))
+			if !exists {
+				a.note(report.Renewed(project))
+			}
 			if !exists && !a.showSecrets {
 				a.note(report.Secrets(project))
 			}
@@ -262,7 +269,11 @@ func (a *app) find(name string) error {
 		}
 		return exit.Usagef("%q is the name of %d projects: give %s", name, len(found), strings.Join(dirs, ", or "))
 	}
-	a.Dir = found[0].Dir
+	if found[0].Gone {
+		a.Flags.Base = found[0].Base
+	} else {
+		a.Dir = found[0].Dir
+	}
 	return nil
 }
 

@@ -86,6 +86,7 @@ func (d *Daemon) handler(ctx context.Context) http.Handler {
 		operator, _ := api.PeerOf(r.Context())
 		return a.History(r.Context(), request, audit.Event{UID: &operator})
 	}))
+	mux.HandleFunc("POST /v1/agents/{id}/forget", d.changing(d.forget))
 	mux.HandleFunc("POST /v1/agents/{id}/rule", d.forAgent(d.rule))
 	mux.HandleFunc("POST /v1/sessions/{id}/kill", d.changing(func(_ http.ResponseWriter, r *http.Request) (any, error) {
 		return d.kill(r.Context(), r.PathValue("id"))

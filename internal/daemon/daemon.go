@@ -339,10 +339,10 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	}
 	if d.only != "" {
 		a, err := d.Agent(d.only)
-		if err != nil {
-			return err
-		}
-		if !d.unmounted {
+		switch {
+		case d.unmounted: // who asks for the agent gets the error
+			err = nil
+		case err == nil:
 			_, err = a.Up(ctx, "")
 		}
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 	"unicode/utf8"
 
 	"github.com/scopefs/scopefs/internal/durable"
@@ -26,8 +27,13 @@ type Project struct {
 	ID   scope.ID // made from the directory's name, and from its path
 	Base string
 
+	Before *Project // of another directory that was at the path before, while this one has no agent yet: see Finder.Of
+	Gone   bool     // the directory is not at the path any more: see Finder.Projects
+
 	Below string   // where in Dir the command works; "" is Dir itself. See ProjectAt
 	Above *Project // of a directory that has no agent: the nearest one above that has. See ProjectAt and Lost
+
+	is string // the identity of the directory; "": it has none that lasts
 }
 
 // A Finder finds projects. DirOf returns dir of the text of a definition; nil: a project that needs that is ErrOld.
@@ -38,7 +44,8 @@ type Finder struct {
 // ErrOld is the error of a project that a version up to November 2026 may have made: its definition has to be read.
 var ErrOld = errors.New("the project may be an old one")
 
-// Of returns the project of an existing directory.
+// Of returns the project of an existing directory. A directory that was made anew at the path of a project is another one, with a base
+// of its own.
 func (f Finder) Of(dir string) (Project, error) {
 	real, err := filepath.Abs(dir)
 	if err == nil {
@@ -64,12 +71,17 @@ func (f Finder) Of(dir string) (Project, error) {
 	if err != nil {
 		return Project{}, err
 	}
-	at := func(hash int) Project {
-		id := projectID(real, hash)
-		return Project{Dir: real, ID: id, Base: filepath.Join(home, "scopefs", string(id))}
+	is := identityAt(real)
+	at := func(hash int, salt string) Project {
+		id := projectID(real, salt, hash)
+		return Project{Dir: real, ID: id, Base: filepath.Join(home, "scopefs", string(id)), is: is}
 	}
-	p := at(hashBytes)
-	if old := at(oldHashBytes); !p.Exists() && old.Exists() {
+	anew := at(hashBytes, "\x00"+is)
+	if is != "" && anew.Exists() {
+		return anew, nil
+	}
+	p := at(hashBytes, "")
+	if old := at(oldHashBytes, ""); !p.Exists() && old.Exists() {
 		if f.DirOf == nil {
 			return p, ErrOld
 		}
@@ -77,7 +89,24 @@ func (f Finder) Of(dir string) (Project, error) {
 			p = old
 		}
 	}
+	if p.Exists() && p.isOther(is) {
+		anew.Before = f.latest(p)
+		p = anew
+	}
 	return p, nil
+}
+
+// latest returns the project whose directory was the last one at the path of p, as far as definitions can be read; else p.
+func (f Finder) latest(p Project) *Project {
+	var last time.Time
+	for _, base := range directories(filepath.Dir(p.Base)) {
+		of := Project{Dir: p.Dir, ID: scope.ID(filepath.Base(base)), Base: base}
+		info, err := os.Stat(of.identityFile())
+		if err == nil && f.DirOf != nil && info.ModTime().After(last) && of.mine(f) {
+			p, last = of, info.ModTime()
+		}
+	}
+	return &p
 }
 
 // hashBytes is how many bytes of a path's hash an id has. An agent chooses names of
@@ -102,8 +131,8 @@ func (p Project) mine(f Finder) bool {
 const maxName = 40
 
 // projectID returns an id for a path: the directory's name as far as an id may hold it,
-// and bytes of a hash of the path, which differs for two directories of one name.
-func projectID(path string, bytes int) scope.ID {
+// and bytes of a hash of the path, which differs for two directories of one name, and of a salt.
+func projectID(path, salt string, bytes int) scope.ID {
 	name := strings.Map(func(r rune) rune {
 		switch {
 		case 'a' <= r && r <= 'z', '0' <= r && r <= '9':
@@ -114,7 +143,7 @@ func projectID(path string, bytes int) scope.ID {
 		return '-'
 	}, filepath.Base(path))
 	name = strings.Trim(name[:min(len(name), maxName)], "-")
-	sum := sha256.Sum256([]byte(path))
+	sum := sha256.Sum256([]byte(path + salt))
 	return scope.ID(strings.TrimLeft(name+"-", "-") + hex.EncodeToString(sum[:bytes]))
 }
 
@@ -129,7 +158,8 @@ func (p Project) Named(name string) bool {
 	return name != "" && (name == string(p.ID) || name == p.Short())
 }
 
-// Projects returns the user's projects with a name, see Named; "": all of them.
+// Projects returns the user's projects with a name, see Named, or of an absolute path; "": all of them. By its id and its path it also
+// returns one whose directory is gone, or another one now.
 func (f Finder) Projects(name string) (found []Project, err error) {
 	home, err := StateHome()
 	if err != nil || f.DirOf == nil {
@@ -141,40 +171,48 @@ func (f Finder) Projects(name string) (found []Project, err error) {
 	}
 	for _, entry := range all {
 		p := Project{ID: scope.ID(entry.Name()), Base: filepath.Join(home, "scopefs", entry.Name())}
-		if name != "" && !p.Named(name) {
+		if name != "" && !p.Named(name) && !filepath.IsAbs(name) {
 			continue
 		}
 		text, err := os.ReadFile(p.Definition())
 		if err != nil {
 			continue
 		}
-		if dir, err := f.DirOf(text); err == nil {
-			if is, err := f.Of(dir); err == nil && is.ID == p.ID {
-				found = append(found, is)
-			}
+		if p.Dir, err = f.DirOf(text); err != nil || filepath.IsAbs(name) && p.Dir != name {
+			continue
+		}
+		if is, err := f.Of(p.Dir); err == nil && is.ID == p.ID {
+			found = append(found, is)
+		} else if name == string(p.ID) || filepath.IsAbs(name) {
+			p.Gone = true
+			found = append(found, p)
 		}
 	}
 	return found, err
 }
 
 // Find returns the project of dir or of the nearest directory above it; false if
-// scopefs was used with none of them.
+// scopefs was used with none of them. That of a directory that was made anew may not exist.
 func (f Finder) Find(dir string) (Project, bool, error) {
 	p, err := f.Of(dir)
-	for err == nil && !p.Exists() && p.Dir != "/" {
+	for err == nil && !p.Exists() && p.Before == nil && p.Dir != "/" {
 		p, err = f.Of(filepath.Dir(p.Dir))
 	}
-	return p, err == nil && p.Exists(), err
+	return p, err == nil && (p.Exists() || p.Before != nil), err
 }
 
 // Exists reports whether the project has a definition.
 func (p Project) Exists() bool {
-	exists, err := p.exists()
-	return err == nil && exists
+	_, err := os.Stat(p.Definition())
+	return err == nil
 }
 
-// exists is Exists with an error for a definition that cannot be looked up: there may be one.
+// exists is Exists with an error for a definition that cannot be looked up: there may be one. The restrictions of an earlier
+// directory hold for the one that was made anew, and so it counts.
 func (p Project) exists() (bool, error) {
+	if p.Before != nil {
+		return true, nil
+	}
 	_, err := os.Stat(p.Definition())
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -192,17 +230,25 @@ func (p Project) Definition() string {
 
 // Make writes the project's definition, unless there is one. It refuses directories that
 // hold more than a project. hide adds the rules that hide secrets.
-func (p Project) Make(hide bool) error {
+func (p Project) Make(hide bool) error { return p.MakeAs(p.Text(hide)) }
+
+// MakeAs is Make with the text of the definition.
+func (p Project) MakeAs(text string) error {
 	if err := p.refused(); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(p.Definition()), 0o700); err != nil {
 		return fmt.Errorf("state of the project: %w: set XDG_STATE_HOME to a directory that can be written to", err)
 	}
+	if _, err := os.Stat(p.identityFile()); errors.Is(err, fs.ErrNotExist) && p.is != "" {
+		if err := Replace(p.identityFile(), p.is+"\n"); err != nil {
+			return err
+		}
+	}
 	if p.Exists() {
 		return nil
 	}
-	return Replace(p.Definition(), p.Text(hide))
+	return Replace(p.Definition(), text)
 }
 
 // Text returns the definition that Make writes.

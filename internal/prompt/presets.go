@@ -59,13 +59,13 @@ func Presets(ctx context.Context, p config.Paths, project *config.Project, stdin
 	return "", err
 }
 
-// Consent asks on the terminal whether to write. The error says that nothing was changed.
-func Consent(ctx context.Context, stdin io.Reader, stderr io.Writer) error {
+// Consent asks a question on the terminal. The error says that nothing was changed.
+func Consent(ctx context.Context, text string, stdin io.Reader, stderr io.Writer) error {
 	ask := question.Asker(stdin, stderr)
 	if ask == nil {
 		return exit.Usagef("nothing was changed: there is no terminal to ask on: give --yes")
 	}
-	answer, err := ask(ctx, tools.Question{Text: "write this?", Options: []string{"yes", "no"}})
+	answer, err := ask(ctx, tools.Question{Text: text, Options: []string{"yes", "no"}})
 	if err == nil && answer.Text != "yes" {
 		err = errors.New("nothing was changed")
 	}

@@ -37,6 +37,15 @@ func Apart(p *config.Project) (string, error) {
 	return text, nil
 }
 
+// Renewed returns a line about a project that was made now, if another directory was at its path.
+func Renewed(made *config.Project) string {
+	if made.Before == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s was made anew: its agent has the restrictions of the one before, %s, and nothing else of it. "+
+		"scopefs audit --agent %[2]s, changes %[2]s and diff %[2]s show what that one did and holds", printable.Text(made.Dir), made.Before.ID)
+}
+
 // Secrets returns a line if a project that was made now has secrets, or a template for them.
 func Secrets(made *config.Project) string {
 	const shown = 3

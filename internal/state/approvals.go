@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/scopefs/scopefs/internal/durable"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/approvals"
 )
@@ -86,6 +88,23 @@ func (a *Approvals) load(name string) (*approvals.Approval, error) {
 		return nil, nil
 	}
 	return &k.Approval, nil
+}
+
+// ApprovalsOf returns the paths of the files with an agent's approvals.
+func ApprovalsOf(state string, id scope.ID) (names []string) {
+	root, err := os.OpenRoot(filepath.Join(state, "approvals"))
+	if err != nil {
+		return nil // there are none
+	}
+	defer root.Close()
+	entries, _ := fs.ReadDir(root.FS(), ".")
+	for _, e := range entries {
+		var k storedApproval
+		if text, err := read(root, e.Name(), maxApproval); err == nil && json.Unmarshal(text, &k) == nil && k.Agent == id {
+			names = append(names, filepath.Join(state, "approvals", e.Name()))
+		}
+	}
+	return names
 }
 
 // file returns the name of an approval's file. IDs are letters and digits.

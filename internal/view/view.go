@@ -227,6 +227,9 @@ func (v *View) serve(ctx context.Context) (mounted bool, err error) {
 	if err := v.may(owner); err != nil {
 		return false, err
 	}
+	if err := v.host.Current(v.def, root); err != nil {
+		return false, err
+	}
 	v.findBelow(root)
 	history, err := v.openHistory(root, owner)
 	if err != nil {

@@ -239,12 +239,17 @@ func (s *Set) Knows(p *Approval) bool {
 // Forget removes an agent's approvals except standing ones, when the agent is taken down.
 // They are gone even after an error, but the next daemon may find some of them.
 func (s *Set) Forget(agent scope.ID) error {
+	return s.forget(func(p *Approval) bool { return p.Agent == agent && p.State != Stands })
+}
+
+// ForgetAll is Forget for standing approvals, too.
+func (s *Set) ForgetAll(agent scope.ID) error {
 	return s.forget(func(p *Approval) bool { return p.Agent == agent })
 }
 
 // ForgetSession is Forget for the requests of one session.
 func (s *Set) ForgetSession(agent scope.ID, session string) error {
-	return s.forget(func(p *Approval) bool { return p.Agent == agent && p.Session == session })
+	return s.forget(func(p *Approval) bool { return p.Agent == agent && p.Session == session && p.State != Stands })
 }
 
 func (s *Set) forget(of func(*Approval) bool) error {
@@ -254,7 +259,7 @@ func (s *Set) forget(of func(*Approval) bool) error {
 	defer s.lock()()
 	var errs []error
 	for key, p := range s.byKey {
-		if of(p) && p.State != Stands {
+		if of(p) {
 			s.tell("ended", *p)
 			if err := s.remove(key); !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, err)

@@ -102,7 +102,7 @@ func TestApprovalsRecordUnlocked(t *testing.T) {
 		return errors.New("not recorded")
 	})
 	assert.Error(t, err)
-	require.NoError(t, a.forget(func(p *Approval) bool { return p.Agent == "a" }))
+	require.NoError(t, a.Forget("a"))
 	assert.Equal(t, Stands, ask("a").State, "it holds again")
 
 	a.Ended = func(Approval, string) { recorded++; ask("other") }

@@ -188,7 +188,10 @@ func (w *answer) WriteHeader(status int) {
 			for _, name := range hops {
 				h.Del(name)
 			}
-			if redactHeader(w.access.mask, h); w.spend(headSize("", h)) != nil {
+			if w.access.mask != nil {
+				redactHeader(w.access.mask, h)
+			}
+			if w.spend(headSize("", h)) != nil {
 				w.cancel()
 				return
 			}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/fusemount"
@@ -46,6 +47,7 @@ type keeper struct {
 	start    wire.Message // OpStart of the first daemon; Grace is the last daemon's
 	settled  bool         // the present daemon has taken over everything
 	deadline time.Time    // without a daemon: when everything ends
+	dead     []string     // mount points of views that have ended since the last daemon
 }
 
 // Main runs the holder process and returns its exit status.
@@ -129,10 +131,10 @@ func (k *keeper) gone(fd int) {
 	unix.Close(fd)
 	k.daemon = -1
 	close(k.lost)
+	k.dead = nil
 	for id, i := range k.items {
 		if !i.msg.Hold {
-			i.end()
-			k.remove(id)
+			k.endItem(id, i)
 		}
 	}
 	if k.settled { // a daemon that dies before it has taken over everything prolongs nothing
@@ -166,8 +168,7 @@ func (k *keeper) watch(ctx context.Context, id uint64, i *item) {
 	if ctx.Err() != nil || k.items[id] != i {
 		return
 	}
-	i.end()
-	k.remove(id)
+	k.endItem(id, i)
 	if !k.needed() {
 		k.end()
 	}
@@ -183,19 +184,45 @@ func (k *keeper) needed() bool {
 	return false
 }
 
-// end ends everything that is kept, and makes Main return. The caller holds mu.
+// endItem ends an item and keeps it no longer. The caller holds mu.
+func (k *keeper) endItem(id uint64, i *item) {
+	i.end()
+	if i.msg.Kind == wire.View {
+		k.dead = append(k.dead, i.msg.Dir)
+	}
+	k.remove(id)
+}
+
+// end ends everything that is kept, and makes Main return. Without a daemon it unmounts the views, before the next daemon gets an answer
+// and mounts its own. The caller holds mu.
 func (k *keeper) end() {
 	if k.over {
 		return
 	}
 	k.over = true
+	for id, i := range k.items {
+		k.endItem(id, i)
+	}
+	if k.daemon < 0 {
+		for _, dir := range k.dead {
+			detach(dir)
+		}
+	}
 	if k.start.Socket != "" {
 		os.Remove(k.start.Socket)
 	}
-	for _, i := range k.items {
-		i.end()
-	}
 	close(k.ended)
+}
+
+// detach unmounts the views that are on top at a directory. It sends no request to a view.
+func detach(dir string) {
+	here := func(m *mountinfo.Info) (skip, stop bool) { return m.Mountpoint != dir, false }
+	for {
+		all, err := mountinfo.GetMounts(here)
+		if err != nil || len(all) == 0 || all[len(all)-1].FSType != "fuse.scopefs" || fusemount.Detach(dir) != nil {
+			return
+		}
+	}
 }
 
 // end aborts the connection, and kills the process of a view.

@@ -1,0 +1,163 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/embedded"
+	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/internal/forget"
+	"github.com/scopefs/scopefs/internal/paths"
+	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/internal/prompt"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+)
+
+func (a *app) forgetCmd() *cobra.Command {
+	yes := false
+	c := &cobra.Command{
+		Use:   "forget AGENT|DIR",
+		Short: "remove what scopefs keeps of an agent or a project",
+		Long: `Removes an agent's HOME, history, held changes, rates, approvals and its database of the store
+sql. Of a project, by the name of its directory, its id or a path, it removes the definition
+and everything else in its base, also of directories that were at the path before. DIR need not
+exist any more. It prints what it removes, and asks. It cannot be taken back.
+
+The agent's directory stays, and so do the log, by its retention, an agent's own definition, and
+what other stores hold. Nothing is removed while the agent has a view or a session, or while a
+daemon of the project runs.`,
+		Args:              exit.Args(cobra.ExactArgs(1)),
+		ValidArgsFunction: a.complete,
+		RunE:              func(c *cobra.Command, words []string) error { return a.forget(c.Context(), words[0], yes) },
+	}
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return c
+}
+
+func (a *app) forget(ctx context.Context, name string, yes bool) error {
+	all, err := a.forgettable(name)
+	if err != nil {
+		return err
+	}
+	if len(all) > 0 {
+		return a.forgetProjects(ctx, all, yes)
+	}
+	p, id, err := a.agentNamed(name)
+	if err != nil {
+		return err
+	}
+	client, end, err := a.daemonFor(ctx, p, id)
+	if err != nil {
+		return err
+	}
+	defer end()
+	made, err := client.Forget(ctx, id, false)
+	if err != nil {
+		return err
+	}
+	if len(made.Paths) == 0 {
+		fmt.Fprintf(a.out, "nothing is kept of %s\n", id)
+		return nil
+	}
+	a.removes(made.Paths)
+	if err := a.consent(ctx, yes); err != nil {
+		return err
+	}
+	if _, err = client.Forget(ctx, id, true); err == nil {
+		fmt.Fprintf(a.out, "%s: forgotten\n", id)
+	}
+	return err
+}
+
+// forgettable returns the projects of a name, or those that have been at a path.
+func (a *app) forgettable(name string) ([]config.Project, error) {
+	if a.Flags.Base != "" {
+		return nil, nil
+	}
+	if _, err := os.Stat(name); err == nil || strings.Contains(name, "/") {
+		if name, err = filepath.Abs(name); err != nil {
+			return nil, err
+		}
+		name = paths.Real(name)
+	}
+	found, err := paths.Finder{DirOf: agents.DirOf}.Projects(name)
+	switch {
+	case err == nil && len(found) == 0 && filepath.IsAbs(name):
+		return nil, fmt.Errorf("no agent has run in %s, or its state is gone", name)
+	case len(found) > 1 && !filepath.IsAbs(name):
+		return nil, exit.Usagef("%q is the name of %d projects: give the path of one", name, len(found))
+	}
+	return found, err
+}
+
+// daemonFor returns a client of the daemon of a base. Without one it starts one that mounts nothing.
+func (a *app) daemonFor(ctx context.Context, p config.Paths, id scope.ID) (*api.Client, func(), error) {
+	client := api.NewClient(p)
+	_, err := client.Agents(ctx)
+	if !errors.Is(err, api.ErrNoDaemon) {
+		return client, func() {}, err
+	}
+	if running := embedded.Running(p); len(running) > 0 {
+		return nil, nil, fmt.Errorf("a command of yours runs an agent in %s: end it: scopefs ps --all", p.Base)
+	}
+	p, end, err := embedded.Start(ctx, p, id, io.Discard, "--"+embedded.Unmounted)
+	return api.NewClient(p), end, err
+}
+
+func (a *app) forgetProjects(ctx context.Context, all []config.Project, yes bool) error {
+	var bases []config.Paths
+	for _, project := range all {
+		p, err := config.Paths{Base: project.Base}.Complete()
+		if err != nil {
+			return err
+		}
+		if _, err := api.NewClient(p).Agents(ctx); !errors.Is(err, api.ErrNoDaemon) {
+			return fmt.Errorf("the daemon of %s runs: %s ends it", project.Dir, p.Stop())
+		}
+		bases = append(bases, p)
+		a.removes(forget.Project(p))
+	}
+	if err := a.consent(ctx, yes); err != nil {
+		return err
+	}
+	for i, p := range slices.Backward(bases) { // the oldest one has the others' name
+		client, end, err := a.daemonFor(ctx, p, all[i].ID)
+		if err != nil {
+			return err
+		}
+		_, err = client.Forget(ctx, all[i].ID, true)
+		end()
+		if err == nil {
+			err = forget.Remove(forget.Project(p))
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(a.out, "%s: forgotten; its log stays in %s\n", all[i].ID, printable.Text(p.Audit()))
+	}
+	return nil
+}
+
+func (a *app) removes(paths []string) {
+	for _, name := range paths {
+		fmt.Fprintf(a.out, "remove  %s\n", printable.Text(name))
+	}
+}
+
+func (a *app) consent(ctx context.Context, yes bool) error {
+	if yes {
+		return nil
+	}
+	return prompt.Consent(ctx, "remove this?", a.in, a.err)
+}
