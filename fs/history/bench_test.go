@@ -42,7 +42,7 @@ func BenchmarkUndo(b *testing.B) {
 	require.NoError(b, err)
 }
 
-// BenchmarkEffects: the effects of a call that has written one file.
+// BenchmarkEffects: the effects of a call that has written one file: openat2, statx, pread, fcntl and two closes, by strace -c.
 func BenchmarkEffects(b *testing.B) {
 	c := newClient(b)
 	began := time.Now()

@@ -34,8 +34,10 @@ type Change struct {
 	New      Version    `json:"new,omitzero"`       // the content afterwards: before the next change that is not meant
 
 	id     beneath.FileID
-	others bool // somebody else has changed its content between two of these changes
-	open   bool // a client has it open for writing
+	now    *beneath.Stat // of what is in the tree, for tracker.looks; nil: it is not there, or cannot be looked at
+	closed bool          // the agent has closed its directory
+	others bool          // somebody else has changed its content between two of these changes
+	open   bool          // a client has it open for writing
 }
 
 // ChangeKind is the kind of a change.
@@ -116,6 +118,8 @@ type tracker struct {
 	byID map[beneath.FileID]*object
 	all  []*object
 	dirs map[string]bool // those that had one of the objects
+
+	looks bool // Change.now is wanted
 }
 
 // at returns the object of a record, which it meets at a path.
@@ -302,7 +306,12 @@ func (t *tracker) changes(s *Store, sel Selection) []Change {
 		if !sel.below(c.Path) && !sel.below(c.From) || c.From == "" && !sel.below(c.Path) {
 			continue
 		}
-		s.describe(&c, o)
+		st, err := s.describe(&c, o)
+		if t.looks && st != (beneath.Stat{}) {
+			c.now = new(beneath.Stat)
+			*c.now = st
+		}
+		c.closed = err == unix.EACCES
 		if i, ok := at[c.Path]; ok && (list[i].Kind == Added && c.Kind == Deleted || list[i].Kind == Deleted && c.Kind == Added) {
 			list[i] = replaced(list[i], c)
 			continue
@@ -314,15 +323,15 @@ func (t *tracker) changes(s *Store, sel Selection) []Change {
 	return list
 }
 
-// describe adds what is known of an object before and after the changes.
-func (s *Store) describe(c *Change, o *object) {
+// describe adds what is known of an object before and after the changes. It returns what is in the tree.
+func (s *Store) describe(c *Change, o *object) (now beneath.Stat, err error) {
 	if o.was {
 		c.OldSize, c.Old = o.size, versionBefore(o)
 	}
 	from := o.next // nil: it is in the tree
 	switch {
 	case !o.is && o.kept == nil:
-		return
+		return now, nil
 	case !o.is:
 		from = o.kept
 	case from != nil:
@@ -332,14 +341,17 @@ func (s *Store) describe(c *Change, o *object) {
 	}
 	if from != nil && from.Kind == journal.Content {
 		c.NewSize = from.Attr.Size
-		return
+		return now, nil
 	}
-	st, err := s.tree.Stat(o.now)
+	var st beneath.Stat
 	if from != nil {
 		st, err = s.statKept(from)
+	} else {
+		now, err = s.tree.Stat(o.now)
+		st = now
 	}
 	if err != nil {
-		return
+		return beneath.Stat{}, err
 	}
 	switch {
 	case st.IsDir():
@@ -354,7 +366,7 @@ func (s *Store) describe(c *Change, o *object) {
 		c.NewSize, c.NewMode = size, mode
 	}
 	if !o.was {
-		return
+		return now, nil
 	}
 	c.OldMode = mode
 	if o.attr != nil {
@@ -363,6 +375,7 @@ func (s *Store) describe(c *Change, o *object) {
 	if o.content == nil {
 		c.OldSize = size
 	}
+	return now, nil
 }
 
 // statKept returns the attributes of the file that a record keeps.
@@ -421,6 +434,7 @@ func replaced(a, b Change) Change {
 		a, b = b, a
 	}
 	a.Kind, a.New, a.NewSize, a.NewMode, a.id = Changed, b.New, b.NewSize, b.NewMode, b.id
+	a.now, a.closed = b.now, b.closed
 	a.Mode = a.OldMode != b.NewMode && a.OldMode != 0 && b.NewMode != 0
 	a.Calls = slices.Compact(slices.Sorted(slices.Values(slices.Concat(a.Calls, b.Calls))))
 	a.Sessions = slices.Compact(slices.Sorted(slices.Values(slices.Concat(a.Sessions, b.Sessions))))

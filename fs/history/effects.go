@@ -3,11 +3,10 @@ package history
 import (
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/history/journal"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -48,14 +47,16 @@ func (s *Store) Effects(w Work) (e *effect.Effects, until uint64, err error) {
 	for _, r := range found.records {
 		until = max(until, r.Seq)
 	}
-	list := track(found).changes(s, Selection{})
+	t := track(found)
+	t.looks = true
+	list := t.changes(s, Selection{})
 	s.closing(list)
 	if w.After > 0 {
 		list = s.stillOpen(list, joined(loaded, func(_ *generationRecords, r *journal.Record) bool { return r.Seq <= w.After }))
 	}
 	for i := range list {
 		c := &list[i]
-		c.others = c.others || (c.Kind == Added || c.Kind == Changed) && s.meddled(c, open)
+		c.others = c.others || (c.Kind == Added || c.Kind == Changed) && meddled(c, open)
 	}
 	return summary(list), until, nil
 }
@@ -89,7 +90,11 @@ func (s *Store) stillOpen(list []Change, before *selected) []Change {
 	before.settle()
 	for _, o := range track(before).all {
 		if o.is && !o.directory && !listed[o.after] && s.written(plain(o.id)) {
-			list = append(list, Change{id: o.id, open: true, Kind: Changed, Path: o.after, Type: "file", By: o.by, Why: o.why})
+			c := Change{id: o.id, open: true, Kind: Changed, Path: o.after, Type: "file", By: o.by, Why: o.why}
+			if st, err := s.tree.Stat(o.after); err == nil {
+				c.now = &st
+			}
+			list = append(list, c)
 		}
 	}
 	slices.SortFunc(list, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
@@ -100,36 +105,37 @@ func (s *Store) stillOpen(list []Change, before *selected) []Change {
 func (s *Store) worked(w *Work) (loaded []*generationRecords, open []*generation, err error) {
 	began := uint64(w.Began.UnixNano())
 	s.mu.Lock()
-	all, known := s.ended.of(w), s.ended.since < began
+	ended, known := s.ended.of(w), s.ended.since < began
 	for label, g := range s.open {
 		if w.means(label) {
-			g.flush()
-			open, all = append(open, g), append(all, g.began)
+			open = append(open, g)
 		}
 	}
 	s.mu.Unlock()
 	if !known {
-		list, err := s.generations()
+		all, err := s.generations()
 		if err != nil {
 			return nil, nil, err
 		}
-		for _, p := range list {
-			if p.began >= began && !slices.Contains(all, p.began) {
-				all = append(all, p.began)
+		ended = nil
+		for _, p := range all {
+			if p.began >= began && !slices.ContainsFunc(open, func(g *generation) bool { return g.began == p.began }) {
+				ended = append(ended, p.began)
 			}
 		}
 	}
-	slices.Sort(all)
-	for _, began := range all {
-		g, err := s.load(past{name: journal.OpenName(began), began: began})
-		if err != nil {
-			return nil, nil, err
-		}
-		if w.means(g.Label) && g.Undo == nil {
+	add := func(g generationRecords, failed error) {
+		if err = errors.Join(err, failed); failed == nil && w.means(g.Label) && g.Undo == nil {
 			loaded = append(loaded, &g)
 		}
 	}
-	return loaded, open, nil
+	for _, g := range open {
+		add(g.load())
+	}
+	for _, began := range ended {
+		add(s.load(past{name: journal.OpenName(began), began: began}))
+	}
+	return loaded, open, err
 }
 
 // endings are the last generations that have ended. Store.mu guards it.
@@ -166,75 +172,76 @@ func (e *endings) of(w *Work) (all []uint64) {
 
 // meddled reports whether somebody else has changed what a client of the generations has made or written: another client, or the
 // host.
-func (s *Store) meddled(c *Change, open []*generation) bool {
-	st, err := s.tree.Stat(c.Path)
-	if err != nil {
-		return !errors.Is(err, unix.EACCES) // the agent has closed a directory
+func meddled(c *Change, open []*generation) bool {
+	if c.now == nil {
+		return !c.closed
 	}
-	id := plain(st.ID())
-	if id != (beneath.FileID{Ino: c.id.Ino, Birth: c.id.Birth}) {
-		return c.id != (beneath.FileID{}) && c.id.Ino != 0
+	id := plain(c.now.ID())
+	if id != plain(c.id) {
+		return c.id.Ino != 0
 	}
-	return st.IsRegular() && slices.ContainsFunc(open, func(g *generation) bool {
-		return g.has(id, seenBorn|seenContent) && !g.own(&st, seenBorn|seenContent)
+	return c.now.IsRegular() && slices.ContainsFunc(open, func(g *generation) bool {
+		return g.has(id, seenBorn|seenContent) && !g.own(c.now, seenBorn|seenContent)
 	})
 }
+
+// maxEffects bounds the paths of effects, in bytes.
+const maxEffects = 16 << 10
 
 // summary returns the effects of changes, which are sorted by path. A directory that is new or removed stands for what is in it,
 // and .git for what git keeps there: only what has marks is listed beside it.
 func summary(list []Change) *effect.Effects {
 	e := &effect.Effects{Nothing: len(list) == 0, By: map[string]int{}}
 	kinds := map[ChangeKind]*kindOf{}
-	for k, into := range map[ChangeKind]*[]effect.Object{Deleted: &e.Removed, Renamed: &e.Moved, Changed: &e.Changed, ModeChanged: &e.Modes, Added: &e.Created} {
-		kinds[k] = &kindOf{into: into, whole: map[string]*effect.Object{}, git: map[string]*effect.Object{}, beside: map[*effect.Object]int{}}
+	order := [...]ChangeKind{Deleted, Renamed, Changed, ModeChanged, Added} // that of Lists
+	for i, l := range e.Lists() {
+		kinds[order[i]] = &kindOf{List: l, dirs: map[string]*stand{}}
 	}
 	for i := range list {
-		c := &list[i]
-		for _, program := range c.By {
+		for _, program := range list[i].By {
 			e.By[program]++
 		}
-		kinds[c.Kind].add(c)
+		kinds[list[i].Kind].add(&list[i])
 	}
-	n := func(k ChangeKind) int { return kinds[k].count }
-	e.Counts = effect.Counts{Removed: n(Deleted), Moved: n(Renamed), Changed: n(Changed), Modes: n(ModeChanged), Created: n(Added)}
 	objects, bytes := 0, 0
-	for _, k := range []ChangeKind{Deleted, Renamed, Changed, ModeChanged, Added} {
-		for _, o := range kinds[k].objects {
+	for _, kind := range order {
+		for _, o := range kinds[kind].all {
 			bytes += len(o.Path) + len(o.From)
 			if objects++; objects > effect.Max || bytes > maxEffects {
 				e.LeftOut += max(1, o.Files)
 				continue
 			}
-			*kinds[k].into = append(*kinds[k].into, *o)
+			*kinds[kind].Objects = append(*kinds[kind].Objects, *o)
 		}
 	}
 	return e
 }
 
-// maxEffects bounds the paths of effects, in bytes.
-const maxEffects = 16 << 10
-
 // kindOf are the changes of one kind.
 type kindOf struct {
-	into    *[]effect.Object
-	count   int
-	objects []*effect.Object
-	whole   map[string]*effect.Object // directories that stand for what is in them
-	git     map[string]*effect.Object // .git that are not new
-	beside  map[*effect.Object]int    // how many of what is in a directory are listed
+	effect.List
+	all  []*effect.Object
+	dirs map[string]*stand
 }
 
-// maxBeside bounds kindOf.beside: after them the directory has the marks.
+// stand is a directory that stands for what is in it.
+type stand struct {
+	*effect.Object
+	git    bool // it is not new, and stands for what has no marks
+	beside int  // how many of what is in it are listed
+}
+
+// maxBeside bounds stand.beside: after them the directory has the marks.
 const maxBeside = 8
 
 func (k *kindOf) add(c *Change) {
-	k.count++
+	*k.Count++
 	o := &effect.Object{Path: c.Path, From: c.From, Marks: marksOf(c)}
 	if (c.Kind == ModeChanged || c.Mode) && c.OldMode != c.NewMode {
 		o.Mode = fmt.Sprintf("%04o > %04o", c.OldMode, c.NewMode)
 	}
 	directory := c.Type == "directory"
-	if dir := k.above(c, o); dir != nil {
+	if dir := k.above(c.Path, len(o.Marks) > 0); dir != nil {
 		if !directory {
 			dir.Files++
 		}
@@ -242,7 +249,7 @@ func (k *kindOf) add(c *Change) {
 		if len(o.Marks) == 0 {
 			return
 		}
-		if k.beside[dir]++; k.beside[dir] > maxBeside {
+		if dir.beside++; dir.beside > maxBeside {
 			dir.Marks = append(dir.Marks, o.Marks...)
 			return
 		}
@@ -250,31 +257,29 @@ func (k *kindOf) add(c *Change) {
 	if directory {
 		o.Path += "/"
 		if c.Kind == Added || c.Kind == Deleted {
-			k.whole[c.Path] = o
+			k.dirs[c.Path] = &stand{Object: o}
 		}
 	}
-	k.objects = append(k.objects, o)
+	k.all = append(k.all, o)
 }
 
-// above returns the directory that stands for a change; nil: none does.
-func (k *kindOf) above(c *Change, o *effect.Object) *effect.Object {
-	for dir := beneath.Parent(c.Path); dir != ""; dir = beneath.Parent(dir) {
-		if whole := k.whole[dir]; whole != nil {
+// above returns the directory that stands for a path; nil: none does.
+func (k *kindOf) above(rel string, marked bool) *stand {
+	git := ""
+	for dir := beneath.Parent(rel); dir != ""; dir = beneath.Parent(dir) {
+		if whole := k.dirs[dir]; whole != nil && !(whole.git && marked) {
 			return whole
 		}
+		if path.Base(dir) == ".git" {
+			git = dir
+		}
 	}
-	at, _, inside := strings.Cut("/"+c.Path, "/.git/")
-	if !inside || len(o.Marks) > 0 {
+	if git == "" || marked {
 		return nil
 	}
-	name := strings.TrimPrefix(at+"/.git", "/")
-	dir := k.git[name]
-	if dir == nil {
-		dir = &effect.Object{Path: name + "/"}
-		k.git[name] = dir
-		k.objects = append(k.objects, dir)
-	}
-	return dir
+	made := &stand{Object: &effect.Object{Path: git + "/"}, git: true}
+	k.dirs[git], k.all = made, append(k.all, made.Object)
+	return made
 }
 
 // marksOf returns the marks of a change.

@@ -98,6 +98,28 @@ func (g *generation) flush() {
 	}
 }
 
+// load reads the generation by its own descriptor.
+func (g *generation) load() (loaded generationRecords, err error) {
+	p := past{name: journal.OpenName(g.began), began: g.began}
+	g.mu.Lock()
+	if g.ended {
+		g.mu.Unlock()
+		return g.store.load(p)
+	}
+	_ = g.flushLocked() // as in flush
+	f, err := g.journal.Dup()
+	size := g.size
+	g.mu.Unlock()
+	if err != nil {
+		return loaded, err
+	}
+	defer f.Close()
+	h, all, _, err := readJournal(f, size)
+	loaded.past = p
+	loaded.take(h, all)
+	return loaded, err
+}
+
 func (g *generation) flushLocked() error {
 	for len(g.pending) > 0 {
 		n, err := g.journal.WriteAt(g.pending, g.size, false)

@@ -225,7 +225,8 @@ func (w *world) may(rels ...string) string {
 	return ""
 }
 
-// mayMove returns why the rules of the agent do not let a thing move between two paths, with what is below it.
+// mayMove returns the reason for which the agent's rules refuse to move a thing, with what is below it, between paths; "": they allow
+// it.
 func (w *world) mayMove(t thing, rels ...string) string {
 	for _, rel := range rels {
 		if !t.dir || w.hooks.Move == nil {

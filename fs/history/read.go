@@ -57,10 +57,15 @@ func (s *Store) journal(name string) (h Header, records []*journal.Record, torn 
 		return h, nil, -1, err
 	}
 	defer f.Close()
+	return readJournal(f, int64(st.Size))
+}
+
+// readJournal is Store.journal of an open file.
+func readJournal(f beneath.File, size int64) (h Header, records []*journal.Record, torn int64, err error) {
 	var first []byte
 	var code journal.Coder
 	at := int64(0)
-	for frame := make([]byte, 64<<10); at < int64(st.Size); {
+	for frame := make([]byte, min(64<<10, size)); at < size; {
 		n, err := f.ReadAt(frame, at)
 		if err != nil {
 			return h, nil, -1, err
@@ -86,7 +91,7 @@ func (s *Store) journal(name string) (h Header, records []*journal.Record, torn 
 		}
 		at += int64(n - len(rest))
 	}
-	if torn = at; at == int64(st.Size) {
+	if torn = at; at == size {
 		torn = -1
 	}
 	if len(records) == 0 || records[0].Kind != journal.Begins {
@@ -173,6 +178,12 @@ func (s *Store) load(p past) (generationRecords, error) {
 	if err != nil {
 		return g, fmt.Errorf("generation %x: %w", p.began, err)
 	}
+	g.take(h, all)
+	return g, nil
+}
+
+// take takes the records of a journal.
+func (g *generationRecords) take(h Header, all []*journal.Record) {
 	g.Header = h
 	g.settled = map[uint64]uint64{}
 	settled, void := map[uint64]*journal.Record{}, map[uint64]bool{}
@@ -204,10 +215,9 @@ func (s *Store) load(p past) (generationRecords, error) {
 		g.records = append(g.records, r)
 	}
 	slices.SortFunc(g.records, bySeq)
-	if g.until, g.some = p.began, len(g.records) > 0; g.some {
+	if g.until, g.some = g.began, len(g.records) > 0; g.some {
 		g.until = g.records[len(g.records)-1].Seq
 	}
-	return g, nil
 }
 
 func bySeq(a, b *journal.Record) int { return cmp.Compare(a.Seq, b.Seq) }

@@ -44,63 +44,59 @@ func (w *watches) begin(id string) {
 	w.all[id] = &watched{}
 }
 
-// end forgets a watch, and returns what it has seen.
+// end forgets a watch, and returns what it has seen since the last take.
 func (w *watches) end(id string) watched {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	one := w.all[id]
-	delete(w.all, id)
-	if one == nil {
-		return watched{touched: true}
-	}
-	return *one
+	defer delete(w.all, id)
+	return w.all[id].take()
 }
 
 // take returns what a watch has seen since the last take.
 func (w *watches) take(id string) watched {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	one := w.all[id]
-	if one == nil {
+	return w.all[id].take()
+}
+
+// take is that of watches, which are locked. Of what nobody watches everything may have happened.
+func (w *watched) take() watched {
+	if w == nil {
 		return watched{touched: true}
 	}
-	seen := *one
-	*one = watched{}
+	seen := *w
+	*w = watched{}
 	return seen
 }
 
-// touch notes that a process of an origin is about to change something.
-func (w *watches) touch(from origin) {
+// each calls do for the watches of an origin: that of its call and that of its sandbox.
+func (w *watches) each(from origin, do func(*watched)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, id := range []string{from.call, from.session} {
 		if one := w.all[id]; one != nil {
-			one.touched = true
+			do(one)
 		}
 	}
 }
 
+// touch notes that a process of an origin is about to change something.
+func (w *watches) touch(from origin) {
+	w.each(from, func(one *watched) { one.touched = true })
+}
+
 // refuse notes an operation that the view has refused.
 func (w *watches) refuse(from origin, e audit.Event) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, id := range []string{from.call, from.session} {
-		one := w.all[id]
-		if one == nil {
-			continue
-		}
-		if !changing(e.Op) {
-			return
-		}
-		r := effect.Refusal{Path: e.Path, Op: e.Op, Rule: e.Rule}
+	r := effect.Refusal{Path: e.Path, Op: e.Op, Rule: e.Rule}
+	w.each(from, func(one *watched) {
 		switch same := func(o effect.Refusal) bool { return o.Path == r.Path }; {
-		case slices.ContainsFunc(one.refused, same):
+		case !changing(e.Op), slices.ContainsFunc(one.refused, same):
 		case len(one.refused) == maxRefused:
 			one.more++
 		default:
 			one.refused = append(one.refused, r)
 		}
-	}
+	})
 }
 
 // changing reports whether an operation would have changed something. What was refused of others says what a rule hides.
@@ -251,7 +247,6 @@ func (c *client) said() bool {
 type told struct {
 	mu    sync.Mutex
 	until map[string]uint64
-	order []string
 }
 
 // maxTold bounds told. Of a call that is forgotten the next answer lists everything.
@@ -266,15 +261,8 @@ func (t *told) of(call string) uint64 {
 func (t *told) set(call string, until uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.until == nil {
+	if t.until == nil || len(t.until) == maxTold {
 		t.until = map[string]uint64{}
-	}
-	if _, known := t.until[call]; !known {
-		if len(t.order) == maxTold {
-			delete(t.until, t.order[0])
-			t.order = t.order[1:]
-		}
-		t.order = append(t.order, call)
 	}
 	t.until[call] = max(t.until[call], until)
 }

@@ -68,16 +68,30 @@ type Refusal struct {
 	Rule string `json:"rule,omitempty"`
 }
 
-// lists returns the lists in the order of texts.
-func (e *Effects) lists() []*[]Object {
-	return []*[]Object{&e.Removed, &e.Moved, &e.Changed, &e.Modes, &e.Created}
+// List is what was done to some objects.
+type List struct {
+	Verb, Sum string // before their paths, and after their number
+	Objects   *[]Object
+	Count     *int
+	Always    bool // a text has each of them
+}
+
+// Lists returns the lists in the order of texts: removed, moved, changed, modes, created.
+func (e *Effects) Lists() [5]List {
+	return [...]List{
+		{"removed", "removed", &e.Removed, &e.Counts.Removed, true},
+		{"moved", "moved", &e.Moved, &e.Counts.Moved, true},
+		{"changed", "changed", &e.Changed, &e.Counts.Changed, false},
+		{"attributes of", "with other attributes", &e.Modes, &e.Counts.Modes, false},
+		{"created", "created", &e.Created, &e.Counts.Created, false},
+	}
 }
 
 // Listed returns the objects of all lists.
 func (e *Effects) Listed() (all []*Object) {
-	for _, list := range e.lists() {
-		for i := range *list {
-			all = append(all, &(*list)[i])
+	for _, l := range e.Lists() {
+		for i := range *l.Objects {
+			all = append(all, &(*l.Objects)[i])
 		}
 	}
 	return all
@@ -85,8 +99,8 @@ func (e *Effects) Listed() (all []*Object) {
 
 // Hide moves objects with a name for which hidden holds from the lists to LeftOut.
 func (e *Effects) Hide(hidden func(rel string) bool) {
-	for _, list := range e.lists() {
-		*list = slices.DeleteFunc(*list, func(o Object) bool {
+	for _, l := range e.Lists() {
+		*l.Objects = slices.DeleteFunc(*l.Objects, func(o Object) bool {
 			gone := hidden(strings.TrimSuffix(o.Path, "/")) || o.From != "" && hidden(strings.TrimSuffix(o.From, "/"))
 			if gone {
 				e.LeftOut++

@@ -29,15 +29,14 @@ func (e *Effects) Text(named Named, more, undo string) string {
 	refused := e.refusals()
 	var lines []string
 	left, done := e.LeftOut, false
-	for i, list := range e.lists() {
+	for _, l := range e.Lists() {
 		var words []string
-		for _, o := range *list {
-			if i < changed || len(o.Marks) > 0 || !named(o.Path, i == created) {
+		for _, o := range *l.Objects {
+			if l.Always || len(o.Marks) > 0 || !named(o.Path, l.Objects == &e.Created) {
 				words = append(words, o.text())
 			}
 		}
-		verb := []string{"removed ", "moved ", "changed ", "attributes of ", "created "}[i]
-		folded, cut := fold(verb, words, maxLines-len(refused)-len(lines)-1)
+		folded, cut := fold(l.Verb+" ", words, maxLines-len(refused)-len(lines)-1)
 		lines, left = append(lines, folded...), left+cut
 		done = done || len(words) > 0
 	}
@@ -79,12 +78,6 @@ func (e *Effects) beside() string {
 	}
 	return ""
 }
-
-// The places of lists.
-const (
-	changed = 2
-	created = 4
-)
 
 // fold joins words to lines that begin with a verb. It returns most lines at most, and the number of words that have no room.
 func fold(verb string, words []string, most int) (lines []string, cut int) {
@@ -156,12 +149,9 @@ const maxLogged = 5
 // Summary returns the numbers of a command's effects, as: 2 removed, 1 changed, 115 created.
 func (c Counts) Summary() string {
 	var words []string
-	for _, n := range []struct {
-		count int
-		verb  string
-	}{{c.Removed, "removed"}, {c.Moved, "moved"}, {c.Changed, "changed"}, {c.Modes, "with other attributes"}, {c.Created, "created"}} {
-		if n.count > 0 {
-			words = append(words, fmt.Sprintf("%d %s", n.count, n.verb))
+	for _, l := range (&Effects{Counts: c}).Lists() {
+		if *l.Count > 0 {
+			words = append(words, fmt.Sprintf("%d %s", *l.Count, l.Sum))
 		}
 	}
 	return strings.Join(words, ", ")

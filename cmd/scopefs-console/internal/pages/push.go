@@ -18,7 +18,7 @@ func (s *Site) push(ctx context.Context) (api.PushReply, error) {
 	return s.client.Push(ctx, id)
 }
 
-// setPush sets where the visitor's device is woken. The daemon checks the endpoint.
+// setPush stores the endpoint to which the daemon sends the notifications of this device, or removes it. The daemon checks the endpoint.
 func (s *Site) setPush(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), askTime)
 	defer cancel()
