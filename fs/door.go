@@ -139,7 +139,10 @@ func (v *View) on(a request, do func(*place) error) error {
 		}
 		if a.op.Mutates() {
 			p.keep = v.opt.History.Writer(a.head.Pid)
-			if p.held && p.stat.Nlink == 0 {
+			switch {
+			case p.node.staged.Load() != nil:
+				p.keep = nil
+			case p.held && p.stat.Nlink == 0:
 				p.keep = p.keep.Unnamed(p.node.ident)
 			}
 			if v.hold != nil {
@@ -171,6 +174,9 @@ func (v *View) by(head *fuse.InHeader, op scope.Op, fh uint64, do func(*handle) 
 		return err
 	}
 	err := v.bare(&a, func() error { return do(h) })
+	if one := h.node.staged.Load(); one != nil && op.Mutates() {
+		one.changed.Store(true)
+	}
 	if op.Mutates() && h.node.setID.Swap(false) {
 		v.conn.InvalidateInode(h.node.id, false) // the kernel caches set-id bits that the change has cleared
 	}
