@@ -25,6 +25,8 @@ type request struct {
 	nested bool   // within another request, which runs with the caller's ids already
 	near   *place // the place of that request; its directory is reused if it is the same
 
+	caller *beneath.Caller // instead of the process head.Pid, which may have ended
+
 	access scope.Access // of the last decision about a path
 }
 
@@ -317,6 +319,9 @@ func (v *View) record(a *request, e event.Event) error {
 func (v *View) as(a *request, f func() error) error {
 	if v.opt.Groups == nil || a.nested {
 		return f()
+	}
+	if a.caller != nil {
+		return a.caller.Do(f)
 	}
 	if a.head.Pid == 0 { // the process is in no pid namespace below the mount's
 		return syscall.EACCES

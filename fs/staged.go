@@ -29,11 +29,12 @@ import (
 // writing, the kernel looks the name up once more in the same thread, and that LOOKUP returns the node of the text
 // (do_filp_open in linux/fs/namei.c).
 type staged struct {
-	file beneath.File
-	kind scope.GitContent
-	at   nameIn          // the name of the judged file
-	head fuse.InHeader   // of the first client
-	keep *history.Writer // of that client
+	file   beneath.File
+	kind   scope.GitContent
+	at     nameIn          // the name of the judged file
+	head   fuse.InHeader   // of the first client
+	keep   *history.Writer // of that client
+	caller *beneath.Caller // likewise, with Options.Groups
 
 	changed atomic.Bool // since it was judged
 	refused atomic.Bool // by the last judgement
@@ -245,6 +246,14 @@ func (v *View) claim(head *fuse.InHeader) error {
 
 // stage returns the text for the judged file at a place, and makes it if there is none; nil: the file is not judged.
 func (v *View) stage(head *fuse.InHeader, p *place) (*staged, error) {
+	one := &staged{at: nameIn{p.node, p.name}, head: *head, keep: v.opt.History.Writer(head.Pid)}
+	if v.opt.Groups != nil {
+		groups, err := v.opt.Groups(head.Pid)
+		if err != nil {
+			return nil, err
+		}
+		one.caller = &beneath.Caller{UID: head.Uid, GID: head.Gid, Groups: groups}
+	}
 	v.moves.Lock()
 	defer v.moves.Unlock()
 	done, err := v.alone()
@@ -256,42 +265,47 @@ func (v *View) stage(head *fuse.InHeader, p *place) (*staged, error) {
 	if !ok {
 		return nil, beneath.ErrStale
 	}
-	rel, at := beneath.Join(base, p.name), nameIn{p.node, p.name}
-	kind := v.policy.Load().File(scope.OpOpenWrite, rel).Judge
-	now, err := p.dir.Stat(p.name)
+	rel := beneath.Join(base, p.name)
+	one.kind = v.policy.Load().File(scope.OpOpenWrite, rel).Judge
+	one.base, err = p.dir.Stat(p.name)
 	switch {
-	case err != nil || !now.IsRegular() || kind == 0:
+	case err != nil || !one.base.IsRegular() || one.kind == 0:
 		return nil, err
-	case v.links(&now) > 1:
+	case v.links(&one.base) > 1:
 		return nil, syscall.EACCES // Open has the reason
-	case int64(now.Size) > judge.Limit(kind):
+	case int64(one.base.Size) > judge.Limit(one.kind):
 		return nil, syscall.EFBIG
 	}
-	if one := v.stages.of(at, &now); one != nil {
-		return one, nil
+	if other := v.stages.of(one.at, &one.base); other != nil {
+		return other, nil
 	}
-	if err := v.opt.Quota.Fits(int64(now.Blocks) * 512); err != nil {
+	if one.file, err = v.copyText(one.kind, rel, &one.base, p.dir); err != nil {
 		return nil, err
 	}
-	from, err := v.root.Open(rel, unix.O_RDONLY, now.ID())
+	v.stages.add(one)
+	return one, nil
+}
+
+// copyText copies the judged file at rel, which has the attributes st, to a file without a name.
+func (v *View) copyText(kind scope.GitContent, rel string, st *beneath.Stat, dir beneath.Dir) (f beneath.File, err error) {
+	if err := v.opt.Quota.Fits(int64(st.Blocks) * 512); err != nil {
+		return f, err
+	}
+	from, err := v.root.Open(rel, unix.O_RDONLY, st.ID())
 	if err != nil {
-		return nil, err
+		return f, err
 	}
 	defer from.Close()
 	if err := from.Access(unix.W_OK); err != nil {
-		return nil, err
+		return f, err
 	}
-	f, err := judge.Stage(kind, from, &now, p.dir)
-	if err != nil {
-		return nil, err
+	if f, err = judge.Stage(kind, from, st, dir); err != nil {
+		return f, err
 	}
-	if err := p.dir.Unlink(scope.StagedGitFile); err != nil {
+	if err = dir.Unlink(scope.StagedGitFile); err != nil {
 		f.Close()
-		return nil, err
 	}
-	one := &staged{file: f, kind: kind, at: at, head: *head, keep: v.opt.History.Writer(head.Pid), base: now}
-	v.stages.add(one)
-	return one, nil
+	return f, err
 }
 
 // lookUpStaged answers the LOOKUP of a claim; false: as without a claim.
@@ -427,7 +441,7 @@ const (
 
 // settleStaged judges a text, if it has changed, and installs it. A refusal is recorded once.
 func (v *View) settleStaged(head *fuse.InHeader, one *staged, when moment) error {
-	a := request{head: head, op: scope.OpWrite}
+	a := request{head: head, op: scope.OpWrite, caller: one.caller}
 	return v.as(&a, func() error {
 		if err := v.writable(&a); err != nil {
 			return err

@@ -437,6 +437,15 @@ func TestJudgedKilled(t *testing.T) {
 	}
 	assert.True(t, f.denied("sets core.fsmonitor"))
 
+	// The view outlives the daemon, and so does the text.
+	f = open(unix.O_WRONLY | unix.O_TRUNC)
+	f.write(namedConfig)
+	h.Terminate()
+	h.Start()
+	assert.Equal(t, "ok", f.close())
+	f.shows(namedConfig)
+	require.NoError(t, os.WriteFile(h.View("a", f.name), []byte(goodConfig), 0))
+
 	pid := h.ViewPID("a")
 	cmd := write(namedConfig)
 	require.NoError(t, unix.Kill(pid, unix.SIGKILL))
