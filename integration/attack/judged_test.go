@@ -55,7 +55,8 @@ var judgedPrograms = map[string]string{
 // TestJudgedPrograms: programs that write judged files in place find what they find on a disk.
 func TestJudgedPrograms(t *testing.T) {
 	h := harness.NewHost(t, map[string]string{"a": `protect: ["*"]`, "kept": "protect: ['*']\nview: {changes: kept}",
-		"hold": "protect: ['*']\nview: {paths: {'f': hold}}"})
+		"hold": "protect: ['*']\nview: {paths: {'f': hold}}", "caller": "protect: ['*']\nidentity: caller\nview: {allow_other: true}",
+		"mediated": "protect: ['*']\nview: {data: mediated, record: all}"})
 	for name, script := range judgedPrograms {
 		script = "set -e; git init -q r; cd r; touch f; git add f; cd ..\n" + script
 		run := func(dir string) string {
@@ -68,7 +69,11 @@ func TestJudgedPrograms(t *testing.T) {
 			return string(out)
 		}
 		want := run(t.TempDir())
-		for _, agent := range []string{"a", "kept", "hold"} {
+		agents := []string{"a"}
+		if name == "shells" {
+			agents = append(agents, "kept", "hold", "caller", "mediated")
+		}
+		for _, agent := range agents {
 			require.NoError(t, os.RemoveAll(h.View(agent, "r")))
 			assert.Equal(t, want, run(h.View(agent)), "%s: %s", agent, name)
 			assert.Equal(t, harness.ReadAll(t, h.View(agent, "r/.git/config")), harness.ReadAll(t, h.Scope(agent, "r/.git/config")))
