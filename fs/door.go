@@ -101,6 +101,9 @@ func (v *View) in(a request, do func(*place) error) error {
 			return err
 		}
 		p.holds = v.hold != nil && a.access == scope.Hold
+		if newName(a.op) && (p.holds || v.opt.Bases != nil) && len(p.base)+len(p.name) > history.MaxPath {
+			return syscall.ENAMETOOLONG // as where changes are kept: answers have the paths of held changes
+		}
 		if a.op.Mutates() {
 			defer p.node.changes.Add(1) // also after an error, because the kernel keeps its listing then
 			p.keep = v.opt.History.Writer(a.head.Pid)
@@ -115,6 +118,15 @@ func (v *View) in(a request, do func(*place) error) error {
 		}
 		return nil
 	})
+}
+
+// newName reports whether an operation gives an object a name.
+func newName(op scope.Op) bool {
+	switch op {
+	case scope.OpCreate, scope.OpMkdir, scope.OpMknod, scope.OpSymlink, scope.OpLink, scope.OpRename:
+		return true
+	}
+	return false
 }
 
 // path returns the path of the name.
