@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/limit"
 )
@@ -163,7 +164,7 @@ func (f *folds) add(a *access, r *refusal) bool {
 	switch {
 	case key.host != a.host:
 		kept.Message = "requests to many hosts: " + r.Rule
-	case r.Message == denied(a.target(), scope.Decision{}).Message:
+	case a.op == "request" && r.verdict == audit.Deny && r.kind != scope.KindRate: // by the rules
 		kept.Message = key.requests(a.scheme) + " are not allowed"
 	case a.op == "request":
 		kept.Message += ": " + key.requests(a.scheme)
