@@ -106,9 +106,7 @@ func (p *Proxy) sniff(in *incoming, known bool) speaks {
 		if got := classify(in.ahead, method); got != speaksNothing {
 			return got
 		}
-		more := make([]byte, 512)
-		n, err := in.socket.Read(more)
-		in.ahead = append(in.ahead, more[:n]...)
+		err := in.more()
 		if got := classify(in.ahead, method); err != nil || len(in.ahead) > longest && got == speaksNothing {
 			if len(in.ahead) > 0 && got == speaksNothing {
 				return speaksOther
