@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/fs/history/journal"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -37,14 +38,8 @@ type line struct {
 	Known UpperID             `json:"k,omitzero"` // only this: an object of Upper that came from one of Base, which a commit has removed
 }
 
-func (t *taken) open(top beneath.Dir, state *beneath.Root) error {
-	f, err := top.Create(takenName, unix.O_RDWR, 0o600)
-	if err == unix.EEXIST {
-		var st beneath.Stat
-		if st, err = top.Stat(takenName); err == nil {
-			f, err = state.Open(takenName, unix.O_RDWR, st.ID())
-		}
-	}
+func (t *taken) open(top beneath.Dir) error {
+	f, err := journal.OpenOrCreate(top, takenName)
 	if err != nil {
 		return err
 	}
@@ -126,7 +121,7 @@ func (t *taken) add(l line) {
 	if l.Upper != (UpperID{}) {
 		t.paths[string(l.Path)], t.upper[l.Upper], t.seen[l.Upper] = l.Upper, true, plainTime(l.Seen)
 	}
-	if old := t.byID[l.Ino]; old.object(l.ident) {
+	if old := t.byID[l.Ino]; old.SameObject(l.ident) {
 		if l.Ctime == (unix.StatxTimestamp{}) { // the commit has not changed the object
 			l.ident = old.ident
 		}
@@ -160,7 +155,7 @@ func (t *taken) append(lines []line) error {
 // has returns the line of an object, whatever version of it.
 func (t *taken) has(st *beneath.Stat) (line, bool) {
 	l, ok := t.byID[st.Ino]
-	return l, ok && l.object(identOf(st))
+	return l, ok && l.SameObject(identOf(st))
 }
 
 // since returns why an object of Base conflicts with the branch: it was changed since the fork, and not by a commit.
