@@ -35,7 +35,7 @@ func (x *execution) adoptAll() error {
 
 // adopt exchanges the branch's version of a path with that of Base. It reports whether the branch has that of Base.
 func (x *execution) adopt(s *step) (bool, error) {
-	rel := s.path()
+	rel := s.Path()
 	dir, err := x.Merged.Dir(parentOf(rel))
 	if err != nil {
 		return false, err
@@ -89,7 +89,7 @@ func (x *execution) adopted(s *step, dir beneath.Dir, now *beneath.Stat) (bool, 
 	if s.Theirs.SameContent(identOf(&old)) {
 		return x.shows(s, now), dir.Unlink(s.Adopt)
 	}
-	if err := dir.Rename(s.Adopt, dir, baseOf(s.path()), beneath.RenameExchange); err != nil && err != unix.ENOENT {
+	if err := dir.Rename(s.Adopt, dir, baseOf(s.Path()), beneath.RenameExchange); err != nil && err != unix.ENOENT {
 		return false, err
 	}
 	return false, dir.Unlink(s.Adopt)
@@ -97,7 +97,7 @@ func (x *execution) adopted(s *step, dir beneath.Dir, now *beneath.Stat) (bool, 
 
 // shows sets what Upper has for a path.
 func (x *execution) shows(s *step, now *beneath.Stat) bool {
-	rel := s.path()
+	rel := s.Path()
 	upper, err := x.Upper.Stat(rel)
 	if err != nil {
 		return false
@@ -145,7 +145,7 @@ func (x *execution) noted() (now []noted, gone [][]byte) {
 		if s.takes() {
 			gone = append(gone, s.At.Path)
 		} else {
-			now = append(now, noted{s.path(), s.path()})
+			now = append(now, noted{s.Path(), s.Path()})
 		}
 	}
 	return now, gone

@@ -256,14 +256,6 @@ type mark struct {
 	Theirs ident               `json:"theirs,omitzero"` // with Adopt: the branch's version that was merged
 }
 
-// path returns the path of Base that a step changes.
-func (s *step) path() string {
-	if s.Do == plan.Move && s.At.Stage {
-		return s.To.Rel()
-	}
-	return s.At.Rel()
-}
-
 // takes reports whether a step takes an object of Base from its place, and brings none there.
 func (s *step) takes() bool { return s.Do == plan.Remove || s.Do == plan.Move && s.To.Stage }
 
@@ -322,7 +314,7 @@ func (d *differ) intent(entries []Entry, left []bool, staged []ident) *intent {
 			in = append(in, step{plan.Step{Do: plan.Exchange, At: path, To: stage(name), Object: old, Other: new}, m})
 		}
 	}
-	byPath := func(a, b step) int { return cmp.Compare(a.path(), b.path()) }
+	byPath := func(a, b step) int { return cmp.Compare(a.Path(), b.Path()) }
 	slices.SortFunc(out, func(a, b step) int { return byPath(b, a) })
 	slices.SortFunc(in, byPath)
 	slices.SortFunc(last, func(a, b step) int { return byPath(b, a) })
@@ -341,11 +333,11 @@ func (d *differ) intent(entries []Entry, left []bool, staged []ident) *intent {
 		}
 	}
 	for _, s := range out {
-		dir := parentOf(s.path())
+		dir := parentOf(s.Path())
 		touches(moved(dir, to), dir)
 	}
 	for _, s := range in {
-		dir := parentOf(s.path())
+		dir := parentOf(s.Path())
 		touches(dir, moved(dir, from))
 	}
 	goes, keeps := map[string]bool{}, map[string]bool{} // paths of Base, and directories that keep one of theirs

@@ -236,7 +236,7 @@ func TestPutBack(t *testing.T) {
 			x.j.Close()
 			f.make(f.base, "removed=host", "changed=host")
 			for _, s := range in.steps {
-				from, to := filepath.Join(f.base, s.path()), filepath.Join(f.state, s.To.Rel())
+				from, to := filepath.Join(f.base, s.Path()), filepath.Join(f.state, s.To.Rel())
 				if s.Do == plan.Exchange {
 					require.NoError(t, exchange(from, to))
 				} else {

@@ -50,7 +50,7 @@ func (x *execution) fails() {
 		case plan.Full:
 			why = "has files of others"
 		case plan.Skipped:
-			why = "needs " + x.in.steps[failure.Step].path()
+			why = "needs " + x.in.steps[failure.Step].Path()
 		case plan.System:
 			why = whyCannot + failure.Text
 		}
@@ -89,7 +89,7 @@ func (x *execution) finish() error {
 	}
 	for i := range x.in.steps {
 		s := &x.in.steps[i]
-		rel := s.path()
+		rel := s.Path()
 		dirs[parentOf(rel)] = true
 		if x.failed[s.Entry] != "" {
 			continue
@@ -131,7 +131,7 @@ func (x *execution) finish() error {
 func (x *execution) paths() (taken []string) {
 	for i := range x.in.steps {
 		if s := &x.in.steps[i]; x.failed[s.Entry] == "" {
-			taken = append(taken, s.path())
+			taken = append(taken, s.Path())
 		}
 	}
 	return taken
@@ -199,7 +199,7 @@ func (x *execution) result(r *Result) *Result {
 			continue
 		}
 		seen[s.Entry] = true
-		e := Entry{Path: s.path(), Kind: history.Changed, OldSize: -1, NewSize: -1}
+		e := Entry{Path: s.Path(), Kind: history.Changed, OldSize: -1, NewSize: -1}
 		if x.entries != nil {
 			e = x.entries[s.Entry]
 		}

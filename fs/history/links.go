@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/fs/history/journal"
 	"github.com/scopefs/scopefs/fs/quota"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -29,7 +30,7 @@ const linkEntry = 8 + 8 + 8
 
 func (l *links) open(top beneath.Dir, dir *beneath.Root) (err error) {
 	l.count = map[beneath.FileID]uint32{}
-	if l.file, err = openOrCreate(top, dir, "links"); err != nil {
+	if l.file, err = journal.OpenOrCreate(top, "links"); err != nil {
 		return err
 	}
 	st, err := l.file.Stat()
@@ -115,7 +116,10 @@ func (l *links) drop(d beneath.Dir, name string) error {
 	st, err := d.Stat(name)
 	if err == nil {
 		l.remove(plain(st.ID()))
-		if err = d.Unlink(name); err == nil {
+		if err = d.Unlink(name); err == unix.EISDIR {
+			err = d.Rmdir(name)
+		}
+		if err == nil {
 			l.quota.Freed(&st)
 		}
 	}

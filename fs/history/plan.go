@@ -24,6 +24,7 @@ type Step struct {
 	To     string `json:"to,omitempty"`
 	entry  *entry
 	id     beneath.FileID // Copy, and Move of what is in the way: the object
+	object beneath.FileID // Restore: the kept file
 	seen   thing          // at Path, before the undo; without attr if an earlier step changes it
 }
 
@@ -422,6 +423,7 @@ func (w *world) comeBack(e *entry, id beneath.FileID, rel string) {
 			t = thing{there: true, id: plain(st.ID()), file: st.ID(), kept: at, attr: journal.AttrOf(&st)}
 		}
 		w.step(Restore, e, rel, at)
+		w.plan.Steps[len(w.plan.Steps)-1].object = t.id
 		w.names[rel] = t
 		w.found(id, rel)
 	}

@@ -26,7 +26,7 @@ type points struct {
 
 // open reads the file. It drops the checkpoints before the horizon.
 func (p *points) open(s *Store) (err error) {
-	if p.file, err = openOrCreate(s.top, s.dir, "checkpoints"); err != nil {
+	if p.file, err = journal.OpenOrCreate(s.top, "checkpoints"); err != nil {
 		return err
 	}
 	st, err := p.file.Stat()

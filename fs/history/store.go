@@ -59,7 +59,7 @@ type Header struct {
 	GivenUp    bool       `json:"given_up,omitempty"`   // the record of this number was given up, and all before it
 	Undo       *Selection `json:"undo,omitempty"`       // what the generation takes back
 	Redo       bool       `json:"redo,omitempty"`       // what it takes back was an undo
-	Continues  string     `json:"continues,omitempty"`  // the generation of an undo that a crash has interrupted
+	Continues  string     `json:"continues,omitempty"`  // the generation of an undo that a crash has interrupted, and that had no plan
 }
 
 // Store is the history of one scope. Its methods may be used from any goroutine. A nil *Store keeps
@@ -135,7 +135,7 @@ func Open(tree, dir *beneath.Root, opt Options) (s *Store, corrected int, err er
 	if s.top, err = dir.Dir(""); err != nil {
 		return nil, 0, err
 	}
-	s.lock, err = openOrCreate(s.top, dir, "lock")
+	s.lock, err = journal.OpenOrCreate(s.top, "lock")
 	if err != nil {
 		s.top.Close()
 		return nil, 0, fmt.Errorf("history: %w", err)
@@ -164,19 +164,6 @@ func Open(tree, dir *beneath.Root, opt Options) (s *Store, corrected int, err er
 
 // ErrBusy reports that another process has the history open.
 var ErrBusy = errors.New("another process has it open")
-
-// openOrCreate opens a file of the history's directory for reading and writing.
-func openOrCreate(d beneath.Dir, root *beneath.Root, name string) (beneath.File, error) {
-	f, err := d.Create(name, unix.O_RDWR, 0o600)
-	if err != unix.EEXIST {
-		return f, err
-	}
-	st, err := d.Stat(name)
-	if err != nil {
-		return f, err
-	}
-	return root.Open(name, unix.O_RDWR, st.ID())
-}
 
 // Close ends every generation and closes the history.
 func (s *Store) Close() {
@@ -329,9 +316,14 @@ func (s *Store) generation(label Label) (*generation, error) {
 	return g, err
 }
 
+func (s *Store) newGeneration(h Header) *generation {
+	return &generation{store: s, header: h, used: time.Now(), seen: map[beneath.FileID]seen{}, linked: map[string]beneath.FileID{},
+		copying: map[beneath.FileID]chan struct{}{}}
+}
+
 // begin begins a generation.
 func (s *Store) begin(h Header) (*generation, error) {
-	g := &generation{store: s, header: h, used: time.Now(), seen: map[beneath.FileID]seen{}, linked: map[string]beneath.FileID{}, copying: map[beneath.FileID]chan struct{}{}}
+	g := s.newGeneration(h)
 	text, err := json.Marshal(h)
 	if err != nil {
 		return nil, err

@@ -163,6 +163,9 @@ func (j *Journal) End() error {
 	return err
 }
 
+// Ended reports whether a step is done, or has failed.
+func (j *Journal) Ended(i int) bool { return j.ended[i] }
+
 // Close leaves the journal for Load.
 func (j *Journal) Close() { j.log.Close() }
 

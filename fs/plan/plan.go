@@ -59,6 +59,14 @@ type Step struct {
 	Note   json.RawMessage `json:"i,omitempty"` // the planner's
 }
 
+// Path returns the name in the tree that a step changes: of a move in the tree, the old one.
+func (s *Step) Path() string {
+	if s.At.Stage {
+		return s.To.Rel()
+	}
+	return s.At.Rel()
+}
+
 // Spot is a name in the tree, or in the stage.
 type Spot struct {
 	Path  []byte `json:"p"` // JSON has no strings that are not UTF-8

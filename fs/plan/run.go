@@ -67,7 +67,7 @@ func (j *Journal) Run(ctx context.Context, r Runner) error {
 		}
 		err := x.try(i)
 		if err != nil && (errors.Is(err, ErrStuck) || r.Fatal != nil && r.Fatal(err)) {
-			return fmt.Errorf("%s: %w", j.Steps[i].At.Path, err)
+			return fmt.Errorf("%s: %w", j.Steps[i].Path(), err)
 		}
 		why, ok := errors.AsType[*Failure](err)
 		if err != nil && !ok {
