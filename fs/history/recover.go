@@ -51,7 +51,7 @@ func (s *Store) Resume(ctx context.Context, hooks Hooks) (results []*Result, err
 	for _, i := range s.interrupted {
 		var r *Result
 		if i.again {
-			r, err = s.undo(ctx, *i.header.Undo, hooks, Header{Redo: i.header.Redo, Continues: idOf(i.began)})
+			r, err = s.undo(ctx, *i.header.Undo, hooks, Header{Redo: i.header.Redo})
 		} else {
 			r, err = s.resume(ctx, i, hooks)
 		}

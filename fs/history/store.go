@@ -59,7 +59,6 @@ type Header struct {
 	GivenUp    bool       `json:"given_up,omitempty"`   // the record of this number was given up, and all before it
 	Undo       *Selection `json:"undo,omitempty"`       // what the generation takes back
 	Redo       bool       `json:"redo,omitempty"`       // what it takes back was an undo
-	Continues  string     `json:"continues,omitempty"`  // the generation of an undo that a crash has interrupted, and that had no plan
 }
 
 // Store is the history of one scope. Its methods may be used from any goroutine. A nil *Store keeps

@@ -373,12 +373,10 @@ func (u *undoing) Move(s *plan.Step, from, to Place, st *beneath.Stat, change fu
 			m.Void()
 			return err
 		}
-		m.Done(st)
-		if i.Action == Copy {
+		if m.Done(st); i.Action == Copy {
 			u.written(st)
-			return nil
 		}
-		return u.w.write(g, &journal.Record{Kind: journal.Written, Object: id}) // complete
+		return nil
 	case Restore:
 		if st.IsLink() && u.hooks.Link != nil {
 			text := make([]byte, unix.PathMax)
