@@ -216,7 +216,7 @@ func (b *Branch) Close() {
 	if b.bases != nil {
 		b.bases.Close()
 	}
-	b.taken.file.Close()
+	b.taken.log.Close()
 	b.lock.Close()
 	b.top.Close()
 }

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/history"
+	"github.com/scopefs/scopefs/fs/history/journal"
 	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -269,7 +270,7 @@ func MovedIn(state *beneath.Root) (list []Moved, err error) {
 	}
 	defer f.Close()
 	byID, size := map[uint64]line{}, 0
-	_, err = scanLines(f, func(l line) {
+	_, err = journal.Scan(f, journal.Lines, eachLine(func(l line) {
 		switch old, was := byID[l.Ino]; {
 		case l.Gone || l.Known != UpperID{} || size > maxMoved:
 			return
@@ -281,7 +282,7 @@ func MovedIn(state *beneath.Root) (list []Moved, err error) {
 		}
 		byID[l.Ino] = l
 		size += len(l.Path) + 64 // and what the line takes
-	})
+	}))
 	if size > maxMoved {
 		return nil, fmt.Errorf("more than %d bytes of moved directories", maxMoved)
 	}

@@ -141,7 +141,7 @@ func Open(tree, dir *beneath.Root, opt Options) (s *Store, corrected int, err er
 	}
 	if err = s.lock.TryLock(); err == nil {
 		s.links.quota = opt.Quota
-		if err = s.links.open(s.top, dir); err == nil {
+		if err = s.links.open(s.top); err == nil {
 			corrected, err = s.recover()
 		}
 		if err == nil {
@@ -173,7 +173,7 @@ func (s *Store) Close() {
 	s.working.Wait()
 	s.endAll(func(*generation) bool { return true })
 	s.links.close()
-	s.points.file.Close()
+	s.points.log.Close()
 	s.lock.Close()
 	s.top.Close()
 }

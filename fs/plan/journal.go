@@ -55,7 +55,7 @@ func Begin(ctx context.Context, top beneath.Dir, name string, p Plan) (*Journal,
 	j := newJournal(top, name)
 	j.Plan = p
 	entries := []entry{}
-	for piece := range slices.Chunk(p.Note, journal.MaxFrame/2) {
+	for piece := range slices.Chunk(p.Note, journal.MaxEntry/2) {
 		entries = append(entries, entry{Note: piece})
 	}
 	entries = append(entries, entry{Count: len(p.Steps)})
@@ -63,7 +63,7 @@ func Begin(ctx context.Context, top beneath.Dir, name string, p Plan) (*Journal,
 		entries = append(entries, entry{Step: &p.Steps[i]})
 	}
 	var err error
-	if j.log, err = journal.OpenLog(top, name, func([]byte) bool { return false }); err != nil {
+	if j.log, err = journal.OpenLog(top, name, journal.Frames, func([]byte) bool { return false }); err != nil {
 		return nil, err
 	}
 	if err = j.append(entries...); err == nil {
@@ -91,7 +91,7 @@ func Load(top beneath.Dir, name string) (*Journal, error) {
 	if old, err := j.older(); err != nil || old {
 		return nil, errors.Join(err, ErrOlder)
 	}
-	log, err := journal.OpenLog(top, name, func(frame []byte) bool {
+	log, err := journal.OpenLog(top, name, journal.Frames, func(frame []byte) bool {
 		var e entry
 		if json.Unmarshal(frame, &e) != nil {
 			return false

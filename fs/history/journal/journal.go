@@ -230,12 +230,20 @@ func (a *Attr) append(b []byte) []byte {
 // ErrTorn is the error of a journal that ends within a record, or is damaged there.
 var ErrTorn = errors.New("the journal is damaged")
 
+// Text returns a record as an entry of a Log.
+func (r *Record) Text() []byte { return new(Coder).Append(nil, r)[HeadSize:] }
+
 // Cut decodes the next record of a journal. It returns ErrTorn if the journal ends within the record, or is damaged there.
 func (c *Coder) Cut(b []byte) (r *Record, rest []byte, err error) {
 	text, rest, err := cutFrame(b, MaxRecord)
-	if err != nil {
-		return nil, nil, err
+	if err == nil {
+		r, err = c.Decode(text)
 	}
+	return r, rest, err
+}
+
+// Decode is Cut of a record without its frame.
+func (c *Coder) Decode(text []byte) (r *Record, err error) {
 	d := decoder{rest: text[2:]}
 	r = &Record{Kind: Kind(text[0] &^ shares), Flags: text[1]}
 	r.Seq, r.PID = d.number(), uint32(d.number())
@@ -250,9 +258,9 @@ func (c *Coder) Cut(b []byte) (r *Record, rest []byte, err error) {
 	r.Why, r.Data = d.text(), []byte(d.text())
 	r.Attr = d.attr()
 	if d.bad {
-		return nil, nil, ErrTorn
+		return nil, ErrTorn
 	}
-	return r, rest, nil
+	return r, nil
 }
 
 // decoder decodes the fields of a record. After an error all further fields are zero.
