@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -12,7 +13,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/fs/history/journal"
 	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -182,6 +185,41 @@ func TestUndoSkips(t *testing.T) {
 	assert.Equal(t, []Problem{{"d", "another object is there"}, {"d/f", "what comes before it was not done"}}, r.Conflicts)
 	assert.Equal(t, 0, entries(t, filepath.Join(c.dir, "d")))
 	assert.Zero(t, len(slicesOf(r.Steps, Restore)))
+}
+
+// TestUndoCapability: the capabilities of a file that a write has removed come back, or the undo says that they do not.
+func TestUndoCapability(t *testing.T) {
+	need.Root(t, "it sets capabilities")
+	runtime.LockOSThread()                                                       // with the capabilities of this thread: it ends with the test
+	net := []byte{1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0} // CAP_NET_RAW, permitted and effective
+	for _, may := range []bool{true, false} {
+		c := newClient(t)
+		c.label = Label{Call: "c1"}
+		c.create("f", "one")
+		require.NoError(t, unix.Setxattr(filepath.Join(c.dir, "f"), journal.Capability, net, 0))
+		c.label = Label{Call: "c2"}
+		c.write("f", "two")
+		if !may {
+			header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+			var data [2]unix.CapUserData
+			require.NoError(t, unix.Capget(&header, &data[0]))
+			data[0].Effective &^= 1 << unix.CAP_SETFCAP
+			require.NoError(t, unix.Capset(&header, &data[0]))
+		}
+		r := c.undo(Selection{Calls: []string{"c2"}})
+		assert.Empty(t, r.Conflicts)
+		assert.Equal(t, "one", read(t, c.dir, "f"))
+		value := make([]byte, 100)
+		n, err := unix.Getxattr(filepath.Join(c.dir, "f"), journal.Capability, value)
+		if may {
+			require.NoError(t, err)
+			assert.Equal(t, net, value[:n])
+			assert.Empty(t, r.Unkept)
+		} else {
+			assert.ErrorIs(t, err, unix.ENODATA)
+			assert.Equal(t, []Problem{{"f", plan.ErrCapability.Error()}}, r.Unkept)
+		}
+	}
 }
 
 func slicesOf(steps []Step, a Action) (list []Step) {
