@@ -24,6 +24,8 @@ type Journal struct {
 	ended map[int]bool // steps that are done, or have failed
 	begun map[int]bool // steps whose object may be half changed
 	lifts []lift       // of the step in flight
+
+	loaded bool // another process has begun
 }
 
 // lift is a mode that is lifted for a step.
@@ -88,6 +90,7 @@ func Load(top beneath.Dir, name string) (*Journal, error) {
 		return nil, nil
 	}
 	j, count := newJournal(top, name), 0
+	j.loaded = true
 	if old, err := j.older(); err != nil || old {
 		return nil, errors.Join(err, ErrOlder)
 	}

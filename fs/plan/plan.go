@@ -101,7 +101,7 @@ func PlainTime(t unix.StatxTimestamp) unix.StatxTimestamp {
 	return unix.StatxTimestamp{Sec: t.Sec, Nsec: t.Nsec}
 }
 
-// Object reports whether two idents are of one object.
+// SameObject reports whether two idents are of one object.
 func (i Ident) SameObject(o Ident) bool { return i.Ino == o.Ino && i.Birth == o.Birth }
 
 // SameContent is equality but for the change time, which a rename sets. The times of a directory are those of its names.

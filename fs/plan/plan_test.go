@@ -130,6 +130,7 @@ func changes(t *testing.T, top string, kept bool) Plan {
 		{Do: Exchange, At: InTree("a"), To: InTree("ro/b"), Object: id(base + "/ro/b"), Other: id(base + "/a")},
 		{Do: Move, At: InTree("a"), To: InTree("ro/a"), Object: id(base + "/a")},
 		{Do: Move, At: InTree("ro/a"), To: InTree("c"), Object: id(base + "/a")},
+		{Do: Move, At: InTree("shut/d"), To: InTree("d"), Object: id(base + "/shut/d")},
 		{Do: Attributes, At: InTree("ro/y"), Object: id(base + "/ro/y"), Attr: &journal.Attr{Mode: 0o640, UID: nobody, GID: nobody, Atime: omitted, Mtime: omitted}},
 		{Do: Attributes, At: InTree("closed"), Object: id(base + "/closed"), Attr: &journal.Attr{Mode: 0o500, UID: nobody, GID: nobody, Atime: omitted, Mtime: omitted}},
 	}}
@@ -158,7 +159,7 @@ func TestKilledSteps(t *testing.T) {
 			require.NoError(t, os.Chmod(filepath.Dir(top), 0o755))
 			build(t, top, "755 base/", "700 stage/", "600 stage/n2=made", "600 stage/n3=other",
 				"555 base/ro/", "444 base/ro/f=gone", "555 base/ro/sub/", "444 base/ro/sub/g=g", "555 base/ro/gone/", "444 base/ro/x=x",
-				"444 base/ro/y=y", "0 base/closed/", "600 base/a=a", "600 base/ro/b=b", "400 base/ro/w=old")
+				"444 base/ro/y=y", "0 base/closed/", "0 base/shut/", "555 base/shut/d/", "600 base/a=a", "600 base/ro/b=b", "400 base/ro/w=old")
 			require.NoError(t, filepath.WalkDir(top, func(path string, _ fs.DirEntry, err error) error {
 				require.NoError(t, err)
 				return os.Lchown(path, nobody, nobody)
@@ -187,7 +188,7 @@ func TestKilledSteps(t *testing.T) {
 				killed++
 				require.NoError(t, child(-1))
 			}
-			want := []string{"0644 a=host", "0600 c=a", "0500 closed/", "0555 closed/to/", "0444 closed/to/g=g", "0555 ro/",
+			want := []string{"0644 a=host", "0600 c=a", "0500 closed/", "0555 closed/to/", "0444 closed/to/g=g", "0555 ro/", "0 shut/", "0555 d/",
 				"0600 ro/b=b", "0600 ro/f=made", "0600 ro/x=other", "0640 ro/y=y", "0400 ro/w=old"}
 			if kept {
 				want[len(want)-1] = "0600 ro/w=new"
@@ -302,6 +303,36 @@ func TestStepsLeaveOthers(t *testing.T) {
 	}
 	assert.Equal(t, map[int]Kind{0: Changed, 1: Full, 2: Taken, 3: Skipped, 4: Changed, 5: Changed}, kinds)
 	assert.ElementsMatch(t, []string{"0644 a=host", "0755 dir/", "0644 dir/f=1", "0644 m=host", "0755 new/", "0644 w=host"}, tree(t, top+"/base"))
+}
+
+// TestBackHome: an object of the tree that cannot get to its new place goes back to its name, whatever the reason.
+func TestBackHome(t *testing.T) {
+	for name, to := range map[string]string{"the name is too long": strings.Repeat("x", 256), "it has an object": "taken", "no directory": "none/a"} {
+		t.Run(name, func(t *testing.T) {
+			top := t.TempDir()
+			build(t, top, "755 base/", "700 stage/", "644 base/a=1", "644 base/taken=2")
+			base, err := beneath.OpenDir(top + "/base")
+			require.NoError(t, err)
+			defer base.Close()
+			stage, err := beneath.OpenDir(top + "/stage")
+			require.NoError(t, err)
+			defer stage.Close()
+			dir, err := stage.Dir("")
+			require.NoError(t, err)
+			defer dir.Close()
+			a := ident(t, top+"/base/a")
+			j, err := Begin(t.Context(), dir, "plan", Plan{Steps: []Step{
+				{Do: Move, At: InTree("a"), To: InStage("p"), Object: a},
+				{Do: Move, At: InStage("p"), To: InTree(to), Home: []byte("a"), Object: a, Needs: []int{0}},
+			}})
+			require.NoError(t, err)
+			require.NoError(t, j.Run(t.Context(), Runner{Tree: base, Stage: stage}))
+			require.NotNil(t, j.Failed[1])
+			require.NoError(t, j.End())
+			assert.Equal(t, []string{"0644 a=1", "0644 taken=2"}, tree(t, top+"/base"))
+			assert.Empty(t, tree(t, top+"/stage"))
+		})
+	}
 }
 
 // TestCapabilityRestored: the capabilities of a file are restored by a process that may, and another one says that they are not.

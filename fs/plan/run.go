@@ -66,7 +66,10 @@ func (j *Journal) Run(ctx context.Context, r Runner) error {
 			return err
 		}
 		err := x.try(i)
-		if err != nil && (errors.Is(err, ErrStuck) || r.Fatal != nil && r.Fatal(err)) {
+		if err != nil && !x.fatal(err) {
+			err = x.home(&j.Steps[i], err)
+		}
+		if err != nil && x.fatal(err) {
 			return fmt.Errorf("%s: %w", j.Steps[i].Path(), err)
 		}
 		why, ok := errors.AsType[*Failure](err)
@@ -95,6 +98,10 @@ func (x *run) root(s Spot) *beneath.Root {
 	return x.Tree
 }
 
+func (x *run) fatal(err error) bool {
+	return errors.Is(err, ErrStuck) || x.Fatal != nil && x.Fatal(err)
+}
+
 // try does a step. Where a mode keeps the owner from it, he has the right for the step.
 func (x *run) try(i int) error {
 	s := &x.j.Steps[i]
@@ -108,7 +115,7 @@ func (x *run) try(i int) error {
 	x.giveBack(s)
 	for _, n := range s.Needs {
 		if x.j.Failed[n] != nil {
-			return x.home(s, &Failure{Kind: Skipped, Step: n})
+			return &Failure{Kind: Skipped, Step: n}
 		}
 	}
 	err := x.step(i, s)
@@ -122,17 +129,17 @@ func (x *run) try(i int) error {
 
 // lift lifts the modes that a step may need: those of the directories above its names, and of a directory that gets another parent.
 func (x *run) lift(s *Step) (restore func()) {
-	all := []func(){}
+	var all []func()
 	for _, spot := range []Spot{s.At, s.To} {
-		mode := uint32(0)
+		all = append(all, x.liftAt(spot, 0))
 		if st, err := x.root(spot).Stat(spot.Rel()); err == nil && st.IsDir() && (s.Do == Move || s.Do == Exchange) {
-			mode = unix.S_IRWXU
+			all = append(all, x.liftAt(spot, unix.S_IRWXU))
 		}
-		all = append(all, x.liftAt(spot, mode))
 	}
 	return func() {
-		all[1]()
-		all[0]()
+		for _, one := range slices.Backward(all) {
+			one()
+		}
 	}
 }
 
@@ -209,7 +216,7 @@ func (x *run) step(i int, s *Step) error {
 		if s.Do == Remove || s.Do == Move && x.later(i, s.Object) {
 			return nil
 		}
-		return x.home(s, failure)
+		return failure
 	}
 	if err != nil {
 		return err
@@ -223,9 +230,6 @@ func (x *run) step(i int, s *Step) error {
 	switch s.Do {
 	case Move, Exchange:
 		to, err := x.place(s.To)
-		if failure, ok := errors.AsType[*Failure](err); ok {
-			return x.home(s, failure)
-		}
 		if err != nil {
 			return err
 		}
@@ -241,8 +245,11 @@ func (x *run) step(i int, s *Step) error {
 	return x.set(i, s, at, &st, there)
 }
 
-// later reports whether an object is where this step or a later one brings it.
+// later reports whether an object is where this step or a later one brings it: a process that was killed has done them.
 func (x *run) later(i int, o Ident) bool {
+	if !x.j.loaded {
+		return false
+	}
 	for _, n := range x.places[o.Ino] {
 		s := &x.j.Steps[n]
 		spot := s.To
@@ -256,16 +263,15 @@ func (x *run) later(i int, o Ident) bool {
 	return false
 }
 
-// home returns a failure of a step. An object of the tree that an earlier step has moved to the stage goes back to its name.
-func (x *run) home(s *Step, failure error) error {
-	if s.Do == Move && s.At.Stage && len(s.Home) > 0 {
-		if _, err := x.Stage.Stat(s.At.Rel()); err == nil {
-			if err := x.putBack(s.At, string(s.Home)); err != nil {
-				return err
-			}
-		}
+// home returns the error of a step. An object of the tree that an earlier step has moved to the stage goes back to its name.
+func (x *run) home(s *Step, err error) error {
+	if len(s.Home) == 0 {
+		return err
 	}
-	return failure
+	if _, gone := x.Stage.Stat(s.At.Rel()); gone != nil {
+		return err
+	}
+	return cmp.Or(x.putBack(s.At, string(s.Home)), err)
 }
 
 // putBack moves an object of others to its path, or beside it if the path has another object.
@@ -316,18 +322,18 @@ func (x *run) move(i int, s *Step, at, to Place, st *beneath.Stat, there bool) e
 	case x.later(i, s.Object):
 		return nil
 	case there:
-		return x.home(s, &Failure{Kind: Changed})
+		return &Failure{Kind: Changed}
 	default:
-		return x.home(s, &Failure{Kind: Gone})
+		return &Failure{Kind: Gone}
 	}
 	change := func() error {
 		switch err := at.Dir.Rename(at.Name, to.Dir, to.Name, unix.RENAME_NOREPLACE); err {
 		case nil:
 			return x.moved(s, to)
 		case unix.ENOENT:
-			return x.home(s, &Failure{Kind: Gone})
+			return &Failure{Kind: Gone}
 		case unix.EEXIST:
-			return x.home(s, &Failure{Kind: Taken})
+			return &Failure{Kind: Taken}
 		default:
 			return err
 		}
