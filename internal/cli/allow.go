@@ -151,7 +151,9 @@ func (a *app) amend(c *cobra.Command, words []string, o amendOptions, usual, oth
 		return fmt.Errorf("--shown: the change is now %s: look at it again with --dry-run", d.Hash())
 	}
 	if changed {
-		err = report.Diff(a.out, d.File, before, after)
+		if err = report.Diff(a.out, d.File, before, after); err == nil {
+			err = report.Widens(a.out, d.Widens())
+		}
 		if o.dry && err == nil {
 			fmt.Fprintf(a.out, "hash %s\n%s\n", d.Hash(), strings.Join(said, "\n"))
 			return nil

@@ -62,6 +62,37 @@ func Team(p agents.Proposal) (lines []string) {
 	return lines
 }
 
+// All returns a line for each thing that agents of after may do and the same agents of before may not, with the agents, and for
+// each agent that before has not.
+func All(before, after *agents.Snapshot) (lines []string) {
+	of := map[string][]string{}
+	for _, id := range slices.Sorted(maps.Keys(after.Agents)) {
+		now, was := after.Agents[id], before.Agents[id]
+		texts := []string{"agents: defined by it"}
+		if was != nil {
+			texts = nil
+			for _, e := range Of(now, was) {
+				texts = append(texts, e.String())
+			}
+		}
+		for _, text := range texts {
+			if of[text] == nil {
+				lines = append(lines, text)
+			}
+			of[text] = append(of[text], string(id))
+		}
+	}
+	const most = 5
+	for i, text := range lines {
+		ids := of[text]
+		lines[i] += ", for " + strings.Join(ids[:min(len(ids), most)], ", ")
+		if len(ids) > most {
+			lines[i] += fmt.Sprintf(" and %d more", len(ids)-most)
+		}
+	}
+	return lines
+}
+
 // comparison collects what the grants now allow and was do not.
 type comparison struct {
 	now, was *agents.Grants
