@@ -2,6 +2,7 @@ package scope
 
 import (
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -84,6 +85,8 @@ func TestPolicyExcessOne(t *testing.T) {
 		"links":                    {PolicySpec{Hardlinks: HardlinksDeny}, PolicySpec{Hardlinks: HardlinksRead}, []string{"view: hardlinks: read; before: hardlinks: deny"}},
 		"git":                      {PolicySpec{Git: &GitRules{Hooks: true, Config: []string{"a.b"}}}, PolicySpec{Git: &GitRules{Config: []string{"a.b", "c.d"}}}, []string{"protect: git's hooks can be changed", "protect: git's configuration can be changed at c.d"}},
 		"no git":                   {PolicySpec{Git: &GitRules{Hooks: true, Config: []string{"a.b"}}}, PolicySpec{}, []string{"protect: git's hooks can be changed", "protect: git's configuration can be changed"}},
+		"part of a class":          {PolicySpec{Paths: rules(hide, "[a-c]")}, PolicySpec{Paths: rules(hide, "[ab]")}, []string{"view: paths can be read and changed, such as c; before: [a-c]: hide"}},
+		"another spelling":         {PolicySpec{Protect: []Protect{{Name: "p", Paths: []string{"a"}}}}, PolicySpec{Paths: rules(read, "[aA]")}, []string{"view: paths can be read and changed, such as a\u00ad; before: protect p"}},
 		"git's files are not held": {PolicySpec{Paths: rules(Hold, "*/b")}, PolicySpec{Paths: rules(Hold, "**"), Git: &GitRules{}}, []string{"view: paths can be read and changed, such as .git/b; before: */b: hold"}},
 		"too much": {PolicySpec{Paths: rules(hide, "**/*a*b*c*d*e*f*g*h*i*j*k*l*")}, PolicySpec{Paths: append(rules(hide, "**/*l*k*j*i*h*g*", "**/*b*a*d*c*f*e*", "**/*c*e*a*f*h*g*k*i*"), rules(hide, "**/*[^l]*", "**/*l*")...)},
 			[]string{"undecided: view: **/*a*b*c*d*e*f*g*h*i*j*k*l*: hide"}},
@@ -100,6 +103,23 @@ func TestPolicyExcessOne(t *testing.T) {
 			assert.Equal(t, test.want, lines)
 		})
 	}
+}
+
+// TestNetworkExcessRoute: a connection that both allow is told if it leads elsewhere, or has another certificate.
+func TestNetworkExcessRoute(t *testing.T) {
+	t.Parallel()
+	network := func(r HostRule) *Network {
+		r.Host = "a.example"
+		n, err := CompileNetwork(NetworkSpec{Allow: []HostRule{r}})
+		require.NoError(t, err)
+		return n
+	}
+	plain := network(HostRule{})
+	for _, r := range []HostRule{{Address: netip.MustParseAddrPort("127.0.0.1:1")}, {CA: "x"}, {Secret: "KEY"}} {
+		assert.Len(t, network(r).Excess(plain), 1, "%+v", r)
+		assert.Empty(t, network(r).Excess(network(r)), "%+v", r)
+	}
+	assert.Empty(t, plain.Excess(network(HostRule{Secret: "KEY"})))
 }
 
 // TestNetworkExcess: of two random networks, each request that only one allows, or asks about, has a rule among what is told.

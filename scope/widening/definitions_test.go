@@ -31,7 +31,10 @@ func TestOf(t *testing.T) {
 		"an address":  {"network: {allow: [a.example]}", "network: {allow: [{host: a.example, address: 127.0.0.1}]}", []string{"network: connects to a.example ports 443 80, such as a.example:443; before: network.allow: a.example"}},
 		"the host's":  {"network: {allow: [a.example]}", "network: host", []string{"network: connects to every address"}},
 		"had it all":  {"network: host", "network: {allow: ['*']}", nil},
-		"no limit":    {"network: {allow: [a.example], limit: {requests: 5/minute}}", "network: {allow: [a.example]}", []string{"undecided: network: is without the limit requests: 5/minute"}},
+		"no login": {"network: {ask: true, presets: [openai]}", "network: {ask: true}", []string{
+			"network: asks you for connections to every other host, such as GET chatgpt.com:443/; before: network.allow: chatgpt.com /backend-api/codex/responses,/backend-api/codex/responses/**,/backend-api/codex/models",
+		}},
+		"no limit": {"network: {allow: [a.example], limit: {requests: 5/minute}}", "network: {allow: [a.example]}", []string{"undecided: network: is without the limit requests: 5/minute"}},
 		"paths together": {"network: {allow: [{host: a.example, paths: [/x/**]}, {host: a.example, paths: [/y/**]}]}", "network: {allow: [{host: a.example, paths: [/x/**, /y/**]}]}", []string{
 			"undecided: network: connects to a.example ports 443 80, only paths /x/** /y/**",
 		}},
