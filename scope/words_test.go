@@ -68,3 +68,14 @@ func TestWords(t *testing.T) {
 		}
 	}
 }
+
+// TestWordsOfGrammar: two words that reach the same positions are two if they go on differently.
+func TestWordsOfGrammar(t *testing.T) {
+	t.Parallel()
+	even := Grammar{Next: func(state int, _ rune) int { return 1 - state }, Ends: func(state int) bool { return state == 0 }}
+	steps, words := 1000, []string{}
+	require.True(t, Words(even, []Expression{WildExpression("*a")}, &steps, func(word string) bool { words = append(words, word); return true }))
+	assert.Equal(t, []string{"", "xa"}, words)
+	steps = 3
+	assert.False(t, Words(even, []Expression{WildExpression("*a")}, &steps, func(string) bool { return true }))
+}
