@@ -201,9 +201,6 @@ type Grammar struct {
 	Ends func(state int) bool        // a word may end here
 }
 
-// AnyWord is the grammar of all words but the empty one.
-var AnyWord = Grammar{Next: func(int, rune) int { return 1 }, Ends: func(state int) bool { return state > 0 }}
-
 // pathGrammar has the paths that a view may have: names without dots alone between slashes.
 var pathGrammar = Grammar{
 	Next: func(state int, r rune) int { // the number of dots since the slash, 3: another name
