@@ -22,6 +22,7 @@ import (
 	"github.com/scopefs/scopefs/internal/programs"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/widening"
 )
 
 func (a *app) agentsCmd() *cobra.Command {
@@ -149,6 +150,11 @@ func (a *app) checkFiles(ctx context.Context, files []string, asJSON bool) error
 		}
 		wrong, odd := all.Check(name, text)
 		errs, warnings = append(errs, wrong...), append(warnings, odd...)
+		if agent, _, _ := all.Try(name, text); agent != nil && wrong == nil && all.Agents[agent.Name] != nil {
+			for _, e := range widening.Of(agent, all.Agents[agent.Name]) {
+				fmt.Fprintln(a.out, printable.Text(name+": allows: "+e.String()))
+			}
+		}
 	}
 	found := report.Found(errs, warnings)
 	if len(files) == 0 {

@@ -159,8 +159,13 @@ func (a *app) amend(c *cobra.Command, words []string, o amendOptions, usual, oth
 		if err := report.Diff(&diff, d.File, before, after); err != nil {
 			return err
 		}
-		if made.Diff = diff.String(); !o.json {
+		made.Diff = diff.String()
+		for _, e := range d.Widens() {
+			made.Widens = append(made.Widens, e.String())
+		}
+		if !o.json {
 			fmt.Fprint(a.out, made.Diff)
+			_ = report.Widens(a.out, d.Widens())
 		}
 		if !o.dry && !o.yes && o.shown == "" {
 			err = prompt.Consent(c.Context(), "write this?", a.in, a.err)
@@ -190,6 +195,7 @@ type amended struct {
 	Running bool     `json:"daemon"` // a daemon serves the agent by the new rules
 	Hash    string   `json:"hash"`   // of the change, for --shown
 	Diff    string   `json:"diff,omitempty"`
+	Widens  []string `json:"widens,omitempty"` // what it allows beyond the rules that hold
 }
 
 // Print prints what is allowed or denied. The diff is printed before the question.
