@@ -66,7 +66,8 @@ func (e *ends) terminal(size *Size) error {
 	return unix.IoctlSetWinsize(master, unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
 }
 
-// start executes the command with these ends as the leader of a new session. given has the program of FileWorker.
+// start executes the command with these ends as the leader of a new session. given has the program of FileWorker. ENOTDIR is the error of
+// a directory that is none, or cannot be entered; all others are of the program.
 func (e *ends) start(r *Request, given Files) (pid int, err error) {
 	argv, env := stringsOf(r.Argv), stringsOf(r.Env)
 	program := ""
@@ -85,10 +86,15 @@ func (e *ends) start(r *Request, given Files) (pid int, err error) {
 		fork() // with our timer slack
 		return pid, err
 	}
+	if dir := string(r.Dir); dir != "" && unix.Access(dir+"/.", unix.X_OK) != nil {
+		return 0, unix.ENOTDIR
+	}
 	if program, err = lookPath(argv[0], env); err != nil {
 		return 0, err
 	}
-	thread.Fine(fork)
+	if thread.Fine(fork); err == unix.ENOTDIR {
+		err = unix.ENOENT
+	}
 	return pid, err
 }
 
