@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -133,6 +134,12 @@ func (a *app) checkFiles(ctx context.Context, files []string, asJSON bool) error
 	warnings := all.Warnings
 	if len(files) > 0 {
 		errs, warnings = nil, nil
+	}
+	scopes := filepath.Join(p.Base, "agents")
+	if log, _ := os.ReadDir(p.Audit()); len(log) > 0 && len(files) == 0 { // the first daemon makes it
+		if _, err := os.Stat(scopes); errors.Is(err, fs.ErrNotExist) {
+			warnings = append(warnings, fmt.Errorf("%s does not exist: mount its file system, or make it (mkdir -m 711)", scopes))
+		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(all.Agents)) {
 		def := all.Agents[id]

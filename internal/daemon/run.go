@@ -213,24 +213,24 @@ func takeOver(w http.ResponseWriter) (*runConn, error) {
 
 // runError returns an execError when the program, not the sandbox, cannot be started.
 func runError(req api.RunRequest, err error) error {
-	for _, errno := range []unix.Errno{unix.ENOENT, unix.EACCES, unix.ENOEXEC, unix.ENOTDIR} {
+	for _, errno := range []unix.Errno{unix.ENOENT, unix.EACCES, unix.ENOEXEC} {
 		if errors.Is(err, errno) {
-			return &execError{program: req.Argv[0], dir: req.Dir, errno: errno}
+			return &execError{program: req.Argv[0], errno: errno}
 		}
+	}
+	if errors.Is(err, unix.ENOTDIR) && req.Dir != "" {
+		return &api.Error{Kind: api.Invalid, Text: fmt.Sprintf("-C %s: no directory of the view that the agent may enter", req.Dir)}
 	}
 	return err
 }
 
 // execError becomes exit status 127 (not found) or 126 (not executable).
 type execError struct {
-	program, dir string
-	errno        unix.Errno
+	program string
+	errno   unix.Errno
 }
 
 func (e *execError) Error() string {
-	if e.dir != "" { // the directory may be missing
-		return fmt.Sprintf("%s in %s: %v", e.program, e.dir, e.errno)
-	}
 	return fmt.Sprintf("%s: %v", e.program, e.errno)
 }
 

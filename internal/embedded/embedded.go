@@ -200,7 +200,7 @@ func noNamespaces(err error) error {
 	if os.Geteuid() == 0 {
 		what = "make a mount namespace"
 	}
-	return fmt.Errorf("%s: %w: %s", what, errno, mount.NeedsNamespaces())
+	return &mount.HostError{What: fmt.Sprintf("%s: %v", what, errno), Remedy: mount.NeedsNamespaces()}
 }
 
 // daemonOutput is the standard error of an embedded daemon. It is held until the

@@ -69,9 +69,9 @@ func (f *Files) add(mux *http.ServeMux, reply func(http.ResponseWriter, any), fa
 }
 
 // HandleDenials adds the request for the newest denials of an agent that may returns true for, and for nothing else of the log.
-func (f *Files) HandleDenials(mux *http.ServeMux, may func(scope.ID) bool, reply func(http.ResponseWriter, any), fail func(http.ResponseWriter, error)) {
+func (f *Files) HandleDenials(mux *http.ServeMux, may func(*http.Request, scope.ID) bool, reply func(http.ResponseWriter, any), fail func(http.ResponseWriter, error)) {
 	f.add(mux, reply, fail)("/v1/events", func(ctx context.Context, r *http.Request) (any, error) {
-		if !may(scope.ID(r.URL.Query().Get("agent"))) {
+		if !may(r, scope.ID(r.URL.Query().Get("agent"))) {
 			return nil, api.ErrUnknown
 		}
 		q := r.URL.Query()

@@ -1,6 +1,7 @@
 package pid1
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"strings"
@@ -85,10 +86,15 @@ func (e *ends) start(r *Request, given Files) (pid int, err error) {
 		fork() // with our timer slack
 		return pid, err
 	}
+	if dir := string(r.Dir); dir != "" && unix.Access(dir+"/.", unix.X_OK) != nil { // ENOTDIR is its error alone
+		return 0, unix.ENOTDIR
+	}
 	if program, err = lookPath(argv[0], env); err != nil {
 		return 0, err
 	}
-	thread.Fine(fork)
+	if thread.Fine(fork); err == unix.ENOTDIR {
+		err = unix.ENOENT
+	}
 	return pid, err
 }
 
@@ -111,23 +117,17 @@ func lookPath(name string, env []string) (string, error) {
 	}
 	var found error = unix.ENOENT
 	for _, kv := range env {
-		dirs, ok := strings.CutPrefix(kv, "PATH=")
-		if !ok {
-			continue
-		}
-		for _, dir := range strings.Split(dirs, ":") {
-			if dir == "" {
-				dir = "."
+		if dirs, ok := strings.CutPrefix(kv, "PATH="); ok {
+			for _, dir := range strings.Split(dirs, ":") {
+				file := cmp.Or(dir, ".") + "/" + name
+				if info, err := os.Stat(file); err != nil || info.IsDir() {
+					continue
+				}
+				if unix.Access(file, unix.X_OK) == nil {
+					return file, nil
+				}
+				found = unix.EACCES
 			}
-			file := dir + "/" + name
-			info, err := os.Stat(file)
-			if err != nil || info.IsDir() {
-				continue
-			}
-			if unix.Access(file, unix.X_OK) == nil {
-				return file, nil
-			}
-			found = unix.EACCES
 		}
 	}
 	return "", found
