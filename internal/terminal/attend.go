@@ -24,7 +24,8 @@ func Attend(run *client.Run, stdin io.Reader, stdout, stderr io.Writer, remedy f
 		own.Enter(func() { fit(run) })
 		defer own.Restore()
 	}
-	stop := forward(run, own)
+	keys, _ := stdin.(*input)
+	stopped, stop := forward(run, own, keys, between)
 	defer stop()
 	// Each copy ends when either side closes. The command gets SIGPIPE or EOF, and
 	// its exit status is the result.
@@ -46,7 +47,7 @@ func Attend(run *client.Run, stdin io.Reader, stdout, stderr io.Writer, remedy f
 	if prompt != nil && run.TTY != nil {
 		asking.Go(func() { prompt(ctx, between.ask) })
 	}
-	exit, err := run.Wait(told.note)
+	exit, err := run.Wait(told.note, stopped)
 	stopAsking()
 	asking.Wait()
 	if exit.OutOfMemory {

@@ -72,6 +72,31 @@ func (r *relay) Write(p []byte) (int, error) {
 	return r.out.Write(p)
 }
 
+// How long the output of a command that has stopped may take, and from when on none is to come.
+const (
+	settleTime = 500 * time.Millisecond
+	quietTime  = 10 * time.Millisecond
+)
+
+// settle waits until the output of a command that has stopped is written: a screen that it has restored before, for example.
+func (r *relay) settle() {
+	for late := time.Now().Add(settleTime); time.Now().Before(late); time.Sleep(time.Millisecond) {
+		more := false
+		raw, err := r.run.TTY.SyscallConn()
+		if err == nil {
+			err = raw.Control(func(fd uintptr) { more = typed(int(fd), int(quietTime.Milliseconds())) })
+		}
+		if err != nil || !more {
+			break
+		}
+	}
+	select {
+	case r.turn <- struct{}{}:
+		<-r.turn
+	case <-time.After(settleTime): // the terminal does not take it, or a question is shown
+	}
+}
+
 // aside writes a line of ours; false during a question.
 func (r *relay) aside(to io.Writer, text string) bool {
 	select {
