@@ -136,6 +136,7 @@ func TestRunStopForms(t *testing.T) {
 			s.line(`$S run a -- less /etc/passwd`)
 			s.Expect("\x1b[?1049h")
 			s.Expect("root:")
+			s.Eventually("it reads keys", func() bool { return harness.StateOf(m.Sandboxed("/etc/passwd")) == 'S' }) // less may miss a signal before
 			enter(s.Talk, ctrlZ)
 			s.Expect("\x1b[?1049l") // before the shell says anything
 			s.stopped("run a")
@@ -256,5 +257,29 @@ func TestRunStopHangUp(t *testing.T) {
 				return m.Sandboxed("100.33") == 0 && m.Sandboxed("100.34") == 0 && len(harness.Running("run", "a", "--", "bash", "--norc", "-i")) == 0
 			})
 		})
+	}
+}
+
+// TestRunLeavesTerminal: what a command does to its terminal, and to the user's by control sequences, does not outlive the run, nor a stop.
+func TestRunLeavesTerminal(t *testing.T) {
+	t.Parallel()
+	m := harness.Embed(t, 0, map[string]string{"a": ""})
+	s := startJobs(t, m)
+	for _, end := range []string{"exit 0", "kill -9 $$"} {
+		s.line(`$S run a -- sh -c 'stty raw -echo; printf "\033[?1003;1006h\033[?25l"; echo be""gun; kill -STOP $$; echo a""gain; %s'`, end)
+		s.Expect("begun")
+		for range 2 {
+			s.Expect("\x1b[?1003l\x1b[?25h")
+			if end != "" {
+				s.stopped("run a")
+				s.usable()
+				s.line("fg")
+				s.Expect("\x1b[?1003h\x1b[?25l")
+				s.Expect("again")
+			}
+			end = ""
+		}
+		s.Expect(prompt)
+		s.usable()
 	}
 }

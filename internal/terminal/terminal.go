@@ -100,7 +100,12 @@ func forward(run *client.Run, own *Raw, keys *input, out *relay) (stopped, stop 
 			case <-stops: // the same
 			default:
 			}
+			redo := func() {}
+			if run.TTY != nil {
+				redo = out.tidy()
+			}
 			stopSelf(run, own, group)
+			redo()
 			again = time.After(continueTime)
 		}
 		for {

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // stops waits until init reports a stop after a turn.
@@ -184,4 +186,21 @@ func TestTTYSignals(t *testing.T) {
 	}
 	assert.NotContains(t, seen, "GOMAXPROCS")
 	assert.NotContains(t, seen, "socket:")
+}
+
+// TestTTYTypes: a command types nothing into its terminal, which its other commands read: ioctl_tty(2), TIOCSTI.
+func TestTTYTypes(t *testing.T) {
+	need.Program(t, "python3")
+	s := newTestSession(t)
+	c := newConsole(t, s, "bash", "-c", `python3 -c '
+import fcntl, termios
+for request in termios.TIOCSTI, termios.TIOCLINUX:
+    try:
+        fcntl.ioctl(0, request, b"x\n")
+        print("typed")
+    except OSError as e:
+        print("errno", e.errno)
+'; read -t 1 x; echo "got <$x>"`)
+	c.expect("errno 1\r\nerrno 1\r\n") // not 5, by which a kernel without TIOCSTI refuses it: sysctl dev.tty.legacy_tiocsti
+	c.expect("got <>")
 }
