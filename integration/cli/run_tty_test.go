@@ -70,17 +70,12 @@ func TestRunTerminal(t *testing.T) {
 	})
 }
 
-// Our terminal is again as it was, also while run is stopped.
+// Our terminal is again as it was. TestRunStops looks at it while run is stopped.
 func TestRunTerminalRestored(t *testing.T) {
 	m := &harness.Way{Host: harness.NewHost(t, map[string]string{"a": ""}), Tmp: t.TempDir()}
 	cmd, ptmx, k := onTerminal(t, m, "a", "--", "sh", "-c", "echo ready; sleep 0.3; exec cat")
 	k.Expect("ready")
 	echoes := func() bool { return localFlags(t, ptmx)&syscall.ECHO != 0 }
-	m.Eventually("raw", func() bool { return !echoes() })
-	require.NoError(t, cmd.Process.Signal(syscall.SIGTSTP))
-	m.Eventually("stopped", func() bool { return harness.StateOf(cmd.Process.Pid) == 'T' })
-	assert.True(t, echoes(), "stopped")
-	require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
 	m.Eventually("raw", func() bool { return !echoes() })
 	enter(k, "word\r\x04")
 	k.Expect("word")

@@ -137,8 +137,8 @@ func TestDaemonKilled(t *testing.T) {
 }
 
 // The view of an agent with a user of its own lets not even root look whether it
-// is dead. A daemon that was killed leaves such views below the run directory and
-// at places that the operator chose.
+// is dead. A daemon that was killed with its holder leaves such views below the run
+// directory and at places that the operator chose.
 func TestDaemonKilledPrivate(t *testing.T) {
 	h := harness.LayOut(t, map[string]string{"a": `user: "4211"`, "b": `user: "4212"`})
 	h.Put("scopefs.yaml", "grace: 0s\n") // the views die with the daemon
@@ -146,6 +146,7 @@ func TestDaemonKilledPrivate(t *testing.T) {
 	h.Must("down", "b")
 	at := filepath.Join(h.Base, "other")
 	h.Must("up", "b", "--at", at)
+	require.NoError(t, unix.Kill(holderOf(h), unix.SIGKILL)) // it would unmount them
 	h.Kill()
 	require.Equal(t, 2, h.Mounted(h.Base), "both are left")
 	h.Start()

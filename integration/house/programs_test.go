@@ -120,7 +120,7 @@ var mostLines = map[string]int{
 	"cmd/scopefs-view":    31000,
 	"cmd/scopefs-context": 4000,
 	"cmd/scopefs-log":     6300,
-	"cmd/scopefs-init":    1300,
+	"cmd/scopefs-init":    1500,
 	"cmd/scopefs-files":   7000,
 }
 

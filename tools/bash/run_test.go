@@ -33,8 +33,9 @@ func TestRun(t *testing.T) {
 		"unread":      {runArgs{Command: "sleep 0.01", Stdin: strings.Repeat("x", 1<<20)}, runResult{status: status{ExitCode: code(0)}}, "(no output)"},
 		"root":        {runArgs{Command: "pwd"}, runResult{status: status{ExitCode: code(0)}, Stdout: "/workspace\n"}, "/workspace\n"},
 		"cwd":         {runArgs{Command: "pwd", Cwd: "/tmp"}, runResult{status: status{ExitCode: code(0)}, Stdout: "/tmp\n"}, "/tmp\n"},
-		"binary":      {runArgs{Command: `printf 'a\xff\xfeb\0c'`}, runResult{status: status{ExitCode: code(0)}, Stdout: "a\uFFFDb\uFFFDc", Binary: true}, "a\uFFFDb\uFFFDc\n"},
-		"UTF-8":       {runArgs{Command: `printf 'é€𝄞'; printf 'ü' >&2`}, runResult{status: status{ExitCode: code(0)}, Stdout: "é€𝄞", Stderr: "ü"}, "é€𝄞\nü\n"},
+		"binary": {runArgs{Command: `printf 'a\xff\xfeb\0c'`}, runResult{status: status{ExitCode: code(0)}, Stdout: "a\uFFFDb\uFFFDc", Replaced: 3},
+			"a\uFFFDb\uFFFDc\n[bytes that are NUL or not UTF-8, shown as \uFFFD: 3; base64 or xxd prints them]\n"},
+		"UTF-8": {runArgs{Command: `printf 'é€𝄞'; printf 'ü' >&2`}, runResult{status: status{ExitCode: code(0)}, Stdout: "é€𝄞", Stderr: "ü"}, "é€𝄞\nü\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := s.run(context.Background(), env, c.in)
@@ -142,7 +143,8 @@ func TestHugeOutput(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	r := bash(t, s, "head -c 100M /dev/zero")
 	runtime.ReadMemStats(&after)
-	assert.True(t, r.Binary && r.Truncated)
+	assert.True(t, r.Truncated)
+	assert.Equal(t, maxShown, r.Replaced)
 	assert.Less(t, len(r.Stdout), 100, "a row of zeros is one replacement")
 	assert.InDelta(t, maxStream, maxKept-s.budget.free.Load(), 3*chunkSize, "kept")
 	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(50<<20), "allocated on the way")

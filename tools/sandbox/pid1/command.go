@@ -67,15 +67,25 @@ func (e *ends) terminal(size *Size) error {
 	return unix.IoctlSetWinsize(master, unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
 }
 
-// start executes the command with these ends as the leader of a new session. given has the program of FileWorker.
-func (e *ends) start(r *Request, given Files) (pid int, err error) {
+// start executes the command with these ends as the leader of a new session; on a terminal, below such a leader. given has the
+// program of FileWorker. start returns the session and the process group of the command.
+func (e *ends) start(r *Request, given Files) (session, group int, err error) {
+	if r.TTY != nil {
+		return startLeader(r, e.inner[0])
+	}
+	session, err = execute(r, given, e.inner, &syscall.SysProcAttr{Setsid: true})
+	return session, session, err
+}
+
+// execute executes a command. given has the program of FileWorker.
+func execute(r *Request, given Files, files []int, sys *syscall.SysProcAttr) (pid int, err error) {
 	argv, env := stringsOf(r.Argv), stringsOf(r.Env)
 	program := ""
 	fork := func() {
 		pid, err = syscall.ForkExec(program, argv, &syscall.ProcAttr{
 			Dir: string(r.Dir), Env: env,
-			Files: []uintptr{uintptr(e.inner[0]), uintptr(e.inner[1]), uintptr(e.inner[2])},
-			Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: r.TTY != nil, Ctty: 0},
+			Files: []uintptr{uintptr(files[0]), uintptr(files[1]), uintptr(files[2])},
+			Sys:   sys,
 		})
 	}
 	if argv[0] == FileWorker {
