@@ -85,18 +85,7 @@ func (v *View) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut)
 			if err := v.decideNode(&content, p.node, uint64(p.stat.Nlink)); err != nil {
 				return err
 			}
-			if size > 0 && v.pointer(p.node) != 0 {
-				return scope.ErrDenied // a part of it could lead elsewhere
-			}
-			if err := v.keepContent(p); err != nil {
-				return err
-			}
-			err := p.keep.Blocks(p.node.ident, int64(size), keepAll)
-			if err == nil {
-				err = v.truncate(p, in, int64(size))
-			}
-			if err != nil {
-				v.unopened(p)
+			if err := v.resize(p, in, int64(size)); err != nil {
 				return err
 			}
 		}
@@ -107,6 +96,9 @@ func (v *View) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut)
 			if p.stat.IsRegular() {
 				p.keep.Opened(p.node.ident)
 			}
+		}
+		if one := p.node.staged.Load(); one != nil {
+			defer one.changed.Store(true)
 		}
 		defer v.settled(p)
 		if in.Valid&(fuse.FATTR_MODE|fuse.FATTR_UID|fuse.FATTR_GID) != 0 {
@@ -142,6 +134,24 @@ const (
 	ownerEnters = unix.S_IRUSR | unix.S_IXUSR
 	rootMode    = "mode of the root" // in the log
 )
+
+// resize sets the size of a file after the decision.
+func (v *View) resize(p *place, in *fuse.SetAttrIn, size int64) error {
+	if v.judged(p.node) != 0 {
+		return v.truncateJudged(&in.InHeader, p, size)
+	}
+	if err := v.keepContent(p); err != nil {
+		return err
+	}
+	err := p.keep.Blocks(p.node.ident, size, keepAll)
+	if err == nil {
+		err = v.truncate(p, in, size)
+	}
+	if err != nil {
+		v.unopened(p)
+	}
+	return err
+}
 
 // truncate sets the size of a file, by an open file if the request has one.
 func (v *View) truncate(p *place, in *fuse.SetAttrIn, size int64) error {

@@ -47,6 +47,9 @@
 //     caches nothing. With neither the kernel caches pages until the file is opened
 //     again. With [Options.Remote] close(2) does what it does to the file below.
 //
+// What clients write in place of a file whose content the policy judges ([scope.Decision.Judge]) is an object of its own
+// until it is judged at close(2): staged.go. Such a name is looked up at each use meanwhile.
+//
 // A new policy invalidates dentries through the function that SetPolicy returns.
 // Each operation is decided by the new policy in any case.
 //

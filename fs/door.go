@@ -25,6 +25,8 @@ type request struct {
 	nested bool   // within another request, which runs with the caller's ids already
 	near   *place // the place of that request; its directory is reused if it is the same
 
+	caller *beneath.Caller // instead of the process head.Pid, which may have ended
+
 	access scope.Access // of the last decision about a path
 }
 
@@ -99,6 +101,9 @@ func (v *View) in(a request, do func(*place) error) error {
 			return err
 		}
 		p.holds = v.hold != nil && a.access == scope.Hold
+		if newName(a.op) && (p.holds || v.opt.Bases != nil) && len(p.base)+len(p.name) > history.MaxPath {
+			return syscall.ENAMETOOLONG // as where changes are kept: answers have the paths of held changes
+		}
 		if a.op.Mutates() {
 			defer p.node.changes.Add(1) // also after an error, because the kernel keeps its listing then
 			p.keep = v.opt.History.Writer(a.head.Pid)
@@ -113,6 +118,15 @@ func (v *View) in(a request, do func(*place) error) error {
 		}
 		return nil
 	})
+}
+
+// newName reports whether an operation gives an object a name.
+func newName(op scope.Op) bool {
+	switch op {
+	case scope.OpCreate, scope.OpMkdir, scope.OpMknod, scope.OpSymlink, scope.OpLink, scope.OpRename:
+		return true
+	}
+	return false
 }
 
 // path returns the path of the name.
@@ -139,7 +153,10 @@ func (v *View) on(a request, do func(*place) error) error {
 		}
 		if a.op.Mutates() {
 			p.keep = v.opt.History.Writer(a.head.Pid)
-			if p.held && p.stat.Nlink == 0 {
+			switch {
+			case p.node.staged.Load() != nil:
+				p.keep = nil
+			case p.held && p.stat.Nlink == 0:
 				p.keep = p.keep.Unnamed(p.node.ident)
 			}
 			if v.hold != nil {
@@ -171,6 +188,9 @@ func (v *View) by(head *fuse.InHeader, op scope.Op, fh uint64, do func(*handle) 
 		return err
 	}
 	err := v.bare(&a, func() error { return do(h) })
+	if one := h.node.staged.Load(); one != nil && op.Mutates() {
+		one.changed.Store(true)
+	}
 	if op.Mutates() && h.node.setID.Swap(false) {
 		v.conn.InvalidateInode(h.node.id, false) // the kernel caches set-id bits that the change has cleared
 	}
@@ -311,6 +331,9 @@ func (v *View) record(a *request, e event.Event) error {
 func (v *View) as(a *request, f func() error) error {
 	if v.opt.Groups == nil || a.nested {
 		return f()
+	}
+	if a.caller != nil {
+		return a.caller.Do(f)
 	}
 	if a.head.Pid == 0 { // the process is in no pid namespace below the mount's
 		return syscall.EACCES

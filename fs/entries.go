@@ -13,6 +13,9 @@ import (
 // Lookup finds a name. It finds a symbolic link wherever that leads: Readlink judges it.
 func (v *View) Lookup(_ <-chan struct{}, head *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	return status(v.in(request{head: head, op: scope.OpLookup, name: name}, func(p *place) error {
+		if done, err := v.lookUpStaged(head, p, out); done {
+			return err
+		}
 		err := v.entry(p, false, out)
 		if err == syscall.ENOENT {
 			// Node 0 is a negative dentry.
@@ -45,6 +48,10 @@ func (v *View) known(p *place, name string, st *beneath.Stat, made bool, out *fu
 	v.setAttr(&out.Attr, st)
 	out.SetEntryTimeout(v.keepName(p.node))
 	out.SetAttrTimeout(v.keepAttr(n, st, p.began))
+	if v.stages.covers(nameIn{p.node, name}) {
+		out.SetEntryTimeout(0)
+		out.SetAttrTimeout(0)
+	}
 	return nil
 }
 
@@ -192,7 +199,7 @@ func (v *View) rename(old *place, oldName string, new *place, newName string, fl
 		if old.own {
 			return syscall.EXDEV
 		}
-		return v.replaceJudged(kind, old, oldName, new, newName, flags)
+		return v.renameJudged(kind, old, oldName, new, newName, flags)
 	}
 	if err := v.judgeMoved(&moved, old.path(), new.path()); err != nil {
 		return err

@@ -26,8 +26,12 @@ func (v *View) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.
 	if flags&unix.O_ACCMODE != unix.O_RDONLY || flags&unix.O_TRUNC != 0 {
 		op = scope.OpOpenWrite
 	}
-	return status(v.on(request{head: &in.InHeader, op: op, light: flags&fmodeExec == 0}, func(p *place) error {
-		if !p.stat.IsRegular() {
+	err := v.on(request{head: &in.InHeader, op: op, light: flags&fmodeExec == 0}, func(p *place) error {
+		judged := op == scope.OpOpenWrite && v.judged(p.node) != 0
+		switch {
+		case judged && p.stat.Nlink > 1:
+			return notJudged(p.rel, errors.New("has several names"))
+		case judged || !p.stat.IsRegular():
 			return beneath.ErrStale
 		}
 		if flags&fmodeExec != 0 && !v.opt.Shared {
@@ -38,6 +42,9 @@ func (v *View) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.
 		}
 		if err := v.files.reserve(); err != nil {
 			return err
+		}
+		if p.node.staged.Load() != nil {
+			return v.openStaged(&in.InHeader, p.node, flags, out)
 		}
 		if op == scope.OpOpenWrite {
 			if err := v.keepContent(p); err != nil {
@@ -68,7 +75,11 @@ func (v *View) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.
 			v.left(h.keep, h.node, f.Stat)
 		}
 		return nil
-	}))
+	})
+	if op == scope.OpOpenWrite && errors.Is(err, beneath.ErrStale) {
+		err = v.claim(&in.InHeader)
+	}
+	return status(err)
 }
 
 // reopen opens p with the flags of open(2). A blind descriptor is not open with these flags: only the kernel may use
@@ -148,6 +159,9 @@ func (v *View) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fu
 			return err
 		}
 		mode := v.plain(&in.InHeader, p.path(), unix.S_IFREG, p.dir.Masked(in.Mode, in.Umask))
+		policy := v.policy.Load()
+		_, judged := accessOf(int(in.Flags))
+		judged = judged && !policy.Uniform() && policy.File(scope.OpCreate, p.path()).Judge != 0
 		var f beneath.File
 		unlock := v.steady()
 		err := v.make(p, func() (err error) {
@@ -157,10 +171,16 @@ func (v *View) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fu
 		unlock()
 		if err == syscall.EEXIST && in.Flags&unix.O_EXCL == 0 {
 			err = beneath.ErrStale
+			if judged {
+				v.stages.claim(in.Pid, nameIn{p.node, name})
+			}
 		}
-		if err != nil {
+		switch {
+		case err != nil:
 			v.files.release()
 			return err
+		case judged:
+			return v.createStaged(p, f, in, out)
 		}
 		return v.created(p, name, f, int(in.Flags), out)
 	}))
@@ -248,13 +268,6 @@ func (v *View) Writev(_ <-chan struct{}, in *fuse.WriteIn, data [][]byte) (writt
 		if err := v.keepWrite(&in.InHeader, h, int64(in.Offset), end); err != nil {
 			return err
 		}
-		if h.pointer != 0 {
-			err := v.writePointer(&in.InHeader, h, int64(in.Offset), data)
-			if err == nil {
-				written = in.Size
-			}
-			return err
-		}
 		for _, p := range data {
 			n, err := h.file.WriteAt(p, int64(in.Offset)+int64(written), appends)
 			written += uint32(n)
@@ -272,9 +285,6 @@ func (v *View) CopyFileRange(_ <-chan struct{}, in *fuse.CopyFileRangeIn) (copie
 	const most = 1 << 30 // the count in the reply has 32 bits
 	code = status(v.by(&in.InHeader, scope.OpRead, in.FhIn, func(from *handle) error {
 		return v.by(&in.InHeader, scope.OpWrite, in.FhOut, func(to *handle) error {
-			if to.pointer != 0 {
-				return syscall.EOPNOTSUPP // the client writes instead
-			}
 			if err := v.keepWrite(&in.InHeader, to, int64(in.OffOut), int64(in.OffOut)+int64(min(in.Len, most))); err != nil {
 				return err
 			}
@@ -289,9 +299,6 @@ func (v *View) CopyFileRange(_ <-chan struct{}, in *fuse.CopyFileRangeIn) (copie
 // Fallocate allocates, punches holes or zeroes, as far as the file system below can.
 func (v *View) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 	return status(v.by(&in.InHeader, scope.OpWrite, in.Fh, func(h *handle) error {
-		if h.pointer != 0 {
-			return syscall.EOPNOTSUPP
-		}
 		end := int64(in.Offset) // to allocate replaces nothing
 		switch in.Mode &^ unix.FALLOC_FL_KEEP_SIZE {
 		case 0:
@@ -321,19 +328,40 @@ func (v *View) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) fu
 
 // Fsync flushes a file to the disk.
 func (v *View) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
+	if h := v.files.get(in.Fh); h != nil {
+		if one := h.node.staged.Load(); one != nil {
+			return status(v.settleStaged(&in.InHeader, one, atSync))
+		}
+	}
 	return status(v.by(&in.InHeader, scope.OpRead, in.Fh, func(h *handle) error {
 		return h.file.Sync(in.FsyncFlags&1 != 0)
 	}))
 }
 
-// Flush is a client's close(2). With Options.Remote it waits until other hosts can read what the client wrote, which would else
-// be when the kernel has released the file. Without, it would cost a request a close.
+// Flush is a client's close(2). It judges the text of a judged file. With Options.Remote it waits until other hosts can
+// read what the client wrote, which would else be when the kernel has released the file. For most other handles the
+// kernel sends no FLUSH: FOPEN_NOFLUSH, since Linux 5.16.
 func (v *View) Flush(_ <-chan struct{}, in *fuse.FlushIn) fuse.Status {
-	if h := v.files.get(in.Fh); v.opt.Remote && h != nil {
+	h := v.files.get(in.Fh)
+	if h == nil {
+		return fuse.OK
+	}
+	if one := h.node.staged.Load(); one != nil {
+		return status(v.settleStaged(&in.InHeader, one, atClose))
+	}
+	if v.opt.Remote {
 		return status(h.file.Flush())
 	}
-	return fuse.ENOSYS
+	return fuse.OK
 }
 
 // Release closes a file.
-func (v *View) Release(_ <-chan struct{}, in *fuse.ReleaseIn) { v.close(in.Fh) }
+func (v *View) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
+	h := v.files.get(in.Fh)
+	v.close(in.Fh)
+	if h != nil {
+		if one := h.node.staged.Load(); one != nil {
+			v.released(one)
+		}
+	}
+}

@@ -1,13 +1,11 @@
 package fs
 
 import (
-	"bytes"
 	"errors"
 	"slices"
 	"sync"
 	"syscall"
 
-	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit/event"
@@ -16,23 +14,20 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// replaceJudged renames a file to a git file that has a scope.GitContent, if the policy
+// renameJudged renames a file to a git file that has a scope.GitContent, if the policy
 // accepts the content. It does not move the client's file, which clients may have open for
 // writing. It replaces the target by a copy of the judged content and removes the client's
 // name. The caller holds View.moves and View.alone.
-func (v *View) replaceJudged(kind scope.GitContent, old *place, oldName string, new *place, newName string, flags uint) error {
-	refuse := func(why error) error {
-		return &unrecorded{gitDenial(new.path(), why.Error()), syscall.EACCES}
-	}
+func (v *View) renameJudged(kind scope.GitContent, old *place, oldName string, new *place, newName string, flags uint) error {
 	if flags&beneath.RenameExchange != 0 {
-		return refuse(errors.New("an exchange"))
+		return notJudged(new.path(), errors.New("an exchange"))
 	}
 	st, err := old.dir.Stat(oldName)
 	if err != nil {
 		return err
 	}
 	if !st.IsRegular() {
-		return refuse(errors.New("no regular file"))
+		return notJudged(new.path(), errors.New("no regular file"))
 	}
 	now, err := new.dir.Stat(newName)
 	switch {
@@ -43,28 +38,20 @@ func (v *View) replaceJudged(kind scope.GitContent, old *place, oldName string, 
 	case err != nil && err != syscall.ENOENT:
 		return err
 	}
-	staged, err := judge.Stage(kind, v.root, old.path(), &st, new.dir)
+	from, err := v.root.Open(old.path(), unix.O_RDONLY, st.ID())
 	if err != nil {
 		return err
 	}
-	defer staged.Close()
-	why, err := judge.Git(v.policy.Load(), kind, v.root, staged, new.path(), v.root, &now)
-	if err == nil && why != nil {
-		err = refuse(why)
-	}
-	if err == nil {
-		err = v.replaceStaged(new, staged, &now)
-	}
-	if err != nil {
-		_ = new.dir.Unlink(scope.StagedGitFile) // the next one removes it, too
+	defer from.Close()
+	if _, err := v.replaceJudged(kind, from, &st, new, &now, false); err != nil {
 		return err
 	}
 	if err := v.unlink(old, &st); err != nil {
 		return err
 	}
 	v.locks.remove(st.ID())
-	from, to := nameIn{old.node, oldName}, nameIn{new.node, newName}
-	v.nodes.moved(st.ID(), from, to)
+	at, to := nameIn{old.node, oldName}, nameIn{new.node, newName}
+	v.nodes.moved(st.ID(), at, to)
 	// The kernel takes the client's file for the one at the new name.
 	v.background.Go(func() {
 		v.conn.InvalidateEntry(new.node.id, newName, false)
@@ -72,45 +59,63 @@ func (v *View) replaceJudged(kind scope.GitContent, old *place, oldName string, 
 	return nil
 }
 
-// pointer returns the kind of content of a file that git writes in place, or zero.
-func (v *View) pointer(n *node) scope.GitContent {
-	policy := v.policy.Load()
-	if policy.Uniform() {
-		return 0
+// replaceJudged gives a copy of a text the name of a place, if the policy accepts the text, and returns the attributes
+// of the copy. st are the attributes of from, which has the text; now those of the file that has the name: zero if there
+// is none. Nobody else has the copy open. The caller holds View.moves and View.alone.
+func (v *View) replaceJudged(
+	kind scope.GitContent, from beneath.File, st *beneath.Stat, at *place, now *beneath.Stat, sync bool,
+) (own beneath.Stat, err error) {
+	copied, err := judge.Stage(kind, from, st, at.dir)
+	if err != nil {
+		return own, err
 	}
-	rel, ok := v.nodes.newest(n)
-	if !ok {
-		return 0
+	defer copied.Close()
+	defer func() {
+		if err != nil {
+			_ = at.dir.Unlink(scope.StagedGitFile) // the next one removes it, too
+		}
+	}()
+	why, err := judge.Git(v.policy.Load(), kind, v.root, copied, at.path(), v.root, now)
+	switch {
+	case err != nil:
+		return own, err
+	case why != nil:
+		return own, notJudged(at.path(), why)
 	}
-	return policy.File(scope.OpWrite, rel).Judge
+	if sync {
+		if err := copied.Sync(false); err != nil {
+			return own, err
+		}
+	}
+	if own, err = copied.Stat(); err == nil {
+		err = v.replaceStaged(at, &own, now)
+	}
+	if err == nil && sync {
+		err = v.syncDir(at)
+	}
+	return own, err
 }
 
-// writePointer replaces the content of a pointer by the data of one request, if the policy
-// accepts it. It refuses requests with a part of the content.
-func (v *View) writePointer(head *fuse.InHeader, h *handle, offset int64, data [][]byte) error {
-	text := bytes.Join(data, nil)
-	rel, ok := v.nodes.newest(h.node)
-	if !ok {
-		return beneath.ErrStale
+// syncDir flushes the directory of a place to the disk.
+func (v *View) syncDir(p *place) error {
+	f, err := v.root.Open(p.base, unix.O_RDONLY|unix.O_DIRECTORY, p.node.ident)
+	if err != nil {
+		return err
 	}
-	why := errors.New("not written in one piece")
-	if offset == 0 {
-		why = scope.CheckGit(h.pointer, rel, nil, nil, text)
-	}
-	if why != nil {
-		a := request{head: head, op: scope.OpWrite}
-		return v.refuse(&a, gitDenial(rel, why.Error()), syscall.EACCES)
-	}
-	v.locks.mu.Lock() // else a longer text of another request could remain behind this one
-	defer v.locks.mu.Unlock()
-	return judge.Overwrite(h.file, text)
+	defer f.Close()
+	return f.Sync(false)
+}
+
+// notJudged returns the denial of a text that the judge refuses.
+func notJudged(rel string, why error) error {
+	return &unrecorded{gitDenial(rel, why.Error()), syscall.EACCES}
 }
 
 // locks holds the ids of git's lock files that clients of the view created. The host's git
 // renames its lock to the index or the config without a judgement, so clients may neither
 // write nor remove that lock. The zero value is empty.
 type locks struct {
-	mu  sync.Mutex // also held while a pointer is written; nothing waits under it but the disk
+	mu  sync.Mutex // nothing waits under it
 	ids []beneath.FileID
 }
 

@@ -16,18 +16,17 @@ import (
 
 // handle is an open file.
 type handle struct {
-	file    beneath.File
-	node    *node
-	reads   bool                         // open for reading
-	writes  bool                         // open for writing
-	blind   bool                         // file lacks the access of the handle: only the kernel may use it, by passthrough
-	backed  bool                         // uses node.backing
-	muted   bool                         // counted in node.muted
-	own     bool                         // of Hold.Upper
-	pointer scope.GitContent             // not zero: writePointer writes it, and the kernel caches no data
-	policy  atomic.Pointer[scope.Policy] // the policy of the last decision
-	keep    *history.Writer              // of the process that opened it
-	at      int                          // index into node.open; guarded by table.mu
+	file   beneath.File
+	node   *node
+	reads  bool                         // open for reading
+	writes bool                         // open for writing
+	blind  bool                         // file lacks the access of the handle: only the kernel may use it, by passthrough
+	backed bool                         // uses node.backing
+	muted  bool                         // counted in node.muted
+	own    bool                         // of Hold.Upper
+	policy atomic.Pointer[scope.Policy] // the policy of the last decision
+	keep   *history.Writer              // of the process that opened it
+	at     int                          // index into node.open; guarded by table.mu
 }
 
 // newHandle returns a handle of f, which is open with the flags of open(2).
@@ -164,17 +163,20 @@ func (t *table) closeAll() {
 // accept.
 func (v *View) opened(h *handle, made bool, out *fuse.OpenOut) error {
 	h.policy.Store(v.policy.Load())
-	if h.pointer = v.pointer(h.node); h.pointer == 0 {
+	text := h.node.staged.Load() != nil
+	if !text {
 		v.back(h, out)
 	}
 	if h.blind && !h.backed {
 		return syscall.EACCES
 	}
-	if v.opt.Remote && !h.writes {
+	// With FLUSH, close(2) writes dirty pages of mappings, and has the error: EDQUOT.
+	maps := v.opt.Quota != nil && h.reads && h.writes && !h.backed
+	if !text && !maps && (!v.opt.Remote || !h.writes) {
 		out.OpenFlags |= fuse.FOPEN_NOFLUSH
 	}
 	v.mute(h, made)
-	if h.pointer != 0 || !h.backed && v.opt.Mediated {
+	if text || !h.backed && v.opt.Mediated {
 		out.OpenFlags |= fuse.FOPEN_DIRECT_IO
 	}
 	out.Fh = v.files.add(h)

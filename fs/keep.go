@@ -102,6 +102,9 @@ func (v *View) keepOpen(p *place, st *beneath.Stat) bool {
 
 // keepContent keeps the content of a file that is about to be opened for writing, or truncated.
 func (v *View) keepContent(p *place) error {
+	if p.node.staged.Load() != nil {
+		return nil // install keeps the file
+	}
 	v.keepBase(p.rel, &p.stat, false)
 	if p.keep != nil && v.opt.History.Large(int64(p.stat.Size)) && v.files.backed(p.node) {
 		return &history.RefusedError{Why: "it is large, and programs have had it open since it was not", Errno: syscall.EBUSY}
@@ -111,6 +114,9 @@ func (v *View) keepContent(p *place) error {
 
 // keepAttributes keeps the attributes of an object that are about to change.
 func (v *View) keepAttributes(p *place) error {
+	if p.node.staged.Load() != nil {
+		return nil // likewise
+	}
 	v.keepBase(p.rel, &p.stat, false)
 	return p.keep.Attributes(p.rel, &p.stat)
 }
@@ -239,12 +245,9 @@ func (v *View) links(st *beneath.Stat) uint32 {
 	return st.Nlink - min(st.Nlink, v.opt.History.Links(st.ID()))
 }
 
-// replaceStaged gives a staged file of git its name. now are the attributes of the file that it replaces; zero: none.
-func (v *View) replaceStaged(at *place, staged beneath.File, now *beneath.Stat) error {
-	st, err := staged.Stat()
-	if err != nil {
-		return err
-	}
+// replaceStaged gives a staged file of git, with the attributes st, its name. now are those of the file that it replaces;
+// zero: none.
+func (v *View) replaceStaged(at *place, st, now *beneath.Stat) error {
 	to := v.at(at)
 	from := to
 	from.Name = scope.StagedGitFile
@@ -252,13 +255,13 @@ func (v *View) replaceStaged(at *place, staged beneath.File, now *beneath.Stat) 
 	if err != nil {
 		return err
 	}
-	m.Done(&st)
+	m.Done(st)
 	var replaced *beneath.Stat
 	if now.Mask != 0 {
 		v.keepBase(at.path(), now, false)
 		replaced = now
 	}
-	return at.keep.Rename(from, to, &st, replaced, false, 0)
+	return at.keep.Rename(from, to, st, replaced, false, 0)
 }
 
 // Hooks returns what connects an undo with the view.
@@ -312,7 +315,7 @@ func (v *View) mayUndo(rel string, st *beneath.Stat) error {
 
 func (v *View) holds(id beneath.FileID, writes bool) bool {
 	n := v.nodes.byIdentity(id)
-	return n != nil && v.files.holds(n, writes)
+	return n != nil && v.files.holds(n, writes) || v.stages.writes(id)
 }
 
 // undoing excludes changes by clients. The unlock invalidates what the kernel has of the names that were changed

@@ -35,6 +35,8 @@ type node struct {
 
 	usage quota.Usage
 
+	staged atomic.Pointer[staged] // it is the text of a judged file; nil: an object of the scope
+
 	path atomic.Pointer[pathOf] // the last result of tree.newest
 	held atomic.Pointer[heldAs] // the last result of View.nodeHeld
 

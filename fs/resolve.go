@@ -47,6 +47,9 @@ func (v *View) openNode(p *place, grants bool) error {
 	if !ok {
 		return beneath.ErrStale
 	}
+	if one := p.node.staged.Load(); one != nil {
+		return v.openText(p, one, rel)
+	}
 	err := v.openAt(p, rel)
 	if err == nil {
 		return nil
@@ -76,6 +79,17 @@ func (v *View) openNode(p *place, grants bool) error {
 		p.stat, p.held = *st, true
 		return nil
 	}
+	return err
+}
+
+// openText finds the text of the judged file at rel.
+func (v *View) openText(p *place, one *staged, rel string) (err error) {
+	p.rel = rel
+	if p.obj, err = v.stages.open(one, false); err != nil {
+		return err
+	}
+	p.open, p.held = true, true
+	p.stat, err = p.obj.Stat()
 	return err
 }
 

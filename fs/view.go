@@ -124,7 +124,8 @@ type View struct {
 
 	nameless thread.Thread // creates files without a name and links them
 
-	locks locks // of git
+	locks  locks  // of git
+	stages stages // of judged files
 
 	noBacking atomic.Bool // the kernel refused passthrough once
 }
@@ -258,6 +259,7 @@ func (v *View) Init(*fuse.Server) {}
 // OnUnmount closes the files that clients left open.
 func (v *View) OnUnmount() {
 	v.files.closeAll()
+	v.stages.endAll()
 	v.streams.Drop(0)
 	v.nameless.Stop()
 	v.turns.Lock()

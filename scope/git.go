@@ -23,9 +23,9 @@ type GitRules struct {
 	Hooks bool `json:"hooks,omitempty"`
 
 	// Config lists the keys that clients may set in a repository's config, as for
-	// [CheckGit]. Nil protects hooks alone. A file with a [GitContent] is written by
-	// renaming a file to it, as git does, a pointer in place; the view then decides by the
-	// content.
+	// [CheckGit]. Nil protects hooks alone. The view decides about a file with a
+	// [GitContent] by the content, whether a client renames a file to it, as git does, or
+	// writes it in place.
 	Config []string `json:"config,omitempty"`
 }
 
@@ -34,8 +34,7 @@ type gitFile uint8
 
 const (
 	gitOther   gitFile = iota
-	gitJudged          // written by a rename of a file with a GitContent
-	gitPointer         // ".git", gitdir or commondir: written in place, with a GitContent
+	gitJudged          // has a GitContent
 	gitLock            // becomes a judged file when git, of the view or of the host, renames it
 	gitHooks           // the directory hooks
 	gitHook            // a file in it
@@ -45,8 +44,7 @@ const (
 
 // gitMay lists the operations that change a file of each kind and that clients may perform.
 var gitMay = [...][]Op{
-	gitJudged:  {OpRename, OpUnlink, OpMkdir, OpRmdir, OpSetattr},
-	gitPointer: {OpCreate, OpOpenWrite, OpWrite, OpUnlink, OpMkdir, OpRmdir, OpSetattr},
+	gitJudged:  {OpCreate, OpOpenWrite, OpWrite, OpRename, OpUnlink, OpMkdir, OpRmdir, OpSetattr},
 	gitLock:    {OpCreate, OpOpenWrite, OpWrite, OpUnlink, OpRmdir, OpRenameFrom, OpSetattr},
 	gitHooks:   {OpMkdir, OpRmdir, OpSetattr},
 	gitHook:    {},
@@ -69,8 +67,11 @@ const (
 	GitCommon                // worktrees/NAME/commondir
 )
 
+// leads reports whether a kind of content makes a directory a repository, or leads to one.
+func (c GitContent) leads() bool { return c == GitLink || c == GitWorktree || c == GitCommon }
+
 // StagedGitFile is the name under which a view writes a judged file before it renames it
-// into place. Rules with GitRules.Config hide it from clients, who could keep it open.
+// into place. GitRules hide it from clients, who could keep it open.
 const StagedGitFile = ".scopefs-config"
 
 // gitPlace is the result of classifyGit.
@@ -109,10 +110,13 @@ func classifyGit(rel string) (at gitPlace) {
 			case name == ".git":
 				at = gitPlace{inside: true, holder: depth}
 				if last {
-					at.kind, at.content = gitPointer, GitLink
+					at.kind, at.content = gitJudged, GitLink
 				}
 			case strings.HasSuffix(name, ".git"):
 				at = gitPlace{inside: true, holder: depth + 1}
+			case name == StagedGitFile: // beside a .git file
+				at.kind = gitStaged
+				return at
 			case last && exact == "HEAD":
 				at.kind = gitRefused
 			}
@@ -174,9 +178,9 @@ func gitEntry(before, previous, name string) (gitFile, GitContent) {
 	case strings.HasPrefix(name, "sharedindex_"), strings.HasPrefix(name, "next-index-"):
 		return gitLock, 0
 	case name == "gitdir" && before == "worktrees" && !locked:
-		return gitPointer, GitWorktree
+		return gitJudged, GitWorktree
 	case name == "commondir" && before == "worktrees" && !locked:
-		return gitPointer, GitCommon
+		return gitJudged, GitCommon
 	case name == "commondir", name == ".git", previous == "remotes", previous == "branches",
 		strings.HasPrefix(name, "multi-pack-index"): // it names packs by paths
 		return gitRefused, 0
@@ -213,8 +217,7 @@ func foldGit(name string) string {
 // file returns the decision about op on rel; ok is false if the rules do not restrict it.
 func (g *GitRules) file(op Op, rel string) (d Decision, ok bool) {
 	at := classifyGit(rel)
-	hooks := at.kind == gitHooks || at.kind == gitHook
-	if at.kind == gitOther || hooks && !g.Hooks || !hooks && g.Config == nil && at.kind != gitRefused && at.kind != gitPointer {
+	if !g.restricts(at) {
 		return d, false
 	}
 	d = Decision{Allow: !op.Mutates() || slices.Contains(gitMay[at.kind], op), Access: Read, Kind: KindProtect, Rule: "protect git-config"}
@@ -224,17 +227,26 @@ func (g *GitRules) file(op Op, rel string) (d Decision, ok bool) {
 	case gitStaged:
 		d.Allow, d.Hidden, d.Access = false, true, Hide
 	case gitJudged:
-		if op == OpRename {
-			d.Judge = at.content
-		}
-	case gitPointer:
-		if op == OpCreate || op == OpOpenWrite || op == OpWrite {
+		if op == OpCreate || op == OpOpenWrite || op == OpWrite || op == OpRename {
 			d.Judge = at.content
 		}
 	case gitLock:
 		d.Own = op == OpOpenWrite || op == OpUnlink || op == OpRenameFrom
 	}
 	return d, true
+}
+
+// restricts reports whether the rules are about a file.
+func (g *GitRules) restricts(at gitPlace) bool {
+	switch at.kind {
+	case gitOther:
+		return false
+	case gitHooks, gitHook:
+		return g.Hooks
+	case gitRefused, gitStaged:
+		return true
+	}
+	return g.Config != nil || at.content.leads()
 }
 
 // move returns the decision about moving the directory rel with all that is below it; ok

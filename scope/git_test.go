@@ -15,11 +15,11 @@ func TestGitRules(t *testing.T) {
 	require.NoError(t, err)
 	every := []Op{OpOpenWrite, OpCreate, OpMkdir, OpMknod, OpSymlink, OpLinkFrom, OpLink, OpUnlink, OpRmdir, OpRenameFrom, OpRename, OpSetattr}
 	for rel, kind := range map[string]gitFile{
-		".git":                                   gitPointer,
-		"vendor/lib/.git":                        gitPointer,
-		"a/.GIT":                                 gitPointer,
-		"a/git~1":                                gitPointer,
-		"a/.g\u200cit. ":                         gitPointer,
+		".git":                                   gitJudged,
+		"vendor/lib/.git":                        gitJudged,
+		"a/.GIT":                                 gitJudged,
+		"a/git~1":                                gitJudged,
+		"a/.g\u200cit. ":                         gitJudged,
 		".git/.git":                              gitRefused,
 		"x.git/.git":                             gitRefused,
 		".git/refs/heads/.git":                   gitRefused,
@@ -72,9 +72,9 @@ func TestGitRules(t *testing.T) {
 		".git/modules/a/b/config":                gitJudged,
 		".git/worktrees/w/config.worktree":       gitJudged,
 		".git/modules/m.git/config":              gitJudged,
-		".git/worktrees/w/gitdir":                gitPointer,
-		".git/worktrees/w/commondir":             gitPointer,
-		".git/modules/m/worktrees/w/commondir":   gitPointer,
+		".git/worktrees/w/gitdir":                gitJudged,
+		".git/worktrees/w/commondir":             gitJudged,
+		".git/modules/m/worktrees/w/commondir":   gitJudged,
 		"a/.git/hooks":                           gitHooks,
 		".git/modules/m/hooks":                   gitHooks,
 		"a/.git/hooks/pre-commit":                gitHook,
@@ -90,6 +90,7 @@ func TestGitRules(t *testing.T) {
 		"bare/HEAD":                              gitRefused,
 		"HEAD":                                   gitRefused,
 		".git/" + StagedGitFile:                  gitStaged,
+		"a/" + StagedGitFile:                     gitStaged,
 	} {
 		may := every
 		if kind != gitOther {
@@ -99,7 +100,7 @@ func TestGitRules(t *testing.T) {
 		for _, op := range every {
 			d := p.File(op, rel)
 			assert.Equal(t, slices.Contains(may, op), d.Allow, "%s %s", op, rel)
-			judged := kind == gitJudged && op == OpRename || kind == gitPointer && (op == OpCreate || op == OpOpenWrite)
+			judged := kind == gitJudged && (op == OpRename || op == OpCreate || op == OpOpenWrite)
 			assert.Equal(t, judged, d.Judge != 0, "%s %s", op, rel)
 			assert.Equal(t, kind == gitLock && (op == OpOpenWrite || op == OpUnlink || op == OpRenameFrom), d.Own, "%s %s", op, rel)
 			if !d.Allow {

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -16,8 +17,8 @@ const adoptedPrefix = ".merged-"
 // that a client has made since the commit was staged stays, and conflicts again: see newer.
 func (x *execution) adoptAll() error {
 	x.newer = map[int]bool{}
-	for i := range x.in.Steps {
-		s := &x.in.Steps[i]
+	for i := range x.in.steps {
+		s := &x.in.steps[i]
 		if s.Adopt == "" || x.failed[s.Entry] != "" {
 			continue
 		}
@@ -34,7 +35,7 @@ func (x *execution) adoptAll() error {
 
 // adopt exchanges the branch's version of a path with that of Base. It reports whether the branch has that of Base.
 func (x *execution) adopt(s *step) (bool, error) {
-	rel := string(s.Path)
+	rel := s.Path()
 	dir, err := x.Merged.Dir(parentOf(rel))
 	if err != nil {
 		return false, err
@@ -65,9 +66,12 @@ func (x *execution) adopt(s *step) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	to := target{root: x.Merged, dir: dir, rel: beneath.Join(parentOf(rel), s.Adopt)}
-	if steady, err := to.copy(x.Base, rel, &base); err != nil || !steady || base.Ino != s.New {
-		return false, errors.Join(err, dir.Unlink(s.Adopt))
+	to := plan.Target{Root: x.Merged, Dir: dir, Rel: beneath.Join(parentOf(rel), s.Adopt)}
+	if err := to.Copy(x.Base, rel, &base); err != nil {
+		return false, err
+	}
+	if base.Ino != s.Other.Ino {
+		return false, dir.Unlink(s.Adopt)
 	}
 	if err := dir.Rename(s.Adopt, dir, baseOf(rel), beneath.RenameExchange); err != nil {
 		return false, errors.Join(err, dir.Unlink(s.Adopt))
@@ -82,10 +86,10 @@ func (x *execution) adopted(s *step, dir beneath.Dir, now *beneath.Stat) (bool, 
 	if err != nil {
 		return false, err
 	}
-	if s.Theirs.content(identOf(&old)) {
+	if s.Theirs.SameContent(identOf(&old)) {
 		return x.shows(s, now), dir.Unlink(s.Adopt)
 	}
-	if err := dir.Rename(s.Adopt, dir, baseOf(string(s.Path)), beneath.RenameExchange); err != nil && err != unix.ENOENT {
+	if err := dir.Rename(s.Adopt, dir, baseOf(s.Path()), beneath.RenameExchange); err != nil && err != unix.ENOENT {
 		return false, err
 	}
 	return false, dir.Unlink(s.Adopt)
@@ -93,7 +97,7 @@ func (x *execution) adopted(s *step, dir beneath.Dir, now *beneath.Stat) (bool, 
 
 // shows sets what Upper has for a path.
 func (x *execution) shows(s *step, now *beneath.Stat) bool {
-	rel := string(s.Path)
+	rel := s.Path()
 	upper, err := x.Upper.Stat(rel)
 	if err != nil {
 		return false
@@ -130,17 +134,18 @@ func (x *execution) equalsBase(rel string, st *beneath.Stat) (bool, error) {
 
 // noted returns the paths of the branch that are what Base has now, and those that are gone or have become others.
 func (x *execution) noted() (now []noted, gone [][]byte) {
-	for _, s := range x.in.Steps {
+	for i := range x.in.steps {
+		s := &x.in.steps[i]
 		if x.failed[s.Entry] != "" || x.newer[s.Entry] {
 			continue
 		}
-		if len(s.From) > 0 {
-			gone = append(gone, s.From)
+		if len(s.Home) > 0 {
+			gone = append(gone, s.Home)
 		}
-		if s.Do == take || s.Do == remove {
-			gone = append(gone, s.Path)
+		if s.takes() {
+			gone = append(gone, s.At.Path)
 		} else {
-			now = append(now, noted{string(s.Path), string(s.Path)})
+			now = append(now, noted{s.Path(), s.Path()})
 		}
 	}
 	return now, gone

@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/fs/history/journal"
+	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -33,18 +35,18 @@ const (
 const (
 	baseMagic  = "SFB1"
 	basePrefix = len(baseMagic) + 4 + sha256.Size // the length of the header, and its hash
-	maxHeader  = maxXattrs * 2
+	maxHeader  = plan.MaxXattrs * 2
 )
 
 // origin is what a path of the branch showed before the branch changed it: a version of an object of Base.
 type origin struct {
 	ident
-	Path    []byte     `json:"p"` // in the branch. JSON has no strings that are not UTF-8
-	Attr    attributes `json:"a"`
-	Length  int64      `json:"l"` // of the content; -1: it is not kept
-	Sum     []byte     `json:"h,omitempty"`
-	Removal bool       `json:"r,omitempty"`
-	Gone    [][]byte   `json:"g,omitempty"` // only this: the records of these paths, and below them, do not count any more
+	Path    []byte       `json:"p"` // in the branch. JSON has no strings that are not UTF-8
+	Attr    journal.Attr `json:"a"`
+	Length  int64        `json:"l"` // of the content; -1: it is not kept
+	Sum     []byte       `json:"h,omitempty"`
+	Removal bool         `json:"r,omitempty"`
+	Gone    [][]byte     `json:"g,omitempty"` // only this: the records of these paths, and below them, do not count any more
 
 	at     int64 // where the content is
 	header int64 // bytes before it
@@ -178,7 +180,7 @@ func appendOrigin(f beneath.File, r *origin, content []byte) error {
 // originOf returns a record of the object of root at a path, with its content if it is a text. It reports whether the object
 // did not change meanwhile.
 func originOf(root *beneath.Root, rel string, st *beneath.Stat) (r *origin, content []byte, steady bool) {
-	r = &origin{ident: originIdent(st), Path: []byte(rel), Length: -1, Attr: attributes{Mode: uint32(st.Mode), UID: st.Uid, GID: st.Gid}}
+	r = &origin{ident: originIdent(st), Path: []byte(rel), Length: -1, Attr: journal.Attr{Mode: uint32(st.Mode), UID: st.Uid, GID: st.Gid}}
 	if !st.IsRegular() {
 		return r, nil, true
 	}
@@ -192,7 +194,7 @@ func originOf(root *beneath.Root, rel string, st *beneath.Stat) (r *origin, cont
 		return r, nil, false
 	}
 	r.ident = originIdent(&before)
-	r.Attr = attributes{uint32(before.Mode), before.Uid, before.Gid, f.UserXattrs(maxXattrs)}
+	r.Attr = journal.Attr{Mode: uint32(before.Mode), UID: before.Uid, GID: before.Gid, XAttrs: f.UserXattrs(plan.MaxXattrs)}
 	if before.Size > maxBase {
 		return r, nil, true
 	}

@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/history"
+	"github.com/scopefs/scopefs/fs/history/journal"
+	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -54,7 +56,6 @@ const (
 	stampName  = "stamp"
 	takenName  = "taken"
 	intentName = "intent"
-	newIntent  = "intent.new"
 	stageName  = "stage"
 	usedName   = "used"
 
@@ -128,7 +129,7 @@ func Open(r Roots) (_ *Branch, err error) {
 		err = ErrBusy
 	}
 	if err == nil {
-		err = b.taken.open(b.top, r.State)
+		err = b.taken.open(b.top)
 	}
 	if err == nil {
 		if f, failed := openBases(r.State, b.top); failed == nil {
@@ -154,13 +155,7 @@ func Use(state *beneath.Root) (beneath.File, error) {
 		return beneath.File{}, err
 	}
 	defer top.Close()
-	f, err := top.Create(usedName, unix.O_RDWR, 0o600)
-	if err == unix.EEXIST {
-		var st beneath.Stat
-		if st, err = top.Stat(usedName); err == nil {
-			f, err = state.Open(usedName, unix.O_RDWR, st.ID())
-		}
-	}
+	f, err := journal.OpenOrCreate(top, usedName)
 	if err != nil {
 		return f, err
 	}
@@ -221,29 +216,17 @@ func (b *Branch) Close() {
 	if b.bases != nil {
 		b.bases.Close()
 	}
-	b.taken.file.Close()
+	b.taken.log.Close()
 	b.lock.Close()
 	b.top.Close()
 }
 
 // ident identifies a version of an object of Base.
-type ident struct {
-	Ino   uint64              `json:"i"`
-	Birth int64               `json:"b,omitempty"`
-	Ctime unix.StatxTimestamp `json:"c"`
-	Mtime unix.StatxTimestamp `json:"m"`
-	Size  uint64              `json:"s"`
-	Dir   bool                `json:"d,omitempty"`
-}
+type ident = plan.Ident
 
-func identOf(st *beneath.Stat) ident {
-	return ident{Ino: st.Ino, Birth: st.ID().Birth, Ctime: plainTime(st.Ctime), Mtime: plainTime(st.Mtime), Size: st.Size, Dir: st.IsDir()}
-}
+func identOf(st *beneath.Stat) ident { return plan.IdentOf(st) }
 
-// plainTime returns a time that is equal to others by ==.
-func plainTime(t unix.StatxTimestamp) unix.StatxTimestamp {
-	return unix.StatxTimestamp{Sec: t.Sec, Nsec: t.Nsec}
-}
+func plainTime(t unix.StatxTimestamp) unix.StatxTimestamp { return plan.PlainTime(t) }
 
 // UpperID identifies an object of Upper.
 type UpperID struct {
@@ -252,14 +235,6 @@ type UpperID struct {
 }
 
 func upperID(st *beneath.Stat) UpperID { return UpperID{st.Ino, st.ID().Birth} }
-
-// object reports whether two idents are of one object.
-func (i ident) object(o ident) bool { return i.Ino == o.Ino && i.Birth == o.Birth }
-
-// content is equality but for the change time, which a rename sets. The times of a directory are those of its names.
-func (i ident) content(o ident) bool {
-	return i.object(o) && (i.Dir || i.Mtime == o.Mtime && i.Size == o.Size)
-}
 
 func parentOf(rel string) string { return rel[:max(strings.LastIndexByte(rel, '/'), 0)] }
 func baseOf(rel string) string   { return rel[strings.LastIndexByte(rel, '/')+1:] }

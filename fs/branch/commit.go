@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/history"
+	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -34,7 +35,7 @@ type Options struct {
 	Hash      string                 // of the Set with these Paths; "": any
 	Only      []string               // of that Set, take what these cover and what it needs; none: everything
 	May       func(rel string) error // the agent's rules let a path change; nil: any
-	Progress  func(done, total int)  // called before each step
+	Progress  func(done, total int)  // called before each step, and after the last
 	Check     bool                   // change nothing: Result is what a commit would do
 }
 
@@ -136,7 +137,7 @@ func (b *Branch) Commit(ctx context.Context, opt Options) (*Result, error) {
 		return nil, err
 	}
 	for i := range entries {
-		if e := &entries[i]; b.Link != nil && e.new.IsLink() && staged[i] != 0 && refused[i] == "" {
+		if e := &entries[i]; b.Link != nil && e.new.IsLink() && staged[i].Ino != 0 && refused[i] == "" {
 			if err := b.Link(e.Path, e.Link); err != nil {
 				refused[i], left[i] = err.Error(), true
 			}
@@ -144,7 +145,7 @@ func (b *Branch) Commit(ctx context.Context, opt Options) (*Result, error) {
 	}
 	if hashed {
 		now, err := b.hash(ctx, entries, nil, func(i int, e *Entry) (*beneath.Root, string) {
-			if staged[i] != 0 && !e.new.IsDir() {
+			if staged[i].Ino != 0 && !e.new.IsDir() {
 				return b.State, stagePath(stagedName(i))
 			}
 			return b.Merged, e.Path
@@ -168,14 +169,15 @@ func (b *Branch) Commit(ctx context.Context, opt Options) (*Result, error) {
 	leaveWith(entries, left)
 	r.Conflicts = conflicts()
 	in := d.intent(entries, left, staged)
-	if len(in.Steps) == 0 {
+	if len(in.steps) == 0 {
 		return r, nil
 	}
 	d.release() // the steps set modes
-	if err := b.intend(ctx, in); err != nil {
+	x, err := b.intend(ctx, in, entries)
+	if err != nil {
 		return nil, err
 	}
-	x := &execution{Branch: b, in: in, entries: entries, progress: opt.Progress, failed: map[int]string{}}
+	x.progress = opt.Progress
 	if err := x.run(); err != nil {
 		return nil, err
 	}
@@ -228,50 +230,37 @@ func leaveWith(entries []Entry, left []bool) {
 	}
 }
 
-// intent is what a commit is going to do. It is on the disk before the first step.
+// intent is what a commit is going to do. With its steps it is on the disk before the first one: see package plan.
 type intent struct {
-	Steps   []step    `json:"steps"`
 	Touched [][]byte  `json:"touched"` // directories of Base that change only by the steps
 	Whole   []Moved   `json:"whole"`   // directories of Base whose content the branch has replaced
 	Carried []Moved   `json:"carried"` // directories in moved ones
 	Known   []UpperID `json:"known"`   // objects of Upper that came from objects that the steps remove
+	steps   []step
 }
 
-// step is one change of Base. It does nothing if it has been done.
+// step is one change of Base.
 type step struct {
-	Do     action              `json:"do"`
-	Path   []byte              `json:"path"`            // JSON has no strings that are not UTF-8
-	From   []byte              `json:"from,omitempty"`  // place: where the parked object was
-	Stage  string              `json:"stage,omitempty"` // the name in the stage
-	Old    ident               `json:"old,omitzero"`    // what has to be at Path
-	New    uint64              `json:"new,omitempty"`   // the inode number of what comes to Path
-	Attr   *attributes         `json:"attr,omitempty"`
+	plan.Step
+	mark
+}
+
+// mark is what a commit notes of a step.
+type mark struct {
+	Entry  int                 `json:"entry"`
 	Upper  UpperID             `json:"upper,omitzero"`  // the new object in Upper
 	Seen   unix.StatxTimestamp `json:"seen,omitzero"`   // its change time
-	Made   bool                `json:"made,omitempty"`  // place: the object is a directory of the branch
-	Clean  bool                `json:"clean,omitempty"` // Old has not changed since the fork
-	Adopt  string              `json:"adopt,omitempty"` // swap: the branch gets the new version, too, first with this name
+	Made   bool                `json:"made,omitempty"`  // the object is a directory of the branch
+	Clean  bool                `json:"clean,omitempty"` // the object of Base has not changed since the fork
+	Adopt  string              `json:"adopt,omitempty"` // of an exchange: the branch gets the new version, too, first with this name
 	Theirs ident               `json:"theirs,omitzero"` // with Adopt: the branch's version that was merged
-	Entry  int                 `json:"entry"`
 }
 
-type action string
+// takes reports whether a step takes an object of Base from its place, and brings none there.
+func (s *step) takes() bool { return s.Do == plan.Remove || s.Do == plan.Move && s.To.Stage }
 
-const (
-	take   action = "take"   // move the object from Path to the stage, to remove it or to place it elsewhere
-	remove action = "remove" // remove the empty directory
-	place  action = "place"  // move the object from the stage to Path, which is free
-	swap   action = "swap"   // exchange the object with the one in the stage
-	attr   action = "attr"   // set attributes
-)
-
-// attributes are those that a commit sets.
-type attributes struct {
-	Mode   uint32            `json:"mode"`
-	UID    uint32            `json:"uid"`
-	GID    uint32            `json:"gid"`
-	XAttrs map[string][]byte `json:"xattrs,omitempty"`
-}
+// stage returns a spot in the stage.
+func stage(name string) plan.Spot { return plan.InStage(stagePath(name)) }
 
 func stagedName(i int) string      { return strconv.Itoa(i) }
 func parkedName(i int) string      { return "p" + strconv.Itoa(i) }
@@ -279,54 +268,57 @@ func removedName(i int) string     { return "r" + strconv.Itoa(i) }
 func stagePath(name string) string { return stageName + "/" + name }
 
 // intent returns the steps for the entries that are not left, and for which staged has inode numbers.
-func (d *differ) intent(entries []Entry, left []bool, staged []uint64) *intent {
+func (d *differ) intent(entries []Entry, left []bool, staged []ident) *intent {
 	var out, in, last []step
 	for i := range entries {
 		e := &entries[i]
 		if left[i] {
 			continue
 		}
-		path, base, old, clean := []byte(e.Path), []byte(e.base), identOf(&e.old), d.since(&e.old) == ""
+		path, base, old, new := plan.InTree(e.Path), plan.InTree(e.base), identOf(&e.old), staged[i]
+		m := mark{Entry: i, Upper: e.upper, Seen: e.new.Ctime}
+		taken := mark{Entry: i, Clean: d.since(&e.old) == ""}
 		attrs := func() {
-			last = append(last, step{Do: attr, Path: path, Old: old, Attr: e.attr, Upper: e.upper, Seen: e.new.Ctime, Entry: i})
+			last = append(last, step{plan.Step{Do: plan.Attributes, At: path, Object: old, Attr: e.attr}, m})
 		}
 		switch {
 		case e.Kind == history.Deleted && e.old.IsDir():
-			out = append(out, step{Do: remove, Path: base, Old: old, Clean: clean, Entry: i})
+			out = append(out, step{plan.Step{Do: plan.Remove, At: base, Object: old}, taken})
 		case e.Kind == history.Deleted:
-			out = append(out, step{Do: take, Path: base, Stage: removedName(i), Old: old, Clean: clean, Entry: i})
-		case e.Kind == history.Renamed && staged[i] != 0:
-			out = append(out, step{Do: take, Path: base, Stage: removedName(i), Old: old, Clean: clean, Entry: i})
-			in = append(in, step{Do: place, Path: path, Stage: stagedName(i), New: staged[i], Upper: e.upper, Seen: e.new.Ctime, Entry: i})
+			out = append(out, step{plan.Step{Do: plan.Remove, At: base, To: stage(removedName(i)), Object: old}, taken})
+		case e.Kind == history.Renamed && new.Ino != 0:
+			out = append(out, step{plan.Step{Do: plan.Remove, At: base, To: stage(removedName(i)), Object: old}, taken})
+			in = append(in, step{plan.Step{Do: plan.Move, At: stage(stagedName(i)), To: path, Object: new}, m})
 		case e.Kind == history.Renamed:
-			out = append(out, step{Do: take, Path: base, Stage: parkedName(i), Old: old, Clean: clean, Entry: i})
-			in = append(in, step{Do: place, Path: path, From: base, Stage: parkedName(i), New: old.Ino, Upper: e.upper, Seen: e.new.Ctime, Entry: i})
+			out = append(out, step{plan.Step{Do: plan.Move, At: base, To: stage(parkedName(i)), Object: old}, taken})
+			old.Ctime = unix.StatxTimestamp{}
+			in = append(in, step{plan.Step{Do: plan.Move, At: stage(parkedName(i)), To: path, Home: base.Path, Object: old}, m})
 			if e.Mode {
 				attrs()
 			}
-		case e.Kind == history.Added && e.new.IsDir():
-			in = append(in, step{Do: place, Path: path, Stage: stagedName(i), New: staged[i],
-				Upper: e.upper, Seen: e.new.Ctime, Made: true, Entry: i})
-			old = ident{Ino: staged[i], Dir: true}
-			attrs()
 		case e.Kind == history.Added:
-			in = append(in, step{Do: place, Path: path, Stage: stagedName(i), New: staged[i], Upper: e.upper, Seen: e.new.Ctime, Entry: i})
-		case e.Kind == history.ModeChanged && staged[i] == 0:
+			m.Made = e.new.IsDir()
+			in = append(in, step{plan.Step{Do: plan.Move, At: stage(stagedName(i)), To: path, Object: new}, m})
+			if m.Made {
+				old = new
+				attrs()
+			}
+		case e.Kind == history.ModeChanged && new.Ino == 0:
 			attrs()
 		default:
-			s := step{Do: swap, Path: path, Stage: stagedName(i), Old: old, Clean: clean, New: staged[i], Entry: i}
-			s.Upper, s.Seen = e.upper, e.new.Ctime
+			name := stagedName(i)
+			m.Clean = taken.Clean
 			if e.Merge == Merged {
-				s.Stage, s.Adopt, s.Theirs = mergedName(i), adoptedPrefix+rand.Text(), identOf(&e.new)
+				name, m.Adopt, m.Theirs = mergedName(i), adoptedPrefix+rand.Text(), identOf(&e.new)
 			}
-			in = append(in, s)
+			in = append(in, step{plan.Step{Do: plan.Exchange, At: path, To: stage(name), Object: old, Other: new}, m})
 		}
 	}
-	byPath := func(a, b step) int { return slices.Compare(a.Path, b.Path) }
+	byPath := func(a, b step) int { return cmp.Compare(a.Path(), b.Path()) }
 	slices.SortFunc(out, func(a, b step) int { return byPath(b, a) })
 	slices.SortFunc(in, byPath)
 	slices.SortFunc(last, func(a, b step) int { return byPath(b, a) })
-	plan := &intent{Steps: slices.Concat(out, in, last)}
+	all := &intent{steps: slices.Concat(out, in, last)}
 	to, from := map[string]string{}, map[string]string{} // of moved directories
 	for i, e := range entries {
 		if e.Kind == history.Renamed && !left[i] {
@@ -337,15 +329,15 @@ func (d *differ) intent(entries []Entry, left []bool, staged []uint64) *intent {
 	touches := func(rel, base string) {
 		if st, ok := d.stat(base); ok && !seen[rel] && d.since(&st) == "" {
 			seen[rel] = true
-			plan.Touched = append(plan.Touched, []byte(rel))
+			all.Touched = append(all.Touched, []byte(rel))
 		}
 	}
 	for _, s := range out {
-		dir := parentOf(string(s.Path))
+		dir := parentOf(s.Path())
 		touches(moved(dir, to), dir)
 	}
 	for _, s := range in {
-		dir := parentOf(string(s.Path))
+		dir := parentOf(s.Path())
 		touches(dir, moved(dir, from))
 	}
 	goes, keeps := map[string]bool{}, map[string]bool{} // paths of Base, and directories that keep one of theirs
@@ -361,20 +353,20 @@ func (d *differ) intent(entries []Entry, left []bool, staged []uint64) *intent {
 	}
 	for _, dir := range d.whole {
 		if !keeps[string(dir.Path)] {
-			plan.Whole = append(plan.Whole, dir)
+			all.Whole = append(all.Whole, dir)
 		}
 	}
 	for _, dir := range d.carried {
 		if rel := string(dir.Path); moved(rel, from) != rel {
-			plan.Carried = append(plan.Carried, dir)
+			all.Carried = append(all.Carried, dir)
 		}
 	}
 	for i := range entries {
-		if e := &entries[i]; !left[i] && e.base != "" && (e.Kind == history.Deleted || staged[i] != 0) {
-			plan.Known = append(plan.Known, d.hiding[e.old.Ino]...)
+		if e := &entries[i]; !left[i] && e.base != "" && (e.Kind == history.Deleted || staged[i].Ino != 0) {
+			all.Known = append(all.Known, d.hiding[e.old.Ino]...)
 		}
 	}
-	return plan
+	return all
 }
 
 // moved returns the path that rel has elsewhere, if a directory above it is there.
@@ -387,55 +379,52 @@ func moved(rel string, dirs map[string]string) string {
 	return rel
 }
 
-// intend writes the intent. From then on the commit is finished, now or by Resume.
-func (b *Branch) intend(ctx context.Context, in *intent) error {
-	text, err := json.Marshal(in)
+// intend writes an intent. From then on the commit is finished, now or by Resume. A step needs the earlier ones of its entry, and of the
+// entries that this one needs.
+func (b *Branch) intend(ctx context.Context, in *intent, entries []Entry) (*execution, error) {
+	note, err := json.Marshal(in)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := b.top.Unlink(newIntent); err != nil && err != unix.ENOENT {
-		return err
+	p := plan.Plan{Note: note}
+	needs := dependencies(entries)
+	of := map[int][]int{} // steps of entries
+	for i := range in.steps {
+		s := &in.steps[i]
+		if s.Note, err = json.Marshal(&s.mark); err != nil {
+			return nil, err
+		}
+		s.Needs = slices.Clone(of[s.Entry])
+		for _, e := range needs[s.Entry] {
+			s.Needs = append(s.Needs, of[e]...)
+		}
+		of[s.Entry] = append(of[s.Entry], i)
+		p.Steps = append(p.Steps, s.Step)
 	}
-	f, err := b.top.Create(newIntent, unix.O_RDWR, 0o600)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if n, err := f.WriteAt(text, 0, false); err != nil || n < len(text) {
-		return errors.Join(err, unix.ENOSPC)
-	}
-	if err := errors.Join(f.Sync(false), ctx.Err()); err != nil {
-		return err
-	}
-	if err := b.top.Rename(newIntent, b.top, intentName, unix.RENAME_NOREPLACE); err != nil {
-		return fmt.Errorf("a commit was not finished: %w", err)
-	}
-	return syncDir(b.State, "")
+	j, err := plan.Begin(ctx, b.top, intentName, p)
+	return &execution{Branch: b, in: in, j: j, entries: entries}, err
 }
 
 // Resume finishes a commit that was interrupted. It returns nil if there was none.
 func (b *Branch) Resume() (*Result, error) {
-	st, err := b.top.Stat(intentName)
-	if err == unix.ENOENT {
-		return nil, b.clear()
-	}
+	j, err := plan.Load(b.top, intentName)
 	if err != nil {
-		return nil, err
-	}
-	f, err := b.State.Open(intentName, unix.O_RDONLY, st.ID())
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := readAll(f)
-	if err != nil {
-		return nil, err
-	}
-	in := &intent{}
-	if err := json.Unmarshal(text, in); err != nil {
 		return nil, fmt.Errorf("resume commit: %w", err)
 	}
-	x := &execution{Branch: b, in: in, failed: map[int]string{}}
+	if j == nil {
+		return nil, b.clear()
+	}
+	in := &intent{steps: make([]step, len(j.Steps))}
+	err = json.Unmarshal(j.Note, in)
+	for i, s := range j.Steps {
+		in.steps[i].Step = s
+		err = errors.Join(err, json.Unmarshal(s.Note, &in.steps[i].mark))
+	}
+	if err != nil {
+		j.Close()
+		return nil, fmt.Errorf("resume commit: %w", err)
+	}
+	x := &execution{Branch: b, in: in, j: j}
 	if err := x.run(); err != nil {
 		return nil, err
 	}

@@ -1,22 +1,20 @@
 package branch
 
 import (
-	"bufio"
 	"cmp"
 	"encoding/json"
-	"io"
 	"maps"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/fs/history/journal"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // taken is what commits have left in Base: a journal of lines of JSON. A line that a power failure has cut off is dropped,
 // with those after it: the objects then count as changed in Base.
 type taken struct {
-	file beneath.File
-	size int64
+	log  *journal.Log
 	byID map[uint64]line // by inode number: the object may be moved later
 	gone map[string]bool // paths that a commit has removed
 
@@ -37,71 +35,23 @@ type line struct {
 	Known UpperID             `json:"k,omitzero"` // only this: an object of Upper that came from one of Base, which a commit has removed
 }
 
-func (t *taken) open(top beneath.Dir, state *beneath.Root) error {
-	f, err := top.Create(takenName, unix.O_RDWR, 0o600)
-	if err == unix.EEXIST {
-		var st beneath.Stat
-		if st, err = top.Stat(takenName); err == nil {
-			f, err = state.Open(takenName, unix.O_RDWR, st.ID())
-		}
-	}
-	if err != nil {
-		return err
-	}
-	t.file, t.byID, t.gone, t.paths = f, map[uint64]line{}, map[string]bool{}, map[string]UpperID{}
+func (t *taken) open(top beneath.Dir) (err error) {
+	t.byID, t.gone, t.paths = map[uint64]line{}, map[string]bool{}, map[string]UpperID{}
 	t.upper, t.seen = map[UpperID]bool{}, map[UpperID]unix.StatxTimestamp{}
-	if t.size, err = scanLines(f, t.add); err != nil {
-		f.Close()
-		return err
-	}
-	return f.Truncate(t.size)
+	t.log, err = journal.OpenLog(top, takenName, journal.Lines, eachLine(t.add))
+	return err
 }
 
-// maxLine bounds a line, in bytes.
-const maxLine = 1 << 20
-
-// scanLines calls each for the lines of a file, up to one that is none, and returns their size.
-func scanLines(f beneath.File, each func(line)) (size int64, err error) {
-	r := bufio.NewReaderSize(&reader{File: f}, maxLine)
-	for {
-		one, err := r.ReadSlice('\n')
+// eachLine returns what OpenLog calls for lines.
+func eachLine(each func(line)) func([]byte) bool {
+	return func(text []byte) bool {
 		var l line
-		switch {
-		case err == io.EOF || err == bufio.ErrBufferFull:
-			return size, nil
-		case err != nil:
-			return size, err
-		case json.Unmarshal(one, &l) != nil:
-			return size, nil
+		if json.Unmarshal(text, &l) != nil {
+			return false
 		}
 		each(l)
-		size += int64(len(one))
+		return true
 	}
-}
-
-// reader reads a file from its beginning.
-type reader struct {
-	beneath.File
-	at int64
-}
-
-func (r *reader) Read(p []byte) (int, error) {
-	n, err := r.ReadAt(p, r.at)
-	if err == nil && n == 0 {
-		err = io.EOF
-	}
-	r.at += int64(max(n, 0))
-	return max(n, 0), err
-}
-
-func readAll(f beneath.File) ([]byte, error) {
-	st, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	text := make([]byte, st.Size)
-	n, err := f.ReadAt(text, 0)
-	return text[:n], err
 }
 
 func (t *taken) add(l line) {
@@ -126,7 +76,7 @@ func (t *taken) add(l line) {
 	if l.Upper != (UpperID{}) {
 		t.paths[string(l.Path)], t.upper[l.Upper], t.seen[l.Upper] = l.Upper, true, plainTime(l.Seen)
 	}
-	if old := t.byID[l.Ino]; old.object(l.ident) {
+	if old := t.byID[l.Ino]; old.SameObject(l.ident) {
 		if l.Ctime == (unix.StatxTimestamp{}) { // the commit has not changed the object
 			l.ident = old.ident
 		}
@@ -137,30 +87,24 @@ func (t *taken) add(l line) {
 
 // append adds lines, durably.
 func (t *taken) append(lines []line) error {
-	var text []byte
-	for _, l := range lines {
+	texts := make([][]byte, len(lines))
+	for i, l := range lines {
 		t.add(l)
-		one, err := json.Marshal(l)
-		if err != nil {
+		var err error
+		if texts[i], err = json.Marshal(l); err != nil {
 			return err
 		}
-		text = append(append(text, one...), '\n')
 	}
-	n, err := t.file.WriteAt(text, t.size, false)
-	if err == nil && n < len(text) {
-		err = unix.ENOSPC
-	}
-	if err != nil {
+	if err := t.log.Append(texts...); err != nil {
 		return err
 	}
-	t.size += int64(n)
-	return t.file.Sync(true)
+	return t.log.Sync(true)
 }
 
 // has returns the line of an object, whatever version of it.
 func (t *taken) has(st *beneath.Stat) (line, bool) {
 	l, ok := t.byID[st.Ino]
-	return l, ok && l.object(identOf(st))
+	return l, ok && l.SameObject(identOf(st))
 }
 
 // since returns why an object of Base conflicts with the branch: it was changed since the fork, and not by a commit.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/history"
+	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -377,7 +378,7 @@ func (d *differ) shown(o *origin, was string, st *beneath.Stat) bool {
 	if o.Length < 0 {
 		return o.ident == originIdent(st)
 	}
-	if o.Length != int64(st.Size) || !o.Attr.equal(attributesOf(d.Base, was, st, false)) {
+	if o.Length != int64(st.Size) || !plan.SameAttributes(&o.Attr, plan.AttributesOf(d.Base, was, st, false)) {
 		return false
 	}
 	now, _, ok := textOf(d.Base, was)
@@ -527,7 +528,7 @@ func (d *differ) equal(k *node, at, was string, old *beneath.Stat, link string) 
 	if !k.st.IsRegular() && !k.st.IsDir() {
 		return false, mode, nil
 	}
-	a, err := openRead(d.Merged, at, &k.st, true)
+	a, err := plan.OpenRead(d.Merged, at, &k.st, true)
 	if err != nil {
 		return true, mode, err
 	}
@@ -537,7 +538,7 @@ func (d *differ) equal(k *node, at, was string, old *beneath.Stat, link string) 
 		return true, mode, err
 	}
 	defer b.Close()
-	mode = mode || !maps.EqualFunc(a.UserXattrs(maxXattrs), b.UserXattrs(maxXattrs), bytes.Equal)
+	mode = mode || !maps.EqualFunc(a.UserXattrs(plan.MaxXattrs), b.UserXattrs(plan.MaxXattrs), bytes.Equal)
 	if k.st.IsDir() {
 		return false, mode, nil
 	}

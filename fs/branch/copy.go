@@ -2,10 +2,9 @@ package branch
 
 import (
 	"encoding/json"
-	"errors"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/scopefs/scopefs/fs/history/journal"
+	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -18,22 +17,9 @@ func Copy(from *beneath.Root, rel string, st *beneath.Stat, to *beneath.Root, at
 		return err
 	}
 	defer dir.Close()
-	t := target{root: to, dir: dir, rel: at, sync: true}
-	for range copyTries {
-		steady, err := t.copy(from, rel, st)
-		if steady && err == nil {
-			return nil
-		}
-		if failed := dir.Unlink(baseOf(at)); err != nil || failed != nil && failed != unix.ENOENT {
-			return errors.Join(err, failed)
-		}
-	}
-	return errWritten
+	t := plan.Target{Root: to, Dir: dir, Rel: at, Sync: true}
+	return t.Copy(from, rel, st)
 }
-
-const copyTries = 4
-
-var errWritten = errors.New("it is being written")
 
 // CopyAttributes gives a directory the owner, mode and extended attributes of another one, and its modification time.
 func CopyAttributes(from *beneath.Root, rel string, to *beneath.Root, at string) error {
@@ -45,15 +31,9 @@ func CopyAttributes(from *beneath.Root, rel string, to *beneath.Root, at string)
 	if err != nil {
 		return err
 	}
-	if err := attributesOf(from, rel, &st, false).setAt(to, at, now.ID()); err != nil {
-		return err
-	}
-	f, err := to.Object(at)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Utimes(unix.Timespec{Nsec: unix.UTIME_OMIT}, mtime(&st))
+	a := plan.AttributesOf(from, rel, &st, false)
+	a.Mtime = st.Mtime
+	return plan.SetAttributes(to, at, now.ID(), a)
 }
 
 // Note notes that Upper's version of a path of Base came of the one with the attributes st: a change of Base before that is no
@@ -64,13 +44,7 @@ func Note(state *beneath.Root, rel string, st *beneath.Stat) error {
 		return err
 	}
 	defer top.Close()
-	f, err := top.Create(takenName, unix.O_RDWR, 0o600)
-	if err == unix.EEXIST {
-		var at beneath.Stat
-		if at, err = top.Stat(takenName); err == nil {
-			f, err = state.Open(takenName, unix.O_RDWR, at.ID())
-		}
-	}
+	f, err := journal.OpenOrCreate(top, takenName)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -128,7 +129,7 @@ func childBranch(t *testing.T) *Branch {
 func TestHostMeanwhile(t *testing.T) {
 	f := newFork(t, "removed=1", "replaced=1", "changed=1", "dir/a=1", "moved/a=1", "full/a=1", "mode=1", "gone/a=1", "linked/a=1", "kept=1")
 	f.remove(f.merged, "removed", "dir", "full")
-	f.make(f.merged, "changed=2", "replaced=2", "added=2", "made/a=2", "gone/a=2", "linked/a=2", "kept=2")
+	f.make(f.merged, "changed=2", "replaced=2", "added=2", "made/a=2", "gone/a=2", "linked/a=2", "kept=2", "own/a=2")
 	f.rename(f.merged, "moved", "to")
 	require.NoError(t, os.Chmod(f.merged+"/mode", 0o600))
 	outside := t.TempDir()
@@ -137,7 +138,7 @@ func TestHostMeanwhile(t *testing.T) {
 		if done > 0 {
 			return
 		}
-		f.make(f.base, "removed=host", "changed=host", "new=host", "added=host", "full/host=host", "to/host=host", "made=host")
+		f.make(f.base, "removed=host", "changed=host", "new=host", "added=host", "full/host=host", "to/host=host", "made=host", "own/")
 		f.rename(f.base, "new", "replaced")
 		f.remove(f.base, "gone")
 		f.rename(f.base, "linked", "elsewhere")
@@ -145,11 +146,13 @@ func TestHostMeanwhile(t *testing.T) {
 	}})
 	assert.ElementsMatch(t, []string{"removed removed ! " + whyChanged, "changed replaced ! " + whyChanged, "changed changed ! " + whyChanged,
 		"removed full ! has files of others", "moved moved -> to ! " + whyToo, "added added ! " + whyToo, "added made ! " + whyToo,
-		"added made/a ! " + whyGone, "changed gone/a ! " + whyGone, "changed linked/a ! " + whyGone}, texts(r.Conflicts))
+		"added made/a ! needs made", "changed gone/a ! " + whyGone, "changed linked/a ! " + whyGone,
+		"added own ! " + whyToo, "added own/a ! needs own"}, texts(r.Conflicts))
 	assert.Equal(t, []string{`-rw-r--r-- "added" "host"`, `-rw-r--r-- "changed" "host"`, `drwxr-xr-x "elsewhere" ""`,
 		`-rw-r--r-- "elsewhere/a" "1"`,
 		`drwxr-xr-x "full" ""`, `-rw-r--r-- "full/host" "host"`, `-rw-r--r-- "kept" "2"`, fmt.Sprintf("Lrwxrwxrwx %q %q", "linked", outside),
-		`-rw-r--r-- "made" "host"`, `-rw------- "mode" "1"`, `drwxr-xr-x "moved" ""`, `-rw-r--r-- "moved/a" "1"`, `-rw-r--r-- "removed" "host"`,
+		`-rw-r--r-- "made" "host"`, `-rw------- "mode" "1"`, `drwxr-xr-x "moved" ""`, `-rw-r--r-- "moved/a" "1"`, `drwxr-xr-x "own" ""`,
+		`-rw-r--r-- "removed" "host"`,
 		`-rw-r--r-- "replaced" "host"`, `drwxr-xr-x "to" ""`, `-rw-r--r-- "to/host" "host"`}, tree(t, f.base))
 	assert.Equal(t, []string{`-rw-r--r-- "a" "outside"`}, tree(t, outside))
 }
@@ -228,11 +231,13 @@ func TestPutBack(t *testing.T) {
 			staged, err := f.stageAll(t.Context(), d.entries, make([]bool, 2), false)
 			require.NoError(t, err)
 			in := d.intent(d.entries, make([]bool, 2), staged)
-			require.NoError(t, f.intend(t.Context(), in))
+			x, err := f.intend(t.Context(), in, d.entries)
+			require.NoError(t, err)
+			x.j.Close()
 			f.make(f.base, "removed=host", "changed=host")
-			for _, s := range in.Steps {
-				from, to := filepath.Join(f.base, string(s.Path)), filepath.Join(f.state, stageName, s.Stage)
-				if s.Do == swap {
+			for _, s := range in.steps {
+				from, to := filepath.Join(f.base, s.Path()), filepath.Join(f.state, s.To.Rel())
+				if s.Do == plan.Exchange {
 					require.NoError(t, exchange(from, to))
 				} else {
 					require.NoError(t, os.Rename(from, to))

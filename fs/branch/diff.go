@@ -12,6 +12,8 @@ import (
 	"slices"
 
 	"github.com/scopefs/scopefs/fs/history"
+	"github.com/scopefs/scopefs/fs/history/journal"
+	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -37,10 +39,10 @@ type Entry struct {
 	old, new beneath.Stat // in Base and in the branch
 	fixed    bool         // no option overrides Conflict
 	upper    UpperID
-	attr     *attributes // of a commit that sets them without a copy
-	origin   *origin     // of a Conflict: what the path was before the branch changed it; nil: unknown
-	sum      []byte      // SHA-256 of the new content; nil: the hash of the Set is without it
-	merged   []byte      // the hash of the content that Merge takes, and its size
+	attr     *journal.Attr // of a commit that sets them without a copy
+	origin   *origin       // of a Conflict: what the path was before the branch changed it; nil: unknown
+	sum      []byte        // SHA-256 of the new content; nil: the hash of the Set is without it
+	merged   []byte        // the hash of the content that Merge takes, and its size
 	size     int64
 }
 
@@ -166,7 +168,7 @@ func hashObject(h hash.Hash, root *beneath.Root, rel string, e *Entry, kept *byt
 	if err != nil {
 		return err
 	}
-	f, err := openRead(root, rel, &st, true)
+	f, err := plan.OpenRead(root, rel, &st, true)
 	if err != nil {
 		return err
 	}
@@ -174,7 +176,7 @@ func hashObject(h hash.Hash, root *beneath.Root, rel string, e *Entry, kept *byt
 	if st.ID() == e.new.ID() {
 		e.new.Ctime = st.Ctime
 	}
-	hashXattrs(h, f.UserXattrs(maxXattrs))
+	hashXattrs(h, f.UserXattrs(plan.MaxXattrs))
 	if !e.new.IsRegular() || !e.copied() {
 		return nil
 	}
@@ -206,9 +208,6 @@ func hashXattrs(h hash.Hash, all map[string][]byte) {
 		fmt.Fprintf(h, "%q %q\n", name, all[name])
 	}
 }
-
-// maxXattrs bounds the extended attributes of an object, in bytes.
-const maxXattrs = 1 << 20
 
 // selected returns the entries that patterns cover, and those that they need.
 func selected(all []Entry, patterns []string, needs [][]int) ([]Entry, error) {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/history"
+	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -213,8 +214,8 @@ func (u *discard) enter(e *Entry) error {
 		return root.Rename(name, dir, baseOf(at), unix.RENAME_NOREPLACE)
 	}
 	if !e.old.IsDir() {
-		to := target{root: u.Merged, dir: dir, rel: at}
-		_, err = to.copy(u.Base, e.base, &e.old)
+		to := plan.Target{Root: u.Merged, Dir: dir, Rel: at}
+		err = to.Copy(u.Base, e.base, &e.old)
 	} else if err = dir.Mkdir(baseOf(at), 0o700); err == unix.EEXIST {
 		if st, failed := dir.Stat(baseOf(at)); failed == nil && st.IsDir() {
 			err = nil // it was replaced
@@ -249,7 +250,7 @@ func (u *discard) reset(e *Entry) error {
 		if err != nil {
 			return err
 		}
-		return attributesOf(u.Base, e.base, &e.old, false).setAt(u.Merged, at, st.ID())
+		return plan.SetAttributes(u.Merged, at, st.ID(), plan.AttributesOf(u.Base, e.base, &e.old, false))
 	}
 	dir, err := u.Merged.Dir(parentOf(at))
 	if err != nil {
@@ -259,8 +260,8 @@ func (u *discard) reset(e *Entry) error {
 	if err := dir.Unlink(baseOf(at)); err != nil && err != unix.ENOENT {
 		return err
 	}
-	to := target{root: u.Merged, dir: dir, rel: at}
-	_, err = to.copy(u.Base, e.base, &e.old)
+	to := plan.Target{Root: u.Merged, Dir: dir, Rel: at}
+	err = to.Copy(u.Base, e.base, &e.old)
 	return err
 }
 
@@ -273,7 +274,7 @@ func (u *discard) attributes(in []*Entry) error {
 		at := moved(e.base, u.stays)
 		st, err := u.Merged.Stat(at)
 		if err == nil {
-			err = attributesOf(u.Base, e.base, &e.old, false).setAt(u.Merged, at, st.ID())
+			err = plan.SetAttributes(u.Merged, at, st.ID(), plan.AttributesOf(u.Base, e.base, &e.old, false))
 		}
 		if err != nil {
 			u.failed[e] = fmt.Errorf("%s: %w", e.Path, err)

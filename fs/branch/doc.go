@@ -27,10 +27,10 @@
 // # Commit
 //
 //  1. New objects are copied to the stage, with attributes, and synced.
-//  2. The plan is written to the file intent, and synced. From here on the commit is finished, by [Branch.Resume] after a crash.
+//  2. The steps are written to the file intent, a journal of package plan, and synced. From here on the commit is finished, by
+//     [Branch.Resume] after a crash.
 //  3. What leaves its place in Base is renamed into the stage, the deepest first. Then new directories are made, and moved and
-//     new objects renamed to their places. A changed file is exchanged with the staged one. Each object is compared with the
-//     plan after it was taken out: a version that a process of the host has written meanwhile goes back, and is a conflict.
+//     new objects renamed to their places. A changed file is exchanged with the staged one.
 //  4. Directories are synced, taken has what is in Base now, and intent and stage are removed.
 //
 // The branch can be in use meanwhile and afterwards. Upper is not changed, but for merged files: what equals Base is not listed
@@ -61,6 +61,6 @@
 // that is set back hides changes of Base from the comparison of times. A rename of a directory by the host does not
 // change the change times of what is in it: an old file that comes to a path in this way counts as unchanged. Discard
 // leaves directories that do not show later files of Base. File systems must not be mounted below Base. Modes that
-// keep the owner from an object are lifted while it is read or changed, those of at most maxLifted directories: a crash leaves
-// them lifted.
+// keep the owner from an object are lifted while it is read or changed, those of at most maxLifted directories: a crash while
+// the branch is compared leaves them lifted; one during a step does not.
 package branch

@@ -6,38 +6,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
-
-// openRead opens an object for reading. With lift it also opens one whose mode keeps its owner from that: the mode is lifted during the
-// open. This sets the change time of the object, and st gets the new one. For Base see openBase.
-func openRead(root *beneath.Root, rel string, st *beneath.Stat, lift bool) (beneath.File, error) {
-	f, err := root.Open(rel, unix.O_RDONLY, st.ID())
-	if !lift || !errors.Is(err, unix.EACCES) {
-		return f, err
-	}
-	restore := root.Lift(rel, unix.S_IRUSR)
-	f, err = root.Open(rel, unix.O_RDONLY, st.ID())
-	restore()
-	if err != nil {
-		return f, err
-	}
-	now, err := f.Stat()
-	if err != nil {
-		f.Close()
-		return f, err
-	}
-	st.Ctime = now.Ctime
-	return f, nil
-}
-
-// liftDir lets the owner of a directory move it and write to it until the mode is restored. It does nothing for other objects.
-func liftDir(root *beneath.Root, rel string) (restore func()) {
-	if st, err := root.Stat(rel); err != nil || !st.IsDir() {
-		return func() {}
-	}
-	return root.Lift(rel, unix.S_IRWXU)
-}
 
 // maxLifted bounds the directories that stay lifted while the branch is compared: each takes a descriptor.
 const maxLifted = 1000
@@ -77,7 +48,7 @@ func (d *differ) openBase(rel string, st *beneath.Stat) (beneath.File, error) {
 		return f, err
 	}
 	same := d.untouched(rel)
-	f, err = openRead(d.Base, rel, st, true)
+	f, err = plan.OpenRead(d.Base, rel, st, true)
 	d.settleTimes(same)
 	return f, err
 }

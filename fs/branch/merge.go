@@ -11,6 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -49,7 +50,7 @@ func (b *Branch) merge(e *Entry, root *beneath.Root, rel string) (merged []byte,
 	if !ok {
 		return nil, whyNoText
 	}
-	if !e.origin.Attr.equal(attributesOf(b.Base, e.base, &e.old, false)) {
+	if !plan.SameAttributes(&e.origin.Attr, plan.AttributesOf(b.Base, e.base, &e.old, false)) {
 		return nil, whyMode
 	}
 	before, ok := e.origin.text(*b.bases)
@@ -97,36 +98,36 @@ func (e *Entry) setMerged(merged []byte, why string) {
 // mergedName is the name in the stage of a merged file.
 func mergedName(i int) string { return "m" + stagedName(i) }
 
-// merge makes the merged version of an entry in the stage, of the branch's version there, and returns its inode number. It is 0
+// merge makes the merged version of an entry in the stage, of the branch's version there, and returns what it is: nothing
 // if they cannot be merged any more.
-func (s *stager) merge(e *Entry, i int) (ino uint64, err error) {
+func (s *stager) merge(e *Entry, i int) (_ ident, err error) {
 	text, why := s.Branch.merge(e, s.State, stagePath(stagedName(i)))
 	if e.setMerged(text, why); why != "" {
-		return 0, nil
+		return ident{}, nil
 	}
 	st, err := s.stage.Stat(stagedName(i))
 	if err != nil {
-		return 0, err
+		return ident{}, err
 	}
 	f, err := s.stage.Create(mergedName(i), unix.O_RDWR, 0o600)
 	if err != nil {
-		return 0, err
+		return ident{}, err
 	}
 	defer f.Close()
 	if n, err := f.WriteAt(text, 0, false); err != nil || n < len(text) {
-		return 0, cmp.Or(err, error(unix.ENOSPC))
+		return ident{}, cmp.Or(err, error(unix.ENOSPC))
 	}
-	if err := attributesOf(s.State, stagePath(stagedName(i)), &st, true).set(f, &f); err != nil {
-		return 0, err
+	if err := plan.Apply(f, &f, plan.AttributesOf(s.State, stagePath(stagedName(i)), &st, true)); err != nil {
+		return ident{}, err
 	}
 	if s.count++; s.count <= maxSyncs {
 		if err := f.Sync(false); err != nil {
-			return 0, err
+			return ident{}, err
 		}
 	}
 	e.Merge = Merged
 	st, err = f.Stat()
-	return st.Ino, err
+	return stagedIdent(&st), err
 }
 
 // hunk replaces the lines from start to end by others.

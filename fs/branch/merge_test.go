@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -317,7 +318,7 @@ func TestMergeKill(t *testing.T) {
 		require.Empty(t, texts(r.Conflicts))
 		return
 	}
-	for step := range 4 {
+	for step := range 5 {
 		f := newFork(t, "a="+text, "b="+text, "c=1")
 		chown(t, f.base)
 		b := f.keeping()
@@ -329,7 +330,7 @@ func TestMergeKill(t *testing.T) {
 		child := exec.Command(os.Args[0], "-test.run=^TestMergeKill$")
 		child.Env = append(os.Environ(), "BRANCH_OF="+filepath.Dir(f.base), fmt.Sprint("BRANCH_STEP=", step))
 		out, err := child.CombinedOutput()
-		if step < 3 {
+		if step < 4 {
 			require.ErrorContains(t, err, "killed", "%s", out)
 		} else {
 			require.NoError(t, err, "%s", out)
@@ -337,7 +338,7 @@ func TestMergeKill(t *testing.T) {
 		f.open()
 		r, err := f.Resume()
 		require.NoError(t, err)
-		require.Equal(t, step < 3, r != nil)
+		require.Equal(t, step < 4, r != nil)
 		assert.Empty(t, f.diff())
 		assert.Equal(t, tree(t, f.base), tree(t, f.merged))
 		assert.Equal(t, "one\n2\n3\n4\n5\nhost\n", f.read(f.base+"/a"))
@@ -360,11 +361,11 @@ func TestMergeAdopt(t *testing.T) {
 		f.edit(b, "a=one\n2\n3\n4\n5\n")
 		f.make(f.base, "a="+text+"host\n")
 		x := f.planned(Merge)
-		for i := range x.in.Steps {
-			require.NoError(t, x.step(&x.in.Steps[i]))
-		}
-		adopt := f.merged + "/" + x.in.Steps[0].Adopt
-		f.make(f.merged, x.in.Steps[0].Adopt+"="+f.read(f.base+"/a"))
+		require.NoError(t, x.j.Run(t.Context(), plan.Runner{Tree: x.Base, Stage: x.State}))
+		require.Empty(t, x.j.Failed)
+		x.j.Close()
+		adopt := f.merged + "/" + x.in.steps[0].Adopt
+		f.make(f.merged, x.in.steps[0].Adopt+"="+f.read(f.base+"/a"))
 		require.NoError(t, exchange(adopt, f.merged+"/a"))
 		if written {
 			require.NoError(t, os.WriteFile(adopt, []byte("client"), 0o644))
@@ -402,11 +403,8 @@ func (f *fork) planned(how Conflicts) *execution {
 	staged, err := f.stageAll(f.Context(), d.entries, left, false)
 	require.NoError(f, err)
 	in := d.intent(d.entries, left, staged)
-	require.NoError(f, f.intend(f.Context(), in))
-	x := &execution{Branch: f.Branch, in: in, failed: map[int]string{}, ours: map[uint64]bool{}}
-	x.stage, err = f.roots.State.Dir(stageName)
+	x, err := f.intend(f.Context(), in, d.entries)
 	require.NoError(f, err)
-	f.Cleanup(func() { x.stage.Close() })
 	return x
 }
 

@@ -163,6 +163,37 @@ func (g *generation) byBlocks(id beneath.FileID, from, kept beneath.File, size i
 	return nil
 }
 
+// resumeBlocks is byBlocks for a record of a process that was killed. open opens the file for reading.
+func (g *generation) resumeBlocks(r *journal.Record, open func() (beneath.File, error)) error {
+	from, err := open()
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	name := keptName(r.Kept)
+	st, err := g.dir.Stat(name)
+	if err != nil {
+		return err
+	}
+	kept, err := g.store.dir.Open(journal.OpenName(g.began)+"/"+name, unix.O_RDWR, st.ID())
+	if err != nil {
+		return err
+	}
+	defer kept.Close()
+	if err := g.byBlocks(plain(r.Object), from, kept, r.Attr.Size); err != nil {
+		return err
+	}
+	g.store.mu.Lock()
+	defer g.store.mu.Unlock()
+	all := g.store.blocks[plain(r.Object)]
+	have := all[len(all)-1].have
+	n, err := kept.ReadAt(have, blocksEnd(r.Attr.Size))
+	if err == nil && n < len(have) {
+		err = journal.ErrTorn
+	}
+	return err
+}
+
 // endBlocks ends what a generation keeps by blocks, of one object or with the zero FileID of all.
 func (g *generation) endBlocks(of beneath.FileID) {
 	s := g.store
@@ -228,12 +259,12 @@ func (u *undoing) fillBlocks(f, kept beneath.File, e *entry) error {
 func (s *Store) probe() {
 	const one, two = "probe.1", "probe.2"
 	defer func() { _, _ = s.top.Unlink(one), s.top.Unlink(two) }()
-	from, err := openOrCreate(s.top, s.dir, one)
+	from, err := journal.OpenOrCreate(s.top, one)
 	if err != nil {
 		return
 	}
 	defer from.Close()
-	to, err := openOrCreate(s.top, s.dir, two)
+	to, err := journal.OpenOrCreate(s.top, two)
 	if err != nil {
 		return
 	}

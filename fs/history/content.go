@@ -185,6 +185,7 @@ func (w *Writer) copyContent(g *generation, r *journal.Record, from beneath.File
 		return 0, err
 	}
 	r.Attr, r.Kept, r.Data, r.Flags = journal.AttrOf(&st), 0, nil, r.Flags&^(journal.Inline|journal.Blocks)
+	r.Attr.Capability = journal.CapabilityOf(from) // a write removes it
 	if r.Attr.Size <= maxInline {
 		r.Data = make([]byte, r.Attr.Size)
 		n, err := from.ReadAt(r.Data, 0)

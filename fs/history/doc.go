@@ -24,6 +24,8 @@
 //	18a3bfffee000000-2a    a generation that has ended, and keeps 0x2a KiB
 //	  journal              its records, of package journal
 //	  1, 2, …              kept files, by journal.Record.Kept
+//	  plan                 of an undo that is not done: see package plan
+//	  s1, s2, …            what its steps bring to the tree
 //
 // # Limits
 //

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/fs/history/journal"
 	"github.com/scopefs/scopefs/fs/quota"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -19,44 +20,31 @@ type links struct {
 
 	mu    sync.RWMutex
 	count map[beneath.FileID]uint32
-	file  beneath.File
-	size  int64
+	log   *journal.Log
 	quota *quota.Counter
 }
 
 // A linkEntry is a count in the file: the inode, the birth time and the change of the count.
 const linkEntry = 8 + 8 + 8
 
-func (l *links) open(top beneath.Dir, dir *beneath.Root) (err error) {
+func (l *links) open(top beneath.Dir) (err error) {
 	l.count = map[beneath.FileID]uint32{}
-	if l.file, err = openOrCreate(top, dir, "links"); err != nil {
-		return err
-	}
-	st, err := l.file.Stat()
+	l.log, err = journal.OpenLog(top, "links", linkEntry, func(entry []byte) bool {
+		id := beneath.FileID{Ino: binary.LittleEndian.Uint64(entry), Birth: int64(binary.LittleEndian.Uint64(entry[8:]))}
+		l.change(id, int64(binary.LittleEndian.Uint64(entry[16:])))
+		return true
+	})
 	if err != nil {
 		return err
 	}
-	text := make([]byte, st.Size)
-	n, err := l.file.ReadAt(text, 0)
-	if err != nil {
-		return err
-	}
-	for text = text[:n]; len(text) >= linkEntry; text = text[linkEntry:] {
-		id := beneath.FileID{Ino: binary.LittleEndian.Uint64(text), Birth: int64(binary.LittleEndian.Uint64(text[8:]))}
-		l.change(id, int64(binary.LittleEndian.Uint64(text[16:])))
-	}
-	// What a power failure cut off is overwritten.
-	l.size = 0
-	if err = l.file.Truncate(0); err != nil {
-		return err
-	}
+	err = l.log.Clear()
 	for id, n := range l.count {
 		l.append(id, int64(n))
 	}
-	return nil
+	return err
 }
 
-func (l *links) close() { l.file.Close() }
+func (l *links) close() { l.log.Close() }
 
 // change changes a count. The caller holds mu.
 func (l *links) change(id beneath.FileID, by int64) {
@@ -73,9 +61,7 @@ func (l *links) append(id beneath.FileID, by int64) {
 	binary.LittleEndian.PutUint64(b[:], id.Ino)
 	binary.LittleEndian.PutUint64(b[8:], uint64(id.Birth))
 	binary.LittleEndian.PutUint64(b[16:], uint64(by))
-	if n, err := l.file.WriteAt(b[:], l.size, false); err == nil && n == linkEntry {
-		l.size += linkEntry // else clients see the count with this name after a restart
-	}
+	_ = l.log.Append(b[:]) // without it clients see the count with this name after a restart
 }
 
 // add counts a name in the history. lasting says that the file has other names.
@@ -115,7 +101,10 @@ func (l *links) drop(d beneath.Dir, name string) error {
 	st, err := d.Stat(name)
 	if err == nil {
 		l.remove(plain(st.ID()))
-		if err = d.Unlink(name); err == nil {
+		if err = d.Unlink(name); err == unix.EISDIR {
+			err = d.Rmdir(name)
+		}
+		if err == nil {
 			l.quota.Freed(&st)
 		}
 	}

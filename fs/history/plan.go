@@ -24,6 +24,7 @@ type Step struct {
 	To     string `json:"to,omitempty"`
 	entry  *entry
 	id     beneath.FileID // Copy, and Move of what is in the way: the object
+	object beneath.FileID // Restore: the kept file
 	seen   thing          // at Path, before the undo; without attr if an earlier step changes it
 }
 
@@ -370,30 +371,12 @@ func (w *world) invertRemoved(e *entry) {
 		w.skipped[e.Object] = true
 		return
 	}
-	if w.remade(e, e.Object, e.Path) {
-		return
-	}
 	w.moveBeside(e, e.Path)
 	if why := w.free(e.Path); why != "" {
 		w.conflict(e, e.Path, why)
 		return
 	}
 	w.comeBack(e, e.Object, e.Path)
-}
-
-// remade plans the attributes of a directory that an interrupted undo has made for a removed one. It reports whether there is
-// such a directory.
-func (w *world) remade(e *entry, id beneath.FileID, rel string) bool {
-	t := w.at(rel)
-	if e.Flags&journal.Directory == 0 || !t.there || !t.dir || t.id != w.same(id) {
-		return false
-	}
-	again := *e
-	record := *e.Record
-	again.Record, record.Object = &record, id
-	w.step(Attribute, &again, rel, "")
-	w.where[w.same(id)] = rel
-	return true
 }
 
 // comeBack plans the return of an object that a record has removed or replaced.
@@ -423,6 +406,7 @@ func (w *world) comeBack(e *entry, id beneath.FileID, rel string) {
 			t = thing{there: true, id: plain(st.ID()), file: st.ID(), kept: at, attr: journal.AttrOf(&st)}
 		}
 		w.step(Restore, e, rel, at)
+		w.plan.Steps[len(w.plan.Steps)-1].object = t.id
 		w.names[rel] = t
 		w.found(id, rel)
 	}
@@ -489,7 +473,7 @@ func (w *world) invertMoved(e *entry) {
 		w.rename(e.To, e.Path, t)
 		w.found(e.Object, e.Path)
 	}
-	if e.Other != (beneath.FileID{}) && !w.remade(e, e.Other, e.To) {
+	if e.Other != (beneath.FileID{}) {
 		w.comeBack(e, e.Other, e.To)
 	}
 }

@@ -8,48 +8,32 @@ import (
 	"sync"
 	"unicode"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/scopefs/scopefs/fs/history/journal"
-	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// points are the checkpoints of a history, and the time before which generations were given up. The file is a journal
-// of Headers.
+// points are the checkpoints of a history, and the time before which generations were given up. The log has
+// Headers.
 type points struct {
 	mu      sync.Mutex // guards what follows
-	file    beneath.File
-	size    int64
+	log     *journal.Log
 	all     []generationRecords // the checkpoints, without records
 	horizon uint64              // the last record that was given up; 0: none was
 }
 
 // open reads the file. It drops the checkpoints before the horizon.
 func (p *points) open(s *Store) (err error) {
-	if p.file, err = openOrCreate(s.top, s.dir, "checkpoints"); err != nil {
-		return err
-	}
-	st, err := p.file.Stat()
-	if err != nil {
-		return err
-	}
-	text := make([]byte, st.Size)
-	n, err := p.file.ReadAt(text, 0)
-	if err != nil {
-		return err
-	}
-	for rest := text[:n]; len(rest) > 0; {
-		r, after, err := new(journal.Coder).Cut(rest)
-		if err != nil {
-			break // a power failure cut it off
-		}
+	p.log, err = journal.OpenLog(s.top, "checkpoints", journal.Frames, func(entry []byte) bool {
 		var h Header
-		if err := json.Unmarshal(r.Data, &h); err != nil {
-			return err
+		r, err := new(journal.Coder).Decode(entry)
+		if err != nil || json.Unmarshal(r.Data, &h) != nil {
+			return false
 		}
 		p.add(r.Seq, h)
-		rest = after
 		s.last.Store(max(s.last.Load(), r.Seq))
+		return true
+	})
+	if err != nil {
+		return err
 	}
 	return p.rewrite()
 }
@@ -58,8 +42,8 @@ func (p *points) open(s *Store) (err error) {
 // is open.
 func (p *points) rewrite() (err error) {
 	known := p.all
-	p.all, p.size = nil, 0
-	if err := p.file.Truncate(0); err != nil {
+	p.all = nil
+	if err := p.log.Clear(); err != nil {
 		return err
 	}
 	for _, g := range known {
@@ -123,15 +107,9 @@ func (p *points) append(seq uint64, h Header) error {
 	if err != nil {
 		return err
 	}
-	frame := new(journal.Coder).Append(nil, &journal.Record{Seq: seq, Kind: journal.Begins, Data: text})
-	n, err := p.file.WriteAt(frame, p.size, false)
-	if err == nil && n < len(frame) {
-		err = unix.ENOSPC
-	}
-	if err != nil {
+	if err := p.log.Append((&journal.Record{Seq: seq, Kind: journal.Begins, Data: text}).Text()); err != nil {
 		return err
 	}
-	p.size += int64(n)
 	p.add(seq, h)
 	return nil
 }
@@ -184,7 +162,7 @@ func (s *Store) Checkpoint(name, client string, hooks Hooks) (id string, err err
 		}
 	})
 	s.mu.Unlock()
-	if s.points.size > maxPointsFile {
+	if s.points.log.Size() > maxPointsFile {
 		err = s.points.rewrite()
 	}
 	if err == nil {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/history/journal"
+	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -36,23 +38,83 @@ func (s *Store) recover() (corrected int, err error) {
 
 // interrupted is an undo that a crash has left.
 type interrupted struct {
-	sel    Selection
-	header Header // of the undo that continues it
+	past
+	header Header
+	kept   map[uint64]*journal.Record // see undoing.kept
+	again  bool                       // an older build has left it, or it has no plan yet: it is planned anew
 }
 
 // Resume finishes the undos that a crash has interrupted, and returns their results.
 func (s *Store) Resume(ctx context.Context, hooks Hooks) (results []*Result, err error) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
-	for _, u := range s.interrupted {
-		r, err := s.undo(ctx, u.sel, hooks, u.header)
+	for _, i := range s.interrupted {
+		var r *Result
+		if i.again {
+			r, err = s.undo(ctx, *i.header.Undo, hooks, Header{Redo: i.header.Redo})
+		} else {
+			r, err = s.resume(ctx, i, hooks)
+		}
 		if err != nil {
 			return results, err
 		}
-		results = append(results, r)
+		if r != nil {
+			results = append(results, r)
+		}
 	}
 	s.interrupted = nil
 	return results, nil
+}
+
+// resume goes on with an undo as its generation. It returns nil if the undo had done nothing.
+func (s *Store) resume(ctx context.Context, i interrupted, hooks Hooks) (*Result, error) {
+	g, err := s.reopen(i)
+	if err != nil {
+		return nil, err
+	}
+	defer g.end()
+	u := s.undoing(g, hooks)
+	u.kept = i.kept
+	defer u.clear()
+	j, err := plan.Load(g.dir, planName)
+	if j == nil {
+		return nil, err
+	}
+	r := &Result{Generation: idOf(g.began), Plan: Plan{Steps: []Step{}, Conflicts: []Problem{}, Unkept: []Problem{}}}
+	for n := range j.Steps {
+		s := &j.Steps[n]
+		at, to := s.At.Rel(), s.To.Rel()
+		if s.At.Stage {
+			at, to = to, at
+		}
+		r.Steps = append(r.Steps, Step{Action: u.inverse(s).Action, Path: at, To: to})
+	}
+	return u.run(ctx, j, r)
+}
+
+// reopen opens a generation that another process was writing.
+func (s *Store) reopen(i interrupted) (g *generation, err error) {
+	g = s.newGeneration(i.header)
+	g.began = i.began
+	if g.dir, err = s.dir.Dir(i.name); err != nil {
+		return nil, err
+	}
+	f, st, err := s.openJournal(i.name, unix.O_RDWR)
+	if err != nil {
+		g.dir.Close()
+		return nil, err
+	}
+	g.journal, g.size = f, int64(st.Size)
+	names, err := s.dir.Names(i.name)
+	for _, name := range names {
+		if n, bad := strconv.ParseUint(name, 10, 32); bad == nil {
+			g.kept = max(g.kept, uint32(n))
+			if st, err := g.dir.Stat(name); err == nil {
+				g.bytes += int64(st.Blocks) * 512
+			}
+		}
+	}
+	return g, err
 }
 
 // recoverGeneration reports whether the journal was wrong.
@@ -63,9 +125,6 @@ func (s *Store) recoverGeneration(p past) (wrong bool, err error) {
 	}
 	if err != nil {
 		return false, err
-	}
-	if h.Undo != nil && !slices.ContainsFunc(records, func(r *journal.Record) bool { return r.Kind == journal.Ended }) {
-		s.interrupted = append(s.interrupted, interrupted{*h.Undo, Header{Redo: h.Redo, Continues: idOf(p.began)}})
 	}
 	c := correction{s: s, p: p, settled: map[uint64]bool{}, void: map[uint64]bool{}, kept: map[string]bool{}}
 	if c.dir, err = s.dir.Dir(p.name); err != nil {
@@ -88,10 +147,19 @@ func (s *Store) recoverGeneration(p past) (wrong bool, err error) {
 	for _, name := range names {
 		c.kept[name] = name != journal.Name
 	}
+	c.resumes = h.Undo != nil && c.kept[planName] // Resume goes on with it
+	kept := map[uint64]*journal.Record{}
 	for _, r := range records {
-		if !c.void[r.Seq] {
-			c.check(r)
+		if c.void[r.Seq] {
+			continue
 		}
+		if c.check(r); !c.void[r.Seq] && r.Of != 0 && (r.Kind == journal.Content || r.Kind == journal.Attributes) {
+			kept[r.Of] = r
+		}
+	}
+	ended := slices.ContainsFunc(records, func(r *journal.Record) bool { return r.Kind == journal.Ended })
+	if h.Undo != nil && (c.resumes || !ended) {
+		s.interrupted = append(s.interrupted, interrupted{p, h, kept, !c.resumes})
 	}
 	return c.add != nil || torn > 0, c.end(torn)
 }
@@ -104,6 +172,7 @@ type correction struct {
 
 	settled, void map[uint64]bool // records that have happened, and that have not
 	kept          map[string]bool // names of kept files without a record
+	resumes       bool            // the generation goes on
 	code          journal.Coder
 	add           []byte
 }
@@ -117,13 +186,17 @@ func (c *correction) note(r *journal.Record) {
 // of a journal takes with it what was settled before.
 func (c *correction) check(r *journal.Record) {
 	tree := c.s.tree
-	void := func() { c.note(&journal.Record{Kind: journal.Void, Of: r.Seq}) }
+	void := func() {
+		c.void[r.Seq] = true
+		c.note(&journal.Record{Kind: journal.Void, Of: r.Seq})
+	}
 	name := keptName(r.Kept)
 	switch {
 	case r.Kind == journal.Made && c.settled[r.Seq]:
 	case r.Kind == journal.Made:
 		st, err := tree.Stat(r.Path)
-		if err != nil || st.ID().Birth != 0 && uint64(st.ID().Birth)+clockTick < r.Seq {
+		known := r.Object != beneath.FileID{} // by an undo, which has made it before
+		if err != nil || known && plain(st.ID()) != r.Object || !known && st.ID().Birth != 0 && uint64(st.ID().Birth)+clockTick < r.Seq {
 			void()
 			return
 		}
@@ -187,7 +260,7 @@ func (c *correction) at(rel string) beneath.FileID {
 	return plain(st.ID())
 }
 
-// end removes kept files without a record, and ends the generation.
+// end removes kept files without a record, and ends the generation, unless that goes on.
 func (c *correction) end(torn int64) error {
 	rel := c.p.name + "/" + journal.Name
 	st, err := c.s.dir.Stat(rel)
@@ -213,7 +286,7 @@ func (c *correction) end(torn int64) error {
 		return err
 	}
 	names, err := c.s.dir.Names(c.p.name)
-	if err != nil {
+	if err != nil || c.resumes {
 		return err
 	}
 	for _, name := range names {

@@ -87,10 +87,10 @@ func (f *selected) cancel() {
 		switch {
 		case of.replaced():
 			moved[e.Of] = moved[e.Of] || e.Kind == journal.Moved
-			dead[e.Of] = dead[e.Of] || e.Kind == journal.Restored || e.Kind != journal.Moved && complete[at]
-		case e.Kind != journal.Content && e.Kind != journal.Attributes && (e.Kind != journal.Made || e.Other == beneath.FileID{}) || complete[at]:
+			dead[e.Of] = dead[e.Of] || e.Kind != journal.Moved
+		case e.Kind != journal.Content && e.Kind != journal.Attributes || complete[at]:
 			dead[e.Of] = true
-		case !dead[e.Of] && e.Kind != journal.Made:
+		case !dead[e.Of]:
 			f.torn[plain(e.Object)] = true
 		}
 	}
@@ -347,9 +347,7 @@ func (sel Selection) lastUndo(all []*generationRecords) (picks func(*generationR
 	case g == nil:
 		return nil, 0, &ErrNothing{Why: "there is no undo that could be taken back"}
 	}
-	return func(other *generationRecords) bool {
-		return other == g || g.Continues != "" && idOf(other.began) == g.Continues
-	}, 0, nil
+	return func(other *generationRecords) bool { return other == g }, 0, nil
 }
 
 // below reports whether a path is one of those that are meant, or below one.

@@ -59,7 +59,6 @@ type Header struct {
 	GivenUp    bool       `json:"given_up,omitempty"`   // the record of this number was given up, and all before it
 	Undo       *Selection `json:"undo,omitempty"`       // what the generation takes back
 	Redo       bool       `json:"redo,omitempty"`       // what it takes back was an undo
-	Continues  string     `json:"continues,omitempty"`  // the generation of an undo that a crash has interrupted
 }
 
 // Store is the history of one scope. Its methods may be used from any goroutine. A nil *Store keeps
@@ -135,14 +134,14 @@ func Open(tree, dir *beneath.Root, opt Options) (s *Store, corrected int, err er
 	if s.top, err = dir.Dir(""); err != nil {
 		return nil, 0, err
 	}
-	s.lock, err = openOrCreate(s.top, dir, "lock")
+	s.lock, err = journal.OpenOrCreate(s.top, "lock")
 	if err != nil {
 		s.top.Close()
 		return nil, 0, fmt.Errorf("history: %w", err)
 	}
 	if err = s.lock.TryLock(); err == nil {
 		s.links.quota = opt.Quota
-		if err = s.links.open(s.top, dir); err == nil {
+		if err = s.links.open(s.top); err == nil {
 			corrected, err = s.recover()
 		}
 		if err == nil {
@@ -165,19 +164,6 @@ func Open(tree, dir *beneath.Root, opt Options) (s *Store, corrected int, err er
 // ErrBusy reports that another process has the history open.
 var ErrBusy = errors.New("another process has it open")
 
-// openOrCreate opens a file of the history's directory for reading and writing.
-func openOrCreate(d beneath.Dir, root *beneath.Root, name string) (beneath.File, error) {
-	f, err := d.Create(name, unix.O_RDWR, 0o600)
-	if err != unix.EEXIST {
-		return f, err
-	}
-	st, err := d.Stat(name)
-	if err != nil {
-		return f, err
-	}
-	return root.Open(name, unix.O_RDWR, st.ID())
-}
-
 // Close ends every generation and closes the history.
 func (s *Store) Close() {
 	if s == nil {
@@ -187,7 +173,7 @@ func (s *Store) Close() {
 	s.working.Wait()
 	s.endAll(func(*generation) bool { return true })
 	s.links.close()
-	s.points.file.Close()
+	s.points.log.Close()
 	s.lock.Close()
 	s.top.Close()
 }
@@ -329,9 +315,14 @@ func (s *Store) generation(label Label) (*generation, error) {
 	return g, err
 }
 
+func (s *Store) newGeneration(h Header) *generation {
+	return &generation{store: s, header: h, used: time.Now(), seen: map[beneath.FileID]seen{}, linked: map[string]beneath.FileID{},
+		copying: map[beneath.FileID]chan struct{}{}}
+}
+
 // begin begins a generation.
 func (s *Store) begin(h Header) (*generation, error) {
-	g := &generation{store: s, header: h, used: time.Now(), seen: map[beneath.FileID]seen{}, linked: map[string]beneath.FileID{}, copying: map[beneath.FileID]chan struct{}{}}
+	g := s.newGeneration(h)
 	text, err := json.Marshal(h)
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/history/journal"
+	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -82,7 +84,8 @@ func (s *Store) undo(ctx context.Context, sel Selection, hooks Hooks, h Header) 
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{Plan: s.replay(found, hooks).plan}
+	w := s.replay(found, hooks)
+	r := &Result{Plan: w.plan}
 	if hooks.Agree != nil {
 		if err := hooks.Agree(&r.Plan); err != nil {
 			return nil, err
@@ -105,385 +108,366 @@ func (s *Store) undo(ctx context.Context, sel Selection, hooks Hooks, h Header) 
 	}
 	defer g.end()
 	r.Generation = idOf(g.began)
-	u := &undoing{store: s, hooks: hooks, alias: found.alias, w: &Writer{store: s, program: "scopefs", undo: g}, stays: map[beneath.FileID]bool{},
-		failed: map[beneath.FileID]bool{}}
+	u := s.undoing(g, hooks)
+	defer u.clear()
+	p, err := w.steps(u)
+	if err != nil {
+		return nil, err
+	}
+	j, err := plan.Begin(context.WithoutCancel(ctx), g.dir, planName, p)
+	if err != nil {
+		return nil, err
+	}
+	return u.run(ctx, j, r)
+}
+
+// run does the steps of a plan. r has the steps as they were shown, and what the plan leaves.
+func (u *undoing) run(ctx context.Context, j *plan.Journal, r *Result) (*Result, error) {
+	eio := func(err error) bool { return errors.Is(err, unix.EIO) }
+	err := j.Run(ctx, plan.Runner{Tree: u.store.tree, Stage: u.store.dir, Keeper: u, Lock: u.hooks.Lock, Changed: u.hooks.Changed,
+		Progress: u.hooks.Progress, Fatal: eio, Partly: func(s *plan.Step, err error) {
+			r.Unkept = append(r.Unkept, Problem{s.At.Rel(), err.Error()})
+		}})
+	defer j.End()
 	steps := r.Steps
 	r.Steps = make([]Step, 0, len(steps)) // those that are done
 	for i, step := range steps {
-		if ctx.Err() != nil {
-			break
-		}
-		if err := u.try(step); err != nil {
-			var problem *changedError
-			if !errors.As(err, &problem) && errors.Is(err, unix.EIO) {
-				return r, fmt.Errorf("%s: %w", step.Path, err)
-			}
-			if !slices.ContainsFunc(r.Conflicts, func(p Problem) bool { return p.Path == step.Path }) {
-				r.Conflicts = append(r.Conflicts, Problem{step.Path, err.Error()})
-			}
-			continue
-		}
-		r.Done++
-		r.Steps = append(r.Steps, step)
-		if hooks.Progress != nil {
-			hooks.Progress(i+1, len(steps))
+		switch why := j.Failed[i]; {
+		case why == nil && j.Ended(i):
+			r.Steps = append(r.Steps, step)
+		case why != nil && !slices.ContainsFunc(r.Conflicts, func(p Problem) bool { return p.Path == step.Path }):
+			r.Conflicts = append(r.Conflicts, Problem{step.Path, u.why(why)})
 		}
 	}
-	if err := g.write(&journal.Record{Seq: s.next(), Kind: journal.Ended}); err != nil {
+	r.Done = len(r.Steps)
+	if err != nil && ctx.Err() == nil {
+		return r, err
+	}
+	if err := u.w.undo.write(&journal.Record{Seq: u.store.next(), Kind: journal.Ended}); err != nil {
 		return r, err
 	}
 	if ctx.Err() != nil {
-		g.end()
-		hooks.Agree = nil
-		_, err := s.undo(context.WithoutCancel(ctx), Selection{Generations: []string{r.Generation}}, hooks, Header{Redo: true})
+		u.w.undo.end()
+		u.hooks.Agree = nil
+		_, err := u.store.undo(context.WithoutCancel(ctx), Selection{Generations: []string{r.Generation}}, u.hooks, Header{Redo: true})
 		r.Rolled = err == nil
 		return r, errors.Join(ctx.Err(), err)
 	}
 	return r, nil
 }
 
-// changedError reports that a path is not as the plan has found it.
-type changedError struct{ why string }
-
-func (e *changedError) Error() string { return e.why }
-
-// undoing performs steps.
-type undoing struct {
-	store *Store
-	hooks Hooks
-	alias map[beneath.FileID]beneath.FileID
-	w     *Writer
-	stays map[beneath.FileID]bool // it has changed since Agree
-
-	failed map[beneath.FileID]bool // a step about it
+// why returns why a step was not done.
+func (u *undoing) why(f *plan.Failure) string {
+	switch f.Kind {
+	case plan.Changed:
+		if u.hooks.Agree != nil {
+			return "changed since it was shown"
+		}
+	case plan.Taken:
+		return "another object is there"
+	case plan.Parent:
+		return "its directory is not there any more"
+	case plan.Full:
+		return "the directory has files of others"
+	case plan.Skipped:
+		return "what comes before it was not done"
+	case plan.System:
+		return f.Text
+	}
+	return "another process has changed it meanwhile"
 }
 
-// try does a step, unless it needs one that has failed. Where a mode keeps the owner from it, he has the right for the step.
-func (u *undoing) try(step Step) error {
-	id := follow(u.alias, plain(step.entry.Object))
-	if u.failed[id] && step.id == (beneath.FileID{}) {
-		return &changedError{"what comes before it was not done"}
-	}
-	if u.hooks.Lock != nil {
-		unlock, err := u.hooks.Lock()
-		if err != nil {
-			return err
-		}
-		defer unlock()
-	}
-	err := u.do(step)
-	if errors.Is(err, unix.EACCES) {
-		restore := []func(){u.store.tree.Lift(step.Path, 0)}
-		if step.To != "" && step.Action != Restore && step.Action != Return {
-			restore = append(restore, u.store.tree.Lift(step.To, 0))
-		}
-		err = u.do(step)
-		for _, give := range slices.Backward(restore) {
-			give()
-		}
-	}
-	u.failed[id] = u.failed[id] || err != nil
-	return err
+// planName is the journal of the plan of an undo, in the directory of its generation. What its steps make is there, too.
+const planName = "plan"
+
+// inverse is what an undo notes of a step: the record that it inverts, without its path.
+type inverse struct {
+	Action  Action          `json:"a"`
+	Record  *journal.Record `json:"r"`
+	Gen     string          `json:"g"`
+	Removed beneath.FileID  `json:"d,omitzero"`  // Mkdir: the directory for which it stands
+	Room    bool            `json:"m,omitempty"` // it makes room, and inverts nothing
 }
 
-func (u *undoing) do(step Step) error {
-	if u.w.inverts = step.entry.Seq; step.id != (beneath.FileID{}) {
-		u.w.inverts = 0 // it makes room, and inverts nothing
-	}
-	at, err := u.place(step.Path)
-	if err != nil {
-		return err
-	}
-	defer at.Dir.Close()
-	defer u.changed(at)
-	if was := step.seen.attr; u.hooks.Agree != nil && was != nil && !step.seen.dir {
-		st, err := at.Dir.Stat(at.Name)
-		u.stays[step.seen.id] = u.stays[step.seen.id] || err == nil && !journal.AttrOf(&st).Same(was)
-	}
-	if u.stays[step.seen.id] {
-		return &changedError{"changed since it was shown"}
-	}
-	e := step.entry
-	switch step.Action {
-	case Remove:
-		return u.remove(at, e.Object)
-	case Restore:
-		return u.restore(at, step.To, e)
-	case Return:
-		return u.giveBack(at, step.To, e)
-	case Mkdir:
-		id := e.Object
-		if e.Kind == journal.Moved {
-			id = e.Other
-		}
-		return u.mkdir(at, id, e.Attr)
-	case Move, Exchange, Copy:
-		to, err := u.place(step.To)
-		if err != nil {
-			return err
-		}
-		defer to.Dir.Close()
-		defer u.changed(to)
-		switch {
-		case step.Action == Copy:
-			return u.copy(at, to, step.id)
-		case step.id != (beneath.FileID{}):
-			return u.rename(at, to, step.id, e, false) // it gives what is in the way another name
-		}
-		return u.rename(at, to, e.Object, e, step.Action == Exchange)
-	case Rewrite:
-		return u.rewrite(at, e)
-	case Attribute:
-		return u.setAttributes(at, e)
-	}
-	return fmt.Errorf("no action %q", step.Action)
+// entry returns the record with its generation.
+func (i *inverse) entry() *entry {
+	return &entry{Record: i.Record, gen: &generationRecords{past: past{name: i.Gen}}}
 }
 
-// changed reports a name to the view. The root has none.
-func (u *undoing) changed(at Place) {
-	if u.hooks.Changed == nil {
-		return
-	}
-	id := at.ID
-	if at.Name != "" {
-		st, err := at.Dir.Stat(at.Name)
-		if id = st.ID(); err != nil {
-			id = beneath.FileID{}
+// steps returns the plan of an undo. It makes directories and copies in the stage.
+func (w *world) steps(u *undoing) (p plan.Plan, err error) {
+	made := map[beneath.FileID]beneath.FileID{} // directories of this plan
+	same := func(id beneath.FileID) beneath.FileID {
+		if now, ok := made[w.same(id)]; ok {
+			return now
 		}
+		return w.same(id)
 	}
-	u.hooks.Changed(at.ID, at.Name, id)
+	about := map[beneath.FileID][]int{} // steps
+	brings := map[string]int{}          // the step that gives a path an object
+	for i, step := range w.plan.Steps {
+		e := step.entry
+		ident := func(id beneath.FileID) plan.Ident {
+			o := plan.Ident{Ino: id.Ino, Birth: id.Birth, Any: true}
+			if a := step.seen.attr; a != nil && !step.seen.dir && id == step.seen.id {
+				o.Any, o.Mtime, o.Size = false, plan.PlainTime(a.Mtime), uint64(a.Size)
+			}
+			return o
+		}
+		record := *e.Record
+		record.Path, record.Program, record.Why, record.Attr = "", "", "", nil
+		if step.Action != Restore && step.Action != Rewrite {
+			record.To = ""
+		}
+		inv := inverse{Action: step.Action, Record: &record, Gen: e.gen.name, Room: step.id != beneath.FileID{}}
+		s := plan.Step{Do: plan.Move, At: plan.InTree(step.Path), To: plan.InTree(step.To), Object: ident(same(e.Object))}
+		at := step.Path // whose directory the step needs
+		staged := fmt.Sprint(journal.OpenName(u.w.undo.began), "/s", i)
+		switch step.Action {
+		case Remove:
+			s.Do, s.To = plan.Remove, plan.Spot{}
+		case Restore:
+			s.At, s.To, s.Object = plan.InStage(step.To), plan.InTree(step.Path), ident(step.object)
+		case Return:
+			s.To = plan.InStage(step.To)
+			if _, err := w.store.dir.Stat(beneath.Parent(step.To)); err != nil { // that generation was given up
+				s.Do, s.To = plan.Remove, plan.Spot{}
+			}
+		case Mkdir:
+			s.At, s.To = plan.InStage(staged), plan.InTree(step.Path)
+			inv.Removed = e.Object
+			if e.Kind == journal.Moved {
+				inv.Removed = e.Other
+			}
+			inv.Removed = w.same(inv.Removed) // an earlier undo may have made one for it, which is removed as well
+			st, err := u.stageDir(staged, e.Attr)
+			if err != nil {
+				return p, fmt.Errorf("%s: %w", step.Path, err)
+			}
+			made[inv.Removed] = plain(st.ID())
+			s.Object = ident(plain(st.ID()))
+		case Move:
+			at = step.To
+			if inv.Room {
+				s.Object = ident(step.id)
+			}
+		case Copy:
+			at = step.To
+			s.At = plan.InStage(staged)
+			if st, err := u.stageCopy(step.Path, staged); err == nil {
+				s.Object = ident(plain(st.ID()))
+			} // else the step fails
+		case Exchange: // Path has Other, and To has Object
+			s.Do, s.Object, s.Other = plan.Exchange, ident(same(e.Other)), ident(same(e.Object))
+		case Rewrite:
+			s.Do, s.To, s.Attr = plan.Rewrite, plan.Spot{}, e.Attr
+		case Attribute:
+			s.Do, s.To, s.Attr = plan.Attributes, plan.Spot{}, e.Attr
+			if step.OnlyTimes() {
+				s.Do = plan.Times
+			}
+		}
+		key := w.same(e.Object)
+		if s.Needs = slices.Clone(about[key]); inv.Room {
+			about[key], s.Needs = append(about[key], i), nil
+		} else {
+			about[key] = []int{i}
+		}
+		if n, ok := brings[beneath.Parent(at)]; ok {
+			s.Needs = append(s.Needs, n)
+		}
+		if step.Action == Exchange {
+			brings[step.To] = i
+		}
+		if step.Action != Rewrite && step.Action != Attribute {
+			brings[at] = i
+		}
+		if s.Note, err = json.Marshal(&inv); err != nil {
+			return p, err
+		}
+		p.Steps = append(p.Steps, s)
+	}
+	return p, nil
 }
 
-// place opens the directory of a path. The path of the root is "": its Name is empty.
-func (u *undoing) place(rel string) (Place, error) {
-	d, err := u.store.tree.Dir(beneath.Parent(rel))
-	if errors.Is(err, beneath.ErrStale) {
-		return Place{}, &changedError{"its directory is not there any more"}
+// stageDir makes a directory in the stage.
+func (u *undoing) stageDir(rel string, a *journal.Attr) (st beneath.Stat, err error) {
+	name := beneath.Base(rel)
+	if err = u.w.undo.dir.Mkdir(name, 0o700); err == nil {
+		st, err = u.w.undo.dir.Stat(name)
 	}
-	if err != nil {
-		return Place{}, err
-	}
-	st, err := d.Self().Stat()
-	if err != nil {
-		d.Close()
-		return Place{}, err
-	}
-	return Place{Dir: d, ID: st.ID(), Rel: beneath.Parent(rel), Name: beneath.Base(rel)}, nil
-}
-
-// meant returns the attributes of the object at a place. It fails if that is not the object id.
-func (u *undoing) meant(at Place, id beneath.FileID) (st beneath.Stat, err error) {
-	if at.Name == "" {
-		st, err = at.Dir.Self().Stat()
-	} else {
-		st, err = at.Dir.Stat(at.Name)
-	}
-	if err != nil || follow(u.alias, plain(st.ID())) != follow(u.alias, plain(id)) {
-		return st, &changedError{"another process has changed it meanwhile"}
-	}
-	return st, nil
-}
-
-// written is meant for an object whose content or attributes change.
-func (u *undoing) written(at Place, id beneath.FileID) (st beneath.Stat, err error) {
-	if st, err = u.meant(at, id); err == nil && at.Name != "" && u.hooks.May != nil {
-		err = u.hooks.May(at.Path(), &st)
+	if err == nil {
+		err = plan.SetAttributes(u.store.dir, rel, st.ID(), a)
 	}
 	return st, err
 }
 
-func (u *undoing) open(id beneath.FileID) bool { return u.hooks.Open != nil && u.hooks.Open(id) }
-
-func (u *undoing) remove(at Place, id beneath.FileID) error {
-	st, err := u.meant(at, id)
-	if err != nil {
-		return err
+// stageCopy makes a copy of a file of the tree in the stage.
+func (u *undoing) stageCopy(from, rel string) (st beneath.Stat, err error) {
+	if st, err = u.store.tree.Stat(from); err == nil {
+		to := plan.Target{Root: u.store.dir, Dir: u.w.undo.dir, Rel: rel, Lift: true}
+		err = to.Copy(u.store.tree, from, &st)
 	}
-	if st.IsDir() {
-		if err = u.w.Rmdir(at, &st); err == unix.ENOTEMPTY {
-			err = &changedError{"the directory has files of others"}
-		}
-		return err
+	if err == nil {
+		st, err = u.w.undo.dir.Stat(beneath.Base(rel))
 	}
-	return u.w.Unlink(at, &st, u.open(st.ID()))
+	return st, err
 }
 
-// restore gives a kept file its name again.
-func (u *undoing) restore(at Place, kept string, e *entry) error {
-	from, err := u.store.dir.Dir(beneath.Parent(kept))
-	if err != nil {
-		return err
-	}
-	defer from.Close()
-	st, err := from.Stat(beneath.Base(kept))
-	if err != nil {
-		return err
-	}
-	if st.IsLink() && u.hooks.Link != nil {
-		text := make([]byte, unix.PathMax)
-		n, _, err := readLink(u.store.dir, kept, text, 0)
-		if err == nil {
-			err = u.hooks.Link(at.Path(), string(text[:n]))
+// clear removes what is left in the stage.
+func (u *undoing) clear() {
+	names, _ := u.store.dir.Names(journal.OpenName(u.w.undo.began))
+	for _, name := range names {
+		if name[0] == 's' {
+			_ = u.store.links.drop(u.w.undo.dir, name) // else prune removes it with the generation
 		}
+	}
+}
+
+// undoing is the plan.Keeper of an undo: each step is a record of its generation.
+type undoing struct {
+	store *Store
+	hooks Hooks
+	w     *Writer
+	kept  map[uint64]*journal.Record // of a process that was killed: what it has kept, by what that inverts
+}
+
+func (s *Store) undoing(g *generation, hooks Hooks) *undoing {
+	return &undoing{store: s, hooks: hooks, w: &Writer{store: s, program: "scopefs", undo: g}}
+}
+
+// inverse returns the note of a step, whose records are of that from now on.
+func (u *undoing) inverse(s *plan.Step) *inverse {
+	i := &inverse{}
+	if json.Unmarshal(s.Note, i) != nil || i.Record == nil {
+		i.Record = &journal.Record{} // cannot happen: the journal has checksums
+	}
+	if u.w.inverts = i.Record.Seq; i.Room {
+		u.w.inverts = 0
+	}
+	return i
+}
+
+func (u *undoing) open(id beneath.FileID) bool { return u.hooks.Open != nil && u.hooks.Open(id) }
+
+// Remove is of plan.Keeper.
+func (u *undoing) Remove(s *plan.Step, at Place, st *beneath.Stat) error {
+	u.inverse(s)
+	if st.IsDir() {
+		return u.w.Rmdir(at, st)
+	}
+	return u.w.Unlink(at, st, u.open(st.ID()))
+}
+
+// Move is of plan.Keeper.
+func (u *undoing) Move(s *plan.Step, from, to Place, st *beneath.Stat, change func() error) error {
+	i, g, id := u.inverse(s), u.w.undo, plain(st.ID())
+	r := &journal.Record{Kind: journal.Moved, Path: from.Path(), To: to.Path(), Object: id}
+	switch i.Action {
+	case Mkdir, Copy:
+		m, err := u.w.makeFor(to, id, i.Removed)
 		if err != nil {
 			return err
 		}
-	}
-	g := u.w.undo
-	if err := u.w.directory(g, at); err != nil {
-		return err
-	}
-	r := &journal.Record{Kind: journal.Restored, Path: at.Path(), To: kept, Object: st.ID()}
-	err = u.w.do(g, r, func() error { return from.Rename(beneath.Base(kept), at.Dir, at.Name, unix.RENAME_NOREPLACE) })
-	if err == nil {
-		u.store.links.remove(plain(st.ID()))
-	}
-	return err
-}
-
-// giveBack moves a file that an undo has restored to where it was kept.
-func (u *undoing) giveBack(at Place, kept string, e *entry) error {
-	st, err := u.meant(at, e.Object)
-	if err != nil {
-		return err
-	}
-	to, err := u.store.dir.Dir(beneath.Parent(kept))
-	if err != nil {
-		return u.w.Unlink(at, &st, u.open(st.ID())) // that generation was given up
-	}
-	defer to.Close()
-	g := u.w.undo
-	if err := u.w.directory(g, at); err != nil {
-		return err
-	}
-	if several := st.Nlink > 1; several || u.open(st.ID()) {
-		u.store.links.add(plain(st.ID()), several)
-	}
-	r := &journal.Record{Kind: journal.Returned, Path: at.Path(), To: kept, Object: st.ID()}
-	return u.w.do(g, r, func() error { return at.Dir.Rename(at.Name, to, beneath.Base(kept), unix.RENAME_NOREPLACE) })
-}
-
-// mkdir makes a directory for one that was removed.
-func (u *undoing) mkdir(at Place, id beneath.FileID, a *journal.Attr) error {
-	id = follow(u.alias, plain(id)) // an earlier undo may have made one for it, which is removed as well
-	m, err := u.w.makeFor(at, id)
-	if err != nil {
-		return err
-	}
-	if err := at.Dir.Mkdir(at.Name, a.Mode); err != nil {
-		m.Void()
-		return err
-	}
-	st, err := at.Dir.Stat(at.Name)
-	m.Done(&st)
-	if err != nil {
-		return err
-	}
-	u.alias[id] = plain(st.ID())
-	if err := u.set(at, &st, a); err != nil {
-		return err
-	}
-	return u.w.write(u.w.undo, &journal.Record{Kind: journal.Written, Object: st.ID()}) // complete
-}
-
-func (u *undoing) rename(from, to Place, id beneath.FileID, e *entry, exchange bool) error {
-	if exchange { // from has Other, and to has Object
-		id = e.Other
-	}
-	moved, err := u.meant(from, id)
-	if err != nil {
-		return err
-	}
-	if !exchange {
-		return u.w.Rename(from, to, &moved, nil, false, unix.RENAME_NOREPLACE)
-	}
-	other, err := u.meant(to, e.Object)
-	if err != nil {
-		return err
-	}
-	return u.w.Rename(from, to, &moved, &other, false, beneath.RenameExchange)
-}
-
-// copy makes a copy of a file.
-func (u *undoing) copy(from, to Place, id beneath.FileID) error {
-	st, err := u.meant(from, id)
-	if err != nil {
-		return err
-	}
-	f, err := u.store.tree.Open(from.Path(), unix.O_RDONLY, st.ID())
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	m, err := u.w.Make(to)
-	if err != nil {
-		return err
-	}
-	made, err := to.Dir.Create(to.Name, unix.O_RDWR, 0o600)
-	if err != nil {
-		m.Void()
-		return err
-	}
-	defer made.Close()
-	if made.Clone(f) != nil {
-		err = made.CopySparse(f, int64(st.Size))
-	}
-	now, failed := made.Stat()
-	m.Done(&now)
-	if err = errors.Join(err, failed); err != nil {
-		return err
-	}
-	a := journal.AttrOf(&st)
-	a.XAttrs = u.store.xattrs(from.Path(), &st)
-	if err := u.set(to, &now, a); err != nil {
-		return err
-	}
-	if now, err = made.Stat(); err == nil {
-		u.w.Written(&now)
-	}
-	return err
-}
-
-// rewrite writes the kept content to a file.
-func (u *undoing) rewrite(at Place, e *entry) error {
-	st, err := u.written(at, e.Object)
-	if err != nil {
-		return err
-	}
-	reader := func() (beneath.File, error) { return u.store.tree.Open(at.Path(), unix.O_RDONLY, st.ID()) }
-	if err := u.w.Content(at.Path(), &st, reader); err != nil {
-		return err
-	}
-	whole := false
-	defer func() {
-		if !whole {
-			u.w.Left(func() (beneath.Stat, error) { return u.meant(at, e.Object) })
+		if err := change(); err != nil {
+			m.Void()
+			return err
 		}
-	}()
-	f, err := u.store.tree.Open(at.Path(), unix.O_RDWR, st.ID())
-	if errors.Is(err, unix.EACCES) {
-		restore := u.store.tree.Lift(at.Path(), unix.S_IRUSR|unix.S_IWUSR)
-		f, err = u.store.tree.Open(at.Path(), unix.O_RDWR, st.ID())
-		restore()
+		if m.Done(st); i.Action == Copy {
+			u.written(st)
+		}
+		return nil
+	case Restore:
+		if st.IsLink() && u.hooks.Link != nil {
+			text := make([]byte, unix.PathMax)
+			n, _, err := readLink(u.store.dir, from.Path(), text, 0)
+			if err == nil {
+				err = u.hooks.Link(to.Path(), string(text[:n]))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		r.Kind, r.Path, r.To = journal.Restored, to.Path(), from.Path()
+	case Return:
+		r.Kind = journal.Returned
+	case Exchange:
+		r.Kind, r.Other = journal.Exchanged, beneath.FileID{Ino: s.Other.Ino, Birth: s.Other.Birth}
 	}
-	if err != nil {
-		return err
+	names := []Place{from, to}
+	switch i.Action { // the other one is of the history
+	case Restore:
+		names = names[1:]
+	case Return:
+		names = names[:1]
 	}
-	defer f.Close()
-	if err := u.fill(f, e); err != nil {
-		return err
+	for _, at := range names {
+		if err := u.w.directory(g, at); err != nil {
+			return err
+		}
 	}
-	if err := u.set(at, &st, e.Attr); err != nil {
-		return err
+	if several := st.Nlink > 1; i.Action == Return && (several || u.open(st.ID())) {
+		u.store.links.add(id, several)
 	}
-	if err := f.Sync(true); err != nil { // before a record says that it is complete
-		return err
-	}
-	now, err := f.Stat()
-	if whole = err == nil; whole {
-		u.w.Written(&now)
+	err := u.w.do(g, r, change)
+	if err == nil && i.Action == Restore {
+		u.store.links.remove(id)
 	}
 	return err
+}
+
+// Keep is of plan.Keeper.
+func (u *undoing) Keep(s *plan.Step, at Place, st *beneath.Stat) error {
+	u.inverse(s)
+	rel := at.Path()
+	if at.Name != "" && u.hooks.May != nil {
+		if err := u.hooks.May(rel, st); err != nil {
+			return err
+		}
+	}
+	reader := func() (beneath.File, error) { return u.store.tree.Open(rel, unix.O_RDONLY, st.ID()) }
+	r := u.kept[u.w.inverts]
+	switch {
+	case s.Do == plan.Times:
+		d, err := u.store.tree.Dir(rel)
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		return u.w.directory(u.w.undo, Place{Dir: d, ID: st.ID(), Rel: rel})
+	case r != nil && r.Flags&journal.Blocks != 0:
+		return u.w.undo.resumeBlocks(r, reader)
+	case r != nil:
+		return nil
+	case s.Do == plan.Rewrite:
+		return u.w.Content(rel, st, reader)
+	}
+	return u.w.Attributes(rel, st)
+}
+
+// Left is of plan.Keeper.
+func (u *undoing) Left(s *plan.Step, at Place, done bool) {
+	now, err := at.Stat()
+	switch {
+	case s.Do == plan.Times || err != nil || !s.Object.SameObject(plan.IdentOf(&now)) || !done && s.Do == plan.Attributes:
+	case now.IsRegular():
+		u.written(&now)
+	default:
+		_ = u.w.write(u.w.undo, &journal.Record{Kind: journal.Written, Object: now.ID()}) // complete
+	}
+}
+
+// written is Writer.Written, in the journal before the plan says that the step is done.
+func (u *undoing) written(st *beneath.Stat) {
+	u.w.Written(st)
+	u.w.undo.flush()
+}
+
+// Fill is of plan.Keeper.
+func (u *undoing) Fill(s *plan.Step, f beneath.File) error {
+	e := u.inverse(s).entry()
+	e.Attr = s.Attr
+	return u.fill(f, e)
 }
 
 // fill replaces the content of a file by the kept one.
@@ -529,94 +513,4 @@ func (u *undoing) empty(f beneath.File) error {
 		return err
 	}
 	return f.Truncate(0)
-}
-
-// setAttributes gives an object the kept attributes.
-func (u *undoing) setAttributes(at Place, e *entry) error {
-	st, err := u.written(at, e.Object)
-	if err != nil {
-		return err
-	}
-	if e.Flags&journal.Names == 0 {
-		if err := u.w.Attributes(at.Path(), &st); err != nil {
-			return err
-		}
-	} else {
-		return u.setTimes(at.Path(), &st, e.Attr)
-	}
-	if err := u.set(at, &st, e.Attr); err != nil {
-		return err
-	}
-	if st.IsRegular() {
-		now, err := u.meant(at, e.Object)
-		if err != nil {
-			return err
-		}
-		u.w.Written(&now)
-		return nil
-	}
-	return u.w.write(u.w.undo, &journal.Record{Kind: journal.Written, Object: e.Object}) // complete
-}
-
-// setTimes gives a directory its times.
-func (u *undoing) setTimes(rel string, st *beneath.Stat, a *journal.Attr) error {
-	d, err := u.store.tree.Dir(rel)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	if now, err := d.Self().Stat(); err != nil || now.ID() != st.ID() {
-		return &changedError{"another process has changed it meanwhile"}
-	}
-	if err := u.w.directory(u.w.undo, Place{Dir: d, ID: st.ID(), Rel: rel}); err != nil {
-		return err
-	}
-	return d.Self().Utimes(a.Times())
-}
-
-// set gives an object attributes, and its times last. st are its present ones.
-func (u *undoing) set(at Place, st *beneath.Stat, a *journal.Attr) error {
-	rel := at.Path()
-	if at.Name == "" {
-		rel = ""
-	}
-	obj, err := u.store.tree.Object(rel)
-	if err != nil {
-		return err
-	}
-	defer obj.Close()
-	if now, err := obj.Stat(); err != nil || now.ID() != st.ID() {
-		return &changedError{"another process has changed it meanwhile"}
-	}
-	if st.Uid != a.UID || st.Gid != a.GID {
-		if err := obj.Chown(int(a.UID), int(a.GID)); err != nil {
-			return err
-		}
-	}
-	if !st.IsLink() {
-		if err := obj.Chmod(a.Mode & 0o7777); err != nil && err != unix.EOPNOTSUPP {
-			return err
-		}
-	}
-	if err := u.setXattrs(rel, st, a); err != nil {
-		return err
-	}
-	return obj.Utimes(a.Times())
-}
-
-// setXattrs sets the kept attributes, and removes those that were not there.
-func (u *undoing) setXattrs(rel string, st *beneath.Stat, a *journal.Attr) error {
-	if a.XAttrs == nil {
-		return nil
-	}
-	now := u.store.xattrs(rel, st)
-	if len(now) == 0 && len(a.XAttrs) == 0 {
-		return nil
-	}
-	f, err := u.store.tree.Open(rel, unix.O_RDONLY, st.ID())
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.ReplaceXattrs(now, a.XAttrs)
 }

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/history/journal"
+	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -24,15 +25,7 @@ type Writer struct {
 }
 
 // Place is a name in a directory.
-type Place struct {
-	Dir  beneath.Dir
-	ID   beneath.FileID // of the directory
-	Rel  string         // of the directory
-	Name string
-}
-
-// Path returns the path of the name.
-func (p Place) Path() string { return beneath.Join(p.Rel, p.Name) }
+type Place = plan.Place
 
 // plain returns an identity as journals have it. The number of a device can differ after a restart of the host.
 func plain(id beneath.FileID) beneath.FileID {
@@ -83,10 +76,12 @@ type Making struct {
 }
 
 // Make keeps the name of an object that is about to be made. The caller calls Done or Void once.
-func (w *Writer) Make(at Place) (m *Making, err error) { return w.makeFor(at, beneath.FileID{}) }
+func (w *Writer) Make(at Place) (m *Making, err error) {
+	return w.makeFor(at, beneath.FileID{}, beneath.FileID{})
+}
 
-// makeFor is Make of a directory that stands for one that was removed.
-func (w *Writer) makeFor(at Place, removed beneath.FileID) (m *Making, err error) {
+// makeFor is Make of an object that an undo moves to the name: a directory stands for one that was removed.
+func (w *Writer) makeFor(at Place, id, removed beneath.FileID) (m *Making, err error) {
 	if w == nil {
 		return nil, nil
 	}
@@ -94,7 +89,7 @@ func (w *Writer) makeFor(at Place, removed beneath.FileID) (m *Making, err error
 		if err := w.named(g, at); err != nil {
 			return err
 		}
-		m = &Making{w, g, &journal.Record{Kind: journal.Made, Path: at.Path(), Other: removed}}
+		m = &Making{w, g, &journal.Record{Kind: journal.Made, Path: at.Path(), Object: id, Other: removed}}
 		if err := w.write(g, m.r); err != nil {
 			return err
 		}

@@ -79,27 +79,25 @@ func all(f beneath.File, limit int64) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(readerAt{f}, 0, limit))
 }
 
-// Stage copies a file of git that has the attributes st, up to the limit of its kind and a byte more, to a name
-// that the policy hides. The copy has the file's times: git compares those of an index with
-// the times of files.
-func Stage(kind scope.GitContent, root *beneath.Root, rel string, st *beneath.Stat, dir beneath.Dir) (beneath.File, error) {
-	limit := int64(scope.MaxGitText)
-	if kind == scope.GitIndex {
-		limit = scope.MaxGitIndex
-	}
+// Stage copies a file of git that has the attributes st, up to the limit of its kind and a byte more, to a name that the
+// policy hides. The copy has the file's owner, if this process may set that, and its times: git compares those of an
+// index with the times of files.
+func Stage(kind scope.GitContent, from beneath.File, st *beneath.Stat, dir beneath.Dir) (beneath.File, error) {
 	if err := dir.Unlink(scope.StagedGitFile); err != nil && err != syscall.ENOENT { // of a view that was killed
 		return beneath.File{}, err
 	}
-	from, err := root.Open(rel, unix.O_RDONLY, st.ID())
-	if err != nil {
-		return beneath.File{}, err
-	}
-	defer from.Close()
 	to, err := dir.Create(scope.StagedGitFile, unix.O_RDWR, uint32(st.Mode)&0o777)
 	if err != nil {
 		return to, err
 	}
-	if _, err = io.Copy(io.NewOffsetWriter(writerAt{to}, 0), io.NewSectionReader(readerAt{from}, 0, limit+1)); err == nil {
+	own, err := to.Stat()
+	if err == nil && (own.Uid != st.Uid || own.Gid != st.Gid) {
+		_ = to.Chown(int(st.Uid), int(st.Gid))
+	}
+	if err == nil {
+		_, err = io.Copy(io.NewOffsetWriter(writerAt{to}, 0), io.NewSectionReader(readerAt{from}, 0, Limit(kind)+1))
+	}
+	if err == nil {
 		err = to.Utimes(timespec(st.Atime), timespec(st.Mtime))
 	}
 	if err != nil {
@@ -109,13 +107,12 @@ func Stage(kind scope.GitContent, root *beneath.Root, rel string, st *beneath.St
 	return to, err
 }
 
-// Overwrite replaces the content of a file that is open for writing.
-func Overwrite(f beneath.File, text []byte) error {
-	if err := f.Truncate(0); err != nil {
-		return err
+// Limit returns the size of the largest file of a kind, in bytes.
+func Limit(kind scope.GitContent) int64 {
+	if kind == scope.GitIndex {
+		return scope.MaxGitIndex
 	}
-	_, err := writerAt{f}.WriteAt(text, 0)
-	return err
+	return scope.MaxGitText
 }
 
 func timespec(t unix.StatxTimestamp) unix.Timespec {

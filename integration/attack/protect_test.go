@@ -29,22 +29,22 @@ const (
 var protectAttacks = []string{
 	"write p/.git/config", "append p/.git/config", "trunc p/.git/config", "mmap p/.git/config", "reopen p/.git/config", "fallocate p/.git/config",
 	"rename evil p/.git/config", "xchg evil p/.git/config", "xchg good p/.git/config", "link p/.git/config stolen", "rename p/.git/config stolen", "fdlink p/.git/config stolen",
-	"link evil q/.git/config", "symlink ../../evil q/.git/config", "tmplink q/.git q/.git/config", "create q/.git/config", "node q/.git/config", "rename to-evil q/.git/config",
-	"create q/.git/config.worktree", "rename evil q/.git/config.worktree", "create q/.git/commondir", "create q/.git/modules/m/config", "create q/.git/.scopefs-config",
+	"link evil q/.git/config", "symlink ../../evil q/.git/config", "tmplink q/.git q/.git/config", "put q/.git/config x", "node q/.git/config", "rename to-evil q/.git/config",
+	"put q/.git/config.worktree x", "rename evil q/.git/config.worktree", "create q/.git/commondir", "put q/.git/modules/m/config x", "create q/.git/.scopefs-config",
 	"write p/.git/hooks/pre-commit", "create p/.git/hooks/post-commit", "link evil p/.git/hooks/post-commit", "rename evil p/.git/hooks/post-commit",
 	"symlink ../../evil p/.git/hooks/post-commit", "xchg evil p/.git/hooks/pre-commit", "rename p/.git/hooks p/.git/old",
 	"symlink ../../evils q/.git/hooks", "rename evils q/.git/hooks", "rename evils q/.git/modules/m/hooks",
 	"rename evils r/.git", "rename evils r/r.git", "xchg evils q/.git", "rename q/.git s", "rename q/.git/modules s", "rename evils q/.git/refs/x",
 	"create evils/HEAD", "rename evil evils/HEAD", "link evil HEAD", "symlink evil evils/HEAD", "mkdir q/.git/refs/heads/objects",
 	"create .vscode/tasks.json", "write .vscode/settings.json", "rename .vscode s", "rename evils .idea", "symlink evils .idea", "create .envrc",
-	"write p/.git/index", "create q/.git/index", "rename evil q/.git/index", "link evil q/.git/index", "symlink ../../evil q/.git/index", "create q/.git/remotes/x", "rename evil q/.git/branches/x",
+	"write p/.git/index", "put q/.git/index x", "rename evil q/.git/index", "link evil q/.git/index", "symlink ../../evil q/.git/index", "create q/.git/remotes/x", "rename evil q/.git/branches/x",
 	"symlink config q/.git/COMMIT_EDITMSG", "rename q/.git/modules/to-config q/.git/COMMIT_EDITMSG", "xchg q/.git/modules/to-config q/.git/MERGE_MSG", "link q/.git/modules/to-config q/.git/COMMIT_EDITMSG",
 	"rename q/.git/out q/.git/COMMIT_EDITMSG", "xchg q/.git/out q/.git/MERGE_MSG",
 	"symlink p/.git/config notes", "symlink q/.git/modules/m notes", "symlink .vscode/settings.json notes", "symlink .vscode notes", "symlink deep/er/.envrc notes",
-	"create bare.git/worktrees/w/index", "rename evil bare.git/worktrees/w/index", "rename evil bare.git/modules/m/index", "create q/.git/sharedindex.1", "rename evil q/.git/sharedindex.1",
-	"create q/.git/MERGE_RR", "create q/.git/objects/pack/multi-pack-index", "rename evil q/.git/objects/pack/multi-pack-index",
-	"create q/.git/objects/info/alternates", "rename evil q/.git/objects/info/alternates", "create q/.git/reftable/tables.list",
-	"mkdir q/.git/.git", "mkdir bare.git/.git", "rename evil r/.git", "link evil r/.git", "create q/.git/.git", "symlink ../../evil q/.git/COMMIT_EDITMSG",
+	"put bare.git/worktrees/w/index x", "rename evil bare.git/worktrees/w/index", "rename evil bare.git/modules/m/index", "put q/.git/sharedindex.1 x", "rename evil q/.git/sharedindex.1",
+	"put q/.git/MERGE_RR x", "create q/.git/objects/pack/multi-pack-index", "rename evil q/.git/objects/pack/multi-pack-index",
+	"put q/.git/objects/info/alternates ../../../../x", "rename evil q/.git/objects/info/alternates", "put q/.git/reftable/tables.list ../x",
+	"mkdir q/.git/.git", "mkdir bare.git/.git", "rename evil r/.git", "put r/.git gitdir:x", "create r/.scopefs-config", "link evil r/.git", "create q/.git/.git", "symlink ../../evil q/.git/COMMIT_EDITMSG",
 	"append p/.git/index.lock", "trunc p/.git/config.lock", "unlink p/.git/index.lock", "rename evil p/.git/index.lock", "rename p/.git/index.lock s", "link p/.git/index.lock s",
 	"xchg evil p/.git/config.lock", "rename p/.git/index.lock p/.git/index",
 	"create deep/er/.envrc", "link evil .mcp.json", "mkdir .claude", "create .bashrc", "mkdir .direnv", "create .gitconfig", "rename evil x.code-workspace", "mkdir deep/.husky",
@@ -218,7 +218,7 @@ func TestProtectGit(t *testing.T) {
 		mustnot git clone -q --bare new bare
 		must cp -r new/.git/objects new/.git/refs evils
 		mustnot cp new/.git/HEAD evils/HEAD
-		mustnot bash -c "echo 'gitdir: ../evils' >sub/.git"
+		mustnot bash -c "env echo 'gitdir: ../evils' >sub/.git"
 		mustnot ln -s ../evils sub/.git
 		mustnot mv script sub/.git
 		mustnot git -C mine config core.worktree hooks
@@ -289,11 +289,11 @@ func TestProtectFriends(t *testing.T) {
 		mustnot git -C sub config core.worktree /
 		mustnot git -C sub config core.worktree ../../../../..
 		mustnot git -C . config core.worktree sub
-		mustnot bash -c 'echo gitdir: ../../../outside/.git >sub/.git'
-		mustnot bash -c 'echo gitdir: /outside/.git >sub/.git'
-		mustnot bash -c 'printf "gitdir: ../.git/modules/sub/../../../.." >sub/.git'
-		mustnot bash -c 'printf x >>../moved/.git'
-		mustnot bash -c 'printf "gitdir: ../../" >sub/.git'
+		mustnot bash -c 'env echo gitdir: ../../../outside/.git >sub/.git'
+		mustnot bash -c 'env echo gitdir: /outside/.git >sub/.git'
+		mustnot bash -c 'env printf "gitdir: ../.git/modules/sub/../../../.." >sub/.git'
+		mustnot bash -c 'env printf x >>../moved/.git'
+		mustnot bash -c 'env printf "gitdir: ../../" >sub/.git'
 		mustnot cp f .git/worktrees/wt/commondir
 		true
 	`)

@@ -155,7 +155,7 @@ func TestUsers(t *testing.T) {
 	for _, words := range [][]string{{"reload"}, {"up", "a"}, {"down", "a"}, {"approvals"}, {"approvals", "approve", "x"}, {"token", "a"}, {"stores"}} {
 		o := by(h, alice, words...)
 		assert.Equal(t, 1, o.Code, words)
-		assert.Equal(t, "scopefs: only root and the daemon's user may; the user of an agent may list and run it\n", o.Stderr, words)
+		assert.Equal(t, "scopefs: only root and the daemon's user may; the user of an agent may list and run it, and read its denials\n", o.Stderr, words)
 	}
 	assert.Contains(t, by(h, carol, "ps").Stderr, "permission denied")
 
@@ -180,6 +180,39 @@ func TestUsers(t *testing.T) {
 	assert.Regexp(t, `(?m)^b +mounted`, by(h, bob, "ps").Stdout)
 	h.Stop()
 	assert.NoFileExists(t, userSocket(h, bob))
+}
+
+// TestUsersDenials: the user of an agent reads its denials, and nothing else of the log: no other event, no other agent's.
+func TestUsersDenials(t *testing.T) {
+	rules := "view: {paths: {secret: seal}}"
+	h := harness.LayOut(t, map[string]string{"a": rules, "b": rules + "\nuser: \"4321\""})
+	own(t, h, "a", alice)
+	own(t, h, "b", bob)
+	harness.Plant(t, h.Scope("a"), "secret=1\n")
+	harness.Plant(t, h.Scope("b"), "secret=1\n")
+	h.Start()
+	for id, uid := range map[string]uint32{"a": alice, "b": bob} {
+		o := by(h, uid, "run", id, "--", "sh", "-c", "echo >allowed; cat secret")
+		require.Contains(t, o.Stderr, "Permission denied")
+	}
+	o := by(h, alice, "audit", "--denied", "--json")
+	assert.Zero(t, o.Code, o.Stderr)
+	assert.Contains(t, o.Stdout, `"path":"secret"`)
+	for line := range strings.Lines(o.Stdout) {
+		assert.Contains(t, line, `"agent":"a"`)
+		assert.Regexp(t, `"verdict":"(deny|violation)"`, line)
+	}
+	assert.Contains(t, by(h, bob, "audit", "--denied", "--agent", "b").Stdout, "secret")
+	for _, words := range [][]string{{"audit"}, {"audit", "--agent", "a"}, {"audit", "--denied", "--agent", "b"}, {"audit", "--denied", "--tree"}, {"why", "1"}} {
+		o = by(h, alice, words...)
+		assert.NotZero(t, o.Code, words)
+		assert.Empty(t, o.Stdout, words)
+	}
+	assert.Contains(t, by(h, alice, "audit").Stderr, "scopefs audit --denied")
+	assert.NotZero(t, by(h, carol, "audit", "--denied").Code)
+	ask := harness.Role("ask", userSocket(h, alice), "GET", "/v1/events?agent=a")
+	as(ask, alice)
+	assert.NotContains(t, harness.Finish(t, ask).Stdout, `\"allow\"`, "the daemon selects, not the command")
 }
 
 // TestUsersPeer: the daemon asks the kernel who the other end is, also where the modes of

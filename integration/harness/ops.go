@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -82,6 +83,12 @@ var Ops = map[string]func(a []string) error{
 	"getxattr": func(a []string) error { _, err := unix.Lgetxattr(a[0], a[1], make([]byte, 100)); return err },
 	"create":   func(a []string) error { return Opened(a[0], unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY, nil) },
 	"write":    func(a []string) error { return Opened(a[0], unix.O_WRONLY, Overwrite) },
+	"put": func(a []string) error { // a[1], in a new file
+		return Opened(a[0], unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY, func(fd int) error {
+			_, err := unix.Write(fd, []byte(a[1]))
+			return err
+		})
+	},
 	"append":   func(a []string) error { return Opened(a[0], unix.O_WRONLY|unix.O_APPEND, Overwrite) },
 	"trunc":    func(a []string) error { return unix.Truncate(a[0], 1) },
 	"o-trunc":  func(a []string) error { return Opened(a[0], unix.O_RDONLY|unix.O_TRUNC, nil) },
@@ -222,17 +229,16 @@ func Overwrite(fd int) error {
 	return err
 }
 
-// Opened opens a file, calls do with its descriptor unless do is nil, and closes it.
+// Opened opens a file, calls do with its descriptor unless do is nil, and closes it. It returns the first error.
 func Opened(name string, flags int, do func(fd int) error) error {
 	fd, err := unix.Open(name, flags|unix.O_CLOEXEC, 0o644)
 	if err != nil {
 		return err
 	}
-	defer unix.Close(fd)
-	if do == nil {
-		return nil
+	if do != nil {
+		err = do(fd)
 	}
-	return do(fd)
+	return cmp.Or(err, unix.Close(fd))
 }
 
 // Listed returns ENOENT unless a directory lists a name.

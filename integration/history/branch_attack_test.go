@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -38,6 +39,35 @@ func TestHeldBranchRemoved(t *testing.T) {
 			k.Start()
 		}
 		k.Stop()
+	}
+}
+
+func init() { harness.Roles["deepen"] = deepen }
+
+// deepen makes directories in one another until it cannot, and prints why.
+func deepen([]string) error {
+	at, err := unix.Open(".", unix.O_PATH, 0)
+	for name := strings.Repeat("d", 200); err == nil; {
+		if err = unix.Mkdirat(at, name, 0o755); err == nil {
+			var next int
+			next, err = unix.Openat(at, name, unix.O_PATH, 0)
+			unix.Close(at)
+			at = next
+		}
+	}
+	fmt.Println(harness.ErrnoOf(err))
+	return nil
+}
+
+// TestHeldPathBound: a path of held changes is bounded, so that diff can list it.
+func TestHeldPathBound(t *testing.T) {
+	h := harness.LayOut(t, map[string]string{"a": "view: {changes: held}", "b": "view: {paths: {'d*': hold}}"})
+	k := started(h)
+	for _, agent := range []string{"a", "b"} {
+		out, err := h.InSandbox(agent, "deepen").Output()
+		require.NoError(t, err)
+		assert.Equal(t, "ENAMETOOLONG\n", string(out))
+		assert.NotEmpty(t, k.Must("diff", agent))
 	}
 }
 

@@ -133,6 +133,8 @@ var denials = map[string]string{
 	"rename w11/.git/config.lock w11/.git/config": "EACCES", // judged by its content
 	"rename w12/.git/index.lock w12/.git/index":   "EACCES",
 	"xchg w13/.git/config.lock w13/.git/config":   "EACCES",
+	"write w15/.git/config":                       "EACCES", // at close(2)
+	"trunc w14/.git/config":                       "EACCES",
 }
 
 // TestBusyViewDenials: an agent whose denials of every kind wait for its part of the log delays neither another agent with
@@ -141,7 +143,7 @@ func TestBusyViewDenials(t *testing.T) {
 	dir := project(t)
 	harness.Plant(t, dir, "hidden", "a/", "b/", "flood/f",
 		"w6/l => /etc/passwd", "w8/l => .git/hooks/commit", "w9/l => .git/hooks/commit", "w10/l => .git/hooks/commit",
-		"w11/.git/config.lock=[core]\n\tfsmonitor = evil", "w12/.git/index.lock", "w13/.git/config.lock", "w13/.git/config=")
+		"w11/.git/config.lock=[core]\n\tfsmonitor = evil", "w12/.git/index.lock", "w13/.git/config.lock", "w13/.git/config=", "w14/.git/config=", "w15/.git/config=")
 	for i := range 17 {
 		harness.Plant(t, dir, fmt.Sprintf("ro%d/f", i), fmt.Sprintf("ro%d/d/", i), fmt.Sprintf("w%d/f", i))
 	}

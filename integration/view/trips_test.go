@@ -154,7 +154,7 @@ func TestTrips(t *testing.T) {
 			_, _ = os.Stat(filepath.Join(view, name))
 		}
 	}
-	// What a view does not do the kernel asks for once: FLUSH, POLL, GETXATTR.
+	// What a view does not do the kernel asks for once: POLL, GETXATTR.
 	_, err := os.ReadFile(filepath.Join(view, "known-2"))
 	require.NoError(t, err)
 	_, _ = unix.Getxattr(filepath.Join(view, "known"), "user.x", nil)

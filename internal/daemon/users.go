@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/lookup"
 	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/limit"
@@ -22,9 +23,10 @@ import (
 
 // users has the control sockets of a daemon of root for the users of its agents. A socket
 // is its user's: the kernel keeps others from connecting, and the handler serves the agents
-// of that user alone. A user can list them and run commands as them, and nothing else.
+// of that user alone. A user can list them, run commands as them and read their denials, and nothing else.
 type users struct {
-	ctx context.Context // of the daemon; nil: there are no such sockets
+	ctx     context.Context // of the daemon; nil: there are no such sockets
+	denials *lookup.Files   // apart from the operator's, who does not wait for users
 
 	mu     sync.Mutex
 	open   map[uint32]*http.Server
@@ -51,6 +53,7 @@ func (d *Daemon) openUsers(ctx context.Context) error {
 	}
 	d.users.mu.Lock()
 	defer d.users.mu.Unlock()
+	d.users.denials = lookup.New(d.Paths)
 	d.users.ctx, d.users.open = ctx, map[uint32]*http.Server{}
 	return nil
 }
@@ -139,13 +142,15 @@ func (u *userConns) done(c net.Conn) {
 	}
 }
 
-var errNotOperator = errors.New("only root and the daemon's user may; the user of an agent may list and run it")
+var errNotOperator = errors.New("only root and the daemon's user may; the user of an agent may list and run it, and read its denials")
 
 // userHandler serves one user.
 func (d *Daemon) userHandler(uid uint32, conns *userConns) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { fail(w, http.StatusForbidden, errNotOperator) })
 	mux.HandleFunc("GET /v1/agents", func(w http.ResponseWriter, r *http.Request) { _ = reply(w, d.agentsOf(uid)) })
+	d.users.denials.HandleDenials(mux, func(id scope.ID) bool { return d.isOf(id, uid) },
+		func(w http.ResponseWriter, v any) { _ = reply(w, v) }, func(w http.ResponseWriter, err error) { fail(w, http.StatusBadRequest, err) })
 	mux.HandleFunc("POST /v1/agents/{id}/run", func(w http.ResponseWriter, r *http.Request) {
 		if err := d.runAs(w, r, uid); err != nil {
 			fail(w, http.StatusBadRequest, shownToUser(err))
@@ -168,14 +173,19 @@ func (d *Daemon) runAs(w http.ResponseWriter, r *http.Request, uid uint32) error
 	if err != nil {
 		return err
 	}
-	a := d.agent(id)
-	if a == nil {
+	if !d.isOf(id, uid) {
 		return api.ErrUnknown
 	}
-	if owner, _, err := d.UserOf(id); err != nil || owner != uid {
-		return api.ErrUnknown
+	return d.runFor(w, r, d.agent(id), &uid)
+}
+
+// isOf reports whether an agent runs as a user.
+func (d *Daemon) isOf(id scope.ID, uid uint32) bool {
+	if d.agent(id) == nil {
+		return false
 	}
-	return d.runFor(w, r, a, &uid)
+	owner, _, err := d.UserOf(id)
+	return err == nil && owner == uid
 }
 
 // agentsOf returns what Agents does of the agents that run as a user.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"time"
@@ -114,10 +115,46 @@ func (v Env) audit(ctx context.Context, o options) error {
 	default:
 		printed, err = report.Events(ctx, dir, o.Selection, report.EventsOptions{Follow: o.follow, JSON: o.json}, v.Out, v.Err)
 	}
+	if errors.Is(err, fs.ErrPermission) && p.Base != "" {
+		return v.own(ctx, p, o, err)
+	}
 	if err == nil && ctx.Err() == nil && o.Agent != "" && printed == 0 && !o.all {
 		return known(ctx, p, scope.ID(o.Agent))
 	}
 	return err
+}
+
+// own prints the denials of the agents that run as this user, who may not read the log: a daemon of root answers. no is the error for
+// everything else.
+func (v Env) own(ctx context.Context, p config.Paths, o options, no error) error {
+	if o.follow || o.tree || o.summary || !o.Denied {
+		return fmt.Errorf("%w: the user of an agent may read its denials: scopefs audit --denied", no)
+	}
+	client := api.NewClient(p)
+	all, err := client.Agents(ctx)
+	if err != nil {
+		return fmt.Errorf("%w, and %w", no, err)
+	}
+	ids := []string{o.Agent}
+	if o.Agent == "" {
+		ids = nil
+		for _, a := range all {
+			ids = append(ids, string(a.ID))
+		}
+	}
+	var lines []string
+	for _, id := range ids {
+		found, err := client.Events(ctx, api.EventQuery{Agent: id, Session: o.Session, Call: o.Call, Tool: o.Tool, Op: o.Op, Path: o.Path, Host: o.Host,
+			Verdict: string(o.Verdict), Rule: o.RuleKind, Since: o.since, Denied: true})
+		if err != nil {
+			return err
+		}
+		if found.More {
+			fmt.Fprintf(v.Err, "scopefs: %s has more denials than these %d: give --since, or other filters\n", id, len(found.Lines))
+		}
+		lines = append(lines, found.Lines...)
+	}
+	return report.Lines(lines, o.json, v.Out)
 }
 
 // logs returns the directory of the log, and selects the further ones; p is zero with --all.

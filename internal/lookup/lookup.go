@@ -42,7 +42,20 @@ const readTime = 20 * time.Second
 
 // Handle adds the requests. reply and fail write an answer.
 func (f *Files) Handle(mux *http.ServeMux, reply func(http.ResponseWriter, any), fail func(http.ResponseWriter, error)) {
-	add := func(pattern string, look func(context.Context, *http.Request) (any, error)) {
+	add := f.add(mux, reply, fail)
+	add("/v1/events", f.events)
+	add("/v1/events/{seq}", f.event)
+	add("/v1/events/{seq}/proof", f.proof)
+	add("/v1/denials", f.denials)
+	add("/v1/definitions", f.definitions)
+	add("/v1/definitions/{id}", f.definition)
+}
+
+type look func(context.Context, *http.Request) (any, error)
+
+// add returns a function that adds a request.
+func (f *Files) add(mux *http.ServeMux, reply func(http.ResponseWriter, any), fail func(http.ResponseWriter, error)) func(string, look) {
+	return func(pattern string, look look) {
 		mux.HandleFunc("GET "+pattern, func(w http.ResponseWriter, r *http.Request) {
 			ctx, cancel := context.WithTimeout(r.Context(), readTime)
 			defer cancel()
@@ -54,12 +67,19 @@ func (f *Files) Handle(mux *http.ServeMux, reply func(http.ResponseWriter, any),
 			reply(w, answer)
 		})
 	}
-	add("/v1/events", f.events)
-	add("/v1/events/{seq}", f.event)
-	add("/v1/events/{seq}/proof", f.proof)
-	add("/v1/denials", f.denials)
-	add("/v1/definitions", f.definitions)
-	add("/v1/definitions/{id}", f.definition)
+}
+
+// HandleDenials adds the request for the newest denials of an agent that may returns true for, and for nothing else of the log.
+func (f *Files) HandleDenials(mux *http.ServeMux, may func(scope.ID) bool, reply func(http.ResponseWriter, any), fail func(http.ResponseWriter, error)) {
+	f.add(mux, reply, fail)("/v1/events", func(ctx context.Context, r *http.Request) (any, error) {
+		if !may(scope.ID(r.URL.Query().Get("agent"))) {
+			return nil, api.ErrUnknown
+		}
+		q := r.URL.Query()
+		q.Set("denied", "1")
+		r.URL.RawQuery = q.Encode()
+		return f.events(ctx, r)
+	})
 }
 
 func (f *Files) inTurn(ctx context.Context, look func() (any, error)) (any, error) {

@@ -73,6 +73,12 @@ func New(texts ...string) *Mask {
 	return m
 }
 
+// onlyEncodes reports whether a byte is no character of a text.
+func (m *Mask) onlyEncodes(c byte) bool {
+	of := func(t text) bool { return bytes.IndexByte(t.raw, c) >= 0 || bytes.IndexByte(t.plain, c) >= 0 }
+	return bytes.IndexByte(m.codes, c) >= 0 && !slices.ContainsFunc(m.texts, of)
+}
+
 // pair adds two bytes with which a text may begin.
 func (m *Mask) pair(first, second byte) {
 	pair := uint16(first)<<8 | uint16(second)

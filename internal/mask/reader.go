@@ -2,16 +2,18 @@ package mask
 
 import "io"
 
-// A Reader reads a stream, and passes on what is before the possible beginning of a text.
+// A Reader reads a stream, and passes on what is before the possible beginning of a text. A last byte that only encodes
+// passes, too: it says nothing of a text, and somebody may wait for the end of a message.
 type Reader struct {
-	from  io.Reader
-	mask  *Mask
-	found func() error
-	buf   []byte
-	ready []byte // to be returned; a part of buf, as held
-	held  []byte // perhaps the beginning of a text
-	hit   int    // bytes of held that belong to a text; see scan
-	err   error
+	from   io.Reader
+	mask   *Mask
+	found  func() error
+	buf    []byte
+	ready  []byte // to be returned; a part of buf, as held
+	held   []byte // perhaps the beginning of a text
+	passed int    // bytes of held that have passed
+	hit    int    // bytes of held that belong to a text; see scan
+	err    error
 }
 
 // NewReader returns a reader that has an asterisk for each byte of the texts. If found is not nil, the reader calls it
@@ -57,5 +59,11 @@ func (r *Reader) fill(size int) {
 			return
 		}
 	}
-	r.ready, r.held, r.err = data[:n], data[n:], err
+	r.ready, r.held, r.err = data[min(n, r.passed):n], data[n:], err
+	if n > 0 {
+		r.passed = 0
+	}
+	if len(r.held) == 1 && r.passed == 0 && r.mask.onlyEncodes(r.held[0]) {
+		r.ready, r.passed = data[len(data)-len(r.ready)-1:], 1
+	}
 }

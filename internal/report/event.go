@@ -3,11 +3,13 @@ package report
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,6 +36,27 @@ func Events(ctx context.Context, dir string, sel Selection, o EventsOptions, std
 		return printed, err
 	}
 	return printed, err
+}
+
+// Lines prints lines of the log, in the order of their numbers.
+func Lines(lines []string, asJSON bool, stdout io.Writer) error {
+	var events []audit.Event
+	for _, line := range lines {
+		var e audit.Event
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			return err
+		}
+		e.Raw = []byte(line)
+		events = append(events, e)
+	}
+	slices.SortFunc(events, func(a, b audit.Event) int { return cmp.Compare(a.Seq, b.Seq) })
+	out := &eventWriter{out: stdout, json: asJSON}
+	for _, e := range events {
+		if err := out.write(e); err != nil {
+			return err
+		}
+	}
+	return out.end()
 }
 
 // Each calls f with each selected event. Standard error gets lines that are no events.

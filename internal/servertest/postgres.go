@@ -101,5 +101,9 @@ var PostgresAttacks = []string{
 	`SELECT * FROM pg_stat_activity`, `SELECT pg_stat_get_activity(NULL)`, `SELECT * FROM pg_locks`, `SELECT pg_cancel_backend(1)`, `SELECT pg_export_snapshot()`, `SELECT pg_relation_size(1259)`,
 	`SELECT * FROM pg_roles`, `SELECT nspname FROM pg_namespace`, `SELECT relname FROM pg_class`, `SELECT prosrc FROM pg_proc`, `SELECT datname FROM pg_database`, `SELECT pg_get_viewdef(1)`,
 	`LOCK TABLE pg_class IN ACCESS SHARE MODE`, `COPY (SELECT 1) TO PROGRAM 'id'`, `SET temp_file_limit = -1`, `SET log_statement = 'none'`, `SELECT set_config('temp_file_limit', '-1', false)`,
+	`SELECT pg_logical_emit_message(false, 'x', 'y')`, `SELECT pg_logical_emit_message(true, 'x', 'y'::bytea)`, `SELECT set_config('role', 'none', false)`, `SELECT set_config('work_mem', '1GB', true)`,
+	`CREATE RULE r AS ON INSERT TO notes DO ALSO SELECT 1`, `CREATE OR REPLACE RULE r AS ON UPDATE TO notes DO INSTEAD NOTHING`, `SELECT pg_describe_object(1259, 1259, 0)`, `SELECT pg_identify_object(1259, 1259, 0)`,
+	`CREATE TRIGGER t BEFORE UPDATE ON notes FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()`, `DROP EVENT TRIGGER scopefs`, `ALTER EVENT TRIGGER scopefs DISABLE`,
+	`CREATE CONSTRAINT TRIGGER t AFTER INSERT ON notes FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()`, `DROP FUNCTION scopefs.refuse() CASCADE`,
 	`CREATE TABLESPACE x LOCATION '/tmp'`, `ALTER DATABASE agents SET work_mem = '1GB'`, `COMMENT ON SCHEMA scopefs IS 'x'`, `VACUUM pg_class`, `IMPORT FOREIGN SCHEMA x FROM SERVER y INTO agent_a`,
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"sync"
 	"syscall"
@@ -98,7 +97,7 @@ func (s *Set) start() (_ *process, err error) {
 		return nil, err
 	}
 	// With GOMAXPROCS the runtime does not look for the limits of a control group, which the process may not read.
-	cmd.Env = []string{fmt.Sprintf("GOMAXPROCS=%d", runtime.GOMAXPROCS(0))}
+	cmd.Env = []string{"GOMAXPROCS=1"}
 	cmd.ExtraFiles = []*os.File{controls, heartbeats}
 	pidfd := -1
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, PidFD: &pidfd}

@@ -82,6 +82,7 @@ func (k *Keep) Fields() map[string]fields.Field {
 var ownedVariables = []string{
 	"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "NODE_USE_ENV_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS",
 	"REQUESTS_CA_BUNDLE", "PIP_CERT", "GIT_SSL_CAINFO", "CURL_CA_BUNDLE", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE", "DENO_CERT",
+	"GRPC_PROXY", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",
 }
 
 // checkEnv returns an error for variables of an agent's sandboxes that would break them

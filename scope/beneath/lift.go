@@ -10,6 +10,19 @@ import (
 // these bits of the object as well. restore gives the modes back, unless somebody else has set others. What this process does
 // not own stays as it is: the caller's operation then fails as before.
 func (r *Root) Lift(rel string, mode uint32) (restore func()) {
+	return r.LiftNoted(rel, mode, func(Lifted) error { return nil })
+}
+
+// Lifted is a mode that Lift sets.
+type Lifted struct {
+	Rel      string
+	ID       FileID
+	Was, Now uint32
+}
+
+// LiftNoted is Lift that calls note before it sets a mode, which stays as it is after an error: [Root.GiveBack] restores it once this
+// process is dead.
+func (r *Root) LiftNoted(rel string, mode uint32, note func(Lifted) error) (restore func()) {
 	var lifted []func()
 	lift := func(at string, bits uint32, dir bool) {
 		f, err := r.Object(at)
@@ -18,14 +31,13 @@ func (r *Root) Lift(rel string, mode uint32) (restore func()) {
 		}
 		st, err := f.Stat()
 		was := uint32(st.Mode) & 0o7777
-		if err != nil || st.IsLink() || dir && !st.IsDir() || was&bits == bits || r.chmod(f, at, was|bits) != nil {
+		l := Lifted{at, st.ID(), was, was | bits}
+		if err != nil || st.IsLink() || dir && !st.IsDir() || was == l.Now || note(l) != nil || r.chmod(f, at, l.Now) != nil {
 			f.Close()
 			return
 		}
 		lifted = append(lifted, func() {
-			if now, err := f.Stat(); err == nil && uint32(now.Mode)&0o7777 == was|bits {
-				_ = r.chmod(f, at, was) // the owner could set it before
-			}
+			r.giveBack(f, l)
 			f.Close()
 		})
 	}
@@ -41,6 +53,24 @@ func (r *Root) Lift(rel string, mode uint32) (restore func()) {
 		for _, one := range slices.Backward(lifted) {
 			one()
 		}
+	}
+}
+
+// GiveBack restores a mode that Lift has set, if the object is still at the path and has that mode.
+func (r *Root) GiveBack(l Lifted) {
+	f, err := r.Object(l.Rel)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err == nil && st.ID().Ino == l.ID.Ino && st.ID().Birth == l.ID.Birth { // the device number may be another
+		r.giveBack(f, l)
+	}
+}
+
+func (r *Root) giveBack(f File, l Lifted) {
+	if st, err := f.Stat(); err == nil && uint32(st.Mode)&0o7777 == l.Now {
+		_ = r.chmod(f, l.Rel, l.Was) // the owner could set it before
 	}
 }
 

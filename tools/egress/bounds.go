@@ -5,9 +5,12 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/limit"
 )
 
@@ -101,8 +104,8 @@ func (b *Bounds) take(r *http.Request) (release func(), many *refusal) {
 }
 
 // folds counts the refusals that a bound causes: they come faster than the log takes them. The
-// log has a line for the first refusal of a host by a rule, and in each later minute one with
-// the number of the others.
+// log has a line for the first refusal of a host, or of a directory of its paths, by a rule, and in each later minute one
+// with the number of the others.
 type folds struct {
 	mu     sync.Mutex
 	counts map[foldKey]*folded
@@ -112,6 +115,9 @@ type folds struct {
 // number together.
 const maxFolds = 256
 
+// maxBelow limits the directories of a host that are counted for a rule. The other paths have one number together.
+const maxBelow = 16
+
 // foldTime is the time from one line of a host and a rule to the next.
 const foldTime = time.Minute
 
@@ -119,6 +125,7 @@ type foldKey struct {
 	op, host string
 	port     uint16
 	rule     string
+	below    string // the first component of a path; "": other paths, or a connection
 }
 
 // folded has refusals that are recorded together.
@@ -135,13 +142,16 @@ func (p *Proxy) foldRefusal(ctx context.Context, a *access, r *refusal) {
 	}
 }
 
-// add counts a refusal. It returns false for the first one of its host and rule.
+// add counts a refusal. It returns false for the first one of its key.
 func (f *folds) add(a *access, r *refusal) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	key := foldKey{a.op, a.host, a.port, r.Rule}
+	key := foldKey{a.op, a.host, a.port, r.Rule, below(a.path)}
+	if f.counts[key] == nil && f.directories(key) >= maxBelow {
+		key.below = ""
+	}
 	if len(f.counts) >= maxFolds && f.counts[key] == nil {
-		key.host, key.port = "", 0
+		key.host, key.port, key.below = "", 0, ""
 	}
 	if kept := f.counts[key]; kept != nil {
 		kept.more++
@@ -151,11 +161,47 @@ func (f *folds) add(a *access, r *refusal) bool {
 		f.counts = map[foldKey]*folded{}
 	}
 	kept := *r
-	if key.host != a.host {
+	switch {
+	case key.host != a.host:
 		kept.Message = "requests to many hosts: " + r.Rule
+	case a.op == "request" && r.verdict == audit.Deny && r.kind != scope.KindRate: // by the rules
+		kept.Message = key.requests(a.scheme) + " are not allowed"
+	case a.op == "request":
+		kept.Message += ": " + key.requests(a.scheme)
 	}
 	f.counts[key] = &folded{summary(a), &kept, 0}
 	return false
+}
+
+// directories returns how many directories of a key's host are counted for its rule.
+func (f *folds) directories(key foldKey) (n int) {
+	for other := range f.counts {
+		below := other.below
+		if other.below = key.below; other == key && below != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// maxComponent limits a directory that is counted, in bytes.
+const maxComponent = 100
+
+// below returns the first component of a path, with slashes around it; "" if nothing is below one.
+func below(path string) string {
+	if i := strings.IndexByte(strings.TrimPrefix(path, "/"), '/'); i > 0 && i <= maxComponent {
+		return path[:i+2]
+	}
+	return ""
+}
+
+// requests names what is counted.
+func (k foldKey) requests(scheme string) string {
+	host := scheme + "://" + authority(k.host, k.port, scheme)
+	if k.below == "" {
+		return "requests to other paths of " + host
+	}
+	return "requests to " + host + k.below + "*"
 }
 
 // summary returns an access of the same host without method and path.

@@ -50,6 +50,16 @@ func (c *incoming) Read(p []byte) (int, error) {
 	return c.socket.Read(p)
 }
 
+// more reads more bytes without taking them.
+func (c *incoming) more() error {
+	buf := make([]byte, 4<<10) // a TLS hello, or the head of a request
+	n, err := c.socket.Read(buf)
+	if c.ahead = append(c.ahead, buf[:n]...); n > 0 {
+		return nil
+	}
+	return err
+}
+
 // hold frees a slot when the connection is closed.
 func (c *incoming) hold(release func()) {
 	c.mu.Lock()

@@ -2,6 +2,7 @@ package egress
 
 import (
 	"crypto/tls"
+	"fmt"
 	"net/http"
 	"runtime"
 	"strings"
@@ -166,4 +167,38 @@ func TestRefusalsOfAFlood(t *testing.T) {
 	}, counts)
 	assert.LessOrEqual(t, count(l.log(), denial), 6, "lines")
 	assert.Equal(t, 2, count(l.log(), func(e audit.Event) bool { return e.Outcome == audit.OutcomeBegin }))
+}
+
+// TestPathsOfAFlood: the number of requests that a bound left out of the log names the directories of their paths, and
+// no path that only one of them had.
+func TestPathsOfAFlood(t *testing.T) {
+	t.Parallel()
+	var f folds
+	add := func(method, path string) {
+		a := &access{in: &incoming{}, op: "request", scheme: "https", host: "h.example", port: 443, method: method, path: path}
+		f.add(a, denied(a.target(), scope.Decision{Rule: "r", Kind: scope.KindRequest}))
+	}
+	for i := range 20 {
+		add("PUT", fmt.Sprintf("/admin/%d", i))
+		add("GET", fmt.Sprintf("/users/%d/key", i))
+	}
+	f.add(&access{in: &incoming{}, op: "request", scheme: "https", host: "h.example", port: 443, path: "/a/b"}, tooMany("requests"))
+	for i := range 3000 {
+		add("GET", fmt.Sprintf("/p%d/x", i))
+	}
+	add("GET", "/")
+	want := map[string]int64{
+		"requests to https://h.example/admin/* are not allowed": 20, "requests to https://h.example/users/* are not allowed": 20,
+		"requests to other paths of https://h.example are not allowed": 3001 - (maxBelow - 2),
+	}
+	want["too many requests at a time: requests to https://h.example/a/*"] = 1
+	for i := range maxBelow - 2 {
+		want[fmt.Sprintf("requests to https://h.example/p%d/* are not allowed", i)] = 1
+	}
+	got := map[string]int64{}
+	for _, kept := range f.counts {
+		got[kept.refusal.Message] += 1 + kept.more
+		assert.Equal(t, "h.example:443", authority(kept.access.host, kept.access.port, ""))
+	}
+	assert.Equal(t, want, got)
 }

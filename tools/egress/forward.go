@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -20,10 +21,6 @@ import (
 // serveHTTP answers a request to the proxy, or one inside a tunnel.
 func (p *Proxy) serveHTTP(ctx context.Context, w http.ResponseWriter, r *http.Request) {
 	o := r.Context().Value(originKey{}).(*origin)
-	if o.scheme == "" && r.Method == http.MethodConnect {
-		p.serveConnect(ctx, w, r, o.in)
-		return
-	}
 	release, many := p.bounds.take(r)
 	if many == nil {
 		defer release()
@@ -59,7 +56,7 @@ func (a *access) locate(r *http.Request, o *origin) *refusal {
 	host, absolute := r.Host, r.URL.Host != ""
 	switch {
 	case r.Method == http.MethodConnect:
-		return malformed("CONNECT inside a tunnel")
+		return malformed("CONNECT in a tunnel, or after another request")
 	case r.Method == "" || strings.Trim(r.Method, tokenChars) != "":
 		return malformed("the method of a request is no token")
 	case badTarget(r.RequestURI):
@@ -95,42 +92,53 @@ func (a *access) locate(r *http.Request, o *origin) *refusal {
 	return nil
 }
 
-// serveConnect takes a connection from the server of requests and makes a tunnel
-// of it. The server's memory for it is free from here.
-func (p *Proxy) serveConnect(ctx context.Context, w http.ResponseWriter, r *http.Request, in *incoming) {
-	host, port, wrong := splitHost(r.RequestURI, 0)
-	if wrong == nil && port == 0 {
-		wrong = malformed("CONNECT needs a port")
-	}
-	_, buffered, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		panic(http.ErrAbortHandler)
-	}
-	ahead, _ := buffered.Reader.Peek(buffered.Reader.Buffered())
-	in.ahead = append(append([]byte(nil), ahead...), in.ahead...)
-	begun := p.begin(func() {
-		stop := context.AfterFunc(ctx, func() { in.Close() })
-		defer stop()
-		answer := func(r *refusal) error {
-			text := []byte("HTTP/1.1 200 Connection established\r\n\r\n")
-			if r != nil {
-				text = r.raw()
-			}
-			_ = in.SetWriteDeadline(time.Now().Add(p.Limits.Speak))
-			defer func() { _ = in.SetWriteDeadline(time.Time{}) }()
-			_, err := in.Write(text)
-			return err
+// serveConnect serves a connection that begins with CONNECT. No server of net/http sees it: a new tunnel would wait for
+// two more goroutines.
+func (p *Proxy) serveConnect(ctx context.Context, in *incoming) {
+	answer := func(r *refusal) error {
+		text := []byte("HTTP/1.1 200 Connection established\r\n\r\n")
+		if r != nil {
+			text = r.raw()
 		}
-		if wrong != nil {
-			_ = answer(p.deny(ctx, p.newAccess(in, "connect"), refusalOf(wrong)))
-			in.Close()
-			return
-		}
+		_ = in.SetWriteDeadline(time.Now().Add(p.Limits.Speak))
+		defer func() { _ = in.SetWriteDeadline(time.Time{}) }()
+		_, err := in.Write(text)
+		return err
+	}
+	host, port, err := readConnect(in)
+	if err == nil {
 		p.stream(ctx, in, host, port, answer)
-	})
-	if !begun {
-		in.Close()
+		return
 	}
+	var wrong *refusal
+	if errors.As(err, &wrong) && answer(p.deny(ctx, p.newAccess(in, "connect"), wrong)) == nil {
+		linger(in, p.Limits.Speak)
+	}
+	in.Close()
+}
+
+// readConnect reads the head of a CONNECT, of which the first bytes are read. What follows the head stays to be read.
+func readConnect(in *incoming) (host string, port uint16, err error) {
+	var f framing
+	for known := 0; f.part != opaque; {
+		if wrong := f.follow(in.ahead[known:]); wrong != nil {
+			return "", 0, wrong
+		}
+		if known = len(in.ahead); f.part == opaque {
+			break
+		}
+		if known > shortHead {
+			return "", 0, malformed("the head of CONNECT has more than %d bytes", shortHead)
+		}
+		if err := in.more(); err != nil {
+			return "", 0, err
+		}
+	}
+	_, in.ahead, _ = bytes.Cut(in.ahead, []byte("\r\n\r\n"))
+	if host, port, err = splitHost(f.target, 0); err == nil && port == 0 {
+		err = malformed("CONNECT needs a port")
+	}
+	return host, port, err
 }
 
 // accessKey is the key of the access in the context of a request.

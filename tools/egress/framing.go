@@ -120,7 +120,8 @@ type framing struct {
 	part  part
 	left  int64 // bytes of the body or of the chunk
 
-	upgrades bool // part is opaque for a request that wants another protocol
+	upgrades bool   // part is opaque for a request that wants another protocol
+	target   string // of CONNECT
 }
 
 type part uint8
@@ -227,7 +228,7 @@ func (f *framing) endHead() *refusal {
 	f.lines, f.size = nil, 0
 	switch {
 	case h.method == "CONNECT" || h.upgrade:
-		f.part, f.upgrades = opaque, h.upgrade
+		f.part, f.upgrades, f.target = opaque, h.upgrade, h.target
 	case len(h.codings) > 0:
 		f.part = inChunkSize
 	case len(h.lengths) > 0:

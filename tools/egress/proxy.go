@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -219,21 +221,26 @@ func (p *Proxy) accept(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// serve reads the first byte of a connection, which says what it speaks.
+// serve reads the first bytes of a connection, which say what it speaks.
 func (p *Proxy) serve(ctx context.Context, in *incoming) {
 	stop := context.AfterFunc(ctx, func() { in.Close() })
 	defer stop()
 	if p.tenant.Call != nil {
 		in.call = p.tenant.Call()
 	}
-	first := make([]byte, 1)
+	const connect = "CONNECT "
 	_ = in.SetReadDeadline(time.Now().Add(p.Limits.Speak))
-	if n, _ := in.Read(first); n == 0 {
-		in.Close()
-		return
+	for len(in.ahead) == 0 || len(in.ahead) < len(connect) && strings.HasPrefix(connect, string(in.ahead)) {
+		if in.more() != nil {
+			in.Close()
+			return
+		}
 	}
-	in.ahead = first
-	if first[0] != socksVersion {
+	switch {
+	case bytes.HasPrefix(in.ahead, []byte(connect)):
+		p.serveConnect(ctx, in)
+		return
+	case in.ahead[0] != socksVersion:
 		p.requests.give(p.framed(ctx, in, in))
 		return
 	}

@@ -106,9 +106,7 @@ func (p *Proxy) sniff(in *incoming, known bool) speaks {
 		if got := classify(in.ahead, method); got != speaksNothing {
 			return got
 		}
-		more := make([]byte, 512)
-		n, err := in.socket.Read(more)
-		in.ahead = append(in.ahead, more[:n]...)
+		err := in.more()
 		if got := classify(in.ahead, method); err != nil || len(in.ahead) > longest && got == speaksNothing {
 			if len(in.ahead) > 0 && got == speaksNothing {
 				return speaksOther
@@ -151,7 +149,7 @@ func (p *Proxy) pass(ctx context.Context, a *access, up socket) *refusal {
 		p.handOver(ctx, a)
 		return nil
 	case got == speaksTLS:
-		name, err := p.serverName(ctx, a.in)
+		name, err := p.serverName(a.in)
 		if err == nil {
 			err = agrees(a.host, name)
 		}
@@ -211,15 +209,15 @@ var errHello = errors.New("the client's hello is read")
 
 // serverName returns the name in a client's first TLS message, which stays to be
 // read.
-func (p *Proxy) serverName(ctx context.Context, in *incoming) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.Limits.Speak)
-	defer cancel()
+func (p *Proxy) serverName(in *incoming) (string, error) {
+	_ = in.SetReadDeadline(time.Now().Add(p.Limits.Speak)) // of a context crypto/tls would need a goroutine
+	defer func() { _ = in.SetReadDeadline(time.Time{}) }()
 	seen := &recorder{Conn: in}
 	name := ""
 	err := tls.Server(seen, &tls.Config{GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		name = hello.ServerName
 		return nil, errHello
-	}}).HandshakeContext(ctx)
+	}}).Handshake()
 	in.ahead = seen.Bytes()
 	if !errors.Is(err, errHello) {
 		r := malformed("the client's TLS handshake cannot be read")

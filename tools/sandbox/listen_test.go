@@ -81,7 +81,7 @@ func TestListener(t *testing.T) {
 	assert.Equal(t, "1\n", sh(t, s, "tail -qn +2 /proc/net/tcp /proc/net/udp | grep -c ' 0A '"), "sockets that listen")
 	assert.Equal(t, "0\n", sh(t, s, "ls -l /proc/[0-9]*/fd 2>/dev/null | grep -c 'socket:'; true"), "descriptors of commands")
 	env := sh(t, s, "env")
-	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"} {
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy", "grpc_proxy"} {
 		assert.Contains(t, env, name+"=http://127.0.0.1:3128\n")
 	}
 	assert.Contains(t, env, "NO_PROXY=localhost,127.0.0.1,::1\n")

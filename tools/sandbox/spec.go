@@ -204,6 +204,7 @@ func proxyEnv() map[string]string {
 	return map[string]string{
 		"HTTP_PROXY": at, "HTTPS_PROXY": at, "ALL_PROXY": at, "NO_PROXY": local,
 		"http_proxy": at, "https_proxy": at, "all_proxy": at, "no_proxy": local,
+		"grpc_proxy":         at, // gRPC's C core (Python, Ruby, PHP, C++) looks at it first
 		"NODE_USE_ENV_PROXY": "1",
 	}
 }

@@ -28,11 +28,12 @@ func trustPath() string {
 }
 
 // trustEnv returns the variables that programs read the path of a bundle from: OpenSSL, Go and
-// Rust; Node.js; Python; git; curl; cargo; the tools of AWS; Deno. Java has javaOptions.
+// Rust; Node.js; Python; git; curl; cargo; the tools of AWS; Deno; gRPC. Java has javaOptions.
 func trustEnv() map[string]string {
 	env := map[string]string{}
 	for _, name := range []string{"SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "PIP_CERT",
-		"GIT_SSL_CAINFO", "CURL_CA_BUNDLE", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE", "DENO_CERT"} {
+		"GIT_SSL_CAINFO", "CURL_CA_BUNDLE", "CARGO_HTTP_CAINFO", "AWS_CA_BUNDLE", "DENO_CERT",
+		"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"} {
 		env[name] = trustPath()
 	}
 	return env

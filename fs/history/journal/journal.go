@@ -71,10 +71,28 @@ func (r *Record) Time() time.Time { return time.Unix(0, int64(r.Seq)) }
 
 // Attr has the attributes of an object that the history keeps.
 type Attr struct {
-	Mode, UID, GID uint32
-	Size           int64
-	Atime, Mtime   unix.StatxTimestamp
-	XAttrs         map[string][]byte // nil: not read; empty: none
+	Mode       uint32              `json:"mode"`
+	UID        uint32              `json:"uid"`
+	GID        uint32              `json:"gid"`
+	Size       int64               `json:"size,omitempty"`
+	Atime      unix.StatxTimestamp `json:"atime,omitzero"`
+	Mtime      unix.StatxTimestamp `json:"mtime,omitzero"`
+	XAttrs     map[string][]byte   `json:"xattrs,omitzero"`      // nil: not read; empty: none
+	Capability []byte              `json:"capability,omitempty"` // of a file: see CapabilityOf
+}
+
+// Capability is the extended attribute that has the capabilities of a file: capabilities(7). The kernel removes it when the file is
+// written.
+const Capability = "security.capability"
+
+// CapabilityOf returns the capabilities of a file; nil if it has none.
+func CapabilityOf(f beneath.File) []byte {
+	value := make([]byte, 24) // struct vfs_ns_cap_data of linux/capability.h
+	n, err := f.Getxattr(Capability, value)
+	if err != nil || n == 0 {
+		return nil
+	}
+	return value[:n]
 }
 
 // AttrOf returns the attributes of an object, without the extended ones.
@@ -153,10 +171,31 @@ func (c *Coder) Append(b []byte, r *Record) []byte {
 	}
 	b = appendText(appendText(b, r.Why), string(r.Data))
 	b = r.Attr.append(b)
-	text := b[start+HeadSize:]
-	binary.LittleEndian.PutUint32(b[start:], uint32(len(text)))
-	binary.LittleEndian.PutUint32(b[start+4:], checksum(text))
+	seal(b[start:])
 	return b
+}
+
+// seal completes a frame, which has room for the length and the checksum of its text.
+func seal(frame []byte) {
+	text := frame[HeadSize:]
+	binary.LittleEndian.PutUint32(frame, uint32(len(text)))
+	binary.LittleEndian.PutUint32(frame[4:], checksum(text))
+}
+
+// cutFrame returns the text of the next frame, which has at most so many bytes.
+func cutFrame(b []byte, most int) (text, rest []byte, err error) {
+	if len(b) < HeadSize {
+		return nil, nil, ErrTorn
+	}
+	size := int(binary.LittleEndian.Uint32(b))
+	if size > most || size > len(b)-HeadSize {
+		return nil, nil, ErrTorn
+	}
+	text, rest = b[HeadSize:HeadSize+size], b[HeadSize+size:]
+	if checksum(text) != binary.LittleEndian.Uint32(b[4:]) || size < 2 {
+		return nil, nil, ErrTorn
+	}
+	return text, rest, nil
 }
 
 func appendText(b []byte, s string) []byte {
@@ -175,11 +214,15 @@ func (a *Attr) append(b []byte) []byte {
 		b = binary.AppendUvarint(b, n)
 	}
 	if a.XAttrs == nil {
-		return binary.AppendUvarint(b, 0)
+		b = binary.AppendUvarint(b, 0)
+	} else {
+		b = binary.AppendUvarint(b, uint64(len(a.XAttrs))+1)
 	}
-	b = binary.AppendUvarint(b, uint64(len(a.XAttrs))+1)
 	for name, value := range a.XAttrs {
 		b = appendText(appendText(b, name), string(value))
+	}
+	if a.Capability != nil { // older histories end here
+		b = appendText(b, string(a.Capability))
 	}
 	return b
 }
@@ -187,19 +230,20 @@ func (a *Attr) append(b []byte) []byte {
 // ErrTorn is the error of a journal that ends within a record, or is damaged there.
 var ErrTorn = errors.New("the journal is damaged")
 
+// Text returns a record as an entry of a Log.
+func (r *Record) Text() []byte { return new(Coder).Append(nil, r)[HeadSize:] }
+
 // Cut decodes the next record of a journal. It returns ErrTorn if the journal ends within the record, or is damaged there.
 func (c *Coder) Cut(b []byte) (r *Record, rest []byte, err error) {
-	if len(b) < HeadSize {
-		return nil, nil, ErrTorn
+	text, rest, err := cutFrame(b, MaxRecord)
+	if err == nil {
+		r, err = c.Decode(text)
 	}
-	size := int(binary.LittleEndian.Uint32(b))
-	if size > MaxRecord || size > len(b)-HeadSize {
-		return nil, nil, ErrTorn
-	}
-	text := b[HeadSize : HeadSize+size]
-	if checksum(text) != binary.LittleEndian.Uint32(b[4:]) || size < 2 {
-		return nil, nil, ErrTorn
-	}
+	return r, rest, err
+}
+
+// Decode is Cut of a record without its frame.
+func (c *Coder) Decode(text []byte) (r *Record, err error) {
 	d := decoder{rest: text[2:]}
 	r = &Record{Kind: Kind(text[0] &^ shares), Flags: text[1]}
 	r.Seq, r.PID = d.number(), uint32(d.number())
@@ -214,9 +258,9 @@ func (c *Coder) Cut(b []byte) (r *Record, rest []byte, err error) {
 	r.Why, r.Data = d.text(), []byte(d.text())
 	r.Attr = d.attr()
 	if d.bad {
-		return nil, nil, ErrTorn
+		return nil, ErrTorn
 	}
-	return r, b[HeadSize+size:], nil
+	return r, nil
 }
 
 // decoder decodes the fields of a record. After an error all further fields are zero.
@@ -269,6 +313,9 @@ func (d *decoder) attr() *Attr {
 	for ; n > 1 && !d.bad; n-- {
 		name := d.text()
 		a.XAttrs[name] = []byte(d.text())
+	}
+	if !d.bad && len(d.rest) > 0 {
+		a.Capability = []byte(d.text())
 	}
 	return a
 }

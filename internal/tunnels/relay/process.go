@@ -59,7 +59,6 @@ func calls() []seccomp.Rule {
 	return append(seccomp.Calls(seccomp.Allow,
 		unix.SYS_RECVMSG, unix.SYS_SENDMSG, unix.SYS_RECVFROM, unix.SYS_SPLICE, unix.SYS_PIPE2, unix.SYS_GETSOCKOPT, unix.SYS_SHUTDOWN,
 	),
-		seccomp.Rule{Call: unix.SYS_IOCTL, Answer: seccomp.Allow, Uses: seccomp.One(1, unix.TIOCINQ)},
 		seccomp.Fcntl(unix.F_SETPIPE_SZ))
 }
 

@@ -85,10 +85,9 @@ func (t *Tunnel) send(up, in syscall.RawConn) error {
 	at, err := t.pump(up, in, &t.Sent)
 	if at == up && HungUp(err) {
 		t.linger()
-		drop := make([]byte, 32<<10)
 		for err = nil; err == nil; {
 			if _, err = t.await(in); err == nil {
-				err = in.Control(func(fd uintptr) { _, _, _ = unix.Recvfrom(int(fd), drop, unix.MSG_DONTWAIT) })
+				err = in.Control(func(fd uintptr) { _, _ = receive(int(fd), 0) })
 			}
 		}
 		return nil
@@ -163,7 +162,7 @@ func (t *Tunnel) pump(dst, src syscall.RawConn, count *atomic.Int64) (at syscall
 		} else if err != nil {
 			return src, err
 		}
-		may, back, err := t.Purse.take(int64(min(ready, MaxMove)), t.over)
+		may, back, err := t.Purse.take(int64(ready), t.over)
 		if err != nil {
 			return nil, err
 		}
@@ -180,22 +179,32 @@ func (t *Tunnel) pump(dst, src syscall.RawConn, count *atomic.Int64) (at syscall
 // MaxMove limits what moves before it is counted, in bytes.
 const MaxMove = 1 << 20
 
-// await waits until src has bytes, and returns how many. Its error is io.EOF at src's
-// end.
+// await waits until src has bytes, and returns how many, up to MaxMove. Its error is io.EOF at src's end.
 func (t *Tunnel) await(src syscall.RawConn) (ready int, err error) {
 	var found error
 	err = src.Read(func(fd uintptr) bool {
-		found = peek(int(fd))
-		if found == nil {
-			ready, found = unix.IoctlGetInt(int(fd), unix.TIOCINQ)
+		if ready, found = receive(int(fd), unix.MSG_PEEK); ready == 0 && found == nil {
+			found = io.EOF
 		}
 		return found != unix.EAGAIN
 	})
 	if err != nil {
 		return 0, t.wait(err)
 	}
-	return max(ready, 1), found
+	return ready, found
 }
+
+// receive looks at or drops the bytes that a socket has, and returns how many, up to MaxMove.
+func receive(fd, flags int) (n int, err error) {
+	err = interrupted.Retry(func() error {
+		n, _, err = unix.Recvfrom(fd, nowhere[:], flags|unix.MSG_TRUNC|unix.MSG_DONTWAIT)
+		return err
+	})
+	return n, err
+}
+
+// nowhere is for receive: with MSG_TRUNC TCP copies nothing to it, tcp(7). A Unix socket copies what nobody reads.
+var nowhere [MaxMove]byte
 
 // wait returns the error of a wait for a socket: net.ErrClosed for one that End has closed, which os.File has no error for.
 func (t *Tunnel) wait(err error) error {
@@ -205,18 +214,6 @@ func (t *Tunnel) wait(err error) error {
 	default:
 		return err
 	}
-}
-
-// peek returns nil if a socket has bytes, io.EOF at its end, and EAGAIN before.
-func peek(fd int) error {
-	return interrupted.Retry(func() error {
-		var one [1]byte
-		n, _, err := unix.Recvfrom(fd, one[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		if err == nil && n == 0 {
-			return io.EOF
-		}
-		return err
-	})
 }
 
 // finish ends a direction.

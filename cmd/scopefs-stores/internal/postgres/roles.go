@@ -54,14 +54,16 @@ func verifier(password string) (string, error) {
 }
 
 // functions are those that PostgreSQL gives everybody and that reach beyond an agent's part:
-// locks and notifications of the whole database, large objects, what others do, and objects of
-// others by their numbers.
+// locks and notifications of the whole database, large objects, the server's log of changes, also of a
+// transaction that only reads, settings, what others do, and objects of others by their numbers.
 const functions = `^(pg_(try_)?advisory_|lo_|loread$|lowrite$|pg_notif|pg_listening_channels$|pg_stat_|pg_lock_status$|pg_prepared_|pg_blocking_pids$` +
-	`|pg_safe_snapshot|pg_isolation_|pg_export_snapshot$|pg_(terminate|cancel)_backend$|pg_cursor$|pg_(total_|table_|indexes_|database_|tablespace_|)(relation_)?size$` +
-	`|pg_get_(view|rule|trigger|constraint|index|function|statisticsobj|partkey)def)`
+	`|pg_safe_snapshot|pg_isolation_|pg_export_snapshot$|pg_(terminate|cancel)_backend$|pg_cursor$|pg_logical_emit_message$|set_config$` +
+	`|pg_(total_|table_|indexes_|database_|tablespace_|)(relation_)?size$` +
+	`|pg_get_(view|rule|trigger|constraint|index|function|statisticsobj|partkey)def|pg_describe_object$|pg_identify_object)`
 
 // common is what every agent has: how large its part is, which columns it has, and its tables.
-// The functions run as the administrator, and take the agent from the login.
+// The functions run as the administrator, and take the agent from the login. No right covers rules and triggers,
+// which make a statement do something else, with the rights of whoever runs it.
 const common = `
 REVOKE ALL ON SCHEMA public FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA pg_catalog FROM PUBLIC;
@@ -86,6 +88,12 @@ CREATE OR REPLACE FUNCTION scopefs.tables(after text, most bigint, OUT name text
 	FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 	WHERE n.nspname = scopefs.part() AND c.relkind IN ('r', 'p', 'v', 'm') AND c.relname::text COLLATE "C" > after
 	ORDER BY c.relname LIMIT most $$;
+CREATE OR REPLACE FUNCTION scopefs.refuse() RETURNS event_trigger LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$ BEGIN
+	IF starts_with(session_user::text, 'login_') THEN
+		RAISE insufficient_privilege USING MESSAGE = tg_tag || ' is not allowed';
+	END IF; END $$;
+DROP EVENT TRIGGER IF EXISTS scopefs;
+CREATE EVENT TRIGGER scopefs ON ddl_command_start WHEN TAG IN ('CREATE RULE', 'CREATE TRIGGER') EXECUTE FUNCTION scopefs.refuse();
 `
 
 // settings are of each login. The first ones only a superuser can change.
