@@ -99,7 +99,7 @@ func (h *Host) spawn(s *Session, plan *plan) (args, info *os.File, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	control, wire, err := pid1.NewPair()
+	control, wire, err := newPair()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -244,4 +244,18 @@ func (t *tail) text() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return strings.TrimSpace(t.buf.String())
+}
+
+// newPair returns init's end of a new control socket, and the daemon's.
+func newPair() (theirs *os.File, ours *pid1.Wire, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("control socket: %w", err)
+	}
+	theirs = os.NewFile(uintptr(fds[1]), "control")
+	if ours, err = pid1.OpenWire(os.NewFile(uintptr(fds[0]), "control")); err != nil {
+		theirs.Close()
+		return nil, nil, err
+	}
+	return theirs, ours, nil
 }

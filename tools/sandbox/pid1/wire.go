@@ -69,24 +69,10 @@ type Wire struct {
 	buf    []byte
 }
 
-// NewPair returns init's end of a new control socket, and the daemon's.
-func NewPair() (theirs *os.File, ours *Wire, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("control socket: %w", err)
-	}
-	theirs = os.NewFile(uintptr(fds[1]), "control")
-	if ours, err = newWire(os.NewFile(uintptr(fds[0]), "control"), maxReply); err != nil {
-		theirs.Close()
-		return nil, nil, err
-	}
-	return theirs, ours, nil
-}
-
 // Close closes the socket. A Receive in progress returns an error.
 func (w *Wire) Close() error { return w.socket.Close() }
 
-// OpenWire returns a Wire on the end of the control socket that another daemon has left.
+// OpenWire returns a Wire on the daemon's end of the control socket.
 func OpenWire(f *os.File) (*Wire, error) { return newWire(f, maxReply) }
 
 // File returns a duplicate of the socket.
