@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/integration/harness"
-	"github.com/scopefs/scopefs/internal/beside"
+	"github.com/scopefs/scopefs/internal/companion"
 	"github.com/scopefs/scopefs/internal/need"
 )
 
@@ -154,7 +154,7 @@ func TestDoctor(t *testing.T) {
 func installed(m *harness.Way, words ...string) *exec.Cmd {
 	dir := m.T.TempDir()
 	names := []string{"scopefs"}
-	for name, p := range beside.Programs() {
+	for name, p := range companion.Programs() {
 		if p.Part != "" {
 			names = append(names, name)
 		}

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/proof"
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/internal/witness"
 	"github.com/scopefs/scopefs/tools/egress"
@@ -34,7 +34,7 @@ func toWitness(ctx context.Context, r Request) error {
 	}
 	signed, err := w.Add(ctx, func(ctx context.Context, from int64) (h witness.Head, err error) {
 		size := int64(0)
-		if h.Signed, size, h.Proof, err = audit.Growth(ctx, r.Audit, from); err == nil && from > size {
+		if h.Signed, size, h.Proof, err = proof.Growth(ctx, r.Audit, from); err == nil && from > size {
 			err = fmt.Errorf("%w: a head of %d lines, and the log has %d", witness.ErrFork, from, size)
 		}
 		return h, err

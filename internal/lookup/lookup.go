@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/proof"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
@@ -148,7 +149,7 @@ func (f *Files) events(ctx context.Context, r *http.Request) (any, error) {
 	if err != nil || limit == 0 || limit > api.MaxEvents {
 		return nil, invalid(errors.New("limit: want 1 to 500"))
 	}
-	_, size, _ := audit.Head(f.Paths.Audit()) // about the number of lines; there is none before the first event is signed
+	_, size, _ := proof.Head(f.Paths.Audit()) // about the number of lines; there is none before the first event is signed
 	end := uint64(max(size, 0))
 	if before > 0 && before < end {
 		end = before
@@ -220,8 +221,8 @@ func (f *Files) proof(ctx context.Context, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := audit.Prove(ctx, f.Paths.Audit(), audit.ProveOptions{Seq: seq, Beside: heads})
-	if errors.Is(err, audit.ErrNotProved) {
+	p, err := proof.Prove(ctx, f.Paths.Audit(), proof.ProveOptions{Seq: seq, Beside: heads})
+	if errors.Is(err, proof.ErrNotProved) {
 		err = invalid(err)
 	}
 	return p, err

@@ -1,12 +1,10 @@
-// Package proc reads what /proc has of processes: proc(5). A process that ends meanwhile
-// is an error, or missing in a list.
+// Package proc reads what /proc has of processes: proc(5). A process that ends meanwhile is an error, or missing in a list.
 package proc
 
 import (
 	"bytes"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -96,8 +94,8 @@ func parseStat(text []byte) (s Stat, err error) {
 // Ended reports whether the process has ended and waits to be reaped, or is gone.
 func (s Stat) Ended() bool { return s.State == 'Z' || s.State == 'X' }
 
-// Dying reports whether the process has ended, exits, or SIGKILL is pending, which the
-// kernel gives to each thread (complete_signal, kernel/signal.c).
+// Dying reports whether the process has ended, exits, or SIGKILL is pending, which the kernel
+// gives to each thread (complete_signal, kernel/signal.c).
 func (s Stat) Dying() bool {
 	const exiting = 0x4 // PF_EXITING, linux/sched.h
 	return s.Ended() || s.Flags&exiting != 0 || s.Pending&(1<<(unix.SIGKILL-1)) != 0
@@ -124,8 +122,7 @@ func numbers(dir string) (all []int) {
 	return all
 }
 
-// Children returns the children that a thread has started: proc_tid_children(5). That
-// needs no capability.
+// Children returns the children that a thread has started: proc_tid_children(5). That needs no capability.
 func Children(pid, tid int) (all []int) {
 	text, _ := readFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, tid))
 	for word := range strings.FieldsSeq(string(text)) {
@@ -159,17 +156,4 @@ func (t Table) Words(key string) []string {
 		}
 	}
 	return nil
-}
-
-// SocketName returns a name for a socket that fits into sockaddr_un (108 bytes): of a longer path, one by a descriptor of its
-// directory, which release closes.
-func SocketName(path string) (name string, release func(), err error) {
-	if len(path) < 108 {
-		return path, func() {}, nil
-	}
-	fd, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return "", nil, fmt.Errorf("socket %q: %w", path, err)
-	}
-	return fmt.Sprintf("/proc/self/fd/%d/%s", fd, filepath.Base(path)), func() { unix.Close(fd) }, nil
 }
