@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"path"
 	"path/filepath"
 	"slices"
@@ -117,6 +118,10 @@ type Change struct {
 
 	// Access of a path: of Allow write or read, of Deny hide or read.
 	Access scope.Access
+
+	// As is a preset: a host is allowed as far as the preset allows its own. Address is the host's.
+	As      string
+	Address netip.AddrPort
 
 	// RemoveDeny lets Allow remove rules that deny or that need an approval, as a whole.
 	RemoveDeny bool

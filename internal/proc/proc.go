@@ -5,13 +5,10 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/scopefs/scopefs/internal/interrupted"
 )
 
 // Stat holds fields of the stat file of a process or thread: proc_pid_stat(5).
@@ -26,33 +23,6 @@ type Stat struct {
 	Pending                              int // signals
 }
 
-// readFile returns the text of a file of /proc. os.ReadFile makes twice as many system calls: it looks at the size, which
-// is 0, and registers the file with epoll, which refuses it.
-func readFile(name string) ([]byte, error) {
-	var fd int
-	err := interrupted.Retry(func() (err error) {
-		fd, err = unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		return err
-	})
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: name, Err: err}
-	}
-	defer unix.Close(fd)
-	text := make([]byte, 0, 4<<10)
-	for {
-		text = slices.Grow(text, 1<<10)
-		n := 0
-		err := interrupted.Retry(func() (err error) {
-			n, err = unix.Read(fd, text[len(text):cap(text)])
-			return err
-		})
-		if err != nil || n <= 0 {
-			return text, os.NewSyscallError("read", err)
-		}
-		text = text[:len(text)+n]
-	}
-}
-
 // ReadStat reads the fields of a process by its number in the caller's pid namespace.
 func ReadStat(pid int) (Stat, error) { return readStat(fmt.Sprintf("/proc/%d/stat", pid)) }
 
@@ -62,7 +32,7 @@ func ReadThread(pid, tid int) (Stat, error) {
 }
 
 func readStat(name string) (Stat, error) {
-	text, err := readFile(name)
+	text, err := os.ReadFile(name)
 	if err != nil {
 		return Stat{}, err
 	}
@@ -124,7 +94,7 @@ func numbers(dir string) (all []int) {
 
 // Children returns the children that a thread has started: proc_tid_children(5). That needs no capability.
 func Children(pid, tid int) (all []int) {
-	text, _ := readFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, tid))
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, tid))
 	for word := range strings.FieldsSeq(string(text)) {
 		if child, err := strconv.Atoi(word); err == nil {
 			all = append(all, child)
@@ -135,7 +105,7 @@ func Children(pid, tid int) (all []int) {
 
 // Name returns the name of a process or thread: proc_pid_comm(5).
 func Name(pid int) string {
-	text, _ := readFile(fmt.Sprintf("/proc/%d/comm", pid))
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 	return strings.TrimSuffix(string(text), "\n")
 }
 
@@ -144,7 +114,7 @@ type Table string
 
 // ReadTable reads the file of a process, such as status.
 func ReadTable(pid int, file string) (Table, error) {
-	text, err := readFile(fmt.Sprintf("/proc/%d/%s", pid, file))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
 	return Table(text), err
 }
 

@@ -48,6 +48,7 @@ func TestLines(t *testing.T) {
 			"network: connects to xn--bcher-kva.example ports 443 80",
 			"network: connects to every name below a.example ports 8443, only GET, only paths /x/**",
 			"network: connects to registry.npmjs.org ports 443 80, only GET HEAD",
+			"network: connects to registry.yarnpkg.com ports 443 80, only GET HEAD",
 			"network: connects to registry.npmjs.org ports 443 80, only POST, only paths /-/npm/v1/security/advisories/bulk /-/npm/v1/security/audits/quick",
 			"network: asks you for connections to c.example ports 443 80",
 		}},
