@@ -13,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
@@ -147,8 +146,7 @@ func TestDaemonKilledPrivate(t *testing.T) {
 	h.Must("down", "b")
 	at := filepath.Join(h.Base, "other")
 	h.Must("up", "b", "--at", at)
-	require.NoError(t, unix.Kill(holderOf(h), unix.SIGKILL)) // it would unmount them
-	h.Kill()
+	h.KillAll()
 	require.Equal(t, 2, h.Mounted(h.Base), "both are left")
 	h.Start()
 	for id, at := range map[string]string{"a": h.View("a"), "b": at} {
