@@ -24,8 +24,9 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// TestUndoKilled kills a process that undoes, as an ordinary user, at each step and in it: before and after the changes of a step, with
-// what it has lifted. The next process makes the tree as it was, with no mode lifted; a redo takes that back, and another undo the redo.
+// TestUndoKilled kills a process that undoes, as an ordinary user, at each step and in it: before and after the changes
+// of a step, with what it has lifted. The next process makes the tree as it was, with no mode lifted; a redo takes that
+// back, and another undo the redo.
 func TestUndoKilled(t *testing.T) {
 	if base := os.Getenv("HISTORY_OF"); base != "" {
 		killedChild(t, base)
@@ -72,8 +73,8 @@ func TestUndoKilled(t *testing.T) {
 	t.Logf("killed at %d points", killed)
 }
 
-// TestUndoKilledModel kills a process that undoes random changes at random moments: an undo of the next one to the checkpoint finds nothing
-// of others, gives the tree of that time, and a redo and another undo do as well.
+// TestUndoKilledModel kills a process that undoes random changes at random moments: an undo of the next one to the
+// checkpoint finds nothing of others, gives the tree of that time, and a redo and another undo do as well.
 func TestUndoKilledModel(t *testing.T) {
 	if base := os.Getenv("HISTORY_OF"); base != "" {
 		killedModel(t, base)
@@ -320,7 +321,8 @@ func slicesOf(steps []Step, a Action) (list []Step) {
 	return list
 }
 
-// TestUndoNewer: what a client has written after the plan was made is not overwritten, whether somebody was shown the plan or not.
+// TestUndoNewer: what a client has written after the plan was made is not overwritten, whether somebody was shown the
+// plan or not.
 func TestUndoNewer(t *testing.T) {
 	c := newClient(t)
 	c.label = Label{Call: "c1"}
