@@ -24,8 +24,9 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// TestUndoKilled kills a process that undoes, as an ordinary user, at each step and in it: before and after the changes of a step, with
-// what it has lifted. The next process makes the tree as it was, with no mode lifted; a redo takes that back, and another undo the redo.
+// TestUndoKilled kills a process that undoes, as an ordinary user, at each step and in it: before and after the changes
+// of a step, with what it has lifted. The next process makes the tree as it was, with no mode lifted; a redo takes that
+// back, and another undo the redo.
 func TestUndoKilled(t *testing.T) {
 	if base := os.Getenv("HISTORY_OF"); base != "" {
 		killedChild(t, base)
@@ -33,7 +34,8 @@ func TestUndoKilled(t *testing.T) {
 	}
 	need.Root(t, "it gives files to another user")
 	killed, seen := 0, ""
-	for point, more := 0, true; more; point++ {
+	stride := 3 / need.Rounds("SCOPEFS_TEST_POINTS", 1, 3) // make test-all kills at each point
+	for point, more := 0, true; more; point += stride {
 		base := t.TempDir()
 		for dir := base; dir != os.TempDir(); dir = filepath.Dir(dir) {
 			require.NoError(t, os.Chmod(dir, 0o755))
@@ -67,19 +69,19 @@ func TestUndoKilled(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, left)
 	}
-	assert.Greater(t, killed, 20)
+	assert.Greater(t, killed*stride, 50)
 	t.Logf("killed at %d points", killed)
 }
 
-// TestUndoKilledModel kills a process that undoes random changes at random moments: an undo of the next one to the checkpoint finds nothing
-// of others, gives the tree of that time, and a redo and another undo do as well.
+// TestUndoKilledModel kills a process that undoes random changes at random moments: an undo of the next one to the
+// checkpoint finds nothing of others, gives the tree of that time, and a redo and another undo do as well.
 func TestUndoKilledModel(t *testing.T) {
 	if base := os.Getenv("HISTORY_OF"); base != "" {
 		killedModel(t, base)
 		return
 	}
 	killed, first := 0, need.Rounds("SCOPEFS_TEST_HISTORY_FIRST", 0, 0)
-	for seed := first; seed < first+need.Rounds("SCOPEFS_TEST_HISTORY_KILLS", 15, 200); seed++ {
+	for seed := first; seed < first+need.Rounds("SCOPEFS_TEST_HISTORY_KILLS", 10, 200); seed++ {
 		base := t.TempDir()
 		for _, phase := range []string{"make", "undo", "again"} {
 			cmd := exec.Command(os.Args[0], "-test.run=^TestUndoKilledModel$")
@@ -319,7 +321,8 @@ func slicesOf(steps []Step, a Action) (list []Step) {
 	return list
 }
 
-// TestUndoNewer: what a client has written after the plan was made is not overwritten, whether somebody was shown the plan or not.
+// TestUndoNewer: what a client has written after the plan was made is not overwritten, whether somebody was shown the
+// plan or not.
 func TestUndoNewer(t *testing.T) {
 	c := newClient(t)
 	c.label = Label{Call: "c1"}
