@@ -13,13 +13,13 @@ import (
 // ErrAddress is the error of a connection to an address that is not allowed.
 var ErrAddress = errors.New("the address is not allowed")
 
-// Dialer connects to public addresses that are not this host's own, and to the others
-// that Pinned allows, all others by a proxy if there is one. The zero value connects to such public addresses only. It ignores proxy variables.
+// Dialer connects to public addresses that are not this host's own, and to the others that Pinned allows. With Upstream
+// it reaches hosts by that proxy, but for addresses that Pinned allows. It ignores proxy variables.
 type Dialer struct {
 	// Pinned are address ranges that are allowed though they are not public.
 	Pinned []netip.Prefix
 
-	// Upstream is the proxy for all others; nil: there is none.
+	// Upstream is the company's proxy; nil: there is none.
 	Upstream *Upstream
 
 	// Lookup resolves a name; nil is the system's resolver.
