@@ -49,20 +49,21 @@ func TestRunTerminal(t *testing.T) {
 		})
 
 		// Ctrl-C ends what is in the foreground, and neither the shell nor run.
-		enter(k, "sleep 100.1; echo 'st'atus=$?\r")
-		m.Eventually("sleep runs", func() bool { return m.Sandboxed("100.1") != 0 })
+		first, second := harness.Seconds(2), harness.Seconds(3)
+		enter(k, "sleep "+first+"; echo 'st'atus=$?\r")
+		m.Eventually("sleep runs", func() bool { return m.Sandboxed(first) != 0 })
 		enter(k, "\x03")
 		k.Expect("PROMPT>")
 
 		// Ctrl-Z stops it, fg takes it back.
-		enter(k, "sleep 100.2\r")
-		m.Eventually("sleep runs", func() bool { return m.Sandboxed("100.2") != 0 })
+		enter(k, "sleep "+second+"\r")
+		m.Eventually("sleep runs", func() bool { return m.Sandboxed(second) != 0 })
 		enter(k, "\x1a")
 		k.Expect("Stopped")
 		k.Expect("PROMPT>")
-		assert.EqualValues(t, 'T', harness.StateOf(m.Sandboxed("100.2")))
+		assert.EqualValues(t, 'T', harness.StateOf(m.Sandboxed(second)))
 		enter(k, "fg\r")
-		m.Eventually("sleep goes on", func() bool { return harness.StateOf(m.Sandboxed("100.2")) == 'S' })
+		m.Eventually("sleep goes on", func() bool { return harness.StateOf(m.Sandboxed(second)) == 'S' })
 		enter(k, "\x03")
 		k.Expect("PROMPT>")
 		enter(k, "exit 9\r")

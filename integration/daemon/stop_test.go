@@ -119,7 +119,7 @@ func TestDaemonKilled(t *testing.T) {
 	h.Start()
 	require.NoError(t, os.WriteFile(h.Scope("a", "file"), nil, 0o644))
 	m := &harness.Way{Host: h, Tmp: t.TempDir()}
-	cmd, out := harness.StartTalking(t, m, "echo ready; exec sleep 4712.5")
+	cmd, out := harness.StartTalking(t, m, "echo ready; exec sleep "+harness.Seconds(12))
 	out.Expect("ready")
 	open, err := os.Open(h.View("b")) // busy
 	require.NoError(t, err)
@@ -133,7 +133,7 @@ func TestDaemonKilled(t *testing.T) {
 	}
 	_ = cmd.Wait()
 	assert.Equal(t, 125, cmd.ProcessState.ExitCode())
-	h.Eventually("the sandbox is gone", func() bool { return m.Sandboxed("4712.5") == 0 })
+	h.Eventually("the sandbox is gone", func() bool { return m.Sandboxed(harness.Seconds(12)) == 0 })
 }
 
 // The view of an agent with a user of its own lets not even root look whether it

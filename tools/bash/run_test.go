@@ -82,12 +82,12 @@ func TestRunErrors(t *testing.T) {
 func TestTimeout(t *testing.T) {
 	s, _ := newTestShell(t)
 	begin := time.Now()
-	r, err := s.run(context.Background(), env, runArgs{Command: "echo early; (sleep 1041; true) & sleep 1041; true", TimeoutMS: 200})
+	r, err := s.run(context.Background(), env, runArgs{Command: "echo early; (sleep " + seconds(1041) + "; true) & sleep " + seconds(1041) + "; true", TimeoutMS: 200})
 	require.NoError(t, err)
 	assert.Less(t, time.Since(begin), 15*time.Second)
 	assert.Equal(t, status{ExitCode: code(137), Signal: "SIGKILL", TimedOut: true}, r.status)
 	assert.Equal(t, "early\nexit status 137 (SIGKILL): timed out\n", r.Content()[0].Text)
-	assert.Zero(t, runs(t, "sleep", "1041"), "grandchildren, too")
+	assert.Zero(t, runs(t, "sleep", seconds(1041)), "grandchildren, too")
 
 	id := ""
 	r, err = s.run(context.Background(), env, runArgs{Command: "sleep 1042", TimeoutMS: 100, Background: true})
@@ -101,14 +101,14 @@ func TestCancel(t *testing.T) {
 	s, _ := newTestShell(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
-		for runs(t, "sleep", "1043") < 2 {
+		for runs(t, "sleep", seconds(1043)) < 2 {
 			time.Sleep(time.Millisecond)
 		}
 		cancel()
 	}()
-	_, err := s.run(ctx, env, runArgs{Command: "(sleep 1043; true) & set -m; (sleep 1043; true) & wait"})
+	_, err := s.run(ctx, env, runArgs{Command: "(sleep " + seconds(1043) + "; true) & set -m; (sleep " + seconds(1043) + "; true) & wait"})
 	assert.ErrorIs(t, err, context.Canceled)
-	assert.Zero(t, runs(t, "sleep", "1043"))
+	assert.Zero(t, runs(t, "sleep", seconds(1043)))
 	_, err = s.run(ctx, env, runArgs{Command: "true"})
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.Empty(t, s.jobs)
@@ -156,10 +156,10 @@ func TestSandboxEnds(t *testing.T) {
 	require.Equal(t, "last\n", read(t, s, readArgs{ID: id, WaitMS: 5000}).Output)
 	ended := make(chan error)
 	go func() {
-		_, err := s.run(context.Background(), env, runArgs{Command: "sleep 1045"})
+		_, err := s.run(context.Background(), env, runArgs{Command: "sleep " + seconds(1045)})
 		ended <- err
 	}()
-	require.Eventually(t, func() bool { return runs(t, "sleep", "1045") == 1 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return runs(t, "sleep", seconds(1045)) == 1 }, 20*time.Second, time.Millisecond)
 	require.NoError(t, session.Close())
 	assert.Equal(t, errEnded(), <-ended)
 	_, err := s.run(context.Background(), env, runArgs{Command: "true"})

@@ -187,7 +187,7 @@ func TestSignals(t *testing.T) {
 		assert.ErrorIs(t, p.Signal(0), os.ErrProcessDone)
 	})
 	t.Run("context", func(t *testing.T) {
-		p := start(ctx, "echo ready; sleep 7101")
+		p := start(ctx, "echo ready; sleep "+seconds(7101))
 		cancel()
 		exit, err := p.Wait()
 		require.NoError(t, err)
@@ -196,7 +196,7 @@ func TestSignals(t *testing.T) {
 		assert.ErrorIs(t, err, context.Canceled)
 	})
 	t.Run("timeout kills every group and descendant of the command", func(t *testing.T) {
-		p := start(context.Background(), "set -m; sleep 7102 & (sleep 7103) & setsid -w sh -c 'setsid -w sleep 7105; true' & echo ready; sleep 7104")
+		p := start(context.Background(), "set -m; sleep "+seconds(7102)+" & (sleep "+seconds(7103)+") & setsid -w sh -c 'setsid -w sleep "+seconds(7105)+"; true' & echo ready; sleep "+seconds(7104))
 		exit, err := p.Wait()
 		require.NoError(t, err)
 		assert.Equal(t, Exit{Code: -1, Signal: unix.SIGKILL, TimedOut: true}, exit)
@@ -207,7 +207,7 @@ func TestSignals(t *testing.T) {
 func TestEnd(t *testing.T) {
 	t.Run("close kills what runs in the background", func(t *testing.T) {
 		s := newTestSession(t)
-		p, err := s.Exec(context.Background(), Command{Argv: []string{"sh", "-c", "setsid -f sleep 7105; exec sleep 7106"}})
+		p, err := s.Exec(context.Background(), Command{Argv: []string{"sh", "-c", "setsid -f sleep " + seconds(7105) + "; exec sleep " + seconds(7106)}})
 		require.NoError(t, err)
 		defer p.Close()
 		require.NoError(t, s.Close())

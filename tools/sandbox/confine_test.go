@@ -204,7 +204,7 @@ func TestDaemonKilled(t *testing.T) {
 	needRoot(t, "the storm has a limit")
 	dir, _ := newView(t, agentUID)
 	cmd := exec.Command("/proc/self/exe", "daemon", dir,
-		"storm() { while :; do sleep 7112 & (setsid sleep 7113 &) ; done; }; storm & storm & storm")
+		"storm() { while :; do sleep "+seconds(7112)+" & (setsid sleep "+seconds(7113)+" &) ; done; }; storm & storm & storm")
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	cmd.Stderr = os.Stderr
