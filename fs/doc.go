@@ -71,7 +71,7 @@
 // system below, or in flock(2) until another view has renamed.
 //
 // Several views may show one directory, also in different processes. Where the
-// policy has path rules, they serialize mkdir and rename with flock(2) on the root
+// policy has path rules, they serialize mkdir, symlink and rename with flock(2) on the root
 // directory: a view could otherwise move a directory to a place with other rules
 // between another's decision and its action.
 //

@@ -244,6 +244,7 @@ func (v *View) decideBy(policy *scope.Policy, a *request, rel string, links uint
 		if d = policy.Move(rel); !d.Allow && d.Access == scope.Hold && v.hold != nil {
 			return syscall.EXDEV // programs then copy
 		}
+		d.Allow = d.Allow || d.Below // judgeSubtree decides
 	}
 	if !d.Allow {
 		errno := syscall.EACCES

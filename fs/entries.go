@@ -69,8 +69,7 @@ func (v *View) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse
 }
 
 func (v *View) mkdir(p *place, mode uint32) error {
-	defer v.steady()()
-	unlock, err := v.alone()
+	unlock, err := v.fixed(p)
 	if err != nil {
 		return err
 	}
@@ -85,8 +84,11 @@ func (v *View) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse
 			return err
 		}
 		mode := v.plain(&in.InHeader, p.path(), in.Mode&unix.S_IFMT, p.dir.Masked(in.Mode, in.Umask))
-		unlock := v.steady()
-		err := v.make(p, func() error { return p.dir.Mknod(name, mode) })
+		unlock, err := v.still(p, false)
+		if err != nil {
+			return err
+		}
+		err = v.make(p, func() error { return p.dir.Mknod(name, mode) })
 		if unlock(); err != nil {
 			return err
 		}
@@ -180,6 +182,9 @@ func (v *View) rename(old *place, oldName string, new *place, newName string, fl
 		return err
 	}
 	defer unlock()
+	if err := v.unmoved(old, new); err != nil {
+		return err
+	}
 	moved, err := v.stat(old)
 	if err != nil {
 		return err
@@ -208,6 +213,9 @@ func (v *View) rename(old *place, oldName string, new *place, newName string, fl
 		if err := v.judgeMoved(&other, new.path(), old.path()); err != nil {
 			return err
 		}
+	}
+	if err := v.judgeSubtrees(old, new, &moved, &other, otherErr == nil && flags&beneath.RenameExchange != 0); err != nil {
+		return err
 	}
 	replaced := &other
 	if otherErr != nil {

@@ -163,12 +163,14 @@ func (v *View) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fu
 		_, judged := accessOf(int(in.Flags))
 		judged = judged && !policy.Uniform() && policy.File(scope.OpCreate, p.path()).Judge != 0
 		var f beneath.File
-		unlock := v.steady()
-		err := v.make(p, func() (err error) {
-			f, err = p.dir.Create(name, (int(in.Flags)|v.opt.Flags)&openFlags, mode)
-			return err
-		})
-		unlock()
+		unlock, err := v.still(p, false)
+		if err == nil {
+			err = v.make(p, func() (err error) {
+				f, err = p.dir.Create(name, (int(in.Flags)|v.opt.Flags)&openFlags, mode)
+				return err
+			})
+			unlock()
+		}
 		if err == syscall.EEXIST && in.Flags&unix.O_EXCL == 0 {
 			err = beneath.ErrStale
 			if judged {

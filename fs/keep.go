@@ -267,8 +267,13 @@ func (v *View) replaceStaged(at *place, st, now *beneath.Stat) error {
 // Hooks returns what connects an undo with the view.
 func (v *View) Hooks() history.Hooks {
 	return history.Hooks{
-		May:     v.mayUndo,
-		Move:    func(rel string) error { return judge.Permitted(v.policy.Load().Move(rel)) },
+		May: v.mayUndo,
+		Move: func(rel string) error {
+			d := v.policy.Load().Move(rel)
+			d.Allow = d.Allow || d.Below // Below decides
+			return judge.Permitted(d)
+		},
+		Below:   v.mayMoveBelow,
 		Link:    v.mayLead,
 		Read:    func(rel string) error { return judge.Read(v.policy.Load(), rel) },
 		Writing: func(id beneath.FileID) bool { return v.holds(id, true) },
@@ -311,6 +316,15 @@ func (v *View) mayUndo(rel string, st *beneath.Stat) error {
 		return nil
 	}
 	return judge.Permitted(policy.Linked(scope.OpOpenWrite, rel, links))
+}
+
+// mayMoveBelow returns an error for a move of a directory from one path to another that the rules do not allow for something below it. A
+// link of the host out of the scope comes back. The caller holds View.moves.
+func (v *View) mayMoveBelow(from, to string) error {
+	if err := v.judgeSubtree(from, to, false); err != nil && !isViolation(err) {
+		return scope.ErrDenied
+	}
+	return nil
 }
 
 func (v *View) holds(id beneath.FileID, writes bool) bool {

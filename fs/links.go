@@ -18,13 +18,15 @@ func (v *View) Symlink(_ <-chan struct{}, head *fuse.InHeader, text, name string
 		if err := v.roomy(); err != nil {
 			return err
 		}
-		v.moves.RLock() // a rename of the name judges the link that it moves
-		err := v.judgeNew(p.path(), text)
+		unlock, err := v.fixed(p) // a rename of the name judges the link that it moves
+		if err != nil {
+			return err
+		}
+		err = v.judgeNew(p.path(), text)
 		if err == nil {
 			err = v.make(p, func() error { return p.dir.Symlink(text, name) })
 		}
-		v.moves.RUnlock()
-		if err != nil {
+		if unlock(); err != nil {
 			return err
 		}
 		return v.entry(p, true, out)
@@ -33,12 +35,15 @@ func (v *View) Symlink(_ <-chan struct{}, head *fuse.InHeader, text, name string
 
 // judgeNew is judge for a link that is made or moved to rel. It also fails if the link would
 // lead to what the policy protects from the host's own programs: these follow it.
-func (v *View) judgeNew(rel, text string) error {
-	to, err := v.judge(rel, text)
+func (v *View) judgeNew(rel, text string) error { return v.judgeIn(v.root, rel, text) }
+
+// judgeIn is judgeNew in a tree.
+func (v *View) judgeIn(root *beneath.Root, rel, text string) error {
+	to, err := v.leads(root, rel, text)
 	if err != nil || to.System {
 		return err
 	}
-	if d := v.policy.Load().Link(rel, to.Rel); !d.Allow {
+	if d := v.policy.Load().Link(rel, text, to.Rel); !d.Allow {
 		return &unrecorded{event.Event{Path: rel, Target: text, Verdict: event.Deny, Rule: d.Rule, RuleKind: string(d.Kind)}, syscall.EACCES}
 	}
 	return nil
@@ -81,9 +86,12 @@ func isViolation(err error) bool {
 // out of the scope. It accepts a link with too many links on its way (ELOOP): no process
 // can follow it. What the policy hides counts as missing, so that the result does not
 // reveal it.
-func (v *View) judge(rel, text string) (beneath.Target, error) {
+func (v *View) judge(rel, text string) (beneath.Target, error) { return v.leads(v.root, rel, text) }
+
+// leads is judge in a tree.
+func (v *View) leads(root *beneath.Root, rel, text string) (beneath.Target, error) {
 	policy := v.policy.Load()
-	to, err := v.root.Follow(beneath.Parent(rel), text, func(at string) bool { return policy.File(scope.OpLookup, at).Hidden })
+	to, err := root.Follow(beneath.Parent(rel), text, func(at string) bool { return policy.File(scope.OpLookup, at).Hidden })
 	var violation *beneath.Violation
 	if errors.As(err, &violation) {
 		violation.Target = text
@@ -110,8 +118,11 @@ func (v *View) Link(_ <-chan struct{}, in *fuse.LinkIn, newName string, out *fus
 }
 
 func (v *View) link(old, new *place, newName string) error {
-	v.moves.RLock() // as in Symlink
-	defer v.moves.RUnlock()
+	unlock, err := v.still(new, old.stat.IsLink()) // as in Symlink
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if most := v.opt.Limits.Links; most > 0 && !old.stat.IsDir() && int64(old.stat.Nlink) >= int64(most) {
 		return syscall.EMLINK
 	}

@@ -123,7 +123,7 @@ func TestGitRules(t *testing.T) {
 		{".git/COMMIT_EDITMSG", ".git/worktrees/w/gitdir"}: false, {".git/COMMIT_EDITMSG", "w/.git"}: false, {".git/logs/refs/heads", ".git/modules"}: false, {".git/FETCH_HEAD", ".git/config.lock"}: false,
 		{"a", "b"}: true, {".git/a", "b"}: false,
 	} {
-		assert.Equal(t, may, p.Link(link[0], link[1]).Allow, link)
+		assert.Equal(t, may, p.Link(link[0], "", link[1]).Allow, link)
 	}
 }
 
@@ -135,8 +135,8 @@ func TestProtectPaths(t *testing.T) {
 	assert.Equal(t, Decision{Access: Read, Kind: KindProtect, Rule: "protect editor"}, d)
 	assert.Equal(t, "remove editor from protect", p.Remedy(OpCreate, "a/.vscode/tasks.json"))
 	assert.True(t, p.File(OpOpen, ".vscode/tasks.json").Allow)
-	assert.Equal(t, d, p.Link("x", "a/.vscode"))
-	assert.True(t, p.Link("x", "a/.env").Allow, "it is missing there")
+	assert.Equal(t, d, p.Link("x", "", "a/.vscode"))
+	assert.True(t, p.Link("x", "", "a/.env").Allow, "it is missing there")
 	assert.False(t, p.File(OpRename, "x.code-workspace").Allow)
 	assert.True(t, p.Move("a").Allow)
 	_, err = Compile(PolicySpec{Protect: []Protect{{Name: "editor", Paths: []string{"/x"}}}})

@@ -78,6 +78,10 @@ type Protect struct {
 	Name  string   `json:"name"`
 	Paths []string `json:"paths"`
 	Hold  bool     `json:"hold,omitempty"` // the access is Hold, in repositories that Git protects Read
+
+	// Packages says that the patterns do not match in packages that a package manager has installed (node_modules,
+	// site-packages, target/package, Composer's vendor). These ship such files, and nobody works in their directories.
+	Packages bool `json:"packages,omitempty"`
 }
 
 // PolicySpec is a file policy in its written form. It can be encoded as JSON,
@@ -99,6 +103,7 @@ type Decision struct {
 	Hidden bool       // return ENOENT, as for a path that does not exist
 	Others bool       // no rule names the host: it is refused because nothing allows it
 	Access Access     // the access that the rule grants
+	Below  bool       // of Move: lists of Protect decide alike if they do about each name below, see Listed
 	Kind   Kind       // the kind of the rule that decided
 	Rule   string     // the rule's text, for people: "**/.env: hide", "access: read", "tools: [bash]"
 	Remedy string     // from Grants: the smallest change that would allow it; for files see Policy.Remedy
@@ -125,6 +130,8 @@ type Policy struct {
 	fallback *rule     // the spec's Access
 	rules    ruleIndex // of the spec's Paths
 	protect  ruleIndex // of the spec's Protect, folded
+	sources  ruleIndex // likewise, of those with Packages
+	placed   placed    // of both
 	holds    bool      // a rule grants Hold
 }
 
@@ -150,6 +157,7 @@ func Compile(spec PolicySpec) (*Policy, error) {
 		fallback: &rule{kind: KindAccess, access: spec.Access, text: "access: " + spec.Access.String()},
 		rules:    newIndex(),
 		protect:  newIndex(),
+		sources:  newIndex(),
 	}
 	count := 0
 	add := func(x *ruleIndex, r PathRule, protect string) error {
@@ -167,6 +175,9 @@ func Compile(spec PolicySpec) (*Policy, error) {
 			}
 			r.inert = r.access == Write && spec.Access == Write
 			p.holds = p.holds || r.access == Hold
+			if protect != "" {
+				p.placed.add(r, x == &p.sources)
+			}
 			x.add(r)
 		}
 		return nil
@@ -179,8 +190,11 @@ func Compile(spec PolicySpec) (*Policy, error) {
 	for _, list := range spec.Protect {
 		text := "protect " + list.Name
 		for _, pattern := range list.Paths {
-			r := PathRule{Pattern: fold(pattern), Access: list.access()}
-			if err := add(&p.protect, r, text); err != nil {
+			r, x := PathRule{Pattern: fold(pattern), Access: list.access()}, &p.protect
+			if list.Packages {
+				x = &p.sources
+			}
+			if err := add(x, r, text); err != nil {
 				return nil, fmt.Errorf("protect %s: %w", list.Name, err)
 			}
 		}
@@ -272,7 +286,7 @@ func (p *Policy) byPaths(op Op, rel string) Decision {
 		best = nil
 	}
 	if len(p.spec.Protect) > 0 {
-		listed := p.protect.find(best, fold(rel))
+		listed := p.listed(best, rel)
 		if best == nil && listed != nil && listed.access < p.fallback.access {
 			listed = nil // a list opens nothing
 		}
@@ -286,6 +300,28 @@ func (p *Policy) byPaths(op Op, rel string) Decision {
 	}
 	return decide(op, best)
 }
+
+// listed returns the strictest of best, which may be nil, and the rules of Protect for rel.
+func (p *Policy) listed(best *rule, rel string) *rule {
+	folded := fold(rel)
+	best = p.protect.find(best, folded)
+	if r := p.sources.find(best, folded); r != best && !packaged(rel) {
+		return r
+	}
+	return best
+}
+
+// Listed returns the access that lists of Protect leave to rel, and the rule; Write if they have no rule for it.
+func (p *Policy) Listed(rel string) (Access, string) {
+	if r := p.listed(nil, rel); r != nil {
+		return r.access, r.text
+	}
+	return Write, ""
+}
+
+// Placed reports whether lists of Protect have rules for a name in some directories and not in others: a decision
+// about it may be another one when a directory above it has moved.
+func (p *Policy) Placed(name string) bool { return len(p.spec.Protect) > 0 && p.placed.has(fold(name)) }
 
 func decide(op Op, r *rule) Decision {
 	if r == nil {
@@ -307,7 +343,9 @@ func decide(op Op, r *rule) Decision {
 // match everywhere alike and do not prevent a move. "**/dir/name" prevents
 // moves of and to directories with the name dir.
 //
-// If no rule but one of Hold prevents the move, the Decision has Access Hold: a copy is possible.
+// If no rule but one of Hold prevents the move, the Decision has Access Hold: a copy is possible. If only rules of
+// Protect prevent it, and hold nothing, it has Below: the directory may move if Listed is the same for each name
+// below it at both places.
 //
 // If Move allows both names, and File allows OpRenameFrom and OpRename, every
 // file below keeps its access. A rule as strict as the default counts too,
@@ -319,15 +357,40 @@ func (p *Policy) Move(rel string) Decision {
 	if rel == "" {
 		return Decision{Access: Read, Kind: KindRoot, Rule: "root of the view"}
 	}
-	for _, r := range []*rule{p.rules.across(rel), p.protect.across(fold(rel))} {
-		if r != nil {
-			return Decision{Access: max(Hold, min(r.access, Read)), Kind: KindBelow, Rule: r.text}
-		}
+	across := func(r *rule) Decision {
+		return Decision{Access: max(Hold, min(r.access, Read)), Kind: KindBelow, Rule: r.text}
+	}
+	if r := p.rules.across(rel); r != nil {
+		return across(r)
 	}
 	if d, ok := p.spec.Git.move(rel); ok {
 		return d
 	}
+	if r := p.listedBelow(rel); r != nil {
+		d := across(r)
+		d.Below = r.access != Hold
+		return d
+	}
 	return Decision{Allow: true, Access: Write, Kind: KindAccess, Rule: p.fallback.text}
+}
+
+// listedBelow returns a rule of Protect that may match by the names of rel something below it, or nil.
+func (p *Policy) listedBelow(rel string) *rule {
+	if len(p.spec.Protect) == 0 {
+		return nil
+	}
+	folded := fold(rel)
+	if r := p.protect.across(folded); r != nil || installedIn(rel) == inPackages {
+		return r
+	}
+	return p.sources.across(folded)
+}
+
+// Alike reports whether lists of Protect decide alike about what is below a directory at two paths, if File lets it
+// move between them.
+func (p *Policy) Alike(from, to string) bool {
+	return len(p.spec.Protect) == 0 ||
+		p.listedBelow(from) == nil && p.listedBelow(to) == nil && installedIn(from) == installedIn(to)
 }
 
 // Linked is File for a regular file with nlink names. If File allows the
@@ -345,21 +408,33 @@ func (p *Policy) Linked(op Op, rel string, nlink uint64) Decision {
 	return d
 }
 
-// Link decides whether a symbolic link at rel may lead to target. The host would write
+// Link decides whether a symbolic link at rel with a text may lead to target. The host would write
 // through such a link to what Protect and Git hold. A link at rel gives what is below
-// target names below rel, so none stands where Protect has a rule below.
-func (p *Policy) Link(rel, target string) Decision {
+// target names below rel, so none stands where Protect has a rule below, and none out of installed packages leads to
+// them.
+func (p *Policy) Link(rel, text, target string) Decision {
 	d := p.File(OpOpenWrite, target)
 	held := d.Access == Hold && !p.Held(rel)
 	if d.Kind == KindProtect && (!d.Allow || held) {
 		d.Allow = false
 		return d
 	}
-	if r := p.protect.across(fold(rel)); r != nil {
+	if r := p.listedBelow(rel); r != nil {
 		return Decision{Access: Read, Kind: KindProtect, Rule: r.text}
+	}
+	if list := p.freed(); list != "" && leadsToPackages(rel, text, target) {
+		return Decision{Access: Read, Kind: KindProtect, Rule: "protect " + list + ": a link to an installed package"}
 	}
 	if d, ok := p.spec.Git.link(rel, target); ok {
 		return d
 	}
 	return Decision{Allow: true, Access: Write, Kind: KindAccess, Rule: p.fallback.text}
+}
+
+// freed returns the name of a list with Packages, or "".
+func (p *Policy) freed() string {
+	if i := slices.IndexFunc(p.spec.Protect, func(l Protect) bool { return l.Packages }); i >= 0 {
+		return p.spec.Protect[i].Name
+	}
+	return ""
 }

@@ -188,9 +188,9 @@ func TestPolicyProtect(t *testing.T) {
 		assert.Equal(t, free, p.RemedyMove(rel) == "", rel)
 	}
 	for rel, free := range map[string]bool{".config": false, "a/X": false, "ci": false, "a": true} {
-		assert.Equal(t, free, p.Link(rel, "elsewhere").Allow, rel)
+		assert.Equal(t, free, p.Link(rel, "", "elsewhere").Allow, rel)
 	}
-	assert.False(t, p.Link("a", "b/.VSCODE/tasks.json").Allow)
+	assert.False(t, p.Link("a", "", "b/.VSCODE/tasks.json").Allow)
 }
 
 func TestPolicyLinked(t *testing.T) {

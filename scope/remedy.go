@@ -35,7 +35,7 @@ func (p *Policy) Remedy(op Op, rel string) string {
 			rules := alternatives(PathRule{Pattern: fold(pattern), Access: Read})
 			return slices.ContainsFunc(rules, func(r rule) bool { return covers(r.parts, fold(rel)) })
 		}
-		if op.Mutates() && !list.Hold && slices.ContainsFunc(list.Paths, covered) {
+		if op.Mutates() && !list.Hold && (!list.Packages || !packaged(rel)) && slices.ContainsFunc(list.Paths, covered) {
 			fixes = append(fixes, "remove "+list.Name+" from protect")
 		}
 	}
@@ -70,7 +70,8 @@ func (p *Policy) RemedyMove(rel string) string {
 			rules := alternatives(PathRule{Pattern: fold(pattern), Access: Read})
 			return slices.ContainsFunc(rules, func(r rule) bool { return r.across(fold(rel)) })
 		}
-		if slices.ContainsFunc(list.Paths, below) {
+		free := list.Packages && installedIn(rel) == inPackages
+		if !free && slices.ContainsFunc(list.Paths, below) {
 			fixes = append(fixes, "remove "+list.Name+" from protect")
 		}
 	}

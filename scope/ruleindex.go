@@ -132,6 +132,31 @@ func (x *ruleIndex) across(rel string) *rule {
 	return nil
 }
 
+// placed has the last names of rules that match by more than these: see Policy.Placed.
+type placed struct {
+	names map[string]bool
+	globs []part
+}
+
+// add adds a rule. sourced says that it does not match in installed packages.
+func (p *placed) add(r *rule, sourced bool) {
+	if len(r.parts) == 0 || r.portable() && !sourced {
+		return
+	}
+	switch last := r.parts[len(r.parts)-1]; {
+	case last.kind != literalPart:
+		p.globs = append(p.globs, last)
+	case p.names == nil:
+		p.names = map[string]bool{last.text: true}
+	default:
+		p.names[last.text] = true
+	}
+}
+
+func (p *placed) has(name string) bool {
+	return p.names[name] || slices.ContainsFunc(p.globs, func(last part) bool { return last.matches(name) })
+}
+
 // fold returns the text in the form that all its spellings have which a file system without
 // case takes for the same name, as far as it is ASCII in one of them. Such file systems
 // (casefold of ext4 and f2fs, with the full folding of Unicode) also ignore characters that

@@ -19,7 +19,7 @@ func (s PolicySpec) Within(other PolicySpec) PolicySpec {
 	}
 	for _, list := range slices.Concat(s.Protect, other.Protect) {
 		same := func(l Protect) bool {
-			return l.Name == list.Name && l.Hold == list.Hold && slices.Equal(l.Paths, list.Paths)
+			return l.Name == list.Name && l.Hold == list.Hold && l.Packages == list.Packages && slices.Equal(l.Paths, list.Paths)
 		}
 		if !slices.ContainsFunc(both.Protect, same) {
 			both.Protect = append(both.Protect, list)

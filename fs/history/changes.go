@@ -38,6 +38,7 @@ type Change struct {
 	closed bool          // the agent has closed its directory
 	others bool          // somebody else has changed its content between two of these changes
 	open   bool          // a client has it open for writing
+	fifo   bool          // it is one
 }
 
 // ChangeKind is the kind of a change.
@@ -359,7 +360,7 @@ func (s *Store) describe(c *Change, o *object) (now beneath.Stat, err error) {
 	case st.IsLink():
 		c.Type = "link"
 	case !st.IsRegular():
-		c.Type = "other"
+		c.Type, c.fifo = "other", st.Type() == unix.S_IFIFO
 	}
 	size, mode := int64(st.Size), uint32(st.Mode)&0o7777
 	if o.is {
@@ -434,7 +435,7 @@ func replaced(a, b Change) Change {
 		a, b = b, a
 	}
 	a.Kind, a.New, a.NewSize, a.NewMode, a.id = Changed, b.New, b.NewSize, b.NewMode, b.id
-	a.now, a.closed = b.now, b.closed
+	a.now, a.closed, a.fifo = b.now, b.closed, b.fifo
 	a.Mode = a.OldMode != b.NewMode && a.OldMode != 0 && b.NewMode != 0
 	a.Calls = slices.Compact(slices.Sorted(slices.Values(slices.Concat(a.Calls, b.Calls))))
 	a.Sessions = slices.Compact(slices.Sorted(slices.Values(slices.Concat(a.Sessions, b.Sessions))))

@@ -299,6 +299,9 @@ func marksOf(c *Change) (marks []string) {
 	if c.Type == "file" && c.NewMode&0o111 != 0 && (c.Kind == Added || c.OldMode&0o111 == 0) && !strings.HasSuffix(c.Path, ".sample") {
 		marks = append(marks, effect.Executable)
 	}
+	if c.fifo {
+		marks = append(marks, effect.FIFO)
+	}
 	if effect.Configures(c.Path) {
 		marks = append(marks, effect.Read)
 	}

@@ -2,11 +2,13 @@ package history
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/scope/effect"
 )
@@ -16,6 +18,18 @@ func (c *client) effects(w Work) (*effect.Effects, uint64) {
 	e, until, err := c.store.Effects(w)
 	require.NoError(c.t, err)
 	return e, until
+}
+
+// fifo makes a FIFO.
+func (c *client) fifo(rel string) {
+	at := c.place(rel)
+	defer at.Dir.Close()
+	m, err := c.writer().Make(at)
+	require.NoError(c.t, err)
+	require.NoError(c.t, at.Dir.Mknod(at.Name, unix.S_IFIFO|0o644))
+	st, err := at.Dir.Stat(at.Name)
+	require.NoError(c.t, err)
+	m.Done(&st)
 }
 
 // TestEffects: the effects of a call are what Changes says of it, also when a checkpoint or other calls have ended its generation, and
@@ -88,6 +102,17 @@ func TestEffectsFold(t *testing.T) {
 	e, _ := c.effects(Work{Session: "s", Began: began})
 	assert.Equal(t, []effect.Object{{Path: "gone/", Files: 2}}, e.Removed)
 	read := []string{effect.Read}
+	c.label = Label{Session: "fifo"}
+	c.create("notes", "text")
+	c.label = Label{Session: "fifos"}
+	c.unlink("notes")
+	c.fifo("notes")
+	c.mkdir("pipes")
+	c.fifo("pipes/p")
+	fifos, _ := c.effects(Work{Session: "fifos", Began: began})
+	fifo := []string{effect.FIFO}
+	assert.ElementsMatch(t, []effect.Object{{Path: "notes", Marks: fifo}, {Path: "pipes/", Files: 1}, {Path: "pipes/p", Marks: fifo}},
+		slices.Concat(fifos.Changed, fifos.Created))
 	assert.Equal(t, []effect.Object{{Path: ".git/", Files: 2}, {Path: ".git/config", Marks: read}, {Path: "lib/", Files: 6}, {Path: "lib/package.json", Marks: read}}, e.Created)
 	assert.Equal(t, 10, e.Counts.Created)
 	assert.Equal(t, "removed gone/ (2 files)\ncreated .git/config (the host may execute or read it), lib/package.json (the host may execute or read it)\n",

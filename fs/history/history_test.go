@@ -885,3 +885,26 @@ func TestEndsWhileChanged(t *testing.T) {
 	assert.Empty(t, r.Unkept)
 	assert.Equal(t, files, entries(t, c.dir))
 }
+
+// TestUndoMayMoveBelow: an undo leaves a directory that the agent's rules do not let move back, for what is below it by then.
+func TestUndoMayMoveBelow(t *testing.T) {
+	c := newClient(t)
+	c.mkdir("d")
+	c.mkdir("packages")
+	_, err := c.store.Checkpoint("p", "", Hooks{})
+	require.NoError(t, err)
+	require.NoError(t, c.rename("d", "packages/d", 0))
+	var asked []string
+	hooks := Hooks{Below: func(from, to string) error {
+		asked = append(asked, from+" to "+to)
+		return errors.New("a protected name is below it")
+	}}
+	r := c.undoWith(Selection{Checkpoint: "p"}, hooks)
+	assert.Equal(t, []string{"packages/d to d"}, asked)
+	require.Len(t, r.Conflicts, 1)
+	assert.Equal(t, "a protected name is below it", r.Conflicts[0].Why)
+	assert.DirExists(t, filepath.Join(c.dir, "packages/d"))
+	hooks.Below = func(string, string) error { return nil }
+	assert.Empty(t, c.undoWith(Selection{Checkpoint: "p"}, hooks).Conflicts)
+	assert.DirExists(t, filepath.Join(c.dir, "d"))
+}

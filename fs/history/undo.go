@@ -21,6 +21,7 @@ type Hooks struct {
 	// May reports that the agent's rules do not let a path change, nor the object that is written there; st is nil for names.
 	May     func(rel string, st *beneath.Stat) error
 	Move    func(rel string) error            // the agent's rules let a directory move to or from a path
+	Below   func(from, to string) error       // likewise what is below the directory, in the step that moves it
 	Link    func(rel, target string) error    // the agent's rules let a symbolic link lead to a target
 	Read    func(rel string) error            // the agent's rules let a path be read
 	Writing func(id beneath.FileID) bool      // a client has the file open for writing
@@ -399,6 +400,9 @@ func (u *undoing) Move(s *plan.Step, from, to Place, st *beneath.Stat, change fu
 	case Exchange:
 		r.Kind, r.Other = journal.Exchanged, beneath.FileID{Ino: s.Other.Ino, Birth: s.Other.Birth}
 	}
+	if err := u.mayMoveBelow(s, from, to); err != nil {
+		return err
+	}
 	names := []Place{from, to}
 	switch i.Action { // the other one is of the history
 	case Restore:
@@ -419,6 +423,17 @@ func (u *undoing) Move(s *plan.Step, from, to Place, st *beneath.Stat, change fu
 		u.store.links.remove(id)
 	}
 	return err
+}
+
+// mayMoveBelow returns an error for a move in the tree that the agent's rules do not allow for something below a directory.
+func (u *undoing) mayMoveBelow(s *plan.Step, from, to Place) error {
+	if u.hooks.Below == nil || s.At.Stage || s.To.Stage {
+		return nil
+	}
+	if err := u.hooks.Below(from.Path(), to.Path()); err != nil || s.Do != plan.Exchange {
+		return err
+	}
+	return u.hooks.Below(to.Path(), from.Path())
 }
 
 // Keep is of plan.Keeper.

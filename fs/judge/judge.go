@@ -95,7 +95,7 @@ func Link(p *scope.Policy, branch *beneath.Root, rel, text string) error {
 	case to.System:
 		return nil
 	}
-	return Permitted(p.Link(rel, to.Rel))
+	return Permitted(p.Link(rel, text, to.Rel))
 }
 
 // takeGit judges the content of a file of git as the view does.

@@ -118,7 +118,7 @@ func TestAttackLinks(t *testing.T) {
 // TestAttackMovedLinks: a link is judged where it stands now, by every name.
 func TestAttackMovedLinks(t *testing.T) {
 	h := harness.LayOut(t, map[string]string{"moved": "", "a1": "", "a10": "", "a1-x": ""})
-	harness.Plant(t, h.Scope("moved"), "a/b/c/l => ../../../top", "top", "x/y/l => ../../top", "deep/er/l => ../../top", "one/l => ../top", "FOREIGN-not")
+	harness.Plant(t, h.Scope("moved"), "a/b/c/l => ../../../top", "top", "x/y/l => ../../top", "deep/er/l => ../../top", "one/l => ../top", "r/x/s => .", "r/x/y/m => ../s/../../top", "FOREIGN-not")
 	require.NoError(t, unix.Linkat(unix.AT_FDCWD, h.Scope("moved", "deep/er/l"), unix.AT_FDCWD, h.Scope("moved", "shallow"), 0))
 	for _, id := range []string{"a1", "a10", "a1-x"} {
 		harness.Plant(t, h.Scope(id), "f=FOREIGN "+id)
@@ -128,7 +128,11 @@ func TestAttackMovedLinks(t *testing.T) {
 	look := func(ops ...string) []string { return harness.HostOps(t, h.View("moved"), ops...) }
 	assert.Equal(t, []string{"ok", "EACCES", "ok"}, look("readlink a/b/c/l", "rename a/b/c/l a/l", "readlink a/b/c/l"), "the link moves up")
 	assert.True(t, h.Recorded("moved", audit.Event{Op: "rename", Verdict: audit.Violation, Path: "a/l"}))
-	assert.Equal(t, []string{"ok", "ok", "EACCES"}, look("readlink x/y/l", "rename x/y y", "readlink y/l"), "its directory was moved up")
+	assert.Equal(t, []string{"ok", "EACCES", "ok"}, look("readlink x/y/l", "rename x/y y", "readlink x/y/l"), "its directory moves up")
+	assert.True(t, h.Recorded("moved", audit.Event{Op: "rename", Verdict: audit.Violation, Path: "y", Target: "../../top"}))
+	assert.Equal(t, []string{"ok", "EACCES", "EACCES", "ok", "ok", "ok"},
+		look("mkdir empty", "xchg x/y empty", "xchg empty x/y", "rename x x2", "rename x2 one/x", "rename one/x x"), "only up")
+	assert.Equal(t, []string{"ok", "EACCES"}, look("readlink r/x/y/m", "rename r/x x3"), "through another link of the directory")
 	assert.Equal(t, []string{"ok", "EACCES", "EACCES", "ok"}, look("readlink one/l", "xchg one/l top", "xchg top one/l", "readlink one/l"), "it is exchanged upwards")
 	assert.Equal(t, []string{"EACCES"}, look("read shallow"), "a second name, higher up, of a link that is fine deeper down")
 	assert.Contains(t, []string{"EACCES"}, look("link deep/er/l up")[0], "as made through the view")

@@ -268,7 +268,7 @@ modules:
   filesystem:
     mode: read
     config:
-      base_path: /data/agents
+      base_path: FILES
 
   sqlite:
     mode: write
@@ -329,7 +329,9 @@ func TestScopedManifest(t *testing.T) {
 	databases := t.TempDir()
 	h.Put("secrets.yml", "NTFY_TOKEN: token-of-ntfy\nSLACK_WEBHOOK_URL: "+server.URL+"/slack\nDISCORD_WEBHOOK_URL: "+server.URL+"/discord\nSTATUS_API_TOKEN: token-of-status\nINFLUXDB_TOKEN: token-of-influx\n")
 	require.NoError(t, os.Chmod(h.Base+"/secrets.yml", 0o600))
-	h.Put("watcher.yml", strings.NewReplacer("SECRETS", h.Base+"/secrets.yml", "DATABASES", databases, "SERVICE", server.URL).Replace(manifest))
+	files := t.TempDir()
+	require.NoError(t, os.MkdirAll(files+"/agents/watcher", 0o755))
+	h.Put("watcher.yml", strings.NewReplacer("FILES", files, "SECRETS", h.Base+"/secrets.yml", "DATABASES", databases, "SERVICE", server.URL).Replace(manifest))
 	out := h.Must("agents", "import", "--json", "--from", "scoped-mcp", h.Base+"/watcher.yml")
 	var report []struct{ Stores string }
 	require.NoError(t, json.Unmarshal([]byte(out), &report))
@@ -369,9 +371,9 @@ func TestScopedManifest(t *testing.T) {
 		assert.NotZero(t, code)
 		assert.Contains(t, out+errs, `"code":"denied"`, "%s", refused)
 	}
+	require.NoError(t, os.WriteFile(files+"/agents/watcher/x", []byte("there"), 0o644))
+	assert.Contains(t, call("read_file", "path=x"), "there", "base_path is its dir")
 	for _, op := range []string{"write", "create", "mkdir", "unlink"} { // its files are read, whatever its stores are
-		_, err := os.Create(h.Scope("watcher", "x"))
-		require.NoError(t, err)
 		out, errs, code := h.Try("check", "x", "--agent", "watcher", "--op", op)
 		assert.Equal(t, 1, code, "%s: %s%s", op, out, errs)
 	}

@@ -532,7 +532,7 @@ func (p pathRule) allow(d *Draft, c Change) amended {
 func (p pathRule) protected(spec scope.PolicySpec) (names []string) {
 	alone := map[string]scope.PolicySpec{}
 	for _, list := range spec.Protect {
-		alone[list.Name] = scope.PolicySpec{Protect: []scope.Protect{list}}
+		alone[list.Name] = scope.PolicySpec{Protect: append(alone[list.Name].Protect, list)}
 	}
 	if spec.Git != nil {
 		alone["git-hooks"] = scope.PolicySpec{Git: &scope.GitRules{Hooks: spec.Git.Hooks}}

@@ -20,6 +20,7 @@ import (
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/imports"
 	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/widening"
@@ -111,11 +112,34 @@ func describeExtension(source, dir string) (one Extension, err error) {
 		if err != nil {
 			return one, fmt.Errorf("agents: %w", err)
 		}
+		if text, err = one.converted(root, &m, file, text); err != nil {
+			return one, fmt.Errorf("%s: %w", file, err)
+		}
 		for _, w := range imports.DefinitionWarnings(text) {
 			one.Warnings = append(one.Warnings, printable.Text(file)+": "+w)
 		}
 	}
 	return one, nil
+}
+
+// converted returns an agent's file of the copy, converted there if it is one of gemini-cli. It adds what is lost to the
+// warnings.
+func (one *Extension) converted(copied *os.Root, m *imports.Manifest, file string, text []byte) ([]byte, error) {
+	tools, err := session.Tools()
+	if err != nil || !imports.OfGemini(text, tools) {
+		return text, err
+	}
+	results, err := imports.Convert(imports.Source{File: file, Text: text, Format: imports.Gemini, Tools: tools})
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range results[0].Lost {
+		if server, ok := strings.CutPrefix(l.What, "mcp server "); ok && slices.Contains(m.Servers, server) {
+			continue // the manifest defines it
+		}
+		one.Warnings = append(one.Warnings, printable.Text(file)+": "+l.String())
+	}
+	return results[0].Text, copied.WriteFile(filepath.Clean(file), results[0].Text, 0o600)
 }
 
 // keepSettings copies the operator's settings of an extension to its next version.

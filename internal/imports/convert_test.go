@@ -168,7 +168,14 @@ func TestManifest(t *testing.T) {
 	rates := func(r keys) keys { return withFiles(keys{"rate_limits": r}) }
 	filters := func(f ...any) keys { return withFiles(keys{"argument_filters": keys{"*": f}}) }
 	convertAll(t, ScopedMCP, manifest, map[string]conversion{
-		"read":          {"modules: {filesystem: {mode: read, config: {base_path: /d}}}", want(keys{"tools": words("read_file list_dir")}), []string{"modules.filesystem.config.base_path"}},
+		"read":         {"modules: {filesystem: {mode: read, config: {base_path: /d}}}", want(keys{"dir": "/d/agents/a", "tools": words("read_file list_dir")}), nil},
+		"no directory": {"modules: {filesystem: {mode: read, config: {base_path: data}}}", want(keys{"tools": words("read_file list_dir")}), []string{"modules.filesystem.config.base_path"}},
+		"two directories": {"modules: {f: {type: filesystem, mode: read, config: {base_path: /d/}}, g: {type: filesystem, mode: read, config: {base_path: /e}}, h: {type: filesystem, mode: read, config: {base_path: /d}}}",
+			want(keys{"dir": "/d/agents/a", "tools": words("read_file list_dir")}), []string{"modules.g.config.base_path"}},
+		"unknown keys": {"modules: {filesystem: {mode: read, config: {max_size: 1}}, redis: {mode: read, config: {ttl: 3}}, s: {type: mcp_proxy, config: {url: 'https://x', tool_allowlist: [a], retries: 2}}}",
+			want(keys{"tools": words("read_file list_dir kv_get kv_list mcp:s:a"), "mcps": words("s"), "mcp_servers": keys{"s": keys{"url": "https://x"}},
+				"policy": keys{"tools": keys{"ask": words("read_file list_dir kv_get kv_list mcp:s:*")}}}),
+			[]string{"modules.filesystem.config.max_size", "modules.redis.config.ttl", "modules.redis", "modules.redis", "modules.s.config.retries"}},
 		"any mode":      {"modules: {filesystem: {}}", want(keys{"view": keys{"access": "write"}, "tools": words("read_file list_dir write_file delete_file")}), nil},
 		"other modules": {"modules: {mqtt: , grafana: {mode: write}}\ncredentials: {source: env}\nstate_backend: {}\nnew: 1", want(tools("ask", "*")), []string{"modules.mqtt", "modules.grafana", "credentials", "state_backend", "new"}},
 		"stores, read": {"modules: {filesystem: {mode: write}, sqlite: {mode: read}, redis: {mode: read}, influxdb: {mode: read}, nats: {mode: read}, http_proxy: {mode: read, config: {allowed_services: [{name: s, base_url: 'https://s'}]}}}",
@@ -219,7 +226,8 @@ func TestScopes(t *testing.T) {
 		"empty is all":    {"tools: []\nskills: []\nmcps: []", keys{}, nil},
 		"members is none": {"members: []", keys{"members": words("")}, []string{"tools"}},
 		"no value":        {"tools:\nmembers:", keys{"members": words("")}, []string{"tools"}},
-		"lists":           {"tools: [bash, 'mcp:s:*']\nskills: [x]\nmcps: [s]\nmembers: [b, '*', C_d, ü]", keys{"tools": words("bash mcp:s:*"), "skills": words("x"), "mcps": words("s"), "members": words("b * c-d")}, []string{"members: C_d", "members: ü", "mcp server s"}},
+		"lists":           {"tools: [bash, 'mcp:s:*']\nskills: [x]\nmcps: [s]\nmembers: [b, '*', C_d, ü]", keys{"tools": words("bash mcp:s:* skill"), "skills": words("x"), "mcps": words("s"), "members": words("b * c-d")}, []string{"members: C_d", "members: ü", "mcp server s"}},
+		"skills":          {"tools: [bash]\nskills: [x]", keys{"tools": words("bash skill"), "skills": words("x")}, nil},
 		"computed":        {"skills: [x]", keys{"skills": words("x")}, nil},
 		"and computed":    {"tools: []\nskills: [x]\nmembers: [ü]", keys{"skills": words("x"), "members": words("")}, []string{"members: ü"}},
 		"and no members":  {"tools: []\nmembers: []\nskills: []", keys{"tools": words("*"), "members": words("")}, nil},

@@ -20,6 +20,9 @@ func detect(file string, doc *document) (f Format, because string, err error) {
 		if has("agent_type") && has("modules") {
 			return ScopedMCP, "it has agent_type and modules", nil
 		}
+		if has("name") && (has("mcpServers") || has("agents")) {
+			return "", "", fmt.Errorf("is the manifest of an extension: import its directory, %s", filepath.Dir(file))
+		}
 		return "", "", errors.New("has an unknown format: name it with --from")
 	}
 	if i := slices.IndexFunc(ownKeys(), has); i >= 0 {

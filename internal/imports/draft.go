@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,6 +44,7 @@ type draft struct {
 	rates                        []rate
 	filters                      []string              // filters for every tool
 	kept                         map[string]*yaml.Node // keys copied unchanged
+	filesBase                    string                // the directory of the host above agents/ID; "": the base directory
 	stores                       []storeEntry
 
 	gemini bool // the source expands $NAME and has trusted servers
@@ -115,6 +117,9 @@ func (d *draft) render() ([]byte, error) {
 	top := &yaml.Node{Kind: yaml.MappingNode}
 	put(top, "name", text(string(d.id)))
 	put(top, "description", textUnlessEmpty(d.description))
+	if d.filesBase != "" {
+		put(top, "dir", text(d.dir()))
+	}
 	var paths *yaml.Node
 	if d.readFiles {
 		paths = mapping("**", text("read"))
@@ -149,6 +154,9 @@ func (d *draft) render() ([]byte, error) {
 	}
 	return []byte(text), nil
 }
+
+// dir returns the directory of the agent's files below filesBase.
+func (d *draft) dir() string { return filepath.Join(d.filesBase, "agents", string(d.id)) }
 
 func encode(n *yaml.Node) ([]byte, error) {
 	var b bytes.Buffer

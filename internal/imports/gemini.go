@@ -10,7 +10,36 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/scopefs/scopefs/internal/frontmatter"
+	"github.com/scopefs/scopefs/scope/catalog"
 )
+
+// OfGemini reports whether an agent's file names tools as gemini-cli does, and scopefs does not.
+func OfGemini(text []byte, ours catalog.Tools) bool {
+	doc, err := readDocument(string(text))
+	if err != nil || len(text) > MaxSource || !doc.markdown {
+		return false
+	}
+	at := func(keys ...string) (words []string) {
+		n := doc.top
+		for _, key := range keys {
+			if n = frontmatter.Value(n, key); n == nil {
+				return nil
+			}
+		}
+		words, _ = wordsOf(n)
+		return words
+	}
+	words := slices.Concat(at("tools"), at("policy", "tools", "allowed"), at("policy", "tools", "exclude"))
+	return slices.ContainsFunc(words, func(word string) bool {
+		name, argument := cutArgument(word)
+		bare, prefixed := strings.CutPrefix(name, catalog.BuiltinPrefix)
+		if ours.Named(bare).Name != "" || prefixed && ours.Named(ours.Resolve(bare)).Name != "" {
+			return argument != ""
+		}
+		w, known := toolNamed(ours, Gemini, bare)
+		return known && w.from == Gemini || strings.HasPrefix(name, "mcp_")
+	})
+}
 
 // geminiDraft converts an agent of gemini-cli: docs/core/subagents.md and agents/agentLoader.ts.
 func geminiDraft(doc *document) (*draft, error) {

@@ -3,6 +3,7 @@ package imports
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -120,10 +121,17 @@ func (m *manifest) filesystem(at, name, mode string, config *yaml.Node) error {
 		m.files[name+"_"+t] = t
 	}
 	f := fields{"base_path": func(n *yaml.Node) error {
-		m.lose(at+".config.base_path", "an agent's files are those of agents/ID in the base directory", "left out; move "+n.Value+"/agents/ID there")
+		switch {
+		case !filepath.IsAbs(n.Value):
+			m.lose(at+".config.base_path", "it is no absolute path", "left out: the files are those of agents/ID in the base directory")
+		case m.filesBase != "" && m.filesBase != filepath.Clean(n.Value):
+			m.lose(at+".config.base_path", "an agent has one directory", "left out; a root shows another one")
+		default:
+			m.filesBase = filepath.Clean(n.Value)
+		}
 		return nil
 	}}
-	return f.read(m.draft, at+".config.", config)
+	return f.readFor(m.draft, at+".config.", config, tools...)
 }
 
 func (m *manifest) proxy(at, name string, config *yaml.Node) error {
@@ -139,7 +147,7 @@ func (m *manifest) proxy(at, name string, config *yaml.Node) error {
 		"tool_denylist":  listField(&deny),
 	}
 	m.loseKeys(f, at+".config.", "the daemon sets the limit of a server", "discovery_timeout_seconds")
-	if err := f.read(m.draft, at+".config.", config); err != nil {
+	if err := f.readFor(m.draft, at+".config.", config, cover(name, "*")); err != nil {
 		return err
 	}
 	switch {

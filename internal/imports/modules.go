@@ -77,7 +77,11 @@ func (m *manifest) use(at, name, kind, mode string, config *yaml.Node) error {
 	}
 	before := len(m.stores)
 	keys, add := mod.store(m, at, mode)
-	if err := keys.read(m.draft, at+".config.", config); err != nil {
+	var own []string
+	for _, t := range tools {
+		own = addTo(own, t[1])
+	}
+	if err := keys.readFor(m.draft, at+".config.", config, own...); err != nil {
 		return err
 	}
 	if add(); len(m.stores) == before {

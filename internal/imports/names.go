@@ -176,13 +176,14 @@ func harmless() []string {
 	return []string{"version", "icon", "color", "author", "license", "tags", "keywords", "category", "metadata", "homepage", "repository", "examples", "title", "argument-hint", "created", "updated"}
 }
 
-// unknown records the loss of an unknown key. The key may deny something, so calls that match the pattern need
+// unknown records the loss of an unknown key. The key may deny something, so calls that match the patterns need
 // approval.
-func (d *draft) unknown(what, key, pattern string) {
+func (d *draft) unknown(what, key string, patterns ...string) {
 	if slices.Contains(harmless(), key) {
 		d.lose(what, "it says nothing about what the agent may do", "left out")
 		return
 	}
-	d.ask = addTo(d.ask, pattern)
-	d.lose(what, "is not known here, and may restrict", "every call of "+pattern+" is asked about (policy.tools.ask)")
+	d.ask = addTo(d.ask, patterns...)
+	all := strings.Join(patterns, ", ")
+	d.lose(what, "is not known here, and may restrict", "every call of "+all+" is asked about (policy.tools.ask)")
 }

@@ -253,6 +253,9 @@ func scopesCase(p picker) narrowCase {
 			}
 		}
 	}
+	if len(tools) > 0 && len(skills) > 0 {
+		tools = append(tools, "skill")
+	}
 	for _, tool := range []string{"bash", "read_file", "write_file", "grep", "skill", "delegate", "remember", "mcp:own:rm", "mcp:own:a.b", "mcp:host:rm"} {
 		name, _, isMCP := strings.Cut(strings.TrimPrefix(tool, "mcp:"), ":")
 		listed := len(tools) == 0 || slices.ContainsFunc(tools, func(t string) bool { return ours(nil).Match(t, tool) })

@@ -103,12 +103,12 @@ type fields map[string]func(*yaml.Node) error
 // read calls the function of each key of n, in the file's order, and unknown for other keys.
 func (f fields) read(d *draft, at string, n *yaml.Node) error { return f.readFor(d, at, n, "*") }
 
-// readFor is read for keys that affect only the tools of a pattern.
-func (f fields) readFor(d *draft, at string, n *yaml.Node, tools string) error {
+// readFor is read for keys that affect only the tools of some patterns.
+func (f fields) readFor(d *draft, at string, n *yaml.Node, tools ...string) error {
 	return eachKey(n, func(key string, value *yaml.Node) error {
 		read, ok := f[key]
 		if !ok {
-			d.unknown(at+key, key, tools)
+			d.unknown(at+key, key, tools...)
 			return nil
 		}
 		return read(value)

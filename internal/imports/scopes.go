@@ -104,6 +104,9 @@ func scopesDraft(ours catalog.Tools, n *yaml.Node, name, body string) (*draft, e
 	if !every && d.members != nil && len(members) == 0 {
 		d.computed()
 	}
+	if len(d.tools) > 0 && len(d.skills) > 0 {
+		d.tools = addTo(d.tools, "skill") // the source reads the skills of the list with any tools
+	}
 	d.loseUndefined()
 	d.askInPolicy()
 	return d, nil
@@ -154,8 +157,11 @@ func (d *draft) addMembers(members []string) {
 	}
 }
 
-func serverNames(n *yaml.Node) (names []string) {
-	if servers := frontmatter.Value(n, "mcp_servers"); servers != nil {
+func serverNames(n *yaml.Node) (names []string) { return namesIn(n, "mcp_servers") }
+
+// namesIn returns the keys of the mapping that a key has, sorted.
+func namesIn(n *yaml.Node, key string) (names []string) {
+	if servers := frontmatter.Value(n, key); servers != nil && servers.Kind == yaml.MappingNode {
 		for i := 0; i+1 < len(servers.Content); i += 2 {
 			names = append(names, servers.Content[i].Value)
 		}

@@ -17,10 +17,14 @@ import (
 )
 
 // warnings returns, one line each, what the definition lets the author of its source do once it is loaded: the
-// commands it starts, the hosts it connects to, and the variables it reads from the daemon's environment.
+// commands it starts, the hosts it connects to, the variables it reads from the daemon's environment, and the directory
+// that it shows.
 func (d *draft) warnings() (lines []string) {
 	for _, servers := range []*yaml.Node{d.serversNode(), d.kept["mcp_servers"]} {
 		lines = append(lines, serverWarnings(servers, nil)...)
+	}
+	if d.filesBase != "" {
+		lines = append(lines, printable.Text(fmt.Sprintf("dir: shows %s, which has to exist: remove it unless you trust the file", d.dir())))
 	}
 	return lines
 }
@@ -51,6 +55,7 @@ func serverWarnings(servers *yaml.Node, known []string) (lines []string) {
 type Manifest struct {
 	Name     scope.ID
 	Agents   []string // the paths of definitions, relative to the manifest
+	Servers  []string // names
 	Warnings []string // see Result
 }
 
@@ -82,6 +87,7 @@ func ReadManifest(text []byte) (m Manifest, err error) {
 		}
 	}
 	for _, key := range []string{"mcpServers", "mcp_servers"} {
+		m.Servers = append(m.Servers, namesIn(top, key)...)
 		m.Warnings = append(m.Warnings, serverWarnings(frontmatter.Value(top, key), known)...)
 	}
 	if list := frontmatter.Value(top, "agents"); list != nil {

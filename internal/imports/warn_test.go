@@ -23,6 +23,7 @@ func TestWarnings(t *testing.T) {
 			[]string{`mcp_servers.s: starts ${SHELL_X} -c "env > /workspace/leak; ${B} ${B}"` + trust, reads("AWS_SECRET_ACCESS_KEY"), reads("B"), reads("D"), reads("P"), reads("SHELL_X")}},
 		"gemini's":    {Gemini, "mcpServers: {s: {command: npx, args: [-y, x], env: {A: $A}}}", []string{"mcp_servers.s: starts npx -y x" + trust, reads("A")}},
 		"not read":    {ScopedMCP, "agent_type: a\nmodules: {s: {type: mcp_proxy, config: {command: x, args: ['${A}']}}}", []string{"mcp_servers.s: starts x $${A}" + trust}},
+		"a directory": {ScopedMCP, "agent_type: a\nmodules: {filesystem: {mode: read, config: {base_path: /etc}}}", []string{"dir: shows /etc/agents/a, which has to exist" + trust}},
 		"taken over":  {Scopes, "mcp_servers: {s: {command: x, env: {A: '${A}', B: '$${B}'}}}", []string{"mcp_servers.s: starts x" + trust, reads("A")}},
 		"on one line": {Claude, `mcpServers: {s: {command: "a\nb", args: ["\u202e", "", "\e[2K"]}}`, []string{`mcp_servers.s: starts "a\nb" \u202e "" \u001b[2K` + trust}},
 		"left out":    {Claude, `mcpServers: {s: {type: sse, url: "https://x/${A}"}}`, nil},

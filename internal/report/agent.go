@@ -240,7 +240,7 @@ func (s *Agent) Print(out io.Writer) error {
 		line("", "%s: %v", r.Pattern, r.Access)
 	}
 	for _, list := range s.View.Protect {
-		line("", "protect %s: %s", list.Name, said(list.Hold, "hold")+said(!list.Hold, "read"))
+		line("", "protect %s: %s", list.Name, said(list.Hold, "hold")+said(!list.Hold, "read")+said(list.Packages, ", not in installed packages"))
 	}
 	patterns := func(label string, list []string, how string) {
 		if list == nil {

@@ -161,6 +161,9 @@ func checkToolRef(r catalog.Ref, tools catalog.Tools, servers Servers) error {
 	if p.Server != "" {
 		return r.Nothing("server that the agent can see", slices.Sorted(maps.Keys(servers)), "define it in mcp_servers")
 	}
+	if hint := catalog.GeminiHint(r.Text); hint != "" {
+		return fmt.Errorf("%s: %q is a name of gemini-cli: %s", r.Key, r.Text, hint)
+	}
 	if like := tools.Like(r.Text); like != "" {
 		return fmt.Errorf("%s: %q matches no tool: did you mean %s", r.Key, r.Text, like)
 	}

@@ -104,8 +104,9 @@ func (a *Agent) Sources() (all []Source) {
 }
 
 func (v *ViewSpec) protect(p *protect.List) {
-	if p.Paths != nil {
-		v.Protect = append(v.Protect, scope.Protect{Name: p.Name, Paths: p.Paths, Hold: v.holds})
+	for _, rules := range p.Rules() {
+		rules.Hold = v.holds
+		v.Protect = append(v.Protect, rules)
 	}
 	if p.Hooks || p.Config != nil {
 		if v.Git == nil {

@@ -180,12 +180,17 @@ func (r *Root) linkText(dir, name string) (string, error) {
 	if len(name) > 255 {
 		return "", unix.ENAMETOOLONG
 	}
-	if r.Layer != nil {
-		if r = r.Layer(Join(dir, name)); r == nil {
-			return "", unix.ENOENT
-		}
+	rel, there := Join(dir, name), true
+	if r.Moved != nil {
+		rel, there = r.Moved(rel)
 	}
-	f, err := r.Object(Join(dir, name))
+	if there && r.Layer != nil {
+		r = r.Layer(rel)
+	}
+	if !there || r == nil {
+		return "", unix.ENOENT
+	}
+	f, err := r.Object(rel)
 	if err != nil {
 		return "", err
 	}

@@ -44,6 +44,10 @@ type Root struct {
 	// Layer returns the Root that has the object at a path, or nil for none: Follow walks through several. The caller sets it
 	// before use. A nil Layer is this Root for all paths.
 	Layer func(rel string) *Root
+
+	// Moved returns where the object is that Follow finds at a path; false: nowhere. It is for what is about to move. The caller sets
+	// it before use. A nil Moved returns the path.
+	Moved func(rel string) (now string, ok bool)
 }
 
 // OpenRoot opens the directory rel beneath base. It follows symbolic links in

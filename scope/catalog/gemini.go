@@ -1,5 +1,10 @@
 package catalog
 
+import (
+	"slices"
+	"strings"
+)
+
 // GeminiTool is the meaning of gemini-cli's names of a tool.
 type GeminiTool struct {
 	Names string   // separated by blanks
@@ -25,4 +30,24 @@ func GeminiTools() []GeminiTool {
 		{"invoke_agent codebase_investigator cli_help generalist browser_agent", "", []string{"delegate"}},
 		{"web_fetch google_web_search write_todos get_internal_docs enter_plan_mode exit_plan_mode update_topic complete_task read_mcp_resource list_mcp_resources", "", nil},
 	}
+}
+
+// GeminiHint returns what a definition writes in place of gemini-cli's name of a tool; "" for no such name.
+func GeminiHint(name string) string {
+	name = strings.TrimPrefix(name, BuiltinPrefix)
+	for _, t := range GeminiTools() {
+		switch {
+		case !slices.Contains(strings.Fields(t.Names), name):
+		case t.Ours != "":
+			return "write " + t.Ours
+		case t.Does != nil:
+			return "there is no such tool, and " + strings.Join(t.Does, ", ") + " do what it does: write these, or remove it"
+		default:
+			return "there is no such tool: remove it"
+		}
+	}
+	if rest, ok := strings.CutPrefix(name, "mcp_"); ok && strings.Contains(rest, "_") {
+		return "write mcp:SERVER:TOOL"
+	}
+	return ""
 }

@@ -46,6 +46,7 @@ const (
 	Others     = "changed by others, too"
 	Open       = "open for writing"
 	Executable = "executable"
+	FIFO       = "a FIFO: programs that open it wait"
 	Read       = "the host may execute or read it"
 )
 

@@ -34,6 +34,7 @@ type List struct {
 	File              string   // relative to the base directory, absolute in a user's settings; "": of this package
 	Paths             []string // of the list itself and of its tools
 	Tools             []Tool
+	Packages          bool     // installed packages may have these names, but for those of tools that are Everywhere
 	Hooks             bool     // scope.GitRules.Hooks
 	Config            []string // scope.GitRules.Config: the keys that may be set
 }
@@ -41,10 +42,32 @@ type List struct {
 // Tool is a program of the host, with the names of the files that it executes or that
 // name what it executes.
 type Tool struct {
-	Name    string
-	Source  string // the page of its documentation
-	checked string // when a person last compared paths with it, as 2006-01-02, or ""
-	Paths   []string
+	Name       string
+	Source     string // the page of its documentation
+	checked    string // when a person last compared paths with it, as 2006-01-02, or ""
+	Paths      []string
+	Everywhere bool // see List.Packages
+}
+
+// Rules returns the patterns of the list, for a policy.
+func (l *List) Rules() (rules []scope.Protect) {
+	everywhere := scope.Protect{Name: l.Name, Paths: l.Paths}
+	if l.Packages {
+		free := scope.Protect{Name: l.Name, Packages: true}
+		everywhere.Paths = nil
+		for _, tool := range l.Tools {
+			to := &free
+			if tool.Everywhere {
+				to = &everywhere
+			}
+			to.Paths = append(to.Paths, tool.Paths...)
+		}
+		rules = append(rules, free)
+	}
+	if everywhere.Paths != nil {
+		rules = append(rules, everywhere)
+	}
+	return rules
 }
 
 // Builtin returns the lists of this package, by name. Nobody changes them.
@@ -53,7 +76,10 @@ var Builtin = sync.OnceValue(func() (all []*List) {
 	for _, entry := range entries {
 		data, _ := files.ReadFile("lists/" + entry.Name())
 		p, err := parse(entry.Name(), data, func(p *List) map[string]fields.Field {
-			return map[string]fields.Field{"git_hooks": fields.Switch(&p.Hooks), "git_config": fields.Texts(&p.Config, "git_config", nil)}
+			return map[string]fields.Field{
+				"packages": fields.Switch(&p.Packages), "git_hooks": fields.Switch(&p.Hooks),
+				"git_config": fields.Texts(&p.Config, "git_config", nil),
+			}
 		})
 		if err != nil {
 			panic(err) // a test reads each of them
@@ -89,7 +115,8 @@ func toolsField(out *[]Tool) fields.Field {
 		return fields.EachKey(n, func(name string, value *yaml.Node) error {
 			t := Tool{Name: name}
 			err := fields.Mapping(map[string]fields.Field{
-				"source": fields.Text(&t.Source), "checked": dayField(&t.checked), "paths": fields.Texts(&t.Paths, "paths", nil),
+				"everywhere": fields.Switch(&t.Everywhere),
+				"source":     fields.Text(&t.Source), "checked": dayField(&t.checked), "paths": fields.Texts(&t.Paths, "paths", nil),
 			})(value)
 			*out = append(*out, t)
 			return err
