@@ -86,7 +86,7 @@ func TestTTYStops(t *testing.T) {
 		c.expect("inner")
 		c.expect("PROMPT>")
 		c.enter("fg\n")
-		c.expect("sleep 7121")
+		sh(t, s, "until ps -o stat= -p $(pgrep -fx 'sleep 7121') | grep -q S+; do sleep .01; done") // it has the terminal, and goes on
 		c.enter("\x03")
 		c.expect("PROMPT>")
 		c.enter("kill -9 $$\n")
