@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/need"
+	"github.com/scopefs/scopefs/internal/proc"
 )
 
 // stops waits until init reports a stop after a turn.
@@ -61,8 +61,7 @@ func TestTTYStops(t *testing.T) {
 		awaitSleep(t, s, "7120")
 		c.enter("\x1a")
 		c.stops(0)
-		out, _ := run(t, s, "ps", "-o", "stat=", "-p", strings.TrimSpace(sh(t, s, "pgrep -fx 'sleep 7120'")))
-		assert.Contains(t, out, "T")
+		sh(t, s, "until ps -o stat= -p $(pgrep -fx 'sleep 7120') | grep -q T; do sleep .01; done") // it may take the signal later than sh
 		c.goes(1)
 		c.enter("\x03")
 		assert.Equal(t, unix.SIGINT, c.ends().Signal)
@@ -87,7 +86,7 @@ func TestTTYStops(t *testing.T) {
 		c.expect("inner")
 		c.expect("PROMPT>")
 		c.enter("fg\n")
-		c.expect("sleep 7121")
+		sh(t, s, "until ps -o stat= -p $(pgrep -fx 'sleep 7121') | grep -q S+; do sleep .01; done") // it has the terminal, and goes on
 		c.enter("\x03")
 		c.expect("PROMPT>")
 		c.enter("kill -9 $$\n")
@@ -203,4 +202,35 @@ for request in termios.TIOCSTI, termios.TIOCLINUX:
 '; read -t 1 x; echo "got <$x>"`)
 	c.expect("errno 1\r\nerrno 1\r\n") // not 5, by which a kernel without TIOCSTI refuses it: sysctl dev.tty.legacy_tiocsti
 	c.expect("got <>")
+}
+
+// TestTTYStopsWithoutDaemon: the next daemon learns of a stop that no daemon was there for.
+func TestTTYStopsWithoutDaemon(t *testing.T) {
+	s := newTestSession(t)
+	c := newConsole(t, s, "cat")
+	c.enter("begun\n")
+	c.expect("begun\r\nbegun")
+	o, files, err := s.Outlive(c.p)
+	require.NoError(t, err)
+	defer closeFiles(files)
+	s.Leave()
+	c.enter("\x1a")
+	require.Eventually(t, func() bool {
+		for _, pid := range childrenOf(s.PID()) { // the leader
+			if stat, err := proc.ReadStat(pid); err == nil && stat.State == 'T' {
+				return true
+			}
+		}
+		return false
+	}, 10*time.Second, time.Millisecond)
+	next, all, err := s.host.Adopt("tester", o, files, nil, nil)
+	require.NoError(t, err)
+	defer next.Close()
+	tty := c.p.TTY
+	c.p = all[0]
+	c.stops(0)
+	c.goes(1)
+	c.p.TTY = tty
+	c.enter("\x03")
+	assert.Equal(t, unix.SIGINT, c.ends().Signal)
 }
