@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/audit/segment"
 )
 
 // openDir opens the log directory and creates it if it does not exist.
@@ -86,7 +88,7 @@ func (s *store) takeLock() error {
 			}
 			s.lock = f
 		}
-		if err := flock(s.lock, unix.LOCK_EX); err != nil {
+		if err := segment.Lock(s.lock, unix.LOCK_EX); err != nil {
 			return err
 		}
 		var st unix.Stat_t
@@ -138,7 +140,7 @@ func (s *store) catchUp() error {
 	if err := unix.Fstat(int(s.file.Fd()), &held); err != nil {
 		return os.NewSyscallError("fstat", err)
 	}
-	err := unix.Fstatat(int(s.at.Fd()), segmentName(s.number), &named, unix.AT_SYMLINK_NOFOLLOW)
+	err := unix.Fstatat(int(s.at.Fd()), segment.Name(s.number), &named, unix.AT_SYMLINK_NOFOLLOW)
 	switch {
 	case held.Mode&0o777 == sealed: // another process has created the next segment
 		if err := s.closeSegment(); err != nil {
@@ -163,13 +165,13 @@ func (s *store) catchUp() error {
 // that were never assigned.
 func (s *store) lost(how string) error {
 	s.seq = max(s.seq, s.mark.last)
-	s.remark(OutcomeLost, fmt.Sprintf("%s was %s: events %d to %d may be missing", segmentName(s.number), how, s.first, s.seq))
+	s.remark(OutcomeLost, fmt.Sprintf("%s was %s: events %d to %d may be missing", segment.Name(s.number), how, s.first, s.seq))
 	s.known = nil            // watch must not report the same segment again
 	_ = s.file.Chmod(sealed) // so that other processes stop appending to it
 	if err := s.closeSegment(); err != nil {
 		return err
 	}
-	all, err := segments(s.root)
+	all, err := segment.List(s.root)
 	if err != nil {
 		return err
 	}
@@ -178,7 +180,7 @@ func (s *store) lost(how string) error {
 
 // openLast opens the last segment. If that is sealed, it creates the next one.
 func (s *store) openLast() error {
-	all, err := segments(s.root)
+	all, err := segment.List(s.root)
 	if err != nil {
 		return err
 	}
@@ -198,16 +200,16 @@ func (s *store) openLast() error {
 }
 
 // open opens a segment for appending. It does nothing if the segment is sealed.
-func (s *store) open(seg segment) error {
-	info, err := s.root.Lstat(seg.name())
-	if err != nil || seg.packed || info.Mode().Perm() == sealed {
+func (s *store) open(seg segment.Segment) error {
+	info, err := s.root.Lstat(seg.Name())
+	if err != nil || seg.Packed || info.Mode().Perm() == sealed {
 		return err
 	}
-	f, err := s.root.OpenFile(seg.name(), os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := s.root.OpenFile(seg.Name(), os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
-	s.file, s.number = f, seg.number
+	s.file, s.number = f, seg.Number
 	if err := s.readTail(info.Size()); err != nil {
 		return err
 	}
@@ -216,7 +218,7 @@ func (s *store) open(seg segment) error {
 
 // create creates segment n.
 func (s *store) create(n int) error {
-	f, err := s.root.OpenFile(segmentName(n), os.O_CREATE|os.O_EXCL|os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	f, err := s.root.OpenFile(segment.Name(n), os.O_CREATE|os.O_EXCL|os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return err
 	}
@@ -232,7 +234,7 @@ func (s *store) readHead() error {
 	if err != nil && err != io.EOF {
 		return err
 	}
-	if seq, at, ok := parseHead(line[:n]); ok {
+	if seq, at, ok := segment.ParseHead(line[:n]); ok {
 		s.first, s.born = seq, at
 	}
 	return nil
@@ -288,7 +290,7 @@ func (s *store) compare(found uint64) uint64 {
 func (s *store) endLine(from, to int64, seq uint64) bool {
 	line := make([]byte, min(to-from, maxLine))
 	n, _ := s.file.ReadAt(line, from)
-	if seqOf(append(line[:n], '\n')) != seq {
+	if segment.ParseEvent(append(line[:n], '\n')) != seq {
 		return false
 	}
 	if _, err := s.file.WriteAt([]byte("\n"), to); err != nil {
@@ -299,9 +301,11 @@ func (s *store) endLine(from, to int64, seq uint64) bool {
 	return true
 }
 
+const damagedSuffix = ".damaged"
+
 // setAside moves the damaged end of the last segment to a file beside it.
 func (s *store) setAside(from, to int64) error {
-	name := segmentName(s.number) + damagedSuffix
+	name := segment.Name(s.number) + damagedSuffix
 	f, err := s.root.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return err

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/audit/proof"
 )
 
 func BenchmarkAppend(b *testing.B) {
@@ -87,7 +89,7 @@ func BenchmarkVerify(b *testing.B) {
 	require.Eventually(b, func() bool { return packed(dir) }, time.Minute, 10*time.Millisecond)
 	require.NoError(b, l.Close())
 	for b.Loop() {
-		v, err := Verify(noCtx, dir, VerifyOptions{})
+		v, err := proof.Verify(noCtx, dir, proof.VerifyOptions{})
 		require.NoError(b, err)
 		require.Equal(b, int64(groups*len(events)), v.Head.Size)
 	}

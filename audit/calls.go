@@ -1,16 +1,13 @@
 package audit
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"io"
 	"maps"
-	"os"
 	"slices"
 
-	"github.com/klauspost/compress/zstd"
+	"github.com/scopefs/scopefs/audit/segment"
 )
 
 // openCalls maps the id of each call that has begun and not ended to the segment of its first event.
@@ -22,9 +19,9 @@ func (c openCalls) follow(lines []byte, n int) {
 		if !isCall(line) {
 			continue
 		}
-		switch id := value(line, "call"); {
+		switch id := segment.Value(line, "call"); {
 		case id == "":
-		case value(line, "outcome") == OutcomeBegin:
+		case segment.Value(line, "outcome") == OutcomeBegin:
 			c[id] = n
 		default:
 			delete(c, id)
@@ -69,23 +66,24 @@ func (s *store) unfinished() []Event {
 	if from == 0 {
 		return nil
 	}
-	all, _ := segments(s.root)
+	all, _ := segment.List(s.root)
 	begun := map[string][]byte{}
 	for _, seg := range all {
-		if seg.number < from {
+		if seg.Number < from {
 			continue
 		}
-		_ = eachLine(s.root, seg, func(line []byte) {
+		_ = segment.Lines(s.root, seg, 0, -1, func(line []byte) error {
 			if !isCall(line) {
-				return
+				return nil
 			}
-			switch id := value(line, "call"); {
+			switch id := segment.Value(line, "call"); {
 			case id == "":
-			case value(line, "outcome") == OutcomeBegin:
+			case segment.Value(line, "outcome") == OutcomeBegin:
 				begun[id] = bytes.Clone(line)
 			default:
 				delete(begun, id)
 			}
+			return nil
 		})
 	}
 	var left []Event
@@ -100,33 +98,3 @@ func (s *store) unfinished() []Event {
 }
 
 func isCall(line []byte) bool { return bytes.Contains(line, []byte(`"event":"`+KindCall+`"`)) }
-
-// eachLine calls do with every line of a segment. It passes a line longer than maxLine in parts.
-func eachLine(root *os.Root, seg segment, do func(line []byte)) error {
-	f, seg, err := openEither(root, seg)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	text := io.Reader(f)
-	if seg.packed {
-		unpacker, err := zstd.NewReader(f)
-		if err != nil {
-			return err
-		}
-		defer unpacker.Close()
-		text = unpacker
-	}
-	for lines := bufio.NewReaderSize(text, maxLine); ; {
-		line, err := lines.ReadSlice('\n')
-		if len(line) > 0 {
-			do(line)
-		}
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil && err != bufio.ErrBufferFull {
-			return err
-		}
-	}
-}

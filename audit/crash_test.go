@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/audit/proof"
+	"github.com/scopefs/scopefs/audit/segment"
 	"github.com/scopefs/scopefs/internal/need"
 )
 
@@ -38,7 +40,7 @@ func TestProcessesShareALog(t *testing.T) {
 	for _, n := range perPID {
 		assert.Equal(t, perChild*perRoutine, n)
 	}
-	v, err := Verify(noCtx, dir, VerifyOptions{})
+	v, err := proof.Verify(noCtx, dir, proof.VerifyOptions{})
 	require.NoError(t, err)
 	assert.Zero(t, v.After)
 }
@@ -59,7 +61,7 @@ func TestKillLosesNothingAcknowledged(t *testing.T) {
 		_ = cmd.Wait() // the error says that the child was killed
 
 		l := open(t, dir, Options{}) // moves the torn end to another file
-		if head, err := os.ReadFile(filepath.Join(dir, headName)); err == nil {
+		if head, err := os.ReadFile(filepath.Join(dir, segment.Head)); err == nil {
 			heads[fmt.Sprint(len(heads))] = string(head)
 		}
 		events := all(t, dir)
@@ -72,7 +74,7 @@ func TestKillLosesNothingAcknowledged(t *testing.T) {
 		for name, head := range heads {
 			kept[name] = strings.NewReader(head)
 		}
-		v, err := Verify(noCtx, dir, VerifyOptions{Heads: kept})
+		v, err := proof.Verify(noCtx, dir, proof.VerifyOptions{Heads: kept})
 		require.NoError(t, err)
 		assert.Equal(t, len(heads), v.Matched)
 	}

@@ -42,27 +42,23 @@ const (
 	KindAudit    = event.KindAudit
 )
 
-// The outcomes of events of [KindAudit], which the log records about itself.
+// The outcomes of events of [KindAudit] and, the last two, of [KindCall] and [KindNetwork].
 const (
-	OutcomeTorn       = "torn"          // the end was damaged; the log moved it to a file beside the segment
-	OutcomeRecovered  = "recovered"     // the log works again; the detail counts the events refused meanwhile
-	OutcomeLost       = "lost"          // another program removed, renamed, replaced or truncated segments
-	OutcomeLow        = "low space"     // the disk is nearly full
-	OutcomeRemoved    = "removed"       // the log removed segments: too old, or the log was too large
-	OutcomeKept       = "kept"          // the log could not compress or remove segments
-	OutcomeAnchored   = "anchored"      // a signed head is kept elsewhere; recorded by the daemon
-	OutcomeLate       = "anchor late"   // no head was kept elsewhere for some time; likewise
-	OutcomeStreamLate = "stream late"   // the receiver of a stream lacks events that have waited for long; recorded by the daemon
-	OutcomeStreamBack = "stream back"   // it has them; likewise
-	OutcomeStreamGap  = "stream gap"    // events that the receiver will not get; likewise
-	OutcomeForeign    = "foreign lines" // another program appended lines while the log was closed
-	OutcomeUnclean    = "unclean start" // the kernel stopped while the log was open: the latest events may be missing
-)
-
-// The outcomes of events of [KindCall] and [KindNetwork].
-const (
-	OutcomeBegin   = "begin"   // the call runs; another event follows
-	OutcomeUnknown = "unknown" // the log was closed before the call's end was recorded
+	OutcomeTorn       = event.OutcomeTorn
+	OutcomeRecovered  = event.OutcomeRecovered
+	OutcomeLost       = event.OutcomeLost
+	OutcomeLow        = event.OutcomeLow
+	OutcomeRemoved    = event.OutcomeRemoved
+	OutcomeKept       = event.OutcomeKept
+	OutcomeAnchored   = event.OutcomeAnchored
+	OutcomeLate       = event.OutcomeLate
+	OutcomeStreamLate = event.OutcomeStreamLate
+	OutcomeStreamBack = event.OutcomeStreamBack
+	OutcomeStreamGap  = event.OutcomeStreamGap
+	OutcomeForeign    = event.OutcomeForeign
+	OutcomeUnclean    = event.OutcomeUnclean
+	OutcomeBegin      = event.OutcomeBegin
+	OutcomeUnknown    = event.OutcomeUnknown
 )
 
 // OpCall is the operation of an event of [KindSandbox] that starts the sandbox of scopefs call: a client that is one
@@ -114,14 +110,14 @@ func clean(e Event) Event {
 
 // appendBody appends the line of a clean event from its kind on. appendHead writes the beginning.
 func appendBody(b []byte, e Event) []byte {
-	b = appendString(append(b, `"event":`...), e.Event)
+	b = event.AppendString(append(b, `"event":`...), e.Event)
 	for _, f := range [...]struct{ key, value string }{
 		{`,"agent":`, e.Agent}, {`,"session":`, e.Session}, {`,"call":`, e.Call}, {`,"parent":`, e.Parent}, {`,"chain":`, e.Chain}, {`,"server":`, e.Server},
 		{`,"op":`, e.Op}, {`,"path":`, e.Path}, {`,"target":`, e.Target}, {`,"verdict":`, string(e.Verdict)},
 		{`,"rule":`, e.Rule}, {`,"rule_kind":`, e.RuleKind}, {`,"outcome":`, e.Outcome}, {`,"errno":`, e.Errno}, {`,"effects":`, e.Effects},
 	} {
 		if f.value != "" {
-			b = appendString(append(b, f.key...), f.value)
+			b = event.AppendString(append(b, f.key...), f.value)
 		}
 	}
 	b = appendInt(b, `,"pid":`, int64(e.PID))
@@ -129,7 +125,7 @@ func appendBody(b []byte, e Event) []byte {
 		b = strconv.AppendUint(append(b, `,"uid":`...), uint64(*e.UID), 10)
 	}
 	if e.Program != "" {
-		b = appendString(append(b, `,"program":`...), e.Program)
+		b = event.AppendString(append(b, `,"program":`...), e.Program)
 	}
 	if e.Exit != nil {
 		b = strconv.AppendInt(append(b, `,"exit":`...), int64(*e.Exit), 10)
@@ -142,7 +138,7 @@ func appendBody(b []byte, e Event) []byte {
 	b = appendInt(b, `,"sent_bytes":`, e.Sent)
 	b = appendInt(b, `,"duration_us":`, e.DurationUS)
 	if e.Instance != "" {
-		b = appendString(append(b, `,"instance":`...), e.Instance)
+		b = event.AppendString(append(b, `,"instance":`...), e.Instance)
 	}
 	if len(e.Context) > 0 {
 		b = appendContext(append(b, `,"context":`...), e.Context)
@@ -151,14 +147,14 @@ func appendBody(b []byte, e Event) []byte {
 		b = append(e.Decided.UTC().AppendFormat(append(b, `,"decided":"`...), time.RFC3339Nano), '"')
 	}
 	if e.Trace != "" {
-		b = appendString(append(b, `,"trace":`...), e.Trace)
+		b = event.AppendString(append(b, `,"trace":`...), e.Trace)
 	}
 	if e.TraceState != "" {
-		b = appendString(append(b, `,"trace_state":`...), e.TraceState)
+		b = event.AppendString(append(b, `,"trace_state":`...), e.TraceState)
 	}
 	b = appendInt(b, `,"unrecorded":`, e.Unrecorded)
 	if e.Detail != "" {
-		b = appendString(append(b, `,"detail":`...), e.Detail)
+		b = event.AppendString(append(b, `,"detail":`...), e.Detail)
 	}
 	return append(b, "}\n"...)
 }
@@ -167,10 +163,10 @@ func appendBody(b []byte, e Event) []byte {
 func appendContext(b []byte, scopes []Scope) []byte {
 	for i, s := range scopes {
 		b = append(b, "[,"[min(i, 1)])
-		b = appendString(append(b, `{"scope":`...), s.Name)
+		b = event.AppendString(append(b, `{"scope":`...), s.Name)
 		b = strconv.AppendInt(append(b, `,"messages":`...), int64(s.Messages), 10)
 		b = strconv.AppendInt(append(b, `,"bytes":`...), int64(s.Bytes), 10)
-		b = append(appendString(append(b, `,"hash":`...), s.Hash), '}')
+		b = append(event.AppendString(append(b, `,"hash":`...), s.Hash), '}')
 	}
 	return append(b, ']')
 }
@@ -192,17 +188,4 @@ func appendInt(b []byte, key string, n int64) []byte {
 		return b
 	}
 	return strconv.AppendInt(append(b, key...), n, 10)
-}
-
-// appendString appends an escaped string as JSON. An escaped string has no control characters, so only the quote and
-// the backslash need escaping (RFC 8259, section 7).
-func appendString(b []byte, s string) []byte {
-	b = append(b, '"')
-	for i := range len(s) {
-		if s[i] == '"' || s[i] == '\\' {
-			b = append(b, '\\')
-		}
-		b = append(b, s[i])
-	}
-	return append(b, '"')
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/audit/segment"
 )
 
 var noCtx = context.Background()
@@ -47,7 +49,7 @@ func all(t testing.TB, dir string) []Event {
 
 func storeOf(l *Log) *store { return l.disk.(*store) }
 
-func first(dir string) string { return filepath.Join(dir, segmentName(1)) }
+func first(dir string) string { return filepath.Join(dir, segment.Name(1)) }
 
 func TestAppend(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "log")
@@ -85,12 +87,12 @@ func TestNumbersGoOnAcrossOpensAndSegments(t *testing.T) {
 	root, err := os.OpenRoot(dir)
 	require.NoError(t, err)
 	defer root.Close()
-	numbers, err := segments(root)
+	numbers, err := segment.List(root)
 	require.NoError(t, err)
 	require.Greater(t, len(numbers), 8)
 	for i, seg := range numbers {
-		assert.Equal(t, i+1, seg.number)
-		info, err := root.Stat(seg.name())
+		assert.Equal(t, i+1, seg.Number)
+		info, err := root.Stat(seg.Name())
 		require.NoError(t, err)
 		assert.LessOrEqual(t, info.Size(), int64(1000))
 		assert.Equal(t, i < len(numbers)-1, info.Mode().Perm() == sealed, "all but the last are sealed")
@@ -103,10 +105,10 @@ func TestCrashBetweenSealingAndTheNextSegment(t *testing.T) {
 	add(t, l, 3)
 	require.NoError(t, os.Chmod(first(dir), sealed))
 	assert.Equal(t, uint64(4), add(t, l, 1), "seen by a log that is open")
-	require.NoError(t, os.Chmod(filepath.Join(dir, segmentName(2)), sealed))
+	require.NoError(t, os.Chmod(filepath.Join(dir, segment.Name(2)), sealed))
 	assert.Equal(t, uint64(5), add(t, open(t, dir, Options{}), 1), "and by one that opens")
-	require.NoError(t, os.Chmod(filepath.Join(dir, segmentName(3)), sealed))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, segmentName(4)), nil, 0o600))
+	require.NoError(t, os.Chmod(filepath.Join(dir, segment.Name(3)), sealed))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, segment.Name(4)), nil, 0o600))
 	assert.Equal(t, uint64(6), add(t, open(t, dir, Options{}), 1), "an empty last segment")
 }
 
@@ -212,14 +214,14 @@ func TestFailedSyncIsTold(t *testing.T) {
 	l := open(t, dir, Options{Sync: time.Hour, Retry: time.Hour})
 	add(t, l, 1)
 	store := storeOf(l)
-	segment := store.file
+	last := store.file
 	r, w, err := os.Pipe() // fsync(2) of a pipe is EINVAL
 	require.NoError(t, err)
 	defer r.Close()
 	defer w.Close()
 	store.file = w
 	l.settle(store.sync(), 0)
-	store.file = segment
+	store.file = last
 	require.ErrorIs(t, l.Err(), unix.EINVAL)
 	_, err = l.Append(noCtx, Event{Event: KindFile})
 	require.ErrorIs(t, err, unix.EINVAL)

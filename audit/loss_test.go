@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/scopefs/scopefs/audit/proof"
+	"github.com/scopefs/scopefs/audit/segment"
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -123,7 +125,7 @@ func TestMarkTakenAway(t *testing.T) {
 			dir := t.TempDir()
 			l := open(t, dir, Options{})
 			add(t, l, 3)
-			require.NoError(t, attack(filepath.Join(dir, markName)))
+			require.NoError(t, attack(filepath.Join(dir, segment.Mark)))
 			assert.Equal(t, uint64(4), add(t, l, 1))
 			assert.Equal(t, uint64(5), add(t, open(t, dir, Options{}), 1))
 			assert.Len(t, all(t, dir), 5)
@@ -153,7 +155,7 @@ func TestPowerLoss(t *testing.T) {
 	require.NoError(t, err)
 	add(t, l, 5)
 	require.NoError(t, storeOf(l).sync())
-	synced, err := os.ReadFile(filepath.Join(dir, markName)) // the version on disk
+	synced, err := os.ReadFile(filepath.Join(dir, segment.Mark)) // the version on disk
 	require.NoError(t, err)
 	add(t, l, 5)
 	die(t, l)
@@ -164,7 +166,7 @@ func TestPowerLoss(t *testing.T) {
 	m, ok := decodeMark(synced)
 	require.True(t, ok)
 	m.boot++ // another kernel
-	require.NoError(t, os.WriteFile(filepath.Join(dir, markName), m.encode(), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, segment.Mark), m.encode(), 0o600))
 
 	next := add(t, open(t, dir, Options{}), 1)
 	assert.Greater(t, next, uint64(10))
@@ -186,12 +188,12 @@ func TestOrdinaryStartsAreNotTold(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, uint64(4), add(t, l, 1), "killed: the kernel has all")
 	require.NoError(t, l.Close())
-	b, err := os.ReadFile(filepath.Join(dir, markName))
+	b, err := os.ReadFile(filepath.Join(dir, segment.Mark))
 	require.NoError(t, err)
 	m, ok := decodeMark(b)
 	require.True(t, ok)
 	m.boot++
-	require.NoError(t, os.WriteFile(filepath.Join(dir, markName), m.encode(), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, segment.Mark), m.encode(), 0o600))
 	assert.Equal(t, uint64(5), add(t, open(t, dir, Options{}), 1), "closed, and then the host was started again")
 	assert.Len(t, all(t, dir), 5)
 }
@@ -256,7 +258,7 @@ func TestForeignLines(t *testing.T) {
 			text, err := os.ReadFile(first(dir))
 			require.NoError(t, err)
 			require.NoError(t, os.WriteFile(first(dir), c.do(text), 0o600))
-			_, err = Verify(noCtx, dir, VerifyOptions{})
+			_, err = proof.Verify(noCtx, dir, proof.VerifyOptions{})
 			if c.verify == "" {
 				require.NoError(t, err, "not signed yet")
 			} else {
@@ -272,7 +274,7 @@ func TestForeignLines(t *testing.T) {
 			for _, e := range all(t, dir)[:3] {
 				assert.Equal(t, KindFile, e.Event, "every event stays")
 			}
-			v, err := Verify(noCtx, dir, VerifyOptions{})
+			v, err := proof.Verify(noCtx, dir, proof.VerifyOptions{})
 			require.NoError(t, err)
 			assert.Equal(t, c.outcome == OutcomeForeign, len(v.Foreign) == 1)
 		})

@@ -8,10 +8,9 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
-)
 
-// markName is the file of the high-water mark, in the log's directory.
-const markName = "mark"
+	"github.com/scopefs/scopefs/audit/segment"
+)
 
 // reserveStep is how many sequence numbers one fsync(2) of the mark reserves. A power loss skips at most twice this
 // number.
@@ -55,11 +54,11 @@ func decodeMark(b []byte) (m mark, ok bool) {
 type markFile struct{ *os.File }
 
 func openMark(root *os.Root) (markFile, error) {
-	f, err := root.OpenFile(markName, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+	f, err := root.OpenFile(segment.Mark, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return markFile{}, err
 	}
-	if err := flock(f, unix.LOCK_SH); err != nil {
+	if err := segment.Lock(f, unix.LOCK_SH); err != nil {
 		f.Close()
 		return markFile{}, err
 	}
@@ -69,8 +68,8 @@ func openMark(root *os.Root) (markFile, error) {
 // alone reports whether no other process has the log open. The caller holds the log's lock, which a process needs to
 // open the log.
 func (f markFile) alone() bool {
-	alone := flock(f.File, unix.LOCK_EX|unix.LOCK_NB) == nil
-	if flock(f.File, unix.LOCK_SH|unix.LOCK_NB) != nil { // cannot happen: no process holds it exclusively without the log's lock
+	alone := segment.Lock(f.File, unix.LOCK_EX|unix.LOCK_NB) == nil
+	if segment.Lock(f.File, unix.LOCK_SH|unix.LOCK_NB) != nil { // cannot happen: no process holds it exclusively without the log's lock
 		return false
 	}
 	return alone

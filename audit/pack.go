@@ -14,14 +14,12 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/audit/segment"
 	"github.com/scopefs/scopefs/internal/durable"
 )
 
 // A packed segment is a sequence of zstd frames (RFC 8878), each of whole lines, followed by a skippable frame with
 // an index. `zstd -d` restores the original bytes.
-
-// blockSize is the approximate size of the lines in a frame, in bytes.
-const blockSize = 256 << 10
 
 // A block describes a frame in the index.
 type block struct {
@@ -39,7 +37,7 @@ type block struct {
 func blockOf(text []byte) block {
 	b := block{Text: int64(len(text))}
 	for line := range bytes.Lines(text) {
-		seq, at, ok := parseHead(line)
+		seq, at, ok := segment.ParseHead(line)
 		if !ok || !bytes.HasSuffix(line, []byte("}\n")) {
 			b.Odd = true
 			continue
@@ -51,26 +49,9 @@ func blockOf(text []byte) block {
 		if at.After(b.Newest) {
 			b.Newest = at
 		}
-		b.Denied = b.Denied || denied(line)
+		b.Denied = b.Denied || segment.Denied(line)
 	}
 	return b
-}
-
-// denied reports whether a line is a denial or a violation. It looks for the v, because quotes are frequent.
-func denied(line []byte) bool {
-	const key = `verdict":"`
-	for from := 1; from < len(line); {
-		i := bytes.Index(line[from:], []byte(key))
-		if i < 0 {
-			return false
-		}
-		if from += i; line[from-1] == '"' {
-			from += len(key)
-			return from < len(line) && line[from] != 'a' // 'a' is allow
-		}
-		from++
-	}
-	return false
 }
 
 // The index is a skippable frame: RFC 8878, 3.1.2. Its content ends with its own length and indexMagic.
@@ -126,21 +107,21 @@ func newUnpacker() (*zstd.Decoder, error) {
 
 // pack compresses a complete segment and removes the original. It does nothing if another process is packing the
 // segment. It renames the packed file only after it is on disk and compared with the original.
-func pack(root *os.Root, seg segment, stop <-chan struct{}) error {
-	from, err := openSegment(root, seg)
+func pack(root *os.Root, seg segment.Segment, stop <-chan struct{}) error {
+	from, err := segment.OpenFile(root, seg.Name())
 	if err != nil {
 		return err
 	}
 	defer from.Close()
-	if flock(from, unix.LOCK_EX|unix.LOCK_NB) != nil {
+	if segment.Lock(from, unix.LOCK_EX|unix.LOCK_NB) != nil {
 		return nil
 	}
 	info, err := from.Stat()
 	if err != nil {
 		return err
 	}
-	packed := segment{seg.number, true}
-	to, err := durable.Begin(root, packed.name(), durable.Options{Mode: sealed})
+	packed := segment.Segment{Number: seg.Number, Packed: true}
+	to, err := durable.Begin(root, packed.Name(), durable.Options{Mode: sealed})
 	if err != nil {
 		return err
 	}
@@ -155,7 +136,7 @@ func pack(root *os.Root, seg segment, stop <-chan struct{}) error {
 	if err != nil {
 		return err
 	}
-	return root.Remove(seg.name())
+	return root.Remove(seg.Name())
 }
 
 var errStopped = errors.New("the log is closed")
@@ -171,7 +152,7 @@ func packTo(to io.Writer, from io.Reader, stop <-chan struct{}) error {
 		return err
 	}
 	defer unpacker.Close()
-	out, lines := bufio.NewWriterSize(to, 1<<20), bufio.NewReaderSize(from, blockSize)
+	out, lines := bufio.NewWriterSize(to, 1<<20), bufio.NewReaderSize(from, segment.BlockSize)
 	var blocks []block
 	var text, frame, check []byte
 	at := int64(0)
@@ -209,9 +190,9 @@ func packTo(to io.Writer, from io.Reader, stop <-chan struct{}) error {
 	return out.Flush()
 }
 
-// readBlock appends whole lines of about blockSize bytes to text.
+// readBlock appends whole lines of about segment.BlockSize bytes to text.
 func readBlock(lines *bufio.Reader, text []byte) ([]byte, error) {
-	for len(text) < blockSize {
+	for len(text) < segment.BlockSize {
 		line, err := lines.ReadSlice('\n')
 		for err == bufio.ErrBufferFull {
 			text = append(text, line...)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/audit/segment"
 )
 
 // Filter selects events: those that fit all of its fields. The zero value selects all events.
@@ -103,11 +105,11 @@ func (r *reader) run(ctx context.Context) error {
 			return err
 		}
 		before := r.offset
-		if err := r.drain(ctx, next.number != 0); err != nil {
+		if err := r.drain(ctx, next.Number != 0); err != nil {
 			return err
 		}
 		switch {
-		case next.number != 0:
+		case next.Number != 0:
 			err = r.advance(next)
 		case r.follow:
 			err = r.changes.wait(ctx, r.offset != before)
@@ -121,25 +123,25 @@ func (r *reader) run(ctx context.Context) error {
 }
 
 // next returns the segment after the current one. Its number is 0 if there is none.
-func (r *reader) next() (segment, error) {
-	all, err := segments(r.root)
+func (r *reader) next() (segment.Segment, error) {
+	all, err := segment.List(r.root)
 	for _, seg := range all {
-		if seg.number > r.number {
+		if seg.Number > r.number {
 			return seg, err
 		}
 	}
-	return segment{}, err
+	return segment.Segment{}, err
 }
 
 // advance opens a segment. It returns nil if the segment was removed.
-func (r *reader) advance(seg segment) error {
-	f, seg, err := openEither(r.root, seg)
+func (r *reader) advance(seg segment.Segment) error {
+	f, seg, err := segment.Open(r.root, seg)
 	if r.file != nil {
 		r.file.Close()
 	}
-	r.file, r.number, r.packed, r.offset = f, seg.number, seg.packed, 0
+	r.file, r.number, r.packed, r.offset = f, seg.Number, seg.Packed, 0
 	if err == nil && r.follow && !r.packed {
-		r.changes.begin(seg.name())
+		r.changes.begin(seg.Name())
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -158,7 +160,7 @@ func (r *reader) drain(ctx context.Context, complete bool) error {
 			return ctx.Err()
 		}
 		r.offset = 1
-		pieces, err := packedPieces(r.file, segment{r.number, true}.name(), r.filter)
+		pieces, err := packedPieces(r.file, segment.Segment{Number: r.number, Packed: true}.Name(), r.filter)
 		if err != nil { // continue with the other segments
 			if !r.yield(Event{Raw: []byte{}}, err) {
 				return errStop
@@ -178,7 +180,7 @@ func (r *reader) drain(ctx context.Context, complete bool) error {
 		r.offset = skip(r.file, size, r.filter.Since)
 	}
 	var failed error
-	err = scanAll(ctx, r.filter, plainPieces(r.file, segmentName(r.number), &r.offset, size, complete, &failed), r.yield)
+	err = scanAll(ctx, r.filter, plainPieces(r.file, segment.Name(r.number), &r.offset, size, complete, &failed), r.yield)
 	return cmp.Or(err, failed)
 }
 
@@ -192,7 +194,7 @@ func (r *reader) size() (_ int64, err error) {
 		}
 	}
 	if r.lock != nil {
-		if err := flock(r.lock, unix.LOCK_SH); err != nil {
+		if err := segment.Lock(r.lock, unix.LOCK_SH); err != nil {
 			return 0, err
 		}
 		defer func() { _ = unix.Flock(int(r.lock.Fd()), unix.LOCK_UN) }()

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/audit/segment"
 )
 
 func TestReadFilters(t *testing.T) {
@@ -118,12 +120,12 @@ func TestReadWaitsForWholeLines(t *testing.T) {
 func TestReadTellsDamage(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(first(dir), []byte("{\"seq\":1}\nwhat\n{\"seq\":3}\nhalf"), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, segmentName(3)), []byte("{\"seq\":4}\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, segment.Name(3)), []byte("{\"seq\":4}\n"), 0o600))
 	var good, bad [][]byte
 	for e, err := range Read(t.Context(), dir, Filter{}, false) {
 		if err != nil {
 			bad = append(bad, e.Raw)
-			assert.ErrorContains(t, err, segmentName(1))
+			assert.ErrorContains(t, err, segment.Name(1))
 			continue
 		}
 		good = append(good, e.Raw)
@@ -191,7 +193,7 @@ func TestReadRising(t *testing.T) {
 		}
 		require.Equal(t, want, got, i)
 	}
-	text, err := os.ReadFile(filepath.Join(dir, segmentName(1)))
+	text, err := os.ReadFile(filepath.Join(dir, segment.Name(1)))
 	require.NoError(t, err)
 	size := int64(len(text))
 	assert.Greater(t, skip(bytes.NewReader(text), size, every[199].Time), size-2*chunkSize)
@@ -203,7 +205,7 @@ func TestReadRising(t *testing.T) {
 // kernel reports none.
 func TestFollowerIsWoken(t *testing.T) {
 	dir := t.TempDir()
-	name := filepath.Join(dir, segmentName(1))
+	name := filepath.Join(dir, segment.Name(1))
 	require.NoError(t, os.WriteFile(name, nil, 0o600))
 	f := follower{dir: dir}
 	f.begin(filepath.Base(name))

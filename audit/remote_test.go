@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/audit/segment"
 )
 
 // childServe is a child that serves a log on descriptor 3.
@@ -72,7 +74,7 @@ func TestRemote(t *testing.T) {
 	group.Wait()
 	assert.Len(t, all(t, dir), 400)
 
-	require.NoError(t, os.Remove(filepath.Join(dir, segmentName(lastNumber(t, dir)))))
+	require.NoError(t, os.Remove(filepath.Join(dir, segment.Name(lastNumber(t, dir)))))
 	assert.Equal(t, OutcomeLost, (<-notices).Outcome)
 	before := add(t, l, 1)
 
@@ -91,7 +93,7 @@ func lastNumber(t *testing.T, dir string) int {
 	root, err := os.OpenRoot(dir)
 	require.NoError(t, err)
 	defer root.Close()
-	all, err := segments(root)
+	all, err := segment.List(root)
 	require.NoError(t, err)
 	return last(all)
 }

@@ -12,6 +12,9 @@ import (
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/scopefs/scopefs/audit/event"
+	"github.com/scopefs/scopefs/audit/segment"
 )
 
 // A piece is a part of a segment: whole lines that any goroutine can read and filter.
@@ -98,7 +101,7 @@ func newMatcher(f Filter) *matcher {
 	m := &matcher{Filter: f, all: f == Filter{}}
 	for key, want := range f.exact() {
 		if want != "" {
-			m.parts = append(m.parts, appendString([]byte(`"`+key+`":`), Escape(want)))
+			m.parts = append(m.parts, event.AppendString([]byte(`"`+key+`":`), Escape(want)))
 		}
 	}
 	return m
@@ -112,7 +115,7 @@ func (m *matcher) mayMatch(line []byte) bool {
 	if !bytes.HasPrefix(line, []byte(`{"seq":`)) || !bytes.HasSuffix(line, []byte("}\n")) {
 		return true
 	}
-	if m.Denied && !denied(line) {
+	if m.Denied && !segment.Denied(line) {
 		return false
 	}
 	for _, part := range m.parts {
@@ -123,7 +126,7 @@ func (m *matcher) mayMatch(line []byte) bool {
 	if m.Since.IsZero() && m.Seq == 0 && m.After == 0 {
 		return true
 	}
-	seq, at, ok := parseHead(line)
+	seq, at, ok := segment.ParseHead(line)
 	return !ok || !at.Before(m.Since) && (m.Seq == 0 || m.Seq == seq) && seq > m.After
 }
 

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/audit/segment"
 )
 
 // TestReadAsParsed compares filtered reads of a damaged log with a parse of each line.
@@ -51,7 +53,7 @@ func TestReadAsParsed(t *testing.T) {
 	for name, end := range map[string]string{"whole": "", "torn": `{"seq":9,"verdict":"deny`} {
 		dir := t.TempDir()
 		log := append(bytes.Clone(text), end...)
-		require.NoError(t, os.WriteFile(filepath.Join(dir, segmentName(1)), log, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, segment.Name(1)), log, 0o600))
 		for _, f := range []Filter{{}, {Denied: true}, {Verdict: Violation}, {Denied: true, After: seq / 2}, {Seq: seq / 3}} {
 			var want, got []string
 			for line := range bytes.Lines(log) {

@@ -1,14 +1,12 @@
 package audit
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -16,24 +14,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/audit/segment"
 	"github.com/scopefs/scopefs/audit/tree"
 	"github.com/scopefs/scopefs/internal/durable"
 )
-
-// The files of the tree: see package tree.
-const (
-	treeName   = "tree"
-	treeSuffix = ".tree"
-	secretName = "key"
-	publicName = "key.pub"
-	headName   = "head"
-)
-
-func treeFile(n int) string { return fmt.Sprintf("%08d%s", n, treeSuffix) }
 
 // A place is the end of what is on disk.
 type place struct {
@@ -101,11 +88,11 @@ const (
 
 // seal hashes the lines up to a place, and reports whether it did so.
 func (w *sealer) seal(to place, closing bool) (done bool, err error) {
-	if w.blocks, err = w.root.OpenFile(treeName, openForWrite, 0o600); err != nil {
+	if w.blocks, err = w.root.OpenFile(segment.Tree, openForWrite, 0o600); err != nil {
 		return false, err
 	}
 	for tries := 0; ; tries++ {
-		err := flock(w.blocks, unix.LOCK_EX|unix.LOCK_NB)
+		err := segment.Lock(w.blocks, unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			break
 		}
@@ -127,7 +114,7 @@ func (w *sealer) seal(to place, closing bool) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	all, err := segments(w.root)
+	all, err := segment.List(w.root)
 	if err != nil {
 		return false, err
 	}
@@ -135,11 +122,11 @@ func (w *sealer) seal(to place, closing bool) (done bool, err error) {
 		return false, err
 	}
 	for _, seg := range all {
-		if seg.number < w.segment || seg.number > to.segment {
+		if seg.Number < w.segment || seg.Number > to.segment {
 			continue
 		}
-		if seg.number > w.segment {
-			if err := w.begin(seg.number); err != nil {
+		if seg.Number > w.segment {
+			if err := w.begin(seg.Number); err != nil {
 				return false, err
 			}
 		}
@@ -152,17 +139,17 @@ func (w *sealer) seal(to place, closing bool) (done bool, err error) {
 
 // resume sets the position from the newest file of the tree that is whole. After a crash of the kernel only the first
 // position of a file is known to be on disk. Without a file it begins a new tree at the first segment.
-func (w *sealer) resume(all []segment) error {
+func (w *sealer) resume(all []segment.Segment) error {
 	numbers, err := treeNumbers(w.root)
 	if err != nil {
 		return err
 	}
 	for _, n := range slices.Backward(numbers) {
-		f, err := w.root.OpenFile(treeFile(n), os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+		f, err := w.root.OpenFile(segment.TreeFile(n), os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 		if err != nil {
 			return err
 		}
-		start, now, err := readPositions(f)
+		start, now, err := segment.Positions(f)
 		if err != nil { // the one before has the place, too
 			f.Close()
 			continue
@@ -181,20 +168,15 @@ func (w *sealer) resume(all []segment) error {
 	if err != nil || len(all) == 0 {
 		return err
 	}
-	return w.begin(all[0].number)
+	return w.begin(all[0].Number)
 }
 
 // treeNumbers returns the segments that have a file of the tree, in order.
 func treeNumbers(root *os.Root) (numbers []int, err error) {
-	dir, err := root.Open(".")
-	if err != nil {
-		return nil, err
-	}
-	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	for _, name := range names {
-		digits, ok := strings.CutSuffix(name, treeSuffix)
-		if n, err := strconv.Atoi(digits); ok && err == nil && n > 0 && name == treeFile(n) {
+	entries, err := fs.ReadDir(root.FS(), ".")
+	for _, entry := range entries {
+		digits, ok := strings.CutSuffix(entry.Name(), segment.TreeSuffix)
+		if n, err := strconv.Atoi(digits); ok && err == nil && n > 0 && entry.Name() == segment.TreeFile(n) {
 			numbers = append(numbers, n)
 		}
 	}
@@ -202,27 +184,11 @@ func treeNumbers(root *os.Root) (numbers []int, err error) {
 	return numbers, err
 }
 
-// readPositions returns where a segment begins in the tree, and how far it is hashed.
-func readPositions(f *os.File) (start, now tree.Position, err error) {
-	b := make([]byte, 2*tree.PositionSize)
-	n, err := f.ReadAt(b, 0)
-	if err != nil && err != io.EOF {
-		return start, now, err
-	}
-	if start, err = tree.DecodePosition(b[:min(n, tree.PositionSize)]); err != nil {
-		return start, now, err
-	}
-	if now, err = tree.DecodePosition(b[tree.PositionSize:max(n, tree.PositionSize)]); err != nil {
-		now = start
-	}
-	return start, now, nil
-}
-
 // begin makes the file of the tree for segment n, which begins where the segment before it ended. The file and the
 // blocks are on disk before begin returns.
 func (w *sealer) begin(n int) error {
 	w.at.Offset, w.at.Boot = 0, w.boot
-	f, err := w.root.OpenFile(treeFile(n), openForWrite|os.O_TRUNC, 0o600)
+	f, err := w.root.OpenFile(segment.TreeFile(n), openForWrite|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
@@ -237,20 +203,20 @@ func (w *sealer) begin(n int) error {
 }
 
 // hash adds the lines of the segment after the position, up to a place or, in an earlier segment, to its end.
-func (w *sealer) hash(seg segment, to place) error {
+func (w *sealer) hash(seg segment.Segment, to place) error {
 	limit := int64(-1)
-	if seg.number == to.segment {
+	if seg.Number == to.segment {
 		if limit = to.size; limit <= w.at.Offset {
 			return nil
 		}
 	}
-	start, _, err := readPositions(w.side)
+	start, _, err := segment.Positions(w.side)
 	if err != nil {
 		return err
 	}
 	from := w.at.Tree.Size
 	w.hints = w.hints[:0]
-	err = linesFrom(w.root, seg, w.at.Offset, limit, func(line []byte) error {
+	err = segment.Lines(w.root, seg, w.at.Offset, limit, func(line []byte) error {
 		w.at.Offset += int64(len(line))
 		return w.add(line)
 	})
@@ -273,9 +239,9 @@ func hintAt(start tree.Position, index int64) int64 {
 }
 
 func (w *sealer) add(line []byte) error {
-	leaf := w.leaf.Hash(unended(line))
+	leaf := w.leaf.Hash(segment.Unended(line))
 	w.hints = append(w.hints, leaf[:tree.HintSize]...)
-	count(&w.at.Counts, value(line, "event"), line)
+	segment.Count(&w.at.Counts, segment.Value(line, "event"), line)
 	if block, complete := w.at.Tree.Add(leaf); complete {
 		_, err := w.blocks.WriteAt(block[:], (w.at.Tree.Size/tree.BlockLines-1)*tree.HashSize)
 		return err
@@ -283,76 +249,8 @@ func (w *sealer) add(line []byte) error {
 	return nil
 }
 
-// unended returns a line without its newline.
-func unended(line []byte) []byte { return bytes.TrimSuffix(line, []byte("\n")) }
-
-// count counts a line of a kind.
-func count(c *tree.Counts, kind string, line []byte) {
-	if denied(line) {
-		c.Denied++
-	}
-	switch kind {
-	case KindCall, KindNetwork:
-		switch value(line, "outcome") {
-		case OutcomeBegin:
-			c.Begun++
-		case OutcomeUnknown:
-			c.Unknown++
-		default:
-			c.Ended++
-		}
-	case KindAudit:
-		if outcome := value(line, "outcome"); outcome == OutcomeLost || outcome == OutcomeUnclean || outcome == OutcomeTorn {
-			c.Lost++
-		}
-	}
-}
-
-// linesFrom calls do with each line of a segment from an offset up to limit, or to the end if limit is negative.
-func linesFrom(root *os.Root, seg segment, offset, limit int64, do func(line []byte) error) error {
-	f, seg, err := openEither(root, seg)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if limit < 0 {
-		limit = 1 << 62
-	}
-	var text io.Reader = io.NewSectionReader(f, offset, limit-offset)
-	if seg.packed {
-		unpacker, err := zstd.NewReader(f)
-		if err != nil {
-			return err
-		}
-		defer unpacker.Close()
-		if _, err := io.CopyN(io.Discard, unpacker, offset); err != nil {
-			return err
-		}
-		text = io.LimitReader(unpacker, limit-offset)
-	}
-	var long []byte
-	for lines := bufio.NewReaderSize(text, blockSize); ; {
-		line, err := lines.ReadSlice('\n')
-		if err == bufio.ErrBufferFull {
-			long = append(long, line...)
-			continue
-		}
-		if err != nil && err != io.EOF {
-			return err
-		}
-		if len(long) > 0 {
-			line, long = append(long, line...), nil
-		}
-		if len(line) > 0 {
-			if err := do(line); err != nil {
-				return err
-			}
-		}
-		if err == io.EOF {
-			return nil
-		}
-	}
-}
+// secretName is the file of the log's private key.
+const secretName = "key"
 
 // key returns the log's key, and makes it if the log has none.
 func (w *sealer) key() (note.Signer, error) {
@@ -363,7 +261,7 @@ func (w *sealer) key() (note.Signer, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	if _, err := w.root.Lstat(headName); err == nil {
+	if _, err := w.root.Lstat(segment.Head); err == nil {
 		w.renewed = "the key of the log was removed: a new one signs from now on"
 	}
 	var id [8]byte
@@ -372,7 +270,7 @@ func (w *sealer) key() (note.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := durable.Replace(w.root, publicName, []byte(public+"\n"), durable.Options{Mode: 0o644}); err != nil {
+	if err := durable.Replace(w.root, segment.PublicKey, []byte(public+"\n"), durable.Options{Mode: 0o644}); err != nil {
 		return nil, err
 	}
 	if err := durable.Replace(w.root, secretName, []byte(private), durable.Options{}); err != nil {
@@ -383,7 +281,7 @@ func (w *sealer) key() (note.Signer, error) {
 
 // head signs the tree and replaces the last head, unless that is of the same size.
 func (w *sealer) head(signer note.Signer) error {
-	before, err := w.root.ReadFile(headName)
+	before, err := w.root.ReadFile(segment.Head)
 	if err == nil && bytes.HasPrefix(before, fmt.Appendf(nil, "%s\n%d\n", signer.Name(), w.at.Tree.Size)) {
 		return nil
 	}
@@ -393,5 +291,5 @@ func (w *sealer) head(signer note.Signer) error {
 		return err
 	}
 	// A head is signed anew after a crash of the kernel.
-	return durable.Replace(w.root, headName, signed, durable.Options{Mode: 0o644, Unsynced: true})
+	return durable.Replace(w.root, segment.Head, signed, durable.Options{Mode: 0o644, Unsynced: true})
 }

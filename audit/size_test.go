@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/audit/segment"
 )
 
 // TestReadLarge measures reading a large log. AUDIT_TEST_LINES is its number of lines; one line in AUDIT_TEST_DENIED
@@ -67,10 +69,10 @@ func generate(t *testing.T, dir string, lines, every int) {
 	require.NoError(t, os.MkdirAll(dir, 0o700))
 	var b bytes.Buffer
 	write := func(n int, mode os.FileMode) {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, segmentName(n)), b.Bytes(), mode))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, segment.Name(n)), b.Bytes(), mode))
 		b.Reset()
 	}
-	segment := 1
+	number := 1
 	for i := 1; i <= lines; i++ {
 		e := Event{Event: KindCall, Agent: fmt.Sprint("agent-", i%50), Session: "c1790000000-7", Call: fmt.Sprintf("call%09d", i/2),
 			Op: "read_file", Path: fmt.Sprintf("src/pkg%d/file%d.go", i%97, i%1009), Verdict: Allow, Rule: "tools: *", Outcome: "ok", DurationUS: int64(i % 5000)}
@@ -79,9 +81,9 @@ func generate(t *testing.T, dir string, lines, every int) {
 		}
 		b.Write(appendBody(appendHead(nil, uint64(i), generated(i)), e))
 		if b.Len() > 64<<20-1000 {
-			write(segment, sealed)
-			segment++
+			write(number, sealed)
+			number++
 		}
 	}
-	write(segment, 0o600)
+	write(number, 0o600)
 }

@@ -7,10 +7,6 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
-
-	"github.com/scopefs/scopefs/internal/interrupted"
 )
 
 // store is the directory of a log, for one appending process. Other processes append too, so acquire checks the state
@@ -249,8 +245,4 @@ func (s *store) closeFiles() error {
 		s.root = nil
 	}
 	return err
-}
-
-func flock(f *os.File, how int) error {
-	return os.NewSyscallError("flock", interrupted.Retry(func() error { return unix.Flock(int(f.Fd()), how) }))
 }

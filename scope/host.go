@@ -119,14 +119,6 @@ func (p HostPattern) Match(host string) bool {
 	return strings.HasSuffix(host, p.host) && len(host) > len(p.host)
 }
 
-// Meets reports whether a host may match both patterns.
-func (p HostPattern) Meets(o HostPattern) bool {
-	inside := func(p, o HostPattern) bool {
-		return p == o || !p.wild && o.Match(p.host) || p.wild && o.Match("x"+p.host)
-	}
-	return inside(p, o) || inside(o, p)
-}
-
 // narrower reports whether p covers fewer hosts than o, given that both cover one.
 func (p HostPattern) narrower(o HostPattern) bool {
 	if p.wild != o.wild {

@@ -256,9 +256,12 @@ func (r hostRule) covers(req *request) bool {
 		return true
 	}
 	readings, ok := readPath(req.path)
-	return ok && !slices.ContainsFunc(readings, func(path string) bool {
-		return !slices.ContainsFunc(r.paths, func(p string) bool { return doublestar.MatchUnvalidated(p, path) })
-	})
+	return ok && !slices.ContainsFunc(readings, func(path string) bool { return !r.matches(path) })
+}
+
+// matches reports whether one of the rule's paths matches a reading of a request's path.
+func (r hostRule) matches(path string) bool {
+	return slices.ContainsFunc(r.paths, func(p string) bool { return doublestar.MatchUnvalidated(p, path) })
 }
 
 // readPath returns the paths that servers may read in a percent-encoded path: with an encoded slash as a

@@ -109,6 +109,11 @@ type Decision struct {
 	Remedy string     // from Grants: the smallest change that would allow it; for files see Policy.Remedy
 }
 
+// Wider reports whether d allows what the other decision does not, or leaves to the operator what the other one denies.
+func (d Decision) Wider(than Decision) bool {
+	return d.Allow && !than.Allow || d.Ask && !than.Ask && !than.Allow
+}
+
 // Policy decides about the files of one view. It is immutable and safe for
 // concurrent use. The zero Policy allows nothing.
 //

@@ -83,7 +83,7 @@ func (s *Set) Call(ctx context.Context, c Call) (Result, error) {
 	}
 	defer done()
 	c.done = done
-	said, text, bad := c.cut(name)
+	said, text, bad := c.cut(name, s.gate.Chain != "")
 	if bad != nil {
 		return Result{}, s.refuse(ctx, early, bad)
 	}

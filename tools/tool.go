@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -120,7 +121,13 @@ func (e Env) AddTo(list string) string {
 	if slices.Contains(e.Within, scope.Principal{ID: e.Agent}) { // of a repository
 		return "define " + string(e.Agent) + " in agents.d: no entry of " + list + " is about an agent of a repository"
 	}
-	return "add " + string(e.Agent) + " to " + list
+	name := string(e.Agent)
+	for _, p := range e.Within {
+		if p.ID == e.Agent {
+			name = cmp.Or(p.Listed(), name)
+		}
+	}
+	return "add " + name + " to " + list
 }
 
 // Question is a question to the client's user, and Answer the answer.

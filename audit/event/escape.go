@@ -119,3 +119,16 @@ func Bound(s string, limit int) string {
 	}
 	return string(head) + `\cut{` + strconv.Itoa(to-from) + `}` + Escape(s[to:])
 }
+
+// AppendString appends an escaped string as JSON. An escaped string has no control characters, so only the quote and
+// the backslash need escaping (RFC 8259, section 7).
+func AppendString(b []byte, s string) []byte {
+	b = append(b, '"')
+	for i := range len(s) {
+		if s[i] == '"' || s[i] == '\\' {
+			b = append(b, '\\')
+		}
+		b = append(b, s[i])
+	}
+	return append(b, '"')
+}

@@ -28,6 +28,29 @@ const (
 	KindAudit    = "audit"
 )
 
+// The outcomes of events of [KindAudit], which the log records about itself.
+const (
+	OutcomeTorn       = "torn"          // the end was damaged; the log moved it to a file beside the segment
+	OutcomeRecovered  = "recovered"     // the log works again; the detail counts the events refused meanwhile
+	OutcomeLost       = "lost"          // another program removed, renamed, replaced or truncated segments
+	OutcomeLow        = "low space"     // the disk is nearly full
+	OutcomeRemoved    = "removed"       // the log removed segments: too old, or the log was too large
+	OutcomeKept       = "kept"          // the log could not compress or remove segments
+	OutcomeAnchored   = "anchored"      // a signed head is kept elsewhere; recorded by the daemon
+	OutcomeLate       = "anchor late"   // no head was kept elsewhere for some time; likewise
+	OutcomeStreamLate = "stream late"   // the receiver of a stream lacks events that have waited for long; recorded by the daemon
+	OutcomeStreamBack = "stream back"   // it has them; likewise
+	OutcomeStreamGap  = "stream gap"    // events that the receiver will not get; likewise
+	OutcomeForeign    = "foreign lines" // another program appended lines while the log was closed
+	OutcomeUnclean    = "unclean start" // the kernel stopped while the log was open: the latest events may be missing
+)
+
+// The outcomes of events of [KindCall] and [KindNetwork].
+const (
+	OutcomeBegin   = "begin"   // the call runs; another event follows
+	OutcomeUnknown = "unknown" // the log was closed before the call's end was recorded
+)
+
 // Event is one line of the log. Fields with the zero value are omitted.
 //
 // Strings of an event of audit.Read are escaped, as in the log. [Unescape] returns the original strings.

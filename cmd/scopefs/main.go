@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/scopefs/scopefs/internal/beside"
+	"github.com/scopefs/scopefs/internal/companion"
 	"github.com/scopefs/scopefs/internal/front"
 	"github.com/scopefs/scopefs/internal/version"
 )
@@ -23,6 +23,6 @@ func main() {
 	if status, done := front.Main(context.Background(), os.Args[1:]); done {
 		os.Exit(status)
 	}
-	fmt.Fprintln(os.Stderr, "scopefs:", beside.Exec("scopefsd", os.Args...))
+	fmt.Fprintln(os.Stderr, "scopefs:", companion.Exec("scopefsd", os.Args...))
 	os.Exit(1)
 }

@@ -1,7 +1,9 @@
 package history
 
 import (
+	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -21,8 +24,9 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// TestUndoKilled kills a process that undoes, as an ordinary user, at each step and in it: before and after the changes of a step, with
-// what it has lifted. The next process makes the tree as it was, with no mode lifted; a redo takes that back, and another undo the redo.
+// TestUndoKilled kills a process that undoes, as an ordinary user, at each step and in it: before and after the changes
+// of a step, with what it has lifted. The next process makes the tree as it was, with no mode lifted; a redo takes that
+// back, and another undo the redo.
 func TestUndoKilled(t *testing.T) {
 	if base := os.Getenv("HISTORY_OF"); base != "" {
 		killedChild(t, base)
@@ -30,7 +34,8 @@ func TestUndoKilled(t *testing.T) {
 	}
 	need.Root(t, "it gives files to another user")
 	killed, seen := 0, ""
-	for point, more := 0, true; more; point++ {
+	stride := 3 / need.Rounds("SCOPEFS_TEST_POINTS", 1, 3) // make test-all kills at each point
+	for point, more := 0, true; more; point += stride {
 		base := t.TempDir()
 		for dir := base; dir != os.TempDir(); dir = filepath.Dir(dir) {
 			require.NoError(t, os.Chmod(dir, 0o755))
@@ -64,8 +69,93 @@ func TestUndoKilled(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, left)
 	}
-	assert.Greater(t, killed, 20)
+	assert.Greater(t, killed*stride, 50)
 	t.Logf("killed at %d points", killed)
+}
+
+// TestUndoKilledModel kills a process that undoes random changes at random moments: an undo of the next one to the
+// checkpoint finds nothing of others, gives the tree of that time, and a redo and another undo do as well.
+func TestUndoKilledModel(t *testing.T) {
+	if base := os.Getenv("HISTORY_OF"); base != "" {
+		killedModel(t, base)
+		return
+	}
+	killed, first := 0, need.Rounds("SCOPEFS_TEST_HISTORY_FIRST", 0, 0)
+	for seed := first; seed < first+need.Rounds("SCOPEFS_TEST_HISTORY_KILLS", 10, 200); seed++ {
+		base := t.TempDir()
+		for _, phase := range []string{"make", "undo", "again"} {
+			cmd := exec.Command(os.Args[0], "-test.run=^TestUndoKilledModel$")
+			cmd.Env = append(os.Environ(), "HISTORY_OF="+base, "HISTORY_PHASE="+phase, fmt.Sprint("HISTORY_KILL=", seed))
+			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+			out, err := cmd.CombinedOutput()
+			if err != nil && err.Error() == "signal: killed" {
+				killed++
+			} else {
+				require.NoError(t, err, "seed %d: %s: %s", seed, phase, out)
+			}
+		}
+	}
+	t.Logf("killed %d", killed)
+}
+
+// killedModel does a phase of TestUndoKilledModel.
+func killedModel(t *testing.T, base string) {
+	seed, err := strconv.ParseUint(os.Getenv("HISTORY_KILL"), 10, 64)
+	require.NoError(t, err)
+	random := rand.New(rand.NewPCG(seed, 5))
+	c := &client{t: t, dir: filepath.Join(base, "tree"), kept: filepath.Join(base, "history")}
+	phase := os.Getenv("HISTORY_PHASE")
+	if phase == "make" {
+		require.NoError(t, os.Mkdir(c.dir, 0o755))
+		require.NoError(t, os.Mkdir(c.kept, 0o700))
+	}
+	c.open(Options{})
+	defer c.close()
+	var trace bytes.Buffer
+	changes := func() {
+		for range 5 + random.IntN(40) {
+			c.label = Label{Session: "s", Call: fmt.Sprint("call", random.IntN(3))}
+			c.random(random, &trace)
+		}
+	}
+	whole := func(what string, r *Result) {
+		require.Empty(t, r.Conflicts, "%s\n%s", what, read(t, base, "trace"))
+		require.Empty(t, r.Unkept, "%s\n%s", what, read(t, base, "trace"))
+	}
+	switch phase {
+	case "make":
+		changes()
+		require.NoError(t, os.WriteFile(filepath.Join(base, "before"), []byte(state(t, c.dir)), 0o600))
+		_, err := c.store.Checkpoint("p", "", Hooks{})
+		require.NoError(t, err)
+		trace.Reset()
+		changes()
+		require.NoError(t, os.WriteFile(filepath.Join(base, "after"), []byte(state(t, c.dir)), 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(base, "trace"), trace.Bytes(), 0o600))
+	case "undo":
+		end, points := random.IntN(60), 0
+		point := func() {
+			if points++; points == end && seed%2 == 0 {
+				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			}
+		}
+		whole("undo", c.undoWith(Selection{Checkpoint: "p"}, Hooks{
+			Lock: func() (func(), error) {
+				if points == 0 && seed%2 == 1 {
+					time.AfterFunc(time.Duration(random.IntN(2000))*time.Microsecond, func() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL) })
+				}
+				point()
+				return point, nil
+			},
+			Changed: func(beneath.FileID, string, beneath.FileID) { point() },
+		}))
+	case "again":
+		whole("to the checkpoint", c.undo(Selection{Checkpoint: "p"}))
+		require.Equal(t, withoutTimes(read(t, base, "before")), withoutTimes(state(t, c.dir)), read(t, base, "trace"))
+		whole("redo", c.undo(Selection{Undo: true}))
+		whole("undo of the redo", c.undo(Selection{Checkpoint: "p"}))
+		require.Equal(t, withoutTimes(read(t, base, "before")), withoutTimes(state(t, c.dir)), read(t, base, "trace"))
+	}
 }
 
 const nobody = 65534
@@ -231,7 +321,8 @@ func slicesOf(steps []Step, a Action) (list []Step) {
 	return list
 }
 
-// TestUndoNewer: what a client has written after the plan was made is not overwritten, whether somebody was shown the plan or not.
+// TestUndoNewer: what a client has written after the plan was made is not overwritten, whether somebody was shown the
+// plan or not.
 func TestUndoNewer(t *testing.T) {
 	c := newClient(t)
 	c.label = Label{Call: "c1"}

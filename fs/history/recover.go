@@ -48,7 +48,13 @@ type interrupted struct {
 func (s *Store) Resume(ctx context.Context, hooks Hooks) (results []*Result, err error) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
-	for _, i := range s.interrupted {
+	return s.resumeAll(ctx, hooks)
+}
+
+// resumeAll is Resume for a caller that has the turn.
+func (s *Store) resumeAll(ctx context.Context, hooks Hooks) (results []*Result, err error) {
+	for len(s.interrupted) > 0 {
+		i := s.interrupted[0]
 		var r *Result
 		if i.again {
 			r, err = s.undo(ctx, *i.header.Undo, hooks, Header{Redo: i.header.Redo})
@@ -58,11 +64,10 @@ func (s *Store) Resume(ctx context.Context, hooks Hooks) (results []*Result, err
 		if err != nil {
 			return results, err
 		}
-		if r != nil {
+		if s.interrupted = s.interrupted[1:]; r != nil {
 			results = append(results, r)
 		}
 	}
-	s.interrupted = nil
 	return results, nil
 }
 

@@ -51,6 +51,11 @@ type Result struct {
 func (s *Store) Undo(ctx context.Context, sel Selection, hooks Hooks) (*Result, error) {
 	s.turn.Lock()
 	defer s.turn.Unlock()
+	before := hooks
+	before.Agree, before.Progress = nil, nil
+	if _, err := s.resumeAll(context.WithoutCancel(ctx), before); err != nil {
+		return nil, err
+	}
 	s.awaitClosed(hooks)
 	s.endAll(func(*generation) bool { return true }) // the names of their directories do not change any more
 	return s.undo(ctx, sel, hooks, Header{Redo: sel.Undo})

@@ -11,8 +11,8 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// ErrCapability reports that security.capability of a file could not be set: the process lacks CAP_SETFCAP, capabilities(7). Everything
-// else was set.
+// ErrCapability reports that security.capability of a file could not be set: the process lacks CAP_SETFCAP,
+// capabilities(7). Everything else was set.
 var ErrCapability = errors.New("its file capabilities are not restored: that needs CAP_SETFCAP")
 
 // SetAttributes gives the object id at a path attributes: extended ones if a has them. It fails with
@@ -47,7 +47,8 @@ func SetAttributes(root *beneath.Root, rel string, id beneath.FileID, a *journal
 	return err
 }
 
-// Apply gives an object attributes. open is the object open for reading, or nil: then extended attributes stay as they are.
+// Apply gives an object attributes. open is the object open for reading, or nil: then extended attributes stay as they
+// are.
 func Apply(f beneath.File, open *beneath.File, a *journal.Attr) error {
 	st, err := f.Stat()
 	if err != nil {
@@ -86,7 +87,8 @@ func attrOf(st *beneath.Stat, mtime unix.StatxTimestamp) *journal.Attr {
 // MaxXattrs bounds the extended attributes of an object, in bytes.
 const MaxXattrs = 1 << 20
 
-// AttributesOf returns the attributes of an object, without times. With lift also those that its mode keeps its owner from are read.
+// AttributesOf returns the attributes of an object, without times. With lift also those that its mode keeps its owner
+// from are read.
 func AttributesOf(root *beneath.Root, rel string, st *beneath.Stat, lift bool) *journal.Attr {
 	a := attrOf(st, omitted)
 	if st.IsRegular() || st.IsDir() {
@@ -103,8 +105,8 @@ func SameAttributes(a, b *journal.Attr) bool {
 	return a.Mode == b.Mode && a.UID == b.UID && a.GID == b.GID && maps.EqualFunc(a.XAttrs, b.XAttrs, bytes.Equal)
 }
 
-// OpenRead opens an object for reading. With lift it also opens one whose mode keeps its owner from that: the mode is lifted during the
-// open. This sets the change time of the object, and st gets the new one.
+// OpenRead opens an object for reading. With lift it also opens one whose mode keeps its owner from that: the mode is
+// lifted during the open. This sets the change time of the object, and st gets the new one.
 func OpenRead(root *beneath.Root, rel string, st *beneath.Stat, lift bool) (beneath.File, error) {
 	f, err := root.Open(rel, unix.O_RDONLY, st.ID())
 	if !lift || !errors.Is(err, unix.EACCES) {

@@ -17,8 +17,8 @@ type Target struct {
 	Lift bool   // the mode of the source may be lifted: see OpenRead
 }
 
-// Copy copies an object that is not a directory, with its attributes, and sets st to those of the version that it copied. It fails for a
-// socket or device, and for a file that is being written all the time: then there is no copy.
+// Copy copies an object that is not a directory, with its attributes, and sets st to those of the version that it
+// copied. It fails for a socket or device, and for a file that is being written all the time: then there is no copy.
 func (t *Target) Copy(from *beneath.Root, rel string, st *beneath.Stat) error {
 	for range copyTries {
 		steady, err := t.copy(from, rel, st)

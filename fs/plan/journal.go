@@ -51,8 +51,8 @@ type entry struct {
 // ErrOlder reports a journal of a build before plans.
 var ErrOlder = errors.New("an older scopefs has not finished it: finish it with that one")
 
-// Begin writes a plan to the new file name of a directory. When it returns, the plan is going to be done, now or after a crash. If ctx has
-// ended, nothing has happened.
+// Begin writes a plan to the new file name of a directory. When it returns, the plan is going to be done, now or after
+// a crash. If ctx has ended, nothing has happened.
 func Begin(ctx context.Context, top beneath.Dir, name string, p Plan) (*Journal, error) {
 	j := newJournal(top, name)
 	j.Plan = p
@@ -84,7 +84,8 @@ func newJournal(top beneath.Dir, name string) *Journal {
 	return &Journal{top: top, name: name, ended: map[int]bool{}, begun: map[int]bool{}, Failed: map[int]*Failure{}}
 }
 
-// Load returns the plan that a crash has left in a directory; nil if there is none, or if it was not complete: then nothing was done.
+// Load returns the plan that a crash has left in a directory; nil if there is none, or if it was not complete: then
+// nothing was done.
 func Load(top beneath.Dir, name string) (*Journal, error) {
 	if _, err := top.Stat(name); err == unix.ENOENT {
 		return nil, nil

@@ -1,20 +1,21 @@
 // Package plan changes a directory by steps that a crash does not leave half done.
 //
-// A planner writes what it wants as a [Plan]: names that move, objects that are removed, contents and attributes that are set. Each step
-// says which version of which object it is about, and finds a conflict in any other: what others have changed since stays. New objects
-// are made in the stage before, a directory on the mount of the tree. A [Keeper] keeps what steps destroy.
+// A planner writes what it wants as a [Plan]: names that move, objects that are removed, contents and attributes that
+// are set. Each step says which version of which object it is about, and finds a conflict in any other: what others
+// have changed since stays. New objects are made in the stage before, a directory on the mount of the tree. A [Keeper]
+// keeps what steps destroy.
 //
 // # Crash
 //
-// [Begin] writes the plan to a journal. Each step that is done, or has failed, is noted there, and each mode before it is lifted for a
-// step. After a crash [Load] returns the journal, and [Journal.Run] gives back the modes that the step in flight had lifted, and goes on
-// with that step: a step that was done already does nothing. After a power failure notes can be missing: steps are then recognized by
-// where their objects are, and a mode may stay lifted.
+// [Begin] writes the plan to a journal. Each step that is done, or has failed, is noted there, and each mode before it
+// is lifted for a step. After a crash [Load] returns the journal, and [Journal.Run] gives back the modes that the step
+// in flight had lifted, and goes on with that step: a step that was done already does nothing. After a power failure
+// notes can be missing: steps are then recognized by where their objects are, and a mode may stay lifted.
 //
 // # Rules
 //
-// A step that needs one that has failed is not done. A version that turns out to be another one after it was taken out goes back to its
-// name, or beside that: no other process's version is lost.
+// A step that needs one that has failed is not done. A version that turns out to be another one after it was taken out
+// goes back to its name, or beside that: no other process's version is lost.
 package plan
 
 import (
@@ -104,12 +105,14 @@ func PlainTime(t unix.StatxTimestamp) unix.StatxTimestamp {
 // SameObject reports whether two idents are of one object.
 func (i Ident) SameObject(o Ident) bool { return i.Ino == o.Ino && i.Birth == o.Birth }
 
-// SameContent is equality but for the change time, which a rename sets. The times of a directory are those of its names.
+// SameContent is equality but for the change time, which a rename sets. The times of a directory are those of its
+// names.
 func (i Ident) SameContent(o Ident) bool {
 	return i.SameObject(o) && (i.Any || i.Dir || i.Mtime == o.Mtime && i.Size == o.Size)
 }
 
-// Matches reports whether an object is the version. The change time of a file with several names changes with its other names.
+// Matches reports whether an object is the version. The change time of a file with several names changes with its other
+// names.
 func (i Ident) Matches(st *beneath.Stat) bool {
 	now := IdentOf(st)
 	return i.SameContent(now) && (i.Any || i.Ctime == unix.StatxTimestamp{} || i.Ctime == now.Ctime || now.Dir || st.Nlink > 1)

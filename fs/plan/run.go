@@ -40,11 +40,12 @@ type Runner struct {
 	Partly   func(s *Step, err error)                                 // a step is done but for this
 }
 
-// ErrStuck reports that a version of another process is in the stage and could not be put back. Nothing may clear the stage.
+// ErrStuck reports that a version of another process is in the stage and could not be put back. Nothing may clear the
+// stage.
 var ErrStuck = errors.New("a file of the directory could not be put back")
 
-// Run does the steps that are not done. What prevents one is in Failed. After an error, or if ctx has ended, Run can be called
-// again.
+// Run does the steps that are not done. What prevents one is in Failed. After an error, or if ctx has ended, Run can be
+// called again.
 func (j *Journal) Run(ctx context.Context, r Runner) error {
 	x := &run{Runner: r, j: j, places: map[uint64][]int{}}
 	for i, s := range j.Steps {
@@ -127,7 +128,8 @@ func (x *run) try(i int) error {
 	return err
 }
 
-// lift lifts the modes that a step may need: those of the directories above its names, and of a directory that gets another parent.
+// lift lifts the modes that a step may need: those of the directories above its names, and of a directory that gets
+// another parent.
 func (x *run) lift(s *Step) (restore func()) {
 	var all []func()
 	for _, spot := range []Spot{s.At, s.To} {
@@ -153,7 +155,8 @@ func (x *run) liftAt(at Spot, mode uint32) (restore func()) {
 	})
 }
 
-// giveBack restores the modes that a process had lifted for a step when it was killed. The step may have moved one of the objects.
+// giveBack restores the modes that a process had lifted for a step when it was killed. The step may have moved one of
+// the objects.
 func (x *run) giveBack(s *Step) {
 	depth := func(l lift) int { // the objects first, then the directories above them from the deepest up
 		if bytes.Equal(l.Path, s.At.Path) || bytes.Equal(l.Path, s.To.Path) {
@@ -263,7 +266,8 @@ func (x *run) later(i int, o Ident) bool {
 	return false
 }
 
-// home returns the error of a step. An object of the tree that an earlier step has moved to the stage goes back to its name.
+// home returns the error of a step. An object of the tree that an earlier step has moved to the stage goes back to its
+// name.
 func (x *run) home(s *Step, err error) error {
 	if len(s.Home) == 0 {
 		return err

@@ -22,6 +22,7 @@ func TestAttackForkStorm(t *testing.T) {
 	h.Put("scopefs.yaml", "grace: 0s\n") // else the storm lives on, as TestTakeOverRun has it
 	h.Start()
 	harness.Plant(t, h.Scope("storm"), "f")
+	daemons := []int{h.Cmd.Process.Pid}
 	mark := "SCOPEFS_STORM=" + filepath.Base(h.Base)
 	for _, bomb := range []string{
 		`bomb() { bomb | bomb & }; bomb; exec sleep 1000`,
@@ -36,6 +37,7 @@ func TestAttackForkStorm(t *testing.T) {
 		h.Eventually("every process of the storm is gone", func() bool { return marked(mark) == 0 })
 		_ = cmd.Wait()
 		h.Start()
+		daemons = append(daemons, h.Cmd.Process.Pid)
 		h.Eventually("both views are back", func() bool {
 			list := h.PS()
 			return len(list) == 2 && list[0].State == "mounted" && list[1].State == "mounted"
@@ -49,8 +51,14 @@ func TestAttackForkStorm(t *testing.T) {
 		assert.Greater(t, e.Seq, seq, "the log goes on")
 		seq = e.Seq
 	}
-	groups, _ := filepath.Glob("/sys/fs/cgroup/*/scopefs*/*storm*")
-	assert.Empty(t, groups)
+	h.Stop()
+	for _, daemon := range daemons {
+		h.Eventually("no control group is left", func() bool {
+			one, _ := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/*/scopefs-%d-*storm*", daemon))
+			two, _ := filepath.Glob(fmt.Sprintf("/sys/fs/cgroup/*/scopefs*/scopefs-%d-*storm*", daemon))
+			return len(one)+len(two) == 0
+		})
+	}
 }
 
 // marked counts the processes that have a variable in their environment.

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/integration/harness"
-	"github.com/scopefs/scopefs/internal/beside"
+	"github.com/scopefs/scopefs/internal/companion"
 	"github.com/scopefs/scopefs/internal/need"
 )
 
@@ -60,10 +60,11 @@ func TestDoctor(t *testing.T) {
 			return harness.Privately(m.T, harness.ClosedFUSE, harness.Setpriv(1234, doctor...)...)
 		}, 3, map[string]string{"1234 namespaces": "ok", "1234 device": "missing"}, map[string]string{"1234 device": "mode 0600chmod 666 /dev/fuse"}},
 		"no CAP_SYS_ADMIN": {0, func(m *harness.Way) *exec.Cmd { return exec.Command("setpriv", append(noAdmin, doctor...)...) }, 3,
-			map[string]string{"root namespaces": "missing", "root fuse": "missing"}, map[string]string{"root namespaces": "--cap-add SYS_ADMIN"}},
+			map[string]string{"root namespaces": "missing", "root fuse": "missing"},
+			map[string]string{"root namespaces": "--cap-add SYS_ADMIN", "root kernel": "CAP_SYS_ADMIN is missing"}},
 		"no CAP_DAC_READ_SEARCH": {0, func(m *harness.Way) *exec.Cmd {
 			return exec.Command("setpriv", append([]string{"--bounding-set", "-dac_read_search", "--inh-caps", "-all", "--"}, doctor...)...)
-		}, 3, map[string]string{"root fuse": "missing"}, map[string]string{"root fuse": "CAP_DAC_READ_SEARCH"}},
+		}, 3, map[string]string{"root fuse": "missing", "root kernel": "ok"}, map[string]string{"root fuse": "CAP_DAC_READ_SEARCH"}},
 		"no CAP_SETFCAP": {0, func(m *harness.Way) *exec.Cmd {
 			return exec.Command("setpriv", append([]string{"--bounding-set", "-setfcap", "--inh-caps", "-all", "--"}, doctor...)...)
 		}, 1, map[string]string{"root fuse": "ok", "root sandbox": "ok", "root sandbox of root": "missing"},
@@ -153,7 +154,7 @@ func TestDoctor(t *testing.T) {
 func installed(m *harness.Way, words ...string) *exec.Cmd {
 	dir := m.T.TempDir()
 	names := []string{"scopefs"}
-	for name, p := range beside.Programs() {
+	for name, p := range companion.Programs() {
 		if p.Part != "" {
 			names = append(names, name)
 		}

@@ -18,13 +18,14 @@ import (
 // line are in a list of arguments.
 func TestRunEnv(t *testing.T) {
 	const secret = "sesame-4713"
+	held := "held-" + harness.Seconds(4)
 	t.Setenv("HELD", secret+"-held")
 	t.Setenv("TERM", "xterm")
 	h := harness.LayOut(t, map[string]string{"a": "env: {B: agent, C: agent, D: agent, KEY: '${HELD}'}", "b": ""})
 	h.Put("scopefs.yaml", "sandbox: {env: {A: host, B: host}}\n")
 	h.Put("variables", "# comment\n\n  C=of a \"file\" \r\nD=file\nHELD\nEMPTY=\n")
 	h.Start()
-	words := []string{"-e", "D=flag=1", "--env-file", h.Base + "/variables", "-e", "HOLD=held-47131", "-e", "TERM=dumb"}
+	words := []string{"-e", "D=flag=1", "--env-file", h.Base + "/variables", "-e", "HOLD=" + held, "-e", "TERM=dumb"}
 	run := func(script string) string {
 		return h.Must(append(append([]string{"run"}, words...), "a", "--", "sh", "-c", script)...)
 	}
@@ -48,7 +49,7 @@ func TestRunEnv(t *testing.T) {
 		for _, list := range lists {
 			text, _ := os.ReadFile(list)
 			assert.NotContains(t, string(text), secret, list)
-			seen += strings.Count(string(text), "held-47131")
+			seen += strings.Count(string(text), held)
 		}
 		assert.Equal(t, 1, seen, "the flag of the command line, and no other process")
 		in.Close()

@@ -37,7 +37,11 @@ var modes = regexp.MustCompile(`[0-9a-f]+(:[0-9a-f]+){20,}`)
 func startJobs(t *testing.T, m *harness.Way) *jobs {
 	t.Helper()
 	need.Program(t, "bash")
-	cmd := exec.Command("bash", "--norc", "--noprofile", "-i")
+	shell := []string{"bash", "--norc", "--noprofile", "-i"}
+	cmd := exec.Command(shell[0], shell[1:]...)
+	if m.User != 0 {
+		cmd = harness.AsUser(t, m.User, shell...)
+	}
 	cmd.Env = append(m.Command().Env, "PS1="+prompt, "TERM=dumb", "HISTFILE=", "INPUTRC=/dev/null", "S="+harness.Program+" --base "+m.Base)
 	s := &jobs{Way: m}
 	s.ptmx, s.Talk = harness.OnTerminal(t, cmd, 30, 90)
@@ -93,6 +97,14 @@ func (s *jobs) fg(pid int, raw bool) {
 		group := 0
 		s.control(func(fd int) (err error) { group, err = unix.IoctlGetInt(fd, unix.TIOCGPGRP); return err })
 		return group == pid && s.raw() == raw
+	})
+}
+
+// resize sets the size of the terminal.
+func (s *jobs) resize(rows, cols uint16) {
+	s.Talk.T.Helper()
+	s.control(func(fd int) error {
+		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols})
 	})
 }
 
@@ -156,7 +168,7 @@ func TestRunJobs(t *testing.T) {
 					t.Cleanup(func() { _ = os.Remove(m.Scope("a", "go")) })
 					s.usable()
 					assert.NotContains(t, "Tt", string(harness.StateOf(pid)))
-					s.control(func(fd int) error { return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 40, Col: 100}) })
+					s.resize(40, 100)
 					s.fg(pid, tty)
 					require.NoError(t, os.WriteFile(m.Scope("a", "go"), nil, 0o644))
 					s.Expect("goes")

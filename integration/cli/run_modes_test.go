@@ -52,7 +52,7 @@ func TestRunExitStatus(t *testing.T) {
 			"timed out":         {[]string{"hurried", "--", "sleep", "100"}, 124, "", "scopefs: the agent's time limit was reached\n"},
 			"left in the back":  {[]string{"a", "--", "sh", "-c", "sleep 100 & echo x"}, 0, "x\n", ""},
 			"unknown agent":     {[]string{"b", "--", "true"}, 125, "", "scopefs: unknown agent \"b\": define it in " + m.Base + "/agents.d/b.md\n"},
-			"no such directory": {[]string{"-C", "nowhere", "a", "--", "pwd"}, 127, "", "scopefs: pwd in nowhere: no such file or directory\n"},
+			"no such directory": {[]string{"-C", "nowhere", "a", "--", "pwd"}, 125, "", "scopefs: -C nowhere: no directory of the view that the agent may enter\n"},
 		} {
 			t.Run(name, func(t *testing.T) {
 				o := m.Run(c.args...)

@@ -126,15 +126,16 @@ func TestRunSignals(t *testing.T) {
 // SIGTSTP stops the command and run, SIGCONT both go on.
 func TestRunStopAndContinue(t *testing.T) {
 	inAllWays(t, map[string]string{"a": ""}, func(t *testing.T, m *harness.Way) {
-		cmd, out := harness.StartTalking(t, m, "while :; do echo tick; sleep 0.02; done")
+		word := "tick" + harness.Seconds(0)
+		cmd, out := harness.StartTalking(t, m, "while :; do echo "+word+"; sleep 0.02; done")
 		out.Expect("tick")
 		require.NoError(t, cmd.Process.Signal(syscall.SIGTSTP))
 		m.Eventually("run is stopped", func() bool { return harness.StateOf(cmd.Process.Pid) == 'T' })
 		m.Eventually("the command is stopped", func() bool {
-			return harness.StateOf(m.Sandboxed("tick")) == 'T'
+			return harness.StateOf(m.Sandboxed(word)) == 'T'
 		})
 		require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
-		m.Eventually("the command goes on", func() bool { return harness.StateOf(m.Sandboxed("tick")) != 'T' })
+		m.Eventually("the command goes on", func() bool { return harness.StateOf(m.Sandboxed(word)) != 'T' })
 		out.Forget()
 		out.Expect("tick")
 		require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
@@ -145,13 +146,14 @@ func TestRunStopAndContinue(t *testing.T) {
 // When run is killed, the sandbox goes, and nothing of either stays.
 func TestRunKilled(t *testing.T) {
 	inAllWays(t, map[string]string{"a": ""}, func(t *testing.T, m *harness.Way) {
-		cmd, out := harness.StartTalking(t, m, "echo ready; setsid sleep 4711.5 & sleep 4711.5")
+		seconds := harness.Seconds(1)
+		cmd, out := harness.StartTalking(t, m, "echo ready; setsid sleep "+seconds+" & sleep "+seconds)
 		out.Expect("ready")
-		pid := m.Sandboxed("4711.5")
+		pid := m.Sandboxed(seconds)
 		require.NotZero(t, pid)
 		require.NoError(t, cmd.Process.Kill())
 		_ = cmd.Wait()
-		m.Eventually("the sandbox is gone", func() bool { return m.Sandboxed("4711.5") == 0 })
+		m.Eventually("the sandbox is gone", func() bool { return m.Sandboxed(seconds) == 0 })
 		m.Eventually("its end is recorded", func() bool {
 			// Whichever ends first: the command, or an embedded daemon with all it has.
 			return (m.Recorded("a", audit.Event{Op: "exec", Outcome: "signal 9"}) || m.Recorded("a", audit.Event{Op: "exec", Outcome: "sandbox ended"})) &&

@@ -49,20 +49,21 @@ func TestRunTerminal(t *testing.T) {
 		})
 
 		// Ctrl-C ends what is in the foreground, and neither the shell nor run.
-		enter(k, "sleep 100.1; echo 'st'atus=$?\r")
-		m.Eventually("sleep runs", func() bool { return m.Sandboxed("100.1") != 0 })
+		first, second := harness.Seconds(2), harness.Seconds(3)
+		enter(k, "sleep "+first+"; echo 'st'atus=$?\r")
+		m.Eventually("sleep runs", func() bool { return m.Sandboxed(first) != 0 })
 		enter(k, "\x03")
 		k.Expect("PROMPT>")
 
 		// Ctrl-Z stops it, fg takes it back.
-		enter(k, "sleep 100.2\r")
-		m.Eventually("sleep runs", func() bool { return m.Sandboxed("100.2") != 0 })
+		enter(k, "sleep "+second+"\r")
+		m.Eventually("sleep runs", func() bool { return m.Sandboxed(second) != 0 })
 		enter(k, "\x1a")
 		k.Expect("Stopped")
 		k.Expect("PROMPT>")
-		assert.EqualValues(t, 'T', harness.StateOf(m.Sandboxed("100.2")))
+		assert.EqualValues(t, 'T', harness.StateOf(m.Sandboxed(second)))
 		enter(k, "fg\r")
-		m.Eventually("sleep goes on", func() bool { return harness.StateOf(m.Sandboxed("100.2")) == 'S' })
+		m.Eventually("sleep goes on", func() bool { return harness.StateOf(m.Sandboxed(second)) == 'S' })
 		enter(k, "\x03")
 		k.Expect("PROMPT>")
 		enter(k, "exit 9\r")
@@ -70,17 +71,12 @@ func TestRunTerminal(t *testing.T) {
 	})
 }
 
-// Our terminal is again as it was, also while run is stopped.
+// Our terminal is again as it was. TestRunStops looks at it while run is stopped.
 func TestRunTerminalRestored(t *testing.T) {
 	m := &harness.Way{Host: harness.NewHost(t, map[string]string{"a": ""}), Tmp: t.TempDir()}
 	cmd, ptmx, k := onTerminal(t, m, "a", "--", "sh", "-c", "echo ready; sleep 0.3; exec cat")
 	k.Expect("ready")
 	echoes := func() bool { return localFlags(t, ptmx)&syscall.ECHO != 0 }
-	m.Eventually("raw", func() bool { return !echoes() })
-	require.NoError(t, cmd.Process.Signal(syscall.SIGTSTP))
-	m.Eventually("stopped", func() bool { return harness.StateOf(cmd.Process.Pid) == 'T' })
-	assert.True(t, echoes(), "stopped")
-	require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
 	m.Eventually("raw", func() bool { return !echoes() })
 	enter(k, "word\r\x04")
 	k.Expect("word")

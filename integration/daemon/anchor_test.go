@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/proof"
 	"github.com/scopefs/scopefs/integration/harness"
 )
 
@@ -60,10 +61,10 @@ func TestAnchors(t *testing.T) {
 	dir := filepath.Join(h.Base, "state", "audit")
 	head, err := os.ReadFile(kept)
 	require.NoError(t, err)
-	heads := func() audit.VerifyOptions {
-		return audit.VerifyOptions{Heads: map[string]io.Reader{"kept": bytes.NewReader(head)}}
+	heads := func() proof.VerifyOptions {
+		return proof.VerifyOptions{Heads: map[string]io.Reader{"kept": bytes.NewReader(head)}}
 	}
-	v, err := audit.Verify(t.Context(), dir, heads())
+	v, err := proof.Verify(t.Context(), dir, heads())
 	require.NoError(t, err)
 	assert.Equal(t, 1, v.Matched)
 	for _, name := range []string{"tree", "00000001.tree", "head"} {
@@ -75,8 +76,8 @@ func TestAnchors(t *testing.T) {
 	require.NoError(t, os.WriteFile(segment, []byte(strings.Replace(string(text), `"exec"`, `"ecex"`, 1)), 0o600))
 	h.Put("scopefs.yaml", "")
 	h.Must("run", "a", "--", "true")
-	_, err = audit.Verify(t.Context(), dir, audit.VerifyOptions{})
+	_, err = proof.Verify(t.Context(), dir, proof.VerifyOptions{})
 	require.NoError(t, err, "the log's own head is of what was written anew")
-	_, err = audit.Verify(t.Context(), dir, heads())
+	_, err = proof.Verify(t.Context(), dir, heads())
 	assert.ErrorContains(t, err, "kept: the head of")
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/proof"
 	"github.com/scopefs/scopefs/integration/harness"
 	"github.com/scopefs/scopefs/internal/need"
 )
@@ -61,12 +62,12 @@ func TestLogCuts(t *testing.T) {
 	heads := map[string][]byte{}
 	signed := int64(0)
 	keep := func() int64 {
-		if head, size, err := audit.Head(dir); err == nil && size > signed {
+		if head, size, err := proof.Head(dir); err == nil && size > signed {
 			heads[fmt.Sprint(size)], signed = head, size
 		}
 		return signed
 	}
-	var v audit.Verified
+	var v proof.Verified
 	gaps, n := 0, rounds(3)
 	for round := range n {
 		before, seq := signed, uint64(0)
@@ -86,7 +87,7 @@ func TestLogCuts(t *testing.T) {
 		seq, err = l.Append(t.Context(), audit.Event{Event: audit.KindDaemon, Detail: fmt.Sprint("round ", round)})
 		require.NoError(t, err, "round %d", round)
 		require.NoError(t, l.Close(), "round %d", round)
-		v, err = audit.Verify(t.Context(), dir, audit.VerifyOptions{Heads: readers(heads)})
+		v, err = proof.Verify(t.Context(), dir, proof.VerifyOptions{Heads: readers(heads)})
 		require.NoError(t, err, "round %d", round)
 		require.Equal(t, len(heads), v.Matched+v.Older, "round %d", round)
 		require.Zero(t, v.After, "round %d: the log was closed", round)

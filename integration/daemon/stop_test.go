@@ -119,7 +119,7 @@ func TestDaemonKilled(t *testing.T) {
 	h.Start()
 	require.NoError(t, os.WriteFile(h.Scope("a", "file"), nil, 0o644))
 	m := &harness.Way{Host: h, Tmp: t.TempDir()}
-	cmd, out := harness.StartTalking(t, m, "echo ready; exec sleep 4712.5")
+	cmd, out := harness.StartTalking(t, m, "echo ready; exec sleep "+harness.Seconds(12))
 	out.Expect("ready")
 	open, err := os.Open(h.View("b")) // busy
 	require.NoError(t, err)
@@ -133,12 +133,12 @@ func TestDaemonKilled(t *testing.T) {
 	}
 	_ = cmd.Wait()
 	assert.Equal(t, 125, cmd.ProcessState.ExitCode())
-	h.Eventually("the sandbox is gone", func() bool { return m.Sandboxed("4712.5") == 0 })
+	h.Eventually("the sandbox is gone", func() bool { return m.Sandboxed(harness.Seconds(12)) == 0 })
 }
 
 // The view of an agent with a user of its own lets not even root look whether it
-// is dead. A daemon that was killed leaves such views below the run directory and
-// at places that the operator chose.
+// is dead. A daemon that was killed with its holder leaves such views below the run
+// directory and at places that the operator chose.
 func TestDaemonKilledPrivate(t *testing.T) {
 	h := harness.LayOut(t, map[string]string{"a": `user: "4211"`, "b": `user: "4212"`})
 	h.Put("scopefs.yaml", "grace: 0s\n") // the views die with the daemon
@@ -146,7 +146,7 @@ func TestDaemonKilledPrivate(t *testing.T) {
 	h.Must("down", "b")
 	at := filepath.Join(h.Base, "other")
 	h.Must("up", "b", "--at", at)
-	h.Kill()
+	h.KillAll()
 	require.Equal(t, 2, h.Mounted(h.Base), "both are left")
 	h.Start()
 	for id, at := range map[string]string{"a": h.View("a"), "b": at} {

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
-	"github.com/scopefs/scopefs/internal/beside"
+	"github.com/scopefs/scopefs/internal/companion"
 	"github.com/scopefs/scopefs/internal/need"
 )
 
@@ -136,7 +136,7 @@ func TestSystemdUser(t *testing.T) {
 func boot(t *testing.T, script string, units ...string) (out, said string) {
 	t.Helper()
 	files := map[string]string{"scopefs": harness.Program}
-	for name := range beside.Programs() {
+	for name := range companion.Programs() {
 		files[name] = filepath.Join(filepath.Dir(harness.Program), name)
 	}
 	for _, unit := range units {

@@ -66,7 +66,7 @@ func (c *wireClient) whole(id int, of ran, stream, shown string) string {
 
 // lasting returns how many commands the holder keeps.
 func lasting(h *harness.Host) (n int) {
-	all, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", holderOf(h)))
+	all, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", h.HolderPID()))
 	for _, name := range all {
 		if to, _ := os.Readlink(name); strings.HasPrefix(to, "/memfd:scopefs-output") {
 			n++

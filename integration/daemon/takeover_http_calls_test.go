@@ -205,7 +205,7 @@ until [ -e done%[1]d ]; do echo $i; echo e$i >&2; i=$((i+1)); [ $i -lt 50000 ] |
 				}
 				lasts(w.Host, kept)
 				w.Eventually("the request is removed", func() bool { return len(w.kept()) == 1 })
-				if open := descriptors(t, holderOf(w.Host)) - 4*kept; i == 0 {
+				if open := descriptors(t, w.Host.HolderPID()) - 4*kept; i == 0 {
 					first = open
 				} else {
 					assert.LessOrEqual(t, open, first+4, "descriptors of the holder in round %d", i)

@@ -221,7 +221,7 @@ setsid sh /tmp/count.sh </dev/null >/dev/null 2>&1 &`)
 				case <-w.Soon().Done():
 					t.Error("the client is not told that the tools may have changed")
 				}
-				if open := descriptors(t, holderOf(w.Host)); i == 0 {
+				if open := descriptors(t, w.Host.HolderPID()); i == 0 {
 					first = open
 				} else {
 					assert.LessOrEqual(t, open, first+4, "descriptors of the holder in round %d", i)
@@ -458,7 +458,7 @@ func TestTakeOverHTTPEnds(t *testing.T) {
 		"SIGINT": {"60s", func(w *webHost) { _ = w.Cmd.Process.Signal(syscall.SIGINT); <-w.Ended }},
 		"--stop": {"60s", func(w *webHost) { w.Must("daemon", "--stop"); <-w.Ended }},
 		"no holder": {"60s", func(w *webHost) {
-			pid := holderOf(w.Host)
+			pid := w.Host.HolderPID()
 			w.Kill()
 			require.NoError(w.T, syscall.Kill(pid, syscall.SIGKILL))
 		}},

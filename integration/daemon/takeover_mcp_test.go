@@ -88,7 +88,7 @@ setsid sh /tmp/count.sh </dev/null >/dev/null 2>&1 &`)
 				assert.Equal(t, "kept\n", c.bash(id+1, "cat /tmp/kept; ls /context"))
 				assert.NotEqual(t, before, c.bash(id+2, "while [ $(cat /tmp/count) = "+strings.TrimSpace(before)+" ]; do sleep 0.01; done; cat /tmp/count"))
 				assert.Equal(t, pid, sandboxOf(h, "a"))
-				if open := descriptors(t, holderOf(h)); i == 0 {
+				if open := descriptors(t, h.HolderPID()); i == 0 {
 					first = open
 				} else {
 					assert.LessOrEqual(t, open, first+4, "descriptors of the holder in round %d", i)
@@ -173,7 +173,7 @@ func TestTakeOverMCPEnds(t *testing.T) {
 		"no grace":            {"0s", func(_ *testing.T, h *harness.Host) { h.Kill() }},
 		"--stop":              {"60s", func(_ *testing.T, h *harness.Host) { h.Must("daemon", "--stop"); <-h.Ended }},
 		"no holder": {"60s", func(t *testing.T, h *harness.Host) {
-			pid := holderOf(h)
+			pid := h.HolderPID()
 			h.Kill()
 			require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 		}},

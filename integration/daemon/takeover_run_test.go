@@ -89,7 +89,7 @@ func TestTakeOverRun(t *testing.T) {
 				for id, pid := range pids {
 					assert.Equal(t, pid, sandboxOf(h, id))
 				}
-				if open := descriptors(t, holderOf(h)); i == 0 {
+				if open := descriptors(t, h.HolderPID()); i == 0 {
 					first = open
 				} else {
 					assert.LessOrEqual(t, open, first+4, "descriptors of the holder in round %d", i)
@@ -209,7 +209,7 @@ var endings = map[string]ending{
 		h.Must("daemon", "--stop")
 	}},
 	"no holder": {"60s", func(t *testing.T, h *harness.Host) {
-		pid := holderOf(h)
+		pid := h.HolderPID()
 		h.Kill()
 		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 	}},

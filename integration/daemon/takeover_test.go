@@ -163,17 +163,6 @@ func descriptors(t *testing.T, pid int) int {
 	return len(all)
 }
 
-// holderOf returns the holder of a host, which has the lock file's directory in no descriptor: by its socket.
-func holderOf(h *harness.Host) (pid int) {
-	conn, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	require.NoError(h.T, err)
-	defer unix.Close(conn)
-	require.NoError(h.T, unix.Connect(conn, &unix.SockaddrUnix{Name: filepath.Join(h.Base, "run", "holder.sock")}))
-	peer, err := unix.GetsockoptUcred(conn, unix.SOL_SOCKET, unix.SO_PEERCRED)
-	require.NoError(h.T, err)
-	return int(peer.Pid)
-}
-
 // TestTakeOver: programs in a view see no error when the daemon ends and another one takes over. The view stays, and no
 // descriptor grows. Rounds by SCOPEFS_TEST_ROUNDS.
 func TestTakeOver(t *testing.T) {
@@ -208,7 +197,7 @@ func TestTakeOver(t *testing.T) {
 						longest[kind] = max(longest[kind], us)
 					}
 				}
-				open := []int{descriptors(t, holderOf(h)), descriptors(t, pids["a"]), descriptors(t, pids["b"])}
+				open := []int{descriptors(t, h.HolderPID()), descriptors(t, pids["a"]), descriptors(t, pids["b"])}
 				if i == 0 {
 					first = open
 				}
@@ -335,7 +324,7 @@ func TestTakeOverGrace(t *testing.T) {
 			h.Put("scopefs.yaml", "grace: 3s\n")
 			h.Put("agents/a/f", "x")
 			h.Start()
-			view, holder := h.ViewPID("a"), holderOf(h)
+			view, holder := h.ViewPID("a"), h.HolderPID()
 			began := time.Now()
 			end(h)
 			assert.FileExists(t, h.View("a", "f"))
@@ -516,7 +505,7 @@ func TestTakeOverHolder(t *testing.T) {
 	need.All(t, "a daemon that ends, in one more place")
 	h := harness.NewHost(t, map[string]string{"a": ""})
 	h.Put("agents/a/f", "x")
-	view, first := h.ViewPID("a"), holderOf(h)
+	view, first := h.ViewPID("a"), h.HolderPID()
 	require.NoError(t, syscall.Kill(first, syscall.SIGKILL))
 	h.Eventually("there is another holder", func() bool {
 		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -529,7 +518,7 @@ func TestTakeOverHolder(t *testing.T) {
 	h.Start()
 	assert.Equal(t, view, h.ViewPID("a"))
 
-	last := holderOf(h)
+	last := h.HolderPID()
 	h.Kill()
 	require.NoError(t, syscall.Kill(last, syscall.SIGKILL))
 	h.Eventually("the view has ended", func() bool { s := harness.StateOf(view); return s == 0 || s == 'Z' })

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/need"
 )
 
@@ -83,5 +85,12 @@ func TestUnit(t *testing.T) {
 			require.NoError(t, unix.Stat(h.Scope("a", "file"), &file))
 			assert.Zero(t, file.Uid, "the agent is root")
 		})
+	}
+}
+
+// TestUnitStatuses: systemd starts no daemon again that has refused its configuration, or that the host cannot serve.
+func TestUnitStatuses(t *testing.T) {
+	for _, unit := range []string{shipped, "../../packaging/scopefs-user.service"} {
+		assert.Contains(t, harness.ReadAll(t, unit), fmt.Sprintf("\nRestartPreventExitStatus=%d %d\n", exit.Host, exit.Config), unit)
 	}
 }

@@ -34,7 +34,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/scopefs/scopefs/internal/beside"
+	"github.com/scopefs/scopefs/internal/companion"
 	"github.com/scopefs/scopefs/internal/need"
 )
 
@@ -104,7 +104,7 @@ func Daemon() string { return Program + "d" }
 // provide makes the programs under test: links to the one that BuiltEnv names and to those beside
 // it, else new ones. Each run has names of its own, by which leftovers finds its processes.
 func provide(program string) error {
-	for _, name := range slices.Sorted(maps.Keys(beside.Programs())) {
+	for _, name := range slices.Sorted(maps.Keys(companion.Programs())) {
 		if err := provideOne(program, strings.TrimPrefix(name, "scopefs")); err != nil {
 			return err
 		}

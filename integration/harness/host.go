@@ -198,6 +198,25 @@ func (h *Host) Kill() {
 	<-h.Ended
 }
 
+// KillAll kills the daemon and its holder, which would unmount the views that end.
+func (h *Host) KillAll() {
+	holder := h.HolderPID()
+	require.NoError(h.T, unix.Kill(holder, unix.SIGSTOP)) // the daemon replaces one that has ended
+	h.Kill()
+	require.NoError(h.T, unix.Kill(holder, unix.SIGKILL))
+}
+
+// HolderPID returns the process of the holder: it has the socket in the run directory.
+func (h *Host) HolderPID() int {
+	conn, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	require.NoError(h.T, err)
+	defer unix.Close(conn)
+	require.NoError(h.T, unix.Connect(conn, &unix.SockaddrUnix{Name: filepath.Join(h.Base, "run", "holder.sock")}))
+	peer, err := unix.GetsockoptUcred(conn, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	require.NoError(h.T, err)
+	return int(peer.Pid)
+}
+
 // Scope returns the path of a file in an agent's directory on the host.
 func (h *Host) Scope(id string, more ...string) string {
 	return filepath.Join(append([]string{h.Base, "agents", id}, more...)...)

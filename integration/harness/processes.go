@@ -63,7 +63,7 @@ func ChildrenOf(parent int, name string) (pids []int) {
 }
 
 // Sandboxed returns the process in a sandbox that has a word in its command line, the last
-// started one, or 0. Packages run side by side: no other test may use the word.
+// started one, or 0. Tests run side by side: no other may use the word (Seconds).
 func (m *Way) Sandboxed(word string) int {
 	names, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	found := 0

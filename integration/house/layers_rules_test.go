@@ -41,11 +41,11 @@ var owners = map[string]struct {
 	"github.com/redis/go-redis/v9":               {[]string{"cmd/scopefs-stores/internal/kv"}, "a store on a server"},
 	"github.com/nats-io/nats.go":                 {[]string{"cmd/scopefs-stores/internal/messages", "cmd/scopefs-export/internal/fleet", "cmd/scopefs-export/internal/receivers"}, "a store on a server, a receiver of the log, a fleet"},
 	"github.com/nats-io/nats-server":             {[]string{"cmd/scopefs-stores/internal/messages"}, "a store on a server in the process of the drivers"},
-	"github.com/klauspost/compress":              {[]string{"audit"}, "complete segments of the log"},
-	"golang.org/x/mod/sumdb/note":                {[]string{"audit", "audit/tree", "internal/fleet", "internal/fleet/library", "internal/fleet/order", "internal/witness"}, "signed heads of the log, and orders of operators"},
-	"golang.org/x/mod/sumdb/tlog":                {[]string{"audit", "audit/tree", "internal/witness"}, "the hash tree of the log"},
+	"github.com/klauspost/compress":              {[]string{"audit", "audit/segment"}, "complete segments of the log"},
+	"golang.org/x/mod/sumdb/note":                {[]string{"audit", "audit/proof", "audit/tree", "internal/fleet", "internal/fleet/library", "internal/fleet/order", "internal/witness"}, "signed heads of the log, and orders of operators"},
+	"golang.org/x/mod/sumdb/tlog":                {[]string{"audit/proof", "audit/tree", "internal/witness"}, "the hash tree of the log"},
 	"golang.org/x/time/rate":                     {[]string{"tools/limit"}, "what an agent writes to the log"},
-	"github.com/moby/sys/mountinfo":              {[]string{"cmd/scopefs-csi/internal/volumes", "internal/account", "internal/daemon", "internal/mount", "internal/overlay", "internal/session", "tools/sandbox"}, "which views, overlays and control groups are mounted"},
+	"github.com/moby/sys/mountinfo":              {[]string{"cmd/scopefs-csi/internal/volumes", "internal/account", "internal/daemon", "internal/holder/serve", "internal/mount", "internal/overlay", "internal/session", "tools/sandbox"}, "which views, overlays and control groups are mounted"},
 	"github.com/rogpeppe/go-internal/diff":       {[]string{"cmd/scopefs-console/internal/pages", "fs/branch", "fs/history/query", "tools/file/message", "internal/report", "internal/trust"}, "the diffs of edit_file, of scopefs changes and of approvals, and merges"},
 	"github.com/rogpeppe/go-internal/testscript": {nil, "for tests"},
 	"github.com/hanwen/go-fuse/v2/posixtest":     {nil, "for tests"},
@@ -75,7 +75,7 @@ var owners = map[string]struct {
 
 // callers may make system calls: for files (convention 8; tools/file runs inside a
 // sandbox), and for mounts, namespaces, sockets and confinement.
-var callers = []string{"scope/beneath", "internal/durable", "internal/beside", "internal/claim", "internal/child", "internal/pathwatch", "internal/descriptors", "internal/seccomp", "internal/folder", "fs/quota", "audit", "fs/fusedev", "fs/fusemount", "tools/sandbox", "tools/sandbox/pid1", "internal/account", "internal/anchor", "internal/oneshot", "internal/session", "internal/api", "internal/daemon", "internal/definitions", "internal/doctor", "internal/mount", "internal/view", "internal/view/serve", "internal/cli", "internal/embedded", "internal/importer", "internal/selftest", "internal/terminal", "internal/state", "internal/holder", "internal/holder/serve", "internal/holder/wire", "internal/usage", "internal/proc", "internal/thread", "internal/credential",
+var callers = []string{"scope/beneath", "internal/durable", "internal/companion", "internal/claim", "internal/child", "internal/pathwatch", "internal/descriptors", "internal/seccomp", "internal/folder", "fs/quota", "audit", "audit/segment", "fs/fusedev", "fs/fusemount", "tools/sandbox", "tools/sandbox/pid1", "internal/account", "internal/anchor", "internal/oneshot", "internal/session", "internal/api", "internal/daemon", "internal/definitions", "internal/doctor", "internal/mount", "internal/view", "internal/view/serve", "internal/cli", "internal/embedded", "internal/importer", "internal/selftest", "internal/terminal", "internal/state", "internal/holder", "internal/holder/serve", "internal/holder/wire", "internal/usage", "internal/proc", "internal/thread", "internal/sigaction", "internal/credential",
 	"internal/login", "tools/egress", "tools/sql", "tools/bash/tape", "internal/outlive", "internal/driver", "internal/heart", "internal/pidfd", "internal/contextfs", "internal/contextfs/serve", "internal/devices", "internal/loopback", "internal/tunnels", "tools/egress/tunnel", "tools/file/tree", "cmd/scopefs-log", "internal/tunnels/relay", "internal/paths", "internal/client",
 	"internal/confine", "cmd/scopefs-export/internal/streams", "cmd/scopefs-stores/internal/drivers", "cmd/scopefs-stores/internal/engine", "cmd/scopefs-stores/internal/messages"} // flock(2), bind(2), socketpair(2), gettid(2), kill(2), recv(2)
 

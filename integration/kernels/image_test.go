@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/internal/beside"
+	"github.com/scopefs/scopefs/internal/companion"
 )
 
 // modules are those that a guest needs, as modprobe knows them. A kernel may have them built in, as User-Mode Linux has all.
@@ -83,7 +83,7 @@ func makeDisk(t *testing.T, work, apparmor string, suites []suite) string {
 		copyAppArmor(t, apparmor, root)
 	}
 	command(t, "../..", "sh", "-c", `git ls-files -z | xargs -0 cp --parents -dt "$1"`, "sh", filepath.Join(root, "src"))
-	for _, program := range append(slices.Collect(maps.Keys(beside.Programs())), "scopefs") {
+	for _, program := range append(slices.Collect(maps.Keys(companion.Programs())), "scopefs") {
 		command(t, "../..", "go", "build", "-trimpath", "-o", filepath.Join(root, "guest", program), "./cmd/"+program)
 	}
 	var list strings.Builder

@@ -140,6 +140,29 @@ func TestApprovalsWatch(t *testing.T) {
 	assert.NoError(t, <-other)
 }
 
+// TestApprovalsWatchReconnects: a watch goes on with the next daemon, and decides there about a call that waited before.
+func TestApprovalsWatchReconnects(t *testing.T) {
+	h := harness.LayOut(t, map[string]string{"a": harness.AskWrite})
+	h.Put("scopefs.yaml", "approvals: {wait: 5m}\n")
+	h.Start()
+	one := watch(h)
+	call := h.Connect("a").Begin(h.Soon(), "bash", args{"command": "true; echo 1"})
+	id := one.next("waits").ID
+	h.Kill()
+	<-call
+	h.Start()
+	assert.Equal(t, id, one.next("waits").ID)
+	assert.Empty(t, one.say("y "+id))
+	h.Terminate()
+	h.Start()
+	again := h.Connect("a").Begin(h.Soon(), "bash", args{"command": "true; echo 2"})
+	for p := one.next("waits"); !strings.Contains(string(p.Arguments), "echo 2"); p = one.next("waits") {
+	}
+	require.NoError(t, one.in.Close())
+	h.Must("down", "a")
+	<-again
+}
+
 // TestApprovalsWatchTerminal: single keys decide, and none that was typed for something
 // else.
 func TestApprovalsWatchTerminal(t *testing.T) {

@@ -280,9 +280,9 @@ func TestDelegateHeldBounds(t *testing.T) {
 
 	f.a = f.Connect("a")
 	last, _ := f.task("echo 1 >f")
-	f.a.Begin(f.Soon(), "delegate", args{"member": "b", "task": "scopefs call bash command='echo 2 >f; sleep 4716.5'"})
+	f.a.Begin(f.Soon(), "delegate", args{"member": "b", "task": "scopefs call bash command='echo 2 >f; sleep " + harness.Seconds(16) + "'"})
 	m := &harness.Way{Host: f.Host}
-	f.Eventually("it works", func() bool { return m.Sandboxed("4716.5") > 0 })
+	f.Eventually("it works", func() bool { return m.Sandboxed(harness.Seconds(16)) > 0 })
 	f.Stop()
 	assert.Empty(t, f.left(), "the daemon has ended")
 	assert.Len(t, f.steps(last), 3)
@@ -346,14 +346,14 @@ func TestDelegateHeldSideBySide(t *testing.T) {
 
 // TestDelegateHeldEnded: no process of the task changes its branch when the caller has the list.
 func TestDelegateHeldEnded(t *testing.T) {
-	f := forking(t, map[string]string{"a": heldTasks, "b": ""}, "f=0")
-	id, _ := f.task(`setsid -f sh -c "while :; do date +%N >f; done"; (while :; do date +%N >g; done) >/dev/null 2>&1 & until test -s f && test -s g; do :; done`)
+	f, word := forking(t, map[string]string{"a": heldTasks, "b": ""}, "f=0"), harness.Seconds(17)
+	id, _ := f.task(`setsid -f sh -c "while :; do date +%N0` + word + ` >f; done"; (while :; do date +%N0` + word + ` >g; done) >/dev/null 2>&1 & until test -s f && test -s g; do :; done`)
 	require.NotEmpty(t, id)
 	before := f.a.Text("diff", args{"task": id})
 	assert.Contains(t, before, "added g")
 	assert.Equal(t, before, f.a.Text("diff", args{"task": id}))
 	m := &harness.Way{Host: f.Host}
-	assert.Zero(t, m.Sandboxed("date +%N"))
+	assert.Zero(t, m.Sandboxed("date +%N0"+word))
 	f.a.Call("commit", args{"task": id})
 }
 
@@ -428,9 +428,9 @@ func TestDelegateHeldUndone(t *testing.T) {
 func TestDelegateHeldKilled(t *testing.T) {
 	f := forking(t, map[string]string{"a": heldTasks, "b": ""}, "f=0")
 	id, _ := f.task("echo 1 >f")
-	f.a.Begin(f.Soon(), "delegate", args{"member": "b", "task": "scopefs call bash command='echo 2 >f; sleep 4715.5'"})
+	f.a.Begin(f.Soon(), "delegate", args{"member": "b", "task": "scopefs call bash command='echo 2 >f; sleep " + harness.Seconds(15) + "'"})
 	m := &harness.Way{Host: f.Host}
-	f.Eventually("it works", func() bool { return m.Sandboxed("4715.5") > 0 })
+	f.Eventually("it works", func() bool { return m.Sandboxed(harness.Seconds(15)) > 0 })
 	f.Kill()
 	assert.NotEmpty(t, f.left())
 	forged := f.Base + "/history/task-" + strings.Repeat("a", 26) // the caller's user has the directories of its tasks

@@ -159,12 +159,12 @@ func TestDelegateQueue(t *testing.T) {
 	assert.True(t, begun(2)())
 
 	ctx, cancel := context.WithCancel(h.Soon())
-	deep := a.Begin(ctx, "delegate", args{"member": "b", "task": `scopefs call delegate member=d task="scopefs call write_file path=begun content=x; sleep 4714.5"`})
+	deep := a.Begin(ctx, "delegate", args{"member": "b", "task": `scopefs call delegate member=d task="scopefs call write_file path=begun content=x; sleep ` + harness.Seconds(14) + `"`})
 	h.Eventually("the bottom is reached", func() bool { _, err := os.Stat(h.Scope("d", "begun")); return err == nil })
 	cancel()
 	<-deep
 	m := &harness.Way{Host: h}
-	h.Eventually("nothing of it is left", func() bool { return m.Sandboxed("4714.5") == 0 })
+	h.Eventually("nothing of it is left", func() bool { return m.Sandboxed(harness.Seconds(14)) == 0 })
 }
 
 // TestDelegateDown: whom the operator took down no delegation brings back.

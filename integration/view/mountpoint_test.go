@@ -22,7 +22,7 @@ func TestMountPointHidden(t *testing.T) {
 	h.Put("scopefs.yaml", "grace: 0s\n") // the view dies with the daemon
 	h.Start()
 	at := h.View("a", "made")
-	h.Kill()
+	h.KillAll()
 	h.Eventually("the mount is dead", func() bool { return os.Mkdir(at, 0o755) != nil })
 	assert.ErrorIs(t, os.Mkdir(at, 0o755), unix.ENOTCONN)
 	require.NoError(t, unix.Unmount(h.View("a"), unix.MNT_DETACH))

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"path"
 	"path/filepath"
 	"slices"
@@ -26,6 +27,7 @@ import (
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/catalog"
+	"github.com/scopefs/scopefs/scope/widening"
 )
 
 // Draft is a definition with changes. It is for one goroutine.
@@ -35,7 +37,7 @@ type Draft struct {
 	base, user    string // directories of settings
 	all           *agents.Snapshot
 	tools         catalog.Tools
-	agent         *agents.Agent // by after
+	agent, first  *agents.Agent // by after and by before
 	before, after []byte
 }
 
@@ -68,8 +70,13 @@ func open(p config.Paths, known *definitions.Set, id scope.ID) (*Draft, error) {
 	}
 	base, err := filepath.Abs(p.Base)
 	d := &Draft{File: filepath.Join(base, agent.File), base: base, user: p.User, all: known.All, tools: known.Host.Tools, before: text.Data}
-	return d, errors.Join(err, d.apply())
+	err = errors.Join(err, d.apply())
+	d.first = d.agent
+	return d, err
 }
+
+// Widens returns what the agent may do by the draft and may not by the file.
+func (d *Draft) Widens() []scope.Excess { return widening.Of(d.agent, d.first) }
 
 // Changes returns the texts of the definition, which are equal if nothing changes.
 func (d *Draft) Changes() (before, after []byte) { return d.before, d.after }
@@ -111,6 +118,10 @@ type Change struct {
 
 	// Access of a path: of Allow write or read, of Deny hide or read.
 	Access scope.Access
+
+	// As is a preset: a host is allowed as far as the preset allows its own. Address is the host's.
+	As      string
+	Address netip.AddrPort
 
 	// RemoveDeny lets Allow remove rules that deny or that need an approval, as a whole.
 	RemoveDeny bool

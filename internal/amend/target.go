@@ -69,6 +69,9 @@ func (d *Draft) target(c Change) (target, error) {
 	}
 	if len(kinds) == 1 {
 		made, err := readers[kinds[0]].read(c.Name)
+		if h, ok := made.(hostRule); ok && err == nil {
+			_, err = h.items(c, d.presets())
+		}
 		return target{kinds[0], printable.Text(c.Name), made}, err
 	}
 	if kinds == nil {
@@ -125,8 +128,12 @@ func (d *Draft) isPath(name string) bool {
 }
 
 func (d *Draft) isPreset(name string) bool {
-	all, _ := hosts.Presets(d.base, d.user)
-	return all[name] != nil
+	return d.presets()[name] != nil
+}
+
+func (d *Draft) presets() map[string]*hosts.Preset {
+	all, _ := hosts.Presets(d.base, d.user) // an error of a file is the definitions' to report
+	return all
 }
 
 // dir returns the directory of the agent's view.
@@ -185,6 +192,51 @@ func (h hostRule) item() string {
 	return fmt.Sprintf("{host: %s, ports: [%d]}", frontmatter.Quote(h.name), h.port)
 }
 
+// items returns the host as entries of network.allow: one without methods and paths, or those of a preset's host, whose paths
+// may stand below others, as those of a mirror do.
+func (h hostRule) items(c Change, presets map[string]*hosts.Preset) (items []string, err error) {
+	if c.As == "" && !c.Address.IsValid() {
+		return []string{h.item()}, nil
+	}
+	like := []scope.HostRule{{}}
+	if c.As != "" {
+		p := presets[c.As]
+		switch {
+		case p == nil:
+			return nil, fmt.Errorf("there is no preset %q: scopefs presets lists them", c.As)
+		case len(p.Credentials) > 0:
+			return nil, fmt.Errorf("preset %s has a key, which would go to this host: write the host with a credential", c.As)
+		}
+		like = p.Allow
+	}
+	for _, r := range like {
+		fields := []string{"host: " + frontmatter.Quote(h.name)}
+		list := func(key string, all []string, before string) {
+			for i, text := range all {
+				all[i] = frontmatter.Quote(before + text)
+			}
+			if len(all) > 0 {
+				fields = append(fields, key+": ["+strings.Join(all, ", ")+"]")
+			}
+		}
+		if h.port != 0 {
+			fields = append(fields, fmt.Sprintf("ports: [%d]", h.port))
+		}
+		list("methods", slices.Clone(r.Methods), "")
+		list("paths", slices.Clone(r.Paths), "/**")
+		switch {
+		case c.Address.IsValid() && c.Address.Port() == 0:
+			fields = append(fields, "address: "+frontmatter.Quote(c.Address.Addr().String()))
+		case c.Address.IsValid():
+			fields = append(fields, "address: "+frontmatter.Quote(c.Address.String()))
+		}
+		if item := "{" + strings.Join(fields, ", ") + "}"; !slices.Contains(items, item) {
+			items = append(items, item)
+		}
+	}
+	return items, nil
+}
+
 // connector decides about connections.
 type connector interface {
 	Connect(host string, port uint16) (scope.Decision, scope.Route)
@@ -221,12 +273,17 @@ func (h hostRule) denied(a *agents.Agent) scope.Decision {
 	return d
 }
 
-func (h hostRule) allow(d *Draft, _ Change) amended {
+func (h hostRule) allow(d *Draft, c Change) amended {
 	rules := d.agent.Network.Rules
-	a := amended{decide: h.allowed, add: func() []frontmatter.Edit {
-		return []frontmatter.Edit{{Keys: []string{"network", "allow"}, Add: h.item()}}
-	}}
-	presets, _ := hosts.Presets(d.base, d.user)
+	presets := d.presets()
+	a := amended{decide: h.allowed}
+	items, _ := h.items(c, presets) // see target
+	a.add = func() (edits []frontmatter.Edit) {
+		for _, item := range items {
+			edits = append(edits, frontmatter.Edit{Keys: []string{"network", "allow"}, Add: item})
+		}
+		return edits
+	}
 	for _, name := range d.agent.Network.Presets {
 		same := func(r scope.HostRule) bool { return strings.EqualFold(r.Host, h.name) }
 		if p := presets[name]; p != nil && slices.ContainsFunc(p.Allow, same) && !slices.ContainsFunc(rules.Allow, same) && h.port != 0 {
@@ -585,7 +642,7 @@ func narrower(p config.Paths, known *definitions.Set, id scope.ID, host string) 
 	if err != nil {
 		return ""
 	}
-	all, _ := hosts.Presets(d.base, d.user)
+	all := d.presets()
 	preset := hosts.Narrowest(all, h.name, cmp.Or(h.port, 443))
 	if preset == "" {
 		return ""

@@ -3,19 +3,15 @@ package anchor
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
-	"time"
 
-	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/proof"
+	"github.com/scopefs/scopefs/internal/dial"
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/internal/witness"
 	"github.com/scopefs/scopefs/tools/egress"
 )
-
-// dialTime limits a connection to a server.
-const dialTime = 10 * time.Second
 
 // toWitness gives the newest head to a witness. {state}/heads/NAME gets it with the witness's signature.
 func toWitness(ctx context.Context, r Request) error {
@@ -23,8 +19,7 @@ func toWitness(ctx context.Context, r Request) error {
 	if err != nil {
 		return err
 	}
-	dial := (&net.Dialer{Timeout: dialTime}).DialContext
-	w := &witness.Witness{URL: r.Witness, Verifier: key, Client: egress.NewClient(egress.NewTransport(dial, egress.ClientLimits{Header: 64 << 10}))}
+	w := &witness.Witness{URL: r.Witness, Verifier: key, Client: egress.NewClient(egress.NewTransport(dial.Context, egress.ClientLimits{Header: 64 << 10}))}
 	if last, err := os.ReadFile(filepath.Join(r.State, state.Heads, r.Name)); err == nil {
 		var origin string
 		var size int64 // the witness says what it has, if this is wrong
@@ -34,7 +29,7 @@ func toWitness(ctx context.Context, r Request) error {
 	}
 	signed, err := w.Add(ctx, func(ctx context.Context, from int64) (h witness.Head, err error) {
 		size := int64(0)
-		if h.Signed, size, h.Proof, err = audit.Growth(ctx, r.Audit, from); err == nil && from > size {
+		if h.Signed, size, h.Proof, err = proof.Growth(ctx, r.Audit, from); err == nil && from > size {
 			err = fmt.Errorf("%w: a head of %d lines, and the log has %d", witness.ErrFork, from, size)
 		}
 		return h, err

@@ -289,15 +289,12 @@ func (d *Daemons) PathsOf(ctx context.Context, agent string) (p config.Paths, ok
 	return p, false
 }
 
-// againEvery is how often a watch of all daemons looks for new ones.
+// againEvery is how often a watch looks for daemons that have started.
 const againEvery = 2 * time.Second
 
 // WatchApprovals calls each for every approval that there is, and then for every change, until ctx ends or each returns an
-// error, or one daemon ends. Of all daemons it also watches those that start later, and none needs to run.
+// error. It also watches daemons that start later, with every approval that there is then, and none needs to run.
 func (d *Daemons) WatchApprovals(ctx context.Context, each func(approvals.Update) error) error {
-	if d.one {
-		return NewClient(d.find()[0].Paths).WatchApprovals(ctx, each)
-	}
 	ctx, stop := context.WithCancelCause(ctx)
 	ended, watched := make(chan string), map[string]bool{} // by run directory
 	var one sync.Mutex

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/client"
-	"github.com/scopefs/scopefs/internal/proc"
+	"github.com/scopefs/scopefs/internal/paths"
 )
 
 // Listen listens on a unix socket that only this user may use. The socket's mode
@@ -37,9 +37,9 @@ func PeerUID(c net.Conn) (uid uint32, ok bool) {
 	return cred.Uid, true
 }
 
-// shortPath returns a name for a socket as proc.SocketName does, for as long as the process lives.
+// shortPath returns a name for a socket as paths.SocketName does, for as long as the process lives.
 func shortPath(path string) string {
-	name, _, err := proc.SocketName(path)
+	name, _, err := paths.SocketName(path)
 	if err != nil {
 		return path // the caller's system call fails
 	}

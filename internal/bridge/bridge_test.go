@@ -235,3 +235,28 @@ func TestIDs(t *testing.T) {
 		assert.False(t, ok, text)
 	}
 }
+
+// TestCancelledGetsNoResponse: a request that the client has cancelled gets no response, from the daemon or for the lack of one.
+func TestCancelledGetsNoResponse(t *testing.T) {
+	s, d := greeted(t, nil)
+	cancel := func(id string) string {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}`, id)
+	}
+	for _, id := range []string{"1", `"two"`, "3"} {
+		s.says(call(id))
+		d.gets(call(id))
+	}
+	for _, id := range []string{"1", `"two"`} {
+		s.says(cancel(id))
+		d.gets(cancel(id))
+	}
+	d.says(result("1"))
+	d.says(result("3"))
+	s.gets(result("3"))
+	d.Close() // "two" is in flight
+	assert.Equal(t, "warning", s.message())
+	s.restored()
+	assert.Equal(t, "notice", s.message())
+	s.gets(changedLine)
+	assert.NoError(t, s.end())
+}

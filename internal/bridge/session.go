@@ -109,7 +109,7 @@ func (s *session) receive(m message, line []byte) []byte {
 		if r.method == methodInitialize && s.version == "" {
 			s.version = contentOf(line).Result.ProtocolVersion
 		}
-		if r.ours {
+		if r.ours || r.unwanted() {
 			return nil
 		}
 	case m.request():
@@ -121,6 +121,12 @@ func (s *session) receive(m message, line []byte) []byte {
 		return withID(line, text)
 	}
 	return line
+}
+
+// unwanted reports whether the client has cancelled the request: it gets no response (MCP, Cancellation). A subscription ends by one, and
+// initialize cannot be cancelled.
+func (r request) unwanted() bool {
+	return r.cancelled && r.method != methodListen && r.method != methodInitialize
 }
 
 // close removes a request in flight, and returns it.
@@ -144,7 +150,7 @@ func (s *session) kept(id jsonID, call string) {
 // leave makes the next connection resume the calls of the last one.
 func (s *session) leave() {
 	for key, r := range s.open {
-		r.away = r.call != ""
+		r.away = r.call != "" && !r.cancelled
 		s.open[key] = r
 	}
 }
@@ -208,8 +214,8 @@ func (s *session) lose(why string, refused bool) (lines [][]byte, failed int) {
 		switch {
 		case r.method == methodListen:
 			lines = append(lines, failure(r.id, whyCancelled, false))
-		case r.ours:
-		case r.call != "" && !r.cancelled:
+		case r.ours, r.unwanted():
+		case r.call != "":
 			r.away = true
 			s.open[key] = r
 			continue

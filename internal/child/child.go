@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/internal/beside"
+	"github.com/scopefs/scopefs/internal/companion"
 )
 
 // The programs of roles, in directories of cmd.
@@ -63,7 +63,7 @@ func Play(roles map[string]func() int) {
 	}
 }
 
-// Program returns the program of a role, opened with O_PATH: see [beside.Open]. It stays open.
+// Program returns the program of a role, opened with O_PATH: see [companion.Open]. It stays open.
 func Program(name string) (*os.File, error) {
 	programs.Lock()
 	defer programs.Unlock()
@@ -75,7 +75,7 @@ func Program(name string) (*os.File, error) {
 	if _, own := programs.own[name]; own {
 		f, err = os.OpenFile("/proc/self/exe", unix.O_PATH, 0)
 	} else {
-		f, err = beside.Open(name)
+		f, err = companion.Open(name)
 	}
 	if err != nil {
 		return nil, err

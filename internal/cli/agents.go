@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -22,6 +23,7 @@ import (
 	"github.com/scopefs/scopefs/internal/programs"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/widening"
 )
 
 func (a *app) agentsCmd() *cobra.Command {
@@ -133,6 +135,12 @@ func (a *app) checkFiles(ctx context.Context, files []string, asJSON bool) error
 	if len(files) > 0 {
 		errs, warnings = nil, nil
 	}
+	scopes := filepath.Join(p.Base, "agents")
+	if log, _ := os.ReadDir(p.Audit()); len(log) > 0 && len(files) == 0 { // the first daemon makes it
+		if _, err := os.Stat(scopes); errors.Is(err, fs.ErrNotExist) {
+			warnings = append(warnings, fmt.Errorf("%s does not exist: mount its file system, or make it (mkdir -m 711)", scopes))
+		}
+	}
 	for _, id := range slices.Sorted(maps.Keys(all.Agents)) {
 		def := all.Agents[id]
 		if root, err := def.OpenRoot(p.Base); err == nil {
@@ -149,6 +157,11 @@ func (a *app) checkFiles(ctx context.Context, files []string, asJSON bool) error
 		}
 		wrong, odd := all.Check(name, text)
 		errs, warnings = append(errs, wrong...), append(warnings, odd...)
+		if agent, _, _ := all.Try(name, text); agent != nil && wrong == nil && all.Agents[agent.Name] != nil {
+			for _, e := range widening.Of(agent, all.Agents[agent.Name]) {
+				fmt.Fprintln(a.out, printable.Text(name+": allows: "+e.String()))
+			}
+		}
 	}
 	found := report.Found(errs, warnings)
 	if len(files) == 0 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -29,6 +30,8 @@ type amendOptions struct {
 	shown      string
 	length     string
 	kinds      [4]bool // of amendKinds
+	like       string
+	address    string
 }
 
 var amendKinds = []amend.Kind{amend.Host, amend.Tool, amend.Path, amend.Preset}
@@ -45,7 +48,8 @@ that run within a second.
 HOST is a name such as example.com, with a port example.com:8443, or with --host
 *.example.com for all names below. TOOL is a name of scopefs agents show. PATH is relative to
 the view or below /workspace, and a glob: write \ before *?[]{}\ in the name of a file.
-PRESET is a list of hosts: scopefs presets. A name that could be two of these is an error:
+PRESET is a list of hosts: scopefs presets. --as PRESET allows a host what the preset allows
+its own: scopefs allow npm.corp.example --as npm. A name that could be two of these is an error:
 say which with --host, --tool, --path or --preset.
 
 A rule that denies the same stays: the command names it, and changes nothing. With
@@ -63,6 +67,8 @@ Exit status: 0 it is allowed, 1 nothing was changed, 2 bad usage, or the agent d
 	}
 	o.addFlags(a, c, "of a path: write or read", "write")
 	c.Flags().StringVar(&o.length, "for", amend.Always, "of a host or a tool: a `TIME` such as 1h, session, or always")
+	c.Flags().StringVar(&o.like, "as", "", "of a host: as far as `PRESET` allows its own, such as a mirror of npm")
+	c.Flags().StringVar(&o.address, "address", "", "of a host: its `IP`, or IP:PORT, if it is not public")
 	c.Flags().BoolVar(&o.removeDeny, "remove-deny", false, "remove rules that deny it")
 	return c
 }
@@ -107,6 +113,17 @@ func (o *amendOptions) change(c *cobra.Command, usual, other scope.Access) (amen
 		if o.kinds[i] {
 			made.Kind = kind
 		}
+	}
+	if o.like != "" || o.address != "" {
+		if made.Kind != "" && made.Kind != amend.Host {
+			return made, exit.Usagef("--as and --address are for a host")
+		}
+		if ip, err := netip.ParseAddr(o.address); err == nil {
+			made.Address = netip.AddrPortFrom(ip, 0)
+		} else if made.Address, err = netip.ParseAddrPort(o.address); err != nil && o.address != "" {
+			return made, exit.Usagef("--address %s: write an address such as 10.0.0.5 or 10.0.0.5:8443", o.address)
+		}
+		made.Kind, made.As = amend.Host, o.like
 	}
 	switch {
 	case !c.Flags().Changed("access"):
@@ -159,8 +176,13 @@ func (a *app) amend(c *cobra.Command, words []string, o amendOptions, usual, oth
 		if err := report.Diff(&diff, d.File, before, after); err != nil {
 			return err
 		}
-		if made.Diff = diff.String(); !o.json {
+		made.Diff = diff.String()
+		for _, e := range d.Widens() {
+			made.Widens = append(made.Widens, e.String())
+		}
+		if !o.json {
 			fmt.Fprint(a.out, made.Diff)
+			_ = report.Widens(a.out, d.Widens())
 		}
 		if !o.dry && !o.yes && o.shown == "" {
 			err = prompt.Consent(c.Context(), "write this?", a.in, a.err)
@@ -190,6 +212,7 @@ type amended struct {
 	Running bool     `json:"daemon"` // a daemon serves the agent by the new rules
 	Hash    string   `json:"hash"`   // of the change, for --shown
 	Diff    string   `json:"diff,omitempty"`
+	Widens  []string `json:"widens,omitempty"` // what it allows beyond the rules that hold
 }
 
 // Print prints what is allowed or denied. The diff is printed before the question.

@@ -33,8 +33,9 @@ output, {"id": ..., "error": ...} without error if it was made. After y, a and s
 call's hash may follow: one that has changed is refused; after n, a reason for the agent. After the end of standard input
 the watch goes on without decisions, until it is interrupted.
 
-A watch of all daemons of the user (see scopefs help approvals) takes in those that start
-later, and does not end with them.`,
+The watch does not end with a daemon: it goes on with the next one, and shows what waits
+there. A watch of all daemons of the user (see scopefs help approvals) takes in those that
+start later.`,
 		RunE: a.operating(func(ctx context.Context, client *api.Daemons, _ []string) error {
 			// Without a daemon the error comes before the terminal is raw.
 			if _, err := client.Approvals(ctx); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -34,6 +35,9 @@ scopefs run --dir . --branch NAME -- PROGRAM.`,
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
 			p, project, err := a.existing()
+			if errors.Is(err, paths.ErrNoBase) {
+				err = exit.Usagef("branch: no agent has run in this directory yet: start one with scopefs run --dir . -- PROGRAM, or give --base DIR AGENT NAME")
+			}
 			if err != nil {
 				return err
 			}

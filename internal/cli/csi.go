@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/scopefs/scopefs/internal/beside"
+	"github.com/scopefs/scopefs/internal/companion"
 	"github.com/scopefs/scopefs/internal/exit"
 )
 
@@ -24,7 +24,7 @@ mounted stays.`,
 			if err != nil {
 				return err
 			}
-			return beside.Exec("scopefs-csi", "scopefs-csi", "--run", p.Run, "--node", node, "--socket", socket, "--registration", registration,
+			return companion.Exec("scopefs-csi", "scopefs-csi", "--run", p.Run, "--node", node, "--socket", socket, "--registration", registration,
 				"--rules", rules, "--definitions", definitions, "--pods", pods, "--state", own)
 		},
 	}

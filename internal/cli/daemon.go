@@ -76,7 +76,7 @@ ends it. A socket of systemd starts it too (scopefs.socket of the user's units).
 
 Exit status: 78 if the command line or scopefs.yaml is refused, 3 if nothing can be
 mounted on this host (with the reason in one line), otherwise as for scopefs. The
-units restart the daemon after every other status than 78.`,
+units restart the daemon after every other status than these two.`,
 		Args: exit.Args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return a.daemon(c.Context(), o) },
 	}

@@ -91,6 +91,7 @@ var withoutJSON = map[string]string{
 	"scopefs fleet definitions remove": "scopefs fleet definitions --json has the versions",
 	"scopefs fleet init":               "the status says it all",
 	"scopefs down":                     "the status says it all",
+	"scopefs forget":                   "the status says it all",
 	"scopefs branch remove":            "the status says it all",
 	"scopefs console devices remove":   "the status says it all",
 	"scopefs daemon":                   "it serves",

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/scopefs/scopefs/internal/beside"
 	"github.com/scopefs/scopefs/internal/clients"
+	"github.com/scopefs/scopefs/internal/companion"
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/paths"
@@ -68,7 +68,7 @@ func (a *app) settings(o installing, agent string) error {
 // server returns the command that serves an agent's tools to a program whose settings are in dir: from any directory, or
 // from dir on any host where that is possible, so that a team can commit the settings.
 func (a *app) server(agent, dir string) (clients.Server, error) {
-	program, err := beside.Command()
+	program, err := companion.Command()
 	if err != nil {
 		return clients.Server{}, err
 	}

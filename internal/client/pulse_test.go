@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/internal/proc"
+	"github.com/scopefs/scopefs/internal/paths"
 
 	"github.com/scopefs/scopefs/internal/need"
 )
@@ -26,7 +26,7 @@ func TestPulseOfTheSlow(t *testing.T) {
 	require.NoError(t, exec.Command("mkdir", "-p", filepath.Dir(socket)).Run())
 	p := NewPulse(socket)
 	assert.NoError(t, p.Check(context.Background()), "that nobody is there is for the client's connection to see")
-	name, release, err := proc.SocketName(socket)
+	name, release, err := paths.SocketName(socket)
 	require.NoError(t, err)
 	defer release()
 	l, err := net.Listen("unix", name)

@@ -33,7 +33,11 @@ type RunRequest struct {
 
 	// Attended says that the client asks its user about what needs approval; Others, about hosts that no rule names, too.
 	Attended bool `json:"attended,omitempty"`
-	Others   bool `json:"others,omitempty"`
+
+	// Stops says that the client heeds FromRun.Stopped. For one that does not, a command on a terminal never stays stopped.
+	Stops bool `json:"stops,omitempty"`
+
+	Others bool `json:"others,omitempty"`
 
 	// Keys are variables of the client that credentials of presets read. The daemon uses one that it has not, for this
 	// session alone.
@@ -58,8 +62,9 @@ type Resume struct {
 // the daemon has ended it and the first line has Resume: then a pidfd of the sandbox is the last
 // descriptor, and the client returns to the next daemon, which sends no descriptors.
 type ToRun struct {
-	Go     bool `json:"go,omitempty"`
-	Signal int  `json:"signal,omitempty"`
+	Go     bool   `json:"go,omitempty"`
+	Signal int    `json:"signal,omitempty"`
+	Turn   uint64 `json:"turn,omitempty"` // of SIGCONT: FromRun.Stopped returns it
 }
 
 // FromRun is a line from the daemon.
@@ -68,6 +73,9 @@ type FromRun struct {
 	Resume *Resume `json:"resume,omitempty"`
 	Note
 	Exit *RunExit `json:"exit,omitempty"`
+
+	// Stopped says that the command on a terminal has stopped, in the turn of the last SIGCONT; 0: there was none.
+	Stopped *uint64 `json:"stopped,omitempty"`
 
 	// Effects are what the command has changed, after the end of its sandbox and of this connection's other lines.
 	Effects *effect.Effects `json:"effects,omitempty"`
@@ -115,6 +123,7 @@ type Run struct {
 	mu     sync.Mutex
 	conn   *net.UnixConn
 	in     *bufio.Scanner
+	turn   uint64  // see NextTurn
 	away   bool    // there is no daemon
 	unsent []ToRun // meanwhile
 }
@@ -211,6 +220,28 @@ func (r *Run) send(msg ToRun) error {
 // Signal sends a signal to the command's foreground.
 func (r *Run) Signal(sig unix.Signal) error { return r.send(ToRun{Signal: int(sig)}) }
 
+// NextTurn begins a turn: Wait reports no stop of those before.
+func (r *Run) NextTurn() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.turn++
+}
+
+// Continue continues the command, if it has stopped, in this turn.
+func (r *Run) Continue() error {
+	r.mu.Lock()
+	turn := r.turn
+	r.mu.Unlock()
+	return r.send(ToRun{Signal: int(unix.SIGCONT), Turn: turn})
+}
+
+// current reports whether a turn has not ended.
+func (r *Run) current(turn uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return turn == r.turn
+}
+
 // Resize sets the size of the command's terminal. Its foreground group gets SIGWINCH.
 func (r *Run) Resize(size Size) (err error) {
 	raw, err := r.TTY.SyscallConn()
@@ -226,10 +257,10 @@ func (r *Run) Resize(size Size) (err error) {
 }
 
 // Wait returns how the command ended. It calls note with what the daemon has to say
-// meanwhile. When the daemon ends, Wait continues with the next one.
-func (r *Run) Wait(note func(Note)) (RunExit, error) {
+// meanwhile, and stopped when the command has stopped in this turn. When the daemon ends, Wait continues with the next one.
+func (r *Run) Wait(note func(Note), stopped func()) (RunExit, error) {
 	for {
-		exit, ended, err := r.wait(note)
+		exit, ended, err := r.wait(note, stopped)
 		if r.Took = time.Since(r.began); ended {
 			return exit, err
 		}
@@ -302,7 +333,7 @@ func (r *Run) back() error {
 }
 
 // wait reads lines until the command or the connection has ended.
-func (r *Run) wait(note func(Note)) (exit RunExit, ended bool, err error) {
+func (r *Run) wait(note func(Note), stopped func()) (exit RunExit, ended bool, err error) {
 	for r.in.Scan() {
 		var msg FromRun
 		if err := json.Unmarshal(r.in.Bytes(), &msg); err != nil {
@@ -311,6 +342,10 @@ func (r *Run) wait(note func(Note)) (exit RunExit, ended bool, err error) {
 		switch {
 		case msg.Note.Note != "":
 			note(msg.Note)
+		case msg.Stopped != nil:
+			if r.current(*msg.Stopped) {
+				stopped()
+			}
 		case msg.Exit != nil:
 			return *msg.Exit, true, nil
 		case msg.Error != nil:

@@ -6,12 +6,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/internal/proc"
+	"github.com/scopefs/scopefs/internal/paths"
 )
 
 // Connect connects to a socket.
 func Connect(ctx context.Context, socket string) (*net.UnixConn, error) {
-	name, release, err := proc.SocketName(socket)
+	name, release, err := paths.SocketName(socket)
 	if err != nil {
 		return nil, err
 	}

@@ -50,6 +50,7 @@ type Settings struct {
 	Approve Approve
 	Console Console
 	Fleet   Fleet
+	Network Network
 	Grace   time.Duration // how long views live on without a daemon of root; 0: they end with it. 60 s where nothing says
 }
 
@@ -149,8 +150,8 @@ func Parse(data []byte, checks Checks) (Settings, error) {
 }
 
 // parse is Parse for several texts. Each is valid by itself. A key of a later one replaces that of an earlier one. The keys of
-// a mapping are merged, and what is under them is not: of delegation, log, approvals, console, sandbox and stores each key, and
-// of mcp_servers each server, is whole from one text. So a text that does not say a limit does not lift it, and no server or
+// a mapping are merged, and what is under them is not: of delegation, log, approvals, console, sandbox and stores each key,
+// of mcp_servers each server, and network, is whole from one text. So a text that does not say a limit does not lift it, and no server or
 // store gets the address of one text and the secret of another.
 func parse(texts []text, checks Checks) (h Settings, err error) {
 	h.Tools, h.From, h.Grace = checks.Tools, map[string]At{}, usualGrace
@@ -278,6 +279,7 @@ func (h *Settings) fields(file string, checks Checks, tools, presets *[]catalog.
 		"approvals": fields.Mapping(h.Approve.fields()),
 		"console":   fields.Mapping(h.Console.fields()),
 		"fleet":     h.Fleet.field(file),
+		"network":   h.Network.field,
 		"sandbox":   fields.Mapping(h.sandboxFields(checks)),
 		"grace":     h.graceField,
 	}

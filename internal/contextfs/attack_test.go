@@ -396,11 +396,12 @@ func TestPrograms(t *testing.T) {
 func TestOthers(t *testing.T) {
 	b := newBox(t)
 	defer b.show("a", map[string]string{"state.json": secret})()
-	p := b.start("a", "sh", "-c", "cat /context/state.json && echo && exec sleep 1021")
+	seconds := fmt.Sprint("1021.", os.Getpid()) // of this run of tests alone
+	p := b.start("a", "sh", "-c", "cat /context/state.json && echo && exec sleep "+seconds)
 	line, err := bufio.NewReader(p.Stdout).ReadString('\n')
 	require.NoError(t, err)
 	require.Equal(t, secret+"\n", line)
-	inside := fmt.Sprintf("/proc/%d/root%s", pidOf(t, "1021"), dir)
+	inside := fmt.Sprintf("/proc/%d/root%s", pidOf(t, seconds), dir)
 	for uid, want := range map[uint32]string{0: "Permission denied", agentUID: "No such file", agentUID + 1: "Permission denied"} {
 		cmd := exec.Command("cat", inside+"/state.json")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}

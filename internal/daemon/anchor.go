@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/proof"
 	"github.com/scopefs/scopefs/internal/anchor"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
@@ -83,7 +84,7 @@ func (a *anchorState) try(ctx context.Context) error {
 			return a.stuck
 		}
 	}
-	head, size, err := audit.Head(a.daemon.Paths.Audit())
+	head, size, err := proof.Head(a.daemon.Paths.Audit())
 	if err != nil {
 		return err
 	}

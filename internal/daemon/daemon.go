@@ -90,6 +90,7 @@ type Daemon struct {
 	claimed   *claim.Claim      // of the state; nil: none
 	base      *os.File          // of the base directory; nil: see lockBase
 	left      []*mountinfo.Info // mounts of an earlier daemon
+	points    []os.DirEntry     // mount points of an earlier daemon
 	http      string
 	notify    func(state string) // never nil
 	period    time.Duration      // Options.Watchdog

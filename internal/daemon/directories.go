@@ -16,6 +16,7 @@ import (
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/mount"
+	"github.com/scopefs/scopefs/scope"
 )
 
 // reserveDescriptors makes the kernel's table of this process's descriptors large. A table that threads share waits for an
@@ -66,7 +67,10 @@ func (d *Daemon) takeRun() error {
 // abortLeft ends the connections of views that a killed daemon left, but for those that its holder has handed over. The dead
 // mounts stay until new ones take their places, so that nothing is written to what they hide.
 func (d *Daemon) abortLeft() (err error) {
-	d.left, err = leftMounts(d.Paths)
+	if d.left, err = leftMounts(d.Paths); err != nil {
+		return err
+	}
+	d.points, _ = os.ReadDir(d.Paths.Views())
 	for _, m := range d.left {
 		if id, _ := mount.Agent(m); d.IsLeft(id, m.Mountpoint) {
 			continue
@@ -75,7 +79,7 @@ func (d *Daemon) abortLeft() (err error) {
 			d.Logger.Warn("abort what an earlier daemon left", "at", m.Mountpoint, "err", err)
 		}
 	}
-	return err
+	return nil
 }
 
 // leftMounts returns the views that are mounted below a run directory, and those that its daemon has mounted elsewhere.
@@ -96,11 +100,12 @@ func abort(control fusemount.Control, m *mountinfo.Info) error {
 	return conn.Abort()
 }
 
-// unmountLeft unmounts the dead mounts that no new view has replaced.
+// unmountLeft unmounts the dead mounts that no new view has replaced, and removes the mount points of agents that are gone: the holder
+// has unmounted a view that ended without a daemon.
 func (d *Daemon) unmountLeft() {
 	d.mu.Lock()
-	left := d.left
-	d.left = nil
+	left, points := d.left, d.points
+	d.left, d.points = nil, nil
 	d.mu.Unlock()
 	kept, homes := map[string]bool{}, map[string]*agent.Agent{}
 	for _, a := range d.all() {
@@ -120,6 +125,11 @@ func (d *Daemon) unmountLeft() {
 			a.WithoutHome(unmount)
 		} else {
 			unmount()
+		}
+	}
+	for _, e := range points {
+		if at := filepath.Join(d.Paths.Views(), e.Name()); homes[at] == nil && d.agent(scope.ID(e.Name())) == nil {
+			mount.Release(at, true)
 		}
 	}
 }

@@ -84,13 +84,13 @@ func (d *Daemon) Token(id scope.ID, valid time.Duration) (api.TokenReply, error)
 // token returns the token of an agent that ends at a whole second.
 func token(key []byte, id scope.ID, ends time.Time) string {
 	name := fmt.Sprintf("%s.%d", id, ends.Unix())
-	return name + "." + proof(key, name)
+	return name + "." + mac(key, name)
 }
 
 // oldToken returns the token that earlier releases made, in which no end is written.
-func oldToken(key []byte, id scope.ID) string { return string(id) + "." + proof(key, string(id)) }
+func oldToken(key []byte, id scope.ID) string { return string(id) + "." + mac(key, string(id)) }
 
-func proof(key []byte, name string) string {
+func mac(key []byte, name string) string {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte("scopefs mcp " + name))
 	return hex.EncodeToString(mac.Sum(nil))

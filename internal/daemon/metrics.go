@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/proof"
 	"github.com/scopefs/scopefs/internal/loopback"
 	"github.com/scopefs/scopefs/internal/metrics"
 )
@@ -52,7 +52,7 @@ func (d *Daemon) writeLog(out *metrics.Writer) {
 		failing = 1
 	}
 	out.Gauge("scopefs_log_failing", "1 while the log cannot be written.", failing)
-	_, size, _ := audit.Head(d.Paths.Audit()) // there is none before the first event is signed
+	_, size, _ := proof.Head(d.Paths.Audit()) // there is none before the first event is signed
 	out.Gauge("scopefs_log_lines", "Lines below the log's last signed head.", float64(size))
 	out.Metric("scopefs_anchor_age_seconds", "gauge", "Time since an anchor had the newest head; -1: never since the daemon started.")
 	all := d.Anchors()

@@ -276,7 +276,7 @@ func (d *Daemon) resume(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		}
 		return nil
 	}
-	if attend(conn, l.process, api.FromRun{}, nil, &notes, gone, ended) {
+	if attend(conn, l.process, req.Stops, api.FromRun{}, nil, &notes, gone, ended) {
 		tell(r.Context(), conn, l.box)
 	}
 	return nil

@@ -113,7 +113,7 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 	first := api.FromRun{}
 	var init *os.File
 	first.Resume, init = box.Outlive(p, purpose)
-	if attend(conn, p, first, init, &notes, cancel, ended) {
+	if attend(conn, p, req.Stops, first, init, &notes, cancel, ended) {
 		tell(ctx, conn, box)
 	}
 	return nil
@@ -213,30 +213,32 @@ func takeOver(w http.ResponseWriter) (*runConn, error) {
 
 // runError returns an execError when the program, not the sandbox, cannot be started.
 func runError(req api.RunRequest, err error) error {
-	for _, errno := range []unix.Errno{unix.ENOENT, unix.EACCES, unix.ENOEXEC, unix.ENOTDIR} {
+	for _, errno := range []unix.Errno{unix.ENOENT, unix.EACCES, unix.ENOEXEC} {
 		if errors.Is(err, errno) {
-			return &execError{program: req.Argv[0], dir: req.Dir, errno: errno}
+			return &execError{program: req.Argv[0], errno: errno}
 		}
+	}
+	if errors.Is(err, unix.ENOTDIR) && req.Dir != "" {
+		return &api.Error{Kind: api.Invalid, Text: fmt.Sprintf("-C %s: no directory of the view that the agent may enter", req.Dir)}
 	}
 	return err
 }
 
 // execError becomes exit status 127 (not found) or 126 (not executable).
 type execError struct {
-	program, dir string
-	errno        unix.Errno
+	program string
+	errno   unix.Errno
 }
 
 func (e *execError) Error() string {
-	if e.dir != "" { // the directory may be missing
-		return fmt.Sprintf("%s in %s: %v", e.program, e.dir, e.errno)
-	}
 	return fmt.Sprintf("%s: %v", e.program, e.errno)
 }
 
-// attend serves the connection until the command ends or the client goes. first is the first line, and init a pidfd of the
-// sandbox that goes with it; nil: none. It reports whether the command has ended; else it is left to the next daemon.
-func attend(conn *runConn, p *sandbox.Process, first api.FromRun, init *os.File, notes *notes, gone func(), ended func(outcome string)) bool {
+// attend serves the connection until the command ends or the client goes. stops says that the client heeds stops, first is the
+// first line, and init a pidfd of the sandbox that goes with it; nil: none. It reports whether the command has ended; else it is
+// left to the next daemon.
+func attend(conn *runConn, p *sandbox.Process, stops bool, first api.FromRun, init *os.File, notes *notes,
+	gone func(), ended func(outcome string)) bool {
 	go func() {
 		if _, err := p.Wait(); err != nil { // the sandbox has ended: nobody waits for the client
 			_ = conn.SetReadDeadline(time.Now())
@@ -246,6 +248,9 @@ func attend(conn *runConn, p *sandbox.Process, first api.FromRun, init *os.File,
 	if lines.Scan() && passStreams(conn.UnixConn, p, first, init) == nil { // "go"
 		_ = conn.SetReadDeadline(time.Time{})
 		notes.to(conn)
+		over := make(chan struct{})
+		defer close(over)
+		go tellStops(conn, p, stops, over)
 		go func() {
 			defer gone()
 			obey(lines, p)
@@ -267,6 +272,23 @@ func attend(conn *runConn, p *sandbox.Process, first api.FromRun, init *os.File,
 	notes.end()
 	_ = json.NewEncoder(conn).Encode(last)
 	return true
+}
+
+// tellStops tells the client of stops until the command has ended. For a client that does not heed them, such as one of the last
+// release, it ends them: the command would stay stopped.
+func tellStops(conn *runConn, p *sandbox.Process, heeded bool, over <-chan struct{}) {
+	for {
+		select {
+		case <-over:
+			return
+		case turn := <-p.Stopped():
+			if heeded {
+				_ = json.NewEncoder(conn).Encode(api.FromRun{Stopped: &turn}) // a client that is gone needs none
+			} else {
+				_ = p.Continue(turn)
+			}
+		}
+	}
 }
 
 // notes are lines for the operator about a running command: what an agent program lacks,
@@ -347,8 +369,12 @@ func obey(lines *bufio.Scanner, p *sandbox.Process) {
 		if json.Unmarshal(lines.Bytes(), &msg) != nil {
 			return
 		}
-		if msg.Signal != 0 {
-			_ = p.Signal(unix.Signal(msg.Signal))
+		switch sig := unix.Signal(msg.Signal); sig {
+		case 0:
+		case unix.SIGCONT:
+			_ = p.Continue(msg.Turn)
+		default:
+			_ = p.Signal(sig)
 		}
 	}
 }

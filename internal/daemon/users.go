@@ -26,7 +26,7 @@ import (
 // of that user alone. A user can list them, run commands as them and read their denials, and nothing else.
 type users struct {
 	ctx     context.Context // of the daemon; nil: there are no such sockets
-	denials *lookup.Files   // apart from the operator's, who does not wait for users
+	denials http.Handler    // of the users' agents; apart from the operator's, who does not wait for users
 
 	mu     sync.Mutex
 	open   map[uint32]*http.Server
@@ -51,9 +51,14 @@ func (d *Daemon) openUsers(ctx context.Context) error {
 	if err := os.Mkdir(d.Paths.Users(), 0o711); err != nil {
 		return fmt.Errorf("users' sockets: %w", err)
 	}
+	denials := http.NewServeMux()
+	lookup.New(d.Paths).HandleDenials(denials, func(r *http.Request, id scope.ID) bool {
+		uid, ok := api.PeerOf(r.Context())
+		return ok && d.isOf(id, uid)
+	}, func(w http.ResponseWriter, v any) { _ = reply(w, v) }, func(w http.ResponseWriter, err error) { fail(w, http.StatusBadRequest, err) })
 	d.users.mu.Lock()
 	defer d.users.mu.Unlock()
-	d.users.denials = lookup.New(d.Paths)
+	d.users.denials = denials
 	d.users.ctx, d.users.open = ctx, map[uint32]*http.Server{}
 	return nil
 }
@@ -149,8 +154,7 @@ func (d *Daemon) userHandler(uid uint32, conns *userConns) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { fail(w, http.StatusForbidden, errNotOperator) })
 	mux.HandleFunc("GET /v1/agents", func(w http.ResponseWriter, r *http.Request) { _ = reply(w, d.agentsOf(uid)) })
-	d.users.denials.HandleDenials(mux, func(id scope.ID) bool { return d.isOf(id, uid) },
-		func(w http.ResponseWriter, v any) { _ = reply(w, v) }, func(w http.ResponseWriter, err error) { fail(w, http.StatusBadRequest, err) })
+	mux.Handle("GET /v1/events", d.users.denials)
 	mux.HandleFunc("POST /v1/agents/{id}/run", func(w http.ResponseWriter, r *http.Request) {
 		if err := d.runAs(w, r, uid); err != nil {
 			fail(w, http.StatusBadRequest, shownToUser(err))

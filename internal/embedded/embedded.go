@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/internal/beside"
+	"github.com/scopefs/scopefs/internal/companion"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/paths"
@@ -53,7 +53,7 @@ const leashFD = 3
 
 // start starts a daemon for one command. After it is ready its errors go to stderr.
 func start(ctx context.Context, p paths.Paths, id scope.ID, lock *os.File, stderr io.Writer, flags []string) (end func(), err error) {
-	program, err := beside.Open("scopefsd") // this program may be the small one
+	program, err := companion.Open("scopefsd") // this program may be the small one
 	if err != nil {
 		return nil, err
 	}
@@ -200,7 +200,7 @@ func noNamespaces(err error) error {
 	if os.Geteuid() == 0 {
 		what = "make a mount namespace"
 	}
-	return fmt.Errorf("%s: %w: %s", what, errno, mount.NeedsNamespaces())
+	return &mount.HostError{What: fmt.Sprintf("%s: %v", what, errno), Remedy: mount.NeedsNamespaces()}
 }
 
 // daemonOutput is the standard error of an embedded daemon. It is held until the

@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/scopefs/scopefs/internal/beside"
 	"github.com/scopefs/scopefs/internal/client"
 	"github.com/scopefs/scopefs/internal/command"
+	"github.com/scopefs/scopefs/internal/companion"
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/internal/terminal"
@@ -54,7 +54,7 @@ func (f *front) run(c *cobra.Command, name string, argv []string, o *command.Run
 	if t := os.Getenv("TERM"); t != "" && env["TERM"] == "" {
 		env["TERM"] = t
 	}
-	req := client.RunRequest{Argv: argv, Dir: o.Dir, Env: env, Keys: keys, Others: project != nil && f.Dir != ""}
+	req := client.RunRequest{Argv: argv, Dir: o.Dir, Env: env, Keys: keys, Others: project != nil && f.Dir != "", Stops: true}
 	if o.TTY {
 		req.TTY = terminal.Size()
 	}
@@ -135,7 +135,7 @@ func (f *front) remedyOf(name string) func(client.Note) string {
 		if n.Host == "" {
 			return n.Remedy
 		}
-		program, err := beside.Open("scopefsd")
+		program, err := companion.Open("scopefsd")
 		if err != nil {
 			return n.Remedy
 		}

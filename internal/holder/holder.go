@@ -33,8 +33,8 @@ import (
 	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/holder/wire"
+	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/internal/pidfd"
-	"github.com/scopefs/scopefs/internal/proc"
 )
 
 // Options says what a holder does.
@@ -104,7 +104,7 @@ var errNobody = errors.New("no holder is there")
 
 // connect connects to the socket of a holder.
 func connect(path string) (fd int, err error) {
-	name, release, err := proc.SocketName(path)
+	name, release, err := paths.SocketName(path)
 	if errors.Is(err, unix.ENOENT) {
 		err = errNobody
 	}
@@ -243,7 +243,7 @@ func bind(path string) (*os.File, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	name, release, err := proc.SocketName(path)
+	name, release, err := paths.SocketName(path)
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,8 @@ import (
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/widening"
 )
 
 // Extension is an imported extension, for the report.
@@ -30,6 +32,7 @@ type Extension struct {
 	Extension scope.ID `json:"extension"`
 	Path      string   `json:"path,omitempty"` // "" with --dry-run
 	Warnings  []string `json:"warnings,omitempty"`
+	Widens    []string `json:"widens,omitempty"` // what agents may do with it, and might not before
 }
 
 // CopyExtension copies an extension beside its place, and exchanges the two. It undoes that if the extension does
@@ -67,15 +70,20 @@ func CopyExtension(ctx context.Context, p config.Paths, source string, o Options
 			return one, err
 		}
 	}
-	_, before, err := definitions.Load(p)
+	known, before, err := definitions.Load(p)
 	if err != nil {
 		return one, err
 	}
 	if err := unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, place, flags); err != nil {
 		return one, fmt.Errorf("write %s: %w", place, err)
 	}
-	warnings, err := loadsExtension(p, one.Extension, before)
+	all, warnings, err := loadsExtension(p, one.Extension, before)
 	one.Warnings = append(one.Warnings, warnings...)
+	if err == nil {
+		for _, line := range widening.All(known, all) {
+			one.Widens = append(one.Widens, printable.Text(line))
+		}
+	}
 	if err != nil { // back, or exchanged again
 		return one, errors.Join(err, unix.Renameat2(unix.AT_FDCWD, place, unix.AT_FDCWD, dir, flags))
 	}
@@ -161,12 +169,12 @@ func keepSettings(from, to string) error {
 	return errors.Join(os.WriteFile(name, text, 0o600), os.Chmod(name, st.Mode().Perm()))
 }
 
-// loadsExtension returns the warnings and the errors of the files of an extension, and the errors of other files that
+// loadsExtension returns all definitions, the warnings and the errors of the files of an extension, and the errors of other files that
 // were not there before: two extensions may have servers of one name.
-func loadsExtension(p config.Paths, name scope.ID, before []error) (warnings []string, err error) {
+func loadsExtension(p config.Paths, name scope.ID, before []error) (all *agents.Snapshot, warnings []string, err error) {
 	all, errs, err := definitions.Load(p)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	of := func(err error) bool {
 		bad, ok := errors.AsType[*fields.FileError](err)
@@ -177,7 +185,7 @@ func loadsExtension(p config.Paths, name scope.ID, before []error) (warnings []s
 			warnings = append(warnings, printable.Text(err.Error()))
 		}
 	}
-	return warnings, errors.Join(slices.DeleteFunc(errs, func(err error) bool {
+	return all, warnings, errors.Join(slices.DeleteFunc(errs, func(err error) bool {
 		return !of(err) && slices.ContainsFunc(before, func(old error) bool { return old.Error() == err.Error() })
 	})...)
 }
@@ -186,6 +194,9 @@ func loadsExtension(p config.Paths, name scope.ID, before []error) (warnings []s
 func (one Extension) Print(stdout, stderr io.Writer) error {
 	for _, w := range one.Warnings {
 		fmt.Fprintf(stderr, "%s: WARNING: %s\n", one.Source, w)
+	}
+	for _, line := range one.Widens {
+		fmt.Fprintf(stderr, "%s: allows: %s\n", one.Source, line)
 	}
 	if one.Path == "" {
 		return nil

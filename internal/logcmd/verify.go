@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/proof"
 	"github.com/scopefs/scopefs/audit/tree"
 	"github.com/scopefs/scopefs/internal/bounded"
 	"github.com/scopefs/scopefs/internal/exit"
@@ -73,7 +73,7 @@ func (v Env) verify(ctx context.Context, words []string, o verifyOptions) error 
 	if err != nil {
 		return err
 	}
-	opts := audit.VerifyOptions{}
+	opts := proof.VerifyOptions{}
 	witnesses, err := o.signed.given()
 	if err != nil {
 		return err
@@ -102,7 +102,7 @@ func (v Env) verify(ctx context.Context, words []string, o verifyOptions) error 
 	progress := terminal.Show(v.Err, terminal.Soon, "reading the log")
 	defer progress.End()
 	opts.Progress = func(done, total int64) { progress.Say(fmt.Sprintf("%d of %d MiB of the log", done>>20, total>>20)) }
-	found, err := audit.Verify(ctx, dir, opts)
+	found, err := proof.Verify(ctx, dir, opts)
 	progress.End()
 	if err != nil {
 		return err
@@ -198,7 +198,7 @@ The log signs a head each second while there are events, and when it is closed.`
 			if err != nil {
 				return err
 			}
-			head, _, err := audit.Head(dir)
+			head, _, err := proof.Head(dir)
 			if err == nil {
 				_, err = v.Out.Write(head)
 			}
@@ -240,7 +240,7 @@ func (v Env) prove(ctx context.Context, words []string, o proveOptions) error {
 	if (len(words) == 1) == (o.session != "") {
 		return exit.Usagef("what: give the number of an EVENT, or --session ID")
 	}
-	opts := audit.ProveOptions{Session: o.session, Redact: o.redact}
+	opts := proof.ProveOptions{Session: o.session, Redact: o.redact}
 	if len(words) == 1 {
 		n, err := strconv.ParseUint(words[0], 10, 64)
 		if err != nil || n == 0 {
@@ -270,14 +270,14 @@ func (v Env) prove(ctx context.Context, words []string, o proveOptions) error {
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
-	proof, err := audit.Prove(ctx, dir, opts)
+	p, err := proof.Prove(ctx, dir, opts)
 	if err != nil {
 		return err
 	}
-	if len(o.heads) > 0 && strings.Count(proof.Head, "\n— ") == 1 {
+	if len(o.heads) > 0 && strings.Count(p.Head, "\n— ") == 1 {
 		fmt.Fprintln(v.Err, "scopefs: no witness has signed the head: --checkpoint has none of these lines that a witness has signed")
 	}
-	return report.JSON(v.Out, proof)
+	return report.JSON(v.Out, p)
 }
 
 func (v Env) checkProofCmd() *cobra.Command {

@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"regexp"
 	"sync"
 	"time"
 
+	"github.com/scopefs/scopefs/internal/dial"
 	"github.com/scopefs/scopefs/internal/durable"
 	"github.com/scopefs/scopefs/tools/egress"
 )
@@ -80,7 +80,7 @@ func (f *file) ask(ctx context.Context, refresh string) (got answer, err error) 
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json")
-	transport := egress.NewTransport((&net.Dialer{}).DialContext, egress.ClientLimits{Header: maxHeaders})
+	transport := egress.NewTransport(dial.Context, egress.ClientLimits{Header: maxHeaders})
 	defer transport.CloseIdleConnections()
 	res, err := egress.NewClient(transport).Do(r)
 	if err != nil {

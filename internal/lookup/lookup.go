@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/proof"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
@@ -69,9 +70,9 @@ func (f *Files) add(mux *http.ServeMux, reply func(http.ResponseWriter, any), fa
 }
 
 // HandleDenials adds the request for the newest denials of an agent that may returns true for, and for nothing else of the log.
-func (f *Files) HandleDenials(mux *http.ServeMux, may func(scope.ID) bool, reply func(http.ResponseWriter, any), fail func(http.ResponseWriter, error)) {
+func (f *Files) HandleDenials(mux *http.ServeMux, may func(*http.Request, scope.ID) bool, reply func(http.ResponseWriter, any), fail func(http.ResponseWriter, error)) {
 	f.add(mux, reply, fail)("/v1/events", func(ctx context.Context, r *http.Request) (any, error) {
-		if !may(scope.ID(r.URL.Query().Get("agent"))) {
+		if !may(r, scope.ID(r.URL.Query().Get("agent"))) {
 			return nil, api.ErrUnknown
 		}
 		q := r.URL.Query()
@@ -148,7 +149,7 @@ func (f *Files) events(ctx context.Context, r *http.Request) (any, error) {
 	if err != nil || limit == 0 || limit > api.MaxEvents {
 		return nil, invalid(errors.New("limit: want 1 to 500"))
 	}
-	_, size, _ := audit.Head(f.Paths.Audit()) // about the number of lines; there is none before the first event is signed
+	_, size, _ := proof.Head(f.Paths.Audit()) // about the number of lines; there is none before the first event is signed
 	end := uint64(max(size, 0))
 	if before > 0 && before < end {
 		end = before
@@ -220,8 +221,8 @@ func (f *Files) proof(ctx context.Context, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := audit.Prove(ctx, f.Paths.Audit(), audit.ProveOptions{Seq: seq, Beside: heads})
-	if errors.Is(err, audit.ErrNotProved) {
+	p, err := proof.Prove(ctx, f.Paths.Audit(), proof.ProveOptions{Seq: seq, Beside: heads})
+	if errors.Is(err, proof.ErrNotProved) {
 		err = invalid(err)
 	}
 	return p, err

@@ -99,6 +99,9 @@ func CheckCalls() error {
 			refused = append(refused, call.name)
 		}
 	}
+	if err := CheckCapability(); err != nil && missing == nil && refused != nil {
+		return err // the same calls fail without it
+	}
 	return lack(missing, refused, !Privileged() && appArmorRestricts())
 }
 

@@ -53,10 +53,13 @@ func Long(t testing.TB, why string) {
 // nothing in them.
 func Once(t testing.TB) {
 	t.Helper()
-	if os.Getenv("SCOPEFS_TEST_AGAIN") == "1" {
+	if Again() {
 		t.Skip("runs once")
 	}
 }
+
+// Again reports whether the tests run again with one processor, and without the race detector.
+func Again() bool { return os.Getenv("SCOPEFS_TEST_AGAIN") == "1" }
 
 // All skips a test that make test leaves to make test-all (SCOPEFS_TEST_ALL=1): it needs much that is installed for it alone, repeats a
 // promise in other modes, or takes minutes.

@@ -1,19 +1,14 @@
-// Package proc reads what /proc has of processes: proc(5). A process that ends meanwhile
-// is an error, or missing in a list.
+// Package proc reads what /proc has of processes: proc(5). A process that ends meanwhile is an error, or missing in a list.
 package proc
 
 import (
 	"bytes"
 	"fmt"
 	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/scopefs/scopefs/internal/interrupted"
 )
 
 // Stat holds fields of the stat file of a process or thread: proc_pid_stat(5).
@@ -28,33 +23,6 @@ type Stat struct {
 	Pending                              int // signals
 }
 
-// readFile returns the text of a file of /proc. os.ReadFile makes twice as many system calls: it looks at the size, which
-// is 0, and registers the file with epoll, which refuses it.
-func readFile(name string) ([]byte, error) {
-	var fd int
-	err := interrupted.Retry(func() (err error) {
-		fd, err = unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		return err
-	})
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: name, Err: err}
-	}
-	defer unix.Close(fd)
-	text := make([]byte, 0, 4<<10)
-	for {
-		text = slices.Grow(text, 1<<10)
-		n := 0
-		err := interrupted.Retry(func() (err error) {
-			n, err = unix.Read(fd, text[len(text):cap(text)])
-			return err
-		})
-		if err != nil || n <= 0 {
-			return text, os.NewSyscallError("read", err)
-		}
-		text = text[:len(text)+n]
-	}
-}
-
 // ReadStat reads the fields of a process by its number in the caller's pid namespace.
 func ReadStat(pid int) (Stat, error) { return readStat(fmt.Sprintf("/proc/%d/stat", pid)) }
 
@@ -64,7 +32,7 @@ func ReadThread(pid, tid int) (Stat, error) {
 }
 
 func readStat(name string) (Stat, error) {
-	text, err := readFile(name)
+	text, err := os.ReadFile(name)
 	if err != nil {
 		return Stat{}, err
 	}
@@ -96,8 +64,8 @@ func parseStat(text []byte) (s Stat, err error) {
 // Ended reports whether the process has ended and waits to be reaped, or is gone.
 func (s Stat) Ended() bool { return s.State == 'Z' || s.State == 'X' }
 
-// Dying reports whether the process has ended, exits, or SIGKILL is pending, which the
-// kernel gives to each thread (complete_signal, kernel/signal.c).
+// Dying reports whether the process has ended, exits, or SIGKILL is pending, which the kernel
+// gives to each thread (complete_signal, kernel/signal.c).
 func (s Stat) Dying() bool {
 	const exiting = 0x4 // PF_EXITING, linux/sched.h
 	return s.Ended() || s.Flags&exiting != 0 || s.Pending&(1<<(unix.SIGKILL-1)) != 0
@@ -124,10 +92,9 @@ func numbers(dir string) (all []int) {
 	return all
 }
 
-// Children returns the children that a thread has started: proc_tid_children(5). That
-// needs no capability.
+// Children returns the children that a thread has started: proc_tid_children(5). That needs no capability.
 func Children(pid, tid int) (all []int) {
-	text, _ := readFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, tid))
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, tid))
 	for word := range strings.FieldsSeq(string(text)) {
 		if child, err := strconv.Atoi(word); err == nil {
 			all = append(all, child)
@@ -138,7 +105,7 @@ func Children(pid, tid int) (all []int) {
 
 // Name returns the name of a process or thread: proc_pid_comm(5).
 func Name(pid int) string {
-	text, _ := readFile(fmt.Sprintf("/proc/%d/comm", pid))
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 	return strings.TrimSuffix(string(text), "\n")
 }
 
@@ -147,7 +114,7 @@ type Table string
 
 // ReadTable reads the file of a process, such as status.
 func ReadTable(pid int, file string) (Table, error) {
-	text, err := readFile(fmt.Sprintf("/proc/%d/%s", pid, file))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
 	return Table(text), err
 }
 
@@ -159,17 +126,4 @@ func (t Table) Words(key string) []string {
 		}
 	}
 	return nil
-}
-
-// SocketName returns a name for a socket that fits into sockaddr_un (108 bytes): of a longer path, one by a descriptor of its
-// directory, which release closes.
-func SocketName(path string) (name string, release func(), err error) {
-	if len(path) < 108 {
-		return path, func() {}, nil
-	}
-	fd, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return "", nil, fmt.Errorf("socket %q: %w", path, err)
-	}
-	return fmt.Sprintf("/proc/self/fd/%d/%s", fd, filepath.Base(path)), func() { unix.Close(fd) }, nil
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,20 +22,38 @@ import (
 
 // suggests are the files of a project that suggest a preset.
 var suggests = []struct{ file, preset string }{
-	{"package.json", "npm"}, {"go.mod", "go"}, {"pyproject.toml", "pypi"}, {"requirements.txt", "pypi"}, {"Cargo.toml", "crates"},
+	{"package.json", "npm"}, {"go.mod", "go"}, {"go.work", "go"}, {"pyproject.toml", "pypi"}, {"requirements.txt", "pypi"}, {"Cargo.toml", "crates"},
 }
+
+// below are the directories of a repository of several projects where the files stand, in that order.
+var below = []string{".", "*", "packages/*", "apps/*", "services/*", "libs/*", "crates/*"}
 
 // suggested returns the presets that the files of a project suggest, and these files. What the files say is not read.
 func suggested(dir string) (presets, files []string) {
 	for _, s := range suggests {
-		if info, err := os.Lstat(filepath.Join(dir, s.file)); err == nil && info.Mode().IsRegular() {
-			files = append(files, s.file)
-			if !slices.Contains(presets, s.preset) {
-				presets = append(presets, s.preset)
-			}
+		if file := firstOf(dir, s.file); file != "" && !slices.Contains(presets, s.preset) {
+			presets, files = append(presets, s.preset), append(files, file)
 		}
 	}
 	return presets, files
+}
+
+// firstOf returns the first file of a name, at the top of a directory or below; "": there is none. It reads no file, and
+// follows no link.
+func firstOf(dir, name string) string {
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	for _, at := range below {
+		found, _ := fs.Glob(os.DirFS(dir), path.Join(at, name)) // of a good pattern
+		for _, file := range found {
+			real, err := filepath.EvalSymlinks(filepath.Join(dir, file))
+			if info, wrong := os.Lstat(real); err == nil && wrong == nil && info.Mode().IsRegular() && real == filepath.Join(dir, file) {
+				return file
+			}
+		}
+	}
+	return ""
 }
 
 // Presets offers the presets that the files of a project suggest: call it when the project's definition was made, which

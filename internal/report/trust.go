@@ -9,6 +9,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/scope"
 )
 
 // Proposal is a text that the user decides about.
@@ -43,6 +44,19 @@ func (p *Proposal) Print(w io.Writer) error {
 	}
 	fmt.Fprintf(out, "SHA-256 %s\n", p.Hash)
 	_, err := w.Write(out.Bytes())
+	return err
+}
+
+// Widens prints what a change of rules allows; nothing if it allows nothing.
+func Widens(w io.Writer, all []scope.Excess) error {
+	text := ""
+	for _, e := range all {
+		text += "  | " + printable.Text(e.String()) + "\n"
+	}
+	if text != "" {
+		text = "It allows beyond the rules that hold:\n" + text
+	}
+	_, err := io.WriteString(w, text)
 	return err
 }
 

@@ -7,7 +7,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/audit/proof"
 	"github.com/scopefs/scopefs/audit/tree"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/witness"
@@ -15,10 +15,10 @@ import (
 
 // Verified prints what a comparison of a log with its heads has found, which witnesses have signed them, and how far a quorum of those
 // that were given has.
-func Verified(w io.Writer, v audit.Verified, own bool, by witness.Keys, quorum int, asJSON bool) error {
+func Verified(w io.Writer, v proof.Verified, own bool, by witness.Keys, quorum int, asJSON bool) error {
 	if asJSON {
 		return JSON(w, struct {
-			audit.Verified
+			proof.Verified
 			Witnesses witness.Keys
 		}{v, by})
 	}

@@ -1,13 +1,16 @@
 package session
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -63,6 +66,23 @@ func (s *Shared) authority() *egress.CA {
 	return ca
 }
 
+// outward returns the options of a proxy with the daemon's CA and the way to the outside.
+func (s *Shared) outward(o egress.Options) egress.Options {
+	o.CA = s.authority()
+	way := s.Settings.Network
+	if way.Upstream != "" {
+		o.Dialer.Upstream = &egress.Upstream{Address: way.Upstream}
+	}
+	if way.CA != "" {
+		var err error
+		if o.Roots, err = x509.SystemCertPool(); err != nil {
+			o.Roots = x509.NewCertPool()
+		}
+		o.Roots.AppendCertsFromPEM([]byte(way.CA)) // it was read before
+	}
+	return o
+}
+
 // trust returns the certificate of the CA; nil without one.
 func (s *Shared) trust() []byte {
 	ca := s.authority()
@@ -78,10 +98,15 @@ func (s *Shared) trust() []byte {
 func (s *Shared) equipNetwork(spec *sandbox.Spec, kind hosts.Kind, secrets func() map[string]egress.Secret) {
 	spec.Network = kind == hosts.HostNetwork
 	spec.Proxy = !spec.Network
+	if company := s.Settings.Network.CA; company != "" {
+		spec.Trust = []byte(company)
+	}
 	if !spec.Proxy {
 		return
 	}
-	spec.Trust = s.trust()
+	if own := s.trust(); own != nil {
+		spec.Trust = slices.Concat(bytes.TrimSpace(spec.Trust), []byte("\n"), own)
+	}
 	env := map[string]string{}
 	maps.Copy(env, spec.Env)
 	for name, secret := range secrets() {
@@ -209,7 +234,8 @@ func (n *network) proxy(box *Sandbox, p Purpose) *egress.Proxy {
 			n.agent.Approvals.Outlast(ctx, func() (approvals.Approval, error) { return n.approval(box, p, q) })
 		}
 	}
-	return egress.New(egress.Options{CA: n.agent.authority(), Limits: limits, Bounds: bounds, Carrier: n.agent.Tunnels.Of(box.tunnels(), box.Init)}, tenant)
+	o := n.agent.outward(egress.Options{Limits: limits, Bounds: bounds, Carrier: n.agent.Tunnels.Of(box.tunnels(), box.Init)})
+	return egress.New(o, tenant)
 }
 
 // allow returns the command that allows the agent a host: its preset, which is narrower, or the host.

@@ -116,7 +116,7 @@ func (n *storeNetwork) serve(box *sandbox.Session) {
 		return
 	}
 	name := fmt.Sprintf("store-%s-%d", n.store, box.PID())
-	proxy := egress.New(egress.Options{CA: n.authority(), Carrier: n.Tunnels.Of(name, box.Init)}, egress.Tenant{
+	proxy := egress.New(n.outward(egress.Options{Carrier: n.Tunnels.Of(name, box.Init)}), egress.Tenant{
 		Session: name,
 		Rules:   func() egress.Rules { return n.hosts },
 		Secrets: n.secrets, Limit: n.hosts.Limits,

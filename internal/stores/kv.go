@@ -10,6 +10,7 @@ import (
 	"github.com/scopefs/scopefs/fs/quota"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/credential"
+	dialing "github.com/scopefs/scopefs/internal/dial"
 	"github.com/scopefs/scopefs/internal/stores/wire"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/kv"
@@ -50,8 +51,7 @@ func (s *Stores) kv(config *config.KVStore) error {
 // only dials one address, whatever a driver asks for.
 func only(network, address string) dial {
 	return func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, network, address)
+		return dialing.Context(ctx, network, address)
 	}
 }
 

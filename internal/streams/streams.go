@@ -20,6 +20,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/internal/dial"
 	"github.com/scopefs/scopefs/internal/driver"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/streams/wire"
@@ -88,7 +89,6 @@ func (s *Set) Status() []Status {
 // The bounds of a stream.
 const (
 	beginTime  = 10 * time.Second
-	dialTime   = 10 * time.Second
 	firstPause = 250 * time.Millisecond // before a process that follows one
 	lastPause  = 30 * time.Second
 	longLife   = time.Minute // of a process, after which the next one starts at once
@@ -193,10 +193,9 @@ func (t *stream) dial(ctx context.Context, _ driver.Server) (net.Conn, error) {
 // Dial connects to the receiver of a stream, within 10 s. A Unix socket may be one of datagrams or a stream.
 func Dial(ctx context.Context, s config.Stream) (net.Conn, error) {
 	network, address := s.Address()
-	d := net.Dialer{Timeout: dialTime}
-	conn, err := d.DialContext(ctx, network, address)
+	conn, err := dial.Context(ctx, network, address)
 	if network == "unixgram" && errors.Is(err, syscall.EPROTOTYPE) {
-		conn, err = d.DialContext(ctx, "unix", address)
+		conn, err = dial.Context(ctx, "unix", address)
 	}
 	return conn, err
 }

@@ -23,8 +23,10 @@ func Attend(run *client.Run, stdin io.Reader, stdout, stderr io.Writer, remedy f
 	if run.TTY != nil {
 		own.Enter(func() { fit(run) })
 		defer own.Restore()
+		defer between.tidy()
 	}
-	stop := forward(run, own)
+	keys, _ := stdin.(*input)
+	stopped, stop := forward(run, own, keys, between)
 	defer stop()
 	// Each copy ends when either side closes. The command gets SIGPIPE or EOF, and
 	// its exit status is the result.
@@ -46,7 +48,7 @@ func Attend(run *client.Run, stdin io.Reader, stdout, stderr io.Writer, remedy f
 	if prompt != nil && run.TTY != nil {
 		asking.Go(func() { prompt(ctx, between.ask) })
 	}
-	exit, err := run.Wait(told.note)
+	exit, err := run.Wait(told.note, stopped)
 	stopAsking()
 	asking.Wait()
 	if exit.OutOfMemory {

@@ -45,7 +45,10 @@ func await(ctx context.Context, fd int) bool {
 func ignoreStops() { signal.Ignore(unix.SIGTTIN, unix.SIGTTOU) }
 
 // input is a terminal that is read in the foreground alone.
-type input struct{ file *os.File }
+type input struct {
+	file *os.File
+	turn chan struct{} // has room for one: who reads, or holds
+}
 
 // Input returns a reader of a file. Of a terminal it reads in the foreground alone: a Read in the background waits. Other
 // files are returned as they are.
@@ -59,7 +62,7 @@ func Input(f *os.File) io.Reader {
 	if err := raw.Control(func(fd uintptr) { is = term.IsTerminal(int(fd)) }); err != nil || !is {
 		return f
 	}
-	return &input{f}
+	return &input{f, make(chan struct{}, 1)}
 }
 
 // Read implements io.Reader.
@@ -68,11 +71,39 @@ func (i *input) Read(p []byte) (int, error) {
 	fd := int(i.file.Fd())
 	for again := true; ; {
 		await(context.Background(), fd)
+		_ = typed(fd, -1) // an error is the read's too
+		i.turn <- struct{}{}
+		if !Foreground(fd) || !typed(fd, 0) { // a read that waits has what is typed for the shell, until this process has stopped
+			<-i.turn
+			continue
+		}
 		n, err := i.file.Read(p)
+		<-i.turn
 		if !errors.Is(err, unix.EIO) || !again {
 			return n, err
 		}
 		again = !Foreground(fd) // one EIO may be of the background, although the process has left it
+	}
+}
+
+// hold keeps reads from beginning until release is called.
+func (i *input) hold() (release func()) {
+	select {
+	case i.turn <- struct{}{}:
+		return func() { <-i.turn }
+	case <-time.After(settleTime): // somebody else has read what there was
+		return func() {}
+	}
+}
+
+// typed waits for milliseconds, any number if it is negative, until a read of a terminal would not wait: poll(2). It reports whether
+// that is so.
+func typed(fd, wait int) bool {
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, wait)
+		if err != unix.EINTR {
+			return n > 0 || err != nil
+		}
 	}
 }
 

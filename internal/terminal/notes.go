@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"io"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/scopefs/scopefs/internal/client"
 	"github.com/scopefs/scopefs/internal/printable"
 )
@@ -48,9 +46,7 @@ func inLines(run *client.Run) bool {
 	if err != nil {
 		return false
 	}
-	var state *unix.Termios
-	if e := raw.Control(func(fd uintptr) { state, err = unix.IoctlGetTermios(int(fd), unix.TCGETS) }); e != nil || err != nil {
-		return false
-	}
-	return state.Lflag&unix.ICANON != 0
+	lines := false
+	err = raw.Control(func(fd uintptr) { lines = canonical(int(fd)) })
+	return err == nil && lines
 }

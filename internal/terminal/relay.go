@@ -72,6 +72,55 @@ func (r *relay) Write(p []byte) (int, error) {
 	return r.out.Write(p)
 }
 
+// How long the output of a command that has stopped may take, and from when on none is to come.
+const (
+	settleTime = 500 * time.Millisecond
+	quietTime  = 10 * time.Millisecond
+)
+
+// settle waits until the output of a command that has stopped is written: a screen that it has restored before, for example.
+func (r *relay) settle() {
+	for late := time.Now().Add(settleTime); time.Now().Before(late); time.Sleep(time.Millisecond) {
+		more := false
+		raw, err := r.run.TTY.SyscallConn()
+		if err == nil {
+			err = raw.Control(func(fd uintptr) { more = typed(int(fd), int(quietTime.Milliseconds())) })
+		}
+		if err != nil || !more {
+			break
+		}
+	}
+	select {
+	case r.turn <- struct{}{}:
+		<-r.turn
+	case <-time.After(settleTime): // the terminal does not take it, or a question is shown
+	}
+}
+
+// tidy makes the modes of the user's terminal usual ones, while another program has it. again makes them the command's.
+func (r *relay) tidy() (again func()) {
+	again = func() {}
+	select {
+	case r.turn <- struct{}{}:
+	case <-time.After(settleTime):
+		return again
+	}
+	defer func() { <-r.turn }()
+	usual, changed := r.screen.tidy()
+	if !Is(r.out) || usual == "" {
+		return again
+	}
+	r.show(usual)
+	return func() {
+		if Foreground(int(os.Stdin.Fd())) {
+			r.turn <- struct{}{}
+			r.show(changed)
+			<-r.turn
+			r.resize()
+		}
+	}
+}
+
 // aside writes a line of ours; false during a question.
 func (r *relay) aside(to io.Writer, text string) bool {
 	select {
@@ -224,36 +273,6 @@ func (r *relay) answer(ctx context.Context, q Question, secret string, keys <-ch
 		case key > ' ' && key < 0x7f && len(line) < 16:
 			line += string(key)
 			r.show(string(key))
-		}
-	}
-}
-
-// screen follows whether a command draws on the alternate screen.
-type screen struct {
-	sequence  []byte
-	alternate bool
-}
-
-func (s *screen) follow(p []byte) {
-	for _, b := range p {
-		switch {
-		case b == 0x1b:
-			s.sequence = append(s.sequence[:0], b)
-		case len(s.sequence) == 0:
-		case len(s.sequence) == 1 && b != '[', len(s.sequence) > 32:
-			s.alternate = s.alternate && b != 'c' // RIS
-			s.sequence = s.sequence[:0]
-		case len(s.sequence) == 1 || b < 0x40 || b > 0x7e:
-			s.sequence = append(s.sequence, b)
-		default:
-			if modes, private := strings.CutPrefix(string(s.sequence), "\x1b[?"); private && (b == 'h' || b == 'l') {
-				for mode := range strings.SplitSeq(modes, ";") {
-					if mode == "47" || mode == "1047" || mode == "1049" {
-						s.alternate = b == 'h'
-					}
-				}
-			}
-			s.sequence = s.sequence[:0]
 		}
 	}
 }

@@ -127,4 +127,18 @@ func TestScreen(t *testing.T) {
 		assert.Equal(t, want, whole.alternate, "%q", text)
 		assert.Equal(t, whole.alternate, parts.alternate, "%q", text)
 	}
+	for text, want := range map[string][2]string{
+		"plain \x1b[1mbold":                      {},
+		"\x1b[?1003;1006h":                       {"\x1b[?1003l", "\x1b[?1003h"}, // 1006 alone is a form
+		"\x1b[?25l\x1b[?2004h\x1b[?1004h":        {"\x1b[?1004l\x1b[?2004l\x1b[?25h", "\x1b[?1004h\x1b[?2004h\x1b[?25l"},
+		"\x1b[?1049h\x1b[?1000h\x1b[?1000;1049l": {},
+		"\x1b[?1049h\x1b[?1000h\x1bc":            {},
+		"\u009b?1000h \x9b?1004h":                {"\x1b[?1000l\x1b[?1004l", "\x1b[?1000h\x1b[?1004h"},
+		"\x1b[>1u":                               {"\x1b[<9u\x1b[=0u", ""},
+	} {
+		var s screen
+		s.follow([]byte(text))
+		tidy, again := s.tidy()
+		assert.Equal(t, want, [2]string{tidy, again}, "%q", text)
+	}
 }

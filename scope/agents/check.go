@@ -59,6 +59,9 @@ func (s *Snapshot) Try(file string, data []byte) (agent *Agent, errs, warnings [
 	f.text = folder.TextOf(data)
 	if known := s.files[f.id]; known != nil && known.file == f.file {
 		f.trusted = known.trusted
+		if f.def != nil && known.def != nil {
+			f.def.Extension = known.def.Extension
+		}
 	}
 	agent, errs, warnings = s.agent(f, s.seen)
 	return agent, errs, append(warnings, s.emptied(agent, f.refs)...)
@@ -121,6 +124,17 @@ func checkRef(r catalog.Ref, k known, self scope.ID, servers Servers) error {
 			return r.Nothing("list", slices.Compact(names), fmt.Sprintf("create %s/%s.yaml", protect.Dir, r.Text))
 		}
 	case catalog.MemberRef:
+		if self == "" { // an extension's list of agents
+			var listed []string
+			for _, id := range k.ids {
+				p := k.principal(scope.ID(id))
+				if (IDs{r.Text}).Holds(p) {
+					return nil
+				}
+				listed = append(listed, p.Listed())
+			}
+			return r.Nothing("agent", listed, fmt.Sprintf("define it in %s/%s.md", agentsDir, r.Text))
+		}
 		if r.Text == string(self) {
 			return fmt.Errorf("%s: %q is the agent itself, which is no member of its own: remove it", r.Key, r.Text)
 		}
@@ -133,11 +147,7 @@ func checkRef(r catalog.Ref, k known, self scope.ID, servers Servers) error {
 			return nil // fast path: most patterns are a name, and there may be many agents
 		}
 		if others := k.others(self); !catalog.AnyWild(r.Text, others) {
-			kind := "other agent"
-			if self == "" {
-				kind = "agent"
-			}
-			return r.Nothing(kind, others, fmt.Sprintf("define it in %s/%s.md", agentsDir, r.Text))
+			return r.Nothing("other agent", others, fmt.Sprintf("define it in %s/%s.md", agentsDir, r.Text))
 		}
 	}
 	return nil

@@ -27,6 +27,7 @@ type Definition struct {
 	Dir         string   // the directory that the view is of, absolute and clean; "" means {base}/agents/<name>
 	Branch      scope.ID // the agent of which this is a branch, with its directory and everything else; "" for none
 	TeamOf      scope.ID // the agent of the directory whose repository defines this one; "": the operator does
+	Extension   string   // the extension that defines the agent; "": none
 	Home        scope.ID // the agent whose HOME the view serves; "": it serves no HOME
 	User        string   // a name, a uid or uid:gid; "" means the owner of the agent's directory
 	Identity    Identity

@@ -30,6 +30,7 @@ import (
 // with .yml or .yaml, and .json too for the last.
 type extension struct {
 	file        string // relative to the base directory
+	name        string
 	description string
 	agents      IDs // ids and wildcards of other agents that see its servers
 	brings      []broughtAgent
@@ -91,6 +92,7 @@ func parseExtension(base, rel string, data []byte, read func(name string) (*fold
 	e := &extension{file: path.Join(extensionsDir, rel), servers: map[string]extensionServer{}, beside: map[string]*folder.Text{}}
 	fail := func(line int, err error) (*extension, error) { return nil, fields.ErrorAt(e.file, line, "", err) }
 	name, ok := manifestName(rel)
+	e.name = name
 	if !ok {
 		return fail(0, errors.New("is no extension: name it <name>.yaml, or <name>/gemini-extension.json"))
 	}
@@ -264,25 +266,19 @@ const (
 
 // Reaches reports whether the extension names or defines the agent.
 func (e *extension) reaches(p scope.Principal) bool {
-	return e.agents.Holds(p) || p.Origin == scope.FromOperator && slices.ContainsFunc(e.brings, func(b broughtAgent) bool { return b.id == p.ID })
+	return e.agents.Holds(p) || p.Origin == scope.FromExtension && p.Extension == e.name
 }
 
 // audience is the set of agents that see a private agent of an extension.
 type audience struct {
-	patterns IDs
-	brought  []scope.ID
+	patterns  IDs
+	extension string
 }
 
-func (e *extension) audience() audience {
-	a := audience{patterns: e.agents}
-	for _, b := range e.brings {
-		a.brought = append(a.brought, b.id)
-	}
-	return a
-}
+func (e *extension) audience() audience { return audience{e.agents, e.name} }
 
 func (a audience) holds(p scope.Principal) bool {
-	return p.ID == "" || p.Origin == scope.FromOperator && slices.Contains(a.brought, p.ID) || a.patterns.Holds(p)
+	return p.ID == "" || p.Origin == scope.FromExtension && p.Extension == a.extension || a.patterns.Holds(p)
 }
 
 // visible returns the servers that an agent sees: its own, those of the host,

@@ -101,7 +101,11 @@ func (s *Snapshot) readExtension(base string, dir folder.Folder, name string, la
 	}
 	s.extensions[file] = e
 	for _, b := range e.brings {
-		agents = append(agents, readBrought(dir, b, last.files[b.id]))
+		agent := readBrought(dir, b, last.files[b.id])
+		if agent.def != nil {
+			agent.def.Extension = e.name
+		}
+		agents = append(agents, agent)
 	}
 	return agents, errs
 }

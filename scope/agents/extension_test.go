@@ -26,7 +26,7 @@ func secBase(t *testing.T) string {
 	writeFile(t, base, "extensions.d/sec/helper.md", "---\nname: helper\n---\n")
 	writeFile(t, base, "extensions.d/sec/package.json", "{}")
 	writeFile(t, base, "extensions.d/sec/more.yml", "no: extension")
-	writeFile(t, base, "extensions.d/two.yml", "name: two\nagents: [auditor]\nmcp_servers: {t: {command: t}}\n")
+	writeFile(t, base, "extensions.d/two.yml", "name: two\nagents: [sec/auditor]\nmcp_servers: {t: {command: t}}\n")
 	writeFile(t, base, "extensions.d/three/three.yaml", "name: three\nmcp_servers: {u: {command: u, visibility: public}}\n")
 	writeFile(t, base, "extensions.d/README", "no extension")
 	return base
@@ -107,7 +107,7 @@ func TestExtensionDirChanges(t *testing.T) {
 	require.Empty(t, errs)
 	assert.Len(t, gone.Agents, 2)
 	require.Len(t, gone.Warnings, 1)
-	requireDefinitionError(t, gone.Warnings[0], `extensions.d/two.yml:2: agents: "auditor" matches no agent`)
+	requireDefinitionError(t, gone.Warnings[0], `extensions.d/two.yml:2: agents: "sec/auditor" matches no agent`)
 }
 
 func TestExtensionDirErrors(t *testing.T) {

@@ -1,7 +1,6 @@
 package agents
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -208,8 +207,11 @@ func (s *Snapshot) extend(def *Definition) (*Definition, []*extension) {
 	for _, file := range slices.Sorted(maps.Keys(s.extensions)) {
 		e := s.extensions[file]
 		// What narrows the agent of a directory narrows the team of its repository, too. The rest is not for the team.
-		of := cmp.Or(def.TeamOf, def.Name)
-		if !e.reaches(scope.Principal{ID: of, Origin: scope.FromOperator}) && s.known.host.Primary != of {
+		of := def.Principal()
+		if def.TeamOf != "" {
+			of = scope.Principal{ID: def.TeamOf, Origin: scope.FromOperator}
+		}
+		if !e.reaches(of) && (s.known.host.Primary != of.ID || of.Origin != scope.FromOperator) {
 			continue
 		}
 		if with = append(with, e); def.TeamOf != "" {

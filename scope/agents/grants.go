@@ -42,7 +42,7 @@ type Grants struct {
 
 	caller       *Grants // see Within; nil for none
 	id           scope.ID
-	origin       scope.Origin
+	principal    scope.Principal
 	known        known
 	servers      Servers                  // the servers that the agent sees
 	hosts        *hosts.Policy            // of the agent's own sandbox
@@ -86,7 +86,7 @@ func (g *Grants) allowNothing() bool { return g == nil || g.version == "" }
 func compileGrants(def *Definition, k known, servers Servers, extensions ...*extension) *Grants {
 	r := def.Reach
 	r.Members, r.Widened = k.idsOf(def.Name, r.Members), k.idsOf(def.Name, r.Widened)
-	g := &Grants{reach: r, primary: k.host.Primary == def.Name && def.TeamOf == "", origin: def.Principal().Origin, readOnly: def.View.Access == scope.Read, changes: def.View.Changes, prompt: def.Prompt, id: def.Name, known: k, servers: servers}
+	g := &Grants{reach: r, primary: k.host.Primary == def.Name && def.Principal().Origin == scope.FromOperator, principal: def.Principal(), readOnly: def.View.Access == scope.Read, changes: def.View.Changes, prompt: def.Prompt, id: def.Name, known: k, servers: servers}
 	if !g.primary {
 		g.tools = newToolList(k.host.Tools, "tools", r.Tools)
 		if r.Tools == nil && (r.Skills != nil || r.MCPs != nil || r.Members != nil) {

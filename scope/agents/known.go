@@ -19,6 +19,7 @@ type known struct {
 	protect map[string]*protect.List // the operator's, by file
 	lost    bool                     // protect has not all of them
 	ids     []string                 // of agents with a file, sorted, whether they load or not
+	brought map[string]string        // the agents of extensions, with those
 	team    map[string]scope.ID      // the agents of repositories and their branches, with those of their directories; none is in ids
 	hidden  map[string]audience      // the agents that only some agents see
 	shown   map[string][]string      // ids by display name
@@ -32,6 +33,7 @@ func (k known) equal(other known) bool {
 	return k.lost == other.lost &&
 		slices.Equal(k.ids, other.ids) &&
 		maps.Equal(k.team, other.team) &&
+		maps.Equal(k.brought, other.brought) &&
 		slices.Equal(k.skills, other.skills) &&
 		reflect.DeepEqual(a, b) &&
 		reflect.DeepEqual(k.hidden, other.hidden) &&
@@ -49,6 +51,9 @@ func (k known) agent(name string) bool {
 func (k known) principal(id scope.ID) scope.Principal {
 	if k.team[string(id)] != "" {
 		return scope.Principal{ID: id}
+	}
+	if of := k.brought[string(id)]; of != "" {
+		return scope.Principal{ID: id, Origin: scope.FromExtension, Extension: of}
 	}
 	return scope.Principal{ID: id, Origin: scope.FromOperator}
 }

@@ -214,6 +214,10 @@ func (s *Snapshot) identify(files, brought []*parsed) (all []*parsed, errs []err
 			}
 			by[b.id] = own
 			s.known.ids = append(s.known.ids, string(b.id))
+			if s.known.brought == nil {
+				s.known.brought = map[string]string{}
+			}
+			s.known.brought[string(b.id)] = e.name
 			if !b.public {
 				if s.known.hidden == nil {
 					s.known.hidden = map[string]audience{}

@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -94,4 +95,34 @@ func TestBranchOfTeam(t *testing.T) {
 	assert.False(t, b.Member("hidden").Allow)
 	assert.Equal(t, []scope.ID{"r-a"}, all.Agents["m"].Grants.Members())
 	assert.False(t, all.Agents["m"].Grants.Member("r-docs-b").Allow)
+}
+
+// TestExtensionInNoList: an agent that an extension names is in a list of the operator's only with the extension's name, whatever
+// id it takes, is not the primary agent, and sees private servers of its own extension alone.
+func TestExtensionInNoList(t *testing.T) {
+	base := t.TempDir()
+	writeFile(t, base, "agents.d/research-1.md", "---\nname: research-1\n---\n")
+	writeFile(t, base, "extensions.d/sec.yaml", "name: sec\nagents: [{name: research-x, path: sec/x.md}]\nmcp_servers: {private: {command: x}}\n")
+	writeFile(t, base, "extensions.d/sec/x.md", "---\nname: research-x\n---\n")
+	writeFile(t, base, "extensions.d/other.yaml", "name: other\nagents: ['research-*']\nmcp_servers: {theirs: {command: x}}\n")
+	all, errs := Load(base, Host{Tools: ours(), Primary: "research-x"})
+	require.Empty(t, errs)
+	x := all.Agents["research-x"]
+	require.NotNil(t, x)
+	assert.False(t, x.Grants.Primary())
+	assert.Contains(t, x.Grants.Servers(), "private")
+	assert.NotContains(t, x.Grants.Servers(), "theirs")
+	assert.Contains(t, all.Agents["research-1"].Grants.Servers(), "theirs")
+	for entry, want := range map[string][2]bool{
+		"research-*": {true, false}, "*": {true, false}, "research-x": {}, "sec/research-x": {false, true}, "sec/*": {false, true}, "*/research-x": {false, true},
+		"other/research-x": {}, "sec*": {}, "sec/": {}, "/": {}, "": {},
+	} {
+		list := IDs{entry}
+		assert.Equal(t, want, [2]bool{list.Holds(all.Agents["research-1"].Grants.Principal()), list.Holds(x.Grants.Principal())}, entry)
+		assert.False(t, list.Holds(scope.Principal{ID: "research-1"}), entry)
+	}
+	text := []byte("---\nname: research-x\ntools: []\n---\n")
+	tried, errs, _ := all.Try(filepath.Join(base, "extensions.d/sec/x.md"), text)
+	require.Empty(t, errs)
+	assert.Equal(t, x.Grants.Principal(), tried.Grants.Principal())
 }

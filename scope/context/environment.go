@@ -1,6 +1,7 @@
 package scoped
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -121,6 +122,20 @@ func (e *Environment) Append(more *Environment) (*Environment, *Error) {
 		return nil, errorf(TooLarge, "both contexts together have %d messages of %d bytes, and %d of %d bytes are the limit", len(all.messages), size, MaxMessages, MaxBytes)
 	}
 	return all, nil
+}
+
+// Within returns an error for a scope of which e has other messages than given: whoever calls for another one passes on the
+// scopes that it was given as they are, or fewer.
+func (e *Environment) Within(given *Environment) *Error {
+	for _, name := range e.Scopes() {
+		all := func(env *Environment) []byte {
+			return array(slices.DeleteFunc(slices.Clone(env.all()), func(m message) bool { return m.scope != name }))
+		}
+		if !bytes.Equal(all(e), all(given)) {
+			return errorf(Denied, "the call works for another agent, which did not give it the scope %s like this: leave _context out, or take scopes away", name)
+		}
+	}
+	return nil
 }
 
 // JSON returns the array of the messages, which Parse reads.

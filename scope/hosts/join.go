@@ -2,7 +2,11 @@ package hosts
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
+	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/scopefs/scopefs/scope"
 )
@@ -58,51 +62,55 @@ func portsBeside(rule scope.HostRule, own []scope.HostRule) []uint16 {
 	return free
 }
 
-// Added is what a policy has beyond another one.
-type Added struct {
-	Allow, Ask []scope.HostRule // the new rules
-	Others     bool             // it asks about hosts without a rule
-	Over       []Over
+// Excess is something that a policy allows and another one does not. Without a host in its rule it is about every address.
+type Excess struct {
+	scope.NetworkExcess
+	Lost string // a limit that the policy has not
 }
 
-// Over is a new rule of a list, and a rule of the other policy that limits the requests to some of the same hosts. It may no
-// longer decide about them: of rules in one list those with the narrowest host do, and ask overrides allow.
-type Over struct {
-	List      string // of Rule: allow or ask
-	Rule, Own scope.HostRule
+// Text returns the connection or the request that shows it.
+func (e Excess) Text() string {
+	return strings.TrimSpace(fmt.Sprintf("%s %s:%d%s", e.Method, e.Host, e.Port, e.Path))
 }
 
-// Added returns the rules of h that before does not have.
-func (h *Policy) Added(before *Policy) (a Added) {
-	if before.Kind() == HostNetwork || h.Kind() != Rules {
-		return a
+// Excess returns the connections, requests, credentials and limits that h allows and was does not, also in runs with a login.
+func (h *Policy) Excess(was *Policy) (all []Excess) {
+	switch {
+	case h.Kind() == None || was.Kind() == HostNetwork:
+		return nil
+	case h.Kind() == HostNetwork:
+		return []Excess{{}}
 	}
-	var was scope.NetworkSpec
-	if before.Kind() == Rules {
-		was = before.Network().Rules
+	var rules *scope.Network
+	if was.Kind() == Rules {
+		rules = was.rules
 	}
-	now := h.Network().Rules
-	a = Added{Allow: rulesAdded(was.Allow, now.Allow), Ask: rulesAdded(slices.Concat(was.Ask, was.Allow), now.Ask), Others: now.Others && !was.Others}
-	over := func(list string, rules []scope.HostRule) {
-		for _, r := range rules {
-			pattern, _ := scope.ParseHostPattern(r.Host) // rules were compiled before
-			for _, own := range was.Allow {
-				if other, _ := scope.ParseHostPattern(own.Host); len(own.Methods)+len(own.Paths) > 0 && pattern.Meets(other) {
-					a.Over = append(a.Over, Over{list, r, own})
-				}
+	runs := map[string]bool{"": true}
+	for _, of := range []*Policy{h, was} {
+		if of != nil {
+			for login := range of.logins {
+				runs[login] = true
 			}
 		}
 	}
-	over("allow", a.Allow)
-	over("ask", rulesAdded(was.Ask, now.Ask))
-	return a
-}
-
-// rulesAdded returns the rules of now whose host, ports and requests no rule of was has.
-func rulesAdded(was, now []scope.HostRule) []scope.HostRule {
-	return slices.DeleteFunc(slices.Clone(now), func(r scope.HostRule) bool {
-		return slices.ContainsFunc(was, func(o scope.HostRule) bool {
-			return o.Host == r.Host && o.Secret == r.Secret && slices.Equal(o.Ports, r.Ports) && slices.Equal(o.Methods, r.Methods) && slices.Equal(o.Paths, r.Paths)
-		})
-	})
+	for _, login := range slices.Sorted(maps.Keys(runs)) {
+		in, _ := h.For(login)
+		before := rules
+		if had, ok := was.For(login); ok && rules != nil {
+			before = had.rules
+		}
+		for _, e := range in.rules.Excess(before) {
+			if !slices.ContainsFunc(all, func(o Excess) bool { return reflect.DeepEqual(o.NetworkExcess, e) }) {
+				all = append(all, Excess{NetworkExcess: e})
+			}
+		}
+	}
+	if was.Kind() == Rules {
+		for _, rate := range slices.Concat(was.network.Requests, was.network.Bytes) {
+			if !slices.Contains(slices.Concat(h.network.Requests, h.network.Bytes), rate) {
+				all = append(all, Excess{NetworkExcess: scope.NetworkExcess{Undecided: true}, Lost: rate.String()})
+			}
+		}
+	}
+	return all
 }

@@ -1,90 +1,59 @@
-// Package widening says in words what one definition of an agent allows beyond another.
+// Package widening compares what two definitions of an agent allow.
+//
+// It compares by the functions that decide. It asks both about names that stand for all that the patterns of the two
+// distinguish, also for names that neither has; see [scope.Words].
 package widening
 
 import (
 	"cmp"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
-	"github.com/scopefs/scopefs/scope/catalog"
 	"github.com/scopefs/scopefs/scope/hosts"
 )
 
-// notCompared begins the line of an entry that may allow more than the lines say: no procedure compares patterns.
-const notCompared = "not compared: "
-
-// Lines returns a line for each thing that an agent may do and that before, the same agent by other rules, may not. The
-// lines have texts of the definition, which are not printable.
-//
-// The files of a view are not among them: a repository's file only narrows these.
-func Lines(a, before *agents.Agent) (lines []string) {
-	add := func(format string, v ...any) { lines = append(lines, fmt.Sprintf(format, v...)) }
-	now, was := a.Grants, before.Grants
-	lines = reaches("network", now.Hosts(), was.Hosts())
-	servers, had := now.Servers(), was.Servers()
-	for _, name := range slices.Sorted(maps.Keys(servers)) {
-		if _, same := had[name]; same {
-			continue
-		}
-		s := servers[name]
-		if s.URL != "" {
-			add("mcp_servers: %s: the daemon sends calls of its tools to %s", name, s.URL)
-			continue
-		}
-		add("mcp_servers: %s: runs %q in a sandbox of its own, as the agent's user; access to the agent's files: %s", name, slices.Concat([]string{s.Command}, s.Args), s.Use())
-		lines = append(lines, reaches("mcp_servers: "+name, now.ServerHosts(name), nil)...)
-		for _, line := range variables(s.Env, nil) {
-			add("mcp_servers: %s: has %s", name, line)
+// Of returns what an agent may do and before, the same agent by other rules, may not. Their texts are those of definitions,
+// which are not printable.
+func Of(a, before *agents.Agent) []scope.Excess {
+	c := comparison{now: a.Grants, was: before.Grants, steps: scope.MaxSteps}
+	c.hosts("network", c.now.Hosts(), c.was.Hosts())
+	c.servers()
+	c.tools()
+	c.names()
+	c.variables("env", "sandboxes have ", a.Env, before.Env)
+	c.files(a.View.PolicySpec(), before.View.PolicySpec())
+	c.limits(a.Limits, before.Limits)
+	c.restrictions(a.Reach, before.Reach)
+	for _, key := range a.Differs(before.Definition) {
+		if top, _, _ := strings.Cut(key, "."); !slices.Contains(compared, key) && !slices.Contains(compared, top) {
+			c.undecided(key, "differs")
 		}
 	}
-	for _, tool := range now.ToolNames() {
-		if d, old := now.Tool(tool), was.Tool(tool); level(d) > level(old) {
-			add("tools: %s: %s; before: %s (%s)", tool, verdicts[level(d)], verdicts[level(old)], old.Rule)
-		}
-	}
-	// A computed list has no entries to compare: an entry may match tools of servers, and tools that come later.
-	if entries := now.Tools(); was.Computed() {
-		if entries == nil {
-			entries = []string{catalog.Everything}
-		}
-		for _, entry := range entries {
-			if several := catalog.IsWild(entry) || strings.Contains(entry, ":") || entry == catalog.MCP; several && !slices.Contains(was.Tools(), entry) {
-				add("%stools: %s: your own list is computed: [%s]", notCompared, entry, strings.Join(was.Tools(), ", "))
-			}
-		}
-	}
-	for _, name := range now.Skills() {
-		if !was.Skill(name).Allow {
-			add("skills: %s", name)
-		}
-	}
-	for _, id := range now.Members() {
-		if !was.Member(string(id)).Allow {
-			add("members: gives tasks to %s", id)
-		}
-	}
-	for _, entry := range a.Members {
-		if catalog.IsWild(entry) && before.Members == nil {
-			add("%smembers: %s: agents that you define later may match", notCompared, entry)
-		}
-	}
-	for _, line := range variables(a.Env, before.Env) {
-		add("env: sandboxes have %s", line)
-	}
-	return lines
+	return c.all
 }
 
-// Team returns Lines of a proposal: of the agent, and of each agent of its team, which may not do by the user's definition
-// what it may not do.
-func Team(p agents.Proposal) []string {
-	lines := Lines(p.With, p.Without)
+// compared are the keys of Differs that Of compares, and those that allow nothing.
+var compared = []string{
+	"contexts", "env", "filters", "limits", "mcps", "members", "network", "rates", "rules", "servers", "skills", "tasks", "team", "tools",
+	"view.access", "view.git", "view.hardlinks", "view.paths", "view.protect", "widened",
+	"description", "displayname", "model", "name", "prompt", "repository", "teamof",
+}
+
+// Team returns a line for each thing that a proposal allows: to the agent, and to each agent of its team, which may not do by
+// the user's definition what the agent may not do.
+func Team(p agents.Proposal) (lines []string) {
+	for _, e := range Of(p.With, p.Without) {
+		lines = append(lines, e.String())
+	}
 	for _, member := range p.Team {
-		for _, line := range Lines(member, p.Without) {
-			lines = append(lines, fmt.Sprintf("agents: %s: %s", member.Name, line))
+		for _, e := range Of(member, p.Without) {
+			e.Key = fmt.Sprintf("agents: %s: %s", member.Name, e.Key)
+			lines = append(lines, e.String())
 		}
 	}
 	for _, store := range p.Stores {
@@ -93,52 +62,262 @@ func Team(p agents.Proposal) []string {
 	return lines
 }
 
-var verdicts = []string{"denied", "allowed after approval", "allowed"}
-
-// level is an index of verdicts.
-func level(d scope.Decision) int {
-	switch {
-	case d.Allow:
-		return 2
-	case d.Ask:
-		return 1
+// All returns a line for each thing that agents of after may do and the same agents of before may not, with the agents, and for
+// each agent that before has not.
+func All(before, after *agents.Snapshot) (lines []string) {
+	of := map[string][]string{}
+	for _, id := range slices.Sorted(maps.Keys(after.Agents)) {
+		now, was := after.Agents[id], before.Agents[id]
+		texts := []string{"agents: defined by it"}
+		if was != nil {
+			texts = nil
+			for _, e := range Of(now, was) {
+				texts = append(texts, e.String())
+			}
+		}
+		for _, text := range texts {
+			if of[text] == nil {
+				lines = append(lines, text)
+			}
+			of[text] = append(of[text], string(id))
+		}
 	}
-	return 0
+	const most = 5
+	for i, text := range lines {
+		ids := of[text]
+		lines[i] += ", for " + strings.Join(ids[:min(len(ids), most)], ", ")
+		if len(ids) > most {
+			lines[i] += fmt.Sprintf(" and %d more", len(ids)-most)
+		}
+	}
+	return lines
 }
 
-// variables returns the variables that now has and was has not.
-func variables(now, was map[string]string) (lines []string) {
+// comparison collects what the grants now allow and was do not.
+type comparison struct {
+	now, was *agents.Grants
+	all      []scope.Excess
+	steps    int
+}
+
+func (c *comparison) add(key, format string, v ...any) {
+	c.all = append(c.all, scope.Excess{Key: key, What: fmt.Sprintf(format, v...)})
+}
+
+func (c *comparison) undecided(key, what string) {
+	c.all = append(c.all, scope.Excess{Key: key, What: what, Undecided: true})
+}
+
+// words calls visit with the names that stand for all that patterns distinguish.
+func (c *comparison) words(key string, g scope.Grammar, patterns []string, visit func(name string)) {
+	all := []scope.Expression{scope.WildExpression("*")}
+	for _, p := range slices.Compact(slices.Sorted(slices.Values(patterns))) {
+		all = append(all, scope.WildExpression(p))
+	}
+	ended := scope.Words(g, all, &c.steps, func(name string) bool {
+		visit(name)
+		return true
+	})
+	if !ended {
+		c.undecided(key, "has too many patterns to compare")
+	}
+}
+
+// decided adds what the decision about a name allows, unless it has been added for such a name.
+func (c *comparison) decided(seen map[string]bool, key, what, witness string, now, was scope.Decision) {
+	id := fmt.Sprint(what, now.Allow, was.Ask, was.Rule)
+	if !now.Wider(was) || seen[id] {
+		return
+	}
+	seen[id] = true
+	before := "denied"
+	if was.Ask {
+		before = verdict(was)
+	}
+	if was.Rule != "" {
+		before += " (" + was.Rule + ")"
+	}
+	c.all = append(c.all, scope.Excess{Key: key, What: what + ": " + verdict(now), Witness: witness, Before: before})
+}
+
+func verdict(d scope.Decision) string {
+	if d.Ask {
+		return "allowed after approval"
+	}
+	return "allowed"
+}
+
+// tools compares the decisions about tools of scopefs, of the servers that both see, and of tools and servers that come later.
+func (c *comparison) tools() {
+	v, seen := c.now.Vocabulary(c.was), map[string]bool{}
+	there := slices.DeleteFunc(c.now.ToolNames(), func(name string) bool { return name == "mcp" })
+	for _, name := range there {
+		c.decided(seen, "tools", name, "", c.now.Tool(name), c.was.Tool(name))
+	}
+	c.words("tools", toolNames, append(v.Tools, there...), func(name string) {
+		if !slices.Contains(there, name) && name != "mcp" {
+			c.decided(seen, "tools", "tools that come later", name, c.now.Tool(name), c.was.Tool(name))
+		}
+	})
+	c.words("mcps", serverNames, v.Servers, func(server string) {
+		what := "tools of " + server
+		switch had := c.was.Sees(server); {
+		case !had && c.now.Sees(server): // servers has it
+			return
+		case !had:
+			what = "tools of servers that come later"
+		}
+		now, was := c.now.Among(server, "", ""), c.was.Among(server, "", "")
+		c.words("tools", serverTools, v.ServerTools(server), func(tool string) {
+			name := "mcp:" + server + ":" + tool
+			c.decided(seen, "tools", what, name, now.Tool(name), was.Tool(name))
+		})
+	})
+}
+
+// names compares the decisions about skills, members and contexts.
+func (c *comparison) names() {
+	v, seen := c.now.Vocabulary(c.was), map[string]bool{}
+	for _, name := range c.now.Skills() {
+		if !c.was.Skill(name).Allow {
+			c.add("skills", "%s", name)
+		}
+	}
+	c.words("skills", skillNames, v.Skills, func(name string) {
+		if !slices.Contains(c.now.Skills(), name) {
+			c.decided(seen, "skills", "skills that come later", name, c.now.Among("", name, "").Skill(name), c.was.Among("", name, "").Skill(name))
+		}
+	})
+	for _, id := range c.now.Members() {
+		if !c.was.Member(string(id)).Allow {
+			c.add("members", "gives tasks to %s", id)
+		}
+		if c.now.Widens(id) && !c.was.Widens(id) {
+			c.add("members", "%s may do more than the agent", id)
+		}
+	}
+	c.words("members", ids, v.Members, func(name string) {
+		if id := scope.ID(name); !slices.Contains(c.now.Members(), id) {
+			c.decided(seen, "members", "gives tasks to agents that you define later", name, c.now.Among("", "", id).Member(name), c.was.Among("", "", id).Member(name))
+		}
+	})
+	c.words("scopes", contextNames, v.Contexts, func(name string) {
+		c.decided(seen, "scopes", "calls see contexts", name, c.now.Context(name), c.was.Context(name))
+		c.decided(seen, "scopes", "calls set contexts", name, c.now.SetContext(name), c.was.SetContext(name))
+	})
+}
+
+// servers compares the servers, and the hosts of each.
+func (c *comparison) servers() {
+	servers, had := c.now.Servers(), c.was.Servers()
+	for _, name := range slices.Sorted(maps.Keys(servers)) {
+		s, before := servers[name], had[name]
+		if reflect.DeepEqual(s, before) {
+			continue
+		}
+		key := "mcp_servers: " + name
+		if s.URL != "" {
+			c.add(key, "the daemon sends calls of its tools to %s", s.URL)
+			continue
+		}
+		c.add(key, "runs %q in a sandbox of its own, as the agent's user; access to the agent's files: %s", slices.Concat([]string{s.Command}, s.Args), s.Use())
+		c.hosts(key, c.now.ServerHosts(name), c.was.ServerHosts(name))
+		c.variables(key, "has ", s.Env, before.Env)
+	}
+}
+
+// variables adds the variables that now has and was has not.
+func (c *comparison) variables(key, what string, now, was map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(now)) {
 		if old, ok := was[name]; !ok || old != now[name] {
-			lines = append(lines, fmt.Sprintf("%s=%s", name, now[name]))
+			c.add(key, "%s%s=%s", what, name, now[name])
 		}
 	}
-	return lines
 }
 
-// reaches returns a line for each connection and credential that now has and was has not. key is where the hosts are.
-func reaches(key string, now, was *hosts.Policy) (lines []string) {
-	added := now.Added(was)
-	for _, r := range added.Allow {
-		line := key + ": connects to " + hostText(r)
-		if c, ok := now.Credentials()[r.Secret]; ok {
-			line += fmt.Sprintf(", with your key (%s: the proxy adds it, the agent does not see it)", sourceText(c))
+// files compares the rules of views.
+func (c *comparison) files(now, was scope.PolicySpec) {
+	if reflect.DeepEqual(now, was) {
+		return
+	}
+	p, err := scope.Compile(now)
+	before, wrong := scope.Compile(was)
+	if err != nil || wrong != nil { // of a definition made in code
+		c.undecided("view", "does not compile")
+		return
+	}
+	c.all = append(c.all, p.Excess(before)...)
+}
+
+// limits compares the bounds of resources: 0 is none.
+func (c *comparison) limits(now, was agents.Limits) {
+	a, b := reflect.ValueOf(now), reflect.ValueOf(was)
+	for i := range a.NumField() {
+		most, before := a.Field(i), b.Field(i)
+		if !before.IsZero() && (most.IsZero() || greater(most, before)) {
+			what := fmt.Sprint(most)
+			if most.IsZero() {
+				what = "no limit"
+			}
+			c.add("limits", "%s: %s in place of %v", cmp.Or(a.Type().Field(i).Tag.Get("key"), strings.ToLower(a.Type().Field(i).Name)), what, before)
 		}
-		if r.Login != "" {
-			line += fmt.Sprintf(", with your login in runs of %s (the proxy adds it, the agent does not see it)", r.Login)
+	}
+}
+
+func greater(a, b reflect.Value) bool {
+	if a.CanFloat() {
+		return a.Float() > b.Float()
+	}
+	return a.Int() > b.Int()
+}
+
+// restrictions adds the rates and filters that now has not: which calls others bound as much, is not compared.
+func (c *comparison) restrictions(now, was agents.Reach) {
+	for _, rate := range was.Rates {
+		if !slices.Contains(now.Rates, rate) {
+			c.undecided("rate_limits", "is without "+rate.String())
 		}
-		lines = append(lines, line)
 	}
-	for _, r := range added.Ask {
-		lines = append(lines, key+": asks you for connections to "+hostText(r))
+	for _, filter := range was.Filters {
+		if !slices.ContainsFunc(now.Filters, func(f scope.Filter) bool { return fmt.Sprint(f) == fmt.Sprint(filter) }) {
+			c.undecided("argument_filters", fmt.Sprintf("is without %s: %s", filter.Pattern, filter.Regexps))
+		}
 	}
-	if added.Others {
-		lines = append(lines, key+": asks you for connections to every other host")
+	if was.Tasks == agents.ChangesHeld && now.Tasks != was.Tasks {
+		c.add("delegate", "members change files without a commit")
 	}
-	for _, o := range added.Over {
-		lines = append(lines, fmt.Sprintf("%s%s: %s: %s: your rule for %s may no longer decide about it", notCompared, key, o.List, hostText(o.Rule), hostText(o.Own)))
+	if !reflect.DeepEqual(now.Contexts.Tools, was.Contexts.Tools) || now.Contexts.Fixed && !was.Contexts.Fixed {
+		c.undecided("scopes", "differs in tools or const")
 	}
-	return lines
+}
+
+// hosts adds the connections and credentials that now has and was has not.
+func (c *comparison) hosts(key string, now, was *hosts.Policy) {
+	for _, e := range now.Excess(was) {
+		excess := scope.Excess{Key: key, Undecided: e.Undecided}
+		switch {
+		case e.Lost != "":
+			excess.What = "is without the limit " + e.Lost
+		case e.Allows.Host == "" && e.Asks:
+			excess.What = "asks you for connections to every other host"
+		case e.Allows.Host == "":
+			excess.What = "connects to every address"
+		case e.Asks:
+			excess.What = "asks you for connections to " + hostText(e.Allows)
+		default:
+			excess.What = "connects to " + hostText(e.Allows)
+			if c, ok := now.Credentials()[e.Allows.Secret]; ok {
+				excess.What += fmt.Sprintf(", with your key (%s: the proxy adds it, the agent does not see it)", sourceText(c))
+			}
+			if e.Allows.Login != "" {
+				excess.What += fmt.Sprintf(", with your login in runs of %s (the proxy adds it, the agent does not see it)", e.Allows.Login)
+			}
+		}
+		if e.Before.Kind != scope.KindNothing && !e.Before.Others && e.Before.Rule != "" {
+			excess.Witness, excess.Before = e.Text(), e.Before.Rule
+		}
+		c.all = append(c.all, excess)
+	}
 }
 
 // hostText returns a rule in words, with its host as the resolver has it: an international name may look like another.

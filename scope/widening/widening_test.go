@@ -48,8 +48,9 @@ func TestLines(t *testing.T) {
 			"network: connects to xn--bcher-kva.example ports 443 80",
 			"network: connects to every name below a.example ports 8443, only GET, only paths /x/**",
 			"network: connects to registry.npmjs.org ports 443 80, only GET HEAD",
+			"network: connects to registry.yarnpkg.com ports 443 80, only GET HEAD",
 			"network: connects to registry.npmjs.org ports 443 80, only POST, only paths /-/npm/v1/security/advisories/bulk /-/npm/v1/security/audits/quick",
-			"network: asks you for connections to c.example",
+			"network: asks you for connections to c.example ports 443 80",
 		}},
 		"every host":   {"", "network: {allow: ['*'], ask: true}", []string{"network: connects to every host ports 443 80", "network: asks you for connections to every other host"}},
 		"hosts it has": {"network: {allow: [a.example]}", "network: {allow: [A.example, {host: a.example., ports: [443, 8443]}]}", []string{"network: connects to a.example ports 8443"}},
@@ -77,16 +78,27 @@ func TestLines(t *testing.T) {
 			"agents: s: mcp_servers: far: the daemon sends calls of its tools to https://a.example/mcp",
 		}},
 		"the user's *":     {"policy: {tools: {exclude: ['*']}, mcp: {excluded: ['*']}}", "policy: {tools: {allowed: [bash, 'mcp:search:*']}, mcp: {allowed: [search]}}", nil},
-		"a server's tools": {"skills: []", "tools: [bash, ask_user, 'mcp:search:*']", []string{"not compared: tools: mcp:search:*: your own list is computed: [bash, ask_user]"}},
-		"all servers'":     {"skills: []", "mcps: [search]\npolicy: {tools: {allowed: [bash, 'mcp:search:*']}}", []string{"not compared: tools: mcp: your own list is computed: [bash, ask_user]"}},
-		"everything":       {"skills: []", "tools: ['*']\npolicy: {tools: {allowed: ['mcp:*:*']}}", []string{"not compared: tools: *: your own list is computed: [bash, ask_user]"}},
-		"members later":    {"", "members: ['m*']", []string{"members: gives tasks to m", "not compared: members: m*: agents that you define later may match"}},
+		"a server's tools": {"skills: []", "tools: [bash, ask_user, 'mcp:search:*']", []string{"tools: tools of search: allowed, such as mcp:search:x; before: denied (computed tools: [bash, ask_user])"}},
+		"all servers'":     {"skills: []", "mcps: [search]\npolicy: {tools: {allowed: [bash, 'mcp:search:*']}}", []string{"tools: tools of search: allowed, such as mcp:search:x; before: denied (computed tools: [bash, ask_user])"}},
+		"everything": {"skills: []", "tools: ['*']\npolicy: {tools: {allowed: ['mcp:*:*']}}", []string{
+			"tools: tools of servers that come later: allowed, such as mcp:x:x; before: denied (computed tools: [bash, ask_user])",
+			"tools: tools of search: allowed, such as mcp:search:x; before: denied (computed tools: [bash, ask_user])",
+		}},
+		"some tools": {"skills: []", "tools: [bash, 'mcp:s*:get_?*']", []string{
+			"tools: tools of servers that come later: allowed, such as mcp:s:get_?; before: denied (computed tools: [bash, ask_user])",
+			"tools: tools of search: allowed, such as mcp:search:get_?; before: denied (computed tools: [bash, ask_user])",
+		}},
+		"members later": {"", "members: ['m*']", []string{
+			"members: gives tasks to m", "members: gives tasks to agents that you define later: allowed, such as mx; before: denied (no members)",
+		}},
 		"your rule": {"network: {allow: [{host: '*.a.example', methods: [GET]}]}", "network: {allow: [b.a.example]}", []string{
-			"network: connects to b.a.example ports 443 80",
-			"not compared: network: allow: b.a.example ports 443 80: your rule for every name below a.example, only GET may no longer decide about it",
+			"network: connects to b.a.example ports 443 80, such as DELETE b.a.example:443/; before: network.allow: *.a.example GET",
 		}},
 		"a question": {"network: {allow: ['*', {host: a.example, paths: [/x/**]}]}", "network: {ask: ['*']}", []string{
-			"not compared: network: ask: every host: your rule for a.example, only paths /x/** may no longer decide about it",
+			"network: asks you for connections to every host ports 443 80, such as DELETE a.example:443/; before: network.allow: a.example /x/**",
+		}},
+		"your question": {"network: {ask: [a.example]}", "network: {ask: ['*'], allow: [a.example]}", []string{
+			"network: asks you for connections to every host ports 443 80",
 		}},
 		"delegate":     {"tools: [bash]", "delegate: {changes: held}", nil},
 		"delegate had": {"members: [m]", "delegate: {changes: held}", nil},
@@ -98,7 +110,7 @@ func TestLines(t *testing.T) {
 		"a server": {"", "mcp_servers: {own: {command: node, args: [x.js, \"a b\"], env: {K: v}, workspace: read, network: {allow: [a.example]}}, far: {url: 'https://a.example/mcp'}}", []string{
 			"mcp_servers: far: the daemon sends calls of its tools to https://a.example/mcp",
 			`mcp_servers: own: runs ["node" "x.js" "a b"] in a sandbox of its own, as the agent's user; access to the agent's files: read`,
-			"mcp_servers: own: connects to a.example",
+			"mcp_servers: own: connects to a.example ports 443 80",
 			"mcp_servers: own: has K=v",
 		}},
 	} {

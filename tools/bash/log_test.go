@@ -169,34 +169,26 @@ func TestClip(t *testing.T) {
 				l := newTestLog(t, room)
 				all := bytes.Repeat([]byte("0123456789"), n/10+1)[:n]
 				l.write(stderr, all)
-				got, truncated, binary := l.clip(stderr, maxShown)
+				got, truncated, replaced := l.clip(stderr, maxShown)
 				want := string(all)
 				if n > maxShown {
 					want = fmt.Sprintf("%s\n[%d bytes left out]\n%s", all[:maxShown/2], n-maxShown, all[n-maxShown/2:])
 				}
 				assert.Equal(t, want, got)
 				assert.Equal(t, n > maxShown, truncated)
-				assert.False(t, binary)
+				assert.Zero(t, replaced)
 			}
 		})
 	}
 	l := newTestLog(t, maxKept)
 	l.write(stdout, []byte("x"))
 	l.write(stdout, bytes.Repeat([]byte("€"), maxShown))
-	_, truncated, binary := l.clip(stdout, maxShown)
+	_, truncated, replaced := l.clip(stdout, maxShown)
 	assert.True(t, truncated)
-	assert.False(t, binary, "characters that were cut")
+	assert.Zero(t, replaced, "characters that were cut")
 }
 
-func TestText(t *testing.T) {
-	for in, want := range map[string]string{
-		"": "", "plain\n": "plain\n", "é€𝄞": "é€𝄞", "\x1b[1mbold": "\x1b[1mbold",
-		"a\xffb": "a\uFFFDb", "\xff\xfe\x00\x00": "\uFFFD", "\x00": "\uFFFD",
-	} {
-		got, binary := text([]byte(in))
-		assert.Equal(t, want, got)
-		assert.Equal(t, in != want, binary)
-	}
+func TestTrim(t *testing.T) {
 	for in, want := range map[string]string{
 		"": "", "a": "a", "aé": "aé", "a\xc3": "a", "a\xe2\x82": "a", "a\xf0\x9d\x84": "a", "a\xff": "a\xff", "\x80\x80\x80\x80": "\x80\x80\x80\x80",
 	} {

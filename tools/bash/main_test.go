@@ -2,6 +2,7 @@ package bash
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -88,6 +89,9 @@ func read(t *testing.T, s *Shell, in readArgs) readResult {
 	require.NoError(t, err)
 	return r
 }
+
+// seconds returns a time that no process of another run of tests sleeps: two runs on one host must not meet.
+func seconds(n int) string { return fmt.Sprintf("%d.%d", n, os.Getpid()) }
 
 // runs counts the host's processes whose command line begins with words.
 func runs(t *testing.T, words ...string) (n int) {

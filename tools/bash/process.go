@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -35,7 +36,7 @@ type readResult struct {
 	Offset     int64  `json:"offset" jsonschema:"byte offset of output: larger than requested if earlier bytes are no longer kept"`
 	NextOffset int64  `json:"next_offset"`
 	More       bool   `json:"more,omitempty" jsonschema:"more output is available now"`
-	Binary     bool   `json:"binary,omitempty" jsonschema:"bytes that are not UTF-8 were replaced"`
+	Replaced   int    `json:"replaced,omitempty" jsonschema:"bytes of output, NUL or not UTF-8, for which U+FFFD stands"`
 
 	of tools.Begun
 
@@ -102,7 +103,7 @@ func (s *Shell) read(ctx context.Context, _ tools.Env, in readArgs) (readResult,
 	if t := trimEnd(p); len(t) > 0 && (at+int64(len(p)) < size || r.Running) {
 		p = t // the next page returns the whole character
 	}
-	r.Output, r.Binary = text(p)
+	r.Output, r.Replaced = printable.OfBytes(p)
 	r.Offset, r.NextOffset = at, at+int64(len(p))
 	r.More = r.NextOffset < size
 	j.log.setPosition(st, r.NextOffset)
@@ -157,6 +158,7 @@ func (r readResult) Content() []tools.Content {
 		return textContent(b.String())
 	}
 	writeLines(&b, r.Output)
+	b.WriteString(printable.Replaced(r.Replaced))
 	if r.More {
 		fmt.Fprintf(&b, "[more from offset %d]\n", r.NextOffset)
 	}

@@ -128,10 +128,10 @@ func TestStop(t *testing.T) {
 		want            status
 		atLeast         time.Duration
 	}{
-		"TERM": {"echo r; sleep 1047", "", status{ExitCode: code(143), Signal: "SIGTERM"}, 0},
+		"TERM": {"echo r; sleep " + seconds(1047), "", status{ExitCode: code(143), Signal: "SIGTERM"}, 0},
 		// Without a child: bash forgets a SIGINT that comes just when its child exits.
 		"INT":     {"trap 'exit 6' INT; echo r; while :; do :; done", "INT", status{ExitCode: code(6)}, 0},
-		"ignored": {"trap '' TERM; echo r; sleep 1047; sleep 1047", "TERM", status{ExitCode: code(137), Signal: "SIGKILL"}, stopGrace},
+		"ignored": {"trap '' TERM; echo r; sleep " + seconds(1047) + "; sleep " + seconds(1047), "TERM", status{ExitCode: code(137), Signal: "SIGKILL"}, stopGrace},
 		"KILL":    {"trap 'exit 8' TERM; echo r; while :; do sleep 0.01; done", "KILL", status{ExitCode: code(137), Signal: "SIGKILL"}, 0},
 		"ended":   {"echo r; exit 7", "KILL", status{ExitCode: code(7)}, 0},
 	} {
@@ -151,22 +151,22 @@ func TestStop(t *testing.T) {
 			assert.GreaterOrEqual(t, time.Since(begin), c.atLeast)
 		})
 	}
-	assert.Eventually(t, func() bool { return runs(t, "sleep", "1047") == 0 }, 20*time.Second, time.Millisecond)
+	assert.Eventually(t, func() bool { return runs(t, "sleep", seconds(1047)) == 0 }, 20*time.Second, time.Millisecond)
 }
 
 func TestClose(t *testing.T) {
 	s, _ := newTestShell(t)
-	background(t, s, "sleep 1048 & sleep 1048")
+	background(t, s, "sleep "+seconds(1048)+" & sleep "+seconds(1048))
 	bash(t, s, "setsid -f sleep 1049") // holds the streams open
 	ended := make(chan error)
 	go func() {
-		_, err := s.run(context.Background(), env, runArgs{Command: "sleep 1048; true"})
+		_, err := s.run(context.Background(), env, runArgs{Command: "sleep " + seconds(1048) + "; true"})
 		ended <- err
 	}()
-	require.Eventually(t, func() bool { return runs(t, "sleep", "1048") == 3 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return runs(t, "sleep", seconds(1048)) == 3 }, 20*time.Second, time.Millisecond)
 	require.NoError(t, s.Close())
 	assert.NoError(t, <-ended) // the result of a killed command is no error
-	assert.Zero(t, runs(t, "sleep", "1048"))
+	assert.Zero(t, runs(t, "sleep", seconds(1048)))
 	_, err := s.run(context.Background(), env, runArgs{Command: "true"})
 	assert.Equal(t, errEnded(), err)
 	assert.NoError(t, s.Close())

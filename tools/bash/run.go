@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -46,7 +47,7 @@ type runResult struct {
 	Stdout     string `json:"stdout"`
 	Stderr     string `json:"stderr"`
 	Truncated  bool   `json:"truncated,omitempty" jsonschema:"the middle of stdout or stderr is left out"`
-	Binary     bool   `json:"binary,omitempty" jsonschema:"bytes that are not UTF-8 were replaced"`
+	Replaced   int    `json:"replaced,omitempty" jsonschema:"bytes of stdout and stderr, NUL or not UTF-8, for which U+FFFD stands"`
 	DurationMS int64  `json:"duration_ms"`
 	ProcessID  string `json:"process_id,omitempty" jsonschema:"for process_read: set if the command runs in the background or has more output"`
 }
@@ -100,8 +101,8 @@ func (s *Shell) result(ctx context.Context, j *job, detach func() bool) (runResu
 	}
 	r := runResult{status: j.status(), DurationMS: j.took.Milliseconds()}
 	for from, to := range map[stream]*string{stdout: &r.Stdout, stderr: &r.Stderr} {
-		text, truncated, binary := j.log.clip(from, maxShown)
-		*to, r.Truncated, r.Binary = text, r.Truncated || truncated, r.Binary || binary
+		text, truncated, replaced := j.log.clip(from, maxShown)
+		*to, r.Truncated, r.Replaced = text, r.Truncated || truncated, r.Replaced+replaced
 	}
 	if r.Truncated || j.log.isOpen() {
 		r.ProcessID = s.publish(j)
@@ -112,21 +113,21 @@ func (s *Shell) result(ctx context.Context, j *job, detach func() bool) (runResu
 }
 
 // clip returns the text of a stream. Beyond limit bytes, or if not all are kept, it returns the
-// beginning and the end, half of limit each at most.
-func (l *log) clip(s stream, limit int) (shown string, truncated, binary bool) {
+// beginning and the end, half of limit each at most. replaced is of [printable.OfBytes].
+func (l *log) clip(s stream, limit int) (shown string, truncated bool, replaced int) {
 	size := l.length(s)
 	if all, _ := l.page(s, 0, limit); int64(len(all)) >= size {
-		shown, binary = text(all)
-		return shown, false, binary
+		shown, replaced = printable.OfBytes(all)
+		return shown, false, replaced
 	}
 	half := min(size, int64(limit)) / 2
 	head, _ := l.page(s, 0, int(half))
 	tail, from := l.page(s, size-half, int(half))
 	head, start := trimEnd(head), trimStart(tail)
-	first, b1 := text(head)
-	last, b2 := text(start)
+	first, n1 := printable.OfBytes(head)
+	last, n2 := printable.OfBytes(start)
 	left := from + int64(len(tail)-len(start)) - int64(len(head))
-	return fmt.Sprintf("%s\n[%d bytes left out]\n%s", first, left, last), true, b1 || b2
+	return fmt.Sprintf("%s\n[%d bytes left out]\n%s", first, left, last), true, n1 + n2
 }
 
 // Content returns stdout, stderr and the exit status as text.
@@ -135,6 +136,7 @@ func (r runResult) Content() []tools.Content {
 	for _, text := range []string{r.Stdout, r.Stderr} {
 		writeLines(&b, text)
 	}
+	b.WriteString(printable.Replaced(r.Replaced))
 	switch {
 	case r.Running:
 		fmt.Fprintf(&b, "running in the background as %s, until the session ends: process_read, process_stop\n", r.ProcessID)

@@ -33,8 +33,9 @@ func TestRun(t *testing.T) {
 		"unread":      {runArgs{Command: "sleep 0.01", Stdin: strings.Repeat("x", 1<<20)}, runResult{status: status{ExitCode: code(0)}}, "(no output)"},
 		"root":        {runArgs{Command: "pwd"}, runResult{status: status{ExitCode: code(0)}, Stdout: "/workspace\n"}, "/workspace\n"},
 		"cwd":         {runArgs{Command: "pwd", Cwd: "/tmp"}, runResult{status: status{ExitCode: code(0)}, Stdout: "/tmp\n"}, "/tmp\n"},
-		"binary":      {runArgs{Command: `printf 'a\xff\xfeb\0c'`}, runResult{status: status{ExitCode: code(0)}, Stdout: "a\uFFFDb\uFFFDc", Binary: true}, "a\uFFFDb\uFFFDc\n"},
-		"UTF-8":       {runArgs{Command: `printf 'é€𝄞'; printf 'ü' >&2`}, runResult{status: status{ExitCode: code(0)}, Stdout: "é€𝄞", Stderr: "ü"}, "é€𝄞\nü\n"},
+		"binary": {runArgs{Command: `printf 'a\xff\xfeb\0c'`}, runResult{status: status{ExitCode: code(0)}, Stdout: "a\uFFFDb\uFFFDc", Replaced: 3},
+			"a\uFFFDb\uFFFDc\n[bytes that are NUL or not UTF-8, shown as \uFFFD: 3; base64 or xxd prints them]\n"},
+		"UTF-8": {runArgs{Command: `printf 'é€𝄞'; printf 'ü' >&2`}, runResult{status: status{ExitCode: code(0)}, Stdout: "é€𝄞", Stderr: "ü"}, "é€𝄞\nü\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := s.run(context.Background(), env, c.in)
@@ -81,12 +82,12 @@ func TestRunErrors(t *testing.T) {
 func TestTimeout(t *testing.T) {
 	s, _ := newTestShell(t)
 	begin := time.Now()
-	r, err := s.run(context.Background(), env, runArgs{Command: "echo early; (sleep 1041; true) & sleep 1041; true", TimeoutMS: 200})
+	r, err := s.run(context.Background(), env, runArgs{Command: "echo early; (sleep " + seconds(1041) + "; true) & sleep " + seconds(1041) + "; true", TimeoutMS: 200})
 	require.NoError(t, err)
 	assert.Less(t, time.Since(begin), 15*time.Second)
 	assert.Equal(t, status{ExitCode: code(137), Signal: "SIGKILL", TimedOut: true}, r.status)
 	assert.Equal(t, "early\nexit status 137 (SIGKILL): timed out\n", r.Content()[0].Text)
-	assert.Zero(t, runs(t, "sleep", "1041"), "grandchildren, too")
+	assert.Zero(t, runs(t, "sleep", seconds(1041)), "grandchildren, too")
 
 	id := ""
 	r, err = s.run(context.Background(), env, runArgs{Command: "sleep 1042", TimeoutMS: 100, Background: true})
@@ -100,14 +101,14 @@ func TestCancel(t *testing.T) {
 	s, _ := newTestShell(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
-		for runs(t, "sleep", "1043") < 2 {
+		for runs(t, "sleep", seconds(1043)) < 2 {
 			time.Sleep(time.Millisecond)
 		}
 		cancel()
 	}()
-	_, err := s.run(ctx, env, runArgs{Command: "(sleep 1043; true) & set -m; (sleep 1043; true) & wait"})
+	_, err := s.run(ctx, env, runArgs{Command: "(sleep " + seconds(1043) + "; true) & set -m; (sleep " + seconds(1043) + "; true) & wait"})
 	assert.ErrorIs(t, err, context.Canceled)
-	assert.Zero(t, runs(t, "sleep", "1043"))
+	assert.Zero(t, runs(t, "sleep", seconds(1043)))
 	_, err = s.run(ctx, env, runArgs{Command: "true"})
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.Empty(t, s.jobs)
@@ -142,7 +143,8 @@ func TestHugeOutput(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	r := bash(t, s, "head -c 100M /dev/zero")
 	runtime.ReadMemStats(&after)
-	assert.True(t, r.Binary && r.Truncated)
+	assert.True(t, r.Truncated)
+	assert.Equal(t, maxShown, r.Replaced)
 	assert.Less(t, len(r.Stdout), 100, "a row of zeros is one replacement")
 	assert.InDelta(t, maxStream, maxKept-s.budget.free.Load(), 3*chunkSize, "kept")
 	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(50<<20), "allocated on the way")
@@ -154,10 +156,10 @@ func TestSandboxEnds(t *testing.T) {
 	require.Equal(t, "last\n", read(t, s, readArgs{ID: id, WaitMS: 5000}).Output)
 	ended := make(chan error)
 	go func() {
-		_, err := s.run(context.Background(), env, runArgs{Command: "sleep 1045"})
+		_, err := s.run(context.Background(), env, runArgs{Command: "sleep " + seconds(1045)})
 		ended <- err
 	}()
-	require.Eventually(t, func() bool { return runs(t, "sleep", "1045") == 1 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return runs(t, "sleep", seconds(1045)) == 1 }, 20*time.Second, time.Millisecond)
 	require.NoError(t, session.Close())
 	assert.Equal(t, errEnded(), <-ended)
 	_, err := s.run(context.Background(), env, runArgs{Command: "true"})

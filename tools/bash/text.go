@@ -1,22 +1,11 @@
 package bash
 
 import (
-	"bytes"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/scopefs/scopefs/tools"
 )
-
-// text returns p as text. One U+FFFD replaces each run of NUL and of bytes that
-// are not UTF-8; binary reports whether there was one.
-func text(p []byte) (s string, binary bool) {
-	if utf8.Valid(p) && bytes.IndexByte(p, 0) < 0 {
-		return string(p), false
-	}
-	p = bytes.ReplaceAll(p, []byte{0}, []byte{0xff})
-	return string(bytes.ToValidUTF8(p, []byte("\uFFFD"))), true
-}
 
 // trimEnd drops an incomplete UTF-8 sequence at the end of p.
 func trimEnd(p []byte) []byte {

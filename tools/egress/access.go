@@ -39,6 +39,7 @@ type access struct {
 	status       int
 	sent, got    atomic.Int64 // bytes to the host and from it
 	remote       string
+	upward       bool                    // a request that the upstream proxy gets
 	failure      *refusal                // of an exchange
 	stopped      atomic.Pointer[refusal] // of a request whose body may not pass further
 	mask         *mask.Mask              // of the response

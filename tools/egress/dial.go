@@ -13,11 +13,14 @@ import (
 // ErrAddress is the error of a connection to an address that is not allowed.
 var ErrAddress = errors.New("the address is not allowed")
 
-// Dialer connects to public addresses that are not this host's own, and to the others
-// that Pinned allows. The zero value connects to such public addresses only. It ignores proxy variables.
+// Dialer connects to public addresses that are not this host's own, and to the others that Pinned allows. With Upstream
+// it reaches hosts by that proxy, but for addresses that Pinned allows. It ignores proxy variables.
 type Dialer struct {
 	// Pinned are address ranges that are allowed though they are not public.
 	Pinned []netip.Prefix
+
+	// Upstream is the company's proxy; nil: there is none.
+	Upstream *Upstream
 
 	// Lookup resolves a name; nil is the system's resolver.
 	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
@@ -42,6 +45,9 @@ func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 	if err != nil {
 		return nil, err
 	}
+	if d.goesUp(host) {
+		return d.Upstream.connect(ctx, d, host, port)
+	}
 	all, err := d.resolve(ctx, host)
 	if err != nil {
 		return nil, err
@@ -57,6 +63,16 @@ func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 		errs = append(errs, err)
 	}
 	return nil, errors.Join(errs...)
+}
+
+// goesUp reports whether a host is reached by the upstream proxy.
+func (d *Dialer) goesUp(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return d.Upstream != nil && (err != nil || !d.pinned(ip.Unmap()))
+}
+
+func (d *Dialer) pinned(ip netip.Addr) bool {
+	return slices.ContainsFunc(d.Pinned, func(p netip.Prefix) bool { return ip.Zone() == "" && p.Contains(ip) })
 }
 
 func (d *Dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error) {
@@ -79,7 +95,7 @@ func (d *Dialer) resolve(ctx context.Context, host string) ([]netip.Addr, error)
 func (d *Dialer) checked(all []netip.Addr) ([]netip.Addr, error) {
 	for i, ip := range all {
 		ip = ip.Unmap()
-		if slices.ContainsFunc(d.Pinned, func(p netip.Prefix) bool { return ip.Zone() == "" && p.Contains(ip) }) {
+		if d.pinned(ip) {
 			all[i] = ip
 			continue
 		}

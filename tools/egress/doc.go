@@ -26,6 +26,8 @@
 //     the keys error, rule and remedy: for port 443 inside TLS, if the proxy has a
 //     CA. Otherwise a refused SOCKS5 connection gets reply 2.
 //
+// With an [Upstream] connections go out by a company's proxy, which gets names alone.
+//
 // Credentials stay with the daemon: see [Secret].
 //
 // On a port other than 80 and 443 the proxy waits half a second for a client to

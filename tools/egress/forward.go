@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -160,6 +161,9 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request, a *access) {
 		p.end(ctx, a, failure)
 	}()
 	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 always is
+	if a.upward = p.goesUp(a.host, a.port); a.upward {
+		a.remote = p.Dialer.Upstream.name()
+	}
 	r = r.WithContext(ctx)
 	r.Body = &counted{ReadCloser: r.Body, n: &a.sent, spend: p.stopper(a)}
 	p.forward.ServeHTTP(&answer{w, r, a, p.stopper(a), cancel}, r)
@@ -323,12 +327,12 @@ func (p *Proxy) roundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if a.secret == "" {
-		return p.transport.Load().RoundTrip(r)
+		return p.send(r, a)
 	}
 	if err := p.equip(r, a, secrets); err != nil {
 		return nil, err
 	}
-	res, err := p.transport.Load().RoundTrip(r)
+	res, err := p.send(r, a)
 	if err != nil {
 		return nil, unquoted(err)
 	}
@@ -342,6 +346,16 @@ func (p *Proxy) roundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
+// send sends a request. That the upstream proxy wants a login is not for the client, which has none.
+func (p *Proxy) send(r *http.Request, a *access) (*http.Response, error) {
+	res, err := p.transport.Load().RoundTrip(r)
+	if err == nil && a.upward && a.scheme == "http" && res.StatusCode == http.StatusProxyAuthRequired {
+		res.Body.Close()
+		return nil, p.Dialer.Upstream.answered(res.StatusCode)
+	}
+	return res, err
+}
+
 // unquoted returns an error without what a host has sent. Errors of net/http quote
 // a response that it cannot read.
 func unquoted(err error) error {
@@ -349,7 +363,8 @@ func unquoted(err error) error {
 	var dns *net.DNSError
 	var cert *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
-	if errors.As(err, &connection) || errors.As(err, &dns) || errors.As(err, &cert) || errors.As(err, &record) ||
+	var up *upstreamError
+	if errors.As(err, &up) || errors.As(err, &connection) || errors.As(err, &dns) || errors.As(err, &cert) || errors.As(err, &record) ||
 		errors.Is(err, ErrAddress) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
@@ -365,8 +380,12 @@ func wantsUpgrade(r *http.Request) bool {
 func rewrite(r *httputil.ProxyRequest) {
 	a := r.In.Context().Value(accessKey{}).(*access)
 	r.Out.URL.Scheme, r.Out.URL.Host, r.Out.URL.User = a.scheme, authority(a.host, a.port, ""), nil
+	r.Out.Host = authority(a.host, a.port, a.scheme)
 	r.Out.URL.RawQuery = r.In.URL.RawQuery // leak reads it
-	if r.Out.URL.Opaque = rawPath(r.In.RequestURI); strings.HasPrefix(r.Out.URL.Opaque, "//") {
+	switch r.Out.URL.Opaque = rawPath(r.In.RequestURI); {
+	case a.upward && a.scheme == "http":
+		r.Out.URL.Opaque = "//" + r.Out.Host + r.Out.URL.Opaque // an absolute URL, for the proxy
+	case strings.HasPrefix(r.Out.URL.Opaque, "//"):
 		r.Out.URL.Opaque = "" // EscapedPath is the same: see locate
 	}
 	named := strings.ToLower(strings.Join(r.In.Header["Connection"], ","))
@@ -375,7 +394,6 @@ func rewrite(r *httputil.ProxyRequest) {
 			r.Out.Header[name] = values
 		}
 	}
-	r.Out.Host = authority(a.host, a.port, a.scheme)
 	r.Out.Trailer = nil // no rule decides about its names and values
 	// Inside another protocol, such as h2c, no request would be decided.
 	if !strings.EqualFold(r.Out.Header.Get("Upgrade"), "websocket") || a.method != http.MethodGet {
@@ -384,9 +402,30 @@ func rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
+// proxyOf returns the upstream proxy for a request in plain HTTP, which it gets with an absolute URL: proxies refuse CONNECT
+// to port 80. TLS goes by CONNECT: see dialTLS.
+func (p *Proxy) proxyOf(r *http.Request) (*url.URL, error) {
+	a := r.Context().Value(accessKey{}).(*access)
+	if !a.upward || r.URL.Scheme != "http" {
+		return nil, nil
+	}
+	return p.Dialer.Upstream.URL(), p.Dialer.Upstream.check(r.Context(), &p.Dialer, a.host)
+}
+
+// goesUp reports whether a host is reached by the upstream proxy, by the current rules.
+func (p *Proxy) goesUp(host string, port uint16) bool {
+	rules := p.tenant.Rules()
+	if p.Dialer.Upstream == nil || rules == nil {
+		return false
+	}
+	_, route := rules.Connect(host, port)
+	return !route.Address.IsValid()
+}
+
 // newTransport returns the client of hosts.
 func (p *Proxy) newTransport() *http.Transport {
 	return &http.Transport{
+		Proxy:             p.proxyOf,
 		DialContext:       func(ctx context.Context, _, addr string) (net.Conn, error) { return p.dialAgain(ctx, addr) },
 		DialTLSContext:    func(ctx context.Context, _, addr string) (net.Conn, error) { return p.dialTLS(ctx, addr) },
 		ForceAttemptHTTP2: true, DisableCompression: true, MaxResponseHeaderBytes: maxHead, TLSHandshakeTimeout: p.Limits.Speak,

@@ -66,8 +66,11 @@ func (g *framedConn) Read(p []byte) (int, error) {
 // Write fails, and net/http closes the connection, when the client does not take the bytes in time: as soon
 // as a request's head where no response passes.
 func (g *framedConn) Write(p []byte) (int, error) {
-	if interim := bytes.HasPrefix(p, []byte("HTTP/1.1 1")) && !bytes.HasPrefix(p, []byte("HTTP/1.1 101 ")); !interim &&
-		g.changing.Swap(false) && !bytes.HasPrefix(p, []byte("HTTP/1.1 101 ")) {
+	switch {
+	case bytes.HasPrefix(p, []byte("HTTP/1.1 101 ")):
+		g.changing.Store(false)
+	case bytes.HasPrefix(p, []byte("HTTP/1.1 1")): // an interim response: the protocol may still change
+	case g.changing.Swap(false):
 		g.over.Store(true)
 	}
 	limit := g.limits.Speak

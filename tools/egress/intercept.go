@@ -122,7 +122,7 @@ func (p *Proxy) dialTLS(ctx context.Context, addr string) (net.Conn, error) {
 	if a, ok := ctx.Value(accessKey{}).(*access); ok && (a.upgrade || a.proto == 1) {
 		conf.NextProtos = protocols[1:]
 	}
-	if route.CA != "" {
+	if conf.RootCAs = p.Roots; route.CA != "" {
 		conf.RootCAs = x509.NewCertPool()
 		if !conf.RootCAs.AppendCertsFromPEM([]byte(route.CA)) {
 			return nil, errors.New("the rule's ca has no certificate")
@@ -185,7 +185,12 @@ func (p *Proxy) dialAgain(ctx context.Context, addr string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := p.dial(ctx, host, port, route)
+	var c net.Conn
+	if up := p.Dialer.Upstream; up != nil && addr == up.Address && !route.Address.IsValid() { // no request is for it: see proxyOf
+		c, err = up.dial(ctx)
+	} else {
+		c, err = p.dial(ctx, host, port, route)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/netip"
 	"net/textproto"
 	"strings"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/servertest"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -118,4 +121,30 @@ func TestContinue(t *testing.T) {
 			assert.Equal(t, want, strings.Join(got, ", "), "%s, TLS: %v", path, secure)
 		}
 	}
+}
+
+// TestInterimUpgrade: a protocol changes after an interim response as without one.
+func TestInterimUpgrade(t *testing.T) {
+	t.Parallel()
+	at := servertest.Answer(t, func(c net.Conn) {
+		if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+			fmt.Fprint(c, "HTTP/1.1 103 x\r\nLink: a\r\n\r\nHTTP/1.1 101 x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+			_, _ = io.Copy(c, c)
+		}
+	})
+	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{{Host: "good.example", Address: netip.MustParseAddrPort(at)}}}, nil)
+	c := l.dial(t)
+	fmt.Fprint(c, "GET http://good.example/ HTTP/1.1\r\nHost: good.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	r := textproto.NewReader(bufio.NewReader(c))
+	for _, want := range []string{"HTTP/1.1 103 ", "HTTP/1.1 101 "} {
+		line, err := r.ReadLine()
+		require.NoError(t, err)
+		assert.Contains(t, line, want)
+		_, err = r.ReadMIMEHeader()
+		require.NoError(t, err)
+	}
+	fmt.Fprint(c, "echo\n")
+	line, err := r.ReadLine()
+	require.NoError(t, err)
+	assert.Equal(t, "echo", line)
 }

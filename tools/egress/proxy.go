@@ -3,6 +3,7 @@ package egress
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"errors"
 	"io"
 	"log"
@@ -103,8 +104,9 @@ type Answer struct {
 
 // Options are the parts of a proxy that do not depend on the agent.
 type Options struct {
-	Dialer Dialer // for every connection but those to addresses of rules
-	CA     *CA    // nil: hosts whose requests must be seen are refused
+	Dialer Dialer         // for every connection but those to addresses of rules
+	CA     *CA            // nil: hosts whose requests must be seen are refused
+	Roots  *x509.CertPool // that sign hosts' certificates; nil: the system's
 	Limits Limits
 	Bounds *Bounds // those of the agent; nil: its own, by Limits
 

@@ -70,7 +70,13 @@ func failed(host string, err error) *refusal {
 	var timeout net.Error
 	var record tls.RecordHeaderError
 	var alert *net.OpError
+	var up *upstreamError
 	switch {
+	case errors.Is(err, errNames):
+		r = violates(scope.KindAddress, "network.upstream", "%s is an address, and connections go out by a proxy that gets names alone", host)
+		r.remedy, r.cause = fmt.Sprintf("use its name, or write {host: %[1]s, address: %[1]s} in network.allow: that goes there directly", host), err
+	case errors.As(err, &up):
+		r.Message, r.unmade = fmt.Sprintf("%s is not reached: %v", host, up), true
 	case errors.Is(err, ErrAddress):
 		r = violates(scope.KindAddress, "public addresses", "%s has an address that is not public, or is this host's own", host)
 		r.remedy, r.cause = fmt.Sprintf("write {host: %s, address: IP} in network.allow: %v", host, err), err

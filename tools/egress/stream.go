@@ -37,15 +37,24 @@ func (p *Proxy) stream(ctx context.Context, in *incoming, host string, port uint
 	}
 	untrack := p.track(ctx, a, func() { in.Close() })
 	defer untrack()
-	if a.route.Intercept {
-		p.end(ctx, a, p.intercept(ctx, a, answer))
-		return
+	var up socket
+	intercepts := a.route.Intercept
+	switch {
+	case intercepts:
+	case a.port == 80 && p.goesUp(a.host, a.port): // by requests: see proxyOf
+		intercepts = true
+		err = p.Dialer.Upstream.check(ctx, &p.Dialer, a.host)
+	default:
+		up, err = p.dial(ctx, a.host, a.port, a.route)
 	}
-	up, err := p.dial(ctx, a.host, a.port, a.route)
 	if err != nil {
 		r := failed(a.host, err)
 		p.end(ctx, a, r)
 		refuse(r)
+		return
+	}
+	if intercepts {
+		p.end(ctx, a, p.intercept(ctx, a, answer))
 		return
 	}
 	defer up.Close()
@@ -54,7 +63,9 @@ func (p *Proxy) stream(ctx context.Context, in *incoming, host string, port uint
 		p.end(ctx, a, failed(a.host, err))
 		return
 	}
-	a.remote = up.RemoteAddr().String()
+	if a.remote = up.RemoteAddr().String(); p.goesUp(a.host, a.port) {
+		a.remote = p.Dialer.Upstream.name()
+	}
 	p.end(ctx, a, p.pass(ctx, a, up))
 }
 

@@ -8,6 +8,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/file/message"
 )
@@ -93,6 +94,9 @@ func (r ReadResult) Content() []tools.Content {
 	if r.NextOffset > 0 {
 		all = append(all, tools.Content{Text: fmt.Sprintf("[lines %d to %d; go on with offset %d]", r.Lines.Start, r.Lines.End, r.NextOffset)})
 	}
+	if r.Replaced > 0 {
+		all = append(all, tools.Content{Text: printable.Replaced(r.Replaced)})
+	}
 	return all
 }
 
@@ -161,6 +165,7 @@ func (r GlobResult) Content() []tools.Content {
 	case r.Truncated:
 		b.WriteString("[there are more; narrow the pattern]\n")
 	}
+	b.WriteString(message.OddNames(r.Matches, func(e message.Entry) string { return e.Path }))
 	return []tools.Content{{Text: b.String()}}
 }
 

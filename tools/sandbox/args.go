@@ -22,12 +22,14 @@ var etcShown = []string{
 	"ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone",
 }
 
-// rootsProc are files of /proc that show root the whole host. An agent whose user is
-// the host's root owns them, so /dev/null covers all of them; for another agent, also one who
-// is 0 in the user namespace of an ordinary user, it covers those that a user beside root may open.
+// rootsProc are files of /proc that show root the whole host, and those of the host's kernel: its command line may have a
+// password or a key of a disk. An agent whose user is the host's root owns them, so /dev/null covers all of them; for
+// another agent, also one who is 0 in the user namespace of an ordinary user, it covers those that a user beside root may
+// open.
 var rootsProc = []string{
 	"/proc/kcore", "/proc/kmsg", "/proc/kpagecgroup", "/proc/kpagecount", "/proc/kpageflags", "/proc/mtrr",
 	"/proc/pagetypeinfo", "/proc/sched_debug", "/proc/slabinfo", "/proc/sysrq-trigger", "/proc/timer_list", "/proc/vmallocinfo",
+	"/proc/cmdline", "/proc/config.gz",
 }
 
 // tmpfsSizes returns the sizes of /tmp and /dev/shm in bytes. They count as the

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,12 +20,12 @@ import (
 func TestCancelledStart(t *testing.T) {
 	need.Long(t, "starts sandboxes many times")
 	needRoot(t, "it counts the processes of a user of its own")
-	const uid = 104729 // nobody else's
+	uid := 104729 + os.Getpid() // nobody else's
 	h := newHost(t)
 	_, view := newView(t, uid)
 	for i := range 300 {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(i)*20*time.Microsecond)
-		s, err := h.Start(ctx, Spec{Agent: "a", UID: uid, GID: uid, View: view})
+		s, err := h.Start(ctx, Spec{Agent: "a", UID: uint32(uid), GID: uint32(uid), View: view})
 		cancel()
 		if err == nil {
 			require.NoError(t, s.Close())
@@ -34,7 +35,7 @@ func TestCancelledStart(t *testing.T) {
 		list, err := filepath.Glob("/proc/[0-9]*/status")
 		require.NoError(t, err)
 		for _, name := range list {
-			if text, _ := os.ReadFile(name); strings.Contains(string(text), "\nUid:\t104729\t") {
+			if text, _ := os.ReadFile(name); strings.Contains(string(text), fmt.Sprintf("\nUid:\t%d\t", uid)) {
 				all = append(all, string(text))
 			}
 		}

@@ -74,6 +74,21 @@ func TestConfined(t *testing.T) {
 	})
 }
 
+// TestKernelFiles: no program reads how the host's kernel was started and built.
+func TestKernelFiles(t *testing.T) {
+	users(t, func(t *testing.T, s *Session) {
+		for _, name := range []string{"/proc/cmdline", "/proc/config.gz"} {
+			if _, err := os.Stat(name); err != nil {
+				continue // a kernel without IKCONFIG
+			}
+			out, exit := run(t, s, "head", "-c1", name)
+			assert.NotZero(t, exit.Code, name)
+			assert.Contains(t, out, "Permission denied", name)
+		}
+		assert.NotEmpty(t, sh(t, s, "cat /proc/self/cmdline"))
+	})
+}
+
 // TestSyscalls makes every refused call from within.
 func TestSyscalls(t *testing.T) {
 	users(t, func(t *testing.T, s *Session) {
@@ -189,7 +204,7 @@ func TestDaemonKilled(t *testing.T) {
 	needRoot(t, "the storm has a limit")
 	dir, _ := newView(t, agentUID)
 	cmd := exec.Command("/proc/self/exe", "daemon", dir,
-		"storm() { while :; do sleep 7112 & (setsid sleep 7113 &) ; done; }; storm & storm & storm")
+		"storm() { while :; do sleep "+seconds(7112)+" & (setsid sleep "+seconds(7113)+" &) ; done; }; storm & storm & storm")
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	cmd.Stderr = os.Stderr

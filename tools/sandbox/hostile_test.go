@@ -88,6 +88,11 @@ func evilInit(how string) int {
 		in.send(pid1.Reply{Op: pid1.OpStarted, ID: 77}, ends...)
 	case "ends before it starts":
 		in.send(pid1.Reply{Op: pid1.OpExited, ID: r.ID})
+	case "stops before it starts":
+		in.send(pid1.Reply{Op: pid1.OpStopped, ID: r.ID})
+	case "stops with descriptors":
+		in.send(started, ends...)
+		in.send(pid1.Reply{Op: pid1.OpStopped, ID: r.ID}, fd)
 	case "starts twice":
 		in.send(started, ends...)
 		in.send(started, ends...)
@@ -116,7 +121,7 @@ func TestHostileInit(t *testing.T) {
 	need.Long(t, "it takes seconds")
 	for _, how := range []string{
 		"files for pipes", "wrong ends", "too few", "too many", "descriptors with an error", "unknown command",
-		"ends before it starts", "starts twice", "ready twice", "no JSON", "too large", "files for a terminal",
+		"ends before it starts", "stops before it starts", "stops with descriptors", "starts twice", "ready twice", "no JSON", "too large", "files for a terminal",
 	} {
 		t.Run(how, func(t *testing.T) {
 			s := newTestSession(t, func(spec *Spec) { misbehave(t, spec, how) })

@@ -69,7 +69,7 @@ func TestForkBomb(t *testing.T) {
 	need.Long(t, "forks to a limit")
 	needRoot(t, noGroups)
 	s := newTestSession(t, limited(Limits{PIDs: 100, Timeout: time.Second}))
-	p, err := s.Exec(context.Background(), Command{Argv: []string{"bash", "-c", "b() { b | b & }; b; sleep 7114"}})
+	p, err := s.Exec(context.Background(), Command{Argv: []string{"bash", "-c", "b() { b | b & }; b; sleep " + seconds(7114)}})
 	require.NoError(t, err)
 	defer p.Close()
 	exit, err := p.Wait()

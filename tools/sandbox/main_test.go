@@ -243,15 +243,17 @@ func sh(t *testing.T, s *Session, script string) string {
 	return out
 }
 
-// sleeping lists the processes of this host that run a sleep of this package's tests. Tests
-// of other packages run at the same time, and sleep other numbers of seconds.
+// seconds returns a time that no process of another run of tests sleeps: two runs on one host must not meet.
+func seconds(n int) string { return fmt.Sprintf("%d.%d", n, os.Getpid()) }
+
+// sleeping lists the processes of this host that sleep for seconds of these tests.
 func sleeping(t *testing.T) (found []string) {
 	t.Helper()
 	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	require.NoError(t, err)
 	for _, name := range names {
 		text, _ := os.ReadFile(name)
-		if strings.HasPrefix(string(text), "sleep\x0071") && len(text) == len("sleep\x007101\x00") {
+		if strings.HasPrefix(string(text), "sleep\x0071") && strings.HasSuffix(string(text), fmt.Sprintf(".%d\x00", os.Getpid())) {
 			found = append(found, name)
 		}
 	}

@@ -341,7 +341,8 @@ func (h *Host) Adopt(agent scope.ID, o Outliving, given []*os.File, commands []O
 
 // adopt returns a command of an earlier daemon. Nobody else has s yet.
 func (s *Session) adopt(c Outlived) *Process {
-	p := &Process{session: s, id: c.ID, tag: c.Tag, running: true, started: make(chan struct{}), exited: make(chan struct{}), began: c.Began}
+	p := &Process{session: s, id: c.ID, tag: c.Tag, running: true, began: c.Began,
+		started: make(chan struct{}), stopped: make(chan uint64, 1), exited: make(chan struct{})}
 	if len(c.Files) == 2 {
 		p.Stdout, p.Stderr = c.Files[0], c.Files[1]
 	}

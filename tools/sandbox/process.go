@@ -32,6 +32,7 @@ type Process struct {
 	running bool          // guarded by session.mu
 	tagged  *tagged       // nil until it runs; guarded by session.mu
 	started chan struct{} // closed when the files are set
+	stopped chan uint64   // see Stopped; one stop waits
 	exited  chan struct{} // closed when exit and err are final
 	exit    Exit
 	err     error
@@ -93,6 +94,24 @@ func (p *Process) Signal(sig unix.Signal) error {
 		return fmt.Errorf("%w: signal %d", ErrInvalid, sig)
 	}
 	return p.session.wire.Send(pid1.Request{Op: pid1.OpSignal, ID: p.id, Signal: sig})
+}
+
+// Stopped returns a channel that receives when a signal has stopped the command on a terminal, such as that of Ctrl-Z: the turn of
+// the last Continue before, 0 without one. A caller that counts them ignores a stop that it has ended meanwhile.
+func (p *Process) Stopped() <-chan uint64 { return p.stopped }
+
+// Continue continues a command that has stopped. Turns do not decrease.
+func (p *Process) Continue(turn uint64) error {
+	return p.session.wire.Send(pid1.Request{Op: pid1.OpSignal, ID: p.id, Signal: unix.SIGCONT, Turn: turn})
+}
+
+// stop keeps a stop for Stopped, in place of an earlier one. The goroutine that reads init's messages calls it.
+func (p *Process) stop(turn uint64) {
+	select {
+	case <-p.stopped:
+	default:
+	}
+	p.stopped <- turn
 }
 
 // watch kills the command when ctx ends or its timeout expires.

@@ -41,14 +41,14 @@ func TestCollect(t *testing.T) {
 	assert.True(t, strings.HasPrefix(out.Stdout, "/workspace\nxxx"))
 	assert.Less(t, len(out.Stdout), 4200)
 
-	out, err = run(t.Context(), "sleep 7100 & echo answer", strings.Repeat("x", 300_000))
+	out, err = run(t.Context(), "sleep "+seconds(7100)+" & echo answer", strings.Repeat("x", 300_000))
 	require.NoError(t, err, "neither a background process nor unread input delays the answer")
 	assert.Equal(t, "answer\n", out.Stdout)
 	assert.False(t, out.Cut)
 
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	_, err = run(ctx, "sleep 7100", "")
+	_, err = run(ctx, "sleep "+seconds(7100), "")
 	assert.ErrorIs(t, err, context.DeadlineExceeded)
 	_, err = Collect(t.Context(), session, Command{Argv: []string{"no-such-program"}}, "", 1, 1)
 	assert.ErrorIs(t, err, unix.ENOENT)

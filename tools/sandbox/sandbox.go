@@ -46,8 +46,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/scopefs/scopefs/internal/beside"
 	"github.com/scopefs/scopefs/internal/child"
+	"github.com/scopefs/scopefs/internal/companion"
 	"github.com/scopefs/scopefs/internal/thread"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
@@ -107,8 +107,8 @@ func program(given, role string) (string, error) {
 		return given, nil
 	}
 	f, err := child.Program(role)
-	if missing, ok := errors.AsType[*beside.MissingError](err); ok {
-		err = &MissingError{missing.What(), beside.Remedy}
+	if missing, ok := errors.AsType[*companion.MissingError](err); ok {
+		err = &MissingError{missing.What(), companion.Remedy}
 	}
 	if err != nil {
 		return "", err

@@ -342,6 +342,9 @@ func (s *Session) handle(r pid1.Reply, files pid1.Files) error {
 		}
 		p.tagged = s.tags.started(r.PID, p.tag)
 		return nil
+	case r.Op == pid1.OpStopped && p != nil && p.running && len(files) == 0:
+		p.stop(r.Turn)
+		return nil
 	case r.Op == pid1.OpExited && p != nil && p.running && len(files) == 0:
 		delete(s.procs, r.ID)
 		s.tags.exited(p.tagged)
@@ -406,7 +409,8 @@ func (s *Session) exec(ctx context.Context, c Command) (*Process, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	p := &Process{session: s, tty: c.TTY != nil, tag: c.Tag, began: time.Now(), started: make(chan struct{}), exited: make(chan struct{})}
+	p := &Process{session: s, tty: c.TTY != nil, tag: c.Tag, began: time.Now(),
+		started: make(chan struct{}), stopped: make(chan uint64, 1), exited: make(chan struct{})}
 	s.mu.Lock()
 	if s.ended {
 		s.mu.Unlock()

@@ -43,8 +43,8 @@ func startingAre(t *testing.T, s *Session, n int) {
 // its program yet.
 func TestTagOfStarting(t *testing.T) {
 	s := newTestSession(t)
-	sh(t, s, "setsid -f sleep 7128 >&- 2>&-")
-	attacker := pidOf(t, "sleep", "7128")
+	sh(t, s, "setsid -f sleep "+seconds(7128)+" >&- 2>&-")
+	attacker := pidOf(t, "sleep", seconds(7128))
 	require.NoError(t, unix.Kill(s.PID(), unix.SIGSTOP))
 	t.Cleanup(func() { unix.Kill(s.PID(), unix.SIGCONT) }) // before those of start
 	t.Run("one", func(t *testing.T) {
@@ -75,8 +75,8 @@ func TestTagOfStarting(t *testing.T) {
 func TestTagOfUnreported(t *testing.T) {
 	s := newTestSession(t, func(spec *Spec) { misbehave(t, spec, late) })
 	s.reportTimeout = time.Minute
-	start(t, s, "busy", "bash", "-c", "(sleep 7136 &); sleep 7137")
-	orphan := pidOf(t, "sleep", "7136")
+	start(t, s, "busy", "bash", "-c", "(sleep "+seconds(7136)+" &); sleep "+seconds(7137))
+	orphan := pidOf(t, "sleep", seconds(7136))
 	require.Eventually(t, func() bool { st, err := readStatus(orphan); return err == nil && st.parent == s.PID() }, 20*time.Second, time.Millisecond)
 	found := make(chan string)
 	go func() {
@@ -129,9 +129,9 @@ func TestTagOfUnexecuted(t *testing.T) {
 // ended, and makes a session of it, is not that command's.
 func TestTagOfReusedNumber(t *testing.T) {
 	s := newTestSession(t)
-	startTagged(t, s, "live", "bash", "-c", "setsid -w bash -c 'echo r; sleep 7129; true'; true")
-	sh(t, s, "setsid -f bash -c 'sleep 7130; true' >&- 2>&-")
-	inLive, orphan := pidOf(t, "sleep", "7129"), pidOf(t, "sleep", "7130")
+	startTagged(t, s, "live", "bash", "-c", "setsid -w bash -c 'echo r; sleep "+seconds(7129)+"; true'; true")
+	sh(t, s, "setsid -f bash -c 'sleep "+seconds(7130)+"; true' >&- 2>&-")
+	inLive, orphan := pidOf(t, "sleep", seconds(7129)), pidOf(t, "sleep", seconds(7130))
 	for _, pid := range []int{inLive, orphan} {
 		st, err := readStatus(pid)
 		require.NoError(t, err)

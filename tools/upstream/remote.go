@@ -18,6 +18,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/scopefs/scopefs/internal/bounded"
+	"github.com/scopefs/scopefs/internal/dial"
 	"github.com/scopefs/scopefs/internal/mask"
 	"github.com/scopefs/scopefs/internal/rpc"
 	"github.com/scopefs/scopefs/tools"
@@ -25,9 +26,8 @@ import (
 )
 
 const (
-	dialTimeout = 10 * time.Second // for TCP
-	maxHeader   = 64 << 10         // bytes of a response's headers
-	minSecret   = 12               // bytes; shorter header values are not redacted
+	maxHeader = 64 << 10 // bytes of a response's headers
+	minSecret = 12       // bytes; shorter header values are not redacted
 )
 
 // remote is the transport to a server with a URL (streamable HTTP). It is the
@@ -96,7 +96,7 @@ func (f *remote) without(text string) string {
 // dial connects to the server. Without TLS it accepts only a loopback address; it
 // checks the connected address, so that DNS cannot change it.
 func (f *remote) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	c, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, address)
+	c, err := dial.Context(ctx, network, address)
 	if err != nil || f.server.Scheme == "https" {
 		return c, err
 	}

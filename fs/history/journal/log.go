@@ -19,8 +19,8 @@ type Log struct {
 // Form is how a Log has its entries.
 type Form int
 
-// The forms; another one is the size of each entry. Frames have checksums; lines have no newline in them, and each tells whether it is
-// whole.
+// The forms; another one is the size of each entry. Frames have checksums; lines have no newline in them, and each
+// tells whether it is whole.
 const (
 	Frames Form = iota
 	Lines
@@ -68,8 +68,8 @@ func OpenOrCreate(top beneath.Dir, name string) (beneath.File, error) {
 	return beneath.NewRoot(top.Self().FD()).Open(name, unix.O_RDWR, st.ID())
 }
 
-// OpenLog opens a log of a directory, or makes it. It calls each for the entries, up to one that is torn or for which each returns false,
-// and drops the rest.
+// OpenLog opens a log of a directory, or makes it. It calls each for the entries, up to one that is torn or for which
+// each returns false, and drops the rest.
 func OpenLog(top beneath.Dir, name string, form Form, each func(entry []byte) bool) (l *Log, err error) {
 	l = &Log{form: form}
 	if l.File, err = OpenOrCreate(top, name); err != nil {
@@ -85,8 +85,8 @@ func OpenLog(top beneath.Dir, name string, form Form, each func(entry []byte) bo
 	return l, nil
 }
 
-// Scan calls each for the entries of a log, up to one that is torn or for which each returns false, and returns the size of those. An
-// entry is valid until each returns.
+// Scan calls each for the entries of a log, up to one that is torn or for which each returns false, and returns the
+// size of those. An entry is valid until each returns.
 func Scan(f beneath.File, form Form, each func(entry []byte) bool) (size int64, err error) {
 	text, room := []byte{}, make([]byte, 64<<10)
 	for at := int64(0); ; {

@@ -2,7 +2,9 @@ package message
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/scopefs/scopefs/internal/printable"
 )
@@ -34,6 +36,7 @@ type ReadResult struct {
 	Hash       string     `json:"hash,omitempty" jsonschema:"of the whole file; for if_match"`
 	Truncated  bool       `json:"truncated,omitempty" jsonschema:"there is more, or a long line was cut"`
 	NextOffset int        `json:"next_offset,omitempty" jsonschema:"offset of the next read"`
+	Replaced   int        `json:"replaced,omitempty" jsonschema:"bytes of text, NUL or not UTF-8, for which U+FFFD stands"`
 
 	Data []byte `json:"-"` // of the image
 }
@@ -201,12 +204,15 @@ type GrepLine struct {
 	Line    int    `json:"line" jsonschema:"counted from 1"`
 	Text    string `json:"text" limit:"len=1000"`
 	Context bool   `json:"context,omitempty" jsonschema:"it does not match, but is near one that does"`
+
+	Replaced int `json:"-"` // bytes of it: see GrepResult
 }
 
 // GrepResult is the result of grep.
 type GrepResult struct {
 	Files     []Matched `json:"files" limit:"items=5000"`
 	Truncated bool      `json:"truncated,omitempty" jsonschema:"there are more"`
+	Replaced  int       `json:"replaced,omitempty" jsonschema:"bytes of lines, NUL or not UTF-8, for which U+FFFD stands"`
 
 	Output GrepOutput `json:"output" limit:"enum=content|files|count"`
 }
@@ -358,6 +364,7 @@ func (r ListResult) Text() string {
 	if len(r.Entries) == 0 {
 		b.WriteString("(empty)\n")
 	}
+	b.WriteString(OddNames(r.Entries, func(e Listed) string { return e.Path }))
 	if r.NextCursor != "" {
 		fmt.Fprintf(&b, "[there is more; go on with cursor %q]\n", r.NextCursor)
 	}
@@ -383,7 +390,17 @@ func (r GrepResult) Text() string {
 	case r.Truncated:
 		b.WriteString("[there are more; narrow the search or raise the limit]\n")
 	}
+	b.WriteString(OddNames(r.Files, func(m Matched) string { return m.Path }))
+	b.WriteString(printable.Replaced(r.Replaced))
 	return b.String()
+}
+
+// OddNames returns a line if a path of entries has bytes that are not UTF-8, for which U+FFFD stands; else "".
+func OddNames[E any](entries []E, path func(E) string) string {
+	if !slices.ContainsFunc(entries, func(e E) bool { return strings.ContainsRune(path(e), utf8.RuneError) }) {
+		return ""
+	}
+	return "[\uFFFD in a name stands for bytes that are not UTF-8: programs can name the file, as by *, these tools cannot]\n"
 }
 
 // Print writes the lines as ripgrep prints them, with or without line numbers.

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/interrupted"
+	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/tools/file/message"
 )
 
@@ -80,6 +81,8 @@ type search struct {
 	size  int // bytes of text in found
 	count int // lines or files
 	full  bool
+
+	replaced int // see message.GrepResult
 }
 
 func newSearch(t *tree, in message.GrepArgs) (*search, error) {
@@ -283,7 +286,8 @@ func (s *search) lines(b []byte, hits [][2]int) (out []message.GrepLine) {
 				}
 				hit = hit || n <= h[1]
 			}
-			l := message.GrepLine{Line: n + 1, Text: shown(text), Context: !hit}
+			l := message.GrepLine{Line: n + 1, Context: !hit}
+			l.Text, l.Replaced = shown(text)
 			size += len(l.Text)
 			out = append(out, l)
 		}
@@ -292,17 +296,14 @@ func (s *search) lines(b []byte, hits [][2]int) (out []message.GrepLine) {
 	return out
 }
 
-func shown(line []byte) string {
+func shown(line []byte) (s string, replaced int) {
 	line = bytes.TrimRight(line, "\r\n")
-	more := len(line) - maxShown
-	if more > 0 {
-		line = line[:maxShown]
-	}
-	s := strings.ToValidUTF8(string(line), "\ufffd")
-	if more > 0 {
+	kept := begin(line, maxShown)
+	s, replaced = printable.OfBytes(kept)
+	if more := len(line) - len(kept); more > 0 {
 		s += fmt.Sprintf("… [%d bytes cut]", more)
 	}
-	return s
+	return s, replaced
 }
 
 // keep adds a file's matches to the result, up to its bounds.
@@ -326,6 +327,7 @@ func (s *search) keep(m *message.Matched) {
 			s.count++
 		}
 		s.size += len(l.Text)
+		s.replaced += l.Replaced
 		kept = append(kept, l)
 	}
 	if m.Lines = kept; len(kept) > 0 {
@@ -334,7 +336,7 @@ func (s *search) keep(m *message.Matched) {
 }
 
 func (s *search) result(err error) message.GrepResult {
-	r := message.GrepResult{Files: s.found, Truncated: s.full || err != nil, Output: s.in.Output}
+	r := message.GrepResult{Files: s.found, Truncated: s.full || err != nil, Replaced: s.replaced, Output: s.in.Output}
 	if r.Files == nil {
 		r.Files = []message.Matched{}
 	}

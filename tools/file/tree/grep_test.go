@@ -19,6 +19,7 @@ func TestGrep(t *testing.T) {
 	tr := newTree(t, map[string]string{
 		"a.go": "one\ntwo\nthree\nfour\ntwo\nsix\nseven\neight\nnine\n", "b/c.txt": "TWO two\n", "b/bin": "two\x00", ".git/x": "two\n",
 		"crlf": "x two\r\ny\r\n", "long": strings.Repeat("z", 2000) + "end\n", "span": "begin {\n  foo\n}\nno end",
+		"latin1": "caf\xe9 \xe9\n", "cut": strings.Repeat("y", 499) + "éyy\n",
 		"out => /etc/passwd": "",
 	})
 	require.NoError(t, unix.Mkfifo(tr.root+"/fifo", 0o644))
@@ -45,6 +46,8 @@ func TestGrep(t *testing.T) {
 		"last line":   {message.GrepArgs{Pattern: "no end"}, "span:4:no end\n"},
 		"long":        {message.GrepArgs{Pattern: "end$", Path: "long"}, "long:1:" + strings.Repeat("z", 500) + "… [1503 bytes cut]\n"},
 		"git, named":  {message.GrepArgs{Pattern: "two", Path: ".git"}, ".git/x:1:two\n"},
+		"not UTF-8":   {message.GrepArgs{Pattern: "caf"}, "latin1:1:caf\ufffd \ufffd\n[bytes that are NUL or not UTF-8, shown as \ufffd: 2; base64 or xxd prints them]\n"},
+		"cut in one":  {message.GrepArgs{Pattern: "^yyy"}, "cut:1:" + strings.Repeat("y", 499) + "… [4 bytes cut]\n"},
 		"nothing":     {message.GrepArgs{Pattern: "nowhere"}, "no matches\n"},
 		"every line":  {message.GrepArgs{Pattern: "^", Path: "b/c.txt"}, "b/c.txt:1:TWO two\n"},
 		"empty match": {message.GrepArgs{Pattern: "q*", Path: "crlf"}, "crlf:1:x two\ncrlf:2:y\n"},

@@ -30,6 +30,21 @@ func listed(entries []message.Listed) (all []string) {
 	return all
 }
 
+// TestOddNames: an answer says that a name has bytes that are not UTF-8.
+func TestOddNames(t *testing.T) {
+	tr := newTree(t, map[string]string{"caf\xe9": "line\n"})
+	list, err := tr.list(t.Context(), message.ListArgs{})
+	require.NoError(t, err)
+	grep, err := tr.grep(t.Context(), message.GrepArgs{Pattern: "line"})
+	require.NoError(t, err)
+	for _, text := range []string{list.Text(), grep.Text()} {
+		assert.Contains(t, text, "caf\ufffd")
+		assert.Contains(t, text, "in a name stands for bytes that are not UTF-8")
+	}
+	list.Entries = []message.Listed{{Path: "café", Type: "directory"}}
+	assert.Equal(t, "café/\n", list.Text())
+}
+
 // TestListNames checks that names_only gives the names and types of a whole listing, in the same pages, and nothing else.
 func TestListNames(t *testing.T) {
 	tr := newTree(t, map[string]string{"b/c/d": "12345", "b/a": "", "a": "1", "empty/": "", "out => /etc": "", "x\ny": ""})

@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/tools/file/message"
 )
 
@@ -118,7 +120,8 @@ func window(a *message.ReadArgs, total int) (first, most int) {
 }
 
 func take(r *message.ReadResult, text *page, first int) {
-	r.Text, r.Truncated = string(bytes.ToValidUTF8(text.b, []byte("\ufffd"))), text.cut
+	r.Text, r.Replaced = printable.OfBytes(text.b)
+	r.Truncated = text.cut
 	r.Lines = &message.LineRange{Start: first, End: first + text.lines - 1}
 }
 
@@ -132,10 +135,10 @@ type page struct {
 // add adds a line with its end; more is the number of bytes already omitted from it. It
 // returns false if there is no room.
 func (t *page) add(line []byte, more int) bool {
-	if n := len(line) - maxLine; n > 0 || more > 0 {
+	if len(line) > maxLine || more > 0 {
 		t.cut = true
-		kept := line[:min(len(line), maxLine)]
-		line = fmt.Appendf(nil, "%s… [%d bytes cut]\n", kept, max(n, 0)+more)
+		kept := begin(line, maxLine)
+		line = fmt.Appendf(nil, "%s… [%d bytes cut]\n", kept, len(line)-len(kept)+more)
 	}
 	if t.lines > 0 && len(t.b)+len(line) > maxText {
 		return false
@@ -143,6 +146,21 @@ func (t *page) add(line []byte, more int) bool {
 	t.b = append(t.b, line...)
 	t.lines++
 	return true
+}
+
+// begin returns a line, or at most so many bytes of it that no character is cut.
+func begin(line []byte, most int) []byte {
+	if len(line) <= most {
+		return line
+	}
+	line = line[:most]
+	for range utf8.UTFMax - 1 {
+		if r, n := utf8.DecodeLastRune(line); r != utf8.RuneError || n != 1 {
+			break
+		}
+		line = line[:len(line)-1]
+	}
+	return line
 }
 
 // readPart returns the result from a file that is too large for readWhole.

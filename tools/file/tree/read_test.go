@@ -28,6 +28,7 @@ func TestRead(t *testing.T) {
 	tr := newTree(t, map[string]string{
 		"empty": "", "one": "one", "three": "a\nb\nc\n", "bom": "\ufeffa\n", "crlf": "a\r\nb\r\n", "many": numbered(1, 5000),
 		"long": long + "\nnext\n", "link => three": "", "cut": strings.Repeat("é", sniffed),
+		"late": strings.Repeat("a\n", sniffed) + "\xe9\x00\xe9\n",
 	})
 	for name, test := range map[string]struct {
 		in                message.ReadArgs
@@ -62,7 +63,10 @@ func TestRead(t *testing.T) {
 			assert.Regexp(t, hashForm, r.Hash)
 		})
 	}
-	_, err := tr.read(ctx(), message.ReadArgs{Path: "cut"})
+	r, err := tr.read(ctx(), message.ReadArgs{Path: "late", Tail: 1})
+	require.NoError(t, err)
+	assert.Equal(t, []any{"\ufffd\n", 3}, []any{r.Text, r.Replaced}, "after what shows whether it is text")
+	_, err = tr.read(ctx(), message.ReadArgs{Path: "cut"})
 	assert.NoError(t, err, "a rune is cut where sniffing ends")
 }
 

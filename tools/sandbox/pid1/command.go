@@ -1,6 +1,7 @@
 package pid1
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"strings"
@@ -66,15 +67,25 @@ func (e *ends) terminal(size *Size) error {
 	return unix.IoctlSetWinsize(master, unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
 }
 
-// start executes the command with these ends as the leader of a new session. given has the program of FileWorker.
-func (e *ends) start(r *Request, given Files) (pid int, err error) {
+// start executes the command with these ends as the leader of a new session; on a terminal, below such a leader. given has the
+// program of FileWorker. start returns the session and the process group of the command.
+func (e *ends) start(r *Request, given Files) (session, group int, err error) {
+	if r.TTY != nil {
+		return startLeader(r, e.inner[0])
+	}
+	session, err = execute(r, given, e.inner, &syscall.SysProcAttr{Setsid: true})
+	return session, session, err
+}
+
+// execute executes a command. given has the program of FileWorker.
+func execute(r *Request, given Files, files []int, sys *syscall.SysProcAttr) (pid int, err error) {
 	argv, env := stringsOf(r.Argv), stringsOf(r.Env)
 	program := ""
 	fork := func() {
 		pid, err = syscall.ForkExec(program, argv, &syscall.ProcAttr{
 			Dir: string(r.Dir), Env: env,
-			Files: []uintptr{uintptr(e.inner[0]), uintptr(e.inner[1]), uintptr(e.inner[2])},
-			Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: r.TTY != nil, Ctty: 0},
+			Files: []uintptr{uintptr(files[0]), uintptr(files[1]), uintptr(files[2])},
+			Sys:   sys,
 		})
 	}
 	if argv[0] == FileWorker {
@@ -85,10 +96,15 @@ func (e *ends) start(r *Request, given Files) (pid int, err error) {
 		fork() // with our timer slack
 		return pid, err
 	}
+	if dir := string(r.Dir); dir != "" && unix.Access(dir+"/.", unix.X_OK) != nil { // ENOTDIR is its error alone
+		return 0, unix.ENOTDIR
+	}
 	if program, err = lookPath(argv[0], env); err != nil {
 		return 0, err
 	}
-	thread.Fine(fork)
+	if thread.Fine(fork); err == unix.ENOTDIR {
+		err = unix.ENOENT
+	}
 	return pid, err
 }
 
@@ -111,23 +127,17 @@ func lookPath(name string, env []string) (string, error) {
 	}
 	var found error = unix.ENOENT
 	for _, kv := range env {
-		dirs, ok := strings.CutPrefix(kv, "PATH=")
-		if !ok {
-			continue
-		}
-		for _, dir := range strings.Split(dirs, ":") {
-			if dir == "" {
-				dir = "."
+		if dirs, ok := strings.CutPrefix(kv, "PATH="); ok {
+			for _, dir := range strings.Split(dirs, ":") {
+				file := cmp.Or(dir, ".") + "/" + name
+				if info, err := os.Stat(file); err != nil || info.IsDir() {
+					continue
+				}
+				if unix.Access(file, unix.X_OK) == nil {
+					return file, nil
+				}
+				found = unix.EACCES
 			}
-			file := dir + "/" + name
-			info, err := os.Stat(file)
-			if err != nil || info.IsDir() {
-				continue
-			}
-			if unix.Access(file, unix.X_OK) == nil {
-				return file, nil
-			}
-			found = unix.EACCES
 		}
 	}
 	return "", found

@@ -14,8 +14,9 @@
 // [OpExec] starts a command as the leader of a new session (credentials(7)). Init makes
 // the command's pipes or its terminal inside the sandbox and sends the daemon's ends
 // with [OpStarted] (unix(7), SCM_RIGHTS): no descriptor of the host enters. [OpExited]
-// reports the exit status. [OpSignal] signals the command's process group; SIGKILL ends
-// every process of the command's session and their descendants. Init reaps all orphans.
+// reports the exit status. On a terminal a process of this program, the leader, leads the session and starts the command in the
+// foreground, so that the kernel stops it at Ctrl-Z; [OpStopped] reports that. [OpSignal] signals the
+// command's process group; SIGKILL ends every process of the command's session and their descendants. Init reaps all orphans.
 //
 // # The next daemon
 //

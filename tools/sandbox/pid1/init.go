@@ -25,7 +25,7 @@ const (
 	FileWorker = "scopefs:files"
 )
 
-// Main is the main function of process 1 of a sandbox. It starts commands, reaps
+// Main is the main function of process 1 of a sandbox, and of leaders: see lead. Process 1 starts commands, reaps
 // processes, and returns the exit status when its control socket ends. The main goroutine
 // calls it.
 //
@@ -35,6 +35,9 @@ const (
 // scheduler has moved it: then the program starts again. Waiting for the main thread would
 // take threads, which the limit of processes counts.
 func Main() int {
+	if slices.Contains(os.Args, argLead) {
+		return lead()
+	}
 	runtime.LockOSThread()
 	if unix.Gettid() != unix.Getpid() {
 		err := unix.Exec("/proc/self/exe", os.Args, os.Environ())
@@ -136,9 +139,11 @@ const maxExits = 256
 
 // running is a command whose own process has not been reaped.
 type running struct {
-	id  uint64
-	pid int // id of the process, its group and its session
-	tty bool
+	id         uint64
+	pid, group int // of the process, which leads the session; of the command: another one on a terminal, see lead
+	tty        bool
+	stopped    bool   // the daemon was told
+	turn       uint64 // of the daemon's last SIGCONT
 }
 
 // newInit closes this process to the other processes of the sandbox, and closes
@@ -212,7 +217,7 @@ func (in *initProcess) serve(listen bool) error {
 		case OpExec:
 			err = in.exec(&r, files)
 		case OpSignal:
-			in.signal(r.ID, r.Signal)
+			in.signal(&r)
 		case OpOutlive:
 			in.mu.Lock()
 			in.keep = true
@@ -240,20 +245,20 @@ func (in *initProcess) exec(r *Request, program Files) error {
 		return in.wire.Send(Reply{Op: OpStarted, ID: r.ID, Errno: errnoOf(err)})
 	}
 	defer ends.close()
-	pid, err := ends.start(r, program)
+	pid, group, err := ends.start(r, program)
 	if err != nil {
 		return in.wire.Send(Reply{Op: OpStarted, ID: r.ID, Errno: errnoOf(err)})
 	}
-	c := &running{id: r.ID, pid: pid, tty: r.TTY != nil}
+	c := &running{id: r.ID, pid: pid, group: group, tty: r.TTY != nil}
 	in.commands[c.id], in.pids[c.pid] = c, c
 	return in.wire.Send(Reply{Op: OpStarted, ID: r.ID, PID: pid}, ends.outer...)
 }
 
-// reap waits for every process that has ended: commands and orphans.
+// reap waits for every process that has ended, commands and orphans, and for commands that have stopped.
 func (in *initProcess) reap() {
 	for {
 		var status unix.WaitStatus
-		pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
+		pid, err := unix.Wait4(-1, &status, unix.WNOHANG|unix.WUNTRACED, nil)
 		if err == unix.EINTR {
 			continue
 		}
@@ -261,8 +266,13 @@ func (in *initProcess) reap() {
 			return
 		}
 		in.mu.Lock()
-		if c := in.pids[pid]; c != nil {
+		switch c := in.pids[pid]; {
+		case c == nil:
+		case !status.Stopped():
 			in.exited(c, status)
+		case c.tty && !c.stopped:
+			c.stopped = true
+			_ = in.wire.Send(Reply{Op: OpStopped, ID: c.id, Turn: c.turn})
 		}
 		in.mu.Unlock()
 	}
@@ -288,7 +298,7 @@ func (in *initProcess) state(keep []uint64) error {
 	defer in.mu.Unlock()
 	for _, c := range in.commands {
 		if !slices.Contains(keep, c.id) {
-			killSession(c.pid)
+			c.kill()
 		}
 	}
 	err := in.wire.Send(Reply{Op: OpState, ID: in.last})
@@ -296,6 +306,11 @@ func (in *initProcess) state(keep []uint64) error {
 	for _, id := range keep {
 		if in.commands[id] == nil && !slices.ContainsFunc(exits, func(r Reply) bool { return r.ID == id }) {
 			exits = append(exits, Reply{Op: OpExited, ID: id, Errno: unix.ESRCH})
+		}
+	}
+	for _, c := range in.commands {
+		if c.stopped && slices.Contains(keep, c.id) { // the daemon before may not have been told
+			exits = append(exits, Reply{Op: OpStopped, ID: c.id, Turn: c.turn})
 		}
 	}
 	for _, exit := range exits {
@@ -306,27 +321,40 @@ func (in *initProcess) state(keep []uint64) error {
 	return err
 }
 
+// kill kills the processes of the command's session. It stops them first, which is not for the daemon.
+func (c *running) kill() {
+	c.stopped = true
+	killSession(c.pid)
+}
+
 // signal sends a signal to a command's process group; on a terminal to its
-// foreground group. A command that has ended gets none: the kernel may have reused
-// its pid.
-func (in *initProcess) signal(id uint64, sig unix.Signal) {
+// foreground group. A stop and its end are the command's own as well, which may wait in the background. A command that has ended
+// gets none: the kernel may have reused its pid.
+func (in *initProcess) signal(r *Request) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	c := in.commands[id]
+	c := in.commands[r.ID]
 	if c == nil {
 		return
 	}
-	if sig == unix.SIGKILL {
-		killSession(c.pid)
+	groups := []int{c.group}
+	if stat, err := proc.ReadStat(c.pid); c.tty && err == nil && stat.Foreground > 0 {
+		groups = []int{stat.Foreground, c.group}
+	}
+	switch r.Signal {
+	case unix.SIGKILL:
+		c.kill()
 		return
+	case unix.SIGCONT:
+		c.stopped, c.turn = false, max(c.turn, r.Turn)
+		unix.Kill(c.pid, unix.SIGCONT) // a leader that has stopped with the command
+	case unix.SIGSTOP:
+	default:
+		groups = groups[:1]
 	}
-	group := c.pid
-	if c.tty {
-		if stat, err := proc.ReadStat(c.pid); err == nil && stat.Foreground > 0 {
-			group = stat.Foreground
-		}
+	for _, group := range groups {
+		unix.Kill(-group, r.Signal)
 	}
-	unix.Kill(-group, sig)
 }
 
 func errnoOf(err error) unix.Errno {

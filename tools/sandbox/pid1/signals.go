@@ -1,12 +1,12 @@
 package pid1
 
 import (
-	"fmt"
 	"os"
 	"os/signal"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/sigaction"
 )
 
 // deadly are the signals with which the Go runtime ends a program even if os/signal delivers them: it takes one that
@@ -14,11 +14,6 @@ import (
 var deadly = []unix.Signal{
 	unix.SIGILL, unix.SIGTRAP, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSTKFLT, unix.SIGSYS,
 }
-
-// sigaction is the kernel's struct sigaction of our architectures: rt_sigaction(2).
-type sigaction struct{ handler, flags, restorer, mask uintptr }
-
-const sigIgn = 1 // SIG_IGN
 
 // ignoreAddr is the address of a handler that does nothing.
 var ignoreAddr uintptr
@@ -35,29 +30,19 @@ var ignoreAddr uintptr
 func survive(signals chan<- os.Signal) error {
 	signal.Notify(signals, unix.SIGCHLD, unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGQUIT, unix.SIGABRT)
 	for _, sig := range deadly {
-		if err := setAction(sig, &sigaction{handler: sigIgn}, nil); err != nil {
+		if err := sigaction.Set(sig, &sigaction.Action{Handler: sigaction.Ignore}, nil); err != nil {
 			return err
 		}
 	}
-	var action sigaction
-	if err := setAction(unix.SIGURG, nil, &action); err != nil { // for what the runtime needs of any handler
+	var action sigaction.Action
+	if err := sigaction.Set(unix.SIGURG, nil, &action); err != nil { // for what the runtime needs of any handler
 		return err
 	}
-	action.handler = ignoreAddr
+	action.Handler = ignoreAddr
 	for _, sig := range []unix.Signal{32, 34} { // those of C libraries, for which the runtime has no handler
-		if err := setAction(sig, &action, nil); err != nil {
+		if err := sigaction.Set(sig, &action, nil); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// setAction sets the action of a signal, unless it is nil, and returns the one before in old, unless that is nil.
-func setAction(sig unix.Signal, action, old *sigaction) error {
-	_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig),
-		uintptr(unsafe.Pointer(action)), uintptr(unsafe.Pointer(old)), unsafe.Sizeof(action.mask), 0, 0)
-	if errno != 0 {
-		return fmt.Errorf("action of signal %d: %w", sig, errno)
 	}
 	return nil
 }

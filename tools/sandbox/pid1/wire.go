@@ -32,6 +32,7 @@ const (
 	OpExec    Op = "exec"    // daemon → init, with a descriptor if Argv[0] is FileWorker
 	OpStarted Op = "started" // init → daemon, with descriptors, or with Errno and none
 	OpSignal  Op = "signal"  // daemon → init
+	OpStopped Op = "stopped" // init → daemon: a command on a terminal, by a signal; once until a SIGCONT of OpSignal
 	OpExited  Op = "exited"  // init → daemon
 	OpOutlive Op = "outlive" // daemon → init: keep exit statuses for the next daemon
 	OpState   Op = "state"   // daemon → init, from the next daemon: commands but those of Keep end; init → daemon, with the last ID: OpExited of what has ended follows
@@ -46,6 +47,7 @@ type Request struct {
 	Dir    []byte      `json:"dir,omitempty"`
 	TTY    *Size       `json:"tty,omitempty"`
 	Signal unix.Signal `json:"signal,omitempty"`
+	Turn   uint64      `json:"turn,omitempty"` // of OpSignal with SIGCONT: OpStopped returns it; 0: that of the last one
 	Keep   []uint64    `json:"keep,omitempty"` // of OpState
 }
 
@@ -60,6 +62,7 @@ type Reply struct {
 	Errno  unix.Errno  `json:"errno,omitempty"` // of OpStarted: why the command did not start; of OpExited: its status is lost
 	Code   int         `json:"code,omitempty"`
 	Signal unix.Signal `json:"signal,omitempty"`
+	Turn   uint64      `json:"turn,omitempty"` // of OpStopped: of the last SIGCONT
 }
 
 // Wire is one end of the control socket. Several goroutines may send, one receives. It does without package net, whose

@@ -1,4 +1,4 @@
-package audit
+package proof
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/scopefs/scopefs/audit/segment"
 	"github.com/scopefs/scopefs/audit/tree"
 )
 
@@ -20,7 +21,7 @@ type batch struct {
 }
 
 // eachLeaf calls do with each line of a segment and its hash, in order. It hashes on all processors.
-func eachLeaf(ctx context.Context, root *os.Root, seg segment, do func(line []byte, leaf tlog.Hash) error) error {
+func eachLeaf(ctx context.Context, root *os.Root, seg segment.Segment, do func(line []byte, leaf tlog.Hash) error) error {
 	workers := runtime.GOMAXPROCS(0)
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -36,7 +37,7 @@ func eachLeaf(ctx context.Context, root *os.Root, seg segment, do func(line []by
 		defer close(order)
 		defer close(jobs)
 		var b *batch
-		failed = linesFrom(root, seg, 0, -1, func(line []byte) error {
+		failed = segment.Lines(root, seg, 0, -1, func(line []byte) error {
 			if b == nil {
 				select {
 				case b = <-free:
@@ -45,7 +46,7 @@ func eachLeaf(ctx context.Context, root *os.Root, seg segment, do func(line []by
 				}
 				b.text = b.text[:0]
 			}
-			if b.text = append(b.text, line...); len(b.text) >= blockSize {
+			if b.text = append(b.text, line...); len(b.text) >= segment.BlockSize {
 				order <- b
 				jobs <- b
 				b = nil
@@ -63,7 +64,7 @@ func eachLeaf(ctx context.Context, root *os.Root, seg segment, do func(line []by
 			for b := range jobs {
 				b.leaves = b.leaves[:0]
 				for line := range bytes.Lines(b.text) {
-					b.leaves = append(b.leaves, leaf.Hash(unended(line)))
+					b.leaves = append(b.leaves, leaf.Hash(segment.Unended(line)))
 				}
 				b.hashed <- struct{}{}
 			}

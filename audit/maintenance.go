@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/audit/segment"
 )
 
 // packEvery is how many Options.Sync pass from one look at complete segments to the next, unless there is a new one.
@@ -140,7 +142,7 @@ func (s *store) note(outcome, detail string) {
 
 // directory opens the log's directory by name, lists its segments, and returns the number of the segment being
 // written.
-func (s *store) directory() (root *os.Root, all []segment, number int, err error) {
+func (s *store) directory() (root *os.Root, all []segment.Segment, number int, err error) {
 	s.mu.Lock()
 	root, err = os.OpenRoot(s.dir)
 	number = s.number
@@ -148,7 +150,7 @@ func (s *store) directory() (root *os.Root, all []segment, number int, err error
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	if all, err = segments(root); err != nil {
+	if all, err = segment.List(root); err != nil {
 		root.Close()
 	}
 	return root, all, number, err
@@ -162,17 +164,17 @@ func (s *store) packAll() error {
 	}
 	defer root.Close()
 	for _, seg := range all {
-		if seg.number >= number {
+		if seg.Number >= number {
 			break
 		}
-		if seg.packed { // a packed segment has its name only when it is complete
-			if err := remove(root, segmentName(seg.number)); err != nil {
+		if seg.Packed { // a packed segment has its name only when it is complete
+			if err := remove(root, segment.Name(seg.Number)); err != nil {
 				return err
 			}
 			continue
 		}
 		if err := pack(root, seg, s.stop); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("compress %s: %w", seg.name(), err)
+			return fmt.Errorf("compress %s: %w", seg.Name(), err)
 		}
 	}
 	return nil
@@ -194,7 +196,7 @@ func (s *store) expire() error {
 	}
 	defer root.Close()
 	type file struct {
-		segment
+		segment.Segment
 		os.FileInfo
 	}
 	if hashed, err := treeNumbers(root); err == nil && len(hashed) > 0 { // the lines before the newest one are in the tree
@@ -203,7 +205,7 @@ func (s *store) expire() error {
 	var files []file
 	total := int64(0)
 	for _, seg := range all {
-		info, err := root.Lstat(seg.name())
+		info, err := root.Lstat(seg.Name())
 		if err != nil { // pack replaced it meanwhile
 			continue
 		}
@@ -211,7 +213,7 @@ func (s *store) expire() error {
 		total += info.Size()
 	}
 	why, keep := "", 0
-	for keep < len(files) && files[keep].number < number {
+	for keep < len(files) && files[keep].Number < number {
 		f := files[keep]
 		if s.opts.KeepAge > 0 && time.Since(f.ModTime()) > s.opts.KeepAge {
 			why = "older than " + s.opts.KeepAge.String()
@@ -226,7 +228,7 @@ func (s *store) expire() error {
 	if keep == 0 {
 		return nil
 	}
-	s.note(OutcomeRemoved, fmt.Sprintf(removedFormat+": %s", files[0].number, files[keep-1].number, why))
+	s.note(OutcomeRemoved, fmt.Sprintf(segment.RemovedFormat+": %s", files[0].Number, files[keep-1].Number, why))
 	if _, err := s.append(nil); err != nil { // recorded before it is done
 		return err
 	}
@@ -239,39 +241,36 @@ func (s *store) expire() error {
 		}
 	}
 	for _, f := range files[:keep] {
-		if err := s.discard(root, f.segment); err != nil {
+		if err := s.discard(root, f.Segment); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// removedFormat begins the detail of OutcomeRemoved.
-const removedFormat = "segments %d to %d"
-
 // discard removes a segment and its entry in known, so that watch does not report it.
-func (s *store) discard(root *os.Root, seg segment) error {
+func (s *store) discard(root *os.Root, seg segment.Segment) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.known = slices.DeleteFunc(s.known, func(n int) bool { return n == seg.number })
-	plain := segmentName(seg.number)
-	return errors.Join(remove(root, seg.name()), remove(root, plain), remove(root, plain+damagedSuffix), remove(root, treeFile(seg.number)))
+	s.known = slices.DeleteFunc(s.known, func(n int) bool { return n == seg.Number })
+	plain := segment.Name(seg.Number)
+	return errors.Join(remove(root, seg.Name()), remove(root, plain), remove(root, plain+damagedSuffix), remove(root, segment.TreeFile(seg.Number)))
 }
 
 // watch records when another program has removed a complete segment. The caller holds the lock.
 func (s *store) watch() error {
-	all, err := segments(s.root)
+	all, err := segment.List(s.root)
 	if err != nil {
 		return err
 	}
 	now := make([]int, len(all))
 	for i, seg := range all {
-		now[i] = seg.number
+		now[i] = seg.Number
 	}
 	for _, n := range s.known {
 		// Another process that has the log open may have expired the oldest segments.
 		if !slices.Contains(now, n) && n != s.number && (len(now) > 0 && n > now[0] || s.marks.alone()) {
-			s.remark(OutcomeLost, fmt.Sprintf("%s was removed or renamed", segmentName(n)))
+			s.remark(OutcomeLost, fmt.Sprintf("%s was removed or renamed", segment.Name(n)))
 		}
 	}
 	s.known = now

@@ -1,4 +1,4 @@
-package audit
+package proof
 
 import (
 	"bytes"
@@ -14,6 +14,8 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/audit/event"
+	"github.com/scopefs/scopefs/audit/segment"
 	"github.com/scopefs/scopefs/audit/tree"
 )
 
@@ -72,8 +74,8 @@ func Verify(ctx context.Context, dir string, opts VerifyOptions) (Verified, erro
 	if err := v.readHeads(ctx); err != nil {
 		return Verified{}, err
 	}
-	if v.blocks, err = root.OpenFile(treeName, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0); err != nil {
-		return Verified{}, &BrokenError{Segment: treeName, What: "the hashes of the lines are missing: " + cause(err)}
+	if v.blocks, err = segment.OpenFile(root, segment.Tree); err != nil {
+		return Verified{}, &BrokenError{Segment: segment.Tree, What: "the hashes of the lines are missing: " + cause(err)}
 	}
 	defer v.blocks.Close()
 	err = v.walk(ctx)
@@ -121,22 +123,22 @@ type verifier struct {
 	found  Verified
 
 	at      tree.Position
-	seq     uint64       // of the line before
-	hashed  int64        // the size of the tree that the files of the tree have
-	hints   []byte       // of the segment
-	suspect *BrokenError // the first line that seems to be another
-	seg     segment      // the current one
-	line    int64        // in seg
-	removed int          // the last segment that the log says it removed
+	seq     uint64          // of the line before
+	hashed  int64           // the size of the tree that the files of the tree have
+	hints   []byte          // of the segment
+	suspect *BrokenError    // the first line that seems to be another
+	seg     segment.Segment // the current one
+	line    int64           // in seg
+	removed int             // the last segment that the log says it removed
 }
 
 // readHeads reads the key, the log's head and the heads of the options, and checks their signatures.
 func (v *verifier) readHeads(ctx context.Context) error {
 	text := v.opts.Key
 	if text == "" {
-		b, err := v.root.ReadFile(publicName)
+		b, err := v.root.ReadFile(segment.PublicKey)
 		if err != nil {
-			return &BrokenError{Segment: publicName, What: "the log's public key is missing: give it with --key: " + cause(err)}
+			return &BrokenError{Segment: segment.PublicKey, What: "the log's public key is missing: give it with --key: " + cause(err)}
 		}
 		text = string(b)
 	}
@@ -144,14 +146,14 @@ func (v *verifier) readHeads(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("key of the log: %w", err)
 	}
-	own, err := v.root.ReadFile(headName)
+	own, err := v.root.ReadFile(segment.Head)
 	if err != nil {
-		return &BrokenError{Segment: headName, What: "the signed head is missing: " + cause(err)}
+		return &BrokenError{Segment: segment.Head, What: "the signed head is missing: " + cause(err)}
 	}
 	if v.last, err = tree.OpenHead(own, key); err != nil {
-		return &BrokenError{Segment: headName, What: fmt.Sprintf("it is not signed by the log's key %s: %v", key.Name(), err)}
+		return &BrokenError{Segment: segment.Head, What: fmt.Sprintf("it is not signed by the log's key %s: %v", key.Name(), err)}
 	}
-	v.heads[v.last.Size] = []namedHead{{headName, 1, within, "", v.last}}
+	v.heads[v.last.Size] = []namedHead{{segment.Head, 1, within, "", v.last}}
 	for from, texts := range []map[string]io.Reader{elsewhere: v.opts.Heads, beside: v.opts.Beside} {
 		for name, text := range texts {
 			if err := v.addHeads(ctx, name, text, key, source(from)); err != nil {
@@ -198,21 +200,21 @@ func (r whileReader) Read(b []byte) (int, error) {
 
 // walk reads all segments.
 func (v *verifier) walk(ctx context.Context) error {
-	all, err := segments(v.root)
+	all, err := segment.List(v.root)
 	if err != nil {
 		return err
 	}
 	done, total := int64(0), int64(0)
 	sizes := make([]int64, len(all))
 	for i, seg := range all {
-		if info, err := v.root.Lstat(seg.name()); err == nil {
+		if info, err := v.root.Lstat(seg.Name()); err == nil {
 			sizes[i] = info.Size()
 			total += sizes[i]
 		}
 	}
 	for i, seg := range all {
-		if i > 0 && seg.number != all[i-1].number+1 {
-			return v.broken(0, fmt.Sprintf("the segment before it, %s, is missing", segmentName(seg.number-1)), segmentName(seg.number))
+		if i > 0 && seg.Number != all[i-1].Number+1 {
+			return v.broken(0, fmt.Sprintf("the segment before it, %s, is missing", segment.Name(seg.Number-1)), segment.Name(seg.Number))
 		}
 		v.seg, v.line = seg, 0
 		if err := v.enter(i == 0); err != nil {
@@ -226,14 +228,14 @@ func (v *verifier) walk(ctx context.Context) error {
 			return ctx.Err()
 		}
 		if err != nil {
-			return v.broken(v.line+1, "it cannot be read: "+cause(err), seg.name())
+			return v.broken(v.line+1, "it cannot be read: "+cause(err), seg.Name())
 		}
 		if done += sizes[i]; v.opts.Progress != nil {
 			v.opts.Progress(done, total)
 		}
 	}
-	if len(all) > 0 && all[0].number-1 > v.removed {
-		return v.broken(0, fmt.Sprintf("the segments up to %s are missing, and the log has not removed them", segmentName(all[0].number-1)), all[0].name())
+	if len(all) > 0 && all[0].Number-1 > v.removed {
+		return v.broken(0, fmt.Sprintf("the segments up to %s are missing, and the log has not removed them", segment.Name(all[0].Number-1)), all[0].Name())
 	}
 	return v.finish()
 }
@@ -248,7 +250,7 @@ func (v *verifier) broken(line int64, what, name string) error {
 
 // enter begins a segment: the tree must be what it was where the segment began.
 func (v *verifier) enter(first bool) error {
-	name := treeFile(v.seg.number)
+	name := segment.TreeFile(v.seg.Number)
 	text, err := v.root.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) && v.at.Tree.Size >= v.last.Size && (!first || v.last.Size == 0) { // not hashed yet
 		v.hints = nil
@@ -277,11 +279,11 @@ func (v *verifier) enter(first bool) error {
 		v.at, v.found.Removed = start.Clone(), start.Tree.Size
 		return v.compareHeads()
 	case start.Tree.Size > v.at.Tree.Size:
-		return v.broken(0, fmt.Sprintf("%d lines before it are missing", start.Tree.Size-v.at.Tree.Size), segmentName(v.seg.number))
+		return v.broken(0, fmt.Sprintf("%d lines before it are missing", start.Tree.Size-v.at.Tree.Size), segment.Name(v.seg.Number))
 	case start.Tree.Size < v.at.Tree.Size:
-		return v.broken(0, fmt.Sprintf("%d lines before it were inserted", v.at.Tree.Size-start.Tree.Size), segmentName(v.seg.number))
+		return v.broken(0, fmt.Sprintf("%d lines before it were inserted", v.at.Tree.Size-start.Tree.Size), segment.Name(v.seg.Number))
 	case !start.Tree.Equal(v.at.Tree):
-		return v.broken(0, "lines of the segment before it were changed", segmentName(v.seg.number))
+		return v.broken(0, "lines of the segment before it were changed", segment.Name(v.seg.Number))
 	}
 	return nil
 }
@@ -292,17 +294,17 @@ func (v *verifier) add(line []byte, leaf tlog.Hash) error {
 	index := v.at.Tree.Size
 	switch {
 	case !bytes.HasSuffix(line, []byte("\n")) && !v.open():
-		return v.broken(v.line, "its newline is missing: it was cut off", v.seg.name())
-	case bytes.HasSuffix(line, []byte("\n")) && index >= v.last.Size && seqOf(line) == 0:
-		return v.broken(v.line, "it is no event: another program has written it", v.seg.name())
+		return v.broken(v.line, "its newline is missing: it was cut off", v.seg.Name())
+	case bytes.HasSuffix(line, []byte("\n")) && index >= v.last.Size && segment.ParseEvent(line) == 0:
+		return v.broken(v.line, "it is no event: another program has written it", v.seg.Name())
 	}
-	kind := value(line, "event")
+	kind := segment.Value(line, "event")
 	v.number(kind, line)
 	if at := (v.line - 1) * tree.HintSize; index < v.hashed && at+tree.HintSize <= int64(len(v.hints)) &&
 		string(v.hints[at:at+tree.HintSize]) != string(leaf[:tree.HintSize]) {
 		v.suspects("it is not the line that was recorded")
 	}
-	count(&v.at.Counts, kind, line)
+	segment.Count(&v.at.Counts, kind, line)
 	block, complete := v.at.Tree.Add(leaf)
 	if complete && v.at.Tree.Size <= v.last.Size {
 		var stored [tree.HashSize]byte
@@ -315,39 +317,39 @@ func (v *verifier) add(line []byte, leaf tlog.Hash) error {
 
 // open reports whether a process has the log open: its last line may be one that is being written.
 func (v *verifier) open() bool {
-	f, err := v.root.OpenFile(markName, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := segment.OpenFile(v.root, segment.Mark)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	return flock(f, unix.LOCK_EX|unix.LOCK_NB) != nil
+	return segment.Lock(f, unix.LOCK_EX|unix.LOCK_NB) != nil
 }
 
 func (v *verifier) suspects(what string) {
 	if v.suspect == nil {
-		v.suspect = &BrokenError{Segment: v.seg.name(), Line: v.line, What: what}
+		v.suspect = &BrokenError{Segment: v.seg.Name(), Line: v.line, What: what}
 	}
 }
 
 // number compares the line's number with that of the line before it.
 func (v *verifier) number(kind string, line []byte) {
-	seq, _, ok := parseSeq(line)
+	seq, _, ok := segment.ParseSeq(line)
 	if !ok {
 		return // what was recorded nevertheless is in the tree
 	}
 	before := v.seq
 	v.seq = seq
 	outcome := ""
-	if kind == KindAudit {
-		outcome = value(line, "outcome")
+	if kind == event.KindAudit {
+		outcome = segment.Value(line, "outcome")
 	}
-	lost := outcome == OutcomeLost || outcome == OutcomeUnclean || outcome == OutcomeTorn
-	if outcome == OutcomeForeign {
-		v.found.Foreign = append(v.found.Foreign, value(line, "detail"))
+	lost := segment.Lost(outcome)
+	if outcome == event.OutcomeForeign {
+		v.found.Foreign = append(v.found.Foreign, segment.Value(line, "detail"))
 	}
-	if outcome == OutcomeRemoved {
+	if outcome == event.OutcomeRemoved {
 		to := 0 // of two processes the later record may be of fewer segments
-		_, _ = fmt.Sscanf(value(line, "detail"), removedFormat, new(int), &to)
+		_, _ = fmt.Sscanf(segment.Value(line, "detail"), segment.RemovedFormat, new(int), &to)
 		v.removed = max(v.removed, to)
 	}
 	if before == 0 && !lost || seq == before+1 {
@@ -355,9 +357,9 @@ func (v *verifier) number(kind string, line []byte) {
 	}
 	if seq > before && lost {
 		if before == 0 { // the log's directory was removed
-			v.removed = v.seg.number - 1
+			v.removed = v.seg.Number - 1
 		}
-		v.found.Gaps = append(v.found.Gaps, fmt.Sprintf("numbers %d to %d: %s", before+1, seq-1, value(line, "detail")))
+		v.found.Gaps = append(v.found.Gaps, fmt.Sprintf("numbers %d to %d: %s", before+1, seq-1, segment.Value(line, "detail")))
 		return
 	}
 	v.suspects(fmt.Sprintf("event %d follows event %d", seq, before))

@@ -39,12 +39,19 @@ type given struct {
 }
 
 // cut separates the arguments of a call from the call's envelope. A part of the envelope
-// may be in Call.Beside. The arguments of an MCP server's tool hold no envelope.
-func (c Call) cut(name string) (given, json.RawMessage, *Error) {
+// may be in Call.Beside. The arguments of an MCP server's tool hold no envelope. In a task the context may only narrow.
+func (c Call) cut(name string, task bool) (given, json.RawMessage, *Error) {
 	args := c.Args
 	e, env, err := scoped.Beside(c.Beside)
-	if env == nil {
+	switch {
+	case env == nil:
 		env = c.Context
+	case err == nil && task:
+		if err := env.Within(c.Context); err != nil {
+			bad := ofContext(err, "the context of the task")
+			bad.Path = "/_context"
+			return given{}, nil, bad
+		}
 	}
 	if err == nil && !strings.HasPrefix(name, serverPrefix) && len(args) <= maxArguments { // parse refuses longer ones
 		var own scoped.Envelope

@@ -29,14 +29,14 @@ type reach struct {
 // use, where it has no key.
 func (a reach) model(ctx context.Context, p *api.RunProgram, use *login.Login, env, keys map[string]string) (note string, err error) {
 	policy := a.Hosts
+	presets, _ := hosts.Presets(a.Paths.Base, a.Paths.User) // an error of a file was reported when it was loaded
 	add := fmt.Sprintf("add network: {presets: [%s]} to %s", strings.Join(p.Networks, ", "), filepath.Join(a.Paths.Base, "agents.d", string(a.ID)+".md"))
 	switch policy.Kind() {
 	case hosts.HostNetwork:
-		return "", nil
+		return a.keyless(p, presets, env), nil
 	case hosts.None:
 		return "", fmt.Errorf("%s: agent %s has network: none, so that it cannot reach its model: %s", p.Name, a.ID, add)
 	}
-	presets, _ := hosts.Presets(a.Paths.Base, a.Paths.User) // an error of a file was reported when it was loaded
 	var failure error
 	for _, name := range p.Networks {
 		preset := presets[name]
@@ -62,6 +62,24 @@ func (a reach) model(ctx context.Context, p *api.RunProgram, use *login.Login, e
 		return fmt.Sprintf("%s: agent %s %s", p.Name, a.ID, note), nil
 	}
 	return fmt.Sprintf("%s: agent %s does not reach the hosts of preset %s: %s", p.Name, a.ID, strings.Join(p.Networks, ", "), add), nil
+}
+
+// keyless returns a note about a program that has the host's network: no proxy puts in a key or a login, or records a
+// connection. A variable with a key of its own is enough.
+func (a reach) keyless(p *api.RunProgram, presets map[string]*hosts.Preset, env map[string]string) string {
+	var variables []string
+	for _, name := range p.Networks {
+		if preset := presets[name]; preset != nil {
+			variables = slices.AppendSeq(variables, maps.Keys(preset.Credentials))
+		}
+	}
+	slices.Sort(variables)
+	if slices.ContainsFunc(variables, func(name string) bool { return env[name] != "" || a.Env[name] != "" }) {
+		return ""
+	}
+	return fmt.Sprintf("%s: agent %s has network: host, where no proxy puts in a key or a login, decides or records: "+
+		"give it a key (-e %s), or write network: {presets: [%s]}",
+		p.Name, a.ID, strings.Join(slices.Compact(variables), ", -e "), strings.Join(p.Networks, ", "))
 }
 
 // reaches reports whether the rules do not refuse the first host of a preset, its API.

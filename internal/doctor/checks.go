@@ -18,7 +18,7 @@ import (
 
 	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/fs/fusemount"
-	"github.com/scopefs/scopefs/internal/beside"
+	"github.com/scopefs/scopefs/internal/companion"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -57,7 +57,7 @@ func companions(part Part) Line {
 	if err != nil {
 		return missing(err)
 	}
-	all := beside.Programs()
+	all := companion.Programs()
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		p := all[name]
 		if p.Part != string(part) && (p.Part != "" || part != Views) {
@@ -74,7 +74,7 @@ func companions(part Part) Line {
 			needed = append(needed, flaw)
 		}
 	}
-	l := Line{Detail: strings.Join(append(needed, others...), "; "), Remedy: beside.Remedy + ", all of one build"}
+	l := Line{Detail: strings.Join(append(needed, others...), "; "), Remedy: companion.Remedy + ", all of one build"}
 	switch {
 	case needed != nil:
 		l.Status = Missing
@@ -88,7 +88,7 @@ func companions(part Part) Line {
 
 // flawOf says what is wrong with a program beside this one, "" if nothing.
 func flawOf(name, ours string) string {
-	file, err := beside.Open(name)
+	file, err := companion.Open(name)
 	if err != nil {
 		return "is not installed"
 	}

@@ -1,4 +1,5 @@
-package audit
+// Package proof verifies a log, and proves lines of it to others. It reads the files of a log, and links nothing of what writes them.
+package proof
 
 import (
 	"bytes"
@@ -15,8 +16,9 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
-	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/audit/event"
+	"github.com/scopefs/scopefs/audit/segment"
 	"github.com/scopefs/scopefs/audit/tree"
 )
 
@@ -127,7 +129,7 @@ func Growth(ctx context.Context, dir string, from int64) (signed []byte, size in
 
 // Head returns the last signed head of the log in dir, and how many lines it is of. Its signature is not checked.
 func Head(dir string) (signed []byte, size int64, err error) {
-	signed, err = os.ReadFile(filepath.Join(dir, headName))
+	signed, err = os.ReadFile(filepath.Join(dir, segment.Head))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("head of the log: %w: a daemon or a command signs one when it has recorded something", err)
 	}
@@ -151,16 +153,16 @@ type prover struct {
 
 // A part is a segment and where it begins in the tree.
 type part struct {
-	segment
+	segment.Segment
 	start tree.Position
 }
 
 func (v *prover) open(p *tree.Proof) error {
-	public, err := v.root.ReadFile(publicName)
+	public, err := v.root.ReadFile(segment.PublicKey)
 	if err != nil {
 		return err
 	}
-	signed, err := v.root.ReadFile(headName)
+	signed, err := v.root.ReadFile(segment.Head)
 	if err != nil {
 		return err
 	}
@@ -171,33 +173,33 @@ func (v *prover) open(p *tree.Proof) error {
 	if v.head, err = tree.OpenHead(signed, v.key); err != nil {
 		return err
 	}
-	all, err := segments(v.root)
+	all, err := segment.List(v.root)
 	if err != nil {
 		return err
 	}
 	for _, seg := range all {
-		f, err := v.root.OpenFile(treeFile(seg.number), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+		f, err := segment.OpenFile(v.root, segment.TreeFile(seg.Number))
 		if errors.Is(err, os.ErrNotExist) { // not hashed yet
 			break
 		}
 		if err != nil {
 			return err
 		}
-		start, _, err := readPositions(f)
+		start, _, err := segment.Positions(f)
 		f.Close()
 		if err != nil {
 			return err
 		}
 		v.parts = append(v.parts, part{seg, start})
 	}
-	v.blocks, err = v.root.OpenFile(treeName, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	v.blocks, err = segment.OpenFile(v.root, segment.Tree)
 	return err
 }
 
 // lines calls do with the lines of part i that the head covers, and their places in the tree.
 func (v *prover) lines(i int, do func(index int64, line []byte) error) error {
 	index := v.parts[i].start.Tree.Size
-	return linesFrom(v.root, v.parts[i].segment, 0, -1, func(line []byte) error {
+	return segment.Lines(v.root, v.parts[i].Segment, 0, -1, func(line []byte) error {
 		if err := v.ctx.Err(); err != nil || index >= v.head.Size {
 			return err
 		}
@@ -208,12 +210,12 @@ func (v *prover) lines(i int, do func(index int64, line []byte) error) error {
 
 // find returns the selected lines.
 func (v *prover) find(seq uint64, session string) (found []tree.ProvedLine, err error) {
-	want := appendString([]byte(`"session":`), Escape(session))
+	want := event.AppendString([]byte(`"session":`), event.Escape(session))
 	for i := range v.parts {
 		err := v.lines(i, func(index int64, line []byte) error {
-			n, _, ok := parseHead(line)
+			n, _, ok := segment.ParseHead(line)
 			if ok && (n == seq || session != "" && bytes.Contains(line, want)) {
-				text, shown := v.leaf.Commit(unended(line))
+				text, shown := v.leaf.Commit(segment.Unended(line))
 				found = append(found, tree.ProvedLine{Line: text, Shown: shown, Index: index})
 			}
 			return nil
@@ -246,7 +248,7 @@ func (v *prover) load() error {
 		err := v.lines(i, func(index int64, line []byte) error {
 			block := index / tree.BlockLines
 			if leaves, ok := v.leaves[block]; ok {
-				v.leaves[block] = append(leaves, v.leaf.Hash(unended(line)))
+				v.leaves[block] = append(leaves, v.leaf.Hash(segment.Unended(line)))
 			}
 			return nil
 		})

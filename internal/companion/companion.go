@@ -1,5 +1,5 @@
-// Package beside finds the programs that are installed with this one.
-package beside
+// Package companion finds the programs that are installed with this one.
+package companion
 
 import (
 	"errors"

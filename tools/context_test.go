@@ -120,6 +120,41 @@ func TestContextOfCalls(t *testing.T) {
 	}
 }
 
+// TestContextOfTask: a call for another agent gives itself no context: it keeps what its caller gave, or less, whatever carries it.
+func TestContextOfTask(t *testing.T) {
+	t.Parallel()
+	d := &desk{}
+	gate := d.gate(t, "scopes: {enum: [state, input]}")
+	gate.Chain = "caller>member"
+	set, err := NewSet(gate)
+	require.NoError(t, err)
+	tool, err := Declared("choice", "", Hints{}, json.RawMessage(`{"type":"object","properties":{"_scopes":{"type":"array","items":{"enum":["state","input"]}}}}`), sees)
+	require.NoError(t, err)
+	require.NoError(t, set.Declare([]Tool{tool}))
+	const given = `[{"type":"state","admin":true},{"type":"input","x":1},{"type":"state","admin":false}]`
+	for beside, want := range map[string]string{
+		``:                `{} {"state":[{"type":"state","admin":true},{"type":"state","admin":false}]} {"_scopes":["state"]}`,
+		`{"_context":[]}`: `{} {"state":[]} {"_scopes":["state"]}`,
+		`{"_context":[{"type":"state","admin":true}, {"type":"state", "admin":false}]}`: `{} {"state":[{"type":"state","admin":true},{"type":"state","admin":false}]} {"_scopes":["state"]}`,
+		`{"_context":[{"type":"input","x":1}]}`:                                         `{} {"state":[]} {"_scopes":["state"]}`,
+		`{"_context":[{"type":"state","currentUser":"Admin"}]}`:                         "",
+		`{"_context":[{"type":"state","admin":true}]}`:                                  "", // a later message replaces members of it
+		`{"_context":[{"type":"other","x":1}]}`:                                         "",
+	} {
+		r, err := set.Call(t.Context(), Call{Tool: "choice", Args: json.RawMessage(`{"_scopes":["state"]}`), Context: environment(t, given), Beside: json.RawMessage(beside)})
+		if want == "" {
+			assert.Equal(t, Denied, code(t, err), beside)
+			continue
+		}
+		if assert.NoError(t, err, beside) {
+			assert.Equal(t, want, r.Content[0].Text, beside)
+		}
+	}
+	log, err := json.Marshal(d.events)
+	require.NoError(t, err)
+	assert.NotContains(t, string(log), "Admin", "never content")
+}
+
 func TestContextIsRecorded(t *testing.T) {
 	t.Parallel()
 	d := &desk{}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/audit/segment"
 	"github.com/scopefs/scopefs/internal/need"
 )
 
@@ -38,7 +39,7 @@ func TestPackedSegments(t *testing.T) {
 		require.NoError(t, err)
 	}
 	require.Eventually(t, func() bool { return packed(dir) }, 20*time.Second, 10*time.Millisecond)
-	names, err := filepath.Glob(filepath.Join(dir, "*"+packedSuffix))
+	names, err := filepath.Glob(filepath.Join(dir, "*"+segment.PackedSuffix))
 	require.NoError(t, err)
 	require.Greater(t, len(names), 1)
 
@@ -55,7 +56,7 @@ func TestPackedSegments(t *testing.T) {
 			cmd.Stdout = text
 			require.NoError(t, cmd.Run())
 		}
-		last, err := os.ReadFile(filepath.Join(dir, segmentName(lastNumber(t, dir))))
+		last, err := os.ReadFile(filepath.Join(dir, segment.Name(lastNumber(t, dir))))
 		require.NoError(t, err)
 		text.Write(last)
 		assert.Equal(t, written.Sum(nil), text.Sum(nil))
@@ -92,7 +93,7 @@ func TestPackedSegmentDamaged(t *testing.T) {
 	last := add(t, l, 20000)
 	require.Eventually(t, func() bool { return packed(dir) }, 20*time.Second, 10*time.Millisecond)
 	require.NoError(t, l.Close())
-	name := first(dir) + packedSuffix
+	name := first(dir) + segment.PackedSuffix
 	require.NoError(t, os.Chmod(name, 0o600))
 	text, err := os.ReadFile(name)
 	require.NoError(t, err)
@@ -166,7 +167,7 @@ func TestCompleteSegmentTakenAway(t *testing.T) {
 	require.Eventually(t, func() bool { return packed(dir) }, 20*time.Second, 10*time.Millisecond)
 	outcomes, _ := about(t, dir)
 	require.Empty(t, outcomes)
-	require.NoError(t, os.Remove(filepath.Join(dir, segment{3, true}.name())))
+	require.NoError(t, os.Remove(filepath.Join(dir, segment.Segment{Number: 3, Packed: true}.Name())))
 	require.Eventually(t, func() bool {
 		outcomes, _ := about(t, dir)
 		return slices.Contains(outcomes, OutcomeLost)

@@ -1,0 +1,52 @@
+package amend
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/internal/definitions"
+)
+
+// TestMirror: a private mirror is allowed what a preset allows its host, and no more, in one change.
+func TestMirror(t *testing.T) {
+	t.Parallel()
+	p := agentOf(t, "network: none")
+	d, err := Open(p, "a")
+	require.NoError(t, err)
+	said, err := d.Allow(Change{Name: "npm.corp.example:8443", As: "npm", Address: netip.MustParseAddrPort("10.0.0.7:0")})
+	require.NoError(t, err)
+	assert.Contains(t, said, "npm.corp.example:8443: allowed (network.allow: npm.corp.example")
+	hosts := d.agent.Grants.Hosts()
+	for request, want := range map[[2]string]bool{
+		{"GET", "/repository/npm/left-pad"}:                                    true,
+		{"POST", "/-/npm/v1/security/advisories/bulk"}:                         true,
+		{"POST", "/repository/npm/-/npm/v1/security/audits/quick"}:             true,
+		{"PUT", "/repository/npm/left-pad"}:                                    false,
+		{"POST", "/repository/npm/left-pad"}:                                   false,
+		{"POST", "/-/npm/v1/security/advisories/bulk/../../../../../left-pad"}: false,
+	} {
+		decision, _ := hosts.Request("npm.corp.example", 8443, request[0], request[1])
+		assert.Equal(t, want, decision.Allow, request)
+	}
+	_, route := hosts.Connect("npm.corp.example", 8443)
+	assert.Equal(t, "10.0.0.7", route.Address.Addr().String())
+	other, _ := hosts.Connect("npm.corp.example", 443)
+	assert.False(t, other.Allow)
+
+	for preset, want := range map[string]string{"none": "there is no preset", "anthropic": "has a key"} {
+		_, err = d.Allow(Change{Name: "x.example", As: preset})
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+// TestYarn: what yarn reads is a mirror of npm's registry, and its refusal proposes the preset, not the host.
+func TestYarn(t *testing.T) {
+	t.Parallel()
+	p := agentOf(t, "network: none")
+	for _, host := range []string{"registry.npmjs.org", "registry.yarnpkg.com"} {
+		assert.Equal(t, "scopefs allow npm", Command(p, definitions.Read(p, nil), "a", Host, host), host)
+	}
+}

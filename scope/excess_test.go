@@ -1,0 +1,191 @@
+package scope
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestPolicyExcess: of two random policies, each path that only one allows has an excess with as much access, and each excess is
+// true.
+func TestPolicyExcess(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(3, 4))
+	policy := func() *Policy {
+		spec := PolicySpec{Access: []Access{Write, Read}[r.IntN(2)]}
+		for range r.IntN(4) {
+			spec.Paths = append(spec.Paths, PathRule{Pattern: text(r, 4, "a", "b", "/", "*", "**/", "[ab]", "{a,b/**}", "A"), Access: Access(r.IntN(int(accessCount)))})
+		}
+		for range r.IntN(2) {
+			spec.Protect = append(spec.Protect, Protect{Name: "p", Paths: []string{text(r, 4, "a", "b", "/", "*", "**/")}, Hold: r.IntN(2) == 0})
+		}
+		if r.IntN(3) == 0 {
+			spec.Git = &GitRules{Hooks: true}
+		}
+		p, err := Compile(spec)
+		if err != nil {
+			p, _ = Compile(PolicySpec{Access: spec.Access})
+		}
+		return p
+	}
+	wider := 0
+	for range 4000 {
+		now, was := policy(), policy()
+		excess := now.Excess(was)
+		for _, e := range excess {
+			if e.Key == "view" && e.Witness != "" {
+				require.Less(t, now.byPaths(OpStat, e.Witness).Access, was.byPaths(OpStat, e.Witness).Access, "%+v %+v %+v", now.spec, was.spec, e)
+			}
+		}
+		for range 30 {
+			rel := strings.Trim(text(r, 6, "a", "b", "/a", "/b", "/c", "A", ".git", "/x.git"), "/")
+			d, old := now.byPaths(OpStat, rel), was.byPaths(OpStat, rel)
+			if rel != "" && d.Access < old.Access {
+				wider++
+				told := func(e Excess) bool { return e.Key == "view" && (e.Undecided || e.Witness != "") }
+				require.True(t, slices.ContainsFunc(excess, told), "%s: %+v before %+v: %+v %+v", rel, d, old, now.spec, was.spec)
+			}
+		}
+	}
+	assert.Greater(t, wider, 1000)
+}
+
+// TestPolicyExcessOne: which rules are lost, opened or covered by others.
+func TestPolicyExcessOne(t *testing.T) {
+	t.Parallel()
+	read, hide, write := Read, Hide, Write
+	rules := func(of Access, patterns ...string) (all []PathRule) {
+		for _, p := range patterns {
+			all = append(all, PathRule{Pattern: p, Access: of})
+		}
+		return all
+	}
+	for name, test := range map[string]struct {
+		was, now PolicySpec
+		want     []string
+	}{
+		"equal":                    {PolicySpec{Paths: rules(hide, "a")}, PolicySpec{Paths: rules(hide, "a")}, nil},
+		"lost":                     {PolicySpec{Paths: rules(hide, "a/*.x")}, PolicySpec{}, []string{"view: paths can be read and changed, such as a/.x; before: a/*.x: hide"}},
+		"covered by another":       {PolicySpec{Paths: rules(hide, "**/*.x")}, PolicySpec{Paths: rules(hide, "**/*x")}, nil},
+		"covered by several":       {PolicySpec{Paths: rules(hide, "[ab]/c")}, PolicySpec{Paths: rules(hide, "a", "b")}, nil},
+		"covered in part":          {PolicySpec{Paths: rules(hide, "[ab]/c")}, PolicySpec{Paths: rules(hide, "a")}, []string{"view: paths can be read and changed, such as b/c; before: [ab]/c: hide"}},
+		"less strict":              {PolicySpec{Paths: rules(hide, "a")}, PolicySpec{Paths: rules(read, "a")}, []string{"view: paths can be read, such as a; before: a: hide"}},
+		"opened":                   {PolicySpec{Access: read}, PolicySpec{Access: read, Paths: rules(write, "a")}, []string{"view: paths can be read and changed, such as a; before: access: read"}},
+		"opened and closed":        {PolicySpec{Access: read}, PolicySpec{Access: read, Paths: append(rules(write, "a/*"), rules(read, "**/*")...)}, nil},
+		"default":                  {PolicySpec{Access: read}, PolicySpec{}, []string{"view: paths can be read and changed, such as x; before: access: read"}},
+		"default closed":           {PolicySpec{Access: read}, PolicySpec{Paths: rules(read, "**")}, nil},
+		"dots":                     {PolicySpec{Paths: rules(hide, "?")}, PolicySpec{Paths: rules(hide, "[^.]")}, nil},
+		"two dots":                 {PolicySpec{Paths: rules(hide, ".?")}, PolicySpec{}, []string{"view: paths can be read and changed, such as .x; before: .?: hide"}},
+		"protect":                  {PolicySpec{Protect: []Protect{{Name: "p", Paths: []string{"**/a"}}}}, PolicySpec{Paths: rules(read, "**/a")}, []string{"view: paths can be read and changed, such as A; before: protect p"}},
+		"links":                    {PolicySpec{Hardlinks: HardlinksDeny}, PolicySpec{Hardlinks: HardlinksRead}, []string{"view: hardlinks: read; before: hardlinks: deny"}},
+		"git":                      {PolicySpec{Git: &GitRules{Hooks: true, Config: []string{"a.b"}}}, PolicySpec{Git: &GitRules{Config: []string{"a.b", "c.d"}}}, []string{"protect: git's hooks can be changed", "protect: git's configuration can be changed at c.d"}},
+		"no git":                   {PolicySpec{Git: &GitRules{Hooks: true, Config: []string{"a.b"}}}, PolicySpec{}, []string{"protect: git's hooks can be changed", "protect: git's configuration can be changed"}},
+		"part of a class":          {PolicySpec{Paths: rules(hide, "[a-c]")}, PolicySpec{Paths: rules(hide, "[ab]")}, []string{"view: paths can be read and changed, such as c; before: [a-c]: hide"}},
+		"another spelling":         {PolicySpec{Protect: []Protect{{Name: "p", Paths: []string{"a"}}}}, PolicySpec{Paths: rules(read, "[aA]")}, []string{"view: paths can be read and changed, such as a\u00ad; before: protect p"}},
+		"git's files are not held": {PolicySpec{Paths: rules(Hold, "*/b")}, PolicySpec{Paths: rules(Hold, "**"), Git: &GitRules{}}, []string{"view: paths can be read and changed, such as .git/b; before: */b: hold"}},
+		"too much": {PolicySpec{Paths: rules(hide, "**/*a*b*c*d*e*f*g*h*i*j*k*l*")}, PolicySpec{Paths: append(rules(hide, "**/*l*k*j*i*h*g*", "**/*b*a*d*c*f*e*", "**/*c*e*a*f*h*g*k*i*"), rules(hide, "**/*[^l]*", "**/*l*")...)},
+			[]string{"undecided: view: **/*a*b*c*d*e*f*g*h*i*j*k*l*: hide"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			was, err := Compile(test.was)
+			require.NoError(t, err)
+			now, err := Compile(test.now)
+			require.NoError(t, err)
+			var lines []string
+			for _, e := range now.Excess(was) {
+				lines = append(lines, e.String())
+			}
+			assert.Equal(t, test.want, lines)
+		})
+	}
+}
+
+// TestNetworkExcessRoute: a connection that both allow is told if it leads elsewhere, or has another certificate.
+func TestNetworkExcessRoute(t *testing.T) {
+	t.Parallel()
+	network := func(r HostRule) *Network {
+		r.Host = "a.example"
+		n, err := CompileNetwork(NetworkSpec{Allow: []HostRule{r}})
+		require.NoError(t, err)
+		return n
+	}
+	plain := network(HostRule{})
+	for _, r := range []HostRule{{Address: netip.MustParseAddrPort("127.0.0.1:1")}, {CA: "x"}, {Secret: "KEY"}} {
+		assert.Len(t, network(r).Excess(plain), 1, "%+v", r)
+		assert.Empty(t, network(r).Excess(network(r)), "%+v", r)
+	}
+	assert.Empty(t, plain.Excess(network(HostRule{Secret: "KEY"})))
+}
+
+// TestNetworkExcess: of two random networks, each request that only one allows, or asks about, has a rule among what is told.
+func TestNetworkExcess(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(5, 6))
+	one := func(all ...string) string { return all[r.IntN(len(all))] }
+	names := []string{"a.org", "b.a.org", "c.b.a.org", "d.example", "192.0.2.1", "192.0.2.7"}
+	rule := func(list string) HostRule {
+		h := HostRule{Host: one(one(names...), "*."+one("a.org", "b.a.org", "org"), "*")}
+		if r.IntN(2) == 0 {
+			h.Ports = []uint16{[]uint16{443, 80, 8443}[r.IntN(3)]}
+		}
+		if list == "allow" && r.IntN(2) == 0 {
+			h.Methods = []string{one("GET", "PUT")}
+		}
+		for list == "allow" && r.IntN(2) == 0 {
+			h.Paths = append(h.Paths, "/"+text(r, 4, "x", "/", "*", "/**/", "y")+one("", "/**", "[^x]", "{a,/b}"))
+		}
+		return h
+	}
+	rules := func(list string, most int) (all []HostRule) {
+		for range r.IntN(most) {
+			all = append(all, rule(list))
+		}
+		return all
+	}
+	network := func() *Network {
+		for {
+			n, err := CompileNetwork(NetworkSpec{Deny: rules("deny", 2), Ask: rules("ask", 3), Allow: rules("allow", 5), Others: r.IntN(4) == 0})
+			if err == nil {
+				return n
+			}
+		}
+	}
+	wider := 0
+	for range 3000 {
+		now, was := network(), network()
+		if r.IntN(8) == 0 {
+			was = nil
+		}
+		excess := now.Excess(was)
+		for _, e := range excess {
+			if !e.Undecided && e.Method != "" {
+				d, _ := now.Request(e.Host, e.Port, e.Method, e.Path)
+				old, _ := was.Request(e.Host, e.Port, e.Method, e.Path)
+				require.True(t, d.Wider(old), "%+v", e)
+			}
+		}
+		for range 30 {
+			host, port, method := one(names...), []uint16{443, 80, 8443, 9}[r.IntN(4)], one("GET", "PUT", "POST")
+			path := "/" + text(r, 5, "x", "y", "/x", "/y", "/", ";y", "%2f", "a", "b", "?")
+			d, rules := now.decide(host, port, &request{method, path})
+			old, _ := was.decide(host, port, &request{method, path})
+			if !d.Wider(old) {
+				continue
+			}
+			wider++
+			told := func(e NetworkExcess) bool {
+				if len(rules) == 0 {
+					return e.Allows.Host == ""
+				}
+				return e.Asks == d.Ask && slices.ContainsFunc(rules, func(r hostRule) bool { return assert.ObjectsAreEqual(r.HostRule, e.Allows) })
+			}
+			require.True(t, slices.ContainsFunc(excess, told), "%s %s:%d%s: %+v before %+v:\n%+v\n%+v", method, host, port, path, d, old, now, was)
+		}
+	}
+	assert.Greater(t, wider, 1000)
+}

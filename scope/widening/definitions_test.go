@@ -1,0 +1,112 @@
+package widening_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/catalog"
+	"github.com/scopefs/scopefs/scope/widening"
+)
+
+// TestOf: what a definition allows beyond another one, for each key that only the operator's definitions have, too.
+func TestOf(t *testing.T) {
+	t.Setenv("SCOPEFS_TEST_SECRET", "x")
+	const secret = "network: {allow: [{host: a.example, credential: {from: {env: %}}}]}"
+	first, other := strings.ReplaceAll(secret, "%", "FIRST"), strings.ReplaceAll(secret, "%", "OTHER")
+	for name, test := range map[string]struct {
+		was, now string
+		want     []string
+	}{
+		"nothing":     {"", "", nil},
+		"narrower":    {"", "tools: []\nskills: []\nmcps: []\nlimits: {pids: 5}\nscopes: {enum: [state]}\nrate_limits: {bash: 1/minute}", nil},
+		"a key":       {"network: {allow: [a.example]}", first, []string{"network: connects to a.example ports 443 80, with your key (FIRST: the proxy adds it, the agent does not see it), such as a.example:443; before: network.allow: a.example"}},
+		"another key": {first, other, []string{"network: connects to a.example ports 443 80, with your key (OTHER: the proxy adds it, the agent does not see it), such as a.example:443; before: network.allow: a.example"}},
+		"no key":      {first, "network: {allow: [a.example]}", nil},
+		"an address":  {"network: {allow: [a.example]}", "network: {allow: [{host: a.example, address: 127.0.0.1}]}", []string{"network: connects to a.example ports 443 80, such as a.example:443; before: network.allow: a.example"}},
+		"the host's":  {"network: {allow: [a.example]}", "network: host", []string{"network: connects to every address"}},
+		"had it all":  {"network: host", "network: {allow: ['*']}", nil},
+		"no login": {"network: {ask: true, presets: [openai]}", "network: {ask: true}", []string{
+			"network: asks you for connections to every other host, such as GET chatgpt.com:443/; before: network.allow: chatgpt.com /backend-api/codex/responses,/backend-api/codex/responses/**,/backend-api/codex/models",
+		}},
+		"no limit": {"network: {allow: [a.example], limit: {requests: 5/minute}}", "network: {allow: [a.example]}", []string{"undecided: network: is without the limit requests: 5/minute"}},
+		"paths together": {"network: {allow: [{host: a.example, paths: [/x/**]}, {host: a.example, paths: [/y/**]}]}", "network: {allow: [{host: a.example, paths: [/x/**, /y/**]}]}", []string{
+			"undecided: network: connects to a.example ports 443 80, only paths /x/** /y/**",
+		}},
+		"paths of their own": {"network: {allow: [{host: a.example, paths: ['/x/**']}]}", "network: {allow: [{host: a.example, paths: ['/x/[^a]']}]}", []string{"undecided: network: connects to a.example ports 443 80, only paths /x/[^a]"}},
+		"no paths":           {"network: {allow: [{host: a.example, paths: ['/**']}]}", "network: {allow: [a.example]}", []string{"network: connects to a.example ports 443 80, such as DELETE a.example:443//; before: network.allow: a.example /**"}},
+		"every other host":   {"network: {deny: ['*.example'], allow: ['*.org']}", "network: {deny: ['*.example'], allow: ['*.org'], ask: true}", []string{"network: asks you for connections to every other host"}},
+		"a port":             {"network: {deny: [{host: a.example, ports: [443]}]}", "network: {allow: [{host: a.example, ports: [443, 80]}]}", []string{"network: connects to a.example ports 443 80, such as a.example:443; before: network.deny: a.example", "network: connects to a.example ports 443 80"}},
+		"limits":             {"limits: {pids: 5, memory: 1GiB, cpu: 1.5, disk: 1GiB}", "limits: {pids: 6, cpu: 1, disk: 1GiB}", []string{"limits: memory: no limit in place of 1073741824", "limits: pids: 6 in place of 5"}},
+		"restrictions": {"rate_limits: {bash: 1/minute}\nargument_filters: {bash: [x, z]}", "rate_limits: {bash: 2/minute}\nargument_filters: {bash: [x]}", []string{
+			"undecided: rate_limits: is without bash: 1/minute", "undecided: argument_filters: is without bash: [x z]",
+		}},
+		"scopes": {"scopes: {enum: [state], ask: ['i*']}", "scopes: {enum: ['s*', input], set: [work]}", []string{
+			"scopes: calls see contexts: allowed, such as s; before: denied (scopes.enum: [state])",
+			"scopes: calls set contexts: allowed, such as work; before: denied (scopes.set: [])",
+		}},
+		"scopes of tools": {"scopes: {enum: [state]}", "scopes: {enum: [state], tools: {bash: {const: [state]}}}", []string{"undecided: scopes: differs in tools or const"}},
+		"const":           {"scopes: {enum: [state]}", "scopes: {const: [state]}", []string{"undecided: scopes: differs in tools or const"}},
+		"widen":           {"members: [m]", "members: {m: {may: widen}}", []string{"members: m may do more than the agent"}},
+		"delegate":        {"members: [m]\ndelegate: {changes: held}", "members: [m]", []string{"delegate: members change files without a commit"}},
+		"skills":          {"skills: [check]\ntools: [skill]", "skills: ['c*']\ntools: [skill]", []string{"skills: skills that come later: allowed, such as c; before: denied (skills: [check])"}},
+		"a question":      {"policy: {tools: {ask: [bash]}}", "", []string{"tools: bash: allowed; before: allowed after approval (policy.tools.ask: bash)"}},
+		"a question more": {"policy: {tools: {exclude: [bash]}}", "policy: {tools: {ask: [bash]}}", []string{"tools: bash: allowed after approval; before: denied (policy.tools.exclude: bash)"}},
+		"later tools": {"tools: [bash]", "tools: [bash, 'b*h']", []string{
+			"tools: tools that come later: allowed, such as bh; before: denied (tools: [bash])",
+		}},
+		"a server": {"mcp_servers: {s: {command: x, env: {A: b}}}", "mcp_servers: {s: {command: x, env: {A: c}}}", []string{
+			`mcp_servers: s: runs ["x"] in a sandbox of its own, as the agent's user; access to the agent's files: write`, "mcp_servers: s: has A=c",
+		}},
+		"trust":   {"policy: {tools: {ask: ['*']}}", "policy: {tools: {ask: ['*']}, mcp_servers: {search: {trust: true}}}", []string{"tools: tools of search: allowed, such as mcp:search:x; before: allowed after approval (policy.tools.ask: *)"}},
+		"others":  {"", "user: '1000'\nview: {xattrs: true, changes: kept}\nsandbox: {home: lasting}", []string{"undecided: keep: differs", "undecided: user: differs", "undecided: view.changes: differs", "undecided: view.xattrs: differs"}},
+		"no view": {"view: {access: read}", "", []string{"tools: move: allowed; before: denied (access: read)", "view: paths can be read and changed, such as x; before: access: read"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := t.TempDir()
+			for name, text := range map[string]string{
+				"agents.d/a.md": "---\nname: a\n" + test.was + "\n---\n", "agents.d/b.md": "---\nname: b\n" + test.now + "\n---\n",
+				"agents.d/m.md": "---\nname: m\n---\n", "skills/check/SKILL.md": "x",
+			} {
+				require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(base, name)), 0o755))
+				require.NoError(t, os.WriteFile(filepath.Join(base, name), []byte(text), 0o644))
+			}
+			tools := catalog.Tools{{Name: "bash", Listed: catalog.ListedBase}, {Name: "skill", Listed: catalog.ListedSkills}, {Name: "move", Writes: true}}
+			all, errs := agents.Load(base, agents.Host{Tools: tools, Servers: agents.Servers{"search": {Command: "search"}}})
+			require.Empty(t, errs)
+			var lines []string
+			for _, e := range widening.Of(all.Agents["b"], all.Agents["a"]) {
+				lines = append(lines, e.String())
+			}
+			assert.Equal(t, test.want, lines)
+		})
+	}
+}
+
+// TestAll: what an extension gives to agents that there were, and the agents that it brings.
+func TestAll(t *testing.T) {
+	base := t.TempDir()
+	write := func(name, text string) {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(base, name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(base, name), []byte(text), 0o644))
+	}
+	for _, id := range []string{"a", "b", "c", "d", "e", "f", "g"} {
+		write("agents.d/"+id+".md", "---\nname: "+id+"\n---\n")
+	}
+	before, errs := agents.Load(base, agents.Host{})
+	require.Empty(t, errs)
+	write("extensions.d/x/x.yaml", "name: x\nagents: [a, {name: own, path: own.md}]\nmcp_servers: {mine: {command: x}, all: {command: y, visibility: public}}\n")
+	write("extensions.d/x/own.md", "---\nname: own\n---\n")
+	after, errs := agents.Load(base, agents.Host{})
+	require.Empty(t, errs)
+	assert.Equal(t, []string{
+		`mcp_servers: all: runs ["y"] in a sandbox of its own, as the agent's user; access to the agent's files: none, for a, b, c, d, e and 2 more`,
+		`mcp_servers: mine: runs ["x"] in a sandbox of its own, as the agent's user; access to the agent's files: none, for a`,
+		"agents: defined by it, for own",
+	}, widening.All(before, after))
+}
