@@ -186,9 +186,32 @@ func (s *Set) List() []Tool {
 	}
 	for i := range list {
 		list[i].offer(rules)
+		list[i].choose()
 	}
 	slices.SortFunc(list, func(a, b Tool) int { return cmp.Compare(a.Name, b.Name) })
 	return list
+}
+
+// maxChoices bounds the values of an argument in a schema.
+const maxChoices = 100
+
+// choose puts the values of Choices into the schema of the arguments.
+func (t *Tool) choose() {
+	if t.Choices == nil || t.Input == nil {
+		return
+	}
+	offered := *t.Input
+	offered.Properties = maps.Clone(t.Input.Properties)
+	for name, values := range t.Choices() {
+		if of := offered.Properties[name]; of != nil && len(values) > 0 && len(values) <= maxChoices {
+			one := *of
+			for _, value := range values {
+				one.Enum = append(one.Enum, value)
+			}
+			offered.Properties[name] = &one
+		}
+	}
+	t.Input = &offered
 }
 
 // mayAny reports whether the agent may call one of the tools that an alias covers.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -430,4 +431,15 @@ func TestCancelled(t *testing.T) {
 	_, err = set.Call(ctx, Call{Tool: "bash", Args: json.RawMessage(`{"path":"x"}`)})
 	assert.Contains(t, err.Error(), "cancelled")
 	assert.Equal(t, []string{"call bash begin", "call bash internal"}, d.told(), "the end is recorded all the same")
+}
+
+// TestChoose: a listed tool has the choices of its agent, and the schema that sessions share stays as it is.
+func TestChoose(t *testing.T) {
+	shared := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{"member": {Type: "string"}, "task": {Type: "string"}}}
+	tool := Tool{Input: shared, Choices: func() map[string][]string { return map[string][]string{"member": {"a", "b"}, "no": {"x"}, "task": nil} }}
+	tool.choose()
+	assert.Equal(t, []any{"a", "b"}, tool.Input.Properties["member"].Enum)
+	assert.Nil(t, tool.Input.Properties["task"].Enum)
+	assert.Len(t, tool.Input.Properties, 2)
+	assert.Nil(t, shared.Properties["member"].Enum)
 }

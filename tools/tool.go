@@ -35,6 +35,10 @@ type Tool struct {
 	// A call is decided all the same. Nil: never.
 	Idle func() bool
 
+	// Choices returns the values that the agent may give arguments now, for the schemas of List. A call is decided all the same.
+	// Nil: any.
+	Choices func() map[string][]string
+
 	// Defaults are arguments for calls that omit them. Rules, log and approvals see
 	// them as if they were given.
 	Defaults map[string]string

@@ -49,7 +49,8 @@ def answer(method, params):
         out = tools[params["name"]][0](params["_meta"]["scopefs/agent"], **params["arguments"])
         return {"content": [{"type": "text", "text": json.dumps(out)}], "structuredContent": out}
     except (KeyError, TypeError) as e:
-        return {"content": [{"type": "text", "text": str(e)}], "isError": True}
+        return {"content": [{"type": "text", "text": str(e)}], "isError": True,
+                "_meta": {"scopefs/code": "not_found" if isinstance(e, KeyError) else "invalid"}}
 
 
 for line in sys.stdin:

@@ -70,6 +70,11 @@ func TestStoreProgram(t *testing.T) {
 		assert.Contains(t, out+errs, `"code":"denied"`, agent)
 	}
 	assert.Equal(t, "plan", h.Last("a", "note_get").Target)
+	for code, more := range map[string][]string{"not_found": nil, "invalid": {"text=x"}} {
+		out, errs, status := h.Try(append([]string{"call", "--agent", "a", "note_get", "name=none"}, more...)...)
+		assert.NotZero(t, status)
+		assert.Contains(t, out+errs, `"code":"`+code+`"`)
+	}
 	assert.NoFileExists(t, h.Scope("a", "notes.db"))
 	h.Kill()
 	h.Start()
@@ -120,7 +125,7 @@ for line in sys.stdin:
     elif r["method"] == "tools/list":
         out = {"tools": tools}
     elif p["name"] == "fail":
-        out = {"isError": True, "content": [{"type": "text", "text": "no: " + os.environ["TOKEN"]}]}
+        out = {"isError": True, "_meta": {"scopefs/code": p["arguments"].get("code")}, "content": [{"type": "text", "text": "no: " + os.environ["TOKEN"]}]}
     else:
         done = do(p["name"], p["arguments"])
         out = {"structuredContent": done, "content": [{"type": "text", "text": json.dumps(done)}]}

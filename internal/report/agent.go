@@ -268,7 +268,9 @@ func (s *Agent) Print(out io.Writer) error {
 	line("home", "%s", s.Home)
 	line("env", "%s", names(s.Variables))
 	line("stores", "%s", names(s.Stores))
-	patterns("scopes", s.Contexts, said(s.Fixed, " (const)"))
+	if s.Contexts != nil { // else calls see what their declarations say, and others nothing
+		patterns("scopes", s.Contexts, said(s.Fixed, " (const)"))
+	}
 	if s.AskContexts != nil {
 		line("", "ask for %s", names(s.AskContexts))
 	}

@@ -219,6 +219,16 @@ func (g *Grants) idle() (all []idle) {
 		all = append(all, idle{key, fmt.Errorf("%s: %s, for there is no tool %s: add %s to tools, or remove %s", key, what, tool, tool, key)})
 	}
 	r := g.reach
+	if g.Computed() && len(r.Skills)+len(r.MCPs)+len(r.Members) == 0 {
+		for _, l := range []idle{{key: "mcps"}, {key: "skills"}, {key: "members"}} {
+			if named := map[string][]string{"mcps": r.MCPs, "skills": r.Skills, "members": r.Members}[l.key]; named != nil {
+				l.err = fmt.Errorf("%s: [] without tools leaves the agent %s, and no file tools: write tools: [\"*\"] beside it for all",
+					l.key, strings.Join(g.Tools(), ", "))
+				all = append(all, l)
+				break
+			}
+		}
+	}
 	if len(r.Skills) > 0 && !g.offers("skill") {
 		add("skills", "the agent cannot read them", "skill")
 	}

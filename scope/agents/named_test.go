@@ -190,6 +190,22 @@ func TestIdle(t *testing.T) {
 	}
 }
 
+// TestEmptyListAlone: an empty list computes the tools, as one with names does. The check says so.
+func TestEmptyListAlone(t *testing.T) {
+	for keys, warned := range map[string]string{
+		"mcps: []": "mcps", "skills: []": "skills", "members: []": "members", "skills: []\nmcps: []": "mcps",
+		"tools: [\"*\"]\nmcps: []": "", "skills: [one]\nmcps: []": "", "tools: []\nmcps: []": "",
+	} {
+		all, errs := Load(testBase{agents: map[string]string{"a": keys}, skills: []string{"one"}}.make(t), Host{Tools: ours()})
+		require.Empty(t, errs)
+		if warned == "" {
+			assert.Empty(t, all.Warnings, keys)
+		} else if assert.Len(t, all.Warnings, 1, keys) {
+			assert.ErrorContains(t, all.Warnings[0], warned+`: [] without tools leaves the agent bash, ask_user, and no file tools: write tools: ["*"] beside it for all`)
+		}
+	}
+}
+
 func TestUses(t *testing.T) {
 	for keys, want := range map[string]bool{
 		"": true, "tools: [read_file]": false, "tools: [mcp]": true, "tools: [\"*\"]": true, "tools: [\"mcp:search:q\"]": true, "tools: [\"mcp:files:q\"]": false,

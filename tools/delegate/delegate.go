@@ -121,6 +121,15 @@ func (d Tools) Delegate() (tools.Tool, error) {
 	t.Idle = func() bool {
 		return !slices.ContainsFunc(d.Members(), func(id scope.ID) bool { return d.Decide(string(id)).Allow })
 	}
+	t.Choices = func() map[string][]string {
+		var members []string
+		for _, id := range slices.Sorted(slices.Values(d.Members())) {
+			if d.Decide(string(id)).Allow {
+				members = append(members, string(id))
+			}
+		}
+		return map[string][]string{"member": members}
+	}
 	return tools.Judged(t, err, func(env tools.Env, a args) error {
 		_, err := d.check(env, a.Member)
 		return err

@@ -52,6 +52,13 @@ func newFixture() *fixture {
 	return f
 }
 
+// TestChoices: the schema has the members that the agent may delegate to.
+func TestChoices(t *testing.T) {
+	tool, err := newFixture().Delegate()
+	require.NoError(t, err)
+	assert.Equal(t, map[string][]string{"member": {"boss", "writer"}}, tool.Choices())
+}
+
 func (f *fixture) ask(t *testing.T, a args) (result, error) {
 	t.Helper()
 	return f.task(t.Context(), tools.Env{Agent: "boss"}, a)

@@ -61,6 +61,18 @@ func (u *Upstream) Declared(ctx context.Context, server string) ([]Declaration, 
 	return all, nil
 }
 
+// MetaCode is the key of a result's _meta in which an operator's program says what kind of error it is.
+const MetaCode = "scopefs/code"
+
+// codeIn returns the code of an error in _meta, one that a store may have, or that which it has else.
+func codeIn(meta mcp.Meta, otherwise tools.Code) tools.Code {
+	code, _ := meta[MetaCode].(string)
+	if slices.Contains([]tools.Code{tools.NotFound, tools.Conflict, tools.TooLarge, tools.Unavailable, tools.Invalid}, tools.Code(code)) {
+		return tools.Code(code)
+	}
+	return otherwise
+}
+
 func textOf(t *mcp.Tool) (text, sum string) {
 	encoded, err := json.Marshal(t)
 	if err != nil {
@@ -95,6 +107,9 @@ func (u *Upstream) Do(ctx context.Context, server string, d Declaration, args js
 		return tools.Result{}, err
 	}
 	out, err := resultOf(server, r)
+	if failed, ok := errors.AsType[*tools.Error](err); ok && r.IsError {
+		failed.Code = codeIn(r.Meta, failed.Code)
+	}
 	if err != nil || r.StructuredContent == nil {
 		return out, err
 	}
