@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -56,28 +55,20 @@ func (s *Store) Undo(ctx context.Context, sel Selection, hooks Hooks) (*Result, 
 	if _, err := s.resumeAll(context.WithoutCancel(ctx), before); err != nil {
 		return nil, err
 	}
-	s.awaitClosed(hooks)
+	s.awaitClosed()
 	s.endAll(func(*generation) bool { return true }) // the names of their directories do not change any more
 	return s.undo(ctx, sel, hooks, Header{Redo: sel.Undo})
 }
 
-// awaitClosed waits until the records say how the files are that clients have just closed: a view learns of a close(2) after the
-// client.
-func (s *Store) awaitClosed(hooks Hooks) {
-	root, err := s.top.Self().Stat()
-	if hooks.Writing == nil || err != nil {
-		return
-	}
-	closing := func() bool {
+// awaitClosed waits while clients have files open for writing, for closeTime at most: a view learns of a close(2) after the client, who
+// may ask for the undo at once.
+func (s *Store) awaitClosed() {
+	open := func() bool {
 		s.states.Lock()
-		all := slices.Collect(maps.Keys(s.writing))
-		s.states.Unlock()
-		return slices.ContainsFunc(all, func(id beneath.FileID) bool {
-			id.Dev = root.ID().Dev
-			return !hooks.writing(id)
-		})
+		defer s.states.Unlock()
+		return len(s.writing) > 0
 	}
-	for end := time.Now().Add(closeTime); closing() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(closeTime); open() && time.Now().Before(end); time.Sleep(time.Millisecond) {
 	}
 }
 

@@ -89,6 +89,10 @@ func StartTalking(t testing.TB, m *Way, script string) (*exec.Cmd, *Talk) {
 	t.Cleanup(func() { r.Close() })
 	cmd := m.Command("run", "a", "--", "sh", "-c", script)
 	cmd.Stdout = w
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid = true // a job of its own: run stops with its job, and one without a parent outside cannot stop
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		if cmd.ProcessState == nil {

@@ -24,6 +24,7 @@ import (
 	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/sandbox"
+	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
 // runFor runs one command, of the operator's or of the agent's user by, and returns when
@@ -213,13 +214,13 @@ func takeOver(w http.ResponseWriter) (*runConn, error) {
 
 // runError returns an execError when the program, not the sandbox, cannot be started.
 func runError(req api.RunRequest, err error) error {
-	for _, errno := range []unix.Errno{unix.ENOENT, unix.EACCES, unix.ENOEXEC} {
+	if _, dir := errors.AsType[pid1.DirError](err); dir && req.Dir != "" {
+		return &api.Error{Kind: api.Invalid, Text: fmt.Sprintf("-C %s: no directory of the view that the agent may enter", req.Dir)}
+	}
+	for _, errno := range []unix.Errno{unix.ENOENT, unix.ENOTDIR, unix.EACCES, unix.ENOEXEC} {
 		if errors.Is(err, errno) {
 			return &execError{program: req.Argv[0], errno: errno}
 		}
-	}
-	if errors.Is(err, unix.ENOTDIR) && req.Dir != "" {
-		return &api.Error{Kind: api.Invalid, Text: fmt.Sprintf("-C %s: no directory of the view that the agent may enter", req.Dir)}
 	}
 	return err
 }

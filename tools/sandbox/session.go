@@ -333,7 +333,7 @@ func (s *Session) handle(r pid1.Reply, files pid1.Files) error {
 		}
 	case r.Op == pid1.OpStarted && p != nil && !p.running && r.Errno != 0 && len(files) == 0:
 		delete(s.procs, r.ID)
-		p.finish(Exit{Code: -1}, r.Errno)
+		p.finish(Exit{Code: -1}, r.Err())
 		return nil
 	case r.Op == pid1.OpStarted && p != nil && !p.running && r.Errno == 0:
 		if err := p.take(files); err != nil {
@@ -365,7 +365,7 @@ func (s *Session) handle(r pid1.Reply, files pid1.Files) error {
 
 // Exec starts a command. ctx bounds the command's life, as in exec.CommandContext.
 // When the command does not start, the error wraps the errno (unix.ENOENT: no such
-// program, or no such directory). Processes that a command leaves in the background
+// program), for its directory in a pid1.DirError. Processes that a command leaves in the background
 // live until the session ends.
 func (s *Session) Exec(ctx context.Context, c Command) (*Process, error) {
 	p, err := s.exec(ctx, c)

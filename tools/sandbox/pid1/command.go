@@ -96,15 +96,15 @@ func execute(r *Request, given Files, files []int, sys *syscall.SysProcAttr) (pi
 		fork() // with our timer slack
 		return pid, err
 	}
-	if dir := string(r.Dir); dir != "" && unix.Access(dir+"/.", unix.X_OK) != nil { // ENOTDIR is its error alone
-		return 0, unix.ENOTDIR
+	if dir := string(r.Dir); dir != "" {
+		if errno, _ := unix.Access(dir+"/.", unix.X_OK).(unix.Errno); errno != 0 {
+			return 0, DirError{errno}
+		}
 	}
 	if program, err = lookPath(argv[0], env); err != nil {
 		return 0, err
 	}
-	if thread.Fine(fork); err == unix.ENOTDIR {
-		err = unix.ENOENT
-	}
+	thread.Fine(fork)
 	return pid, err
 }
 

@@ -242,12 +242,12 @@ func (in *initProcess) exec(r *Request, program Files) error {
 	in.last = max(in.last, r.ID) // the daemon may send two in another order than it numbers them
 	ends, err := newEnds(r.TTY)
 	if err != nil {
-		return in.wire.Send(Reply{Op: OpStarted, ID: r.ID, Errno: errnoOf(err)})
+		return in.wire.Send(failed(r.ID, err))
 	}
 	defer ends.close()
 	pid, group, err := ends.start(r, program)
 	if err != nil {
-		return in.wire.Send(Reply{Op: OpStarted, ID: r.ID, Errno: errnoOf(err)})
+		return in.wire.Send(failed(r.ID, err))
 	}
 	c := &running{id: r.ID, pid: pid, group: group, tty: r.TTY != nil}
 	in.commands[c.id], in.pids[c.pid] = c, c
@@ -357,9 +357,12 @@ func (in *initProcess) signal(r *Request) {
 	}
 }
 
-func errnoOf(err error) unix.Errno {
-	if errno, ok := errors.AsType[unix.Errno](err); ok && errno != 0 {
-		return errno
+// failed returns the reply to the request of a command that did not start.
+func failed(id uint64, err error) Reply {
+	errno, ok := errors.AsType[unix.Errno](err)
+	if !ok || errno == 0 {
+		errno = unix.EIO
 	}
-	return unix.EIO
+	_, dir := errors.AsType[DirError](err)
+	return Reply{Op: OpStarted, ID: id, Errno: errno, Dir: dir}
 }

@@ -37,8 +37,8 @@ func startLeader(r *Request, tty int) (session, group int, err error) {
 	if err == nil {
 		_, err = ours.Receive(&reply)
 	}
-	if err == nil && reply.Errno != 0 {
-		err = reply.Errno
+	if err == nil {
+		err = reply.Err()
 	}
 	return session, reply.PID, err
 }
@@ -67,7 +67,7 @@ func lead() int {
 	}
 	reply := Reply{Op: OpStarted, ID: r.ID}
 	if reply.PID, err = execute(&r, nil, []int{0, 1, 2}, &syscall.SysProcAttr{Foreground: true, Ctty: 0}); err != nil {
-		reply.Errno = errnoOf(err)
+		reply = failed(r.ID, err)
 	}
 	if w.Send(reply) != nil || err != nil {
 		return 1

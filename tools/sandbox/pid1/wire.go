@@ -60,9 +60,26 @@ type Reply struct {
 	ID     uint64      `json:"id"`
 	PID    int         `json:"pid,omitempty"`   // of OpStarted: in the sandbox
 	Errno  unix.Errno  `json:"errno,omitempty"` // of OpStarted: why the command did not start; of OpExited: its status is lost
+	Dir    bool        `json:"dir,omitempty"`   // Errno is of the command's directory
 	Code   int         `json:"code,omitempty"`
 	Signal unix.Signal `json:"signal,omitempty"`
 	Turn   uint64      `json:"turn,omitempty"` // of OpStopped: of the last SIGCONT
+}
+
+// DirError says why a command cannot start in its directory. Other errors of a start are of the program.
+type DirError struct{ unix.Errno }
+
+func (e DirError) Unwrap() error { return e.Errno }
+
+// Err returns why a command did not start, or nil.
+func (r *Reply) Err() error {
+	switch {
+	case r.Errno == 0:
+		return nil
+	case r.Dir:
+		return DirError{r.Errno}
+	}
+	return r.Errno
 }
 
 // Wire is one end of the control socket. Several goroutines may send, one receives. It does without package net, whose
