@@ -69,7 +69,7 @@ func (v *View) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse
 }
 
 func (v *View) mkdir(p *place, mode uint32) error {
-	unlock, err := v.fixed(p)
+	unlock, err := v.fixed(p, v.policy.Load().Placed(p.name))
 	if err != nil {
 		return err
 	}
@@ -182,12 +182,15 @@ func (v *View) rename(old *place, oldName string, new *place, newName string, fl
 		return err
 	}
 	defer unlock()
-	if err := v.unmoved(old, new); err != nil {
-		return err
-	}
 	moved, err := v.stat(old)
 	if err != nil {
 		return err
+	}
+	placed := v.policy.Load().Placed(oldName) || v.policy.Load().Placed(newName)
+	if placed || flags&beneath.RenameExchange != 0 || !moved.IsRegular() {
+		if err := v.unmoved(old, new); err != nil {
+			return err
+		}
 	}
 	if v.foreign(scope.OpRenameFrom, old.path(), moved.ID()) {
 		return notOwn(old.path())

@@ -18,7 +18,7 @@ func (v *View) Symlink(_ <-chan struct{}, head *fuse.InHeader, text, name string
 		if err := v.roomy(); err != nil {
 			return err
 		}
-		unlock, err := v.fixed(p) // a rename of the name judges the link that it moves
+		unlock, err := v.fixed(p, true) // a rename of the name judges the link that it moves
 		if err != nil {
 			return err
 		}

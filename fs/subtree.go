@@ -16,9 +16,9 @@ import (
 // with EXDEV, and programs copy: the view then judges each name that they make.
 const maxSubtree = 10_000
 
-// fixed keeps directories from moving until unlock is called, also by other views if the policy has path rules. It
-// fails with ErrStale if the directory of a place has moved since the decision about its name.
-func (v *View) fixed(p *place) (unlock func(), err error) {
+// fixed keeps directories from moving until unlock is called, also by other views if the policy has path rules. With
+// same it fails with ErrStale if the directory of a place has moved since the decision about its name.
+func (v *View) fixed(p *place, same bool) (unlock func(), err error) {
 	v.moves.RLock()
 	done, err := v.alone()
 	if err != nil {
@@ -29,7 +29,10 @@ func (v *View) fixed(p *place) (unlock func(), err error) {
 		done()
 		v.moves.RUnlock()
 	}
-	if err := v.unmoved(p); err != nil {
+	if same {
+		err = v.unmoved(p)
+	}
+	if err != nil {
 		unlock()
 		return nil, err
 	}
@@ -40,7 +43,7 @@ func (v *View) fixed(p *place) (unlock func(), err error) {
 // is steady.
 func (v *View) still(p *place, always bool) (unlock func(), err error) {
 	if always || v.policy.Load().Placed(p.name) {
-		return v.fixed(p)
+		return v.fixed(p, true)
 	}
 	return v.steady(), nil
 }
