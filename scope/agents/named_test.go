@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/scope"
 )
 
 // auditor is a definition as another program's users write it.
@@ -187,6 +188,27 @@ func TestIdle(t *testing.T) {
 		all, errs := Load(testBase{agents: map[string]string{"a": keys, "b": ""}, skills: []string{"one"}}.make(t), Host{Tools: ours(), Servers: Servers{"search": {Command: "s"}}})
 		require.Empty(t, errs)
 		assert.Empty(t, all.Warnings, keys)
+	}
+}
+
+// TestBracketed: a rule that would miss the directory whose name it seems to have is warned of.
+func TestBracketed(t *testing.T) {
+	for pattern, right := range map[string]string{
+		"app/[id]/**": `app/\[id\]/**`, "**/[...path]": `**/\[...path\]`, "[[...slug]]/x": `\[\[...slug\]\]/x`,
+		"app/[0-9]/**": "", "[!a]b": "", "a[id]": "", "*.[ch]": "", `app/\[id\]/**`: "", "[a]": "", "[^ab]/x": "",
+	} {
+		all, errs := Load(testBase{agents: map[string]string{"a": "view: {paths: {'" + pattern + "': read}}"}}.make(t), Host{Tools: ours()})
+		require.Empty(t, errs)
+		if right == "" {
+			assert.Empty(t, all.Warnings, pattern)
+			continue
+		}
+		require.Len(t, all.Warnings, 1, pattern)
+		assert.ErrorContains(t, all.Warnings[0], "for one in brackets write '"+right+"'")
+		policy, err := scope.Compile(scope.PolicySpec{Paths: []scope.PathRule{{Pattern: right, Access: scope.Read}}})
+		require.NoError(t, err)
+		name := strings.ReplaceAll(strings.ReplaceAll(pattern, "/**", ""), "**/", "a/")
+		assert.False(t, policy.File(scope.OpOpenWrite, name).Allow, name)
 	}
 }
 

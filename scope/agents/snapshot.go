@@ -354,6 +354,12 @@ func (s *Snapshot) agent(f *parsed, seen map[string]string) (agent *Agent, errs,
 	for _, at := range g.idle() {
 		warnings = append(warnings, fields.ErrorAt(f.file, catalog.LineOf(f.refs, at.key), f.id, at.err))
 	}
+	for _, r := range def.View.Paths {
+		if name := r.Literally(); name != "" {
+			warnings = append(warnings, fields.ErrorAt(f.file, 1, f.id, fmt.Errorf(
+				"view.paths: %q stands for a name of one letter: for one in brackets write '%s'", r.Pattern, name)))
+		}
+	}
 	slices.SortStableFunc(warnings, byLine)
 	return &Agent{def, g, f.file}, nil, warnings
 }
