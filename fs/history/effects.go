@@ -267,7 +267,7 @@ func (k *kindOf) add(c *Change) {
 func (k *kindOf) above(rel string, marked bool) *stand {
 	git := ""
 	for dir := beneath.Parent(rel); dir != ""; dir = beneath.Parent(dir) {
-		if whole := k.dirs[dir]; whole != nil && !(whole.git && marked) {
+		if whole := k.dirs[dir]; whole != nil && (!whole.git || !marked) {
 			return whole
 		}
 		if path.Base(dir) == ".git" {

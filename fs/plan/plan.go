@@ -77,8 +77,10 @@ type Spot struct {
 // Rel returns the path.
 func (s Spot) Rel() string { return string(s.Path) }
 
-// InTree and InStage return Spots.
-func InTree(rel string) Spot  { return Spot{Path: []byte(rel)} }
+// InTree returns the Spot of a path in the tree.
+func InTree(rel string) Spot { return Spot{Path: []byte(rel)} }
+
+// InStage returns the Spot of a path in the stage.
 func InStage(rel string) Spot { return Spot{Path: []byte(rel), Stage: true} }
 
 // Ident identifies a version of an object.

@@ -23,7 +23,7 @@ func Attend(run *client.Run, stdin io.Reader, stdout, stderr io.Writer, remedy f
 	if run.TTY != nil {
 		own.Enter(func() { fit(run) })
 		defer own.Restore()
-		defer between.tidy()
+		defer func() { _ = between.tidy() }()
 	}
 	keys, _ := stdin.(*input)
 	stopped, stop := forward(run, own, keys, between)

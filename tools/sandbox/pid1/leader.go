@@ -87,7 +87,7 @@ func lead() int {
 // follow stops and ends as a process does. The goroutine is locked to its thread: a signal to the process may reach another one
 // first, and this one would go on for a while.
 func follow(pid int) int {
-	raise := func(sig unix.Signal) { unix.Tgkill(unix.Getpid(), unix.Gettid(), sig) }
+	raise := func(sig unix.Signal) { _ = unix.Tgkill(unix.Getpid(), unix.Gettid(), sig) }
 	for {
 		var status unix.WaitStatus
 		_, err := unix.Wait4(pid, &status, unix.WUNTRACED, nil)
