@@ -279,8 +279,9 @@ func (s *store) compare(found uint64) uint64 {
 		s.remark(OutcomeLost, fmt.Sprintf("events %d to %d are missing at the end", found+1, m.last))
 		return m.last
 	case found < m.reserved:
-		s.remark(OutcomeUnclean, fmt.Sprintf("event %d was known to be on disk, and %d is the last that is; what was appended after it is lost; the next is %d",
-			m.synced, found, m.reserved+1))
+		s.remark(OutcomeUnclean,
+			fmt.Sprintf("event %d was known to be on disk, and %d is the last that is; what was appended after it is lost; the next is %d",
+				m.synced, found, m.reserved+1))
 		return m.reserved
 	}
 	return found

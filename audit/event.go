@@ -96,7 +96,8 @@ func clean(e Event) Event {
 	e.Detail, e.Effects = event.Bound(redact(e.Detail), maxText), event.Bound(redact(e.Effects), maxText)
 	e.Verdict = Verdict(event.Bound(string(e.Verdict), maxText))
 	for _, s := range []*string{
-		&e.Event, &e.Agent, &e.Session, &e.Call, &e.Parent, &e.Chain, &e.Server, &e.Op, &e.Rule, &e.RuleKind, &e.Outcome, &e.Errno, &e.Program, &e.Instance, &e.Trace,
+		&e.Event, &e.Agent, &e.Session, &e.Call, &e.Parent, &e.Chain, &e.Server, &e.Op, &e.Rule, &e.RuleKind,
+		&e.Outcome, &e.Errno, &e.Program, &e.Instance, &e.Trace,
 	} {
 		*s = event.Bound(*s, maxText)
 	}
@@ -112,7 +113,8 @@ func clean(e Event) Event {
 func appendBody(b []byte, e Event) []byte {
 	b = event.AppendString(append(b, `"event":`...), e.Event)
 	for _, f := range [...]struct{ key, value string }{
-		{`,"agent":`, e.Agent}, {`,"session":`, e.Session}, {`,"call":`, e.Call}, {`,"parent":`, e.Parent}, {`,"chain":`, e.Chain}, {`,"server":`, e.Server},
+		{`,"agent":`, e.Agent}, {`,"session":`, e.Session}, {`,"call":`, e.Call}, {`,"parent":`, e.Parent},
+		{`,"chain":`, e.Chain}, {`,"server":`, e.Server},
 		{`,"op":`, e.Op}, {`,"path":`, e.Path}, {`,"target":`, e.Target}, {`,"verdict":`, string(e.Verdict)},
 		{`,"rule":`, e.Rule}, {`,"rule_kind":`, e.RuleKind}, {`,"outcome":`, e.Outcome}, {`,"errno":`, e.Errno}, {`,"effects":`, e.Effects},
 	} {

@@ -69,7 +69,8 @@ func (s *store) packAndExpire() {
 	if err == nil {
 		s.packed, s.looked = number, time.Now()
 	}
-	gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, errStopped) // the directory is gone or the log is closed; both are reported elsewhere
+	// the directory is gone or the log is closed; both are reported elsewhere
+	gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, errStopped)
 	if why := fmt.Sprint(err); err != nil && !gone && why != s.packing {
 		s.packing = why
 		s.note(OutcomeKept, why)
@@ -254,7 +255,8 @@ func (s *store) discard(root *os.Root, seg segment.Segment) error {
 	defer s.mu.Unlock()
 	s.known = slices.DeleteFunc(s.known, func(n int) bool { return n == seg.Number })
 	plain := segment.Name(seg.Number)
-	return errors.Join(remove(root, seg.Name()), remove(root, plain), remove(root, plain+damagedSuffix), remove(root, segment.TreeFile(seg.Number)))
+	return errors.Join(remove(root, seg.Name()), remove(root, plain), remove(root, plain+damagedSuffix),
+		remove(root, segment.TreeFile(seg.Number)))
 }
 
 // watch records when another program has removed a complete segment. The caller holds the lock.

@@ -55,9 +55,12 @@ var secrets = []secret{
 	{[]string{"sshpass", "redis-cli"}, compiled(`(?s)(\b(?:sshpass\b.*?\s-p|redis-cli\b.*?\s-a)\s*)` + keyValue), "${1}" + redacted},
 	{[]string{"akia", "asia"}, compiled(`A[KS]IA[0-9A-Z]{12,}`), redacted},                                                 // AWS
 	{[]string{"gh", "github_pat_", "glpat-"}, compiled(`gh[pousr]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}`), redacted}, // GitHub, GitLab
-	{[]string{"sk-", "k_live_", "k_test_"}, compiled(`\bsk-[\w-]{16,}|[rs]k_(?:live|test)_\w{10,}`), redacted},             // OpenAI, Anthropic, Stripe
-	{[]string{"xox", "aiza", "npm_", "hf_"}, compiled(`xox[a-z]-[\w-]{10,}|AIza[\w-]{30,}|(?:npm|hf)_\w{30,}`), redacted},  // Slack, Google, npm, Hugging Face
-	{[]string{"eyj"}, compiled(`\beyJ[\w-]+\.[\w-]+\.[\w-]*`), redacted},                                                   // JSON web token, RFC 7519
+	// OpenAI, Anthropic, Stripe
+	{[]string{"sk-", "k_live_", "k_test_"}, compiled(`\bsk-[\w-]{16,}|[rs]k_(?:live|test)_\w{10,}`), redacted},
+	// Slack, Google, npm, Hugging Face
+	{[]string{"xox", "aiza", "npm_", "hf_"}, compiled(`xox[a-z]-[\w-]{10,}|AIza[\w-]{30,}|(?:npm|hf)_\w{30,}`), redacted},
+	// JSON web token, RFC 7519
+	{[]string{"eyj"}, compiled(`\beyJ[\w-]+\.[\w-]+\.[\w-]*`), redacted},
 }
 
 // replace is ReplaceAllString of a pattern, but a parameter of a URL's path ends where its segment does: ";token=x/admin", RFC 3986, 3.3.

@@ -132,7 +132,8 @@ func (m *matcher) mayMatch(line []byte) bool {
 
 // mayHold reports whether a block may contain matching events, or lines that are not events.
 func (m *matcher) mayHold(b *block) bool {
-	return b.Odd || (!m.Denied || b.Denied) && !b.Newest.Before(m.Since) && (m.Seq == 0 || b.First <= m.Seq && m.Seq <= b.Last) && b.Last > m.After
+	return b.Odd || (!m.Denied || b.Denied) && !b.Newest.Before(m.Since) &&
+		(m.Seq == 0 || b.First <= m.Seq && m.Seq <= b.Last) && b.Last > m.After
 }
 
 // scanAll scans pieces in parallel and yields the hits in order. It returns errStop if yield returns false.

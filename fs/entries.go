@@ -197,7 +197,8 @@ func (v *View) rename(old *place, oldName string, new *place, newName string, fl
 	}
 	var other beneath.Stat
 	otherErr := error(syscall.ENOENT)
-	if uniform := v.policy.Load().Uniform(); !uniform || new.keep != nil || v.opt.Bases != nil || moved.IsDir() || flags&beneath.RenameExchange != 0 {
+	if uniform := v.policy.Load().Uniform(); !uniform || new.keep != nil || v.opt.Bases != nil || moved.IsDir() ||
+		flags&beneath.RenameExchange != 0 {
 		other, otherErr = v.stat(new)
 		if !uniform && (moved.IsDir() && !old.whole || otherErr == nil && other.IsDir() && !new.whole) {
 			return beneath.ErrStale // after the decision another view of the scope has moved a directory there

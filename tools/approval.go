@@ -69,11 +69,13 @@ func (s *Set) permit(ctx context.Context, c *Call, r *invocation) error {
 
 // approved returns nil for a call that the operator has granted.
 func (s *Set) approved(ctx context.Context, r *invocation, d scope.Decision, policy string, count func() error) *Error {
-	nobody := &Error{Code: Denied, Message: fmt.Sprintf("%s must be approved, and nobody is here who could", r.name), Hint: s.gate.Nobody, by: d}
+	nobody := &Error{Code: Denied, Message: fmt.Sprintf("%s must be approved, and nobody is here who could", r.name),
+		Hint: s.gate.Nobody, by: d}
 	if s.gate.Approvals == nil {
 		return nobody
 	}
-	p := approvals.Approval{Agent: s.gate.Agent, Chain: s.gate.Chain, Session: s.gate.Session, Tool: r.name, Version: r.tool.Version + r.doing, Arguments: r.args.canonical,
+	p := approvals.Approval{Agent: s.gate.Agent, Chain: s.gate.Chain, Session: s.gate.Session, Tool: r.name,
+		Version: r.tool.Version + r.doing, Arguments: r.args.canonical,
 		Policy: policy, Rule: d.Rule, Path: r.path, Kind: r.kind, Subject: r.command}
 	if err := r.about(&p); err != nil {
 		return asError(err)
@@ -100,7 +102,8 @@ func (s *Set) approved(ctx context.Context, r *invocation, d scope.Decision, pol
 		return refused
 	}
 	r.paths = said.Paths
-	event := audit.Event{Event: audit.KindApproval, Agent: string(p.Agent), Session: p.Session, Call: r.id, Op: p.Tool, Path: p.Path, Target: r.target, Rule: d.Rule, Outcome: "used", Detail: said.ID, Trace: r.trace.String()}
+	event := audit.Event{Event: audit.KindApproval, Agent: string(p.Agent), Session: p.Session, Call: r.id, Op: p.Tool,
+		Path: p.Path, Target: r.target, Rule: d.Rule, Outcome: "used", Detail: said.ID, Trace: r.trace.String()}
 	r.describe(&event)
 	switch said.State {
 	case approvals.Denied:

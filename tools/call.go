@@ -236,7 +236,8 @@ func (s *Set) admitted(ctx context.Context, c Call, r *invocation) (Result, erro
 // event returns the event of a call that the rules allow.
 func (s *Set) event(r *invocation) audit.Event {
 	return audit.Event{Event: audit.KindCall, Agent: string(s.gate.Agent), Session: s.gate.Session, Call: r.id, Op: r.name,
-		Path: r.path, Target: r.target, Verdict: audit.Allow, Rule: r.allowed.Rule, RuleKind: string(r.allowed.Kind), Trace: r.trace.String(), TraceState: r.trace.State}
+		Path: r.path, Target: r.target, Verdict: audit.Allow, Rule: r.allowed.Rule, RuleKind: string(r.allowed.Kind),
+		Trace: r.trace.String(), TraceState: r.trace.State}
 }
 
 // proceed runs a call whose beginning is recorded, unless it has an error, and records the end. was is nil for a call that this
@@ -315,7 +316,8 @@ func (s *Set) proceed(ctx context.Context, c Call, r *invocation, begun Begun, w
 
 // env returns the Env that the door passes to the tool of a call.
 func (s *Set) env(c Call, r *invocation) Env {
-	env := Env{Agent: s.gate.Agent, Within: []scope.Principal{{ID: s.gate.Agent, Origin: scope.FromOperator}}, Session: s.gate.Session, Call: r.id, Ask: c.Ask, Progress: c.Progress, Context: r.context, Envelope: r.envelope, Keep: c.Keep}
+	env := Env{Agent: s.gate.Agent, Within: []scope.Principal{{ID: s.gate.Agent, Origin: scope.FromOperator}},
+		Session: s.gate.Session, Call: r.id, Ask: c.Ask, Progress: c.Progress, Context: r.context, Envelope: r.envelope, Keep: c.Keep}
 	if s.gate.Within != nil {
 		env.Within = s.gate.Within()
 	}
@@ -407,7 +409,8 @@ func (s *Set) decide(ctx context.Context, c Call, r *invocation) *Error {
 
 // denied returns the error of a call whose arguments a filter refuses.
 func denied(rule string) *Error {
-	return &Error{Code: Denied, Message: "the arguments hold what the operator does not allow", by: scope.Decision{Kind: scope.KindFilter, Rule: rule}}
+	return &Error{Code: Denied, Message: "the arguments hold what the operator does not allow",
+		by: scope.Decision{Kind: scope.KindFilter, Rule: rule}}
 }
 
 // count counts a call against the rates of its tool.
@@ -418,7 +421,8 @@ func (s *Set) count(limits []scope.Rate, tool string) error {
 	}
 	if rule != "" {
 		return &Error{Code: RateLimited, Message: fmt.Sprintf("too many calls of %s", tool),
-			Hint: fmt.Sprintf("try again in %v", wait.Round(100*time.Millisecond)+100*time.Millisecond), by: scope.Decision{Kind: scope.KindRate, Rule: rule}}
+			Hint: fmt.Sprintf("try again in %v", wait.Round(100*time.Millisecond)+100*time.Millisecond),
+			by:   scope.Decision{Kind: scope.KindRate, Rule: rule}}
 	}
 	return nil
 }
@@ -433,7 +437,8 @@ func (s *Set) refuse(ctx context.Context, r *invocation, e *Error) error {
 		}
 	}
 	event := audit.Event{Event: audit.KindCall, Agent: string(s.gate.Agent), Session: s.gate.Session, Call: r.id, Op: r.name,
-		Path: r.path, Target: r.target, Verdict: verdict, Rule: by.Rule, RuleKind: string(by.Kind), Outcome: string(e.Code), Trace: r.trace.String()}
+		Path: r.path, Target: r.target, Verdict: verdict, Rule: by.Rule, RuleKind: string(by.Kind),
+		Outcome: string(e.Code), Trace: r.trace.String()}
 	if by.Kind == scope.KindContext {
 		r.describe(&event)
 	}
@@ -475,7 +480,8 @@ func (s *Set) unavailable(ctx context.Context, r *invocation, cause error) *Erro
 // noSuchTool returns the error of an unknown tool, and of a tool that the agent may not
 // call. The hint names a tool that it may call.
 func (s *Set) noSuchTool(name string) *Error {
-	e := &Error{Code: Denied, Message: fmt.Sprintf("there is no tool %.64q here", name), by: scope.Decision{Kind: scope.KindNeed, Rule: "no such tool"}}
+	e := &Error{Code: Denied, Message: fmt.Sprintf("there is no tool %.64q here", name),
+		by: scope.Decision{Kind: scope.KindNeed, Rule: "no such tool"}}
 	var names []string
 	for _, t := range s.List() {
 		names = append(names, t.Name)

@@ -63,7 +63,8 @@ func (c Call) cut(name string, task bool) (given, json.RawMessage, *Error) {
 		return given{}, nil, ofContext(err, ruleSchema)
 	}
 	if e.Tool != nil && *e.Tool != c.Tool && *e.Tool != name {
-		return given{}, nil, &Error{Code: Invalid, Message: "the call is of another tool", Path: "/_tool", by: scope.Decision{Kind: scope.KindSchema, Rule: ruleSchema}}
+		return given{}, nil, &Error{Code: Invalid, Message: "the call is of another tool", Path: "/_tool",
+			by: scope.Decision{Kind: scope.KindSchema, Rule: ruleSchema}}
 	}
 	return given{env: env, envelope: e}, args, nil
 }
@@ -210,7 +211,8 @@ func (t *Tool) offer(rules Rules) {
 	if names == nil {
 		return
 	}
-	scopes := &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Type: "string"}, Description: "what the call sees of the context, at /context/SCOPE.json"}
+	scopes := &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Type: "string"},
+		Description: "what the call sees of the context, at /context/SCOPE.json"}
 	var list []any
 	for _, name := range names {
 		list = append(list, name)
@@ -230,7 +232,8 @@ func (t *Tool) offer(rules Rules) {
 		offered.Properties = map[string]*jsonschema.Schema{}
 	}
 	offered.Properties["_scopes"] = scopes
-	offered.Properties["_instance"] = &jsonschema.Schema{Type: "string", Description: "the instance whose messages the call sees, beside those of none"}
+	offered.Properties["_instance"] = &jsonschema.Schema{Type: "string",
+		Description: "the instance whose messages the call sees, beside those of none"}
 	t.Input = &offered
 }
 

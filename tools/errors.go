@@ -127,7 +127,8 @@ func (e *Error) decided() (by scope.Decision, verdict audit.Verdict, ok bool) {
 
 // notRun is the error of a call that did not run because the daemon cannot keep what it must keep of it.
 func notRun(cannot string, cause error) *Error {
-	return &Error{Code: Unavailable, Message: cannot + ", so the call did not run", Hint: "try again; the operator's log has the cause", cause: cause}
+	return &Error{Code: Unavailable, Message: cannot + ", so the call did not run",
+		Hint: "try again; the operator's log has the cause", cause: cause}
 }
 
 // asError returns err as what an agent may see: of what is no *Error, only that

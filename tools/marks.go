@@ -53,7 +53,8 @@ func ParseMarks(text json.RawMessage) (Marks, error) {
 	m := Marks{&mark{}}
 	for _, path := range slices.Sorted(maps.Keys(all)) {
 		strategy := map[string]scope.Strategy{
-			"prefix": scope.Prefix{}, "file": scope.File{}, "keys": scope.Keys, "buckets": scope.Buckets, "subjects": scope.Subjects{}, "none": scope.None{},
+			"prefix": scope.Prefix{}, "file": scope.File{}, "keys": scope.Keys, "buckets": scope.Buckets,
+			"subjects": scope.Subjects{}, "none": scope.None{},
 		}[all[path]]
 		if strategy == nil {
 			return Marks{}, fmt.Errorf("%.80q: %.80q is no strategy: write prefix, file, keys, buckets, subjects or none", path, all[path])

@@ -21,7 +21,8 @@ func Still(ctx context.Context) error {
 // tool that does the call must not have changed since then.
 func (s *Set) still(r *invocation) error {
 	now := s.rules()
-	if by := r.doer(); by != "" && (s.versionOf(by) != r.doing || now.Version() != r.version && (len(now.FiltersOf(by)) > 0 || !s.judge(now, by).Allow)) {
+	if by := r.doer(); by != "" && (s.versionOf(by) != r.doing || now.Version() != r.version &&
+		(len(now.FiltersOf(by)) > 0 || !s.judge(now, by).Allow)) {
 		return &Error{Code: Conflict, Message: "the activity has changed meanwhile: call again"}
 	}
 	if now.Version() == r.version {

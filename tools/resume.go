@@ -41,7 +41,8 @@ var (
 func (r *invocation) begun() Begun {
 	var e audit.Event
 	r.describe(&e)
-	return Begun{Call: r.id, Tool: r.name, Arguments: hash(r.args.canonical), Version: r.version, Rule: r.allowed.Rule, Kind: r.allowed.Kind, Context: e.Context, At: time.Now()}
+	return Begun{Call: r.id, Tool: r.name, Arguments: hash(r.args.canonical), Version: r.version, Rule: r.allowed.Rule,
+		Kind: r.allowed.Kind, Context: e.Context, At: time.Now()}
 }
 
 // resume continues with a call that an earlier daemon has begun. The call counts against no rate again. If the rules allow it no

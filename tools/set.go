@@ -86,7 +86,8 @@ const maxRunning = 32
 // NewSet returns a set. Two tools with one name are an error, except that an alias may
 // have the name of a tool that it covers.
 func NewSet(gate Gate, all ...Tool) (*Set, error) {
-	s := &Set{gate: gate, natives: map[string]*Tool{}, aliases: map[string]*Tool{}, covered: map[string]bool{}, running: limit.NewSlots(maxRunning)}
+	s := &Set{gate: gate, natives: map[string]*Tool{}, aliases: map[string]*Tool{}, covered: map[string]bool{},
+		running: limit.NewSlots(maxRunning)}
 	for _, t := range all {
 		into := s.natives
 		if t.face != nil {

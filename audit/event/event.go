@@ -55,40 +55,43 @@ const (
 //
 // Strings of an event of audit.Read are escaped, as in the log. [Unescape] returns the original strings.
 type Event struct {
-	Seq        uint64    `json:"seq"`  // set by Append
-	Time       time.Time `json:"time"` // set by Append: when the log wrote the line, in UTC
-	Event      string    `json:"event"`
-	Agent      string    `json:"agent,omitempty"`
-	Session    string    `json:"session,omitempty"`
-	Call       string    `json:"call,omitempty"`
-	Parent     string    `json:"parent,omitempty"`
-	Chain      string    `json:"chain,omitempty"`  // the agents from the first caller to this agent: a>b>c
-	Server     string    `json:"server,omitempty"` // the MCP server that a sandbox or a connection is of
-	Op         string    `json:"op,omitempty"`
-	Path       string    `json:"path,omitempty"`
-	Target     string    `json:"target,omitempty"`
-	Verdict    Verdict   `json:"verdict,omitempty"`
-	Rule       string    `json:"rule,omitempty"`      // the rule's text; programs use RuleKind
-	RuleKind   string    `json:"rule_kind,omitempty"` // a scope.Kind
-	Outcome    string    `json:"outcome,omitempty"`
-	Errno      string    `json:"errno,omitempty"` // the name, such as EACCES
-	PID        int       `json:"pid,omitempty"`
-	Program    string    `json:"program,omitempty"` // the process's name, which the process chooses: proc_pid_comm(5)
-	UID        *uint32   `json:"uid,omitempty"`     // a pointer, because 0 is a valid user id
-	Exit       *int      `json:"exit,omitempty"`    // a command's exit status, 128+N after signal N; 0 is a valid one
-	Changed    *int      `json:"changed,omitempty"` // how many files a call changed, as far as the view sees; a pointer, because 0 says that it changed none
-	Effects    string    `json:"effects,omitempty"` // what a call or a command changed, for people: numbers and the first names
-	Status     int       `json:"status,omitempty"`  // of an HTTP response
-	Bytes      int64     `json:"bytes,omitempty"`
-	Sent       int64     `json:"sent_bytes,omitempty"`  // to a host; Bytes are those from it
-	DurationUS int64     `json:"duration_us,omitempty"` // microseconds
-	Instance   string    `json:"instance,omitempty"`    // of a call with a context
-	Context    []Scope   `json:"context,omitempty"`     // what a call sees of its client's context
-	Decided    time.Time `json:"decided,omitzero"`      // of an allowed file operation that waited in a spool: when the view decided; see AppendAll
-	Trace      string    `json:"trace,omitempty"`       // the span that a call was made in, a traceparent: its client's, or that of another agent's call; see audit/trace
-	TraceState string    `json:"trace_state,omitempty"` // the tracestate of a client's Trace
-	Unrecorded int64     `json:"unrecorded,omitempty"`  // equal denials since the last record of one, which the log left out
-	Detail     string    `json:"detail,omitempty"`      // short text for people
+	Seq      uint64    `json:"seq"`  // set by Append
+	Time     time.Time `json:"time"` // set by Append: when the log wrote the line, in UTC
+	Event    string    `json:"event"`
+	Agent    string    `json:"agent,omitempty"`
+	Session  string    `json:"session,omitempty"`
+	Call     string    `json:"call,omitempty"`
+	Parent   string    `json:"parent,omitempty"`
+	Chain    string    `json:"chain,omitempty"`  // the agents from the first caller to this agent: a>b>c
+	Server   string    `json:"server,omitempty"` // the MCP server that a sandbox or a connection is of
+	Op       string    `json:"op,omitempty"`
+	Path     string    `json:"path,omitempty"`
+	Target   string    `json:"target,omitempty"`
+	Verdict  Verdict   `json:"verdict,omitempty"`
+	Rule     string    `json:"rule,omitempty"`      // the rule's text; programs use RuleKind
+	RuleKind string    `json:"rule_kind,omitempty"` // a scope.Kind
+	Outcome  string    `json:"outcome,omitempty"`
+	Errno    string    `json:"errno,omitempty"` // the name, such as EACCES
+	PID      int       `json:"pid,omitempty"`
+	Program  string    `json:"program,omitempty"` // the process's name, which the process chooses: proc_pid_comm(5)
+	UID      *uint32   `json:"uid,omitempty"`     // a pointer, because 0 is a valid user id
+	Exit     *int      `json:"exit,omitempty"`    // a command's exit status, 128+N after signal N; 0 is a valid one
+	// how many files a call changed, as far as the view sees; a pointer, because 0 says that it changed none
+	Changed    *int    `json:"changed,omitempty"`
+	Effects    string  `json:"effects,omitempty"` // what a call or a command changed, for people: numbers and the first names
+	Status     int     `json:"status,omitempty"`  // of an HTTP response
+	Bytes      int64   `json:"bytes,omitempty"`
+	Sent       int64   `json:"sent_bytes,omitempty"`  // to a host; Bytes are those from it
+	DurationUS int64   `json:"duration_us,omitempty"` // microseconds
+	Instance   string  `json:"instance,omitempty"`    // of a call with a context
+	Context    []Scope `json:"context,omitempty"`     // what a call sees of its client's context
+	// of an allowed file operation that waited in a spool: when the view decided; see AppendAll
+	Decided time.Time `json:"decided,omitzero"`
+	// the span that a call was made in, a traceparent: its client's, or that of another agent's call; see audit/trace
+	Trace      string `json:"trace,omitempty"`
+	TraceState string `json:"trace_state,omitempty"` // the tracestate of a client's Trace
+	Unrecorded int64  `json:"unrecorded,omitempty"`  // equal denials since the last record of one, which the log left out
+	Detail     string `json:"detail,omitempty"`      // short text for people
 
 	Raw []byte `json:"-"` // the line without its newline; set by Read, ignored by Append
 }

@@ -178,7 +178,8 @@ func (v *verifier) addHeads(ctx context.Context, name string, text io.Reader, ke
 	case err != nil:
 		return &BrokenError{Segment: name, What: err.Error()}
 	case kept.Heads == 0 && from == elsewhere:
-		return &BrokenError{Segment: name, What: fmt.Sprintf("it has no head that is signed by the log's key %s, and %d of other logs", key.Name(), kept.Others)}
+		return &BrokenError{Segment: name,
+			What: fmt.Sprintf("it has no head that is signed by the log's key %s, and %d of other logs", key.Name(), kept.Others)}
 	}
 	v.found.Others += kept.Others
 	v.found.Cut += kept.Cut
@@ -235,7 +236,8 @@ func (v *verifier) walk(ctx context.Context) error {
 		}
 	}
 	if len(all) > 0 && all[0].Number-1 > v.removed {
-		return v.broken(0, fmt.Sprintf("the segments up to %s are missing, and the log has not removed them", segment.Name(all[0].Number-1)), all[0].Name())
+		return v.broken(0, fmt.Sprintf("the segments up to %s are missing, and the log has not removed them",
+			segment.Name(all[0].Number-1)), all[0].Name())
 	}
 	return v.finish()
 }

@@ -42,7 +42,8 @@ const MaxState = 512
 var (
 	parentForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\A00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})\z`) })
 	memberForm = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`\A([a-z][-a-z0-9_*/]{0,255}|[a-z0-9][-a-z0-9_*/]{0,240}@[a-z][-a-z0-9_*/]{0,13})=[ -+\--<>-~]{0,255}[!-+\--<>-~]\z`)
+		return regexp.MustCompile(
+			`\A([a-z][-a-z0-9_*/]{0,255}|[a-z0-9][-a-z0-9_*/]{0,240}@[a-z][-a-z0-9_*/]{0,13})=[ -+\--<>-~]{0,255}[!-+\--<>-~]\z`)
 	})
 )
 

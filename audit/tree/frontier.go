@@ -116,7 +116,8 @@ var errPosition = errors.New("no position of a tree, or a damaged one")
 // Encode returns p in PositionSize bytes, with a check sum.
 func (p Position) Encode() []byte {
 	b := make([]byte, 0, PositionSize)
-	for _, n := range [...]int64{p.Offset, int64(p.Boot), p.Counts.Denied, p.Counts.Begun, p.Counts.Ended, p.Counts.Unknown, p.Counts.Lost, p.Tree.Size} {
+	for _, n := range [...]int64{p.Offset, int64(p.Boot), p.Counts.Denied, p.Counts.Begun, p.Counts.Ended,
+		p.Counts.Unknown, p.Counts.Lost, p.Tree.Size} {
 		b = binary.LittleEndian.AppendUint64(b, uint64(n))
 	}
 	for _, h := range p.Tree.Peaks {
@@ -132,7 +133,8 @@ func DecodePosition(b []byte) (p Position, err error) {
 		return p, errPosition
 	}
 	var boot int64
-	for i, n := range [...]*int64{&p.Offset, &boot, &p.Counts.Denied, &p.Counts.Begun, &p.Counts.Ended, &p.Counts.Unknown, &p.Counts.Lost, &p.Tree.Size} {
+	for i, n := range [...]*int64{&p.Offset, &boot, &p.Counts.Denied, &p.Counts.Begun, &p.Counts.Ended,
+		&p.Counts.Unknown, &p.Counts.Lost, &p.Tree.Size} {
 		*n = int64(binary.LittleEndian.Uint64(b[i*8:]))
 	}
 	p.Boot = uint64(boot)

@@ -43,7 +43,8 @@ func main() {
 	flag.StringVar(&o.rules, "rules", "/etc/scopefs/csi.yaml", "the file of rules")
 	flag.StringVar(&o.definitions, "definitions", "", "the directory of ConfigMaps with the definitions that pods may name; none without it")
 	flag.StringVar(&o.pods, "pods", "/var/lib/kubelet/pods", "kubelet's directory of pods")
-	flag.StringVar(&o.registration, "registration", "", "kubelet's directory of registrations, which sees the socket at the same path; without it something else registers the plugin")
+	flag.StringVar(&o.registration, "registration", "",
+		"kubelet's directory of registrations, which sees the socket at the same path; without it something else registers the plugin")
 	flag.StringVar(&o.state, "state", "/var/lib/scopefs-csi", "the plugin's own directory")
 	flag.Parse()
 	if err := o.serve(); err != nil {
@@ -64,7 +65,8 @@ func (o options) serve() error {
 	}
 	daemon := api.NewClient(config.Paths{Run: o.run})
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	all, err := volumes.Open(volumes.Config{Rules: o.rules, Definitions: rules.Definitions(o.definitions), Pods: o.pods, State: o.state, Log: log}, daemon)
+	all, err := volumes.Open(volumes.Config{Rules: o.rules, Definitions: rules.Definitions(o.definitions), Pods: o.pods,
+		State: o.state, Log: log}, daemon)
 	if err != nil {
 		return err
 	}
@@ -73,7 +75,8 @@ func (o options) serve() error {
 		return err
 	}
 	server := grpc.NewServer(grpc.MaxRecvMsgSize(maxRequest))
-	services := node.Server{Node: o.node, Version: version, Volumes: all, Ready: func(ctx context.Context) error { return daemon.Health(ctx, readyTime) }}
+	services := node.Server{Node: o.node, Version: version, Volumes: all,
+		Ready: func(ctx context.Context) error { return daemon.Health(ctx, readyTime) }}
 	services.Register(server)
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer cancel()

@@ -81,7 +81,8 @@ func (s *fileSystem) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.At
 
 func (s *fileSystem) attr(f *Files, i int, out *fuse.Attr) {
 	size := uint64(len(f.data[i]))
-	*out = fuse.Attr{Ino: f.first + uint64(i), Mode: unix.S_IFREG | 0o444, Nlink: 1, Owner: s.opt.user(), Size: size, Blocks: (size + 511) / 512, Blksize: 4096}
+	*out = fuse.Attr{Ino: f.first + uint64(i), Mode: unix.S_IFREG | 0o444, Nlink: 1, Owner: s.opt.user(), Size: size,
+		Blocks: (size + 511) / 512, Blksize: 4096}
 	out.SetTimes(&f.made, &f.made, &f.made)
 }
 

@@ -14,7 +14,8 @@ import (
 
 // Git returns why a policy does not let f become the file of git at rel. root has the other files of its repository, and base
 // has the file before, with the attributes was; zero attributes stand for no file.
-func Git(p *scope.Policy, kind scope.GitContent, root *beneath.Root, f beneath.File, rel string, base *beneath.Root, was *beneath.Stat) (why, err error) {
+func Git(p *scope.Policy, kind scope.GitContent, root *beneath.Root, f beneath.File, rel string, base *beneath.Root,
+	was *beneath.Stat) (why, err error) {
 	if kind == scope.GitIndex {
 		return index(root, f, beneath.Parent(rel))
 	}

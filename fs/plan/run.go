@@ -33,11 +33,12 @@ type Runner struct {
 	Tree, Stage *beneath.Root // their file system is one
 	Keeper      Keeper        // nil: nothing is kept
 
-	Lock     func() (unlock func(), err error)                        // excludes others during one step; nil: nobody
-	Changed  func(dir beneath.FileID, name string, id beneath.FileID) // a name of the tree, or its object, may have changed; nil: nobody is told
-	Progress func(done, total int)                                    // called before each step, and at the end; nil: nobody is told
-	Fatal    func(error) bool                                         // no other step would fare better
-	Partly   func(s *Step, err error)                                 // a step is done but for this
+	Lock func() (unlock func(), err error) // excludes others during one step; nil: nobody
+	// a name of the tree, or its object, may have changed; nil: nobody is told
+	Changed  func(dir beneath.FileID, name string, id beneath.FileID)
+	Progress func(done, total int)    // called before each step, and at the end; nil: nobody is told
+	Fatal    func(error) bool         // no other step would fare better
+	Partly   func(s *Step, err error) // a step is done but for this
 }
 
 // ErrStuck reports that a version of another process is in the stage and could not be put back. Nothing may clear the

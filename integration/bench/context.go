@@ -35,7 +35,9 @@ func contextOps() []contextOp {
 	return []contextOp{
 		{"bash :, the session's context", plain("bash", quiet), plain("bash", scoped(quiet))},
 		{"bash :, the context in the call", plain("bash", quiet), inside},
-		{"bash cat FILE >/dev/null, in /workspace and in /context", plain("bash", map[string]any{"command": "cat state.json >/dev/null"}), plain("bash", scoped(map[string]any{"command": "cat /context/state.json >/dev/null"}))},
+		{"bash cat FILE >/dev/null, in /workspace and in /context",
+			plain("bash", map[string]any{"command": "cat state.json >/dev/null"}),
+			plain("bash", scoped(map[string]any{"command": "cat /context/state.json >/dev/null"}))},
 		{"a program of activities.d", plain("program", nil), plain("program", scoped(nil))},
 	}
 }
@@ -119,7 +121,8 @@ func (o contextOp) measure(side *mcpSide, count, warm int) error {
 		}
 	}
 	at := func(k, percent int) float64 { slices.Sort(times[k]); return times[k][len(times[k])*percent/100] }
-	fmt.Printf("| %s | %.0f (%.0f) | %.0f (%.0f) | %+.0f | %+.0f |\n", o.name, at(0, 50), at(0, 99), at(1, 50), at(1, 99), at(1, 50)-at(0, 50), at(1, 99)-at(0, 99))
+	fmt.Printf("| %s | %.0f (%.0f) | %.0f (%.0f) | %+.0f | %+.0f |\n", o.name, at(0, 50), at(0, 99), at(1, 50),
+		at(1, 99), at(1, 50)-at(0, 50), at(1, 99)-at(0, 99))
 	return nil
 }
 
@@ -133,7 +136,8 @@ func measureReads(side *mcpSide, self, scope string, count int) error {
 		return err
 	}
 	run := call("bash", func(int) map[string]any {
-		return map[string]any{"_scopes": []string{"state"}, "command": fmt.Sprintf("cp state.json /tmp && ./bench reads %d /tmp/state.json /workspace/state.json /context/state.json >reads", count)}
+		return map[string]any{"_scopes": []string{"state"},
+			"command": fmt.Sprintf("cp state.json /tmp && ./bench reads %d /tmp/state.json /workspace/state.json /context/state.json >reads", count)}
 	})
 	if _, _, err := side.call(run, 0); err != nil {
 		return err

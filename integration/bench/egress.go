@@ -139,7 +139,8 @@ func egressLatencies(sides []egressSide, ca string, count int) error {
 		fmt.Printf("| %s | µs, p50 | p99 | ratio | added p50 | added p99 |\n|---|---|---|---|---|---|\n", row.name)
 		at := func(k, percent int) float64 { slices.Sort(times[k]); return times[k][len(times[k])*percent/100] }
 		for k, s := range sides {
-			fmt.Printf("| %s | %.0f | %.0f | %.1f× | %+.0f | %+.0f |\n", s.name, at(k, 50), at(k, 99), at(k, 50)/at(0, 50), at(k, 50)-at(0, 50), at(k, 99)-at(0, 99))
+			fmt.Printf("| %s | %.0f | %.0f | %.1f× | %+.0f | %+.0f |\n", s.name, at(k, 50), at(k, 99),
+				at(k, 50)/at(0, 50), at(k, 50)-at(0, 50), at(k, 99)-at(0, 99))
 		}
 		fmt.Println()
 	}

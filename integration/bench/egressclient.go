@@ -124,7 +124,8 @@ func newClient(job egressJob) (*http.Client, error) {
 		roots = x509.NewCertPool()
 	}
 	roots.AppendCertsFromPEM([]byte(job.CA))
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, NextProtos: []string{"http/1.1"}}, DisableCompression: true, DisableKeepAlives: job.Fresh, ReadBufferSize: 64 << 10}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, NextProtos: []string{"http/1.1"}},
+		DisableCompression: true, DisableKeepAlives: job.Fresh, ReadBufferSize: 64 << 10}
 	if proxy := os.Getenv("HTTPS_PROXY"); proxy != "" {
 		at, err := url.Parse(proxy)
 		if err != nil {

@@ -43,7 +43,8 @@ func startOrigin() (*origin, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "bench"}, DNSNames: append([]string{"localhost"}, originHosts...),
+	t := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "bench"},
+		DNSNames:  append([]string{"localhost"}, originHosts...),
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour), IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature}
 	der, err := x509.CreateCertificate(rand.Reader, t, t, key.Public(), key)
@@ -104,7 +105,8 @@ func startSides(o *origin, dir, scopefs, self, node, srt string) (sides []egress
 		return nil, stop, err
 	}
 	stops = append(stops, end)
-	inside, err := startClient(exec.Command(scopefs, "--base", filepath.Join(dir, "base"), "run", "bench", "--", "/workspace/client", "client"),
+	inside, err := startClient(exec.Command(scopefs, "--base", filepath.Join(dir, "base"), "run", "bench", "--",
+		"/workspace/client", "client"),
 		func() []int {
 			return slices.Concat(children(pid, "scopefs-log"), children(pid, "scopefs-tunnels"), []int{pid})
 		})
@@ -154,7 +156,8 @@ func startNetworkDaemon(o *origin, dir, scopefs, self string) (pid int, end func
 		}
 	}
 	text := "---\nname: bench\ndescription: measured\nnetwork: {allow: [" + strings.Join(rules, ", ") + "]}\n---\n"
-	err = errors.Join(os.WriteFile(filepath.Join(base, "agents.d/bench.md"), []byte(text), 0o644), copyProgram(self, filepath.Join(base, "agents/bench/client")))
+	err = errors.Join(os.WriteFile(filepath.Join(base, "agents.d/bench.md"), []byte(text), 0o644),
+		copyProgram(self, filepath.Join(base, "agents/bench/client")))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -177,7 +180,8 @@ func startTinyproxy(dir, self string) (*egressProcess, func(), error) {
 	}
 	host, port, _ := net.SplitHostPort(at)
 	conf := filepath.Join(dir, "tinyproxy.conf")
-	text := fmt.Sprintf("Listen %s\nPort %s\nTimeout 600\nMaxClients 2048\nLogLevel Error\nLogFile %q\n", host, port, filepath.Join(dir, "tinyproxy.log"))
+	text := fmt.Sprintf("Listen %s\nPort %s\nTimeout 600\nMaxClients 2048\nLogLevel Error\nLogFile %q\n", host, port,
+		filepath.Join(dir, "tinyproxy.log"))
 	if err := os.WriteFile(conf, []byte(text), 0o644); err != nil {
 		return nil, nil, err
 	}
@@ -209,7 +213,8 @@ func startSRT(o *origin, dir, self, node, srt string, terminate bool) (*egressPr
 	if terminate {
 		network["tlsTerminate"] = map[string]any{}
 	}
-	text, err := json.Marshal(map[string]any{"network": network, "filesystem": map[string]any{"denyRead": []string{}, "allowWrite": []string{own}, "denyWrite": []string{}}})
+	text, err := json.Marshal(map[string]any{"network": network,
+		"filesystem": map[string]any{"denyRead": []string{}, "allowWrite": []string{own}, "denyWrite": []string{}}})
 	if err != nil {
 		return nil, err
 	}

@@ -88,7 +88,8 @@ func (b *fleetBench) start(nodes int) error {
 	}
 	b.key = filepath.Join(b.dir, "key")
 	token := filepath.Join(b.dir, "token")
-	f := config.Fleet{NATS: fmt.Sprintf("nats://127.0.0.1:%d", b.server.port), Credential: &credential.Source{File: token}, Trust: []string{public}, Definitions: true}
+	f := config.Fleet{NATS: fmt.Sprintf("nats://127.0.0.1:%d", b.server.port),
+		Credential: &credential.Source{File: token}, Trust: []string{public}, Definitions: true}
 	b.fleet = config.Fleet{NATS: f.NATS, Credential: f.Credential}
 	settings := fmt.Sprintf("fleet: {nats: '%s', credential: {file: '%s'}}\n", f.NATS, token)
 	for file, text := range map[string]string{b.key: private, token: benchSecret, filepath.Join(b.dir, "scopefs.yaml"): settings} {
@@ -167,7 +168,8 @@ func heard(watch jetstream.KeyWatcher, there map[string]bool, want int) (when []
 
 // connect connects this program to the server.
 func (b *fleetBench) connect() error {
-	conn, err := nats.Connect(fmt.Sprintf("nats://127.0.0.1:%d", b.server.port), nats.Token(benchSecret), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
+	conn, err := nats.Connect(fmt.Sprintf("nats://127.0.0.1:%d", b.server.port), nats.Token(benchSecret),
+		nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
 	if err == nil {
 		b.js, err = jetstream.New(conn)
 	}
@@ -362,7 +364,8 @@ func (b *fleetBench) steady(ctx context.Context, lasts time.Duration, count int)
 	for _, row := range []struct {
 		name string
 		ms   []float64
-	}{{"an event, until `fleet audit -f` prints it", r.lags}, {"a request that waits, until the server has it", shown}, {"`fleet approvals approve`, until the node's answer", decided}} {
+	}{{"an event, until `fleet audit -f` prints it", r.lags}, {"a request that waits, until the server has it", shown},
+		{"`fleet approvals approve`, until the node's answer", decided}} {
 		slices.Sort(row.ms)
 		if n := len(row.ms); n > 0 {
 			fmt.Printf("| %s | %.0f ms | %.0f ms | %.0f ms | %d |\n", row.name, row.ms[n/2], row.ms[n*99/100], row.ms[n-1], n)
@@ -382,7 +385,8 @@ func (b *fleetBench) steady(ctx context.Context, lasts time.Duration, count int)
 
 // spent returns the seconds of a processor that the server, the programs of nodes, and this process have used.
 func (b *fleetBench) spent(programs []int) [3]float64 {
-	return [3]float64{processor([]int{b.server.cmd.Process.Pid}).Seconds(), processor(programs).Seconds(), processor([]int{os.Getpid()}).Seconds()}
+	return [3]float64{processor([]int{b.server.cmd.Process.Pid}).Seconds(), processor(programs).Seconds(),
+		processor([]int{os.Getpid()}).Seconds()}
 }
 
 // board measures what an operator's look at all nodes costs, by command and by a console's daemon.
@@ -402,7 +406,8 @@ func (b *fleetBench) board(ctx context.Context) error {
 		nodes[pid] = true
 	}
 	mux, failed, seen := http.NewServeMux(), error(nil), api.Fleet{}
-	reader.NewBoard(ctx, b.fleet, os.Stderr).Handle(mux, func(_ http.ResponseWriter, v any) { seen = v.(api.Fleet) }, func(_ http.ResponseWriter, err error) { failed = err })
+	reader.NewBoard(ctx, b.fleet, os.Stderr).Handle(mux, func(_ http.ResponseWriter, v any) { seen = v.(api.Fleet) },
+		func(_ http.ResponseWriter, err error) { failed = err })
 	var looks []float64
 	for range 5 {
 		began := time.Now()
@@ -437,7 +442,8 @@ func (b *fleetBench) away(lasts time.Duration) error {
 	if _, err := b.arrived(); err != nil {
 		return err
 	}
-	fmt.Printf("\nOne node was cut off for %v: %d events. All were there %.1f s after the start of its program.\n", lasts, count, time.Since(began).Seconds())
+	fmt.Printf("\nOne node was cut off for %v: %d events. All were there %.1f s after the start of its program.\n",
+		lasts, count, time.Since(began).Seconds())
 	return nil
 }
 
@@ -466,7 +472,8 @@ func (b *fleetBench) restart() error {
 	}
 	spent = processor([]int{b.server.cmd.Process.Pid}) - spent
 	fmt.Printf("\nThe server was restarted, and was up after %.1f s: half of the nodes were back %.1f s after that, all %.1f s. That took %.0f ms of the server's processor a node.\n",
-		up.Seconds(), when[len(when)/2].Sub(began.Add(up)).Seconds(), when[len(when)-1].Sub(began.Add(up)).Seconds(), float64(spent.Milliseconds())/float64(len(b.nodes)))
+		up.Seconds(), when[len(when)/2].Sub(began.Add(up)).Seconds(), when[len(when)-1].Sub(began.Add(up)).Seconds(),
+		float64(spent.Milliseconds())/float64(len(b.nodes)))
 	return nil
 }
 

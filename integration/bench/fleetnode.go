@@ -57,7 +57,8 @@ func startFleetNode(dir string, f config.Fleet, agents int) (n *fleetNode, err e
 	for i := range shown {
 		id := scope.ID(fmt.Sprintf("agent-%03d", i))
 		n.agents = append(n.agents, id)
-		shown[i] = api.Agent{ID: id, State: api.Mounted, Mount: filepath.Join(n.paths.Views(), string(id)), ViewPID: 10_000 + i, Sessions: []string{"s-" + string(id)}}
+		shown[i] = api.Agent{ID: id, State: api.Mounted, Mount: filepath.Join(n.paths.Views(), string(id)),
+			ViewPID: 10_000 + i, Sessions: []string{"s-" + string(id)}}
 	}
 	n.node, err = fleet.Join(f, fleet.Host{
 		Paths: n.paths, Version: "bench", Approvals: n.set, Record: n.log.Record, Logger: slog.New(slog.DiscardHandler),
@@ -66,7 +67,8 @@ func startFleetNode(dir string, f config.Fleet, agents int) (n *fleetNode, err e
 		Enter:  func() (func(), error) { return func() {}, nil },
 		Decided: func(ctx context.Context, as string) func(approvals.Approval) error {
 			return func(a approvals.Approval) error {
-				return n.log.Record(ctx, audit.Event{Event: audit.KindApproval, Agent: string(a.Agent), Op: a.Tool, Outcome: a.State, Detail: "as " + as})
+				return n.log.Record(ctx,
+					audit.Event{Event: audit.KindApproval, Agent: string(a.Agent), Op: a.Tool, Outcome: a.State, Detail: "as " + as})
 			}
 		},
 	})

@@ -23,7 +23,8 @@ func natsServer(args arguments) error {
 	if port == 0 {
 		port = server.RANDOM_PORT
 	}
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: args[0], NoSigs: true, Authorization: benchSecret, NoLog: true})
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: args[0],
+		NoSigs: true, Authorization: benchSecret, NoLog: true})
 	if err != nil {
 		return err
 	}

@@ -225,7 +225,8 @@ var ops = []op{
 		}
 		return nil
 	}},
-	{name: "rename", n: 300, prepare: makeFiles, run: func(dir string, i int) error { return syscall.Rename(file(dir, i), file(dir, i+100000)) }},
+	{name: "rename", n: 300, prepare: makeFiles,
+		run: func(dir string, i int) error { return syscall.Rename(file(dir, i), file(dir, i+100000)) }},
 	{name: "mkdir + rmdir", n: 300, run: func(dir string, i int) error {
 		if err := syscall.Mkdir(file(dir, i), 0o755); err != nil {
 			return err

@@ -27,7 +27,8 @@ func newMCPSide(client, root string, cmd *exec.Cmd) (*mcpSide, error) {
 	if client == "raw" {
 		return s, s.raw(cmd)
 	}
-	session, err := mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "v1"}, nil).Connect(context.Background(), &mcp.CommandTransport{Command: cmd}, nil)
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "v1"}, nil).
+		Connect(context.Background(), &mcp.CommandTransport{Command: cmd}, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +120,8 @@ func (s *mcpSide) raw(cmd *exec.Cmd) error {
 			return took, line, nil
 		}
 	}
-	_, _, err = ask("initialize", map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]any{"name": "bench", "version": "1"}})
+	_, _, err = ask("initialize", map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{},
+		"clientInfo": map[string]any{"name": "bench", "version": "1"}})
 	if err == nil {
 		_, err = io.WriteString(in, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n")
 	}

@@ -277,7 +277,8 @@ func restartCompare(args arguments) error {
 				}
 				longest[kind][way], sums[kind][way] = append(longest[kind][way], w.Took), sums[kind][way].add(w)
 			}
-			fmt.Fprintf(os.Stderr, "round %d, %s: ended after %v, ready after %v; the longest in a view but of a denial: %s, %v, begun after %v\n", round, way,
+			fmt.Fprintf(os.Stderr,
+				"round %d, %s: ended after %v, ready after %v; the longest in a view but of a denial: %s, %v, begun after %v\n", round, way,
 				ended.Round(time.Millisecond), ready.Round(time.Millisecond), what,
 				worst.Took.Round(100*time.Microsecond), worst.Began.Sub(began).Round(time.Millisecond))
 		}
@@ -299,7 +300,8 @@ func restartCompare(args arguments) error {
 		return err
 	}
 
-	fmt.Printf("| longest wait of a round, ms: p50 (max); waits over 20 ms | %s |\n|---|%s\n", strings.Join(ways, " | "), strings.Repeat("---|", len(ways)))
+	fmt.Printf("| longest wait of a round, ms: p50 (max); waits over 20 ms | %s |\n|---|%s\n",
+		strings.Join(ways, " | "), strings.Repeat("---|", len(ways)))
 	for _, kind := range slices.Sorted(maps.Keys(longest)) {
 		fmt.Printf("| %s |", kind)
 		for _, way := range ways {

@@ -114,8 +114,10 @@ func (s *starter) build(label, programs, dir string) (end func(), err error) {
 		}
 	}
 	s.add(started{name: label + "run -- true, with a daemon", path: "2+1", words: run})
-	s.add(started{name: label + "call read_file, with a daemon", path: "3+1", words: []string{scopefs, "--base", base, "call", "read_file", "path=f", "--agent", "a"}})
-	s.add(started{name: label + "run --dir . -- true, without", path: "6+1", words: []string{scopefs, "run", "--dir", ".", "--", "true"}, dir: project})
+	s.add(started{name: label + "call read_file, with a daemon", path: "3+1",
+		words: []string{scopefs, "--base", base, "call", "read_file", "path=f", "--agent", "a"}})
+	s.add(started{name: label + "run --dir . -- true, without", path: "6+1",
+		words: []string{scopefs, "run", "--dir", ".", "--", "true"}, dir: project})
 	return end, err
 }
 
@@ -180,7 +182,8 @@ func (s *starter) print(user string) {
 			of := programs*empty + sandboxes*bwrap
 			sum = fmt.Sprintf("%.1f | %.1f×", of, took/of)
 		}
-		fmt.Printf("| %s | %.1f | %.1f× | %.1f× | %s | %.1f | %d |\n", one.name, took, took/empty, took/bwrap, sum, median(one.used), median(one.faults))
+		fmt.Printf("| %s | %.1f | %.1f× | %.1f× | %s | %.1f | %d |\n", one.name, took, took/empty, took/bwrap, sum,
+			median(one.used), median(one.faults))
 	}
 	fmt.Println()
 }

@@ -77,7 +77,8 @@ func (s storeBench) measure(dir, scopefs string, count, warm int) error {
 		return err
 	}
 	defer stop()
-	for name, text := range map[string]string{"scopefs.yaml": "stores: {" + config + "}\n", "agents.d/bench.md": "---\nname: bench\ndescription: measured\n---\n"} {
+	for name, text := range map[string]string{"scopefs.yaml": "stores: {" + config + "}\n",
+		"agents.d/bench.md": "---\nname: bench\ndescription: measured\n---\n"} {
 		if err := os.WriteFile(filepath.Join(base, name), []byte(text), 0o644); err != nil {
 			return err
 		}

@@ -70,7 +70,8 @@ func freeAddress() (string, error) {
 
 // startMessages has the server of NATS in this process, with the same durability.
 func startMessages(dir string) (config string, ops []storeOp, stop func(), err error) {
-	nat, err := server.NewServer(&server.Options{DontListen: true, NoSigs: true, JetStream: true, StoreDir: filepath.Join(dir, "direct"), SyncAlways: true})
+	nat, err := server.NewServer(&server.Options{DontListen: true, NoSigs: true, JetStream: true,
+		StoreDir: filepath.Join(dir, "direct"), SyncAlways: true})
 	if err != nil {
 		return "", nil, nil, err
 	}
@@ -132,14 +133,17 @@ func startMetrics(dir string) (config string, ops []storeOp, stop func(), err er
 	}
 	client := &http.Client{Timeout: time.Minute}
 	ask := func(text string) (int, error) {
-		return exchange(client, root+"/query", "application/x-www-form-urlencoded", url.Values{"db": {"direct"}, "epoch": {"ns"}, "q": {text}}.Encode())
+		return exchange(client, root+"/query", "application/x-www-form-urlencoded",
+			url.Values{"db": {"direct"}, "epoch": {"ns"}, "q": {text}}.Encode())
 	}
-	stop, err = startServer(func() error { _, err := ask("CREATE DATABASE direct"); return err }, "influxd", "-config", filepath.Join(dir, "conf"))
+	stop, err = startServer(func() error { _, err := ask("CREATE DATABASE direct"); return err }, "influxd", "-config",
+		filepath.Join(dir, "conf"))
 	began := time.Now().Add(-30 * time.Minute)
 	at := func(n int) time.Time { return began.Add(time.Duration(n) * time.Millisecond) }
 	return fmt.Sprintf("metrics: {url: %q}", root), []storeOp{
 		{"metrics_write a point", "metrics_write", func(n int) map[string]any {
-			return map[string]any{"points": []any{map[string]any{"measurement": "cpu", "tags": map[string]any{"host": "h"}, "fields": map[string]any{"v": 1.5}, "time": at(n).Format(time.RFC3339Nano)}}}
+			return map[string]any{"points": []any{map[string]any{"measurement": "cpu",
+				"tags": map[string]any{"host": "h"}, "fields": map[string]any{"v": 1.5}, "time": at(n).Format(time.RFC3339Nano)}}}
 		}, func(n int) error {
 			_, err := exchange(client, root+"/write?db=direct", "text/plain", fmt.Sprintf("cpu,host=h v=1.5 %d\n", at(n).UnixNano()))
 			return err
@@ -188,11 +192,13 @@ func startObjects(dir string) (config string, ops []storeOp, stop func(), err er
 	}
 	ctx := context.Background()
 	stop, err = startServer(func() error { _, err := client.BucketExists(ctx, "store"); return err },
-		"versitygw", "--port", address, "--quiet", "--keep-alive", "--iam-dir", filepath.Join(dir, "iam"), "posix", "--sidecar", filepath.Join(dir, "meta"), filepath.Join(dir, "buckets"))
+		"versitygw", "--port", address, "--quiet", "--keep-alive", "--iam-dir", filepath.Join(dir, "iam"), "posix",
+		"--sidecar", filepath.Join(dir, "meta"), filepath.Join(dir, "buckets"))
 	key := func(n int) string { return fmt.Sprintf("k%03d", n%100) }
 	return fmt.Sprintf("objects: {url: %q, bucket: store, access_key: bench, secret_key: {file: %q}, addresses: [127.0.0.1]}", "http://"+address, secret), []storeOp{
 		{"object_put 1 KiB", "object_put", func(n int) map[string]any { return map[string]any{"key": key(n), "content": storeText} }, func(n int) error {
-			_, err := client.PutObject(ctx, "store", "direct/"+key(n), strings.NewReader(storeText), int64(len(storeText)), "", "", minio.PutObjectOptions{DisableContentSha256: true})
+			_, err := client.PutObject(ctx, "store", "direct/"+key(n), strings.NewReader(storeText),
+				int64(len(storeText)), "", "", minio.PutObjectOptions{DisableContentSha256: true})
 			return err
 		}},
 		{"object_get 1 KiB", "object_get", func(n int) map[string]any { return map[string]any{"key": key(n)} }, func(n int) error {

@@ -24,7 +24,8 @@ var storeText = strings.Repeat("0123456789abcde\n", 64)
 func kvOps(set func(key string) error, get func(key string) (int, error)) []storeOp {
 	key := func(n int) string { return fmt.Sprintf("k%03d", n%100) }
 	return []storeOp{
-		{"kv_set 1 KiB", "kv_set", func(n int) map[string]any { return map[string]any{"key": key(n), "value": storeText} }, func(n int) error { return set(key(n)) }},
+		{"kv_set 1 KiB", "kv_set",
+			func(n int) map[string]any { return map[string]any{"key": key(n), "value": storeText} }, func(n int) error { return set(key(n)) }},
 		{"kv_get 1 KiB", "kv_get", func(n int) map[string]any { return map[string]any{"key": key(n)} }, func(n int) error {
 			size, err := get(key(n))
 			return enough(size, err)
@@ -102,7 +103,8 @@ func startSQL(dir string) (config string, ops []storeOp, stop func(), err error)
 		return "", nil, nil, err
 	}
 	stop = func() { _ = db.Close() }
-	const create, insert, query = "CREATE TABLE IF NOT EXISTS t (k TEXT, v TEXT)", "INSERT INTO t VALUES (?, ?)", "SELECT k, v FROM t WHERE rowid = ?"
+	const create, insert, query = "CREATE TABLE IF NOT EXISTS t (k TEXT, v TEXT)", "INSERT INTO t VALUES (?, ?)",
+		"SELECT k, v FROM t WHERE rowid = ?"
 	if _, err := db.Exec(create); err != nil {
 		stop()
 		return "", nil, nil, err

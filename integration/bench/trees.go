@@ -86,7 +86,8 @@ func makeTree(args arguments) error {
 	return nil
 }
 
-var words = strings.Fields("the of a file name open read write return error if for func type map string byte path view root list next value")
+var words = strings.Fields(
+	"the of a file name open read write return error if for func type map string byte path view root list next value")
 
 // text returns at least size bytes in lines.
 func text(random *rand.Rand, size int) []byte {
@@ -123,7 +124,8 @@ func makePackages(args arguments) error {
 		}
 		depends[name] = "file:" + name + ".tgz"
 	}
-	manifest, err := json.MarshalIndent(map[string]any{"name": "bench", "version": "1.0.0", "private": true, "dependencies": depends}, "", "  ")
+	manifest, err := json.MarshalIndent(map[string]any{"name": "bench", "version": "1.0.0", "private": true,
+		"dependencies": depends}, "", "  ")
 	if err != nil {
 		return err
 	}

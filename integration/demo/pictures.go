@@ -30,7 +30,8 @@ func take(dir string) error {
 	root, _, _ := strings.Cut(link, "/enter/")
 	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
 	defer cancel()
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("chromium"), chromedp.NoSandbox, chromedp.DisableGPU, // root has no sandbox
+	// root has no sandbox
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("chromium"), chromedp.NoSandbox, chromedp.DisableGPU,
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("no-proxy-server", true), chromedp.WindowSize(1280, 900))
 	ctx, end := chromedp.NewExecAllocator(ctx, options...)
 	defer end()
@@ -45,7 +46,8 @@ func take(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	for name, path := range map[string]string{"now": "/", "inbox": "/inbox", "denials": "/denials", "log": "/log", "definitions": "/definitions", "charts": "/charts"} {
+	for name, path := range map[string]string{"now": "/", "inbox": "/inbox", "denials": "/denials", "log": "/log",
+		"definitions": "/definitions", "charts": "/charts"} {
 		if err := chromedp.Do(ctx, chromedp.Navigate(root+path)); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}

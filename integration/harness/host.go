@@ -277,7 +277,8 @@ func (h *Host) PS() []Agent {
 func (h *Host) agents() (list []Agent, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), h.Timeout)
 	defer cancel()
-	p, err := config.Paths{Base: h.Base, State: os.Getenv("SCOPEFS_STATE"), Run: os.Getenv("SCOPEFS_RUN")}.Complete() // as the command reads them
+	// as the command reads them
+	p, err := config.Paths{Base: h.Base, State: os.Getenv("SCOPEFS_STATE"), Run: os.Getenv("SCOPEFS_RUN")}.Complete()
 	if err != nil {
 		return nil, err
 	}

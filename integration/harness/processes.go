@@ -53,7 +53,8 @@ func ChildrenOf(parent int, name string) (pids []int) {
 		text, _ := os.ReadFile(file)
 		stat, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "stat"))
 		fields := strings.Fields(string(stat))
-		if arg, _, _ := strings.Cut(string(text), "\x00"); (arg == name || filepath.Base(arg) == name) && len(fields) > 3 && fields[3] == strconv.Itoa(parent) && fields[2] != "Z" {
+		if arg, _, _ := strings.Cut(string(text), "\x00"); (arg == name || filepath.Base(arg) == name) &&
+			len(fields) > 3 && fields[3] == strconv.Itoa(parent) && fields[2] != "Z" {
 			var pid int
 			_, _ = fmt.Sscan(fields[0], &pid)
 			pids = append(pids, pid)

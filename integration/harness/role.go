@@ -47,7 +47,8 @@ func (h *Host) InSandbox(agent, role string, args ...string) *exec.Cmd {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), h.Timeout)
 	h.T.Cleanup(cancel)
-	words := append([]string{"--base", h.Base, "run", "-T", "-e", RoleEnv + "=" + role, "-e", "GORACE=atexit_sleep_ms=0", agent, "--", "/workspace/test-program"}, args...)
+	words := append([]string{"--base", h.Base, "run", "-T", "-e", RoleEnv + "=" + role, "-e",
+		"GORACE=atexit_sleep_ms=0", agent, "--", "/workspace/test-program"}, args...)
 	cmd := exec.CommandContext(ctx, Program, words...)
 	cmd.Stderr = os.Stderr
 	return cmd

@@ -294,7 +294,8 @@ func (v *Volume) dump(t testing.TB) {
 
 // inServer is Server for a test that goes on.
 func (v *Volume) inServer(command string) error {
-	out, err := exec.Command("nsenter", "-t", strconv.Itoa(v.pids["net"]), "-n", "sh", "-c", "PATH=$PATH:/usr/sbin:/sbin; "+command).CombinedOutput()
+	out, err := exec.Command("nsenter", "-t", strconv.Itoa(v.pids["net"]), "-n", "sh", "-c",
+		"PATH=$PATH:/usr/sbin:/sbin; "+command).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%s: %w: %s", command, err, out)
 	}

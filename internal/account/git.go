@@ -58,7 +58,8 @@ func configured() bool {
 	files := []string{os.Getenv("GIT_CONFIG_GLOBAL")}
 	if files[0] == "" {
 		home := os.Getenv("HOME")
-		files = []string{filepath.Join(home, ".gitconfig"), filepath.Join(cmp.Or(os.Getenv("XDG_CONFIG_HOME"), filepath.Join(home, ".config")), "git/config")}
+		files = []string{filepath.Join(home, ".gitconfig"),
+			filepath.Join(cmp.Or(os.Getenv("XDG_CONFIG_HOME"), filepath.Join(home, ".config")), "git/config")}
 	}
 	return slices.ContainsFunc(files, func(name string) bool {
 		_, err := os.Stat(name)

@@ -69,7 +69,8 @@ func (h *Host) openHistories(def *agents.Definition) (*beneath.Root, error) {
 	}
 	parent, err := beneath.OpenRoot(h.Paths.Base, filepath.Base(h.Paths.Histories()))
 	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR) {
-		return nil, fmt.Errorf("%q is no directory, or a symbolic link: replace it by a directory, or write history: {dir: PATH} into the definition", h.Paths.Histories())
+		return nil,
+			fmt.Errorf("%q is no directory, or a symbolic link: replace it by a directory, or write history: {dir: PATH} into the definition", h.Paths.Histories())
 	}
 	return parent, err
 }
@@ -113,7 +114,8 @@ func ownHistory(f beneath.File, name string, owner User) error {
 	case !st.IsDir():
 		return fmt.Errorf("%q is no directory: remove it, or move it away", name)
 	case st.Uid != owner.UID:
-		return fmt.Errorf("%q is of user %d, and the agent runs as user %d: move it away, or change the owner of what is in it", name, st.Uid, owner.UID)
+		return fmt.Errorf(
+			"%q is of user %d, and the agent runs as user %d: move it away, or change the owner of what is in it", name, st.Uid, owner.UID)
 	case st.Mode&0o077 != 0:
 		return fmt.Errorf("%q is open to others than user %d: chmod 700 it", name, owner.UID)
 	}

@@ -43,7 +43,9 @@ func OpenHome(p config.Paths, id scope.ID, owner User) (*os.File, error) {
 		}
 	}
 	if err == nil && st.Uid != owner.UID {
-		err = fmt.Errorf("home %q is of user %d, and the agent runs as user %d: move it away, or change the owner of what is in it", p.Home(id), st.Uid, owner.UID)
+		err = fmt.Errorf(
+			"home %q is of user %d, and the agent runs as user %d: move it away, or change the owner of what is in it",
+			p.Home(id), st.Uid, owner.UID)
 	}
 	if err != nil {
 		f.Close()

@@ -56,7 +56,8 @@ func (h *Host) apart(def *agents.Definition, root *beneath.Root) error {
 		// Another dir that is refused itself must not stop this one.
 		refused := other.Dir != "" && slices.ContainsFunc(own, func(n named) bool { return n.meets(o.place) })
 		if o.meets(place) && !refused {
-			return fmt.Errorf("dir: %q and %q of agent %s hold one another: give both the same dir, or choose one apart from it", def.Dir, o.name, id)
+			return fmt.Errorf(
+				"dir: %q and %q of agent %s hold one another: give both the same dir, or choose one apart from it", def.Dir, o.name, id)
 		}
 	}
 	return nil

@@ -188,7 +188,8 @@ func (a *Agent) startView(ctx context.Context, def *agents.Definition, at string
 		}
 	}
 	if hidden > 0 {
-		a.Logger.Warn("the view hides what is in its mount point: move it to the scope, or remove it", "agent", a.ID(), "at", at, "entries", hidden)
+		a.Logger.Warn("the view hides what is in its mount point: move it to the scope, or remove it", "agent", a.ID(),
+			"at", at, "entries", hidden)
 	}
 	var v *view.View
 	var err error

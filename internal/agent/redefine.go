@@ -48,8 +48,9 @@ func (a *Agent) Redefine(ctx context.Context, keys []string) (Change, error) {
 		return change, nil
 	}
 	if err := v.EndUnused(a.used); err != nil {
-		return change, &api.Error{Kind: api.Conflict, Text: fmt.Sprintf("the view of %s is mounted with %s, and in use: %v; or scopefs down %s ends all of it",
-			a.ID(), mountedWith(v, wait), err, a.ID())}
+		return change, &api.Error{Kind: api.Conflict,
+			Text: fmt.Sprintf("the view of %s is mounted with %s, and in use: %v; or scopefs down %s ends all of it",
+				a.ID(), mountedWith(v, wait), err, a.ID())}
 	}
 	a.drop(v, "for "+strings.Join(wait, ", "))
 	free()

@@ -72,7 +72,8 @@ func Unseal() func(*Draft) error {
 		}
 		for _, r := range d.agent.View.Paths {
 			if slices.Contains(patterns, r.Pattern) && (r.Access == scope.Hide || r.Access == scope.Seal) {
-				return fmt.Errorf("%s: %s: %s stands in the way: remove it", d.File, cmp.Or(strings.TrimSuffix("view."+r.Name, "view."), "view.paths: "+r.Pattern), r.Access)
+				return fmt.Errorf("%s: %s: %s stands in the way: remove it", d.File,
+					cmp.Or(strings.TrimSuffix("view."+r.Name, "view."), "view.paths: "+r.Pattern), r.Access)
 			}
 		}
 		return nil

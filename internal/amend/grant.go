@@ -20,7 +20,8 @@ const Always = "always"
 
 // Lend allows hosts and tools for some time, "session" or a duration, in the daemons of places that serve the agent. It makes
 // standing approvals and writes nothing: they lift no rule that denies. kind is that of all names; "": found by the name.
-func (d *Draft) Lend(ctx context.Context, places []config.Paths, kind Kind, names []string, length string) (made []approvals.Approval, err error) {
+func (d *Draft) Lend(ctx context.Context, places []config.Paths, kind Kind, names []string,
+	length string) (made []approvals.Approval, err error) {
 	terms := api.GrantRequest{Session: length == "session"}
 	if !terms.Session {
 		if terms.For, err = time.ParseDuration(length); err != nil || terms.For <= 0 {
@@ -80,7 +81,8 @@ func (d *Draft) grant(c Change, req api.GrantRequest) (api.GrantRequest, error) 
 			req.Tool = r.text
 		}
 	default:
-		return req, fmt.Errorf("%s is a %s, which only a rule of the definition allows: leave --for out; scopefs deny takes it back", t.text, t.kind)
+		return req, fmt.Errorf(
+			"%s is a %s, which only a rule of the definition allows: leave --for out; scopefs deny takes it back", t.text, t.kind)
 	}
 	switch {
 	case now.Allow:

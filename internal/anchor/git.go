@@ -189,7 +189,8 @@ func (g *repository) write() (string, error) {
 
 // settings are those of each git. No file of settings, template or hook is read, and no helper asked.
 var settings = []string{
-	"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.autoDetach=false", "-c", "fetch.unpackLimit=1", "-c", "credential.helper=",
+	"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.autoDetach=false", "-c",
+	"fetch.unpackLimit=1", "-c", "credential.helper=",
 	"-c", "http.followRedirects=false", "-c", "protocol.allow=never", "-c", "protocol.ssh.allow=always", "-c", "protocol.https.allow=always",
 	"-c", "protocol.http.allow=always", "-c", "protocol.file.allow=always", "-c", "commit.gpgSign=false", "-c", "push.gpgSign=false",
 }

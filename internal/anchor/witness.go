@@ -19,7 +19,8 @@ func toWitness(ctx context.Context, r Request) error {
 	if err != nil {
 		return err
 	}
-	w := &witness.Witness{URL: r.Witness, Verifier: key, Client: egress.NewClient(egress.NewTransport(dial.Context, egress.ClientLimits{Header: 64 << 10}))}
+	w := &witness.Witness{URL: r.Witness, Verifier: key,
+		Client: egress.NewClient(egress.NewTransport(dial.Context, egress.ClientLimits{Header: 64 << 10}))}
 	if last, err := os.ReadFile(filepath.Join(r.State, state.Heads, r.Name)); err == nil {
 		var origin string
 		var size int64 // the witness says what it has, if this is wrong

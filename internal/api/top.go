@@ -23,7 +23,8 @@ type Top struct {
 
 // NewTop is that of no daemon.
 func NewTop() Top {
-	return Top{Time: time.Now(), Agents: []TopAgent{}, Sessions: []TopSession{}, Approvals: []approvals.Approval{}, Disks: []Disk{}, Calls: []TopCall{}}
+	return Top{Time: time.Now(), Agents: []TopAgent{}, Sessions: []TopSession{}, Approvals: []approvals.Approval{},
+		Disks: []Disk{}, Calls: []TopCall{}}
 }
 
 // TopCall is a call in flight.

@@ -25,11 +25,12 @@ import (
 
 // Options say what a user's daemon does.
 type Options struct {
-	Own      config.Paths                // of the user's own base; Run has the socket
-	Listener net.Listener                // of a service manager; nil: Serve listens
-	Idle     time.Duration               // how long the daemon of a base stays without a session
-	Keep     func(context.Context) error // runs the daemon of the user's own base; nil: a command opens it, and Serve returns when nothing is open
-	Stderr   io.Writer                   // of the daemons of bases
+	Own      config.Paths  // of the user's own base; Run has the socket
+	Listener net.Listener  // of a service manager; nil: Serve listens
+	Idle     time.Duration // how long the daemon of a base stays without a session
+	// runs the daemon of the user's own base; nil: a command opens it, and Serve returns when nothing is open
+	Keep   func(context.Context) error
+	Stderr io.Writer // of the daemons of bases
 
 	Notify   func(state string) // of sd_notify(3), without Keep
 	Watchdog time.Duration

@@ -186,7 +186,8 @@ func (s *session) abandon(why string) (lines [][]byte) {
 }
 
 func failedCall(r request, why string) []byte {
-	return failure(r.id, fmt.Sprintf("%s while %s was in flight: whether it had an effect is unknown, check before you send it again", why, r.method), true)
+	return failure(r.id,
+		fmt.Sprintf("%s while %s was in flight: whether it had an effect is unknown, check before you send it again", why, r.method), true)
 }
 
 // waiting reports whether the client waits for a response.

@@ -115,10 +115,13 @@ records what they were denied. scopefs help exit has the exit statuses.`,
 	})
 	a.Add(root)
 	root.AddCommand(a.daemonCmd(), a.upCmd(), a.downCmd(), a.psCmd(), a.reloadCmd(), a.killCmd(), a.forgetCmd(),
-		a.runCmd(), a.remedyCmd(), a.trusting().Trust(), a.mcpCmd(), a.callCmd(), a.approvalsCmd(), a.tokenCmd(), a.topCmd(), consolecmd.New(consolecmd.Env{Out: a.out, Err: a.err, Client: a.clientOfLast, Start: a.forConsole}),
-		fleetcmd.New(fleetcmd.Env{In: a.in, Out: a.out, Err: a.err, Paths: a.settingsPaths, Terminal: question.Asker(a.in, a.out) != nil}), a.csiCmd(), a.metricsCmd(), a.storesCmd(),
+		a.runCmd(), a.remedyCmd(), a.trusting().Trust(), a.mcpCmd(), a.callCmd(), a.approvalsCmd(), a.tokenCmd(),
+		a.topCmd(), consolecmd.New(consolecmd.Env{Out: a.out, Err: a.err, Client: a.clientOfLast, Start: a.forConsole}),
+		fleetcmd.New(fleetcmd.Env{In: a.in, Out: a.out, Err: a.err, Paths: a.settingsPaths,
+			Terminal: question.Asker(a.in, a.out) != nil}), a.csiCmd(), a.metricsCmd(), a.storesCmd(),
 		a.agentsCmd(), a.promptCmd(), a.presetsCmd(), a.programsCmd(), a.loginCmd(), a.checkCmd(), a.allowCmd(), a.denyCmd(),
-		a.auditCmd(), a.whyCmd(), a.selftestCmd(), a.changesCmd(), a.branchCmd(), a.diffCmd(), a.commitCmd(), a.discardCmd(), a.undoCmd(), a.redoCmd(), a.checkpointCmd(),
+		a.auditCmd(), a.whyCmd(), a.selftestCmd(), a.changesCmd(), a.branchCmd(), a.diffCmd(), a.commitCmd(),
+		a.discardCmd(), a.undoCmd(), a.redoCmd(), a.checkpointCmd(),
 		a.showCmd(), a.restoreCmd(), a.doctorCmd(), a.versionCmd(), exitTopic())
 	root.InitDefaultCompletionCmd()
 	if c, _, err := root.Find([]string{"completion"}); err == nil {

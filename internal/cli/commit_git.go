@@ -87,7 +87,8 @@ func (g *gitBranch) host(ctx context.Context, words ...string) (string, error) {
 
 // hostWith is host with variables and a standard input.
 func (g *gitBranch) hostWith(ctx context.Context, in *os.File, env []string, words ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "git", append([]string{"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=", "-c", "fetch.fsckObjects=true"}, words...)...)
+	cmd := exec.CommandContext(ctx, "git",
+		append([]string{"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=", "-c", "fetch.fsckObjects=true"}, words...)...)
 	cmd.Dir, cmd.SysProcAttr = g.dir, g.as
 	if in != nil {
 		cmd.Stdin = in
@@ -120,7 +121,8 @@ func (g *gitBranch) bundle(ctx context.Context, name string, known []string) (em
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	words := []string{"--base", g.paths.Base, "run", string(g.id), "--", "git", "bundle", "create", "--quiet", "-", "HEAD", "--ignore-missing", "--not"}
+	words := []string{"--base", g.paths.Base, "run", string(g.id), "--", "git", "bundle", "create", "--quiet", "-",
+		"HEAD", "--ignore-missing", "--not"}
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", append(words, known...)...)
 	cmd.Env = append(os.Environ(), "SCOPEFS_RUN="+g.paths.Run, "SCOPEFS_STATE="+g.paths.State)
 	said := &said{}

@@ -31,7 +31,8 @@ mounted stays.`,
 	host, _ := os.Hostname()
 	c.Flags().StringVar(&node, "node", host, "the node's `NAME` in the cluster")
 	c.Flags().StringVar(&socket, "socket", "/var/lib/kubelet/plugins/csi.scopefs/csi.sock", "the `SOCKET` that kubelet connects to")
-	c.Flags().StringVar(&registration, "registration", "/var/lib/kubelet/plugins_registry", "kubelet's `DIR` of registrations; \"\": another program registers the plugin")
+	c.Flags().StringVar(&registration, "registration", "/var/lib/kubelet/plugins_registry",
+		"kubelet's `DIR` of registrations; \"\": another program registers the plugin")
 	c.Flags().StringVar(&rules, "rules", "/etc/scopefs/csi.yaml", "the `FILE` of rules")
 	c.Flags().StringVar(&definitions, "definitions", "", "the `DIR` of ConfigMaps with the definitions that pods may name")
 	c.Flags().StringVar(&pods, "pods", "/var/lib/kubelet/pods", "kubelet's `DIR` of pods")

@@ -82,13 +82,16 @@ units restart the daemon after every other status than these two.`,
 	}
 	c.Flags().BoolVar(&o.trace, "trace", false, "log every FUSE request on standard error")
 	c.Flags().StringVar(&o.http, "http", "", "serve MCP at this ADDRESS:PORT of the loopback interface (see scopefs help token)")
-	c.Flags().StringVar(&o.metrics, "metrics", "", "serve metrics at http://ADDRESS:PORT/metrics of the loopback interface (see scopefs help metrics)")
+	c.Flags().StringVar(&o.metrics, "metrics", "",
+		"serve metrics at http://ADDRESS:PORT/metrics of the loopback interface (see scopefs help metrics)")
 	c.Flags().StringVar(&o.console.Listen, "console", "", "serve the web page at this ADDRESS:PORT, or unix:PATH (see scopefs help console)")
-	c.Flags().StringVar(&o.console.Cert, "console-tls-cert", "", "`FILE` with the web page's certificate and its chain, PEM: an address off the loopback interface needs one")
+	c.Flags().StringVar(&o.console.Cert, "console-tls-cert", "",
+		"`FILE` with the web page's certificate and its chain, PEM: an address off the loopback interface needs one")
 	c.Flags().StringVar(&o.console.Key, "console-tls-key", "", "`FILE` with the certificate's key, PEM")
 	c.Flags().BoolVar(&o.user, "user", false, "serve this user's own agents, without root")
 	c.Flags().DurationVar(&o.idle, "idle", 0, "with --user: end the daemon of a project that nothing has used for so long (default 1m)")
-	c.Flags().BoolVar(&o.stop, "stop", false, "end the daemon, and what lives on without it; with --user, the user's daemon with all sessions of his projects")
+	c.Flags().BoolVar(&o.stop, "stop", false,
+		"end the daemon, and what lives on without it; with --user, the user's daemon with all sessions of his projects")
 	c.Flags().BoolVar(&o.onDemand, bases.OnDemand, false, "")
 	_ = c.Flags().MarkHidden(bases.OnDemand)
 	c.Flags().IntVar(&o.leash, "leash", 0, "")
@@ -184,7 +187,8 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 	debug.SetMemoryLimit(512 << 20) // above it the collector runs more often
 	d, err := daemon.New(daemon.Options{
 		Notify: notify, Watchdog: watchdog, Idle: o.idle,
-		Paths: p, Only: scope.ID(o.only), Unmounted: o.bare, Trace: o.trace, HTTP: o.http, Metrics: o.metrics, Console: o.console, Headless: o.only != "", Version: version.Version,
+		Paths: p, Only: scope.ID(o.only), Unmounted: o.bare, Trace: o.trace, HTTP: o.http, Metrics: o.metrics,
+		Console: o.console, Headless: o.only != "", Version: version.Version,
 		Logger: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level})),
 	})
 	if _, bad := errors.AsType[*fields.FileError](err); bad { // in scopefs.yaml

@@ -68,7 +68,8 @@ func (a *app) looking(json *bool, none any, f func(ctx context.Context, client *
 		case *json:
 			return report.Line(a.out, none)
 		case project != nil && !a.all:
-			fmt.Fprintf(a.out, "nothing runs in %s: scopefs changes has what the last session changed, scopefs audit what was decided\n", project.Dir)
+			fmt.Fprintf(a.out,
+				"nothing runs in %s: scopefs changes has what the last session changed, scopefs audit what was decided\n", project.Dir)
 		default:
 			fmt.Fprintln(a.out, "nothing of yours runs: scopefs run --dir DIR -- PROGRAM starts an agent")
 		}

@@ -57,9 +57,10 @@ var statuses = []struct {
 	meaning string
 }{
 	{"0", "success. check: it is allowed. undo, commit: everything was taken"},
-	{fmt.Sprint(exit.Failed), "failure. check: it is denied, or to be approved. undo, restore, commit: conflicts are left. allow, deny, trust:\n" +
-		"nothing was changed. call: the tool failed or was refused. agents, stores, reload: one fails. selftest: something was\n" +
-		"reached. doctor: sandboxes lack something. audit verify: the log is not what was recorded"},
+	{fmt.Sprint(exit.Failed),
+		"failure. check: it is denied, or to be approved. undo, restore, commit: conflicts are left. allow, deny, trust:\n" +
+			"nothing was changed. call: the tool failed or was refused. agents, stores, reload: one fails. selftest: something was\n" +
+			"reached. doctor: sandboxes lack something. audit verify: the log is not what was recorded"},
 	{fmt.Sprint(exit.Usage), "bad usage, or an agent that is unknown or does not load. selftest: no attempt could be made"},
 	{fmt.Sprint(exit.Host), "this host can mount no view: daemon, doctor"},
 	{fmt.Sprint(exit.Unproved), "audit verify, check-proof: nothing from elsewhere vouches for the lines"},

@@ -89,7 +89,8 @@ func (a *app) server(agent, dir string) (clients.Server, error) {
 		if rel, err := filepath.Rel(dir, project.Dir); err == nil && filepath.IsLocal(rel) && clients.InPath(program) {
 			s = clients.Server{Command: filepath.Base(program), Args: []string{"--dir", rel}}
 		} else {
-			fmt.Fprintf(a.err, "scopefs: the settings name %s and %s, for this host alone: install with scopefs in PATH, in the project's directory, for settings to commit\n",
+			fmt.Fprintf(a.err,
+				"scopefs: the settings name %s and %s, for this host alone: install with scopefs in PATH, in the project's directory, for settings to commit\n",
 				printable.Text(program), printable.Text(project.Dir))
 		}
 	} else {

@@ -241,7 +241,8 @@ func (a *app) baseAgentIn(p config.Paths, project *config.Project, name string) 
 		return "", exit.Usagef("which agent: give --agent AGENT, or --dir DIR for a directory without one")
 	case project == nil:
 		return scope.ParseID(name)
-	case name == "", name == string(project.ID), project.Named(name) && !definitions.Has(p, name), a.Dir != "" && name == os.Getenv("SCOPEFS_AGENT"):
+	case name == "", name == string(project.ID), project.Named(name) && !definitions.Has(p, name),
+		a.Dir != "" && name == os.Getenv("SCOPEFS_AGENT"):
 		return project.ID, nil
 	case a.Dir != "" && !definitions.Has(p, name):
 		return "", exit.Usagef("--dir and an agent: the agent of %s is %s, leave %q out", project.Dir, project.ID, name)

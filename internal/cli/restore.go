@@ -131,7 +131,8 @@ func timeOf(ctx context.Context, h *api.History, when string) (time.Time, error)
 		return at, nil
 	}
 	if at, err = report.Since(when, time.Now()); err != nil {
-		return at, exit.With(exit.Usage, fmt.Errorf("%q is no checkpoint, call, session or time: scopefs changes --list has those of the history", when))
+		return at, exit.With(exit.Usage,
+			fmt.Errorf("%q is no checkpoint, call, session or time: scopefs changes --list has those of the history", when))
 	}
 	return at, nil
 }

@@ -14,7 +14,8 @@ import (
 )
 
 func (a *app) auditCmd() *cobra.Command {
-	c := logcmd.New(logcmd.Env{In: a.in, Out: a.out, Err: a.err, Named: a.named, Paths: a.paths, All: a.logs, Words: a.words, Version: version.Version})
+	c := logcmd.New(logcmd.Env{In: a.in, Out: a.out, Err: a.err, Named: a.named, Paths: a.paths, All: a.logs,
+		Words: a.words, Version: version.Version})
 	a.completeAgent(c)
 	a.completeSession(c)
 	return c

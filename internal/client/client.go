@@ -49,7 +49,8 @@ func (c *Client) Dial(ctx context.Context) (*net.UnixConn, error) {
 		if _, err := Connect(ctx, c.paths.Holder()); errors.Is(err, unix.EPROTOTYPE) {
 			return nil, fmt.Errorf("%w for %s, views live on for the next one: start it, or end them with %s", ErrLeft, c.paths.Base, c.paths.Stop())
 		}
-		return nil, fmt.Errorf("%w at %s: start one with scopefs daemon, or scopefs daemon --user for your own agents and --dir", ErrNoDaemon, c.socket)
+		return nil, fmt.Errorf(
+			"%w at %s: start one with scopefs daemon, or scopefs daemon --user for your own agents and --dir", ErrNoDaemon, c.socket)
 	}
 	return conn, err
 }

@@ -35,7 +35,8 @@ func Tools(ctx context.Context, p paths.Paths, id scope.ID, first Hello) (*net.U
 			return nil, err
 		}
 		if time.Now().After(late) {
-			return nil, fmt.Errorf("%q is starting for %v already: scopefs ps shows its state, and the daemon's log what it waits for", id, startTime)
+			return nil, fmt.Errorf(
+				"%q is starting for %v already: scopefs ps shows its state, and the daemon's log what it waits for", id, startTime)
 		}
 		select {
 		case <-time.After(pause):
@@ -155,7 +156,8 @@ func ReadHello(r *bufio.Reader, given func(size string) error) (h Hello, err err
 				return h, err
 			}
 		default:
-			return h, fmt.Errorf("%.40q is neither a message, nor a profile, nor a dir, nor once, nor full-schemas, nor returns, nor a context", line)
+			return h, fmt.Errorf(
+				"%.40q is neither a message, nor a profile, nor a dir, nor once, nor full-schemas, nor returns, nor a context", line)
 		}
 	}
 }

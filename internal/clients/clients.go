@@ -114,7 +114,8 @@ func (i Installation) Undo() ([]Change, error) {
 			return nil, fmt.Errorf("settings of %s: %w", i.Program, err)
 		case missing && !c.Exists, !missing && (bytes.Equal(now, c.After) || c.Exists && bytes.Equal(now, c.Before)):
 		default:
-			return nil, fmt.Errorf("%s has changed since: remove its entries for scopefs by hand, and then delete %s", filepath.Join(i.Dir, c.File), i.path())
+			return nil, fmt.Errorf("%s has changed since: remove its entries for scopefs by hand, and then delete %s",
+				filepath.Join(i.Dir, c.File), i.path())
 		}
 	}
 	for _, c := range all {

@@ -109,6 +109,8 @@ func AgentFlag(c *cobra.Command, name *string) {
 // AddProject adds the flags --changes and --show-secrets.
 func AddProject(c *cobra.Command, showSecrets *bool, changes *string) {
 	c.Flags().BoolVar(showSecrets, "show-secrets", false, "with --dir: do not hide .env, .env.*, *.pem and private keys of SSH")
-	c.Flags().StringVar(changes, "changes", "", "with --dir: kept, for scopefs undo; held, until scopefs commit; direct; or auto, kept where it can be")
-	_ = c.RegisterFlagCompletionFunc("changes", cobra.FixedCompletions([]string{"auto", "direct", "held", "kept"}, cobra.ShellCompDirectiveNoFileComp))
+	c.Flags().StringVar(changes, "changes", "",
+		"with --dir: kept, for scopefs undo; held, until scopefs commit; direct; or auto, kept where it can be")
+	_ = c.RegisterFlagCompletionFunc("changes",
+		cobra.FixedCompletions([]string{"auto", "direct", "held", "kept"}, cobra.ShellCompDirectiveNoFileComp))
 }

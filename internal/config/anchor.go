@@ -46,7 +46,8 @@ func (a *Anchor) fields() map[string]fields.Field {
 	return map[string]fields.Field{
 		"name": fields.Text(&a.Name), "every": fields.Duration(&a.Every), "command": command(&a.Command, "command"),
 		"witness": fields.Text(&a.Witness), "key": fields.Text(&a.Key), "file": fields.Text(&a.File), "syslog": fields.Text(&a.Syslog),
-		"git": fields.Text(&a.Git), "branch": fields.Text(&a.Branch), "user": fields.Text(&a.User), "credential": fields.Credential(&a.Credential),
+		"git": fields.Text(&a.Git), "branch": fields.Text(&a.Branch), "user": fields.Text(&a.User),
+		"credential": fields.Credential(&a.Credential),
 	}
 }
 
@@ -101,7 +102,8 @@ func (a Anchor) checkGit() error {
 	case gitPath().MatchString(a.Git):
 		u = &url.URL{Scheme: "ssh"}
 	case err != nil, u.Scheme == "file" && (u.Host != "" || !filepath.IsAbs(u.Path)), u.Scheme != "file" && u.Hostname() == "",
-		!slices.Contains([]string{"ssh", "https", "http", "file"}, u.Scheme), strings.HasPrefix(u.Hostname(), "-"), u.RawQuery != "", u.Fragment != "":
+		!slices.Contains([]string{"ssh", "https", "http", "file"}, u.Scheme), strings.HasPrefix(u.Hostname(),
+			"-"), u.RawQuery != "", u.Fragment != "":
 		return errors.New("git: is no address: write ssh://USER@HOST/PATH, https://HOST/PATH or file:///PATH")
 	}
 	_, password := u.User.Password()
@@ -115,7 +117,8 @@ func (a Anchor) checkGit() error {
 	case a.User != "" && (a.Credential == nil || strings.ContainsAny(a.User, ": \x00")):
 		return errors.New("user: is of a credential, and has no colon: correct it")
 	case a.Branch != "" && (!gitBranch().MatchString(a.Branch) || strings.Contains(a.Branch, "..") || strings.Contains(a.Branch, "//") ||
-		strings.Contains(a.Branch, "/.") || strings.HasSuffix(a.Branch, "/") || strings.HasSuffix(a.Branch, ".") || strings.HasSuffix(a.Branch, ".lock")):
+		strings.Contains(a.Branch, "/.") || strings.HasSuffix(a.Branch, "/") || strings.HasSuffix(a.Branch, ".") ||
+		strings.HasSuffix(a.Branch, ".lock")):
 		return fmt.Errorf("branch: %q is no name of a branch: correct it", a.Branch)
 	}
 	return nil

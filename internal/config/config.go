@@ -25,7 +25,8 @@ const (
 )
 
 func logOf(l LogLimits) LogLimits {
-	return LogLimits{Keep: cmp.Or(l.Keep, logKeep), Size: cmp.Or(l.Size, logSize), AgentDay: cmp.Or(l.AgentDay, logAgentDay), Anchors: l.Anchors, Streams: l.Streams}
+	return LogLimits{Keep: cmp.Or(l.Keep, logKeep), Size: cmp.Or(l.Size, logSize),
+		AgentDay: cmp.Or(l.AgentDay, logAgentDay), Anchors: l.Anchors, Streams: l.Streams}
 }
 
 // Load reads scopefs.yaml of the user's settings and of the base, see parse, and sets the defaults of the log. If neither

@@ -127,7 +127,8 @@ func take(to, from *yaml.Node, keys, servers []string) {
 		}
 	}
 	if frontmatter.Value(from, "skills") != nil {
-		to.Content = append(to.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: "skills"}, &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle})
+		to.Content = append(to.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: "skills"},
+			&yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle})
 	}
 }
 

@@ -181,7 +181,8 @@ func parse(texts []text, checks Checks) (h Settings, err error) {
 	}
 	for _, r := range tools {
 		if p, err := h.Tools.ParsePattern(r.Text); err != nil || !h.Tools.Known(p, nil) {
-			return fail(At{h.From["base_tools"].File, r.Line}, fmt.Errorf("base_tools: %q matches no tool: want some of %s", r.Text, strings.Join(h.Tools.Names(), ", ")))
+			return fail(At{h.From["base_tools"].File, r.Line},
+				fmt.Errorf("base_tools: %q matches no tool: want some of %s", r.Text, strings.Join(h.Tools.Names(), ", ")))
 		}
 	}
 	if wrong := h.Tools.Twice(tools); wrong != nil {

@@ -72,7 +72,8 @@ func parsePostgres(text string) (p Postgres, err error) {
 	host := cmp.Or(u.Hostname(), query.Get("host"))
 	port := cmp.Or(u.Port(), query.Get("port"), "5432")
 	if p.User == "" || p.Database == "" || host == "" {
-		return p, errors.New("names no user, host or database: write postgres://USER@HOST/DATABASE, or postgres://USER@/DATABASE?host=/DIR for a socket")
+		return p,
+			errors.New("names no user, host or database: write postgres://USER@HOST/DATABASE, or postgres://USER@/DATABASE?host=/DIR for a socket")
 	}
 	p.Network, p.Address = "tcp", net.JoinHostPort(host, port)
 	if strings.HasPrefix(host, "/") {

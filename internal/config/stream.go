@@ -58,8 +58,9 @@ func (s *Stream) fields() map[string]fields.Field {
 	s.From, s.Late = FromNow, defaultLate
 	return map[string]fields.Field{
 		"name": fields.Text(&s.Name), "syslog": fields.Text(&s.Syslog),
-		"otlp": fields.Text(&s.OTLP), "traces": fields.Switch(&s.Traces), "headers": named(&s.Headers, checkHeader, func(out *string, _ string, value *yaml.Node) error { return fields.Text(out)(value) }),
-		"header": fields.Text(&s.Header), "prefix": fields.Text(&s.Prefix), "credential": fields.Credential(&s.Credential),
+		"otlp": fields.Text(&s.OTLP), "traces": fields.Switch(&s.Traces),
+		"headers": named(&s.Headers, checkHeader, func(out *string, _ string, value *yaml.Node) error { return fields.Text(out)(value) }),
+		"header":  fields.Text(&s.Header), "prefix": fields.Text(&s.Prefix), "credential": fields.Credential(&s.Credential),
 		"from": fields.OneOf(&s.From, FromNow, FromStart), "late": fields.Duration(&s.Late),
 	}
 }

@@ -41,7 +41,8 @@ type options struct {
 
 func (o *options) flags(c *cobra.Command) {
 	c.Flags().StringVar(&o.Listen, "listen", "127.0.0.1:0", "ADDRESS:PORT, or unix:PATH")
-	c.Flags().StringVar(&o.Cert, "tls-cert", "", "`FILE` with the certificate and its chain, PEM: an address off the loopback interface needs one")
+	c.Flags().StringVar(&o.Cert, "tls-cert", "",
+		"`FILE` with the certificate and its chain, PEM: an address off the loopback interface needs one")
 	c.Flags().StringVar(&o.Key, "tls-key", "", "`FILE` with the certificate's key, PEM")
 	c.Flags().BoolVar(&o.json, "json", false, "print JSON")
 }

@@ -114,7 +114,8 @@ func (v Env) devices() *cobra.Command {
 			w := tabwriter.NewWriter(v.Out, 0, 0, 2, ' ', 0)
 			fmt.Fprintln(w, "NAME\tROLE\tKEY\tPAIRED\tSEEN\tFROM")
 			for _, d := range list {
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", d.Name, d.Role, d.Kind(), d.Paired.Local().Format(time.DateTime), d.Seen.Local().Format(time.DateTime), d.From)
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", d.Name, d.Role, d.Kind(),
+					d.Paired.Local().Format(time.DateTime), d.Seen.Local().Format(time.DateTime), d.From)
 			}
 			return w.Flush()
 		},

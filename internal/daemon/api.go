@@ -26,7 +26,8 @@ import (
 
 func (d *Daemon) handler(ctx context.Context) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/agents", func(w http.ResponseWriter, r *http.Request) { _ = reply(w, d.Agents()) }) // reads no file: a disk may hang
+	// reads no file: a disk may hang
+	mux.HandleFunc("GET /v1/agents", func(w http.ResponseWriter, r *http.Request) { _ = reply(w, d.Agents()) })
 	mux.HandleFunc("GET /v1/streams", func(w http.ResponseWriter, r *http.Request) { _ = reply(w, d.Streams()) })
 	mux.HandleFunc("GET /v1/health", func(w http.ResponseWriter, r *http.Request) {
 		d.checkHealth()
@@ -97,7 +98,10 @@ func (d *Daemon) handler(ctx context.Context) http.Handler {
 	d.pushHandlers(mux)
 	d.proposalHandlers(mux)
 	mux.HandleFunc("POST /v1/volumes", d.changing(d.volume))
-	answer, refuse := func(w http.ResponseWriter, v any) { _ = reply(w, v) }, func(w http.ResponseWriter, err error) { fail(w, http.StatusBadRequest, err) }
+	answer, refuse := func(w http.ResponseWriter, v any) { _ = reply(w, v) }, func(w http.ResponseWriter,
+		err error) {
+		fail(w, http.StatusBadRequest, err)
+	}
 	lookup.New(d.Paths).Handle(mux, answer, refuse)
 	reader.NewBoard(ctx, d.Settings.Fleet, &view.LogWriter{Logger: d.Logger, Name: "fleet"}).Handle(mux, answer, refuse)
 	return api.Only(uint32(os.Geteuid()), errors.New("only the daemon's user and root may"), api.MaxRequest, mux)

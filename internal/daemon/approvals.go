@@ -48,7 +48,8 @@ func (d *Daemon) loadApprovals(headless bool) (kept []approvals.Approval, lost [
 
 // eventOf returns the event of a change of an approval.
 func eventOf(p approvals.Approval, outcome string) audit.Event {
-	e := audit.Event{Event: audit.KindApproval, Agent: string(p.Agent), Session: p.Session, Chain: p.Chain, Op: p.Tool, Path: p.Path, Rule: p.Rule, Outcome: outcome, Detail: p.ID}
+	e := audit.Event{Event: audit.KindApproval, Agent: string(p.Agent), Session: p.Session, Chain: p.Chain, Op: p.Tool,
+		Path: p.Path, Rule: p.Rule, Outcome: outcome, Detail: p.ID}
 	if p.Granted != nil {
 		e.Detail += ", scopes " + strings.Join(p.Granted, " ")
 	}

@@ -36,7 +36,8 @@ func (d *Daemon) notifyApprovals() (stop func()) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	waits := make(chan approvals.Approval, 1)
-	n := &notifier{desktop: waits, daemon: d, command: command, turns: tools.NewTurns(maxNotify, 1), agents: map[scope.ID]chan approvals.Approval{}}
+	n := &notifier{desktop: waits, daemon: d, command: command, turns: tools.NewTurns(maxNotify, 1),
+		agents: map[scope.ID]chan approvals.Approval{}}
 	began := time.Now()
 	n.working.Go(func() { n.watch(ctx, began) })
 	if bus != "" {

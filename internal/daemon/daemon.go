@@ -100,7 +100,8 @@ type Daemon struct {
 	requests  sync.WaitGroup     // in flight, of those that change something
 	reloads   sync.RWMutex       // held for reading by each Reload
 	reloading sync.Mutex         // one reload after the other
-	loading   sync.Mutex         // likewise, so that the definitions read last hold; clients that start wait for it: nothing is recorded under it
+	// likewise, so that the definitions read last hold; clients that start wait for it: nothing is recorded under it
+	loading   sync.Mutex
 	loaded    atomic.Pointer[loaded]
 	volumes   *limit.Queue // one request for the volumes of an agent after the other
 	top       top
@@ -153,8 +154,10 @@ func New(opt Options) (*Daemon, error) {
 			Queue: tools.NewQueue(), Examiners: limit.NewSlots(tools.MaxExaminers), Encoders: limit.NewSlots(mcp.MaxEncoders),
 			Warnings: ledger.NewWarnings(opt.Logger), Unfinished: state.NewUnfinished(opt.Paths.State),
 		},
-		only: opt.Only, unmounted: opt.Unmounted, http: opt.HTTP, metrics: opt.Metrics, console: opt.Console, notify: opt.Notify, period: opt.Watchdog,
-		idle: opt.Idle, stamp: stamp, agents: map[scope.ID]*agent.Agent{}, looking: make(chan struct{}, 1), volumes: limit.NewQueue(0, 1, time.Minute),
+		only: opt.Only, unmounted: opt.Unmounted, http: opt.HTTP, metrics: opt.Metrics, console: opt.Console,
+		notify: opt.Notify, period: opt.Watchdog,
+		idle: opt.Idle, stamp: stamp, agents: map[scope.ID]*agent.Agent{}, looking: make(chan struct{}, 1),
+		volumes: limit.NewQueue(0, 1, time.Minute),
 	}
 	if d.lasting() {
 		d.Grace = settings.Grace

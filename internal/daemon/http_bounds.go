@@ -35,7 +35,8 @@ func (h *httpFace) bounded(next http.Handler) http.Handler {
 		id, ends, ok := h.whose(r)
 		if ok && !time.Now().Before(ends) {
 			w.Header().Set("WWW-Authenticate", `Bearer error="invalid_token"`) // RFC 6750, section 3.1
-			refuse(fmt.Sprintf("the token of %s ended %s: make another with scopefs token %s", id, ends.UTC().Format(time.RFC3339), id), http.StatusUnauthorized)
+			refuse(fmt.Sprintf("the token of %s ended %s: make another with scopefs token %s", id,
+				ends.UTC().Format(time.RFC3339), id), http.StatusUnauthorized)
 			return
 		}
 		var a *agent.Agent

@@ -25,7 +25,8 @@ func (d *Daemon) serveMetrics(address string) (stop func(), err error) {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /metrics", d.writeMetrics)
-	server := &http.Server{Handler: loopback.Only(at, mux), ReadHeaderTimeout: headerTime, WriteTimeout: time.Minute, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
+	server := &http.Server{Handler: loopback.Only(at, mux), ReadHeaderTimeout: headerTime, WriteTimeout: time.Minute,
+		IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -39,7 +40,8 @@ func (d *Daemon) serveMetrics(address string) (stop func(), err error) {
 func (d *Daemon) writeMetrics(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	out := metrics.NewWriter(w)
-	out.Gauge("scopefs_build_info", "The version of the daemon, and its name in a fleet.", 1, "version", d.Version, "node", d.Settings.Fleet.Name)
+	out.Gauge("scopefs_build_info", "The version of the daemon, and its name in a fleet.", 1, "version", d.Version,
+		"node", d.Settings.Fleet.Name)
 	d.counted.Write(out)
 	metrics.WriteTop(out, d.Top(false))
 	d.writeLog(out)
@@ -72,7 +74,8 @@ func (d *Daemon) writeLog(out *metrics.Writer) {
 		out.Value(late, "name", a.Name)
 	}
 	streams := d.streams.Load().Status()
-	out.Metric("scopefs_stream_age_seconds", "gauge", "How long the oldest event has waited that a stream's receiver does not have; 0: none waits.")
+	out.Metric("scopefs_stream_age_seconds", "gauge",
+		"How long the oldest event has waited that a stream's receiver does not have; 0: none waits.")
 	for _, s := range streams {
 		out.Value(s.Age.Seconds(), "name", s.Name)
 	}

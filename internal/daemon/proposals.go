@@ -142,7 +142,8 @@ func (d *Daemon) decideStore(req api.ProposalRequest, record func(api.Proposal) 
 // recordProposal records a decision before it holds.
 func (d *Daemon) recordProposal(ctx context.Context, p api.Proposal, req api.ProposalRequest) error {
 	uid, _ := api.PeerOf(ctx)
-	outcome := map[string]string{api.AcceptProposal: "proposal accepted", api.DenyProposal: "proposal denied", api.RevokeProposal: "proposal revoked"}[req.Do]
+	outcome := map[string]string{api.AcceptProposal: "proposal accepted", api.DenyProposal: "proposal denied",
+		api.RevokeProposal: "proposal revoked"}[req.Do]
 	detail := fmt.Sprintf("%s, SHA-256 %s, was %s", p.File, cmp.Or(p.Hash, config.NoFile), cmp.Or(p.Last, config.NoFile))
 	e := audit.Event{Event: audit.KindDaemon, Outcome: outcome, Detail: detail, UID: &uid}
 	if req.As != "" {

@@ -121,7 +121,8 @@ func (d *Daemon) homeLeft(id scope.ID) string {
 }
 
 // outcomes are those of the changes that a reload lists.
-var outcomes = map[agent.Change]string{agent.NewRules: reloadRules, agent.Restarted: "view restarted", agent.Remount: reloadRemount, agent.Remounted: reloadMounted}
+var outcomes = map[agent.Change]string{agent.NewRules: reloadRules, agent.Restarted: "view restarted",
+	agent.Remount: reloadRemount, agent.Remounted: reloadMounted}
 
 // settingsChanged reports a scopefs.yaml that is not the one the daemon started with.
 func (d *Daemon) settingsChanged() []api.Reloaded {

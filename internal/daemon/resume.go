@@ -95,7 +95,8 @@ func (d *Daemon) settleRuns() {
 			d.endRun(l, err)
 			continue
 		}
-		d.Event(audit.Event{Event: audit.KindSandbox, Agent: string(l.Agent), Session: l.Name, Parent: l.Parent, Outcome: outlive.Taken, PID: l.Outliving.PID})
+		d.Event(audit.Event{Event: audit.KindSandbox, Agent: string(l.Agent), Session: l.Name, Parent: l.Parent,
+			Outcome: outlive.Taken, PID: l.Outliving.PID})
 		go d.awaitClient(l)
 	}
 	close(d.runs.settled)

@@ -50,7 +50,8 @@ func (d *Daemon) rule(_ http.ResponseWriter, r *http.Request, a *agent.Agent) (a
 	case req.Shown == "":
 		return made, nil
 	case made.InTheWay != nil, req.Shown != made.Hash:
-		return nil, &api.Error{Kind: api.Conflict, Text: fmt.Sprintf("%s: the change is not the one that was shown: look at it again", draft.File)}
+		return nil, &api.Error{Kind: api.Conflict,
+			Text: fmt.Sprintf("%s: the change is not the one that was shown: look at it again", draft.File)}
 	case made.Before == made.After:
 		return made, nil
 	}

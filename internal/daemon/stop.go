@@ -116,7 +116,8 @@ func (d *Daemon) close() {
 	d.Event(audit.Event{Event: audit.KindDaemon, Outcome: "stopped", PID: os.Getpid()})
 	if leave {
 		if n := views.Load(); n > 0 {
-			d.Logger.Warn(fmt.Sprintf("views live on for %v for the next daemon: start it, or end them with %s", d.Grace, d.Paths.Stop()), "views", n)
+			d.Logger.Warn(fmt.Sprintf("views live on for %v for the next daemon: start it, or end them with %s",
+				d.Grace, d.Paths.Stop()), "views", n)
 		}
 		d.Tunnels.Leave()
 		wg.Go(d.Holder.Leave)

@@ -51,7 +51,8 @@ func (d *Daemon) Top(cheap bool) api.Top {
 	if time.Since(now.last.Used) >= used {
 		now.read()
 	}
-	t := api.Top{Time: began, Agents: []api.TopAgent{}, Sessions: []api.TopSession{}, Approvals: []approvals.Approval{}, Calls: []api.TopCall{}, Totals: api.Totals(d.counted.Totals()), Fleet: d.Settings.Fleet.NATS != ""}
+	t := api.Top{Time: began, Agents: []api.TopAgent{}, Sessions: []api.TopSession{}, Approvals: []approvals.Approval{},
+		Calls: []api.TopCall{}, Totals: api.Totals(d.counted.Totals()), Fleet: d.Settings.Fleet.NATS != ""}
 	t.Used, t.Proposals = now.last.Used, proposed
 	all := now.processes
 	for _, a := range d.Agents() {

@@ -83,7 +83,8 @@ func (d *Daemon) Welcome(uid uint32) error {
 	}
 	conns := &userConns{slots: limit.NewSlots(maxUserConns), held: map[net.Conn]func(){}}
 	server := &http.Server{
-		Handler: d.userHandler(uid, conns), ConnState: conns.changed, ConnContext: conns.context, BaseContext: func(net.Listener) context.Context { return u.ctx },
+		Handler: d.userHandler(uid, conns), ConnState: conns.changed, ConnContext: conns.context,
+		BaseContext:       func(net.Listener) context.Context { return u.ctx },
 		ReadHeaderTimeout: userIdle, IdleTimeout: userIdle, MaxHeaderBytes: 16 << 10,
 	}
 	u.open[uid] = server

@@ -115,12 +115,14 @@ func kernel() (string, error) {
 func openDevice(name string) (string, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(name, &st); err != nil {
-		return "", &mount.HostError{What: fmt.Sprintf("%s: %v", name, err), Remedy: "load the module (modprobe fuse); a container needs --device " + name}
+		return "", &mount.HostError{What: fmt.Sprintf("%s: %v", name, err),
+			Remedy: "load the module (modprobe fuse); a container needs --device " + name}
 	}
 	found := fmt.Sprintf("%s opens, mode %04o", name, st.Mode&0o7777)
 	fd, err := unix.Open(name, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return "", &mount.HostError{What: fmt.Sprintf("%s is closed to this user: %v, mode %04o", name, err, st.Mode&0o7777), Remedy: "chmod 666 " + name + ", as udev does, or run as root"}
+		return "", &mount.HostError{What: fmt.Sprintf("%s is closed to this user: %v, mode %04o", name, err,
+			st.Mode&0o7777), Remedy: "chmod 666 " + name + ", as udev does, or run as root"}
 	}
 	return found, unix.Close(fd)
 }
@@ -147,7 +149,8 @@ func passthrough(root bool, err error) Line {
 	case !root && errors.Is(err, unix.EPERM):
 		return Line{Status: Degraded, Detail: "file data passes through the view's process", Remedy: "only a daemon of root has passthrough"}
 	case errors.Is(err, fusedev.ErrNoPassthrough):
-		return Line{Status: Degraded, Detail: "file data passes through the view's process: " + err.Error(), Remedy: "use Linux 6.9 or newer with CONFIG_FUSE_PASSTHROUGH"}
+		return Line{Status: Degraded, Detail: "file data passes through the view's process: " + err.Error(),
+			Remedy: "use Linux 6.9 or newer with CONFIG_FUSE_PASSTHROUGH"}
 	}
 	return Line{Status: Degraded, Detail: "not tried: " + err.Error(), Remedy: "that of device or fuse"}
 }
@@ -157,7 +160,8 @@ func landlock(abi int, used bool, err error) Line {
 	case err != nil:
 		return Line{Status: Missing, Detail: err.Error()}
 	case !used:
-		return Line{Status: Degraded, Detail: fmt.Sprintf("ABI %d forbids renames: views run behind their other layers", abi), Remedy: "use Linux 5.19 or newer"}
+		return Line{Status: Degraded, Detail: fmt.Sprintf("ABI %d forbids renames: views run behind their other layers",
+			abi), Remedy: "use Linux 5.19 or newer"}
 	}
 	return Line{Detail: fmt.Sprintf("ABI %d", abi)}
 }
@@ -176,7 +180,8 @@ func fanotify(w *beneath.Watch, err error) Line {
 		return Line{Status: Degraded, Detail: fmt.Sprintf("changes by the host are visible after a second: %v", err), Remedy: remedy}
 	}
 	_ = w.Close()
-	return Line{Detail: fmt.Sprintf("for %s views at a time, %s directories (sysctl fs.fanotify.max_user_groups, max_user_marks)", groups, marks)}
+	return Line{Detail: fmt.Sprintf(
+		"for %s views at a time, %s directories (sysctl fs.fanotify.max_user_groups, max_user_marks)", groups, marks)}
 }
 
 // sysctl returns a setting of the kernel, "" if it does not exist.
@@ -227,7 +232,8 @@ func limit(resource int, enough uint64, remedy string) Line {
 		return Line{Detail: "unlimited"}
 	}
 	if l.Max < enough {
-		return Line{Status: Degraded, Detail: fmt.Sprintf("at most %d: many clients get EMFILE or EAGAIN", l.Max), Remedy: fmt.Sprintf("raise it to %d or more (%s)", enough, remedy)}
+		return Line{Status: Degraded, Detail: fmt.Sprintf("at most %d: many clients get EMFILE or EAGAIN", l.Max),
+			Remedy: fmt.Sprintf("raise it to %d or more (%s)", enough, remedy)}
 	}
 	return Line{Detail: fmt.Sprintf("at most %d", l.Max)}
 }
@@ -244,7 +250,8 @@ func gitIdentity(ctx context.Context) Line {
 		}
 		value := strings.TrimSpace(string(out))
 		if err != nil || value == "" {
-			return Line{Status: Degraded, Detail: "git has no " + key + ": commits of agents fail", Remedy: "git config --global " + key + " " + map[string]string{"user.name": "NAME", "user.email": "ADDRESS"}[key]}
+			return Line{Status: Degraded, Detail: "git has no " + key + ": commits of agents fail",
+				Remedy: "git config --global " + key + " " + map[string]string{"user.name": "NAME", "user.email": "ADDRESS"}[key]}
 		}
 		values = append(values, value)
 	}

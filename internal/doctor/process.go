@@ -124,7 +124,8 @@ func examineUnit(ctx context.Context) []Line {
 	var lines []Line
 	self, err := os.Executable()
 	if err == nil {
-		lines, err = ask(ctx, &syscall.SysProcAttr{Setsid: true}, nil, "setpriv", "--bounding-set", set, "--inh-caps", "-all", "--no-new-privs", "--", self, "doctor", "--inside")
+		lines, err = ask(ctx, &syscall.SysProcAttr{Setsid: true}, nil, "setpriv", "--bounding-set", set, "--inh-caps",
+			"-all", "--no-new-privs", "--", self, "doctor", "--inside")
 	}
 	if err != nil {
 		return []Line{{Check: "capabilities", Status: Degraded, Part: Views, Detail: "not tried with those of the unit: " + err.Error()}}

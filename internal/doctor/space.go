@@ -46,9 +46,12 @@ func writable(dir string) Line {
 	space := fmt.Sprintf("%d MiB of %d are free", free>>20, size>>20)
 	switch err := writeTo(at); {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
-		return Line{Status: Missing, Detail: fmt.Sprintf("%s: %v, %s: no command, call or change is let through without a log", at, err, space), Remedy: "free space, or give another file system with --state"}
+		return Line{Status: Missing,
+			Detail: fmt.Sprintf("%s: %v, %s: no command, call or change is let through without a log", at, err, space),
+			Remedy: "free space, or give another file system with --state"}
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return Line{Status: Degraded, Detail: fmt.Sprintf("%s is closed to this user", at), Remedy: "for agents of your own, set XDG_STATE_HOME or give --state"}
+		return Line{Status: Degraded, Detail: fmt.Sprintf("%s is closed to this user", at),
+			Remedy: "for agents of your own, set XDG_STATE_HOME or give --state"}
 	case err != nil:
 		return Line{Status: Missing, Detail: fmt.Sprintf("%s: %v", at, err), Remedy: "mount it for writing, or give another one with --state"}
 	}

@@ -272,7 +272,8 @@ func (c *target) repository(ctx context.Context, name, ref string) error {
 // run runs a command of git without the configuration of the host, the user or a caller.
 func run(ctx context.Context, home string, out io.Writer, words ...string) error {
 	env := []string{"HOME=" + home, "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ALLOW_PROTOCOL=file"}
-	cmd := gitCommand(ctx, env, append([]string{"-c", "protocol.file.allow=always", "-c", "transfer.fsckObjects=true", "-c", "fetch.recurseSubmodules=false"}, words...)...)
+	cmd := gitCommand(ctx, env, append([]string{"-c", "protocol.file.allow=always", "-c", "transfer.fsckObjects=true",
+		"-c", "fetch.recurseSubmodules=false"}, words...)...)
 	cmd.Dir, cmd.Stdout = home, out
 	err := runGit(cmd)
 	if errors.Is(err, errOwner) {

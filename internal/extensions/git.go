@@ -18,10 +18,12 @@ const gitTime = time.Minute
 // and no maintenance, asks for no password, and fetches no object that a partial clone lacks.
 func gitCommand(ctx context.Context, env []string, words ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "git", append([]string{
-		"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=", "-c", "protocol.allow=never", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
+		"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=", "-c", "protocol.allow=never", "-c", "gc.auto=0",
+		"-c", "maintenance.auto=false",
 	}, words...)...)
 	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, env...)
-	cmd.Env = append(cmd.Env, "LC_ALL=C", "GIT_ATTR_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0", "GIT_NO_LAZY_FETCH=1", "GIT_NO_REPLACE_OBJECTS=1", "GIT_OPTIONAL_LOCKS=0")
+	cmd.Env = append(cmd.Env, "LC_ALL=C", "GIT_ATTR_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0", "GIT_NO_LAZY_FETCH=1",
+		"GIT_NO_REPLACE_OBJECTS=1", "GIT_OPTIONAL_LOCKS=0")
 	cmd.WaitDelay = time.Second
 	cmd.Stderr = &messages{}
 	return cmd

@@ -15,7 +15,9 @@ func Only(field Field, where, file string, keys []string) Field {
 		var wrong Problems
 		for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 			if key := n.Content[i]; !slices.Contains(keys, key.Value) {
-				wrong.Add(key.Line, fmt.Errorf("%s%q is no key of %s: want one of %s; others only your own definition sets", where, key.Value, file, strings.Join(keys, ", ")))
+				wrong.Add(key.Line,
+					fmt.Errorf("%s%q is no key of %s: want one of %s; others only your own definition sets", where,
+						key.Value, file, strings.Join(keys, ", ")))
 			}
 		}
 		if wrong != nil {

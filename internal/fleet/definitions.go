@@ -46,7 +46,8 @@ type definitions struct {
 
 func newDefinitions(l *library.Library, host Host) *definitions {
 	d := &definitions{
-		host: host, turn: limit.NewSlots(1), library: l, pending: map[scope.ID]*library.Held{}, refused: newRefusals(DefinitionRefused, definePause, host.Record),
+		host: host, turn: limit.NewSlots(1), library: l, pending: map[scope.ID]*library.Held{},
+		refused: newRefusals(DefinitionRefused, definePause, host.Record),
 	}
 	d.show(nil)
 	return d
@@ -161,7 +162,8 @@ func (d *definitions) take(ctx context.Context, next map[scope.ID]*library.Held,
 		}
 	}
 	for id, h := range next {
-		if err := d.host.Record(ctx, audit.Event{Event: audit.KindDaemon, Agent: string(id), Outcome: DefinitionTaken, Detail: about(h)}); err != nil {
+		if err := d.host.Record(ctx, audit.Event{Event: audit.KindDaemon, Agent: string(id), Outcome: DefinitionTaken,
+			Detail: about(h)}); err != nil {
 			return nil // without its record nothing changes. It comes again with the next connection
 		}
 		if err := d.library.Take(h); err != nil {
@@ -198,7 +200,8 @@ func about(h *library.Held) string {
 		if h.Removed {
 			what = "removal"
 		}
-		text = fmt.Sprintf("the %s of %s of the agent %.64q, by the fleet's key %s", what, time.UnixMilli(h.Version).UTC().Format(time.RFC3339Nano), h.Name, h.By)
+		text = fmt.Sprintf("the %s of %s of the agent %.64q, by the fleet's key %s", what,
+			time.UnixMilli(h.Version).UTC().Format(time.RFC3339Nano), h.Name, h.By)
 	}
 	return text
 }

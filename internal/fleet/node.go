@@ -235,7 +235,8 @@ func (n *Node) decide(ctx context.Context, signed []byte) (wire.Outcome, error) 
 	var decided approvals.Approval
 	if err == nil {
 		as := "the fleet's key " + by
-		decided, err = n.host.Approvals.Decide(d.Request, d.Approve, approvals.Answer{Reason: d.Reason, Shown: d.Hash, By: as}, n.host.Decided(ctx, as))
+		decided, err = n.host.Approvals.Decide(d.Request, d.Approve,
+			approvals.Answer{Reason: d.Reason, Shown: d.Hash, By: as}, n.host.Decided(ctx, as))
 	}
 	if err != nil {
 		out.Text = printable.Text(err.Error())

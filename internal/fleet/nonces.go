@@ -51,7 +51,8 @@ func (n *nonces) close() { n.dir.Close() }
 // use marks a number as used, on the disk. It fails for one that was used.
 func (n *nonces) use(nonce string, expires time.Time) error {
 	now := time.Now()
-	maps.DeleteFunc(n.used, func(_ string, until time.Time) bool { return now.After(until.Add(time.Minute)) }) // the clock may be set back a little
+	// the clock may be set back a little
+	maps.DeleteFunc(n.used, func(_ string, until time.Time) bool { return now.After(until.Add(time.Minute)) })
 	if _, used := n.used[nonce]; used {
 		return errors.New("it was taken before")
 	}

@@ -121,7 +121,8 @@ exit status is 1 if the node refuses the decision, or does not answer within 15 
 				return err
 			}
 			d := order.Decision{
-				Node: w.Node, Request: w.ID, Hash: shown, Approve: approve, Reason: reason, Expires: time.Now().Add(order.Valid).UTC(), Nonce: order.NewNonce(),
+				Node: w.Node, Request: w.ID, Hash: shown, Approve: approve, Reason: reason,
+				Expires: time.Now().Add(order.Valid).UTC(), Nonce: order.NewNonce(),
 			}
 			signed, err := d.Sign(private.Reveal())
 			if err != nil {

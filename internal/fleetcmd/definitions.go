@@ -24,7 +24,8 @@ import (
 func (v Env) definitions() *cobra.Command {
 	var nodes, asJSON bool
 	c := &cobra.Command{
-		Use: "definitions [put FILE...|remove NAME...]", Short: "list the definitions of agents for nodes, and change them", Args: exit.Args(cobra.NoArgs),
+		Use:   "definitions [put FILE...|remove NAME...]",
+		Short: "list the definitions of agents for nodes, and change them", Args: exit.Args(cobra.NoArgs),
 		Long: `Lists what the server has of definitions, and on how many of the nodes that they are for that version holds. A node shows
 what it has; a server that withholds a version is not noticed but by that.`,
 		RunE: v.with(func(ctx context.Context, s *reader.Server, _ []string) error {
@@ -151,7 +152,8 @@ func (v Env) defined(rows []definedRow, nodes bool) error {
 }
 
 // put signs a definition as the next version of what the server has, publishes it, and prints the version.
-func (v Env) put(ctx context.Context, s *reader.Server, there []wire.SeenDefinition, key credential.Secret, d order.Definition) (err error) {
+func (v Env) put(ctx context.Context, s *reader.Server, there []wire.SeenDefinition, key credential.Secret,
+	d order.Definition) (err error) {
 	to, last := wire.SeenDefinition{Name: string(d.Name)}, int64(0)
 	if i := slices.IndexFunc(there, func(one wire.SeenDefinition) bool { return one.Name == to.Name }); i >= 0 {
 		to.Serial = there[i].Serial
@@ -216,7 +218,8 @@ stays as it is there. Prints the versions.`,
 		}),
 	}
 	keyFlag(c, &o.key)
-	c.Flags().StringArrayVar(&o.nodes, "node", nil, "only for nodes whose names match a `PATTERN` such as web-*; all others remove theirs. Repeat it")
+	c.Flags().StringArrayVar(&o.nodes, "node", nil,
+		"only for nodes whose names match a `PATTERN` such as web-*; all others remove theirs. Repeat it")
 	return c
 }
 

@@ -23,7 +23,8 @@ import (
 func (f *front) addCall(root *cobra.Command) {
 	var o command.Call
 	root.AddCommand(o.Command(func(c *cobra.Command, words []string) error {
-		if o.List || len(words) == 0 || strings.HasSuffix(words[0], ".json") || words[0] == "-" || o.Args != "" || o.Context != "" || os.Getenv("TRACEPARENT") != "" {
+		if o.List || len(words) == 0 || strings.HasSuffix(words[0], ".json") || words[0] == "-" || o.Args != "" ||
+			o.Context != "" || os.Getenv("TRACEPARENT") != "" {
 			return errLeft
 		}
 		return f.call(c.Context(), words[0], words[1:], &o)
@@ -62,7 +63,8 @@ func (f *front) call(ctx context.Context, tool string, words []string, o *comman
 }
 
 // tools connects to the tools of an agent or of a task. What is wrong with the first connection, scopefsd says, or starts a daemon.
-func (f *front) tools(ctx context.Context, name string, hello client.Hello, again bool) (conn *net.UnixConn, pulse *client.Pulse, err error) {
+func (f *front) tools(ctx context.Context, name string, hello client.Hello,
+	again bool) (conn *net.UnixConn, pulse *client.Pulse, err error) {
 	switch hello.Profile {
 	case "", "claude", "anthropic-editor", "mcp-fs":
 	default:

@@ -35,7 +35,8 @@ func (f *front) mcp(ctx context.Context, o *command.MCP) error {
 		}
 	}
 	thread.Coarse()
-	_, err := bridge.Relay(ctx, terminal.Input(os.Stdin), os.Stdout, os.Stderr, client.Hello{Profile: o.Profile, Dir: o.Dir, FullSchemas: o.FullSchemas, Returns: !task, Continues: true},
+	_, err := bridge.Relay(ctx, terminal.Input(os.Stdin), os.Stdout, os.Stderr,
+		client.Hello{Profile: o.Profile, Dir: o.Dir, FullSchemas: o.FullSchemas, Returns: !task, Continues: true},
 		func(ctx context.Context, again bool, hello client.Hello) (*net.UnixConn, *client.Pulse, error) {
 			return f.tools(ctx, o.Agent, hello, again)
 		})

@@ -26,7 +26,8 @@ func detect(file string, doc *document) (f Format, because string, err error) {
 		return "", "", errors.New("has an unknown format: name it with --from")
 	}
 	if i := slices.IndexFunc(ownKeys(), has); i >= 0 {
-		return "", "", fmt.Errorf("has %s, so it looks like a definition already: copy it, or say --from scopes if its empty lists mean unrestricted", ownKeys()[i])
+		return "", "", fmt.Errorf(
+			"has %s, so it looks like a definition already: copy it, or say --from scopes if its empty lists mean unrestricted", ownKeys()[i])
 	}
 	dirs := strings.Split(filepath.ToSlash(filepath.Dir(file)), "/")
 	for _, dir := range slices.Backward(dirs) {

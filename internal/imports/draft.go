@@ -108,7 +108,8 @@ func (d *draft) keepModel(f fields, keys map[string]string) {
 // computed records a loss if tools is absent beside other lists: it then no longer means all tools.
 func (d *draft) computed() {
 	if d.tools == nil && (d.skills != nil || d.mcps != nil || d.members != nil) {
-		d.lose("tools", "absent they were all tools", "absent, which beside skills, mcps or members is the computed list; write tools: [\"*\"] for all")
+		d.lose("tools", "absent they were all tools",
+			"absent, which beside skills, mcps or members is the computed list; write tools: [\"*\"] for all")
 	}
 }
 

@@ -59,7 +59,8 @@ func geminiDraft(doc *document) (*draft, error) {
 		"policy":       nodeField(&policy),
 		"timeout_mins": d.minutes,
 	}
-	d.keepModel(f, map[string]string{"kind": "kind", "model": "model", "temperature": "temperature", "max_turns": "max_turns", "display_name": "display_name"})
+	d.keepModel(f, map[string]string{"kind": "kind", "model": "model", "temperature": "temperature",
+		"max_turns": "max_turns", "display_name": "display_name"})
 	if err := f.read(d, "", doc.top); err != nil {
 		return nil, err
 	}

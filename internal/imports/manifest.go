@@ -28,7 +28,8 @@ type manifest struct {
 // manifestDraft converts a manifest of scoped-mcp: docs/manifest-schema.md and manifest.py of
 // github.com/TadMSTR/scoped-mcp.
 func manifestDraft(doc *document) (*draft, error) {
-	m := &manifest{draft: &draft{ours: doc.ours, tools: []string{}, skills: []string{}, mcps: []string{}, access: "read"}, files: map[string]string{}, env: doc.env}
+	m := &manifest{draft: &draft{ours: doc.ours, tools: []string{}, skills: []string{}, mcps: []string{},
+		access: "read"}, files: map[string]string{}, env: doc.env}
 	var rates, filters, hitl *yaml.Node
 	modules := false
 	f := fields{

@@ -39,7 +39,8 @@ func moduleOf(kind string) (module, bool) {
 		"nats": {
 			reads: [][2]string{{"subscribe", "subscribe"}}, writes: [][2]string{{"publish", "publish"}}, changes: true, store: (*manifest).nats},
 		"http_proxy": {
-			reads: [][2]string{{"get", "http_request"}}, writes: [][2]string{{"post", "http_request"}, {"put", "http_request"}, {"delete", "http_request"}}, store: (*manifest).services},
+			reads:  [][2]string{{"get", "http_request"}},
+			writes: [][2]string{{"post", "http_request"}, {"put", "http_request"}, {"delete", "http_request"}}, store: (*manifest).services},
 		"slack":   {writes: send, store: webhook("slack", "SLACK_WEBHOOK_URL")},
 		"discord": {writes: send, store: webhook("discord", "DISCORD_WEBHOOK_URL")},
 		"ntfy":    {writes: send, store: (*manifest).ntfy},
@@ -189,7 +190,8 @@ func (m *manifest) services(at, mode string) (fields, func()) {
 				secret, prefix = m.credential(key), text("Bearer ")
 			}
 			m.add(at, "services", name, func(id scope.ID) *yaml.Node {
-				return mapping("url", text(base), "agents", list([]string{string(id)}), "methods", list(methods), "credential", secret, "prefix", prefix)
+				return mapping("url", text(base), "agents", list([]string{string(id)}), "methods", list(methods),
+					"credential", secret, "prefix", prefix)
 			})
 		}
 		return nil
@@ -316,9 +318,11 @@ func (m *manifest) credential(key string) *yaml.Node {
 	case "file":
 		return mapping("file", text(m.secrets.path), "key", text(key))
 	case "vault":
-		m.lose("credentials.vault", "scopefs does not log in to Vault", "the command vault reads each secret; log in the daemon's user, and check the path")
+		m.lose("credentials.vault", "scopefs does not log in to Vault",
+			"the command vault reads each secret; log in the daemon's user, and check the path")
 		path := strings.TrimPrefix(strings.TrimPrefix(m.secrets.path, "secret/"), "data/")
-		return mapping("command", list([]string{"/usr/bin/vault", "kv", "get", "-mount=secret", "-field=" + key, strings.ReplaceAll(path, "{agent_type}", m.name)}))
+		return mapping("command", list([]string{"/usr/bin/vault", "kv", "get", "-mount=secret", "-field=" + key,
+			strings.ReplaceAll(path, "{agent_type}", m.name)}))
 	}
 	return mapping("env", text(key))
 }
@@ -329,7 +333,8 @@ func (m *manifest) credential(key string) *yaml.Node {
 func (m *manifest) address(at, key, want string) string {
 	if m.secrets.source == "env" && m.env != nil {
 		value, ok := m.env(key)
-		if u, err := url.Parse(value); ok && err == nil && u.Hostname() != "" && u.User == nil && u.RawQuery == "" && u.Fragment == "" && slices.Contains([]string{"", "/", "/0"}, u.Path) {
+		if u, err := url.Parse(value); ok && err == nil && u.Hostname() != "" && u.User == nil && u.RawQuery == "" &&
+			u.Fragment == "" && slices.Contains([]string{"", "/", "/0"}, u.Path) {
 			return value
 		}
 	}

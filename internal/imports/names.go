@@ -42,7 +42,8 @@ func toolWords(ours catalog.Tools) []toolWord {
 		{Claude, "NotebookEdit", "", []string{"edit_file"}},
 		{Claude, "SlashCommand", "", []string{"skill"}},
 		{Claude, "PowerShell Monitor", "", []string{"bash"}},
-		{Claude, "WebFetch WebSearch TodoRead TodoWrite TaskCreate TaskUpdate TaskList TaskGet EnterPlanMode ExitPlanMode ToolSearch SendMessage ListMcpResourcesTool ReadMcpResourceTool LSP", "", nil},
+		{Claude,
+			"WebFetch WebSearch TodoRead TodoWrite TaskCreate TaskUpdate TaskList TaskGet EnterPlanMode ExitPlanMode ToolSearch SendMessage ListMcpResourcesTool ReadMcpResourceTool LSP", "", nil},
 
 		{"", "write_file", "write_file", changes},
 	}...)
@@ -173,7 +174,8 @@ func loose(tool string) string {
 
 // harmless returns keys that do not affect what an agent may do.
 func harmless() []string {
-	return []string{"version", "icon", "color", "author", "license", "tags", "keywords", "category", "metadata", "homepage", "repository", "examples", "title", "argument-hint", "created", "updated"}
+	return []string{"version", "icon", "color", "author", "license", "tags", "keywords", "category", "metadata",
+		"homepage", "repository", "examples", "title", "argument-hint", "created", "updated"}
 }
 
 // unknown records the loss of an unknown key. The key may deny something, so calls that match the patterns need

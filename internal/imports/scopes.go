@@ -14,7 +14,8 @@ import (
 
 // keptKeys returns the keys of a scopes file that are copied unchanged, in the order of a definition.
 func keptKeys() []string {
-	return []string{"display_name", "kind", "model", "temperature", "max_turns", "timeout", "user", "view", "policy", "mcp_servers", "limits", "network", "rate_limits", "argument_filters"}
+	return []string{"display_name", "kind", "model", "temperature", "max_turns", "timeout", "user", "view", "policy",
+		"mcp_servers", "limits", "network", "rate_limits", "argument_filters"}
 }
 
 // scopesDrafts converts agents in whose lists (tools, members, skills, mcps) empty means unrestricted. An empty list

@@ -299,7 +299,8 @@ func (d *draft) confine() {
 		}
 	}
 	if wide {
-		d.lose("tools", "a definition cannot allow all tools except those that includeTools omits", "the tools of scopefs and of the agent's own servers, one by one")
+		d.lose("tools", "a definition cannot allow all tools except those that includeTools omits",
+			"the tools of scopefs and of the agent's own servers, one by one")
 	}
 	d.tools = tools
 }
@@ -326,7 +327,8 @@ func (d *draft) allowOwn() {
 		return
 	}
 	gone := func(name string) bool { return slices.Contains(d.gone, name) }
-	wide := d.tools == nil || slices.ContainsFunc(d.tools, func(t string) bool { return t == "*" || t == "mcp" || strings.HasPrefix(t, "mcp:*") })
+	wide := d.tools == nil ||
+		slices.ContainsFunc(d.tools, func(t string) bool { return t == "*" || t == "mcp" || strings.HasPrefix(t, "mcp:*") })
 	open := d.mcpAllowed == nil || slices.ContainsFunc(d.mcpAllowed, func(p string) bool { return strings.Contains(p, "*") })
 	d.mcpExcluded = slices.DeleteFunc(d.mcpExcluded, gone)
 	if d.mcpAllowed != nil {
@@ -342,7 +344,8 @@ func (d *draft) allowOwn() {
 		}
 	}
 	d.mcpAllowed = own
-	d.lose("mcp servers", "a server of the host with the name of one that was left out is another server", "policy.mcp.allowed has the agent's own")
+	d.lose("mcp servers", "a server of the host with the name of one that was left out is another server",
+		"policy.mcp.allowed has the agent's own")
 }
 
 // serverOf returns SERVER of mcp:SERVER:TOOL.
@@ -382,7 +385,8 @@ func (d *draft) loseUndefined() {
 	}
 	for _, name := range names {
 		if !strings.Contains(name, "*") && !slices.Contains(d.named, name) {
-			d.lose("mcp server "+name, "it is defined in another file, which is not read", "its name at most; define it in mcp_servers or an extension: a definition that names an undefined server does not load")
+			d.lose("mcp server "+name, "it is defined in another file, which is not read",
+				"its name at most; define it in mcp_servers or an extension: a definition that names an undefined server does not load")
 		}
 	}
 }

@@ -106,7 +106,8 @@ func (d *draft) allow(key string, words []string, read func(word string) grant) 
 	for _, w := range words {
 		if g := read(w); g.tool != "" && !free[g.tool] {
 			d.ask = addTo(d.ask, g.tool)
-			d.lose(key+": "+w, "a tool cannot be restricted to some arguments", fmt.Sprintf("every call of %s is asked about (policy.tools.ask)", g.tool))
+			d.lose(key+": "+w, "a tool cannot be restricted to some arguments",
+				fmt.Sprintf("every call of %s is asked about (policy.tools.ask)", g.tool))
 		}
 	}
 }
@@ -123,7 +124,8 @@ func (d *draft) deny(key string, words []string) {
 			d.lose(key+": "+w, "scopefs has no such tool", "every call is asked about (policy.tools.ask)")
 		case argument != "" && len(patterns) > 0:
 			d.ask = addTo(d.ask, patterns...)
-			d.lose(key+": "+w, "a tool cannot be denied for some arguments", fmt.Sprintf("every call of %s is asked about (policy.tools.ask)", strings.Join(patterns, ", ")))
+			d.lose(key+": "+w, "a tool cannot be denied for some arguments",
+				fmt.Sprintf("every call of %s is asked about (policy.tools.ask)", strings.Join(patterns, ", ")))
 		default:
 			d.exclude = addTo(d.exclude, patterns...)
 		}

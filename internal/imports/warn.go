@@ -37,14 +37,16 @@ func serverWarnings(servers *yaml.Node, known []string) (lines []string) {
 	for i := 0; i+1 < len(servers.Content); i += 2 {
 		at, server := "mcp_servers."+servers.Content[i].Value, servers.Content[i+1]
 		if address := cmp.Or(frontmatter.Value(server, "url"), frontmatter.Value(server, "httpUrl")); address != nil {
-			lines = append(lines, printable.Text(fmt.Sprintf("%s: sends calls and headers to %s: remove it unless you trust the file", at, hostIn(address.Value))))
+			lines = append(lines,
+				printable.Text(fmt.Sprintf("%s: sends calls and headers to %s: remove it unless you trust the file", at, hostIn(address.Value))))
 		} else {
 			words := append(scalars(frontmatter.Value(server, "command")), scalars(frontmatter.Value(server, "args"))...)
 			lines = append(lines, printable.Text(fmt.Sprintf("%s: starts %s: remove it unless you trust the file", at, shown(words))))
 		}
 		for _, name := range variablesIn(scalars(server)) {
 			if !slices.Contains(known, name) {
-				lines = append(lines, printable.Text(fmt.Sprintf("%s: reads %s of the daemon's environment: remove it unless you trust the file", at, name)))
+				lines = append(lines,
+					printable.Text(fmt.Sprintf("%s: reads %s of the daemon's environment: remove it unless you trust the file", at, name)))
 			}
 		}
 	}

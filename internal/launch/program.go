@@ -84,8 +84,9 @@ func (p Place) Run(ctx context.Context, id scope.ID, req api.RunRequest) (*api.R
 	}
 	show(found, &req)
 	if run, err = api.NewClient(p.Paths).Run(ctx, id, req); errors.As(err, &missing) && missing.Kind == api.NotFound {
-		return nil, &api.Error{Kind: api.NotExecutable, Text: fmt.Sprintf("%s is shown with %s, and needs more: add that to sandbox: {expose} of scopefs.yaml",
-			found.File, strings.Join(found.Expose, ", "))}
+		return nil, &api.Error{Kind: api.NotExecutable,
+			Text: fmt.Sprintf("%s is shown with %s, and needs more: add that to sandbox: {expose} of scopefs.yaml",
+				found.File, strings.Join(found.Expose, ", "))}
 	}
 	return run, err
 }

@@ -54,7 +54,8 @@ func (p Place) Propose(ctx context.Context, name, command string) (file, text st
 		text += fmt.Sprintf("# Refused as well: to allow it, network: {allow: [%s]} in the agent's definition.\n", strings.Join(others, ", "))
 	}
 	if outside := p.shownOf(command, refused.targets); len(outside) > 0 {
-		text += fmt.Sprintf("# Links led there, and were refused: expose: [%s] shows it to every agent that runs the program.\n", strings.Join(outside, ", "))
+		text += fmt.Sprintf(
+			"# Links led there, and were refused: expose: [%s] shows it to every agent that runs the program.\n", strings.Join(outside, ", "))
 	}
 	return programs.File(cmp.Or(p.Base, p.User), name), text, nil
 }

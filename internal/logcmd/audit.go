@@ -144,8 +144,9 @@ func (v Env) own(ctx context.Context, p config.Paths, o options, no error) error
 	}
 	var lines []string
 	for _, id := range ids {
-		found, err := client.Events(ctx, api.EventQuery{Agent: id, Session: o.Session, Call: o.Call, Tool: o.Tool, Op: o.Op, Path: o.Path, Host: o.Host,
-			Verdict: string(o.Verdict), Rule: o.RuleKind, Since: o.since, Denied: true})
+		found, err := client.Events(ctx,
+			api.EventQuery{Agent: id, Session: o.Session, Call: o.Call, Tool: o.Tool, Op: o.Op, Path: o.Path, Host: o.Host,
+				Verdict: string(o.Verdict), Rule: o.RuleKind, Since: o.since, Denied: true})
 		if err != nil {
 			return err
 		}

@@ -22,14 +22,16 @@ type witnessOptions struct {
 
 func (o *witnessOptions) addFlags(c *cobra.Command) {
 	f := c.Flags()
-	f.StringArrayVar(&o.witnesses, "witness", nil, "a witness's public key from elsewhere, NAME+HASH+KEY, or a file with keys, one a line; can be repeated")
+	f.StringArrayVar(&o.witnesses, "witness", nil,
+		"a witness's public key from elsewhere, NAME+HASH+KEY, or a file with keys, one a line; can be repeated")
 	f.IntVar(&o.quorum, "quorum", 1, "how many of those witnesses must have signed")
 }
 
 // enough returns an error with the exit status of what nothing vouches for, if fewer than the quorum of the given witnesses have signed.
 func (o *witnessOptions) enough(all witness.Keys) error {
 	if n, of := all.Count(true); of > 0 && n < o.quorum {
-		return exit.With(exit.Unproved, fmt.Errorf("%d of the witnesses that were given have signed these lines, and the quorum is %d", n, o.quorum))
+		return exit.With(exit.Unproved,
+			fmt.Errorf("%d of the witnesses that were given have signed these lines, and the quorum is %d", n, o.quorum))
 	}
 	return nil
 }

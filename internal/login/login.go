@@ -78,7 +78,8 @@ func (l Login) Check() error {
 // Secret returns the login as a proxy uses it. Reading refreshes a token that ends within five minutes, and writes the new
 // tokens to the file. record gets each refresh.
 func (l Login) Secret(placeholder string, record func(audit.Event)) egress.Secret {
-	return egress.Secret{Placeholder: placeholder, File: true, Format: "Bearer %s", Without: []string{"X-Api-Key", "X-Goog-Api-Key"}, Source: "login " + l.path(),
+	return egress.Secret{Placeholder: placeholder, File: true, Format: "Bearer %s",
+		Without: []string{"X-Api-Key", "X-Goog-Api-Key"}, Source: "login " + l.path(),
 		Read: func(ctx context.Context) (credential.Secret, error) {
 			ctx, cancel := context.WithTimeout(ctx, 2*waitTime)
 			defer cancel()

@@ -239,7 +239,8 @@ func (f *Files) denials(ctx context.Context, r *http.Request) (any, error) {
 	}
 	all := []api.Denial{}
 	for _, d := range list[:min(len(list), maxDenials)] {
-		all = append(all, api.Denial{Count: d.Count, Agent: d.Agent, Event: d.Event, Op: d.Op, Of: d.Of, Verdict: string(d.Verdict), Rule: d.Rule, Kind: d.Kind,
+		all = append(all, api.Denial{Count: d.Count, Agent: d.Agent, Event: d.Event, Op: d.Op, Of: d.Of,
+			Verdict: string(d.Verdict), Rule: d.Rule, Kind: d.Kind,
 			First: d.First, Last: d.Last, Seq: d.Seq, Now: d.Now, Command: d.Command})
 	}
 	return all, nil

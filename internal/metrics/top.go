@@ -19,7 +19,8 @@ func WriteTop(out *Writer, top api.Top) {
 		{"scopefs_agent_cpu_seconds", "gauge", "Processor time of the processes that run.", func(a api.TopAgent) float64 { return a.CPU }},
 		{"scopefs_agent_memory_bytes", "gauge", "Resident memory.", func(a api.TopAgent) float64 { return float64(a.Memory) }},
 		{"scopefs_agent_processes", "gauge", "Processes.", func(a api.TopAgent) float64 { return float64(a.Processes) }},
-		{"scopefs_agent_written_bytes", "gauge", "What the processes that run gave to disks.", func(a api.TopAgent) float64 { return float64(a.Written) }},
+		{"scopefs_agent_written_bytes", "gauge", "What the processes that run gave to disks.",
+			func(a api.TopAgent) float64 { return float64(a.Written) }},
 		{"scopefs_calls_running", "gauge", "Calls in flight.", func(a api.TopAgent) float64 { return float64(a.Running) }},
 	} {
 		out.Metric(m.name, m.kind, m.help)

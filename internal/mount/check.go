@@ -36,7 +36,8 @@ var capabilities = []struct {
 	why    string
 }{
 	{unix.CAP_SYS_ADMIN, "CAP_SYS_ADMIN", "without which nothing can be mounted"},
-	{unix.CAP_DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH", "with which a view enters its directory, whatever the mode"}, // ambient: root is not the view's user
+	// ambient: root is not the view's user
+	{unix.CAP_DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH", "with which a view enters its directory, whatever the mode"},
 }
 
 // CheckCapability is the part of Check that looks for the capabilities.

@@ -22,7 +22,8 @@ type FileSystem struct {
 // system costs speed then, and shows no stale file. A mount of FUSE over a block device is fuseblk.
 var local = []string{
 	"bcachefs", "btrfs", "ecryptfs", "erofs", "exfat", "ext2", "ext3", "ext4", "f2fs", "fuse.fuse-overlayfs", "fuseblk", "hfsplus",
-	"iso9660", "jfs", "msdos", "nilfs2", "ntfs3", "overlay", "ramfs", "reiserfs", "rootfs", "squashfs", "tmpfs", "ubifs", "udf", "vfat", "xfs", "zfs",
+	"iso9660", "jfs", "msdos", "nilfs2", "ntfs3", "overlay", "ramfs", "reiserfs", "rootfs", "squashfs", "tmpfs",
+	"ubifs", "udf", "vfat", "xfs", "zfs",
 }
 
 // found is what FileSystem has found of a mount, for foundTime: each of many agents that start mounts a view, and would read the

@@ -37,7 +37,8 @@ func callFile(session, call string) string { return session + "." + call }
 // isCall reports whether a text has the form of callFile. The id of a call has 13 characters: see tools.
 func isCall(text string) bool {
 	session, call, _ := strings.Cut(text, ".")
-	return isName(session) && len(call) == 13 && !strings.ContainsFunc(call, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '2' || r > '7') })
+	return isName(session) && len(call) == 13 &&
+		!strings.ContainsFunc(call, func(r rune) bool { return (r < 'a' || r > 'z') && (r < '2' || r > '7') })
 }
 
 // add counts a file, unless there are too many.

@@ -260,7 +260,9 @@ func (c Client) Recorded(call tools.Begun) bool {
 // RecordLost records the end of a call whose client gets no result, unless the daemon before has recorded it.
 func (c Client) RecordLost(call tools.Begun, why string) {
 	if !c.Recorded(call) {
-		c.Log.Event(audit.Event{Event: audit.KindCall, Agent: string(c.Agent), Session: c.Session, Call: call.Call, Op: call.Tool, Verdict: audit.Allow,
-			Rule: call.Rule, RuleKind: string(call.Kind), Outcome: string(tools.Unavailable), Detail: why, DurationUS: time.Since(call.At).Microseconds()})
+		c.Log.Event(audit.Event{Event: audit.KindCall, Agent: string(c.Agent), Session: c.Session, Call: call.Call,
+			Op: call.Tool, Verdict: audit.Allow,
+			Rule: call.Rule, RuleKind: string(call.Kind), Outcome: string(tools.Unavailable), Detail: why,
+			DurationUS: time.Since(call.At).Microseconds()})
 	}
 }

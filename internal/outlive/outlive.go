@@ -217,7 +217,8 @@ func (i *Item) Drop() {
 
 // Is reports whether a client with a name and a token has a sandbox. by is the user of the client; nil: the operator.
 func (s *Sandbox) Is(name, token string, by *uint32) bool {
-	return s.Web == "" && s.Task == nil && cmp.Or(s.Parent, s.Name) == name && subtle.ConstantTimeCompare([]byte(s.Token), []byte(token)) == 1 &&
+	return s.Web == "" && s.Task == nil && cmp.Or(s.Parent, s.Name) == name &&
+		subtle.ConstantTimeCompare([]byte(s.Token), []byte(token)) == 1 &&
 		(by == nil) == (s.By == nil) && (by == nil || *by == *s.By)
 }
 
@@ -291,7 +292,8 @@ func (i *Item) recorded(dir string, end audit.Event) bool {
 		filter.Since = recent
 	}
 	for e, err := range audit.Read(context.Background(), dir, filter, false) {
-		if err == nil && e.Event == audit.KindSandbox && e.Op == end.Op && (e.Op == ledger.Exec && e.Outcome != audit.OutcomeBegin || e.Outcome == Ended) {
+		if err == nil && e.Event == audit.KindSandbox && e.Op == end.Op &&
+			(e.Op == ledger.Exec && e.Outcome != audit.OutcomeBegin || e.Outcome == Ended) {
 			return true
 		}
 	}

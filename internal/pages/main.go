@@ -35,7 +35,8 @@ func write(root *cobra.Command, dir string) error {
 	}
 	root.DisableAutoGenTag = true
 	plain(root)
-	if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "scopefs " + version.Version, Manual: "scopefs"}, filepath.Join(dir, "man1")); err != nil {
+	if err := doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "scopefs " + version.Version,
+		Manual: "scopefs"}, filepath.Join(dir, "man1")); err != nil {
 		return fmt.Errorf("man pages: %w", err)
 	}
 	for name, write := range map[string]func(string) error{

@@ -15,7 +15,8 @@ import (
 func Identity(fd int) string {
 	var st unix.Statx_t
 	var fs unix.Statfs_t
-	if unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_BTIME, &st) != nil || st.Mask&unix.STATX_BTIME == 0 || unix.Fstatfs(fd, &fs) != nil {
+	if unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_INO|unix.STATX_BTIME, &st) != nil ||
+		st.Mask&unix.STATX_BTIME == 0 || unix.Fstatfs(fd, &fs) != nil {
 		return ""
 	}
 	switch fs.Type {

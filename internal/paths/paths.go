@@ -187,7 +187,8 @@ func (p Paths) SettingsStamp() (stamp string) {
 
 // Own returns what is in the base directory: agents' files, definitions and what they name.
 func (p Paths) Own() (own []string) {
-	for _, name := range []string{"agents", "agents.d", "extensions.d", "presets.d", "protect.d", "programs.d", "skills", "activities.d", "history", "scopefs.yaml"} {
+	for _, name := range []string{"agents", "agents.d", "extensions.d", "presets.d", "protect.d", "programs.d",
+		"skills", "activities.d", "history", "scopefs.yaml"} {
 		own = append(own, filepath.Join(p.Base, name))
 	}
 	return own

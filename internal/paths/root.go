@@ -34,7 +34,8 @@ func (f Finder) At(dir string) (Project, error) {
 	case here && exists:
 		return nearest.around(at)
 	case here && linked:
-		return at, fmt.Errorf("--dir %s: a symbolic link leads out of the project %s: go to %s, or give this path to --dir", dir, nearest.Dir, at.Dir)
+		return at, fmt.Errorf(
+			"--dir %s: a symbolic link leads out of the project %s: go to %s, or give this path to --dir", dir, nearest.Dir, at.Dir)
 	case here:
 		return at.proposed(f)
 	case exists || linked:

@@ -236,7 +236,8 @@ func (e *ElsewhereError) Error() string {
 	case e.Node == "":
 		return "placement: one: the server of the fleet has not answered: see scopefs ps, and scopefs fleet init"
 	}
-	return fmt.Sprintf("placement: one: node %s has it: scopefs down %s there, or wait until that node has not renewed it for %v", e.Node, e.Agent, Full)
+	return fmt.Sprintf(
+		"placement: one: node %s has it: scopefs down %s there, or wait until that node has not renewed it for %v", e.Node, e.Agent, Full)
 }
 
 // Acquire waits until this host has the lease of an agent. It returns an *ElsewhereError when another host renews it, or after

@@ -33,7 +33,8 @@ func crosses(r rune) bool {
 
 // styled reports whether a character is an ASCII letter or digit in another style: wide, bold, a number of Rome.
 func styled(r rune) bool {
-	return r >= 0x1d400 && r <= 0x1d7ff || r >= 0x2160 && r <= 0x217f || r >= 0xff10 && r <= 0xff5a && (unicode.IsLetter(r) || unicode.IsDigit(r))
+	return r >= 0x1d400 && r <= 0x1d7ff || r >= 0x2160 && r <= 0x217f || r >= 0xff10 && r <= 0xff5a &&
+		(unicode.IsLetter(r) || unicode.IsDigit(r))
 }
 
 // deceivers returns the places, in bytes, of the characters of a text that look like other ones, or cover those beside them: letters

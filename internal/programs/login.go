@@ -31,7 +31,8 @@ func loginField(out **login.Login) fields.Field {
 }
 
 func checkLogin(l *login.Login) error {
-	for key, text := range map[string]string{"file": l.File, "remedy": l.Remedy, "access": l.Access, "refresh": l.Refresh, "url": l.URL, "client": l.Client} {
+	for key, text := range map[string]string{"file": l.File, "remedy": l.Remedy, "access": l.Access,
+		"refresh": l.Refresh, "url": l.URL, "client": l.Client} {
 		if text == "" {
 			return fmt.Errorf("login: has no %s: write it", key)
 		}

@@ -119,7 +119,8 @@ func Of(base, user, name string) (*Program, error) {
 func builtin(name string) (*Program, error) {
 	data, err := files.ReadFile("programs/" + name + ".yaml")
 	if err != nil {
-		return nil, fmt.Errorf("%w %q: there are %s; scopefs programs add %s writes %s for another", ErrUnknown, name, strings.Join(Builtin(), ", "), name, path.Join(dir, name+".yaml"))
+		return nil, fmt.Errorf("%w %q: there are %s; scopefs programs add %s writes %s for another", ErrUnknown, name,
+			strings.Join(Builtin(), ", "), name, path.Join(dir, name+".yaml"))
 	}
 	p, err := Parse(name+".yaml", data)
 	if err == nil {

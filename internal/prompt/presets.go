@@ -22,7 +22,8 @@ import (
 
 // suggests are the files of a project that suggest a preset.
 var suggests = []struct{ file, preset string }{
-	{"package.json", "npm"}, {"go.mod", "go"}, {"go.work", "go"}, {"pyproject.toml", "pypi"}, {"requirements.txt", "pypi"}, {"Cargo.toml", "crates"},
+	{"package.json", "npm"}, {"go.mod", "go"}, {"go.work", "go"}, {"pyproject.toml", "pypi"},
+	{"requirements.txt", "pypi"}, {"Cargo.toml", "crates"},
 }
 
 // below are the directories of a repository of several projects where the files stand, in that order.
@@ -70,7 +71,9 @@ func Presets(ctx context.Context, p config.Paths, project *config.Project, stdin
 		return fmt.Sprintf("%s: the network allows no registry of packages: %s", strings.Join(files, ", "), command), nil
 	}
 	answer, err := ask(ctx, tools.Question{
-		Text:    fmt.Sprintf("scopefs: this project has %s: allow its programs to read from %s (scopefs presets show %s)?", strings.Join(files, ", "), strings.Join(presets, ", "), presets[0]),
+		Text: fmt.Sprintf(
+			"scopefs: this project has %s: allow its programs to read from %s (scopefs presets show %s)?",
+			strings.Join(files, ", "), strings.Join(presets, ", "), presets[0]),
 		Options: []string{"yes", "no"},
 	})
 	if err == nil && answer.Text == "yes" {

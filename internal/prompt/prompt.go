@@ -182,7 +182,8 @@ func questionOf(of approvals.Approval, failed string) terminal.Question {
 	text := func(rows, width int) string {
 		rows = max(rows-len(options), 4)
 		if of.Kind == approvals.KindHost {
-			return fmt.Sprintf("%s of %s connects to %s (%s)\n", printable.Text(of.Tool), printable.Text(of.Whose()), printable.Text(of.Subject), printable.Text(of.Rule)) + failed
+			return fmt.Sprintf("%s of %s connects to %s (%s)\n", printable.Text(of.Tool), printable.Text(of.Whose()),
+				printable.Text(of.Subject), printable.Text(of.Rule)) + failed
 		}
 		lines := strings.Split(strings.TrimSuffix(report.Call(of, rows, width), "\n"), "\n")
 		if len(lines) > rows {

@@ -74,7 +74,8 @@ func Denials(ctx context.Context, p config.Paths, sel Selection, explain func(au
 			return nil
 		}
 		if r == nil {
-			r = &Refused{Agent: key.agent, Event: key.event, Op: key.op, Of: key.of, Verdict: key.verdict, Rule: key.rule, Kind: key.kind, First: e.Time}
+			r = &Refused{Agent: key.agent, Event: key.event, Op: key.op, Of: key.of, Verdict: key.verdict,
+				Rule: key.rule, Kind: key.kind, First: e.Time}
 			all[key] = r
 		}
 		r.Count += 1 + e.Unrecorded

@@ -41,7 +41,8 @@ var actions = []struct {
 	action history.Action
 	words  string
 }{
-	{history.Copy, "newer copied"}, {history.Rewrite, "rewritten"}, {history.Restore, "restored"}, {history.Mkdir, "directories made"}, {history.Move, "moved"},
+	{history.Copy, "newer copied"}, {history.Rewrite, "rewritten"}, {history.Restore, "restored"},
+	{history.Mkdir, "directories made"}, {history.Move, "moved"},
 	{history.Exchange, "exchanged"}, {history.Return, "taken away again"}, {history.Remove, "removed"}, {history.Attribute, "attributes"},
 }
 

@@ -106,6 +106,7 @@ func Proof(out, note io.Writer, name string, text []byte, key string, by witness
 	if key == "" {
 		verdict = "by the proof's own key"
 	}
-	_, err = fmt.Fprintf(note, "scopefs: "+verdict+": %d of the %d lines that the log %s had when it signed the head\n", len(proof.Events), head.Size, printable.Text(head.Origin))
+	_, err = fmt.Fprintf(note, "scopefs: "+verdict+": %d of the %d lines that the log %s had when it signed the head\n",
+		len(proof.Events), head.Size, printable.Text(head.Origin))
 	return err
 }

@@ -54,7 +54,8 @@ func Attempts() (list []Attempt, err error) {
 		return nil, fmt.Errorf("corpus.yaml: %w", err)
 	}
 	for _, e := range entries {
-		a := Attempt{ID: e.ID, Class: e.Class, Try: e.Try, Like: e.Like, needs: e.Needs, own: e.Own, script: e.Script, as: e.As, call: e.Call, calls: e.Calls}
+		a := Attempt{ID: e.ID, Class: e.Class, Try: e.Try, Like: e.Like, needs: e.Needs, own: e.Own, script: e.Script,
+			as: e.As, call: e.Call, calls: e.Calls}
 		for _, name := range slices.Sorted(maps.Keys(e.Ways)) {
 			way := strings.NewReplacer("$WAY", e.Ways[name])
 			one := a

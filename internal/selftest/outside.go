@@ -46,7 +46,8 @@ func newOutside() (o *outside, err error) {
 	random := make([]byte, 12)
 	_, _ = rand.Read(random) // never fails
 	id := hex.EncodeToString(random)
-	o = &outside{token: "CANARY" + id[:12], name: "selftest-" + id[12:], shm: "/dev/shm/selftest-" + id[12:], key: 1 + int(random[11])<<8 + int(random[10])<<16}
+	o = &outside{token: "CANARY" + id[:12], name: "selftest-" + id[12:], shm: "/dev/shm/selftest-" + id[12:], key: 1 +
+		int(random[11])<<8 + int(random[10])<<16}
 	if o.dir, err = os.MkdirTemp("", "selftest-"); err != nil {
 		return nil, err
 	}
@@ -165,7 +166,8 @@ func (o *outside) plant() error {
 			return err
 		}
 	}
-	for name, text := range map[string]string{".git/HEAD": "ref: refs/heads/main\n", ".git/config": "[core]\n\trepositoryformatversion = 0\n"} {
+	for name, text := range map[string]string{".git/HEAD": "ref: refs/heads/main\n",
+		".git/config": "[core]\n\trepositoryformatversion = 0\n"} {
 		if err := os.WriteFile(filepath.Join(o.scope, name), []byte(text), 0o644); err != nil {
 			return err
 		}
@@ -311,7 +313,8 @@ func (o *outside) words() *strings.Replacer {
 	_, port, _ := net.SplitHostPort(o.tcp.Addr().String())
 	n, _ := strconv.Atoi(port)
 	return strings.NewReplacer("$OUT", o.out, "$OTHER", o.other, "$PID", strconv.Itoa(o.process.Process.Pid),
-		"$PORTBYTES", fmt.Sprintf(`\x%02x\x%02x`, n>>8, n&255), "$PORT", port, "$SOCK", o.dir+"/sock", "$NAME", o.name, "$KEY", strconv.Itoa(o.key))
+		"$PORTBYTES", fmt.Sprintf(`\x%02x\x%02x`, n>>8, n&255), "$PORT", port, "$SOCK", o.dir+"/sock", "$NAME", o.name,
+		"$KEY", strconv.Itoa(o.key))
 }
 
 func (o *outside) close() {

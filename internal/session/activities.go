@@ -53,7 +53,8 @@ func (c *client) activity(a activities.Activity) (tools.Tool, error) {
 }
 
 // other does a call by the program of another activity that the agent may use.
-func (c *client) other(ctx context.Context, env tools.Env, a activities.Activity, name string, params json.RawMessage) (tools.Result, error) {
+func (c *client) other(ctx context.Context, env tools.Env, a activities.Activity, name string,
+	params json.RawMessage) (tools.Result, error) {
 	d := c.rules().Call(name, false)
 	for _, by := range c.agent.Registry.Activities().All {
 		if by.Name == name && by.Program && d.Allow {

@@ -43,7 +43,8 @@ func (c *client) explicit(ctx context.Context, env tools.Env, call, by activitie
 		return tools.Result{}, err
 	}
 	command := sandbox.Command{Argv: []string{programs + by.Name}, Tag: env.Call}
-	ended, err := c.agent.RecordExec(ctx, audit.Event{Session: box.Name, Chain: c.chain(), Call: env.Call, Target: ledger.CommandLine(command.Argv)})
+	ended, err := c.agent.RecordExec(ctx,
+		audit.Event{Session: box.Name, Chain: c.chain(), Call: env.Call, Target: ledger.CommandLine(command.Argv)})
 	if err != nil {
 		return tools.Result{}, err
 	}

@@ -69,7 +69,8 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 	if _, err := a.Definition(); err != nil {
 		return nil, err
 	}
-	c := &client{agent: a, work: task, began: time.Now(), hangUp: func(error) {}, gone: make(chan struct{}), name: fmt.Sprintf("c%d-%d", time.Now().UnixMilli(), a.connected.Add(1))}
+	c := &client{agent: a, work: task, began: time.Now(), hangUp: func(error) {}, gone: make(chan struct{}),
+		name: fmt.Sprintf("c%d-%d", time.Now().UnixMilli(), a.connected.Add(1))}
 	if c.earlier != nil {
 		c.name, c.box = c.earlier.parent, c.earlier
 	}
@@ -87,8 +88,10 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 	all, err := c.tools(files, shell, profile)
 	if err == nil {
 		c.set, err = tools.NewSet(tools.Gate{
-			Agent: a.id, Session: c.name, Chain: c.chain(), Trace: c.trace, Within: c.within, Rules: func() tools.Rules { return c.rules() }, Find: c.servers.find, Effects: c.watch, Record: c.record, Show: c.showContext,
-			Queue: a.Queue, Examiners: a.Examiners, Rates: a.rates, Approvals: a.Approvals, Nobody: a.nobody(), Wait: a.Settings.Approve.Wait, Object: files.Object, Preview: files.Preview,
+			Agent: a.id, Session: c.name, Chain: c.chain(), Trace: c.trace, Within: c.within,
+			Rules: func() tools.Rules { return c.rules() }, Find: c.servers.find, Effects: c.watch, Record: c.record, Show: c.showContext,
+			Queue: a.Queue, Examiners: a.Examiners, Rates: a.rates, Approvals: a.Approvals, Nobody: a.nobody(),
+			Wait: a.Settings.Approve.Wait, Object: files.Object, Preview: files.Preview,
 			Resume: c.counted(resume),
 		}, all...)
 	}
@@ -106,7 +109,8 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 		sessions = a.Web.Of(a.id)
 	}
 	quiet := slog.New(slog.DiscardHandler) // the library logs each message
-	c.face = mcp.New(c.set, mcp.Options{Version: a.Version, Log: &c.log, Instructions: c.instructions, FullSchemas: c.full, Listing: c.listing, Logger: quiet, Encoders: a.Encoders, Inbox: a.inbox, Returns: func() bool { return c.resumes },
+	c.face = mcp.New(c.set, mcp.Options{Version: a.Version, Log: &c.log, Instructions: c.instructions,
+		FullSchemas: c.full, Listing: c.listing, Logger: quiet, Encoders: a.Encoders, Inbox: a.inbox, Returns: func() bool { return c.resumes },
 		Context: c.context, HoldContext: a.holdContext, Sessions: sessions, KeepContext: c.keepContext, KeptContext: c.keptContext})
 	return c, nil
 }
@@ -298,7 +302,8 @@ func (c *client) instructions() string {
 	}
 	text := fmt.Sprintf("You are agent %s. Your files are below %s; paths of tools are relative to it. What is outside does not exist for you.", c.agent.id, sandbox.Workspace)
 	if c.held != nil {
-		text += fmt.Sprintf(" They are a copy of those of agent %s, which takes your changes over, or not, when you have finished.", c.by.agent.id)
+		text += fmt.Sprintf(
+			" They are a copy of those of agent %s, which takes your changes over, or not, when you have finished.", c.by.agent.id)
 	}
 	if c.module {
 		return text

@@ -27,7 +27,8 @@ const contextSetSchema = `{"type": "object", "additionalProperties": false, "req
 
 // tool returns context_set.
 func (c contextSetter) tool() (tools.Tool, error) {
-	t, err := tools.Declared(contextSetName, "Fill scopes of the context from which later calls of this session select. What the client gave stays.",
+	t, err := tools.Declared(contextSetName,
+		"Fill scopes of the context from which later calls of this session select. What the client gave stays.",
 		tools.Hints{Title: "Set the context", Writes: true, Acts: true, Idempotent: true}, json.RawMessage(contextSetSchema), setContext)
 	return tools.Judged(t, err, c.judge)
 }

@@ -40,8 +40,10 @@ func (a *Agent) budgetUsed() func() {
 	var hourly ledger.Hourly
 	return func() {
 		if hourly.Due() {
-			a.Logger.Warn("agent has used up what it may write to the log in a day and is slowed down: see log: agent_day in scopefs.yaml", "agent", a.id)
-			a.Event(audit.Event{Event: audit.KindAgent, Agent: string(a.id), Outcome: "log budget used up", Detail: "its calls and denials are slowed down"})
+			a.Logger.Warn(
+				"agent has used up what it may write to the log in a day and is slowed down: see log: agent_day in scopefs.yaml", "agent", a.id)
+			a.Event(audit.Event{Event: audit.KindAgent, Agent: string(a.id), Outcome: "log budget used up",
+				Detail: "its calls and denials are slowed down"})
 		}
 	}
 }

@@ -30,7 +30,8 @@ type reach struct {
 func (a reach) model(ctx context.Context, p *api.RunProgram, use *login.Login, env, keys map[string]string) (note string, err error) {
 	policy := a.Hosts
 	presets, _ := hosts.Presets(a.Paths.Base, a.Paths.User) // an error of a file was reported when it was loaded
-	add := fmt.Sprintf("add network: {presets: [%s]} to %s", strings.Join(p.Networks, ", "), filepath.Join(a.Paths.Base, "agents.d", string(a.ID)+".md"))
+	add := fmt.Sprintf("add network: {presets: [%s]} to %s", strings.Join(p.Networks, ", "),
+		filepath.Join(a.Paths.Base, "agents.d", string(a.ID)+".md"))
 	switch policy.Kind() {
 	case hosts.HostNetwork:
 		return a.keyless(p, presets, env), nil
@@ -99,7 +100,8 @@ func (a reach) key(ctx context.Context, hosts *hosts.Policy, preset *hosts.Prese
 		switch {
 		case env[variable] != "" || a.Env[variable] != "":
 		case !ok:
-			return fmt.Sprintf("has no %s: give %s a credential in network.allow, or name preset %s", variable, preset.Allow[0].Host, preset.Name), nil
+			return fmt.Sprintf("has no %s: give %s a credential in network.allow, or name preset %s", variable,
+				preset.Allow[0].Host, preset.Name), nil
 		default:
 			if _, err := credential.From.With(keys)(ctx); err != nil {
 				return "", fmt.Errorf("the key of %s cannot be read: %w", preset.Allow[0].Host, err)

@@ -267,7 +267,8 @@ func (n *network) approve(ctx context.Context, box *Sandbox, p Purpose, q egress
 		if a.State == approvals.Stands {
 			outcome = "used"
 		}
-		return n.agent.Record(context.WithoutCancel(ctx), audit.Event{Event: audit.KindApproval, Agent: string(a.Agent), Session: box.Name, Chain: a.Chain, Parent: p.Parent, Server: p.server(), Trace: p.Trace.String(),
+		return n.agent.Record(context.WithoutCancel(ctx), audit.Event{Event: audit.KindApproval, Agent: string(a.Agent),
+			Session: box.Name, Chain: a.Chain, Parent: p.Parent, Server: p.server(), Trace: p.Trace.String(),
 			Op: a.Tool, Target: string(approval.Arguments), Rule: a.Rule, Outcome: outcome, Detail: a.ID})
 	})
 	if errors.Is(err, approvals.ErrNobody) {
@@ -287,7 +288,8 @@ func (n *network) approval(box *Sandbox, p Purpose, q egress.Question) (approval
 	if err != nil {
 		return approvals.Approval{}, err
 	}
-	return approvals.Approval{Agent: n.agent.id, Chain: p.Chain, Session: box.Name, Tool: p.network(), Arguments: host, Policy: def.Grants.Version(), Rule: q.Rule,
+	return approvals.Approval{Agent: n.agent.id, Chain: p.Chain, Session: box.Name, Tool: p.network(), Arguments: host,
+		Policy: def.Grants.Version(), Rule: q.Rule,
 		Lasting: true, Kind: approvals.KindHost, Subject: net.JoinHostPort(q.Host, strconv.Itoa(int(q.Port)))}, nil
 }
 

@@ -27,7 +27,8 @@ import (
 // Outlive makes the sandbox of a command live on when this daemon ends, and returns how its client returns to the next one,
 // and a pidfd of the sandbox; nil if it ends with this daemon.
 func (b *Sandbox) Outlive(p *sandbox.Process, purpose Purpose) (*api.Resume, *os.File) {
-	kept := outlive.Sandbox{Name: b.Name, Token: rand.Text(), By: purpose.By, Command: b.command, Expose: purpose.Expose, Login: purpose.Login != nil}
+	kept := outlive.Sandbox{Name: b.Name, Token: rand.Text(), By: purpose.By, Command: b.command,
+		Expose: purpose.Expose, Login: purpose.Login != nil}
 	files := b.keep(p, kept, nil)
 	if files == nil {
 		return nil, nil
@@ -88,7 +89,8 @@ func (a *Agent) Adopt(item outlive.Item) (*Sandbox, *sandbox.Process, error) {
 	if p.Task != nil {
 		p.Kind, p.Hosts, p.Chain = api.TaskSession, a.runnerHosts, p.Task.Chain
 	}
-	box := &Sandbox{Name: item.Name, parent: item.Parent, agent: a, place: item.Place, Earlier: &item, network: a.newNetwork(p), kind: api.RunSession, began: item.Started, command: item.Command, homed: item.Home != 0}
+	box := &Sandbox{Name: item.Name, parent: item.Parent, agent: a, place: item.Place, Earlier: &item,
+		network: a.newNetwork(p), kind: api.RunSession, began: item.Started, command: item.Command, homed: item.Home != 0}
 	switch {
 	case p.Task != nil:
 		box.kind = api.TaskSession

@@ -46,8 +46,9 @@ func (c *client) prompt(ctx context.Context, env tools.Env, r ask.Permission) as
 		if a.State == approvals.Waits {
 			outcome = "asked"
 		}
-		return c.agent.Record(context.WithoutCancel(ctx), audit.Event{Event: audit.KindApproval, Agent: string(p.Agent), Session: c.name, Chain: p.Chain, Call: env.Call,
-			Op: p.Tool, Target: p.Subject, Rule: p.Rule, Outcome: outcome, Detail: a.ID})
+		return c.agent.Record(context.WithoutCancel(ctx),
+			audit.Event{Event: audit.KindApproval, Agent: string(p.Agent), Session: c.name, Chain: p.Chain, Call: env.Call,
+				Op: p.Tool, Target: p.Subject, Rule: p.Rule, Outcome: outcome, Detail: a.ID})
 	})
 	switch {
 	case errors.Is(err, approvals.ErrNobody):

@@ -130,7 +130,8 @@ func (a *Agent) Start(ctx context.Context, p Purpose) (*Sandbox, error) {
 		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 			outcome = "abandoned" // the client has gone
 		}
-		a.Event(audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Parent: p.Parent, Chain: p.Chain, Server: p.server(), Outcome: outcome, Detail: err.Error()})
+		a.Event(audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Parent: p.Parent, Chain: p.Chain,
+			Server: p.server(), Outcome: outcome, Detail: err.Error()})
 	}
 	return box, err
 }
@@ -187,7 +188,8 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 		return nil, err
 	}
 	defer dir.Close()
-	box := &Sandbox{agent: a, view: v, held: p.Held, network: a.newNetwork(p), kind: cmp.Or(p.Kind, api.RunSession), parent: p.Parent, trace: p.Trace, server: p.server(), began: time.Now(), command: p.Command}
+	box := &Sandbox{agent: a, view: v, held: p.Held, network: a.newNetwork(p), kind: cmp.Or(p.Kind, api.RunSession),
+		parent: p.Parent, trace: p.Trace, server: p.server(), began: time.Now(), command: p.Command}
 	spec, err := box.equip(ctx, v, dir, mounted, owner, p)
 	if err != nil {
 		return nil, err
@@ -203,7 +205,9 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 	session := box.Session
 	box.context.Show(session, p.Context)
 	box.Name = fmt.Sprintf("%d-%d", time.Now().Unix(), session.PID())
-	began := audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: box.Name, Parent: p.Parent, Chain: p.Chain, Server: p.server(), Outcome: "started", PID: session.PID(), Detail: "limits: " + session.Limiter(), Trace: p.Trace.String()}
+	began := audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: box.Name, Parent: p.Parent,
+		Chain: p.Chain, Server: p.server(), Outcome: "started", PID: session.PID(), Detail: "limits: " +
+			session.Limiter(), Trace: p.Trace.String()}
 	if p.Once {
 		began.Op = audit.OpCall
 	}
@@ -222,7 +226,8 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 }
 
 // equip returns what makes the sandbox on a mounted view, and makes its /context. The caller closes the spec's Home.
-func (b *Sandbox) equip(ctx context.Context, v *view.View, dir *os.File, mounted []*mountinfo.Info, owner account.User, p Purpose) (sandbox.Spec, error) {
+func (b *Sandbox) equip(ctx context.Context, v *view.View, dir *os.File, mounted []*mountinfo.Info, owner account.User,
+	p Purpose) (sandbox.Spec, error) {
 	a := b.agent
 	def := *v.Definition()
 	def.Name = a.id
@@ -288,7 +293,8 @@ func (a *Agent) specOf(ctx context.Context, def *agents.Definition, owner accoun
 // noMemory records that the kernel has killed a process of a sandbox.
 func (a *Agent) noMemory(p Purpose) func(*sandbox.Session) {
 	return func(s *sandbox.Session) {
-		a.Event(audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: a.nameOf(s), Parent: p.Parent, Server: p.server(), Outcome: sandbox.OutcomeMemory,
+		a.Event(audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: a.nameOf(s), Parent: p.Parent,
+			Server: p.server(), Outcome: sandbox.OutcomeMemory,
 			Detail: "the kernel killed a process: limits: memory was reached"})
 	}
 }

@@ -37,7 +37,8 @@ type scopeTool struct {
 
 // newScopeInfo returns the tool scope_info, by which an agent learns what it may do. now returns the agent's definition, its rules and its tools at each call.
 func newScopeInfo(id scope.ID, now func() (*agents.Agent, *agents.Grants, []tools.Tool, error)) ([]tools.Tool, error) {
-	t, err := tools.New("scope_info", "Tell who you are, where your files are, which tools you have and what restricts you. Use it before you try what may be refused.",
+	t, err := tools.New("scope_info",
+		"Tell who you are, where your files are, which tools you have and what restricts you. Use it before you try what may be refused.",
 		tools.Hints{Title: "Own scope", Idempotent: true},
 		func(context.Context, tools.Env, struct{}) (scopeInfo, error) {
 			def, rules, list, err := now()

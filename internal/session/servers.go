@@ -210,7 +210,8 @@ func (s *servers) Exec(ctx context.Context, name string, command sandbox.Command
 		return nil, errors.New("it may not be used any more")
 	}
 	command.Lasting = true
-	e := audit.Event{Session: c.name, Chain: c.chain(), Trace: c.trace.String(), Server: name, Target: ledger.CommandLine(command.Argv[:1])} // arguments may hold secrets
+	// arguments may hold secrets
+	e := audit.Event{Session: c.name, Chain: c.chain(), Trace: c.trace.String(), Server: name, Target: ledger.CommandLine(command.Argv[:1])}
 	ended, err := c.agent.RecordExec(ctx, e)
 	if err != nil {
 		return nil, err

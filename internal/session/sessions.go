@@ -36,7 +36,8 @@ func (a *Agent) Sessions() []api.Session {
 		list = append(list, s)
 	}
 	for _, box := range boxes {
-		list = append(list, api.Session{ID: box.Name, Agent: a.id, Kind: box.kind, Parent: box.parent, Command: box.command, Since: box.began, PID: box.PID()})
+		list = append(list, api.Session{ID: box.Name, Agent: a.id, Kind: box.kind, Parent: box.parent,
+			Command: box.command, Since: box.began, PID: box.PID()})
 	}
 	slices.SortFunc(list, func(x, y api.Session) int {
 		return cmp.Or(x.Since.Compare(y.Since), strings.Compare(x.ID, y.ID))
@@ -80,7 +81,8 @@ func (a *Agent) Kill(ctx context.Context, name string, operator uint32) (bool, e
 		}
 		return true, nil
 	case <-late.C:
-		return true, fmt.Errorf("session %s is killed, and the kernel has not ended its processes within %v: a process is frozen or waits for a device", name, killTime)
+		return true,
+			fmt.Errorf("session %s is killed, and the kernel has not ended its processes within %v: a process is frozen or waits for a device", name, killTime)
 	case <-ctx.Done():
 		return true, ctx.Err()
 	}

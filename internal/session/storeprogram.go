@@ -57,7 +57,8 @@ func (s *Shared) execStore(ctx context.Context, store string, p *config.StorePro
 		return nil, err
 	}
 	memory, pids := p.Limits(s.Root)
-	spec := sandbox.Spec{Agent: scope.ID(store), Limits: sandbox.Limits{Memory: memory, PIDs: pids}, Expose: p.Expose, Mounts: mount.WithoutViews(mounted, "")}
+	spec := sandbox.Spec{Agent: scope.ID(store), Limits: sandbox.Limits{Memory: memory, PIDs: pids}, Expose: p.Expose,
+		Mounts: mount.WithoutViews(mounted, "")}
 	owner, home, err := account.OfProgram(p.Dir, s.Root)
 	if err != nil {
 		return nil, err

@@ -66,7 +66,8 @@ func chainOf(ids []scope.ID) string {
 // newPurpose returns the purpose of a sandbox of the client: what its callers may not do
 // to a view or a network, the sandbox may not do either.
 func (c *client) newPurpose() Purpose {
-	p := Purpose{Parent: c.name, Trace: c.trace, Once: c.once, Chain: c.chain(), Held: c.held, Kind: api.ClientSession, Context: c.contexts.Of, Hosts: func() *hosts.Policy { return c.rules().Hosts() }}
+	p := Purpose{Parent: c.name, Trace: c.trace, Once: c.once, Chain: c.chain(), Held: c.held, Kind: api.ClientSession,
+		Context: c.contexts.Of, Hosts: func() *hosts.Policy { return c.rules().Hosts() }}
 	if c.by != nil {
 		p.ReadOnly = c.rules().ReadOnly()
 	}

@@ -54,7 +54,8 @@ func (s *Stores) sql(config *config.SQLStore, state string, user UserOf) error {
 		return err
 	}
 	// A database is opened for an agent's call, so there is nothing to check before.
-	s.add(store{name: "sql", kind: "sqlite", tools: list, check: func(context.Context) error { return nil }, close: engines.Close, end: engines.End})
+	s.add(store{name: "sql", kind: "sqlite", tools: list, check: func(context.Context) error { return nil },
+		close: engines.Close, end: engines.End})
 	s.tools = append(s.tools, list...)
 	return nil
 }

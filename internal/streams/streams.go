@@ -312,7 +312,8 @@ func (t *stream) look(ctx context.Context) {
 	}
 	t.mu.Unlock()
 	if late {
-		t.record(ctx, audit.OutcomeStreamLate, fmt.Sprintf("the receiver lacks %d events, the oldest for %v: %s", s.Lag, s.Age.Round(time.Second), s.Err))
+		t.record(ctx, audit.OutcomeStreamLate,
+			fmt.Sprintf("the receiver lacks %d events, the oldest for %v: %s", s.Lag, s.Age.Round(time.Second), s.Err))
 	} else {
 		t.record(ctx, audit.OutcomeStreamBack, fmt.Sprintf("the receiver has the events up to %d", s.Sent))
 	}

@@ -52,7 +52,8 @@ type relay struct {
 }
 
 func newRelay(run *client.Run, out io.Writer) *relay {
-	return &relay{run: run, out: out, turn: make(chan struct{}, 1), wait: 700 * time.Millisecond, randomly: code, resize: func() { resize(run) }}
+	return &relay{run: run, out: out, turn: make(chan struct{}, 1), wait: 700 * time.Millisecond, randomly: code,
+		resize: func() { resize(run) }}
 }
 
 // code returns three random digits.

@@ -331,7 +331,8 @@ func (p *process) carry(o *Owner, load egress.Load) (egress.Moving, error) {
 
 // open sends relay.OpOpen.
 func (p *process) open(o *Owner, id uint64, load egress.Load, known bool) error {
-	msg := relay.Message{Op: relay.OpOpen, ID: id, Owner: o.name, Idle: load.Idle, Sent: load.Sent, Began: load.Began, Meta: load.Meta, Free: o.free()}
+	msg := relay.Message{Op: relay.OpOpen, ID: id, Owner: o.name, Idle: load.Idle, Sent: load.Sent, Began: load.Began,
+		Meta: load.Meta, Free: o.free()}
 	var more []int
 	if !known {
 		init, err := o.init()

@@ -99,7 +99,8 @@ func (p *process) list() error {
 			return nil
 		case msg.Op == relay.OpOwner && len(msg.Owner) <= relay.MaxOwner && len(p.owners) < relay.MaxTunnels:
 			p.owners[msg.Owner] = &share{known: true}
-		case msg.Op == relay.OpItem && p.all[msg.ID] == nil && !p.unrecorded[msg.ID] && len(p.all)+len(p.unrecorded) < 2*relay.MaxTunnels && msg.Sent >= 0:
+		case msg.Op == relay.OpItem && p.all[msg.ID] == nil && !p.unrecorded[msg.ID] && len(p.all)+
+			len(p.unrecorded) < 2*relay.MaxTunnels && msg.Sent >= 0:
 			if err := p.item(msg); err != nil {
 				return err
 			}

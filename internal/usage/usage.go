@@ -217,7 +217,8 @@ func (p *Pages) Use(id scope.ID) *api.Quota {
 		return nil
 	}
 	use := a.use()
-	return &api.Quota{Bytes: use.Bytes, MaxBytes: a.bytes, Files: use.Files, MaxFiles: a.files, Counting: use.Counting, Stores: a.stored().Bytes}
+	return &api.Quota{Bytes: use.Bytes, MaxBytes: a.bytes, Files: use.Files, MaxFiles: a.files, Counting: use.Counting,
+		Stores: a.stored().Bytes}
 }
 
 // The parts of a limit, in percent, at which an alarm begins and ends.

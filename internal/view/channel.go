@@ -33,7 +33,8 @@ func (v *View) config(history kept, spooled bool) wire.Config {
 	cfg := wire.Config{
 		Record: spec.Record, Caller: caller,
 		Mediated: spec.Data == agents.DataMediated, Passthrough: v.host.Root && spec.Data != agents.DataMediated,
-		Shared: v.shared(), Sole: !v.host.Root, Shown: v.host.Expose, XAttrs: v.shared() || spec.XAttrs, Trace: v.host.Trace, Spin: v.def.Limits.CPU == 0 && !cpuLimited("/"),
+		Shared: v.shared(), Sole: !v.host.Root, Shown: v.host.Expose, XAttrs: v.shared() ||
+			spec.XAttrs, Trace: v.host.Trace, Spin: v.def.Limits.CPU == 0 && !cpuLimited("/"),
 		Spool: spooled,
 	}
 	cfg.Limits.Handles, cfg.Limits.Links, cfg.Limits.Memory = v.def.Limits.View()
@@ -62,7 +63,8 @@ func (v *View) config(history kept, spooled bool) wire.Config {
 		cfg.Grace = v.host.Grace
 	}
 	if h := v.def.History; history.Root != nil && !cfg.Stacked {
-		cfg.History = &wire.HistoryConfig{Bytes: h.Bytes, Percent: h.Percent, Age: h.Age, Exclude: h.Exclude, Unkept: h.Unkept, Optional: v.kind() == agents.ChangesAuto}
+		cfg.History = &wire.HistoryConfig{Bytes: h.Bytes, Percent: h.Percent, Age: h.Age, Exclude: h.Exclude,
+			Unkept: h.Unkept, Optional: v.kind() == agents.ChangesAuto}
 	}
 	return cfg
 }

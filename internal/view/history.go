@@ -136,7 +136,8 @@ func (v *View) History(ctx context.Context, request json.RawMessage) (json.RawMe
 }
 
 // requestHistory sends a request about the history and waits for the answer.
-func requestHistory(ctx context.Context, w *wire.Conn, requests *peer.Requests[wire.FromView], request json.RawMessage) (json.RawMessage, error) {
+func requestHistory(ctx context.Context, w *wire.Conn, requests *peer.Requests[wire.FromView],
+	request json.RawMessage) (json.RawMessage, error) {
 	if len(request) > wire.MaxHistoryRequest {
 		return nil, fmt.Errorf("the request has %d bytes: %d at most", len(request), wire.MaxHistoryRequest)
 	}
@@ -317,7 +318,8 @@ func (v *View) offline() (*Offline, error) {
 	v.of.Limit(v.def, p.pid)
 	beats := heart.NewHeart(p.heart)
 	go beats.Serve(v.of.Unlocked)
-	o := &Offline{of: v.of, name: v.def.Name, process: p, wire: w, requests: requests, alive: alive, end: end, left: make(chan struct{}), close: closeAll, held: held, byRule: v.byRule}
+	o := &Offline{of: v.of, name: v.def.Name, process: p, wire: w, requests: requests, alive: alive, end: end,
+		left: make(chan struct{}), close: closeAll, held: held, byRule: v.byRule}
 	go func() {
 		defer close(o.left)
 		(&channel{View: v, alive: alive, end: end, wire: w, requests: requests}).listen()

@@ -24,7 +24,8 @@ var errEnded = errors.New("view process ended")
 
 // probe returns an error when the view must be replaced: see [heart.Watcher]. A view that nobody uses is asked nothing, and
 // may be stopped as long as nobody does: a client's request counts, and a message of the daemon that wants an answer.
-func (v *View) probe(ctx context.Context, p *served, beats *heart.Heart, conn fusemount.Connection, requests *peer.Requests[wire.FromView]) error {
+func (v *View) probe(ctx context.Context, p *served, beats *heart.Heart, conn fusemount.Connection,
+	requests *peer.Requests[wire.FromView]) error {
 	passes := 0
 	busy := func() bool {
 		if passes++; passes%spoolPasses == 0 {

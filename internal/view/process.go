@@ -36,7 +36,8 @@ func (v *View) may(owner account.User) error {
 	v.mu.Unlock()
 	switch {
 	case was != nil && owner != *was:
-		return fmt.Errorf("the scope of %q belongs to user %d now, and was mounted for user %d: scopefs down, then up", v.def.Name, owner.UID, was.UID)
+		return fmt.Errorf("the scope of %q belongs to user %d now, and was mounted for user %d: scopefs down, then up",
+			v.def.Name, owner.UID, was.UID)
 	case v.host.Root:
 		return nil
 	case v.def.Identity == agents.IdentityCaller:

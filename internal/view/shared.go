@@ -19,7 +19,8 @@ func (v *View) findBelow(root *beneath.Root) {
 	v.below = below
 	v.mu.Unlock()
 	if s := v.sharing(); s != nil && s.Stale {
-		v.host.Logger.Warn("view: cache: what other hosts change is stale for a minute: remove cache: coherent", "agent", v.def.Name, "type", s.Type)
+		v.host.Logger.Warn("view: cache: what other hosts change is stale for a minute: remove cache: coherent",
+			"agent", v.def.Name, "type", s.Type)
 	}
 }
 

@@ -399,7 +399,8 @@ type running struct {
 }
 
 func newRunning(ctx context.Context, conn fusemount.Connection, place *holder.Place) *running {
-	r := &running{conn: conn, place: place, requests: peer.NewRequests[wire.FromView](wire.MaxRequests), outOfMemory: func() bool { return false }}
+	r := &running{conn: conn, place: place, requests: peer.NewRequests[wire.FromView](wire.MaxRequests),
+		outOfMemory: func() bool { return false }}
 	r.alive, r.dead = context.WithCancelCause(ctx)
 	return r
 }
@@ -491,7 +492,8 @@ func (r *running) hangUp() {
 }
 
 // launch starts a view process and mounts it.
-func (v *View) launch(ctx context.Context, dirs directories, root *beneath.Root, history kept, held bool, owner account.User) (_ *running, err error) {
+func (v *View) launch(ctx context.Context, dirs directories, root *beneath.Root, history kept, held bool,
+	owner account.User) (_ *running, err error) {
 	dev, err := mount.Open(v.def.Name, owner.UID, owner.GID, v.shared())
 	if err != nil {
 		return nil, err

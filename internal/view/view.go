@@ -103,7 +103,8 @@ func (v *View) Lingering() []<-chan struct{} {
 func Start(ctx context.Context, host *Host, of Agent, def *agents.Definition, at string, hidden int) *View {
 	// The view outlives the request that mounts it.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
-	v := &View{host: host, of: of, def: def, at: at, hidden: hidden, stop: stop, done: make(chan struct{}), changed: make(chan struct{}), hurry: make(chan struct{}),
+	v := &View{host: host, of: of, def: def, at: at, hidden: hidden, stop: stop, done: make(chan struct{}),
+		changed: make(chan struct{}), hurry: make(chan struct{}),
 		state: api.Starting, rules: def.View.PolicySpec(), changes: def.View.Changes}
 	go v.keep(life, v.serve)
 	return v
@@ -298,7 +299,8 @@ func (v *View) serve(ctx context.Context) (mounted bool, err error) {
 	v.mu.Lock()
 	v.owner, v.build = &owner, r.build
 	v.mu.Unlock()
-	v.of.Event(audit.Event{Event: audit.KindView, Agent: string(v.def.Name), Outcome: outcome, Path: v.at, PID: r.pid, Detail: r.means + v.sharedNote()})
+	v.of.Event(audit.Event{Event: audit.KindView, Agent: string(v.def.Name), Outcome: outcome, Path: v.at, PID: r.pid,
+		Detail: r.means + v.sharedNote()})
 	v.set(api.Mounted, r.pid, nil)
 	if err := account.ClosedTo(owner, v.at); err != nil && !v.shared() {
 		v.host.Logger.Warn("no sandbox will start on this view", "agent", v.def.Name, "err", err)

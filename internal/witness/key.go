@@ -43,7 +43,8 @@ func parse(text string, size int) (name string, hash uint32, key []byte, err err
 	id, coded, _ := strings.Cut(rest, "+")
 	number, err := strconv.ParseUint(id, 16, 32)
 	key, errKey := base64.StdEncoding.DecodeString(coded)
-	if err != nil || errKey != nil || len(id) != 2*hashSize || len(key) != 1+size || key[0] != cosignature || name == "" || strings.ContainsAny(name, " \t\r\n") {
+	if err != nil || errKey != nil || len(id) != 2*hashSize || len(key) != 1+size || key[0] != cosignature ||
+		name == "" || strings.ContainsAny(name, " \t\r\n") {
 		return "", 0, nil, errors.New("no key of cosignature/v1")
 	}
 	return name, uint32(number), key[1:], nil

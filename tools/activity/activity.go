@@ -37,7 +37,8 @@ const (
 
 // Run runs a command for a call of a tool, and returns its result. The end of ctx kills
 // the command.
-func Run(ctx context.Context, in sandbox.Starter, c sandbox.Command, tool string, params json.RawMessage, s scoped.Scoped) (tools.Result, error) {
+func Run(ctx context.Context, in sandbox.Starter, c sandbox.Command, tool string, params json.RawMessage,
+	s scoped.Scoped) (tools.Result, error) {
 	input, err := input(tool, params, s)
 	if err != nil {
 		return tools.Result{}, err

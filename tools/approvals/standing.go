@@ -102,7 +102,8 @@ func (s *Set) make(id string, terms Terms, shown string) (Approval, error) {
 	}
 	switch {
 	case of.Context != nil || of.Envelope != nil:
-		return *of, errors.New("the call sees scopes of its client's context, which only an approval of this one call covers: approve it without terms")
+		return *of,
+			errors.New("the call sees scopes of its client's context, which only an approval of this one call covers: approve it without terms")
 	case of.bound():
 		return *of, errors.New("the call is approved for the changes that it shows: approve it without terms")
 	}
@@ -111,7 +112,8 @@ func (s *Set) make(id string, terms Terms, shown string) (Approval, error) {
 		return made, err
 	}
 	if made.Pattern == "" {
-		made.Arguments, made.Subject, made.Path, made.Object, made.ReplacedObject = of.Arguments, of.Subject, of.Path, of.Object, of.ReplacedObject
+		made.Arguments, made.Subject, made.Path, made.Object, made.ReplacedObject = of.Arguments, of.Subject, of.Path,
+			of.Object, of.ReplacedObject
 	} else if err := checkPattern(of.Kind, made.Pattern); err != nil {
 		return made, err
 	}

@@ -36,14 +36,16 @@ func (r result) Content() []tools.Content {
 // ends. It fails with tools.Denied when the client cannot ask its user (in MCP: no
 // elicitation), and with tools.Invalid for an empty question.
 func User() (tools.Tool, error) {
-	t, err := tools.New("ask_user", "Ask the user a question of at most 4096 characters and wait for the answer. Without a user it is refused: decide yourself.",
+	t, err := tools.New("ask_user",
+		"Ask the user a question of at most 4096 characters and wait for the answer. Without a user it is refused: decide yourself.",
 		tools.Hints{Title: "Ask the user", Waits: true}, ask)
 	return tools.Judged(t, err, judge)
 }
 
 func judge(env tools.Env, _ args) error {
 	if env.Ask == nil {
-		return tools.Refused(scope.Decision{Kind: scope.KindNeed, Rule: "the client cannot ask its user"}, tools.Denied, "this client cannot ask its user")
+		return tools.Refused(scope.Decision{Kind: scope.KindNeed, Rule: "the client cannot ask its user"}, tools.Denied,
+			"this client cannot ask its user")
 	}
 	return nil
 }

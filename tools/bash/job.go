@@ -119,7 +119,8 @@ func (s *Shell) killAfter(ctx context.Context, j *job) (detach func() bool) {
 // exec runs bash, or sh where bash is not installed.
 func (s *Shell) exec(ctx context.Context, env tools.Env, in runArgs) (p *sandbox.Process, err error) {
 	for _, shell := range []string{"bash", "sh"} {
-		p, err = s.sandbox.Exec(ctx, sandbox.Command{Argv: []string{shell, "-c", in.Command}, Dir: in.Cwd, Tag: env.Call, Env: tools.Trace(ctx).Environ()})
+		p, err = s.sandbox.Exec(ctx, sandbox.Command{Argv: []string{shell, "-c", in.Command}, Dir: in.Cwd,
+			Tag: env.Call, Env: tools.Trace(ctx).Environ()})
 		if !errors.Is(err, fs.ErrNotExist) {
 			break
 		}
@@ -139,7 +140,8 @@ func execError(err error, cwd string) error {
 	case errors.Is(err, sandbox.ErrTooLarge), errors.Is(err, unix.E2BIG):
 		return &tools.Error{Code: tools.TooLarge, Message: "the command is too long", Hint: "write a script, or use stdin"}
 	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ENOMEM):
-		e := tools.Refused(scope.Decision{Kind: scope.KindLimit, Rule: "processes of a sandbox"}, tools.RateLimited, "the sandbox cannot start more processes")
+		e := tools.Refused(scope.Decision{Kind: scope.KindLimit, Rule: "processes of a sandbox"}, tools.RateLimited,
+			"the sandbox cannot start more processes")
 		e.Hint = "stop some with process_stop"
 		return e
 	case errors.Is(err, sandbox.ErrInvalid):

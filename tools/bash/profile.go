@@ -19,7 +19,8 @@ func Profile(name string) ([]tools.Tool, error) {
 	case "claude":
 		return claude()
 	case "anthropic-editor":
-		t, err := tools.Alias("bash", "Run a command with bash. Each call starts a new shell.", tools.Hints{Title: "Run a command", Acts: true, Destructive: true},
+		t, err := tools.Alias("bash", "Run a command with bash. Each call starts a new shell.",
+			tools.Hints{Title: "Run a command", Acts: true, Destructive: true},
 			[]string{"bash"}, anthropicBash.calls, anthropicBash.render)
 		return []tools.Tool{t}, err
 	case "mcp-fs":

@@ -39,7 +39,8 @@ const (
 
 // New returns the tools checkpoint, changes and undo.
 func New(h History, turns Turns) ([]tools.Tool, error) {
-	point, err1 := tools.New("checkpoint", "Name the present state of your files, for changes and undo. It takes no space: use it before a large change.",
+	point, err1 := tools.New("checkpoint",
+		"Name the present state of your files, for changes and undo. It takes no space: use it before a large change.",
 		tools.Hints{Title: "Checkpoint", Acts: true, Turns: turns.Looks}, h.checkpoint)
 	list, err2 := tools.New("changes", "List what your calls of this session changed, by file: "+
 		"all of them, those of one call, or those since a checkpoint, at most 200. To take them back use undo.",

@@ -103,8 +103,9 @@ func (r result) Content() []tools.Content {
 		content[0].Text = "The member finished without an answer."
 	}
 	if c := r.Changes; c != nil {
-		content = append(content, tools.Content{Text: fmt.Sprintf("Task %s has changes in a copy of your files, for diff, commit or discard:\n%s\n%s",
-			c.Task, c.Summary, c.List)})
+		content = append(content,
+			tools.Content{Text: fmt.Sprintf("Task %s has changes in a copy of your files, for diff, commit or discard:\n%s\n%s",
+				c.Task, c.Summary, c.List)})
 	}
 	return content
 }
@@ -149,7 +150,8 @@ func (d Tools) task(ctx context.Context, env tools.Env, a args) (result, error) 
 
 // Call has a member do a declared call: it gets the call's name and parameters, and its
 // context. With module it has no prompt of its own.
-func (d Tools) Call(ctx context.Context, env tools.Env, tool string, params json.RawMessage, member string, module bool) (tools.Result, error) {
+func (d Tools) Call(ctx context.Context, env tools.Env, tool string, params json.RawMessage, member string,
+	module bool) (tools.Result, error) {
 	id, err := d.check(env, member)
 	if err != nil {
 		return tools.Result{}, err
@@ -158,7 +160,8 @@ func (d Tools) Call(ctx context.Context, env tools.Env, tool string, params json
 	if err != nil {
 		return tools.Result{}, err
 	}
-	r, err := d.run(ctx, env, tool, id, Task{Text: compose(env, "call", string(call)), Job: Job{Call: call}, Context: env.Context.Handed(), Module: module})
+	r, err := d.run(ctx, env, tool, id, Task{Text: compose(env, "call", string(call)), Job: Job{Call: call},
+		Context: env.Context.Handed(), Module: module})
 	if err != nil {
 		return tools.Result{}, err
 	}

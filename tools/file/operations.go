@@ -192,7 +192,8 @@ func (a deleteFileArgs) About() tools.About { return about(message.Writing, a.Pa
 func (a deleteArgs) About() tools.About { return about(message.Writing, a.Path) }
 
 func (a copyArgs) About() tools.About {
-	return tools.About{Path: logged(a.From), Target: logged(a.To), Outside: cmp.Or(strayed(message.Reading, a.From), strayed(message.Writing, a.To))}
+	return tools.About{Path: logged(a.From), Target: logged(a.To),
+		Outside: cmp.Or(strayed(message.Reading, a.From), strayed(message.Writing, a.To))}
 }
 
 // Content returns a line for each entry: a directory with a slash, a file with its size if known.

@@ -30,7 +30,8 @@ const takeBatch = 64
 // has been done. Owners, times and extended attributes are not taken.
 func (f *Files) Take(ctx context.Context, call, from string, t Taking) error {
 	for batch := range slices.Chunk(t.steps(), takeBatch) {
-		if _, err := do[message.TakeArgs, message.TakeResult](ctx, f, call, operation{name: message.OpTake}, message.TakeArgs{From: from, Steps: batch}); err != nil {
+		if _, err := do[message.TakeArgs, message.TakeResult](ctx, f, call, operation{name: message.OpTake},
+			message.TakeArgs{From: from, Steps: batch}); err != nil {
 			return err
 		}
 	}

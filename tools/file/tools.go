@@ -36,14 +36,17 @@ func (f *Files) Tools() ([]tools.Tool, error) {
 	add[GrepArgs, GrepResult](&l, "grep", "Search the content of files with a regular expression, for at most 5000 lines or files. "+
 		"Binary files, files over 32 MiB and .git are left out. To find files by name use glob.",
 		tools.Hints{Title: "Search content"})
-	add[MakeDirArgs, message.MakeDirResult](&l, "make_dir", "Make one directory, with those above it; one that is there is no error. write_file needs none made before.",
+	add[MakeDirArgs, message.MakeDirResult](&l, "make_dir",
+		"Make one directory, with those above it; one that is there is no error. write_file needs none made before.",
 		tools.Hints{Title: "Make directory", Writes: true, Changes: true, Idempotent: true})
 	l.take(tools.New("move", "Move or rename one file, link or directory. A file that has the new path is replaced only with overwrite; "+
 		"use copy to keep both.",
 		tools.Hints{Title: "Move", Writes: true, Changes: true, Destructive: true}, f.move))
-	add[copyArgs, message.CopyResult](&l, "copy", "Copy one file or link, or with recursive a directory with all that is in it. To rename use move.",
+	add[copyArgs, message.CopyResult](&l, "copy",
+		"Copy one file or link, or with recursive a directory with all that is in it. To rename use move.",
 		tools.Hints{Title: "Copy", Writes: true, Changes: true, Destructive: true})
-	add[deleteFileArgs, message.DeleteResult](&l, "delete_file", "Delete one file or link, not what the link leads to. For a directory use delete.",
+	add[deleteFileArgs, message.DeleteResult](&l, "delete_file",
+		"Delete one file or link, not what the link leads to. For a directory use delete.",
 		tools.Hints{Title: "Delete file", Writes: true, Changes: true, Destructive: true})
 	add[deleteArgs, message.DeleteResult](&l, "delete", "Delete one directory: an empty one, or with recursive all that is in it. "+
 		"Links are not followed. For a file use delete_file.",
@@ -87,7 +90,8 @@ var hashForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(
 // tools that act on a link itself. Content is "sha256:" and 64 digits for a file; with
 // tree, "tree:" and 64 digits for a directory, which change with its contents.
 func (f *Files) Object(ctx context.Context, tool, path string, tree bool) (approvals.Object, error) {
-	r, err := do[message.HashArgs, message.HashResult](ctx, f, "", operation{message.OpHash, true}, message.HashArgs{Path: path, Tree: tree, Name: byName[tool]})
+	r, err := do[message.HashArgs, message.HashResult](ctx, f, "", operation{message.OpHash, true},
+		message.HashArgs{Path: path, Tree: tree, Name: byName[tool]})
 	if err == nil && (r.Hash != "" && !hashForm().MatchString(r.Hash) || len(r.Path) > maxObject || len(r.ID) > maxObject) {
 		err = fmt.Errorf("file worker: no object: %q %q %q", r.Hash, r.Path, r.ID)
 	}

@@ -124,9 +124,11 @@ func New(services map[string]Service) ([]tools.Tool, error) {
 		}
 		s[name] = newEndpoint(service)
 	}
-	t, err := tools.New("http_request", "Send a request to one of the HTTP services that the operator has named: "+strings.Join(slices.Sorted(maps.Keys(s)), ", ")+
+	t, err := tools.New("http_request", "Send a request to one of the HTTP services that the operator has named: "+
+		strings.Join(slices.Sorted(maps.Keys(s)), ", ")+
 		". The address and the credential are added. Redirects are not followed.",
-		tools.Hints{Title: "HTTP request", Acts: true, Destructive: true, OpenWorld: true, Waits: true, Turns: tools.NewTurns(maxAtOnce, maxAtOnce/2)}, s.request)
+		tools.Hints{Title: "HTTP request", Acts: true, Destructive: true, OpenWorld: true, Waits: true,
+			Turns: tools.NewTurns(maxAtOnce, maxAtOnce/2)}, s.request)
 	t, err = tools.Judged(t, err, s.judge)
 	return []tools.Tool{t}, err
 }
@@ -142,7 +144,9 @@ type endpoint struct {
 func newEndpoint(s Service) *endpoint {
 	dialer := s.Lookup
 	dialer.Pinned = s.Addresses
-	return &endpoint{s, egress.NewClient(egress.NewTransport(dialer.DialContext, egress.ClientLimits{Header: maxHeaders, Response: cmp.Or(s.Timeout, defaultTime)}))}
+	return &endpoint{s,
+		egress.NewClient(egress.NewTransport(dialer.DialContext,
+			egress.ClientLimits{Header: maxHeaders, Response: cmp.Or(s.Timeout, defaultTime)}))}
 }
 
 // requestArgs are the arguments of http_request.
@@ -264,7 +268,8 @@ func (s set) request(ctx context.Context, env tools.Env, in requestArgs) (out re
 	if err != nil && !long {
 		return out, to.failure(ctx, in.Service, err, secret)
 	}
-	out = response{Status: res.StatusCode, ContentType: res.Header.Get("Content-Type"), Location: res.Header.Get("Location"), RetryAfter: res.Header.Get("Retry-After")}
+	out = response{Status: res.StatusCode, ContentType: res.Header.Get("Content-Type"),
+		Location: res.Header.Get("Location"), RetryAfter: res.Header.Get("Retry-After")}
 	if out.Truncated = long; long {
 		text = bounded.Whole(text)
 	}
@@ -300,7 +305,8 @@ func (to *endpoint) target(in requestArgs) (*url.URL, error) {
 		query.Set(k, v)
 	}
 	if len(allowed) < len(methods) && egress.Overrides(query.Encode(), cmp.Or(in.ContentType, "application/json"), in.Body) {
-		return nil, tools.Refused(granted("methods", in.Service, "every method"), tools.Denied, "%s allows no parameter such as _method, in which some servers read another method", in.Service).
+		return nil, tools.Refused(granted("methods", in.Service, "every method"), tools.Denied,
+			"%s allows no parameter such as _method, in which some servers read another method", in.Service).
 			Suggest("leave it out")
 	}
 	readings, clear := scope.PathReadings("/" + rel)

@@ -90,7 +90,8 @@ func (f *Face) call(ctx context.Context, req *mcp.CallToolRequest) (mcp.Result, 
 		return failed(tools.Errorf(tools.Invalid, "_meta: %v", err)), nil, nil
 	}
 	env, keep := f.contextOf(ctx, req)
-	c := tools.Call{Trace: trace.OfMeta(req.Params.Meta), Tool: names.Tool(req.Params.Name), Args: req.Params.Arguments, Ask: asker(req), Holds: holds, Progress: reports, Context: env, Keep: keep, Beside: said}
+	c := tools.Call{Trace: trace.OfMeta(req.Params.Meta), Tool: names.Tool(req.Params.Name), Args: req.Params.Arguments,
+		Ask: asker(req), Holds: holds, Progress: reports, Context: env, Keep: keep, Beside: said}
 	src, over := sourceOf(req), streamOf(req)
 	switch {
 	case src != nil:

@@ -86,7 +86,8 @@ func New(set *tools.Set, opt Options) *Face {
 		&mcp.ServerOptions{
 			Logger: opt.Logger,
 			// scopefs mcp sends log messages when the daemon restarts.
-			Capabilities:      &mcp.ServerCapabilities{Logging: &mcp.LoggingCapabilities{}, Tools: &mcp.ToolCapabilities{ListChanged: true}, Resources: &mcp.ResourceCapabilities{}},
+			Capabilities: &mcp.ServerCapabilities{Logging: &mcp.LoggingCapabilities{},
+				Tools: &mcp.ToolCapabilities{ListChanged: true}, Resources: &mcp.ResourceCapabilities{}},
 			CompletionHandler: f.complete,
 			// Lists differ by agent: without "private" a proxy may cache one for all (SEP-2549).
 			SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.CacheScope = "private" },
@@ -94,7 +95,8 @@ func New(set *tools.Set, opt Options) *Face {
 	if opt.Instructions == nil {
 		f.opt.Instructions = func() string { return "" }
 	}
-	f.server.AddPrompt(&mcp.Prompt{Name: "agent", Title: "The agent's prompt", Description: "The agent's instructions: its role, and the tools and files that it may use."}, f.prompt)
+	f.server.AddPrompt(&mcp.Prompt{Name: "agent", Title: "The agent's prompt",
+		Description: "The agent's instructions: its role, and the tools and files that it may use."}, f.prompt)
 	if opt.Inbox == nil {
 		f.opt.Inbox = NewInbox()
 	}

@@ -108,7 +108,8 @@ func (b *Inbox) wait(life context.Context, size int) {
 }
 
 // errRest is the error of a call for which other calls have left no room.
-var errRest = tools.Errorf(tools.RateLimited, "too many bytes beside the arguments of calls under way").Suggest("send less in _meta, or call again when others have ended")
+var errRest = tools.Errorf(tools.RateLimited, "too many bytes beside the arguments of calls under way").
+	Suggest("send less in _meta, or call again when others have ended")
 
 // call has the door bound the arguments of a message in place of held, whose bytes free releases. The SDK keeps the message and
 // its decoded _meta while the call runs.

@@ -42,7 +42,8 @@ func (l *Log) Add(e audit.Event) {
 	if e.Event != audit.KindCall || e.Outcome == audit.OutcomeBegin {
 		return
 	}
-	text, err := tools.Marshal(logged{Time: time.Now().UTC().Format(time.RFC3339), Call: e.Call, Tool: shown(names.OfTool(e.Op)), Path: shown(e.Path), Target: shown(e.Target), Outcome: e.Outcome, Exit: e.Exit, MS: e.DurationUS / 1000})
+	text, err := tools.Marshal(logged{Time: time.Now().UTC().Format(time.RFC3339), Call: e.Call,
+		Tool: shown(names.OfTool(e.Op)), Path: shown(e.Path), Target: shown(e.Target), Outcome: e.Outcome, Exit: e.Exit, MS: e.DurationUS / 1000})
 	if err != nil {
 		return // cannot happen: strings and numbers
 	}

@@ -89,7 +89,8 @@ type Server struct {
 // Check reports what is wrong with a server, as "key: what: remedy".
 func (s Server) Check() error {
 	switch {
-	case s.URL == nil || s.URL.Hostname() == "" || s.URL.Scheme != "nats" && s.URL.Scheme != "tls" || s.URL.Path != "" || s.URL.RawQuery != "" || s.URL.Fragment != "":
+	case s.URL == nil || s.URL.Hostname() == "" || s.URL.Scheme != "nats" && s.URL.Scheme != "tls" ||
+		s.URL.Path != "" || s.URL.RawQuery != "" || s.URL.Fragment != "":
 		return errors.New("url: is no address: write tls://HOST:PORT or nats://HOST:PORT")
 	case s.URL.User != nil:
 		return errors.New("url: has a user: write user and password")
@@ -107,6 +108,7 @@ func (s Server) Check() error {
 
 // foreign is the error of a server that returned a message of another subject.
 func foreign(subject string) error {
-	return tools.Errorf(tools.Unavailable, "the message server failed").Suggest("try again later, or ask your operator to look at the message server").
+	return tools.Errorf(tools.Unavailable, "the message server failed").
+		Suggest("try again later, or ask your operator to look at the message server").
 		Because(fmt.Errorf("the server returned a message of a foreign subject: %.100q", subject))
 }

@@ -168,7 +168,8 @@ func moment(what, text string, now time.Time, ago time.Duration) (time.Time, err
 		at = now.Add(-d)
 	} else if text != "" {
 		if at, err = time.Parse(time.RFC3339Nano, text); err != nil {
-			return at, tools.Errorf(tools.Invalid, "%s: %.64q is no time: write one like 2006-01-02T15:04:05Z, or a duration before now such as 90m", what, text)
+			return at, tools.Errorf(tools.Invalid,
+				"%s: %.64q is no time: write one like 2006-01-02T15:04:05Z, or a duration before now such as 90m", what, text)
 		}
 	}
 	if at.Before(firstTime) || at.After(lastTime) {

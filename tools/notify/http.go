@@ -76,7 +76,8 @@ func (c *sender) request(u *url.URL, m message) (method string, target *url.URL,
 		return http.MethodPost, u, map[string]any{"text": escaped, "mrkdwn": false, "unfurl_links": false, "unfurl_media": false}
 	case Discord: // https://discord.com/developers/docs/resources/message#allowed-mentions-object
 		const suppressEmbeds = 1 << 2
-		return http.MethodPost, u, map[string]any{"content": discordText.Replace(text), "allowed_mentions": map[string]any{"parse": []string{}}, "flags": suppressEmbeds}
+		return http.MethodPost, u, map[string]any{"content": discordText.Replace(text),
+			"allowed_mentions": map[string]any{"parse": []string{}}, "flags": suppressEmbeds}
 	case Ntfy: // https://docs.ntfy.sh/publish/#publish-as-json
 		root := *u
 		root.Path, root.RawPath = strings.TrimSuffix(u.Path, topic(u)), ""

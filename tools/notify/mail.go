@@ -38,7 +38,8 @@ func (c *sender) mail(ctx context.Context, u *url.URL, m message, secret credent
 	var f *Failure
 	if c.Mailer != nil {
 		f, err = c.Mailer(ctx, Letter{
-			Channel: c.name, URL: u, User: c.User, Password: secret.Reveal(), ID: m.id, From: c.From, To: c.To, Subject: m.heading(), Content: m.content,
+			Channel: c.name, URL: u, User: c.User, Password: secret.Reveal(), ID: m.id, From: c.From, To: c.To,
+			Subject: m.heading(), Content: m.content,
 			Timeout: time.Until(end),
 		})
 	}

@@ -53,8 +53,9 @@ func New(channels map[string]Channel) ([]tools.Tool, error) {
 		}
 		s[name] = &sender{Channel: c, name: name}
 	}
-	t, err := tools.NewScoped(scope.None{}, "notify", "Send a notification to one of the channels that the operator has named: "+strings.Join(slices.Sorted(maps.Keys(s)), ", ")+
-		". It is plain text: markup is shown as it is written, and it mentions nobody. The result means that the channel's server has taken it.",
+	t, err := tools.NewScoped(scope.None{}, "notify",
+		"Send a notification to one of the channels that the operator has named: "+strings.Join(slices.Sorted(maps.Keys(s)), ", ")+
+			". It is plain text: markup is shown as it is written, and it mentions nobody. The result means that the channel's server has taken it.",
 		tools.Hints{Title: "Notify", Acts: true, OpenWorld: true, Waits: true, Turns: tools.NewTurns(maxAtOnce, maxAtOnce/2)}, s.notify)
 	t, err = tools.Judged(t, err, s.judge)
 	return []tools.Tool{t}, err
@@ -171,7 +172,8 @@ func (c *sender) check(m message) error {
 	size, most, unit := len(m.content), maxContent, "bytes"
 	switch c.Kind {
 	case Discord: // https://discord.com/developers/docs/resources/webhook#execute-webhook
-		size, most, unit = utf8.RuneCountInString(discordText.Replace(m.heading()+"\n"+m.content)), 2000, "characters, with its heading and a backslash before each of markup"
+		size, most, unit = utf8.RuneCountInString(discordText.Replace(m.heading()+"\n"+m.content)), 2000,
+			"characters, with its heading and a backslash before each of markup"
 	case Ntfy: // https://docs.ntfy.sh/publish/#limitations
 		most = 4096
 	}
@@ -185,7 +187,8 @@ func (c *sender) check(m message) error {
 // unprintable reports whether a rune is a control character, a line separator, or an
 // override or isolate of the writing direction, which can show a text as another.
 func unprintable(r rune) bool {
-	return unicode.IsControl(r) || r == utf8.RuneError || unicode.In(r, unicode.Zl, unicode.Zp) || 0x202a <= r && r <= 0x202e || 0x2066 <= r && r <= 0x2069
+	return unicode.IsControl(r) || r == utf8.RuneError || unicode.In(r, unicode.Zl, unicode.Zp) || 0x202a <= r &&
+		r <= 0x202e || 0x2066 <= r && r <= 0x2069
 }
 
 // count counts a notification against the rates of its agent and of the channel.

@@ -92,7 +92,8 @@ func (o Options) Check() error {
 		return errors.New("url: has more than a host: write https://HOST, and bucket and prefix")
 	case !isBucket(o.Bucket):
 		return fmt.Errorf("bucket: %q is no name of a bucket: correct it", o.Bucket)
-	case o.Prefix != "" && (len(o.Prefix) > 256 || !filepath.IsLocal(o.Prefix) || path.Clean(o.Prefix) != o.Prefix || strings.ContainsAny(o.Prefix, "%\\")):
+	case o.Prefix != "" && (len(o.Prefix) > 256 || !filepath.IsLocal(o.Prefix) || path.Clean(o.Prefix) != o.Prefix ||
+		strings.ContainsAny(o.Prefix, "%\\")):
 		return fmt.Errorf("prefix: %q is no relative path: correct it", o.Prefix)
 	case o.AccessKey == "" || o.SecretKey == nil:
 		return errors.New("access_key, secret_key: the server asks for both: write them")

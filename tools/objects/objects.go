@@ -44,7 +44,8 @@ func New(store Store, prefix string) ([]tools.Tool, error) {
 		tools.Hints{Title: "Put an object", Writes: true, Acts: true, Destructive: true, Waits: true, Turns: turns}, s.put)
 	remove, err3 := tools.NewScoped(part, "object_delete",
 		"Delete an object. It is no error if there is none.",
-		tools.Hints{Title: "Delete an object", Writes: true, Acts: true, Destructive: true, Idempotent: true, Waits: true, Turns: turns}, s.delete)
+		tools.Hints{Title: "Delete an object", Writes: true, Acts: true, Destructive: true, Idempotent: true,
+			Waits: true, Turns: turns}, s.delete)
 	list, err4 := tools.NewScoped(part, "object_list",
 		"List the objects below a path, without their content.",
 		tools.Hints{Title: "List objects", Idempotent: true, Waits: true, Turns: turns}, s.list)

@@ -46,7 +46,8 @@ func Check(r *engine.Request, reply engine.Reply) (engine.Reply, error) {
 
 // errorOf returns the agent's form of an engine's error; nil for an unknown code.
 func errorOf(from *engine.Error) error {
-	codes := map[engine.Code]tools.Code{engine.Invalid: tools.Invalid, engine.Conflict: tools.Conflict, engine.TooLarge: tools.TooLarge, engine.Busy: tools.Unavailable}
+	codes := map[engine.Code]tools.Code{engine.Invalid: tools.Invalid, engine.Conflict: tools.Conflict,
+		engine.TooLarge: tools.TooLarge, engine.Busy: tools.Unavailable}
 	message, hint := tools.Clip(tools.Clean(from.Message), 500), tools.Clip(tools.Clean(from.Hint), 200)
 	switch from.Code {
 	case engine.Denied:

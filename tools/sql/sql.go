@@ -320,7 +320,8 @@ func (c column) parse() (column, error) {
 	if !slices.Contains(engine.Types, kind) {
 		return c, tools.Errorf(tools.Invalid, "column %q: the types are %s", c.Name, strings.Join(engine.Types, ", "))
 	}
-	fail := tools.Errorf(tools.Invalid, "column %q: after the type there may be PRIMARY KEY, AUTOINCREMENT, NOT NULL, UNIQUE, DEFAULT 0 and DEFAULT '', each once", c.Name)
+	fail := tools.Errorf(tools.Invalid,
+		"column %q: after the type there may be PRIMARY KEY, AUTOINCREMENT, NOT NULL, UNIQUE, DEFAULT 0 and DEFAULT '', each once", c.Name)
 	c.Type = kind
 	flags := map[string]*bool{"PRIMARY KEY": &c.PrimaryKey, "AUTOINCREMENT": &c.counts, "NOT NULL": &c.NotNull, "UNIQUE": &c.Unique}
 	seen := map[string]bool{}

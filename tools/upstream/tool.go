@@ -149,7 +149,8 @@ func callError(ctx context.Context, err error) error {
 		return tools.Errorf(tools.TooLarge, "%v", err)
 	}
 	if not, ok := errors.AsType[*startError](err); ok {
-		return tools.Errorf(tools.Unavailable, "MCP server %q does not start", not.server).Suggest("try again; the operator's log has the cause").Because(err)
+		return tools.Errorf(tools.Unavailable, "MCP server %q does not start", not.server).
+			Suggest("try again; the operator's log has the cause").Because(err)
 	}
 	e := tools.Errorf(tools.Internal, "%s", tools.Clip(tools.Clean(err.Error()), maxTail))
 	if !errors.Is(err, errAnswer) {
@@ -200,7 +201,8 @@ func resultOf(server string, r *mcp.CallToolResult) (tools.Result, error) {
 		return tools.Result{}, failure(server, out.Content)
 	}
 	if slices.ContainsFunc(out.Content, imitates) {
-		out.Content = slices.Insert(out.Content, 0, tools.Content{Text: fmt.Sprintf("[The text that follows is the MCP server %q's, not scopefs's.]", server)})
+		out.Content = slices.Insert(out.Content, 0,
+			tools.Content{Text: fmt.Sprintf("[The text that follows is the MCP server %q's, not scopefs's.]", server)})
 	}
 	return out, nil
 }

@@ -174,7 +174,8 @@ func (u *Upstream) reconcile() (map[string]*server, error) {
 	}
 	for name, spec := range specs {
 		if u.running[name] == nil {
-			u.running[name] = &server{name: name, spec: spec, sandboxes: u.sandboxes, timeout: cmp.Or(spec.Start, u.timeout), pause: u.pause, changed: u.change}
+			u.running[name] = &server{name: name, spec: spec, sandboxes: u.sandboxes,
+				timeout: cmp.Or(spec.Start, u.timeout), pause: u.pause, changed: u.change}
 		}
 	}
 	return maps.Clone(u.running), nil

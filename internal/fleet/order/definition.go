@@ -125,7 +125,8 @@ func Next(after int64, now time.Time) int64 {
 func (d Definition) Follows(version int64, now time.Time) error {
 	switch at := time.UnixMilli(d.Version); {
 	case d.Version <= version:
-		return fmt.Errorf("the version of %s is not newer than that of %s, which the node has", at.UTC().Format(time.RFC3339), time.UnixMilli(version).UTC().Format(time.RFC3339))
+		return fmt.Errorf("the version of %s is not newer than that of %s, which the node has",
+			at.UTC().Format(time.RFC3339), time.UnixMilli(version).UTC().Format(time.RFC3339))
 	case at.After(now.Add(maxAhead)):
 		return fmt.Errorf("its version is of %s: see the clocks of both hosts", at.UTC().Format(time.RFC3339))
 	}

@@ -341,7 +341,8 @@ func newConnection(messages, beats, stat *os.File) *connection {
 }
 
 func newDaemonLink(conn *connection, grace time.Duration) *daemonLink {
-	l := &daemonLink{grace: grace, configured: make(chan struct{}), freeze: make(chan fromDaemon, wire.MaxRequests), Daemons: reconnect.New(conn, grace > 0)}
+	l := &daemonLink{grace: grace, configured: make(chan struct{}), freeze: make(chan fromDaemon, wire.MaxRequests),
+		Daemons: reconnect.New(conn, grace > 0)}
 	l.Alone = func(alone bool) { l.spool.SetAlone(alone) }
 	l.ready = sync.OnceFunc(func() { close(l.configured) })
 	return l

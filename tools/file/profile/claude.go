@@ -64,7 +64,8 @@ func claude(l *aliases) {
 		},
 		func(in claudeWrite, r tools.Result) tools.Result { return saidWritten(in.FilePath, r) })
 	writes.Title = "Edit"
-	aliasOf(l, "Edit", "Replace a text in a file. It must be there once, unless replace_all is set. An empty old_string makes a new file.", writes,
+	aliasOf(l, "Edit",
+		"Replace a text in a file. It must be there once, unless replace_all is set. An empty old_string makes a new file.", writes,
 		[]string{"edit_file", "write_file"}, claudeEditCalls, func(in claudeEdit, all []tools.Result) tools.Result {
 			if in.OldString == "" {
 				return saidWritten(in.FilePath, all[0])

@@ -50,7 +50,8 @@ func editorCalls(in editorArgs) ([]tools.Inner, error) {
 	if in.InsertLine == nil {
 		return nil, tools.Errorf(tools.Invalid, "insert needs insert_line")
 	}
-	return one("edit_file", file.EditArgs{Path: in.Path, Edits: []file.Edit{{InsertLine: in.InsertLine, NewText: cmp.Or(in.InsertText, in.NewStr)}}})
+	return one("edit_file", file.EditArgs{Path: in.Path,
+		Edits: []file.Edit{{InsertLine: in.InsertLine, NewText: cmp.Or(in.InsertText, in.NewStr)}}})
 }
 
 func renderEditor(in editorArgs, all []tools.Result) tools.Result {

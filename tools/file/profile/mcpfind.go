@@ -106,7 +106,8 @@ func renderSizes(in mcpSizes, r tools.Result) tools.Result {
 		}
 		lines = append(lines, fmt.Sprintf("%s %-30s %s", mcpKind(e), tools.Quote(path.Base(e.Path)), size))
 	}
-	lines = append(cutShort(lines, o.NextCursor != ""), "", fmt.Sprintf("Total: %d files, %d directories", files, dirs), "Combined size: "+sizeText(total))
+	lines = append(cutShort(lines, o.NextCursor != ""), "", fmt.Sprintf("Total: %d files, %d directories", files, dirs),
+		"Combined size: "+sizeText(total))
 	return say("%s", strings.Join(lines, "\n"))
 }
 

@@ -30,7 +30,8 @@ type mcpPaths struct {
 type mcpNone struct{}
 
 func mcpReads(l *aliases) {
-	for name, about := range map[string]string{"read_file": "Read a text file. (Deprecated: use read_text_file.)", "read_text_file": "Read a text file: all of it, or with head or tail its first or last lines."} {
+	for name, about := range map[string]string{"read_file": "Read a text file. (Deprecated: use read_text_file.)",
+		"read_text_file": "Read a text file: all of it, or with head or tail its first or last lines."} {
 		alias(l, name, about, tools.Hints{Title: "Read file"}, "read_file",
 			func(in mcpRead) (file.ReadArgs, error) {
 				if in.Head > 0 && in.Tail > 0 {
@@ -55,7 +56,8 @@ func mcpReads(l *aliases) {
 	alias(l, "read_media_file", "Look at an image (PNG, JPEG, GIF, WebP), listen to audio, or take another binary file as it is.",
 		tools.Hints{Title: "Read media"}, "read_file",
 		func(in mcpPath) (file.ReadArgs, error) { return file.ReadArgs{Path: in.Path, Media: true}, nil }, renderMedia)
-	aliasOf(l, "read_multiple_files", "Read several text files. One that cannot be read is told among them.", tools.Hints{Title: "Read files"}, []string{"read_file"},
+	aliasOf(l, "read_multiple_files", "Read several text files. One that cannot be read is told among them.",
+		tools.Hints{Title: "Read files"}, []string{"read_file"},
 		func(in mcpPaths) (calls []tools.Inner, err error) {
 			if len(in.Paths) == 0 {
 				return nil, tools.Errorf(tools.Invalid, "paths: at least one is wanted")
@@ -76,7 +78,8 @@ func mcpReads(l *aliases) {
 			}
 			return say("%s", strings.Join(texts, "\n---\n"))
 		})
-	aliasOf(l, "list_allowed_directories", "Tell which directories can be reached.", tools.Hints{Title: "Allowed directories"}, []string{"stat"},
+	aliasOf(l, "list_allowed_directories", "Tell which directories can be reached.",
+		tools.Hints{Title: "Allowed directories"}, []string{"stat"},
 		func(mcpNone) ([]tools.Inner, error) {
 			return []tools.Inner{{Tool: "stat", Args: file.StatArgs{Path: "."}}}, nil
 		},
@@ -143,7 +146,8 @@ func mcpWrites(l *aliases) {
 		func(in mcpMove, _ tools.Result) tools.Result {
 			return say("Successfully moved %s to %s", tools.Quote(in.Source), tools.Quote(in.Destination))
 		})
-	alias(l, "create_directory", "Make a directory, with those above it.", tools.Hints{Title: "Make directory", Writes: true, Idempotent: true}, "make_dir",
+	alias(l, "create_directory", "Make a directory, with those above it.",
+		tools.Hints{Title: "Make directory", Writes: true, Idempotent: true}, "make_dir",
 		func(in mcpPath) (file.MakeDirArgs, error) { return file.MakeDirArgs{Path: in.Path}, nil },
 		func(in mcpPath, _ tools.Result) tools.Result {
 			return say("Successfully created directory %s", tools.Quote(in.Path))

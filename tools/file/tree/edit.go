@@ -59,7 +59,8 @@ func (t *tree) edit(ctx context.Context, in message.EditArgs) (message.EditResul
 		return message.EditResult{}, err
 	}
 	after := e.text.bytes()
-	r := message.EditResult{Path: e.p.rel, Edits: e.count, Diff: message.Diff(e.p.rel, e.old, e.text.s), Hash: hashOf(after), DryRun: in.DryRun}
+	r := message.EditResult{Path: e.p.rel, Edits: e.count, Diff: message.Diff(e.p.rel, e.old, e.text.s),
+		Hash: hashOf(after), DryRun: in.DryRun}
 	if err := ctx.Err(); err != nil {
 		return message.EditResult{}, t.fail(e.p, err, message.Writing)
 	}
@@ -67,7 +68,8 @@ func (t *tree) edit(ctx context.Context, in message.EditArgs) (message.EditResul
 		return r, nil
 	}
 	if len(after) > maxWhole {
-		return message.EditResult{}, message.Problem(message.TooLarge, e.p.rel, fmt.Sprintf("the new content is larger than %d bytes", maxWhole), "")
+		return message.EditResult{}, message.Problem(message.TooLarge, e.p.rel,
+			fmt.Sprintf("the new content is larger than %d bytes", maxWhole), "")
 	}
 	if r.InPlace, err = t.replace(e.target, after); err != nil {
 		return message.EditResult{}, t.fail(e.target, err, message.Writing)

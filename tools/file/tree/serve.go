@@ -67,7 +67,8 @@ func Serve(in, out int, h Handler) error {
 	if err != nil {
 		return err
 	}
-	s := &server{in: peer.NewReader(descriptor(in), message.MaxFrame), out: peer.NewWriter(descriptor(out), message.MaxFrame, 0), handle: h, baton: b,
+	s := &server{in: peer.NewReader(descriptor(in), message.MaxFrame),
+		out: peer.NewWriter(descriptor(out), message.MaxFrame, 0), handle: h, baton: b,
 		ended: make(chan error, 1), cancels: map[uint64]context.CancelFunc{}}
 	s.more()
 	s.more()

@@ -11,7 +11,8 @@ import (
 var signatures = []struct{ begin, mime string }{
 	{"%PDF-", "application/pdf"}, {"%!PS-Adobe-", "application/postscript"},
 	{"\xfe\xff..", "text/plain"}, {"\xff\xfe..", "text/plain"}, {"\xef\xbb\xbf.", "text/plain"},
-	{"\x00\x00\x01\x00", "image/x-icon"}, {"\x00\x00\x02\x00", "image/x-icon"}, {"BM", "image/bmp"}, {"GIF87a", "image/gif"}, {"GIF89a", "image/gif"},
+	{"\x00\x00\x01\x00", "image/x-icon"}, {"\x00\x00\x02\x00", "image/x-icon"}, {"BM", "image/bmp"},
+	{"GIF87a", "image/gif"}, {"GIF89a", "image/gif"},
 	{"RIFF....WEBPVP", "image/webp"}, {"\x89PNG\r\n\x1a\n", "image/png"}, {"\xff\xd8\xff", "image/jpeg"},
 	{"FORM....AIFF", "audio/aiff"}, {"ID3", "audio/mpeg"}, {"OggS\x00", "application/ogg"}, {"MThd\x00\x00\x00\x06", "audio/midi"},
 	{"RIFF....AVI ", "video/avi"}, {"RIFF....WAVE", "audio/wave"}, {"\x1aE\xdf\xa3", "video/webm"},
@@ -22,7 +23,8 @@ var signatures = []struct{ begin, mime string }{
 }
 
 // tags begin HTML.
-var tags = []string{"!DOCTYPE HTML", "HTML", "HEAD", "SCRIPT", "IFRAME", "H1", "DIV", "FONT", "TABLE", "A", "STYLE", "TITLE", "B", "BODY", "BR", "P", "!--"}
+var tags = []string{"!DOCTYPE HTML", "HTML", "HEAD", "SCRIPT", "IFRAME", "H1", "DIV", "FONT", "TABLE", "A", "STYLE",
+	"TITLE", "B", "BODY", "BR", "P", "!--"}
 
 // mediaType returns the MIME type of a content, without parameters, as net/http's DetectContentType does: that package
 // would be most of this program.

@@ -118,7 +118,8 @@ var meanings = []struct {
 	{unix.ESTALE, message.Conflict, "was replaced meanwhile", "try again"},
 	{unix.ENOTSUP, message.Invalid, "not supported here", ""},
 	{unix.ENOTCONN, message.Unavailable, "the view has ended", "call again: it is started again"}, // fuse(4)
-	{unix.ECONNABORTED, message.Unavailable, "the view has ended", "call again: it is started again; of a change, look first whether it was made"},
+	{unix.ECONNABORTED, message.Unavailable, "the view has ended",
+		"call again: it is started again; of a change, look first whether it was made"},
 }
 
 // open opens a regular file. It checks the type by the descriptor. With O_NONBLOCK neither

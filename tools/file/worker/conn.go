@@ -61,7 +61,8 @@ type conn struct {
 }
 
 func newConn(p Pipes, beat time.Duration) *conn {
-	c := &conn{Pipes: p, calls: peer.NewRequests[message.Reply](message.MaxCalls), out: peer.NewWriter(p.In, message.MaxFrame, writeTimeout), beatPause: cmp.Or(beat, beatPause)}
+	c := &conn{Pipes: p, calls: peer.NewRequests[message.Reply](message.MaxCalls),
+		out: peer.NewWriter(p.In, message.MaxFrame, writeTimeout), beatPause: cmp.Or(beat, beatPause)}
 	c.beat = time.AfterFunc(time.Hour, c.listenFor)
 	c.beat.Stop()
 	c.done.Go(c.listen)

@@ -282,7 +282,8 @@ func (d *Door) Handler(routes []access.Route, assets http.Handler, page Page) ht
 		})
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /enter/{token}", func(w http.ResponseWriter, r *http.Request) { page(w, http.StatusOK, "enter", r.PathValue("token")) })
+	mux.HandleFunc("GET /enter/{token}",
+		func(w http.ResponseWriter, r *http.Request) { page(w, http.StatusOK, "enter", r.PathValue("token")) })
 	mux.HandleFunc("POST /enter", func(w http.ResponseWriter, r *http.Request) {
 		value, ok := d.enter(r.PostFormValue("token"), from(r))
 		if !ok {

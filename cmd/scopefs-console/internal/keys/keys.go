@@ -91,7 +91,8 @@ func party(origin string) (*webauthn.WebAuthn, error) {
 		RPID: name, RPDisplayName: "scopefs console", RPOrigins: []string{origin},
 		AttestationPreference: protocol.PreferNoAttestation,
 		AuthenticatorSelection: protocol.AuthenticatorSelection{
-			ResidentKey: protocol.ResidentKeyRequirementRequired, RequireResidentKey: protocol.ResidentKeyRequired(), UserVerification: protocol.VerificationRequired,
+			ResidentKey: protocol.ResidentKeyRequirementRequired, RequireResidentKey: protocol.ResidentKeyRequired(),
+			UserVerification: protocol.VerificationRequired,
 		},
 		Timeouts:                          webauthn.TimeoutsConfig{Login: timeout, Registration: timeout},
 		ExtensionsUnsolicitedOutputPolicy: protocol.UnsolicitedOutputPolicyIgnore, // none of them means anything here

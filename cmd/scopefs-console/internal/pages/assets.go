@@ -72,7 +72,8 @@ func (s *Site) makeAssets() error {
 	}
 	s.addAsset("offline.html", offline.Bytes())
 	icon := func(size int) map[string]string {
-		return map[string]string{"src": s.assetPath(fmt.Sprintf("icon-%d.png", size)), "sizes": fmt.Sprintf("%dx%d", size, size), "type": "image/png", "purpose": "any maskable"}
+		return map[string]string{"src": s.assetPath(fmt.Sprintf("icon-%d.png", size)),
+			"sizes": fmt.Sprintf("%dx%d", size, size), "type": "image/png", "purpose": "any maskable"}
 	}
 	manifest, err := json.Marshal(map[string]any{
 		"name": "scopefs console", "short_name": "scopefs", "id": s.root + "/", "start_url": s.root + "/", "scope": s.root + "/",
@@ -88,7 +89,8 @@ func (s *Site) makeAssets() error {
 			kept = append(kept, s.assetPath(name))
 		}
 	}
-	what, err := json.Marshal(map[string]any{"offline": s.assetPath("offline.html"), "inbox": s.root + "/inbox", "icon": s.assetPath("icon-192.png"), "assets": kept})
+	what, err := json.Marshal(map[string]any{"offline": s.assetPath("offline.html"), "inbox": s.root + "/inbox",
+		"icon": s.assetPath("icon-192.png"), "assets": kept})
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,8 @@ func chosenBy(r *http.Request) (c chosen, err error) {
 	}
 	c.Held, c.By, c.Name = r.FormValue("held"), r.FormValue("by"), r.FormValue("name")
 	switch {
-	case c.Held != "" && c.Held != "branch" && c.Held != "paths", c.By != "" && c.By != "session" && c.By != "call" && c.By != "checkpoint", len(c.Name) > 200:
+	case c.Held != "" && c.Held != "branch" && c.Held != "paths",
+		c.By != "" && c.By != "session" && c.By != "call" && c.By != "checkpoint", len(c.Name) > 200:
 		return c, invalid("no such changes: open them from the page of the agent")
 	case c.By == "":
 		c.Name = ""

@@ -278,7 +278,8 @@ func (s *Site) batch(w http.ResponseWriter, r *http.Request) {
 			errs[i] = invalid("the form does not say what was shown")
 			continue
 		}
-		errs[i] = s.decideOne(ctx, id, url.Values{"do": {do}, "reason": {r.PostForm.Get("reason")}}, api.DecideRequest{Shown: hash, As: access.Of(r.Context()).As()})
+		errs[i] = s.decideOne(ctx, id, url.Values{"do": {do}, "reason": {r.PostForm.Get("reason")}},
+			api.DecideRequest{Shown: hash, As: access.Of(r.Context()).As()})
 	}
 	s.decided(ctx, w, r, ids, errs)
 }
@@ -293,7 +294,8 @@ func (s *Site) decided(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		case err == nil:
 		case ok && refused.Kind == api.Conflict && refused.Outcome == approvals.Changed && api.ApprovalOf(refused) != nil:
 			fresh, status = api.ApprovalOf(refused).ID, http.StatusConflict
-			notices = append(notices, fmt.Sprintf("Not approved: request %s has changed since it was shown. This is what waits now: look at it again.", ids[i]))
+			notices = append(notices,
+				fmt.Sprintf("Not approved: request %s has changed since it was shown. This is what waits now: look at it again.", ids[i]))
 		case ok && refused.Kind == api.Conflict:
 			status = http.StatusConflict
 			notices = append(notices, "Not done: "+refused.Text)

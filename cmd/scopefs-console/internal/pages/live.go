@@ -276,7 +276,8 @@ func (s *Site) stream(w http.ResponseWriter, r *http.Request) {
 
 // sameRows reports whether two answers have the same agents and sessions, in the same states.
 func sameRows(a, b api.Top) bool {
-	return slices.EqualFunc(a.Agents, b.Agents, func(a, b api.TopAgent) bool { return a.ID == b.ID && a.State == b.State && a.Error == b.Error }) &&
+	return slices.EqualFunc(a.Agents, b.Agents,
+		func(a, b api.TopAgent) bool { return a.ID == b.ID && a.State == b.State && a.Error == b.Error }) &&
 		slices.EqualFunc(a.Sessions, b.Sessions, func(a, b api.TopSession) bool { return a.ID == b.ID }) &&
 		slices.EqualFunc(a.Calls, b.Calls, func(a, b api.TopCall) bool { return a.ID == b.ID })
 }

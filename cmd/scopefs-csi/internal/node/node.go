@@ -150,7 +150,8 @@ func read(r *csi.NodePublishVolumeRequest) (want volumes.Request, err error) {
 	}
 	want = volumes.Request{Volume: r.GetVolumeId(), Target: r.GetTargetPath(), ReadOnly: r.GetReadonly()}
 	for key, text := range map[string]*string{
-		nameKey: &want.Pod.Name, namespaceKey: &want.Pod.Namespace, uidKey: &want.Pod.UID, accountKey: &want.Pod.Account, AttributeAgent: &want.Agent,
+		nameKey: &want.Pod.Name, namespaceKey: &want.Pod.Namespace, uidKey: &want.Pod.UID,
+		accountKey: &want.Pod.Account, AttributeAgent: &want.Agent,
 	} {
 		if *text = set[key]; *text == "" || len(*text) > maxName {
 			if key == AttributeAgent {

@@ -23,11 +23,13 @@ const RegistrationSocket = Driver + "-reg.sock"
 
 // GetInfo says what the plugin is. Kubelet connects to its endpoint next, and asks for the node.
 func (r *Registration) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
-	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: Driver, Endpoint: r.Endpoint, SupportedVersions: []string{"1.0.0"}}, nil
+	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: Driver, Endpoint: r.Endpoint,
+		SupportedVersions: []string{"1.0.0"}}, nil
 }
 
 // NotifyRegistrationStatus logs whether kubelet has taken the plugin. If it has not, it tries again.
-func (r *Registration) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (r *Registration) NotifyRegistrationStatus(_ context.Context,
+	s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	if s.GetPluginRegistered() {
 		r.Log.Info("registered with kubelet")
 	} else {

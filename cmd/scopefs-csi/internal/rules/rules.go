@@ -133,7 +133,9 @@ func (e *Refused) Error() string {
 		return fmt.Sprintf("the rule for the service account %q of the namespace %q and the agent %q has no definition %q: the operator can add it",
 			e.Pod.Account, e.Pod.Namespace, e.Agent, e.Definition)
 	}
-	return fmt.Sprintf("no rule gives the service account %q of the namespace %q the agent %q: the operator can add one", e.Pod.Account, e.Pod.Namespace, e.Agent)
+	return fmt.Sprintf(
+		"no rule gives the service account %q of the namespace %q the agent %q: the operator can add one",
+		e.Pod.Account, e.Pod.Namespace, e.Agent)
 }
 
 // Find returns the rule that gives a pod an agent, or *Refused.

@@ -29,7 +29,8 @@ type target struct {
 func targetOf(pods, at string) (target, error) {
 	rel, err := filepath.Rel(pods, at)
 	parts := strings.Split(rel, "/")
-	if err != nil || filepath.Clean(at) != at || len(parts) != 5 || parts[0] == ".." || parts[1] != "volumes" || parts[2] != "kubernetes.io~csi" {
+	if err != nil || filepath.Clean(at) != at || len(parts) != 5 || parts[0] == ".." || parts[1] != "volumes" ||
+		parts[2] != "kubernetes.io~csi" {
 		return target{}, fmt.Errorf("target path %q: want %s/UID/volumes/kubernetes.io~csi/NAME/mount", at, pods)
 	}
 	return target{pods, filepath.Dir(rel), parts[4], parts[0]}, nil

@@ -130,7 +130,8 @@ func (s *Volumes) Publish(ctx context.Context, r Request) error {
 	if err != nil {
 		return &InvalidError{err}
 	}
-	v := api.PodVolume{ID: r.Volume, Agent: r.Agent, Pod: r.Pod.Namespace + "/" + r.Pod.Name, UID: r.Pod.UID, Account: r.Pod.Account, Target: r.Target, ReadOnly: r.ReadOnly}
+	v := api.PodVolume{ID: r.Volume, Agent: r.Agent, Pod: r.Pod.Namespace + "/" + r.Pod.Name, UID: r.Pod.UID,
+		Account: r.Pod.Account, Target: r.Target, ReadOnly: r.ReadOnly}
 	id, text, err := s.decide(&v, r)
 	if err != nil {
 		s.record(ctx, api.VolumeRequest{Do: api.RefuseVolume, Volume: v, Reason: err.Error()})

@@ -29,7 +29,8 @@ const (
 // fileActivities are the activities of operations on files.
 var fileActivities = map[string]int{
 	"create": 1, "mkdir": 1, "mknod": 1, "symlink": 1, "link": 1, "read": 2, "readdir": 2, "readlink": 2, "write": 3, "unlink": 4, "rmdir": 4,
-	"rename": 5, "rename-from": 5, "setattr": 6, "setxattr": 6, "lookup": 8, "stat": 8, "getxattr": 8, "statfs": 8, "open": 14, "open-write": 14,
+	"rename": 5, "rename-from": 5, "setattr": 6, "setxattr": 6, "lookup": 8, "stat": 8, "getxattr": 8, "statfs": 8,
+	"open": 14, "open-write": 14,
 }
 
 var httpActivities = map[string]int{"CONNECT": 1, "DELETE": 2, "GET": 3, "HEAD": 4, "OPTIONS": 5, "POST": 6, "PUT": 7, "TRACE": 8}
@@ -42,7 +43,8 @@ func OCSF(e audit.Event, from Source) map[string]any {
 		"raw_data": string(e.Raw),
 		"metadata": object{
 			"version": ocsfVersion, "uid": strconv.FormatUint(e.Seq, 10), "log_name": "scopefs",
-			"product": object{"name": "scopefs", "vendor_name": "scopefs", "version": from.Version}, "profiles": []string{"host", "security_control"},
+			"product":  object{"name": "scopefs", "vendor_name": "scopefs", "version": from.Version},
+			"profiles": []string{"host", "security_control"},
 		},
 		"device": object{"hostname": from.Host, "type_id": 0},
 		"actor":  actor(e),
@@ -163,7 +165,8 @@ func connection(e audit.Event, o object) (class, activity int) {
 	method, address, isRequest := strings.Cut(e.Target, " ")
 	if u, err := url.Parse(address); isRequest && err == nil {
 		o["dst_endpoint"] = endpoint(u.Hostname(), u.Port())
-		o["http_request"] = object{"http_method": method, "url": object{"url_string": address, "hostname": u.Hostname(), "path": u.Path, "scheme": u.Scheme}}
+		o["http_request"] = object{"http_method": method,
+			"url": object{"url_string": address, "hostname": u.Hostname(), "path": u.Path, "scheme": u.Scheme}}
 		o["http_response"] = object{"code": e.Status}
 		return httpActivity, cmp.Or(httpActivities[method], otherActivity)
 	}

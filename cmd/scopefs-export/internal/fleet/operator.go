@@ -70,7 +70,8 @@ func serving[In, Out any](o *operator, f func(context.Context, In) (Out, error))
 		defer cancel()
 		out, err = f(ctx, in)
 		switch {
-		case errors.Is(err, jetstream.ErrBucketNotFound), errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrNoStreamResponse):
+		case errors.Is(err, jetstream.ErrBucketNotFound), errors.Is(err, jetstream.ErrStreamNotFound),
+			errors.Is(err, jetstream.ErrNoStreamResponse):
 			err = fmt.Errorf("%s: the server has no streams of a fleet: make them with scopefs fleet init: %w", o.server.Address, err)
 		case err != nil:
 			err = fmt.Errorf("%s: %w", o.server.Address, err)

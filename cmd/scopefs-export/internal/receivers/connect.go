@@ -49,7 +49,8 @@ func (s NATS) Connect(ctx context.Context) (*nats.Conn, jetstream.JetStream, err
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
 	options := []nats.Option{
-		nats.SetCustomDialer(dialer{ctx, s.Dial}), nats.SkipHostLookup(), nats.Timeout(dialTime), nats.Name("scopefs"), nats.CustomInboxPrefix(cmp.Or(s.Inbox, nats.InboxPrefix[:len(nats.InboxPrefix)-1])),
+		nats.SetCustomDialer(dialer{ctx, s.Dial}), nats.SkipHostLookup(), nats.Timeout(dialTime), nats.Name("scopefs"),
+		nats.CustomInboxPrefix(cmp.Or(s.Inbox, nats.InboxPrefix[:len(nats.InboxPrefix)-1])),
 		nats.NoReconnect(), nats.IgnoreDiscoveredServers(), nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(1),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // calls return their errors; the default prints
 	}

@@ -229,7 +229,8 @@ func (p *process) senders(set wire.Settings, key, id string, s *stream) ([]Sende
 		return []Sender{&receivers.JetStream{NATS: server, Subject: one.Subject, Stream: one.Stream, Log: id}}, nil
 	}
 	u.Host = address
-	transport := egress.NewTransport(func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) }, egress.ClientLimits{Header: 64 << 10})
+	transport := egress.NewTransport(func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+		egress.ClientLimits{Header: 64 << 10})
 	refused := func(text string) { s.tell(p.ctx, wire.Progress{Gap: text}) }
 	all := []Sender{&receivers.OTLP{
 		URL: u.JoinPath("v1/logs").String(), Client: egress.NewClient(transport), Headers: one.Headers,

@@ -49,7 +49,8 @@ func New(opt Options) (*Sender, error) {
 	var err error
 	s.exporter, err = otlptrace.New(context.Background(), otlptracehttp.NewClient(
 		otlptracehttp.WithEndpointURL(opt.URL), otlptracehttp.WithHeaders(opt.Headers), otlptracehttp.WithHTTPClient(&client),
-		otlptracehttp.WithCompression(otlptracehttp.GzipCompression), otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: false}), // the stream does that
+		// the stream does that
+		otlptracehttp.WithCompression(otlptracehttp.GzipCompression), otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: false}),
 	))
 	return s, err
 }

@@ -361,7 +361,8 @@ func (s *Spans) child(e audit.Event, name string) tracetest.SpanStub {
 	one := tracetest.SpanStub{Name: name, SpanKind: otel.SpanKindInternal, StartTime: started(e), EndTime: e.Time}
 	s.common(&one, e.Agent, e.Session)
 	for _, field := range [...]struct{ name, value string }{
-		{"parent", e.Parent}, {"chain", e.Chain}, {"server", e.Server}, {"op", e.Op}, {"path", e.Path}, {"target", e.Target}, {"verdict", string(e.Verdict)},
+		{"parent", e.Parent}, {"chain", e.Chain}, {"server", e.Server}, {"op", e.Op}, {"path", e.Path},
+		{"target", e.Target}, {"verdict", string(e.Verdict)},
 		{"rule", e.Rule}, {"rule_kind", e.RuleKind}, {"outcome", e.Outcome}, {"errno", e.Errno}, {"program", e.Program}, {"detail", e.Detail},
 	} {
 		if field.value != "" {
@@ -392,7 +393,8 @@ func (s *Spans) place(one *tracetest.SpanStub, own trace.Span, parent trace.Cont
 
 // common sets what all spans of a session have.
 func (s *Spans) common(one *tracetest.SpanStub, agent, session string) {
-	of := []attribute.KeyValue{semconv.ServiceName("scopefs"), semconv.ServiceVersion(s.source.Version), semconv.HostName(s.source.Host), attribute.String("scopefs.agent", agent)}
+	of := []attribute.KeyValue{semconv.ServiceName("scopefs"), semconv.ServiceVersion(s.source.Version),
+		semconv.HostName(s.source.Host), attribute.String("scopefs.agent", agent)}
 	if s.source.Node != "" {
 		of = append(of, semconv.ServiceInstanceID(s.source.Node))
 	}

@@ -134,7 +134,8 @@ func (r *Redis) Plain(ctx context.Context, names ...string) (e Entry, found bool
 		case err != nil:
 			return Entry{}, false, r.failed(err)
 		case len(value) > door.MaxValue || !utf8.ValidString(value):
-			return Entry{}, false, tools.Errorf(tools.TooLarge, "the value was set by another program, and is no text of at most %d bytes", door.MaxValue)
+			return Entry{}, false, tools.Errorf(tools.TooLarge,
+				"the value was set by another program, and is no text of at most %d bytes", door.MaxValue)
 		}
 		return Entry{Name: name, Value: value, Bytes: int64(len(value))}, true, nil
 	}
@@ -380,7 +381,8 @@ func (r *Redis) look(ctx context.Context, tx *redis.Tx, c Change) (part *redisPa
 
 // forgetExpired removes what a part says about entries that have expired.
 func (r *Redis) forgetExpired(ctx context.Context, tx *redis.Tx, part string, now time.Time) error {
-	names, err := tx.ZRangeByScore(ctx, expiries(part), &redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(now.UnixMilli(), 10), Count: expiredAtOnce}).Result()
+	names, err := tx.ZRangeByScore(ctx, expiries(part),
+		&redis.ZRangeBy{Min: "-inf", Max: strconv.FormatInt(now.UnixMilli(), 10), Count: expiredAtOnce}).Result()
 	if err != nil || len(names) == 0 {
 		return err
 	}

@@ -128,7 +128,8 @@ func lastOf(ctx context.Context, stream jetstream.Stream, p door.Place) (uint64,
 
 // consumerAt returns the consumer of a reader, set to its position, and about how
 // many messages follow. The position stays until the next call sets it.
-func (l *link) consumerAt(ctx context.Context, stream jetstream.Stream, r door.Reading, limits door.Limits) (consumer jetstream.Consumer, position, pending uint64, err error) {
+func (l *link) consumerAt(ctx context.Context, stream jetstream.Stream, r door.Reading,
+	limits door.Limits) (consumer jetstream.Consumer, position, pending uint64, err error) {
 	consumer, err = stream.Consumer(ctx, r.Reader)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
 		consumer, err = stream.CreateConsumer(ctx, jetstream.ConsumerConfig{

@@ -220,7 +220,8 @@ func unavailable(err error) *tools.Error {
 		e.Hint = "the message server refuses the user: the operator must check its name, password and rights"
 	case errors.Is(err, errVersion):
 		e.Hint = "the message server is too old: the operator must update it"
-	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount), errors.Is(err, nats.ErrNoResponders):
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount),
+		errors.Is(err, nats.ErrNoResponders):
 		e.Hint = "the message server has no JetStream: the operator must enable it"
 	case api != nil && (api.ErrorCode == storeFailed || api.ErrorCode == noStorage || api.ErrorCode == noResources):
 		e.Hint = hintDisk

@@ -107,7 +107,8 @@ func (s *Store) Put(ctx context.Context, p door.Put) (etag string, err error) {
 		// The hash of the whole body is signed. The client would sign chunks; versitygw takes
 		// the chunk of an empty body for the next request on the connection.
 		sum := sha256.Sum256(p.Content)
-		info, err := c.PutObject(ctx, s.Bucket, p.Name, bytes.NewReader(p.Content), int64(len(p.Content)), "", hex.EncodeToString(sum[:]), options)
+		info, err := c.PutObject(ctx, s.Bucket, p.Name, bytes.NewReader(p.Content), int64(len(p.Content)), "",
+			hex.EncodeToString(sum[:]), options)
 		etag = info.ETag
 		return err
 	})
@@ -254,7 +255,8 @@ func failed(ctx context.Context, err error) error {
 	case answer.StatusCode == http.StatusConflict:
 		return tools.Errorf(tools.Conflict, "another object or change is in the way").
 			Suggest("on some servers an object a excludes an object a/b; else try again").Because(why)
-	case answer.StatusCode == http.StatusInsufficientStorage || strings.Contains(answer.Code, "Quota") || strings.Contains(answer.Code, "StorageFull"):
+	case answer.StatusCode == http.StatusInsufficientStorage || strings.Contains(answer.Code, "Quota") ||
+		strings.Contains(answer.Code, "StorageFull"):
 		return door.Unavailable(why, "the store is full: delete objects, or ask the operator")
 	case answer.StatusCode == http.StatusForbidden:
 		return door.Unavailable(why, "the operator must check the store's keys and rights")

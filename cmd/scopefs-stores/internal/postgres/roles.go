@@ -142,7 +142,8 @@ func (s *Store) asAdmin(ctx context.Context, f func(*session) error) error {
 
 // rights checks that the administrator can make roles, and the version of the server.
 func (s *Store) rights(one *session) error {
-	rights, err := one.texts(`SELECT current_setting('is_superuser') = 'on' UNION ALL SELECT current_setting('server_version_num')::int >= 150000`)
+	rights,
+		err := one.texts(`SELECT current_setting('is_superuser') = 'on' UNION ALL SELECT current_setting('server_version_num')::int >= 150000`)
 	if err != nil {
 		return err
 	}
@@ -199,7 +200,8 @@ func (s *Store) provide(ctx context.Context, role, password string) error {
 		}
 		fmt.Fprintf(&make, "ALTER ROLE %s NOLOGIN; ALTER ROLE %s LOGIN CONNECTION LIMIT %d PASSWORD %s; GRANT %[1]s TO %[2]s;",
 			agent, entry, connections, pq.QuoteLiteral(secret))
-		fmt.Fprintf(&make, "GRANT CONNECT ON DATABASE %s TO %s; CREATE SCHEMA IF NOT EXISTS %s; ALTER SCHEMA %[3]s OWNER TO CURRENT_USER; GRANT USAGE, CREATE ON SCHEMA %[3]s TO %[3]s;",
+		fmt.Fprintf(&make,
+			"GRANT CONNECT ON DATABASE %s TO %s; CREATE SCHEMA IF NOT EXISTS %s; ALTER SCHEMA %[3]s OWNER TO CURRENT_USER; GRANT USAGE, CREATE ON SCHEMA %[3]s TO %[3]s;",
 			pq.QuoteIdentifier(s.Postgres.Database), entry, agent)
 		for setting := range strings.SplitSeq(settings+", search_path = "+agent, ",") {
 			make.WriteString("ALTER ROLE " + entry + " SET " + setting + ";")
@@ -207,7 +209,9 @@ func (s *Store) provide(ctx context.Context, role, password string) error {
 		if err := one.exec(make.String()); err != nil {
 			return err
 		}
-		others, err := one.texts(`SELECT roleid::regrole FROM pg_auth_members WHERE member IN (SELECT oid FROM pg_roles WHERE rolname IN (` + names + `)) AND roleid <> (SELECT oid FROM pg_roles WHERE rolname = ` + pq.QuoteLiteral(role) + ")")
+		others, err := one.texts(
+			`SELECT roleid::regrole FROM pg_auth_members WHERE member IN (SELECT oid FROM pg_roles WHERE rolname IN (` +
+				names + `)) AND roleid <> (SELECT oid FROM pg_roles WHERE rolname = ` + pq.QuoteLiteral(role) + ")")
 		if err == nil && len(others) > 0 {
 			err = fmt.Errorf("%s or %s is a member of %s: revoke that", role, login, strings.Join(others, ", "))
 		}

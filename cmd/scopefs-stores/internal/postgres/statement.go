@@ -36,7 +36,8 @@ func beginning(role string, r *engine.Request, limits engine.Config) string {
 	if r.Op == engine.Change || r.Op == engine.Define || r.Op == engine.Drop {
 		mode = "READ WRITE"
 	}
-	return fmt.Sprintf("BEGIN %s; SET LOCAL ROLE %s; SET LOCAL statement_timeout = %d", mode, pq.QuoteIdentifier(role), limits.Timeout.Milliseconds())
+	return fmt.Sprintf("BEGIN %s; SET LOCAL ROLE %s; SET LOCAL statement_timeout = %d", mode, pq.QuoteIdentifier(role),
+		limits.Timeout.Milliseconds())
 }
 
 // reset ends the transaction, and takes from the session what a statement can leave in it: settings, the role,
@@ -117,7 +118,8 @@ func (one *session) page(r *engine.Request, limits engine.Config) (reply engine.
 		return reply, err
 	}
 	if want := stmt.NumInput(); want != len(r.Params) {
-		return reply, refuse(engine.Invalid, fmt.Sprintf("the statement has %d parameters, and there are %d values", want, len(r.Params)), "write parameters as $1, $2")
+		return reply, refuse(engine.Invalid, fmt.Sprintf("the statement has %d parameters, and there are %d values",
+			want, len(r.Params)), "write parameters as $1, $2")
 	}
 	params := make([]driver.NamedValue, len(r.Params))
 	for i, v := range r.Params {
@@ -166,7 +168,8 @@ func (one *session) page(r *engine.Request, limits engine.Config) (reply engine.
 
 // wide is the error of a row that is too large.
 func wide(limits engine.Config) error {
-	return refuse(engine.TooLarge, fmt.Sprintf("a row has more than %d bytes", limits.PageBytes), "select fewer columns, or parts of values with substr()")
+	return refuse(engine.TooLarge, fmt.Sprintf("a row has more than %d bytes", limits.PageBytes),
+		"select fewer columns, or parts of values with substr()")
 }
 
 // valueOf returns a value as the tools have it; see engine.Value. A number of the type NUMERIC may lose digits
@@ -179,7 +182,8 @@ func valueOf(v driver.Value, kind string) engine.Value {
 			v = int64(1)
 		}
 	case time.Time:
-		form := map[string]string{"DATE": time.DateOnly, "TIME": "15:04:05.999999", "TIMETZ": "15:04:05.999999Z07:00", "TIMESTAMP": "2006-01-02T15:04:05.999999"}[kind]
+		form := map[string]string{"DATE": time.DateOnly, "TIME": "15:04:05.999999", "TIMETZ": "15:04:05.999999Z07:00",
+			"TIMESTAMP": "2006-01-02T15:04:05.999999"}[kind]
 		if form == "" {
 			form = time.RFC3339Nano
 		}
@@ -260,7 +264,8 @@ func codeOf(e *pq.Error, limits engine.Config) *engine.Error {
 	case "25006": // read_only_sql_transaction
 		return wrong(engine.Denied, e.Message, "sql_execute changes data")
 	case "57014": // query_canceled
-		return wrong(engine.TooLarge, fmt.Sprintf("the statement ran longer than %v and was undone", limits.Timeout), "make it smaller, add an index, or select fewer rows")
+		return wrong(engine.TooLarge, fmt.Sprintf("the statement ran longer than %v and was undone", limits.Timeout),
+			"make it smaller, add an index, or select fewer rows")
 	case "40001", "40P01", "55P03": // serialization_failure, deadlock_detected, lock_not_available
 		return wrong(engine.Busy, e.Message, "call again; nothing was changed")
 	case "42P07", "42701", "42710": // duplicate_table, duplicate_column, duplicate_object

@@ -183,7 +183,8 @@ func beside(try func(what string, err error)) {
 	try("left: exchange", unix.Renameat2(wire.HistoryFD, "../../agents/other", wire.HistoryFD, "dir", unix.RENAME_EXCHANGE))
 	for name, at := range map[string]int{"root": wire.RootFD, "history": wire.HistoryFD, "dir": moved, "working directory": unix.AT_FDCWD} {
 		for up := ".."; len(up) < 40; up += "/.." {
-			for _, rest := range []string{"", "/.", "/agents", "/agents/other", "/agents/other/FOREIGN", "/other/FOREIGN", "/history", "/history/other", "/etc/passwd", "/proc/1/root"} {
+			for _, rest := range []string{"", "/.", "/agents", "/agents/other", "/agents/other/FOREIGN",
+				"/other/FOREIGN", "/history", "/history/other", "/etc/passwd", "/proc/1/root"} {
 				for _, flags := range []uint64{unix.O_PATH, unix.O_RDONLY} {
 					fmt.Printf("climb from %s %s %d: %s\n", name, up+rest, flags, reached(at, up+rest, flags))
 				}

@@ -73,7 +73,8 @@ func main() {
 	try("io_uring", raw(unix.SYS_IO_URING_SETUP, 1, text(string(make([]byte, 256))), 0))
 	try("bpf", raw(unix.SYS_BPF, 0, 0, 0))
 	try("rlimit", raw(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_FSIZE, 0))
-	for _, call := range []uintptr{unix.SYS_OPENAT2, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_PIDFD_OPEN, unix.SYS_PROCESS_VM_READV, unix.SYS_KEYCTL, unix.SYS_USERFAULTFD, unix.SYS_FSOPEN, unix.SYS_MOVE_MOUNT} {
+	for _, call := range []uintptr{unix.SYS_OPENAT2, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_PIDFD_OPEN,
+		unix.SYS_PROCESS_VM_READV, unix.SYS_KEYCTL, unix.SYS_USERFAULTFD, unix.SYS_FSOPEN, unix.SYS_MOVE_MOUNT} {
 		try(fmt.Sprint("call ", call), raw(call, 0, 0, 0))
 	}
 }
