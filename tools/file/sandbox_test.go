@@ -40,6 +40,14 @@ func workers(t *testing.T) (pids []int) {
 	return pids
 }
 
+// onlyWorker returns the only one, when its program has started.
+func onlyWorker(t *testing.T) int {
+	t.Helper()
+	var pids []int
+	require.Eventually(t, func() bool { pids = workers(t); return len(pids) == 1 }, 20*time.Second, 10*time.Millisecond)
+	return pids[0]
+}
+
 // below reports whether a process has another among its ancestors.
 func below(pid, ancestor int) bool {
 	for pid > 1 && pid != ancestor {
@@ -80,7 +88,7 @@ func TestSandboxStopped(t *testing.T) {
 	tr := newTree(t, map[string]string{"f": "text\n"})
 	w, s := newSandboxWorker(t, tr.root)
 	w.Beat = time.Second / 2
-	first := workers(t)[0]
+	first := onlyWorker(t)
 	require.NoError(t, unix.Kill(first, unix.SIGKILL)) // the next has it
 	require.Eventually(t, func() bool {                // its death is known
 		require.NoError(t, w.Start(ctx()))
@@ -88,8 +96,7 @@ func TestSandboxStopped(t *testing.T) {
 		return len(now) == 1 && now[0] != first
 	}, 20*time.Second, 10*time.Millisecond)
 	stop := func() int {
-		var pids []int
-		require.Eventually(t, func() bool { pids = workers(t); return len(pids) == 1 }, 20*time.Second, 10*time.Millisecond)
+		pid := onlyWorker(t)
 		p, err := s.Exec(ctx(), sandbox.Command{Argv: []string{"sh", "-c", `for p in /proc/[0-9]*; do
 			if tr '\0' ' ' <$p/cmdline | grep -q '^scopefs-files'; then kill -STOP ${p#/proc/}; fi; done`}})
 		require.NoError(t, err)
@@ -97,7 +104,7 @@ func TestSandboxStopped(t *testing.T) {
 		p.Stdin.Close()
 		_, err = p.Wait()
 		require.NoError(t, err)
-		return pids[0]
+		return pid
 	}
 	first = stop()
 	c, cancel := context.WithTimeout(ctx(), time.Minute)
@@ -149,10 +156,9 @@ func TestSandboxThreadNames(t *testing.T) {
 		require.NoError(t, os.WriteFile(fmt.Sprintf("%s/%d", tr.root, n), bytes.Repeat([]byte("aaaaaaaab"), 100_000), 0o644))
 	}
 	w, _ := newSandboxWorker(t, tr.root)
-	pids := workers(t)
-	require.Len(t, pids, 1)
+	pid := onlyWorker(t)
 	named := func() (n int) {
-		names, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", pids[0]))
+		names, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", pid))
 		for _, name := range names {
 			if text, _ := os.ReadFile(name); string(text) == "call-12345-abcd\n" {
 				n++
