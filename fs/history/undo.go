@@ -125,7 +125,7 @@ func (u *undoing) run(ctx context.Context, j *plan.Journal, r *Result) (*Result,
 		Progress: u.hooks.Progress, Fatal: eio, Partly: func(s *plan.Step, err error) {
 			r.Unkept = append(r.Unkept, Problem{s.At.Rel(), err.Error()})
 		}})
-	defer func() { _ = j.End() }() // what it leaves is done again by the next resume
+	defer func() { _ = j.End() }() // a journal that stays has no step left for a resume
 	steps := r.Steps
 	r.Steps = make([]Step, 0, len(steps)) // those that are done
 	for i, step := range steps {

@@ -1,8 +1,8 @@
 // Package plan changes a directory by steps that a crash does not leave half done.
 //
 // A planner writes what it wants as a [Plan]: names that move, objects that are removed, contents and attributes that
-// are set. Each step says which version of which object it is about, and finds a conflict in any other: what others
-// have changed since stays. New objects are made in the stage before, a directory on the mount of the tree. A [Keeper]
+// are set. Each step names an object and its version. Another version is a conflict: what others have changed since
+// stays. New objects are made in the stage before, a directory on the mount of the tree. A [Keeper]
 // keeps what steps destroy.
 //
 // # Crash

@@ -21,7 +21,7 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// nobody owns what the child of TestKilledSteps changes: an ordinary user, whom modes keep from what he owns.
+// nobody is an ordinary user, and owns what the child of TestKilledSteps changes: modes bind him.
 const nobody = 65534
 
 // build makes what lines say in a directory: "mode name/" or "mode name=content". Directories get their modes at the

@@ -23,7 +23,7 @@ var forms = []string{"./%s", "./d/../%s", "../proj/%s", "../lib/%s", "../lib/d/.
 var endings = map[byte]string{'A': "(No such file or directory|Directory nonexistent)", 'R': "Read-only file system", 'D': "Permission denied"}
 
 // operations are the routine ones on a path $p, which is there but for mkdir, and what becomes of them in each form: "." it works, or a
-// letter of endings. About none the operator is asked. ../lib is the system's in a sandbox, which is why it is read-only.
+// letter of endings. The operator is asked about none. ../lib is the system's in a sandbox, so it is read-only.
 var operations = []struct{ name, command, forms string }{
 	{"cat", "cat $p", "..AAADD"},
 	{"head", "head $p", "..AAADD"},

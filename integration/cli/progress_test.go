@@ -14,7 +14,7 @@ import (
 	"github.com/scopefs/scopefs/integration/harness"
 )
 
-// slowly has programs of scopefs of which the daemon of a command does not start until release is called.
+// slowly has programs of scopefs. The daemon of a command does not start until release is called.
 type slowly struct {
 	*harness.Way
 	programs, dir string

@@ -177,12 +177,13 @@ func (a *app) amend(c *cobra.Command, words []string, o amendOptions, usual, oth
 			return err
 		}
 		made.Diff = diff.String()
-		for _, e := range d.Widens() {
+		wider := d.Widens()
+		for _, e := range wider {
 			made.Widens = append(made.Widens, e.String())
 		}
 		if !o.json {
 			fmt.Fprint(a.out, made.Diff)
-			_ = report.Widens(a.out, d.Widens())
+			_ = report.Widens(a.out, wider)
 		}
 		if !o.dry && !o.yes && o.shown == "" {
 			err = prompt.Consent(c.Context(), "write this?", a.in, a.err)
