@@ -1,7 +1,6 @@
 package judge
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"syscall"
@@ -33,7 +32,7 @@ func Git(p *scope.Policy, kind scope.GitContent, root *beneath.Root, f beneath.F
 }
 
 // index returns why a file must not be the index of the repository at base.
-// Without sha256 in a config there, git reads an index with SHA-1; clients cannot set it.
+// Without another format in a config there, git reads an index with SHA-1; clients cannot set it.
 func index(root *beneath.Root, f beneath.File, base string) (why, err error) {
 	for dir := base; ; dir = beneath.Parent(dir) {
 		config, err := root.Object(beneath.Join(dir, "config"))
@@ -48,7 +47,7 @@ func index(root *beneath.Root, f beneath.File, base string) (why, err error) {
 				if err != nil {
 					return nil, err
 				}
-				if bytes.Contains(bytes.ToLower(text), []byte("sha256")) {
+				if scope.GitFormat(text) != scope.GitSHA1 {
 					return errors.New("an index with SHA-256, which the view does not read"), nil
 				}
 			}
