@@ -16,6 +16,20 @@ const (
 	maxQuotes = 16
 )
 
+// The bytes that a decoder reads for a text of n bytes: encodings of encodings that end in no character are read again and again. What
+// programs write needs 20 for each byte.
+const (
+	freeWork = 64 << 10
+	byteWork = 128
+
+	entityWork = 32 // of a name that is looked up
+)
+
+func workFor(n int) *int {
+	work := freeWork + byteWork*n
+	return &work
+}
+
 // maxName limits an entity, in bytes. The longest name of HTML has 33 with its marks.
 const maxName = 40
 
@@ -31,18 +45,26 @@ type decoder struct {
 	limit int  // of the character under way
 	depth int  // of the encodings under way
 	short bool // data has ended: what follows may change what was read
+	work  *int // bytes that may still be read
 }
 
-// Decode returns a text without its encodings.
-func Decode(text string) string { return string(decode(text)) }
+// Decode returns a text without its encodings, as far as they can be read.
+func Decode(text string) string {
+	plain, _ := decode(text)
+	return string(plain)
+}
 
-// decode returns the characters of a whole text.
-func decode(text string) (plain []byte) {
-	for d := (decoder{data: []byte(text)}); ; {
+// decode returns the characters of a whole text; not ok: what follows the first ones takes too much work, and is as it was.
+func decode(text string) (plain []byte, ok bool) {
+	for d := (decoder{data: []byte(text), work: workFor(len(text))}); ; {
+		begin := d.at
 		d.limit = d.at + maxChar
 		c := d.char()
-		if c == none && d.at == len(text) {
-			return plain
+		switch {
+		case *d.work < 0:
+			return append(plain, text[begin:]...), false
+		case c == none && d.at == len(text):
+			return plain, true
 		}
 		plain = add(plain, c)
 	}
@@ -84,8 +106,9 @@ func add(text []byte, c rune) []byte {
 
 // byte returns the next byte; none at the end.
 func (d *decoder) byte() rune {
+	*d.work--
 	switch {
-	case d.at == d.limit:
+	case d.at == d.limit || *d.work < 0:
 		return none
 	case d.at == len(d.data):
 		d.short = true
@@ -190,6 +213,7 @@ func (d *decoder) entity() rune {
 		switch {
 		case c == ';':
 			text[n] = ';'
+			*d.work -= entityWork
 			found := html.UnescapeString(string(text[:n+1]))
 			if c, size := utf8.DecodeRuneInString(found); size == len(found) {
 				return c

@@ -261,6 +261,22 @@ func TestAttackDepth(t *testing.T) {
 	}
 }
 
+// TestAttackWork: encodings of encodings that end in no character are not read without end: all that follows is masked.
+func TestAttackWork(t *testing.T) {
+	t.Parallel()
+	m := New("secret/12")
+	before, odd := "text \\/ %41 ", strings.Repeat(`5cu\u005c\\\\x&#x26;%u0025`, 4_000)
+	got, err := io.ReadAll(NewReader(strings.NewReader(before+odd+"secret/12 and more"), m, nil))
+	require.NoError(t, err)
+	assert.Len(t, got, len(before+odd+"secret/12 and more"))
+	assert.Equal(t, before, string(got[:len(before)]))
+	assert.Equal(t, strings.Repeat("*", len(odd)/2), string(got[len(got)-len(odd)/2:]))
+	assert.True(t, m.In(odd))
+	assert.True(t, m.InFolded(odd))
+	assert.False(t, New().InFolded(odd))
+	assert.Contains(t, Decode("%41"+odd+"%41"), odd[len(odd)/2:]+"%41")
+}
+
 // BenchmarkReader: a megabyte in which nothing is encoded, and one of JSON.
 func BenchmarkReader(b *testing.B) {
 	m := New("sk-ant-REDACTED")
