@@ -30,8 +30,8 @@ type Upstream struct {
 	silent map[string]time.Time // until when a name is not looked up
 }
 
-// The bounds of a look at a name. In a company's network there may be no resolver for names of the outside: where it does
-// not answer, the name is left alone for a while. No other name is: who owns a name can have its servers be silent.
+// The bounds of a look at a name. In a company's network there may be no resolver for names of the outside. A name for
+// which it does not answer is not looked up for a while. Other names are: the owner of a name can keep its servers silent.
 const (
 	nameTime   = 500 * time.Millisecond
 	silentTime = time.Minute
