@@ -123,7 +123,7 @@ var mostLines = map[string]int{
 	"cmd/scopefs-view":    31000,
 	"cmd/scopefs-context": 4000,
 	"cmd/scopefs-log":     6000,
-	"cmd/scopefs-init":    1480,
+	"cmd/scopefs-init":    1300,
 	"cmd/scopefs-files":   7100,
 }
 

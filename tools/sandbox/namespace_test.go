@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/internal/thread"
+	"github.com/scopefs/scopefs/internal/pinned"
 )
 
 // mountPoints are those of a thread's namespace, in the order of the kernel.
@@ -62,7 +62,7 @@ func TestStartAmong(t *testing.T) {
 
 	t.Run("namespace", func(t *testing.T) {
 		var inside, after []string
-		other := thread.Start()
+		other := pinned.Start()
 		require.NoError(t, other.Do(func() error {
 			defer func() { inside = mountPoints(t, "thread-self") }()
 			return enter(kept)
