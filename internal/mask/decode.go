@@ -1,204 +1,232 @@
 package mask
 
 import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
 	"html"
+	"slices"
+	"sort"
+	"strings"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 )
 
-// maxChar limits the encoding of one character, in bytes: an entity of which each character is an escape of JSON in a URL
-// has 90, and a credential may have what looks like one. maxLayers limits how often a character is encoded, and how deep
-// the parts of that are. maxQuotes limits the backslashes before it: JSON that was quoted four times has 15.
 const (
-	maxChar   = 1 << 10
-	maxLayers = 8
-	maxQuotes = 16
+	maxLayers = 8       // how often a character is encoded
+	maxChar   = 1 << 10 // bytes of a character at the end of data: an entity, each character an escape of JSON in a URL, has 90
+	maxQuotes = 16      // backslashes before a character: JSON that was quoted four times has 15
+	maxName   = 40      // bytes of an entity: the longest name of HTML has 33 with its marks
+
+	controls = "btnvfr"                              // after a backslash, for the characters from U+0008 on
+	frequent = `&amp;&&lt;<&gt;>&quot;"&#34;"&#39;'` // entities and their characters
 )
 
-// maxName limits an entity, in bytes. The longest name of HTML has 33 with its marks.
-const maxName = 40
+// codes are the bytes with which encodings begin. A form has a plus for a space.
+const codes, formCodes = "\\%&\x00", codes + "+"
 
 const (
 	none   rune = -1
+	short  rune = -2      // what follows decides
 	single rune = 1 << 24 // marks a byte that is a part of a character
 )
 
-// decoder reads the characters of data from at on, each with all its encodings.
+// decoder decodes data. It keeps its memory for the next.
 type decoder struct {
-	data  []byte
-	at    int
-	limit int  // of the character under way
-	depth int  // of the encodings under way
-	short bool // data has ended: what follows may change what was read
+	codes  string
+	wanted *[utf8.RuneSelf + 1]bool // the characters to decode; the last stands for all that are no ASCII. nil: all
+	data   []byte
+	last   bool   // no data follows
+	text   []byte // the data without the layers
+	layers [maxLayers]layer
+	n      int // of the layers
 }
+
+// layer is a text without one layer of encodings.
+type layer struct {
+	text  []byte
+	marks []mark // where what the text has from out on is from in on in the text before
+}
+
+type mark struct{ out, in int }
 
 // Decode returns a text without its encodings.
-func Decode(text string) string { return string(decode(text)) }
+func Decode(text string) string { return string((&decoder{codes: codes}).decode([]byte(text), true)) }
 
-// decode returns the characters of a whole text.
-func decode(text string) (plain []byte) {
-	for d := (decoder{data: []byte(text)}); ; {
-		d.limit = d.at + maxChar
-		c := d.char()
-		if c == none && d.at == len(text) {
-			return plain
-		}
-		plain = add(plain, c)
-	}
-}
-
-// reads reports whether c and the next characters are those of a text.
-func (d *decoder) reads(c rune, plain []byte) bool {
-	for {
-		if c == '+' && plain[0] == ' ' { // in a form
-			c = ' '
-		}
-		var buf [utf8.UTFMax]byte
-		read := add(buf[:0], c)
-		for _, b := range read {
-			if b != plain[0] {
-				return false
-			}
-			if plain = plain[1:]; len(plain) == 0 {
-				return true
-			}
-		}
-		if len(read) == 0 {
-			return false
-		}
-		d.limit = d.at + maxChar
-		c = d.char()
-	}
-}
-
-func add(text []byte, c rune) []byte {
-	switch {
-	case c == none:
-		return text
-	case c&single != 0:
-		return append(text, byte(c))
-	}
-	return utf8.AppendRune(text, c)
-}
-
-// byte returns the next byte; none at the end.
-func (d *decoder) byte() rune {
-	switch {
-	case d.at == d.limit:
-		return none
-	case d.at == len(d.data):
-		d.short = true
-		return none
-	}
-	c := rune(d.data[d.at])
-	d.at++
-	if c >= utf8.RuneSelf {
-		c |= single
-	}
-	return c
-}
-
-// char returns the next character; none at the end. What encodes a character may be encoded itself, as a whole or each part
-// of it. A backslash that is no escape by a number only quotes, and a zero is the other half of UTF-16: neither
-// is a character.
-func (d *decoder) char() rune { return d.next(maxLayers) }
-
-// next is char, but a backslash that is encoded in so many layers is a character: another one quotes it.
-func (d *decoder) next(quoted int) rune {
-	c := d.byte()
-	if d.depth == maxLayers {
-		return c
-	}
-	d.depth++
-	for layer := range maxLayers {
-		for c == 0 {
-			c = d.byte()
-		}
-		after, decoded := d.at, none
-		switch {
-		case c == '%':
-			if c1 := d.char(); c1 == 'u' || c1 == 'U' { // IIS
-				decoded = d.hex(d.char(), 4)
-			} else if decoded = d.hex(c1, 2); decoded >= utf8.RuneSelf {
-				decoded |= single
-			}
-		case c == '&':
-			decoded = d.entity()
-		case c == '\\' && layer < quoted:
-			for n := 0; c == '\\' && n < maxQuotes; n++ {
-				if d.depth == 1 {
-					d.limit = d.at + maxChar
-				}
-				c = d.next(layer)
-			}
-			switch after = d.at; c {
-			case 'u':
-				decoded = d.unicode()
-			case 'x':
-				decoded = d.hex(d.char(), 2)
-			}
-		}
-		if decoded == none {
-			d.at = after
+// decode decodes layer by layer: what encodes a character may be encoded itself, as a whole or each part of it. Unless data is the
+// last, it leaves an encoding at the end that what follows may complete.
+func (d *decoder) decode(data []byte, last bool) []byte {
+	d.data, d.last, d.text, d.n = data, last, data, 0
+	for range maxLayers {
+		l := &d.layers[d.n]
+		in := d.layer(l)
+		if len(l.marks) == 0 && len(in) == len(d.text) {
 			break
 		}
-		c = decoded
+		if d.text = in; len(l.marks) > 0 {
+			d.text = l.text
+			d.n++
+		}
 	}
-	d.depth--
-	return c
+	return d.text
 }
 
-// hex returns a number of so many hexadecimal digits; none if they are other characters.
-func (d *decoder) hex(digit rune, digits int) (number rune) {
-	for {
+// layer decodes one more layer of the text, and returns as much of the text as it has decoded.
+func (d *decoder) layer(l *layer) (in []byte) {
+	in, l.text, l.marks = d.text, l.text[:0], l.marks[:0]
+	first, encodes := len(in), [256]bool{}
+	for _, c := range []byte(d.codes) {
+		encodes[c] = true
+		if i := bytes.IndexByte(in[:first], c); i >= 0 {
+			first = i
+		}
+	}
+	done := 0
+	for i := first; i < len(in); {
+		if !encodes[in[i]] {
+			i++
+			continue
+		}
+		c, size := d.char(in[i:], true)
+		if c == short && !d.last && len(d.data)-d.start(i) <= maxChar {
+			in = in[:i]
+			break
+		}
+		if size == 0 || d.wanted != nil && c != none && !d.wanted[min(c&^single, utf8.RuneSelf)] {
+			i += max(size, 1)
+			continue
+		}
+		l.text = append(l.text, in[done:i]...)
+		l.marks = append(l.marks, mark{len(l.text), i})
 		switch {
-		case digit >= '0' && digit <= '9':
-			digit -= '0'
-		case digit|0x20 >= 'a' && digit|0x20 <= 'f':
-			digit = digit | 0x20 - 'a' + 10
+		case c == none:
+		case c&single != 0:
+			l.text = append(l.text, byte(c))
 		default:
-			return none
+			l.text = utf8.AppendRune(l.text, c)
 		}
-		number = number<<4 | digit
-		if digits--; digits == 0 {
-			return number
-		}
-		digit = d.char()
+		i += size
+		done = i
+		l.marks = append(l.marks, mark{len(l.text), i})
 	}
+	if len(l.marks) > 0 {
+		l.text = append(l.text, in[done:]...)
+	}
+	return in
 }
 
-// unicode returns the character of an escape of JSON, which may be a pair (RFC 8259, section 7).
-func (d *decoder) unicode() rune {
-	c := d.hex(d.char(), 4)
-	if utf16.IsSurrogate(c) {
-		after := d.at
-		if pair := utf16.DecodeRune(c, d.char()); pair != unicode.ReplacementChar {
-			return pair
+// start returns where in the data the character at i of the text begins.
+func (d *decoder) start(i int) int {
+	for _, l := range slices.Backward(d.layers[:d.n]) {
+		if k := sort.Search(len(l.marks), func(k int) bool { return l.marks[k].out > i }); k > 0 {
+			i += l.marks[k-1].in - l.marks[k-1].out
 		}
-		d.at = after
 	}
-	return c
+	return i
+}
+
+// char returns the character that is encoded where s begins, and the size of that, 0 if there is none. A backslash that is no escape
+// only quotes, and a zero is the other half of UTF-16: neither is a character. pair allows for a second surrogate.
+func (d *decoder) char(s []byte, pair bool) (c rune, size int) {
+	quotes := 0
+	for quotes < min(len(s), maxQuotes) && s[quotes] == '\\' {
+		quotes++
+	}
+	if quotes == len(s) {
+		return short, 0
+	}
+	s = s[quotes:]
+	switch first := s[0]; {
+	case first == 0 || first == '\\':
+		c, size = none, 1
+	case first == '&':
+		c, size = entity(s)
+	case first == '%' && len(s) > 1 && s[1]|0x20 == 'u': // IIS
+		c, size = d.unicode(s, 2, pair)
+	case first == '%':
+		if c, size = number(s, 1, 2); c >= utf8.RuneSelf {
+			c |= single
+		}
+	case quotes == 0: // a plus
+		c, size = ' ', 1
+	case first == 'x':
+		c, size = number(s, 1, 2)
+	case first == 'u':
+		c, size = d.unicode(s, 1, pair)
+	case strings.IndexByte(controls, first) >= 0:
+		c, size = '\b'+rune(strings.IndexByte(controls, first)), 1
+	}
+	switch {
+	case c == short:
+		return short, 0
+	case size > 0:
+		return c, quotes + size
+	case quotes == 0, (s[0] == 'u' || s[0] == 'x') && bytes.ContainsAny(s[1:min(len(s), 5)], d.codes): // perhaps encoded digits
+		return none, 0
+	}
+	return rune(s[0]) | single, quotes + 1
+}
+
+// unicode returns the character of four digits at s[from:], or of a pair of surrogates (RFC 8259, section 7).
+func (d *decoder) unicode(s []byte, from int, pair bool) (c rune, size int) {
+	if c, size = number(s, from, 4); !pair || !utf16.IsSurrogate(c) {
+		return c, size
+	}
+	if size == len(s) {
+		return short, 0
+	}
+	if strings.IndexByte(d.codes, s[size]) >= 0 {
+		low, more := d.char(s[size:], false)
+		if both := utf16.DecodeRune(c, low); both != unicode.ReplacementChar {
+			return both, size + more
+		} else if low == short {
+			return short, 0
+		}
+	}
+	return c, size
+}
+
+// number returns the character whose number has so many hexadecimal digits at s[from:].
+func number(s []byte, from, digits int) (c rune, size int) {
+	var b [2]byte
+	end := min(from+digits, len(s))
+	if _, err := hex.Decode(b[2-digits/2:], s[from:end]); err != nil && !errors.Is(err, hex.ErrLength) {
+		return none, 0
+	}
+	if end < from+digits {
+		return short, 0
+	}
+	return rune(binary.BigEndian.Uint16(b[:])), end
 }
 
 // entity returns the character of an entity of HTML.
-func (d *decoder) entity() rune {
-	var text [maxName]byte
-	text[0] = '&'
-	for n := 1; n < len(text); n++ {
-		c := d.char()
-		switch {
-		case c == ';':
-			text[n] = ';'
-			found := html.UnescapeString(string(text[:n+1]))
-			if c, size := utf8.DecodeRuneInString(found); size == len(found) {
-				return c
-			}
-			return none
-		case c != '#' && (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'z'):
-			return none
-		}
-		text[n] = byte(c)
+func entity(s []byte) (c rune, size int) {
+	n := 1
+	for n < min(len(s), maxName) && isName(rune(s[n])) {
+		n++
 	}
-	return none
+	switch {
+	case n == maxName:
+		return none, 0
+	case n == len(s):
+		return short, 0
+	case s[n] != ';':
+		return none, 0
+	}
+	name := string(s[:n+1])
+	if i := strings.Index(frequent, name); i >= 0 { // package html is slow
+		return rune(frequent[i+n+1]), n + 1
+	}
+	found := html.UnescapeString(name)
+	if c, size := utf8.DecodeRuneInString(found); size == len(found) {
+		return c, n + 1
+	}
+	return none, 0
+}
+
+// isName reports whether c may be in the name or number of an entity.
+func isName(c rune) bool {
+	return c == '#' || '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'z'
 }

@@ -5,6 +5,7 @@ package mask
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"encoding/hex"
 	"slices"
@@ -17,72 +18,41 @@ const Min = 8
 
 // A Mask is a set of texts. It is immutable and safe for concurrent use.
 type Mask struct {
-	texts   []text
-	longest int          // of the texts as they are, in bytes
-	codes   []byte       // that stand for other bytes, or for none
-	begins  [256]bool    // bytes at which a text may begin
-	pairs   [1024]uint64 // a bit for each two bytes with which a text may begin
-}
-
-// text is a text as it is, and decoded: a text may itself look like an encoding. plain is nil if it has less than Min bytes.
-type text struct {
-	raw, plain []byte
-	folded     string // plain, in lower case
+	raw, plain [][]byte // as they are, and decoded: a text may itself look like an encoding
+	encoded    bool     // a text looks like an encoding
+	codes      string
+	wanted     [utf8.RuneSelf + 1]bool // see decoder
 }
 
 // New returns a mask of the texts that have Min bytes or more.
 func New(texts ...string) *Mask {
-	m := &Mask{codes: []byte{'%', '\\', '&', 0}}
-	seen := map[string]bool{}
-	for _, raw := range texts {
-		if len(raw) < Min || seen[raw] {
+	m := &Mask{codes: codes}
+	if slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(Decode(t), " ") }) {
+		m.codes = formCodes
+	}
+	for c := range m.wanted { // what encodings consist of
+		m.wanted[c] = isName(rune(c)) || c == ';' || strings.ContainsRune(m.codes, rune(c))
+	}
+	for _, text := range texts {
+		if len(text) < Min || contains(m.raw, text) {
 			continue
 		}
-		seen[raw] = true
-		plain := decode(raw)
-		t := text{raw: []byte(raw), folded: strings.ToLower(string(plain))}
-		if m.begins[raw[0]] = true; len(plain) >= Min {
-			t.plain = plain
-			m.begins[plain[0]] = true
+		m.raw = append(m.raw, []byte(text))
+		plain := (&decoder{codes: m.codes}).decode([]byte(text), true)
+		if len(plain) < Min || contains(m.plain, string(plain)) {
+			continue
 		}
-		if bytes.IndexByte(plain, ' ') >= 0 && !slices.Contains(m.codes, '+') { // a form has it so
-			m.codes = append(m.codes, '+')
-		}
-		m.longest = max(m.longest, len(raw))
-		m.texts = append(m.texts, t)
-	}
-	for _, c := range m.codes {
-		m.begins[c] = m.begins[c] || c != 0
-	}
-	for _, t := range m.texts {
-		m.pair(t.raw[0], t.raw[1])
-		for _, c := range m.codes {
-			if t.plain != nil {
-				m.pair(t.plain[0], t.plain[1])
-				m.pair(t.plain[0], c)
-			}
-		}
-	}
-	for c := range m.begins {
-		for _, code := range m.codes {
-			if code != '\\' || m.begins[c] || strings.ContainsRune("ux\x00", rune(c)) { // most of them quote what begins no text
-				m.pair(code, byte(c))
-			}
+		m.plain = append(m.plain, plain)
+		m.encoded = m.encoded || string(plain) != text
+		for _, c := range plain {
+			m.wanted[min(c, utf8.RuneSelf)] = true
 		}
 	}
 	return m
 }
 
-// onlyEncodes reports whether a byte is no character of a text.
-func (m *Mask) onlyEncodes(c byte) bool {
-	of := func(t text) bool { return bytes.IndexByte(t.raw, c) >= 0 || bytes.IndexByte(t.plain, c) >= 0 }
-	return bytes.IndexByte(m.codes, c) >= 0 && !slices.ContainsFunc(m.texts, of)
-}
-
-// pair adds two bytes with which a text may begin.
-func (m *Mask) pair(first, second byte) {
-	pair := uint16(first)<<8 | uint16(second)
-	m.pairs[pair>>6] |= 1 << (pair & 63)
+func contains(all [][]byte, text string) bool {
+	return slices.ContainsFunc(all, func(t []byte) bool { return string(t) == text })
 }
 
 // Forms returns a secret as it is and as encodings of it as a whole have it: hexadecimal, and base64 within any text. For
@@ -120,29 +90,27 @@ func within(encoding *base64.Encoding, secret string, shift int) string {
 }
 
 // Empty reports whether the mask has no text.
-func (m *Mask) Empty() bool { return len(m.texts) == 0 }
+func (m *Mask) Empty() bool { return len(m.raw) == 0 }
 
 // In reports whether data has one of the texts.
-func (m *Mask) In(data string) (found bool) {
-	m.scan([]byte(data), 0, true, func(int) { found = true })
-	return found
+func (m *Mask) In(data string) bool {
+	found, _ := m.find(m.decoder(), []byte(data), true)
+	return len(found) > 0
 }
 
 // InFolded reports whether data has one of the texts in upper or lower case.
 func (m *Mask) InFolded(data string) bool {
-	folded := strings.ToLower(Decode(data))
-	for _, t := range m.texts {
-		if strings.Contains(folded, t.folded) {
-			return true
-		}
-	}
-	return false
+	folded := bytes.ToLower((&decoder{codes: m.codes}).decode([]byte(data), true))
+	return slices.ContainsFunc(m.plain, func(t []byte) bool { return bytes.Contains(folded, bytes.ToLower(t)) })
 }
 
 // Stars returns data with an asterisk for each byte of the texts.
 func (m *Mask) Stars(data string) string {
 	stars := []byte(data)
-	m.scan(stars, 0, true, func(i int) { stars[i] = '*' })
+	found, _ := m.find(m.decoder(), []byte(data), true)
+	for _, s := range found {
+		s.star(stars)
+	}
 	return string(stars)
 }
 
@@ -154,98 +122,70 @@ func (m *Mask) ReplaceCut(data string) string { return m.replace(data, false) }
 
 func (m *Mask) replace(data string, whole bool) string {
 	var b strings.Builder
-	kept := 0 // where what has no text begins
-	n, _ := m.scan([]byte(data), 0, whole, func(i int) {
-		if i > kept || i == 0 {
-			b.WriteString(data[kept:i] + "***")
+	found, n := m.find(m.decoder(), []byte(data), whole)
+	slices.SortFunc(found, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	kept := -1 // where what has no text begins
+	for _, s := range found {
+		if s.from > kept {
+			b.WriteString(data[max(kept, 0):s.from] + "***")
 		}
-		kept = i + 1
-	})
-	return b.String() + data[kept:n]
-}
-
-// scan calls found for each byte of data that belongs to a text, in order; found may change that byte. The first hit bytes
-// belong to one that began before. It returns how many bytes it has scanned: what is behind them may be the beginning
-// of a text, unless data is the last, and must be scanned again with what follows, with the hit that it returns.
-func (m *Mask) scan(data []byte, hit int, last bool, found func(int)) (n, after int) {
-	for n = m.skip(data, hit); n < len(data); n++ {
-		if n >= hit {
-			if n = m.candidate(data, n); n == len(data) {
-				break
-			}
-		}
-		if m.begins[data[n]] {
-			end, more := m.match(data, n)
-			if more && !last {
-				break
-			}
-			hit = max(hit, end)
-		}
-		if n < hit {
-			found(n)
-		}
+		kept = max(kept, s.to)
 	}
-	return n, max(0, hit-n)
+	return b.String() + data[max(kept, 0):max(kept, n)]
 }
 
-// skip returns where the search begins: before the first text as it is, and before the first byte that encodes.
-func (m *Mask) skip(data []byte, hit int) int {
+func (m *Mask) decoder() *decoder { return &decoder{codes: m.codes, wanted: &m.wanted} }
+
+// span is where data has a text.
+type span struct{ from, to int }
+
+// star replaces the bytes of the span that data has.
+func (s span) star(data []byte) {
+	for i := s.from; i < min(s.to, len(data)); i++ {
+		data[i] = '*'
+	}
+}
+
+// find returns where data has texts that begin before n: what is behind may be the beginning of a text, unless data is the last, and
+// must be searched again with what follows.
+func (m *Mask) find(d *decoder, data []byte, last bool) (found []span, n int) {
+	n = len(data)
 	if m.Empty() {
-		return len(data)
+		return nil, n
 	}
-	if hit > 0 {
-		return 0
-	}
-	for _, c := range m.codes {
-		if i := bytes.IndexByte(data, c); i >= 0 {
-			data = data[:i]
-		}
-	}
-	begin := max(0, len(data)-m.longest+1)
-	for _, t := range m.texts {
-		if i := bytes.Index(data[:min(len(data), begin+len(t.raw)-1)], t.raw); i >= 0 {
-			begin = i
-		}
-	}
-	return begin
-}
-
-// candidate returns the first place from n on at which a text may begin; n is in data.
-func (m *Mask) candidate(data []byte, n int) int {
-	pair := uint16(data[n])
-	for i, c := range data[n+1:] {
-		if pair = pair<<8 | uint16(c); m.pairs[pair>>6&1023]>>(pair&63)&1 != 0 {
-			return n + i
-		}
-	}
-	if end := len(data) - 1; m.begins[data[end]] {
-		return end
-	}
-	return len(data)
-}
-
-// match returns the end of a text that begins at data[from:], 0 if none does; more reports that it depends on what follows.
-func (m *Mask) match(data []byte, from int) (end int, more bool) {
-	here := data[from:]
-	first := decoder{data: data, at: from, limit: from + maxChar}
-	c := first.char()
-	for _, t := range m.texts {
-		if here[0] == t.raw[0] {
-			n := min(len(here), len(t.raw))
-			same := bytes.Equal(here[:n], t.raw[:n])
-			if same && n == len(t.raw) {
-				end = max(end, from+n)
+	plain := d.decode(data, last)
+	search := func(in []byte, texts [][]byte, start func(int) int) {
+		for _, text := range texts {
+			for at := 0; ; at++ {
+				i := bytes.Index(in[at:], text)
+				if i < 0 {
+					break
+				}
+				at += i
+				found = append(found, span{start(at), start(at + len(text))})
 			}
-			more = more || same && n < len(t.raw)
+			for k := min(len(text)-1, len(in)); k > 0 && !last; k-- {
+				if in[len(in)-k] == text[0] && bytes.HasSuffix(in, text[:k]) {
+					if from := start(len(in) - k); len(data)-from <= k*maxChar {
+						n = min(n, from)
+					}
+					break
+				}
+			}
 		}
-		if more = more || first.short; t.plain == nil || c != rune(t.plain[0]) && c < utf8.RuneSelf && c != '+' {
-			continue
-		}
-		d := first
-		if d.reads(c, t.plain) {
-			end = max(end, d.at)
-		}
-		more = more || d.short
 	}
-	return end, more
+	search(data, m.raw, func(i int) int { return i })
+	if d.n > 0 || m.encoded || len(plain) < len(data) {
+		search(plain, m.plain, d.start)
+	}
+	if !last {
+		n = min(n, d.start(len(plain)))
+	}
+	return slices.DeleteFunc(found, func(s span) bool { return s.from >= n }), n
+}
+
+// onlyEncodes reports whether a byte is no character of a text.
+func (m *Mask) onlyEncodes(c byte) bool {
+	has := func(t []byte) bool { return bytes.IndexByte(t, c) >= 0 }
+	return strings.IndexByte(codes, c) >= 0 && !slices.ContainsFunc(m.raw, has) && !slices.ContainsFunc(m.plain, has)
 }
