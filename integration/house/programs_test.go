@@ -77,6 +77,7 @@ var links = []struct{ program, not, why string }{
 	{"cmd/scopefs-tunnels", "crypto/tls", "likewise"},
 	{"cmd/scopefs-tunnels", "go.yaml.in/yaml/...", "it knows no rule"},
 	{"cmd/scopefs-tunnels", "scope/...", "likewise"},
+	{"cmd/scopefs-tunnels", "tools/sandbox/...", "nor what runs in a sandbox"},
 	{"cmd/scopefs-tunnels", "internal/child", "the end that is started imports nothing of the end that starts it"},
 
 	{"cmd/scopefs", "internal/view/serve", "who serves a view must not touch one, and the daemon touches views"},
