@@ -134,10 +134,14 @@ func (d *decoder) char(s []byte, pair bool) (c rune, size int) {
 	for quotes < min(len(s), maxQuotes) && s[quotes] == '\\' {
 		quotes++
 	}
-	if quotes == len(s) {
+	switch {
+	case quotes < len(s):
+		s = s[quotes:]
+	case d.last:
+		return none, quotes
+	default:
 		return short, 0
 	}
-	s = s[quotes:]
 	switch first := s[0]; {
 	case first == 0 || first == '\\':
 		c, size = none, 1
@@ -159,7 +163,7 @@ func (d *decoder) char(s []byte, pair bool) (c rune, size int) {
 		c, size = '\b'+rune(strings.IndexByte(controls, first)), 1
 	}
 	switch {
-	case c == short:
+	case c == short && !d.last:
 		return short, 0
 	case size > 0:
 		return c, quotes + size

@@ -173,6 +173,8 @@ func TestEncodings(t *testing.T) {
 	assert.True(t, m.InFolded(strings.ToUpper("x-p%26ss%20%22w%c3%b6rd%22%2f%2b-y")))
 	assert.False(t, m.InFolded("x-p%26ss"))
 	assert.Equal(t, "<******************>", New("line one\nline two").Stars(`<line one\nline two>`), "a line's end in JSON")
+	assert.Equal(t, "<************>", New(`ab\&cdefghi`).Stars(`<ab\\&cdefghi>`))
+	assert.NotContains(t, New(`ab/cdefghi\`).Stars(`<ab\/cdefghi\\>`), "i", "a backslash at the end")
 	for _, text := range []string{"1234567", `1\2\3\4\5`} {
 		assert.Equal(t, "1234567", New(text).Stars("1234567"), "too short")
 	}
