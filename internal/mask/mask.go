@@ -43,6 +43,10 @@ func New(texts ...string) *Mask {
 			continue
 		}
 		m.plain = append(m.plain, plain)
+		// A percent sign before the text takes digits at its beginning for its own.
+		for n := 1; n <= 2 && len(plain)-n >= Min && strings.IndexByte("0123456789abcdefABCDEF", plain[n-1]) >= 0; n++ {
+			m.plain = append(m.plain, plain[n:])
+		}
 		m.encoded = m.encoded || string(plain) != text
 		for _, c := range plain {
 			m.wanted[min(c, utf8.RuneSelf)] = true

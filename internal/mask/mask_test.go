@@ -174,6 +174,7 @@ func TestEncodings(t *testing.T) {
 	assert.False(t, m.InFolded("x-p%26ss"))
 	assert.Equal(t, "<******************>", New("line one\nline two").Stars(`<line one\nline two>`), "a line's end in JSON")
 	assert.Equal(t, "<************>", New(`ab\&cdefghi`).Stars(`<ab\\&cdefghi>`))
+	assert.Equal(t, "100%41************", New("41cd/efghijk").Stars("100%41cd%2Fefghijk"), "digits that a percent sign takes")
 	assert.NotContains(t, New(`ab/cdefghi\`).Stars(`<ab\/cdefghi\\>`), "i", "a backslash at the end")
 	for _, text := range []string{"1234567", `1\2\3\4\5`} {
 		assert.Equal(t, "1234567", New(text).Stars("1234567"), "too short")
