@@ -2,9 +2,6 @@ package mask
 
 import (
 	"bytes"
-	"encoding/binary"
-	"encoding/hex"
-	"errors"
 	"html"
 	"slices"
 	"sort"
@@ -194,15 +191,22 @@ func (d *decoder) unicode(s []byte, from int, pair bool) (c rune, size int) {
 
 // number returns the character whose number has so many hexadecimal digits at s[from:].
 func number(s []byte, from, digits int) (c rune, size int) {
-	var b [2]byte
 	end := min(from+digits, len(s))
-	if _, err := hex.Decode(b[2-digits/2:], s[from:end]); err != nil && !errors.Is(err, hex.ErrLength) {
-		return none, 0
+	for _, digit := range s[from:end] {
+		switch {
+		case '0' <= digit && digit <= '9':
+			digit -= '0'
+		case 'a' <= digit|0x20 && digit|0x20 <= 'f':
+			digit = digit | 0x20 - 'a' + 10
+		default:
+			return none, 0
+		}
+		c = c<<4 | rune(digit)
 	}
 	if end < from+digits {
 		return short, 0
 	}
-	return rune(binary.BigEndian.Uint16(b[:])), end
+	return c, end
 }
 
 // entity returns the character of an entity of HTML.
