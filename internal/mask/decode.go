@@ -36,7 +36,11 @@ const maxName = 40
 const (
 	none   rune = -1
 	single rune = 1 << 24 // marks a byte that is a part of a character
+	quoted rune = 1 << 25 // marks a letter behind a backslash, which may stand for a control character (RFC 8259, section 7)
 )
+
+// controls are what letters behind a backslash stand for.
+var controls = map[rune]byte{'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
 // decoder reads the characters of data from at on, each with all its encodings.
 type decoder struct {
@@ -73,8 +77,11 @@ func decode(text string) (plain []byte, ok bool) {
 // reads reports whether c and the next characters are those of a text.
 func (d *decoder) reads(c rune, plain []byte) bool {
 	for {
-		if c == '+' && plain[0] == ' ' { // in a form
+		switch {
+		case c == '+' && plain[0] == ' ': // in a form
 			c = ' '
+		case c&^0xff == quoted && controls[c&^quoted] == plain[0]:
+			c = rune(plain[0])
 		}
 		var buf [utf8.UTFMax]byte
 		read := add(buf[:0], c)
@@ -101,7 +108,7 @@ func add(text []byte, c rune) []byte {
 	case c&single != 0:
 		return append(text, byte(c))
 	}
-	return utf8.AppendRune(text, c)
+	return utf8.AppendRune(text, c&^quoted)
 }
 
 // byte returns the next byte; none at the end.
@@ -128,7 +135,7 @@ func (d *decoder) byte() rune {
 func (d *decoder) char() rune { return d.next(maxLayers) }
 
 // next is char, but a backslash that is encoded in so many layers is a character: another one quotes it.
-func (d *decoder) next(quoted int) rune {
+func (d *decoder) next(layers int) rune {
 	c := d.byte()
 	if d.depth == maxLayers {
 		return c
@@ -148,7 +155,7 @@ func (d *decoder) next(quoted int) rune {
 			}
 		case c == '&':
 			decoded = d.entity()
-		case c == '\\' && layer < quoted:
+		case c == '\\' && layer < layers:
 			for n := 0; c == '\\' && n < maxQuotes; n++ {
 				if d.depth == 1 {
 					d.limit = d.at + maxChar
@@ -160,6 +167,10 @@ func (d *decoder) next(quoted int) rune {
 				decoded = d.unicode()
 			case 'x':
 				decoded = d.hex(d.char(), 2)
+			default:
+				if _, ok := controls[c]; ok && d.depth == 1 {
+					c |= quoted
+				}
 			}
 		}
 		if decoded == none {
