@@ -263,27 +263,39 @@ func (d *Daemon) Tokens() ([]api.Token, error) {
 
 // RevokeTokens revokes a token by its id, or all of an agent, and ends the requests that have it. It returns what it has revoked.
 func (d *Daemon) RevokeTokens(ctx context.Context, name string) ([]api.Token, error) {
-	all, err := d.Tokens()
+	all, err := d.tokensOf(name)
+	if err == nil && len(all) == 0 {
+		err = invalid("%.80q is no valid token and no agent that has one: scopefs token list lists them", name)
+	}
 	if err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(one api.Token) bool { return one.ID != name && string(one.Agent) != name })
+	return all, d.revokeTokens(ctx, all)
+}
+
+// tokensOf returns the tokens that a name means.
+func (d *Daemon) tokensOf(name string) ([]api.Token, error) {
+	all, err := d.Tokens()
+	return slices.DeleteFunc(all, func(one api.Token) bool { return one.ID != name && string(one.Agent) != name }), err
+}
+
+func (d *Daemon) revokeTokens(ctx context.Context, all []api.Token) error {
 	if len(all) == 0 {
-		return nil, invalid("%.80q is no valid token and no agent that has one: scopefs token list lists them", name)
+		return nil
 	}
-	err = d.tokens.change(func(now map[string]api.Token) error {
+	err := d.tokens.change(func(now map[string]api.Token) error {
 		for _, one := range all {
 			delete(now, one.ID)
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, one := range all { // afterwards: a log that cannot be written keeps no token alive
 		err = errors.Join(err, d.recordToken(ctx, one, "token revoked"))
 	}
-	return all, err
+	return err
 }
 
 func (d *Daemon) recordToken(ctx context.Context, one api.Token, outcome string) error {
