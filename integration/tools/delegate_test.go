@@ -2,6 +2,7 @@ package tools
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -88,6 +89,24 @@ scopefs call read_file path=secret; ! curl -s -m 5 -o none -w '%{http_code}' --u
 	sockets, _ := filepath.Glob(h.Base + "/run/mcp/task.*")
 	assert.Empty(t, sockets, "the task is over")
 	assert.NoFileExists(t, h.Scope("b", "scratch"))
+}
+
+// TestDelegateBounds: a member is told whose rules bound it, and nothing that those do not let it do.
+func TestDelegateBounds(t *testing.T) {
+	h := harness.Delegating(t, "", map[string]string{
+		"a": "tools: [read_file, delegate, scope_info]\nview: {access: read}\nmembers: [b]", "b": "tools: ['*']", "c": ""})
+	task := "scopefs call scope_info --json"
+	a := h.Connect("a")
+	var told struct {
+		Access, Rules string
+		Tools         []struct{ Name string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(a.Text("delegate", args{"member": "b", "task": task})), &told))
+	assert.Equal(t, "read", told.Access)
+	assert.Contains(t, told.Rules, "files: read only\nwithin what is allowed to: a\n")
+	assert.Len(t, told.Tools, 2, "%v", told.Tools)
+	assert.Equal(t, []any{"b"}, a.List()["delegate"].InputSchema.(map[string]any)["properties"].(map[string]any)["member"].(map[string]any)["enum"])
+	assert.Equal(t, "write", h.Connect("b").Call("scope_info", nil)["access"])
 }
 
 // TestDelegateEnv: `delegation: {env}` is the environment of runners, and of
