@@ -159,11 +159,12 @@ func New(opt Options) (*Daemon, error) {
 			Queue: tools.NewQueue(), Examiners: limit.NewSlots(tools.MaxExaminers), Encoders: limit.NewSlots(mcp.MaxEncoders),
 			Warnings: ledger.NewWarnings(opt.Logger), Unfinished: state.NewUnfinished(opt.Paths.State),
 		},
-		only: opt.Only, unmounted: opt.Unmounted, http: opt.HTTP, inherited: opt.HTTPSocket, tokens: newTokens(opt.Paths.State), metrics: opt.Metrics, console: opt.Console,
+		only: opt.Only, unmounted: opt.Unmounted, http: opt.HTTP, inherited: opt.HTTPSocket, metrics: opt.Metrics, console: opt.Console,
 		notify: opt.Notify, period: opt.Watchdog,
 		idle: opt.Idle, stamp: stamp, agents: map[scope.ID]*agent.Agent{}, looking: make(chan struct{}, 1),
 		volumes: limit.NewQueue(0, 1, time.Minute),
 	}
+	d.tokens = newTokens(opt.Paths.State, d.Event)
 	if d.lasting() {
 		d.Grace = settings.Grace
 	}

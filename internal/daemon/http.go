@@ -190,11 +190,10 @@ func (h *httpFace) byToken(w http.ResponseWriter, r *http.Request) {
 	if a != nil && !t.earlier {
 		uid, err := loopback.User(r.Context())
 		if err != nil {
-			h.d.foreign(t, nil, ", and the user of the connection is not known: "+err.Error())
-		} else if !t.admits(uid, a) {
-			h.d.foreign(t, &uid, "")
+			h.d.Warnings.Warn(a.ID(), "the user of a connection is not known", "err", err)
 		}
 		if err != nil || !t.admits(uid, a) {
+			t.foreign.Add(uid)
 			refuse(w, "the token is not for processes of this user: scopefs token AGENT --origin USER makes one", http.StatusForbidden)
 			return
 		}

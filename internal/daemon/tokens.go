@@ -27,6 +27,7 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/bounded"
 	"github.com/scopefs/scopefs/internal/durable"
+	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -34,6 +35,7 @@ import (
 // {state}/http.key makes their text, which is stored nowhere.
 type tokens struct {
 	state  string
+	record func(audit.Event)
 	key    func() ([]byte, error)    // reads or makes the file, once
 	oldEnd func() (time.Time, error) // of tokens in which no end is written, likewise
 
@@ -50,10 +52,7 @@ type token struct {
 	earlier bool            // of an earlier release: it has no id and no origin, and is not in the list
 	life    context.Context // ends when it is revoked
 	revoke  context.CancelFunc
-
-	// Guarded by tokens.mu.
-	told   time.Time // when a use from elsewhere was recorded last
-	untold int64     // uses since
+	foreign *ledger.Repeats // uses by processes of other users: somebody has copied it; nil for one of an earlier release
 }
 
 // tokenTime is how long a token is valid if the operator gives no other time.
@@ -66,8 +65,8 @@ const (
 	tokenID       = "t" // begins each id: a number there is the end of a token of an earlier release
 )
 
-func newTokens(state string) *tokens {
-	t := &tokens{state: state, all: map[string]*token{}}
+func newTokens(state string, record func(audit.Event)) *tokens {
+	t := &tokens{state: state, record: record, all: map[string]*token{}}
 	t.key = sync.OnceValues(t.readKey)
 	t.oldEnd = sync.OnceValues(t.oldTokensEnd)
 	return t
@@ -123,16 +122,23 @@ func (t *tokens) oldTokensEnd() (time.Time, error) {
 
 // load reads the list once. After an error the daemon accepts no token of it and makes none, and the next load tries again.
 func (t *tokens) load() error {
+	if t.loaded() {
+		return nil
+	}
 	t.writing.Lock()
 	defer t.writing.Unlock()
 	return t.loadAlone()
 }
 
-func (t *tokens) loadAlone() error {
+func (t *tokens) loaded() bool {
 	t.mu.Lock()
-	read := t.read
-	t.mu.Unlock()
-	if read {
+	defer t.mu.Unlock()
+	return t.read
+}
+
+// loadAlone is load for a caller that holds t.writing.
+func (t *tokens) loadAlone() error {
+	if t.loaded() {
 		return nil
 	}
 	name := filepath.Join(t.state, tokensFile)
@@ -164,7 +170,22 @@ func (t *tokens) loadAlone() error {
 func (t *tokens) add(one api.Token) {
 	added := &token{Token: one}
 	added.life, added.revoke = context.WithCancel(context.Background())
+	added.foreign = &ledger.Repeats{Record: t.record, Event: func(uid uint32, others int64) audit.Event {
+		e := audit.Event{Event: audit.KindAgent, Agent: string(one.Agent), Verdict: audit.Violation, Outcome: "token refused",
+			Detail: one.ID + " is for " + one.From(), Unrecorded: others}
+		if uid != 0 {
+			e.UID = &uid
+		}
+		return e
+	}}
 	t.all[one.ID] = added
+}
+
+// close records what is not recorded yet. There are no more requests.
+func (t *tokens) close() {
+	for _, one := range t.all {
+		one.foreign.Close()
+	}
 }
 
 // list returns the tokens, those that have ended, too.
@@ -202,11 +223,12 @@ func (t *tokens) change(f func(all map[string]api.Token) error) error {
 	if err := durable.ReplaceAt(filepath.Join(t.state, tokensFile), append(text, '\n'), durable.Options{}); err != nil {
 		return fmt.Errorf("list of tokens: %w", err)
 	}
+	var gone []*token
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	for id, one := range t.all {
 		if _, kept := all[id]; !kept {
 			one.revoke()
+			gone = append(gone, one)
 			delete(t.all, id)
 		}
 	}
@@ -214,6 +236,10 @@ func (t *tokens) change(f func(all map[string]api.Token) error) error {
 		if t.all[id] == nil {
 			t.add(one)
 		}
+	}
+	t.mu.Unlock()
+	for _, one := range gone {
+		one.foreign.Close()
 	}
 	return nil
 }
@@ -364,22 +390,4 @@ func (one *token) admits(uid uint32, a *agent.Agent) bool {
 		return uid == *one.Origin
 	}
 	return a.IsOf(uid)
-}
-
-// untoldTime is the time between two records of a token's use from elsewhere.
-const untoldTime = time.Minute
-
-// foreign records that a process of another user uses a token: somebody has copied it.
-func (d *Daemon) foreign(one *token, uid *uint32, why string) {
-	d.tokens.mu.Lock()
-	if time.Since(one.told) < untoldTime {
-		one.untold++
-		d.tokens.mu.Unlock()
-		return
-	}
-	untold := one.untold
-	one.told, one.untold = time.Now(), 0
-	d.tokens.mu.Unlock()
-	d.Event(audit.Event{Event: audit.KindAgent, Agent: string(one.Agent), Verdict: audit.Violation, Outcome: "token refused", UID: uid,
-		Detail: one.ID + " is for " + one.From() + why, Unrecorded: untold})
 }

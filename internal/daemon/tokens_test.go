@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/session"
@@ -23,7 +24,7 @@ import (
 
 // tokensOf returns the tokens of a state with a list of them.
 func tokensOf(t *testing.T, list ...api.Token) *tokens {
-	all := newTokens(t.TempDir())
+	all := newTokens(t.TempDir(), func(audit.Event) {})
 	require.NoError(t, all.change(func(now map[string]api.Token) error {
 		for _, one := range list {
 			now[one.ID] = one
@@ -105,7 +106,7 @@ func TestTokenRevoked(t *testing.T) {
 	<-started
 	require.NoError(t, all.change(func(now map[string]api.Token) error { delete(now, "taaaaaaaaa"); return nil }))
 	assert.ErrorIs(t, <-ended, context.Canceled)
-	for _, of := range []*tokens{all, newTokens(all.state)} {
+	for _, of := range []*tokens{all, newTokens(all.state, func(audit.Event) {})} {
 		got, err = of.given(text)
 		assert.NoError(t, err)
 		assert.Nil(t, got)
@@ -120,7 +121,7 @@ func TestTokensUnread(t *testing.T) {
 	name := filepath.Join(all.state, tokensFile)
 	for what, bad := range map[string]string{"no JSON": "[", "too long": strings.Repeat(" ", maxTokensFile+1)} {
 		require.NoError(t, os.WriteFile(name, []byte(bad), 0o600))
-		next := newTokens(all.state)
+		next := newTokens(all.state, func(audit.Event) {})
 		got, err := next.given(signed(key, "a.taaaaaaaaa"))
 		assert.ErrorContains(t, err, "list of tokens: "+name, what)
 		assert.Nil(t, got)
