@@ -115,7 +115,8 @@ them, and when they end. No list has their text.`,
 }
 
 func (a *app) tokenRevokeCmd() *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	c := &cobra.Command{
 		Use:   "revoke ID|AGENT",
 		Short: "revoke a token, or all of an agent",
 		Long: `Revokes a token by its id, or all tokens of an agent. Requests that have it end at
@@ -124,10 +125,15 @@ token.`,
 		Args: exit.Args(cobra.ExactArgs(1)),
 		RunE: a.asking(func(ctx context.Context, client *api.Client, words []string) error {
 			list, err := client.RevokeTokens(ctx, words[0])
+			if asJSON && err == nil {
+				return report.JSON(a.out, list)
+			}
 			for _, t := range list {
 				fmt.Fprintf(a.out, "%s of %s: revoked\n", t.ID, t.Agent)
 			}
 			return err
 		}),
 	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return c
 }

@@ -202,29 +202,37 @@ func (t *tokens) list() []api.Token {
 	return list
 }
 
-// change replaces the list, first in the file.
+// change replaces the list, first in the file, and ends the requests with tokens that are gone.
 func (t *tokens) change(f func(all map[string]api.Token) error) error {
+	gone, err := t.replace(f)
+	for _, one := range gone {
+		one.foreign.Close()
+	}
+	return err
+}
+
+func (t *tokens) replace(f func(all map[string]api.Token) error) (gone []*token, err error) {
 	t.writing.Lock()
 	defer t.writing.Unlock()
 	if err := t.loadAlone(); err != nil {
-		return err
+		return nil, err
 	}
 	all := map[string]api.Token{}
 	for _, one := range t.list() {
 		all[one.ID] = one
 	}
 	if err := f(all); err != nil {
-		return err
+		return nil, err
 	}
 	text, err := json.Marshal(slices.Collect(maps.Values(all)))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := durable.ReplaceAt(filepath.Join(t.state, tokensFile), append(text, '\n'), durable.Options{}); err != nil {
-		return fmt.Errorf("list of tokens: %w", err)
+		return nil, fmt.Errorf("list of tokens: %w", err)
 	}
-	var gone []*token
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	for id, one := range t.all {
 		if _, kept := all[id]; !kept {
 			one.revoke()
@@ -237,11 +245,7 @@ func (t *tokens) change(f func(all map[string]api.Token) error) error {
 			t.add(one)
 		}
 	}
-	t.mu.Unlock()
-	for _, one := range gone {
-		one.foreign.Close()
-	}
-	return nil
+	return gone, nil
 }
 
 // Token makes a token of an agent for HTTP.
