@@ -293,6 +293,11 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	if d.only == "" { // before the first request, or an agent that is to come looks like one that is down
 		expected = d.expect(slices.Sorted(maps.Keys(d.loaded.Load().Agents)))
 	}
+	h, closeWeb, err := d.openHTTP() // likewise: a request may open an agent's socket
+	if err != nil {
+		return err
+	}
+	defer closeWeb()
 	l, err := api.Listen(d.Paths.Socket())
 	if err != nil {
 		return fmt.Errorf("control socket: %w", err)
@@ -331,11 +336,6 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 			d.Logger.Error("no sandbox can be made", "err", err)
 		}
 	})
-	h, closeWeb, err := d.openHTTP()
-	if err != nil {
-		return err
-	}
-	defer closeWeb()
 	if listen, err := d.listenHTTP(); err != nil {
 		return err
 	} else if listen != nil {

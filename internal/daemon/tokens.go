@@ -88,6 +88,9 @@ func (t *tokens) readKey() ([]byte, error) {
 		if err = f.Truncate(0); err == nil {
 			_, err = f.WriteAt(key, 0)
 		}
+		if err == nil { // no token of the list is valid
+			err = os.RemoveAll(filepath.Join(t.state, tokensFile))
+		}
 		// A token is worth nothing when the power takes its key.
 		if err == nil {
 			err = errors.Join(f.Sync(), durable.SyncDir(t.state))
@@ -140,6 +143,9 @@ func (t *tokens) loaded() bool {
 func (t *tokens) loadAlone() error {
 	if t.loaded() {
 		return nil
+	}
+	if _, err := t.key(); err != nil { // a new one has no list
+		return err
 	}
 	name := filepath.Join(t.state, tokensFile)
 	var list []api.Token

@@ -113,6 +113,16 @@ func TestTokenRevoked(t *testing.T) {
 	}
 }
 
+// TestTokensOfAnotherKey: without the key of its tokens a list is of none.
+func TestTokensOfAnotherKey(t *testing.T) {
+	all := tokensOf(t, api.Token{ID: "taaaaaaaaa", Agent: "a", Ends: time.Now().Add(time.Hour)})
+	assert.Len(t, all.list(), 1)
+	require.NoError(t, os.Remove(filepath.Join(all.state, "http.key")))
+	next := newTokens(all.state, func(audit.Event) {})
+	require.NoError(t, next.load())
+	assert.Empty(t, next.list())
+}
+
 // TestTokensUnread: a list that cannot be read makes no token valid, and is not written over.
 func TestTokensUnread(t *testing.T) {
 	all := tokensOf(t, api.Token{ID: "taaaaaaaaa", Agent: "a", Ends: time.Now().Add(time.Hour)})
