@@ -427,7 +427,9 @@ func (w *world) found(id beneath.FileID, rel string) {
 
 // lost notes conflicts of the objects that are not found, unless another file stands for one.
 func (w *world) lost(found *selected) {
-	missing := slices.SortedFunc(maps.Keys(w.later), func(a, b beneath.FileID) int { return bySeq(w.later[a][0].Record, w.later[b][0].Record) })
+	missing := slices.SortedFunc(maps.Keys(w.later), func(a, b beneath.FileID) int {
+		return bySeq(w.later[a][0].Record, w.later[b][0].Record)
+	})
 	for _, id := range missing {
 		later := w.later[id]
 		if w.standsIn(id, later, found) {

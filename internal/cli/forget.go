@@ -36,8 +36,8 @@ and everything else in its base, also of directories that were at the path befor
 exist any more. It prints what it removes, and asks. It cannot be taken back.
 
 The agent's directory stays, and so do the log, by its retention, an agent's own definition, what
-it has on a server of the stores sql and metrics, and what it has published to channels. Nothing is removed while the agent has a view or a session, or while a
-daemon of the project runs.`,
+it has on a server of the stores sql and metrics, and what it has published to channels. Nothing is
+removed while the agent has a view or a session, or while a daemon of the project runs.`,
 		Args:              exit.Args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.complete,
 		RunE:              func(c *cobra.Command, words []string) error { return a.forget(c.Context(), words[0], yes) },

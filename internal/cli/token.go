@@ -60,7 +60,8 @@ HTTP. To revoke those, and all others, remove STATE/http.key and restart the dae
 		}),
 	}
 	c.Flags().StringVar(&valid, "for", "30d", "how long the token is valid, such as 12h or 90d")
-	c.Flags().StringVar(&origin, "origin", "", "the `USER` of this host whose processes may use it, by name or number (default the agent's user)")
+	c.Flags().StringVar(&origin, "origin", "",
+		"the `USER` of this host whose processes may use it, by name or number (default the agent's user)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.AddCommand(a.tokenListCmd(), a.tokenRevokeCmd())
 	return c

@@ -95,7 +95,7 @@ func (s service) database(bucket string, own tools.Resource) (string, error) {
 
 // writeArgs are the arguments of metrics_write.
 type writeArgs struct {
-	Bucket string  `json:"bucket,omitempty" limit:"len=128" jsonschema:"one that you were granted, or a further one of your own; absent: your own"`
+	Bucket string  `json:"bucket,omitempty" limit:"len=128" jsonschema:"one that you were granted; absent: your own"`
 	Points []point `json:"points" limit:"items=1000"`
 }
 
@@ -129,7 +129,7 @@ func (s service) write(ctx context.Context, _ tools.Env, in writeArgs) (out writ
 
 // queryArgs are the arguments of metrics_query.
 type queryArgs struct {
-	Bucket      string            `json:"bucket,omitempty" limit:"len=128" jsonschema:"one that you were granted, or a further one of your own; absent: your own"`
+	Bucket      string            `json:"bucket,omitempty" limit:"len=128" jsonschema:"one that you were granted; absent: your own"`
 	Measurement tools.Resource    `json:"measurement"`
 	Fields      []field           `json:"fields" limit:"items=20" jsonschema:"either all with an aggregate or none"`
 	Start       string            `json:"start,omitempty" limit:"len=64" jsonschema:"the first time: RFC 3339, or a duration before now such as 90m or 24h; default 1h"`
