@@ -320,3 +320,10 @@ func TestCheckGitSame(t *testing.T) {
 	description := []byte("[branch \"b\"]\n\tdescription = \"one\\n/two\\n\"\n")
 	assert.NoError(t, CheckGit(GitConfig, ".git/config", []string{"branch.*.description"}, nil, description))
 }
+
+// TestRemedyProtect: a remedy has each list of protect once, whatever refuses.
+func TestRemedyProtect(t *testing.T) {
+	p, err := Compile(PolicySpec{Git: &GitRules{Hooks: true}, Protect: []Protect{{Name: "git-hooks", Paths: []string{"**/hooks/pre-commit"}}}})
+	require.NoError(t, err)
+	assert.Equal(t, "remove git-config and git-hooks from protect", p.Remedy(OpCreate, ".git/hooks/pre-commit"))
+}

@@ -168,7 +168,7 @@ func (a *app) tokenCmd() *cobra.Command {
 	var valid string
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "token AGENT",
+		Use:   "token AGENT|--dir DIR",
 		Short: "make an agent's token for MCP over HTTP",
 		Long: `Prints a token that a client sends as "Authorization: Bearer TOKEN" to a daemon
 that serves MCP over HTTP (scopefs daemon --http), and on standard error when it ends.
@@ -176,7 +176,7 @@ Whoever has the token acts as the agent until then. All tokens derive from
 STATE/http.key: to revoke them, remove that file and restart the daemon. A token of an
 earlier release, in which no end is written, ends 30 days after the first daemon of
 this one has served HTTP.`,
-		Args:              exit.Args(cobra.ExactArgs(1)),
+		Args:              ofAgent,
 		ValidArgsFunction: a.complete,
 		RunE: a.askingOf(func(ctx context.Context, client *api.Client, id scope.ID) error {
 			last, err := time.ParseDuration(valid)

@@ -104,6 +104,9 @@ func (a *app) changes(c *cobra.Command, words []string, o changesOptions) error 
 		if o.json {
 			r.Complete()
 		}
+		if len(r.Changes) == 0 {
+			a.elsewhere(k)
+		}
 		return a.print(r, o.json)
 	})
 }

@@ -53,7 +53,7 @@ func (a *app) forget(ctx context.Context, name string, yes bool) error {
 	if len(all) > 0 {
 		return a.forgetProjects(ctx, all, yes)
 	}
-	p, id, err := a.agentNamed(name)
+	p, id, err := a.agentNamed(ctx, name)
 	if err != nil {
 		return err
 	}

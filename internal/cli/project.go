@@ -14,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/launch"
+	"github.com/scopefs/scopefs/internal/nearest"
 	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/prompt"
@@ -251,13 +252,16 @@ func (a *app) baseAgentIn(p config.Paths, project *config.Project, name string) 
 }
 
 // find makes a project of the user that has a name the one of --dir, for a command that is given elsewhere. An agent of the base in
-// use wins.
+// use wins. A name of neither that is near to a project's is an error.
 func (a *app) find(name string) error {
 	if name == "" || a.Dir != "" || a.Flags.Base != "" {
 		return nil
 	}
 	found, err := paths.Finder{DirOf: agents.DirOf}.Projects(name)
-	if err != nil || len(found) == 0 { // the command says what is unknown
+	if err == nil && len(found) == 0 {
+		return a.mistyped(name)
+	}
+	if err != nil { // the command says what is unknown
 		return nil
 	}
 	if p, project, err := a.where(); err == nil && (project != nil && project.Named(name) || definitions.Has(p, name)) {
@@ -278,6 +282,35 @@ func (a *app) find(name string) error {
 	return nil
 }
 
+// mistyped returns an error if a name is that of no agent, and near to one of the user's projects.
+func (a *app) mistyped(name string) error {
+	like := nearest.Of(name, shorts())
+	if like == "" {
+		return nil
+	}
+	p, project, err := a.where()
+	if err != nil && !errors.Is(err, paths.ErrNoBase) || project != nil && project.Named(name) {
+		return nil
+	}
+	if err == nil {
+		if _, err = definitions.Agent(p, scope.ID(name)); !errors.Is(err, api.ErrUnknown) { // it may be one that this user cannot read
+			return nil
+		}
+	}
+	return exit.Usagef("unknown agent or project %q: did you mean %s?", name, like)
+}
+
+// shorts returns the short names of the user's projects.
+func shorts() (all []string) {
+	projects, _ := paths.Finder{DirOf: agents.DirOf}.Projects("")
+	for _, p := range projects {
+		if short := p.Short(); short != "" {
+			all = append(all, short)
+		}
+	}
+	return all
+}
+
 // agentOf returns the directories, and the named agent or the project's.
 func (a *app) agentOf(name string) (config.Paths, scope.ID, error) {
 	if err := a.find(name); err != nil {
@@ -291,8 +324,15 @@ func (a *app) agentOf(name string) (config.Paths, scope.ID, error) {
 	return p, id, err
 }
 
-// agentNamed returns the directories and the named agent.
-func (a *app) agentNamed(name string) (config.Paths, scope.ID, error) {
+// agentNamed returns the directories, and the agent that the first of some words names; without words the project's.
+func (a *app) agentNamed(ctx context.Context, words ...string) (config.Paths, scope.ID, error) {
+	if a.ofNone(words) {
+		return config.Paths{}, "", a.whichAgent(ctx)
+	}
+	if len(words) == 0 {
+		return a.agentOf("")
+	}
+	name := words[0]
 	if err := a.find(name); err != nil {
 		return config.Paths{}, "", err
 	}

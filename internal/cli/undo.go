@@ -133,6 +133,9 @@ func (a *app) undoBy(ctx context.Context, h *api.History, k kept, u undoing) err
 	if err := errors.Join(a.print(r, u.json), err); err != nil {
 		return err
 	}
+	if len(r.Steps) == 0 && r.Whole() {
+		a.elsewhere(k)
+	}
 	if !r.Whole() || len(r.Steps) == 0 {
 		return exit.With(exit.Failed, nil)
 	}
