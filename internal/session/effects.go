@@ -46,26 +46,23 @@ func (w *watches) begin(id string) {
 
 // end forgets a watch, and returns what it has seen since the last take.
 func (w *watches) end(id string) watched {
+	seen := w.take(id)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	defer delete(w.all, id)
-	return w.all[id].take()
+	delete(w.all, id)
+	return seen
 }
 
-// take returns what a watch has seen since the last take.
+// take returns what a watch has seen since the last take. Of what nobody watches everything may have happened.
 func (w *watches) take(id string) watched {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.all[id].take()
-}
-
-// take is that of watches, which are locked. Of what nobody watches everything may have happened.
-func (w *watched) take() watched {
-	if w == nil {
+	one := w.all[id]
+	if one == nil {
 		return watched{touched: true}
 	}
-	seen := *w
-	*w = watched{}
+	seen := *one
+	*one = watched{}
 	return seen
 }
 
