@@ -6,6 +6,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -31,6 +32,9 @@ import (
 	"github.com/scopefs/scopefs/internal/version"
 	"github.com/scopefs/scopefs/scope"
 )
+
+// synonyms are words of other programs for commands.
+var synonyms = map[string]string{"held": "diff", "status": "diff", "log": "audit", "history": "changes", "revert": "undo", "install": "mcp --install"}
 
 // streams are the standard streams of a command.
 type streams struct {
@@ -92,7 +96,7 @@ records what they were denied. scopefs help exit has the exit statuses.`,
 				for _, known := range c.Commands() {
 					names = append(names, known.Name())
 				}
-				if like := nearest.Of(words[0], names); like != "" {
+				if like := cmp.Or(synonyms[words[0]], nearest.Of(words[0], names)); like != "" {
 					return exit.Usagef("unknown command %q: did you mean %s", words[0], like)
 				}
 				return exit.Usagef("unknown command %q: scopefs help lists them", words[0])
