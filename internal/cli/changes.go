@@ -61,7 +61,7 @@ text, has no diff.
 
 Outside of a project and without AGENT, and with --all, it lists what each agent of the user has
 changed last, by the log, with the command that lists the changes.`,
-		ValidArgsFunction: a.complete,
+		ValidArgsFunction: a.completePaths,
 		RunE: func(c *cobra.Command, words []string) error {
 			if err := oneOf(c, "patch", "stat", "name-only", "list"); err != nil {
 				return err

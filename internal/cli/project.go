@@ -254,50 +254,48 @@ func (a *app) baseAgentIn(p config.Paths, project *config.Project, name string) 
 // find makes a project of the user that has a name the one of --dir, for a command that is given elsewhere. An agent of the base in
 // use wins. A name of neither that is near to a project's is an error.
 func (a *app) find(name string) error {
-	if name == "" || a.Dir != "" || a.Flags.Base != "" {
-		return nil
+	found, err := a.findProject(name)
+	if err != nil || found {
+		return err
 	}
-	found, err := paths.Finder{DirOf: agents.DirOf}.Projects(name)
-	if err == nil && len(found) == 0 {
-		return a.mistyped(name)
-	}
-	if err != nil { // the command says what is unknown
-		return nil
-	}
-	if p, project, err := a.where(); err == nil && (project != nil && project.Named(name) || definitions.Has(p, name)) {
-		return nil
-	}
-	if len(found) > 1 {
-		var dirs []string
-		for _, p := range found {
-			dirs = append(dirs, printable.Command("--dir", p.Dir))
-		}
-		return exit.Usagef("%q is the name of %d projects: give %s", name, len(found), strings.Join(dirs, ", or "))
-	}
-	if found[0].Gone {
-		a.Flags.Base = found[0].Base
-	} else {
-		a.Dir = found[0].Dir
-	}
-	return nil
-}
-
-// mistyped returns an error if a name is that of no agent, and near to one of the user's projects.
-func (a *app) mistyped(name string) error {
 	like := nearest.Of(name, shorts())
-	if like == "" {
-		return nil
-	}
 	p, project, err := a.where()
-	if err != nil && !errors.Is(err, paths.ErrNoBase) || project != nil && project.Named(name) {
+	switch {
+	case like == "", err != nil && !errors.Is(err, paths.ErrNoBase), err == nil && (project == nil || project.Named(name)):
 		return nil
-	}
-	if err == nil {
-		if _, err = definitions.Agent(p, scope.ID(name)); !errors.Is(err, api.ErrUnknown) { // it may be one that this user cannot read
+	case err == nil:
+		if _, err := definitions.Agent(p, scope.ID(name)); !errors.Is(err, api.ErrUnknown) {
 			return nil
 		}
 	}
 	return exit.Usagef("unknown agent or project %q: did you mean %s?", name, like)
+}
+
+// findProject is find without that error. It reports whether there is a project of the name, or the command names another place.
+func (a *app) findProject(name string) (found bool, err error) {
+	if name == "" || a.Dir != "" || a.Flags.Base != "" {
+		return true, nil
+	}
+	all, err := paths.Finder{DirOf: agents.DirOf}.Projects(name)
+	if err != nil || len(all) == 0 { // the command says what is unknown
+		return err != nil, nil
+	}
+	if p, project, err := a.where(); err == nil && (project != nil && project.Named(name) || definitions.Has(p, name)) {
+		return true, nil
+	}
+	if len(all) > 1 {
+		var dirs []string
+		for _, p := range all {
+			dirs = append(dirs, printable.Command("--dir", p.Dir))
+		}
+		return true, exit.Usagef("%q is the name of %d projects: give %s", name, len(all), strings.Join(dirs, ", or "))
+	}
+	if all[0].Gone {
+		a.Flags.Base = all[0].Base
+	} else {
+		a.Dir = all[0].Dir
+	}
+	return true, nil
 }
 
 // shorts returns the short names of the user's projects.

@@ -52,7 +52,7 @@ An undo is in the log and in the history: scopefs redo takes it back.
 
 Exit status: 0 everything was taken back, 1 there were conflicts, something was not kept,
 there was nothing to do, or it failed, 2 bad usage.`,
-		ValidArgsFunction: a.complete,
+		ValidArgsFunction: a.completePaths,
 		RunE: func(c *cobra.Command, words []string) error {
 			k, err := a.keptAgent(c.Context(), words)
 			if err != nil {
