@@ -266,7 +266,7 @@ func (k *kindOf) above(rel string, marked bool) *stand {
 	if git == "" || marked {
 		return nil
 	}
-	made := &stand{Object: &effect.Object{Path: git + "/"}, git: true}
+	made := &stand{Object: &effect.Object{Path: git + "/*"}, git: true}
 	k.dirs[git], k.all = made, append(k.all, made.Object)
 	return made
 }

@@ -258,6 +258,9 @@ func (a *app) find(name string) error {
 	if err != nil || found {
 		return err
 	}
+	if strings.HasPrefix(name, ".") || strings.Contains(name, "/") {
+		return exit.Usagef("%q is no agent: %s is that of a directory", name, cmp.Or(printable.Command("--dir", name), "--dir DIR"))
+	}
 	like := nearest.Of(name, shorts())
 	p, project, err := a.where()
 	switch {
