@@ -34,7 +34,9 @@ import (
 )
 
 // synonyms are words of other programs for commands.
-var synonyms = map[string]string{"held": "diff", "status": "diff", "log": "audit", "history": "changes", "revert": "undo", "install": "mcp --install"}
+var synonyms = map[string]string{
+	"held": "diff", "status": "diff", "log": "audit", "history": "changes", "revert": "undo", "install": "mcp --install",
+}
 
 // streams are the standard streams of a command.
 type streams struct {
