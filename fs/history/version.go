@@ -48,7 +48,7 @@ func (s *Store) Before(rel string, sel Selection) (Version, error) {
 	case t.kept != "":
 		return keptVersion(t.kept)
 	}
-	return Version{Path: t.real}, nil
+	return s.present(t.real)
 }
 
 // present returns the version that a file has now.
