@@ -77,8 +77,8 @@ type Store struct {
 	links     links
 	turn      sync.Mutex // held by an undo
 
-	states  sync.Mutex              // held from a look at the attributes of a file until they are in a record: the last one is right
-	writing map[beneath.FileID]bool // files that clients have open for writing
+	states  sync.Mutex                  // held from a look at the attributes of a file until they are in a record: the last one is right
+	writing map[beneath.FileID]*writing // files that clients have open for writing, or are about to change
 
 	mu      sync.Mutex
 	open    map[Label]*generation
@@ -116,7 +116,7 @@ func Open(tree, dir *beneath.Root, opt Options) (s *Store, corrected int, err er
 		dir:     dir,
 		opt:     opt,
 		open:    map[Label]*generation{},
-		writing: map[beneath.FileID]bool{},
+		writing: map[beneath.FileID]*writing{},
 		actors:  map[uint32]Actor{},
 		blocks:  map[beneath.FileID][]blocksOf{},
 		ending:  make(chan struct{}),
