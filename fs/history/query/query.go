@@ -98,10 +98,12 @@ type Entry struct {
 	Unkept     *history.Problem    `json:"unkept,omitempty"`
 }
 
-// The bounds of a reply. A path is escaped to four times its length at most, and an entry has two.
+// The bounds of a reply, in bytes.
 const (
-	pageBytes = 96 << 10
-	dataBytes = 96 << 10
+	pageBytes  = 96 << 10 // of several entries
+	dataBytes  = 96 << 10
+	maxPath    = 4 << 10  // of what an entry is about, as in the log
+	maxVersion = 64 << 10 // of the path of a Version as JSON; an entry has two
 )
 
 // Server answers requests about a Store. Its methods may be used from any goroutine.
@@ -392,6 +394,7 @@ func page(entries []Entry, offset int64) *Reply {
 	reply := &Reply{Total: len(entries)}
 	size := 0
 	for _, e := range entries[min(max(offset, 0), int64(len(entries))):] {
+		e = bounded(e)
 		text, _ := json.Marshal(e) // it has strings and numbers
 		if size += len(text); size > pageBytes && len(reply.Entries) > 0 {
 			break
@@ -399,6 +402,41 @@ func page(entries []Entry, offset int64) *Reply {
 		reply.Entries = append(reply.Entries, e)
 	}
 	return reply
+}
+
+// bounded returns an entry with its paths clipped as in the log. A version whose path has no room in a request is left out.
+func bounded(e Entry) Entry {
+	clip := func(paths ...*string) {
+		for _, p := range paths {
+			if rel, err := event.Unescape(*p); len(*p) > maxPath && err == nil {
+				*p = event.Bound(rel, maxPath)
+			}
+		}
+	}
+	switch {
+	case e.Change != nil:
+		c := *e.Change
+		clip(&c.Path, &c.From)
+		for _, v := range []*history.Version{&c.Old, &c.New} {
+			if len(v.Path) > maxVersion/6 && sizeOf(v.Path) > maxVersion {
+				*v = history.Version{}
+			}
+		}
+		return Entry{Change: &c}
+	case e.Step != nil:
+		s := *e.Step
+		clip(&s.Path, &s.To)
+		return Entry{Step: &s}
+	case e.Conflict != nil:
+		p := *e.Conflict
+		clip(&p.Path)
+		return Entry{Conflict: &p}
+	case e.Unkept != nil:
+		p := *e.Unkept
+		clip(&p.Path)
+		return Entry{Unkept: &p}
+	}
+	return e
 }
 
 // readAll reads contents from their starts. It returns at least one, and of the first one that has no room for the whole, alone, a part.
