@@ -457,12 +457,11 @@ func (u *undoing) Keep(s *plan.Step, at Place, st *beneath.Stat) error {
 }
 
 // Left is of plan.Keeper.
-func (u *undoing) Left(s *plan.Step, at Place, done bool) {
-	now, err := at.Stat()
-	switch {
-	case s.Do == plan.Times || err != nil || !s.Object.SameObject(plan.IdentOf(&now)) || !done && s.Do == plan.Attributes:
+func (u *undoing) Left(s *plan.Step, now *beneath.Stat, done bool) {
+	switch u.inverse(s); {
+	case s.Do == plan.Times || !s.Object.SameObject(plan.IdentOf(now)) || !done && s.Do == plan.Attributes:
 	case now.IsRegular():
-		u.written(&now)
+		u.written(now)
 	default:
 		_ = u.w.write(u.w.undo, &journal.Record{Kind: journal.Written, Object: now.ID()}) // complete
 	}
