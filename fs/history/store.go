@@ -47,7 +47,8 @@ type Options struct {
 
 	Quota *quota.Counter // counts what the history takes; nil: nobody
 
-	// Dropped is called when generations were given up, with their number and the reason.
+	// Dropped is called when generations were given up, with their number and the reason, and with 0 when the next ones are
+	// about to be.
 	Dropped func(count int, why string)
 	Logger  *slog.Logger // nil discards
 }
@@ -91,6 +92,7 @@ type Store struct {
 	cramped bool // a change was refused because the file system is full
 
 	interrupted []interrupted // guarded by turn
+	fills       bool          // likewise: Options.Dropped knows that the history is nearly full
 
 	wake      chan struct{} // see stir
 	ending    chan struct{}

@@ -135,7 +135,7 @@ type FromView struct {
 
 // Pruned is the oldest part of a history that was given up.
 type Pruned struct {
-	Generations int    `json:"generations"`
+	Generations int    `json:"generations"` // 0: it is about to be
 	Why         string `json:"why"`
 }
 
