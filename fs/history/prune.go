@@ -68,7 +68,7 @@ func (s *Store) prune(full bool) {
 func (g *generation) bytesNow() int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.bytes + g.size
+	return g.bytes + g.log.Size()
 }
 
 const whyFull = "the file system is full"

@@ -337,11 +337,11 @@ func (s *Store) begin(h Header) (*generation, error) {
 	if g.dir, err = s.dir.Dir(name); err != nil {
 		return nil, err
 	}
-	if g.journal, err = g.dir.Create(journal.Name, unix.O_RDWR, 0o600); err == nil {
+	if g.log, err = journal.OpenLog(g.dir, journal.Name, journal.Frames, nil); err == nil {
 		if err = g.write(&journal.Record{Seq: g.began, Kind: journal.Begins, Data: text}); err == nil {
 			return g, nil
 		}
-		g.journal.Close()
+		g.log.Close()
 		_ = g.dir.Unlink(journal.Name) // recover removes it, too
 	}
 	g.dir.Close()

@@ -121,6 +121,11 @@ func (l *Log) Append(entries ...[]byte) error {
 		}
 		text = l.form.append(text, entry)
 	}
+	return l.AppendText(text)
+}
+
+// AppendText is Append of entries that have the form of the log.
+func (l *Log) AppendText(text []byte) error {
 	n, err := l.WriteAt(text, l.size, false)
 	if err == nil && n < len(text) {
 		err = unix.ENOSPC
