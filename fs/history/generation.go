@@ -153,11 +153,7 @@ func (g *generation) sync() {
 
 // syncCopy writes a kept file to the disk. Without it a power failure can leave less than the record says: Open finds that.
 func (s *Store) syncCopy(rel string) {
-	st, err := s.dir.Stat(rel)
-	if err != nil {
-		return
-	}
-	if f, err := s.dir.Open(rel, unix.O_RDONLY, st.ID()); err == nil {
+	if f, _, err := s.dir.OpenAny(rel, unix.O_RDONLY); err == nil {
 		_ = f.Sync(true)
 		f.Close()
 	}

@@ -41,12 +41,7 @@ func (s *Store) generations() (all []past, err error) {
 
 // openJournal opens the journal of a generation.
 func (s *Store) openJournal(name string) (f beneath.File, st beneath.Stat, err error) {
-	rel := name + "/" + journal.Name
-	if st, err = s.dir.Stat(rel); err != nil {
-		return f, st, err
-	}
-	f, err = s.dir.Open(rel, unix.O_RDONLY, st.ID())
-	return f, st, err
+	return s.dir.OpenAny(name+"/"+journal.Name, unix.O_RDONLY)
 }
 
 // reading is what was read of a journal, up to the first damaged record. The records have no contents: see inline.

@@ -376,10 +376,9 @@ func (u *undoing) Move(s *plan.Step, from, to Place, st *beneath.Stat, change fu
 		return nil
 	case Restore:
 		if st.IsLink() && u.hooks.Link != nil {
-			text := make([]byte, unix.PathMax)
-			n, _, err := readLink(u.store.dir, from.Path(), text, 0)
+			text, err := u.store.dir.Readlink(from.Path())
 			if err == nil {
-				err = u.hooks.Link(to.Path(), string(text[:n]))
+				err = u.hooks.Link(to.Path(), text)
 			}
 			if err != nil {
 				return err
@@ -488,15 +487,11 @@ func (u *undoing) fill(f beneath.File, e *entry) error {
 			err = u.empty(f)
 		}
 		if err == nil {
-			err = writeAll(f, data, 0)
+			err = f.WriteAll(data, 0)
 		}
 		return err
 	}
-	st, err := u.store.dir.Stat(e.keptAt())
-	if err != nil {
-		return err
-	}
-	kept, err := u.store.dir.Open(e.keptAt(), unix.O_RDONLY, st.ID())
+	kept, st, err := u.store.dir.OpenAny(e.keptAt(), unix.O_RDONLY)
 	if err != nil {
 		return err
 	}

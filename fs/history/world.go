@@ -1,7 +1,6 @@
 package history
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -87,12 +86,11 @@ func (w *world) at(rel string) thing {
 		}
 	}
 	real := w.real(rel)
-	st, err := w.store.tree.Stat(real)
-	if errors.Is(err, unix.EACCES) { // the agent has closed a directory
-		restore := w.store.tree.Lift(real, 0)
+	var st beneath.Stat
+	err := w.store.tree.Lifting(real, 0, func() (err error) { // the agent may have closed a directory
 		st, err = w.store.tree.Stat(real)
-		restore()
-	}
+		return err
+	})
 	if err != nil {
 		return thing{}
 	}
@@ -140,12 +138,11 @@ func (w *world) empty(rel string) bool {
 	if w.names[rel].fresh {
 		return true
 	}
-	names, err := w.store.tree.Names(w.real(rel))
-	if errors.Is(err, unix.EACCES) {
-		restore := w.store.tree.Lift(w.real(rel), unix.S_IRWXU)
+	var names []string
+	err := w.store.tree.Lifting(w.real(rel), unix.S_IRWXU, func() (err error) {
 		names, err = w.store.tree.Names(w.real(rel))
-		restore()
-	}
+		return err
+	})
 	for _, name := range names {
 		if t, ok := w.names[beneath.Join(rel, name)]; !ok || t.there {
 			return false
