@@ -276,10 +276,6 @@ func (s *Server) begin(ctx context.Context) (cancelled context.Context, progress
 }
 
 func (s *Server) undo(ctx context.Context, request *Request) (*Reply, error) {
-	text, err := json.Marshal(request)
-	if err != nil {
-		return nil, err
-	}
 	ctx, progress, end := s.begin(ctx)
 	defer end()
 	hooks := s.Hooks
@@ -303,9 +299,7 @@ func (s *Server) undo(ctx context.Context, request *Request) (*Reply, error) {
 		return nil, err
 	}
 	entries := entriesOf(&r.Plan)
-	s.mu.Lock()
-	s.listed, s.list = string(text), entries
-	s.mu.Unlock()
+	s.remember(request, entries)
 	return undoReply(r, entries), nil
 }
 
@@ -366,15 +360,12 @@ func entriesOf(r *history.Plan) []Entry {
 func (s *Server) listing(r *Request, list func() ([]Entry, error)) (*Reply, error) {
 	offset := r.Offset
 	r.Offset = 0
-	text, err := json.Marshal(r)
-	if err != nil {
-		return nil, err
-	}
 	s.mu.Lock()
 	entries := s.list
-	known := offset > 0 && s.listed == string(text)
+	known := offset > 0 && s.listed == textOf(r)
 	s.mu.Unlock()
 	if !known {
+		var err error
 		entries, err = list()
 		if nothing, ok := err.(*history.ErrNothing); ok && nothing.Unchanged && r.Changes != nil {
 			return &Reply{Nothing: nothing.Why}, nil
@@ -382,11 +373,21 @@ func (s *Server) listing(r *Request, list func() ([]Entry, error)) (*Reply, erro
 		if err != nil {
 			return nil, err
 		}
-		s.mu.Lock()
-		s.listed, s.list = string(text), entries
-		s.mu.Unlock()
+		s.remember(r, entries)
 	}
 	return page(entries, offset), nil
+}
+
+// remember keeps the list of a request, for its further pages.
+func (s *Server) remember(r *Request, entries []Entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listed, s.list = textOf(r), entries
+}
+
+func textOf(r *Request) string {
+	text, _ := json.Marshal(r) // it was read as JSON
+	return string(text)
 }
 
 // page returns the entries from an offset on that a reply has room for.
