@@ -92,14 +92,7 @@ func (w *Writer) Left(id beneath.FileID, stat func() (beneath.Stat, error)) {
 	}
 }
 
-// Written notes how an undo has left a file.
-func (w *Writer) Written(st *beneath.Stat) {
-	w.store.states.Lock()
-	defer w.store.states.Unlock()
-	w.leave(st)
-}
-
-// leave is Written for a caller that holds Store.states.
+// leave notes how a file was left. The caller holds Store.states.
 func (w *Writer) leave(st *beneath.Stat) {
 	_ = w.begin(func(g *generation) error { // without it the file counts as somebody else's work
 		g.leave(st)

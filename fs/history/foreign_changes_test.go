@@ -131,7 +131,7 @@ func TestPathBound(t *testing.T) {
 		require.NoError(t, err)
 		m.Void()
 	}
-	c.store.flush()
+	c.store.settle(nil)
 	size := 0
 	require.NoError(t, filepath.Walk(c.kept, func(_ string, info os.FileInfo, err error) error {
 		size += int(info.Size())

@@ -143,18 +143,13 @@ func (g *generation) sync() {
 	f, err := g.log.Dup()
 	g.mu.Unlock()
 	for _, k := range copies {
-		g.store.syncCopy(journal.OpenName(g.began) + "/" + keptName(k))
+		if f, _, err := g.store.dir.OpenAny(journal.OpenName(g.began)+"/"+keptName(k), unix.O_RDONLY); err == nil {
+			_ = f.Sync(true) // else a power failure can leave less than the record says: Open finds that
+			f.Close()
+		}
 	}
 	if err == nil {
 		_ = f.Sync(true) // the next one tries again
-		f.Close()
-	}
-}
-
-// syncCopy writes a kept file to the disk. Without it a power failure can leave less than the record says: Open finds that.
-func (s *Store) syncCopy(rel string) {
-	if f, _, err := s.dir.OpenAny(rel, unix.O_RDONLY); err == nil {
-		_ = f.Sync(true)
 		f.Close()
 	}
 }

@@ -146,9 +146,8 @@ func (s *Store) load(p past) (generationRecords, error) {
 	g := generationRecords{past: p}
 	f, _, err := s.openJournal(p.name)
 	if errors.Is(err, beneath.ErrStale) && !p.ended { // it has ended meanwhile
-		now, failed := s.generations()
-		if i := slices.IndexFunc(now, func(other past) bool { return other.began == p.began }); failed == nil && i >= 0 && now[i].ended {
-			return s.load(now[i])
+		if now, failed := s.named(idOf(p.began)); failed == nil && now.ended {
+			return s.load(now)
 		}
 	}
 	if err == nil {
@@ -219,7 +218,7 @@ type Generation struct {
 
 // Generations returns the generations from a time on, the oldest first.
 func (s *Store) Generations(since time.Time) (list []Generation, err error) {
-	s.flush()
+	s.settle(nil)
 	all, err := s.generations()
 	if err != nil {
 		return nil, err

@@ -367,17 +367,8 @@ func (s *Store) endAll(is func(*generation) bool) {
 	s.finishing.Wait()
 }
 
-// flush writes what has happened to the journals: a reader of them sees all changes before the call.
-func (s *Store) flush() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, g := range s.open {
-		g.flush()
-	}
-}
-
-// settle writes what has happened to the journals of all generations but one, which does so itself: after a crash the tree shows
-// whether the last records have happened, but not those before others.
+// settle writes what has happened to the journals of all generations but one, which does so itself. A reader of them sees
+// all changes before the call. After a crash the tree shows whether the last records have happened, but not those before others.
 func (s *Store) settle(but *generation) {
 	s.mu.Lock()
 	var others []*generation

@@ -466,9 +466,11 @@ func (u *undoing) Left(s *plan.Step, now *beneath.Stat, done bool) {
 	}
 }
 
-// written is Writer.Written, in the journal before the plan says that the step is done.
+// written notes how a step has left a file: in the journal before the plan says that the step is done.
 func (u *undoing) written(st *beneath.Stat) {
-	u.w.Written(st)
+	u.store.states.Lock()
+	defer u.store.states.Unlock()
+	u.w.leave(st)
 	u.w.undo.flush()
 }
 

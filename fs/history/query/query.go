@@ -407,37 +407,36 @@ func page(entries []Entry, offset int64) *Reply {
 
 // bounded returns an entry with its paths clipped as in the log. A version whose path has no room in a request is left out.
 func bounded(e Entry) Entry {
-	clip := func(paths ...*string) {
-		for _, p := range paths {
-			if rel, err := event.Unescape(*p); len(*p) > maxPath && err == nil {
-				*p = event.Bound(rel, maxPath)
-			}
-		}
-	}
-	switch {
-	case e.Change != nil:
-		c := *e.Change
-		clip(&c.Path, &c.From)
+	e.Change, e.Step, e.Conflict, e.Unkept = clone(e.Change), clone(e.Step), clone(e.Conflict), clone(e.Unkept)
+	var paths []*string
+	switch c := e.Change; {
+	case c != nil:
+		paths = []*string{&c.Path, &c.From}
 		for _, v := range []*history.Version{&c.Old, &c.New} {
 			if len(v.Path) > maxVersion/6 && sizeOf(v.Path) > maxVersion {
 				*v = history.Version{}
 			}
 		}
-		return Entry{Change: &c}
 	case e.Step != nil:
-		s := *e.Step
-		clip(&s.Path, &s.To)
-		return Entry{Step: &s}
+		paths = []*string{&e.Step.Path, &e.Step.To}
 	case e.Conflict != nil:
-		p := *e.Conflict
-		clip(&p.Path)
-		return Entry{Conflict: &p}
+		paths = []*string{&e.Conflict.Path}
 	case e.Unkept != nil:
-		p := *e.Unkept
-		clip(&p.Path)
-		return Entry{Unkept: &p}
+		paths = []*string{&e.Unkept.Path}
+	}
+	for _, p := range paths {
+		if rel, err := event.Unescape(*p); len(*p) > maxPath && err == nil {
+			*p = event.Bound(rel, maxPath)
+		}
 	}
 	return e
+}
+
+func clone[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	return new(*p)
 }
 
 // readAll reads contents from their starts. It returns at least one, and of the first one that has no room for the whole, alone, a part.
