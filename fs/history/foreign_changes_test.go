@@ -164,6 +164,21 @@ func TestSeveralWriters(t *testing.T) {
 			c.writer().Left(id, func() (beneath.Stat, error) { return c.root.Stat("f") })
 			c.unlink("twin")
 		},
+		"another sets the mode after it is removed": func(t *testing.T, c *client, id beneath.FileID) {
+			f, err := c.root.Open("f", unix.O_RDWR, id)
+			require.NoError(t, err)
+			defer f.Close()
+			c.begin("f", id)
+			c.host("f", "half")
+			st, err := f.Stat()
+			require.NoError(t, err)
+			at := c.place("f")
+			defer at.Dir.Close()
+			require.NoError(t, c.writer().Unlink(at, &st, true))
+			require.NoError(t, c.writer().Unnamed(id).Attributes("f", &st))
+			c.fill(f, "second")
+			c.writer().Left(id, f.Stat)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newClient(t)

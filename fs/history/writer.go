@@ -468,13 +468,13 @@ func (w *Writer) Attributes(rel string, st *beneath.Stat) error {
 		} else {
 			r.Attr.XAttrs = w.store.xattrs(rel, st)
 		}
-		if st.IsRegular() && !w.unnamed {
+		if st.IsRegular() {
 			w.store.states.Lock()
 			defer w.store.states.Unlock()
 			if w.store.isWritten(id) {
 				r.Flags |= journal.Busy
 			}
-			if now, err := w.store.tree.Stat(rel); err == nil && plain(now.ID()) == id { // else the caller's look has to do
+			if now, err := w.store.tree.Stat(rel); err == nil && !w.unnamed && plain(now.ID()) == id { // else the caller's look has to do
 				xattrs := r.Attr.XAttrs
 				r.Attr = journal.AttrOf(&now)
 				r.Attr.XAttrs = xattrs

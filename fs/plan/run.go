@@ -103,8 +103,14 @@ func failureOf(err error) *Failure {
 type run struct {
 	Runner
 	j       *Journal
-	places  map[uint64][]int     // steps that bring an object to a place
-	written map[int]beneath.File // what Rewrites have written, which is perhaps not on the disk yet
+	places  map[uint64][]int // steps that bring an object to a place
+	written map[int]written  // by Rewrites, perhaps not on the disk yet
+}
+
+// written is a file as a step has left it.
+type written struct {
+	beneath.File
+	now beneath.Stat
 }
 
 // The bounds of steps that are done together: clients wait meanwhile.
@@ -152,7 +158,7 @@ func (x *run) try(i, end int) (errs []error) {
 		defer unlock()
 	}
 	x.giveBack(&x.j.Steps[i])
-	x.written = map[int]beneath.File{}
+	x.written = map[int]written{}
 	for n := range errs {
 		errs[n] = x.one(i + n)
 	}
@@ -163,17 +169,11 @@ func (x *run) try(i, end int) (errs []error) {
 	all.Wait()
 	for n := range errs {
 		if f, ok := x.written[i+n]; ok {
-			x.left(&x.j.Steps[i+n], f.Stat, errs[n])
+			x.Keeper.Left(&x.j.Steps[i+n], &f.now, errs[n] == nil)
 			f.Close()
 		}
 	}
 	return errs
-}
-
-func (x *run) left(s *Step, stat func() (beneath.Stat, error), err error) {
-	if now, failed := stat(); failed == nil {
-		x.Keeper.Left(s, &now, err == nil)
-	}
 }
 
 // one does a step. Where a mode keeps the owner from it, he has the right for the step.
@@ -537,8 +537,11 @@ func (x *run) set(i int, s *Step, at Place, st *beneath.Stat, there bool) (err e
 			return err
 		}
 		defer func() {
-			if _, later := x.written[i]; !later {
-				x.left(s, at.Stat, err)
+			if _, later := x.written[i]; later {
+				return
+			}
+			if now, failed := at.Stat(); failed == nil {
+				x.Keeper.Left(s, &now, err == nil)
 			}
 		}()
 		if s.Do != Times {
@@ -580,8 +583,12 @@ func (x *run) set(i int, s *Step, at Place, st *beneath.Stat, there bool) (err e
 		}
 		err = nil
 	}
-	if err == nil && s.Do == Rewrite {
-		x.written[i] = now
+	if err != nil || s.Do != Rewrite {
+		return err
+	}
+	left, err := now.Stat()
+	if err == nil {
+		x.written[i] = written{now, left}
 	}
 	return err
 }
