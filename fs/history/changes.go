@@ -308,13 +308,12 @@ func (t *tracker) changes(s *Store, sel Selection) []Change {
 		default: // Lost
 			c.Kind = Changed
 		}
-		if !sel.below(c.Path) && !sel.below(c.From) || c.From == "" && !sel.below(c.Path) {
+		if !sel.below(c.Path) && !sel.below(c.From) {
 			continue
 		}
 		st, err := s.describe(&c, o)
 		if t.looks && st != (beneath.Stat{}) {
-			c.now = new(beneath.Stat)
-			*c.now = st
+			c.now = &st
 		}
 		c.closed = err == unix.EACCES
 		if i, ok := at[c.Path]; ok && (list[i].Kind == Added && c.Kind == Deleted || list[i].Kind == Deleted && c.Kind == Added) {

@@ -70,12 +70,6 @@ func (r *reading) take(entry []byte) bool {
 	return true
 }
 
-// scan reads a journal.
-func (r *reading) scan(f beneath.File) error {
-	_, err := journal.Scan(f, journal.Frames, r.take)
-	return errors.Join(err, r.err)
-}
-
 // inline returns the content that a record of a generation has.
 func (s *Store) inline(name string, r *journal.Record) ([]byte, error) {
 	f, _, err := s.openJournal(name)
@@ -163,8 +157,8 @@ func (s *Store) load(p past) (generationRecords, error) {
 // read reads the records of a journal.
 func (g *generationRecords) read(f beneath.File) error {
 	var r reading
-	if err := r.scan(f); err != nil {
-		return err
+	if _, err := journal.Scan(f, journal.Frames, r.take); err != nil || r.err != nil {
+		return errors.Join(err, r.err)
 	}
 	all := r.records
 	g.Header = r.Header

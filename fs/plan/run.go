@@ -74,10 +74,14 @@ func (j *Journal) Run(ctx context.Context, r Runner) error {
 			if err != nil && !x.fatal(err) {
 				err = x.home(&j.Steps[i], err)
 			}
+			why, ok := errors.AsType[*Failure](err)
+			if err != nil && !ok {
+				why = &Failure{Kind: System, Text: err.Error()}
+			}
 			if err != nil && x.fatal(err) {
 				fatal = cmp.Or(fatal, fmt.Errorf("%s: %w", j.Steps[i].Path(), err))
 			} else {
-				_ = j.end(i, failureOf(err)) // without the note the step is recognized by where its object is
+				_ = j.end(i, why) // without the note the step is recognized by where its object is
 			}
 			i++
 		}
@@ -89,14 +93,6 @@ func (j *Journal) Run(ctx context.Context, r Runner) error {
 		x.Progress(len(j.Steps), len(j.Steps))
 	}
 	return j.log.Sync(true)
-}
-
-func failureOf(err error) *Failure {
-	why, ok := errors.AsType[*Failure](err)
-	if err != nil && !ok {
-		why = &Failure{Kind: System, Text: err.Error()}
-	}
-	return why
 }
 
 // run is a run of the steps.
