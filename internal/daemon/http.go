@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"os"
@@ -41,16 +42,24 @@ type httpFace struct {
 // token void, remove the file and start the daemon again.
 func (d *Daemon) tokenKey() ([]byte, error) {
 	name := filepath.Join(d.Paths.State, "http.key")
-	key, err := os.ReadFile(name)
-	if errors.Is(err, os.ErrNotExist) || err == nil && len(key) != sha256.Size {
-		key = make([]byte, sha256.Size)
-		rand.Read(key)
-		err = durable.ReplaceAt(name, key, durable.Options{}) // a token is worth nothing when the power takes its key
-	}
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("key of tokens: %w", err)
 	}
-	return key, nil
+	defer f.Close()
+	key, err := io.ReadAll(io.LimitReader(f, 64))
+	if err == nil && len(key) != sha256.Size {
+		key = make([]byte, sha256.Size)
+		rand.Read(key)
+		if err = f.Truncate(0); err == nil {
+			_, err = f.WriteAt(key, 0)
+		}
+		// A token is worth nothing when the power takes its key.
+		if err == nil {
+			err = errors.Join(f.Sync(), durable.SyncDir(d.Paths.State))
+		}
+	}
+	return key, err
 }
 
 // tokenTime is how long a token is valid if the operator gives no other time.

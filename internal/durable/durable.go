@@ -193,7 +193,10 @@ func (d *Draft) write(text []byte) error {
 	return errors.Join(err, d.Close())
 }
 
-// Sync syncs an open directory, so that its names are on the disk, and closes it. err is the error of its open.
+// SyncDir syncs a directory, so that its names are on the disk.
+func SyncDir(path string) error { return Sync(os.Open(path)) }
+
+// Sync is SyncDir for an open directory, which it closes, or the error of its open.
 func Sync(dir *os.File, err error) error {
 	if err != nil {
 		return err

@@ -87,7 +87,7 @@ func CopyExtension(ctx context.Context, p config.Paths, source string, o Options
 	if err != nil { // back, or exchanged again
 		return one, errors.Join(err, unix.Renameat2(unix.AT_FDCWD, place, unix.AT_FDCWD, dir, flags))
 	}
-	return one, durable.Sync(os.Open(parent))
+	return one, durable.SyncDir(parent)
 }
 
 // describeExtension returns the name of the extension in dir, and what it gives its author.
