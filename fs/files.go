@@ -46,9 +46,7 @@ func (v *View) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.
 		if p.node.staged.Load() != nil {
 			return v.openStaged(&in.InHeader, p.node, flags, out)
 		}
-		if op == scope.OpOpenWrite {
-			p.keep.Begin(p.node.ident, false)
-		}
+		p.keep.Begin(p.node.ident, false) // nil for reads
 		h, err := v.openKept(p, op, flags, out)
 		switch {
 		case err != nil:

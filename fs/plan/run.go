@@ -148,8 +148,7 @@ func (x *run) try(i, end int) (errs []error) {
 	if x.Lock != nil {
 		unlock, err := x.Lock()
 		if err != nil {
-			errs[0] = err
-			return errs[:1]
+			return []error{err}
 		}
 		defer unlock()
 	}
@@ -533,10 +532,8 @@ func (x *run) set(i int, s *Step, at Place, st *beneath.Stat, there bool) (err e
 			return err
 		}
 		defer func() {
-			if _, later := x.written[i]; later {
-				return
-			}
-			if now, failed := at.Stat(); failed == nil {
+			_, later := x.written[i]
+			if now, failed := at.Stat(); failed == nil && !later {
 				x.Keeper.Left(s, &now, err == nil)
 			}
 		}()
