@@ -186,7 +186,7 @@ func (f *selected) settle() {
 // meant returns all generations, with the records of those that sel means and of later ones. Meant are the records after from
 // of the generations that picks returns.
 func (s *Store) meant(sel Selection) (loaded []*generationRecords, picks func(*generationRecords) bool, from uint64, err error) {
-	s.flush()
+	s.settle(nil)
 	all, err := s.generations()
 	if err != nil {
 		return nil, nil, 0, err

@@ -92,7 +92,7 @@ func (l *daemonLink) dropped(count int, why string) {
 		l.pruning.Lock()
 		defer l.pruning.Unlock()
 		if _, err := l.request(wire.FromView{Pruned: &wire.Pruned{Generations: count, Why: why}}); err != nil {
-			slog.LogAttrs(context.Background(), slog.LevelWarn, "history: the oldest generations were given up, which cannot be recorded",
+			slog.LogAttrs(context.Background(), slog.LevelWarn, "history: the oldest generations are given up, which cannot be recorded",
 				slog.Int("count", count), slog.String("why", why), slog.Any("err", err))
 		}
 	}()
