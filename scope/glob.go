@@ -93,10 +93,57 @@ func (r *rule) across(rel string) bool {
 	return false
 }
 
-// Reaches reports whether the rule may match rel, a path above it or one below it.
-func (r PathRule) Reaches(rel string) bool {
-	rules, err := parseRule(r)
-	return err == nil && slices.ContainsFunc(rules, func(r rule) bool { return covers(r.parts, rel) || reachesBelow(r.parts, rel) })
+// below returns rules that match, by paths relative to the directory rel, what r matches there. They have its text.
+func (r PathRule) below(rel string) (all []PathRule) {
+	patterns, err := expand(r.Pattern, nil)
+	if err != nil {
+		return nil
+	}
+	everywhere := strings.HasPrefix(r.Pattern, "**/")
+	if everywhere {
+		all = []PathRule{r}
+	}
+	for _, pattern := range patterns {
+		rests := []string{pattern}
+		for name := range strings.SplitSeq(rel, "/") {
+			var next []string
+			for _, rest := range rests {
+				next = append(next, after(rest, name)...)
+			}
+			slices.Sort(next)
+			rests = slices.Compact(next)
+		}
+		for _, rest := range rests {
+			if everywhere && rest == pattern {
+				continue
+			}
+			if parts, _ := parseParts(rest); rest == "" || len(parts) == 0 {
+				rest = "**"
+				if r.Access >= Seal { // the root itself cannot be hidden
+					rest = "*"
+				}
+			}
+			if one := (PathRule{rest, r.Access, cmp.Or(r.Name, r.Pattern)}); !slices.Contains(all, one) {
+				all = append(all, one)
+			}
+		}
+	}
+	return all
+}
+
+// after returns what may be left of a pattern without braces once a name has matched; "" matches everything.
+func after(pattern, name string) []string {
+	text, rest, more := strings.Cut(pattern, "/")
+	p, err := parsePart(text)
+	switch {
+	case pattern == "", err == nil && p.kind == anyPart && !more:
+		return []string{""}
+	case err != nil, p.kind != anyPart && !p.matches(name):
+		return nil
+	case p.kind == anyPart:
+		return append(after(rest, name), pattern)
+	}
+	return []string{rest}
 }
 
 // Check returns the error that Compile would return for the rule, or nil.

@@ -234,6 +234,27 @@ func (s PolicySpec) withoutHold(a Access) PolicySpec {
 	return s
 }
 
+// Below returns the spec that decides below the directory rel, by paths relative to it, as s does; "" is the root.
+func (s PolicySpec) Below(rel string) PolicySpec {
+	if rel == "" {
+		return s
+	}
+	paths, lists := s.Paths, s.Protect
+	s.Paths, s.Protect = nil, slices.Clone(lists)
+	for _, r := range paths {
+		s.Paths = append(s.Paths, r.below(rel)...)
+	}
+	for i, list := range lists {
+		s.Protect[i].Paths = nil
+		for _, pattern := range list.Paths {
+			for _, r := range (PathRule{Pattern: fold(pattern)}).below(fold(rel)) {
+				s.Protect[i].Paths = append(s.Protect[i].Paths, r.Pattern)
+			}
+		}
+	}
+	return s
+}
+
 // Holds reports whether a rule of the spec grants Hold.
 func (s PolicySpec) Holds() bool {
 	return slices.ContainsFunc(s.Paths, func(r PathRule) bool { return r.Access == Hold }) ||
