@@ -233,7 +233,8 @@ func (a *app) remedyOf(p config.Paths, id scope.ID, name string) func(api.Note) 
 		if n.Host == "" {
 			return n.Remedy
 		}
-		return cmp.Or(amend.Command(p, definitions.Read(p, nil), id, amend.Host, n.Host, a.sameAgent(name)...), n.Remedy)
+		command, _ := amend.Command(p, definitions.Read(p, nil), id, amend.Host, n.Host, a.sameAgent(name)...)
+		return cmp.Or(command, n.Remedy)
 	}
 }
 
