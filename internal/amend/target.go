@@ -528,7 +528,11 @@ func (p pathRule) allow(d *Draft, c Change) amended {
 	return a
 }
 
-// protected returns the lists of protect that have the path.
+// Protecting returns the lists of protect that have a path.
+func Protecting(spec scope.PolicySpec, rel string) []string {
+	return pathRule{rel: rel}.protected(spec)
+}
+
 func (p pathRule) protected(spec scope.PolicySpec) (names []string) {
 	alone := map[string]scope.PolicySpec{}
 	for _, list := range spec.Protect {

@@ -102,6 +102,7 @@ type Daemon struct {
 	reloading sync.Mutex         // one reload after the other
 	// likewise, so that the definitions read last hold; clients that start wait for it: nothing is recorded under it
 	loading   sync.Mutex
+	flags     map[scope.ID]flagged // that hold now; guarded by loading
 	loaded    atomic.Pointer[loaded]
 	volumes   *limit.Queue // one request for the volumes of an agent after the other
 	top       top
@@ -156,7 +157,7 @@ func New(opt Options) (*Daemon, error) {
 		},
 		only: opt.Only, unmounted: opt.Unmounted, http: opt.HTTP, metrics: opt.Metrics, console: opt.Console,
 		notify: opt.Notify, period: opt.Watchdog,
-		idle: opt.Idle, stamp: stamp, agents: map[scope.ID]*agent.Agent{}, looking: make(chan struct{}, 1),
+		idle: opt.Idle, stamp: stamp, agents: map[scope.ID]*agent.Agent{}, flags: map[scope.ID]flagged{}, looking: make(chan struct{}, 1),
 		volumes: limit.NewQueue(0, 1, time.Minute),
 	}
 	if d.lasting() {

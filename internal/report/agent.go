@@ -151,7 +151,7 @@ func ShowAgent(p config.Paths, known *definitions.Set, id scope.ID) (*Agent, err
 		}
 		for i := range s.Builtins {
 			v := &s.Builtins[i]
-			if alone := own.Grants.Tool(v.Tool); verdictOf(alone) != v.Verdict || alone.Rule != v.Rule {
+			if alone := own.Grants.Tool(v.Tool); verdictOf(alone) != v.Verdict {
 				v.From = agents.RepositoryFile
 			}
 		}

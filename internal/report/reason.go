@@ -262,7 +262,8 @@ func (r *Reason) origin(p config.Paths, known *definitions.Set, agent *agents.Ag
 	case len(agent.Repository) > 0:
 		d := r.decide(agent)
 		own := known.All.Own(agent.Name)
-		if alone := r.decide(cmp.Or(own, agent)); alone.Allow != d.Allow || alone.Ask != d.Ask || alone.Rule != d.Rule {
+		alone := r.decide(cmp.Or(own, agent))
+		if alone.Rule, alone.Remedy = d.Rule, d.Remedy; alone != d { // the texts aside
 			file, whose = agents.TrustedName(agent.Name), trusted
 		}
 	}
@@ -270,9 +271,11 @@ func (r *Reason) origin(p config.Paths, known *definitions.Set, agent *agents.Ag
 		file = filepath.Join(p.Base, file)
 	}
 	text := fmt.Sprintf("%s (%s)", file, whose)
+	if scope.Kind(r.Kind) != scope.KindProtect || r.grant.kind != amend.Path {
+		return text
+	}
 	for _, list := range agent.Sources() {
-		name, ok := strings.CutPrefix(list.Key, "protect.")
-		if rest, of := strings.CutPrefix(r.NowRule, "protect "+name); ok && of && (rest == "" || rest[0] == ':') {
+		if slices.Contains(amend.Protecting(agent.View.PolicySpec(), r.grant.name), strings.TrimPrefix(list.Key, "protect.")) {
 			text = fmt.Sprintf("%s (%s), named in %s", list.Key, p.Layer(list.File), text)
 		}
 	}

@@ -105,8 +105,8 @@ func TestWhyWhose(t *testing.T) {
 		"a path":             {audit.Event{Event: audit.KindFile, Op: "lookup", Path: "own"}, own},
 		"a path of theirs":   {audit.Event{Event: audit.KindFile, Op: "lookup", Path: "theirs/x"}, trusted},
 		"a host of theirs":   {audit.Event{Event: audit.KindNetwork, Op: "connect", Target: "b.test:443"}, trusted},
-		"a list":             {audit.Event{Event: audit.KindFile, Op: "create", Path: "x/kept"}, "protect.mine (base), named in " + own},
-		"a list of ours":     {audit.Event{Event: audit.KindFile, Op: "rename", Path: ".git/config", RuleKind: "protect", Rule: "protect git-config: sets x.y"}, "protect.git-config (built-in), named in " + own},
+		"a list":             {audit.Event{Event: audit.KindFile, Op: "create", Path: "x/kept", RuleKind: "protect"}, "protect.mine (base), named in " + own},
+		"git's rules":        {audit.Event{Event: audit.KindFile, Op: "rename", Path: ".git/config", RuleKind: "protect", Rule: "protect git-config: sets x.y"}, own},
 		"an agent of theirs": {audit.Event{Event: audit.KindCall, Op: "bash", Agent: "r"}, trusted},
 	} {
 		test.event.Agent, test.event.Verdict = cmp.Or(test.event.Agent, "a"), audit.Deny

@@ -173,6 +173,7 @@ type Changes string
 
 // The kinds of changes.
 const (
+	direct        Changes = "direct"
 	ChangesDirect Changes = ""     // nothing is kept; the default, which a definition writes as direct
 	ChangesKept   Changes = "kept" // the agent's history keeps it
 	ChangesHeld   Changes = "held" // the agent's directory does not change until an operator commits
