@@ -33,8 +33,8 @@ type Agent struct {
 	requests *limit.Slots // by HTTP
 	leaving  atomic.Bool  // see Leave
 
-	unsettled  atomic.Bool   // see unused
-	turn       chan struct{} // holds a value while the view goes up or down: see take
+	unsettled atomic.Bool   // see unused
+	turn      chan struct{} // holds a value while the view goes up or down: see take
 
 	homing sync.Mutex // guards home; held while its view starts, not until it is mounted
 	home   *view.View // of the agent's HOME; nil: none
