@@ -29,28 +29,32 @@ func (e Excess) String() string {
 // MaxSteps bounds the searches of Words for one comparison: less than a second.
 const MaxSteps = 1_000_000
 
-// Excess returns what the policy allows and was does not: of the paths that a changed rule is about, one for each rule. The cost
-// grows with the number of changed rules.
+// Excess returns what the policy allows and was does not: of the paths that a changed rule is about the one that may be used most, one
+// for each rule. The cost grows with the number of changed rules.
 func (p *Policy) Excess(was *Policy) (all []Excess) {
-	steps := MaxSteps
+	steps, most := MaxSteps, p.spec.Access
+	for _, r := range p.ruleList() {
+		most = min(most, r.access)
+	}
 	for _, c := range p.candidates(was) {
-		found := false
+		best, found := Hide, Excess{Key: "view"}
 		visit := func(word string) bool {
 			now, old := p.byPaths(OpStat, word), was.byPaths(OpStat, word)
-			if found = now.Access < old.Access; found {
-				e := Excess{Key: "view", What: accessTexts[now.Access], Witness: word, Before: old.Rule}
-				if !slices.ContainsFunc(all, func(o Excess) bool { return o.What == e.What && o.Before == e.Before }) {
-					all = append(all, e)
-				}
+			if now.Access < old.Access && now.Access < best {
+				best, found.What, found.Witness, found.Before = now.Access, accessTexts[now.Access], word, old.Rule
 			}
-			return !found
+			return best > most
 		}
 		// Most rules that are gone are gone for each of their paths.
 		decided := Words(pathGrammar, c.among[:1], &steps, visit)
-		if !found && len(c.among) > 1 {
+		if best > most && len(c.among) > 1 {
 			decided = Words(pathGrammar, c.among, &steps, visit)
 		}
-		if !found && !decided {
+		same := func(e Excess) bool { return e.What == found.What && e.Before == found.Before }
+		if best < Hide && !slices.ContainsFunc(all, same) {
+			all = append(all, found)
+		}
+		if best > most && (!decided || best == Hold && c.left) {
 			all = append(all, Excess{Key: "view", What: c.text, Undecided: true})
 		}
 	}
@@ -68,6 +72,7 @@ var accessTexts = [...]string{
 type candidate struct {
 	text  string
 	among []Expression // the rule, and those that may decide in its place
+	left  bool         // but for lists that hold changes: they are many, and make nothing narrower than the rule
 }
 
 // candidates returns the rules that was has and p has not, and those that p alone has and that open what was closes by default.
@@ -82,7 +87,7 @@ func (p *Policy) candidates(was *Policy) (all []candidate) {
 	}
 	own, before := has(mine), has(theirs)
 	add := func(r listedRule, over ...[]listedRule) {
-		c := candidate{r.text, []Expression{r.expression(r.folded)}}
+		c := candidate{text: r.text, among: []Expression{r.expression(r.folded)}}
 		for _, list := range over {
 			for _, o := range list {
 				if o.ruleKey != r.ruleKey {
@@ -95,7 +100,9 @@ func (p *Policy) candidates(was *Policy) (all []candidate) {
 	for _, r := range theirs {
 		opens := func(o listedRule) bool { return o.access < r.access && !o.folded }
 		if !own[r.ruleKey] && (p.spec.Access < r.access || slices.ContainsFunc(mine, opens)) {
-			add(r, slices.DeleteFunc(slices.Clone(mine), func(o listedRule) bool { return o.folded && o.access < r.access && !o.git }))
+			among := slices.DeleteFunc(slices.Clone(mine), func(o listedRule) bool { return o.folded && o.access < r.access && !o.git })
+			add(r, among)
+			all[len(all)-1].left = len(among) < len(mine)
 		}
 	}
 	for _, r := range mine {

@@ -1,0 +1,176 @@
+package widening_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/internal/need"
+)
+
+// equivalent are mutations that change no result, each with the reason. A test cannot notice them.
+var equivalent = map[string]string{}
+
+// TestMutations: each comparison of the procedure that is inverted, always true or always false, and each step of it that is dropped,
+// makes a test fail.
+func TestMutations(t *testing.T) {
+	need.All(t, "it compiles the procedure, and runs its tests for each comparison of it")
+	root, err := filepath.Abs("../..")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	var sites []string
+	replace := map[string]string{}
+	for pkg, files := range map[string][]string{"scope": {"excess.go", "excess_network.go"}, "scope/widening": {"widening.go"}} {
+		for _, file := range append(files, "mutant.go") {
+			name, text := filepath.Join(root, pkg, file), ""
+			if file == "mutant.go" {
+				text = "package " + filepath.Base(pkg) + mutant
+			} else {
+				text = mutable(t, name, &sites)
+			}
+			at := filepath.Join(dir, strings.ReplaceAll(pkg, "/", "-")+"-"+file)
+			require.NoError(t, os.WriteFile(at, []byte(text), 0o600))
+			replace[name] = at
+		}
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "overlay"), overlay, 0o600))
+	var binaries []string
+	for _, pkg := range []string{"scope", "scope/widening"} {
+		binary := filepath.Join(dir, filepath.Base(pkg)+".test")
+		cmd := exec.Command("go", "test", "-c", "-overlay", filepath.Join(dir, "overlay"), "-o", binary, "./"+pkg)
+		cmd.Dir = root
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		binaries = append(binaries, binary)
+	}
+	fails := func(mutation string) bool {
+		for _, binary := range binaries {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			cmd := exec.CommandContext(ctx, binary, "-test.failfast", "-test.run", "^(TestPolicyExcess|TestPolicyExcessOne|TestNetworkExcess|TestNetworkExcessRoute|TestOf|TestLines|TestKeys|TestNothingUntold)$")
+			cmd.Dir, cmd.Env = root, append(os.Environ(), "SCOPEFS_TEST_MUTATION="+mutation, "SCOPEFS_TEST_DEFINITIONS=300")
+			err := cmd.Run()
+			cancel()
+			if err != nil {
+				return true
+			}
+		}
+		return false
+	}
+	require.False(t, fails(""), "the tests pass without a mutation")
+	missed := map[string]bool{}
+	for i, site := range sites {
+		for _, how := range []string{"inverted", "true", "false"} {
+			if strings.HasSuffix(site, "()") && how != "false" {
+				continue // a step
+			}
+			name := site + " " + how
+			if fails(fmt.Sprintf("%d %s", i, how)) {
+				continue
+			}
+			missed[name] = true
+			assert.Contains(t, equivalent, name, "no test notices it")
+		}
+	}
+	for name := range equivalent {
+		assert.True(t, missed[name], "%s is noticed, or is no more", name)
+	}
+	t.Logf("%d sites, %d mutations that change nothing", len(sites), len(missed))
+}
+
+// mutant is a function that the mutable text calls.
+const mutant = `
+
+import "os"
+
+func mutant(i string, is bool) bool {
+	switch os.Getenv("SCOPEFS_TEST_MUTATION") {
+	case i + " inverted":
+		return !is
+	case i + " true":
+		return true
+	case i + " false":
+		return false
+	}
+	return is
+}
+`
+
+// mutable returns the text of a file in which each comparison and step is a site. Conditions of loops are none.
+func mutable(t *testing.T, name string, sites *[]string) string {
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, name, text, 0)
+	require.NoError(t, err)
+	type insertion struct {
+		at   int
+		end  bool // before what begins at the same place
+		in   int  // the place of the other one: the inner of two comes first at an end, and last at a beginning
+		text string
+	}
+	var all []insertion
+	in, loops := "", map[ast.Expr]bool{}
+	offset := func(p token.Pos) int { return set.Position(p).Offset }
+	site := func(n ast.Node, before, after, label string) {
+		from, to := offset(n.Pos()), offset(n.End())
+		all = append(all, insertion{from, false, to, fmt.Sprintf(before, fmt.Sprint(len(*sites)))}, insertion{to, true, from, after})
+		*sites = append(*sites, in+": "+label)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			in = n.Name.Name
+		case *ast.ForStmt:
+			loops[n.Cond] = true
+		case *ast.ExprStmt:
+			if call, ok := n.X.(*ast.CallExpr); ok {
+				site(n, "if mutant(%q, true) { ", " }", string(text[offset(call.Fun.Pos()):offset(call.Fun.End())])+"()")
+			}
+		case *ast.BinaryExpr:
+			if logic := slices.Contains([]token.Token{token.EQL, token.NEQ, token.LSS, token.GTR, token.LEQ, token.GEQ, token.LAND, token.LOR}, n.Op); logic && !loops[n] {
+				site(n, "mutant(%q, ", ")", string(bytes.Join(bytes.Fields(text[offset(n.Pos()):offset(n.End())]), []byte(" "))))
+			}
+		case *ast.UnaryExpr:
+			if n.Op == token.NOT {
+				site(n, "mutant(%q, ", ")", string(text[offset(n.Pos()):offset(n.End())]))
+			}
+		}
+		return true
+	})
+	slices.SortStableFunc(all, func(a, b insertion) int {
+		switch {
+		case a.at != b.at:
+			return a.at - b.at
+		case a.end != b.end && a.end:
+			return -1
+		case a.end != b.end:
+			return 1
+		}
+		return b.in - a.in
+	})
+	var out strings.Builder
+	last := 0
+	for _, one := range all {
+		out.Write(text[last:one.at])
+		out.WriteString(one.text)
+		last = one.at
+	}
+	out.Write(text[last:])
+	return out.String()
+}
