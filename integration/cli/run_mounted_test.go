@@ -281,6 +281,29 @@ func TestFlagsOfRunThatDoesNotStart(t *testing.T) {
 	assert.Equal(t, "a\n", m.do("diff", "--dir", m.dir, "--name-only").Stdout)
 }
 
+// TestSetWithoutDaemon: what set writes while no daemon runs is an event of the next one's log.
+func TestSetWithoutDaemon(t *testing.T) {
+	t.Parallel()
+	m := harness.Embed(t, 0, nil)
+	dir := filepath.Join(m.Base, "project")
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	of := &mounted{t, dir, func(args ...string) *exec.Cmd {
+		cmd := exec.Command(harness.Program, args...)
+		cmd.Env = append(os.Environ(), "TMPDIR="+m.Tmp, "HOME="+m.Base, "XDG_STATE_HOME=", "XDG_CONFIG_HOME=", "XDG_RUNTIME_DIR=", "SCOPEFS_BASE=")
+		return cmd
+	}}
+	require.Zero(t, of.run(nil, "true").Code)
+	require.Zero(t, of.run(nil, "true").Code)
+	assert.NotContains(t, of.do("audit", "--dir", dir).Stdout, "definition changed")
+	o := of.do("set", "limits.pids", "50", "--dir", dir)
+	assert.Equal(t, 2, o.Code, "nobody was asked: %s", o.Stderr)
+	o = of.do("set", "limits.pids", "50", "--yes", "--dir", dir)
+	require.Zero(t, o.Code, o.Stderr)
+	assert.Contains(t, o.Stdout, "+limits: {pids: 50}\n")
+	require.Zero(t, of.run(nil, "true").Code)
+	assert.Contains(t, of.do("audit", "--dir", dir).Stdout, "definition changed agents.d/project-")
+}
+
 // TestFlagsOfRunThatCannotBeMounted: where the view cannot be mounted as a flag says, the view from before is mounted again.
 func TestFlagsOfRunThatCannotBeMounted(t *testing.T) {
 	t.Parallel()

@@ -216,6 +216,12 @@ func New(opt Options) (*Daemon, error) {
 	d.Log.OnChange(d.logChanged)
 	d.extend()
 	d.replaced(before, now)
+	last, seen := before.Seen(), now.Seen()
+	for _, file := range slices.Sorted(maps.Keys(seen)) { // no daemon has recorded who changed them
+		if old := last[file]; old != "" && old != seen[file] {
+			d.Event(audit.Event{Event: audit.KindAgent, Outcome: "definition changed", Path: file, Detail: "since the last daemon, to SHA-256 " + seen[file]})
+		}
+	}
 	for id, def := range d.loaded.Load().Agents {
 		d.agents[id].Grant(def.Grants)
 	}

@@ -32,8 +32,9 @@ type Agent struct {
 	Skills      []string         `json:"skills"`
 	Servers     []serverShown    `json:"mcp_servers"`
 	Members     []scope.ID       `json:"members"`
-	Network     string           `json:"network"`       // none, rules or host
-	Hosts       []string         `json:"network_hosts"` // of the rules
+	Wider       []string         `json:"members_wider,omitempty"` // what members with may: widen do for the agent, and it may not
+	Network     string           `json:"network"`                 // none, rules or host
+	Hosts       []string         `json:"network_hosts"`           // of the rules
 	Home        homeShown        `json:"home"`
 	Variables   []string         `json:"env"`                  // names of variables
 	Stores      []string         `json:"stores"`               // names of shared stores and services
@@ -145,6 +146,15 @@ func ShowAgent(p config.Paths, known *definitions.Set, id scope.ID) (*Agent, err
 	host := known.Host
 	s := show(agent)
 	s.Definition = agent.Path(p.Base)
+	for _, member := range agent.Grants.Members() {
+		if of := known.All.Agents[member]; of != nil && agent.Grants.Widens(member) {
+			now := *agent.Definition // of a task, whose files are the agent's
+			now.Reach, now.Limits, now.Env = of.Reach, of.Limits, of.Env
+			for _, e := range widening.Of(&agents.Agent{Definition: &now, Grants: of.Grants}, agent) {
+				s.Wider = append(s.Wider, fmt.Sprintf("%s: %s", member, e))
+			}
+		}
+	}
 	if own := known.All.Own(id); own != nil && len(agent.Repository) > 0 {
 		for _, e := range widening.Of(agent, own) {
 			s.Beyond = append(s.Beyond, e.String())
@@ -277,6 +287,9 @@ func (s *Agent) Print(out io.Writer) error {
 	}
 	line("mcp servers", "%s", names(servers))
 	line("members", "%s", names(s.Members))
+	for _, text := range s.Wider {
+		line("", "may more: %s", text)
+	}
 	if len(s.Hosts) > 0 {
 		line("network", "%s", names(s.Hosts))
 	} else {

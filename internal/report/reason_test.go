@@ -134,3 +134,26 @@ func TestWhyWhose(t *testing.T) {
 	assert.Regexp(t, `deny   bash +policy\.tools\.exclude: bash \(\.scopefs\.yaml\)\n`, lines.String())
 	assert.Regexp(t, `deny   stat +policy\.tools\.exclude: stat\n`, lines.String())
 }
+
+// TestShowMembers: of a member that may widen, what it may do for the agent and the agent may not, by whatever names.
+func TestShowMembers(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(base, "agents.d"), 0o755))
+	for name, keys := range map[string]string{
+		"a":    "tools: [read_file, delegate]\nmembers: {wide: {may: widen}, narrow: {}}\nview: {access: read}",
+		"wide": "tools: ['read_*']\nnetwork: {allow: [a.test]}", "narrow": "tools: [bash]",
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(base, "agents.d", name+".md"), []byte("---\nname: "+name+"\n"+keys+"\n---\n"), 0o644))
+	}
+	p, err := config.Paths{Base: base}.Complete()
+	require.NoError(t, err)
+	known := definitions.Read(p, nil)
+	require.Empty(t, known.Errs)
+	shown, err := ShowAgent(p, known, "a")
+	require.NoError(t, err)
+	assert.Equal(t, []string{
+		"wide: network: connects to a.test ports 443 80",
+		"wide: tools: tools that come later: allowed, such as read_; before: denied (tools: [read_file, delegate])",
+	}, shown.Wider)
+}
