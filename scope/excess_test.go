@@ -111,6 +111,8 @@ func TestPolicyExcessOne(t *testing.T) {
 		"covered by several":       {PolicySpec{Paths: rules(hide, "[ab]/c")}, PolicySpec{Paths: rules(hide, "a", "b")}, nil},
 		"two":                      {PolicySpec{Paths: append(rules(hide, "a"), rules(read, "b")...)}, PolicySpec{}, []string{"view: paths can be read and changed, such as a; before: a: hide", "view: paths can be read and changed, such as b; before: b: read"}},
 		"two alike":                {PolicySpec{Paths: rules(hide, "{a,b}")}, PolicySpec{}, []string{"view: paths can be read and changed, such as a; before: {a,b}: hide"}},
+		"read beside hold":         {PolicySpec{Paths: rules(hide, "a")}, PolicySpec{Paths: rules(read, "a"), Protect: []Protect{{Name: "p", Paths: []string{"z"}, Hold: true}}}, []string{"view: paths can be read, such as a; before: a: hide"}},
+		"hold":                     {PolicySpec{Paths: rules(read, "z")}, PolicySpec{Protect: []Protect{{Name: "p", Paths: []string{"z"}, Hold: true}}}, []string{"view: paths can be read, and changes are held, such as z; before: z: read", "undecided: view: z: read"}},
 		"the widest":               {PolicySpec{Paths: rules(hide, "[ab]")}, PolicySpec{Paths: rules(read, "a")}, []string{"view: paths can be read and changed, such as b; before: [ab]: hide"}},
 		"covered in part":          {PolicySpec{Paths: rules(hide, "[ab]/c")}, PolicySpec{Paths: rules(hide, "a")}, []string{"view: paths can be read and changed, such as b/c; before: [ab]/c: hide"}},
 		"less strict":              {PolicySpec{Paths: rules(hide, "a")}, PolicySpec{Paths: rules(read, "a")}, []string{"view: paths can be read, such as a; before: a: hide"}},

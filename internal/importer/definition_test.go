@@ -39,7 +39,7 @@ func TestDefinitionsWiden(t *testing.T) {
 	assert.Contains(t, imported("---\nname: old\ntools: [read_file, bash]\n---\n"), "tools: bash: allowed; before: denied (tools: [read_file])")
 	assert.Empty(t, imported("---\nname: old\ntools: [read_file, bash]\n---\n"), "now that is the definition before")
 	assert.Empty(t, imported("---\nname: new\ntools: [read_file]\n---\n"))
-	assert.Contains(t, imported("---\nname: newer\nmembers: [m]\nmcp_servers:\n  s: {command: \"x\\e[2J\\ny\"}\n---\n"), "members: gives tasks to m")
+	assert.Contains(t, imported("---\nname: newer\nmembers: [m]\nmcp_servers:\n  s: {command: \"x\\e[2J\\ny\"}\n---\n"), "members: gives tasks to m: allowed; before: denied (no members)")
 	for _, line := range imported("---\nname: odd\nmcp_servers:\n  s: {command: \"x\\e[2J\\ny\"}\n---\n") {
 		assert.NotContains(t, line, "\x1b")
 		assert.NotContains(t, line, "\n")

@@ -54,6 +54,8 @@ func TestOf(t *testing.T) {
 		"const":           {"scopes: {enum: [state]}", "scopes: {const: [state]}", []string{"undecided: scopes: differs in tools or const"}},
 		"widen":           {"members: [m]", "members: {m: {may: widen}}", []string{"members: m may do more than the agent"}},
 		"delegate":        {"members: [m]\ndelegate: {changes: held}", "members: [m]", []string{"delegate: members change files without a commit"}},
+		"held":            {"view: {changes: held}", "view: {changes: kept}", []string{"view: files change without a commit"}},
+		"held now":        {"view: {changes: kept}", "view: {changes: held}", nil},
 		"skills":          {"skills: [check]\ntools: [skill]", "skills: ['c*']\ntools: [skill]", []string{"skills: skills that come later: allowed, such as c; before: denied (skills: [check])"}},
 		"a question":      {"policy: {tools: {ask: [bash]}}", "", []string{"tools: bash: allowed; before: allowed after approval (policy.tools.ask: bash)"}},
 		"a question more": {"policy: {tools: {exclude: [bash]}}", "policy: {tools: {ask: [bash]}}", []string{"tools: bash: allowed after approval; before: denied (policy.tools.exclude: bash)"}},
@@ -64,7 +66,7 @@ func TestOf(t *testing.T) {
 			`mcp_servers: s: runs ["x"] in a sandbox of its own, as the agent's user; access to the agent's files: write`, "mcp_servers: s: has A=c",
 		}},
 		"trust":   {"policy: {tools: {ask: ['*']}}", "policy: {tools: {ask: ['*']}, mcp_servers: {search: {trust: true}}}", []string{"tools: tools of search: allowed, such as mcp:search:x; before: allowed after approval (policy.tools.ask: *)"}},
-		"others":  {"", "user: '1000'\nview: {xattrs: true, changes: kept}\nsandbox: {home: lasting}", []string{"undecided: keep: differs", "undecided: user: differs", "undecided: view.changes: differs", "undecided: view.xattrs: differs"}},
+		"others":  {"", "user: '1000'\nview: {xattrs: true, changes: kept}\nsandbox: {home: lasting}", []string{"undecided: keep: differs", "undecided: user: differs", "undecided: view.xattrs: differs"}},
 		"no view": {"view: {access: read}", "", []string{"tools: move: allowed; before: denied (access: read)", "view: paths can be read and changed, such as x; before: access: read"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package widening_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -25,14 +26,14 @@ import (
 // equivalent are mutations that change no result, each with the reason. A test cannot notice them.
 var equivalent = map[string]string{}
 
-// TestMutations: each comparison of the procedure that is inverted, always true or always false, and each step of it that is dropped,
-// makes a test fail.
+// TestMutations: each comparison of the procedure that is inverted, or dropped from those around it, and each step of it that is
+// dropped, makes a test fail.
 func TestMutations(t *testing.T) {
 	need.All(t, "it compiles the procedure, and runs its tests for each comparison of it")
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
 	dir := t.TempDir()
-	var sites []string
+	var sites []mutation
 	replace := map[string]string{}
 	for pkg, files := range map[string][]string{"scope": {"excess.go", "excess_network.go"}, "scope/widening": {"widening.go"}} {
 		for _, file := range append(files, "mutant.go") {
@@ -76,13 +77,11 @@ func TestMutations(t *testing.T) {
 		return false
 	}
 	require.False(t, fails(""), "the tests pass without a mutation")
+	t.Logf("%d places", len(sites))
 	missed := map[string]bool{}
 	for i, site := range sites {
-		for _, how := range []string{"inverted", "true", "false"} {
-			if strings.HasSuffix(site, "()") && how != "false" {
-				continue // a step
-			}
-			name := site + " " + how
+		for _, how := range site.how {
+			name := site.of + " " + how
 			if fails(fmt.Sprintf("%d %s", i, how)) {
 				continue
 			}
@@ -93,7 +92,12 @@ func TestMutations(t *testing.T) {
 	for name := range equivalent {
 		assert.True(t, missed[name], "%s is noticed, or is no more", name)
 	}
-	t.Logf("%d sites, %d mutations that change nothing", len(sites), len(missed))
+}
+
+// mutation is a place of the procedure, and what is made of it.
+type mutation struct {
+	of  string
+	how []string // inverted, true, false
 }
 
 // mutant is a function that the mutable text calls.
@@ -115,7 +119,7 @@ func mutant(i string, is bool) bool {
 `
 
 // mutable returns the text of a file in which each comparison and step is a site. Conditions of loops are none.
-func mutable(t *testing.T, name string, sites *[]string) string {
+func mutable(t *testing.T, name string, sites *[]mutation) string {
 	text, err := os.ReadFile(name)
 	require.NoError(t, err)
 	set := token.NewFileSet()
@@ -128,12 +132,12 @@ func mutable(t *testing.T, name string, sites *[]string) string {
 		text string
 	}
 	var all []insertion
-	in, loops := "", map[ast.Expr]bool{}
+	in, loops, drops := "", map[ast.Expr]bool{}, map[ast.Expr]string{} // drops: what a part of a condition is without effect
 	offset := func(p token.Pos) int { return set.Position(p).Offset }
-	site := func(n ast.Node, before, after, label string) {
+	site := func(n ast.Node, before, after, label string, how ...string) {
 		from, to := offset(n.Pos()), offset(n.End())
 		all = append(all, insertion{from, false, to, fmt.Sprintf(before, fmt.Sprint(len(*sites)))}, insertion{to, true, from, after})
-		*sites = append(*sites, in+": "+label)
+		*sites = append(*sites, mutation{in + ": " + label, how})
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -143,15 +147,21 @@ func mutable(t *testing.T, name string, sites *[]string) string {
 			loops[n.Cond] = true
 		case *ast.ExprStmt:
 			if call, ok := n.X.(*ast.CallExpr); ok {
-				site(n, "if mutant(%q, true) { ", " }", string(text[offset(call.Fun.Pos()):offset(call.Fun.End())])+"()")
+				site(n, "if mutant(%q, true) { ", " }", string(text[offset(call.Fun.Pos()):offset(call.Fun.End())])+"()", "false")
 			}
 		case *ast.BinaryExpr:
+			switch n.Op {
+			case token.LAND:
+				drops[n.X], drops[n.Y] = "true", "true"
+			case token.LOR:
+				drops[n.X], drops[n.Y] = "false", "false"
+			}
 			if logic := slices.Contains([]token.Token{token.EQL, token.NEQ, token.LSS, token.GTR, token.LEQ, token.GEQ, token.LAND, token.LOR}, n.Op); logic && !loops[n] {
-				site(n, "mutant(%q, ", ")", string(bytes.Join(bytes.Fields(text[offset(n.Pos()):offset(n.End())]), []byte(" "))))
+				site(n, "mutant(%q, ", ")", string(bytes.Join(bytes.Fields(text[offset(n.Pos()):offset(n.End())]), []byte(" "))), "inverted", cmp.Or(drops[n], "false"))
 			}
 		case *ast.UnaryExpr:
 			if n.Op == token.NOT {
-				site(n, "mutant(%q, ", ")", string(text[offset(n.Pos()):offset(n.End())]))
+				site(n, "mutant(%q, ", ")", string(text[offset(n.Pos()):offset(n.End())]), "inverted", cmp.Or(drops[n], "false"))
 			}
 		}
 		return true
