@@ -125,10 +125,13 @@ func TestPolicyExcessOne(t *testing.T) {
 		"protect":                  {PolicySpec{Protect: []Protect{{Name: "p", Paths: []string{"**/a"}}}}, PolicySpec{Paths: rules(read, "**/a")}, []string{"view: paths can be read and changed, such as A; before: protect p"}},
 		"links":                    {PolicySpec{Hardlinks: HardlinksDeny}, PolicySpec{Hardlinks: HardlinksRead}, []string{"view: hardlinks: read; before: hardlinks: deny"}},
 		"git":                      {PolicySpec{Git: &GitRules{Hooks: true, Config: []string{"a.b"}}}, PolicySpec{Git: &GitRules{Config: []string{"a.b", "c.d"}}}, []string{"protect: git's hooks can be changed", "protect: git's configuration can be changed at c.d"}},
+		"git's hooks stay":         {PolicySpec{Git: &GitRules{Hooks: true, Config: []string{"a.b"}}}, PolicySpec{Git: &GitRules{Hooks: true, Config: []string{"a.b", "c.d"}}}, []string{"protect: git's configuration can be changed at c.d"}},
+		"git's hooks alone":        {PolicySpec{Git: &GitRules{Hooks: true}}, PolicySpec{Git: &GitRules{}}, []string{"protect: git's hooks can be changed"}},
 		"no git":                   {PolicySpec{Git: &GitRules{Hooks: true, Config: []string{"a.b"}}}, PolicySpec{}, []string{"protect: git's hooks can be changed", "protect: git's configuration can be changed"}},
 		"part of a class":          {PolicySpec{Paths: rules(hide, "[a-c]")}, PolicySpec{Paths: rules(hide, "[ab]")}, []string{"view: paths can be read and changed, such as c; before: [a-c]: hide"}},
 		"another spelling":         {PolicySpec{Protect: []Protect{{Name: "p", Paths: []string{"a"}}}}, PolicySpec{Paths: rules(read, "[aA]")}, []string{"view: paths can be read and changed, such as a\u00ad; before: protect p"}},
 		"git's files are not held": {PolicySpec{Paths: rules(Hold, "*/b")}, PolicySpec{Paths: rules(Hold, "**"), Git: &GitRules{}}, []string{"view: paths can be read and changed, such as .git/b; before: */b: hold"}},
+		"nor hidden any more":      {PolicySpec{Paths: rules(hide, "*/b")}, PolicySpec{Paths: rules(Hold, "**"), Git: &GitRules{}}, []string{"view: paths can be read and changed, such as .git/b; before: */b: hide"}},
 		"too much": {PolicySpec{Paths: rules(hide, "**/*a*b*c*d*e*f*g*h*i*j*k*l*")}, PolicySpec{Paths: append(rules(hide, "**/*l*k*j*i*h*g*", "**/*b*a*d*c*f*e*", "**/*c*e*a*f*h*g*k*i*"), rules(hide, "**/*[^l]*", "**/*l*")...)},
 			[]string{"undecided: view: **/*a*b*c*d*e*f*g*h*i*j*k*l*: hide"}},
 	} {
@@ -161,6 +164,7 @@ func TestNetworkExcessRoute(t *testing.T) {
 		assert.Empty(t, network(r).Excess(network(r)), "%+v", r)
 	}
 	assert.Empty(t, plain.Excess(network(HostRule{Secret: "KEY"})))
+	assert.Empty(t, network(HostRule{Secret: "KEY", Methods: []string{"GET"}}).Excess(network(HostRule{Secret: "KEY"})))
 }
 
 // TestNetworkExcess: of two random networks, each request that only one allows, or asks about, has a rule among what is told.

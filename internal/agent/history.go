@@ -124,7 +124,8 @@ func (a *Agent) settle(ctx context.Context, o *view.Offline) {
 	}
 }
 
-// unused ends a view whose branch is not settled, or that is mounted by flags that ended, if nobody uses it: the next view is as it should be. The caller has the agent's turn.
+// unused ends a view whose branch is not settled, or that is mounted by flags that ended, if nobody uses it: the next view is as it
+// should be. The caller has the agent's turn.
 func (a *Agent) unused(v *view.View) bool {
 	if !a.unsettled.Load() || v.EndUnused(a.Used) != nil {
 		return false

@@ -11,7 +11,7 @@
 //	POST /v1/reload            read the definitions again: []Reloaded
 //	POST /v1/agents/{id}/up    mount; body UpRequest
 //	POST /v1/agents/{id}/down  end sandboxes and unmount
-//	POST /v1/agents/{id}/flags    have flags hold for the agent until the client ends the request; body agents.Flags; 409 if somebody uses the view
+//	POST /v1/agents/{id}/flags    have agents.Flags, the body, hold until the client ends the request; 409 if the view is in use
 //	POST /v1/agents/{id}/run   run a command; body RunRequest; see ToRun
 //	POST /v1/agents/{id}/token a token of the agent for HTTP; body TokenRequest, answers TokenReply
 //	POST /v1/agents/{id}/history a request about the agent's history, and its answer: see fs/history

@@ -56,8 +56,8 @@ func (c *Client) Down(ctx context.Context, id scope.ID) error {
 // endTime bounds how long a command waits until its flags have ended.
 const endTime = 10 * time.Second
 
-// Hold has flags hold for an agent until end is called, which returns when they do not any more. The daemon mounts its view again if they require that. lost is closed if
-// the daemon ends first.
+// Hold has flags hold for an agent until end is called, which returns when they do not any more. The daemon mounts its view again if
+// they require that. lost is closed if the daemon ends first.
 func (c *Client) Hold(ctx context.Context, id scope.ID, flags agents.Flags) (end func(), lost <-chan struct{}, err error) {
 	ctx, stop := c.Attended(ctx)
 	conn, answer, err := c.Request(ctx, http.MethodPost, "/v1/agents/"+string(id)+"/flags", flags)

@@ -160,8 +160,8 @@ func (a *app) heldAgent(ctx context.Context, words []string) (kept, error) {
 	case holds, branched && !rules: // by flags, or a definition, of before
 		k.flags.Changes = agents.ChangesHeld
 	case !rules:
-		return k, fmt.Errorf("the changes of %s are not held: give --changes held to run, or write view: {changes: held}, or paths with hold, into %s, "+
-			"for the changes from then on", k.id, k.def.Path(k.paths.Base))
+		return k, fmt.Errorf("the changes of %s are not held: give --changes held to run, or write view: {changes: held}, "+
+			"or paths with hold, into %s, for the changes from then on", k.id, k.def.Path(k.paths.Base))
 	}
 	if len(k.words) > 0 {
 		return k, exit.Usagef("%q is no flag: give --path GLOB for a part of the changes", k.words[0])

@@ -161,7 +161,8 @@ func (a *app) holdFlags(ctx context.Context, p config.Paths, name string) (at co
 
 // hold has flags hold for an agent and its branches until end is called. It starts a daemon for only, one of them, and for this
 // command if none runs; at are its directories. lost is closed if the daemon ends first; nil: it cannot.
-func (a *app) hold(ctx context.Context, p config.Paths, id, only scope.ID, flags agents.Flags) (at config.Paths, end func(), lost <-chan struct{}, err error) {
+func (a *app) hold(ctx context.Context, p config.Paths, id, only scope.ID, flags agents.Flags) (at config.Paths, end func(),
+	lost <-chan struct{}, err error) {
 	var release func()
 	_, err = bases.Retry(ctx, p, func() (err error) {
 		release, lost, err = api.NewClient(p).Hold(ctx, id, flags)

@@ -157,7 +157,8 @@ func New(opt Options) (*Daemon, error) {
 		},
 		only: opt.Only, unmounted: opt.Unmounted, http: opt.HTTP, metrics: opt.Metrics, console: opt.Console,
 		notify: opt.Notify, period: opt.Watchdog,
-		idle: opt.Idle, stamp: stamp, agents: map[scope.ID]*agent.Agent{}, flags: map[scope.ID]flagged{}, looking: make(chan struct{}, 1),
+		idle: opt.Idle, stamp: stamp, agents: map[scope.ID]*agent.Agent{}, flags: map[scope.ID]flagged{},
+		looking: make(chan struct{}, 1),
 		volumes: limit.NewQueue(0, 1, time.Minute),
 	}
 	if d.lasting() {
@@ -219,7 +220,8 @@ func New(opt Options) (*Daemon, error) {
 	last, seen := before.Seen(), now.Seen()
 	for _, file := range slices.Sorted(maps.Keys(seen)) { // no daemon has recorded who changed them
 		if old := last[file]; old != "" && old != seen[file] {
-			d.Event(audit.Event{Event: audit.KindAgent, Outcome: "definition changed", Path: file, Detail: "since the last daemon, to SHA-256 " + seen[file]})
+			d.Event(audit.Event{Event: audit.KindAgent, Outcome: "definition changed", Path: file,
+				Detail: "since the last daemon, to SHA-256 " + seen[file]})
 		}
 	}
 	for id, def := range d.loaded.Load().Agents {

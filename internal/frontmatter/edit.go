@@ -42,7 +42,8 @@ func (e Edit) Apply(text []byte) ([]byte, error) {
 		return nil, ErrByHand
 	}
 	if value := e.Add + e.Set; value != "" {
-		if list, err := flowNode("[" + value + "\n]"); strings.ContainsAny(value, "\n\r") || err != nil || list.Kind != yaml.SequenceNode || len(list.Content) != 1 {
+		list, err := flowNode("[" + value + "\n]")
+		if err != nil || strings.ContainsAny(value, "\n\r") || list.Kind != yaml.SequenceNode || len(list.Content) != 1 {
 			return nil, fmt.Errorf("%s: %q is not one value", strings.Join(e.Keys, "."), value)
 		}
 	}

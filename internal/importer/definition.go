@@ -122,7 +122,8 @@ func (one *Definition) compare(known *agents.Snapshot) {
 		before, _, _ = known.Try(name, fmt.Appendf(nil, "---\nname: %s\n---\n", one.Agent))
 	}
 	if now == nil || before == nil {
-		one.Widens = []string{printable.Text(scope.Excess{Key: "all of it", What: fmt.Sprintf("does not load yet: %v", errors.Join(errs...)), Undecided: true}.String())}
+		e := scope.Excess{Key: "all of it", What: fmt.Sprintf("does not load yet: %v", errors.Join(errs...)), Undecided: true}
+		one.Widens = []string{printable.Text(e.String())}
 		return
 	}
 	for _, e := range widening.Of(now, before) {

@@ -49,10 +49,12 @@ func (f Flags) Of(def *Definition) (*Definition, error) {
 		secret := func(r scope.PathRule) bool {
 			return slices.ContainsFunc(seals, func(s scope.PathRule) bool { return s.Pattern == r.Pattern })
 		}
-		changed.View.Paths = slices.DeleteFunc(slices.Clone(def.View.Paths), func(r scope.PathRule) bool { return r.Access == scope.Seal && secret(r) })
+		sealed := func(r scope.PathRule) bool { return r.Access == scope.Seal && secret(r) }
+		changed.View.Paths = slices.DeleteFunc(slices.Clone(def.View.Paths), sealed)
 		for _, r := range changed.View.Paths {
 			if secret(r) && r.Access == scope.Hide {
-				return nil, fmt.Errorf("--show-secrets: %s: %s stands in the way", cmp.Or(strings.TrimSuffix("view."+r.Name, "view."), "view.paths: "+r.Pattern), r.Access)
+				at := cmp.Or(strings.TrimSuffix("view."+r.Name, "view."), "view.paths: "+r.Pattern)
+				return nil, fmt.Errorf("--show-secrets: %s: %s stands in the way", at, r.Access)
 			}
 		}
 	}
