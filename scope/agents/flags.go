@@ -54,7 +54,7 @@ func (f Flags) Of(def *Definition) (*Definition, error) {
 		for _, r := range changed.View.Paths {
 			if secret(r) && r.Access == scope.Hide {
 				at := cmp.Or(strings.TrimSuffix("view."+r.Name, "view."), "view.paths: "+r.Pattern)
-				return nil, fmt.Errorf("--show-secrets: %s: %s stands in the way", at, r.Access)
+				return nil, fmt.Errorf("--show-secrets: %s: %s stands in the way: remove it", at, r.Access)
 			}
 		}
 	}
