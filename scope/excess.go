@@ -50,11 +50,10 @@ func (p *Policy) Excess(was *Policy) (all []Excess) {
 		if best > most && len(c.among) > 1 {
 			decided = Words(pathGrammar, c.among, &steps, visit)
 		}
-		same := func(e Excess) bool { return e.What == found.What && e.Before == found.Before }
-		if best < Hide && !slices.ContainsFunc(all, same) {
+		if best < Hide && !slices.ContainsFunc(all, func(e Excess) bool { return e.What == found.What && e.Before == found.Before }) {
 			all = append(all, found)
 		}
-		if best > most && (!decided || best == Hold && c.left) {
+		if best > most && (!decided || best == Hold && slices.ContainsFunc(p.spec.Protect, func(l Protect) bool { return l.Hold })) {
 			all = append(all, Excess{Key: "view", What: c.text, Undecided: true})
 		}
 	}
@@ -72,7 +71,6 @@ var accessTexts = [...]string{
 type candidate struct {
 	text  string
 	among []Expression // the rule, and those that may decide in its place
-	left  bool         // but for lists that hold changes: they are many, and make nothing narrower than the rule
 }
 
 // candidates returns the rules that was has and p has not, and those that p alone has and that open what was closes by default.
@@ -100,9 +98,7 @@ func (p *Policy) candidates(was *Policy) (all []candidate) {
 	for _, r := range theirs {
 		opens := func(o listedRule) bool { return o.access < r.access && !o.folded }
 		if !own[r.ruleKey] && (p.spec.Access < r.access || slices.ContainsFunc(mine, opens)) {
-			among := slices.DeleteFunc(slices.Clone(mine), func(o listedRule) bool { return o.folded && o.access < r.access && !o.git })
-			add(r, among)
-			all[len(all)-1].left = len(among) < len(mine)
+			add(r, slices.DeleteFunc(slices.Clone(mine), func(o listedRule) bool { return o.folded && o.access < r.access && !o.git }))
 		}
 	}
 	for _, r := range mine {

@@ -93,50 +93,33 @@ func (r *rule) across(rel string) bool {
 	return false
 }
 
-// below returns rules that match, by paths relative to the directory rel, what r matches there. They have its text.
-func (r PathRule) below(rel string) (all []PathRule) {
-	patterns, err := expand(r.Pattern, nil)
-	if err != nil {
-		return nil
-	}
-	everywhere := strings.HasPrefix(r.Pattern, "**/")
-	if everywhere {
-		all = []PathRule{r}
-	}
-	for _, pattern := range patterns {
-		rests := []string{pattern}
-		for name := range strings.SplitSeq(rel, "/") {
-			var next []string
-			for _, rest := range rests {
-				next = append(next, after(rest, name)...)
-			}
-			slices.Sort(next)
-			rests = slices.Compact(next)
+// below returns patterns of what a pattern matches below the directory rel, by paths relative to it.
+func below(pattern, rel string) (all []string) {
+	whole, _ := expand(pattern, nil) // Compile has read it
+	all = whole
+	for name := range strings.SplitSeq(rel, "/") {
+		var next []string
+		for _, rest := range all {
+			next = append(next, after(rest, name)...)
 		}
-		for _, rest := range rests {
-			if everywhere && rest == pattern {
-				continue
-			}
-			if parts, _ := parseParts(rest); rest == "" || len(parts) == 0 {
-				rest = "**"
-				if r.Access >= Seal { // the root itself cannot be hidden
-					rest = "*"
-				}
-			}
-			if one := (PathRule{rest, r.Access, cmp.Or(r.Name, r.Pattern)}); !slices.Contains(all, one) {
-				all = append(all, one)
-			}
+		all = distinct(next)
+	}
+	for i, rest := range all {
+		if parts, _ := parseParts(rest); len(parts) == 0 {
+			all[i] = "**"
 		}
+	}
+	if strings.HasPrefix(pattern, "**/") { // it stays, and is written as before
+		all = append(slices.DeleteFunc(all, func(rest string) bool { return slices.Contains(whole, rest) }), pattern)
 	}
 	return all
 }
 
 // after returns what may be left of a pattern without braces once a name has matched; "" matches everything.
 func after(pattern, name string) []string {
-	text, rest, more := strings.Cut(pattern, "/")
-	p, err := parsePart(text)
-	switch {
-	case pattern == "", err == nil && p.kind == anyPart && !more:
+	text, rest, _ := strings.Cut(pattern, "/")
+	switch p, err := parsePart(text); {
+	case pattern == "":
 		return []string{""}
 	case err != nil, p.kind != anyPart && !p.matches(name):
 		return nil

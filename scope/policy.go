@@ -1,6 +1,7 @@
 package scope
 
 import (
+	"cmp"
 	"encoding"
 	"errors"
 	"fmt"
@@ -234,22 +235,22 @@ func (s PolicySpec) withoutHold(a Access) PolicySpec {
 	return s
 }
 
-// Below returns the spec that decides below the directory rel, by paths relative to it, as s does; "" is the root.
+// Below returns the spec that decides below the directory rel, by paths relative to it, as s does.
 func (s PolicySpec) Below(rel string) PolicySpec {
-	if rel == "" {
-		return s
-	}
-	paths, lists := s.Paths, s.Protect
-	s.Paths, s.Protect = nil, slices.Clone(lists)
+	paths := s.Paths
+	s.Paths, s.Protect = nil, slices.Clone(s.Protect)
 	for _, r := range paths {
-		s.Paths = append(s.Paths, r.below(rel)...)
+		for _, pattern := range below(r.Pattern, rel) {
+			if pattern == "**" && r.Access >= Seal { // the root itself cannot be hidden
+				pattern = "*"
+			}
+			s.Paths = append(s.Paths, PathRule{pattern, r.Access, cmp.Or(r.Name, r.Pattern)})
+		}
 	}
-	for i, list := range lists {
+	for i, list := range s.Protect {
 		s.Protect[i].Paths = nil
 		for _, pattern := range list.Paths {
-			for _, r := range (PathRule{Pattern: fold(pattern)}).below(fold(rel)) {
-				s.Protect[i].Paths = append(s.Protect[i].Paths, r.Pattern)
-			}
+			s.Protect[i].Paths = append(s.Protect[i].Paths, below(fold(pattern), fold(rel))...)
 		}
 	}
 	return s

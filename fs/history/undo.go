@@ -121,6 +121,7 @@ func (s *Store) undo(ctx context.Context, sel Selection, hooks Hooks, h Header) 
 // run does the steps of a plan. r has the steps as they were shown, and what the plan leaves.
 func (u *undoing) run(ctx context.Context, j *plan.Journal, r *Result) (*Result, error) {
 	eio := func(err error) bool { return errors.Is(err, unix.EIO) }
+	r.Unkept = append(r.Unkept, u.partly...)
 	err := j.Run(ctx, plan.Runner{Tree: u.store.tree, Stage: u.store.dir, Keeper: u, Lock: u.hooks.Lock, Changed: u.hooks.Changed,
 		Progress: u.hooks.Progress, Fatal: eio, Partly: func(s *plan.Step, err error) {
 			r.Unkept = append(r.Unkept, Problem{s.At.Rel(), err.Error()})
@@ -238,6 +239,9 @@ func (w *world) steps(u *undoing) (p plan.Plan, err error) {
 			}
 			inv.Removed = w.same(inv.Removed) // an earlier undo may have made one for it, which is removed as well
 			st, err := u.stageDir(staged, e.Attr)
+			if errors.Is(err, plan.ErrOwner) {
+				u.partly, err = append(u.partly, Problem{step.Path, plan.ErrOwner.Error()}), nil
+			}
 			if err != nil {
 				return p, fmt.Errorf("%s: %w", step.Path, err)
 			}
@@ -327,6 +331,8 @@ type undoing struct {
 	hooks Hooks
 	w     *Writer
 	kept  map[uint64]*journal.Record // of a process that was killed: what it has kept, by what that inverts
+
+	partly []Problem // of directories in the stage
 }
 
 func (s *Store) undoing(g *generation, hooks Hooks) *undoing {

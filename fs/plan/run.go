@@ -502,7 +502,7 @@ func (x *run) set(i int, s *Step, at Place, st *beneath.Stat, there bool) (err e
 	switch {
 	case errors.Is(err, beneath.ErrStale):
 		return &Failure{Kind: Changed}
-	case errors.Is(err, ErrCapability):
+	case errors.Is(err, ErrCapability), errors.Is(err, ErrOwner):
 		if x.Partly != nil {
 			x.Partly(s, err)
 		}

@@ -74,7 +74,7 @@ func openHistory(cfg wire.HistoryConfig, root *beneath.Root, dir int, l *daemonL
 		store, err = branch.WaitFor(open)
 	}
 	if errors.Is(err, history.ErrBusy) {
-		err = fmt.Errorf("%w: for several commands at a time start scopefs daemon", err)
+		err = fmt.Errorf("%w: wait until it ends, or start scopefs daemon for several at a time, with --dir for a project", err)
 	}
 	if err != nil {
 		return nil, err
