@@ -101,7 +101,7 @@ func (a *Agent) answer(ctx context.Context, request json.RawMessage) (json.RawMe
 	a.leaveOffline(o, err != nil || over)
 	if branch && v != nil {
 		a.unsettled.Store(true)
-		for end := time.Now().Add(leftTime); a.unsettled.Load() && a.used() == nil && time.Now().Before(end); time.Sleep(leftTime / 50) {
+		for end := time.Now().Add(leftTime); a.unsettled.Load() && a.Used() == nil && time.Now().Before(end); time.Sleep(leftTime / 50) {
 			_, err := a.mount(context.WithoutCancel(ctx), "", false)
 			a.settled(err)
 		}
@@ -124,13 +124,14 @@ func (a *Agent) settle(ctx context.Context, o *view.Offline) {
 	}
 }
 
-// unused ends a view whose branch is not settled, if nobody uses it: the next view settles it. The caller has the agent's turn.
+// unused ends a view whose branch is not settled, or that is mounted by flags that ended, if nobody uses it: the next view is as it
+// should be. The caller has the agent's turn.
 func (a *Agent) unused(v *view.View) bool {
-	if !a.unsettled.Load() || v.EndUnused(a.used) != nil {
+	if !a.unsettled.Load() || v.EndUnused(a.Used) != nil {
 		return false
 	}
 	a.unsettled.Store(false)
-	a.drop(v, "for its branch, of which changes were taken over or dropped")
+	a.drop(v, "for its branch, of which changes were taken over or dropped, or for flags that ended")
 	return true
 }
 

@@ -544,7 +544,11 @@ func (p pathRule) allow(d *Draft, c Change) amended {
 	return a
 }
 
-// protected returns the lists of protect that have the path.
+// Protecting returns the lists of protect that have a path.
+func Protecting(spec scope.PolicySpec, rel string) []string {
+	return pathRule{rel: rel}.protected(spec)
+}
+
 func (p pathRule) protected(spec scope.PolicySpec) (names []string) {
 	alone := map[string]scope.PolicySpec{}
 	for _, list := range spec.Protect {
@@ -614,18 +618,18 @@ func (p pathRule) deny(d *Draft, c Change) (*frontmatter.Edit, func(*agents.Agen
 	return &frontmatter.Edit{Keys: []string{"view", "paths", p.pattern}, Set: c.Access.String()}, decide, nil
 }
 
-// Command returns the command that allows something, with more words, "" if there is none that allows it alone. name is one
-// that an agent may have chosen, and no pattern. The command is the operator's: what an agent reads says "ask your
-// operator" before one.
-func Command(p config.Paths, known *definitions.Set, id scope.ID, kind Kind, name string, more ...string) string {
+// Command returns the command that allows something, with more words, and all that it allows; "" if there is none that allows it
+// alone. name is one that an agent may have chosen, and no pattern. The command is the operator's: what an agent reads says "ask
+// your operator" before one.
+func Command(p config.Paths, known *definitions.Set, id scope.ID, kind Kind, name string, more ...string) (string, []scope.Excess) {
 	d, err := open(p, known, id)
 	switch {
 	case err != nil:
-		return ""
+		return "", nil
 	case kind == Path:
 		name = scope.QuotePattern(name)
 	case catalog.IsWild(name): // these have no escape
-		return ""
+		return "", nil
 	}
 	if kind == Host {
 		if preset := narrower(p, known, id, name); preset != "" {
@@ -643,9 +647,9 @@ func Command(p config.Paths, known *definitions.Set, id scope.ID, kind Kind, nam
 		_, err = d.Allow(Change{Name: name, Kind: kind, RemoveDeny: true})
 	}
 	if before, after := d.Changes(); err != nil || string(before) == string(after) {
-		return ""
+		return "", nil
 	}
-	return printable.Command(append(words, more...)...)
+	return printable.Command(append(words, more...)...), d.Widens()
 }
 
 // narrower returns the narrowest preset that makes the rules allow a host; "": there is none.

@@ -31,6 +31,7 @@ import (
 	"github.com/scopefs/scopefs/internal/trustcmd"
 	"github.com/scopefs/scopefs/internal/version"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // synonyms are words of other programs for commands.
@@ -52,8 +53,8 @@ type app struct {
 
 	progress *terminal.Progress // of what takes long
 
-	showSecrets bool  // of the flag --show-secrets
-	helped      error // of help that needs a daemon, because cobra's help returns no error
+	flags  agents.Flags // of run and mcp
+	helped error        // of help that needs a daemon, because cobra's help returns no error
 }
 
 // Main runs the command line and returns the exit status.
@@ -125,7 +126,7 @@ records what they were denied. scopefs help exit has the exit statuses.`,
 		a.topCmd(), consolecmd.New(consolecmd.Env{Out: a.out, Err: a.err, Client: a.clientOfLast, Start: a.forConsole}),
 		fleetcmd.New(fleetcmd.Env{In: a.in, Out: a.out, Err: a.err, Paths: a.settingsPaths,
 			Terminal: question.Asker(a.in, a.out) != nil}), a.csiCmd(), a.metricsCmd(), a.storesCmd(),
-		a.agentsCmd(), a.promptCmd(), a.presetsCmd(), a.programsCmd(), a.loginCmd(), a.checkCmd(), a.allowCmd(), a.denyCmd(),
+		a.agentsCmd(), a.promptCmd(), a.presetsCmd(), a.programsCmd(), a.loginCmd(), a.checkCmd(), a.allowCmd(), a.denyCmd(), a.setCmd(),
 		a.auditCmd(), a.whyCmd(), a.selftestCmd(), a.changesCmd(), a.branchCmd(), a.diffCmd(), a.commitCmd(),
 		a.discardCmd(), a.undoCmd(), a.redoCmd(), a.checkpointCmd(),
 		a.showCmd(), a.restoreCmd(), a.doctorCmd(), a.versionCmd(), exitTopic())

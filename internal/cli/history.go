@@ -35,8 +35,9 @@ type kept struct {
 	id    scope.ID
 	words []string
 	def   *agents.Agent
-	held  bool   // what rules hold is meant
-	below string // where in the project the command works; absolute: beside it
+	held  bool         // what rules hold is meant
+	flags agents.Flags // by which its history is read; zero: the definition's
+	below string       // where in the project the command works; absolute: beside it
 }
 
 // history returns a client of the agent's history, or of what rules hold.
@@ -136,6 +137,14 @@ func (a *app) with(ctx context.Context, k kept, f func(context.Context, *api.His
 	defer a.progress.End()
 	defer func(out io.Writer) { a.out = out }(a.out)
 	a.out = a.progress.Before(a.out)
+	if k.flags != (agents.Flags{}) { // what they hold by is not the definition
+		p, end, _, err := a.hold(ctx, k.paths, k.id, k.id, k.flags)
+		if err != nil {
+			return err
+		}
+		defer end()
+		k.paths = p
+	}
 	client := api.NewClient(k.paths)
 	_, err := client.Agents(ctx)
 	if errors.Is(err, api.ErrNoDaemon) {

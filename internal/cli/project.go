@@ -8,10 +8,11 @@ import (
 	"os"
 	"strings"
 
-	"github.com/scopefs/scopefs/internal/amend"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/bases"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/launch"
 	"github.com/scopefs/scopefs/internal/nearest"
@@ -93,9 +94,6 @@ func (a *app) begin(name string) (config.Paths, scope.ID, error) {
 // begun is where, but makes the project if need be.
 func (a *app) begun() (config.Paths, *config.Project, error) {
 	p, project, err := a.where()
-	if err == nil && project == nil && a.showSecrets {
-		err = exit.Usagef("--show-secrets: without --dir the agent's definition says what view: {paths} hides")
-	}
 	if err == nil && project != nil {
 		exists := project.Exists()
 		if project.Above != nil {
@@ -104,14 +102,14 @@ func (a *app) begun() (config.Paths, *config.Project, error) {
 			a.note(note)
 		}
 		if err == nil {
-			err = config.Make(*project, !a.showSecrets)
+			err = config.Make(*project, true)
 		}
 		if err == nil {
 			a.note(report.Place(project))
 			if !exists {
 				a.note(report.Renewed(project))
 			}
-			if !exists && !a.showSecrets {
+			if !exists && !a.flags.ShowSecrets {
 				a.note(report.Secrets(project))
 			}
 			p, err = p.Complete()
@@ -135,78 +133,54 @@ func (a *app) note(line string) {
 	}
 }
 
-// define makes the edits of --changes and --show-secrets in the definition of the agent. A daemon that runs serves the agent by
-// them when define returns; it refuses where somebody uses a view that would have to be mounted again. The caller calls undo if
-// the agent does not start.
-func (a *app) define(ctx context.Context, name, changes string) (undo func(), err error) {
-	undo = func() {}
-	switch changes {
-	case "", "auto", "direct", "held", "kept":
-	default:
-		return undo, exit.Usagef("--changes %s: give auto, direct, held or kept", changes)
+// holdFlags is hold for the flags of this command, which are for a project.
+func (a *app) holdFlags(ctx context.Context, p config.Paths, name string) (at config.Paths, end func(), lost <-chan struct{}, err error) {
+	_, project, err := a.where()
+	switch {
+	case a.flags == (agents.Flags{}):
+		return p, func() {}, nil, nil
+	case err != nil:
+		return p, nil, nil, err
+	case a.flags.Changes != "" && a.Branch != "":
+		return p, nil, nil, exit.Usagef("--changes and --branch: the changes of a branch are held: leave --changes out")
+	case project == nil:
+		return p, nil, nil, exit.Usagef("%s: without --dir the agent's definition says that: write it there, in view", a.flags)
 	}
-	if changes == "" && !a.showSecrets {
-		return undo, nil
-	}
-	if changes != "" && a.Branch != "" {
-		return undo, exit.Usagef("--changes and --branch: the changes of a branch are held: leave --changes out")
-	}
-	p, project, err := a.existing()
-	if err != nil {
-		return undo, err
-	}
-	if project == nil {
-		return undo, exit.Usagef("--changes: without --dir write view: {changes: %s} into the agent's definition", changes)
+	if err := a.flags.Check(); err != nil {
+		return p, nil, nil, exit.With(exit.Usage, err)
 	}
 	id, err := a.baseAgentIn(p, project, name)
 	if err != nil {
-		return undo, err
+		return p, nil, nil, err
 	}
-	var flags, keys []string
-	var edits []func(*amend.Draft) error
-	if a.showSecrets {
-		flags, edits = append(flags, "--show-secrets"), append(edits, amend.Unseal())
-	}
-	if changes != "" {
-		flags, keys, edits = append(flags, "--changes "+changes), append(keys, "view.changes"), append(edits, amend.SetChanges(changes))
-	}
-	before, err := amend.Update(p, id, edits...)
-	undo = func() {
-		err := before()
-		if err == nil { // the daemon may have mounted the view for the flags
-			err = a.redefine(context.WithoutCancel(ctx), p, id, keys)
-		}
-		if err != nil {
-			fmt.Fprintf(a.err, "scopefs: %s: %v\n", strings.Join(flags, " "), err)
-		}
-	}
-	if err == nil {
-		err = a.redefine(ctx, p, id, keys)
-	}
+	of, err := a.agentIn(p, project, name)
 	if err != nil {
-		undo()
-		return func() {}, fmt.Errorf("%s: %w", strings.Join(flags, " "), err)
+		return p, nil, nil, err
 	}
-	return undo, nil
+	return a.hold(ctx, p, id, of, a.flags)
 }
 
-// redefine makes a running daemon serve an agent, and its branch of --branch, by the current definition. A daemon that starts later
-// reads it anyway.
-func (a *app) redefine(ctx context.Context, p config.Paths, id scope.ID, keys []string) error {
-	ids := []scope.ID{id}
-	if a.Branch != "" {
-		ids = append(ids, scope.ID(a.Branch))
+// hold has flags hold for an agent and its branches until end is called. It starts a daemon for only, one of them, and for this
+// command if none runs; at are its directories. lost is closed if the daemon ends first; nil: it cannot.
+func (a *app) hold(ctx context.Context, p config.Paths, id, only scope.ID, flags agents.Flags) (at config.Paths, end func(),
+	lost <-chan struct{}, err error) {
+	var release func()
+	_, err = bases.Retry(ctx, p, func() (err error) {
+		release, lost, err = api.NewClient(p).Hold(ctx, id, flags)
+		return err
+	})
+	if !errors.Is(err, api.ErrNoDaemon) {
+		return p, release, lost, err
 	}
-	for _, id := range ids {
-		err := api.NewClient(p).Redefine(ctx, id, keys)
-		if refused, ok := errors.AsType[*api.Error](err); errors.Is(err, api.ErrNoDaemon) || ok && refused.Kind == api.Closing {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	at, stop, err := embedded.Start(ctx, p, only, a.err, "--"+embedded.Unmounted)
+	if err != nil {
+		return p, nil, nil, err
 	}
-	return nil
+	if release, lost, err = api.NewClient(at).Hold(ctx, id, flags); err != nil {
+		stop()
+		return p, nil, nil, err
+	}
+	return at, func() { release(); stop() }, lost, nil
 }
 
 // agentIn parses the name of an agent. In a project it may be left out. With --branch it returns that branch of the agent.

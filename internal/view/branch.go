@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -72,6 +73,18 @@ func LockBranch(name string) (*os.File, error) {
 		return nil, err
 	}
 	return dir, nil
+}
+
+// Left reports whether an agent has had a branch by changes: held, and whether that holds changes. history is the directory of its
+// history.
+func Left(history string) (branched, holds bool) {
+	if dir, err := os.Open(filepath.Join(history, branch.UpperName)); err == nil {
+		names, _ := dir.Readdirnames(1)
+		holds = len(names) > 0
+		dir.Close()
+	}
+	_, err := os.Lstat(filepath.Join(history, branch.MergedName)) // which stays
+	return holds || err == nil, holds
 }
 
 // Upper returns the directory that has what a held branch has changed, opened with O_PATH. The caller closes it.
