@@ -111,6 +111,9 @@ func mountedWith(v *view.View, keys []string) string {
 
 // used returns an error that names a session of the agent. The MCP servers of the agent start again with their next client.
 func (a *Agent) used() error {
+	if box := a.RootUsed(); box != nil {
+		return fmt.Errorf("the sandbox %s has it: end it with scopefs kill %[1]s", box.Name)
+	}
 	for _, s := range a.Sessions() {
 		if s.Kind == api.ServerSession {
 			continue

@@ -53,7 +53,8 @@ func (d *Daemon) handler(ctx context.Context) http.Handler {
 		return api.UpRequest{At: at}, err
 	}))
 	mux.HandleFunc("POST /v1/agents/{id}/down", d.forAgent(func(_ http.ResponseWriter, r *http.Request, a *agent.Agent) (any, error) {
-		return struct{}{}, a.Down(r.Context())
+		err := a.Down(r.Context())
+		return struct{}{}, errors.Join(err, d.downRoots(r.Context(), a.ID()))
 	}))
 	mux.HandleFunc("POST /v1/agents/{id}/redefine", d.forAgent(func(_ http.ResponseWriter, r *http.Request, a *agent.Agent) (any, error) {
 		var req api.RedefineRequest
@@ -63,6 +64,11 @@ func (d *Daemon) handler(ctx context.Context) http.Handler {
 		change, err := a.Redefine(r.Context(), req.Keys)
 		if outcome := outcomes[change]; outcome != "" {
 			d.recordReload(a, outcome, nil)
+		}
+		for _, root := range d.rootsOf(a.ID()) {
+			if err == nil {
+				_, err = root.Redefine(r.Context(), req.Keys)
+			}
 		}
 		return struct{}{}, err
 	}))

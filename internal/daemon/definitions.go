@@ -104,6 +104,7 @@ func (d *Daemon) replace(id scope.ID) (was, now *loaded) {
 	}
 	host := d.Settings.Host
 	host.Tools = slices.Concat(host.Tools, activities.Tools())
+	host.Lent = state.Lent(d.Paths.State)
 	next, errs := last.Reload(d.Paths.Base, host)
 	errs = append(errs, wrong...)
 	d.register(next) // before anybody can find a definition without its agent

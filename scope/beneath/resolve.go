@@ -28,7 +28,8 @@ var systemDirs = []string{
 // Target is the object that a path leads to when every link on it is followed.
 type Target struct {
 	Rel     string // relative to the scope; for System, the absolute path
-	System  bool   // in a read-only system directory of the sandbox
+	System  bool   // in a read-only system directory of the sandbox, or Beside
+	Beside  bool   // in one of Root.Beside, or found by way of Root.Place and "..": only a sandbox leads there
 	Missing bool   // does not exist; its nearest existing ancestor is in the scope
 }
 
@@ -75,6 +76,7 @@ type walker struct {
 	links   int                   // how many more links the walk may follow
 	steps   int                   // how many more components the walk may resolve
 	missing bool                  // at does not exist
+	beside  bool                  // see Target.Beside
 	hidden  func(rel string) bool // Follow's parameter; nil for Resolve
 }
 
@@ -92,9 +94,9 @@ func (w *walker) walk(text string) (Target, error) {
 		return Target{}, err
 	}
 	if system != "" {
-		return Target{Rel: system, System: true}, nil
+		return Target{Rel: system, System: true, Beside: w.beside}, nil
 	}
-	return Target{Rel: strings.Join(w.at, "/"), Missing: w.missing}, nil
+	return Target{Rel: strings.Join(w.at, "/"), Missing: w.missing, Beside: w.beside}, nil
 }
 
 // push prepends the components of a link's text to todo. If the text leads into
@@ -103,6 +105,9 @@ func (w *walker) push(text string) (system string, err error) {
 	parts := components(text)
 	if strings.HasPrefix(text, "/") {
 		rest, inside := cutAlias(parts)
+		if !inside {
+			rest, inside = w.cutPlace(parts)
+		}
 		if !inside {
 			return w.system(append(parts, w.todo...))
 		}
@@ -116,25 +121,48 @@ func (w *walker) push(text string) (system string, err error) {
 // an escape, because its target depends on links outside the scope.
 func (w *walker) system(parts []string) (string, error) {
 	path := strings.Join(parts, "/")
-	for _, dir := range slices.Concat(systemDirs, w.root.Shown) {
+	in := func(dir string) bool {
 		dir = strings.Trim(dir, "/")
-		if path == dir || strings.HasPrefix(path, dir+"/") {
-			for _, p := range parts {
-				if p == ".." {
-					return "", w.escape()
-				}
-			}
-			return "/" + path, nil
-		}
+		return path == dir || strings.HasPrefix(path, dir+"/")
 	}
-	return "", w.escape()
+	w.beside = slices.ContainsFunc(w.root.Beside, in)
+	if slices.Contains(parts, "..") || !w.beside && !slices.ContainsFunc(slices.Concat(systemDirs, w.root.Shown), in) {
+		return "", w.escape()
+	}
+	return "/" + path, nil
+}
+
+// above resolves what is left after a ".." of the scope's root: it may lead back, or to one of Root.Beside.
+func (w *walker) above() (system string, err error) {
+	at := components(w.root.Place)
+	for todo := append([]string{".."}, w.todo...); len(at) > 0 && len(todo) > 0 && todo[0] == ".."; todo = todo[1:] {
+		at, w.todo = at[:len(at)-1], todo[1:]
+	}
+	to := append(at, w.todo...)
+	if rest, inside := w.cutPlace(to); inside {
+		w.at, w.missing, w.todo, w.beside = nil, false, rest, true
+		return "", nil
+	}
+	if system, err = w.system(to); err == nil && !w.beside {
+		err = w.escape()
+	}
+	return system, err
+}
+
+// cutPlace is cutAlias for Root.Place.
+func (w *walker) cutPlace(parts []string) (rest []string, ok bool) {
+	place := components(w.root.Place)
+	if len(place) == 0 || len(parts) < len(place) || !slices.Equal(parts[:len(place)], place) {
+		return nil, false
+	}
+	return parts[len(place):], true
 }
 
 // step resolves one component.
 func (w *walker) step(name string) (system string, err error) {
 	if name == ".." {
 		if len(w.at) == 0 {
-			return "", w.escape()
+			return w.above()
 		}
 		w.at = w.at[:len(w.at)-1]
 		// The parent of a missing name may exist. The next component decides.

@@ -179,17 +179,22 @@ func (p *plan) work(spec *Spec) error {
 		size, _ := tmpfsSizes(spec.Limits)
 		p.add("--perms", "0700", "--size", strconv.FormatInt(size, 10), "--tmpfs", Scratch)
 	} else {
-		view, err := dup(spec.View)
-		if err != nil {
-			return fmt.Errorf("view: %w", err)
+		views := append([]Root{{spec.View, Workspace}}, spec.Roots...)
+		if at := spec.dir(); at != Workspace {
+			views = append(views, Root{spec.View, at})
+		} else if spec.linked() {
+			p.add("--symlink", Workspace, spec.At)
 		}
 		option := "--bind-fd"
 		if spec.ReadOnly {
 			option = "--ro-bind-fd"
 		}
-		p.fd(option, view, Workspace)
-		if spec.linked() {
-			p.add("--symlink", Workspace, spec.At)
+		for _, v := range views {
+			view, err := dup(v.View)
+			if err != nil {
+				return fmt.Errorf("view: %w", err)
+			}
+			p.fd(option, view, v.At)
 		}
 	}
 	if spec.Context != nil {
