@@ -29,7 +29,7 @@ func Git(p *scope.Policy, kind scope.GitContent, root *beneath.Root, f beneath.F
 			return nil, err
 		}
 	}
-	return scope.CheckGit(kind, rel, p.GitConfig(), before, text), nil
+	return scope.CheckGit(kind, p.GitPath(rel), p.GitConfig(), before, text), nil
 }
 
 // index returns why a file must not be the index of the repository at base.

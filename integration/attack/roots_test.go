@@ -61,6 +61,25 @@ func TestAttackRoots(t *testing.T) {
 	assert.Empty(t, o.Stdout)
 }
 
+// TestAttackRootRepository: a root that is a repository itself, whatever its name, has the rules of a .git.
+func TestAttackRootRepository(t *testing.T) {
+	top := t.TempDir()
+	harness.Plant(t, top, "proj/")
+	require.NoError(t, exec.Command("git", "init", "-q", "--bare", top+"/plain").Run())
+	require.NoError(t, exec.Command("git", "init", "-q", "--bare", top+"/own").Run())
+	h := harness.NewHost(t, map[string]string{"a": "dir: " + top + "/proj\nprotect: ['*']", "b": "dir: " + top + "/own\nprotect: ['*']"})
+	h.Must("run", "a", "--with", top+"/plain", "--", "sh", "-ec", "cd ../plain; git config core.bare true; test $(git rev-parse --is-bare-repository) = true; touch x")
+	for _, script := range []string{"echo x >hooks/post-update", "git config core.fsmonitor x", "mkdir hooks/x", "ln -s /bin/sh hooks/pre-receive", "mv hooks h"} {
+		_, _, code := h.Try("run", "a", "--with", top+"/plain", "--", "sh", "-c", "cd ../plain; "+script)
+		assert.NotZero(t, code, script)
+	}
+	h.Must("down", "a")
+	for _, script := range []string{"echo x >hooks/post-update", "git config core.fsmonitor x"} {
+		_, _, code := h.Try("run", "b", "--", "sh", "-c", script)
+		assert.NotZero(t, code, "the agent's own directory: %s", script)
+	}
+}
+
 // TestAttackRootUser: the directory of another user is no root of an agent that runs as its owner.
 func TestAttackRootUser(t *testing.T) {
 	top := t.TempDir()

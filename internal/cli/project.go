@@ -111,6 +111,7 @@ func (a *app) begun() (config.Paths, *config.Project, error) {
 			a.note(report.Place(project))
 			if !exists {
 				a.note(report.Renewed(project))
+				a.note(report.Worktree(project))
 			}
 			if !exists && !a.showSecrets {
 				a.note(report.Secrets(project))

@@ -251,13 +251,21 @@ func (p Project) MakeAs(text string) error {
 	return Replace(p.Definition(), text)
 }
 
-// Text returns the definition that Make writes.
+// Text returns the definition that Make writes. That of a linked worktree has the repository as a root.
 func (p Project) Text(hide bool) string {
-	view := viewFlow
-	if hide {
-		view = viewBlock + secretsText + changesBelow
+	view := fmt.Sprintf(viewFlow, changesAuto)
+	w, _ := WorktreeOf(p.Dir)
+	if hide || w != nil {
+		view = viewBlock
+		if hide {
+			view += secretsText
+		}
+		view += fmt.Sprintf(changesBelow, changesAuto)
 	}
-	return strings.TrimSuffix(p.first(), definitionEnd) + fmt.Sprintf(view, changesAuto) + definitionEnd
+	if w != nil {
+		view += fmt.Sprintf(rootBelow, w.Common, w.Name)
+	}
+	return strings.TrimSuffix(p.first(), definitionEnd) + view + definitionEnd
 }
 
 // first returns the first text of the definition.
@@ -277,12 +285,13 @@ const (
 	viewFlow      = "view: {changes: %s}\n"
 	viewBlock     = "view:\n" // secretsText and changesBelow follow it
 	changesBelow  = "  changes: %s\n"
+	rootBelow     = "  roots: [{dir: %q, worktree: %q}]\n"
 	changesAuto   = "auto" // agents.ChangesAuto
 )
 
 // ours matches the lines, but secretsText, that commands add to the first text of a definition.
 var ours = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?m)^(network: \{presets: \[[a-z0-9._-]+(, [a-z0-9._-]+)*\]\}|view:|(view: \{|  )changes: (auto|direct|held|kept)(\}|))\n`)
+	return regexp.MustCompile(`(?m)^(network: \{presets: \[[a-z0-9._-]+(, [a-z0-9._-]+)*\]\}|view:|(view: \{|  )changes: (auto|direct|held|kept)(\}|)|  roots: \[\{dir: "[^\n]*", worktree: "[^\n]*"\}\])\n`)
 })
 
 // Unedited reports whether each line of a definition is exactly one that scopefs itself writes. Its user may have written

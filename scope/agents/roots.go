@@ -19,11 +19,12 @@ import (
 // Root is a directory of the host that an agent's sandboxes have beside the agent's own. It is a view of its own: an Agent of the
 // snapshot whose definition has RootOf, with no tools, network or HOME.
 type Root struct {
-	Dir     string       // absolute and clean
-	Access  scope.Access // Write, Hold or Read
-	Paths   []scope.PathRule
-	Changes Changes // ChangesInherited: those of the agent
-	Lent    bool    // only sandboxes of commands that name it have it
+	Dir      string       // absolute and clean
+	Access   scope.Access // Write, Hold or Read
+	Paths    []scope.PathRule
+	Changes  Changes // ChangesInherited: those of the agent
+	Worktree string  // Dir is the repository of the agent's directory, a linked worktree of this name in it: see worktreeRules. "": it is none
+	Lent     bool    // only sandboxes of commands that name it have it
 }
 
 // ChangesInherited is Changes of a Root that has what its agent has.
@@ -39,6 +40,12 @@ func rootsField(out *[]Root) fields.Field {
 				"access":  accessField(&r.Access),
 				"paths":   pathsField(&r.Paths),
 				"changes": changesField(&r.Changes),
+				"worktree": fields.Checked(fields.Text(&r.Worktree), func() error {
+					if r.Worktree == "" || strings.ContainsAny(r.Worktree, "/\x00") || strings.Trim(r.Worktree, ".") == "" {
+						return fmt.Errorf("%q is no name: want that of a directory in .git/worktrees", r.Worktree)
+					}
+					return nil
+				}),
 			})(item)
 			same := func(o Root) bool { return o.Dir == r.Dir }
 			switch {
@@ -46,6 +53,8 @@ func rootsField(out *[]Root) fields.Field {
 				return err
 			case r.Dir == "":
 				return errors.New("dir is missing: write {dir: /PATH, access: read}")
+			case r.Worktree != "" && (r.Access != scope.Write || r.Paths != nil):
+				return errors.New("worktree: its rules are those of git: remove access and paths")
 			case slices.ContainsFunc(*out, same):
 				return fmt.Errorf("%q is here twice: remove one", r.Dir)
 			}
@@ -102,6 +111,9 @@ func RootOfAgent(def *Definition, r Root) *Definition {
 	v := &own.View
 	v.Roots, v.Access, v.AllowOther = nil, r.Access, false
 	v.Paths = slices.Clone(r.Paths)
+	if r.Worktree != "" {
+		v.worktree(r.Worktree)
+	}
 	for _, rule := range def.View.Paths {
 		if rule.Access > scope.Read {
 			v.Paths = append(v.Paths, rule)
@@ -110,7 +122,7 @@ func RootOfAgent(def *Definition, r Root) *Definition {
 	if r.Changes != ChangesInherited && def.Branch == "" {
 		v.Changes = r.Changes
 	}
-	if r.Access == scope.Read && len(r.Paths) == 0 {
+	if v.Access == scope.Read && len(v.Paths) == 0 {
 		v.Changes = ChangesDirect // there are none
 	}
 	return own
@@ -122,6 +134,30 @@ func (d *Definition) Beside() (place string, roots []string) {
 		place, roots = d.Dir, append(roots, r.Dir)
 	}
 	return place, roots
+}
+
+// worktreeFiles are what git in a linked worktree changes of the directory that all worktrees of a repository have: gitrepository-layout(5).
+// The rest is the main worktree's, such as HEAD and index, and what git of the host executes or reads: hooks, info.
+var worktreeFiles = []string{
+	"objects", "refs", "logs/refs", "packed-refs", "packed-refs.{lock,new}", "reftable", "shallow", "shallow.lock", "rr-cache", "lfs",
+	"gc.pid", "gc.pid.lock", "gc.log", "gc.log.lock", "info/refs", "info/refs_*", "FETCH_HEAD",
+}
+
+// worktree makes the view of a repository that of one of its linked worktrees: other worktrees, the main one's files and hooks are read,
+// and config is as protect says. The kernel caches no name: another view of the repository changes packed-refs and refs together.
+func (v *ViewSpec) worktree(name string) {
+	v.Access, v.Cache = scope.Read, CacheNone
+	may := append(slices.Clone(worktreeFiles), "worktrees/"+scope.QuotePattern(name))
+	if v.Git != nil {
+		git := *v.Git
+		git.Bare, v.Git = true, &git
+		if git.Config != nil {
+			may = append(may, "config", "config.lock")
+		}
+	}
+	for _, pattern := range may {
+		v.Paths = append(v.Paths, scope.PathRule{Pattern: pattern, Access: scope.Write})
+	}
 }
 
 // addRoots adds the roots of agents to the snapshot. Unchanged agents of last keep theirs.

@@ -246,7 +246,7 @@ func (c *comparison) roots(now, was *agents.Definition) {
 		i := slices.IndexFunc(was.View.Roots, func(o agents.Root) bool { return o.Dir == r.Dir })
 		if i < 0 {
 			may := "read and changed"
-			if own.Access == scope.Read && len(r.Paths) == 0 {
+			if own.Access == scope.Read && !slices.ContainsFunc(own.Paths, func(p scope.PathRule) bool { return p.Access < scope.Read }) {
 				may = "read"
 			}
 			c.add("view.roots", "%s can be %s", r.Dir, may)

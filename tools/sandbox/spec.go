@@ -48,7 +48,10 @@ type Spec struct {
 }
 
 // GitUser is a name and an address for git-commit(1). Empty ones are not set.
-type GitUser struct{ Name, Email string }
+type GitUser struct {
+	Name, Email string
+	Linked      bool // the directory is a linked worktree: git-gc(1) leaves the reflogs and the directories of other worktrees alone
+}
 
 // Root is a view that a session has at the path of its directory on the host.
 type Root struct {
