@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -65,10 +66,42 @@ func TestRunWith(t *testing.T) {
 			assert.Contains(t, o.Stderr, "Permission denied")
 			o = as("run", "--dir", ".", "--", "sh", "-c", "pwd; ls ../lib/b")
 			assert.Equal(t, "/workspace\n", o.Stdout, "for that run alone")
+			o = as("allow", "--yes", "--path", "docs", "--root", "../lib")
+			assert.Contains(t, o.Stderr, "edit view: {roots} in", "not the agent's own rules")
 			o = as("audit", "--json")
 			assert.Contains(t, o.Stdout, "-lib-", "the root has rows of its own")
 		})
 	}
+}
+
+// TestRootsAtOnce: several runs of a project lend directories at once through the user's daemon, each for itself.
+func TestRootsAtOnce(t *testing.T) {
+	p := newProjects(t, "proj", "lib", "other")
+	require.Zero(t, p.run("proj", "true").Code)
+	var all sync.WaitGroup
+	for i := range 8 {
+		with, script := "../lib", fmt.Sprintf("echo x >../lib/%d; ls ../other/. 2>/dev/null || echo no", i)
+		if i%2 == 1 {
+			with, script = "../lib:ro", fmt.Sprintf("echo x 2>/dev/null >../lib/%d || echo no", i)
+		}
+		all.Go(func() {
+			o := harness.Finish(t, p.command("proj", "run", "--dir", ".", "-q", "--with", with, "--", "sh", "-c", script))
+			assert.Equal(t, "no\n", o.Stdout, o.Stderr)
+		})
+	}
+	all.Wait()
+	made, err := os.ReadDir(filepath.Join(p.Base, "lib"))
+	require.NoError(t, err)
+	assert.Len(t, made, 4)
+	o := harness.Finish(t, p.command("proj", "undo", "--root", "../lib", "--since", "1h"))
+	assert.Zero(t, o.Code, o.Stderr)
+	made, err = os.ReadDir(filepath.Join(p.Base, "lib"))
+	require.NoError(t, err)
+	assert.Empty(t, made)
+	o = harness.Finish(t, p.command("proj", "allow", "--yes", "--path", "../lib/x"))
+	assert.Contains(t, o.Stderr, "scopefs run --with "+filepath.Join(p.Base, "lib", "x"))
+	o = harness.Finish(t, p.command("proj", "ps"))
+	assert.NotContains(t, o.Stdout, "proj-lib", "what was lent is unmounted: %s", o.Stdout)
 }
 
 // TestRoots: view: {roots} of a definition are in each sandbox of the agent; rules of a root hold at once, one that is removed ends.

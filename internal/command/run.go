@@ -176,9 +176,7 @@ func (o *Run) Report(to io.Writer, run *client.Run, name, dir string) {
 			if sum := e.Roots[root].Counts.Summary(); sum != "" {
 				what = fmt.Sprintf("%s · %s · %s", sum, words("changes", "--root", root), words("undo", "--root", root, "--session", "last"))
 			}
-			if !e.Roots[root].Direct {
-				text += fmt.Sprintf("%s: %s\n", root, what)
-			}
+			text += fmt.Sprintf("%s: %s\n", root, what)
 		}
 		for line := range strings.Lines(text) {
 			fmt.Fprint(to, "scopefs: ", line)

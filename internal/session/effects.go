@@ -283,16 +283,18 @@ func (b *Sandbox) Effects(ctx context.Context) *effect.Effects {
 			continue
 		}
 		v := of.View()
-		root := unlisted(v, "scopefs diff")
+		dir := v.Definition().Dir
+		root := unlisted(v, "scopefs diff --root "+dir)
 		if root == nil {
 			root, _ = effectsOf(ctx, v, history.Work{Session: b.Name, Began: b.began}, "")
 		}
-		if root.Counts.Sum() > 0 || root.Unknown != "" && v.Definition().View.Access != scope.Read {
-			if e.Roots == nil {
-				e.Roots = map[string]effect.Effects{}
-			}
-			e.Roots[v.Definition().Dir] = effect.Effects{Counts: root.Counts, Unknown: root.Unknown, Direct: root.Direct}
+		if root.Counts.Sum() == 0 && (root.Unknown == "" || root.Direct) { // the operator has said so
+			continue
 		}
+		if e.Roots == nil {
+			e.Roots = map[string]effect.Effects{}
+		}
+		e.Roots[dir] = effect.Effects{Counts: root.Counts, Unknown: root.Unknown}
 	}
 	return e
 }

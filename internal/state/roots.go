@@ -23,6 +23,13 @@ const (
 	maxRoot  = 64 << 10 // bytes of a file
 )
 
+// LentFile returns the path of the file of a lent root.
+func LentFile(state string, root scope.ID) string {
+	return filepath.Join(state, rootsDir, lentName(root))
+}
+
+func lentName(root scope.ID) string { return string(root) + ".json" }
+
 // Lend stores a root that a command lends to an agent.
 func Lend(state string, of scope.ID, r agents.Root) error {
 	root, err := open(state, rootsDir)
@@ -32,7 +39,7 @@ func Lend(state string, of scope.ID, r agents.Root) error {
 	defer root.Close()
 	text, err := json.Marshal(lentRoot{of, r})
 	if err == nil {
-		err = durable.Replace(root, string(agents.RootID(of, r))+".json", text, durable.Options{})
+		err = durable.Replace(root, lentName(agents.RootID(of, r)), text, durable.Options{})
 	}
 	if err != nil {
 		return fmt.Errorf("state: roots: %w", err)
@@ -52,7 +59,7 @@ func Lent(state string) map[scope.ID][]agents.Root {
 	for _, e := range entries {
 		var l lentRoot
 		if text, err := read(root, e.Name(), maxRoot); err == nil && json.Unmarshal(text, &l) == nil &&
-			e.Name() == string(agents.RootID(l.Agent, l.Root))+".json" {
+			e.Name() == lentName(agents.RootID(l.Agent, l.Root)) {
 			all[l.Agent] = append(all[l.Agent], l.Root)
 		}
 	}

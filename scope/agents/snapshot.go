@@ -21,14 +21,15 @@ import (
 // Host is the operator's configuration for all agents, from
 // scopefs.yaml.
 type Host struct {
-	Primary   scope.ID            // the agent that its lists do not restrict; "" for none
-	BaseTools []string            // of a computed list of tools; nil: those with ListedBase
-	Memory    bool                // whether that list holds those with ListedMemory
-	Servers   Servers             // that every agent sees
-	Tools     catalog.Tools       // that definitions may name
-	User      string              // the directory of the user's settings for all bases; "": none
-	Lent      map[scope.ID][]Root // roots for single sandboxes, by their agent
-	Signed    string              // the directory whose agents.d has what operators of a fleet have signed; "": none
+	Primary   scope.ID      // the agent that its lists do not restrict; "" for none
+	BaseTools []string      // of a computed list of tools; nil: those with ListedBase
+	Memory    bool          // whether that list holds those with ListedMemory
+	Servers   Servers       // that every agent sees
+	Tools     catalog.Tools // that definitions may name
+	User      string        // the directory of the user's settings for all bases; "": none
+	Signed    string        // the directory whose agents.d has what operators of a fleet have signed; "": none
+
+	Lent map[scope.ID][]Root // roots for single sandboxes, by their agent
 }
 
 // further returns the directories whose agents.d follow the base's, the first first.

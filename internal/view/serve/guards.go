@@ -13,9 +13,9 @@ import (
 // maxIncludes bounds the files of settings of a repository that guarded reads.
 const maxIncludes = 16
 
-// guarded applies the rules for git's files to a directory that is a repository itself, and adds to the rules of an agent that protects hooks the paths to which the repository of its directory leads git of the host:
-// core.hooksPath, and the files that its config includes. It reads them when the view gets its rules; protect keeps agents from
-// changing them.
+// guarded applies the rules for git's files to a directory that is a repository itself. It adds to the rules of an agent that protects
+// hooks the paths to which the repository of its directory leads git of the host: core.hooksPath, and the files that its config
+// includes. It reads them when the view gets its rules; protect keeps agents from changing them.
 func guarded(root *beneath.Root, spec scope.PolicySpec) scope.PolicySpec {
 	if spec.Git == nil {
 		return spec
