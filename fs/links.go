@@ -64,12 +64,7 @@ func (v *View) judgeMoved(st *beneath.Stat, from, to string) error {
 			return syscall.ENOENT
 		}
 	}
-	f, err := root.Object(from)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	text, err := f.Readlink()
+	text, err := root.Readlink(from)
 	if err != nil {
 		return err
 	}

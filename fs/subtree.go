@@ -174,12 +174,7 @@ func (s *subtree) judge(layer *beneath.Root, below string, st *beneath.Stat, sta
 	if statErr != nil || !st.IsLink() {
 		return nil
 	}
-	f, err := layer.Object(from)
-	if err != nil {
-		return syscall.EXDEV
-	}
-	defer f.Close()
-	text, err := f.Readlink()
+	text, err := layer.Readlink(from)
 	if err != nil {
 		return syscall.EXDEV
 	}

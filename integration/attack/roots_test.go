@@ -17,14 +17,14 @@ func TestAttackRoots(t *testing.T) {
 	top := t.TempDir()
 	require.NoError(t, os.Chmod(top, 0o755))
 	harness.Plant(t, top, "proj/", "proj/own=mine", "lib/", "lib/open=theirs", "lib/secret=KEY", "other/", "other/f=foreign",
-		"proj/there => ../lib/open", "proj/abs => "+top+"/lib/open", "proj/hidden => ../lib/secret", "proj/back => ../proj/own", "proj/out => ../other/f")
+		"proj/there => ../lib/open", "proj/abs => "+top+"/lib/open", "proj/hidden => ../lib/secret", "proj/out => ../other/f")
 	require.NoError(t, exec.Command("git", "init", "-q", top+"/lib").Run())
 	require.NoError(t, exec.Command("chown", "-R", "4321:4321", top).Run())
 	h := harness.NewHost(t, map[string]string{"a": "dir: " + top + "/proj\nuser: 4321\nprotect: ['*']\n" +
 		"view: {paths: {'**/hide-me': hide}, roots: [{dir: " + top + "/lib, paths: {secret: hide}}]}"})
 	in := func(script string) string { return h.Must("run", "a", "--", "sh", "-c", "{ "+script+"; } 2>&1; true") }
 
-	assert.Equal(t, "theirstheirsmine", in("cat there abs back"), "links of the host are followed")
+	assert.Equal(t, "theirstheirs", in("cat there abs"), "links of the host are followed")
 	assert.Contains(t, in("cat hidden"), "No such file", "by the rules of the root")
 	assert.Contains(t, in("cat out"), "Permission denied")
 	for _, link := range []string{"ln -s ../lib/secret l", "ln -s " + top + "/lib/open l", "ln -s ../proj/own l", "ln -s ../other l", "ln there ../lib/l",

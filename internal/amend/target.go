@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"path"
@@ -18,6 +19,7 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/frontmatter"
+	"github.com/scopefs/scopefs/internal/nearest"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -80,6 +82,10 @@ func (d *Draft) target(c Change) (target, error) {
 		}
 		kinds = []Kind{Host, Path}
 	}
+	like := ""
+	if name := nearest.Of(c.Name, slices.Collect(maps.Keys(d.presets()))); name != "" {
+		like = ", or did you mean the preset " + name
+	}
 	var flags []string
 	for _, kind := range kinds {
 		name := c.Name
@@ -88,7 +94,7 @@ func (d *Draft) target(c Change) (target, error) {
 		}
 		flags = append(flags, cmp.Or(printable.Command("--"+string(kind), unflagged(name)), "--"+string(kind)))
 	}
-	return target{}, fmt.Errorf("%q could be a %s: write %s", c.Name, join(kinds, " or a "), strings.Join(flags, ", or "))
+	return target{}, fmt.Errorf("%q could be a %s: write %s%s", c.Name, join(kinds, " or a "), strings.Join(flags, ", or "), like)
 }
 
 func join(kinds []Kind, with string) string {
@@ -240,6 +246,16 @@ func (h hostRule) items(c Change, presets map[string]*hosts.Preset) (items []str
 // connector decides about connections.
 type connector interface {
 	Connect(host string, port uint16) (scope.Decision, scope.Route)
+}
+
+// at reports whether the rules connect a host to an address.
+func (d *Draft) at(host string, address netip.AddrPort) bool {
+	h, err := readHost(host)
+	if err != nil {
+		return false
+	}
+	_, route := d.agent.Grants.Hosts().Connect(h.name, cmp.Or(h.port, 443))
+	return route.Address == address
 }
 
 // any reports whether a decision about one of the host's ports is as f says, and returns the decision, or that about

@@ -122,7 +122,7 @@ down BRANCH.`,
 		Args:              exit.Args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
-			p, id, err := a.agentNamed(words[0])
+			p, id, err := a.agentNamed(c.Context(), words[0])
 			if err != nil {
 				return err
 			}
@@ -262,7 +262,7 @@ it failed, 2 bad usage.`,
 				return err
 			}
 			if o.git != "" {
-				return a.takeGit(c.Context(), k, o.git)
+				return a.takeGit(c.Context(), k, o.git, o.json)
 			}
 			return a.with(c.Context(), k, func(ctx context.Context, h *api.History) error {
 				result, err := attend(ctx, a, h, "commit", func() (*api.Committed, error) { return h.Commit(ctx, o.CommitOptions) })
@@ -289,13 +289,16 @@ it failed, 2 bad usage.`,
 }
 
 // takeGit is commit --git.
-func (a *app) takeGit(ctx context.Context, k kept, branch string) error {
+func (a *app) takeGit(ctx context.Context, k kept, branch string, asJSON bool) error {
 	n, err := a.commitGit(ctx, k, branch)
 	if err != nil {
 		return err
 	}
 	if n == 0 {
 		return fmt.Errorf("%s has no commit that the directory's repository lacks", k.id)
+	}
+	if asJSON {
+		return report.Line(a.out, map[string]any{"agent": k.id, "branch": branch, "commits": n})
 	}
 	commits := "1 commit is"
 	if n > 1 {

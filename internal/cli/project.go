@@ -16,6 +16,7 @@ import (
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/launch"
+	"github.com/scopefs/scopefs/internal/nearest"
 	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/prompt"
@@ -290,31 +291,64 @@ func (a *app) baseAgentIn(p config.Paths, project *config.Project, name string) 
 }
 
 // find makes a project of the user that has a name the one of --dir, for a command that is given elsewhere. An agent of the base in
-// use wins.
+// use wins. A name of neither that is near to a project's is an error.
 func (a *app) find(name string) error {
-	if name == "" || a.Dir != "" || a.Flags.Base != "" {
-		return nil
+	found, err := a.findProject(name)
+	if err != nil || found {
+		return err
 	}
-	found, err := paths.Finder{DirOf: agents.DirOf}.Projects(name)
-	if err != nil || len(found) == 0 { // the command says what is unknown
+	if strings.HasPrefix(name, ".") || strings.Contains(name, "/") {
+		return exit.Usagef("%q is no agent: %s is that of a directory", name, cmp.Or(printable.Command("--dir", name), "--dir DIR"))
+	}
+	like := nearest.Of(name, shorts())
+	p, project, err := a.where()
+	switch {
+	case like == "", err != nil && !errors.Is(err, paths.ErrNoBase), err == nil && (project == nil || project.Named(name)):
 		return nil
+	case err == nil:
+		if _, err := definitions.Agent(p, scope.ID(name)); !errors.Is(err, api.ErrUnknown) {
+			return nil
+		}
+	}
+	return exit.Usagef("unknown agent or project %q: did you mean %s?", name, like)
+}
+
+// findProject is find without that error. It reports whether there is a project of the name, or the command names another place.
+func (a *app) findProject(name string) (found bool, err error) {
+	if name == "" || a.Dir != "" || a.Flags.Base != "" {
+		return true, nil
+	}
+	all, err := paths.Finder{DirOf: agents.DirOf}.Projects(name)
+	if err != nil || len(all) == 0 { // the command says what is unknown
+		return err != nil, nil
 	}
 	if p, project, err := a.where(); err == nil && (project != nil && project.Named(name) || definitions.Has(p, name)) {
-		return nil
+		return true, nil
 	}
-	if len(found) > 1 {
+	if len(all) > 1 {
 		var dirs []string
-		for _, p := range found {
+		for _, p := range all {
 			dirs = append(dirs, printable.Command("--dir", p.Dir))
 		}
-		return exit.Usagef("%q is the name of %d projects: give %s", name, len(found), strings.Join(dirs, ", or "))
+		return true, exit.Usagef("%q is the name of %d projects: give %s", name, len(all), strings.Join(dirs, ", or "))
 	}
-	if found[0].Gone {
-		a.Flags.Base = found[0].Base
+	if all[0].Gone {
+		a.Flags.Base = all[0].Base
 	} else {
-		a.Dir = found[0].Dir
+		a.Dir = all[0].Dir
 	}
-	return nil
+	return true, nil
+}
+
+// shorts returns the short names of the user's projects.
+func shorts() (all []string) {
+	projects, _ := paths.Finder{DirOf: agents.DirOf}.Projects("")
+	for _, p := range projects {
+		if short := p.Short(); short != "" {
+			all = append(all, short)
+		}
+	}
+	return all
 }
 
 // agentOf returns the directories, and the named agent or the project's.
@@ -330,8 +364,15 @@ func (a *app) agentOf(name string) (config.Paths, scope.ID, error) {
 	return p, id, err
 }
 
-// agentNamed returns the directories and the named agent.
-func (a *app) agentNamed(name string) (config.Paths, scope.ID, error) {
+// agentNamed returns the directories, and the agent that the first of some words names; without words the project's.
+func (a *app) agentNamed(ctx context.Context, words ...string) (config.Paths, scope.ID, error) {
+	if a.ofNone(words) {
+		return config.Paths{}, "", a.whichAgent(ctx)
+	}
+	if len(words) == 0 {
+		return a.agentOf("")
+	}
+	name := words[0]
 	if err := a.find(name); err != nil {
 		return config.Paths{}, "", err
 	}

@@ -19,10 +19,10 @@ func (a *app) upCmd() *cobra.Command {
 	var at string
 	var asJSON bool
 	c := &cobra.Command{
-		Use:               "up AGENT [--at DIR]",
+		Use:               "up AGENT|--dir DIR [--at DIR]",
 		Short:             "mount an agent's view",
 		Long:              "Mounts the view of an agent at RUN/views/AGENT or at an empty directory, and prints where.",
-		Args:              exit.Args(cobra.ExactArgs(1)),
+		Args:              ofAgent,
 		ValidArgsFunction: a.complete,
 		RunE: a.askingOf(func(ctx context.Context, client *api.Client, id scope.ID) (err error) {
 			if at != "" {
@@ -48,9 +48,9 @@ func (a *app) upCmd() *cobra.Command {
 
 func (a *app) downCmd() *cobra.Command {
 	return &cobra.Command{
-		Use:               "down AGENT",
+		Use:               "down AGENT|--dir DIR",
 		Short:             "end an agent's sandboxes and unmount its view",
-		Args:              exit.Args(cobra.ExactArgs(1)),
+		Args:              ofAgent,
 		ValidArgsFunction: a.complete,
 		RunE:              a.askingOf(func(ctx context.Context, client *api.Client, id scope.ID) error { return client.Down(ctx, id) }),
 	}
@@ -117,7 +117,7 @@ func (a *app) psCmd() *cobra.Command {
 		Long: `Lists the agents of the base's or the project's daemon. Outside of a project and without
 --base, and with --all, it lists those of all daemons of the user, each with its base: of
 the user's own, of projects, and of single commands that run without one. Below
-are the streams and anchors of their logs.
+are the addresses at which tools are served, and the streams and anchors of their logs.
 
 Exit status: 0 listed; 1 failure, or every agent has failed. A file that names no agent
 does not count.`,
@@ -128,8 +128,9 @@ does not count.`,
 				return err
 			}
 			if err = a.print(report.Agents(list), asJSON); err == nil && !asJSON {
-				if err = report.Streams(client.Streams(ctx)).Print(a.out); err == nil {
-					err = report.Anchors(client.Anchors(ctx)).Print(a.out)
+				for _, below := range []printer{report.Doors(client.Doors(ctx)), report.Streams(client.Streams(ctx)),
+					report.Anchors(client.Anchors(ctx))} {
+					err = cmp.Or(err, below.Print(a.out))
 				}
 			}
 			if err == nil && allFailed(list) {

@@ -107,6 +107,9 @@ func historyText(e audit.Event) string {
 			of += " (" + e.Chain + ")"
 		}
 	case "pruned":
+		if e.Outcome == "nearly full" {
+			return "the history is nearly full, " + e.Detail
+		}
 		return "the oldest part of the history was given up, " + e.Detail
 	}
 	switch {

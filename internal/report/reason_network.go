@@ -18,7 +18,7 @@ func (r *Reason) trick(kind scope.Kind) {
 	switch kind {
 	case scope.KindAddress:
 		r.Note = "the host has an address that is not public"
-		r.Remedy = "give the host's rule in network.allow its address"
+		r.Remedy = "write address: IP into the host's rule in network.allow"
 	case scope.KindSecret:
 		r.Note = "nothing allows it: the placeholder of a credential goes to its host alone"
 	default:

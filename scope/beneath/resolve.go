@@ -29,7 +29,7 @@ var systemDirs = []string{
 type Target struct {
 	Rel     string // relative to the scope; for System, the absolute path
 	System  bool   // in a read-only system directory of the sandbox, or Beside
-	Beside  bool   // in one of Root.Beside, or found by way of Root.Place and "..": only a sandbox leads there
+	Beside  bool   // in one of Root.Beside
 	Missing bool   // does not exist; its nearest existing ancestor is in the scope
 }
 
@@ -76,7 +76,7 @@ type walker struct {
 	links   int                   // how many more links the walk may follow
 	steps   int                   // how many more components the walk may resolve
 	missing bool                  // at does not exist
-	beside  bool                  // see Target.Beside
+	beside  bool                  // the target is in one of Root.Beside
 	hidden  func(rel string) bool // Follow's parameter; nil for Resolve
 }
 
@@ -96,7 +96,7 @@ func (w *walker) walk(text string) (Target, error) {
 	if system != "" {
 		return Target{Rel: system, System: true, Beside: w.beside}, nil
 	}
-	return Target{Rel: strings.Join(w.at, "/"), Missing: w.missing, Beside: w.beside}, nil
+	return Target{Rel: strings.Join(w.at, "/"), Missing: w.missing}, nil
 }
 
 // push prepends the components of a link's text to todo. If the text leads into
@@ -105,9 +105,6 @@ func (w *walker) push(text string) (system string, err error) {
 	parts := components(text)
 	if strings.HasPrefix(text, "/") {
 		rest, inside := cutAlias(parts)
-		if !inside {
-			rest, inside = w.cutPlace(parts)
-		}
 		if !inside {
 			return w.system(append(parts, w.todo...))
 		}
@@ -132,30 +129,16 @@ func (w *walker) system(parts []string) (string, error) {
 	return "/" + path, nil
 }
 
-// above resolves what is left after a ".." of the scope's root: it may lead back, or to one of Root.Beside.
+// above resolves what is left after a ".." of the scope's root: it may lead to one of Root.Beside.
 func (w *walker) above() (system string, err error) {
-	at := components(w.root.Place)
-	for todo := append([]string{".."}, w.todo...); len(at) > 0 && len(todo) > 0 && todo[0] == ".."; todo = todo[1:] {
-		at, w.todo = at[:len(at)-1], todo[1:]
+	at, up := components(w.root.Place), 1
+	for ; len(w.todo) > 0 && w.todo[0] == ".."; up++ {
+		w.todo = w.todo[1:]
 	}
-	to := append(at, w.todo...)
-	if rest, inside := w.cutPlace(to); inside {
-		w.at, w.missing, w.todo, w.beside = nil, false, rest, true
-		return "", nil
-	}
-	if system, err = w.system(to); err == nil && !w.beside {
+	if system, err = w.system(append(at[:max(len(at)-up, 0)], w.todo...)); err == nil && !w.beside {
 		err = w.escape()
 	}
 	return system, err
-}
-
-// cutPlace is cutAlias for Root.Place.
-func (w *walker) cutPlace(parts []string) (rest []string, ok bool) {
-	place := components(w.root.Place)
-	if len(place) == 0 || len(parts) < len(place) || !slices.Equal(parts[:len(place)], place) {
-		return nil, false
-	}
-	return parts[len(place):], true
 }
 
 // step resolves one component.

@@ -42,8 +42,7 @@ type Root struct {
 	Shown []string
 
 	// Place is the path of the directory in a sandbox, and Beside are further directories there that processes change: links may lead to
-	// them, also relative ones through Place. Target.Beside says so. The caller sets both before use. Without a Place relative links
-	// lead nowhere outside.
+	// them, also relative ones through Place. The caller sets both before use.
 	Place  string
 	Beside []string
 
@@ -215,6 +214,26 @@ func (r *Root) Open(rel string, flags int, meant FileID) (File, error) {
 		return File{fd: -1}, err
 	}
 	return f, nil
+}
+
+// OpenAny is Open of whatever regular file or directory is there. It returns its attributes, too.
+func (r *Root) OpenAny(rel string, flags int) (File, Stat, error) {
+	st, err := r.Stat(rel)
+	if err != nil {
+		return File{fd: -1}, st, err
+	}
+	f, err := r.Open(rel, flags, st.ID())
+	return f, st, err
+}
+
+// Readlink returns the text of a symbolic link.
+func (r *Root) Readlink(rel string) (string, error) {
+	f, err := r.Object(rel)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	return f.Readlink()
 }
 
 // open resolves rel and opens the object. It resolves a path longer than

@@ -50,10 +50,10 @@ func guarded(root *beneath.Root, spec scope.PolicySpec) scope.PolicySpec {
 
 // isRepository reports whether a directory is a repository itself, by what git goes by: is_git_directory in git's setup.c.
 func isRepository(root *beneath.Root) bool {
-	_, head := root.Stat("HEAD")
+	_, err := root.Stat("HEAD")
 	objects, _ := root.Stat("objects")
 	refs, _ := root.Stat("refs")
-	return head == nil && objects.IsDir() && refs.IsDir()
+	return err == nil && objects.IsDir() && refs.IsDir()
 }
 
 // readSmall returns the content of a file of at most scope.MaxGitText bytes; nil: there is none.
