@@ -53,7 +53,8 @@ func Worktree(made *config.Project) string {
 	case err != nil:
 		return fmt.Sprintf("%s is no worktree for its agent, git does not work there: %s", printable.Text(made.Dir), printable.Text(err.Error()))
 	case w != nil:
-		return fmt.Sprintf("%s is a worktree of %s: git inside has that, as the root of the definition says", printable.Text(made.Dir), printable.Text(w.Common))
+		return fmt.Sprintf("%s is a worktree of %s: git inside has that, as the root of the definition says",
+			printable.Text(made.Dir), printable.Text(w.Common))
 	}
 	return ""
 }

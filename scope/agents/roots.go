@@ -136,8 +136,9 @@ func (d *Definition) Beside() (place string, roots []string) {
 	return place, roots
 }
 
-// worktreeFiles are what git in a linked worktree changes of the directory that all worktrees of a repository have: gitrepository-layout(5).
-// The rest is the main worktree's, such as HEAD and index, and what git of the host executes or reads: hooks, info.
+// worktreeFiles are what git in a linked worktree changes of the directory that all worktrees of a repository have, see
+// gitrepository-layout(5). The rest is the main worktree's, such as HEAD and index, and what git of the host executes or reads, such as
+// hooks and info.
 var worktreeFiles = []string{
 	"objects", "refs", "logs/refs", "packed-refs", "packed-refs.{lock,new}", "reftable", "shallow", "shallow.lock", "rr-cache", "lfs",
 	"gc.pid", "gc.pid.lock", "gc.log", "gc.log.lock", "info/refs", "info/refs_*", "FETCH_HEAD",
@@ -170,7 +171,8 @@ func (s *Snapshot) addRoots(last *Snapshot) (errs []error) {
 			}
 			name := RootID(id, r)
 			if of[name] != nil {
-				errs = append(errs, fields.ErrorAt(a.File, 1, id, fmt.Errorf("view.roots: an agent has the name of root %q, %s: rename one", r.Dir, name)))
+				wrong := fmt.Errorf("view.roots: an agent has the name of root %q, %s: rename one", r.Dir, name)
+				errs = append(errs, fields.ErrorAt(a.File, 1, id, wrong))
 				continue
 			}
 			if old := last.Agents[name]; old != nil && last.Agents[id] == a {
