@@ -40,6 +40,9 @@ func (v *View) judgeNew(rel, text string) error { return v.judgeIn(v.root, rel, 
 // judgeIn is judgeNew in a tree.
 func (v *View) judgeIn(root *beneath.Root, rel, text string) error {
 	to, err := v.leads(root, rel, text)
+	if err == nil && to.Beside { // the rules there are another view's
+		err = &beneath.Violation{Rel: rel, Target: text, Rule: beneath.RuleLink}
+	}
 	if err != nil || to.System {
 		return err
 	}

@@ -27,6 +27,17 @@ type GitRules struct {
 	// [GitContent] by the content, whether a client renames a file to it, as git does, or
 	// writes it in place.
 	Config []string `json:"config,omitempty"`
+
+	// Bare says that the scope's directory is a repository itself, as the .git of a work tree elsewhere.
+	Bare bool `json:"bare,omitempty"`
+}
+
+// path returns a path of the scope as classifyGit and CheckGit have it.
+func (g *GitRules) path(rel string) string {
+	if g != nil && g.Bare {
+		return strings.TrimSuffix(".git/"+rel, "/")
+	}
+	return rel
 }
 
 // gitFile is what a path is to git.
@@ -216,7 +227,7 @@ func foldGit(name string) string {
 
 // file returns the decision about op on rel; ok is false if the rules do not restrict it.
 func (g *GitRules) file(op Op, rel string) (d Decision, ok bool) {
-	at := classifyGit(rel)
+	at := classifyGit(g.path(rel))
 	if !g.restricts(at) {
 		return d, false
 	}
@@ -254,7 +265,7 @@ func (g *GitRules) restricts(at gitPlace) bool {
 // one or out of one, and none becomes one.
 func (g *GitRules) move(rel string) (d Decision, ok bool) {
 	d = Decision{Access: Read, Kind: KindProtect, Rule: "protect git-config: a directory of a repository"}
-	return d, g != nil && classifyGit(rel).inside
+	return d, g != nil && classifyGit(g.path(rel)).inside
 }
 
 // link returns the decision about a symbolic link at rel that leads to target; ok is false
@@ -265,7 +276,7 @@ func (g *GitRules) move(rel string) (d Decision, ok bool) {
 // file "testing", to learn whether it can.
 func (g *GitRules) link(rel, target string) (d Decision, ok bool) {
 	d = Decision{Access: Read, Kind: KindProtect, Rule: "protect git-config: a link in a repository, or to one"}
-	from, to := g != nil && classifyGit(rel).inside, g != nil && classifyGit(target).inside
+	from, to := g != nil && classifyGit(g.path(rel)).inside, g != nil && classifyGit(g.path(target)).inside
 	if from && to {
 		return d, path.Dir(rel) != path.Dir(target) || path.Base(target) != "testing"
 	}

@@ -9,6 +9,28 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestGitRulesBare: in a scope that is a repository itself the rules are those of a .git.
+func TestGitRulesBare(t *testing.T) {
+	rules := GitRules{Hooks: true, Config: []string{"core.bare"}}
+	usual := rules
+	of, err := Compile(PolicySpec{Git: &usual})
+	require.NoError(t, err)
+	rules.Bare = true
+	bare, err := Compile(PolicySpec{Git: &rules})
+	require.NoError(t, err)
+	for _, rel := range []string{"HEAD", "config", "config.lock", "hooks", "hooks/x", "hooks/x.sample", "index", "objects/info/alternates", "refs/heads/config",
+		"worktrees/w/index", "worktrees/w/commondir", "worktrees/w/hooks/x", "modules/m/config", "commondir", "remotes/x", ".git", StagedGitFile} {
+		for op := OpOpenWrite; op < OpIoctl; op++ {
+			assert.Equal(t, of.File(op, ".git/"+rel), bare.File(op, rel), "%v %s", op, rel)
+		}
+		assert.True(t, bare.Repository(rel))
+		assert.Equal(t, ".git/"+rel, bare.GitPath(rel))
+		assert.Equal(t, rel, of.GitPath(rel))
+	}
+	assert.True(t, bare.File(OpLookup, "").Allow)
+	assert.True(t, PolicySpec{Git: &rules}.Within(PolicySpec{Git: &GitRules{}}).Git.Bare)
+}
+
 // TestGitRules: what may be done to the files of a repository, wherever it is.
 func TestGitRules(t *testing.T) {
 	p, err := Compile(PolicySpec{Git: &GitRules{Hooks: true, Config: []string{"core.bare"}}})

@@ -274,8 +274,11 @@ func (p *Policy) Uniform() bool {
 // Repository reports whether rel is in a repository that Git protects. The host's git writes
 // to some names there, also through links.
 func (p *Policy) Repository(rel string) bool {
-	return p.spec.Git != nil && classifyGit(rel).inside
+	return p.spec.Git != nil && classifyGit(p.spec.Git.path(rel)).inside
 }
+
+// GitPath returns a path as CheckGit has it: see GitRules.Bare.
+func (p *Policy) GitPath(rel string) string { return p.spec.Git.path(rel) }
 
 // GitConfig returns the keys for CheckGit.
 func (p *Policy) GitConfig() []string {
@@ -303,7 +306,7 @@ func (p *Policy) File(op Op, rel string) Decision {
 // byPaths is File without the rules for git.
 func (p *Policy) byPaths(op Op, rel string) Decision {
 	best := p.rules.find(nil, rel)
-	whole := p.holds && p.spec.Git != nil && classifyGit(rel).inside // git's files are not held: File judges them
+	whole := p.holds && p.spec.Git != nil && classifyGit(p.spec.Git.path(rel)).inside // git's files are not held: File judges them
 	if whole && best != nil && best.access == Hold {
 		best = nil
 	}

@@ -53,7 +53,7 @@ func (g *GitRules) within(other *GitRules) *GitRules {
 	case other == nil:
 		return g
 	}
-	both := &GitRules{Hooks: g.Hooks || other.Hooks}
+	both := &GitRules{Hooks: g.Hooks || other.Hooks, Bare: g.Bare || other.Bare}
 	switch { // nil keys judge no content
 	case g.Config == nil:
 		both.Config = other.Config

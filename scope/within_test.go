@@ -67,7 +67,9 @@ func TestWithinParts(t *testing.T) {
 	} {
 		assert.Equal(t, c.want, PolicySpec{Hardlinks: c.a}.Within(PolicySpec{Hardlinks: c.b}).Hardlinks)
 	}
-	git := func(hooks bool, config ...string) PolicySpec { return PolicySpec{Git: &GitRules{hooks, config}} }
+	git := func(hooks bool, config ...string) PolicySpec {
+		return PolicySpec{Git: &GitRules{Hooks: hooks, Config: config}}
+	}
 	assert.Equal(t, git(true, "b"), git(true, "a", "b").Within(git(false, "b", "c")))
 	assert.Equal(t, git(true, "a"), git(true).Within(git(false, "a")), "without keys the config is free")
 	assert.Equal(t, git(false, "a"), PolicySpec{}.Within(git(false, "a")))

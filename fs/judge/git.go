@@ -38,7 +38,7 @@ func Git(p *scope.Policy, kind scope.GitContent, root *beneath.Root, f beneath.F
 			return nil, err
 		}
 	}
-	return scope.CheckGit(kind, rel, p.GitConfig(), before, text), nil
+	return scope.CheckGit(kind, p.GitPath(rel), p.GitConfig(), before, text), nil
 }
 
 // otherFormat returns why no file can be judged as the index of the repository at dir. Without another format in a config

@@ -1,6 +1,7 @@
 package account
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/paths"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -46,7 +48,8 @@ func (h *Host) apart(def *agents.Definition, root *beneath.Root) error {
 		return err
 	}
 	for id, other := range h.Definitions() {
-		if other.Dir == def.Dir {
+		root := def.RootOf != "" || other.RootOf != ""
+		if other.Dir == def.Dir && (def.RootOf == "") == (other.RootOf == "") || id == def.Name || other.Lent && !mounted(all, id) {
 			continue
 		}
 		o, err := h.scopePlace(all, other.Definition)
@@ -55,12 +58,21 @@ func (h *Host) apart(def *agents.Definition, root *beneath.Root) error {
 		}
 		// Another dir that is refused itself must not stop this one.
 		refused := other.Dir != "" && slices.ContainsFunc(own, func(n named) bool { return n.meets(o.place) })
+		if o.meets(place) && !refused && root {
+			return fmt.Errorf("dir: %q and %q of agent %s hold one another: choose a directory apart from it: "+
+				"through a root an agent would have what the rules of a view hide", def.Dir, o.name, cmp.Or(other.RootOf, id))
+		}
 		if o.meets(place) && !refused {
 			return fmt.Errorf(
 				"dir: %q and %q of agent %s hold one another: give both the same dir, or choose one apart from it", def.Dir, o.name, id)
 		}
 	}
 	return nil
+}
+
+// mounted reports whether the view of an agent is mounted.
+func mounted(all []*mountinfo.Info, id scope.ID) bool {
+	return slices.ContainsFunc(all, func(m *mountinfo.Info) bool { of, ok := mount.Agent(m); return ok && of == id })
 }
 
 // apartFromUser returns an error if an agent could make the directory of the settings of the user who runs this daemon. Where

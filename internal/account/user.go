@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -70,7 +71,12 @@ func (h *Host) OpenScope(def *agents.Definition) (*beneath.Root, User, error) {
 	}
 	owner, err := h.ScopeUser(def, root)
 	if err == nil && def.Home == "" && def.Dir != "" {
-		err = h.apart(def, root)
+		if def.RootOf != "" {
+			err = rootable(def.Dir, owner)
+		}
+		if err == nil {
+			err = h.apart(def, root)
+		}
 		if err == nil && h.Root && def.User == "" {
 			err = Chosen(def.Dir, owner, "set user")
 		}
@@ -83,6 +89,15 @@ func (h *Host) OpenScope(def *agents.Definition) (*beneath.Root, User, error) {
 		return nil, User{}, err
 	}
 	return root, owner, nil
+}
+
+// rootable returns an error for a directory that is more than a root may be: the system's, or a HOME.
+func rootable(dir string, owner User) error {
+	homes := []string{}
+	if u, err := osuser.LookupId(strconv.FormatUint(uint64(owner.UID), 10)); err == nil {
+		homes = append(homes, u.HomeDir)
+	}
+	return paths.Refuse("root", dir, "choose the directory of a project", homes)
 }
 
 // Current returns an error if the directory of a project was made anew since its base was made: it has the rules of another base.

@@ -65,7 +65,7 @@ func (a *Agent) Appear(ctx context.Context) (tried bool, err error) {
 		return false, nil
 	}
 	def, err := a.Definition()
-	if err != nil || def.Dir == "" {
+	if err != nil || def.Dir == "" || def.Lent { // the sandbox that has a lent root mounts it
 		return false, nil
 	}
 	root, err := def.OpenRoot(a.Paths.Base)

@@ -112,6 +112,9 @@ func (a *Agent) RemountUnused() { a.unsettled.Store(true) }
 
 // Used returns an error that names a session of the agent. The MCP servers of the agent start again with their next client.
 func (a *Agent) Used() error {
+	if box := a.RootUsed(); box != nil {
+		return fmt.Errorf("the sandbox %s has it: end it with scopefs kill %[1]s", box.Name)
+	}
 	for _, s := range a.Sessions() {
 		if s.Kind == api.ServerSession {
 			continue

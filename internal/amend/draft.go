@@ -54,6 +54,8 @@ func open(p config.Paths, known *definitions.Set, id scope.ID) (*Draft, error) {
 	switch {
 	case agent.Branch != "":
 		return nil, fmt.Errorf("%s is a branch, with the rules of %s: give --agent %s", id, agent.Branch, agent.Branch)
+	case agent.RootOf != "":
+		return nil, fmt.Errorf("%s is a root of %s: edit view: {roots} in %s", id, agent.RootOf, agent.Path(p.Base))
 	case path.IsAbs(dir):
 		return nil, fmt.Errorf("%s is defined for all your projects: edit %s", id, agent.File)
 	case path.Clean(dir) != "agents.d":

@@ -444,6 +444,16 @@ type pathRule struct {
 	pattern string
 }
 
+// outside returns the error for a path of the host that is not in the view.
+func (d *Draft) outside(name string) error {
+	dir := name
+	if info, err := os.Stat(name); err == nil && !info.IsDir() {
+		dir = filepath.Dir(name)
+	}
+	return fmt.Errorf("%q is not in the view of %s: %s shows it to one run, and view: {roots: [{dir: %s}]} in %s to all", name, d.dir(),
+		cmp.Or(printable.Command("scopefs", "run", "--with", dir), "scopefs run --with DIR"), dir, d.File)
+}
+
 // path reads a path of the view: relative to it, below /workspace, or below the agent's directory on the host.
 func (d *Draft) path(name string) (rule, error) {
 	rel := name
@@ -457,7 +467,7 @@ func (d *Draft) path(name string) (rule, error) {
 			return nil, errors.New("the whole view: set view: {access} in " + d.File)
 		}
 		if !below("/workspace") && !below(d.dir()) {
-			return nil, fmt.Errorf("%q is not in the view: write a path below %s, or relative to it", name, d.dir())
+			return nil, d.outside(name)
 		}
 	}
 	rel = path.Clean(rel)
@@ -465,7 +475,7 @@ func (d *Draft) path(name string) (rule, error) {
 	case rel == ".":
 		return nil, errors.New("the whole view: set view: {access} in " + d.File)
 	case rel == ".." || strings.HasPrefix(rel, "../"):
-		return nil, fmt.Errorf("%q is not in the view: write a path relative to %s", name, d.dir())
+		return nil, d.outside(filepath.Join(d.dir(), name))
 	case !utf8.ValidString(rel):
 		return nil, fmt.Errorf("%q is not UTF-8: write a pattern, with ? for each such byte", name)
 	}

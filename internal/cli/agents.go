@@ -145,7 +145,7 @@ func (a *app) checkFiles(ctx context.Context, files []string, asJSON bool) error
 		def := all.Agents[id]
 		if root, err := def.OpenRoot(p.Base); err == nil {
 			root.Close()
-		} else if def.Dir != "" && len(files) == 0 {
+		} else if !def.Lent && def.Dir != "" && len(files) == 0 {
 			warnings = append(warnings, &fields.FileError{File: def.File, Agent: id, Err: err})
 		}
 	}

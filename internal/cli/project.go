@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/scopefs/scopefs/internal/api"
@@ -108,6 +110,7 @@ func (a *app) begun() (config.Paths, *config.Project, error) {
 			a.note(report.Place(project))
 			if !exists {
 				a.note(report.Renewed(project))
+				a.note(report.Worktree(project))
 			}
 			if !exists && !a.flags.ShowSecrets {
 				a.note(report.Secrets(project))
@@ -186,16 +189,52 @@ func (a *app) hold(ctx context.Context, p config.Paths, id, only scope.ID, flags
 // agentIn parses the name of an agent. In a project it may be left out. With --branch it returns that branch of the agent.
 func (a *app) agentIn(p config.Paths, project *config.Project, name string) (scope.ID, error) {
 	id, err := a.baseAgentIn(p, project, name)
-	if err != nil || a.Branch == "" {
+	if err == nil && a.Branch != "" {
+		if id, err = branchID(project, id, a.Branch); err != nil {
+			return id, err
+		}
+		if _, err := definitions.Agent(p, id); errors.Is(err, api.ErrUnknown) {
+			return id, exit.Usagef("--branch %s: there is none: make it with scopefs branch", a.Branch)
+		}
+	}
+	if err == nil && a.Root != "" {
+		return a.rootIn(p, id)
+	}
+	return id, err
+}
+
+// rootIn returns the agent that is the root --root of an agent. Of a directory that was lent with and without changes it is the one
+// with changes.
+func (a *app) rootIn(p config.Paths, of scope.ID) (id scope.ID, err error) {
+	dir, err := filepath.Abs(a.Root)
+	if err != nil {
 		return id, err
 	}
-	if id, err = branchID(project, id, a.Branch); err != nil {
+	if real, err := filepath.EvalSymlinks(dir); err == nil { // it may be gone
+		dir = real
+	}
+	all, _, err := definitions.Load(p)
+	if err != nil {
 		return id, err
 	}
-	if _, err := definitions.Agent(p, id); errors.Is(err, api.ErrUnknown) {
-		return id, exit.Usagef("--branch %s: there is none: make it with scopefs branch", a.Branch)
+	var dirs []string
+	for _, def := range all.Agents {
+		if def.RootOf != of {
+			continue
+		}
+		dirs = append(dirs, printable.Command("--root", def.Dir))
+		if def.Dir == dir && (id == "" || def.View.Access != scope.Read) {
+			id = def.Name
+		}
 	}
-	return id, nil
+	slices.Sort(dirs)
+	switch {
+	case id != "":
+		return id, nil
+	case len(dirs) == 0:
+		return id, exit.Usagef("--root %s: %s has no further directories: see scopefs run --with", printable.Text(a.Root), of)
+	}
+	return id, exit.Usagef("--root %s: is no root of %s: give %s", printable.Text(a.Root), of, strings.Join(slices.Compact(dirs), ", or "))
 }
 
 // branchID returns the id of a branch of an agent. In a project its name is enough.

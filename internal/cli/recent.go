@@ -46,7 +46,7 @@ func (a *app) happened(ctx context.Context, since time.Time) (list report.Happen
 		}
 		for id, past := range last {
 			if def := known.Agents[scope.ID(id)]; def != nil {
-				list = append(list, report.Happened{Past: past, Dir: def.Dir, Held: held(id), Lists: a.lists(p, def)})
+				list = append(list, report.Happened{Past: past, Dir: def.Dir, Held: held(id), Lists: a.lists(p, known, def)})
 			}
 		}
 	}
@@ -54,10 +54,13 @@ func (a *app) happened(ctx context.Context, since time.Time) (list report.Happen
 }
 
 // lists returns the command that lists what an agent has changed.
-func (a *app) lists(p config.Paths, def *agents.Agent) string {
+func (a *app) lists(p config.Paths, known *agents.Snapshot, def *agents.Agent) string {
 	words := []string{"scopefs", "changes"}
 	if def.View.Changes == agents.ChangesHeld {
 		words[1] = "diff"
+	}
+	if of := known.Agents[def.RootOf]; of != nil {
+		words, def = append(words, "--root", def.Dir), of
 	}
 	own := paths.InProjects(p.Base) && def.Dir != ""
 	switch at, _, err := a.where(); {

@@ -58,7 +58,12 @@ func (a *app) run(ctx context.Context, name string, argv []string, o command.Run
 	if o.Dir == "" && at.Project != nil {
 		o.Dir = at.Project.Below
 	}
-	req := api.RunRequest{RunRequest: client.RunRequest{Argv: argv, Dir: o.Dir, Env: env, Keys: at.Keys(), Changes: o.Changes, Stops: true}}
+	with, err := o.Roots()
+	if err != nil {
+		return command.RunFailed, err
+	}
+	req := api.RunRequest{RunRequest: client.RunRequest{
+		Argv: argv, With: with, Dir: o.Dir, Env: env, Keys: at.Keys(), Changes: o.Changes, Stops: true}}
 	if t := os.Getenv("TERM"); t != "" && env["TERM"] == "" {
 		env["TERM"] = t
 	}

@@ -28,6 +28,8 @@ type RunRequest struct {
 
 	Resume *Resume `json:"resume,omitempty"` // a run of the last daemon, in place of a new one
 
+	With []Root `json:"with,omitempty"` // directories of the host that the sandbox has beside the agent's
+
 	// Changes is what the view must do with changes, as a definition writes it; "": whatever it does.
 	Changes string `json:"changes,omitempty"`
 
@@ -42,6 +44,12 @@ type RunRequest struct {
 	// Keys are variables of the client that credentials of presets read. The daemon uses one that it has not, for this
 	// session alone.
 	Keys map[string]string `json:"keys,omitempty"`
+}
+
+// Root is a directory of the host that a sandbox has at the same path, in a view of its own.
+type Root struct {
+	Dir  string `json:"dir"` // absolute, without links
+	Read bool   `json:"read,omitempty"`
 }
 
 // Size is the size of a terminal.

@@ -23,6 +23,7 @@ import (
 type Places struct {
 	Flags       paths.Paths
 	Dir, Branch string
+	Root        string
 	Given       func(flag string) bool // reports whether a flag of every command is on the command line
 }
 
@@ -33,6 +34,7 @@ func (p *Places) Add(root *cobra.Command) {
 		"base directory, with agents/ and agents.d/ (SCOPEFS_BASE; default that of the user's daemon, or of the host's package)")
 	f.StringVar(&p.Dir, "dir", "", "directory of a project, in place of a base: its state is in $XDG_STATE_HOME/scopefs")
 	f.StringVar(&p.Branch, "branch", "", "a branch of the agent: see scopefs branch")
+	f.StringVar(&p.Root, "root", "", "a further directory of the agent: of view: {roots}, or of run --with")
 	f.StringVar(&p.Flags.State, "state", os.Getenv("SCOPEFS_STATE"), "directory of the audit log (SCOPEFS_STATE; default BASE/state)")
 	f.StringVar(&p.Flags.Run, "run", os.Getenv("SCOPEFS_RUN"), "directory of the socket and mount points (SCOPEFS_RUN; default BASE/run)")
 	p.Given = f.Changed

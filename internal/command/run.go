@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,6 +37,7 @@ type Run struct {
 	Changes     string
 	ShowSecrets bool
 	Quiet, JSON bool
+	With        []string
 	Env         Variables
 }
 
@@ -52,6 +56,11 @@ runs a shell, which reads standard input.
 With --dir the view is of that directory, and no agent need be defined: scopefs makes
 the definition $XDG_STATE_HOME/scopefs/ID/agents.d/ID.md once, for you to edit. The log
 is there as well; audit, why and check find it in that directory, or by --dir.
+
+With --with the sandbox has a further directory of the host, at its path there, in a view
+of its own: with the agent's protections and what its rules hide, its history and a log.
+No definition changes. Commands then start at the path that the agent's directory has on
+the host, so that ../DIR works; /workspace is that directory, too.
 
 With --for the command is an agent program: scopefs finds it in PATH, shows it and its
 interpreter, and adds its arguments. COMMAND is then what the program gets, and may be
@@ -85,6 +94,7 @@ scopefs failed; 126 if the command cannot be executed; 127 if it does not exist.
 	c.Flags().BoolVarP(&o.Quiet, "quiet", "q", false, "do not print what the command has changed")
 	c.Flags().BoolVar(&o.JSON, "json", false, "print that as a line of JSON, on standard error")
 	AddProject(c, &o.ShowSecrets, &o.Changes)
+	c.Flags().StringArrayVar(&o.With, "with", nil, "show the directory `DIR`, or DIR:ro without changes, at its path; may be repeated")
 	c.Flags().StringVarP(&o.Dir, "chdir", "C", "", "start in this directory of the view")
 	c.Flags().StringArrayVarP(&o.Env.Set, "env", "e", nil, "set NAME=VALUE for the command, or NAME to the value that it has here")
 	c.Flags().StringArrayVar(&o.Env.Files, "env-file", nil, "set the variables of a file, a line each; -e wins")
@@ -120,6 +130,26 @@ func (o *Run) Words(c *cobra.Command, words []string, dir string) (name string, 
 	return name, words, nil
 }
 
+// Roots returns the directories of --with.
+func (o *Run) Roots() (roots []client.Root, err error) {
+	for _, given := range o.With {
+		name, read := strings.CutSuffix(given, ":ro")
+		dir, err := filepath.Abs(name)
+		if err == nil {
+			dir, err = filepath.EvalSymlinks(dir)
+		}
+		var info os.FileInfo
+		if err == nil {
+			info, err = os.Stat(dir)
+		}
+		if name == "" || err != nil || !info.IsDir() {
+			return nil, fmt.Errorf("--with %s: no such directory: give an existing one, or DIR:ro", printable.Text(given))
+		}
+		roots = append(roots, client.Root{Dir: dir, Read: read})
+	}
+	return roots, nil
+}
+
 // Report prints what a command has changed: of an agent, or of the directory of --dir.
 func (o *Run) Report(to io.Writer, run *client.Run, name, dir string) {
 	e := run.Effects
@@ -140,6 +170,13 @@ func (o *Run) Report(to io.Writer, run *client.Run, name, dir string) {
 		text := e.Text(func(_ string, created bool) bool { return created }, list, "")
 		if sum := e.Counts.Summary(); sum != "" {
 			text += fmt.Sprintf("%s in %s · %s · %s --session last\n", sum, brief(run.Took), list, words("undo"))
+		}
+		for _, root := range slices.Sorted(maps.Keys(e.Roots)) {
+			what := e.Roots[root].Unknown
+			if sum := e.Roots[root].Counts.Summary(); sum != "" {
+				what = fmt.Sprintf("%s · %s · %s", sum, words("changes", "--root", root), words("undo", "--root", root, "--session", "last"))
+			}
+			text += fmt.Sprintf("%s: %s\n", root, what)
 		}
 		for line := range strings.Lines(text) {
 			fmt.Fprint(to, "scopefs: ", line)

@@ -54,7 +54,8 @@ func (d *Daemon) handler(ctx context.Context) http.Handler {
 		return api.UpRequest{At: at}, err
 	}))
 	mux.HandleFunc("POST /v1/agents/{id}/down", d.forAgent(func(_ http.ResponseWriter, r *http.Request, a *agent.Agent) (any, error) {
-		return struct{}{}, a.Down(r.Context())
+		err := a.Down(r.Context())
+		return struct{}{}, errors.Join(err, d.downRoots(r.Context(), a.ID()))
 	}))
 	mux.HandleFunc("POST /v1/agents/{id}/flags", d.forAgent(d.holdFlags))
 	mux.HandleFunc("POST /v1/agents/{id}/run", d.forAgent(func(w http.ResponseWriter, r *http.Request, a *agent.Agent) (any, error) {

@@ -109,6 +109,7 @@ func (d *Daemon) replace(id scope.ID) (was, now *loaded) {
 	}
 	host := d.Settings.Host
 	host.Tools, host.Flags = slices.Concat(host.Tools, activities.Tools()), flags
+	host.Lent = state.Lent(d.Paths.State)
 	next, errs := last.Reload(d.Paths.Base, host)
 	errs = append(errs, wrong...)
 	d.register(next) // before anybody can find a definition without its agent

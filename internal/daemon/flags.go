@@ -78,10 +78,10 @@ func (d *Daemon) flag(a *agent.Agent, flags agents.Flags) error {
 	return nil
 }
 
-// flagsReach reports whether flags of an agent hold for another one: itself or a branch of it.
+// flagsReach reports whether flags of an agent hold for another one: itself, a branch of it, or a root of these.
 func (d *Daemon) flagsReach(id, other scope.ID) bool {
 	def := d.Definitions()[other]
-	return id == other || def != nil && def.Branch == id
+	return id == other || def != nil && (def.Branch == id || def.RootOf != "" && d.flagsReach(id, def.RootOf))
 }
 
 // unflag ends what flag began. A view that somebody else uses stays mounted by the flags until nobody does.

@@ -91,8 +91,9 @@ func (d *Daemon) Agents() []api.Agent {
 		if failing != nil && s.State == api.Mounted {
 			s.Error = strings.TrimSuffix(fmt.Sprintf("changes are refused: the audit log cannot be written: %v; %s", failing, s.Error), "; ")
 		}
-		switch {
-		case now.Agents[a.ID()] != nil:
+		switch def := now.Agents[a.ID()]; {
+		case def != nil && def.Lent && s.State == api.Down:
+		case def != nil:
 			list = append(list, s)
 		case s.Mount != "":
 			s.Error = strings.TrimSuffix(reloadGone+"; "+s.Error, "; ")
@@ -118,6 +119,9 @@ func (d *Daemon) Agents() []api.Agent {
 // and then to mountExpected.
 func (d *Daemon) expect(ids []scope.ID) (expected []*agent.Agent) {
 	for _, id := range ids {
+		if def := d.Definitions()[id]; def != nil && def.Lent && !d.IsLeft(id, "") {
+			continue // the sandbox that has it mounts it
+		}
 		if a := d.agent(id); a.Expect() {
 			expected = append(expected, a)
 		}

@@ -23,6 +23,7 @@ const (
 	reloadMounted = "mounted"
 	reloadRemount = "waits for scopefs down and up" // more than its rules has changed
 	reloadGone    = "definition removed, mounted until scopefs down"
+	reloadEnded   = "root removed, and unmounted"
 	reloadFailed  = "not loaded"
 	reloadKept    = "not loaded, the last good definition holds"
 	reloadWarning = "warning" // it loads, and is not as it says
@@ -104,7 +105,13 @@ func (d *Daemon) reloadRules() (all []api.Reloaded, added []scope.ID) {
 	})
 	d.RuleTasks()
 	for _, a := range d.all() {
-		if now.Agents[a.ID()] == nil && a.MountPoint() != "" {
+		if now.Agents[a.ID()] != nil || a.MountPoint() == "" {
+			continue
+		}
+		if now.Agents[a.RootOf()] != nil { // its sandboxes end, too
+			_ = a.EndRoot(context.Background(), true)
+			all = append(all, api.Reloaded{Agent: a.ID(), Outcome: reloadEnded})
+		} else {
 			all = append(all, api.Reloaded{Agent: a.ID(), Outcome: reloadGone + d.homeLeft(a.ID())})
 		}
 	}

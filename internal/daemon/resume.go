@@ -259,6 +259,7 @@ func (d *Daemon) resume(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 			conn.Close()
 		}
 	}()
+	defer d.endRoots(context.WithoutCancel(r.Context()), l.Lent)
 	defer l.box.End()
 	gone := func() {
 		select {

@@ -51,6 +51,10 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		}
 	}()
 	var notes notes
+	if by != nil && len(req.With) > 0 {
+		return invalid("--with: only the operator gives an agent further directories: ask for view: {roots: [{dir: %s}]}",
+			req.With[0].Dir)
+	}
 	if by == nil {
 		note, err := d.renew(a.ID())
 		if err != nil {
@@ -58,7 +62,13 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		}
 		notes.add(note)
 	}
+	lent, err := d.lend(a, req.With)
+	if err != nil {
+		return err
+	}
+	defer d.endRoots(context.WithoutCancel(ctx), lent) // after its sandbox
 	purpose, unattended := d.purposeOf(a, by, req, &notes)
+	purpose.Lent = lent
 	defer unattended()
 	if req.Program != nil {
 		req.Program.Expose = a.Unshown(req.Program.Expose)

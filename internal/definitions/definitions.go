@@ -59,6 +59,7 @@ func read(p config.Paths, before *Set, signed *string) *Set {
 	activities, wrong := activities.Set{}.Reload(p.Base, s.Host.Tools, session.CheckActivity)
 	host := s.Host.Host
 	host.Tools = slices.Concat(host.Tools, activities.Tools())
+	host.Lent = state.Lent(p.State)
 	last := agents.Resume(state.Seen(p.State))
 	if before != nil && before.Err == nil {
 		last = before.All.Sources(state.Seen(p.State))

@@ -25,7 +25,7 @@ func Agent(p config.Paths, id scope.ID, histories, databases string) []string {
 	history := p.History(id, histories)
 	all := []string{p.Home(id), history, filepath.Join(filepath.Dir(history), "."+string(id)+".host"),
 		filepath.Join(p.State, "rates", string(id)), filepath.Join(p.State, "rates", string(id)+".network"),
-		database, database + "-journal", database + "-wal", database + "-shm"}
+		state.LentFile(p.State, id), database, database + "-journal", database + "-wal", database + "-shm"}
 	return existing(append(all, state.ApprovalsOf(p.State, id)...))
 }
 

@@ -45,7 +45,7 @@ func Main(ctx context.Context, args []string) (status int, done bool) {
 // texts that are to be decided about, is left. alone says that the command does without a daemon that runs.
 func (f *front) agent(name string, alone bool) (paths.Paths, *paths.Project, scope.ID, error) {
 	p, project, err := f.Where(paths.Finder{})
-	if err != nil || f.Branch != "" {
+	if err != nil || f.Branch != "" || f.Root != "" {
 		return p, nil, "", errLeft
 	}
 	if project == nil {

@@ -54,7 +54,11 @@ func (f *front) run(c *cobra.Command, name string, argv []string, o *command.Run
 	if t := os.Getenv("TERM"); t != "" && env["TERM"] == "" {
 		env["TERM"] = t
 	}
-	req := client.RunRequest{Argv: argv, Dir: o.Dir, Env: env, Keys: keys, Others: project != nil && f.Dir != "", Stops: true}
+	with, err := o.Roots()
+	if err != nil {
+		return command.RunFailed, err
+	}
+	req := client.RunRequest{Argv: argv, With: with, Dir: o.Dir, Env: env, Keys: keys, Others: project != nil && f.Dir != "", Stops: true}
 	if o.TTY {
 		req.TTY = terminal.Size()
 	}

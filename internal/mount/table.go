@@ -81,15 +81,15 @@ func (t *Table) At(at string) ([]*mountinfo.Info, error) {
 // views' mounts is faster.
 const manyViews = 16
 
-// WithoutViews returns the mount points of all mounts but the views that are not at
-// a directory; nil when there are few views. Parents come before children.
-func WithoutViews(all []*mountinfo.Info, at string) []string {
+// WithoutViews returns the mount points of all mounts but the views that are at
+// other directories; nil when there are few views. Parents come before children.
+func WithoutViews(all []*mountinfo.Info, at ...string) []string {
 	views := 0
 	seen := map[string]bool{}
 	var kept []string
 	for _, m := range all {
 		switch {
-		case m.FSType == Type && m.Mountpoint != at:
+		case m.FSType == Type && !slices.Contains(at, m.Mountpoint):
 			views++
 		case !seen[m.Mountpoint]:
 			seen[m.Mountpoint] = true

@@ -63,6 +63,8 @@ type Sandbox struct {
 	Print    string    `json:"print"`             // hash of what the sandbox was made by
 	Task     *Task     `json:"task,omitempty"`    // that its program does for Parent, and the last file is its socket; nil: none
 
+	Lent      []scope.ID        `json:"lent,omitempty"`  // see session.Purpose
+	Roots     []int             `json:"roots,omitempty"` // the processes of the views of its roots
 	Outliving sandbox.Outliving `json:"outliving"`
 }
 

@@ -251,13 +251,21 @@ func (p Project) MakeAs(text string) error {
 	return Replace(p.Definition(), text)
 }
 
-// Text returns the definition that Make writes.
+// Text returns the definition that Make writes. That of a linked worktree has the repository as a root.
 func (p Project) Text(hide bool) string {
-	view := viewFlow
-	if hide {
-		view = viewBlock + secretsText + changesBelow
+	view := fmt.Sprintf(viewFlow, changesAuto)
+	w, _ := WorktreeOf(p.Dir)
+	if hide || w != nil {
+		view = viewBlock
+		if hide {
+			view += secretsText
+		}
+		view += fmt.Sprintf(changesBelow, changesAuto)
 	}
-	return strings.TrimSuffix(p.first(), definitionEnd) + fmt.Sprintf(view, changesAuto) + definitionEnd
+	if w != nil {
+		view += fmt.Sprintf(rootBelow, w.Common, w.Name)
+	}
+	return strings.TrimSuffix(p.first(), definitionEnd) + view + definitionEnd
 }
 
 // first returns the first text of the definition.
@@ -277,12 +285,13 @@ const (
 	viewFlow      = "view: {changes: %s}\n"
 	viewBlock     = "view:\n" // secretsText and changesBelow follow it
 	changesBelow  = "  changes: %s\n"
+	rootBelow     = "  roots: [{dir: %q, worktree: %q}]\n"
 	changesAuto   = "auto" // agents.ChangesAuto
 )
 
 // ours matches the lines, but secretsText, that commands add to the first text of a definition.
 var ours = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?m)^(network: \{presets: \[[a-z0-9._-]+(, [a-z0-9._-]+)*\]\}|view:|(view: \{|  )changes: (auto|direct|held|kept)(\}|))\n`)
+	return regexp.MustCompile(`(?m)^(network: \{presets: \[[a-z0-9._-]+(, [a-z0-9._-]+)*\]\}|view:|(view: \{|  )changes: (auto|direct|held|kept)(\}|)|  roots: \[\{dir: "[^\n]*", worktree: "[^\n]*"\}\])\n`)
 })
 
 // Unedited reports whether each line of a definition is exactly one that scopefs itself writes. Its user may have written
@@ -328,52 +337,60 @@ func (p Project) Proposes() bool {
 
 // refused returns an error for a directory that holds more than a project.
 func (p Project) refused() error {
-	const remedy = "go to the directory of a project, or give it with --dir"
-	if p.Dir == "/" {
-		return fmt.Errorf("--dir: / is the whole system: %s", remedy)
+	return Refuse("--dir", p.Dir, "go to the directory of a project, or give it with --dir", nil, filepath.Dir(p.Base))
+}
+
+// Refuse returns an error, which begins with what and ends with remedy, for a directory that holds more than a project: the system, a
+// home directory, the user's or one of homes, or what scopefs keeps, in own as well.
+func Refuse(what, dir, remedy string, homes []string, own ...string) error {
+	if dir == "/" {
+		return fmt.Errorf("%s: / is the whole system: %s", what, remedy)
 	}
 	for _, tmp := range []string{"/tmp", "/var/tmp", os.TempDir()} {
-		if same(p.Dir, tmp) {
-			return fmt.Errorf("--dir: %s holds other programs' files: %s", p.Dir, remedy)
+		if same(dir, tmp) {
+			return fmt.Errorf("%s: %s holds other programs' files: %s", what, dir, remedy)
 		}
 	}
 	if home, err := os.UserHomeDir(); err == nil {
+		homes = append(homes, home)
+	}
+	for _, home := range homes {
 		for at := Real(home); ; at = filepath.Dir(at) {
-			if same(p.Dir, at) {
-				return fmt.Errorf("--dir: %s holds your home directory, with keys and passwords: %s", p.Dir, remedy)
+			if same(dir, at) {
+				return fmt.Errorf("%s: %s holds your home directory, with keys and passwords: %s", what, dir, remedy)
 			}
 			if at == "/" {
 				break
 			}
 		}
 	}
-	for _, dir := range []string{"/etc", "/boot", "/proc", "/sys", "/usr/bin", "/usr/sbin", "/usr/lib"} {
-		if Meet(p.Dir, dir) {
-			return fmt.Errorf("--dir: %s is part of the system: %s", p.Dir, remedy)
+	for _, system := range []string{"/etc", "/boot", "/proc", "/sys", "/usr/bin", "/usr/sbin", "/usr/lib"} {
+		if Meet(dir, system) {
+			return fmt.Errorf("%s: %s is part of the system: %s", what, dir, remedy)
 		}
 	}
-	for _, dir := range []string{"/dev", "/home", "/opt", "/run", "/srv", "/usr/local"} {
-		if same(p.Dir, dir) {
-			return fmt.Errorf("--dir: %s is part of the system: %s", p.Dir, remedy)
+	for _, system := range []string{"/dev", "/home", "/opt", "/run", "/srv", "/usr/local"} {
+		if same(dir, system) {
+			return fmt.Errorf("%s: %s is part of the system: %s", what, dir, remedy)
 		}
 	}
-	own := []string{filepath.Dir(p.Base), Host.Base, Host.State}
+	own = append(own, Host.Base, Host.State)
 	if user, err := UserDir(); err == nil { // also before it exists: the agent would make it
 		if _, err := Resolve(user); err != nil {
-			return fmt.Errorf("--dir: %w", err)
+			return fmt.Errorf("%s: %w", what, err)
 		}
 		own = append(own, user)
 	}
 	if base := os.Getenv("SCOPEFS_BASE"); base != "" {
 		own = append(own, base)
 	}
-	own = append(own, basesAt(p.Dir)...)
+	own = append(own, basesAt(dir)...)
 	if daemon, err := OfUser(); err == nil {
 		own = append(own, daemon.Base)
 	}
-	for _, dir := range own {
-		if Meet(p.Dir, dir) {
-			return fmt.Errorf("--dir: %s is, holds or is in %s, where scopefs has definitions and logs of agents: %s", p.Dir, dir, remedy)
+	for _, kept := range own {
+		if Meet(dir, kept) {
+			return fmt.Errorf("%s: %s is, holds or is in %s, where scopefs has definitions and logs of agents: %s", what, dir, kept, remedy)
 		}
 	}
 	return nil

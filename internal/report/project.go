@@ -81,6 +81,18 @@ func Renewed(made *config.Project) string {
 		"scopefs audit --agent %[2]s, changes %[2]s and diff %[2]s show what that one did and holds", printable.Text(made.Dir), made.Before.ID)
 }
 
+// Worktree returns a line about a project that was made now and is a linked worktree of git.
+func Worktree(made *config.Project) string {
+	switch w, err := paths.WorktreeOf(made.Dir); {
+	case err != nil:
+		return fmt.Sprintf("%s is no worktree for its agent, git does not work there: %s", printable.Text(made.Dir), printable.Text(err.Error()))
+	case w != nil:
+		return fmt.Sprintf("%s is a worktree of %s: git inside has that, as the root of the definition says",
+			printable.Text(made.Dir), printable.Text(w.Common))
+	}
+	return ""
+}
+
 // Secrets returns a line if a project that was made now has secrets, or a template for them.
 func Secrets(made *config.Project) string {
 	const shown = 3

@@ -26,6 +26,9 @@ type origin struct {
 
 // originOf returns the origin of an operation of a process, which the kernel names by a thread id.
 func (a *Agent) originOf(pid int) origin {
+	if of := a.rootOf(); of != nil { // whose sandboxes have the view
+		a = of
+	}
 	a.mu.Lock()
 	sessions := maps.Clone(a.sessions)
 	a.mu.Unlock()

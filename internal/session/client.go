@@ -305,6 +305,9 @@ func (c *client) instructions() string {
 		text += fmt.Sprintf(
 			" They are a copy of those of agent %s, which takes your changes over, or not, when you have finished.", c.by.agent.id)
 	}
+	if roots := c.agent.rootTexts(c.newPurpose()); len(roots) > 0 {
+		text += fmt.Sprintf(" Programs that you start have further directories, which file tools have not: %s.", strings.Join(roots, ", "))
+	}
 	if c.module {
 		return text
 	}

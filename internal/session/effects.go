@@ -265,6 +265,34 @@ func (b *Sandbox) Watch() { b.agent.watches.begin(b.Name) }
 // Effects returns what a sandbox of the agent has changed, for the operator; nil: that was said before, or the sandbox has no view
 // of this daemon. It ends Watch.
 func (b *Sandbox) Effects(ctx context.Context) *effect.Effects {
+	e := b.ownEffects(ctx)
+	if e == nil {
+		return nil
+	}
+	for _, id := range b.roots {
+		of, err := b.agent.Registry.Member(id)
+		if err != nil || of.View() == nil {
+			continue
+		}
+		v := of.View()
+		dir := v.Definition().Dir
+		root := unlisted(v, "scopefs diff --root "+dir)
+		if root == nil {
+			root, _ = effectsOf(ctx, v, history.Work{Session: b.Name, Began: b.began}, "")
+		}
+		if root.Counts.Sum() == 0 && (root.Unknown == "" || root.Direct) { // the operator has said so
+			continue
+		}
+		if e.Roots == nil {
+			e.Roots = map[string]effect.Effects{}
+		}
+		e.Roots[dir] = effect.Effects{Counts: root.Counts, Unknown: root.Unknown}
+	}
+	return e
+}
+
+// ownEffects is Effects without those of roots.
+func (b *Sandbox) ownEffects(ctx context.Context) *effect.Effects {
 	seen := b.agent.watches.take(b.Name, true)
 	if b.view == nil || b.view.Unkept() != "" {
 		return nil

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"maps"
+	"slices"
 
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/view"
@@ -21,6 +22,7 @@ func (a *Agent) equip(ctx context.Context, spec *sandbox.Spec, p Purpose) error 
 	maps.Copy(env, spec.Env)
 	maps.Copy(env, def.Env)
 	spec.Env, spec.Git = env, a.git.Get()
+	spec.Git.Linked = slices.ContainsFunc(def.View.Roots, func(r agents.Root) bool { return r.Worktree != "" })
 	keep := def.Keep.Or(a.Settings.Keep)
 	if p.Held != nil { // the user is the caller's
 		return nil

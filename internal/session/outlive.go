@@ -28,7 +28,7 @@ import (
 // and a pidfd of the sandbox; nil if it ends with this daemon.
 func (b *Sandbox) Outlive(p *sandbox.Process, purpose Purpose) (*api.Resume, *os.File) {
 	kept := outlive.Sandbox{Name: b.Name, Token: rand.Text(), By: purpose.By, Command: b.command,
-		Expose: purpose.Expose, Login: purpose.Login != nil}
+		Expose: purpose.Expose, Lent: purpose.Lent, Login: purpose.Login != nil}
 	files := b.keep(p, kept, nil)
 	if files == nil {
 		return nil, nil
@@ -48,6 +48,9 @@ func (b *Sandbox) keep(p *sandbox.Process, kept outlive.Sandbox, last *os.File) 
 	var err error
 	var place *holder.Place
 	if kept.Home, err = b.agent.homeServed(b.view.Definition(), b.homed); err == nil {
+		kept.Roots, err = b.agent.rootsServed(b.roots)
+	}
+	if err == nil {
 		kept.Outliving, files, err = b.Session.Outlive(p)
 	}
 	if last != nil {
@@ -85,12 +88,13 @@ func (a *Agent) Adopt(item outlive.Item) (*Sandbox, *sandbox.Process, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	p := Purpose{Parent: item.Parent, Command: item.Command, Expose: item.Expose, Task: item.Task}
+	p := Purpose{Parent: item.Parent, Command: item.Command, Expose: item.Expose, Lent: item.Lent, Task: item.Task}
 	if p.Task != nil {
 		p.Kind, p.Hosts, p.Chain = api.TaskSession, a.runnerHosts, p.Task.Chain
 	}
 	box := &Sandbox{Name: item.Name, parent: item.Parent, agent: a, place: item.Place, Earlier: &item,
 		network: a.newNetwork(p), kind: api.RunSession, began: item.Started, command: item.Command, homed: item.Home != 0}
+	box.roots, _ = a.rootsOf(p)
 	switch {
 	case p.Task != nil:
 		box.kind = api.TaskSession
@@ -147,13 +151,16 @@ func (b *Sandbox) Same() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), homeTime)
 	defer cancel()
-	spec, err := a.specOf(ctx, v.Definition(), owner, Purpose{Kind: b.kind, Expose: was.Expose})
+	spec, err := a.specOf(ctx, v.Definition(), owner, Purpose{Kind: b.kind, Expose: was.Expose, Lent: was.Lent})
 	if err != nil {
 		return err
 	}
 	defer spec.Home.Close()
 	if pid, err := a.homeServed(v.Definition(), spec.Home != nil); err != nil || pid != was.Home {
 		return cmp.Or(err, errors.New("the view of its HOME is another one"))
+	}
+	if pids, err := a.rootsServed(b.roots); err != nil || !slices.Equal(pids, was.Roots) {
+		return cmp.Or(err, errors.New("the view of a root is another one"))
 	}
 	if outlive.Print(spec, b.network.kind == hosts.HostNetwork, a.runner(was.Task)) != was.Print {
 		return errChanged

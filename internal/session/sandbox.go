@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +27,7 @@ import (
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/outlive"
 	"github.com/scopefs/scopefs/internal/view"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -56,7 +58,8 @@ type Purpose struct {
 
 	Others bool // the operator attends: hosts that no rule names need an approval
 
-	Expose []string // what it shows beside what all sandboxes show; see Ready
+	Lent   []scope.ID // further roots than those of the definition
+	Expose []string   // what it shows beside what all sandboxes show; see Ready
 
 	Keys  map[string]string // variables for credentials that the daemon has not; see api.RunRequest
 	Login *login.Login      // whose token the hosts of its rules get; see Ready
@@ -109,6 +112,7 @@ type Sandbox struct {
 	server   string // see Purpose.server
 	end      sync.Once
 	claimed  atomic.Bool // see Claim
+	roots    []scope.ID  // whose views it has beside the agent's
 	homed    bool        // it has the HOME that lasts
 }
 
@@ -138,10 +142,14 @@ func (a *Agent) Start(ctx context.Context, p Purpose) (*Sandbox, error) {
 
 var (
 	errViewEnded = errors.New("the view has ended")
+	errRoot      = errors.New("a root has no sandbox of its own")
 	errNotUser   = fmt.Errorf("%w of this user", api.ErrUnknown) // says no more than of an agent that does not exist
 )
 
 func (a *Agent) tryStart(ctx context.Context, p Purpose) (*Sandbox, error) {
+	if def, err := a.Definition(); err == nil && def.RootOf != "" {
+		return nil, fmt.Errorf("%w: it is %s: its sandboxes have it", errRoot, def.Description)
+	}
 	var preparing sync.WaitGroup
 	defer preparing.Wait()
 	preparing.Go(a.prepareGroups) // bubblewrap waits for its move to the agent's group
@@ -190,11 +198,23 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 	defer dir.Close()
 	box := &Sandbox{agent: a, view: v, held: p.Held, network: a.newNetwork(p), kind: cmp.Or(p.Kind, api.RunSession),
 		parent: p.Parent, trace: p.Trace, server: p.server(), began: time.Now(), command: p.Command}
+	roots, err := a.mountRoots(ctx, owner, p)
+	if err != nil {
+		return nil, err
+	}
+	defer roots.close()
+	if len(roots) > 0 { // their mounts may be new
+		if mounted, err = a.Mounts.Read(); err != nil {
+			return nil, err
+		}
+	}
+	box.roots = roots.ids()
 	spec, err := box.equip(ctx, v, dir, mounted, owner, p)
 	if err != nil {
 		return nil, err
 	}
 	defer spec.Home.Close() // of nil is an error and no more
+	spec.Roots = roots.spec()
 	if box.Session, err = host.Start(ctx, spec); err != nil {
 		box.context.Close()
 		if closed := account.ClosedShown(owner, p.Expose); closed != nil {
@@ -221,7 +241,11 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 	a.mu.Lock()
 	a.sessions[session] = box
 	a.mu.Unlock()
-	a.recheck() // the rules may have changed before the sandbox was found by a reload
+	a.recheck()          // the rules may have changed before the sandbox was found by a reload
+	if !roots.served() { // one has died before its EndSandboxes could find the sandbox
+		box.End()
+		return nil, errViewEnded
+	}
 	return box, nil
 }
 
@@ -239,9 +263,13 @@ func (b *Sandbox) equip(ctx context.Context, v *view.View, dir *os.File, mounted
 	if err != nil {
 		return sandbox.Spec{}, err
 	}
+	points := []string{v.At()}
+	for _, id := range b.roots {
+		points = append(points, filepath.Join(a.Paths.Views(), string(id)))
+	}
 	b.homed = p.own() && spec.Home != nil
 	b.print = outlive.Print(spec, b.network.kind == hosts.HostNetwork, a.runner(p.Task))
-	spec.View, spec.Group, spec.Mounts, spec.OutOfMemory = dir, group, mount.WithoutViews(mounted, v.At()), a.noMemory(p)
+	spec.View, spec.Group, spec.Mounts, spec.OutOfMemory = dir, group, mount.WithoutViews(mounted, points...), a.noMemory(p)
 	a.equipNetwork(&spec, b.network.kind, b.network.secrets)
 	if spec.Binds = p.Binds; p.NoView {
 		spec.View = nil
@@ -284,6 +312,7 @@ func (a *Agent) specOf(ctx context.Context, def *agents.Definition, owner accoun
 		Agent: a.id, UID: owner.UID, GID: owner.GID, At: def.Dir, ReadOnly: p.ReadOnly, Limits: limitsOf(def),
 		Expose: slices.Concat(a.reachable(owner), p.Expose), Sockets: a.Settings.Sockets, Env: a.Settings.Env,
 	}
+	_, spec.Roots = a.rootsOf(p)
 	if p.own() {
 		err = a.equip(ctx, &spec, p)
 	}
@@ -374,7 +403,16 @@ func (a *Agent) Sandboxes() (pids []int) {
 // EndSandboxes kills the sandboxes that the agent has now; their clients see that. wait
 // returns when nothing of them is left.
 func (a *Agent) EndSandboxes() (wait func()) {
-	return a.endSandboxes(func(*Sandbox) bool { return true })
+	own := a.endSandboxes(func(*Sandbox) bool { return true })
+	of := a.rootOf()
+	if of == nil {
+		return own
+	}
+	others := of.endSandboxes(withRoot(a.id))
+	return func() {
+		own()
+		others()
+	}
 }
 
 // EndHomed is EndSandboxes of those that have the agent's HOME.

@@ -59,6 +59,7 @@ func (v *View) config(history kept, spooled bool) wire.Config {
 	if v.def.Home != "" {
 		cfg.Shown = append(slices.Clone(cfg.Shown), sandbox.Home)
 	}
+	cfg.Place, cfg.Beside = v.def.Beside()
 	if v.Holdable() {
 		cfg.Grace = v.host.Grace
 	}

@@ -27,6 +27,8 @@ type Definition struct {
 	Dir         string   // the directory that the view is of, absolute and clean; "" means {base}/agents/<name>
 	Branch      scope.ID // the agent of which this is a branch, with its directory and everything else; "" for none
 	TeamOf      scope.ID // the agent of the directory whose repository defines this one; "": the operator does
+	RootOf      scope.ID // the agent that has the directory beside its own: see Root; "" for none
+	Lent        bool     // only sandboxes that a command names have the root
 	Extension   string   // the extension that defines the agent; "": none
 	Home        scope.ID // the agent whose HOME the view serves; "": it serves no HOME
 	User        string   // a name, a uid or uid:gid; "" means the owner of the agent's directory
@@ -67,6 +69,7 @@ type ViewSpec struct {
 	Record    scope.Record
 	Cache     Cache
 	Changes   Changes
+	Roots     []Root // further directories, in the order of the file
 
 	// AllowOther admits users other than the agent's, subject to the modes and
 	// ACLs of the files. XAttrs enables extended attributes.
@@ -257,6 +260,7 @@ func parseDefinition(file string, id scope.ID, text []byte) (*Definition, []cata
 		wrong.Add(1, err)
 		wrong.Add(1, checkEnv(def.Env, env, def.Network))
 		wrong.Add(1, def.checkChanges())
+		wrong.Add(1, def.checkRoots())
 	}
 	if wrong != nil {
 		return def, refs, fields.ErrorAt(file, 1, id, wrong)

@@ -60,6 +60,7 @@ func (d *Definition) fields(file string, id scope.ID, named *bool, env map[strin
 			"record":    fields.Named(&d.View.Record),
 			"cache":     fields.OneOf(&d.View.Cache, CacheAuto, CacheCoherent, CacheNone),
 			"changes":   changesField(&d.View.Changes),
+			"roots":     rootsField(&d.View.Roots),
 
 			"allow_other": fields.Switch(&d.View.AllowOther),
 			"xattrs":      fields.Switch(&d.View.XAttrs),

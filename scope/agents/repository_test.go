@@ -54,6 +54,8 @@ func TestRepositoryErrors(t *testing.T) {
 		"unknown":           {"tools: []\nveiw: {}", `:2: "veiw" is no key of .scopefs.yaml: want one of argument_filters, delegate, env, `},
 		"dir":               {"dir: /etc", `:1: "dir" is no key of .scopefs.yaml`},
 		"user":              {"user: root", others},
+		"roots":             {"view: {roots: [{dir: /etc}]}", "view: \"roots\" is no key"},
+		"roots of a team":   {"agents: {r: {view: {roots: [{dir: /etc}]}}}", "roots"},
 		"identity":          {"identity: caller", others},
 		"branch":            {"branch: m", others},
 		"history":           {"history: {dir: /x}", others},

@@ -29,6 +29,8 @@ type Host struct {
 	User      string        // the directory of the user's settings for all bases; "": none
 	Flags     map[scope.ID]Flags
 	Signed    string // the directory whose agents.d has what operators of a fleet have signed; "": none
+
+	Lent map[scope.ID][]Root // roots for single sandboxes, by their agent
 }
 
 // further returns the directories whose agents.d follow the base's, the first first.
@@ -61,6 +63,7 @@ type Snapshot struct {
 
 	base       string // absolute
 	known      known
+	lent       map[scope.ID][]Root   // see Host.Lent
 	extensions map[string]*extension // by file
 
 	// The sources of the snapshot, so that Reload can reuse what has not
@@ -120,7 +123,9 @@ func ReadBuiltin() {
 // file that has loaded before with the same content, the name was removed
 // later: that is a warning, and the pattern grants nothing.
 func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
-	next := &Snapshot{base: base, Agents: map[scope.ID]*Agent{}, files: map[scope.ID]*loaded{}, seen: map[string]string{}}
+	lent := host.Lent
+	host.Lent = nil // names do not depend on it
+	next := &Snapshot{base: base, lent: lent, Agents: map[scope.ID]*Agent{}, files: map[scope.ID]*loaded{}, seen: map[string]string{}}
 	if abs, err := filepath.Abs(base); err == nil {
 		next.base = abs
 	}
@@ -184,6 +189,7 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 			next.Agents[f.id] = agent
 		}
 	}
+	errs = append(errs, next.addRoots(s)...)
 	for _, f := range files {
 		next.Warnings = append(next.Warnings, next.emptied(next.Agents[f.id], f.refs)...)
 	}
@@ -292,6 +298,9 @@ func (s *Snapshot) Current(base string, id scope.ID) bool {
 	lists, _, errs := protect.Read(base, s.known.host.User, s.known.protect)
 	if errs != nil || !maps.EqualFunc(lists, s.known.protect, func(a, b *protect.List) bool { return reflect.DeepEqual(a, b) }) {
 		return false
+	}
+	if a := s.Agents[id]; a != nil && a.RootOf != "" {
+		id = a.RootOf
 	}
 	f := s.files[id]
 	if f == nil {

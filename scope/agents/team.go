@@ -65,6 +65,7 @@ func (p *parsed) team(files []string) (all []*parsed) {
 			return nil
 		}
 		t, def := p.trusted.team[id], *p.def
+		def.View.Roots = nil
 		def.Name, def.TeamOf, def.DisplayName, def.Description, def.Prompt = id, p.id, "", t.def.Description, t.def.Prompt
 		all = append(all, &parsed{id: id, file: t.file, def: &def, refs: p.refs, of: p.text, trusted: t})
 	}

@@ -28,7 +28,8 @@ var systemDirs = []string{
 // Target is the object that a path leads to when every link on it is followed.
 type Target struct {
 	Rel     string // relative to the scope; for System, the absolute path
-	System  bool   // in a read-only system directory of the sandbox
+	System  bool   // in a read-only system directory of the sandbox, or Beside
+	Beside  bool   // in one of Root.Beside
 	Missing bool   // does not exist; its nearest existing ancestor is in the scope
 }
 
@@ -75,6 +76,7 @@ type walker struct {
 	links   int                   // how many more links the walk may follow
 	steps   int                   // how many more components the walk may resolve
 	missing bool                  // at does not exist
+	beside  bool                  // the target is in one of Root.Beside
 	hidden  func(rel string) bool // Follow's parameter; nil for Resolve
 }
 
@@ -92,7 +94,7 @@ func (w *walker) walk(text string) (Target, error) {
 		return Target{}, err
 	}
 	if system != "" {
-		return Target{Rel: system, System: true}, nil
+		return Target{Rel: system, System: true, Beside: w.beside}, nil
 	}
 	return Target{Rel: strings.Join(w.at, "/"), Missing: w.missing}, nil
 }
@@ -116,25 +118,34 @@ func (w *walker) push(text string) (system string, err error) {
 // an escape, because its target depends on links outside the scope.
 func (w *walker) system(parts []string) (string, error) {
 	path := strings.Join(parts, "/")
-	for _, dir := range slices.Concat(systemDirs, w.root.Shown) {
+	in := func(dir string) bool {
 		dir = strings.Trim(dir, "/")
-		if path == dir || strings.HasPrefix(path, dir+"/") {
-			for _, p := range parts {
-				if p == ".." {
-					return "", w.escape()
-				}
-			}
-			return "/" + path, nil
-		}
+		return path == dir || strings.HasPrefix(path, dir+"/")
 	}
-	return "", w.escape()
+	w.beside = slices.ContainsFunc(w.root.Beside, in)
+	if slices.Contains(parts, "..") || !w.beside && !slices.ContainsFunc(slices.Concat(systemDirs, w.root.Shown), in) {
+		return "", w.escape()
+	}
+	return "/" + path, nil
+}
+
+// above resolves what is left after a ".." of the scope's root: it may lead to one of Root.Beside.
+func (w *walker) above() (system string, err error) {
+	at, up := components(w.root.Place), 1
+	for ; len(w.todo) > 0 && w.todo[0] == ".."; up++ {
+		w.todo = w.todo[1:]
+	}
+	if system, err = w.system(append(at[:max(len(at)-up, 0)], w.todo...)); err == nil && !w.beside {
+		err = w.escape()
+	}
+	return system, err
 }
 
 // step resolves one component.
 func (w *walker) step(name string) (system string, err error) {
 	if name == ".." {
 		if len(w.at) == 0 {
-			return "", w.escape()
+			return w.above()
 		}
 		w.at = w.at[:len(w.at)-1]
 		// The parent of a missing name may exist. The next component decides.

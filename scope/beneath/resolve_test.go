@@ -10,6 +10,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// TestResolveBeside: links lead to a directory beside the scope, also relative ones; nowhere else above.
+func TestResolveBeside(t *testing.T) {
+	root, _ := testRoot(t, "d/f", "f")
+	root.Place, root.Beside = "/home/me/proj", []string{"/home/me/lib", "/srv/deep/er"}
+	for text, want := range map[string]any{
+		"/home/me/lib": Target{Rel: "/home/me/lib", System: true, Beside: true}, "../lib/x": Target{Rel: "/home/me/lib/x", System: true, Beside: true},
+		"../../me/lib": Target{Rel: "/home/me/lib", System: true, Beside: true}, "../../../srv/deep/er/x": Target{Rel: "/srv/deep/er/x", System: true, Beside: true},
+		"d/../../lib": Target{Rel: "/home/me/lib", System: true, Beside: true}, "../proj/f": ErrEscape, "../proj": ErrEscape,
+		"/home/me/proj/d/f": ErrEscape, "/home/me/proj/../lib": ErrEscape, "../proj/../lib/x": ErrEscape,
+		"../libx": ErrEscape, "..": ErrEscape, "../..": ErrEscape, "../../..": ErrEscape, "../../../..": ErrEscape, "../lib/../other": ErrEscape,
+		"/home/me/lib/../other": ErrEscape, "/home/me/lib/../lib": ErrEscape, "/home/me": ErrEscape, "/home/me/projx": ErrEscape,
+		"../../../usr/bin/x": ErrEscape, "../../../../../../etc/passwd": ErrEscape, "/srv/deep": ErrEscape,
+	} {
+		got, err := root.Follow("", text, nil)
+		if wantErr, ok := want.(error); ok {
+			assert.ErrorIs(t, err, wantErr, "%q", text)
+		} else if assert.NoError(t, err, "%q", text) {
+			assert.Equal(t, want, got, "%q", text)
+		}
+	}
+}
+
 func TestResolve(t *testing.T) {
 	root, dir := testRoot(t,
 		"d/e/f", "f",

@@ -41,6 +41,11 @@ type Root struct {
 	// beside its system directories: links may lead there. The caller sets it before use.
 	Shown []string
 
+	// Place is the path of the directory in a sandbox, and Beside are further directories there that processes change: links may lead to
+	// them, also relative ones through Place. The caller sets both before use.
+	Place  string
+	Beside []string
+
 	// Layer returns the Root that has the object at a path, or nil for none: Follow walks through several. The caller sets it
 	// before use. A nil Layer is this Root for all paths.
 	Layer func(rel string) *Root

@@ -25,6 +25,8 @@ type Effects struct {
 	Refused        []Refusal `json:"refused,omitempty"`
 	RefusedLeftOut int       `json:"refused_left_out,omitempty"`
 
+	Roots map[string]Effects `json:"roots,omitempty"` // by their directory: Counts, or Unknown. Those without changes are not there
+
 	Held bool `json:"held,omitempty"` // rules hold some paths: their changes are in no list
 }
 

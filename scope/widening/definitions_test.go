@@ -32,6 +32,12 @@ func TestOf(t *testing.T) {
 		was, now string
 		want     []string
 	}{
+		"a root":  {"", "view: {roots: [{dir: /x, access: read}, {dir: /y}]}", []string{"view.roots: /x can be read", "view.roots: /y can be read and changed"}},
+		"no root": {"view: {roots: [{dir: /x}]}", "", nil},
+		"more of a root": {"view: {roots: [{dir: /x, access: read, paths: {s: hide}}]}", "view: {roots: [{dir: /x, paths: {s: read}}]}", []string{
+			"view.roots: /x: paths can be read, such as s; before: s: hide", "view.roots: /x: paths can be read and changed, such as x; before: access: read"}},
+		"less of a root": {"view: {roots: [{dir: /x}]}", "view: {roots: [{dir: /x, access: read}]}", nil},
+
 		"nothing":     {"", "", nil},
 		"narrower":    {"", "tools: []\nskills: []\nmcps: []\nlimits: {pids: 5}\nscopes: {enum: [state]}\nrate_limits: {bash: 1/minute}", nil},
 		"a key":       {"network: {allow: [a.example]}", first, []string{"network: connects to a.example ports 443 80, with your key (FIRST: the proxy adds it, the agent does not see it), such as a.example:443; before: network.allow: a.example"}},

@@ -26,7 +26,8 @@ func Of(a, before *agents.Agent) []scope.Excess {
 	c.names()
 	c.serverTools()
 	c.variables("env", "sandboxes have ", a.Env, before.Env)
-	c.files(a.View.PolicySpec(), before.View.PolicySpec())
+	c.files("view", a.View.PolicySpec(), before.View.PolicySpec())
+	c.roots(a.Definition, before.Definition)
 	c.limits(a.Limits, before.Limits)
 	c.restrictions(a.Reach, before.Reach)
 	if before.View.Changes == agents.ChangesHeld && a.View.Changes != before.View.Changes {
@@ -43,7 +44,7 @@ func Of(a, before *agents.Agent) []scope.Excess {
 // compared are the keys of Differs that Of compares, and those that allow nothing.
 var compared = []string{
 	"contexts", "env", "filters", "limits", "mcps", "members", "network", "rates", "rules", "servers", "skills", "tasks", "team", "tools",
-	"view.access", "view.changes", "view.git", "view.hardlinks", "view.paths", "view.protect", "widened",
+	"view.access", "view.changes", "view.git", "view.hardlinks", "view.paths", "view.protect", "view.roots", "widened",
 	"description", "displayname", "model", "name", "prompt", "repository", "teamof",
 }
 
@@ -71,6 +72,9 @@ func All(before, after *agents.Snapshot) (lines []string) {
 	of := map[string][]string{}
 	for _, id := range slices.Sorted(maps.Keys(after.Agents)) {
 		now, was := after.Agents[id], before.Agents[id]
+		if now.RootOf != "" { // its agent's comparison has it
+			continue
+		}
 		texts := []string{"agents: defined by it"}
 		if was != nil {
 			texts = nil
@@ -236,18 +240,44 @@ func (c *comparison) variables(key, what string, now, was map[string]string) {
 	}
 }
 
+// roots compares further directories. One that was not there could not be read.
+func (c *comparison) roots(now, was *agents.Definition) {
+	for _, r := range now.View.Roots {
+		own := agents.RootOfAgent(now, r).View
+		i := slices.IndexFunc(was.View.Roots, func(o agents.Root) bool { return o.Dir == r.Dir })
+		if i < 0 {
+			may := "read and changed"
+			if own.Access == scope.Read && !slices.ContainsFunc(own.Paths, func(p scope.PathRule) bool { return p.Access < scope.Read }) {
+				may = "read"
+			}
+			c.add("view.roots", "%s can be %s", r.Dir, may)
+			continue
+		}
+		before := agents.RootOfAgent(was, was.View.Roots[i]).View
+		c.files("view.roots: "+r.Dir, own.PolicySpec(), before.PolicySpec())
+		if own.Changes != before.Changes {
+			c.undecided("view.roots: "+r.Dir, "changes differs")
+		}
+	}
+}
+
 // files compares the rules of views.
-func (c *comparison) files(now, was scope.PolicySpec) {
+func (c *comparison) files(key string, now, was scope.PolicySpec) {
 	if reflect.DeepEqual(now, was) {
 		return
 	}
 	p, err := scope.Compile(now)
 	before, wrong := scope.Compile(was)
 	if err != nil || wrong != nil { // of a definition made in code
-		c.undecided("view", "does not compile")
+		c.undecided(key, "does not compile")
 		return
 	}
-	c.all = append(c.all, p.Excess(before)...)
+	for _, e := range p.Excess(before) {
+		if e.Key == "view" {
+			e.Key = key
+		}
+		c.all = append(c.all, e)
+	}
 }
 
 // limits compares the bounds of resources: 0 is none.

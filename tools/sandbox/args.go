@@ -179,17 +179,22 @@ func (p *plan) work(spec *Spec) error {
 		size, _ := tmpfsSizes(spec.Limits)
 		p.add("--perms", "0700", "--size", strconv.FormatInt(size, 10), "--tmpfs", Scratch)
 	} else {
-		view, err := dup(spec.View)
-		if err != nil {
-			return fmt.Errorf("view: %w", err)
+		views := append([]Root{{spec.View, Workspace}}, spec.Roots...)
+		if at := spec.dir(); at != Workspace {
+			views = append(views, Root{spec.View, at})
+		} else if spec.linked() {
+			p.add("--symlink", Workspace, spec.At)
 		}
 		option := "--bind-fd"
 		if spec.ReadOnly {
 			option = "--ro-bind-fd"
 		}
-		p.fd(option, view, Workspace)
-		if spec.linked() {
-			p.add("--symlink", Workspace, spec.At)
+		for _, v := range views {
+			view, err := dup(v.View)
+			if err != nil {
+				return fmt.Errorf("view: %w", err)
+			}
+			p.fd(option, view, v.At)
 		}
 	}
 	if spec.Context != nil {
@@ -306,7 +311,7 @@ func (p *plan) publicDir(dir string) {
 	})
 }
 
-// config returns the text of /etc/gitconfig: git-config(1). A repository's configuration
+// config returns the text of /etc/gitconfig, see git-config(1); "": there is none. A repository's configuration
 // and that of HOME win over it.
 func (u GitUser) config() string {
 	quote := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\x00", "")
@@ -317,10 +322,13 @@ func (u GitUser) config() string {
 	if u.Email != "" {
 		text += "\temail = \"" + quote.Replace(u.Email) + "\"\n"
 	}
-	if text == "" {
-		return ""
+	if text != "" {
+		text = "[user]\n" + text
 	}
-	return "[user]\n" + text
+	if u.Linked { // the sandbox does not have the other worktrees, and may not change what is theirs
+		text += "[gc]\n\treflogExpire = never\n\treflogExpireUnreachable = never\n\tworktreePruneExpire = never\n"
+	}
+	return text
 }
 
 // pipeWith returns the reading end of a pipe that holds data and then ends. A pipe

@@ -58,7 +58,7 @@ func TestHome(t *testing.T) {
 // TestGitUser: git knows the user, where no configuration of the agent's names another.
 func TestGitUser(t *testing.T) {
 	need.Program(t, "git")
-	user := GitUser{"Ada \"\\ # ;\n[core]\n\tfsmonitor = x", "ada@example.org"}
+	user := GitUser{Name: "Ada \"\\ # ;\n[core]\n\tfsmonitor = x", Email: "ada@example.org"}
 	s := newTestSession(t, func(spec *Spec) { spec.Git = user })
 	assert.Equal(t, user.Name+"\nada@example.org\n", sh(t, s, "git config user.name; git config user.email; git config core.fsmonitor"))
 	assert.Contains(t, sh(t, s, "cd && git init -q r && cd r && git commit -q --allow-empty -m x && git log --format=%ae"), "ada@example.org")

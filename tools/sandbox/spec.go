@@ -20,7 +20,7 @@ type Spec struct {
 	UID, GID uint32            // the agent's user on the host; no supplementary groups
 	View     *os.File          // root of the mounted view (O_PATH), mounted at Workspace; the user must reach its path. nil: none, see Scratch
 	At       string            // the path on the host of the directory that View is of; a link there leads to Workspace, if nothing else is there. "": none
-	ReadOnly bool              // the view is read-only
+	ReadOnly bool              // the view is read-only, and so are Roots
 	Network  bool              // the host's network; otherwise an empty one
 	Proxy    bool              // in the empty network, a socket that listens at ProxyAddress; see Session.Listener
 	Trust    []byte            // PEM certificates that programs trust beside those of the host's CAs; nil: none
@@ -34,6 +34,9 @@ type Spec struct {
 	Home     *os.File          // a directory of the host (O_PATH), mounted at Home without set-id bits; nil: none. The user need not reach its path
 	Git      GitUser           // the user of commits whom neither a repository nor HOME names
 
+	// Roots are further views. With some, the view is mounted at At as well, if nothing else is there, and commands start there.
+	Roots []Root `json:",omitempty"`
+
 	// Mounts are the mount points of the host that bwrap sees: "/" first, parents before
 	// children, including the mounts of View, Expose and Binds. Nil is all. A short list
 	// makes the start faster on a host with hundreds of mounts; see startAmong.
@@ -45,7 +48,16 @@ type Spec struct {
 }
 
 // GitUser is a name and an address for git-commit(1). Empty ones are not set.
-type GitUser struct{ Name, Email string }
+type GitUser struct {
+	Name, Email string
+	Linked      bool // the directory is a linked worktree: git-gc(1) leaves the reflogs and the directories of other worktrees alone
+}
+
+// Root is a view that a session has at the path of its directory on the host.
+type Root struct {
+	View *os.File // root of the mounted view (O_PATH); the user must reach its path
+	At   string
+}
 
 // Bind is a file or socket of the host that a session sees, read-only.
 type Bind struct {
@@ -129,6 +141,16 @@ func (s *Spec) validate() error {
 			return fmt.Errorf("%w: bind at %q", ErrInvalid, b.At)
 		}
 	}
+	for i, r := range s.Roots {
+		if r.View == nil || s.View == nil || !s.free(r.At) {
+			return fmt.Errorf("%w: a sandbox has its own files at %q, or what expose shows: no root can be there", ErrInvalid, r.At)
+		}
+		for _, o := range append([]Root{{At: s.At}}, s.Roots[:i]...) {
+			if o.At != "" && (below(o.At, r.At) || below(r.At, o.At)) {
+				return fmt.Errorf("%w: %q and %q hold one another", ErrInvalid, o.At, r.At)
+			}
+		}
+	}
 	if s.Network && s.Proxy {
 		return fmt.Errorf("%w: a proxy beside the host's network", ErrInvalid)
 	}
@@ -161,8 +183,11 @@ func validEnv(env map[string]string) error {
 
 // dir returns the working directory of a session's commands.
 func (s *Spec) dir() string {
-	if s.View == nil {
+	switch {
+	case s.View == nil:
 		return Scratch
+	case len(s.Roots) > 0 && s.free(s.At):
+		return s.At
 	}
 	return Workspace
 }

@@ -186,11 +186,16 @@ func procPath(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()
 
 // linked reports whether a link at spec.At stands alone: nothing of the sandbox's own or of the host is there, above or below.
 func (s *Spec) linked() bool {
-	if s.At == "" || exposable(s.At) != nil {
+	return s.free(s.At) && !slices.ContainsFunc([]string{"/tmp", "/run", "/var/tmp", "/var/run"}, func(own string) bool { return below(s.At, own) })
+}
+
+// free reports whether a mount at a path of the host covers nothing of the sandbox's own or of the host.
+func (s *Spec) free(at string) bool {
+	if at == "" || at != destination(at) || exposable(at) != nil {
 		return false
 	}
-	for _, own := range append([]string{"/usr", "/tmp", "/run", "/var/tmp", "/var/run"}, s.Expose...) {
-		if below(s.At, own) || below(own, s.At) {
+	for _, own := range append([]string{"/usr"}, s.Expose...) {
+		if below(at, own) || below(own, at) {
 			return false
 		}
 	}

@@ -120,7 +120,7 @@ func run(conn *connection) error {
 		l.lease.Store(int64(cfg.Lease))
 		opt.Flags = unix.O_DSYNC
 	}
-	root.Shown = cfg.Shown
+	root.Shown, root.Place, root.Beside = cfg.Shown, cfg.Place, cfg.Beside
 	if cfg.Quota != nil {
 		if opt.Quota, err = counterOf(cfg, root); err != nil {
 			return err

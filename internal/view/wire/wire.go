@@ -77,6 +77,9 @@ type Config struct {
 	Leased      bool             `json:"leased,omitempty"`  // placement: one
 	Lease       time.Duration    `json:"lease,omitempty"`   // with Leased: see ToView
 	Grace       time.Duration    `json:"grace,omitempty"`   // ControlFD is open; how long the view goes on without a daemon
+
+	Place  string   `json:"place,omitempty"` // see beneath.Root
+	Beside []string `json:"beside,omitempty"`
 }
 
 // HistoryConfig bounds a history. See agents.History for the fields.
