@@ -104,7 +104,7 @@ func (v *View) reopen(p *place, flags int) (f beneath.File, blind bool, err erro
 
 // emptied truncates f, by another descriptor if f is open for reading.
 func (v *View) emptied(p *place, f beneath.File, flags int) error {
-	if err := p.keep.Blocks(p.node.ident, 0, keepAll); err != nil {
+	if err := p.keep.Blocks(p.node.ident(), 0, keepAll); err != nil {
 		return err
 	}
 	if flags&unix.O_ACCMODE != unix.O_RDONLY {
@@ -231,12 +231,12 @@ func (v *View) created(p *place, name string, f beneath.File, flags int, out *fu
 	}
 	n := v.nodes.get(out.NodeId)
 	if policy := v.policy.Load(); !policy.Uniform() && policy.File(scope.OpUnlink, p.path()).Own {
-		v.locks.add(n.ident)
+		v.locks.add(n.ident())
 	}
 	h := newHandle(f, n, flags)
 	h.keep, h.own = p.keep, p.own
 	if h.writes {
-		h.keep.Created(n.ident)
+		h.keep.Created(n.ident())
 	}
 	_ = v.opened(h, true, &out.OpenOut)             // it fails for blind files alone
 	out.SetAttrTimeout(v.keepAttr(n, &st, p.began)) // opened may have muted the watch
@@ -336,7 +336,10 @@ func (v *View) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 		}
 	}
 	return status(v.by(&in.InHeader, scope.OpRead, in.Fh, func(h *handle) error {
-		return h.file.Sync(in.FsyncFlags&1 != 0)
+		if err := h.file.Sync(in.FsyncFlags&1 != 0); err != nil || v.hold == nil {
+			return err
+		}
+		return v.hold.Sync()
 	}))
 }
 

@@ -169,10 +169,8 @@ func (r *removal) open(dir beneath.Dir, name string, private bool) (beneath.File
 	if st.Uid == r.owner || private && r.isPrivate(&st) {
 		return f, nil
 	}
-	for _, mark := range []string{"trusted.overlay.origin", ownMark} {
-		if n, err := f.Getxattr(mark, nil); err == nil && n > 0 {
-			return f, nil
-		}
+	if n, err := f.Getxattr(ownMark, nil); err == nil && n > 0 {
+		return f, nil
 	}
 	f.Close()
 	return f, fmt.Errorf("remove %s: %w", name, &foreignError{st.Uid})

@@ -33,8 +33,7 @@ type Agent struct {
 	requests *limit.Slots // by HTTP
 	leaving  atomic.Bool  // see Leave
 
-	unsettled atomic.Bool   // see unused
-	turn      chan struct{} // holds a value while the view goes up or down: see take
+	turn chan struct{} // holds a value while the view goes up or down: see take
 
 	homing sync.Mutex // guards home; held while its view starts, not until it is mounted
 	home   *view.View // of the agent's HOME; nil: none
@@ -116,7 +115,7 @@ func (a *Agent) mount(ctx context.Context, at string, operator bool) (*view.View
 	a.mu.Lock()
 	old, tried, failure := a.view, a.tried, a.failure
 	a.mu.Unlock()
-	if old != nil && (old.At() != at || !a.unused(old)) {
+	if old != nil {
 		free() // Down must not wait until the view is mounted
 		if old.At() != at {
 			return nil, fmt.Errorf("%q is mounted at %q: take it down first (scopefs down %s)", a.ID(), old.At(), a.ID())

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/branch"
+	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/internal/view/wire"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -46,7 +47,7 @@ func RemoveBranch(name string) error {
 		case err == branch.ErrUnfinished:
 			return fmt.Errorf("%w: scopefs diff finishes it", err)
 		case err == nil:
-			if err = beneath.Unmount(state, branch.MergedName); err != nil && !errors.Is(err, os.ErrNotExist) {
+			if err = beneath.Unmount(state, formerMerged); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err
 			}
 			if err := branch.Remove(state); err != nil {
@@ -76,14 +77,14 @@ func LockBranch(name string) (*os.File, error) {
 
 // Upper returns the directory that has what a held branch has changed, opened with O_PATH. The caller closes it.
 func (o *Offline) Upper() (*os.File, error) {
-	if o.held == nil {
+	if o.dir == nil {
 		return nil, wire.ErrNoHistory
 	}
-	f, err := o.held.Upper.Object("")
+	f, err := o.dir.Object(hold.UpperName)
 	if err != nil {
 		return nil, err
 	}
-	return os.NewFile(uintptr(f.FD()), branch.UpperName), nil
+	return os.NewFile(uintptr(f.FD()), hold.UpperName), nil
 }
 
 // partiesName has the caller and the member of a task, in the directory of its branch.
