@@ -81,6 +81,9 @@ func TestLineIsBounded(t *testing.T) {
 func TestRedact(t *testing.T) {
 	tests := map[string]struct{ text, want string }{
 		"nothing":         {"opened agents/a/notes.txt", "opened agents/a/notes.txt"},
+		"segments":        {"GET https://h/a;token=x/b;token=y;secret=z?q#f", "GET https://h/a;token=[redacted]/b;token=[redacted]?q#f"},
+		"a query":         {"https://h/x?a;b=1&token=x/y", "https://h/x?a;b=1&token=[redacted]"},
+		"an edge":         {"https://h/;token=x\U0010fffey/z a\U0010fffeb", "https://h/;token=[redacted]/z a\ufffdb"},
 		"AWS":             {"id AKIAIOSFODNN7EXAMPLE.", "id [redacted]."},
 		"GitHub":          {"ghp_" + strings.Repeat("a1", 18), "[redacted]"},
 		"GitHub, fine":    {"x github_pat_" + strings.Repeat("A", 30), "x [redacted]"},
@@ -161,4 +164,27 @@ func TestRedactRequest(t *testing.T) {
 func TestSecretIsRedactedBeforeTheCut(t *testing.T) {
 	e := clean(Event{Detail: strings.Repeat("a", 100) + " ghp_" + strings.Repeat("S", 400) + " " + strings.Repeat("b", 400)})
 	assert.NotContains(t, e.Detail, "S")
+}
+
+// TestRedactWork: a text takes time in proportion to its length: an agent chooses the texts of its calls.
+func TestRedactWork(t *testing.T) {
+	t.Parallel()
+	ended := make(chan string)
+	go func() {
+		for _, part := range []string{";token=a/", "://;token=a", "://x;pass=", "://;curl/", ";a"} {
+			ended <- redact("curl key pass https://h/;" + strings.Repeat(part, 200_000/len(part)))
+		}
+		close(ended)
+	}()
+	for late := time.After(time.Minute); ; {
+		select {
+		case text, ok := <-ended:
+			if !ok {
+				return
+			}
+			assert.NotContains(t, text, edge)
+		case <-late:
+			require.FailNow(t, "it has not ended")
+		}
+	}
 }

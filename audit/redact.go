@@ -24,7 +24,7 @@ func compiled(pattern string) func() *regexp.Regexp {
 
 const (
 	keyName  = `(?:[\w-]*(?:passw|pwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credential|authorization|cookie)[\w-]*|[\w-]*(?:\b|_|pg|db|user|root)pass\b)`
-	keyValue = `(?:"(?:[^"\\]|\\.)*"?|\\+"[^"]*"?|'[^']*'?|[^\s&]+)`
+	keyValue = `(?:"(?:[^"\\]|\\.)*"?|\\+"[^"]*"?|'[^']*'?|[^\s&\x{10fffe}]+)`
 
 	// pemKey matches a private key, also one that was cut off. Words that follow its head are evidence: only long ones and
 	// the last are its lines.
@@ -63,24 +63,43 @@ var secrets = []secret{
 	{[]string{"eyj"}, compiled(`\beyJ[\w-]+\.[\w-]+\.[\w-]*`), redacted},
 }
 
-// replace is ReplaceAllString of a pattern, but a parameter of a URL's path ends where its segment does: ";token=x/admin", RFC 3986, 3.3.
-func replace(s string, pattern *regexp.Regexp, with string) string {
+// edge ends a value. No text has it.
+const edge = "\U0010fffe"
+
+// parameter matches the name of a parameter of a URL's path.
+var parameter = compiled(`(?is)^` + keyName + `[\\"']*\s*[=:]`)
+
+// maxParameter limits the name of a parameter, in bytes. A longer one ends where the URL does.
+const maxParameter = 128
+
+// edged returns s with an edge where the segment of a parameter in the path of a URL ends: ";token=x/admin", RFC 3986, 3.3. It takes
+// time in proportion to s.
+func edged(s string) string {
+	s = strings.ReplaceAll(s, edge, "\ufffd")
+	if !strings.Contains(s, "://") || !strings.Contains(s, ";") {
+		return s
+	}
 	var b strings.Builder
-	for at := 0; ; {
-		m := pattern.FindStringSubmatchIndex(s[at:])
-		if m == nil || m[0] == m[1] { // none of the patterns matches nothing
-			return b.String() + s[at:]
-		}
-		start, end := at+m[0], at+m[1]
-		if before := s[:start]; strings.HasSuffix(before, ";") && strings.Contains(before[strings.LastIndexAny(before, " \t\n\"'")+1:], "://") {
-			if i := strings.IndexAny(s[start:end], "/?#"); i > 0 {
-				end = start + i
+	written, end, url := 0, 0, false // end: of the segment
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == ':' && strings.HasPrefix(s[i:], "://"):
+			url = true
+		case strings.IndexByte(" \t\n\"'", c) >= 0:
+			url = false
+		case c == ';' && url:
+			if end <= i {
+				if end = i + strings.IndexAny(s[i:], "/?#& \t\n\v\f\r"); end < i {
+					end = len(s)
+				}
+			}
+			if end < len(s) && end > written && strings.IndexByte("/?#", s[end]) >= 0 && parameter().MatchString(s[i+1:min(end, i+1+maxParameter)]) {
+				b.WriteString(s[written:end] + edge)
+				written = end
 			}
 		}
-		b.WriteString(s[at:start])
-		b.Write(pattern.ExpandString(nil, with, s[at:], m))
-		at = end
 	}
+	return b.String() + s[written:]
 }
 
 // redact returns s with everything that looks like a secret replaced.
@@ -88,13 +107,14 @@ func redact(s string) string {
 	if len(s) < 6 {
 		return s
 	}
+	s = edged(s)
 	lower := strings.ToLower(s)
 	for _, secret := range secrets {
 		if slices.ContainsFunc(secret.words, func(w string) bool { return strings.Contains(lower, w) }) {
-			s = replace(s, secret.pattern(), secret.with)
+			s = secret.pattern().ReplaceAllString(s, secret.with)
 		}
 	}
-	return s
+	return strings.ReplaceAll(s, edge, "")
 }
 
 // redactEach is redact for each component of a path: an agent cannot hide one behind another.

@@ -18,7 +18,7 @@ import (
 	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/fs/listing"
 	"github.com/scopefs/scopefs/fs/quota"
-	"github.com/scopefs/scopefs/internal/thread"
+	"github.com/scopefs/scopefs/internal/pinned"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -115,7 +115,7 @@ type View struct {
 	turned bool       // turn is open
 	turns  sync.Mutex // guards turn and turned; held with the flock
 
-	nameless thread.Thread // creates files without a name and links them
+	nameless pinned.Thread // creates files without a name and links them
 
 	locks  locks  // of git
 	stages stages // of judged files
@@ -146,7 +146,7 @@ func New(root *beneath.Root, fd int, opt Options) (*View, error) {
 	turn, turnErr := root.Open("", unix.O_RDONLY|unix.O_DIRECTORY, attr.ID())
 	v := &View{
 		scope: root, root: root, opt: opt, turn: turn, turned: turnErr == nil,
-		nameless: thread.Start(), began: time.Now(), ended: make(chan struct{}), streams: listing.NewStreams(opt.Limits.streams()),
+		nameless: pinned.Start(), began: time.Now(), ended: make(chan struct{}), streams: listing.NewStreams(opt.Limits.streams()),
 	}
 	v.conn = fusedev.NewConn(fd, fuse.NewProtocolServer(opt.Quota.Around(v), v.mountOptions()), fusedev.Options{
 		Spin: opt.Spin, Idle: v.streams.Idle, Patience: opt.Patience, Logger: opt.Logger,

@@ -164,6 +164,8 @@ func gitDanger(key, value string, repository struct{ config, tree string }) stri
 			return "a work tree outside"
 		}
 		return ""
+	case key == "extensions.objectformat" && value != "sha1":
+		return "git reads an index otherwise"
 	case gitHarmless.MatchString(key):
 		return ""
 	}

@@ -320,3 +320,23 @@ func TestCheckGitSame(t *testing.T) {
 	description := []byte("[branch \"b\"]\n\tdescription = \"one\\n/two\\n\"\n")
 	assert.NoError(t, CheckGit(GitConfig, ".git/config", []string{"branch.*.description"}, nil, description))
 }
+
+// TestGitFormat: a config in which git may find another format of objects' names is known, and no config changes the format.
+func TestGitFormat(t *testing.T) {
+	const other = "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tobjectFormat = sha256\n"
+	for text, format := range map[string]string{
+		"": GitSHA1, "[branch \"sha256\"]\n\tremote = objectformat\n": GitSHA1, other: "sha256", "[extensions]\nobjectformat = sha1\n": GitSHA1,
+		"[extensions] objectFormat = sha256\n": "", "\r\n": GitSHA1, other + "\r": "",
+	} {
+		assert.Equal(t, format, GitFormat([]byte(text)), "%q", text)
+	}
+	check := func(old, text string) error {
+		return CheckGit(GitConfig, "a/.git/config", []string{"core.repositoryformatversion", "extensions.objectformat"}, []byte(old), []byte(text))
+	}
+	for _, old := range []string{"", "[core]\n\trepositoryformatversion = 1\n", "[extensions] objectformat = sha256\n"} {
+		assert.Error(t, check(old, other), old)
+	}
+	assert.Error(t, check(other, "[core]\n\trepositoryformatversion = 1\n"))
+	assert.NoError(t, check(other, other))
+	assert.NoError(t, check("", strings.ReplaceAll(other, "sha256", "sha1")))
+}

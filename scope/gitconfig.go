@@ -78,6 +78,9 @@ func checkGitConfig(at gitPlace, below int, keys []string, old, config []byte) e
 	if err != nil {
 		return err
 	}
+	if GitFormat(old) != GitFormat(config) { // git would read an index otherwise than CheckGitIndex has
+		return errors.New("changes extensions.objectformat")
+	}
 	for _, s := range now {
 		switch {
 		case s.section == "remote" && reachesOut(s.sub, at.free()): // also where only the URL is removed
@@ -95,6 +98,25 @@ func checkGitConfig(at gitPlace, below int, keys []string, old, config []byte) e
 		return fmt.Errorf("sets %s", s.key())
 	}
 	return nil
+}
+
+// GitSHA1 is the format of the names of objects for which a config says nothing.
+const GitSHA1 = "sha1"
+
+// GitFormat returns in which format a repository with a config has the names of objects; "" for a config that git
+// may read otherwise.
+func GitFormat(config []byte) string {
+	all, err := parseGitConfig(config)
+	if err != nil && bytes.Contains(bytes.ToLower(config), []byte("objectformat")) {
+		return ""
+	}
+	format := GitSHA1
+	for _, s := range all {
+		if s.key() == "extensions.objectformat" {
+			format = s.value
+		}
+	}
+	return format
 }
 
 // versioned reports whether a repository has extensions.
@@ -152,8 +174,8 @@ func (s gitSetting) harmless(at gitPlace, below int) bool {
 		rest, ok := insidePath(s.value, below)
 		up := s.value == strings.Repeat("../", below)+rest || strings.HasPrefix(s.value, "/")
 		return ok && up && at.module && rest != "" && !classifyGit(rest).inside
-	case "extensions.objectformat": // of a repository that is being made: see checkGitConfig
-		return s.value == "sha1" || s.value == "sha256"
+	case "extensions.objectformat":
+		return s.value == GitSHA1
 	case "commit.gpgsign": // true runs a program
 		return !s.implicit && slices.Contains([]string{"", "false", "no", "off", "0"}, strings.ToLower(s.value))
 	case "extensions.refstorage":

@@ -3,6 +3,7 @@ package history
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -101,7 +102,7 @@ func (s *Store) replay(found *selected, hooks Hooks) *world {
 			w.block(e.Other, why)
 		}
 	}
-	w.lost()
+	w.lost(found)
 	w.times()
 	return w
 }
@@ -424,15 +425,40 @@ func (w *world) found(id beneath.FileID, rel string) {
 	}
 }
 
-// lost notes conflicts of the objects that are not found.
-func (w *world) lost() {
-	for _, later := range w.later {
+// lost notes conflicts of the objects that are not found, unless another file stands for one.
+func (w *world) lost(found *selected) {
+	missing := slices.SortedFunc(maps.Keys(w.later), func(a, b beneath.FileID) int {
+		return bySeq(w.later[a][0].Record, w.later[b][0].Record)
+	})
+	for _, id := range missing {
+		later := w.later[id]
+		if w.standsIn(id, later, found) {
+			continue
+		}
 		for _, e := range later {
 			if e.Flags&journal.Unnamed == 0 && !w.skipped[e.Object] {
 				w.conflict(e, e.Path, w.expects(e, w.at(e.Path)))
 			}
 		}
 	}
+}
+
+// standsIn has a file that nobody of the view has put at the path of a changed one stand for it, with force, and where only the
+// content before counts: an editor and a restore make another object of the same name. It does so if the whole content was kept.
+// later are the records of the changed file, the newest first.
+func (w *world) standsIn(id beneath.FileID, later []*entry, found *selected) bool {
+	e, t := later[len(later)-1], w.at(later[0].Path)
+	named := func(one *entry) bool {
+		return one.Kind == journal.Content && one.Path == e.Path && one.Flags&(journal.Unnamed|journal.Blocks) == 0 && one.Why == ""
+	}
+	ours := func(r entry) bool { return w.same(r.Object) == t.id || w.same(r.Other) == t.id }
+	if !w.force && !w.any || !t.regular() || w.skipped[id] || !named(e) || slices.ContainsFunc(found.records, ours) ||
+		slices.ContainsFunc(later, func(one *entry) bool { return one.Kind == journal.Content && !named(one) }) {
+		return false
+	}
+	w.alias[id] = t.id
+	w.invertContent(e)
+	return true
 }
 
 // keptAt returns the path of the kept file of a record, in the history.

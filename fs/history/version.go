@@ -33,6 +33,11 @@ func (s *Store) Before(rel string, sel Selection) (Version, error) {
 			return Version{}, &ErrNothing{Why: fmt.Sprintf("%q was not kept: %s", rel, p.Why)}
 		}
 	}
+	for _, p := range w.plan.Conflicts {
+		if p.Path == rel && t.real != "" {
+			return Version{}, &ErrNothing{Why: fmt.Sprintf("what was at %q is not known: %s", rel, p.Why)}
+		}
+	}
 	switch {
 	case !t.there || t.dir:
 		return Version{}, &ErrNothing{Why: fmt.Sprintf("there was no file %q", rel)}

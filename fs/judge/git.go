@@ -1,9 +1,9 @@
 package judge
 
 import (
-	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +17,16 @@ import (
 func Git(p *scope.Policy, kind scope.GitContent, root *beneath.Root, f beneath.File, rel string, base *beneath.Root,
 	was *beneath.Stat) (why, err error) {
 	if kind == scope.GitIndex {
-		return index(root, f, beneath.Parent(rel))
+		for _, tree := range slices.Compact([]*beneath.Root{root, base}) { // a commit may leave the config of one
+			if why, err = otherFormat(tree, beneath.Parent(rel)); why != nil || err != nil {
+				return why, err
+			}
+		}
+		st, err := f.Stat()
+		if err != nil {
+			return nil, err
+		}
+		return scope.CheckGitIndex(readerAt{f}, int64(st.Size)), nil
 	}
 	text, err := all(f, scope.MaxGitText+1)
 	if err != nil {
@@ -32,10 +41,10 @@ func Git(p *scope.Policy, kind scope.GitContent, root *beneath.Root, f beneath.F
 	return scope.CheckGit(kind, rel, p.GitConfig(), before, text), nil
 }
 
-// index returns why a file must not be the index of the repository at base.
-// Without sha256 in a config there, git reads an index with SHA-1; clients cannot set it.
-func index(root *beneath.Root, f beneath.File, base string) (why, err error) {
-	for dir := base; ; dir = beneath.Parent(dir) {
+// otherFormat returns why no file can be judged as the index of the repository at dir. Without another format in a config
+// there, git reads an index with SHA-1; clients cannot set it.
+func otherFormat(root *beneath.Root, dir string) (why, err error) {
+	for ; ; dir = beneath.Parent(dir) {
 		config, err := root.Object(beneath.Join(dir, "config"))
 		if err == nil {
 			st, failed := config.Stat()
@@ -48,20 +57,15 @@ func index(root *beneath.Root, f beneath.File, base string) (why, err error) {
 				if err != nil {
 					return nil, err
 				}
-				if bytes.Contains(bytes.ToLower(text), []byte("sha256")) {
+				if scope.GitFormat(text) != scope.GitSHA1 {
 					return errors.New("an index with SHA-256, which the view does not read"), nil
 				}
 			}
 		}
 		if dir == "" {
-			break
+			return nil, nil
 		}
 	}
-	st, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	return scope.CheckGitIndex(readerAt{f}, int64(st.Size)), nil
 }
 
 // content reads a regular file that has the attributes st, up to the limit of a config

@@ -2,6 +2,7 @@ package judge
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -38,4 +39,25 @@ func TestTakeLink(t *testing.T) {
 		assert.Equal(t, ok, Link(policy, roots[1], "d/l", text) == nil, text)
 	}
 	assert.ErrorContains(t, Take(policy, roots[0], roots[1], "d/out"), `"d/out" leads outside the scope`)
+}
+
+// TestTakeIndex: a commit takes no index into a repository whose config has another format of objects' names, whichever the branch has.
+func TestTakeIndex(t *testing.T) {
+	policy, err := scope.Compile(scope.PolicySpec{Git: &scope.GitRules{Config: []string{}}})
+	require.NoError(t, err)
+	top := t.TempDir()
+	const sha256 = "[extensions]\n\tobjectformat = sha256\n"
+	for _, configs := range []map[string]string{{}, {"base": sha256}, {"branch": sha256}} {
+		var roots [2]*beneath.Root
+		for i, dir := range []string{"base", "branch"} {
+			git := filepath.Join(top, dir, "r/.git")
+			require.NoError(t, os.MkdirAll(git, 0o755))
+			require.NoError(t, os.WriteFile(filepath.Join(git, "config"), []byte(configs[dir]), 0o644))
+			require.NoError(t, os.WriteFile(filepath.Join(git, "index"), append([]byte("DIRC\x00\x00\x00\x02\x00\x00\x00\x00"), make([]byte, 20)...), 0o644))
+			roots[i], err = beneath.OpenDir(filepath.Join(top, dir))
+			require.NoError(t, err)
+			defer roots[i].Close()
+		}
+		assert.Equal(t, len(configs) == 0, Take(policy, roots[0], roots[1], "r/.git/index") == nil, configs)
+	}
 }

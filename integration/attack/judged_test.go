@@ -3,12 +3,16 @@ package attack
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -559,6 +563,61 @@ func TestAttackJudged(t *testing.T) {
 		}
 		return err
 	}))
+}
+
+// ambiguousIndex returns an index with one entry: a harmless path for a git that reads object names of SHA-1, and the path to for
+// one that reads SHA-256, with a blob of the text that also is returned. to begins with ".git/".
+func ambiguousIndex(to, text string) (index []byte, blob string) {
+	for i := 0; ; i++ {
+		blob = fmt.Sprintf("%s#%d\n", text, i)
+		hash := sha256.Sum256(fmt.Appendf(nil, "blob %d\x00%s", len(blob), blob))
+		name := string(hash[22:]) + string([]byte{0x80, byte(len(to))}) + to // for SHA-1: the flags of the other entry are in it
+		if hash[20]&0x4f != 0 || int(hash[21]) != len(name) || strings.ContainsAny(name[:10], "\x00/") {
+			continue
+		}
+		entry := make([]byte, 40, 128)
+		binary.BigEndian.PutUint32(entry[24:], 0o100755)
+		entry = append(append(entry, hash[:22]...), name...)
+		entry = append(entry, make([]byte, 8-len(entry)%8)...)
+		return slices.Concat([]byte("DIRC\x00\x00\x00\x02\x00\x00\x00\x01"), entry, []byte("TEST\x00\x00\x00\x04"), make([]byte, 4+20)), blob
+	}
+}
+
+// TestAttackIndexFormat: no index is read by git in another format than the one in which it was judged.
+func TestAttackIndexFormat(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": `protect: ["*"]`})
+	index, blob := ambiguousIndex(".git/hooks/post-index-change", "#!/bin/sh\ntouch planted\n")
+	const sha256Config = "[core]\n\trepositoryformatversion = 1\n[extensions]\n\tobjectformat = sha256\n"
+	git := func(dir string, args ...string) string {
+		cmd := exec.Command("git", append([]string{"-c", "safe.directory=*"}, args...)...)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_SYSTEM=/dev/null")
+		out, _ := cmd.CombinedOutput()
+		return string(out)
+	}
+	git(h.Base, "init", "-q", "--object-format=sha256", "made")
+	harness.Plant(t, h.Base, "made/f="+blob)
+	git(filepath.Join(h.Base, "made"), "hash-object", "-w", "f")
+	for how, put := range map[string]func(name, text string) error{
+		"in place": func(name, text string) error { return os.WriteFile(name, []byte(text), 0o644) },
+		"renamed": func(name, text string) error {
+			return errors.Join(os.WriteFile(name+".lock", []byte(text), 0o644), os.Rename(name+".lock", name))
+		},
+	} {
+		for before, removed := range map[string]bool{goodConfig: false, sha256Config: true} {
+			require.NoError(t, os.RemoveAll(h.Scope("a", "r")))
+			require.NoError(t, os.CopyFS(h.Scope("a", "r"), os.DirFS(filepath.Join(h.Base, "made"))))
+			harness.Plant(t, h.Scope("a"), "r/.git/config="+before)
+			config := h.View("a", "r/.git/config")
+			if removed {
+				assert.ErrorIs(t, put(config, goodConfig), os.ErrPermission, how)
+				require.NoError(t, os.Remove(config))
+			}
+			require.NoError(t, put(h.View("a", "r/.git/index"), string(index)))
+			assert.ErrorIs(t, put(config, sha256Config), os.ErrPermission, how)
+			said := git(h.Scope("a", "r"), "restore", ".")
+			assert.NoFileExists(t, h.Scope("a", "r/.git/hooks/post-index-change"), "%s: %s", how, said)
+		}
+	}
 }
 
 // store stores a text in a mapping. Another process may truncate the file meanwhile: SIGBUS.

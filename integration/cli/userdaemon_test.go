@@ -3,9 +3,7 @@ package cli
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -142,18 +140,27 @@ func TestUserDaemon(t *testing.T) {
 	o = a.scopefs(write...)
 	assert.Zero(t, o.Code, o.Stderr)
 
-	// HTTP.
+	// HTTP, which is the user's alone: root is nobody in the daemon's namespaces.
 	token := strings.TrimSpace(a.scopefs("token", "a").Stdout)
-	for bearer, status := range map[string]int{token: 200, "x" + token: 401} {
-		req, err := http.NewRequest("POST", "http://"+address+"/mcp", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`))
-		require.NoError(t, err)
-		req.Header = http.Header{"Authorization": {"Bearer " + bearer}, "Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
-		resp, err := http.DefaultClient.Do(req)
-		require.NoError(t, err)
-		body, _ := io.ReadAll(resp.Body)
-		resp.Body.Close()
-		assert.Equal(t, status, resp.StatusCode, string(body))
+	socket := filepath.Join(a.Base, "session/scopefs/mcp/a.sock")
+	for _, c := range []struct {
+		uid    int
+		status string
+		where  []string
+	}{
+		{accountUID, "200", []string{"-H", "Authorization: Bearer " + token, "http://" + address + "/mcp"}},
+		{accountUID, "401", []string{"-H", "Authorization: Bearer x" + token, "http://" + address + "/mcp"}},
+		{otherUID, "403", []string{"-H", "Authorization: Bearer " + token, "http://" + address + "/mcp"}},
+		{0, "403", []string{"-H", "Authorization: Bearer " + token, "http://" + address + "/mcp"}},
+		{accountUID, "200", []string{"--unix-socket", socket, "http://localhost/mcp"}},
+		{otherUID, "000", []string{"--unix-socket", socket, "http://localhost/mcp"}},
+	} {
+		o := a.as(c.uid, append([]string{"curl", "-s", "-m", "20", "-o", "/dev/null", "-w", "%{http_code}", "-H", "Content-Type: application/json",
+			"-H", "Accept: application/json, text/event-stream", "-d", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`},
+			c.where...)...)
+		assert.Equal(t, c.status, o.Stdout, "%d %v", c.uid, c.where)
 	}
+	assert.Equal(t, 2, a.scopefs("token", "a", "--origin", "4321").Code)
 
 	// A new definition, down and up.
 	a.define("b", "")

@@ -16,7 +16,7 @@ import (
 
 // TestBackup: the base, stopped, packed with tar and unpacked elsewhere on the disk, is what it was: the agents' files, HOME, approvals,
 // the log with its proof, and a history that brings back what was removed. A file that was changed before is
-// another object then, which an undo leaves alone.
+// another object then, which an undo leaves alone without --force.
 func TestBackup(t *testing.T) {
 	h := harness.LayOut(t, map[string]string{"a": "view: {changes: kept}\nsandbox: {home: lasting}\npolicy: {tools: {ask: [bash]}}"})
 	harness.Plant(t, h.Scope("a"), "f=before\n", "gone=x\n")
@@ -51,6 +51,10 @@ func TestBackup(t *testing.T) {
 	h.Must("undo", "a", "gone")
 	out, _, code := h.Try("undo", "a", "f")
 	assert.Equal(t, 1, code, "the file that was unpacked is another one")
-	assert.Contains(t, out, "conflict: f: another object is there")
+	assert.Equal(t, "a, undo, the last session: nothing taken back\nconflict: f: another object is there\n", out)
+	assert.Equal(t, "before\n", h.Must("show", "a", "f@1h"))
+	assert.Contains(t, h.Must("undo", "a", "f", "--force"), "1 newer copied, 1 rewritten")
+	assert.Equal(t, "before\n", harness.ReadAll(t, h.Scope("a", "f")))
+	assert.Equal(t, "after\n", harness.ReadAll(t, h.Scope("a", "f.newer1")))
 	assert.FileExists(t, h.Scope("a", "gone"))
 }

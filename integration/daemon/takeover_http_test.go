@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -27,10 +28,10 @@ import (
 	"github.com/scopefs/scopefs/internal/servertest"
 )
 
-// webHost is a host whose daemons serve MCP by HTTP at one address.
+// webHost is a host whose daemons serve MCP by HTTP at one address, or on the socket of the agent a alone.
 type webHost struct {
 	*harness.Host
-	address string
+	address string // "": the socket
 }
 
 func serveWeb(h *harness.Host) *webHost {
@@ -39,9 +40,22 @@ func serveWeb(h *harness.Host) *webHost {
 	return w
 }
 
-func (w *webHost) start() { w.Start("--http", w.address) }
+func (w *webHost) start() {
+	if w.address == "" {
+		w.Start()
+	} else {
+		w.Start("--http", w.address)
+	}
+}
 
-func (w *webHost) url() string { return "http://" + w.address + "/mcp" }
+func (w *webHost) url() string { return "http://" + cmp.Or(w.address, "localhost") + "/mcp" }
+
+func (w *webHost) http() *http.Client {
+	if w.address == "" {
+		return harness.BySocket(w.Door("a"))
+	}
+	return http.DefaultClient
+}
 
 // kept returns the files of sessions over HTTP.
 func (w *webHost) kept() []string {
@@ -56,7 +70,12 @@ type webClient struct {
 	token, session string
 }
 
-func (w *webHost) client(agent string) *webClient { return &webClient{w, w.Token(agent), ""} }
+func (w *webHost) client(agent string) *webClient {
+	if w.address == "" {
+		return &webClient{w, "", ""}
+	}
+	return &webClient{w, w.Token(agent), ""}
+}
 
 // send sends a request by a connection of its own, and returns the response. The caller closes its body. headers are names and
 // values.
@@ -76,7 +95,7 @@ func (c *webClient) send(ctx context.Context, method, body string, headers ...st
 		r.Header.Set(headers[i], headers[i+1])
 	}
 	r.Close = true
-	resp, err := http.DefaultClient.Do(r)
+	resp, err := c.http().Do(r)
 	require.NoError(c.T, err)
 	return resp
 }
@@ -239,6 +258,39 @@ setsid sh /tmp/count.sh </dev/null >/dev/null 2>&1 &`)
 			w.Stop()
 			assert.Empty(t, harness.ProcessesOf(w.Base))
 			w.Unbroken()
+		})
+	}
+}
+
+// TestTakeOverHTTPSocket: a session on the agent's socket lives on as one with a token does, its call too, and through a daemon
+// without the port a session goes on by the socket.
+func TestTakeOverHTTPSocket(t *testing.T) {
+	for how, end := range ends {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			w := &webHost{onMemory(t, map[string]string{"a": ""}), ""}
+			w.start()
+			c := w.client("a").greet()
+			assert.Empty(t, c.bash("echo kept >/tmp/kept"))
+			call := c.begins(5, `while [ ! -s go ]; do sleep 0.05; done; read x <go; echo "$x" $(cat /tmp/kept)`)
+			event := call.event()
+			lasts(w.Host, 1)
+			end(w.Host)
+			w.start()
+			require.NoError(t, os.WriteFile(w.Scope("a", "go"), []byte("read\n"), 0o644))
+			a := c.reads(c.returns(event)).answer()
+			require.NotNil(t, a.Result)
+			assert.Equal(t, "read kept\n", a.Result.StructuredContent.Stdout)
+			assert.Equal(t, "kept\n", c.bash("cat /tmp/kept"))
+
+			tcp := &webHost{w.Host, servertest.FreeAddress(t)}
+			end(w.Host)
+			tcp.start()
+			by := &webClient{tcp, tcp.Token("a"), c.session}
+			assert.Equal(t, "kept\n", by.bash("cat /tmp/kept"))
+			end(w.Host)
+			w.start()
+			assert.Equal(t, "kept\n", c.bash("cat /tmp/kept"))
 		})
 	}
 }
@@ -467,8 +519,7 @@ func TestTakeOverHTTPEnds(t *testing.T) {
 			require.NoError(w.T, os.Remove(filepath.Join(w.Base, "state", "http.key")))
 			w.start()
 		}},
-		"no HTTP": {"60s", func(w *webHost) { w.Terminate(); w.Start(); w.Terminate() }},
-		"down":    {"60s", func(w *webHost) { w.Kill(); w.start(); w.Must("down", "a"); w.Must("up", "a") }},
+		"down": {"60s", func(w *webHost) { w.Kill(); w.start(); w.Must("down", "a"); w.Must("up", "a") }},
 		"killed": {"60s", func(w *webHost) {
 			w.Kill()
 			w.start()

@@ -599,6 +599,48 @@ func TestTakeOverDenials(t *testing.T) {
 	}
 }
 
+// TestTakeOverTogether: the kernel has the clients that create in one directory wait for each other. Without a spool and a daemon each
+// has its EIO after 1.5 s all the same, for a change that is recorded and for a denial, and all go on with the next daemon.
+func TestTakeOverTogether(t *testing.T) {
+	const clients, gap = 8, 1500 * time.Millisecond
+	h := harness.NewHost(t, map[string]string{"a": "view: {record: writes, paths: {\"ro/**\": read}}"}) // the run directory is on a disk
+	require.NoError(t, os.Mkdir(h.Scope("a", "ro"), 0o755))
+	require.NoError(t, os.Mkdir(h.View("a", "rw"), 0o755))
+	h.Kill()
+	for round := range 2 {
+		for _, dir := range []string{"rw", "ro"} {
+			took := make(chan time.Duration, clients)
+			begun := time.Now()
+			for c := range clients {
+				go func() {
+					err := os.Mkdir(h.View("a", dir, fmt.Sprint(round, "-", c)), 0o755)
+					assert.ErrorIs(t, err, syscall.EIO, dir)
+					took <- time.Since(begun)
+				}()
+			}
+			for range clients {
+				if d := <-took; d > gap+time.Second { // a busy host
+					t.Errorf("a client in %s was told after %v", dir, d)
+				}
+			}
+		}
+	}
+	h.Start()
+	require.NoError(t, os.Mkdir(h.View("a", "rw", "after"), 0o755))
+	assert.ErrorIs(t, os.Mkdir(h.View("a", "ro", "after"), 0o755), syscall.EACCES)
+	assert.Equal(t, []string{"after"}, names(t, h.Scope("a", "rw")))
+}
+
+// names returns the entries of a directory.
+func names(t *testing.T, dir string) (list []string) {
+	all, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, e := range all {
+		list = append(list, e.Name())
+	}
+	return list
+}
+
 // TestTakeOverAttack: nobody but the next daemon gets anything from the holder, and nothing that connects keeps the next
 // daemon from it.
 func TestTakeOverAttack(t *testing.T) {

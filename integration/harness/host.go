@@ -31,7 +31,8 @@ type Host struct {
 	Base    string
 	Cmd     *exec.Cmd
 	Log     *bytes.Buffer
-	Stderr  io.Writer // of the daemon; nil is Log
+	Stderr  io.Writer  // of the daemon; nil is Log
+	Files   []*os.File // that the daemon inherits, from 3 on
 	Ended   chan struct{}
 	Timeout time.Duration // of the watchdog, and of each command; hang unless a test says otherwise
 
@@ -114,6 +115,7 @@ func (h *Host) Launch(flags ...string) {
 	h.Cmd = exec.Command(Program, append([]string{"daemon", "--base", h.Base}, flags...)...)
 	h.Cmd.Stderr = cmp.Or[io.Writer](h.Stderr, h.Log)
 	h.Cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	h.Cmd.ExtraFiles = h.Files
 	require.NoError(h.T, h.Cmd.Start())
 	h.Ended = make(chan struct{})
 	cmd, ended := h.Cmd, h.Ended

@@ -2,6 +2,7 @@ package tools
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -73,7 +74,8 @@ func TestDelegateRules(t *testing.T) {
 	}
 }
 
-// TestDelegateRunner: a runner has no view, no network and nobody else's socket.
+// TestDelegateRunner: a runner has no view, no network and nobody else's socket. Its own has no HTTP, by which it would be the member
+// without its task's bounds.
 func TestDelegateRunner(t *testing.T) {
 	h := harness.Delegating(t, "", map[string]string{"a": "tools: ['*']\nmembers: [b]", "b": "", "c": ""})
 	require.NoError(t, os.WriteFile(h.Scope("b", "secret"), []byte("sesame"), 0o644))
@@ -81,12 +83,30 @@ func TestDelegateRunner(t *testing.T) {
 	told := a.Text("delegate", args{"member": "b", "task": `
 pwd; ls -A . | wc -l; ls /workspace 2>&1; cat /proc/mounts | grep -c scopefs: ; ls /run/scopefs
 ip -o link 2>/dev/null | grep -vc lo:; echo x >scratch; cat scratch; env | grep SCOPEFS; scopefs call --list | grep -c read_file
-scopefs call read_file path=secret`})
+scopefs call read_file path=secret; ! curl -s -m 5 -o none -w '%{http_code}' --unix-socket $SCOPEFS_MCP http://localhost/mcp`})
 	assert.Equal(t, strings.Join([]string{"/scratch", "0", "ls: cannot access '/workspace': No such file or directory", "0", "bin", "ca-certificates.jks", "mcp.sock", "0", "x",
-		"SCOPEFS_MCP=/run/scopefs/mcp.sock", "1", "sesame"}, "\n"), strings.TrimSpace(told))
+		"SCOPEFS_MCP=/run/scopefs/mcp.sock", "1", "sesame", "000"}, "\n"), strings.TrimSpace(told))
 	sockets, _ := filepath.Glob(h.Base + "/run/mcp/task.*")
 	assert.Empty(t, sockets, "the task is over")
 	assert.NoFileExists(t, h.Scope("b", "scratch"))
+}
+
+// TestDelegateBounds: a member is told whose rules bound it, and nothing that those do not let it do.
+func TestDelegateBounds(t *testing.T) {
+	h := harness.Delegating(t, "", map[string]string{
+		"a": "tools: [read_file, delegate, scope_info]\nview: {access: read}\nmembers: [b]", "b": "tools: ['*']", "c": ""})
+	task := "scopefs call scope_info --json"
+	a := h.Connect("a")
+	var told struct {
+		Access, Rules string
+		Tools         []struct{ Name string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(a.Text("delegate", args{"member": "b", "task": task})), &told))
+	assert.Equal(t, "read", told.Access)
+	assert.Contains(t, told.Rules, "files: read only\nwithin what is allowed to: a\n")
+	assert.Len(t, told.Tools, 2, "%v", told.Tools)
+	assert.Equal(t, []any{"b"}, a.List()["delegate"].InputSchema.(map[string]any)["properties"].(map[string]any)["member"].(map[string]any)["enum"])
+	assert.Equal(t, "write", h.Connect("b").Call("scope_info", nil)["access"])
 }
 
 // TestDelegateEnv: `delegation: {env}` is the environment of runners, and of

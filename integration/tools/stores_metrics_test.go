@@ -23,7 +23,7 @@ func TestStoresMetrics(t *testing.T) {
 	server := servertest.StartMetrics(t, t.TempDir(), hush)
 	h.Put("influx.secret", hush+"\n")
 	require.NoError(t, os.Chmod(filepath.Join(h.Base, "influx.secret"), 0o600))
-	h.Put("scopefs.yaml", fmt.Sprintf("stores:\n  kv: {}\n  metrics: {url: 'http://%s', user: scopefs, credential: {file: %s/influx.secret}, timeout: 5s}\n", server.Address, h.Base))
+	h.Put("scopefs.yaml", fmt.Sprintf("stores:\n  kv: {}\n  metrics: {url: 'http://%s', user: scopefs, credential: {file: %s/influx.secret}, timeout: 5s, own: [raw, daily], buckets: {team: [ab]}}\n", server.Address, h.Base))
 	h.Start()
 
 	point := func(of string) args {
@@ -46,6 +46,30 @@ func TestStoresMetrics(t *testing.T) {
 		}
 		assert.Equal(t, tools.Invalid, u.Fails("metrics_query", args{"measurement": "cpu", "fields": query["fields"], "database": "ab_"}).Code)
 		assert.Equal(t, tools.Invalid, u.Fails("metrics_write", args{"points": []args{{"measurement": "m\nn v=1", "fields": args{"v": 1}}}}).Code)
+	}
+
+	// Further buckets of its own.
+	for id, u := range users {
+		more := point("raw of " + id)
+		more["bucket"] = "raw"
+		assert.Equal(t, 1.0, u.Call("metrics_write", more)["points"])
+	}
+	for id, u := range users {
+		for bucket, want := range map[string]int{"": 1, "raw": 1, "daily": 0} {
+			in := args{"measurement": "cpu", "fields": query["fields"]}
+			if bucket != "" {
+				in["bucket"] = bucket
+			}
+			series := u.Call("metrics_query", in)["series"].([]any)
+			assert.Len(t, series, want, "%s %s", id, bucket)
+			assert.Contains(t, fmt.Sprint(series...), map[string]string{"": "[", "raw": "raw of " + id, "daily": ""}[bucket])
+		}
+	}
+	e := users["a"].Fails("metrics_query", args{"measurement": "cpu", "fields": query["fields"], "bucket": "team"})
+	assert.Equal(t, tools.Denied, e.Code)
+	assert.Equal(t, "leave out bucket for your own, or name raw, or name daily", e.Hint)
+	for _, bucket := range []string{"ab_raw", "ab_", "a_", "Raw", "raw_"} {
+		assert.Equal(t, tools.Denied, users["a"].Fails("metrics_query", args{"measurement": "cpu", "fields": query["fields"], "bucket": bucket}).Code, bucket)
 	}
 	reader := h.Connect("reader")
 	assert.NotContains(t, reader.List(), "metrics_write")

@@ -80,10 +80,8 @@ func TestStoresPostgres(t *testing.T) {
 	}
 }
 
-// TestStoresShared: an agent finds its keys, messages, objects and points on another host that has the same servers, and another
-// agent finds its own.
-func TestStoresShared(t *testing.T) {
-	need.Once(t)
+// startRedis returns the path of a server's socket.
+func startRedis(t *testing.T) (socket string) {
 	dir, err := os.MkdirTemp("", "redis") // a socket's path is short
 	require.NoError(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
@@ -94,17 +92,30 @@ func TestStoresShared(t *testing.T) {
 		_, err := os.Stat(socket)
 		return err == nil
 	})
+	return socket
+}
+
+// startNATS returns the address of a server.
+func startNATS(t *testing.T) string {
 	nats, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
 	require.NoError(t, err)
 	nats.Start()
 	t.Cleanup(func() { nats.Shutdown(); nats.WaitForShutdown() })
+	return "nats://" + nats.Addr().String()
+}
+
+// TestStoresShared: an agent finds its keys, messages, objects and points on another host that has the same servers, and another
+// agent finds its own.
+func TestStoresShared(t *testing.T) {
+	need.Once(t)
+	redis, nats := startRedis(t), startNATS(t)
 	objects, metrics := servertest.StartObjects(t, serverSecret), servertest.StartMetrics(t, t.TempDir(), serverSecret)
 	one, two := twoHosts(t, map[string]string{"a": "", "ab": ""}, fmt.Sprintf(`stores:
   kv: {redis: %q}
   messages: {url: %q}
   objects: {url: "http://%s", bucket: store, access_key: operator, secret_key: {file: SECRET}, addresses: [127.0.0.1]}
   metrics: {url: "http://%s", user: scopefs, credential: {file: SECRET}}
-`, socket, "nats://"+nats.Addr().String(), objects.Address, metrics.Address))
+`, redis, nats, objects.Address, metrics.Address))
 	for _, id := range []string{"a", "ab"} {
 		u := one.Connect(id)
 		u.Call("kv_set", args{"key": "k", "value": "of " + id})

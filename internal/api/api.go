@@ -5,6 +5,7 @@
 // The API is HTTP with JSON bodies on a unix socket:
 //
 //	GET  /v1/agents            the agents defined and mounted: []Agent
+//	GET  /v1/doors             where it serves agents' tools: []Door
 //	GET  /v1/streams           the streams of the log: []Stream
 //	GET  /v1/health            answers {} when nothing is stuck
 //	GET  /v1/stores            the shared stores, their health and who reaches them: []Store
@@ -14,6 +15,8 @@
 //	POST /v1/agents/{id}/redefine make the view follow the current definition; body RedefineRequest; 409 if somebody uses the view
 //	POST /v1/agents/{id}/run   run a command; body RunRequest; see ToRun
 //	POST /v1/agents/{id}/token a token of the agent for HTTP; body TokenRequest, answers TokenReply
+//	GET  /v1/tokens            the tokens that have not ended: []Token
+//	POST /v1/tokens/revoke     revoke some; body RevokeRequest, answers []Token
 //	POST /v1/agents/{id}/history a request about the agent's history, and its answer: see fs/history
 //	POST /v1/agents/{id}/grant make standing approvals, which no request precedes; body GrantRequest
 //	POST /v1/agents/{id}/rule  a change of its definition, and to make it; body RuleRequest, answers Rule
@@ -69,7 +72,30 @@ type UpRequest struct {
 
 // TokenRequest is the body of token.
 type TokenRequest struct {
-	For time.Duration `json:"for,omitempty"` // until the token ends; 0: 30 days
+	For    time.Duration `json:"for,omitempty"`    // until the token ends; 0: 30 days
+	Origin *uint32       `json:"origin,omitempty"` // see Token
+}
+
+// Token is a token of an agent for HTTP.
+type Token struct {
+	ID     string    `json:"id"`
+	Agent  scope.ID  `json:"agent"`
+	Origin *uint32   `json:"origin,omitempty"` // the user for whose processes it is; nil: the agent's user
+	Made   time.Time `json:"made"`
+	Ends   time.Time `json:"ends"`
+}
+
+// From names the user of Origin.
+func (t Token) From() string {
+	if t.Origin == nil {
+		return "the agent's user"
+	}
+	return fmt.Sprintf("uid %d", *t.Origin)
+}
+
+// RevokeRequest is the body of the revocation of tokens.
+type RevokeRequest struct {
+	Name string `json:"name"` // the id of a token, or an agent for all of its
 }
 
 // RedefineRequest is the body of redefine.
@@ -80,6 +106,7 @@ type RedefineRequest struct {
 // TokenReply is the answer of token.
 type TokenReply struct {
 	Token string    `json:"token"`
+	ID    string    `json:"id"` // see Token
 	Ends  time.Time `json:"ends"`
 }
 
@@ -165,6 +192,13 @@ func (q *Quota) Part() (most int64) {
 		}
 	}
 	return most
+}
+
+// Door is an address at which a daemon serves agents' tools.
+type Door struct {
+	By      string `json:"by"` // what names the agent there: socket or token
+	Address string `json:"address"`
+	Base    string `json:"base,omitempty"` // of the daemon, where several are listed
 }
 
 // Stream is a receiver of the log.

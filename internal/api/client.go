@@ -31,6 +31,11 @@ func (c *Client) Agents(ctx context.Context) ([]Agent, error) {
 	return fetch[[]Agent](ctx, c, http.MethodGet, "/v1/agents", none{})
 }
 
+// Doors lists where the daemon serves agents' tools.
+func (c *Client) Doors(ctx context.Context) ([]Door, error) {
+	return fetch[[]Door](ctx, c, http.MethodGet, "/v1/doors", none{})
+}
+
 // Streams lists the streams of the log.
 func (c *Client) Streams(ctx context.Context) ([]Stream, error) {
 	return fetch[[]Stream](ctx, c, http.MethodGet, "/v1/streams", none{})

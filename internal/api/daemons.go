@@ -117,6 +117,12 @@ func (d *Daemons) Streams(ctx context.Context) []Stream {
 	return listed(d, func(c *Client) ([]Stream, error) { return c.Streams(ctx) }, func(s *Stream, base string) { s.Base = base })
 }
 
+// Doors lists where the daemons serve agents' tools; of several daemons those that are not sockets of their own run directory.
+func (d *Daemons) Doors(ctx context.Context) []Door {
+	all := listed(d, func(c *Client) ([]Door, error) { return c.Doors(ctx) }, func(at *Door, base string) { at.Base = base })
+	return slices.DeleteFunc(all, func(at Door) bool { return at.Base != "" && at.By == "socket" })
+}
+
 // listed returns a list of each daemon, with its base if there may be several. Those that the caller may not have are empty.
 func listed[T any](d *Daemons, f func(*Client) ([]T, error), in func(one *T, base string)) (list []T) {
 	all, _ := ask(d, f)

@@ -2,7 +2,9 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/scopefs/scopefs/scope"
 )
@@ -14,7 +16,28 @@ type ForgetRequest struct {
 
 // Forgotten is what the daemon removes, or has removed.
 type Forgotten struct {
-	Paths []string `json:"paths"`
+	Paths  []string `json:"paths"`
+	Parts  []Part   `json:"parts,omitempty"`
+	Tokens []Token  `json:"tokens,omitempty"`
+}
+
+// Part is what a shared store holds for an agent.
+type Part struct {
+	Store string `json:"store"`
+	Kind  string `json:"kind"`
+	Bytes int64  `json:"bytes"`
+}
+
+// Lines returns what is removed, a line each.
+func (f Forgotten) Lines() []string {
+	lines := slices.Clone(f.Paths)
+	for _, p := range f.Parts {
+		lines = append(lines, fmt.Sprintf("%d bytes in the store %s (%s)", p.Bytes, p.Store, p.Kind))
+	}
+	for _, t := range f.Tokens {
+		lines = append(lines, "token "+t.ID)
+	}
+	return lines
 }
 
 // Forget returns what a base keeps of an agent, and with do removes it.

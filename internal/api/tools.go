@@ -104,3 +104,13 @@ func (c *Client) decide(ctx context.Context, id, word string, how DecideRequest)
 func (c *Client) Token(ctx context.Context, id scope.ID, req TokenRequest) (TokenReply, error) {
 	return fetch[TokenReply](ctx, c, http.MethodPost, "/v1/agents/"+string(id)+"/token", req)
 }
+
+// Tokens lists the tokens of all agents that have not ended.
+func (c *Client) Tokens(ctx context.Context) ([]Token, error) {
+	return fetch[[]Token](ctx, c, http.MethodGet, "/v1/tokens", none{})
+}
+
+// RevokeTokens revokes a token by its id, or all of an agent, and returns them.
+func (c *Client) RevokeTokens(ctx context.Context, name string) ([]Token, error) {
+	return fetch[[]Token](ctx, c, http.MethodPost, "/v1/tokens/revoke", RevokeRequest{Name: name})
+}

@@ -10,9 +10,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/exit"
-	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/report"
-	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/approvals"
 )
 
@@ -162,48 +160,4 @@ func (a *app) decided(p approvals.Approval, err error, asJSON bool) error {
 		fmt.Fprintln(a.out, report.Decision(p))
 	}
 	return err
-}
-
-func (a *app) tokenCmd() *cobra.Command {
-	var valid string
-	var asJSON bool
-	c := &cobra.Command{
-		Use:   "token AGENT",
-		Short: "make an agent's token for MCP over HTTP",
-		Long: `Prints a token that a client sends as "Authorization: Bearer TOKEN" to a daemon
-that serves MCP over HTTP (scopefs daemon --http), and on standard error when it ends.
-Whoever has the token acts as the agent until then. All tokens derive from
-STATE/http.key: to revoke them, remove that file and restart the daemon. A token of an
-earlier release, in which no end is written, ends 30 days after the first daemon of
-this one has served HTTP.`,
-		Args:              exit.Args(cobra.ExactArgs(1)),
-		ValidArgsFunction: a.complete,
-		RunE: a.askingOf(func(ctx context.Context, client *api.Client, id scope.ID) error {
-			last, err := time.ParseDuration(valid)
-			if err != nil {
-				last, err = fields.ParseAge(valid)
-			}
-			if err == nil && last <= 0 {
-				err = fmt.Errorf("%s is not above zero: write one such as 30d", valid)
-			}
-			if err != nil {
-				return exit.Usagef("--for: %w", err)
-			}
-			made, err := client.Token(ctx, id, api.TokenRequest{For: last})
-			switch {
-			case err != nil:
-				return err
-			case made.Ends.IsZero():
-				return errors.New("the daemon is of an earlier release, whose tokens do not end: restart it")
-			case asJSON:
-				return report.JSON(a.out, made)
-			}
-			fmt.Fprintln(a.out, made.Token)
-			fmt.Fprintf(a.err, "scopefs: the token ends %s: make another before with scopefs token %s\n", made.Ends.Local().Format(time.RFC3339), id)
-			return nil
-		}),
-	}
-	c.Flags().StringVar(&valid, "for", "30d", "how long the token is valid, such as 12h or 90d")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return c
 }

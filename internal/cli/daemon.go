@@ -7,11 +7,13 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"net"
 	"os"
 	"os/signal"
 	"runtime/debug"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/activation"
 	systemd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -57,6 +59,10 @@ mounted, and answers on RUN/control.sock, also while views are still starting. U
 systemd it reports readiness, progress and, with WatchdogSec, that it is not stuck
 (sd_notify(3)).
 
+Clients of tools connect to RUN/mcp/AGENT.sock. --http serves them on TCP, too, with
+tokens (scopefs token). In place of it a socket of systemd may be named http
+(FileDescriptorName=, scopefs-http.socket): systemd keeps its port while no daemon runs.
+
 A port of --http, --metrics or --console that another program has is an error in
 scopefs ps. The daemon does everything else, and takes the port when it is free.
 
@@ -81,7 +87,7 @@ units restart the daemon after every other status than these two.`,
 		RunE: func(c *cobra.Command, _ []string) error { return a.daemon(c.Context(), o) },
 	}
 	c.Flags().BoolVar(&o.trace, "trace", false, "log every FUSE request on standard error")
-	c.Flags().StringVar(&o.http, "http", "", "serve MCP at this ADDRESS:PORT of the loopback interface (see scopefs help token)")
+	c.Flags().StringVar(&o.http, "http", "", "serve MCP also at this ADDRESS:PORT of the loopback interface (see scopefs help token)")
 	c.Flags().StringVar(&o.metrics, "metrics", "",
 		"serve metrics at http://ADDRESS:PORT/metrics of the loopback interface (see scopefs help metrics)")
 	c.Flags().StringVar(&o.console.Listen, "console", "", "serve the web page at this ADDRESS:PORT, or unix:PATH (see scopefs help console)")
@@ -133,6 +139,13 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 		if err := o.console.Check("console", "console-tls-cert", "console-tls-key"); err != nil {
 			return exit.With(exit.Usage, err)
 		}
+	}
+	inherited, err := inheritedHTTP()
+	if err == nil && inherited != nil && o.http != "" {
+		err = errors.New("--http and a socket of systemd (LISTEN_FDS): give one of them")
+	}
+	if err != nil {
+		return exit.With(exit.Usage, err)
 	}
 	if err := mount.Check(); err != nil {
 		return err
@@ -187,7 +200,7 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 	debug.SetMemoryLimit(512 << 20) // above it the collector runs more often
 	d, err := daemon.New(daemon.Options{
 		Notify: notify, Watchdog: watchdog, Idle: o.idle,
-		Paths: p, Only: scope.ID(o.only), Unmounted: o.bare, Trace: o.trace, HTTP: o.http, Metrics: o.metrics,
+		Paths: p, Only: scope.ID(o.only), Unmounted: o.bare, Trace: o.trace, HTTP: o.http, HTTPSocket: inherited, Metrics: o.metrics,
 		Console: o.console, Headless: o.only != "", Version: version.Version,
 		Logger: slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level})),
 	})
@@ -198,6 +211,22 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 		return err
 	}
 	return d.Run(ctx, ready)
+}
+
+// inheritedHTTP returns the socket for MCP over HTTP that the service manager has opened: sd_listen_fds(3). Nil: none.
+func inheritedHTTP() (net.Listener, error) {
+	all, err := activation.ListenersWithNames()
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	http := all["http"]
+	if len(all) > 1 || len(http) != 1 || http[0] == nil {
+		return nil, errors.New("LISTEN_FDS: want one socket with FileDescriptorName=http: correct the socket unit")
+	}
+	if err := loopback.Check("http", http[0].Addr().String()); err != nil {
+		return nil, fmt.Errorf("LISTEN_FDS: %w", err)
+	}
+	return http[0], nil
 }
 
 // notifySystemd sends a state to the service manager, if there is one.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/doctor"
 	"github.com/scopefs/scopefs/internal/embedded"
@@ -28,7 +29,7 @@ is not ok ends with the remedy. For root it also tries as the user of sudo, or a
 whether ordinary users can run agents of their own; what only these lack is degraded. Where scopefs.service is installed
 it also tries with the capabilities of that unit, and prints what differs from root. It needs no base and no daemon, takes
 at most a few seconds, and leaves nothing behind. It writes to where the state and the log
-are: of the base or the project, else below $XDG_STATE_HOME.
+are: of the base or the project, else below $XDG_STATE_HOME. Of a base it prints where the daemon serves tools, if one runs.
 
 --json prints an array of objects with user, check, status, part (views or sandboxes),
 detail and remedy.
@@ -74,11 +75,26 @@ func (a *app) examineState(ctx context.Context) []doctor.Line {
 	default:
 		lines = []doctor.Line{doctor.Writable(ctx, "state", p.State)}
 		if p.Base != "" {
-			lines = append(lines, doctor.Sharing(ctx, "base", p.Base))
+			lines = append(append(lines, doctor.Sharing(ctx, "base", p.Base)), doors(ctx, p)...)
 		}
 		if _, err := os.Stat(p.Audit()); err == nil {
 			lines = append(lines, doctor.Writable(ctx, "log", p.Audit()))
 		}
+	}
+	return lines
+}
+
+// doors returns where the daemon of a base serves tools, if it runs.
+func doors(ctx context.Context, p config.Paths) (lines []doctor.Line) {
+	ctx, cancel := context.WithTimeout(ctx, doctor.Patience)
+	defer cancel()
+	p, err := p.Complete()
+	if err != nil {
+		return nil
+	}
+	all, _ := api.NewClient(p).Doors(ctx)
+	for _, at := range all {
+		lines = append(lines, doctor.Line{Check: "tools", Status: doctor.OK, Part: doctor.Sandboxes, Detail: "by " + at.By + ": " + at.Address})
 	}
 	return lines
 }

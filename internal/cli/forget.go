@@ -29,14 +29,15 @@ func (a *app) forgetCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "forget AGENT|DIR",
 		Short: "remove what scopefs keeps of an agent or a project",
-		Long: `Removes an agent's HOME, history, held changes, rates, approvals and its database of the store
-sql. Of a project, by the name of its directory, its id or a path, it removes the definition
+		Long: `Removes an agent's HOME, history, held changes, rates, approvals, tokens, its database of the
+store sql, and what it has in the stores kv, messages and objects of scopefs.yaml, also on servers
+that others share. Of a project, by the name of its directory, its id or a path, it removes the definition
 and everything else in its base, also of directories that were at the path before. DIR need not
 exist any more. It prints what it removes, and asks. It cannot be taken back.
 
-The agent's directory stays, and so do the log, by its retention, an agent's own definition, and
-what other stores hold. Nothing is removed while the agent has a view or a session, or while a
-daemon of the project runs.`,
+The agent's directory stays, and so do the log, by its retention, an agent's own definition, what
+it has on a server of the stores sql and metrics, and what it has published to channels. Nothing is
+removed while the agent has a view or a session, or while a daemon of the project runs.`,
 		Args:              exit.Args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.complete,
 		RunE:              func(c *cobra.Command, words []string) error { return a.forget(c.Context(), words[0], yes) },
@@ -66,11 +67,11 @@ func (a *app) forget(ctx context.Context, name string, yes bool) error {
 	if err != nil {
 		return err
 	}
-	if len(made.Paths) == 0 {
+	if len(made.Lines()) == 0 {
 		fmt.Fprintf(a.out, "nothing is kept of %s\n", id)
 		return nil
 	}
-	a.removes(made.Paths)
+	a.removes(made.Lines())
 	if err := a.consent(ctx, yes); err != nil {
 		return err
 	}
@@ -127,17 +128,18 @@ func (a *app) forgetProjects(ctx context.Context, all []config.Project, yes bool
 		}
 		bases = append(bases, p)
 		a.removes(forget.Project(p))
+		held, err := a.forgetIn(ctx, p, project.ID, false)
+		if err != nil {
+			return err
+		}
+		held.Paths = nil // they are among those of the project
+		a.removes(held.Lines())
 	}
 	if err := a.consent(ctx, yes); err != nil {
 		return err
 	}
 	for i, p := range slices.Backward(bases) { // the oldest one has the others' name
-		client, end, err := a.daemonFor(ctx, p, all[i].ID)
-		if err != nil {
-			return err
-		}
-		_, err = client.Forget(ctx, all[i].ID, true)
-		end()
+		_, err := a.forgetIn(ctx, p, all[i].ID, true)
 		if err == nil {
 			err = forget.Remove(forget.Project(p))
 		}
@@ -147,6 +149,16 @@ func (a *app) forgetProjects(ctx context.Context, all []config.Project, yes bool
 		fmt.Fprintf(a.out, "%s: forgotten; its log stays in %s\n", all[i].ID, printable.Text(p.Audit()))
 	}
 	return nil
+}
+
+// forgetIn asks a daemon of a base what it keeps of an agent, or has it removed.
+func (a *app) forgetIn(ctx context.Context, p config.Paths, id scope.ID, do bool) (api.Forgotten, error) {
+	client, end, err := a.daemonFor(ctx, p, id)
+	if err != nil {
+		return api.Forgotten{}, err
+	}
+	defer end()
+	return client.Forget(ctx, id, do)
 }
 
 func (a *app) removes(paths []string) {

@@ -117,7 +117,7 @@ func (a *app) psCmd() *cobra.Command {
 		Long: `Lists the agents of the base's or the project's daemon. Outside of a project and without
 --base, and with --all, it lists those of all daemons of the user, each with its base: of
 the user's own, of projects, and of single commands that run without one. Below
-are the streams and anchors of their logs.
+are the addresses at which tools are served, and the streams and anchors of their logs.
 
 Exit status: 0 listed; 1 failure, or every agent has failed. A file that names no agent
 does not count.`,
@@ -128,8 +128,9 @@ does not count.`,
 				return err
 			}
 			if err = a.print(report.Agents(list), asJSON); err == nil && !asJSON {
-				if err = report.Streams(client.Streams(ctx)).Print(a.out); err == nil {
-					err = report.Anchors(client.Anchors(ctx)).Print(a.out)
+				for _, below := range []printer{report.Doors(client.Doors(ctx)), report.Streams(client.Streams(ctx)),
+					report.Anchors(client.Anchors(ctx))} {
+					err = cmp.Or(err, below.Print(a.out))
 				}
 			}
 			if err == nil && allFailed(list) {

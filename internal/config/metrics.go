@@ -24,6 +24,7 @@ type MetricsStore struct {
 	Credential *credential.Source
 	Addresses  []netip.Prefix
 	Buckets    map[string]agents.IDs // who uses a bucket of several agents; by its name
+	Own        []string              // buckets that each agent has for itself, by name
 	Retention  time.Duration         // 0: the default
 	Timeout    time.Duration         // of a call; 0: the default
 }
@@ -32,7 +33,7 @@ func metricsField(out **MetricsStore) fields.Field {
 	return func(n *yaml.Node) error {
 		s := &MetricsStore{}
 		*out = s
-		return fields.Mapping(map[string]fields.Field{
+		err := fields.Mapping(map[string]fields.Field{
 			"url":        storeURLField(&s.URL),
 			"version":    fields.Number(&s.Version, fields.ParseCount, "!!int"),
 			"org":        fields.Text(&s.Org),
@@ -45,8 +46,25 @@ func metricsField(out **MetricsStore) fields.Field {
 				}
 				return nil
 			}, readPatterns),
+			"own":       fields.Texts(&s.Own, "own", checkOwnBucket),
 			"retention": fields.Duration(&s.Retention),
 			"timeout":   fields.Duration(&s.Timeout),
 		})(n)
+		for _, name := range s.Own {
+			if _, shared := s.Buckets[name]; err == nil && shared {
+				err = fmt.Errorf("own: %q is under buckets, too: name one of the two otherwise", name)
+			}
+		}
+		return err
 	}
+}
+
+// checkOwnBucket returns an error for a name that no bucket of one agent can have: its database is the id, which has no "_", that
+// character and the name.
+func checkOwnBucket(name string) error {
+	other := func(r rune) bool { return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') }
+	if name == "" || len(name) > 32 || strings.ContainsFunc(name, other) {
+		return fmt.Errorf("%.64q is no name of an agent's own bucket: write letters and digits, at most 32", name)
+	}
+	return nil
 }

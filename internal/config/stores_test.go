@@ -65,6 +65,10 @@ func TestStoresWrong(t *testing.T) {
 		"metrics: {url: nowhere}":                   "https://HOST",
 		"metrics: {url: 'https://x', version: two}": "want a number",
 		"metrics: {url: 'https://x', password: x}":  "password",
+
+		"metrics: {url: 'https://x', own: [a_b]}":                     `own: "a_b" is no name of an agent's own bucket`,
+		"metrics: {url: 'https://x', own: ['']}":                      "letters and digits",
+		"metrics: {url: 'https://x', own: [raw], buckets: {raw: []}}": `own: "raw" is under buckets, too`,
 		"mongo: {}":                                                                          "mongo",
 		"services: {a: {url: x}}":                                                            "https://HOST/PATH",
 		"services: {a/b: {url: 'https://x'}}":                                                "name of a service",

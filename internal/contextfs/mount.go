@@ -35,6 +35,7 @@ import (
 	"github.com/scopefs/scopefs/fs/fusemount"
 	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/contextfs/wire"
+	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/holder"
 	holding "github.com/scopefs/scopefs/internal/holder/wire"
@@ -190,8 +191,8 @@ func (m *Mount) start(fuse *os.File) error {
 // sockets makes the wire and the heart, and returns the process's ends.
 func (m *Mount) sockets() (theirs []*os.File, err error) {
 	theirs = make([]*os.File, 2)
-	if m.wire, theirs[0], err = view.SocketPair("context"); err == nil {
-		m.heart, theirs[1], err = view.SocketPair("heart")
+	if m.wire, theirs[0], err = descriptors.Pair(unix.SOCK_STREAM); err == nil {
+		m.heart, theirs[1], err = descriptors.Pair(unix.SOCK_STREAM)
 	}
 	if err != nil {
 		closeFiles(theirs)

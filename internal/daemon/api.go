@@ -28,6 +28,7 @@ func (d *Daemon) handler(ctx context.Context) http.Handler {
 	mux := http.NewServeMux()
 	// reads no file: a disk may hang
 	mux.HandleFunc("GET /v1/agents", func(w http.ResponseWriter, r *http.Request) { _ = reply(w, d.Agents()) })
+	mux.HandleFunc("GET /v1/doors", func(w http.ResponseWriter, r *http.Request) { _ = reply(w, d.Doors()) })
 	mux.HandleFunc("GET /v1/streams", func(w http.ResponseWriter, r *http.Request) { _ = reply(w, d.Streams()) })
 	mux.HandleFunc("GET /v1/health", func(w http.ResponseWriter, r *http.Request) {
 		d.checkHealth()
@@ -74,7 +75,15 @@ func (d *Daemon) handler(ctx context.Context) http.Handler {
 		if err := body(r, &req); err != nil {
 			return nil, err
 		}
-		return d.Token(a.ID(), req.For)
+		return d.Token(r.Context(), a.ID(), req)
+	}))
+	mux.HandleFunc("GET /v1/tokens", d.changing(func(http.ResponseWriter, *http.Request) (any, error) { return d.Tokens() }))
+	mux.HandleFunc("POST /v1/tokens/revoke", d.changing(func(_ http.ResponseWriter, r *http.Request) (any, error) {
+		var req api.RevokeRequest
+		if err := body(r, &req); err != nil {
+			return nil, err
+		}
+		return d.RevokeTokens(r.Context(), req.Name)
 	}))
 	mux.HandleFunc("POST /v1/agents/{id}/history", d.forAgent(func(_ http.ResponseWriter, r *http.Request, a *agent.Agent) (any, error) {
 		var request json.RawMessage

@@ -55,8 +55,10 @@ type Options struct {
 	Trace bool         // log each request of the kernel
 
 	Unmounted bool          // with Only: a request mounts it
-	HTTP      string        // serve MCP at this loopback address; "" does not
+	HTTP      string        // serve MCP at this loopback address, too; "" does not
 	Idle      time.Duration // end when there has been no session for so long; 0: never
+
+	HTTPSocket net.Listener // in place of HTTP, a socket of the service manager; nil: none
 
 	Metrics string          // serve metrics at this loopback address, too; "" does not
 	Console console.Options // serve the web page there; zero: nowhere
@@ -92,14 +94,17 @@ type Daemon struct {
 	left      []*mountinfo.Info // mounts of an earlier daemon
 	points    []os.DirEntry     // mount points of an earlier daemon
 	http      string
-	notify    func(state string) // never nil
-	period    time.Duration      // Options.Watchdog
-	idle      time.Duration      // Options.Idle
-	stamp     string             // of the settings that hold
-	end       func(error)        // ends Run, with the reason
-	requests  sync.WaitGroup     // in flight, of those that change something
-	reloads   sync.RWMutex       // held for reading by each Reload
-	reloading sync.Mutex         // one reload after the other
+	inherited net.Listener // see Options.HTTPSocket
+	tokens    *tokens
+	url       atomic.Pointer[string] // of MCP on the loopback interface; nil: it is not served
+	notify    func(state string)     // never nil
+	period    time.Duration          // Options.Watchdog
+	idle      time.Duration          // Options.Idle
+	stamp     string                 // of the settings that hold
+	end       func(error)            // ends Run, with the reason
+	requests  sync.WaitGroup         // in flight, of those that change something
+	reloads   sync.RWMutex           // held for reading by each Reload
+	reloading sync.Mutex             // one reload after the other
 	// likewise, so that the definitions read last hold; clients that start wait for it: nothing is recorded under it
 	loading   sync.Mutex
 	loaded    atomic.Pointer[loaded]
@@ -154,11 +159,12 @@ func New(opt Options) (*Daemon, error) {
 			Queue: tools.NewQueue(), Examiners: limit.NewSlots(tools.MaxExaminers), Encoders: limit.NewSlots(mcp.MaxEncoders),
 			Warnings: ledger.NewWarnings(opt.Logger), Unfinished: state.NewUnfinished(opt.Paths.State),
 		},
-		only: opt.Only, unmounted: opt.Unmounted, http: opt.HTTP, metrics: opt.Metrics, console: opt.Console,
+		only: opt.Only, unmounted: opt.Unmounted, http: opt.HTTP, inherited: opt.HTTPSocket, metrics: opt.Metrics, console: opt.Console,
 		notify: opt.Notify, period: opt.Watchdog,
 		idle: opt.Idle, stamp: stamp, agents: map[scope.ID]*agent.Agent{}, looking: make(chan struct{}, 1),
 		volumes: limit.NewQueue(0, 1, time.Minute),
 	}
+	d.tokens = newTokens(opt.Paths.State, d.Event)
 	if d.lasting() {
 		d.Grace = settings.Grace
 	}
@@ -287,6 +293,11 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	if d.only == "" { // before the first request, or an agent that is to come looks like one that is down
 		expected = d.expect(slices.Sorted(maps.Keys(d.loaded.Load().Agents)))
 	}
+	h, closeWeb, err := d.openHTTP() // likewise: a request may open an agent's socket
+	if err != nil {
+		return err
+	}
+	defer closeWeb()
 	l, err := api.Listen(d.Paths.Socket())
 	if err != nil {
 		return fmt.Errorf("control socket: %w", err)
@@ -325,15 +336,10 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 			d.Logger.Error("no sandbox can be made", "err", err)
 		}
 	})
-	if d.http != "" {
-		h, closeWeb, err := d.openHTTP()
-		if err != nil {
-			return err
-		}
-		defer closeWeb()
-		defer d.serveAt(ctx, "http", func() (func(), error) { return h.serve(d.http) })()
-	} else {
-		d.dropWeb()
+	if listen, err := d.listenHTTP(); err != nil {
+		return err
+	} else if listen != nil {
+		defer d.serveAt(ctx, "http", func() (func(), error) { return h.serve(listen) })()
 	}
 	if d.metrics != "" {
 		defer d.serveAt(ctx, "metrics", func() (func(), error) { return d.serveMetrics(d.metrics) })()

@@ -33,15 +33,28 @@ func (d *Daemon) forget(_ http.ResponseWriter, r *http.Request) (any, error) {
 			databases = sql.Dir
 		}
 		made.Paths = forget.Agent(d.Paths, id, histories, databases)
-		if !req.Do {
-			return nil
+		parts, err := d.Stores.Parts(r.Context(), id)
+		if err != nil {
+			return err
+		}
+		for _, p := range parts {
+			made.Parts = append(made.Parts, api.Part{Store: p.Store, Kind: p.Kind, Bytes: p.Bytes})
+		}
+		if made.Tokens, err = d.tokensOf(string(id)); err != nil || !req.Do {
+			return err
 		}
 		uid, _ := api.PeerOf(r.Context())
 		if err := d.Record(r.Context(), audit.Event{Event: audit.KindAgent, Agent: string(id), Outcome: "forgotten", UID: &uid,
-			Detail: fmt.Sprintf("paths: %d", len(made.Paths))}); err != nil {
+			Detail: fmt.Sprintf("paths: %d, stores: %d, tokens: %d", len(made.Paths), len(parts), len(made.Tokens))}); err != nil {
 			return err
 		}
 		if err := d.Approvals.ForgetAll(id); err != nil {
+			return err
+		}
+		if err := d.revokeTokens(r.Context(), made.Tokens); err != nil {
+			return err
+		}
+		if err := d.Stores.Forget(r.Context(), id, parts); err != nil {
 			return err
 		}
 		d.Stores.End(id)

@@ -1,25 +1,20 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
+	"net"
 	"net/http"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
+	"net/netip"
+	"sync"
 	"time"
 
+	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
-	"github.com/scopefs/scopefs/internal/durable"
 	"github.com/scopefs/scopefs/internal/loopback"
 	"github.com/scopefs/scopefs/internal/outlive"
 	"github.com/scopefs/scopefs/internal/session"
@@ -27,115 +22,33 @@ import (
 	"github.com/scopefs/scopefs/tools/mcp"
 )
 
-// httpFace serves agents' tools by streamable HTTP on the loopback interface. The token
-// of a request names the agent. All requests with an agent's token share one session of
-// tools.
+// httpFace serves agents' tools by streamable HTTP: on the agent's own socket, whose peer the kernel names, and on the
+// loopback interface, where a token names the agent. All requests for an agent share one session of tools.
 type httpFace struct {
-	d      *Daemon
-	key    []byte
-	oldEnd time.Time // of tokens in which no end is written
-
+	d        *Daemon
 	patience time.Duration // for a body
+
+	sockets chan net.Conn // of agents' sockets, to be served
+	over    chan struct{} // closed when none is served any more
 }
 
-// tokenKey reads or makes the key of which all tokens are made. To make every
-// token void, remove the file and start the daemon again.
-func (d *Daemon) tokenKey() ([]byte, error) {
-	name := filepath.Join(d.Paths.State, "http.key")
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("key of tokens: %w", err)
-	}
-	defer f.Close()
-	key, err := io.ReadAll(io.LimitReader(f, 64))
-	if err == nil && len(key) != sha256.Size {
-		key = make([]byte, sha256.Size)
-		rand.Read(key)
-		if err = f.Truncate(0); err == nil {
-			_, err = f.WriteAt(key, 0)
-		}
-		// A token is worth nothing when the power takes its key.
-		if err == nil {
-			err = errors.Join(f.Sync(), durable.SyncDir(d.Paths.State))
-		}
-	}
-	return key, err
-}
-
-// tokenTime is how long a token is valid if the operator gives no other time.
-const tokenTime = 30 * 24 * time.Hour
-
-// Token returns an agent's token for HTTP, which ends after a time; 0: after tokenTime.
-func (d *Daemon) Token(id scope.ID, valid time.Duration) (api.TokenReply, error) {
-	if _, err := d.Definition(id); err != nil {
-		return api.TokenReply{}, err
-	}
-	if valid < 0 {
-		return api.TokenReply{}, invalid("the time of a token is not above zero: write one such as 30d")
-	}
-	key, err := d.tokenKey()
-	if err != nil {
-		return api.TokenReply{}, err
-	}
-	ends := time.Now().Add(cmp.Or(valid, tokenTime)).Truncate(time.Second)
-	return api.TokenReply{Token: token(key, id, ends), Ends: ends}, nil
-}
-
-// token returns the token of an agent that ends at a whole second.
-func token(key []byte, id scope.ID, ends time.Time) string {
-	name := fmt.Sprintf("%s.%d", id, ends.Unix())
-	return name + "." + mac(key, name)
-}
-
-// oldToken returns the token that earlier releases made, in which no end is written.
-func oldToken(key []byte, id scope.ID) string { return string(id) + "." + mac(key, string(id)) }
-
-func mac(key []byte, name string) string {
-	mac := hmac.New(sha256.New, key)
-	mac.Write([]byte("scopefs mcp " + name))
-	return hex.EncodeToString(mac.Sum(nil))
-}
-
-// oldTokensEnd returns when the tokens of earlier releases end: tokenTime after this release has first served HTTP. A file
-// keeps that for later starts.
-func (d *Daemon) oldTokensEnd() (time.Time, error) {
-	root, err := os.OpenRoot(d.Paths.State)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("http: %w", err)
-	}
-	defer root.Close()
-	const name = "http.old"
-	text, err := root.ReadFile(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		text = time.Now().Add(tokenTime).UTC().AppendFormat(nil, time.RFC3339)
-		err = durable.Replace(root, name, append(text, '\n'), durable.Options{})
-	}
-	var ends time.Time
-	if err == nil {
-		ends, err = time.Parse(time.RFC3339, strings.TrimSpace(string(text)))
-	}
-	if err != nil {
-		return ends, fmt.Errorf("http: the end of old tokens: %s: %w: remove the file", filepath.Join(d.Paths.State, name), err)
-	}
-	return ends, nil
-}
-
-// openHTTP prepares MCP over HTTP, until closeWeb.
+// openHTTP serves MCP over HTTP on the sockets of agents, until closeWeb.
 func (d *Daemon) openHTTP() (h *httpFace, closeWeb func(), err error) {
-	if err := loopback.Check("http", d.http); err != nil {
-		return nil, nil, err
-	}
-	h = &httpFace{d: d, patience: bodyTime}
-	if h.key, err = d.tokenKey(); err != nil {
-		return nil, nil, err
-	}
-	if h.oldEnd, err = d.oldTokensEnd(); err != nil {
-		return nil, nil, err
-	}
-	if err := d.openWeb(h.key); err != nil {
+	h = &httpFace{d: d, patience: bodyTime, sockets: make(chan net.Conn), over: make(chan struct{})}
+	if d.Grace == 0 {
+		d.dropWeb()
+	} else if err := d.openWeb(); err != nil {
 		return nil, nil, fmt.Errorf("http: sessions: %w", err)
 	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/mcp", h.bySocket)
+	stop := h.start(passed{h}, loopback.OnlyForwarded(mux), func(ctx context.Context, c net.Conn) context.Context {
+		return context.WithValue(ctx, socketKey{}, c.(*passedConn).id)
+	})
+	d.ServeHTTP = h.serveConn
 	return h, func() {
+		close(h.over)
+		stop()
 		for _, a := range d.all() {
 			a.CloseWeb()
 		}
@@ -145,34 +58,90 @@ func (d *Daemon) openHTTP() (h *httpFace, closeWeb func(), err error) {
 	}, nil
 }
 
-// serve serves at an address, until stop.
-func (h *httpFace) serve(address string) (stop func(), err error) {
-	l, at, err := loopback.Listen(address)
-	if err != nil {
-		return nil, fmt.Errorf("http: %w", loopback.Refused(err, "give another address with --http"))
-	}
-	mux := http.NewServeMux()
-	mux.Handle("/mcp", h.bounded(mcp.Handler(h.faceOf)))
+// start serves the connections of a listener, until stop.
+func (h *httpFace) start(l net.Listener, handler http.Handler, context func(context.Context, net.Conn) context.Context) (stop func()) {
 	server := &http.Server{
-		Handler: loopback.Only(at, mux), ReadHeaderTimeout: headerTime, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
-		ConnContext: loopback.ConnContext,
+		Handler: handler, ReadHeaderTimeout: headerTime, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10, ConnContext: context,
 	}
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		if err := server.Serve(loopback.NewConns(l, connections)); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
 			h.d.Logger.Error("http", "err", err)
 		}
 	}()
-	h.d.Logger.Info("serving MCP", "url", "http://"+l.Addr().String()+"/mcp")
-	return func() { server.Close(); <-served }, nil
+	return func() { server.Close(); <-served }
 }
 
-// openWeb continues with the sessions over HTTP that the last daemon has left. key is that of tokens.
-func (d *Daemon) openWeb(key []byte) (err error) {
-	if d.Grace == 0 {
-		d.dropWeb()
-		return nil
+type socketKey struct{} // of a request's context: the agent whose socket has the connection
+
+// passed is the listener of the connections that agents' sockets pass on.
+type passed struct{ *httpFace }
+
+func (p passed) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.sockets:
+		return c, nil
+	case <-p.over:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p passed) Close() error { return nil }
+
+func (p passed) Addr() net.Addr { return &net.UnixAddr{Net: "unix"} }
+
+// passedConn is a connection of an agent's socket.
+type passedConn struct {
+	net.Conn
+	id     scope.ID
+	closed func()
+}
+
+func (c *passedConn) Close() error {
+	defer c.closed()
+	return c.Conn.Close()
+}
+
+// serveConn is session.Shared.ServeHTTP.
+func (h *httpFace) serveConn(id scope.ID, conn net.Conn) {
+	closed := make(chan struct{})
+	select {
+	case h.sockets <- &passedConn{conn, id, sync.OnceFunc(func() { close(closed) })}:
+		<-closed
+	case <-h.over:
+	}
+}
+
+// serve serves at an address of the loopback interface, until stop.
+func (h *httpFace) serve(listen func() (*loopback.Listener, netip.AddrPort, error)) (stop func(), err error) {
+	l, at, err := listen()
+	if err != nil {
+		return nil, fmt.Errorf("http: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/mcp", h.byToken)
+	stop = h.start(loopback.NewConns(l, connections), loopback.Only(at, mux), loopback.ConnContext)
+	url := "http://" + at.String() + "/mcp"
+	h.d.url.Store(&url)
+	h.d.Logger.Info("serving MCP", "url", url)
+	return stop, nil
+}
+
+// Doors lists where the daemon serves agents' tools.
+func (d *Daemon) Doors() []api.Door {
+	doors := []api.Door{{By: "socket", Address: d.Paths.ToolSocket("AGENT")}}
+	if url := d.url.Load(); url != nil {
+		doors = append(doors, api.Door{By: "token", Address: *url})
+	}
+	return doors
+}
+
+// openWeb continues with the sessions over HTTP that the last daemon has left.
+func (d *Daemon) openWeb() error {
+	key, err := d.tokens.key()
+	if err != nil {
+		return err
 	}
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte("scopefs sessions"))
@@ -194,35 +163,80 @@ func (d *Daemon) dropWeb() {
 // webTime bounds the wait of a request over HTTP for what the last daemon has left.
 const webTime = 10 * time.Second
 
-// whose returns the agent whose token a request has, and when the token ends. The token may have ended.
-func (h *httpFace) whose(r *http.Request) (id scope.ID, ends time.Time, ok bool) {
-	scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	name, rest, _ := strings.Cut(given, ".")
-	id, err := scope.ParseID(name)
-	// The case of a scheme does not matter: RFC 9110, section 11.1.
-	if err != nil || !strings.EqualFold(scheme, "Bearer") {
-		return id, ends, false
-	}
-	want, ends := oldToken(h.key, id), h.oldEnd
-	if text, _, dated := strings.Cut(rest, "."); dated {
-		seconds, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			return id, ends, false
+// bySocket serves a request on an agent's socket. Who may connect is the agent. A token that the request has nevertheless must be
+// the agent's: a client that was given another agent's must not work as this one.
+func (h *httpFace) bySocket(w http.ResponseWriter, r *http.Request) {
+	id := r.Context().Value(socketKey{}).(scope.ID)
+	var t *token
+	if r.Header.Get("Authorization") != "" {
+		if t = h.tokenOf(w, r); t == nil {
+			return
 		}
-		ends = time.Unix(seconds, 0)
-		want = token(h.key, id, ends)
+		if t.Agent != id {
+			refuseToken(w, fmt.Sprintf("this is the socket of %s, and the token is of another agent: send none", id))
+			return
+		}
 	}
-	return id, ends, hmac.Equal([]byte(given), []byte(want))
+	h.serveAgent(w, r, h.d.agent(id), t)
 }
 
-// faceOf returns the tools of the agent whose token a request has, or the HTTP status of
-// why there are none. bounded has refused a token that has ended.
-func (h *httpFace) faceOf(r *http.Request) (*mcp.Face, int) {
-	id, _, ok := h.whose(r)
-	if !ok {
-		return nil, http.StatusUnauthorized
+// byToken serves a request on the loopback interface, to the user for whose processes its token is.
+func (h *httpFace) byToken(w http.ResponseWriter, r *http.Request) {
+	t := h.tokenOf(w, r)
+	if t == nil {
+		return
 	}
-	a := h.d.agent(id)
+	a := h.d.agent(t.Agent)
+	if a != nil && !t.earlier {
+		uid, err := loopback.User(r.Context())
+		if err != nil {
+			h.d.Warnings.Warn(a.ID(), "the user of a connection is not known", "err", err)
+		}
+		if err != nil || !t.admits(uid, a) {
+			t.foreign.Add(uid)
+			refuse(w, "the token is not for processes of this user: scopefs token AGENT --origin USER makes one", http.StatusForbidden)
+			return
+		}
+	}
+	h.serveAgent(w, r, a, t)
+}
+
+// tokenOf returns the token of a request, or refuses the request.
+func (h *httpFace) tokenOf(w http.ResponseWriter, r *http.Request) *token {
+	t, err := h.d.tokens.of(r)
+	switch {
+	case err != nil:
+		h.d.Logger.Error("http", "err", err)
+		refuse(w, "the daemon cannot read its tokens: its log says why", http.StatusServiceUnavailable)
+	case t == nil:
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		refuse(w, "no valid token: send Authorization: Bearer TOKEN", http.StatusUnauthorized)
+	case !time.Now().Before(t.Ends):
+		refuseToken(w, fmt.Sprintf("the token of %s ended %s: make another with scopefs token %s", t.Agent,
+			t.Ends.UTC().Format(time.RFC3339), t.Agent))
+	default:
+		return t
+	}
+	return nil
+}
+
+func refuseToken(w http.ResponseWriter, text string) {
+	w.Header().Set("WWW-Authenticate", `Bearer error="invalid_token"`) // RFC 6750, section 3.1
+	refuse(w, text, http.StatusUnauthorized)
+}
+
+// serveAgent serves a request for an agent, with its token t or nil. a is nil if no definition of the agent has loaded.
+func (h *httpFace) serveAgent(w http.ResponseWriter, r *http.Request, a *agent.Agent, t *token) {
+	tools := mcp.Handler(func(r *http.Request) (*mcp.Face, int) { return h.faceOf(r, a) })
+	if a == nil {
+		tools.ServeHTTP(w, r) // which refuses
+		return
+	}
+	h.bounded(w, r, a, t, tools)
+}
+
+// faceOf returns an agent's tools, or the HTTP status of why there are none.
+func (h *httpFace) faceOf(r *http.Request, a *agent.Agent) (*mcp.Face, int) {
 	if a == nil {
 		return nil, http.StatusServiceUnavailable
 	}
@@ -231,7 +245,7 @@ func (h *httpFace) faceOf(r *http.Request) (*mcp.Face, int) {
 	face, err := a.WebFace(ctx)
 	if err != nil {
 		if !errors.Is(err, session.ErrNotOpen) && !errors.Is(err, session.ErrClosing) {
-			h.d.Warnings.Warn(id, "client", "err", err)
+			h.d.Warnings.Warn(a.ID(), "client", "err", err)
 		}
 		return nil, http.StatusServiceUnavailable
 	}

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"time"
@@ -23,48 +22,37 @@ const (
 // daemon does. The owner of a connection is the agent whose token it has.
 var connections = loopback.Bounds{All: 1024, Strangers: 128, Each: 2 * agent.MaxRequests}
 
-// bounded serves no token so much that nothing is left for others, and none after its end.
-func (h *httpFace) bounded(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		control := http.NewResponseController(w)
-		refuse := func(text string, status int) {
-			w.Header().Set("Connection", "close")
-			_ = control.SetReadDeadline(time.Now())
-			http.Error(w, text, status)
-		}
-		id, ends, ok := h.whose(r)
-		if ok && !time.Now().Before(ends) {
-			w.Header().Set("WWW-Authenticate", `Bearer error="invalid_token"`) // RFC 6750, section 3.1
-			refuse(fmt.Sprintf("the token of %s ended %s: make another with scopefs token %s", id,
-				ends.UTC().Format(time.RFC3339), id), http.StatusUnauthorized)
-			return
-		}
-		var a *agent.Agent
-		if ok {
-			a = h.d.agent(id)
-		}
-		if a == nil {
-			next.ServeHTTP(w, r) // which refuses
-			return
-		}
-		end, ok := a.BeginRequest()
-		if !ok {
-			refuse("there are too many requests under way", http.StatusTooManyRequests)
-			return
-		}
-		defer end()
-		ctx, cancel := context.WithDeadline(r.Context(), ends) // also of a stream that is open for days
+// bounded serves a request of an agent: none so much that nothing is left for others, and none after the end of its token t;
+// nil: it needs none.
+func (h *httpFace) bounded(w http.ResponseWriter, r *http.Request, a *agent.Agent, t *token, next http.Handler) {
+	end, ok := a.BeginRequest()
+	if !ok {
+		refuse(w, "there are too many requests under way", http.StatusTooManyRequests)
+		return
+	}
+	defer end()
+	if t != nil {
+		ctx, cancel := context.WithDeadline(r.Context(), t.Ends) // also of a stream that is open for days
 		defer cancel()
+		defer context.AfterFunc(t.life, cancel)()
 		r = r.WithContext(ctx)
-		defer loopback.Begin(r.Context(), string(id))()
-		if r.Body != http.NoBody {
-			_ = control.SetReadDeadline(time.Now().Add(h.patience))
-			body := &timely{ReadCloser: r.Body, control: control}
-			r.Body = body
-			defer body.over()
-		}
-		next.ServeHTTP(w, r)
-	})
+	}
+	defer loopback.Begin(r.Context(), string(a.ID()))()
+	if r.Body != http.NoBody {
+		control := http.NewResponseController(w)
+		_ = control.SetReadDeadline(time.Now().Add(h.patience))
+		body := &timely{ReadCloser: r.Body, control: control}
+		r.Body = body
+		defer body.over()
+	}
+	next.ServeHTTP(w, r)
+}
+
+// refuse sends an error and closes the connection. The read deadline discards the rest of an unread body.
+func refuse(w http.ResponseWriter, text string, status int) {
+	w.Header().Set("Connection", "close")
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now())
+	http.Error(w, text, status)
 }
 
 // timely is a body with a deadline, which goes with its end: from there on the

@@ -16,8 +16,12 @@ import (
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/internal/session"
-	"github.com/scopefs/scopefs/scope"
 )
+
+// boundedBy serves requests of an agent within the bounds.
+func boundedBy(h *httpFace, a *agent.Agent, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.bounded(w, r, a, nil, next) })
+}
 
 // TestBodyDeadline: who sends no body is not waited for, and who is answered for
 // long is not cut off.
@@ -25,8 +29,8 @@ func TestBodyDeadline(t *testing.T) {
 	need.Long(t, "waits for a deadline")
 	const patience = 300 * time.Millisecond
 	a := agent.New(&session.Shared{}, "a")
-	h := &httpFace{d: &Daemon{agents: map[scope.ID]*agent.Agent{"a": a}}, key: []byte("key"), patience: patience}
-	server := httptest.NewServer(h.bounded(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := &httpFace{patience: patience}
+	server := httptest.NewServer(boundedBy(h, a, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.ReadAll(r.Body); err != nil {
 			http.Error(w, "no body", http.StatusBadRequest)
 			return
@@ -48,7 +52,7 @@ func TestBodyDeadline(t *testing.T) {
 		require.NoError(t, err)
 		defer conn.Close()
 		require.NoError(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
-		_, err = fmt.Fprintf(conn, "%s / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", method, token(h.key, "a", time.Now().Add(time.Hour)), length, body)
+		_, err = fmt.Fprintf(conn, "%s / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", method, length, body)
 		require.NoError(t, err)
 		answer, err := io.ReadAll(conn)
 		require.NoError(t, err)

@@ -3,9 +3,12 @@ package daemon
 import (
 	"context"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/scopefs/scopefs/internal/loopback"
 )
 
 // listening holds, by flag, why the daemon does not serve at an address of its command line.
@@ -72,4 +75,25 @@ func (l *listening) failures() (errs []error) {
 		errs = append(errs, l.errs[flag])
 	}
 	return errs
+}
+
+// listenHTTP returns how the daemon listens for MCP on the loopback interface: at the address of the command line, or by the
+// socket of the service manager, which keeps the port while no daemon runs. Nil: it does not.
+func (d *Daemon) listenHTTP() (func() (*loopback.Listener, netip.AddrPort, error), error) {
+	switch {
+	case d.inherited != nil:
+		return func() (*loopback.Listener, netip.AddrPort, error) { return loopback.Inherited(d.inherited) }, nil
+	case d.http == "":
+		return nil, nil
+	}
+	if err := loopback.Check("http", d.http); err != nil {
+		return nil, err
+	}
+	return func() (*loopback.Listener, netip.AddrPort, error) {
+		l, at, err := loopback.Listen(d.http)
+		if err != nil {
+			err = loopback.Refused(err, "give another address with --http")
+		}
+		return l, at, err
+	}, nil
 }

@@ -109,6 +109,7 @@ func (d *Daemon) close() {
 		}
 		d.stopStreams()
 	}
+	d.tokens.close()
 	d.Warnings.Close()
 	if err := d.Stores.Close(); err != nil {
 		d.Logger.Error("stores", "err", err)

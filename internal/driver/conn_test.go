@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/credential"
+	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/egress"
@@ -33,7 +34,7 @@ const (
 // ends returns the two ends of a connection; the other one serves handlers.
 func ends(t *testing.T, handlers Handlers) (one, other *Conn) {
 	t.Helper()
-	a, b, err := pair(unix.SOCK_STREAM)
+	a, b, err := descriptors.Pair(unix.SOCK_STREAM)
 	require.NoError(t, err)
 	one, other = NewConn(a, nil), NewConn(b, handlers)
 	var all sync.WaitGroup
@@ -138,7 +139,7 @@ func TestHostile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a, b, err := pair(unix.SOCK_STREAM)
+			a, b, err := descriptors.Pair(unix.SOCK_STREAM)
 			require.NoError(t, err)
 			defer b.Close()
 			handlers := Handlers{}
@@ -181,7 +182,7 @@ func TestReach(t *testing.T) {
 			conn.Close()
 		}
 	}()
-	left, right, err := pair(unix.SOCK_SEQPACKET)
+	left, right, err := descriptors.Pair(unix.SOCK_SEQPACKET)
 	require.NoError(t, err)
 	socket := func(f *os.File) *net.UnixConn {
 		defer f.Close()

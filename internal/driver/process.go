@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/child"
+	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -66,7 +67,7 @@ func (b *Binary) Start(user *User, grants Grants, stderr io.Writer) (_ *Process,
 		}
 	}()
 	for i, kind := range []int{unix.SOCK_STREAM, unix.SOCK_SEQPACKET, unix.SOCK_STREAM} {
-		if ours[i], theirs[i], err = pair(kind); err != nil {
+		if ours[i], theirs[i], err = descriptors.Pair(kind); err != nil {
 			return nil, err
 		}
 	}
@@ -123,15 +124,6 @@ func environment() []string {
 		}
 	}
 	return env
-}
-
-// pair returns two connected sockets that do not block.
-func pair(kind int) (ours, theirs *os.File, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	return os.NewFile(uintptr(fds[0]), "program"), os.NewFile(uintptr(fds[1]), "program"), nil
 }
 
 // watch kills the process when it does not answer beats while a call waits for it, by the evidence about the process alone: a host

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/companion"
+	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/paths"
@@ -148,16 +149,6 @@ func ready(ctx context.Context, cmd *exec.Cmd, ours *os.File, within time.Durati
 	return &Daemon{ended, cmd, ours, stop, said}, nil
 }
 
-// newLeash returns the ends of a leash. A read of ours does not block its thread: the runtime's monitor would look at the
-// thread every 20 µs.
-func newLeash() (ours, theirs *os.File, err error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	return os.NewFile(uintptr(pair[0]), "leash"), os.NewFile(uintptr(pair[1]), "leash"), nil
-}
-
 // self is this program, whatever replaces its file.
 const self = "/proc/self/exe"
 
@@ -165,7 +156,7 @@ const self = "/proc/self/exe"
 // which mounting needs neither root nor a setuid helper. The daemon exits at EOF on the leash, a socket pair: also when this
 // process is killed.
 func namespaced(program string, p paths.Paths, flags ...string) (*exec.Cmd, *os.File, error) {
-	ours, theirs, err := newLeash()
+	ours, theirs, err := descriptors.Pair(unix.SOCK_STREAM) // the runtime's monitor would look at a thread that blocks in a read every 20 µs
 	if err != nil {
 		return nil, nil, err
 	}

@@ -10,7 +10,7 @@ import (
 // Repeats records the first of equal events in a minute, with the number of the others since the last. The caller sets Event
 // and Record.
 type Repeats struct {
-	Event  func(tid uint32, others int64) audit.Event // tid is the thread that caused it; 0: unknown
+	Event  func(by uint32, others int64) audit.Event // by is the thread or the user that caused it; 0: unknown
 	Record func(audit.Event)
 
 	mu    sync.Mutex
@@ -22,8 +22,8 @@ type Repeats struct {
 
 const repeatTime = time.Minute
 
-// Add counts an event, whose thread waits until Add returns. It does not wait for the log.
-func (r *Repeats) Add(tid uint32) {
+// Add counts an event. A thread that caused it waits until Add returns. Add does not wait for the log.
+func (r *Repeats) Add(by uint32) {
 	r.mu.Lock()
 	if time.Since(r.since) < repeatTime {
 		r.count++
@@ -33,7 +33,7 @@ func (r *Repeats) Add(tid uint32) {
 	others := r.count
 	r.since, r.count = time.Now(), 0
 	r.mu.Unlock()
-	e := r.Event(tid, others)
+	e := r.Event(by, others)
 	r.recording.Go(func() { r.Record(e) })
 }
 

@@ -71,6 +71,10 @@ type boundedConn struct {
 	net.Conn
 	table *Conns
 
+	asked   sync.Once // see User
+	uid     uint32
+	unknown error
+
 	// Guarded by table.mu.
 	owner string
 	at    *list.Element // nil: closed

@@ -41,16 +41,28 @@ func listen(address string) (*Listener, netip.AddrPort, error) {
 	if err != nil {
 		return nil, netip.AddrPort{}, err
 	}
+	held, at, err := Inherited(l)
+	if err != nil {
+		l.Close()
+	}
+	return held, at, err
+}
+
+// Inherited is [Listen] of a socket that listens already, as one of a service manager: systemd.socket(5).
+func Inherited(l net.Listener) (*Listener, netip.AddrPort, error) {
+	tcp, ok := l.(*net.TCPListener)
+	if !ok {
+		return nil, netip.AddrPort{}, fmt.Errorf("%v is no TCP socket", l.Addr())
+	}
 	at, err := netip.ParseAddrPort(l.Addr().String())
 	release := func() {}
 	if err == nil {
 		release, err = hold(at)
 	}
 	if err != nil {
-		l.Close()
 		return nil, at, err
 	}
-	return &Listener{l.(*net.TCPListener), release}, at, nil
+	return &Listener{tcp, release}, at, nil
 }
 
 // Listener is a TCP listener that has the port of both addresses of localhost: see [Listen].

@@ -16,13 +16,31 @@ const (
 	maxQuotes = 16
 )
 
+// The bytes that a decoder reads for a text of n bytes: encodings of encodings that end in no character are read again and again. What
+// programs write needs 20 for each byte.
+const (
+	freeWork = 64 << 10
+	byteWork = 128
+
+	entityWork = 32 // of a name that is looked up
+)
+
+func workFor(n int) *int {
+	work := freeWork + byteWork*n
+	return &work
+}
+
 // maxName limits an entity, in bytes. The longest name of HTML has 33 with its marks.
 const maxName = 40
 
 const (
 	none   rune = -1
 	single rune = 1 << 24 // marks a byte that is a part of a character
+	quoted rune = 1 << 25 // marks a letter behind a backslash, which may stand for a control character (RFC 8259, section 7)
 )
+
+// controls are what letters behind a backslash stand for.
+var controls = map[rune]byte{'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
 // decoder reads the characters of data from at on, each with all its encodings.
 type decoder struct {
@@ -31,18 +49,26 @@ type decoder struct {
 	limit int  // of the character under way
 	depth int  // of the encodings under way
 	short bool // data has ended: what follows may change what was read
+	work  *int // bytes that may still be read
 }
 
-// Decode returns a text without its encodings.
-func Decode(text string) string { return string(decode(text)) }
+// Decode returns a text without its encodings, as far as they can be read.
+func Decode(text string) string {
+	plain, _ := decode(text)
+	return string(plain)
+}
 
-// decode returns the characters of a whole text.
-func decode(text string) (plain []byte) {
-	for d := (decoder{data: []byte(text)}); ; {
+// decode returns the characters of a whole text; not ok: what follows the first ones takes too much work, and is as it was.
+func decode(text string) (plain []byte, ok bool) {
+	for d := (decoder{data: []byte(text), work: workFor(len(text))}); ; {
+		begin := d.at
 		d.limit = d.at + maxChar
 		c := d.char()
-		if c == none && d.at == len(text) {
-			return plain
+		switch {
+		case *d.work < 0:
+			return append(plain, text[begin:]...), false
+		case c == none && d.at == len(text):
+			return plain, true
 		}
 		plain = add(plain, c)
 	}
@@ -51,8 +77,11 @@ func decode(text string) (plain []byte) {
 // reads reports whether c and the next characters are those of a text.
 func (d *decoder) reads(c rune, plain []byte) bool {
 	for {
-		if c == '+' && plain[0] == ' ' { // in a form
+		switch {
+		case c == '+' && plain[0] == ' ': // in a form
 			c = ' '
+		case c&^0xff == quoted && controls[c&^quoted] == plain[0]:
+			c = rune(plain[0])
 		}
 		var buf [utf8.UTFMax]byte
 		read := add(buf[:0], c)
@@ -79,13 +108,14 @@ func add(text []byte, c rune) []byte {
 	case c&single != 0:
 		return append(text, byte(c))
 	}
-	return utf8.AppendRune(text, c)
+	return utf8.AppendRune(text, c&^quoted)
 }
 
 // byte returns the next byte; none at the end.
 func (d *decoder) byte() rune {
+	*d.work--
 	switch {
-	case d.at == d.limit:
+	case d.at == d.limit || *d.work < 0:
 		return none
 	case d.at == len(d.data):
 		d.short = true
@@ -105,7 +135,7 @@ func (d *decoder) byte() rune {
 func (d *decoder) char() rune { return d.next(maxLayers) }
 
 // next is char, but a backslash that is encoded in so many layers is a character: another one quotes it.
-func (d *decoder) next(quoted int) rune {
+func (d *decoder) next(layers int) rune {
 	c := d.byte()
 	if d.depth == maxLayers {
 		return c
@@ -125,7 +155,7 @@ func (d *decoder) next(quoted int) rune {
 			}
 		case c == '&':
 			decoded = d.entity()
-		case c == '\\' && layer < quoted:
+		case c == '\\' && layer < layers:
 			for n := 0; c == '\\' && n < maxQuotes; n++ {
 				if d.depth == 1 {
 					d.limit = d.at + maxChar
@@ -137,6 +167,10 @@ func (d *decoder) next(quoted int) rune {
 				decoded = d.unicode()
 			case 'x':
 				decoded = d.hex(d.char(), 2)
+			default:
+				if _, ok := controls[c]; ok && d.depth == 1 {
+					c |= quoted
+				}
 			}
 		}
 		if decoded == none {
@@ -190,6 +224,7 @@ func (d *decoder) entity() rune {
 		switch {
 		case c == ';':
 			text[n] = ';'
+			*d.work -= entityWork
 			found := html.UnescapeString(string(text[:n+1]))
 			if c, size := utf8.DecodeRuneInString(found); size == len(found) {
 				return c

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/hex"
+	"math"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -39,7 +40,7 @@ func New(texts ...string) *Mask {
 			continue
 		}
 		seen[raw] = true
-		plain := decode(raw)
+		plain, _ := decode(raw)
 		t := text{raw: []byte(raw), folded: strings.ToLower(string(plain))}
 		if m.begins[raw[0]] = true; len(plain) >= Min {
 			t.plain = plain
@@ -130,13 +131,9 @@ func (m *Mask) In(data string) (found bool) {
 
 // InFolded reports whether data has one of the texts in upper or lower case.
 func (m *Mask) InFolded(data string) bool {
-	folded := strings.ToLower(Decode(data))
-	for _, t := range m.texts {
-		if strings.Contains(folded, t.folded) {
-			return true
-		}
-	}
-	return false
+	plain, ok := decode(data)
+	folded := strings.ToLower(string(plain))
+	return !m.Empty() && !ok || slices.ContainsFunc(m.texts, func(t text) bool { return strings.Contains(folded, t.folded) })
 }
 
 // Stars returns data with an asterisk for each byte of the texts.
@@ -166,16 +163,21 @@ func (m *Mask) replace(data string, whole bool) string {
 
 // scan calls found for each byte of data that belongs to a text, in order; found may change that byte. The first hit bytes
 // belong to one that began before. It returns how many bytes it has scanned: what is behind them may be the beginning
-// of a text, unless data is the last, and must be scanned again with what follows, with the hit that it returns.
+// of a text, unless data is the last, and must be scanned again with what follows, with the hit that it returns. If data takes too much
+// work, all that follows belongs to a text.
 func (m *Mask) scan(data []byte, hit int, last bool, found func(int)) (n, after int) {
+	work := workFor(len(data))
 	for n = m.skip(data, hit); n < len(data); n++ {
 		if n >= hit {
 			if n = m.candidate(data, n); n == len(data) {
 				break
 			}
 		}
-		if m.begins[data[n]] {
-			end, more := m.match(data, n)
+		if m.begins[data[n]] && hit < endless/2 {
+			end, more := m.match(data, n, work)
+			if *work < 0 {
+				end, more = endless, false
+			}
 			if more && !last {
 				break
 			}
@@ -187,6 +189,9 @@ func (m *Mask) scan(data []byte, hit int, last bool, found func(int)) (n, after 
 	}
 	return n, max(0, hit-n)
 }
+
+// endless is the end of what belongs to a text where a text may be anywhere.
+const endless = math.MaxInt
 
 // skip returns where the search begins: before the first text as it is, and before the first byte that encodes.
 func (m *Mask) skip(data []byte, hit int) int {
@@ -225,9 +230,9 @@ func (m *Mask) candidate(data []byte, n int) int {
 }
 
 // match returns the end of a text that begins at data[from:], 0 if none does; more reports that it depends on what follows.
-func (m *Mask) match(data []byte, from int) (end int, more bool) {
+func (m *Mask) match(data []byte, from int, work *int) (end int, more bool) {
 	here := data[from:]
-	first := decoder{data: data, at: from, limit: from + maxChar}
+	first := decoder{data: data, at: from, limit: from + maxChar, work: work}
 	c := first.char()
 	for _, t := range m.texts {
 		if here[0] == t.raw[0] {

@@ -166,11 +166,16 @@ func TestEncodings(t *testing.T) {
 		"percent of IIS":          "p%u0026ss%u0020%22w%u00F6rd%22%2F%2B",
 		"UTF-16, little endian":   "p\x00&\x00s\x00s\x00 \x00\"\x00w\x00\xc3\x00\xb6\x00r\x00d\x00\"\x00/\x00+",
 		"quoted and quoted again": `p&ss \\\"wörd\\\"\\/+`,
+		"quoted by a shell":       `p\&ss\ \"wörd\"/\+`,
 	} {
 		assert.Equal(t, "<"+strings.Repeat("*", len(text))+">", m.Stars("<"+text+">"), name)
 	}
 	assert.True(t, m.InFolded(strings.ToUpper("x-p%26ss%20%22w%c3%b6rd%22%2f%2b-y")))
 	assert.False(t, m.InFolded("x-p%26ss"))
+	assert.Equal(t, "<******************>", New("line one\nline two").Stars(`<line one\nline two>`), "a line's end in JSON")
+	assert.Equal(t, "<*******************>", New("line one\nline two").Stars(`<line one\\nline two>`), "and in JSON in JSON")
+	assert.Equal(t, "<************>", New(`ab\&cdefghi`).Stars(`<ab\\&cdefghi>`))
+	assert.NotContains(t, New(`ab/cdefghi\`).Stars(`<ab\/cdefghi\\>`), "i", "a backslash at the end")
 	for _, text := range []string{"1234567", `1\2\3\4\5`} {
 		assert.Equal(t, "1234567", New(text).Stars("1234567"), "too short")
 	}
@@ -259,6 +264,34 @@ func TestAttackDepth(t *testing.T) {
 		require.NoError(t, err)
 		assert.Len(t, got, len(text), part)
 	}
+}
+
+// TestAttackHeld: the beginning of a text and encodings without end are not kept.
+func TestAttackHeld(t *testing.T) {
+	t.Parallel()
+	for _, part := range []string{`\`, "\x00", "%00", "%25"} {
+		r := NewReader(strings.NewReader("secre"+strings.Repeat(part, 100_000/len(part))), New("secret/12"), nil)
+		got, err := io.ReadAll(r)
+		require.NoError(t, err)
+		assert.Greater(t, len(got), 99_000, part)
+		assert.Less(t, len(r.buf), 60_000, part)
+	}
+}
+
+// TestAttackWork: encodings of encodings that end in no character are not read without end: all that follows is masked.
+func TestAttackWork(t *testing.T) {
+	t.Parallel()
+	m := New("secret/12")
+	before, odd := "text \\/ %41 ", strings.Repeat(`5cu\u005c\\\\x&#x26;%u0025`, 4_000)
+	got, err := io.ReadAll(NewReader(strings.NewReader(before+odd+"secret/12 and more"), m, nil))
+	require.NoError(t, err)
+	assert.Len(t, got, len(before+odd+"secret/12 and more"))
+	assert.Equal(t, before, string(got[:len(before)]))
+	assert.Equal(t, strings.Repeat("*", len(odd)/2), string(got[len(got)-len(odd)/2:]))
+	assert.True(t, m.In(odd))
+	assert.True(t, m.InFolded(odd))
+	assert.False(t, New().InFolded(odd))
+	assert.Contains(t, Decode("%41"+odd+"%41"), odd[len(odd)/2:]+"%41")
 }
 
 // BenchmarkReader: a megabyte in which nothing is encoded, and one of JSON.

@@ -240,3 +240,33 @@ func (list Streams) Print(w io.Writer) error {
 	}
 	return t.Print(w)
 }
+
+// Tokens are tokens for HTTP.
+type Tokens []api.Token
+
+// Print prints a row for each token.
+func (list Tokens) Print(w io.Writer) error {
+	var t Table
+	t.Row("TOKEN", "AGENT", "ORIGIN", "MADE", "ENDS")
+	for _, one := range list {
+		t.Row(one.ID, one.Agent, one.From(), one.Made.Local().Format(time.DateTime), one.Ends.Local().Format(time.DateTime))
+	}
+	return t.Print(w)
+}
+
+// Doors are the addresses at which daemons serve tools.
+type Doors []api.Door
+
+// Print prints a line for each door.
+func (list Doors) Print(w io.Writer) (err error) {
+	for _, d := range list {
+		name := "tools by " + d.By
+		if d.Base != "" {
+			name += " of " + d.Base
+		}
+		if _, err = fmt.Fprintf(w, "%s: %s\n", printable.Text(name), printable.Text(d.Address)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -58,7 +58,10 @@ func (r *Undo) summary() string {
 			words = append(words, fmt.Sprintf("%d %s", n, a.words))
 		}
 	}
-	if words == nil {
+	switch {
+	case words == nil && len(r.Conflicts)+len(r.Unkept) > 0:
+		return "nothing taken back"
+	case words == nil:
 		return "nothing to do"
 	}
 	return strings.Join(words, ", ")

@@ -52,8 +52,12 @@ func newScopeInfo(id scope.ID, now func() (*agents.Agent, *agents.Grants, []tool
 
 // infoOf returns the scopeInfo of an agent. It lists no hidden path.
 func infoOf(id scope.ID, def *agents.Definition, rules *agents.Grants, list []tools.Tool) scopeInfo {
+	access := def.View.Access
+	if rules.ReadOnly() { // of a member, its callers'
+		access = scope.Read
+	}
 	info := scopeInfo{
-		Agent: id, Description: def.Description, Root: sandbox.Workspace, Access: def.View.Access.String(),
+		Agent: id, Description: def.Description, Root: sandbox.Workspace, Access: access.String(),
 		Tools: []scopeTool{}, Scope: rules.Block(), Rules: rules.Limits(), Network: string(rules.Hosts().Kind()), Limits: limits(def.Limits),
 	}
 	for _, r := range scope.Distinct(def.View.Paths) {

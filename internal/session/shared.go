@@ -42,6 +42,8 @@ type Shared struct {
 	// ReturnedWeb returns that of an agent's clients over HTTP.
 	ReturnedWeb func(ctx context.Context, id scope.ID) (*Sandbox, error)
 	Web         *outlive.Web // sessions over HTTP that live on; nil: they end with the daemon
+	// ServeHTTP serves HTTP on a connection of an agent's own socket, until it is closed. Nil: sockets have no HTTP.
+	ServeHTTP func(id scope.ID, conn net.Conn)
 
 	Warnings   *ledger.Warnings
 	Queue      *limit.Queue   // of calls, agent by agent

@@ -26,6 +26,7 @@ import (
 // socket is a unix socket whose clients speak MCP as one agent, one JSON-RPC message a
 // line: the agent's own, RUN/mcp/<id>.sock, or that of a task. Lines may come before the first
 // message: "profile NAME", "dir DIR", "once", "full-schemas", "returns", and "context N", which N bytes follow: see api.Hello.
+// A client of the agent's own may speak streamable HTTP: see beginsHTTP.
 type socket struct {
 	name     string
 	listener net.Listener
@@ -216,6 +217,10 @@ func (a *Agent) serveClient(ctx context.Context, conn net.Conn, task work) error
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	r := bufio.NewReaderSize(conn, 64<<10)
+	if task.by == nil && a.ServeHTTP != nil && beginsHTTP(r) {
+		a.ServeHTTP(a.id, buffered{conn, r})
+		return nil
+	}
 	hello, err := a.readHello(r)
 	defer hello.free()
 	if errors.Is(err, io.EOF) { // a pulse, which is no client: see knock
@@ -263,21 +268,33 @@ func (a *Agent) serveClient(ctx context.Context, conn net.Conn, task work) error
 		}
 	}
 	defer context.AfterFunc(ctx, c.stop)()
-	err = c.face.Serve(ctx, peeked{conn, r})
+	err = c.face.Serve(ctx, peeked{buffered{conn, r}})
 	if context.Cause(ctx) == errKilled {
 		return nil
 	}
 	return err
 }
 
-// peeked is a connection whose first bytes are in a buffer.
-type peeked struct {
+// beginsHTTP reports whether a client sends a request line of HTTP, which begins with the capitals of a method: RFC 9112,
+// section 3. A line before the first message begins with a small letter, and a message with a brace.
+func beginsHTTP(r *bufio.Reader) bool {
+	first, err := r.Peek(1)
+	return err == nil && first[0] >= 'A' && first[0] <= 'Z'
+}
+
+// buffered is a connection whose first bytes are in a buffer.
+type buffered struct {
 	net.Conn
 	r *bufio.Reader
 }
 
+func (b buffered) Read(p []byte) (int, error) { return b.r.Read(p) }
+
+// peeked is the connection of a client that drain may end.
+type peeked struct{ buffered }
+
 func (p peeked) Read(b []byte) (int, error) {
-	n, err := p.r.Read(b)
+	n, err := p.buffered.Read(b)
 	if errors.Is(err, os.ErrDeadlineExceeded) { // only drain sets a read deadline
 		err = io.EOF
 	}

@@ -6,8 +6,9 @@
 //	unfinished/         the calls of file tools that may leave a temporary file
 //	definitions/        the hashes of definitions that have loaded
 //
-// {state} also has audit/, which package audit writes, http.key, the key of HTTP tokens, http.old, when those without an end end, and home/, the HOME directories of agents. Only the daemon's user can
-// read these files, because an approval contains a call's arguments.
+// {state} also has audit/, which package audit writes, http.key, the key of HTTP tokens, tokens.json, what these are for,
+// http.old, when those without an end end, and home/, the HOME directories of agents. Only the daemon's user can read these
+// files, because an approval contains a call's arguments.
 //
 // A file of approvals/ is written under another name, synced and renamed, and then its directory is synced. So approvals
 // survive a power loss. Rates, unfinished/ and definitions/ are not synced. They survive a crash of the daemon, and after a

@@ -43,7 +43,7 @@ func (s *Stores) kv(config *config.KVStore) error {
 	if err != nil {
 		return err
 	}
-	s.add(store{name: "kv", kind: kind, tools: list, check: one.Ping})
+	s.add(store{name: "kv", kind: kind, tools: list, check: one.Ping, held: one.size, forget: one.forget})
 	s.tools = append(s.tools, list...)
 	return nil
 }
@@ -82,6 +82,15 @@ func (r remoteKV) size(ctx context.Context, agent scope.ID) (use quota.Use, err 
 		use.Bytes, err = call(ctx, r.drivers, kv.Patience+callTime, wire.KVSize, part)
 	}
 	return use, err
+}
+
+// forget removes what the store holds for an agent.
+func (r remoteKV) forget(ctx context.Context, agent scope.ID) error {
+	part, err := scope.Keys.Apply(agent, "")
+	for more := true; err == nil && more; {
+		more, err = call(ctx, r.drivers, kv.Patience+callTime, wire.KVForget, part)
+	}
+	return err
 }
 
 // change makes a change by which an agent's part grows by so many bytes at most.

@@ -34,13 +34,13 @@ func (s *Stores) messages(config *config.MessagesStore) error {
 		s.drivers.serve(wire.Messages, config.Password, only("tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "4222"))))
 	}
 	s.drivers.settings.Messages = config
-	one := remoteMessages{drivers: s.drivers}
+	one := remoteMessages{drivers: s.drivers, grants: messages.Grants{Channels: granted(config.Channels), Inboxes: granted(config.Inboxes)}}
 	one.disk = s.bound(&disk{store: "messages", measure: one.size})
-	list, err := messages.New(one, messages.Grants{Channels: granted(config.Channels), Inboxes: granted(config.Inboxes)})
+	list, err := messages.New(one, one.grants)
 	if err != nil {
 		return err
 	}
-	s.add(store{name: "messages", kind: kind, tools: list, check: one.ping})
+	s.add(store{name: "messages", kind: kind, tools: list, check: one.ping, held: one.held, forget: one.forget})
 	s.tools = append(s.tools, list...)
 	return nil
 }
@@ -56,16 +56,41 @@ func granted(lists map[string]agents.IDs) map[string]func(scope.Principal) bool 
 // remoteMessages is the message store as its driver serves it.
 type remoteMessages struct {
 	*drivers
-	disk *disk
+	disk   *disk
+	grants messages.Grants
 }
 
 // size returns what the store holds on an agent's own subjects.
 func (r remoteMessages) size(ctx context.Context, agent scope.ID) (use quota.Use, err error) {
+	return r.sizes(ctx, messages.StreamOf(agent))
+}
+
+// held returns what the store has of an agent, with its inbox.
+func (r remoteMessages) held(ctx context.Context, agent scope.ID) (use quota.Use, err error) {
+	return r.sizes(ctx, r.grants.Of(agent).Streams...)
+}
+
+func (r remoteMessages) sizes(ctx context.Context, streams ...string) (use quota.Use, err error) {
 	if r.settings.Messages.URL == "" && !r.exists(wire.MessagesDir) {
 		return use, nil
 	}
-	use.Bytes, err = call(ctx, r.drivers, messages.Patience+callTime, wire.MessagesSize, messages.StreamOf(agent))
-	return use, err
+	for _, stream := range streams {
+		bytes, err := call(ctx, r.drivers, messages.Patience+callTime, wire.MessagesSize, stream)
+		if err != nil {
+			return use, err
+		}
+		use.Bytes += bytes
+	}
+	return use, nil
+}
+
+// forget removes what the store has of an agent, and its positions in channels.
+func (r remoteMessages) forget(ctx context.Context, agent scope.ID) error {
+	if r.settings.Messages.URL == "" && !r.exists(wire.MessagesDir) {
+		return nil
+	}
+	_, err := call(ctx, r.drivers, messages.Patience+callTime, wire.Forget, r.grants.Of(agent))
+	return err
 }
 
 // Publish adds a message to a place.

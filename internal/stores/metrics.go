@@ -25,7 +25,7 @@ func (s *Stores) metrics(config *config.MetricsStore) error {
 	if err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}
-	list, err := metrics.New(influx, server.Retention, granted(config.Buckets))
+	list, err := metrics.New(influx, server.Retention, metrics.Buckets{Shared: granted(config.Buckets), Own: config.Own})
 	if err != nil {
 		return err
 	}

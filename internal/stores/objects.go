@@ -43,7 +43,7 @@ func (s *Stores) objects(config *config.ObjectStore) error {
 	if err != nil {
 		return err
 	}
-	s.add(store{name: "objects", kind: "s3", tools: list, check: one.ping})
+	s.add(store{name: "objects", kind: "s3", tools: list, check: one.ping, held: one.size, forget: one.forget})
 	s.tools = append(s.tools, list...)
 	return nil
 }
@@ -58,6 +58,23 @@ type remoteObjects struct {
 
 // size lists what the store holds for an agent.
 func (r remoteObjects) size(ctx context.Context, agent scope.ID) (use quota.Use, err error) {
+	err = r.each(ctx, agent, func(o objects.Object) error {
+		use = use.Plus(sizeOf(o.Name, max(o.Bytes, 0)))
+		return nil
+	})
+	return use, err
+}
+
+// forget removes what the store holds for an agent.
+func (r remoteObjects) forget(ctx context.Context, agent scope.ID) error {
+	return r.each(ctx, agent, func(o objects.Object) error {
+		_, err := call(ctx, r.drivers, r.bound, wire.ObjectDelete, objects.Delete{Name: o.Name})
+		return err
+	})
+}
+
+// each calls f for the objects of an agent.
+func (r remoteObjects) each(ctx context.Context, agent scope.ID, f func(objects.Object) error) error {
 	part, err := r.parts.Apply(agent, "")
 	for l := (objects.Listing{Prefix: part, Limit: objects.MaxPage}); err == nil; {
 		var page objects.Page
@@ -65,13 +82,15 @@ func (r remoteObjects) size(ctx context.Context, agent scope.ID) (use quota.Use,
 			break
 		}
 		for _, o := range page.Objects {
-			use, l.After = use.Plus(sizeOf(o.Name, max(o.Bytes, 0))), o.Name
+			if l.After = o.Name; err == nil {
+				err = f(o)
+			}
 		}
 		if !page.More || len(page.Objects) == 0 {
-			return use, nil
+			break
 		}
 	}
-	return use, err
+	return err
 }
 
 // sizeOf returns what an object takes.

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/scopefs/scopefs/fs/quota"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/usage"
@@ -64,7 +65,11 @@ type store struct {
 	check      func(context.Context) error // whether it works; bounded by its context; makes no file
 	close      func() error                // nil: nothing is to be closed
 	end        func(scope.ID)              // ends the processes of an agent; nil: it has none
-	allows     func(scope.Principal) bool  // nil: every agent that has one of the tools
+
+	held   func(context.Context, scope.ID) (quota.Use, error) // of an agent, for forget; nil: nothing can be removed
+	forget func(context.Context, scope.ID) error
+
+	allows func(scope.Principal) bool // nil: every agent that has one of the tools
 }
 
 // New returns the stores of a configuration. It opens none of them. Embedded
@@ -105,6 +110,44 @@ func (s *Stores) End(agent scope.ID) {
 			one.end(agent)
 		}
 	}
+}
+
+// A Part is what a store holds for an agent, and can remove.
+type Part struct {
+	Store, Kind string
+	Bytes       int64
+	forget      func(context.Context, scope.ID) error
+}
+
+// Parts returns what stores hold for an agent. A store that does not answer is an error.
+func (s *Stores) Parts(ctx context.Context, agent scope.ID) (all []Part, err error) {
+	for _, one := range s.all {
+		if one.held == nil {
+			continue
+		}
+		use, err := one.held(ctx, agent)
+		if err != nil {
+			return nil, fmt.Errorf("store %s: %s", one.name, health(err))
+		}
+		if use.Bytes > 0 {
+			all = append(all, Part{one.name, one.kind, use.Bytes, one.forget})
+		}
+	}
+	return all, nil
+}
+
+// Forget removes parts of an agent, which must have no session.
+func (s *Stores) Forget(ctx context.Context, agent scope.ID, parts []Part) error {
+	for _, p := range parts {
+		if err := p.forget(ctx, agent); err != nil {
+			return fmt.Errorf("store %s: %s", p.Store, health(err))
+		}
+	}
+	for _, d := range s.disks {
+		h := d.heldBy(agent)
+		h.add(quota.Use{}) // less than before: it is measured again
+	}
+	return nil
 }
 
 // checkTime bounds the check of one store.

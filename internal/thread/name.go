@@ -1,3 +1,4 @@
+// Package thread sets attributes that the kernel keeps for each thread: the name and the timer slack.
 package thread
 
 import (

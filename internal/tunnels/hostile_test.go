@@ -10,9 +10,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/tunnels/relay"
-	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
 // known returns a process with the owner a/1 and the tunnel 1, which had moved 10 bytes when it began.
@@ -73,18 +74,12 @@ func TestHostileList(t *testing.T) {
 		"an end at once":    {nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ours, theirs, err := pair()
-			require.NoError(t, err)
-			other, err := pid1.OpenWire(theirs)
-			require.NoError(t, err)
 			p := newProcess(&Set{}, 0)
-			p.wire, err = pid1.OpenWire(ours)
-			require.NoError(t, err)
-			defer p.wire.Close()
+			other := connected(t, p)
 			done := make(chan error, 1)
 			go func() { done <- p.list() }()
 			var asked relay.Message
-			_, err = other.Receive(&asked)
+			_, err := other.Receive(&asked)
 			require.NoError(t, err)
 			for _, msg := range test.says {
 				if msg == any(hello) {
@@ -106,17 +101,22 @@ func TestHostileList(t *testing.T) {
 	}
 }
 
+// connected returns the other end of the control socket of p.
+func connected(t *testing.T, p *process) (other *descriptors.Wire) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	p.wire, err = descriptors.OpenWire(fds[0], relay.MaxMessage)
+	require.NoError(t, err)
+	other, err = descriptors.OpenWire(fds[1], relay.MaxMessage)
+	require.NoError(t, err)
+	t.Cleanup(func() { p.wire.Close(); other.Close() })
+	return other
+}
+
 // TestOwnerWithoutTunnels: an owner of an earlier daemon gets its bytes when a proxy has it.
 func TestOwnerWithoutTunnels(t *testing.T) {
-	ours, theirs, err := pair()
-	require.NoError(t, err)
-	other, err := pid1.OpenWire(theirs)
-	require.NoError(t, err)
-	defer other.Close()
 	p, _ := known()
-	p.wire, err = pid1.OpenWire(ours)
-	require.NoError(t, err)
-	defer p.wire.Close()
+	other := connected(t, p)
 	p.set.now = p
 	require.NoError(t, p.handle(relay.Message{Op: relay.OpMore, Owner: "a/1"}))
 	p.set.Of("a/1", func() (*os.File, error) { return nil, os.ErrInvalid }).Limit(func() (int64, error) { return 7, nil })

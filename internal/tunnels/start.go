@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/child"
+	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/holder"
 	holding "github.com/scopefs/scopefs/internal/holder/wire"
@@ -22,13 +23,12 @@ import (
 	"github.com/scopefs/scopefs/internal/tunnels/relay"
 	"github.com/scopefs/scopefs/tools/egress"
 	"github.com/scopefs/scopefs/tools/egress/tunnel"
-	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
 // process is one process.
 type process struct {
 	set    *Set
-	wire   *pid1.Wire
+	wire   *descriptors.Wire
 	place  *holder.Place // with its pidfd, heartbeat and control socket
 	cancel context.CancelFunc
 	ended  <-chan struct{} // closed when it is gone
@@ -79,13 +79,13 @@ func (s *Set) start() (_ *process, err error) {
 			err = fmt.Errorf("start the process of tunnels: %w", err)
 		}
 	}()
-	control, controls, err := pair()
+	control, controls, err := descriptors.Pair(unix.SOCK_SEQPACKET)
 	if err != nil {
 		return nil, err
 	}
 	own = append(own, control)
 	defer controls.Close()
-	beats, heartbeats, err := pair()
+	beats, heartbeats, err := descriptors.Pair(unix.SOCK_SEQPACKET)
 	if err != nil {
 		return nil, err
 	}
@@ -127,12 +127,12 @@ func (s *Set) start() (_ *process, err error) {
 }
 
 // openWire returns a Wire on a duplicate of a socket.
-func openWire(f *os.File) (*pid1.Wire, error) {
+func openWire(f *os.File) (*descriptors.Wire, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("fcntl", err)
 	}
-	return pid1.OpenWire(os.NewFile(uintptr(fd), "tunnels"))
+	return descriptors.OpenWire(fd, relay.MaxMessage)
 }
 
 // watch kills a process that is stopped or deadlocked while a tunnel is open.
@@ -161,11 +161,11 @@ func (p *process) serve() {
 		err := error(nil)
 		for err == nil {
 			var msg relay.Message
-			var files pid1.Files
+			var files []*os.File
 			if files, err = p.wire.Receive(&msg); err != nil {
 				break
 			}
-			if files.Close(); len(files) > 0 {
+			if descriptors.Close(files); len(files) > 0 {
 				err = errNonsense
 			} else {
 				err = p.handle(msg)

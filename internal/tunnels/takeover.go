@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/tunnels/relay"
 	"github.com/scopefs/scopefs/tools/egress"
@@ -91,7 +92,7 @@ func (p *process) list() error {
 		if err != nil {
 			return err
 		}
-		files.Close()
+		descriptors.Close(files)
 		switch {
 		case !answered:
 			answered = msg.Op == hello.Op && msg.ID == hello.ID // what comes before is the last daemon's

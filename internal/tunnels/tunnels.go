@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/tunnels/relay"
 	"github.com/scopefs/scopefs/tools/egress"
@@ -174,12 +172,3 @@ func (m *moving) Leave() { m.quit.Do(func() { close(m.left) }) }
 
 // Recorded implements egress.Moving.
 func (m *moving) Recorded() { m.recorded(m.id) }
-
-// pair returns both ends of a socket pair with message boundaries.
-func pair() (ours, theirs *os.File, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return nil, nil, os.NewSyscallError("socketpair", err)
-	}
-	return os.NewFile(uintptr(fds[0]), "tunnels"), os.NewFile(uintptr(fds[1]), "tunnels"), nil
-}

@@ -20,6 +20,7 @@ import (
 	"github.com/scopefs/scopefs/fs/fusemount"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/internal/view/wire"
@@ -43,7 +44,7 @@ func process(t *testing.T, words ...string) *served {
 func TestProbe(t *testing.T) {
 	t.Parallel()
 	p := process(t, "sh", "-c", "while :; do :; done")
-	ours, theirs, err := SocketPair("heart")
+	ours, theirs, err := descriptors.Pair(unix.SOCK_STREAM)
 	require.NoError(t, err)
 	t.Cleanup(func() { ours.Close(); theirs.Close() }) // nobody answers
 	stoppedAt := make(chan time.Time, 1)

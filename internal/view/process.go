@@ -17,6 +17,7 @@ import (
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/confine"
+	"github.com/scopefs/scopefs/internal/descriptors"
 	holding "github.com/scopefs/scopefs/internal/holder/wire"
 	"github.com/scopefs/scopefs/internal/pidfd"
 	"github.com/scopefs/scopefs/internal/reconnect"
@@ -247,8 +248,8 @@ func sockets() (p *served, theirs []*os.File, err error) {
 		return nil, nil, err
 	}
 	theirs = []*os.File{nil, nil, stat}
-	if p.wire, theirs[0], err = SocketPair("wire"); err == nil {
-		p.heart, theirs[1], err = SocketPair("heart")
+	if p.wire, theirs[0], err = descriptors.Pair(unix.SOCK_STREAM); err == nil {
+		p.heart, theirs[1], err = descriptors.Pair(unix.SOCK_STREAM)
 	}
 	if err != nil {
 		p.close()
@@ -261,7 +262,7 @@ func sockets() (p *served, theirs []*os.File, err error) {
 // Hold makes the process of a command one that may live on, with the descriptors of package reconnect. The caller closes the process's ends after
 // Start, and Held.
 func (p *Process) Hold(cmd *exec.Cmd) (theirs []*os.File, err error) {
-	beats, theirBeats, err := SocketPair("heart")
+	beats, theirBeats, err := descriptors.Pair(unix.SOCK_STREAM)
 	if err != nil {
 		return nil, err
 	}
@@ -334,15 +335,6 @@ func (d directories) detach() (scope *os.File, beside []*os.File, err error) {
 	}
 	beside = []*os.File{os.NewFile(uintptr(pair.Beside), "history"), os.NewFile(uintptr(pair.Mount), "mount")}
 	return os.NewFile(uintptr(pair.Scope), "scope"), beside, nil
-}
-
-// SocketPair returns two connected stream sockets that do not block.
-func SocketPair(name string) (ours, theirs *os.File, err error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return nil, nil, err
-	}
-	return os.NewFile(uintptr(pair[0]), name), os.NewFile(uintptr(pair[1]), name), nil
 }
 
 // quit ends the process and returns how it ended; it waits a second at most. The mount must

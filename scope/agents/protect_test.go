@@ -56,7 +56,7 @@ func TestProtectNames(t *testing.T) {
 			.commitlintrc.ts commitlint.config.mjs .czrc cz.toml .overcommit.yml .local-overcommit.yml captainhook.json grumphp.yml grumphp.yml.dist .rusty-hook.toml
 			rusty-hook.toml .githooks/x .git-hooks/x .gitlint .mrconfig .hg/hgrc .hgrc .jj/repo/config.toml .sl/config .bzr/branch/branch.conf .svn/wc.db _darcs/prefs/defaults
 			.fslckout .pijul/config .repo/repo/main.py .p4config scripts/hooks/pre-commit hooks/update .moon/hooks/pre-commit.sh .moon/workspace.yml .trunk/trunk.yaml .mookme.json cog.toml
-			.gitreview .lfsconfig .lazygit.yml .git/lazygit.yml .git/sl/config .git/branchless/config .git/gitweb/gitweb_config.perl .reviewboardrc .arcconfig .gclient .west/config`,
+			.gitreview .lfsconfig .lazygit.yml .git/lazygit.yml x.git/lazygit.yml .git/sl/config x.git/branchless/config .git/branchless/config .git/gitweb/gitweb_config.perl .reviewboardrc .arcconfig .gclient .west/config`,
 		"editor": `.vscode/tasks.json x.code-workspace .idea/x .fleet/run.json .run/x.xml x.ipr .zed/tasks.json .helix/languages.toml .lapce/x .lite_project.lua .vs/x
 			x.sublime-project x.sublime-workspace .vimrc .exrc _exrc .nvim.lua .nvimrc .lvimrc .vim/coc-settings.json .lazy.lua .ycm_extra_conf.py .vimspector.json .projections.json
 			.dir-locals.el .dir-locals-2.el .emacs .devcontainer/devcontainer.json .devcontainer.json .kateproject x.geany .gdbinit sub/.GDBINIT .lldbinit .radare2rc .lsp/config.edn

@@ -105,6 +105,13 @@ func (h *Policy) Excess(was *Policy) (all []Excess) {
 			}
 		}
 	}
+	for _, rule := range h.network.Rules.Allow { // a variable that both have, with another credential
+		had, ok := was.Credentials()[rule.Secret]
+		told := func(o Excess) bool { return reflect.DeepEqual(o.Allows, rule) }
+		if ok && !reflect.DeepEqual(had, h.network.Credentials[rule.Secret]) && !slices.ContainsFunc(all, told) {
+			all = append(all, Excess{NetworkExcess: scope.NetworkExcess{Allows: rule}})
+		}
+	}
 	if was.Kind() == Rules {
 		for _, rate := range slices.Concat(was.network.Requests, was.network.Bytes) {
 			if !slices.Contains(slices.Concat(h.network.Requests, h.network.Bytes), rate) {

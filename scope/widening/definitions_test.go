@@ -27,10 +27,19 @@ func TestOf(t *testing.T) {
 		"narrower":    {"", "tools: []\nskills: []\nmcps: []\nlimits: {pids: 5}\nscopes: {enum: [state]}\nrate_limits: {bash: 1/minute}", nil},
 		"a key":       {"network: {allow: [a.example]}", first, []string{"network: connects to a.example ports 443 80, with your key (FIRST: the proxy adds it, the agent does not see it), such as a.example:443; before: network.allow: a.example"}},
 		"another key": {first, other, []string{"network: connects to a.example ports 443 80, with your key (OTHER: the proxy adds it, the agent does not see it), such as a.example:443; before: network.allow: a.example"}},
-		"no key":      {first, "network: {allow: [a.example]}", nil},
-		"an address":  {"network: {allow: [a.example]}", "network: {allow: [{host: a.example, address: 127.0.0.1}]}", []string{"network: connects to a.example ports 443 80, such as a.example:443; before: network.allow: a.example"}},
-		"the host's":  {"network: {allow: [a.example]}", "network: host", []string{"network: connects to every address"}},
-		"had it all":  {"network: host", "network: {allow: ['*']}", nil},
+		"another source": {
+			"network: {allow: [{host: a.example, credential: {variable: KEY, from: {env: FIRST}}}]}", "network: {allow: [{host: a.example, credential: {variable: KEY, from: {file: /key}}}]}",
+			[]string{"network: connects to a.example, with your key (/key: the proxy adds it, the agent does not see it)"},
+		},
+		"another header": {
+			"network: {allow: [{host: a.example, credential: {from: {env: FIRST}}}]}", "network: {allow: [{host: a.example, credential: {header: X-Key, from: {env: FIRST}}}]}",
+			[]string{"network: connects to a.example, with your key (FIRST: the proxy adds it, the agent does not see it)"},
+		},
+		"no key":       {first, "network: {allow: [a.example]}", nil},
+		"an address":   {"network: {allow: [a.example]}", "network: {allow: [{host: a.example, address: 127.0.0.1}]}", []string{"network: connects to a.example at 127.0.0.1 ports 443 80, such as a.example:443; before: network.allow: a.example"}},
+		"a port there": {"", "network: {allow: [{host: a.example, address: '127.0.0.1:2375', ports: [80]}]}", []string{"network: connects to a.example at 127.0.0.1:2375 ports 80"}},
+		"the host's":   {"network: {allow: [a.example]}", "network: host", []string{"network: connects to every address"}},
+		"had it all":   {"network: host", "network: {allow: ['*']}", nil},
 		"no login": {"network: {ask: true, presets: [openai]}", "network: {ask: true}", []string{
 			"network: asks you for connections to every other host, such as GET chatgpt.com:443/; before: network.allow: chatgpt.com /backend-api/codex/responses,/backend-api/codex/responses/**,/backend-api/codex/models",
 		}},

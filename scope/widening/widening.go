@@ -332,6 +332,14 @@ func hostText(r scope.HostRule) string {
 	case wild:
 		name = "every name below " + name
 	}
+	if at := r.Address; at.IsValid() && at.Port() == 0 {
+		name += " at " + at.Addr().String()
+	} else if at.IsValid() {
+		name += " at " + at.String()
+	}
+	if r.CA != "" {
+		name += ", with a ca of its own"
+	}
 	if len(r.Ports) > 0 {
 		name += " ports " + strings.Trim(fmt.Sprint(r.Ports), "[]")
 	}

@@ -12,7 +12,7 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,14 +26,16 @@ import (
 type Upstream struct {
 	Address string // HOST:PORT
 
-	silent atomic.Int64 // until when names are not looked up, in Unix nanoseconds
+	mu     sync.Mutex
+	silent map[string]time.Time // until when a name is not looked up
 }
 
-// The bounds of a look at a name. In a company's network there may be no resolver for names of the outside: one that does
-// not answer is left alone for a while.
+// The bounds of a look at a name. In a company's network there may be no resolver for names of the outside. A name for
+// which it does not answer is not looked up for a while. Other names are: the owner of a name can keep its servers silent.
 const (
 	nameTime   = 500 * time.Millisecond
 	silentTime = time.Minute
+	maxSilent  = 1024 // names
 )
 
 // URL returns the proxy for net/http.
@@ -54,19 +56,34 @@ func (u *Upstream) check(ctx context.Context, d *Dialer, host string) error {
 		return errNames
 	case host == "localhost" || strings.HasSuffix(host, ".localhost"), strings.EqualFold(host, own):
 		return fmt.Errorf("%w: %s is this host, or network.upstream itself", ErrAddress, host)
-	case time.Now().UnixNano() < u.silent.Load():
+	case u.isSilent(host):
 		return nil
 	}
 	short, cancel := context.WithTimeout(ctx, nameTime)
 	defer cancel()
 	_, err := d.resolve(short, host)
 	if short.Err() != nil && ctx.Err() == nil {
-		u.silent.Store(time.Now().Add(silentTime).UnixNano())
+		u.leaveAlone(host)
 	}
 	if errors.Is(err, ErrAddress) {
 		return err
 	}
 	return nil // the proxy may know the name
+}
+
+func (u *Upstream) isSilent(host string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return time.Now().Before(u.silent[host])
+}
+
+func (u *Upstream) leaveAlone(host string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.silent == nil || len(u.silent) >= maxSilent {
+		u.silent = map[string]time.Time{}
+	}
+	u.silent[host] = time.Now().Add(silentTime)
 }
 
 // connect connects to a host by the proxy (RFC 9110, section 9.3.6).

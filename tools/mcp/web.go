@@ -45,17 +45,13 @@ type Sessions interface {
 
 // Handler returns a handler of MCP's streamable HTTP transport. faceOf returns the
 // Face for a request, or nil and the status of the refusal. The handler refuses
-// requests of web pages, token or not: the SDK checks the Host header on loopback
+// requests of web pages: the SDK checks the Host header on loopback
 // (DNS rebinding), and http.CrossOriginProtection the origin.
 func Handler(faceOf func(*http.Request) (*Face, int)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f, status := faceOf(r)
 		id := r.Header.Get(sessionHeader)
 		switch {
-		case status == http.StatusUnauthorized:
-			w.Header().Set("WWW-Authenticate", "Bearer")
-			refuse(w, "no valid token: send Authorization: Bearer TOKEN", status)
-			return
 		case f == nil:
 			refuse(w, "the agent is down", status)
 			return

@@ -35,6 +35,25 @@ type Place struct {
 	Own      bool   // the stream is of one agent, who chooses the filters
 }
 
+// Forgotten is what a store removes of an agent.
+type Forgotten struct {
+	Streams   []string
+	Positions []Position
+}
+
+// A Position is that of an agent in a stream that stays.
+type Position struct{ Stream, Reader string }
+
+// Of returns what a store has of an agent: the streams of its subjects and its inbox, and its positions in channels.
+func (g Grants) Of(agent scope.ID) (f Forgotten) {
+	f.Streams = []string{StreamOf(agent), shared("_inbox", string(agent)).Stream}
+	for name := range g.Channels {
+		p := shared("_channel", name)
+		f.Positions = append(f.Positions, Position{p.Stream, consumerName(agent, p.Filter)})
+	}
+	return f
+}
+
 // A Message is one to be published.
 type Message struct {
 	Place

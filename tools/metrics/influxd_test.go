@@ -53,7 +53,7 @@ func newClient(t *testing.T, s Server, id, front string) *client {
 	store, err := Open(s)
 	require.NoError(t, err)
 	t.Cleanup(func() { store.Close() })
-	ours, err := New(store, s.Retention, nil)
+	ours, err := New(store, s.Retention, Buckets{})
 	require.NoError(t, err)
 	return &client{agenttest.New(t, tools.Gate{Agent: scope.ID(id)}, front, ours)}
 }

@@ -4,7 +4,8 @@
 //
 // The door divides the server by [scope.Buckets]: the database of an agent is the
 // agent's whole part, "{id}_". A measurement is a key in it. An input of an agent names
-// no other database than a bucket that the operator has granted to it.
+// no other database than a bucket that the operator has granted to it, and further ones
+// of its own, "{id}_{name}", of the names that the operator has given.
 //
 // An agent gives structured input only: points to write, and for a query a
 // measurement, fields, tags and a time range. This package writes the line protocol
@@ -14,6 +15,8 @@ package metrics
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/scopefs/scopefs/scope"
@@ -41,9 +44,11 @@ type Series struct {
 	Rows [][]any           `json:"rows" jsonschema:"each with a value for each column" limit:"items=1000"`
 }
 
-// Buckets are databases that several agents use, by name. The function reports whether an agent may use the
-// database. No agent may use an unlisted one.
-type Buckets map[string]func(scope.Principal) bool
+// Buckets are those that a call may name. No agent may use an unlisted one.
+type Buckets struct {
+	Shared map[string]func(scope.Principal) bool // databases of several agents, and who may use each
+	Own    []string                              // letters and digits: each agent has one of each name for itself
+}
 
 // New returns the tools metrics_write and metrics_query on a store. Points may be
 // as old as retention.
@@ -70,20 +75,22 @@ type service struct {
 
 // judge decides whether the agent, and those that bound the call, may use a bucket.
 func (s service) judge(env tools.Env, name string) error {
-	who := s.buckets[name]
-	if name == "" || env.All(who) {
+	who := s.buckets.Shared[name]
+	if name == "" || slices.Contains(s.buckets.Own, name) || env.All(who) {
 		return nil
 	}
 	d := env.Ungranted("stores.metrics.buckets", name, who != nil)
-	return tools.Refused(d, tools.Denied, "there is no bucket %.64q here", name).Suggest("leave out bucket for your own")
+	return tools.Refused(d, tools.Denied, "there is no bucket %.64q here", name).
+		Suggest(strings.Join(append([]string{"leave out bucket for your own"}, s.buckets.Own...), ", or name "))
 }
 
-// database returns the database of a call: a bucket that was granted, or the agent's own.
-func database(bucket string, own tools.Resource) (string, error) {
-	if bucket != "" {
+// database returns the database of a call: a bucket that was granted, or one of the agent's own.
+func (s service) database(bucket string, own tools.Resource) (string, error) {
+	if bucket != "" && !slices.Contains(s.buckets.Own, bucket) {
 		return bucket, nil
 	}
-	return own.Part()
+	part, err := own.Part()
+	return part + bucket, err
 }
 
 // writeArgs are the arguments of metrics_write.
@@ -113,7 +120,7 @@ func (s service) write(ctx context.Context, _ tools.Env, in writeArgs) (out writ
 	if err != nil {
 		return out, err
 	}
-	name, err := database(in.Bucket, in.Points[0].Measurement)
+	name, err := s.database(in.Bucket, in.Points[0].Measurement)
 	if err != nil {
 		return out, err
 	}
@@ -155,7 +162,7 @@ func (s service) query(ctx context.Context, _ tools.Env, in queryArgs) (out foun
 	if err != nil {
 		return out, err
 	}
-	name, err := database(in.Bucket, in.Measurement)
+	name, err := s.database(in.Bucket, in.Measurement)
 	if err != nil {
 		return out, err
 	}

@@ -4,16 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
 // takeListener checks and stores the listening socket that came with OpReady. Init made
 // it before any command: it is in the sandbox's network, and no process of the sandbox
 // has it. The caller holds mu.
-func (s *Session) takeListener(files pid1.Files) error {
+func (s *Session) takeListener(files []*os.File) error {
 	want := 0
 	if s.spec.Proxy {
 		want = 1
@@ -31,7 +33,7 @@ func (s *Session) takeListener(files pid1.Files) error {
 	if err != nil {
 		return fmt.Errorf("listening socket: %w", err)
 	}
-	files.Close()
+	descriptors.Close(files)
 	s.listens = l
 	return nil
 }

@@ -61,6 +61,8 @@ func (a asides) attach() error {
 	if a.none() {
 		return nil
 	}
+	// bwrap reads the table of mounts for each file that it binds. In a user namespace the kernel keeps mounts of the host.
+	_ = unix.Unmount(aside, unix.MNT_DETACH)
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	if err := unix.Mount("scopefs", aside, "tmpfs", flags, "mode=0755,size=64k"); err != nil {
 		return fmt.Errorf("mount a directory for the mounts of a sandbox: %w", err)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/internal/thread"
+	"github.com/scopefs/scopefs/internal/pinned"
 )
 
 // mountPoints are those of a thread's namespace, in the order of the kernel.
@@ -62,7 +62,7 @@ func TestStartAmong(t *testing.T) {
 
 	t.Run("namespace", func(t *testing.T) {
 		var inside, after []string
-		other := thread.Start()
+		other := pinned.Start()
 		require.NoError(t, other.Do(func() error {
 			defer func() { inside = mountPoints(t, "thread-self") }()
 			return enter(kept)
@@ -87,4 +87,27 @@ func TestStartAmong(t *testing.T) {
 		s := newTestSession(t, func(spec *Spec) { spec.Mounts = append(slices.Clone(kept), filepath.Join(top, "gone")) })
 		assert.Equal(t, 6, mountsBelow(mountPoints(t, fmt.Sprint(s.bwrap.Process.Pid)), shared), "it starts among all")
 	})
+}
+
+// TestAsideAlone: bwrap sees none of the host's mounts below the place for its own, and the host keeps them.
+func TestAsideAlone(t *testing.T) {
+	needRoot(t, "it mounts")
+	dir, err := os.Open(t.TempDir())
+	require.NoError(t, err)
+	defer dir.Close()
+	home, err := detached(dir, 0)
+	require.NoError(t, err)
+	defer home.Close()
+	before, inside := mountsBelow(mountPoints(t, "self"), aside), 0
+	other := pinned.Start()
+	defer other.Stop()
+	require.NoError(t, other.Do(func() error {
+		_, err := startIn(nil, asides{mounts: map[string]*os.File{asideHome: home}}, func() error {
+			inside = mountsBelow(mountPoints(t, "thread-self"), aside)
+			return nil
+		})
+		return err
+	}))
+	assert.Equal(t, 2, inside, "the place, and HOME")
+	assert.Equal(t, before, mountsBelow(mountPoints(t, "self"), aside))
 }

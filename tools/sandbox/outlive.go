@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/pidfd"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
@@ -123,7 +124,7 @@ const (
 func (s *Session) Outlive(p *Process) (_ Outliving, files []*os.File, err error) {
 	defer func() {
 		if err != nil {
-			closeFiles(files)
+			descriptors.Close(files)
 			files = nil
 		}
 	}()
@@ -151,7 +152,7 @@ func (s *Session) Outlive(p *Process) (_ Outliving, files []*os.File, err error)
 		return o, nil, err
 	}
 	files = append(files, init)
-	control, err := s.wire.File()
+	control, err := dup(s.wire.Socket)
 	if err != nil {
 		return o, files, err
 	}
@@ -163,7 +164,7 @@ func (s *Session) Outlive(p *Process) (_ Outliving, files []*os.File, err error)
 		}
 		files = append(files, l)
 	}
-	return o, files, s.wire.Send(pid1.Request{Op: pid1.OpOutlive})
+	return o, files, nil
 }
 
 // Init returns a pidfd of init, which does not block.
@@ -205,14 +206,9 @@ func (p *Process) Outlive() (o Outlived, files []*os.File, err error) {
 	}
 	files = []*os.File{init}
 	for _, f := range []*os.File{p.Stdout, p.Stderr} {
-		var own *os.File
-		err := control(f, func(fd int) error {
-			fd, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-			own = os.NewFile(uintptr(fd), f.Name())
-			return err
-		})
+		own, err := dup(f)
 		if err != nil {
-			closeFiles(files)
+			descriptors.Close(files)
 			return o, nil, err
 		}
 		files = append(files, own)
@@ -225,12 +221,6 @@ func (p *Process) Session() *Session { return p.session }
 
 // Bind kills the command when ctx ends.
 func (p *Process) Bind(ctx context.Context) { go p.watch(ctx, 0) }
-
-func closeFiles(files []*os.File) {
-	for _, f := range files {
-		f.Close()
-	}
-}
 
 // Leave leaves the session to the next daemon. Its command's Wait returns ErrLeft.
 func (s *Session) Leave() {
@@ -274,9 +264,9 @@ func (h *Host) Adopt(agent scope.ID, o Outliving, given []*os.File, commands []O
 	var files []*os.File
 	defer func() {
 		if err != nil {
-			closeFiles(files)
+			descriptors.Close(files)
 			for _, c := range commands {
-				closeFiles(c.Files)
+				descriptors.Close(c.Files)
 			}
 		}
 	}()
@@ -307,7 +297,12 @@ func (h *Host) Adopt(agent scope.ID, o Outliving, given []*os.File, commands []O
 			return nil, nil, err
 		}
 	}
-	if s.wire, err = pid1.OpenWire(files[outlivingControl]); err != nil {
+	wire, err := unix.FcntlInt(given[outlivingControl].Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	files[outlivingControl].Close()
+	if s.wire, err = descriptors.OpenWire(wire, pid1.MaxReply); err != nil {
 		return nil, nil, err
 	}
 	if s.pidfd, err = unix.FcntlInt(given[outlivingInit].Fd(), unix.F_DUPFD_CLOEXEC, 0); err == nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
@@ -48,7 +49,7 @@ func TestAdoptHostile(t *testing.T) {
 			pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 			require.NoError(t, err)
 			files := []*os.File{os.NewFile(uintptr(fd), "init"), os.NewFile(uintptr(pair[0]), "control")}
-			defer closeFiles(files)
+			defer descriptors.Close(files)
 			defer unix.Close(pair[1])
 			o := Outliving{PID: cmd.Process.Pid, Last: 7, Command: &Outlived{ID: 7, Process: 2, Began: time.Now()}}
 			if test.says == nil {

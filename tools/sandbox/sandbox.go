@@ -48,7 +48,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/companion"
-	"github.com/scopefs/scopefs/internal/thread"
+	"github.com/scopefs/scopefs/internal/pinned"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
@@ -125,7 +125,7 @@ type Host struct {
 	filter  []byte
 	cgroups cgroups
 	// thread forks every bwrap, in a mount namespace that it enters for that.
-	thread    thread.Thread
+	thread    pinned.Thread
 	keystores keystores
 
 	mu       sync.Mutex
@@ -164,7 +164,7 @@ func Open(c Config) (*Host, error) {
 		}
 	}
 	groups.sweep()
-	h.thread = thread.Start()
+	h.thread = pinned.Start()
 	return h, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"os/exec"
 	"path"
 	"sync"
@@ -34,7 +35,7 @@ type Session struct {
 	killed int  // of group.kills, seen already; guarded by mu
 	untold bool // see tellMemory; guarded by mu
 	output tail // stderr of bwrap and init: why a start failed
-	wire   *pid1.Wire
+	wire   *descriptors.Wire
 	bwrap  *exec.Cmd       // nil: an earlier daemon's
 	reaped bool            // bwrap, or it will be at once; guarded by mu
 	gone   <-chan struct{} // without bwrap: closed when init is gone
@@ -308,13 +309,13 @@ func (s *Session) read() {
 
 // handle checks one message of init against the state of its command. An error ends
 // the session.
-func (s *Session) handle(r pid1.Reply, files pid1.Files) error {
+func (s *Session) handle(r pid1.Reply, files []*os.File) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.procs[r.ID]
 	switch {
 	case s.left || !s.told && r.Op != pid1.OpState: // the daemon before may have handled it
-		files.Close()
+		descriptors.Close(files)
 		return nil
 	case r.Op == pid1.OpState && !s.told && len(files) == 0 && r.ID >= s.last:
 		s.told, s.last, s.earlier = true, r.ID, r.ID
@@ -325,7 +326,7 @@ func (s *Session) handle(r pid1.Reply, files pid1.Files) error {
 		case <-s.ready:
 		default:
 			if err := s.takeListener(files); err != nil {
-				files.Close()
+				descriptors.Close(files)
 				return err
 			}
 			close(s.ready)
@@ -337,7 +338,7 @@ func (s *Session) handle(r pid1.Reply, files pid1.Files) error {
 		return nil
 	case r.Op == pid1.OpStarted && p != nil && !p.running && r.Errno == 0:
 		if err := p.take(files); err != nil {
-			files.Close()
+			descriptors.Close(files)
 			return err
 		}
 		p.tagged = s.tags.started(r.PID, p.tag)
@@ -356,7 +357,7 @@ func (s *Session) handle(r pid1.Reply, files pid1.Files) error {
 		p.finish(Exit{Code: r.Code, Signal: r.Signal, OutOfMemory: memory && (r.Code != 0 || r.Signal != 0)}, nil)
 		return nil
 	}
-	files.Close()
+	descriptors.Close(files)
 	if r.Op == pid1.OpExited && p == nil && r.ID > 0 && r.ID <= s.earlier {
 		return nil
 	}

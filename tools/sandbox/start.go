@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/child"
+	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
@@ -99,7 +100,7 @@ func (h *Host) spawn(s *Session, plan *plan) (args, info *os.File, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	control, wire, err := pid1.NewPair()
+	wire, control, err := descriptors.WirePair(pid1.MaxReply)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/internal/proc"
 )
@@ -212,7 +213,7 @@ func TestTTYStopsWithoutDaemon(t *testing.T) {
 	c.expect("begun\r\nbegun")
 	o, files, err := s.Outlive(c.p)
 	require.NoError(t, err)
-	defer closeFiles(files)
+	defer descriptors.Close(files)
 	s.Leave()
 	c.enter("\x1a")
 	require.Eventually(t, func() bool {

@@ -55,7 +55,8 @@ const (
 	KVSet    = driver.Method[KVChange, kv.Entry]("kv.set")
 	KVDelete = driver.Method[kv.Change, bool]("kv.delete")
 	KVList   = driver.Method[KVListing, KVPage]("kv.list")
-	KVSize   = driver.Method[string, int64]("kv.size") // of a part: the bytes of its names and values
+	KVSize   = driver.Method[string, int64]("kv.size")  // of a part: the bytes of its names and values
+	KVForget = driver.Method[string, bool]("kv.forget") // of a part: removes entries; true: there may be more
 	KVPing   = driver.Method[driver.None, driver.None]("kv.ping")
 )
 
@@ -89,6 +90,7 @@ const (
 	Publish      = driver.Method[messages.Message, uint64]("messages.publish")
 	Read         = driver.Method[messages.Reading, messages.Found]("messages.read")
 	MessagesSize = driver.Method[string, int64]("messages.size") // of a stream: the bytes of its messages
+	Forget       = driver.Method[messages.Forgotten, driver.None]("messages.forget")
 	MessagesPing = driver.Method[driver.None, driver.None]("messages.ping")
 )
 

@@ -22,9 +22,10 @@ const memory = 2 << 30
 
 // Bounds of texts.
 const (
-	MaxMeta  = 3 << 10 // bytes of Load.Meta
-	MaxOwner = 512     // bytes of the name of an owner
-	maxError = 300     // bytes of an error's text
+	MaxMessage = 4 << 10 // bytes
+	MaxMeta    = 3 << 10 // bytes of Load.Meta
+	MaxOwner   = 512     // bytes of the name of an owner
+	maxError   = 300     // bytes of an error's text
 )
 
 // An Op is what a message is about.

@@ -14,16 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/confine"
+	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/pidfd"
 	"github.com/scopefs/scopefs/internal/seccomp"
 	"github.com/scopefs/scopefs/tools/egress/tunnel"
-	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
 
 // keeper is the state of the process.
 type keeper struct {
-	wire  *pid1.Wire
+	wire  *descriptors.Wire
 	wake  chan struct{} // of one element: there is something to send
 	pipes tunnel.Pipes
 
@@ -66,7 +66,7 @@ func calls() []seccomp.Rule {
 func Main() int {
 	// A service manager or a terminal signals all processes of the daemon at once.
 	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE)
-	wire, err := pid1.OpenWire(os.NewFile(controlFD, "control"))
+	wire, err := descriptors.OpenWire(controlFD, MaxMessage)
 	if err != nil {
 		return 1
 	}
@@ -88,11 +88,11 @@ func Main() int {
 }
 
 // handle does what a message of the daemon says. It is false for a message that cannot be.
-func (k *keeper) handle(msg Message, files pid1.Files) bool {
+func (k *keeper) handle(msg Message, files []*os.File) bool {
 	if msg.Op == OpOpen {
 		return k.open(msg, files)
 	}
-	files.Close()
+	descriptors.Close(files)
 	k.mu.Lock()
 	t, o := k.tunnels[msg.ID], k.owners[msg.Owner]
 	k.mu.Unlock()
@@ -119,8 +119,8 @@ func (k *keeper) handle(msg Message, files pid1.Files) bool {
 }
 
 // open begins a tunnel.
-func (k *keeper) open(msg Message, files pid1.Files) bool {
-	defer files.Close()
+func (k *keeper) open(msg Message, files []*os.File) bool {
+	defer descriptors.Close(files)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.tunnels[msg.ID] != nil || len(files) < 2 {

@@ -14,23 +14,8 @@ import (
 
 // ends are the descriptors of a command. Init makes both ends inside the sandbox.
 type ends struct {
-	inner []int // 0, 1 and 2 of the command
+	inner []int // 0, 1 and 2 of the command, or a terminal
 	outer []int // the daemon's: of three pipes, or a terminal's master
-}
-
-// newEnds makes three pipes; with a size, a terminal.
-func newEnds(tty *Size) (e *ends, err error) {
-	e = &ends{}
-	if tty != nil {
-		err = e.terminal(tty)
-	} else {
-		err = e.pipes()
-	}
-	if err != nil {
-		e.close()
-		return nil, err
-	}
-	return e, nil
 }
 
 func (e *ends) pipes() error {
@@ -63,22 +48,28 @@ func (e *ends) terminal(size *Size) error {
 	if errno != 0 {
 		return errno
 	}
-	e.inner = []int{int(slave), int(slave), int(slave)}
+	e.inner = []int{int(slave)}
 	return unix.IoctlSetWinsize(master, unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Cols})
 }
 
-// start executes the command with these ends as the leader of a new session; on a terminal, below such a leader. given has the
-// program of FileWorker. start returns the session and the process group of the command.
-func (e *ends) start(r *Request, given Files) (session, group int, err error) {
+// start makes three pipes, or a terminal, and executes the command with them as the leader of a new session; on a terminal, below
+// such a leader. given has the program of FileWorker. start returns the session and the process group of the command.
+func (e *ends) start(r *Request, given []*os.File) (session, group int, err error) {
 	if r.TTY != nil {
+		if err := e.terminal(r.TTY); err != nil {
+			return 0, 0, err
+		}
 		return startLeader(r, e.inner[0])
+	}
+	if err := e.pipes(); err != nil {
+		return 0, 0, err
 	}
 	session, err = execute(r, given, e.inner, &syscall.SysProcAttr{Setsid: true})
 	return session, session, err
 }
 
 // execute executes a command. given has the program of FileWorker.
-func execute(r *Request, given Files, files []int, sys *syscall.SysProcAttr) (pid int, err error) {
+func execute(r *Request, given []*os.File, files []int, sys *syscall.SysProcAttr) (pid int, err error) {
 	argv, env := stringsOf(r.Argv), stringsOf(r.Env)
 	program := ""
 	fork := func() {
@@ -109,12 +100,7 @@ func execute(r *Request, given Files, files []int, sys *syscall.SysProcAttr) (pi
 }
 
 func (e *ends) close() {
-	for i, fd := range e.inner {
-		if i == 0 || fd != e.inner[0] {
-			unix.Close(fd)
-		}
-	}
-	for _, fd := range e.outer {
+	for _, fd := range append(e.inner, e.outer...) {
 		unix.Close(fd)
 	}
 }

@@ -20,10 +20,9 @@
 //
 // # The next daemon
 //
-// Another process may have the daemon's end of the control socket, too, and pass it to the next daemon. With [OpOutlive] init
-// keeps the exit statuses for that daemon. The next daemon sends [OpState] with the commands whose
-// files somebody else has. Init kills the sessions of the other commands, answers, and sends the last exit statuses again: the
-// daemon before may have received them and died.
+// Another process may have the daemon's end of the control socket, too, and pass it to the next daemon. That one sends [OpState] with
+// the commands whose files somebody else has. Init kills the sessions of the other commands, answers, and sends the last exit statuses
+// again: the daemon before may have received them and died.
 //
 // # Messages
 //

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/internal/thread"
 )
@@ -35,54 +36,57 @@ const (
 // scheduler has moved it: then the program starts again. Waiting for the main thread would
 // take threads, which the limit of processes counts.
 func Main() int {
-	if slices.Contains(os.Args, argLead) {
-		return lead()
-	}
 	runtime.LockOSThread()
-	if unix.Gettid() != unix.Getpid() {
-		err := unix.Exec("/proc/self/exe", os.Args, os.Environ())
-		fmt.Fprintln(os.Stderr, "scopefs init: start again:", err)
-		return 1
+	leads := slices.Contains(os.Args, argLead)
+	if !leads && unix.Gettid() != unix.Getpid() {
+		return told(fmt.Errorf("start again: %w", unix.Exec("/proc/self/exe", os.Args, os.Environ())))
 	}
 	thread.Name("scopefs-init")
-	var ended [2]int
-	err := unix.Pipe2(ended[:], unix.O_CLOEXEC)
-	control, wrong := unix.FcntlInt(ControlFD, unix.F_DUPFD_CLOEXEC, 0) // run closes ControlFD
-	if err := errors.Join(err, wrong); err != nil {
-		fmt.Fprintln(os.Stderr, "scopefs init: control socket:", err)
-		return 1
+	// The /proc/1/{exe,root,cwd,fd,mem} of an undumpable process need CAP_SYS_PTRACE, which no process of the sandbox has
+	// (proc(5), ptrace(2)). Nor does the kernel dump the core of a leader that ends by the signal of its command.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return told(fmt.Errorf("PR_SET_DUMPABLE: %w", err))
 	}
-	status := 0
+	wire, err := descriptors.OpenWire(ControlFD, descriptors.MaxPacket)
+	if err != nil {
+		return told(err)
+	}
+	if leads {
+		return lead(wire)
+	}
+	in, err := newInit(wire)
+	if err != nil {
+		return told(err)
+	}
+	ended := make(chan error, 1)
 	go func() {
-		status = run()
-		unix.Close(ended[1])
+		ended <- in.serve(slices.Contains(os.Args, ArgListen))
+		_ = unix.Shutdown(ControlFD, unix.SHUT_RDWR) // wakes hangUp
 	}()
-	if hangUp(control, ended[0]) == ended[0] {
-		return status
+	hangUp()
+	select {
+	case err := <-ended:
+		return told(err)
+	default:
+		return 0 // the kernel kills the other processes
 	}
-	return 0 // the kernel kills the other processes
 }
 
-// hangUp waits until no process has the other end of one of fds, and returns that one: POLLHUP in poll(2). run would learn it
-// of the control socket later, or never: a command that stops the child of an OpExec before it executes blocks run.
-func hangUp(fds ...int) int {
-	polled := make([]unix.PollFd, len(fds))
-	for i, fd := range fds {
-		polled[i].Fd = int32(fd)
+// told prints why process 1 ends, which Host.Start returns in its error, and returns the exit status.
+func told(err error) int {
+	if errors.Is(err, io.EOF) {
+		return 0
 	}
-	for {
-		n, err := unix.Poll(polled, -1)
-		if err != nil && err != unix.EINTR {
-			return -1
-		}
-		if n <= 0 {
-			continue
-		}
-		for _, p := range polled {
-			if p.Revents != 0 {
-				return int(p.Fd)
-			}
-		}
+	fmt.Fprintln(os.Stderr, "scopefs init:", err)
+	return 1
+}
+
+// hangUp waits until the control socket has no other end: POLLHUP in poll(2). Receive would learn it later, or never: a command
+// that stops the child of an OpExec before it executes blocks serve.
+func hangUp() {
+	polled := []unix.PollFd{{Fd: ControlFD}}
+	for polled[0].Revents == 0 {
+		_, _ = unix.Poll(polled, -1)
 	}
 }
 
@@ -110,27 +114,14 @@ func reserveThreads(n int) {
 	close(release)
 }
 
-func run() int {
-	in, err := newInit()
-	if err == nil {
-		err = in.serve(slices.Contains(os.Args, ArgListen))
-	}
-	if err != nil && !errors.Is(err, io.EOF) {
-		fmt.Fprintln(os.Stderr, "scopefs init:", err) // Host.Start returns it in its error
-		return 1
-	}
-	return 0
-}
-
 // initProcess is process 1.
 type initProcess struct {
-	wire *Wire
+	wire *descriptors.Wire
 
 	mu       sync.Mutex
 	commands map[uint64]*running // by id
 	pids     map[int]*running    // by pid
-	keep     bool                // exits: the process outlives its daemon
-	exits    []Reply             // the last ones, the oldest first
+	exits    []Reply             // the last ones, the oldest first: the next daemon gets them again
 	last     uint64              // id of the last command
 }
 
@@ -146,30 +137,16 @@ type running struct {
 	turn       uint64 // of the daemon's last SIGCONT
 }
 
-// newInit closes this process to the other processes of the sandbox, and closes
-// every inherited descriptor but the control socket.
-func newInit() (*initProcess, error) {
+// newInit closes every inherited descriptor but the control socket.
+func newInit(wire *descriptors.Wire) (*initProcess, error) {
 	if os.Getpid() != 1 {
 		return nil, errors.New("not process 1 of a sandbox")
 	}
-	// The /proc/1/{exe,root,cwd,fd,mem} of an undumpable process need CAP_SYS_PTRACE,
-	// which no process of the sandbox has (proc(5), ptrace(2)).
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return nil, fmt.Errorf("PR_SET_DUMPABLE: %w", err)
-	}
-	unix.CloseOnExec(ControlFD)
 	if err := closeInherited(); err != nil {
 		return nil, fmt.Errorf("descriptors: %w", err)
 	}
-	if err := unix.SetNonblock(ControlFD, true); err != nil {
-		return nil, fmt.Errorf("control socket: %w", err)
-	}
 	syscall.Umask(0o022) // not the daemon's
-	w, err := newWire(os.NewFile(ControlFD, "control"), maxRequest)
-	if err != nil {
-		return nil, err
-	}
-	return &initProcess{wire: w, commands: make(map[uint64]*running), pids: make(map[int]*running)}, nil
+	return &initProcess{wire: wire, commands: make(map[uint64]*running), pids: make(map[int]*running)}, nil
 }
 
 // closeInherited closes the descriptors that bwrap left open: the program, and the
@@ -177,20 +154,14 @@ func newInit() (*initProcess, error) {
 // The Go runtime's own descriptors have it and stay open.
 func closeInherited() error {
 	names, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return err
-	}
 	for _, name := range names {
-		fd, err := strconv.Atoi(name.Name())
-		if err != nil {
-			return err
-		}
-		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
-		if err == nil && fd > 2 && flags&unix.FD_CLOEXEC == 0 {
+		fd, wrong := strconv.Atoi(name.Name())
+		err = errors.Join(err, wrong)
+		if flags, wrong := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); wrong == nil && fd > 2 && flags&unix.FD_CLOEXEC == 0 {
 			unix.Close(fd)
 		}
 	}
-	return nil
+	return err
 }
 
 func (in *initProcess) serve(listen bool) error {
@@ -218,16 +189,12 @@ func (in *initProcess) serve(listen bool) error {
 			err = in.exec(&r, files)
 		case OpSignal:
 			in.signal(&r)
-		case OpOutlive:
-			in.mu.Lock()
-			in.keep = true
-			in.mu.Unlock()
 		case OpState:
 			err = in.state(r.Keep)
 		default:
 			err = fmt.Errorf("asked for %q", r.Op)
 		}
-		files.Close()
+		descriptors.Close(files)
 		if err != nil {
 			return err
 		}
@@ -236,14 +203,11 @@ func (in *initProcess) serve(listen bool) error {
 
 // exec starts a command and sends OpStarted. It holds the lock meanwhile, so that
 // reap cannot send OpExited first.
-func (in *initProcess) exec(r *Request, program Files) error {
+func (in *initProcess) exec(r *Request, program []*os.File) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.last = max(in.last, r.ID) // the daemon may send two in another order than it numbers them
-	ends, err := newEnds(r.TTY)
-	if err != nil {
-		return in.wire.Send(failed(r.ID, err))
-	}
+	var ends ends
 	defer ends.close()
 	pid, group, err := ends.start(r, program)
 	if err != nil {
@@ -286,9 +250,7 @@ func (in *initProcess) exited(c *running, status unix.WaitStatus) {
 	if status.Signaled() {
 		exit.Signal = status.Signal()
 	}
-	if in.keep {
-		in.exits = append(in.exits[max(0, len(in.exits)+1-maxExits):], exit)
-	}
+	in.exits = append(in.exits[max(0, len(in.exits)+1-maxExits):], exit)
 	_ = in.wire.Send(exit) // without a daemon, serve returns
 }
 

@@ -1,31 +1,37 @@
 package pid1
 
 import (
+	"maps"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/proc"
 )
 
+// scans bounds the scans for processes to stop, and those for processes that have not ended.
+const scans = 100
+
 // killSession kills the processes of a session and their descendants, whatever
-// session those have made. It scans again until no new one appears: a process may
-// fork during a scan. A descendant whose parent had ended before lives as long as
-// the sandbox.
+// session those have made. It stops them first: a stopped process stays the parent of its children. It scans again until no new one
+// appears, and after the kill until none is left: a process may fork during a scan. A descendant whose parent had ended before
+// lives as long as the sandbox.
 func killSession(id int) {
 	tree := map[int]bool{}
-	for range 100 {
-		if !stopTree(id, tree) {
-			break
+	for i := range 2 * scans {
+		if more := stopTree(id, tree); more && i < scans {
+			continue
+		}
+		if len(tree) == 0 {
+			return
+		}
+		for pid := range tree {
+			unix.Kill(pid, unix.SIGKILL)
 		}
 	}
-	for pid := range tree {
-		unix.Kill(pid, unix.SIGKILL)
-	}
-	killAll(id)
 }
 
-// stopTree stops the processes of a session and their descendants, and reports
-// whether it found any that was not in the tree. A stopped process cannot fork, and
-// stays the parent of its children.
+// stopTree stops the processes of a session and their descendants that are not in the tree, adds them, and reports
+// whether there are any. It removes those that have ended.
 func stopTree(id int, tree map[int]bool) (more bool) {
 	all := map[int]proc.Stat{}
 	for _, pid := range proc.Processes() {
@@ -33,6 +39,7 @@ func stopTree(id int, tree map[int]bool) (more bool) {
 			all[pid] = s
 		}
 	}
+	maps.DeleteFunc(tree, func(pid int, _ bool) bool { return all[pid].State == 0 })
 	for found := true; found; {
 		found = false
 		for pid, s := range all {
@@ -43,21 +50,4 @@ func stopTree(id int, tree map[int]bool) (more bool) {
 		}
 	}
 	return more
-}
-
-// killAll kills the processes of a session.
-func killAll(id int) {
-	for range 100 {
-		unix.Kill(-id, unix.SIGKILL)
-		alive := false
-		for _, pid := range proc.Processes() {
-			if s, err := proc.ReadStat(pid); err == nil && pid != 1 && s.Session == id && !s.Ended() {
-				unix.Kill(pid, unix.SIGKILL)
-				alive = true
-			}
-		}
-		if !alive {
-			return
-		}
-	}
 }

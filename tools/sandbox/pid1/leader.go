@@ -1,15 +1,15 @@
 package pid1
 
 import (
+	"errors"
 	"os"
 	"os/signal"
-	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/sigaction"
-	"github.com/scopefs/scopefs/internal/thread"
 )
 
 // argLead as an argument makes Main a leader.
@@ -17,11 +17,11 @@ const argLead = "lead"
 
 // startLeader starts a leader on a terminal, which starts the command.
 func startLeader(r *Request, tty int) (session, group int, err error) {
-	theirs, ours, err := NewPair()
+	wire, theirs, err := descriptors.WirePair(MaxReply)
 	if err != nil {
 		return 0, 0, err
 	}
-	defer ours.Close()
+	defer wire.Close()
 	fd := uintptr(tty)
 	// The environment of a command could hold settings of the Go runtime.
 	session, err = syscall.ForkExec("/proc/self/exe", []string{"scopefs-init", argLead}, &syscall.ProcAttr{
@@ -30,58 +30,47 @@ func startLeader(r *Request, tty int) (session, group int, err error) {
 		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0},
 	})
 	theirs.Close()
+	if err != nil {
+		return 0, 0, err
+	}
 	var reply Reply
+	err = wire.Send(r)
 	if err == nil {
-		err = ours.Send(r)
+		_, err = wire.Receive(&reply)
 	}
-	if err == nil {
-		_, err = ours.Receive(&reply)
-	}
-	if err == nil {
-		err = reply.Err()
-	}
-	return session, reply.PID, err
+	return session, reply.PID, errors.Join(err, reply.Err())
 }
 
 // lead is a process that leads the session of a command on a terminal. The command is in the foreground, in a process group of its
 // own with a parent outside it: a group without one is orphaned, and the kernel drops its SIGTSTP (setpgid(2), credentials(7)).
 //
 // The leader stops when the command stops, and ends as the command ends. So process 1 waits for the leader alone.
-func lead() int {
-	runtime.LockOSThread()
-	thread.Name("scopefs-init")
+func lead(wire *descriptors.Wire) int {
 	// It outlives a command that signals all processes. What has a handler is the command's by default: see syscall.ForkExec.
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM)
-	// Other commands may open no stream of it, and the kernel dumps no core if it ends by the signal of one.
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return 1
-	}
-	w, err := newWire(os.NewFile(ControlFD, "init"), maxRequest)
-	if err != nil {
-		return 1
-	}
 	var r Request
-	if _, err := w.Receive(&r); err != nil {
+	if _, err := wire.Receive(&r); err != nil {
 		return 1
 	}
-	reply := Reply{Op: OpStarted, ID: r.ID}
-	if reply.PID, err = execute(&r, nil, []int{0, 1, 2}, &syscall.SysProcAttr{Foreground: true, Ctty: 0}); err != nil {
+	pid, err := execute(&r, nil, []int{0, 1, 2}, &syscall.SysProcAttr{Foreground: true, Ctty: 0})
+	reply := Reply{Op: OpStarted, ID: r.ID, PID: pid}
+	if err != nil {
 		reply = failed(r.ID, err)
 	}
-	if w.Send(reply) != nil || err != nil {
+	if wire.Send(reply) != nil || err != nil {
 		return 1
 	}
-	w.Close()
+	wire.Close()
 	go func() {
 		for sig := range signals {
 			if sig == unix.SIGHUP { // the terminal's end: the kernel signals the leader alone
-				unix.Kill(reply.PID, unix.SIGHUP)
-				unix.Kill(-reply.PID, unix.SIGCONT)
+				unix.Kill(pid, unix.SIGHUP)
+				unix.Kill(-pid, unix.SIGCONT)
 			}
 		}
 	}()
-	return follow(reply.PID)
+	return follow(pid)
 }
 
 // follow stops and ends as a process does. The goroutine is locked to its thread: a signal to the process may reach another one

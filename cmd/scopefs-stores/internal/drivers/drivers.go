@@ -156,6 +156,7 @@ func (d *drivers) kv(config *config.KVStore) {
 		return out, err
 	})
 	serve(d, one, wire.KVSize, kv.Store.Size)
+	serve(d, one, wire.KVForget, kv.Store.Forget)
 	wire.KVPing.Handle(d.handlers, func(ctx context.Context, _ driver.None) (driver.None, error) {
 		if _, ok := one.Opened(); !ok && config.Redis == "" {
 			return none(kv.CheckFile(ctx, kvFile))
@@ -212,6 +213,9 @@ func (d *drivers) messages(config *config.MessagesStore) error {
 	wire.Publish.Handle(d.handlers, one.Publish)
 	wire.Read.Handle(d.handlers, one.Read)
 	wire.MessagesSize.Handle(d.handlers, one.Size)
+	wire.Forget.Handle(d.handlers, func(ctx context.Context, f messagesdoor.Forgotten) (driver.None, error) {
+		return none(one.Forget(ctx, f))
+	})
 	wire.MessagesPing.Handle(d.handlers, func(ctx context.Context, _ driver.None) (driver.None, error) { return none(one.Ping(ctx)) })
 	return nil
 }

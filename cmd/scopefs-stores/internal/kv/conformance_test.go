@@ -359,6 +359,30 @@ func TestQuota(t *testing.T) {
 	})
 }
 
+// TestForget: a part goes, with what it is counted by, and no other. Versions do not start again.
+func TestForget(t *testing.T) {
+	onStores(t, Limits{}, func(t *testing.T, store Store) {
+		a, ab := newClient(t, store, "a", ""), newClient(t, store, "ab", "")
+		var last int64
+		for i := range 600 {
+			last = must[set](t, a, "kv_set", args{"key": fmt.Sprintf("k:%d", i), "value": "x", "ttl_seconds": 1000 + i}).Version
+		}
+		must[set](t, ab, "kv_set", args{"key": "k:1", "value": "stays"})
+		for more := true; more; {
+			var err error
+			more, err = store.Forget(t.Context(), "a:")
+			require.NoError(t, err)
+		}
+		assert.Empty(t, a.keys(t, "", 1000))
+		size, err := store.Size(t.Context(), "a:")
+		require.NoError(t, err)
+		assert.Zero(t, size)
+		assert.Equal(t, "stays", must[got](t, ab, "kv_get", args{"key": "k:1"}).Value)
+		assert.Greater(t, must[set](t, a, "kv_set", args{"key": "k:599", "value": "anew"}).Version, last)
+		assert.Equal(t, []string{"k:599"}, a.keys(t, "", 10))
+	})
+}
+
 // TestNoLostUpdate: 32 writers count together by if_version.
 func TestNoLostUpdate(t *testing.T) {
 	const writers, rounds = 32, 4

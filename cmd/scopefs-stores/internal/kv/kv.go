@@ -13,7 +13,9 @@ import (
 type Store interface {
 	door.Store
 	Size(ctx context.Context, part string) (int64, error) // bytes of names and values; what has expired may count
-	Ping(context.Context) error                           // whether it works
+	// Forget removes entries of a part, several at a time, and reports whether there may be more.
+	Forget(ctx context.Context, part string) (more bool, err error)
+	Ping(context.Context) error // whether it works
 	Close() error
 }
 

@@ -277,6 +277,33 @@ func (r *Redis) Size(ctx context.Context, part string) (sum int64, err error) {
 	return sum, r.failed(err)
 }
 
+// Forget removes some entries of a part.
+func (r *Redis) Forget(ctx context.Context, part string) (more bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, door.Patience)
+	defer cancel()
+	err = r.client.Watch(ctx, func(tx *redis.Tx) error {
+		names, err := tx.ZRangeByLex(ctx, part, &redis.ZRangeBy{Min: "-", Max: "+", Count: expiredAtOnce}).Result()
+		if more = len(names) > 0; err != nil || !more {
+			return err
+		}
+		if err := ours(part, names); err != nil {
+			return err
+		}
+		return commit(ctx, tx, forget(ctx, part, names...))
+	})
+	return more, r.failed(err)
+}
+
+// ours returns an error if a part has a name of another one.
+func ours(part string, names []string) error {
+	for _, name := range names {
+		if !strings.HasPrefix(name, part) || len(name) == len(part) {
+			return door.Foreign(fmt.Errorf("%.100q", name))
+		}
+	}
+	return nil
+}
+
 // Ping asks the server for an answer.
 func (r *Redis) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, door.Patience)
@@ -386,10 +413,8 @@ func (r *Redis) forgetExpired(ctx context.Context, tx *redis.Tx, part string, no
 	if err != nil || len(names) == 0 {
 		return err
 	}
-	for _, name := range names {
-		if !strings.HasPrefix(name, part) || len(name) == len(part) {
-			return door.Foreign(fmt.Errorf("%.100q", name))
-		}
+	if err := ours(part, names); err != nil {
+		return err
 	}
 	return commit(ctx, tx, forget(ctx, part, names...))
 }

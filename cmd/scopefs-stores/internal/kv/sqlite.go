@@ -275,6 +275,13 @@ func (s *SQLite) Size(ctx context.Context, part string) (int64, error) {
 	})
 }
 
+// Forget removes all entries of a part. Its row stays: see schema.
+func (s *SQLite) Forget(ctx context.Context, part string) (more bool, err error) {
+	return change(ctx, s, func(ctx context.Context, conn *connection) (bool, error) {
+		return false, conn.exec(ctx, "DELETE FROM entries WHERE part = ?", []byte(part))
+	})
+}
+
 // Ping reads from the file.
 func (s *SQLite) Ping(ctx context.Context) error {
 	_, err := run(ctx, s, func(ctx context.Context, conn *connection) (struct{}, error) {

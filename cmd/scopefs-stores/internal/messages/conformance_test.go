@@ -212,6 +212,39 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+// TestForget: what an agent was sent and where it has read go, also twice. What it said on a channel stays, and others' messages.
+func TestForget(t *testing.T) {
+	t.Parallel()
+	onServers(t, Limits{}, func(t *testing.T, store *Store) {
+		a, ab := newClient(t, store, "a"), newClient(t, store, "ab")
+		ab.publish(t, args{"subject": "s", "text": "its own"})
+		a.publish(t, args{"subject": "s", "text": "stays"})
+		a.publish(t, args{"to": "ab", "text": "for you"})
+		ab.publish(t, args{"channel": "team", "text": "said"})
+		for _, c := range []*client{a, ab} {
+			c.read(t, args{"channel": "team", "cursor": c.read(t, args{"channel": "team"}).Cursor})
+			assert.Empty(t, c.read(t, args{"channel": "team"}).texts())
+		}
+		assert.Len(t, ab.read(t, args{"inbox": true}).texts(), 1)
+		what := door.Grants{Channels: map[string]func(scope.Principal) bool{"team": nil, "never": nil}}.Of("ab")
+		for range 2 {
+			require.NoError(t, store.Forget(t.Context(), what))
+		}
+		for _, stream := range what.Streams {
+			size, err := store.Size(t.Context(), stream)
+			require.NoError(t, err)
+			assert.Zero(t, size, stream)
+		}
+		assert.Empty(t, ab.read(t, args{}).texts())
+		assert.Empty(t, ab.read(t, args{"inbox": true}).texts())
+		assert.Equal(t, []string{"said"}, ab.read(t, args{"channel": "team"}).texts(), "as one that has never read")
+		assert.Empty(t, a.read(t, args{"channel": "team"}).texts())
+		assert.Equal(t, []string{"stays"}, a.read(t, args{}).texts())
+		ab.publish(t, args{"subject": "s", "text": "anew"})
+		assert.Equal(t, []string{"anew"}, ab.read(t, args{"subject": "s"}).texts())
+	})
+}
+
 // TestWait: a call waits for a message, until its own wait ends, and ends with its
 // context.
 func TestWait(t *testing.T) {

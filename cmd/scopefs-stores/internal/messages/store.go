@@ -118,6 +118,25 @@ func (s *Store) Size(ctx context.Context, stream string) (bytes int64, err error
 	return bytes, err
 }
 
+// Forget removes streams and positions, those that exist.
+func (s *Store) Forget(ctx context.Context, f door.Forgotten) error {
+	return s.with(ctx, 0, func(ctx context.Context, l *link) error {
+		for _, stream := range f.Streams {
+			l.made.Delete(stream)
+			if err := l.stream.DeleteStream(ctx, stream); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+				return err
+			}
+		}
+		for _, r := range f.Positions {
+			err := l.stream.DeleteConsumer(ctx, r.Stream, r.Reader)
+			if err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) && !errors.Is(err, jetstream.ErrStreamNotFound) {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // Ping connects to the server and checks that it has JetStream. An embedded server
 // that no call has started yet is not started. The error is for the operator.
 func (s *Store) Ping(ctx context.Context) error {

@@ -1,5 +1,5 @@
-// Package thread runs functions on one OS thread.
-package thread
+// Package pinned runs functions on one OS thread.
+package pinned
 
 import (
 	"os"

@@ -1,4 +1,4 @@
-package thread
+package pinned
 
 import (
 	"errors"
