@@ -93,13 +93,21 @@ func (a *Agent) answer(ctx context.Context, request json.RawMessage) (json.RawMe
 	if o.held && (r.Discard != nil || r.Commit != nil && !r.Commit.Check) {
 		thaw, err = a.freeze(ctx, v, def)
 	}
-	var answer json.RawMessage
-	if err == nil {
-		answer, err = o.process.History(ctx, request)
-		thaw()
+	if err != nil {
+		a.leaveOffline(o, false)
+		return nil, err
 	}
+	answer, err := o.process.History(ctx, request)
 	a.leaveOffline(o, err != nil || taken(&r, answer))
-	return answer, err
+	if err == nil {
+		thaw()
+		return answer, nil
+	}
+	go func() { // the process may still be at it
+		<-o.gone
+		thaw()
+	}()
+	return nil, err
 }
 
 // taken reports whether a commit or discard is over: nobody needs its process any more.
@@ -119,7 +127,20 @@ func (a *Agent) freeze(ctx context.Context, meant *view.View, def *agents.Defini
 	if v == nil {
 		return func() {}, nil
 	}
-	return v.Freeze(ctx)
+	select {
+	case a.freezing <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	thaw, err = v.Freeze(ctx)
+	if err != nil {
+		<-a.freezing
+		return nil, err
+	}
+	return func() {
+		thaw()
+		<-a.freezing
+	}, nil
 }
 
 // offline is the process that answers requests about the history of an agent without a view. It has the agent's turn.

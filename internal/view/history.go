@@ -245,7 +245,7 @@ func (v *View) offline() (*Offline, error) {
 	}
 	dirs := directories{scope: root, history: history.Root}
 	var used *beneath.File
-	if v.kind() == agents.ChangesHeld && !v.live {
+	if v.kind() == agents.ChangesHeld && !v.shares {
 		var lock beneath.File
 		if lock, err = branch.WaitFor(func() (beneath.File, error) { return branch.Use(history.Root) }); err == nil {
 			used = &lock

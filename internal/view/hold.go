@@ -42,7 +42,7 @@ func (h *heldDir) Close() {
 	h.history.Close()
 }
 
-// These bound how long a view waits for the process that answers about held changes, or has mounted an overlay for it.
+// These bound how long a view waits for the process that answers about held changes.
 const (
 	lockTime  = 3 * time.Second
 	briefTime = 2 * time.Second // the holder may still have the lock of a view that has ended
@@ -241,6 +241,29 @@ func (v *View) freeze(ctx context.Context, w *wire.Conn, requests *peer.Requests
 	return err
 }
 
+// sharedLock is a descriptor of the lock of what a view holds; nil: there is none.
+type sharedLock struct{ beneath.File }
+
+func (l *sharedLock) close() {
+	if l != nil {
+		l.Close()
+	}
+}
+
+// shareHold returns the lock of what the view holds, which keeps the next view from it; nil: it holds nothing, or there is no view.
+func (v *View) shareHold() (*sharedLock, error) {
+	if v == nil {
+		return nil, nil
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.held == nil {
+		return nil, nil
+	}
+	used, err := v.held.used.Dup()
+	return &sharedLock{used}, err
+}
+
 // Waits reports whether the view holds files or removals, for the operator to take over.
 func (v *View) Waits() bool {
 	v.mu.Lock()
@@ -293,10 +316,21 @@ func (v *View) Unfinished() bool {
 // none.
 func StartHeld(host *Host, of Agent, def *agents.Definition, rules scope.PolicySpec, live *View) (*Offline, error) {
 	v := &View{host: host, of: of, def: def, hurry: make(chan struct{}), changed: make(chan struct{}), rules: rules,
-		changes: agents.ChangesHeld, byRule: def.View.Changes != agents.ChangesHeld, live: live != nil && live.Holding()}
+		changes: agents.ChangesHeld, byRule: def.View.Changes != agents.ChangesHeld}
+	shares, err := live.shareHold()
+	if err != nil {
+		return nil, err
+	}
+	v.shares = shares != nil
 	o, err := v.offline()
 	if err != nil {
+		shares.close()
 		return nil, fmt.Errorf("held changes of %q: %w", def.Name, err)
+	}
+	end := o.close
+	o.close = func() {
+		end()
+		shares.close()
 	}
 	return o, nil
 }

@@ -77,7 +77,7 @@ type View struct {
 	held      *heldDir       // where it holds what rules say; nil: nowhere
 	unheld    string         // why it does not though a rule says so
 	byRule    bool           // it serves no mount, and is for what rules hold
-	live      bool           // likewise, beside the view that has what is held
+	shares    bool           // likewise, beside the view that has the lock of what is held
 	pid       int
 	build     string // of its process, if that is another one than the daemon's
 	wire      *wire.Conn
