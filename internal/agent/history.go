@@ -132,13 +132,13 @@ func (a *Agent) freeze(ctx context.Context, meant *view.View, def *agents.Defini
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	thaw, err = v.Freeze(ctx)
+	end, err := v.Freeze(ctx)
 	if err != nil {
 		<-a.freezing
 		return nil, err
 	}
 	return func() {
-		thaw()
+		end()
 		<-a.freezing
 	}, nil
 }
