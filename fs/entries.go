@@ -229,7 +229,10 @@ func (v *View) rename(old *place, oldName string, new *place, newName string, fl
 	if err != nil {
 		return err
 	}
-	do := func() error { return v.moveKept(old, new, &moved, replaced, flags) }
+	do := func() error {
+		open := replaced != nil && v.keepOpen(new, replaced)
+		return new.keep.Rename(v.at(old), v.at(new), &moved, replaced, open, flags)
+	}
 	switch {
 	case done:
 	case v.hold != nil && moved.IsDir() && flags&beneath.RenameExchange == 0:

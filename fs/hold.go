@@ -128,15 +128,10 @@ func (v *View) holdAt(p *place, rel string) error {
 
 // named returns the directory that has the object of a place, and its name there. The caller closes the directory.
 func (v *View) named(p *place) (dir beneath.Dir, name string, err error) {
-	root, rel := v.root, p.rel
-	if v.hold != nil {
-		at, err := v.hold.Find(p.rel)
-		if err != nil {
-			return dir, "", err
-		}
-		root, rel = at.Root, at.Rel
+	root, rel, err := v.root.Locate(p.rel)
+	if err == nil {
+		dir, err = root.Dir(beneath.Parent(rel))
 	}
-	dir, err = root.Dir(beneath.Parent(rel))
 	return dir, beneath.Base(rel), err
 }
 

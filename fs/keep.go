@@ -118,12 +118,6 @@ func (v *View) keepAttributes(p *place) error {
 	return p.keep.Attributes(p.rel, &p.stat)
 }
 
-// moveKept moves a name, or exchanges two. moved and other are the attributes of the objects; other is nil if there is none.
-func (v *View) moveKept(from, to *place, moved, other *beneath.Stat, flags uint) error {
-	open := other != nil && v.keepOpen(to, other)
-	return to.keep.Rename(v.at(from), v.at(to), moved, other, open, flags)
-}
-
 // keepWrite keeps the content of a file that is about to be written through the view, from an offset up to another one: it may have
 // been opened in an earlier generation.
 func (v *View) keepWrite(head *fuse.InHeader, h *handle, off, end int64) error {

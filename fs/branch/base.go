@@ -58,14 +58,16 @@ type origin struct {
 
 func openBases(top beneath.Dir) (beneath.File, error) {
 	f, err := journal.OpenOrCreate(top, basesName)
+	if err == nil {
+		var st beneath.Stat
+		if st, err = f.Stat(); err == nil && st.Nlink != 1 {
+			err = beneath.ErrStale
+		}
+	}
 	if err != nil {
-		return f, fmt.Errorf("%s: %w", basesName, err)
+		err = fmt.Errorf("%s: %w", basesName, err)
 	}
-	if st, err := f.Stat(); err != nil || st.Nlink != 1 {
-		f.Close()
-		return f, fmt.Errorf("%s: %w", basesName, cmp.Or(err, beneath.ErrStale))
-	}
-	return f, nil
+	return f, err
 }
 
 // scanOrigins calls each for the records of a journal from an offset on, up to one that is none or for which each returns false,

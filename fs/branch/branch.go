@@ -47,12 +47,11 @@ var ErrBusy = errors.New("another process has the branch open")
 
 // The files of State.
 const (
-	stampName  = "stamp"
-	takenName  = "taken"
-	intentName = "intent"
-	stageName  = hold.StageName
-	usedName   = "used"
-
+	stampName   = "stamp"
+	takenName   = "taken"
+	intentName  = "intent"
+	stageName   = hold.StageName
+	usedName    = "used"
 	droppedName = "dropped" // see clearAt
 )
 

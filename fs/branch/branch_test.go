@@ -156,7 +156,8 @@ func (f *fork) unmount() {
 	require.NoError(f, f.served.Wait())
 	f.layers.Base.Close()
 	f.layers.State.Close()
-	f.layers.Close()
+	f.layers.Upper.Close()
+	f.layers.Stage.Close()
 }
 
 func (f *fork) open() {

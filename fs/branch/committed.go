@@ -23,7 +23,14 @@ type line struct {
 
 func (t *taken) open(top beneath.Dir, own bool) error {
 	t.byID = map[uint64]line{}
-	log, err := journal.OpenLog(top, takenName, journal.Lines, own, eachLine(t.add))
+	log, err := journal.OpenLog(top, takenName, journal.Lines, own, func(text []byte) bool {
+		var l line
+		if json.Unmarshal(text, &l) != nil {
+			return false
+		}
+		t.add(l)
+		return true
+	})
 	if err != nil {
 		return err
 	}
@@ -32,18 +39,6 @@ func (t *taken) open(top beneath.Dir, own bool) error {
 	}
 	t.log = log
 	return nil
-}
-
-// eachLine returns what OpenLog calls for lines.
-func eachLine(each func(line)) func([]byte) bool {
-	return func(text []byte) bool {
-		var l line
-		if json.Unmarshal(text, &l) != nil {
-			return false
-		}
-		each(l)
-		return true
-	}
 }
 
 func (t *taken) add(l line) { t.byID[l.Ino] = l }

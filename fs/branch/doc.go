@@ -45,13 +45,5 @@
 //	stage/  new objects, and those that a commit has taken out of Base
 //	dropped a directory of Upper that a discard removes
 //
-// # Limits
-//
-// Times alone are not compared, nor the attributes of the root. Sockets and devices cannot be taken. A commit breaks
-// hard links of Base to a changed file, as the branch does. Host processes that have a replaced file open keep the old
-// one. A clock that is set back hides changes of Base from the comparison of times. A rename of a directory by the host does not
-// change the change times of what is in it: an old file that comes to a path in this way counts as unchanged.
-// File systems must not be mounted below Base. Modes that
-// keep the owner from an object are lifted while it is read or changed, those of at most maxLifted directories: a crash while
-// the branch is compared leaves them lifted; one during a step does not.
+// What it cannot do is in docs/limits.md.
 package branch

@@ -127,19 +127,10 @@ func (b *Branch) renew() error {
 	if !b.Empty() {
 		return nil
 	}
-	st, err := b.top.Stat(stampName)
-	if err != nil {
+	if err := stamp(b.lock); err != nil {
 		return err
 	}
-	f, err := b.State.Open(stampName, unix.O_RDONLY, st.ID())
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := stamp(f); err != nil {
-		return err
-	}
-	now, err := f.Stat()
+	now, err := b.lock.Stat()
 	if err != nil {
 		return err
 	}

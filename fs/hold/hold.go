@@ -35,10 +35,8 @@ const (
 	UpperName   = "upper"
 	StageName   = "stage"
 	JournalName = "layer"
+	StateName   = "hold" // State itself, in an agent's history, of what rules hold
 )
-
-// StateName is the directory of State in that of an agent's history, of what rules hold.
-const StateName = "hold"
 
 // Keeper notes what the layers show at a path before they change.
 type Keeper interface {
@@ -91,21 +89,12 @@ func Open(base, state *beneath.Root, own bool) (*Layers, error) {
 	return l, nil
 }
 
-// Close closes what Open has opened.
-func (l *Layers) Close() {
-	l.log.Close()
-	l.Upper.Close()
-	l.Stage.Close()
-}
-
 // View returns the layers as one tree.
 func (l *Layers) View() *beneath.Root {
 	root := *l.Base
 	root.Layer = l
 	return &root
 }
-
-func (l *Layers) held(rel string) bool { return l.Held == nil || l.Held(rel) }
 
 // gateTime bounds how long a request waits for the gate: a view answers within two seconds.
 const gateTime = 1500 * time.Millisecond
@@ -142,7 +131,7 @@ func (l *Layers) Find(rel string) (beneath.Found, error) {
 
 // look is Find for a caller that holds mu.
 func (l *Layers) look(rel string) (beneath.Found, error) {
-	if !l.held(rel) {
+	if l.Held != nil && !l.Held(rel) {
 		return found(l.Base, rel)
 	}
 	own, err := found(l.Upper, rel)
@@ -193,7 +182,7 @@ func (l *Layers) names(rel string) (all []string, err error) {
 		if all, err = l.Upper.Names(rel); err != nil {
 			return nil, err
 		}
-		all = slices.DeleteFunc(all, func(name string) bool { return !l.held(beneath.Join(rel, name)) })
+		all = slices.DeleteFunc(all, func(name string) bool { return l.Held != nil && !l.Held(beneath.Join(rel, name)) })
 	}
 	kids := l.records.at(rel).kidsOf()
 	if base, err := l.below(rel); err == nil && base.Stat.IsDir() {

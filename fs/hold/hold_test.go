@@ -31,7 +31,7 @@ func layers(t *testing.T, files ...string) (l *Layers, dir string) {
 	}
 	l, err := Open(open("base"), open("state"), true)
 	require.NoError(t, err)
-	t.Cleanup(l.Close)
+	t.Cleanup(func() { l.Upper.Close(); l.Stage.Close() })
 	return l, dir
 }
 

@@ -150,11 +150,11 @@ func (l *Layers) rename(old, new Name, moved, other *beneath.Found, replaces, sw
 }
 
 // objectAt returns the object of Upper that look has found; zero: it is Base's.
-func (l *Layers) objectAt(at *beneath.Found) object {
-	if at.Root != l.Upper {
-		return object{}
+func (l *Layers) objectAt(at *beneath.Found) (o object) {
+	if at.Root == l.Upper {
+		o = object{at.Own.Ino, at.Own.Birth}
 	}
-	return object{at.Own.Ino, at.Own.Birth}
+	return o
 }
 
 // brings returns what of Base a path shows to which an object moves from another one.

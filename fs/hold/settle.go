@@ -99,7 +99,7 @@ func (l *Layers) DropFile(rel string, want func(root *beneath.Root, at string, s
 	defer stage.Close()
 	dir, err := l.Upper.Dir(parentOf(rel))
 	if err != nil {
-		return false, beneathMissing(err)
+		return false, Missing(err)
 	}
 	defer dir.Close()
 	if want == nil {
@@ -122,24 +122,17 @@ func (l *Layers) DropFile(rel string, want func(root *beneath.Root, at string, s
 	return false, undone(err, l.putBack(name, rel))
 }
 
-func beneathMissing(err error) error {
-	if errors.Is(err, beneath.ErrStale) {
-		return nil
-	}
-	return err
-}
-
 // quiet reports whether no process can write a file of Stage.
 func (l *Layers) quiet(name string, st *beneath.Stat) bool {
 	if !st.IsRegular() {
 		return true
 	}
 	f, err := plan.OpenRead(l.Stage, name, st, true)
-	if err != nil {
-		return false
+	if err == nil {
+		err = f.Unwritten()
+		f.Close()
 	}
-	defer f.Close()
-	return f.Unwritten() == nil
+	return err == nil
 }
 
 // DropDir removes a directory of Upper that is empty and has no record in it.
@@ -149,10 +142,11 @@ func (l *Layers) DropDir(rel string) error {
 	if len(l.records.at(rel).kidsOf()) > 0 || rel == "" {
 		return nil
 	}
-	if err := l.removeUpper(rel); err != unix.ENOTEMPTY && err != unix.EEXIST {
-		return beneathMissing(err)
+	err := l.removeUpper(rel)
+	if err == unix.ENOTEMPTY || errors.Is(err, beneath.ErrStale) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // Reset gives a directory of Upper the attributes of the one of Base.
@@ -164,7 +158,7 @@ func (l *Layers) Reset(rel string) error {
 	return copyAttributes(&base, l.Upper, rel)
 }
 
-// Move renames a path to one that is free.
+// Move renames a path to a free one.
 func (l *Layers) Move(from, to string) error {
 	var names [2]Name
 	for i, rel := range []string{from, to} {

@@ -130,32 +130,36 @@ func (r *Root) Close() error { return unix.Close(r.fd) }
 // if rel is not a directory, because the caller has seen a directory there
 // before, and a *Violation if the path crosses a mount.
 func (r *Root) Dir(rel string) (Dir, error) {
-	if r.Layer != nil {
-		at, err := r.Layer.Find(rel)
-		if err != nil {
-			return Dir{fd: -1}, err
-		}
-		return at.Root.Dir(at.Rel)
-	}
-	fd, err := r.open(rel, unix.O_PATH|unix.O_DIRECTORY)
+	fd, err := r.path(rel, unix.O_DIRECTORY)
 	if err != nil {
 		return Dir{fd: -1}, stale(err)
 	}
 	return Dir{fd: fd}, nil
 }
 
+// Locate returns where the object at rel is: in r, or where Layer finds it.
+func (r *Root) Locate(rel string) (*Root, string, error) {
+	if r.Layer == nil {
+		return r, rel, nil
+	}
+	at, err := r.Layer.Find(rel)
+	return at.Root, at.Rel, err
+}
+
+// path opens what Locate finds, with O_PATH.
+func (r *Root) path(rel string, flags int) (int, error) {
+	r, rel, err := r.Locate(rel)
+	if err != nil {
+		return -1, err
+	}
+	return r.open(rel, unix.O_PATH|flags)
+}
+
 // Object opens the object at rel with O_PATH. It follows no link, does not
 // block on a FIFO and does not open a device. It returns ErrStale if rel does
 // not exist.
 func (r *Root) Object(rel string) (File, error) {
-	if r.Layer != nil {
-		at, err := r.Layer.Find(rel)
-		if err != nil {
-			return File{fd: -1}, err
-		}
-		return at.Root.Object(at.Rel)
-	}
-	fd, err := r.open(rel, unix.O_PATH|unix.O_NOFOLLOW)
+	fd, err := r.path(rel, unix.O_NOFOLLOW)
 	if err != nil {
 		return File{fd: -1}, stale(err)
 	}

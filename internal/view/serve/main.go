@@ -119,8 +119,17 @@ func run(conn *connection) error {
 		opt.Flags = unix.O_DSYNC
 	}
 	root.Shown = cfg.Shown
+	if cfg.Hold && !cfg.Offline {
+		if opt.Hold, err = openLayers(cfg, root); err == nil {
+			opt.Whole = cfg.Whole
+			opt.Hold.Keep, err = branch.NewBases(opt.Hold)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	if cfg.Quota != nil {
-		if opt.Quota, err = counterOf(cfg, root); err != nil {
+		if opt.Quota, err = counterOf(cfg, root, opt.Hold); err != nil {
 			return err
 		}
 	}
@@ -158,15 +167,6 @@ func run(conn *connection) error {
 				resumeHistory(kept)
 			}
 		})
-	}
-	if cfg.Hold {
-		if opt.Hold, err = openLayers(cfg, root); err != nil {
-			return err
-		}
-		if opt.Hold.Keep, err = branch.NewBases(opt.Hold); err != nil {
-			return err
-		}
-		opt.Hold.Quota, opt.Whole = opt.Quota, cfg.Whole
 	}
 	view, err := fs.New(root, wire.FuseFD, opt)
 	if err != nil {

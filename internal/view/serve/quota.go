@@ -10,7 +10,7 @@ import (
 )
 
 // counterOf returns what counts the files of a view: those of root and of its history, or of what it holds alone.
-func counterOf(cfg *wire.Config, root *beneath.Root) (*quota.Counter, error) {
+func counterOf(cfg *wire.Config, root *beneath.Root, layers *hold.Layers) (*quota.Counter, error) {
 	f := os.NewFile(wire.QuotaFD, "quota")
 	defer f.Close()
 	page, err := quota.Map(f)
@@ -19,21 +19,21 @@ func counterOf(cfg *wire.Config, root *beneath.Root) (*quota.Counter, error) {
 	}
 	var layer *beneath.Root
 	roots := []*beneath.Root{root}
-	if cfg.History != nil || cfg.Hold {
+	switch {
+	case cfg.Whole && layers != nil:
+		layer = layers.Upper
+		roots[0] = layer
+	case cfg.History != nil || cfg.Hold:
 		history, err := beneath.NewDetached(wire.HistoryFD)
 		if err != nil {
 			return nil, err
 		}
-		if roots = append(roots, history); cfg.Whole {
-			upper, err := history.Object(hold.UpperName)
-			if err != nil {
-				return nil, err
-			}
-			layer = beneath.NewRoot(upper.FD())
-			roots = []*beneath.Root{layer}
-		}
+		roots = append(roots, history)
 	}
 	c := quota.NewCounter(page, *cfg.Quota, layer, roots...)
 	c.Start()
+	if layers != nil {
+		layers.Quota = c
+	}
 	return c, nil
 }
