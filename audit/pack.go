@@ -205,13 +205,3 @@ func readBlock(lines *bufio.Reader, text []byte) ([]byte, error) {
 	}
 	return text, nil
 }
-
-// syncDir syncs the directory, so that its names survive a power loss.
-func syncDir(root *os.Root) error {
-	dir, err := root.Open(".")
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
-}

@@ -199,7 +199,7 @@ func (w *sealer) begin(n int) error {
 	if _, err := f.WriteAt(w.at.Encode(), 0); err != nil {
 		return err
 	}
-	return errors.Join(w.blocks.Sync(), f.Sync(), syncDir(w.root))
+	return errors.Join(w.blocks.Sync(), f.Sync(), durable.Sync(w.root.Open(".")))
 }
 
 // hash adds the lines of the segment after the position, up to a place or, in an earlier segment, to its end.

@@ -81,6 +81,10 @@ func (v *View) Access(_ <-chan struct{}, in *fuse.AccessIn) fuse.Status {
 // SetAttr changes mode, owner, size or times.
 func (v *View) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
 	return status(v.on(request{head: &in.InHeader, op: scope.OpSetattr}, func(p *place) error {
+		if p.stat.IsRegular() {
+			p.keep.Begin(p.node.ident(), false)
+			defer func() { p.keep.Left(p.node.ident(), p.obj.Stat) }()
+		}
 		if size, ok := in.GetSize(); ok {
 			content := request{head: &in.InHeader, op: scope.OpOpenWrite, nested: true}
 			if err := v.decideNode(&content, p.node, uint64(p.stat.Nlink)); err != nil {
@@ -101,7 +105,6 @@ func (v *View) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut)
 		if one := p.node.staged.Load(); one != nil {
 			defer one.changed.Store(true)
 		}
-		defer v.settled(p)
 		if in.Valid&(fuse.FATTR_MODE|fuse.FATTR_UID|fuse.FATTR_GID) != 0 {
 			defer v.permitted(p.node)
 		}
@@ -144,14 +147,10 @@ func (v *View) resize(p *place, in *fuse.SetAttrIn, size int64) error {
 	if err := v.keepContent(p); err != nil {
 		return err
 	}
-	err := p.keep.Blocks(p.node.ident(), size, keepAll)
-	if err == nil {
-		err = v.truncate(p, in, size)
+	if err := p.keep.Blocks(p.node.ident(), size, keepAll); err != nil {
+		return err
 	}
-	if err != nil {
-		v.unopened(p)
-	}
-	return err
+	return v.truncate(p, in, size)
 }
 
 // truncate sets the size of a file, by an open file if the request has one.

@@ -46,40 +46,40 @@ func (v *View) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.
 		if p.node.staged.Load() != nil {
 			return v.openStaged(&in.InHeader, p.node, flags, out)
 		}
-		if op == scope.OpOpenWrite {
-			if err := v.keepContent(p); err != nil {
-				v.files.release()
-				return err
-			}
-		}
-		f, blind, err := v.reopen(p, flags)
-		if err != nil {
-			if op == scope.OpOpenWrite {
-				v.unopened(p)
-			}
+		p.keep.Begin(p.node.ident(), false) // nil for reads
+		h, err := v.openKept(p, op, flags, out)
+		switch {
+		case err != nil:
 			v.files.release()
-			return err
+			p.keep.Left(p.node.ident(), func() (beneath.Stat, error) { return v.root.Stat(p.rel) })
+		case !h.writes:
+			p.keep.Left(p.node.ident(), h.file.Stat)
 		}
-		h := newHandle(f, p.node, flags)
-		h.blind, h.keep, h.own = blind, p.keep, p.own
-		if err := v.opened(h, false, out); err != nil {
-			if op == scope.OpOpenWrite {
-				v.unopened(p)
-			}
-			v.files.release()
-			f.Close()
-			return err
-		}
-		h.opened()
-		if flags&unix.O_TRUNC != 0 && !h.writes {
-			v.left(h.keep, h.node, f.Stat)
-		}
-		return nil
+		return err
 	})
 	if op == scope.OpOpenWrite && errors.Is(err, beneath.ErrStale) {
 		err = v.claim(&in.InHeader)
 	}
 	return status(err)
+}
+
+// openKept opens p for a handle, after what that may change is kept.
+func (v *View) openKept(p *place, op scope.Op, flags int, out *fuse.OpenOut) (*handle, error) {
+	if op == scope.OpOpenWrite {
+		if err := v.keepContent(p); err != nil {
+			return nil, err
+		}
+	}
+	f, blind, err := v.reopen(p, flags)
+	if err != nil {
+		return nil, err
+	}
+	h := newHandle(f, p.node, flags)
+	h.blind, h.keep, h.own = blind, p.keep, p.own
+	if err = v.opened(h, false, out); err != nil {
+		f.Close()
+	}
+	return h, err
 }
 
 // reopen opens p with the flags of open(2). A blind descriptor is not open with these flags: only the kernel may use
@@ -236,7 +236,7 @@ func (v *View) created(p *place, name string, f beneath.File, flags int, out *fu
 	h := newHandle(f, n, flags)
 	h.keep, h.own = p.keep, p.own
 	if h.writes {
-		h.keep.Created(n.ident())
+		h.keep.Begin(n.ident(), true)
 	}
 	_ = v.opened(h, true, &out.OpenOut)             // it fails for blind files alone
 	out.SetAttrTimeout(v.keepAttr(n, &st, p.began)) // opened may have muted the watch

@@ -91,19 +91,9 @@ func (v *View) replaceJudged(
 		err = v.replaceStaged(at, &own, now)
 	}
 	if err == nil && sync {
-		err = v.syncDir(at)
+		err = at.dir.Sync()
 	}
 	return own, err
-}
-
-// syncDir flushes the directory of a place to the disk.
-func (v *View) syncDir(p *place) error {
-	f, err := v.root.Open(p.base, unix.O_RDONLY|unix.O_DIRECTORY, p.node.ident())
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Sync(false)
 }
 
 // notJudged returns the denial of a text that the judge refuses.

@@ -260,7 +260,7 @@ func (v *View) close(fh uint64) {
 		}
 		v.unmute(h)
 		if h.writes {
-			v.left(h.keep, h.node, h.file.Stat)
+			h.keep.Left(h.node.ident(), h.file.Stat)
 		}
 		h.file.Close()
 		v.files.release()

@@ -166,51 +166,17 @@ func (v *View) keepWritten() {
 			w.Lost(rel, "it is large, and a program had it open")
 			continue
 		}
+		w.Begin(n.ident(), false) // its client may close it now
 		err = w.Content(rel, &st, func() (beneath.File, error) { return v.root.Open(rel, unix.O_RDONLY, n.ident()) })
 		if err != nil {
 			w.Lost(rel, err.Error())
 		}
+		w.Left(n.ident(), func() (beneath.Stat, error) { return v.root.Stat(rel) })
 	}
 }
 
 // keepAll is for what changes anything up to the end of a file.
 const keepAll = math.MaxInt64
-
-// opened notes that a file is open for writing: the last handle may have been closed between keepContent and now.
-func (h *handle) opened() {
-	if h.writes {
-		h.keep.Opened(h.node.ident())
-	}
-}
-
-// left notes how a file is, unless a client has it open for writing. stat returns its attributes.
-func (v *View) left(w *history.Writer, n *node, stat func() (beneath.Stat, error)) {
-	if w == nil || v.files.holds(n, true) {
-		return
-	}
-	w.Left(stat)
-	if v.files.holds(n, true) { // since just now
-		w.Opened(n.ident())
-	}
-}
-
-// unopened notes that a file is not open for writing after all: what others write from now on is theirs.
-func (v *View) unopened(p *place) {
-	v.left(p.keep, p.node, func() (beneath.Stat, error) {
-		st, err := v.root.Stat(p.rel)
-		if err == nil && st.ID() != p.node.ident() {
-			err = beneath.ErrStale
-		}
-		return st, err
-	})
-}
-
-// settled notes how a file is after its size or times were set.
-func (v *View) settled(p *place) {
-	if p.stat.IsRegular() {
-		v.left(p.keep, p.node, p.obj.Stat)
-	}
-}
 
 // links returns the link count of an object without its names in the history.
 func (v *View) links(st *beneath.Stat) uint32 {

@@ -55,12 +55,7 @@ func (v *View) judgeMoved(st *beneath.Stat, from, to string) error {
 	if !st.IsLink() {
 		return nil
 	}
-	f, err := v.root.Object(from)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	text, err := f.Readlink()
+	text, err := v.root.Readlink(from)
 	if err != nil {
 		return err
 	}

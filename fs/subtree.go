@@ -165,12 +165,7 @@ func (s *subtree) judge(below string, st *beneath.Stat, statErr error) error {
 	if statErr != nil || !st.IsLink() {
 		return nil
 	}
-	f, err := s.root.Object(from)
-	if err != nil {
-		return syscall.EXDEV
-	}
-	defer f.Close()
-	text, err := f.Readlink()
+	text, err := s.root.Readlink(from)
 	if err != nil {
 		return syscall.EXDEV
 	}

@@ -29,28 +29,31 @@ func (e Excess) String() string {
 // MaxSteps bounds the searches of Words for one comparison: less than a second.
 const MaxSteps = 1_000_000
 
-// Excess returns what the policy allows and was does not: of the paths that a changed rule is about, one for each rule. The cost
-// grows with the number of changed rules.
+// Excess returns what the policy allows and was does not: of the paths that a changed rule is about the one that may be used most, one
+// for each rule. The cost grows with the number of changed rules.
 func (p *Policy) Excess(was *Policy) (all []Excess) {
-	steps := MaxSteps
+	steps, most := MaxSteps, p.spec.Access
+	for _, r := range p.ruleList() {
+		most = min(most, r.access)
+	}
 	for _, c := range p.candidates(was) {
-		found := false
+		best, found := Hide, Excess{Key: "view"}
 		visit := func(word string) bool {
 			now, old := p.byPaths(OpStat, word), was.byPaths(OpStat, word)
-			if found = now.Access < old.Access; found {
-				e := Excess{Key: "view", What: accessTexts[now.Access], Witness: word, Before: old.Rule}
-				if !slices.ContainsFunc(all, func(o Excess) bool { return o.What == e.What && o.Before == e.Before }) {
-					all = append(all, e)
-				}
+			if now.Access < old.Access && now.Access < best {
+				best, found.What, found.Witness, found.Before = now.Access, accessTexts[now.Access], word, old.Rule
 			}
-			return !found
+			return best > most
 		}
 		// Most rules that are gone are gone for each of their paths.
 		decided := Words(pathGrammar, c.among[:1], &steps, visit)
-		if !found && len(c.among) > 1 {
+		if best > most && len(c.among) > 1 {
 			decided = Words(pathGrammar, c.among, &steps, visit)
 		}
-		if !found && !decided {
+		if best < Hide && !slices.ContainsFunc(all, func(e Excess) bool { return e.What == found.What && e.Before == found.Before }) {
+			all = append(all, found)
+		}
+		if best > most && (!decided || best == Hold && slices.ContainsFunc(p.spec.Protect, func(l Protect) bool { return l.Hold })) {
 			all = append(all, Excess{Key: "view", What: c.text, Undecided: true})
 		}
 	}
@@ -82,7 +85,7 @@ func (p *Policy) candidates(was *Policy) (all []candidate) {
 	}
 	own, before := has(mine), has(theirs)
 	add := func(r listedRule, over ...[]listedRule) {
-		c := candidate{r.text, []Expression{r.expression(r.folded)}}
+		c := candidate{text: r.text, among: []Expression{r.expression(r.folded)}}
 		for _, list := range over {
 			for _, o := range list {
 				if o.ruleKey != r.ruleKey {

@@ -340,3 +340,10 @@ func TestGitFormat(t *testing.T) {
 	assert.NoError(t, check(other, other))
 	assert.NoError(t, check("", strings.ReplaceAll(other, "sha256", "sha1")))
 }
+
+// TestRemedyProtect: a remedy has each list of protect once, whatever refuses.
+func TestRemedyProtect(t *testing.T) {
+	p, err := Compile(PolicySpec{Git: &GitRules{Hooks: true}, Protect: []Protect{{Name: "git-hooks", Paths: []string{"**/hooks/pre-commit"}}}})
+	require.NoError(t, err)
+	assert.Equal(t, "remove git-config and git-hooks from protect", p.Remedy(OpCreate, ".git/hooks/pre-commit"))
+}

@@ -16,7 +16,7 @@ func (p *Policy) Remedy(op Op, rel string) string {
 	if op.Mutates() {
 		want = Write
 	}
-	var fixes []string
+	var fixes, lists []string
 	for _, r := range p.spec.Paths {
 		covered := func(r rule) bool { return covers(r.parts, rel) }
 		if r.Access > want && r.Access != Hold && slices.ContainsFunc(alternatives(r), covered) {
@@ -36,14 +36,15 @@ func (p *Policy) Remedy(op Op, rel string) string {
 			return slices.ContainsFunc(rules, func(r rule) bool { return covers(r.parts, fold(rel)) })
 		}
 		if op.Mutates() && !list.Hold && (!list.Packages || !packaged(rel)) && slices.ContainsFunc(list.Paths, covered) {
-			fixes = append(fixes, "remove "+list.Name+" from protect")
+			lists = append(lists, list.Name)
 		}
 	}
 	if git := p.spec.Git; git != nil {
 		if d, ok := git.file(op, rel); ok && !d.Allow {
-			fixes = append(fixes, "remove git-config and git-hooks from protect")
+			lists = append(lists, gitLists...)
 		}
 	}
+	fixes = append(fixes, unprotect(lists)...)
 	if fixes == nil {
 		return "set view.access to write, or give the path a rule of its own in view.paths"
 	}
@@ -55,7 +56,7 @@ func (p *Policy) RemedyMove(rel string) string {
 	if p.fallback == nil || rel == "" || p.Move(rel).Allow {
 		return ""
 	}
-	var fixes []string
+	var fixes, lists []string
 	for _, r := range p.spec.Paths {
 		below := func(rule rule) bool {
 			rule.inert = r.Access == Write && p.spec.Access == Write
@@ -72,13 +73,25 @@ func (p *Policy) RemedyMove(rel string) string {
 		}
 		free := list.Packages && installedIn(rel) == inPackages
 		if !free && slices.ContainsFunc(list.Paths, below) {
-			fixes = append(fixes, "remove "+list.Name+" from protect")
+			lists = append(lists, list.Name)
 		}
 	}
 	if _, ok := p.spec.Git.move(rel); ok {
-		fixes = append(fixes, "remove git-config and git-hooks from protect")
+		lists = append(lists, gitLists...)
 	}
-	return strings.Join(fixes, ", and ")
+	return strings.Join(append(fixes, unprotect(lists)...), ", and ")
+}
+
+// gitLists are the lists of protect by which git's files are judged.
+var gitLists = []string{"git-config", "git-hooks"}
+
+// unprotect returns the change of the rules that removes lists from protect; nil: there are none.
+func unprotect(lists []string) []string {
+	if lists == nil {
+		return nil
+	}
+	slices.Sort(lists)
+	return []string{"remove " + strings.Join(slices.Compact(lists), " and ") + " from protect"}
 }
 
 // alternatives returns the rules for r, which Compile has accepted.

@@ -5,10 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"reflect"
+	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -185,36 +184,24 @@ func (r Result) Effects() *effect.Effects {
 	return r.effects
 }
 
-// outputOf returns the schema of a tool's results.
+// outputOf returns the schema of a tool's results, which have effects if it changes files.
 func outputOf[T any](changes bool) (*jsonschema.Schema, error) {
-	if changes {
-		return affectedOf[T]()
-	}
 	s, err := schemaOf[T]()
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case changes:
+		return s.affected(), nil
 	}
 	return s.schema, nil
 }
 
-// affected holds the schemas of results with effects, by type.
-var affected sync.Map
-
-// affectedOf is schemaOf of a result with effects.
-func affectedOf[T any]() (*jsonschema.Schema, error) {
-	once, _ := affected.LoadOrStore(reflect.TypeFor[T](), sync.OnceValues(func() (*jsonschema.Schema, error) {
-		plain, err := schemaOf[T]()
-		if err != nil {
-			return nil, err
-		}
-		s := *plain.schema
-		s.Properties = map[string]*jsonschema.Schema{"effects": {Type: "object", Description: "what the call changed in the view"}}
-		for name, p := range plain.schema.Properties {
-			s.Properties[name] = p
-		}
-		s.PropertyOrder = append(slices.Clone(s.PropertyOrder), "effects")
-		word(&s)
-		return &s, nil
-	}))
-	return once.(func() (*jsonschema.Schema, error))()
+// affected returns the schema of results with effects.
+func affected(plain *jsonschema.Schema) *jsonschema.Schema {
+	s := *plain
+	s.Properties = map[string]*jsonschema.Schema{"effects": {Type: "object", Description: "what the call changed in the view"}}
+	maps.Copy(s.Properties, plain.Properties)
+	s.PropertyOrder = append(slices.Clone(s.PropertyOrder), "effects")
+	word(&s)
+	return &s
 }

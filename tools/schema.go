@@ -32,7 +32,7 @@ func schemaOf[T any]() (*shared, error) {
 		if err := bound(s, t); err != nil {
 			return nil, err
 		}
-		made := &shared{schema: s, valid: validatorOf(s)}
+		made := &shared{schema: s, valid: validatorOf(s), affected: sync.OnceValue(func() *jsonschema.Schema { return affected(s) })}
 		word(s)
 		return made, nil
 	}))
@@ -41,8 +41,9 @@ func schemaOf[T any]() (*shared, error) {
 
 // shared is the schema of a type. All sessions use it and none changes it: a session that built its own took a megabyte.
 type shared struct {
-	schema *jsonschema.Schema
-	valid  validator
+	schema   *jsonschema.Schema
+	affected func() *jsonschema.Schema // of a result with effects
+	valid    validator
 }
 
 // wordings are the JSON of a schema of ours.

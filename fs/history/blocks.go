@@ -86,10 +86,10 @@ func (b *blocks) keep(off, end int64, room *quota.Counter) (copied int64, err er
 		}
 		n, err := b.from.ReadAt(buffer[:min(blockSize, b.size-i*blockSize)], i*blockSize)
 		if err == nil && n > 0 {
-			err = writeAll(b.kept, buffer[:n], i*blockSize)
+			err = b.kept.WriteAll(buffer[:n], i*blockSize)
 		}
 		if err == nil { // after a crash a block that is there counts
-			err = writeAll(b.kept, []byte{1}, blocksEnd(b.size)+i)
+			err = b.kept.WriteAll([]byte{1}, blocksEnd(b.size)+i)
 		}
 		if err != nil {
 			return copied, err
@@ -98,14 +98,6 @@ func (b *blocks) keep(off, end int64, room *quota.Counter) (copied int64, err er
 		copied += int64(n)
 	}
 	return copied, nil
-}
-
-func writeAll(f beneath.File, p []byte, off int64) error {
-	n, err := f.WriteAt(p, off, false)
-	if err == nil && n < len(p) {
-		err = unix.ENOSPC
-	}
-	return err
 }
 
 // Blocks keeps what a change of a file replaces, from an offset up to another one, if it is kept by blocks. The caller has called
@@ -170,12 +162,7 @@ func (g *generation) resumeBlocks(r *journal.Record, open func() (beneath.File, 
 		return err
 	}
 	defer from.Close()
-	name := keptName(r.Kept)
-	st, err := g.dir.Stat(name)
-	if err != nil {
-		return err
-	}
-	kept, err := g.store.dir.Open(journal.OpenName(g.began)+"/"+name, unix.O_RDWR, st.ID())
+	kept, _, err := g.store.dir.OpenAny(journal.OpenName(g.began)+"/"+keptName(r.Kept), unix.O_RDWR)
 	if err != nil {
 		return err
 	}
@@ -246,7 +233,7 @@ func (u *undoing) fillBlocks(f, kept beneath.File, e *entry) error {
 			err = u.w.Blocks(id, at, at+int64(n))
 		}
 		if err == nil {
-			err = writeAll(f, buffer[:n], at)
+			err = f.WriteAll(buffer[:n], at)
 		}
 		if err != nil {
 			return err
@@ -269,5 +256,5 @@ func (s *Store) probe() {
 		return
 	}
 	defer to.Close()
-	s.shares = writeAll(from, make([]byte, 4096), 0) == nil && to.Clone(from) == nil
+	s.shares = from.WriteAll(make([]byte, 4096), 0) == nil && to.Clone(from) == nil
 }

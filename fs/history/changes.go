@@ -132,18 +132,22 @@ func (t *tracker) at(e *entry, id beneath.FileID, rel string) *object {
 		t.all = append(t.all, o)
 		t.placed(rel)
 	}
-	if e.gen.Call != "" && !slices.Contains(o.calls, e.gen.Call) {
-		o.calls = append(o.calls, e.gen.Call)
-	}
-	if e.Program != "" && !slices.Contains(o.by, e.Program) {
-		o.by = append(o.by, e.Program)
-	}
-	if owner := cmp.Or(e.gen.Parent, e.gen.Session); owner != "" && !slices.Contains(o.sessions, owner) {
-		o.sessions = append(o.sessions, owner)
-	}
+	o.calls = named(o.calls, e.gen.Call)
+	o.by = named(o.by, e.Program)
+	o.sessions = named(o.sessions, cmp.Or(e.gen.Parent, e.gen.Session))
 	o.last = e
 	o.why = cmp.Or(o.why, e.Why)
 	return o
+}
+
+// maxNamed bounds the calls, sessions and programs that a Change names.
+const maxNamed = 100
+
+func named(list []string, name string) []string {
+	if name == "" || len(list) == maxNamed || slices.Contains(list, name) {
+		return list
+	}
+	return append(list, name)
 }
 
 func (t *tracker) add(e *entry) {
@@ -304,13 +308,12 @@ func (t *tracker) changes(s *Store, sel Selection) []Change {
 		default: // Lost
 			c.Kind = Changed
 		}
-		if !sel.below(c.Path) && !sel.below(c.From) || c.From == "" && !sel.below(c.Path) {
+		if !sel.below(c.Path) && !sel.below(c.From) {
 			continue
 		}
 		st, err := s.describe(&c, o)
 		if t.looks && st != (beneath.Stat{}) {
-			c.now = new(beneath.Stat)
-			*c.now = st
+			c.now = &st
 		}
 		c.closed = err == unix.EACCES
 		if i, ok := at[c.Path]; ok && (list[i].Kind == Added && c.Kind == Deleted || list[i].Kind == Deleted && c.Kind == Added) {
@@ -437,9 +440,12 @@ func replaced(a, b Change) Change {
 	a.Kind, a.New, a.NewSize, a.NewMode, a.id = Changed, b.New, b.NewSize, b.NewMode, b.id
 	a.now, a.closed, a.fifo = b.now, b.closed, b.fifo
 	a.Mode = a.OldMode != b.NewMode && a.OldMode != 0 && b.NewMode != 0
-	a.Calls = slices.Compact(slices.Sorted(slices.Values(slices.Concat(a.Calls, b.Calls))))
-	a.Sessions = slices.Compact(slices.Sorted(slices.Values(slices.Concat(a.Sessions, b.Sessions))))
-	a.By = slices.Compact(slices.Sorted(slices.Values(slices.Concat(a.By, b.By))))
+	for list, more := range map[*[]string][]string{&a.Calls: b.Calls, &a.Sessions: b.Sessions, &a.By: b.By} {
+		for _, name := range more {
+			*list = named(*list, name)
+		}
+		slices.Sort(*list)
+	}
 	if b.Last.After(a.Last) {
 		a.Last = b.Last
 	}

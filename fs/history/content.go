@@ -49,38 +49,95 @@ func (w *Writer) Content(rel string, st *beneath.Stat, open func() (beneath.File
 	return w.orLose(rel, err, func() error { return nil })
 }
 
-// Created notes that a file which was made is open for writing.
-func (w *Writer) Created(id beneath.FileID) {
-	if w != nil {
-		w.store.states.Lock()
-		w.store.writing[plain(id)] = true
-		w.store.states.Unlock()
+// writing is a file that may change. Store.states guards it.
+type writing struct {
+	clients int  // handles that are open for writing, and requests under way
+	noted   bool // the journal says that the file is open for writing
+}
+
+// Begin counts a client that is about to change a file or to open it for writing, until its Left: no Left of another
+// client says meanwhile how the file was left. made says that the client has made the file.
+func (w *Writer) Begin(id beneath.FileID, made bool) {
+	if w == nil {
+		return
 	}
+	w.store.states.Lock()
+	defer w.store.states.Unlock()
+	one := w.store.writing[plain(id)]
+	if one == nil {
+		one = &writing{}
+		w.store.writing[plain(id)] = one
+	}
+	one.clients++
+	one.noted = one.noted || made // by the record of that
+}
+
+// Left notes how a file was left, unless another client may still change it. stat returns its attributes.
+func (w *Writer) Left(id beneath.FileID, stat func() (beneath.Stat, error)) {
+	if w == nil {
+		return
+	}
+	w.store.states.Lock()
+	defer w.store.states.Unlock()
+	one := w.store.writing[plain(id)]
+	if one == nil {
+		return
+	}
+	if one.clients--; one.clients > 0 {
+		return
+	}
+	delete(w.store.writing, plain(id))
+	if st, err := stat(); err == nil && plain(st.ID()) == plain(id) && one.noted {
+		w.leave(&st)
+	}
+}
+
+// leave notes how a file was left. The caller holds Store.states.
+func (w *Writer) leave(st *beneath.Stat) {
+	_ = w.begin(func(g *generation) error { // without it the file counts as somebody else's work
+		g.leave(st)
+		g.note(&journal.Record{Seq: w.store.next(), Kind: journal.Written, Of: w.inverts, PID: w.pid,
+			Object: plain(st.ID()), Attr: journal.AttrOf(st)})
+		return nil
+	})
 }
 
 // written reports whether a client has a file open for writing.
 func (s *Store) written(id beneath.FileID) bool {
 	s.states.Lock()
 	defer s.states.Unlock()
-	return s.writing[id]
+	return s.isWritten(id)
 }
 
-// Opened notes that a file is open for writing, if Written has been called since the last Content or Opened: how it is left is
-// not known before the next Written.
+// isWritten is written for a caller that holds states.
+func (s *Store) isWritten(id beneath.FileID) bool {
+	one := s.writing[id]
+	return one != nil && one.noted
+}
+
+// Opened notes that a file is open for writing, unless that is known: how it is left is not known before the last Left.
 func (w *Writer) Opened(id beneath.FileID) {
 	if w != nil {
-		_ = w.begin(func(g *generation) error { return w.opened(g, plain(id)) }) // as for Written
+		_ = w.begin(func(g *generation) error { return w.opened(g, plain(id)) }) // without it the file counts as somebody else's work
 	}
 }
 
 func (w *Writer) opened(g *generation, id beneath.FileID) error {
 	w.store.states.Lock()
 	defer w.store.states.Unlock()
-	if w.store.writing[id] {
+	if w.store.isWritten(id) {
 		return nil
 	}
-	w.store.writing[id] = true
-	return w.write(g, &journal.Record{Kind: journal.Written, Object: id})
+	return w.writeOpen(g, &journal.Record{Kind: journal.Written, Object: id})
+}
+
+// writeOpen writes a record that says that a file is open for writing. The caller holds Store.states.
+func (w *Writer) writeOpen(g *generation, r *journal.Record) error {
+	err := w.write(g, r)
+	if one := w.store.writing[r.Object]; one != nil && err == nil {
+		one.noted = true
+	}
+	return err
 }
 
 // enter waits until no request copies the content of a file. Then it reports that the content is kept, or reserves
@@ -171,11 +228,10 @@ func (w *Writer) writeContent(g *generation, r *journal.Record, unchanged *benea
 			return false, nil
 		}
 	}
-	if w.store.writing[r.Object] {
+	if w.store.isWritten(r.Object) {
 		r.Flags |= journal.Busy
 	}
-	w.store.writing[r.Object] = true
-	return true, w.write(g, r)
+	return true, w.writeOpen(g, r)
 }
 
 // copyContent copies the content into the record or to a file, and returns what that takes.

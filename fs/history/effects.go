@@ -31,12 +31,7 @@ func (w *Work) means(l Label) bool {
 // Effects returns what a call or a session has changed so far, and the number of the last change. It reads the generations of that
 // work alone: of an object that another client has moved since, the size and the type are not known.
 func (s *Store) Effects(w Work) (e *effect.Effects, until uint64, err error) {
-	s.mu.Lock()
-	lost := len(s.lost) > 0
-	s.mu.Unlock()
-	if lost {
-		s.listLost()
-	}
+	s.listLost()
 	loaded, open, err := s.worked(&w)
 	if err != nil {
 		return nil, 0, err
@@ -83,13 +78,10 @@ func (s *Store) closing(list []Change) {
 
 // stillOpen adds the files of earlier changes that a client has open for writing: the kernel may write them past the view.
 func (s *Store) stillOpen(list []Change, before *selected) []Change {
-	listed := map[string]bool{}
-	for i := range list {
-		listed[list[i].Path] = true
-	}
 	before.settle()
 	for _, o := range track(before).all {
-		if o.is && !o.directory && !listed[o.after] && s.written(plain(o.id)) {
+		listed := func(c Change) bool { return c.Path == o.after }
+		if o.is && !o.directory && s.written(plain(o.id)) && !slices.ContainsFunc(list, listed) {
 			c := Change{id: o.id, open: true, Kind: Changed, Path: o.after, Type: "file", By: o.by, Why: o.why}
 			if st, err := s.tree.Stat(o.after); err == nil {
 				c.now = &st
@@ -192,26 +184,25 @@ const maxEffects = 16 << 10
 // and .git for what git keeps there: only what has marks is listed beside it.
 func summary(list []Change) *effect.Effects {
 	e := &effect.Effects{Nothing: len(list) == 0, By: map[string]int{}}
-	kinds := map[ChangeKind]*kindOf{}
-	order := [...]ChangeKind{Deleted, Renamed, Changed, ModeChanged, Added} // that of Lists
-	for i, l := range e.Lists() {
-		kinds[order[i]] = &kindOf{List: l, dirs: map[string]*stand{}}
-	}
-	for i := range list {
-		for _, program := range list[i].By {
-			e.By[program]++
+	lists, objects, bytes := e.Lists(), 0, 0
+	for i, kind := range [...]ChangeKind{Deleted, Renamed, Changed, ModeChanged, Added} { // those of Lists
+		k := kindOf{dirs: map[string]*stand{}}
+		for c := range list {
+			if c := &list[c]; c.Kind == kind {
+				*lists[i].Count++
+				k.add(c)
+				for _, program := range c.By {
+					e.By[program]++
+				}
+			}
 		}
-		kinds[list[i].Kind].add(&list[i])
-	}
-	objects, bytes := 0, 0
-	for _, kind := range order {
-		for _, o := range kinds[kind].all {
+		for _, o := range k.all {
 			bytes += len(o.Path) + len(o.From)
 			if objects++; objects > effect.Max || bytes > maxEffects {
 				e.LeftOut += max(1, o.Files)
 				continue
 			}
-			*kinds[kind].Objects = append(*kinds[kind].Objects, *o)
+			*lists[i].Objects = append(*lists[i].Objects, *o)
 		}
 	}
 	return e
@@ -219,7 +210,6 @@ func summary(list []Change) *effect.Effects {
 
 // kindOf are the changes of one kind.
 type kindOf struct {
-	effect.List
 	all  []*effect.Object
 	dirs map[string]*stand
 }
@@ -235,7 +225,6 @@ type stand struct {
 const maxBeside = 8
 
 func (k *kindOf) add(c *Change) {
-	*k.Count++
 	o := &effect.Object{Path: c.Path, From: c.From, Marks: marksOf(c)}
 	if (c.Kind == ModeChanged || c.Mode) && c.OldMode != c.NewMode {
 		o.Mode = fmt.Sprintf("%04o > %04o", c.OldMode, c.NewMode)
@@ -277,7 +266,7 @@ func (k *kindOf) above(rel string, marked bool) *stand {
 	if git == "" || marked {
 		return nil
 	}
-	made := &stand{Object: &effect.Object{Path: git + "/"}, git: true}
+	made := &stand{Object: &effect.Object{Path: git + "/*"}, git: true}
 	k.dirs[git], k.all = made, append(k.all, made.Object)
 	return made
 }

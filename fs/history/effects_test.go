@@ -113,7 +113,7 @@ func TestEffectsFold(t *testing.T) {
 	fifo := []string{effect.FIFO}
 	assert.ElementsMatch(t, []effect.Object{{Path: "notes", Marks: fifo}, {Path: "pipes/", Files: 1}, {Path: "pipes/p", Marks: fifo}},
 		slices.Concat(fifos.Changed, fifos.Created))
-	assert.Equal(t, []effect.Object{{Path: ".git/", Files: 2}, {Path: ".git/config", Marks: read}, {Path: "lib/", Files: 6}, {Path: "lib/package.json", Marks: read}}, e.Created)
+	assert.Equal(t, []effect.Object{{Path: ".git/*", Files: 2}, {Path: ".git/config", Marks: read}, {Path: "lib/", Files: 6}, {Path: "lib/package.json", Marks: read}}, e.Created)
 	assert.Equal(t, 10, e.Counts.Created)
 	assert.Equal(t, "removed gone/ (2 files)\ncreated .git/config (the host may execute or read it), lib/package.json (the host may execute or read it)\n",
 		e.Text(func(string, bool) bool { return true }, "", ""))

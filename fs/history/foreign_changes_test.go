@@ -131,13 +131,66 @@ func TestPathBound(t *testing.T) {
 		require.NoError(t, err)
 		m.Void()
 	}
-	c.store.flush()
+	c.store.settle(nil)
 	size := 0
 	require.NoError(t, filepath.Walk(c.kept, func(_ string, info os.FileInfo, err error) error {
 		size += int(info.Size())
 		return err
 	}))
 	assert.Less(t, size, 1<<20)
+}
+
+// TestSeveralWriters: an undo knows how clients have left a file that several of them change at once, by any of its names.
+func TestSeveralWriters(t *testing.T) {
+	for name, change := range map[string]func(t *testing.T, c *client, id beneath.FileID){
+		"one leaves it before the other changes it": func(t *testing.T, c *client, id beneath.FileID) {
+			left := func() { c.writer().Left(id, func() (beneath.Stat, error) { return c.root.Stat("f") }) }
+			c.begin("f", id)
+			c.host("f", "first")
+			c.begin("f", id) // a request to open it, which the view has not answered
+			left()
+			c.host("f", "second, and larger")
+			c.begin("f", id)
+			left()
+			left()
+		},
+		"another sets the mode by a name that it removes": func(t *testing.T, c *client, id beneath.FileID) {
+			c.write("f", "first")
+			c.link("f", "twin")
+			c.begin("f", id)
+			c.host("f", "half")
+			c.chmod("twin", 0o700)
+			c.host("f", "second")
+			c.writer().Left(id, func() (beneath.Stat, error) { return c.root.Stat("f") })
+			c.unlink("twin")
+		},
+		"another sets the mode after it is removed": func(t *testing.T, c *client, id beneath.FileID) {
+			f, err := c.root.Open("f", unix.O_RDWR, id)
+			require.NoError(t, err)
+			defer f.Close()
+			c.begin("f", id)
+			c.host("f", "half")
+			st, err := f.Stat()
+			require.NoError(t, err)
+			at := c.place("f")
+			defer at.Dir.Close()
+			require.NoError(t, c.writer().Unlink(at, &st, true))
+			require.NoError(t, c.writer().Unnamed(id).Attributes("f", &st))
+			c.fill(f, "second")
+			c.writer().Left(id, f.Stat)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newClient(t)
+			c.host("f", "before")
+			before := state(t, c.dir)
+			st, err := c.root.Stat("f")
+			require.NoError(t, err)
+			change(t, c, st.ID())
+			assert.Empty(t, c.undo(Selection{Since: timeOf(1)}).Conflicts)
+			assert.Equal(t, before, state(t, c.dir))
+		})
+	}
 }
 
 // TestBlocks: a large file is kept by blocks, whatever changes a part of it, also over
@@ -157,18 +210,14 @@ func TestBlocks(t *testing.T) {
 	id := st.ID()
 	change := func(session string, off, end int64, do func(f *os.File) error) {
 		c.label = Label{Session: session}
-		st, err := c.root.Stat("f")
-		require.NoError(t, err)
-		require.NoError(t, c.writer().Content("f", &st, func() (beneath.File, error) { return c.root.Open("f", unix.O_RDONLY, id) }))
+		c.begin("f", id)
 		assert.True(t, c.store.ByBlocks(id))
 		require.NoError(t, c.writer().Blocks(id, off, end))
 		f, err := os.OpenFile(filepath.Join(c.dir, "f"), os.O_RDWR, 0)
 		require.NoError(t, err)
 		defer f.Close()
 		require.NoError(t, do(f))
-		now, err := c.root.Stat("f")
-		require.NoError(t, err)
-		c.writer().Written(&now)
+		c.writer().Left(id, func() (beneath.Stat, error) { return c.root.Stat("f") })
 	}
 	write := func(session string, off int64, n int) {
 		change(session, off, off+int64(n), func(f *os.File) error {

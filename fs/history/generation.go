@@ -22,10 +22,9 @@ type generation struct {
 	syncs   sync.Mutex // held by sync
 	mu      sync.Mutex // held to write the journal, never while a file is copied
 	dir     beneath.Dir
-	journal beneath.File
-	size    int64 // of the journal
+	log     *journal.Log
 	usage   [2]quota.Usage
-	code    journal.Coder // of the journal
+	code    journal.Coder // of the log
 	pending []byte        // records of what has happened, not in the journal yet
 	kept    uint32        // the last number
 	bytes   int64         // of the kept files
@@ -107,30 +106,24 @@ func (g *generation) load() (loaded generationRecords, err error) {
 		return g.store.load(p)
 	}
 	_ = g.flushLocked() // as in flush
-	f, err := g.journal.Dup()
-	size := g.size
+	f, err := g.log.Dup()
 	g.mu.Unlock()
 	if err != nil {
 		return loaded, err
 	}
 	defer f.Close()
-	h, all, _, err := readJournal(f, size)
 	loaded.past = p
-	loaded.take(h, all)
-	return loaded, err
+	return loaded, loaded.read(f)
 }
 
 func (g *generation) flushLocked() error {
-	for len(g.pending) > 0 {
-		n, err := g.journal.WriteAt(g.pending, g.size, false)
-		if err != nil {
+	if len(g.pending) > 0 {
+		if err := g.log.AppendText(g.pending); err != nil {
 			return err
 		}
-		g.size += int64(n)
-		g.pending = g.pending[:copy(g.pending, g.pending[n:])]
-		g.dirty = true
+		g.pending, g.dirty = g.pending[:0], true
 	}
-	g.store.opt.Quota.Grown(g.journal, &g.usage[0])
+	g.store.opt.Quota.Grown(g.log.File, &g.usage[0])
 	g.store.opt.Quota.Grown(g.dir.Self(), &g.usage[1])
 	return nil
 }
@@ -147,25 +140,16 @@ func (g *generation) sync() {
 	g.dirty = false
 	copies := g.copies
 	g.copies = nil
-	f, err := g.journal.Dup()
+	f, err := g.log.Dup()
 	g.mu.Unlock()
 	for _, k := range copies {
-		g.store.syncCopy(journal.OpenName(g.began) + "/" + keptName(k))
+		if f, _, err := g.store.dir.OpenAny(journal.OpenName(g.began)+"/"+keptName(k), unix.O_RDONLY); err == nil {
+			_ = f.Sync(true) // else a power failure can leave less than the record says: Open finds that
+			f.Close()
+		}
 	}
 	if err == nil {
 		_ = f.Sync(true) // the next one tries again
-		f.Close()
-	}
-}
-
-// syncCopy writes a kept file to the disk. Without it a power failure can leave less than the record says: Open finds that.
-func (s *Store) syncCopy(rel string) {
-	st, err := s.dir.Stat(rel)
-	if err != nil {
-		return
-	}
-	if f, err := s.dir.Open(rel, unix.O_RDONLY, st.ID()); err == nil {
-		_ = f.Sync(true)
 		f.Close()
 	}
 }
@@ -184,9 +168,9 @@ func (g *generation) end() {
 		g.store.opt.Logger.Error("history: journal", "err", err)
 	}
 	g.ended = true
-	g.journal.Close()
+	g.log.Close()
 	g.dir.Close()
-	if err := g.store.top.Rename(journal.OpenName(g.began), g.store.top, journal.EndedName(g.began, g.bytes+g.size), unix.RENAME_NOREPLACE); err != nil {
+	if err := g.store.top.Rename(journal.OpenName(g.began), g.store.top, journal.EndedName(g.began, g.bytes+g.log.Size()), unix.RENAME_NOREPLACE); err != nil {
 		g.store.opt.Logger.Error("history: end a generation", "err", err)
 	}
 }

@@ -90,7 +90,8 @@ func (c *client) create(rel, text string) {
 	st, err := f.Stat()
 	require.NoError(c.t, err)
 	m.Done(&st)
-	c.writer().Written(&st)
+	c.writer().Begin(st.ID(), true)
+	c.writer().Left(st.ID(), f.Stat)
 	f.Close()
 }
 
@@ -134,14 +135,20 @@ func (c *client) link(rel, to string) {
 func (c *client) write(rel, text string) {
 	st, err := c.root.Stat(rel)
 	require.NoError(c.t, err)
-	require.NoError(c.t, c.writer().Content(rel, &st, func() (beneath.File, error) { return c.root.Open(rel, unix.O_RDONLY, st.ID()) }))
+	c.begin(rel, st.ID())
 	f, err := c.root.Open(rel, unix.O_RDWR, st.ID())
 	require.NoError(c.t, err)
 	defer f.Close()
 	c.fill(f, text)
-	st, err = f.Stat()
+	c.writer().Left(st.ID(), f.Stat)
+}
+
+// begin opens a file for writing.
+func (c *client) begin(rel string, id beneath.FileID) {
+	st, err := c.root.Stat(rel)
 	require.NoError(c.t, err)
-	c.writer().Written(&st)
+	c.writer().Begin(id, false)
+	require.NoError(c.t, c.writer().Content(rel, &st, func() (beneath.File, error) { return c.root.Open(rel, unix.O_RDONLY, id) }))
 }
 
 func (c *client) chmod(rel string, mode uint32) {
@@ -836,12 +843,11 @@ func TestUndoBelowMoved(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, c.rename("d", "e", 0))
 	open := func() (beneath.File, error) { return c.root.Open("e/f", unix.O_RDONLY, st.ID()) }
+	c.writer().Begin(st.ID(), false)
 	require.NoError(t, c.writer().Content("d/f", &st, open))
 	require.NoError(t, c.writer().Attributes("d/f", &st))
 	require.NoError(t, os.WriteFile(filepath.Join(c.dir, "e/f"), []byte("two"), 0o644))
-	now, err := c.root.Stat("e/f")
-	require.NoError(t, err)
-	c.writer().Written(&now)
+	c.writer().Left(st.ID(), func() (beneath.Stat, error) { return c.root.Stat("e/f") })
 	assert.Empty(t, c.undo(Selection{Checkpoint: "p"}).Conflicts)
 	assert.Equal(t, before, state(t, c.dir))
 }

@@ -78,14 +78,15 @@ func (s *Store) replay(found *selected, hooks Hooks) *world {
 		store: s, hooks: hooks, alias: found.alias, names: map[string]thing{}, kept: map[string]thing{},
 		blocked: map[beneath.FileID]string{}, listed: map[beneath.FileID]bool{},
 		skipped: map[beneath.FileID]bool{}, twins: map[string]bool{}, states: map[beneath.FileID][]*entry{},
-		expected: map[beneath.FileID]*journal.Attr{}, current: map[beneath.FileID]*journal.Attr{},
+		current: map[beneath.FileID]*journal.Attr{}, busy: map[beneath.FileID]bool{},
 		before: map[beneath.FileID]*entry{}, where: map[beneath.FileID]string{},
 		stray: map[beneath.FileID]string{}, content: map[beneath.FileID]*entry{},
 		later: map[beneath.FileID][]*entry{}, torn: found.torn, force: found.force, any: found.any, beside: map[beneath.FileID]bool{},
 		plan: Plan{Steps: []Step{}, Conflicts: []Problem{}, Unkept: []Problem{}},
 	}
 	for i := range found.records {
-		if e := &found.records[i]; e.picked && (e.Kind == journal.Written || e.Kind == journal.Content || e.Kind == journal.Made) {
+		e := &found.records[i]
+		if e.picked && (e.Kind == journal.Content || e.Kind == journal.Made) || (e.picked || e.ours) && e.Kind == journal.Written {
 			id := w.same(e.Object)
 			w.states[id] = append(w.states[id], e)
 		}
@@ -93,7 +94,7 @@ func (s *Store) replay(found *selected, hooks Hooks) *world {
 	for i := range slices.Backward(found.records) {
 		e := &found.records[i]
 		switch {
-		case e.picked || e.ours:
+		case e.picked:
 			w.invert(e)
 		case e.lasting() || e.gone:
 		default:
@@ -158,12 +159,8 @@ func (w *world) problem(list *[]Problem, rel, why string) {
 	}
 }
 
-// These are in place of attributes that are not known.
-var (
-	unknown journal.Attr // a process was killed that had the file open for writing
-	busy    journal.Attr // clients of the view had it open for writing: what differs is theirs
-	before  journal.Attr // likewise, unless a record Written comes before
-)
+// unknown is in place of the attributes of a file that a killed process had open for writing.
+var unknown journal.Attr
 
 // expects returns why the object of a record, found at a path, is not the one that the record left there.
 func (w *world) expects(e *entry, t thing) string {
@@ -178,19 +175,10 @@ func (w *world) expects(e *entry, t thing) string {
 	case w.blocked[id] != "":
 		return w.blocked[id]
 	}
-	was := w.expected[id]
-	switch {
-	case was == nil && e.Kind == journal.Made && t.regular(): // an older object may have had its identity
-		was = cmp.Or(e.Attr, &unknown)
-	case was == nil && e.Kind != journal.Made:
-		was = w.left(id, e.Seq)
-	}
 	now := cmp.Or(w.current[id], t.attr)
-	if w.expected[id] == nil && e.Kind == journal.Made && was != nil && now != nil && !now.Same(was) {
-		was = &unknown // it was open since then
-	}
+	was := w.left(e, now)
 	switch {
-	case was == nil || was == &busy || was == &before || w.torn[id] || w.any, was == &unknown && !t.regular():
+	case was == nil || w.torn[id] || w.any, was == &unknown && !t.regular():
 	case w.current[id] == nil && w.hooks.writing(t.file):
 		return "a program has it open for writing"
 	case was == &unknown:
@@ -201,17 +189,32 @@ func (w *world) expects(e *entry, t thing) string {
 	return ""
 }
 
-// left returns how the last change of a file before a record has left it; nil if that is not known.
-func (w *world) left(id beneath.FileID, seq uint64) *journal.Attr {
+// left returns how the changes of an object up to the present step have left it; nil: it may be as it is now.
+func (w *world) left(e *entry, now *journal.Attr) *journal.Attr {
+	list := w.states[w.same(e.Object)]
+	if len(list) == 0 || w.busy[w.same(e.Object)] {
+		return nil
+	}
+	switch last := list[len(list)-1]; {
+	case last.Kind == journal.Written:
+		return cmp.Or(last.Attr, &unknown)
+	case last.Seq != e.Seq:
+		return nil
+	case e.Kind == journal.Made && e.Attr != nil && now != nil && now.Same(e.Attr):
+		return e.Attr
+	}
+	return &unknown // it was open since then
+}
+
+// back notes that an object is as it was before a record.
+func (w *world) back(e *entry, attr *journal.Attr) {
+	id := w.same(e.Object)
 	list := w.states[id]
-	for len(list) > 0 && list[len(list)-1].Seq >= seq {
+	for len(list) > 0 && list[len(list)-1].Seq >= e.Seq {
 		list = list[:len(list)-1]
 	}
 	w.states[id] = list
-	if len(list) == 0 || list[len(list)-1].Kind != journal.Written {
-		return nil
-	}
-	return list[len(list)-1].Attr
+	w.current[id], w.busy[id] = attr, e.Flags&journal.Busy != 0
 }
 
 // may returns why the rules of the agent do not let it change a path.
@@ -304,13 +307,6 @@ func (w *world) invert(e *entry) {
 		w.invertContent(e)
 	case journal.Lost:
 		w.problem(&w.plan.Unkept, e.Path, e.Why)
-	case journal.Written:
-		switch id := w.same(e.Object); {
-		case w.expected[id] == &before && e.Attr == nil:
-			w.expected[id] = &busy
-		case w.expected[id] == nil || w.expected[id] == &before:
-			w.expected[id] = cmp.Or(e.Attr, &unknown)
-		}
 	}
 }
 
@@ -324,11 +320,9 @@ func (e *entry) second() string {
 
 func (w *world) invertMade(e *entry) {
 	if e.Kind == journal.Made { // an older object may have had its identity
-		id := w.same(e.Object)
 		defer func() {
-			delete(w.expected, id)
-			delete(w.current, id)
-			delete(w.later, id)
+			w.back(e, nil)
+			delete(w.later, w.same(e.Object))
 		}()
 	}
 	if e.Kind == journal.Linked && w.twins[e.Path] {
@@ -590,13 +584,6 @@ func (w *world) invertContent(e *entry) {
 		w.later[id] = append(w.later[id], e) // another client has moved it between the lookup and the record
 		return
 	}
-	switch {
-	case w.expected[id] != nil:
-	case e.Kind == journal.Content:
-		w.expected[id] = &unknown // no Written follows: the process was killed
-	case e.Flags&journal.Names == 0:
-		w.expected[id] = &before // the content stays
-	}
 	why := w.expects(e, t)
 	if e.Kind == journal.Content && t.there && w.same(t.id) == id {
 		w.content[id] = e
@@ -620,13 +607,5 @@ func (w *world) invertContent(e *entry) {
 	default:
 		w.step(Rewrite, e, e.Path, "")
 	}
-	w.current[id] = e.Attr
-	switch {
-	case e.Flags&journal.Busy != 0:
-		w.expected[id] = &busy
-	case e.Kind == journal.Attributes:
-		w.expected[id] = &before
-	default:
-		delete(w.expected, id)
-	}
+	w.back(e, e.Attr)
 }

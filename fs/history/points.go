@@ -80,24 +80,19 @@ const (
 
 // drop makes room for a checkpoint of a client.
 func (p *points) drop(client string) {
-	theirs := func(g generationRecords) bool { return g.Parent != "" }
-	own := func(g generationRecords) bool { return g.Parent == client }
-	count := func(is func(generationRecords) bool) (n int) {
-		for _, g := range p.all {
-			if is(g) {
-				n++
-			}
+	var theirs, own []int
+	for i, g := range p.all {
+		if g.Parent != "" {
+			theirs = append(theirs, i)
 		}
-		return n
+		if g.Parent == client {
+			own = append(own, i)
+		}
 	}
-	oldest := -1
-	if count(own) >= maxOwnPoints {
-		oldest = slices.IndexFunc(p.all, own)
-	} else if count(theirs) >= maxPoints {
-		oldest = slices.IndexFunc(p.all, theirs)
-	}
-	if oldest >= 0 {
-		p.all = slices.Delete(p.all, oldest, oldest+1)
+	if len(own) >= maxOwnPoints {
+		p.all = slices.Delete(p.all, own[0], own[0]+1)
+	} else if len(theirs) >= maxPoints {
+		p.all = slices.Delete(p.all, theirs[0], theirs[0]+1)
 	}
 }
 

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 const (
 	pruneBytes = 64 << 20 // that are kept between two looks at the bounds
 	freeShare  = 0.03     // of a file system that the history leaves free
+	nearlyFull = 0.9      // of the bound
 )
 
 // prune gives up the oldest generations while the history is over its bounds. With full it gives up at least one.
@@ -55,15 +57,18 @@ func (s *Store) prune(full bool) {
 		total -= p.bytes
 		count, reason = count+1, why
 	}
-	if count > 0 && s.opt.Dropped != nil {
-		s.opt.Dropped(count, reason)
+	size, of := s.bound()
+	fills := size > 0 && float64(total) > size*nearlyFull
+	if s.opt.Dropped != nil && (count > 0 || fills && !s.fills) {
+		s.opt.Dropped(count, cmp.Or(reason, fmt.Sprintf("more than %g %% of %s: the oldest generations go next", nearlyFull*100, of)))
 	}
+	s.fills = fills
 }
 
 func (g *generation) bytesNow() int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.bytes + g.size
+	return g.bytes + g.log.Size()
 }
 
 const whyFull = "the file system is full"
@@ -73,22 +78,30 @@ func (s *Store) excess(p past, total int64) string {
 	if s.opt.Age > 0 && time.Since(timeOf(p.began)) > s.opt.Age {
 		return fmt.Sprintf("older than %v", s.opt.Age)
 	}
-	if s.opt.Size > 0 && total > s.opt.Size {
-		return fmt.Sprintf("more than %d bytes", s.opt.Size)
+	if size, of := s.bound(); size > 0 && float64(total) > size {
+		return "more than " + of
 	}
 	f := s.top.Self()
 	st, err := f.StatFS()
-	if err != nil || st.Blocks == 0 {
-		return ""
-	}
-	size := float64(st.Blocks) * float64(st.Bsize)
-	switch {
-	case s.opt.Percent > 0 && float64(total) > size*s.opt.Percent/100:
-		return fmt.Sprintf("more than %g %% of the file system", s.opt.Percent)
-	case (float64(st.Bavail) < float64(st.Blocks)*freeShare || s.opt.Quota.Full()) && p.bytes > 0:
+	if err == nil && st.Blocks > 0 && (float64(st.Bavail) < float64(st.Blocks)*freeShare || s.opt.Quota.Full()) && p.bytes > 0 {
 		return whyFull
 	}
 	return ""
+}
+
+// bound returns how many bytes the history may use, and what that is; 0: there is no bound.
+func (s *Store) bound() (size float64, of string) {
+	if s.opt.Size > 0 {
+		size, of = float64(s.opt.Size), fmt.Sprintf("%d bytes", s.opt.Size)
+	}
+	f := s.top.Self()
+	if st, err := f.StatFS(); err == nil && s.opt.Percent > 0 {
+		part := float64(st.Blocks) * float64(st.Bsize) * s.opt.Percent / 100
+		if part > 0 && (size == 0 || part < size) {
+			size, of = part, fmt.Sprintf("%g %% of the file system", s.opt.Percent)
+		}
+	}
+	return size, of
 }
 
 // remove removes a generation.

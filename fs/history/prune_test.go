@@ -68,3 +68,26 @@ func entries(t *testing.T, dir string) int {
 	require.NoError(t, err)
 	return len(list)
 }
+
+// TestNearlyFull: a history that is nearly full says so once, before the oldest generations go.
+func TestNearlyFull(t *testing.T) {
+	c := newClient(t)
+	c.close()
+	var said []string
+	c.open(Options{Size: 1 << 20, Dropped: func(count int, why string) { said = append(said, fmt.Sprint(count, " ", why)) }})
+	keep := func(name string, size int) {
+		c.label = Label{Call: name}
+		c.host(name, string(make([]byte, size)))
+		c.unlink(name)
+		c.store.endAll(func(*generation) bool { return true })
+		c.store.prune(false)
+		c.store.prune(false)
+	}
+	keep("half", 600<<10)
+	assert.Empty(t, said)
+	keep("more", 380<<10)
+	soon := "0 more than 90 % of 1048576 bytes: the oldest generations go next"
+	assert.Equal(t, []string{soon}, said)
+	keep("too much", 100<<10)
+	assert.Equal(t, []string{soon, "1 more than 1048576 bytes"}, said)
+}

@@ -40,69 +40,39 @@ func (s *Store) generations() (all []past, err error) {
 }
 
 // openJournal opens the journal of a generation.
-func (s *Store) openJournal(name string, flags int) (f beneath.File, st beneath.Stat, err error) {
-	rel := name + "/" + journal.Name
-	if st, err = s.dir.Stat(rel); err != nil {
-		return f, st, err
-	}
-	f, err = s.dir.Open(rel, flags, st.ID())
-	return f, st, err
+func (s *Store) openJournal(name string) (f beneath.File, st beneath.Stat, err error) {
+	return s.dir.OpenAny(name+"/"+journal.Name, unix.O_RDONLY)
 }
 
-// journal reads the journal of a generation, up to the first damaged record. The records have no contents: see inline.
-// torn is the number of bytes before the damaged one; -1 if none is damaged.
-func (s *Store) journal(name string) (h Header, records []*journal.Record, torn int64, err error) {
-	f, st, err := s.openJournal(name, unix.O_RDONLY)
-	if err != nil {
-		return h, nil, -1, err
-	}
-	defer f.Close()
-	return readJournal(f, int64(st.Size))
+// reading is what was read of a journal, up to the first damaged record. The records have no contents: see inline.
+type reading struct {
+	Header
+	records []*journal.Record
+	began   bool // there is a header
+	code    journal.Coder
+	at      int64
+	err     error
 }
 
-// readJournal is Store.journal of an open file.
-func readJournal(f beneath.File, size int64) (h Header, records []*journal.Record, torn int64, err error) {
-	var first []byte
-	var code journal.Coder
-	at := int64(0)
-	for frame := make([]byte, min(64<<10, size)); at < size; {
-		n, err := f.ReadAt(frame, at)
-		if err != nil {
-			return h, nil, -1, err
-		}
-		rest := frame[:n]
-		for len(rest) > 0 {
-			r, after, err := code.Cut(rest)
-			if err != nil {
-				break // of the next piece, or damaged
-			}
-			r.At = at + int64(n-len(rest))
-			if first == nil {
-				first = r.Data
-			}
-			r.Data = nil
-			records, rest = append(records, r), after
-		}
-		if len(rest) == n { // no whole record
-			if n < len(frame) || n >= journal.MaxRecord+journal.HeadSize {
-				break
-			}
-			frame = make([]byte, journal.MaxRecord+journal.HeadSize)
-		}
-		at += int64(n - len(rest))
+// take reads a record.
+func (r *reading) take(entry []byte) bool {
+	one, err := r.code.Decode(entry)
+	if err != nil || !r.began && one.Kind != journal.Begins {
+		return false
 	}
-	if torn = at; at == size {
-		torn = -1
+	one.At, r.at = r.at, r.at+journal.HeadSize+int64(len(entry))
+	if r.began {
+		one.Data = nil
+		r.records = append(r.records, one)
+	} else {
+		r.began, r.err = true, json.Unmarshal(one.Data, &r.Header)
 	}
-	if len(records) == 0 || records[0].Kind != journal.Begins {
-		return h, nil, 0, nil
-	}
-	return h, records[1:], torn, json.Unmarshal(first, &h)
+	return true
 }
 
 // inline returns the content that a record of a generation has.
 func (s *Store) inline(name string, r *journal.Record) ([]byte, error) {
-	f, _, err := s.openJournal(name, unix.O_RDONLY)
+	f, _, err := s.openJournal(name)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +99,7 @@ func (s *Store) inline(name string, r *journal.Record) ([]byte, error) {
 // outline returns a generation without its records.
 func (s *Store) outline(p past) (generationRecords, error) {
 	g := generationRecords{past: p}
-	f, st, err := s.openJournal(p.name, unix.O_RDONLY)
+	f, st, err := s.openJournal(p.name)
 	if errors.Is(err, beneath.ErrStale) || errors.Is(err, unix.ENOENT) { // it has ended meanwhile, or has no journal yet
 		return s.load(p)
 	}
@@ -168,23 +138,30 @@ type generationRecords struct {
 // load reads a generation. Without one, or with a damaged journal, it has no records.
 func (s *Store) load(p past) (generationRecords, error) {
 	g := generationRecords{past: p}
-	h, all, _, err := s.journal(p.name)
+	f, _, err := s.openJournal(p.name)
 	if errors.Is(err, beneath.ErrStale) && !p.ended { // it has ended meanwhile
-		now, failed := s.generations()
-		if i := slices.IndexFunc(now, func(other past) bool { return other.began == p.began }); failed == nil && i >= 0 && now[i].ended {
-			return s.load(now[i])
+		if now, failed := s.named(idOf(p.began)); failed == nil && now.ended {
+			return s.load(now)
 		}
+	}
+	if err == nil {
+		defer f.Close()
+		err = g.read(f)
 	}
 	if err != nil {
 		return g, fmt.Errorf("generation %x: %w", p.began, err)
 	}
-	g.take(h, all)
 	return g, nil
 }
 
-// take takes the records of a journal.
-func (g *generationRecords) take(h Header, all []*journal.Record) {
-	g.Header = h
+// read reads the records of a journal.
+func (g *generationRecords) read(f beneath.File) error {
+	var r reading
+	if _, err := journal.Scan(f, journal.Frames, r.take); err != nil || r.err != nil {
+		return errors.Join(err, r.err)
+	}
+	all := r.records
+	g.Header = r.Header
 	g.settled = map[uint64]uint64{}
 	settled, void := map[uint64]*journal.Record{}, map[uint64]bool{}
 	for _, r := range all {
@@ -218,6 +195,7 @@ func (g *generationRecords) take(h Header, all []*journal.Record) {
 	if g.until, g.some = g.began, len(g.records) > 0; g.some {
 		g.until = g.records[len(g.records)-1].Seq
 	}
+	return nil
 }
 
 func bySeq(a, b *journal.Record) int { return cmp.Compare(a.Seq, b.Seq) }
@@ -234,7 +212,7 @@ type Generation struct {
 
 // Generations returns the generations from a time on, the oldest first.
 func (s *Store) Generations(since time.Time) (list []Generation, err error) {
-	s.flush()
+	s.settle(nil)
 	all, err := s.generations()
 	if err != nil {
 		return nil, err

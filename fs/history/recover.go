@@ -104,12 +104,10 @@ func (s *Store) reopen(i interrupted) (g *generation, err error) {
 	if g.dir, err = s.dir.Dir(i.name); err != nil {
 		return nil, err
 	}
-	f, st, err := s.openJournal(i.name, unix.O_RDWR)
-	if err != nil {
+	if g.log, err = journal.OpenLog(g.dir, journal.Name, journal.Frames, true, func([]byte) bool { return true }); err != nil {
 		g.dir.Close()
 		return nil, err
 	}
-	g.journal, g.size = f, int64(st.Size)
 	names, err := s.dir.Names(i.name)
 	for _, name := range names {
 		if n, bad := strconv.ParseUint(name, 10, 32); bad == nil {
@@ -124,18 +122,24 @@ func (s *Store) reopen(i interrupted) (g *generation, err error) {
 
 // recoverGeneration reports whether the journal was wrong.
 func (s *Store) recoverGeneration(p past) (wrong bool, err error) {
-	h, records, torn, err := s.journal(p.name)
-	if errors.Is(err, beneath.ErrStale) || err == nil && torn == 0 { // killed before the first record
-		return true, s.remove(p.name)
-	}
-	if err != nil {
-		return false, err
-	}
 	c := correction{s: s, p: p, settled: map[uint64]bool{}, void: map[uint64]bool{}, kept: map[string]bool{}}
 	if c.dir, err = s.dir.Dir(p.name); err != nil {
 		return false, err
 	}
 	defer c.dir.Close()
+	st, _ := c.dir.Stat(journal.Name)
+	var r reading
+	if c.log, err = journal.OpenLog(c.dir, journal.Name, journal.Frames, true, r.take); err != nil {
+		return false, err
+	}
+	defer c.log.Close()
+	if !r.began { // killed before the first record
+		return true, s.remove(p.name)
+	}
+	if r.err != nil {
+		return false, r.err
+	}
+	h, records, torn := r.Header, r.records, int64(st.Size) > c.log.Size()
 	for _, r := range records {
 		s.last.Store(max(s.last.Load(), r.Seq))
 		switch r.Kind {
@@ -166,7 +170,7 @@ func (s *Store) recoverGeneration(p past) (wrong bool, err error) {
 	if h.Undo != nil && (c.resumes || !ended) {
 		s.interrupted = append(s.interrupted, interrupted{p, h, kept, !c.resumes})
 	}
-	return c.add != nil || torn > 0, c.end(torn)
+	return c.add != nil || torn, c.end()
 }
 
 // correction has the records that the journal of a generation lacks.
@@ -174,6 +178,7 @@ type correction struct {
 	s   *Store
 	p   past
 	dir beneath.Dir
+	log *journal.Log
 
 	settled, void map[uint64]bool // records that have happened, and that have not
 	kept          map[string]bool // names of kept files without a record
@@ -266,30 +271,11 @@ func (c *correction) at(rel string) beneath.FileID {
 }
 
 // end removes kept files without a record, and ends the generation, unless that goes on.
-func (c *correction) end(torn int64) error {
-	rel := c.p.name + "/" + journal.Name
-	st, err := c.s.dir.Stat(rel)
-	if err != nil {
+func (c *correction) end() error {
+	if err := errors.Join(c.log.AppendText(c.add), c.log.Sync(true)); err != nil {
 		return err
 	}
-	f, err := c.s.dir.Open(rel, unix.O_RDWR, st.ID())
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	size := int64(st.Size)
-	if torn >= 0 {
-		if err := f.Truncate(torn); err != nil {
-			return err
-		}
-		size = torn
-	}
-	if n, err := f.WriteAt(c.add, size, false); err != nil || n < len(c.add) {
-		return errors.Join(err, unix.ENOSPC)
-	}
-	if err := f.Sync(true); err != nil {
-		return err
-	}
+	size := c.log.Size()
 	names, err := c.s.dir.Names(c.p.name)
 	if err != nil || c.resumes {
 		return err

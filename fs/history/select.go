@@ -186,7 +186,7 @@ func (f *selected) settle() {
 // meant returns all generations, with the records of those that sel means and of later ones. Meant are the records after from
 // of the generations that picks returns.
 func (s *Store) meant(sel Selection) (loaded []*generationRecords, picks func(*generationRecords) bool, from uint64, err error) {
-	s.flush()
+	s.settle(nil)
 	all, err := s.generations()
 	if err != nil {
 		return nil, nil, 0, err
@@ -265,11 +265,25 @@ func (s *Store) loadSince(all []*generationRecords, picks func(*generationRecord
 
 // resolve returns which generations are meant, and the record after which they are.
 func (sel Selection) resolve(all []*generationRecords) (picks func(*generationRecords) bool, from uint64, err error) {
-	named, from, err := sel.named(all)
-	if err != nil || sel.Client == "" {
-		return named, from, err
+	picks, from, err = sel.named(all)
+	if named := picks; err == nil && sel.Client != "" {
+		picks = func(g *generationRecords) bool { return g.Undo == nil && g.Parent == sel.Client && named(g) }
 	}
-	return func(g *generationRecords) bool { return g.Undo == nil && g.Parent == sel.Client && named(g) }, from, nil
+	if of := sel.work(); err == nil && of != "" && last(all, picks) == nil {
+		err = &ErrNothing{"nothing was changed by that " + of, true}
+	}
+	return picks, from, err
+}
+
+// work returns what the selection names by its id: a call or a session.
+func (sel Selection) work() string {
+	switch {
+	case len(sel.Calls) > 0:
+		return "call"
+	case sel.Session != "":
+		return "session"
+	}
+	return ""
 }
 
 // named is resolve for the changes of all clients.

@@ -47,7 +47,8 @@ type Options struct {
 
 	Quota *quota.Counter // counts what the history takes; nil: nobody
 
-	// Dropped is called when generations were given up, with their number and the reason.
+	// Dropped is called when generations were given up, with their number and the reason, and with 0 when the next ones are
+	// about to be.
 	Dropped func(count int, why string)
 	Logger  *slog.Logger // nil discards
 }
@@ -77,8 +78,8 @@ type Store struct {
 	links     links
 	turn      sync.Mutex // held by an undo
 
-	states  sync.Mutex              // held from a look at the attributes of a file until they are in a record: the last one is right
-	writing map[beneath.FileID]bool // files that clients have open for writing
+	states  sync.Mutex                  // held from a look at the attributes of a file until they are in a record: the last one is right
+	writing map[beneath.FileID]*writing // files that clients have open for writing, or are about to change
 
 	mu      sync.Mutex
 	open    map[Label]*generation
@@ -91,6 +92,7 @@ type Store struct {
 	cramped bool // a change was refused because the file system is full
 
 	interrupted []interrupted // guarded by turn
+	fills       bool          // likewise: Options.Dropped knows that the history is nearly full
 
 	wake      chan struct{} // see stir
 	ending    chan struct{}
@@ -116,7 +118,7 @@ func Open(tree, dir *beneath.Root, opt Options) (s *Store, corrected int, err er
 		dir:     dir,
 		opt:     opt,
 		open:    map[Label]*generation{},
-		writing: map[beneath.FileID]bool{},
+		writing: map[beneath.FileID]*writing{},
 		actors:  map[uint32]Actor{},
 		blocks:  map[beneath.FileID][]blocksOf{},
 		ending:  make(chan struct{}),
@@ -335,11 +337,11 @@ func (s *Store) begin(h Header) (*generation, error) {
 	if g.dir, err = s.dir.Dir(name); err != nil {
 		return nil, err
 	}
-	if g.journal, err = g.dir.Create(journal.Name, unix.O_RDWR, 0o600); err == nil {
+	if g.log, err = journal.OpenLog(g.dir, journal.Name, journal.Frames, true, nil); err == nil {
 		if err = g.write(&journal.Record{Seq: g.began, Kind: journal.Begins, Data: text}); err == nil {
 			return g, nil
 		}
-		g.journal.Close()
+		g.log.Close()
 		_ = g.dir.Unlink(journal.Name) // recover removes it, too
 	}
 	g.dir.Close()
@@ -365,17 +367,8 @@ func (s *Store) endAll(is func(*generation) bool) {
 	s.finishing.Wait()
 }
 
-// flush writes what has happened to the journals: a reader of them sees all changes before the call.
-func (s *Store) flush() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, g := range s.open {
-		g.flush()
-	}
-}
-
-// settle writes what has happened to the journals of all generations but one, which does so itself: after a crash the tree shows
-// whether the last records have happened, but not those before others.
+// settle writes what has happened to the journals of all generations but one, which does so itself. A reader of them sees
+// all changes before the call. After a crash the tree shows whether the last records have happened, but not those before others.
 func (s *Store) settle(but *generation) {
 	s.mu.Lock()
 	var others []*generation

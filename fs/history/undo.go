@@ -121,6 +121,7 @@ func (s *Store) undo(ctx context.Context, sel Selection, hooks Hooks, h Header) 
 // run does the steps of a plan. r has the steps as they were shown, and what the plan leaves.
 func (u *undoing) run(ctx context.Context, j *plan.Journal, r *Result) (*Result, error) {
 	eio := func(err error) bool { return errors.Is(err, unix.EIO) }
+	r.Unkept = append(r.Unkept, u.partly...)
 	err := j.Run(ctx, plan.Runner{Tree: u.store.tree, Stage: u.store.dir, Keeper: u, Lock: u.hooks.Lock, Changed: u.hooks.Changed,
 		Progress: u.hooks.Progress, Fatal: eio, Partly: func(s *plan.Step, err error) {
 			r.Unkept = append(r.Unkept, Problem{s.At.Rel(), err.Error()})
@@ -238,6 +239,9 @@ func (w *world) steps(u *undoing) (p plan.Plan, err error) {
 			}
 			inv.Removed = w.same(inv.Removed) // an earlier undo may have made one for it, which is removed as well
 			st, err := u.stageDir(staged, e.Attr)
+			if errors.Is(err, plan.ErrOwner) {
+				u.partly, err = append(u.partly, Problem{step.Path, plan.ErrOwner.Error()}), nil
+			}
 			if err != nil {
 				return p, fmt.Errorf("%s: %w", step.Path, err)
 			}
@@ -327,6 +331,8 @@ type undoing struct {
 	hooks Hooks
 	w     *Writer
 	kept  map[uint64]*journal.Record // of a process that was killed: what it has kept, by what that inverts
+
+	partly []Problem // of directories in the stage
 }
 
 func (s *Store) undoing(g *generation, hooks Hooks) *undoing {
@@ -376,10 +382,9 @@ func (u *undoing) Move(s *plan.Step, from, to Place, st *beneath.Stat, change fu
 		return nil
 	case Restore:
 		if st.IsLink() && u.hooks.Link != nil {
-			text := make([]byte, unix.PathMax)
-			n, _, err := readLink(u.store.dir, from.Path(), text, 0)
+			text, err := u.store.dir.Readlink(from.Path())
 			if err == nil {
-				err = u.hooks.Link(to.Path(), string(text[:n]))
+				err = u.hooks.Link(to.Path(), text)
 			}
 			if err != nil {
 				return err
@@ -457,20 +462,21 @@ func (u *undoing) Keep(s *plan.Step, at Place, st *beneath.Stat) error {
 }
 
 // Left is of plan.Keeper.
-func (u *undoing) Left(s *plan.Step, at Place, done bool) {
-	now, err := at.Stat()
-	switch {
-	case s.Do == plan.Times || err != nil || !s.Object.SameObject(plan.IdentOf(&now)) || !done && s.Do == plan.Attributes:
+func (u *undoing) Left(s *plan.Step, now *beneath.Stat, done bool) {
+	switch u.inverse(s); {
+	case s.Do == plan.Times || !s.Object.SameObject(plan.IdentOf(now)) || !done && s.Do == plan.Attributes:
 	case now.IsRegular():
-		u.written(&now)
+		u.written(now)
 	default:
 		_ = u.w.write(u.w.undo, &journal.Record{Kind: journal.Written, Object: now.ID()}) // complete
 	}
 }
 
-// written is Writer.Written, in the journal before the plan says that the step is done.
+// written notes how a step has left a file: in the journal before the plan says that the step is done.
 func (u *undoing) written(st *beneath.Stat) {
-	u.w.Written(st)
+	u.store.states.Lock()
+	defer u.store.states.Unlock()
+	u.w.leave(st)
 	u.w.undo.flush()
 }
 
@@ -489,15 +495,11 @@ func (u *undoing) fill(f beneath.File, e *entry) error {
 			err = u.empty(f)
 		}
 		if err == nil {
-			err = writeAll(f, data, 0)
+			err = f.WriteAll(data, 0)
 		}
 		return err
 	}
-	st, err := u.store.dir.Stat(e.keptAt())
-	if err != nil {
-		return err
-	}
-	kept, err := u.store.dir.Open(e.keptAt(), unix.O_RDONLY, st.ID())
+	kept, st, err := u.store.dir.OpenAny(e.keptAt(), unix.O_RDONLY)
 	if err != nil {
 		return err
 	}

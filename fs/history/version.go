@@ -48,7 +48,7 @@ func (s *Store) Before(rel string, sel Selection) (Version, error) {
 	case t.kept != "":
 		return keptVersion(t.kept)
 	}
-	return Version{Path: t.real}, nil
+	return s.present(t.real)
 }
 
 // present returns the version that a file has now.
@@ -93,8 +93,8 @@ func ReadFile(root *beneath.Root, rel string, p []byte, off int64) (n int, size 
 		return 0, 0, false, err
 	}
 	if st.IsLink() {
-		n, size, err = readLink(root, rel, p, off)
-		return n, size, true, err
+		text, err := root.Readlink(rel)
+		return copy(p, text[min(max(off, 0), int64(len(text))):]), int64(len(text)), true, err
 	}
 	if !st.IsRegular() {
 		return 0, 0, false, &ErrNothing{Why: "it is no regular file"}
@@ -106,16 +106,6 @@ func ReadFile(root *beneath.Root, rel string, p []byte, off int64) (n int, size 
 	defer f.Close()
 	n, err = f.ReadAt(p, off)
 	return n, int64(st.Size), false, err
-}
-
-func readLink(root *beneath.Root, rel string, p []byte, off int64) (n int, size int64, err error) {
-	obj, err := root.Object(rel)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer obj.Close()
-	text, err := obj.Readlink()
-	return copy(p, text[min(max(off, 0), int64(len(text))):]), int64(len(text)), err
 }
 
 // named returns a generation of the history.

@@ -1,7 +1,6 @@
 package history
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,23 +20,23 @@ type world struct {
 	kept  map[string]thing // files that the undo returns to the history, by their paths there
 	moves []move           // of directories, the latest last
 
-	blocked  map[beneath.FileID]string        // why an object stays as it is
-	listed   map[beneath.FileID]bool          // blocked objects that plan.Conflicts lists
-	skipped  map[beneath.FileID]bool          // made and removed by one generation, which kept nothing
-	twins    map[string]bool                  // names that one generation has given and removed, without keeping them
-	states   map[beneath.FileID][]*entry      // Made, Content and Written that are to be taken back, in order, up to the present step
-	expected map[beneath.FileID]*journal.Attr // after the last change that is to be taken back
-	current  map[beneath.FileID]*journal.Attr // after inverses
-	before   map[beneath.FileID]*entry        // the first record about the times of a directory
-	where    map[beneath.FileID]string        // paths of directories
-	stray    map[beneath.FileID]string        // of those that were moved back before
-	content  map[beneath.FileID]*entry        // the record with the content before
-	later    map[beneath.FileID][]*entry      // records of an object that was not at their path then, the newest first
-	torn     map[beneath.FileID]bool          // an undo of its content or attributes was interrupted
-	force    bool                             // Selection.Force
-	any      bool                             // what others have changed since does not matter
-	beside   map[beneath.FileID]bool          // objects whose newer state is in a copy
-	plan     Plan
+	blocked map[beneath.FileID]string        // why an object stays as it is
+	listed  map[beneath.FileID]bool          // blocked objects that plan.Conflicts lists
+	skipped map[beneath.FileID]bool          // made and removed by one generation, which kept nothing
+	twins   map[string]bool                  // names that one generation has given and removed, without keeping them
+	states  map[beneath.FileID][]*entry      // Made, Content and Written that are to be taken back, in order, up to the present step
+	current map[beneath.FileID]*journal.Attr // after inverses; nil: as it is
+	busy    map[beneath.FileID]bool          // clients of the view had it open for writing then: what differs is theirs
+	before  map[beneath.FileID]*entry        // the first record about the times of a directory
+	where   map[beneath.FileID]string        // paths of directories
+	stray   map[beneath.FileID]string        // of those that were moved back before
+	content map[beneath.FileID]*entry        // the record with the content before
+	later   map[beneath.FileID][]*entry      // records of an object that was not at their path then, the newest first
+	torn    map[beneath.FileID]bool          // an undo of its content or attributes was interrupted
+	force   bool                             // Selection.Force
+	any     bool                             // what others have changed since does not matter
+	beside  map[beneath.FileID]bool          // objects whose newer state is in a copy
+	plan    Plan
 }
 
 // thing is the object at a name. The zero thing is nothing.
@@ -87,12 +86,11 @@ func (w *world) at(rel string) thing {
 		}
 	}
 	real := w.real(rel)
-	st, err := w.store.tree.Stat(real)
-	if errors.Is(err, unix.EACCES) { // the agent has closed a directory
-		restore := w.store.tree.Lift(real, 0)
+	var st beneath.Stat
+	err := w.store.tree.Lifting(real, 0, func() (err error) { // the agent may have closed a directory
 		st, err = w.store.tree.Stat(real)
-		restore()
-	}
+		return err
+	})
 	if err != nil {
 		return thing{}
 	}
@@ -140,12 +138,11 @@ func (w *world) empty(rel string) bool {
 	if w.names[rel].fresh {
 		return true
 	}
-	names, err := w.store.tree.Names(w.real(rel))
-	if errors.Is(err, unix.EACCES) {
-		restore := w.store.tree.Lift(w.real(rel), unix.S_IRWXU)
+	var names []string
+	err := w.store.tree.Lifting(w.real(rel), unix.S_IRWXU, func() (err error) {
 		names, err = w.store.tree.Names(w.real(rel))
-		restore()
-	}
+		return err
+	})
 	for _, name := range names {
 		if t, ok := w.names[beneath.Join(rel, name)]; !ok || t.there {
 			return false

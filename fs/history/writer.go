@@ -468,10 +468,13 @@ func (w *Writer) Attributes(rel string, st *beneath.Stat) error {
 		} else {
 			r.Attr.XAttrs = w.store.xattrs(rel, st)
 		}
-		if st.IsRegular() && !w.unnamed {
+		if st.IsRegular() {
 			w.store.states.Lock()
 			defer w.store.states.Unlock()
-			if now, err := w.store.tree.Stat(rel); err == nil && plain(now.ID()) == id { // else the caller's look has to do
+			if w.store.isWritten(id) {
+				r.Flags |= journal.Busy
+			}
+			if now, err := w.store.tree.Stat(rel); err == nil && !w.unnamed && plain(now.ID()) == id { // else the caller's look has to do
 				xattrs := r.Attr.XAttrs
 				r.Attr = journal.AttrOf(&now)
 				r.Attr.XAttrs = xattrs
@@ -484,31 +487,6 @@ func (w *Writer) Attributes(rel string, st *beneath.Stat) error {
 		return nil
 	})
 	return w.orLose(rel, err, func() error { return nil })
-}
-
-// Written notes the attributes of a file that was open for writing and is closed.
-func (w *Writer) Written(st *beneath.Stat) {
-	w.Left(func() (beneath.Stat, error) { return *st, nil })
-}
-
-// Left is Written with what stat returns.
-func (w *Writer) Left(stat func() (beneath.Stat, error)) {
-	if w == nil {
-		return
-	}
-	w.store.states.Lock()
-	defer w.store.states.Unlock()
-	st, err := stat()
-	if err != nil {
-		return
-	}
-	delete(w.store.writing, plain(st.ID()))
-	_ = w.begin(func(g *generation) error { // without it the file counts as somebody else's work
-		g.leave(&st)
-		g.note(&journal.Record{Seq: w.store.next(), Kind: journal.Written, Of: w.inverts, PID: w.pid,
-			Object: plain(st.ID()), Attr: journal.AttrOf(&st)})
-		return nil
-	})
 }
 
 // Unnamed returns the Writer for changes of an object that has no name in the scope: nobody gets it back, unless the history

@@ -68,12 +68,7 @@ func takeLink(p *scope.Policy, branch *beneath.Root, rel string) error {
 	if err := Permitted(p.File(scope.OpSymlink, rel)); err != nil {
 		return err
 	}
-	f, err := branch.Object(rel)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	text, err := f.Readlink()
+	text, err := branch.Readlink(rel)
 	if err != nil {
 		return err
 	}

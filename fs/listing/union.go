@@ -16,11 +16,7 @@ type Entries map[string]fuse.DirEntry
 
 // Read returns the entries of a directory.
 func Read(root *beneath.Root, rel string) (Entries, error) {
-	st, err := root.Stat(rel)
-	if err != nil {
-		return nil, err
-	}
-	f, err := root.Open(rel, unix.O_RDONLY|unix.O_DIRECTORY, st.ID())
+	f, _, err := root.OpenAny(rel, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,10 @@ import (
 // capabilities(7). Everything else was set.
 var ErrCapability = errors.New("its file capabilities are not restored: that needs CAP_SETFCAP")
 
+// ErrOwner reports that an object has this user's group or owner in place of its own, which the process's user namespace lacks. Its
+// group may then do what others may as well. Everything else was set.
+var ErrOwner = errors.New("its owner and group are not restored: this user cannot give it to them")
+
 // SetAttributes gives the object id at a path attributes: extended ones if a has them. It fails with
 // beneath.ErrStale if another object is there.
 func SetAttributes(root *beneath.Root, rel string, id beneath.FileID, a *journal.Attr) error {
@@ -54,8 +58,13 @@ func Apply(f beneath.File, open *beneath.File, a *journal.Attr) error {
 	if err != nil {
 		return err
 	}
+	mode := a.Mode & 0o7777
+	var partly error
 	if st.Uid != a.UID || st.Gid != a.GID {
-		if err := f.Chown(int(a.UID), int(a.GID)); err != nil {
+		err := f.Chown(int(a.UID), int(a.GID))
+		if err == unix.EINVAL { // user_namespaces(7): an id without a mapping
+			partly, mode = ErrOwner, mode&0o1707|mode&(mode<<3)&0o070
+		} else if err != nil {
 			return err
 		}
 	}
@@ -65,16 +74,16 @@ func Apply(f beneath.File, open *beneath.File, a *journal.Attr) error {
 		}
 	}
 	if !st.IsLink() {
-		if err := f.Chmod(a.Mode & 0o7777); err != nil {
+		if err := f.Chmod(mode); err != nil {
 			return err
 		}
 	}
 	if open != nil && a.Capability != nil && !bytes.Equal(journal.CapabilityOf(*open), a.Capability) {
 		if err := open.Setxattr(journal.Capability, a.Capability, 0); err != nil {
-			return errors.Join(ErrCapability, f.Utimes(a.Times()))
+			return errors.Join(ErrCapability, partly, f.Utimes(a.Times()))
 		}
 	}
-	return f.Utimes(a.Times())
+	return errors.Join(partly, f.Utimes(a.Times()))
 }
 
 // omitted is a time that stays as it is: utimensat(2).

@@ -77,7 +77,7 @@ func (t *Target) copy(from *beneath.Root, rel string, st *beneath.Stat) (steady 
 	case unix.S_IFREG:
 		return t.copyFile(from, rel, st)
 	case unix.S_IFLNK:
-		text, err := readlink(from, rel)
+		text, err := from.Readlink(rel)
 		if err == nil {
 			err = t.Dir.Symlink(text, beneath.Base(t.Rel))
 		}
@@ -130,13 +130,4 @@ func (t *Target) copyFile(from *beneath.Root, rel string, st *beneath.Stat) (ste
 		return err == nil, err
 	}
 	return true, to.Sync(false)
-}
-
-func readlink(root *beneath.Root, rel string) (string, error) {
-	f, err := root.Object(rel)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	return f.Readlink()
 }

@@ -72,7 +72,7 @@ func Begin(ctx context.Context, top beneath.Dir, name string, p Plan) (*Journal,
 		err = j.log.Sync(false)
 	}
 	if err == nil {
-		err = SyncDir(top)
+		err = top.Sync()
 	}
 	if err = errors.Join(err, ctx.Err()); err != nil {
 		return nil, errors.Join(err, j.End())
@@ -172,18 +172,3 @@ func (j *Journal) Ended(i int) bool { return j.ended[i] }
 
 // Close leaves the journal for Load.
 func (j *Journal) Close() { j.log.Close() }
-
-// SyncDir writes a directory to the disk.
-func SyncDir(top beneath.Dir) error {
-	root := beneath.NewRoot(top.Self().FD())
-	st, err := top.Self().Stat()
-	if err != nil {
-		return err
-	}
-	f, err := root.Open("", unix.O_RDONLY|unix.O_DIRECTORY, st.ID())
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Sync(false)
-}

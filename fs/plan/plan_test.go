@@ -113,7 +113,7 @@ func (k keeper) Fill(_ *Step, f beneath.File) error {
 	return f.Truncate(3)
 }
 
-func (k keeper) Left(*Step, Place, bool) { k.point() }
+func (k keeper) Left(*Step, *beneath.Stat, bool) { k.point() }
 
 // changes returns a plan with each action, in directories that their owner has closed.
 func changes(t *testing.T, top string, kept bool) Plan {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -24,8 +25,8 @@ type Keeper interface {
 	Keep(s *Step, at Place, st *beneath.Stat) error
 	// Fill writes the content of a Rewrite to a file that is open for reading and writing.
 	Fill(s *Step, f beneath.File) error
-	// Left notes what a step has made of the object at a place. done says that the step is complete.
-	Left(s *Step, at Place, done bool)
+	// Left notes what a step has made of an object. done says that the step is complete.
+	Left(s *Step, now *beneath.Stat, done bool)
 }
 
 // Runner is what a plan runs with.
@@ -36,7 +37,7 @@ type Runner struct {
 	Lock func() (unlock func(), err error) // excludes others during one step; nil: nobody
 	// a name of the tree, or its object, may have changed; nil: nobody is told
 	Changed  func(dir beneath.FileID, name string, id beneath.FileID)
-	Progress func(done, total int)    // called before each step, and at the end; nil: nobody is told
+	Progress func(done, total int)    // called before steps, and at the end; nil: nobody is told
 	Fatal    func(error) bool         // no other step would fare better
 	Partly   func(s *Step, err error) // a step is done but for this
 }
@@ -57,28 +58,36 @@ func (j *Journal) Run(ctx context.Context, r Runner) error {
 			x.places[s.Other.Ino] = append(x.places[s.Other.Ino], i)
 		}
 	}
-	for i := range j.Steps {
+	for i := 0; i < len(j.Steps); {
 		if x.Progress != nil {
 			x.Progress(i, len(j.Steps))
 		}
 		if j.ended[i] {
+			i++
 			continue
 		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		err := x.try(i)
-		if err != nil && !x.fatal(err) {
-			err = x.home(&j.Steps[i], err)
+		var fatal error
+		for _, err := range x.try(i, x.together(i)) {
+			if err != nil && !x.fatal(err) {
+				err = x.home(&j.Steps[i], err)
+			}
+			why, ok := errors.AsType[*Failure](err)
+			if err != nil && !ok {
+				why = &Failure{Kind: System, Text: err.Error()}
+			}
+			if err != nil && x.fatal(err) {
+				fatal = cmp.Or(fatal, fmt.Errorf("%s: %w", j.Steps[i].Path(), err))
+			} else {
+				_ = j.end(i, why) // without the note the step is recognized by where its object is
+			}
+			i++
 		}
-		if err != nil && x.fatal(err) {
-			return fmt.Errorf("%s: %w", j.Steps[i].Path(), err)
+		if fatal != nil {
+			return fatal
 		}
-		why, ok := errors.AsType[*Failure](err)
-		if err != nil && !ok {
-			why = &Failure{Kind: System, Text: err.Error()}
-		}
-		_ = j.end(i, why) // without the note the step is recognized by where its object is
 	}
 	if x.Progress != nil {
 		x.Progress(len(j.Steps), len(j.Steps))
@@ -89,8 +98,37 @@ func (j *Journal) Run(ctx context.Context, r Runner) error {
 // run is a run of the steps.
 type run struct {
 	Runner
-	j      *Journal
-	places map[uint64][]int // steps that bring an object to a place
+	j       *Journal
+	places  map[uint64][]int // steps that bring an object to a place
+	written map[int]written  // by Rewrites, perhaps not on the disk yet
+}
+
+// written is a file as a step has left it.
+type written struct {
+	beneath.File
+	now beneath.Stat
+}
+
+// The bounds of steps that are done together: clients wait meanwhile.
+const (
+	maxTogether      = 64
+	maxTogetherBytes = 16 << 20
+)
+
+// together returns the end of the steps from i on that are done together: one alone, or Rewrites that do not need each
+// other, because a disk syncs many files in little more time than one.
+func (x *run) together(i int) int {
+	size := int64(0)
+	for n, s := range x.j.Steps[i:] {
+		if s.Do == Rewrite {
+			size += s.Attr.Size
+		}
+		alone := s.Do != Rewrite || x.j.Steps[i].Do != Rewrite || slices.ContainsFunc(s.Needs, func(need int) bool { return need >= i })
+		if n > 0 && (alone || x.j.ended[i+n] || n == maxTogether || size > maxTogetherBytes) {
+			return i + n
+		}
+	}
+	return len(x.j.Steps)
 }
 
 func (x *run) root(s Spot) *beneath.Root {
@@ -104,17 +142,38 @@ func (x *run) fatal(err error) bool {
 	return errors.Is(err, ErrStuck) || x.Fatal != nil && x.Fatal(err)
 }
 
-// try does a step. Where a mode keeps the owner from it, he has the right for the step.
-func (x *run) try(i int) error {
-	s := &x.j.Steps[i]
+// try does the steps from i to end, under one lock.
+func (x *run) try(i, end int) (errs []error) {
+	errs = make([]error, end-i)
 	if x.Lock != nil {
 		unlock, err := x.Lock()
 		if err != nil {
-			return err
+			return []error{err}
 		}
 		defer unlock()
 	}
-	x.giveBack(s)
+	x.giveBack(&x.j.Steps[i])
+	x.written = map[int]written{}
+	for n := range errs {
+		errs[n] = x.one(i + n)
+	}
+	var all sync.WaitGroup
+	for n, f := range x.written {
+		all.Go(func() { errs[n-i] = f.Sync(true) }) // before a record says that it is complete
+	}
+	all.Wait()
+	for n := range errs {
+		if f, ok := x.written[i+n]; ok {
+			x.Keeper.Left(&x.j.Steps[i+n], &f.now, errs[n] == nil)
+			f.Close()
+		}
+	}
+	return errs
+}
+
+// one does a step. Where a mode keeps the owner from it, he has the right for the step.
+func (x *run) one(i int) error {
+	s := &x.j.Steps[i]
 	for _, n := range s.Needs {
 		if x.j.Failed[n] != nil {
 			return &Failure{Kind: Skipped, Step: n}
@@ -472,7 +531,12 @@ func (x *run) set(i int, s *Step, at Place, st *beneath.Stat, there bool) (err e
 		if err := x.Keeper.Keep(s, at, st); err != nil {
 			return err
 		}
-		defer func() { x.Keeper.Left(s, at, err == nil) }()
+		defer func() {
+			_, later := x.written[i]
+			if now, failed := at.Stat(); failed == nil && !later {
+				x.Keeper.Left(s, &now, err == nil)
+			}
+		}()
 		if s.Do != Times {
 			x.j.begun[i] = true
 			if err := x.j.append(entry{Begun: &i}); err != nil {
@@ -486,7 +550,11 @@ func (x *run) set(i int, s *Step, at Place, st *beneath.Stat, there bool) (err e
 		if now, err = x.rewrite(s, at, st); err != nil {
 			return err
 		}
-		defer now.Close()
+		defer func() {
+			if err != nil {
+				now.Close()
+			}
+		}()
 	case Times:
 		f, err := x.Tree.Object(at.Path())
 		if err != nil {
@@ -502,14 +570,18 @@ func (x *run) set(i int, s *Step, at Place, st *beneath.Stat, there bool) (err e
 	switch {
 	case errors.Is(err, beneath.ErrStale):
 		return &Failure{Kind: Changed}
-	case errors.Is(err, ErrCapability):
+	case errors.Is(err, ErrCapability), errors.Is(err, ErrOwner):
 		if x.Partly != nil {
 			x.Partly(s, err)
 		}
 		err = nil
 	}
-	if err == nil && s.Do == Rewrite {
-		err = now.Sync(true) // before a record says that it is complete
+	if err != nil || s.Do != Rewrite {
+		return err
+	}
+	left, err := now.Stat()
+	if err == nil {
+		x.written[i] = written{now, left}
 	}
 	return err
 }

@@ -42,5 +42,13 @@ func TestConsoleAlone(t *testing.T) {
 	assert.NotContains(t, o.Stderr, "not kept", "the console has no view")
 	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
 	assert.NoError(t, cmd.Wait())
+
+	cmd = command("console", "pair")
+	ptmx, k := harness.OnTerminal(t, cmd, 60, 200)
+	k.Expect("serves this until Ctrl-C")
+	_, err = ptmx.WriteString("\x03")
+	require.NoError(t, err)
+	k.Drain()
+	assert.NoError(t, cmd.Wait())
 	assert.Empty(t, p.processes(daemonOf))
 }

@@ -99,7 +99,7 @@ func TestRunDirKept(t *testing.T) {
 				if strings.Contains(what, "mount") {
 					anew = "scopefs: .* was made anew: .*\n"
 				}
-				assert.Regexp(t, "^"+anew+"scopefs: changes of project.* are not kept: .*"+regexp.QuoteMeta(what)+`.* \(without this line: --changes direct\)\n$`, o.Stderr)
+				assert.Regexp(t, "^"+anew+"scopefs: changes of project.* are not kept: .*"+regexp.QuoteMeta(what)+`.* \(--changes direct leaves this line out\)\n$`, o.Stderr)
 				o = scopefs("undo", "--dir", dir, "--session", "last")
 				assert.Equal(t, 1, o.Code)
 				assert.Contains(t, o.Stderr, what)

@@ -12,7 +12,7 @@ import (
 	"github.com/scopefs/scopefs/integration/harness"
 )
 
-// TestHeldGroup: an ordinary user's changes are held in a project whose group is not one of his: a name space of his has no such
+// TestHeldGroup: an ordinary user's changes are held, and taken back, in a project whose group is not one of his: a name space of his has no such
 // group, and he may not give a directory to it.
 func TestHeldGroup(t *testing.T) {
 	const uid, group = 1234, 4321
@@ -51,4 +51,16 @@ func TestHeldGroup(t *testing.T) {
 	assert.NoFileExists(t, dir+"/g")
 	o = scopefs("diff", "--dir", dir, "--name-only")
 	assert.Empty(t, o.Stdout, o.Stderr)
+
+	require.NoError(t, os.Mkdir(dir+"/of", 0o755))
+	require.NoError(t, os.Chown(dir+"/of", uid, group))
+	require.NoError(t, os.Chmod(dir+"/of", 0o750))
+	o = scopefs("run", "--dir", dir, "--changes", "kept", "--", "rmdir", "of")
+	require.Zero(t, o.Code, o.Stderr)
+	o = scopefs("undo", "--dir", dir, "--session", "last")
+	assert.Equal(t, 1, o.Code, o.Stderr)
+	assert.Contains(t, o.Stdout, "not kept: of: its owner and group are not restored", o.Stderr)
+	st, err := os.Stat(dir + "/of")
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o700), st.Mode().Perm(), "its group is another one now")
 }

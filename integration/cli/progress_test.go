@@ -1,10 +1,14 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -100,4 +104,63 @@ func TestProgress(t *testing.T) {
 
 	o := harness.Finish(t, s.command("changes"))
 	assert.NotContains(t, o.Stderr, "\x1b", "standard error is no terminal")
+
+	heads := filepath.Join(s.Base, "heads")
+	require.NoError(t, syscall.Mkfifo(heads, 0o600))
+	writer, err := os.OpenFile(heads, os.O_RDWR, 0) // the command waits for what follows
+	require.NoError(t, err)
+	cmd := s.command("audit", "verify", "--checkpoint", heads)
+	_, k := harness.OnTerminal(t, cmd, 30, 90)
+	k.Expect("\r\x1b[Kscopefs: reading the log, 1 s")
+	_, err = writer.WriteString(harness.Finish(t, s.command("audit", "head")).Stdout)
+	require.NoError(t, errors.Join(err, writer.Close()))
+	assert.Regexp(t, `\r\x1b\[K[^\n]*$`, k.Expect("valid: "))
+	assert.NoError(t, cmd.Wait())
+}
+
+// gate is a connection to which so many bytes are written, those to others counted, and no more before it is open.
+type gate struct {
+	net.Conn
+	left *atomic.Int64
+	open chan struct{}
+}
+
+func (g gate) Write(p []byte) (int, error) {
+	if g.left.Add(-int64(len(p))) < 0 {
+		<-g.open
+	}
+	return g.Conn.Write(p)
+}
+
+// TestProgressOfLists: a list of many files says how far it is. Its second page is held up.
+func TestProgressOfLists(t *testing.T) {
+	t.Parallel()
+	h := harness.NewHost(t, map[string]string{"a": "view: {changes: kept}"})
+	h.Must("run", "-q", "a", "--", "sh", "-c", "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); : >f$i; done")
+	var firstPage atomic.Int64
+	firstPage.Store(128 << 10)
+	run, release := t.TempDir(), make(chan struct{})
+	l, err := net.Listen("unix", filepath.Join(run, "control.sock"))
+	require.NoError(t, err)
+	defer l.Close()
+	go func() {
+		for client, err := l.Accept(); err == nil; client, err = l.Accept() {
+			daemon, err := net.Dial("unix", filepath.Join(h.Base, "run/control.sock"))
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(daemon, client); daemon.Close() }()
+			go func() {
+				_, _ = io.Copy(gate{client, &firstPage, release}, daemon)
+				client.Close()
+			}()
+		}
+	}()
+	cmd := exec.Command(harness.Program, "--base", h.Base, "--run", run, "changes", "a", "--name-only")
+	_, k := harness.OnTerminal(t, cmd, 30, 90)
+	assert.Regexp(t, `\r\x1b\[Kscopefs: listing \d+$`, k.Expect(" of 3000, "))
+	close(release)
+	k.Expect("\r\x1b[Kf1\r\n")
+	k.Drain()
+	assert.NoError(t, cmd.Wait())
 }

@@ -92,7 +92,8 @@ func typePage(t *testing.T, page, dir string) {
 		if strings.HasPrefix(c.line, "make ") {
 			continue // its output is the compiler's
 		}
-		got := strings.ReplaceAll(printed[i], dir, "/home/me")
+		got := strings.ReplaceAll(printed[i], filepath.Join(dir, "state-home"), "/home/me/.local/state")
+		got = strings.ReplaceAll(got, dir, "/home/me")
 		assert.Equal(t, readmeLines(strings.Join(c.output, "\n")), readmeLines(got), c.line)
 	}
 }

@@ -216,12 +216,12 @@ func TestRunApart(t *testing.T) {
 
 	o = harness.Finish(t, as("run", "--dir", filepath.Join(top, "piped"), "--", "echo", "ran"))
 	assert.Equal(t, "ran\n", o.Stdout)
-	assert.Contains(t, o.Stderr, "these rules of that agent do not hold for it:\n    view: paths: */secret: hide\n")
+	assert.Contains(t, o.Stderr, "it may do more than that agent may in it:\n    view: paths can be read and changed, such as secret; before: */secret: hide\n")
 
 	for _, answer := range []string{"yes", "no"} {
 		cmd := as("run", "--dir", filepath.Join(top, answer), "--", "sh", "-c", "echo ran; ls")
 		_, k := harness.OnTerminal(t, cmd, 30, 120)
-		k.Expect("view: paths: */secret: hide")
+		k.Expect("before: */secret: hide")
 		k.Expect("> ")
 		enter(k, answer+"\n")
 		k.Expect(map[string]string{"yes": "secret", "no": "no agent was made for "}[answer])

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,8 +43,8 @@ func (m *mounted) definition() (file string) {
 	return found[0]
 }
 
-// TestFlagsOfRunOnMounted: a flag of run holds though a daemon has the view mounted in another mode. Where nobody uses the view,
-// it is mounted again; otherwise run refuses the flag, names the session, and changes neither the definition nor a file.
+// TestFlagsOfRunOnMounted: a flag of run holds for that run, though a daemon has the view mounted in another mode. Where nobody uses
+// the view, it is mounted again; otherwise run refuses the flag, names the session, and changes no file. Nothing changes the definition.
 func TestFlagsOfRunOnMounted(t *testing.T) {
 	t.Run("user", func(t *testing.T) {
 		t.Parallel()
@@ -76,12 +77,12 @@ func TestFlagsOfRunOnMounted(t *testing.T) {
 		flagsOnMounted(t, of, need.Rounds("SCOPEFS_TEST_MODES", 3, len(modesOnMounted)))
 
 		// A process of the host uses the view, and no session does.
-		require.Zero(t, of.run([]string{"--changes", "kept"}, "true").Code)
+		require.Zero(t, of.run(nil, "true").Code)
 		file, err := os.Open(filepath.Join(base, "run", "views", filepath.Base(base), "a"))
 		require.NoError(t, err)
 		o := of.run([]string{"--changes", "held"}, "rm a")
 		assert.Equal(t, 125, o.Code)
-		assert.Regexp(t, `is mounted with changes: kept, and in use: a process has a file or its working directory in \S+ \(fuser -vm \S+ lists it\)`, o.Stderr)
+		assert.Regexp(t, `is mounted with changes: auto, and in use: a process has a file or its working directory in \S+ \(fuser -vm \S+ lists it\)`, o.Stderr)
 		assert.FileExists(t, filepath.Join(dir, "a"))
 		require.NoError(t, file.Close())
 		o = of.run([]string{"--changes", "held"}, "rm a")
@@ -105,105 +106,109 @@ func flagsOnMounted(t *testing.T, m *mounted, pairs int) {
 		require.Zero(t, o.Code, o.Stderr)
 	}
 	read := func(name string) string { text, _ := os.ReadFile(filepath.Join(m.dir, name)); return string(text) }
+	plant()
+	text, err := os.ReadFile(m.definition())
+	require.NoError(t, err)
+	written := func() string { now, _ := os.ReadFile(m.definition()); return string(now) }
+	// busy starts a command that uses the view until end is called.
+	busy := func(flags ...string) (end func()) {
+		cmd := m.command(slices.Concat([]string{"run", "--dir", m.dir}, flags, []string{"--", "sh", "-c", "echo began; read x"})...)
+		in, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		_, err = out.Read(make([]byte, 6))
+		require.NoError(t, err, flags)
+		return func() { in.Close(); _ = cmd.Wait() }
+	}
 	for _, modes := range modesOnMounted[:pairs] {
 		from, to := modes[0], modes[1]
-		for _, busy := range []bool{false, true} {
-			at := fmt.Sprintf("%s, then --changes %s, in use: %v", from, to, busy)
+		for _, used := range []bool{false, true} {
+			at := fmt.Sprintf("%s, then --changes %s, in use: %v", from, to, used)
 			if read("a") != "one\n" || read("b") != "one\n" {
 				plant()
 			}
-			o := m.run([]string{"--changes", from}, "true")
-			require.Zero(t, o.Code, "%s: %s", at, o.Stderr)
-			text, err := os.ReadFile(m.definition())
-			require.NoError(t, err)
 			end := func() {}
-			if busy {
-				cmd := m.command("run", "--dir", m.dir, "--", "sh", "-c", "echo began; read x")
-				in, err := cmd.StdinPipe()
-				require.NoError(t, err)
-				out, err := cmd.StdoutPipe()
-				require.NoError(t, err)
-				require.NoError(t, cmd.Start())
-				_, err = out.Read(make([]byte, 6))
-				require.NoError(t, err, at)
-				end = func() { in.Close(); _ = cmd.Wait() }
+			if used {
+				end = busy("--changes", from)
+			} else {
+				o := m.run([]string{"--changes", from}, "true")
+				require.Zero(t, o.Code, "%s: %s", at, o.Stderr)
 			}
 			client := m.do("mcp", "--dir", m.dir, "--changes", to) // its input ends at once
-			served, err := os.ReadFile(m.definition())
-			require.NoError(t, err)
-			if busy {
-				require.NoError(t, os.WriteFile(m.definition(), text, 0o600))
-			}
-			o = m.run([]string{"--changes", to}, "echo two >a; rm b; cat a")
+			o := m.run([]string{"--changes", to}, "echo two >a; rm b; cat a")
 			end()
-			same := from == to || from == "auto" && to == "kept" || from == "kept" && to == "auto" // auto keeps changes here
-			now, err := os.ReadFile(m.definition())
-			require.NoError(t, err)
-			assert.Equal(t, busy && !same, client.Code != 0, at+client.Stderr)
-			if busy && !same {
-				assert.Contains(t, client.Stderr, "scopefs: --changes "+to+": the view of ", at)
-				assert.Equal(t, string(text), string(served), at)
+			refused := used && from != to
+			assert.Equal(t, string(text), written(), at)
+			assert.Equal(t, refused, client.Code != 0, at+client.Stderr)
+			if refused {
+				assert.Contains(t, client.Stderr, "scopefs: --changes "+to+": another command has --changes "+from+" for project-", at)
 				assert.Equal(t, 125, o.Code, at)
-				assert.Regexp(t, `scopefs: --changes `+to+`: the view of project-\S+ is mounted with changes: `+from+
-					`, and in use: session (\S+) \(run sh -c .*\) has it since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d: end it with scopefs kill \S+; or scopefs down project-\S+ ends all of it\n`, o.Stderr, at)
-				assert.Equal(t, string(text), string(now), at)
+				assert.Contains(t, o.Stderr, "scopefs: --changes "+to+": another command has --changes "+from+" for project-", at)
 				assert.Equal(t, "one\n", read("a"), at)
 				assert.Equal(t, "one\n", read("b"), at)
 				continue
 			}
 			require.Zero(t, o.Code, "%s: %s", at, o.Stderr)
 			assert.Equal(t, "two\n", o.Stdout, at)
-			assert.Contains(t, string(now), "changes: "+to, at)
 			diff := m.do("diff", "--dir", m.dir, "--name-only")
 			if to == "held" {
 				assert.Equal(t, "one\n", read("a"), at)
 				assert.Equal(t, "one\n", read("b"), at)
 				assert.Equal(t, "a\nb\n", diff.Stdout, at+diff.Stderr)
+				o = m.run(nil, "cat a b")
+				assert.Equal(t, "one\none\n", o.Stdout, "%s: a run without the flag has the directory: %s", at, o.Stderr)
 				require.Zero(t, m.do("discard", "--dir", m.dir, "--all").Code)
 				continue
 			}
 			assert.Equal(t, "two\n", read("a"), at)
 			assert.NoFileExists(t, filepath.Join(m.dir, "b"), at)
-			if kept := m.do("changes", "--dir", m.dir, "--name-only"); to == "direct" {
-				assert.Contains(t, kept.Stderr, "keeps nothing", at)
-			} else {
+			if kept := m.do("changes", "--dir", m.dir, "--name-only"); to != "direct" {
 				assert.Equal(t, "a\nb\n", kept.Stdout, at+kept.Stderr)
 			}
 		}
 	}
+	plant()
+	end := busy()
+	o := m.run([]string{"--changes", "held"}, "rm a")
+	assert.Equal(t, 125, o.Code)
+	assert.Regexp(t, `scopefs: --changes held: the view of project-\S+ is mounted with changes: auto, and in use: session (\S+) `+
+		`\(run sh -c .*\) has it since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d: end it with scopefs kill \S+; or scopefs down project-\S+ ends all of it\n`, o.Stderr)
+	assert.Equal(t, "one\n", read("a"))
+	end()
 
-	// Rules hold at once, in a view of each mode and on a branch, while a session uses it.
+	// Secrets are shown for the run alone, in a view of each mode and on a branch, and to no session that has begun without.
 	require.NoError(t, os.WriteFile(filepath.Join(m.dir, ".env"), []byte("SECRET\n"), 0o644))
 	require.Zero(t, m.do("branch", "one", "--dir", m.dir).Code)
-	hidden, err := os.ReadFile(m.definition())
-	require.NoError(t, err)
 	for _, mode := range []string{"direct", "kept", "held", "branch"} {
-		require.NoError(t, os.WriteFile(m.definition(), hidden, 0o600))
 		flags := []string{"--changes", mode}
 		if mode == "branch" {
 			flags = []string{"--branch", "one"}
 		}
-		o := m.run(flags, "cat .env")
-		for end := time.Now().Add(time.Minute); o.Code == 0 && time.Now().Before(end); { // an edit by hand holds within a second
-			o = m.run(flags, "cat .env")
+		for range 2 {
+			o := m.run(flags, "cat .env")
+			assert.NotZero(t, o.Code, mode)
+			o = m.run(append(flags, "--show-secrets"), "cat .env")
+			assert.Equal(t, "SECRET\n", o.Stdout, "%s: %s", mode, o.Stderr)
 		}
-		assert.NotZero(t, o.Code, mode)
-		if mode != "branch" {
-			flags = nil
-		}
-		o = m.run(append(flags, "--show-secrets"), "cat .env")
-		assert.Equal(t, "SECRET\n", o.Stdout, "%s: %s", mode, o.Stderr)
 	}
-	o := m.run([]string{"--branch", "one", "--changes", "kept"}, "true")
+	end = busy()
+	o = m.run([]string{"--show-secrets"}, "cat .env")
+	assert.Equal(t, 125, o.Code)
+	assert.Regexp(t, `scopefs: --show-secrets: the view of project-\S+ is in use: session \S+ \(run sh -c .*\) has it since`, o.Stderr)
+	end()
+	assert.Equal(t, string(text), written())
+	log := m.do("audit", "--dir", m.dir).Stdout
+	assert.Contains(t, log, "flags hold --changes kept --show-secrets")
+	assert.Contains(t, log, "flags end --changes kept --show-secrets")
+	o = m.run([]string{"--branch", "one", "--changes", "kept"}, "true")
 	assert.Equal(t, 125, o.Code, o.Stderr)
 
 	// What waits for another mount is named.
-	require.NoError(t, os.WriteFile(m.definition(), hidden, 0o600))
-	require.Zero(t, m.run([]string{"--changes", "kept"}, "true").Code)
-	now, err := os.ReadFile(m.definition())
-	require.NoError(t, err)
-	front, body, _ := strings.Cut(string(now), `protect: ["*"]`+"\n")
-	require.NoError(t, os.WriteFile(m.definition(), []byte(front+"protect: {answer: hold}\nlimits: {open_files: 2000}\n"+strings.Replace(body, "changes: kept", "changes: held\n  data: mediated", 1)), 0o600))
+	require.Zero(t, m.run(nil, "true").Code)
+	front, body, _ := strings.Cut(written(), `protect: ["*"]`+"\n")
+	require.NoError(t, os.WriteFile(m.definition(), []byte(front+"protect: {answer: hold}\nlimits: {open_files: 2000}\n"+strings.Replace(body, "changes: auto", "changes: held\n  data: mediated", 1)), 0o600))
 	const keys = "limits.open_files, protect, view.changes, view.data"
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) { // the daemon reads a changed definition within a second
 		if shown := m.do("ps", "--dir", m.dir).Stdout; strings.Contains(shown, keys+" of the definition: waits for scopefs down project-") {
@@ -216,7 +221,7 @@ func flagsOnMounted(t *testing.T, m *mounted, pairs int) {
 	assert.Contains(t, m.do("reload", "--dir", m.dir).Stdout, ": waits for scopefs down and up: "+keys+"\n")
 }
 
-// TestFlagsOfTwoRuns: a command whose flag another command has undone meanwhile does not start.
+// TestFlagsOfTwoRuns: a command does not start with other flags than one that has not ended.
 func TestFlagsOfTwoRuns(t *testing.T) {
 	t.Parallel()
 	p := newProjects(t, "project")
@@ -231,33 +236,72 @@ func TestFlagsOfTwoRuns(t *testing.T) {
 	}()
 	file, err := os.OpenFile(variables, os.O_WRONLY, 0) // when held holds
 	require.NoError(t, err)
-	o := m.run([]string{"--changes", "direct"}, "true")
-	require.Zero(t, o.Code, o.Stderr)
+	o := m.run([]string{"--changes", "direct"}, "echo two >a")
+	assert.Equal(t, 125, o.Code, o.Stderr)
+	assert.Contains(t, o.Stderr, "--changes direct: another command has --changes held for project-")
 	require.NoError(t, file.Close())
 	o = <-held
-	assert.Equal(t, 125, o.Code, o.Stderr)
-	assert.Contains(t, o.Stderr, "is mounted with changes: direct by now: another command has changed it: start this one again")
+	assert.Zero(t, o.Code, o.Stderr)
 	assert.NoFileExists(t, filepath.Join(m.dir, "a"))
 }
 
-// TestFlagsOfRunThatDoesNotStart: a command that does not start leaves the definition, and the view that a daemon has mounted, as
-// they were.
+// TestFlagsOfRunThatDoesNotStart: after a command that does not start, and after one that is killed, the view that a daemon has
+// mounted is as the definition says.
 func TestFlagsOfRunThatDoesNotStart(t *testing.T) {
 	t.Parallel()
 	p := newProjects(t, "project")
 	m := &mounted{t, filepath.Join(p.Base, "project"), func(args ...string) *exec.Cmd { return p.command("", args...) }}
-	require.Zero(t, m.run([]string{"--changes", "held"}, "true").Code)
+	require.Zero(t, m.run(nil, "true").Code)
+	o := m.do("set", "view.changes", "held", "--yes", "--dir", m.dir)
+	require.Zero(t, o.Code, o.Stderr)
+	assert.Contains(t, o.Stdout, "-  changes: auto\n+  changes: held\n")
 	before, err := os.ReadFile(m.definition())
 	require.NoError(t, err)
-	o := m.do("run", "--dir", m.dir, "--changes", "direct", "--", "no-such-program")
+	o = m.do("run", "--dir", m.dir, "--changes", "direct", "--", "no-such-program")
 	require.Equal(t, 127, o.Code, o.Stderr)
+	cmd := m.command("run", "--dir", m.dir, "--changes", "direct", "--show-secrets", "--", "sh", "-c", "echo began; sleep 100")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	_, err = out.Read(make([]byte, 6))
+	require.NoError(t, err)
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
 	after, err := os.ReadFile(m.definition())
 	require.NoError(t, err)
 	require.Equal(t, string(before), string(after))
-	o = m.run(nil, "echo one >a")
-	assert.Zero(t, o.Code, o.Stderr)
-	assert.NoFileExists(t, filepath.Join(m.dir, "a"))
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) { // until the sandbox of the killed one has ended
+		o = m.run([]string{"--changes", "held"}, "true")
+		if o.Code == 0 || time.Now().After(end) {
+			break
+		}
+	}
+	o = m.run(nil, "echo one >a; cat .env")
+	assert.NoFileExists(t, filepath.Join(m.dir, "a"), o.Stderr)
 	assert.Equal(t, "a\n", m.do("diff", "--dir", m.dir, "--name-only").Stdout)
+}
+
+// TestSetWithoutDaemon: what set writes while no daemon runs is an event of the next one's log.
+func TestSetWithoutDaemon(t *testing.T) {
+	t.Parallel()
+	m := harness.Embed(t, 0, nil)
+	dir := filepath.Join(m.Base, "project")
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	of := &mounted{t, dir, func(args ...string) *exec.Cmd {
+		cmd := exec.Command(harness.Program, args...)
+		cmd.Env = append(os.Environ(), "TMPDIR="+m.Tmp, "HOME="+m.Base, "XDG_STATE_HOME=", "XDG_CONFIG_HOME=", "XDG_RUNTIME_DIR=", "SCOPEFS_BASE=")
+		return cmd
+	}}
+	require.Zero(t, of.run(nil, "true").Code)
+	require.Zero(t, of.run(nil, "true").Code)
+	assert.NotContains(t, of.do("audit", "--dir", dir).Stdout, "definition changed")
+	o := of.do("set", "limits.pids", "50", "--dir", dir)
+	assert.Equal(t, 2, o.Code, "nobody was asked: %s", o.Stderr)
+	o = of.do("set", "limits.pids", "50", "--yes", "--dir", dir)
+	require.Zero(t, o.Code, o.Stderr)
+	assert.Contains(t, o.Stdout, "+limits: {pids: 50}\n")
+	require.Zero(t, of.run(nil, "true").Code)
+	assert.Contains(t, of.do("audit", "--dir", dir).Stdout, "definition changed agents.d/project-")
 }
 
 // TestFlagsOfRunThatCannotBeMounted: where the view cannot be mounted as a flag says, the view from before is mounted again.
@@ -266,7 +310,9 @@ func TestFlagsOfRunThatCannotBeMounted(t *testing.T) {
 	p := newProjects(t, "project")
 	m := &mounted{t, filepath.Join(p.Base, "project"), func(args ...string) *exec.Cmd { return p.command("", args...) }}
 	require.Zero(t, m.run([]string{"--changes", "direct"}, "true").Code)
-	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(filepath.Dir(m.definition())), "history"), nil, 0o600))
+	history := filepath.Join(filepath.Dir(filepath.Dir(m.definition())), "history")
+	require.NoError(t, os.RemoveAll(history))
+	require.NoError(t, os.WriteFile(history, nil, 0o600))
 	for _, mode := range []string{"held", "kept"} {
 		o := m.run([]string{"--changes", mode}, "true")
 		assert.Equal(t, 125, o.Code, o.Stderr)

@@ -30,6 +30,11 @@ func TestCommitGit(t *testing.T) {
 				require.Zero(t, p.scopefs("branch", name).Code)
 				o := p.scopefs("run", "--dir", ".", "--branch", name, "--", "sh", "-ec", "git checkout -q -b work; echo "+name+" >c; git add c; "+git+"commit -q -m "+name+"; echo "+name+" >>c; "+git+"commit -qam more")
 				require.Zero(t, o.Code, o.Stderr)
+				if name == "one" {
+					o = p.scopefs("commit", "--branch", name, "--git", "by-one", "--json")
+					assert.JSONEq(t, `{"agent":"one","branch":"by-one","commits":2}`, o.Stdout, o.Stderr)
+					continue
+				}
 				o = p.scopefs("commit", "--branch", name, "--git", "by-"+name)
 				require.Zero(t, o.Code, o.Stderr)
 				assert.Contains(t, o.Stdout, "2 commits are the branch by-"+name+": git merge by-"+name)

@@ -339,7 +339,8 @@ func TestNetworkAsk(t *testing.T) {
 		}
 	}
 	out := h.Must("why", denied)
-	assert.Contains(t, out, "a request \"GET http://no.test/\"\nthen: deny (network.ask: no.test)\nreached the agent: nothing was sent or received: the proxy decides before it connects\nnow: ask (network.ask: no.test)\nto allow it: approve the connection")
+	assert.Contains(t, out, "a request \"GET http://no.test/\"\nthen: deny (network.ask: no.test)\nreached the agent: nothing was sent or received: the proxy decides before it connects\nnow: ask (network.ask: no.test)\nby the rules of: ")
+	assert.Contains(t, out, "\nto allow it: approve the connection")
 	assert.Contains(t, h.Must("audit"), "status 200")
 }
 

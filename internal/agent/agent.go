@@ -32,6 +32,7 @@ type Agent struct {
 
 	requests *limit.Slots // by HTTP
 	leaving  atomic.Bool  // see Leave
+	remounts atomic.Bool  // see unused
 
 	turn     chan struct{} // holds a value while the view goes up or down: see take
 	freezing chan struct{} // holds a value while the view is frozen: see freeze
@@ -117,7 +118,7 @@ func (a *Agent) mount(ctx context.Context, at string, operator bool) (*view.View
 	a.mu.Lock()
 	old, tried, failure := a.view, a.tried, a.failure
 	a.mu.Unlock()
-	if old != nil {
+	if old != nil && (old.At() != at || !a.unused(old)) {
 		free() // Down must not wait until the view is mounted
 		if old.At() != at {
 			return nil, fmt.Errorf("%q is mounted at %q: take it down first (scopefs down %s)", a.ID(), old.At(), a.ID())

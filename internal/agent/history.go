@@ -42,7 +42,7 @@ func (a *Agent) Unkept() string {
 	if v.Unkept() == "" {
 		return ""
 	}
-	return fmt.Sprintf("changes of %s are not kept: %s (without this line: --changes direct)", a.ID(), v.Unkept())
+	return fmt.Sprintf("changes of %s are not kept: %s (--changes direct leaves this line out)", a.ID(), v.Unkept())
 }
 
 // Waiting returns a note for the operator if something that a rule holds waits for a commit; else "".

@@ -13,11 +13,14 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// Redefine makes the agent's view follow the current definition, for a client whose flags have set keys of the definition. Rules
-// hold at once. If one of the keys needs another mount and nobody uses the view, Redefine mounts the view again; otherwise the
-// error says who uses it.
+// Redefine makes the agent's view follow the definition that is loaded, for flags that began or ended. Rules hold at once. If one of
+// the keys needs another mount and nobody uses the view, Redefine mounts the view again; otherwise the error says who uses it.
 func (a *Agent) Redefine(ctx context.Context, keys []string) (Change, error) {
-	a.Registry.Refresh(a.ID())
+	free, err := a.take(ctx) // one after the other, each by the definition of then
+	if err != nil {
+		return Unchanged, err
+	}
+	defer free()
 	def, err := a.Definition()
 	if err != nil {
 		return Unchanged, err
@@ -26,11 +29,6 @@ func (a *Agent) Redefine(ctx context.Context, keys []string) (Change, error) {
 	if err != nil {
 		return change, err
 	}
-	free, err := a.take(ctx)
-	if err != nil {
-		return change, err
-	}
-	defer free()
 	a.mu.Lock()
 	v, failure := a.view, a.failure
 	a.mu.Unlock()
@@ -47,7 +45,7 @@ func (a *Agent) Redefine(ctx context.Context, keys []string) (Change, error) {
 	if len(wait) == 0 {
 		return change, nil
 	}
-	if err := v.EndUnused(a.used); err != nil {
+	if err := v.EndUnused(a.Used); err != nil {
 		return change, &api.Error{Kind: api.Conflict,
 			Text: fmt.Sprintf("the view of %s is mounted with %s, and in use: %v; or scopefs down %s ends all of it",
 				a.ID(), mountedWith(v, wait), err, a.ID())}
@@ -75,7 +73,7 @@ func (a *Agent) remount(ctx context.Context, at string) (Change, error) {
 }
 
 // Honours returns an error if the view, which a session uses, does not treat changes so. Another command may have mounted it
-// again since Redefine. changes are as a definition writes them; "" is nothing.
+// again since Redefine. changes are those of a flag; "" is nothing.
 func (a *Agent) Honours(changes string) error {
 	kind := agents.Changes(changes)
 	if changes == direct {
@@ -109,8 +107,22 @@ func mountedWith(v *view.View, keys []string) string {
 	return fmt.Sprintf("changes: %s", changes)
 }
 
-// used returns an error that names a session of the agent. The MCP servers of the agent start again with their next client.
-func (a *Agent) used() error {
+// RemountUnused has the next client mount the view again, if nobody uses it then.
+func (a *Agent) RemountUnused() { a.remounts.Store(true) }
+
+// unused ends a view that is mounted by flags that ended, if nobody uses it: the next view is as it should be. The caller has the
+// agent's turn.
+func (a *Agent) unused(v *view.View) bool {
+	if !a.remounts.Load() || v.EndUnused(a.Used) != nil {
+		return false
+	}
+	a.remounts.Store(false)
+	a.drop(v, "for flags that ended")
+	return true
+}
+
+// Used returns an error that names a session of the agent. The MCP servers of the agent start again with their next client.
+func (a *Agent) Used() error {
 	for _, s := range a.Sessions() {
 		if s.Kind == api.ServerSession {
 			continue

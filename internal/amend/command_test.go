@@ -28,6 +28,12 @@ func agentOf(t *testing.T, keys string) config.Paths {
 	return p
 }
 
+// command returns the command alone.
+func command(p config.Paths, known *definitions.Set, id scope.ID, kind Kind, name string) string {
+	line, _ := Command(p, known, id, kind, name)
+	return line
+}
+
 // names returns names that an agent may give to its files: of characters that patterns and shells read as more than themselves.
 func names() []string {
 	all := []string{
@@ -56,7 +62,7 @@ func TestCommandNamesOne(t *testing.T) {
 	p, all := agentOf(t, "view: {access: read}"), names()
 	known := definitions.Read(p, nil)
 	for _, name := range all {
-		line := Command(p, known, "a", Path, name, "--dir", "/a b")
+		line, _ := Command(p, known, "a", Path, name, "--dir", "/a b")
 		if line == "" {
 			assert.False(t, strings.ContainsAny(name, "*?[]{}\\") && strings.Trim(name, "*?[]{}\\ab/") == "", "%q has no command", name)
 			continue
@@ -97,11 +103,11 @@ func TestCommandOfPattern(t *testing.T) {
 	t.Parallel()
 	p := agentOf(t, "mcp_servers: {s: {command: x}}\npolicy: {tools: {allowed: [bash]}}\nnetwork: {allow: [one.example]}")
 	known := definitions.Read(p, nil)
-	assert.Equal(t, "scopefs allow mcp:s:t", Command(p, known, "a", Tool, "mcp:s:t"))
-	assert.Equal(t, "scopefs allow two.example", Command(p, known, "a", Host, "two.example"))
+	assert.Equal(t, "scopefs allow mcp:s:t", command(p, known, "a", Tool, "mcp:s:t"))
+	assert.Equal(t, "scopefs allow two.example", command(p, known, "a", Host, "two.example"))
 	for kind, names := range map[Kind][]string{Tool: {"*", "mcp:s:*", "mcp:*:*", "r*"}, Host: {"*", "*.example", "*.two.example", "*:8443"}} {
 		for _, name := range names {
-			assert.Empty(t, Command(p, known, "a", kind, name), name)
+			assert.Empty(t, command(p, known, "a", kind, name), name)
 		}
 	}
 }

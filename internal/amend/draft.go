@@ -158,7 +158,12 @@ func (d *Draft) Allow(c Change) (said string, err error) {
 		return "", err
 	}
 	a := t.allow(d, c)
-	if now := a.decide(d.agent); now.Allow {
+	now := a.decide(d.agent)
+	switch {
+	case now.Allow && c.Address.IsValid() && !d.at(c.Name, c.Address):
+		return "", fmt.Errorf("%s is allowed without that address (%s): write address: %s into its rule in %s",
+			t.text, printable.Text(now.Rule), c.Address.Addr(), d.File)
+	case now.Allow:
 		return fmt.Sprintf("%s is allowed already (%s)", t.text, printable.Text(now.Rule)), nil
 	}
 	if a.err != nil {

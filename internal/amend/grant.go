@@ -93,19 +93,23 @@ func (d *Draft) grant(c Change, req api.GrantRequest) (api.GrantRequest, error) 
 	return req, nil
 }
 
-// Reload waits until the daemon, if one runs, has the definition of an agent. It reports whether one runs.
-func Reload(ctx context.Context, client *api.Client, id scope.ID) (running bool, err error) {
+// Reload waits until the daemon, if one runs, has the definition of an agent. It reports whether one runs, and returns the keys for
+// which the view has to be mounted again.
+func Reload(ctx context.Context, client *api.Client, id scope.ID) (running bool, waits []string, err error) {
 	all, err := client.Reload(ctx)
 	if errors.Is(err, api.ErrNoDaemon) {
-		return false, nil
+		return false, nil, nil
 	}
 	if err != nil {
-		return true, fmt.Errorf("the definition is written, and the daemon has not read it: %w", err)
+		return true, nil, fmt.Errorf("the definition is written, and the daemon has not read it: %w", err)
 	}
 	for _, r := range all {
 		if r.Agent == id && r.Error != "" {
-			return true, fmt.Errorf("the definition is written, and the daemon does not take it: %s", r.Error)
+			return true, nil, fmt.Errorf("the definition is written, and the daemon does not take it: %s", r.Error)
+		}
+		if r.Agent == id {
+			waits = append(waits, r.Waits...)
 		}
 	}
-	return true, nil
+	return true, waits, nil
 }

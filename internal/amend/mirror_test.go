@@ -47,6 +47,6 @@ func TestYarn(t *testing.T) {
 	t.Parallel()
 	p := agentOf(t, "network: none")
 	for _, host := range []string{"registry.npmjs.org", "registry.yarnpkg.com"} {
-		assert.Equal(t, "scopefs allow npm", Command(p, definitions.Read(p, nil), "a", Host, host), host)
+		assert.Equal(t, "scopefs allow npm", command(p, definitions.Read(p, nil), "a", Host, host), host)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"path"
@@ -18,6 +19,7 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/frontmatter"
+	"github.com/scopefs/scopefs/internal/nearest"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -80,6 +82,10 @@ func (d *Draft) target(c Change) (target, error) {
 		}
 		kinds = []Kind{Host, Path}
 	}
+	like := ""
+	if name := nearest.Of(c.Name, slices.Collect(maps.Keys(d.presets()))); name != "" {
+		like = ", or did you mean the preset " + name
+	}
 	var flags []string
 	for _, kind := range kinds {
 		name := c.Name
@@ -88,7 +94,7 @@ func (d *Draft) target(c Change) (target, error) {
 		}
 		flags = append(flags, cmp.Or(printable.Command("--"+string(kind), unflagged(name)), "--"+string(kind)))
 	}
-	return target{}, fmt.Errorf("%q could be a %s: write %s", c.Name, join(kinds, " or a "), strings.Join(flags, ", or "))
+	return target{}, fmt.Errorf("%q could be a %s: write %s%s", c.Name, join(kinds, " or a "), strings.Join(flags, ", or "), like)
 }
 
 func join(kinds []Kind, with string) string {
@@ -240,6 +246,16 @@ func (h hostRule) items(c Change, presets map[string]*hosts.Preset) (items []str
 // connector decides about connections.
 type connector interface {
 	Connect(host string, port uint16) (scope.Decision, scope.Route)
+}
+
+// at reports whether the rules connect a host to an address.
+func (d *Draft) at(host string, address netip.AddrPort) bool {
+	h, err := readHost(host)
+	if err != nil {
+		return false
+	}
+	_, route := d.agent.Grants.Hosts().Connect(h.name, cmp.Or(h.port, 443))
+	return route.Address == address
 }
 
 // any reports whether a decision about one of the host's ports is as f says, and returns the decision, or that about
@@ -528,7 +544,11 @@ func (p pathRule) allow(d *Draft, c Change) amended {
 	return a
 }
 
-// protected returns the lists of protect that have the path.
+// Protecting returns the lists of protect that have a path.
+func Protecting(spec scope.PolicySpec, rel string) []string {
+	return pathRule{rel: rel}.protected(spec)
+}
+
 func (p pathRule) protected(spec scope.PolicySpec) (names []string) {
 	alone := map[string]scope.PolicySpec{}
 	for _, list := range spec.Protect {
@@ -598,18 +618,18 @@ func (p pathRule) deny(d *Draft, c Change) (*frontmatter.Edit, func(*agents.Agen
 	return &frontmatter.Edit{Keys: []string{"view", "paths", p.pattern}, Set: c.Access.String()}, decide, nil
 }
 
-// Command returns the command that allows something, with more words, "" if there is none that allows it alone. name is one
-// that an agent may have chosen, and no pattern. The command is the operator's: what an agent reads says "ask your
-// operator" before one.
-func Command(p config.Paths, known *definitions.Set, id scope.ID, kind Kind, name string, more ...string) string {
+// Command returns the command that allows something, with more words, and all that it allows; "" if there is none that allows it
+// alone. name is one that an agent may have chosen, and no pattern. The command is the operator's: what an agent reads says "ask
+// your operator" before one.
+func Command(p config.Paths, known *definitions.Set, id scope.ID, kind Kind, name string, more ...string) (string, []scope.Excess) {
 	d, err := open(p, known, id)
 	switch {
 	case err != nil:
-		return ""
+		return "", nil
 	case kind == Path:
 		name = scope.QuotePattern(name)
 	case catalog.IsWild(name): // these have no escape
-		return ""
+		return "", nil
 	}
 	if kind == Host {
 		if preset := narrower(p, known, id, name); preset != "" {
@@ -627,9 +647,9 @@ func Command(p config.Paths, known *definitions.Set, id scope.ID, kind Kind, nam
 		_, err = d.Allow(Change{Name: name, Kind: kind, RemoveDeny: true})
 	}
 	if before, after := d.Changes(); err != nil || string(before) == string(after) {
-		return ""
+		return "", nil
 	}
-	return printable.Command(append(words, more...)...)
+	return printable.Command(append(words, more...)...), d.Widens()
 }
 
 // narrower returns the narrowest preset that makes the rules allow a host; "": there is none.

@@ -12,7 +12,7 @@
 //	POST /v1/reload            read the definitions again: []Reloaded
 //	POST /v1/agents/{id}/up    mount; body UpRequest
 //	POST /v1/agents/{id}/down  end sandboxes and unmount
-//	POST /v1/agents/{id}/redefine make the view follow the current definition; body RedefineRequest; 409 if somebody uses the view
+//	POST /v1/agents/{id}/flags    have agents.Flags, the body, hold until the client ends the request; 409 if the view is in use
 //	POST /v1/agents/{id}/run   run a command; body RunRequest; see ToRun
 //	POST /v1/agents/{id}/token a token of the agent for HTTP; body TokenRequest, answers TokenReply
 //	GET  /v1/tokens            the tokens that have not ended: []Token
@@ -96,11 +96,6 @@ func (t Token) From() string {
 // RevokeRequest is the body of the revocation of tokens.
 type RevokeRequest struct {
 	Name string `json:"name"` // the id of a token, or an agent for all of its
-}
-
-// RedefineRequest is the body of redefine.
-type RedefineRequest struct {
-	Keys []string `json:"keys,omitempty"` // of the definition, for which the view is mounted again if need be
 }
 
 // TokenReply is the answer of token.

@@ -10,6 +10,7 @@ import (
 	"github.com/scopefs/scopefs/internal/client"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // Client is a client of the daemon of one run directory.
@@ -57,9 +58,32 @@ func (c *Client) Down(ctx context.Context, id scope.ID) error {
 	return c.Call(ctx, http.MethodPost, "/v1/agents/"+string(id)+"/down", none{}, &none{})
 }
 
-// Redefine makes an agent's view follow the current definition; the daemon mounts it again if a key requires that.
-func (c *Client) Redefine(ctx context.Context, id scope.ID, keys []string) error {
-	return c.Call(ctx, http.MethodPost, "/v1/agents/"+string(id)+"/redefine", RedefineRequest{Keys: keys}, &none{})
+// endTime bounds how long a command waits until its flags have ended.
+const endTime = 10 * time.Second
+
+// Hold has flags hold for an agent until end is called, which returns when they do not any more. The daemon mounts its view again if
+// they require that. lost is closed if the daemon ends first.
+func (c *Client) Hold(ctx context.Context, id scope.ID, flags agents.Flags) (end func(), lost <-chan struct{}, err error) {
+	ctx, stop := c.Attended(ctx)
+	conn, answer, err := c.Request(ctx, http.MethodPost, "/v1/agents/"+string(id)+"/flags", flags)
+	if err != nil {
+		stop()
+		return nil, nil, err
+	}
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_, _ = io.Copy(io.Discard, answer)
+	}()
+	return func() {
+		_ = conn.CloseWrite() // the daemon answers that they have ended by the end of its answer
+		select {
+		case <-gone:
+		case <-time.After(endTime):
+		}
+		conn.Close()
+		stop()
+	}, gone, nil
 }
 
 // Top returns what runs now, and what it uses.

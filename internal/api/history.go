@@ -221,7 +221,7 @@ type Text struct {
 	Text []byte // nothing of a content that is too large
 }
 
-// maxReads bounds the versions of one request. A view takes requests of 64 KiB.
+// maxReads bounds the versions of one request. A view takes requests of 128 KiB, of which the path of the last one may need a half.
 const (
 	maxReads     = 256
 	maxReadBytes = 32 << 10

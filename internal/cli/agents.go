@@ -45,12 +45,12 @@ Exit status: 0 every definition loads, 1 one does not, 2 bad usage.`,
 		RunE:  c.RunE,
 	}
 	show := &cobra.Command{
-		Use:               "show AGENT",
+		Use:               "show AGENT|--dir DIR",
 		Short:             "show what an agent may do, and by which rules",
-		Args:              exit.Args(cobra.ExactArgs(1)),
+		Args:              ofAgent,
 		ValidArgsFunction: a.complete,
-		RunE: func(_ *cobra.Command, words []string) error {
-			p, id, err := a.agentNamed(words[0])
+		RunE: func(c *cobra.Command, words []string) error {
+			p, id, err := a.agentNamed(c.Context(), words...)
 			if err != nil {
 				return err
 			}

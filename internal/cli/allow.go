@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -93,16 +94,21 @@ Exit status: 0 it is denied, 1 nothing was changed, 2 bad usage, or the agent do
 }
 
 func (o *amendOptions) addFlags(a *app, c *cobra.Command, access, usual string) {
-	c.Flags().StringVar(&o.agent, "agent", "", "whose rules")
 	for i, kind := range amendKinds {
 		c.Flags().BoolVar(&o.kinds[i], string(kind), false, "each name is a "+string(kind))
 	}
 	c.Flags().StringVar(&o.access, "access", usual, access)
+	o.addWriting(a, c)
+	c.ValidArgsFunction = a.completeRules
+}
+
+// addWriting adds the flags of a command that writes a definition.
+func (o *amendOptions) addWriting(a *app, c *cobra.Command) {
+	c.Flags().StringVar(&o.agent, "agent", "", "whose rules")
 	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	c.Flags().BoolVarP(&o.dry, "dry-run", "n", false, "show the lines and the change's hash, and write nothing")
 	c.Flags().BoolVar(&o.json, "json", false, "print JSON")
 	c.Flags().StringVar(&o.shown, "shown", "", "write the change with this `HASH`, of --dry-run, and no other; do not ask")
-	c.ValidArgsFunction = a.completeRules
 	a.completeAgent(c)
 }
 
@@ -166,6 +172,11 @@ func (a *app) amend(c *cobra.Command, words []string, o amendOptions, usual, oth
 		}
 		said = append(said, text)
 	}
+	return a.write(c.Context(), p, id, d, said, o)
+}
+
+// write shows a change of a definition and what it widens, asks, and writes it.
+func (a *app) write(ctx context.Context, p config.Paths, id scope.ID, d *amend.Draft, said []string, o amendOptions) (err error) {
 	before, after := d.Changes()
 	made := amended{Agent: id, File: d.File, Said: said, Hash: d.Hash(), Changed: string(before) != string(after)}
 	if o.shown != "" && o.shown != made.Hash {
@@ -186,7 +197,7 @@ func (a *app) amend(c *cobra.Command, words []string, o amendOptions, usual, oth
 			_ = report.Widens(a.out, wider)
 		}
 		if !o.dry && !o.yes && o.shown == "" {
-			err = prompt.Consent(c.Context(), "write this?", a.in, a.err)
+			err = prompt.Consent(ctx, "write this?", a.in, a.err)
 		}
 		if err == nil && !o.dry {
 			made.Written, err = true, d.Write()
@@ -196,8 +207,12 @@ func (a *app) amend(c *cobra.Command, words []string, o amendOptions, usual, oth
 		}
 	}
 	if made.Written {
-		if made.Running, err = amend.Reload(c.Context(), api.NewClient(p), id); made.Running && err == nil {
+		var waits []string
+		if made.Running, waits, err = amend.Reload(ctx, api.NewClient(p), id); made.Running && err == nil {
 			a.note("the daemon has the new rules")
+			if len(waits) > 0 {
+				a.note(fmt.Sprintf("the view has %s after scopefs down %s and up", strings.Join(waits, ", "), id))
+			}
 		}
 	}
 	return errors.Join(a.printLine(made, o.json), err)
@@ -233,7 +248,8 @@ func (a *app) remedyOf(p config.Paths, id scope.ID, name string) func(api.Note) 
 		if n.Host == "" {
 			return n.Remedy
 		}
-		return cmp.Or(amend.Command(p, definitions.Read(p, nil), id, amend.Host, n.Host, a.sameAgent(name)...), n.Remedy)
+		command, _ := amend.Command(p, definitions.Read(p, nil), id, amend.Host, n.Host, a.sameAgent(name)...)
+		return cmp.Or(command, n.Remedy)
 	}
 }
 

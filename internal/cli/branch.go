@@ -15,6 +15,7 @@ import (
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/internal/report"
+	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
@@ -95,11 +96,15 @@ func (a *app) branchListCmd() *cobra.Command {
 			list := report.Branches{}
 			for _, id := range slices.Sorted(maps.Keys(all.Agents)) {
 				def := all.Agents[id]
+				k := kept{paths: p, id: id, def: def}
 				if def.View.Changes != agents.ChangesHeld {
-					continue
+					if _, holds := k.left(); !holds {
+						continue
+					}
+					k.flags.Changes = agents.ChangesHeld
 				}
 				b := report.Branch{Branch: id, Agent: cmp.Or(def.Branch, id)}
-				err := a.with(c.Context(), kept{paths: p, id: id, def: def}, func(ctx context.Context, h *api.History) error { return b.Find(ctx, h) })
+				err := a.with(c.Context(), k, func(ctx context.Context, h *api.History) error { return b.Find(ctx, h) })
 				if err != nil {
 					b.Error = err.Error()
 				}
@@ -122,7 +127,7 @@ down BRANCH.`,
 		Args:              exit.Args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
-			p, id, err := a.agentNamed(words[0])
+			p, id, err := a.agentNamed(c.Context(), words[0])
 			if err != nil {
 				return err
 			}
@@ -146,17 +151,28 @@ down BRANCH.`,
 // heldAgent returns the agent of a command line, whose changes are held, by its definition or by a view that it had before.
 func (a *app) heldAgent(ctx context.Context, words []string) (kept, error) {
 	k, err := a.agentWith(ctx, words)
-	switch {
-	case err != nil:
+	if err != nil {
 		return k, err
-	case k.def.View.Changes != agents.ChangesHeld && !k.def.View.PolicySpec().Holds() && !k.mounted(ctx).Holds:
-		return k, fmt.Errorf(
-			"the changes of %s are not held: write view: {changes: held}, or paths with hold, into %s, for the changes from then on", k.id, k.def.Path(k.paths.Base))
-	case len(k.words) > 0:
+	}
+	branched, holds := k.left()
+	switch rules := k.def.View.PolicySpec().Holds(); {
+	case k.def.View.Changes == agents.ChangesHeld, k.mounted(ctx).Holds:
+	case holds, branched && !rules: // by flags, or a definition, of before
+		k.flags.Changes = agents.ChangesHeld
+	case !rules:
+		return k, fmt.Errorf("the changes of %s are not held: give --changes held to run, or write view: {changes: held}, "+
+			"or paths with hold, into %s, for the changes from then on", k.id, k.def.Path(k.paths.Base))
+	}
+	if len(k.words) > 0 {
 		return k, exit.Usagef("%q is no flag: give --path GLOB for a part of the changes", k.words[0])
 	}
-	k.held = k.def.View.Changes != agents.ChangesHeld
+	k.held = k.def.View.Changes != agents.ChangesHeld && k.flags.Changes == ""
 	return k, nil
+}
+
+// left is view.Left.
+func (k kept) left() (branched, holds bool) {
+	return view.Left(k.paths.History(k.id, k.def.History.Dir))
 }
 
 // mounted returns the agent as the daemon has it; zero without one.
@@ -262,7 +278,7 @@ it failed, 2 bad usage.`,
 				return err
 			}
 			if o.git != "" {
-				return a.takeGit(c.Context(), k, o.git)
+				return a.takeGit(c.Context(), k, o.git, o.json)
 			}
 			return a.with(c.Context(), k, func(ctx context.Context, h *api.History) error {
 				result, err := attend(ctx, a, h, "commit", func() (*api.Committed, error) { return h.Commit(ctx, o.CommitOptions) })
@@ -289,13 +305,16 @@ it failed, 2 bad usage.`,
 }
 
 // takeGit is commit --git.
-func (a *app) takeGit(ctx context.Context, k kept, branch string) error {
+func (a *app) takeGit(ctx context.Context, k kept, branch string, asJSON bool) error {
 	n, err := a.commitGit(ctx, k, branch)
 	if err != nil {
 		return err
 	}
 	if n == 0 {
 		return fmt.Errorf("%s has no commit that the directory's repository lacks", k.id)
+	}
+	if asJSON {
+		return report.Line(a.out, map[string]any{"agent": k.id, "branch": branch, "commits": n})
 	}
 	commits := "1 commit is"
 	if n > 1 {

@@ -61,7 +61,7 @@ text, has no diff.
 
 Outside of a project and without AGENT, and with --all, it lists what each agent of the user has
 changed last, by the log, with the command that lists the changes.`,
-		ValidArgsFunction: a.complete,
+		ValidArgsFunction: a.completePaths,
 		RunE: func(c *cobra.Command, words []string) error {
 			if err := oneOf(c, "patch", "stat", "name-only", "list"); err != nil {
 				return err
@@ -103,6 +103,9 @@ func (a *app) changes(c *cobra.Command, words []string, o changesOptions) error 
 		r.Compared = a.compared
 		if o.json {
 			r.Complete()
+		}
+		if len(r.Changes) == 0 {
+			a.elsewhere(k)
 		}
 		return a.print(r, o.json)
 	})

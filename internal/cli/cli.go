@@ -6,10 +6,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,7 +25,6 @@ import (
 	"github.com/scopefs/scopefs/internal/fleetcmd"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/nearest"
-	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
 	"github.com/scopefs/scopefs/internal/terminal/question"
@@ -32,6 +33,11 @@ import (
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
+
+// synonyms are words of other programs for commands.
+var synonyms = map[string]string{
+	"held": "diff", "status": "diff", "log": "audit", "history": "changes", "revert": "undo", "install": "mcp --install",
+}
 
 // streams are the standard streams of a command.
 type streams struct {
@@ -47,8 +53,8 @@ type app struct {
 
 	progress *terminal.Progress // of what takes long
 
-	showSecrets bool  // of the flag --show-secrets
-	helped      error // of help that needs a daemon, because cobra's help returns no error
+	flags  agents.Flags // of run and mcp
+	helped error        // of help that needs a daemon, because cobra's help returns no error
 }
 
 // Main runs the command line and returns the exit status.
@@ -93,7 +99,7 @@ records what they were denied. scopefs help exit has the exit statuses.`,
 				for _, known := range c.Commands() {
 					names = append(names, known.Name())
 				}
-				if like := nearest.Of(words[0], names); like != "" {
+				if like := cmp.Or(synonyms[words[0]], nearest.Of(words[0], names)); like != "" {
 					return exit.Usagef("unknown command %q: did you mean %s", words[0], like)
 				}
 				return exit.Usagef("unknown command %q: scopefs help lists them", words[0])
@@ -111,7 +117,8 @@ records what they were denied. scopefs help exit has the exit statuses.`,
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return exit.Usagef("%w (see scopefs help %s)", err, c.Name())
+		_, topic, _ := strings.Cut(c.CommandPath(), " ")
+		return exit.Usagef("%w (see %s)", err, strings.TrimSpace("scopefs help "+topic))
 	})
 	a.Add(root)
 	root.AddCommand(a.daemonCmd(), a.upCmd(), a.downCmd(), a.psCmd(), a.reloadCmd(), a.killCmd(), a.forgetCmd(),
@@ -119,7 +126,7 @@ records what they were denied. scopefs help exit has the exit statuses.`,
 		a.topCmd(), consolecmd.New(consolecmd.Env{Out: a.out, Err: a.err, Client: a.clientOfLast, Start: a.forConsole}),
 		fleetcmd.New(fleetcmd.Env{In: a.in, Out: a.out, Err: a.err, Paths: a.settingsPaths,
 			Terminal: question.Asker(a.in, a.out) != nil}), a.csiCmd(), a.metricsCmd(), a.storesCmd(),
-		a.agentsCmd(), a.promptCmd(), a.presetsCmd(), a.programsCmd(), a.loginCmd(), a.checkCmd(), a.allowCmd(), a.denyCmd(),
+		a.agentsCmd(), a.promptCmd(), a.presetsCmd(), a.programsCmd(), a.loginCmd(), a.checkCmd(), a.allowCmd(), a.denyCmd(), a.setCmd(),
 		a.auditCmd(), a.whyCmd(), a.selftestCmd(), a.changesCmd(), a.branchCmd(), a.diffCmd(), a.commitCmd(),
 		a.discardCmd(), a.undoCmd(), a.redoCmd(), a.checkpointCmd(),
 		a.showCmd(), a.restoreCmd(), a.doctorCmd(), a.versionCmd(), exitTopic())
@@ -143,15 +150,13 @@ func (a *app) complete(_ *cobra.Command, words []string, _ string) ([]string, co
 		}
 	}
 	if a.Dir == "" && a.Flags.Base == "" && len(words) == 0 {
-		projects, _ := paths.Finder{DirOf: agents.DirOf}.Projects("")
-		for _, p := range projects {
-			if short := p.Short(); short != "" {
-				names = append(names, short)
-			}
-		}
+		names = append(names, shorts()...)
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
+
+// ofAgent are the arguments of a command about one agent, which may be left out in a project.
+var ofAgent = exit.Args(cobra.MaximumNArgs(1))
 
 // client returns a client of the daemon, and its directories. It is the one place that opens the control API for a
 // command that starts nothing.
@@ -190,10 +195,10 @@ func (a *app) asking(f func(ctx context.Context, client *api.Client, words []str
 	}
 }
 
-// askingOf is asking for a command whose first word names an agent.
+// askingOf is asking for a command of [ofAgent].
 func (a *app) askingOf(f func(ctx context.Context, client *api.Client, id scope.ID) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, words []string) error {
-		p, id, err := a.agentNamed(words[0])
+		p, id, err := a.agentNamed(c.Context(), words...)
 		if err != nil {
 			return err
 		}

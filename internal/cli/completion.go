@@ -22,6 +22,14 @@ const (
 	completedMost = 50
 )
 
+// completePaths returns the names of agents; in a project, and after a name, the shell completes paths.
+func (a *app) completePaths(c *cobra.Command, words []string, begun string) ([]string, cobra.ShellCompDirective) {
+	if _, project, err := a.where(); len(words) > 0 || err == nil && project != nil {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return a.complete(c, words, begun)
+}
+
 // completeTools returns the tools that the agent of the flags may call.
 func (a *app) completeTools(c *cobra.Command, words []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(words) > 0 {

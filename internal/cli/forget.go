@@ -54,7 +54,11 @@ func (a *app) forget(ctx context.Context, name string, yes bool) error {
 	if len(all) > 0 {
 		return a.forgetProjects(ctx, all, yes)
 	}
-	p, id, err := a.agentNamed(name)
+	p, err := a.paths()
+	if err != nil {
+		return err
+	}
+	id, err := scope.ParseID(name) // its definition may be gone
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,8 @@ import (
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/internal/paths"
+	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
 	"github.com/scopefs/scopefs/scope"
@@ -33,7 +35,9 @@ type kept struct {
 	id    scope.ID
 	words []string
 	def   *agents.Agent
-	held  bool // what rules hold is meant
+	held  bool         // what rules hold is meant
+	flags agents.Flags // by which its history is read; zero: the definition's
+	below string       // where in the project the command works; absolute: beside it
 }
 
 // history returns a client of the agent's history, or of what rules hold.
@@ -100,7 +104,19 @@ func (a *app) agentWith(ctx context.Context, words []string) (kept, error) {
 	if err != nil {
 		return kept{}, err
 	}
-	return kept{paths: p, id: id, words: words, def: def}, nil
+	k := kept{paths: p, id: id, words: words, def: def}
+	if wd, err := os.Getwd(); err == nil && project != nil {
+		k.below, _ = strings.CutPrefix(paths.Real(wd), project.Dir+"/")
+	}
+	return k, nil
+}
+
+// elsewhere says where a PATH of a command was looked for that selects nothing, if that may not be meant.
+func (a *app) elsewhere(k kept) {
+	if len(k.words) > 0 && k.below != "" && !path.IsAbs(k.below) && !path.IsAbs(k.words[0]) {
+		fmt.Fprintf(a.progress.Before(a.err), "scopefs: PATH is relative to the project's directory: did you mean %s?\n",
+			printable.Text(path.Join(k.below, k.words[0])))
+	}
 }
 
 // opened returns a client of the history that a daemon of another command has open; nil if none has.
@@ -121,6 +137,14 @@ func (a *app) with(ctx context.Context, k kept, f func(context.Context, *api.His
 	defer a.progress.End()
 	defer func(out io.Writer) { a.out = out }(a.out)
 	a.out = a.progress.Before(a.out)
+	if k.flags != (agents.Flags{}) { // what they hold by is not the definition
+		p, end, _, err := a.hold(ctx, k.paths, k.id, k.id, k.flags)
+		if err != nil {
+			return err
+		}
+		defer end()
+		k.paths = p
+	}
 	client := api.NewClient(k.paths)
 	_, err := client.Agents(ctx)
 	if errors.Is(err, api.ErrNoDaemon) {

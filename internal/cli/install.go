@@ -46,7 +46,11 @@ func (a *app) settings(o installing, agent string) error {
 			return fmt.Errorf("%s has no settings of scopefs in %s: give the directory with -C", o.uninstall, dir)
 		}
 		for _, c := range all {
-			fmt.Fprintf(a.out, "restored %s\n", filepath.Join(dir, c.File))
+			name, did := filepath.Join(dir, c.File), "removed"
+			if exists(name) {
+				did = "restored"
+			}
+			fmt.Fprintln(a.out, did, name)
 		}
 		return err
 	}

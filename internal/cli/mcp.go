@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"strings"
 
@@ -10,9 +12,11 @@ import (
 	"github.com/scopefs/scopefs/internal/client"
 	"github.com/scopefs/scopefs/internal/clients"
 	"github.com/scopefs/scopefs/internal/command"
+	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/thread"
 	"github.com/scopefs/scopefs/internal/toolbox"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 func (a *app) mcpCmd() *cobra.Command {
@@ -22,18 +26,31 @@ func (a *app) mcpCmd() *cobra.Command {
 			return a.settings(installing{o.Install, o.Uninstall, o.Dir}, o.Agent)
 		}
 		thread.Coarse()
-		a.showSecrets = o.ShowSecrets
+		a.flags = agents.Flags{Changes: agents.Changes(o.Changes), ShowSecrets: o.ShowSecrets}
 		t, err := a.toolbox(o.Agent, api.Hello{Profile: o.Profile, Dir: o.Dir, FullSchemas: o.FullSchemas})
 		if err != nil {
 			return err
 		}
-		unset, err := a.define(c.Context(), o.Agent, o.Changes)
+		ctx, cancel := context.WithCancelCause(c.Context())
+		defer cancel(nil)
+		var end func()
+		err = t.Move(func(p config.Paths) (at config.Paths, err error) {
+			var lost <-chan struct{}
+			if at, end, lost, err = a.holdFlags(ctx, p, o.Agent); lost != nil {
+				go func() {
+					<-lost
+					cancel(fmt.Errorf("%s: the daemon has ended, and the flags with it: start this again", a.flags))
+				}()
+			}
+			return at, err
+		})
 		if err != nil {
 			return err
 		}
-		connected, err := t.Relay(c.Context())
-		if !connected {
-			unset()
+		defer end()
+		_, err = t.Relay(ctx)
+		if ctx.Err() != nil && c.Context().Err() == nil {
+			err = context.Cause(ctx)
 		}
 		return err
 	})

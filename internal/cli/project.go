@@ -8,12 +8,14 @@ import (
 	"os"
 	"strings"
 
-	"github.com/scopefs/scopefs/internal/amend"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/bases"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/launch"
+	"github.com/scopefs/scopefs/internal/nearest"
 	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/prompt"
@@ -92,9 +94,6 @@ func (a *app) begin(name string) (config.Paths, scope.ID, error) {
 // begun is where, but makes the project if need be.
 func (a *app) begun() (config.Paths, *config.Project, error) {
 	p, project, err := a.where()
-	if err == nil && project == nil && a.showSecrets {
-		err = exit.Usagef("--show-secrets: without --dir the agent's definition says what view: {paths} hides")
-	}
 	if err == nil && project != nil {
 		exists := project.Exists()
 		if project.Above != nil {
@@ -103,14 +102,14 @@ func (a *app) begun() (config.Paths, *config.Project, error) {
 			a.note(note)
 		}
 		if err == nil {
-			err = config.Make(*project, !a.showSecrets)
+			err = config.Make(*project, true)
 		}
 		if err == nil {
 			a.note(report.Place(project))
 			if !exists {
 				a.note(report.Renewed(project))
 			}
-			if !exists && !a.showSecrets {
+			if !exists && !a.flags.ShowSecrets {
 				a.note(report.Secrets(project))
 			}
 			p, err = p.Complete()
@@ -134,78 +133,54 @@ func (a *app) note(line string) {
 	}
 }
 
-// define makes the edits of --changes and --show-secrets in the definition of the agent. A daemon that runs serves the agent by
-// them when define returns; it refuses where somebody uses a view that would have to be mounted again. The caller calls undo if
-// the agent does not start.
-func (a *app) define(ctx context.Context, name, changes string) (undo func(), err error) {
-	undo = func() {}
-	switch changes {
-	case "", "auto", "direct", "held", "kept":
-	default:
-		return undo, exit.Usagef("--changes %s: give auto, direct, held or kept", changes)
+// holdFlags is hold for the flags of this command, which are for a project.
+func (a *app) holdFlags(ctx context.Context, p config.Paths, name string) (at config.Paths, end func(), lost <-chan struct{}, err error) {
+	_, project, err := a.where()
+	switch {
+	case a.flags == (agents.Flags{}):
+		return p, func() {}, nil, nil
+	case err != nil:
+		return p, nil, nil, err
+	case a.flags.Changes != "" && a.Branch != "":
+		return p, nil, nil, exit.Usagef("--changes and --branch: the changes of a branch are held: leave --changes out")
+	case project == nil:
+		return p, nil, nil, exit.Usagef("%s: without --dir the agent's definition says that: write it there, in view", a.flags)
 	}
-	if changes == "" && !a.showSecrets {
-		return undo, nil
-	}
-	if changes != "" && a.Branch != "" {
-		return undo, exit.Usagef("--changes and --branch: the changes of a branch are held: leave --changes out")
-	}
-	p, project, err := a.existing()
-	if err != nil {
-		return undo, err
-	}
-	if project == nil {
-		return undo, exit.Usagef("--changes: without --dir write view: {changes: %s} into the agent's definition", changes)
+	if err := a.flags.Check(); err != nil {
+		return p, nil, nil, exit.With(exit.Usage, err)
 	}
 	id, err := a.baseAgentIn(p, project, name)
 	if err != nil {
-		return undo, err
+		return p, nil, nil, err
 	}
-	var flags, keys []string
-	var edits []func(*amend.Draft) error
-	if a.showSecrets {
-		flags, edits = append(flags, "--show-secrets"), append(edits, amend.Unseal())
-	}
-	if changes != "" {
-		flags, keys, edits = append(flags, "--changes "+changes), append(keys, "view.changes"), append(edits, amend.SetChanges(changes))
-	}
-	before, err := amend.Update(p, id, edits...)
-	undo = func() {
-		err := before()
-		if err == nil { // the daemon may have mounted the view for the flags
-			err = a.redefine(context.WithoutCancel(ctx), p, id, keys)
-		}
-		if err != nil {
-			fmt.Fprintf(a.err, "scopefs: %s: %v\n", strings.Join(flags, " "), err)
-		}
-	}
-	if err == nil {
-		err = a.redefine(ctx, p, id, keys)
-	}
+	of, err := a.agentIn(p, project, name)
 	if err != nil {
-		undo()
-		return func() {}, fmt.Errorf("%s: %w", strings.Join(flags, " "), err)
+		return p, nil, nil, err
 	}
-	return undo, nil
+	return a.hold(ctx, p, id, of, a.flags)
 }
 
-// redefine makes a running daemon serve an agent, and its branch of --branch, by the current definition. A daemon that starts later
-// reads it anyway.
-func (a *app) redefine(ctx context.Context, p config.Paths, id scope.ID, keys []string) error {
-	ids := []scope.ID{id}
-	if a.Branch != "" {
-		ids = append(ids, scope.ID(a.Branch))
+// hold has flags hold for an agent and its branches until end is called. It starts a daemon for only, one of them, and for this
+// command if none runs; at are its directories. lost is closed if the daemon ends first; nil: it cannot.
+func (a *app) hold(ctx context.Context, p config.Paths, id, only scope.ID, flags agents.Flags) (at config.Paths, end func(),
+	lost <-chan struct{}, err error) {
+	var release func()
+	_, err = bases.Retry(ctx, p, func() (err error) {
+		release, lost, err = api.NewClient(p).Hold(ctx, id, flags)
+		return err
+	})
+	if !errors.Is(err, api.ErrNoDaemon) {
+		return p, release, lost, err
 	}
-	for _, id := range ids {
-		err := api.NewClient(p).Redefine(ctx, id, keys)
-		if refused, ok := errors.AsType[*api.Error](err); errors.Is(err, api.ErrNoDaemon) || ok && refused.Kind == api.Closing {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	at, stop, err := embedded.Start(ctx, p, only, a.err, "--"+embedded.Unmounted)
+	if err != nil {
+		return p, nil, nil, err
 	}
-	return nil
+	if release, lost, err = api.NewClient(at).Hold(ctx, id, flags); err != nil {
+		stop()
+		return p, nil, nil, err
+	}
+	return at, func() { release(); stop() }, lost, nil
 }
 
 // agentIn parses the name of an agent. In a project it may be left out. With --branch it returns that branch of the agent.
@@ -251,31 +226,64 @@ func (a *app) baseAgentIn(p config.Paths, project *config.Project, name string) 
 }
 
 // find makes a project of the user that has a name the one of --dir, for a command that is given elsewhere. An agent of the base in
-// use wins.
+// use wins. A name of neither that is near to a project's is an error.
 func (a *app) find(name string) error {
-	if name == "" || a.Dir != "" || a.Flags.Base != "" {
-		return nil
+	found, err := a.findProject(name)
+	if err != nil || found {
+		return err
 	}
-	found, err := paths.Finder{DirOf: agents.DirOf}.Projects(name)
-	if err != nil || len(found) == 0 { // the command says what is unknown
+	if strings.HasPrefix(name, ".") || strings.Contains(name, "/") {
+		return exit.Usagef("%q is no agent: %s is that of a directory", name, cmp.Or(printable.Command("--dir", name), "--dir DIR"))
+	}
+	like := nearest.Of(name, shorts())
+	p, project, err := a.where()
+	switch {
+	case like == "", err != nil && !errors.Is(err, paths.ErrNoBase), err == nil && (project == nil || project.Named(name)):
 		return nil
+	case err == nil:
+		if _, err := definitions.Agent(p, scope.ID(name)); !errors.Is(err, api.ErrUnknown) {
+			return nil
+		}
+	}
+	return exit.Usagef("unknown agent or project %q: did you mean %s?", name, like)
+}
+
+// findProject is find without that error. It reports whether there is a project of the name, or the command names another place.
+func (a *app) findProject(name string) (found bool, err error) {
+	if name == "" || a.Dir != "" || a.Flags.Base != "" {
+		return true, nil
+	}
+	all, err := paths.Finder{DirOf: agents.DirOf}.Projects(name)
+	if err != nil || len(all) == 0 { // the command says what is unknown
+		return err != nil, nil
 	}
 	if p, project, err := a.where(); err == nil && (project != nil && project.Named(name) || definitions.Has(p, name)) {
-		return nil
+		return true, nil
 	}
-	if len(found) > 1 {
+	if len(all) > 1 {
 		var dirs []string
-		for _, p := range found {
+		for _, p := range all {
 			dirs = append(dirs, printable.Command("--dir", p.Dir))
 		}
-		return exit.Usagef("%q is the name of %d projects: give %s", name, len(found), strings.Join(dirs, ", or "))
+		return true, exit.Usagef("%q is the name of %d projects: give %s", name, len(all), strings.Join(dirs, ", or "))
 	}
-	if found[0].Gone {
-		a.Flags.Base = found[0].Base
+	if all[0].Gone {
+		a.Flags.Base = all[0].Base
 	} else {
-		a.Dir = found[0].Dir
+		a.Dir = all[0].Dir
 	}
-	return nil
+	return true, nil
+}
+
+// shorts returns the short names of the user's projects.
+func shorts() (all []string) {
+	projects, _ := paths.Finder{DirOf: agents.DirOf}.Projects("")
+	for _, p := range projects {
+		if short := p.Short(); short != "" {
+			all = append(all, short)
+		}
+	}
+	return all
 }
 
 // agentOf returns the directories, and the named agent or the project's.
@@ -291,8 +299,15 @@ func (a *app) agentOf(name string) (config.Paths, scope.ID, error) {
 	return p, id, err
 }
 
-// agentNamed returns the directories and the named agent.
-func (a *app) agentNamed(name string) (config.Paths, scope.ID, error) {
+// agentNamed returns the directories, and the agent that the first of some words names; without words the project's.
+func (a *app) agentNamed(ctx context.Context, words ...string) (config.Paths, scope.ID, error) {
+	if a.ofNone(words) {
+		return config.Paths{}, "", a.whichAgent(ctx)
+	}
+	if len(words) == 0 {
+		return a.agentOf("")
+	}
+	name := words[0]
 	if err := a.find(name); err != nil {
 		return config.Paths{}, "", err
 	}

@@ -20,7 +20,7 @@ func (a *app) promptCmd() *cobra.Command {
 	var environment string
 	var scopes []string
 	c := &cobra.Command{
-		Use:   "prompt AGENT [--context FILE]",
+		Use:   "prompt AGENT|--dir DIR [--context FILE]",
 		Short: "print an agent's system prompt, and what it may use",
 		Long: `Prints the text of an agent's definition, and below it, in a <scope> block, the
 skills, MCP servers, members and contexts that it may use, and what its policy and
@@ -29,14 +29,14 @@ limits say.
 --context names a file with a JSON array of messages. The prompt has those of the
 scopes that the agent may see (its scopes:), or of --scopes, as a runner hands them
 to a model.`,
-		Args:              exit.Args(cobra.ExactArgs(1)),
+		Args:              ofAgent,
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
 			_, env, err := readContext(environment)
 			if err != nil {
 				return err
 			}
-			p, id, err := a.agentNamed(words[0])
+			p, id, err := a.agentNamed(c.Context(), words...)
 			if err != nil {
 				return err
 			}

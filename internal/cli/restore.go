@@ -31,7 +31,7 @@ func (a *app) showCmd() *cobra.Command {
 view: {changes: kept}.
 
 ` + versions + ` Of a symbolic link show prints the text.`,
-		ValidArgsFunction: a.complete,
+		ValidArgsFunction: a.completePaths,
 		RunE: func(c *cobra.Command, words []string) error {
 			return a.withVersion(c, words, func(ctx context.Context, h *api.History, v oldVersion) error {
 				found, err := h.Before(ctx, audit.Escape(v.rel), v.sel)
@@ -59,7 +59,7 @@ view: {changes: kept}.
 ` + versions + `
 
 --to follows no link for the file's name. Exit status: as undo.`,
-		ValidArgsFunction: a.complete,
+		ValidArgsFunction: a.completePaths,
 		RunE: func(c *cobra.Command, words []string) error {
 			if force && to == "" {
 				return exit.Usagef("--force: it is for --to")

@@ -15,13 +15,15 @@ import (
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/programs"
 	"github.com/scopefs/scopefs/internal/prompt"
+	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 func (a *app) runCmd() *cobra.Command {
 	var o command.Run
 	c := o.Command(programs.Builtin(), func(c *cobra.Command, words []string) (int, error) {
-		a.showSecrets = o.ShowSecrets
+		a.flags = agents.Flags{Changes: agents.Changes(o.Changes), ShowSecrets: o.ShowSecrets}
 		name, argv, err := o.Words(c, words, a.Dir)
 		if help, _ := c.Flags().GetBool("help"); help {
 			return 0, c.Help()
@@ -43,16 +45,11 @@ func (a *app) run(ctx context.Context, name string, argv []string, o command.Run
 	if err != nil {
 		return command.RunFailed, err
 	}
-	unset, err := a.define(ctx, name, o.Changes)
+	p, end, _, err := a.holdFlags(ctx, p, name)
 	if err != nil {
 		return command.RunFailed, err
 	}
-	began := false
-	defer func() {
-		if !began {
-			unset()
-		}
-	}()
+	defer end()
 	env, err := o.Env.Read()
 	if err != nil {
 		return command.RunFailed, err
@@ -70,7 +67,11 @@ func (a *app) run(ctx context.Context, name string, argv []string, o command.Run
 		if err != nil {
 			return command.RunFailed, err
 		}
-		if err := at.For(ctx, of, o.Program, &req); errors.Is(err, programs.ErrNotFound) {
+		written, err := at.For(ctx, of, o.Program, &req)
+		if err == nil {
+			err = report.Written(a.err, written)
+		}
+		if errors.Is(err, programs.ErrNotFound) {
 			return command.NotFound, err
 		} else if err != nil {
 			return command.RunFailed, err
@@ -105,7 +106,6 @@ func (a *app) run(ctx context.Context, name string, argv []string, o command.Run
 		return command.NotStarted(err, dir)
 	}
 	defer run.Close()
-	began = true
 	progress.End()
 	ended, err := terminal.Attend(run, a.in, a.out, a.err, a.remedyOf(p, id, name), asks.Of(p))
 	if err != nil {

@@ -21,7 +21,7 @@ func (a *app) tokenCmd() *cobra.Command {
 	var valid, origin string
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "token AGENT",
+		Use:   "token AGENT|--dir DIR",
 		Short: "make, list or revoke tokens of agents for MCP over TCP",
 		Long: `Prints a token that a client sends as "Authorization: Bearer TOKEN" to a daemon
 that serves MCP on TCP (scopefs daemon --http), and on standard error its id and when it
@@ -37,7 +37,7 @@ HTTP. To revoke those, and all others, remove STATE/http.key and restart the dae
 		Example: `  scopefs token notes --for 12h
   scopefs token notes --origin ada
   scopefs token revoke notes`,
-		Args:              exit.Args(cobra.ExactArgs(1)),
+		Args:              ofAgent,
 		ValidArgsFunction: a.complete,
 		RunE: a.askingOf(func(ctx context.Context, client *api.Client, id scope.ID) error {
 			req, err := tokenRequest(valid, origin)

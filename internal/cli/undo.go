@@ -52,7 +52,7 @@ An undo is in the log and in the history: scopefs redo takes it back.
 
 Exit status: 0 everything was taken back, 1 there were conflicts, something was not kept,
 there was nothing to do, or it failed, 2 bad usage.`,
-		ValidArgsFunction: a.complete,
+		ValidArgsFunction: a.completePaths,
 		RunE: func(c *cobra.Command, words []string) error {
 			k, err := a.keptAgent(c.Context(), words)
 			if err != nil {
@@ -132,6 +132,9 @@ func (a *app) undoBy(ctx context.Context, h *api.History, k kept, u undoing) err
 	r := report.UndoOf(k.id, u.op, u.of, u.dry, hash, result)
 	if err := errors.Join(a.print(r, u.json), err); err != nil {
 		return err
+	}
+	if len(r.Steps) == 0 && r.Whole() {
+		a.elsewhere(k)
 	}
 	if !r.Whole() || len(r.Steps) == 0 {
 		return exit.With(exit.Failed, nil)

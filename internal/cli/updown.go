@@ -19,10 +19,10 @@ func (a *app) upCmd() *cobra.Command {
 	var at string
 	var asJSON bool
 	c := &cobra.Command{
-		Use:               "up AGENT [--at DIR]",
+		Use:               "up AGENT|--dir DIR [--at DIR]",
 		Short:             "mount an agent's view",
 		Long:              "Mounts the view of an agent at RUN/views/AGENT or at an empty directory, and prints where.",
-		Args:              exit.Args(cobra.ExactArgs(1)),
+		Args:              ofAgent,
 		ValidArgsFunction: a.complete,
 		RunE: a.askingOf(func(ctx context.Context, client *api.Client, id scope.ID) (err error) {
 			if at != "" {
@@ -48,9 +48,9 @@ func (a *app) upCmd() *cobra.Command {
 
 func (a *app) downCmd() *cobra.Command {
 	return &cobra.Command{
-		Use:               "down AGENT",
+		Use:               "down AGENT|--dir DIR",
 		Short:             "end an agent's sandboxes and unmount its view",
-		Args:              exit.Args(cobra.ExactArgs(1)),
+		Args:              ofAgent,
 		ValidArgsFunction: a.complete,
 		RunE:              a.askingOf(func(ctx context.Context, client *api.Client, id scope.ID) error { return client.Down(ctx, id) }),
 	}

@@ -24,7 +24,7 @@ func (a *app) auditCmd() *cobra.Command {
 // named returns the agent that a name means. For the short name of a project it also makes the command one of that project, as
 // --dir does.
 func (a *app) named(name string) (string, error) {
-	if err := a.find(name); err != nil {
+	if _, err := a.findProject(name); err != nil { // the log may have an agent that is none any more
 		return "", err
 	}
 	if p, project, err := a.where(); err == nil && project != nil && project.Named(name) && !definitions.Has(p, name) {

@@ -167,38 +167,3 @@ func TestProjectLinks(t *testing.T) {
 		})
 	}
 }
-
-// TestProjectLost: the rules above that do not hold for a new project below are those of the definition, of what the user trusted
-// and of scopefs.yaml, without those that a new definition has, and those of other directories.
-func TestProjectLost(t *testing.T) {
-	home := home(t)
-	sub := filepath.Join(home, "p/sub")
-	require.NoError(t, os.MkdirAll(sub, 0o755))
-	p := makeAt(t, filepath.Dir(sub))
-	at, err := ProjectAt(sub)
-	require.NoError(t, err)
-	require.NotNil(t, at.Above)
-	lost, err := Lost(at)
-	require.NoError(t, err)
-	assert.Empty(t, lost, "of a definition that nobody has edited")
-
-	text, err := os.ReadFile(p.Definition())
-	require.NoError(t, err)
-	edited := strings.Replace(string(text), "  secrets:", "  access: read\n  paths:\n    \"sub/secret/**\": hide\n    \"**/x\": read\n    other: hide\n  secrets:", 1)
-	edited = strings.Replace(edited, `["*"]`, `["*", mine]`, 1)
-	edited = strings.Replace(edited, "changes: auto", "changes: held", 1)
-	edited = strings.Replace(edited, "name:", "network: {allow: [a.example, {host: b.example, methods: [GET]}], ask: true}\npolicy: {tools: {ask: [bash]}}\nname:", 1)
-	require.NoError(t, os.WriteFile(p.Definition(), []byte(edited), 0o600))
-	require.NoError(t, os.WriteFile(p.Trusted(), []byte("limits: {pids: 9}\n"), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(p.Base, "scopefs.yaml"), []byte("delegation: {depth: 1}\n"), 0o600))
-	lost, err = Lost(at)
-	require.NoError(t, err)
-	assert.Equal(t, []string{
-		"network: allow: a.example", "network: allow: {host: b.example, methods: [GET]}", "network: ask: true", "policy: tools: ask: bash", "protect: mine",
-		"view: access: read", "view: paths: sub/secret/**: hide", "view: paths: **/x: read", "view: changes: held", "limits: pids: 9", "scopefs.yaml: delegation: depth: 1",
-	}, lost)
-
-	require.NoError(t, os.WriteFile(p.Definition(), []byte("---\nnetwork: [\n---\n"), 0o600))
-	_, err = Lost(at)
-	assert.ErrorContains(t, err, p.Definition())
-}

@@ -127,6 +127,9 @@ func (v Env) serve(ctx context.Context, o options, req api.LinkRequest) error {
 	if err != nil {
 		return err
 	}
+	if terminal.Is(v.Err) {
+		fmt.Fprintln(v.Err, "scopefs: serves this until Ctrl-C")
+	}
 	select {
 	case <-ctx.Done():
 		return nil

@@ -56,17 +56,7 @@ func (d *Daemon) handler(ctx context.Context) http.Handler {
 	mux.HandleFunc("POST /v1/agents/{id}/down", d.forAgent(func(_ http.ResponseWriter, r *http.Request, a *agent.Agent) (any, error) {
 		return struct{}{}, a.Down(r.Context())
 	}))
-	mux.HandleFunc("POST /v1/agents/{id}/redefine", d.forAgent(func(_ http.ResponseWriter, r *http.Request, a *agent.Agent) (any, error) {
-		var req api.RedefineRequest
-		if err := body(r, &req); err != nil {
-			return nil, err
-		}
-		change, err := a.Redefine(r.Context(), req.Keys)
-		if outcome := outcomes[change]; outcome != "" {
-			d.recordReload(a, outcome, nil)
-		}
-		return struct{}{}, err
-	}))
+	mux.HandleFunc("POST /v1/agents/{id}/flags", d.forAgent(d.holdFlags))
 	mux.HandleFunc("POST /v1/agents/{id}/run", d.forAgent(func(w http.ResponseWriter, r *http.Request, a *agent.Agent) (any, error) {
 		return nil, d.runFor(w, r, a, nil)
 	}))

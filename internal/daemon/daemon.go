@@ -107,6 +107,7 @@ type Daemon struct {
 	reloading sync.Mutex             // one reload after the other
 	// likewise, so that the definitions read last hold; clients that start wait for it: nothing is recorded under it
 	loading   sync.Mutex
+	flags     map[scope.ID]flagged // that hold now; guarded by loading
 	loaded    atomic.Pointer[loaded]
 	volumes   *limit.Queue // one request for the volumes of an agent after the other
 	top       top
@@ -161,7 +162,8 @@ func New(opt Options) (*Daemon, error) {
 		},
 		only: opt.Only, unmounted: opt.Unmounted, http: opt.HTTP, inherited: opt.HTTPSocket, metrics: opt.Metrics, console: opt.Console,
 		notify: opt.Notify, period: opt.Watchdog,
-		idle: opt.Idle, stamp: stamp, agents: map[scope.ID]*agent.Agent{}, looking: make(chan struct{}, 1),
+		idle: opt.Idle, stamp: stamp, agents: map[scope.ID]*agent.Agent{}, flags: map[scope.ID]flagged{},
+		looking: make(chan struct{}, 1),
 		volumes: limit.NewQueue(0, 1, time.Minute),
 	}
 	d.tokens = newTokens(opt.Paths.State, d.Event)
@@ -221,6 +223,13 @@ func New(opt Options) (*Daemon, error) {
 	d.Log.OnChange(d.logChanged)
 	d.extend()
 	d.replaced(before, now)
+	last, seen := before.Seen(), now.Seen()
+	for _, file := range slices.Sorted(maps.Keys(seen)) { // no daemon has recorded who changed them
+		if old := last[file]; old != "" && old != seen[file] {
+			d.Event(audit.Event{Event: audit.KindAgent, Outcome: "definition changed", Path: file,
+				Detail: "since the last daemon, to SHA-256 " + seen[file]})
+		}
+	}
 	for id, def := range d.loaded.Load().Agents {
 		d.agents[id].Grant(def.Grants)
 	}

@@ -27,6 +27,7 @@ type loaded struct {
 	*agents.Snapshot
 	activities activities.Set
 	failed     []error
+	flags      map[scope.ID]agents.Flags
 }
 
 // Activities returns the calls that the operator has declared.
@@ -99,15 +100,19 @@ func (d *Daemon) replace(id scope.ID) (was, now *loaded) {
 	was = d.loaded.Load()
 	last := was.Snapshot
 	activities, wrong := was.activities.Reload(d.Paths.Base, d.Settings.Tools, session.CheckActivity)
-	if id != "" && activities.Equal(was.activities) && last.Current(d.Paths.Base, id) {
+	flags := map[scope.ID]agents.Flags{}
+	for id, f := range d.flags {
+		flags[id] = f.Flags
+	}
+	if id != "" && maps.Equal(flags, was.flags) && activities.Equal(was.activities) && last.Current(d.Paths.Base, id) {
 		return was, nil
 	}
 	host := d.Settings.Host
-	host.Tools = slices.Concat(host.Tools, activities.Tools())
+	host.Tools, host.Flags = slices.Concat(host.Tools, activities.Tools()), flags
 	next, errs := last.Reload(d.Paths.Base, host)
 	errs = append(errs, wrong...)
 	d.register(next) // before anybody can find a definition without its agent
-	now = &loaded{next, activities, errs}
+	now = &loaded{next, activities, errs, flags}
 	d.loaded.Store(now)
 	d.Quotas.Define(next.Agents)
 	if seen := next.Seen(); !maps.Equal(seen, last.Seen()) {

@@ -41,6 +41,12 @@ func (e Edit) Apply(text []byte) ([]byte, error) {
 	if top == nil || top.Kind != yaml.MappingNode {
 		return nil, ErrByHand
 	}
+	if value := e.Add + e.Set; value != "" {
+		list, err := flowNode("[" + value + "\n]")
+		if err != nil || strings.ContainsAny(value, "\n\r") || list.Kind != yaml.SequenceNode || len(list.Content) != 1 {
+			return nil, fmt.Errorf("%s: %q is not one value", strings.Join(e.Keys, "."), value)
+		}
+	}
 	s := source{text: text, end: bytes.Index(text, front) + len(front), newline: "\n"}
 	if bytes.Contains(front, []byte("\r\n")) {
 		s.newline = "\r\n"

@@ -11,10 +11,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/imports"
+	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/widening"
 )
 
 // Options says where an import writes.
@@ -37,6 +41,7 @@ type Definition struct {
 	Stores     string         `json:"stores,omitempty"`     // what scopefs.yaml needs
 	Lost       []imports.Loss `json:"lost"`
 	Warnings   []string       `json:"warnings,omitempty"`
+	Widens     []string       `json:"widens,omitempty"` // what it allows beyond the definition that it replaces, else beyond one without keys
 
 	text []byte
 	mode fs.FileMode
@@ -105,6 +110,27 @@ func (one *Definition) place(o Options) error {
 	return err
 }
 
+// compare sets Widens. known has the definitions of the base before the import; nil: it is for no base.
+func (one *Definition) compare(known *agents.Snapshot) {
+	if known == nil {
+		return
+	}
+	name := string(one.Agent) + ".md"
+	now, errs, _ := known.Try(name, one.text)
+	before := known.Agents[one.Agent]
+	if before == nil {
+		before, _, _ = known.Try(name, fmt.Appendf(nil, "---\nname: %s\n---\n", one.Agent))
+	}
+	if now == nil || before == nil {
+		e := scope.Excess{Key: "all of it", What: fmt.Sprintf("does not load yet: %v", errors.Join(errs...)), Undecided: true}
+		one.Widens = []string{printable.Text(e.String())}
+		return
+	}
+	for _, e := range widening.Of(now, before) {
+		one.Widens = append(one.Widens, printable.Text(e.String()))
+	}
+}
+
 // Print prints the path or the definition, and on stderr what is lost.
 func (one *Definition) Print(stdout, stderr io.Writer) error {
 	if one.Because != "" {
@@ -115,6 +141,9 @@ func (one *Definition) Print(stdout, stderr io.Writer) error {
 	}
 	for _, w := range one.Warnings {
 		fmt.Fprintf(stderr, "%s: WARNING: %s\n", one.File, w)
+	}
+	for _, line := range one.Widens {
+		fmt.Fprintf(stderr, "%s: allows: %s\n", one.File, line)
 	}
 	if one.Stores != "" {
 		fmt.Fprintf(stderr, "%s: the definition loads when scopefs.yaml has these stores, and the daemon was started again:\n%s",
@@ -159,7 +188,15 @@ func Definitions(files []string, src imports.Source, o Options) (done []*Definit
 		}
 		all = append(all, list...)
 	}
+	var known *agents.Snapshot
+	if filepath.Base(o.To) == "agents.d" {
+		p, err := config.Paths{Base: filepath.Dir(o.To)}.Complete()
+		if err == nil {
+			known, _, _ = definitions.Load(p) // without it nothing loads, which the operator is told of elsewhere
+		}
+	}
 	for i, one := range all {
+		one.compare(known)
 		if err := one.place(o); err != nil {
 			return all[:i], fmt.Errorf("%s: %w", one.File, err)
 		}

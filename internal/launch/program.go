@@ -29,22 +29,22 @@ type Place struct {
 }
 
 // For makes a run of an agent one of an agent program. The words of the run become arguments
-// of the program.
-func (p Place) For(ctx context.Context, id scope.ID, name string, req *api.RunRequest) error {
+// of the program. written is the definition if that has its presets since now; nil: it has them, or is edited.
+func (p Place) For(ctx context.Context, id scope.ID, name string, req *api.RunRequest) (written *amend.Draft, err error) {
 	program, err := programs.Of(p.Base, p.User, name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	found, err := programs.Find(ctx, program.Command, p.ofAgents())
 	if err != nil {
 		if errors.Is(err, programs.ErrNotFound) && program.Install != "" {
 			err = fmt.Errorf("%w: install it (%s)", err, program.Install)
 		}
-		return fmt.Errorf("--for %s: %w", name, err)
+		return nil, fmt.Errorf("--for %s: %w", name, err)
 	}
 	if p.Project != nil && p.Project.ID == id && len(program.Networks) > 0 {
-		if err := amend.AddPresets(p.Paths, p.Project, p.chosen(program.Networks)); err != nil {
-			return err
+		if written, err = amend.AddPresets(p.Paths, p.Project, p.chosen(program.Networks)); err != nil {
+			return nil, err
 		}
 	}
 	req.Argv = slices.Concat([]string{program.Command}, program.Args, req.Argv)
@@ -56,7 +56,7 @@ func (p Place) For(ctx context.Context, id scope.ID, name string, req *api.RunRe
 	req.Program.Name, req.Program.Networks, req.Program.Prepare = name, program.Networks, program.Prepare
 	req.Program.Expose = append(req.Program.Expose, program.Expose...)
 	req.Program.Login = loginOf(program)
-	return nil
+	return written, nil
 }
 
 // show makes a run one of the program that was found, which its sandbox shows.

@@ -31,7 +31,7 @@ type Project struct {
 	Gone   bool     // the directory is not at the path any more: see Finder.Projects
 
 	Below string   // where in Dir the command works; "" is Dir itself. See ProjectAt
-	Above *Project // of a directory that has no agent: the nearest one above that has. See ProjectAt and Lost
+	Above *Project // of a directory that has no agent: the nearest one above that has. See ProjectAt
 
 	is string // the identity of the directory; "": it has none that lasts
 }

@@ -77,7 +77,10 @@ func Presets(ctx context.Context, p config.Paths, project *config.Project, stdin
 		Options: []string{"yes", "no"},
 	})
 	if err == nil && answer.Text == "yes" {
-		err = amend.AddPresets(p, project, presets)
+		var written *amend.Draft
+		if written, err = amend.AddPresets(p, project, presets); err == nil {
+			err = report.Written(stderr, written)
+		}
 	}
 	return "", err
 }

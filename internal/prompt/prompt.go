@@ -149,7 +149,7 @@ func (p *Prompt) always(ctx context.Context, of approvals.Approval) error {
 		err = d.Write()
 	}
 	if err == nil {
-		_, err = amend.Reload(ctx, p.client, p.agent)
+		_, _, err = amend.Reload(ctx, p.client, p.agent)
 	}
 	if err == nil {
 		_, err = p.client.Approve(ctx, of.ID, api.DecideRequest{})

@@ -14,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/internal/stores"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/widening"
 )
 
 // Agent is what an agent may do, and by which rules.
@@ -31,8 +32,9 @@ type Agent struct {
 	Skills      []string         `json:"skills"`
 	Servers     []serverShown    `json:"mcp_servers"`
 	Members     []scope.ID       `json:"members"`
-	Network     string           `json:"network"`       // none, rules or host
-	Hosts       []string         `json:"network_hosts"` // of the rules
+	Wider       []string         `json:"members_wider,omitempty"` // what members with may: widen do for the agent, and it may not
+	Network     string           `json:"network"`                 // none, rules or host
+	Hosts       []string         `json:"network_hosts"`           // of the rules
 	Home        homeShown        `json:"home"`
 	Variables   []string         `json:"env"`                  // names of variables
 	Stores      []string         `json:"stores"`               // names of shared stores and services
@@ -43,6 +45,7 @@ type Agent struct {
 	Filters     map[string]int   `json:"argument_filters"`     // how many expressions, by pattern
 	Settings    []settingShown   `json:"settings"`             // what is set for all agents, and the lists that the definition names
 	Repository  []string         `json:"repository,omitempty"` // keys that the trusted .scopefs.yaml sets as well
+	Beyond      []string         `json:"beyond,omitempty"`     // what that file allows and the definition alone does not
 	Version     string           `json:"version"`
 }
 
@@ -77,6 +80,7 @@ type toolVerdict struct {
 	Tool    string `json:"tool"`
 	Verdict string `json:"verdict"` // allow, ask or deny
 	Rule    string `json:"rule"`
+	From    string `json:"from,omitempty"` // .scopefs.yaml, if the definition alone decides otherwise
 }
 
 // homeShown is the HOME of an agent's sandboxes.
@@ -142,6 +146,26 @@ func ShowAgent(p config.Paths, known *definitions.Set, id scope.ID) (*Agent, err
 	host := known.Host
 	s := show(agent)
 	s.Definition = agent.Path(p.Base)
+	for _, member := range agent.Grants.Members() {
+		if of := known.All.Agents[member]; of != nil && agent.Grants.Widens(member) {
+			now := *agent.Definition // of a task, whose files are the agent's
+			now.Reach, now.Limits, now.Env = of.Reach, of.Limits, of.Env
+			for _, e := range widening.Of(&agents.Agent{Definition: &now, Grants: of.Grants}, agent) {
+				s.Wider = append(s.Wider, fmt.Sprintf("%s: %s", member, e))
+			}
+		}
+	}
+	if own := known.All.Own(id); own != nil && len(agent.Repository) > 0 {
+		for _, e := range widening.Of(agent, own) {
+			s.Beyond = append(s.Beyond, e.String())
+		}
+		for i := range s.Builtins {
+			v := &s.Builtins[i]
+			if alone := own.Grants.Tool(v.Tool); verdictOf(alone) != v.Verdict {
+				v.From = agents.RepositoryFile
+			}
+		}
+	}
 	s.Stores, s.Home, s.Settings = storesOf(agent, host, p), homeOf(agent, host, p), settingsOf(agent, host, p)
 	return s, nil
 }
@@ -192,7 +216,7 @@ func show(agent *agents.Agent) *Agent {
 	s.Network, s.Hosts = string(g.Hosts().Kind()), some(g.Hosts().Names())
 	for _, tool := range g.ToolNames() {
 		d := g.Tool(tool)
-		s.Builtins = append(s.Builtins, toolVerdict{tool, verdictOf(d), d.Rule})
+		s.Builtins = append(s.Builtins, toolVerdict{Tool: tool, Verdict: verdictOf(d), Rule: d.Rule})
 	}
 	servers := g.Servers()
 	for _, name := range slices.Sorted(maps.Keys(servers)) {
@@ -232,6 +256,9 @@ func (s *Agent) Print(out io.Writer) error {
 	if len(s.Repository) > 0 {
 		line("from "+agents.RepositoryFile, "%s", names(s.Repository))
 	}
+	for i, text := range s.Beyond {
+		line(said(i == 0, "beyond yours"), "%s", text)
+	}
 	if s.Primary {
 		line("primary", "its lists do not restrict it")
 	}
@@ -251,7 +278,7 @@ func (s *Agent) Print(out io.Writer) error {
 	}
 	patterns("tools", s.Tools, said(s.Computed, " (computed)"))
 	for _, v := range s.Builtins {
-		line("", "%-5s  %-12s  %s", v.Verdict, v.Tool, v.Rule)
+		line("", "%-5s  %-12s  %s", v.Verdict, v.Tool, v.Rule+said(v.From != "", " ("+v.From+")"))
 	}
 	line("skills", "%s", names(s.Skills))
 	var servers []string
@@ -260,6 +287,9 @@ func (s *Agent) Print(out io.Writer) error {
 	}
 	line("mcp servers", "%s", names(servers))
 	line("members", "%s", names(s.Members))
+	for _, text := range s.Wider {
+		line("", "may more: %s", text)
+	}
 	if len(s.Hosts) > 0 {
 		line("network", "%s", names(s.Hosts))
 	} else {

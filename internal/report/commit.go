@@ -36,6 +36,9 @@ func (r *Commit) Print(w io.Writer) error {
 	for _, c := range r.Conflicts {
 		fmt.Fprintf(&b, "conflict: %s: %s\n", printable.Text(quoted(c.Path)), printable.Text(conflict(c)))
 	}
+	if len(r.Conflicts) > 0 && len(r.Taken) == 0 {
+		b.WriteString("of a conflict --theirs takes the agent's version, --ours leaves the directory's\n")
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }

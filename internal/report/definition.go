@@ -7,6 +7,7 @@ import (
 
 	unified "github.com/rogpeppe/go-internal/diff"
 
+	"github.com/scopefs/scopefs/internal/amend"
 	"github.com/scopefs/scopefs/internal/printable"
 )
 
@@ -21,4 +22,13 @@ func Diff(w io.Writer, name string, before, after []byte) error {
 	}
 	_, err := fmt.Fprint(w, text)
 	return err
+}
+
+// Written prints what was written into a definition; nil: nothing.
+func Written(w io.Writer, d *amend.Draft) error {
+	if d == nil {
+		return nil
+	}
+	before, after := d.Changes()
+	return Diff(w, d.File, before, after)
 }

@@ -2,13 +2,21 @@ package report
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/hosts"
+	"github.com/scopefs/scopefs/scope/protect"
+	"github.com/scopefs/scopefs/scope/widening"
 )
 
 // Place returns a line if the project of a command is not that of its working directory.
@@ -20,21 +28,48 @@ func Place(p *config.Project) string {
 		printable.Text(p.Dir), printable.Text(p.Below))
 }
 
-// Apart returns lines about a project that is to be made below another one: the rules of that one which do not hold for it.
+// Apart returns lines about a project that is to be made below another one: what its agent may do there beyond that one's.
 func Apart(p *config.Project) (string, error) {
-	lost, err := config.Lost(*p)
+	wider, err := beyond(p)
 	if err != nil {
 		return "", err
 	}
 	text := fmt.Sprintf("this makes another agent, for %s: for that of %s, give %s", printable.Text(p.Dir), printable.Text(p.Above.Dir),
 		cmp.Or(printable.Command("--dir", p.Above.Dir), "its directory"))
-	if len(lost) > 0 {
-		text += "\n  these rules of that agent do not hold for it:"
+	if len(wider) > 0 {
+		text += "\n  it may do more than that agent may in it:"
 	}
-	for _, rule := range lost {
-		text += "\n    " + printable.Text(rule)
+	for _, e := range wider {
+		text += "\n    " + printable.Text(e.String())
 	}
 	return text, nil
+}
+
+// beyond returns what the agent that is to be made for a project may do there, and the agent of the project above may not.
+func beyond(p *config.Project) (all []scope.Excess, err error) {
+	above := p.Above
+	if above.Before != nil && !above.Exists() { // made anew, where the restrictions of the one before hold
+		above = above.Before
+	}
+	at, err := config.Paths{Base: above.Base}.Complete()
+	if err != nil {
+		return nil, err
+	}
+	known := definitions.Read(at, nil)
+	was, err := known.Agent(above.ID)
+	if err != nil {
+		return nil, fmt.Errorf("%w: correct it, for its rules may not hold for a new agent", err)
+	}
+	now, errs, _ := known.All.Try(p.Definition(), []byte(p.Text(true)))
+	if now == nil {
+		return nil, errors.Join(errs...)
+	}
+	for _, name := range []string{paths.HostFile, "extensions.d", hosts.PresetsDir, protect.Dir} {
+		if _, err := os.Lstat(filepath.Join(above.Base, name)); err == nil {
+			all = append(all, scope.Excess{Key: name, What: "is of that agent alone", Undecided: true})
+		}
+	}
+	return append(widening.Of(now, was.Below(above.Dir, p.Dir)), all...), nil
 }
 
 // Renewed returns a line about a project that was made now, if another directory was at its path.

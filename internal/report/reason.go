@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -23,22 +24,25 @@ import (
 
 // Reason is a decision of the log and the current decision.
 type Reason struct {
-	Seq     uint64 `json:"seq"`
-	Agent   string `json:"agent"`
-	Op      string `json:"op"`                  // a file operation, or a tool
-	Path    string `json:"path,omitempty"`      // as in the log; of a connection its host, of a request its URL
-	Did     string `json:"did,omitempty"`       // what an event of the history did
-	Verdict string `json:"verdict,omitempty"`   // then
-	Rule    string `json:"rule,omitempty"`      // then
-	Kind    string `json:"rule_kind,omitempty"` // then
-	Now     string `json:"now,omitempty"`       // allow, ask or deny; "": unknown
-	NowRule string `json:"now_rule,omitempty"`
-	Remedy  string `json:"remedy,omitempty"`  // the change that would allow it
-	Note    string `json:"note,omitempty"`    // why Now is unknown
-	Command string `json:"command,omitempty"` // that makes it
-	Reached string `json:"reached,omitempty"` // what the agent got
+	Seq     uint64   `json:"seq"`
+	Agent   string   `json:"agent"`
+	Op      string   `json:"op"`                  // a file operation, or a tool
+	Path    string   `json:"path,omitempty"`      // as in the log; of a connection its host, of a request its URL
+	Did     string   `json:"did,omitempty"`       // what an event of the history did
+	Verdict string   `json:"verdict,omitempty"`   // then
+	Rule    string   `json:"rule,omitempty"`      // then
+	Kind    string   `json:"rule_kind,omitempty"` // then
+	Now     string   `json:"now,omitempty"`       // allow, ask or deny; "": unknown
+	NowRule string   `json:"now_rule,omitempty"`
+	Origin  string   `json:"origin,omitempty"`  // the file that has NowRule, and whose it is
+	Remedy  string   `json:"remedy,omitempty"`  // the change that would allow it
+	Note    string   `json:"note,omitempty"`    // why Now is unknown
+	Command string   `json:"command,omitempty"` // that makes it
+	Widens  []string `json:"widens,omitempty"`  // what Command allows
+	Reached string   `json:"reached,omitempty"` // what the agent got
 
-	grant grant
+	grant  grant
+	decide func(*agents.Agent) scope.Decision // which made Now; nil: no rule of a definition did
 }
 
 // Event returns an event of the log, by its number.
@@ -73,7 +77,11 @@ type grant struct {
 // Suggest adds the command that allows what the current rules do not. words has those by which a command names an agent.
 func (r *Reason) Suggest(p config.Paths, known *definitions.Set, words func(scope.ID) []string) {
 	if r.Remedy != "" && r.Now != "" && r.grant.name != "" {
-		r.Command = amend.Command(p, known, r.grant.agent, r.grant.kind, r.grant.name, words(r.grant.agent)...)
+		var wider []scope.Excess
+		r.Command, wider = amend.Command(p, known, r.grant.agent, r.grant.kind, r.grant.name, words(r.grant.agent)...)
+		for _, e := range wider {
+			r.Widens = append(r.Widens, e.String())
+		}
 	}
 }
 
@@ -107,6 +115,9 @@ func historyText(e audit.Event) string {
 			of += " (" + e.Chain + ")"
 		}
 	case "pruned":
+		if e.Outcome == "nearly full" {
+			return "the history is nearly full, " + e.Detail
+		}
 		return "the oldest part of the history was given up, " + e.Detail
 	}
 	switch {
@@ -236,15 +247,46 @@ func why(p config.Paths, known *definitions.Set, e audit.Event) (*Reason, error)
 	if err != nil {
 		r.Note = "what holds now cannot be said: " + err.Error()
 	}
+	if err == nil && r.Now != "" && r.decide != nil {
+		r.Origin = r.origin(p, known, agent)
+	}
 	return r, nil
+}
+
+// origin returns the file that has NowRule, and whose it is. It is a repository's where the definition alone decides otherwise.
+func (r *Reason) origin(p config.Paths, known *definitions.Set, agent *agents.Agent) string {
+	file, whose := agent.File, p.Layer(agent.File)
+	const trusted = "the repository's, which you trusted"
+	switch {
+	case agent.TeamOf != "":
+		whose = trusted
+	case agent.Extension != "":
+		whose = "extension " + agent.Extension
+	case len(agent.Repository) > 0:
+		d := r.decide(agent)
+		own := known.All.Own(agent.Name)
+		alone := r.decide(cmp.Or(own, agent))
+		if alone.Rule, alone.Remedy = d.Rule, d.Remedy; alone != d { // the texts aside
+			file, whose = agents.TrustedName(agent.Name), trusted
+		}
+	}
+	if !filepath.IsAbs(file) {
+		file = filepath.Join(p.Base, file)
+	}
+	text := fmt.Sprintf("%s (%s)", file, whose)
+	if scope.Kind(r.Kind) != scope.KindProtect || r.grant.kind != amend.Path {
+		return text
+	}
+	for _, list := range agent.Sources() {
+		if slices.Contains(amend.Protecting(agent.View.PolicySpec(), r.grant.name), strings.TrimPrefix(list.Key, "protect.")) {
+			text = fmt.Sprintf("%s (%s), named in %s", list.Key, p.Layer(list.File), text)
+		}
+	}
+	return text
 }
 
 // file decides a file operation with the current rules.
 func (r *Reason) file(agent *agents.Agent, e audit.Event) error {
-	policy, err := scope.Compile(agent.View.PolicySpec())
-	if err != nil {
-		return err
-	}
 	op, err := scope.ParseOp(e.Op)
 	if err != nil {
 		return err
@@ -263,6 +305,20 @@ func (r *Reason) file(agent *agents.Agent, e audit.Event) error {
 	if kind == scope.KindHardlinks { // the file had another name
 		links = 2
 	}
+	policy, err := scope.Compile(agent.View.PolicySpec())
+	if err != nil {
+		return err
+	}
+	by := func(decide func(*scope.Policy) scope.Decision) {
+		r.decide = func(a *agents.Agent) scope.Decision {
+			policy, err := scope.Compile(a.View.PolicySpec())
+			if err != nil {
+				return scope.Decision{}
+			}
+			return decide(policy)
+		}
+	}
+	by(func(p *scope.Policy) scope.Decision { return p.Linked(op, rel, links) })
 	d := policy.Linked(op, rel, links)
 	switch {
 	case !d.Allow && policy.File(op, rel).Allow:
@@ -276,6 +332,7 @@ func (r *Reason) file(agent *agents.Agent, e audit.Event) error {
 	case kind == scope.KindBelow, kind == scope.KindProtect: // the object was a directory
 		if moved := policy.Move(rel); !moved.Allow {
 			d, r.Remedy = moved, policy.RemedyMove(rel)
+			by(func(p *scope.Policy) scope.Decision { return p.Move(rel) })
 		}
 	}
 	r.Now, r.NowRule = verdictOf(d), d.Rule
@@ -291,9 +348,10 @@ func (r *Reason) call(p config.Paths, known *definitions.Set, agent *agents.Agen
 	}
 	r.grant = grant{agent.Name, amend.Tool, name}
 	kind := scope.Kind(e.RuleKind)
-	d := agent.Grants.Tool(name)
+	r.decide = func(a *agents.Agent) scope.Decision { return a.Grants.Tool(name) }
 	ofFile := []scope.Kind{scope.KindPath, scope.KindAccess, scope.KindHardlinks,
 		scope.KindBelow, scope.KindProtect, scope.KindRoot, scope.KindView}
+	d := r.decide(agent)
 	if d.Allow && e.Verdict == audit.Deny && slices.Contains(ofFile, kind) {
 		r.Note = "the tool is allowed; a rule about files made it fail: see the event of the file before this one"
 		return nil
@@ -315,19 +373,22 @@ func (r *Reason) call(p config.Paths, known *definitions.Set, agent *agents.Agen
 				return nil
 			}
 			if e.Context == nil {
-				d = agent.Grants.Context(target)
+				r.decide = func(a *agents.Agent) scope.Decision { return a.Grants.Context(target) }
 			}
 			for _, s := range e.Context { // of a call that needed an approval
 				if one := agent.Grants.Context(s.Name); !one.Allow {
-					d = one
+					r.decide = func(a *agents.Agent) scope.Decision { return a.Grants.Context(s.Name) }
 				}
 			}
 		case scope.KindMember:
-			d = agent.Grants.Member(target)
+			r.decide = func(a *agents.Agent) scope.Decision { return a.Grants.Member(target) }
 		case scope.KindSkill:
 			skill, _, _ := strings.Cut(target, "/")
-			d = agent.Grants.Skill(skill)
-		case scope.KindGrant:
+			r.decide = func(a *agents.Agent) scope.Decision { return a.Grants.Skill(skill) }
+		}
+		d = r.decide(agent)
+		if kind == scope.KindGrant {
+			r.decide = nil
 			if d, err = granted(p, known, e, name, target); err != nil {
 				return err
 			}
@@ -408,9 +469,17 @@ func (r *Reason) Print(w io.Writer) error {
 	add(r.Verdict, "then: %s (%s)", r.Verdict, r.Rule)
 	add(r.Reached, "reached the agent: %s", r.Reached)
 	add(r.Now, "now: %s (%s)", r.Now, r.NowRule)
+	add(r.Origin, "by the rules of: %s", r.Origin)
 	add(r.Note, "%s", r.Note)
 	add(r.Remedy, "to allow it: %s", r.Remedy)
 	add(r.Command, "by a command: %s", r.Command)
+	const most = 5
+	for _, line := range r.Widens[:min(len(r.Widens), most)] {
+		add(line, "  it allows: %s", line)
+	}
+	if more := len(r.Widens) - most; more > 0 {
+		add(r.Command, "  and %d more: scopefs allow prints them", more)
+	}
 	_, err := io.WriteString(w, text.String())
 	return err
 }

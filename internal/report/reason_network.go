@@ -18,7 +18,7 @@ func (r *Reason) trick(kind scope.Kind) {
 	switch kind {
 	case scope.KindAddress:
 		r.Note = "the host has an address that is not public"
-		r.Remedy = "give the host's rule in network.allow its address"
+		r.Remedy = "write address: IP into the host's rule in network.allow"
 	case scope.KindSecret:
 		r.Note = "nothing allows it: the placeholder of a credential goes to its host alone"
 	default:
@@ -37,16 +37,18 @@ func (r *Reason) network(agent *agents.Agent, e audit.Event) error {
 		r.Remedy, r.Note = "raise network.limit", "the rules of hosts allow it"
 		return nil
 	}
-	var d scope.Decision
 	if method, address, ok := strings.Cut(target, " "); ok {
 		u, err := url.Parse(address)
 		if err != nil {
 			return err
 		}
 		r.grant = grant{agent.Name, amend.Host, u.Host}
-		d, _, err = agent.Grants.Hosts().URL(method, u)
-		if err != nil {
+		if _, _, err = agent.Grants.Hosts().URL(method, u); err != nil {
 			return err
+		}
+		r.decide = func(a *agents.Agent) scope.Decision {
+			d, _, _ := a.Grants.Hosts().URL(method, u) // its error is that of u
+			return d
 		}
 	} else {
 		host, text, err := net.SplitHostPort(target)
@@ -57,12 +59,16 @@ func (r *Reason) network(agent *agents.Agent, e audit.Event) error {
 		if host, err = scope.ParseHost(host); err != nil {
 			return err
 		}
-		d, _ = agent.Grants.Hosts().Connect(host, uint16(port))
+		r.decide = func(a *agents.Agent) scope.Decision {
+			d, _ := a.Grants.Hosts().Connect(host, uint16(port))
+			return d
+		}
 		r.grant = grant{agent.Name, amend.Host, target}
 		if port == 443 || port == 80 {
 			r.grant.name = host
 		}
 	}
+	d := r.decide(agent)
 	r.Now, r.NowRule, r.Remedy = verdictOf(d), d.Rule, d.Remedy
 	if d.Allow && scope.Kind(e.RuleKind) == scope.KindField { // the log does not have the request's fields
 		r.undecided("the rules allow the method and the path; a field made some servers read others",

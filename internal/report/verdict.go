@@ -112,7 +112,7 @@ func CheckURL(p config.Paths, id scope.ID, address, method string, words ...stri
 	}
 	v := &Verdict{Agent: id, Path: u.Redacted(), Op: strings.ToUpper(method), Verdict: verdictOf(d), Rule: d.Rule, Remedy: d.Remedy}
 	if !d.Allow && d.Kind == scope.KindHost {
-		v.Command = amend.Command(p, known, id, amend.Host, u.Host, words...)
+		v.Command, _ = amend.Command(p, known, id, amend.Host, u.Host, words...)
 	}
 	if at := route.Address; d.Allow && at.IsValid() {
 		v.Target = at.Addr().String()

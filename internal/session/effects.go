@@ -44,29 +44,21 @@ func (w *watches) begin(id string) {
 	w.all[id] = &watched{}
 }
 
-// end forgets a watch, and returns what it has seen since the last take.
-func (w *watches) end(id string) watched {
+// take returns what a watch has seen since the last take, and begins it anew unless it ends. Of what nobody watches everything may
+// have happened.
+func (w *watches) take(id string, ends bool) watched {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	defer delete(w.all, id)
-	return w.all[id].take()
-}
-
-// take returns what a watch has seen since the last take.
-func (w *watches) take(id string) watched {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.all[id].take()
-}
-
-// take is that of watches, which are locked. Of what nobody watches everything may have happened.
-func (w *watched) take() watched {
-	if w == nil {
+	seen := w.all[id]
+	switch {
+	case seen == nil:
 		return watched{touched: true}
+	case ends:
+		delete(w.all, id)
+	default:
+		w.all[id] = &watched{}
 	}
-	seen := *w
-	*w = watched{}
-	return seen
+	return *seen
 }
 
 // each calls do for the watches of an origin: that of its call and that of its sandbox.
@@ -178,7 +170,7 @@ func (c *client) watch(env tools.Env) tools.Watch {
 	return &watch{c, env}
 }
 
-func (w *watch) End() { w.agent.watches.end(w.env.Call) }
+func (w *watch) End() { w.agent.watches.take(w.env.Call, true) }
 
 // Effects implements tools.Watch.
 func (w *watch) Effects(ctx context.Context, earlier tools.Begun) (e *effect.Effects, silent bool) {
@@ -197,7 +189,7 @@ func (w *watch) Effects(ctx context.Context, earlier tools.Begun) (e *effect.Eff
 	case why != nil:
 		return why, c.said()
 	}
-	seen := c.agent.watches.take(w.env.Call)
+	seen := c.agent.watches.take(w.env.Call, false)
 	seen.touched = seen.touched || w.env.Resumed || earlier.Call != ""
 	work := history.Work{Call: w.env.Call, Began: began}
 	if earlier.Call != "" {
@@ -273,7 +265,7 @@ func (b *Sandbox) Watch() { b.agent.watches.begin(b.Name) }
 // Effects returns what a sandbox of the agent has changed, for the operator; nil: that was said before, or the sandbox has no view
 // of this daemon. It ends Watch.
 func (b *Sandbox) Effects(ctx context.Context) *effect.Effects {
-	seen := b.agent.watches.end(b.Name)
+	seen := b.agent.watches.take(b.Name, true)
 	if b.view == nil || b.view.Unkept() != "" {
 		return nil
 	}

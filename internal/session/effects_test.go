@@ -15,11 +15,11 @@ func TestWatches(t *testing.T) {
 	var w watches
 	w.begin("call")
 	w.begin("box")
-	assert.Equal(t, watched{}, w.take("call"), "nothing has happened")
+	assert.Equal(t, watched{}, w.take("call", false), "nothing has happened")
 	w.touch(origin{call: "other", session: "box"})
-	assert.Equal(t, watched{}, w.take("call"))
-	assert.True(t, w.take("box").touched)
-	assert.False(t, w.take("box").touched, "once")
+	assert.Equal(t, watched{}, w.take("call", false))
+	assert.True(t, w.take("box", false).touched)
+	assert.False(t, w.take("box", false).touched, "once")
 	from := origin{call: "call", session: "box"}
 	for n := range maxRefused + 3 {
 		for range 2 {
@@ -27,12 +27,12 @@ func TestWatches(t *testing.T) {
 		}
 	}
 	w.refuse(from, audit.Event{Op: "lookup", Path: "hidden"})
-	seen := w.end("call")
+	seen := w.take("call", true)
 	assert.Len(t, seen.refused, maxRefused)
 	assert.Equal(t, 2, seen.more)
 	assert.False(t, seen.touched)
-	assert.True(t, w.end("call").touched, "nobody watches")
-	assert.Len(t, w.take("box").refused, maxRefused)
+	assert.True(t, w.take("call", true).touched, "nobody watches")
+	assert.Len(t, w.take("box", false).refused, maxRefused)
 }
 
 // TestTold: the number of the last change grows alone, and the memory of calls is bounded.

@@ -38,6 +38,15 @@ func Of(p config.Paths, id scope.ID, hello client.Hello) *Toolbox {
 // OfTask returns the toolbox of a delegated task, by its socket.
 func OfTask(socket string, hello client.Hello) *Toolbox { return &Toolbox{task: socket, hello: hello} }
 
+// Move makes the toolbox connect to the daemon of the directories that f returns for those of Of.
+func (t *Toolbox) Move(f func(config.Paths) (config.Paths, error)) error {
+	at, err := f(t.given)
+	if err == nil {
+		t.given, t.paths = at, at
+	}
+	return err
+}
+
 // open connects to the tools until dial ends, and starts a daemon, which lives until ctx ends, if none runs.
 func (t *Toolbox) open(ctx, dial context.Context) (*net.UnixConn, error) {
 	if t.task != "" {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -73,6 +74,19 @@ func LockBranch(name string) (*os.File, error) {
 		return nil, err
 	}
 	return dir, nil
+}
+
+// Left reports whether an agent has had a branch by changes: held, and whether that holds changes. history is the directory of its
+// history.
+func Left(history string) (branched, holds bool) {
+	dir, err := os.Open(filepath.Join(history, hold.UpperName)) // which stays
+	if err != nil {
+		return false, false
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(1)
+	records, err := os.Lstat(filepath.Join(history, hold.JournalName))
+	return true, len(names) > 0 || err == nil && records.Size() > 0
 }
 
 // Upper returns the directory that has what a held branch has changed, opened with O_PATH. The caller closes it.

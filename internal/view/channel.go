@@ -213,10 +213,14 @@ func eventOf(msg wire.FromView, id scope.ID) audit.Event {
 	}
 }
 
-// prunedEvent returns the event of what an agent's history has given up.
+// prunedEvent returns the event of what an agent's history has given up, or is about to.
 func prunedEvent(p *wire.Pruned, id scope.ID) audit.Event {
-	return audit.Event{Event: audit.KindHistory, Agent: string(id), Op: "pruned", Outcome: "done",
+	e := audit.Event{Event: audit.KindHistory, Agent: string(id), Op: "pruned", Outcome: "done",
 		Detail: fmt.Sprintf("%d generations: %s", p.Generations, p.Why)}
+	if p.Generations == 0 {
+		e.Outcome, e.Detail = "nearly full", p.Why
+	}
+	return e
 }
 
 // record appends an event to the log, after what the view has recorded before.

@@ -12,5 +12,5 @@ import (
 // TestHistoryRequestTooLarge: the daemon sends no request over the bound.
 func TestHistoryRequestTooLarge(t *testing.T) {
 	_, err := requestHistory(t.Context(), nil, nil, bytes.Repeat([]byte("a"), wire.MaxHistoryRequest+1))
-	assert.ErrorContains(t, err, "65536 at most")
+	assert.ErrorContains(t, err, "131072 at most")
 }

@@ -79,6 +79,17 @@ func (v ViewSpec) PolicySpec() scope.PolicySpec {
 	return scope.PolicySpec{Access: v.Access, Paths: v.Paths, Hardlinks: v.Hardlinks, Protect: v.Protect, Git: v.Git}
 }
 
+// Below returns an agent with the same grants whose view is the directory to below its own, dir; with a directory elsewhere it keeps
+// its rules.
+func (a *Agent) Below(dir, to string) *Agent {
+	def := *a.Definition
+	def.Dir = to
+	if rel, err := filepath.Rel(dir, to); err == nil && filepath.IsLocal(rel) && rel != "." {
+		def.View.setPolicy(def.View.PolicySpec().Below(rel))
+	}
+	return &Agent{Definition: &def, Grants: a.Grants, File: a.File}
+}
+
 func (v *ViewSpec) setPolicy(s scope.PolicySpec) {
 	v.Access, v.Paths, v.Hardlinks, v.Protect, v.Git = s.Access, s.Paths, s.Hardlinks, s.Protect, s.Git
 }
@@ -162,6 +173,7 @@ type Changes string
 
 // The kinds of changes.
 const (
+	direct        Changes = "direct"
 	ChangesDirect Changes = ""     // nothing is kept; the default, which a definition writes as direct
 	ChangesKept   Changes = "kept" // the agent's history keeps it
 	ChangesHeld   Changes = "held" // the agent's directory does not change until an operator commits

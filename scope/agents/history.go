@@ -76,7 +76,6 @@ func (h *History) sizeField(n *yaml.Node) error {
 
 func changesField(out *Changes) fields.Field {
 	return func(n *yaml.Node) error {
-		const direct = "direct"
 		if err := fields.OneOf(out, direct, ChangesKept, ChangesHeld, ChangesAuto)(n); err != nil {
 			return err
 		}
@@ -90,7 +89,6 @@ func changesField(out *Changes) fields.Field {
 // tasksField reads the key changes of delegate.
 func tasksField(out *Changes) fields.Field {
 	return func(n *yaml.Node) error {
-		const direct = "direct"
 		if err := fields.OneOf(out, direct, ChangesHeld)(n); err != nil {
 			return err
 		}

@@ -30,6 +30,9 @@ func (k known) equal(other known) bool {
 	if len(a.Servers) == 0 && len(b.Servers) == 0 {
 		a.Servers, b.Servers = nil, nil
 	}
+	if len(a.Flags) == 0 && len(b.Flags) == 0 {
+		a.Flags, b.Flags = nil, nil
+	}
 	return k.lost == other.lost &&
 		slices.Equal(k.ids, other.ids) &&
 		maps.Equal(k.team, other.team) &&
@@ -41,6 +44,9 @@ func (k known) equal(other known) bool {
 		reflect.DeepEqual(k.presets, other.presets) &&
 		maps.EqualFunc(k.protect, other.protect, func(a, b *protect.List) bool { return reflect.DeepEqual(a, b) })
 }
+
+// flagsOf returns the flags that hold for a definition.
+func (k known) flagsOf(def *Definition) Flags { return k.host.Flags[cmp.Or(def.Branch, def.Name)] }
 
 // agent reports whether the agent has a file.
 func (k known) agent(name string) bool {

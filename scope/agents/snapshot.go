@@ -27,7 +27,8 @@ type Host struct {
 	Servers   Servers       // that every agent sees
 	Tools     catalog.Tools // that definitions may name
 	User      string        // the directory of the user's settings for all bases; "": none
-	Signed    string        // the directory whose agents.d has what operators of a fleet have signed; "": none
+	Flags     map[scope.ID]Flags
+	Signed    string // the directory whose agents.d has what operators of a fleet have signed; "": none
 }
 
 // further returns the directories whose agents.d follow the base's, the first first.
@@ -149,7 +150,7 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 		next.known = s.known
 	} else {
 		next.known.host.BaseTools, next.known.host.Servers = slices.Clone(host.BaseTools), host.Servers.clone()
-		next.known.host.Tools = slices.Clone(host.Tools)
+		next.known.host.Tools, next.known.host.Flags = slices.Clone(host.Tools), maps.Clone(host.Flags)
 	}
 	errs = append(errs, next.checkExtensions(s)...)
 	same = same && maps.EqualFunc(next.extensions, s.extensions, (*extension).is)
@@ -175,7 +176,9 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 		agent := made.agent
 		if agent == nil {
 			errs = append(errs, made.errs...)
-			agent = s.Agents[f.id]
+			if agent = s.Agents[f.id]; agent != nil && s.known.flagsOf(agent.Definition) != next.known.flagsOf(agent.Definition) {
+				agent = nil // it is by flags that do not hold any more, or not yet
+			}
 		}
 		if agent != nil {
 			next.Agents[f.id] = agent
@@ -337,7 +340,13 @@ func (s *Snapshot) agent(f *parsed, seen map[string]string) (agent *Agent, errs,
 		errs, warnings = append(errs, wrong...), append(warnings, odd...)
 		return def
 	}
-	def := check(f.file, f.text, f.def, f.refs, s.known)
+	own := f.def
+	if flags := s.known.flagsOf(own); flags != (Flags{}) {
+		if own, err = flags.Of(own); err != nil {
+			return nil, append(errs, fields.ErrorAt(f.file, 1, f.id, err)), nil
+		}
+	}
+	def := check(f.file, f.text, own, f.refs, s.known)
 	if t != nil {
 		if add := check(t.file, t.text, t.def, t.refs, s.known.with(s.known.teamOf(f.def))); errs == nil {
 			if def, err = def.join(t, add, s.known, proposed); err != nil {

@@ -78,6 +78,12 @@ type Proposal struct {
 	Stores        []string
 }
 
+// Own returns an agent as its own definition alone defines it, without a trusted RepositoryFile; nil: that does not load.
+func (s *Snapshot) Own(id scope.ID) *Agent {
+	p, _ := s.Propose(id, nil)
+	return p.Without
+}
+
 // Propose returns an agent without a trusted RepositoryFile, and as it would be with the text of one. Errors name the file
 // RepositoryFile.
 func (s *Snapshot) Propose(id scope.ID, text []byte) (p Proposal, errs []error) {

@@ -16,6 +16,17 @@ type Dir struct {
 // Close closes the directory.
 func (d Dir) Close() { unix.Close(d.fd) }
 
+// Sync writes the names of the directory to the disk: fsync(2).
+func (d Dir) Sync() error {
+	fd, err := openat2(d.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0, resolve)
+	if err != nil {
+		return err
+	}
+	f := File{fd: fd}
+	defer f.Close()
+	return f.Sync(false)
+}
+
 // Self returns the directory as a File. The File shares the descriptor.
 func (d Dir) Self() File { return File{fd: d.fd, path: true} }
 

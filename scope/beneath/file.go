@@ -168,6 +168,15 @@ func (f File) ReadAt(p []byte, off int64) (int, error) {
 	return done, nil
 }
 
+// WriteAll writes p at off, or fails: with ENOSPC if there is room for a part of it.
+func (f File) WriteAll(p []byte, off int64) error {
+	n, err := f.WriteAt(p, off, false)
+	if err == nil && n < len(p) {
+		err = unix.ENOSPC
+	}
+	return err
+}
+
 // WriteAt writes p at off. With appends it writes at the current end of the
 // file instead: RWF_APPEND, pwritev2(2). Each call has the flag because
 // fcntl(2) can change O_APPEND of the writer's descriptor at any time. It

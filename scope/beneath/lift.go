@@ -1,6 +1,7 @@
 package beneath
 
 import (
+	"errors"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -11,6 +12,16 @@ import (
 // not own stays as it is: the caller's operation then fails as before.
 func (r *Root) Lift(rel string, mode uint32) (restore func()) {
 	return r.LiftNoted(rel, mode, func(Lifted) error { return nil })
+}
+
+// Lifting calls do, and again with the modes of Lift if that fails with EACCES.
+func (r *Root) Lifting(rel string, mode uint32, do func() error) error {
+	err := do()
+	if errors.Is(err, unix.EACCES) {
+		defer r.Lift(rel, mode)()
+		err = do()
+	}
+	return err
 }
 
 // Lifted is a mode that Lift sets.

@@ -267,6 +267,26 @@ func (r *Root) Open(rel string, flags int, meant FileID) (File, error) {
 	return f, nil
 }
 
+// OpenAny is Open of whatever regular file or directory is there. It returns its attributes, too.
+func (r *Root) OpenAny(rel string, flags int) (File, Stat, error) {
+	st, err := r.Stat(rel)
+	if err != nil {
+		return File{fd: -1}, st, err
+	}
+	f, err := r.Open(rel, flags, st.ID())
+	return f, st, err
+}
+
+// Readlink returns the text of a symbolic link.
+func (r *Root) Readlink(rel string) (string, error) {
+	f, err := r.Object(rel)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	return f.Readlink()
+}
+
 // open resolves rel and opens the object. It resolves a path longer than
 // PATH_MAX in pieces, each beneath the previous one.
 func (r *Root) open(rel string, flags int) (int, error) {

@@ -33,7 +33,7 @@ const Max = 100
 
 // Object is a file or a directory.
 type Object struct {
-	Path  string   `json:"path"` // of a directory that stands for what is below it with a slash at its end
+	Path  string   `json:"path"` // of a directory that stands for what is below it with a slash at its end; .git/* for what git keeps there
 	From  string   `json:"from,omitempty"`
 	Files int      `json:"files,omitempty"` // that a directory stands for
 	Mode  string   `json:"mode,omitempty"`  // before and after

@@ -14,6 +14,15 @@ import (
 	"github.com/scopefs/scopefs/scope/widening"
 )
 
+// scopes allows contexts by patterns that need the letters in many orders.
+func scopes(letters string) string {
+	var all []string
+	for i := range letters {
+		all = append(all, "'*"+strings.Join(strings.Split(letters[i:]+letters[:i], ""), "*")+"*'")
+	}
+	return "scopes: {enum: [" + strings.Join(all, ", ") + "]}"
+}
+
 // TestOf: what a definition allows beyond another one, for each key that only the operator's definitions have, too.
 func TestOf(t *testing.T) {
 	t.Setenv("SCOPEFS_TEST_SECRET", "x")
@@ -63,9 +72,24 @@ func TestOf(t *testing.T) {
 		"const":           {"scopes: {enum: [state]}", "scopes: {const: [state]}", []string{"undecided: scopes: differs in tools or const"}},
 		"widen":           {"members: [m]", "members: {m: {may: widen}}", []string{"members: m may do more than the agent"}},
 		"delegate":        {"members: [m]\ndelegate: {changes: held}", "members: [m]", []string{"delegate: members change files without a commit"}},
-		"skills":          {"skills: [check]\ntools: [skill]", "skills: ['c*']\ntools: [skill]", []string{"skills: skills that come later: allowed, such as c; before: denied (skills: [check])"}},
-		"a question":      {"policy: {tools: {ask: [bash]}}", "", []string{"tools: bash: allowed; before: allowed after approval (policy.tools.ask: bash)"}},
-		"a question more": {"policy: {tools: {exclude: [bash]}}", "policy: {tools: {ask: [bash]}}", []string{"tools: bash: allowed after approval; before: denied (policy.tools.exclude: bash)"}},
+		"held":            {"view: {changes: held}", "view: {changes: kept}", []string{"view: files change without a commit"}},
+		"held on":         {"view: {changes: held}", "view: {changes: held, access: read}", nil},
+		"widens still":    {"members: {m: {may: widen}}", "members: {m: {may: widen}}", nil},
+		"no value":        {"", "env: {A: ''}", []string{"env: sandboxes have A="}},
+		"too much": {scopes("abcdefgh"), scopes("hgfedcba"), []string{
+			"undecided: scopes: has too many patterns to compare", "undecided: scopes: has too many patterns to compare",
+			"undecided: mcps: has too many patterns to compare", // the steps are those of the whole comparison
+		}},
+		"processors":       {"limits: {cpu: 1}", "limits: {cpu: 2}", []string{"limits: cpu: 2 in place of 1"}},
+		"filters still":    {"argument_filters: {bash: ['x']}", "argument_filters: {bash: ['x']}\ntools: [bash]", nil},
+		"tasks still":      {"members: [m]\ndelegate: {changes: held}", "members: [m]\ndelegate: {changes: held}\ntools: [bash]", nil},
+		"const still":      {"scopes: {const: [input]}", "scopes: {const: [input]}\ntools: [bash]", nil},
+		"paths of a rule":  {"network: {allow: [{host: a.example, methods: [GET]}]}", "network: {allow: [{host: a.example, methods: [GET], paths: ['/x/**']}]}", nil},
+		"fewer processors": {"limits: {cpu: 2}", "limits: {cpu: 1}", nil},
+		"held now":         {"view: {changes: kept}", "view: {changes: held}", nil},
+		"skills":           {"skills: [check]\ntools: [skill]", "skills: ['c*']\ntools: [skill]", []string{"skills: skills that come later: allowed, such as c; before: denied (skills: [check])"}},
+		"a question":       {"policy: {tools: {ask: [bash]}}", "", []string{"tools: bash: allowed; before: allowed after approval (policy.tools.ask: bash)"}},
+		"a question more":  {"policy: {tools: {exclude: [bash]}}", "policy: {tools: {ask: [bash]}}", []string{"tools: bash: allowed after approval; before: denied (policy.tools.exclude: bash)"}},
 		"later tools": {"tools: [bash]", "tools: [bash, 'b*h']", []string{
 			"tools: tools that come later: allowed, such as bh; before: denied (tools: [bash])",
 		}},
@@ -73,7 +97,7 @@ func TestOf(t *testing.T) {
 			`mcp_servers: s: runs ["x"] in a sandbox of its own, as the agent's user; access to the agent's files: write`, "mcp_servers: s: has A=c",
 		}},
 		"trust":   {"policy: {tools: {ask: ['*']}}", "policy: {tools: {ask: ['*']}, mcp_servers: {search: {trust: true}}}", []string{"tools: tools of search: allowed, such as mcp:search:x; before: allowed after approval (policy.tools.ask: *)"}},
-		"others":  {"", "user: '1000'\nview: {xattrs: true, changes: kept}\nsandbox: {home: lasting}", []string{"undecided: keep: differs", "undecided: user: differs", "undecided: view.changes: differs", "undecided: view.xattrs: differs"}},
+		"others":  {"", "user: '1000'\nview: {xattrs: true, changes: kept}\nsandbox: {home: lasting}", []string{"undecided: keep: differs", "undecided: user: differs", "undecided: view.xattrs: differs"}},
 		"no view": {"view: {access: read}", "", []string{"tools: move: allowed; before: denied (access: read)", "view: paths can be read and changed, such as x; before: access: read"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -23,12 +23,15 @@ func Of(a, before *agents.Agent) []scope.Excess {
 	c := comparison{now: a.Grants, was: before.Grants, steps: scope.MaxSteps}
 	c.hosts("network", c.now.Hosts(), c.was.Hosts())
 	c.servers()
-	c.tools()
 	c.names()
+	c.serverTools()
 	c.variables("env", "sandboxes have ", a.Env, before.Env)
 	c.files(a.View.PolicySpec(), before.View.PolicySpec())
 	c.limits(a.Limits, before.Limits)
 	c.restrictions(a.Reach, before.Reach)
+	if before.View.Changes == agents.ChangesHeld && a.View.Changes != before.View.Changes {
+		c.add("view", "files change without a commit")
+	}
 	for _, key := range a.Differs(before.Definition) {
 		if top, _, _ := strings.Cut(key, "."); !slices.Contains(compared, key) && !slices.Contains(compared, top) {
 			c.undecided(key, "differs")
@@ -40,7 +43,7 @@ func Of(a, before *agents.Agent) []scope.Excess {
 // compared are the keys of Differs that Of compares, and those that allow nothing.
 var compared = []string{
 	"contexts", "env", "filters", "limits", "mcps", "members", "network", "rates", "rules", "servers", "skills", "tasks", "team", "tools",
-	"view.access", "view.git", "view.hardlinks", "view.paths", "view.protect", "widened",
+	"view.access", "view.changes", "view.git", "view.hardlinks", "view.paths", "view.protect", "widened",
 	"description", "displayname", "model", "name", "prompt", "repository", "teamof",
 }
 
@@ -147,18 +150,48 @@ func verdict(d scope.Decision) string {
 	return "allowed"
 }
 
-// tools compares the decisions about tools of scopefs, of the servers that both see, and of tools and servers that come later.
-func (c *comparison) tools() {
-	v, seen := c.now.Vocabulary(c.was), map[string]bool{}
-	there := slices.DeleteFunc(c.now.ToolNames(), func(name string) bool { return name == "mcp" })
+// each compares the decisions about names of one kind: those that there are, and those that come later.
+func (c *comparison) each(key, what, later string, g scope.Grammar, patterns, there []string, decide func(*agents.Grants, string) scope.Decision) {
+	seen := map[string]bool{}
 	for _, name := range there {
-		c.decided(seen, "tools", name, "", c.now.Tool(name), c.was.Tool(name))
+		c.decided(seen, key, what+name, "", decide(c.now, name), decide(c.was, name))
 	}
-	c.words("tools", toolNames, append(v.Tools, there...), func(name string) {
-		if !slices.Contains(there, name) && name != "mcp" {
-			c.decided(seen, "tools", "tools that come later", name, c.now.Tool(name), c.was.Tool(name))
+	c.words(key, g, append(patterns, there...), func(name string) {
+		if !slices.Contains(there, name) {
+			c.decided(seen, key, later, name, decide(c.now, name), decide(c.was, name))
 		}
 	})
+}
+
+// names compares the decisions about tools of scopefs, skills, members and contexts.
+func (c *comparison) names() {
+	v := c.now.Vocabulary(c.was)
+	c.each("tools", "", "tools that come later", toolNames, v.Tools, c.now.ToolNames(), func(g *agents.Grants, name string) scope.Decision {
+		if name == "mcp" { // it is the tools of servers
+			return scope.Decision{}
+		}
+		return g.Tool(name)
+	})
+	c.each("skills", "", "skills that come later", skillNames, v.Skills, c.now.Skills(), func(g *agents.Grants, name string) scope.Decision {
+		return g.Among("", name, "").Skill(name)
+	})
+	var members []string
+	for _, id := range c.now.Members() {
+		members = append(members, string(id))
+		if c.now.Widens(id) && !c.was.Widens(id) {
+			c.add("members", "%s may do more than the agent", id)
+		}
+	}
+	c.each("members", "gives tasks to ", "gives tasks to agents that you define later", ids, v.Members, members, func(g *agents.Grants, name string) scope.Decision {
+		return g.Among("", "", scope.ID(name)).Member(name)
+	})
+	c.each("scopes", "", "calls see contexts", contextNames, v.Contexts, nil, (*agents.Grants).Context)
+	c.each("scopes", "", "calls set contexts", contextNames, v.Contexts, nil, (*agents.Grants).SetContext)
+}
+
+// serverTools compares the decisions about tools of the servers that both see, and of servers that come later.
+func (c *comparison) serverTools() {
+	v, seen := c.now.Vocabulary(c.was), map[string]bool{}
 	c.words("mcps", serverNames, v.Servers, func(server string) {
 		what := "tools of " + server
 		switch had := c.was.Sees(server); {
@@ -172,38 +205,6 @@ func (c *comparison) tools() {
 			name := "mcp:" + server + ":" + tool
 			c.decided(seen, "tools", what, name, now.Tool(name), was.Tool(name))
 		})
-	})
-}
-
-// names compares the decisions about skills, members and contexts.
-func (c *comparison) names() {
-	v, seen := c.now.Vocabulary(c.was), map[string]bool{}
-	for _, name := range c.now.Skills() {
-		if !c.was.Skill(name).Allow {
-			c.add("skills", "%s", name)
-		}
-	}
-	c.words("skills", skillNames, v.Skills, func(name string) {
-		if !slices.Contains(c.now.Skills(), name) {
-			c.decided(seen, "skills", "skills that come later", name, c.now.Among("", name, "").Skill(name), c.was.Among("", name, "").Skill(name))
-		}
-	})
-	for _, id := range c.now.Members() {
-		if !c.was.Member(string(id)).Allow {
-			c.add("members", "gives tasks to %s", id)
-		}
-		if c.now.Widens(id) && !c.was.Widens(id) {
-			c.add("members", "%s may do more than the agent", id)
-		}
-	}
-	c.words("members", ids, v.Members, func(name string) {
-		if id := scope.ID(name); !slices.Contains(c.now.Members(), id) {
-			c.decided(seen, "members", "gives tasks to agents that you define later", name, c.now.Among("", "", id).Member(name), c.was.Among("", "", id).Member(name))
-		}
-	})
-	c.words("scopes", contextNames, v.Contexts, func(name string) {
-		c.decided(seen, "scopes", "calls see contexts", name, c.now.Context(name), c.was.Context(name))
-		c.decided(seen, "scopes", "calls set contexts", name, c.now.SetContext(name), c.was.SetContext(name))
 	})
 }
 

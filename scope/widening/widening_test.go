@@ -64,16 +64,16 @@ func TestLines(t *testing.T) {
 		}},
 		"its own key": {"network: {presets: [openai]}", "network: {presets: [openai]}", nil},
 		"variables":   {"env: {B: mine}", "env: {A: x, B: y}", []string{"env: sandboxes have A=x"}},
-		"members":     {"", "members: [m]", []string{"members: gives tasks to m"}},
+		"members":     {"", "members: [m]", []string{"members: gives tasks to m: allowed; before: denied (no members)"}},
 		"members had": {"members: [m]", "members: ['*']", nil},
 		"skills had":  {"skills: []", "skills: [check]", nil},
 		"tools had":   {"tools: [bash]", "tools: ['*']", nil},
 		"tools asked": {"policy: {tools: {ask: [bash]}}", "tools: [bash]\npolicy: {tools: {allowed: ['*'], ask: []}}", nil},
 		"computed":    {"skills: [check]", "tools: [read_file, bash]", []string{"tools: read_file: allowed; before: denied (computed tools: [bash, ask_user, skill])"}},
-		"a team":      {"", "agents: {r: {tools: [bash], view: {access: read}, network: none}, s: {}}\nmembers: [r]", []string{"members: gives tasks to r"}},
+		"a team":      {"", "agents: {r: {tools: [bash], view: {access: read}, network: none}, s: {}}\nmembers: [r]", []string{"members: gives tasks to r: allowed; before: denied (no members)"}},
 		"a team's": {"skills: []\nenv: {B: mine}", "agents: {r: {network: {presets: [gemini]}, env: {A: x, B: y}, members: [s, m], skills: [check]}, s: {mcp_servers: {far: {url: 'https://a.example/mcp'}}}}", []string{
 			"agents: r: network: connects to generativelanguage.googleapis.com ports 443 80, with your key (GEMINI_API_KEY: the proxy adds it, the agent does not see it)",
-			"agents: r: members: gives tasks to m", "agents: r: members: gives tasks to s",
+			"agents: r: members: gives tasks to m: allowed; before: denied (no members)", "agents: r: members: gives tasks to s: allowed; before: denied (no members)",
 			"agents: r: env: sandboxes have A=x",
 			"agents: s: mcp_servers: far: the daemon sends calls of its tools to https://a.example/mcp",
 		}},
@@ -89,7 +89,7 @@ func TestLines(t *testing.T) {
 			"tools: tools of search: allowed, such as mcp:search:get_?; before: denied (computed tools: [bash, ask_user])",
 		}},
 		"members later": {"", "members: ['m*']", []string{
-			"members: gives tasks to m", "members: gives tasks to agents that you define later: allowed, such as mx; before: denied (no members)",
+			"members: gives tasks to m: allowed; before: denied (no members)", "members: gives tasks to agents that you define later: allowed, such as mx; before: denied (no members)",
 		}},
 		"your rule": {"network: {allow: [{host: '*.a.example', methods: [GET]}]}", "network: {allow: [b.a.example]}", []string{
 			"network: connects to b.a.example ports 443 80, such as DELETE b.a.example:443/; before: network.allow: *.a.example GET",

@@ -19,11 +19,11 @@ const (
 )
 
 type readArgs struct {
-	ID     string `json:"id,omitempty" jsonschema:"the process_id that bash returned; without it the result lists the session's processes" limit:"len=32"`
+	ID     string `json:"id,omitempty" jsonschema:"a process_id of bash; without it the result lists the session's processes" limit:"len=32"`
 	Stream string `json:"stream,omitempty" jsonschema:"default: both, in the order of arrival" limit:"enum=stdout|stderr"`
 	Offset *int64 `json:"offset,omitempty" jsonschema:"byte offset in the stream; default: the end of the last read" limit:"min=0,max=9007199254740991"`
 	Limit  int    `json:"limit,omitempty" jsonschema:"maximum bytes; default 32768" limit:"min=1,max=262144"`
-	WaitMS int    `json:"wait_ms,omitempty" jsonschema:"milliseconds to wait for output or the exit if there is no output yet" limit:"min=0,max=30000"`
+	WaitMS int    `json:"wait_ms,omitempty" jsonschema:"milliseconds to wait for the first output or the exit" limit:"min=0,max=30000"`
 }
 
 // Subject returns the process id as the target.

@@ -20,10 +20,10 @@ const (
 
 type runArgs struct {
 	Command    string `json:"command" jsonschema:"what bash -c runs" limit:"len=131072"`
-	Cwd        string `json:"cwd,omitempty" jsonschema:"working directory, relative to the view or absolute in the sandbox; default the view's root"`
+	Cwd        string `json:"cwd,omitempty" jsonschema:"working directory, relative to the workspace or absolute; default: its root"`
 	TimeoutMS  int    `json:"timeout_ms,omitempty" jsonschema:"milliseconds until the command is killed; default 120000, none for a background command" limit:"min=1,max=600000"`
-	Stdin      string `json:"stdin,omitempty" jsonschema:"standard input of the command" limit:"len=1048576"`
-	Background bool   `json:"background,omitempty" jsonschema:"return immediately, with a process_id for process_read and process_stop; the command lives until the client's session ends"`
+	Stdin      string `json:"stdin,omitempty" jsonschema:"its standard input" limit:"len=1048576"`
+	Background bool   `json:"background,omitempty" jsonschema:"return at once, with a process_id for process_read and process_stop; the command lives until the session ends"`
 }
 
 // Shell returns the command. It is alone without a working directory and standard

@@ -79,7 +79,7 @@ func failed(host string, err error) *refusal {
 		r.Message, r.unmade = fmt.Sprintf("%s is not reached: %v", host, up), true
 	case errors.Is(err, ErrAddress):
 		r = violates(scope.KindAddress, "public addresses", "%s has an address that is not public, or is this host's own", host)
-		r.remedy, r.cause = fmt.Sprintf("write {host: %s, address: IP} in network.allow: %v", host, err), err
+		r.remedy, r.cause = fmt.Sprintf("write address: IP into its rule in network.allow: %v", err), err
 	case errors.As(err, &dns):
 		r.Message = host + " cannot be resolved"
 	case errors.As(err, &cert):

@@ -44,7 +44,7 @@ const (
 	Unnamed               // Content, Attributes: Object had no name but in the history; Path was its last one
 	Twin                  // Removed: the generation has given Object the name, and Object has others: nothing is kept
 	Blocks                // Content: the kept file has the blocks that were replaced
-	Busy                  // Content: a client of the view had it open for writing before: how that leaves it is not known
+	Busy                  // Content, Attributes: a client of the view had it open for writing before: how that leaves it is not known
 )
 
 // Record is an entry of a journal.

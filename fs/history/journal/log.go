@@ -61,11 +61,8 @@ func OpenOrCreate(top beneath.Dir, name string) (beneath.File, error) {
 	if err != unix.EEXIST {
 		return f, err
 	}
-	st, err := top.Stat(name)
-	if err != nil {
-		return f, err
-	}
-	return beneath.NewRoot(top.Self().FD()).Open(name, unix.O_RDWR, st.ID())
+	f, _, err = beneath.NewRoot(top.Self().FD()).OpenAny(name, unix.O_RDWR)
+	return f, err
 }
 
 // OpenLog opens a log of a directory, or makes it. It calls each for the entries, up to one that is torn or for which
@@ -121,14 +118,15 @@ func (l *Log) Append(entries ...[]byte) error {
 		}
 		text = l.form.append(text, entry)
 	}
-	n, err := l.WriteAt(text, l.size, false)
-	if err == nil && n < len(text) {
-		err = unix.ENOSPC
-	}
-	if err != nil {
+	return l.AppendText(text)
+}
+
+// AppendText is Append of entries that have the form of the log.
+func (l *Log) AppendText(text []byte) error {
+	if err := l.WriteAll(text, l.size); err != nil {
 		return errors.Join(err, l.Truncate(l.size))
 	}
-	l.size += int64(n)
+	l.size += int64(len(text))
 	return nil
 }
 

@@ -2,7 +2,6 @@ package query
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 
 	"github.com/scopefs/scopefs/audit/event"
@@ -55,10 +54,6 @@ func (s *Server) answerBranch(ctx context.Context, r *Request) (*Reply, error) {
 
 // commit takes differences over. The entries of the reply are those with a conflict, and then those that were taken.
 func (s *Server) commit(ctx context.Context, request *Request) (*Reply, error) {
-	text, err := json.Marshal(request)
-	if err != nil {
-		return nil, err
-	}
 	ctx, progress, end := s.begin(ctx)
 	defer end()
 	reply, entries, err := s.take(ctx, request.Commit, progress)
@@ -68,9 +63,7 @@ func (s *Server) commit(ctx context.Context, request *Request) (*Reply, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	s.listed, s.list = string(text), entries
-	s.mu.Unlock()
+	s.remember(request, entries)
 	page := page(entries, 0)
 	reply.Entries, reply.Total = page.Entries, page.Total
 	return reply, nil

@@ -96,10 +96,12 @@ type Entry struct {
 	Unkept     *history.Problem    `json:"unkept,omitempty"`
 }
 
-// The bounds of a reply. A path is escaped to four times its length at most, and an entry has two.
+// The bounds of a reply, in bytes.
 const (
-	pageBytes = 96 << 10
-	dataBytes = 96 << 10
+	pageBytes  = 96 << 10 // of several entries
+	dataBytes  = 96 << 10
+	maxPath    = 4 << 10  // of what an entry is about, as in the log
+	maxVersion = 64 << 10 // of the path of a Version as JSON; an entry has two
 )
 
 // Server answers requests about a Store. Its methods may be used from any goroutine.
@@ -272,10 +274,6 @@ func (s *Server) begin(ctx context.Context) (cancelled context.Context, progress
 }
 
 func (s *Server) undo(ctx context.Context, request *Request) (*Reply, error) {
-	text, err := json.Marshal(request)
-	if err != nil {
-		return nil, err
-	}
 	ctx, progress, end := s.begin(ctx)
 	defer end()
 	hooks := s.Hooks
@@ -299,9 +297,7 @@ func (s *Server) undo(ctx context.Context, request *Request) (*Reply, error) {
 		return nil, err
 	}
 	entries := entriesOf(&r.Plan)
-	s.mu.Lock()
-	s.listed, s.list = string(text), entries
-	s.mu.Unlock()
+	s.remember(request, entries)
 	return undoReply(r, entries), nil
 }
 
@@ -362,15 +358,12 @@ func entriesOf(r *history.Plan) []Entry {
 func (s *Server) listing(r *Request, list func() ([]Entry, error)) (*Reply, error) {
 	offset := r.Offset
 	r.Offset = 0
-	text, err := json.Marshal(r)
-	if err != nil {
-		return nil, err
-	}
 	s.mu.Lock()
 	entries := s.list
-	known := offset > 0 && s.listed == string(text)
+	known := offset > 0 && s.listed == textOf(r)
 	s.mu.Unlock()
 	if !known {
+		var err error
 		entries, err = list()
 		if nothing, ok := err.(*history.ErrNothing); ok && nothing.Unchanged && r.Changes != nil {
 			return &Reply{Nothing: nothing.Why}, nil
@@ -378,11 +371,21 @@ func (s *Server) listing(r *Request, list func() ([]Entry, error)) (*Reply, erro
 		if err != nil {
 			return nil, err
 		}
-		s.mu.Lock()
-		s.listed, s.list = string(text), entries
-		s.mu.Unlock()
+		s.remember(r, entries)
 	}
 	return page(entries, offset), nil
+}
+
+// remember keeps the list of a request, for its further pages.
+func (s *Server) remember(r *Request, entries []Entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listed, s.list = textOf(r), entries
+}
+
+func textOf(r *Request) string {
+	text, _ := json.Marshal(r) // it was read as JSON
+	return string(text)
 }
 
 // page returns the entries from an offset on that a reply has room for.
@@ -390,6 +393,7 @@ func page(entries []Entry, offset int64) *Reply {
 	reply := &Reply{Total: len(entries)}
 	size := 0
 	for _, e := range entries[min(max(offset, 0), int64(len(entries))):] {
+		e = bounded(e)
 		text, _ := json.Marshal(e) // it has strings and numbers
 		if size += len(text); size > pageBytes && len(reply.Entries) > 0 {
 			break
@@ -397,6 +401,40 @@ func page(entries []Entry, offset int64) *Reply {
 		reply.Entries = append(reply.Entries, e)
 	}
 	return reply
+}
+
+// bounded returns an entry with its paths clipped as in the log. A version whose path has no room in a request is left out.
+func bounded(e Entry) Entry {
+	e.Change, e.Step, e.Conflict, e.Unkept = clone(e.Change), clone(e.Step), clone(e.Conflict), clone(e.Unkept)
+	var paths []*string
+	switch c := e.Change; {
+	case c != nil:
+		paths = []*string{&c.Path, &c.From}
+		for _, v := range []*history.Version{&c.Old, &c.New} {
+			if len(v.Path) > maxVersion/6 && sizeOf(v.Path) > maxVersion {
+				*v = history.Version{}
+			}
+		}
+	case e.Step != nil:
+		paths = []*string{&e.Step.Path, &e.Step.To}
+	case e.Conflict != nil:
+		paths = []*string{&e.Conflict.Path}
+	case e.Unkept != nil:
+		paths = []*string{&e.Unkept.Path}
+	}
+	for _, p := range paths {
+		if rel, err := event.Unescape(*p); len(*p) > maxPath && err == nil {
+			*p = event.Bound(rel, maxPath)
+		}
+	}
+	return e
+}
+
+func clone[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	return new(*p)
 }
 
 // readAll reads contents from their starts. It returns at least one, and of the first one that has no room for the whole, alone, a part.

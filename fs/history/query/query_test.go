@@ -96,6 +96,72 @@ func TestServePages(t *testing.T) {
 	assert.Len(t, list, 2)
 }
 
+// TestServeLong: a list has what has a long path, and what many programs have changed, whatever that takes as a message. A path is
+// clipped as in the log, and its content is read as any other.
+func TestServeLong(t *testing.T) {
+	for name, c := range map[string]string{"plain": "d", "controls": "\x01", "escaped as JSON": "<"} {
+		t.Run(name, func(t *testing.T) {
+			base := t.TempDir()
+			tree, kept := open(t, base+"/tree"), open(t, base+"/history")
+			program := 0
+			store, _, err := history.Open(tree, kept, history.Options{Actor: func(uint32) (history.Actor, error) {
+				program++
+				return history.Actor{Program: fmt.Sprint("program", program), Label: history.Label{Call: fmt.Sprint("call", program/100)}}, nil
+			}})
+			require.NoError(t, err)
+			t.Cleanup(store.Close)
+			dir, err := tree.Dir("")
+			require.NoError(t, err)
+			rel := ""
+			for len(rel)+250 < history.MaxPath {
+				sub := strings.Repeat(c, 250)
+				require.NoError(t, dir.Mkdir(sub, 0o700))
+				dir.Close()
+				rel = beneath.Join(rel, sub)
+				dir, err = tree.Dir(rel)
+				require.NoError(t, err)
+			}
+			defer dir.Close()
+			st, err := dir.Self().Stat()
+			require.NoError(t, err)
+			f, err := dir.Create("f", unix.O_RDWR, 0o644)
+			require.NoError(t, err)
+			defer f.Close()
+			from, to := history.Place{Dir: dir, ID: st.ID(), Rel: rel, Name: "f"}, history.Place{Dir: dir, ID: st.ID(), Rel: rel, Name: "g"}
+			was, err := f.Stat()
+			require.NoError(t, err)
+			require.NoError(t, store.Writer(1).Rename(from, to, &was, nil, false, 0))
+			_, err = f.WriteAt([]byte("text"), 0, false)
+			require.NoError(t, err)
+			for range 5000 {
+				require.NoError(t, store.Writer(1).Attributes(rel+"/g", &was))
+			}
+			s := &query.Server{Store: store}
+			ask := func(r query.Request) (reply query.Reply) {
+				text, err := json.Marshal(r)
+				require.NoError(t, err)
+				require.Less(t, len(text), 128<<10)
+				answer, err := s.Serve(t.Context(), text)
+				require.NoError(t, err)
+				assert.Less(t, len(answer), 200<<10)
+				require.NoError(t, json.Unmarshal(answer, &reply))
+				return reply
+			}
+			reply := ask(query.Request{Changes: &history.Selection{}})
+			require.Equal(t, 1, reply.Total)
+			change := reply.Entries[0].Change
+			assert.LessOrEqual(t, len(change.Path), 4096)
+			assert.True(t, strings.HasSuffix(change.Path, "/g") && strings.HasSuffix(change.From, "/f"))
+			if change.New != (history.Version{}) {
+				assert.Equal(t, "text", string(ask(query.Request{Read: &change.New}).Data))
+			} else {
+				assert.NotEqual(t, "plain", name)
+			}
+			assert.NotEmpty(t, ask(query.Request{Plan: &history.Selection{}}).Entries)
+		})
+	}
+}
+
 // TestServeReads: a reply has as many contents as it has room for, and at least one. A part of a content comes alone.
 func TestServeReads(t *testing.T) {
 	base := t.TempDir()

@@ -77,7 +77,7 @@ func openHistory(cfg wire.HistoryConfig, root *beneath.Root, dir int, l *daemonL
 		store, err = branch.WaitFor(open)
 	}
 	if errors.Is(err, history.ErrBusy) {
-		err = fmt.Errorf("%w: for several commands at a time start scopefs daemon", err)
+		err = fmt.Errorf("%w: wait until it ends, or start scopefs daemon for several at a time, with --dir for a project", err)
 	}
 	if err != nil {
 		return nil, err
@@ -95,7 +95,7 @@ func (l *daemonLink) dropped(count int, why string) {
 		l.pruning.Lock()
 		defer l.pruning.Unlock()
 		if _, err := l.request(wire.FromView{Pruned: &wire.Pruned{Generations: count, Why: why}}); err != nil {
-			slog.LogAttrs(context.Background(), slog.LevelWarn, "history: the oldest generations were given up, which cannot be recorded",
+			slog.LogAttrs(context.Background(), slog.LevelWarn, "history: the oldest generations are given up, which cannot be recorded",
 				slog.Int("count", count), slog.String("why", why), slog.Any("err", err))
 		}
 	}()

@@ -42,7 +42,7 @@ const (
 	MaxToView   = 4 << 20   // a policy
 	MaxFromView = 256 << 10 // an event: the ends of two paths, and a rule that names one
 
-	MaxHistoryRequest = 64 << 10
+	MaxHistoryRequest = 128 << 10 // the paths of versions: see query.Request
 	MaxHistoryAnswer  = 200 << 10 // as a message has it, with <, > and & escaped
 )
 
@@ -131,7 +131,7 @@ type FromView struct {
 
 // Pruned is the oldest part of a history that was given up.
 type Pruned struct {
-	Generations int    `json:"generations"`
+	Generations int    `json:"generations"` // 0: it is about to be
 	Why         string `json:"why"`
 }
 

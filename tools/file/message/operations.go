@@ -56,7 +56,7 @@ type WriteArgs struct {
 	Path    string    `json:"path" jsonschema:"relative to the workspace"`
 	Content string    `json:"content" limit:"len=4194304" jsonschema:"the whole new content, or what to append"`
 	Mode    WriteMode `json:"mode,omitempty" limit:"enum=create|overwrite|append,default=\"overwrite\"" jsonschema:"create fails when the file exists"`
-	IfMatch string    `json:"if_match,omitempty" limit:"len=100" jsonschema:"the hash that a read gave: a file with another one is left as it is"`
+	IfMatch string    `json:"if_match,omitempty" limit:"len=100" jsonschema:"change only a file with this hash, which a read gave"`
 }
 
 // WriteResult is the result of write_file.
@@ -71,9 +71,9 @@ type WriteResult struct {
 // EditArgs are the arguments of edit_file.
 type EditArgs struct {
 	Path    string `json:"path" jsonschema:"relative to the workspace"`
-	Edits   []Edit `json:"edits" limit:"items=200" jsonschema:"done one after the other, all or none"`
+	Edits   []Edit `json:"edits" limit:"items=200" jsonschema:"done in this order"`
 	DryRun  bool   `json:"dry_run,omitempty" jsonschema:"change nothing, only show the diff"`
-	IfMatch string `json:"if_match,omitempty" limit:"len=100" jsonschema:"the hash that a read gave: a file with another one is left as it is"`
+	IfMatch string `json:"if_match,omitempty" limit:"len=100" jsonschema:"change only a file with this hash, which a read gave"`
 }
 
 // Edit replaces a text, or inserts one.

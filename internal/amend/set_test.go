@@ -12,13 +12,12 @@ import (
 
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
-	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// TestFlagsKeepRules: a flag of run leaves every rule that the user has written, however he wrote it, and the rule stays in
-// force. Otherwise the flag is refused, and the definition has the same bytes.
-func TestFlagsKeepRules(t *testing.T) {
+// TestSetKeepsRules: set leaves every rule that the user has written, however he wrote it, and the rule stays in force. Otherwise
+// it is refused, and the definition has the same bytes.
+func TestSetKeepsRules(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("XDG_STATE_HOME", "")
 	t.Setenv("XDG_CONFIG_HOME", "")
@@ -37,12 +36,20 @@ func TestFlagsKeepRules(t *testing.T) {
 	secrets, _ = strings.CutSuffix("view:"+secrets, "---\n")
 
 	changes := func(to string) func() error {
-		return func() error { _, err := Update(p, project.ID, SetChanges(to)); return err }
+		return func() error {
+			d, err := Open(p, project.ID)
+			if err == nil {
+				err = d.Set([]string{"view", "changes"}, to)
+			}
+			if err == nil {
+				err = d.Write()
+			}
+			return err
+		}
 	}
 	flags := map[string]func() error{
 		"direct": changes("direct"), "kept": changes("kept"), "held": changes("held"), "auto": changes("auto"),
-		"show-secrets": func() error { _, err := Update(p, project.ID, Unseal()); return err },
-		"presets":      func() error { return AddPresets(p, &project, []string{"npm", "pypi", "npm"}) },
+		"presets": func() error { _, err := AddPresets(p, &project, []string{"npm", "pypi", "npm"}); return err },
 	}
 	const rules = `"secret/**": hide, ro: read`
 	const earlier = `view:
@@ -57,7 +64,7 @@ func TestFlagsKeepRules(t *testing.T) {
 	for name, test := range map[string]struct {
 		front string
 		ours  bool   // no line of it is the user's
-		no    string // the flags that are refused
+		no    string // what is refused
 	}{
 		"ours":              {front: secrets, ours: true},
 		"ours, shown":       {front: "view: {changes: auto}\n", ours: true},
@@ -76,8 +83,8 @@ func TestFlagsKeepRules(t *testing.T) {
 		"secrets and his":   {front: strings.Replace(secrets, "  changes:", "  paths:\n    ro: read\n    \"secret/**\": hide # mine\n  changes:", 1)},
 		"secrets, earlier":  {front: earlier, ours: true},
 		"his between":       {front: strings.Replace(earlier, "    \"**/id_", "    \"secret/**\": hide\n    \"**/id_", 1)},
-		"his own secrets":   {front: "view: {secrets: hide, changes: auto, paths: {" + rules + "}}\n", no: "show-secrets"},
-		"his own hide":      {front: "view: {changes: auto, paths: {\"**/.env\": hide, " + rules + "}}\n", no: "show-secrets"},
+		"his own secrets":   {front: "view: {secrets: hide, changes: auto, paths: {" + rules + "}}\n"},
+		"his own hide":      {front: "view: {changes: auto, paths: {\"**/.env\": hide, " + rules + "}}\n"},
 		"network":           {front: "network: {presets: [go], allow: [mine.example], deny: [not.example]}\nview: {changes: auto}\n"},
 		"network, comment":  {front: "network: {presets: [npm, go]} # mine\nview:" + block},
 		"network: none":     {front: "network: none\nview:" + block},
@@ -87,9 +94,9 @@ func TestFlagsKeepRules(t *testing.T) {
 		"others":            {front: "view: {changes: auto, data: mediated, hardlinks: read, paths: {" + rules + "}}\nenv: {A: b}\nlimits: {pids: 100}\n"},
 		"text like ours":    {front: "description: |\n  view: {changes: auto}\n  changes: auto\nview: {paths: {" + rules + "}}\n"},
 		"of one identity":   {front: "identity: caller\nview: {changes: direct, paths: {" + rules + "}}\n", no: "kept held auto"},
-		"twice":             {front: "view: {changes: auto}\nview: {paths: {" + rules + "}}\n", no: "direct kept held auto show-secrets presets"},
-		"no YAML":           {front: "view: {changes: auto, paths: {" + rules + "}}}\n", no: "direct kept held auto show-secrets presets"},
-		"no value":          {front: "view:\nlimits: {pids: 100}\n", no: "direct kept held auto show-secrets presets"},
+		"twice":             {front: "view: {changes: auto}\nview: {paths: {" + rules + "}}\n", no: "direct kept held auto presets"},
+		"no YAML":           {front: "view: {changes: auto, paths: {" + rules + "}}}\n", no: "direct kept held auto presets"},
+		"no value":          {front: "view:\nlimits: {pids: 100}\n", no: "direct kept held auto presets"},
 	} {
 		for flag, set := range flags {
 			const body = "view: {changes: auto}\nnetwork: {presets: [x]}\n"
@@ -117,8 +124,6 @@ func TestFlagsKeepRules(t *testing.T) {
 			}
 			want, got := *before.Definition, *after.Definition
 			switch flag {
-			case "show-secrets":
-				want.View.Paths = unsealed(want.View.Paths)
 			case "presets":
 				if !test.ours {
 					assert.Equal(t, text, string(now), at)
@@ -145,40 +150,38 @@ func TestFlagsKeepRules(t *testing.T) {
 	}
 }
 
-// unsealed returns rules without those that seal secrets.
-func unsealed(rules []scope.PathRule) (left []scope.PathRule) {
-	secret := map[string]bool{}
-	for _, r := range scope.SecretRules(scope.Seal) {
-		secret[r.Pattern] = true
-	}
-	for _, r := range rules {
-		if !secret[r.Pattern] || r.Access != scope.Seal {
-			left = append(left, r)
+// TestSet: a value is one of YAML in a line, and no more than the value of its key; a key that is set can be unset.
+func TestSet(t *testing.T) {
+	t.Parallel()
+	p := agentOf(t, "view: {changes: auto, secrets: seal}")
+	for key, values := range map[string][]string{
+		"view.changes": {"held, secrets: hide", "held}\nlimits: {pids: 1", "held\n---\nname: b", "&a held, paths: *a", "{", "other", "!!binary aGVsZA=="},
+		"limits.pids":  {"many", "-1", "1, cpu: 2"},
+		"name":         {"b"},
+		"no-such-key":  {"1"},
+		"view.paths":   {"{x: write}, access: read"},
+	} {
+		for _, value := range values {
+			d, err := Open(p, "a")
+			require.NoError(t, err)
+			assert.Error(t, d.Set(strings.Split(key, "."), value), "%s: %s", key, value)
 		}
 	}
-	return left
-}
-
-// TestUndoOfFlags: the undo of flags writes what was there before, and nothing over what somebody has written since.
-func TestUndoOfFlags(t *testing.T) {
-	base := t.TempDir()
-	p := config.Paths{Base: base, State: filepath.Join(base, "state"), Run: filepath.Join(base, "run")}
-	file := filepath.Join(base, "agents.d", "a.md")
-	const text, edited = "---\nname: a\nview: {changes: auto} # mine\n---\n", "---\nname: a\n---\n"
-	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
-	require.NoError(t, os.WriteFile(file, []byte(text), 0o640))
-	undo, err := Update(p, "a", SetChanges("held"))
+	d, err := Open(p, "a")
 	require.NoError(t, err)
-	require.NoError(t, undo())
-	now, err := os.ReadFile(file)
+	assert.Error(t, d.Unset([]string{"limits"}))
+	require.NoError(t, d.Set([]string{"limits", "pids"}, "20"))
+	require.NoError(t, d.Set([]string{"view", "changes"}, "held"))
+	require.NoError(t, d.Unset([]string{"view", "secrets"}))
+	require.NoError(t, d.Write())
+	now, err := definitions.Agent(p, "a")
 	require.NoError(t, err)
-	assert.Equal(t, text, string(now))
-
-	undo, err = Update(p, "a", SetChanges("held"))
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(file, []byte(edited), 0o640))
-	assert.ErrorIs(t, undo(), definitions.ErrChanged)
-	now, err = os.ReadFile(file)
-	require.NoError(t, err)
-	assert.Equal(t, edited, string(now))
+	assert.Equal(t, agents.ChangesHeld, now.View.Changes)
+	assert.Equal(t, 20, now.Limits.PIDs)
+	assert.Empty(t, now.View.Paths)
+	var lines []string
+	for _, e := range d.Widens() {
+		lines = append(lines, e.String())
+	}
+	assert.Contains(t, strings.Join(lines, "\n"), "before: secrets: seal")
 }
