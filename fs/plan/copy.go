@@ -65,7 +65,7 @@ func AsOwner(a *journal.Attr, st *beneath.Stat, set func(*journal.Attr) error) e
 }
 
 // notOurs reports the errors of chown(2) for owners that the process may not set: user_namespaces(7).
-func notOurs(err error) bool { return errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) }
+func notOurs(err error) bool { return errors.Is(err, unix.EPERM) || errors.Is(err, ErrOwner) }
 
 const copyTries = 4
 
