@@ -35,6 +35,7 @@ func (v *View) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut)
 func (v *View) Statx(_ <-chan struct{}, in *fuse.StatxIn, out *fuse.StatxOut) fuse.Status {
 	fill := func(n *node, st *beneath.Stat, began int64) {
 		out.FromStatx(&st.Statx_t)
+		out.Ino = v.number(st)
 		out.Mask &= unix.STATX_BASIC_STATS | unix.STATX_BTIME
 		out.SetTimeout(v.keepAttr(n, st, began))
 	}
@@ -81,8 +82,8 @@ func (v *View) Access(_ <-chan struct{}, in *fuse.AccessIn) fuse.Status {
 func (v *View) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
 	return status(v.on(request{head: &in.InHeader, op: scope.OpSetattr}, func(p *place) error {
 		if p.stat.IsRegular() {
-			p.keep.Begin(p.node.ident, false)
-			defer func() { p.keep.Left(p.node.ident, p.obj.Stat) }()
+			p.keep.Begin(p.node.ident(), false)
+			defer func() { p.keep.Left(p.node.ident(), p.obj.Stat) }()
 		}
 		if size, ok := in.GetSize(); ok {
 			content := request{head: &in.InHeader, op: scope.OpOpenWrite, nested: true}
@@ -98,7 +99,7 @@ func (v *View) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut)
 				return err
 			}
 			if p.stat.IsRegular() {
-				p.keep.Opened(p.node.ident)
+				p.keep.Opened(p.node.ident())
 			}
 		}
 		if one := p.node.staged.Load(); one != nil {
@@ -146,7 +147,7 @@ func (v *View) resize(p *place, in *fuse.SetAttrIn, size int64) error {
 	if err := v.keepContent(p); err != nil {
 		return err
 	}
-	if err := p.keep.Blocks(p.node.ident, size, keepAll); err != nil {
+	if err := p.keep.Blocks(p.node.ident(), size, keepAll); err != nil {
 		return err
 	}
 	return v.truncate(p, in, size)
@@ -186,12 +187,12 @@ func (v *View) chmod(p *place, mode uint32) error {
 	if err != syscall.EOPNOTSUPP || p.stat.IsLink() {
 		return err
 	}
-	dir, err := v.rootOf(p).Dir(beneath.Parent(p.rel))
+	dir, name, err := v.named(p)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	return dir.Chmod(beneath.Base(p.rel), mode)
+	return dir.Chmod(name, mode)
 }
 
 // times returns the arguments of utimensat(2).
@@ -216,16 +217,24 @@ func (v *View) attr(n *node, f beneath.File, began int64, out *fuse.AttrOut) err
 		return err
 	}
 	if n.dir {
-		st.Ino = n.ident.Ino // that of Hold.Upper has another one
+		st.Ino = n.ident().Ino // that of Hold.Upper has another one
 	}
 	v.setAttr(&out.Attr, &st)
 	out.SetTimeout(v.keepAttr(n, &st, began))
 	return nil
 }
 
+// number returns the inode number of an object.
+func (v *View) number(st *beneath.Stat) uint64 {
+	if v.hold == nil || st.IsDir() {
+		return st.Ino
+	}
+	return v.hold.Number(st.Ino, st.ID().Birth)
+}
+
 // setAttr converts the result of statx(2).
 func (v *View) setAttr(a *fuse.Attr, s *beneath.Stat) {
-	a.Ino, a.Size, a.Blocks, a.Blksize = s.Ino, s.Size, s.Blocks, s.Blksize
+	a.Ino, a.Size, a.Blocks, a.Blksize = v.number(s), s.Size, s.Blocks, s.Blksize
 	a.Atime, a.Atimensec = uint64(s.Atime.Sec), s.Atime.Nsec
 	a.Mtime, a.Mtimensec = uint64(s.Mtime.Sec), s.Mtime.Nsec
 	a.Ctime, a.Ctimensec = uint64(s.Ctime.Sec), s.Ctime.Nsec

@@ -100,8 +100,8 @@ func (v *View) in(a request, do func(*place) error) error {
 		if err := v.decideName(&a, &p); err != nil {
 			return err
 		}
-		p.holds = v.hold != nil && a.access == scope.Hold
-		if newName(a.op) && (p.holds || v.opt.Bases != nil) && len(p.base)+len(p.name) > history.MaxPath {
+		p.holds = v.whole || v.hold != nil && a.access == scope.Hold
+		if newName(a.op) && p.holds && len(p.base)+len(p.name) > history.MaxPath {
 			return syscall.ENAMETOOLONG // as where changes are kept: answers have the paths of held changes
 		}
 		if a.op.Mutates() {
@@ -157,7 +157,7 @@ func (v *View) on(a request, do func(*place) error) error {
 			case p.node.staged.Load() != nil:
 				p.keep = nil
 			case p.held && p.stat.Nlink == 0:
-				p.keep = p.keep.Unnamed(p.node.ident)
+				p.keep = p.keep.Unnamed(p.node.ident())
 			}
 			if v.hold != nil {
 				if err := v.holdNode(&a, &p); err != nil {
@@ -224,7 +224,7 @@ func (v *View) decideNode(a *request, n *node, links uint64) error {
 	if !ok {
 		return beneath.ErrStale
 	}
-	if a.op == scope.OpOpenWrite && v.foreign(a.op, rel, n.ident) {
+	if a.op == scope.OpOpenWrite && v.foreign(a.op, rel, n.ident()) {
 		return v.outcome(a, rel, notOwn(rel))
 	}
 	return v.decideBy(policy, a, rel, links)

@@ -120,7 +120,7 @@ func (v *View) Unlink(_ <-chan struct{}, head *fuse.InHeader, name string) fuse.
 // replaces the lock between the check and the removal.
 func (v *View) unlinkLock(a *request, p *place) error {
 	v.moves.Lock()
-	st, err := p.dir.Stat(p.name)
+	st, err := v.stat(p)
 	foreign := err == nil && v.foreign(a.op, p.path(), st.ID())
 	if err == nil && !foreign {
 		err = v.unlink(p, &st)
@@ -197,7 +197,7 @@ func (v *View) rename(old *place, oldName string, new *place, newName string, fl
 	}
 	var other beneath.Stat
 	otherErr := error(syscall.ENOENT)
-	if uniform := v.policy.Load().Uniform(); !uniform || new.keep != nil || v.opt.Bases != nil || moved.IsDir() ||
+	if uniform := v.policy.Load().Uniform(); !uniform || new.keep != nil || v.whole || moved.IsDir() ||
 		flags&beneath.RenameExchange != 0 {
 		other, otherErr = v.stat(new)
 		if !uniform && (moved.IsDir() && !old.whole || otherErr == nil && other.IsDir() && !new.whole) {
@@ -205,7 +205,7 @@ func (v *View) rename(old *place, oldName string, new *place, newName string, fl
 		}
 	}
 	if kind := v.policy.Load().File(scope.OpRename, new.path()).Judge; kind != 0 {
-		if old.own {
+		if old.own && !v.whole {
 			return syscall.EXDEV
 		}
 		return v.renameJudged(kind, old, oldName, new, newName, flags)
@@ -229,7 +229,10 @@ func (v *View) rename(old *place, oldName string, new *place, newName string, fl
 	if err != nil {
 		return err
 	}
-	do := func() error { return v.moveKept(old, new, &moved, replaced, flags) }
+	do := func() error {
+		open := replaced != nil && v.keepOpen(new, replaced)
+		return new.keep.Rename(v.at(old), v.at(new), &moved, replaced, open, flags)
+	}
 	switch {
 	case done:
 	case v.hold != nil && moved.IsDir() && flags&beneath.RenameExchange == 0:

@@ -46,14 +46,14 @@ func (v *View) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.
 		if p.node.staged.Load() != nil {
 			return v.openStaged(&in.InHeader, p.node, flags, out)
 		}
-		p.keep.Begin(p.node.ident, false) // nil for reads
+		p.keep.Begin(p.node.ident(), false) // nil for reads
 		h, err := v.openKept(p, op, flags, out)
 		switch {
 		case err != nil:
 			v.files.release()
-			p.keep.Left(p.node.ident, func() (beneath.Stat, error) { return v.root.Stat(p.rel) })
+			p.keep.Left(p.node.ident(), func() (beneath.Stat, error) { return v.root.Stat(p.rel) })
 		case !h.writes:
-			p.keep.Left(p.node.ident, h.file.Stat)
+			p.keep.Left(p.node.ident(), h.file.Stat)
 		}
 		return err
 	})
@@ -104,7 +104,7 @@ func (v *View) reopen(p *place, flags int) (f beneath.File, blind bool, err erro
 
 // emptied truncates f, by another descriptor if f is open for reading.
 func (v *View) emptied(p *place, f beneath.File, flags int) error {
-	if err := p.keep.Blocks(p.node.ident, 0, keepAll); err != nil {
+	if err := p.keep.Blocks(p.node.ident(), 0, keepAll); err != nil {
 		return err
 	}
 	if flags&unix.O_ACCMODE != unix.O_RDONLY {
@@ -231,12 +231,12 @@ func (v *View) created(p *place, name string, f beneath.File, flags int, out *fu
 	}
 	n := v.nodes.get(out.NodeId)
 	if policy := v.policy.Load(); !policy.Uniform() && policy.File(scope.OpUnlink, p.path()).Own {
-		v.locks.add(n.ident)
+		v.locks.add(n.ident())
 	}
 	h := newHandle(f, n, flags)
 	h.keep, h.own = p.keep, p.own
 	if h.writes {
-		h.keep.Begin(n.ident, true)
+		h.keep.Begin(n.ident(), true)
 	}
 	_ = v.opened(h, true, &out.OpenOut)             // it fails for blind files alone
 	out.SetAttrTimeout(v.keepAttr(n, &st, p.began)) // opened may have muted the watch
@@ -336,7 +336,10 @@ func (v *View) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 		}
 	}
 	return status(v.by(&in.InHeader, scope.OpRead, in.Fh, func(h *handle) error {
-		return h.file.Sync(in.FsyncFlags&1 != 0)
+		if err := h.file.Sync(in.FsyncFlags&1 != 0); err != nil || v.hold == nil {
+			return err
+		}
+		return v.hold.Sync()
 	}))
 }
 

@@ -22,14 +22,14 @@ func (v *View) renameJudged(kind scope.GitContent, old *place, oldName string, n
 	if flags&beneath.RenameExchange != 0 {
 		return notJudged(new.path(), errors.New("an exchange"))
 	}
-	st, err := old.dir.Stat(oldName)
+	st, err := v.stat(old)
 	if err != nil {
 		return err
 	}
 	if !st.IsRegular() {
 		return notJudged(new.path(), errors.New("no regular file"))
 	}
-	now, err := new.dir.Stat(newName)
+	now, err := v.stat(new)
 	switch {
 	case err == nil && flags&unix.RENAME_NOREPLACE != 0:
 		return syscall.EEXIST

@@ -164,8 +164,8 @@ func (t *table) closeAll() {
 func (v *View) opened(h *handle, made bool, out *fuse.OpenOut) error {
 	h.policy.Store(v.policy.Load())
 	text := h.node.staged.Load() != nil
-	if !text {
-		v.back(h, out)
+	if !text && !v.back(h, out) {
+		return beneath.ErrStale
 	}
 	if h.blind && !h.backed {
 		return syscall.EACCES
@@ -189,37 +189,42 @@ func (v *View) opened(h *handle, made bool, out *fuse.OpenOut) error {
 // file open. With Options.Groups these could be root's, and writes of other users would keep set-id bits. So back does
 // not register a file with such bits, and registers others without CAP_FSETID: set-id bits that appear while the file
 // is open are cleared by any write, also root's.
-func (v *View) back(h *handle, out *fuse.OpenOut) {
+//
+// back reports false if the node has handles of another file: it was copied to Hold.Upper a moment ago.
+func (v *View) back(h *handle, out *fuse.OpenOut) bool {
 	if v.noBacking.Load() || v.keptByBlocks(h) {
-		return
+		return true
 	}
 	give := v.conn.RegisterBacking
 	if v.opt.Groups != nil {
 		st, err := h.file.Stat()
 		if err != nil || st.Mode&(unix.S_ISUID|unix.S_ISGID) != 0 && !h.blind {
-			return
+			return true
 		}
 		give = v.backBare
 	}
 	v.files.mu.Lock()
 	defer v.files.mu.Unlock()
 	n := h.node
-	if n.backingOn == 0 {
-		if len(n.open) > 0 {
-			return
-		}
+	switch {
+	case n.backingOn > 0 && n.ownBacks != h.own:
+		return false
+	case n.backingOn == 0 && len(n.open) > 0:
+		return true
+	case n.backingOn == 0:
 		id, errno := give(h.file.FD())
 		if errno != 0 {
 			v.noBacking.Store(true)
 			v.opt.Logger.Warn("no passthrough: the kernel caches data instead", "errno", unix.ErrnoName(errno))
-			return
+			return true
 		}
-		n.backing = id
+		n.backing, n.ownBacks = id, h.own
 	}
 	n.backingOn++
 	h.backed = true
 	out.BackingID = n.backing
 	out.OpenFlags |= fuse.FOPEN_PASSTHROUGH
+	return true
 }
 
 // keptByBlocks reports whether writes of a file must reach the view.
@@ -255,7 +260,7 @@ func (v *View) close(fh uint64) {
 		}
 		v.unmute(h)
 		if h.writes {
-			h.keep.Left(h.node.ident, h.file.Stat)
+			h.keep.Left(h.node.ident(), h.file.Stat)
 		}
 		h.file.Close()
 		v.files.release()

@@ -21,13 +21,32 @@ func (v *View) Freeze() (thaw func()) {
 	}
 	end := v.hold.Freeze()
 	return func() {
-		end()
+		if err := end(); err != nil {
+			v.opt.Logger.Error("what is held cannot be read again", "err", err)
+		}
+		v.reidentify()
 		v.dropAll()
 	}
 }
 
+// reidentify gives directories that clients use the identity of those that are at their paths now: a commit has made them in the scope.
+func (v *View) reidentify() {
+	v.moves.Lock()
+	defer v.moves.Unlock()
+	for _, id := range v.nodes.everyID() {
+		n := v.nodes.get(id)
+		if n == nil || !n.dir || n == v.nodes.root {
+			continue
+		}
+		rel, ok := v.nodes.newest(n)
+		if st, err := v.root.Stat(rel); ok && err == nil && st.IsDir() && st.ID() != n.ident() && v.nodes.become(n, st.ID()) {
+			v.unwatch(n)
+		}
+	}
+}
+
 // held reports whether the view has its own version of a path.
-func (v *View) held(rel string) bool { return v.hold != nil && v.policy.Load().Held(rel) }
+func (v *View) held(rel string) bool { return v.hold != nil && (v.whole || v.policy.Load().Held(rel)) }
 
 // heldAs is the result of View.held for a path of a node.
 type heldAs struct {
@@ -38,8 +57,8 @@ type heldAs struct {
 
 // nodeHeld is held for a path of a node. It keeps the last result: a policy takes microseconds.
 func (v *View) nodeHeld(n *node, rel string) bool {
-	if v.hold == nil {
-		return false
+	if v.hold == nil || v.whole {
+		return v.whole
 	}
 	policy := v.policy.Load()
 	if last := n.held.Load(); last != nil && last.policy == policy && last.rel == rel {
@@ -55,7 +74,7 @@ func (v *View) stat(p *place) (beneath.Stat, error) {
 	if !p.holds {
 		return p.dir.Stat(p.name)
 	}
-	st, _, err := v.hold.Find(p.path())
+	st, err := v.root.Stat(p.path())
 	return st, hold.Missing(err)
 }
 
@@ -65,52 +84,40 @@ func (v *View) statAt(p *place, name string) (beneath.Stat, error) {
 	return v.stat(&at)
 }
 
-// layer returns the root that has the object at a path; nil: there is none.
-func (v *View) layer(rel string) *beneath.Root {
-	if !v.held(rel) {
-		return v.hold.Base
-	}
-	_, at, err := v.hold.Find(rel)
-	if err != nil {
-		return nil
-	}
-	return at
-}
-
 // holdDir opens the directory p.node at the held path p.base: the scope's, or Upper's if the scope has none there.
 func (v *View) holdDir(p *place) (beneath.Dir, error) {
-	st, at, err := v.hold.Find(p.base)
-	if err == nil && st.ID() != p.node.ident {
+	at, err := v.hold.Find(p.base)
+	if err == nil && at.Stat.ID() != p.node.ident() {
 		err = beneath.ErrStale
+	}
+	if err == nil && at.Own != p.node.ident() {
+		at, err = v.hold.Below(p.base)
 	}
 	if err != nil {
 		return beneath.Dir{}, err
 	}
-	if own, err := v.hold.Upper.Stat(p.base); at == v.hold.Upper && err == nil && own.ID() != st.ID() {
-		at = v.hold.Base
-	}
-	return at.Dir(p.base)
+	return at.Root.Dir(at.Rel)
 }
 
 // holdAt is openAt for a held path.
-func (v *View) holdAt(p *place, rel string) (err error) {
-	var at *beneath.Root
-	if p.stat, at, err = v.hold.Find(rel); err != nil {
+func (v *View) holdAt(p *place, rel string) error {
+	at, err := v.hold.Find(rel)
+	if err != nil {
 		return err
 	}
-	p.own = at == v.hold.Upper
+	p.stat, p.own = at.Stat, at.Root == v.hold.Upper
 	p.stat.Nlink = v.links(&p.stat)
-	if p.stat.ID() != p.node.ident {
+	if p.stat.ID() != p.node.ident() {
 		return beneath.ErrStale
 	}
 	if p.light {
 		return nil
 	}
-	if p.obj, err = at.Object(rel); err != nil {
+	if p.obj, err = at.Root.Object(at.Rel); err != nil {
 		return err
 	}
 	now, err := p.obj.Stat()
-	if err == nil && now.ID() != p.node.ident && (!p.own || !now.IsDir()) {
+	if err == nil && now.ID() != at.Own {
 		err = beneath.ErrStale
 	}
 	if p.open = err == nil; !p.open {
@@ -119,25 +126,18 @@ func (v *View) holdAt(p *place, rel string) (err error) {
 	return err
 }
 
-// root returns the layer that has the object of a place.
-func (v *View) rootOf(p *place) *beneath.Root {
-	if p.own {
-		return v.hold.Upper
+// named returns the directory that has the object of a place, and its name there. The caller closes the directory.
+func (v *View) named(p *place) (dir beneath.Dir, name string, err error) {
+	root, rel, err := v.root.Locate(p.rel)
+	if err == nil {
+		dir, err = root.Dir(beneath.Parent(rel))
 	}
-	return v.root
+	return dir, beneath.Base(rel), err
 }
 
 // reopenAt opens the file or directory of a place, by its path.
 func (v *View) reopenAt(p *place, flags int) (beneath.File, error) {
-	root, id := v.rootOf(p), p.node.ident
-	if p.own && p.node.dir {
-		st, err := root.Stat(p.rel)
-		if err != nil {
-			return beneath.File{}, err
-		}
-		id = st.ID()
-	}
-	return root.Open(p.rel, flags, id)
+	return v.root.Open(p.rel, flags, p.node.ident())
 }
 
 // holdNode makes the object of a place that is about to change one of Upper. It is called after the decision.
@@ -156,22 +156,39 @@ func (v *View) holdNode(a *request, p *place) error {
 		return nil
 	}
 	h := v.hold
-	if err := h.Enter(); err != nil {
+	err := h.Enter()
+	if err != nil {
 		return err
 	}
 	defer h.Leave()
-	if !p.stat.IsDir() {
-		if err := h.CopyUp(p.rel, &p.stat); err != nil {
-			return err
-		}
-		return beneath.ErrStale
+	if p.stat.IsDir() {
+		err = h.MakeDirs(p.rel)
+	} else {
+		err = h.CopyUp(p.rel)
 	}
-	if err := h.MakeDirs(p.rel); err != nil {
+	if err != nil {
 		return err
+	}
+	if !p.stat.IsDir() && !v.copied(p) {
+		return beneath.ErrStale // the kernel looks the name up again, and gets another node
 	}
 	p.close()
 	p.open = false
 	return v.holdAt(p, p.rel)
+}
+
+// copied makes the node of a file that was copied the node of the copy. It reports false if clients have the file open, or know it by
+// several names: they go on with the scope's, and the kernel has one backing file an inode (linux fs/fuse/iomode.c).
+func (v *View) copied(p *place) bool {
+	if _, only := v.nodes.onlyName(p.node); !only || p.stat.Nlink > 1 || v.files.holds(p.node, false) {
+		return false
+	}
+	st, err := v.hold.Upper.Stat(p.rel)
+	if err != nil || st.Type() != p.stat.Type() {
+		return false
+	}
+	v.opt.Quota.Forget(&p.node.usage)
+	return v.nodes.become(p.node, st.ID())
 }
 
 // holdOther refuses a change of an object that the scope has at a held name, too: it would change there.
@@ -223,8 +240,7 @@ const maxAdopted = 64 << 20
 
 // holdRename renames if a name is held. done is false if both are not. A file that is not held can come to a held path: a
 // copy of it replaces what is there, as editors and package managers expect of a rename. Other renames between a held path
-// and another one, and those of held directories that the scope has, fail with EXDEV: programs then copy. The caller holds
-// View.moves.
+// and another one fail with EXDEV: programs then copy. The caller holds View.moves.
 func (v *View) holdRename(old, new *place, moved *beneath.Stat, flags uint) (done bool, err error) {
 	h := v.hold
 	switch {
@@ -259,23 +275,35 @@ func (v *View) adopt(old, new *place, moved *beneath.Stat, flags uint) error {
 	return nil
 }
 
-// union returns the entries of a directory that the upper layer has, too, in the order of their offsets. They are nil for
-// another one.
+// union returns the entries of a directory of two layers, or with records, in the order of their offsets. They are nil for another one.
 func (v *View) union(rel string) ([]fuse.DirEntry, error) {
 	if v.hold == nil {
 		return nil, nil
 	}
-	var layers []listing.Entries
-	own := false
-	err := v.hold.Both(rel, func(root *beneath.Root) error {
-		entries, err := listing.Read(root, rel)
-		layers, own = append(layers, entries), own || root == v.hold.Upper
+	mine, theirs, own, layered := listing.Entries{}, listing.Entries{}, false, 0
+	err := v.hold.Both(rel, func(root *beneath.Root, at string) (err error) {
+		if layered++; root == v.hold.Upper {
+			own = true
+			mine, err = listing.Read(root, at)
+			for name, e := range mine {
+				e.Ino = v.hold.Number(e.Ino, 0)
+				mine[name] = e
+			}
+		} else {
+			theirs, err = listing.Read(root, at)
+		}
 		return err
+	}, func(name string, moved *beneath.Stat) {
+		layered++
+		delete(theirs, name)
+		if moved != nil {
+			theirs[name] = fuse.DirEntry{Name: name, Mode: moved.Type(), Ino: moved.Ino}
+		}
 	})
-	if err != nil || !own || len(layers[0]) == 0 && !v.held(rel) {
+	if err != nil || layered < 2 && (!own || v.whole) || !v.whole && len(mine) == 0 && !v.held(rel) {
 		return nil, err
 	}
-	return listing.Merge(layers, func(name string) bool { return v.held(beneath.Join(rel, name)) }), nil
+	return listing.Merge(mine, theirs, func(name string) bool { return v.held(beneath.Join(rel, name)) }), nil
 }
 
 // foreignHandle reports whether a file that was opened before its name was held is the scope's.

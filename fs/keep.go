@@ -33,7 +33,7 @@ func (v *View) at(p *place) history.Place {
 	if !ok {
 		rel = p.base
 	}
-	return history.Place{Dir: p.dir, ID: p.node.ident, Rel: rel, Name: p.name}
+	return history.Place{Dir: p.dir, ID: p.node.ident(), Rel: rel, Name: p.name}
 }
 
 // make calls f, which creates the object of a place.
@@ -62,7 +62,6 @@ func (v *View) unlink(p *place, st *beneath.Stat) error {
 	if st.IsDir() {
 		return p.dir.Unlink(p.name) // EISDIR
 	}
-	v.keepBase(p.path(), st, true)
 	return p.keep.Unlink(v.at(p), st, v.keepOpen(p, st))
 }
 
@@ -105,7 +104,6 @@ func (v *View) keepContent(p *place) error {
 	if p.node.staged.Load() != nil {
 		return nil // install keeps the file
 	}
-	v.keepBase(p.rel, &p.stat, false)
 	if p.keep != nil && v.opt.History.Large(int64(p.stat.Size)) && v.files.backed(p.node) {
 		return &history.RefusedError{Why: "it is large, and programs have had it open since it was not", Errno: syscall.EBUSY}
 	}
@@ -117,30 +115,7 @@ func (v *View) keepAttributes(p *place) error {
 	if p.node.staged.Load() != nil {
 		return nil // likewise
 	}
-	v.keepBase(p.rel, &p.stat, false)
 	return p.keep.Attributes(p.rel, &p.stat)
-}
-
-// keepBase keeps what a branch shows at a path that is about to change.
-func (v *View) keepBase(rel string, st *beneath.Stat, removal bool) {
-	if v.opt.Bases != nil {
-		v.opt.Bases.Keep(rel, st, removal)
-	}
-}
-
-// moveKept moves a name, or exchanges two. moved and other are the attributes of the objects; other is nil if there is none.
-func (v *View) moveKept(from, to *place, moved, other *beneath.Stat, flags uint) error {
-	if v.opt.Bases != nil {
-		v.keepBase(from.path(), moved, false)
-		if other != nil {
-			v.keepBase(to.path(), other, false)
-		}
-		if moved.IsDir() || other != nil && other.IsDir() {
-			v.opt.Bases.Moved(from.path(), to.path())
-		}
-	}
-	open := other != nil && v.keepOpen(to, other)
-	return to.keep.Rename(v.at(from), v.at(to), moved, other, open, flags)
 }
 
 // keepWrite keeps the content of a file that is about to be written through the view, from an offset up to another one: it may have
@@ -153,8 +128,8 @@ func (v *View) keepWrite(head *fuse.InHeader, h *handle, off, end int64) error {
 	if head.Pid != 0 { // else the kernel writes back pages of a mapping
 		w = v.opt.History.Writer(head.Pid)
 	}
-	if w.HasContent(h.node.ident) {
-		return w.Blocks(h.node.ident, off, end)
+	if w.HasContent(h.node.ident()) {
+		return w.Blocks(h.node.ident(), off, end)
 	}
 	rel, _ := v.nodes.newest(h.node)
 	st, err := h.file.Stat()
@@ -162,18 +137,18 @@ func (v *View) keepWrite(head *fuse.InHeader, h *handle, off, end int64) error {
 		return err
 	}
 	if v.links(&st) == 0 {
-		w = w.Unnamed(h.node.ident)
+		w = w.Unnamed(h.node.ident())
 	}
 	err = w.Content(rel, &st, func() (beneath.File, error) {
 		if f, ok := v.files.reach(h.node, true, false); ok {
 			return f, nil
 		}
-		return v.root.Open(rel, unix.O_RDONLY, h.node.ident)
+		return v.root.Open(rel, unix.O_RDONLY, h.node.ident())
 	})
 	if err != nil {
 		return err
 	}
-	return w.Blocks(h.node.ident, off, end)
+	return w.Blocks(h.node.ident(), off, end)
 }
 
 // keepWritten keeps the content of the files that clients have open for writing: the kernel may write them past the view.
@@ -184,19 +159,19 @@ func (v *View) keepWritten() {
 			continue // it has no name to come back to
 		}
 		st, err := v.root.Stat(rel)
-		if err != nil || st.ID() != n.ident {
+		if err != nil || st.ID() != n.ident() {
 			continue
 		}
 		if v.opt.History.Large(int64(st.Size)) && v.files.backed(n) {
 			w.Lost(rel, "it is large, and a program had it open")
 			continue
 		}
-		w.Begin(n.ident, false) // its client may close it now
-		err = w.Content(rel, &st, func() (beneath.File, error) { return v.root.Open(rel, unix.O_RDONLY, n.ident) })
+		w.Begin(n.ident(), false) // its client may close it now
+		err = w.Content(rel, &st, func() (beneath.File, error) { return v.root.Open(rel, unix.O_RDONLY, n.ident()) })
 		if err != nil {
 			w.Lost(rel, err.Error())
 		}
-		w.Left(n.ident, func() (beneath.Stat, error) { return v.root.Stat(rel) })
+		w.Left(n.ident(), func() (beneath.Stat, error) { return v.root.Stat(rel) })
 	}
 }
 
@@ -214,6 +189,9 @@ func (v *View) links(st *beneath.Stat) uint32 {
 // replaceStaged gives a staged file of git, with the attributes st, its name. now are those of the file that it replaces;
 // zero: none.
 func (v *View) replaceStaged(at *place, st, now *beneath.Stat) error {
+	if at.own {
+		return v.hold.Replace(nameOf(at), func() error { return at.dir.Rename(scope.StagedGitFile, at.dir, at.name, 0) })
+	}
 	to := v.at(at)
 	from := to
 	from.Name = scope.StagedGitFile
@@ -224,7 +202,6 @@ func (v *View) replaceStaged(at *place, st, now *beneath.Stat) error {
 	m.Done(st)
 	var replaced *beneath.Stat
 	if now.Mask != 0 {
-		v.keepBase(at.path(), now, false)
 		replaced = now
 	}
 	return at.keep.Rename(from, to, st, replaced, false, 0)

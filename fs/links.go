@@ -58,13 +58,7 @@ func (v *View) judgeMoved(st *beneath.Stat, from, to string) error {
 	if !st.IsLink() {
 		return nil
 	}
-	root := v.root
-	if v.hold != nil {
-		if root = v.layer(from); root == nil {
-			return syscall.ENOENT
-		}
-	}
-	text, err := root.Readlink(from)
+	text, err := v.root.Readlink(from)
 	if err != nil {
 		return err
 	}
@@ -136,15 +130,13 @@ func (v *View) link(old, new *place, newName string) error {
 	if own := old.own || old.held && v.held(old.rel); own != new.own {
 		return syscall.EXDEV
 	}
-	v.keepBase(old.rel, &old.stat, false)
-	dir, err := v.rootOf(old).Dir(beneath.Parent(old.rel))
-	if err != nil {
-		return err
+	dir, base, err := v.named(old)
+	var st beneath.Stat
+	if err == nil {
+		defer dir.Close()
+		st, err = dir.Stat(base)
 	}
-	defer dir.Close()
-	base := beneath.Base(old.rel)
-	st, err := dir.Stat(base)
-	if err == nil && st.ID() == old.node.ident {
+	if err == nil && st.ID() == old.node.ident() {
 		do := func() error { return dir.Link(base, new.dir, newName) }
 		if new.own {
 			return v.hold.Make(nameOf(new), do)
@@ -159,7 +151,7 @@ func (v *View) link(old, new *place, newName string) error {
 			return v.unnamed(func() error { return old.obj.LinkTo(new.dir, newName) })
 		})
 	}
-	return new.keep.Link("", v.at(new), old.node.ident, func() error {
+	return new.keep.Link("", v.at(new), old.node.ident(), func() error {
 		return v.unnamed(func() error { return old.obj.LinkTo(new.dir, newName) })
 	})
 }

@@ -43,13 +43,13 @@ func TestStrictestName(t *testing.T) {
 				want[at] = true
 			case 2:
 				if f != nil && len(want) > 1 {
-					tr.unlinked(f.ident, at)
+					tr.unlinked(f.ident(), at)
 					delete(want, at)
 				}
 			case 3:
 				to := nameIn{dirs[random.IntN(3)], fmt.Sprint(random.IntN(12))}
 				if f != nil && want[at] && !want[to] {
-					tr.moved(f.ident, at, to)
+					tr.moved(f.ident(), at, to)
 					delete(want, at)
 					want[to] = true
 				}
@@ -85,8 +85,8 @@ func TestManyNames(t *testing.T) {
 			began := time.Now()
 			for i := range 100 {
 				n := found(t, tr, tr.root, fmt.Sprint(i%few), file(9, uint32(count)), false)
-				tr.moved(n.ident, nameIn{tr.root, fmt.Sprint(i % few)}, nameIn{tr.root, "x"})
-				tr.moved(n.ident, nameIn{tr.root, "x"}, nameIn{tr.root, fmt.Sprint(i % few)})
+				tr.moved(n.ident(), nameIn{tr.root, fmt.Sprint(i % few)}, nameIn{tr.root, "x"})
+				tr.moved(n.ident(), nameIn{tr.root, "x"}, nameIn{tr.root, fmt.Sprint(i % few)})
 				_, ok := tr.strictest(n, policy)
 				require.True(t, ok)
 			}
@@ -116,7 +116,7 @@ func TestTreeFull(t *testing.T) {
 	assert.InDelta(t, 100, n, 5)
 	assert.Positive(t, crowded)
 	assert.True(t, tr.full())
-	assert.Same(t, last, found(t, tr, tr.root, fmt.Sprint(n-2), file(last.ident.Ino, 1), false))
+	assert.Same(t, last, found(t, tr, tr.root, fmt.Sprint(n-2), file(last.ident().Ino, 1), false))
 	for id := range tr.byID {
 		tr.forget(id, 5)
 	}

@@ -19,10 +19,10 @@ import (
 // node is an inode of the kernel's cache: the identity of an object and the names under which it was found. A name may
 // be out of date. It is a hint where to look, and the identity decides whether that object is the one meant.
 type node struct {
-	id    uint64
-	ident beneath.FileID
-	kind  uint32 // the type bits of its mode
-	dir   bool
+	id       uint64
+	identity atomic.Pointer[beneath.FileID] // see tree.become
+	kind     uint32                         // the type bits of its mode
+	dir      bool
 
 	watched atomic.Int64                 // View.now when the watch on this directory began; 0: none
 	changes atomic.Uint32                // counts changes of names in this directory
@@ -47,7 +47,17 @@ type node struct {
 	// Guarded by table.mu.
 	open      []*handle // to reach a file without a name
 	backing   int32     // the id of the backing file while backingOn > 0
+	ownBacks  bool      // that is of Hold.Upper
 	backingOn int       // handles that use it
+}
+
+func (n *node) ident() beneath.FileID { return *n.identity.Load() }
+
+// newNode returns a node of an object.
+func newNode(id uint64, ident beneath.FileID, kind uint32) *node {
+	n := &node{id: id, kind: kind, dir: kind == syscall.S_IFDIR}
+	n.identity.Store(&ident)
+	return n
 }
 
 // nameIn is a directory entry.
@@ -99,7 +109,8 @@ func (t *tree) full() bool {
 }
 
 func (t *tree) init(root beneath.FileID) {
-	t.root = &node{id: fuse.FUSE_ROOT_ID, ident: root, kind: syscall.S_IFDIR, dir: true, lookups: 1}
+	t.root = newNode(fuse.FUSE_ROOT_ID, root, syscall.S_IFDIR)
+	t.root.lookups = 1
 	t.last = fuse.FUSE_ROOT_ID
 	t.byID = map[uint64]*node{t.root.id: t.root}
 	t.byIdent = map[beneath.FileID]*node{root: t.root}
@@ -133,7 +144,7 @@ func (t *tree) found(parent *node, base string, st *beneath.Stat, made bool) (*n
 			}
 		}
 		t.last++
-		n = &node{id: t.last, ident: ident, kind: st.Type(), dir: st.IsDir()}
+		n = newNode(t.last, ident, st.Type())
 		t.byID[n.id], t.byIdent[ident] = n, n
 		t.size += n.size()
 	} else if n.dir && t.under(parent, n) {
@@ -161,6 +172,21 @@ func (t *tree) addName(n *node, at nameIn, keep bool) {
 		n.names.add(at)
 	}
 	t.size += n.size()
+}
+
+// become gives a node another identity: another object is at its path. It reports false if another node has that.
+func (t *tree) become(n *node, ident beneath.FileID) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if other := t.byIdent[ident]; other != nil {
+		return other == n
+	}
+	if t.byIdent[n.ident()] == n {
+		delete(t.byIdent, n.ident())
+	}
+	n.identity.Store(&ident)
+	t.byIdent[ident] = n
+	return true
 }
 
 // named adds a name that an undo has given an object.
@@ -268,8 +294,8 @@ func (t *tree) forget(id, lookups uint64) *node {
 		return nil
 	}
 	delete(t.byID, id)
-	if t.byIdent[n.ident] == n {
-		delete(t.byIdent, n.ident)
+	if t.byIdent[n.ident()] == n {
+		delete(t.byIdent, n.ident())
 	}
 	t.size -= n.size()
 	t.cache(n, nil)

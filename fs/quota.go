@@ -22,16 +22,10 @@ func (v *View) Object(node uint64, name string) (f beneath.File, o quota.Object,
 	if name != "" {
 		rel = beneath.Join(rel, name)
 	}
-	root := v.root
-	if v.hold != nil {
-		if root = v.layer(rel); root == nil {
-			return f, o, beneath.ErrStale
-		}
-	}
-	if f, err = root.Object(rel); err != nil {
+	if f, err = v.root.Object(rel); err != nil {
 		return f, o, err
 	}
-	if o.Stat, err = f.Stat(); err == nil && name == "" && !n.dir && o.Stat.ID() != n.ident {
+	if o.Stat, err = f.Stat(); err == nil && name == "" && !n.dir && o.Stat.ID() != n.ident() {
 		err = beneath.ErrStale
 	}
 	if name != "" {

@@ -56,7 +56,10 @@ func (v *View) FsyncDir(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 			return err
 		}
 		defer f.Close()
-		return f.Sync(in.FsyncFlags&1 != 0)
+		if err := f.Sync(in.FsyncFlags&1 != 0); err != nil || v.hold == nil {
+			return err
+		}
+		return v.hold.Sync()
 	}))
 }
 
@@ -144,7 +147,7 @@ func (v *View) continued(p *place, s *listing.Stream, off uint64, add func(*plac
 		}
 		dots := e.Name == "." || e.Name == ".."
 		if e.Name == ".." && p.base == "" {
-			e.Ino = p.node.ident.Ino // the inode above the root is the host's
+			e.Ino = p.node.ident().Ino // the inode above the root is the host's
 		}
 		hidden := !dots && !uniform && policy.File(scope.OpLookup, beneath.Join(p.base, e.Name)).Access >= scope.Seal
 		if !hidden && !add(p, s, e) {

@@ -20,13 +20,13 @@ func (v *View) openDirAt(p *place) error {
 	if v.nodeHeld(p.node, p.base) {
 		dir, err = v.holdDir(p)
 	} else {
-		dir, err = v.root.Dir(p.base)
+		dir, err = v.scope.Dir(p.base)
 	}
 	if err != nil {
 		return err
 	}
 	st, err := dir.Self().Stat()
-	if err == nil && st.ID() != p.node.ident {
+	if err == nil && st.ID() != p.node.ident() {
 		err = beneath.ErrStale
 	}
 	if err != nil {
@@ -101,16 +101,16 @@ func (v *View) openAt(p *place, rel string) (err error) {
 		return v.holdAt(p, rel)
 	}
 	if p.light {
-		if p.stat, err = v.root.Stat(rel); err == nil && p.stat.ID() != p.node.ident {
+		if p.stat, err = v.scope.Stat(rel); err == nil && p.stat.ID() != p.node.ident() {
 			err = beneath.ErrStale
 		}
 		p.stat.Nlink = v.links(&p.stat)
 		return err
 	}
-	if p.obj, err = v.root.Object(rel); err != nil {
+	if p.obj, err = v.scope.Object(rel); err != nil {
 		return err
 	}
-	if p.stat, err = p.obj.Stat(); err == nil && p.stat.ID() == p.node.ident {
+	if p.stat, err = p.obj.Stat(); err == nil && p.stat.ID() == p.node.ident() {
 		p.open = true
 		p.stat.Nlink = v.links(&p.stat)
 		return nil

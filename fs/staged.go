@@ -267,7 +267,7 @@ func (v *View) stage(head *fuse.InHeader, p *place) (*staged, error) {
 	}
 	rel := beneath.Join(base, p.name)
 	one.kind = v.policy.Load().File(scope.OpOpenWrite, rel).Judge
-	one.base, err = p.dir.Stat(p.name)
+	one.base, err = v.statAt(&place{dir: p.dir, base: base}, p.name)
 	switch {
 	case err != nil || !one.base.IsRegular() || one.kind == 0:
 		return nil, err
@@ -279,7 +279,14 @@ func (v *View) stage(head *fuse.InHeader, p *place) (*staged, error) {
 	if other := v.stages.of(one.at, &one.base); other != nil {
 		return other, nil
 	}
-	if one.file, err = v.copyText(one.kind, rel, &one.base, p.dir); err != nil {
+	dir := p.dir
+	if v.held(rel) {
+		if dir, err = v.hold.Stage.Dir(""); err != nil {
+			return nil, err
+		}
+		defer dir.Close()
+	}
+	if one.file, err = v.copyText(one.kind, rel, &one.base, dir); err != nil {
 		return nil, err
 	}
 	v.stages.add(one)
@@ -517,7 +524,13 @@ func (v *View) installText(one *staged, f beneath.File, st *beneath.Stat, when m
 	}
 	defer p.dir.Close()
 	rel = p.path()
-	now, err := p.dir.Stat(p.name)
+	p.holds = v.held(rel)
+	leave, err := v.holdName(&request{}, &p)
+	if err != nil {
+		return rel, err
+	}
+	defer leave()
+	now, err := v.stat(&p)
 	switch {
 	case err == syscall.ENOENT || err == nil && now.ID() != one.base.ID():
 		return rel, nil

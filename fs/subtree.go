@@ -89,7 +89,7 @@ func (v *View) judgeSubtree(from, to string, exchange bool) error {
 	switch {
 	case s.alike && strings.Count(to, "/") >= strings.Count(from, "/"):
 		return nil
-	case !s.alike && v.hold != nil:
+	case !s.alike && v.hold != nil && !v.whole:
 		return syscall.EXDEV
 	}
 	s.moved.Moved = func(rel string) (string, bool) {
@@ -102,16 +102,7 @@ func (v *View) judgeSubtree(from, to string, exchange bool) error {
 		}
 		return rel, !ok
 	}
-	layers := []*beneath.Root{v.root}
-	if v.hold != nil {
-		layers = append(layers, v.hold.Upper)
-	}
-	for _, layer := range layers {
-		if err := s.walk(layer); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.walk()
 }
 
 // cutPath returns what follows a directory in a path that is at or below it.
@@ -130,20 +121,20 @@ type subtree struct {
 	moved    beneath.Root
 }
 
-// walk judges the objects of a layer. It fails with EXDEV where it cannot.
-func (s *subtree) walk(layer *beneath.Root) error {
+// walk judges the objects. It fails with EXDEV where it cannot.
+func (s *subtree) walk() error {
 	for dirs := []string{""}; len(dirs) > 0; {
 		dir := dirs[len(dirs)-1]
 		dirs = dirs[:len(dirs)-1]
 		var denied error
-		err := layer.Each(s.from+dir, func(name string) bool {
+		err := s.root.Each(s.from+dir, func(name string) bool {
 			if s.left--; s.left < 0 {
 				denied = syscall.EXDEV
 				return false
 			}
 			below := dir + "/" + name
-			st, err := layer.Stat(s.from + below)
-			if denied = s.judge(layer, below, &st, err); st.IsDir() {
+			st, err := s.root.Stat(s.from + below)
+			if denied = s.judge(below, &st, err); st.IsDir() {
 				dirs = append(dirs, below)
 			}
 			return denied == nil
@@ -159,7 +150,7 @@ func (s *subtree) walk(layer *beneath.Root) error {
 }
 
 // judge judges an object. statErr is the error of its attributes: a link that is gone needs no judgement.
-func (s *subtree) judge(layer *beneath.Root, below string, st *beneath.Stat, statErr error) error {
+func (s *subtree) judge(below string, st *beneath.Stat, statErr error) error {
 	from, to := s.from+below, s.to+below
 	if !s.alike {
 		was, old := s.policy.Listed(from)
@@ -174,7 +165,7 @@ func (s *subtree) judge(layer *beneath.Root, below string, st *beneath.Stat, sta
 	if statErr != nil || !st.IsLink() {
 		return nil
 	}
-	text, err := layer.Readlink(from)
+	text, err := s.root.Readlink(from)
 	if err != nil {
 		return syscall.EXDEV
 	}

@@ -41,7 +41,6 @@ type Options struct {
 	Record      scope.Record // which allowed operations are recorded; denials always are
 	Recorder    Recorder
 	Passthrough bool           // the kernel reads and writes files itself, if it can; needs CAP_SYS_ADMIN
-	Stacked     bool           // the scope is on an overlay: no other overlay can be above the view
 	Flags       int            // added to those of each open(2) of a file below: O_DSYNC, say
 	Mediated    bool           // every read and write reaches the view; the kernel caches no data
 	Remote      bool           // other hosts change the files, too: close(2) waits until they can read what was written
@@ -50,7 +49,7 @@ type Options struct {
 	Watch       *beneath.Watch // reports changes by other processes; nil: none. The caller closes it after Serve
 	History     *history.Store // keeps what changes destroy; nil: none. The caller closes it after Serve. Not with Groups
 	Hold        *hold.Layers   // has what the policy holds; nil: such paths can only be read. Not with Groups
-	Bases       Bases          // of a branch; nil: none
+	Whole       bool           // Hold has every change
 	Shared      bool           // the mount admits other users: the kernel checks modes and ACLs
 	Owner       *Owner         // every file is shown as this user's; nil: as its owner's
 	XAttrs      bool           // extended attributes; without them the kernel sends no GETXATTR before a write
@@ -63,14 +62,6 @@ type Options struct {
 	// Groups returns the supplementary groups of a process. If it is set, each operation runs with the ids of the client's process,
 	// otherwise with the ids of the view's process.
 	Groups func(pid uint32) ([]uint32, error)
-}
-
-// Bases keeps what a branch shows before its clients change it. It reports no errors: without it a commit cannot merge.
-type Bases interface {
-	// Keep is called before the object at a path is changed, replaced or, with removal, removed. st are its attributes.
-	Keep(rel string, st *beneath.Stat, removal bool)
-	// The view calls Moved before it moves a directory, or exchanges a directory with another object.
-	Moved(paths ...string)
 }
 
 // Owner is a user and group. In a user namespace with one user the ids of others are
@@ -87,13 +78,15 @@ type Limits struct {
 
 // View serves one scope. It implements fuse.RawFileSystem.
 type View struct {
-	root   *beneath.Root
+	scope  *beneath.Root
+	root   *beneath.Root // scope, below the versions of hold
 	opt    Options
 	policy atomic.Pointer[scope.Policy]
 	conn   *fusedev.Conn
 	nodes  tree
 	files  table
 	hold   *hold.Layers // Options.Hold
+	whole  bool         // Options.Whole
 
 	streams  *listing.Streams
 	editions atomic.Uint32 // counts changes that concern every directory
@@ -152,7 +145,7 @@ func New(root *beneath.Root, fd int, opt Options) (*View, error) {
 	}
 	turn, turnErr := root.Open("", unix.O_RDONLY|unix.O_DIRECTORY, attr.ID())
 	v := &View{
-		root: root, opt: opt, turn: turn, turned: turnErr == nil,
+		scope: root, root: root, opt: opt, turn: turn, turned: turnErr == nil,
 		nameless: pinned.Start(), began: time.Now(), ended: make(chan struct{}), streams: listing.NewStreams(opt.Limits.streams()),
 	}
 	v.conn = fusedev.NewConn(fd, fuse.NewProtocolServer(opt.Quota.Around(v), v.mountOptions()), fusedev.Options{
@@ -160,9 +153,10 @@ func New(root *beneath.Root, fd int, opt Options) (*View, error) {
 	})
 	v.policy.Store(opt.Policy)
 	if opt.Hold != nil {
-		layered := *root
-		v.hold, v.root = opt.Hold, &layered
-		layered.Layer = v.layer
+		v.hold, v.whole, v.root = opt.Hold, opt.Whole, opt.Hold.View()
+		if !v.whole {
+			v.hold.Held = v.held
+		}
 	}
 	v.nodes.init(attr.ID())
 	v.nodes.limit, v.nodes.crowd = opt.Limits.Memory, v.prune
@@ -174,13 +168,9 @@ func New(root *beneath.Root, fd int, opt Options) (*View, error) {
 
 // mountOptions returns what the view negotiates with the kernel.
 func (v *View) mountOptions() *fuse.MountOptions {
-	depth := 1 // of file systems whose files the kernel may pass through to
-	if v.opt.Stacked {
-		depth = 2
-	}
 	return &fuse.MountOptions{
 		Logger:        fusedev.Lines(v.opt.Logger),
-		MaxStackDepth: depth,
+		MaxStackDepth: 1,
 		EnableAcl:     v.opt.Shared,
 		DisableSplice: true,
 		Debug:         v.opt.Trace,
@@ -279,7 +269,7 @@ func (v *View) alone() (done func(), err error) {
 	}
 	v.turns.Lock()
 	if !v.turned {
-		v.turn, err = v.root.Open("", unix.O_RDONLY|unix.O_DIRECTORY, v.nodes.root.ident)
+		v.turn, err = v.scope.Open("", unix.O_RDONLY|unix.O_DIRECTORY, v.nodes.root.ident())
 		v.turned = err == nil
 	}
 	if err == nil {

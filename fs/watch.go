@@ -112,6 +112,11 @@ func (v *View) gone(st beneath.Stat) {
 	}
 	st.Nlink = 0
 	n.removed.Store(&st)
+	v.unwatch(n)
+}
+
+// unwatch forgets the watch on a directory that is removed.
+func (v *View) unwatch(n *node) {
 	if n.watched.Load() == 0 {
 		return
 	}

@@ -135,12 +135,11 @@ func (v *View) xattr(p *place, do func(attributes) error) error {
 			return err
 		}
 	}
-	dir, err := v.rootOf(p).Dir(beneath.Parent(p.rel))
+	dir, base, err := v.named(p)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	base := beneath.Base(p.rel)
 	if base == "" {
 		base = "."
 	}

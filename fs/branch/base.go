@@ -2,10 +2,12 @@ package branch
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/history/journal"
+	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -41,7 +44,8 @@ const (
 // origin is what a path of the branch showed before the branch changed it: a version of an object of Base.
 type origin struct {
 	ident
-	Path    []byte       `json:"p"` // in the branch. JSON has no strings that are not UTF-8
+	Path    []byte       `json:"p"`           // in the branch. JSON has no strings that are not UTF-8
+	Base    []byte       `json:"b,omitempty"` // its path in Base, if that is another one
 	Attr    journal.Attr `json:"a"`
 	Length  int64        `json:"l"` // of the content; -1: it is not kept
 	Sum     []byte       `json:"h,omitempty"`
@@ -52,62 +56,18 @@ type origin struct {
 	header int64 // bytes before it
 }
 
-// originIdent is identOf with the birth time that statx(2) reports, which beneath leaves out on an overlay.
-func originIdent(st *beneath.Stat) ident {
-	i := identOf(st)
-	if st.Mask&unix.STATX_BTIME != 0 {
-		i.Birth = st.Btime.Sec*1e9 + int64(st.Btime.Nsec)
-	}
-	return i
-}
-
-// CreateBases opens the journal in State for Bases, or makes it for the user, and drops the end that a crash has torn. Call it
-// while no process uses the branch. State may be another user's.
-func CreateBases(state *beneath.Root, uid, gid int) (beneath.File, error) {
-	top, err := state.Dir("")
-	if err != nil {
-		return beneath.File{}, err
-	}
-	defer top.Close()
-	f, err := top.Create(basesName, unix.O_RDWR, 0o600)
-	switch err {
-	case nil:
-		err = f.Chown(uid, gid)
-	case unix.EEXIST:
-		f, err = openBases(state, top)
+func openBases(top beneath.Dir) (beneath.File, error) {
+	f, err := journal.OpenOrCreate(top, basesName)
+	if err == nil {
+		var st beneath.Stat
+		if st, err = f.Stat(); err == nil && st.Nlink != 1 {
+			err = beneath.ErrStale
+		}
 	}
 	if err != nil {
-		return beneath.File{}, err
-	}
-	st, err := f.Stat()
-	if err == nil && (!st.IsRegular() || st.Nlink != 1 || int(st.Uid) != uid) {
-		err = beneath.ErrStale
-	}
-	size, headers := int64(0), int64(0)
-	if err == nil && st.Size < 2*maxBasesSize { // no larger one is ours
-		size, err = scanOrigins(f, 0, func(r *origin) bool {
-			headers += r.header
-			return headers < maxHeaders
-		})
-	}
-	if headers >= maxHeaders { // a part of it would have records that do not count any more
-		size = 0
-	}
-	if err == nil && size < int64(st.Size) {
-		err = f.Truncate(size)
-	}
-	if err != nil {
-		f.Close()
+		err = fmt.Errorf("%s: %w", basesName, err)
 	}
 	return f, err
-}
-
-func openBases(state *beneath.Root, top beneath.Dir) (beneath.File, error) {
-	st, err := top.Stat(basesName)
-	if err != nil {
-		return beneath.File{}, err
-	}
-	return state.Open(basesName, unix.O_RDWR, st.ID())
 }
 
 // scanOrigins calls each for the records of a journal from an offset on, up to one that is none or for which each returns false,
@@ -148,6 +108,14 @@ func scanOrigins(f beneath.File, size int64, each func(*origin) bool) (end int64
 	}
 }
 
+// of returns the record if it is of a path of Base; else nil.
+func (r *origin) of(base string) *origin {
+	if r == nil || cmp.Or(string(r.Base), string(r.Path)) != base {
+		return nil
+	}
+	return r
+}
+
 // text returns the content of a record; false if it was not kept, or the disk has lost it.
 func (r *origin) text(f beneath.File) ([]byte, bool) {
 	if r.Length < 0 {
@@ -180,7 +148,7 @@ func appendOrigin(f beneath.File, r *origin, content []byte) error {
 // originOf returns a record of the object of root at a path, with its content if it is a text. It reports whether the object
 // did not change meanwhile.
 func originOf(root *beneath.Root, rel string, st *beneath.Stat) (r *origin, content []byte, steady bool) {
-	r = &origin{ident: originIdent(st), Path: []byte(rel), Length: -1, Attr: journal.Attr{Mode: uint32(st.Mode), UID: st.Uid, GID: st.Gid}}
+	r = &origin{ident: identOf(st), Path: []byte(rel), Length: -1, Attr: journal.Attr{Mode: uint32(st.Mode), UID: st.Uid, GID: st.Gid}}
 	if !st.IsRegular() {
 		return r, nil, true
 	}
@@ -193,7 +161,7 @@ func originOf(root *beneath.Root, rel string, st *beneath.Stat) (r *origin, cont
 	if err != nil {
 		return r, nil, false
 	}
-	r.ident = originIdent(&before)
+	r.ident = identOf(&before)
 	r.Attr = journal.Attr{Mode: uint32(before.Mode), UID: before.Uid, GID: before.Gid, XAttrs: f.UserXattrs(plan.MaxXattrs)}
 	if before.Size > maxBase {
 		return r, nil, true
@@ -201,7 +169,7 @@ func originOf(root *beneath.Root, rel string, st *beneath.Stat) (r *origin, cont
 	content = make([]byte, before.Size)
 	n, err := f.ReadAt(content, 0)
 	after, failed := f.Stat()
-	if err != nil || failed != nil || n < len(content) || originIdent(&after) != r.ident {
+	if err != nil || failed != nil || n < len(content) || identOf(&after) != r.ident {
 		return r, nil, false
 	}
 	if !mergeable(content) {
@@ -212,10 +180,12 @@ func originOf(root *beneath.Root, rel string, st *beneath.Stat) (r *origin, cont
 	return r, content, true
 }
 
-// Bases keeps what a branch shows before the branch changes it. Its methods may be used from any goroutine.
+// Bases keeps what a branch shows before clients change it: see hold.Keeper. Its methods may be used from any goroutine.
 type Bases struct {
-	merged, upper *beneath.Root
-	file          beneath.File
+	layers *hold.Layers
+	top    beneath.Dir // State
+	file   beneath.File
+	taken  beneath.File
 
 	mu      sync.Mutex
 	end     int64   // what is read of the file: other processes append, too
@@ -224,10 +194,39 @@ type Bases struct {
 	known   origins // nil for each path that has a record
 }
 
-// NewBases returns the Bases of an overlay and its upper layer. The file is of CreateBases, and stays the caller's.
-func NewBases(merged, upper *beneath.Root, file beneath.File) (*Bases, error) {
-	b := &Bases{merged: merged, upper: upper, file: file, known: origins{}}
-	return b, b.read()
+var _ hold.Keeper = (*Bases)(nil)
+
+// NewBases returns the Bases of layers, and drops the end of their journal that a crash has torn. Call it while no other process uses
+// the branch. A journal that is no more of use is emptied.
+func NewBases(layers *hold.Layers) (_ *Bases, err error) {
+	b := &Bases{layers: layers, known: origins{}}
+	if b.top, err = layers.State.Dir(""); err != nil {
+		return nil, err
+	}
+	if b.file, err = openBases(b.top); err == nil {
+		b.taken, err = journal.OpenOrCreate(b.top, takenName)
+	}
+	if err != nil {
+		return nil, err
+	}
+	st, err := b.file.Stat()
+	size, headers := int64(0), int64(0)
+	if err == nil && st.Size < 2*maxBasesSize { // no larger one is ours
+		size, err = scanOrigins(b.file, 0, func(r *origin) bool {
+			headers += r.header
+			return headers < maxHeaders
+		})
+	}
+	if headers >= maxHeaders { // a part of it would have records that do not count any more
+		size = 0
+	}
+	if err == nil && size < int64(st.Size) {
+		err = b.file.Truncate(size)
+	}
+	if err == nil {
+		err = b.read()
+	}
+	return b, err
 }
 
 // read reads what was appended. The caller holds mu.
@@ -253,17 +252,21 @@ func (b *Bases) read() error {
 	return err
 }
 
-// Keep notes the object at a path, which had the attributes st, before a client changes or replaces it, or with removal
-// removes it: its version, and the content of a text of at most 1 MiB. It does nothing if the branch has changed the object
-// already. If the journal is full, [Branch.Commit] cannot merge the file.
-func (b *Bases) Keep(rel string, st *beneath.Stat, removal bool) {
-	if st.IsDir() || b.changed(rel) {
+// Keep notes the object of Base at a path, which the branch shows at rel: its version, and the content of a text of at most 1 MiB. If
+// the journal is full, [Branch.Commit] cannot merge the file.
+func (b *Bases) Keep(rel, at string, st *beneath.Stat, removal bool) {
+	if forked, err := b.top.Stat(stampName); err != nil || !later(forked.Ctime, st.Ctime) { // else it does not conflict anyhow
+		if text, err := json.Marshal(line{identOf(st), []byte(rel)}); err == nil {
+			_, _ = b.taken.WriteAt(append(text, '\n'), 0, true) // without it the path can be in conflict
+		}
+	}
+	if st.IsDir() {
 		return
 	}
 	if b.room(removal) {
-		r, content, steady := originOf(b.merged, rel, st)
-		if b.changed(rel) {
-			return // by another client, whose Keep has a record
+		r, content, steady := originOf(b.layers.Base, at, st)
+		if r.Path = []byte(rel); at != rel {
+			r.Base = []byte(at)
 		}
 		if r.Removal = removal; steady {
 			b.mu.Lock()
@@ -299,12 +302,6 @@ func goneOrigin(paths ...string) *origin {
 		r.Gone = append(r.Gone, []byte(rel))
 	}
 	return r
-}
-
-// changed reports whether the upper layer has a path.
-func (b *Bases) changed(rel string) bool {
-	_, err := b.upper.Stat(rel)
-	return !errors.Is(err, beneath.ErrStale)
 }
 
 func (b *Bases) room(removal bool) bool {
@@ -352,14 +349,11 @@ func (all origins) add(r *origin) bool {
 // origins reads the journal. whole reports whether it has no torn end.
 func (b *Branch) origins() (all origins, whole bool, err error) {
 	all = origins{}
-	if b.bases == nil {
-		return all, true, nil
-	}
 	st, err := b.bases.Stat()
 	if err != nil {
 		return nil, false, err
 	}
-	size, err := scanOrigins(*b.bases, 0, all.add)
+	size, err := scanOrigins(b.bases, 0, all.add)
 	return all, size >= int64(st.Size), err
 }
 
@@ -369,7 +363,7 @@ type noted struct{ rel, base string }
 // noteOrigins replaces the records of paths: now they show what Base has. Those of gone do not count any more. The journal must
 // never have an older record than the branch has a version: if it cannot be written, it is emptied.
 func (b *Branch) noteOrigins(now []noted, gone [][]byte) error {
-	if b.bases == nil || len(now)+len(gone) == 0 {
+	if len(now)+len(gone) == 0 {
 		return nil
 	}
 	for _, n := range now {
@@ -392,7 +386,7 @@ func (b *Branch) appendOrigins(now []noted, gone [][]byte) error {
 			size += len(gone[n]) + 4
 			n++
 		}
-		if err := appendOrigin(*b.bases, &origin{Length: -1, Gone: gone[:n]}, nil); err != nil {
+		if err := appendOrigin(b.bases, &origin{Length: -1, Gone: gone[:n]}, nil); err != nil {
 			return err
 		}
 		gone = gone[n:]
@@ -405,7 +399,7 @@ func (b *Branch) appendOrigins(now []noted, gone [][]byte) error {
 		if !ok {
 			continue
 		}
-		if err := appendOrigin(*b.bases, r, content); err != nil {
+		if err := appendOrigin(b.bases, r, content); err != nil {
 			return err
 		}
 	}

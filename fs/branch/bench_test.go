@@ -45,20 +45,14 @@ func BenchmarkMoved(b *testing.B) {
 	}
 }
 
-// BenchmarkKeep keeps what a branch shows: of a file that it has not changed, and of one that it has.
+// BenchmarkKeep keeps what a branch shows.
 func BenchmarkKeep(b *testing.B) {
-	f := newFork(b, "old="+strings.Repeat(text, 1000), "own=1")
-	bases := f.keeping()
-	f.make(f.merged, "own=2")
-	for _, name := range []string{"old", "own"} {
-		b.Run(name, func(b *testing.B) {
-			st, err := f.roots.Merged.Stat(name)
-			require.NoError(b, err)
-			for b.Loop() {
-				bases.records = 0
-				bases.Keep(name, &st, false)
-			}
-		})
-		require.NoError(b, bases.file.Truncate(0))
+	f := newFork(b, "old="+strings.Repeat(text, 1000))
+	st, err := f.Base.Stat("old")
+	require.NoError(b, err)
+	bases := f.newBases()
+	for b.Loop() {
+		bases.records = 0
+		bases.Keep("old", "old", &st, false)
 	}
 }

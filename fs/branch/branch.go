@@ -11,24 +11,16 @@ import (
 
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/fs/history/journal"
+	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// Roots are the directories of a branch. They stay the caller's.
+// Roots are the layers of a branch, and what judges a commit. They stay the caller's.
 type Roots struct {
-	Merged *beneath.Root // the overlay
-	Base   *beneath.Root // its lower layer: the directory that was forked
-	Upper  *beneath.Root // its upper layer
-	State  *beneath.Root // the branch's directory, in the same mount as Base
+	*hold.Layers // no client changes it meanwhile, but by open files
 
-	// Origin reports whether the object at a path of Upper was copied up from Base, by its attribute trusted.overlay.origin.
-	// Without it an object that the branch has changed, and the host removed, counts as added. If Base has hard links, an object that the branch has moved
-	// can seem removed by the host: a conflict that is none.
-	Origin func(rel string) bool
-
-	// Held reports whether a path is held by a rule. It is set for an upper layer that a view has written, for those paths alone:
-	// its directories above them have the modes of Base, as they were. Call Drop, not Discard.
+	// Held reports whether a path is held by a rule, and not merely above one: attributes of others are not compared. nil: every path is.
 	Held func(rel string) bool
 
 	// Judged reports whether rules judge the content of a path as a whole: it is not merged. nil: none.
@@ -41,11 +33,13 @@ type Roots struct {
 // Branch is a fork of a directory. One process at a time has it open. Its methods must not run at the same time.
 type Branch struct {
 	Roots
+	Merged *beneath.Root // what clients see
+
 	top   beneath.Dir // State
 	lock  beneath.File
 	stamp unix.StatxTimestamp // the fork, by the file system's clock
 	taken taken
-	bases *beneath.File // nil: there is no journal of them
+	bases beneath.File
 }
 
 // ErrBusy reports that another process has the branch open.
@@ -53,22 +47,15 @@ var ErrBusy = errors.New("another process has the branch open")
 
 // The files of State.
 const (
-	stampName  = "stamp"
-	takenName  = "taken"
-	intentName = "intent"
-	stageName  = "stage"
-	usedName   = "used"
-
+	stampName   = "stamp"
+	takenName   = "taken"
+	intentName  = "intent"
+	stageName   = hold.StageName
+	usedName    = "used"
 	droppedName = "dropped" // see clearAt
 )
 
-// The directories of State for Roots.Upper and Roots.Merged, which who mounts the overlay makes.
-const (
-	UpperName  = "upper"
-	MergedName = "merged"
-)
-
-// Fork begins a branch in State. Call it before the overlay is mounted, once: what changes in Base from then on is a change
+// Fork begins a branch in State, where it makes what the branch needs but hold.UpperName: what changes in Base from then on is a change
 // since the fork. It waits until the clock of the file system has advanced: a few milliseconds, at most forkTime.
 func Fork(state *beneath.Root) error {
 	top, err := state.Dir("")
@@ -81,25 +68,37 @@ func Fork(state *beneath.Root) error {
 		return fmt.Errorf("fork: %w", err)
 	}
 	defer f.Close()
-	first, err := f.Stat()
-	mode := uint32(0o600)
-	for latest, end := first, time.Now().Add(forkTime); err == nil && !later(latest.Ctime, first.Ctime); {
-		if time.Now().After(end) {
-			return fmt.Errorf("fork: the clock of the file system does not advance within %v", forkTime)
-		}
+	if err = stamp(f); err != nil {
+		return fmt.Errorf("fork: %w", err)
+	}
+	if err = top.Mkdir(stageName, 0o700); err == nil {
+		err = syncDir(state, "")
+	}
+	return err
+}
+
+// stamp sets the change time of a file to now, and waits until the clock has advanced.
+func stamp(f beneath.File) error {
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	mode := uint32(st.Mode) & 0o777
+	now := func() (t unix.StatxTimestamp, err error) {
 		mode ^= 0o200 // JuiceFS takes the mode that a file has for no change
 		if err = f.Chmod(mode); err == nil {
-			latest, err = f.Stat()
+			st, err = f.Stat()
+		}
+		return st.Ctime, err
+	}
+	first, err := now()
+	for latest, end := first, time.Now().Add(forkTime); err == nil && !later(latest, first); latest, err = now() {
+		if time.Now().After(end) {
+			return fmt.Errorf("the clock of the file system does not advance within %v", forkTime)
 		}
 	}
 	if err == nil {
 		err = f.Sync(false)
-	}
-	if err == nil {
-		err = top.Mkdir(stageName, 0o700)
-	}
-	if err == nil {
-		err = syncDir(state, "")
 	}
 	return err
 }
@@ -112,13 +111,12 @@ func later(a, b unix.StatxTimestamp) bool { return a.Sec > b.Sec || a.Sec == b.S
 
 // Open opens a branch. Call Resume before anything else.
 func Open(r Roots) (_ *Branch, err error) {
-	b := &Branch{Roots: r}
+	b := &Branch{Roots: r, Merged: r.View()}
 	if b.top, err = r.State.Dir(""); err != nil {
 		return nil, err
 	}
 	st, err := b.top.Stat(stampName)
 	if err == nil {
-		b.stamp = st.Ctime
 		b.lock, err = r.State.Open(stampName, unix.O_RDONLY, st.ID())
 	}
 	if err != nil {
@@ -129,12 +127,10 @@ func Open(r Roots) (_ *Branch, err error) {
 		err = ErrBusy
 	}
 	if err == nil {
-		err = b.taken.open(b.top)
+		b.bases, err = openBases(b.top)
 	}
 	if err == nil {
-		if f, failed := openBases(r.State, b.top); failed == nil {
-			b.bases = &f
-		}
+		err = b.refresh(false)
 	}
 	if err != nil {
 		b.lock.Close()
@@ -144,11 +140,25 @@ func Open(r Roots) (_ *Branch, err error) {
 	return b, nil
 }
 
+// refresh reads what a view may have written since. own says that no view changes the branch: this process may.
+func (b *Branch) refresh(own bool) error {
+	read := b.Read
+	if own {
+		read = b.Load
+	}
+	err := read()
+	if err == nil {
+		err = b.taken.open(b.top, own)
+	}
+	st, failed := b.lock.Stat()
+	b.stamp = st.Ctime
+	return errors.Join(err, failed)
+}
+
 // ErrUnfinished reports a commit that Resume has to finish: the stage has objects of Base.
 var ErrUnfinished = errors.New("a commit is not finished")
 
-// Use locks State for whoever mounts the overlay, as long as the file is open: the kernel does not define what two overlays of
-// one upper layer do. It returns ErrUsed if another process has it.
+// Use locks State for the view that has the layers, as long as the file is open. It returns ErrUsed if another process has it.
 func Use(state *beneath.Root) (beneath.File, error) {
 	top, err := state.Dir("")
 	if err != nil {
@@ -168,7 +178,7 @@ func Use(state *beneath.Root) (beneath.File, error) {
 	return f, err
 }
 
-// ErrUsed reports that another process has the overlay mounted.
+// ErrUsed reports that another process has the layers.
 var ErrUsed = errors.New("another scopefs has the branch mounted: end it, run both by one daemon, or use another branch")
 
 // killedTime bounds the wait for a lock: a process of a command that was killed has it until it ends.
@@ -213,9 +223,7 @@ func Idle(state *beneath.Root) error {
 
 // Close closes the branch.
 func (b *Branch) Close() {
-	if b.bases != nil {
-		b.bases.Close()
-	}
+	b.bases.Close()
 	b.taken.log.Close()
 	b.lock.Close()
 	b.top.Close()
@@ -227,14 +235,6 @@ type ident = plan.Ident
 func identOf(st *beneath.Stat) ident { return plan.IdentOf(st) }
 
 func plainTime(t unix.StatxTimestamp) unix.StatxTimestamp { return plan.PlainTime(t) }
-
-// UpperID identifies an object of Upper.
-type UpperID struct {
-	Ino   uint64 `json:"i"`
-	Birth int64  `json:"b,omitempty"`
-}
-
-func upperID(st *beneath.Stat) UpperID { return UpperID{st.Ino, st.ID().Birth} }
 
 func parentOf(rel string) string { return rel[:max(strings.LastIndexByte(rel, '/'), 0)] }
 func baseOf(rel string) string   { return rel[strings.LastIndexByte(rel, '/')+1:] }

@@ -1,81 +1,178 @@
 package branch
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/audit/event"
+	view "github.com/scopefs/scopefs/fs"
+	"github.com/scopefs/scopefs/fs/fusemount"
+	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/internal/need"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// fork is a branch of a directory, mounted.
+// fork is a branch of a directory, with a view of it mounted, which another process serves: one that uses its own mount can deadlock.
 type fork struct {
 	testing.TB
 	base, merged, state string
-	roots               Roots
+	layers              *hold.Layers
+	served              *exec.Cmd
+	to                  io.WriteCloser // of the process
+	from                *bufio.Reader  // likewise
 	*Branch
 }
 
 // newFork makes a directory, by lines as of tree, and forks it.
 func newFork(t testing.TB, lines ...string) *fork {
-	need.Root(t, "it mounts an overlay")
+	need.Root(t, "it mounts a view")
 	top := t.TempDir()
 	f := &fork{TB: t, base: top + "/base", merged: top + "/merged", state: top + "/state"}
-	for _, dir := range []string{"base", "merged", "state", "state/upper", "state/work"} {
+	for _, dir := range []string{"base", "merged", "state", "state/upper"} {
 		require.NoError(t, os.Mkdir(filepath.Join(top, dir), 0o755))
 	}
 	f.make(f.base, lines...)
 	state, err := beneath.OpenDir(f.state)
 	require.NoError(t, err)
 	require.NoError(t, Fork(state))
-	f.roots.State = state
-	f.roots.Origin = func(rel string) bool { return copiedUp(f.roots.Upper, rel) }
+	state.Close()
 	f.mount()
 	f.open()
 	t.Cleanup(func() {
 		f.Close()
 		f.unmount()
-		state.Close()
 	})
 	return f
 }
 
-func (f *fork) mount(moved ...Moved) {
-	upper, err := beneath.OpenDir(f.state + "/upper")
-	require.NoError(f, err)
-	defer upper.Close()
-	require.NoError(f, Redirect(upper, moved))
-	options := "redirect_dir=on,metacopy=off,index=off,lowerdir=" + f.base + ",upperdir=" + f.state + "/upper,workdir=" + f.state + "/work"
-	require.NoError(f, unix.Mount("overlay", f.merged, "overlay", 0, options))
-	for root, dir := range map[**beneath.Root]string{&f.roots.Base: f.base, &f.roots.Merged: f.merged, &f.roots.Upper: f.state + "/upper"} {
-		r, err := beneath.OpenDir(dir)
-		require.NoError(f, err)
-		*root = r
+// recorder records nothing.
+type recorder struct{}
+
+func (recorder) Record(context.Context, event.Event) error { return nil }
+func (recorder) Err() error                                { return nil }
+
+// openLayers opens the layers of a fork in a directory.
+func openLayers(t testing.TB, top string) *hold.Layers {
+	base, err := beneath.OpenDir(top + "/base")
+	require.NoError(t, err)
+	state, err := beneath.OpenDir(top + "/state")
+	require.NoError(t, err)
+	layers, err := hold.Open(base, state, true)
+	require.NoError(t, err)
+	return layers
+}
+
+// TestServe is the process that serves the view of a fork.
+func TestServe(t *testing.T) {
+	top := os.Getenv("BRANCH_SERVE")
+	if top == "" {
+		return
 	}
+	layers := openLayers(t, top)
+	bases, err := NewBases(layers)
+	require.NoError(t, err)
+	layers.Keep = bases
+	policy, err := scope.Compile(scope.PolicySpec{})
+	require.NoError(t, err)
+	dev, err := fusemount.Mount(top+"/merged", fusemount.MountOptions{})
+	require.NoError(t, err)
+	v, err := view.New(layers.Base, dev.FD(), view.Options{Policy: policy, Recorder: recorder{}, Hold: layers, Whole: true, XAttrs: true,
+		Passthrough: true, Timeout: time.Millisecond})
+	require.NoError(t, err)
+	go func() {
+		fmt.Println("ready")
+		thaw, lines := func() {}, bufio.NewScanner(os.Stdin)
+		for lines.Scan() {
+			switch lines.Text() {
+			case "freeze":
+				thaw = v.Freeze()
+			case "thaw":
+				thaw()
+			case "full":
+				bases.records, bases.removed = maxBases, maxBases
+			}
+			fmt.Println("done")
+		}
+	}()
+	require.NoError(t, v.Serve())
+}
+
+// mount has a view of the branch served at merged.
+func (f *fork) mount() {
+	f.Helper()
+	top := filepath.Dir(f.base)
+	f.layers = openLayers(f, top)
+	f.served = exec.Command(os.Args[0], "-test.run=^TestServe$")
+	f.served.Env = append(os.Environ(), "BRANCH_SERVE="+top)
+	f.served.Stderr = os.Stderr
+	var err error
+	f.to, err = f.served.StdinPipe()
+	require.NoError(f, err)
+	from, err := f.served.StdoutPipe()
+	require.NoError(f, err)
+	f.from = bufio.NewReader(from)
+	require.NoError(f, f.served.Start())
+	line, err := f.from.ReadString('\n')
+	require.NoError(f, err)
+	require.Equal(f, "ready\n", line)
+}
+
+// newBases returns what keeps the bases of the fork in this process.
+func (f *fork) newBases() *Bases {
+	f.Helper()
+	b, err := NewBases(f.layers)
+	require.NoError(f, err)
+	return b
+}
+
+// tell has the process that serves the view do something.
+func (f *fork) tell(what string) {
+	f.Helper()
+	_, err := fmt.Fprintln(f.to, what)
+	require.NoError(f, err)
+	line, err := f.from.ReadString('\n')
+	require.NoError(f, err)
+	require.Equal(f, "done\n", line)
 }
 
 func (f *fork) unmount() {
-	for _, r := range []*beneath.Root{f.roots.Base, f.roots.Merged, f.roots.Upper} {
-		r.Close()
-	}
-	require.NoError(f, unix.Unmount(f.merged, 0))
+	f.Helper()
+	require.NoError(f, fusemount.Unmount(f.merged))
+	_, _ = io.Copy(io.Discard, f.from)
+	require.NoError(f, f.served.Wait())
+	f.layers.Base.Close()
+	f.layers.State.Close()
+	f.layers.Upper.Close()
+	f.layers.Stage.Close()
 }
 
 func (f *fork) open() {
-	b, err := Open(f.roots)
+	require.NoError(f, f.layers.Load())
+	b, err := Open(Roots{Layers: f.layers})
 	require.NoError(f, err)
 	f.Branch = b
+}
+
+// frozen has the view change nothing until thaw is called: this process may.
+func (f *fork) frozen() (thaw func()) {
+	f.Helper()
+	f.tell("freeze")
+	require.NoError(f, f.layers.Load())
+	return func() { f.tell("thaw") }
 }
 
 // make makes objects: "dir/", "file=content", "link->text".
@@ -137,22 +234,10 @@ func describe(dir, rel string) (string, error) {
 	return fmt.Sprintf("%v %q %q", info.Mode(), rel, text), nil
 }
 
-// requireMerged requires that an overlay has a tree. The kernel leaves a name out of a listing if it has no memory for the
-// lookup ("overlayfs: failed to look up (NAME) for ino (-12)"), and keeps the listing: such an object is found by its name.
-// This package lists the layers, never the overlay.
+// requireMerged requires that the view has a tree.
 func requireMerged(t testing.TB, want []string, dir string, about ...any) {
 	t.Helper()
-	got := tree(t, dir)
-	for _, line := range want {
-		var mode, rel string
-		if _, err := fmt.Sscanf(line, "%s %q", &mode, &rel); err != nil || slices.Contains(got, line) {
-			continue
-		}
-		if there, err := describe(dir, rel); err == nil && there == line {
-			got = append(got, line)
-		}
-	}
-	require.ElementsMatch(t, want, got, about...)
+	require.ElementsMatch(t, want, tree(t, dir), about...)
 }
 
 // diff lists what differs, as "kind path" or "kind from -> path", and conflicts after "!".
@@ -178,24 +263,44 @@ func texts(entries []Entry) []string {
 	return list
 }
 
-// commit commits, and redirects moved directories as the daemon does.
+// commit commits as a daemon does.
 func (f *fork) commit(opt Options) *Result {
 	f.Helper()
 	r, err := f.Commit(context.Background(), opt)
 	require.NoError(f, err)
-	if len(r.Moved) > 0 {
-		f.again()
-	}
 	return r
 }
 
-// again mounts the overlay anew: the kernel has nothing of it in memory then.
+// Commit is Branch.Commit.
+func (f *fork) Commit(ctx context.Context, opt Options) (*Result, error) {
+	defer f.frozen()()
+	return f.Branch.Commit(ctx, opt)
+}
+
+// Resume is Branch.Resume.
+func (f *fork) Resume() (*Result, error) {
+	defer f.frozen()()
+	return f.Branch.Resume()
+}
+
+// Discard is Branch.Discard.
+func (f *fork) Discard(ctx context.Context, paths []string, hash string) (done, total int, err error) {
+	defer f.frozen()()
+	return f.Branch.Discard(ctx, paths, hash)
+}
+
+// Diff is Branch.Diff.
+func (f *fork) Diff(ctx context.Context, paths []string, hashed bool) (*Set, error) {
+	require.NoError(f, f.layers.Load())
+	return f.Branch.Diff(ctx, paths, hashed)
+}
+
+// again mounts the view anew.
 func (f *fork) again() {
 	f.Helper()
-	moved := f.Moved()
 	f.Close()
 	f.unmount()
-	f.mount(moved...)
+	f.mount()
 	f.open()
 }
 
@@ -215,7 +320,7 @@ func (f *fork) remove(dir string, names ...string) {
 func TestCommit(t *testing.T) {
 	f := newFork(t, "same=1", "changed=1", "mode=1", "gone=1", "d/gone/a=1", "d/gone/b/c=1", "moved=1", "old/a=1", "old/b/c=1", "old/b/d=1",
 		"link->same", "kind=1", "turn/a=1", "again/a=1", "again/b=1")
-	f.make(f.merged, "changed=22", "added=1", "new/dir/", "new/file=1", "new/link->../../outside", "name\n\xff=1")
+	f.make(f.merged, "changed=22", "added=1", "new/dir/", "new/file=1", "new/link->../outside", "name\n\xff=1")
 	require.NoError(t, os.Chmod(f.merged+"/mode", 0o600))
 	f.remove(f.merged, "gone", "d/gone", "link", "kind", "turn", "again", "old/b/d")
 	f.rename(f.merged, "moved", "new/moved")
@@ -273,17 +378,12 @@ func TestConflicts(t *testing.T) {
 // TestReplaced: the host replaces a file that the branch has changed. It is no file that the branch has added.
 func TestReplaced(t *testing.T) {
 	f := newFork(t, "replaced=1")
-	f.Branch.Origin = nil // as in the process of a view
 	f.make(f.merged, "replaced=2")
 	f.make(f.base, "new=3")
 	require.NoError(t, os.Rename(f.base+"/new", f.base+"/replaced"))
-	want := []string{"changed replaced ! " + whyNew}
+	want := []string{"changed replaced ! " + whyChanged}
 	assert.Equal(t, want, f.diff())
-	f.Close()
-	f.unmount()
-	f.mount()
-	f.open()
-	f.Branch.Origin = nil
+	f.again()
 	assert.Equal(t, want, f.diff())
 	_, _, err := f.Discard(t.Context(), nil, "")
 	require.NoError(t, err)
@@ -300,36 +400,12 @@ func TestTakenRemoved(t *testing.T) {
 	require.NoError(t, os.RemoveAll(f.base+"/other"))
 	assert.Empty(t, f.diff())
 	f.make(f.merged, "made/deep/f=2")
-	want := []string{"added made ! " + whyGone, "added made/deep ! " + whyGone, "added made/deep/f ! " + whyGone}
+	want := []string{"added made", "added made/deep", "added made/deep/f"}
 	assert.Equal(t, want, f.diff())
 	r := f.commit(Options{Conflicts: Theirs})
 	assert.Empty(t, r.Conflicts)
 	assert.Empty(t, f.diff())
 	assert.Equal(t, []string{`drwxr-xr-x "made" ""`, `drwxr-xr-x "made/deep" ""`, `-rw-r--r-- "made/deep/f" "2"`}, tree(t, f.base)[2:])
-}
-
-// TestDetached mounts the overlay anew after a commit has moved a directory: without Redirect the branch is not taken for one
-// that has removed what is in the directory.
-func TestDetached(t *testing.T) {
-	f := newFork(t, "old/deep/a=1", "old/b=1")
-	f.rename(f.merged, "old", "new")
-	f.make(f.merged, "new/deep/c=1")
-	want := tree(t, f.merged)
-	r, err := f.Commit(t.Context(), Options{})
-	require.NoError(t, err)
-	assert.Len(t, r.Moved, 2, "new and new/deep")
-	f.Close()
-	f.unmount()
-	f.mount()
-	f.open()
-	_, err = f.Diff(t.Context(), nil, false)
-	require.ErrorIs(t, err, ErrDetached)
-	_, err = f.Commit(t.Context(), Options{Conflicts: Theirs})
-	require.ErrorIs(t, err, ErrDetached)
-	f.again()
-	assert.Empty(t, f.diff())
-	assert.Equal(t, want, tree(t, f.merged))
-	assert.Equal(t, want, tree(t, f.base))
 }
 
 func TestPaths(t *testing.T) {
@@ -406,7 +482,7 @@ func TestHash(t *testing.T) {
 func TestCannot(t *testing.T) {
 	f := newFork(t, "a=1")
 	require.NoError(t, unix.Mknod(f.merged+"/socket", unix.S_IFSOCK|0o600, 0))
-	require.NoError(t, unix.Mknod(f.merged+"/device", unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))))
+	require.NoError(t, unix.Mknod(f.state+"/upper/device", unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))))
 	f.make(f.merged, "a=2")
 	want := []string{"changed a", "added device ! cannot be taken: a socket or device", "added socket ! cannot be taken: a socket or device"}
 	assert.Equal(t, want, f.diff())
@@ -427,8 +503,8 @@ func TestLinkStaged(t *testing.T) {
 	}
 	may := func(rel string) error {
 		if rel == "l" {
-			f.remove(f.merged, "l")
-			f.make(f.merged, "l->out")
+			f.remove(f.state+"/upper", "l")
+			f.make(f.state+"/upper", "l->out")
 		}
 		return nil
 	}
@@ -462,6 +538,7 @@ func TestUnreadable(t *testing.T) {
 		child.Env = append(os.Environ(), "BRANCH_OF="+filepath.Dir(f.base))
 		out, err := child.CombinedOutput()
 		require.NoError(t, err, "%s", out)
+		f.frozen()()
 		f.open()
 		want := []string{
 			`--w------- "mode" "1"`, `dr-x------ "new" ""`, `-rw-r--r-- "new/file" "1"`,
@@ -501,6 +578,7 @@ func TestDiscardUnreadable(t *testing.T) {
 		child.Env = append(os.Environ(), "BRANCH_OF="+filepath.Dir(f.base))
 		out, err := child.CombinedOutput()
 		require.NoError(t, err, "%s", out)
+		f.frozen()()
 		f.open()
 		assert.Equal(t, before, tree(t, f.base))
 		assert.Equal(t, before, tree(t, f.merged))
@@ -538,17 +616,56 @@ func TestDiscardClosed(t *testing.T) {
 	assert.Equal(t, []string{`-rw-r--r-- "a" "1"`}, tree(t, f.merged))
 }
 
-// copiedUp reports whether an object of Upper was copied up from the lower layer. It needs CAP_SYS_ADMIN.
-func copiedUp(upper *beneath.Root, rel string) bool {
-	st, err := upper.Stat(rel)
-	if err != nil {
-		return false
-	}
-	f, err := upper.Open(rel, unix.O_RDONLY, st.ID())
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	n, err := f.Getxattr("trusted.overlay.origin", nil)
-	return err == nil && n > 0
+// TestCommitOpen: a file that a client has open for writing or mapped stays in the branch after a commit, with what the client writes then.
+// When nobody can write it, the next commit lets the branch show Base.
+func TestCommitOpen(t *testing.T) {
+	f := newFork(t, "open=1", "mapped=1")
+	open, err := os.OpenFile(f.merged+"/open", os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer open.Close()
+	_, err = open.WriteAt([]byte("2"), 0)
+	require.NoError(t, err)
+	mapped, err := os.OpenFile(f.merged+"/mapped", os.O_RDWR, 0)
+	require.NoError(t, err)
+	memory, err := unix.Mmap(int(mapped.Fd()), 0, 1, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	require.NoError(t, err)
+	memory[0] = '2'
+	require.NoError(t, mapped.Close())
+	assert.Len(t, f.commit(Options{}).Taken, 2)
+	assert.Equal(t, []string{`-rw-r--r-- "mapped" "2"`, `-rw-r--r-- "open" "2"`}, tree(t, f.base))
+	assert.Empty(t, f.diff())
+
+	_, err = open.WriteAt([]byte("3"), 0)
+	require.NoError(t, err)
+	memory[0] = '3'
+	require.NoError(t, unix.Msync(memory, unix.MS_SYNC))
+	want := []string{`-rw-r--r-- "mapped" "3"`, `-rw-r--r-- "open" "3"`}
+	assert.Equal(t, want, tree(t, f.merged))
+	assert.Equal(t, []string{"changed mapped", "changed open"}, f.diff())
+	require.NoError(t, open.Close())
+	require.NoError(t, unix.Munmap(memory))
+	require.Eventually(t, func() bool {
+		f.commit(Options{})
+		left, err := os.ReadDir(f.state + "/upper")
+		return err == nil && len(left) == 0
+	}, time.Minute, 10*time.Millisecond, "the view closes a file after its last client")
+	assert.Equal(t, want, tree(t, f.base))
+	f.make(f.base, "open=host")
+	require.Eventually(t, func() bool { return f.read(f.merged+"/open") == "host" }, time.Minute, time.Millisecond)
+}
+
+// TestCommitWithin: a client that works in a new directory goes on there after a commit, and sees what the host adds.
+func TestCommitWithin(t *testing.T) {
+	f := newFork(t)
+	f.make(f.merged, "new/deep/f=1")
+	within, err := os.OpenRoot(f.merged + "/new/deep")
+	require.NoError(t, err)
+	defer within.Close()
+	f.commit(Options{})
+	require.NoError(t, within.WriteFile("g", []byte("2"), 0o644))
+	_, err = within.Stat(".")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"added new/deep/g"}, f.diff())
+	f.make(f.base, "new/deep/host=1")
+	require.Eventually(t, func() bool { _, err := within.Stat("host"); return err == nil }, time.Minute, time.Millisecond)
 }

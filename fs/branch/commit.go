@@ -3,7 +3,6 @@ package branch
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -42,14 +41,7 @@ type Options struct {
 // Result is what a commit has done.
 type Result struct {
 	Taken     []Entry `json:"taken"`
-	Conflicts []Entry `json:"conflicts"`       // what was not taken
-	Moved     []Moved `json:"moved,omitempty"` // for Redirect
-}
-
-// Moved is a directory that a commit has moved in Base.
-type Moved struct {
-	Path  []byte  `json:"path"`  // JSON has no strings that are not UTF-8
-	Upper UpperID `json:"upper"` // its directory in Upper
+	Conflicts []Entry `json:"conflicts"` // what was not taken
 }
 
 // ErrChanged reports that the branch is not what Options.Hash names any more.
@@ -60,6 +52,9 @@ var ErrChanged = errors.New("the branch has changed since its hash was taken")
 func (b *Branch) Commit(ctx context.Context, opt Options) (*Result, error) {
 	if _, err := b.top.Stat(intentName); err != unix.ENOENT {
 		return nil, errors.Join(errors.New("the last commit is not finished: call Resume"), err)
+	}
+	if err := b.refresh(!opt.Check); err != nil {
+		return nil, err
 	}
 	d, err := b.differ(ctx)
 	if err != nil {
@@ -181,7 +176,6 @@ func (b *Branch) Commit(ctx context.Context, opt Options) (*Result, error) {
 	if err := x.run(); err != nil {
 		return nil, err
 	}
-	b.unsettle()
 	return x.result(r), nil
 }
 
@@ -201,7 +195,7 @@ func (d *differ) mayBelow(from, to string, may func(string) error) error {
 	if err := may(to); err != nil {
 		return err
 	}
-	for _, name := range d.below[from] {
+	for _, name := range d.within(from) {
 		if at := beneath.Join(from, name); !d.claimed[at] {
 			if err := d.mayBelow(at, beneath.Join(to, name), may); err != nil {
 				return err
@@ -232,10 +226,7 @@ func leaveWith(entries []Entry, left []bool) {
 
 // intent is what a commit is going to do. With its steps it is on the disk before the first one: see package plan.
 type intent struct {
-	Touched [][]byte  `json:"touched"` // directories of Base that change only by the steps
-	Whole   []Moved   `json:"whole"`   // directories of Base whose content the branch has replaced
-	Carried []Moved   `json:"carried"` // directories in moved ones
-	Known   []UpperID `json:"known"`   // objects of Upper that came from objects that the steps remove
+	Touched [][]byte `json:"touched"` // directories of Base that change only by the steps
 	steps   []step
 }
 
@@ -247,13 +238,11 @@ type step struct {
 
 // mark is what a commit notes of a step.
 type mark struct {
-	Entry  int                 `json:"entry"`
-	Upper  UpperID             `json:"upper,omitzero"`  // the new object in Upper
-	Seen   unix.StatxTimestamp `json:"seen,omitzero"`   // its change time
-	Made   bool                `json:"made,omitempty"`  // the object is a directory of the branch
-	Clean  bool                `json:"clean,omitempty"` // the object of Base has not changed since the fork
-	Adopt  string              `json:"adopt,omitempty"` // of an exchange: the branch gets the new version, too, first with this name
-	Theirs ident               `json:"theirs,omitzero"` // with Adopt: the branch's version that was merged
+	Entry  int    `json:"entry"`
+	Branch []byte `json:"branch"`           // the path of the entry in the branch
+	Moved  bool   `json:"moved,omitempty"`  // an object of Base has moved there
+	Clean  bool   `json:"clean,omitempty"`  // the object of Base has not changed since the fork
+	Merged *ident `json:"merged,omitempty"` // the branch's version, which is merged: it goes, unless a client has changed it since
 }
 
 // takes reports whether a step takes an object of Base from its place, and brings none there.
@@ -276,8 +265,8 @@ func (d *differ) intent(entries []Entry, left []bool, staged []ident) *intent {
 			continue
 		}
 		path, base, old, new := plan.InTree(e.Path), plan.InTree(e.base), identOf(&e.old), staged[i]
-		m := mark{Entry: i, Upper: e.upper, Seen: e.new.Ctime}
-		taken := mark{Entry: i, Clean: d.since(&e.old) == ""}
+		m := mark{Entry: i, Branch: []byte(e.at), Moved: e.Kind == history.Renamed}
+		taken := mark{Entry: i, Branch: []byte(e.at), Clean: d.since(&e.old) == ""}
 		attrs := func() {
 			last = append(last, step{plan.Step{Do: plan.Attributes, At: path, Object: old, Attr: e.attr}, m})
 		}
@@ -297,9 +286,8 @@ func (d *differ) intent(entries []Entry, left []bool, staged []ident) *intent {
 				attrs()
 			}
 		case e.Kind == history.Added:
-			m.Made = e.new.IsDir()
 			in = append(in, step{plan.Step{Do: plan.Move, At: stage(stagedName(i)), To: path, Object: new}, m})
-			if m.Made {
+			if e.new.IsDir() {
 				old = new
 				attrs()
 			}
@@ -309,7 +297,8 @@ func (d *differ) intent(entries []Entry, left []bool, staged []ident) *intent {
 			name := stagedName(i)
 			m.Clean = taken.Clean
 			if e.Merge == Merged {
-				name, m.Adopt, m.Theirs = mergedName(i), adoptedPrefix+rand.Text(), identOf(&e.new)
+				theirs := identOf(&e.new)
+				name, m.Merged = mergedName(i), &theirs
 			}
 			in = append(in, step{plan.Step{Do: plan.Exchange, At: path, To: stage(name), Object: old, Other: new}, m})
 		}
@@ -339,32 +328,6 @@ func (d *differ) intent(entries []Entry, left []bool, staged []ident) *intent {
 	for _, s := range in {
 		dir := parentOf(s.Path())
 		touches(dir, moved(dir, from))
-	}
-	goes, keeps := map[string]bool{}, map[string]bool{} // paths of Base, and directories that keep one of theirs
-	for i, e := range entries {
-		if e.leaves() && !left[i] {
-			goes[e.base] = true
-		}
-	}
-	for i := range d.entries {
-		if e := &d.entries[i]; e.leaves() && !goes[e.base] {
-			keeps[parentOf(e.base)] = true
-		}
-	}
-	for _, dir := range d.whole {
-		if !keeps[string(dir.Path)] {
-			all.Whole = append(all.Whole, dir)
-		}
-	}
-	for _, dir := range d.carried {
-		if rel := string(dir.Path); moved(rel, from) != rel {
-			all.Carried = append(all.Carried, dir)
-		}
-	}
-	for i := range entries {
-		if e := &entries[i]; !left[i] && e.base != "" && (e.Kind == history.Deleted || staged[i].Ino != 0) {
-			all.Known = append(all.Known, d.hiding[e.old.Ino]...)
-		}
 	}
 	return all
 }
@@ -412,7 +375,10 @@ func (b *Branch) Resume() (*Result, error) {
 		return nil, fmt.Errorf("resume commit: %w", err)
 	}
 	if j == nil {
-		return nil, b.clear()
+		return nil, nil // a view may use the stage
+	}
+	if err := b.refresh(true); err != nil {
+		return nil, err
 	}
 	in := &intent{steps: make([]step, len(j.Steps))}
 	err = json.Unmarshal(j.Note, in)

@@ -17,7 +17,6 @@ import (
 
 	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/internal/need"
-	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // nobody owns what the child of TestKill commits: an ordinary user.
@@ -111,16 +110,11 @@ func TestKillChild(t *testing.T) {
 // childBranch opens the branch that the environment names, as an ordinary user.
 func childBranch(t *testing.T) *Branch {
 	top := os.Getenv("BRANCH_OF")
-	var r Roots
-	for root, dir := range map[**beneath.Root]string{&r.Base: "base", &r.Merged: "merged", &r.Upper: "state/upper", &r.State: "state"} {
-		var err error
-		*root, err = beneath.OpenDir(filepath.Join(top, dir))
-		require.NoError(t, err)
-	}
+	layers := openLayers(t, top)
 	require.NoError(t, syscall.Setgroups(nil))
 	require.NoError(t, syscall.Setgid(nobody))
 	require.NoError(t, syscall.Setuid(nobody))
-	b, err := Open(r)
+	b, err := Open(Roots{Layers: layers})
 	require.NoError(t, err)
 	return b
 }
@@ -226,6 +220,7 @@ func TestPutBack(t *testing.T) {
 			f := newFork(t, "removed=1", "changed=1")
 			f.remove(f.merged, "removed")
 			f.make(f.merged, "changed=2")
+			require.NoError(f, f.layers.Load())
 			d, err := f.differ(t.Context())
 			require.NoError(t, err)
 			staged, err := f.stageAll(t.Context(), d.entries, make([]bool, 2), false)

@@ -35,10 +35,10 @@ type Entry struct {
 
 	Merge string `json:"merge,omitempty"` // of a Conflict: MergeClean, or why a commit cannot merge it; Merged
 
-	base     string       // its path in Base; "" if it is added
-	old, new beneath.Stat // in Base and in the branch
-	fixed    bool         // no option overrides Conflict
-	upper    UpperID
+	base     string        // its path in Base; "" if it is added
+	old, new beneath.Stat  // in Base and in the branch
+	fixed    bool          // no option overrides Conflict
+	at       string        // its path in the branch: also of one that was removed
 	attr     *journal.Attr // of a commit that sets them without a copy
 	origin   *origin       // of a Conflict: what the path was before the branch changed it; nil: unknown
 	sum      []byte        // SHA-256 of the new content; nil: the hash of the Set is without it
@@ -51,9 +51,6 @@ type Set struct {
 	Entries []Entry `json:"entries"`
 	Hash    string  `json:"hash,omitempty"` // SHA-256 of the entries, and of new and merged content, in hex
 }
-
-// ErrDetached reports that the overlay does not find a directory that a commit has moved: see Redirect.
-var ErrDetached = errors.New("the branch does not show a moved directory any more: mount it again")
 
 // ErrTooLarge reports that what differs is more than the caller wants to read.
 var ErrTooLarge = errors.New("the changes are too large")
@@ -100,6 +97,9 @@ type shower struct {
 
 // list returns what differs. The caller calls release when it has read the branch.
 func (b *Branch) list(ctx context.Context, paths []string) (s *Set, release func(), err error) {
+	if err := b.refresh(false); err != nil {
+		return nil, func() {}, err
+	}
 	d, err := b.differ(ctx)
 	if err != nil {
 		return nil, func() {}, err

@@ -10,16 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/history"
-	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // Discard drops the differences that the patterns cover: the branch has the version of Base, and Diff does not list them. It
 // returns the number of entries, and how many are done. If it is interrupted, another Discard goes on. An entry that cannot be taken
 // back stays, and is in the error. With a hash, as of Options, it drops what has that hash, or fails with ErrChanged, and what a
-// client has changed since stays. Clients of the branch should not change it meanwhile. To discard everything, a new branch
-// is faster.
+// client has changed since stays.
 func (b *Branch) Discard(ctx context.Context, paths []string, hash string) (done, total int, err error) {
+	if err := b.refresh(true); err != nil {
+		return 0, 0, err
+	}
 	d, err := b.differ(ctx)
 	if err != nil {
 		return 0, 0, err
@@ -34,6 +35,13 @@ func (b *Branch) Discard(ctx context.Context, paths []string, hash string) (done
 	entries, err := b.agreed(ctx, d.entries, paths, needs, hash)
 	if err != nil {
 		return 0, 0, err
+	}
+	if hash == "" && len(entries) == len(d.entries) {
+		d.release()
+		if err := b.clearAll(); err != nil {
+			return 0, len(entries), err
+		}
+		return len(entries), len(entries), nil
 	}
 	var out, in, last []*Entry
 	for i := range entries {
@@ -59,8 +67,6 @@ func (b *Branch) Discard(ctx context.Context, paths []string, hash string) (done
 	for i := range d.entries {
 		if e := &d.entries[i]; e.Kind == history.Renamed && !picked[e.base] {
 			u.stays[e.base] = e.Path
-		} else if e.Kind == history.Deleted && !picked[e.base] && picked[parentOf(e.base)] {
-			u.note(e, line{}) // it is still removed, without a whiteout
 		}
 	}
 	for _, phase := range []struct {
@@ -71,25 +77,39 @@ func (b *Branch) Discard(ctx context.Context, paths []string, hash string) (done
 			if err := ctx.Err(); err != nil {
 				u.failed[e] = err
 			} else if u.failed[e] == nil {
-				if err := u.lifted(phase.do, e); err != nil {
+				if err := u.lifted(e.Path, func() error { return phase.do(e) }); err != nil {
 					u.failed[e] = fmt.Errorf("%s: %w", e.Path, err)
 				}
 			}
 		}
 	}
-	if err := u.attributes(in); err != nil {
-		return 0, len(entries), err
-	}
-	var now []noted
+	var gone [][]byte
 	for i := range entries {
 		e := &entries[i]
-		if err = errors.Join(err, u.failed[e]); e.base != "" && u.failed[e] == nil {
-			now = append(now, noted{moved(e.base, u.stays), e.base})
+		if err = errors.Join(err, u.failed[e]); u.failed[e] == nil {
+			gone = append(gone, []byte(e.at), []byte(e.base))
 		}
 	}
-	err = errors.Join(err, b.noteOrigins(now, nil))
-	b.unsettle()
-	return len(entries) - len(u.failed), len(entries), errors.Join(err, b.taken.append(u.lines))
+	if failed := b.Trim(); failed != nil {
+		err = errors.Join(err, failed)
+	}
+	_, failed := b.shed() // directories that have nothing more
+	err = errors.Join(err, failed, b.noteOrigins(nil, gone), b.renew())
+	return len(entries) - len(u.failed), len(entries), err
+}
+
+// clearAll has the branch show Base alone, whatever that has.
+func (b *Branch) clearAll() error {
+	names, err := b.Upper.Names("")
+	for _, name := range names {
+		if failed := b.clearAt(name); failed != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", name, failed))
+		}
+	}
+	if err = errors.Join(err, b.ClearJournal(), b.Reset("")); err != nil {
+		return err
+	}
+	return b.renew()
 }
 
 // discard takes entries back.
@@ -98,18 +118,7 @@ type discard struct {
 	stays  map[string]string // moved directories that are not taken back: their paths in Base and in the branch
 	parked map[*Entry]string // moved directories, and their names in the root
 	failed map[*Entry]error
-	lines  []line
 	bound  bool // to a hash
-}
-
-// lifted calls do, also in directories that their owner may not write to.
-func (u *discard) lifted(do func(*Entry) error, e *Entry) error {
-	err := do(e)
-	if errors.Is(err, unix.EACCES) {
-		defer u.Merged.Lift(parentOf(e.Path), unix.S_IRWXU)()
-		err = do(e)
-	}
-	return err
 }
 
 // agreed returns the entries that patterns cover, with those that need them. With a hash, a Diff with these patterns has it, and
@@ -160,35 +169,28 @@ func (e *Entry) unchanged(root *beneath.Root, rel string) error {
 	return nil
 }
 
-// leave takes what is new at a path away: a moved directory to the root of the branch.
+// leave takes what is new at a path away: a moved object to the root of the branch.
 func (u *discard) leave(e *Entry) error {
 	if err := e.unchanged(u.Merged, e.Path); u.bound && err != nil {
 		return err
 	}
-	dir, err := u.Merged.Dir(parentOf(e.Path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
 	switch {
-	case !e.new.IsDir():
-		return dir.Unlink(baseOf(e.Path))
-	case e.Kind == history.Added && !e.fixed:
-		return dir.Rmdir(baseOf(e.Path))
+	case e.Kind == history.Renamed:
+		return u.park(e)
+	case e.new.IsDir() && e.fixed: // unreadable: the list lacks its content
+		return u.clearAt(e.Path)
+	case e.new.IsDir():
+		return u.DropDir(e.Path)
 	}
-	defer u.Merged.Lift(e.Path, unix.S_IRWXU)()
-	root, err := u.Merged.Dir("")
-	if err != nil {
-		return err
-	}
-	defer root.Close()
+	_, err := u.DropFile(e.Path, nil)
+	return err
+}
+
+func (u *discard) park(e *Entry) error {
 	for n := 0; ; n++ {
 		name := fmt.Sprintf(".discarded%d", n)
-		err := dir.Rename(baseOf(e.Path), root, name, unix.RENAME_NOREPLACE)
-		switch {
-		case err == nil && e.Kind == history.Added: // unreadable: the list lacks its content
-			return Remove(u.Merged, name)
-		case err == nil:
+		err := u.Move(e.Path, name)
+		if err == nil {
 			u.parked[e] = name
 		}
 		if err != unix.EEXIST {
@@ -200,43 +202,20 @@ func (u *discard) leave(e *Entry) error {
 // enter restores what was at a path in Base.
 func (u *discard) enter(e *Entry) error {
 	at := moved(e.base, u.stays)
-	dir, err := u.Merged.Dir(parentOf(at))
-	if err != nil {
+	if err := u.revealAbove(at); err != nil {
 		return err
 	}
-	defer dir.Close()
-	if name := u.parked[e]; name != "" {
-		root, err := u.Merged.Dir("")
-		if err != nil {
-			return err
-		}
-		defer root.Close()
-		return root.Rename(name, dir, baseOf(at), unix.RENAME_NOREPLACE)
+	name := u.parked[e]
+	if name == "" {
+		return errors.Join(u.Reveal(at, true), u.Unset(at))
+	}
+	if err := u.Move(name, at); err != nil {
+		return err
 	}
 	if !e.old.IsDir() {
-		to := plan.Target{Root: u.Merged, Dir: dir, Rel: at}
-		err = to.Copy(u.Base, e.base, &e.old)
-	} else if err = dir.Mkdir(baseOf(at), 0o700); err == unix.EEXIST {
-		if st, failed := dir.Stat(baseOf(at)); failed == nil && st.IsDir() {
-			err = nil // it was replaced
-		}
+		return u.dropVersion(at)
 	}
-	if err != nil {
-		return err
-	}
-	// The branch's directory does not show Base's through any more: what the host adds there is not a removal.
-	l := line{Path: []byte(e.base), Made: e.old.IsDir()}
-	if st, err := u.Upper.Stat(at); err == nil {
-		l.Upper = upperID(&st)
-	}
-	u.note(e, l)
-	return nil
-}
-
-// note adds a line about an object of Base, which is as it was.
-func (u *discard) note(e *Entry, l line) {
-	l.ident = ident{Ino: e.old.Ino, Birth: e.old.ID().Birth, Dir: e.old.IsDir()}
-	u.lines = append(u.lines, l)
+	return u.resetDir(at)
 }
 
 // reset gives an object of the branch the content and attributes of Base.
@@ -245,40 +224,31 @@ func (u *discard) reset(e *Entry) error {
 	if err := e.unchanged(u.Merged, at); u.bound && err != nil {
 		return err
 	}
-	if !e.Content {
-		st, err := u.Merged.Stat(at)
-		if err != nil {
-			return err
-		}
-		return plan.SetAttributes(u.Merged, at, st.ID(), plan.AttributesOf(u.Base, e.base, &e.old, false))
-	}
-	dir, err := u.Merged.Dir(parentOf(at))
-	if err != nil {
+	if err := u.revealAbove(at); err != nil {
 		return err
 	}
-	defer dir.Close()
-	if err := dir.Unlink(baseOf(at)); err != nil && err != unix.ENOENT {
+	if e.new.IsDir() {
+		return u.resetDir(at)
+	}
+	if err := u.dropVersion(at); err != nil {
 		return err
 	}
-	to := plan.Target{Root: u.Merged, Dir: dir, Rel: at}
-	err = to.Copy(u.Base, e.base, &e.old)
+	return u.Unset(at)
+}
+
+func (u *discard) resetDir(at string) error {
+	err := u.Reset(at)
+	if errors.Is(err, beneath.ErrStale) { // Upper has none
+		return nil
+	}
 	return err
 }
 
-// attributes sets those of the directories that are back, the deepest first.
-func (u *discard) attributes(in []*Entry) error {
-	for _, e := range slices.Backward(in) {
-		if !e.old.IsDir() || u.failed[e] != nil {
-			continue
-		}
-		at := moved(e.base, u.stays)
-		st, err := u.Merged.Stat(at)
-		if err == nil {
-			err = plan.SetAttributes(u.Merged, at, st.ID(), plan.AttributesOf(u.Base, e.base, &e.old, false))
-		}
-		if err != nil {
-			u.failed[e] = fmt.Errorf("%s: %w", e.Path, err)
-		}
+// dropVersion removes Upper's version of a path, if it has one.
+func (u *discard) dropVersion(at string) error {
+	_, err := u.DropFile(at, nil)
+	if err == unix.ENOENT {
+		return nil
 	}
-	return nil
+	return err
 }

@@ -33,10 +33,10 @@ func TestHashStaged(t *testing.T) {
 		0x10, 0, 7, 0, 255, 255, 255, 255, 0x20, 0, 4, 0, 255, 255, 255, 255} // user 1: rwx
 	for name, change := range map[string]func(f *fork) error{
 		"text of a link": func(f *fork) error {
-			if err := os.Remove(f.merged + "/z"); err != nil {
+			if err := os.Remove(f.state + "/upper/z"); err != nil {
 				return err
 			}
-			return os.Symlink("/etc/passwd", f.merged+"/z")
+			return os.Symlink("m", f.state+"/upper/z")
 		},
 		"mode of a file":      func(f *fork) error { return unix.Chmod(f.merged+"/y", 0o4755) },
 		"owner of a file":     func(f *fork) error { return os.Chown(f.merged+"/y", nobody, nobody) },
@@ -117,7 +117,7 @@ func TestHashDiscard(t *testing.T) {
 		require.NoError(t, err)
 	}
 	// Between the hash and the removal.
-	ctx := &during{Context: t.Context(), when: func() bool { _, err := os.Lstat(f.merged + "/more"); return os.IsNotExist(err) }, do: func() {
+	ctx := &during{Context: t.Context(), when: func() bool { _, err := os.Lstat(f.state + "/upper/more"); return os.IsNotExist(err) }, do: func() {
 		f.make(f.merged, "b=newer")
 	}}
 	_, _, err = f.Discard(ctx, nil, set.Hash)

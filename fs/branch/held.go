@@ -1,124 +1,144 @@
 package branch
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/fs/history"
+	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// Drop is Discard for a branch with Roots.Held: it removes from Upper what the patterns cover. What a removed directory had
-// comes back as a whole. The overlay has to be mounted again.
-func (b *Branch) Drop(ctx context.Context, paths []string, hash string) (done, total int, err error) {
-	d, err := b.differ(ctx)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer d.release()
-	needs := make([][]int, len(d.entries))
-	for i, list := range dependencies(d.entries) {
-		for _, j := range list {
-			needs[j] = append(needs[j], i)
+// settle lets the branch show Base where a commit has made both equal, or merged them. What clients have open for writing or mapped
+// stays in the branch, and so does what they have written since.
+func (b *Branch) settle(done []*step) error {
+	for _, s := range done {
+		if s.Moved {
+			if err := b.Unset(string(s.Branch)); err != nil {
+				return err
+			}
 		}
 	}
-	entries, err := b.agreed(ctx, d.entries, paths, needs, hash)
-	if err != nil {
-		return 0, 0, err
+	if err := b.Trim(); err != nil {
+		return err
 	}
-	d.release()
-	err = b.drop(entries, hash != "")
-	return len(entries), len(entries), err
-}
-
-// settle removes from Upper what a commit has taken, for a branch with Roots.Held: changes of Base show from then on. What
-// clients have written since stays, and so does what cannot be removed. The overlay has to be mounted again.
-func (b *Branch) settle(taken []string) error {
-	if b.Held == nil {
-		return nil
+	for _, s := range done {
+		if err := errors.Join(b.revealAbove(string(s.Branch)), b.Reveal(string(s.Branch), false)); err != nil {
+			return err
+		}
 	}
-	d, err := b.differ(context.Background())
+	var gone [][]byte
+	for _, s := range done {
+		if s.takes() {
+			gone = append(gone, s.At.Path)
+		}
+		if s.Do == plan.Attributes {
+			continue
+		}
+		gone = append(gone, s.Branch)
+		if s.Merged == nil {
+			continue
+		}
+		same := func(_ *beneath.Root, _ string, st *beneath.Stat) bool { return s.Merged.SameContent(identOf(st)) }
+		dropped, err := b.DropFile(string(s.Branch), same)
+		if dropped {
+			err = b.Unset(string(s.Branch))
+		} else {
+			gone = gone[:len(gone)-1] // it conflicts again, with the same version before
+		}
+		if fatal(err) {
+			return err
+		}
+	}
+	stay, err := b.shed()
 	if err != nil {
 		return err
 	}
-	left := map[string]bool{}
-	for _, e := range d.entries {
-		left[e.Path] = true
+	if err := b.noteOrigins(stay, gone); err != nil {
+		return err
 	}
-	slices.Sort(taken)
-	for _, rel := range slices.Backward(slices.Compact(taken)) {
-		if left[rel] {
-			continue
-		}
-		if err := b.dropAt(rel, true); fatal(err) {
-			return fmt.Errorf("%s: %w", rel, err)
+	return b.renew()
+}
+
+// revealAbove reveals the directories above a path.
+func (b *Branch) revealAbove(rel string) error {
+	for i := range rel {
+		if rel[i] == '/' {
+			if err := b.Reveal(rel[:i], false); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// drop removes the objects of entries from Upper, and directories that have nothing more. With bound it leaves what has changed
-// since.
-func (b *Branch) drop(entries []Entry, bound bool) (err error) {
-	entries = slices.Clone(entries)
-	slices.SortFunc(entries, func(a, b Entry) int { return cmp.Compare(b.Path, a.Path) })
-	for _, e := range entries {
-		if failed := e.unchanged(b.Upper, e.Path); bound && failed != nil {
-			err = errors.Join(err, fmt.Errorf("%s: %w", e.Path, failed))
+// shed removes from Upper what equals Base. It returns the files that stay, because clients may write them.
+func (b *Branch) shed() (stay []noted, err error) {
+	d, err := b.differ(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	d.release()
+	slices.SortFunc(d.same, func(x, y Entry) int { return strings.Compare(y.Path, x.Path) })
+	for i := range d.same {
+		e := &d.same[i]
+		if e.new.IsDir() {
+			if err := b.lifted(e.Path, func() error { return b.DropDir(e.Path) }); fatal(err) {
+				return nil, fmt.Errorf("%s: %w", e.Path, err)
+			}
 			continue
 		}
-		if e.new.IsDir() && e.fixed { // it cannot be read
-			if failed := b.clearAt(e.Path); failed != nil {
-				err = errors.Join(err, fmt.Errorf("%s: %w", e.Path, failed))
-				continue
+		equal := func(root *beneath.Root, at string, st *beneath.Stat) bool {
+			content, mode, err := d.equalTo(&node{st: *st}, root, at, e.base, &e.old, e.Link)
+			return !content && !mode && err == nil
+		}
+		dropped := false
+		err := b.lifted(e.Path, func() (err error) { dropped, err = b.DropFile(e.Path, equal); return err })
+		switch {
+		case fatal(err):
+			return nil, fmt.Errorf("%s: %w", e.Path, err)
+		case !dropped:
+			stay = append(stay, noted{e.Path, e.base})
+		default:
+			if err := b.Unset(e.Path); err != nil {
+				return nil, err
 			}
 		}
-		if failed := b.dropAt(e.Path, e.new.IsDir() && e.Kind != history.Deleted); failed != nil {
-			err = errors.Join(err, fmt.Errorf("%s: %w", e.Path, failed))
-		}
+	}
+	return stay, nil
+}
+
+// lifted calls do, also in a directory of Upper that its owner may not write to.
+func (b *Branch) lifted(rel string, do func() error) error {
+	err := do()
+	if errors.Is(err, unix.EACCES) {
+		defer b.Upper.Lift(parentOf(rel), unix.S_IRWXU)()
+		err = do()
 	}
 	return err
 }
 
-func (b *Branch) dropAt(rel string, directory bool) error {
-	st, err := b.Upper.Stat(rel)
-	if errors.Is(err, unix.EACCES) {
-		defer b.Upper.Lift(parentOf(rel), unix.S_IRWXU)()
-		st, err = b.Upper.Stat(rel)
+// renew begins the branch anew if it shows Base alone: what Base changes from now on is a change since the fork.
+func (b *Branch) renew() error {
+	if !b.Empty() {
+		return nil
 	}
-	if errors.Is(err, beneath.ErrStale) {
-		return nil // below a whiteout
+	if err := stamp(b.lock); err != nil {
+		return err
 	}
+	now, err := b.lock.Stat()
 	if err != nil {
 		return err
 	}
-	if err = b.unlinkAt(rel, st.IsDir()); errors.Is(err, unix.EACCES) { // the client lets nobody write to the directory
-		defer b.Upper.Lift(parentOf(rel), unix.S_IRWXU)()
-		err = b.unlinkAt(rel, st.IsDir())
-	}
-	if was, failed := b.Base.Stat(rel); err == unix.ENOTEMPTY && directory && failed == nil && was.IsDir() {
-		return CopyAttributes(b.Base, rel, b.Upper, rel)
-	}
-	if err == unix.ENOTEMPTY || err == unix.ENOENT {
-		return nil
-	}
-	for at := parentOf(rel); err == nil && at != ""; at = parentOf(at) {
-		if was, failed := b.Base.Stat(at); failed != nil || !was.IsDir() {
-			return nil // the branch has made it
-		}
-		if b.unlinkAt(at, true) != nil {
-			return nil
-		}
-	}
-	return err
+	b.stamp, b.taken.byID = now.Ctime, map[uint64]line{}
+	return errors.Join(b.ClearJournal(), b.taken.log.Clear(), b.bases.Truncate(0))
 }
 
-// clearAt removes a directory of Upper, and all below it, whatever its modes and depth are.
+// clearAt removes an object of Upper, and all below it, whatever its modes and depth are.
 func (b *Branch) clearAt(rel string) error {
 	defer b.Upper.Lift(rel, unix.S_IRWXU)()
 	dir, err := b.Upper.Dir(parentOf(rel))
@@ -133,17 +153,4 @@ func (b *Branch) clearAt(rel string) error {
 		return err
 	}
 	return Remove(b.State, droppedName)
-}
-
-// unlinkAt removes an object, or an empty directory, of Upper.
-func (b *Branch) unlinkAt(rel string, directory bool) error {
-	dir, err := b.Upper.Dir(parentOf(rel))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	if directory {
-		return dir.Rmdir(baseOf(rel))
-	}
-	return dir.Unlink(baseOf(rel))
 }

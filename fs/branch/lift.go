@@ -22,7 +22,7 @@ func (d *differ) closed(st *beneath.Stat) bool {
 // names returns the names in a directory of Upper. A closed one is lifted until release.
 func (d *differ) names(rel string) ([]string, error) {
 	if st, err := d.Upper.Stat(rel); err == nil && d.closed(&st) {
-		d.lifted = append(d.lifted, d.Merged.Lift(rel, unix.S_IRUSR|unix.S_IXUSR))
+		d.lifted = append(d.lifted, d.Upper.Lift(rel, unix.S_IRUSR|unix.S_IXUSR))
 	}
 	return d.Upper.Names(rel)
 }

@@ -53,7 +53,7 @@ func (b *Branch) merge(e *Entry, root *beneath.Root, rel string) (merged []byte,
 	if !plan.SameAttributes(&e.origin.Attr, plan.AttributesOf(b.Base, e.base, &e.old, false)) {
 		return nil, whyMode
 	}
-	before, ok := e.origin.text(*b.bases)
+	before, ok := e.origin.text(b.bases)
 	if !ok {
 		return nil, whyNoBase
 	}

@@ -3,9 +3,11 @@ package branch
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,38 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/fs/plan"
-	"github.com/scopefs/scopefs/scope/beneath"
 )
-
-// keeping begins to keep bases, as a view does.
-func (f *fork) keeping() *Bases {
-	f.Helper()
-	f.Close()
-	journal, err := CreateBases(f.roots.State, 0, 0)
-	require.NoError(f, err)
-	f.Cleanup(func() { journal.Close() })
-	b, err := NewBases(f.roots.Merged, f.roots.Upper, journal)
-	require.NoError(f, err)
-	f.open()
-	return b
-}
-
-// edit changes files of the branch in place, after their bases are kept.
-func (f *fork) edit(b *Bases, lines ...string) {
-	f.Helper()
-	for _, l := range lines {
-		name, _, _ := strings.Cut(l, "=")
-		f.before(b, name, false)
-	}
-	f.make(f.merged, lines...)
-}
-
-func (f *fork) before(b *Bases, name string, removal bool) {
-	f.Helper()
-	if st, err := f.roots.Merged.Stat(name); err == nil {
-		b.Keep(name, &st, removal)
-	}
-}
 
 // replace gives a path another object with a content, as editors do.
 func (f *fork) replace(dir, name, text string) {
@@ -137,17 +108,13 @@ func TestMerge(t *testing.T) {
 	large := strings.Repeat(text, 1<<18)
 	f := newFork(t, "clean="+text, "overlap="+text, "mode="+text, "gone="+text, "removed="+text, "renamed="+text, "large="+large,
 		"binary=\x00"+text, "unkept="+text, "dir/in="+text, "crlf=1\r\n2\r\n3\r\n", "mine=1")
-	b := f.keeping()
 	agent := func(s string) string { return strings.Replace(s, "1", "one", 1) }
 	host := func(s string) string { return s + "host\n" }
-	f.edit(b, "clean="+agent(text), "overlap="+text+"agent\n", "mode="+agent(text), "gone="+agent(text), "large="+agent(large),
+	f.make(f.merged, "clean="+agent(text), "overlap="+text+"agent\n", "mode="+agent(text), "gone="+agent(text), "large="+agent(large),
 		"binary=\x00"+agent(text), "dir/in="+agent(text), "crlf="+agent("1\r\n2\r\n3\r\n"), "mine=2")
 	f.make(f.merged, "unkept="+agent(text))
-	f.before(b, "removed", true)
 	f.remove(f.merged, "removed")
-	f.before(b, "renamed", false)
 	f.replace(f.merged, "renamed", agent(text))
-	b.Moved("dir", "to")
 	f.rename(f.merged, "dir", "to")
 	for _, name := range []string{"clean", "overlap", "mode", "removed", "large", "binary", "unkept", "dir/in", "crlf"} {
 		f.make(f.base, name+"="+host(f.read(f.base+"/"+name)))
@@ -156,7 +123,7 @@ func TestMerge(t *testing.T) {
 	require.NoError(t, os.Chmod(f.base+"/mode", 0o755))
 	f.remove(f.base, "gone")
 	want := []string{"binary: " + whyNoText, "clean: clean", "crlf: clean", "gone: ", "large: " + whyNoText, "mode: " + whyMode,
-		"overlap: " + whyOverlap, "removed: ", "renamed: clean", "to: ", "to/in: " + whyNoBase, "unkept: " + whyNoBase}
+		"overlap: " + whyOverlap, "removed: ", "renamed: clean", "to: ", "to/in: " + whyNoBase, "unkept: clean"}
 	assert.Equal(t, want, f.merges())
 
 	before := tree(t, f.base)
@@ -165,11 +132,11 @@ func TestMerge(t *testing.T) {
 	set, err := f.Diff(t.Context(), nil, true)
 	require.NoError(t, err)
 	r := f.commit(Options{Conflicts: Merge, Hash: set.Hash})
-	assert.Equal(t, []string{"changed clean", "changed crlf", "changed mine", "changed renamed"}, texts(r.Taken))
+	assert.Equal(t, []string{"changed clean", "changed crlf", "changed mine", "changed renamed", "changed unkept"}, texts(r.Taken))
 	for _, e := range r.Taken {
 		assert.Equal(t, e.Path != "mine", e.Merge == Merged, e.Path)
 	}
-	assert.Len(t, r.Conflicts, len(want)-3)
+	assert.Len(t, r.Conflicts, len(want)-4)
 	merged := agent(host(text))
 	for _, name := range []string{"clean", "renamed"} {
 		assert.Equal(t, merged, f.read(f.base+"/"+name))
@@ -182,7 +149,7 @@ func TestMerge(t *testing.T) {
 	assert.Empty(t, leftovers)
 
 	// The next merge is of what the last one took.
-	f.edit(b, "clean="+strings.Replace(merged, "3", "three", 1))
+	f.make(f.merged, "clean="+strings.Replace(merged, "3", "three", 1))
 	f.make(f.base, "clean=first\n"+merged)
 	assert.Contains(t, f.merges(), "clean: clean")
 	f.again()
@@ -190,7 +157,7 @@ func TestMerge(t *testing.T) {
 	assert.Equal(t, "first\n"+strings.Replace(merged, "3", "three", 1), f.read(f.base+"/clean"))
 
 	// What the host takes back of it comes not again.
-	f.edit(b, "clean="+f.read(f.merged+"/clean")+"last\n")
+	f.make(f.merged, "clean="+f.read(f.merged+"/clean")+"last\n")
 	f.make(f.base, "clean="+text)
 	f.commit(Options{Conflicts: Merge, Paths: []string{"clean"}})
 	assert.Equal(t, text, f.read(f.base+"/clean"), "overlapping")
@@ -199,13 +166,9 @@ func TestMerge(t *testing.T) {
 // TestMergeSeen: what the branch was changed on top of is no conflict, though the host has changed it since the fork.
 func TestMergeSeen(t *testing.T) {
 	f := newFork(t, "a=1", "gone=1", "moved=1", "back=1", "over=1", "later=1")
-	b := f.keeping()
 	f.make(f.base, "a=host", "gone=host", "moved=host", "back=host", "later=host", "new=host")
 	f.replace(f.base, "over", "host")
-	for _, name := range []string{"gone", "moved"} {
-		f.before(b, name, name == "gone")
-	}
-	f.edit(b, "a=agent", "back=agent", "over=agent", "later=agent", "new=agent")
+	f.make(f.merged, "a=agent", "back=agent", "over=agent", "later=agent", "new=agent")
 	f.remove(f.merged, "gone")
 	f.rename(f.merged, "moved", "to")
 	f.make(f.base, "back=other", "later=later")
@@ -219,8 +182,7 @@ func TestMergeSeen(t *testing.T) {
 // TestMergeMeanwhile: what a client of the branch writes while its last version is merged stays, and conflicts with the merged one.
 func TestMergeMeanwhile(t *testing.T) {
 	f := newFork(t, "a="+text)
-	b := f.keeping()
-	f.edit(b, "a=one\n2\n3\n4\n5\n")
+	f.make(f.merged, "a=one\n2\n3\n4\n5\n")
 	f.make(f.base, "a=1\n2\n3\n4\nfive\n")
 	r := f.commit(Options{Conflicts: Merge, Progress: func(int, int) { f.make(f.merged, "a=one\n2\nthree\n4\n5\n") }})
 	require.Len(t, r.Taken, 1)
@@ -235,8 +197,7 @@ func TestMergeMeanwhile(t *testing.T) {
 // TestMergeHash: a hash is of what the merge takes, too.
 func TestMergeHash(t *testing.T) {
 	f := newFork(t, "a="+text)
-	b := f.keeping()
-	f.edit(b, "a=one\n2\n3\n4\n5\n")
+	f.make(f.merged, "a=one\n2\n3\n4\n5\n")
 	f.make(f.base, "a=1\n2\n3\n4\nfive\n")
 	set, err := f.Diff(t.Context(), nil, true)
 	require.NoError(t, err)
@@ -245,7 +206,7 @@ func TestMergeHash(t *testing.T) {
 	require.ErrorIs(t, err, ErrChanged)
 	set, err = f.Diff(t.Context(), nil, true)
 	require.NoError(t, err)
-	f.edit(b, "a=ONE\n2\n3\n4\n5\n")
+	f.make(f.merged, "a=ONE\n2\n3\n4\n5\n")
 	_, err = f.Commit(t.Context(), Options{Conflicts: Merge, Hash: set.Hash})
 	require.ErrorIs(t, err, ErrChanged)
 	assert.Equal(t, "1\n2\n3\n4\nFIVE\n", f.read(f.base+"/a"))
@@ -254,14 +215,13 @@ func TestMergeHash(t *testing.T) {
 // TestMergeDiscard: a discarded file shows what the directory has, and merges begin from there.
 func TestMergeDiscard(t *testing.T) {
 	f := newFork(t, "a="+text)
-	b := f.keeping()
-	f.edit(b, "a=one\n2\n3\n4\n5\n")
+	f.make(f.merged, "a=one\n2\n3\n4\n5\n")
 	f.make(f.base, "a=1\n2\n3\n4\nfive\n")
 	_, _, err := f.Discard(t.Context(), []string{"a"}, "")
 	require.NoError(t, err)
-	f.edit(b, "a=one\n2\n3\n4\nfive\n")
+	f.make(f.merged, "a=one\n2\n3\n4\nfive\n")
 	assert.Equal(t, []string{"changed a"}, f.diff(), "the client has seen the host's change")
-	f.edit(b, "a=one\n2\n3\n4\n5\n")
+	f.make(f.merged, "a=one\n2\n3\n4\n5\n")
 	assert.Equal(t, []string{"changed a"}, f.diff())
 	f.make(f.base, "a=1\n2\nthree\n4\nfive\n")
 	f.commit(Options{Conflicts: Merge})
@@ -271,15 +231,14 @@ func TestMergeDiscard(t *testing.T) {
 // TestMergeTorn: a journal that a crash has torn loses what comes after, and takes new records.
 func TestMergeTorn(t *testing.T) {
 	f := newFork(t, "a="+text, "b="+text, "c="+text)
-	b := f.keeping()
-	f.edit(b, "a=one\n2\n3\n4\n5\n", "b=one\n2\n3\n4\n5\n")
+	f.make(f.merged, "a=one\n2\n3\n4\n5\n", "b=one\n2\n3\n4\n5\n")
 	f.make(f.base, "a="+text+"host\n", "b="+text+"host\n")
 	journal := f.state + "/" + basesName
 	whole := f.read(journal)
 	require.NoError(t, os.WriteFile(journal, []byte(whole[:len(whole)-3]), 0o600))
 	assert.Equal(t, []string{"a: clean", "b: " + whyNoBase}, f.merges())
-	b = f.keeping()
-	f.edit(b, "c=one\n2\n3\n4\n5\n")
+	f.again()
+	f.make(f.merged, "c=one\n2\n3\n4\n5\n")
 	f.make(f.base, "c="+text+"host\n")
 	assert.Equal(t, []string{"a: clean", "b: " + whyNoBase, "c: clean"}, f.merges())
 	broken := []byte(f.read(journal))
@@ -296,14 +255,13 @@ func TestMergeTorn(t *testing.T) {
 // TestMergeFull: beyond the bounds nothing is kept, not even what was; and removals leave room for others.
 func TestMergeFull(t *testing.T) {
 	f := newFork(t, "a="+text)
-	b := f.keeping()
+	b := f.newBases()
 	b.records, b.removed = maxBases/2, maxBases/2
 	assert.False(t, b.room(true))
 	assert.True(t, b.room(false))
-	f.before(b, "a", false) // and the change fails
-	b.records = maxBases
+	f.tell("full")
 	f.make(f.base, "a="+text+"seen\n")
-	f.edit(b, "a=one\n2\n3\n4\n5\n")
+	f.make(f.merged, "a=one\n2\n3\n4\n5\n")
 	f.make(f.base, "a="+text+"host\n")
 	assert.Equal(t, []string{"a: " + whyNoBase}, f.merges())
 }
@@ -321,9 +279,8 @@ func TestMergeKill(t *testing.T) {
 	for step := range 5 {
 		f := newFork(t, "a="+text, "b="+text, "c=1")
 		chown(t, f.base)
-		b := f.keeping()
 		chown(t, f.state) // before the host's changes: its change time is the fork
-		f.edit(b, "a=one\n2\n3\n4\n5\n", "b=one\n2\n3\n4\n5\n", "c=2")
+		f.make(f.merged, "a=one\n2\n3\n4\n5\n", "b=one\n2\n3\n4\n5\n", "c=2")
 		f.make(f.base, "a="+text+"host\n", "b="+text+"host\n")
 		chown(t, f.merged)
 		f.Close()
@@ -352,30 +309,24 @@ func killAt(done, _ int) {
 	}
 }
 
-// TestMergeAdopt resumes a commit that was killed right after the branch got the merged file. What a client has written to its
-// version meanwhile is not lost.
-func TestMergeAdopt(t *testing.T) {
+// TestMergeResumed resumes a commit that was killed after the last step. What a client has written to its version meanwhile is not lost.
+func TestMergeResumed(t *testing.T) {
 	for _, written := range []bool{false, true} {
 		f := newFork(t, "a="+text)
-		b := f.keeping()
-		f.edit(b, "a=one\n2\n3\n4\n5\n")
+		f.make(f.merged, "a=one\n2\n3\n4\n5\n")
 		f.make(f.base, "a="+text+"host\n")
 		x := f.planned(Merge)
 		require.NoError(t, x.j.Run(t.Context(), plan.Runner{Tree: x.Base, Stage: x.State}))
 		require.Empty(t, x.j.Failed)
 		x.j.Close()
-		adopt := f.merged + "/" + x.in.steps[0].Adopt
-		f.make(f.merged, x.in.steps[0].Adopt+"="+f.read(f.base+"/a"))
-		require.NoError(t, exchange(adopt, f.merged+"/a"))
 		if written {
-			require.NoError(t, os.WriteFile(adopt, []byte("client"), 0o644))
+			f.make(f.merged, "a=client")
 		}
 		f.Close()
 		f.open()
 		r, err := f.Resume()
 		require.NoError(t, err)
 		assert.Empty(t, r.Conflicts)
-		assert.NoFileExists(t, adopt)
 		assert.Equal(t, "one\n2\n3\n4\n5\nhost\n", f.read(f.base+"/a"))
 		if written {
 			assert.Equal(t, "client", f.read(f.merged+"/a"))
@@ -384,7 +335,7 @@ func TestMergeAdopt(t *testing.T) {
 		}
 		assert.Empty(t, f.diff())
 		assert.Equal(t, tree(t, f.base), tree(t, f.merged))
-		f.edit(b, "a=next")
+		f.make(f.merged, "a=next")
 		assert.Equal(t, []string{"changed a"}, f.diff(), "the directory has what the branch had")
 	}
 }
@@ -392,6 +343,7 @@ func TestMergeAdopt(t *testing.T) {
 // planned returns the execution of a commit that has written its intent.
 func (f *fork) planned(how Conflicts) *execution {
 	f.Helper()
+	require.NoError(f, f.layers.Load())
 	d, err := f.differ(f.Context())
 	require.NoError(f, err)
 	left := make([]bool, len(d.entries))
@@ -408,50 +360,39 @@ func (f *fork) planned(how Conflicts) *execution {
 	return x
 }
 
-// TestBasesChanged: nothing is kept of what the branch has changed already.
-func TestBasesChanged(t *testing.T) {
+// TestBases: nothing is kept of what the branch has changed already, nor of what moves.
+func TestBases(t *testing.T) {
 	f := newFork(t, "a=1", "d/x=1", "l->a")
-	b := f.keeping()
+	f.make(f.merged, "own=1", "a=2", "d/x=2")
+	f.remove(f.merged, "l", "own")
 	f.make(f.merged, "own=1", "a=2")
-	for _, name := range []string{"own", "a", "d", "d/x", "l"} {
-		f.before(b, name, false)
-	}
 	all, whole, err := f.origins()
 	require.NoError(t, err)
 	assert.True(t, whole)
-	assert.Len(t, all, 2)
-	assert.Contains(t, all, "d/x")
-	assert.Contains(t, all, "l")
+	assert.ElementsMatch(t, []string{"a", "d/x", "l"}, slices.Collect(maps.Keys(all)))
 	size := func() int { return len(f.read(f.state + "/" + basesName)) }
 	before := size()
+	b := f.newBases()
 	b.Moved("x", "y")
 	assert.Equal(t, before, size(), "no record is below")
-	b.Moved("d", "e")
-	b.Moved("d", "e")
+	f.rename(f.merged, "d", "e")
 	all, _, err = f.origins()
 	require.NoError(t, err)
-	assert.Len(t, all, 1)
-	require.NoError(t, f.noteOrigins(nil, [][]byte{[]byte("l")}))
+	assert.Len(t, all, 2)
+	require.NoError(t, f.noteOrigins(nil, [][]byte{[]byte("l"), []byte("a")}))
 	b.Moved("l")
 	assert.Empty(t, b.known)
-	_, err = CreateBases(f.roots.State, nobody, nobody)
-	assert.ErrorIs(t, err, beneath.ErrStale, "of another user")
 }
 
-// TestBasesForged: a journal with very many records, which only another process can have made, is emptied: reading it at a mount
-// takes root's time.
+// TestBasesForged: a journal with very many records, which only another process can have made, is emptied.
 func TestBasesForged(t *testing.T) {
 	f := newFork(t, "a=1")
-	file, err := CreateBases(f.roots.State, os.Getuid(), os.Getgid())
-	require.NoError(t, err)
-	defer file.Close()
-	require.NoError(t, appendOrigin(file, goneOrigin("a"), nil))
+	require.NoError(t, appendOrigin(f.newBases().file, goneOrigin("a"), nil))
 	record := f.read(f.state + "/" + basesName)
-	for name, want := range map[int]bool{maxBases: true, maxHeaders/len(record) + 1: false} {
-		require.NoError(t, os.WriteFile(f.state+"/"+basesName, []byte(strings.Repeat(record, name)), 0o600))
-		again, err := CreateBases(f.roots.State, os.Getuid(), os.Getgid())
+	for times, want := range map[int]bool{maxBases: true, maxHeaders/len(record) + 1: false} {
+		require.NoError(t, os.WriteFile(f.state+"/"+basesName, []byte(strings.Repeat(record, times)), 0o600))
+		_, err := NewBases(f.layers)
 		require.NoError(t, err)
-		again.Close()
-		assert.Equal(t, want, f.read(f.state+"/"+basesName) != "", name)
+		assert.Equal(t, want, f.read(f.state+"/"+basesName) != "", times)
 	}
 }

@@ -20,8 +20,7 @@ const removedPrefix = "removed-"
 //
 // State belongs to the agent's user, and was opened as that user's. Processes of that user may move directories to it, also
 // while root removes. So Remove lists only a directory that this user owns, and could empty without root, or that has a
-// trusted attribute, which only root sets: of the kernel, which has copied it to the overlay, or of MarkOwn. It follows no link
-// and enters no mount. The error is of the first directory that stays.
+// trusted attribute, which only root sets: see MarkOwn. It follows no link and enters no mount. The error is of the first directory that stays.
 func Remove(state *beneath.Root, names ...string) error {
 	top, err := state.Object("")
 	if err != nil {
@@ -80,7 +79,7 @@ type removal struct {
 	state   *beneath.Root
 	top     beneath.Dir // State
 	owner   uint32      // of State
-	private uint32      // the user of this process, who owns the work directory of the overlay
+	private uint32      // the user of this process
 	rest    []string    // directories in State that are to be emptied
 	count   int         // names given
 }
@@ -169,10 +168,8 @@ func (r *removal) open(dir beneath.Dir, name string, private bool) (beneath.File
 	if st.Uid == r.owner || private && r.isPrivate(&st) {
 		return f, nil
 	}
-	for _, mark := range []string{"trusted.overlay.origin", ownMark} {
-		if n, err := f.Getxattr(mark, nil); err == nil && n > 0 {
-			return f, nil
-		}
+	if n, err := f.Getxattr(ownMark, nil); err == nil && n > 0 {
+		return f, nil
 	}
 	f.Close()
 	return f, fmt.Errorf("remove %s: %w", name, &foreignError{st.Uid})
@@ -188,5 +185,5 @@ func (e *foreignError) Error() string {
 // Is makes the error ErrForeign.
 func (e *foreignError) Is(target error) bool { return target == ErrForeign }
 
-// ErrForeign reports a directory in State that another user owns, and that the overlay did not make.
+// ErrForeign reports a directory in State that another user owns, and that no daemon has made.
 var ErrForeign = errors.New("a directory in the branch is of another user")

@@ -137,21 +137,3 @@ func TestRemoveDeep(t *testing.T) {
 	require.NoError(t, Remove(state))
 	assert.Empty(t, tree(t, top))
 }
-
-// TestRemoveOverlay: what the overlay has made is removed, also what it copied of other users.
-func TestRemoveOverlay(t *testing.T) {
-	f := newFork(t, "d/e/f=1", "g=1")
-	require.NoError(t, os.Lchown(f.base+"/d", 1, 1))
-	require.NoError(t, os.Lchown(f.base+"/d/e", 2, 2))
-	require.NoError(t, os.WriteFile(f.merged+"/d/e/f", []byte("2"), 0o600))
-	require.NoError(t, os.Mkdir(f.merged+"/d/e/new", 0o700))
-	require.NoError(t, os.Lchown(f.merged+"/d/e/new", agentUser, agentUser))
-	require.NoError(t, os.Remove(f.merged+"/g"))
-	for _, name := range []string{"", "/upper"} {
-		require.NoError(t, os.Lchown(f.state+name, agentUser, agentUser))
-	}
-	require.NoError(t, os.Chmod(f.state+"/work", 0o700))
-	require.NoError(t, os.WriteFile(f.state+"/work/work/#1", nil, 0o600)) // left by a power failure
-	require.NoError(t, Remove(f.roots.State))
-	assert.Empty(t, tree(t, f.state))
-}

@@ -17,8 +17,8 @@ func TestHashBinds(t *testing.T) {
 		"mode":    func(f *fork) { require.NoError(f, os.Chmod(f.merged+"/file", 0o4755)) },
 		"xattr":   func(f *fork) { require.NoError(f, unix.Setxattr(f.merged+"/dir", "user.x", []byte("evil"), 0)) },
 		"link": func(f *fork) {
-			f.remove(f.merged, "link")
-			f.make(f.merged, "link->evil")
+			f.remove(f.state+"/upper", "link")
+			f.make(f.state+"/upper", "link->evil")
 		},
 		"mapping": func(f *fork) {
 			file, err := os.OpenFile(f.merged+"/file", os.O_RDWR, 0)

@@ -29,7 +29,7 @@ const linkEntry = 8 + 8 + 8
 
 func (l *links) open(top beneath.Dir) (err error) {
 	l.count = map[beneath.FileID]uint32{}
-	l.log, err = journal.OpenLog(top, "links", linkEntry, func(entry []byte) bool {
+	l.log, err = journal.OpenLog(top, "links", linkEntry, true, func(entry []byte) bool {
 		id := beneath.FileID{Ino: binary.LittleEndian.Uint64(entry), Birth: int64(binary.LittleEndian.Uint64(entry[8:]))}
 		l.change(id, int64(binary.LittleEndian.Uint64(entry[16:])))
 		return true

@@ -22,7 +22,7 @@ type points struct {
 
 // open reads the file. It drops the checkpoints before the horizon.
 func (p *points) open(s *Store) (err error) {
-	p.log, err = journal.OpenLog(s.top, "checkpoints", journal.Frames, func(entry []byte) bool {
+	p.log, err = journal.OpenLog(s.top, "checkpoints", journal.Frames, true, func(entry []byte) bool {
 		var h Header
 		r, err := new(journal.Coder).Decode(entry)
 		if err != nil || json.Unmarshal(r.Data, &h) != nil {

@@ -104,7 +104,7 @@ func (s *Store) reopen(i interrupted) (g *generation, err error) {
 	if g.dir, err = s.dir.Dir(i.name); err != nil {
 		return nil, err
 	}
-	if g.log, err = journal.OpenLog(g.dir, journal.Name, journal.Frames, func([]byte) bool { return true }); err != nil {
+	if g.log, err = journal.OpenLog(g.dir, journal.Name, journal.Frames, true, func([]byte) bool { return true }); err != nil {
 		g.dir.Close()
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func (s *Store) recoverGeneration(p past) (wrong bool, err error) {
 	defer c.dir.Close()
 	st, _ := c.dir.Stat(journal.Name)
 	var r reading
-	if c.log, err = journal.OpenLog(c.dir, journal.Name, journal.Frames, r.take); err != nil {
+	if c.log, err = journal.OpenLog(c.dir, journal.Name, journal.Frames, true, r.take); err != nil {
 		return false, err
 	}
 	defer c.log.Close()

@@ -337,7 +337,7 @@ func (s *Store) begin(h Header) (*generation, error) {
 	if g.dir, err = s.dir.Dir(name); err != nil {
 		return nil, err
 	}
-	if g.log, err = journal.OpenLog(g.dir, journal.Name, journal.Frames, nil); err == nil {
+	if g.log, err = journal.OpenLog(g.dir, journal.Name, journal.Frames, true, nil); err == nil {
 		if err = g.write(&journal.Record{Seq: g.began, Kind: journal.Begins, Data: text}); err == nil {
 			return g, nil
 		}

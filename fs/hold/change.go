@@ -3,18 +3,17 @@ package hold
 import (
 	"cmp"
 	"errors"
-	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/fs/branch"
+	"github.com/scopefs/scopefs/fs/history/journal"
+	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// MakeDirs makes a directory of Upper, and those above it, as the scope's are.
+// MakeDirs makes a directory of Upper, and those above it, as the client sees them.
 func (l *Layers) MakeDirs(rel string) error {
 	if st, err := l.Upper.Stat(rel); err == nil && st.IsDir() {
 		return nil
@@ -24,8 +23,11 @@ func (l *Layers) MakeDirs(rel string) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	st, err := l.below(rel)
-	if err != nil || !st.IsDir() {
+	if st, err := l.Upper.Stat(rel); err == nil && st.IsDir() {
+		return nil // another request has made it
+	}
+	base, err := l.below(rel)
+	if err != nil || !base.Stat.IsDir() {
 		return beneath.ErrStale
 	}
 	dir, err := l.Upper.Dir(parentOf(rel))
@@ -33,38 +35,72 @@ func (l *Layers) MakeDirs(rel string) error {
 		return err
 	}
 	defer dir.Close()
-	if err = dir.Mkdir(baseOf(rel), 0o700); err == nil {
-		if err = branch.CopyAttributes(l.Base, rel, l.Upper, rel); err != nil {
-			_ = dir.Rmdir(baseOf(rel))
-		}
+	if err = dir.Mkdir(baseOf(rel), 0o700); err != nil {
+		return err
 	}
-	if now, failed := dir.Stat(baseOf(rel)); err == unix.EEXIST && failed == nil && now.IsDir() {
-		return nil // another request has made it
+	if err = copyAttributes(&base, l.Upper, rel); err != nil {
+		return undone(err, dir.Rmdir(baseOf(rel)))
 	}
-	return err
+	return nil
 }
 
-// CopyUp copies the scope's object at a held path to Upper, unless Upper has one. st are its attributes.
-func (l *Layers) CopyUp(rel string, st *beneath.Stat) error {
-	if err := l.Quota.Fits(int64(st.Blocks) * 512); err != nil {
+// copyAttributes gives a directory the owner, mode and extended attributes of another one, and its modification time.
+func copyAttributes(from *beneath.Found, to *beneath.Root, at string) error {
+	now, err := to.Stat(at)
+	if err != nil {
 		return err
 	}
-	if err := l.MakeDirs(parentOf(rel)); err != nil {
+	a := plan.AttributesOf(from.Root, from.Rel, &from.Stat, false)
+	a.Mtime = from.Stat.Mtime
+	return plan.AsOwner(a, &now, func(a *journal.Attr) error { return plan.SetAttributes(to, at, now.ID(), a) })
+}
+
+// CopyUp copies Base's object at a path to Upper, unless Upper has one.
+func (l *Layers) CopyUp(rel string) error {
+	from, err := l.Below(rel)
+	if err == nil {
+		err = l.Quota.Fits(int64(from.Stat.Blocks) * 512)
+	}
+	if err == nil {
+		err = l.MakeDirs(parentOf(rel))
+	}
+	if err != nil {
 		return err
 	}
-	name := strconv.FormatUint(l.copies.Add(1), 10)
-	if err := branch.Copy(l.Base, rel, st, l.Stage, name); err != nil {
+	name, err := l.stage(&from)
+	if err != nil {
 		return err
 	}
-	err := l.place(name, rel, unix.RENAME_NOREPLACE)
+	err = l.place(name, rel, unix.RENAME_NOREPLACE, func(own *beneath.Stat) error {
+		if now, err := l.below(rel); err != nil || now.Own != from.Own {
+			return beneath.ErrStale // the directory has moved
+		}
+		if from.Stat.Nlink > 1 { // its other names are other files from now on
+			return nil
+		}
+		return l.write(line{Op: opCopy, From: objectOf(own), Over: object{Ino: from.Own.Ino}})
+	})
 	if err == unix.EEXIST {
 		return nil // another request has copied it, or made it anew
 	}
 	return err
 }
 
-// place moves a copy to a held path of Upper.
-func (l *Layers) place(name, rel string, flags uint) error {
+// stage copies an object to Stage, and returns its name there. A file is on the disk then: a name that gets the copy must not be
+// empty after a power failure.
+func (l *Layers) stage(from *beneath.Found) (name string, err error) {
+	dir, err := l.Stage.Dir("")
+	if err != nil {
+		return "", err
+	}
+	defer dir.Close()
+	name = strconv.FormatUint(l.copies.Add(1), 10)
+	to := plan.Target{Root: l.Stage, Dir: dir, Rel: name, Sync: true, Lift: true, Own: true}
+	return name, to.Copy(from.Root, from.Rel, &from.Stat)
+}
+
+// place moves a copy to a path of Upper, if may agrees.
+func (l *Layers) place(name, rel string, flags uint, may func(own *beneath.Stat) error) error {
 	stage, err := l.Stage.Dir("")
 	if err != nil {
 		return err
@@ -75,11 +111,16 @@ func (l *Layers) place(name, rel string, flags uint) error {
 		defer dir.Close()
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if err = l.note(rel); err == nil {
+		var own beneath.Stat
+		if own, err = stage.Stat(name); err == nil {
+			err = cmp.Or(l.begin(), may(&own))
+		}
+		if err == nil {
+			l.note(rel, false)
 			err = stage.Rename(name, dir, baseOf(rel), flags)
 		}
-		if st, failed := dir.Stat(baseOf(rel)); err == nil && failed == nil {
-			l.Quota.Added(&st)
+		if err == nil {
+			l.Quota.Added(&own)
 		}
 	}
 	if err != nil {
@@ -88,168 +129,142 @@ func (l *Layers) place(name, rel string, flags uint) error {
 	return err
 }
 
-// note notes the scope's version of a path that Upper is about to have. The caller holds mu.
-func (l *Layers) note(rel string) error {
-	if _, err := l.Upper.Stat(rel); err == nil {
-		return nil
+// note notes the version of Base that a path shows and that Upper is about to hide. The caller holds mu.
+func (l *Layers) note(rel string, removal bool) {
+	if _, err := l.Upper.Stat(rel); l.Keep == nil || err == nil {
+		return
 	}
-	st, err := l.below(rel)
-	if err != nil {
-		return nil
+	if base, err := l.below(rel); err == nil {
+		l.Keep.Keep(rel, base.Rel, &base.Stat, removal)
 	}
-	return branch.Note(l.State, rel, &st)
 }
 
-// Make calls f, which creates the object of a place in Upper. A new directory hides what the scope has in its own.
+// Make calls f, which creates the object of a place in Upper.
 func (l *Layers) Make(at Name, f func() error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	rel := at.Path()
-	if _, _, err := l.look(rel); !errors.Is(err, beneath.ErrStale) {
+	if err := l.here(at); err != nil {
+		return err
+	}
+	if _, err := l.look(at.Path()); !errors.Is(err, beneath.ErrStale) {
 		return cmp.Or(err, error(syscall.EEXIST))
 	}
-	st, err := at.Dir.Stat(at.Name)
-	white := err == nil && st.IsWhiteout()
-	if white {
-		if err := at.Dir.Unlink(at.Name); err != nil {
-			return err
-		}
-	}
-	if err := f(); err != nil {
-		if !white {
-			return err
-		}
-		if failed := at.Dir.Whiteout(at.Name); failed != nil {
-			return errors.Join(err, failed)
-		}
-		return err
-	}
-	return l.cover(rel)
+	return f()
 }
 
-// cover puts whiteouts into a new directory of Upper for what the scope's has.
-func (l *Layers) cover(rel string) error {
-	st, err := l.Upper.Stat(rel)
-	if err != nil || !st.IsDir() {
+// Replace calls f, which gives an object of Upper the name of a place.
+func (l *Layers) Replace(at Name, f func() error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.here(at); err != nil {
 		return err
 	}
-	lower, err := l.below(rel)
-	if err != nil || !lower.IsDir() {
-		return nil
-	}
-	names, err := l.Base.Names(rel)
-	if err != nil {
-		return err
-	}
-	dir, err := l.Upper.Dir(rel)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	for _, name := range names {
-		if failed := dir.Whiteout(name); failed != nil && failed != unix.EEXIST {
-			err = errors.Join(err, failed)
-		}
-	}
-	return err
+	l.note(at.Path(), false)
+	return f()
 }
 
 // Remove removes the object of a place, a directory or another one.
 func (l *Layers) Remove(at Name, directory bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.drop(at, directory)
-}
-
-func (l *Layers) drop(at Name, directory bool) error {
+	if err := l.here(at); err != nil {
+		return err
+	}
 	rel := at.Path()
-	st, root, err := l.look(rel)
+	was, err := l.look(rel)
 	switch {
 	case err != nil:
 		return Missing(err)
-	case directory && !st.IsDir():
+	case directory && !was.Stat.IsDir():
 		return syscall.ENOTDIR
-	case !directory && st.IsDir():
+	case !directory && was.Stat.IsDir():
 		return syscall.EISDIR
+	case directory:
+		if err := l.empty(rel); err != nil {
+			return err
+		}
 	}
-	if err := l.note(rel); err != nil {
-		return err
-	}
-	if directory {
-		if err := l.empty(rel, root == l.Upper); err != nil {
+	l.note(rel, true)
+	before := l.records.dump(rel)
+	after := l.hidden(rel)
+	if l.changes(rel, after) {
+		if err := l.write(line{Op: opDrop, Path: []byte(rel), Shows: stateOf(after)}); err != nil {
 			return err
 		}
 	}
 	switch {
-	case root != l.Upper:
+	case was.Root != l.Upper:
+		touch(at.Dir)
+		return nil
 	case directory:
 		err = at.Dir.Rmdir(at.Name)
 	default:
 		err = at.Dir.Unlink(at.Name)
 	}
 	if err != nil {
+		return undone(err, l.restore(rel, before))
+	}
+	return nil
+}
+
+// undone returns the error of a change, and that of its undo if it has one: the kernel gets an errno.
+func undone(err, undo error) error {
+	if undo == nil {
 		return err
 	}
-	if _, err := l.below(rel); errors.Is(err, beneath.ErrStale) {
-		return nil
-	}
-	return at.Dir.Whiteout(at.Name)
+	return errors.Join(err, undo)
 }
 
-// empty returns ENOTEMPTY for a directory that has names. It removes the whiteouts of Upper's.
-func (l *Layers) empty(rel string, own bool) error {
-	var mine, theirs []string
-	var err error
-	if own {
-		if mine, err = l.Upper.Names(rel); err != nil {
-			return err
-		}
+// hidden returns the record of a path that shows nothing of Base from now on: it needs none if Base has nothing there.
+func (l *Layers) hidden(rel string) shown {
+	base, there := l.records.usual(rel)
+	if !there {
+		return shown{}
 	}
-	if st, failed := l.below(rel); failed == nil && st.IsDir() {
-		if theirs, err = l.Base.Names(rel); err != nil {
-			return err
-		}
+	if _, err := l.Base.Stat(base); errors.Is(err, beneath.ErrStale) {
+		return shown{}
 	}
-	for _, name := range theirs {
-		if !slices.Contains(mine, name) {
-			return syscall.ENOTEMPTY
-		}
-	}
-	for _, name := range mine {
-		if st, err := l.Upper.Stat(beneath.Join(rel, name)); err != nil || !st.IsWhiteout() {
-			return cmp.Or(err, error(syscall.ENOTEMPTY))
-		}
-	}
-	return l.sweep(rel, mine)
+	return gone
 }
 
-// sweep removes names of a directory of Upper.
-func (l *Layers) sweep(rel string, names []string) error {
-	if len(names) == 0 {
-		return nil
+// changes reports whether the records have to change for a path to show s, and nothing else below it.
+func (l *Layers) changes(rel string, s shown) bool {
+	now := l.records.at(rel)
+	if now == nil {
+		return s.set
 	}
-	dir, err := l.Upper.Dir(rel)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	for _, name := range names {
-		err = errors.Join(err, dir.Unlink(name))
-	}
-	return err
+	return now.shown != s || len(now.kids) > 0
 }
 
-// has reports whether Upper has anything in a directory that is not held; with shown anything but whiteouts.
-func (l *Layers) has(rel string, shown bool) bool {
+// restore sets the records at and below a path as they were.
+func (l *Layers) restore(rel string, before []line) error {
+	return l.write(append([]line{{Op: opDrop, Path: []byte(rel)}}, before...)...)
+}
+
+// empty returns ENOTEMPTY for a directory that has names.
+func (l *Layers) empty(rel string) error {
+	if names, err := l.names(rel); err != nil || len(names) > 0 {
+		return cmp.Or(err, error(syscall.ENOTEMPTY))
+	}
+	return nil
+}
+
+// has reports whether Upper or a record has anything in a directory that is not held; with shown anything that clients see.
+func (l *Layers) has(rel string, shown bool) (has bool) {
+	l.records.at(rel).each(rel, func(_ string, r *record) { has = has || !shown || r.there })
+	return has || l.upperHas(rel)
+}
+
+func (l *Layers) upperHas(rel string) (has bool) {
 	st, err := l.Upper.Stat(rel)
-	if err != nil {
-		return false
+	if err != nil || !st.IsDir() {
+		return err == nil
 	}
-	if !st.IsDir() {
-		return !shown || !st.IsWhiteout()
-	}
-	names, err := l.Upper.Names(rel)
-	return err != nil || slices.ContainsFunc(names, func(name string) bool { return l.has(beneath.Join(rel, name), shown) })
+	err = l.Upper.Each(rel, func(name string) bool {
+		has = l.upperHas(beneath.Join(rel, name))
+		return !has
+	})
+	return has || err != nil
 }
 
 // Shows reports whether clients see something of Upper in a directory that is not held.
@@ -266,29 +281,20 @@ func (l *Layers) Clear(rel string) {
 	if l.has(rel, true) {
 		return
 	}
+	if l.changes(rel, shown{}) && l.write(line{Op: opDrop, Path: []byte(rel)}) != nil {
+		return
+	}
 	l.prune(rel)
 }
 
+// prune removes directories of Upper that have nothing.
 func (l *Layers) prune(rel string) {
-	st, err := l.Upper.Stat(rel)
-	if err != nil {
-		return
-	}
-	dir, err := l.Upper.Dir(parentOf(rel))
-	if err != nil {
-		return
-	}
-	defer dir.Close()
-	if !st.IsDir() {
-		_ = dir.Unlink(baseOf(rel))
+	if st, err := l.Upper.Stat(rel); err != nil || !st.IsDir() {
 		return
 	}
 	names, _ := l.Upper.Names(rel)
 	for _, name := range names {
 		l.prune(beneath.Join(rel, name))
 	}
-	_ = dir.Rmdir(baseOf(rel))
+	_ = l.removeUpper(rel)
 }
-
-func parentOf(rel string) string { return rel[:max(strings.LastIndexByte(rel, '/'), 0)] }
-func baseOf(rel string) string   { return rel[strings.LastIndexByte(rel, '/')+1:] }

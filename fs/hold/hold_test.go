@@ -3,7 +3,6 @@ package hold
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,7 +16,7 @@ import (
 func layers(t *testing.T, files ...string) (l *Layers, dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	for _, name := range []string{"base/", "upper/", "state/stage/"} {
+	for _, name := range []string{"base/", "state/upper/", "state/stage/"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
 	}
 	for _, name := range files {
@@ -30,7 +29,10 @@ func layers(t *testing.T, files ...string) (l *Layers, dir string) {
 		t.Cleanup(func() { r.Close() })
 		return r
 	}
-	return New(open("base"), open("upper"), open("state"), open("state/stage")), dir
+	l, err := Open(open("base"), open("state"), true)
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Upper.Close(); l.Stage.Close() })
+	return l, dir
 }
 
 // at returns a name, with its directory in Upper.
@@ -47,16 +49,16 @@ func at(t *testing.T, l *Layers, rel string) Name {
 func TestLayers(t *testing.T) {
 	l, dir := layers(t, "base/d/x", "base/d/y", "base/d/e/z", "base/free")
 	there := func(rel string) bool {
-		_, _, err := l.Find(rel)
+		_, err := l.Find(rel)
 		return err == nil
 	}
 	base, err := l.Base.Stat("d")
 	require.NoError(t, err)
 	require.NoError(t, l.MakeDirs("d"))
-	both, root, err := l.Find("d")
+	both, err := l.Find("d")
 	require.NoError(t, err)
-	assert.Equal(t, base.ID(), both.ID())
-	assert.Same(t, l.Upper, root)
+	assert.Equal(t, base.ID(), both.Stat.ID())
+	assert.Same(t, l.Upper, both.Root)
 
 	assert.Equal(t, unix.ENOTEMPTY, l.Remove(at(t, l, "d/e"), true))
 	assert.Equal(t, unix.ENOTDIR, l.Remove(at(t, l, "d/x"), true))
@@ -72,11 +74,11 @@ func TestLayers(t *testing.T) {
 	require.NoError(t, l.Rename(at(t, l, "d/x"), at(t, l, "d/w"), 0))
 	assert.False(t, there("d/x"))
 	assert.Equal(t, unix.EEXIST, l.Rename(at(t, l, "d/w"), at(t, l, "d/y"), unix.RENAME_NOREPLACE))
-	assert.Equal(t, unix.EXDEV, l.Rename(at(t, l, "d/e"), at(t, l, "d/f"), 0))
+	require.NoError(t, l.Rename(at(t, l, "d/e"), at(t, l, "d/f"), 0))
 	st, err := l.Base.Stat("free")
 	require.NoError(t, err)
 	require.NoError(t, l.Adopt("free", &st, "d/x", 0))
-	text, err := os.ReadFile(dir + "/upper/d/x")
+	text, err := os.ReadFile(dir + "/state/upper/d/x")
 	require.NoError(t, err)
 	assert.Equal(t, "base/free", string(text))
 
@@ -85,23 +87,25 @@ func TestLayers(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, rel, string(text))
 	}
-	notes, err := os.ReadFile(dir + "/state/taken")
+	want, err := l.Names("d")
 	require.NoError(t, err)
-	assert.Equal(t, 3, strings.Count(string(notes), "\n"), "z, e and x came of versions of Base")
+	require.NoError(t, l.Load())
+	names, err := l.Names("d")
+	require.NoError(t, err)
+	assert.Equal(t, want, names, "the journal has all records")
+	assert.Equal(t, []string{"f", "w", "x", "y"}, names)
 }
 
 // TestCarry: what is held below a directory moves with it, and stays if the rename fails.
 func TestCarry(t *testing.T) {
 	l, dir := layers(t, "base/a/held", "base/b/x")
-	st, err := l.Base.Stat("a/held")
-	require.NoError(t, err)
-	require.NoError(t, l.CopyUp("a/held", &st))
+	require.NoError(t, l.CopyUp("a/held"))
 	assert.Equal(t, unix.EIO, l.Carry("a", "c", func() error { return unix.EIO }))
-	assert.FileExists(t, dir+"/upper/a/held")
+	assert.FileExists(t, dir+"/state/upper/a/held")
 	require.NoError(t, l.Carry("a", "b/c", func() error { return os.Rename(dir+"/base/a", dir+"/base/b/c") }))
-	_, root, err := l.Find("b/c/held")
+	held, err := l.Find("b/c/held")
 	require.NoError(t, err)
-	assert.Same(t, l.Upper, root)
+	assert.Same(t, l.Upper, held.Root)
 	assert.Equal(t, unix.EXDEV, l.Remains("b", "d", unix.RENAME_EXCHANGE))
 	assert.True(t, l.Shows("b"))
 }
@@ -113,7 +117,7 @@ func TestFreeze(t *testing.T) {
 	assert.Equal(t, unix.EBUSY, l.Enter())
 	done := make(chan error, 1)
 	go func() { done <- l.Enter() }()
-	thaw()
+	require.NoError(t, thaw())
 	select {
 	case err := <-done:
 		require.NoError(t, err)
@@ -121,4 +125,37 @@ func TestFreeze(t *testing.T) {
 		t.Fatal("still frozen")
 	}
 	l.Leave()
+}
+
+// TestJournal: the journal has all records after it was written anew, and does what a process that was killed has announced.
+func TestJournal(t *testing.T) {
+	l, dir := layers(t, "base/a/x", "base/b/y", "base/c")
+	require.NoError(t, l.Rename(at(t, l, "a"), at(t, l, "b/a"), 0))
+	require.NoError(t, l.CopyUp("b/a/x"))
+	require.NoError(t, l.Remove(at(t, l, "b/y"), false))
+	want, err := l.Names("b")
+	require.NoError(t, err)
+	l.compactAt = 0
+	require.NoError(t, l.Remove(at(t, l, "c"), false))
+	require.NoError(t, l.Load())
+	names, err := l.Names("b")
+	require.NoError(t, err)
+	assert.Equal(t, want, names)
+	_, err = l.Find("c")
+	assert.ErrorIs(t, err, beneath.ErrStale)
+
+	// Killed after the line, before the rename in Upper.
+	st, err := l.Upper.Stat("b/a")
+	require.NoError(t, err)
+	require.NoError(t, l.write(line{Op: opMove, Path: []byte("b/a"), To: []byte("d"), From: objectOf(&st),
+		Shows: stateOf(shown{true, true, "a"})}))
+	require.NoError(t, l.Load())
+	assert.FileExists(t, dir+"/state/upper/d/x")
+	require.NoError(t, l.write(line{Op: opOut, Path: []byte("d/x"), To: []byte("away")}))
+	require.NoError(t, os.Rename(dir+"/state/upper/d/x", dir+"/state/stage/away"))
+	require.NoError(t, l.Load())
+	assert.FileExists(t, dir+"/state/upper/d/x")
+	held, err := l.Find("d/x")
+	require.NoError(t, err)
+	assert.Same(t, l.Upper, held.Root)
 }

@@ -2,17 +2,15 @@ package hold
 
 import (
 	"errors"
-	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/fs/branch"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// Remains returns EXDEV if Upper has something below directories that would be exchanged, and ENOTEMPTY if it has below one
-// that would be replaced.
+// Remains returns EXDEV if Upper has something below directories that are not held and would be exchanged, and ENOTEMPTY if it has
+// below one that would be replaced.
 func (l *Layers) Remains(from, to string, flags uint) error {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -43,120 +41,131 @@ func (l *Layers) Carry(from, to string, do func() error) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.prune(to) // whiteouts: see remains
-	if !there {
-		return do()
+	carry := func(from, to string) error {
+		n := line{Op: opCarry, Path: []byte(from), To: []byte(to)}
+		st, err := l.Upper.Stat(from)
+		if err == nil {
+			n.From = objectOf(&st)
+		}
+		if err := l.write(n); err != nil {
+			return err
+		}
+		return l.shift(from, to, err == nil, false, false)
 	}
-	if err := l.move(from, to); err != nil {
+	l.prune(to) // see Remains
+	if err := carry(from, to); err != nil {
 		return err
 	}
 	err := do()
 	if err == nil {
 		return nil
 	}
-	if failed := l.move(to, from); failed != nil {
-		return errors.Join(err, failed)
-	}
-	return err
-}
-
-// move renames in Upper.
-func (l *Layers) move(from, to string) error {
-	a, err := l.Upper.Dir(parentOf(from))
-	if err != nil {
-		return err
-	}
-	defer a.Close()
-	b, err := l.Upper.Dir(parentOf(to))
-	if err != nil {
-		return err
-	}
-	defer b.Close()
-	return a.Rename(baseOf(from), b, baseOf(to), unix.RENAME_NOREPLACE)
+	return undone(err, carry(to, from))
 }
 
 // Adopt copies a file of Base that is not held to a held path, where it replaces what is there. The file stays.
 func (l *Layers) Adopt(from string, st *beneath.Stat, to string, flags uint) error {
-	if was, _, err := l.Find(to); err == nil && was.IsDir() {
+	if was, err := l.Find(to); err == nil && was.Stat.IsDir() {
 		return syscall.EISDIR
 	} else if err == nil && flags&unix.RENAME_NOREPLACE != 0 {
 		return syscall.EEXIST
 	}
-	name := strconv.FormatUint(l.copies.Add(1), 10)
-	if err := branch.Copy(l.Base, from, st, l.Stage, name); err != nil {
+	name, err := l.stage(&beneath.Found{Root: l.Base, Rel: from, Stat: *st})
+	if err != nil {
 		return err
 	}
-	return l.place(name, to, 0)
+	return l.place(name, to, 0, func(*beneath.Stat) error { return nil })
 }
 
-// Rename renames within held paths.
+// Rename renames within held paths. Nothing is copied: a record says what of Base the new name shows.
 func (l *Layers) Rename(old, new Name, flags uint) error {
-	from, to := old.Path(), new.Path()
-	for _, rel := range []string{from, to} {
-		st, at, err := l.Find(rel)
-		if err == nil && at == l.Base && !st.IsDir() && (rel == from || flags&beneath.RenameExchange != 0) {
-			err = l.CopyUp(rel, &st)
-		}
-		if err != nil && (rel == from || !errors.Is(err, beneath.ErrStale)) {
-			return Missing(err)
-		}
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	moved, at, err := l.look(from)
+	if err := l.here(old, new); err != nil {
+		return err
+	}
+	from, to := old.Path(), new.Path()
+	moved, err := l.look(from)
 	if err != nil {
 		return Missing(err)
 	}
-	if lower, err := l.below(from); at != l.Upper || err == nil && lower.IsDir() && moved.IsDir() {
-		return syscall.EXDEV
-	}
-	other, _, err := l.look(to)
+	other, err := l.look(to)
+	replaces, swap := err == nil, flags&beneath.RenameExchange != 0
 	switch {
 	case err != nil && !errors.Is(err, beneath.ErrStale):
 		return err
-	case err != nil && flags&beneath.RenameExchange != 0:
+	case !replaces && swap:
 		return syscall.ENOENT
-	case err == nil && flags&unix.RENAME_NOREPLACE != 0:
+	case replaces && flags&unix.RENAME_NOREPLACE != 0:
 		return syscall.EEXIST
-	case flags&beneath.RenameExchange != 0:
-		if moved.IsDir() || other.IsDir() {
-			return syscall.EXDEV
-		}
-		return old.Dir.Rename(old.Name, new.Dir, new.Name, flags)
-	case err == nil && other.ID() == moved.ID():
+	case swap:
+	case replaces && other.Stat.ID() == moved.Stat.ID():
 		return nil // two names of one file: rename(2)
-	case err == nil && moved.IsDir() && !other.IsDir():
+	case replaces && moved.Stat.IsDir() && !other.Stat.IsDir():
 		return syscall.ENOTDIR
-	case err == nil && !moved.IsDir() && other.IsDir():
+	case replaces && !moved.Stat.IsDir() && other.Stat.IsDir():
 		return syscall.EISDIR
-	}
-	if err := l.makeRoom(new, err == nil && other.IsDir(), moved.IsDir()); err != nil {
-		return err
-	}
-	if err := old.Dir.Rename(old.Name, new.Dir, new.Name, 0); err != nil {
-		return err
-	}
-	if err := l.cover(to); err != nil {
-		return err
-	}
-	if _, err := l.below(from); errors.Is(err, beneath.ErrStale) {
-		return nil
-	}
-	return old.Dir.Whiteout(old.Name)
-}
-
-// makeRoom notes the scope's object at the new name of a rename, and removes what a directory cannot replace.
-func (l *Layers) makeRoom(new Name, replaces, directory bool) error {
-	if err := l.note(new.Path()); err != nil {
-		return err
-	}
-	if replaces {
-		if err := l.drop(new, true); err != nil {
+	case replaces && other.Stat.IsDir():
+		if err := l.empty(to); err != nil {
 			return err
 		}
 	}
-	if st, err := new.Dir.Stat(new.Name); err == nil && directory && st.IsWhiteout() {
-		return new.Dir.Unlink(new.Name)
+	l.note(from, false)
+	l.note(to, false)
+	if l.Keep != nil && (moved.Stat.IsDir() || replaces && other.Stat.IsDir()) {
+		l.Keep.Moved(from, to)
 	}
+	return l.rename(old, new, &moved, &other, replaces, swap)
+}
+
+// rename is Rename of what it has found.
+func (l *Layers) rename(old, new Name, moved, other *beneath.Found, replaces, swap bool) error {
+	from, to := old.Path(), new.Path()
+	n := line{Op: opMove, Path: []byte(from), To: []byte(to)}
+	n.From = l.objectAt(moved)
+	if replaces {
+		n.Over = l.objectAt(other)
+	}
+	shows, left := l.brings(from, to, moved), l.hidden(from)
+	if swap {
+		n.Op, left = opSwap, l.brings(to, from, other)
+	}
+	n.Shows, n.Left = stateOf(shows), stateOf(left)
+	before := append(l.records.dump(from), l.records.dump(to)...)
+	records := swap || l.changes(from, left) || l.changes(to, shows)
+	if records {
+		if err := l.write(n); err != nil {
+			return err
+		}
+	}
+	if err := l.shift(from, to, n.From != object{}, n.Over != object{}, swap); err != nil {
+		if records {
+			err = undone(err, l.write(append([]line{{Op: opDrop, Path: []byte(from)}, {Op: opDrop, Path: []byte(to)}}, before...)...))
+		}
+		return err
+	}
+	touch(old.Dir)
+	touch(new.Dir)
 	return nil
+}
+
+// objectAt returns the object of Upper that look has found; zero: it is Base's.
+func (l *Layers) objectAt(at *beneath.Found) (o object) {
+	if at.Root == l.Upper {
+		o = object{at.Own.Ino, at.Own.Birth}
+	}
+	return o
+}
+
+// brings returns what of Base a path shows to which an object moves from another one.
+func (l *Layers) brings(from, to string, moved *beneath.Found) shown {
+	base, err := l.below(from)
+	usual, there := l.records.usual(to)
+	switch {
+	case err == nil && base.Stat.Type() == moved.Stat.Type() && there && usual == base.Rel:
+		return shown{} // it is back
+	case err == nil && base.Stat.Type() == moved.Stat.Type():
+		return shown{true, true, base.Rel}
+	}
+	return l.hidden(to)
 }

@@ -10,7 +10,7 @@ import (
 // Attribute reports whether a view has this extended attribute: user.* but user.overlay.*, and the ACLs, which
 // the kernel enforces. trusted.* and security.* belong to the host's administrator.
 func Attribute(attr string) bool {
-	if strings.HasPrefix(attr, "user.overlay.") { // an overlay of held changes would take it for its own
+	if strings.HasPrefix(attr, "user.overlay.") { // an overlay above the scope would take it for its own
 		return false
 	}
 	return strings.HasPrefix(attr, "user.") || attr == beneath.AccessACL || attr == beneath.DefaultACL

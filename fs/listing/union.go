@@ -37,19 +37,13 @@ func Read(root *beneath.Root, rel string) (Entries, error) {
 	}
 }
 
-// Merge returns the entries of a directory of two layers, the upper one first, in the order of their offsets. The upper layer
+// Merge returns the entries of a directory of two layers in the order of their offsets. The upper layer
 // decides about a name that held reports. An offset is a hash of the name, and stays the same while other names come and go.
-func Merge(layers []Entries, held func(name string) bool) []fuse.DirEntry {
-	mine, theirs := layers[0], Entries{}
-	if len(layers) > 1 {
-		theirs = layers[1]
-	}
+func Merge(mine, theirs Entries, held func(name string) bool) []fuse.DirEntry {
 	for name, e := range mine {
 		switch was, there := theirs[name]; {
 		case !held(name):
 		case there && e.Mode == unix.S_IFDIR && was.Mode == unix.S_IFDIR:
-		case e.Mode == unix.S_IFCHR:
-			delete(theirs, name)
 		default:
 			theirs[name] = e
 		}

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/fs/history/journal"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -15,6 +16,7 @@ type Target struct {
 	Rel  string // of the name
 	Sync bool   // a file is on the disk then
 	Lift bool   // the mode of the source may be lifted: see OpenRead
+	Own  bool   // the copy is this process's user's if it cannot have the owner of the source
 }
 
 // Copy copies an object that is not a directory, with its attributes, and sets st to those of the version that it
@@ -37,6 +39,33 @@ func (t *Target) Copy(from *beneath.Root, rel string, st *beneath.Stat) error {
 	}
 	return errWritten
 }
+
+func (t *Target) apply(f beneath.File, open *beneath.File, a *journal.Attr) error {
+	if !t.Own {
+		return Apply(f, open, a)
+	}
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	return AsOwner(a, &st, func(a *journal.Attr) error { return Apply(f, open, a) })
+}
+
+// AsOwner calls set with attributes, and again with the owner of st as long as this process may not set another one.
+func AsOwner(a *journal.Attr, st *beneath.Stat, set func(*journal.Attr) error) error {
+	own := *a
+	err := set(&own)
+	if own.UID = st.Uid; notOurs(err) {
+		err = set(&own)
+	}
+	if own.GID, own.Mode = st.Gid, own.Mode&^unix.S_ISGID; notOurs(err) {
+		err = set(&own)
+	}
+	return err
+}
+
+// notOurs reports the errors of chown(2) for owners that the process may not set: user_namespaces(7).
+func notOurs(err error) bool { return errors.Is(err, unix.EPERM) || errors.Is(err, ErrOwner) }
 
 const copyTries = 4
 
@@ -67,7 +96,7 @@ func (t *Target) copy(from *beneath.Root, rel string, st *beneath.Stat) (steady 
 		return false, err
 	}
 	defer f.Close()
-	return true, Apply(f, nil, attrOf(st, st.Mtime))
+	return true, t.apply(f, nil, attrOf(st, st.Mtime))
 }
 
 func (t *Target) copyFile(from *beneath.Root, rel string, st *beneath.Stat) (steady bool, err error) {
@@ -97,7 +126,7 @@ func (t *Target) copyFile(from *beneath.Root, rel string, st *beneath.Stat) (ste
 	*st = after
 	a := attrOf(&after, after.Mtime)
 	a.XAttrs = source.UserXattrs(MaxXattrs)
-	if err := Apply(to, &to, a); err != nil || !t.Sync {
+	if err := t.apply(to, &to, a); err != nil || !t.Sync {
 		return err == nil, err
 	}
 	return true, to.Sync(false)

@@ -65,7 +65,7 @@ func Begin(ctx context.Context, top beneath.Dir, name string, p Plan) (*Journal,
 		entries = append(entries, entry{Step: &p.Steps[i]})
 	}
 	var err error
-	if j.log, err = journal.OpenLog(top, name, journal.Frames, func([]byte) bool { return false }); err != nil {
+	if j.log, err = journal.OpenLog(top, name, journal.Frames, true, func([]byte) bool { return false }); err != nil {
 		return nil, err
 	}
 	if err = j.append(entries...); err == nil {
@@ -95,7 +95,7 @@ func Load(top beneath.Dir, name string) (*Journal, error) {
 	if old, err := j.older(); err != nil || old {
 		return nil, errors.Join(err, ErrOlder)
 	}
-	log, err := journal.OpenLog(top, name, journal.Frames, func(frame []byte) bool {
+	log, err := journal.OpenLog(top, name, journal.Frames, true, func(frame []byte) bool {
 		var e entry
 		if json.Unmarshal(frame, &e) != nil {
 			return false

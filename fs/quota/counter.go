@@ -35,7 +35,7 @@ type Counter struct {
 	slot  int
 	roots []*beneath.Root // that are counted, with everything below; they share no object but by hard links
 	first beneath.Stat    // of the first
-	upper *beneath.Root   // of a view on an overlay: what is not there takes nothing of the agent's; nil: no overlay
+	upper *beneath.Root   // of a view that holds every change: what is not there takes nothing of the agent's; nil: another view
 
 	pending  *atomic.Int64 // in the page
 	files    atomic.Pointer[Files]
@@ -50,7 +50,7 @@ type Counter struct {
 }
 
 // NewCounter returns a Counter that publishes in a slot of a page what roots have. With upper, which is one of roots, the
-// view's directory is an overlay.
+// view holds every change.
 func NewCounter(page *Page, slot int, upper *beneath.Root, roots ...*beneath.Root) *Counter {
 	c := &Counter{
 		page: page, slot: slot, pending: &page.slot(slot)[pendingWord], upper: upper, roots: roots,
@@ -137,6 +137,15 @@ func (c *Counter) Added(st *beneath.Stat) {
 	}
 }
 
+// Forget makes an object unknown: another one is in its place, which is counted.
+func (c *Counter) Forget(u *Usage) {
+	if c != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		u.held = unknown
+	}
+}
+
 // Freed counts an object no more whose last name in the history was removed. st are its attributes before.
 func (c *Counter) Freed(st *beneath.Stat) {
 	if c == nil || !st.IsDir() && st.Nlink > 1 {
@@ -177,7 +186,7 @@ func (c *Counter) held(o *Object) int64 {
 		return counted + int64(o.Stat.Blocks)*512
 	}
 	st, err := c.upper.Stat(o.Rel)
-	if err != nil || st.IsWhiteout() {
+	if err != nil {
 		return absent
 	}
 	o.Stat.Ino = st.Ino

@@ -29,7 +29,7 @@ type Object struct {
 	Usage *Usage
 	Stat  beneath.Stat
 	Rel   string                                     // one of its paths
-	Whole bool                                       // it is in no overlay
+	Whole bool                                       // it is the agent's, wherever it is
 	Open  func() bool                                // reports whether clients have it open
 	Seek  func(off int64, whence int) (int64, error) // of an open file: lseek(2)
 }
@@ -59,32 +59,9 @@ func (l *Layer) look(node uint64) {
 	}
 }
 
-// copying takes room for the copy that an overlay makes of a lower file before it changes, until done is called. name may be
-// empty.
-func (l *Layer) copying(node uint64, name string) (done func(), err error) {
-	if l.counter.upper == nil {
-		return func() {}, nil
-	}
-	f, o, err := l.Object(node, name)
-	if err != nil {
-		return func() {}, nil // the operation says so
-	}
-	f.Close()
-	if !o.Stat.IsRegular() || l.counter.held(&o) != absent {
-		return func() {}, nil
-	}
-	size := int64(min(o.Stat.Size, o.Stat.Blocks*512))
-	return l.counter.reserve(size, func() int64 { return size })
-}
-
 // changing performs an operation on an object, and counts what the object takes afterwards.
 func (l *Layer) changing(node uint64, do func() fuse.Status) fuse.Status {
 	l.look(node)
-	done, err := l.copying(node, "")
-	if err != nil {
-		return fuse.ToStatus(err)
-	}
-	defer done()
 	code := do()
 	if code.Ok() {
 		l.changed(node)
@@ -151,11 +128,6 @@ func (l *Layer) Symlink(c <-chan struct{}, head *fuse.InHeader, text, name strin
 // Link counts what the directory takes: an object with several names counts once.
 func (l *Layer) Link(c <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) fuse.Status {
 	l.look(in.NodeId)
-	copied, err := l.copying(in.Oldnodeid, "")
-	if err != nil {
-		return fuse.ToStatus(err)
-	}
-	defer copied()
 	done := l.counter.moves()
 	code := l.Files.Link(c, in, name, out)
 	done(l.at(in.NodeId, name)...)
@@ -174,7 +146,7 @@ func (l *Layer) at(dir uint64, name string) []Object {
 	}
 	f.Close()
 	l.counter.settle(o, unknown)
-	_ = l.counter.held(&o) // its number in an overlay's layer
+	_ = l.counter.held(&o) // its number in the upper layer
 	return []Object{o}
 }
 
@@ -187,7 +159,7 @@ func (l *Layer) removing(dir uint64, name string, do func() fuse.Status) fuse.St
 	defer f.Close()
 	held := l.counter.held(&o)
 	if !l.counter.known(o.Usage) {
-		l.counter.settle(o, unknown) // afterwards an overlay does not say whose it was
+		l.counter.settle(o, unknown) // afterwards it is not known whose it was
 	}
 	code := do()
 	if !code.Ok() {
@@ -212,11 +184,6 @@ func (l *Layer) Rmdir(c <-chan struct{}, head *fuse.InHeader, name string) fuse.
 // Rename counts an object no more that it replaces.
 func (l *Layer) Rename(c <-chan struct{}, in *fuse.RenameIn, from, to string) fuse.Status {
 	l.look(in.Newdir)
-	copied, err := l.copying(in.NodeId, from)
-	if err != nil {
-		return fuse.ToStatus(err)
-	}
-	defer copied()
 	done := l.counter.moves()
 	code := l.removing(in.Newdir, to, func() fuse.Status { return l.Files.Rename(c, in, from, to) })
 	done(append(l.at(in.Newdir, to), l.at(in.NodeId, from)...)...) // at both, after an exchange
@@ -238,17 +205,12 @@ func (l *Layer) Release(c <-chan struct{}, in *fuse.ReleaseIn) {
 	}
 }
 
-// Open counts what truncation frees, and what an overlay copies.
+// Open counts what truncation frees.
 func (l *Layer) Open(c <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	if in.Flags&(unix.O_ACCMODE|unix.O_TRUNC) == unix.O_RDONLY {
 		return l.Files.Open(c, in, out)
 	}
 	l.look(in.NodeId)
-	done, err := l.copying(in.NodeId, "")
-	if err != nil {
-		return fuse.ToStatus(err)
-	}
-	defer done()
 	code := l.Files.Open(c, in, out)
 	if code.Ok() {
 		l.written(out.Fh)

@@ -19,13 +19,8 @@ type walk struct {
 // object is a device and an inode number.
 type object struct{ dev, ino uint64 }
 
-// object returns the key of a walk. An overlay's files have its device number, and its layer another.
-func (c *Counter) object(st *beneath.Stat) object {
-	if c.upper != nil {
-		return object{0, st.Ino}
-	}
-	return object{st.ID().Dev, st.Ino}
-}
+// object returns the key of a walk.
+func (c *Counter) object(st *beneath.Stat) object { return object{st.ID().Dev, st.Ino} }
 
 // follows reports whether the walk is to go on behind moves. The caller holds mu.
 func (c *Counter) follows() bool {
@@ -185,7 +180,7 @@ func (c *Counter) seeOpened(files Files, i int) (more bool) {
 func (c *Counter) seen(o *Object) {
 	held := o.Usage.held
 	if held == unknown && c.upper == nil {
-		held = counted + int64(o.Stat.Blocks)*512 // an overlay does not say whose a file without a name is
+		held = counted + int64(o.Stat.Blocks)*512 // it is not known whose a file without a name is
 	}
 	bytes, n := bytesOf(held)
 	if _, seen := c.walk.seen[c.object(&o.Stat)]; !seen && n > 0 {

@@ -188,7 +188,7 @@ func TestHeldEscapes(t *testing.T) {
 		require.NoError(t, err)
 		memory, err := unix.Mmap(int(mapped.Fd()), 0, 8192, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 		require.NoError(t, err)
-		reads, err := os.Open(view + "/open") // before the overlay copies it up
+		reads, err := os.Open(view + "/open") // before its first change
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(view+"/open", []byte("2"), 0))
 		copy(memory, "changed")
@@ -198,8 +198,9 @@ func TestHeldEscapes(t *testing.T) {
 		one := make([]byte, 1)
 		_, err = reads.ReadAt(one, 0)
 		require.NoError(t, err)
-		assert.Equal(t, "2", string(one), "a file that was open before its first change shows the old content")
+		assert.Equal(t, "1", string(one), "who reads goes on with the old content")
 		reads.Close()
+		assert.Equal(t, "2", read(t, view+"/open"))
 		from, err := os.Open(view + "/punched")
 		require.NoError(t, err)
 		to, err := os.OpenFile(view+"/copied", os.O_RDWR, 0)
@@ -225,19 +226,17 @@ func TestHeldEscapes(t *testing.T) {
 			_ = unix.Setxattr(view+"/moved", name, []byte("/../.."), 0)
 		}
 		assert.Error(t, unix.Mknod(view+"/white", unix.S_IFCHR, 0), "a whiteout is a device")
-		for _, name := range []string{"upper", "work", "merged", "stamp", "../upper", ".upper", "../../history"} {
+		for _, name := range []string{"upper", "layer", "stamp", "../upper", ".upper", "../../history"} {
 			assert.NoFileExists(t, view+"/"+name)
 		}
 		now := harness.Dumped(t, dir, harness.Times|harness.Links)
 		require.NoError(t, err)
 		assert.Equal(t, before, now, "%s: the directory has changed", id)
 
-		// A process of the sandbox sees one mount, and no overlay.
-		assert.NotContains(t, k.run(id, "cat /proc/self/mountinfo"), "upperdir")
 	}
 }
 
-// TestHeldKilled: the daemon is killed while a client writes. What was held is there afterwards, and one overlay is mounted.
+// TestHeldKilled: the daemon is killed while a client writes. What was held is there afterwards.
 func TestHeldKilled(t *testing.T) {
 	h := harness.LayOut(t, map[string]string{"a": "view: {changes: held}"})
 	harness.Plant(t, h.Scope("a"), "f=1")
@@ -248,9 +247,6 @@ func TestHeldKilled(t *testing.T) {
 		k.Start()
 		assert.Equal(t, []string{"changed f", "added n"}, k.held("a"))
 		assert.Equal(t, "2\n", k.run("a", "cat f"))
-		mounts, err := os.ReadFile("/proc/self/mounts")
-		require.NoError(t, err)
-		assert.Equal(t, 1, strings.Count(string(mounts), k.Base+"/history/a/merged"))
 	}
 	// A commit that was interrupted is finished before clients see the branch.
 	k.Must("down", "a")

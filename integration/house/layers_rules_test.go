@@ -45,7 +45,7 @@ var owners = map[string]struct {
 	"golang.org/x/mod/sumdb/note":                {[]string{"audit", "audit/proof", "audit/tree", "internal/fleet", "internal/fleet/library", "internal/fleet/order", "internal/witness"}, "signed heads of the log, and orders of operators"},
 	"golang.org/x/mod/sumdb/tlog":                {[]string{"audit/proof", "audit/tree", "internal/witness"}, "the hash tree of the log"},
 	"golang.org/x/time/rate":                     {[]string{"tools/limit"}, "what an agent writes to the log"},
-	"github.com/moby/sys/mountinfo":              {[]string{"cmd/scopefs-csi/internal/volumes", "internal/account", "internal/daemon", "internal/holder/serve", "internal/mount", "internal/overlay", "internal/session", "tools/sandbox"}, "which views, overlays and control groups are mounted"},
+	"github.com/moby/sys/mountinfo":              {[]string{"cmd/scopefs-csi/internal/volumes", "internal/account", "internal/daemon", "internal/holder/serve", "internal/mount", "internal/session", "tools/sandbox"}, "which views and control groups are mounted"},
 	"github.com/rogpeppe/go-internal/diff":       {[]string{"cmd/scopefs-console/internal/pages", "fs/branch", "fs/history/query", "tools/file/message", "internal/report", "internal/trust"}, "the diffs of edit_file, of scopefs changes and of approvals, and merges"},
 	"github.com/rogpeppe/go-internal/testscript": {nil, "for tests"},
 	"github.com/hanwen/go-fuse/v2/posixtest":     {nil, "for tests"},

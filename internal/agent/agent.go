@@ -32,9 +32,10 @@ type Agent struct {
 
 	requests *limit.Slots // by HTTP
 	leaving  atomic.Bool  // see Leave
+	remounts atomic.Bool  // see unused
 
-	unsettled atomic.Bool   // see unused
-	turn      chan struct{} // holds a value while the view goes up or down: see take
+	turn     chan struct{} // holds a value while the view goes up or down: see take
+	freezing chan struct{} // holds a value while the view is frozen: see freeze
 
 	homing sync.Mutex // guards home; held while its view starts, not until it is mounted
 	home   *view.View // of the agent's HOME; nil: none
@@ -53,7 +54,8 @@ type Agent struct {
 
 // New returns an agent that has no view and no socket.
 func New(shared *session.Shared, id scope.ID) *Agent {
-	a := &Agent{Agent: session.New(shared, id), requests: limit.NewSlots(MaxRequests), turn: make(chan struct{}, 1)}
+	a := &Agent{Agent: session.New(shared, id), requests: limit.NewSlots(MaxRequests), turn: make(chan struct{}, 1),
+		freezing: make(chan struct{}, 1)}
 	a.View = a.currentView
 	a.History = a.history
 	a.HomeView = a.homeView

@@ -9,7 +9,6 @@ import (
 
 	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/internal/view"
-	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
@@ -28,9 +27,9 @@ func TestResponsive(t *testing.T) {
 	<-done
 }
 
-// TestStartHeldReplaced: a view that a reload has put in the place of the one that a request is about is not frozen for it: its hold is
+// TestFreezeReplaced: a view that a reload has put in the place of the one that a request is about is not frozen for it: its hold is
 // another one.
-func TestStartHeldReplaced(t *testing.T) {
+func TestFreezeReplaced(t *testing.T) {
 	one, two := &view.View{}, &view.View{} // with a definition of nil, waiting for their mount
 	for name, c := range map[string]struct {
 		meant, now *view.View
@@ -52,11 +51,8 @@ func TestStartHeldReplaced(t *testing.T) {
 				cancel()
 			}
 			defer cancel()
-			_, _, err := a.startHeld(ctx, c.meant, c.def, scope.PolicySpec{})
+			_, err := a.freeze(ctx, c.meant, c.def)
 			require.ErrorContains(t, err, c.want)
-			free, err := a.wait(t.Context())
-			require.NoError(t, err)
-			free()
 		})
 	}
 }

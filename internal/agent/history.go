@@ -62,9 +62,6 @@ func (a *Agent) answer(ctx context.Context, request json.RawMessage) (json.RawMe
 	if err := json.Unmarshal(request, &r); err != nil {
 		return nil, fmt.Errorf("request: %w", err)
 	}
-	if r.Settle {
-		return nil, errors.New("request: settle is not for clients")
-	}
 	v := a.currentView()
 	var def *agents.Definition
 	if v != nil {
@@ -81,7 +78,7 @@ func (a *Agent) answer(ctx context.Context, request json.RawMessage) (json.RawMe
 	if v == nil {
 		def = now.Definition
 	}
-	o, err := a.enterOffline(ctx, v, def, now.Definition, r.Held && def.View.Changes != agents.ChangesHeld)
+	o, err := a.enterOffline(ctx, v, def, now.Definition, r.Held || def.View.Changes == agents.ChangesHeld)
 	if err != nil {
 		return nil, err
 	}
@@ -92,60 +89,58 @@ func (a *Agent) answer(ctx context.Context, request json.RawMessage) (json.RawMe
 		}
 		return nil, errors.New("the agent is being unmounted: repeat the request")
 	}
+	thaw := func() {}
+	if o.held && (r.Discard != nil || r.Commit != nil && !r.Commit.Check) {
+		thaw, err = a.freeze(ctx, v, def)
+	}
+	if err != nil {
+		a.leaveOffline(o, false)
+		return nil, err
+	}
 	answer, err := o.process.History(ctx, request)
-	over := settled(&r, answer)
-	branch := over && !o.held && err == nil
-	if branch && v == nil {
-		a.settle(ctx, o.process)
+	a.leaveOffline(o, err != nil || taken(&r, answer))
+	if err == nil {
+		thaw()
+		return answer, nil
 	}
-	a.leaveOffline(o, err != nil || over)
-	if branch && v != nil {
-		a.unsettled.Store(true)
-		for end := time.Now().Add(leftTime); a.unsettled.Load() && a.Used() == nil && time.Now().Before(end); time.Sleep(leftTime / 50) {
-			_, err := a.mount(context.WithoutCancel(ctx), "", false)
-			a.settled(err)
-		}
-	}
-	return answer, err
+	go func() { // the process may still be at it
+		<-o.gone
+		thaw()
+	}()
+	return nil, err
 }
 
-// leftTime bounds the wait for the end of sandboxes whose sessions have ended: their mounts keep a view in use.
-const leftTime = time.Second
-
-// settle has the agent see its directory where its branch does not differ any more, unless it is being mounted: the next view does it then.
-func (a *Agent) settle(ctx context.Context, o *view.Offline) {
-	free, err := a.wait(ctx)
-	if err != nil {
-		return
-	}
-	defer free()
-	if a.currentView() == nil {
-		a.settled(o.Settle(ctx))
-	}
-}
-
-// unused ends a view whose branch is not settled, or that is mounted by flags that ended, if nobody uses it: the next view is as it
-// should be. The caller has the agent's turn.
-func (a *Agent) unused(v *view.View) bool {
-	if !a.unsettled.Load() || v.EndUnused(a.Used) != nil {
-		return false
-	}
-	a.unsettled.Store(false)
-	a.drop(v, "for its branch, of which changes were taken over or dropped, or for flags that ended")
-	return true
-}
-
-func (a *Agent) settled(err error) {
-	if err != nil {
-		a.Logger.Warn("the branch is not settled", "agent", a.ID(), "err", err)
-	}
-}
-
-// settled reports whether a commit or discard is over. The overlay has to be mounted again then.
-func settled(r *query.Request, answer json.RawMessage) bool {
+// taken reports whether a commit or discard is over: nobody needs its process any more.
+func taken(r *query.Request, answer json.RawMessage) bool {
 	var reply query.Reply
 	return r.Discard != nil || r.Commit != nil && !r.Commit.Check &&
 		(json.Unmarshal(answer, &reply) != nil || int(r.Offset)+len(reply.Entries) >= reply.Total)
+}
+
+// freeze keeps the agent's view from changing what is held, until thaw is called. def is that of meant, the view of the request; nil: there
+// was none. A view with another definition has another hold.
+func (a *Agent) freeze(ctx context.Context, meant *view.View, def *agents.Definition) (thaw func(), err error) {
+	v := a.currentView()
+	if v != meant && (v == nil || v.Definition() != def) {
+		return nil, errors.New("the view was replaced meanwhile: repeat the request")
+	}
+	if v == nil {
+		return func() {}, nil
+	}
+	select {
+	case a.freezing <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	end, err := v.Freeze(ctx)
+	if err != nil {
+		<-a.freezing
+		return nil, err
+	}
+	return func() {
+		end()
+		<-a.freezing
+	}, nil
 }
 
 // offline is the process that answers requests about the history of an agent without a view. It has the agent's turn.
@@ -217,14 +212,11 @@ func (a *Agent) startOffline(ctx context.Context, v *view.View, def *agents.Defi
 	if held {
 		return a.startHeld(ctx, v, def, rules)
 	}
-	free, err := func() {}, error(nil)
-	if def.View.Changes != agents.ChangesHeld {
-		free, err = a.wait(ctx)
-	}
+	free, err := a.wait(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	if a.currentView() != nil && def.View.Changes != agents.ChangesHeld {
+	if a.currentView() != nil {
 		free()
 		return nil, nil, nil
 	}
@@ -237,8 +229,9 @@ func (a *Agent) startOffline(ctx context.Context, v *view.View, def *agents.Defi
 	return p, free, nil
 }
 
-// startHeld starts a process that answers about what rules hold. The agent's view changes nothing of that meanwhile. def is that of meant,
-// the view of the request; nil: there was none. A view with another definition has another hold.
+// startHeld starts a process that answers about what is held, beside the agent's view; without one it has the agent's turn. meant is the
+// view of the request: see freeze. The process finishes a commit that a crash has interrupted: no client may change what is held
+// meanwhile.
 func (a *Agent) startHeld(ctx context.Context, meant *view.View, def *agents.Definition,
 	rules scope.PolicySpec) (*view.Offline, func(), error) {
 	v, free := a.currentView(), func() {}
@@ -249,20 +242,28 @@ func (a *Agent) startHeld(ctx context.Context, meant *view.View, def *agents.Def
 		}
 		if v = a.currentView(); v != nil {
 			free()
+			free = func() {}
 		}
 	}
-	if v != meant && (v == nil || v.Definition() != def) {
-		free()
-		return nil, nil, errors.New("the view was replaced meanwhile: repeat the request")
+	thaw := func() {}
+	var err error
+	if v != meant || v != nil && v.Unfinished() {
+		thaw, err = a.freeze(ctx, meant, def)
 	}
-	if v != nil {
-		var err error
-		if free, err = v.Freeze(ctx); err != nil {
-			return nil, nil, err
-		}
+	var p *view.Offline
+	if err == nil {
+		p, err = view.StartHeld(&a.Host, a, def, rules, v)
 	}
-	p, err := view.StartHeld(&a.Host, a, def, rules, v)
+	if err == nil && v != nil && v.Unfinished() {
+		_, err = p.History(ctx, json.RawMessage(`{"diff": {}, "held": true}`))
+	}
+	if thaw != nil {
+		thaw()
+	}
 	if err != nil {
+		if p != nil {
+			p.Close()
+		}
 		a.dropIdleGroup()
 		free()
 		return nil, nil, err

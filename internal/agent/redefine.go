@@ -108,7 +108,18 @@ func mountedWith(v *view.View, keys []string) string {
 }
 
 // RemountUnused has the next client mount the view again, if nobody uses it then.
-func (a *Agent) RemountUnused() { a.unsettled.Store(true) }
+func (a *Agent) RemountUnused() { a.remounts.Store(true) }
+
+// unused ends a view that is mounted by flags that ended, if nobody uses it: the next view is as it should be. The caller has the
+// agent's turn.
+func (a *Agent) unused(v *view.View) bool {
+	if !a.remounts.Load() || v.EndUnused(a.Used) != nil {
+		return false
+	}
+	a.remounts.Store(false)
+	a.drop(v, "for flags that ended")
+	return true
+}
 
 // Used returns an error that names a session of the agent. The MCP servers of the agent start again with their next client.
 func (a *Agent) Used() error {

@@ -19,7 +19,6 @@ import (
 	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/holder/wire"
 	"github.com/scopefs/scopefs/internal/outlive"
-	"github.com/scopefs/scopefs/internal/overlay"
 	"github.com/scopefs/scopefs/internal/tunnels"
 	"github.com/scopefs/scopefs/scope"
 )
@@ -76,7 +75,7 @@ func stop(p config.Paths) error {
 	for _, m := range slices.Backward(left) {
 		err = errors.Join(err, abort(control, m), unmountDead(p, m))
 	}
-	return errors.Join(err, overlay.UnmountLeft(p.Base, p.Histories()))
+	return err
 }
 
 // waitFree returns with the lock of a run or base directory, when no daemon has it.

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/scopefs/scopefs/fs/branch"
+	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/internal/view"
@@ -69,7 +70,7 @@ func remove(name string) error {
 		return err
 	}
 	defer dir.Close()
-	if _, held := dir.Stat(branch.MergedName); held == nil { // it may be mounted
+	if _, held := dir.Stat(hold.UpperName); held == nil {
 		return view.RemoveBranch(name)
 	}
 	if err := branch.Remove(dir); err != nil {

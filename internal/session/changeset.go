@@ -530,5 +530,5 @@ func (s *Shared) finishLeft(ctx context.Context, id scope.ID, parties view.Parti
 		return err
 	}
 	of := &taskAgent{a, &changeSet{id: id, chain: chainOf([]scope.ID{parties.Caller, parties.Member})}}
-	return view.FinishCommit(ctx, &s.Host, of, agents.TaskOf(id, def.Definition))
+	return view.FinishCommit(&s.Host, of, agents.TaskOf(id, def.Definition))
 }

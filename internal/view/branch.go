@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/branch"
+	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/internal/view/wire"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -47,7 +48,7 @@ func RemoveBranch(name string) error {
 		case err == branch.ErrUnfinished:
 			return fmt.Errorf("%w: scopefs diff finishes it", err)
 		case err == nil:
-			if err = beneath.Unmount(state, branch.MergedName); err != nil && !errors.Is(err, os.ErrNotExist) {
+			if err = beneath.Unmount(state, formerMerged); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err
 			}
 			if err := branch.Remove(state); err != nil {
@@ -78,25 +79,26 @@ func LockBranch(name string) (*os.File, error) {
 // Left reports whether an agent has had a branch by changes: held, and whether that holds changes. history is the directory of its
 // history.
 func Left(history string) (branched, holds bool) {
-	if dir, err := os.Open(filepath.Join(history, branch.UpperName)); err == nil {
-		names, _ := dir.Readdirnames(1)
-		holds = len(names) > 0
-		dir.Close()
+	dir, err := os.Open(filepath.Join(history, hold.UpperName)) // which stays
+	if err != nil {
+		return false, false
 	}
-	_, err := os.Lstat(filepath.Join(history, branch.MergedName)) // which stays
-	return holds || err == nil, holds
+	defer dir.Close()
+	names, _ := dir.Readdirnames(1)
+	records, err := os.Lstat(filepath.Join(history, hold.JournalName))
+	return true, len(names) > 0 || err == nil && records.Size() > 0
 }
 
 // Upper returns the directory that has what a held branch has changed, opened with O_PATH. The caller closes it.
 func (o *Offline) Upper() (*os.File, error) {
-	if o.held == nil {
+	if o.dir == nil {
 		return nil, wire.ErrNoHistory
 	}
-	f, err := o.held.Upper.Object("")
+	f, err := o.dir.Object(hold.UpperName)
 	if err != nil {
 		return nil, err
 	}
-	return os.NewFile(uintptr(f.FD()), branch.UpperName), nil
+	return os.NewFile(uintptr(f.FD()), hold.UpperName), nil
 }
 
 // partiesName has the caller and the member of a task, in the directory of its branch.

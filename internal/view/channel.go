@@ -51,8 +51,7 @@ func (v *View) config(history kept, spooled bool) wire.Config {
 	if v.cached() {
 		cfg.Timeout, cfg.Watch = metadataTime, true
 	}
-	cfg.Stacked = v.kind() == agents.ChangesHeld
-	cfg.Bases = cfg.Stacked
+	cfg.Whole = v.kind() == agents.ChangesHeld
 	if v.share != nil { // the kernel would write past it
 		cfg.Quota, cfg.Passthrough = &v.share.Slot, false
 	}
@@ -63,7 +62,7 @@ func (v *View) config(history kept, spooled bool) wire.Config {
 	if v.Holdable() {
 		cfg.Grace = v.host.Grace
 	}
-	if h := v.def.History; history.Root != nil && !cfg.Stacked {
+	if h := v.def.History; history.Root != nil && !cfg.Whole {
 		cfg.History = &wire.HistoryConfig{Bytes: h.Bytes, Percent: h.Percent, Age: h.Age, Exclude: h.Exclude,
 			Unkept: h.Unkept, Optional: v.kind() == agents.ChangesAuto}
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/claim"
 	"github.com/scopefs/scopefs/internal/heart"
-	"github.com/scopefs/scopefs/internal/overlay"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/internal/view/wire"
 	"github.com/scopefs/scopefs/scope"
@@ -171,22 +170,21 @@ type Offline struct {
 	requests *peer.Requests[wire.FromView]
 	alive    context.Context
 	end      context.CancelCauseFunc
-	left     chan struct{}    // closed when nobody reads the process's messages any more
-	close    func()           // closes the directories
-	held     *overlay.Overlay // nil: none
-	byRule   bool             // it is of what rules hold: the view has its upper layer open
+	left     chan struct{} // closed when nobody reads the process's messages any more
+	close    func()        // closes the directories
+	dir      *beneath.Root // of held changes; nil: it is about a history
 }
 
-// StartOffline starts an Offline, which decides by rules. The caller calls Close.
+// StartOffline starts an Offline of an agent without a view, which decides by rules. The caller calls Close.
 func StartOffline(host *Host, of Agent, def *agents.Definition, rules scope.PolicySpec) (*Offline, error) {
-	if def.View.Changes == agents.ChangesDirect {
+	switch def.View.Changes {
+	case agents.ChangesDirect:
 		return nil, wire.ErrNoHistory
+	case agents.ChangesHeld:
+		return StartHeld(host, of, def, rules, nil)
 	}
-	changes := agents.ChangesKept // also of auto: what was kept is there
-	if def.View.Changes == agents.ChangesHeld {
-		changes = agents.ChangesHeld
-	}
-	v := &View{host: host, of: of, def: def, hurry: make(chan struct{}), changed: make(chan struct{}), rules: rules, changes: changes}
+	v := &View{host: host, of: of, def: def, hurry: make(chan struct{}), changed: make(chan struct{}), rules: rules,
+		changes: agents.ChangesKept} // also of auto: what was kept is there
 	o, err := v.offline()
 	if err != nil {
 		return nil, fmt.Errorf("history of %q: %w", def.Name, err)
@@ -200,17 +198,7 @@ func (o *Offline) History(ctx context.Context, request json.RawMessage) (json.Ra
 	if err != nil {
 		return nil, fmt.Errorf("history of %q: %w", o.name, err)
 	}
-	if o.held != nil && !o.byRule {
-		err = o.held.Answered(reply)
-	}
-	return reply, err
-}
-
-// Settle has a branch show its directory where it does not differ any more. No client may use its view: the agent has none, and its
-// turn is taken. The caller closes the process next.
-func (o *Offline) Settle(ctx context.Context) error {
-	_, err := o.History(ctx, json.RawMessage(`{"settle": true}`))
-	return err
+	return reply, nil
 }
 
 // Close ends the process. If the agent has no view, the caller drops its control group then.
@@ -221,38 +209,14 @@ func (o *Offline) Close() {
 	o.close()
 }
 
-// finishCommit finishes a commit that a crash has interrupted: clients must not see a part of it. It settles a branch whose view was in
-// use during a commit. dir is what the branch has.
-func (v *View) finishCommit(ctx context.Context, dir *beneath.Root) error {
-	unfinished := errors.Is(branch.Idle(dir), branch.ErrUnfinished)
-	if !unfinished && !branch.Unsettled(dir) {
-		return nil
-	}
-	o, err := StartOffline(v.host, v.of, v.def, v.def.View.PolicySpec())
-	if err != nil {
-		return err
-	}
-	defer o.Close()
-	if _, err := o.History(ctx, json.RawMessage(`{"diff": {}}`)); err != nil {
-		return fmt.Errorf("finish an interrupted commit: %w", err)
-	}
-	if !unfinished {
-		return o.Settle(ctx)
-	}
-	if err := branch.Idle(dir); errors.Is(err, branch.ErrUnfinished) {
-		return err
-	}
-	return nil
-}
-
 // FinishCommit finishes a commit of a branch without a view that a crash has interrupted.
-func FinishCommit(ctx context.Context, host *Host, of Agent, def *agents.Definition) error {
+func FinishCommit(host *Host, of Agent, def *agents.Definition) error {
 	dir, err := host.FindHistory(def)
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	return (&View{host: host, of: of, def: def}).finishCommit(ctx, dir)
+	return (&View{host: host, of: of, def: def}).finishHeld(dir)
 }
 
 func (v *View) offline() (*Offline, error) {
@@ -280,18 +244,19 @@ func (v *View) offline() (*Offline, error) {
 		history.Root = dir
 	}
 	dirs := directories{scope: root, history: history.Root}
-	var held *overlay.Overlay
-	if v.kind() == agents.ChangesHeld {
-		var live *beneath.File
-		if v.held != nil {
-			live = &v.held.used
-		}
-		if held, err = v.host.overlays.Mount(&v.host.Host, v.def.Name, root, history.Root, owner, live); err == nil {
-			dirs.merged = held.Merged
+	var used *beneath.File
+	if v.kind() == agents.ChangesHeld && !v.shares {
+		var lock beneath.File
+		if lock, err = branch.WaitFor(func() (beneath.File, error) { return branch.Use(history.Root) }); err == nil {
+			used = &lock
+			err = makeLayers(root, history.Root, owner)
 		}
 	}
 	closeAll := func() {
-		held.Leave()
+		if used != nil {
+			_ = used.Unlock() // a process that starts meanwhile would keep it for a moment
+			used.Close()
+		}
 		history.Close()
 		root.Close()
 	}
@@ -308,7 +273,7 @@ func (v *View) offline() (*Offline, error) {
 	requests := peer.NewRequests[wire.FromView](wire.MaxRequests)
 	w := wire.New(bounded{p.wire}, wire.MaxFromView)
 	cfg := v.config(history, false)
-	cfg.Offline, cfg.Bases, cfg.Passthrough, cfg.Watch, cfg.Hold = true, false, false, false, v.byRule
+	cfg.Offline, cfg.Passthrough, cfg.Watch, cfg.Hold, cfg.Whole = true, false, false, v.kind() == agents.ChangesHeld, cfg.Whole && !v.byRule
 	if _, err = v.handshake(p, w, requests, cfg); err != nil {
 		p.quit()
 		end(nil)
@@ -319,7 +284,10 @@ func (v *View) offline() (*Offline, error) {
 	beats := heart.NewHeart(p.heart)
 	go beats.Serve(v.of.Unlocked)
 	o := &Offline{of: v.of, name: v.def.Name, process: p, wire: w, requests: requests, alive: alive, end: end,
-		left: make(chan struct{}), close: closeAll, held: held, byRule: v.byRule}
+		left: make(chan struct{}), close: closeAll}
+	if cfg.Hold {
+		o.dir = history.Root
+	}
 	go func() {
 		defer close(o.left)
 		(&channel{View: v, alive: alive, end: end, wire: w, requests: requests}).listen()

@@ -11,7 +11,6 @@ import (
 	"github.com/scopefs/scopefs/fs/branch"
 	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/internal/account"
-	"github.com/scopefs/scopefs/internal/overlay"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/internal/view/wire"
 	"github.com/scopefs/scopefs/scope"
@@ -20,44 +19,52 @@ import (
 )
 
 // HeldUpper is the directory of the held versions, in that of the agent's history.
-const HeldUpper = hold.StateName + "/" + branch.UpperName
+const HeldUpper = hold.StateName + "/" + hold.UpperName
 
-// heldDir is where a view has what rules hold.
+// heldDir is where a view has what it holds.
 type heldDir struct {
-	history kept
+	history kept // of the view that holds by rules; else it is the view's
 	dir     *beneath.Root
-	used    beneath.File // the lock of dir
+	used    beneath.File // the lock of dir, if locked
+	locked  bool
 }
 
 func (h *heldDir) Close() {
-	if h != nil {
-		h.used.Close()
-		h.dir.Close()
-		h.history.Close()
+	if h == nil {
+		return
 	}
+	if h.locked {
+		h.used.Close()
+	}
+	if h.dir != nil {
+		h.dir.Close()
+	}
+	h.history.Close()
 }
 
-// These bound how long a view waits for the process that answers about held changes, or has mounted an overlay for it.
+// These bound how long a view waits for the process that answers about held changes.
 const (
 	lockTime  = 3 * time.Second
 	briefTime = 2 * time.Second // the holder may still have the lock of a view that has ended
 )
 
-// openHold opens where the view holds changes; nil: no rule holds any, or the view cannot hold them. It has such paths
-// read-only then, and Unheld says why. The error is of a view that is taken over with what it holds, last.
-func (v *View) openHold(ctx context.Context, last *leftView, root *beneath.Root, owner account.User) (*heldDir, error) {
+// openHold opens where the view holds changes; nil: it holds none, or cannot hold what rules hold. It has such paths read-only then, and
+// Unheld says why. The error is of a view that holds every change, and of one that is taken over with what it holds, last. history is
+// the view's.
+func (v *View) openHold(ctx context.Context, last *leftView, root *beneath.Root, history kept, owner account.User) (*heldDir, error) {
+	whole := v.kind() == agents.ChangesHeld
 	v.mu.Lock()
-	holds := v.rules.Holds()
+	holds := whole || v.rules.Holds()
 	v.mu.Unlock()
 	if last != nil && !last.Config.Hold {
 		last = nil // it has no lock
 	}
 	var h *heldDir
 	var err error
-	if holds && v.kind() != agents.ChangesHeld {
-		h, err = v.tryHold(ctx, last, root, owner)
+	if holds {
+		h, err = v.tryHold(ctx, last, root, history, owner)
 	}
-	if err != nil && last != nil {
+	if err != nil && (last != nil || whole) {
 		return nil, err
 	}
 	why := ""
@@ -71,22 +78,31 @@ func (v *View) openHold(ctx context.Context, last *leftView, root *beneath.Root,
 	return h, nil
 }
 
-func (v *View) tryHold(ctx context.Context, last *leftView, root *beneath.Root, owner account.User) (*heldDir, error) {
+func (v *View) tryHold(ctx context.Context, last *leftView, root *beneath.Root, history kept, owner account.User) (h *heldDir, err error) {
 	if v.def.Identity == agents.IdentityCaller {
 		return nil, errors.New("identity: caller holds no changes")
 	}
-	history, err := v.openClaimed(root, owner)
-	if err != nil {
+	h = &heldDir{}
+	if v.kind() == agents.ChangesHeld {
+		f, err := history.Object("")
+		if err != nil {
+			return nil, err
+		}
+		h.dir = beneath.NewRoot(f.FD())
+	} else if h.history, err = v.openClaimed(root, owner); err != nil {
 		return nil, err
+	} else {
+		history = h.history
 	}
-	h := &heldDir{history: history}
 	pair, err := root.DetachWith(history.Root)
 	if err == nil {
 		pair.Close()
-		h.dir, err = openHoldDir(history.Root, owner)
+		if h.dir == nil {
+			h.dir, err = openHoldDir(history.Root, owner)
+		}
 	}
 	if err != nil {
-		history.Close()
+		h.Close()
 		return nil, fmt.Errorf("history: %w", err)
 	}
 	if last != nil {
@@ -94,17 +110,12 @@ func (v *View) tryHold(ctx context.Context, last *leftView, root *beneath.Root, 
 	} else if err = v.finishHeld(h.dir); err == nil {
 		err = h.lock(ctx)
 	}
-	if err != nil {
-		h.dir.Close()
-		history.Close()
-		return nil, err
-	}
-	if last == nil { // else the view has it open
-		err = overlay.MakeBranch(root, h.dir, owner)
+	if h.locked = err == nil; err == nil && last == nil { // else the view has it open
+		err = makeLayers(root, h.dir, owner)
 	}
 	if err != nil {
 		h.Close()
-		return nil, err
+		return nil, fmt.Errorf("changes: held: %w", err)
 	}
 	return h, nil
 }
@@ -141,7 +152,7 @@ func openHoldDir(history *beneath.Root, owner account.User) (*beneath.Root, erro
 	}
 	defer top.Close()
 	if err := top.Mkdir(hold.StateName, 0o700); err == nil {
-		err = overlay.Give(history, hold.StateName, owner, 0o700, false)
+		err = give(history, hold.StateName, owner, 0o700, false)
 		if err != nil {
 			return nil, err
 		}
@@ -184,7 +195,7 @@ func (v *View) Unheld() string {
 func (v *View) Holding() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.held != nil || v.changes == agents.ChangesHeld
+	return v.held != nil
 }
 
 // Freeze keeps the agent's clients from changing names that rules hold, until thaw is called.
@@ -230,15 +241,27 @@ func (v *View) freeze(ctx context.Context, w *wire.Conn, requests *peer.Requests
 	return err
 }
 
-// shareHold returns a descriptor of the lock of what the view holds; held is false if it holds nothing.
-func (v *View) shareHold() (used beneath.File, held bool, err error) {
+// sharedLock is a descriptor of the lock of what a view holds; nil: there is none.
+type sharedLock struct{ beneath.File }
+
+func (l *sharedLock) close() {
+	if l != nil {
+		l.Close()
+	}
+}
+
+// shareHold returns the lock of what the view holds, which keeps the next view from it; nil: it holds nothing, or there is no view.
+func (v *View) shareHold() (*sharedLock, error) {
+	if v == nil {
+		return nil, nil
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.held == nil {
-		return used, false, nil
+		return nil, nil
 	}
-	used, err = v.held.used.Dup()
-	return used, true, err
+	used, err := v.held.used.Dup()
+	return &sharedLock{used}, err
 }
 
 // Waits reports whether the view holds files or removals, for the operator to take over.
@@ -246,7 +269,7 @@ func (v *View) Waits() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	left := maxWaits
-	return v.held != nil && waits(v.held.dir, branch.UpperName, &left)
+	return v.held != nil && waits(v.held.dir, hold.UpperName, &left)
 }
 
 // maxWaits bounds the directories that Waits reads.
@@ -263,73 +286,51 @@ func waits(root *beneath.Root, dir string, left *int) (found bool) {
 	return found
 }
 
-// layers are where a view holds changes.
-type layers struct {
-	whole *overlay.Overlay // of all changes; nil: none
-	held  *heldDir         // of what rules hold; nil: none
+// lockFile returns the lock of what the view holds; nil: none.
+func (h *heldDir) lockFile() *beneath.File {
+	if h == nil {
+		return nil
+	}
+	return &h.used
 }
 
-// openLayers opens them, after an error perhaps one. last is the view that is taken over; nil: none is.
-func (v *View) openLayers(ctx context.Context, last *leftView, root *beneath.Root, history kept, owner account.User) (l layers, err error) {
-	if v.def.View.Changes == agents.ChangesHeld {
-		if last != nil {
-			lock := func() (beneath.File, error) { return last.takeLock(history.Root) }
-			l.whole, err = v.host.overlays.Adopt(v.def.Name, history.Root, last.Overlay, lock)
-		} else if err = v.finishCommit(ctx, history.Root); err == nil {
-			l.whole, err = v.host.overlays.MountForView(&v.host.Host, v.def.Name, root, history.Root, owner)
-		}
-	}
-	if err == nil {
-		l.held, err = v.openHold(ctx, last, root, owner)
-	}
-	return l, err
-}
-
-// lock returns the lock of what the view holds; nil: none.
-func (l layers) lock() *beneath.File {
-	switch {
-	case l.whole != nil:
-		return &l.whole.Lock
-	case l.held != nil:
-		return &l.held.used
-	}
-	return nil
-}
-
-// closeLayers closes what openLayers has opened. A view that is left to the next daemon keeps its part.
-func (v *View) closeLayers(l layers) {
-	leaving := v.isLeaving()
+// closeHold closes what openHold has opened. A view that is left to the next daemon keeps its part.
+func (v *View) closeHold(h *heldDir) {
 	v.mu.Lock()
 	v.held = nil
 	v.mu.Unlock()
-	if l.held != nil && leaving {
-		l.held.history.claim.Leave()
+	if h != nil && v.isLeaving() {
+		h.history.claim.Leave()
 	}
-	l.held.Close()
-	if l.whole != nil && leaving {
-		l.whole.Stay()
-	}
-	l.whole.Leave()
+	h.Close()
 }
 
-// StartHeld starts an Offline that answers about what rules hold, and decides by rules. live is the agent's view, frozen; nil: there is
+// Unfinished reports whether a commit of what the view holds was interrupted.
+func (v *View) Unfinished() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.held != nil && errors.Is(branch.Idle(v.held.dir), branch.ErrUnfinished)
+}
+
+// StartHeld starts an Offline that answers about what a view holds, and decides by rules. live is the agent's view; nil: there is
 // none.
 func StartHeld(host *Host, of Agent, def *agents.Definition, rules scope.PolicySpec, live *View) (*Offline, error) {
 	v := &View{host: host, of: of, def: def, hurry: make(chan struct{}), changed: make(chan struct{}), rules: rules,
-		changes: agents.ChangesHeld, byRule: true}
-	if live != nil {
-		used, held, err := live.shareHold()
-		if err != nil {
-			return nil, err
-		}
-		if held {
-			defer used.Close()
-			v.held = &heldDir{used: used}
-		}
+		changes: agents.ChangesHeld, byRule: def.View.Changes != agents.ChangesHeld}
+	shares, err := live.shareHold()
+	if err != nil {
+		return nil, err
 	}
+	v.shares = shares != nil
 	o, err := v.offline()
 	if err != nil {
+		shares.close()
 		return nil, fmt.Errorf("held changes of %q: %w", def.Name, err)
+	}
+	end := o.close
+	o.close = func() {
+		end()
+		shares.close()
 	}
 	return o, nil
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/ledger"
-	"github.com/scopefs/scopefs/internal/overlay"
 	"github.com/scopefs/scopefs/internal/pathwatch"
 	"github.com/scopefs/scopefs/internal/placement"
 	"github.com/scopefs/scopefs/internal/usage"
@@ -39,9 +38,8 @@ type Host struct {
 	left  left
 	again ledger.Again
 
-	Quotas   usage.Pages
-	spools   spools
-	overlays overlay.Set
+	Quotas usage.Pages
+	spools spools
 
 	// Watcher watches the processes that serve mounts, and Moves the directories that they serve.
 	Watcher heart.Watcher

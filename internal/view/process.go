@@ -19,7 +19,6 @@ import (
 	"github.com/scopefs/scopefs/internal/confine"
 	"github.com/scopefs/scopefs/internal/descriptors"
 	holding "github.com/scopefs/scopefs/internal/holder/wire"
-	"github.com/scopefs/scopefs/internal/overlay"
 	"github.com/scopefs/scopefs/internal/pidfd"
 	"github.com/scopefs/scopefs/internal/reconnect"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -114,11 +113,9 @@ func (p *Process) Adopt(pid int, held []*os.File, says *LogWriter) error {
 // directories are the descriptors of a view process.
 type directories struct {
 	scope   *beneath.Root
-	history *beneath.Root    // beside the scope; nil: none
-	merged  *beneath.Root    // the agent's branch of the scope; nil: none
-	held    *overlay.Overlay // of a view whose scope is a branch; nil: none
-	quota   *os.File         // the page of the agent's quota; nil: none
-	lock    *beneath.File    // of what the view holds, for the holder; nil: none
+	history *beneath.Root // beside the scope; nil: none
+	quota   *os.File      // the page of the agent's quota; nil: none
+	lock    *beneath.File // of what the view holds, for the holder; nil: none
 }
 
 // spawn starts the view process in namespaces of its own, with directories, the
@@ -325,34 +322,18 @@ func closeFiles(files []*os.File) {
 	}
 }
 
-// detach returns the scope as a detached mount. With a history both are in one detached mount, and beside has the history,
-// the mount, and the branch as a detached mount of its own if there is one.
+// detach returns the scope as a detached mount. With a history both are in one detached mount, and beside has the history and
+// the mount.
 func (d directories) detach() (scope *os.File, beside []*os.File, err error) {
 	if d.history == nil {
 		tree, err := d.scope.Detach()
-		if err != nil {
-			return nil, nil, err
-		}
-		if d.held != nil {
-			beside, err = d.held.Detach()
-		}
-		return os.NewFile(uintptr(tree), "scope"), beside, err
-	}
-	merged := -1
-	if d.merged != nil {
-		if merged, err = d.merged.Detach(); err != nil {
-			return nil, nil, err
-		}
+		return os.NewFile(uintptr(tree), "scope"), nil, err
 	}
 	pair, err := d.scope.DetachWith(d.history)
 	if err != nil {
-		unix.Close(merged)
 		return nil, nil, fmt.Errorf("history: %w", err)
 	}
 	beside = []*os.File{os.NewFile(uintptr(pair.Beside), "history"), os.NewFile(uintptr(pair.Mount), "mount")}
-	if merged >= 0 {
-		beside = append(beside, os.NewFile(uintptr(merged), "branch"))
-	}
 	return os.NewFile(uintptr(pair.Scope), "scope"), beside, nil
 }
 

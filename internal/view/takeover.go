@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -22,7 +21,6 @@ import (
 	"github.com/scopefs/scopefs/internal/holder"
 	holding "github.com/scopefs/scopefs/internal/holder/wire"
 	"github.com/scopefs/scopefs/internal/mount"
-	"github.com/scopefs/scopefs/internal/overlay"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/internal/pidfd"
 	"github.com/scopefs/scopefs/internal/view/wire"
@@ -51,8 +49,7 @@ type heldView struct {
 	Minor    uint32         `json:"minor"` // of the mount's device number
 	PID      int            `json:"pid"`
 	Owner    account.User   `json:"owner"`
-	Config   wire.Config    `json:"config"`            // without rules
-	Overlay  uint64         `json:"overlay,omitempty"` // with Config.Stacked: the overlay's device number
+	Config   wire.Config    `json:"config"` // without rules
 	Scope    beneath.FileID `json:"scope"`
 	History  beneath.FileID `json:"history,omitzero"`
 	Spool    string         `json:"spool,omitempty"` // the file
@@ -141,15 +138,10 @@ func (l *leftView) end() {
 	case <-pidfd.Ended(process):
 	case <-time.After(reapTime):
 	}
-	if l.Config.Stacked {
-		if err := overlay.Unmount(l.Overlay); err != nil {
-			slog.Warn("unmount what the last daemon has left", "agent", string(l.Agent), "err", err)
-		}
-	}
 }
 
 // locked reports whether the holder has the lock of what the view holds.
-func (l *leftView) locked() bool { return l.Config.Stacked || l.Config.Hold }
+func (l *leftView) locked() bool { return l.Config.Hold }
 
 // lock returns the lock of what the view holds. The caller closes it.
 func (l *leftView) lock() (beneath.File, error) {
@@ -215,7 +207,7 @@ func (v *View) is(cfg wire.Config, root *beneath.Root, history kept, owner accou
 		Unkept:   v.Unkept(),
 	}
 	v.mu.Lock()
-	if v.held != nil {
+	if v.held != nil && v.held.history.Root != nil {
 		history = v.held.history
 	}
 	v.mu.Unlock()
@@ -240,7 +232,7 @@ func (l *leftView) same(is heldView) error {
 	}
 	was.Protocol, was.Version, was.Program = is.Protocol, is.Version, is.Program
 	was.PID, was.Minor, was.Hidden, was.Spool, was.Unkept, was.Late = is.PID, is.Minor, is.Hidden, is.Spool, is.Unkept, is.Late
-	was.Overlay, was.Group = is.Overlay, is.Group
+	was.Group = is.Group
 	a, err := json.Marshal(was)
 	if err != nil {
 		return err
@@ -505,9 +497,6 @@ func (v *View) launch(ctx context.Context, dirs directories, root *beneath.Root,
 	cfg := v.config(history, spool != nil)
 	cfg.Hold = held
 	is, err := v.is(cfg, root, history, owner)
-	if err == nil && dirs.held != nil {
-		is.Overlay, err = dirs.held.Device()
-	}
 	if err == nil {
 		r.served, err = v.spawn(dirs, dev.File(), theirs, owner, cfg.Grace > 0)
 	}

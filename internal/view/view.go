@@ -77,6 +77,7 @@ type View struct {
 	held      *heldDir       // where it holds what rules say; nil: nowhere
 	unheld    string         // why it does not though a rule says so
 	byRule    bool           // it serves no mount, and is for what rules hold
+	shares    bool           // likewise, beside the view that has the lock of what is held
 	pid       int
 	build     string // of its process, if that is another one than the daemon's
 	wire      *wire.Conn
@@ -251,35 +252,32 @@ func (v *View) serve(ctx context.Context) (mounted bool, err error) {
 		}
 	}()
 	var r *running
-	var l layers
-	defer func() { v.closeLayers(l) }()
+	var h *heldDir
+	defer func() { v.closeHold(h) }()
 	outcome := "taken over"
 	if last != nil {
-		if l, err = v.openLayers(ctx, last, root, history, owner); err == nil {
-			r, err = v.takeOver(ctx, last, root, history, l.held != nil, owner)
+		if h, err = v.openHold(ctx, last, root, history, owner); err == nil {
+			r, err = v.takeOver(ctx, last, root, history, h != nil, owner)
 		} else {
 			last.end()
 		}
 		last = nil
 		if err != nil {
 			v.host.Logger.Warn("the view of the last daemon ends: another one is mounted", "agent", v.def.Name, "err", err)
-			v.closeLayers(l)
-			l = layers{}
+			v.closeHold(h)
+			h = nil
 		}
 	}
 	if r == nil {
 		outcome = "mounted"
-		if l, err = v.openLayers(ctx, nil, root, history, owner); err != nil {
+		if h, err = v.openHold(ctx, nil, root, history, owner); err != nil {
 			return false, err
 		}
-		dirs := directories{scope: root, history: history.Root, quota: v.share.File(), lock: l.lock()}
-		if l.whole != nil {
-			dirs.scope, dirs.history, dirs.held = l.whole.Merged, nil, l.whole
+		dirs := directories{scope: root, history: history.Root, quota: v.share.File(), lock: h.lockFile()}
+		if h != nil && h.history.Root != nil {
+			dirs.history = h.history.Root
 		}
-		if l.held != nil {
-			dirs.history = l.held.history.Root
-		}
-		if r, err = v.launch(ctx, dirs, root, history, l.held != nil, owner); err != nil {
+		if r, err = v.launch(ctx, dirs, root, history, h != nil, owner); err != nil {
 			return false, err
 		}
 	}

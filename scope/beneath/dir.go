@@ -90,12 +90,6 @@ func (d Dir) Mknod(name string, mode uint32) error {
 	return &Violation{Rel: name, Rule: RuleDevice}
 }
 
-// Whiteout creates what an overlay takes for the removal of name: a character device 0/0, which Linux 5.8 lets any user
-// create. It returns EEXIST if the name exists.
-func (d Dir) Whiteout(name string) error {
-	return retry(func() error { return unix.Mknodat(d.fd, name, unix.S_IFCHR, 0) })
-}
-
 // Symlink creates the symbolic link name with the given text. The caller must
 // have checked with Root.Follow where the text leads.
 func (d Dir) Symlink(text, name string) error {
@@ -125,7 +119,7 @@ const RenameFlags = unix.RENAME_NOREPLACE | RenameExchange
 const RenameExchange = unix.RENAME_EXCHANGE
 
 // Rename moves name to newName in the directory to. flags are those of
-// renameat2(2). The error is EXDEV for a directory that an [Overlay] of a user cannot rename.
+// renameat2(2). The error is EXDEV for a directory that an overlay cannot rename.
 func (d Dir) Rename(name string, to Dir, newName string, flags uint) error {
 	err := retry(func() error { return unix.Renameat2(d.fd, name, to.fd, newName, flags) })
 	var from, into Stat

@@ -281,6 +281,16 @@ func (f File) Lock() error { return retry(func() error { return unix.Flock(f.fd,
 // Unlock releases the lock.
 func (f File) Unlock() error { return unix.Flock(f.fd, unix.LOCK_UN) }
 
+// Unwritten returns an error if a process has the file open for writing, or mapped so, or if the file system does not say. f is open
+// for reading. The kernel grants a lease for reading only if nobody writes: F_SETLEASE, fcntl(2).
+func (f File) Unwritten() error {
+	_, err := unix.FcntlInt(uintptr(f.fd), unix.F_SETLEASE, unix.F_RDLCK)
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(f.fd), unix.F_SETLEASE, unix.F_UNLCK)
+	}
+	return err
+}
+
 // Allocate calls fallocate(2). The file system decides which modes it supports.
 func (f File) Allocate(mode uint32, off, n int64) error {
 	return retry(func() error { return unix.Fallocate(f.fd, mode, off, n) })

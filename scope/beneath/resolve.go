@@ -195,10 +195,7 @@ func (r *Root) linkText(dir, name string) (string, error) {
 	if r.Moved != nil {
 		rel, there = r.Moved(rel)
 	}
-	if there && r.Layer != nil {
-		r = r.Layer(rel)
-	}
-	if !there || r == nil {
+	if !there {
 		return "", unix.ENOENT
 	}
 	f, err := r.Object(rel)

@@ -46,13 +46,28 @@ type Root struct {
 	Place  string
 	Beside []string
 
-	// Layer returns the Root that has the object at a path, or nil for none: Follow walks through several. The caller sets it
-	// before use. A nil Layer is this Root for all paths.
-	Layer func(rel string) *Root
+	// Layer finds the objects at paths, in other Roots. The caller sets it before use. A nil Layer is this Root for all paths.
+	Layer Layer
 
 	// Moved returns where the object is that Follow finds at a path; false: nowhere. It is for what is about to move. The caller sets
 	// it before use. A nil Moved returns the path.
 	Moved func(rel string) (now string, ok bool)
+}
+
+// Layer shows a tree whose objects are in several Roots.
+type Layer interface {
+	// Find returns where the object at a path is. It returns ErrStale if there is none.
+	Find(rel string) (Found, error)
+	// Names lists a directory.
+	Names(rel string) ([]string, error)
+}
+
+// Found is where an object of a Layer is.
+type Found struct {
+	Root *Root
+	Rel  string // in Root
+	Stat Stat   // with the identity that the Layer shows
+	Own  FileID // the object's own identity
 }
 
 // OpenRoot opens the directory rel beneath base. It follows symbolic links in
@@ -120,18 +135,36 @@ func (r *Root) Close() error { return unix.Close(r.fd) }
 // if rel is not a directory, because the caller has seen a directory there
 // before, and a *Violation if the path crosses a mount.
 func (r *Root) Dir(rel string) (Dir, error) {
-	fd, err := r.open(rel, unix.O_PATH|unix.O_DIRECTORY)
+	fd, err := r.path(rel, unix.O_DIRECTORY)
 	if err != nil {
 		return Dir{fd: -1}, stale(err)
 	}
 	return Dir{fd: fd}, nil
 }
 
+// Locate returns where the object at rel is: in r, or where Layer finds it.
+func (r *Root) Locate(rel string) (*Root, string, error) {
+	if r.Layer == nil {
+		return r, rel, nil
+	}
+	at, err := r.Layer.Find(rel)
+	return at.Root, at.Rel, err
+}
+
+// path opens what Locate finds, with O_PATH.
+func (r *Root) path(rel string, flags int) (int, error) {
+	r, rel, err := r.Locate(rel)
+	if err != nil {
+		return -1, err
+	}
+	return r.open(rel, unix.O_PATH|flags)
+}
+
 // Object opens the object at rel with O_PATH. It follows no link, does not
 // block on a FIFO and does not open a device. It returns ErrStale if rel does
 // not exist.
 func (r *Root) Object(rel string) (File, error) {
-	fd, err := r.open(rel, unix.O_PATH|unix.O_NOFOLLOW)
+	fd, err := r.path(rel, unix.O_NOFOLLOW)
 	if err != nil {
 		return File{fd: -1}, stale(err)
 	}
@@ -145,6 +178,10 @@ func (r *Root) Object(rel string) (File, error) {
 // replaces these: no link in it is followed, and each mount has an id of its own. A path
 // with "..", and one for which statx(2) fails, is resolved by descriptor.
 func (r *Root) Stat(rel string) (Stat, error) {
+	if r.Layer != nil {
+		at, err := r.Layer.Find(rel)
+		return at.Stat, err
+	}
 	if r.mount != 0 && len(rel) <= pathMax && !strings.HasPrefix(rel, "/") && !strings.Contains(rel, "..") {
 		var s Stat
 		if statx(r.fd, rel, &s) == nil && s.Mnt_id == r.mount {
@@ -171,6 +208,15 @@ func (r *Root) Names(rel string) (names []string, err error) {
 // Each calls each for the names that Names returns, until it returns false. The memory that it takes does not depend on their
 // number. each may remove names.
 func (r *Root) Each(rel string, each func(name string) bool) error {
+	if r.Layer != nil {
+		names, err := r.Layer.Names(rel)
+		for _, name := range names {
+			if !each(name) {
+				break
+			}
+		}
+		return err
+	}
 	st, err := r.Stat(rel)
 	if err != nil {
 		return err
@@ -200,6 +246,16 @@ func (r *Root) Each(rel string, each func(name string) bool) error {
 // must not pass O_CREAT or O_TRUNC, because Open checks the identity only after
 // the open.
 func (r *Root) Open(rel string, flags int, meant FileID) (File, error) {
+	if r.Layer != nil {
+		at, err := r.Layer.Find(rel)
+		if err == nil && at.Stat.ID() != meant {
+			err = ErrStale
+		}
+		if err != nil {
+			return File{fd: -1}, err
+		}
+		return at.Root.Open(at.Rel, flags, at.Own)
+	}
 	fd, err := r.open(rel, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {
 		return File{fd: -1}, stale(err)

@@ -1,8 +1,13 @@
 package beneath
 
 import (
+	"sync/atomic"
+
 	"golang.org/x/sys/unix"
 )
+
+// overlayDev is the device of the overlay that this process has a scope on; 0: none.
+var overlayDev atomic.Uint64
 
 // FileID identifies an object by device, inode number and birth time: statx(2).
 // The birth time distinguishes a new file from an older one with the same inode
@@ -39,11 +44,6 @@ func (s *Stat) IsDir() bool { return s.Type() == unix.S_IFDIR }
 
 // IsLink reports whether the object is a symbolic link.
 func (s *Stat) IsLink() bool { return s.Type() == unix.S_IFLNK }
-
-// IsWhiteout reports whether the object is that of Dir.Whiteout.
-func (s *Stat) IsWhiteout() bool {
-	return s.Type() == unix.S_IFCHR && s.Rdev_major == 0 && s.Rdev_minor == 0
-}
 
 // Identify gives the attributes the identity of another object: a directory of two layers is the lower one's.
 func (s *Stat) Identify(as *Stat) {

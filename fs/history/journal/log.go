@@ -66,13 +66,13 @@ func OpenOrCreate(top beneath.Dir, name string) (beneath.File, error) {
 }
 
 // OpenLog opens a log of a directory, or makes it. It calls each for the entries, up to one that is torn or for which
-// each returns false, and drops the rest.
-func OpenLog(top beneath.Dir, name string, form Form, each func(entry []byte) bool) (l *Log, err error) {
+// each returns false. With own it drops the rest: no other process appends.
+func OpenLog(top beneath.Dir, name string, form Form, own bool, each func(entry []byte) bool) (l *Log, err error) {
 	l = &Log{form: form}
 	if l.File, err = OpenOrCreate(top, name); err != nil {
 		return nil, err
 	}
-	if l.size, err = Scan(l.File, form, each); err == nil {
+	if l.size, err = Scan(l.File, form, each); err == nil && own {
 		err = l.Truncate(l.size)
 	}
 	if err != nil {

@@ -22,7 +22,7 @@ func TestLogTorn(t *testing.T) {
 			require.NoError(t, err)
 			defer dir.Close()
 			open := func() (l *Log, all []string) {
-				l, err := OpenLog(dir, "log", form, func(entry []byte) bool {
+				l, err := OpenLog(dir, "log", form, true, func(entry []byte) bool {
 					all = append(all, string(entry))
 					return len(entry) == 6 // else it is torn
 				})

@@ -30,7 +30,7 @@ func (s *Server) answerBranch(ctx context.Context, r *Request) (*Reply, error) {
 			return differences(set.Entries), nil
 		})
 		if err == nil {
-			reply.Hash, reply.Forked, reply.Moved = hash, s.Branch.Forked(), s.Branch.Moved()
+			reply.Hash, reply.Forked = hash, s.Branch.Forked()
 			reply.Same = reply.Total == 0 && len(r.Diff.Paths) == 0
 		}
 		return reply, err
@@ -39,18 +39,11 @@ func (s *Server) answerBranch(ctx context.Context, r *Request) (*Reply, error) {
 	case r.Discard != nil && r.Offset == 0:
 		ctx, _, end := s.begin(ctx)
 		defer end()
-		discard := s.Branch.Discard
-		if s.Branch.Held != nil {
-			discard = s.Branch.Drop
-		}
-		done, _, err := discard(ctx, r.Discard.Paths, r.Discard.Hash)
+		done, _, err := s.Branch.Discard(ctx, r.Discard.Paths, r.Discard.Hash)
 		if r.Discard.Hash != "" && errors.Is(err, branch.ErrChanged) {
 			return &Reply{Stale: true}, nil
 		}
 		return &Reply{Result: &history.Result{Done: done}, Same: err == nil && len(r.Discard.Paths) == 0}, err
-	case r.Settle:
-		same, err := s.Branch.Settle(ctx)
-		return &Reply{Same: same}, err
 	case r.Commit != nil:
 		return s.listing(r, func() ([]Entry, error) {
 			return nil, errors.New("the list of the commit is not in memory any more")
@@ -94,7 +87,6 @@ func (s *Server) take(ctx context.Context, c *Branch, progress func(done, total 
 		Same:      !c.Check && len(c.Paths) == 0 && len(c.Only) == 0 && len(r.Conflicts) == 0,
 		Conflicts: len(r.Conflicts),
 		Result:    &history.Result{Done: len(r.Taken)},
-		Moved:     r.Moved,
 		Merged:    merged,
 	}, append(differences(r.Conflicts), differences(r.Taken)...), nil
 }

@@ -37,7 +37,6 @@ type Request struct {
 	Diff        *Branch            `json:"diff,omitempty"`        // lists what differs between a branch and the directory
 	Commit      *Branch            `json:"commit,omitempty"`      // takes it over into the directory
 	Discard     *Branch            `json:"discard,omitempty"`     // drops it
-	Settle      bool               `json:"settle,omitempty"`      // see branch.Branch.Settle: of the daemon alone
 	Held        bool               `json:"held,omitempty"`        // it is about what rules hold; as a branch
 	Offset      int64              `json:"offset,omitempty"`      // of Read in bytes, of lists in entries
 
@@ -61,7 +60,6 @@ type Reply struct {
 	Conflicts  int              `json:"conflicts,omitempty"` // of an undo, in all Entries
 	Unkept     int              `json:"unkept,omitempty"`
 	Hash       string           `json:"hash,omitempty"`   // of what differs, or of a plan
-	Moved      []branch.Moved   `json:"moved,omitempty"`  // by a commit, for branch.Redirect
 	Merged     int              `json:"merged,omitempty"` // files of a commit
 	Same       bool             `json:"same,omitempty"`   // the branch is as the directory
 	Forked     time.Time        `json:"forked,omitzero"`  // when the branch was made

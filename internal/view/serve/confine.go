@@ -6,7 +6,6 @@ import (
 	"github.com/landlock-lsm/go-landlock/landlock"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/fs/branch"
 	"github.com/scopefs/scopefs/internal/confine"
 	"github.com/scopefs/scopefs/internal/seccomp"
 	"github.com/scopefs/scopefs/internal/view/wire"
@@ -23,8 +22,7 @@ type Needs struct {
 	// see beneath.Pair. 0 means that the scope is a mount of its own.
 	History, Mount int
 
-	// Merged is the descriptor of the agent's branch, a detached mount; 0: none.
-	Merged int
+	Commit bool // takes changes over
 }
 
 // Confine irrevocably drops everything that serving a view does not need: files
@@ -65,9 +63,6 @@ func enterFor(root int, needs Needs) (string, error) {
 	err := enter(needs.Mount)
 	if err == nil {
 		err = confine.EnterBeside(root, needs.History, needs.Mount)
-	}
-	if err == nil && needs.Merged != 0 {
-		err = unix.MoveMount(needs.Merged, "", unix.AT_FDCWD, branch.MergedName, unix.MOVE_MOUNT_F_EMPTY_PATH)
 	}
 	return "root: the scope, beside the history", err
 }
@@ -144,8 +139,8 @@ func filterCalls(needs Needs) error {
 		}
 	}
 	rules = append(rules, seccomp.Calls(seccomp.Allow, viewCalls...)...)
-	if needs.Merged != 0 {
-		rules = append(rules, seccomp.Calls(seccomp.Allow, unix.SYS_SYNCFS)...) // many staged files at once
+	if needs.Commit { // syncfs(2): many staged files at once
+		rules = append(append(rules, seccomp.Calls(seccomp.Allow, unix.SYS_SYNCFS)...), seccomp.Fcntl(unix.F_SETLEASE))
 	}
 	if needs.Caller {
 		rules = append(rules, seccomp.Calls(seccomp.Allow, unix.SYS_SETFSUID, unix.SYS_SETFSGID, unix.SYS_SETGROUPS)...)

@@ -12,9 +12,12 @@ import (
 	"github.com/scopefs/scopefs/fs/branch"
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/fs/history/query"
+	"github.com/scopefs/scopefs/fs/hold"
+	"github.com/scopefs/scopefs/fs/judge"
 	"github.com/scopefs/scopefs/fs/quota"
 	"github.com/scopefs/scopefs/internal/spooled"
 	"github.com/scopefs/scopefs/internal/view/wire"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -98,36 +101,41 @@ func (l *daemonLink) dropped(count int, why string) {
 	}()
 }
 
-// openBranch opens the agent's branch of the scope base. Its overlay is mounted in the directory of the history.
-func openBranch(base *beneath.Root) (*query.Server, error) {
-	roots := branch.Roots{Base: base}
-	var err error
-	if roots.State, err = beneath.NewDetached(wire.HistoryFD); err != nil {
-		return nil, err
-	}
-	if roots.Merged, err = beneath.NewDetached(wire.MergedFD); err != nil {
-		return nil, err
-	}
-	roots.Merged.Shown = base.Shown
-	upper, err := roots.State.Object(branch.UpperName)
+// openLayers opens what a view holds of the scope base, in the directory of the history.
+func openLayers(cfg *wire.Config, base *beneath.Root) (*hold.Layers, error) {
+	state, err := beneath.NewDetached(wire.HistoryFD)
 	if err != nil {
 		return nil, err
 	}
-	roots.Upper = beneath.NewRoot(upper.FD())
+	if !cfg.Whole && !cfg.Offline { // beside what is kept
+		dir, err := state.Object(hold.StateName)
+		if err != nil {
+			return nil, fmt.Errorf("held changes: %w", err)
+		}
+		state = beneath.NewRoot(dir.FD())
+	}
+	return hold.Open(base, state, !cfg.Offline)
+}
+
+// openBranch opens what a view holds, to list it and take it over. By policy it is of what rules hold alone.
+func openBranch(cfg *wire.Config, base *beneath.Root, policy *scope.Policy) (*query.Server, error) {
+	layers, err := openLayers(cfg, base)
+	if err != nil {
+		return nil, err
+	}
+	roots := branch.Roots{Layers: layers, Judged: func(rel string) bool { return judge.Whole(policy, rel) }}
+	if !cfg.Whole {
+		roots.Held = policy.Held
+	}
+	merged := layers.View()
+	roots.Link = func(rel, text string) error { return judge.Link(policy, merged, rel, text) }
 	b, err := branch.WaitFor(func() (*branch.Branch, error) { return branch.Open(roots) })
 	if err != nil {
 		return nil, err
 	}
-	return &query.Server{Branch: b}, nil
-}
-
-// openBases opens what keeps the bases of the branch merged.
-func openBases(merged *beneath.Root) (*branch.Bases, error) {
-	upper, err := beneath.NewDetached(wire.UpperFD)
-	if err != nil {
-		return nil, err
-	}
-	return branch.NewBases(merged, upper, beneath.NewFile(wire.BasesFD))
+	s := &query.Server{Branch: b}
+	s.Hooks.May = func(rel string, _ *beneath.Stat) error { return judge.Take(policy, b.Base, b.Merged, rel) }
+	return s, nil
 }
 
 // resumeHistory finishes the undos or the commit that a crash has interrupted. Nobody waits for it but the next one.

@@ -23,9 +23,9 @@ import (
 
 	"github.com/scopefs/scopefs/audit/event"
 	"github.com/scopefs/scopefs/fs"
+	"github.com/scopefs/scopefs/fs/branch"
 	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/fs/history/query"
-	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/fs/judge"
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/peer"
@@ -63,7 +63,7 @@ func run(conn *connection) error {
 	if err != nil {
 		return err
 	}
-	policy, err := scope.Compile(guarded(root, released(cfg.Policy, cfg.Stacked && !cfg.Offline)))
+	policy, err := scope.Compile(guarded(root, released(cfg.Policy, cfg.Whole && !cfg.Offline)))
 	if err != nil {
 		return err
 	}
@@ -95,22 +95,20 @@ func run(conn *connection) error {
 	if cfg.History != nil || cfg.Hold {
 		needs.History, needs.Mount = wire.HistoryFD, wire.MountFD
 	}
-	if cfg.Offline && cfg.Stacked {
-		needs.History, needs.Mount, needs.Merged = wire.HistoryFD, wire.MountFD, wire.MergedFD
-	}
+	needs.Commit = cfg.Offline && cfg.Hold
 	measures, err := Confine(wire.RootFD, needs)
 	if err != nil {
 		return fmt.Errorf("confine: %w", err)
 	}
 	l := newDaemonLink(conn, cfg.Grace)
-	l.root, l.stacked, l.rules, l.forgotten = root, cfg.Stacked, &cfg.Policy, true
+	l.root, l.whole, l.rules, l.forgotten = root, cfg.Whole, &cfg.Policy, true
 	if spoolFile != nil {
 		l.spool = spooled.New(spoolFile, l.drain)
 		go l.spool.Run(context.Background()) // until the process ends
 	}
 	opt := fs.Options{
 		Policy: policy, Record: cfg.Record, Recorder: l, Remote: cfg.Remote, Patience: cfg.Patience, Timeout: cfg.Timeout,
-		Passthrough: cfg.Passthrough, Stacked: cfg.Stacked, Mediated: cfg.Mediated,
+		Passthrough: cfg.Passthrough, Mediated: cfg.Mediated,
 		Watch: watch, Shared: cfg.Shared, Owner: owner, XAttrs: cfg.XAttrs, Trace: cfg.Trace, Spin: cfg.Spin, Logger: logger, Limits: cfg.Limits,
 	}
 	if cfg.Caller {
@@ -121,8 +119,17 @@ func run(conn *connection) error {
 		opt.Flags = unix.O_DSYNC
 	}
 	root.Shown, root.Place, root.Beside = cfg.Shown, cfg.Place, cfg.Beside
+	if cfg.Hold && !cfg.Offline {
+		if opt.Hold, err = openLayers(cfg, root); err == nil {
+			opt.Whole = cfg.Whole
+			opt.Hold.Keep, err = branch.NewBases(opt.Hold)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	if cfg.Quota != nil {
-		if opt.Quota, err = counterOf(cfg, root); err != nil {
+		if opt.Quota, err = counterOf(cfg, root, opt.Hold); err != nil {
 			return err
 		}
 	}
@@ -142,29 +149,16 @@ func run(conn *connection) error {
 			return err
 		}
 	}
-	if cfg.Bases {
-		if opt.Bases, err = openBases(root); err != nil {
+	if cfg.Offline && cfg.Hold {
+		if kept, err = openBranch(cfg, root, policy); err != nil {
 			return err
 		}
-	}
-	if cfg.Offline && cfg.Stacked {
-		if kept, err = openBranch(root); err != nil {
-			return err
-		}
-		if cfg.Hold {
-			kept.Branch.Held = policy.Held
-		}
-		kept.Branch.Judged = func(rel string) bool { return judge.Whole(policy, rel) }
-		kept.Branch.Link = func(rel, text string) error { return judge.Link(policy, kept.Branch.Merged, rel, text) }
 		l.history = kept // it stays open until this process ends: a request may still use it
 	}
 	if cfg.Offline {
 		if kept != nil {
-			kept.Hooks.May = func(rel string, _ *beneath.Stat) error {
-				if kept.Branch != nil {
-					return judge.Take(policy, kept.Branch.Base, kept.Branch.Merged, rel)
-				}
-				return judge.Write(policy, rel)
+			if kept.Branch == nil {
+				kept.Hooks.May = func(rel string, _ *beneath.Stat) error { return judge.Write(policy, rel) }
 			}
 			kept.Hooks.Read = func(rel string) error { return judge.Read(policy, rel) }
 		}
@@ -173,16 +167,6 @@ func run(conn *connection) error {
 				resumeHistory(kept)
 			}
 		})
-	}
-	if cfg.Hold {
-		history, err := beneath.NewDetached(wire.HistoryFD)
-		if err != nil {
-			return err
-		}
-		if opt.Hold, err = hold.Open(root, history); err != nil {
-			return err
-		}
-		opt.Hold.Quota = opt.Quota
 	}
 	view, err := fs.New(root, wire.FuseFD, opt)
 	if err != nil {
@@ -230,9 +214,9 @@ type daemonLink struct {
 
 	history historian // nil: none
 
-	root    *beneath.Root
-	stacked bool            // the scope is an overlay
-	freeze  chan fromDaemon // messages with Freeze
+	root   *beneath.Root
+	whole  bool            // every change is held
+	freeze chan fromDaemon // messages with Freeze
 
 	ready      func()        // closes configured, once
 	configured chan struct{} // closed when the daemon handles all messages: see handshake in package view
@@ -443,7 +427,7 @@ func (l *daemonLink) listen(conn *connection, view *fs.View) {
 			ack := wire.FromView{Ack: msg.ID}
 			forget := func() {}
 			if !l.cached(*msg.Policy) {
-				policy, err := scope.Compile(guarded(l.root, released(*msg.Policy, l.stacked)))
+				policy, err := scope.Compile(guarded(l.root, released(*msg.Policy, l.whole)))
 				if err != nil {
 					ack.Failed = err.Error()
 					_ = conn.wire.Send(ack)
@@ -509,8 +493,8 @@ func (l *daemonLink) freezes(view *fs.View) {
 }
 
 // released returns the rules of a view whose changes are all held: no path needs a rule for that.
-func released(spec scope.PolicySpec, stacked bool) scope.PolicySpec {
-	if !stacked {
+func released(spec scope.PolicySpec, whole bool) scope.PolicySpec {
+	if !whole {
 		return spec
 	}
 	return spec.Released()

@@ -3,25 +3,14 @@ package serve
 import (
 	"os"
 
+	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/fs/quota"
 	"github.com/scopefs/scopefs/internal/view/wire"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// counterOf returns what counts the files of a view.
-func counterOf(cfg *wire.Config, root *beneath.Root) (*quota.Counter, error) {
-	switch {
-	case cfg.Bases:
-		return newCounter(*cfg.Quota, wire.UpperFD, -1, root)
-	case cfg.History != nil || cfg.Hold:
-		return newCounter(*cfg.Quota, -1, wire.HistoryFD, root)
-	}
-	return newCounter(*cfg.Quota, -1, -1, root)
-}
-
-// newCounter returns what counts the files of root and of the history of a descriptor. With upper root is an overlay, and those of
-// its upper layer count. -1 is none.
-func newCounter(slot, upper, history int, root *beneath.Root) (*quota.Counter, error) {
+// counterOf returns what counts the files of a view: those of root and of its history, or of what it holds alone.
+func counterOf(cfg *wire.Config, root *beneath.Root, layers *hold.Layers) (*quota.Counter, error) {
 	f := os.NewFile(wire.QuotaFD, "quota")
 	defer f.Close()
 	page, err := quota.Map(f)
@@ -31,17 +20,20 @@ func newCounter(slot, upper, history int, root *beneath.Root) (*quota.Counter, e
 	var layer *beneath.Root
 	roots := []*beneath.Root{root}
 	switch {
-	case upper >= 0:
-		layer, err = beneath.NewDetached(upper)
+	case cfg.Whole && layers != nil:
+		layer = layers.Upper
 		roots[0] = layer
-	case history >= 0:
-		roots = append(roots, nil)
-		roots[1], err = beneath.NewDetached(history)
+	case cfg.History != nil || cfg.Hold:
+		history, err := beneath.NewDetached(wire.HistoryFD)
+		if err != nil {
+			return nil, err
+		}
+		roots = append(roots, history)
 	}
-	if err != nil {
-		return nil, err
-	}
-	c := quota.NewCounter(page, slot, layer, roots...)
+	c := quota.NewCounter(page, *cfg.Quota, layer, roots...)
 	c.Start()
+	if layers != nil {
+		layers.Quota = c
+	}
 	return c, nil
 }

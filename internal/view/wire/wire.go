@@ -29,16 +29,13 @@ const (
 	SpoolFD              // with Config.Spool: a file in memory, append-only: see spool
 	HistoryFD            // with Config.History: the directory of the history
 	MountFD              // with Config.History: the detached mount that holds RootFD and HistoryFD: see beneath.Pair
-	MergedFD             // with Config.Stacked and Config.Offline: the overlay, a detached mount
-	UpperFD              // with Config.Bases: its upper layer, a detached mount
-	BasesFD              // likewise: the journal of branch.Bases
 
 	HolderFD  = reconnect.HolderFD  // with Config.Grace
 	ControlFD = reconnect.ControlFD // likewise
 	QuotaFD   = ControlFD + 1       // with Config.Quota: the page of package quota
 )
 
-const _ uint = HolderFD - BasesFD - 1 // it is behind them
+const _ uint = HolderFD - MountFD - 1 // it is behind them
 
 // These limit messages, in bytes. The daemon handles many messages of a view at a time.
 const (
@@ -70,9 +67,8 @@ type Config struct {
 	Limits      fs.Limits        `json:"limits"`
 	History     *HistoryConfig   `json:"history,omitempty"` // HistoryFD and MountFD are open; nil: the view keeps nothing
 	Offline     bool             `json:"offline,omitempty"` // serve no mount, only requests about the history or the branch
-	Hold        bool             `json:"hold,omitempty"`    // HistoryFD and MountFD are open: HoldName is there; with Offline it is HistoryFD
-	Stacked     bool             `json:"stacked,omitempty"` // the scope is an overlay; with Offline HistoryFD, MountFD and MergedFD are open
-	Bases       bool             `json:"bases,omitempty"`   // UpperFD and BasesFD are open
+	Hold        bool             `json:"hold,omitempty"`    // HistoryFD and MountFD are open: hold.StateName is there; with Whole or Offline it is HistoryFD
+	Whole       bool             `json:"whole,omitempty"`   // with Hold: every change is held
 	Quota       *int             `json:"quota,omitempty"`   // QuotaFD is open; the slot of its page
 	Leased      bool             `json:"leased,omitempty"`  // placement: one
 	Lease       time.Duration    `json:"lease,omitempty"`   // with Leased: see ToView

@@ -1,0 +1,126 @@
+package view
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/fs/branch"
+	"github.com/scopefs/scopefs/fs/hold"
+	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/scope/beneath"
+)
+
+// The directories that earlier releases have beside hold.UpperName: they held changes in an overlay of the kernel.
+const (
+	formerMerged = "merged"
+	formerWork   = "work"
+)
+
+var errFormer = errors.New("the release of scopefs that was here before has held changes in another way: commit or discard them with it " +
+	"(scopefs commit, scopefs discard, scopefs branch remove)")
+
+// makeLayers makes what is missing in the directory of held changes. root is the scope.
+func makeLayers(root, dir *beneath.Root, owner account.User) error {
+	if err := removeFormer(dir); err != nil {
+		return err
+	}
+	d, err := dir.Dir("")
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if _, err := d.Stat(hold.UpperName); err == nil {
+		return nil
+	}
+	scope, err := root.Stat("")
+	if err == nil {
+		err = branch.Idle(dir)
+	}
+	if err != nil {
+		return err
+	}
+	if err := branch.Remove(dir, "stamp", hold.StageName, hold.JournalName, "taken", "bases", "dropped"); err != nil {
+		return err // of a daemon that was killed
+	}
+	if err := branch.Fork(dir); err != nil {
+		return err
+	}
+	for _, name := range []string{"stamp", hold.StageName} {
+		if err := give(dir, name, owner, 0o700, false); err != nil {
+			return err
+		}
+	}
+	mode, as := uint32(scope.Mode)&0o7777, account.User{UID: scope.Uid, GID: scope.Gid}
+	if err = d.Mkdir(hold.UpperName, 0o700); err == nil {
+		mark := as.UID != owner.UID
+		err = give(dir, hold.UpperName, as, mode, mark)
+		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) { // a group that is none of this user's: chown(2), user_namespaces(7)
+			as.GID = uint32(os.Getegid())
+			err = give(dir, hold.UpperName, as, mode&^unix.S_ISGID, mark)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", hold.UpperName, err)
+	}
+	return nil
+}
+
+// removeFormer removes what an earlier release has left that held nothing. It returns errFormer if that has held something.
+func removeFormer(dir *beneath.Root) error {
+	if _, err := dir.Stat(formerWork); errors.Is(err, beneath.ErrStale) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if err := beneath.Unmount(dir, formerMerged); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%s: %w", formerMerged, err)
+	}
+	empty := true
+	err := dir.Each(hold.UpperName, func(string) bool { empty = false; return false })
+	switch {
+	case err != nil && !errors.Is(err, beneath.ErrStale):
+		return err
+	case !empty:
+		return errFormer
+	}
+	if err := branch.Idle(dir); err != nil {
+		return err
+	}
+	return branch.Remove(dir, hold.UpperName, "taken", hold.StageName, "bases", "dropped", "unsettled", formerMerged, formerWork, "stamp")
+}
+
+// give gives a new object of dir to a user: a directory of mode 0700, or a file that is empty and has one name. The user whom
+// dir belongs to may have exchanged it since it was made, but not for a directory that is closed to that user: rename(2).
+// mark lets branch.Remove empty the directory.
+func give(dir *beneath.Root, name string, to account.User, mode uint32, mark bool) error {
+	f, err := dir.Object(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err == nil && !isNew(&st) {
+		err = fmt.Errorf("%s: %w", name, beneath.ErrStale)
+	}
+	if err == nil && mark {
+		err = branch.MarkOwn(dir, name, st.ID())
+	}
+	if err == nil {
+		err = f.Chown(int(to.UID), int(to.GID))
+	}
+	if err != nil {
+		return err
+	}
+	return f.Chmod(mode)
+}
+
+// isNew reports whether only this process's user can have made an object.
+func isNew(st *beneath.Stat) bool {
+	if st.IsDir() {
+		return int(st.Uid) == os.Geteuid() && st.Mode&0o077 == 0
+	}
+	return st.IsRegular() && st.Nlink == 1 && st.Size == 0
+}
