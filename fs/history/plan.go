@@ -451,6 +451,7 @@ func (w *world) standsIn(id beneath.FileID, later []*entry, found *selected) boo
 		return false
 	}
 	w.alias[id] = t.id
+	w.states[t.id] = []*entry{e} // not as the changes left it: a copy is made
 	w.invertContent(e)
 	return true
 }

@@ -604,18 +604,18 @@ func TestAttackIndexFormat(t *testing.T) {
 		},
 	} {
 		for before, removed := range map[string]bool{goodConfig: false, sha256Config: true} {
-			require.NoError(t, os.RemoveAll(h.Scope("a", "r")))
-			require.NoError(t, os.CopyFS(h.Scope("a", "r"), os.DirFS(filepath.Join(h.Base, "made"))))
-			harness.Plant(t, h.Scope("a"), "r/.git/config="+before)
-			config := h.View("a", "r/.git/config")
+			r := fmt.Sprintf("%s, removed %v", how, removed)
+			require.NoError(t, os.CopyFS(h.Scope("a", r), os.DirFS(filepath.Join(h.Base, "made"))))
+			harness.Plant(t, h.Scope("a"), r+"/.git/config="+before)
+			config := h.View("a", r, ".git/config")
 			if removed {
-				assert.ErrorIs(t, put(config, goodConfig), os.ErrPermission, how)
+				assert.ErrorIs(t, put(config, goodConfig), os.ErrPermission, r)
 				require.NoError(t, os.Remove(config))
 			}
-			require.NoError(t, put(h.View("a", "r/.git/index"), string(index)))
-			assert.ErrorIs(t, put(config, sha256Config), os.ErrPermission, how)
-			said := git(h.Scope("a", "r"), "restore", ".")
-			assert.NoFileExists(t, h.Scope("a", "r/.git/hooks/post-index-change"), "%s: %s", how, said)
+			require.NoError(t, put(h.View("a", r, ".git/index"), string(index)))
+			assert.ErrorIs(t, put(config, sha256Config), os.ErrPermission, r)
+			said := git(h.Scope("a", r), "restore", ".")
+			assert.NoFileExists(t, h.Scope("a", r, ".git/hooks/post-index-change"), "%s: %s", r, said)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 // groups are the commands of the list of scopefs help, as a reader looks for them.
 var groups = []struct{ title, commands string }{
 	{"Run and look", "run call mcp approvals ps top console prompt"},
-	{"Rules", "allow deny check trust presets"},
+	{"Rules", "allow deny set check trust presets"},
 	{"Changes", "changes undo redo checkpoint show restore branch diff commit discard"},
 	{"Agents", "agents programs login token up down kill forget"},
 	{"Daemon and fleet", "daemon reload doctor selftest stores metrics fleet csi version completion help"},
