@@ -45,7 +45,7 @@ func (a *Agent) Redefine(ctx context.Context, keys []string) (Change, error) {
 	if len(wait) == 0 {
 		return change, nil
 	}
-	if err := v.EndUnused(a.Used); err != nil {
+	if err := v.EndUnused(a.used); err != nil {
 		return change, &api.Error{Kind: api.Conflict,
 			Text: fmt.Sprintf("the view of %s is mounted with %s, and in use: %v; or scopefs down %s ends all of it",
 				a.ID(), mountedWith(v, wait), err, a.ID())}
@@ -113,7 +113,7 @@ func (a *Agent) RemountUnused() { a.remounts.Store(true) }
 // unused ends a view that is mounted by flags that ended, if nobody uses it: the next view is as it should be. The caller has the
 // agent's turn.
 func (a *Agent) unused(v *view.View) bool {
-	if !a.remounts.Load() || v.EndUnused(a.Used) != nil {
+	if !a.remounts.Load() || v.EndUnused(a.used) != nil {
 		return false
 	}
 	a.remounts.Store(false)
@@ -121,11 +121,16 @@ func (a *Agent) unused(v *view.View) bool {
 	return true
 }
 
-// Used returns an error that names a session of the agent. The MCP servers of the agent start again with their next client.
-func (a *Agent) Used() error {
+// used is Used for the view, which a session of another agent may have as a root.
+func (a *Agent) used() error {
 	if box := a.RootUsed(); box != nil {
 		return fmt.Errorf("the sandbox %s has it: end it with scopefs kill %[1]s", box.Name)
 	}
+	return a.Used()
+}
+
+// Used returns an error that names a session of the agent. The MCP servers of the agent start again with their next client.
+func (a *Agent) Used() error {
 	for _, s := range a.Sessions() {
 		if s.Kind == api.ServerSession {
 			continue

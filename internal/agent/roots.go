@@ -27,7 +27,7 @@ func (a *Agent) EndRoot(ctx context.Context, force bool) error {
 		return nil
 	}
 	if !force {
-		if err := v.EndUnused(a.Used); err != nil {
+		if err := v.EndUnused(a.used); err != nil {
 			return nil // it is in use
 		}
 	}

@@ -39,6 +39,7 @@ import (
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/holder"
 	holding "github.com/scopefs/scopefs/internal/holder/wire"
+	"github.com/scopefs/scopefs/internal/liveness"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/tools/limit"
@@ -79,9 +80,9 @@ type Options struct {
 	Program string // for tests; "": that of child.Context
 
 	Control fusemount.Control
-	Watcher *heart.Watcher // nil: one for this process alone
-	Holder  *holder.Holder // nil: none
-	Grace   time.Duration  // how long it may live on without the daemon: see Mount.Keep; 0: it ends with the daemon
+	Watcher *liveness.Watcher // nil: one for this process alone
+	Holder  *holder.Holder    // nil: none
+	Grace   time.Duration     // how long it may live on without the daemon: see Mount.Keep; 0: it ends with the daemon
 	Logger  *slog.Logger
 }
 
@@ -329,9 +330,9 @@ func (m *Mount) listen(alive context.Context, dead context.CancelCauseFunc) erro
 			return err
 		}
 	}
-	process := heart.Process{PID: m.PID(), Ended: m.process.Ended()}
+	process := liveness.Process{PID: m.PID(), Ended: m.process.Ended()}
 	m.watching.Go(func() {
-		if err := cmp.Or(m.opt.Watcher, new(heart.Watcher)).Watch(alive, process, heart.NewHeart(m.heart), m.busy); err != nil {
+		if err := cmp.Or(m.opt.Watcher, new(liveness.Watcher)).Watch(alive, process, heart.NewHeart(m.heart), m.busy); err != nil {
 			dead(err)
 			_ = m.conn.Abort() // before anybody waits for the process
 			m.wire.Close()

@@ -18,6 +18,7 @@ import (
 	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/heart"
+	"github.com/scopefs/scopefs/internal/liveness"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -130,7 +131,7 @@ func environment() []string {
 // where processes wait for a processor proves nothing. The error of its calls has the cause.
 func (p *Process) watch(beats *heart.Heart) {
 	busy := func() bool { return p.calls.Waiting() > 0 }
-	if why := heart.Watch(context.Background(), heart.Process{PID: p.PID(), Ended: p.ended}, beats, busy); why != nil {
+	if why := liveness.Watch(context.Background(), liveness.Process{PID: p.PID(), Ended: p.ended}, beats, busy); why != nil {
 		p.calls.Close(errors.Join(ErrLost, why))
 		p.Kill()
 	}

@@ -1,5 +1,4 @@
-// Package heart has the heartbeat between the daemon and its processes, and the verdict about a process that
-// does not answer.
+// Package heart has the heartbeat between the daemon and its processes.
 package heart
 
 import (

@@ -19,6 +19,7 @@ import (
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/holder"
 	holding "github.com/scopefs/scopefs/internal/holder/wire"
+	"github.com/scopefs/scopefs/internal/liveness"
 	"github.com/scopefs/scopefs/internal/pidfd"
 	"github.com/scopefs/scopefs/internal/tunnels/relay"
 	"github.com/scopefs/scopefs/tools/egress"
@@ -146,7 +147,7 @@ func (p *process) watch(pid int) {
 		return len(p.all) > 0
 	}
 	go func() {
-		if err := heart.Watch(ctx, heart.Process{PID: pid, Ended: p.ended}, beats, busy); err != nil {
+		if err := liveness.Watch(ctx, liveness.Process{PID: pid, Ended: p.ended}, beats, busy); err != nil {
 			p.set.Logger.Error("tunnels", "err", fmt.Errorf("the process is killed: %w", err))
 			p.kill()
 		}

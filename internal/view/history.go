@@ -11,6 +11,7 @@ import (
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/claim"
 	"github.com/scopefs/scopefs/internal/heart"
+	"github.com/scopefs/scopefs/internal/liveness"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/internal/view/wire"
 	"github.com/scopefs/scopefs/scope"
@@ -294,7 +295,7 @@ func (v *View) offline() (*Offline, error) {
 		requests.Close(errors.New("the process has ended"))
 	}()
 	go func() {
-		process := heart.Process{PID: p.pid, Ended: p.ended}
+		process := liveness.Process{PID: p.pid, Ended: p.ended}
 		busy := func() bool { return requests.Waiting() > 0 }
 		if err := v.host.Watcher.Watch(alive, process, beats, busy); err != nil { // its user has stopped it, say
 			requests.Close(err)

@@ -11,9 +11,9 @@ import (
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/child"
-	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/ledger"
+	"github.com/scopefs/scopefs/internal/liveness"
 	"github.com/scopefs/scopefs/internal/pathwatch"
 	"github.com/scopefs/scopefs/internal/placement"
 	"github.com/scopefs/scopefs/internal/usage"
@@ -42,7 +42,7 @@ type Host struct {
 	spools spools
 
 	// Watcher watches the processes that serve mounts, and Moves the directories that they serve.
-	Watcher heart.Watcher
+	Watcher liveness.Watcher
 	Moves   pathwatch.Set
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/scopefs/scopefs/fs/fusemount"
 	"github.com/scopefs/scopefs/internal/heart"
+	"github.com/scopefs/scopefs/internal/liveness"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/internal/view/wire"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -22,7 +23,7 @@ const (
 
 var errEnded = errors.New("view process ended")
 
-// probe returns an error when the view must be replaced: see [heart.Watcher]. A view that nobody uses is asked nothing, and
+// probe returns an error when the view must be replaced: see [liveness.Watcher]. A view that nobody uses is asked nothing, and
 // may be stopped as long as nobody does: a client's request counts, and a message of the daemon that wants an answer.
 func (v *View) probe(ctx context.Context, p *served, beats *heart.Heart, conn fusemount.Connection,
 	requests *peer.Requests[wire.FromView]) error {
@@ -34,7 +35,7 @@ func (v *View) probe(ctx context.Context, p *served, beats *heart.Heart, conn fu
 		waiting, err := conn.Waiting()
 		return err != nil || waiting > 0 || v.asking.Load() > 0 || requests.Waiting() > 0
 	}
-	err := v.host.Watcher.Watch(ctx, heart.Process{PID: p.pid, Ended: p.ended}, beats, busy)
+	err := v.host.Watcher.Watch(ctx, liveness.Process{PID: p.pid, Ended: p.ended}, beats, busy)
 	switch {
 	case err != nil:
 		return fmt.Errorf("view %w", err)

@@ -22,6 +22,7 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/heart"
+	"github.com/scopefs/scopefs/internal/liveness"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/internal/view/wire"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -84,7 +85,7 @@ func TestProbeLate(t *testing.T) {
 			verdict <- (&View{host: &Host{}}).probe(t.Context(), p, heart.NewHeart(ours), fusemount.Connection{}, peer.NewRequests[wire.FromView](0))
 		}()
 		for answered < 10 { // the daemon's goroutine of the heart never runs
-			time.Sleep(heart.ProbeTime / 2)
+			time.Sleep(liveness.ProbeTime / 2)
 			buf := make([]byte, 1)
 			if n, _ := unix.Read(theirs, buf); n == 1 {
 				_, err := unix.Write(theirs, []byte("p"))
@@ -95,7 +96,7 @@ func TestProbeLate(t *testing.T) {
 		}
 		silent := time.Now()
 		assert.ErrorContains(t, <-verdict, "slept or was stopped")
-		assert.LessOrEqual(t, time.Since(silent), 4*heart.ProbeTime, "a client's wait")
+		assert.LessOrEqual(t, time.Since(silent), 4*liveness.ProbeTime, "a client's wait")
 	})
 }
 

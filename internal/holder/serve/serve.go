@@ -16,6 +16,7 @@ import (
 	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/holder/wire"
+	"github.com/scopefs/scopefs/internal/liveness"
 	"github.com/scopefs/scopefs/internal/pidfd"
 )
 
@@ -41,7 +42,7 @@ type keeper struct {
 	daemon   int           // the socket of the present daemon; -1: there is none
 	lost     chan struct{} // closed when that daemon is gone
 	watching context.CancelFunc
-	watcher  heart.Watcher
+	watcher  liveness.Watcher
 	ended    chan struct{}
 	over     bool
 	start    wire.Message // OpStart of the first daemon; Grace is the last daemon's
@@ -159,10 +160,10 @@ func (k *keeper) gone(fd int) {
 	})
 }
 
-// watch ends an item whose process does not answer, until ctx ends: see heart.Watcher.
+// watch ends an item whose process does not answer, until ctx ends: see liveness.Watcher.
 func (k *keeper) watch(ctx context.Context, id uint64, i *item) {
 	always := func() bool { return true } // it cannot count the requests that wait
-	_ = k.watcher.Watch(ctx, heart.Process{PID: i.msg.PID, Ended: i.ended}, heart.NewHeart(i.held()[wire.Heart]), always)
+	_ = k.watcher.Watch(ctx, liveness.Process{PID: i.msg.PID, Ended: i.ended}, heart.NewHeart(i.held()[wire.Heart]), always)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if ctx.Err() != nil || k.items[id] != i {

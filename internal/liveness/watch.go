@@ -1,4 +1,5 @@
-package heart
+// Package liveness has the verdict about a process of ours that does not answer the heartbeat.
+package liveness
 
 import (
 	"context"
@@ -6,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/scopefs/scopefs/internal/heart"
 )
 
 // Watcher watches processes, all of them in one pass each [ProbeTime]. In a pass a process that nobody waits for costs a call
@@ -19,7 +22,7 @@ type Watcher struct {
 // watched is one process. Only the goroutine of the passes uses what follows verdict.
 type watched struct {
 	process Process
-	beats   *Heart
+	beats   *heart.Heart
 	busy    func() bool
 	verdict chan error // of one element
 
@@ -36,7 +39,7 @@ type watched struct {
 // for three [ProbeTime] at most when the process is stopped or deadlocked, however long nobody had used it.
 //
 // busy reports whether a client may wait for the process. It must not block: it delays the watch of every other process.
-func (w *Watcher) Watch(ctx context.Context, p Process, beats *Heart, busy func() bool) error {
+func (w *Watcher) Watch(ctx context.Context, p Process, beats *heart.Heart, busy func() bool) error {
 	one := &watched{process: p, beats: beats, busy: busy, verdict: make(chan error, 1)}
 	w.add(one)
 	defer w.remove(one)
@@ -51,7 +54,7 @@ func (w *Watcher) Watch(ctx context.Context, p Process, beats *Heart, busy func(
 }
 
 // Watch is the Watch of a Watcher for this process alone.
-func Watch(ctx context.Context, p Process, beats *Heart, busy func() bool) error {
+func Watch(ctx context.Context, p Process, beats *heart.Heart, busy func() bool) error {
 	return new(Watcher).Watch(ctx, p, beats, busy)
 }
 

@@ -1,4 +1,4 @@
-package heart
+package liveness
 
 import (
 	"os"
@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/heart"
 )
 
 // TestWatchIdle: a process that nobody uses for ten minutes gets no beat, though it is stopped meanwhile. The first client
@@ -39,7 +41,7 @@ func TestWatchIdle(t *testing.T) {
 		verdict := make(chan error, 1)
 		go func() {
 			process := Process{PID: p.PID, Ended: make(chan struct{})} // a channel of the bubble
-			verdict <- new(Watcher).Watch(t.Context(), process, NewHeart(ours), busy)
+			verdict <- new(Watcher).Watch(t.Context(), process, heart.NewHeart(ours), busy)
 		}()
 		time.Sleep(idle - time.Millisecond)
 		synctest.Wait()

@@ -1,4 +1,4 @@
-package heart
+package liveness
 
 import (
 	"time"
