@@ -30,7 +30,10 @@ type Web struct {
 	Claim string // by which the sandboxes of their clients are known: see Sandbox.Web
 
 	dir    string // has a directory for each agent
-	place  *holder.Place
+	holder *holder.Holder
+	meta   []byte // of place
+	once   sync.Once
+	place  *holder.Place // nil before once: a holder that has nothing ends with its daemon
 	idle   time.Duration
 	leaves func() bool // reports whether the daemon leaves its sessions to the next one now
 	logger *slog.Logger
@@ -61,7 +64,7 @@ type WebOptions struct {
 
 // OpenWeb continues with the sessions of places that the last daemon has left, and removes what it cannot continue with.
 func OpenWeb(opt WebOptions, left []*holder.Place) (*Web, error) {
-	w := &Web{Claim: opt.Claim, idle: opt.Idle, leaves: opt.Leaves, logger: opt.Logger, all: map[scope.ID]*Sessions{}}
+	w := &Web{Claim: opt.Claim, holder: opt.Holder, idle: opt.Idle, leaves: opt.Leaves, logger: opt.Logger, all: map[scope.ID]*Sessions{}}
 	var name string
 	for _, p := range left {
 		var of webPlace
@@ -79,12 +82,9 @@ func OpenWeb(opt WebOptions, left []*holder.Place) (*Web, error) {
 	if err := os.MkdirAll(w.dir, 0o700); err != nil {
 		return nil, err
 	}
-	if w.place == nil {
-		meta, err := json.Marshal(webPlace{webProtocol, name, opt.Claim})
-		if err != nil {
-			return nil, err
-		}
-		w.place = opt.Holder.Keep(wire.Web, os.Getpid(), meta, nil)
+	var err error
+	if w.meta, err = json.Marshal(webPlace{webProtocol, name, opt.Claim}); err != nil {
+		return nil, err
 	}
 	agents, err := os.ReadDir(w.dir)
 	for _, e := range agents {
@@ -139,12 +139,25 @@ func (w *Web) End(id scope.ID) {
 	}
 }
 
+// keep has the holder keep the place of the sessions, from the first one on.
+func (w *Web) keep() {
+	w.once.Do(func() {
+		if w.place == nil {
+			w.place = w.holder.Keep(wire.Web, os.Getpid(), w.meta, nil)
+		}
+	})
+}
+
 // Close removes all sessions, unless they are left to the next daemon.
 func (w *Web) Close() {
-	if !w.leaves() {
-		w.place.Remove()
-		os.RemoveAll(w.dir)
+	if w.leaves() {
+		return
 	}
+	w.once.Do(func() {}) // none is kept any more
+	if w.place != nil {
+		w.place.Remove()
+	}
+	os.RemoveAll(w.dir)
 }
 
 // Sessions are those of one agent's clients. They implement mcp.Sessions.
@@ -213,6 +226,7 @@ func (s *Sessions) Keep(id string, state []byte) {
 	if !isName(id) {
 		return
 	}
+	s.web.keep()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
