@@ -90,6 +90,7 @@ func TestCallsBounded(t *testing.T) {
 // TestExpectNothing: a daemon that was killed while it removed a session leaves no file that the next one keeps.
 func TestExpectNothing(t *testing.T) {
 	w := &Web{dir: t.TempDir(), idle: time.Hour, logger: slog.New(slog.DiscardHandler), all: map[scope.ID]*Sessions{}}
+	w.once.Do(func() {}) // it has no holder
 	s, session := w.Of("a"), rand.Text()
 	s.Keep(session, []byte("{}"))
 	for _, name := range []string{contextFile(session), contextFile(rand.Text()), ".next", "x"} {

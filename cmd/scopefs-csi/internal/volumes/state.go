@@ -1,6 +1,7 @@
 package volumes
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/bounded"
@@ -27,6 +29,8 @@ type table struct {
 	dir  *os.Root
 	all  map[string]api.PodVolume
 	busy map[string]bool // volumes and agents of requests that run, see lock
+
+	freed chan struct{} // closed when a request has ended
 }
 
 func openTable(dir string) (*table, error) {
@@ -37,7 +41,7 @@ func openTable(dir string) (*table, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &table{dir: root, all: map[string]api.PodVolume{}, busy: map[string]bool{}}
+	t := &table{dir: root, all: map[string]api.PodVolume{}, busy: map[string]bool{}, freed: make(chan struct{})}
 	f, err := root.Open(stateFile)
 	if errors.Is(err, os.ErrNotExist) {
 		return t, nil
@@ -122,5 +126,26 @@ func (t *table) lock(names ...string) (free func(), ok bool) {
 		for _, name := range names {
 			delete(t.busy, name)
 		}
+		close(t.freed)
+		t.freed = make(chan struct{})
 	}, true
+}
+
+// lockSoon is lock that waits for a look, which is short, for a second at most.
+func (t *table) lockSoon(ctx context.Context, names ...string) (free func(), ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	for {
+		t.mu.Lock()
+		freed := t.freed
+		t.mu.Unlock()
+		if free, ok = t.lock(names...); ok {
+			return free, true
+		}
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return nil, false
+		}
+	}
 }

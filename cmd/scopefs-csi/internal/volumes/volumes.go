@@ -137,7 +137,7 @@ func (s *Volumes) Publish(ctx context.Context, r Request) error {
 		s.record(ctx, api.VolumeRequest{Do: api.RefuseVolume, Volume: v, Reason: err.Error()})
 		return err
 	}
-	free, ok := s.table.lock("volume "+v.ID, "agent "+v.Agent)
+	free, ok := s.table.lockSoon(ctx, "volume "+v.ID, "agent "+v.Agent)
 	if !ok {
 		return ErrBusy
 	}
@@ -233,7 +233,7 @@ func (s *Volumes) Unpublish(ctx context.Context, volume, at string) error {
 	if v.Agent != "" {
 		names = append(names, "agent "+v.Agent)
 	}
-	free, ok := s.table.lock(names...)
+	free, ok := s.table.lockSoon(ctx, names...)
 	if !ok {
 		return ErrBusy
 	}
