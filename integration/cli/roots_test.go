@@ -70,6 +70,15 @@ func TestRunWith(t *testing.T) {
 			assert.Contains(t, o.Stderr, "edit view: {roots} in", "not the agent's own rules")
 			o = as("audit", "--json")
 			assert.Contains(t, o.Stdout, "-lib-", "the root has rows of its own")
+
+			o = as("run", "--dir", ".", "--changes", "held", "--with", "../lib", "--", "sh", "-c", "echo held >../lib/held")
+			assert.Contains(t, o.Stderr, "scopefs diff --root "+top+"/lib lists them")
+			assert.NoFileExists(t, top+"/lib/held")
+			o = as("diff", "--root", "../lib")
+			assert.Contains(t, o.Stdout, "held", o.Stderr)
+			o = as("commit", "--root", "../lib")
+			assert.Zero(t, o.Code, o.Stderr)
+			assert.FileExists(t, top+"/lib/held")
 		})
 	}
 }

@@ -48,6 +48,14 @@ func (k known) equal(other known) bool {
 // flagsOf returns the flags that hold for a definition.
 func (k known) flagsOf(def *Definition) Flags { return k.host.Flags[cmp.Or(def.Branch, def.Name)] }
 
+// flagged returns a definition by the flags that hold for it.
+func (k known) flagged(def *Definition) (*Definition, error) {
+	if flags := k.flagsOf(def); flags != (Flags{}) {
+		return flags.Of(def)
+	}
+	return def, nil
+}
+
 // agent reports whether the agent has a file.
 func (k known) agent(name string) bool {
 	_, ok := slices.BinarySearch(k.ids, name)

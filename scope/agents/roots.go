@@ -179,7 +179,11 @@ func (s *Snapshot) addRoots(last *Snapshot) (errs []error) {
 				s.Agents[name] = old
 				continue
 			}
-			def := RootOfAgent(a.Definition, r)
+			def, err := s.known.flagged(RootOfAgent(a.Definition, r))
+			if err != nil {
+				errs = append(errs, fields.ErrorAt(a.File, 1, id, err))
+				continue
+			}
 			s.Agents[name] = &Agent{def, compileGrants(def, s.known, Servers{}), a.File}
 		}
 	}

@@ -349,11 +349,9 @@ func (s *Snapshot) agent(f *parsed, seen map[string]string) (agent *Agent, errs,
 		errs, warnings = append(errs, wrong...), append(warnings, odd...)
 		return def
 	}
-	own := f.def
-	if flags := s.known.flagsOf(own); flags != (Flags{}) {
-		if own, err = flags.Of(own); err != nil {
-			return nil, append(errs, fields.ErrorAt(f.file, 1, f.id, err)), nil
-		}
+	own, err := s.known.flagged(f.def)
+	if err != nil {
+		return nil, append(errs, fields.ErrorAt(f.file, 1, f.id, err)), nil
 	}
 	def := check(f.file, f.text, own, f.refs, s.known)
 	if t != nil {
