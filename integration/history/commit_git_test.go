@@ -70,6 +70,12 @@ func TestCommitGit(t *testing.T) {
 			o = p.scopefs("commit", "--branch", "one", "--git", "by-one")
 			assert.Contains(t, o.Stdout, "1 commit is", o.Stderr)
 			assert.Equal(t, before, state())
+
+			o = p.scopefs("run", "--dir", ".", "--changes", "held", "--", "sh", "-ec", git+"commit -q --allow-empty -m flagged")
+			require.Zero(t, o.Code, o.Stderr)
+			o = p.scopefs("commit", "--git", "by-flag")
+			assert.Contains(t, o.Stdout, "1 commit is", o.Stderr)
+			assert.Equal(t, before, state())
 		})
 	}
 }

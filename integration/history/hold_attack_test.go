@@ -152,7 +152,9 @@ func TestHoldFrozen(t *testing.T) {
 	used, err := os.OpenFile(filepath.Join(h.Base, "history", "a", "hold", "used"), os.O_RDWR, 0)
 	require.NoError(t, err)
 	defer used.Close()
-	require.NoError(t, unix.Flock(int(used.Fd()), unix.LOCK_EX|unix.LOCK_NB)) // as fs/branch.Use does
+	k.Eventually("the process of the view has ended", func() bool { // as fs/branch.Use does
+		return unix.Flock(int(used.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
+	})
 	k.Must("up", "a")
 	assert.Error(t, made())
 	assert.Equal(t, "old", read(t, h.Scope("a", ".dot/f")))

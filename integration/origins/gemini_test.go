@@ -265,7 +265,7 @@ func TestGeminiBackground(t *testing.T) {
 	u.Text("process_stop", args{"id": "p1"})
 	assert.Contains(t, u.Text("process_read", nil), "p1  exit status 143 (SIGTERM)")
 	assert.Contains(t, h.Connect("lead").Text("process_read", nil), "no processes", "another session")
-	require.NotEmpty(t, harness.Running("sleep", "4719"))
+	h.Eventually("the session's command runs", func() bool { return len(harness.Running("sleep", "4719")) > 0 })
 	require.NoError(t, u.Session.Close())
 	h.Eventually("the session's command has ended", func() bool { return len(harness.Running("sleep", "4719")) == 0 })
 

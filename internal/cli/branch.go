@@ -306,6 +306,11 @@ it failed, 2 bad usage.`,
 
 // takeGit is commit --git.
 func (a *app) takeGit(ctx context.Context, k kept, branch string, asJSON bool) error {
+	k, end, err := a.flagged(ctx, k)
+	if err != nil {
+		return err
+	}
+	defer end()
 	n, err := a.commitGit(ctx, k, branch)
 	if err != nil {
 		return err

@@ -130,6 +130,15 @@ func (k kept) opened(ctx context.Context) *api.History {
 	return nil
 }
 
+// flagged has the flags hold by which the agent's changes are held, if that is not its definition, until end is called.
+func (a *app) flagged(ctx context.Context, k kept) (_ kept, end func(), err error) {
+	if k.flags == (agents.Flags{}) {
+		return k, func() {}, nil
+	}
+	k.paths, end, _, err = a.hold(ctx, k.paths, k.id, k.id, k.flags)
+	return k, end, err
+}
+
 // with calls f with a client of an agent's history. Without a daemon that has it open, it starts one for this command. It shows the
 // progress.
 func (a *app) with(ctx context.Context, k kept, f func(context.Context, *api.History) error) error {
@@ -137,16 +146,13 @@ func (a *app) with(ctx context.Context, k kept, f func(context.Context, *api.His
 	defer a.progress.End()
 	defer func(out io.Writer) { a.out = out }(a.out)
 	a.out = a.progress.Before(a.out)
-	if k.flags != (agents.Flags{}) { // what they hold by is not the definition
-		p, end, _, err := a.hold(ctx, k.paths, k.id, k.id, k.flags)
-		if err != nil {
-			return err
-		}
-		defer end()
-		k.paths = p
+	k, end, err := a.flagged(ctx, k)
+	if err != nil {
+		return err
 	}
+	defer end()
 	client := api.NewClient(k.paths)
-	_, err := client.Agents(ctx)
+	_, err = client.Agents(ctx)
 	if errors.Is(err, api.ErrNoDaemon) {
 		if h := k.opened(ctx); h != nil {
 			return f(ctx, h)
