@@ -129,7 +129,7 @@ func (c *client) counted(resume func(string) *tools.Resumed) func(string) *tools
 // newReturned is newClient of a client that continues with the sandbox of an earlier daemon, or starts another one.
 func (a *Agent) newReturned(profile, dir string, task work) (*client, error) {
 	c, err := a.newClient(profile, dir, task)
-	if err == nil || task.earlier == nil {
+	if err == nil || task.earlier == nil || task.earlier.Left() { // the next daemon has it
 		return c, err
 	}
 	a.Warnings.Warn(a.id, "a client does not get its sandbox", "session", task.earlier.Name, "err", err)
