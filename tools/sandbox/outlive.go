@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"slices"
@@ -281,7 +282,7 @@ func (h *Host) Adopt(agent scope.ID, o Outliving, given []*os.File, commands []O
 		files = append(files, own)
 	}
 	s := newSession(h, Spec{Agent: agent, Limits: o.Limits, Proxy: o.Proxy, OutOfMemory: outOfMemory}, o.Group.group())
-	s.ownGroup, s.last, s.told = o.OwnGroup, o.Last, false
+	s.ownGroup, s.last, s.told, s.asked = o.OwnGroup, o.Last, false, rand.Uint64()|1
 	if o.Command != nil {
 		commands, s.killed = append(commands, *o.Command), o.Killed
 	}
@@ -328,7 +329,7 @@ func (h *Host) Adopt(agent scope.ID, o Outliving, given []*os.File, commands []O
 		case <-s.done:
 		}
 	}()
-	if err := s.wire.Send(pid1.Request{Op: pid1.OpState, Keep: keep}); err != nil {
+	if err := s.wire.Send(pid1.Request{Op: pid1.OpState, Keep: keep, Turn: s.asked}); err != nil {
 		s.fail(err)
 	}
 	return s, all, nil

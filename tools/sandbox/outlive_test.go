@@ -19,22 +19,24 @@ import (
 func TestAdoptHostile(t *testing.T) {
 	say := func(r pid1.Reply) string { text, _ := json.Marshal(r); return string(text) }
 	state, exited := say(pid1.Reply{Op: pid1.OpState, ID: 9}), say(pid1.Reply{Op: pid1.OpExited, ID: 7, Code: 3})
+	before := say(pid1.Reply{Op: pid1.OpState, ID: 9, Turn: 2})
 	for name, test := range map[string]struct {
 		says []string
 		ends bool
 		code int
 	}{
-		"an exit before its state":  {[]string{exited, state}, false, 0},
-		"an exit":                   {[]string{state, exited}, false, 3},
-		"an exit twice":             {[]string{state, exited, exited}, false, 3},
-		"an ended command's exit":   {[]string{state, say(pid1.Reply{Op: pid1.OpExited, ID: 9})}, false, 0},
-		"another command's exit":    {[]string{state, say(pid1.Reply{Op: pid1.OpExited, ID: 10})}, true, 0},
-		"too few commands":          {[]string{say(pid1.Reply{Op: pid1.OpState, ID: 6})}, true, 0},
-		"a start":                   {[]string{state, say(pid1.Reply{Op: pid1.OpStarted, ID: 7, PID: 2})}, true, 0},
-		"its state twice":           {[]string{state, state}, true, 0},
-		"ready":                     {[]string{state, say(pid1.Reply{Op: pid1.OpReady})}, true, 0},
-		"nonsense":                  {[]string{"nonsense"}, true, 0},
-		"silence, and much of that": {nil, true, 0},
+		"an exit before its state":       {[]string{exited, state}, false, 0},
+		"an exit":                        {[]string{state, exited}, false, 3},
+		"an exit twice":                  {[]string{state, exited, exited}, false, 3},
+		"an ended command's exit":        {[]string{state, say(pid1.Reply{Op: pid1.OpExited, ID: 9})}, false, 0},
+		"another command's exit":         {[]string{state, say(pid1.Reply{Op: pid1.OpExited, ID: 10})}, true, 0},
+		"too few commands":               {[]string{say(pid1.Reply{Op: pid1.OpState, ID: 6})}, true, 0},
+		"a start":                        {[]string{state, say(pid1.Reply{Op: pid1.OpStarted, ID: 7, PID: 2})}, true, 0},
+		"an answer to the daemon before": {[]string{before, say(pid1.Reply{Op: pid1.OpStarted, ID: 10, PID: 3}), state, exited}, false, 3},
+		"its state twice":                {[]string{state, state}, true, 0},
+		"ready":                          {[]string{state, say(pid1.Reply{Op: pid1.OpReady})}, true, 0},
+		"nonsense":                       {[]string{"nonsense"}, true, 0},
+		"silence, and much of that":      {nil, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h, err := Open(Config{Init: "/bin/true"})

@@ -32,9 +32,10 @@ type Session struct {
 	host   *Host
 	spec   Spec
 	group  *group
-	killed int  // of group.kills, seen already; guarded by mu
-	untold bool // see tellMemory; guarded by mu
-	output tail // stderr of bwrap and init: why a start failed
+	killed int    // of group.kills, seen already; guarded by mu
+	untold bool   // see tellMemory; guarded by mu
+	output tail   // stderr of bwrap and init: why a start failed
+	asked  uint64 // Turn of the OpState of Adopt: the daemon before may have died before it read the answer to its own
 	wire   *descriptors.Wire
 	bwrap  *exec.Cmd       // nil: an earlier daemon's
 	reaped bool            // bwrap, or it will be at once; guarded by mu
@@ -314,7 +315,7 @@ func (s *Session) handle(r pid1.Reply, files []*os.File) error {
 	defer s.mu.Unlock()
 	p := s.procs[r.ID]
 	switch {
-	case s.left || !s.told && r.Op != pid1.OpState: // the daemon before may have handled it
+	case s.left || !s.told && (r.Op != pid1.OpState || r.Turn != s.asked && r.Turn != 0): // the daemon before may have handled it
 		descriptors.Close(files)
 		return nil
 	case r.Op == pid1.OpState && !s.told && len(files) == 0 && r.ID >= s.last:

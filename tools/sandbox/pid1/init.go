@@ -190,7 +190,7 @@ func (in *initProcess) serve(listen bool) error {
 		case OpSignal:
 			in.signal(&r)
 		case OpState:
-			err = in.state(r.Keep)
+			err = in.state(r.Keep, r.Turn)
 		default:
 			err = fmt.Errorf("asked for %q", r.Op)
 		}
@@ -255,7 +255,7 @@ func (in *initProcess) exited(c *running, status unix.WaitStatus) {
 }
 
 // state kills the commands but those to keep, whose files the next daemon has, and answers that daemon.
-func (in *initProcess) state(keep []uint64) error {
+func (in *initProcess) state(keep []uint64, turn uint64) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	for _, c := range in.commands {
@@ -263,7 +263,7 @@ func (in *initProcess) state(keep []uint64) error {
 			c.kill()
 		}
 	}
-	err := in.wire.Send(Reply{Op: OpState, ID: in.last})
+	err := in.wire.Send(Reply{Op: OpState, ID: in.last, Turn: turn})
 	exits := slices.Clone(in.exits)
 	for _, id := range keep {
 		if in.commands[id] == nil && !slices.ContainsFunc(exits, func(r Reply) bool { return r.ID == id }) {

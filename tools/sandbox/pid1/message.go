@@ -31,7 +31,7 @@ type Request struct {
 	Dir    []byte      `json:"dir,omitempty"`
 	TTY    *Size       `json:"tty,omitempty"`
 	Signal unix.Signal `json:"signal,omitempty"`
-	Turn   uint64      `json:"turn,omitempty"` // of OpSignal with SIGCONT: OpStopped returns it; 0: that of the last one
+	Turn   uint64      `json:"turn,omitempty"` // of OpSignal with SIGCONT: OpStopped returns it; 0: that of the last one. Of OpState: its answer has it
 	Keep   []uint64    `json:"keep,omitempty"` // of OpState
 }
 
@@ -47,7 +47,7 @@ type Reply struct {
 	Dir    bool        `json:"dir,omitempty"`   // Errno is of the command's directory
 	Code   int         `json:"code,omitempty"`
 	Signal unix.Signal `json:"signal,omitempty"`
-	Turn   uint64      `json:"turn,omitempty"` // of OpStopped: of the last SIGCONT
+	Turn   uint64      `json:"turn,omitempty"` // of OpStopped: of the last SIGCONT; of OpState: of the request
 }
 
 // DirError says why a command cannot start in its directory. Other errors of a start are of the program.
