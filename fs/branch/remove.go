@@ -20,7 +20,8 @@ const removedPrefix = "removed-"
 //
 // State belongs to the agent's user, and was opened as that user's. Processes of that user may move directories to it, also
 // while root removes. So Remove lists only a directory that this user owns, and could empty without root, or that has a
-// trusted attribute, which only root sets: see MarkOwn. It follows no link and enters no mount. The error is of the first directory that stays.
+// trusted attribute, which only root sets: see MarkOwn. It follows no link and enters no mount. The error is of the first
+// directory that stays.
 func Remove(state *beneath.Root, names ...string) error {
 	top, err := state.Object("")
 	if err != nil {

@@ -170,7 +170,8 @@ func (g *generation) end() {
 	g.ended = true
 	g.log.Close()
 	g.dir.Close()
-	if err := g.store.top.Rename(journal.OpenName(g.began), g.store.top, journal.EndedName(g.began, g.bytes+g.log.Size()), unix.RENAME_NOREPLACE); err != nil {
+	name := journal.EndedName(g.began, g.bytes+g.log.Size())
+	if err := g.store.top.Rename(journal.OpenName(g.began), g.store.top, name, unix.RENAME_NOREPLACE); err != nil {
 		g.store.opt.Logger.Error("history: end a generation", "err", err)
 	}
 }

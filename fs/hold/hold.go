@@ -2,7 +2,7 @@
 //
 // [Layers] are two directories. Upper has what clients have made and copied; an object of Upper hides what Base, the scope, has at
 // the path. Directories of both show the names of both, with the attributes of Upper's and the identity of Base's, so that a copy of
-// a directory does not change its node. A file that is copied to Upper is another object: who reads the one of Base goes on with it.
+// a directory does not change its node. A file that is copied to Upper is another object. Clients that read the file of Base go on with that.
 //
 // What Base has at a path of the view follows from the path, but for removals and moves. These are records of a journal, which Layers
 // has in memory: a path shows nothing of Base, or the object of Base at another path, and so does everything below it. A record is

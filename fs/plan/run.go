@@ -37,7 +37,7 @@ type Runner struct {
 	Lock func() (unlock func(), err error) // excludes others during one step; nil: nobody
 	// a name of the tree, or its object, may have changed; nil: nobody is told
 	Changed  func(dir beneath.FileID, name string, id beneath.FileID)
-	Progress func(done, total int)    // called before steps, and at the end; nil: nobody is told
+	Progress func(done, total int)    // called before steps, and at the end; may be nil
 	Fatal    func(error) bool         // no other step would fare better
 	Partly   func(s *Step, err error) // a step is done but for this
 }

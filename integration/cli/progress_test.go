@@ -132,7 +132,7 @@ func (g gate) Write(p []byte) (int, error) {
 	return g.Conn.Write(p)
 }
 
-// TestProgressOfLists: a list of many files says how far it is. Its second page is held up.
+// TestProgressOfLists: a list of many files reports its progress. Its second page is delayed.
 func TestProgressOfLists(t *testing.T) {
 	t.Parallel()
 	h := harness.NewHost(t, map[string]string{"a": "view: {changes: kept}"})

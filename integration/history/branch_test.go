@@ -236,7 +236,7 @@ func TestHeldEscapes(t *testing.T) {
 	}
 }
 
-// TestHeldKilled: the daemon is killed while a client writes. What was held is there afterwards.
+// TestHeldKilled: the daemon is killed while a client writes. The held changes are there afterwards.
 func TestHeldKilled(t *testing.T) {
 	h := harness.LayOut(t, map[string]string{"a": "view: {changes: held}"})
 	harness.Plant(t, h.Scope("a"), "f=1")

@@ -91,7 +91,7 @@ scopefs call read_file path=secret; ! curl -s -m 5 -o none -w '%{http_code}' --u
 	assert.NoFileExists(t, h.Scope("b", "scratch"))
 }
 
-// TestDelegateBounds: a member is told whose rules bound it, and nothing that those do not let it do.
+// TestDelegateBounds: the text for a member names the agent whose rules bound it, and offers nothing beyond them.
 func TestDelegateBounds(t *testing.T) {
 	h := harness.Delegating(t, "", map[string]string{
 		"a": "tools: [read_file, delegate, scope_info]\nview: {access: read}\nmembers: [b]", "b": "tools: ['*']", "c": ""})

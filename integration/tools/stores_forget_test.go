@@ -15,7 +15,7 @@ import (
 	"github.com/scopefs/scopefs/internal/servertest"
 )
 
-// storesForget has two agents write to the stores and one of them forgotten, which is told first what goes. The other's data stay,
+// storesForget has two agents write to the stores, lists what forget would remove of one, and forgets that one. The other's data stay,
 // and the first finds nothing when it is there again.
 func storesForget(t *testing.T, text, kinds string, objects bool) *harness.Host {
 	h := harness.LayOut(t, map[string]string{"a": "", "ab": ""})
@@ -58,8 +58,8 @@ func storesForget(t *testing.T, text, kinds string, objects bool) *harness.Host 
 	return h
 }
 
-// TestStoresForget: forget removes what an agent has in the embedded stores. A store that does not answer is told before
-// anything goes.
+// TestStoresForget: forget removes what an agent has in the embedded stores. A store that does not answer is reported before
+// anything is removed.
 func TestStoresForget(t *testing.T) {
 	h := storesForget(t, "stores: {kv: , messages: }\n", `remove  \d+ bytes in the store kv \(sqlite\)\nremove  \d+ bytes in the store messages \(nats embedded\)\n`, false)
 	h.Must("down", "a")

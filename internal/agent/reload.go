@@ -83,7 +83,7 @@ func waiting(v *view.View, now *agents.Definition) []string {
 	for _, def := range []*agents.Definition{&x, &y} {
 		def.View.Access, def.View.Paths, def.View.Hardlinks, def.View.Protect, def.View.Git = 0, nil, "", nil, nil
 		def.DisplayName, def.Description, def.Prompt, def.Reach, def.Durable = "", "", "", agents.Reach{}, nil
-		def.View.Roots = nil          // the next sandbox has those of now
+		def.View.Roots = nil          // the next sandbox gets the present ones
 		def.Network = hosts.Network{} // see recheck
 		def.Keep, def.Env = agents.Keep{}, nil
 		def.Model = agents.Model{}                               // a task has that of its start

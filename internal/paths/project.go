@@ -291,7 +291,8 @@ const (
 
 // ours matches the lines, but secretsText, that commands add to the first text of a definition.
 var ours = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?m)^(network: \{presets: \[[a-z0-9._-]+(, [a-z0-9._-]+)*\]\}|view:|(view: \{|  )changes: (auto|direct|held|kept)(\}|)|  roots: \[\{dir: "[^\n]*", worktree: "[^\n]*"\}\])\n`)
+	return regexp.MustCompile(`(?m)^(network: \{presets: \[[a-z0-9._-]+(, [a-z0-9._-]+)*\]\}|view:|(view: \{|  )changes: (auto|direct|held|kept)(\}|)|` +
+		`  roots: \[\{dir: "[^\n]*", worktree: "[^\n]*"\}\])\n`)
 })
 
 // Unedited reports whether each line of a definition is exactly one that scopefs itself writes. Its user may have written

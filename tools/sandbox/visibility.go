@@ -186,7 +186,8 @@ func procPath(f *os.File) string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()
 
 // linked reports whether a link at spec.At stands alone: nothing of the sandbox's own or of the host is there, above or below.
 func (s *Spec) linked() bool {
-	return s.free(s.At) && !slices.ContainsFunc([]string{"/tmp", "/run", "/var/tmp", "/var/run"}, func(own string) bool { return below(s.At, own) })
+	own := []string{"/tmp", "/run", "/var/tmp", "/var/run"}
+	return s.free(s.At) && !slices.ContainsFunc(own, func(dir string) bool { return below(s.At, dir) })
 }
 
 // free reports whether a mount at a path of the host covers nothing of the sandbox's own or of the host.

@@ -67,7 +67,7 @@ type Config struct {
 	Limits      fs.Limits        `json:"limits"`
 	History     *HistoryConfig   `json:"history,omitempty"` // HistoryFD and MountFD are open; nil: the view keeps nothing
 	Offline     bool             `json:"offline,omitempty"` // serve no mount, only requests about the history or the branch
-	Hold        bool             `json:"hold,omitempty"`    // HistoryFD and MountFD are open: hold.StateName is there; with Whole or Offline it is HistoryFD
+	Hold        bool             `json:"hold,omitempty"`    // HistoryFD, with hold.StateName or, with Whole or Offline, itself; and MountFD
 	Whole       bool             `json:"whole,omitempty"`   // with Hold: every change is held
 	Quota       *int             `json:"quota,omitempty"`   // QuotaFD is open; the slot of its page
 	Leased      bool             `json:"leased,omitempty"`  // placement: one

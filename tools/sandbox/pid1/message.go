@@ -31,7 +31,7 @@ type Request struct {
 	Dir    []byte      `json:"dir,omitempty"`
 	TTY    *Size       `json:"tty,omitempty"`
 	Signal unix.Signal `json:"signal,omitempty"`
-	Turn   uint64      `json:"turn,omitempty"` // of OpSignal with SIGCONT: OpStopped returns it; 0: that of the last one. Of OpState: its answer has it
+	Turn   uint64      `json:"turn,omitempty"` // of OpSignal with SIGCONT, for OpStopped; 0: that of the last one. Of OpState, for its answer
 	Keep   []uint64    `json:"keep,omitempty"` // of OpState
 }
 
