@@ -79,6 +79,9 @@ func (b *blocks) keep(off, end int64, room *quota.Counter) (copied int64, err er
 	if err := room.Fits(missing); err != nil {
 		return 0, err
 	}
+	if before, err := b.kept.Stat(); err == nil {
+		defer room.Grew(b.kept, &before)
+	}
 	buffer := make([]byte, blockSize)
 	for i := first; i*blockSize < end; i++ {
 		if b.have[i] != 0 {

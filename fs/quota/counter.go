@@ -130,6 +130,16 @@ func (c *Counter) Grown(f beneath.File, u *Usage) {
 	}
 }
 
+// Grew counts what an object of the history, which is counted, takes more than before.
+func (c *Counter) Grew(f beneath.File, before *beneath.Stat) {
+	if c == nil {
+		return
+	}
+	if st, err := f.Stat(); err == nil {
+		c.settle(Object{Stat: st, Usage: &Usage{}, Whole: true}, counted+int64(before.Blocks)*512)
+	}
+}
+
 // Added counts an object that was made beside the view's requests.
 func (c *Counter) Added(st *beneath.Stat) {
 	if c != nil {
