@@ -669,3 +669,20 @@ func TestCommitWithin(t *testing.T) {
 	f.make(f.base, "new/deep/host=1")
 	require.Eventually(t, func() bool { _, err := within.Stat("host"); return err == nil }, time.Minute, time.Millisecond)
 }
+
+// TestCommitMadeAnew: a directory that the client has removed and made anew stays when a commit takes something else.
+func TestCommitMadeAnew(t *testing.T) {
+	f := newFork(t, "d/f=1", "empty/e=1", "other=1")
+	f.remove(f.base, "empty/e")
+	f.remove(f.merged, "d", "empty")
+	require.NoError(t, os.Mkdir(f.merged+"/d", 0o755))
+	require.NoError(t, os.Mkdir(f.merged+"/empty", 0o755))
+	f.make(f.merged, "other=2")
+	assert.Equal(t, []string{"changed other"}, texts(f.commit(Options{Paths: []string{"other"}}).Taken))
+	assert.Equal(t, []string{"removed d/f"}, f.diff())
+	assert.DirExists(t, f.merged+"/d")
+	assert.DirExists(t, f.merged+"/empty")
+	f.commit(Options{})
+	assert.Empty(t, f.diff())
+	assert.Equal(t, tree(t, f.base), tree(t, f.merged))
+}

@@ -180,7 +180,7 @@ func (u *discard) leave(e *Entry) error {
 	case e.new.IsDir() && e.fixed: // unreadable: the list lacks its content
 		return u.clearAt(e.Path)
 	case e.new.IsDir():
-		return u.DropDir(e.Path)
+		return u.DropDir(e.Path, false)
 	}
 	_, err := u.DropFile(e.Path, nil)
 	return err

@@ -87,7 +87,11 @@ func (b *Branch) shed() (stay []noted, err error) {
 	for i := range d.same {
 		e := &d.same[i]
 		if e.new.IsDir() {
-			if err := b.lifted(e.Path, func() error { return b.DropDir(e.Path) }); fatal(err) {
+			err := b.Reveal(e.Path, false)
+			if err == nil {
+				err = b.lifted(e.Path, func() error { return b.DropDir(e.Path, true) })
+			}
+			if fatal(err) {
 				return nil, fmt.Errorf("%s: %w", e.Path, err)
 			}
 			continue

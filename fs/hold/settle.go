@@ -135,11 +135,14 @@ func (l *Layers) quiet(name string, st *beneath.Stat) bool {
 	return err == nil
 }
 
-// DropDir removes a directory of Upper that is empty and has no record in it.
-func (l *Layers) DropDir(rel string) error {
+// DropDir removes a directory of Upper that is empty and has no record in it; with below only if clients see one of Base then.
+func (l *Layers) DropDir(rel string, below bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.records.at(rel).kidsOf()) > 0 || rel == "" {
+		return nil
+	}
+	if st, err := l.below(rel); below && (err != nil || !st.Stat.IsDir()) {
 		return nil
 	}
 	err := l.removeUpper(rel)
