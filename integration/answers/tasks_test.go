@@ -89,7 +89,7 @@ func plantTool(t *testing.T, dir string) {
 	t.Helper()
 	self, err := os.ReadFile("/proc/self/exe")
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(dir+"/tool", self, 0o755))
+	harness.Executable(t, dir+"/tool", self)
 }
 
 // TestTasks: whoever runs a command learns every effect that its words hide, by bash and by run, and what the answer names takes all

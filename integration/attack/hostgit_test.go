@@ -35,7 +35,7 @@ func newHostGit(t *testing.T, h *harness.Host) *hostGit {
 	g := &hostGit{t: t, h: h, outside: filepath.Join(h.Base, "agents/canary-outside")}
 	program := filepath.Join(h.Base, "canary-bin/git-remote-canary")
 	require.NoError(t, os.MkdirAll(filepath.Dir(program), 0o755))
-	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\ntouch \"${0%/*}/planted\"\n"), 0o755))
+	harness.Executable(t, program, []byte("#!/bin/sh\ntouch \"${0%/*}/planted\"\n"))
 	g.setUp(filepath.Dir(g.outside), "init -q canary-outside")
 	require.NoError(t, os.WriteFile(g.outside+"/secret", []byte("a secret of the host\n"), 0o644))
 	g.setUp(g.outside, "add .", "commit -q -m secret", "repack -adq", "multi-pack-index write")

@@ -72,7 +72,7 @@ func TestAttackSetuid(t *testing.T) {
 	h := harness.LayOut(t, map[string]string{"suid": "user: 65534"})
 	id, err := os.ReadFile("/usr/bin/id")
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(h.Scope("suid", "id"), id, 0o755))
+	harness.Executable(t, h.Scope("suid", "id"), id)
 	require.NoError(t, os.Chmod(h.Scope("suid", "id"), os.ModeSetuid|os.ModeSetgid|0o755))
 	h.Start()
 	run := func(at string) string {

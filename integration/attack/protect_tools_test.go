@@ -158,7 +158,7 @@ func TestProtectTools(t *testing.T) {
 				if missing != nil {
 					require.NoError(t, os.Remove(filepath.Join(free, file)))
 				} else {
-					require.NoError(t, os.WriteFile(filepath.Join(free, file), before, 0o755))
+					harness.Executable(t, filepath.Join(free, file), before)
 				}
 			}
 		})

@@ -24,7 +24,7 @@ import (
 func TestFoundSetID(t *testing.T) {
 	h := harness.NewHost(t, map[string]string{"a": ""})
 	dir := h.View("a")
-	require.NoError(t, os.WriteFile(dir+"/x", []byte("#!/bin/sh\n"), 0o755))
+	harness.Executable(t, dir+"/x", []byte("#!/bin/sh\n"))
 	require.NoError(t, unix.Chmod(dir+"/x", 0o6755))
 	fd, err := unix.Open(dir+"/made", unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY, 0o4755)
 	require.NoError(t, err)

@@ -167,7 +167,7 @@ func TestTrapACL(t *testing.T) {
 		require.NoError(t, err)
 		at := filepath.Join(h.Base, "client")
 		if _, err := os.Stat(at); err != nil {
-			require.NoError(t, os.WriteFile(at, self, 0o755))
+			harness.Executable(t, at, self)
 		}
 		cmd.Path, cmd.Dir = at, h.View("trap")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 4321, Gid: 4321}}

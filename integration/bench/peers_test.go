@@ -21,7 +21,7 @@ func TestPeersSmoke(t *testing.T) {
 	harness.NeedFUSE(t)
 	need.Program(t, "bindfs")
 	bin := t.TempDir()
-	require.NoError(t, os.WriteFile(bin+"/passthrough_hp", []byte("#!/bin/sh\nmount -t tmpfs -o nr_inodes=100 tmpfs \"$2\"\n"), 0o755))
+	harness.Executable(t, bin+"/passthrough_hp", []byte("#!/bin/sh\nmount -t tmpfs -o nr_inodes=100 tmpfs \"$2\"\n"))
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	for name, test := range map[string]struct {
 		script, row string

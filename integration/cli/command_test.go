@@ -23,7 +23,7 @@ func TestCommandAlone(t *testing.T) {
 	text, err := os.ReadFile(harness.Program)
 	require.NoError(t, err)
 	alone := filepath.Join(t.TempDir(), "scopefs")
-	require.NoError(t, os.WriteFile(alone, text, 0o755))
+	harness.Executable(t, alone, text)
 	scopefs := func(input string, words ...string) (out, errs string, code int) {
 		cmd := exec.Command(alone, append([]string{"--base", h.Base}, words...)...)
 		var stdout, stderr bytes.Buffer

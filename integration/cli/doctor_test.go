@@ -162,7 +162,7 @@ func installed(m *harness.Way, words ...string) *exec.Cmd {
 	for _, name := range names {
 		text, err := os.ReadFile(filepath.Join(filepath.Dir(words[0]), name))
 		require.NoError(m.T, err)
-		require.NoError(m.T, os.WriteFile(filepath.Join(dir, name), text, 0o755))
+		harness.Executable(m.T, filepath.Join(dir, name), text)
 	}
 	return exec.Command(filepath.Join(dir, "scopefs"), words[1:]...)
 }

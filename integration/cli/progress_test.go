@@ -39,7 +39,7 @@ func newSlowly(t *testing.T) *slowly {
 		text, err := os.ReadFile(filepath.Join(filepath.Dir(harness.Program), name))
 		require.NoError(t, err)
 		require.NoError(t, os.Remove(filepath.Join(s.programs, name)))
-		require.NoError(t, os.WriteFile(filepath.Join(s.programs, as), text, 0o755))
+		harness.Executable(t, filepath.Join(s.programs, as), text)
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(s.programs, "scopefsd"), fmt.Appendf(nil, `#!/bin/sh
 case " $* " in *" --only "*) while ! test -e %[1]s/go; do kill -0 $PPID || exit; sleep 0.02; done;; esac

@@ -56,7 +56,7 @@ func withBwrap(m *harness.Way, script string, args ...string) *exec.Cmd {
 func withProgram(m *harness.Way, name, script string, args ...string) *exec.Cmd {
 	bin := filepath.Join(m.Base, "bin")
 	require.NoError(m.T, os.MkdirAll(bin, 0o755))
-	require.NoError(m.T, os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
+	harness.Executable(m.T, filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"))
 	cmd := through(m, exec.Command(harness.Program, argvOf(m, args...)[1:]...))
 	cmd.Env = append(cmd.Env, "PATH="+bin+":/usr/bin:/bin")
 	return cmd
@@ -200,7 +200,7 @@ func TestDaemonFlaw(t *testing.T) {
 		m := &harness.Way{Host: harness.LayOut(t, map[string]string{"a": ""}), Tmp: t.TempDir()}
 		bin := filepath.Join(m.Base, "bin")
 		require.NoError(t, os.Mkdir(bin, 0o755))
-		require.NoError(t, os.WriteFile(filepath.Join(bin, "bwrap"), []byte("#!/bin/sh\n[ \"$1\" = --version ] && echo bubblewrap "+version+" && exit\nexec /usr/bin/bwrap \"$@\"\n"), 0o755))
+		harness.Executable(t, filepath.Join(bin, "bwrap"), []byte("#!/bin/sh\n[ \"$1\" = --version ] && echo bubblewrap "+version+" && exit\nexec /usr/bin/bwrap \"$@\"\n"))
 		t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 		m.Start()
 		assert.Zero(t, m.Run("a", "--", "true").Code)

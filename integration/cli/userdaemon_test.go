@@ -240,7 +240,7 @@ func TestUserDaemonExposed(t *testing.T) {
 	a.define("a", "")
 	shown := filepath.Join(a.Base, "shown")
 	require.NoError(t, os.MkdirAll(shown+"/mounted", 0o755))
-	require.NoError(t, os.WriteFile(shown+"/program", []byte("#!/bin/sh\necho ran\n"), 0o755))
+	harness.Executable(t, shown+"/program", []byte("#!/bin/sh\necho ran\n"))
 	l, err := net.Listen("unix", shown+"/socket")
 	require.NoError(t, err)
 	defer l.Close()

@@ -237,7 +237,7 @@ func TestOpen(t *testing.T) {
 	h := harness.NewHost(t, map[string]string{"bob": ""})
 	dir := t.TempDir()
 	at := filepath.Join(dir, "opened.html")
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "xdg-open"), []byte("#!/bin/sh\nstat -c %a \"$1\" >"+dir+"/mode; cp \"$1\" "+dir+"/new; echo \"$1\" >"+dir+"/name; mv "+dir+"/new "+at+"\n"), 0o755))
+	harness.Executable(t, filepath.Join(dir, "xdg-open"), []byte("#!/bin/sh\nstat -c %a \"$1\" >"+dir+"/mode; cp \"$1\" "+dir+"/new; echo \"$1\" >"+dir+"/name; mv "+dir+"/new "+at+"\n"))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	serve(t, h, "--open")
 	require.Eventually(t, func() bool { _, err := os.Stat(at); return err == nil }, time.Minute, 20*time.Millisecond)

@@ -39,7 +39,7 @@ func TestReplacedPrograms(t *testing.T) {
 	}
 	for _, program := range programs {
 		file := filepath.Join(installed, filepath.Base(program))
-		require.NoError(t, os.WriteFile(file+".new", []byte("#!/bin/sh\necho replaced >&2\nexit 1\n"), 0o755))
+		harness.Executable(t, file+".new", []byte("#!/bin/sh\necho replaced >&2\nexit 1\n"))
 		require.NoError(t, os.Rename(file+".new", file))
 	}
 	for _, name := range []string{"scopefs-log", "scopefs-holder", "scopefs-view"} {

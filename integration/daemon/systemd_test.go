@@ -153,7 +153,7 @@ func bootIn(t *testing.T, root, lay, script string, files map[string]string) (ou
 	for name, source := range files {
 		text, err := os.ReadFile(source)
 		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o755))
+		harness.Executable(t, filepath.Join(dir, name), text)
 	}
 	for name, text := range map[string]string{"lay": lay, "guest": script} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))

@@ -141,7 +141,7 @@ func upgrade(h *harness.Host) {
 		name := harness.Program + one
 		text, err := os.ReadFile(name)
 		require.NoError(h.T, err)
-		require.NoError(h.T, os.WriteFile(name+".new", append(text, '\n'), 0o755)) // elf(5) allows bytes at the end
+		harness.Executable(h.T, name+".new", append(text, '\n')) // elf(5) allows bytes at the end
 		require.NoError(h.T, os.Rename(name+".new", name))
 	}
 }
@@ -434,7 +434,7 @@ func TestProgramsOpened(t *testing.T) {
 	name := harness.Program + "-view"
 	require.NoError(t, os.Rename(name, name+".was"))
 	defer func() { require.NoError(t, os.Rename(name+".was", name)) }()
-	require.NoError(t, os.WriteFile(name, []byte("#!/bin/sh\nexit 1\n"), 0o755))
+	harness.Executable(t, name, []byte("#!/bin/sh\nexit 1\n"))
 	h.Must("up", "b")
 	assert.FileExists(t, h.View("b", "file"))
 }

@@ -7,6 +7,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // StateOf returns the state of a process: R, S, T and so on, see proc_pid_stat(5); 0 if the
@@ -81,4 +85,13 @@ func (m *Way) Sandboxed(word string) int {
 		}
 	}
 	return found
+}
+
+// Executable writes a program that somebody is about to execute. A process that the test starts meanwhile would have the file open for
+// writing until it executes its own program: execve(2) of this one answered ETXTBSY.
+func Executable(t testing.TB, path string, text []byte) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	require.NoError(t, os.WriteFile(path, text, 0o755))
 }

@@ -155,7 +155,7 @@ scopes:
     write_file: {const: [input]}
     "mcp:desk:see": {enum: [state, notes]}
     "mcp:*:*": {const: [input]}`})
-	require.NoError(t, os.WriteFile(h.Scope("orchestrator", "server.py"), []byte(mcpServer), 0o755))
+	harness.Executable(t, h.Scope("orchestrator", "server.py"), []byte(mcpServer))
 	require.NoError(t, os.WriteFile(h.Scope("orchestrator", "rules.txt"), nil, 0o644))
 	h.Start()
 	run := func(call string) (a struct {

@@ -77,7 +77,7 @@ func license(t *testing.T, dir string) {
 		"rules.txt": "MIT\n",
 	} {
 		require.NoError(t, os.MkdirAll(dir+"/agents", 0o755))
-		require.NoError(t, os.WriteFile(dir+"/"+name, []byte(text), 0o755))
+		harness.Executable(t, dir+"/"+name, []byte(text))
 	}
 }
 
@@ -165,7 +165,7 @@ func TestGeminiImport(t *testing.T) {
 	}
 	put := func(rel, text string) {
 		t.Helper()
-		require.NoError(t, os.WriteFile(source+"/"+rel, []byte(text), 0o755))
+		harness.Executable(t, source+"/"+rel, []byte(text))
 	}
 	place := h.Base + "/extensions.d/license-extension"
 	assert.Contains(t, h.Must("agents", "import", "--dry-run", "--json", source), `"extension":`)

@@ -43,7 +43,7 @@ func plantServer(h *harness.Host, agents ...string) {
 	self, err := os.ReadFile("/proc/self/exe")
 	require.NoError(h.T, err)
 	for _, id := range agents {
-		require.NoError(h.T, os.WriteFile(h.Scope(id, "test-program"), self, 0o755))
+		harness.Executable(h.T, h.Scope(id, "test-program"), self)
 	}
 }
 

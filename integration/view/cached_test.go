@@ -105,7 +105,7 @@ func TestExecute(t *testing.T) {
 	h := harness.LayOut(t, map[string]string{"x": "user: 4321"})
 	program := "#!/bin/sh\nexit 0\n"
 	for name, mode := range map[string]os.FileMode{"own": 0o755, "others": 0o645, "nobody": 0o644} {
-		require.NoError(t, os.WriteFile(h.Scope("x", name), []byte(program), 0o755))
+		harness.Executable(t, h.Scope("x", name), []byte(program))
 		require.NoError(t, os.Chmod(h.Scope("x", name), mode))
 		require.NoError(t, os.Lchown(h.Scope("x", name), 4321, 4321))
 	}

@@ -140,7 +140,7 @@ func TestDirOfAnother(t *testing.T) {
 	for _, dir := range []string{theirs, mine, bin} {
 		require.NoError(t, os.MkdirAll(dir, 0o755))
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(bin, "prog"), []byte("#!/bin/sh\necho it runs\n"), 0o755))
+	harness.Executable(t, filepath.Join(bin, "prog"), []byte("#!/bin/sh\necho it runs\n"))
 	h := harness.LayOut(t, nil)
 	h.Define("a", "dir: "+mine)
 	h.Define("b", "dir: "+theirs)
