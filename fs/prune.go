@@ -16,9 +16,10 @@ type pruning struct {
 }
 
 const (
-	pruneStep = 20 * time.Millisecond  // for the kernel to send FORGET requests
-	pruneRest = time.Second            // before the next attempt when all nodes are in use
-	pruneWait = 250 * time.Millisecond // the longest that an operation waits for room
+	pruneStep  = 20 * time.Millisecond  // between two looks at what the kernel's FORGET requests have freed
+	pruneStuck = 500 * time.Millisecond // without any: all nodes are in use
+	pruneRest  = time.Second            // before the next attempt then
+	pruneWait  = time.Second            // the longest that an operation waits for room
 )
 
 // prune starts a goroutine that makes the kernel forget unused nodes, until the table is
@@ -41,10 +42,13 @@ func (v *View) prune() {
 				ids = ids[n:]
 			}
 			// The kernel forgets a directory only after the files in it.
-			if !v.pause(pruneStep) {
-				return
+			forgotten := func() bool { return v.nodes.count() <= before*9/10 }
+			for end := time.Now().Add(pruneStuck); !forgotten() && time.Now().Before(end); {
+				if !v.pause(pruneStep) {
+					return
+				}
 			}
-			if v.nodes.count() > before*9/10 {
+			if !forgotten() {
 				v.pruning.stuck.Store(true)
 				v.pause(pruneRest)
 				v.pruning.stuck.Store(false)

@@ -69,32 +69,38 @@ func (s *Session) TagOf(pid int) (tag string, own, ours bool) {
 // OnlyTag returns the tag of the command that every process of the session belongs to
 // now, but for processes with the tag except. It returns "" if there is no process, if
 // processes belong to several commands or to none, if init has more than 64 children, or if
-// the children of init change meanwhile. Like TagOf it may wait for a second while a command
-// is starting.
-func (s *Session) OnlyTag(except string) (only string) {
+// the children of init change while it looks, three times. Like TagOf it may wait for a second
+// while a command is starting.
+func (s *Session) OnlyTag(except string) string {
 	if !s.tagged(except) {
 		return "" // without a look at /proc, which takes 15 files: each connection waits for it
 	}
+	for range 3 {
+		if only, steady := s.onlyTag(except); steady {
+			return only
+		}
+	}
+	return ""
+}
+
+func (s *Session) onlyTag(except string) (only string, steady bool) {
 	children := childrenOf(s.PID())
 	if len(children) > maxChildren {
-		return ""
+		return "", true
 	}
 	for _, pid := range children {
 		tag, _, ours := s.TagOf(pid)
 		switch {
 		case !ours: // it has ended: init inherits its children, which are not in our list
-			return ""
+			return "", false
 		case tag == except:
 		case tag == "" || only != "" && tag != only:
-			return ""
+			return "", true
 		default:
 			only = tag
 		}
 	}
-	if !slices.Equal(childrenOf(s.PID()), children) {
-		return ""
-	}
-	return only
+	return only, slices.Equal(childrenOf(s.PID()), children)
 }
 
 // tagged reports whether a command of the session has a tag, but for except.
