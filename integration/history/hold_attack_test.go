@@ -397,7 +397,7 @@ func TestHoldPowerLoss(t *testing.T) {
 		d.Cut()
 		h.Abort()
 		<-done
-		require.NoError(t, unix.Unmount(h.View("a"), unix.MNT_DETACH))
+		_ = unix.Unmount(h.View("a"), unix.MNT_DETACH)                     // the daemon may have, and had no time to mount another
 		_ = unix.Unmount(h.Base+"/history/a/hold/merged", unix.MNT_DETACH) // of the process that commits
 		d.Unmount()
 		d.Mount()
