@@ -140,7 +140,9 @@ func TestWatchScope(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() { ended <- v.watchScope(ctx, root, kept{Root: of}) }()
 			time.Sleep(100 * time.Millisecond)
+			began := time.Now()
 			require.NoError(t, test.change(base))
+			took := time.Since(began)
 			if test.want != "" {
 				select {
 				case err := <-ended:
@@ -153,11 +155,12 @@ func TestWatchScope(t *testing.T) {
 			}
 			select {
 			case err := <-ended:
-				t.Error("it has ended:", err)
+				assert.Greater(t, took, 50*time.Millisecond, "it has ended, and did not look between two changes: %v", err)
+				cancel()
 			case <-time.After(2 * time.Second):
+				cancel()
+				assert.NoError(t, <-ended)
 			}
-			cancel()
-			assert.NoError(t, <-ended)
 		})
 	}
 }
