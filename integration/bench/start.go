@@ -88,15 +88,27 @@ func (s *starter) build(label, programs, dir string) (end func(), err error) {
 		words = append(words, "--user")
 	}
 	daemon := s.command(context.Background(), "", words...)
+	var says strings.Builder
+	daemon.Stderr = &says
 	if err := daemon.Start(); err != nil {
 		return nil, err
 	}
+	ended := make(chan struct{})
+	go func() {
+		_ = daemon.Wait()
+		close(ended)
+	}()
 	end = func() {
 		_ = daemon.Process.Signal(os.Interrupt)
-		_ = daemon.Wait()
+		<-ended
 	}
 	run := []string{scopefs, "--base", base, "run", "a", "--", "true"}
 	for late := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		select {
+		case <-ended:
+			return nil, fmt.Errorf("the daemon has ended: %s", says.String())
+		default:
+		}
 		out, err := s.command(context.Background(), "", scopefs, "--base", base, "ps").CombinedOutput()
 		if err == nil && strings.Contains(string(out), "mounted") {
 			break

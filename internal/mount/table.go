@@ -77,28 +77,20 @@ func (t *Table) At(at string) ([]*mountinfo.Info, error) {
 	return slices.DeleteFunc(slices.Clone(all), func(m *mountinfo.Info) bool { return m.Mountpoint != at }), err
 }
 
-// manyViews is the number of views from which starting a sandbox without the other
-// views' mounts is faster.
-const manyViews = 16
+// fewMounts is the number of mounts below which a sandbox starts as fast among all of them.
+const fewMounts = 16
 
 // WithoutViews returns the mount points of all mounts but the views that are at
-// other directories; nil when there are few views. Parents come before children.
-func WithoutViews(all []*mountinfo.Info, at ...string) []string {
-	views := 0
-	seen := map[string]bool{}
-	var kept []string
+// other directories; nil when there are few mounts. Parents come before children.
+func WithoutViews(all []*mountinfo.Info, at ...string) (kept []string) {
+	if len(all) < fewMounts {
+		return nil
+	}
 	for _, m := range all {
-		switch {
-		case m.FSType == Type && !slices.Contains(at, m.Mountpoint):
-			views++
-		case !seen[m.Mountpoint]:
-			seen[m.Mountpoint] = true
+		if m.FSType != Type || slices.Contains(at, m.Mountpoint) {
 			kept = append(kept, m.Mountpoint)
 		}
 	}
-	if views < manyViews {
-		return nil
-	}
 	slices.Sort(kept) // "/a" is before "/a/b"
-	return kept
+	return slices.Compact(kept)
 }

@@ -67,8 +67,8 @@ func TestAt(t *testing.T) {
 // one that is asked for.
 func TestWithoutViews(t *testing.T) {
 	all := []*mountinfo.Info{{Mountpoint: "/proc"}, {Mountpoint: "/"}, {Mountpoint: "/run"}, {Mountpoint: "/run"}, {Mountpoint: "/run/views/me", FSType: Type}}
-	assert.Nil(t, WithoutViews(all, "/run/views/me"), "few views")
-	for range manyViews {
+	assert.Nil(t, WithoutViews(all, "/run/views/me"), "few mounts")
+	for range fewMounts {
 		all = append(all, &mountinfo.Info{Mountpoint: "/run/views/other", FSType: Type})
 	}
 	assert.Equal(t, []string{"/", "/proc", "/run", "/run/views/me"}, WithoutViews(all, "/run/views/me"))

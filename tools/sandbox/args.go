@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -216,7 +217,7 @@ func (p *plan) work(spec *Spec) error {
 		}
 		if b.Copy {
 			p.add("--perms", "0555")
-			p.fd("--ro-bind-data", f, b.At)
+			p.fd("--file", f, b.At)
 			continue
 		}
 		p.fd("--ro-bind-fd", f, b.At)
@@ -244,7 +245,7 @@ func (p *plan) etc(spec *Spec) error {
 		if f := public(at); f != nil {
 			p.add("--perms", "0444")
 			p.fd("--file", f, at)
-		} else {
+		} else if !p.small(at) {
 			p.add("--ro-bind-try", at, at)
 		}
 	}
@@ -293,6 +294,60 @@ func public(name string) *os.File {
 		return nil
 	}
 	return f
+}
+
+// maxSmall is the number of files and directories in a directory up to which copies of them are faster than a bind mount.
+const maxSmall = 4
+
+// small copies a directory of the host with few files, which every user may read, and reports whether it did. What the host
+// changes in it later is in the next sandbox.
+func (p *plan) small(dir string) bool {
+	before := *p
+	if p.copy(dir) {
+		return true
+	}
+	for _, f := range p.files[len(before.files):] {
+		f.Close()
+	}
+	p.args, p.files = before.args, before.files
+	return false
+}
+
+// copy is small, but leaves in the plan what it has copied until it fails.
+func (p *plan) copy(dir string) bool {
+	f, err := os.OpenFile(dir, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || info.Mode().Perm()&0o005 != 0o005 || info.Size() > 4<<10 { // it has many names: it need not be read
+		return false
+	}
+	names, err := f.ReadDir(maxSmall + 1)
+	if err != nil && err != io.EOF || len(names) > maxSmall {
+		return false
+	}
+	p.add("--dir", dir)
+	for _, d := range names {
+		at := filepath.Join(dir, d.Name())
+		if d.IsDir() {
+			if !p.copy(at) {
+				return false
+			}
+			continue
+		}
+		if info, err := d.Info(); err != nil || !info.Mode().IsRegular() || info.Size() > 64<<10 {
+			return false
+		}
+		f := public(at)
+		if f == nil {
+			return false
+		}
+		p.add("--perms", "0444")
+		p.fd("--file", f, at)
+	}
+	return true
 }
 
 // publicDir shows a directory of the host, and covers the files in it that some user may not

@@ -4,14 +4,50 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
+// bwrapNeeds are what bwrap opens itself, and the devices that it binds for --dev.
+var bwrapNeeds = []string{"/proc", "/usr", "/lib", "/lib64", "/etc/ld.so.cache",
+	"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
+
+// needed returns the mounts at, above and below what a plan shows. It resolves symbolic links in the plan, because a link
+// may lead through another mount. nil, that is all mounts, stands for a bwrap outside /usr: what it loads is not known.
+func (h *Host) needed(p *plan, mounts []string) []string {
+	if len(mounts) == 0 || !below(h.bwrap, "/usr") || h.locked.Load() {
+		return nil
+	}
+	shown := slices.Clone(bwrapNeeds)
+	for i, option := range p.args {
+		switch option {
+		case "--bind", "--ro-bind", "--ro-bind-try":
+			source := &p.args[i+1]
+			if slices.Contains(shown, *source) {
+				continue
+			}
+			if real, err := filepath.EvalSymlinks(*source); err == nil {
+				*source = real
+			}
+			shown = append(shown, *source)
+		}
+	}
+	for _, f := range slices.Concat(p.files, p.apart) {
+		if at, err := os.Readlink(procPath(f)); err == nil {
+			shown = append(shown, at)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(mounts), func(mount string) bool {
+		return mount != "/" && !slices.ContainsFunc(shown, func(at string) bool { return below(at, mount) || below(mount, at) })
+	})
+}
+
 // startAmong calls start on the fork thread, in a mount namespace that holds the
 // given mounts alone. bwrap reads the table of all mounts for each file that it
-// binds, so that thousands of mounts that the sandbox has no use for would cost
+// binds, so that mounts that the sandbox has no use for would soon cost
 // more than the sandbox. Where the namespace cannot be had, start runs in ours.
 //
 // With mounts beside, the namespace holds all mounts where it cannot hold the given ones
@@ -22,6 +58,9 @@ func (h *Host) startAmong(mounts []string, beside asides, start func() error) er
 			return start()
 		}
 		started, err := startIn(mounts, beside, start)
+		if !started && errors.Is(err, unix.EINVAL) {
+			h.locked.Store(true) // in the mount namespace of a user namespace: mount_namespaces(7)
+		}
 		if !started && !beside.none() && len(mounts) > 0 {
 			started, err = startIn(nil, beside, start)
 		}

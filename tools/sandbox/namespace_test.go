@@ -77,14 +77,14 @@ func TestStartAmong(t *testing.T) {
 	t.Run("sandbox", func(t *testing.T) {
 		s := newTestSession(t, func(spec *Spec) { spec.Mounts = kept })
 		assert.Equal(t, "here\n", sh(t, s, "echo here"))
-		assert.Equal(t, 2, mountsBelow(mountPoints(t, fmt.Sprint(s.bwrap.Process.Pid)), shared))
+		assert.Zero(t, mountsBelow(mountPoints(t, fmt.Sprint(s.bwrap.Process.Pid)), shared), "it shows nothing of them")
 		all := newTestSession(t)
 		assert.Equal(t, 6, mountsBelow(mountPoints(t, fmt.Sprint(all.bwrap.Process.Pid)), shared), "the thread has come back")
 		assert.Equal(t, 6, mountsBelow(mountPoints(t, "self"), shared))
 	})
 
 	t.Run("what has gone", func(t *testing.T) {
-		s := newTestSession(t, func(spec *Spec) { spec.Mounts = append(slices.Clone(kept), filepath.Join(top, "gone")) })
+		s := newTestSession(t, func(spec *Spec) { spec.Mounts = append(slices.Clone(kept), "/usr/gone") })
 		assert.Equal(t, 6, mountsBelow(mountPoints(t, fmt.Sprint(s.bwrap.Process.Pid)), shared), "it starts among all")
 	})
 }
@@ -110,4 +110,63 @@ func TestAsideAlone(t *testing.T) {
 	}))
 	assert.Equal(t, 2, inside, "the place, and HOME")
 	assert.Equal(t, before, mountsBelow(mountPoints(t, "self"), aside))
+}
+
+// TestNeeded: bwrap gets the mounts at, above and below what a plan shows, where links lead as well, and no others.
+func TestNeeded(t *testing.T) {
+	top := t.TempDir()
+	file, link := filepath.Join(top, "disk", "file"), filepath.Join(top, "link")
+	require.NoError(t, os.Mkdir(filepath.Dir(file), 0o755))
+	require.NoError(t, os.WriteFile(file, nil, 0o644))
+	require.NoError(t, os.Symlink(file, link))
+	view, err := os.Open(top)
+	require.NoError(t, err)
+	mounts := []string{"/", "/dev", "/dev/pts", "/proc", "/proc/sys/fs/binfmt_misc", "/snap/a/1", "/sys", "/usr/share", filepath.Dir(file), top + "/other", top + "other"}
+	wanted := []string{"/", "/dev", "/proc", "/proc/sys/fs/binfmt_misc", "/usr/share", filepath.Dir(file)}
+	h, p := &Host{bwrap: "/usr/bin/bwrap"}, &plan{args: []string{"--ro-bind-try", link, "/etc/resolv.conf"}}
+	defer p.close()
+	assert.Equal(t, wanted, h.needed(p, mounts))
+	assert.Equal(t, file, p.args[1], "bwrap follows no link through a mount that it does not have")
+	p.fd("--bind-fd", view, Workspace)
+	assert.Equal(t, append(wanted, top+"/other"), h.needed(p, mounts), "below the view")
+	assert.Nil(t, h.needed(p, nil))
+	assert.Nil(t, (&Host{bwrap: "/opt/bwrap"}).needed(p, mounts), "its libraries may be on any mount")
+}
+
+// TestSmall: a directory is copied that has few files, which every user may read.
+func TestSmall(t *testing.T) {
+	for name, c := range map[string]struct {
+		dir    os.FileMode
+		file   os.FileMode
+		files  int
+		link   bool
+		copied bool
+	}{
+		"few":           {dir: 0o755, file: 0o644, files: maxSmall, copied: true},
+		"empty":         {dir: 0o755, copied: true},
+		"many":          {dir: 0o755, file: 0o644, files: maxSmall + 1},
+		"a closed file": {dir: 0o755, file: 0o640, files: 1},
+		"closed":        {dir: 0o750, file: 0o644, files: 1},
+		"a link":        {dir: 0o755, link: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "of")
+			require.NoError(t, os.Mkdir(dir, 0o755))
+			for i := range c.files {
+				at := filepath.Join(dir, fmt.Sprint(i))
+				require.NoError(t, os.WriteFile(at, []byte("text"), 0o644))
+				require.NoError(t, os.Chmod(at, c.file))
+			}
+			if c.link {
+				require.NoError(t, os.Symlink("/etc/shadow", filepath.Join(dir, "link")))
+			}
+			require.NoError(t, os.Chmod(dir, c.dir))
+			p := &plan{}
+			defer p.close()
+			assert.Equal(t, c.copied, p.small(dir))
+			if assert.Len(t, p.files, map[bool]int{true: c.files}[c.copied]); !c.copied {
+				assert.Empty(t, p.args)
+			}
+		})
+	}
 }

@@ -45,6 +45,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/companion"
@@ -127,6 +128,7 @@ type Host struct {
 	// thread forks every bwrap, in a mount namespace that it enters for that.
 	thread    pinned.Thread
 	keystores keystores
+	locked    atomic.Bool // mounts cannot be taken singly: see needed
 
 	mu       sync.Mutex
 	closed   bool // no session starts any more

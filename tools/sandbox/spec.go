@@ -37,9 +37,9 @@ type Spec struct {
 	// Roots are further views. With some, the view is mounted at At as well, if nothing else is there, and commands start there.
 	Roots []Root `json:",omitempty"`
 
-	// Mounts are the mount points of the host that bwrap sees: "/" first, parents before
-	// children, including the mounts of View, Expose and Binds. Nil is all. A short list
-	// makes the start faster on a host with hundreds of mounts; see startAmong.
+	// Mounts are the mount points of the host that bwrap may see: "/" first, parents before
+	// children, including the mounts of View, Expose and Binds. bwrap sees those of them that
+	// the sandbox shows something of; see startAmong. Nil is all mounts.
 	Mounts []string
 
 	// OutOfMemory, if not nil, is called after the OOM killer has killed processes of the

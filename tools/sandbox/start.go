@@ -132,7 +132,7 @@ func (h *Host) spawn(s *Session, plan *plan) (args, info *os.File, err error) {
 	beside, err := s.spec.asides(plan, credential)
 	if err == nil {
 		defer beside.close()
-		err = h.startAmong(s.spec.Mounts, beside, cmd.Start)
+		err = h.startAmong(h.needed(plan, s.spec.Mounts), beside, cmd.Start)
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, wire.Close(), args.Close(), info.Close())

@@ -51,8 +51,12 @@ func (p *plan) trust(spec *Spec) error {
 		if err != nil {
 			return err
 		}
+		option := "--file" // without a bind mount, for which bwrap reads the table of mounts
+		if !below(at, Run) {
+			option = "--ro-bind-data" // over a file of a read-only mount
+		}
 		p.add("--perms", "0444")
-		p.fd("--ro-bind-data", f, at)
+		p.fd(option, f, at)
 	}
 	return nil
 }

@@ -91,7 +91,6 @@ func run(conn *connection) (over func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("confine: %w", err)
 	}
-	debug.FreeOSMemory()                                 // memory used only during the start
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE) // standard error may have no reader (os/signal)
 	go s.follow(conn, control)
 	if err := wire.Send(conn.out, wire.FromServer{Ready: measures}, nil); err != nil {

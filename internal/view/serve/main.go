@@ -12,8 +12,6 @@ import (
 	"os"
 	"os/signal"
 	"reflect"
-	"runtime"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -184,7 +182,8 @@ func run(conn *connection) error {
 	if err := conn.wire.Send(wire.FromView{Ready: measures, Unkept: unkept, Late: late}); err != nil {
 		return err
 	}
-	time.AfterFunc(startTime, freeMemory) // used only during the start; not while a sandbox starts on the view
+	// What the start has used stays in the heap: the records of a first collection take more memory than it frees, and one that has
+	// never collected is not made to every two minutes (runtime, forcegcperiod).
 	go func() {
 		l.serve(conn, view, control)
 		os.Exit(0)
@@ -192,17 +191,6 @@ func run(conn *connection) error {
 	<-l.configured // whether the log can be written is known before the first request
 	return view.Serve()
 }
-
-// freeMemory returns memory to the kernel. The collector yields after each span that it sweeps: with a second processor, that
-// wakes a thread each time, which is three quarters of the cost.
-func freeMemory() {
-	runtime.GOMAXPROCS(1)
-	debug.FreeOSMemory()
-	runtime.SetDefaultGOMAXPROCS()
-}
-
-// startTime is how long a view keeps the memory of its start.
-const startTime = time.Second
 
 // daemonLink is the view's link to its daemons, one after the other.
 type daemonLink struct {
