@@ -109,6 +109,7 @@ func (l *Layers) place(name, rel string, flags uint, may func(own *beneath.Stat)
 	dir, err := l.Upper.Dir(parentOf(rel))
 	if err == nil {
 		defer dir.Close()
+		note := l.read(rel, false)
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		var own beneath.Stat
@@ -116,7 +117,7 @@ func (l *Layers) place(name, rel string, flags uint, may func(own *beneath.Stat)
 			err = cmp.Or(l.begin(), may(&own))
 		}
 		if err == nil {
-			l.note(rel, false)
+			note()
 			err = stage.Rename(name, dir, baseOf(rel), flags)
 		}
 		if err == nil {
@@ -129,13 +130,31 @@ func (l *Layers) place(name, rel string, flags uint, may func(own *beneath.Stat)
 	return err
 }
 
-// note notes the version of Base that a path shows and that Upper is about to hide. The caller holds mu.
-func (l *Layers) note(rel string, removal bool) {
-	if _, err := l.Upper.Stat(rel); l.Keep == nil || err == nil {
-		return
+// read reads the version of Base that a path shows and that Upper is about to hide. note notes it: its caller holds mu. The caller of
+// read does not, because a file can be large and its disk slow.
+func (l *Layers) read(rel string, removal bool) (note func()) {
+	if l.Keep == nil {
+		return func() {}
 	}
-	if base, err := l.below(rel); err == nil {
-		l.Keep.Keep(rel, base.Rel, &base.Stat, removal)
+	hides := func() (base beneath.Found, hides bool) {
+		if _, err := l.Upper.Stat(rel); err == nil {
+			return base, false
+		}
+		base, err := l.below(rel)
+		return base, err == nil
+	}
+	l.mu.RLock()
+	base, is := hides()
+	l.mu.RUnlock()
+	st := &base.Stat
+	if !is {
+		st = nil
+	}
+	keep := l.Keep.Read(rel, base.Rel, st, removal)
+	return func() {
+		if base, is := hides(); is {
+			keep(base.Rel, &base.Stat)
+		}
 	}
 }
 
@@ -154,23 +173,25 @@ func (l *Layers) Make(at Name, f func() error) error {
 
 // Replace calls f, which gives an object of Upper the name of a place.
 func (l *Layers) Replace(at Name, f func() error) error {
+	note := l.read(at.Path(), false)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.here(at); err != nil {
 		return err
 	}
-	l.note(at.Path(), false)
+	note()
 	return f()
 }
 
 // Remove removes the object of a place, a directory or another one.
 func (l *Layers) Remove(at Name, directory bool) error {
+	rel := at.Path()
+	note := l.read(rel, true)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.here(at); err != nil {
 		return err
 	}
-	rel := at.Path()
 	was, err := l.look(rel)
 	switch {
 	case err != nil:
@@ -184,7 +205,7 @@ func (l *Layers) Remove(at Name, directory bool) error {
 			return err
 		}
 	}
-	l.note(rel, true)
+	note()
 	before := l.records.dump(rel)
 	after := l.hidden(rel)
 	if l.changes(rel, after) {

@@ -40,8 +40,9 @@ const (
 
 // Keeper notes what the layers show at a path before they change.
 type Keeper interface {
-	// Keep is called before the object at a path is changed, replaced or, with removal, removed. at is its path in Base.
-	Keep(rel, at string, st *beneath.Stat, removal bool)
+	// Read reads the object of Base at a path that the layers show at rel; without st they show none. note is called right before the
+	// object is changed, replaced or, with removal, removed, with what the layers show then. Read may take long, and note may not.
+	Read(rel, at string, st *beneath.Stat, removal bool) (note func(at string, st *beneath.Stat))
 	// Moved is called before a directory moves, or is exchanged with another object.
 	Moved(paths ...string)
 }

@@ -79,12 +79,13 @@ func (l *Layers) Adopt(from string, st *beneath.Stat, to string, flags uint) err
 
 // Rename renames within held paths. Nothing is copied: a record says what of Base the new name shows.
 func (l *Layers) Rename(old, new Name, flags uint) error {
+	from, to := old.Path(), new.Path()
+	noteFrom, noteTo := l.read(from, false), l.read(to, false)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.here(old, new); err != nil {
 		return err
 	}
-	from, to := old.Path(), new.Path()
 	moved, err := l.look(from)
 	if err != nil {
 		return Missing(err)
@@ -110,8 +111,8 @@ func (l *Layers) Rename(old, new Name, flags uint) error {
 			return err
 		}
 	}
-	l.note(from, false)
-	l.note(to, false)
+	noteFrom()
+	noteTo()
 	if l.Keep != nil && (moved.Stat.IsDir() || replaces && other.Stat.IsDir()) {
 		l.Keep.Moved(from, to)
 	}
