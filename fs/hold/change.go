@@ -262,12 +262,15 @@ func (l *Layers) restore(rel string, before []line) error {
 	return l.write(append([]line{{Op: opDrop, Path: []byte(rel)}}, before...)...)
 }
 
-// empty returns ENOTEMPTY for a directory that has names.
+// empty returns ENOTEMPTY for a directory that has names. Upper's can be one that its owner may not list.
 func (l *Layers) empty(rel string) error {
-	if names, err := l.names(rel); err != nil || len(names) > 0 {
-		return cmp.Or(err, error(syscall.ENOTEMPTY))
-	}
-	return nil
+	return l.Upper.Lifting(rel, unix.S_IRWXU, func() error {
+		names, err := l.names(rel)
+		if err == nil && len(names) > 0 {
+			err = syscall.ENOTEMPTY
+		}
+		return err
+	})
 }
 
 // has reports whether Upper or a record has anything in a directory that is not held; with shown anything that clients see.
