@@ -53,14 +53,14 @@ func TestPosix(t *testing.T) {
 	}
 }
 
-// insideEnv is the environment variable with the directory that TestInside uses.
+// insideEnv is the environment variable with the directory that TestPosixInside uses.
 const insideEnv = "SCOPEFS_TEST_INSIDE"
 
-// TestInside is what TestUsers runs in a sandbox.
-func TestInside(t *testing.T) {
+// TestPosixInside is what TestPosixUsers runs in a sandbox.
+func TestPosixInside(t *testing.T) {
 	dir := os.Getenv(insideEnv)
 	if dir == "" {
-		t.Skip("TestUsers runs it")
+		t.Skip("TestPosixUsers runs it")
 	}
 	for _, name := range slices.Sorted(maps.Keys(posixtest.All)) {
 		if _, ok := refusedByRule[name]; ok {
@@ -82,8 +82,8 @@ func TestInside(t *testing.T) {
 	require.NoError(t, os.WriteFile(dir+"/want", e.want, 0o644))
 }
 
-// TestUsers runs go-fuse's suite and TestExercise's operations in views of an ordinary user, in whose sandbox alone they are mounted.
-func TestUsers(t *testing.T) {
+// TestPosixUsers runs go-fuse's suite and TestExercise's operations in views of an ordinary user, in whose sandbox alone they are mounted.
+func TestPosixUsers(t *testing.T) {
 	for _, keys := range []string{"changes: direct", "changes: kept", "changes: held", "changes: held, data: mediated"} {
 		t.Run(keys, func(t *testing.T) {
 			h := harness.Embed(t, 1234, map[string]string{"u": "view: {xattrs: true, " + keys + "}"})
@@ -91,7 +91,7 @@ func TestUsers(t *testing.T) {
 			require.NoError(t, os.Rename(h.Base+"/test-program", h.Scope("u", "test-program")))
 			harness.Plant(t, h.Scope("u"), "f=") // the first change copies it up
 			require.NoError(t, os.Chown(h.Scope("u", "f"), 1234, 1234))
-			o := h.Run("-e", insideEnv+"=/workspace", "u", "--", "/workspace/test-program", "-test.run=^TestInside$")
+			o := h.Run("-e", insideEnv+"=/workspace", "u", "--", "/workspace/test-program", "-test.run=^TestPosixInside$")
 			require.Zero(t, o.Code, "%s%s", o.Stdout, o.Stderr)
 			if strings.Contains(keys, "held") {
 				assert.NoFileExists(t, h.Scope("u", "want"), "the directory has changed")
