@@ -305,3 +305,36 @@ func TestPutBack(t *testing.T) {
 		})
 	}
 }
+
+// TestKillUnlinked: a process is killed after it has unlinked what a commit took out, and before it has noted that this changed another name
+// of the file: that is no change by the host.
+func TestKillUnlinked(t *testing.T) {
+	f := newFork(t, "a=1", "b=2")
+	require.NoError(t, os.Link(f.base+"/a", f.base+"/other"))
+	thaw := f.frozen()
+	require.NoError(t, f.renew())
+	thaw()
+	f.remove(f.merged, "a")
+	f.make(f.merged, "other=3")
+	thaw = f.frozen()
+	defer thaw()
+	d, err := f.differ(t.Context())
+	require.NoError(t, err)
+	left := []bool{false, true} // removed a, changed other
+	staged, err := f.stageAll(t.Context(), d.entries, left, false)
+	require.NoError(t, err)
+	x, err := f.intend(t.Context(), d.intent(d.entries, left, staged), d.entries)
+	require.NoError(t, err)
+	require.NoError(t, x.j.Run(t.Context(), plan.Runner{Tree: f.Base, Stage: f.State, Fatal: fatal}))
+	_, err = x.unlinkOld()
+	require.NoError(t, err)
+	x.j.Close()
+	f.Close()
+	f.open()
+	r, err := f.Branch.Resume()
+	require.NoError(t, err)
+	require.Equal(t, []string{"changed a"}, texts(r.Taken)) // what Resume knows of it
+	s, err := f.Branch.Diff(t.Context(), nil, false)
+	require.NoError(t, err)
+	require.Equal(t, []string{"changed other"}, texts(s.Entries))
+}

@@ -101,10 +101,7 @@ func (p *player) play() {
 func TestModel(t *testing.T) {
 	need.Once(t)
 	for seed := range need.Rounds("SCOPEFS_TEST_BRANCH_SEEDS", 200, 200) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			model(t, uint64(seed))
-		})
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { model(t, uint64(seed)) })
 	}
 }
 
@@ -230,10 +227,7 @@ func contents(t *testing.T, dir string) map[string]bool {
 func TestModelHost(t *testing.T) {
 	need.Once(t)
 	for seed := range need.Rounds("SCOPEFS_TEST_BRANCH_SEEDS", 200, 200) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			modelHost(t, uint64(seed))
-		})
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { modelHost(t, uint64(seed)) })
 	}
 }
 
