@@ -309,18 +309,18 @@ func TestPutBack(t *testing.T) {
 // TestKillUnlinked: a process is killed after it has unlinked what a commit took out, and before it has noted that this changed another name
 // of the file: that is no change by the host.
 func TestKillUnlinked(t *testing.T) {
-	f := newFork(t, "a=1", "b=2")
-	require.NoError(t, os.Link(f.base+"/a", f.base+"/other"))
+	f := newFork(t, "a=1", "d/b=2")
+	require.NoError(t, os.Link(f.base+"/a", f.base+"/d/other"))
 	thaw := f.frozen()
 	require.NoError(t, f.renew())
 	thaw()
 	f.remove(f.merged, "a")
-	f.make(f.merged, "other=3")
+	f.rename(f.merged, "d", "e")
 	thaw = f.frozen()
 	defer thaw()
 	d, err := f.differ(t.Context())
 	require.NoError(t, err)
-	left := []bool{false, true} // removed a, changed other
+	left := []bool{false, true} // removed a, moved d
 	staged, err := f.stageAll(t.Context(), d.entries, left, false)
 	require.NoError(t, err)
 	x, err := f.intend(t.Context(), d.intent(d.entries, left, staged), d.entries)
@@ -336,5 +336,5 @@ func TestKillUnlinked(t *testing.T) {
 	require.Equal(t, []string{"changed a"}, texts(r.Taken)) // what Resume knows of it
 	s, err := f.Branch.Diff(t.Context(), nil, false)
 	require.NoError(t, err)
-	require.Equal(t, []string{"changed other"}, texts(s.Entries))
+	require.Equal(t, []string{"moved d -> e"}, texts(s.Entries))
 }
