@@ -257,7 +257,7 @@ func (b *Bases) read() error {
 func (b *Bases) Read(rel, at string, st *beneath.Stat, removal bool) (note func(at string, st *beneath.Stat)) {
 	var r *origin
 	var content []byte
-	if st != nil && !st.IsDir() && b.room(removal) {
+	if !st.IsDir() && b.room(removal) {
 		var steady bool
 		if r, content, steady = originOf(b.layers.Base, at, st); !steady {
 			r = nil

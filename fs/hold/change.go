@@ -3,6 +3,7 @@ package hold
 import (
 	"cmp"
 	"errors"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -109,20 +110,26 @@ func (l *Layers) place(name, rel string, flags uint, may func(own *beneath.Stat)
 	dir, err := l.Upper.Dir(parentOf(rel))
 	if err == nil {
 		defer dir.Close()
-		note := l.read(rel, false)
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		var own beneath.Stat
-		if own, err = stage.Stat(name); err == nil {
-			err = cmp.Or(l.begin(), may(&own))
-		}
-		if err == nil {
-			note()
-			err = stage.Rename(name, dir, baseOf(rel), flags)
-		}
-		if err == nil {
-			l.Quota.Added(&own)
-		}
+		err = l.change(func(c *change) error {
+			if at, err := l.look(rel); err == nil {
+				c.hides(rel, &at, false)
+			}
+			if !c.read() {
+				return errUnread
+			}
+			own, err := stage.Stat(name)
+			if err == nil {
+				err = cmp.Or(l.begin(), may(&own))
+			}
+			if err == nil {
+				c.note()
+				err = stage.Rename(name, dir, baseOf(rel), flags)
+			}
+			if err == nil {
+				l.Quota.Added(&own)
+			}
+			return err
+		})
 	}
 	if err != nil {
 		_ = stage.Unlink(name)
@@ -130,30 +137,67 @@ func (l *Layers) place(name, rel string, flags uint, may func(own *beneath.Stat)
 	return err
 }
 
-// read reads the version of Base that a path shows and that Upper is about to hide. note notes it: its caller holds mu. The caller of
-// read does not, because a file can be large and its disk slow.
-func (l *Layers) read(rel string, removal bool) (note func()) {
-	if l.Keep == nil {
-		return func() {}
-	}
-	hides := func() (base beneath.Found, hides bool) {
-		if _, err := l.Upper.Stat(rel); err == nil {
-			return base, false
+// change is a change of Upper under mu.
+type change struct {
+	*Layers
+	versions []version
+}
+
+// version is an object of Base that a change is about to hide.
+type version struct {
+	rel     string
+	at      *beneath.Found // nil: not in this try
+	removal bool
+	note    func(at string, st *beneath.Stat) // nil: it is not read
+}
+
+// errUnread has change read versions.
+var errUnread = errors.New("a version is not read")
+
+// change calls do with mu, and again after it has read what do wants to hide, without mu: a file can be large and its disk slow.
+func (l *Layers) change(do func(*change) error) error {
+	c := &change{Layers: l}
+	for {
+		l.mu.Lock()
+		err := do(c)
+		l.mu.Unlock()
+		if err != errUnread {
+			return err
 		}
-		base, err := l.below(rel)
-		return base, err == nil
+		for i := range c.versions {
+			v := &c.versions[i]
+			if v.note == nil {
+				v.note = l.Keep.Read(v.rel, v.at.Rel, &v.at.Stat, v.removal)
+			}
+			v.at = nil
+		}
 	}
-	l.mu.RLock()
-	base, is := hides()
-	l.mu.RUnlock()
-	st := &base.Stat
-	if !is {
-		st = nil
+}
+
+// hides says that the change hides the object that look has found at a path.
+func (c *change) hides(rel string, at *beneath.Found, removal bool) {
+	if c.Keep == nil || at.Root != c.Base {
+		return
 	}
-	keep := l.Keep.Read(rel, base.Rel, st, removal)
-	return func() {
-		if base, is := hides(); is {
-			keep(base.Rel, &base.Stat)
+	for i := range c.versions {
+		if c.versions[i].rel == rel {
+			c.versions[i].at = at
+			return
+		}
+	}
+	c.versions = append(c.versions, version{rel, at, removal, nil})
+}
+
+// read reports whether all that the change hides is read.
+func (c *change) read() bool {
+	return !slices.ContainsFunc(c.versions, func(v version) bool { return v.note == nil })
+}
+
+// note notes what the change hides.
+func (c *change) note() {
+	for _, v := range c.versions {
+		if v.at != nil {
+			v.note(v.at.Rel, &v.at.Stat)
 		}
 	}
 }
@@ -173,26 +217,32 @@ func (l *Layers) Make(at Name, f func() error) error {
 
 // Replace calls f, which gives an object of Upper the name of a place.
 func (l *Layers) Replace(at Name, f func() error) error {
-	note := l.read(at.Path(), false)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.here(at); err != nil {
-		return err
-	}
-	note()
-	return f()
+	return l.change(func(c *change) error {
+		if err := l.here(at); err != nil {
+			return err
+		}
+		if was, err := l.look(at.Path()); err == nil {
+			c.hides(at.Path(), &was, false)
+		}
+		if !c.read() {
+			return errUnread
+		}
+		c.note()
+		return f()
+	})
 }
 
 // Remove removes the object of a place, a directory or another one.
 func (l *Layers) Remove(at Name, directory bool) error {
-	rel := at.Path()
-	note := l.read(rel, true)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.here(at); err != nil {
+	return l.change(func(c *change) error { return c.remove(at, directory) })
+}
+
+func (c *change) remove(at Name, directory bool) error {
+	if err := c.here(at); err != nil {
 		return err
 	}
-	was, err := l.look(rel)
+	rel := at.Path()
+	was, err := c.look(rel)
 	switch {
 	case err != nil:
 		return Missing(err)
@@ -201,20 +251,23 @@ func (l *Layers) Remove(at Name, directory bool) error {
 	case !directory && was.Stat.IsDir():
 		return syscall.EISDIR
 	case directory:
-		if err := l.empty(rel); err != nil {
+		if err := c.empty(rel); err != nil {
 			return err
 		}
 	}
-	note()
-	before := l.records.dump(rel)
-	after := l.hidden(rel)
-	if l.changes(rel, after) {
-		if err := l.write(line{Op: opDrop, Path: []byte(rel), Shows: stateOf(after)}); err != nil {
+	if c.hides(rel, &was, true); !c.read() {
+		return errUnread
+	}
+	c.note()
+	before := c.records.dump(rel)
+	after := c.hidden(rel)
+	if c.changes(rel, after) {
+		if err := c.write(line{Op: opDrop, Path: []byte(rel), Shows: stateOf(after)}); err != nil {
 			return err
 		}
 	}
 	switch {
-	case was.Root != l.Upper:
+	case was.Root != c.Upper:
 		touch(at.Dir)
 		return nil
 	case directory:
@@ -223,7 +276,7 @@ func (l *Layers) Remove(at Name, directory bool) error {
 		err = at.Dir.Unlink(at.Name)
 	}
 	if err != nil {
-		return undone(err, l.restore(rel, before))
+		return undone(err, c.restore(rel, before))
 	}
 	return nil
 }

@@ -13,7 +13,6 @@
 package hold
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -40,7 +39,7 @@ const (
 
 // Keeper notes what the layers show at a path before they change.
 type Keeper interface {
-	// Read reads the object of Base at a path that the layers show at rel; without st they show none. note is called right before the
+	// Read reads the object of Base at a path that the layers show at rel. note is called right before the
 	// object is changed, replaced or, with removal, removed, with what the layers show then. Read may take long, and note may not.
 	Read(rel, at string, st *beneath.Stat, removal bool) (note func(at string, st *beneath.Stat))
 	// Moved is called before a directory moves, or is exchanged with another object.
@@ -331,10 +330,13 @@ func (l *Layers) here(names ...Name) error {
 	if err := l.begin(); err != nil {
 		return err
 	}
-	for _, n := range names {
+	var now beneath.Stat
+	for i, n := range names {
 		st, err := n.Dir.Self().Stat()
-		now, failed := l.Upper.Stat(n.Rel)
-		if err = cmp.Or(err, failed); err != nil {
+		if err == nil && (i == 0 || n.Rel != names[0].Rel) {
+			now, err = l.Upper.Stat(n.Rel)
+		}
+		if err != nil {
 			return err
 		}
 		if now.ID() != st.ID() {
