@@ -76,11 +76,11 @@ var _ beneath.Layer = (*Layers)(nil)
 func Open(base, state *beneath.Root, own bool) (*Layers, error) {
 	l := &Layers{Base: base, State: state}
 	for name, root := range map[string]**beneath.Root{UpperName: &l.Upper, StageName: &l.Stage} {
-		f, err := state.Object(name)
+		sub, err := state.Sub(name)
 		if err != nil {
 			return nil, fmt.Errorf("held changes: %s: %w", name, err)
 		}
-		*root = beneath.NewRoot(f.FD())
+		*root = sub
 	}
 	l.copies.Store(uint64(time.Now().UnixNano()))
 	if err := l.load(own); err != nil {
