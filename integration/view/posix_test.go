@@ -60,7 +60,7 @@ const insideEnv = "SCOPEFS_TEST_INSIDE"
 func TestPosixInside(t *testing.T) {
 	dir := os.Getenv(insideEnv)
 	if dir == "" {
-		t.Skip("TestPosixUsers runs it")
+		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(posixtest.All)) {
 		if _, ok := refusedByRule[name]; ok {
