@@ -252,33 +252,38 @@ func (b *Bases) read() error {
 	return err
 }
 
-// Keep notes the object of Base at a path, which the branch shows at rel: its version, and the content of a text of at most 1 MiB. If
-// the journal is full, [Branch.Commit] cannot merge the file.
-func (b *Bases) Keep(rel, at string, st *beneath.Stat, removal bool) {
-	if forked, err := b.top.Stat(stampName); err != nil || !later(forked.Ctime, st.Ctime) { // else it does not conflict anyhow
-		if text, err := json.Marshal(line{identOf(st), []byte(rel)}); err == nil {
-			_, _ = b.taken.WriteAt(append(text, '\n'), 0, true) // without it the path can be in conflict
+// Read implements hold.Keeper: it keeps the version of the object of Base, and the content of a text of at most 1 MiB. If the journal is
+// full, or the host changes the file meanwhile, [Branch.Commit] cannot merge the file.
+func (b *Bases) Read(rel, at string, st *beneath.Stat, removal bool) (note func(at string, st *beneath.Stat)) {
+	var r *origin
+	var content []byte
+	if !st.IsDir() && b.room(removal) {
+		var steady bool
+		if r, content, steady = originOf(b.layers.Base, at, st); !steady {
+			r = nil
 		}
 	}
-	if st.IsDir() {
-		return
-	}
-	if b.room(removal) {
-		r, content, steady := originOf(b.layers.Base, at, st)
-		if r.Path = []byte(rel); at != rel {
-			r.Base = []byte(at)
+	return func(now string, st *beneath.Stat) {
+		if forked, err := b.top.Stat(stampName); err != nil || !later(forked.Ctime, st.Ctime) { // else it does not conflict anyhow
+			if text, err := json.Marshal(line{identOf(st), []byte(rel)}); err == nil {
+				_, _ = b.taken.WriteAt(append(text, '\n'), 0, true) // without it the path can be in conflict
+			}
 		}
-		if r.Removal = removal; steady {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.append(r, content)
+		if st.IsDir() {
 			return
 		}
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if _, known := b.known[rel]; known { // of a change that has failed: the host may have changed the file since
-		b.append(goneOrigin(rel), nil)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if r == nil || now != at || identOf(st) != r.ident {
+			if _, known := b.known[rel]; known { // of a change that has failed: the host may have changed the file since
+				b.append(goneOrigin(rel), nil)
+			}
+			return
+		}
+		if r.Path, r.Removal = []byte(rel), removal; at != rel {
+			r.Base = []byte(at)
+		}
+		b.append(r, content)
 	}
 }
 

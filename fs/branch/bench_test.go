@@ -53,6 +53,6 @@ func BenchmarkKeep(b *testing.B) {
 	bases := f.newBases()
 	for b.Loop() {
 		bases.records = 0
-		bases.Keep("old", "old", &st, false)
+		bases.Read("old", "old", &st, false)("old", &st)
 	}
 }

@@ -151,7 +151,7 @@ func (f *fork) tell(what string) {
 
 func (f *fork) unmount() {
 	f.Helper()
-	require.NoError(f, fusemount.Unmount(f.merged))
+	require.NoError(f, unix.Unmount(f.merged, unix.MNT_DETACH)) // another test's process may just be starting, with our descriptors
 	_, _ = io.Copy(io.Discard, f.from)
 	require.NoError(f, f.served.Wait())
 	f.layers.Base.Close()
@@ -685,4 +685,46 @@ func TestCommitMadeAnew(t *testing.T) {
 	f.commit(Options{})
 	assert.Empty(t, f.diff())
 	assert.Equal(t, tree(t, f.base), tree(t, f.merged))
+}
+
+// TestMadeAnew commits and discards directories that clients have made where others were: no record hides what Base has there then.
+func TestMadeAnew(t *testing.T) {
+	for name, c := range map[string]struct {
+		base, moves []string // moves are "from > to", and directories that are made anew
+		discard     []string
+	}{
+		"a file moves into the directory in its place": {[]string{"f=1"}, []string{"f > g", "f", "g > f/c"}, nil},
+		"within a directory that moves":                {[]string{"d/", "e/a=1"}, []string{"e > d/b", "d/b/a > d/b/x", "d/b/a", "d/b/x > d/b/a/f"}, nil},
+		"equal":                                        {[]string{"e/d/", "f=1"}, []string{"e/d", "f > g"}, nil},
+		"another mode":                                 {[]string{"c/", "f=1"}, []string{"c", "f > g"}, []string{"c"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFork(t, c.base...)
+			if len(c.discard) > 0 {
+				require.NoError(t, os.Chmod(f.base+"/c", 0o711))
+			}
+			for _, move := range c.moves {
+				if from, to, ok := strings.Cut(move, " > "); ok {
+					f.rename(f.merged, from, to)
+				} else {
+					f.remove(f.merged, move)
+					require.NoError(t, os.Mkdir(f.merged+"/"+move, 0o755))
+				}
+			}
+			if len(c.discard) > 0 {
+				want := tree(t, f.base)
+				_, _, err := f.Discard(t.Context(), c.discard, "")
+				require.NoError(t, err)
+				assert.Equal(t, []string{"moved f -> g"}, f.diff())
+				f.rename(f.merged, "g", "f")
+				requireMerged(t, want, f.merged)
+				return
+			}
+			want := tree(t, f.merged)
+			require.Empty(t, texts(f.commit(Options{}).Conflicts))
+			assert.Equal(t, want, tree(t, f.base))
+			assert.Empty(t, f.diff())
+			requireMerged(t, want, f.merged)
+		})
+	}
 }

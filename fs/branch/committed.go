@@ -3,6 +3,8 @@ package branch
 import (
 	"encoding/json"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/scopefs/scopefs/fs/history/journal"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -15,7 +17,7 @@ type taken struct {
 	byID map[uint64]line // by inode number: the object may be moved later
 }
 
-// line is one version.
+// line is one version. Without a change time it is each with the rest.
 type line struct {
 	ident
 	Path []byte `json:"p,omitempty"` // JSON has no strings that are not UTF-8
@@ -64,8 +66,14 @@ func (b *Branch) since(st *beneath.Stat) string {
 	if later(b.stamp, st.Ctime) {
 		return ""
 	}
-	if l, ok := b.taken.byID[st.Ino]; ok && l.ident == identOf(st) {
-		return ""
+	if l, ok := b.taken.byID[st.Ino]; ok {
+		now := identOf(st)
+		if l.Ctime == (unix.StatxTimestamp{}) {
+			now.Ctime = l.Ctime
+		}
+		if l.ident == now {
+			return ""
+		}
 	}
 	return whyChanged
 }

@@ -2,6 +2,7 @@ package branch
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -97,14 +98,64 @@ func TestKillChild(t *testing.T) {
 	if os.Getenv("BRANCH_OF") == "" {
 		return
 	}
-	b := childBranch(t)
-	result, err := b.Commit(context.Background(), Options{Progress: func(done, _ int) {
+	kill := func() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL) }
+	after, later := os.LookupEnv("BRANCH_AFTER")
+	opt := Options{Progress: func(done, _ int) {
 		if os.Getenv("BRANCH_STEP") == fmt.Sprint(done) {
-			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			kill()
 		}
-	}})
+		if wait, err := time.ParseDuration(after); later && err == nil {
+			later = false
+			time.AfterFunc(wait, kill)
+		}
+	}}
+	if text, ok := os.LookupEnv("BRANCH_OPTIONS"); ok {
+		layers := openLayers(t, os.Getenv("BRANCH_OF"))
+		b, err := Open(Roots{Layers: layers})
+		require.NoError(t, err)
+		var o killedOptions
+		require.NoError(t, json.Unmarshal([]byte(text), &o))
+		opt.Paths, opt.Conflicts = o.Paths, o.Conflicts
+		_, err = b.Commit(context.Background(), opt)
+		require.NoError(t, err)
+		return
+	}
+	result, err := childBranch(t).Commit(context.Background(), opt)
 	require.NoError(t, err)
 	require.Empty(t, texts(result.Conflicts))
+}
+
+// commitKilled is commit in a process that is killed before a step, or some time after the first one, and Resume.
+func (f *fork) commitKilled(random *rand.Rand, opt Options) *Result {
+	f.Helper()
+	f.Close()
+	f.tell("freeze")
+	child := exec.Command(os.Args[0], "-test.run=^TestKillChild$")
+	when := fmt.Sprint("BRANCH_STEP=", random.IntN(8))
+	if random.IntN(2) == 0 {
+		when = fmt.Sprint("BRANCH_AFTER=", time.Duration(random.IntN(4000))*time.Microsecond)
+	}
+	options, err := json.Marshal(killedOptions{opt.Paths, opt.Conflicts})
+	require.NoError(f, err)
+	child.Env = append(os.Environ(), "BRANCH_OF="+filepath.Dir(f.base), "BRANCH_OPTIONS="+string(options), when)
+	child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if out, err := child.CombinedOutput(); err != nil {
+		require.Equal(f, "signal: killed", err.Error(), "%s", out)
+	}
+	f.open()
+	r, err := f.Branch.Resume()
+	f.tell("thaw")
+	require.NoError(f, err)
+	if r == nil { // it has ended, or not begun
+		r = f.commit(opt)
+	}
+	return r
+}
+
+// killedOptions are those of commitKilled.
+type killedOptions struct {
+	Paths     []string
+	Conflicts Conflicts
 }
 
 // childBranch opens the branch that the environment names, as an ordinary user.
@@ -253,4 +304,37 @@ func TestPutBack(t *testing.T) {
 			assert.Equal(t, want, tree(t, f.base))
 		})
 	}
+}
+
+// TestKillUnlinked: a process is killed after it has unlinked what a commit took out, and before it has noted that this changed another name
+// of the file: that is no change by the host.
+func TestKillUnlinked(t *testing.T) {
+	f := newFork(t, "a=1", "d/b=2")
+	require.NoError(t, os.Link(f.base+"/a", f.base+"/d/other"))
+	thaw := f.frozen()
+	require.NoError(t, f.renew())
+	thaw()
+	f.remove(f.merged, "a")
+	f.rename(f.merged, "d", "e")
+	thaw = f.frozen()
+	defer thaw()
+	d, err := f.differ(t.Context())
+	require.NoError(t, err)
+	left := []bool{false, true} // removed a, moved d
+	staged, err := f.stageAll(t.Context(), d.entries, left, false)
+	require.NoError(t, err)
+	x, err := f.intend(t.Context(), d.intent(d.entries, left, staged), d.entries)
+	require.NoError(t, err)
+	require.NoError(t, x.j.Run(t.Context(), plan.Runner{Tree: f.Base, Stage: f.State, Fatal: fatal}))
+	_, err = x.unlinkOld()
+	require.NoError(t, err)
+	x.j.Close()
+	f.Close()
+	f.open()
+	r, err := f.Branch.Resume()
+	require.NoError(t, err)
+	require.Equal(t, []string{"changed a"}, texts(r.Taken)) // what Resume knows of it
+	s, err := f.Branch.Diff(t.Context(), nil, false)
+	require.NoError(t, err)
+	require.Equal(t, []string{"moved d -> e"}, texts(s.Entries))
 }

@@ -237,7 +237,10 @@ func (u *discard) reset(e *Entry) error {
 }
 
 func (u *discard) resetDir(at string) error {
-	err := u.Reset(at)
+	err := u.Reveal(at, false) // one that was removed and made anew
+	if err == nil {
+		err = u.Reset(at)
+	}
 	if errors.Is(err, beneath.ErrStale) { // Upper has none
 		return nil
 	}

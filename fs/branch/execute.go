@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -114,6 +116,11 @@ func (x *execution) unlinkOld() (lines []line, err error) {
 		}
 		f, err := x.State.Object(s.To.Rel())
 		if errors.Is(err, beneath.ErrStale) {
+			if s.Clean { // a process that was killed has unlinked it
+				other := line{ident: s.Object}
+				other.Ctime = unix.StatxTimestamp{}
+				lines = append(lines, other)
+			}
 			continue
 		}
 		if err != nil {

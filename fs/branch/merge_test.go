@@ -396,3 +396,20 @@ func TestBasesForged(t *testing.T) {
 		assert.Equal(t, want, f.read(f.state+"/"+basesName) != "", times)
 	}
 }
+
+// TestBasesMeanwhile: the host changes a file after a client's request has read it, and before the layer hides it: no record has the old
+// content for the new version.
+func TestBasesMeanwhile(t *testing.T) {
+	f := newFork(t, "file=1\n")
+	st, err := f.Base.Stat("file")
+	require.NoError(t, err)
+	note := f.newBases().Read("file", "file", &st, false)
+	f.make(f.base, "file=the host's\n")
+	st, err = f.Base.Stat("file")
+	require.NoError(t, err)
+	note("file", &st)
+	all, whole, err := f.origins()
+	require.NoError(t, err)
+	assert.True(t, whole)
+	assert.Empty(t, all)
+}

@@ -97,17 +97,28 @@ func (p *player) play() {
 	}
 }
 
-// TestModel makes random changes in branches and commits them: the directory is then as the branch was.
+// TestModel makes random changes in branches and commits them, also by processes that are killed: the directory is then as the branch was.
 func TestModel(t *testing.T) {
 	need.Once(t)
-	for seed := range need.Rounds("SCOPEFS_TEST_BRANCH_SEEDS", 30, 100) {
+	for seed := range need.Rounds("SCOPEFS_TEST_BRANCH_SEEDS", 200, 200) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { model(t, uint64(seed)) })
+	}
+}
+
+// committer commits in this process or, in one round of four, in another one that is killed.
+func committer(f *fork, seed uint64) func(Options) *Result {
+	random := rand.New(rand.NewPCG(seed, 3))
+	return func(opt Options) *Result {
+		if random.IntN(4) == 0 {
+			return f.commitKilled(random, opt)
+		}
+		return f.commit(opt)
 	}
 }
 
 func model(t *testing.T, seed uint64) {
 	f := newFork(t, "host/", "theirs/")
-	random := rand.New(rand.NewPCG(seed, 1))
+	random, commit := rand.New(rand.NewPCG(seed, 1)), committer(f, seed)
 	base, branch := &player{Rand: random, dir: f.base}, &player{Rand: random, dir: f.merged}
 	theirs := &player{Rand: random, dir: f.base + "/theirs"}
 	defer func() {
@@ -143,7 +154,7 @@ func model(t *testing.T, seed uint64) {
 			if len(files) > 0 {
 				path := files[random.IntN(len(files))]
 				branch.log = append(branch.log, "commit "+path)
-				r := f.commit(Options{Paths: []string{path}})
+				r := commit(Options{Paths: []string{path}})
 				require.Empty(t, texts(r.Conflicts), "commit %s of %q", path, all)
 				requireMerged(t, want, f.merged, "commit %s of %q", path, all)
 				if random.IntN(2) == 0 {
@@ -154,7 +165,7 @@ func model(t *testing.T, seed uint64) {
 			}
 		}
 		all = f.diff()
-		r := f.commit(Options{})
+		r := commit(Options{})
 		require.Empty(t, texts(r.Conflicts), "of %q", all)
 		require.ElementsMatch(t, want, tree(t, f.base), "of %q", all)
 		require.Equal(t, host, tree(t, theirs.dir))
@@ -215,14 +226,14 @@ func contents(t *testing.T, dir string) map[string]bool {
 // discard leaves what the host has.
 func TestModelHost(t *testing.T) {
 	need.Once(t)
-	for seed := range need.Rounds("SCOPEFS_TEST_BRANCH_SEEDS", 20, 100) {
+	for seed := range need.Rounds("SCOPEFS_TEST_BRANCH_SEEDS", 200, 200) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { modelHost(t, uint64(seed)) })
 	}
 }
 
 func modelHost(t *testing.T, seed uint64) {
 	f := newFork(t)
-	random := rand.New(rand.NewPCG(seed, 2))
+	random, commit := rand.New(rand.NewPCG(seed, 2)), committer(f, seed)
 	host, branch := &player{Rand: random, dir: f.base}, &player{Rand: random, dir: f.merged, next: 1_000_000}
 	defer func() {
 		if t.Failed() {
@@ -249,7 +260,7 @@ func modelHost(t *testing.T, seed uint64) {
 		kept := contents(t, f.base)
 		how := []Conflicts{Refuse, Ours, Merge}[random.IntN(3)]
 		all := f.diff()
-		r := f.commit(Options{Conflicts: how})
+		r := commit(Options{Conflicts: how})
 		after, shown := contents(t, f.base), contents(t, f.merged)
 		for text := range kept {
 			if !before[text] {

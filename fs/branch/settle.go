@@ -1,6 +1,7 @@
 package branch
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,12 @@ import (
 // settle lets the branch show Base where a commit has made both equal, or merged them. What clients have open for writing or mapped
 // stays in the branch, and so does what they have written since.
 func (b *Branch) settle(done []*step) error {
-	for _, s := range done {
+	// A directory shows its new names before their records of moves go, and after its own has gone.
+	byPath := slices.SortedFunc(slices.Values(done), func(x, y *step) int { return bytes.Compare(x.Branch, y.Branch) })
+	for _, s := range byPath {
+		if err := errors.Join(b.revealAbove(string(s.Branch)), b.Reveal(string(s.Branch), false)); err != nil {
+			return err
+		}
 		if s.Moved {
 			if err := b.Unset(string(s.Branch)); err != nil {
 				return err
@@ -25,11 +31,6 @@ func (b *Branch) settle(done []*step) error {
 	}
 	if err := b.Trim(); err != nil {
 		return err
-	}
-	for _, s := range done {
-		if err := errors.Join(b.revealAbove(string(s.Branch)), b.Reveal(string(s.Branch), false)); err != nil {
-			return err
-		}
 	}
 	var gone [][]byte
 	for _, s := range done {
@@ -87,7 +88,7 @@ func (b *Branch) shed() (stay []noted, err error) {
 	for i := range d.same {
 		e := &d.same[i]
 		if e.new.IsDir() {
-			err := b.Reveal(e.Path, false)
+			err := b.Reveal(e.Path, false) // one that was removed and made anew
 			if err == nil {
 				err = b.lifted(e.Path, func() error { return b.DropDir(e.Path, true) })
 			}

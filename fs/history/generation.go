@@ -176,15 +176,19 @@ func (g *generation) end() {
 	}
 }
 
+// keptCost is what a kept file counts beside its content, in bytes: it takes an inode or a name. It bounds the number of kept files.
+const keptCost = 4 << 10
+
 // number returns the number of the next kept file.
 func (g *generation) number() uint32 {
+	defer g.keeps(keptCost)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.kept++
 	return g.kept
 }
 
-// keeps counts a kept file.
+// keeps counts what is kept.
 func (g *generation) keeps(bytes int64) {
 	g.mu.Lock()
 	g.bytes += bytes

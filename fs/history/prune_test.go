@@ -83,11 +83,42 @@ func TestNearlyFull(t *testing.T) {
 		c.store.prune(false)
 		c.store.prune(false)
 	}
-	keep("half", 600<<10)
+	keep("half", 596<<10)
 	assert.Empty(t, said)
-	keep("more", 380<<10)
+	keep("more", 376<<10)
 	soon := "0 more than 90 % of 1048576 bytes: the oldest generations go next"
 	assert.Equal(t, []string{soon}, said)
 	keep("too much", 100<<10)
 	assert.Equal(t, []string{soon, "1 more than 1048576 bytes"}, said)
+}
+
+// TestManyKept: files without a content count, too, so that a bound of bytes bounds the number of kept files, and is said before it is reached.
+func TestManyKept(t *testing.T) {
+	c := newClient(t)
+	c.close()
+	var said []string
+	c.open(Options{Size: 1 << 20, Dropped: func(count int, why string) { said = append(said, fmt.Sprint(count, " ", why)) }})
+	most := 0
+	for call := range 20 {
+		c.label = Label{Call: fmt.Sprint(call)}
+		for i := range 20 {
+			name := fmt.Sprint(call, "-", i)
+			c.host(name, "")
+			c.unlink(name)
+		}
+		c.store.endAll(func(*generation) bool { return true })
+		c.store.prune(false)
+		kept := 0
+		generations, err := os.ReadDir(c.kept)
+		require.NoError(t, err)
+		for _, g := range generations {
+			if g.IsDir() {
+				kept += entries(t, filepath.Join(c.kept, g.Name()))
+			}
+		}
+		most = max(most, kept)
+	}
+	assert.Less(t, most, 300)
+	require.NotEmpty(t, said)
+	assert.Equal(t, "0 more than 90 % of 1048576 bytes: the oldest generations go next", said[0])
 }

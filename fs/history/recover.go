@@ -113,7 +113,7 @@ func (s *Store) reopen(i interrupted) (g *generation, err error) {
 		if n, bad := strconv.ParseUint(name, 10, 32); bad == nil {
 			g.kept = max(g.kept, uint32(n))
 			if st, err := g.dir.Stat(name); err == nil {
-				g.bytes += int64(st.Blocks) * 512
+				g.bytes += int64(st.Blocks)*512 + keptCost
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package hold
 import (
 	"cmp"
 	"errors"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -109,19 +110,26 @@ func (l *Layers) place(name, rel string, flags uint, may func(own *beneath.Stat)
 	dir, err := l.Upper.Dir(parentOf(rel))
 	if err == nil {
 		defer dir.Close()
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		var own beneath.Stat
-		if own, err = stage.Stat(name); err == nil {
-			err = cmp.Or(l.begin(), may(&own))
-		}
-		if err == nil {
-			l.note(rel, false)
-			err = stage.Rename(name, dir, baseOf(rel), flags)
-		}
-		if err == nil {
-			l.Quota.Added(&own)
-		}
+		err = l.change(func(c *change) error {
+			if at, err := l.look(rel); err == nil {
+				c.hides(rel, &at, false)
+			}
+			if !c.read() {
+				return errUnread
+			}
+			own, err := stage.Stat(name)
+			if err == nil {
+				err = cmp.Or(l.begin(), may(&own))
+			}
+			if err == nil {
+				c.note()
+				err = stage.Rename(name, dir, baseOf(rel), flags)
+			}
+			if err == nil {
+				l.Quota.Added(&own)
+			}
+			return err
+		})
 	}
 	if err != nil {
 		_ = stage.Unlink(name)
@@ -129,13 +137,68 @@ func (l *Layers) place(name, rel string, flags uint, may func(own *beneath.Stat)
 	return err
 }
 
-// note notes the version of Base that a path shows and that Upper is about to hide. The caller holds mu.
-func (l *Layers) note(rel string, removal bool) {
-	if _, err := l.Upper.Stat(rel); l.Keep == nil || err == nil {
+// change is a change of Upper under mu.
+type change struct {
+	*Layers
+	versions []version
+}
+
+// version is an object of Base that a change is about to hide.
+type version struct {
+	rel     string
+	at      *beneath.Found // nil: not in this try
+	removal bool
+	note    func(at string, st *beneath.Stat) // nil: it is not read
+}
+
+// errUnread has change read versions.
+var errUnread = errors.New("a version is not read")
+
+// change calls do with mu, and again after it has read what do wants to hide, without mu: a file can be large and its disk slow.
+func (l *Layers) change(do func(*change) error) error {
+	c := &change{Layers: l}
+	for {
+		l.mu.Lock()
+		err := do(c)
+		l.mu.Unlock()
+		if err != errUnread {
+			return err
+		}
+		for i := range c.versions {
+			v := &c.versions[i]
+			if v.note == nil {
+				v.note = l.Keep.Read(v.rel, v.at.Rel, &v.at.Stat, v.removal)
+			}
+			v.at = nil
+		}
+	}
+}
+
+// hides says that the change hides the object that look has found at a path.
+func (c *change) hides(rel string, at *beneath.Found, removal bool) {
+	if c.Keep == nil || at.Root != c.Base {
 		return
 	}
-	if base, err := l.below(rel); err == nil {
-		l.Keep.Keep(rel, base.Rel, &base.Stat, removal)
+	for i := range c.versions {
+		if c.versions[i].rel == rel {
+			c.versions[i].at = at
+			return
+		}
+	}
+	c.versions = append(c.versions, version{rel, at, removal, nil})
+}
+
+// read reports whether all that the change hides is read.
+func (c *change) read() bool {
+	return !slices.ContainsFunc(c.versions, func(v version) bool { return v.note == nil })
+}
+
+// note notes what the change hides.
+func (c *change) note() {
+	for _, v := range c.versions {
+		if v.at != nil {
+			v.note(v.at.Rel, &v.at.Stat)
+		}
 	}
 }
 
@@ -154,24 +217,32 @@ func (l *Layers) Make(at Name, f func() error) error {
 
 // Replace calls f, which gives an object of Upper the name of a place.
 func (l *Layers) Replace(at Name, f func() error) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.here(at); err != nil {
-		return err
-	}
-	l.note(at.Path(), false)
-	return f()
+	return l.change(func(c *change) error {
+		if err := l.here(at); err != nil {
+			return err
+		}
+		if was, err := l.look(at.Path()); err == nil {
+			c.hides(at.Path(), &was, false)
+		}
+		if !c.read() {
+			return errUnread
+		}
+		c.note()
+		return f()
+	})
 }
 
 // Remove removes the object of a place, a directory or another one.
 func (l *Layers) Remove(at Name, directory bool) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.here(at); err != nil {
+	return l.change(func(c *change) error { return c.remove(at, directory) })
+}
+
+func (c *change) remove(at Name, directory bool) error {
+	if err := c.here(at); err != nil {
 		return err
 	}
 	rel := at.Path()
-	was, err := l.look(rel)
+	was, err := c.look(rel)
 	switch {
 	case err != nil:
 		return Missing(err)
@@ -180,20 +251,23 @@ func (l *Layers) Remove(at Name, directory bool) error {
 	case !directory && was.Stat.IsDir():
 		return syscall.EISDIR
 	case directory:
-		if err := l.empty(rel); err != nil {
+		if err := c.empty(rel); err != nil {
 			return err
 		}
 	}
-	l.note(rel, true)
-	before := l.records.dump(rel)
-	after := l.hidden(rel)
-	if l.changes(rel, after) {
-		if err := l.write(line{Op: opDrop, Path: []byte(rel), Shows: stateOf(after)}); err != nil {
+	if c.hides(rel, &was, true); !c.read() {
+		return errUnread
+	}
+	c.note()
+	before := c.records.dump(rel)
+	after := c.hidden(rel)
+	if c.changes(rel, after) {
+		if err := c.write(line{Op: opDrop, Path: []byte(rel), Shows: stateOf(after)}); err != nil {
 			return err
 		}
 	}
 	switch {
-	case was.Root != l.Upper:
+	case was.Root != c.Upper:
 		touch(at.Dir)
 		return nil
 	case directory:
@@ -202,7 +276,7 @@ func (l *Layers) Remove(at Name, directory bool) error {
 		err = at.Dir.Unlink(at.Name)
 	}
 	if err != nil {
-		return undone(err, l.restore(rel, before))
+		return undone(err, c.restore(rel, before))
 	}
 	return nil
 }
@@ -241,12 +315,15 @@ func (l *Layers) restore(rel string, before []line) error {
 	return l.write(append([]line{{Op: opDrop, Path: []byte(rel)}}, before...)...)
 }
 
-// empty returns ENOTEMPTY for a directory that has names.
+// empty returns ENOTEMPTY for a directory that has names. Upper's can be one that its owner may not list.
 func (l *Layers) empty(rel string) error {
-	if names, err := l.names(rel); err != nil || len(names) > 0 {
-		return cmp.Or(err, error(syscall.ENOTEMPTY))
-	}
-	return nil
+	return l.Upper.Lifting(rel, unix.S_IRWXU, func() error {
+		names, err := l.names(rel)
+		if err == nil && len(names) > 0 {
+			err = syscall.ENOTEMPTY
+		}
+		return err
+	})
 }
 
 // has reports whether Upper or a record has anything in a directory that is not held; with shown anything that clients see.

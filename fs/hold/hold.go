@@ -13,7 +13,6 @@
 package hold
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -40,8 +39,9 @@ const (
 
 // Keeper notes what the layers show at a path before they change.
 type Keeper interface {
-	// Keep is called before the object at a path is changed, replaced or, with removal, removed. at is its path in Base.
-	Keep(rel, at string, st *beneath.Stat, removal bool)
+	// Read reads the object of Base at a path that the layers show at rel. note is called right before the
+	// object is changed, replaced or, with removal, removed, with what the layers show then. Read may take long, and note may not.
+	Read(rel, at string, st *beneath.Stat, removal bool) (note func(at string, st *beneath.Stat))
 	// Moved is called before a directory moves, or is exchanged with another object.
 	Moved(paths ...string)
 }
@@ -76,11 +76,11 @@ var _ beneath.Layer = (*Layers)(nil)
 func Open(base, state *beneath.Root, own bool) (*Layers, error) {
 	l := &Layers{Base: base, State: state}
 	for name, root := range map[string]**beneath.Root{UpperName: &l.Upper, StageName: &l.Stage} {
-		f, err := state.Object(name)
+		sub, err := state.Sub(name)
 		if err != nil {
 			return nil, fmt.Errorf("held changes: %s: %w", name, err)
 		}
-		*root = beneath.NewRoot(f.FD())
+		*root = sub
 	}
 	l.copies.Store(uint64(time.Now().UnixNano()))
 	if err := l.load(own); err != nil {
@@ -330,10 +330,13 @@ func (l *Layers) here(names ...Name) error {
 	if err := l.begin(); err != nil {
 		return err
 	}
-	for _, n := range names {
+	var now beneath.Stat
+	for i, n := range names {
 		st, err := n.Dir.Self().Stat()
-		now, failed := l.Upper.Stat(n.Rel)
-		if err = cmp.Or(err, failed); err != nil {
+		if err == nil && (i == 0 || n.Rel != names[0].Rel) {
+			now, err = l.Upper.Stat(n.Rel)
+		}
+		if err != nil {
 			return err
 		}
 		if now.ID() != st.ID() {

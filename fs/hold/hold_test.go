@@ -159,3 +159,43 @@ func TestJournal(t *testing.T) {
 	require.NoError(t, err)
 	assert.Same(t, l.Upper, held.Root)
 }
+
+// slowKeeper reads a path for as long as a disk may take.
+type slowKeeper struct {
+	reading, goOn chan struct{}
+	noted         []string
+}
+
+func (k *slowKeeper) Read(rel, _ string, _ *beneath.Stat, _ bool) (note func(string, *beneath.Stat)) {
+	if rel == "slow" {
+		k.reading <- struct{}{}
+		<-k.goOn
+	}
+	return func(at string, _ *beneath.Stat) { k.noted = append(k.noted, rel+" of "+at) }
+}
+
+func (*slowKeeper) Moved(...string) {}
+
+// TestReadUnlocked: requests for other names do not wait while a version of Base is read.
+func TestReadUnlocked(t *testing.T) {
+	for name, change := range map[string]func(l *Layers) error{
+		"copy":   func(l *Layers) error { return l.CopyUp("slow") },
+		"remove": func(l *Layers) error { return l.Remove(at(t, l, "slow"), false) },
+		"rename": func(l *Layers) error { return l.Rename(at(t, l, "slow"), at(t, l, "to"), 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, _ := layers(t, "base/slow", "base/other", "base/gone")
+			k := &slowKeeper{reading: make(chan struct{}), goOn: make(chan struct{})}
+			l.Keep = k
+			done := make(chan error)
+			go func() { done <- change(l) }()
+			<-k.reading
+			_, err := l.Find("other")
+			require.NoError(t, err)
+			require.NoError(t, l.Remove(at(t, l, "gone"), false))
+			close(k.goOn)
+			require.NoError(t, <-done)
+			assert.Equal(t, []string{"gone of gone", "slow of slow"}, k.noted)
+		})
+	}
+}

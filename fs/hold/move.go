@@ -79,12 +79,14 @@ func (l *Layers) Adopt(from string, st *beneath.Stat, to string, flags uint) err
 
 // Rename renames within held paths. Nothing is copied: a record says what of Base the new name shows.
 func (l *Layers) Rename(old, new Name, flags uint) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	return l.change(func(c *change) error { return c.rename(old, new, flags) })
+}
+
+func (c *change) rename(old, new Name, flags uint) error {
+	l, from, to := c.Layers, old.Path(), new.Path()
 	if err := l.here(old, new); err != nil {
 		return err
 	}
-	from, to := old.Path(), new.Path()
 	moved, err := l.look(from)
 	if err != nil {
 		return Missing(err)
@@ -110,16 +112,21 @@ func (l *Layers) Rename(old, new Name, flags uint) error {
 			return err
 		}
 	}
-	l.note(from, false)
-	l.note(to, false)
+	if c.hides(from, &moved, false); replaces {
+		c.hides(to, &other, false)
+	}
+	if !c.read() {
+		return errUnread
+	}
+	c.note()
 	if l.Keep != nil && (moved.Stat.IsDir() || replaces && other.Stat.IsDir()) {
 		l.Keep.Moved(from, to)
 	}
-	return l.rename(old, new, &moved, &other, replaces, swap)
+	return l.renameFound(old, new, &moved, &other, replaces, swap)
 }
 
-// rename is Rename of what it has found.
-func (l *Layers) rename(old, new Name, moved, other *beneath.Found, replaces, swap bool) error {
+// renameFound renames what rename has found.
+func (l *Layers) renameFound(old, new Name, moved, other *beneath.Found, replaces, swap bool) error {
 	from, to := old.Path(), new.Path()
 	n := line{Op: opMove, Path: []byte(from), To: []byte(to)}
 	n.From = l.objectAt(moved)
@@ -138,15 +145,20 @@ func (l *Layers) rename(old, new Name, moved, other *beneath.Found, replaces, sw
 			return err
 		}
 	}
-	if err := l.shift(from, to, n.From != object{}, n.Over != object{}, swap); err != nil {
+	var err error
+	if n.From != (object{}) && !swap {
+		err = old.Dir.Rename(old.Name, new.Dir, new.Name, 0)
+	} else {
+		err = l.shift(from, to, n.From != object{}, n.Over != object{}, swap)
+		touch(old.Dir)
+		touch(new.Dir)
+	}
+	if err != nil {
 		if records {
 			err = undone(err, l.write(append([]line{{Op: opDrop, Path: []byte(from)}, {Op: opDrop, Path: []byte(to)}}, before...)...))
 		}
-		return err
 	}
-	touch(old.Dir)
-	touch(new.Dir)
-	return nil
+	return err
 }
 
 // objectAt returns the object of Upper that look has found; zero: it is Base's.

@@ -88,7 +88,7 @@ func row(o op, names, dirs []string, rounds int) {
 	base, best, fastest := median(times[0]), math.Inf(1), ""
 	fmt.Printf("| %s | %.2f |", o.name, base)
 	for i, t := range times[1:] {
-		fmt.Printf(" %.1f× |", median(t)/base)
+		fmt.Printf(" %.2f× |", median(t)/base)
 		if median(t) < best {
 			best, fastest = median(t), names[i+1]
 		}

@@ -3,10 +3,10 @@
 # go-fuse's loopback, and libfuse's passthrough_hp if it is in PATH. The work: clones, builds, installations, archives,
 # databases, watching. One run, interleaved rounds, medians, as a Markdown table. Usage, as root:
 #
-#	work.sh [-rounds N] [-only TEXT] [-nopeers | -history] [-cold] [-smoke]
+#	work.sh [-rounds N] [-only TEXT] [-nopeers | -history] [-archived N] [-cold] [-smoke]
 #
 # -only picks rows by a part of their name; -nopeers leaves the other layers out; -history compares views with changes: kept and held
-# with one with changes: direct instead; -cold drops the kernel's caches
+# with one with changes: direct instead, also in single operations; -archived is the number of files of tar, find and rm; -cold drops the kernel's caches
 # before each timed run, without it they are as the preparation leaves them, which goes through the same mount; -smoke is
 # all of it once, in sizes that measure nothing. If another layer cannot do a row's work, its column says "failed", and
 # standard error says why. SCOPEFS_BENCH_DIR names the directory to work in, default /dev/shm.
@@ -16,7 +16,7 @@ rounds=3 only= nopeers= history= cold=
 files=10000 dirs=500 archived=20000 rewritten=10000 packages=300 transactions=10000 events=1000 modules=50 changes=20 module=(HEAD) what=./... checks=()
 while [ $# -gt 0 ]; do
 	case $1 in
-	-rounds | -only)
+	-rounds | -only | -archived)
 		[ $# -ge 2 ] || { echo "$1 wants a value" >&2; exit 2; }
 		declare "${1#-}=$2"
 		shift
@@ -235,6 +235,12 @@ row wal "SQLite, $transactions transactions, WAL, synchronous=NORMAL"
 row journal "SQLite, $transactions transactions, journal, synchronous=OFF"
 row inotify "inotify, from write to event, $events times"
 row tsc "tsc --watch, from write to rebuilt, $changes times"
-[ -z "$history" ] || exit 0
+if [ -n "$history" ]; then
+	for side in "${sides[@]}"; do singles+=("$side=${dir[$side]}"); done
+	for operation in "create + write" rename mkdir; do
+		[[ $operation != *"$only"* ]] || "$top/bench" -rounds "$((rounds * 3))" -only "$operation" "${singles[@]}" | tail -n +3
+	done
+	exit 0
+fi
 [ -n "$nopeers" ] || summary <"$top/table"
 chart work "Real work, × native"

@@ -18,25 +18,23 @@ import (
 // by three descriptors and a mapping, each checked against the bytes that must
 // be there.
 func TestExercise(t *testing.T) {
-	keys := map[string]string{"passthrough": "data: passthrough", "mediated": "data: mediated", "cached": "data: passthrough", "held": "changes: held"}
+	keys := map[string]string{"passthrough": "data: passthrough", "mediated": "data: mediated", "cached": "data: passthrough",
+		"kept": "changes: kept", "kept, mediated": "changes: kept, data: mediated",
+		"held": "changes: held", "held, mediated": "changes: held, data: mediated"}
 	for data, keys := range keys {
 		t.Run(data, func(t *testing.T) {
 			h := harness.LayOut(t, map[string]string{"x": "view: {" + keys + "}"})
 			below := h.Scope("x", "f")
-			switch data {
-			case "cached":
+			switch {
+			case data == "cached":
 				stack(t, h)
-			case "held":
+			case strings.HasPrefix(data, "held"):
 				harness.Plant(t, h.Scope("x"), "f=") // the first change copies it up
 				below = h.Base + "/history/x/upper/f"
 			}
 			h.Start()
 			e := &exerciser{t: t, rnd: rand.New(rand.NewPCG(1, uint64(len(data)))), path: h.View("x", "f")}
-			e.open()
-			for i := range 4000 {
-				e.step(i)
-			}
-			e.close()
+			e.run(4000)
 			got, err := os.ReadFile(below)
 			require.NoError(t, err)
 			require.True(t, bytes.Equal(e.want, got), "the file below differs")
@@ -65,6 +63,14 @@ type exerciser struct {
 	path  string
 	want  []byte
 	files [3]*os.File // reading and writing, appending, direct
+}
+
+func (e *exerciser) run(steps int) {
+	e.open()
+	for i := range steps {
+		e.step(i)
+	}
+	e.close()
 }
 
 func (e *exerciser) open() {

@@ -1,7 +1,9 @@
 package view
 
 import (
+	"bytes"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
@@ -48,5 +50,60 @@ func TestPosix(t *testing.T) {
 			require.NoError(t, err)
 			assert.Empty(t, entries, "the directory has changed")
 		}
+	}
+}
+
+// insideEnv is the environment variable with the directory that TestPosixInside uses.
+const insideEnv = "SCOPEFS_TEST_INSIDE"
+
+// TestPosixInside is what TestPosixUsers runs in a sandbox.
+func TestPosixInside(t *testing.T) {
+	dir := os.Getenv(insideEnv)
+	if dir == "" {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(posixtest.All)) {
+		if _, ok := refusedByRule[name]; ok {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			in := dir + "/" + name
+			require.NoError(t, os.Mkdir(in, 0o755))
+			posixtest.All[name](t, in)
+			require.NoError(t, os.RemoveAll(in))
+		})
+	}
+	t.Run("closed directory", func(t *testing.T) {
+		require.NoError(t, os.Mkdir(dir+"/closed", 0o111))
+		require.NoError(t, os.Remove(dir+"/closed"))
+	})
+	e := &exerciser{t: t, rnd: rand.New(rand.NewPCG(1, 1)), path: dir + "/f"}
+	e.run(1000)
+	require.NoError(t, os.WriteFile(dir+"/want", e.want, 0o644))
+}
+
+// TestPosixUsers runs go-fuse's suite and TestExercise's operations in views of an ordinary user, in whose sandbox alone they are mounted.
+func TestPosixUsers(t *testing.T) {
+	for _, keys := range []string{"changes: direct", "changes: kept", "changes: held", "changes: held, data: mediated"} {
+		t.Run(keys, func(t *testing.T) {
+			h := harness.Embed(t, 1234, map[string]string{"u": "view: {xattrs: true, " + keys + "}"})
+			harness.TestBinary(t, h.Host)
+			require.NoError(t, os.Rename(h.Base+"/test-program", h.Scope("u", "test-program")))
+			harness.Plant(t, h.Scope("u"), "f=") // the first change copies it up
+			require.NoError(t, os.Chown(h.Scope("u", "f"), 1234, 1234))
+			o := h.Run("-e", insideEnv+"=/workspace", "u", "--", "/workspace/test-program", "-test.run=^TestPosixInside$")
+			require.Zero(t, o.Code, "%s%s", o.Stdout, o.Stderr)
+			if strings.Contains(keys, "held") {
+				assert.NoFileExists(t, h.Scope("u", "want"), "the directory has changed")
+				o := harness.Finish(t, h.Command("commit", "u"))
+				require.Zero(t, o.Code, "%s%s", o.Stdout, o.Stderr)
+			}
+			want, err := os.ReadFile(h.Scope("u", "want"))
+			require.NoError(t, err)
+			got, err := os.ReadFile(h.Scope("u", "f"))
+			require.NoError(t, err)
+			assert.True(t, bytes.Equal(want, got), "the file below differs")
+			assert.NotEmpty(t, want)
+		})
 	}
 }

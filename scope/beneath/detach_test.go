@@ -113,3 +113,26 @@ func TestClone(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "f", string(text[:n]))
 }
+
+// TestSub: a Root of a directory follows no link either, with a mount of its own and without.
+func TestSub(t *testing.T) {
+	base := t.TempDir()
+	makeTree(t, base, "s/d/f", "s/d/link => ../outside", "s/outside/secret", "s/to => outside")
+	r, err := OpenRoot(base, "s")
+	require.NoError(t, err)
+	defer r.Close()
+	sub, err := r.Sub("d")
+	require.NoError(t, err)
+	defer sub.Close()
+	want, err := r.Stat("d/f")
+	require.NoError(t, err)
+	st, err := sub.Stat("f")
+	require.NoError(t, err)
+	require.Equal(t, want.ID(), st.ID())
+	_, err = sub.Stat("link/secret")
+	require.ErrorIs(t, err, ErrStale)
+	for _, rel := range []string{"to", "d/f", "missing"} {
+		_, err = r.Sub(rel)
+		require.ErrorIs(t, err, ErrStale, rel)
+	}
+}

@@ -125,6 +125,15 @@ func NewDetached(fd int) (*Root, error) {
 	return &Root{fd: fd, mount: st.Mnt_id}, nil
 }
 
+// Sub returns a Root of a directory of r, in the mount of r. The caller closes it.
+func (r *Root) Sub(rel string) (*Root, error) {
+	fd, err := r.open(rel, unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, stale(err)
+	}
+	return &Root{fd: fd, mount: r.mount}, nil
+}
+
 // FD returns the descriptor. The Root keeps ownership.
 func (r *Root) FD() int { return r.fd }
 
