@@ -148,12 +148,25 @@ down BRANCH.`,
 	}
 }
 
-// heldAgent returns the agent of a command line, whose changes are held, by its definition or by a view that it had before.
+// heldAgent returns the agent of a command line, whose changes are held: the layer that has them.
 func (a *app) heldAgent(ctx context.Context, words []string) (kept, error) {
 	k, err := a.agentWith(ctx, words)
 	if err != nil {
 		return k, err
 	}
+	if len(k.words) > 0 {
+		return k, exit.Usagef("%q is no flag: give --path GLOB for a part of the changes", k.words[0])
+	}
+	if a.Branch == "" && !(k.named && k.holds(ctx)) {
+		if k, err = a.layer(ctx, k); err != nil {
+			return k, err
+		}
+	}
+	return a.asHeld(ctx, k)
+}
+
+// asHeld makes requests about an agent those about what it holds, by its definition or by a view that it had before.
+func (a *app) asHeld(ctx context.Context, k kept) (kept, error) {
 	branched, holds := k.left()
 	switch rules := k.def.View.PolicySpec().Holds(); {
 	case k.def.View.Changes == agents.ChangesHeld, k.mounted(ctx).Holds:
@@ -162,9 +175,6 @@ func (a *app) heldAgent(ctx context.Context, words []string) (kept, error) {
 	case !rules:
 		return k, fmt.Errorf("the changes of %s are not held: give --changes held to run, or write view: {changes: held}, "+
 			"or paths with hold, into %s, for the changes from then on", k.id, k.def.Path(k.paths.Base))
-	}
-	if len(k.words) > 0 {
-		return k, exit.Usagef("%q is no flag: give --path GLOB for a part of the changes", k.words[0])
 	}
 	k.held = k.def.View.Changes != agents.ChangesHeld && k.flags.Changes == ""
 	return k, nil

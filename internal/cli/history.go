@@ -34,6 +34,8 @@ type kept struct {
 	paths config.Paths
 	id    scope.ID
 	words []string
+	named bool     // the words began with an agent
+	layer scope.ID // the branch, or the agent itself, that has it: itself, or the one of whom it is a root; "": see layersOf
 	def   *agents.Agent
 	held  bool         // what rules hold is meant
 	flags agents.Flags // by which its history is read; zero: the definition's
@@ -82,17 +84,17 @@ func (a *app) agentWith(ctx context.Context, words []string) (kept, error) {
 	if err != nil {
 		return kept{}, err
 	}
-	name := ""
+	name, named := "", false
 	switch {
 	case len(words) == 0:
 	case project == nil:
-		name, words = words[0], words[1:]
+		name, words, named = words[0], words[1:], true
 	case words[0] == string(project.ID), project.Named(words[0]) && !exists(filepath.Join(project.Dir, project.Below, words[0])):
-		words = words[1:]
+		words, named = words[1:], words[0] == string(project.ID)
 	case a.Dir == "":
 		if id, err := scope.ParseID(words[0]); err == nil {
 			if _, err := definitions.Agent(p, id); !errors.Is(err, api.ErrUnknown) {
-				name, words = words[0], words[1:]
+				name, words, named = words[0], words[1:], true
 			}
 		}
 	}
@@ -104,7 +106,7 @@ func (a *app) agentWith(ctx context.Context, words []string) (kept, error) {
 	if err != nil {
 		return kept{}, err
 	}
-	k := kept{paths: p, id: id, words: words, def: def}
+	k := kept{paths: p, id: id, words: words, named: named, def: def}
 	if wd, err := os.Getwd(); err == nil && project != nil {
 		k.below, _ = strings.CutPrefix(paths.Real(wd), project.Dir+"/")
 	}
