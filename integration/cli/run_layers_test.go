@@ -103,13 +103,11 @@ func TestHeldRunsShareLayer(t *testing.T) {
 		require.Zero(t, o.Code, o.Stderr)
 		assert.Equal(t, "two\nnew\nmore\n", o.Stdout, "the next one has the layer of the first")
 
-		if daemon {
-			first := m.pausing([]string{"--changes", "held"}, "echo began; read x; cat e")
-			o = m.run(held, "echo four >e; cat a")
-			require.Zero(t, o.Code, o.Stderr)
-			assert.Equal(t, "three\n", o.Stdout)
-			assert.Equal(t, "four\n", first(), "two at once have one layer")
-		}
+		first := m.pausing([]string{"--changes", "held"}, "echo began; read x; cat e")
+		o = m.run(held, "echo four >e; cat a")
+		require.Zero(t, o.Code, o.Stderr)
+		assert.Equal(t, "three\n", o.Stdout)
+		assert.Equal(t, "four\n", first(), "two at once have one layer")
 
 		assert.Equal(t, "one\n", m.read("a"))
 		now, err := os.ReadFile(m.definition())
@@ -118,7 +116,7 @@ func TestHeldRunsShareLayer(t *testing.T) {
 		o = m.do("commit", "--dir", m.dir)
 		require.Zero(t, o.Code, o.Stderr)
 		assert.Equal(t, "three\n", m.read("a"))
-		assert.Equal(t, map[bool]string{true: "four\n"}[daemon], m.read("e"))
+		assert.Equal(t, "four\n", m.read("e"))
 		assert.NoFileExists(t, filepath.Join(m.dir, "b"))
 		o = m.do("diff", "--dir", m.dir)
 		assert.Contains(t, o.Stdout, "nothing differs", o.Stderr)
@@ -174,5 +172,35 @@ func TestHeldLayerIsTaken(t *testing.T) {
 		assert.Equal(t, 125, o.Code)
 		assert.Contains(t, o.Stderr, "--changes held: held is an agent already, and no branch of project-")
 		assert.Equal(t, "one\n", m.read("a"))
+	})
+}
+
+// TestRunsShareDaemon: without a daemon, a run goes on with the daemon of the first, whose changes are kept, also after that one has ended or
+// was killed, and nothing is left after the last.
+func TestRunsShareDaemon(t *testing.T) {
+	layered(t, func(t *testing.T, m *mounted, daemon bool) {
+		for _, killed := range []bool{false, true} {
+			first := m.command("run", "-q", "--dir", m.dir, "--", "sh", "-c", "echo began; read x && echo 1 >first")
+			in, err := first.StdinPipe()
+			require.NoError(t, err)
+			out, err := first.StdoutPipe()
+			require.NoError(t, err)
+			require.NoError(t, first.Start())
+			_, err = out.Read(make([]byte, 6))
+			require.NoError(t, err)
+			second := m.pausing(nil, "echo began; read x; rm a; cat first")
+			if killed {
+				require.NoError(t, first.Process.Kill())
+				_ = first.Wait()
+			} else {
+				_, err = in.Write([]byte("go\n"))
+				require.NoError(t, err)
+				require.NoError(t, first.Wait(), "ends before the second one")
+			}
+			assert.Equal(t, "1\n", second())
+			o := m.do("undo", "--dir", m.dir, "--session", "last")
+			require.Zero(t, o.Code, o.Stderr)
+			assert.Equal(t, "one\n", m.read("a"))
+		}
 	})
 }

@@ -27,6 +27,9 @@ func (d *Daemon) holdFlags(w http.ResponseWriter, r *http.Request, a *agent.Agen
 	if err := flags.Check(); err != nil {
 		return nil, invalid("%v", err)
 	}
+	if flags == (agents.Flags{}) { // of a command that shares the daemon of another one
+		return nil, untilGone(w, r)
+	}
 	uid, _ := api.PeerOf(r.Context())
 	e := audit.Event{Event: audit.KindAgent, Agent: string(a.ID()), Outcome: "flags hold", Detail: flags.String(), UID: &uid}
 	if err := d.Record(r.Context(), e); err != nil {
@@ -43,12 +46,16 @@ func (d *Daemon) holdFlags(w http.ResponseWriter, r *http.Request, a *agent.Agen
 	if err := d.redefine(r.Context(), a, flags); err != nil {
 		return nil, fmt.Errorf("%s: %w", flags, err)
 	}
-	if err := reply(w, struct{}{}); err != nil {
-		return nil, nil // the client has gone
+	return nil, untilGone(w, r)
+}
+
+// untilGone answers, and returns when the client ends the request.
+func untilGone(w http.ResponseWriter, r *http.Request) error {
+	if reply(w, struct{}{}) == nil { // else the client has gone
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
 	}
-	_ = http.NewResponseController(w).Flush()
-	<-r.Context().Done()
-	return nil, nil
+	return nil
 }
 
 // flag has flags hold for the definitions that are read from now on. Other flags of another command stay, and what other sessions
