@@ -164,6 +164,32 @@ func TestLayersAreFound(t *testing.T) {
 	})
 }
 
+// TestLastSessionIsHeld: changes lists what the last session has changed where it is held, too, and undo takes back no earlier one in its
+// place.
+func TestLastSessionIsHeld(t *testing.T) {
+	layered(t, func(t *testing.T, m *mounted, daemon bool) {
+		require.Zero(t, m.run([]string{"-q"}, "echo 1 >kept").Code)
+		require.Zero(t, m.run([]string{"-q", "--changes", "held"}, "rm a").Code)
+		o := m.do("changes", "--dir", m.dir, "--name-only")
+		assert.Equal(t, "a\n", o.Stdout, o.Stderr)
+		for _, words := range [][]string{{"--session", "last"}, {"kept"}} {
+			o = m.do(append([]string{"undo", "--dir", m.dir}, words...)...)
+			assert.Equal(t, 1, o.Code, words)
+			assert.Contains(t, o.Stderr, "is held, and not in the directory: scopefs diff --branch held lists it", words)
+			assert.FileExists(t, filepath.Join(m.dir, "kept"), words)
+		}
+		require.Zero(t, m.run([]string{"-q"}, "echo 2 >kept").Code)
+		o = m.do("undo", "--dir", m.dir, "--session", "last")
+		require.Zero(t, o.Code, o.Stderr)
+		assert.Equal(t, "1\n", m.read("kept"))
+		require.Zero(t, m.run([]string{"-q", "--changes", "held"}, "true").Code)
+		require.Zero(t, m.do("discard", "--dir", m.dir, "--all").Code)
+		o = m.do("undo", "--dir", m.dir, "--since", "1h")
+		require.Zero(t, o.Code, o.Stderr)
+		assert.NoFileExists(t, filepath.Join(m.dir, "kept"))
+	})
+}
+
 // TestHeldLayerIsTaken: an agent of the name of the layer is not used for it.
 func TestHeldLayerIsTaken(t *testing.T) {
 	layered(t, func(t *testing.T, m *mounted, daemon bool) {

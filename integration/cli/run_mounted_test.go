@@ -222,7 +222,8 @@ func flagsOnMounted(t *testing.T, m *mounted, pairs int) {
 	assert.Contains(t, m.do("reload", "--dir", m.dir).Stdout, ": waits for scopefs down and up: "+keys+"\n")
 }
 
-// TestFlagsOfTwoRuns: a command does not start with other flags than one that has not ended.
+// TestFlagsOfTwoRuns: a command does not start with other flags than one that has not ended, and none keeps nothing because another one
+// said so.
 func TestFlagsOfTwoRuns(t *testing.T) {
 	t.Parallel()
 	p := newProjects(t, "project")
@@ -246,6 +247,21 @@ func TestFlagsOfTwoRuns(t *testing.T) {
 	require.NoError(t, file.Close())
 	o = <-kept
 	assert.Zero(t, o.Code, o.Stderr)
+	assert.FileExists(t, filepath.Join(m.dir, "a"))
+
+	direct := m.pausing([]string{"--changes", "direct"}, "echo began; read x; true")
+	o = m.run(nil, "rm a")
+	assert.Equal(t, 125, o.Code, o.Stderr)
+	assert.Contains(t, o.Stderr, "another command has --changes direct for project-")
+	assert.FileExists(t, filepath.Join(m.dir, "a"))
+	for mode, text := range map[string]string{"direct": "one\n", "held": "three\n"} {
+		o = m.run([]string{"-q", "--changes", mode}, "cat a")
+		assert.Equal(t, text, o.Stdout, "%s: %s", mode, o.Stderr)
+	}
+	direct()
+	o = m.run([]string{"-q"}, "rm a")
+	require.Zero(t, o.Code, o.Stderr)
+	require.Zero(t, m.do("undo", "--dir", m.dir, "--session", "last").Code)
 	assert.FileExists(t, filepath.Join(m.dir, "a"))
 }
 

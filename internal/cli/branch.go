@@ -222,23 +222,28 @@ seen. The line says whether scopefs commit --merge takes both changes, or why no
 			if err != nil {
 				return err
 			}
-			return a.with(c.Context(), k, func(ctx context.Context, h *api.History) error {
-				r, err := report.FindDiff(ctx, h, k.id, o.paths, o.form(), o.hash)
-				if err != nil {
-					return err
-				}
-				r.Compared = a.compared
-				if o.json {
-					r.Complete()
-				}
-				return a.print(r, o.json)
-			})
+			return a.diff(c.Context(), k, o)
 		},
 	}
 	addPaths(c, &o.paths)
 	c.Flags().BoolVar(&o.hash, "hash", false, "print the hash of the changes, for --shown of commit and discard")
 	o.addFlags(c)
 	return c
+}
+
+// diff prints what an agent holds.
+func (a *app) diff(ctx context.Context, k kept, o diffOptions) error {
+	return a.with(ctx, k, func(ctx context.Context, h *api.History) error {
+		r, err := report.FindDiff(ctx, h, k.id, o.paths, o.form(), o.hash)
+		if err != nil {
+			return err
+		}
+		r.Compared = a.compared
+		if o.json {
+			r.Complete()
+		}
+		return a.print(r, o.json)
+	})
 }
 
 func addPaths(c *cobra.Command, paths *[]string) {

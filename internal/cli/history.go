@@ -59,15 +59,22 @@ func exists(name string) bool {
 // keptAgent returns the agent of a command line, whose changes are kept.
 func (a *app) keptAgent(ctx context.Context, words []string) (kept, error) {
 	k, err := a.agentWith(ctx, words)
-	switch {
-	case err != nil:
-	case k.def.View.Changes == agents.ChangesHeld:
-		err = fmt.Errorf("the changes of %s are held in a branch: scopefs diff, commit or discard", k.id)
-	case k.def.View.Changes == agents.ChangesDirect:
-		err = fmt.Errorf("%s keeps nothing of what its changes destroy: write view: {changes: kept} into %s, for the changes from then on",
-			k.id, k.def.Path(k.paths.Base))
+	if err == nil {
+		err = k.keeps()
 	}
 	return k, err
+}
+
+// keeps returns an error for an agent whose changes are not kept.
+func (k kept) keeps() error {
+	switch k.def.View.Changes {
+	case agents.ChangesHeld:
+		return fmt.Errorf("the changes of %s are held in a branch: scopefs diff, commit or discard", k.id)
+	case agents.ChangesDirect:
+		return fmt.Errorf("%s keeps nothing of what its changes destroy: write view: {changes: kept} into %s, for the changes from then on",
+			k.id, k.def.Path(k.paths.Base))
+	}
+	return nil
 }
 
 // agentWith returns the agent of a command line. In a project the first word names an agent only if it is defined there.
@@ -213,6 +220,11 @@ func oneOf(c *cobra.Command, names ...string) error {
 // none reports whether no flag selects changes.
 func (o *selectOptions) none() bool {
 	return o.calls == nil && o.session == "" && o.since == "" && o.checkpoint == ""
+}
+
+// last reports whether the changes are those of the last session.
+func (o *selectOptions) last() bool {
+	return o.calls == nil && o.since == "" && o.checkpoint == "" && (o.session == "" || o.session == "last")
 }
 
 // selection returns the selection of the flags of c and of paths, and its description.

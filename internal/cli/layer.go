@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/internal/api"
@@ -144,4 +145,37 @@ func (k kept) holding() bool {
 	_, whole := k.left()
 	_, byRule := view.Left(filepath.Join(k.paths.History(k.id, k.def.History.Dir), hold.StateName))
 	return whole || byRule
+}
+
+// lastHeld returns the layer that holds what the last session of an agent has changed; nil: its changes are in the directory. A layer that
+// the command names is not looked for.
+func (a *app) lastHeld(ctx context.Context, k kept) (*kept, error) {
+	if a.Branch != "" || k.named {
+		return nil, nil
+	}
+	all, err := layersOf(k)
+	if err != nil {
+		return nil, err
+	}
+	holding := map[scope.ID]kept{}
+	for _, l := range all {
+		if l.def.View.Changes == agents.ChangesHeld && l.holding() {
+			holding[l.id] = l
+		}
+	}
+	if len(holding) == 0 {
+		return nil, nil
+	}
+	past, err := report.LastChanges(ctx, k.paths.Audit(), time.Time{}, func(id string) bool {
+		_, held := holding[scope.ID(id)]
+		return held
+	})
+	last := past[string(k.id)].Last
+	var found *kept
+	for id, l := range holding {
+		if at := past[string(id)].Last; at.After(last) {
+			last, found = at, &l
+		}
+	}
+	return found, err
 }
