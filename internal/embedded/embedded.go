@@ -38,7 +38,7 @@ func Start(ctx context.Context, p paths.Paths, id scope.ID, told io.Writer, flag
 		if at, leave := join(ctx, p, id); leave != nil {
 			return at, leave, nil
 		}
-		shared = string(id)
+		shared = sharedBy(p, id)
 	}
 	dir, lock, err := newRun(p.Base, shared)
 	if err != nil {
@@ -58,11 +58,14 @@ func Start(ctx context.Context, p paths.Paths, id scope.ID, told io.Writer, flag
 	}, nil
 }
 
+// sharedBy returns the text of agentLink: commands with another log do not share the daemon.
+func sharedBy(p paths.Paths, id scope.ID) string { return filepath.Join(p.State, string(id)) }
+
 // join has the daemon that another command has started for an agent go on until leave is called; nil: there is none. It waits for one
 // that starts or ends.
 func join(ctx context.Context, p paths.Paths, id scope.ID) (at paths.Paths, leave func()) {
 	for _, at := range Running(p) {
-		if of, err := os.Readlink(filepath.Join(at.Run, agentLink)); err != nil || of != string(id) {
+		if of, err := os.Readlink(filepath.Join(at.Run, agentLink)); err != nil || of != sharedBy(p, id) {
 			continue
 		}
 		for end := time.Now().Add(startTime); runs(at) && time.Now().Before(end) && ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {

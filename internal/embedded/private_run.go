@@ -19,13 +19,13 @@ const privateRun = "scopefs-run-"
 // baseLink names the link to the base in a run directory, for Running.
 const baseLink = "base"
 
-// agentLink names a link to the name of the agent whose commands share the daemon.
+// agentLink names a link that says whose commands share the daemon: see sharedBy.
 const agentLink = "agent"
 
-// newRun makes a run directory for one daemon of a base, which the commands of an agent share ("": none do), below the temporary directory, and
+// newRun makes a run directory for one daemon of a base, with a link to shared unless that is empty, below the temporary directory, and
 // returns its descriptor, which holds a lock. The daemon inherits it. Once both are
 // dead, however they died, the lock is free and the next newRun removes the directory.
-func newRun(base, agent string) (dir string, lock *os.File, err error) {
+func newRun(base, shared string) (dir string, lock *os.File, err error) {
 	sweepRuns()
 	for range 10 {
 		if dir, err = os.MkdirTemp("", privateRun); err != nil {
@@ -35,8 +35,8 @@ func newRun(base, agent string) (dir string, lock *os.File, err error) {
 		if lock, err = lockRun(dir, unix.LOCK_SH); err == nil {
 			// Agents' users pass through to the mount point, which only they see.
 			err = errors.Join(lock.Chmod(0o711), os.Symlink(base, filepath.Join(dir, baseLink)))
-			if agent != "" {
-				err = errors.Join(err, os.Symlink(agent, filepath.Join(dir, agentLink)))
+			if shared != "" {
+				err = errors.Join(err, os.Symlink(shared, filepath.Join(dir, agentLink)))
 			}
 			if err == nil {
 				return dir, lock, nil
