@@ -201,8 +201,8 @@ func TestHeldLayerIsTaken(t *testing.T) {
 	})
 }
 
-// TestRunsShareDaemon: without a daemon, a run goes on with the daemon of the first, whose changes are kept, also after that one has ended or
-// was killed, and nothing is left after the last.
+// TestRunsShareDaemon: without a daemon, a run works with the daemon of the first one, and its changes are kept, also after that one has
+// ended or was killed. Nothing is left after the last.
 func TestRunsShareDaemon(t *testing.T) {
 	layered(t, func(t *testing.T, m *mounted, daemon bool) {
 		for _, killed := range []bool{false, true} {

@@ -208,8 +208,9 @@ func (a *app) diffCmd() *cobra.Command {
 		Use:   "diff AGENT|--dir DIR",
 		Short: "show what a commit would take over",
 		Long: `Lists what differs between an agent's branch and its directory: files that were added,
-changed, removed and moved, and modes. The agent's definition must say view: {changes: held},
-or have rules with hold.
+changed, removed and moved, and modes. They are held by run --changes held, by the definition
+with view: {changes: held} or rules with hold, or on a branch. Where several layers hold changes,
+it lists them and asks for one.
 
 A conflict is what the directory has changed since the branch was made, and the agent has not
 seen. The line says whether scopefs commit --merge takes both changes, or why not.`,

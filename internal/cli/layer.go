@@ -78,7 +78,8 @@ func layersOf(k kept) (all []kept, err error) {
 	for _, id := range slices.Sorted(maps.Keys(loaded.Agents)) {
 		def := loaded.Agents[id]
 		own := owner(def)
-		if of == nil || own == nil || cmp.Or(own.Branch, own.Name) != cmp.Or(of.Branch, of.Name) || (own == def) != (of == k.def) || def.Dir != k.def.Dir {
+		if of == nil || own == nil || def.Dir != k.def.Dir || (def.RootOf == "") != (k.def.RootOf == "") ||
+			cmp.Or(own.Branch, own.Name) != cmp.Or(of.Branch, of.Name) {
 			continue
 		}
 		l := k

@@ -98,8 +98,8 @@ func (d *Daemon) unkept(id scope.ID, changes string) error {
 	if now.commands == 0 || now.Changes != "direct" || now.defined == agents.ChangesDirect || changes == "direct" {
 		return nil
 	}
-	return &api.Error{Kind: api.Conflict,
-		Text: fmt.Sprintf("another command has %s for %s, and this one would keep nothing: wait for its end, or give --changes direct or held", now.Flags, id)}
+	return &api.Error{Kind: api.Conflict, Text: fmt.Sprintf("another command has %s for %s, and this one would keep nothing: "+
+		"wait for its end, or give --changes direct or held", now.Flags, id)}
 }
 
 // flagsReach reports whether flags of an agent hold for another one: itself, a branch of it, or a root of these.
