@@ -43,8 +43,9 @@ func (m *mounted) definition() (file string) {
 	return found[0]
 }
 
-// TestFlagsOfRunOnMounted: a flag of run holds for that run, though a daemon has the view mounted in another mode. Where nobody uses
-// the view, it is mounted again; otherwise run refuses the flag, names the session, and changes no file. Nothing changes the definition.
+// TestFlagsOfRunOnMounted: a flag of run holds for that run, though a daemon has the view mounted in another mode. Held changes have a view
+// of their own. For another flag the view is mounted again where nobody uses it; otherwise run refuses the flag, names the session, and
+// changes no file. Nothing changes the definition.
 func TestFlagsOfRunOnMounted(t *testing.T) {
 	t.Run("user", func(t *testing.T) {
 		t.Parallel()
@@ -80,7 +81,7 @@ func TestFlagsOfRunOnMounted(t *testing.T) {
 		require.Zero(t, of.run(nil, "true").Code)
 		file, err := os.Open(filepath.Join(base, "run", "views", filepath.Base(base), "a"))
 		require.NoError(t, err)
-		o := of.run([]string{"--changes", "held"}, "rm a")
+		o := of.run([]string{"--changes", "held"}, "rm a") // its definition says that by now: the layer is its own
 		assert.Equal(t, 125, o.Code)
 		assert.Regexp(t, `is mounted with changes: auto, and in use: a process has a file or its working directory in \S+ \(fuser -vm \S+ lists it\)`, o.Stderr)
 		assert.FileExists(t, filepath.Join(dir, "a"))
@@ -139,7 +140,7 @@ func flagsOnMounted(t *testing.T, m *mounted, pairs int) {
 			client := m.do("mcp", "--dir", m.dir, "--changes", to) // its input ends at once
 			o := m.run([]string{"--changes", to}, "echo two >a; rm b; cat a")
 			end()
-			refused := used && from != to
+			refused := used && from != to && from != "held" && to != "held"
 			assert.Equal(t, string(text), written(), at)
 			assert.Equal(t, refused, client.Code != 0, at+client.Stderr)
 			if refused {
@@ -171,9 +172,9 @@ func flagsOnMounted(t *testing.T, m *mounted, pairs int) {
 	}
 	plant()
 	end := busy()
-	o := m.run([]string{"--changes", "held"}, "rm a")
+	o := m.run([]string{"--changes", "direct"}, "rm a")
 	assert.Equal(t, 125, o.Code)
-	assert.Regexp(t, `scopefs: --changes held: the view of project-\S+ is mounted with changes: auto, and in use: session (\S+) `+
+	assert.Regexp(t, `scopefs: --changes direct: the view of project-\S+ is mounted with changes: auto, and in use: session (\S+) `+
 		`\(run sh -c .*\) has it since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d: end it with scopefs kill \S+; or scopefs down project-\S+ ends all of it\n`, o.Stderr)
 	assert.Equal(t, "one\n", read("a"))
 	end()
@@ -221,7 +222,8 @@ func flagsOnMounted(t *testing.T, m *mounted, pairs int) {
 	assert.Contains(t, m.do("reload", "--dir", m.dir).Stdout, ": waits for scopefs down and up: "+keys+"\n")
 }
 
-// TestFlagsOfTwoRuns: a command does not start with other flags than one that has not ended.
+// TestFlagsOfTwoRuns: a command does not start with other flags than one that has not ended, and none keeps nothing because another one
+// said so.
 func TestFlagsOfTwoRuns(t *testing.T) {
 	t.Parallel()
 	p := newProjects(t, "project")
@@ -230,19 +232,37 @@ func TestFlagsOfTwoRuns(t *testing.T) {
 	variables := filepath.Join(p.Base, "variables")
 	require.NoError(t, unix.Mkfifo(variables, 0o600))
 	require.NoError(t, os.Chmod(variables, 0o666))
-	held := make(chan harness.Outcome, 1)
+	kept := make(chan harness.Outcome, 1)
 	go func() {
-		held <- m.run([]string{"--changes", "held", "--env-file", variables}, "echo one >a")
+		kept <- m.run([]string{"--changes", "kept", "--env-file", variables}, "echo one >a")
 	}()
-	file, err := os.OpenFile(variables, os.O_WRONLY, 0) // when held holds
+	file, err := os.OpenFile(variables, os.O_WRONLY, 0) // when kept holds
 	require.NoError(t, err)
 	o := m.run([]string{"--changes", "direct"}, "echo two >a")
 	assert.Equal(t, 125, o.Code, o.Stderr)
-	assert.Contains(t, o.Stderr, "--changes direct: another command has --changes held for project-")
-	require.NoError(t, file.Close())
-	o = <-held
+	assert.Contains(t, o.Stderr, "--changes direct: another command has --changes kept for project-")
+	o = m.run([]string{"--changes", "held"}, "echo three >a")
 	assert.Zero(t, o.Code, o.Stderr)
 	assert.NoFileExists(t, filepath.Join(m.dir, "a"))
+	require.NoError(t, file.Close())
+	o = <-kept
+	assert.Zero(t, o.Code, o.Stderr)
+	assert.FileExists(t, filepath.Join(m.dir, "a"))
+
+	direct := m.pausing([]string{"--changes", "direct"}, "echo began; read x; true")
+	o = m.run(nil, "rm a")
+	assert.Equal(t, 125, o.Code, o.Stderr)
+	assert.Contains(t, o.Stderr, "another command has --changes direct for project-")
+	assert.FileExists(t, filepath.Join(m.dir, "a"))
+	for mode, text := range map[string]string{"direct": "one\n", "held": "three\n"} {
+		o = m.run([]string{"-q", "--changes", mode}, "cat a")
+		assert.Equal(t, text, o.Stdout, "%s: %s", mode, o.Stderr)
+	}
+	direct()
+	o = m.run([]string{"-q"}, "rm a")
+	require.Zero(t, o.Code, o.Stderr)
+	require.Zero(t, m.do("undo", "--dir", m.dir, "--session", "last").Code)
+	assert.FileExists(t, filepath.Join(m.dir, "a"))
 }
 
 // TestFlagsOfRunThatDoesNotStart: after a command that does not start, and after one that is killed, the view that a daemon has
@@ -309,7 +329,10 @@ func TestFlagsOfRunThatCannotBeMounted(t *testing.T) {
 	t.Parallel()
 	p := newProjects(t, "project")
 	m := &mounted{t, filepath.Join(p.Base, "project"), func(args ...string) *exec.Cmd { return p.command("", args...) }}
-	require.Zero(t, m.run([]string{"--changes", "direct"}, "true").Code)
+	require.Zero(t, m.run(nil, "true").Code)
+	require.Zero(t, m.do("set", "view.changes", "direct", "--yes", "--dir", m.dir).Code)
+	require.Zero(t, m.do("down", "--dir", m.dir).Code)
+	require.Zero(t, m.do("up", "--dir", m.dir).Code)
 	history := filepath.Join(filepath.Dir(filepath.Dir(m.definition())), "history")
 	require.NoError(t, os.RemoveAll(history))
 	require.NoError(t, os.WriteFile(history, nil, 0o600))

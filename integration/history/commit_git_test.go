@@ -53,7 +53,7 @@ func TestCommitGit(t *testing.T) {
 				"--branch one --git a..b":            "is no name of a branch",
 				"--branch one --git new --path c":    "have no --path",
 				"--branch one --git new --theirs":    "--theirs",
-				"--git by-one":                       "are not held",
+				"--git by-one":                       "which changes: give --branch one, or --branch two",
 				"--branch none --git by-one":         "none",
 				"--branch two --git by-two --json x": "is no flag",
 			} {
@@ -73,7 +73,7 @@ func TestCommitGit(t *testing.T) {
 
 			o = p.scopefs("run", "--dir", ".", "--changes", "held", "--", "sh", "-ec", git+"commit -q --allow-empty -m flagged")
 			require.Zero(t, o.Code, o.Stderr)
-			o = p.scopefs("commit", "--git", "by-flag")
+			o = p.scopefs("commit", "--branch", "held", "--git", "by-flag")
 			assert.Contains(t, o.Stdout, "1 commit is", o.Stderr)
 			assert.Equal(t, before, state())
 		})

@@ -51,7 +51,7 @@ func (a *Agent) Waiting() string {
 	if v == nil || !v.Waits() {
 		return ""
 	}
-	return fmt.Sprintf("changes of %s are held: scopefs diff, commit or discard", a.ID())
+	return fmt.Sprintf("changes of %s are held: scopefs diff, commit or discard", v.Definition().HomeID())
 }
 
 // answer has a request about the agent's history answered: by the view, else by a process without a mount. Meanwhile the

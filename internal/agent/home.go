@@ -35,8 +35,8 @@ func (a *Agent) startHome(ctx context.Context, def *agents.Definition) (*view.Vi
 		}
 	}
 	own := *def
-	own.Name = a.ID()
-	a.home = view.Start(ctx, &a.Host, homeAgent{a}, agents.HomeOf(&own, name, a.Paths.Home(a.ID())), at, 0)
+	own.Name = def.HomeID()
+	a.home = view.Start(ctx, &a.Host, homeAgent{a}, agents.HomeOf(&own, name, a.Paths.Home(own.Name)), at, 0)
 	return a.home, nil
 }
 

@@ -148,12 +148,25 @@ down BRANCH.`,
 	}
 }
 
-// heldAgent returns the agent of a command line, whose changes are held, by its definition or by a view that it had before.
+// heldAgent returns the agent of a command line, whose changes are held: the layer that has them.
 func (a *app) heldAgent(ctx context.Context, words []string) (kept, error) {
 	k, err := a.agentWith(ctx, words)
 	if err != nil {
 		return k, err
 	}
+	if len(k.words) > 0 {
+		return k, exit.Usagef("%q is no flag: give --path GLOB for a part of the changes", k.words[0])
+	}
+	if a.Branch == "" && !(k.named && k.holds(ctx)) {
+		if k, err = a.layer(ctx, k); err != nil {
+			return k, err
+		}
+	}
+	return a.asHeld(ctx, k)
+}
+
+// asHeld makes requests about an agent those about what it holds, by its definition or by a view that it had before.
+func (a *app) asHeld(ctx context.Context, k kept) (kept, error) {
 	branched, holds := k.left()
 	switch rules := k.def.View.PolicySpec().Holds(); {
 	case k.def.View.Changes == agents.ChangesHeld, k.mounted(ctx).Holds:
@@ -162,9 +175,6 @@ func (a *app) heldAgent(ctx context.Context, words []string) (kept, error) {
 	case !rules:
 		return k, fmt.Errorf("the changes of %s are not held: give --changes held to run, or write view: {changes: held}, "+
 			"or paths with hold, into %s, for the changes from then on", k.id, k.def.Path(k.paths.Base))
-	}
-	if len(k.words) > 0 {
-		return k, exit.Usagef("%q is no flag: give --path GLOB for a part of the changes", k.words[0])
 	}
 	k.held = k.def.View.Changes != agents.ChangesHeld && k.flags.Changes == ""
 	return k, nil
@@ -198,8 +208,9 @@ func (a *app) diffCmd() *cobra.Command {
 		Use:   "diff AGENT|--dir DIR",
 		Short: "show what a commit would take over",
 		Long: `Lists what differs between an agent's branch and its directory: files that were added,
-changed, removed and moved, and modes. The agent's definition must say view: {changes: held},
-or have rules with hold.
+changed, removed and moved, and modes. They are held by run --changes held, by the definition
+with view: {changes: held} or rules with hold, or on a branch. Where several layers hold changes,
+it lists them and asks for one.
 
 A conflict is what the directory has changed since the branch was made, and the agent has not
 seen. The line says whether scopefs commit --merge takes both changes, or why not.`,
@@ -212,23 +223,28 @@ seen. The line says whether scopefs commit --merge takes both changes, or why no
 			if err != nil {
 				return err
 			}
-			return a.with(c.Context(), k, func(ctx context.Context, h *api.History) error {
-				r, err := report.FindDiff(ctx, h, k.id, o.paths, o.form(), o.hash)
-				if err != nil {
-					return err
-				}
-				r.Compared = a.compared
-				if o.json {
-					r.Complete()
-				}
-				return a.print(r, o.json)
-			})
+			return a.diff(c.Context(), k, o)
 		},
 	}
 	addPaths(c, &o.paths)
 	c.Flags().BoolVar(&o.hash, "hash", false, "print the hash of the changes, for --shown of commit and discard")
 	o.addFlags(c)
 	return c
+}
+
+// diff prints what an agent holds.
+func (a *app) diff(ctx context.Context, k kept, o diffOptions) error {
+	return a.with(ctx, k, func(ctx context.Context, h *api.History) error {
+		r, err := report.FindDiff(ctx, h, k.id, o.paths, o.form(), o.hash)
+		if err != nil {
+			return err
+		}
+		r.Compared = a.compared
+		if o.json {
+			r.Complete()
+		}
+		return a.print(r, o.json)
+	})
 }
 
 func addPaths(c *cobra.Command, paths *[]string) {

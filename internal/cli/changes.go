@@ -84,8 +84,19 @@ func (a *app) changes(c *cobra.Command, words []string, o changesOptions) error 
 	if a.all || a.ofNone(words) {
 		return a.changesOfAll(c, o)
 	}
-	k, err := a.keptAgent(c.Context(), words)
+	k, err := a.agentWith(c.Context(), words)
 	if err != nil {
+		return err
+	}
+	if o.last() && len(k.words) == 0 && !o.list {
+		if l, err := a.lastHeld(c.Context(), k); err != nil || l != nil {
+			if err == nil {
+				err = a.diff(c.Context(), *l, diffOptions{formOptions: o.formOptions})
+			}
+			return err
+		}
+	}
+	if err := k.keeps(); err != nil {
 		return err
 	}
 	if o.list {

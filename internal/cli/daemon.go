@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/activation"
@@ -166,11 +167,15 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 	if err != nil {
 		return fmt.Errorf("watchdog: %w: correct WATCHDOG_USEC", err)
 	}
+	var started atomic.Pointer[daemon.Daemon]
 	if o.leash > 0 {
 		leash := os.NewFile(uintptr(o.leash), "leash")
 		unix.CloseOnExec(o.leash)
 		go func() {
 			_, _ = io.Copy(io.Discard, leash)
+			if d := started.Load(); d != nil && !o.user {
+				d.Outlast(ctx, func() { fmt.Fprintln(leash, embedded.Used) })
+			}
 			end()
 		}()
 		// Our mounts must not propagate out of our mount namespace. A daemon that lives long
@@ -210,6 +215,7 @@ func (a *app) daemon(ctx context.Context, o daemonOptions) error {
 	if err != nil {
 		return err
 	}
+	started.Store(d)
 	return d.Run(ctx, ready)
 }
 

@@ -34,6 +34,8 @@ type kept struct {
 	paths config.Paths
 	id    scope.ID
 	words []string
+	named bool     // the words began with an agent
+	layer scope.ID // the branch, or the agent itself, that has it: itself, or the one of whom it is a root; "": see layersOf
 	def   *agents.Agent
 	held  bool         // what rules hold is meant
 	flags agents.Flags // by which its history is read; zero: the definition's
@@ -57,15 +59,22 @@ func exists(name string) bool {
 // keptAgent returns the agent of a command line, whose changes are kept.
 func (a *app) keptAgent(ctx context.Context, words []string) (kept, error) {
 	k, err := a.agentWith(ctx, words)
-	switch {
-	case err != nil:
-	case k.def.View.Changes == agents.ChangesHeld:
-		err = fmt.Errorf("the changes of %s are held in a branch: scopefs diff, commit or discard", k.id)
-	case k.def.View.Changes == agents.ChangesDirect:
-		err = fmt.Errorf("%s keeps nothing of what its changes destroy: write view: {changes: kept} into %s, for the changes from then on",
-			k.id, k.def.Path(k.paths.Base))
+	if err == nil {
+		err = k.keeps()
 	}
 	return k, err
+}
+
+// keeps returns an error for an agent whose changes are not kept.
+func (k kept) keeps() error {
+	switch k.def.View.Changes {
+	case agents.ChangesHeld:
+		return fmt.Errorf("the changes of %s are held in a branch: scopefs diff, commit or discard", k.id)
+	case agents.ChangesDirect:
+		return fmt.Errorf("%s keeps nothing of what its changes destroy: write view: {changes: kept} into %s, for the changes from then on",
+			k.id, k.def.Path(k.paths.Base))
+	}
+	return nil
 }
 
 // agentWith returns the agent of a command line. In a project the first word names an agent only if it is defined there.
@@ -82,17 +91,17 @@ func (a *app) agentWith(ctx context.Context, words []string) (kept, error) {
 	if err != nil {
 		return kept{}, err
 	}
-	name := ""
+	name, named := "", false
 	switch {
 	case len(words) == 0:
 	case project == nil:
-		name, words = words[0], words[1:]
+		name, words, named = words[0], words[1:], true
 	case words[0] == string(project.ID), project.Named(words[0]) && !exists(filepath.Join(project.Dir, project.Below, words[0])):
-		words = words[1:]
+		words, named = words[1:], words[0] == string(project.ID)
 	case a.Dir == "":
 		if id, err := scope.ParseID(words[0]); err == nil {
 			if _, err := definitions.Agent(p, id); !errors.Is(err, api.ErrUnknown) {
-				name, words = words[0], words[1:]
+				name, words, named = words[0], words[1:], true
 			}
 		}
 	}
@@ -104,7 +113,7 @@ func (a *app) agentWith(ctx context.Context, words []string) (kept, error) {
 	if err != nil {
 		return kept{}, err
 	}
-	k := kept{paths: p, id: id, words: words, def: def}
+	k := kept{paths: p, id: id, words: words, named: named, def: def}
 	if wd, err := os.Getwd(); err == nil && project != nil {
 		k.below, _ = strings.CutPrefix(paths.Real(wd), project.Dir+"/")
 	}
@@ -211,6 +220,11 @@ func oneOf(c *cobra.Command, names ...string) error {
 // none reports whether no flag selects changes.
 func (o *selectOptions) none() bool {
 	return o.calls == nil && o.session == "" && o.since == "" && o.checkpoint == ""
+}
+
+// last reports whether the changes are those of the last session.
+func (o *selectOptions) last() bool {
+	return o.calls == nil && o.since == "" && o.checkpoint == "" && (o.session == "" || o.session == "last")
 }
 
 // selection returns the selection of the flags of c and of paths, and its description.

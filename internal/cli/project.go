@@ -89,6 +89,9 @@ func (a *app) begin(name string) (config.Paths, scope.ID, error) {
 	if project != nil {
 		a.note(report.Proposed(project))
 	}
+	if err := a.chooseLayer(p, project, name); err != nil {
+		return p, "", err
+	}
 	id, err := a.agentIn(p, project, name)
 	return p, id, err
 }
@@ -189,7 +192,7 @@ func (a *app) hold(ctx context.Context, p config.Paths, id, only scope.ID, flags
 // agentIn parses the name of an agent. In a project it may be left out. With --branch it returns that branch of the agent.
 func (a *app) agentIn(p config.Paths, project *config.Project, name string) (scope.ID, error) {
 	id, err := a.baseAgentIn(p, project, name)
-	if err == nil && a.Branch != "" {
+	if err == nil && a.Branch != "" && a.Branch != string(id) {
 		if id, err = branchID(project, id, a.Branch); err != nil {
 			return id, err
 		}

@@ -66,6 +66,9 @@ func (a *app) lists(p config.Paths, known *agents.Snapshot, def *agents.Agent) s
 	switch at, _, err := a.where(); {
 	case own:
 		words = append(words, "--dir", def.Dir)
+		if def.Branch != "" {
+			words = append(words, "--branch", string(def.Name))
+		}
 	case err == nil && at.Base == p.Base && !a.Given("base"):
 		words = append(words, string(def.Name))
 	default:

@@ -65,6 +65,16 @@ there was nothing to do, or it failed, 2 bad usage.`,
 			if err != nil {
 				return err
 			}
+			if o.last() {
+				l, err := a.lastHeld(c.Context(), k)
+				if err == nil && l != nil {
+					err = fmt.Errorf("what the last session changed is held, and not in the directory: scopefs diff --branch %[1]s lists it, "+
+						"scopefs discard --branch %[1]s drops it; --session ID takes back another session", l.layer)
+				}
+				if err != nil {
+					return err
+				}
+			}
 			sel.Force = o.force
 			return a.undo(c.Context(), k, undoing{"undo", of, sel, o.dry, o.json, o.shown})
 		},

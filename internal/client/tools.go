@@ -80,6 +80,11 @@ func (c *Client) whyNoTools(ctx context.Context, id scope.ID) error {
 	i := slices.IndexFunc(all, func(a agent) bool { return a.ID == id })
 	switch {
 	case i < 0:
+		var mounted struct{ At string }
+		err := c.Call(ctx, "POST", "/v1/agents/"+string(id)+"/up", struct{}{}, &mounted) // its definition may be new
+		if refused, ok := errors.AsType[*Error](err); err == nil || ok && refused.Kind != UnknownAgent {
+			return err
+		}
 		var names []string
 		for _, a := range all {
 			names = append(names, string(a.ID))

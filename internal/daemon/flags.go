@@ -16,6 +16,7 @@ import (
 type flagged struct {
 	agents.Flags
 	commands int
+	defined  agents.Changes // by the definition, when the first of them began
 }
 
 // holdFlags has flags hold for an agent and its branches until the client ends the request. It answers when they do.
@@ -26,6 +27,9 @@ func (d *Daemon) holdFlags(w http.ResponseWriter, r *http.Request, a *agent.Agen
 	}
 	if err := flags.Check(); err != nil {
 		return nil, invalid("%v", err)
+	}
+	if flags == (agents.Flags{}) { // of a command that shares the daemon of another one
+		return nil, untilGone(w, r)
 	}
 	uid, _ := api.PeerOf(r.Context())
 	e := audit.Event{Event: audit.KindAgent, Agent: string(a.ID()), Outcome: "flags hold", Detail: flags.String(), UID: &uid}
@@ -43,12 +47,16 @@ func (d *Daemon) holdFlags(w http.ResponseWriter, r *http.Request, a *agent.Agen
 	if err := d.redefine(r.Context(), a, flags); err != nil {
 		return nil, fmt.Errorf("%s: %w", flags, err)
 	}
-	if err := reply(w, struct{}{}); err != nil {
-		return nil, nil // the client has gone
+	return nil, untilGone(w, r)
+}
+
+// untilGone answers, and returns when the client ends the request.
+func untilGone(w http.ResponseWriter, r *http.Request) error {
+	if reply(w, struct{}{}) == nil { // else the client has gone
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
 	}
-	_ = http.NewResponseController(w).Flush()
-	<-r.Context().Done()
-	return nil, nil
+	return nil
 }
 
 // flag has flags hold for the definitions that are read from now on. Other flags of another command stay, and what other sessions
@@ -74,8 +82,24 @@ func (d *Daemon) flag(a *agent.Agent, flags agents.Flags) error {
 			}
 		}
 	}
-	d.flags[a.ID()] = flagged{flags, now.commands + 1}
+	if now.commands == 0 {
+		now.defined = def.View.Changes
+	}
+	d.flags[a.ID()] = flagged{flags, now.commands + 1, now.defined}
 	return nil
+}
+
+// unkept returns an error for a run with or without a flag for changes, if a flag of another command has the view keep nothing, and the
+// definition does not say so: what the run destroys would be lost, which nobody has chosen for it.
+func (d *Daemon) unkept(id scope.ID, changes string) error {
+	d.loading.Lock()
+	now := d.flags[id]
+	d.loading.Unlock()
+	if now.commands == 0 || now.Changes != "direct" || now.defined == agents.ChangesDirect || changes == "direct" {
+		return nil
+	}
+	return &api.Error{Kind: api.Conflict, Text: fmt.Sprintf("another command has %s for %s, and this one would keep nothing: "+
+		"wait for its end, or give --changes direct or held", now.Flags, id)}
 }
 
 // flagsReach reports whether flags of an agent hold for another one: itself, a branch of it, or a root of these.

@@ -63,6 +63,25 @@ func (d *Daemon) endUnused(but int) bool {
 	return unused
 }
 
+// sharedTime is how long a daemon waits for requests that end, before it says that others than its command use it.
+const sharedTime = time.Second
+
+// Outlast returns when no session or request uses the daemon of a command that has ended. It calls used if that takes long. From
+// then on requests fail with ErrClosing.
+func (d *Daemon) Outlast(ctx context.Context, used func()) {
+	late := time.AfterFunc(sharedTime, used)
+	defer late.Stop()
+	for ; ctx.Err() == nil; time.Sleep(2 * time.Millisecond) {
+		d.mu.Lock()
+		d.closing = d.closing || d.entered == 0
+		ended := d.closing
+		d.mu.Unlock()
+		if ended {
+			return
+		}
+	}
+}
+
 // errUnused is why Run ends a daemon with Options.Idle.
 var errUnused = errors.New("nothing uses the daemon")
 

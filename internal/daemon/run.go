@@ -41,6 +41,9 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 	if len(req.Argv) == 0 {
 		return invalid("no command")
 	}
+	if err := d.unkept(a.ID(), req.Changes); err != nil {
+		return err
+	}
 	// A daemon that ends ends the sandbox; the command alone, only its client.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	defer cancel()

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/client"
 	"github.com/scopefs/scopefs/internal/companion"
 	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/exit"
@@ -28,10 +30,17 @@ import (
 // Unmounted is a flag of the daemon that Start starts: the agent has no view until a request needs it.
 const Unmounted = "unmounted"
 
-// Start starts a daemon for this command and one agent, with flags. It returns the daemon's directories and
-// a function that stops it.
+// Start starts a daemon for this command and one agent, with flags. Without flags it is that of another command, if one runs for the
+// agent. Start returns the daemon's directories and a function that stops it, once no command uses it any more.
 func Start(ctx context.Context, p paths.Paths, id scope.ID, told io.Writer, flags ...string) (paths.Paths, func(), error) {
-	dir, lock, err := newRun(p.Base)
+	shared := ""
+	if len(flags) == 0 {
+		if at, leave := join(ctx, p, id); leave != nil {
+			return at, leave, nil
+		}
+		shared = sharedBy(p, id)
+	}
+	dir, lock, err := newRun(p.Base, shared)
 	if err != nil {
 		return p, nil, err
 	}
@@ -44,9 +53,33 @@ func Start(ctx context.Context, p paths.Paths, id scope.ID, told io.Writer, flag
 	}
 	return p, func() {
 		end()
-		RemoveRun(p)
 		lock.Close()
+		removeEnded(p)
 	}, nil
+}
+
+// sharedBy returns the text of agentLink: commands with another log do not share the daemon.
+func sharedBy(p paths.Paths, id scope.ID) string { return filepath.Join(p.State, string(id)) }
+
+// join has the daemon that another command has started for an agent go on until leave is called; nil: there is none. It waits for one
+// that starts or ends.
+func join(ctx context.Context, p paths.Paths, id scope.ID) (at paths.Paths, leave func()) {
+	for _, at := range Running(p) {
+		if of, err := os.Readlink(filepath.Join(at.Run, agentLink)); err != nil || of != sharedBy(p, id) {
+			continue
+		}
+		for end := time.Now().Add(startTime); runs(at) && time.Now().Before(end) && ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
+			conn, _, err := client.New(at).Request(ctx, "POST", "/v1/agents/"+string(id)+"/flags", struct{}{})
+			if err == nil {
+				return at, func() { conn.Close() }
+			}
+			refused, _ := errors.AsType[*client.Error](err)
+			if !errors.Is(err, client.ErrNoDaemon) && (refused == nil || refused.Kind != client.Closing) {
+				break
+			}
+		}
+	}
+	return p, nil
 }
 
 // leashFD is the leash's descriptor in an embedded daemon.
@@ -99,13 +132,28 @@ func StartBase(ctx context.Context, p paths.Paths, env []string, stderr io.Write
 	return d, err
 }
 
-// End ends the daemon and returns after its end. One that has not ended in time is killed.
+// Used is what a daemon writes to the leash after the command that has started it, if others use it.
+const Used = "used"
+
+// End ends the daemon and returns after its end, or when it says that it is used. One that has not ended in time is killed.
 func (d *Daemon) End(within time.Duration) {
-	d.leash.Close()
+	used := make(chan struct{})
+	if conn, err := d.leash.SyscallConn(); err == nil {
+		_ = conn.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_WR) })
+	}
+	go func() {
+		if line, _ := bufio.NewReader(d.leash).ReadString('\n'); line == Used+"\n" {
+			close(used)
+		}
+	}()
 	kill := time.AfterFunc(within, func() { _ = d.cmd.Process.Kill() })
-	<-d.Ended
+	select {
+	case <-d.Ended:
+	case <-used:
+	}
 	kill.Stop()
 	d.stop()
+	d.leash.Close()
 }
 
 // ready starts a daemon and returns when it is ready. One that is not ready within a time is killed; 0: it may take any. The

@@ -19,10 +19,13 @@ const privateRun = "scopefs-run-"
 // baseLink names the link to the base in a run directory, for Running.
 const baseLink = "base"
 
-// newRun makes a run directory for one daemon of a base below the temporary directory, and
+// agentLink names a link that says whose commands share the daemon: see sharedBy.
+const agentLink = "agent"
+
+// newRun makes a run directory for one daemon of a base, with a link to shared unless that is empty, below the temporary directory, and
 // returns its descriptor, which holds a lock. The daemon inherits it. Once both are
 // dead, however they died, the lock is free and the next newRun removes the directory.
-func newRun(base string) (dir string, lock *os.File, err error) {
+func newRun(base, shared string) (dir string, lock *os.File, err error) {
 	sweepRuns()
 	for range 10 {
 		if dir, err = os.MkdirTemp("", privateRun); err != nil {
@@ -31,7 +34,11 @@ func newRun(base string) (dir string, lock *os.File, err error) {
 		// Another command may sweep until we have the lock.
 		if lock, err = lockRun(dir, unix.LOCK_SH); err == nil {
 			// Agents' users pass through to the mount point, which only they see.
-			if err = errors.Join(lock.Chmod(0o711), os.Symlink(base, filepath.Join(dir, baseLink))); err == nil {
+			err = errors.Join(lock.Chmod(0o711), os.Symlink(base, filepath.Join(dir, baseLink)))
+			if shared != "" {
+				err = errors.Join(err, os.Symlink(shared, filepath.Join(dir, agentLink)))
+			}
+			if err == nil {
 				return dir, lock, nil
 			}
 			lock.Close()
@@ -102,6 +109,23 @@ func sweepRuns() {
 			removeRun(f)
 			f.Close()
 		}
+	}
+}
+
+// runs reports whether a command or its daemon has a run directory.
+func runs(p paths.Paths) bool {
+	f, err := lockRun(p.Run, unix.LOCK_EX)
+	if err == nil {
+		f.Close()
+	}
+	return errors.Is(err, unix.EWOULDBLOCK)
+}
+
+// removeEnded is RemoveRun unless the daemon goes on.
+func removeEnded(p paths.Paths) {
+	if f, err := lockRun(p.Run, unix.LOCK_EX); err == nil {
+		removeRun(f)
+		f.Close()
 	}
 }
 

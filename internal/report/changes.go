@@ -243,7 +243,11 @@ func (r *Changes) print(w io.Writer) error {
 	case ChangesPatch:
 		return r.printDiffs(w)
 	}
-	if _, err := fmt.Fprintf(w, "%s, %s: %s\n", r.Agent, printable.Text(r.Of), r.count()); err != nil {
+	of := printable.Text(r.Of)
+	if of != string(r.Agent) { // the branch held
+		of = string(r.Agent) + ", " + of
+	}
+	if _, err := fmt.Fprintf(w, "%s: %s\n", of, r.count()); err != nil {
 		return err
 	}
 	if r.form == ChangesStat {

@@ -40,7 +40,7 @@ func (a *Agent) equip(ctx context.Context, spec *sandbox.Spec, p Purpose) error 
 	if keep.Home == agents.HomeTemporary {
 		env["HOME"] = sandbox.TempHome
 	}
-	spec.Home, err = account.OpenHome(a.Paths, a.id, account.User{UID: spec.UID, GID: spec.GID})
+	spec.Home, err = account.OpenHome(a.Paths, def.HomeID(), account.User{UID: spec.UID, GID: spec.GID})
 	if bytes, files := def.Limits.Quota(); err == nil && bytes+files > 0 {
 		spec.Home.Close()
 		var v *view.View

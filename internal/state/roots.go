@@ -39,7 +39,7 @@ func Lend(state string, of scope.ID, r agents.Root) error {
 	defer root.Close()
 	text, err := json.Marshal(lentRoot{of, r})
 	if err == nil {
-		err = durable.Replace(root, lentName(agents.RootID(of, r)), text, durable.Options{})
+		err = durable.Replace(root, lentName(agents.RootID(of, r)), text, durable.Options{Shared: true})
 	}
 	if err != nil {
 		return fmt.Errorf("state: roots: %w", err)

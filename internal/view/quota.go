@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"strings"
 
 	"github.com/scopefs/scopefs/internal/usage"
 	"github.com/scopefs/scopefs/internal/view/wire"
@@ -15,8 +16,10 @@ func (v *View) joinQuota(last *leftView) (*usage.Share, error) {
 	switch {
 	case last != nil && last.Config.Quota != nil:
 		slot, page = *last.Config.Quota, last.place.Files[heldFiles]
-	case v.def.Home != "":
+	case v.def.Home != "" && strings.HasSuffix(string(v.def.Name), "-"+string(v.def.Home)):
 		slot = usage.Home
+	case v.def.Home != "": // of the branch of --changes held: counted twice while both have it
+		slot = -1
 	case v.def.Branch != "":
 		slot = -1
 	}

@@ -14,6 +14,17 @@ import (
 // A branch is an agent whose definition says of which agent it is one. It has that agent's definition and directory, its
 // changes are held, and its files, sessions and records are its own.
 
+// HeldLayer is the branch of commands with --changes held: that of a project's agent has this name, others have it at the end of theirs.
+const HeldLayer = "held"
+
+// HomeID returns whose HOME the agent's sandboxes have. Branches have their own, but commands with --changes held are the agent's.
+func (d *Definition) HomeID() scope.ID {
+	if d.Branch != "" && (d.Name == HeldLayer || d.Name == d.Branch+"-"+HeldLayer) {
+		return d.Branch
+	}
+	return d.Name
+}
+
 func branchField(out *scope.ID) fields.Field {
 	return func(n *yaml.Node) error {
 		var s string

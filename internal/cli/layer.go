@@ -1,0 +1,182 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/scopefs/scopefs/fs/hold"
+	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/definitions"
+	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/internal/report"
+	"github.com/scopefs/scopefs/internal/view"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
+)
+
+// chooseLayer makes a command with --changes held one of the branch that all such commands of an agent share, whatever the view of the
+// agent is: other sessions do not see it. An agent whose definition holds changes has them itself.
+func (a *app) chooseLayer(p config.Paths, project *config.Project, name string) error {
+	if a.flags.Changes != agents.ChangesHeld || a.Branch != "" || project == nil {
+		return nil
+	}
+	of, err := a.baseAgentIn(p, project, name)
+	if err != nil {
+		return err
+	}
+	def, err := definitions.Agent(p, of)
+	if err != nil || def.View.Changes == agents.ChangesHeld {
+		return err
+	}
+	layer := agents.HeldLayer
+	if of != project.ID {
+		layer = string(of) + "-" + layer
+	}
+	id, err := scope.ParseID(layer)
+	if err != nil {
+		return err
+	}
+	made, err := definitions.Agent(p, id)
+	if errors.Is(err, api.ErrUnknown) {
+		if err = definitions.MakeBranch(p, id, of); err != nil {
+			made, _ = definitions.Agent(p, id) // another command may have made it
+		}
+	}
+	if made != nil && made.Branch == of {
+		err = nil
+	} else if made != nil {
+		err = fmt.Errorf("%s is an agent already, and no branch of %s: rename it", id, of)
+	}
+	if err != nil {
+		return exit.With(exit.Usage, fmt.Errorf("--changes held: %w", err))
+	}
+	a.Branch, a.flags.Changes = layer, ""
+	return nil
+}
+
+// layersOf returns the agents that may hold changes of the directory of an agent: the agent itself, and its branches; of a root likewise.
+func layersOf(k kept) (all []kept, err error) {
+	loaded, _, err := definitions.Load(k.paths)
+	if err != nil {
+		return nil, err
+	}
+	owner := func(def *agents.Agent) *agents.Agent {
+		if def.RootOf != "" {
+			return loaded.Agents[def.RootOf]
+		}
+		return def
+	}
+	of := owner(k.def)
+	for _, id := range slices.Sorted(maps.Keys(loaded.Agents)) {
+		def := loaded.Agents[id]
+		own := owner(def)
+		if of == nil || own == nil || def.Dir != k.def.Dir || (def.RootOf == "") != (k.def.RootOf == "") ||
+			cmp.Or(own.Branch, own.Name) != cmp.Or(of.Branch, of.Name) {
+			continue
+		}
+		l := k
+		l.id, l.def, l.layer = id, def, own.Name
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+// layer returns the one of an agent's layers that holds changes. Where several do, it lists them, and the error says how to name one.
+func (a *app) layer(ctx context.Context, k kept) (kept, error) {
+	all, err := layersOf(k)
+	if err != nil {
+		return k, err
+	}
+	holding := slices.DeleteFunc(slices.Clone(all), func(l kept) bool { return !l.holding() })
+	if len(holding) > 1 {
+		list := report.Branches{}
+		holding, list = a.listLayers(ctx, holding)
+		if len(holding) > 1 {
+			var names []string
+			for _, l := range holding {
+				names = append(names, "--branch "+string(l.layer))
+			}
+			return k, errors.Join(list.Print(a.err), exit.Usagef("which changes: give %s", strings.Join(names, ", or ")))
+		}
+	}
+	if len(holding) == 1 {
+		return holding[0], nil
+	}
+	shared := slices.IndexFunc(all, func(l kept) bool { return l.def.HomeID() != l.id })
+	if branched, _ := k.left(); shared >= 0 && !branched && !k.holds(ctx) {
+		return all[shared], nil // it holds nothing any more
+	}
+	return k, nil
+}
+
+// listLayers lists what layers hold. It leaves out those that hold nothing.
+func (a *app) listLayers(ctx context.Context, all []kept) (holding []kept, list report.Branches) {
+	for _, k := range all {
+		k, err := a.asHeld(ctx, k)
+		b := report.Branch{Branch: k.id, Agent: cmp.Or(k.def.Branch, k.id)}
+		if err == nil {
+			err = a.with(ctx, k, func(ctx context.Context, h *api.History) error { return b.Find(ctx, h) })
+		}
+		if err != nil {
+			b.Error = err.Error()
+		}
+		if b.Changes > 0 || err != nil {
+			holding, list = append(holding, k), append(list, b)
+		}
+	}
+	list.Compare()
+	return holding, list
+}
+
+// holds reports whether changes of the agent are held from now on, all or by rules.
+func (k kept) holds(ctx context.Context) bool {
+	return k.def.View.Changes == agents.ChangesHeld || k.def.View.PolicySpec().Holds() || k.mounted(ctx).Holds
+}
+
+// holding reports whether the agent may hold something: a directory that is empty again may be left.
+func (k kept) holding() bool {
+	_, whole := k.left()
+	_, byRule := view.Left(filepath.Join(k.paths.History(k.id, k.def.History.Dir), hold.StateName))
+	return whole || byRule
+}
+
+// lastHeld returns the layer that holds what the last session of an agent has changed; nil: its changes are in the directory. A layer that
+// the command names is not looked for.
+func (a *app) lastHeld(ctx context.Context, k kept) (*kept, error) {
+	if a.Branch != "" || k.named {
+		return nil, nil
+	}
+	all, err := layersOf(k)
+	if err != nil {
+		return nil, err
+	}
+	holding := map[scope.ID]kept{}
+	for _, l := range all {
+		if l.def.View.Changes == agents.ChangesHeld && l.holding() {
+			holding[l.id] = l
+		}
+	}
+	if len(holding) == 0 {
+		return nil, nil
+	}
+	past, err := report.LastChanges(ctx, k.paths.Audit(), time.Time{}, func(id string) bool {
+		_, held := holding[scope.ID(id)]
+		return held
+	})
+	last := past[string(k.id)].Last
+	var found *kept
+	for id, l := range holding {
+		if at := past[string(id)].Last; at.After(last) {
+			last, found = at, &l
+		}
+	}
+	return found, err
+}
