@@ -99,6 +99,9 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 	}
 	if by == nil {
 		notes.add(a.Unkept())
+		for _, lacks := range box.Lacks() {
+			notes.add(lacks)
+		}
 		notes.last = a.Waiting
 	}
 	if req.Program != nil && (req.Program.Prepare != "" || purpose.Login != nil) {

@@ -77,6 +77,24 @@ func (k *Keep) Fields() map[string]fields.Field {
 	}
 }
 
+// sandboxField reads the key sandbox.
+func (d *Definition) sandboxField() fields.Field {
+	keys := d.Keep.Fields()
+	keys["devices"] = fields.Texts(&d.Devices, "devices", func(name string) error {
+		switch {
+		case slices.Contains(d.Devices, name):
+			return fmt.Errorf("%q is here twice: remove one", name)
+		case slices.Contains(deviceNames, name) || strings.HasPrefix(name, "/dev/") && path.Clean(name) == name:
+			return nil
+		}
+		return fmt.Errorf("%q is no device: write %s, or a path below /dev", name, strings.Join(deviceNames, ", "))
+	})
+	return fields.Mapping(keys)
+}
+
+// deviceNames stand for several devices of a host.
+var deviceNames = []string{"gpu", "nvidia", "dri", "kvm"}
+
 // ownedVariables are variables with which a sandbox leads programs to
 // its proxy and its certificates.
 var ownedVariables = []string{

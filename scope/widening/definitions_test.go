@@ -103,6 +103,7 @@ func TestOf(t *testing.T) {
 			`mcp_servers: s: runs ["x"] in a sandbox of its own, as the agent's user; access to the agent's files: write`, "mcp_servers: s: has A=c",
 		}},
 		"trust":   {"policy: {tools: {ask: ['*']}}", "policy: {tools: {ask: ['*']}, mcp_servers: {search: {trust: true}}}", []string{"tools: tools of search: allowed, such as mcp:search:x; before: allowed after approval (policy.tools.ask: *)"}},
+		"devices": {"sandbox: {devices: [kvm]}", "sandbox: {devices: [kvm, /dev/video0]}", []string{"sandbox: opens the device /dev/video0 of the host"}},
 		"others":  {"", "user: '1000'\nview: {xattrs: true, changes: kept}\nsandbox: {home: lasting}", []string{"undecided: keep: differs", "undecided: user: differs", "undecided: view.xattrs: differs"}},
 		"no view": {"view: {access: read}", "", []string{"tools: move: allowed; before: denied (access: read)", "view: paths can be read and changed, such as x; before: access: read"}},
 	} {

@@ -28,6 +28,7 @@ func Of(a, before *agents.Agent) []scope.Excess {
 	c.variables("env", "sandboxes have ", a.Env, before.Env)
 	c.files("view", a.View.PolicySpec(), before.View.PolicySpec())
 	c.roots(a.Definition, before.Definition)
+	c.devices(a.Devices, before.Devices)
 	c.limits(a.Limits, before.Limits)
 	c.restrictions(a.Reach, before.Reach)
 	if before.View.Changes == agents.ChangesHeld && a.View.Changes != before.View.Changes {
@@ -43,7 +44,7 @@ func Of(a, before *agents.Agent) []scope.Excess {
 
 // compared are the keys of Differs that Of compares, and those that allow nothing.
 var compared = []string{
-	"contexts", "env", "filters", "limits", "mcps", "members", "network", "rates", "rules", "servers", "skills", "tasks", "team", "tools",
+	"contexts", "devices", "env", "filters", "limits", "mcps", "members", "network", "rates", "rules", "servers", "skills", "tasks", "team", "tools",
 	"view.access", "view.changes", "view.git", "view.hardlinks", "view.paths", "view.protect", "view.roots", "widened",
 	"description", "displayname", "model", "name", "prompt", "repository", "teamof",
 }
@@ -257,6 +258,15 @@ func (c *comparison) roots(now, was *agents.Definition) {
 		c.files("view.roots: "+r.Dir, own.PolicySpec(), before.PolicySpec())
 		if own.Changes != before.Changes {
 			c.undecided("view.roots: "+r.Dir, "changes differs")
+		}
+	}
+}
+
+// devices adds the devices that now names and was does not. A name may stand for what another names.
+func (c *comparison) devices(now, was []string) {
+	for _, name := range now {
+		if !slices.Contains(was, name) {
+			c.add("sandbox", "opens the device %s of the host", name)
 		}
 	}
 }

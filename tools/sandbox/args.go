@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -56,6 +57,7 @@ type plan struct {
 	args  []string
 	files []*os.File // number fdFree and up
 	apart []*os.File // directories that are shown without the host's sockets, by their number below asideExposed
+	lacks []string   // see Session.Lacks
 
 	keystores *keystores
 }
@@ -136,9 +138,26 @@ func (p *plan) mounts(spec *Spec) error {
 	}
 	p.add("--remount-ro", "/proc",
 		"--dev", "/dev",
-		"--perms", "1777", "--size", strconv.FormatInt(shm, 10), "--tmpfs", "/dev/shm",
-		"--remount-ro", "/dev", "--remount-ro", "/")
+		"--perms", "1777", "--size", strconv.FormatInt(shm, 10), "--tmpfs", "/dev/shm")
+	if err := p.devices(spec); err != nil {
+		return err
+	}
+	p.add("--remount-ro", "/dev", "--remount-ro", "/")
 	return nil
+}
+
+// devices mounts devices of the host at their paths. bwrap has no --dev-bind of a descriptor: it opens that of the link in its /proc.
+func (p *plan) devices(spec *Spec) error {
+	found, lacks, err := findDevices(spec.Devices, spec.UID, spec.GID)
+	for _, d := range found {
+		if dir := path.Dir(d.at); dir != "/dev" {
+			p.add("--perms", "0755", "--dir", dir)
+		}
+		p.add("--dev-bind", fmt.Sprintf("/proc/self/fd/%d", fdFree+len(p.files)), d.at)
+		p.files = append(p.files, d.file)
+	}
+	p.lacks = lacks
+	return err
 }
 
 // expose mounts the paths of the host.

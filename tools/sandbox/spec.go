@@ -33,6 +33,7 @@ type Spec struct {
 	Context  *os.File          // a mount that is attached nowhere (fsmount(2)), mounted read-only at Context; nil: none
 	Home     *os.File          // a directory of the host (O_PATH), mounted at Home without set-id bits; nil: none. The user need not reach its path
 	Git      GitUser           // the user of commits whom neither a repository nor HOME names
+	Devices  []string          `json:",omitempty"` // of the host, at their paths: DeviceNames, or paths below /dev; see Session.Lacks
 
 	// Roots are further views. With some, the view is mounted at At as well, if nothing else is there, and commands start there.
 	Roots []Root `json:",omitempty"`
