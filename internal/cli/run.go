@@ -62,8 +62,12 @@ func (a *app) run(ctx context.Context, name string, argv []string, o command.Run
 	if err != nil {
 		return command.RunFailed, err
 	}
+	keyring, err := o.SSH()
+	if err != nil {
+		return command.RunFailed, err
+	}
 	req := api.RunRequest{RunRequest: client.RunRequest{
-		Argv: argv, With: with, Dir: o.Dir, Env: env, Keys: at.Keys(), Changes: o.Changes, Stops: true}}
+		Argv: argv, With: with, SSH: keyring, Dir: o.Dir, Env: env, Keys: at.Keys(), Changes: o.Changes, Stops: true}}
 	if t := os.Getenv("TERM"); t != "" && env["TERM"] == "" {
 		env["TERM"] = t
 	}

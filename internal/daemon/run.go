@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,12 +20,15 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/client"
 	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/sandbox"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
+	"github.com/scopefs/scopefs/tools/sshkeys"
 )
 
 // runFor runs one command, of the operator's or of the agent's user by, and returns when
@@ -62,6 +66,13 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		}
 		notes.add(note)
 	}
+	keys, err := keysOf(req.SSH)
+	if err == nil && by != nil && keys.Keys != nil {
+		err = invalid("--ssh-agent: only the operator lends an agent a key: ask for ssh_keys in its definition")
+	}
+	if err != nil {
+		return err
+	}
 	lent, err := d.lend(a, req.With)
 	if err != nil {
 		return err
@@ -69,6 +80,9 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 	defer d.endRoots(context.WithoutCancel(ctx), lent) // after its sandbox
 	purpose, unattended := d.purposeOf(a, by, req, &notes)
 	purpose.Lent = lent
+	if by == nil {
+		purpose.SSH = keys
+	}
 	defer unattended()
 	if req.Program != nil {
 		req.Program.Expose = a.Unshown(req.Program.Expose)
@@ -131,6 +145,31 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		tell(ctx, conn, box)
 	}
 	return nil
+}
+
+// keysOf returns what a command says of SSH keys, by their fingerprints.
+func keysOf(req *client.SSH) (of session.SSH, err error) {
+	if req == nil {
+		return of, nil
+	}
+	of.Agent = req.Agent
+	for _, k := range req.Keys {
+		name := k.Key
+		if !strings.HasPrefix(name, "SHA256:") {
+			if name, err = sshkeys.FingerprintOf(k.Key); err != nil {
+				return of, invalid("--ssh-agent: %v: give the file of a key, or SHA256:... of ssh-add -l", err)
+			}
+		}
+		if of.Keys == nil {
+			of.Keys = map[string]agents.KeyUse{}
+		}
+		use := agents.KeyUse(k.Use)
+		if use != agents.KeyAllow && use != agents.KeyAsk {
+			return of, invalid("--ssh-agent: %q: write allow or ask", k.Use)
+		}
+		of.Keys[name] = use
+	}
+	return of, nil
 }
 
 // tell ends a sandbox and sends what it has changed. A client that is gone needs nothing.

@@ -37,6 +37,7 @@ type Agent struct {
 	Hosts       []string         `json:"network_hosts"`           // of the rules
 	Home        homeShown        `json:"home"`
 	Devices     []string         `json:"devices,omitempty"`    // of the host
+	Keys        []string         `json:"ssh_keys,omitempty"`   // fingerprints, with their use
 	Variables   []string         `json:"env"`                  // names of variables
 	Stores      []string         `json:"stores"`               // names of shared stores and services
 	Contexts    []string         `json:"scopes"`               // patterns; null: any
@@ -214,6 +215,9 @@ func show(agent *agents.Agent) *Agent {
 	s.Contexts, s.Fixed = g.Contexts()
 	s.AskContexts = agent.Contexts.Ask
 	s.Devices = agent.Devices
+	for _, key := range slices.Sorted(maps.Keys(agent.SSHKeys)) {
+		s.Keys = append(s.Keys, fmt.Sprintf("%s (%s)", key, agent.SSHKeys[key]))
+	}
 	s.Variables = some(slices.Sorted(maps.Keys(agent.Env)))
 	s.Network, s.Hosts = string(g.Hosts().Kind()), some(g.Hosts().Names())
 	for _, tool := range g.ToolNames() {
@@ -300,6 +304,9 @@ func (s *Agent) Print(out io.Writer) error {
 	line("home", "%s", s.Home)
 	if len(s.Devices) > 0 {
 		line("devices", "%s", names(s.Devices))
+	}
+	if len(s.Keys) > 0 {
+		line("ssh keys", "%s", names(s.Keys))
 	}
 	line("env", "%s", names(s.Variables))
 	line("stores", "%s", names(s.Stores))

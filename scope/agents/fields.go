@@ -45,6 +45,7 @@ func (d *Definition) fields(file string, id scope.ID, named *bool, env map[strin
 		"network":      hosts.Field(&d.Network, refs),
 		"durable":      fields.Optional(&d.Durable),
 		"sandbox":      d.sandboxField(),
+		"ssh_keys":     keysField(&d.SSHKeys),
 		"env": func(n *yaml.Node) error {
 			for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 				env[n.Content[i].Value] = n.Content[i].Line

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
+	"github.com/scopefs/scopefs/tools/sshkeys/message"
 )
 
 // etcShown are the files of the host's /etc that a sandbox has.
@@ -289,6 +290,10 @@ func (p *plan) etc(spec *Spec) error {
 	if spec.Proxy {
 		own[nodeModule] = nodeModuleText
 	}
+	if spec.SSH != nil {
+		p.add("--dir", "/etc/ssh")
+		own["ssh/ssh_config"], own["ssh/ssh_known_hosts"] = spec.SSH.config(spec.Proxy), spec.SSH.Known
+	}
 	for name, text := range own {
 		p.add("--perms", "0444")
 		if err := p.data("--file", []byte(text), "/etc/"+name); err != nil {
@@ -296,6 +301,15 @@ func (p *plan) etc(spec *Spec) error {
 		}
 	}
 	return nil
+}
+
+// config returns the text of /etc/ssh/ssh_config, see ssh_config(5). That of HOME wins over it.
+func (s *SSH) config(proxy bool) string {
+	text := "Host *\n\tStrictHostKeyChecking yes\n\tUpdateHostKeys no\n"
+	if proxy {
+		text += "\tProxyCommand " + message.Program + " connect %h %p\n"
+	}
+	return text
 }
 
 // public opens a regular file that every user may read, and returns nil for any other. bwrap
