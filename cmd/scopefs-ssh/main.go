@@ -15,8 +15,8 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 
+	"github.com/scopefs/scopefs/internal/companion"
 	"github.com/scopefs/scopefs/tools/sshkeys/message"
 )
 
@@ -30,7 +30,7 @@ func main() {
 	default:
 		var keygen string
 		if keygen, err = exec.LookPath("ssh-keygen"); err == nil {
-			err = syscall.Exec(keygen, append([]string{"ssh-keygen"}, args...), os.Environ())
+			err = companion.Exec(keygen, append([]string{"ssh-keygen"}, args...)...)
 		}
 	}
 	if err != nil {

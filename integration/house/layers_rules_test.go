@@ -53,6 +53,7 @@ var owners = map[string]struct {
 	"golang.org/x/net/bpf":                       {nil, "for tests"},
 	"golang.org/x/net/http2":                     {nil, "for tests"},
 	"golang.org/x/net/idna":                      {[]string{"scope"}, "one canonical form of a host's name"},
+	"golang.org/x/crypto/ssh":                    {[]string{"tools/sshkeys", "internal/session"}, "what is signed with a user's SSH keys is decided in one place"},
 	"golang.org/x/term":                          {[]string{"internal/terminal", "internal/top"}, "only the command line has a terminal"},
 	"github.com/chromedp":                        {nil, "for tests"},
 	"github.com/lib/pq":                          {[]string{"cmd/scopefs-stores/internal/postgres"}, "a store on a server"},

@@ -62,7 +62,11 @@ func (a *app) run(ctx context.Context, name string, argv []string, o command.Run
 	if err != nil {
 		return command.RunFailed, err
 	}
-	keyring, err := o.SSH()
+	dir := ""
+	if at.Project != nil {
+		dir = at.Project.Dir
+	}
+	keyring, err := o.SSH(dir)
 	if err != nil {
 		return command.RunFailed, err
 	}

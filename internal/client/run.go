@@ -52,6 +52,7 @@ type RunRequest struct {
 type SSH struct {
 	Agent string   `json:"agent,omitempty"` // its socket: SSH_AUTH_SOCK
 	Keys  []SSHKey `json:"keys,omitempty"`
+	Signs bool     `json:"signs,omitempty"` // the user's git signs commits in the agent's directory
 }
 
 // SSHKey is a key of an SSH agent.

@@ -2,12 +2,14 @@ package command
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -156,9 +158,9 @@ func (o *Run) Roots() (roots []client.Root, err error) {
 // maxKey bounds a file with a public key, in bytes.
 const maxKey = 64 << 10
 
-// SSH returns the user's SSH agent, and the keys of --ssh-agent.
-func (o *Run) SSH() (*client.SSH, error) {
-	ssh := &client.SSH{Agent: os.Getenv("SSH_AUTH_SOCK")}
+// SSH returns the user's SSH agent, the keys of --ssh-agent, and whether git signs commits in the agent's directory; dir may be "".
+func (o *Run) SSH(dir string) (*client.SSH, error) {
+	ssh := &client.SSH{Agent: os.Getenv("SSH_AUTH_SOCK"), Signs: signs(dir)}
 	if len(o.Keys) > 0 && ssh.Agent == "" {
 		return nil, errors.New("--ssh-agent: SSH_AUTH_SOCK is not set: start ssh-agent, and ssh-add the key")
 	}
@@ -179,6 +181,22 @@ func (o *Run) SSH() (*client.SSH, error) {
 		ssh.Keys = append(ssh.Keys, client.SSHKey{Key: name, Use: use})
 	}
 	return ssh, nil
+}
+
+// gitTime bounds the question whether git signs.
+const gitTime = 2 * time.Second
+
+// signs reports whether git signs commits in a directory. git-config(1) runs no program to say so.
+func signs(dir string) bool {
+	if _, err := os.Lstat(filepath.Join(dir, ".git")); dir == "" || err != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), gitTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "git", "config", "--type=bool", "--get", "commit.gpgSign")
+	cmd.Dir, cmd.WaitDelay = dir, time.Second
+	out, err := cmd.Output()
+	return err == nil && strings.TrimSpace(string(out)) == "true"
 }
 
 // Report prints what a command has changed: of an agent, or of the directory of --dir.

@@ -81,6 +81,7 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 	purpose, unattended := d.purposeOf(a, by, req, &notes)
 	purpose.Lent = lent
 	if by == nil {
+		keys.Refused = purpose.SSH.Refused
 		purpose.SSH = keys
 	}
 	defer unattended()
@@ -152,7 +153,7 @@ func keysOf(req *client.SSH) (of session.SSH, err error) {
 	if req == nil {
 		return of, nil
 	}
-	of.Agent = req.Agent
+	of.Agent, of.Signs = req.Agent, req.Signs
 	for _, k := range req.Keys {
 		name := k.Key
 		if !strings.HasPrefix(name, "SHA256:") {
@@ -185,6 +186,7 @@ func (d *Daemon) purposeOf(a *agent.Agent, by *uint32, req api.RunRequest, notes
 	p = session.Purpose{By: by, Command: ledger.CommandLine(req.Argv), Refused: func(host, text, remedy string) {
 		notes.refused(a.ID(), api.Note{Note: text, Remedy: remedy, Host: host})
 	}}
+	p.SSH.Refused = notes.once
 	if by != nil { // the agent's user gives no key
 		return p, func() {}
 	}
@@ -375,6 +377,20 @@ func (n *notes) refused(id scope.ID, note api.Note) {
 	}
 	n.waiting = append(n.waiting, note)
 	n.flush()
+}
+
+// once adds a note while the command runs, unless it was added before.
+func (n *notes) once(text string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.hosts == nil {
+		n.hosts = map[string]bool{}
+	}
+	if !n.hosts[text] && len(n.hosts) <= maxNotes {
+		n.hosts[text] = true
+		n.add(text)
+		n.flush()
+	}
 }
 
 // add adds a note before the command starts.

@@ -58,7 +58,11 @@ func (f *front) run(c *cobra.Command, name string, argv []string, o *command.Run
 	if err != nil {
 		return command.RunFailed, err
 	}
-	keyring, err := o.SSH()
+	dir := ""
+	if project != nil {
+		dir = project.Dir
+	}
+	keyring, err := o.SSH(dir)
 	if err != nil {
 		return command.RunFailed, err
 	}

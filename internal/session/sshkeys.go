@@ -36,6 +36,9 @@ import (
 type SSH struct {
 	Agent string                   // the socket of the user's agent; "": that of this process
 	Keys  map[string]agents.KeyUse // by fingerprint, beside those of the definition
+	Signs bool                     // the user's git signs commits in the agent's directory
+
+	Refused func(text string) // gets each refusal; nil drops them
 }
 
 // keyring is a sandbox's way to the user's SSH keys: see package sshkeys. It ends with the sandbox, and with the daemon.
@@ -71,7 +74,12 @@ func (b *Sandbox) equipSSH(ctx context.Context, spec *sandbox.Spec, owner accoun
 		return fmt.Errorf("known hosts: %w", err)
 	}
 	spec.SSH = &sandbox.SSH{Known: k.known.Lines(b.network.candidates(b, p, k.known))}
-	if len(k.named()) == 0 || p.Chain != "" { // a task has no keys
+	b.keys = k
+	if p.Chain != "" { // a task has no keys
+		return nil
+	}
+	if len(k.named()) == 0 {
+		k.unsigned()
 		return nil
 	}
 	k.Door = sshkeys.New(k.tenant(b, p))
@@ -90,8 +98,8 @@ func (b *Sandbox) equipSSH(ctx context.Context, spec *sandbox.Spec, owner accoun
 			k.lacks = append(k.lacks, "your SSH agent does not have the key "+name+": ssh-add it")
 		}
 	}
-	b.keys = k
 	if len(keys) == 0 {
+		k.unsigned()
 		return nil
 	}
 	if err := k.listen(owner); err != nil {
@@ -107,9 +115,21 @@ func (b *Sandbox) equipSSH(ctx context.Context, spec *sandbox.Spec, owner accoun
 	env := maps.Clone(spec.Env)
 	env["SSH_AUTH_SOCK"] = message.Socket
 	signing := "key::" + strings.TrimSpace(string(ssh.MarshalAuthorizedKey(keys[0])))
-	setGit(env, "gpg.format", "ssh", "gpg.ssh.program", message.Program, "user.signingkey", signing)
+	sign := []string{"gpg.format", "ssh", "gpg.ssh.program", message.Program, "user.signingkey", signing}
+	if k.given.Signs {
+		sign = append(sign, "commit.gpgSign", "true")
+	}
+	setGit(env, sign...)
 	spec.Env = env
 	return nil
+}
+
+// unsigned tells a user whose git signs commits that the agent's does not.
+func (k *keyring) unsigned() {
+	if k.given.Signs {
+		k.lacks = append(k.lacks, "your git signs commits here (commit.gpgSign), and the agent has no key: its commits are not signed: "+
+			"run --ssh-agent KEY, or ssh_keys in its definition")
+	}
 }
 
 // setGit makes git(1) take these keys and values over those of every file: git-config(1), ENVIRONMENT. Variables of the agent's win.
@@ -223,8 +243,8 @@ func (k *keyring) tenant(b *Sandbox, p Purpose) sshkeys.Tenant {
 		},
 		Approve: func(ctx context.Context, q sshkeys.Question) error { return k.approve(ctx, b, p, q) },
 		Refused: func(text string) {
-			if p.Refused != nil {
-				p.Refused("", text, "")
+			if k.given.Refused != nil {
+				k.given.Refused(text)
 			}
 		},
 	}

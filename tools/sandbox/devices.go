@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,8 +64,10 @@ func findDevices(names []string, uid, gid uint32) (found []device, lacks []strin
 		if known {
 			paths = nil
 			for _, p := range patterns {
-				all, _ := filepath.Glob("/dev/" + p) // of a good pattern
-				paths = append(paths, all...)
+				all, _ := fs.Glob(os.DirFS("/dev"), p) // of a good pattern
+				for _, at := range all {
+					paths = append(paths, "/dev/"+at)
+				}
 			}
 		}
 		none := true

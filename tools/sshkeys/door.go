@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -189,6 +190,7 @@ func (c *client) answer(ctx context.Context, kind byte, of []byte) []byte {
 			if err = c.bind(m.Contents); err == nil {
 				return []byte{success}
 			}
+			c.refuse(ctx, audit.Event{Event: audit.KindKey, Op: "bind", Call: c.call, Verdict: audit.Deny}, err)
 		case message.SignGit:
 			var g gitMessage
 			if err = ssh.Unmarshal(m.Contents, &g); err == nil {
@@ -291,6 +293,9 @@ func (c *client) sign(ctx context.Context, q Question, data []byte, flags agent.
 		if key, err = c.keyOf(ctx, q.Fingerprint); err == nil {
 			e.Verdict = audit.Allow
 			if err = c.Record(ctx, e); err == nil {
+				if !strings.Contains(key.Type(), "rsa") { // the flags are of RSA
+					flags = 0
+				}
 				err = c.upstream(ctx, func(a agent.ExtendedAgent) (err error) {
 					signature, err = a.SignWithFlags(key, data, flags)
 					return err
@@ -300,14 +305,20 @@ func (c *client) sign(ctx context.Context, q Question, data []byte, flags agent.
 		}
 	}
 	if err != nil {
-		e.Detail += ": " + err.Error()
-		_ = c.Record(context.WithoutCancel(ctx), e) // it is refused whether recorded or not
-		if c.Refused != nil {
-			c.Refused(fmt.Sprintf("ssh key: %s %s: %v", q.Op, q.Target, err))
-		}
+		e.Detail += ": "
+		c.refuse(ctx, e, err)
 		return nil, err
 	}
 	return signature, nil
+}
+
+// refuse records a refusal, and tells the operator.
+func (c *client) refuse(ctx context.Context, e audit.Event, err error) {
+	e.Detail += err.Error()
+	_ = c.Record(context.WithoutCancel(ctx), e) // it is refused whether recorded or not
+	if c.Refused != nil {
+		c.Refused(strings.TrimSpace(fmt.Sprintf("ssh key: %s %s", e.Op, e.Target)) + ": " + err.Error())
+	}
 }
 
 func (c *client) keyOf(ctx context.Context, fingerprint string) (*agent.Key, error) {

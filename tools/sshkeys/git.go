@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/agent"
 )
 
 const (
@@ -25,8 +26,7 @@ func (c *client) signGit(ctx context.Context, g gitMessage) (*ssh.Signature, err
 	}{gitNamespace, "", gitHash, hash[:]})...)
 	target, err := object(g.Text)
 	q := Question{Op: "sign", Target: target, Fingerprint: g.Fingerprint, Text: string(g.Text)}
-	const sha512 = 4 // of RSA; others take no notice
-	return c.sign(ctx, q, data, sha512, err)
+	return c.sign(ctx, q, data, agent.SignatureFlagRsaSha512, err)
 }
 
 // object says what a text is: a commit with the beginning of its message, or a tag.

@@ -2,7 +2,6 @@ package sshkeys
 
 import (
 	"bytes"
-	"fmt"
 	"net"
 	"os"
 	"slices"
@@ -11,7 +10,6 @@ import (
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
-	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/bounded"
 )
@@ -65,14 +63,14 @@ func ReadKnown(files ...string) (*Known, error) {
 			}
 		}
 	}
-	fd, err := unix.MemfdCreate("known_hosts", unix.MFD_CLOEXEC) // knownhosts reads files alone
+	f, err := os.CreateTemp("", "scopefs-known-") // knownhosts reads files alone
 	if err != nil {
 		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), "known_hosts")
+	defer os.Remove(f.Name())
 	defer f.Close()
 	if _, err = f.Write(text); err == nil {
-		k.check, err = knownhosts.New(fmt.Sprintf("/proc/self/fd/%d", fd))
+		k.check, err = knownhosts.New(f.Name())
 	}
 	return k, err
 }
