@@ -188,6 +188,20 @@ func TestSSH(t *testing.T) {
 	assert.NotContains(t, out, "in\n")
 	assert.Contains(t, h.Must("agents", "show", "asks"), fingerprint+" (ask)")
 
+	// The user's git signs commits: with a key the agent's are signed, without one a line says that they are not.
+	s.put(t, "home/.gitconfig", "[user]\n\tname = a\n\temail = a@b\n[commit]\n\tgpgsign = true\n")
+	s.run(t, "git", "init", "-q", s.dir+"/project")
+	for _, with := range [][]string{nil, {"--ssh-agent", s.dir + "/key.pub:allow"}} {
+		words := append(append([]string{"run", "--dir", s.dir + "/project"}, with...), "--", "git", "commit", "-q", "--allow-empty", "-m", "x")
+		cmd := exec.Command(harness.Program, words...)
+		cmd.Env = append(os.Environ(), "XDG_STATE_HOME="+s.dir+"/state", "XDG_CONFIG_HOME="+s.dir+"/config", "XDG_RUNTIME_DIR=", "TMPDIR="+t.TempDir())
+		out, err := cmd.CombinedOutput()
+		assert.NoError(t, err, string(out))
+		commit := s.run(t, "git", "-C", s.dir+"/project", "cat-file", "commit", "HEAD")
+		assert.Equal(t, with != nil, strings.Contains(commit, "BEGIN SSH SIGNATURE"), string(out))
+		assert.Equal(t, with == nil, strings.Contains(string(out), "its commits are not signed: run --ssh-agent KEY"), string(out))
+	}
+
 	logged, err := os.Open(s.log)
 	require.NoError(t, err)
 	defer logged.Close()

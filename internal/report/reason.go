@@ -225,6 +225,10 @@ func why(p config.Paths, known *definitions.Set, e audit.Event) (*Reason, error)
 		r.Note = "the agent's changes are kept, and what this would have destroyed could not be: history: {unkept: allow} allows such changes"
 		return r, nil
 	}
+	if e.Event == audit.KindKey {
+		r.Note = "ssh_keys of the definition and run --ssh-agent name the keys that the agent may use"
+		return r, nil
+	}
 	id, err := scope.ParseID(e.Agent)
 	var agent *agents.Agent
 	if err == nil {
