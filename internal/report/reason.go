@@ -172,6 +172,10 @@ func reached(ctx context.Context, p config.Paths, e audit.Event) (string, error)
 			e.Errno, end.Bytes), nil
 	case e.Event == audit.KindFile && refused:
 		return fmt.Sprintf("nothing: the view refused with %s before it read or changed anything", e.Errno), nil
+	case e.Event == audit.KindKey && refused:
+		return "no signature", nil
+	case e.Event == audit.KindKey:
+		return "a signature", nil
 	case e.Event == audit.KindFile:
 		return "the view allowed it; the log does not have how much was read", nil
 	case end.Outcome == "":

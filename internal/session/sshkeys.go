@@ -71,7 +71,8 @@ func (b *Sandbox) equipSSH(ctx context.Context, spec *sandbox.Spec, owner accoun
 	spec.Binds = append(slices.Clone(spec.Binds), sandbox.Bind{File: program, At: message.Program})
 	b.opened = append(b.opened, program)
 	if k.known, err = sshkeys.ReadKnown(knownFiles()...); err != nil {
-		return fmt.Errorf("known hosts: %w", err)
+		a.Warnings.Warn(a.id, "no host of ssh is known", "err", err)
+		k.known, _ = sshkeys.ReadKnown() // of no file there is no error
 	}
 	spec.SSH = &sandbox.SSH{Known: k.known.Lines(b.network.candidates(b, p, k.known))}
 	b.keys = k

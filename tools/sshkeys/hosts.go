@@ -63,6 +63,10 @@ func ReadKnown(files ...string) (*Known, error) {
 			}
 		}
 	}
+	if text == nil {
+		k.check = func(string, net.Addr, ssh.PublicKey) error { return &knownhosts.KeyError{} }
+		return k, nil
+	}
 	f, err := os.CreateTemp("", "scopefs-known-") // knownhosts reads files alone
 	if err != nil {
 		return nil, err
