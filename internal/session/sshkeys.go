@@ -227,11 +227,7 @@ func (k *keyring) tenant(b *Sandbox, p Purpose) sshkeys.Tenant {
 	return sshkeys.Tenant{
 		Decide: k.decide,
 		Dial: func(ctx context.Context) (net.Conn, error) {
-			name := cmp.Or(k.given.Agent, os.Getenv("SSH_AUTH_SOCK"))
-			if name == "" {
-				return nil, errors.New("SSH_AUTH_SOCK is not set")
-			}
-			return (&net.Dialer{}).DialContext(ctx, "unix", name)
+			return sshkeys.DialAgent(ctx, cmp.Or(k.given.Agent, os.Getenv("SSH_AUTH_SOCK")))
 		},
 		Hosts: func(key ssh.PublicKey) []string { return k.known.Of(b.network.candidates(b, p, k.known), key) },
 		Call:  func() string { return b.OnlyTag(worker.Tag) },

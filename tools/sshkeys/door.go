@@ -257,6 +257,14 @@ func (c *client) list(ctx context.Context) []byte {
 	return answer
 }
 
+// DialAgent connects to the user's SSH agent, by the value of SSH_AUTH_SOCK.
+func DialAgent(ctx context.Context, name string) (net.Conn, error) {
+	if name == "" {
+		return nil, errors.New("SSH_AUTH_SOCK is not set")
+	}
+	return (&net.Dialer{}).DialContext(ctx, "unix", name)
+}
+
 // upstream connects to the user's agent for one request.
 func (d *Door) upstream(ctx context.Context, do func(agent.ExtendedAgent) error) error {
 	conn, err := d.Dial(ctx)
