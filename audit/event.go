@@ -37,6 +37,7 @@ const (
 	KindCall     = event.KindCall
 	KindApproval = event.KindApproval
 	KindNetwork  = event.KindNetwork
+	KindKey      = event.KindKey
 	KindHistory  = event.KindHistory
 	KindDaemon   = event.KindDaemon
 	KindAudit    = event.KindAudit

@@ -22,6 +22,8 @@ var dialling = map[string]string{
 	"internal/desktop":    "the session bus of the operator's desktop",
 	"internal/holder":     "the holder's socket",
 	"internal/servertest": "servers of tests",
+	"tools/sshkeys":       "the user's SSH agent",
+	"cmd/scopefs-ssh":     "in a sandbox: the agent's network, and the socket of its keys",
 }
 
 // dials are names of packages that connect, or resolve a name. Of net/http they are those that connect by net.Dialer.

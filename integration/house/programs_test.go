@@ -67,6 +67,11 @@ var links = []struct{ program, not, why string }{
 	{"cmd/scopefs-files", "tools/file/worker", "likewise"},
 	{"cmd/scopefs-files", "internal/child", "likewise"},
 
+	{"cmd/scopefs-ssh", "golang.org/x/crypto/...", "it has no key: whoever signs is asked"},
+	{"cmd/scopefs-ssh", "scope/...", "it runs in a sandbox: nothing there is a definition"},
+	{"cmd/scopefs-ssh", "net/http", "it passes on what ssh says"},
+	{"cmd/scopefs-ssh", "tools/sshkeys", "the end that asks imports nothing of the end that decides"},
+
 	{"cmd/scopefs-init", "net", "it has no time for it"},
 	{"cmd/scopefs-holder", "net/http", "it keeps descriptors, and reads nothing of an agent's"},
 	{"cmd/scopefs-holder", "tools/...", "it outlives a daemon that is dead, and needs nothing of it"},

@@ -62,8 +62,16 @@ func (a *app) run(ctx context.Context, name string, argv []string, o command.Run
 	if err != nil {
 		return command.RunFailed, err
 	}
+	dir := ""
+	if at.Project != nil {
+		dir = at.Project.Dir
+	}
+	keyring, err := o.SSH(dir)
+	if err != nil {
+		return command.RunFailed, err
+	}
 	req := api.RunRequest{RunRequest: client.RunRequest{
-		Argv: argv, With: with, Dir: o.Dir, Env: env, Keys: at.Keys(), Changes: string(a.flags.Changes), Stops: true}}
+		Argv: argv, With: with, SSH: keyring, Dir: o.Dir, Env: env, Keys: at.Keys(), Changes: string(a.flags.Changes), Stops: true}}
 	if t := os.Getenv("TERM"); t != "" && env["TERM"] == "" {
 		env["TERM"] = t
 	}

@@ -28,6 +28,8 @@ type RunRequest struct {
 
 	Resume *Resume `json:"resume,omitempty"` // a run of the last daemon, in place of a new one
 
+	SSH *SSH `json:"ssh,omitempty"` // of the operator's
+
 	With []Root `json:"with,omitempty"` // directories of the host that the sandbox has beside the agent's
 
 	// Changes is what the view must do with changes, as a definition writes it; "": whatever it does.
@@ -44,6 +46,19 @@ type RunRequest struct {
 	// Keys are variables of the client that credentials of presets read. The daemon uses one that it has not, for this
 	// session alone.
 	Keys map[string]string `json:"keys,omitempty"`
+}
+
+// SSH is the user's SSH agent, and what a command may use of it beside what the definition says.
+type SSH struct {
+	Agent string   `json:"agent,omitempty"` // its socket: SSH_AUTH_SOCK
+	Keys  []SSHKey `json:"keys,omitempty"`
+	Signs bool     `json:"signs,omitempty"` // the user's git signs commits in the agent's directory
+}
+
+// SSHKey is a key of an SSH agent.
+type SSHKey struct {
+	Key string `json:"key"` // its fingerprint (SHA256:...), or the public key as in a file of ssh-keygen(1)
+	Use string `json:"use"` // allow, ask or deny
 }
 
 // Root is a directory of the host that a sandbox has at the same path, in a view of its own.

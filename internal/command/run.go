@@ -2,12 +2,14 @@ package command
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/scopefs/scopefs/internal/bounded"
 	"github.com/scopefs/scopefs/internal/client"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/printable"
@@ -38,6 +41,7 @@ type Run struct {
 	ShowSecrets bool
 	Quiet, JSON bool
 	With        []string
+	Keys        []string
 	Env         Variables
 }
 
@@ -95,6 +99,7 @@ scopefs failed; 126 if the command cannot be executed; 127 if it does not exist.
 	c.Flags().BoolVar(&o.JSON, "json", false, "print that as a line of JSON, on standard error")
 	AddProject(c, &o.ShowSecrets, &o.Changes)
 	c.Flags().StringArrayVar(&o.With, "with", nil, "show the directory `DIR`, or DIR:ro without changes, at its path; may be repeated")
+	c.Flags().StringArrayVar(&o.Keys, "ssh-agent", nil, "let it use the key `KEY` of your SSH agent, KEY:allow without asking you; a file, or SHA256:...; may be repeated")
 	c.Flags().StringVarP(&o.Dir, "chdir", "C", "", "start in this directory of the view")
 	c.Flags().StringArrayVarP(&o.Env.Set, "env", "e", nil, "set NAME=VALUE for the command, or NAME to the value that it has here")
 	c.Flags().StringArrayVar(&o.Env.Files, "env-file", nil, "set the variables of a file, a line each; -e wins")
@@ -148,6 +153,50 @@ func (o *Run) Roots() (roots []client.Root, err error) {
 		roots = append(roots, client.Root{Dir: dir, Read: read})
 	}
 	return roots, nil
+}
+
+// maxKey bounds a file with a public key, in bytes.
+const maxKey = 64 << 10
+
+// SSH returns the user's SSH agent, the keys of --ssh-agent, and whether git signs commits in the agent's directory; dir may be "".
+func (o *Run) SSH(dir string) (*client.SSH, error) {
+	ssh := &client.SSH{Agent: os.Getenv("SSH_AUTH_SOCK"), Signs: signs(dir)}
+	if len(o.Keys) > 0 && ssh.Agent == "" {
+		return nil, errors.New("--ssh-agent: SSH_AUTH_SOCK is not set: start ssh-agent, and ssh-add the key")
+	}
+	for _, given := range o.Keys {
+		name, use := given, "ask"
+		for _, suffix := range []string{"allow", "ask"} {
+			if of, ok := strings.CutSuffix(given, ":"+suffix); ok {
+				name, use = of, suffix
+			}
+		}
+		if !strings.HasPrefix(name, "SHA256:") {
+			text, err := bounded.File(strings.TrimSuffix(name, ".pub")+".pub", maxKey)
+			if err != nil {
+				return nil, fmt.Errorf("--ssh-agent %s: %w: give the file of a key that has its public part beside it, or SHA256:... of ssh-add -l", printable.Text(given), err)
+			}
+			name = strings.TrimSpace(string(text))
+		}
+		ssh.Keys = append(ssh.Keys, client.SSHKey{Key: name, Use: use})
+	}
+	return ssh, nil
+}
+
+// gitTime bounds the question whether git signs.
+const gitTime = 2 * time.Second
+
+// signs reports whether git signs commits in a directory. git-config(1) runs no program to say so.
+func signs(dir string) bool {
+	if _, err := os.Lstat(filepath.Join(dir, ".git")); dir == "" || err != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), gitTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "git", "config", "--type=bool", "--get", "commit.gpgSign")
+	cmd.Dir, cmd.WaitDelay = dir, time.Second
+	out, err := cmd.Output()
+	return err == nil && strings.TrimSpace(string(out)) == "true"
 }
 
 // Report prints what a command has changed: of an agent, or of the directory of --dir.

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,12 +20,15 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/client"
 	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/sandbox"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
+	"github.com/scopefs/scopefs/tools/sshkeys"
 )
 
 // runFor runs one command, of the operator's or of the agent's user by, and returns when
@@ -65,6 +69,13 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		}
 		notes.add(note)
 	}
+	keys, err := keysOf(req.SSH)
+	if err == nil && by != nil && keys.Keys != nil {
+		err = invalid("--ssh-agent: only the operator lends an agent a key: ask for ssh_keys in its definition")
+	}
+	if err != nil {
+		return err
+	}
 	lent, err := d.lend(a, req.With)
 	if err != nil {
 		return err
@@ -72,6 +83,10 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 	defer d.endRoots(context.WithoutCancel(ctx), lent) // after its sandbox
 	purpose, unattended := d.purposeOf(a, by, req, &notes)
 	purpose.Lent = lent
+	if by == nil {
+		keys.Refused = purpose.SSH.Refused
+		purpose.SSH = keys
+	}
 	defer unattended()
 	if req.Program != nil {
 		req.Program.Expose = a.Unshown(req.Program.Expose)
@@ -102,6 +117,9 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 	}
 	if by == nil {
 		notes.add(a.Unkept())
+		for _, lacks := range box.Lacks() {
+			notes.add(lacks)
+		}
 		notes.last = a.Waiting
 	}
 	if req.Program != nil && (req.Program.Prepare != "" || purpose.Login != nil) {
@@ -133,6 +151,31 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 	return nil
 }
 
+// keysOf returns what a command says of SSH keys, by their fingerprints.
+func keysOf(req *client.SSH) (of session.SSH, err error) {
+	if req == nil {
+		return of, nil
+	}
+	of.Agent, of.Signs = req.Agent, req.Signs
+	for _, k := range req.Keys {
+		name := k.Key
+		if !strings.HasPrefix(name, "SHA256:") {
+			if name, err = sshkeys.FingerprintOf(k.Key); err != nil {
+				return of, invalid("--ssh-agent: %v: give the file of a key, or SHA256:... of ssh-add -l", err)
+			}
+		}
+		if of.Keys == nil {
+			of.Keys = map[string]agents.KeyUse{}
+		}
+		use := agents.KeyUse(k.Use)
+		if use != agents.KeyAllow && use != agents.KeyAsk {
+			return of, invalid("--ssh-agent: %q: write allow or ask", k.Use)
+		}
+		of.Keys[name] = use
+	}
+	return of, nil
+}
+
 // tell ends a sandbox and sends what it has changed. A client that is gone needs nothing.
 func tell(ctx context.Context, conn *runConn, box *session.Sandbox) {
 	box.End()
@@ -146,6 +189,7 @@ func (d *Daemon) purposeOf(a *agent.Agent, by *uint32, req api.RunRequest, notes
 	p = session.Purpose{By: by, Command: ledger.CommandLine(req.Argv), Refused: func(host, text, remedy string) {
 		notes.refused(a.ID(), api.Note{Note: text, Remedy: remedy, Host: host})
 	}}
+	p.SSH.Refused = notes.once
 	if by != nil { // the agent's user gives no key
 		return p, func() {}
 	}
@@ -336,6 +380,20 @@ func (n *notes) refused(id scope.ID, note api.Note) {
 	}
 	n.waiting = append(n.waiting, note)
 	n.flush()
+}
+
+// once adds a note while the command runs, unless it was added before.
+func (n *notes) once(text string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.hosts == nil {
+		n.hosts = map[string]bool{}
+	}
+	if !n.hosts[text] && len(n.hosts) <= maxNotes {
+		n.hosts[text] = true
+		n.add(text)
+		n.flush()
+	}
 }
 
 // add adds a note before the command starts.

@@ -46,6 +46,7 @@ func tries(root bool) []try {
 		}},
 		{"programs", Views, func(context.Context) []Line { return []Line{companions(Views)} }},
 		{"programs of sandboxes", Sandboxes, func(context.Context) []Line { return []Line{companions(Sandboxes)} }},
+		{"devices", Sandboxes, func(context.Context) []Line { return []Line{devices(sandbox.Devices())} }},
 		{"git identity", Sandboxes, func(ctx context.Context) []Line { return []Line{gitIdentity(ctx)} }},
 	}
 }
@@ -204,6 +205,12 @@ func sandboxes(ctx context.Context) (lines []Line) {
 		lines = append(lines, l)
 	}
 	return lines
+}
+
+// devices reports the devices of this host that definitions may name.
+func devices(found, left []string) Line {
+	text := cmp.Or(strings.Join(found, ", "), "no GPU and no KVM is here") + " (agents have what sandbox: {devices} of their definition names)"
+	return Line{Detail: strings.Join(append([]string{text}, left...), "; ")}
 }
 
 func groups(version string, err error) Line {

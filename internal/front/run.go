@@ -58,7 +58,15 @@ func (f *front) run(c *cobra.Command, name string, argv []string, o *command.Run
 	if err != nil {
 		return command.RunFailed, err
 	}
-	req := client.RunRequest{Argv: argv, With: with, Dir: o.Dir, Env: env, Keys: keys, Others: project != nil && f.Dir != "", Stops: true}
+	dir := ""
+	if project != nil {
+		dir = project.Dir
+	}
+	keyring, err := o.SSH(dir)
+	if err != nil {
+		return command.RunFailed, err
+	}
+	req := client.RunRequest{Argv: argv, With: with, SSH: keyring, Dir: o.Dir, Env: env, Keys: keys, Others: project != nil && f.Dir != "", Stops: true}
 	if o.TTY {
 		req.TTY = terminal.Size()
 	}

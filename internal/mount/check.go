@@ -103,17 +103,25 @@ func CheckCalls() error {
 	if err := CheckCapability(); err != nil && missing == nil && refused != nil {
 		return err // the same calls fail without it
 	}
-	return lack(missing, refused, !Privileged() && appArmorRestricts())
+	return lack(missing, refused, !Privileged() && appArmorRestricts(), filtered())
+}
+
+// filtered reports whether a seccomp filter looks at the process's system calls: proc_pid_status(5).
+func filtered() bool {
+	text, err := os.ReadFile("/proc/self/status")
+	return err != nil || !strings.Contains(string(text), "\nSeccomp:\t0\n")
 }
 
 // lack returns the error of system calls that are missing, or that a filter refuses, or AppArmor if it restricts the process.
-func lack(missing, refused []string, restricted bool) error {
+func lack(missing, refused []string, restricted, filtered bool) error {
 	switch {
 	case len(missing) > 0:
 		return &HostError{"the kernel has no " + strings.Join(missing, ", "),
 			"need Linux 5.15 or newer with Landlock; in a container, a seccomp profile that knows these system calls"}
 	case len(refused) > 0 && restricted:
 		return &HostError{"AppArmor refuses " + strings.Join(refused, ", ") + " in a user namespace", appArmorRemedy}
+	case len(refused) > 0 && !filtered: // no filter does
+		return &HostError{"the host or its security module refuses " + strings.Join(refused, ", "), NeedsPrivilege + " --security-opt apparmor=unconfined"}
 	case len(refused) > 0:
 		return &HostError{"a seccomp filter refuses " + strings.Join(refused, ", "),
 			"allow these system calls in the profile of the container or service"}
@@ -126,13 +134,23 @@ const appArmorRemedy = "load scopefs's profile (docs/operating.md#apparmor), or 
 // NeedsNamespaces is the remedy where the process can make no namespaces.
 func NeedsNamespaces() string {
 	switch {
-	case os.Geteuid() == 0:
+	case os.Geteuid() == 0, inContainer():
 		return NeedsPrivilege
 	case appArmorRestricts():
 		return appArmorRemedy
 	default:
 		return "allow them (sysctl user.max_user_namespaces above 0), or run as root"
 	}
+}
+
+// inContainer reports whether a container of Docker, Podman or Kubernetes says that this process is in it.
+func inContainer() bool {
+	for _, mark := range []string{"/.dockerenv", "/run/.containerenv", "/var/run/secrets/kubernetes.io"} {
+		if _, err := os.Lstat(mark); err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // appArmorRestricts reports whether AppArmor takes the capabilities of an ordinary user's
@@ -164,6 +182,8 @@ func CheckFUSE() error {
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
 		what, remedy = "there is no FUSE ("+what+")", "load the module (modprobe fuse); a container needs --device /dev/fuse"
+	case errors.Is(err, unix.EACCES) && unix.Access("/dev/fuse", unix.R_OK|unix.W_OK) == nil:
+		what, remedy = "no file system can be mounted ("+what+")", "a container needs --security-opt apparmor=unconfined beside --cap-add SYS_ADMIN"
 	case errors.Is(err, unix.EACCES):
 		what, remedy = "/dev/fuse is closed to this user ("+what+")", "chmod 666 /dev/fuse, as udev does, or run as root"
 	}

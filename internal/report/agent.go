@@ -36,6 +36,8 @@ type Agent struct {
 	Network     string           `json:"network"`                 // none, rules or host
 	Hosts       []string         `json:"network_hosts"`           // of the rules
 	Home        homeShown        `json:"home"`
+	Devices     []string         `json:"devices,omitempty"`    // of the host
+	Keys        []string         `json:"ssh_keys,omitempty"`   // fingerprints, with their use
 	Variables   []string         `json:"env"`                  // names of variables
 	Stores      []string         `json:"stores"`               // names of shared stores and services
 	Contexts    []string         `json:"scopes"`               // patterns; null: any
@@ -212,6 +214,10 @@ func show(agent *agents.Agent) *Agent {
 	}
 	s.Contexts, s.Fixed = g.Contexts()
 	s.AskContexts = agent.Contexts.Ask
+	s.Devices = agent.Devices
+	for _, key := range slices.Sorted(maps.Keys(agent.SSHKeys)) {
+		s.Keys = append(s.Keys, fmt.Sprintf("%s (%s)", key, agent.SSHKeys[key]))
+	}
 	s.Variables = some(slices.Sorted(maps.Keys(agent.Env)))
 	s.Network, s.Hosts = string(g.Hosts().Kind()), some(g.Hosts().Names())
 	for _, tool := range g.ToolNames() {
@@ -296,6 +302,12 @@ func (s *Agent) Print(out io.Writer) error {
 		line("network", "%s", s.Network)
 	}
 	line("home", "%s", s.Home)
+	if len(s.Devices) > 0 {
+		line("devices", "%s", names(s.Devices))
+	}
+	if len(s.Keys) > 0 {
+		line("ssh keys", "%s", names(s.Keys))
+	}
 	line("env", "%s", names(s.Variables))
 	line("stores", "%s", names(s.Stores))
 	if s.Contexts != nil { // else calls see what their declarations say, and others nothing

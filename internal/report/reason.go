@@ -172,6 +172,10 @@ func reached(ctx context.Context, p config.Paths, e audit.Event) (string, error)
 			e.Errno, end.Bytes), nil
 	case e.Event == audit.KindFile && refused:
 		return fmt.Sprintf("nothing: the view refused with %s before it read or changed anything", e.Errno), nil
+	case e.Event == audit.KindKey && refused:
+		return "no signature", nil
+	case e.Event == audit.KindKey:
+		return "a signature", nil
 	case e.Event == audit.KindFile:
 		return "the view allowed it; the log does not have how much was read", nil
 	case end.Outcome == "":
@@ -223,6 +227,10 @@ func why(p config.Paths, known *definitions.Set, e audit.Event) (*Reason, error)
 	}
 	if e.RuleKind == string(scope.KindHistory) {
 		r.Note = "the agent's changes are kept, and what this would have destroyed could not be: history: {unkept: allow} allows such changes"
+		return r, nil
+	}
+	if e.Event == audit.KindKey {
+		r.Note = "ssh_keys of the definition and run --ssh-agent name the keys that the agent may use"
 		return r, nil
 	}
 	id, err := scope.ParseID(e.Agent)

@@ -21,7 +21,8 @@ func (a *Agent) equip(ctx context.Context, spec *sandbox.Spec, p Purpose) error 
 	env := map[string]string{}
 	maps.Copy(env, spec.Env)
 	maps.Copy(env, def.Env)
-	spec.Env, spec.Git = env, a.git.Get()
+	unsigned(env)
+	spec.Env, spec.Git, spec.Devices = env, a.git.Get(), def.Devices
 	spec.Git.Linked = slices.ContainsFunc(def.View.Roots, func(r agents.Root) bool { return r.Worktree != "" })
 	keep := def.Keep.Or(a.Settings.Keep)
 	if p.Held != nil { // the user is the caller's

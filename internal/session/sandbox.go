@@ -62,6 +62,7 @@ type Purpose struct {
 	Expose []string   // what it shows beside what all sandboxes show; see Ready
 
 	Keys  map[string]string // variables for credentials that the daemon has not; see api.RunRequest
+	SSH   SSH               // what the command says of SSH keys
 	Login *login.Login      // whose token the hosts of its rules get; see Ready
 
 	// Refused gets the connections and requests that its network refuses; see
@@ -114,6 +115,8 @@ type Sandbox struct {
 	claimed  atomic.Bool // see Claim
 	roots    []scope.ID  // whose views it has beside the agent's
 	homed    bool        // it has the HOME that lasts
+	keys     *keyring    // nil: no SSH key of the user's
+	opened   []*os.File  // for the start
 }
 
 // Start starts a sandbox on the agent's mounted view, and records an error. It mounts the
@@ -215,6 +218,17 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 	}
 	defer spec.Home.Close() // of nil is an error and no more
 	spec.Roots = roots.spec()
+	defer func() {
+		for _, f := range box.opened {
+			f.Close()
+		}
+		if err != nil {
+			box.keys.close()
+		}
+	}()
+	if err = box.equipSSH(ctx, &spec, owner, p); err != nil {
+		return nil, err
+	}
 	if box.Session, err = host.Start(ctx, spec); err != nil {
 		box.context.Close()
 		if closed := account.ClosedShown(owner, p.Expose); closed != nil {
@@ -238,6 +252,7 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 		return nil, err
 	}
 	box.network.serve(box, p)
+	box.keys.serve()
 	a.mu.Lock()
 	a.sessions[session] = box
 	a.mu.Unlock()
@@ -365,6 +380,7 @@ func (b *Sandbox) End() {
 		delete(b.agent.sessions, b.Session)
 		b.agent.mu.Unlock()
 		network.Close()
+		b.keys.close()
 		if left {
 			return
 		}

@@ -39,6 +39,8 @@ type Definition struct {
 	Limits      Limits
 	Network     hosts.Network // without a Kind if the key is absent
 	Keep        Keep
+	SSHKeys     map[string]KeyUse `key:"ssh_keys"` // of the user's SSH agent, by fingerprint: what the agent's commands may use them for
+	Devices     []string          // of the host, for the agent's sandboxes: names such as gpu, and paths below /dev
 	Env         map[string]string // of the agent's sandboxes. It may hold secrets, which are not for logs
 	Model       Model
 	Durable     *bool  // file tools sync a change before they respond; nil means the host's setting

@@ -44,7 +44,8 @@ func (d *Definition) fields(file string, id scope.ID, named *bool, env map[strin
 		"placement":    fields.OneOf(&d.Placement, PlacementOne),
 		"network":      hosts.Field(&d.Network, refs),
 		"durable":      fields.Optional(&d.Durable),
-		"sandbox":      fields.Mapping(d.Keep.Fields()),
+		"sandbox":      d.sandboxField(),
+		"ssh_keys":     keysField(&d.SSHKeys),
 		"env": func(n *yaml.Node) error {
 			for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 				env[n.Content[i].Value] = n.Content[i].Line

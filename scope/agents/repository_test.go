@@ -60,6 +60,8 @@ func TestRepositoryErrors(t *testing.T) {
 		"branch":            {"branch: m", others},
 		"history":           {"history: {dir: /x}", others},
 		"sandbox":           {"sandbox: {home: lasting}", others},
+		"devices":           {"sandbox: {devices: [kvm]}", others},
+		"ssh keys":          {"ssh_keys: {'SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU': ask}", others},
 		"expose":            {"expose: [/etc]", others},
 		"a store's address": {"stores: {kv: {redis: 127.0.0.1:6379}}", ":1: stores: kv: what is not kv: {} or sql: {} only your own scopefs.yaml sets"},
 		"a store's program": {"stores: {mine: {command: [x]}}", "stores: mine: what is not"},

@@ -1,6 +1,8 @@
 package agents
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"maps"
 	"path"
@@ -76,6 +78,53 @@ func (k *Keep) Fields() map[string]fields.Field {
 		},
 	}
 }
+
+// sandboxField reads the key sandbox.
+func (d *Definition) sandboxField() fields.Field {
+	keys := d.Keep.Fields()
+	keys["devices"] = fields.Texts(&d.Devices, "devices", func(name string) error {
+		switch {
+		case slices.Contains(d.Devices, name):
+			return fmt.Errorf("%q is here twice: remove one", name)
+		case slices.Contains(deviceNames, name) || strings.HasPrefix(name, "/dev/") && path.Clean(name) == name:
+			return nil
+		}
+		return fmt.Errorf("%q is no device: write %s, or a path below /dev", name, strings.Join(deviceNames, ", "))
+	})
+	return fields.Mapping(keys)
+}
+
+// KeyUse says how an agent uses one of the user's SSH keys.
+type KeyUse string
+
+// The uses of a key.
+const (
+	KeyAllow KeyUse = "allow"
+	KeyAsk   KeyUse = "ask" // the operator decides about each login and each signature
+	KeyDeny  KeyUse = "deny"
+)
+
+// keysField reads the uses of keys by their fingerprints.
+func keysField(out *map[string]KeyUse) fields.Field {
+	return func(n *yaml.Node) error {
+		*out = map[string]KeyUse{}
+		return fields.EachKey(n, func(name string, value *yaml.Node) error {
+			sum, ok := strings.CutPrefix(name, "SHA256:")
+			if raw, err := base64.RawStdEncoding.DecodeString(sum); !ok || err != nil || len(raw) != sha256.Size {
+				return fmt.Errorf("%q is no fingerprint: write SHA256:..., as ssh-add -l prints it", name)
+			}
+			var use KeyUse
+			if err := fields.OneOf(&use, KeyAllow, KeyAsk, KeyDeny)(value); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			(*out)[name] = use
+			return nil
+		})
+	}
+}
+
+// deviceNames stand for several devices of a host.
+var deviceNames = []string{"gpu", "nvidia", "dri", "kvm"}
 
 // ownedVariables are variables with which a sandbox leads programs to
 // its proxy and its certificates.

@@ -26,6 +26,7 @@ func scopes(letters string) string {
 // TestOf: what a definition allows beyond another one, for each key that only the operator's definitions have, too.
 func TestOf(t *testing.T) {
 	t.Setenv("SCOPEFS_TEST_SECRET", "x")
+	const fingerprint = "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU"
 	const secret = "network: {allow: [{host: a.example, credential: {from: {env: %}}}]}"
 	first, other := strings.ReplaceAll(secret, "%", "FIRST"), strings.ReplaceAll(secret, "%", "OTHER")
 	for name, test := range map[string]struct {
@@ -102,9 +103,13 @@ func TestOf(t *testing.T) {
 		"a server": {"mcp_servers: {s: {command: x, env: {A: b}}}", "mcp_servers: {s: {command: x, env: {A: c}}}", []string{
 			`mcp_servers: s: runs ["x"] in a sandbox of its own, as the agent's user; access to the agent's files: write`, "mcp_servers: s: has A=c",
 		}},
-		"trust":   {"policy: {tools: {ask: ['*']}}", "policy: {tools: {ask: ['*']}, mcp_servers: {search: {trust: true}}}", []string{"tools: tools of search: allowed, such as mcp:search:x; before: allowed after approval (policy.tools.ask: *)"}},
-		"others":  {"", "user: '1000'\nview: {xattrs: true, changes: kept}\nsandbox: {home: lasting}", []string{"undecided: keep: differs", "undecided: user: differs", "undecided: view.xattrs: differs"}},
-		"no view": {"view: {access: read}", "", []string{"tools: move: allowed; before: denied (access: read)", "view: paths can be read and changed, such as x; before: access: read"}},
+		"trust":       {"policy: {tools: {ask: ['*']}}", "policy: {tools: {ask: ['*']}, mcp_servers: {search: {trust: true}}}", []string{"tools: tools of search: allowed, such as mcp:search:x; before: allowed after approval (policy.tools.ask: *)"}},
+		"keys":        {"ssh_keys: {'" + fingerprint + "': ask}", "ssh_keys: {'" + fingerprint + "': allow}", []string{"ssh_keys: logs in and signs with your key " + fingerprint + ": allow in place of ask"}},
+		"a first key": {"", "ssh_keys: {'" + fingerprint + "': ask}", []string{"ssh_keys: logs in and signs with your key " + fingerprint + ": ask in place of deny"}},
+		"fewer keys":  {"ssh_keys: {'" + fingerprint + "': ask}", "ssh_keys: {'" + fingerprint + "': deny}", nil},
+		"devices":     {"sandbox: {devices: [kvm]}", "sandbox: {devices: [kvm, /dev/video0]}", []string{"sandbox: opens the device /dev/video0 of the host"}},
+		"others":      {"", "user: '1000'\nview: {xattrs: true, changes: kept}\nsandbox: {home: lasting}", []string{"undecided: keep: differs", "undecided: user: differs", "undecided: view.xattrs: differs"}},
+		"no view":     {"view: {access: read}", "", []string{"tools: move: allowed; before: denied (access: read)", "view: paths can be read and changed, such as x; before: access: read"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			base := t.TempDir()

@@ -28,6 +28,8 @@ func Of(a, before *agents.Agent) []scope.Excess {
 	c.variables("env", "sandboxes have ", a.Env, before.Env)
 	c.files("view", a.View.PolicySpec(), before.View.PolicySpec())
 	c.roots(a.Definition, before.Definition)
+	c.devices(a.Devices, before.Devices)
+	c.keys(a.SSHKeys, before.SSHKeys)
 	c.limits(a.Limits, before.Limits)
 	c.restrictions(a.Reach, before.Reach)
 	if before.View.Changes == agents.ChangesHeld && a.View.Changes != before.View.Changes {
@@ -43,7 +45,7 @@ func Of(a, before *agents.Agent) []scope.Excess {
 
 // compared are the keys of Differs that Of compares, and those that allow nothing.
 var compared = []string{
-	"contexts", "env", "filters", "limits", "mcps", "members", "network", "rates", "rules", "servers", "skills", "tasks", "team", "tools",
+	"contexts", "devices", "env", "filters", "limits", "mcps", "members", "network", "rates", "rules", "servers", "skills", "ssh_keys", "tasks", "team", "tools",
 	"view.access", "view.changes", "view.git", "view.hardlinks", "view.paths", "view.protect", "view.roots", "widened",
 	"description", "displayname", "model", "name", "prompt", "repository", "teamof",
 }
@@ -257,6 +259,26 @@ func (c *comparison) roots(now, was *agents.Definition) {
 		c.files("view.roots: "+r.Dir, own.PolicySpec(), before.PolicySpec())
 		if own.Changes != before.Changes {
 			c.undecided("view.roots: "+r.Dir, "changes differs")
+		}
+	}
+}
+
+// devices adds the devices that now names and was does not. A name may stand for what another names.
+func (c *comparison) devices(now, was []string) {
+	for _, name := range now {
+		if !slices.Contains(was, name) {
+			c.add("sandbox", "opens the device %s of the host", name)
+		}
+	}
+}
+
+// keys adds the SSH keys that now lets the agent use and was does not, or only after a question.
+func (c *comparison) keys(now, was map[string]agents.KeyUse) {
+	order := []agents.KeyUse{agents.KeyDeny, agents.KeyAsk, agents.KeyAllow}
+	for _, name := range slices.Sorted(maps.Keys(now)) {
+		before := cmp.Or(was[name], agents.KeyDeny)
+		if slices.Index(order, now[name]) > slices.Index(order, before) {
+			c.add("ssh_keys", "logs in and signs with your key %s: %s in place of %s", name, now[name], before)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
+	"github.com/scopefs/scopefs/tools/sshkeys/message"
 )
 
 // etcShown are the files of the host's /etc that a sandbox has.
@@ -57,6 +59,7 @@ type plan struct {
 	args  []string
 	files []*os.File // number fdFree and up
 	apart []*os.File // directories that are shown without the host's sockets, by their number below asideExposed
+	lacks []string   // see Session.Lacks
 
 	keystores *keystores
 }
@@ -137,9 +140,26 @@ func (p *plan) mounts(spec *Spec) error {
 	}
 	p.add("--remount-ro", "/proc",
 		"--dev", "/dev",
-		"--perms", "1777", "--size", strconv.FormatInt(shm, 10), "--tmpfs", "/dev/shm",
-		"--remount-ro", "/dev", "--remount-ro", "/")
+		"--perms", "1777", "--size", strconv.FormatInt(shm, 10), "--tmpfs", "/dev/shm")
+	if err := p.devices(spec); err != nil {
+		return err
+	}
+	p.add("--remount-ro", "/dev", "--remount-ro", "/")
 	return nil
+}
+
+// devices mounts devices of the host at their paths. bwrap has no --dev-bind of a descriptor: it opens that of the link in its /proc.
+func (p *plan) devices(spec *Spec) error {
+	found, lacks, err := findDevices(spec.Devices, spec.UID, spec.GID)
+	for _, d := range found {
+		if dir := path.Dir(d.at); dir != "/dev" {
+			p.add("--perms", "0755", "--dir", dir)
+		}
+		p.add("--dev-bind", fmt.Sprintf("/proc/self/fd/%d", fdFree+len(p.files)), d.at)
+		p.files = append(p.files, d.file)
+	}
+	p.lacks = lacks
+	return err
 }
 
 // expose mounts the paths of the host.
@@ -271,6 +291,10 @@ func (p *plan) etc(spec *Spec) error {
 	if spec.Proxy {
 		own[nodeModule] = nodeModuleText
 	}
+	if spec.SSH != nil {
+		p.add("--dir", "/etc/ssh")
+		own["ssh/ssh_config"], own["ssh/ssh_known_hosts"] = spec.SSH.config(spec.Proxy), spec.SSH.Known
+	}
 	for name, text := range own {
 		p.add("--perms", "0444")
 		if err := p.data("--file", []byte(text), "/etc/"+name); err != nil {
@@ -278,6 +302,15 @@ func (p *plan) etc(spec *Spec) error {
 		}
 	}
 	return nil
+}
+
+// config returns the text of /etc/ssh/ssh_config, see ssh_config(5). That of HOME wins over it.
+func (s *SSH) config(proxy bool) string {
+	text := "Host *\n\tStrictHostKeyChecking yes\n\tUpdateHostKeys no\n"
+	if proxy {
+		text += "\tProxyCommand " + message.Program + " connect %h %p\n"
+	}
+	return text
 }
 
 // public opens a regular file that every user may read, and returns nil for any other. bwrap

@@ -41,6 +41,8 @@ type Session struct {
 	reaped bool            // bwrap, or it will be at once; guarded by mu
 	gone   <-chan struct{} // without bwrap: closed when init is gone
 
+	lacks []string // see Lacks
+
 	ownGroup bool // the group ends with the session
 	stuck    bool // its processes outlive it: see awaitExit; set before done is closed
 
@@ -73,6 +75,9 @@ func newSession(h *Host, spec Spec, group *group) *Session {
 		ready: make(chan struct{}), done: make(chan struct{}), answerTime: answerTime, reportTimeout: reportTimeout,
 	}
 }
+
+// Lacks returns a line for each of Spec.Devices that this host has not, and for each that the user cannot open.
+func (s *Session) Lacks() []string { return s.lacks }
 
 // PID returns the pid of the session's init on the host.
 func (s *Session) PID() int {

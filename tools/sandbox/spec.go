@@ -33,6 +33,8 @@ type Spec struct {
 	Context  *os.File          // a mount that is attached nowhere (fsmount(2)), mounted read-only at Context; nil: none
 	Home     *os.File          // a directory of the host (O_PATH), mounted at Home without set-id bits; nil: none. The user need not reach its path
 	Git      GitUser           // the user of commits whom neither a repository nor HOME names
+	SSH      *SSH              `json:",omitempty"` // what ssh(1) has to reach hosts; nil: nothing
+	Devices  []string          `json:",omitempty"` // of the host, at their paths: DeviceNames, or paths below /dev; see Session.Lacks
 
 	// Roots are further views. With some, the view is mounted at At as well, if nothing else is there, and commands start there.
 	Roots []Root `json:",omitempty"`
@@ -45,6 +47,11 @@ type Spec struct {
 	// OutOfMemory, if not nil, is called after the OOM killer has killed processes of the
 	// session. It must return soon: the session's messages wait for it.
 	OutOfMemory func(*Session)
+}
+
+// SSH is the configuration of ssh(1) in a session. Where Spec.Proxy is set, it connects by the program of package message, which Spec.Binds has.
+type SSH struct {
+	Known string // /etc/ssh/ssh_known_hosts
 }
 
 // GitUser is a name and an address for git-commit(1). Empty ones are not set.

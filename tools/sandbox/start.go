@@ -65,7 +65,7 @@ func (h *Host) start(ctx context.Context, spec Spec) (s *Session, spawned bool, 
 		return nil, false, err
 	}
 	s = newSession(h, spec, group)
-	s.ownGroup = own
+	s.ownGroup, s.lacks = own, plan.lacks
 	args, info, err := h.spawn(s, plan)
 	if err != nil {
 		return nil, false, errors.Join(err, s.removeGroup())

@@ -127,7 +127,7 @@ func classify(e audit.Event, o object) (class, activity int) {
 		return fileActivity, cmp.Or(fileActivities[e.Op], otherActivity)
 	case e.Event == audit.KindNetwork:
 		return connection(e, o)
-	case e.Event == audit.KindCall, e.Event == audit.KindApproval:
+	case e.Event == audit.KindCall, e.Event == audit.KindApproval, e.Event == audit.KindKey:
 		o["api"] = object{"operation": cmp.Or(e.Op, e.Event)}
 		o["src_endpoint"] = object{"name": cmp.Or(e.Agent, "scopefs")}
 		return apiActivity, otherActivity
