@@ -87,6 +87,8 @@ type Command struct {
 	Tag  string            // the caller's name for it; see Session.TagOf
 
 	Lasting bool // without Limits.Timeout: it serves many calls
+
+	socket bool // standard input is a socket of packets: see Ports
 }
 
 // Size is the size of a terminal in characters.

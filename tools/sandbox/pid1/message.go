@@ -30,6 +30,7 @@ type Request struct {
 	Env    [][]byte    `json:"env,omitempty"`
 	Dir    []byte      `json:"dir,omitempty"`
 	TTY    *Size       `json:"tty,omitempty"`
+	Socket bool        `json:"socket,omitempty"` // standard input is a socket of packets
 	Signal unix.Signal `json:"signal,omitempty"`
 	Turn   uint64      `json:"turn,omitempty"` // of OpSignal with SIGCONT, for OpStopped; 0: that of the last one. Of OpState, for its answer
 	Keep   []uint64    `json:"keep,omitempty"` // of OpState
