@@ -27,7 +27,9 @@ type Stat struct {
 func ReadStat(pid int) (Stat, error) { return readStat(fmt.Sprintf("/proc/%d/stat", pid)) }
 
 // ReadThread reads the fields of a thread.
-func ReadThread(pid, tid int) (Stat, error) { return readStat(fmt.Sprintf("/proc/%d/task/%d/stat", pid, tid)) }
+func ReadThread(pid, tid int) (Stat, error) {
+	return readStat(fmt.Sprintf("/proc/%d/task/%d/stat", pid, tid))
+}
 
 func readStat(name string) (Stat, error) {
 	text, err := os.ReadFile(name)

@@ -35,6 +35,7 @@ type Agent struct {
 	Wider       []string         `json:"members_wider,omitempty"` // what members with may: widen do for the agent, and it may not
 	Network     string           `json:"network"`                 // none, rules or host
 	Hosts       []string         `json:"network_hosts"`           // of the rules
+	Ports       []string         `json:"network_ports,omitempty"` // that lead over the border of the sandbox, in words
 	Home        homeShown        `json:"home"`
 	Variables   []string         `json:"env"`                  // names of variables
 	Stores      []string         `json:"stores"`               // names of shared stores and services
@@ -213,7 +214,7 @@ func show(agent *agents.Agent) *Agent {
 	s.Contexts, s.Fixed = g.Contexts()
 	s.AskContexts = agent.Contexts.Ask
 	s.Variables = some(slices.Sorted(maps.Keys(agent.Env)))
-	s.Network, s.Hosts = string(g.Hosts().Kind()), some(g.Hosts().Names())
+	s.Network, s.Hosts, s.Ports = string(g.Hosts().Kind()), some(g.Hosts().Names()), g.Hosts().PortNames()
 	for _, tool := range g.ToolNames() {
 		d := g.Tool(tool)
 		s.Builtins = append(s.Builtins, toolVerdict{Tool: tool, Verdict: verdictOf(d), Rule: d.Rule})
@@ -294,6 +295,9 @@ func (s *Agent) Print(out io.Writer) error {
 		line("network", "%s", names(s.Hosts))
 	} else {
 		line("network", "%s", s.Network)
+	}
+	for _, text := range s.Ports {
+		line("", "%s", text)
 	}
 	line("home", "%s", s.Home)
 	line("env", "%s", names(s.Variables))

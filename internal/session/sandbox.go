@@ -61,6 +61,9 @@ type Purpose struct {
 	Lent   []scope.ID // further roots than those of the definition
 	Expose []string   // what it shows beside what all sandboxes show; see Ready
 
+	Publish   []hosts.Publication // ports of the host that the operator opens for the run
+	HostPorts []uint16            // ports of the host that the run reaches
+
 	Keys  map[string]string // variables for credentials that the daemon has not; see api.RunRequest
 	Login *login.Login      // whose token the hosts of its rules get; see Ready
 
@@ -215,7 +218,11 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 	}
 	defer spec.Home.Close() // of nil is an error and no more
 	spec.Roots = roots.spec()
-	if box.Session, err = host.Start(ctx, spec); err != nil {
+	if err = box.network.publish(p); err == nil {
+		box.Session, err = host.Start(ctx, spec)
+	}
+	if err != nil {
+		box.network.withdraw()
 		box.context.Close()
 		if closed := account.ClosedShown(owner, p.Expose); closed != nil {
 			return nil, closed
@@ -234,8 +241,12 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 	err = a.Record(ctx, began)
 	if err != nil {
 		session.Close()
+		box.network.withdraw()
 		box.context.Close()
 		return nil, err
+	}
+	if box.network.kind == hosts.HostNetwork {
+		a.borders.enter(box)
 	}
 	box.network.serve(box, p)
 	a.mu.Lock()
@@ -365,6 +376,7 @@ func (b *Sandbox) End() {
 		delete(b.agent.sessions, b.Session)
 		b.agent.mu.Unlock()
 		network.Close()
+		b.agent.borders.leave(b)
 		if left {
 			return
 		}

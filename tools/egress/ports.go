@@ -2,6 +2,7 @@ package egress
 
 import (
 	"context"
+	"errors"
 	"net"
 
 	"github.com/scopefs/scopefs/audit"
@@ -82,8 +83,10 @@ func (p *Proxy) lead(ctx context.Context, port Port, in *incoming) {
 	defer untrack()
 	up, err := port.Connect(ctx)
 	if err != nil {
-		r := failed(a.target(), err)
-		r.unmade = port.Way == HostPort // of the sandbox's own servers its user knows
+		r := &refusal{Message: err.Error(), unmade: port.Way == HostPort} // of the sandbox's own servers its user knows
+		if errors.Is(err, ErrAddress) {
+			r.verdict, r.kind, r.Rule = audit.Deny, scope.KindPort, "network.host: no port of scopefs"
+		}
 		p.end(ctx, a, r)
 		reset(in)
 		return

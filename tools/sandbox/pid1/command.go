@@ -76,8 +76,7 @@ func (e *ends) start(r *Request, given []*os.File) (session, group int, err erro
 
 // execute executes a command. given has the program of FileWorker.
 func execute(r *Request, given []*os.File, files []int, sys *syscall.SysProcAttr) (pid int, err error) {
-	argv, env := stringsOf(r.Argv), stringsOf(r.Env)
-	program := ""
+	argv, env, program := stringsOf(r.Argv), stringsOf(r.Env), ""
 	fork := func() {
 		pid, err = syscall.ForkExec(program, argv, &syscall.ProcAttr{
 			Dir: string(r.Dir), Env: env,

@@ -67,10 +67,9 @@ func (r *Reply) Err() error {
 	return r.Errno
 }
 
-func stringsOf(words [][]byte) []string {
-	s := make([]string, len(words))
-	for i, w := range words {
-		s[i] = string(w)
+func stringsOf(words [][]byte) (s []string) {
+	for _, w := range words {
+		s = append(s, string(w))
 	}
 	return s
 }
