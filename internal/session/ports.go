@@ -367,8 +367,11 @@ func (n *portNotes) lines() string {
 		}
 		return fmt.Sprintf("it listened on %s inside: --publish %s %s", strings.Join(names, ", "), names[0], opens)
 	case refused > 0:
-		return fmt.Sprintf("%d connections to 127.0.0.1 were refused inside, where it is the sandbox's own: "+
-			"--host-port PORT leads to a service of this host", refused)
+		what := "a connection to 127.0.0.1 was"
+		if refused > 1 {
+			what = fmt.Sprintf("%d connections to 127.0.0.1 were", refused)
+		}
+		return what + " refused inside, where it is the sandbox's own: --host-port PORT leads to a service of this host"
 	}
 	return ""
 }
