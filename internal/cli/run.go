@@ -63,7 +63,8 @@ func (a *app) run(ctx context.Context, name string, argv []string, o command.Run
 		return command.RunFailed, err
 	}
 	req := api.RunRequest{RunRequest: client.RunRequest{
-		Argv: argv, With: with, Publish: o.Publish, HostPorts: o.HostPorts, Dir: o.Dir, Env: env, Keys: at.Keys(), Changes: o.Changes, Stops: true}}
+		Argv: argv, With: with, Publish: o.Publish, HostPorts: o.HostPorts, Dir: o.Dir, Env: env, Keys: at.Keys(),
+		Changes: o.Changes, Stops: true}}
 	if t := os.Getenv("TERM"); t != "" && env["TERM"] == "" {
 		env["TERM"] = t
 	}

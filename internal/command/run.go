@@ -101,7 +101,8 @@ scopefs failed; 126 if the command cannot be executed; 127 if it does not exist.
 	c.Flags().BoolVar(&o.JSON, "json", false, "print that as a line of JSON, on standard error")
 	AddProject(c, &o.ShowSecrets, &o.Changes)
 	c.Flags().StringArrayVar(&o.With, "with", nil, "show the directory `DIR`, or DIR:ro without changes, at its path; may be repeated")
-	c.Flags().StringArrayVar(&o.Publish, "publish", nil, "lead port `PORT` of this host's 127.0.0.1, or HOST:INSIDE, to a server in the sandbox; may be repeated")
+	c.Flags().StringArrayVar(&o.Publish, "publish", nil,
+		"lead port `PORT` of this host's 127.0.0.1, or HOST:INSIDE, to a server in the sandbox; may be repeated")
 	c.Flags().StringArrayVar(&o.HostPorts, "host-port", nil, "let the sandbox connect to port `PORT` of this host's 127.0.0.1; may be repeated")
 	c.Flags().StringVarP(&o.Dir, "chdir", "C", "", "start in this directory of the view")
 	c.Flags().StringArrayVarP(&o.Env.Set, "env", "e", nil, "set NAME=VALUE for the command, or NAME to the value that it has here")

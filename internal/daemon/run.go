@@ -58,7 +58,8 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 			req.With[0].Dir)
 	}
 	if by != nil && len(req.Publish)+len(req.HostPorts) > 0 {
-		return invalid("--publish and --host-port: only the operator opens ports of the host: ask for network: {publish: [PORT]} or network: {host: {ports: [PORT]}}")
+		return invalid("--publish and --host-port: only the operator opens ports of the host: " +
+			"ask for network: {publish: [PORT]} or network: {host: {ports: [PORT]}}")
 	}
 	if by == nil {
 		note, err := d.renew(a.ID())

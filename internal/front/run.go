@@ -58,7 +58,8 @@ func (f *front) run(c *cobra.Command, name string, argv []string, o *command.Run
 	if err != nil {
 		return command.RunFailed, err
 	}
-	req := client.RunRequest{Argv: argv, With: with, Publish: o.Publish, HostPorts: o.HostPorts, Dir: o.Dir, Env: env, Keys: keys, Others: project != nil && f.Dir != "", Stops: true}
+	req := client.RunRequest{Argv: argv, With: with, Publish: o.Publish, HostPorts: o.HostPorts,
+		Dir: o.Dir, Env: env, Keys: keys, Others: project != nil && f.Dir != "", Stops: true}
 	if o.TTY {
 		req.TTY = terminal.Size()
 	}

@@ -28,7 +28,8 @@ import (
 // and a pidfd of the sandbox; nil if it ends with this daemon.
 func (b *Sandbox) Outlive(p *sandbox.Process, purpose Purpose) (*api.Resume, *os.File) {
 	kept := outlive.Sandbox{Name: b.Name, Token: rand.Text(), By: purpose.By, Command: b.command,
-		Expose: purpose.Expose, Lent: purpose.Lent, Login: purpose.Login != nil, Publish: purpose.Publish, HostPorts: purpose.HostPorts}
+		Expose: purpose.Expose, Lent: purpose.Lent, Login: purpose.Login != nil,
+		Publish: purpose.Publish, HostPorts: purpose.HostPorts}
 	files := b.keep(p, kept, nil)
 	if files == nil {
 		return nil, nil
@@ -88,7 +89,8 @@ func (a *Agent) Adopt(item outlive.Item) (*Sandbox, *sandbox.Process, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	p := Purpose{Parent: item.Parent, Command: item.Command, Expose: item.Expose, Lent: item.Lent, Task: item.Task, Publish: item.Publish, HostPorts: item.HostPorts}
+	p := Purpose{Parent: item.Parent, Command: item.Command, Expose: item.Expose, Lent: item.Lent, Task: item.Task,
+		Publish: item.Publish, HostPorts: item.HostPorts}
 	if p.Task != nil {
 		p.Kind, p.Hosts, p.Chain = api.TaskSession, a.runnerHosts, p.Task.Chain
 	}

@@ -262,7 +262,8 @@ func (n *network) decidePort(p Purpose) func(egress.Way, uint16) scope.Decision 
 		inside := func(p hosts.Publication) bool { return p.Inside == port }
 		switch {
 		case way == egress.Published && slices.ContainsFunc(p.Publish, inside):
-			return scope.Decision{Allow: true, Kind: scope.KindPort, Rule: fmt.Sprintf("--publish %s", p.Publish[slices.IndexFunc(p.Publish, inside)])}
+			at := p.Publish[slices.IndexFunc(p.Publish, inside)]
+			return scope.Decision{Allow: true, Kind: scope.KindPort, Rule: "--publish " + at.String()}
 		case way == egress.HostPort && slices.Contains(p.HostPorts, port):
 			return scope.Decision{Allow: true, Kind: scope.KindPort, Rule: fmt.Sprintf("--host-port %d", port)}
 		case way == egress.Published:

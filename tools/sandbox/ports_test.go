@@ -113,7 +113,8 @@ func lie(args []string) int {
 // TestHostilePorts: what the process sends beside the socket that was asked for is an error, and nothing of it stays open.
 func TestHostilePorts(t *testing.T) {
 	s := newTestSession(t, proxied)
-	for _, how := range []string{"another id", "nothing", "an error with a socket", "two", "a unix socket", "a listener", "another port", "a file", "text", "much"} {
+	for _, how := range []string{"another id", "nothing", "an error with a socket", "two", "a unix socket",
+		"a listener", "another port", "a file", "text", "much"} {
 		before := openFiles(t)
 		p := s.Ports()
 		p.program = []string{FileWorker, "lie", how}
