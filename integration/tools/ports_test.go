@@ -236,8 +236,11 @@ func TestPortLines(t *testing.T) {
 	t.Parallel()
 	need.Program(t, "python3")
 	h := harness.NewHost(t, map[string]string{"a": ""})
+	// The command ends when its servers listen, in the background: the last look finds them.
 	listen := func(ports ...string) []string {
-		return []string{"a", "--", "python3", "-c", "import socket, time\nall = [socket.create_server(('127.0.0.1', p)) for p in (" + strings.Join(ports, ",") + ",)]\ntime.sleep(3)"}
+		server := "import socket, time\nall = [socket.create_server(('127.0.0.1', p)) for p in (" + strings.Join(ports, ",") + ",)]\n" +
+			"open('/tmp/p', 'w').write('x\\n'); time.sleep(600)"
+		return []string{"a", "--", "sh", "-c", `mkfifo /tmp/p; python3 -c "$0" & read x </tmp/p`, server}
 	}
 	_, errs, _ := h.Try(append([]string{"run", "-q"}, listen("3000")...)...)
 	assert.Equal(t, "scopefs: it listened on 3000 inside: --publish 3000 opens it\n", errs)
@@ -245,4 +248,8 @@ func TestPortLines(t *testing.T) {
 	assert.Empty(t, errs)
 	_, errs, _ = h.Try(append([]string{"run", "-q"}, listen("5173", "3000", "9000", "9001")...)...)
 	assert.Equal(t, "scopefs: it listened on 3000, 5173, 9000 inside: --publish 3000 opens the first\n", errs)
+
+	// A look at ten seconds finds a server that ends with its command.
+	_, errs, _ = h.Try("run", "-q", "a", "--", "python3", "-c", "import socket, time; s = socket.create_server(('127.0.0.1', 3000)); time.sleep(15)")
+	assert.Equal(t, "scopefs: it listened on 3000 inside: --publish 3000 opens it\n", errs)
 }

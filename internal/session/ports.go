@@ -227,8 +227,10 @@ func (n *network) admit(c net.Conn) error {
 		return errors.New("the kernel does not say whose it is")
 	}
 	if uid != uint32(os.Geteuid()) {
-		user, _, err := n.agent.UserOf(n.agent.id)
-		if !n.agent.Root || err != nil || uid != user { // in a user namespace other users have one number
+		if !n.agent.Root { // a user namespace has one number for all other users
+			return errors.New("it is of another user of this host")
+		}
+		if user, _, err := n.agent.UserOf(n.agent.id); err != nil || uid != user {
 			return fmt.Errorf("it is of user %d, who is not the agent's", uid)
 		}
 	}

@@ -3,6 +3,7 @@ package egress
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 
 	"github.com/scopefs/scopefs/audit"
@@ -68,8 +69,8 @@ func (p *Proxy) lead(ctx context.Context, port Port, in *incoming) {
 	if port.Check != nil {
 		if err := port.Check(in.socket); err != nil {
 			p.foldRefusal(ctx, a, &refusal{
-				Message: "a connection to port " + a.target() + " is refused: " + err.Error(), Rule: string(port.Way) + ": " + err.Error(),
-				verdict: audit.Deny, kind: scope.KindPort,
+				Message: fmt.Sprintf("a connection to port %d of the sandbox is refused: %v", port.Number, err),
+				Rule:    string(port.Way) + ": " + err.Error(), verdict: audit.Deny, kind: scope.KindPort,
 			})
 			reset(in)
 			return

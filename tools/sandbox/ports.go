@@ -151,7 +151,12 @@ func (p *Ports) process(ctx context.Context) (*portsProcess, error) {
 		return nil, err
 	}
 	of := &portsProcess{command: c, calls: peer.NewRequests[made](ports.MaxRequests)}
-	if of.wire, err = wireOf(c.Stdin); err != nil {
+	if err = control(c.Stdin, isPackets); err != nil {
+		err = fmt.Errorf("process 1 of the sandbox is of the last release: start the sandbox again: %w", err)
+	} else {
+		of.wire, err = wireOf(c.Stdin)
+	}
+	if err != nil {
 		c.Close()
 		return nil, err
 	}
