@@ -42,6 +42,7 @@ const (
 	KindAddress  Kind = "address"  // the address of a host is not public, and no rule has it
 	KindSecret   Kind = "secret"   // a credential's placeholder goes to its host only
 	KindProtocol Kind = "protocol" // a request that another server could read differently
+	KindPort     Kind = "port"     // network.publish, network.host; who may connect to a published port
 )
 
 // KindNothing is the kind of every decision of the zero Policy or zero Grants,

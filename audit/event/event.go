@@ -22,7 +22,7 @@ const (
 	KindSandbox  = "sandbox"
 	KindCall     = "call"     // a tool call; Op is the tool's name
 	KindApproval = "approval" // the operator's decision about a call
-	KindNetwork  = "network"  // a connection or a request of a sandbox; Op is connect or request
+	KindNetwork  = "network"  // a connection or a request of a sandbox; Op is connect, request, publish or host-port
 	KindKey      = "key"      // a use of an SSH key of the user's; Op is login or sign
 	KindHistory  = "history"  // an undo, a redo or a checkpoint, or what a history gave up
 	KindDaemon   = "daemon"

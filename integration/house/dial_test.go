@@ -16,6 +16,7 @@ import (
 
 // dialling says who may connect, and why. All others get connections of these.
 var dialling = map[string]string{
+	"tools/sandbox/ports": "listeners of its own sandbox",
 	"tools/egress":        "what an agent, or a program for it, names",
 	"internal/dial":       "servers that the operator has named",
 	"internal/client":     "the daemon's control socket",

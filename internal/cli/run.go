@@ -71,7 +71,8 @@ func (a *app) run(ctx context.Context, name string, argv []string, o command.Run
 		return command.RunFailed, err
 	}
 	req := api.RunRequest{RunRequest: client.RunRequest{
-		Argv: argv, With: with, SSH: keyring, Dir: o.Dir, Env: env, Keys: at.Keys(), Changes: string(a.flags.Changes), Stops: true}}
+		Argv: argv, With: with, SSH: keyring, Publish: o.Publish, HostPorts: o.HostPorts, Dir: o.Dir, Env: env, Keys: at.Keys(),
+		Changes: string(a.flags.Changes), Stops: true}}
 	if t := os.Getenv("TERM"); t != "" && env["TERM"] == "" {
 		env["TERM"] = t
 	}

@@ -32,6 +32,9 @@ type RunRequest struct {
 
 	With []Root `json:"with,omitempty"` // directories of the host that the sandbox has beside the agent's
 
+	Publish   []string `json:"publish,omitempty"`    // HOST or HOST:INSIDE: ports of the host that lead to the sandbox
+	HostPorts []string `json:"host_ports,omitempty"` // ports of the host that the sandbox reaches
+
 	// Changes is what the view must do with changes, as a definition writes it; "": whatever it does.
 	Changes string `json:"changes,omitempty"`
 

@@ -42,6 +42,8 @@ type Run struct {
 	Quiet, JSON bool
 	With        []string
 	Keys        []string
+	Publish     []string
+	HostPorts   []string
 	Env         Variables
 }
 
@@ -65,6 +67,10 @@ With --with the sandbox has a further directory of the host, at its path there, 
 of its own: with the agent's protections and what its rules hide, its history and a log.
 No definition changes. Commands then start at the path that the agent's directory has on
 the host, so that ../DIR works; /workspace is that directory, too.
+
+With --publish this user's programs reach a server of the sandbox at 127.0.0.1:PORT of
+this host; no other user, and no other agent. With --host-port the sandbox reaches a
+service of this host at its own 127.0.0.1:PORT. Both hold for this run.
 
 With --for the command is an agent program: scopefs finds it in PATH, shows it and its
 interpreter, and adds its arguments. COMMAND is then what the program gets, and may be
@@ -100,6 +106,9 @@ scopefs failed; 126 if the command cannot be executed; 127 if it does not exist.
 	AddProject(c, &o.ShowSecrets, &o.Changes)
 	c.Flags().StringArrayVar(&o.With, "with", nil, "show the directory `DIR`, or DIR:ro without changes, at its path; may be repeated")
 	c.Flags().StringArrayVar(&o.Keys, "ssh-agent", nil, "let it use the key `KEY` of your SSH agent, KEY:allow without asking you; a file, or SHA256:...; may be repeated")
+	c.Flags().StringArrayVar(&o.Publish, "publish", nil,
+		"lead port `PORT` of this host's 127.0.0.1, or HOST:INSIDE, to a server in the sandbox; may be repeated")
+	c.Flags().StringArrayVar(&o.HostPorts, "host-port", nil, "let the sandbox connect to port `PORT` of this host's 127.0.0.1; may be repeated")
 	c.Flags().StringVarP(&o.Dir, "chdir", "C", "", "start in this directory of the view")
 	c.Flags().StringArrayVarP(&o.Env.Set, "env", "e", nil, "set NAME=VALUE for the command, or NAME to the value that it has here")
 	c.Flags().StringArrayVar(&o.Env.Files, "env-file", nil, "set the variables of a file, a line each; -e wins")

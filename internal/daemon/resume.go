@@ -244,7 +244,7 @@ func (d *Daemon) resume(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 	purpose, unattended := d.purposeOf(a, by, req, &notes)
 	defer unattended()
 	if by == nil {
-		notes.last = a.Waiting
+		notes.last = append(notes.last, a.Waiting)
 		if req.Program != nil {
 			purpose.Login = req.Program.Login
 		}
@@ -271,6 +271,9 @@ func (d *Daemon) resume(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 	}
 	ended := func(outcome string) { l.RecordExit(a, d.Paths.Audit(), outcome) }
 	l.box.Connect(purpose)
+	if by == nil {
+		notes.last = append(notes.last, l.box.NotePorts())
+	}
 	if conn, err = takeOver(w); err != nil {
 		gone()
 		if _, err := l.process.Wait(); !errors.Is(err, sandbox.ErrLeft) {

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,6 +27,7 @@ import (
 	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/tools/sandbox"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 	"github.com/scopefs/scopefs/tools/sshkeys"
@@ -62,6 +64,10 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		return invalid("--with: only the operator gives an agent further directories: ask for view: {roots: [{dir: %s}]}",
 			req.With[0].Dir)
 	}
+	if by != nil && len(req.Publish)+len(req.HostPorts) > 0 {
+		return invalid("--publish and --host-port: only the operator opens ports of the host: " +
+			"ask for network: {publish: [PORT]} or network: {host: {ports: [PORT]}}")
+	}
 	if by == nil {
 		note, err := d.renew(a.ID())
 		if err != nil {
@@ -88,6 +94,20 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		purpose.SSH = keys
 	}
 	defer unattended()
+	for _, text := range req.Publish {
+		p, err := hosts.ParsePublication(text)
+		if err != nil {
+			return invalid("--publish: %v", err)
+		}
+		purpose.Publish = append(purpose.Publish, p)
+	}
+	for _, text := range req.HostPorts {
+		port, err := hosts.ParseHostPort(text)
+		if err != nil {
+			return invalid("--host-port: %v", err)
+		}
+		purpose.HostPorts = append(purpose.HostPorts, port)
+	}
 	if req.Program != nil {
 		req.Program.Expose = a.Unshown(req.Program.Expose)
 		if by != nil && len(req.Program.Expose) > 0 { // the daemon would open it as root
@@ -120,7 +140,7 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		for _, lacks := range box.Lacks() {
 			notes.add(lacks)
 		}
-		notes.last = a.Waiting
+		notes.last = append(notes.last, a.Waiting, box.NotePorts())
 	}
 	if req.Program != nil && (req.Program.Prepare != "" || purpose.Login != nil) {
 		if err := prepareProgram(ctx, a, box, by, req); err != nil {
@@ -357,7 +377,7 @@ type notes struct {
 	conn    io.Writer
 	hosts   map[string]bool
 	waiting []api.Note
-	last    func() string // of the note after the command; nil: none
+	last    []func() string // of the notes after the command
 }
 
 // maxNotes limits the notes of a command: the client's socket has room for them, so that
@@ -370,10 +390,11 @@ func (n *notes) refused(id scope.ID, note api.Note) {
 	if n.hosts == nil {
 		n.hosts = map[string]bool{}
 	}
-	if n.hosts[note.Host] || len(n.hosts) > maxNotes {
+	about := cmp.Or(note.Host, note.Note)
+	if n.hosts[about] || len(n.hosts) > maxNotes {
 		return
 	}
-	n.hosts[note.Host] = true
+	n.hosts[about] = true
 	note.Note = fmt.Sprintf("network of %s: %s", id, note.Note)
 	if len(n.hosts) > maxNotes {
 		note = api.Note{Note: fmt.Sprintf("network of %s: more hosts were refused or not reached: scopefs audit --agent %s lists them", id, id)}
@@ -403,15 +424,17 @@ func (n *notes) add(text string) {
 	}
 }
 
-// end adds the last note. No note goes to the client from then on.
+// end adds the last notes. No note goes to the client from then on.
 func (n *notes) end() {
-	text := ""
-	if n.last != nil {
-		text = n.last()
+	var texts []string
+	for _, last := range n.last {
+		texts = append(texts, last())
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.add(text)
+	for _, text := range texts {
+		n.add(text)
+	}
 	n.flush()
 	n.conn = nil
 }

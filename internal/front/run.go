@@ -66,7 +66,8 @@ func (f *front) run(c *cobra.Command, name string, argv []string, o *command.Run
 	if err != nil {
 		return command.RunFailed, err
 	}
-	req := client.RunRequest{Argv: argv, With: with, SSH: keyring, Dir: o.Dir, Env: env, Keys: keys, Others: project != nil && f.Dir != "", Stops: true}
+	req := client.RunRequest{Argv: argv, With: with, SSH: keyring, Publish: o.Publish, HostPorts: o.HostPorts,
+		Dir: o.Dir, Env: env, Keys: keys, Others: project != nil && f.Dir != "", Stops: true}
 	if o.TTY {
 		req.TTY = terminal.Size()
 	}

@@ -106,7 +106,7 @@ func (p Place) refusedTo(ctx context.Context, command, file string) (r refused, 
 			} else {
 				running[e.Agent]--
 			}
-		case e.Event == audit.KindNetwork && e.Verdict == audit.Deny && sessions[e.Session]:
+		case e.Event == audit.KindNetwork && e.Verdict == audit.Deny && e.RuleKind != string(scope.KindPort) && sessions[e.Session]:
 			host, _, _ := strings.Cut(e.Target, ":")
 			if !slices.Contains(r.hosts, host) {
 				r.hosts = append(r.hosts, host)

@@ -20,11 +20,12 @@ func User(ctx context.Context) (uid uint32, err error) {
 	if !ok {
 		return 0, errors.New("the request has no connection")
 	}
-	c.asked.Do(func() { c.uid, c.unknown = userOf(c.Conn) })
+	c.asked.Do(func() { c.uid, c.unknown = Peer(c.Conn) })
 	return c.uid, c.unknown
 }
 
-func userOf(c net.Conn) (uid uint32, err error) {
+// Peer is User of a connection.
+func Peer(c net.Conn) (uid uint32, err error) {
 	theirs, ours := c.RemoteAddr().(*net.TCPAddr), c.LocalAddr().(*net.TCPAddr)
 	if theirs == nil || ours == nil {
 		return 0, errors.New("no TCP connection")

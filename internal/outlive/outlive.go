@@ -24,6 +24,7 @@ import (
 	"github.com/scopefs/scopefs/internal/holder/wire"
 	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -63,9 +64,11 @@ type Sandbox struct {
 	Print    string    `json:"print"`             // hash of what the sandbox was made by
 	Task     *Task     `json:"task,omitempty"`    // that its program does for Parent, and the last file is its socket; nil: none
 
-	Lent      []scope.ID        `json:"lent,omitempty"`  // see session.Purpose
-	Roots     []int             `json:"roots,omitempty"` // the processes of the views of its roots
-	Outliving sandbox.Outliving `json:"outliving"`
+	Lent      []scope.ID          `json:"lent,omitempty"`    // see session.Purpose
+	Publish   []hosts.Publication `json:"publish,omitempty"` // likewise
+	HostPorts []uint16            `json:"host_ports,omitempty"`
+	Roots     []int               `json:"roots,omitempty"` // the processes of the views of its roots
+	Outliving sandbox.Outliving   `json:"outliving"`
 }
 
 // Task is what one agent has delegated to another: the only command of the sandbox does it.

@@ -35,6 +35,7 @@ type Agent struct {
 	Wider       []string         `json:"members_wider,omitempty"` // what members with may: widen do for the agent, and it may not
 	Network     string           `json:"network"`                 // none, rules or host
 	Hosts       []string         `json:"network_hosts"`           // of the rules
+	Ports       []string         `json:"network_ports,omitempty"` // that lead over the border of the sandbox, in words
 	Home        homeShown        `json:"home"`
 	Devices     []string         `json:"devices,omitempty"`    // of the host
 	Keys        []string         `json:"ssh_keys,omitempty"`   // fingerprints, with their use
@@ -219,7 +220,7 @@ func show(agent *agents.Agent) *Agent {
 		s.Keys = append(s.Keys, fmt.Sprintf("%s (%s)", key, agent.SSHKeys[key]))
 	}
 	s.Variables = some(slices.Sorted(maps.Keys(agent.Env)))
-	s.Network, s.Hosts = string(g.Hosts().Kind()), some(g.Hosts().Names())
+	s.Network, s.Hosts, s.Ports = string(g.Hosts().Kind()), some(g.Hosts().Names()), g.Hosts().PortNames()
 	for _, tool := range g.ToolNames() {
 		d := g.Tool(tool)
 		s.Builtins = append(s.Builtins, toolVerdict{Tool: tool, Verdict: verdictOf(d), Rule: d.Rule})
@@ -300,6 +301,9 @@ func (s *Agent) Print(out io.Writer) error {
 		line("network", "%s", names(s.Hosts))
 	} else {
 		line("network", "%s", s.Network)
+	}
+	for _, text := range s.Ports {
+		line("", "%s", text)
 	}
 	line("home", "%s", s.Home)
 	if len(s.Devices) > 0 {

@@ -11,6 +11,8 @@ import (
 	"github.com/scopefs/scopefs/internal/amend"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/hosts"
+	"github.com/scopefs/scopefs/tools/egress"
 )
 
 // trick explains a connection or request that tried to get around the rules.
@@ -36,6 +38,9 @@ func (r *Reason) network(agent *agents.Agent, e audit.Event) error {
 	if scope.Kind(e.RuleKind) == scope.KindRate {
 		r.Remedy, r.Note = "raise network.limit", "the rules of hosts allow it"
 		return nil
+	}
+	if way := egress.Way(e.Op); way == egress.Published || way == egress.HostPort {
+		return r.port(agent, way, target)
 	}
 	if method, address, ok := strings.Cut(target, " "); ok {
 		u, err := url.Parse(address)
@@ -77,6 +82,30 @@ func (r *Reason) network(agent *agents.Agent, e audit.Event) error {
 	}
 	if e.Chain != "" {
 		r.Note = "the callers of " + e.Chain + " must allow it, too"
+	}
+	return nil
+}
+
+// port decides a connection to a port with the current rules. The flags of a run are not among them.
+func (r *Reason) port(agent *agents.Agent, way egress.Way, target string) error {
+	_, text, err := net.SplitHostPort(target)
+	if err != nil {
+		return err
+	}
+	number, err := hosts.ParsePort(text)
+	if err != nil {
+		return err
+	}
+	r.decide = func(a *agents.Agent) scope.Decision {
+		if way == egress.Published {
+			return a.Grants.Hosts().Publish(number)
+		}
+		return a.Grants.Hosts().HostPort(number)
+	}
+	d := r.decide(agent)
+	r.Now, r.NowRule, r.Remedy = verdictOf(d), d.Rule, d.Remedy
+	if d.Allow && r.Verdict == string(audit.Deny) {
+		r.Note = "the rules open the port; the log says who may not use it"
 	}
 	return nil
 }

@@ -36,6 +36,11 @@ type network struct {
 	login *login.Login         // of the run's program; nil: none is used
 	egress.Door
 
+	portLock  sync.Mutex     // guards what follows
+	ports     *sandbox.Ports // nil: none is needed
+	published []publication
+	inside    []uint16 // ports in the sandbox that lead to the host
+
 	mu           sync.Mutex
 	placeholders map[string]string // of credentials, by variable
 }
@@ -176,7 +181,8 @@ const refusedConnections = 64
 // serve serves the proxy of a sandbox that has one, until close or the sandbox's end.
 func (n *network) serve(box *Sandbox, p Purpose) {
 	if listener := box.Listener(); listener != nil {
-		n.Open(n.proxy(box, p), listener, n.agent.Logger.With("agent", n.agent.id, "session", box.Name))
+		ports := n.openPorts(box, p)
+		n.Open(n.proxy(box, p), listener, n.agent.Logger.With("agent", n.agent.id, "session", box.Name), ports...)
 		go n.until(box)
 	}
 }
@@ -210,6 +216,7 @@ func (n *network) proxy(box *Sandbox, p Purpose) *egress.Proxy {
 		Rules:   func() egress.Rules { return n.rules(box, p) },
 		Refused: p.Refused, Operator: p.By == nil,
 		Call:    func() string { return box.OnlyTag(worker.Tag) }, // the process of the file tools connects to nothing
+		Port:    n.decidePort(p),
 		Secrets: n.secrets, Counts: n.agent.traffic, Limit: func() (requests, bytes []scope.Rate) { return n.hosts().Limits() },
 		Recorded: n.agent.recordedTunnel,
 		Record: func(ctx context.Context, e audit.Event) error {
@@ -235,6 +242,7 @@ func (n *network) proxy(box *Sandbox, p Purpose) *egress.Proxy {
 		}
 	}
 	o := n.agent.outward(egress.Options{Limits: limits, Bounds: bounds, Carrier: n.agent.Tunnels.Of(box.tunnels(), box.Init)})
+	o.Dialer.Local = n.reach
 	return egress.New(o, tenant)
 }
 

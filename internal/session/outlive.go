@@ -28,7 +28,8 @@ import (
 // and a pidfd of the sandbox; nil if it ends with this daemon.
 func (b *Sandbox) Outlive(p *sandbox.Process, purpose Purpose) (*api.Resume, *os.File) {
 	kept := outlive.Sandbox{Name: b.Name, Token: rand.Text(), By: purpose.By, Command: b.command,
-		Expose: purpose.Expose, Lent: purpose.Lent, Login: purpose.Login != nil}
+		Expose: purpose.Expose, Lent: purpose.Lent, Login: purpose.Login != nil,
+		Publish: purpose.Publish, HostPorts: purpose.HostPorts}
 	files := b.keep(p, kept, nil)
 	if files == nil {
 		return nil, nil
@@ -88,7 +89,8 @@ func (a *Agent) Adopt(item outlive.Item) (*Sandbox, *sandbox.Process, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	p := Purpose{Parent: item.Parent, Command: item.Command, Expose: item.Expose, Lent: item.Lent, Task: item.Task}
+	p := Purpose{Parent: item.Parent, Command: item.Command, Expose: item.Expose, Lent: item.Lent, Task: item.Task,
+		Publish: item.Publish, HostPorts: item.HostPorts}
 	if p.Task != nil {
 		p.Kind, p.Hosts, p.Chain = api.TaskSession, a.runnerHosts, p.Task.Chain
 	}
@@ -104,6 +106,9 @@ func (a *Agent) Adopt(item outlive.Item) (*Sandbox, *sandbox.Process, error) {
 	var process *sandbox.Process
 	if box.Session, process, err = item.Adopt(host, a.noMemory(p)); err != nil {
 		return nil, nil, err
+	}
+	if box.network.kind == hosts.HostNetwork {
+		a.borders.enter(box)
 	}
 	box.network.adopt(box, p)
 	box.context = a.adoptContext(&item)
@@ -170,12 +175,15 @@ func (b *Sandbox) Same() error {
 
 // Connect serves the network of a sandbox of Adopt, for its client.
 func (b *Sandbox) Connect(p Purpose) {
-	p.Command, p.Expose = b.command, b.Earlier.Expose
+	p.Command, p.Expose, p.Publish, p.HostPorts = b.command, b.Earlier.Expose, b.Earlier.Publish, b.Earlier.HostPorts
 	if !b.Earlier.Login {
 		p.Login = nil
 	}
 	n := b.agent.newNetwork(p)
 	n.Before = &b.network.Door
+	if err := n.publish(p); err != nil {
+		n.note(p, "--publish", err)
+	}
 	n.serve(b, p)
 	b.agent.mu.Lock()
 	b.network = n

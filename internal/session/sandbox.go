@@ -61,6 +61,9 @@ type Purpose struct {
 	Lent   []scope.ID // further roots than those of the definition
 	Expose []string   // what it shows beside what all sandboxes show; see Ready
 
+	Publish   []hosts.Publication // ports of the host that the operator opens for the run
+	HostPorts []uint16            // ports of the host that the run reaches
+
 	Keys  map[string]string // variables for credentials that the daemon has not; see api.RunRequest
 	SSH   SSH               // what the command says of SSH keys
 	Login *login.Login      // whose token the hosts of its rules get; see Ready
@@ -226,10 +229,14 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 			box.keys.close()
 		}
 	}()
-	if err = box.equipSSH(ctx, &spec, owner, p); err != nil {
-		return nil, err
+	if err = box.equipSSH(ctx, &spec, owner, p); err == nil {
+		err = box.network.publish(p)
 	}
-	if box.Session, err = host.Start(ctx, spec); err != nil {
+	if err == nil {
+		box.Session, err = host.Start(ctx, spec)
+	}
+	if err != nil {
+		box.network.withdraw()
 		box.context.Close()
 		if closed := account.ClosedShown(owner, p.Expose); closed != nil {
 			return nil, closed
@@ -248,8 +255,12 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 	err = a.Record(ctx, began)
 	if err != nil {
 		session.Close()
+		box.network.withdraw()
 		box.context.Close()
 		return nil, err
+	}
+	if box.network.kind == hosts.HostNetwork {
+		a.borders.enter(box)
 	}
 	box.network.serve(box, p)
 	box.keys.serve()
@@ -381,6 +392,7 @@ func (b *Sandbox) End() {
 		b.agent.mu.Unlock()
 		network.Close()
 		b.keys.close()
+		b.agent.borders.leave(b)
 		if left {
 			return
 		}

@@ -54,6 +54,7 @@ type Shared struct {
 	Stores     *stores.Stores // nil: none
 	Tunnels    *tunnels.Set
 
+	borders   borders
 	sandboxes sandboxes
 	groups    opened[sandbox.Groups] // the host's, for agents
 	ca        opened[egress.CA]      // of the daemon's proxies

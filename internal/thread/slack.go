@@ -53,10 +53,7 @@ func withSlack(ns int, f func()) {
 
 // slack returns the timer slack of the calling thread in nanoseconds, 0 if it is unknown.
 func slack() int {
-	n, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
-	if err != nil {
-		return 0
-	}
+	n, _ := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
 	return n
 }
 

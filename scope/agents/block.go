@@ -89,6 +89,7 @@ func (g *Grants) Limits() string {
 	}
 	if may := g.Hosts(); may.Kind() == hosts.Rules {
 		b.line("hosts", true, may.Names())
+		b.line("ports", false, may.PortNames())
 	}
 	if g.caller != nil {
 		b.line("within what is allowed to", true, []string{string(g.caller.id)})

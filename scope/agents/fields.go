@@ -42,7 +42,7 @@ func (d *Definition) fields(file string, id scope.ID, named *bool, env map[strin
 		"timeout_mins": fields.Number(&d.Model.Timeout, parseMinutes, "!!int", "!!float"),
 		"identity":     fields.OneOf(&d.Identity, IdentityAgent, IdentityCaller),
 		"placement":    fields.OneOf(&d.Placement, PlacementOne),
-		"network":      hosts.Field(&d.Network, refs),
+		"network":      hosts.OwnField(&d.Network, refs),
 		"durable":      fields.Optional(&d.Durable),
 		"sandbox":      d.sandboxField(),
 		"ssh_keys":     keysField(&d.SSHKeys),

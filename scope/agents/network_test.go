@@ -48,6 +48,7 @@ func TestNetwork(t *testing.T) {
 		"{allow: [{host: a.example, credential: {header: x-api-key, from: {env: API_KEY}}}, {host: b.example, credential: {format: Bearer %s, from: {file: /etc/token}, variable: TOKEN}}]}": {Kind: hosts.Rules,
 			Rules:       scope.NetworkSpec{Allow: []scope.HostRule{{Host: "a.example", Secret: "API_KEY"}, {Host: "b.example", Secret: "TOKEN"}}},
 			Credentials: map[string]hosts.Credential{"API_KEY": key, "TOKEN": file}},
+		"{publish: [3000, '8080:80'], host: {ports: [15432]}}": {Kind: hosts.Rules, Ports: hosts.Ports{Published: []hosts.Publication{{At: 3000, Inside: 3000}, {At: 8080, Inside: 80}}, Host: []uint16{15432}}},
 		"{presets: [npm, go], limit: {requests: 60/minute, bytes: 1GiB/day}}": {Kind: hosts.Rules, Presets: []string{"npm", "go"},
 			Requests: []scope.Rate{{Pattern: "requests", N: 60, Per: time.Minute}},
 			Bytes:    []scope.Rate{{Pattern: "bytes", N: 1 << 30, Per: 24 * time.Hour}}},
@@ -58,6 +59,16 @@ func TestNetwork(t *testing.T) {
 
 func TestNetworkErrors(t *testing.T) {
 	for text, want := range map[string]string{
+		"{publish: [0]}":                       "no port",
+		"{publish: [65536]}":                   "no port",
+		"{publish: ['127.0.0.1:80']}":          "no port",
+		"{publish: ['80:']}":                   "no port",
+		"{publish: ['8080:3128']}":             "that of its proxy",
+		"{publish: [80, 80]}":                  "twice",
+		"{publish: ['80:1', '80:2']}":          "leads to two of the sandbox",
+		"{host: {ports: [3128]}}":              "that of its proxy",
+		"{host: {ports: ['15432:5432']}}":      "no port",
+		"{host: [15432]}":                      "",
 		"some":                                 `3: network: unknown "some": want one of [none host]`,
 		"[github.com, \"*.org\"]":              `3: network: is a list: write network: {allow: [github.com, "*.org"]}`,
 		"github.com":                           `3: network: "github.com" is a host: write network: {allow: [github.com]}`,

@@ -148,6 +148,9 @@ func checkProposed(n hosts.Network) error {
 	if n.Kind == hosts.HostNetwork {
 		return errors.New("host only your own definition sets: name the hosts in allow")
 	}
+	if len(n.Published)+len(n.Host) > 0 {
+		return errors.New("publish and host: ports of this host only your own definition opens: remove them")
+	}
 	for _, r := range slices.Concat(n.Rules.Deny, n.Rules.Ask, n.Rules.Allow) {
 		if r.Address.IsValid() || r.CA != "" || r.Secret != "" {
 			return fmt.Errorf("%q: address, ca and credential only your own definition sets: remove them, or name a preset", r.Host)

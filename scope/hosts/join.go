@@ -65,7 +65,8 @@ func portsBeside(rule scope.HostRule, own []scope.HostRule) []uint16 {
 // Excess is something that a policy allows and another one does not. Without a host in its rule it is about every address.
 type Excess struct {
 	scope.NetworkExcess
-	Lost string // a limit that the policy has not
+	Lost  string // a limit that the policy has not
+	Opens string // a port that leads over the border of the sandbox; the other fields are empty
 }
 
 // Text returns the connection or the request that shows it.
@@ -84,6 +85,9 @@ func (h *Policy) Excess(was *Policy) (all []Excess) {
 	var rules *scope.Network
 	if was.Kind() == Rules {
 		rules = was.rules
+	}
+	for _, text := range h.portsBeyond(was) {
+		all = append(all, Excess{Opens: text})
 	}
 	runs := map[string]bool{"": true}
 	for _, of := range []*Policy{h, was} {

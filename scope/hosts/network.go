@@ -43,6 +43,7 @@ type Network struct {
 	Credentials map[string]Credential // by HostRule.Secret, the name of the variable
 	Requests    []scope.Rate          // of requests and connections
 	Bytes       []scope.Rate          // of bytes in both directions
+	Ports                             // of an agent's own network alone
 }
 
 // Credential is a secret that the proxy adds to the requests to a host. The
@@ -53,9 +54,19 @@ type Credential struct {
 	From   credential.Source
 }
 
-// Field reads none, host, or a mapping of rules. It appends to refs the
+// Field reads none, host, or a mapping of rules without ports. It appends to refs the
 // presets, which must exist; nil refs refuses presets.
 func Field(out *Network, refs *[]catalog.Ref) fields.Field {
+	return fields.Checked(OwnField(out, refs), func() error {
+		if !out.Ports.none() {
+			return errors.New("publish and host: are for the agent's own network: remove them here")
+		}
+		return nil
+	})
+}
+
+// OwnField is Field for an agent's own network, which has ports.
+func OwnField(out *Network, refs *[]catalog.Ref) fields.Field {
 	return func(n *yaml.Node) error {
 		switch kind := Kind(n.Value); {
 		case n.Kind == yaml.SequenceNode:
@@ -74,6 +85,8 @@ func Field(out *Network, refs *[]catalog.Ref) fields.Field {
 			"ask":     askField(out),
 			"allow":   allowField(out),
 			"presets": presetsField(out, refs),
+			"publish": publishField(&out.Published),
+			"host":    fields.Mapping(map[string]fields.Field{"ports": ownPorts(&out.Host)}),
 			"limit": fields.Mapping(map[string]fields.Field{
 				"requests": rateField(&out.Requests, "requests", fields.ParseCount, "60/minute"),
 				"bytes":    rateField(&out.Bytes, "bytes", parseBytes, "1GiB/day"),

@@ -55,7 +55,13 @@ func TestOf(t *testing.T) {
 		"an address":   {"network: {allow: [a.example]}", "network: {allow: [{host: a.example, address: 127.0.0.1}]}", []string{"network: connects to a.example at 127.0.0.1 ports 443 80, such as a.example:443; before: network.allow: a.example"}},
 		"a port there": {"", "network: {allow: [{host: a.example, address: '127.0.0.1:2375', ports: [80]}]}", []string{"network: connects to a.example at 127.0.0.1:2375 ports 80"}},
 		"the host's":   {"network: {allow: [a.example]}", "network: host", []string{"network: connects to every address"}},
-		"had it all":   {"network: host", "network: {allow: ['*']}", nil},
+		"ports": {"network: {publish: [3000, 81], host: {ports: [5432]}}", "network: {publish: ['3000:3001', 81], host: {ports: [5432, 6379]}}", []string{
+			"network: port 3000 of this host's 127.0.0.1 leads to port 3001 of the sandbox", "network: connects to port 6379 of this host's 127.0.0.1",
+		}},
+		"first ports": {"", "network: {publish: [3000]}", []string{"network: port 3000 of this host's 127.0.0.1 leads to port 3000 of the sandbox"}},
+		"no ports":    {"network: {publish: [3000], host: {ports: [5432]}}", "network: {allow: []}", nil},
+		"ports had":   {"network: host", "network: {publish: [3000], host: {ports: [5432]}}", nil},
+		"had it all":  {"network: host", "network: {allow: ['*']}", nil},
 		"no login": {"network: {ask: true, presets: [openai]}", "network: {ask: true}", []string{
 			"network: asks you for connections to every other host, such as GET chatgpt.com:443/; before: network.allow: chatgpt.com /backend-api/codex/responses,/backend-api/codex/responses/**,/backend-api/codex/models",
 		}},

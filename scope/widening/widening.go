@@ -349,6 +349,8 @@ func (c *comparison) hosts(key string, now, was *hosts.Policy) {
 	for _, e := range now.Excess(was) {
 		excess := scope.Excess{Key: key, Undecided: e.Undecided}
 		switch {
+		case e.Opens != "":
+			excess.What = e.Opens
 		case e.Lost != "":
 			excess.What = "is without the limit " + e.Lost
 		case e.Allows.Host == "" && e.Asks:

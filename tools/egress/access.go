@@ -19,7 +19,8 @@ import (
 // access is one connection or request, from the decision to the end.
 type access struct {
 	in           *incoming
-	op           string // connect or request
+	op           string // connect or request, or a Way
+	way          Way    // of a Port; "": of no port
 	host         string
 	port         uint16
 	method, path string // of a request
@@ -54,6 +55,10 @@ func (p *Proxy) newAccess(in *incoming, op string) *access {
 
 // decide decides about an access by the current rules.
 func (p *Proxy) decide(a *access) scope.Decision {
+	if a.way != "" {
+		a.decision = p.port(a.way, a.port)
+		return a.decision
+	}
 	rules := p.tenant.Rules()
 	if rules == nil {
 		rules = (*scope.Network)(nil)
@@ -163,6 +168,9 @@ func (p *Proxy) approve(ctx context.Context, a *access) *refusal {
 
 // stillAllowed reports whether the current rules allow an access as it was made.
 func (p *Proxy) stillAllowed(a *access) bool {
+	if a.way != "" {
+		return p.port(a.way, a.port).Allow
+	}
 	rules := p.tenant.Rules()
 	if rules == nil {
 		return false
@@ -191,6 +199,9 @@ func (p *Proxy) deny(ctx context.Context, a *access, r *refusal) *refusal {
 func (p *Proxy) tellRefused(a *access, r *refusal) {
 	if p.tenant.Refused != nil {
 		host := a.host
+		if a.way != "" { // no rule of hosts allows it
+			host = ""
+		}
 		if host != "" && a.port != 443 && a.port != 80 {
 			host = net.JoinHostPort(host, strconv.Itoa(int(a.port)))
 		}

@@ -149,6 +149,7 @@ type meta struct {
 	Session  string      `json:"session"`
 	Host     string      `json:"host"`
 	Port     uint16      `json:"port"`
+	Way      Way         `json:"way,omitempty"`
 	Rule     string      `json:"rule"`
 	Kind     scope.Kind  `json:"kind"`
 	Route    scope.Route `json:"route"`
@@ -160,7 +161,7 @@ type meta struct {
 
 func (p *Proxy) metaOf(a *access) meta {
 	m := meta{
-		Agent: p.tenant.Agent, Session: p.tenant.Session, Host: a.host, Port: a.port, Rule: a.decision.Rule, Kind: a.decision.Kind,
+		Agent: p.tenant.Agent, Session: p.tenant.Session, Host: a.host, Port: a.port, Way: a.way, Rule: a.decision.Rule, Kind: a.decision.Kind,
 		Route: a.route, Call: a.in.call, Remote: a.remote, Began: a.began,
 	}
 	if a.asked.Load() {
@@ -180,6 +181,9 @@ func (l Left) access(m meta) *access {
 	a := &access{
 		in: &incoming{call: m.Call}, op: "connect", host: m.Host, port: m.Port, route: m.Route, remote: m.Remote, began: m.Began,
 		moving: l.Moving, seen: l.Seen,
+	}
+	if m.Way != "" {
+		a.op, a.way = string(m.Way), m.Way
 	}
 	a.decision.Rule, a.decision.Kind = m.Rule, m.Kind
 	if m.Question != nil {

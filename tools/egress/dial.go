@@ -22,6 +22,9 @@ type Dialer struct {
 	// Upstream is the company's proxy; nil: there is none.
 	Upstream *Upstream
 
+	// Local returns why nobody may connect to a port of this host's loopback, after the connection was made. nil: Pinned decides alone.
+	Local func(port uint16) error
+
 	// Lookup resolves a name; nil is the system's resolver.
 	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 }
@@ -58,11 +61,28 @@ func (d *Dialer) DialContext(ctx context.Context, network, addr string) (net.Con
 		dialer := net.Dialer{Timeout: time.Until(deadline) / time.Duration(len(all)-i)}
 		conn, err := dialer.DialContext(ctx, network, net.JoinHostPort(ip.String(), port))
 		if err == nil {
+			err = d.local(conn)
+		}
+		if err == nil {
 			return conn, nil
 		}
 		errs = append(errs, err)
 	}
 	return nil, errors.Join(errs...)
+}
+
+// local closes a connection to a port that Local refuses.
+func (d *Dialer) local(c net.Conn) error {
+	to, ok := c.RemoteAddr().(*net.TCPAddr)
+	if d.Local == nil || !ok || !to.IP.IsLoopback() {
+		return nil
+	}
+	err := d.Local(uint16(to.Port))
+	if err != nil {
+		c.Close()
+		err = fmt.Errorf("%w: %w", ErrAddress, err)
+	}
+	return err
 }
 
 // goesUp reports whether a host is reached by the upstream proxy.

@@ -15,14 +15,14 @@ type Door struct {
 	cancel context.CancelFunc
 }
 
-// Open serves a proxy until Close.
-func (d *Door) Open(proxy *Proxy, listener net.Listener, logger *slog.Logger) {
+// Open serves a proxy and its ports until Close.
+func (d *Door) Open(proxy *Proxy, listener net.Listener, logger *slog.Logger, ports ...Port) {
 	ctx, stop := context.WithCancel(context.Background())
 	d.Proxy, d.cancel, d.ended = proxy, stop, make(chan struct{})
 	go func() {
 		defer close(d.ended)
 		// A session that ends closes the listener.
-		if err := proxy.Serve(ctx, listener); err != nil && !errors.Is(err, net.ErrClosed) {
+		if err := proxy.Serve(ctx, listener, ports...); err != nil && !errors.Is(err, net.ErrClosed) {
 			logger.Error("network", "err", err)
 		}
 	}()

@@ -42,6 +42,9 @@ type Tenant struct {
 	// request.
 	Rules func() Rules
 
+	// Port decides about a connection to a Port by the current rules. nil allows none.
+	Port func(way Way, port uint16) scope.Decision
+
 	// Call returns the call that a new connection is of; "": unknown. nil knows none.
 	Call func() string
 
@@ -173,8 +176,8 @@ func (p *Proxy) newServer(ctx context.Context) *http.Server {
 
 // Serve accepts connections until ctx ends or the listener fails, and returns when
 // all of them are closed. It closes the listener. Connections must be TCP or Unix
-// sockets. A proxy serves once.
-func (p *Proxy) Serve(ctx context.Context, l net.Listener) error {
+// sockets. A proxy serves once, with the ports.
+func (p *Proxy) Serve(ctx context.Context, l net.Listener, ports ...Port) error {
 	ctx, cancel := context.WithCancel(ctx)
 	p.requests = newHandoff(ctx.Done(), l.Addr())
 	server := p.newServer(ctx)
@@ -182,7 +185,10 @@ func (p *Proxy) Serve(ctx context.Context, l net.Listener) error {
 	p.begin(func() { p.keepFolds(ctx) })
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
-	err := p.accept(ctx, l)
+	for _, port := range ports {
+		p.begin(func() { p.servePort(ctx, port) })
+	}
+	err := p.accept(ctx, l, p.newAccess(&incoming{}, "connect"), p.serve)
 	cancel()
 	l.Close()
 	p.closeAll()
@@ -192,7 +198,8 @@ func (p *Proxy) Serve(ctx context.Context, l net.Listener) error {
 	return err
 }
 
-func (p *Proxy) accept(ctx context.Context, l net.Listener) error {
+// accept calls serve for each connection in a goroutine. like is the access of a connection that has no slot.
+func (p *Proxy) accept(ctx context.Context, l net.Listener, like *access, serve func(context.Context, *incoming)) error {
 	for {
 		c, err := l.Accept()
 		if ctx.Err() != nil {
@@ -213,13 +220,13 @@ func (p *Proxy) accept(ctx context.Context, l net.Listener) error {
 		if !ok || !free {
 			c.Close()
 			if ok {
-				p.foldRefusal(ctx, p.newAccess(&incoming{}, "connect"), tooMany("connections"))
+				p.foldRefusal(ctx, like, tooMany("connections"))
 			}
 			continue
 		}
 		in := &incoming{socket: s}
 		in.hold(release)
-		p.begin(func() { p.serve(ctx, in) })
+		p.begin(func() { serve(ctx, in) })
 	}
 }
 

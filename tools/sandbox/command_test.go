@@ -158,7 +158,7 @@ func TestEnvironmentAndDirectory(t *testing.T) {
 	require.NoError(t, err)
 	assert.ElementsMatch(t, []string{
 		"PATH=" + DefaultPath, "HOME=/tmp/home", "USER=agent",
-		"LOGNAME=agent", "SHELL=/bin/sh", "LANG=C.UTF-8", "TERM=xterm", "TMPDIR=/tmp", "OPERATOR=1", "BOTH=command",
+		"LOGNAME=agent", "DOCKER_HOST=" + noDocker, "SHELL=/bin/sh", "LANG=C.UTF-8", "TERM=xterm", "TMPDIR=/tmp", "OPERATOR=1", "BOTH=command",
 	}, strings.Fields(string(out)))
 	assert.Equal(t, "/workspace\n", sh(t, s, "pwd -P"))
 	assert.Equal(t, "tester\n", sh(t, s, "hostname"))

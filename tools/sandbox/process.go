@@ -27,6 +27,7 @@ type Process struct {
 	session *Session
 	id      uint64
 	tty     bool
+	socket  bool // standard input is a socket
 	tag     string
 	began   time.Time
 	running bool          // guarded by session.mu
@@ -165,7 +166,16 @@ func (p *Process) take(files []*os.File) error {
 			return fmt.Errorf("init sent %d descriptors for pipes", len(files))
 		}
 		for i, mode := range []int{unix.O_WRONLY, unix.O_RDONLY, unix.O_RDONLY} {
-			if err := control(files[i], func(fd int) error { return isPipe(fd, mode) }); err != nil {
+			is := func(fd int) error { return isPipe(fd, mode) }
+			if p.socket && i == 0 {
+				is = func(fd int) error { // process 1 of the last release makes a pipe
+					if isPipe(fd, mode) == nil {
+						return nil
+					}
+					return isPackets(fd)
+				}
+			}
+			if err := control(files[i], is); err != nil {
 				return fmt.Errorf("init sent no pipe: %w", err)
 			}
 		}
@@ -185,6 +195,16 @@ func isPipe(fd, mode int) error {
 		err = errors.New("wrong end")
 	}
 	return err
+}
+
+// isPackets returns an error unless fd is a unix socket of packets.
+func isPackets(fd int) error {
+	for option, want := range map[int]int{unix.SO_DOMAIN: unix.AF_UNIX, unix.SO_TYPE: unix.SOCK_SEQPACKET} {
+		if got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, option); err != nil || got != want {
+			return errors.Join(err, errors.New("wrong socket"))
+		}
+	}
+	return nil
 }
 
 // finish sets the result and closes exited. The caller holds session.mu and has

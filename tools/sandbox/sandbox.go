@@ -77,6 +77,8 @@ const (
 	// FileWorker as the first word of a command runs the program of the file tools, which
 	// has no path in the sandbox.
 	FileWorker = pid1.FileWorker
+	// FileTag is the tag of commands that are FileWorker.
+	FileTag = "file-worker"
 )
 
 var (

@@ -416,7 +416,7 @@ func (s *Session) exec(ctx context.Context, c Command) (*Process, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	p := &Process{session: s, tty: c.TTY != nil, tag: c.Tag, began: time.Now(),
+	p := &Process{session: s, tty: c.TTY != nil, socket: c.socket, tag: c.Tag, began: time.Now(),
 		started: make(chan struct{}), stopped: make(chan uint64, 1), exited: make(chan struct{})}
 	s.mu.Lock()
 	if s.ended {
@@ -429,7 +429,7 @@ func (s *Session) exec(ctx context.Context, c Command) (*Process, error) {
 	s.mu.Unlock()
 
 	err := s.wire.Send(pid1.Request{Op: pid1.OpExec, ID: p.id, Argv: bytesOf(c.Argv),
-		Env: bytesOf(s.spec.environ(c.Env)), Dir: []byte(dir), TTY: c.TTY}, program...)
+		Env: bytesOf(s.spec.environ(c.Env)), Dir: []byte(dir), TTY: c.TTY, Socket: c.socket}, program...)
 	if errors.Is(err, descriptors.ErrTruncated) {
 		s.forget(p)
 		return nil, ErrTooLarge

@@ -94,6 +94,8 @@ type Command struct {
 	Tag  string            // the caller's name for it; see Session.TagOf
 
 	Lasting bool // without Limits.Timeout: it serves many calls
+
+	socket bool // standard input is a socket of packets: see Ports
 }
 
 // Size is the size of a terminal in characters.
@@ -228,6 +230,9 @@ func innerID(id uint32, idMap string) uint32 {
 // DefaultPath is the PATH of a command when neither Spec nor Command has one. Its end is where go.dev has Go installed.
 const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin"
 
+// noDocker is where docker looks for its socket: its message has the reason why there is none.
+const noDocker = "unix://" + Run + "/no-docker--its-socket-is-root-of-the-host"
+
 // proxyEnv returns the variables that programs read a proxy from. ALL_PROXY is not
 // socks5h: some libraries fail at that scheme without an additional module. Node.js needs
 // NODE_USE_ENV_PROXY.
@@ -247,6 +252,9 @@ func (s *Spec) environ(command map[string]string) []string {
 		"PATH": DefaultPath,
 		"HOME": s.home(), "USER": User, "LOGNAME": User, "SHELL": "/bin/sh",
 		"LANG": "C.UTF-8", "TERM": "dumb", "TMPDIR": "/tmp",
+	}
+	if len(s.Sockets) == 0 {
+		env["DOCKER_HOST"] = noDocker
 	}
 	maps.Copy(env, s.Env)
 	if s.Proxy {

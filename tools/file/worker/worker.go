@@ -14,7 +14,7 @@ import (
 )
 
 // Tag is the tag of the process in its sandbox.
-const Tag = "file-worker"
+const Tag = sandbox.FileTag
 
 const (
 	// startedTimeout is how long the first request of a process waits for Worker.Started.

@@ -18,10 +18,16 @@ type ends struct {
 	outer []int // the daemon's: of three pipes, or a terminal's master
 }
 
-func (e *ends) pipes() error {
+// pipes makes three pipes. In place of the first one it makes a socket that passes descriptors, if socket is set.
+func (e *ends) pipes(socket bool) (err error) {
 	for i := range 3 {
 		var p [2]int // reading, writing
-		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
+		if socket && i == 0 {
+			p, err = unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+		} else {
+			err = unix.Pipe2(p[:], unix.O_CLOEXEC)
+		}
+		if err != nil {
 			return err
 		}
 		if i > 0 {
@@ -61,7 +67,7 @@ func (e *ends) start(r *Request, given []*os.File) (session, group int, err erro
 		}
 		return startLeader(r, e.inner[0])
 	}
-	if err := e.pipes(); err != nil {
+	if err := e.pipes(r.Socket); err != nil {
 		return 0, 0, err
 	}
 	session, err = execute(r, given, e.inner, &syscall.SysProcAttr{Setsid: true})
@@ -70,8 +76,7 @@ func (e *ends) start(r *Request, given []*os.File) (session, group int, err erro
 
 // execute executes a command. given has the program of FileWorker.
 func execute(r *Request, given []*os.File, files []int, sys *syscall.SysProcAttr) (pid int, err error) {
-	argv, env := stringsOf(r.Argv), stringsOf(r.Env)
-	program := ""
+	argv, env, program := stringsOf(r.Argv), stringsOf(r.Env), ""
 	fork := func() {
 		pid, err = syscall.ForkExec(program, argv, &syscall.ProcAttr{
 			Dir: string(r.Dir), Env: env,

@@ -30,6 +30,7 @@ type Request struct {
 	Env    [][]byte    `json:"env,omitempty"`
 	Dir    []byte      `json:"dir,omitempty"`
 	TTY    *Size       `json:"tty,omitempty"`
+	Socket bool        `json:"socket,omitempty"` // standard input is a socket of packets
 	Signal unix.Signal `json:"signal,omitempty"`
 	Turn   uint64      `json:"turn,omitempty"` // of OpSignal with SIGCONT, for OpStopped; 0: that of the last one. Of OpState, for its answer
 	Keep   []uint64    `json:"keep,omitempty"` // of OpState
@@ -66,10 +67,9 @@ func (r *Reply) Err() error {
 	return r.Errno
 }
 
-func stringsOf(words [][]byte) []string {
-	s := make([]string, len(words))
-	for i, w := range words {
-		s[i] = string(w)
+func stringsOf(words [][]byte) (s []string) {
+	for _, w := range words {
+		s = append(s, string(w))
 	}
 	return s
 }

@@ -11,9 +11,7 @@ import (
 
 // deadly are the signals with which the Go runtime ends a program even if os/signal delivers them: it takes one that
 // another process has queued (sigqueue(3)) for a fault of the program.
-var deadly = []unix.Signal{
-	unix.SIGILL, unix.SIGTRAP, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSTKFLT, unix.SIGSYS,
-}
+var deadly = []unix.Signal{unix.SIGILL, unix.SIGTRAP, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSTKFLT, unix.SIGSYS}
 
 // ignoreAddr is the address of a handler that does nothing.
 var ignoreAddr uintptr

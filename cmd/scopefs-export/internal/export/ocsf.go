@@ -162,6 +162,9 @@ func connection(e audit.Event, o object) (class, activity int) {
 	if e.Bytes+e.Sent > 0 {
 		o["traffic"] = object{"bytes": e.Bytes + e.Sent, "bytes_in": e.Bytes, "bytes_out": e.Sent}
 	}
+	if e.Op == "publish" { // from the host to the sandbox
+		o["src_endpoint"] = object{"name": "host"}
+	}
 	method, address, isRequest := strings.Cut(e.Target, " ")
 	if u, err := url.Parse(address); isRequest && err == nil {
 		o["dst_endpoint"] = endpoint(u.Hostname(), u.Port())
