@@ -12,13 +12,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/scopefs/scopefs/internal/amend"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/programs"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/hosts"
+	"github.com/scopefs/scopefs/scope/widening"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -29,8 +29,8 @@ type Place struct {
 }
 
 // For makes a run of an agent one of an agent program. The words of the run become arguments
-// of the program. written is the definition if that has its presets since now; nil: it has them, or is edited.
-func (p Place) For(ctx context.Context, id scope.ID, name string, req *api.RunRequest) (written *amend.Draft, err error) {
+// of the program. In a project the run has the program's presets; wider is what these allow beyond the definition.
+func (p Place) For(ctx context.Context, id scope.ID, name string, req *api.RunRequest) (wider []scope.Excess, err error) {
 	program, err := programs.Of(p.Base, p.User, name)
 	if err != nil {
 		return nil, err
@@ -42,9 +42,15 @@ func (p Place) For(ctx context.Context, id scope.ID, name string, req *api.RunRe
 		}
 		return nil, fmt.Errorf("--for %s: %w", name, err)
 	}
+	var presets []string
 	if p.Project != nil && p.Project.ID == id && len(program.Networks) > 0 {
-		if written, err = amend.AddPresets(p.Paths, p.Project, p.chosen(program.Networks)); err != nil {
+		def, err := definitions.Agent(p.Paths, id)
+		if err != nil {
 			return nil, err
+		}
+		presets = p.chosen(program.Networks)
+		if wider = widening.Presets(def.Grants, presets); wider == nil {
+			presets = nil
 		}
 	}
 	req.Argv = slices.Concat([]string{program.Command}, program.Args, req.Argv)
@@ -53,10 +59,10 @@ func (p Place) For(ctx context.Context, id scope.ID, name string, req *api.RunRe
 	maps.Copy(env, req.Env)
 	req.Env = env
 	show(found, req)
-	req.Program.Name, req.Program.Networks, req.Program.Prepare = name, program.Networks, program.Prepare
+	req.Program.Name, req.Program.Networks, req.Program.Prepare, req.Program.Presets = name, program.Networks, program.Prepare, presets
 	req.Program.Expose = append(req.Program.Expose, program.Expose...)
 	req.Program.Login = loginOf(program)
-	return written, nil
+	return wider, nil
 }
 
 // show makes a run one of the program that was found, which its sandbox shows.

@@ -61,8 +61,9 @@ type Purpose struct {
 	Lent   []scope.ID // further roots than those of the definition
 	Expose []string   // what it shows beside what all sandboxes show; see Ready
 
-	Keys  map[string]string // variables for credentials that the daemon has not; see api.RunRequest
-	Login *login.Login      // whose token the hosts of its rules get; see Ready
+	Keys    map[string]string // variables for credentials that the daemon has not; see api.RunRequest
+	Presets []string          // further ones, for hosts of this sandbox alone
+	Login   *login.Login      // whose token the hosts of its rules get; see Ready
 
 	// Refused gets the connections and requests that its network refuses; see
 	// egress.Tenant. nil drops them.

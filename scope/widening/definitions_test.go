@@ -28,6 +28,8 @@ func TestOf(t *testing.T) {
 	t.Setenv("SCOPEFS_TEST_SECRET", "x")
 	const secret = "network: {allow: [{host: a.example, credential: {from: {env: %}}}]}"
 	first, other := strings.ReplaceAll(secret, "%", "FIRST"), strings.ReplaceAll(secret, "%", "OTHER")
+	const tunnel = "network: connects to a.example ports 443 80 by a tunnel: the proxy does not see the requests, such as a.example:443; " +
+		"before: network.allow: a.example"
 	for name, test := range map[string]struct {
 		was, now string
 		want     []string
@@ -50,7 +52,8 @@ func TestOf(t *testing.T) {
 			"network: {allow: [{host: a.example, credential: {from: {env: FIRST}}}]}", "network: {allow: [{host: a.example, credential: {header: X-Key, from: {env: FIRST}}}]}",
 			[]string{"network: connects to a.example, with your key (FIRST: the proxy adds it, the agent does not see it)"},
 		},
-		"no key":       {first, "network: {allow: [a.example]}", nil},
+		"no key":       {first, "network: {allow: [a.example]}", []string{tunnel}},
+		"a tunnel":     {"network: {allow: [{host: a.example, intercept: true}]}", "network: {allow: [a.example]}", []string{tunnel}},
 		"an address":   {"network: {allow: [a.example]}", "network: {allow: [{host: a.example, address: 127.0.0.1}]}", []string{"network: connects to a.example at 127.0.0.1 ports 443 80, such as a.example:443; before: network.allow: a.example"}},
 		"a port there": {"", "network: {allow: [{host: a.example, address: '127.0.0.1:2375', ports: [80]}]}", []string{"network: connects to a.example at 127.0.0.1:2375 ports 80"}},
 		"the host's":   {"network: {allow: [a.example]}", "network: host", []string{"network: connects to every address"}},
