@@ -34,8 +34,11 @@ func TestOf(t *testing.T) {
 		was, now string
 		want     []string
 	}{
-		"a root":  {"", "view: {roots: [{dir: /x, access: read}, {dir: /y}]}", []string{"view.roots: /x can be read", "view.roots: /y can be read and changed"}},
-		"no root": {"view: {roots: [{dir: /x}]}", "", nil},
+		"a root": {"", "view: {roots: [{dir: /x, access: read}, {dir: /y}]}", []string{"view.roots: /x can be read", "view.roots: /y can be read and changed"}},
+		"a root that hides": {"view: {paths: {y: hide}}", "view: {paths: {y: hide}, roots: [{dir: /x, access: read}]}",
+			[]string{"view.roots: /x can be read"}},
+		"a root that is read, but for": {"", "view: {roots: [{dir: /x, access: read, paths: {w: write}}]}", []string{"view.roots: /x can be read and changed"}},
+		"no root":                      {"view: {roots: [{dir: /x}]}", "", nil},
 		"more of a root": {"view: {roots: [{dir: /x, access: read, paths: {s: hide}}]}", "view: {roots: [{dir: /x, paths: {s: read}}]}", []string{
 			"view.roots: /x: paths can be read, such as s; before: s: hide", "view.roots: /x: paths can be read and changed, such as x; before: access: read"}},
 		"less of a root": {"view: {roots: [{dir: /x}]}", "view: {roots: [{dir: /x, access: read}]}", nil},
@@ -144,11 +147,13 @@ func TestAll(t *testing.T) {
 	require.Empty(t, errs)
 	write("extensions.d/x/x.yaml", "name: x\nagents: [a, {name: own, path: own.md}]\nmcp_servers: {mine: {command: x}, all: {command: y, visibility: public}}\n")
 	write("extensions.d/x/own.md", "---\nname: own\n---\n")
+	write("agents.d/g.md", "---\nname: g\nview: {roots: [{dir: /x}]}\n---\n")
 	after, errs := agents.Load(base, agents.Host{})
 	require.Empty(t, errs)
 	assert.Equal(t, []string{
 		`mcp_servers: all: runs ["y"] in a sandbox of its own, as the agent's user; access to the agent's files: none, for a, b, c, d, e and 2 more`,
 		`mcp_servers: mine: runs ["x"] in a sandbox of its own, as the agent's user; access to the agent's files: none, for a`,
+		"view.roots: /x can be read and changed, for g",
 		"agents: defined by it, for own",
 	}, widening.All(before, after))
 }
