@@ -38,7 +38,9 @@ func TestOf(t *testing.T) {
 		"a root that hides": {"view: {paths: {y: hide}}", "view: {paths: {y: hide}, roots: [{dir: /x, access: read}]}",
 			[]string{"view.roots: /x can be read"}},
 		"a root that is read, but for": {"", "view: {roots: [{dir: /x, access: read, paths: {w: write}}]}", []string{"view.roots: /x can be read and changed"}},
-		"no root":                      {"view: {roots: [{dir: /x}]}", "", nil},
+		"changes of a root": {"view: {changes: kept, roots: [{dir: /x}]}", "view: {changes: kept, roots: [{dir: /x, changes: direct}]}",
+			[]string{"undecided: view.roots: /x: changes differs"}},
+		"no root": {"view: {roots: [{dir: /x}]}", "", nil},
 		"more of a root": {"view: {roots: [{dir: /x, access: read, paths: {s: hide}}]}", "view: {roots: [{dir: /x, paths: {s: read}}]}", []string{
 			"view.roots: /x: paths can be read, such as s; before: s: hide", "view.roots: /x: paths can be read and changed, such as x; before: access: read"}},
 		"less of a root": {"view: {roots: [{dir: /x}]}", "view: {roots: [{dir: /x, access: read}]}", nil},
