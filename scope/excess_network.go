@@ -71,7 +71,9 @@ func (n *Network) excessAt(was *Network, host string, port uint16, methods []str
 		}
 	}
 	if !slices.ContainsFunc(slices.Concat(rules, before), func(r hostRule) bool { return len(r.Methods)+len(r.Paths) > 0 }) {
-		if add(nil); all == nil && len(rules) > 0 && slices.ContainsFunc(before, hostRule.Intercepts) && !slices.ContainsFunc(rules, hostRule.Intercepts) {
+		add(nil)
+		decided := slices.ContainsFunc(before, hostRule.Intercepts) && !slices.ContainsFunc(rules, hostRule.Intercepts)
+		if all == nil && len(rules) > 0 && decided {
 			all = append(all, NetworkExcess{Allows: rules[0].HostRule, Asks: now.Ask, Host: host, Port: port, Before: old, Unseen: true})
 		}
 		return all

@@ -1,6 +1,8 @@
 package widening_test
 
 import (
+	"encoding/pem"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,6 +30,9 @@ func TestOf(t *testing.T) {
 	t.Setenv("SCOPEFS_TEST_SECRET", "x")
 	const secret = "network: {allow: [{host: a.example, credential: {from: {env: %}}}]}"
 	first, other := strings.ReplaceAll(secret, "%", "FIRST"), strings.ReplaceAll(secret, "%", "OTHER")
+	server := httptest.NewTLSServer(nil)
+	server.Close()
+	ca := strings.ReplaceAll(string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})), "\n", "\\n")
 	const tunnel = "network: connects to a.example ports 443 80 by a tunnel: the proxy does not see the requests, such as a.example:443; " +
 		"before: network.allow: a.example"
 	for name, test := range map[string]struct {
@@ -40,6 +45,11 @@ func TestOf(t *testing.T) {
 		"a root that is read, but for": {"", "view: {roots: [{dir: /x, access: read, paths: {w: write}}]}", []string{"view.roots: /x can be read and changed"}},
 		"changes of a root": {"view: {changes: kept, roots: [{dir: /x}]}", "view: {changes: kept, roots: [{dir: /x, changes: direct}]}",
 			[]string{"undecided: view.roots: /x: changes differs"}},
+		"a ca": {"", "network: {allow: [{host: a.example, intercept: true, ca: \"" + ca + "\"}]}",
+			[]string{"network: connects to a.example, with a ca of its own ports 443 80"}},
+		"a command's key": {"", "network: {allow: [{host: a.example, credential: {variable: V, from: {command: [/bin/echo, x]}}}]}",
+			[]string{`network: connects to a.example ports 443 80, with your key (from the command ["/bin/echo" "x"]: the proxy adds it, ` +
+				`the agent does not see it)`}},
 		"no root": {"view: {roots: [{dir: /x}]}", "", nil},
 		"more of a root": {"view: {roots: [{dir: /x, access: read, paths: {s: hide}}]}", "view: {roots: [{dir: /x, paths: {s: read}}]}", []string{
 			"view.roots: /x: paths can be read, such as s; before: s: hide", "view.roots: /x: paths can be read and changed, such as x; before: access: read"}},
