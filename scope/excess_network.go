@@ -64,7 +64,8 @@ func (n *Network) excessAt(was *Network, host string, port uint16, methods []str
 		}
 		wider := now.Wider(old)
 		if now.Allow && old.Allow {
-			wider = e.Allows.Secret != "" && e.Allows.Secret != before[0].Secret || e.Allows.Address != before[0].Address || e.Allows.CA != before[0].CA
+			wider = e.Allows.Secret != "" && e.Allows.Secret != before[0].Secret ||
+				e.Allows.Address != before[0].Address || e.Allows.CA != before[0].CA
 		}
 		if wider {
 			all = append(all, e)

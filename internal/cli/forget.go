@@ -35,9 +35,10 @@ that others share. Of a project, by the name of its directory, its id or a path,
 and everything else in its base, also of directories that were at the path before. DIR need not
 exist any more. It prints what it removes, and asks. It cannot be taken back.
 
-The agent's directory stays, and so do the log, by its retention, and an agent's own definition. What
-it has on a server of the stores sql and metrics, and what it has published to channels, is listed
-with the command that removes it, where there is one. Nothing is removed while the agent has a view or a session, or while a daemon of the project runs.`,
+The agent's directory stays, and so do the log, by its retention, and an agent's own definition.
+What it has on a server of the stores sql and metrics, and what it has published to channels, is
+listed with the command that removes it, where there is one. Nothing is removed while the agent
+has a view or a session, or while a daemon of the project runs.`,
 		Args:              exit.Args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.complete,
 		RunE:              func(c *cobra.Command, words []string) error { return a.forget(c.Context(), words[0], yes) },

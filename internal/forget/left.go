@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net"
 	"net/url"
 	"path"
 	"slices"
@@ -30,7 +29,8 @@ func Left(s config.Stores, id scope.ID) (all []api.Left) {
 			all = append(all, influx(s.Metrics, part+own))
 		}
 		if shared := slices.Sorted(maps.Keys(s.Metrics.Buckets)); len(shared) > 0 {
-			all = append(all, api.Left{What: "its points in the buckets of several agents, until their retention ends: " + strings.Join(shared, ", ")})
+			all = append(all, api.Left{What: "its points in the buckets of several agents, until their retention ends: " +
+				strings.Join(shared, ", ")})
 		}
 	}
 	if s.Messages != nil && len(s.Messages.Channels) > 0 {
@@ -61,12 +61,14 @@ func influx(s *config.MetricsStore, name string) api.Left {
 	switch cmp.Or(s.Version, 1) {
 	case 1:
 		port := cmp.Or(s.URL.Port(), map[string]string{"https": "443"}[s.URL.Scheme], "80")
-		words = []string{"influx", "-host", s.URL.Hostname(), "-port", port, "-username", s.User, "-execute", fmt.Sprintf(`DROP DATABASE "%s"`, name)}
+		words = []string{"influx", "-host", s.URL.Hostname(), "-port", port, "-username", s.User,
+			"-execute", fmt.Sprintf(`DROP DATABASE "%s"`, name)}
 		if s.URL.Scheme == "https" {
 			words = slices.Insert(words, 1, "-ssl")
 		}
 	case 2:
 		words = []string{"influx", "bucket", "delete", "--host", s.URL.String(), "--org", s.Org, "--name", name}
 	}
-	return api.Left{What: fmt.Sprintf("%s in InfluxDB at %s", name, net.JoinHostPort(s.URL.Hostname(), s.URL.Port())), Command: printable.Command(words...)}
+	at := s.URL.Host // without a port, the scheme's
+	return api.Left{What: fmt.Sprintf("%s in InfluxDB at %s", name, at), Command: printable.Command(words...)}
 }
