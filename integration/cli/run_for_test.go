@@ -44,8 +44,8 @@ func TestRunForPresets(t *testing.T) {
 	s := p.begin("project")
 	o := asks()
 	assert.Equal(t, "reached", o.Stdout, o.Stderr)
-	assert.Contains(t, o.Stderr, "--for asks: this run connects to api.test at ")
-	assert.Contains(t, o.Stderr, "To have that last: scopefs allow mine\n")
+	assert.Contains(t, o.Stderr, "--for asks: this run may connect to the hosts of mine (scopefs presets show mine). "+
+		"To have that last: scopefs allow mine\n")
 	assert.Contains(t, p.run("project", "curl", "-sS", "http://api.test/").Stdout, "GET http://api.test/ is not allowed", "another run, beside the first")
 	assert.Zero(t, p.finish("project", s))
 	assert.Equal(t, text, harness.ReadAll(t, m.definition()))

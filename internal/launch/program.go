@@ -29,28 +29,27 @@ type Place struct {
 }
 
 // For makes a run of an agent one of an agent program. The words of the run become arguments
-// of the program. In a project the run has the program's presets; wider is what these allow beyond the definition.
-func (p Place) For(ctx context.Context, id scope.ID, name string, req *api.RunRequest) (wider []scope.Excess, err error) {
+// of the program. In a project the run has the program's presets, if these allow more than the definition.
+func (p Place) For(ctx context.Context, id scope.ID, name string, req *api.RunRequest) error {
 	program, err := programs.Of(p.Base, p.User, name)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	found, err := programs.Find(ctx, program.Command, p.ofAgents())
 	if err != nil {
 		if errors.Is(err, programs.ErrNotFound) && program.Install != "" {
 			err = fmt.Errorf("%w: install it (%s)", err, program.Install)
 		}
-		return nil, fmt.Errorf("--for %s: %w", name, err)
+		return fmt.Errorf("--for %s: %w", name, err)
 	}
 	var presets []string
 	if p.Project != nil && p.Project.ID == id && len(program.Networks) > 0 {
 		def, err := definitions.Agent(p.Paths, id)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		presets = p.chosen(program.Networks)
-		if wider = widening.Presets(def.Grants, presets); wider == nil {
-			presets = nil
+		if chosen := p.chosen(program.Networks); widening.Presets(def.Grants, chosen) != nil {
+			presets = chosen
 		}
 	}
 	req.Argv = slices.Concat([]string{program.Command}, program.Args, req.Argv)
@@ -62,7 +61,7 @@ func (p Place) For(ctx context.Context, id scope.ID, name string, req *api.RunRe
 	req.Program.Name, req.Program.Networks, req.Program.Prepare, req.Program.Presets = name, program.Networks, program.Prepare, presets
 	req.Program.Expose = append(req.Program.Expose, program.Expose...)
 	req.Program.Login = loginOf(program)
-	return wider, nil
+	return nil
 }
 
 // show makes a run one of the program that was found, which its sandbox shows.

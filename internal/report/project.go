@@ -122,14 +122,11 @@ func Secrets(made *config.Project) string {
 	return text + " hidden, and the agent can create no .env, .env.*, *.pem or SSH key: --show-secrets changes that"
 }
 
-// ForRun returns a line about what a run of a program may do beyond the definition, because of its presets.
-func ForRun(project *config.Project, program string, presets []string, wider []scope.Excess) string {
-	var texts []string
-	for _, e := range wider {
-		texts = append(texts, printable.Text(e.What))
-	}
-	return fmt.Sprintf("--for %s: this run %s. To have that last: %s", program, strings.Join(texts, ", "),
-		Elsewhere(project, append([]string{"scopefs", "allow"}, presets...)...))
+// ForRun returns a line about a run of a program that has presets beyond its definition.
+func ForRun(project *config.Project, program string, presets []string) string {
+	all := append([]string{"scopefs", "allow"}, presets...)
+	return fmt.Sprintf("--for %s: this run may connect to the hosts of %s (scopefs presets show %s). To have that last: %s", program,
+		strings.Join(presets, ", "), presets[0], Elsewhere(project, all...))
 }
 
 // Elsewhere returns a command about a project, which names its directory unless that is the working directory.
