@@ -64,7 +64,8 @@ func (p *Policy) Excess(was *Policy) (all []Excess) {
 }
 
 var accessTexts = [...]string{
-	Write: "paths can be read and changed", Hold: "paths can be read, and changes are held", Read: "paths can be read", Seal: "paths have attributes",
+	Write: "paths can be read and changed", Hold: "paths can be read, and changes are held", Read: "paths can be read",
+	Seal: "paths have attributes",
 }
 
 // candidate is a rule that only one of two policies has. Where they differ, they differ at one of its paths.

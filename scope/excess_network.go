@@ -17,6 +17,7 @@ type NetworkExcess struct {
 	Method, Path string
 	Before       Decision
 	Undecided    bool // which paths several rules allow together was not compared
+	Unseen       bool // both allow the connection, and its requests are not decided one by one any more
 }
 
 // Excess returns what the network allows and was does not: one for each rule of the network and each rule that decided before.
@@ -26,7 +27,7 @@ func (n *Network) Excess(was *Network) (all []NetworkExcess) {
 	for _, host := range hosts {
 		for _, port := range ports {
 			for _, e := range n.excessAt(was, host, port, methods, &steps) {
-				key := fmt.Sprint(e.Allows, e.Asks, e.Before.Kind, e.Before.Rule, e.Undecided)
+				key := fmt.Sprint(e.Allows, e.Asks, e.Before.Kind, e.Before.Rule, e.Undecided, e.Unseen)
 				if !seen[key] {
 					seen[key] = true
 					all = append(all, e)
@@ -63,7 +64,8 @@ func (n *Network) excessAt(was *Network, host string, port uint16, methods []str
 		}
 		wider := now.Wider(old)
 		if now.Allow && old.Allow {
-			wider = e.Allows.Secret != "" && e.Allows.Secret != before[0].Secret || e.Allows.Address != before[0].Address || e.Allows.CA != before[0].CA
+			wider = e.Allows.Secret != "" && e.Allows.Secret != before[0].Secret ||
+				e.Allows.Address != before[0].Address || e.Allows.CA != before[0].CA
 		}
 		if wider {
 			all = append(all, e)
@@ -71,6 +73,10 @@ func (n *Network) excessAt(was *Network, host string, port uint16, methods []str
 	}
 	if !slices.ContainsFunc(slices.Concat(rules, before), func(r hostRule) bool { return len(r.Methods)+len(r.Paths) > 0 }) {
 		add(nil)
+		decided := slices.ContainsFunc(before, hostRule.Intercepts) && !slices.ContainsFunc(rules, hostRule.Intercepts)
+		if all == nil && len(rules) > 0 && decided {
+			all = append(all, NetworkExcess{Allows: rules[0].HostRule, Asks: now.Ask, Host: host, Port: port, Before: old, Unseen: true})
+		}
 		return all
 	}
 	words, decided := pathsOf(slices.Concat(rules, before), steps)

@@ -163,7 +163,19 @@ func TestNetworkExcessRoute(t *testing.T) {
 		assert.Len(t, network(r).Excess(plain), 1, "%+v", r)
 		assert.Empty(t, network(r).Excess(network(r)), "%+v", r)
 	}
-	assert.Empty(t, plain.Excess(network(HostRule{Secret: "KEY"})))
+	for _, r := range []HostRule{{Intercept: true}, {Secret: "KEY"}} {
+		lost := plain.Excess(network(r))
+		require.NotEmpty(t, lost, "%+v", r)
+		assert.True(t, lost[0].Unseen, "%+v", r)
+		assert.Empty(t, network(HostRule{Intercept: true}).Excess(network(r)), "%+v", r)
+	}
+	wide, err := CompileNetwork(NetworkSpec{Allow: []HostRule{{Host: "*.example", Intercept: true}}})
+	require.NoError(t, err)
+	assert.NotEmpty(t, plain.Excess(wide), "a narrower rule")
+	asked, err := CompileNetwork(NetworkSpec{Ask: []HostRule{{Host: "*"}}})
+	require.NoError(t, err)
+	assert.NotEmpty(t, asked.Excess(network(HostRule{Intercept: true})), "a tunnel, once approved")
+	assert.Empty(t, network(HostRule{Intercept: true}).Excess(plain))
 	assert.Empty(t, network(HostRule{Secret: "KEY", Methods: []string{"GET"}}).Excess(network(HostRule{Secret: "KEY"})))
 }
 

@@ -52,6 +52,15 @@ func Declared(name, about string, hints Hints, schema json.RawMessage, f func(co
 	return t, nil
 }
 
+// Takes returns an error for parameters that a declared tool does not accept: another one does its calls.
+func (t Tool) Takes(params json.RawMessage) *Error {
+	args := arguments{}
+	if err := json.Unmarshal(params, &args.value); err != nil {
+		return asError(err)
+	}
+	return validate(&t, &args)
+}
+
 // readTerms reads the properties of a schema that are about envelopes.
 func readTerms(schema json.RawMessage, s *jsonschema.Schema) (*terms, error) {
 	var texts struct {

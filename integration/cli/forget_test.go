@@ -105,4 +105,7 @@ func TestForgetAgent(t *testing.T) {
 	assert.FileExists(t, filepath.Join(m.Base, "state", "home", "b", "h"))
 	o = harness.Finish(t, m.Command("forget", "a"))
 	assert.Equal(t, "nothing is kept of a\n", o.Stdout)
+	m.Put("scopefs.yaml", "stores: {messages: {channels: {team: [a]}}}\n")
+	o = harness.Finish(t, m.Command("forget", "a"))
+	assert.Equal(t, "leave   its messages in channels and inboxes of others, until they end there: team\nnothing is kept of a\n", o.Stdout)
 }

@@ -1,10 +1,14 @@
 package cli
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httputil"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -163,4 +167,48 @@ func TestProgressOfLists(t *testing.T) {
 	k.Expect("\r\x1b[Kf1\r\n")
 	k.Drain()
 	assert.NoError(t, cmd.Wait())
+}
+
+// TestProgressOfCommit: a commit says how many of its steps are done, and an interrupt what becomes of it. Both are gone from the line
+// before the answer, and no file is lost. The daemon's answer about its progress is a stand-in's, so that the commit is in its midst.
+func TestProgressOfCommit(t *testing.T) {
+	t.Parallel()
+	h := harness.NewHost(t, map[string]string{"a": "view: {changes: held}"})
+	h.Must("run", "-q", "a", "--", "sh", "-c", "echo 1 >new")
+	run, release := t.TempDir(), make(chan struct{})
+	to := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", "daemon" },
+		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(h.Base, "run/control.sock"))
+		}},
+	}
+	l, err := net.Listen("unix", filepath.Join(run, "control.sock"))
+	require.NoError(t, err)
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		text, err := io.ReadAll(r.Body)
+		assert.NoError(t, err)
+		switch {
+		case bytes.Contains(text, []byte(`"progress":true`)):
+			_, _ = io.WriteString(w, `{"done":3,"total":7}`)
+			return
+		case bytes.Contains(text, []byte(`"commit":`)):
+			<-release
+		}
+		r.Body = io.NopCloser(bytes.NewReader(text))
+		to.ServeHTTP(w, r)
+	})}
+	go func() { _ = server.Serve(l) }()
+	defer server.Close()
+	cmd := exec.Command(harness.Program, "--base", h.Base, "--run", run, "commit", "a")
+	ptmx, k := harness.OnTerminal(t, cmd, 30, 90)
+	k.Expect("\r\x1b[Kscopefs: commit: 3 of 7 steps, ")
+	_, err = ptmx.WriteString("\x03")
+	require.NoError(t, err)
+	k.Expect("\r\x1b[Kscopefs: interrupted: the commit ends, or finishes if it has begun")
+	close(release)
+	assert.Equal(t, "\r\na, commit: ", k.Expect("a, commit: ")+"a, commit: ")
+	k.Expect("1 change taken")
+	k.Drain()
+	assert.NoError(t, cmd.Wait())
+	assert.Equal(t, "1\n", harness.ReadAll(t, h.Scope("a", "new")))
 }

@@ -79,7 +79,12 @@ func typePage(t *testing.T, page, dir string) {
 	}
 	shell := exec.CommandContext(ctx, "bash", "-c", "exec 2>&1\n"+script.String())
 	shell.Dir = dir
-	shell.Env = append(os.Environ(), "XDG_STATE_HOME="+filepath.Join(dir, "state-home"))
+	shell.Env = append(os.Environ(), "HOME="+t.TempDir(), "XDG_STATE_HOME="+filepath.Join(dir, "state-home"), "XDG_CONFIG_HOME=")
+	for _, name := range []string{"GOCACHE", "GOMODCACHE", "GOPATH"} { // the compiler's work is not done anew for a new HOME
+		value, err := exec.Command("go", "env", name).Output()
+		require.NoError(t, err)
+		shell.Env = append(shell.Env, name+"="+strings.TrimSpace(string(value)))
+	}
 	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // at the end of ctx the page's daemon ends, too
 	shell.Cancel = func() error { return syscall.Kill(-shell.Process.Pid, syscall.SIGTERM) }
 	shell.WaitDelay = 5 * time.Second

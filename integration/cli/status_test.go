@@ -149,3 +149,15 @@ func commandsIn(help string) (names []string) {
 	}
 	return names
 }
+
+// TestAgentsDirGone: where agents/ has been and is missing, its file system may be: agents check says that, and nothing makes it.
+func TestAgentsDirGone(t *testing.T) {
+	t.Parallel()
+	m := harness.Embed(t, 0, map[string]string{"a": ""})
+	require.Zero(t, m.Run("a", "--", "true").Code)
+	require.NoError(t, os.RemoveAll(filepath.Join(m.Base, "agents")))
+	o := harness.Finish(t, m.Command("agents", "check"))
+	assert.Contains(t, o.Stdout, filepath.Join(m.Base, "agents")+" does not exist: mount its file system, or make it (mkdir -m 711)")
+	assert.NotZero(t, m.Run("a", "--", "true").Code)
+	assert.NoDirExists(t, filepath.Join(m.Base, "agents"))
+}

@@ -54,17 +54,24 @@ func TestExplicit(t *testing.T) {
 	assert.True(t, h.Recorded("a", audit.Event{Event: audit.KindSandbox, Op: "exec", Target: "/run/scopefs/activities/logEvent", Outcome: "exit 0"}))
 }
 
-// TestActivityOfAnother: a call that names another activity keeps the filters and rates of
+// TestActivityOfAnother: a call that names another activity keeps the schema, the filters and the rates of
 // that one, and an approval of it holds for the program that the operator has seen.
 func TestActivityOfAnother(t *testing.T) {
-	h := harness.LayOut(t, map[string]string{"a": "tools: [send, alias, asks]\npolicy: {tools: {ask: [asks]}}\nrate_limits: {send: 3/hour}\nargument_filters: {send: [\"pass[w]ord\"]}"})
+	h := harness.LayOut(t, map[string]string{"a": "tools: [send, alias, asks, loose, strict]\npolicy: {tools: {ask: [asks]}}\nrate_limits: {send: 3/hour}\nargument_filters: {send: [\"pass[w]ord\"]}"})
 	program(h, "send", stateOnly, "echo first")
 	declare(h, "alias", stateOnly+`, "_activity": {"type": "string"}`)
 	declare(h, "asks", stateOnly+`, "_activity": {"const": "send"}`)
+	program(h, "strict", `"eventName": {"enum": ["one", "two"]}, "_scopes": {"const": ["state"]}`, "echo ran")
+	h.Put("activities.d/loose.json", `{"description": "x", "inputSchema": {"type": "object", "properties": {"_activity": {"type": "string"}}}}`)
 	h.Start()
 	u := h.Connect("a")
 	assert.Equal(t, tools.Denied, u.Fails("send", args{"eventName": "password"}).Code)
 	assert.Equal(t, tools.Denied, u.Fails("alias", args{"eventName": "password", "_activity": "send"}).Code)
+	bad := u.Fails("loose", args{"eventName": "--all", "_activity": "strict"})
+	assert.Equal(t, tools.Invalid, bad.Code, "its program was written for its schema")
+	assert.Contains(t, bad.Message, "strict: arguments: ")
+	assert.Equal(t, tools.Invalid, u.Fails("loose", args{"eventName": "one", "further": 1, "_activity": "strict"}).Code)
+	assert.Equal(t, "ran\n", u.Text("loose", args{"eventName": "one", "_activity": "strict"}))
 
 	id := u.Waits("asks", args{"eventName": "x"})
 	h.Must("approvals", "approve", id)

@@ -68,6 +68,19 @@ func TestStoresPostgres(t *testing.T) {
 	assert.Equal(t, "unavailable", string(one.Connect(long).Fails("sql_query", args{"sql": "SELECT 1"}).Code))
 	assert.Regexp(t, `sql +postgres +ok +a,a-b,reader`, one.Must("stores"))
 
+	// What forget leaves on the server, the command of its line removes, and nothing of others.
+	two.Must("down", "a-b")
+	left, _, _ := two.Try("forget", "a-b")
+	_, command, ok := strings.Cut(strings.TrimSpace(left), "leave   schema agent_a-b, roles agent_a-b and login_a-b in PostgreSQL, if it was used: ")
+	require.True(t, ok, left)
+	command, _, _ = strings.Cut(command, "\n")
+	psql := exec.Command("sh", "-c", command)
+	psql.Env = append(os.Environ(), "PGPASSWORD="+serverSecret)
+	text, err := psql.CombinedOutput()
+	require.NoError(t, err, "%s: %s", command, text)
+	assert.Empty(t, users["a-b"].Call("sql_tables", nil)["tables"])
+	assert.Len(t, a.Call("sql_tables", nil)["tables"], 1)
+
 	p.Kill()
 	assert.Equal(t, "unavailable", string(a.Fails("sql_query", args{"sql": "SELECT 1"}).Code))
 	a.Call("kv_set", args{"key": "k", "value": "v"})

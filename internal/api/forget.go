@@ -19,6 +19,13 @@ type Forgotten struct {
 	Paths  []string `json:"paths"`
 	Parts  []Part   `json:"parts,omitempty"`
 	Tokens []Token  `json:"tokens,omitempty"`
+	Left   []Left   `json:"left,omitempty"`
+}
+
+// Left is what an agent may have on a server, and stays there.
+type Left struct {
+	What    string `json:"what"`
+	Command string `json:"command,omitempty"` // removes it; "": no command does
 }
 
 // Part is what a shared store holds for an agent.
@@ -36,6 +43,18 @@ func (f Forgotten) Lines() []string {
 	}
 	for _, t := range f.Tokens {
 		lines = append(lines, "token "+t.ID)
+	}
+	return lines
+}
+
+// Stays returns what is left, a line each.
+func (f Forgotten) Stays() (lines []string) {
+	for _, l := range f.Left {
+		line := l.What
+		if l.Command != "" {
+			line += ", if it was used: " + l.Command
+		}
+		lines = append(lines, line)
 	}
 	return lines
 }

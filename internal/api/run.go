@@ -36,6 +36,7 @@ type RunProgram struct {
 	Name     string   `json:"name"`
 	Expose   []string `json:"expose,omitempty"`   // paths of the host, shown read-only
 	Networks []string `json:"networks,omitempty"` // presets: it needs the hosts of one of them
+	Presets  []string `json:"presets,omitempty"`  // those of Networks that hold for this run
 	Prepare  string   `json:"prepare,omitempty"`  // commands of sh(1) in the sandbox before it starts
 
 	Login *login.Login `json:"login,omitempty"` // used where there is no key

@@ -35,9 +35,10 @@ that others share. Of a project, by the name of its directory, its id or a path,
 and everything else in its base, also of directories that were at the path before. DIR need not
 exist any more. It prints what it removes, and asks. It cannot be taken back.
 
-The agent's directory stays, and so do the log, by its retention, an agent's own definition, what
-it has on a server of the stores sql and metrics, and what it has published to channels. Nothing is
-removed while the agent has a view or a session, or while a daemon of the project runs.`,
+The agent's directory stays, and so do the log, by its retention, and an agent's own definition.
+What it has on a server of the stores sql and metrics, and what it has published to channels, is
+listed with the command that removes it, where there is one. Nothing is removed while the agent
+has a view or a session, or while a daemon of the project runs.`,
 		Args:              exit.Args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.complete,
 		RunE:              func(c *cobra.Command, words []string) error { return a.forget(c.Context(), words[0], yes) },
@@ -71,11 +72,11 @@ func (a *app) forget(ctx context.Context, name string, yes bool) error {
 	if err != nil {
 		return err
 	}
+	a.removes(made)
 	if len(made.Lines()) == 0 {
 		fmt.Fprintf(a.out, "nothing is kept of %s\n", id)
 		return nil
 	}
-	a.removes(made.Lines())
 	if err := a.consent(ctx, yes); err != nil {
 		return err
 	}
@@ -131,13 +132,12 @@ func (a *app) forgetProjects(ctx context.Context, all []config.Project, yes bool
 			return fmt.Errorf("the daemon of %s runs: %s ends it", project.Dir, p.Stop())
 		}
 		bases = append(bases, p)
-		a.removes(forget.Project(p))
 		held, err := a.forgetIn(ctx, p, project.ID, false)
 		if err != nil {
 			return err
 		}
-		held.Paths = nil // they are among those of the project
-		a.removes(held.Lines())
+		held.Paths = forget.Project(p) // which has those of the agent
+		a.removes(held)
 	}
 	if err := a.consent(ctx, yes); err != nil {
 		return err
@@ -165,9 +165,13 @@ func (a *app) forgetIn(ctx context.Context, p config.Paths, id scope.ID, do bool
 	return client.Forget(ctx, id, do)
 }
 
-func (a *app) removes(paths []string) {
-	for _, name := range paths {
-		fmt.Fprintf(a.out, "remove  %s\n", printable.Text(name))
+// removes prints what is removed, and what is not.
+func (a *app) removes(f api.Forgotten) {
+	for _, line := range f.Lines() {
+		fmt.Fprintf(a.out, "remove  %s\n", printable.Text(line))
+	}
+	for _, line := range f.Stays() {
+		fmt.Fprintf(a.out, "leave   %s\n", printable.Text(line))
 	}
 }
 

@@ -81,9 +81,9 @@ func (a *app) run(ctx context.Context, name string, argv []string, o command.Run
 		if err != nil {
 			return command.RunFailed, err
 		}
-		written, err := at.For(ctx, of, o.Program, &req)
-		if err == nil {
-			err = report.Written(a.err, written)
+		err = at.For(ctx, of, o.Program, &req)
+		if err == nil && len(req.Program.Presets) > 0 && !o.Quiet {
+			a.note(report.ForRun(at.Project, o.Program, req.Program.Presets))
 		}
 		if errors.Is(err, programs.ErrNotFound) {
 			return command.NotFound, err

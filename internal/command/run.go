@@ -74,7 +74,7 @@ service of this host at its own 127.0.0.1:PORT. Both hold for this run.
 
 With --for the command is an agent program: scopefs finds it in PATH, shows it and its
 interpreter, and adds its arguments. COMMAND is then what the program gets, and may be
-left out.
+left out. With --dir, too, this run may connect to the hosts of the program's presets.
 
 The command gets pipes, or with -t its own terminal; -t is the default if standard
 input and output are both terminals. Signals are forwarded.

@@ -20,7 +20,7 @@ func (d *Daemon) forget(_ http.ResponseWriter, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	var made api.Forgotten
+	made := api.Forgotten{Left: forget.Left(d.Settings.Stores, id)}
 	remove := func() error {
 		var histories, databases string
 		if def, err := d.Definition(id); err == nil {

@@ -113,15 +113,15 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		if by != nil && len(req.Program.Expose) > 0 { // the daemon would open it as root
 			return invalid("%s: only the operator shows more of the host than a sandbox has (%s): install it below /usr, or have it in sandbox: {expose} of scopefs.yaml", req.Program.Name, req.Program.Expose[0])
 		}
-		if by != nil { // nor a login
-			req.Program.Login = nil
+		if by != nil { // nor a login, or further hosts
+			req.Program.Login, req.Program.Presets = nil, nil
 		}
 		note, err := a.Ready(r.Context(), req.Program, req.Env, purpose.Keys)
 		if err != nil {
 			return err
 		}
 		notes.add(note)
-		purpose.Expose, purpose.Login = req.Program.Expose, req.Program.Login
+		purpose.Expose, purpose.Presets, purpose.Login = req.Program.Expose, req.Program.Presets, req.Program.Login
 		if purpose.Login != nil {
 			req.Argv, req.Env = purpose.Login.Command(req.Argv, req.Env)
 		}

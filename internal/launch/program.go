@@ -12,13 +12,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/scopefs/scopefs/internal/amend"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/programs"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/hosts"
+	"github.com/scopefs/scopefs/scope/widening"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -29,22 +29,27 @@ type Place struct {
 }
 
 // For makes a run of an agent one of an agent program. The words of the run become arguments
-// of the program. written is the definition if that has its presets since now; nil: it has them, or is edited.
-func (p Place) For(ctx context.Context, id scope.ID, name string, req *api.RunRequest) (written *amend.Draft, err error) {
+// of the program. In a project the run has the program's presets, if these allow more than the definition.
+func (p Place) For(ctx context.Context, id scope.ID, name string, req *api.RunRequest) error {
 	program, err := programs.Of(p.Base, p.User, name)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	found, err := programs.Find(ctx, program.Command, p.ofAgents())
 	if err != nil {
 		if errors.Is(err, programs.ErrNotFound) && program.Install != "" {
 			err = fmt.Errorf("%w: install it (%s)", err, program.Install)
 		}
-		return nil, fmt.Errorf("--for %s: %w", name, err)
+		return fmt.Errorf("--for %s: %w", name, err)
 	}
+	var presets []string
 	if p.Project != nil && p.Project.ID == id && len(program.Networks) > 0 {
-		if written, err = amend.AddPresets(p.Paths, p.Project, p.chosen(program.Networks)); err != nil {
-			return nil, err
+		def, err := definitions.Agent(p.Paths, id)
+		if err != nil {
+			return err
+		}
+		if chosen := p.chosen(program.Networks); widening.Presets(def.Grants, chosen) != nil {
+			presets = chosen
 		}
 	}
 	req.Argv = slices.Concat([]string{program.Command}, program.Args, req.Argv)
@@ -53,10 +58,10 @@ func (p Place) For(ctx context.Context, id scope.ID, name string, req *api.RunRe
 	maps.Copy(env, req.Env)
 	req.Env = env
 	show(found, req)
-	req.Program.Name, req.Program.Networks, req.Program.Prepare = name, program.Networks, program.Prepare
+	req.Program.Name, req.Program.Networks, req.Program.Prepare, req.Program.Presets = name, program.Networks, program.Prepare, presets
 	req.Program.Expose = append(req.Program.Expose, program.Expose...)
 	req.Program.Login = loginOf(program)
-	return written, nil
+	return nil
 }
 
 // show makes a run one of the program that was found, which its sandbox shows.

@@ -57,6 +57,7 @@ type Sandbox struct {
 	Command  string    `json:"command,omitempty"` // of a run; in the log, too
 	Started  time.Time `json:"started"`
 	Expose   []string  `json:"expose,omitempty"`  // by the run's program
+	Presets  []string  `json:"presets,omitempty"` // see session.Purpose
 	Login    bool      `json:"login,omitempty"`   // the run's program uses its login
 	Context  bool      `json:"context,omitempty"` // the last file is that of a Context
 	View     int       `json:"view"`              // the view's process

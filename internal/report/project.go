@@ -4,8 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/scopefs/scopefs/internal/config"
@@ -14,8 +15,6 @@ import (
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
-	"github.com/scopefs/scopefs/scope/hosts"
-	"github.com/scopefs/scopefs/scope/protect"
 	"github.com/scopefs/scopefs/scope/widening"
 )
 
@@ -60,13 +59,19 @@ func beyond(p *config.Project) (all []scope.Excess, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: correct it, for its rules may not hold for a new agent", err)
 	}
-	now, errs, _ := known.All.Try(p.Definition(), []byte(p.Text(true)))
-	if now == nil {
-		return nil, errors.Join(errs...)
+	// It has the user's lists and presets. Those of the one above are compared with the rules that they make.
+	host, err := definitions.Host(config.Paths{Base: p.Base, User: at.User})
+	if err != nil {
+		return nil, err
 	}
-	for _, name := range []string{paths.HostFile, "extensions.d", hosts.PresetsDir, protect.Dir} {
-		if _, err := os.Lstat(filepath.Join(above.Base, name)); err == nil {
-			all = append(all, scope.Excess{Key: name, What: "is of that agent alone", Undecided: true})
+	blank, errs := agents.New(p.Base, host.Host)
+	now, wrong, _ := blank.Try(p.Definition(), []byte(p.Text(true)))
+	if now == nil {
+		return nil, errors.Join(append(errs, wrong...)...)
+	}
+	for _, key := range slices.Sorted(maps.Keys(known.Host.From)) {
+		if known.Host.From[key].File == paths.HostFile {
+			all = append(all, scope.Excess{Key: paths.HostFile, What: key + " is of that agent alone, and was not compared", Undecided: true})
 		}
 	}
 	return append(widening.Of(now, was.Below(above.Dir, p.Dir)), all...), nil
@@ -115,6 +120,13 @@ func Secrets(made *config.Project) string {
 		text += " is"
 	}
 	return text + " hidden, and the agent can create no .env, .env.*, *.pem or SSH key: --show-secrets changes that"
+}
+
+// ForRun returns a line about a run of a program that has presets beyond its definition.
+func ForRun(project *config.Project, program string, presets []string) string {
+	all := append([]string{"scopefs", "allow"}, presets...)
+	return fmt.Sprintf("--for %s: this run may connect to the hosts of %s (scopefs presets show %s). To have that last: %s", program,
+		strings.Join(presets, ", "), presets[0], Elsewhere(project, all...))
 }
 
 // Elsewhere returns a command about a project, which names its directory unless that is the working directory.

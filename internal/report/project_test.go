@@ -71,7 +71,19 @@ func TestApart(t *testing.T) {
 	}
 	write("", "", "")
 	require.NoError(t, os.WriteFile(filepath.Join(p.Base, "scopefs.yaml"), []byte("delegation: {depth: 1}\n"), 0o600))
-	assert.Equal(t, []string{"undecided: scopefs.yaml: is of that agent alone"}, lines())
+	assert.Equal(t, []string{"undecided: scopefs.yaml: delegation.depth is of that agent alone, and was not compared"}, lines())
+	require.NoError(t, os.Remove(filepath.Join(p.Base, "scopefs.yaml")))
+
+	// Lists of protect and presets of the project above are compared with what they do.
+	for name, text := range map[string]string{
+		"protect.d/mine.yaml": "description: x\npaths: ['sub/*.lock']\n", "presets.d/unused.yaml": "description: x\nallow: [u.example]\n",
+		"presets.d/npm.yaml": "description: x\nallow: [n.example]\n",
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(p.Base, name)), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(p.Base, name), []byte(text), 0o600))
+	}
+	write("network: {presets: [npm]}\n", "", "")
+	assert.Equal(t, []string{"view: paths can be read and changed, such as .lock; before: protect mine"}, lines())
 
 	write("tools: [no-such-tool]\n", "", "")
 	_, err = Apart(&at)

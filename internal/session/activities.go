@@ -58,6 +58,14 @@ func (c *client) other(ctx context.Context, env tools.Env, a activities.Activity
 	d := c.rules().Call(name, false)
 	for _, by := range c.agent.Registry.Activities().All {
 		if by.Name == name && by.Program && d.Allow {
+			t, err := c.activity(by)
+			if err != nil {
+				return tools.Result{}, err
+			}
+			if bad := t.Takes(params); bad != nil { // its program was written for its own schema
+				bad.Message = name + ": " + bad.Message
+				return tools.Result{}, bad
+			}
 			return c.explicit(ctx, env, a, by, params)
 		}
 	}

@@ -48,14 +48,14 @@ type network struct {
 // newNetwork returns the network of a sandbox that starts.
 func (a *Agent) newNetwork(p Purpose) *network {
 	n := &network{agent: a, hosts: p.Hosts, keys: p.Keys, login: p.Login, placeholders: map[string]string{}}
-	switch {
+	switch own := func() *hosts.Policy { return a.hosts(p.Presets) }; {
 	case n.login != nil:
 		n.hosts = func() *hosts.Policy {
-			policy, _ := a.hosts().For(p.Login.Program)
+			policy, _ := own().For(p.Login.Program)
 			return policy
 		}
 	case n.hosts == nil:
-		n.hosts = a.hosts
+		n.hosts = own
 	}
 	n.kind = n.hosts().Kind()
 	return n
@@ -153,13 +153,13 @@ func (n *network) placeholder(name string) string {
 	return n.placeholders[name]
 }
 
-// hosts returns what the agent may connect to now.
-func (a *Agent) hosts() *hosts.Policy {
+// hosts returns what a sandbox of the agent may connect to now, with further presets.
+func (a *Agent) hosts(presets []string) *hosts.Policy {
 	def, err := a.Definition()
 	if err != nil {
 		return nil
 	}
-	return def.Grants.Hosts()
+	return def.Grants.HostsWith(presets)
 }
 
 // runnerHosts returns what a runner of the agent's tasks may connect to now.

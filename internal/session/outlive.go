@@ -28,7 +28,7 @@ import (
 // and a pidfd of the sandbox; nil if it ends with this daemon.
 func (b *Sandbox) Outlive(p *sandbox.Process, purpose Purpose) (*api.Resume, *os.File) {
 	kept := outlive.Sandbox{Name: b.Name, Token: rand.Text(), By: purpose.By, Command: b.command,
-		Expose: purpose.Expose, Lent: purpose.Lent, Login: purpose.Login != nil,
+		Expose: purpose.Expose, Lent: purpose.Lent, Presets: purpose.Presets, Login: purpose.Login != nil,
 		Publish: purpose.Publish, HostPorts: purpose.HostPorts}
 	files := b.keep(p, kept, nil)
 	if files == nil {
@@ -89,7 +89,7 @@ func (a *Agent) Adopt(item outlive.Item) (*Sandbox, *sandbox.Process, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	p := Purpose{Parent: item.Parent, Command: item.Command, Expose: item.Expose, Lent: item.Lent, Task: item.Task,
+	p := Purpose{Parent: item.Parent, Command: item.Command, Expose: item.Expose, Lent: item.Lent, Presets: item.Presets, Task: item.Task,
 		Publish: item.Publish, HostPorts: item.HostPorts}
 	if p.Task != nil {
 		p.Kind, p.Hosts, p.Chain = api.TaskSession, a.runnerHosts, p.Task.Chain
@@ -175,7 +175,8 @@ func (b *Sandbox) Same() error {
 
 // Connect serves the network of a sandbox of Adopt, for its client.
 func (b *Sandbox) Connect(p Purpose) {
-	p.Command, p.Expose, p.Publish, p.HostPorts = b.command, b.Earlier.Expose, b.Earlier.Publish, b.Earlier.HostPorts
+	p.Command, p.Expose, p.Presets = b.command, b.Earlier.Expose, b.Earlier.Presets
+	p.Publish, p.HostPorts = b.Earlier.Publish, b.Earlier.HostPorts
 	if !b.Earlier.Login {
 		p.Login = nil
 	}

@@ -30,7 +30,7 @@ func (a *Agent) Ready(ctx context.Context, p *api.RunProgram, env, keys map[stri
 	if err != nil {
 		return "", err
 	}
-	return reach{ID: a.id, Paths: a.Paths, Env: a.Settings.Env, Hosts: def.Grants.Hosts()}.model(ctx, p, use, env, keys)
+	return reach{ID: a.id, Paths: a.Paths, Env: a.Settings.Env, Hosts: def.Grants.HostsWith(p.Presets)}.model(ctx, p, use, env, keys)
 }
 
 // Placeholder returns what programs in the agent's sandboxes have in place of a login.

@@ -64,9 +64,10 @@ type Purpose struct {
 	Publish   []hosts.Publication // ports of the host that the operator opens for the run
 	HostPorts []uint16            // ports of the host that the run reaches
 
-	Keys  map[string]string // variables for credentials that the daemon has not; see api.RunRequest
-	SSH   SSH               // what the command says of SSH keys
-	Login *login.Login      // whose token the hosts of its rules get; see Ready
+	Keys    map[string]string // variables for credentials that the daemon has not; see api.RunRequest
+	SSH     SSH               // what the command says of SSH keys
+	Presets []string          // further ones, for hosts of this sandbox alone
+	Login   *login.Login      // whose token the hosts of its rules get; see Ready
 
 	// Refused gets the connections and requests that its network refuses; see
 	// egress.Tenant. nil drops them.

@@ -46,6 +46,7 @@ type Grants struct {
 	known        known
 	servers      Servers                  // the servers that the agent sees
 	hosts        *hosts.Policy            // of the agent's own sandbox
+	fixed        bool                     // see HostsWith
 	serverHosts  map[string]*hosts.Policy // by server
 	unseen       map[string]string        // private servers that do not reach the agent, with the files of their extensions
 	version, sum string                   // see Version and Equal
@@ -115,6 +116,7 @@ func compileGrants(def *Definition, k known, servers Servers, extensions ...*ext
 		g.reach.Rules.ExcludedServer = slices.DeleteFunc(slices.Clone(r.Rules.ExcludedServer), func(p string) bool { return p == catalog.Everything })
 	}
 	g.hosts, g.serverHosts = hosts.Compile(def.Network, k.presets), map[string]*hosts.Policy{}
+	g.fixed = def.Network.Kind == hosts.None || def.Network.Kind == hosts.HostNetwork
 	for name, s := range servers {
 		g.serverHosts[name] = hosts.Compile(s.Network, k.presets)
 	}

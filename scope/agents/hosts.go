@@ -13,6 +13,15 @@ func (g *Grants) Hosts() *hosts.Policy {
 	return g.hosts.Within(g.caller.Hosts(), g.caller.id, g.id)
 }
 
+// HostsWith returns what a sandbox for a flag with presets may connect to. A definition that says network: none or host decides that
+// alone.
+func (g *Grants) HostsWith(presets []string) *hosts.Policy {
+	if g.orZero().fixed {
+		return g.Hosts()
+	}
+	return g.Hosts().With(g.orZero().known.presets, presets)
+}
+
 // HostsOf returns what a sandbox with a network may connect to, with the presets that
 // the agent's definition may name.
 func (g *Grants) HostsOf(n hosts.Network) *hosts.Policy {

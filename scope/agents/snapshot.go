@@ -115,6 +115,16 @@ func ReadBuiltin() {
 	hosts.BuiltinPresets()
 }
 
+// New returns the snapshot of a base that is not there yet: definitions may name what the program and the user's settings have.
+func New(base string, host Host) (*Snapshot, []error) {
+	s := &Snapshot{base: base, known: known{host: host}}
+	var errs []error
+	s.known.presets, errs = hosts.ReadPresets(base, host.User, nil)
+	var wrong []error
+	s.known.protect, s.known.lost, wrong = protect.Read(base, host.User, nil)
+	return s, append(errs, wrong...)
+}
+
 // Reload is Load, except that it keeps the last good state in s of a file that no
 // longer loads. It parses only files that have changed since s. An unchanged
 // agent keeps its *Agent. Reload does not change s.

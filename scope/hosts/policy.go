@@ -40,6 +40,20 @@ func Compile(n Network, presets map[string]*Preset) *Policy {
 	return compile(all)
 }
 
+// With returns h with the rules of further presets, which replace none of its own. A sandbox without a network gets one of them.
+func (h *Policy) With(presets map[string]*Preset, names []string) *Policy {
+	if h == nil || len(names) == 0 || h.network.Kind == HostNetwork {
+		return h
+	}
+	all := h.network
+	all.Presets = names // the rules have those of before
+	all = all.with(presets)
+	all.Kind = Rules
+	more := compile(all)
+	more.caller, more.by, more.member = h.caller, h.by, h.member
+	return more
+}
+
 // Network returns the network that h was compiled from, with the rules of its presets.
 func (h *Policy) Network() Network { return h.network }
 

@@ -1,6 +1,8 @@
 package widening_test
 
 import (
+	"encoding/pem"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,11 +31,26 @@ func TestOf(t *testing.T) {
 	const fingerprint = "SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU"
 	const secret = "network: {allow: [{host: a.example, credential: {from: {env: %}}}]}"
 	first, other := strings.ReplaceAll(secret, "%", "FIRST"), strings.ReplaceAll(secret, "%", "OTHER")
+	server := httptest.NewTLSServer(nil)
+	server.Close()
+	ca := strings.ReplaceAll(string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})), "\n", "\\n")
+	const tunnel = "network: connects to a.example ports 443 80 by a tunnel: the proxy does not see the requests, such as a.example:443; " +
+		"before: network.allow: a.example"
 	for name, test := range map[string]struct {
 		was, now string
 		want     []string
 	}{
-		"a root":  {"", "view: {roots: [{dir: /x, access: read}, {dir: /y}]}", []string{"view.roots: /x can be read", "view.roots: /y can be read and changed"}},
+		"a root": {"", "view: {roots: [{dir: /x, access: read}, {dir: /y}]}", []string{"view.roots: /x can be read", "view.roots: /y can be read and changed"}},
+		"a root that hides": {"view: {paths: {y: hide}}", "view: {paths: {y: hide}, roots: [{dir: /x, access: read}]}",
+			[]string{"view.roots: /x can be read"}},
+		"a root that is read, but for": {"", "view: {roots: [{dir: /x, access: read, paths: {w: write}}]}", []string{"view.roots: /x can be read and changed"}},
+		"changes of a root": {"view: {changes: kept, roots: [{dir: /x}]}", "view: {changes: kept, roots: [{dir: /x, changes: direct}]}",
+			[]string{"undecided: view.roots: /x: changes differs"}},
+		"a ca": {"", "network: {allow: [{host: a.example, intercept: true, ca: \"" + ca + "\"}]}",
+			[]string{"network: connects to a.example, with a ca of its own ports 443 80"}},
+		"a command's key": {"", "network: {allow: [{host: a.example, credential: {variable: V, from: {command: [/bin/echo, x]}}}]}",
+			[]string{`network: connects to a.example ports 443 80, with your key (from the command ["/bin/echo" "x"]: the proxy adds it, ` +
+				`the agent does not see it)`}},
 		"no root": {"view: {roots: [{dir: /x}]}", "", nil},
 		"more of a root": {"view: {roots: [{dir: /x, access: read, paths: {s: hide}}]}", "view: {roots: [{dir: /x, paths: {s: read}}]}", []string{
 			"view.roots: /x: paths can be read, such as s; before: s: hide", "view.roots: /x: paths can be read and changed, such as x; before: access: read"}},
@@ -51,7 +68,8 @@ func TestOf(t *testing.T) {
 			"network: {allow: [{host: a.example, credential: {from: {env: FIRST}}}]}", "network: {allow: [{host: a.example, credential: {header: X-Key, from: {env: FIRST}}}]}",
 			[]string{"network: connects to a.example, with your key (FIRST: the proxy adds it, the agent does not see it)"},
 		},
-		"no key":       {first, "network: {allow: [a.example]}", nil},
+		"no key":       {first, "network: {allow: [a.example]}", []string{tunnel}},
+		"a tunnel":     {"network: {allow: [{host: a.example, intercept: true}]}", "network: {allow: [a.example]}", []string{tunnel}},
 		"an address":   {"network: {allow: [a.example]}", "network: {allow: [{host: a.example, address: 127.0.0.1}]}", []string{"network: connects to a.example at 127.0.0.1 ports 443 80, such as a.example:443; before: network.allow: a.example"}},
 		"a port there": {"", "network: {allow: [{host: a.example, address: '127.0.0.1:2375', ports: [80]}]}", []string{"network: connects to a.example at 127.0.0.1:2375 ports 80"}},
 		"the host's":   {"network: {allow: [a.example]}", "network: host", []string{"network: connects to every address"}},
@@ -152,11 +170,13 @@ func TestAll(t *testing.T) {
 	require.Empty(t, errs)
 	write("extensions.d/x/x.yaml", "name: x\nagents: [a, {name: own, path: own.md}]\nmcp_servers: {mine: {command: x}, all: {command: y, visibility: public}}\n")
 	write("extensions.d/x/own.md", "---\nname: own\n---\n")
+	write("agents.d/g.md", "---\nname: g\nview: {roots: [{dir: /x}]}\n---\n")
 	after, errs := agents.Load(base, agents.Host{})
 	require.Empty(t, errs)
 	assert.Equal(t, []string{
 		`mcp_servers: all: runs ["y"] in a sandbox of its own, as the agent's user; access to the agent's files: none, for a, b, c, d, e and 2 more`,
 		`mcp_servers: mine: runs ["x"] in a sandbox of its own, as the agent's user; access to the agent's files: none, for a`,
+		"view.roots: /x can be read and changed, for g",
 		"agents: defined by it, for own",
 	}, widening.All(before, after))
 }

@@ -102,6 +102,13 @@ func All(before, after *agents.Snapshot) (lines []string) {
 	return lines
 }
 
+// Presets returns what an agent may do with further presets of hosts.
+func Presets(g *agents.Grants, presets []string) []scope.Excess {
+	c := comparison{now: g, was: g, steps: scope.MaxSteps}
+	c.hosts("network", g.HostsWith(presets), g.Hosts())
+	return c.all
+}
+
 // comparison collects what the grants now allow and was do not.
 type comparison struct {
 	now, was *agents.Grants
@@ -157,7 +164,8 @@ func verdict(d scope.Decision) string {
 }
 
 // each compares the decisions about names of one kind: those that there are, and those that come later.
-func (c *comparison) each(key, what, later string, g scope.Grammar, patterns, there []string, decide func(*agents.Grants, string) scope.Decision) {
+func (c *comparison) each(key, what, later string, g scope.Grammar, patterns, there []string,
+	decide func(*agents.Grants, string) scope.Decision) {
 	seen := map[string]bool{}
 	for _, name := range there {
 		c.decided(seen, key, what+name, "", decide(c.now, name), decide(c.was, name))
@@ -188,7 +196,8 @@ func (c *comparison) names() {
 			c.add("members", "%s may do more than the agent", id)
 		}
 	}
-	c.each("members", "gives tasks to ", "gives tasks to agents that you define later", ids, v.Members, members, func(g *agents.Grants, name string) scope.Decision {
+	const later = "gives tasks to agents that you define later"
+	c.each("members", "gives tasks to ", later, ids, v.Members, members, func(g *agents.Grants, name string) scope.Decision {
 		return g.Among("", "", scope.ID(name)).Member(name)
 	})
 	c.each("scopes", "", "calls see contexts", contextNames, v.Contexts, nil, (*agents.Grants).Context)
@@ -227,7 +236,8 @@ func (c *comparison) servers() {
 			c.add(key, "the daemon sends calls of its tools to %s", s.URL)
 			continue
 		}
-		c.add(key, "runs %q in a sandbox of its own, as the agent's user; access to the agent's files: %s", slices.Concat([]string{s.Command}, s.Args), s.Use())
+		c.add(key, "runs %q in a sandbox of its own, as the agent's user; access to the agent's files: %s",
+			slices.Concat([]string{s.Command}, s.Args), s.Use())
 		c.hosts(key, c.now.ServerHosts(name), c.was.ServerHosts(name))
 		c.variables(key, "has ", s.Env, before.Env)
 	}
@@ -351,6 +361,8 @@ func (c *comparison) hosts(key string, now, was *hosts.Policy) {
 		switch {
 		case e.Opens != "":
 			excess.What = e.Opens
+		case e.Unseen:
+			excess.What = "connects to " + hostText(e.Allows) + " by a tunnel: the proxy does not see the requests"
 		case e.Lost != "":
 			excess.What = "is without the limit " + e.Lost
 		case e.Allows.Host == "" && e.Asks:
