@@ -62,7 +62,7 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		}
 		notes.add(note)
 	}
-	lent, err := d.lend(a, req.With)
+	lent, err := d.lend(ctx, a, req.With)
 	if err != nil {
 		return err
 	}

@@ -211,3 +211,18 @@ func words(command string) (all []string, ok bool) {
 	}
 	return all, len(all) > 0
 }
+
+// What an operation on a path of a view needs an approval for.
+const (
+	PathRead  = "files:read"
+	PathWrite = "files:write"
+	PathWhole = "files:open" // the view of a root as a whole
+)
+
+// PathTool names in an approval, in place of a tool, operations on paths of the agent's view, or of that of a root.
+func PathTool(what, root string) string {
+	if root != "" {
+		what += ":" + root
+	}
+	return what
+}

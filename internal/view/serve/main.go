@@ -14,6 +14,7 @@ import (
 	"reflect"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -107,7 +108,7 @@ func run(conn *connection) error {
 		go l.spool.Run(context.Background()) // until the process ends
 	}
 	opt := fs.Options{
-		Policy: policy, Record: cfg.Record, Recorder: l, Remote: cfg.Remote, Patience: cfg.Patience, Timeout: cfg.Timeout,
+		Policy: policy, Record: cfg.Record, Recorder: l, Asker: l, Gate: cfg.Gate, Remote: cfg.Remote, Patience: cfg.Patience, Timeout: cfg.Timeout,
 		Passthrough: cfg.Passthrough, Mediated: cfg.Mediated,
 		Watch: watch, Shared: cfg.Shared, Owner: owner, XAttrs: cfg.XAttrs, Trace: cfg.Trace, Spin: cfg.Spin, Logger: logger, Limits: cfg.Limits,
 	}
@@ -150,7 +151,7 @@ func run(conn *connection) error {
 		}
 	}
 	if cfg.Offline && cfg.Hold {
-		if kept, err = openBranch(cfg, root, policy); err != nil {
+		if kept, err = openBranch(cfg, root, policy.Approved()); err != nil {
 			return err
 		}
 		l.history = kept // it stays open until this process ends: a request may still use it
@@ -158,7 +159,7 @@ func run(conn *connection) error {
 	if cfg.Offline {
 		if kept != nil {
 			if kept.Branch == nil {
-				kept.Hooks.May = func(rel string, _ *beneath.Stat) error { return judge.Write(policy, rel) }
+				kept.Hooks.May = func(rel string, _ *beneath.Stat) error { return judge.Write(policy.Approved(), rel) }
 			}
 			kept.Hooks.Read = func(rel string) error { return judge.Read(policy, rel) }
 		}
@@ -247,7 +248,7 @@ func (l *daemonLink) Record(_ context.Context, e event.Event) error {
 	}
 	msg := wire.FromView{Event: &e, Path: spooled.Cut(e.Path), Target: spooled.Cut(e.Target)}
 	e.Path, e.Target = "", ""
-	reply, err := l.request(msg)
+	reply, err := l.request(msg, nil)
 	if l.spool != nil && !errors.Is(err, reconnect.ErrNoDaemon) {
 		l.spool.Use(reply.Spool && err == nil)
 	}
@@ -260,7 +261,7 @@ func (l *daemonLink) drain(reset bool) (use, answered bool, err error) {
 	if err != nil {
 		return false, true, err
 	}
-	reply, err := conn.request(wire.FromView{Drain: true, Reset: reset})
+	reply, err := conn.request(wire.FromView{Drain: true, Reset: reset}, nil)
 	if errors.Is(err, errLost) { // a daemon that has ended empties no file
 		l.Drop(conn)
 		return false, true, reconnect.ErrNoDaemon
@@ -281,20 +282,44 @@ func (l *daemonLink) Err() error {
 
 // groups requests a process's groups from the daemon, which can read /proc.
 func (l *daemonLink) groups(pid uint32) ([]uint32, error) {
-	reply, err := l.request(wire.FromView{Groups: pid})
+	reply, err := l.request(wire.FromView{Groups: pid}, nil)
 	return reply.Groups, err
+}
+
+// Ask implements fs.Asker. The daemon bounds the wait.
+func (l *daemonLink) Ask(q fs.Question, cancel <-chan struct{}) (granted bool, err error) {
+	reply, err := l.request(wire.FromView{Ask: &wire.Ask{Path: []byte(q.Path), Write: q.Write, Whole: q.Whole, PID: q.PID, Wait: cancel != nil}}, cancel)
+	if err == nil && reply.Outside {
+		err = fs.ErrOutside
+	}
+	return reply.Granted, err
+}
+
+// grant makes the view decide by one more grant. The kernel has nothing cached that a grant changes: names and attributes are the same,
+// and a closed view has shown none.
+func (l *daemonLink) grant(view *fs.View, g scope.Grant) {
+	l.rule.Lock()
+	defer l.rule.Unlock()
+	rules := *l.rules
+	if rules.Granted = append(slices.Clone(rules.Granted), g); slices.Contains(l.rules.Granted, g) {
+		return
+	}
+	if policy, err := scope.Compile(guarded(l.root, released(rules, l.whole))); err == nil {
+		l.rules = &rules
+		view.SetPolicy(policy)
+	}
 }
 
 // request sends a message and waits for the response. It returns an error if the
 // daemon's heartbeat stops. If the daemon ends, the next one gets the message again, and reconnect.ErrNoDaemon reports that there is
 // none.
-func (l *daemonLink) request(msg wire.FromView) (wire.ToView, error) {
+func (l *daemonLink) request(msg wire.FromView, cancel <-chan struct{}) (wire.ToView, error) {
 	for began := time.Now(); ; {
 		conn, err := l.Connected(began.Add(reconnect.GapTime))
 		if err != nil {
 			return wire.ToView{}, err
 		}
-		reply, err := conn.request(msg)
+		reply, err := conn.request(msg, cancel)
 		if !errors.Is(err, errLost) {
 			return reply, err
 		}
@@ -332,8 +357,8 @@ func newDaemonLink(conn *connection, grace time.Duration) *daemonLink {
 	return l
 }
 
-// request sends a message and waits for the response.
-func (c *connection) request(msg wire.FromView) (wire.ToView, error) {
+// request sends a message and waits for the response, or with EINTR until cancel is closed.
+func (c *connection) request(msg wire.FromView, cancel <-chan struct{}) (wire.ToView, error) {
 	call, err := c.calls.Begin(context.Background())
 	if err != nil {
 		return wire.ToView{}, err
@@ -355,6 +380,9 @@ func (c *connection) request(msg wire.FromView) (wire.ToView, error) {
 		select {
 		case reply := <-call.Reply:
 			return answer(reply)
+		case <-cancel:
+			_ = c.wire.Send(wire.FromView{Cancel: call.ID})
+			return wire.ToView{}, syscall.EINTR
 		case <-c.lost:
 			select {
 			case reply := <-call.Reply: // it came before
@@ -446,6 +474,8 @@ func (l *daemonLink) listen(conn *connection, view *fs.View) {
 				l.rule.Unlock()
 				_ = conn.wire.Send(ack)
 			}()
+		case msg.Grant != nil && view != nil:
+			l.grant(view, *msg.Grant)
 		case msg.Lease != 0:
 			l.lease.Store(int64(msg.Lease))
 		case msg.Freeze != nil && view != nil:

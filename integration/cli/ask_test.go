@@ -1,0 +1,173 @@
+package cli
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/integration/harness"
+)
+
+// person answers what waits for the operator, until the test ends or quiet is called. It returns the questions, as scopefs approvals
+// lists them.
+func person(t *testing.T, h *harness.Host, word string, more ...string) (quiet func() []string) {
+	t.Helper()
+	stop, ended := make(chan struct{}), make(chan []string, 1)
+	go func() {
+		var asked []string
+		for {
+			select {
+			case <-stop:
+				ended <- asked
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+			list, _, _ := h.Try("approvals")
+			for line := range strings.Lines(list) {
+				if strings.Contains(line, " waits ") {
+					asked = append(asked, strings.TrimSpace(line))
+					_, _, _ = h.Try(append([]string{"approvals", word, strings.Fields(line)[0]}, more...)...)
+				}
+			}
+		}
+	}()
+	return func() []string {
+		close(stop)
+		return <-ended
+	}
+}
+
+// waits returns the id of what waits, once there is one.
+func waits(h *harness.Host, about string) (id string) {
+	h.Eventually(about+" waits", func() bool {
+		list, _, _ := h.Try("approvals")
+		for line := range strings.Lines(list) {
+			if strings.Contains(line, " waits ") && strings.Contains(line, about) {
+				id = strings.Fields(line)[0]
+			}
+		}
+		return id != ""
+	})
+	return id
+}
+
+// TestAskPath: an open of a path under ask waits for the operator, who grants what was asked for; what holds a lock of the kernel fails
+// and asks; names and attributes are there.
+func TestAskPath(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": "view: {paths: {'docs/**': ask, docs/key: hide}}"})
+	harness.Plant(t, h.Scope("a"), "docs/a=one\n", "docs/b=two\n", "docs/key=k\n", "free=f\n")
+	assert.Equal(t, "a\nb\nf\n", h.Must("run", "a", "--", "sh", "-c", "ls docs; stat -c %s docs/a >/dev/null && cat free"))
+	out, stderr, _ := h.Try("run", "a", "--", "cat", "docs/key")
+	assert.Contains(t, stderr, "No such file", out)
+	assert.NotContains(t, h.Must("approvals"), "waits", "a hidden name asks nothing")
+
+	got := make(chan string, 1)
+	go func() {
+		out, _, _ := h.Try("run", "a", "--", "sh", "-c", "cat docs/a; cat free; cat docs/a; echo x >>docs/a || echo no; rm docs/a || echo no")
+		got <- out
+	}()
+	h.Must("approvals", "approve", waits(h, "files:read"))
+	h.Must("approvals", "deny", waits(h, "files:write"))
+	assert.Equal(t, "one\nf\none\nno\nno\n", <-got, "one question to read, one to write")
+	assert.Equal(t, "one\n", h.Must("run", "a", "--", "cat", "docs/a"), "it holds for other commands")
+	assert.True(t, h.Recorded("a", audit.Event{Event: audit.KindApproval, Op: "files:read", Outcome: "asked", Rule: "docs/**: ask"}))
+	assert.True(t, h.Recorded("a", audit.Event{Event: audit.KindFile, Op: "open-write", Path: "docs/a", Verdict: audit.Deny, Rule: "docs/**: ask"}))
+
+	out, _, _ = h.Try("run", "a", "--", "sh", "-c", "touch docs/new 2>/dev/null || echo asks")
+	assert.Equal(t, "asks\n", out, "a create holds the directory's lock")
+	h.Must("approvals", "approve", waits(h, "docs/new"))
+	assert.Equal(t, "", h.Must("run", "a", "--", "touch", "docs/new"))
+	assert.FileExists(t, h.Scope("a")+"/docs/new")
+
+	// A directory until it is revoked.
+	go func() {
+		out, _, _ := h.Try("run", "a", "--", "sh", "-c", "cat docs/b docs/b")
+		got <- out
+	}()
+	h.Must("approvals", "approve", waits(h, "docs/b"), "--pattern", "docs/**")
+	assert.Equal(t, "two\ntwo\n", <-got)
+	harness.Plant(t, h.Scope("a"), "docs/c=three\n")
+	assert.Equal(t, "three\n", h.Must("run", "a", "--", "cat", "docs/c"))
+	for line := range strings.Lines(h.Must("approvals")) {
+		if strings.Contains(line, "docs/**") {
+			h.Must("approvals", "revoke", strings.Fields(line)[0])
+		}
+	}
+	h.Eventually("the grant has ended", func() bool {
+		_, _, code := h.Try("run", "a", "--", "timeout", "0.2", "cat", "docs/c")
+		return code != 0
+	})
+}
+
+// TestAskInterrupted: who waits for the operator can be killed, delays nobody, and does not make the view look stuck; more than four
+// do not wait.
+func TestAskInterrupted(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": "view: {paths: {'docs/**': ask}}"})
+	var files []string
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		files = append(files, "docs/"+name+"=x\n")
+	}
+	harness.Plant(t, h.Scope("a"), append(files, "free=f\n")...)
+	h.Must("run", "a", "--", "true")
+	pid := h.ViewPID("a")
+	script := `for f in a b c d; do cat docs/$f & done; sleep 4
+		timeout 1 cat docs/e 2>&1; touch free; echo made >docs/../new; ls docs; kill -9 $(jobs -p); wait; echo over`
+	began := time.Now()
+	out, stderr, _ := h.Try("run", "a", "--", "bash", "-c", script)
+	assert.Equal(t, "cat: docs/e: Permission denied\na\nb\nc\nd\ne\nover\n", out, stderr)
+	assert.Less(t, time.Since(began), 30*time.Second)
+	assert.Equal(t, pid, h.ViewPID("a"), "the view goes on")
+}
+
+// TestAskRoot: a root with ask is there from the start, closed. The first walk through it waits, whatever the operation is, and what it
+// has shows nothing before.
+func TestAskRoot(t *testing.T) {
+	top := t.TempDir()
+	tree(t, top, 0)
+	front := "dir: " + top + "/proj\nview: {changes: kept, roots: [{dir: " + top + "/lib, access: ask}]}"
+	h := harness.NewHost(t, map[string]string{"a": front})
+	run := func(script string) <-chan string {
+		got := make(chan string, 1)
+		go func() {
+			out, stderr, _ := h.Try("run", "a", "--", "sh", "-c", script)
+			got <- out + stderr
+		}()
+		return got
+	}
+	assert.Equal(t, "lib\nproj\nmine\n", <-run("ls ..; cat a"), "nothing asks")
+	for _, script := range []string{"cat ../lib/b", "stat -c %n ../lib/b", "cat ../lib/nothing", "touch ../lib/made", "mkdir ../lib/dir", "rm ../lib/b",
+		"mv ../lib/b ../lib/c", "ls ../lib", "cd ../lib", "stat ../lib", "ln -s x ../lib/l", "cat ../lib/.env", "find ../lib"} {
+		got := run(script)
+		h.Must("approvals", "deny", waits(h, "files:open"))
+		out := <-got
+		assert.Contains(t, out, "Permission denied", script)
+		h.Must("down", "a") // the decision would hold
+	}
+	got := run("cat ../lib/b; mkdir -p ../lib/dir; echo x >../lib/dir/x; cat ../lib/.env; ls ../lib")
+	id := waits(h, "files:open")
+	assert.Contains(t, h.Must("approvals", "show", id), top+"/lib")
+	h.Must("approvals", "approve", id)
+	out := <-got
+	assert.Contains(t, out, "theirs\n", "one question for all")
+	assert.Contains(t, out, "../lib/.env: Permission denied", "what else the rules say")
+	assert.FileExists(t, top+"/lib/dir/x")
+	assert.Equal(t, "theirs\n", <-run("cat ../lib/b"))
+
+	// What was open does not outlast the approval.
+	marker := top + "/proj/go"
+	got = run("cd ../lib; cat b; touch ../proj/ready; while ! [ -e ../proj/go ]; do sleep 0.1; done; cat b; ls; touch x; cat dir/x")
+	h.Eventually("it is in the root", func() bool { _, err := os.Stat(top + "/proj/ready"); return err == nil })
+	h.Must("approvals", "revoke", id)
+	quiet := person(t, h, "deny")
+	require.NoError(t, os.WriteFile(marker, nil, 0o644))
+	out = <-got
+	quiet()
+	assert.Equal(t, 1, strings.Count(out, "theirs"), out)
+	assert.NotContains(t, out, "\nx\n", out)
+	assert.NoFileExists(t, top+"/lib/x")
+}
