@@ -89,7 +89,7 @@ func TestAskPath(t *testing.T) {
 		out, _, _ := h.Try("run", "a", "--", "sh", "-c", "cat docs/b docs/b")
 		got <- out
 	}()
-	h.Must("approvals", "approve", waits(h, "docs/b"), "--pattern", "docs/**")
+	h.Must("approvals", "approve", waits(h, "docs/b"), "--pattern", "docs/**", "--always")
 	assert.Equal(t, "two\ntwo\n", <-got)
 	harness.Plant(t, h.Scope("a"), "docs/c=three\n")
 	assert.Equal(t, "three\n", h.Must("run", "a", "--", "cat", "docs/c"))
@@ -160,7 +160,7 @@ func TestAskRoot(t *testing.T) {
 
 	// What was open does not outlast the approval.
 	marker := top + "/proj/go"
-	got = run("cd ../lib; cat b; touch ../proj/ready; while ! [ -e ../proj/go ]; do sleep 0.1; done; cat b; ls; touch x; cat dir/x")
+	got = run(`cd ../lib; cat b; touch ../proj/ready; for i in $(seq 200); do [ -e "$OLDPWD/go" ] && break; sleep 0.1; done; cat b; ls; touch x; cat dir/x`)
 	h.Eventually("it is in the root", func() bool { _, err := os.Stat(top + "/proj/ready"); return err == nil })
 	h.Must("approvals", "revoke", id)
 	quiet := person(t, h, "deny")

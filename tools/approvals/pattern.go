@@ -226,3 +226,13 @@ func PathTool(what, root string) string {
 	}
 	return what
 }
+
+// OfPath returns what an approval of PathTool is for, and the root; "" for any other.
+func (a Approval) OfPath() (what, root string) {
+	for _, what := range []string{PathRead, PathWrite, PathWhole} {
+		if rest, ok := strings.CutPrefix(a.Tool, what); ok && a.Kind == KindPath && (rest == "" || rest[0] == ':') {
+			return what, strings.TrimPrefix(rest, ":")
+		}
+	}
+	return "", ""
+}
