@@ -71,6 +71,14 @@ func (all rootViews) spec() (roots []sandbox.Root) {
 	return roots
 }
 
+// dirs returns where the roots are.
+func (all rootViews) dirs() (dirs []string) {
+	for _, r := range all {
+		dirs = append(dirs, r.view.Definition().Dir)
+	}
+	return dirs
+}
+
 // ids returns the roots' agents.
 func (all rootViews) ids() (ids []scope.ID) {
 	for _, r := range all {

@@ -209,6 +209,9 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 		}
 	}
 	box.roots = roots.ids()
+	if err := v.Beside(ctx, roots.dirs()); err != nil {
+		return nil, errors.Join(errViewEnded, err)
+	}
 	spec, err := box.equip(ctx, v, dir, mounted, owner, p)
 	if err != nil {
 		return nil, err

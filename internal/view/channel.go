@@ -58,7 +58,7 @@ func (v *View) config(history kept, spooled bool) wire.Config {
 	if v.def.Home != "" {
 		cfg.Shown = append(slices.Clone(cfg.Shown), sandbox.Home)
 	}
-	cfg.Place, cfg.Beside = v.def.Beside()
+	cfg.Beside = v.besides()
 	if v.Holdable() {
 		cfg.Grace = v.host.Grace
 	}

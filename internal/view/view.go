@@ -87,6 +87,7 @@ type View struct {
 	mayLeave  bool                          // it may live on without this daemon
 	leaving   bool                          // it does
 	requests  *peer.Requests[wire.FromView] // to the process, about the history
+	beside    wire.Beside                   // what sandboxes have had beside the agent's directory since Start
 	rules     scope.PolicySpec              // by which the view decides, or is about to
 	ruled     uint64                        // counts them
 	acks      map[uint64]chan string

@@ -119,7 +119,9 @@ func run(conn *connection) error {
 		l.lease.Store(int64(cfg.Lease))
 		opt.Flags = unix.O_DSYNC
 	}
-	root.Shown, root.Place, root.Beside = cfg.Shown, cfg.Place, cfg.Beside
+	root.Shown = cfg.Shown
+	l.beside.Store(&cfg.Beside)
+	root.Beside = func() (place string, dirs []string) { b := l.beside.Load(); return b.Place, b.Dirs }
 	if cfg.Hold && !cfg.Offline {
 		if opt.Hold, err = openLayers(cfg, root); err == nil {
 			opt.Whole = cfg.Whole
@@ -214,6 +216,7 @@ type daemonLink struct {
 	lease  atomic.Int64 // by proc.SinceBoot
 
 	history historian // nil: none
+	beside  atomic.Pointer[wire.Beside]
 
 	root   *beneath.Root
 	whole  bool            // every change is held
@@ -476,6 +479,9 @@ func (l *daemonLink) listen(conn *connection, view *fs.View) {
 			}()
 		case msg.Grant != nil && view != nil:
 			l.grant(view, *msg.Grant)
+		case msg.Beside != nil:
+			l.beside.Store(msg.Beside)
+			_ = conn.wire.Send(wire.FromView{Answer: msg.ID})
 		case msg.Lease != 0:
 			l.lease.Store(int64(msg.Lease))
 		case msg.Freeze != nil && view != nil:

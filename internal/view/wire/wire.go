@@ -74,9 +74,8 @@ type Config struct {
 	Lease       time.Duration    `json:"lease,omitempty"`   // with Leased: see ToView
 	Grace       time.Duration    `json:"grace,omitempty"`   // ControlFD is open; how long the view goes on without a daemon
 
-	Gate   bool     `json:"gate,omitempty"`  // see fs.Options
-	Place  string   `json:"place,omitempty"` // see beneath.Root
-	Beside []string `json:"beside,omitempty"`
+	Gate   bool   `json:"gate,omitempty"` // see fs.Options
+	Beside Beside `json:"beside,omitzero"`
 }
 
 // HistoryConfig bounds a history. See agents.History for the fields.
@@ -106,6 +105,8 @@ type ToView struct {
 	Grant   *scope.Grant `json:"grant,omitempty"`   // of the operator: adds to the rules; not answered
 
 	Lease time.Duration `json:"lease,omitempty"` // when the view's lease ends, by CLOCK_BOOTTIME; it changes nothing from then on
+
+	Beside *Beside `json:"beside,omitempty"` // of the sandboxes that start now; answered as History
 
 	Freeze *bool `json:"freeze,omitempty"` // keeps clients from changing what rules hold, or no more; answered as History
 
@@ -138,6 +139,12 @@ type FromView struct {
 
 	Answer  uint64          `json:"answer,omitempty"`  // the ID of the request that History or Failed answers
 	History json.RawMessage `json:"history,omitempty"` // at most MaxHistoryAnswer
+}
+
+// Beside is where the agent's directory is in its sandboxes, and what is beside it: see beneath.Root.
+type Beside struct {
+	Place string   `json:"place,omitempty"`
+	Dirs  []string `json:"dirs,omitempty"`
 }
 
 // Ask is an fs.Question.
