@@ -171,3 +171,61 @@ func TestAskRoot(t *testing.T) {
 	assert.NotContains(t, out, "\nx\n", out)
 	assert.NoFileExists(t, top+"/lib/x")
 }
+
+// TestAttackAsk: no other name of a path under ask leads around the question, a question is no oracle, and none of what an approval does
+// not name is granted.
+func TestAttackAsk(t *testing.T) {
+	top := t.TempDir()
+	tree(t, top, 0)
+	h := harness.NewHost(t, map[string]string{"a": "dir: " + top + "/proj\nview: {paths: {'docs/**': ask, '**/key': hide}, roots: [{dir: " + top + "/lib, access: ask}]}"})
+	harness.Plant(t, top, "proj/docs/a=one\n", "proj/docs/b=two\n", "proj/docs/key=k\n", "proj/in/x=x\n", "lib/key=k\n", "lib/docs/c=three\n")
+	require.NoError(t, os.Symlink("docs/a", top+"/proj/link"))
+	require.NoError(t, os.Link(top+"/proj/docs/b", top+"/proj/other"))
+	script := func(text string) string {
+		out, _, _ := h.Try("run", "a", "-q", "--", "bash", "-c", "exec 2>&1; "+text)
+		return out
+	}
+	deny := person(t, h, "deny")
+	for _, text := range []string{
+		"cat link", "cat docs/../docs/a", "ln docs/a y; cat y", "mv docs/a y; cat y", "mv docs y; cat y/a", "cp -l docs/a y; cat y", "exec 3<docs/a; cat <&3",
+		"python3 -c 'import os; f=os.open(\"docs/a\", os.O_PATH); print(open(\"/proc/self/fd/%d\" % f).read())'", "truncate -s 0 docs/a; cat docs/a",
+		"ln -s docs d; cat d/a", "cd docs && cat a", "mkdir -p q/docs && mv docs/a q/docs/a; cat q/docs/a", "cat other; stat docs/b >/dev/null; cat other",
+	} {
+		out := script(text)
+		assert.NotContains(t, out, "one", text)
+		h.Must("down", "a")
+	}
+	for name, want := range map[string]string{"docs/a": "one\n", "docs/b": "two\n", "lib/b": "theirs\n"} {
+		at := top + "/proj/" + name
+		if strings.HasPrefix(name, "lib/") {
+			at = top + "/" + name
+		}
+		text, err := os.ReadFile(at)
+		require.NoError(t, err)
+		assert.Equal(t, want, string(text))
+	}
+	// What a closed root has, and what it hides, cannot be told apart from what it does not have.
+	said := map[string]bool{}
+	for _, name := range []string{"b", "key", "nothing", "docs/c", "docs/nothing"} {
+		out := script("cat ../lib/" + name + "; stat ../lib/" + name + "; mkdir ../lib/" + name + "; ls ../lib/" + name + "/x")
+		said[strings.ReplaceAll(out, "../lib/"+name, "NAME")] = true
+		h.Must("down", "a")
+	}
+	assert.Len(t, said, 1, "%v", said)
+	for _, line := range deny() {
+		assert.NotContains(t, line, "key")
+	}
+
+	// A yes to the root is none to what a rule asks about in it, nor to what is hidden; one to a path is none to another.
+	got := make(chan string, 1)
+	go func() { got <- script("cat ../lib/b ../lib/key; cat ../lib/docs/c") }()
+	h.Must("approvals", "approve", waits(h, "files:open"))
+	h.Must("approvals", "deny", waits(h, "docs/c"))
+	out := <-got
+	assert.Contains(t, out, "theirs\ncat: ../lib/key: No such file or directory\ncat: ../lib/docs/c: Permission denied\n")
+	go func() { got <- script("cat docs/a; cat docs/b; echo x >docs/a") }()
+	h.Must("approvals", "approve", waits(h, "docs/a"))
+	h.Must("approvals", "deny", waits(h, "docs/b"))
+	h.Must("approvals", "deny", waits(h, "files:write"))
+	assert.Equal(t, "one\ncat: docs/b: Permission denied\nbash: line 1: docs/a: Permission denied\n", <-got)
+}
