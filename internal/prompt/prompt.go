@@ -221,7 +221,7 @@ func questionOf(of approvals.Approval, failed string) terminal.Question {
 				printable.Text(of.Subject), printable.Text(of.Rule)) + failed
 		}
 		if what != "" {
-			return fmt.Sprintf("%s %s (%s)\n", printable.Text(of.Whose()), aboutPath(of, what, root), printable.Text(of.Rule)) + failed
+			return fmt.Sprintf("%s %s (%s)\n", printable.Text(of.Whose()), printable.Text(of.Describe(what, root)), printable.Text(of.Rule)) + failed
 		}
 		lines := strings.Split(strings.TrimSuffix(report.Call(of, rows, width), "\n"), "\n")
 		if len(lines) > rows {
@@ -231,16 +231,4 @@ func questionOf(of approvals.Approval, failed string) terminal.Question {
 		return strings.Join(lines, "\n") + "\n" + failed
 	}
 	return terminal.Question{Text: text, Options: options}
-}
-
-// aboutPath says what an agent does with a path that needs an approval.
-func aboutPath(of approvals.Approval, what, root string) string {
-	at := printable.Text(path.Join(root, of.Object.Path))
-	switch what {
-	case approvals.PathWhole:
-		return "uses the directory " + at
-	case approvals.PathWrite:
-		return "changes " + at
-	}
-	return "reads " + at
 }

@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"unicode/utf8"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/approvals"
@@ -37,6 +39,9 @@ func (a *Agent) Ask(ctx context.Context, q view.Question) (said view.Answer, err
 		return a.Record(context.WithoutCancel(ctx), audit.Event{Event: audit.KindApproval, Agent: string(of.id), Session: from.session,
 			Parent: from.parent, Op: made.Tool, Target: string(p.Arguments), Rule: made.Rule, Outcome: outcome, Detail: made.ID})
 	})
+	if err != nil || decided.State == approvals.Waits {
+		of.undecided(p, decided.ID, from)
+	}
 	if err != nil || decided.State != approvals.Granted && decided.State != approvals.Stands {
 		return said, err
 	}
@@ -51,6 +56,31 @@ func (a *Agent) Ask(ctx context.Context, q view.Question) (said view.Answer, err
 		a.Approvals.Outlast(ctx, func() (approvals.Approval, error) { return a.pathApproval(of, q, from) })
 	}
 	return said, nil
+}
+
+// undecided says to the run that a question is of that it waits for the operator, or with id "" that it does not: nobody could decide.
+func (a *Agent) undecided(p approvals.Approval, id string, from origin) {
+	a.mu.Lock()
+	var asked func(text, remedy string)
+	for _, box := range a.sessions {
+		if box.Name == from.session {
+			asked = box.asked
+		}
+	}
+	a.mu.Unlock()
+	if asked == nil {
+		return
+	}
+	what, root := p.OfPath()
+	remedy := printable.Command("scopefs", "approvals", "approve", id)
+	switch {
+	case id != "":
+	case root != "":
+		remedy = printable.Command("scopefs", "run", "--with", root)
+	default:
+		remedy = printable.Command("scopefs", "allow", "--remove-deny", scope.QuotePattern(p.Path))
+	}
+	asked(fmt.Sprintf("%s needs an approval (%s)", p.Describe(what, root), p.Rule), remedy)
 }
 
 // pathApproval returns what the operator approves of a question about a view, under the current rules of the agent of. The view may be

@@ -68,6 +68,9 @@ type Purpose struct {
 	// egress.Tenant. nil drops them.
 	Refused func(host, text, remedy string)
 
+	// Asked gets the questions about paths that nobody has decided when the client's wait was over. nil drops them.
+	Asked func(text, remedy string)
+
 	// Context returns what /context shows to the processes of a command, by its tag; nil:
 	// there is no /context.
 	Context func(tag string) *contextfs.Files
@@ -112,8 +115,9 @@ type Sandbox struct {
 	server   string // see Purpose.server
 	end      sync.Once
 	claimed  atomic.Bool // see Claim
-	roots    []scope.ID  // whose views it has beside the agent's
-	homed    bool        // it has the HOME that lasts
+	asked    func(text, remedy string)
+	roots    []scope.ID // whose views it has beside the agent's
+	homed    bool       // it has the HOME that lasts
 }
 
 // Start starts a sandbox on the agent's mounted view, and records an error. It mounts the
@@ -197,7 +201,7 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 	}
 	defer dir.Close()
 	box := &Sandbox{agent: a, view: v, held: p.Held, network: a.newNetwork(p), kind: cmp.Or(p.Kind, api.RunSession),
-		parent: p.Parent, trace: p.Trace, server: p.server(), began: time.Now(), command: p.Command}
+		parent: p.Parent, trace: p.Trace, server: p.server(), began: time.Now(), command: p.Command, asked: p.Asked}
 	roots, err := a.mountRoots(ctx, owner, p)
 	if err != nil {
 		return nil, err

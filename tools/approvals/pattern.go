@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path"
 	"slices"
 	"strings"
 	"unicode"
@@ -235,4 +236,16 @@ func (a Approval) OfPath() (what, root string) {
 		}
 	}
 	return "", ""
+}
+
+// Describe says what an approval of OfPath is for. It is not printable: it has an agent's text.
+func (a Approval) Describe(what, root string) string {
+	at := path.Join(root, a.Object.Path)
+	switch what {
+	case PathWhole:
+		return "uses the directory " + at
+	case PathWrite:
+		return "changes " + at
+	}
+	return "reads " + at
 }
