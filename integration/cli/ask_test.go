@@ -78,9 +78,11 @@ func TestAskPath(t *testing.T) {
 	assert.True(t, h.Recorded("a", audit.Event{Event: audit.KindApproval, Op: "files:read", Outcome: "asked", Rule: "docs/**: ask"}))
 	assert.True(t, h.Recorded("a", audit.Event{Event: audit.KindFile, Op: "open-write", Path: "docs/a", Verdict: audit.Deny, Rule: "docs/**: ask"}))
 
-	out, _, _ = h.Try("run", "a", "--", "sh", "-c", "touch docs/new 2>/dev/null || echo asks")
+	out, stderr, _ = h.Try("run", "a", "--", "sh", "-c", "touch docs/new 2>/dev/null || echo asks")
 	assert.Equal(t, "asks\n", out, "a create holds the directory's lock")
-	h.Must("approvals", "approve", waits(h, "docs/new"))
+	id := waits(h, "docs/new")
+	assert.Contains(t, stderr, "files of a: changes docs/new needs an approval (docs/**: ask): scopefs approvals approve "+id)
+	h.Must("approvals", "approve", id)
 	assert.Equal(t, "", h.Must("run", "a", "--", "touch", "docs/new"))
 	assert.FileExists(t, h.Scope("a")+"/docs/new")
 
