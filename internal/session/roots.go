@@ -40,6 +40,8 @@ func (a *Agent) rootTexts(p Purpose) (texts []string) {
 		text := at[i].At
 		if def, err := a.Registry.Definition(id); err == nil && def.View.Access == scope.Read {
 			text += " (" + scope.Read.String() + ")"
+		} else if err == nil && def.View.Closed {
+			text += " (" + scope.Ask.String() + ")"
 		}
 		texts = append(texts, text)
 	}
