@@ -143,10 +143,12 @@ func (o *Run) Roots() (roots []client.Root, err error) {
 			roots = append(roots, client.Root{Dir: dir, Read: read, Ask: ask})
 			continue
 		}
-		found, _ := filepath.Glob(name) // of a bad pattern none
+		found, _ := os.ReadDir(filepath.Dir(name))
 		var some []client.Root
-		for _, at := range found {
-			if dir, err := directory(at); err == nil && !strings.HasPrefix(filepath.Base(at), ".") &&
+		for _, e := range found {
+			matched, _ := filepath.Match(filepath.Base(name), e.Name()) // of a bad pattern none
+			dir, err := directory(filepath.Join(filepath.Dir(name), e.Name()))
+			if err == nil && matched && !strings.HasPrefix(e.Name(), ".") &&
 				!slices.ContainsFunc(roots, func(r client.Root) bool { return r.Dir == dir }) {
 				some = append(some, client.Root{Dir: dir, Read: read, Ask: ask, Some: true})
 			}
