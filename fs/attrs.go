@@ -58,7 +58,8 @@ func (v *View) Statx(cancel <-chan struct{}, in *fuse.StatxIn, out *fuse.StatxOu
 			return err
 		}))
 	}
-	return status(v.on(request{head: &in.InHeader, op: scope.OpStat, light: true, cancel: v.atGate(v.nodes.get(in.NodeId), cancel)}, func(p *place) error {
+	cancel = v.atGate(v.nodes.get(in.NodeId), cancel)
+	return status(v.on(request{head: &in.InHeader, op: scope.OpStat, light: true, cancel: cancel}, func(p *place) error {
 		fill(p.node, &p.stat, p.began)
 		return nil
 	}))

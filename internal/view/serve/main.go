@@ -108,7 +108,8 @@ func run(conn *connection) error {
 		go l.spool.Run(context.Background()) // until the process ends
 	}
 	opt := fs.Options{
-		Policy: policy, Record: cfg.Record, Recorder: l, Asker: l, Gate: cfg.Gate, Remote: cfg.Remote, Patience: cfg.Patience, Timeout: cfg.Timeout,
+		Policy: policy, Record: cfg.Record, Recorder: l, Asker: l, Gate: cfg.Gate,
+		Remote: cfg.Remote, Patience: cfg.Patience, Timeout: cfg.Timeout,
 		Passthrough: cfg.Passthrough, Mediated: cfg.Mediated,
 		Watch: watch, Shared: cfg.Shared, Owner: owner, XAttrs: cfg.XAttrs, Trace: cfg.Trace, Spin: cfg.Spin, Logger: logger, Limits: cfg.Limits,
 	}
@@ -291,7 +292,8 @@ func (l *daemonLink) groups(pid uint32) ([]uint32, error) {
 
 // Ask implements fs.Asker. The daemon bounds the wait.
 func (l *daemonLink) Ask(q fs.Question, cancel <-chan struct{}) (granted bool, err error) {
-	reply, err := l.request(wire.FromView{Ask: &wire.Ask{Path: []byte(q.Path), Write: q.Write, Whole: q.Whole, PID: q.PID, Wait: cancel != nil}}, cancel)
+	ask := &wire.Ask{Path: []byte(q.Path), Write: q.Write, Whole: q.Whole, PID: q.PID, Wait: cancel != nil}
+	reply, err := l.request(wire.FromView{Ask: ask}, cancel)
 	if err == nil && reply.Outside {
 		err = fs.ErrOutside
 	}
