@@ -11,7 +11,7 @@ import (
 )
 
 // GetAttr returns the attributes of a node, by an open file if the request has one.
-func (v *View) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
+func (v *View) GetAttr(cancel <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
 	if in.Flags()&fuse.FUSE_GETATTR_FH != 0 {
 		return status(v.by(&in.InHeader, scope.OpStat, in.Fh(), func(h *handle) error {
 			return v.attr(h.node, h.file, v.now(), out)
@@ -19,7 +19,7 @@ func (v *View) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut)
 	}
 	n := v.nodes.get(in.NodeId)
 	unwatched := v.follower.watch != nil && n != nil && n.dir && n.watched.Load() == 0 && n.removed.Load() == nil
-	return status(v.on(request{head: &in.InHeader, op: scope.OpStat, light: !unwatched}, func(p *place) error {
+	return status(v.on(request{head: &in.InHeader, op: scope.OpStat, light: !unwatched, cancel: v.atGate(n, cancel)}, func(p *place) error {
 		if unwatched {
 			v.follow(p.node, p.obj.Dir())
 			return v.attr(p.node, p.obj, v.now(), out)
@@ -31,8 +31,18 @@ func (v *View) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut)
 	}))
 }
 
+// atGate returns cancel for the root of a view that may be closed: there a walk waits, see Asker. With default_permissions and no
+// attribute timeout the kernel asks for the root's attributes before it walks through it, without a lock: fuse_permission, linux
+// fs/fuse/dir.c.
+func (v *View) atGate(n *node, cancel <-chan struct{}) <-chan struct{} {
+	if v.opt.Gate && n == v.nodes.root {
+		return cancel
+	}
+	return nil
+}
+
 // Statx is GetAttr with the birth time.
-func (v *View) Statx(_ <-chan struct{}, in *fuse.StatxIn, out *fuse.StatxOut) fuse.Status {
+func (v *View) Statx(cancel <-chan struct{}, in *fuse.StatxIn, out *fuse.StatxOut) fuse.Status {
 	fill := func(n *node, st *beneath.Stat, began int64) {
 		out.FromStatx(&st.Statx_t)
 		out.Ino = v.number(st)
@@ -48,7 +58,8 @@ func (v *View) Statx(_ <-chan struct{}, in *fuse.StatxIn, out *fuse.StatxOut) fu
 			return err
 		}))
 	}
-	return status(v.on(request{head: &in.InHeader, op: scope.OpStat, light: true}, func(p *place) error {
+	cancel = v.atGate(v.nodes.get(in.NodeId), cancel)
+	return status(v.on(request{head: &in.InHeader, op: scope.OpStat, light: true, cancel: cancel}, func(p *place) error {
 		fill(p.node, &p.stat, p.began)
 		return nil
 	}))
@@ -71,7 +82,7 @@ func (v *View) Access(_ <-chan struct{}, in *fuse.AccessIn) fuse.Status {
 			names = 1
 		}
 		rel, ok := v.nodes.strictest(p.node, policy)
-		if !ok || !policy.Linked(op, rel, names).Allow {
+		if d := policy.Linked(op, rel, names); !ok || !d.Allow && !d.Ask { // open(2) waits for an approval
 			return scope.ErrDenied
 		}
 		return p.obj.Access(in.Mask)

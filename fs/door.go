@@ -25,6 +25,8 @@ type request struct {
 	nested bool   // within another request, which runs with the caller's ids already
 	near   *place // the place of that request; its directory is reused if it is the same
 
+	cancel <-chan struct{} // closed when the client is interrupted; nil: the operation does not wait for an approval
+
 	caller *beneath.Caller // instead of the process head.Pid, which may have ended
 
 	access scope.Access // of the last decision about a path
@@ -219,20 +221,59 @@ func (v *View) decideName(a *request, p *place) error {
 
 // decideNode is decide for a node, by the name on which the policy grants least. A node without a name is denied.
 func (v *View) decideNode(a *request, n *node, links uint64) error {
-	policy := v.policy.Load()
-	rel, ok := v.nodes.strictest(n, policy)
-	if !ok {
-		return beneath.ErrStale
+	for range maxGrants {
+		policy := v.policy.Load()
+		rel, ok := v.nodes.strictest(n, policy)
+		if !ok {
+			return beneath.ErrStale
+		}
+		if a.op == scope.OpOpenWrite && v.foreign(a.op, rel, n.ident()) {
+			return v.outcome(a, rel, notOwn(rel))
+		}
+		if err := v.decideBy(policy, a, rel, links); err != errGranted {
+			return err
+		}
 	}
-	if a.op == scope.OpOpenWrite && v.foreign(a.op, rel, n.ident()) {
-		return v.outcome(a, rel, notOwn(rel))
-	}
-	return v.decideBy(policy, a, rel, links)
+	return answer(syscall.EACCES)
 }
+
+// errGranted says that the operator has granted what the policy asks about: the operation is decided again, by the new one.
+var errGranted = errors.New("granted")
+
+// maxGrants bounds the approvals that one operation needs: one for each name of a file.
+const maxGrants = 16
 
 // decide decides an operation on a path, records the decision if it must be recorded, and returns the error of a
 // denied operation.
-func (v *View) decide(a *request, rel string) error { return v.decideBy(v.policy.Load(), a, rel, 1) }
+func (v *View) decide(a *request, rel string) (err error) {
+	for range maxGrants {
+		if err = v.decideBy(v.policy.Load(), a, rel, 1); err != errGranted {
+			return err
+		}
+	}
+	return answer(syscall.EACCES)
+}
+
+// ask leaves an operation to the operator. One that holds no lock of the kernel waits; others file the question and fail. A closed
+// view waits with its root alone, which is the first that a client's walk asks for.
+func (v *View) ask(a *request, rel string, d scope.Decision, closed bool) error {
+	q := Question{Path: rel, Write: a.op.Mutates(), Whole: closed, PID: a.head.Pid}
+	if q.Whole {
+		q.Path = ""
+	}
+	if v.opt.Asker != nil && (!q.Whole || a.cancel != nil) {
+		granted, err := v.opt.Asker.Ask(q, a.cancel)
+		switch {
+		case errors.Is(err, ErrOutside) && closed && a.op == scope.OpStat: // it mounts the view, and sees no more than the root's attributes
+			return nil
+		case errors.Is(err, syscall.EINTR):
+			return answer(syscall.EINTR)
+		case err == nil && granted:
+			return errGranted
+		}
+	}
+	return v.refuse(a, event.Event{Path: rel, Verdict: event.Deny, Rule: d.Rule, RuleKind: string(d.Kind)}, syscall.EACCES)
+}
 
 func (v *View) decideBy(policy *scope.Policy, a *request, rel string, links uint64) error {
 	d := policy.Linked(a.op, rel, links)
@@ -245,6 +286,9 @@ func (v *View) decideBy(policy *scope.Policy, a *request, rel string, links uint
 			return syscall.EXDEV // programs then copy
 		}
 		d.Allow = d.Allow || d.Below // judgeSubtree decides
+	}
+	if d.Ask {
+		return v.ask(a, rel, d, policy.Closed())
 	}
 	if !d.Allow {
 		errno := syscall.EACCES

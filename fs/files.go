@@ -20,13 +20,13 @@ const openFlags = unix.O_ACCMODE | unix.O_SYNC | unix.O_DSYNC | unix.O_NOATIME
 const fmodeExec = 0x20
 
 // Open opens a file. It truncates only after the identity of the file is checked.
-func (v *View) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+func (v *View) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
 	flags := int(in.Flags) | v.opt.Flags
 	op := scope.OpOpen
 	if flags&unix.O_ACCMODE != unix.O_RDONLY || flags&unix.O_TRUNC != 0 {
 		op = scope.OpOpenWrite
 	}
-	err := v.on(request{head: &in.InHeader, op: op, light: flags&fmodeExec == 0}, func(p *place) error {
+	err := v.on(request{head: &in.InHeader, op: op, light: flags&fmodeExec == 0, cancel: cancel}, func(p *place) error {
 		judged := op == scope.OpOpenWrite && v.judged(p.node) != 0
 		switch {
 		case judged && p.stat.Nlink > 1:

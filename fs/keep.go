@@ -241,7 +241,7 @@ func (v *View) mayLead(rel, text string) error {
 // writing to them (OpMkdir), and hide the name of staged files from clients alone. What comes back at such a path is what was
 // there before: no client has had it open for writing.
 func (v *View) mayUndo(rel string, st *beneath.Stat) error {
-	policy, links := v.policy.Load(), uint64(1)
+	policy, links := v.policy.Load().Approved(), uint64(1) // what changed was approved
 	if policy.Held(rel) {
 		return scope.ErrDenied
 	}

@@ -131,7 +131,7 @@ func (s *names) judge(policy *scope.Policy, moves uint64, path func(nameIn) (str
 		}
 		v.access[i] = lost
 		if rel, ok := path(at); ok {
-			v.access[i] = policy.File(scope.OpStat, rel).Access
+			v.access[i] = policy.Strict(rel)
 		}
 		v.count1(v.access[i], 1)
 	}

@@ -34,6 +34,24 @@ type Recorder interface {
 	Err() error
 }
 
+// Asker asks the operator about what a policy leaves to him.
+type Asker interface {
+	// Ask files a question, and returns at once if cancel is nil. Otherwise it waits for the decision, bounded, or until
+	// cancel is closed: then the error is EINTR. What is granted is in the view's policy when it returns.
+	Ask(q Question, cancel <-chan struct{}) (granted bool, err error)
+}
+
+// ErrOutside is the error of a question of a process that is in no sandbox.
+var ErrOutside = errors.New("the process is in no sandbox")
+
+// Question is an operation that needs an approval.
+type Question struct {
+	Path  string // "" with Whole
+	Write bool   // it changes something
+	Whole bool   // the view as a whole is closed
+	PID   uint32 // the client's process
+}
+
 // Options configures a View. Policy and Recorder are required.
 type Options struct {
 	Policy      *scope.Policy
@@ -57,6 +75,8 @@ type Options struct {
 	Spin        bool           // see fusedev.Options
 	Logger      *slog.Logger   // nil discards
 	Limits      Limits
+	Asker       Asker          // decides what the policy leaves to the operator; nil: nobody does
+	Gate        bool           // the policy may be Closed; the mount has default_permissions
 	Quota       *quota.Counter // what the agent's files may take; nil: unlimited. Not with Passthrough: the kernel would write past it
 
 	// Groups returns the supplementary groups of a process. If it is set, each operation runs with the ids of the client's process,

@@ -155,6 +155,8 @@ func (v *View) keepAttr(n *node, st *beneath.Stat, began int64) time.Duration {
 	}
 	sure := func(dir *node) bool { at := dir.watched.Load(); return at != 0 && at <= began }
 	switch {
+	case v.opt.Gate && n == v.nodes.root:
+		return 0
 	case v.follower.watch == nil:
 		return v.opt.Timeout
 	case n.dir:

@@ -40,8 +40,14 @@ func (p *Policy) Excess(was *Policy) (all []Excess) {
 		best, found := Hide, Excess{Key: "view"}
 		visit := func(word string) bool {
 			now, old := p.byPaths(OpStat, word), was.byPaths(OpStat, word)
-			if now.Access < old.Access && now.Access < best {
+			gate, before := p.asks.find(nil, word), was.asks.find(nil, word)
+			if (now.Access < old.Access || gate == nil && before != nil && now.Access < Ask && old.Access < Ask) && now.Access < best {
 				best, found.What, found.Witness, found.Before = now.Access, accessTexts[now.Access], word, old.Rule
+				if gate != nil {
+					found.What += " once you allow it"
+				} else if before != nil {
+					found.Before = before.text
+				}
 			}
 			return best > most
 		}
@@ -56,6 +62,9 @@ func (p *Policy) Excess(was *Policy) (all []Excess) {
 		if best > most && (!decided || best == Hold && slices.ContainsFunc(p.spec.Protect, func(l Protect) bool { return l.Hold })) {
 			all = append(all, Excess{Key: "view", What: c.text, Undecided: true})
 		}
+	}
+	if was.spec.Closed && !p.spec.Closed {
+		all = append(all, Excess{Key: "view", What: "nothing is asked first", Before: "access: " + Ask.String()})
 	}
 	if fewerLinks(p.spec.Hardlinks, was.spec.Hardlinks) != p.spec.Hardlinks {
 		all = append(all, Excess{Key: "view", What: "hardlinks: " + string(p.spec.Hardlinks), Before: "hardlinks: " + string(was.spec.Hardlinks)})

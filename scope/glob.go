@@ -138,7 +138,7 @@ func (r PathRule) Check() error {
 // parseRule returns the rules for r, one for each alternative.
 func parseRule(r PathRule) ([]rule, error) {
 	if r.Access >= accessCount {
-		return nil, fmt.Errorf("unknown %v: want write, hold, read, seal or hide", r.Access)
+		return nil, fmt.Errorf("unknown %v: want write, hold, read, ask, seal or hide", r.Access)
 	}
 	if err := checkPattern(r.Pattern); err != nil {
 		return nil, err

@@ -20,12 +20,13 @@ const (
 	Write Access = iota // every operation
 	Hold                // every operation, on a version of the agent's own, until the operator takes it over
 	Read                // operations that change nothing
+	Ask                 // names and attributes; what else the other rules allow needs the operator's approval
 	Seal                // attributes alone, by name: git sees that its file exists, and no listing has it
 	Hide                // no operation; the path does not exist for the agent
 	accessCount
 )
 
-var accessNames = [accessCount]string{Write: "write", Hold: "hold", Read: "read", Seal: "seal", Hide: "hide"}
+var accessNames = [accessCount]string{Write: "write", Hold: "hold", Read: "read", Ask: "ask", Seal: "seal", Hide: "hide"}
 
 var (
 	_ encoding.TextMarshaler   = Access(0)
@@ -47,7 +48,7 @@ func (a Access) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 func (a *Access) UnmarshalText(text []byte) error {
 	i := slices.Index(accessNames[:], string(text))
 	if i < 0 {
-		return fmt.Errorf("unknown access %q: want write, hold, read, seal or hide", text)
+		return fmt.Errorf("unknown access %q: want write, hold, read, ask, seal or hide", text)
 	}
 	*a = Access(i)
 	return nil
@@ -93,6 +94,16 @@ type PolicySpec struct {
 	Hardlinks Hardlinks  `json:"hardlinks,omitempty"`
 	Protect   []Protect  `json:"protect,omitempty"`
 	Git       *GitRules  `json:"git,omitempty"` // nil: git's files are like others
+
+	// Closed lets every operation wait for the operator's approval of the view as a whole.
+	Closed  bool    `json:"closed,omitempty"`
+	Granted []Grant `json:"granted,omitempty"` // what the operator has approved of Closed and of paths with Ask
+}
+
+// Grant is an approval of the operator.
+type Grant struct {
+	Pattern string `json:"pattern,omitempty"` // of paths with Ask, and of what is below; "": of Closed
+	Write   bool   `json:"write,omitempty"`   // else of opens that change nothing
 }
 
 // Decision is the result of a policy for an operation, or of Grants for a name.
@@ -134,6 +145,11 @@ type Policy struct {
 	sources  ruleIndex // likewise, of those with Packages
 	placed   placed    // of both
 	holds    bool      // a rule grants Hold
+	asks     ruleIndex // of the spec's Paths with Ask
+	reads    ruleIndex // of the spec's Granted
+	writes   ruleIndex // of those with Write
+	asking   bool      // a rule has Ask
+	closed   bool      // the spec's Closed, without a grant
 }
 
 // maxRules limits the rules of a policy after brace expansion.
@@ -159,9 +175,13 @@ func Compile(spec PolicySpec) (*Policy, error) {
 		rules:    newIndex(),
 		protect:  newIndex(),
 		sources:  newIndex(),
+		asks:     newIndex(),
+		reads:    newIndex(),
+		writes:   newIndex(),
+		closed:   spec.Closed,
 	}
 	count := 0
-	add := func(x *ruleIndex, r PathRule, protect string) error {
+	add := func(x *ruleIndex, r PathRule, as rule) error {
 		rules, err := parseRule(r)
 		if err != nil {
 			return fmt.Errorf("pattern %q: %w", r.Pattern, err)
@@ -171,12 +191,12 @@ func Compile(spec PolicySpec) (*Policy, error) {
 		}
 		for i := range rules {
 			r := &rules[i]
-			if protect != "" {
-				r.kind, r.text = KindProtect, protect
+			if as.kind != "" {
+				r.kind, r.text = as.kind, as.text
 			}
 			r.inert = r.access == Write && spec.Access == Write
 			p.holds = p.holds || r.access == Hold
-			if protect != "" {
+			if as.kind == KindProtect {
 				p.placed.add(r, x == &p.sources)
 			}
 			x.add(r)
@@ -184,18 +204,35 @@ func Compile(spec PolicySpec) (*Policy, error) {
 		return nil
 	}
 	for _, r := range spec.Paths {
-		if err := add(&p.rules, r, ""); err != nil {
+		x := &p.rules
+		if r.Access == Ask { // a gate before the other rules, which decide what an approval allows
+			x, p.asking = &p.asks, true
+		}
+		if err := add(x, r, rule{}); err != nil {
 			return nil, err
 		}
 	}
+	for _, g := range spec.Granted {
+		if p.closed = p.closed && g.Pattern != ""; g.Pattern == "" {
+			continue
+		}
+		for _, x := range []*ruleIndex{&p.reads, &p.writes} {
+			if x == &p.writes && !g.Write {
+				continue
+			}
+			if err := add(x, PathRule{Pattern: g.Pattern, Access: Read}, rule{}); err != nil {
+				return nil, err
+			}
+		}
+	}
 	for _, list := range spec.Protect {
-		text := "protect " + list.Name
+		as := rule{kind: KindProtect, text: "protect " + list.Name}
 		for _, pattern := range list.Paths {
 			r, x := PathRule{Pattern: fold(pattern), Access: list.access()}, &p.protect
 			if list.Packages {
 				x = &p.sources
 			}
-			if err := add(x, r, text); err != nil {
+			if err := add(x, r, as); err != nil {
 				return nil, fmt.Errorf("protect %s: %w", list.Name, err)
 			}
 		}
@@ -268,7 +305,7 @@ func (p *Policy) Held(rel string) bool { return p.holds && p.byPaths(OpStat, rel
 // Uniform reports whether the policy has no path rules, so that the location of
 // a file does not matter.
 func (p *Policy) Uniform() bool {
-	return len(p.spec.Paths) == 0 && len(p.spec.Protect) == 0 && p.spec.Git == nil
+	return !p.closed && len(p.spec.Paths) == 0 && len(p.spec.Protect) == 0 && p.spec.Git == nil
 }
 
 // Repository reports whether rel is in a repository that Git protects. The host's git writes
@@ -293,14 +330,56 @@ func (p *Policy) GitConfig() []string {
 // depth of rel and with the number of rules that have wildcards beyond "**/"
 // and "/**". It does not grow with the number of other rules.
 func (p *Policy) File(op Op, rel string) Decision {
-	d := p.byPaths(op, rel)
-	if p.spec.Git == nil || !d.Allow {
-		return d
+	if p.closed {
+		return Decision{Ask: true, Access: Ask, Kind: KindAccess, Rule: "access: " + Ask.String()}
 	}
-	if git, ok := p.spec.Git.file(op, rel); ok {
-		return git
+	d := p.byPaths(op, rel)
+	if p.spec.Git != nil && d.Allow {
+		if git, ok := p.spec.Git.file(op, rel); ok {
+			d = git
+		}
+	}
+	if r := p.asked(op, rel); r != nil && d.Allow {
+		return Decision{Ask: true, Access: d.Access, Kind: r.kind, Rule: r.text}
 	}
 	return d
+}
+
+// asked returns the rule of Ask for rel if op needs an approval that nobody has granted, else nil. A handle's reads and writes do not:
+// its open did.
+func (p *Policy) asked(op Op, rel string) *rule {
+	if !p.asking || op != OpOpen && !op.Mutates() || op == OpWrite {
+		return nil
+	}
+	r := p.asks.find(nil, rel)
+	if r == nil || p.writes.find(nil, rel) != nil || !op.Mutates() && p.reads.find(nil, rel) != nil {
+		return nil
+	}
+	return r
+}
+
+// Approved returns the policy as it decides once the operator has approved everything that it asks about.
+func (p *Policy) Approved() *Policy {
+	if !p.asking && !p.closed {
+		return p
+	}
+	all := *p
+	all.asking, all.closed = false, false
+	return &all
+}
+
+// Closed reports whether every operation needs an approval of the view as a whole.
+func (p *Policy) Closed() bool { return p.closed }
+
+// Strict returns the access of rel as File has it, and Ask where a change needs an approval.
+func (p *Policy) Strict(rel string) Access {
+	a := p.File(OpStat, rel).Access
+	if a < Ask && p.asked(OpOpenWrite, rel) != nil {
+		if a = max(a, Read); p.asked(OpOpen, rel) != nil {
+			a = Ask
+		}
+	}
+	return a
 }
 
 // byPaths is File without the rules for git.
@@ -385,8 +464,10 @@ func (p *Policy) Move(rel string) Decision {
 	across := func(r *rule) Decision {
 		return Decision{Access: max(Hold, min(r.access, Read)), Kind: KindBelow, Rule: r.text}
 	}
-	if r := p.rules.across(rel); r != nil {
-		return across(r)
+	for _, x := range []*ruleIndex{&p.rules, &p.asks} {
+		if r := x.across(rel); r != nil {
+			return across(r)
+		}
 	}
 	if d, ok := p.spec.Git.move(rel); ok {
 		return d

@@ -8,7 +8,8 @@ import (
 // Within returns a spec that allows no operation which s or other denies. Of two specs with access: read, it opens what both
 // open by the same pattern, and holds it if one of them holds anything; else it allows what both allow, and holds what one holds.
 func (s PolicySpec) Within(other PolicySpec) PolicySpec {
-	both := PolicySpec{Access: max(s.Access, other.Access), Hardlinks: fewerLinks(s.Hardlinks, other.Hardlinks)}
+	both := PolicySpec{Access: max(s.Access, other.Access), Hardlinks: fewerLinks(s.Hardlinks, other.Hardlinks),
+		Closed: s.Closed || other.Closed}
 	for _, r := range slices.Concat(s.Paths, other.Paths) {
 		if both.Access == Read && r.Access == Write && (s.Holds() || other.Holds()) {
 			r.Access = Hold // the other one may hold a part of what it covers

@@ -22,6 +22,9 @@ type MountOptions struct {
 	// allow_other and default_permissions in fuse(4).
 	AllowOther bool
 
+	// Modes makes the kernel check modes: default_permissions alone.
+	Modes bool
+
 	NoExec bool // no program is executed from the mount
 }
 
@@ -97,11 +100,12 @@ func create(fuse int, opt MountOptions) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	if opt.AllowOther {
-		for _, flag := range []string{"default_permissions", "allow_other"} {
-			if err := unix.FsconfigSetFlag(fs, flag); err != nil {
-				return -1, fmt.Errorf("option %s: %w", flag, err)
-			}
+	for flag, set := range map[string]bool{"default_permissions": opt.AllowOther || opt.Modes, "allow_other": opt.AllowOther} {
+		if !set {
+			continue
+		}
+		if err := unix.FsconfigSetFlag(fs, flag); err != nil {
+			return -1, fmt.Errorf("option %s: %w", flag, err)
 		}
 	}
 	if err := unix.FsconfigCreate(fs); err != nil {

@@ -80,6 +80,7 @@ func waiting(v *view.View, now *agents.Definition) []string {
 	if !v.Holding() && !x.View.PolicySpec().Holds() { // a view opens the place for what rules hold when it is mounted
 		holds = holding(y.View)
 	}
+	y.View.Closed = y.View.Closed || x.View.Closed // what is mounted with a gate can be open
 	for _, def := range []*agents.Definition{&x, &y} {
 		def.View.Access, def.View.Paths, def.View.Hardlinks, def.View.Protect, def.View.Git = 0, nil, "", nil, nil
 		def.DisplayName, def.Description, def.Prompt, def.Reach, def.Durable = "", "", "", agents.Reach{}, nil

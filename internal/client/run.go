@@ -68,6 +68,8 @@ type SSHKey struct {
 type Root struct {
 	Dir  string `json:"dir"` // absolute, without links
 	Read bool   `json:"read,omitempty"`
+	Ask  bool   `json:"ask,omitempty"`  // it is closed until the operator opens it
+	Some bool   `json:"some,omitempty"` // a pattern names it: one that is refused is left out
 }
 
 // Size is the size of a terminal.

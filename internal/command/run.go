@@ -104,7 +104,7 @@ scopefs failed; 126 if the command cannot be executed; 127 if it does not exist.
 	c.Flags().BoolVarP(&o.Quiet, "quiet", "q", false, "do not print what the command has changed")
 	c.Flags().BoolVar(&o.JSON, "json", false, "print that as a line of JSON, on standard error")
 	AddProject(c, &o.ShowSecrets, &o.Changes)
-	c.Flags().StringArrayVar(&o.With, "with", nil, "show the directory `DIR`, or DIR:ro without changes, at its path; may be repeated")
+	c.Flags().StringArrayVar(&o.With, "with", nil, "show the directory `DIR`, or DIR:ro without changes, or DIR:ask once you allow it, at its path; may be repeated")
 	c.Flags().StringArrayVar(&o.Keys, "ssh-agent", nil, "let it use the key `KEY` of your SSH agent, KEY:allow without asking you; a file, or SHA256:...; may be repeated")
 	c.Flags().StringArrayVar(&o.Publish, "publish", nil,
 		"lead port `PORT` of this host's 127.0.0.1, or HOST:INSIDE, to a server in the sandbox; may be repeated")
@@ -148,20 +148,53 @@ func (o *Run) Words(c *cobra.Command, words []string, dir string) (name string, 
 func (o *Run) Roots() (roots []client.Root, err error) {
 	for _, given := range o.With {
 		name, read := strings.CutSuffix(given, ":ro")
-		dir, err := filepath.Abs(name)
+		name, ask := strings.CutSuffix(name, ":ask")
+		if read && ask {
+			return nil, fmt.Errorf("--with %s: give one of :ro and :ask, or view: {roots} in the definition", printable.Text(given))
+		}
+		dir, err := directory(name)
 		if err == nil {
-			dir, err = filepath.EvalSymlinks(dir)
+			roots = append(roots, client.Root{Dir: dir, Read: read, Ask: ask})
+			continue
 		}
-		var info os.FileInfo
-		if err == nil {
-			info, err = os.Stat(dir)
+		found, _ := os.ReadDir(filepath.Dir(name))
+		var some []client.Root
+		for _, e := range found {
+			matched, _ := filepath.Match(filepath.Base(name), e.Name()) // of a bad pattern none
+			dir, err := directory(filepath.Join(filepath.Dir(name), e.Name()))
+			if err == nil && matched && !strings.HasPrefix(e.Name(), ".") &&
+				!slices.ContainsFunc(roots, func(r client.Root) bool { return r.Dir == dir }) {
+				some = append(some, client.Root{Dir: dir, Read: read, Ask: ask, Some: true})
+			}
 		}
-		if name == "" || err != nil || !info.IsDir() {
-			return nil, fmt.Errorf("--with %s: no such directory: give an existing one, or DIR:ro", printable.Text(given))
+		switch {
+		case len(some) == 0:
+			return nil, fmt.Errorf("--with %s: no such directory: give an existing one, DIR:ro or DIR:ask", printable.Text(given))
+		case len(some) > maxSome:
+			return nil, fmt.Errorf("--with %s: names %d directories: name at most %d", printable.Text(given), len(some), maxSome)
 		}
-		roots = append(roots, client.Root{Dir: dir, Read: read})
+		roots = append(roots, some...)
 	}
 	return roots, nil
+}
+
+// maxSome bounds the directories that a pattern of --with names: each has a process.
+const maxSome = 32
+
+// directory returns the path of a directory without links.
+func directory(name string) (string, error) {
+	dir, err := filepath.Abs(name)
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	var info os.FileInfo
+	if err == nil {
+		info, err = os.Stat(dir)
+	}
+	if name == "" || err != nil || !info.IsDir() {
+		return "", cmp.Or(err, os.ErrNotExist)
+	}
+	return dir, nil
 }
 
 // maxKey bounds a file with a public key, in bytes.

@@ -16,18 +16,23 @@ import (
 
 // lend makes directories roots of an agent, for the sandboxes whose Purpose names them, and returns their ids. It changes no
 // definition. The state has them, so that their changes can be undone later.
-func (d *Daemon) lend(a *agent.Agent, with []client.Root) (ids []scope.ID, err error) {
+func (d *Daemon) lend(ctx context.Context, a *agent.Agent, with []client.Root) (ids []scope.ID, err error) {
 	def, err := a.Definition()
 	if err != nil {
 		return nil, err
 	}
 	for _, w := range with {
 		r := agents.Root{Dir: w.Dir, Changes: agents.ChangesInherited, Lent: true}
-		if w.Read {
+		switch {
+		case w.Ask:
+			r.Access = scope.Ask
+		case w.Read:
 			r.Access = scope.Read
 		}
 		same := func(o agents.Root) bool { return o.Dir == r.Dir }
 		switch {
+		case w.Some && (slices.ContainsFunc(def.View.Roots, same) || r.Dir == def.Dir || def.Placement == agents.PlacementOne):
+			continue
 		case !filepath.IsAbs(r.Dir) || filepath.Clean(r.Dir) != r.Dir:
 			return nil, invalid("--with %q: is no clean absolute path", r.Dir)
 		case slices.ContainsFunc(def.View.Roots, same):
@@ -36,15 +41,25 @@ func (d *Daemon) lend(a *agent.Agent, with []client.Root) (ids []scope.ID, err e
 			return nil, invalid("--with %s: %s has placement: one, and a lease is for the agent's directory alone", r.Dir, a.ID())
 		}
 		id := agents.RootID(a.ID(), r)
-		if ids = append(ids, id); d.Definitions()[id] != nil {
+		if known := d.Definitions()[id]; known != nil && known.View.Closed == w.Ask {
+			ids = append(ids, id)
 			continue
+		}
+		if other := d.agent(id); other != nil { // another run has lent it otherwise
+			if other.RootUsed() != nil {
+				return nil, invalid("--with %s: another command has it with another access: wait for its end", r.Dir)
+			}
+			_ = other.EndRoot(ctx, true)
 		}
 		root, _, err := d.OpenScope(agents.RootOfAgent(def.Definition, r)) // what is refused is not stored
 		if err == nil {
 			root.Close()
 			err = state.Lend(d.Paths.State, a.ID(), r)
 		}
-		if err != nil {
+		switch {
+		case err == nil:
+			ids = append(ids, id)
+		case !w.Some:
 			return nil, fmt.Errorf("--with %s: %w", r.Dir, err)
 		}
 	}

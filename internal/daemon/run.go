@@ -82,7 +82,7 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 	if err != nil {
 		return err
 	}
-	lent, err := d.lend(a, req.With)
+	lent, err := d.lend(ctx, a, req.With)
 	if err != nil {
 		return err
 	}
@@ -208,8 +208,13 @@ func tell(ctx context.Context, conn *runConn, box *session.Sandbox) {
 func (d *Daemon) purposeOf(a *agent.Agent, by *uint32, req api.RunRequest, notes *notes) (p session.Purpose, unattended func()) {
 	p = session.Purpose{By: by, Command: ledger.CommandLine(req.Argv), Refused: func(host, text, remedy string) {
 		notes.refused(a.ID(), api.Note{Note: text, Remedy: remedy, Host: host})
+	}, Asked: func(text, remedy string) {
+		more := fmt.Sprintf("files of %s: more needs an approval: scopefs approvals list", a.ID())
+		notes.once("/"+text, api.Note{Note: fmt.Sprintf("files of %s: %s", a.ID(), text), Remedy: remedy}, more)
 	}}
-	p.SSH.Refused = notes.once
+	p.SSH.Refused = func(text string) {
+		notes.once(text, api.Note{Note: text}, fmt.Sprintf("keys of %s: more uses were refused: scopefs audit --agent %s lists them", a.ID(), a.ID()))
+	}
 	if by != nil { // the agent's user gives no key
 		return p, func() {}
 	}
@@ -375,7 +380,7 @@ func tellStops(conn *runConn, p *sandbox.Process, heeded bool, over <-chan struc
 type notes struct {
 	mu      sync.Mutex
 	conn    io.Writer
-	hosts   map[string]bool
+	told    map[string]bool // hosts, and questions about paths
 	waiting []api.Note
 	last    []func() string // of the notes after the command
 }
@@ -385,36 +390,25 @@ type notes struct {
 const maxNotes = 16
 
 func (n *notes) refused(id scope.ID, note api.Note) {
+	note.Note = fmt.Sprintf("network of %s: %s", id, note.Note)
+	n.once(cmp.Or(note.Host, note.Note), note, fmt.Sprintf("network of %s: more hosts were refused or not reached: scopefs audit --agent %s lists them", id, id))
+}
+
+// once adds a note while the command runs, unless there was one about the same. more is the last one.
+func (n *notes) once(about string, note api.Note, more string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.hosts == nil {
-		n.hosts = map[string]bool{}
+	if n.told == nil {
+		n.told = map[string]bool{}
 	}
-	about := cmp.Or(note.Host, note.Note)
-	if n.hosts[about] || len(n.hosts) > maxNotes {
+	if n.told[about] || len(n.told) > maxNotes {
 		return
 	}
-	n.hosts[about] = true
-	note.Note = fmt.Sprintf("network of %s: %s", id, note.Note)
-	if len(n.hosts) > maxNotes {
-		note = api.Note{Note: fmt.Sprintf("network of %s: more hosts were refused or not reached: scopefs audit --agent %s lists them", id, id)}
+	if n.told[about] = true; len(n.told) > maxNotes {
+		note = api.Note{Note: more}
 	}
 	n.waiting = append(n.waiting, note)
 	n.flush()
-}
-
-// once adds a note while the command runs, unless it was added before.
-func (n *notes) once(text string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.hosts == nil {
-		n.hosts = map[string]bool{}
-	}
-	if !n.hosts[text] && len(n.hosts) <= maxNotes {
-		n.hosts[text] = true
-		n.add(text)
-		n.flush()
-	}
 }
 
 // add adds a note before the command starts.

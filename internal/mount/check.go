@@ -173,7 +173,7 @@ func Privileged() bool {
 
 // CheckFUSE is the part of Check that makes a FUSE mount, attached nowhere, and drops it.
 func CheckFUSE() error {
-	dev, err := Open("check", 0, 0, false)
+	dev, err := Open("check", 0, 0, false, false)
 	if err == nil {
 		dev.Close()
 		return nil

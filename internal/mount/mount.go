@@ -46,10 +46,10 @@ func Other(all []*mountinfo.Info, at string) string {
 	return ""
 }
 
-// Open creates the mount of a view. It is attached nowhere yet: a view is seen only
+// Open creates the mount of a view. With gate the kernel checks modes, as in a shared one: see fs.Options. It is attached nowhere yet: a view is seen only
 // once it is served.
-func Open(id scope.ID, uid, gid uint32, shared bool) (*fusemount.Device, error) {
-	return fusemount.Open(fusemount.MountOptions{Source: source(id), UID: uid, GID: gid, AllowOther: shared})
+func Open(id scope.ID, uid, gid uint32, shared, gate bool) (*fusemount.Device, error) {
+	return fusemount.Open(fusemount.MountOptions{Source: source(id), UID: uid, GID: gid, AllowOther: shared, Modes: gate})
 }
 
 // Attach mounts a view at a directory. Where a dead view of the agent still is, the

@@ -5,6 +5,7 @@ package prompt
 import (
 	"context"
 	"fmt"
+	"path"
 	"strings"
 	"sync"
 	"time"
@@ -92,11 +93,12 @@ func (p *Prompt) run(ctx context.Context, ask terminal.Ask) {
 
 // The answers.
 const (
-	once    = "o"
-	session = "s"
-	always  = "a"
-	no      = "n"
-	never   = "q"
+	once      = "o"
+	session   = "s"
+	directory = "d"
+	always    = "a"
+	no        = "n"
+	never     = "q"
 )
 
 // decide asks about a request until asked ends. Without an answer a connection is refused, and a call waits on.
@@ -105,7 +107,7 @@ func (p *Prompt) decide(ctx, asked context.Context, id string, ask terminal.Ask)
 	if err != nil || of.State != approvals.Waits {
 		return
 	}
-	what := of.Tool + " " + of.Subject
+	what := of.Tool + " " + of.Subject + of.Object.Path
 	for failed := ""; ; {
 		key := no
 		if !p.quiet && !p.refused[what] {
@@ -116,6 +118,8 @@ func (p *Prompt) decide(ctx, asked context.Context, id string, ask terminal.Ask)
 			_, err = p.client.Approve(ctx, id, api.DecideRequest{Shown: of.Hash})
 		case session:
 			_, err = p.client.Approve(ctx, id, api.DecideRequest{Shown: of.Hash, Standing: &approvals.Terms{Session: true}})
+		case directory:
+			_, err = p.client.Approve(ctx, id, api.DecideRequest{Shown: of.Hash, Standing: &approvals.Terms{Session: true, Pattern: around(of)}})
 		case always:
 			err = p.always(ctx, of)
 		case "":
@@ -135,7 +139,18 @@ func (p *Prompt) decide(ctx, asked context.Context, id string, ask terminal.Ask)
 	}
 }
 
-// always writes the rule that allows the host or the tool, and then approves the request.
+// granted is the access that an approval of a path gives it.
+var granted = map[string]scope.Access{approvals.PathRead: scope.Read, approvals.PathWrite: scope.Write, approvals.PathWhole: scope.Write}
+
+// around returns the pattern of all that is in the directory of a path; "" for one at the top.
+func around(of approvals.Approval) string {
+	if dir := path.Dir(of.Object.Path); dir != "." {
+		return scope.QuotePattern(dir) + "/**"
+	}
+	return ""
+}
+
+// always writes the rule that allows the host, the tool or the path, and then approves the request.
 func (p *Prompt) always(ctx context.Context, of approvals.Approval) error {
 	d, err := amend.Open(p.paths, p.agent)
 	if err != nil {
@@ -145,7 +160,12 @@ func (p *Prompt) always(ctx context.Context, of approvals.Approval) error {
 	if of.Kind == approvals.KindHost {
 		change = amend.Change{Name: of.Subject, Kind: amend.Host}
 	}
-	if _, err = d.Allow(change); err == nil {
+	if what, root := of.OfPath(); what != "" {
+		err = d.Answer(root, of.Object.Path, granted[what])
+	} else {
+		_, err = d.Allow(change)
+	}
+	if err == nil {
 		err = d.Write()
 	}
 	if err == nil {
@@ -163,15 +183,30 @@ func questionOf(of approvals.Approval, failed string) terminal.Question {
 	option := func(key, text string) {
 		options = append(options, terminal.Option{Key: key, Text: text, Grants: key != no && key != never})
 	}
-	if of.Lasting {
+	what, root := of.OfPath()
+	switch {
+	case what == approvals.PathWhole:
+		option(once, "allow this directory for 15 minutes")
+		option(session, "allow this directory until the session ends")
+	case what != "":
+		option(once, "allow this file for 15 minutes")
+		option(session, "allow this file until the session ends")
+		if dir := around(of); dir != "" {
+			option(directory, "allow "+printable.Text(dir)+" until the session ends")
+		}
+	case of.Lasting:
 		option(once, "allow this host for 15 minutes")
 		option(session, "allow this host until the session ends")
-	} else {
+	default:
 		option(once, "allow this call once")
 		option(session, "allow the same calls until the session ends")
 	}
 	switch {
 	case of.Chain != "": // the rules of several agents decide
+	case what == approvals.PathWhole:
+		option(always, "allow this directory always: writes the root into the definition")
+	case what != "":
+		option(always, "allow all that this rule is about, always: writes "+granted[what].String()+" into the definition")
 	case of.Kind == approvals.KindHost && of.Tool == "network":
 		option(always, "allow this host always: writes the rule into the definition")
 	case of.Kind != approvals.KindHost && !strings.Contains(of.Tool, ":"):
@@ -184,6 +219,9 @@ func questionOf(of approvals.Approval, failed string) terminal.Question {
 		if of.Kind == approvals.KindHost {
 			return fmt.Sprintf("%s of %s connects to %s (%s)\n", printable.Text(of.Tool), printable.Text(of.Whose()),
 				printable.Text(of.Subject), printable.Text(of.Rule)) + failed
+		}
+		if what != "" {
+			return fmt.Sprintf("%s %s (%s)\n", printable.Text(of.Whose()), printable.Text(of.Describe(what, root)), printable.Text(of.Rule)) + failed
 		}
 		lines := strings.Split(strings.TrimSuffix(report.Call(of, rows, width), "\n"), "\n")
 		if len(lines) > rows {

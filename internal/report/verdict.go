@@ -76,7 +76,7 @@ func (v *Verdict) resolve(base string, def *agents.Definition, name string, show
 	}
 	defer root.Close()
 	root.Shown = shown
-	root.Place, root.Beside = def.Beside()
+	root.Beside = def.Beside
 	target, err := root.Resolve(name)
 	var violation *beneath.Violation
 	switch {

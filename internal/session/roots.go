@@ -40,6 +40,8 @@ func (a *Agent) rootTexts(p Purpose) (texts []string) {
 		text := at[i].At
 		if def, err := a.Registry.Definition(id); err == nil && def.View.Access == scope.Read {
 			text += " (" + scope.Read.String() + ")"
+		} else if err == nil && def.View.Closed {
+			text += " (" + scope.Ask.String() + ")"
 		}
 		texts = append(texts, text)
 	}
@@ -69,6 +71,14 @@ func (all rootViews) spec() (roots []sandbox.Root) {
 		roots = append(roots, sandbox.Root{View: r.dir, At: r.view.Definition().Dir})
 	}
 	return roots
+}
+
+// dirs returns where the roots are.
+func (all rootViews) dirs() (dirs []string) {
+	for _, r := range all {
+		dirs = append(dirs, r.view.Definition().Dir)
+	}
+	return dirs
 }
 
 // ids returns the roots' agents.

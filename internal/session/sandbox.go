@@ -73,6 +73,9 @@ type Purpose struct {
 	// egress.Tenant. nil drops them.
 	Refused func(host, text, remedy string)
 
+	// Asked gets the questions about paths that nobody has decided when the client's wait was over. nil drops them.
+	Asked func(text, remedy string)
+
 	// Context returns what /context shows to the processes of a command, by its tag; nil:
 	// there is no /context.
 	Context func(tag string) *contextfs.Files
@@ -117,10 +120,11 @@ type Sandbox struct {
 	server   string // see Purpose.server
 	end      sync.Once
 	claimed  atomic.Bool // see Claim
-	roots    []scope.ID  // whose views it has beside the agent's
-	homed    bool        // it has the HOME that lasts
-	keys     *keyring    // nil: no SSH key of the user's
-	opened   []*os.File  // for the start
+	asked    func(text, remedy string)
+	roots    []scope.ID // whose views it has beside the agent's
+	homed    bool       // it has the HOME that lasts
+	keys     *keyring   // nil: no SSH key of the user's
+	opened   []*os.File // for the start
 }
 
 // Start starts a sandbox on the agent's mounted view, and records an error. It mounts the
@@ -204,7 +208,7 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 	}
 	defer dir.Close()
 	box := &Sandbox{agent: a, view: v, held: p.Held, network: a.newNetwork(p), kind: cmp.Or(p.Kind, api.RunSession),
-		parent: p.Parent, trace: p.Trace, server: p.server(), began: time.Now(), command: p.Command}
+		parent: p.Parent, trace: p.Trace, server: p.server(), began: time.Now(), command: p.Command, asked: p.Asked}
 	roots, err := a.mountRoots(ctx, owner, p)
 	if err != nil {
 		return nil, err
@@ -216,6 +220,9 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 		}
 	}
 	box.roots = roots.ids()
+	if err := v.Beside(ctx, roots.dirs()); err != nil {
+		return nil, errors.Join(errViewEnded, err)
+	}
 	spec, err := box.equip(ctx, v, dir, mounted, owner, p)
 	if err != nil {
 		return nil, err

@@ -33,7 +33,7 @@ func (v *View) config(history kept, spooled bool) wire.Config {
 	cfg := wire.Config{
 		Record: spec.Record, Caller: caller,
 		Mediated: spec.Data == agents.DataMediated, Passthrough: v.host.Root && spec.Data != agents.DataMediated,
-		Shared: v.shared(), Sole: !v.host.Root, Shown: v.host.Expose, XAttrs: v.shared() ||
+		Shared: v.shared() || v.def.View.Closed, Gate: v.def.View.Closed, Sole: !v.host.Root, Shown: v.host.Expose, XAttrs: v.shared() ||
 			spec.XAttrs, Trace: v.host.Trace, Spin: v.def.Limits.CPU == 0 && !cpuLimited("/"),
 		Spool: spooled,
 	}
@@ -58,7 +58,7 @@ func (v *View) config(history kept, spooled bool) wire.Config {
 	if v.def.Home != "" {
 		cfg.Shown = append(slices.Clone(cfg.Shown), sandbox.Home)
 	}
-	cfg.Place, cfg.Beside = v.def.Beside()
+	cfg.Beside = v.besides()
 	if v.Holdable() {
 		cfg.Grace = v.host.Grace
 	}
@@ -125,6 +125,7 @@ type channel struct {
 	spool *spool // nil: none
 
 	requests *peer.Requests[wire.FromView]
+	asks     asks
 }
 
 // maxWaiting is the most events, drains and questions about processes that a view has under way: one for each request, one
@@ -160,6 +161,16 @@ func (c *channel) listen() {
 				actor := c.of.Actor(int(msg.Who))
 				c.answer(wire.ToView{ID: msg.ID, Actor: &actor})
 			})
+		case msg.Ask != nil:
+			ctx, done := c.asked(msg)
+			slots <- struct{}{}
+			waiting.Go(func() {
+				defer func() { <-slots }()
+				defer done()
+				c.ask(ctx, msg)
+			})
+		case msg.Cancel != 0:
+			c.cancel(msg.Cancel)
 		case msg.Answer != 0:
 			c.requests.Deliver(msg.Answer, msg) // false if the client is gone
 		case msg.Ack != 0:
@@ -266,6 +277,7 @@ func (v *View) SetRules(spec scope.PolicySpec) (changed bool, err error) {
 	v.ruling.Lock()
 	defer v.ruling.Unlock()
 	v.mu.Lock()
+	spec.Granted = v.rules.Granted
 	if reflect.DeepEqual(v.rules, spec) {
 		v.mu.Unlock()
 		return false, nil

@@ -64,6 +64,8 @@ type Agent interface {
 	RecordFile(alive context.Context, hurry <-chan struct{}, e audit.Event, before func() error) error
 	// Actor returns the session and the call for which a process changes files.
 	Actor(pid int) history.Actor
+	// Ask asks the operator about an operation of a client. It waits for the decision until ctx ends.
+	Ask(ctx context.Context, q Question) (Answer, error)
 	// Spend takes the events' bytes from what the agent may write to the log, and returns what is left.
 	Spend(events []audit.Event) (left float64)
 	// Spools reports whether a view's allowed operations may reach the log under the name of its definition.

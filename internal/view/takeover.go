@@ -486,7 +486,7 @@ func (r *running) hangUp() {
 // launch starts a view process and mounts it.
 func (v *View) launch(ctx context.Context, dirs directories, root *beneath.Root, history kept, held bool,
 	owner account.User) (_ *running, err error) {
-	dev, err := mount.Open(v.def.Name, owner.UID, owner.GID, v.shared())
+	dev, err := mount.Open(v.def.Name, owner.UID, owner.GID, v.shared(), v.def.View.Closed)
 	if err != nil {
 		return nil, err
 	}

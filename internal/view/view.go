@@ -56,6 +56,7 @@ type View struct {
 
 	hidden int // entries of the mount point that the view hides
 
+	life context.Context // ends when the view is to be unmounted, or is left to the next daemon
 	stop context.CancelFunc
 	done chan struct{} // closed when it is unmounted and the process is gone
 
@@ -86,6 +87,7 @@ type View struct {
 	mayLeave  bool                          // it may live on without this daemon
 	leaving   bool                          // it does
 	requests  *peer.Requests[wire.FromView] // to the process, about the history
+	beside    wire.Beside                   // what sandboxes have had beside the agent's directory since Start
 	rules     scope.PolicySpec              // by which the view decides, or is about to
 	ruled     uint64                        // counts them
 	acks      map[uint64]chan string
@@ -104,7 +106,7 @@ func (v *View) Lingering() []<-chan struct{} {
 func Start(ctx context.Context, host *Host, of Agent, def *agents.Definition, at string, hidden int) *View {
 	// The view outlives the request that mounts it.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
-	v := &View{host: host, of: of, def: def, at: at, hidden: hidden, stop: stop, done: make(chan struct{}),
+	v := &View{host: host, of: of, def: def, at: at, hidden: hidden, life: life, stop: stop, done: make(chan struct{}),
 		changed: make(chan struct{}), hurry: make(chan struct{}),
 		state: api.Starting, rules: def.View.PolicySpec(), changes: def.View.Changes}
 	go v.keep(life, v.serve)

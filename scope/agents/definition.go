@@ -72,6 +72,7 @@ type ViewSpec struct {
 	Cache     Cache
 	Changes   Changes
 	Roots     []Root // further directories, in the order of the file
+	Closed    bool   // of a root alone: see scope.PolicySpec
 
 	// AllowOther admits users other than the agent's, subject to the modes and
 	// ACLs of the files. XAttrs enables extended attributes.
@@ -81,7 +82,7 @@ type ViewSpec struct {
 
 // PolicySpec returns the part of the spec for scope.Compile.
 func (v ViewSpec) PolicySpec() scope.PolicySpec {
-	return scope.PolicySpec{Access: v.Access, Paths: v.Paths, Hardlinks: v.Hardlinks, Protect: v.Protect, Git: v.Git}
+	return scope.PolicySpec{Access: v.Access, Paths: v.Paths, Hardlinks: v.Hardlinks, Protect: v.Protect, Git: v.Git, Closed: v.Closed}
 }
 
 // Below returns an agent with the same grants whose view is the directory to below its own, dir; with a directory elsewhere it keeps
@@ -96,7 +97,7 @@ func (a *Agent) Below(dir, to string) *Agent {
 }
 
 func (v *ViewSpec) setPolicy(s scope.PolicySpec) {
-	v.Access, v.Paths, v.Hardlinks, v.Protect, v.Git = s.Access, s.Paths, s.Hardlinks, s.Protect, s.Git
+	v.Access, v.Paths, v.Hardlinks, v.Protect, v.Git, v.Closed = s.Access, s.Paths, s.Hardlinks, s.Protect, s.Git, s.Closed
 }
 
 // Limits bounds the resources of an agent. Zero means no limit for the first

@@ -124,7 +124,7 @@ func pathsField(out *[]scope.PathRule) fields.Field {
 		return fields.EachKey(n, func(pattern string, value *yaml.Node) error {
 			r := scope.PathRule{Pattern: pattern}
 			if value.Kind == yaml.MappingNode {
-				return fmt.Errorf("pattern %q: takes no keys: remove quiet and access, and write %q: hide, read or write", pattern, pattern)
+				return fmt.Errorf("pattern %q: takes no keys: remove quiet and access, and write %q: hide, ask, read or write", pattern, pattern)
 			}
 			err := fields.Named(&r.Access)(value)
 			if err == nil {
@@ -171,10 +171,23 @@ func accessField(out *scope.Access) fields.Field {
 		if err := fields.Named(out)(n); err != nil {
 			return err
 		}
-		if *out >= scope.Seal {
+		switch {
+		case *out >= scope.Seal:
 			return fmt.Errorf("%v would leave no view: want write or read", *out)
+		case *out == scope.Ask:
+			return errors.New("ask is for view.paths and view.roots: want write or read")
 		}
 		return nil
+	}
+}
+
+// rootAccessField is accessField with ask.
+func rootAccessField(out *scope.Access) fields.Field {
+	return func(n *yaml.Node) error {
+		if fields.Named(out)(n) == nil && *out == scope.Ask {
+			return nil
+		}
+		return accessField(out)(n)
 	}
 }
 

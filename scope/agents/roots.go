@@ -20,7 +20,7 @@ import (
 // snapshot whose definition has RootOf, with no tools, network or HOME.
 type Root struct {
 	Dir      string       // absolute and clean
-	Access   scope.Access // Write, Hold or Read
+	Access   scope.Access // Write, Hold, Read, or Ask, which is Write once the operator has approved the directory as a whole
 	Paths    []scope.PathRule
 	Changes  Changes // ChangesInherited: those of the agent
 	Worktree string  // Dir is the repository of the agent's directory, a linked worktree of this name in it: see worktreeRules. "": it is none
@@ -37,7 +37,7 @@ func rootsField(out *[]Root) fields.Field {
 			r := Root{Changes: ChangesInherited}
 			err := fields.Mapping(map[string]fields.Field{
 				"dir":     dirField(&r.Dir),
-				"access":  accessField(&r.Access),
+				"access":  rootAccessField(&r.Access),
 				"paths":   pathsField(&r.Paths),
 				"changes": changesField(&r.Changes),
 				"worktree": fields.Checked(fields.Text(&r.Worktree), func() error {
@@ -110,6 +110,9 @@ func RootOfAgent(def *Definition, r Root) *Definition {
 	own.Description = fmt.Sprintf("the directory %s of %s", r.Dir, def.Name)
 	v := &own.View
 	v.Roots, v.Access, v.AllowOther = nil, r.Access, false
+	if v.Closed = r.Access == scope.Ask; v.Closed {
+		v.Access = scope.Write
+	}
 	v.Paths = slices.Clone(r.Paths)
 	if r.Worktree != "" {
 		v.worktree(r.Worktree)
@@ -175,7 +178,7 @@ func (s *Snapshot) addRoots(last *Snapshot) (errs []error) {
 				errs = append(errs, fields.ErrorAt(a.File, 1, id, wrong))
 				continue
 			}
-			if old := last.Agents[name]; old != nil && last.Agents[id] == a {
+			if old := last.Agents[name]; old != nil && last.Agents[id] == a && old.View.Closed == (r.Access == scope.Ask) {
 				s.Agents[name] = old
 				continue
 			}

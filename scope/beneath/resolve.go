@@ -122,16 +122,25 @@ func (w *walker) system(parts []string) (string, error) {
 		dir = strings.Trim(dir, "/")
 		return path == dir || strings.HasPrefix(path, dir+"/")
 	}
-	w.beside = slices.ContainsFunc(w.root.Beside, in)
+	_, dirs := w.root.beside()
+	w.beside = slices.ContainsFunc(dirs, in)
 	if slices.Contains(parts, "..") || !w.beside && !slices.ContainsFunc(slices.Concat(systemDirs, w.root.Shown), in) {
 		return "", w.escape()
 	}
 	return "/" + path, nil
 }
 
+func (r *Root) beside() (place string, dirs []string) {
+	if r.Beside == nil {
+		return "", nil
+	}
+	return r.Beside()
+}
+
 // above resolves what is left after a ".." of the scope's root: it may lead to one of Root.Beside.
 func (w *walker) above() (system string, err error) {
-	at, up := components(w.root.Place), 1
+	place, _ := w.root.beside()
+	at, up := components(place), 1
 	for ; len(w.todo) > 0 && w.todo[0] == ".."; up++ {
 		w.todo = w.todo[1:]
 	}

@@ -13,7 +13,7 @@ import (
 // TestResolveBeside: links lead to a directory beside the scope, also relative ones; nowhere else above.
 func TestResolveBeside(t *testing.T) {
 	root, _ := testRoot(t, "d/f", "f")
-	root.Place, root.Beside = "/home/me/proj", []string{"/home/me/lib", "/srv/deep/er"}
+	root.Beside = func() (string, []string) { return "/home/me/proj", []string{"/home/me/lib", "/srv/deep/er"} }
 	for text, want := range map[string]any{
 		"/home/me/lib": Target{Rel: "/home/me/lib", System: true, Beside: true}, "../lib/x": Target{Rel: "/home/me/lib/x", System: true, Beside: true},
 		"../../me/lib": Target{Rel: "/home/me/lib", System: true, Beside: true}, "../../../srv/deep/er/x": Target{Rel: "/srv/deep/er/x", System: true, Beside: true},

@@ -41,10 +41,9 @@ type Root struct {
 	// beside its system directories: links may lead there. The caller sets it before use.
 	Shown []string
 
-	// Place is the path of the directory in a sandbox, and Beside are further directories there that processes change: links may lead to
-	// them, also relative ones through Place. The caller sets both before use.
-	Place  string
-	Beside []string
+	// Beside returns the path of the directory in a sandbox, and further directories there that processes change: links may lead to
+	// them, also relative ones through place. The caller sets it before use. Any goroutine may call it. nil returns none.
+	Beside func() (place string, dirs []string)
 
 	// Layer finds the objects at paths, in other Roots. The caller sets it before use. A nil Layer is this Root for all paths.
 	Layer Layer

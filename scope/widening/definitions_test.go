@@ -54,7 +54,10 @@ func TestOf(t *testing.T) {
 		"no root": {"view: {roots: [{dir: /x}]}", "", nil},
 		"more of a root": {"view: {roots: [{dir: /x, access: read, paths: {s: hide}}]}", "view: {roots: [{dir: /x, paths: {s: read}}]}", []string{
 			"view.roots: /x: paths can be read, such as s; before: s: hide", "view.roots: /x: paths can be read and changed, such as x; before: access: read"}},
-		"less of a root": {"view: {roots: [{dir: /x}]}", "view: {roots: [{dir: /x, access: read}]}", nil},
+		"less of a root":      {"view: {roots: [{dir: /x}]}", "view: {roots: [{dir: /x, access: read}]}", nil},
+		"a root that asks":    {"", "view: {roots: [{dir: /x, access: ask}]}", []string{"view.roots: /x can be read and changed, once you allow it"}},
+		"a root asks no more": {"view: {roots: [{dir: /x, access: ask}]}", "view: {roots: [{dir: /x}]}", []string{"view.roots: /x: nothing is asked first; before: access: ask"}},
+		"a root asks now":     {"view: {roots: [{dir: /x}]}", "view: {roots: [{dir: /x, access: ask}]}", nil},
 
 		"nothing":     {"", "", nil},
 		"narrower":    {"", "tools: []\nskills: []\nmcps: []\nlimits: {pids: 5}\nscopes: {enum: [state]}\nrate_limits: {bash: 1/minute}", nil},

@@ -262,6 +262,9 @@ func (c *comparison) roots(now, was *agents.Definition) {
 			if own.Access == scope.Read && !slices.ContainsFunc(own.Paths, func(p scope.PathRule) bool { return p.Access < scope.Read }) {
 				may = "read"
 			}
+			if own.Closed {
+				may += ", once you allow it"
+			}
 			c.add("view.roots", "%s can be %s", r.Dir, may)
 			continue
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path"
 	"slices"
 	"strings"
 	"unicode"
@@ -210,4 +211,41 @@ func words(command string) (all []string, ok bool) {
 		all = append(all, word.String())
 	}
 	return all, len(all) > 0
+}
+
+// What an operation on a path of a view needs an approval for.
+const (
+	PathRead  = "files:read"
+	PathWrite = "files:write"
+	PathWhole = "files:open" // the view of a root as a whole
+)
+
+// PathTool names in an approval, in place of a tool, operations on paths of the agent's view, or of that of a root.
+func PathTool(what, root string) string {
+	if root != "" {
+		what += ":" + root
+	}
+	return what
+}
+
+// OfPath returns what an approval of PathTool is for, and the root; "" for any other.
+func (a Approval) OfPath() (what, root string) {
+	for _, what := range []string{PathRead, PathWrite, PathWhole} {
+		if rest, ok := strings.CutPrefix(a.Tool, what); ok && a.Kind == KindPath && (rest == "" || rest[0] == ':') {
+			return what, strings.TrimPrefix(rest, ":")
+		}
+	}
+	return "", ""
+}
+
+// Describe says what an approval of OfPath is for. It is not printable: it has an agent's text.
+func (a Approval) Describe(what, root string) string {
+	at := path.Join(root, a.Object.Path)
+	switch what {
+	case PathWhole:
+		return "uses the directory " + at
+	case PathWrite:
+		return "changes " + at
+	}
+	return "reads " + at
 }

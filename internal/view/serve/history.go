@@ -94,7 +94,7 @@ func (l *daemonLink) dropped(count int, why string) {
 		<-l.configured
 		l.pruning.Lock()
 		defer l.pruning.Unlock()
-		if _, err := l.request(wire.FromView{Pruned: &wire.Pruned{Generations: count, Why: why}}); err != nil {
+		if _, err := l.request(wire.FromView{Pruned: &wire.Pruned{Generations: count, Why: why}}, nil); err != nil {
 			slog.LogAttrs(context.Background(), slog.LevelWarn, "history: the oldest generations are given up, which cannot be recorded",
 				slog.Int("count", count), slog.String("why", why), slog.Any("err", err))
 		}
@@ -196,7 +196,7 @@ func (l *daemonLink) serveHistory(ctx context.Context, conn *connection, id uint
 // actor returns the session and the call for which a process changes files. It requests them of the daemon: no lock that the daemon or another request needs may
 // be held.
 func (l *daemonLink) actor(pid uint32) (history.Actor, error) {
-	reply, err := l.request(wire.FromView{Who: pid})
+	reply, err := l.request(wire.FromView{Who: pid}, nil)
 	if err == nil && reply.Actor == nil {
 		err = errors.New("the daemon did not answer")
 	}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -105,7 +106,8 @@ func run(conn *connection) error {
 		go l.spool.Run(context.Background()) // until the process ends
 	}
 	opt := fs.Options{
-		Policy: policy, Record: cfg.Record, Recorder: l, Remote: cfg.Remote, Patience: cfg.Patience, Timeout: cfg.Timeout,
+		Policy: policy, Record: cfg.Record, Recorder: l, Asker: l, Gate: cfg.Gate,
+		Remote: cfg.Remote, Patience: cfg.Patience, Timeout: cfg.Timeout,
 		Passthrough: cfg.Passthrough, Mediated: cfg.Mediated,
 		Watch: watch, Shared: cfg.Shared, Owner: owner, XAttrs: cfg.XAttrs, Trace: cfg.Trace, Spin: cfg.Spin, Logger: logger, Limits: cfg.Limits,
 	}
@@ -116,7 +118,9 @@ func run(conn *connection) error {
 		l.lease.Store(int64(cfg.Lease))
 		opt.Flags = unix.O_DSYNC
 	}
-	root.Shown, root.Place, root.Beside = cfg.Shown, cfg.Place, cfg.Beside
+	root.Shown = cfg.Shown
+	l.beside.Store(&cfg.Beside)
+	root.Beside = func() (place string, dirs []string) { b := l.beside.Load(); return b.Place, b.Dirs }
 	if cfg.Hold && !cfg.Offline {
 		if opt.Hold, err = openLayers(cfg, root); err == nil {
 			opt.Whole = cfg.Whole
@@ -148,7 +152,7 @@ func run(conn *connection) error {
 		}
 	}
 	if cfg.Offline && cfg.Hold {
-		if kept, err = openBranch(cfg, root, policy); err != nil {
+		if kept, err = openBranch(cfg, root, policy.Approved()); err != nil {
 			return err
 		}
 		l.history = kept // it stays open until this process ends: a request may still use it
@@ -156,7 +160,7 @@ func run(conn *connection) error {
 	if cfg.Offline {
 		if kept != nil {
 			if kept.Branch == nil {
-				kept.Hooks.May = func(rel string, _ *beneath.Stat) error { return judge.Write(policy, rel) }
+				kept.Hooks.May = func(rel string, _ *beneath.Stat) error { return judge.Write(policy.Approved(), rel) }
 			}
 			kept.Hooks.Read = func(rel string) error { return judge.Read(policy, rel) }
 		}
@@ -201,6 +205,7 @@ type daemonLink struct {
 	lease  atomic.Int64 // by proc.SinceBoot
 
 	history historian // nil: none
+	beside  atomic.Pointer[wire.Beside]
 
 	root   *beneath.Root
 	whole  bool            // every change is held
@@ -235,7 +240,7 @@ func (l *daemonLink) Record(_ context.Context, e event.Event) error {
 	}
 	msg := wire.FromView{Event: &e, Path: spooled.Cut(e.Path), Target: spooled.Cut(e.Target)}
 	e.Path, e.Target = "", ""
-	reply, err := l.request(msg)
+	reply, err := l.request(msg, nil)
 	if l.spool != nil && !errors.Is(err, reconnect.ErrNoDaemon) {
 		l.spool.Use(reply.Spool && err == nil)
 	}
@@ -248,7 +253,7 @@ func (l *daemonLink) drain(reset bool) (use, answered bool, err error) {
 	if err != nil {
 		return false, true, err
 	}
-	reply, err := conn.request(wire.FromView{Drain: true, Reset: reset})
+	reply, err := conn.request(wire.FromView{Drain: true, Reset: reset}, nil)
 	if errors.Is(err, errLost) { // a daemon that has ended empties no file
 		l.Drop(conn)
 		return false, true, reconnect.ErrNoDaemon
@@ -269,20 +274,45 @@ func (l *daemonLink) Err() error {
 
 // groups requests a process's groups from the daemon, which can read /proc.
 func (l *daemonLink) groups(pid uint32) ([]uint32, error) {
-	reply, err := l.request(wire.FromView{Groups: pid})
+	reply, err := l.request(wire.FromView{Groups: pid}, nil)
 	return reply.Groups, err
+}
+
+// Ask implements fs.Asker. The daemon bounds the wait.
+func (l *daemonLink) Ask(q fs.Question, cancel <-chan struct{}) (granted bool, err error) {
+	ask := &wire.Ask{Path: []byte(q.Path), Write: q.Write, Whole: q.Whole, PID: q.PID, Wait: cancel != nil}
+	reply, err := l.request(wire.FromView{Ask: ask}, cancel)
+	if err == nil && reply.Outside {
+		err = fs.ErrOutside
+	}
+	return reply.Granted, err
+}
+
+// grant makes the view decide by one more grant. The kernel has nothing cached that a grant changes: names and attributes are the same,
+// and a closed view has shown none.
+func (l *daemonLink) grant(view *fs.View, g scope.Grant) {
+	l.rule.Lock()
+	defer l.rule.Unlock()
+	rules := *l.rules
+	if rules.Granted = append(slices.Clone(rules.Granted), g); slices.Contains(l.rules.Granted, g) {
+		return
+	}
+	if policy, err := scope.Compile(guarded(l.root, released(rules, l.whole))); err == nil {
+		l.rules = &rules
+		view.SetPolicy(policy)
+	}
 }
 
 // request sends a message and waits for the response. It returns an error if the
 // daemon's heartbeat stops. If the daemon ends, the next one gets the message again, and reconnect.ErrNoDaemon reports that there is
 // none.
-func (l *daemonLink) request(msg wire.FromView) (wire.ToView, error) {
+func (l *daemonLink) request(msg wire.FromView, cancel <-chan struct{}) (wire.ToView, error) {
 	for began := time.Now(); ; {
 		conn, err := l.Connected(began.Add(reconnect.GapTime))
 		if err != nil {
 			return wire.ToView{}, err
 		}
-		reply, err := conn.request(msg)
+		reply, err := conn.request(msg, cancel)
 		if !errors.Is(err, errLost) {
 			return reply, err
 		}
@@ -320,8 +350,8 @@ func newDaemonLink(conn *connection, grace time.Duration) *daemonLink {
 	return l
 }
 
-// request sends a message and waits for the response.
-func (c *connection) request(msg wire.FromView) (wire.ToView, error) {
+// request sends a message and waits for the response, or with EINTR until cancel is closed.
+func (c *connection) request(msg wire.FromView, cancel <-chan struct{}) (wire.ToView, error) {
 	call, err := c.calls.Begin(context.Background())
 	if err != nil {
 		return wire.ToView{}, err
@@ -343,6 +373,9 @@ func (c *connection) request(msg wire.FromView) (wire.ToView, error) {
 		select {
 		case reply := <-call.Reply:
 			return answer(reply)
+		case <-cancel:
+			_ = c.wire.Send(wire.FromView{Cancel: call.ID})
+			return wire.ToView{}, syscall.EINTR
 		case <-c.lost:
 			select {
 			case reply := <-call.Reply: // it came before
@@ -434,6 +467,11 @@ func (l *daemonLink) listen(conn *connection, view *fs.View) {
 				l.rule.Unlock()
 				_ = conn.wire.Send(ack)
 			}()
+		case msg.Grant != nil && view != nil:
+			l.grant(view, *msg.Grant)
+		case msg.Beside != nil:
+			l.beside.Store(msg.Beside)
+			_ = conn.wire.Send(wire.FromView{Answer: msg.ID})
 		case msg.Lease != 0:
 			l.lease.Store(int64(msg.Lease))
 		case msg.Freeze != nil && view != nil:

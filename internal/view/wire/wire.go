@@ -74,8 +74,8 @@ type Config struct {
 	Lease       time.Duration    `json:"lease,omitempty"`   // with Leased: see ToView
 	Grace       time.Duration    `json:"grace,omitempty"`   // ControlFD is open; how long the view goes on without a daemon
 
-	Place  string   `json:"place,omitempty"` // see beneath.Root
-	Beside []string `json:"beside,omitempty"`
+	Gate   bool   `json:"gate,omitempty"` // see fs.Options
+	Beside Beside `json:"beside,omitzero"`
 }
 
 // HistoryConfig bounds a history. See agents.History for the fields.
@@ -100,7 +100,13 @@ type ToView struct {
 	Groups []uint32          `json:"groups,omitempty"`
 	Actor  *history.Actor    `json:"actor,omitempty"`
 
+	Granted bool         `json:"granted,omitempty"` // of Ask: decide again
+	Outside bool         `json:"outside,omitempty"` // of Ask: the process is in no sandbox
+	Grant   *scope.Grant `json:"grant,omitempty"`   // of the operator: adds to the rules; not answered
+
 	Lease time.Duration `json:"lease,omitempty"` // when the view's lease ends, by CLOCK_BOOTTIME; it changes nothing from then on
+
+	Beside *Beside `json:"beside,omitempty"` // of the sandboxes that start now; answered as History
 
 	Freeze *bool `json:"freeze,omitempty"` // keeps clients from changing what rules hold, or no more; answered as History
 
@@ -125,11 +131,29 @@ type FromView struct {
 	Ack    uint64       `json:"ack,omitempty"`    // the policy with this ID is in force
 	Who    uint32       `json:"who,omitempty"`    // the process whose Actor the view needs; the daemon responds with ID
 
+	Ask    *Ask   `json:"ask,omitempty"`    // an operation that needs an approval; the daemon responds with ID
+	Cancel uint64 `json:"cancel,omitempty"` // the client of the Ask with this ID no longer waits
+
 	// Pruned says what the history has given up: an event to record, as Event. The view waits for no answer with a request.
 	Pruned *Pruned `json:"pruned,omitempty"`
 
 	Answer  uint64          `json:"answer,omitempty"`  // the ID of the request that History or Failed answers
 	History json.RawMessage `json:"history,omitempty"` // at most MaxHistoryAnswer
+}
+
+// Beside is where the agent's directory is in its sandboxes, and what is beside it: see beneath.Root.
+type Beside struct {
+	Place string   `json:"place,omitempty"`
+	Dirs  []string `json:"dirs,omitempty"`
+}
+
+// Ask is an fs.Question.
+type Ask struct {
+	Path  []byte `json:"path"`
+	Write bool   `json:"write,omitempty"`
+	Whole bool   `json:"whole,omitempty"`
+	PID   uint32 `json:"pid"`
+	Wait  bool   `json:"wait,omitempty"` // the client waits for the decision
 }
 
 // Pruned is the oldest part of a history that was given up.
