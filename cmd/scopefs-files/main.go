@@ -12,8 +12,9 @@ import (
 
 func main() {
 	thread.NameProcess("scopefs-files")
+	role := tree.Main
 	if len(os.Args) > 1 && os.Args[1] == ports.Arg {
-		os.Exit(ports.Main())
+		role = ports.Main
 	}
-	os.Exit(tree.Main())
+	os.Exit(role())
 }

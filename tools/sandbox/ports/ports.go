@@ -6,7 +6,6 @@
 package ports
 
 import (
-	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -72,7 +71,7 @@ func answer(wire *descriptors.Wire, r Request) {
 		unix.Close(fd)
 	}
 	if err != nil {
-		os.Exit(1) // the daemon starts another process
+		wire.Close() // Main returns: the daemon starts another process
 	}
 }
 
