@@ -55,7 +55,8 @@ func (s Segment) Name() string {
 }
 
 // List returns the segments in root, in order. If a segment exists both compressed and uncompressed, it returns the
-// compressed one, which has its name only when it is complete.
+// compressed one, which has its name only when it is complete. A segment that is compressed meanwhile is there: readdir(3) may show
+// neither of its names, and then its number is missing among the others, or before them.
 func List(root *os.Root) ([]Segment, error) {
 	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
@@ -75,7 +76,31 @@ func List(root *os.Root) ([]Segment, error) {
 		}
 		return a.Number - b.Number
 	})
-	return slices.CompactFunc(found, func(a, b Segment) bool { return a.Number == b.Number }), nil
+	found = slices.CompactFunc(found, func(a, b Segment) bool { return a.Number == b.Number })
+	for i := len(found) - 1; i >= 0; i-- {
+		for n := found[i].Number - 1; n > 0 && (i == 0 || n > found[i-1].Number); n-- {
+			missed, err := find(root, n)
+			if errors.Is(err, fs.ErrNotExist) {
+				break
+			}
+			if err != nil {
+				return nil, err
+			}
+			found = slices.Insert(found, i, missed)
+		}
+	}
+	return found, nil
+}
+
+// find returns a segment by its number. The compressed file is there before the other one goes.
+func find(root *os.Root, n int) (Segment, error) {
+	for _, packed := range []bool{false, true} {
+		seg := Segment{n, packed}
+		if _, err := root.Lstat(seg.Name()); !errors.Is(err, fs.ErrNotExist) {
+			return seg, err
+		}
+	}
+	return Segment{}, fs.ErrNotExist
 }
 
 // Open opens a segment that another goroutine or process may pack meanwhile. It returns the segment opened.
