@@ -32,6 +32,7 @@ func Programs() map[string]Program {
 		"scopefs-init":    {"sandboxes", "sandboxes"},
 		"scopefs-files":   {"file tools", "sandboxes"},
 		"scopefs-tunnels": {"tunnels through agents' networks, as of HTTPS", ""},
+		"scopefs-yaml":    {"a repository's own rules", ""},
 		"scopefs-stores":  {"stores of agents", ""},
 		"scopefs-export":  {"streams, exports and fleets", ""},
 		"scopefs-console": {"the console", ""},
