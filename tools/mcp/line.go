@@ -111,14 +111,21 @@ func (l *lines) next() (jsonrpc.Message, error) {
 		release()
 		return nil, nil
 	}
+	done, err := l.inbox.turn(l.life)
+	if err != nil {
+		release()
+		return nil, io.EOF
+	}
 	if err := new(tools.Tally).Add(line); err != nil {
 		release()
+		done()
 		return nil, err
 	}
 	m, id, bad := decode(line, l.isSent)
 	if bad != nil {
 		text := complaint(line, id, bad)
 		release()
+		done()
 		l.inbox.wait(l.life, size)
 		return nil, l.write(text)
 	}
@@ -129,6 +136,7 @@ func (l *lines) next() (jsonrpc.Message, error) {
 	m, id = keep(m, id)
 	release()
 	if r == nil || !isCall(r.Method) {
+		done()
 		l.inbox.wait(l.life, size)
 	}
 	if r == nil {
@@ -137,9 +145,12 @@ func (l *lines) next() (jsonrpc.Message, error) {
 	select {
 	case l.open <- struct{}{}:
 	case <-l.life.Done():
+		done()
 		return nil, io.EOF
 	}
-	if err := l.add(r, id); err != nil {
+	if err := l.add(r, id, done); err != nil {
+		done()
+		l.inbox.wait(l.life, size) // like any message that is no call
 		return nil, l.write(complaint(nil, id, err))
 	}
 	return m, nil
@@ -204,6 +215,7 @@ func (l *lines) Write(_ context.Context, m jsonrpc.Message) error {
 		defer src.free()
 	}
 	text, err := encode(m)
+	src.read()
 	if err != nil {
 		return err
 	}
