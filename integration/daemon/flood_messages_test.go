@@ -47,9 +47,13 @@ func messageFloods() map[string]messageFlood {
 		"halves of messages":     {harness.Hello + `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + y(15<<20), "", 8, false},
 		"lists":                  {harness.Hello, strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`+"\n", 20), 8, true},
 		"3,000 levels":           {harness.Hello, strings.Repeat(harness.Request(1, "read_file", `{"path":`+strings.Repeat("[", 3000)+strings.Repeat("]", 3000)+`}`), 10), 8, true},
-		"calls of 15 MiB":        {harness.Hello, harness.Request(1, "read_file", `{"path":"`+y(15<<20)+`"}`), 8, true},
 		"calls of 60 KiB":        {harness.Hello, harness.Request(1, "read_file", `{"path":["`+y(60000)+`"]}`), 8, true},
 	}
+}
+
+// largeCalls are refused with their text in memory, which maxFlooded does not bound.
+func largeCalls() messageFlood {
+	return messageFlood{harness.Hello, harness.Request(1, "read_file", `{"path":"`+strings.Repeat("y", 15<<20)+`"}`), 8, true}
 }
 
 // startMessages starts the clients of a flood.

@@ -361,8 +361,9 @@ func BenchmarkFloods(b *testing.B) {
 		{"shut windows", flooding("flood-windows", "refused.test")},
 	}
 	for _, kind := range slices.Sorted(maps.Keys(messageFloods())) {
-		floods = append(floods, flood{kind, sending(kind)})
+		floods = append(floods, flood{kind, sending(messageFloods()[kind])})
 	}
+	floods = append(floods, flood{"calls of 15 MiB", sending(largeCalls())})
 	for _, f := range floods {
 		if only := os.Getenv("SCOPEFS_FLOOD"); !strings.Contains(f.name, only) {
 			continue
@@ -398,9 +399,9 @@ func calling(tool, arguments string) func(h *harness.Host) (func(), func() strin
 	}
 }
 
-func sending(kind string) func(h *harness.Host) (func(), func() string) {
+func sending(f messageFlood) func(h *harness.Host) (func(), func() string) {
 	return func(h *harness.Host) (func(), func() string) {
-		stop, sent := startMessages(h, messageFloods()[kind])
+		stop, sent := startMessages(h, f)
 		began := time.Now()
 		return stop, func() string {
 			return fmt.Sprintf("%.1f MiB/s", float64(sent.Load())/(1<<20)/time.Since(began).Seconds())

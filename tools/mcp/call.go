@@ -120,8 +120,8 @@ func (f *Face) call(ctx context.Context, req *mcp.CallToolRequest) (mcp.Result, 
 		}
 	}
 	result, err := f.set.Call(ctx, c)
-	if bad, ok := errors.AsType[*tools.Error](err); ok && (bad.Code == tools.Invalid || bad.Code == tools.TooLarge) {
-		f.opt.Inbox.wait(ctx, len(c.Args)) // it was parsed and checked, and is answered no faster than what is no call
+	if bad, ok := errors.AsType[*tools.Error](err); ok && src != nil && (bad.Code == tools.Invalid || bad.Code == tools.TooLarge) {
+		src.lines.owe(src.bytes)
 	}
 	if asked, ok := errors.AsType[*tools.Asked](err); ok {
 		return nil, asked, nil

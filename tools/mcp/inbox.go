@@ -101,13 +101,18 @@ func isCall(method string) bool {
 
 // wait delays a client whose messages are no calls, until life ends. Clients wait in the order in which they came, and one that
 // has left takes nothing: others would wait for it.
-func (b *Inbox) wait(life context.Context, size int) {
+func (b *Inbox) wait(life context.Context, size int) { b.take(life, units(size)) }
+
+// units returns how many messages one of size bytes counts for.
+func units(size int) int { return 1 + size/otherUnit }
+
+func (b *Inbox) take(life context.Context, n int) {
 	done, err := b.next.Take(life)
 	if err != nil {
 		return
 	}
 	defer done()
-	_ = b.pace.Wait(life, nil, 1+size/otherUnit)
+	_ = b.pace.Wait(life, nil, n)
 }
 
 // turn waits until no other message of the agent is parsed. Whatever an agent sends, and by how many clients, it is one goroutine among

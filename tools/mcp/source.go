@@ -23,6 +23,7 @@ type source struct {
 	id     []byte // as the client sent it
 	resume string // see tools.Call
 	bytes  int
+	call   bool   // of a tool: it was not paced when it was read
 	size   func() // releases the message's bytes; called once
 	place  func() // releases its place in lines.open; called once
 	turn   func() // ends its turn to be parsed
@@ -48,7 +49,7 @@ func (l *lines) add(r *jsonrpc.Request, id []byte, turn func()) error {
 	if call, resumed := strings.CutPrefix(r.Method, rpc.ResumePrefix); resumed {
 		r.Method, src.resume = methodCall, call
 	}
-	src.bytes = len(r.Method) + len(r.Params) + len(id)
+	src.bytes, src.call = len(r.Method)+len(r.Params)+len(id), isCall(r.Method)
 	release, ok := l.inbox.held.Hold(src.bytes, maxInbox)
 	if !ok {
 		src.place()
