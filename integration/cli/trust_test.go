@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // trusting is a project of an ordinary user.
@@ -197,4 +198,53 @@ func TestTrustTeam(t *testing.T) {
 	o = m.as("call", "http_request", "service=grafana", "path=x", "--dir", m.dir, "--agent", "research-docs")
 	assert.NotZero(t, o.Code)
 	assert.Contains(t, o.Stderr, `there is no service \"grafana\" here`)
+}
+
+// TestTrustForeign: what a repository's file does to its parser ends with scopefs-yaml. While that does not work, nothing of the file is
+// shown as understood or trusted, and an agent with a trusted file does not start by the user's keys alone.
+func TestTrustForeign(t *testing.T) {
+	m := newTrusting(t)
+	installed := filepath.Join(m.Base, "bin")
+	require.NoError(t, os.Mkdir(installed, 0o755))
+	programs, err := filepath.Glob(harness.Program + "*")
+	require.NoError(t, err)
+	require.NoError(t, exec.Command("cp", append(programs, installed)...).Run())
+	defer func(program string) { harness.Program = program }(harness.Program)
+	harness.Program = filepath.Join(installed, filepath.Base(harness.Program))
+	parser := filepath.Join(installed, "scopefs-yaml")
+	whole, err := os.ReadFile(parser)
+	require.NoError(t, err)
+	replace := func(program []byte) {
+		require.NoError(t, os.WriteFile(parser+".new", program, 0o755))
+		require.NoError(t, os.Rename(parser+".new", parser))
+	}
+	text := "tools: [read_file]\n"
+	m.write(text)
+	sum := sha256.Sum256([]byte(text))
+	trust := []string{"trust", "--yes", "--hash", hex.EncodeToString(sum[:]), "--dir", m.dir}
+	for program, want := range map[string]string{
+		"false": "scopefs-yaml has not parsed it: exit status 1",
+		"true":  "scopefs-yaml: its answer is no canonical form of YAML",
+	} {
+		other, err := os.ReadFile(need.Program(t, program))
+		require.NoError(t, err)
+		replace(other)
+		o := m.as(trust...)
+		assert.Equal(t, 1, o.Code, o.Stderr)
+		assert.Contains(t, o.Stderr, want)
+		assert.Empty(t, m.trusted())
+		o = m.as("run", "--dir", m.dir, "--", "echo", "by its own definition")
+		assert.Zero(t, o.Code, o.Stderr)
+		assert.Equal(t, "by its own definition\n", o.Stdout)
+	}
+	replace(whole)
+	o := m.as(trust...)
+	require.Zero(t, o.Code, o.Stderr)
+	require.Equal(t, text, m.trusted())
+	require.Zero(t, m.as("run", "--dir", m.dir, "--", "true").Code)
+	require.NoError(t, os.Remove(parser))
+	o = m.as("run", "--dir", m.dir, "--", "echo", "not by its own definition alone")
+	assert.NotZero(t, o.Code)
+	assert.Empty(t, o.Stdout)
+	assert.Contains(t, o.Stderr, "scopefs-yaml is not installed beside scopefs")
 }

@@ -17,13 +17,14 @@ import (
 	"github.com/scopefs/scopefs/internal/need"
 )
 
-// messageFlood is a client that sends first, and then again and again the same messages. It reads nothing.
+// messageFlood is a client that sends first, and then again and again the same messages. It reads nothing, unless reads.
 type messageFlood struct {
 	first, again string
 	clients      int
+	reads        bool
 }
 
-// messageFloods are the kinds of messages that are no calls.
+// messageFloods are the kinds of messages that are no calls, and calls that are refused before they have a turn.
 func messageFloods() map[string]messageFlood {
 	y := func(n int) string { return strings.Repeat("y", n) }
 	note := func(size int) string {
@@ -36,15 +37,23 @@ func messageFloods() map[string]messageFlood {
 	}
 	blocked += strings.Replace(harness.Hello, `"hello"`, `"again"`, 1)
 	return map[string]messageFlood{
-		"notifications of 4 MiB": {blocked, note(4 << 20), 2},
-		"small notifications":    {blocked, strings.Repeat(note(10), 400), 2},
-		"cancellations":          {blocked, strings.Repeat(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`+"\n", 200), 8},
-		"pings":                  {blocked, strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"ping"}`+"\n", 200), 8},
-		"responses":              {blocked, strings.Repeat(`{"jsonrpc":"2.0","id":1,"result":{"x":"`+y(60000)+`"}}`+"\n", 4), 8},
-		"no JSON":                {harness.Hello, y(60000) + "\n", 8},
-		"long ids":               {harness.Hello, `{"jsonrpc":"2.0","id":"` + y(2<<20) + `","method":"ping"}` + "\n", 8},
-		"halves of messages":     {harness.Hello + `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + y(15<<20), "", 8},
+		"notifications of 4 MiB": {blocked, note(4 << 20), 2, false},
+		"small notifications":    {blocked, strings.Repeat(note(10), 400), 2, false},
+		"cancellations":          {blocked, strings.Repeat(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`+"\n", 200), 8, false},
+		"pings":                  {blocked, strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"ping"}`+"\n", 200), 8, false},
+		"responses":              {blocked, strings.Repeat(`{"jsonrpc":"2.0","id":1,"result":{"x":"`+y(60000)+`"}}`+"\n", 4), 8, false},
+		"no JSON":                {harness.Hello, y(60000) + "\n", 8, false},
+		"long ids":               {harness.Hello, `{"jsonrpc":"2.0","id":"` + y(2<<20) + `","method":"ping"}` + "\n", 8, false},
+		"halves of messages":     {harness.Hello + `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + y(15<<20), "", 8, false},
+		"lists":                  {harness.Hello, strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`+"\n", 20), 8, true},
+		"3,000 levels":           {harness.Hello, strings.Repeat(harness.Request(1, "read_file", `{"path":`+strings.Repeat("[", 3000)+strings.Repeat("]", 3000)+`}`), 10), 8, true},
+		"calls of 60 KiB":        {harness.Hello, harness.Request(1, "read_file", `{"path":["`+y(60000)+`"]}`), 8, true},
 	}
+}
+
+// largeCalls are refused with their text in memory, which maxFlooded does not bound.
+func largeCalls() messageFlood {
+	return messageFlood{harness.Hello, harness.Request(1, "read_file", `{"path":"`+strings.Repeat("y", 15<<20)+`"}`), 8, true}
 }
 
 // startMessages starts the clients of a flood.
@@ -58,6 +67,9 @@ func startMessages(h *harness.Host, f messageFlood) (stop func(), sent *atomic.I
 		conn, err := net.Dial("unix", h.Door("loud"))
 		require.NoError(h.T, err)
 		conns = append(conns, conn)
+		if f.reads {
+			clients.Go(func() { _, _ = io.Copy(io.Discard, conn) })
+		}
 		clients.Go(func() {
 			n, err := io.WriteString(conn, f.first)
 			for sent.Add(int64(n)); err == nil && f.again != "" && !ended.Load(); sent.Add(int64(n)) {

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -344,10 +345,11 @@ func BenchmarkFloods(b *testing.B) {
 	if text := os.Getenv("SCOPEFS_FLOOD_COUNT"); text != "" {
 		count, _ = strconv.Atoi(text)
 	}
-	floods := []struct {
+	type flood struct {
 		name  string
 		start func(h *harness.Host) (stop func(), what func() string)
-	}{
+	}
+	floods := []flood{
 		{"none", func(*harness.Host) (func(), func() string) { return func() {}, func() string { return "" } }},
 		{"8 x 32 calls", calling("read_file", `{"path":"f"}`)},
 		{"8 x 32 writes", calling("write_file", `{"path":"w","content":"x"}`)},
@@ -357,10 +359,11 @@ func BenchmarkFloods(b *testing.B) {
 		{"hard links", flooding("flood-links", "20000")},
 		{"denials, 16 threads", flooding("flood-denials")},
 		{"shut windows", flooding("flood-windows", "refused.test")},
-		{"notifications of 4 MiB", sending("notifications of 4 MiB")},
-		{"small notifications", sending("small notifications")},
-		{"pings", sending("pings")},
 	}
+	for _, kind := range slices.Sorted(maps.Keys(messageFloods())) {
+		floods = append(floods, flood{kind, sending(messageFloods()[kind])})
+	}
+	floods = append(floods, flood{"calls of 15 MiB", sending(largeCalls())})
 	for _, f := range floods {
 		if only := os.Getenv("SCOPEFS_FLOOD"); !strings.Contains(f.name, only) {
 			continue
@@ -371,14 +374,17 @@ func BenchmarkFloods(b *testing.B) {
 			measureCalls(h, r, 20)
 			pid := h.ViewPID("loud")
 			before, daemon := memoryOf(pid), memoryOf(h.Cmd.Process.Pid)
+			quiet := measureCalls(h, r, count)
 			stop, what := f.start(h)
 			began, cpu := time.Now(), spentBy(pid)
 			calls := measureCalls(h, r, count)
 			views := measureView(h, "calm", count)
 			used := (spentBy(pid) - cpu).Seconds() / time.Since(began).Seconds()
-			fmt.Printf("| %-20s | read_file: %v | view: %v | view of the flooder: %d -> %d MiB, %.2f cores | daemon: %d -> %d MiB in %.0f s | %s |\n", f.name, calls, views,
-				before>>10, memoryOf(pid)>>10, used, daemon>>10, memoryOf(h.Cmd.Process.Pid)>>10, time.Since(began).Seconds(), strings.TrimSpace(what()))
+			said := what()
 			stop()
+			quiet = append(quiet, measureCalls(h, r, count)...)
+			fmt.Printf("| %-20s | read_file: %v, quiet: %v | view: %v | view of the flooder: %d -> %d MiB, %.2f cores | daemon: %d -> %d MiB in %.0f s | %s |\n", f.name, calls, quiet, views,
+				before>>10, memoryOf(pid)>>10, used, daemon>>10, memoryOf(h.Cmd.Process.Pid)>>10, time.Since(began).Seconds(), strings.TrimSpace(said))
 		})
 	}
 }
@@ -393,9 +399,9 @@ func calling(tool, arguments string) func(h *harness.Host) (func(), func() strin
 	}
 }
 
-func sending(kind string) func(h *harness.Host) (func(), func() string) {
+func sending(f messageFlood) func(h *harness.Host) (func(), func() string) {
 	return func(h *harness.Host) (func(), func() string) {
-		stop, sent := startMessages(h, messageFloods()[kind])
+		stop, sent := startMessages(h, f)
 		began := time.Now()
 		return stop, func() string {
 			return fmt.Sprintf("%.1f MiB/s", float64(sent.Load())/(1<<20)/time.Since(began).Seconds())

@@ -93,6 +93,7 @@ var exits = map[string]int{
 	"cmd/scopefs-holder/main.go":                    1,
 	"cmd/scopefs-ssh/main.go":                       1,
 	"cmd/scopefs-tunnels/main.go":                   1,
+	"cmd/scopefs-yaml/main.go":                      1,
 	"cmd/scopefs-init/main.go":                      1,
 	"cmd/scopefs-files/main.go":                     1,
 	"internal/child/child.go":                       1, // a program that plays roles ends with the role

@@ -85,6 +85,12 @@ var links = []struct{ program, not, why string }{
 	{"cmd/scopefs-tunnels", "tools/sandbox/...", "nor what runs in a sandbox"},
 	{"cmd/scopefs-tunnels", "internal/child", "the end that is started imports nothing of the end that starts it"},
 
+	{"cmd/scopefs-yaml", "net", "it reads one text, and answers it"},
+	{"cmd/scopefs-yaml", "os/exec", "likewise"},
+	{"cmd/scopefs-yaml", "encoding/json", "likewise"},
+	{"cmd/scopefs-yaml", "scope/...", "it parses, and understands nothing"},
+	{"cmd/scopefs-yaml", "internal/config", "the end that is started imports nothing of the end that starts it"},
+
 	{"cmd/scopefs", "internal/view/serve", "who serves a view must not touch one, and the daemon touches views"},
 	{"cmd/scopefs", "internal/contextfs/serve", "likewise"},
 	{"cmd/scopefs", "modernc.org/...", "drivers of stores are programs of their own"},
@@ -131,6 +137,7 @@ var mostLines = map[string]int{
 	"cmd/scopefs-log":     6000,
 	"cmd/scopefs-init":    1300,
 	"cmd/scopefs-files":   7400,
+	"cmd/scopefs-yaml":    2000,
 }
 
 // linked are the packages that each package links, itself first.

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
@@ -91,14 +90,4 @@ func Take(ctx context.Context, r Request) error {
 	return errors.New("not an anchor of this program")
 }
 
-// said keeps the beginning of what a process writes.
-type said struct{ text []byte }
-
-const maxSaid = 1 << 10 // bytes
-
-func (s *said) Write(b []byte) (int, error) {
-	s.text = append(s.text, b[:min(len(b), maxSaid-len(s.text))]...)
-	return len(b), nil
-}
-
-var _ io.Writer = (*said)(nil)
+const maxSaid = 1 << 10 // bytes of what a process writes

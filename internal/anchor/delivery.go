@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 
+	"github.com/scopefs/scopefs/internal/bounded"
 	"github.com/scopefs/scopefs/internal/driver"
 	"github.com/scopefs/scopefs/internal/oneshot"
 	"github.com/scopefs/scopefs/internal/printable"
@@ -44,7 +45,7 @@ func Give(ctx context.Context, r Request) error {
 	if err != nil {
 		return err
 	}
-	var out said
+	out := bounded.Writer{Left: maxSaid}
 	cmd := exec.Command(path)
 	cmd.Args, cmd.Dir, cmd.Stderr = []string{Name}, "/", &out
 	err = oneshot.Run(ctx, cmd, text, Time)
@@ -52,7 +53,7 @@ func Give(ctx context.Context, r Request) error {
 		return err // it may still write to out
 	}
 	exited, ok := errors.AsType[*exec.ExitError](err)
-	why := strings.TrimSpace(printable.Text(strings.ReplaceAll(strings.TrimSpace(string(out.text)), "\n", "; ")))
+	why := strings.TrimSpace(printable.Text(strings.ReplaceAll(strings.TrimSpace(string(out.Text)), "\n", "; ")))
 	switch {
 	case ok && exited.ExitCode() == exitFork:
 		return &failure{cmp.Or(why, err.Error()), ErrFork}

@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/bounded"
 )
 
 // The references of the private repository. Their commits have the head as the file head and in their messages.
@@ -202,7 +204,7 @@ func (g *repository) run(in []byte, out *bytes.Buffer, words ...string) error {
 	if out != nil {
 		cmd.Stdout = out
 	}
-	var why said
+	why := bounded.Writer{Left: maxSaid}
 	cmd.Stderr = &why
 	err := cmd.Run()
 	switch {
@@ -211,7 +213,7 @@ func (g *repository) run(in []byte, out *bytes.Buffer, words ...string) error {
 	case g.ctx.Err() != nil:
 		return fmt.Errorf("git %s: %s does not answer", words[0], g.r.Git)
 	case err != nil:
-		return fmt.Errorf("git %s: %w: %s", words[0], err, bytes.TrimSpace(why.text))
+		return fmt.Errorf("git %s: %w: %s", words[0], err, bytes.TrimSpace(why.Text))
 	}
 	return nil
 }

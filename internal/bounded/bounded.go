@@ -32,6 +32,19 @@ func File(name string, most int) ([]byte, error) {
 	return Read(f, most)
 }
 
+// Writer keeps the first bytes that are written to it, and discards the others.
+type Writer struct {
+	Text []byte
+	Left int // bytes that it still keeps
+}
+
+// Write keeps what there is room for. It reports no error: a program that writes more goes on.
+func (w *Writer) Write(b []byte) (int, error) {
+	n := min(len(b), w.Left)
+	w.Text, w.Left = append(w.Text, b[:n]...), w.Left-n
+	return len(b), nil
+}
+
 // Whole removes the beginning of a character that was cut off at the end.
 func Whole(text []byte) []byte {
 	for i := len(text) - 1; i >= max(0, len(text)-utf8.UTFMax); i-- {

@@ -18,3 +18,14 @@ func TestRead(t *testing.T) {
 	_, err := Read(iotest.ErrReader(errors.New("no")), 4)
 	assert.EqualError(t, err, "no")
 }
+
+// TestWriter: it keeps the beginning, and takes the rest.
+func TestWriter(t *testing.T) {
+	w := Writer{Left: 5}
+	for _, part := range []string{"abc", "defg", "h"} {
+		n, err := w.Write([]byte(part))
+		assert.NoError(t, err)
+		assert.Len(t, part, n)
+	}
+	assert.Equal(t, "abcde", string(w.Text))
+}

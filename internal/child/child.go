@@ -25,13 +25,14 @@ const (
 	Files   = "scopefs-files"   // the file worker in a sandbox
 	Stores  = "scopefs-stores"  // the drivers of stores
 	Export  = "scopefs-export"  // streams of the log, and servers of fleets
+	YAML    = "scopefs-yaml"    // parses the YAML of a repository
 	Console = "scopefs-console" // the web page
 )
 
 // Open opens the programs of all roles, so that what replaces a file later changes nothing. One that is not installed is an error when it
 // is needed.
 func Open() {
-	for _, name := range []string{View, Context, Holder, Tunnels, Log, Init, Files, Stores, Export, Console} {
+	for _, name := range []string{View, Context, Holder, Tunnels, Log, Init, Files, Stores, Export, Console, YAML} {
 		_, _ = Program(name)
 	}
 }

@@ -33,6 +33,7 @@ func Programs() map[string]Program {
 		"scopefs-files":   {"file tools", "sandboxes"},
 		"scopefs-tunnels": {"tunnels through agents' networks, as of HTTPS", ""},
 		"scopefs-ssh":     {"ssh and signatures of git in sandboxes", ""},
+		"scopefs-yaml":    {"a repository's own rules", ""},
 		"scopefs-stores":  {"stores of agents", ""},
 		"scopefs-export":  {"streams, exports and fleets", ""},
 		"scopefs-console": {"the console", ""},

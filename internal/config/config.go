@@ -44,7 +44,7 @@ func Load(p Paths, here Checks) (Settings, error) {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && texts == nil:
-		return Settings{Host: agents.Host{Tools: here.Tools, User: p.User}, Log: logOf(LogLimits{}), Grace: usualGrace}, nil
+		return Settings{Host: agents.Host{Tools: here.Tools, User: p.User, Foreign: yamlProcess{}}, Log: logOf(LogLimits{}), Grace: usualGrace}, nil
 	case err == nil:
 		texts = append(texts, text{paths.HostFile, own})
 	case !errors.Is(err, fs.ErrNotExist):
@@ -61,7 +61,7 @@ func Load(p Paths, here Checks) (Settings, error) {
 		at := h.From["log.anchors"]
 		return Settings{}, fields.ErrorAt(at.File, at.Line, "", wrong)
 	}
-	h.Log, h.User, h.Signed = logOf(h.Log), p.User, h.Fleet.Signed(p.State)
+	h.Log, h.User, h.Signed, h.Foreign = logOf(h.Log), p.User, h.Fleet.Signed(p.State), yamlProcess{}
 	return h, err
 }
 

@@ -94,7 +94,8 @@ func TestLoad(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			h.Tools = nil
+			require.NotNil(t, h.Foreign)
+			h.Tools, h.Foreign = nil, nil
 			assert.Equal(t, c.want, h.Host)
 		})
 	}

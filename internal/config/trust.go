@@ -80,7 +80,10 @@ func repositoryText(p Paths) (all []text) {
 	if p.Proposal == "" && paths.InProjects(p.Base) {
 		data, _, _ = read(filepath.Split(filepath.Join(p.Base, file))) // of none that can be read no agent loads
 	}
-	for _, store := range agents.StoresOf(data) {
+	if len(data) == 0 {
+		return nil
+	}
+	for _, store := range agents.StoresOf(agents.Host{Foreign: yamlProcess{}}, data) {
 		all = append(all, text{file, fmt.Appendf(nil, "stores: {%s: {}}\n", store)})
 	}
 	return all

@@ -62,24 +62,31 @@ func InPlace(sockets, files string, memory int64) error {
 	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return err
 	}
-	return restrict(Needs{Memory: memory, FileBytes: 4 << 20}, func(abi int) []landlock.Rule {
+	err := restrict(Needs{Memory: memory, FileBytes: 4 << 20}, func(abi int) []landlock.Rule {
 		rules := []landlock.Rule{landlock.RWDirs(files)}
 		if abi >= 9 { // which restricts connections to unix sockets
 			rules = append(rules, landlock.PathAccess(landlock.AccessFSSet(ll.AccessFSResolveUnix), sockets))
 		}
 		return rules
-	}, append(seccomp.Calls(seccomp.Allow, slices.Concat(socketCalls, nameCalls)...),
+	})
+	if err != nil {
+		return err
+	}
+	return filterCalls(append(seccomp.Calls(seccomp.Allow, slices.Concat(socketCalls, nameCalls)...),
 		seccomp.Rule{Call: unix.SYS_SOCKET, Answer: seccomp.Allow, Uses: seccomp.One(0, unix.AF_UNIX)}))
 }
 
 // Descriptors leaves this process its open descriptors, those that it receives, and what calls allow for them. It opens no
-// file and makes no socket. memory is in bytes. After an error the process must end. As with Confine, the binary must be static.
+// file, looks at none by a name and makes no socket. memory is in bytes. After an error the process must end. As with Confine, the binary must be static.
 func Descriptors(memory int64, calls []seccomp.Rule) error {
-	return restrict(Needs{Memory: memory}, func(int) []landlock.Rule { return nil }, calls)
+	if err := restrict(Needs{Memory: memory}, func(int) []landlock.Rule { return nil }); err != nil {
+		return err
+	}
+	return seccomp.Only(calls)
 }
 
-// restrict confines this process where it is: to the files of the rules, which depend on Landlock's ABI.
-func restrict(n Needs, rules func(abi int) []landlock.Rule, calls []seccomp.Rule) error {
+// restrict confines this process where it is, but for its system calls: to the files of the rules, which depend on Landlock's ABI.
+func restrict(n Needs, rules func(abi int) []landlock.Rule) error {
 	if err := Drop(0); err != nil {
 		return err
 	}
@@ -98,10 +105,7 @@ func restrict(n Needs, rules func(abi int) []landlock.Rule, calls []seccomp.Rule
 	if err := config.Restrict(rules(abi)...); err != nil {
 		return fmt.Errorf("landlock: %w", err)
 	}
-	if err := NoNewPrivs(); err != nil {
-		return err
-	}
-	return filterCalls(calls)
+	return NoNewPrivs()
 }
 
 // enter makes an empty read-only file system the root of this mount namespace, with the trees as mounts

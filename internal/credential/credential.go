@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/scopefs/scopefs/internal/bounded"
 	"github.com/scopefs/scopefs/internal/frontmatter"
 )
 
@@ -147,7 +148,7 @@ func output(ctx context.Context, argv []string) ([]byte, error) {
 	cmd.WaitDelay = time.Second // a child of the command may hold the pipe
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	out := &bounded{left: maxSecret + 2}
+	out := &bounded.Writer{Left: maxSecret + 2}
 	cmd.Stdout = out
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
@@ -155,19 +156,7 @@ func output(ctx context.Context, argv []string) ([]byte, error) {
 		}
 		return nil, fmt.Errorf("command: %q: %w: run it by hand", argv[0], err)
 	}
-	return out.text, nil
-}
-
-// bounded keeps the beginning of what is written and discards the rest.
-type bounded struct {
-	text []byte
-	left int
-}
-
-func (b *bounded) Write(p []byte) (int, error) {
-	n := min(len(p), b.left)
-	b.text, b.left = append(b.text, p[:n]...), b.left-n
-	return len(p), nil
+	return out.Text, nil
 }
 
 // A Secret is a credential. It prints as "***" in every format; only Reveal

@@ -43,23 +43,23 @@ type parsed struct {
 // readAgents reads {base}/agents.d/*.md, and from each further directory the definitions of agents that none before it defines,
 // sorted by name. at are the stamps of the directories before they were read. odd are warnings about files that look like
 // definitions.
-func readAgents(base string, further [2]string, last map[scope.ID]*loaded) (all []*parsed, at [3]folder.Dated, odd []error, err error) {
+func readAgents(base string, host Host, last map[scope.ID]*loaded) (all []*parsed, at [3]folder.Dated, odd []error, err error) {
 	dir, err := folder.Open(base, agentsDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, at, nil, fmt.Errorf("no definitions: %q does not exist: create it", filepath.Join(base, agentsDir))
 	}
 	if err == nil {
-		all, at[0], odd, err = readDefinitions(dir, last)
+		all, at[0], odd, err = readDefinitions(dir, host, last)
 	}
 	if err != nil {
 		return nil, at, nil, fmt.Errorf("definitions: %w", err)
 	}
-	for i, name := range further {
+	for i, name := range host.further() {
 		dir, err = folder.OpenUser(base, name, agentsDir)
 		if err == nil {
 			var more []*parsed
 			var of []error
-			more, at[1+i], of, err = readDefinitions(dir, last)
+			more, at[1+i], of, err = readDefinitions(dir, host, last)
 			odd = append(odd, of...)
 			all = append(all, slices.DeleteFunc(more, func(f *parsed) bool {
 				return slices.ContainsFunc(all, func(own *parsed) bool { return own.id == f.id })
@@ -82,7 +82,7 @@ func readAgents(base string, further [2]string, last map[scope.ID]*loaded) (all 
 }
 
 // readDefinitions reads the .md files of a directory, and closes it. It parses only files that differ from last, in parallel.
-func readDefinitions(dir folder.Folder, last map[scope.ID]*loaded) (all []*parsed, at folder.Dated, odd []error, err error) {
+func readDefinitions(dir folder.Folder, host Host, last map[scope.ID]*loaded) (all []*parsed, at folder.Dated, odd []error, err error) {
 	defer dir.Close()
 	if at, err = folder.StampOf(int(dir.Fd()), ""); err != nil {
 		return nil, at, nil, fmt.Errorf("%w: check its file system", err)
@@ -108,7 +108,7 @@ func readDefinitions(dir folder.Folder, last map[scope.ID]*loaded) (all []*parse
 				id := stem(names[i])
 				all[i] = readAgent(dir, names[i], id, last[id])
 				if _, ok := slices.BinarySearch(found, string(id)+trustedSuffix); ok {
-					all[i].trusted = readTrusted(dir, id, last[id])
+					all[i].trusted = readTrusted(dir, host, id, last[id])
 				}
 			}
 		})

@@ -41,9 +41,9 @@ var (
 
 // repository is the parsed text of a RepositoryFile.
 type repository struct {
-	file string // for errors
-	text *folder.Text
-	def  *Definition // nil beside an error
+	file string       // for errors
+	text *folder.Text // nil if the file could not be read or parsed
+	def  *Definition  // nil beside an error
 	refs []catalog.Ref
 	env  map[string]int // the lines of variables
 	keys []string       // that it sets
@@ -62,7 +62,7 @@ func (r *repository) is(other *repository) bool {
 	return r == nil && other == nil || r != nil && other != nil && r.text.Is(other.text)
 }
 
-func readTrusted(dir folder.Folder, id scope.ID, last *loaded) *repository {
+func readTrusted(dir folder.Folder, host Host, id scope.ID, last *loaded) *repository {
 	var old *repository
 	var text *folder.Text
 	if last != nil && last.trusted != nil {
@@ -78,26 +78,29 @@ func readTrusted(dir folder.Folder, id scope.ID, last *loaded) *repository {
 		same.text = now
 		return &same
 	}
-	return parseRepository(file, id, now)
+	return parseRepository(host, file, id, now)
 }
 
 // parseRepository parses a text that anybody may have written.
-func parseRepository(file string, id scope.ID, text *folder.Text) *repository {
+func parseRepository(host Host, file string, id scope.ID, text *folder.Text) *repository {
 	r := &repository{file: file, text: text, team: map[scope.ID]*repository{}}
-	if err := r.parse(id); err != nil {
+	if err := r.parse(host, id); err != nil {
 		r.err = fields.ErrorAt(file, 1, id, err)
 	}
 	return r
 }
 
-func (r *repository) parse(id scope.ID) error {
+func (r *repository) parse(host Host, id scope.ID) error {
 	switch data := r.text.Data; {
 	case len(data) > frontmatter.MaxKeys:
 		return fmt.Errorf("is larger than %d bytes: shorten it", frontmatter.MaxKeys)
 	case !utf8.Valid(data):
 		return errors.New("is not UTF-8: save it as UTF-8")
 	}
-	top, err := frontmatter.Parse(r.text.Data)
+	top, err := host.parse(r.text.Data)
+	if _, wrong := errors.AsType[*frontmatter.Error](err); err != nil && !wrong {
+		r.text = nil // as of a file that could not be read: the next load parses it again
+	}
 	if err != nil {
 		return err
 	}

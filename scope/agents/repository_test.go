@@ -9,8 +9,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/scopefs/scopefs/internal/fields"
+	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -250,4 +252,48 @@ func TestTrustedBroken(t *testing.T) {
 	all, errs = all.Reload(base, Host{Tools: ours()})
 	require.Empty(t, errs)
 	assert.False(t, all.Agents["b"].Grants.Tool("stat").Allow, "a branch has the rules of its agent")
+}
+
+// lost is a parser whose process does not run at times.
+type lost struct{ is *bool }
+
+func (l lost) Parse(text []byte) (*yaml.Node, error) {
+	if *l.is {
+		return nil, errors.New("its process has ended")
+	}
+	return frontmatter.Parse(text)
+}
+
+// TestRepositoryNotParsed: while the parser of repositories does not run, what loaded last holds, and nothing loads by the user's keys
+// alone. The file, which has not changed, loads when the parser runs again.
+func TestRepositoryNotParsed(t *testing.T) {
+	base := t.TempDir()
+	writeFile(t, base, "agents.d/a.md", "---\nname: a\n---\n")
+	writeFile(t, base, TrustedName("a"), "tools: [read_file]\n")
+	is := true
+	host := Host{Tools: ours(), Foreign: lost{&is}}
+	none, errs := Load(base, host)
+	require.Len(t, errs, 1)
+	assert.EqualError(t, errs[0], "agents.d/a.trusted.yaml:1: its process has ended")
+	assert.Nil(t, none.Agents["a"])
+	assert.False(t, none.Current(base, "a"))
+	is = false
+	all, errs := none.Reload(base, host)
+	require.Empty(t, errs)
+	require.NotNil(t, all.Agents["a"])
+	assert.Equal(t, []string{"read_file"}, all.Agents["a"].Reach.Tools)
+	is = true
+	_, errs = all.Reload(base, host)
+	assert.Empty(t, errs, "it has not changed, and is not parsed again")
+	writeFile(t, base, TrustedName("a"), "tools: [bash]\n")
+	kept, errs := all.Reload(base, host)
+	require.Len(t, errs, 1)
+	assert.Same(t, all.Agents["a"], kept.Agents["a"])
+	_, errs = kept.Propose("a", []byte("tools: [bash]\n"))
+	require.Len(t, errs, 1)
+	assert.EqualError(t, errs[0], ".scopefs.yaml:1: its process has ended")
+	is = false
+	all, errs = kept.Reload(base, host)
+	require.Empty(t, errs)
+	assert.Equal(t, []string{"bash"}, all.Agents["a"].Reach.Tools)
 }

@@ -8,10 +8,12 @@ import (
 	"reflect"
 	"slices"
 
+	"go.yaml.in/yaml/v3"
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/folder"
+	"github.com/scopefs/scopefs/internal/frontmatter"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/catalog"
 	"github.com/scopefs/scopefs/scope/hosts"
@@ -31,6 +33,23 @@ type Host struct {
 	Signed    string // the directory whose agents.d has what operators of a fleet have signed; "": none
 
 	Lent map[scope.ID][]Root // roots for single sandboxes, by their agent
+
+	Foreign Parser // of RepositoryFiles; nil: this process parses them
+}
+
+// Parser parses YAML that an agent may have written. Its result is that of [frontmatter.Parse], by a process that has nothing to lose.
+type Parser interface {
+	// Parse returns the top of the one document in a text, nil for a text that has none. An error of the text is of type
+	// *[frontmatter.Error]. Any other means that the text was not parsed: the next load parses it again.
+	Parse(text []byte) (*yaml.Node, error)
+}
+
+// parse parses YAML of a repository.
+func (h Host) parse(text []byte) (*yaml.Node, error) {
+	if h.Foreign == nil {
+		return frontmatter.Parse(text)
+	}
+	return h.Foreign.Parse(text)
 }
 
 // further returns the directories whose agents.d follow the base's, the first first.
@@ -139,7 +158,7 @@ func (s *Snapshot) Reload(base string, host Host) (*Snapshot, []error) {
 	if abs, err := filepath.Abs(base); err == nil {
 		next.base = abs
 	}
-	files, dirs, odd, err := readAgents(base, host.further(), s.files)
+	files, dirs, odd, err := readAgents(base, host, s.files)
 	if err != nil { // agents.d could not be read: keep everything
 		next.Agents, next.known, next.extensions, next.files, next.seen = s.Agents, s.known, s.extensions, s.files, s.seen
 		if next.Agents == nil {

@@ -48,9 +48,9 @@ func (r *repository) readStores(n *yaml.Node) error {
 	})
 }
 
-// StoresOf returns the stores of a RepositoryFile, none of a text that does not load.
-func StoresOf(text []byte) []string {
-	return parseRepository(RepositoryFile, "", folder.TextOf(text)).stores
+// StoresOf returns the stores of a RepositoryFile, none of a text that does not load. Only Foreign of host matters.
+func StoresOf(host Host, text []byte) []string {
+	return parseRepository(host, RepositoryFile, "", folder.TextOf(text)).stores
 }
 
 // team returns the agents of the team of an agent. files are the names of definitions.
@@ -104,7 +104,7 @@ func (s *Snapshot) Propose(id scope.ID, text []byte) (p Proposal, errs []error) 
 	if p.Without, errs, _ = next.agent(&bare, s.seen); errs != nil {
 		return p, errs
 	}
-	bare.trusted = parseRepository(RepositoryFile, id, folder.TextOf(text))
+	bare.trusted = parseRepository(s.known.host, RepositoryFile, id, folder.TextOf(text))
 	team := bare.team(files)
 	p.Stores = bare.trusted.stores
 	next.known.team = maps.Clone(next.known.team)

@@ -95,6 +95,7 @@ func (f *Face) call(ctx context.Context, req *mcp.CallToolRequest) (mcp.Result, 
 	src, over := sourceOf(req), streamOf(req)
 	switch {
 	case src != nil:
+		src.read() // the door bounds what follows
 		end, err := f.opt.Inbox.call(src.bytes, len(c.Args), src.size)
 		if err != nil {
 			return failed(err), nil, nil
@@ -104,6 +105,7 @@ func (f *Face) call(ctx context.Context, req *mcp.CallToolRequest) (mcp.Result, 
 			c.Kept = src.kept
 		}
 	case over != nil:
+		over.body.turn()
 		end, err := f.opt.Inbox.call(over.body.size, len(c.Args), over.body.free)
 		if err != nil {
 			return failed(err), nil, nil
@@ -118,6 +120,9 @@ func (f *Face) call(ctx context.Context, req *mcp.CallToolRequest) (mcp.Result, 
 		}
 	}
 	result, err := f.set.Call(ctx, c)
+	if bad, ok := errors.AsType[*tools.Error](err); ok && src != nil && (bad.Code == tools.Invalid || bad.Code == tools.TooLarge) {
+		src.lines.owe(src.bytes)
+	}
 	if asked, ok := errors.AsType[*tools.Asked](err); ok {
 		return nil, asked, nil
 	}

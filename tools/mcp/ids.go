@@ -139,7 +139,7 @@ func mark(id []byte) []byte {
 // exactIDs wraps a request and its response so that the ids keep their bytes, and bounds the request by the Inbox. The
 // caller must call end when the response is complete.
 func (f *Face) exactIDs(w http.ResponseWriter, r *http.Request) *unmarked {
-	body := &markedBody{ReadCloser: r.Body, face: f, life: r.Context(), session: r.Header.Get(sessionHeader), free: func() {}}
+	body := &markedBody{ReadCloser: r.Body, face: f, life: r.Context(), session: r.Header.Get(sessionHeader), free: func() {}, turn: func() {}}
 	body.setDeadline = func(at time.Time) { _ = http.NewResponseController(w).SetReadDeadline(at) }
 	r.Body = body
 	return &unmarked{ResponseWriter: w, body: body}
@@ -153,6 +153,7 @@ type markedBody struct {
 	session string          // the SDK's id of it
 	size    int
 	free    func() // releases the message's bytes
+	turn    func() // ends its turn to be parsed
 
 	setDeadline func(time.Time) // of reads of the body
 	text        io.Reader       // nil until the first Read
@@ -180,6 +181,9 @@ func (b *markedBody) message() ([]byte, error) {
 	inbox := b.face.opt.Inbox
 	text, release, err := inbox.readBody(b.life, b.ReadCloser, b.setDeadline) // the SDK refuses a longer body
 	defer func() { release() }()
+	if err == nil {
+		b.turn, err = inbox.turn(b.life)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -215,6 +219,7 @@ func (b *markedBody) message() ([]byte, error) {
 	release()
 	release = func() {}
 	if h.Kind != rpc.Request || !isCall(h.Method) {
+		b.turn()
 		inbox.wait(b.life, size)
 	}
 	return text, err
@@ -269,6 +274,7 @@ func (w *unmarked) Write(p []byte) (int, error) {
 // end writes a last line without a newline.
 func (w *unmarked) end() {
 	w.body.free()
+	w.body.turn()
 	if len(w.line) > 0 {
 		_, _ = w.ResponseWriter.Write(unmark(w.line))
 		w.line = nil

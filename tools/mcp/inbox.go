@@ -26,6 +26,7 @@ type Inbox struct {
 	pace *limit.Pace  // of messages that are no calls
 	next *limit.Slots // the turn to wait for pace: one client takes tokens, the others can leave
 	long *limit.Slots // of messages of more than shortMessage bytes that arrive
+	read *limit.Queue // the turn to be parsed: see turn
 	held limit.Budget // bytes of the messages that the SDK has
 	rest limit.Budget // bytes that calls under way have beside their arguments
 
@@ -36,19 +37,21 @@ type Inbox struct {
 
 // NewInbox returns the bounds of an agent.
 func NewInbox() *Inbox {
-	return &Inbox{pace: limit.NewPace(otherRate, otherBurst, nil), next: limit.NewSlots(1), long: limit.NewSlots(1)}
+	return &Inbox{pace: limit.NewPace(otherRate, otherBurst, nil), next: limit.NewSlots(1), long: limit.NewSlots(1),
+		read: limit.NewQueue(1, 1, readTime)}
 }
 
 const (
 	shortMessage = 64 << 10         // bytes that each client may have sent of a message
 	longTime     = 30 * time.Second // for the rest of a longer message; an agent sends one longer message at a time
 	turnTime     = 5 * time.Second  // for it while another client waits with one
-	maxInbox     = 64 << 20         // bytes of an agent's messages that the SDK has, without calls under way
-	maxRest      = 32 << 20         // bytes that calls under way have beside their arguments, which the set's door bounds
-	otherRate    = 200              // messages that are no calls, a second
-	otherBurst   = 1000             // of them at once
-	otherUnit    = 16 << 10         // bytes that count as a further message
-	maxNotes     = 64               // notifications of a session over HTTP that the SDK has
+	readTime     = 50 * time.Millisecond
+	maxInbox     = 64 << 20 // bytes of an agent's messages that the SDK has, without calls under way
+	maxRest      = 32 << 20 // bytes that calls under way have beside their arguments, which the set's door bounds
+	otherRate    = 200      // messages that are no calls, a second
+	otherBurst   = 1000     // of them at once
+	otherUnit    = 16 << 10 // bytes that count as a further message
+	maxNotes     = 64       // notifications of a session over HTTP that the SDK has
 )
 
 // errSlow is the error of a client that does not complete a message.
@@ -98,14 +101,24 @@ func isCall(method string) bool {
 
 // wait delays a client whose messages are no calls, until life ends. Clients wait in the order in which they came, and one that
 // has left takes nothing: others would wait for it.
-func (b *Inbox) wait(life context.Context, size int) {
+func (b *Inbox) wait(life context.Context, size int) { b.take(life, units(size)) }
+
+// units returns how many messages one of size bytes counts for.
+func units(size int) int { return 1 + size/otherUnit }
+
+func (b *Inbox) take(life context.Context, n int) {
 	done, err := b.next.Take(life)
 	if err != nil {
 		return
 	}
 	defer done()
-	_ = b.pace.Wait(life, nil, 1+size/otherUnit)
+	_ = b.pace.Wait(life, nil, n)
 }
+
+// turn waits until no other message of the agent is parsed. Whatever an agent sends, and by how many clients, it is one goroutine among
+// those of other agents until the door bounds its calls: we parse a message before that, and so does the SDK. done ends the turn, which
+// ends by itself after readTime: the SDK may have to wait for a client.
+func (b *Inbox) turn(life context.Context) (done func(), err error) { return b.read.Take(life, "") }
 
 // errRest is the error of a call for which other calls have left no room.
 var errRest = tools.Errorf(tools.RateLimited, "too many bytes beside the arguments of calls under way").

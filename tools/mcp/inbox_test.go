@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -19,6 +20,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/tools/limit"
 )
 
 const handshake = `{"jsonrpc":"2.0","id":"i","method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"x","version":"1"}}}` + "\n"
@@ -283,4 +286,99 @@ func TestCallsBesideTheirArguments(t *testing.T) {
 	end()
 	assert.Contains(t, call(2*shortMessage), "text of a")
 	assert.Zero(t, inbox.rest.Held())
+}
+
+// TestMessagesInTurn: messages of one agent are parsed one after another, whichever clients send them: until a call begins, and at most
+// readTime. What is not for the SDK ends its turn at once.
+func TestMessagesInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inbox := NewInbox()
+		began := time.Now()
+		client := func(text string) (*lines, *jsonrpc.Request) {
+			ours, theirs := net.Pipe()
+			l := newLines(ours, inbox, func(int) (func(), bool) { return func() {}, true })
+			t.Cleanup(func() { l.Close(); theirs.Close() })
+			go func() { _, _ = io.Copy(io.Discard, theirs) }()
+			go func() { _, _ = io.WriteString(theirs, text) }()
+			m, err := l.Read(context.Background())
+			require.NoError(t, err)
+			return l, m.(*jsonrpc.Request)
+		}
+		const call = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}` + "\n"
+		first, r := client(call)
+		assert.Zero(t, time.Since(began))
+		time.AfterFunc(readTime/2, func() { first.sources.byID[r.ID].read() })
+		second, r := client(call)
+		assert.Equal(t, readTime/2, time.Since(began), "the first one's call has begun")
+		time.AfterFunc(readTime/2, func() { second.take(r.ID).free() })
+		_, _ = client(call)
+		assert.Equal(t, readTime, time.Since(began), "the second one has its answer")
+		_, _ = client(progressOf(10) + "no message\n" + call)
+		assert.Equal(t, 2*readTime, time.Since(began), "the third one's call does not begin")
+	})
+}
+
+// TestRepeatedIDsArePaced: requests with the id of one in flight are answered no faster than messages that are no calls.
+func TestRepeatedIDsArePaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, theirs := net.Pipe()
+		l := newLines(ours, NewInbox(), func(int) (func(), bool) { return func() {}, true })
+		defer l.Close()
+		began := time.Now()
+		const refused = otherBurst + 2*otherRate
+		go func() {
+			_, _ = io.WriteString(theirs, strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}`+"\n", 1+refused))
+		}()
+		var took time.Duration
+		go func() {
+			in := bufio.NewScanner(theirs)
+			for range refused {
+				assert.True(t, in.Scan())
+				assert.Contains(t, in.Text(), errInFlight.Error())
+			}
+			took = time.Since(began)
+			theirs.Close()
+		}()
+		_, err := l.Read(context.Background())
+		require.NoError(t, err)
+		_, err = l.Read(context.Background())
+		require.ErrorIs(t, err, io.EOF)
+		assert.InDelta(t, 2, took.Seconds(), 0.1)
+	})
+}
+
+// TestInvalidCallsArePaced: calls whose arguments the door or the SDK refuses let their client's next message be read no sooner
+// than messages that are no calls, by their size. Others delay nothing.
+func TestInvalidCallsArePaced(t *testing.T) {
+	b := newBench(t, "", nil)
+	b.face.opt.Inbox = NewInbox()
+	b.face.opt.Inbox.pace = limit.NewPace(1e-6, otherBurst, nil) // it earns nothing meanwhile
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	go func() { _ = b.face.Serve(t.Context(), ours) }()
+	in := bufio.NewReader(theirs)
+	ask := func(text string) string {
+		_, err := io.WriteString(theirs, text)
+		require.NoError(t, err)
+		line, err := in.ReadString('\n')
+		require.NoError(t, err)
+		return line
+	}
+	ask(handshake)
+	call := func(path string) string {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read_file","arguments":{"path":%s}}}`+"\n", path)
+	}
+	left := b.face.opt.Inbox.pace.Spend(0)
+	good := func(cost float64) {
+		t.Helper()
+		assert.Contains(t, ask(call(`"f"`)), "text of f")
+		assert.Eventually(t, func() bool { return math.Abs(left-cost-b.face.opt.Inbox.pace.Spend(0)) < 0.1 }, time.Minute, time.Millisecond)
+	}
+	good(0)
+	assert.Contains(t, ask(call(`["`+strings.Repeat("y", 3*otherUnit)+`"]`)), `\"code\":\"invalid\"`)
+	good(4)
+	refused := ask(call(strings.Repeat("[", 3000) + strings.Repeat("]", 3000)))
+	assert.Contains(t, refused, `"error":{"code":-32602`)
+	assert.Less(t, len(refused), 2*maxError, "without what was refused")
+	good(5)
 }

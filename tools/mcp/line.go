@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -35,6 +36,7 @@ type lines struct {
 	shut     context.CancelFunc
 
 	inbox   *Inbox
+	owed    atomic.Int64 // see owe
 	sources sources
 	sent    sync.Map // the JSON of the ids of requests to the client, until it responds
 
@@ -94,8 +96,15 @@ func (l *lines) Read(context.Context) (jsonrpc.Message, error) {
 	}
 }
 
+// owe notes a call that was parsed, and then refused for its arguments, by the door or by the SDK. The client's next message but one is
+// read when one behind a message that is no call would be: a delay of the response would keep the call in memory.
+func (l *lines) owe(size int) { l.owed.Add(int64(units(size))) }
+
 // next reads a line, and returns nil for one that the SDK does not need.
 func (l *lines) next() (jsonrpc.Message, error) {
+	if owed := l.owed.Swap(0); owed > 0 {
+		l.inbox.take(l.life, int(owed))
+	}
 	line, release, err := l.inbox.readLine(l.life, l)
 	size := len(line)
 	if err != nil {
@@ -111,14 +120,21 @@ func (l *lines) next() (jsonrpc.Message, error) {
 		release()
 		return nil, nil
 	}
+	done, err := l.inbox.turn(l.life)
+	if err != nil {
+		release()
+		return nil, io.EOF
+	}
 	if err := new(tools.Tally).Add(line); err != nil {
 		release()
+		done()
 		return nil, err
 	}
 	m, id, bad := decode(line, l.isSent)
 	if bad != nil {
 		text := complaint(line, id, bad)
 		release()
+		done()
 		l.inbox.wait(l.life, size)
 		return nil, l.write(text)
 	}
@@ -129,6 +145,7 @@ func (l *lines) next() (jsonrpc.Message, error) {
 	m, id = keep(m, id)
 	release()
 	if r == nil || !isCall(r.Method) {
+		done()
 		l.inbox.wait(l.life, size)
 	}
 	if r == nil {
@@ -137,9 +154,12 @@ func (l *lines) next() (jsonrpc.Message, error) {
 	select {
 	case l.open <- struct{}{}:
 	case <-l.life.Done():
+		done()
 		return nil, io.EOF
 	}
-	if err := l.add(r, id); err != nil {
+	if err := l.add(r, id, done); err != nil {
+		done()
+		l.inbox.wait(l.life, size) // like any message that is no call
 		return nil, l.write(complaint(nil, id, err))
 	}
 	return m, nil
@@ -150,6 +170,9 @@ func (l *lines) isSent(id []byte) bool {
 	_, ok := l.sent.LoadAndDelete(string(id))
 	return ok
 }
+
+// maxError limits the text of an error, in bytes.
+const maxError = 500
 
 // maxBadID limits the id of a complaint, in bytes.
 const maxBadID = 500
@@ -167,7 +190,7 @@ func complaint(line, id []byte, why error) []byte {
 	if id == nil || len(id) > maxBadID {
 		id = []byte("null")
 	}
-	text := quoted(tools.Clip(why.Error(), 500))
+	text := quoted(tools.Clip(why.Error(), maxError))
 	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s}}`+"\n", id, code, text)
 }
 
@@ -200,14 +223,19 @@ func (l *lines) Write(_ context.Context, m jsonrpc.Message) error {
 	}
 	var src *source
 	if r, ok := m.(*jsonrpc.Response); ok {
+		r.Error = clipped(r.Error)
 		src = l.take(r.ID)
 		defer src.free()
 	}
 	text, err := encode(m)
+	src.read()
 	if err != nil {
 		return err
 	}
 	if r, ok := m.(*jsonrpc.Response); ok {
+		if src != nil && src.call && r.Error != nil {
+			l.owe(src.bytes)
+		}
 		r.Result = nil // free it: the SDK keeps r until the client has read the response
 		release, ok := l.hold(len(text))
 		if !ok {
@@ -225,6 +253,18 @@ func (l *lines) Write(_ context.Context, m jsonrpc.Message) error {
 		return err
 	}
 	return l.write(append(text, '\n'))
+}
+
+// clipped returns an error of the SDK, which quotes the whole of what it could not decode, with a text of at most maxError bytes.
+func clipped(err error) error {
+	if err == nil || len(err.Error()) <= maxError {
+		return err
+	}
+	short := &jsonrpc.Error{Message: tools.Clip(err.Error(), maxError)}
+	if e, ok := errors.AsType[*jsonrpc.Error](err); ok {
+		short.Code, short.Data = e.Code, e.Data
+	}
+	return short
 }
 
 // write writes one message.

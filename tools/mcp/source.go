@@ -23,8 +23,10 @@ type source struct {
 	id     []byte // as the client sent it
 	resume string // see tools.Call
 	bytes  int
+	call   bool   // of a tool: it was not paced when it was read
 	size   func() // releases the message's bytes; called once
 	place  func() // releases its place in lines.open; called once
+	turn   func() // ends its turn to be parsed
 
 	mu       sync.Mutex
 	answered bool
@@ -41,13 +43,13 @@ type sources struct {
 // sourceKey is where a message has its source. The SDK takes nothing else of a transport than a [mcp.RequestExtra].
 const sourceKey = "scopefs"
 
-// add notes a message, which has a place in l.open. The error is for the client, and releases the place.
-func (l *lines) add(r *jsonrpc.Request, id []byte) error {
-	src := &source{lines: l, id: id, place: sync.OnceFunc(l.leave)}
+// add notes a message, which has a place in l.open and a turn to be parsed. The error is for the client, and releases the place.
+func (l *lines) add(r *jsonrpc.Request, id []byte, turn func()) error {
+	src := &source{lines: l, id: id, place: sync.OnceFunc(l.leave), turn: turn}
 	if call, resumed := strings.CutPrefix(r.Method, rpc.ResumePrefix); resumed {
 		r.Method, src.resume = methodCall, call
 	}
-	src.bytes = len(r.Method) + len(r.Params) + len(id)
+	src.bytes, src.call = len(r.Method)+len(r.Params)+len(id), isCall(r.Method)
 	release, ok := l.inbox.held.Hold(src.bytes, maxInbox)
 	if !ok {
 		src.place()
@@ -102,6 +104,14 @@ func (s *source) free() {
 	s.lines.sources.mu.Unlock()
 	s.size()
 	s.place()
+	s.turn()
+}
+
+// read ends the turn of a message to be parsed.
+func (s *source) read() {
+	if s != nil {
+		s.turn()
+	}
 }
 
 // freeAll releases what the messages of a closed connection take: the SDK writes no more responses.
