@@ -194,7 +194,7 @@ func (of *portsProcess) read() {
 				m.socket = files[0]
 			}
 		}
-		if err == nil && (len(files) > 1 || (m.socket == nil) != (r.Errno != 0) || !of.calls.Deliver(r.ID, m)) {
+		if err == nil && (len(files) > 1 || (len(files) == 1) == (r.Errno != 0) || !of.calls.Deliver(r.ID, m)) {
 			err = errors.New("the process of ports has sent an answer to nothing")
 			descriptors.Close(files)
 		}
