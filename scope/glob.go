@@ -16,7 +16,7 @@ import (
 // The limits of a pattern: its length in bytes, and the number of patterns that
 // its braces expand to, which grows exponentially.
 const (
-	maxPattern      = 1024
+	MaxPattern      = 1024
 	maxAlternatives = 256
 )
 
@@ -165,8 +165,8 @@ func checkPattern(pattern string) error {
 	switch {
 	case pattern == "":
 		return errors.New("is empty: write ** for everything")
-	case len(pattern) > maxPattern:
-		return fmt.Errorf("is longer than %d bytes: write several patterns", maxPattern)
+	case len(pattern) > MaxPattern:
+		return fmt.Errorf("is longer than %d bytes: write several patterns", MaxPattern)
 	case strings.ContainsRune(pattern, 0):
 		return errors.New("contains a NUL, which no name can: remove it")
 	case strings.ContainsRune(pattern, utf8.RuneError):
@@ -179,6 +179,9 @@ func checkPattern(pattern string) error {
 	}
 	return nil
 }
+
+// Expand returns the alternatives of the braces of a valid pattern. It fails for too many.
+func Expand(pattern string) ([]string, error) { return expand(pattern, nil) }
 
 // expand appends the alternatives of pattern's braces to out. It expands like
 // doublestar, but only once, because matching braces takes exponential time.
@@ -386,4 +389,14 @@ func reachesBelow(parts []part, rel string) bool {
 		parts, rel = parts[1:], rest
 	}
 	return len(parts) > 0
+}
+
+// distinct returns a list without what is in it twice.
+func distinct[T comparable](list []T) (all []T) {
+	for _, v := range list {
+		if !slices.Contains(all, v) {
+			all = append(all, v)
+		}
+	}
+	return all
 }

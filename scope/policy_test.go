@@ -250,7 +250,7 @@ func TestCompileErrors(t *testing.T) {
 		"** in a name":        {"a/**.txt", "write * for a part"},
 		"root hidden":         {"**", "write * to hide"},
 		"root hidden in many": {"{a,**/**}", "write * to hide"},
-		"long":                {strings.Repeat("a", maxPattern+1), "write several"},
+		"long":                {strings.Repeat("a", MaxPattern+1), "write several"},
 		"many alternatives":   {strings.Repeat("{a,b}", 9), "fewer braces"},
 		"many empty ones":     {"a" + strings.Repeat("{,}", 300), "fewer braces"},
 	}

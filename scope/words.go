@@ -116,9 +116,9 @@ func (r *rule) expression(folded bool) Expression {
 	return e
 }
 
-// globExpression returns the expression of a valid glob without braces as doublestar matches it against a whole path; false for
+// GlobExpression returns the expression of a valid glob without braces as doublestar matches it against a whole path; false for
 // those that it reads in a way of its own: with a class that matches a slash, or with ** beside other characters.
-func globExpression(text string) (e Expression, ok bool) {
+func GlobExpression(text string) (e Expression, ok bool) {
 	var rests []string
 	for part := range strings.SplitSeq(text, "/") {
 		if part != "**" && strings.Contains(part, "**") {

@@ -27,7 +27,7 @@ func TestExpressions(t *testing.T) {
 	for range 30_000 {
 		glob := "/" + text(r, 7, "a", "b", "/", "*", "?", "**", "/**", "/**/", "[ab]", "[^a]", "[b-d]", `\*`)
 		word := "/" + text(r, 7, "a", "b", "/", "c", "*", "ab")
-		if e, ok := globExpression(glob); ok && doublestar.ValidatePattern(glob) {
+		if e, ok := GlobExpression(glob); ok && doublestar.ValidatePattern(glob) {
 			tried["globs"]++
 			require.Equal(t, doublestar.MatchUnvalidated(glob, word), e.Matches(word), "glob %q of %q", glob, word)
 		}

@@ -25,6 +25,7 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/catalog"
 	"github.com/scopefs/scopefs/scope/hosts"
+	"github.com/scopefs/scopefs/scope/network"
 	"github.com/scopefs/scopefs/scope/protect"
 )
 
@@ -180,11 +181,11 @@ func readHost(text string) (h hostRule, err error) {
 			h.port = uint16(n)
 		}
 	}
-	if _, err := scope.ParseHostPattern(name); err != nil {
+	if _, err := network.ParseHostPattern(name); err != nil {
 		return h, err
 	}
 	if !strings.Contains(name, "*") {
-		name, _ = scope.ParseHost(name)
+		name, _ = network.ParseHost(name)
 	}
 	h.name = strings.ToLower(name)
 	return h, nil
@@ -204,7 +205,7 @@ func (h hostRule) items(c Change, presets map[string]*hosts.Preset) (items []str
 	if c.As == "" && !c.Address.IsValid() {
 		return []string{h.item()}, nil
 	}
-	like := []scope.HostRule{{}}
+	like := []network.HostRule{{}}
 	if c.As != "" {
 		p := presets[c.As]
 		switch {
@@ -245,7 +246,7 @@ func (h hostRule) items(c Change, presets map[string]*hosts.Preset) (items []str
 
 // connector decides about connections.
 type connector interface {
-	Connect(host string, port uint16) (scope.Decision, scope.Route)
+	Connect(host string, port uint16) (scope.Decision, network.Route)
 }
 
 // at reports whether the rules connect a host to an address.
@@ -281,7 +282,7 @@ func (h hostRule) allowed(a *agents.Agent) scope.Decision {
 
 // denied returns the decision of network.deny.
 func (h hostRule) denied(a *agents.Agent) scope.Decision {
-	n, err := scope.CompileNetwork(scope.NetworkSpec{Deny: a.Network.Rules.Deny, Others: true})
+	n, err := network.Compile(network.Spec{Deny: a.Network.Rules.Deny, Others: true})
 	if err != nil {
 		return scope.Decision{}
 	}
@@ -301,7 +302,7 @@ func (h hostRule) allow(d *Draft, c Change) amended {
 		return edits
 	}
 	for _, name := range d.agent.Network.Presets {
-		same := func(r scope.HostRule) bool { return strings.EqualFold(r.Host, h.name) }
+		same := func(r network.HostRule) bool { return strings.EqualFold(r.Host, h.name) }
 		if p := presets[name]; p != nil && slices.ContainsFunc(p.Allow, same) && !slices.ContainsFunc(rules.Allow, same) && h.port != 0 {
 			a.err = fmt.Errorf("its rules are those of preset %s, which a rule of the definition would replace", name)
 		}
@@ -309,7 +310,7 @@ func (h hostRule) allow(d *Draft, c Change) amended {
 	var denied, asked []int
 	asks := func(d scope.Decision) bool { return d.Ask }
 	for i, r := range rules.Deny {
-		n, err := scope.CompileNetwork(scope.NetworkSpec{Deny: []scope.HostRule{r}, Others: true})
+		n, err := network.Compile(network.Spec{Deny: []network.HostRule{r}, Others: true})
 		if err == nil {
 			if _, denies := h.any(n, func(d scope.Decision) bool { return !d.Ask }); denies {
 				denied, a.inWay = append(denied, i), append(a.inWay, "network.deny: "+r.Host)
@@ -317,7 +318,7 @@ func (h hostRule) allow(d *Draft, c Change) amended {
 		}
 	}
 	for i, r := range rules.Ask {
-		n, err := scope.CompileNetwork(scope.NetworkSpec{Ask: []scope.HostRule{r}})
+		n, err := network.Compile(network.Spec{Ask: []network.HostRule{r}})
 		if err == nil {
 			if _, covers := h.any(n, asks); covers {
 				asked = append(asked, i)

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/scopefs/scopefs/internal/fields"
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 // Console is what scopefs.yaml says of the web page: the key console.
@@ -26,7 +26,7 @@ func (c *Console) fields() map[string]fields.Field {
 
 // PushService is a push service, or those of several hosts.
 type PushService struct {
-	host scope.HostPattern
+	host network.HostPattern
 	port string
 }
 
@@ -40,7 +40,7 @@ func ParsePushService(text string) (PushService, error) {
 	if name, wild := strings.CutPrefix(host, "*"); wild && strings.Count(strings.Trim(name, "."), ".") == 0 {
 		return PushService{}, fmt.Errorf("%.80q: covers the hosts of others: write two labels or more after the star", text)
 	}
-	pattern, err := scope.ParseHostPattern(host)
+	pattern, err := network.ParseHostPattern(host)
 	return PushService{pattern, port}, err
 }
 
@@ -54,7 +54,7 @@ func (s PushService) Match(service string) bool {
 func PushHost(text string) (string, error) {
 	host, port, err := splitPort(text)
 	if err == nil {
-		host, err = scope.ParseHost(host)
+		host, err = network.ParseHost(host)
 	}
 	if err != nil {
 		return "", err

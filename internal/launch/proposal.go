@@ -18,6 +18,7 @@ import (
 	"github.com/scopefs/scopefs/internal/programs"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/hosts"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 // Addable finds a command for which a file of a program can be written, under a name that no program has.
@@ -124,7 +125,7 @@ func (p Place) presetsFor(refused []string) (presets, others []string) {
 	for _, host := range refused {
 		known := false
 		for _, name := range slices.Sorted(maps.Keys(all)) {
-			if !slices.ContainsFunc(all[name].Allow, func(r scope.HostRule) bool { return r.Host == host }) {
+			if !slices.ContainsFunc(all[name].Allow, func(r network.HostRule) bool { return r.Host == host }) {
 				continue
 			}
 			if known = true; !slices.Contains(presets, name) {

@@ -12,6 +12,7 @@ import (
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/hosts"
+	"github.com/scopefs/scopefs/scope/network"
 	"github.com/scopefs/scopefs/tools/egress"
 )
 
@@ -61,7 +62,7 @@ func (r *Reason) network(agent *agents.Agent, e audit.Event) error {
 		if err := errors.Join(err, portErr); err != nil {
 			return err
 		}
-		if host, err = scope.ParseHost(host); err != nil {
+		if host, err = network.ParseHost(host); err != nil {
 			return err
 		}
 		r.decide = func(a *agents.Agent) scope.Decision {

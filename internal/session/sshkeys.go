@@ -25,6 +25,7 @@ import (
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/hosts"
+	hostrules "github.com/scopefs/scopefs/scope/network"
 	"github.com/scopefs/scopefs/tools/approvals"
 	"github.com/scopefs/scopefs/tools/file/worker"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -160,7 +161,7 @@ func knownFiles() []string {
 func (n *network) candidates(b *Sandbox, p Purpose, known *sshkeys.Known) (all []sshkeys.Host) {
 	rules, policy := n.rules(b, p), n.hosts()
 	add := func(name string, port uint16) {
-		host, err := scope.ParseHost(name)
+		host, err := hostrules.ParseHost(name)
 		if err != nil || slices.Contains(all, sshkeys.Host{Name: host, Port: port}) {
 			return
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/hosts"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 func networkOf(t *testing.T, text string) hosts.Network {
@@ -37,16 +38,16 @@ func TestNetwork(t *testing.T) {
 		"none":                   {Kind: hosts.None},
 		"host":                   {Kind: hosts.HostNetwork},
 		"{}":                     {Kind: hosts.Rules},
-		"{ask: true}":            {Kind: hosts.Rules, Rules: scope.NetworkSpec{Others: true}},
-		"{ask: [a.example]}":     {Kind: hosts.Rules, Rules: scope.NetworkSpec{Ask: []scope.HostRule{{Host: "a.example"}}}},
-		"{allow: ['*.example']}": {Kind: hosts.Rules, Rules: scope.NetworkSpec{Allow: []scope.HostRule{{Host: "*.example"}}}},
-		"{deny: [{host: a.example, ports: [22, 80]}]}": {Kind: hosts.Rules, Rules: scope.NetworkSpec{Deny: []scope.HostRule{{Host: "a.example", Ports: []uint16{22, 80}}}}},
-		"{allow: [{host: m.internal, address: '127.0.0.1:8443', methods: [GET], paths: ['/a/**'], intercept: true}, {host: n.internal, address: '::1'}]}": {Kind: hosts.Rules, Rules: scope.NetworkSpec{Allow: []scope.HostRule{
+		"{ask: true}":            {Kind: hosts.Rules, Rules: network.Spec{Others: true}},
+		"{ask: [a.example]}":     {Kind: hosts.Rules, Rules: network.Spec{Ask: []network.HostRule{{Host: "a.example"}}}},
+		"{allow: ['*.example']}": {Kind: hosts.Rules, Rules: network.Spec{Allow: []network.HostRule{{Host: "*.example"}}}},
+		"{deny: [{host: a.example, ports: [22, 80]}]}": {Kind: hosts.Rules, Rules: network.Spec{Deny: []network.HostRule{{Host: "a.example", Ports: []uint16{22, 80}}}}},
+		"{allow: [{host: m.internal, address: '127.0.0.1:8443', methods: [GET], paths: ['/a/**'], intercept: true}, {host: n.internal, address: '::1'}]}": {Kind: hosts.Rules, Rules: network.Spec{Allow: []network.HostRule{
 			{Host: "m.internal", Address: netip.MustParseAddrPort("127.0.0.1:8443"), Methods: []string{"GET"}, Paths: []string{"/a/**"}, Intercept: true},
 			{Host: "n.internal", Address: netip.AddrPortFrom(netip.MustParseAddr("::1"), 0)},
 		}}},
 		"{allow: [{host: a.example, credential: {header: x-api-key, from: {env: API_KEY}}}, {host: b.example, credential: {format: Bearer %s, from: {file: /etc/token}, variable: TOKEN}}]}": {Kind: hosts.Rules,
-			Rules:       scope.NetworkSpec{Allow: []scope.HostRule{{Host: "a.example", Secret: "API_KEY"}, {Host: "b.example", Secret: "TOKEN"}}},
+			Rules:       network.Spec{Allow: []network.HostRule{{Host: "a.example", Secret: "API_KEY"}, {Host: "b.example", Secret: "TOKEN"}}},
 			Credentials: map[string]hosts.Credential{"API_KEY": key, "TOKEN": file}},
 		"{publish: [3000, '8080:80'], host: {ports: [15432]}}": {Kind: hosts.Rules, Ports: hosts.Ports{Published: []hosts.Publication{{At: 3000, Inside: 3000}, {At: 8080, Inside: 80}}, Host: []uint16{15432}}},
 		"{presets: [npm, go], limit: {requests: 60/minute, bytes: 1GiB/day}}": {Kind: hosts.Rules, Presets: []string{"npm", "go"},
@@ -214,7 +215,7 @@ func TestHostsWithin(t *testing.T) {
 	d, _ := none.Connect("a.example", 443)
 	assert.False(t, d.Allow)
 	assert.Equal(t, hosts.None, none.Kind())
-	broken := hosts.Compile(hosts.Network{Kind: hosts.Rules, Rules: scope.NetworkSpec{Allow: []scope.HostRule{{Host: "a b"}, {Host: "a.example"}}}}, nil)
+	broken := hosts.Compile(hosts.Network{Kind: hosts.Rules, Rules: network.Spec{Allow: []network.HostRule{{Host: "a b"}, {Host: "a.example"}}}}, nil)
 	d, _ = broken.Connect("a.example", 443)
 	assert.False(t, d.Allow, "rules that do not compile allow nothing")
 }

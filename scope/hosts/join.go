@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 // Join returns the network of a definition n with more: the lesser of the two kinds, the rules of both, and the limits of
@@ -40,22 +40,22 @@ func (n Network) Join(more Network, presets map[string]*Preset) (Network, error)
 			}
 		}
 	}
-	_, err := scope.CompileNetwork(all.Rules)
+	_, err := network.Compile(all.Rules)
 	return all, err
 }
 
 // portsBeside returns the ports of a rule for which no rule of own has the host.
-func portsBeside(rule scope.HostRule, own []scope.HostRule) []uint16 {
-	ports := func(r scope.HostRule) []uint16 {
+func portsBeside(rule network.HostRule, own []network.HostRule) []uint16 {
+	ports := func(r network.HostRule) []uint16 {
 		if len(r.Ports) == 0 {
 			return []uint16{443, 80}
 		}
 		return r.Ports
 	}
-	host, _ := scope.ParseHostPattern(rule.Host) // rules were compiled before
+	host, _ := network.ParseHostPattern(rule.Host) // rules were compiled before
 	free := slices.Clone(ports(rule))
 	for _, o := range own {
-		if other, _ := scope.ParseHostPattern(o.Host); other == host {
+		if other, _ := network.ParseHostPattern(o.Host); other == host {
 			free = slices.DeleteFunc(free, func(p uint16) bool { return slices.Contains(ports(o), p) })
 		}
 	}
@@ -64,7 +64,7 @@ func portsBeside(rule scope.HostRule, own []scope.HostRule) []uint16 {
 
 // Excess is something that a policy allows and another one does not. Without a host in its rule it is about every address.
 type Excess struct {
-	scope.NetworkExcess
+	network.Excess
 	Lost  string // a limit that the policy has not
 	Opens string // a port that leads over the border of the sandbox; the other fields are empty
 }
@@ -82,7 +82,7 @@ func (h *Policy) Excess(was *Policy) (all []Excess) {
 	case h.Kind() == HostNetwork:
 		return []Excess{{}}
 	}
-	var rules *scope.Network
+	var rules *network.Rules
 	if was.Kind() == Rules {
 		rules = was.rules
 	}
@@ -104,8 +104,8 @@ func (h *Policy) Excess(was *Policy) (all []Excess) {
 			before = had.rules
 		}
 		for _, e := range in.rules.Excess(before) {
-			if !slices.ContainsFunc(all, func(o Excess) bool { return reflect.DeepEqual(o.NetworkExcess, e) }) {
-				all = append(all, Excess{NetworkExcess: e})
+			if !slices.ContainsFunc(all, func(o Excess) bool { return reflect.DeepEqual(o.Excess, e) }) {
+				all = append(all, Excess{Excess: e})
 			}
 		}
 	}
@@ -113,13 +113,13 @@ func (h *Policy) Excess(was *Policy) (all []Excess) {
 		had, ok := was.Credentials()[rule.Secret]
 		told := func(o Excess) bool { return reflect.DeepEqual(o.Allows, rule) }
 		if ok && !reflect.DeepEqual(had, h.network.Credentials[rule.Secret]) && !slices.ContainsFunc(all, told) {
-			all = append(all, Excess{NetworkExcess: scope.NetworkExcess{Allows: rule}})
+			all = append(all, Excess{Excess: network.Excess{Allows: rule}})
 		}
 	}
 	if was.Kind() == Rules {
 		for _, rate := range slices.Concat(was.network.Requests, was.network.Bytes) {
 			if !slices.Contains(slices.Concat(h.network.Requests, h.network.Bytes), rate) {
-				all = append(all, Excess{NetworkExcess: scope.NetworkExcess{Undecided: true}, Lost: rate.String()})
+				all = append(all, Excess{Excess: network.Excess{Undecided: true}, Lost: rate.String()})
 			}
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 // LoginSecret returns the name of the credential of rules with the login of a program.
@@ -17,11 +17,11 @@ func compile(all Network) *Policy {
 	if all.Kind != Rules {
 		return h
 	}
-	h.rules, _ = scope.CompileNetwork(rulesOf(all.Rules, ""))
+	h.rules, _ = network.Compile(rulesOf(all.Rules, ""))
 	h.logins = map[string]*Policy{}
 	for _, rule := range slices.Concat(all.Rules.Allow, all.Rules.Ask) {
 		if rule.Login != "" && h.logins[rule.Login] == nil {
-			rules, _ := scope.CompileNetwork(rulesOf(all.Rules, rule.Login))
+			rules, _ := network.Compile(rulesOf(all.Rules, rule.Login))
 			h.logins[rule.Login] = &Policy{network: all, rules: rules, login: rule.Login}
 		}
 	}
@@ -29,11 +29,11 @@ func compile(all Network) *Policy {
 }
 
 // rulesOf returns the rules of a run with the login of a program; "" is one without. Nothing in ask or deny gives way.
-func rulesOf(all scope.NetworkSpec, login string) scope.NetworkSpec {
-	for _, list := range []*[]scope.HostRule{&all.Ask, &all.Allow} {
+func rulesOf(all network.Spec, login string) network.Spec {
+	for _, list := range []*[]network.HostRule{&all.Ask, &all.Allow} {
 		was := *list
-		*list = slices.DeleteFunc(slices.Clone(was), func(r scope.HostRule) bool {
-			return r.Login != login && (r.Login != "" || slices.ContainsFunc(was, func(o scope.HostRule) bool {
+		*list = slices.DeleteFunc(slices.Clone(was), func(r network.HostRule) bool {
+			return r.Login != login && (r.Login != "" || slices.ContainsFunc(was, func(o network.HostRule) bool {
 				return o.Login == login && strings.EqualFold(o.Host, r.Host)
 			}))
 		})
@@ -55,5 +55,5 @@ func (h *Policy) For(program string) (own *Policy, ok bool) {
 // uses reports whether a rule of a run with a login has a credential.
 func (h *Policy) uses(name string) bool {
 	rules := rulesOf(h.network.Rules, h.login)
-	return slices.ContainsFunc(slices.Concat(rules.Allow, rules.Ask), func(r scope.HostRule) bool { return r.Secret == name })
+	return slices.ContainsFunc(slices.Concat(rules.Allow, rules.Ask), func(r network.HostRule) bool { return r.Secret == name })
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 func read(t *testing.T, text string) (Network, error) {
@@ -62,7 +62,7 @@ func TestLoginRules(t *testing.T) {
 	assert.Contains(t, in.Names(), "sub.test")
 
 	// A caller's rules bind a login as everything else.
-	narrow := without.Within(Compile(Network{Kind: Rules, Rules: scope.NetworkSpec{Allow: []scope.HostRule{{Host: "plain.test"}}}}, nil), "caller", "member")
+	narrow := without.Within(Compile(Network{Kind: Rules, Rules: network.Spec{Allow: []network.HostRule{{Host: "plain.test"}}}}, nil), "caller", "member")
 	in, ok = narrow.For("a")
 	require.True(t, ok)
 	d, _ := in.Request("sub.test", 443, "GET", "/")

@@ -23,6 +23,7 @@ import (
 	"github.com/scopefs/scopefs/internal/header"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/catalog"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 // Kind says how much of the network a sandbox has.
@@ -38,7 +39,7 @@ const (
 // Network is the network of a sandbox, as a definition has it.
 type Network struct {
 	Kind        Kind // "" is none
-	Rules       scope.NetworkSpec
+	Rules       network.Spec
 	Presets     []string              // whose rules are added
 	Credentials map[string]Credential // by HostRule.Secret, the name of the variable
 	Requests    []scope.Rate          // of requests and connections
@@ -81,7 +82,7 @@ func OwnField(out *Network, refs *[]catalog.Ref) fields.Field {
 		}
 		*out = Network{Kind: Rules}
 		err := fields.Mapping(map[string]fields.Field{
-			"deny":    hostsField(&out.Rules.Deny, func(r scope.HostRule) scope.NetworkSpec { return scope.NetworkSpec{Deny: []scope.HostRule{r}} }, out),
+			"deny":    hostsField(&out.Rules.Deny, func(r network.HostRule) network.Spec { return network.Spec{Deny: []network.HostRule{r}} }, out),
 			"ask":     askField(out),
 			"allow":   allowField(out),
 			"presets": presetsField(out, refs),
@@ -93,7 +94,7 @@ func OwnField(out *Network, refs *[]catalog.Ref) fields.Field {
 			}),
 		})(n)
 		if err == nil {
-			if _, wrong := scope.CompileNetwork(out.Rules); wrong != nil {
+			if _, wrong := network.Compile(out.Rules); wrong != nil {
 				err = fmt.Errorf("network: %w", wrong)
 			}
 		}
@@ -128,12 +129,12 @@ func hostOfURL(text string) string {
 }
 
 func allowField(out *Network) fields.Field {
-	return hostsField(&out.Rules.Allow, func(r scope.HostRule) scope.NetworkSpec { return scope.NetworkSpec{Allow: []scope.HostRule{r}} }, out)
+	return hostsField(&out.Rules.Allow, func(r network.HostRule) network.Spec { return network.Spec{Allow: []network.HostRule{r}} }, out)
 }
 
 // askField reads true, false or a list of hosts.
 func askField(out *Network) fields.Field {
-	hosts := hostsField(&out.Rules.Ask, func(r scope.HostRule) scope.NetworkSpec { return scope.NetworkSpec{Ask: []scope.HostRule{r}} }, out)
+	hosts := hostsField(&out.Rules.Ask, func(r network.HostRule) network.Spec { return network.Spec{Ask: []network.HostRule{r}} }, out)
 	return func(n *yaml.Node) error {
 		if n.Kind == yaml.ScalarNode {
 			return fields.Switch(&out.Rules.Others)(n)
@@ -144,13 +145,13 @@ func askField(out *Network) fields.Field {
 
 // hostsField reads a list of hosts, each a name or a mapping. alone returns the
 // policy that has one rule, for its errors.
-func hostsField(out *[]scope.HostRule, alone func(scope.HostRule) scope.NetworkSpec, network *Network) fields.Field {
+func hostsField(out *[]network.HostRule, alone func(network.HostRule) network.Spec, of *Network) fields.Field {
 	return func(n *yaml.Node) error {
 		return fields.EachItem(n, func(item *yaml.Node) error {
-			rule := scope.HostRule{}
+			rule := network.HostRule{}
 			err := fields.Text(&rule.Host)(item)
 			if item.Kind == yaml.MappingNode {
-				err = fields.Mapping(hostFields(&rule, network))(item)
+				err = fields.Mapping(hostFields(&rule, of))(item)
 			}
 			if err != nil {
 				return fmt.Errorf("network: an entry %w", err)
@@ -164,7 +165,7 @@ func hostsField(out *[]scope.HostRule, alone func(scope.HostRule) scope.NetworkS
 			case rule.Login != "":
 				rule.Secret = LoginSecret(rule.Login)
 			}
-			if _, err := scope.CompileNetwork(alone(rule)); err != nil {
+			if _, err := network.Compile(alone(rule)); err != nil {
 				return fmt.Errorf("network: %w", err)
 			}
 			if rule.CA != "" && !rule.Intercepts() {
@@ -176,7 +177,7 @@ func hostsField(out *[]scope.HostRule, alone func(scope.HostRule) scope.NetworkS
 	}
 }
 
-func hostFields(rule *scope.HostRule, network *Network) map[string]fields.Field {
+func hostFields(rule *network.HostRule, network *Network) map[string]fields.Field {
 	return map[string]fields.Field{
 		"host":       fields.Text(&rule.Host),
 		"ports":      portsField(&rule.Ports),
@@ -336,7 +337,7 @@ func (n Network) with(presets map[string]*Preset) Network {
 			continue
 		}
 		for _, rule := range p.Allow {
-			if !slices.ContainsFunc(n.Rules.Allow, func(own scope.HostRule) bool { return strings.EqualFold(own.Host, rule.Host) }) {
+			if !slices.ContainsFunc(n.Rules.Allow, func(own network.HostRule) bool { return strings.EqualFold(own.Host, rule.Host) }) {
 				all.Rules.Allow = append(all.Rules.Allow, rule)
 			}
 		}

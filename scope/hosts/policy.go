@@ -13,6 +13,7 @@ import (
 	"strconv"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 // Policy decides about the connections of one sandbox: of an agent, of one of its
@@ -23,7 +24,7 @@ import (
 // [Grants.Within].
 type Policy struct {
 	network Network
-	rules   *scope.Network // of Rules
+	rules   *network.Rules // of Rules
 	login   string         // the program whose run this is for; "": none
 	logins  map[string]*Policy
 
@@ -78,7 +79,7 @@ func (k Kind) Less(o Kind) bool {
 
 // Connect decides about a connection to a host in the form of [scope.Parse], and
 // returns how it is made.
-func (h *Policy) Connect(host string, port uint16) (scope.Decision, scope.Route) {
+func (h *Policy) Connect(host string, port uint16) (scope.Decision, network.Route) {
 	own, route := h.connect(host, port)
 	if h == nil || h.caller == nil || !own.Allow && !own.Ask {
 		return own, route
@@ -86,7 +87,7 @@ func (h *Policy) Connect(host string, port uint16) (scope.Decision, scope.Route)
 	theirs, through := h.caller.Connect(host, port)
 	d := h.stricter(own, theirs)
 	if !d.Allow && !d.Ask {
-		return d, scope.Route{}
+		return d, network.Route{}
 	}
 	if h.caller.Kind() == HostNetwork { // which reaches every address
 		return d, route
@@ -95,23 +96,23 @@ func (h *Policy) Connect(host string, port uint16) (scope.Decision, scope.Route)
 		route.Address, route.CA = through.Address, through.CA
 	}
 	if route.Address != through.Address || route.CA != through.CA {
-		return h.blame(scope.Decision{Kind: scope.KindAddress, Rule: "another address or ca", Remedy: "give " + host + " the same address and ca"}), scope.Route{}
+		return h.blame(scope.Decision{Kind: scope.KindAddress, Rule: "another address or ca", Remedy: "give " + host + " the same address and ca"}), network.Route{}
 	}
 	route.Intercept = route.Intercept || through.Intercept
 	return d, route
 }
 
-func (h *Policy) connect(host string, port uint16) (scope.Decision, scope.Route) {
+func (h *Policy) connect(host string, port uint16) (scope.Decision, network.Route) {
 	switch {
 	case h == nil || h.network.Kind == None:
-		return scope.Decision{Kind: scope.KindHost, Rule: "network: none", Remedy: fmt.Sprintf("set network: {allow: [%s]}", host), Others: true}, scope.Route{}
+		return scope.Decision{Kind: scope.KindHost, Rule: "network: none", Remedy: fmt.Sprintf("set network: {allow: [%s]}", host), Others: true}, network.Route{}
 	case h.network.Kind == HostNetwork:
-		return scope.Decision{Allow: true, Kind: scope.KindHost, Rule: "network: host"}, scope.Route{}
+		return scope.Decision{Allow: true, Kind: scope.KindHost, Rule: "network: host"}, network.Route{}
 	}
 	return h.rules.Connect(host, port)
 }
 
-// Request decides about a request; see [scope.Network.Request]. secret is the variable
+// Request decides about a request; see [network.Rules.Request]. secret is the variable
 // of the member's credential: a member does not use those of its callers.
 func (h *Policy) Request(host string, port uint16, method, path string) (d scope.Decision, secret string) {
 	if h == nil || h.network.Kind != Rules {
@@ -148,17 +149,17 @@ func (h *Policy) blame(d scope.Decision) scope.Decision {
 
 // URL decides about a request for a URL: about the connection and, where requests are
 // decided one by one, about the request. The error is that of a URL without a host.
-func (h *Policy) URL(method string, u *url.URL) (scope.Decision, scope.Route, error) {
-	host, err := scope.ParseHost(u.Hostname())
+func (h *Policy) URL(method string, u *url.URL) (scope.Decision, network.Route, error) {
+	host, err := network.ParseHost(u.Hostname())
 	if err != nil {
-		return scope.Decision{}, scope.Route{}, err
+		return scope.Decision{}, network.Route{}, err
 	}
 	port := map[string]uint64{"https": 443, "wss": 443, "http": 80, "ws": 80}[u.Scheme]
 	if u.Port() != "" {
 		port, err = strconv.ParseUint(u.Port(), 10, 16)
 	}
 	if err != nil || port == 0 {
-		return scope.Decision{}, scope.Route{}, fmt.Errorf("%q has no port: write https://HOST/PATH, or the port", u.Redacted())
+		return scope.Decision{}, network.Route{}, fmt.Errorf("%q has no port: write https://HOST/PATH, or the port", u.Redacted())
 	}
 	d, route := h.Connect(host, uint16(port))
 	if (d.Allow || d.Ask) && (route.Intercept || u.Scheme == "http" || u.Scheme == "ws") {

@@ -13,7 +13,7 @@ import (
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/folder"
 	"github.com/scopefs/scopefs/internal/frontmatter"
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 // PresetsDir is the directory of a base directory that has the operator's presets.
@@ -43,7 +43,7 @@ var BuiltinPresets = sync.OnceValue(func() map[string]*Preset {
 type Preset struct {
 	Name        string
 	Description string
-	Allow       []scope.HostRule
+	Allow       []network.HostRule
 	Credentials map[string]Credential
 	Text        string // of the file
 	File        string // relative to the base directory, absolute in a user's settings; "": of this package
@@ -60,18 +60,18 @@ func ParsePreset(file string, data []byte) (*Preset, error) {
 	if len(data) > frontmatter.MaxKeys {
 		return fail(fmt.Errorf("is larger than %d bytes: shorten it", frontmatter.MaxKeys))
 	}
-	network := Network{Kind: Rules}
-	err := fields.Parse(data, map[string]fields.Field{"description": fields.Prose(&p.Description), "allow": allowField(&network)})
-	if err == nil && len(network.Rules.Allow) == 0 {
+	of := Network{Kind: Rules}
+	err := fields.Parse(data, map[string]fields.Field{"description": fields.Prose(&p.Description), "allow": allowField(&of)})
+	if err == nil && len(of.Rules.Allow) == 0 {
 		err = errors.New("allow is missing: list the hosts")
 	}
 	if err == nil {
-		_, err = scope.CompileNetwork(network.Rules)
+		_, err = network.Compile(of.Rules)
 	}
 	if err != nil {
 		return fail(err)
 	}
-	p.Allow, p.Credentials = network.Rules.Allow, network.Credentials
+	p.Allow, p.Credentials = of.Rules.Allow, of.Credentials
 	return p, nil
 }
 
@@ -126,7 +126,7 @@ func Narrowest(presets map[string]*Preset, host string, port uint16) (name strin
 		if len(p.Credentials) > 0 || name != "" && (len(p.Allow) > len(presets[name].Allow) || len(p.Allow) == len(presets[name].Allow) && p.Name > name) {
 			continue
 		}
-		if n, err := scope.CompileNetwork(scope.NetworkSpec{Allow: p.Allow}); err == nil {
+		if n, err := network.Compile(network.Spec{Allow: p.Allow}); err == nil {
 			if d, _ := n.Connect(host, port); d.Allow {
 				name = p.Name
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/catalog"
 	"github.com/scopefs/scopefs/scope/hosts"
+	"github.com/scopefs/scopefs/scope/network"
 	"github.com/scopefs/scopefs/scope/widening"
 )
 
@@ -269,7 +270,7 @@ func (r random) hosts(now, was *hosts.Policy, note func(format string, v ...any)
 	excess := now.Excess(was)
 	told := func(host string, port uint16, asks bool) bool {
 		return slices.ContainsFunc(excess, func(e hosts.Excess) bool {
-			pattern, err := scope.ParseHostPattern(e.Allows.Host)
+			pattern, err := network.ParseHostPattern(e.Allows.Host)
 			return e.Asks == asks && (e.Allows.Host == "" || err == nil && pattern.Match(host) && slices.Contains(e.Allows.Ports, port)) || e.Undecided && pattern.Match(host)
 		})
 	}

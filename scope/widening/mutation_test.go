@@ -78,7 +78,7 @@ func TestMutations(t *testing.T) {
 	dir := t.TempDir()
 	var sites []mutation
 	replace := map[string]string{}
-	for pkg, files := range map[string][]string{"scope": {"excess.go", "excess_network.go"}, "scope/widening": {"widening.go"}} {
+	for pkg, files := range map[string][]string{"scope": {"excess.go"}, "scope/network": {"excess.go"}, "scope/widening": {"widening.go"}} {
 		for _, file := range append(files, "mutant.go") {
 			name, text := filepath.Join(root, pkg, file), ""
 			if file == "mutant.go" {
@@ -95,8 +95,8 @@ func TestMutations(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "overlay"), overlay, 0o600))
 	binaries := map[string]string{}
-	for _, pkg := range []string{"scope", "scope/widening"} {
-		binary := filepath.Join(dir, filepath.Base(pkg)+".test")
+	for _, pkg := range []string{"scope", "scope/network", "scope/widening"} {
+		binary := filepath.Join(dir, strings.ReplaceAll(pkg, "/", "-")+".test")
 		cmd := exec.Command("go", "test", "-c", "-overlay", filepath.Join(dir, "overlay"), "-o", binary, "./"+pkg)
 		cmd.Dir = root
 		out, err := cmd.CombinedOutput()
@@ -105,8 +105,8 @@ func TestMutations(t *testing.T) {
 	}
 	fails := func(mutation string) bool {
 		for _, tests := range [][2]string{ // the fast ones first
-			{"scope", "TestPolicyExcessOne|TestNetworkExcessRoute"}, {"scope/widening", "TestOf|TestLines|TestAll"},
-			{"scope", "TestPolicyExcess|TestNetworkExcess"}, {"scope/widening", "TestNothingUntold"},
+			{"scope", "TestPolicyExcessOne"}, {"scope/network", "TestExcessRoute"}, {"scope/widening", "TestOf|TestLines|TestAll"},
+			{"scope", "TestPolicyExcess"}, {"scope/network", "TestExcess"}, {"scope/widening", "TestNothingUntold"},
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			cmd := exec.CommandContext(ctx, binaries[tests[0]], "-test.failfast", "-test.run", "^("+tests[1]+")$")

@@ -15,6 +15,7 @@ import (
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/hosts"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 // Of returns what an agent may do and before, the same agent by other rules, may not. Their texts are those of definitions,
@@ -391,9 +392,9 @@ func (c *comparison) hosts(key string, now, was *hosts.Policy) {
 }
 
 // hostText returns a rule in words, with its host as the resolver has it: an international name may look like another.
-func hostText(r scope.HostRule) string {
+func hostText(r network.HostRule) string {
 	name, wild := strings.CutPrefix(r.Host, "*.")
-	if host, err := scope.ParseHost(name); err == nil {
+	if host, err := network.ParseHost(name); err == nil {
 		name = host
 	}
 	switch {

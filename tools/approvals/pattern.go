@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 // A Kind is the kind of subject that the pattern of a standing approval matches.
@@ -88,7 +89,7 @@ func matchHost(pattern, subject string) (bool, error) {
 	if err != nil {
 		return false, errors.New("is not HOST:PORT: write *.example.org:443, or *.example.org:* for all ports")
 	}
-	wanted, err := scope.ParseHostPattern(host)
+	wanted, err := network.ParseHostPattern(host)
 	if err != nil {
 		return false, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/mask"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 // access is one connection or request, from the decision to the end.
@@ -31,12 +32,12 @@ type access struct {
 	proto        int  // major version of HTTP
 	began        time.Time
 	decision     scope.Decision
-	route        scope.Route // of a connection
-	secret       string      // of a request
-	question     Question    // that the operator has approved, if asked
-	asked        atomic.Bool // the rules want an approval, and the operator's holds
-	many         bool        // it stands for requests that differ; see folds
-	unrecorded   int64       // of them
+	route        network.Route // of a connection
+	secret       string        // of a request
+	question     Question      // that the operator has approved, if asked
+	asked        atomic.Bool   // the rules want an approval, and the operator's holds
+	many         bool          // it stands for requests that differ; see folds
+	unrecorded   int64         // of them
 	status       int
 	sent, got    atomic.Int64 // bytes to the host and from it
 	remote       string
@@ -61,7 +62,7 @@ func (p *Proxy) decide(a *access) scope.Decision {
 	}
 	rules := p.tenant.Rules()
 	if rules == nil {
-		rules = (*scope.Network)(nil)
+		rules = (*network.Rules)(nil)
 	}
 	if a.op == "request" {
 		a.decision, a.secret = a.judge(rules)

@@ -1,6 +1,9 @@
 package egress
 
-import "github.com/scopefs/scopefs/scope"
+import (
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
+)
 
 // Others are Rules under which hosts that no rule names need an approval, where May says so of the host and the port.
 type Others struct {
@@ -9,7 +12,7 @@ type Others struct {
 }
 
 // Connect implements Rules.
-func (o Others) Connect(host string, port uint16) (scope.Decision, scope.Route) {
+func (o Others) Connect(host string, port uint16) (scope.Decision, network.Route) {
 	d, route := o.Rules.Connect(host, port)
 	return o.ask(d, host, port), route
 }

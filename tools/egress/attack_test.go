@@ -20,11 +20,12 @@ import (
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/internal/servertest"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 // anything allows every name on every port that a test uses.
-func anything(port uint16) scope.NetworkSpec {
-	return scope.NetworkSpec{Allow: []scope.HostRule{{Host: "*", Ports: []uint16{80, 443, port}}, {Host: "127.0.0.1", Ports: []uint16{80, 443, port}}}}
+func anything(port uint16) network.Spec {
+	return network.Spec{Allow: []network.HostRule{{Host: "*", Ports: []uint16{80, 443, port}}, {Host: "127.0.0.1", Ports: []uint16{80, 443, port}}}}
 }
 
 // TestAttackInside: no spelling of an address of the inside is reached, by no way
@@ -96,7 +97,7 @@ func TestAttackRedirect(t *testing.T) {
 	rule, _ := host(t, "good.example", false, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "http://169.254.169.254/latest/meta-data", http.StatusFound)
 	})
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, nil)
+	l := start(t, network.Spec{Allow: []network.HostRule{rule}}, nil)
 	status, body := get(t, l.client(t, nil), "http://good.example/")
 	assert.Equal(t, 403, status)
 	assert.JSONEq(t, `{"error":"GET http://169.254.169.254/latest/meta-data is not allowed","rule":"network.allow","hint":"ask your operator"}`, body)
@@ -107,7 +108,7 @@ func TestAttackSmuggling(t *testing.T) {
 	t.Parallel()
 	var reached atomic.Int32
 	rule, _ := host(t, "good.example", false, func(http.ResponseWriter, *http.Request) { reached.Add(1) })
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, nil)
+	l := start(t, network.Spec{Allow: []network.HostRule{rule}}, nil)
 	for _, text := range []string{
 		"POST http://good.example/ HTTP/1.1\r\nHost: good.example\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
 		"POST http://good.example/ HTTP/1.1\r\nHost: good.example\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nabcde",
@@ -146,7 +147,7 @@ func TestAttackAfterRefusal(t *testing.T) {
 	t.Parallel()
 	var reached atomic.Int32
 	rule, _ := host(t, "good.example", false, func(http.ResponseWriter, *http.Request) { reached.Add(1) })
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, func(o *Options, _ *Tenant) { o.Limits.Speak = time.Minute })
+	l := start(t, network.Spec{Allow: []network.HostRule{rule}}, func(o *Options, _ *Tenant) { o.Limits.Speak = time.Minute })
 	for _, bad := range []string{"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n", "Host: evil.example\r\n", "X: y\n", "X y\r\n"} {
 		for _, end := range []string{"\r\n", "\r\n\r\n", "Content-Length: 4\r\n\r\nabcd", ""} {
 			c := l.dial(t)
@@ -173,7 +174,7 @@ func TestAttackSecondRequest(t *testing.T) {
 	t.Parallel()
 	var reached atomic.Int32
 	rule, _ := host(t, "good.example", false, func(w http.ResponseWriter, r *http.Request) { reached.Add(1); hello(w, r) })
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, nil)
+	l := start(t, network.Spec{Allow: []network.HostRule{rule}}, nil)
 	c := l.dial(t)
 	fmt.Fprint(c, "POST http://good.example/1 HTTP/1.1\r\nHost: good.example\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")
 	l.logged(t, func(e audit.Event) bool { return e.Outcome == "end" })
@@ -190,7 +191,7 @@ func TestAttackSecondRequest(t *testing.T) {
 func TestAttackAfterUpgrade(t *testing.T) {
 	t.Parallel()
 	rule, _ := host(t, "good.example", false, hello)
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, nil)
+	l := start(t, network.Spec{Allow: []network.HostRule{rule}}, nil)
 	for upgrade, want := range map[string]int{"h2c": 2, "": 2, "WebSocket": 1, "h2c, websocket": 1} {
 		for _, name := range []string{"good.example", "evil.example"} {
 			c := l.dial(t)
@@ -226,7 +227,7 @@ func count(events []audit.Event, is func(audit.Event) bool) (n int) {
 func TestAttackServerName(t *testing.T) {
 	t.Parallel()
 	rule, _ := host(t, "good.example", true, hello)
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, nil)
+	l := start(t, network.Spec{Allow: []network.HostRule{rule}}, nil)
 	for _, name := range []string{"evil.example", ""} {
 		c := tls.Client(l.connect(t, "good.example:443"), &tls.Config{ServerName: name, InsecureSkipVerify: true})
 		assert.Error(t, c.Handshake(), name)
@@ -244,7 +245,7 @@ func TestAttackHostInTunnel(t *testing.T) {
 	t.Parallel()
 	rule, _ := host(t, "good.example", false, hello)
 	rule.Paths = []string{"/ok"}
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, nil)
+	l := start(t, network.Spec{Allow: []network.HostRule{rule}}, nil)
 	for path, want := range map[string]string{
 		"/ok HTTP/1.1\r\nHost: good.example":                           "200 GET good.example /ok",
 		"/ok HTTP/1.1\r\nHost: evil.example":                           "403 ",
@@ -269,7 +270,7 @@ func TestAttackSilence(t *testing.T) {
 	need.Long(t, "waits for a time limit")
 	t.Parallel()
 	rule, _ := host(t, "good.example", false, hello)
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, func(o *Options, _ *Tenant) {
+	l := start(t, network.Spec{Allow: []network.HostRule{rule}}, func(o *Options, _ *Tenant) {
 		o.Limits = Limits{Connections: 32, Speak: time.Second}
 	})
 	var held []net.Conn
@@ -295,7 +296,7 @@ func TestAttackSilence(t *testing.T) {
 // TestAttackSlow: a head that does not come to its end is not waited for.
 func TestAttackSlow(t *testing.T) {
 	t.Parallel()
-	l := start(t, scope.NetworkSpec{}, func(o *Options, _ *Tenant) { o.Limits.Speak = 150 * time.Millisecond })
+	l := start(t, network.Spec{}, func(o *Options, _ *Tenant) { o.Limits.Speak = 150 * time.Millisecond })
 	for _, text := range []string{"", "G", "GET http://a/ HTTP/1.1\r\nHost: a\r\nX: ", "\x05", "\x05\x01\x00\x05\x01"} {
 		c := l.dial(t)
 		_, err := io.WriteString(c, text)
@@ -322,7 +323,7 @@ func TestAttackSlow(t *testing.T) {
 func TestAttackHead(t *testing.T) {
 	t.Parallel()
 	rule, _ := host(t, "good.example", false, hello)
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, nil)
+	l := start(t, network.Spec{Allow: []network.HostRule{rule}}, nil)
 	c := l.dial(t)
 	_, _ = fmt.Fprintf(c, "GET http://good.example/ HTTP/1.1\r\nHost: good.example\r\nX: %s\r\n\r\n", strings.Repeat("x", 64<<10))
 	head := make([]byte, 12)
@@ -335,7 +336,7 @@ func TestAttackHead(t *testing.T) {
 func TestAttackLongHeads(t *testing.T) {
 	t.Parallel()
 	rule, _ := host(t, "good.example", false, hello)
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, nil)
+	l := start(t, network.Spec{Allow: []network.HostRule{rule}}, nil)
 	long := "GET http://good.example/ HTTP/1.1\r\nHost: good.example\r\nX: " + strings.Repeat("x", 2*shortHead)
 	var held []net.Conn
 	for range maxLong + 8 {
@@ -364,7 +365,7 @@ func TestAttackEndlessBody(t *testing.T) {
 			}
 		}
 	})
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, nil)
+	l := start(t, network.Spec{Allow: []network.HostRule{rule}}, nil)
 	c := l.dial(t)
 	fmt.Fprint(c, "POST http://good.example/ HTTP/1.1\r\nHost: good.example\r\nTransfer-Encoding: chunked\r\n\r\n")
 	chunk := append(fmt.Appendf(nil, "%x\r\n", 1<<20), make([]byte, 1<<20)...)

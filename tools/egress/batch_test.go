@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 // TestBatch: what is written arrives once and in order, the tail before Close returns.
@@ -141,7 +141,7 @@ func TestInterceptTail(t *testing.T) {
 		_, _ = w.Write(make([]byte, 1<<20))
 	})
 	rule.Intercept = true
-	l, roots := intercepting(t, []scope.HostRule{rule}, nil)
+	l, roots := intercepting(t, []network.HostRule{rule}, nil)
 	for range 10 {
 		c := l.tls(t, "good.example", roots)
 		fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: good.example\r\nConnection: close\r\n\r\n")

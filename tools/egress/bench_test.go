@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 // BenchmarkProxy measures a request on a connection that is open, and a download,
@@ -39,7 +39,7 @@ func BenchmarkProxy(b *testing.B) {
 		}
 	}
 	hosts := &tls.Config{RootCAs: authorityPool(), NextProtos: []string{"http/1.1"}}
-	for name, rules := range map[string][]scope.HostRule{"direct": nil, "tunnel": {rule}, "intercepted": {intercept}, "credential": {secret}} {
+	for name, rules := range map[string][]network.HostRule{"direct": nil, "tunnel": {rule}, "intercepted": {intercept}, "credential": {secret}} {
 		transport := &http.Transport{TLSClientConfig: hosts.Clone()}
 		target := "https://good.example/?size="
 		if rules == nil {
@@ -74,7 +74,7 @@ func BenchmarkProxy(b *testing.B) {
 // and through a tunnel, in turn. Its metrics are the medians' ratios to direct.
 func BenchmarkNewTunnel(b *testing.B) {
 	rule, _ := host(b, "good.example", true, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "ok") })
-	l, _ := intercepting(b, []scope.HostRule{rule}, func(*Options, *Tenant) {})
+	l, _ := intercepting(b, []network.HostRule{rule}, func(*Options, *Tenant) {})
 	server := rule.Address.String()
 	config := &tls.Config{RootCAs: authorityPool(), ServerName: "good.example", NextProtos: []string{"http/1.1"}}
 	request := func(proxy string) {

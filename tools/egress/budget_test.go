@@ -12,6 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 	"github.com/scopefs/scopefs/tools/egress/tunnel"
 	"github.com/scopefs/scopefs/tools/limit"
 )
@@ -26,7 +27,7 @@ func TestRequestLimit(t *testing.T) {
 			return []scope.Rate{{Pattern: "requests", N: 3, Per: time.Hour}}, nil
 		}
 	}
-	one, two := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, change), start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, change)
+	one, two := start(t, network.Spec{Allow: []network.HostRule{rule}}, change), start(t, network.Spec{Allow: []network.HostRule{rule}}, change)
 	for range 2 {
 		status, _ := get(t, one.client(t, nil), "http://good.example/")
 		assert.Equal(t, 200, status)
@@ -55,7 +56,7 @@ func TestByteLimit(t *testing.T) {
 	plain, _ := host(t, "plain.example", false, endless)
 	secure, _ := host(t, "secure.example", true, endless)
 	for url, wants := range map[string]string{"http://plain.example/": "request", "https://secure.example/": "connect"} {
-		l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{plain, secure}}, func(_ *Options, c *Tenant) {
+		l := start(t, network.Spec{Allow: []network.HostRule{plain, secure}}, func(_ *Options, c *Tenant) {
 			c.Limit = func() (requests, bytes []scope.Rate) {
 				return nil, []scope.Rate{{Pattern: "bytes", N: most, Per: 24 * time.Hour}}
 			}

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 // message is a request or a response as its bytes have it.
@@ -161,10 +161,10 @@ func (x exchanges) recorder2(c net.Conn) {
 }
 
 // serve serves the host on loopback and returns a rule for it.
-func (x exchanges) serve(t *testing.T, name, protocol string, secure bool) scope.HostRule {
+func (x exchanges) serve(t *testing.T, name, protocol string, secure bool) network.HostRule {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	rule := scope.HostRule{Host: name, Address: netip.MustParseAddrPort(listener.Addr().String())}
+	rule := network.HostRule{Host: name, Address: netip.MustParseAddrPort(listener.Addr().String())}
 	if secure {
 		rule.Intercept, rule.CA = true, authorityPEM(t)
 		conf := &tls.Config{Certificates: []tls.Certificate{certificate(t, name, time.Hour)}, NextProtos: []string{protocol}}
@@ -380,7 +380,7 @@ func TestBytes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			x := exchanges{make(chan message, 1), make(chan message, 1)}
-			l, roots := intercepting(t, []scope.HostRule{x.serve(t, "good.example", test.host, test.client != "")}, nil)
+			l, roots := intercepting(t, []network.HostRule{x.serve(t, "good.example", test.host, test.client != "")}, nil)
 			open := test.open
 			if open == nil {
 				open = func(l *lab, roots *tls.Config) way {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 	"github.com/scopefs/scopefs/tools/egress/tunnel"
 )
 
@@ -145,18 +146,18 @@ func (p *Proxy) lease() (n int64, err error) {
 
 // meta is what the next daemon needs of a tunnel.
 type meta struct {
-	Agent    scope.ID    `json:"agent"`
-	Session  string      `json:"session"`
-	Host     string      `json:"host"`
-	Port     uint16      `json:"port"`
-	Way      Way         `json:"way,omitempty"`
-	Rule     string      `json:"rule"`
-	Kind     scope.Kind  `json:"kind"`
-	Route    scope.Route `json:"route"`
-	Question *Question   `json:"question,omitempty"` // that the operator has approved
-	Call     string      `json:"call,omitempty"`
-	Remote   string      `json:"remote"`
-	Began    time.Time   `json:"began"`
+	Agent    scope.ID      `json:"agent"`
+	Session  string        `json:"session"`
+	Host     string        `json:"host"`
+	Port     uint16        `json:"port"`
+	Way      Way           `json:"way,omitempty"`
+	Rule     string        `json:"rule"`
+	Kind     scope.Kind    `json:"kind"`
+	Route    network.Route `json:"route"`
+	Question *Question     `json:"question,omitempty"` // that the operator has approved
+	Call     string        `json:"call,omitempty"`
+	Remote   string        `json:"remote"`
+	Began    time.Time     `json:"began"`
 }
 
 func (p *Proxy) metaOf(a *access) meta {

@@ -20,6 +20,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 	"github.com/scopefs/scopefs/tools/egress/tunnel"
 )
 
@@ -40,7 +41,7 @@ func TestAttackChangedCredential(t *testing.T) {
 	t.Setenv("SCOPEFS_TEST_FIRST", "value-of-first")
 	t.Setenv("SCOPEFS_TEST_SECOND", "value-of-second")
 	now, change := "SCOPEFS_TEST_FIRST", func() {}
-	l, roots := intercepting(t, []scope.HostRule{first}, func(_ *Options, c *Tenant) {
+	l, roots := intercepting(t, []network.HostRule{first}, func(_ *Options, c *Tenant) {
 		c.Secrets = func() map[string]Secret {
 			change()
 			return map[string]Secret{"KEY": {Placeholder: placeholder, Source: now, Read: credential.Source{Env: now}.Read}}
@@ -50,7 +51,7 @@ func TestAttackChangedCredential(t *testing.T) {
 	status, _ := get(t, client, "https://first.example/")
 	require.Equal(t, 200, status)
 	change = func() {
-		l.set(t, scope.NetworkSpec{Allow: []scope.HostRule{second}})
+		l.set(t, network.Spec{Allow: []network.HostRule{second}})
 		now = "SCOPEFS_TEST_SECOND"
 	}
 	status, _ = get(t, client, "https://first.example/")
@@ -70,18 +71,18 @@ func TestAttackWhileAdmitted(t *testing.T) {
 	rule, _ := host(t, "good.example", false, func(http.ResponseWriter, *http.Request) { reached.Add(1) })
 	rule.Ports = []uint16{80, 25}
 	var l *lab
-	l = start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, func(_ *Options, c *Tenant) {
+	l = start(t, network.Spec{Allow: []network.HostRule{rule}}, func(_ *Options, c *Tenant) {
 		record := c.Record
 		c.Record = func(ctx context.Context, e audit.Event) error {
 			if e.Outcome == audit.OutcomeBegin {
-				l.set(t, scope.NetworkSpec{})
+				l.set(t, network.Spec{})
 				l.Recheck()
 			}
 			return record(ctx, e)
 		}
 	})
 	assert.NotContains(t, l.raw(t, "GET http://good.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n"), "200")
-	l.set(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}})
+	l.set(t, network.Spec{Allow: []network.HostRule{rule}})
 	c := l.dial(t)
 	fmt.Fprint(c, "CONNECT good.example:25 HTTP/1.1\r\nHost: good.example:25\r\n\r\n")
 	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
@@ -94,7 +95,7 @@ func TestAttackWhileAdmitted(t *testing.T) {
 func TestHeadLimit(t *testing.T) {
 	t.Parallel()
 	rule, _ := host(t, "good.example", false, hello)
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, func(_ *Options, c *Tenant) {
+	l := start(t, network.Spec{Allow: []network.HostRule{rule}}, func(_ *Options, c *Tenant) {
 		c.Limit = func() (requests, bytes []scope.Rate) {
 			return nil, []scope.Rate{{Pattern: "bytes", N: 256 << 10, Per: time.Hour}}
 		}
@@ -127,7 +128,7 @@ func TestByteLimitTogether(t *testing.T) {
 			}
 		}
 	})
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, func(_ *Options, c *Tenant) {
+	l := start(t, network.Spec{Allow: []network.HostRule{rule}}, func(_ *Options, c *Tenant) {
 		c.Limit = func() (requests, bytes []scope.Rate) {
 			return nil, []scope.Rate{{Pattern: "bytes", N: most, Per: 24 * time.Hour}}
 		}
@@ -154,7 +155,7 @@ func TestAttackContinuationFlood(t *testing.T) {
 	t.Parallel()
 	rule, _ := host(t, "good.example", true, hello)
 	rule.Intercept = true
-	l, roots := intercepting(t, []scope.HostRule{rule}, nil)
+	l, roots := intercepting(t, []network.HostRule{rule}, nil)
 	c, f, ended := dial2(t, l, roots)
 	require.NoError(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block(":method", "GET", ":scheme", "https", ":authority", "good.example", ":path", "/")}))
 	more := bytes.Repeat(block("x", strings.Repeat("y", 1000)), 10)
@@ -202,7 +203,7 @@ func TestApprovalEnds(t *testing.T) {
 			}
 		}
 	})
-	l.set(t, scope.NetworkSpec{Ask: []scope.HostRule{rule, raw}})
+	l.set(t, network.Spec{Ask: []network.HostRule{rule, raw}})
 	client := l.client(t, roots)
 	tunnel := l.connect(t, "raw.example:25")
 	res, err := client.Get("https://good.example/stream")
@@ -228,7 +229,7 @@ func TestApprovalEnds(t *testing.T) {
 	require.NoError(t, err)
 	defer res.Body.Close()
 	<-open
-	l.set(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}})
+	l.set(t, network.Spec{Allow: []network.HostRule{rule}})
 	l.Recheck()
 	over <- true
 	finish <- true

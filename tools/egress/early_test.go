@@ -14,15 +14,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 // earlyHost is a host that reads the head of a request, answers 413, and ends the connection with the body unread: the
 // kernel then resets it.
-func earlyHost(t *testing.T, name string, secure bool) scope.HostRule {
+func earlyHost(t *testing.T, name string, secure bool) network.HostRule {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	rule := scope.HostRule{Host: name, Address: netip.MustParseAddrPort(listener.Addr().String()), CA: authorityPEM(t)}
+	rule := network.HostRule{Host: name, Address: netip.MustParseAddrPort(listener.Addr().String()), CA: authorityPEM(t)}
 	if secure {
 		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{certificate(t, name, time.Hour)}})
 	}
@@ -51,7 +51,7 @@ func TestEarlyAnswer(t *testing.T) {
 	const body = 8 << 20
 	plain, secure, tunnel := earlyHost(t, "plain.example", false), earlyHost(t, "good.example", true), earlyHost(t, "raw.example", true)
 	secure.Intercept = true
-	l, roots := intercepting(t, []scope.HostRule{plain, secure, tunnel}, nil)
+	l, roots := intercepting(t, []network.HostRule{plain, secure, tunnel}, nil)
 	for name, open := range map[string]func() (net.Conn, string){
 		"plain HTTP": func() (net.Conn, string) { return l.dial(t), "http://plain.example/" },
 		"TLS":        func() (net.Conn, string) { return l.tls(t, "good.example", roots), "/" },

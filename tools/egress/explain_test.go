@@ -18,6 +18,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 // TestDeniedInside: a host that is not allowed answers a program's request with the rule
@@ -78,7 +79,7 @@ func TestDeniedInside(t *testing.T) {
 func TestUnmadeTold(t *testing.T) {
 	t.Parallel()
 	told := make(chan string, 8)
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{{Host: "a.example"}}}, func(_ *Options, c *Tenant) {
+	l := start(t, network.Spec{Allow: []network.HostRule{{Host: "a.example"}}}, func(_ *Options, c *Tenant) {
 		c.Refused = func(host, text, _ string) { told <- host + ": " + text }
 	})
 	assert.Contains(t, l.raw(t, "GET http://a.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n"), "502 ")
@@ -149,7 +150,7 @@ func TestDeniedHeads(t *testing.T) {
 func TestDeniedTooOften(t *testing.T) {
 	t.Parallel()
 	rule, _ := host(t, "good.example", true, hello)
-	l, roots := intercepting(t, []scope.HostRule{rule}, func(_ *Options, c *Tenant) {
+	l, roots := intercepting(t, []network.HostRule{rule}, func(_ *Options, c *Tenant) {
 		c.Limit = func() (requests, bytes []scope.Rate) {
 			return []scope.Rate{{Pattern: "requests", N: 1, Per: time.Hour}}, nil
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 // shut opens streams on a connection of HTTP/2 whose window is 0, and reads nothing that has a
@@ -59,7 +60,7 @@ func TestAttackShutWindow(t *testing.T) {
 	const requests, clients = 8, 12
 	for name, method := range map[string]string{"without a slot": "GET", "denied": "PUT"} {
 		t.Run(name, func(t *testing.T) {
-			l, roots := intercepting(t, []scope.HostRule{rule}, func(o *Options, _ *Tenant) {
+			l, roots := intercepting(t, []network.HostRule{rule}, func(o *Options, _ *Tenant) {
 				o.Limits.Requests, o.Limits.Speak = requests, 3*time.Second
 			})
 			conf := roots.Clone()
@@ -110,7 +111,7 @@ func TestAttackWaitingAnswer(t *testing.T) {
 	need.Long(t, "it takes seconds")
 	rule, _ := host(t, "good.example", true, hello)
 	rule.Methods = []string{"GET"}
-	l, roots := intercepting(t, []scope.HostRule{rule}, func(o *Options, _ *Tenant) { o.Limits.Speak = 2 * time.Second })
+	l, roots := intercepting(t, []network.HostRule{rule}, func(o *Options, _ *Tenant) { o.Limits.Speak = 2 * time.Second })
 	conf := roots.Clone()
 	conf.NextProtos = []string{"h2"}
 	shut(t, l, conf, 1, "PUT")
@@ -135,7 +136,7 @@ func TestRefusalsOfAFlood(t *testing.T) {
 	var at atomic.Int32
 	rule, _ := host(t, "good.example", false, func(http.ResponseWriter, *http.Request) { at.Add(1); <-stop })
 	rule.Methods = []string{"GET"}
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, func(o *Options, _ *Tenant) { o.Limits.Requests = 2 })
+	l := start(t, network.Spec{Allow: []network.HostRule{rule}}, func(o *Options, _ *Tenant) { o.Limits.Requests = 2 })
 	var wait sync.WaitGroup
 	for range 2 {
 		wait.Go(func() {

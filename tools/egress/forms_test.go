@@ -22,6 +22,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 // TestAttackForms: a request whose method, path or host a server may read in another way than the
@@ -36,7 +37,7 @@ func TestAttackForms(t *testing.T) {
 		reached = append(reached, r.Method+" "+r.RequestURI)
 	})
 	rule.Methods, rule.Paths = []string{"GET", "POST"}, []string{"/ok/**"}
-	l, roots := intercepting(t, []scope.HostRule{rule}, nil)
+	l, roots := intercepting(t, []network.HostRule{rule}, nil)
 	conf := roots.Clone()
 	conf.NextProtos = []string{"h2"}
 
@@ -136,7 +137,7 @@ func TestAttackOverrideParameter(t *testing.T) {
 	rule.Methods = []string{"GET", "POST"}
 	free, _ := host(t, "free.example", true, serve)
 	free.Intercept = true
-	l, roots := intercepting(t, []scope.HostRule{rule, free}, nil)
+	l, roots := intercepting(t, []network.HostRule{rule, free}, nil)
 	client := l.client(t, roots)
 	const form, data, object = "application/x-www-form-urlencoded", "multipart/form-data; boundary=b", "application/json"
 	part := func(name string) string {
@@ -217,7 +218,7 @@ func status2(t *testing.T, l *lab, conf *tls.Config, fields []string) string {
 func TestOverrideWithoutRules(t *testing.T) {
 	t.Parallel()
 	rule, _ := host(t, "good.example", false, hello)
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, nil)
+	l := start(t, network.Spec{Allow: []network.HostRule{rule}}, nil)
 	assert.Contains(t, l.raw(t, "POST http://good.example/x HTTP/1.1\r\nHost: good.example\r\nContent-Length: 0\r\nConnection: close\r\nX_Key: 1\r\nX-HTTP-Method-Override: GET\r\n\r\n"), "200 ")
 }
 
@@ -226,7 +227,7 @@ func TestOverrideWithoutRules(t *testing.T) {
 func TestAttackUpgradeThatFails(t *testing.T) {
 	t.Parallel()
 	rule, _ := host(t, "good.example", false, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, nil)
+	l := start(t, network.Spec{Allow: []network.HostRule{rule}}, nil)
 	for _, upgrade := range []string{"xwebsocket", "websocket", "websocket2"} {
 		c := l.dial(t)
 		fmt.Fprintf(c, "GET http://good.example/1 HTTP/1.1\r\nHost: good.example\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", upgrade)
@@ -274,7 +275,7 @@ func TestAttackSecretInNames(t *testing.T) {
 	rule.Secret = "token"
 	placeholder, file := NewPlaceholder(), filepath.Join(t.TempDir(), "key")
 	require.NoError(t, os.WriteFile(file, []byte(value), 0o600))
-	l, roots := intercepting(t, []scope.HostRule{rule, plain}, func(_ *Options, c *Tenant) {
+	l, roots := intercepting(t, []network.HostRule{rule, plain}, func(_ *Options, c *Tenant) {
 		c.Secrets = func() map[string]Secret {
 			return map[string]Secret{"token": {Placeholder: placeholder, Read: credential.Source{File: file}.Read}}
 		}
@@ -308,7 +309,7 @@ func TestAttackSecretInNames(t *testing.T) {
 // refused, whatever is before the character.
 func TestAttackSOCKSName(t *testing.T) {
 	t.Parallel()
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{{Host: "*"}, {Host: "good.example"}}}, nil)
+	l := start(t, network.Spec{Allow: []network.HostRule{{Host: "*"}, {Host: "good.example"}}}, nil)
 	for _, mark := range []string{"\x00", "\x01", "\t", "\n", "\r\n", " ", "\x7f", "\x80", "\xff", "\u0085", "\u00a0", "/", "\\", "@", ":", "#", "?", "%00", ";", ",", "\x1b["} {
 		for _, name := range []string{"good.example" + mark, "good.example" + mark + ".evil.example", "evil.example" + mark + "good.example", mark + "good.example"} {
 			before := len(l.log())

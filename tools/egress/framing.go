@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 	"github.com/scopefs/scopefs/tools/limit"
 )
 
@@ -351,7 +352,7 @@ func splitHost(text string, port uint16) (string, uint16, error) {
 		}
 		port = uint16(n)
 	}
-	if host, err = scope.ParseHost(host); err != nil {
+	if host, err = network.ParseHost(host); err != nil {
 		r := violates(scope.KindAddress, "host names", "%.100q is no host name", text)
 		r.cause = err
 		return "", 0, r

@@ -11,6 +11,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 	"github.com/scopefs/scopefs/tools/egress/tunnel"
 )
 
@@ -164,7 +165,7 @@ func (c *early) Write(p []byte) (int, error) {
 
 // find returns where a request's connection goes, by the current rules: the
 // connection may serve later requests too.
-func (p *Proxy) find(addr string) (host string, port uint16, route scope.Route, err error) {
+func (p *Proxy) find(addr string) (host string, port uint16, route network.Route, err error) {
 	host, digits, err := net.SplitHostPort(addr)
 	if err != nil {
 		return "", 0, route, err

@@ -22,17 +22,17 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 // intercepting starts a proxy with a CA, and returns what a client in the sandbox
 // trusts.
-func intercepting(t testing.TB, rules []scope.HostRule, change func(*Options, *Tenant)) (*lab, *tls.Config) {
+func intercepting(t testing.TB, rules []network.HostRule, change func(*Options, *Tenant)) (*lab, *tls.Config) {
 	ca, err := OpenCA(t.TempDir())
 	require.NoError(t, err)
 	roots := x509.NewCertPool()
 	require.True(t, roots.AppendCertsFromPEM(ca.PEM()))
-	l := start(t, scope.NetworkSpec{Allow: rules}, func(o *Options, c *Tenant) {
+	l := start(t, network.Spec{Allow: rules}, func(o *Options, c *Tenant) {
 		o.CA = ca
 		if change != nil {
 			change(o, c)
@@ -57,7 +57,7 @@ func TestIntercept(t *testing.T) {
 		hello(w, r)
 	})
 	rule.Paths, rule.Methods = []string{"/ok/**"}, []string{"GET", "POST"}
-	l, roots := intercepting(t, []scope.HostRule{rule}, nil)
+	l, roots := intercepting(t, []network.HostRule{rule}, nil)
 	for _, proto := range []string{"h2", "http/1.1"} {
 		conf := roots.Clone()
 		conf.NextProtos = []string{proto}
@@ -99,7 +99,7 @@ func TestInterceptStreams(t *testing.T) {
 		}
 	})
 	rule.Intercept = true
-	l, roots := intercepting(t, []scope.HostRule{rule}, nil)
+	l, roots := intercepting(t, []network.HostRule{rule}, nil)
 	for _, proto := range []string{"h2", "http/1.1"} {
 		conf := roots.Clone()
 		conf.NextProtos = []string{proto}
@@ -141,7 +141,7 @@ func TestInterceptWebSocket(t *testing.T) {
 		_, _ = io.CopyN(c, rw, 5)
 	})
 	rule.Intercept = true
-	l, roots := intercepting(t, []scope.HostRule{rule}, nil)
+	l, roots := intercepting(t, []network.HostRule{rule}, nil)
 	for protocol, want := range map[string]int{"websocket": 101, "h2c": 200} {
 		c := l.tls(t, "good.example", roots)
 		fmt.Fprintf(c, "GET /ws HTTP/1.1\r\nHost: good.example\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", protocol)
@@ -169,7 +169,7 @@ func TestAttackOtherHost(t *testing.T) {
 	rule.Intercept = true
 	other, _ := host(t, "other.example", true, hello)
 	other.Intercept = true
-	l, roots := intercepting(t, []scope.HostRule{rule, other}, nil)
+	l, roots := intercepting(t, []network.HostRule{rule, other}, nil)
 	for name, conf := range map[string]*tls.Config{
 		"another allowed host": {ServerName: "other.example", InsecureSkipVerify: true},
 		"a wildcard":           {ServerName: "*.example", InsecureSkipVerify: true},
@@ -260,7 +260,7 @@ func TestAttackResetFlood(t *testing.T) {
 		at.Add(-1)
 	})
 	rule.Intercept = true
-	l, roots := intercepting(t, []scope.HostRule{rule}, nil)
+	l, roots := intercepting(t, []network.HostRule{rule}, nil)
 	c, f, ended := dial2(t, l, roots)
 	head := block(":method", "GET", ":scheme", "https", ":authority", "good.example", ":path", "/")
 	for id := uint32(1); id < 40_000; id += 2 {
@@ -285,7 +285,7 @@ func TestAttackManyStreams(t *testing.T) {
 		<-stop
 	})
 	rule.Intercept = true
-	l, roots := intercepting(t, []scope.HostRule{rule}, func(o *Options, _ *Tenant) { o.Limits.Requests = 8 })
+	l, roots := intercepting(t, []network.HostRule{rule}, func(o *Options, _ *Tenant) { o.Limits.Requests = 8 })
 	var wait sync.WaitGroup
 	var refused atomic.Int32
 	for range 2 {
@@ -320,7 +320,7 @@ func TestAttackUpstreamCertificate(t *testing.T) {
 	old, server := host(t, "old.example", true, hello)
 	server.TLS.MinVersion, server.TLS.MaxVersion = tls.VersionTLS10, tls.VersionTLS11
 	plain, _ := host(t, "plain.example", false, hello)
-	rules := []scope.HostRule{expired, named, unknown, old, plain}
+	rules := []network.HostRule{expired, named, unknown, old, plain}
 	for i := range rules {
 		rules[i].Intercept = true
 	}

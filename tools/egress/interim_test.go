@@ -17,6 +17,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/servertest"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 // TestInterim: interim responses pass, in both versions of HTTP, with a credential masked and without fields of the
@@ -34,7 +35,7 @@ func TestInterim(t *testing.T) {
 	plain, _ := host(t, "plain.example", false, hints)
 	secret, _ := host(t, "good.example", true, hints)
 	secret.Secret = "key"
-	l, client := withSecret(t, []scope.HostRule{plain, secret}, "", "")
+	l, client := withSecret(t, []network.HostRule{plain, secret}, "", "")
 	conf := client.Transport.(*http.Transport).TLSClientConfig
 	for _, url := range []string{"http://plain.example/", "https://good.example/"} {
 		for _, proto := range []string{"http/1.1", "h2"} {
@@ -74,7 +75,7 @@ func TestInterimBytes(t *testing.T) {
 			w.WriteHeader(http.StatusEarlyHints)
 		}
 	})
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, func(_ *Options, c *Tenant) {
+	l := start(t, network.Spec{Allow: []network.HostRule{rule}}, func(_ *Options, c *Tenant) {
 		c.Limit = func() (requests, bytes []scope.Rate) { return nil, []scope.Rate{{N: 1 << 20, Per: 1 << 40}} }
 	})
 	c := l.dial(t)
@@ -98,7 +99,7 @@ func TestContinue(t *testing.T) {
 			fmt.Fprintf(w, "%s", body)
 		})
 		rule.Intercept = secure
-		l, roots := intercepting(t, []scope.HostRule{rule}, nil)
+		l, roots := intercepting(t, []network.HostRule{rule}, nil)
 		for path, want := range map[string]string{"/": "HTTP/1.1 100 Continue, HTTP/1.1 200 OK", "/late": "HTTP/1.1 413 Request Entity Too Large"} {
 			var c io.ReadWriter = l.dial(t)
 			target := "http://good.example" + path
@@ -132,7 +133,7 @@ func TestInterimUpgrade(t *testing.T) {
 			_, _ = io.Copy(c, c)
 		}
 	})
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{{Host: "good.example", Address: netip.MustParseAddrPort(at)}}}, nil)
+	l := start(t, network.Spec{Allow: []network.HostRule{{Host: "good.example", Address: netip.MustParseAddrPort(at)}}}, nil)
 	c := l.dial(t)
 	fmt.Fprint(c, "GET http://good.example/ HTTP/1.1\r\nHost: good.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	r := textproto.NewReader(bufio.NewReader(c))

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 // lab is a proxy with its log.
@@ -35,7 +35,7 @@ type lab struct {
 }
 
 // start serves a proxy on loopback for rules, until the test ends.
-func start(t testing.TB, spec scope.NetworkSpec, change func(*Options, *Tenant)) *lab {
+func start(t testing.TB, spec network.Spec, change func(*Options, *Tenant)) *lab {
 	t.Helper()
 	l := &lab{}
 	l.set(t, spec)
@@ -80,8 +80,8 @@ func (l *lab) serve(t testing.TB) (end func()) {
 	}
 }
 
-func (l *lab) set(t testing.TB, spec scope.NetworkSpec) {
-	n, err := scope.CompileNetwork(spec)
+func (l *lab) set(t testing.TB, spec network.Spec) {
+	n, err := network.Compile(spec)
 	require.NoError(t, err)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,7 +169,7 @@ func socks(c net.Conn, host string, port uint16) int {
 }
 
 // host starts a server on loopback, and returns a rule that pins the name to it.
-func host(t testing.TB, name string, secure bool, handler http.HandlerFunc) (scope.HostRule, *httptest.Server) {
+func host(t testing.TB, name string, secure bool, handler http.HandlerFunc) (network.HostRule, *httptest.Server) {
 	server := httptest.NewUnstartedServer(handler)
 	server.Config.ErrorLog = discard
 	server.EnableHTTP2 = true
@@ -180,7 +180,7 @@ func host(t testing.TB, name string, secure bool, handler http.HandlerFunc) (sco
 		server.Start()
 	}
 	t.Cleanup(server.Close)
-	return scope.HostRule{Host: name, Address: netip.MustParseAddrPort(server.Listener.Addr().String()), CA: authorityPEM(t)}, server
+	return network.HostRule{Host: name, Address: netip.MustParseAddrPort(server.Listener.Addr().String()), CA: authorityPEM(t)}, server
 }
 
 func hello(w http.ResponseWriter, r *http.Request) {

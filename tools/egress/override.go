@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/scopefs/scopefs/internal/mask"
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 // Overrides reports whether some servers take a parameter of a query or of a body for the method.
@@ -178,7 +178,7 @@ func (a *access) watchMethod(r *http.Request, rules Rules) {
 		return
 	}
 	if rules == nil {
-		rules = (*scope.Network)(nil)
+		rules = (*network.Rules)(nil)
 	}
 	if d, divided := a.divides(rules, a.path); divided {
 		r.Body = &watched{r.Body, all, func() error {

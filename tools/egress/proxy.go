@@ -18,14 +18,15 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 	"github.com/scopefs/scopefs/tools/limit"
 )
 
 // Rules decide about the connections and requests of one agent. Hosts are in the
-// form of [scope.ParseHost]. A [scope.Network] is one.
+// form of [network.ParseHost]. A [network.Rules] is one.
 type Rules interface {
 	// Connect decides about a connection, and returns how it is made.
-	Connect(host string, port uint16) (scope.Decision, scope.Route)
+	Connect(host string, port uint16) (scope.Decision, network.Route)
 
 	// Request decides about a request. path is percent-encoded and has no query.
 	// secret names the credential that the request gets.

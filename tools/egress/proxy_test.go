@@ -21,13 +21,14 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 // TestTunnel: TLS passes unchanged, by CONNECT and by SOCKS, and is recorded.
 func TestTunnel(t *testing.T) {
 	t.Parallel()
 	rule, server := host(t, "good.example", true, hello)
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, nil)
+	l := start(t, network.Spec{Allow: []network.HostRule{rule}}, nil)
 	client := l.client(t, &tls.Config{RootCAs: authorityPool()})
 	_, body := get(t, client, "https://good.example/x?y=1")
 	assert.Equal(t, "GET good.example /x?y=1 ", body)
@@ -66,7 +67,7 @@ func TestOtherPorts(t *testing.T) {
 		text, _ := io.ReadAll(c)
 		fmt.Fprintf(c, "got %s", text)
 	}()
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{{Host: "mail.example", Ports: []uint16{25}, Address: netip.MustParseAddrPort(server.Addr().String())}}}, nil)
+	l := start(t, network.Spec{Allow: []network.HostRule{{Host: "mail.example", Ports: []uint16{25}, Address: netip.MustParseAddrPort(server.Addr().String())}}}, nil)
 	c := l.connect(t, "mail.example:25")
 	line := make([]byte, len("220 ready\n"))
 	_, err = io.ReadFull(c, line)
@@ -81,7 +82,7 @@ func TestPlainHTTP(t *testing.T) {
 	t.Parallel()
 	rule, _ := host(t, "good.example", false, hello)
 	rule.Ports = []uint16{8080}
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, nil)
+	l := start(t, network.Spec{Allow: []network.HostRule{rule}}, nil)
 	_, body := get(t, l.client(t, nil), "http://good.example:8080/a%2fb?token=x")
 	assert.Equal(t, "GET good.example:8080 /a%2fb?token=x ", body)
 	e := l.logged(t, func(e audit.Event) bool { return e.Outcome == "end" })
@@ -93,7 +94,7 @@ func TestPlainHTTP(t *testing.T) {
 // TestDenied: a host without a rule is refused at once, with what to do.
 func TestDenied(t *testing.T) {
 	t.Parallel()
-	l := start(t, scope.NetworkSpec{}, nil)
+	l := start(t, network.Spec{}, nil)
 	want := `403 {"error":"%s is not allowed","rule":"network.allow","hint":"ask your operator"}` + "\n"
 	assert.Equal(t, fmt.Sprintf(want, "a.example:443"), l.raw(t, "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n"))
 	assert.Equal(t, fmt.Sprintf(want, "GET http://a.example/"), l.raw(t, "GET http://a.example/ HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n"))
@@ -115,7 +116,7 @@ func TestUnrecorded(t *testing.T) {
 	t.Parallel()
 	reached := false
 	rule, _ := host(t, "good.example", false, func(http.ResponseWriter, *http.Request) { reached = true })
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule}}, nil)
+	l := start(t, network.Spec{Allow: []network.HostRule{rule}}, nil)
 	l.mu.Lock()
 	l.refuse = errors.New("disk full")
 	l.mu.Unlock()
@@ -130,7 +131,7 @@ func TestUnreachable(t *testing.T) {
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	gone.Close()
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{{Host: "gone.example", Address: netip.MustParseAddrPort(gone.Addr().String())}, {Host: "unknown.example"}}}, nil)
+	l := start(t, network.Spec{Allow: []network.HostRule{{Host: "gone.example", Address: netip.MustParseAddrPort(gone.Addr().String())}, {Host: "unknown.example"}}}, nil)
 	assert.Contains(t, l.raw(t, "CONNECT gone.example:443 HTTP/1.1\r\nHost: gone.example:443\r\n\r\n"), "502 {\"error\":\"gone.example cannot be reached\"}")
 	assert.Contains(t, l.raw(t, "CONNECT unknown.example:443 HTTP/1.1\r\nHost: unknown.example:443\r\n\r\n"), "unknown.example cannot be resolved")
 	assert.Equal(t, 4, socks(l.dial(t), "gone.example", 443))
@@ -142,10 +143,10 @@ func TestApprove(t *testing.T) {
 	t.Parallel()
 	rule, _ := host(t, "good.example", false, hello)
 	var l *lab
-	l = start(t, scope.NetworkSpec{Others: true, Ask: []scope.HostRule{rule}}, func(_ *Options, c *Tenant) {
+	l = start(t, network.Spec{Others: true, Ask: []network.HostRule{rule}}, func(_ *Options, c *Tenant) {
 		c.Approve = func(_ context.Context, q Question) (Answer, error) {
 			if q.Path == "/late" {
-				l.set(t, scope.NetworkSpec{Deny: []scope.HostRule{{Host: "good.example"}}})
+				l.set(t, network.Spec{Deny: []network.HostRule{{Host: "good.example"}}})
 			}
 			return Answer{ID: "x7", Granted: q.Host == "good.example", Denied: q.Host == "denied.example"}, nil
 		}
@@ -177,7 +178,7 @@ func TestRecheck(t *testing.T) {
 	})
 	other := rule
 	other.Host, other.Ports = "raw.example", []uint16{25}
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{rule, other}}, nil)
+	l := start(t, network.Spec{Allow: []network.HostRule{rule, other}}, nil)
 	tunnel := l.connect(t, "raw.example:25")
 	res, err := l.client(t, nil).Get("http://good.example/")
 	require.NoError(t, err)
@@ -189,7 +190,7 @@ func TestRecheck(t *testing.T) {
 	var timeout net.Error
 	require.ErrorAs(t, err, &timeout, "what is still allowed stays")
 
-	l.set(t, scope.NetworkSpec{})
+	l.set(t, network.Spec{})
 	l.Recheck()
 	assert.True(t, ended(tunnel))
 	_, err = io.ReadAll(res.Body)
@@ -202,7 +203,7 @@ func TestIdle(t *testing.T) {
 	server, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer server.Close()
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{{Host: "a.example", Ports: []uint16{25}, Address: netip.MustParseAddrPort(server.Addr().String())}}},
+	l := start(t, network.Spec{Allow: []network.HostRule{{Host: "a.example", Ports: []uint16{25}, Address: netip.MustParseAddrPort(server.Addr().String())}}},
 		func(o *Options, _ *Tenant) { o.Limits.Idle = 3 * time.Second })
 	c := l.connect(t, "a.example:25")
 	began := time.Now()
@@ -221,7 +222,7 @@ func TestIdleTunnels(t *testing.T) {
 	server, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer server.Close()
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{{Host: "a.example", Ports: []uint16{25}, Address: netip.MustParseAddrPort(server.Addr().String())}}}, nil)
+	l := start(t, network.Spec{Allow: []network.HostRule{{Host: "a.example", Ports: []uint16{25}, Address: netip.MustParseAddrPort(server.Addr().String())}}}, nil)
 	const tunnels = 300
 	used := func() int64 {
 		runtime.GC()
@@ -256,7 +257,7 @@ func TestServeEnds(t *testing.T) {
 		<-r.Context().Done()
 	})
 	l := &lab{}
-	l.set(t, scope.NetworkSpec{Allow: []scope.HostRule{rule, {Host: "raw.example", Ports: []uint16{25}, Address: rule.Address}}, Others: true})
+	l.set(t, network.Spec{Allow: []network.HostRule{rule, {Host: "raw.example", Ports: []uint16{25}, Address: rule.Address}}, Others: true})
 	l.Proxy = New(Options{}, Tenant{
 		Rules: func() Rules { return l.rules },
 		Approve: func(ctx context.Context, _ Question) (Answer, error) {

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 // TestQuery: the host gets the bytes of the query that the client has sent, by every way through the proxy.
@@ -27,7 +27,7 @@ func TestQuery(t *testing.T) {
 	plain, _ := host(t, "plain.example", false, target)
 	secure, _ := host(t, "secure.example", true, target)
 	secure.Paths = []string{"/x"}
-	l, roots := intercepting(t, []scope.HostRule{plain, secure}, nil)
+	l, roots := intercepting(t, []network.HostRule{plain, secure}, nil)
 	through := func(proto string) *http.Client {
 		conf := roots.Clone()
 		conf.NextProtos = []string{proto}
@@ -93,7 +93,7 @@ func TestAttackQuery(t *testing.T) {
 		reached <- fmt.Sprint(r.Method, " ", r.RequestURI, " ", r.Header["X-Evil"])
 	})
 	rule.Methods, rule.Paths = []string{"GET"}, []string{"/ok/**"}
-	l, roots := intercepting(t, []scope.HostRule{rule}, nil)
+	l, roots := intercepting(t, []network.HostRule{rule}, nil)
 	type request struct{ method, target string }
 	refused := map[string]request{
 		"the path in the query":             {"GET", "/admin?/ok/x;/ok/y"},

@@ -24,6 +24,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 const (
@@ -32,7 +33,7 @@ const (
 )
 
 // withSecret starts an intercepting proxy with the secret "key" in a header.
-func withSecret(t *testing.T, rules []scope.HostRule, header, format string) (*lab, *http.Client) {
+func withSecret(t *testing.T, rules []network.HostRule, header, format string) (*lab, *http.Client) {
 	read := fixedSecret(t)
 	l, roots := intercepting(t, rules, func(_ *Options, c *Tenant) {
 		c.Secrets = func() map[string]Secret {
@@ -90,7 +91,7 @@ func TestSecretReachesItsHost(t *testing.T) {
 		"elsewhere":            {"x-api-key", "", map[string]string{"X-Other": placeholder, "Range": "bytes=0-3"}, map[string]string{"X-Other": placeholder, "Range": "", "Accept-Encoding": "identity"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, client := withSecret(t, []scope.HostRule{rule}, c.header, c.format)
+			_, client := withSecret(t, []network.HostRule{rule}, c.header, c.format)
 			r, _ := http.NewRequest("GET", "https://good.example/"+placeholder+"?"+placeholder, strings.NewReader(placeholder))
 			for k, v := range c.fields {
 				r.Header.Set(k, v)
@@ -151,7 +152,7 @@ func TestSecretEchoed(t *testing.T) {
 		w.Header().Set("X-End", key)
 	})
 	rule.Secret = "key"
-	l, client := withSecret(t, []scope.HostRule{rule}, "x-api-key", "")
+	l, client := withSecret(t, []network.HostRule{rule}, "x-api-key", "")
 	stars := strings.Repeat("*", len(value))
 	for path, want := range map[string]string{"/bytes": "<" + stars + stars + ">", "/length": "<" + stars + ">", "/gzip": "<" + stars + ">", "/br": "", "/twice": "", "/json": "", "/encoded": "", "/none": ""} {
 		r, _ := http.NewRequest("GET", "https://good.example"+path, nil)
@@ -200,8 +201,8 @@ func TestAttackPlaceholder(t *testing.T) {
 	plain, _ := host(t, "plain.example", false, hello)
 	good, _ := host(t, "good.example", true, hello)
 	good.Secret = "key"
-	public := scope.HostRule{Host: "public.example", Secret: "key"}
-	l, client := withSecret(t, []scope.HostRule{other, plain, good, public}, "", "")
+	public := network.HostRule{Host: "public.example", Secret: "key"}
+	l, client := withSecret(t, []network.HostRule{other, plain, good, public}, "", "")
 	request := func(change func(*http.Request)) *http.Request {
 		r, _ := http.NewRequest("POST", "https://other.example/", nil)
 		change(r)
@@ -260,7 +261,7 @@ func TestSecretUnreadable(t *testing.T) {
 	rule, _ := host(t, "good.example", true, func(http.ResponseWriter, *http.Request) { reached = true })
 	rule.Secret = "key"
 	for _, secrets := range []map[string]Secret{nil, {"key": {Read: func(context.Context) (credential.Secret, error) { return credential.Secret{}, io.ErrUnexpectedEOF }}}} {
-		l, roots := intercepting(t, []scope.HostRule{rule}, func(_ *Options, c *Tenant) { c.Secrets = func() map[string]Secret { return secrets } })
+		l, roots := intercepting(t, []network.HostRule{rule}, func(_ *Options, c *Tenant) { c.Secrets = func() map[string]Secret { return secrets } })
 		status, body := get(t, l.client(t, roots), "https://good.example/")
 		assert.Equal(t, 502, status)
 		assert.Contains(t, body, "credential")

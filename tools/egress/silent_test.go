@@ -9,15 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 // TestSilentClient: a connection that a program opens and does not use times out. It is no violation, as what is
 // neither TLS nor HTTP.
 func TestSilentClient(t *testing.T) {
 	t.Parallel()
-	rule := scope.HostRule{Host: "good.example", Intercept: true}
-	l, _ := intercepting(t, []scope.HostRule{rule}, func(o *Options, _ *Tenant) { o.Limits.Speak = 200 * time.Millisecond })
+	rule := network.HostRule{Host: "good.example", Intercept: true}
+	l, _ := intercepting(t, []network.HostRule{rule}, func(o *Options, _ *Tenant) { o.Limits.Speak = 200 * time.Millisecond })
 	ends := func(e audit.Event) bool { return e.Outcome == "failed" }
 
 	silent := l.connect(t, "good.example:443")

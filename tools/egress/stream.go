@@ -12,6 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 // stream connects a client to a host, by CONNECT or SOCKS. answer tells the
@@ -19,7 +20,7 @@ import (
 func (p *Proxy) stream(ctx context.Context, in *incoming, host string, port uint16, answer func(*refusal) error) {
 	a := p.newAccess(in, "connect")
 	a.port = port
-	name, err := scope.ParseHost(host)
+	name, err := network.ParseHost(host)
 	refuse := func(r *refusal) {
 		_ = answer(r)
 		in.Close()
@@ -70,7 +71,7 @@ func (p *Proxy) stream(ctx context.Context, in *incoming, host string, port uint
 }
 
 // dial connects to a host, at the address that its rule has.
-func (p *Proxy) dial(ctx context.Context, host string, port uint16, route scope.Route) (socket, error) {
+func (p *Proxy) dial(ctx context.Context, host string, port uint16, route network.Route) (socket, error) {
 	dialer, at := p.Dialer, authority(host, port, "")
 	if pin := route.Address; pin.IsValid() {
 		if pin.Port() == 0 {
@@ -209,7 +210,7 @@ func agrees(host, serverName string) error {
 	if serverName == "" && isIP {
 		return nil
 	}
-	if name, err := scope.ParseHost(serverName); err != nil || name != host {
+	if name, err := network.ParseHost(serverName); err != nil || name != host {
 		return violates(scope.KindProtocol, "protocol", "the TLS client names the host %.100q", serverName)
 	}
 	return nil

@@ -18,7 +18,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/servertest"
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 // company is a proxy that knows names, and leads each to an address. It notes what it is asked for.
@@ -86,12 +86,12 @@ func TestUpstream(t *testing.T) {
 		"tunnel.example:443": tunnel.Address.String(), "decided.example:443": decided.Address.String(), "plain.example": plain.Address.String(),
 		"speaks.example:22": speaks.Address.String(),
 	})
-	for _, r := range []*scope.HostRule{&tunnel, &decided, &plain, &speaks} {
+	for _, r := range []*network.HostRule{&tunnel, &decided, &plain, &speaks} {
 		r.Address = netip.AddrPort{}
 	}
 	tunnel.CA, decided.Paths, decided.CA, speaks.Ports, speaks.CA = "", []string{"/**"}, "", []uint16{22}, ""
 	local.Intercept = true
-	l, roots := intercepting(t, []scope.HostRule{tunnel, decided, plain, local, speaks}, func(o *Options, _ *Tenant) {
+	l, roots := intercepting(t, []network.HostRule{tunnel, decided, plain, local, speaks}, func(o *Options, _ *Tenant) {
 		o.Dialer.Upstream, o.Roots = &Upstream{Address: p.at}, authorityPool()
 	})
 	client := l.client(t, roots)
@@ -129,7 +129,7 @@ func TestUpstream(t *testing.T) {
 func TestUpstreamRefuses(t *testing.T) {
 	t.Parallel()
 	p := newCompany(t, nil)
-	l := start(t, scope.NetworkSpec{Allow: []scope.HostRule{{Host: "good.example", Ports: []uint16{80, 8443}}}}, func(o *Options, _ *Tenant) {
+	l := start(t, network.Spec{Allow: []network.HostRule{{Host: "good.example", Ports: []uint16{80, 8443}}}}, func(o *Options, _ *Tenant) {
 		o.Dialer.Upstream = &Upstream{Address: p.at}
 	})
 	for say, want := range map[string]string{
@@ -162,7 +162,7 @@ func TestAttackUpstream(t *testing.T) {
 	require.NoError(t, err)
 	up := &Upstream{Address: "proxy.corp.example:" + port}
 	rules := anything(8443)
-	rules.Allow = append(rules.Allow, scope.HostRule{Host: "93.184.216.34"}, scope.HostRule{Host: "::1"})
+	rules.Allow = append(rules.Allow, network.HostRule{Host: "93.184.216.34"}, network.HostRule{Host: "::1"})
 	l := start(t, rules, func(o *Options, _ *Tenant) {
 		o.Dialer.Upstream = up
 		o.Dialer.Lookup = func(_ context.Context, host string) ([]netip.Addr, error) {

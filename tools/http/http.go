@@ -31,6 +31,7 @@ import (
 	"github.com/scopefs/scopefs/internal/bounded"
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/egress"
 )
@@ -61,7 +62,7 @@ func (s Service) Check() error {
 	case s.URL.Scheme == "http" && s.Credential != nil && !credential.Loopback(s.URL.Hostname()):
 		return errors.New("url: is http, and the credential would be readable on the way: write https")
 	}
-	if _, err := scope.ParseHost(s.URL.Hostname()); err != nil {
+	if _, err := network.ParseHost(s.URL.Hostname()); err != nil {
 		return fmt.Errorf("url: %w", err)
 	}
 	for _, m := range s.Methods {
@@ -309,11 +310,11 @@ func (to *endpoint) target(in requestArgs) (*url.URL, error) {
 			"%s allows no parameter such as _method, in which some servers read another method", in.Service).
 			Suggest("leave it out")
 	}
-	readings, clear := scope.PathReadings("/" + rel)
+	readings, clear := network.PathReadings("/" + rel)
 	switch {
 	case strings.ContainsFunc(rel, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\\' || r == utf8.RuneError }):
 		return nil, tools.Errorf(tools.Invalid, "path: holds a control character or a backslash")
-	case scope.Encoded(rel):
+	case network.Encoded(rel):
 		return nil, tools.Errorf(tools.Invalid, "path: is percent-encoded: write the characters themselves")
 	case !clear:
 		e := tools.Errorf(tools.OutsideScope, "path: leads out of the service")

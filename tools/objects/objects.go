@@ -19,6 +19,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -63,7 +64,7 @@ func nameOf(r tools.Resource) (string, error) {
 		return "", tools.Errorf(tools.Invalid, "the key is too long by %d bytes", len(name)-maxName)
 	case strings.ContainsFunc(key, func(r rune) bool { return unicode.IsControl(r) || r == '\\' || r == utf8.RuneError }):
 		return "", tools.Errorf(tools.Invalid, "the key holds a control character or a backslash")
-	case scope.Encoded(key):
+	case network.Encoded(key):
 		return "", tools.Errorf(tools.Invalid, "the key is percent-encoded: write the characters themselves")
 	}
 	return name, nil

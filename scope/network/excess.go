@@ -1,4 +1,4 @@
-package scope
+package network
 
 import (
 	"fmt"
@@ -6,23 +6,25 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/scopefs/scopefs/scope"
 )
 
-// NetworkExcess is a connection or request that a network allows, or asks the operator about, and that others deny.
-type NetworkExcess struct {
+// Excess is a connection or request that a network allows, or asks the operator about, and that others deny.
+type Excess struct {
 	Allows       HostRule // the rule of the network; without a host: its question about every other host
 	Asks         bool
 	Host         string // these four show it. Without a method: every request
 	Port         uint16
 	Method, Path string
-	Before       Decision
+	Before       scope.Decision
 	Undecided    bool // which paths several rules allow together was not compared
 	Unseen       bool // both allow the connection, and its requests are not decided one by one any more
 }
 
 // Excess returns what the network allows and was does not: one for each rule of the network and each rule that decided before.
-func (n *Network) Excess(was *Network) (all []NetworkExcess) {
-	seen, steps := map[string]bool{}, MaxSteps
+func (n *Rules) Excess(was *Rules) (all []Excess) {
+	seen, steps := map[string]bool{}, scope.MaxSteps
 	hosts, ports, methods := n.names(was)
 	for _, host := range hosts {
 		for _, port := range ports {
@@ -35,27 +37,27 @@ func (n *Network) Excess(was *Network) (all []NetworkExcess) {
 			}
 		}
 	}
-	place := func(e NetworkExcess) int {
+	place := func(e Excess) int {
 		if e.Allows.Host == "" {
 			return len(n.allow) + len(n.ask)
 		}
 		return slices.IndexFunc(slices.Concat(n.allow, n.ask), func(r hostRule) bool { return reflect.DeepEqual(r.HostRule, e.Allows) })
 	}
-	slices.SortStableFunc(all, func(a, b NetworkExcess) int { return place(a) - place(b) })
+	slices.SortStableFunc(all, func(a, b Excess) int { return place(a) - place(b) })
 	return all
 }
 
 // excessAt is Excess for one host and port.
-func (n *Network) excessAt(was *Network, host string, port uint16, methods []string, steps *int) (all []NetworkExcess) {
+func (n *Rules) excessAt(was *Rules, host string, port uint16, methods []string, steps *int) (all []Excess) {
 	now, rules := n.decide(host, port, nil)
 	old, before := was.decide(host, port, nil)
-	if !now.Wider(Decision{}) || !now.Wider(old) && reflect.DeepEqual(rules, before) {
+	if !now.Wider(scope.Decision{}) || !now.Wider(old) && reflect.DeepEqual(rules, before) {
 		return nil
 	}
 	add := func(r *request) {
 		now, rules := n.decide(host, port, r)
 		old, before := was.decide(host, port, r)
-		e := NetworkExcess{Asks: now.Ask, Host: host, Port: port, Before: old}
+		e := Excess{Asks: now.Ask, Host: host, Port: port, Before: old}
 		if len(rules) > 0 {
 			e.Allows = rules[0].HostRule
 		}
@@ -75,7 +77,7 @@ func (n *Network) excessAt(was *Network, host string, port uint16, methods []str
 		add(nil)
 		decided := slices.ContainsFunc(before, hostRule.Intercepts) && !slices.ContainsFunc(rules, hostRule.Intercepts)
 		if all == nil && len(rules) > 0 && decided {
-			all = append(all, NetworkExcess{Allows: rules[0].HostRule, Asks: now.Ask, Host: host, Port: port, Before: old, Unseen: true})
+			all = append(all, Excess{Allows: rules[0].HostRule, Asks: now.Ask, Host: host, Port: port, Before: old, Unseen: true})
 		}
 		return all
 	}
@@ -85,9 +87,9 @@ func (n *Network) excessAt(was *Network, host string, port uint16, methods []str
 			add(&request{method, path})
 		}
 		for _, rule := range rules {
-			found := slices.ContainsFunc(all, func(e NetworkExcess) bool { return reflect.DeepEqual(e.Allows, rule.HostRule) })
+			found := slices.ContainsFunc(all, func(e Excess) bool { return reflect.DeepEqual(e.Allows, rule.HostRule) })
 			if !found && (!decided || old.Allow && !rule.within(before, method, words)) {
-				all = append(all, NetworkExcess{Allows: rule.HostRule, Asks: now.Ask, Host: host, Port: port, Undecided: true})
+				all = append(all, Excess{Allows: rule.HostRule, Asks: now.Ask, Host: host, Port: port, Undecided: true})
 			}
 		}
 	}
@@ -95,9 +97,9 @@ func (n *Network) excessAt(was *Network, host string, port uint16, methods []str
 }
 
 // names returns hosts, ports and methods that stand for all that the rules of two networks distinguish.
-func (n *Network) names(was *Network) (hosts []string, ports []uint16, methods []string) {
+func (n *Rules) names(was *Rules) (hosts []string, ports []uint16, methods []string) {
 	var rules []hostRule
-	for _, of := range []*Network{n, was} {
+	for _, of := range []*Rules{n, was} {
 		if of != nil {
 			rules = slices.Concat(rules, of.deny, of.ask, of.allow)
 		}
@@ -156,7 +158,7 @@ func distinct[T comparable](list []T) (all []T) {
 }
 
 // requestGrammar has the paths of requests that servers read in one way, as far as slashes and dots say.
-var requestGrammar = Grammar{
+var requestGrammar = scope.Grammar{
 	Next: func(state int, r rune) int { // as pathGrammar, 4: nothing yet, which is state 0
 		switch {
 		case r < ' ' || r == '\\' || state == 0 && r != '/' || state == 1 && r == '/':
@@ -177,17 +179,17 @@ var requestGrammar = Grammar{
 // a rule without paths covers.
 func pathsOf(rules []hostRule, steps *int) (words []string, ok bool) {
 	const odd = "//"
-	all := []Expression{WildExpression("*")}
+	all := []scope.Expression{scope.WildExpression("*")}
 	for _, r := range rules {
 		for _, path := range r.paths {
-			e, ok := globExpression(path)
+			e, ok := scope.GlobExpression(path)
 			if !ok {
 				return []string{odd}, false
 			}
 			all = append(all, e)
 		}
 	}
-	ok = Words(requestGrammar, all, steps, func(word string) bool {
+	ok = scope.Words(requestGrammar, all, steps, func(word string) bool {
 		words = append(words, word)
 		return true
 	})

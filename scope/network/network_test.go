@@ -1,4 +1,4 @@
-package scope
+package network
 
 import (
 	"net/netip"
@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/scope"
 )
 
 func TestParseHost(t *testing.T) {
@@ -29,7 +31,7 @@ func TestParseHost(t *testing.T) {
 
 func TestNetworkConnect(t *testing.T) {
 	pinned := netip.MustParseAddrPort("127.0.0.1:8443")
-	n, err := CompileNetwork(NetworkSpec{
+	n, err := Compile(Spec{
 		Deny: []HostRule{{Host: "bad.example.org"}},
 		Ask:  []HostRule{{Host: "ask.example.org"}},
 		Allow: []HostRule{
@@ -62,16 +64,16 @@ func TestNetworkConnect(t *testing.T) {
 	}
 	d, _ := n.Connect("git.example.net", 443)
 	assert.Equal(t, "add {host: git.example.net} to network.allow", d.Remedy)
-	n, err = CompileNetwork(NetworkSpec{Others: true, Allow: []HostRule{{Host: "*"}}, Deny: []HostRule{{Host: "1.2.3.4"}}})
+	n, err = Compile(Spec{Others: true, Allow: []HostRule{{Host: "*"}}, Deny: []HostRule{{Host: "1.2.3.4"}}})
 	require.NoError(t, err)
 	for host, want := range map[string]bool{"any.example": true, "9.9.9.9": false, "::2": false} {
 		d, _ := n.Connect(host, 443)
 		assert.Equal(t, want, d.Allow, host)
 		assert.Equal(t, !want, d.Ask, host)
 	}
-	for _, n := range []*Network{nil, {}} {
+	for _, n := range []*Rules{nil, {}} {
 		d, _ := n.Connect("any.example", 443)
-		assert.Equal(t, KindNothing, d.Kind)
+		assert.Equal(t, scope.KindNothing, d.Kind)
 		assert.False(t, d.Allow || d.Ask)
 	}
 }
@@ -79,7 +81,7 @@ func TestNetworkConnect(t *testing.T) {
 // TestNetworkRequest: a path that a server may read in another way than the rule
 // is not allowed.
 func TestNetworkRequest(t *testing.T) {
-	n, err := CompileNetwork(NetworkSpec{Allow: []HostRule{
+	n, err := Compile(Spec{Allow: []HostRule{
 		{Host: "h.example", Methods: []string{"GET", "HEAD"}, Paths: []string{"/{pub,top/{a,b}}/**", "/one/*"}},
 		{Host: "h.example", Methods: []string{"POST"}, Paths: []string{"/submit"}, Secret: "token"},
 		{Host: "free.example", Methods: []string{"GET"}},
@@ -99,7 +101,7 @@ func TestNetworkRequest(t *testing.T) {
 		assert.Equal(t, c.want, d.Allow, "%s %s", c.method, c.path)
 		assert.Equal(t, c.path == "/submit" && c.want, secret == "token", c.path)
 		if !c.want {
-			assert.Equal(t, KindRequest, d.Kind)
+			assert.Equal(t, scope.KindRequest, d.Kind)
 		}
 	}
 	// The remedy names the path that was asked for, and no other.
@@ -116,12 +118,12 @@ func TestNetworkRequest(t *testing.T) {
 	d, _ := n.Request("free.example", 443, "GET", "/a/../b")
 	assert.True(t, d.Allow, "no path is restricted")
 	d, _ = n.Request("other.example", 443, "GET", "/")
-	assert.Equal(t, KindHost, d.Kind)
+	assert.Equal(t, scope.KindHost, d.Kind)
 }
 
 func TestCompileNetworkRefuses(t *testing.T) {
 	pin := netip.MustParseAddrPort("127.0.0.1:1")
-	for want, spec := range map[string]NetworkSpec{
+	for want, spec := range map[string]Spec{
 		"odd spelling":  {Allow: []HostRule{{Host: "127.1"}}},
 		"no name":       {Deny: []HostRule{{Host: "http://a"}}},
 		"no labels":     {Allow: []HostRule{{Host: "*.1.2.3.4"}}},
@@ -132,13 +134,13 @@ func TestCompileNetworkRefuses(t *testing.T) {
 		"differ":        {Allow: []HostRule{{Host: "a", Address: pin}, {Host: "a"}}},
 		"network.allow": {Ask: []HostRule{{Host: "a", Methods: []string{"GET"}}}},
 	} {
-		_, err := CompileNetwork(spec)
+		_, err := Compile(spec)
 		assert.ErrorContains(t, err, want)
 	}
 }
 
 func BenchmarkNetworkConnect(b *testing.B) {
-	n, err := CompileNetwork(NetworkSpec{Allow: []HostRule{{Host: "*.example.org"}, {Host: "api.example.org"}}})
+	n, err := Compile(Spec{Allow: []HostRule{{Host: "*.example.org"}, {Host: "api.example.org"}}})
 	require.NoError(b, err)
 	for b.Loop() {
 		n.Connect("api.example.org", 443)

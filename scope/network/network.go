@@ -1,4 +1,8 @@
-package scope
+// Package network decides whether an agent may connect to a host, and make a request to it. It is pure, as package scope is.
+//
+// A [Spec] holds the rules as a definition states them. [Compile] converts it to [Rules], which decide about connections and requests.
+// [ParseHost] returns the form of a host that Rules decide about.
+package network
 
 import (
 	"errors"
@@ -9,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/scopefs/scopefs/scope"
 )
 
 // HostRule names hosts, and the requests to them that it covers. In Deny it has a
@@ -33,8 +39,8 @@ func (r HostRule) Intercepts() bool {
 	return r.Intercept || r.Secret != "" || len(r.Methods) > 0 || len(r.Paths) > 0
 }
 
-// NetworkSpec is a network policy in its written form.
-type NetworkSpec struct {
+// Spec is a network policy in its written form.
+type Spec struct {
 	Deny   []HostRule `json:"deny,omitempty"`
 	Ask    []HostRule `json:"ask,omitempty"`
 	Allow  []HostRule `json:"allow,omitempty"`
@@ -48,14 +54,14 @@ type Route struct {
 	Intercept bool           // requests are decided one by one; otherwise the connection is a tunnel
 }
 
-// Network decides about the connections of one agent. It is immutable and safe
-// for concurrent use. The zero Network allows nothing.
+// Rules decide about the connections of one agent. It is immutable and safe
+// for concurrent use. The zero Rules allow nothing.
 //
 // Deny overrides Ask, and Ask overrides Allow, whatever the order of rules. In
 // each list the rules with the narrowest host that matches decide alone, and
 // rules with the same host add up. So a rule for api.example.org restricts what a
 // rule for *.example.org would allow.
-type Network struct {
+type Rules struct {
 	deny, ask, allow []hostRule
 	others           bool
 	compiled         bool
@@ -64,16 +70,16 @@ type Network struct {
 type hostRule struct {
 	HostRule
 	pattern HostPattern
-	paths   []string // Paths without braces: see expand
+	paths   []string // Paths without braces: see scope.Expand
 }
 
 // maxHosts limits the rules of one list.
 const maxHosts = 1000
 
-// CompileNetwork returns the policy that spec describes. An error names the host,
+// Compile returns the policy that spec describes. An error names the host,
 // the key and the correction.
-func CompileNetwork(spec NetworkSpec) (*Network, error) {
-	n := &Network{others: spec.Others, compiled: true}
+func Compile(spec Spec) (*Rules, error) {
+	n := &Rules{others: spec.Others, compiled: true}
 	for _, list := range []struct {
 		key   string
 		rules []HostRule
@@ -114,10 +120,10 @@ func parseHostRule(list string, r HostRule) (hostRule, error) {
 	}
 	var paths []string
 	for _, p := range r.Paths {
-		if !strings.HasPrefix(p, "/") || len(p) > maxPattern || !doublestar.ValidatePattern(p) {
+		if !strings.HasPrefix(p, "/") || len(p) > scope.MaxPattern || !doublestar.ValidatePattern(p) {
 			return hostRule{}, fmt.Errorf("paths: %.100q is no pattern: write one that begins with a slash, such as /api/**", p)
 		}
-		all, err := expand(p, nil)
+		all, err := scope.Expand(p)
 		if err != nil {
 			return hostRule{}, fmt.Errorf("paths: %.100q %w", p, err)
 		}
@@ -166,7 +172,7 @@ func narrowest(all []hostRule, host string, port uint16) (found []hostRule) {
 
 // Connect decides about a connection to a host in canonical form; see ParseHost.
 // The route is that of a connection that is allowed or approved.
-func (n *Network) Connect(host string, port uint16) (Decision, Route) {
+func (n *Rules) Connect(host string, port uint16) (scope.Decision, Route) {
 	d, rules := n.decide(host, port, nil)
 	var route Route
 	for _, r := range rules {
@@ -179,7 +185,7 @@ func (n *Network) Connect(host string, port uint16) (Decision, Route) {
 // Request decides about a request on a connection. path is as the client wrote
 // it, percent-encoded and without the query. secret names the credential of the
 // rule that allows it.
-func (n *Network) Request(host string, port uint16, method, path string) (d Decision, secret string) {
+func (n *Rules) Request(host string, port uint16, method, path string) (d scope.Decision, secret string) {
 	d, rules := n.decide(host, port, &request{method, path})
 	if len(rules) > 0 {
 		secret = rules[0].Secret
@@ -191,16 +197,16 @@ func (n *Network) Request(host string, port uint16, method, path string) (d Deci
 type request struct{ method, path string }
 
 // decide returns the rules that decide, of Ask and Allow only.
-func (n *Network) decide(host string, port uint16, r *request) (Decision, []hostRule) {
+func (n *Rules) decide(host string, port uint16, r *request) (scope.Decision, []hostRule) {
 	if n == nil || !n.compiled {
-		return Decision{Kind: KindNothing, Rule: "no network", Remedy: "set network in the definition"}, nil
+		return scope.Decision{Kind: scope.KindNothing, Rule: "no network", Remedy: "set network in the definition"}, nil
 	}
 	if denying := narrowest(n.deny, host, port); len(denying) > 0 {
 		rule := "network.deny: " + denying[0].Host
-		return Decision{Kind: KindHost, Rule: rule, Remedy: "remove " + denying[0].Host + " from network.deny"}, nil
+		return scope.Decision{Kind: scope.KindHost, Rule: rule, Remedy: "remove " + denying[0].Host + " from network.deny"}, nil
 	}
 	if asking := narrowest(n.ask, host, port); len(asking) > 0 {
-		return Decision{Ask: true, Kind: KindHost, Rule: "network.ask: " + asking[0].Host, Remedy: remedyAsk}, asking
+		return scope.Decision{Ask: true, Kind: scope.KindHost, Rule: "network.ask: " + asking[0].Host, Remedy: remedyAsk}, asking
 	}
 	named := narrowest(n.allow, host, port)
 	allowing := named
@@ -209,13 +215,13 @@ func (n *Network) decide(host string, port uint16, r *request) (Decision, []host
 	}
 	switch {
 	case len(allowing) > 0:
-		return Decision{Allow: true, Kind: KindHost, Rule: "network.allow: " + allowing[0].text()}, allowing
+		return scope.Decision{Allow: true, Kind: scope.KindHost, Rule: "network.allow: " + allowing[0].text()}, allowing
 	case len(named) > 0:
-		return Decision{Kind: KindRequest, Rule: "network.allow: " + named[0].text(), Remedy: r.remedy(named[0].Host)}, nil
+		return scope.Decision{Kind: scope.KindRequest, Rule: "network.allow: " + named[0].text(), Remedy: r.remedy(named[0].Host)}, nil
 	case n.others:
-		return Decision{Ask: true, Kind: KindHost, Rule: "network.ask: true", Remedy: remedyAsk}, nil
+		return scope.Decision{Ask: true, Kind: scope.KindHost, Rule: "network.ask: true", Remedy: remedyAsk}, nil
 	}
-	return Decision{Kind: KindHost, Rule: "network.allow", Remedy: remedy(host, port), Others: true}, nil
+	return scope.Decision{Kind: scope.KindHost, Rule: "network.allow", Remedy: remedy(host, port), Others: true}, nil
 }
 
 const remedyAsk = "approve the connection: see scopefs approvals, or add the host to network.allow"
@@ -233,7 +239,7 @@ func (r *request) remedy(host string) string {
 	if !ok || slices.ContainsFunc(readings, func(path string) bool { return path != readings[0] }) {
 		return fmt.Sprintf("widen methods and paths of %s in network.allow: servers read this path in several ways", host)
 	}
-	return fmt.Sprintf("add %s and %s to methods and paths of %s in network.allow", r.method, QuotePattern(readings[0]), host)
+	return fmt.Sprintf("add %s and %s to methods and paths of %s in network.allow", r.method, scope.QuotePattern(readings[0]), host)
 }
 
 // text returns the rule for people.
