@@ -157,7 +157,7 @@ func (a *app) heldAgent(ctx context.Context, words []string) (kept, error) {
 	if len(k.words) > 0 {
 		return k, exit.Usagef("%q is no flag: give --path GLOB for a part of the changes", k.words[0])
 	}
-	if a.Branch == "" && !(k.named && k.holds(ctx)) {
+	if a.Branch == "" && (!k.named || !k.holds(ctx)) {
 		if k, err = a.layer(ctx, k); err != nil {
 			return k, err
 		}

@@ -97,7 +97,7 @@ func (a *app) layer(ctx context.Context, k kept) (kept, error) {
 	}
 	holding := slices.DeleteFunc(slices.Clone(all), func(l kept) bool { return !l.holding() })
 	if len(holding) > 1 {
-		list := report.Branches{}
+		var list report.Branches
 		holding, list = a.listLayers(ctx, holding)
 		if len(holding) > 1 {
 			var names []string

@@ -16,6 +16,7 @@ import (
 // Arg as the first argument of scopefs-files makes the process one of this package.
 const Arg = "ports"
 
+// The bounds of requests.
 const (
 	MaxRequests = 16              // at a time: the daemon sends no more
 	MaxMessage  = 512             // bytes
