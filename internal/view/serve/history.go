@@ -70,12 +70,7 @@ func openHistory(cfg wire.HistoryConfig, root *beneath.Root, dir int, l *daemonL
 		})
 		return s, err
 	}
-	var store *history.Store
-	if cfg.Optional { // a command beside another one works without, at once
-		store, err = open()
-	} else {
-		store, err = branch.WaitFor(open)
-	}
+	store, err := branch.WaitFor(open) // a command may be about to end
 	if errors.Is(err, history.ErrBusy) {
 		err = fmt.Errorf("%w: wait until it ends, or start scopefs daemon for several at a time, with --dir for a project", err)
 	}
