@@ -330,17 +330,23 @@ func (p *Policy) GitConfig() []string {
 // depth of rel and with the number of rules that have wildcards beyond "**/"
 // and "/**". It does not grow with the number of other rules.
 func (p *Policy) File(op Op, rel string) Decision {
+	d := p.approved(op, rel)
 	if p.closed {
-		return Decision{Ask: true, Access: Ask, Kind: KindAccess, Rule: "access: " + Ask.String()}
+		return Decision{Ask: true, Judge: d.Judge, Own: d.Own, Access: Ask, Kind: KindAccess, Rule: "access: " + Ask.String()}
 	}
+	if r := p.asked(op, rel); r != nil && d.Allow { // an operation that an approval has allowed is judged also if that has ended
+		return Decision{Ask: op != OpLinkFrom, Judge: d.Judge, Own: d.Own, Access: d.Access, Kind: r.kind, Rule: r.text}
+	}
+	return d
+}
+
+// approved is File once the operator has approved everything.
+func (p *Policy) approved(op Op, rel string) Decision {
 	d := p.byPaths(op, rel)
 	if p.spec.Git != nil && d.Allow {
 		if git, ok := p.spec.Git.file(op, rel); ok {
 			d = git
 		}
-	}
-	if r := p.asked(op, rel); r != nil && d.Allow {
-		return Decision{Ask: op != OpLinkFrom, Access: d.Access, Kind: r.kind, Rule: r.text}
 	}
 	return d
 }
@@ -522,7 +528,7 @@ func (p *Policy) Linked(op Op, rel string, nlink uint64) Decision {
 // target names below rel, so none stands where Protect has a rule below, and none out of installed packages leads to
 // them.
 func (p *Policy) Link(rel, text, target string) Decision {
-	d := p.File(OpOpenWrite, target)
+	d := p.approved(OpOpenWrite, target)
 	held := d.Access == Hold && !p.Held(rel)
 	if d.Kind == KindProtect && (!d.Allow || held) {
 		d.Allow = false
