@@ -10,7 +10,13 @@ import (
 
 // TestAttackAskMoves: an approval of a path gives nothing that was at another path when it was given, and no name that outlasts it.
 func TestAttackAskMoves(t *testing.T) {
-	h := harness.NewHost(t, map[string]string{"a": "view: {paths: {'**/secret': ask, 'docs/**': ask}}"})
+	for _, changes := range []string{"kept", "held"} {
+		t.Run(changes, func(t *testing.T) { attackAskMoves(t, changes) })
+	}
+}
+
+func attackAskMoves(t *testing.T, changes string) {
+	h := harness.NewHost(t, map[string]string{"a": "view: {changes: " + changes + ", paths: {'**/secret': ask, 'docs/**': ask}}"})
 	harness.Plant(t, h.Scope("a"), "q/secret=mine\n", "r/secret=theirs\n", "top/q/secret=mine\n", "top/r/secret=theirs\n", "docs/a=one\n")
 	script := func(text string) <-chan string {
 		got := make(chan string, 1)
@@ -31,4 +37,8 @@ func TestAttackAskMoves(t *testing.T) {
 	got = script("echo 1 >>docs/a; ln docs/a free && echo linked")
 	h.Must("approvals", "approve", waits(h, "docs/a"))
 	assert.NotContains(t, <-got, "linked")
+
+	// Directories without such a path move as ever.
+	const moves = "mkdir -p n/m old/deep && touch n/m/f old/deep/f && python3 -c 'import os; os.rename(\"n\", \"n2\"); os.rename(\"old/deep\", \"deep\")' && cat n2/m/f deep/f && echo moved"
+	assert.Equal(t, "moved\n", <-script(moves))
 }
