@@ -30,7 +30,8 @@ func attackAskMoves(t *testing.T, changes string) {
 	h.Must("approvals", "approve", waits(h, "q/secret"))
 	assert.NotContains(t, <-got, "theirs")
 
-	got = script("echo 1 >>top/q/secret; python3 - <<'E'\nimport ctypes,os\nl=ctypes.CDLL(None)\nprint(l.renameat2(-100,b'top/q',-100,b'top/r',2))\nE\ntimeout 2 cat top/q/secret top/r/secret")
+	got = script("echo 1 >>top/q/secret; python3 - <<'E'\nimport ctypes\nl=ctypes.CDLL(None)\n" +
+		"print(l.renameat2(-100,b'top/q',-100,b'top/r',2))\nE\ntimeout 2 cat top/q/secret top/r/secret")
 	h.Must("approvals", "approve", waits(h, "top/q/secret"))
 	assert.NotContains(t, <-got, "theirs")
 
@@ -39,6 +40,7 @@ func attackAskMoves(t *testing.T, changes string) {
 	assert.NotContains(t, <-got, "linked")
 
 	// Directories without such a path move as ever.
-	const moves = "mkdir -p n/m old/deep && touch n/m/f old/deep/f && python3 -c 'import os; os.rename(\"n\", \"n2\"); os.rename(\"old/deep\", \"deep\")' && cat n2/m/f deep/f && echo moved"
+	const moves = "mkdir -p n/m old/deep && touch n/m/f old/deep/f && " +
+		"python3 -c 'import os; os.rename(\"n\", \"n2\"); os.rename(\"old/deep\", \"deep\")' && cat n2/m/f deep/f && echo moved"
 	assert.Equal(t, "moved\n", <-script(moves))
 }

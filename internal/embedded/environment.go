@@ -87,5 +87,6 @@ func sameEnviron(p, at paths.Paths, id scope.ID) error {
 }
 
 func otherValue(id scope.ID, name string) error {
-	return fmt.Errorf("another command of %s runs, with another value of %s in its environment: wait for its end, or set the same value", id, name)
+	return fmt.Errorf("another command of %s runs, with another value of %s in its environment: wait for its end, or set the same value",
+		id, name)
 }
