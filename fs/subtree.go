@@ -82,7 +82,7 @@ func (v *View) judgeSubtrees(old, new *place, moved, other *beneath.Stat, exchan
 }
 
 // judgeSubtree judges what is below a directory that is about to move. Lists of protect must decide about each name as
-// they do now, and no link may lead where a new link may not, unless it does so now.
+// they do now, no name may need an approval, and no link may lead where a new link may not, unless it does so now.
 func (v *View) judgeSubtree(from, to string, exchange bool) error {
 	s := subtree{View: v, policy: v.policy.Load(), from: from, to: to, left: maxSubtree, moved: *v.root}
 	s.alike = s.policy.Alike(from, to)
@@ -153,6 +153,9 @@ func (s *subtree) walk() error {
 func (s *subtree) judge(below string, st *beneath.Stat, statErr error) error {
 	from, to := s.from+below, s.to+below
 	if !s.alike {
+		if s.policy.Asks(from) || s.policy.Asks(to) {
+			return syscall.EXDEV // an approval is for a path: programs copy, and each name that they open or make asks
+		}
 		was, old := s.policy.Listed(from)
 		is, new := s.policy.Listed(to)
 		switch {

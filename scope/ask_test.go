@@ -76,3 +76,24 @@ func TestAskExcess(t *testing.T) {
 	assert.NotEmpty(t, open.Excess(closed))
 	assert.Empty(t, closed.Excess(open))
 }
+
+// TestAskKeepsRules: what the other rules say about a link's target and a file of git holds for paths under ask, too, also if an approval
+// ends between the decision and the operation.
+func TestAskKeepsRules(t *testing.T) {
+	spec := PolicySpec{Git: &GitRules{Hooks: true, Config: []string{"user.name"}}, Protect: []Protect{{Name: "ci", Paths: []string{"ci.yml"}, Hold: true}}}
+	plain, err := Compile(spec)
+	require.NoError(t, err)
+	spec.Paths = []PathRule{{Pattern: "ci.yml", Access: Ask}, {Pattern: ".git", Access: Ask}}
+	asking, err := Compile(spec)
+	require.NoError(t, err)
+	spec.Closed = true
+	closed, err := Compile(spec)
+	require.NoError(t, err)
+	for _, p := range []*Policy{plain, asking, closed} {
+		assert.False(t, p.Link("l", "ci.yml", "ci.yml").Allow)
+		assert.Equal(t, plain.File(OpRename, ".git/config").Judge, p.File(OpRename, ".git/config").Judge)
+		assert.Equal(t, plain.File(OpUnlink, ".git/index.lock").Own, p.File(OpUnlink, ".git/index.lock").Own)
+	}
+	assert.NotZero(t, plain.File(OpRename, ".git/config").Judge)
+	assert.True(t, plain.File(OpUnlink, ".git/index.lock").Own)
+}

@@ -330,29 +330,38 @@ func (p *Policy) GitConfig() []string {
 // depth of rel and with the number of rules that have wildcards beyond "**/"
 // and "/**". It does not grow with the number of other rules.
 func (p *Policy) File(op Op, rel string) Decision {
+	d := p.approved(op, rel)
 	if p.closed {
-		return Decision{Ask: true, Access: Ask, Kind: KindAccess, Rule: "access: " + Ask.String()}
+		return Decision{Ask: true, Judge: d.Judge, Own: d.Own, Access: Ask, Kind: KindAccess, Rule: "access: " + Ask.String()}
 	}
+	if r := p.asked(op, rel); r != nil && d.Allow { // an operation that an approval has allowed is judged also if that has ended
+		return Decision{Ask: op != OpLinkFrom, Judge: d.Judge, Own: d.Own, Access: d.Access, Kind: r.kind, Rule: r.text}
+	}
+	return d
+}
+
+// approved is File once the operator has approved everything.
+func (p *Policy) approved(op Op, rel string) Decision {
 	d := p.byPaths(op, rel)
 	if p.spec.Git != nil && d.Allow {
 		if git, ok := p.spec.Git.file(op, rel); ok {
 			d = git
 		}
 	}
-	if r := p.asked(op, rel); r != nil && d.Allow {
-		return Decision{Ask: true, Access: d.Access, Kind: r.kind, Rule: r.text}
-	}
 	return d
 }
 
+// Asks reports whether a change of rel needs an approval that nobody has granted.
+func (p *Policy) Asks(rel string) bool { return p.asked(OpRename, rel) != nil }
+
 // asked returns the rule of Ask for rel if op needs an approval that nobody has granted, else nil. A handle's reads and writes do not:
-// its open did.
+// its open did. Nobody grants a hard link: the other name would outlast the approval.
 func (p *Policy) asked(op Op, rel string) *rule {
 	if !p.asking || op != OpOpen && !op.Mutates() || op == OpWrite {
 		return nil
 	}
 	r := p.asks.find(nil, rel)
-	if r == nil || p.writes.find(nil, rel) != nil || !op.Mutates() && p.reads.find(nil, rel) != nil {
+	if r == nil || op != OpLinkFrom && p.writes.find(nil, rel) != nil || !op.Mutates() && p.reads.find(nil, rel) != nil {
 		return nil
 	}
 	return r
@@ -492,11 +501,11 @@ func (p *Policy) listedBelow(rel string) *rule {
 	return p.sources.across(folded)
 }
 
-// Alike reports whether lists of Protect decide alike about what is below a directory at two paths, if File lets it
-// move between them.
+// Alike reports whether lists of Protect and rules with Ask decide alike about what is below a directory at two paths, if File lets it
+// move between them. Rules with Ask that match in every directory do not: approvals are for paths.
 func (p *Policy) Alike(from, to string) bool {
-	return len(p.spec.Protect) == 0 ||
-		p.listedBelow(from) == nil && p.listedBelow(to) == nil && installedIn(from) == installedIn(to)
+	return !p.asks.anywhere() && (len(p.spec.Protect) == 0 ||
+		p.listedBelow(from) == nil && p.listedBelow(to) == nil && installedIn(from) == installedIn(to))
 }
 
 // Linked is File for a regular file with nlink names. If File allows the
@@ -519,7 +528,7 @@ func (p *Policy) Linked(op Op, rel string, nlink uint64) Decision {
 // target names below rel, so none stands where Protect has a rule below, and none out of installed packages leads to
 // them.
 func (p *Policy) Link(rel, text, target string) Decision {
-	d := p.File(OpOpenWrite, target)
+	d := p.approved(OpOpenWrite, target)
 	held := d.Access == Hold && !p.Held(rel)
 	if d.Kind == KindProtect && (!d.Allow || held) {
 		d.Allow = false

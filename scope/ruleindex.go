@@ -132,6 +132,11 @@ func (x *ruleIndex) across(rel string) *rule {
 	return nil
 }
 
+// anywhere reports whether a rule may match below any directory.
+func (x *ruleIndex) anywhere() bool {
+	return len(x.names)+len(x.suffixes)+len(x.tails)+len(x.globs[""]) > 0
+}
+
 // placed has the last names of rules that match by more than these: see Policy.Placed.
 type placed struct {
 	names map[string]bool

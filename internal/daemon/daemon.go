@@ -108,6 +108,7 @@ type Daemon struct {
 	// likewise, so that the definitions read last hold; clients that start wait for it: nothing is recorded under it
 	loading   sync.Mutex
 	flags     map[scope.ID]flagged // that hold now; guarded by loading
+	leases    leases
 	loaded    atomic.Pointer[loaded]
 	volumes   *limit.Queue // one request for the volumes of an agent after the other
 	top       top

@@ -259,6 +259,11 @@ func (d *Daemon) resume(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 			conn.Close()
 		}
 	}()
+	for _, id := range l.Lent {
+		if def := d.Definitions()[id]; def != nil {
+			d.leases.take(id, def.View.Closed)
+		}
+	}
 	defer d.endRoots(context.WithoutCancel(r.Context()), l.Lent)
 	defer l.box.End()
 	gone := func() {

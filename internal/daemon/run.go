@@ -83,10 +83,10 @@ func (d *Daemon) runFor(w http.ResponseWriter, r *http.Request, a *agent.Agent, 
 		return err
 	}
 	lent, err := d.lend(ctx, a, req.With)
+	defer d.endRoots(context.WithoutCancel(ctx), lent) // after its sandbox
 	if err != nil {
 		return err
 	}
-	defer d.endRoots(context.WithoutCancel(ctx), lent) // after its sandbox
 	purpose, unattended := d.purposeOf(a, by, req, &notes)
 	purpose.Lent = lent
 	if by == nil {

@@ -35,8 +35,8 @@ const Unmounted = "unmounted"
 func Start(ctx context.Context, p paths.Paths, id scope.ID, told io.Writer, flags ...string) (paths.Paths, func(), error) {
 	shared := ""
 	if len(flags) == 0 {
-		if at, leave := join(ctx, p, id); leave != nil {
-			return at, leave, nil
+		if at, leave, err := join(ctx, p, id); leave != nil || err != nil {
+			return at, leave, err
 		}
 		shared = sharedBy(p, id)
 	}
@@ -62,8 +62,8 @@ func Start(ctx context.Context, p paths.Paths, id scope.ID, told io.Writer, flag
 func sharedBy(p paths.Paths, id scope.ID) string { return filepath.Join(p.State, string(id)) }
 
 // join has the daemon that another command has started for an agent go on until leave is called; nil: there is none. It waits for one
-// that starts or ends.
-func join(ctx context.Context, p paths.Paths, id scope.ID) (at paths.Paths, leave func()) {
+// that starts or ends. The error is that of sameEnviron.
+func join(ctx context.Context, p paths.Paths, id scope.ID) (at paths.Paths, leave func(), err error) {
 	for _, at := range Running(p) {
 		if of, err := os.Readlink(filepath.Join(at.Run, agentLink)); err != nil || of != sharedBy(p, id) {
 			continue
@@ -71,7 +71,11 @@ func join(ctx context.Context, p paths.Paths, id scope.ID) (at paths.Paths, leav
 		for end := time.Now().Add(startTime); runs(at) && time.Now().Before(end) && ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
 			conn, _, err := client.New(at).Request(ctx, "POST", "/v1/agents/"+string(id)+"/flags", struct{}{})
 			if err == nil {
-				return at, func() { conn.Close() }
+				if err := sameEnviron(p, at, id); err != nil {
+					conn.Close()
+					return p, nil, err
+				}
+				return at, func() { conn.Close() }, nil
 			}
 			refused, _ := errors.AsType[*client.Error](err)
 			if !errors.Is(err, client.ErrNoDaemon) && (refused == nil || refused.Kind != client.Closing) {
@@ -79,7 +83,7 @@ func join(ctx context.Context, p paths.Paths, id scope.ID) (at paths.Paths, leav
 			}
 		}
 	}
-	return p, nil
+	return p, nil, nil
 }
 
 // leashFD is the leash's descriptor in an embedded daemon.

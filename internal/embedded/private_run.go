@@ -36,7 +36,7 @@ func newRun(base, shared string) (dir string, lock *os.File, err error) {
 			// Agents' users pass through to the mount point, which only they see.
 			err = errors.Join(lock.Chmod(0o711), os.Symlink(base, filepath.Join(dir, baseLink)))
 			if shared != "" {
-				err = errors.Join(err, os.Symlink(shared, filepath.Join(dir, agentLink)))
+				err = errors.Join(err, writeEnviron(dir), os.Symlink(shared, filepath.Join(dir, agentLink)))
 			}
 			if err == nil {
 				return dir, lock, nil
