@@ -123,7 +123,8 @@ func TestEffectsFold(t *testing.T) {
 func TestManyPrograms(t *testing.T) {
 	var all []Change
 	for i := range 3 * effect.Max {
-		all = append(all, Change{Kind: Added, Path: fmt.Sprint("f", i), Type: "file", By: []string{fmt.Sprint("p", i)}}, Change{Kind: Changed, Path: fmt.Sprint("g", i), Type: "file", By: []string{"first"}})
+		all = append(all, Change{Kind: Added, Path: fmt.Sprint("f", i), Type: "file", By: []string{fmt.Sprint("p", i)}},
+			Change{Kind: Changed, Path: fmt.Sprint("g", i), Type: "file", By: []string{"first"}})
 	}
 	e := summary(all)
 	assert.Len(t, e.By, effect.Max)

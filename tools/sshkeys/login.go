@@ -134,7 +134,7 @@ func (c *client) userOf(m signMessage) (string, error) {
 	case err != nil || u.Request != requestUserauth || u.Service != sshService || !u.Signed || !bytes.Equal(u.Key, m.Key):
 		return "", errors.New("this is no login, and so not signed")
 	case len(u.User) > maxUser || !utf8.ValidString(u.User) || strings.ContainsFunc(u.User, func(r rune) bool { return !unicode.IsPrint(r) }):
-		return "", fmt.Errorf("the name of who logs in could not be shown: it has more than %d bytes, or characters that are not printed", maxUser)
+		return "", fmt.Errorf("the name of who logs in could not be shown: it has more than %d bytes, or others than printed characters", maxUser)
 	case c.bound == nil:
 		return u.User, nil
 	case !bytes.Equal(u.Session, c.bound.id):
