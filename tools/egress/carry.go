@@ -162,7 +162,8 @@ type meta struct {
 
 func (p *Proxy) metaOf(a *access) meta {
 	m := meta{
-		Agent: p.tenant.Agent, Session: p.tenant.Session, Host: a.host, Port: a.port, Way: a.way, At: a.at, Rule: a.decision.Rule, Kind: a.decision.Kind,
+		Agent: p.tenant.Agent, Session: p.tenant.Session, Host: a.host, Port: a.port, Way: a.way, At: a.at,
+		Rule: a.decision.Rule, Kind: a.decision.Kind,
 		Route: a.route, Call: a.in.call, Remote: a.remote, Began: a.began,
 	}
 	if a.asked.Load() {

@@ -53,7 +53,8 @@ func startPort(t *testing.T, way Way, limits Limits) *portLab {
 	tenant := Tenant{
 		Agent: "a", Session: "s", Rules: func() Rules { return nil },
 		Port: func(w Way, at, n uint16) scope.Decision {
-			return scope.Decision{Allow: l.allowed.Load() && w == way && at == 8000 && n == 3000, Kind: scope.KindPort, Rule: "network.publish: 3000"}
+			meant := w == way && at == 8000 && n == 3000
+			return scope.Decision{Allow: meant && l.allowed.Load(), Kind: scope.KindPort, Rule: "network.publish: 3000"}
 		},
 		Record: func(_ context.Context, e audit.Event) error {
 			l.mu.Lock()
