@@ -192,7 +192,9 @@ func summary(list []Change) *effect.Effects {
 				*lists[i].Count++
 				k.add(c)
 				for _, program := range c.By {
-					e.By[program]++
+					if e.By[program] > 0 || len(e.By) < effect.Max { // a program gives itself any name
+						e.By[program]++
+					}
 				}
 			}
 		}

@@ -118,3 +118,16 @@ func TestEffectsFold(t *testing.T) {
 	assert.Equal(t, "removed gone/ (2 files)\ncreated .git/config (the host may execute or read it), lib/package.json (the host may execute or read it)\n",
 		e.Text(func(string, bool) bool { return true }, "", ""))
 }
+
+// TestManyPrograms: effects name effect.Max programs at most, whatever names programs give themselves, and count every object.
+func TestManyPrograms(t *testing.T) {
+	var all []Change
+	for i := range 3 * effect.Max {
+		all = append(all, Change{Kind: Added, Path: fmt.Sprint("f", i), Type: "file", By: []string{fmt.Sprint("p", i)}},
+			Change{Kind: Changed, Path: fmt.Sprint("g", i), Type: "file", By: []string{"first"}})
+	}
+	e := summary(all)
+	assert.Len(t, e.By, effect.Max)
+	assert.Equal(t, 3*effect.Max, e.By["first"])
+	assert.Equal(t, 3*effect.Max, e.Counts.Created)
+}

@@ -121,7 +121,7 @@ func TestPublish(t *testing.T) {
 	require.NoError(t, err)
 	_, err = slow.Read(make([]byte, 1))
 	require.NoError(t, err)
-	h.Define("a", "network: {}")
+	h.Define("a", fmt.Sprintf("network: {publish: ['%d:8080']}", freePort(t))) // it leads to the same server
 	h.Must("reload")
 	_, err = io.Copy(io.Discard, slow)
 	assert.NoError(t, err, "a connection ends with its rule")

@@ -101,6 +101,7 @@ func (s *sshHost) network() string {
 // TestSSH: with a named key of the user's agent, git pushes over ssh and signs commits; each use is recorded. Nothing else can be done with
 // the user's agent: not with another key, by a forwarded agent, to another host, or for a text that is not shown.
 func TestSSH(t *testing.T) {
+	need.Program(t, "python3")
 	s := newSSHHost(t)
 	h := harness.LayOut(t, nil)
 	h.Define("a", s.network())
@@ -136,6 +137,23 @@ func TestSSH(t *testing.T) {
 	}
 	out = run("echo x >/tmp/x; ssh-add -L >/tmp/key.pub; /run/scopefs/ssh -Y sign -n git -f /tmp/key.pub /tmp/x")
 	assert.Contains(t, out, "this is no commit and no tag")
+
+	// A refusal that quotes the client is short: the command's client goes on, and its terminal gets no sequence.
+	hostile := `import os, socket, struct
+field = lambda b: struct.pack('>I', len(b)) + b
+bind = field(field(b'\x1b]0;title\x07' + b'x' * 600000)) + field(b'id') + field(b'') + b'\0'
+body = b'\x1b' + field(b'session-bind@openssh.com') + bind
+s = socket.socket(socket.AF_UNIX)
+s.connect(os.environ['SSH_AUTH_SOCK'])
+s.sendall(field(body))
+print(s.recv(5))
+`
+	out, errs, status := h.Try("run", "a", "-q", "--ssh-agent", s.dir+"/key:allow", "--", "python3", "-c", hostile)
+	assert.Zero(t, status)
+	assert.Contains(t, out, "x05", "a failure")
+	assert.Contains(t, errs, "unknown key algorithm")
+	assert.NotContains(t, errs, "\x1b")
+	assert.Less(t, len(errs), 4<<10)
 
 	at := "ssh -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -p " + s.port + " " + strings.TrimSuffix(s.login, "git.test") + "127.0.0.1 echo escaped"
 	out = run("ssh -A " + s.login + ` 'ssh-add -l; exec ` + at + `'`)

@@ -28,6 +28,7 @@ import (
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/hosts"
+	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/sandbox"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 	"github.com/scopefs/scopefs/tools/sshkeys"
@@ -389,6 +390,9 @@ type notes struct {
 // no connection of the sandbox waits for the client.
 const maxNotes = 16
 
+// maxNote limits the text of a note, in bytes: it may quote a process of the sandbox.
+const maxNote = 2 << 10
+
 func (n *notes) refused(id scope.ID, note api.Note) {
 	note.Note = fmt.Sprintf("network of %s: %s", id, note.Note)
 	n.once(cmp.Or(note.Host, note.Note), note, fmt.Sprintf("network of %s: more hosts were refused or not reached: scopefs audit --agent %s lists them", id, id))
@@ -401,6 +405,7 @@ func (n *notes) once(about string, note api.Note, more string) {
 	if n.told == nil {
 		n.told = map[string]bool{}
 	}
+	about, note.Note = tools.Clip(about, maxNote), tools.Clip(note.Note, maxNote)
 	if n.told[about] || len(n.told) > maxNotes {
 		return
 	}

@@ -99,7 +99,7 @@ func (r *Reason) port(agent *agents.Agent, way egress.Way, target string) error 
 	}
 	r.decide = func(a *agents.Agent) scope.Decision {
 		if way == egress.Published {
-			return a.Grants.Hosts().Publish(number)
+			return a.Grants.Hosts().Publish(0, number)
 		}
 		return a.Grants.Hosts().HostPort(number)
 	}

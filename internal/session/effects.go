@@ -29,11 +29,15 @@ type watches struct {
 type watched struct {
 	touched bool // the view has asked who a process of it is: it may have changed something
 	refused []effect.Refusal
+	bytes   int // of their paths
 	more    int // refusals
 }
 
-// maxRefused bounds watched.refused.
-const maxRefused = 8
+// The bounds of watched.refused, and of its paths in bytes: the client of a run reads all effects in one line.
+const (
+	maxRefused      = 8
+	maxRefusedBytes = 8 << 10
+)
 
 func (w *watches) begin(id string) {
 	w.mu.Lock()
@@ -83,10 +87,10 @@ func (w *watches) refuse(from origin, e audit.Event) {
 	w.each(from, func(one *watched) {
 		switch same := func(o effect.Refusal) bool { return o.Path == r.Path }; {
 		case !changing(e.Op), slices.ContainsFunc(one.refused, same):
-		case len(one.refused) == maxRefused:
+		case len(one.refused) == maxRefused, one.bytes+len(r.Path) > maxRefusedBytes:
 			one.more++
 		default:
-			one.refused = append(one.refused, r)
+			one.refused, one.bytes = append(one.refused, r), one.bytes+len(r.Path)
 		}
 	})
 }

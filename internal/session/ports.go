@@ -193,7 +193,7 @@ func (n *network) openPorts(box *Sandbox, p Purpose) (all []egress.Port) {
 	n.portLock.Unlock()
 	for _, at := range n.published {
 		all = append(all, egress.Port{
-			Way: egress.Published, Number: at.Inside, Listener: at.TCPListener, Check: n.admit,
+			Way: egress.Published, At: at.At, Number: at.Inside, Listener: at.TCPListener, Check: n.admit,
 			Connect: func(ctx context.Context) (net.Conn, error) {
 				c, err := made.Connect(ctx, at.Inside)
 				if errors.Is(err, unix.ECONNREFUSED) {
@@ -259,17 +259,16 @@ func (n *network) dialHost(ctx context.Context, port uint16) (c net.Conn, err er
 func (n *network) reach(port uint16) error { return n.agent.mayReach(n.agent.id, port) }
 
 // decidePort decides about a connection to a port: by the run's flags, and by the current rules.
-func (n *network) decidePort(p Purpose) func(egress.Way, uint16) scope.Decision {
-	return func(way egress.Way, port uint16) scope.Decision {
-		inside := func(p hosts.Publication) bool { return p.Inside == port }
+func (n *network) decidePort(p Purpose) func(egress.Way, uint16, uint16) scope.Decision {
+	return func(way egress.Way, at, port uint16) scope.Decision {
+		asked := hosts.Publication{At: at, Inside: port}
 		switch {
-		case way == egress.Published && slices.ContainsFunc(p.Publish, inside):
-			at := p.Publish[slices.IndexFunc(p.Publish, inside)]
-			return scope.Decision{Allow: true, Kind: scope.KindPort, Rule: "--publish " + at.String()}
+		case way == egress.Published && slices.Contains(p.Publish, asked):
+			return scope.Decision{Allow: true, Kind: scope.KindPort, Rule: "--publish " + asked.String()}
 		case way == egress.HostPort && slices.Contains(p.HostPorts, port):
 			return scope.Decision{Allow: true, Kind: scope.KindPort, Rule: fmt.Sprintf("--host-port %d", port)}
 		case way == egress.Published:
-			return n.hosts().Publish(port)
+			return n.hosts().Publish(at, port)
 		}
 		return n.hosts().HostPort(port)
 	}

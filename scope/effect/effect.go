@@ -20,7 +20,7 @@ type Effects struct {
 	Created []Object       `json:"created,omitempty"`
 	LeftOut int            `json:"left_out,omitempty"` // objects that are in no list
 	Counts  Counts         `json:"counts,omitzero"`
-	By      map[string]int `json:"by,omitempty"` // objects, by the program that changed them
+	By      map[string]int `json:"by,omitempty"` // objects, by the program that changed them: Max of these
 
 	Refused        []Refusal `json:"refused,omitempty"`
 	RefusedLeftOut int       `json:"refused_left_out,omitempty"`
@@ -30,7 +30,7 @@ type Effects struct {
 	Held bool `json:"held,omitempty"` // rules hold some paths: their changes are in no list
 }
 
-// Max bounds the objects in the lists of Effects.
+// Max bounds the objects in the lists of Effects, and the programs.
 const Max = 100
 
 // Object is a file or a directory.

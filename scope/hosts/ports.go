@@ -130,10 +130,10 @@ func (h *Policy) ports() (p Ports) {
 // Opens returns the ports that lead over the border of the sandbox. A member in a task has those that its callers have as well.
 func (h *Policy) Opens() Ports { return h.ports() }
 
-// Publish decides about a connection from the host to a port in the sandbox.
-func (h *Policy) Publish(inside uint16) scope.Decision {
+// Publish decides about a connection from a port of the host, 0 for any, to one in the sandbox.
+func (h *Policy) Publish(at, inside uint16) scope.Decision {
 	for _, p := range h.ports().Published {
-		if p.Inside == inside {
+		if p.Inside == inside && (at == 0 || p.At == at) {
 			return scope.Decision{Allow: true, Kind: scope.KindPort, Rule: "network.publish: " + p.String()}
 		}
 	}

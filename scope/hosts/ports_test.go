@@ -9,9 +9,11 @@ import (
 // TestPorts: a port leads over the border by the rules of the agent and of all its callers, whatever else these allow.
 func TestPorts(t *testing.T) {
 	own := Compile(Network{Kind: Rules, Ports: Ports{Published: []Publication{{8080, 80}, {3000, 3000}}, Host: []uint16{5432, 6379}}}, nil)
-	assert.True(t, own.Publish(80).Allow)
-	assert.False(t, own.Publish(8080).Allow, "it is the host's")
-	assert.Equal(t, "network.publish: 8080:80", own.Publish(80).Rule)
+	assert.True(t, own.Publish(0, 80).Allow)
+	assert.True(t, own.Publish(8080, 80).Allow)
+	assert.False(t, own.Publish(8081, 80).Allow, "another port of the host")
+	assert.False(t, own.Publish(0, 8080).Allow, "it is the host's")
+	assert.Equal(t, "network.publish: 8080:80", own.Publish(8080, 80).Rule)
 	assert.True(t, own.HostPort(5432).Allow)
 	d := own.HostPort(22)
 	assert.False(t, d.Allow)
@@ -24,12 +26,12 @@ func TestPorts(t *testing.T) {
 		"another port of the host": Compile(Network{Kind: Rules, Ports: Ports{Published: []Publication{{81, 80}}}}, nil),
 	} {
 		if caller == nil {
-			assert.False(t, caller.Publish(80).Allow, name)
+			assert.False(t, caller.Publish(0, 80).Allow, name)
 			assert.False(t, caller.HostPort(80).Allow, name)
 			continue
 		}
 		within := own.Within(caller, "c", "m")
-		assert.False(t, within.Publish(80).Allow, name)
+		assert.False(t, within.Publish(0, 80).Allow, name)
 		assert.False(t, within.HostPort(5432).Allow, name)
 	}
 	some := Compile(Network{Kind: Rules, Ports: Ports{Published: []Publication{{8080, 80}}, Host: []uint16{6379}}}, nil)

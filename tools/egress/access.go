@@ -22,6 +22,7 @@ type access struct {
 	in           *incoming
 	op           string // connect or request, or a Way
 	way          Way    // of a Port; "": of no port
+	at           uint16 // of a Port: At
 	host         string
 	port         uint16
 	method, path string // of a request
@@ -57,7 +58,7 @@ func (p *Proxy) newAccess(in *incoming, op string) *access {
 // decide decides about an access by the current rules.
 func (p *Proxy) decide(a *access) scope.Decision {
 	if a.way != "" {
-		a.decision = p.port(a.way, a.port)
+		a.decision = p.port(a)
 		return a.decision
 	}
 	rules := p.tenant.Rules()
@@ -170,7 +171,7 @@ func (p *Proxy) approve(ctx context.Context, a *access) *refusal {
 // stillAllowed reports whether the current rules allow an access as it was made.
 func (p *Proxy) stillAllowed(a *access) bool {
 	if a.way != "" {
-		return p.port(a.way, a.port).Allow
+		return p.port(a).Allow
 	}
 	rules := p.tenant.Rules()
 	if rules == nil {

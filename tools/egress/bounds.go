@@ -206,7 +206,7 @@ func (k foldKey) requests(scheme string) string {
 
 // summary returns an access of the same host without method and path.
 func summary(a *access) *access {
-	return &access{in: &incoming{}, op: a.op, way: a.way, host: a.host, port: a.port, began: a.began, many: true}
+	return &access{in: &incoming{}, op: a.op, way: a.way, at: a.at, host: a.host, port: a.port, began: a.began, many: true}
 }
 
 // recordFolds records the numbers, and forgets the hosts that have none.

@@ -151,6 +151,7 @@ type meta struct {
 	Host     string        `json:"host"`
 	Port     uint16        `json:"port"`
 	Way      Way           `json:"way,omitempty"`
+	At       uint16        `json:"at,omitempty"` // see Port
 	Rule     string        `json:"rule"`
 	Kind     scope.Kind    `json:"kind"`
 	Route    network.Route `json:"route"`
@@ -162,7 +163,8 @@ type meta struct {
 
 func (p *Proxy) metaOf(a *access) meta {
 	m := meta{
-		Agent: p.tenant.Agent, Session: p.tenant.Session, Host: a.host, Port: a.port, Way: a.way, Rule: a.decision.Rule, Kind: a.decision.Kind,
+		Agent: p.tenant.Agent, Session: p.tenant.Session, Host: a.host, Port: a.port, Way: a.way, At: a.at,
+		Rule: a.decision.Rule, Kind: a.decision.Kind,
 		Route: a.route, Call: a.in.call, Remote: a.remote, Began: a.began,
 	}
 	if a.asked.Load() {
@@ -184,7 +186,7 @@ func (l Left) access(m meta) *access {
 		moving: l.Moving, seen: l.Seen,
 	}
 	if m.Way != "" {
-		a.op, a.way = string(m.Way), m.Way
+		a.op, a.way, a.at = string(m.Way), m.Way, m.At
 	}
 	a.decision.Rule, a.decision.Kind = m.Rule, m.Kind
 	if m.Question != nil {

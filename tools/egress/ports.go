@@ -26,6 +26,7 @@ const localhost = "127.0.0.1"
 // it, before it connects. It passes the bytes as those of a tunnel: whatever the protocol.
 type Port struct {
 	Way      Way
+	At       uint16       // of Published: the port of the host
 	Number   uint16       // where it leads
 	Listener net.Listener // of TCP; Serve closes it
 
@@ -37,16 +38,16 @@ type Port struct {
 }
 
 // port decides about a connection to a port.
-func (p *Proxy) port(way Way, port uint16) scope.Decision {
+func (p *Proxy) port(a *access) scope.Decision {
 	if p.tenant.Port == nil {
 		return scope.Decision{Kind: scope.KindPort, Rule: "network"}
 	}
-	return p.tenant.Port(way, port)
+	return p.tenant.Port(a.way, a.at, a.port)
 }
 
 func (p *Proxy) accessTo(port Port, in *incoming) *access {
 	a := p.newAccess(in, string(port.Way))
-	a.way, a.host, a.port = port.Way, localhost, port.Number
+	a.way, a.at, a.host, a.port = port.Way, port.At, localhost, port.Number
 	return a
 }
 

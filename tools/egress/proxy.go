@@ -43,8 +43,8 @@ type Tenant struct {
 	// request.
 	Rules func() Rules
 
-	// Port decides about a connection to a Port by the current rules. nil allows none.
-	Port func(way Way, port uint16) scope.Decision
+	// Port decides about a connection to a Port, by its At and Number and the current rules. nil allows none.
+	Port func(way Way, at, port uint16) scope.Decision
 
 	// Call returns the call that a new connection is of; "": unknown. nil knows none.
 	Call func() string

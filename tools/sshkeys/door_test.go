@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -195,6 +196,12 @@ func TestLogin(t *testing.T) {
 	sshsig := func(namespace string) []byte {
 		return append([]byte(signatureMagic), ssh.Marshal(struct{ Namespace, Reserved, Hash, Sum string }{namespace, "", "sha512", "x"})...)
 	}
+	named := func(user string) []byte {
+		var u userauth
+		require.NoError(t, ssh.Unmarshal(loginOf(key, "one", publicKey), &u))
+		u.User = user
+		return ssh.Marshal(u)
+	}
 	for name, test := range map[string]struct {
 		key  ssh.PublicKey
 		data []byte
@@ -212,6 +219,10 @@ func TestLogin(t *testing.T) {
 		"a file's signature":   {key, sshsig("file"), `namespace "file"`},
 		"a text":               {key, []byte("tree 1"), "this is no login"},
 		"nothing":              {key, nil, "this is no login"},
+		"a long name":          {key, named(strings.Repeat("x", 257)), "name of who logs in"}, // the log would cut the host off
+		"a line":               {key, named("git@safe.example\n"), "name of who logs in"},
+		"a direction":          {key, named("git\u202e"), "name of who logs in"},
+		"no UTF-8":             {key, named("git\xff"), "name of who logs in"},
 	} {
 		assert.Nil(t, c.sign(test.key, test.data), name)
 		assert.Equal(t, audit.Deny, l.last().Verdict, name)

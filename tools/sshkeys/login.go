@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
@@ -111,6 +113,9 @@ func (c *client) login(ctx context.Context, m signMessage) (*ssh.Signature, erro
 	return c.sign(ctx, q, m.Data, agent.SignatureFlags(m.Flags), err)
 }
 
+// maxUser bounds the name of a user, in bytes: useradd(8). The log and an approval have the whole name with the host.
+const maxUser = 256
+
 // userOf returns who logs in by a request, which must be that of the bound session.
 func (c *client) userOf(m signMessage) (string, error) {
 	if bytes.HasPrefix(m.Data, []byte(signatureMagic)) {
@@ -128,6 +133,8 @@ func (c *client) userOf(m signMessage) (string, error) {
 	switch {
 	case err != nil || u.Request != requestUserauth || u.Service != sshService || !u.Signed || !bytes.Equal(u.Key, m.Key):
 		return "", errors.New("this is no login, and so not signed")
+	case len(u.User) > maxUser || !utf8.ValidString(u.User) || strings.ContainsFunc(u.User, func(r rune) bool { return !unicode.IsPrint(r) }):
+		return "", fmt.Errorf("the name of who logs in could not be shown: it has more than %d bytes, or others than printed characters", maxUser)
 	case c.bound == nil:
 		return u.User, nil
 	case !bytes.Equal(u.Session, c.bound.id):
