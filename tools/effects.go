@@ -52,7 +52,7 @@ func (s *Set) tell(ctx context.Context, w Watch, r *invocation, result Result, e
 	}
 	text := ""
 	if !silent {
-		text = e.Text(r.args.names, s.lists(call), s.undoes(call))
+		text = e.Text(r.args.names, s.lists(call), s.undoes(call)) + e.RootsText()
 	}
 	if r.tool.Output == nil { // what its program says may be data
 		if e.Unknown != "" {

@@ -239,6 +239,26 @@ func Bound[In any](t Tool, err error, show func(context.Context, Env, In) (appro
 	return t, nil
 }
 
+// Placed returns a tool whose calls have their subject from about, in place of [Scoped]: which paths lead outside depends on more
+// than the arguments. about must not block. If err is not nil, Placed returns it.
+func Placed[In any](t Tool, err error, about func(In) About) (Tool, error) {
+	if err != nil {
+		return t, err
+	}
+	if t.in != reflect.TypeFor[In]() {
+		return Tool{}, fmt.Errorf("tool %q: its arguments are %v, and those of its subject %v", t.Name, t.in, reflect.TypeFor[In]())
+	}
+	read := t.read
+	t.read = func(agent scope.ID, args json.RawMessage) decoded {
+		d := read(agent, args)
+		if in, ok := d.value.(In); ok {
+			d.of(about(in))
+		}
+		return d
+	}
+	return t, nil
+}
+
 // Judge returns the error by which the tool itself would refuse a call with these
 // arguments, or nil; see [Judged]. It runs nothing: scopefs why explains calls by it.
 func (t Tool) Judge(env Env, args json.RawMessage) (refused scope.Decision, ok bool) {
@@ -293,6 +313,12 @@ type subject struct {
 	outside      *Error         // see Scoped
 }
 
+func (s *subject) of(a About) {
+	if s.path, s.target, s.outside = a.Path, a.Target, nil; a.Outside != nil {
+		s.outside = a.Outside.Violates(rulePath)
+	}
+}
+
 // rulePath is the rule of a refusal of a path that leads out of the view.
 const rulePath = "resolution: path leads outside"
 
@@ -309,10 +335,7 @@ func read[In any](strategy scope.Strategy, agent scope.ID, args json.RawMessage)
 	case Subject:
 		about.path, about.target = s.Subject()
 	case Scoped:
-		a := s.About()
-		if about.path, about.target = a.Path, a.Target; a.Outside != nil {
-			about.outside = a.Outside.Violates(rulePath)
-		}
+		about.of(s.About())
 	}
 	if about.path != "" {
 		about.kind = approvals.KindPath

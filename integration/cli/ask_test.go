@@ -174,6 +174,40 @@ func TestAskRoot(t *testing.T) {
 	assert.NoFileExists(t, top+"/lib/x")
 }
 
+// TestAskRootFiles: file tools wait at a root with ask as commands do, and what they answer before the operator opens it says nothing of
+// what is in it.
+func TestAskRootFiles(t *testing.T) {
+	top := t.TempDir()
+	tree(t, top, 0)
+	h := harness.NewHost(t, map[string]string{
+		"a": "dir: " + top + "/proj\nview: {paths: {.env: hide}, roots: [{dir: " + top + "/lib, access: ask}]}"})
+	call := func(words ...string) <-chan string {
+		got := make(chan string, 1)
+		go func() {
+			out, stderr, _ := h.Try(append([]string{"call", "--agent", "a"}, words...)...)
+			got <- out + stderr
+		}()
+		return got
+	}
+	for _, tool := range []string{"read_file", "stat", "list_dir"} {
+		said := map[string]string{}
+		for _, name := range []string{"b", "nothing", ".env"} {
+			got := call(tool, "path=../lib/"+name)
+			h.Must("approvals", "deny", waits(h, "files:open"))
+			said[name] = strings.ReplaceAll(<-got, "/lib/"+name, "/lib/NAME")
+			h.Must("down", "a") // the decision would hold
+			h.Must("up", "a")
+		}
+		assert.NotContains(t, said["b"], "theirs")
+		assert.Equal(t, said["b"], said["nothing"], tool)
+		assert.Equal(t, said["b"], said[".env"], tool)
+	}
+	got := call("read_file", "path=../lib/b")
+	h.Must("approvals", "approve", waits(h, "files:open"))
+	assert.Contains(t, <-got, "theirs\n")
+	assert.Contains(t, <-call("read_file", "path="+top+"/lib/.env"), "no such file or directory")
+}
+
 // TestAttackAsk: no other name of a path under ask leads around the question, a question is no oracle, and none of what an approval does
 // not name is granted.
 func TestAttackAsk(t *testing.T) {

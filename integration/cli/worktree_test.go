@@ -26,7 +26,12 @@ type worktrees struct {
 func newWorktrees(t *testing.T, uid int, linked ...string) *worktrees {
 	t.Helper()
 	m := harness.Embed(t, uid, nil)
-	w := &worktrees{t, m, filepath.Join(m.Base, "own"), uid}
+	return newWorktreesAt(t, m, filepath.Join(m.Base, "own"), uid, linked...)
+}
+
+func newWorktreesAt(t *testing.T, m *harness.Way, top string, uid int, linked ...string) *worktrees {
+	t.Helper()
+	w := &worktrees{t, m, top, uid}
 	require.NoError(t, os.MkdirAll(w.top+"/home", 0o755))
 	harness.Plant(t, w.top, "repo/", "repo/f=1\n")
 	require.NoError(t, exec.Command("chown", "-R", fmt.Sprintf("%d:%[1]d", uid), w.top).Run())
@@ -120,7 +125,8 @@ func TestAttackWorktree(t *testing.T) {
 	for _, attack := range []string{
 		"printf '#!/bin/sh\\ntouch planted\\n' >$C/hooks/post-commit", "mkdir $C/hooks/x", "ln -s /bin/sh $C/hooks/pre-commit", "mv $C/hooks $C/h",
 		"git config core.fsmonitor 'touch planted'", "git config --worktree core.fsmonitor 'touch planted'", "git config core.hooksPath $PWD/h",
-		"echo x >$C/HEAD", "echo x >$C/index", "rm $C/index", "echo x >$C/ORIG_HEAD", "echo '* filter=x' >$C/info/attributes", "echo x >$C/info/exclude",
+		"echo x >$C/HEAD", "echo x >$C/index", "rm $C/index", "echo x >$C/ORIG_HEAD", "rm $C/logs/HEAD", "mv $C/logs $C/l",
+		"echo x >$C/logs/HEAD.new; mv $C/logs/HEAD.new $C/logs/HEAD", "echo '* filter=x' >$C/info/attributes", "echo x >$C/info/exclude",
 		"echo ref: refs/heads/one >$C/worktrees/two/HEAD", "rm -r $C/worktrees/two", "mkdir $C/worktrees/three", "mv $C/worktrees/two $C/worktrees/four",
 		"ln -s /etc $C/refs/heads/x", "ln -s ../../repo $C/refs/heads/x", "ln $C/HEAD $C/refs/heads/h",
 		"mkdir $C/worktrees/one/hooks; echo x >$C/worktrees/one/hooks/post-commit",

@@ -40,7 +40,7 @@ func newFileSet(t testing.TB, h *harness.Host) *tools.Set {
 	require.NoError(t, unix.Fstat(fd, &st))
 	s, err := sandboxes.Start(context.Background(), sandbox.Spec{Agent: "a", UID: st.Uid, GID: st.Gid, View: view})
 	require.NoError(t, err)
-	w := file.New(worker.New(worker.In(s)))
+	w := file.New(worker.New(worker.In(s, file.Own)))
 	t.Cleanup(func() { assert.NoError(t, w.Close()) })
 	all, err := w.Tools()
 	require.NoError(t, err)

@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/printable"
 )
 
 // Worktree is where the repository of a linked worktree is: git-worktree(1).
@@ -31,8 +33,12 @@ func WorktreeOf(dir string) (*Worktree, error) {
 		return nil, nil // an ordinary repository, or none
 	}
 	own, err := filepath.EvalSymlinks(absoluteIn(dir, to))
-	if err != nil || filepath.Base(filepath.Dir(own)) != "worktrees" {
-		return nil, nil // a submodule, or a repository of --separate-git-dir
+	if err != nil || Meet(dir, own) {
+		return nil, nil
+	}
+	if filepath.Base(filepath.Dir(own)) != "worktrees" { // a submodule, or a repository of --separate-git-dir, which names no directory
+		return nil, fmt.Errorf("its .git leads to %s, which is followed only if you name it: %s", own,
+			printable.Command("scopefs", "run", "--with", own))
 	}
 	w := &Worktree{Common: filepath.Dir(filepath.Dir(own)), Name: filepath.Base(own)}
 	back, err := gitPath(filepath.Join(own, "gitdir"))

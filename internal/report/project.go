@@ -90,7 +90,7 @@ func Renewed(made *config.Project) string {
 func Worktree(made *config.Project) string {
 	switch w, err := paths.WorktreeOf(made.Dir); {
 	case err != nil:
-		return fmt.Sprintf("%s is no worktree for its agent, git does not work there: %s", printable.Text(made.Dir), printable.Text(err.Error()))
+		return fmt.Sprintf("%s: git works there only with its repository, and the agent does not get that: %s", printable.Text(made.Dir), printable.Text(err.Error()))
 	case w != nil:
 		return fmt.Sprintf("%s is a worktree of %s: git inside has that, as the root of the definition says",
 			printable.Text(made.Dir), printable.Text(w.Common))

@@ -52,7 +52,11 @@ func (a *Agent) originOf(pid int) origin {
 // Actor returns the session and the call that a process works for: see view.Agent.
 func (a *Agent) Actor(pid int) history.Actor {
 	from := a.originOf(pid)
-	a.watches.touch(from)
+	if of := a.rootOf(); of != nil {
+		of.watches.touchRoot(from, a.id)
+	} else {
+		a.watches.touch(from)
+	}
 	label := history.Label{Session: from.session, Parent: from.parent, Call: from.call}
 	return history.Actor{Label: label, Program: from.program, Lasting: !from.serves}
 }

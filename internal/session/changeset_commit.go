@@ -138,7 +138,7 @@ func (s *changeSet) takeThrough(ctx context.Context, env tools.Env, o *view.Offl
 		return err
 	}
 	defer box.End()
-	files := file.New(worker.New(worker.In(box)))
+	files := file.New(worker.New(worker.In(box, file.Own)))
 	defer files.Close()
 	files.Quick = c.quick
 	return files.Take(ctx, env.Call, taskFiles, taking)

@@ -75,10 +75,10 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 		c.name, c.box = c.earlier.parent, c.earlier
 	}
 	c.life, c.stop = context.WithCancel(context.Background())
-	files, shell := file.New(worker.New(worker.In(c))), bash.NewShell(c)
+	files, shell := file.New(worker.New(worker.In(c, c.dirs))), bash.NewShell(c)
 	shell.Dir = dir
 	resume := outlive.Client{Agent: a.id, Session: c.name, Log: a, Dir: a.Paths.Audit()}.Keep(shell, a.Holder, c.kept, c.leaves, c.endTask)
-	files.Quick, files.RefusedFrom, files.Refused = c.quick, a.refusals.Renamed, a.refused
+	files.Dirs, files.Quick, files.RefusedFrom, files.Refused = c.dirs, c.quick, a.refusals.Renamed, a.refused
 	if c.held == nil {
 		files.Unfinished = a.Unfinished.Of(a.id)
 	}
@@ -306,7 +306,7 @@ func (c *client) instructions() string {
 			" They are a copy of those of agent %s, which takes your changes over, or not, when you have finished.", c.by.agent.id)
 	}
 	if roots := c.agent.rootTexts(c.newPurpose()); len(roots) > 0 {
-		text += fmt.Sprintf(" Programs that you start have further directories, which file tools have not: %s.", strings.Join(roots, ", "))
+		text += fmt.Sprintf(" You have further directories, by their absolute paths: %s.", strings.Join(roots, ", "))
 	}
 	if c.module {
 		return text

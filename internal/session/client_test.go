@@ -18,7 +18,7 @@ import (
 // them change files.
 func TestTools(t *testing.T) {
 	c := &client{agent: &Agent{Shared: &Shared{Settings: config.Settings{Host: agents.Host{Memory: true}, Approve: config.Approve{Wait: 1}}}}}
-	all, err := c.tools(file.New(worker.New(worker.In(c))), bash.NewShell(c), "")
+	all, err := c.tools(file.New(worker.New(worker.In(c, c.dirs))), bash.NewShell(c), "")
 	require.NoError(t, err)
 	known, err := Tools()
 	require.NoError(t, err)
@@ -48,7 +48,7 @@ func BenchmarkTools(b *testing.B) {
 // nothing else to choose by.
 func TestToolsSay(t *testing.T) {
 	c := &client{agent: &Agent{Shared: &Shared{Settings: config.Settings{Host: agents.Host{Memory: true}, Approve: config.Approve{Wait: 1}}}}}
-	all, err := c.tools(file.New(worker.New(worker.In(c))), bash.NewShell(c), "")
+	all, err := c.tools(file.New(worker.New(worker.In(c, c.dirs))), bash.NewShell(c), "")
 	require.NoError(t, err)
 	for _, tool := range all {
 		say, known := says[tool.Name]

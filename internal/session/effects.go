@@ -27,7 +27,8 @@ type watches struct {
 
 // watched is what is known of the effects of a call, or of a sandbox, without the view.
 type watched struct {
-	touched bool // the view has asked who a process of it is: it may have changed something
+	touched bool       // the view has asked who a process of it is: it may have changed something
+	roots   []scope.ID // the same of the views of roots
 	refused []effect.Refusal
 	bytes   int // of their paths
 	more    int // refusals
@@ -79,6 +80,15 @@ func (w *watches) each(from origin, do func(*watched)) {
 // touch notes that a process of an origin is about to change something.
 func (w *watches) touch(from origin) {
 	w.each(from, func(one *watched) { one.touched = true })
+}
+
+// touchRoot is touch for the view of a root.
+func (w *watches) touchRoot(from origin, root scope.ID) {
+	w.each(from, func(one *watched) {
+		if !slices.Contains(one.roots, root) {
+			one.roots = append(one.roots, root)
+		}
+	})
 }
 
 // refuse notes an operation that the view has refused.
@@ -216,9 +226,29 @@ func (w *watch) Effects(ctx context.Context, earlier tools.Begun) (e *effect.Eff
 	for _, o := range e.Listed() {
 		o.Path, o.From = plain(o.Path), plain(o.From)
 	}
+	c.rootEffects(ctx, e, seen.roots, work)
 	e.Refused, e.RefusedLeftOut = seen.refused, seen.more
 	e.Held = v.Definition().View.PolicySpec().Holds()
 	return e, c.once && e.Nothing && len(e.Refused) == 0
+}
+
+// rootEffects adds the effects of a work in the views of roots.
+func (c *client) rootEffects(ctx context.Context, e *effect.Effects, roots []scope.ID, work history.Work) {
+	for _, id := range roots {
+		of, err := c.agent.Registry.Member(id)
+		if err != nil || of.View() == nil {
+			continue
+		}
+		v, key := of.View(), work.Call+" "+string(id)
+		root := unlisted(v, "diff")
+		if root == nil {
+			var until uint64
+			work.After = c.told.of(key)
+			root, until = effectsOf(ctx, v, work, c.name)
+			c.told.set(key, until)
+		}
+		e.AddRoot(v.Definition().Dir, root)
+	}
 }
 
 // plain returns a path without the log's escapes.
@@ -284,13 +314,7 @@ func (b *Sandbox) Effects(ctx context.Context) *effect.Effects {
 		if root == nil {
 			root, _ = effectsOf(ctx, v, history.Work{Session: b.Name, Began: b.began}, "")
 		}
-		if root.Counts.Sum() == 0 && (root.Unknown == "" || root.Direct) { // the operator has said so
-			continue
-		}
-		if e.Roots == nil {
-			e.Roots = map[string]effect.Effects{}
-		}
-		e.Roots[dir] = effect.Effects{Counts: root.Counts, Unknown: root.Unknown}
+		e.AddRoot(dir, root)
 	}
 	return e
 }

@@ -15,12 +15,18 @@ func (a *Agent) refused(call, rel string) (message, hint string) {
 	if !ok || err != nil {
 		return "", ""
 	}
+	words, files := []string{"scopefs", "allow"}, "your files"
+	root, at := a.rootAt(e.Path)
+	if root != nil {
+		def = root
+		words, files = append(words, "--root", def.Dir), "files in "+def.Dir
+	}
 	policy, err := scope.Compile(def.View.PolicySpec())
-	if err != nil || policy.File(scope.OpLookup, e.Path).Hidden {
+	if err != nil || policy.File(scope.OpLookup, at).Hidden {
 		return "", ""
 	}
 	ask := "ask your operator"
-	if allow := printable.Command("scopefs", "allow", scope.QuotePattern(e.Path)); allow != "" {
+	if allow := printable.Command(append(words, scope.QuotePattern(at))...); allow != "" {
 		ask += ": " + allow
 	}
 	switch scope.Kind(e.RuleKind) {
@@ -30,7 +36,7 @@ func (a *Agent) refused(call, rel string) (message, hint string) {
 	case scope.KindPath, scope.KindBelow:
 		return fmt.Sprintf("a rule of the operator denies it: %q", e.Rule), "use another file, or " + ask
 	case scope.KindAccess:
-		return fmt.Sprintf("a rule of the operator denies it: %q", e.Rule), "all your files are so: answer without a change, or ask your operator"
+		return fmt.Sprintf("a rule of the operator denies it: %q", e.Rule), "all " + files + " are so: answer without a change, or ask your operator"
 	case scope.KindHardlinks, scope.KindHistory, scope.KindView, scope.KindRoot:
 		return fmt.Sprintf("a rule denies it: %q", e.Rule), "do it in another way"
 	}

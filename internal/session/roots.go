@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/tools/file"
+	"github.com/scopefs/scopefs/tools/file/message"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -46,6 +49,22 @@ func (a *Agent) rootTexts(p Purpose) (texts []string) {
 		texts = append(texts, text)
 	}
 	return texts
+}
+
+// dirs returns the directories of the client's sandbox, for file tools.
+func (c *client) dirs() message.Dirs {
+	dirs := file.Own()
+	def, err := c.agent.Definition()
+	if err != nil || len(def.View.Roots) == 0 {
+		return dirs
+	}
+	if _, at := c.agent.rootsOf(c.newPurpose()); len(at) > 0 {
+		dirs.At = def.Dir
+		for _, r := range at {
+			dirs.Roots = append(dirs.Roots, r.At)
+		}
+	}
+	return dirs
 }
 
 // rootView is the mounted view of a root, for one sandbox.
@@ -159,6 +178,31 @@ func (a *Agent) rootOf() *Agent {
 		return nil
 	}
 	return of
+}
+
+// keeper returns the agent whose calls make the operations of this agent's view, and the path of one of them for those calls.
+func (a *Agent) keeper(rel string) (of *Agent, at string) {
+	if of = a.rootOf(); of == nil {
+		return a, rel
+	}
+	return of, filepath.Join(a.View().Definition().Dir, rel)
+}
+
+// rootAt returns the root of the agent that a path of its calls is in, and the path in it; nil: the path is in its own directory.
+func (a *Agent) rootAt(at string) (root *agents.Agent, rel string) {
+	def, err := a.Definition()
+	if err != nil || !filepath.IsAbs(at) {
+		return nil, at
+	}
+	for _, r := range def.View.Roots {
+		if rel, ok := message.Within(r.Dir, at); ok {
+			root, err := a.Registry.Definition(agents.RootID(a.id, r))
+			if err == nil {
+				return root, rel
+			}
+		}
+	}
+	return nil, at
 }
 
 // withRoot reports whether a sandbox has a root.

@@ -122,10 +122,14 @@ func (a *Agent) RecordFile(alive context.Context, hurry <-chan struct{}, e audit
 		e.Session, e.Parent, e.Call, e.Trace, e.Program, byTool = from.session, from.parent, from.call, from.trace, from.program, from.byTool
 	}
 	if e.Verdict != audit.Allow {
-		a.watches.refuse(from, e)
+		of, told := a, e
+		of, told.Path = a.keeper(e.Path)
+		of.watches.refuse(from, told)
+		if byTool {
+			of.refusals.Add(told) // before the client has its answer
+		}
 	}
 	if byTool {
-		a.refusals.Add(e) // before the client has its answer
 		if a.violations.Has(e) {
 			return nil
 		}

@@ -143,7 +143,7 @@ func (d *Definition) Beside() (place string, roots []string) {
 // gitrepository-layout(5). The rest is the main worktree's, such as HEAD and index, and what git of the host executes or reads, such as
 // hooks and info.
 var worktreeFiles = []string{
-	"objects", "refs", "logs/refs", "packed-refs", "packed-refs.{lock,new}", "reftable", "shallow", "shallow.lock", "rr-cache", "lfs",
+	"objects", "refs", "logs", "packed-refs", "packed-refs.{lock,new}", "reftable", "shallow", "shallow.lock", "rr-cache", "lfs",
 	"gc.pid", "gc.pid.lock", "gc.log", "gc.log.lock", "info/refs", "info/refs_*", "FETCH_HEAD",
 }
 
@@ -159,6 +159,8 @@ func (v *ViewSpec) worktree(name string) {
 			may = append(may, "config", "config.lock")
 		}
 	}
+	// The main worktree's reflog. A bare repository has no directory logs until a worktree makes it.
+	v.Paths = append(v.Paths, scope.PathRule{Pattern: "logs/HEAD", Access: scope.Read})
 	for _, pattern := range may {
 		v.Paths = append(v.Paths, scope.PathRule{Pattern: pattern, Access: scope.Write})
 	}

@@ -90,6 +90,18 @@ func (e *Effects) Lists() [5]List {
 	}
 }
 
+// AddRoot adds the effects in a root, unless there are none, or the operator has said that they are not kept.
+func (e *Effects) AddRoot(dir string, root *Effects) {
+	if root.Counts.Sum() == 0 && (root.Unknown == "" || root.Direct) {
+		return
+	}
+	if e.Roots == nil {
+		e.Roots = map[string]Effects{}
+	}
+	e.Roots[dir] = Effects{Counts: root.Counts, Unknown: root.Unknown}
+	e.Nothing = e.Nothing && root.Counts.Sum() == 0
+}
+
 // Listed returns the objects of all lists.
 func (e *Effects) Listed() (all []*Object) {
 	for _, l := range e.Lists() {

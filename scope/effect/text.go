@@ -2,6 +2,8 @@ package effect
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/scopefs/scopefs/internal/printable"
@@ -51,6 +53,18 @@ func (e *Effects) Text(named Named, more, undo string) string {
 		return ""
 	}
 	return strings.Join(lines, "\n") + "\n"
+}
+
+// RootsText returns a line for each root with effects.
+func (e *Effects) RootsText() (text string) {
+	for _, dir := range slices.Sorted(maps.Keys(e.Roots)) {
+		what := e.Roots[dir].Unknown
+		if sum := e.Roots[dir].Counts.Summary(); sum != "" {
+			what = sum + " (your operator can list and undo them: " + printable.Command("scopefs", "changes", "--root", dir) + ")"
+		}
+		text += printable.Quote(dir) + ": " + what + "\n"
+	}
+	return text
 }
 
 // maxRefused bounds the refusals of a text.

@@ -9,28 +9,36 @@ import (
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
+// located is arguments with paths of the agent's directories.
+type located interface {
+	aboutIn(dirs message.Dirs) tools.About
+}
+
+// Own returns the directories of an agent that has no further ones.
+func Own() message.Dirs { return message.Dirs{Own: sandbox.Workspace} }
+
 // logged returns the path of a call for the log.
-func logged(asked string) string {
-	if rel, ok := message.Within(sandbox.Workspace, asked); ok {
+func logged(dirs message.Dirs, asked string) string {
+	if rel, ok := dirs.Resolve(asked); ok {
 		return rel
 	}
 	return path.Clean(asked)
 }
 
 // about returns what a call with one or two paths is about.
-func about(why message.Intent, paths ...string) tools.About {
-	of := tools.About{Path: logged(paths[0]), Outside: strayed(why, paths...)}
+func about(dirs message.Dirs, why message.Intent, paths ...string) tools.About {
+	of := tools.About{Path: logged(dirs, paths[0]), Outside: strayed(dirs, why, paths...)}
 	if len(paths) > 1 {
-		of.Target = logged(paths[1])
+		of.Target = logged(dirs, paths[1])
 	}
 	return of
 }
 
-// strayed returns the error of the first path that leads out of the view, before any
-// link is resolved; nil if none does. The view itself records a link that leads outside.
-func strayed(why message.Intent, paths ...string) *tools.Error {
+// strayed returns the error of the first path that leads out of the views, before any
+// link is resolved; nil if none does. A view itself records a link that leads outside.
+func strayed(dirs message.Dirs, why message.Intent, paths ...string) *tools.Error {
 	for _, asked := range paths {
-		if _, inside := message.Within(sandbox.Workspace, asked); !inside {
+		if _, inside := dirs.Resolve(asked); !inside {
 			return outside(tools.Clip(asked, maxPath), why)
 		}
 	}

@@ -63,7 +63,7 @@ func newSandboxWorker(t testing.TB, dir string) (*Files, *sandbox.Session) {
 	require.NoError(t, unix.Stat(dir, &st))
 	s, err := h.Start(context.Background(), sandbox.Spec{Agent: "tester", UID: st.Uid, GID: st.Gid, View: view})
 	require.NoError(t, err)
-	w := New(worker.New(worker.In(s)))
+	w := New(worker.New(worker.In(s, Own)))
 	t.Cleanup(func() { require.NoError(t, w.Close()) })
 	require.NoError(t, w.Start(context.Background()))
 	return w, s

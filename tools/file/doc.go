@@ -18,8 +18,8 @@
 //
 // # Paths
 //
-// A path is relative to the view, or absolute below [sandbox.Workspace]. It is cleaned
-// lexically. Reading a path that leads outside returns the error of a path that does not
+// A path is relative to the view, absolute below [sandbox.Workspace], or leads to a
+// further directory of the agent: see [message.Dirs]. It is cleaned lexically. Reading a path that leads outside returns the error of a path that does not
 // exist; writing to it returns one error, whatever exists there. JSON cannot hold names
 // that are not UTF-8, so tools cannot reach them.
 package file

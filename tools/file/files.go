@@ -16,6 +16,8 @@ import (
 type Files struct {
 	*worker.Worker
 
+	// Dirs returns the directories that the agent has now. Nil means its own alone.
+	Dirs func() message.Dirs
 	// Quick reports whether a call may be answered before its changes are on the disk.
 	// Nil means no.
 	Quick func() bool
@@ -35,6 +37,13 @@ func New(w *worker.Worker) *Files {
 	f := &Files{Worker: w}
 	w.Started = f.sweep
 	return f
+}
+
+func (f *Files) dirs() message.Dirs {
+	if f.Dirs == nil {
+		return Own()
+	}
+	return f.Dirs()
 }
 
 // An operation is an operation of the worker.

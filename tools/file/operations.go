@@ -68,8 +68,7 @@ const (
 	OutputCount   = message.OutputCount
 )
 
-// About implements tools.Scoped.
-func (a ReadArgs) About() tools.About { return about(message.Reading, a.Path) }
+func (a ReadArgs) aboutIn(dirs message.Dirs) tools.About { return about(dirs, message.Reading, a.Path) }
 
 // Attach implements [message.Attacher]. The worker does not say of which type the content is.
 func (r *ReadResult) Attach(b []byte) error {
@@ -100,8 +99,9 @@ func (r ReadResult) Content() []tools.Content {
 	return all
 }
 
-// About implements tools.Scoped.
-func (a WriteArgs) About() tools.About { return about(message.Writing, a.Path) }
+func (a WriteArgs) aboutIn(dirs message.Dirs) tools.About {
+	return about(dirs, message.Writing, a.Path)
+}
 
 // Detach implements [message.Detacher].
 func (a *WriteArgs) Detach() []byte {
@@ -122,26 +122,23 @@ func (r WriteResult) Content() []tools.Content {
 	return []tools.Content{{Text: text}}
 }
 
-// About implements tools.Scoped.
-func (a EditArgs) About() tools.About { return about(message.Writing, a.Path) }
+func (a EditArgs) aboutIn(dirs message.Dirs) tools.About { return about(dirs, message.Writing, a.Path) }
 
 func (r EditResult) Content() []tools.Content { return []tools.Content{{Text: r.Diff}} }
 
-// About implements tools.Scoped.
-func (a ListArgs) About() tools.About { return about(message.Reading, a.Path) }
+func (a ListArgs) aboutIn(dirs message.Dirs) tools.About { return about(dirs, message.Reading, a.Path) }
 
-// About implements tools.Scoped.
-func (a StatArgs) About() tools.About { return about(message.Reading, a.Path) }
+func (a StatArgs) aboutIn(dirs message.Dirs) tools.About { return about(dirs, message.Reading, a.Path) }
 
-// About judges the pattern, too: one that is not absolute begins at Path.
-func (a GlobArgs) About() tools.About {
-	of := about(message.Reading, a.Path)
+// aboutIn judges the pattern, too: one that is not absolute begins at Path.
+func (a GlobArgs) aboutIn(dirs message.Dirs) tools.About {
+	of := about(dirs, message.Reading, (*message.GlobArgs)(&a).From(dirs))
 	of.Target = a.Pattern
 	from := a.Pattern
 	if !path.IsAbs(from) {
 		from = path.Join(of.Path, from)
 	}
-	if of.Outside == nil && strayed(message.Reading, from) != nil {
+	if of.Outside == nil && strayed(dirs, message.Reading, from) != nil {
 		of.Outside = outside(a.Pattern, message.Reading)
 	}
 	return of
@@ -169,9 +166,8 @@ func (r GlobResult) Content() []tools.Content {
 	return []tools.Content{{Text: b.String()}}
 }
 
-// About implements tools.Scoped.
-func (a GrepArgs) About() tools.About {
-	of := about(message.Reading, a.Path)
+func (a GrepArgs) aboutIn(dirs message.Dirs) tools.About {
+	of := about(dirs, message.Reading, a.Path)
 	of.Target = a.Pattern
 	return of
 }
@@ -181,19 +177,25 @@ func (r GrepResult) Content() []tools.Content {
 	return []tools.Content{{Text: message.GrepResult(r).Text()}}
 }
 
-// About implements tools.Scoped.
-func (a MakeDirArgs) About() tools.About { return about(message.Writing, a.Path) }
+func (a MakeDirArgs) aboutIn(dirs message.Dirs) tools.About {
+	return about(dirs, message.Writing, a.Path)
+}
 
-// About implements tools.Scoped.
-func (a MoveArgs) About() tools.About { return about(message.Writing, a.From, a.To) }
+func (a MoveArgs) aboutIn(dirs message.Dirs) tools.About {
+	return about(dirs, message.Writing, a.From, a.To)
+}
 
-func (a deleteFileArgs) About() tools.About { return about(message.Writing, a.Path) }
+func (a deleteFileArgs) aboutIn(dirs message.Dirs) tools.About {
+	return about(dirs, message.Writing, a.Path)
+}
 
-func (a deleteArgs) About() tools.About { return about(message.Writing, a.Path) }
+func (a deleteArgs) aboutIn(dirs message.Dirs) tools.About {
+	return about(dirs, message.Writing, a.Path)
+}
 
-func (a copyArgs) About() tools.About {
-	return tools.About{Path: logged(a.From), Target: logged(a.To),
-		Outside: cmp.Or(strayed(message.Reading, a.From), strayed(message.Writing, a.To))}
+func (a copyArgs) aboutIn(dirs message.Dirs) tools.About {
+	return tools.About{Path: logged(dirs, a.From), Target: logged(dirs, a.To),
+		Outside: cmp.Or(strayed(dirs, message.Reading, a.From), strayed(dirs, message.Writing, a.To))}
 }
 
 // Content returns a line for each entry: a directory with a slash, a file with its size if known.

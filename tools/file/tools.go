@@ -39,9 +39,10 @@ func (f *Files) Tools() ([]tools.Tool, error) {
 	add[MakeDirArgs, message.MakeDirResult](&l, "make_dir",
 		"Make one directory, with those above it; one that is there is no error. write_file needs none made before.",
 		tools.Hints{Title: "Make directory", Writes: true, Changes: true, Idempotent: true})
-	l.take(tools.New("move", "Move or rename one file, link or directory. A file that has the new path is replaced only with overwrite; "+
+	move, err := tools.New("move", "Move or rename one file, link or directory. A file that has the new path is replaced only with overwrite; "+
 		"use copy to keep both.",
-		tools.Hints{Title: "Move", Writes: true, Changes: true, Destructive: true}, f.move))
+		tools.Hints{Title: "Move", Writes: true, Changes: true, Destructive: true}, f.move)
+	l.take(placed[MoveArgs](f, move, err))
 	add[copyArgs, message.CopyResult](&l, "copy",
 		"Copy one file or link, or with recursive a directory with all that is in it. To rename use move.",
 		tools.Hints{Title: "Copy", Writes: true, Changes: true, Destructive: true})
@@ -65,11 +66,17 @@ func (l *kit) take(t tools.Tool, err error) {
 	l.tools, l.err = append(l.tools, t), errors.Join(l.err, err)
 }
 
-func add[In, Out any](l *kit, name, about string, hints tools.Hints) {
+func add[In located, Out any](l *kit, name, about string, hints tools.Hints) {
 	op := operation{name, !hints.Writes}
-	l.take(tools.New(name, about, hints, func(ctx context.Context, env tools.Env, in In) (Out, error) {
+	t, err := tools.New(name, about, hints, func(ctx context.Context, env tools.Env, in In) (Out, error) {
 		return do[In, Out](ctx, l.files, env.Call, op, in)
-	}))
+	})
+	l.take(placed[In](l.files, t, err))
+}
+
+// placed returns a tool whose paths are judged by the directories that the agent has at the call.
+func placed[In located](f *Files, t tools.Tool, err error) (tools.Tool, error) {
+	return tools.Placed(t, err, func(in In) tools.About { return in.aboutIn(f.dirs()) })
 }
 
 // move moves a name in the worker. The worker does not know which name the policy
@@ -78,7 +85,7 @@ func (f *Files) move(ctx context.Context, env tools.Env, in MoveArgs) (message.M
 	out, err := do[MoveArgs, message.MoveResult](ctx, f, env.Call, operation{name: "move"}, in)
 	refused := f.RefusedFrom != nil && f.RefusedFrom(env.Call)
 	if e, ok := errors.AsType[*tools.Error](err); ok && refused && e.Code == tools.Denied {
-		e.Path = logged(in.From)
+		e.Path = logged(f.dirs(), in.From)
 		f.explain(env.Call, e)
 	}
 	return out, err

@@ -23,6 +23,7 @@ func Diff(name, before, after string) string {
 
 // Unified returns a unified diff of two texts.
 func Unified(name, before, after string) string {
+	name = strings.TrimPrefix(name, "/") // as git diff names files
 	d := unified.Diff(printable.Quote("a/"+name), []byte(before), printable.Quote("b/"+name), []byte(after))
 	_, d, _ = bytes.Cut(d, []byte("\n")) // drop the line "diff a b", which separates several files
 	return string(d)

@@ -154,13 +154,21 @@ func renderTree(in mcpTree, r tools.Result) tools.Result {
 	return say("%s", tools.PlainJSON(text))
 }
 
+// full returns the absolute path of an entry: in a further directory it has that already.
+func full(at string) string {
+	if path.IsAbs(at) {
+		return at
+	}
+	return sandbox.Workspace + "/" + at
+}
+
 func renderSearch(in mcpSearch, r tools.Result) tools.Result {
 	o := out[file.GlobResult](r)
 	base, _ := message.Within(sandbox.Workspace, cmp.Or(in.Path, "."))
 	var lines []string
 	for _, e := range o.Matches {
 		if !excluded(strings.TrimPrefix(e.Path, base+"/"), in.Exclude) {
-			lines = append(lines, tools.Quote(sandbox.Workspace+"/"+e.Path))
+			lines = append(lines, tools.Quote(full(e.Path)))
 		}
 	}
 	slices.Sort(lines)

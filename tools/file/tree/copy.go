@@ -58,7 +58,7 @@ func (t *tree) apart(st *unix.Stat_t, to place) error {
 				dir = real
 			}
 		}
-		if len(dir) <= len(t.root) {
+		if len(dir) <= len(to.dir) {
 			return nil
 		}
 		dir = filepath.Dir(dir)
@@ -96,7 +96,7 @@ func (c *copier) copy(from, to place, st *unix.Stat_t) (err error) {
 
 func (c *copier) dir(from, to place, st *unix.Stat_t) error {
 	c.tree.touch(to.full)
-	own := len(c.tree.dirs)
+	own := len(c.tree.made)
 	err := os.Mkdir(to.full, 0o700)
 	made := err == nil
 	if errors.Is(err, unix.EEXIST) && c.over {

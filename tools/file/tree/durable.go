@@ -35,12 +35,12 @@ func (t *tree) sync(f *os.File) error {
 // directory cannot be opened, the change itself returns the error.
 func (t *tree) touch(path string) {
 	dir := filepath.Dir(path)
-	if t.quick || slices.ContainsFunc(t.dirs, func(d touched) bool { return d.path == dir }) {
+	if t.quick || slices.ContainsFunc(t.made, func(d touched) bool { return d.path == dir }) {
 		return
 	}
 	f, err := openDir(dir)
 	if err == nil || errors.Is(err, unix.EACCES) {
-		t.dirs = append(t.dirs, touched{dir, f, path})
+		t.made = append(t.made, touched{dir, f, path})
 	}
 }
 
@@ -48,10 +48,10 @@ func (t *tree) touch(path string) {
 // its directory is (fsync(2)).
 func (t *tree) settle(n int) error {
 	var errs []error
-	for _, d := range t.dirs[n:] {
+	for _, d := range t.made[n:] {
 		errs = append(errs, t.settleDir(d))
 	}
-	t.dirs = t.dirs[:n]
+	t.made = t.made[:n]
 	return errors.Join(errs...)
 }
 
@@ -70,10 +70,10 @@ func (t *tree) settleDir(d touched) error {
 
 // abandon closes the directories touched by a call that has failed.
 func (t *tree) abandon() {
-	for _, d := range t.dirs {
+	for _, d := range t.made {
 		d.dir.Close()
 	}
-	t.dirs = nil
+	t.made = nil
 }
 
 // unsettled returns the error of a change that was made but may not survive a power loss.
@@ -87,16 +87,16 @@ func unsettled(err error) error {
 	return e
 }
 
-// makeDirs creates a directory and its missing parents.
-func (t *tree) makeDirs(full string) error {
+// makeDirs creates a directory and its missing parents, in a directory that exists.
+func (t *tree) makeDirs(full, top string) error {
 	if info, err := os.Stat(full); err == nil {
 		if !info.IsDir() {
 			return unix.ENOTDIR
 		}
 		return nil
 	}
-	if up := filepath.Dir(full); len(up) > len(t.root) || strings.HasPrefix(up, fdDir) {
-		if err := t.makeDirs(up); err != nil {
+	if up := filepath.Dir(full); len(up) > len(top) || strings.HasPrefix(up, fdDir) {
+		if err := t.makeDirs(up, top); err != nil {
 			return err
 		}
 	}

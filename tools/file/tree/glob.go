@@ -22,7 +22,7 @@ const (
 
 // glob finds names by a pattern. It follows no links.
 func (t *tree) glob(ctx context.Context, in message.GlobArgs) (message.GlobResult, error) {
-	p, err := t.at(in.Path, message.Reading)
+	p, err := t.at(in.From(t.dirs), message.Reading)
 	if err != nil {
 		return message.GlobResult{}, err
 	}
@@ -91,7 +91,10 @@ func (t *tree) pattern(p place, pattern string) (string, error) {
 		return "", err
 	}
 	if path.IsAbs(pattern) {
-		rel, ok := message.Within(p.full, pattern)
+		rel, ok := t.dirs.Resolve(pattern)
+		if full, _ := t.dirs.Full(rel); ok {
+			rel, ok = message.Within(p.full, full)
+		}
 		if !ok {
 			return "", message.Outside(pattern, message.Reading)
 		}

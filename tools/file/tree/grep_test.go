@@ -22,7 +22,7 @@ func TestGrep(t *testing.T) {
 		"latin1": "caf\xe9 \xe9\n", "cut": strings.Repeat("y", 499) + "éyy\n",
 		"out => /etc/passwd": "",
 	})
-	require.NoError(t, unix.Mkfifo(tr.root+"/fifo", 0o644))
+	require.NoError(t, unix.Mkfifo(tr.dirs.Own+"/fifo", 0o644))
 	for name, test := range map[string]struct {
 		in   message.GrepArgs
 		want string
@@ -74,7 +74,7 @@ func TestGrepOrder(t *testing.T) {
 	var want strings.Builder
 	for n := range 500 {
 		name := fmt.Sprintf("%03d", n)
-		require.NoError(t, os.WriteFile(tr.root+"/"+name, []byte(strings.Repeat("x\n", n%7)+"found\n"), 0o644))
+		require.NoError(t, os.WriteFile(tr.dirs.Own+"/"+name, []byte(strings.Repeat("x\n", n%7)+"found\n"), 0o644))
 		fmt.Fprintf(&want, "%s:%d:found\n", name, n%7+1)
 	}
 	for range 20 {
@@ -87,7 +87,7 @@ func TestGrepOrder(t *testing.T) {
 func TestSearchIsCancelled(t *testing.T) {
 	tr := newTree(t, nil)
 	for n := range 200 {
-		require.NoError(t, os.WriteFile(fmt.Sprintf("%s/%d", tr.root, n), []byte(strings.Repeat("aaaaaaaab", 100_000)), 0o644))
+		require.NoError(t, os.WriteFile(fmt.Sprintf("%s/%d", tr.dirs.Own, n), []byte(strings.Repeat("aaaaaaaab", 100_000)), 0o644))
 	}
 	for name, f := range map[string]func(context.Context) error{
 		"grep": func(c context.Context) error {

@@ -87,13 +87,16 @@ func handlerOf[In, Out any](f func(*tree, context.Context, In) (Out, error)) han
 func stale(err error) bool { return errors.Is(err, unix.ESTALE) }
 
 // Below returns the handler for the files below a directory.
-func Below(root string) Handler {
+func Below(root string) Handler { return In(message.Dirs{Own: root}) }
+
+// In returns the handler for the files in directories.
+func In(dirs message.Dirs) Handler {
 	return func(ctx context.Context, r *message.Request) (message.Reply, error) {
 		h := handlers(r.Op)
 		if h == nil {
 			return message.Reply{}, message.Errorf(message.Invalid, "unknown operation %q", r.Op)
 		}
-		t := &tree{root: root, quick: r.Quick, temp: cmp.Or(r.Temp, rand.Text()), approved: r.Approved}
+		t := &tree{dirs: dirs, quick: r.Quick, temp: cmp.Or(r.Temp, rand.Text()), approved: r.Approved}
 		defer t.letGo()
 		return h(ctx, t, r)
 	}

@@ -48,8 +48,8 @@ func TestOddNames(t *testing.T) {
 // TestListNames checks that names_only gives the names and types of a whole listing, in the same pages, and nothing else.
 func TestListNames(t *testing.T) {
 	tr := newTree(t, map[string]string{"b/c/d": "12345", "b/a": "", "a": "1", "empty/": "", "out => /etc": "", "x\ny": ""})
-	require.NoError(t, unix.Mkfifo(tr.root+"/b/fifo", 0o600))
-	s, err := net.Listen("unix", tr.root+"/s")
+	require.NoError(t, unix.Mkfifo(tr.dirs.Own+"/b/fifo", 0o600))
+	s, err := net.Listen("unix", tr.dirs.Own+"/s")
 	require.NoError(t, err)
 	defer s.Close()
 	for depth := 1; depth <= 3; depth++ {
@@ -117,7 +117,7 @@ func TestListCursorGone(t *testing.T) {
 	tr := newTree(t, map[string]string{"a": "", "b": "", "c": ""})
 	r, err := tr.list(ctx(), message.ListArgs{Limit: 2})
 	require.NoError(t, err)
-	require.NoError(t, os.Remove(tr.root+"/b"))
+	require.NoError(t, os.Remove(tr.dirs.Own+"/b"))
 	r, err = tr.list(ctx(), message.ListArgs{Limit: 2, Cursor: r.NextCursor})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"c"}, listed(r.Entries))
@@ -129,7 +129,7 @@ func TestListMany(t *testing.T) {
 	var want []string
 	for n := range 5000 {
 		name := fmt.Sprintf("%05d", (n*7919)%5000)
-		require.NoError(t, os.WriteFile(tr.root+"/"+name, nil, 0o644))
+		require.NoError(t, os.WriteFile(tr.dirs.Own+"/"+name, nil, 0o644))
 		want = append(want, name)
 	}
 	slices.Sort(want)
@@ -147,7 +147,7 @@ func TestListMany(t *testing.T) {
 
 func TestStat(t *testing.T) {
 	tr := newTree(t, map[string]string{"f": "abc", "d/": "", "l => f": "", "dangling => no": ""})
-	require.NoError(t, unix.Mkfifo(tr.root+"/fifo", 0o600))
+	require.NoError(t, unix.Mkfifo(tr.dirs.Own+"/fifo", 0o600))
 	r, err := tr.stat(ctx(), message.StatArgs{Path: "f", Hash: true})
 	require.NoError(t, err)
 	when, err := time.Parse(time.RFC3339, r.Modified)
@@ -168,7 +168,7 @@ func TestStat(t *testing.T) {
 func TestGlob(t *testing.T) {
 	tr := newTree(t, map[string]string{"a.go": "", "b/c.go": "", "b/d/e.go": "", "b/d/f.txt": "", ".git/g.go": "", "b/.hidden.go": "", "loop => .": ""})
 	old := time.Now().Add(-time.Hour)
-	require.NoError(t, os.Chtimes(tr.root+"/a.go", old, old))
+	require.NoError(t, os.Chtimes(tr.dirs.Own+"/a.go", old, old))
 	for name, test := range map[string]struct {
 		in   message.GlobArgs
 		want []string
@@ -179,7 +179,7 @@ func TestGlob(t *testing.T) {
 		"named":          {message.GlobArgs{Pattern: "b/**/*.{txt,md}"}, []string{"b/d/f.txt"}},
 		"one":            {message.GlobArgs{Pattern: "b/d/e.go"}, []string{"b/d/e.go"}},
 		"git":            {message.GlobArgs{Pattern: ".git/*"}, []string{".git/g.go"}},
-		"absolute":       {message.GlobArgs{Pattern: tr.root + "/b/*.go"}, []string{"b/.hidden.go", "b/c.go"}},
+		"absolute":       {message.GlobArgs{Pattern: tr.dirs.Own + "/b/*.go"}, []string{"b/.hidden.go", "b/c.go"}},
 		"nothing":        {message.GlobArgs{Pattern: "no/**"}, nil},
 		"below a file":   {message.GlobArgs{Pattern: "a.go/**"}, nil},
 		"the last first": {message.GlobArgs{Pattern: "{a,b/c}.go"}, []string{"b/c.go", "a.go"}},
@@ -187,7 +187,7 @@ func TestGlob(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			now := time.Now().Truncate(time.Second)
 			for _, f := range []string{"b/c.go", "b/d/e.go", "b/.hidden.go"} {
-				require.NoError(t, os.Chtimes(tr.root+"/"+f, now, now))
+				require.NoError(t, os.Chtimes(tr.dirs.Own+"/"+f, now, now))
 			}
 			r, err := tr.glob(ctx(), test.in)
 			require.NoError(t, err)

@@ -33,7 +33,7 @@ func newTree(t testing.TB, files map[string]string) *tree {
 		}
 	}
 	t.Cleanup(func() { assert.Empty(t, temporaries(t, root), "left behind") })
-	return &tree{root: root}
+	return &tree{dirs: message.Dirs{Own: root}}
 }
 
 func temporaries(t testing.TB, root string) (found []string) {
@@ -48,7 +48,7 @@ func temporaries(t testing.TB, root string) (found []string) {
 
 func (t *tree) content(tt testing.TB, name string) string {
 	tt.Helper()
-	b, err := os.ReadFile(filepath.Join(t.root, name))
+	b, err := os.ReadFile(filepath.Join(t.dirs.Own, name))
 	require.NoError(tt, err)
 	return string(b)
 }

@@ -25,7 +25,7 @@ func (t *tree) makeDir(_ context.Context, in message.MakeDirArgs) (message.MakeD
 		r.Created = true
 	case errors.Is(err, unix.ENOENT):
 		r.Created = true
-		err = t.makeDirs(p.full)
+		err = t.makeDirs(p.full, p.dir)
 	case errors.Is(err, unix.EEXIST):
 		var st unix.Stat_t
 		if err = unix.Stat(p.full, &st); err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR {
@@ -73,7 +73,7 @@ func (t *tree) pair(from, to string, why message.Intent) (a, b place, err error)
 		return a, b, err
 	}
 	for _, p := range []place{a, b} {
-		if p.rel == "." {
+		if p.top() {
 			return a, b, message.Problem(message.Invalid, p.rel, "the root of the view stays where it is", "")
 		}
 	}
@@ -123,7 +123,7 @@ func (t *tree) delete(ctx context.Context, in message.DeleteArgs) (message.Delet
 	if err != nil {
 		return message.DeleteResult{}, err
 	}
-	if p.rel == "." {
+	if p.top() {
 		return message.DeleteResult{}, message.Problem(message.Invalid, p.rel, "the root of the view stays", "delete what is in it")
 	}
 	r := message.DeleteResult{Path: p.rel}

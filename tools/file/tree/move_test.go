@@ -29,7 +29,7 @@ func (t *tree) all(tt testing.TB) (found []string) {
 		}
 		found = append(found, below)
 		return nil
-	}}).walk(place{full: t.root, rel: "."}, "", 1))
+	}}).walk(place{full: t.dirs.Own, rel: ".", dir: t.dirs.Own}, "", 1))
 	return found
 }
 
@@ -92,7 +92,7 @@ func TestOperations(t *testing.T) {
 				e := asTold(t, err)
 				assert.Equal(t, test.code, e.Code, e.Error())
 				assert.Equal(t, test.path, e.Path)
-				assert.NotContains(t, e.Error(), tr.root)
+				assert.NotContains(t, e.Error(), tr.dirs.Own)
 			} else {
 				assert.NoError(t, err)
 			}
@@ -122,14 +122,14 @@ func operate(tr *tree, c context.Context, in any) (err error) {
 
 func TestCopyKeepsModes(t *testing.T) {
 	tr := newTree(t, map[string]string{"d/f": strings.Repeat("x", 9<<20), "d/sub/": ""})
-	require.NoError(t, os.Chmod(tr.root+"/d/f", 0o750))
-	require.NoError(t, os.Chmod(tr.root+"/d/sub", 0o700))
-	require.NoError(t, unix.Mkfifo(tr.root+"/d/fifo", 0o644))
+	require.NoError(t, os.Chmod(tr.dirs.Own+"/d/f", 0o750))
+	require.NoError(t, os.Chmod(tr.dirs.Own+"/d/sub", 0o700))
+	require.NoError(t, unix.Mkfifo(tr.dirs.Own+"/d/fifo", 0o644))
 	r, err := tr.copy(ctx(), message.CopyArgs{From: "d", To: "e", Recursive: true})
 	require.NoError(t, err)
 	assert.Equal(t, message.CopyResult{From: "d", To: "e", Copied: 3, Bytes: 9 << 20, Skipped: 1}, r)
 	for name, mode := range map[string]os.FileMode{"f": 0o750, "sub": 0o700 | os.ModeDir, ".": 0o755 | os.ModeDir} {
-		info, err := os.Stat(tr.root + "/e/" + name)
+		info, err := os.Stat(tr.dirs.Own + "/e/" + name)
 		require.NoError(t, err)
 		assert.Equal(t, mode, info.Mode(), name)
 	}
@@ -141,23 +141,23 @@ func TestCopyKeepsModes(t *testing.T) {
 func TestHalfWay(t *testing.T) {
 	tr := newTree(t, map[string]string{"d/": ""})
 	for n := range 50 {
-		require.NoError(t, os.WriteFile(fmt.Sprintf("%s/d/%02d", tr.root, n), nil, 0o644))
+		require.NoError(t, os.WriteFile(fmt.Sprintf("%s/d/%02d", tr.dirs.Own, n), nil, 0o644))
 	}
 	c, cancel := context.WithCancel(context.Background())
 	cancel()
 	_, err := tr.copy(c, message.CopyArgs{From: "d", To: "e", Recursive: true})
 	assert.Equal(t, "0 copied before that", asTold(t, err).Hint)
 	asNobody(t, func() {
-		require.NoError(t, os.Mkdir(tr.root+"/d/sub", 0o755))
-		require.NoError(t, os.WriteFile(tr.root+"/d/sub/f", nil, 0o644))
-		require.NoError(t, os.Chmod(tr.root+"/d/sub", 0o555))
+		require.NoError(t, os.Mkdir(tr.dirs.Own+"/d/sub", 0o755))
+		require.NoError(t, os.WriteFile(tr.dirs.Own+"/d/sub/f", nil, 0o644))
+		require.NoError(t, os.Chmod(tr.dirs.Own+"/d/sub", 0o555))
 		_, err = tr.delete(ctx(), message.DeleteArgs{Path: "d", Recursive: true})
 		e := asTold(t, err)
 		assert.Equal(t, message.Denied, e.Code)
 		assert.Equal(t, "d/sub/f", e.Path)
 		assert.Regexp(t, `^\d+ deleted before that$`, e.Hint)
-		require.NoError(t, os.Chmod(tr.root+"/d/sub", 0o755))
-	}, tr.root)
+		require.NoError(t, os.Chmod(tr.dirs.Own+"/d/sub", 0o755))
+	}, tr.dirs.Own)
 }
 
 // Links are deleted, not what they lead to, however many
@@ -165,7 +165,7 @@ func TestHalfWay(t *testing.T) {
 func TestDeleteManyNames(t *testing.T) {
 	tr := newTree(t, map[string]string{"keep": "x", "d/": ""})
 	for n := range 2500 {
-		require.NoError(t, os.Symlink("../keep", fmt.Sprintf("%s/d/%d", tr.root, n)))
+		require.NoError(t, os.Symlink("../keep", fmt.Sprintf("%s/d/%d", tr.dirs.Own, n)))
 	}
 	r, err := tr.delete(ctx(), message.DeleteArgs{Path: "d", Recursive: true})
 	require.NoError(t, err)

@@ -45,12 +45,12 @@ func (t *tree) objectAt(p place, follow bool) (message.Object, error) {
 			return message.Object{}, err
 		}
 	}
-	if p.rel == "." {
-		return message.Object{Path: "."}, nil
+	if p.top() {
+		return message.Object{Path: p.rel}, nil
 	}
 	dir, rest := filepath.Dir(p.full), filepath.Base(p.full)
 	fd, err := openPath(dir)
-	for errors.Is(err, unix.ENOENT) && len(dir) > len(t.root) { // the call will create it
+	for errors.Is(err, unix.ENOENT) && len(dir) > len(p.dir) { // the call will create it
 		dir, rest = filepath.Dir(dir), filepath.Base(dir)+"/"+rest
 		fd, err = openPath(dir)
 	}
@@ -62,7 +62,7 @@ func (t *tree) objectAt(p place, follow bool) (message.Object, error) {
 	if err != nil {
 		return message.Object{}, t.fail(p, err, message.Writing)
 	}
-	rel, ok := message.Within(t.root, at)
+	rel, ok := t.dirs.Resolve(at)
 	if !ok {
 		return message.Object{}, message.Outside(p.asked, message.Writing)
 	}
@@ -101,18 +101,23 @@ func (t *tree) hold(asked, rel string, o message.Object) (place, error) {
 		p.asked = asked
 		return p, nil
 	}
-	p := place{asked: asked, rel: rel, full: t.root, held: true}
-	if o.Path == "." {
+	full, dir := t.dirs.Full(o.Path)
+	p := place{asked: asked, rel: rel, full: dir, dir: dir, held: true}
+	if full == dir {
 		return p, nil
 	}
 	changed := message.Problem(message.Conflict, rel, "is not what was approved any more", "call again")
-	top, err := openPath(t.root)
+	top, err := openPath(p.dir)
 	if err != nil {
 		return place{}, t.fail(p, err, message.Reading)
 	}
 	root := beneath.NewRoot(top)
 	defer root.Close()
-	dir, rest := path.Dir(o.Path), path.Base(o.Path)
+	inner, ok := message.Within(p.dir, o.Path)
+	if !ok {
+		return place{}, changed
+	}
+	dir, rest := path.Dir(inner), path.Base(inner)
 	fd, err := openBeneath(root, dir)
 	for errors.Is(err, unix.ENOENT) && dir != "." && o.ID == "" {
 		dir, rest = path.Dir(dir), path.Base(dir)+"/"+rest

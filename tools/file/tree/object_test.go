@@ -62,12 +62,12 @@ func TestApprovedObject(t *testing.T) {
 				tr := newTree(t, map[string]string{"d/a": "same\n", "d/b": "same\n", "e/a": "same\n", "e/b": "same\n", "l => d/a": "", "dl => d": ""})
 				other := func() (all []string) { // what must stay as it is
 					for _, name := range []string{"d/b", "e/a", "e/b", "was/b"} {
-						if b, err := os.ReadFile(filepath.Join(tr.root, name)); err == nil && string(b) != "same\n" {
+						if b, err := os.ReadFile(filepath.Join(tr.dirs.Own, name)); err == nil && string(b) != "same\n" {
 							all = append(all, name+": "+string(b))
 						}
 					}
 					for _, name := range []string{"e/new", "e/sub"} {
-						if _, err := os.Lstat(filepath.Join(tr.root, name)); err == nil {
+						if _, err := os.Lstat(filepath.Join(tr.dirs.Own, name)); err == nil {
 							all = append(all, name)
 						}
 					}
@@ -77,27 +77,27 @@ func TestApprovedObject(t *testing.T) {
 				require.NoError(t, err)
 				require.NotEmpty(t, look.Path)
 				tr.letGo()
-				step(t, tr.root)
-				files := countFiles(tr.root)
+				step(t, tr.dirs.Own)
+				files := countFiles(tr.dirs.Own)
 				args, err := json.Marshal(c.args)
 				require.NoError(t, err)
 				r := &message.Request{Op: c.op, Args: args, Approved: map[string]message.Object{c.path: {Path: look.Path, ID: look.ID}}}
 				if w, ok := c.args.(message.WriteArgs); ok {
 					r.Args, r.Blob = json.RawMessage(`{"path":"`+w.Path+`","mode":"`+string(w.Mode)+`","content":""}`), []byte(w.Content)
 				}
-				_, err = Below(tr.root)(ctx(), r)
+				_, err = Below(tr.dirs.Own)(ctx(), r)
 				if err != nil {
 					assert.Equal(t, message.Conflict, asTold(t, err).Code, "%v", err)
-					assert.Equal(t, files, countFiles(tr.root))
+					assert.Equal(t, files, countFiles(tr.dirs.Own))
 				}
 				if what == "nothing" {
 					assert.NoError(t, err)
 				}
 				switch what {
 				case "directory exchanged": // by its path d/a is another file now
-					assert.NotContains(t, textAt(tr.root, "d/a"), "WRITTEN")
+					assert.NotContains(t, textAt(tr.dirs.Own, "d/a"), "WRITTEN")
 				case "file exchanged":
-					assert.NotContains(t, textAt(tr.root, "d/a"), "WRITTEN")
+					assert.NotContains(t, textAt(tr.dirs.Own, "d/a"), "WRITTEN")
 				default:
 					assert.Empty(t, other())
 				}

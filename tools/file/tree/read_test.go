@@ -40,7 +40,7 @@ func TestRead(t *testing.T) {
 		"empty":            {in: message.ReadArgs{Path: "empty"}, start: 1},
 		"no end":           {in: message.ReadArgs{Path: "one"}, text: "one", start: 1, end: 1, total: 1},
 		"all":              {in: message.ReadArgs{Path: "three"}, text: "a\nb\nc\n", start: 1, end: 3, total: 3},
-		"absolute":         {in: message.ReadArgs{Path: tr.root + "/three"}, text: "a\nb\nc\n", start: 1, end: 3, total: 3},
+		"absolute":         {in: message.ReadArgs{Path: tr.dirs.Own + "/three"}, text: "a\nb\nc\n", start: 1, end: 3, total: 3},
 		"link":             {in: message.ReadArgs{Path: "link"}, text: "a\nb\nc\n", start: 1, end: 3, total: 3},
 		"offset":           {in: message.ReadArgs{Path: "three", Offset: 2}, text: "b\nc\n", start: 2, end: 3, total: 3},
 		"offset and limit": {in: message.ReadArgs{Path: "three", Offset: 2, Limit: 1}, text: "b\n", start: 2, end: 2, total: 3, next: 3, truncated: true},
@@ -74,11 +74,11 @@ func TestReadErrors(t *testing.T) {
 	outsider := t.TempDir()
 	require.NoError(t, os.WriteFile(outsider+"/secret", []byte("secret"), 0o644))
 	tr := newTree(t, map[string]string{"nul": "a\x00b", "latin1": "caf\xe9 au lait", "f": "x", "d/": "", "loop => loop": ""})
-	require.NoError(t, unix.Mkfifo(tr.root+"/fifo", 0o644))
+	require.NoError(t, unix.Mkfifo(tr.dirs.Own+"/fifo", 0o644))
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	require.NoError(t, err)
 	defer unix.Close(fd)
-	require.NoError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: tr.root + "/socket"}))
+	require.NoError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: tr.dirs.Own + "/socket"}))
 	for name, test := range map[string]struct {
 		path string
 		code message.Code
@@ -87,7 +87,7 @@ func TestReadErrors(t *testing.T) {
 		"nothing":        {"nothing", message.NotFound, "no such file or directory"},
 		"above":          {"../x", message.NotFound, "no such file or directory"},
 		"elsewhere":      {outsider + "/secret", message.NotFound, "no such file or directory"},
-		"beside":         {tr.root + "x", message.NotFound, "no such file or directory"},
+		"beside":         {tr.dirs.Own + "x", message.NotFound, "no such file or directory"},
 		"of the kernel":  {"/proc/self/environ", message.NotFound, "no such file or directory"},
 		"directory":      {"d", message.Invalid, "is a directory"},
 		"below a file":   {"f/x", message.Invalid, "not a directory"},
@@ -117,7 +117,7 @@ func TestReadErrors(t *testing.T) {
 // A file of ten gigabytes is not read to answer about some of its lines.
 func TestReadHuge(t *testing.T) {
 	tr := newTree(t, nil)
-	f, err := os.Create(filepath.Join(tr.root, "huge"))
+	f, err := os.Create(filepath.Join(tr.dirs.Own, "huge"))
 	require.NoError(t, err)
 	defer f.Close()
 	head, tail := numbered(1, 10000), numbered(1, 100)
@@ -150,7 +150,7 @@ func TestReadPartIsRead(t *testing.T) {
 		in.Path = "f"
 		want, err := tr.read(ctx(), in)
 		require.NoError(t, err)
-		f, err := os.Open(tr.root + "/f")
+		f, err := os.Open(tr.dirs.Own + "/f")
 		require.NoError(t, err)
 		got, err := readPart(ctx(), place{rel: "f"}, f, in)
 		require.NoError(t, err)

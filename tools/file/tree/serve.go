@@ -20,11 +20,11 @@ import (
 // *message.Error; any other is an internal one.
 type Handler func(ctx context.Context, r *message.Request) (message.Reply, error)
 
-// Main is the main function of the worker process, whose argument is the directory. It serves the standard streams and
-// returns the exit status: 0 at the end of its input, 2 without a directory.
+// Main is the main function of the worker process, whose arguments are those of [message.Dirs]. It serves the standard streams and
+// returns the exit status: 0 at the end of its input, 2 without arguments.
 func Main() int {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "scopefs-files: one argument, the directory: scopefs starts this program in a sandbox")
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, "scopefs-files: no argument, the directory: scopefs starts this program in a sandbox")
 		return 2
 	}
 	// The agent's other processes have the same user. The kernel closes the
@@ -35,13 +35,25 @@ func Main() int {
 		err = confine()
 	}
 	if err == nil {
-		err = Serve(0, 1, Below(os.Args[1]))
+		err = Serve(0, 1, In(mounted(message.DirsOf(os.Args[1:]))))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "scopefs-files:", err)
 		return 1
 	}
 	return 0
+}
+
+// mounted returns the directories without a second name that the sandbox does not have: something else may be there.
+func mounted(dirs message.Dirs) message.Dirs {
+	if dirs.At == "" {
+		return dirs
+	}
+	own, err := statAt(unix.AT_FDCWD, dirs.Own, 0)
+	if at, errAt := statAt(unix.AT_FDCWD, dirs.At, 0); err != nil || errAt != nil || own.Dev != at.Dev || own.Ino != at.Ino {
+		dirs.At = ""
+	}
+	return dirs
 }
 
 // server is the worker's end of the pipes. Its threads take turns: one reads a request,

@@ -42,7 +42,7 @@ func (t *tree) takeStep(ctx context.Context, from string, s message.TakeStep) er
 	if err != nil {
 		return err
 	}
-	source := place{asked: to.rel, rel: to.rel, full: path.Join(from, to.rel)}
+	source := place{asked: to.rel, rel: to.rel, full: path.Join(from, to.rel), dir: from}
 	if s.Do == message.TakeMode {
 		err = t.takeMode(source, to)
 	} else {

@@ -15,42 +15,47 @@ import (
 
 // tree is the view inside the worker. The kernel enforces its boundary, not this code.
 type tree struct {
-	root  string
+	dirs  message.Dirs
 	quick bool      // changes do not wait for the disk
 	temp  string    // the token of the call's temporary file
-	dirs  []touched // of one call
+	made  []touched // directories of one call
 
 	approved map[string]message.Object // by path in the call's arguments
 	held     map[string]place          // approved objects that were found
 	holding  []int                     // descriptors of their directories
 }
 
-// place is a path that is lexically inside the view.
+// place is a path that is lexically inside a view.
 type place struct {
 	asked string // as the agent wrote it
-	rel   string // relative to the view; "." is its root
+	rel   string // relative to the view; "." is its root. In a further directory: absolute
 	full  string // for system calls
+	dir   string // the directory of tree.dirs that it is in
 	held  bool   // full starts at a descriptor: see hold
 }
+
+// top reports whether a place is the root of a view.
+func (p place) top() bool { return p.rel == "." || p.rel == p.dir }
 
 // at returns the place of a path. "" is the root.
 func (t *tree) at(asked string, why message.Intent) (place, error) {
 	if strings.ContainsRune(asked, 0) {
 		return place{}, message.Problem(message.Invalid, asked, "a path has no NUL in it", "")
 	}
-	rel, ok := message.Within(t.root, asked)
+	rel, ok := t.dirs.Resolve(asked)
 	if !ok {
 		return place{}, message.Outside(asked, why)
 	}
 	if o, ok := t.approved[rel]; ok && o.Path != "" {
 		return t.hold(asked, rel, o)
 	}
-	return place{asked: asked, rel: rel, full: path.Join(t.root, rel)}, nil
+	full, dir := t.dirs.Full(rel)
+	return place{asked: asked, rel: rel, full: full, dir: dir}, nil
 }
 
 // child returns the place of a name in a directory.
 func (p place) child(name string) place {
-	return place{path.Join(p.asked, name), path.Join(p.rel, name), p.full + "/" + name, p.held}
+	return place{path.Join(p.asked, name), path.Join(p.rel, name), p.full + "/" + name, p.dir, p.held}
 }
 
 // fail returns err in the form for the agent. It examines each name of the path to
@@ -79,8 +84,8 @@ func (t *tree) fail(p place, err error, why message.Intent) error {
 
 // leads reports whether a name of the path is a link that the view does not resolve.
 func (t *tree) leads(p place) bool {
-	full := t.root
-	for name := range strings.SplitSeq(p.rel, "/") {
+	full := p.dir
+	for name := range strings.SplitSeq(strings.TrimPrefix(p.rel, p.dir+"/"), "/") {
 		full += "/" + name
 		if _, err := os.Readlink(full); errors.Is(err, unix.EACCES) {
 			if info, err := os.Lstat(full); err == nil && info.Mode().Type() == os.ModeSymlink {

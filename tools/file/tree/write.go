@@ -178,10 +178,10 @@ func isCode(err error, code message.Code) bool {
 // parents creates the directories above a place.
 func (t *tree) parents(p place) (place, error) {
 	dir := filepath.Dir(p.full)
-	if !p.held && (len(dir) <= len(t.root) || !strings.HasPrefix(dir, t.root)) {
+	if !p.held && (p.top()) {
 		return p, nil
 	}
-	if err := t.makeDirs(dir); err != nil || !p.held {
+	if err := t.makeDirs(dir, p.dir); err != nil || !p.held {
 		return p, err
 	}
 	return t.holdAgain(p)

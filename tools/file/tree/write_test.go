@@ -51,13 +51,13 @@ func TestWrite(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tr := newTree(t, map[string]string{"f": "old\n", "marked": bom + "old\n", "d/": "", "link => sub/to": "", "sub/to": "t", "dangling => sub/new": "", "loop => loop": "",
 				"first": "h", "out => /etc/scopefs-test": "", "out2 => sub/../sub/out3": "", "sub/out3 => ../../outside": ""})
-			require.NoError(t, os.Link(tr.root+"/first", tr.root+"/hard"))
-			require.NoError(t, unix.Mkfifo(tr.root+"/fifo", 0o644))
+			require.NoError(t, os.Link(tr.dirs.Own+"/first", tr.dirs.Own+"/hard"))
+			require.NoError(t, unix.Mkfifo(tr.dirs.Own+"/fifo", 0o644))
 			r, err := tr.write(ctx(), test.in)
 			if test.code != "" {
 				e := asTold(t, err)
 				assert.Equal(t, test.code, e.Code, e.Error())
-				assert.NotContains(t, e.Error(), tr.root)
+				assert.NotContains(t, e.Error(), tr.dirs.Own)
 				assert.Equal(t, test.in.Path, e.Path)
 			} else {
 				require.NoError(t, err)
@@ -86,16 +86,16 @@ func TestWriteOutsideLooksAlike(t *testing.T) {
 
 func TestWriteKeeps(t *testing.T) {
 	tr := newTree(t, map[string]string{"script": "old", "sub/link => ../script": ""})
-	require.NoError(t, os.Chmod(tr.root+"/script", 0o750))
-	before, err := os.Stat(tr.root + "/script")
+	require.NoError(t, os.Chmod(tr.dirs.Own+"/script", 0o750))
+	before, err := os.Stat(tr.dirs.Own + "/script")
 	require.NoError(t, err)
 	_, err = tr.write(ctx(), message.WriteArgs{Path: "sub/link", Content: "new"})
 	require.NoError(t, err)
-	after, err := os.Stat(tr.root + "/script")
+	after, err := os.Stat(tr.dirs.Own + "/script")
 	require.NoError(t, err)
 	assert.Equal(t, before.Mode(), after.Mode())
 	assert.False(t, os.SameFile(before, after), "replaced at once")
-	link, err := os.Readlink(tr.root + "/sub/link")
+	link, err := os.Readlink(tr.dirs.Own + "/sub/link")
 	require.NoError(t, err)
 	assert.Equal(t, "../script", link)
 }
@@ -113,7 +113,7 @@ func TestWriteIsAtomic(t *testing.T) {
 				return
 			default:
 			}
-			if got, err := os.ReadFile(tr.root + "/f"); err != nil || string(got) != a && string(got) != b {
+			if got, err := os.ReadFile(tr.dirs.Own + "/f"); err != nil || string(got) != a && string(got) != b {
 				seen <- "torn"
 				return
 			}
@@ -134,7 +134,7 @@ func TestWriteNoSpace(t *testing.T) {
 	need.Root(t, "mounts a file system")
 	require.Zero(t, os.Geteuid(), "mounts a file system")
 	tr := newTree(t, map[string]string{"d/": ""})
-	dir := tr.root + "/d"
+	dir := tr.dirs.Own + "/d"
 	require.NoError(t, unix.Mount("none", dir, "tmpfs", 0, "size=64k"))
 	defer unix.Unmount(dir, unix.MNT_DETACH)
 	_, err := tr.write(ctx(), message.WriteArgs{Path: "d/f", Content: "old"})
@@ -156,22 +156,22 @@ func TestWriteNoSpace(t *testing.T) {
 func TestWriteInPlace(t *testing.T) {
 	tr := newTree(t, map[string]string{"d/f": "a longer content"})
 	asNobody(t, func() {
-		require.NoError(t, os.Chmod(tr.root+"/d", 0o555))
+		require.NoError(t, os.Chmod(tr.dirs.Own+"/d", 0o555))
 		r, err := tr.write(ctx(), message.WriteArgs{Path: "d/f", Content: "new"})
 		require.NoError(t, err)
 		assert.True(t, r.InPlace)
 		assert.Equal(t, "new", tr.content(t, "d/f"))
 
-		require.NoError(t, os.Chmod(tr.root+"/d/f", 0o444))
+		require.NoError(t, os.Chmod(tr.dirs.Own+"/d/f", 0o444))
 		_, err = tr.write(ctx(), message.WriteArgs{Path: "d/f", Content: "newer"})
 		assert.Equal(t, message.Denied, asTold(t, err).Code)
 		_, err = tr.write(ctx(), message.WriteArgs{Path: "d/g", Content: "newer"})
 		assert.Equal(t, message.Denied, asTold(t, err).Code)
-		require.NoError(t, os.Chmod(tr.root+"/d", 0o755))
+		require.NoError(t, os.Chmod(tr.dirs.Own+"/d", 0o755))
 
 		_, err = tr.write(ctx(), message.WriteArgs{Path: "d/f", Content: "newer"})
 		assert.Equal(t, message.Denied, asTold(t, err).Code, "what may not be written is not replaced")
-	}, tr.root)
+	}, tr.dirs.Own)
 }
 
 // asNobody runs f on a thread of a user without privileges, who owns a tree.
@@ -196,10 +196,10 @@ func asNobody(t *testing.T, f func(), root string) {
 func TestWriteKeepsMode(t *testing.T) {
 	tr := newTree(t, map[string]string{"f": "a"})
 	for _, mode := range []os.FileMode{0o600, 0o640, 0o644, 0o755, 0o777} {
-		require.NoError(t, os.Chmod(tr.root+"/f", mode))
+		require.NoError(t, os.Chmod(tr.dirs.Own+"/f", mode))
 		_, err := tr.write(ctx(), message.WriteArgs{Path: "f", Content: "b"})
 		require.NoError(t, err)
-		info, err := os.Stat(tr.root + "/f")
+		info, err := os.Stat(tr.dirs.Own + "/f")
 		require.NoError(t, err)
 		assert.Equal(t, mode, info.Mode())
 	}

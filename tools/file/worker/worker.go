@@ -64,12 +64,12 @@ type Place interface {
 	Exec(ctx context.Context, c sandbox.Command) (*sandbox.Process, error)
 }
 
-// In returns a Start for a place.
-func In(place Place) Start {
+// In returns a Start for a place, with the directories that it has at the start.
+func In(place Place, dirs func() message.Dirs) Start {
 	return func(ctx context.Context) (Pipes, error) {
 		life, end := context.WithCancel(context.WithoutCancel(ctx))
 		stop := context.AfterFunc(ctx, end)
-		command := sandbox.Command{Argv: []string{sandbox.FileWorker, sandbox.Workspace}, Tag: Tag, Lasting: true}
+		command := sandbox.Command{Argv: append([]string{sandbox.FileWorker}, dirs().Args()...), Tag: Tag, Lasting: true}
 		p, err := place.Exec(life, command)
 		if errors.Is(err, sandbox.ErrEnded) && ctx.Err() == nil {
 			p, err = place.Exec(life, command) // the sandbox has ended; the place starts another
