@@ -104,3 +104,27 @@ func TestUndoGitState(t *testing.T) {
 	assert.Equal(t, before, has())
 	assert.Equal(t, "refreshed", c.read(".git/index.newer1"))
 }
+
+// TestUndoGitBetween: a later call has committed, too. An undo of the first one leaves the objects on which the second one builds, also
+// an undo of .git alone.
+func TestUndoGitBetween(t *testing.T) {
+	c := newClient(t)
+	require.NoError(t, os.MkdirAll(filepath.Join(c.dir, ".git/objects"), 0o755))
+	c.host(".git/HEAD", "before")
+	for _, call := range []string{"c1", "c2"} {
+		c.label.Call = call
+		c.create(".git/objects/"+call, "object")
+		c.replace(".git/HEAD", call)
+		c.create(call, "file")
+	}
+	for _, paths := range [][]string{{".git"}, nil} {
+		r := c.undo(Selection{Calls: []string{"c1"}, Paths: paths})
+		assert.Equal(t, []string{".git/HEAD"}, conflicts(r))
+		assert.Equal(t, "c2", c.read(".git/HEAD"))
+		assert.FileExists(t, filepath.Join(c.dir, ".git/objects/c1"))
+	}
+	assert.NoFileExists(t, filepath.Join(c.dir, "c1"))
+	assert.Empty(t, c.undo(Selection{Calls: []string{"c1", "c2"}}).Conflicts)
+	assert.Equal(t, "before", c.read(".git/HEAD"))
+	assert.NoFileExists(t, filepath.Join(c.dir, ".git/objects/c1"))
+}
