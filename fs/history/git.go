@@ -32,34 +32,50 @@ func (sel Selection) leaves(e *entry) bool {
 	return len(sel.without) > 0 && e.Kind != journal.Written && (in(e.Path) || in(e.second()))
 }
 
-// inverted returns the records that sel means, and their inverses. A conflict in git's state of a repository leaves all of that state.
-func (s *Store) inverted(sel Selection, hooks Hooks) (*selected, *world, error) {
-	var kept []Problem
-	for {
-		found, err := s.find(sel)
-		if nothing, ok := err.(*ErrNothing); ok && nothing.Unchanged && len(kept) > 0 {
+// inverted returns the records that sel means, and their inverses. A conflict in git's state of a repository leaves all of that state:
+// also with force, if the conflict is of HEAD or a ref, since the commits of others may build on those that the undo would remove.
+func (s *Store) inverted(sel Selection, hooks Hooks) (found *selected, w *world, err error) {
+	var left []Problem
+	force := sel.Force
+	for sel.Force = false; ; {
+		found, err = s.find(sel)
+		if nothing, ok := err.(*ErrNothing); ok && nothing.Unchanged && len(left) > 0 {
 			found, err = &selected{}, nil
 		}
 		if err != nil {
 			return nil, nil, err
 		}
-		w := s.replay(found, hooks)
-		more := false
-		for _, p := range w.plan.Conflicts {
-			dir, ok := inGit(p.Path)
-			if !ok || slices.Contains(sel.without, dir) || w.at(p.Path).dir { // objects of others in a directory
-				continue
-			}
-			remedy := "git reset, or --force"
-			if sel.Force {
-				remedy = "git reset"
-			}
-			p.Why += ": git's HEAD, index, refs and objects stay as they are (" + remedy + ")"
-			sel.without, kept, more = append(sel.without, dir), append(kept, p), true
+		w = s.replay(found, hooks)
+		more := w.leave(&sel, true, "git reset")
+		switch {
+		case sel.Force:
+			more = append(more, w.leave(&sel, false, "git reset")...)
+		case !force:
+			more = append(more, w.leave(&sel, false, "git reset, or --force")...)
 		}
-		if !more {
-			w.plan.Conflicts = append(kept, w.plan.Conflicts...)
+		left = append(left, more...)
+		switch {
+		case len(more) == 0 && sel.Force == force:
+			w.plan.Conflicts = append(left, w.plan.Conflicts...)
 			return found, w, nil
+		case len(more) == 0:
+			sel.Force = true
 		}
 	}
+}
+
+// leave has a Selection leave the repositories with a conflict in git's state, or only those with one of HEAD and refs. It returns one
+// conflict of each. A directory with others' objects is none.
+func (w *world) leave(sel *Selection, commits bool, remedy string) (left []Problem) {
+	for _, p := range w.plan.Conflicts {
+		dir, ok := inGit(p.Path)
+		name, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(p.Path, dir), "/"), "/")
+		if !ok || slices.Contains(sel.without, dir) || w.at(p.Path).dir ||
+			commits && !slices.Contains([]string{"HEAD", "refs", "packed-refs", "logs"}, name) {
+			continue
+		}
+		p.Why += ": git's HEAD, index, refs and objects stay as they are (" + remedy + ")"
+		sel.without, left = append(sel.without, dir), append(left, p)
+	}
+	return left
 }

@@ -53,3 +53,26 @@ func TestUndoGit(t *testing.T) {
 		})
 	}
 }
+
+// TestUndoGitCommits: a commit of the host builds on those of the session. An undo leaves git's state, also with --force.
+func TestUndoGitCommits(t *testing.T) {
+	for name, more := range map[string]string{"plain": "true", "packed": "git gc -q; git checkout -q w; git merge -q main; git checkout -q main"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newProject(t, 0)
+			p.host("git init -q -b main; echo 1 >a; git add .; " + git + "commit -q -m first; git branch w")
+			o := p.scopefs("run", "-q", "--dir", ".", "--", "sh", "-ec", "echo b >b; git add .; "+git+"commit -qm second; "+more)
+			require.Zero(t, o.Code, o.Stderr)
+			p.host("echo h >h; git add h; " + git + "commit -qm host")
+			state := func() string { return p.host("git fsck --strict --no-dangling 2>&1; git log --all; git ls-files -s") }
+			before := state()
+			for _, force := range []string{"--force=false", "--force"} {
+				o = p.scopefs("undo", "--session", "last", force)
+				assert.Equal(t, 1, o.Code)
+				assert.Contains(t, o.Stdout, "git's HEAD, index, refs and objects stay as they are (git reset)", o.Stderr)
+				assert.Equal(t, before, state())
+				assert.NoFileExists(t, filepath.Join(p.dir, "b"))
+			}
+		})
+	}
+}
