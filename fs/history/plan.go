@@ -65,11 +65,11 @@ type Problem struct {
 
 // Plan returns what an undo of the selected changes would do.
 func (s *Store) Plan(sel Selection, hooks Hooks) (*Plan, error) {
-	found, err := s.find(sel)
+	_, w, err := s.inverted(sel, hooks)
 	if err != nil {
 		return nil, err
 	}
-	return &s.replay(found, hooks).plan, nil
+	return &w.plan, nil
 }
 
 // replay inverts the picked records, the newest first.
@@ -480,6 +480,10 @@ func (w *world) invertMoved(e *entry) {
 		if why != "" && w.force && t.there && w.same(t.id) == w.same(e.Object) {
 			why = "" // it keeps its newer state
 		}
+		if why != "" && w.replacedBeside(e, t) {
+			w.comeBack(e, e.Other, e.To)
+			return
+		}
 		why = cmp.Or(why, w.mayMove(t, e.To, e.Path))
 		if why == "" {
 			w.moveBeside(e, e.Path)
@@ -497,6 +501,27 @@ func (w *world) invertMoved(e *entry) {
 	if e.Other != (beneath.FileID{}) {
 		w.comeBack(e, e.Other, e.To)
 	}
+}
+
+// replacedBeside has the file that others have put in the place of a moved one make room for what the move had replaced, with force. The
+// moved one was made by the selected changes: an undo removes it anyway.
+func (w *world) replacedBeside(e *entry, t thing) bool {
+	id := w.same(e.Object)
+	made := slices.ContainsFunc(w.states[id], func(one *entry) bool { return one.Kind == journal.Made })
+	if !w.force || !made || w.blocked[id] != "" || t.there && (t.dir || w.same(t.id) == id) || !e.replacesFile() {
+		return false
+	}
+	w.moveBeside(e, e.To)
+	if w.free(e.To) != "" {
+		return false
+	}
+	w.skipped[e.Object] = true
+	return true
+}
+
+// replacesFile reports whether a move has replaced a file that was kept, or that the same generation had made.
+func (e *entry) replacesFile() bool {
+	return e.Other != (beneath.FileID{}) && e.Flags&journal.Directory == 0 && (e.Kept != 0 || e.Flags&journal.Born != 0)
 }
 
 // strayBack moves the directories back that are not at the paths of the records.

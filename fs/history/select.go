@@ -23,6 +23,8 @@ type Selection struct {
 	Undo        bool      `json:"undo,omitempty"`   // the last undo of the operator, or that of Generations, unless it was taken back
 	Client      string    `json:"client,omitempty"` // only changes of this client's session, and checkpoints that it has made
 	Force       bool      `json:"force,omitempty"`  // of an undo: what others have changed since is kept beside what comes back
+
+	without []string // repositories of git whose state stays: see inGit
 }
 
 // selected are the records of a history from the first that a Selection means.
@@ -152,6 +154,11 @@ func (s *Store) find(sel Selection) (*selected, error) {
 	found.force = sel.Force
 	if len(sel.Paths) > 0 {
 		found.pickBefore(func(e *entry) bool { return e.Seq > from && picks(e.gen) })
+	}
+	for i := range found.records {
+		if e := &found.records[i]; e.picked && sel.leaves(e) {
+			e.picked = false
+		}
 	}
 	found.settle()
 	first := slices.IndexFunc(found.records, func(e entry) bool { return e.picked })

@@ -77,11 +77,10 @@ const closeTime = 500 * time.Millisecond
 
 // undo is Undo as the generation h.
 func (s *Store) undo(ctx context.Context, sel Selection, hooks Hooks, h Header) (*Result, error) {
-	found, err := s.find(sel)
+	found, w, err := s.inverted(sel, hooks)
 	if err != nil {
 		return nil, err
 	}
-	w := s.replay(found, hooks)
 	r := &Result{Plan: w.plan}
 	if hooks.Agree != nil {
 		if err := hooks.Agree(&r.Plan); err != nil {

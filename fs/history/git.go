@@ -1,0 +1,81 @@
+package history
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/scopefs/scopefs/fs/history/journal"
+)
+
+// inGit returns the directory .git that has a path of git's state: HEAD, the index, refs, logs, objects, and the files that replace them.
+// All of it is undone, or nothing: without the objects that HEAD, a ref or the index names, a repository is broken. What configures
+// git, or is executed by it, is no such path.
+func inGit(rel string) (dir string, ok bool) {
+	before, rest, ok := strings.Cut("/"+rel, "/.git/")
+	if !ok {
+		return "", false
+	}
+	name, _, _ := strings.Cut(rest, "/")
+	switch strings.TrimSuffix(name, ".lock") {
+	case "config", "config.worktree", "hooks", "info", "modules", "worktrees":
+		return "", false
+	}
+	return strings.TrimPrefix(before+"/.git", "/"), true
+}
+
+// leaves reports whether a record is of git's state in a repository that the Selection leaves.
+func (sel Selection) leaves(e *entry) bool {
+	in := func(rel string) bool {
+		dir, ok := inGit(rel)
+		return ok && slices.Contains(sel.without, dir)
+	}
+	return len(sel.without) > 0 && e.Kind != journal.Written && (in(e.Path) || in(e.second()))
+}
+
+// inverted returns the records that sel means, and their inverses. A conflict in git's state of a repository leaves all of that state:
+// also with force, if the conflict is of HEAD or a ref, since the commits of others may build on those that the undo would remove.
+func (s *Store) inverted(sel Selection, hooks Hooks) (found *selected, w *world, err error) {
+	var left []Problem
+	force := sel.Force
+	for sel.Force = false; ; {
+		found, err = s.find(sel)
+		if nothing, ok := err.(*ErrNothing); ok && nothing.Unchanged && len(left) > 0 {
+			found, err = &selected{}, nil
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		w = s.replay(found, hooks)
+		more := w.leave(&sel, true, "git reset")
+		switch {
+		case sel.Force:
+			more = append(more, w.leave(&sel, false, "git reset")...)
+		case !force:
+			more = append(more, w.leave(&sel, false, "git reset, or --force")...)
+		}
+		left = append(left, more...)
+		switch {
+		case len(more) == 0 && sel.Force == force:
+			w.plan.Conflicts = append(left, w.plan.Conflicts...)
+			return found, w, nil
+		case len(more) == 0:
+			sel.Force = true
+		}
+	}
+}
+
+// leave has a Selection leave the repositories with a conflict in git's state, or only those with one of HEAD and refs. It returns one
+// conflict of each. A directory with others' objects is none.
+func (w *world) leave(sel *Selection, commits bool, remedy string) (left []Problem) {
+	for _, p := range w.plan.Conflicts {
+		dir, ok := inGit(p.Path)
+		name, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(p.Path, dir), "/"), "/")
+		if !ok || slices.Contains(sel.without, dir) || w.at(p.Path).dir ||
+			commits && !slices.Contains([]string{"HEAD", "refs", "packed-refs", "logs"}, name) {
+			continue
+		}
+		p.Why += ": git's HEAD, index, refs and objects stay as they are (" + remedy + ")"
+		sel.without, left = append(sel.without, dir), append(left, p)
+	}
+	return left
+}
