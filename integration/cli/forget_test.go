@@ -29,7 +29,7 @@ func TestForget(t *testing.T) {
 		return cmd
 	}
 	scopefs := func(args ...string) harness.Outcome { return harness.Finish(t, command(args...)) }
-	o := scopefs("run", "-q", "--dir", dir, "--", "sh", "-c", "echo 1 >f; rm f; echo >u; mkdir -p ~/go/pkg/x; echo >~/go/pkg/x/y; chmod 555 ~/go/pkg/x ~/go/pkg; cat .env; true")
+	o := scopefs("run", "-q", "--dir", dir, "--", "sh", "-c", "echo 1 >f; rm f; echo >u; mkdir -p ~/go/pkg/x; echo >~/go/pkg/x/y; chmod 555 ~/go/pkg/x ~/go/pkg; echo >.env; true")
 	require.Zero(t, o.Code, o.Stderr)
 	o = scopefs("undo", "--dir", dir, "--session", "last")
 	require.Zero(t, o.Code, o.Stderr)
@@ -58,7 +58,7 @@ func TestForget(t *testing.T) {
 	assert.Equal(t, 2, o.Code)
 	assert.Contains(t, o.Stdout, "/history\n")
 	require.NotEmpty(t, kept(t, state))
-	o = scopefs("forget", dir, "--yes")
+	o = scopefs("forget", "hello", "--yes")
 	require.Zero(t, o.Code, o.Stderr)
 	assert.Equal(t, 2, strings.Count(o.Stdout, "forgotten"))
 	assert.Empty(t, kept(t, state))
