@@ -29,6 +29,9 @@ type Options struct {
 	// Notice is called with each event that the log records about itself. It must not call Append.
 	Notice func(Event) `json:"-"`
 
+	// UID returns what the log has for the user of an event; nil: the user itself. It must not block.
+	UID func(uint32) uint32 `json:"-"`
+
 	// Recorded is called with each event that Append and AppendAll have recorded. It must not block.
 	Recorded func(Event) `json:"-"`
 }
@@ -139,7 +142,7 @@ func (l *Log) Append(ctx context.Context, e Event) (uint64, error) {
 	if err := l.refuse(e); err != nil {
 		return 0, fmt.Errorf("append to log: %w", err)
 	}
-	w := &entry{body: appendBody(make([]byte, 0, 256), clean(e)), n: 1, done: make(chan struct{})}
+	w := &entry{body: appendBody(make([]byte, 0, 256), l.clean(e)), n: 1, done: make(chan struct{})}
 	if err := l.enter(ctx, w); err != nil {
 		return 0, err
 	}
@@ -156,13 +159,22 @@ func (l *Log) AppendAll(events []Event) error {
 	}
 	w := &entry{n: uint64(len(events)), keep: true, done: make(chan struct{})}
 	for _, e := range events {
-		w.body = appendBody(w.body, clean(e))
+		w.body = appendBody(w.body, l.clean(e))
 	}
 	if err := l.enter(context.Background(), w); err != nil {
 		return err
 	}
 	l.recorded(events...)
 	return nil
+}
+
+// clean is the function clean, with the user of [Options.UID].
+func (l *Log) clean(e Event) Event {
+	if e.UID != nil && l.opts.UID != nil {
+		uid := l.opts.UID(*e.UID)
+		e.UID = &uid
+	}
+	return clean(e)
 }
 
 func (l *Log) recorded(events ...Event) {

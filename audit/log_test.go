@@ -74,6 +74,20 @@ func TestAppend(t *testing.T) {
 	}
 }
 
+func TestUID(t *testing.T) {
+	dir, mine := t.TempDir(), uint32(7)
+	l := open(t, dir, Options{UID: func(uid uint32) uint32 { return uid + 1000 }})
+	_, err := l.Append(noCtx, Event{Event: KindAgent, UID: &mine})
+	require.NoError(t, err)
+	require.NoError(t, l.AppendAll([]Event{{Event: KindFile, UID: &mine}, {Event: KindFile}}))
+	got := all(t, dir)
+	require.Len(t, got, 3)
+	assert.Equal(t, uint32(1007), *got[0].UID)
+	assert.Equal(t, uint32(1007), *got[1].UID)
+	assert.Nil(t, got[2].UID)
+	assert.Equal(t, uint32(7), mine, "the caller's event is unchanged")
+}
+
 func TestNumbersGoOnAcrossOpensAndSegments(t *testing.T) {
 	dir := t.TempDir()
 	for range 5 {

@@ -17,7 +17,8 @@ func TestRunDevices(t *testing.T) {
 	h := harness.LayOut(t, nil)
 	h.Define("lacks", "sandbox: {devices: [/dev/scopefs-none]}")
 	h.Define("refused", "sandbox: {devices: [/dev/fuse]}")
-	for _, id := range []string{"lacks", "refused"} {
+	h.Define("bare", "")
+	for _, id := range []string{"lacks", "refused", "bare"} {
 		require.NoError(t, os.MkdirAll(h.Scope(id), 0o755))
 	}
 	h.Start()
@@ -28,6 +29,16 @@ func TestRunDevices(t *testing.T) {
 	assert.Equal(t, 125, code)
 	assert.Contains(t, errs, `devices: /dev/fuse is a device of the driver "fuse", which leads to mounts of the host: remove it`)
 	assert.NoFileExists(t, h.Scope("refused", "ran"))
+
+	// set refuses the same device before it writes the definition.
+	_, errs, code = h.Try("set", "sandbox.devices", "[/dev/fuse]", "--agent", "bare", "--yes")
+	assert.NotZero(t, code)
+	assert.Contains(t, errs, `devices: /dev/fuse is a device of the driver "fuse", which leads to mounts of the host: remove it`)
+	_, errs, code = h.Try("set", "limits.pids", "100", "--agent", "refused", "--yes")
+	assert.Zero(t, code, errs)
+	_, errs, code = h.Try("set", "sandbox.devices", "[/dev/scopefs-none]", "--agent", "bare", "--yes")
+	assert.Zero(t, code, errs)
+
 	h.Define("refused", "sandbox: {devices: [memory]}")
 	out, errs, code := h.Try("agents", "check")
 	assert.NotZero(t, code)

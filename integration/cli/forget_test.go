@@ -29,7 +29,9 @@ func TestForget(t *testing.T) {
 		return cmd
 	}
 	scopefs := func(args ...string) harness.Outcome { return harness.Finish(t, command(args...)) }
-	o := scopefs("run", "-q", "--dir", dir, "--", "sh", "-c", "echo 1 >f; rm f; mkdir -p ~/go/pkg/x; echo >~/go/pkg/x/y; chmod 555 ~/go/pkg/x ~/go/pkg; cat .env; true")
+	o := scopefs("run", "-q", "--dir", dir, "--", "sh", "-c", "echo 1 >f; rm f; echo >u; mkdir -p ~/go/pkg/x; echo >~/go/pkg/x/y; chmod 555 ~/go/pkg/x ~/go/pkg; echo >.env; true")
+	require.Zero(t, o.Code, o.Stderr)
+	o = scopefs("undo", "--dir", dir, "--session", "last")
 	require.Zero(t, o.Code, o.Stderr)
 
 	running := command("run", "-q", "--dir", dir, "--", "sh", "-c", "echo on; read x")
@@ -56,12 +58,17 @@ func TestForget(t *testing.T) {
 	assert.Equal(t, 2, o.Code)
 	assert.Contains(t, o.Stdout, "/history\n")
 	require.NotEmpty(t, kept(t, state))
-	o = scopefs("forget", dir, "--yes")
+	o = scopefs("audit", "--all", "--denied")
+	assert.Contains(t, o.Stderr, "scopefs why N --dir DIR", "a number is one of a project's log")
+	assert.Empty(t, scopefs("audit", "--all", "--denied", "--json").Stderr)
+	o = scopefs("forget", "hello", "--yes")
 	require.Zero(t, o.Code, o.Stderr)
 	assert.Equal(t, 2, strings.Count(o.Stdout, "forgotten"))
 	assert.Empty(t, kept(t, state))
 	assert.FileExists(t, filepath.Join(dir, "stays"))
 	o = scopefs("audit", "--all", "--json")
+	assert.Contains(t, o.Stdout, `"uid":1234`)
+	assert.NotContains(t, o.Stdout, `"uid":0`, "the daemon's user namespace has the user as 0")
 	assert.Equal(t, 2, strings.Count(o.Stdout, `"outcome":"forgotten"`), o.Stderr)
 	o = scopefs("forget", dir)
 	assert.NotZero(t, o.Code)

@@ -137,6 +137,8 @@ func TestUserDaemon(t *testing.T) {
 	require.Len(t, id, 2, o.Stderr)
 	o = a.scopefs("approvals", "approve", id[1])
 	require.Zero(t, o.Code, o.Stderr)
+	o = a.scopefs("approvals", "approve", id[1])
+	assert.Contains(t, o.Stderr, fmt.Sprintf("already by user %d, ", accountUID), "user 0 of the daemon's user namespace")
 	o = a.scopefs(write...)
 	assert.Zero(t, o.Code, o.Stderr)
 

@@ -155,3 +155,21 @@ func TestSaidIsPrintable(t *testing.T) {
 		}
 	}
 }
+
+// TestAllowInRoot: allow of a path of a root names the root, its access and the file to edit.
+func TestAllowInRoot(t *testing.T) {
+	t.Parallel()
+	p := agentOf(t, "dir: /p/own\nview: {roots: [{dir: /p/lib, access: read}, {dir: /p/repo/.git, worktree: own}]}")
+	d, err := Open(p, "a")
+	require.NoError(t, err)
+	file := " of it in view: {roots} of " + filepath.Join(p.Base, "agents.d/a.md")
+	for name, want := range map[string]string{
+		"../lib":             `"/p/lib" is in the root /p/lib, with access: read: edit access or paths` + file,
+		"/p/lib/x":           `"/p/lib/x" is in the root /p/lib, with access: read: edit access or paths` + file,
+		"../repo/.git/hooks": `where git's rules for a linked worktree hold: edit access or paths` + file,
+		"../library":         "is not in the view of /p/own",
+	} {
+		_, err := d.Allow(Change{Name: name, Kind: Path})
+		assert.ErrorContains(t, err, want, name)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/frontmatter"
+	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
 // Set sets a key of the definition to a value in YAML, in one line. Nothing else of the definition changes.
@@ -15,7 +16,11 @@ func (d *Draft) Set(keys []string, value string) error {
 	if strings.TrimSpace(value) == "" {
 		return errors.New("an empty value: give one, or --unset")
 	}
-	return d.apply(frontmatter.Edit{Keys: keys, Set: value})
+	if err := d.apply(frontmatter.Edit{Keys: keys, Set: value}); err != nil {
+		return err
+	}
+	had := func(name string) bool { return slices.Contains(d.first.Devices, name) }
+	return sandbox.CheckDevices(slices.DeleteFunc(slices.Clone(d.agent.Devices), had))
 }
 
 // Unset removes a key of the definition.

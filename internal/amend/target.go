@@ -445,8 +445,17 @@ type pathRule struct {
 	pattern string
 }
 
-// outside returns the error for a path of the host that is not in the view.
+// outside returns the error for a path of the host that is not in the agent's directory.
 func (d *Draft) outside(name string) error {
+	for _, r := range d.agent.View.Roots {
+		access := fmt.Sprintf("with access: %v", r.Access)
+		if r.Worktree != "" {
+			access = "where git's rules for a linked worktree hold"
+		}
+		if name == r.Dir || strings.HasPrefix(name, r.Dir+"/") {
+			return fmt.Errorf("%q is in the root %s, %s: edit access or paths of it in view: {roots} of %s", name, r.Dir, access, d.File)
+		}
+	}
 	dir := name
 	if info, err := os.Stat(name); err == nil && !info.IsDir() {
 		dir = filepath.Dir(name)

@@ -104,6 +104,9 @@ func (a *app) forgettable(name string) ([]config.Project, error) {
 	case len(found) > 1 && !filepath.IsAbs(name):
 		return nil, exit.Usagef("%q is the name of %d projects: give the path of one", name, len(found))
 	}
+	if err == nil && len(found) == 1 && !found[0].Gone { // with what earlier directories at its path have left
+		found, err = paths.Finder{DirOf: agents.DirOf}.Projects(found[0].Dir)
+	}
 	return found, err
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/session"
@@ -184,7 +185,7 @@ func (d *Daemon) grant(r *http.Request, a *agent.Agent, req api.GrantRequest) (m
 func answer(r *http.Request, said api.DecideRequest) approvals.Answer {
 	by := "an operator"
 	if uid, ok := api.PeerOf(r.Context()); ok {
-		by = fmt.Sprintf("user %d", uid)
+		by = fmt.Sprintf("user %d", account.HostUID(uid))
 	}
 	if said.As != "" {
 		by += fmt.Sprintf(" (%s)", said.As)

@@ -251,6 +251,7 @@ func (d *Daemon) openLog(process func() (io.ReadWriteCloser, error)) (*audit.Log
 	return audit.Start(process, d.Paths.Audit(), audit.Options{
 		// The operator sees what the log records about itself.
 		Notice:   func(e audit.Event) { d.Logger.Warn("audit log", "outcome", e.Outcome, "detail", e.Detail) },
+		UID:      account.HostUID,
 		Recorded: d.counted.Count,
 		KeepAge:  d.Settings.Log.Keep, KeepBytes: d.Settings.Log.Size, Continued: outlive.Calls(d.runs.left),
 	})

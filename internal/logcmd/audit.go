@@ -115,6 +115,9 @@ func (v Env) audit(ctx context.Context, o options) error {
 	default:
 		printed, err = report.Events(ctx, dir, o.Selection, report.EventsOptions{Follow: o.follow, JSON: o.json}, v.Out, v.Err)
 	}
+	if o.all && printed > 0 && !o.json && !o.tree && !o.follow {
+		fmt.Fprintln(v.Err, "scopefs: each project numbers its own events: scopefs why N --dir DIR explains event N of the project of DIR")
+	}
 	if errors.Is(err, fs.ErrPermission) && p.Base != "" {
 		return v.own(ctx, p, o, err)
 	}

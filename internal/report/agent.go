@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -26,6 +27,7 @@ type Agent struct {
 	Model       modelShown       `json:"model,omitzero"`
 	Primary     bool             `json:"primary,omitempty"`
 	View        scope.PolicySpec `json:"view"`
+	Roots       []rootShown      `json:"roots,omitempty"`
 	Tools       []string         `json:"tools"`    // patterns; null: any
 	Computed    bool             `json:"computed"` // tools are computed from the other lists
 	Builtins    []toolVerdict    `json:"builtin_tools"`
@@ -50,6 +52,37 @@ type Agent struct {
 	Repository  []string         `json:"repository,omitempty"` // keys that the trusted .scopefs.yaml sets as well
 	Beyond      []string         `json:"beyond,omitempty"`     // what that file allows and the definition alone does not
 	Version     string           `json:"version"`
+}
+
+// rootShown is a directory beside the agent's own.
+type rootShown struct {
+	Dir      string           `json:"dir"`
+	Access   scope.Access     `json:"access"`
+	Paths    []scope.PathRule `json:"paths,omitempty"`
+	Changes  agents.Changes   `json:"changes,omitempty"`
+	Worktree string           `json:"worktree,omitempty"` // Dir is the repository of this linked worktree, the agent's directory
+}
+
+func rootsOf(def *agents.Definition) (all []rootShown) {
+	for _, r := range def.View.Roots {
+		shown := rootShown{r.Dir, r.Access, r.Paths, agents.RootOfAgent(def, r).View.Changes, r.Worktree}
+		if r.Worktree != "" {
+			shown.Access = scope.Read // but what git changes
+		}
+		all = append(all, shown)
+	}
+	return all
+}
+
+func (r rootShown) String() string {
+	text := r.Access.String()
+	if r.Worktree != "" {
+		text += ", and what git writes in the worktree " + r.Worktree
+	}
+	for _, rule := range r.Paths {
+		text += fmt.Sprintf(", %s: %v", rule.Pattern, rule.Access)
+	}
+	return fmt.Sprintf("%s: %s, changes: %s", r.Dir, text, cmp.Or(r.Changes, "direct"))
 }
 
 // modelShown is what the definition says of the agent's model.
@@ -208,6 +241,7 @@ func show(agent *agents.Agent) *Agent {
 		Tools: g.Tools(), Computed: g.Computed(), Skills: some(g.Skills()), Members: some(g.Members()),
 		Servers: []serverShown{}, Rates: []string{}, Filters: map[string]int{}, Version: g.Version(), Repository: agent.Repository,
 	}
+	s.Roots = rootsOf(agent.Definition)
 	m := agent.Model
 	s.Model = modelShown{Kind: m.Kind, Name: m.Name, Temperature: m.Temperature, MaxTurns: m.MaxTurns}
 	if m.Timeout > 0 {
@@ -275,6 +309,9 @@ func (s *Agent) Print(out io.Writer) error {
 	}
 	for _, list := range s.View.Protect {
 		line("", "protect %s: %s", list.Name, said(list.Hold, "hold")+said(!list.Hold, "read")+said(list.Packages, ", not in installed packages"))
+	}
+	for i, r := range s.Roots {
+		line(said(i == 0, "roots"), "%s", r)
 	}
 	patterns := func(label string, list []string, how string) {
 		if list == nil {

@@ -244,7 +244,7 @@ func why(p config.Paths, known *definitions.Set, e audit.Event) (*Reason, error)
 	}
 	switch e.Event {
 	case audit.KindFile:
-		err = r.file(agent, e)
+		err = r.file(p, known, agent, e)
 	case audit.KindCall:
 		err = r.call(p, known, agent, e)
 	case audit.KindNetwork:
@@ -294,7 +294,7 @@ func (r *Reason) origin(p config.Paths, known *definitions.Set, agent *agents.Ag
 }
 
 // file decides a file operation with the current rules.
-func (r *Reason) file(agent *agents.Agent, e audit.Event) error {
+func (r *Reason) file(p config.Paths, known *definitions.Set, agent *agents.Agent, e audit.Event) error {
 	op, err := scope.ParseOp(e.Op)
 	if err != nil {
 		return err
@@ -344,7 +344,44 @@ func (r *Reason) file(agent *agents.Agent, e audit.Event) error {
 		}
 	}
 	r.Now, r.NowRule = verdictOf(d), d.Rule
+	if of := known.All.Agents[agent.RootOf]; of != nil && r.Remedy != "" {
+		r.Remedy = cmp.Or(rootRemedy(p, of, agent, op, rel, d), r.Remedy)
+	}
 	return nil
+}
+
+// rootRemedy returns the change that would allow an operation in a root of an agent; "" if a rule of the agent's own view denies it.
+func rootRemedy(p config.Paths, of, root *agents.Agent, op scope.Op, rel string, d scope.Decision) string {
+	want := scope.Read
+	if op.Mutates() {
+		want = scope.Write
+	}
+	switch {
+	case d.Kind != scope.KindAccess && d.Kind != scope.KindPath:
+		return ""
+	case root.Lent && d.Ask:
+		return fmt.Sprintf("approve it (scopefs approvals), or run with --with %s, without :ask", root.Dir)
+	case root.Lent && d.Kind == scope.KindAccess:
+		return fmt.Sprintf("run with --with %s, without :ro", root.Dir)
+	}
+	for _, r := range of.View.Roots {
+		if r.Dir != root.Dir {
+			continue
+		}
+		own, err := scope.Compile(scope.PolicySpec{Paths: r.Paths})
+		at := fmt.Sprintf("%s in view.roots of %s", r.Dir, of.Path(p.Base))
+		switch {
+		case r.Worktree != "" && d.Kind == scope.KindAccess:
+			return "remove worktree from " + at + ", and give it an access: git's rules for a linked worktree hold there"
+		case d.Kind == scope.KindAccess && d.Ask:
+			return fmt.Sprintf("approve it (scopefs approvals), or set access: %v of %s", want, at)
+		case d.Kind == scope.KindAccess:
+			return fmt.Sprintf("set access: %v of %s", want, at)
+		case err == nil && !own.File(op, rel).Allow:
+			return fmt.Sprintf("set the access of the path to %v in paths of %s", want, at)
+		}
+	}
+	return ""
 }
 
 // call decides a tool call with the current rules. The log does not hold its

@@ -23,13 +23,16 @@ type Verdict struct {
 	Agent   scope.ID `json:"agent"`
 	Path    string   `json:"path"`    // or the URL
 	Op      string   `json:"op"`      // or the method
-	Verdict string   `json:"verdict"` // allow, deny or violation; of a URL also ask
+	Verdict string   `json:"verdict"` // allow, ask, deny or violation
 	Rule    string   `json:"rule"`
 	Held    bool     `json:"held,omitempty"`    // a change is held until the operator takes it over
 	Target  string   `json:"target,omitempty"`  // where the path leads, or the address of the URL's host
-	Remedy  string   `json:"remedy,omitempty"`  // of a URL
+	Remedy  string   `json:"remedy,omitempty"`  // of a URL, and of ask
 	Command string   `json:"command,omitempty"` // that makes it
 }
+
+// opening has the operation that opens a file, by the operation on the open file.
+var opening = map[scope.Op]scope.Op{scope.OpRead: scope.OpOpen, scope.OpWrite: scope.OpOpenWrite}
 
 // CheckPath decides about an operation on a path of an agent's view. It performs no operation.
 func CheckPath(p config.Paths, id scope.ID, name, opName string) (*Verdict, error) {
@@ -58,9 +61,13 @@ func CheckPath(p config.Paths, id scope.ID, name, opName string) (*Verdict, erro
 		return v, err
 	}
 	d := policy.File(op, rel)
-	v.Verdict, v.Rule = "deny", d.Rule
-	if d.Allow {
-		v.Verdict, v.Held = "allow", op.Mutates() && policy.Held(rel) && def.View.Changes != agents.ChangesHeld
+	if opens, ok := opening[op]; ok && d.Allow { // what an open file allows, its open decided
+		d = policy.File(opens, rel)
+	}
+	v.Verdict, v.Rule = verdictOf(d), d.Rule
+	v.Held = d.Allow && op.Mutates() && policy.Held(rel) && def.View.Changes != agents.ChangesHeld
+	if d.Ask {
+		v.Remedy = "approve it when the agent opens or changes it: scopefs approvals"
 	}
 	return v, nil
 }

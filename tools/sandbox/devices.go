@@ -95,6 +95,18 @@ func findDevices(names []string, uid, gid uint32) (found []device, lacks []strin
 	return found, lacks, nil
 }
 
+// CheckDevices returns an error if one of Spec.Devices is a device that no sandbox has. A device that this host lacks is no error.
+func CheckDevices(names []string) error {
+	found, _, err := findDevices(names, uint32(os.Geteuid()), uint32(os.Getegid()))
+	if errors.Is(err, ErrInvalid) {
+		return err
+	}
+	for _, d := range found {
+		d.file.Close()
+	}
+	return nil
+}
+
 // openDevice opens a device of the host, and judges what it is. closed says why the user cannot open it; "": it can.
 func openDevice(at string, uid, gid uint32) (f *os.File, closed string, err error) {
 	if !below(at, "/dev") || path.Clean(at) != at || at == "/dev" {
