@@ -123,6 +123,15 @@ func TestCurrent(t *testing.T) {
 		})
 	}
 	assert.False(t, (&Snapshot{}).Current(t.TempDir(), "a"), "nothing was ever loaded")
+
+	base, user := testBase{agents: map[string]string{"a": "protect: ['*']"}}.make(t), t.TempDir()
+	writeFile(t, user, "protect.d/mine.yaml", "paths: [x]\n")
+	require.NoError(t, os.Chmod(filepath.Join(user, "protect.d"), 0o777))
+	all, _ := Load(base, Host{Tools: ours(), User: user})
+	require.Empty(t, all.Agents, "others can write the lists")
+	require.NoError(t, os.Chmod(filepath.Join(user, "protect.d"), 0o755))
+	require.NoError(t, os.Remove(filepath.Join(user, "protect.d/mine.yaml")))
+	assert.False(t, later(all).Current(base, "a"), "what could not be read has gone")
 }
 
 // TestReloadAtOnce: what changes again within the clock's tick, and stays as

@@ -324,8 +324,8 @@ func (s *Snapshot) Current(base string, id scope.ID) bool {
 	if errs != nil || !reflect.DeepEqual(presets, s.known.presets) {
 		return false
 	}
-	lists, _, errs := protect.Read(base, s.known.host.User, s.known.protect)
-	if errs != nil || !maps.EqualFunc(lists, s.known.protect, func(a, b *protect.List) bool { return reflect.DeepEqual(a, b) }) {
+	lists, lost, errs := protect.Read(base, s.known.host.User, s.known.protect)
+	if errs != nil || lost != s.known.lost || !maps.EqualFunc(lists, s.known.protect, func(a, b *protect.List) bool { return reflect.DeepEqual(a, b) }) {
 		return false
 	}
 	if a := s.Agents[id]; a != nil && a.RootOf != "" {
