@@ -63,7 +63,7 @@ func exitsWith(ts *testscript.TestScript, _ bool, args []string) {
 // daemonReady waits for the daemon of $SCOPEFS_BASE.
 func daemonReady(ts *testscript.TestScript, _ bool, _ []string) {
 	for range 500 {
-		if ts.Exec("scopefs", "ps") == nil && !strings.Contains(ts.ReadFile("stdout"), "starting") {
+		if ts.Exec("scopefs", "ps") == nil && !strings.Contains(ts.ReadFile("stdout"), "starting") && !strings.HasPrefix(ts.ReadFile("stdout"), "nothing runs") {
 			return
 		}
 		ts.Check(ts.Exec("sleep", "0.02"))
