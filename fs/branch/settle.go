@@ -45,10 +45,11 @@ func (b *Branch) settle(done []*step) error {
 			continue
 		}
 		same := func(_ *beneath.Root, _ string, st *beneath.Stat) bool { return s.Merged.SameContent(identOf(st)) }
+		if err := b.Unset(string(s.Branch)); err != nil { // as in shed
+			return err
+		}
 		dropped, err := b.DropFile(string(s.Branch), same)
-		if dropped {
-			err = b.Unset(string(s.Branch))
-		} else {
+		if !dropped {
 			gone = gone[:len(gone)-1] // it conflicts again, with the same version before
 		}
 		if fatal(err) {
@@ -101,6 +102,9 @@ func (b *Branch) shed() (stay []noted, err error) {
 			content, mode, err := d.equalTo(&node{st: *st}, root, at, e.base, &e.old, e.Link)
 			return !content && !mode && err == nil
 		}
+		if err := b.Unset(e.Path); err != nil { // first: without the file of Upper a record would hide Base's, also after a crash in between
+			return nil, err
+		}
 		dropped := false
 		err := b.lifted(e.Path, func() (err error) { dropped, err = b.DropFile(e.Path, equal); return err })
 		switch {
@@ -108,10 +112,6 @@ func (b *Branch) shed() (stay []noted, err error) {
 			return nil, fmt.Errorf("%s: %w", e.Path, err)
 		case !dropped:
 			stay = append(stay, noted{e.Path, e.base})
-		default:
-			if err := b.Unset(e.Path); err != nil {
-				return nil, err
-			}
 		}
 	}
 	return stay, nil
