@@ -136,9 +136,10 @@ RUN = -json | bin/test/progress
 # What make test needs.
 NEEDS := bwrap:bubblewrap git:git curl:curl wget:wget setfacl:acl setfattr:attr patch:patch mkfs.ext4:e2fsprogs losetup:mount \
 	/lib/systemd/systemd:systemd systemd-nspawn:systemd-container setcap:libcap2-bin ip:iproute2 pgrep:procps python3:python3 zstd:zstd \
-	strace:strace redis-server:redis-server /usr/lib/postgresql/15/bin/postgres:postgresql-15 dbus-daemon:dbus-daemon bindfs:bindfs /usr/share/zoneinfo/UTC:tzdata
+	strace:strace redis-server:redis-server /usr/lib/postgresql/15/bin/postgres:postgresql-15 dbus-daemon:dbus-daemon bindfs:bindfs /usr/share/zoneinfo/UTC:tzdata \
+	/usr/sbin/sshd:openssh-server ssh-agent:openssh-client
 # And test-all. The race detector needs a C compiler.
-ALLNEEDS := gcc:gcc /usr/include/stdio.h:libc6-dev sshfs:sshfs /usr/sbin/sshd:openssh-server mfsmount:moosefs-client /usr/sbin/mfsmaster:moosefs-master \
+ALLNEEDS := gcc:gcc /usr/include/stdio.h:libc6-dev sshfs:sshfs mfsmount:moosefs-client /usr/sbin/mfsmaster:moosefs-master \
 	/usr/sbin/mfschunkserver:moosefs-chunkserver /usr/lib/python3/dist-packages/pip:python3-pip /usr/lib/python3/dist-packages/dotenv:python3-dotenv \
 	influxd:influxdb pre-commit:pre-commit direnv:direnv minisign:minisign reprepro:reprepro gpg:gnupg chromium:chromium
 

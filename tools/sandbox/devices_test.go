@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/internal/need"
 )
 
 // TestDevices: a device is what the kernel says it is, whatever its name. What leads to the host's memory, its disks or its terminals is
@@ -64,8 +63,11 @@ func TestDevices(t *testing.T) {
 // cannot open.
 func TestDevicesInside(t *testing.T) {
 	needRoot(t, "the device is root's")
-	if _, err := os.Stat("/dev/kvm"); err != nil {
-		need.Skip(t, "no /dev/kvm here: ", err)
+	if _, err := os.Stat("/dev/kvm"); err != nil { // not on every machine
+		lacks := newTestSession(t, func(s *Spec) { s.Devices = []string{"kvm"} }).Lacks()
+		require.Len(t, lacks, 1)
+		assert.Contains(t, lacks[0], "this host has no ")
+		return
 	}
 	const list = "ls /dev/kvm /dev/fuse 2>/dev/null; exec 3<>/dev/kvm && echo opened"
 	without := newTestSession(t, func(*Spec) {})
