@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-
 )
 
 // TestDevices: a device is what the kernel says it is, whatever its name. What leads to the host's memory, its disks or its terminals is
