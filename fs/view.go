@@ -36,8 +36,8 @@ type Recorder interface {
 
 // Asker asks the operator about what a policy leaves to him.
 type Asker interface {
-	// Ask files a question, and returns at once if cancel is nil. Otherwise it waits for the decision, bounded, or until
-	// cancel is closed: then the error is EINTR. What is granted is in the view's policy when it returns.
+	// Ask files a question. If cancel is nil, it returns at once. Otherwise it waits for the decision for a bounded time. If
+	// cancel is closed, it fails with EINTR. When it returns, the view's policy has what was granted.
 	Ask(q Question, cancel <-chan struct{}) (granted bool, err error)
 }
 

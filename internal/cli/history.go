@@ -35,7 +35,7 @@ type kept struct {
 	id    scope.ID
 	words []string
 	named bool     // the words began with an agent
-	layer scope.ID // the branch, or the agent itself, that has it: itself, or the one of whom it is a root; "": see layersOf
+	layer scope.ID // the branch or agent that has the changes, of a root its agent; "": see layersOf
 	def   *agents.Agent
 	held  bool         // what rules hold is meant
 	flags agents.Flags // by which its history is read; zero: the definition's

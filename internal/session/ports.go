@@ -219,8 +219,8 @@ func (n *network) openPorts(box *Sandbox, p Purpose) (all []egress.Port) {
 	return all
 }
 
-// admit returns why who has connected to a published port may not: it is neither the agent's user nor the daemon's, or may be a sandbox
-// of another agent.
+// admit returns an error for a connection to a published port that is not of the agent's user or the daemon's, or that may be of another
+// agent's sandbox.
 func (n *network) admit(c net.Conn) error {
 	uid, err := loopback.Peer(c)
 	if err != nil {
@@ -321,8 +321,8 @@ func (b *Sandbox) NotePorts() (lines func() string) {
 	return n.lines
 }
 
-// temporary is the least port that the kernel gives to who asks for any: ip_local_port_range, ip(7). Test servers have such a port, and
-// nobody means to open it.
+// temporary is the first port that the kernel chooses for a socket that is bound to port 0: ip_local_port_range, ip(7). Test servers
+// have such ports, and nobody means to open them.
 const temporary = 32768
 
 // look notes what listens in the sandbox.
