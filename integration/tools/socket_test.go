@@ -244,6 +244,34 @@ func TestSocketGarbage(t *testing.T) {
 	h.Must("ps")
 }
 
+// TestSocketCancelled: a request that its client has cancelled gets no response. A cancellation of initialize, or of what is not in
+// flight, takes no response of any request.
+func TestSocketCancelled(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"a": ""})
+	seconds := harness.Seconds(71)
+	cancel := func(id string) string {
+		return `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + id + "}}\n"
+	}
+	ping := func(id string) string { return `{"jsonrpc":"2.0","id":` + id + `,"method":"ping"}` + "\n" }
+	r := h.Dial("a")
+	hello := strings.SplitAfter(harness.Hello, "\n")
+	io.WriteString(r, hello[0]+cancel(`"hello"`)+hello[1])
+	assert.Contains(t, r.Line(), `"protocolVersion"`)
+	for i, id := range []string{"7", `"seven"`, "7.5"} {
+		io.WriteString(r, cancel(id)+ping(id))
+		assert.Contains(t, r.Line(), `"id":`+id+`,"result"`)
+		io.WriteString(r, cancel(id)+strings.Replace(harness.Request(7, "bash", `{"command":"sleep `+seconds+`"}`), "7", id, 1))
+		h.Eventually("it runs", func() bool { return len(harness.Running("sleep", seconds)) == 1 })
+		io.WriteString(r, cancel(id))
+		h.Eventually("it has ended", func() bool { return len(h.Calls("a", "bash")) == 2*(i+1) })
+		assert.Empty(t, harness.Running("sleep", seconds))
+		io.WriteString(r, ping("8"))
+		assert.Contains(t, r.Line(), `"id":8,"result"`, "after %s", id)
+	}
+	_ = r.CloseWrite()
+	assert.Empty(t, r.Rest())
+}
+
 // TestSocketDepth: deep arguments are refused by name, not by a crash.
 func TestSocketDepth(t *testing.T) {
 	h := harness.NewHost(t, map[string]string{"a": ""})

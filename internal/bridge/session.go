@@ -37,7 +37,7 @@ type request struct {
 	there     bool   // the daemon of the present connection has the subscription
 	call      string // the daemon's id of a call that outlives it; "": it does not
 	away      bool   // the call is to be resumed with the next daemon
-	cancelled bool
+	cancelled bool   // of a subscription, whose end is a response
 }
 
 // queued is a message that the client sent while there was no connection.
@@ -83,9 +83,13 @@ func (s *session) send(m message, line []byte) []byte {
 		s.open[m.key()] = r
 	case m.Method == methodCancelled:
 		key := key(contentOf(line).Params.RequestID)
-		if r, open := s.open[key]; open {
+		switch r, open := s.open[key]; {
+		case !open, r.method == methodInitialize: // the daemon does not cancel it
+		case r.method == methodListen:
 			r.cancelled = true
 			s.open[key] = r
+		default: // the daemon sends no response (MCP, Cancellation)
+			s.close(key)
 		}
 	case m.Method == methodInitialized:
 		s.initialized = slices.Clone(line)
@@ -109,7 +113,7 @@ func (s *session) receive(m message, line []byte) []byte {
 		if r.method == methodInitialize && s.version == "" {
 			s.version = contentOf(line).Result.ProtocolVersion
 		}
-		if r.ours || r.unwanted() {
+		if r.ours {
 			return nil
 		}
 	case m.request():
@@ -121,12 +125,6 @@ func (s *session) receive(m message, line []byte) []byte {
 		return withID(line, text)
 	}
 	return line
-}
-
-// unwanted reports whether the client has cancelled the request: it gets no response (MCP, Cancellation). A subscription ends by one, and
-// initialize cannot be cancelled.
-func (r request) unwanted() bool {
-	return r.cancelled && r.method != methodListen && r.method != methodInitialize
 }
 
 // close removes a request in flight, and returns it.
@@ -150,7 +148,7 @@ func (s *session) kept(id jsonID, call string) {
 // leave makes the next connection resume the calls of the last one.
 func (s *session) leave() {
 	for key, r := range s.open {
-		r.away = r.call != "" && !r.cancelled
+		r.away = r.call != ""
 		s.open[key] = r
 	}
 }
@@ -215,7 +213,7 @@ func (s *session) lose(why string, refused bool) (lines [][]byte, failed int) {
 		switch {
 		case r.method == methodListen:
 			lines = append(lines, failure(r.id, whyCancelled, false))
-		case r.ours, r.unwanted():
+		case r.ours:
 		case r.call != "":
 			r.away = true
 			s.open[key] = r

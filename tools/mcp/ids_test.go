@@ -22,7 +22,7 @@ import (
 var oddIDs = []string{`1`, `0`, `-7`, `1.5`, `-0`, `1e2`, `1.0`, `9007199254740993`, `18446744073709551616`, `123456789012345678901234567890`, `0.1e-7`,
 	`"text"`, `"1"`, `"1.5"`, `""`, `"a\u0062\n"`, `"<&>"`, `"é\ud83d\ude00"`, `"scopefs-id:1"`, `"scopefs-id:1.5"`}
 
-// A result and an error have the request's id, byte for byte.
+// A result and an error have the request's id, byte for byte. A request that is cancelled by its id has neither.
 func TestIDsOfLines(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
@@ -36,14 +36,19 @@ func TestIDsOfLines(t *testing.T) {
 			require.NoError(t, err, id)
 			request := m.(*jsonrpc.Request)
 			require.True(t, request.IsCall())
-			for _, response := range []*jsonrpc.Response{{ID: request.ID, Result: json.RawMessage(`{"id":4}`)}, {ID: request.ID, Error: &jsonrpc.Error{Code: 3, Message: "no"}}} {
+			responses := []*jsonrpc.Response{{ID: request.ID, Result: json.RawMessage(`{"id":4}`)}, {ID: request.ID, Error: &jsonrpc.Error{Code: 3, Message: "no"}}}
+			for _, response := range responses {
 				go func() { _ = l.Write(context.Background(), response) }()
 				line, err := r.ReadString('\n')
 				require.NoError(t, err)
 				require.True(t, json.Valid([]byte(line)), line)
 				assert.True(t, strings.HasPrefix(line, `{"jsonrpc":"2.0","id":`+id+`,"`), "%s: %s", id, line)
 			}
-			go fmt.Fprintf(theirs, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s,"reason":"r"}}`+"\n", id)
+			const cancel = `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s,"reason":"r"}}` + "\n"
+			go fmt.Fprintf(theirs, cancel+form+"\n"+cancel, id, id, id) // the first is of a request that has its response
+			m, err = l.Read(context.Background())
+			require.NoError(t, err)
+			require.Equal(t, "ping", m.(*jsonrpc.Request).Method)
 			m, err = l.Read(context.Background())
 			require.NoError(t, err)
 			var params struct{ RequestID any }
@@ -51,6 +56,7 @@ func TestIDsOfLines(t *testing.T) {
 			cancelled, err := jsonrpc.MakeID(params.RequestID)
 			require.NoError(t, err)
 			assert.Equal(t, request.ID, cancelled)
+			assert.NoError(t, l.Write(context.Background(), responses[0])) // nothing: nobody reads
 		}
 	}
 }

@@ -74,20 +74,26 @@ func wanted(r *jsonrpc.Request) bool {
 		r.Params = nil
 		return true
 	case cancelled:
-		var p struct {
-			ID any `json:"requestId"`
-		}
-		if json.Unmarshal(r.Params, &p) != nil {
+		id := cancelledID(r.Params)
+		if text, _ := id.Raw().(string); !id.IsValid() || len(text) > maxID+len(idMark) {
 			return false
 		}
-		id, err := jsonrpc.MakeID(p.ID)
-		if text, _ := p.ID.(string); err != nil || !id.IsValid() || len(text) > maxID+len(idMark) {
-			return false
-		}
-		r.Params, err = json.Marshal(map[string]any{"requestId": p.ID})
+		var err error
+		r.Params, err = json.Marshal(map[string]any{"requestId": id.Raw()})
 		return err == nil
 	}
 	return false
+}
+
+// cancelledID returns the id of the request that a notification cancels; it is not valid if the parameters have none.
+func cancelledID(params json.RawMessage) (id jsonrpc.ID) {
+	var p struct {
+		ID any `json:"requestId"`
+	}
+	if json.Unmarshal(params, &p) == nil {
+		id, _ = jsonrpc.MakeID(p.ID)
+	}
+	return id
 }
 
 // isCall reports whether the set's door bounds a message: a tool is called, at once or in the end.

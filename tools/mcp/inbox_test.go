@@ -88,7 +88,8 @@ func TestMessagesHaveAPlace(t *testing.T) {
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"jsonrpc":"2.0","id":1,"error":{"code":-32600,"message":"a request with this id is in flight"}}`, line)
 	for range maxOpen - 1 {
-		send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`)
+		send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}`)
+		send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`) // not in flight: the SDK does not get it
 		send(`{"jsonrpc":"2.0","method":"notifications/roots/list_changed"}`)
 	}
 	for range maxOpen {

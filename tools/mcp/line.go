@@ -139,7 +139,7 @@ func (l *lines) next() (jsonrpc.Message, error) {
 		return nil, l.write(text)
 	}
 	r, ok := m.(*jsonrpc.Request)
-	if ok && !r.IsCall() && !wanted(r) {
+	if ok && !r.IsCall() && (!wanted(r) || r.Method == cancelled && !l.cancel(cancelledID(r.Params))) {
 		m, r = nil, nil
 	}
 	m, id = keep(m, id)
@@ -235,6 +235,11 @@ func (l *lines) Write(_ context.Context, m jsonrpc.Message) error {
 	if r, ok := m.(*jsonrpc.Response); ok {
 		if src != nil && src.call && r.Error != nil {
 			l.owe(src.bytes)
+		}
+		if src != nil && src.mute {
+			src.answer()
+			src.done()
+			return nil
 		}
 		r.Result = nil // free it: the SDK keeps r until the client has read the response
 		release, ok := l.hold(len(text))

@@ -14,16 +14,21 @@ import (
 	"github.com/scopefs/scopefs/internal/rpc"
 )
 
-// methodCall is the method of a call of a tool.
-const methodCall = "tools/call"
+const (
+	methodInitialize = "initialize"
+	methodCall       = "tools/call"           // of a tool
+	methodListen     = "subscriptions/listen" // of version 2026-07-28
+)
 
 // source is a message that the SDK has: a request until its response is written, or a notification until it is handled.
 type source struct {
 	lines  *lines
+	method string
 	id     []byte // as the client sent it
 	resume string // see tools.Call
 	bytes  int
 	call   bool   // of a tool: it was not paced when it was read
+	mute   bool   // the client has cancelled the request: it gets no response. lines.sources.mu guards it until take
 	size   func() // releases the message's bytes; called once
 	place  func() // releases its place in lines.open; called once
 	turn   func() // ends its turn to be parsed
@@ -45,7 +50,7 @@ const sourceKey = "scopefs"
 
 // add notes a message, which has a place in l.open and a turn to be parsed. The error is for the client, and releases the place.
 func (l *lines) add(r *jsonrpc.Request, id []byte, turn func()) error {
-	src := &source{lines: l, id: id, place: sync.OnceFunc(l.leave), turn: turn}
+	src := &source{lines: l, method: r.Method, id: id, place: sync.OnceFunc(l.leave), turn: turn}
 	if call, resumed := strings.CutPrefix(r.Method, rpc.ResumePrefix); resumed {
 		r.Method, src.resume = methodCall, call
 	}
@@ -76,6 +81,19 @@ func (l *lines) add(r *jsonrpc.Request, id []byte, turn func()) error {
 	return nil
 }
 
+// cancel reports whether a request with the id is in flight and can be cancelled. It gets no response (MCP, Cancellation), unless it
+// is a subscription, which ends by one. The client must not cancel initialize.
+func (l *lines) cancel(id jsonrpc.ID) bool {
+	l.sources.mu.Lock()
+	defer l.sources.mu.Unlock()
+	src := l.sources.byID[id]
+	if src == nil || src.method == methodInitialize {
+		return false
+	}
+	src.mute = src.method != methodListen
+	return true
+}
+
 // leave releases a place in l.open.
 func (l *lines) leave() {
 	<-l.open
@@ -85,7 +103,7 @@ func (l *lines) leave() {
 	}
 }
 
-// take returns the source of the request with an id, which has no other response, or nil.
+// take returns the source of the request with an id, which has no other response, or nil. Its mute changes no more.
 func (l *lines) take(id jsonrpc.ID) *source {
 	l.sources.mu.Lock()
 	defer l.sources.mu.Unlock()
