@@ -20,6 +20,7 @@ import (
 	"github.com/scopefs/scopefs/internal/bounded"
 	"github.com/scopefs/scopefs/internal/client"
 	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/internal/printable"
 )
 
@@ -90,7 +91,7 @@ scopefs failed; 126 if the command cannot be executed; 127 if it does not exist.
 			if code == 0 && err == nil {
 				return nil
 			}
-			return exit.With(code, err)
+			return exit.With(code, noAgent(c, words, err))
 		},
 	}
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
@@ -123,14 +124,13 @@ func (o *Run) Words(c *cobra.Command, words []string, dir string) (name string, 
 			return "", nil, fmt.Errorf("which agent: give AGENT, or --dir DIR for a directory without one (usage: %s)", c.UseLine())
 		}
 		if c.ArgsLenAtDash() == 0 {
-			command := cmp.Or(printable.Command("scopefs", "run", "--dir", ".", "--", words[0]), "scopefs run --dir . --")
-			if len(words) > 1 {
-				command += " ..."
-			}
-			return "", nil, fmt.Errorf("which agent: for this directory write %s", command)
+			return "", nil, fmt.Errorf("which agent: for this directory write %s", inDirectory(words))
 		}
 		name = words[0]
 		if err := c.ParseFlags(words[1:]); err != nil {
+			if isProgram(name) {
+				err = fmt.Errorf("%w: if %s is the program, write %s", err, printable.Text(name), inDirectory(words))
+			}
 			return "", nil, err
 		}
 		words = c.Flags().Args()
@@ -142,6 +142,32 @@ func (o *Run) Words(c *cobra.Command, words []string, dir string) (name string, 
 		}
 	}
 	return name, words, nil
+}
+
+// inDirectory returns the command that runs a program in the working directory.
+func inDirectory(words []string) string {
+	const long = 120
+	prefix := []string{"scopefs", "run", "--dir", ".", "--"}
+	if command := printable.Command(append(prefix, words...)...); command != "" && len(command) <= long {
+		return command
+	}
+	return strings.Join(prefix, " ") + " COMMAND"
+}
+
+// isProgram reports whether a name is that of a program of this process's PATH.
+func isProgram(name string) bool {
+	_, err := exec.LookPath(name)
+	return err == nil
+}
+
+// noAgent returns the error of a run, in other words if its agent is none, and its name that of a program.
+func noAgent(c *cobra.Command, words []string, err error) error {
+	refused, _ := errors.AsType[*client.Error](err)
+	if !errors.Is(err, client.ErrUnknown) && !errors.Is(err, paths.ErrNoBase) && (refused == nil || refused.Kind != client.UnknownAgent) ||
+		len(words) == 0 || !isProgram(words[0]) || c.Flags().Changed("base") || c.Flags().Changed("dir") {
+		return err
+	}
+	return fmt.Errorf("%q is a program and no agent: for this directory write %s", printable.Text(words[0]), inDirectory(words))
 }
 
 // Roots returns the directories of --with.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -96,7 +97,7 @@ func (v Env) serve(ctx context.Context, o options, req api.LinkRequest) error {
 	defer stop()
 	if !o.own {
 		if reply, err := client.ConsoleLink(ctx, req); err == nil {
-			return v.showLink(reply, o)
+			return v.showLink(reply, req, o)
 		}
 	}
 	if _, err := client.Agents(ctx); errors.Is(err, api.ErrNoDaemon) {
@@ -122,7 +123,7 @@ func (v Env) serve(ctx context.Context, o options, req api.LinkRequest) error {
 	}
 	reply, err := process.Do(ask)
 	if err == nil {
-		err = v.showLink(api.LinkReply{Link: reply.Link, QR: reply.QR}, o)
+		err = v.showLink(api.LinkReply{Link: reply.Link, QR: reply.QR}, req, o)
 	}
 	if err != nil {
 		return err
@@ -139,7 +140,10 @@ func (v Env) serve(ctx context.Context, o options, req api.LinkRequest) error {
 }
 
 // showLink prints a link, and opens it. A terminal shows its QR code, too.
-func (v Env) showLink(reply api.LinkReply, o options) error {
+func (v Env) showLink(reply api.LinkReply, req api.LinkRequest, o options) error {
+	if link, err := url.Parse(reply.Link); req.Pair != "" && err == nil && link.Hostname() == "localhost" {
+		fmt.Fprintln(v.Err, "scopefs: only a browser of this host can open this link: for a phone give --listen, --tls-cert and --tls-key")
+	}
 	show := func() error {
 		if terminal.Is(v.Out) {
 			fmt.Fprint(v.Out, reply.QR)
