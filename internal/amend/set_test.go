@@ -167,6 +167,27 @@ func TestSet(t *testing.T) {
 			assert.Error(t, d.Set(strings.Split(key, "."), value), "%s: %s", key, value)
 		}
 	}
+	// What set has written it changes again, and unsets.
+	for key, values := range map[string][]string{
+		"network.allow": {"[]", "[a.example]", "[b.example, {host: c.example, ports: [443]}]"}, "protect": {"[git-hooks]", `["*"]`},
+		"limits": {"{pids: 3}", "{pids: 4, memory: 1GiB}"}, "view.paths": {"{x: read}", "{y: hide}"}, "tools": {"[bash]", "[]"},
+	} {
+		keys := strings.Split(key, ".")
+		for _, value := range values {
+			d, err := Open(p, "a")
+			require.NoError(t, err)
+			require.NoError(t, d.Set(keys, value), "%s: %s", key, value)
+			require.NoError(t, d.Write())
+		}
+	}
+	now, err := definitions.Agent(p, "a")
+	require.NoError(t, err)
+	assert.Equal(t, 4, now.Limits.PIDs)
+	text, err := os.ReadFile(filepath.Join(p.Base, "agents.d", "a.md"))
+	require.NoError(t, err)
+	assert.Contains(t, string(text), "network: {allow: [b.example, {host: c.example, ports: [443]}]}\n")
+
+	p = agentOf(t, "view: {changes: auto, secrets: seal}")
 	d, err := Open(p, "a")
 	require.NoError(t, err)
 	assert.Error(t, d.Unset([]string{"limits"}))
@@ -174,7 +195,7 @@ func TestSet(t *testing.T) {
 	require.NoError(t, d.Set([]string{"view", "changes"}, "held"))
 	require.NoError(t, d.Unset([]string{"view", "secrets"}))
 	require.NoError(t, d.Write())
-	now, err := definitions.Agent(p, "a")
+	now, err = definitions.Agent(p, "a")
 	require.NoError(t, err)
 	assert.Equal(t, agents.ChangesHeld, now.View.Changes)
 	assert.Equal(t, 20, now.Limits.PIDs)

@@ -24,7 +24,7 @@ type Edit struct {
 	Keys  []string // of mappings, from the top
 	Add   string   // adds an item to the list of Keys, in YAML's flow style; it makes the list
 	Index int      // of the item that is removed, if Add and Set are "", or of a scalar the key; what is empty then is removed, too
-	Set   string   // sets the value of Keys, which is a scalar or absent, in YAML's flow style
+	Set   string   // sets the value of Keys, which is absent, a scalar or a flow collection of one line, in YAML's flow style
 }
 
 // Apply returns the text with the edit made. It compares the values before and after, and returns ErrByHand rather than
@@ -97,6 +97,13 @@ func (e Edit) at(s source, n *yaml.Node, keys []string) ([]byte, error) {
 		}
 		n.Content[i+1] = made
 		return s.replaceScalar(value, e.value(keys[1:]))
+	case len(keys) == 1 && e.Set != "" && value.Style&yaml.FlowStyle != 0:
+		made, err := flowNode(e.Set)
+		if err != nil {
+			return nil, err
+		}
+		n.Content[i+1] = made
+		return s.replaceFlow(value, e.Set)
 	case len(keys) > 1 && value.Kind == yaml.MappingNode:
 		if removes && len(value.Content) == 2 && e.empties(value, keys[1:]) {
 			return s.remove(n, i/2, func() { n.Content = slices.Delete(n.Content, i, i+2) })
@@ -208,6 +215,16 @@ func (s source) replaceScalar(n *yaml.Node, with string) ([]byte, error) {
 		return nil, ErrByHand
 	}
 	return s.splice(from, from+len(literal), with), nil
+}
+
+// replaceFlow replaces a flow collection of one line, which has no comment.
+func (s source) replaceFlow(n *yaml.Node, with string) ([]byte, error) {
+	from := s.offset(n)
+	_, closes, err := s.parts(n)
+	if err != nil || bytes.ContainsAny(s.text[from:closes], "\n\r") {
+		return nil, ErrByHand
+	}
+	return s.splice(from, closes+1, with), nil
 }
 
 // insert adds an item to a list, or a key with its value to a mapping, after the last one. The caller has

@@ -38,6 +38,9 @@ func TestEdit(t *testing.T) {
 		"remove the only key":   {Edit{Keys: paths}, "name: a\nview: {paths: {\"a/**\": read}}\n", "name: a\n"},
 		"set":                   {Edit{Keys: paths, Set: "hide"}, "view:\n  paths:\n    \"a/**\": read # why\n    b: hide\n", "view:\n  paths:\n    \"a/**\": hide # why\n    b: hide\n"},
 		"set a new key":         {Edit{Keys: paths, Set: "hide"}, "view:\n  paths:\n    b: hide\n", "view:\n  paths:\n    b: hide\n    \"a/**\": hide\n"},
+		"set a list":            {Edit{Keys: deny, Set: "[d, 'e]']"}, "network: {deny: [a, 'b,]', {c: [1]}] , allow: [x]} # why\n", "network: {deny: [d, 'e]'] , allow: [x]} # why\n"},
+		"set an empty list":     {Edit{Keys: deny, Set: "[d]"}, "network:\n  deny: []   # why\n", "network:\n  deny: [d]   # why\n"},
+		"set a mapping":         {Edit{Keys: deny[:1], Set: "none"}, "name: a\nnetwork: {deny: [a]} # why\n", "name: a\nnetwork: none # why\n"},
 		"set in a new mapping":  {Edit{Keys: paths, Set: "hide"}, "view: {access: read}\n", "view: {access: read, paths: {\"a/**\": hide}}\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -61,6 +64,13 @@ func TestEditByHand(t *testing.T) {
 		"a text that looks like a comment": "network:\n  allow:\n    - host: a\n      ca: |\n        x\n\n        # y\n",
 	} {
 		_, err := Edit{Keys: []string{"network", "allow"}, Add: "x"}.Apply([]byte("---\n" + front + "---\n"))
+		assert.ErrorIs(t, err, ErrByHand, name)
+	}
+	for name, front := range map[string]string{
+		"a list of lines":     "network: {allow: [a, # why\n  b]}\n",
+		"a block":             "network:\n  allow:\n  - a\n",
+	} {
+		_, err := Edit{Keys: []string{"network", "allow"}, Set: "[x]"}.Apply([]byte("---\n" + front + "---\n"))
 		assert.ErrorIs(t, err, ErrByHand, name)
 	}
 	_, err := Edit{Keys: []string{"network", "deny"}, Index: 0}.Apply([]byte("---\nnetwork: none\n---\n"))
