@@ -67,8 +67,8 @@ func TestEditByHand(t *testing.T) {
 		assert.ErrorIs(t, err, ErrByHand, name)
 	}
 	for name, front := range map[string]string{
-		"a list of lines":     "network: {allow: [a, # why\n  b]}\n",
-		"a block":             "network:\n  allow:\n  - a\n",
+		"a list of lines": "network: {allow: [a, # why\n  b]}\n",
+		"a block":         "network:\n  allow:\n  - a\n",
 	} {
 		_, err := Edit{Keys: []string{"network", "allow"}, Set: "[x]"}.Apply([]byte("---\n" + front + "---\n"))
 		assert.ErrorIs(t, err, ErrByHand, name)
