@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
@@ -100,6 +101,27 @@ func TestSealed(t *testing.T) {
 	assert.Contains(t, a.effects.Refused[0].Rule, "seal")
 	assert.Contains(t, a.told, "refused ")
 	assert.Equal(t, "SECRET=1\n", harness.ReadAll(t, h.Scope("a", ".env")))
+}
+
+// TestHookPrograms: what `husky` and `git lfs install` do to a repository is refused, each with a line that says where it works.
+func TestHookPrograms(t *testing.T) {
+	h := harness.LayOut(t, map[string]string{"a": "protect: [\"*\"]\nview: {changes: kept}"})
+	require.NoError(t, exec.Command("git", "init", "-q", h.Scope("a")).Run())
+	h.Start()
+	for install, refused := range map[string]string{
+		"git config core.hooksPath .husky/_":               "rename .git/config: protect git-config: sets core.hookspath",
+		"mkdir .husky":                                     "mkdir .husky: protect git-hooks",
+		"git config filter.lfs.smudge 'git-lfs smudge %f'": "rename .git/config: protect git-config: sets filter.lfs.smudge",
+		"echo 'git lfs pre-push' >.git/hooks/pre-push":     "create .git/hooks/pre-push: protect git-hooks",
+	} {
+		_, stderr, code := h.Try("run", "-T", "a", "--", "sh", "-c", install)
+		assert.NotZero(t, code)
+		assert.Contains(t, stderr, "scopefs: refused "+refused+": do it on the host\n", install)
+	}
+	h.Define("a", "view: {changes: kept, paths: {x: read}}")
+	h.Must("reload")
+	_, stderr, _ := h.Try("run", "-T", "a", "--", "mkdir", "x")
+	assert.Contains(t, stderr, "scopefs: refused mkdir x: x: read\n", "no rule of protect")
 }
 
 // TestBackground: a file that a process in the background has open is marked, and the answers about the process list what it changes

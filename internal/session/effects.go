@@ -93,7 +93,7 @@ func (w *watches) touchRoot(from origin, root scope.ID) {
 
 // refuse notes an operation that the view has refused.
 func (w *watches) refuse(from origin, e audit.Event) {
-	r := effect.Refusal{Path: e.Path, Op: e.Op, Rule: e.Rule}
+	r := effect.Refusal{Path: e.Path, Op: e.Op, Rule: e.Rule, Host: e.RuleKind == string(scope.KindProtect)}
 	w.each(from, func(one *watched) {
 		switch same := func(o effect.Refusal) bool { return o.Path == r.Path }; {
 		case !changing(e.Op), slices.ContainsFunc(one.refused, same):

@@ -69,6 +69,7 @@ type Refusal struct {
 	Path string `json:"path"`
 	Op   string `json:"op"`
 	Rule string `json:"rule,omitempty"`
+	Host bool   `json:"host,omitempty"` // the host may execute it later: protect refused it
 }
 
 // List is what was done to some objects.

@@ -32,7 +32,7 @@ func TestText(t *testing.T) {
 	assert.Equal(t, maxLines, strings.Count(text, "\n"))
 	assert.True(t, strings.HasSuffix(text, fmt.Sprintf("and %d more: changes call=x (to take it back: undo call=x)\n", Max-(maxLines-1)+7)), text)
 
-	evil := &Effects{Created: []Object{{Path: "a\nnothing changed"}}, Refused: []Refusal{{"x\n", "create", "r\x1b[1m"}}}
+	evil := &Effects{Created: []Object{{Path: "a\nnothing changed"}}, Refused: []Refusal{{"x\n", "create", "r\x1b[1m", true}}}
 	assert.Equal(t, 2, strings.Count(evil.Text(unnamed, "", ""), "\n"))
 	assert.NotContains(t, evil.Text(unnamed, "", ""), "\x1b")
 

@@ -77,6 +77,9 @@ func (e *Effects) refusals() (lines []string) {
 		if r.Rule != "" {
 			line += ": " + printable.Text(r.Rule)
 		}
+		if r.Host {
+			line += ": do it on the host"
+		}
 		lines = append(lines, line)
 	}
 	if more := e.RefusedLeftOut + len(e.Refused) - maxRefused; more > 0 {
