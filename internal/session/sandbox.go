@@ -125,6 +125,9 @@ type Sandbox struct {
 	homed    bool       // it has the HOME that lasts
 	keys     *keyring   // nil: no SSH key of the user's
 	opened   []*os.File // for the start
+
+	echoing sync.Once
+	echoes  *sandbox.Ports // see echoer
 }
 
 // Start starts a sandbox on the agent's mounted view, and records an error. It mounts the
@@ -400,6 +403,7 @@ func (b *Sandbox) End() {
 		b.agent.mu.Unlock()
 		network.Close()
 		b.keys.close()
+		b.echoer().Close()
 		b.agent.borders.leave(b)
 		if left {
 			return
