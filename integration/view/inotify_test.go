@@ -199,7 +199,7 @@ func TestInotify(t *testing.T) {
 
 // TestInotifyWriter: what a program appends while changes of the same file are repeated is all there.
 func TestInotifyWriter(t *testing.T) {
-	for name, view := range map[string]string{"passthrough": "{}", "mediated": "view: {data: mediated}"} {
+	for name, view := range map[string]string{"passthrough": "view: {data: passthrough}", "mediated": "view: {data: mediated}"} {
 		t.Run(name, func(t *testing.T) {
 			h := harness.NewHost(t, map[string]string{"w": view})
 			const most = 20_000
@@ -231,7 +231,7 @@ func TestInotifyWriter(t *testing.T) {
 // TestInotifyFlood: a checkout of 10,000 files by the host is reported to the end, and the view serves others meanwhile.
 func TestInotifyFlood(t *testing.T) {
 	const most = 10_000
-	h := harness.NewHost(t, map[string]string{"w": "{}"})
+	h := harness.NewHost(t, map[string]string{"w": "view: {data: passthrough}"})
 	require.NoError(t, os.Mkdir(h.Scope("w", "d"), 0o755))
 	w := startInside(t, h.InSandbox("w", "inotify", ".", "d"))
 	for i := range most {
@@ -260,4 +260,15 @@ func TestInotifyFlood(t *testing.T) {
 	t.Logf("%d created, %d of the directory, after %v; the slowest listing took %v", created, attrib, time.Since(began), slowest)
 	require.NoError(t, os.WriteFile(h.Scope("w", "d", "after"), nil, 0o644))
 	w.wait("d/after create")
+}
+
+// TestInotifyPolling: where the view learns of no change, programs poll, and a line says so.
+func TestInotifyPolling(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"w": "view: {cache: none}", "other": "", "own": "view: {cache: none}\nenv: {CHOKIDAR_USEPOLLING: '0'}"})
+	for id, want := range map[string]string{"w": "1true", "other": "", "own": "0true"} {
+		stdout, stderr, code := h.Try("run", "-T", id, "--", "sh", "-c", "echo $CHOKIDAR_USEPOLLING$WATCHPACK_POLLING")
+		assert.Zero(t, code, stderr)
+		assert.Equal(t, want, strings.TrimSpace(stdout), id)
+		assert.Equal(t, want != "", strings.Contains(stderr, "watchers in the sandbox get no events"), "%s: %s", id, stderr)
+	}
 }

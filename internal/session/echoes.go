@@ -10,6 +10,13 @@ import (
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
+// polling are variables by which programs look for changes instead of waiting for inotify(7): chokidar (vite, webpack-dev-server, nodemon),
+// watchpack, tsc and Python's watchfiles.
+var polling = map[string]string{
+	"CHOKIDAR_USEPOLLING": "1", "WATCHPACK_POLLING": "true", "WATCHFILES_FORCE_POLLING": "1",
+	"TSC_WATCHFILE": "DynamicPriorityPolling", "TSC_WATCHDIRECTORY": "DynamicPriorityPolling",
+}
+
 // echoPoint is a sandbox that has a view, and where.
 type echoPoint struct {
 	box *Sandbox
