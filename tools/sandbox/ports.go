@@ -172,7 +172,7 @@ func (p *Ports) process(ctx context.Context) (*portsProcess, error) {
 		return nil, ErrEnded
 	case now != nil && now.calls.Err() == nil:
 		return now, nil
-	case now != nil && now.running(): // it was killed, and the kernel has not ended it: another one would wait for the same lock
+	case now != nil && !now.gone(ctx): // it was killed, and the kernel has not ended it: another one would wait for the same lock
 		return nil, now.calls.Err()
 	}
 	life := context.WithoutCancel(ctx)
@@ -235,14 +235,18 @@ func (of *portsProcess) read() {
 	}
 }
 
-// running reports whether the process was not waited for yet.
-func (of *portsProcess) running() bool {
+// goneTime is how long a process may take to end once it was killed.
+const goneTime = time.Second
+
+// gone reports whether a process that was killed has ended.
+func (of *portsProcess) gone(ctx context.Context) bool {
 	select {
 	case <-of.command.exited:
-		return false
-	default:
 		return true
+	case <-ctx.Done():
+	case <-time.After(goneTime):
 	}
+	return false
 }
 
 // end kills the process. Its requests have the error.
