@@ -22,6 +22,9 @@ func (v *View) Lookup(_ <-chan struct{}, head *fuse.InHeader, name string, out *
 			out.SetEntryTimeout(v.keepAbsent(p.node))
 			return nil
 		}
+		if err == nil && out.Mode&unix.S_IFMT == unix.S_IFDIR {
+			v.echoes.follow(v.nodes.get(out.NodeId))
+		}
 		return err
 	}))
 }

@@ -76,6 +76,7 @@ type Options struct {
 	Logger      *slog.Logger   // nil discards
 	Limits      Limits
 	Asker       Asker          // decides what the policy leaves to the operator; nil: nobody does
+	Echoer      Echoer         // repeats in sandboxes what the host changes, for inotify there; nil: nobody does. Needs Watch
 	Gate        bool           // the policy may be Closed; the mount has default_permissions
 	Quota       *quota.Counter // what the agent's files may take; nil: unlimited. Not with Passthrough: the kernel would write past it
 
@@ -114,6 +115,7 @@ type View struct {
 	pruning  pruning
 
 	follower follower
+	echoes   echoes
 	sweeping atomic.Bool
 	began    time.Time
 
@@ -168,7 +170,10 @@ func New(root *beneath.Root, fd int, opt Options) (*View, error) {
 		scope: root, root: root, opt: opt, turn: turn, turned: turnErr == nil,
 		nameless: pinned.Start(), began: time.Now(), ended: make(chan struct{}), streams: listing.NewStreams(opt.Limits.streams()),
 	}
-	v.conn = fusedev.NewConn(fd, fuse.NewProtocolServer(opt.Quota.Around(v), v.mountOptions()), fusedev.Options{
+	if opt.Watch != nil {
+		v.echoes.init(v, opt.Echoer)
+	}
+	v.conn = fusedev.NewConn(fd, fuse.NewProtocolServer(v.echoes.around(opt.Quota.Around(v)), v.mountOptions()), fusedev.Options{
 		Spin: opt.Spin, Idle: v.streams.Idle, Patience: opt.Patience, Logger: opt.Logger,
 	})
 	v.policy.Store(opt.Policy)
@@ -225,6 +230,7 @@ func (v *View) Serve() error {
 	if v.follower.watch != nil {
 		v.background.Go(v.listen)
 		v.background.Go(v.followRoot)
+		v.background.Go(v.echoes.run)
 	}
 	v.background.Go(func() { v.opt.Quota.Run(v, v.ended) })
 	v.conn.Serve()

@@ -191,6 +191,7 @@ func (v *View) changed(c beneath.Change) {
 	if c.Lost {
 		v.opt.Logger.Warn("more changes than the watch could report: the kernel's caches are invalidated")
 		v.dropAll()
+		v.echoes.note(nil, "", hostChange{})
 		return
 	}
 	v.follower.mu.Lock()
@@ -223,6 +224,9 @@ func (v *View) changed(c beneath.Change) {
 	}
 	if c.IsDir && !c.Names {
 		v.searchable()
+	}
+	if len(c.Name) > 0 {
+		v.echoes.note(dir, string(c.Name), hostChange{c.Names, c.IsDir})
 	}
 }
 

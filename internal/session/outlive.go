@@ -156,7 +156,7 @@ func (b *Sandbox) Same() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), homeTime)
 	defer cancel()
-	spec, err := a.specOf(ctx, v.Definition(), owner, Purpose{Kind: b.kind, Expose: was.Expose, Lent: was.Lent})
+	spec, err := a.specOn(ctx, v, owner, Purpose{Kind: b.kind, Expose: was.Expose, Lent: was.Lent})
 	if err != nil {
 		return err
 	}

@@ -302,23 +302,28 @@ func (b *Sandbox) NotePorts() (lines func() string) {
 	b.agent.mu.Unlock()
 	go func() {
 		defer close(n.done)
-		began := time.Now()
-		for i := 0; ; i++ {
-			next := lookTime
-			if i < len(looks) {
-				next = time.Until(began.Add(looks[i]))
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-b.Done():
-				return
-			case <-time.After(next):
-				n.look()
-			}
-		}
+		lookAtTimes(ctx, b.Done(), n.look)
 	}()
 	return n.lines
+}
+
+// lookAtTimes calls look at the times of looks, and then each lookTime, until ctx or the sandbox ends.
+func lookAtTimes(ctx context.Context, ended <-chan struct{}, look func()) {
+	began := time.Now()
+	for i := 0; ; i++ {
+		next := lookTime
+		if i < len(looks) {
+			next = time.Until(began.Add(looks[i]))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ended:
+			return
+		case <-time.After(next):
+			look()
+		}
+	}
 }
 
 // temporary is the first port that the kernel chooses for a socket that is bound to port 0: ip_local_port_range, ip(7). Test servers

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -125,6 +126,9 @@ type Sandbox struct {
 	homed    bool       // it has the HOME that lasts
 	keys     *keyring   // nil: no SSH key of the user's
 	opened   []*os.File // for the start
+
+	echoing sync.Once
+	echoes  *sandbox.Ports // see echoer
 }
 
 // Start starts a sandbox on the agent's mounted view, and records an error. It mounts the
@@ -293,7 +297,7 @@ func (b *Sandbox) equip(ctx context.Context, v *view.View, dir *os.File, mounted
 	if err != nil {
 		return sandbox.Spec{}, fmt.Errorf("start sandbox of %q: %w", a.id, err)
 	}
-	spec, err := a.specOf(ctx, v.Definition(), owner, p)
+	spec, err := a.specOn(ctx, v, owner, p)
 	if err != nil {
 		return sandbox.Spec{}, err
 	}
@@ -338,6 +342,17 @@ func (a *Agent) openMount(v *view.View) (*os.File, []*mountinfo.Info, error) {
 		return nil, nil, fmt.Errorf("view at %q: %w", v.At(), err)
 	}
 	return os.NewFile(uintptr(fd), v.At()), mounted, nil
+}
+
+// specOn is specOf for a sandbox on a view.
+func (a *Agent) specOn(ctx context.Context, v *view.View, owner account.User, p Purpose) (sandbox.Spec, error) {
+	spec, err := a.specOf(ctx, v.Definition(), owner, p)
+	if err == nil && !v.Watches() {
+		env := maps.Clone(polling)
+		maps.Copy(env, spec.Env)
+		spec.Env = env
+	}
+	return spec, err
 }
 
 // specOf returns what makes a sandbox but for its mounts, network and group. The caller closes its Home.
@@ -400,6 +415,7 @@ func (b *Sandbox) End() {
 		b.agent.mu.Unlock()
 		network.Close()
 		b.keys.close()
+		b.echoer().Close()
 		b.agent.borders.leave(b)
 		if left {
 			return

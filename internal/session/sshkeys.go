@@ -328,11 +328,14 @@ func (k *keyring) close() {
 	}
 }
 
-// Lacks returns a line for each device and each SSH key that the sandbox lacks.
+// Lacks returns a line for each thing that the sandbox lacks: devices, SSH keys, events of the host's changes.
 func (b *Sandbox) Lacks() []string {
 	lacks := b.Session.Lacks()
 	if b.keys != nil {
 		lacks = slices.Concat(lacks, b.keys.lacks)
+	}
+	if b.view != nil && !b.view.Watches() {
+		lacks = append(lacks, "watchers in the sandbox get no events of what changes outside: CHOKIDAR_USEPOLLING and its like make some poll")
 	}
 	return lacks
 }

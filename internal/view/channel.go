@@ -129,8 +129,8 @@ type channel struct {
 }
 
 // maxWaiting is the most events, drains and questions about processes that a view has under way: one for each request, one
-// for the spool, one for what the history gave up.
-const maxWaiting = fusedev.MaxRequests + 2 + wire.MaxRequests
+// for the spool, one for what the history gave up, one for an echo.
+const maxWaiting = fusedev.MaxRequests + 3 + wire.MaxRequests
 
 // listen handles the view's messages until the view ends. An event may wait for the agent's pace, and a drain for the
 // disk of the log: each does so in a goroutine of its own, and delays neither the requests of other clients nor the
@@ -168,6 +168,17 @@ func (c *channel) listen() {
 				defer func() { <-slots }()
 				defer done()
 				c.ask(ctx, msg)
+			})
+		case msg.Echo != nil:
+			slots <- struct{}{}
+			waiting.Go(func() {
+				defer func() { <-slots }()
+				reply := wire.ToView{ID: msg.ID}
+				var err error
+				if reply.Echoes, err = c.of.Echo(c.alive, c.View, *msg.Echo); err != nil {
+					reply.Error = err.Error()
+				}
+				c.answer(reply)
 			})
 		case msg.Cancel != 0:
 			c.cancel(msg.Cancel)

@@ -17,6 +17,7 @@ import (
 	"github.com/scopefs/scopefs/internal/pathwatch"
 	"github.com/scopefs/scopefs/internal/placement"
 	"github.com/scopefs/scopefs/internal/usage"
+	"github.com/scopefs/scopefs/internal/view/wire"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -64,6 +65,8 @@ type Agent interface {
 	RecordFile(alive context.Context, hurry <-chan struct{}, e audit.Event, before func() error) error
 	// Actor returns the session and the call for which a process changes files.
 	Actor(pid int) history.Actor
+	// Echo sends a request to the sandboxes that have the view, and returns their answers: see package echo. It takes a bounded time.
+	Echo(ctx context.Context, v *View, e wire.Echo) ([]wire.EchoReply, error)
 	// Ask asks the operator about an operation of a client. It waits for the decision until ctx ends.
 	Ask(ctx context.Context, q Question) (Answer, error)
 	// Spend takes the events' bytes from what the agent may write to the log, and returns what is left.

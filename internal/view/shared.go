@@ -40,6 +40,13 @@ func (v *View) cached() bool {
 	return v.def.View.Cache != agents.CacheNone && (s == nil || s.Stale)
 }
 
+// Watches reports whether the view learns of each change by the host: programs that wait for inotify(7) in a sandbox see it then.
+func (v *View) Watches() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.late == "" && v.def.View.Cache != agents.CacheNone && !v.below.Shared
+}
+
 // sharedNote is for the log: how the view serves a shared directory.
 func (v *View) sharedNote() string {
 	if s := v.sharing(); s != nil {

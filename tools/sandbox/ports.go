@@ -12,13 +12,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/fs/echo"
 	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 	"github.com/scopefs/scopefs/tools/sandbox/ports"
 )
 
-// Ports makes sockets of a session's network by a process in the sandbox: see package ports. The first use starts the process, and a use
+// Ports makes sockets of a session's network, and repeats what the host has changed, by a process in the sandbox: see package ports. The first use starts the process, and a use
 // after its death starts another one. The process ends with the session, or with Close.
 type Ports struct {
 	session *Session
@@ -40,7 +41,8 @@ type portsProcess struct {
 
 // made is a reply.
 type made struct {
-	socket *os.File // nil with an error
+	socket *os.File    // nil with an error
+	echo   *echo.Reply // instead of socket
 	err    error
 }
 
@@ -49,7 +51,7 @@ func (s *Session) Ports() *Ports { return &Ports{session: s, program: []string{F
 
 // Listen returns a socket that listens at a port of 127.0.0.1 in the sandbox.
 func (p *Ports) Listen(ctx context.Context, port uint16) (net.Listener, error) {
-	f, err := p.socket(ctx, ports.Request{Listen: port})
+	f, err := p.socket(ctx, ports.Request{Listen: port}, 2*ports.ConnectTime)
 	if err != nil {
 		return nil, fmt.Errorf("listen at port %d of the sandbox: %w", port, err)
 	}
@@ -64,7 +66,7 @@ func (p *Ports) Listen(ctx context.Context, port uint16) (net.Listener, error) {
 // Connect returns a connection to a port of 127.0.0.1, or else of ::1, in the sandbox. The error wraps unix.ECONNREFUSED when nothing
 // listens there.
 func (p *Ports) Connect(ctx context.Context, port uint16) (net.Conn, error) {
-	f, err := p.socket(ctx, ports.Request{Connect: port})
+	f, err := p.socket(ctx, ports.Request{Connect: port}, 2*ports.ConnectTime) // two addresses
 	if err != nil {
 		return nil, fmt.Errorf("connect to port %d of the sandbox: %w", port, err)
 	}
@@ -97,39 +99,65 @@ func isConnected(fd, port int) error {
 	return errors.New("wrong address")
 }
 
-// socket sends a request to the process, and once more to another one if the process has died.
-func (p *Ports) socket(ctx context.Context, r ports.Request) (*os.File, error) {
-	for again := true; ; again = false {
+// echoTime bounds a request of a view. It takes milliseconds, unless a program holds the lock of a directory for long.
+const echoTime = 2 * time.Second
+
+// Echo sends a view's request to the process: see package echo. at is where the view is mounted in the sandbox.
+func (p *Ports) Echo(ctx context.Context, at string, r echo.Request) (echo.Reply, error) {
+	m, err := p.request(ctx, ports.Request{Echo: &r, View: at}, echoTime)
+	if err == nil && m.echo == nil {
+		err = errNoAnswer
+	}
+	if err != nil {
+		return echo.Reply{}, fmt.Errorf("repeat a change in the sandbox: %w", err)
+	}
+	return *m.echo, nil
+}
+
+var errNoAnswer = errors.New("the process of ports has sent something else")
+
+// socket requests a socket.
+func (p *Ports) socket(ctx context.Context, r ports.Request, wait time.Duration) (*os.File, error) {
+	m, err := p.request(ctx, r, wait)
+	if err == nil && m.socket == nil {
+		err = errNoAnswer
+	}
+	return m.socket, err
+}
+
+// request sends a request to the process, and once more to another one if the process has died.
+func (p *Ports) request(ctx context.Context, r ports.Request, wait time.Duration) (made, error) {
+	for again := r.Echo == nil; ; again = false { // a view must know that the thread is no more
 		of, err := p.process(ctx)
 		if err != nil {
-			return nil, err
+			return made{}, err
 		}
-		f, err := of.socket(ctx, r)
+		m, err := of.request(ctx, r, wait)
 		if died := of.calls.Err(); died == nil || !again || ctx.Err() != nil {
-			return f, err
+			return m, err
 		}
-		f.Close() // of nil is an error and no more
+		m.socket.Close() // of nil is an error and no more
 	}
 }
 
-func (of *portsProcess) socket(ctx context.Context, r ports.Request) (*os.File, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*ports.ConnectTime) // two addresses
+func (of *portsProcess) request(ctx context.Context, r ports.Request, wait time.Duration) (made, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	call, err := of.calls.Begin(ctx)
 	if err != nil {
-		return nil, err
+		return made{}, err
 	}
 	defer call.End()
 	r.ID = call.ID
 	if err := of.wire.Send(r); err != nil {
 		of.end(err)
-		return nil, err
+		return made{}, err
 	}
 	reply, err := call.Wait(ctx, func() {}, time.Second)
 	if errors.Is(err, peer.ErrStuck) { // a process of the sandbox may have stopped it
 		of.end(errors.New("the process of ports does not answer"))
 	}
-	return reply.socket, cmp.Or(err, reply.err)
+	return reply, cmp.Or(err, reply.err)
 }
 
 // process returns the process, and starts one if need be.
@@ -144,6 +172,8 @@ func (p *Ports) process(ctx context.Context) (*portsProcess, error) {
 		return nil, ErrEnded
 	case now != nil && now.calls.Err() == nil:
 		return now, nil
+	case now != nil && !now.gone(ctx): // it was killed, and the kernel has not ended it: another one would wait for the same lock
+		return nil, now.calls.Err()
 	}
 	life := context.WithoutCancel(ctx)
 	c, err := p.session.Exec(life, Command{Argv: p.program, Dir: "/", Tag: FileTag, Lasting: true, socket: true})
@@ -188,13 +218,13 @@ func (of *portsProcess) read() {
 	for {
 		var r ports.Reply
 		files, err := of.wire.Receive(&r)
-		m := made{err: r.Errno}
+		m := made{err: r.Errno, echo: r.Echo}
 		if err == nil && r.Errno == 0 {
 			if m.err = nil; len(files) == 1 {
 				m.socket = files[0]
 			}
 		}
-		if err == nil && (len(files) > 1 || (len(files) == 1) == (r.Errno != 0) || !of.calls.Deliver(r.ID, m)) {
+		if err == nil && (len(files) > 1 || (len(files) == 1) == (r.Errno != 0 || r.Echo != nil) || !of.calls.Deliver(r.ID, m)) {
 			err = errors.New("the process of ports has sent an answer to nothing")
 			descriptors.Close(files)
 		}
@@ -203,6 +233,20 @@ func (of *portsProcess) read() {
 			return
 		}
 	}
+}
+
+// goneTime is how long a process may take to end once it was killed.
+const goneTime = time.Second
+
+// gone reports whether a process that was killed has ended.
+func (of *portsProcess) gone(ctx context.Context) bool {
+	select {
+	case <-of.command.exited:
+		return true
+	case <-ctx.Done():
+	case <-time.After(goneTime):
+	}
+	return false
 }
 
 // end kills the process. Its requests have the error.

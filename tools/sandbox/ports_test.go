@@ -19,7 +19,7 @@ import (
 
 func init() {
 	helpers[ports.Arg] = func([]string) int { return ports.Main() }
-	helpers["lie"], helpers["echo"] = lie, echo
+	helpers["lie"], helpers["echo"] = lie, echoing
 }
 
 // TestPorts: the daemon gets connections to listeners of the sandbox, by 127.0.0.1 or ::1, and listening sockets there. The process that
@@ -126,8 +126,8 @@ func TestHostilePorts(t *testing.T) {
 	}
 }
 
-// echo listens at port 3000 of an address, says so, and sends one client what it gets.
-func echo(args []string) int {
+// echoing listens at port 3000 of an address, says so, and sends one client what it gets.
+func echoing(args []string) int {
 	l, err := net.Listen("tcp", net.JoinHostPort(args[0], "3000"))
 	if err != nil {
 		fmt.Println(err)

@@ -23,6 +23,7 @@ import (
 	"github.com/scopefs/scopefs/audit/event"
 	"github.com/scopefs/scopefs/fs"
 	"github.com/scopefs/scopefs/fs/branch"
+	"github.com/scopefs/scopefs/fs/echo"
 	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/fs/history/query"
 	"github.com/scopefs/scopefs/fs/judge"
@@ -106,7 +107,7 @@ func run(conn *connection) error {
 		go l.spool.Run(context.Background()) // until the process ends
 	}
 	opt := fs.Options{
-		Policy: policy, Record: cfg.Record, Recorder: l, Asker: l, Gate: cfg.Gate,
+		Policy: policy, Record: cfg.Record, Recorder: l, Asker: l, Echoer: l, Gate: cfg.Gate,
 		Remote: cfg.Remote, Patience: cfg.Patience, Timeout: cfg.Timeout,
 		Passthrough: cfg.Passthrough, Mediated: cfg.Mediated,
 		Watch: watch, Shared: cfg.Shared, Owner: owner, XAttrs: cfg.XAttrs, Trace: cfg.Trace, Spin: cfg.Spin, Logger: logger, Limits: cfg.Limits,
@@ -286,6 +287,16 @@ func (l *daemonLink) Ask(q fs.Question, cancel <-chan struct{}) (granted bool, e
 		err = fs.ErrOutside
 	}
 	return reply.Granted, err
+}
+
+// Echo implements fs.Echoer. The daemon bounds the wait.
+func (l *daemonLink) Echo(to string, r echo.Request, cancel <-chan struct{}) (map[string]echo.Reply, error) {
+	reply, err := l.request(wire.FromView{Echo: &wire.Echo{To: to, Request: r}}, cancel)
+	all := map[string]echo.Reply{}
+	for _, one := range reply.Echoes {
+		all[one.From] = one.Reply
+	}
+	return all, err
 }
 
 // grant makes the view decide by one more grant. The kernel has nothing cached that a grant changes: names and attributes are the same,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit/event"
 	"github.com/scopefs/scopefs/fs"
+	"github.com/scopefs/scopefs/fs/echo"
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/internal/reconnect"
@@ -108,6 +109,8 @@ type ToView struct {
 
 	Beside *Beside `json:"beside,omitempty"` // of the sandboxes that start now; answered as History
 
+	Echoes []EchoReply `json:"echoes,omitempty"` // of Echo
+
 	Freeze *bool `json:"freeze,omitempty"` // keeps clients from changing what rules hold, or no more; answered as History
 
 	// History is a request about the history. The view answers it with Answer, the ID of this message.
@@ -134,6 +137,8 @@ type FromView struct {
 	Ask    *Ask   `json:"ask,omitempty"`    // an operation that needs an approval; the daemon responds with ID
 	Cancel uint64 `json:"cancel,omitempty"` // the client of the Ask with this ID no longer waits
 
+	Echo *Echo `json:"echo,omitempty"` // for the sandboxes that have the view; the daemon responds with ID
+
 	// Pruned says what the history has given up: an event to record, as Event. The view waits for no answer with a request.
 	Pruned *Pruned `json:"pruned,omitempty"`
 
@@ -154,6 +159,18 @@ type Ask struct {
 	Whole bool   `json:"whole,omitempty"`
 	PID   uint32 `json:"pid"`
 	Wait  bool   `json:"wait,omitempty"` // the client waits for the decision
+}
+
+// Echo is a request of package echo.
+type Echo struct {
+	To      string       `json:"to,omitempty"` // an EchoReply.From; "": all
+	Request echo.Request `json:"request"`
+}
+
+// EchoReply is what a sandbox answers.
+type EchoReply struct {
+	From  string     `json:"from"`
+	Reply echo.Reply `json:"reply"`
 }
 
 // Pruned is the oldest part of a history that was given up.

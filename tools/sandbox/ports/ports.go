@@ -1,6 +1,7 @@
-// Package ports is the process of a sandbox that makes sockets of the sandbox's network for the daemon: listening sockets for services
-// of the host, and connections to listeners of the sandbox. Package sandbox starts it from the program scopefs-files, with a socket of
-// packets as standard input. So the daemon enters no namespace.
+// Package ports is the process of a sandbox that does for the daemon what only a process of the sandbox can. It makes sockets of the
+// sandbox's network: listening sockets for services of the host, and connections to listeners of the sandbox. And it repeats what the
+// host has changed in a view: see package echoes. Package sandbox starts it from the program scopefs-files, with a socket of packets as
+// standard input. So the daemon enters no namespace.
 //
 // The process decides nothing and passes no byte. It closes its end of each socket that it has sent. The daemon checks each socket.
 package ports
@@ -10,7 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/fs/echo"
 	"github.com/scopefs/scopefs/internal/descriptors"
+	"github.com/scopefs/scopefs/tools/sandbox/echoes"
 )
 
 // Arg as the first argument of scopefs-files makes the process one of this package.
@@ -19,22 +22,26 @@ const Arg = "ports"
 // The bounds of requests.
 const (
 	MaxRequests = 16              // at a time: the daemon sends no more
-	MaxMessage  = 512             // bytes
+	MaxMessage  = echo.MaxMessage // bytes
 	ConnectTime = 5 * time.Second // for a connection: a listener may take none
 	backlog     = 128             // connections that the daemon has not accepted yet
 )
 
-// Request asks for a socket. One of Listen and Connect is set, a port of 127.0.0.1; Connect is also one of ::1.
+// Request asks for a socket, or for what package echoes does. One of Listen and Connect is set, a port of 127.0.0.1, or Echo; Connect
+// is also a port of ::1.
 type Request struct {
-	ID      uint64 `json:"id"`
-	Listen  uint16 `json:"listen,omitempty"`
-	Connect uint16 `json:"connect,omitempty"`
+	ID      uint64        `json:"id"`
+	Listen  uint16        `json:"listen,omitempty"`
+	Connect uint16        `json:"connect,omitempty"`
+	Echo    *echo.Request `json:"echo,omitempty"`
+	View    string        `json:"view,omitempty"` // where the view of Echo is mounted
 }
 
-// Reply comes with the socket, unless Errno is set.
+// Reply comes with the socket, unless Echo or Errno is set.
 type Reply struct {
-	ID    uint64     `json:"id"`
-	Errno unix.Errno `json:"errno,omitempty"`
+	ID    uint64      `json:"id"`
+	Errno unix.Errno  `json:"errno,omitempty"`
+	Echo  *echo.Reply `json:"echo,omitempty"`
 }
 
 // Main answers requests until the daemon has closed its end, and returns the exit status.
@@ -57,6 +64,13 @@ func Main() int {
 func answer(wire *descriptors.Wire, r Request) {
 	fd, err := 0, error(unix.EINVAL)
 	switch {
+	case r.Echo != nil:
+		reply, err := echoes.Do(r.View, *r.Echo)
+		errno, _ := err.(unix.Errno)
+		if wire.Send(Reply{ID: r.ID, Errno: errno, Echo: &reply}) != nil {
+			wire.Close()
+		}
+		return
 	case r.Listen != 0:
 		fd, err = listen(r.Listen)
 	case r.Connect != 0:
