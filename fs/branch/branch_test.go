@@ -90,14 +90,23 @@ func TestServe(t *testing.T) {
 	require.NoError(t, err)
 	dev, err := fusemount.Mount(top+"/merged", fusemount.MountOptions{})
 	require.NoError(t, err)
+	kept := newKept(t, layers)
 	v, err := view.New(layers.Base, dev.FD(), view.Options{Policy: policy, Recorder: recorder{}, Hold: layers, Whole: true, XAttrs: true,
-		Passthrough: true, Timeout: time.Millisecond})
+		Passthrough: true, Timeout: time.Millisecond, History: kept.Store})
 	require.NoError(t, err)
 	go func() {
+		_, err := kept.Resume(context.Background(), v.Hooks())
+		require.NoError(t, err)
 		fmt.Println("ready")
 		thaw, lines := func() {}, bufio.NewScanner(os.Stdin)
 		for lines.Scan() {
-			switch lines.Text() {
+			what, about, _ := strings.Cut(lines.Text(), " ")
+			switch what {
+			case "session":
+				kept.session.Store(&about)
+			case "undo", "checkpoint":
+				fmt.Println(kept.answer(v, what, about))
+				continue
 			case "freeze":
 				thaw = v.Freeze()
 			case "thaw":
@@ -109,6 +118,7 @@ func TestServe(t *testing.T) {
 		}
 	}()
 	require.NoError(t, v.Serve())
+	kept.Close()
 }
 
 // mount has a view of the branch served at merged.

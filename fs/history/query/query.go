@@ -342,7 +342,7 @@ func entriesOf(r *history.Plan) []Entry {
 	}
 	for i := range r.Steps {
 		step := &r.Steps[i]
-		if step.OnlyTimes() {
+		if step.Inner() {
 			continue
 		}
 		step.Path = event.Escape(step.Path)
