@@ -104,15 +104,15 @@ func TestServe(t *testing.T) {
 			switch what {
 			case "session":
 				kept.session.Store(&about)
-			case "undo", "checkpoint":
-				fmt.Println(kept.answer(v, what, about))
-				continue
 			case "freeze":
 				thaw = v.Freeze()
 			case "thaw":
 				thaw()
 			case "full":
 				bases.records, bases.removed = maxBases, maxBases
+			default:
+				fmt.Println(kept.answer(v, what, about))
+				continue
 			}
 			fmt.Println("done")
 		}

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -20,6 +19,7 @@ import (
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/internal/need"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // keeping is the history of a fork's layer, in the process that serves the view.
@@ -65,7 +65,7 @@ func (k *keeping) answer(v *view.View, what, about string) string {
 	err := json.Unmarshal([]byte(about), &sel)
 	if err == nil {
 		hooks := v.Hooks()
-		if at := os.Getenv("BRANCH_UNDO_STEP"); at != "" {
+		if at, ok := strings.CutPrefix(what, "kill"); ok {
 			hooks.Progress = func(done, _ int) {
 				if at == fmt.Sprint(done) {
 					_ = unix.Kill(os.Getpid(), unix.SIGKILL)
@@ -102,6 +102,26 @@ func (f *fork) undo(sel history.Selection) (u undone) {
 	require.NoError(f, err)
 	require.NoError(f, json.Unmarshal([]byte(line), &u), line)
 	return u
+}
+
+// undoKilled is undo in a view that is killed before a step, and is mounted again.
+func (f *fork) undoKilled(step int, sel history.Selection) {
+	f.Helper()
+	text, err := json.Marshal(sel)
+	require.NoError(f, err)
+	_, err = fmt.Fprintln(f.to, fmt.Sprint("kill", step), string(text))
+	require.NoError(f, err)
+	if _, err = f.from.ReadString('\n'); err == nil { // it has fewer steps
+		return
+	}
+	f.Close()
+	require.NoError(f, unix.Unmount(f.merged, unix.MNT_DETACH))
+	require.Error(f, f.served.Wait())
+	for _, root := range []*beneath.Root{f.layers.Base, f.layers.State, f.layers.Upper, f.layers.Stage} {
+		root.Close()
+	}
+	f.mount()
+	f.open()
 }
 
 func (f *fork) checkpoint(name string) {
@@ -188,6 +208,43 @@ func swapNames(dir, a, b string) error {
 	return unix.Renameat2(unix.AT_FDCWD, dir+"/"+a, unix.AT_FDCWD, dir+"/"+b, unix.RENAME_EXCHANGE)
 }
 
+// TestUndoOthers: what another session or the host has changed since, and what was committed, is a conflict and stays.
+func TestUndoOthers(t *testing.T) {
+	session := func(name string) history.Selection { return history.Selection{Session: name} }
+	for name, c := range map[string]struct {
+		since    func(f *fork)
+		conflict bool
+		f, base  string // the content afterwards
+	}{
+		"nobody": {func(*fork) {}, false, "old", "old"},
+		"another session": {func(f *fork) {
+			f.tell("session two")
+			f.make(f.merged, "f=theirs")
+		}, true, "theirs", "old"},
+		"the host":          {func(f *fork) { f.make(f.base, "f=host") }, false, "host", "host"},
+		"a commit":          {func(f *fork) { f.commit(Options{}) }, false, "new", "new"},
+		"a commit of a new": {func(f *fork) { f.make(f.merged, "g=1"); f.commit(Options{}) }, true, "new", "new"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFork(t, "f=old")
+			f.tell("session one")
+			f.make(f.merged, "f=new")
+			c.since(f)
+			u := f.undo(session("one"))
+			assert.Empty(t, u.Error)
+			assert.Equal(t, c.conflict, len(u.Conflicts) > 0, "%v", u)
+			assert.Equal(t, c.f, read(t, f.merged+"/f"))
+			assert.Equal(t, c.base, read(t, f.base+"/f"))
+		})
+	}
+}
+
+func read(t *testing.T, path string) string {
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return string(text)
+}
+
 // TestModelUndo makes random changes in a layer and travels between checkpoints: each is as it was, and the directory stays as it is.
 func TestModelUndo(t *testing.T) {
 	need.Once(t)
@@ -197,8 +254,9 @@ func TestModelUndo(t *testing.T) {
 }
 
 func modelUndo(t *testing.T, seed uint64) {
-	f := newFork(t)
+	f := newFork(t, "theirs/")
 	random := rand.New(rand.NewPCG(seed, 4))
+	host := &player{Rand: random, dir: f.base + "/theirs"}
 	base, branch := &player{Rand: random, dir: f.base}, &player{Rand: random, dir: f.merged, next: 1_000_000}
 	defer func() {
 		if t.Failed() {
@@ -213,7 +271,6 @@ func modelUndo(t *testing.T, seed uint64) {
 	thaw()
 	type point struct{ tree, diff []string }
 	var points []point
-	var redone []point // by redo, the last one first
 	directory := tree(t, f.base)
 	for round := range 8 {
 		name := fmt.Sprint("c", round)
@@ -222,25 +279,30 @@ func modelUndo(t *testing.T, seed uint64) {
 		f.checkpoint(name)
 		for range random.IntN(12) {
 			branch.play()
+			host.play()
 		}
+		theirs := tree(t, host.dir)
 		if random.IntN(3) == 0 {
 			branch.log = append(branch.log, "mount")
 			f.again()
 		}
-		switch random.IntN(3) {
-		case 0:
+		if random.IntN(3) == 0 {
 			to := random.IntN(len(points))
 			now := point{tree(t, f.merged), f.diff()}
 			branch.log = append(branch.log, fmt.Sprint("undo c", to))
-			u := f.undo(history.Selection{Checkpoint: fmt.Sprint("c", to)})
+			sel, u := history.Selection{Checkpoint: fmt.Sprint("c", to)}, undone{}
+			if random.IntN(3) == 0 {
+				branch.log = append(branch.log, "killed")
+				f.undoKilled(random.IntN(6), sel)
+				u.Steps = []string{"killed"}
+			} else {
+				u = f.undo(sel)
+			}
 			require.Empty(t, append(u.Conflicts, u.Unkept...))
 			require.Empty(t, u.Error)
 			requireMerged(t, points[to].tree, f.merged, "%q", u.Steps)
 			require.ElementsMatch(t, points[to].diff, f.diff(), "%q", u.Steps)
-			if len(u.Steps) > 0 {
-				redone = append(redone, now)
-			}
-			if len(u.Steps) > 0 && random.IntN(2) == 0 {
+			if len(u.Steps) > 0 && u.Steps[0] != "killed" && random.IntN(2) == 0 {
 				branch.log = append(branch.log, "redo")
 				u = f.undo(redo)
 				require.Empty(t, append(u.Conflicts, u.Unkept...))
@@ -249,12 +311,11 @@ func modelUndo(t *testing.T, seed uint64) {
 			}
 		}
 		require.Equal(t, directory, tree(t, f.base))
+		require.Equal(t, theirs, tree(t, host.dir))
 	}
-	_ = redone
 	branch.log = append(branch.log, "undo c0")
 	u := f.undo(history.Selection{Checkpoint: "c0"})
 	require.Empty(t, append(u.Conflicts, u.Unkept...))
 	requireMerged(t, directory, f.merged, "%q", u.Steps)
 	require.Empty(t, f.diff(), "%q", u.Steps)
-	_ = time.Now
 }
