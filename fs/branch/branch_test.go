@@ -95,8 +95,11 @@ func TestServe(t *testing.T) {
 		Passthrough: true, Timeout: time.Millisecond, History: kept.Store})
 	require.NoError(t, err)
 	go func() {
-		_, err := kept.Resume(context.Background(), v.Hooks())
+		results, err := kept.Resume(context.Background(), v.Hooks())
 		require.NoError(t, err)
+		for _, r := range results {
+			require.Empty(t, append(r.Conflicts, r.Unkept...), "resumed")
+		}
 		fmt.Println("ready")
 		thaw, lines := func() {}, bufio.NewScanner(os.Stdin)
 		for lines.Scan() {

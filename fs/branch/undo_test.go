@@ -111,7 +111,11 @@ func (f *fork) undoKilled(step int, sel history.Selection) {
 	require.NoError(f, err)
 	_, err = fmt.Fprintln(f.to, fmt.Sprint("kill", step), string(text))
 	require.NoError(f, err)
-	if _, err = f.from.ReadString('\n'); err == nil { // it has fewer steps
+	if line, err := f.from.ReadString('\n'); err == nil { // it has fewer steps
+		var u undone
+		require.NoError(f, json.Unmarshal([]byte(line), &u))
+		require.Empty(f, u.Error)
+		require.Empty(f, u.Conflicts)
 		return
 	}
 	f.Close()

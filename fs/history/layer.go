@@ -18,8 +18,8 @@ type Layer interface {
 	Revert(w *Writer, id beneath.FileID, data []byte) error
 	// MakeDirs makes a directory of the tree that the layer shows.
 	MakeDirs(rel string) error
-	// Still keeps clients from changing names in the layer until end is called.
-	Still() (end func())
+	// Still keeps clients from changing names in the layer until end is called. The caller may change those of the tree.
+	Still() (end func(), err error)
 }
 
 // Shows is what a layer would show after some changes are reverted.

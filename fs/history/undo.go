@@ -128,7 +128,11 @@ func (u *undoing) run(ctx context.Context, j *plan.Journal, r *Result) (*Result,
 		}}
 	if l := u.store.opt.Layer; l != nil {
 		runner.Dirs = l.MakeDirs
-		defer l.Still()() // between two steps a path may show what it never had
+		end, err := l.Still() // between two steps a path may show what it never had
+		if err != nil {
+			return r, err
+		}
+		defer end()
 		if u.hooks.Over != nil {
 			defer u.hooks.Over()
 		}

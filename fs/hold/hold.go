@@ -124,10 +124,17 @@ func (l *Layers) Freeze() (thaw func() error) {
 	}
 }
 
-// Still is Freeze for this process: the records stay its own.
-func (l *Layers) Still() (end func()) {
+// Still is Freeze for this process, which may change names of Upper by itself until end is called: the records stay its own.
+func (l *Layers) Still() (end func(), err error) {
 	l.gate.Lock()
-	return l.gate.Unlock
+	l.mu.Lock()
+	err = l.begin()
+	l.mu.Unlock()
+	if err != nil {
+		l.gate.Unlock()
+		return nil, err
+	}
+	return l.gate.Unlock, nil
 }
 
 // Find implements beneath.Layer.
