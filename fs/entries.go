@@ -228,7 +228,7 @@ func (v *View) rename(old *place, oldName string, new *place, newName string, fl
 	if otherErr != nil {
 		replaced = nil
 	}
-	done, err := v.holdRename(old, new, &moved, flags)
+	done, err := v.holdRename(old, new, &moved, replaced, flags)
 	if err != nil {
 		return err
 	}

@@ -145,7 +145,9 @@ func (v *View) holdNode(a *request, p *place) error {
 	if !v.nodeHeld(p.node, p.rel) {
 		return v.holdOther(a, p)
 	}
-	p.keep = nil
+	if !v.whole {
+		p.keep = nil
+	}
 	if p.held {
 		if p.stat.Nlink > 0 {
 			return beneath.ErrStale // of the scope: opened before the rule held
@@ -164,7 +166,7 @@ func (v *View) holdNode(a *request, p *place) error {
 	if p.stat.IsDir() {
 		err = h.MakeDirs(p.rel)
 	} else {
-		err = h.CopyUp(p.rel)
+		err = h.CopyUp(p.rel, p.keep)
 	}
 	if err != nil {
 		return err
@@ -209,7 +211,9 @@ func (v *View) holdName(a *request, p *place) (leave func(), err error) {
 		return leave, nil
 	}
 	h := v.hold
-	p.keep, p.own = nil, true
+	if p.own = true; !v.whole {
+		p.keep = nil
+	}
 	if a.near == nil || !a.near.own {
 		if err := h.Enter(); err != nil {
 			return leave, err
@@ -241,7 +245,7 @@ const maxAdopted = 64 << 20
 // holdRename renames if a name is held. done is false if both are not. A file that is not held can come to a held path: a
 // copy of it replaces what is there, as editors and package managers expect of a rename. Other renames between a held path
 // and another one fail with EXDEV: programs then copy. The caller holds View.moves.
-func (v *View) holdRename(old, new *place, moved *beneath.Stat, flags uint) (done bool, err error) {
+func (v *View) holdRename(old, new *place, moved, replaced *beneath.Stat, flags uint) (done bool, err error) {
 	h := v.hold
 	switch {
 	case h == nil:
@@ -253,7 +257,8 @@ func (v *View) holdRename(old, new *place, moved *beneath.Stat, flags uint) (don
 	case !old.own || !new.own:
 		return true, syscall.EXDEV
 	}
-	return true, h.Rename(nameOf(old), nameOf(new), flags)
+	open := replaced != nil && v.keepOpen(new, replaced)
+	return true, h.Rename(nameOf(old), nameOf(new), flags, new.keep, open)
 }
 
 // adopt replaces what a held path has by a copy of a file that is not held, and removes the file.

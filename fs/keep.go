@@ -38,26 +38,29 @@ func (v *View) at(p *place) history.Place {
 
 // make calls f, which creates the object of a place.
 func (v *View) make(p *place, f func() error) error {
+	make := func(at history.Place) error {
+		m, err := p.keep.Make(at)
+		if err != nil {
+			return err
+		}
+		if err = f(); err != nil || m == nil {
+			m.Void()
+			return err
+		}
+		st, _ := p.dir.Stat(p.name) // another process may have removed it
+		m.Done(&st)
+		return nil
+	}
 	if p.own {
-		return v.hold.Make(nameOf(p), f)
+		return v.hold.Make(nameOf(p), make)
 	}
-	m, err := p.keep.Make(v.at(p))
-	if err != nil {
-		return err
-	}
-	if err = f(); err != nil || m == nil {
-		m.Void()
-		return err
-	}
-	st, _ := p.dir.Stat(p.name) // another process may have removed it
-	m.Done(&st)
-	return nil
+	return make(v.at(p))
 }
 
 // unlink removes the name of a place, which had the attributes st.
 func (v *View) unlink(p *place, st *beneath.Stat) error {
 	if p.own {
-		return v.hold.Remove(nameOf(p), false)
+		return v.hold.Remove(nameOf(p), false, p.keep, v.keepOpen(p, st))
 	}
 	if st.IsDir() {
 		return p.dir.Unlink(p.name) // EISDIR
@@ -69,7 +72,7 @@ func (v *View) unlink(p *place, st *beneath.Stat) error {
 func (v *View) rmdir(p *place, st *beneath.Stat) error {
 	switch {
 	case p.own:
-		return v.hold.Remove(nameOf(p), true)
+		return v.hold.Remove(nameOf(p), true, p.keep, false)
 	case v.hold == nil:
 		return p.keep.Rmdir(v.at(p), st)
 	case v.hold.Shows(p.path()):
@@ -114,6 +117,13 @@ func (v *View) keepContent(p *place) error {
 func (v *View) keepAttributes(p *place) error {
 	if p.node.staged.Load() != nil {
 		return nil // likewise
+	}
+	if p.own && p.stat.IsDir() { // p.stat has the identity of the base's
+		st, err := v.hold.Upper.Stat(p.rel)
+		if err != nil {
+			return err
+		}
+		return p.keep.Attributes(p.rel, &st)
 	}
 	return p.keep.Attributes(p.rel, &p.stat)
 }
@@ -189,22 +199,24 @@ func (v *View) links(st *beneath.Stat) uint32 {
 // replaceStaged gives a staged file of git, with the attributes st, its name. now are those of the file that it replaces;
 // zero: none.
 func (v *View) replaceStaged(at *place, st, now *beneath.Stat) error {
+	replace := func(to history.Place, replaced *beneath.Stat) error {
+		from := to
+		from.Name = scope.StagedGitFile
+		m, err := at.keep.Make(from)
+		if err != nil {
+			return err
+		}
+		m.Done(st)
+		return at.keep.Rename(from, to, st, replaced, false, 0)
+	}
 	if at.own {
-		return v.hold.Replace(nameOf(at), func() error { return at.dir.Rename(scope.StagedGitFile, at.dir, at.name, 0) })
+		return v.hold.Replace(nameOf(at), replace)
 	}
-	to := v.at(at)
-	from := to
-	from.Name = scope.StagedGitFile
-	m, err := at.keep.Make(from)
-	if err != nil {
-		return err
-	}
-	m.Done(st)
 	var replaced *beneath.Stat
 	if now.Mask != 0 {
 		replaced = now
 	}
-	return at.keep.Rename(from, to, st, replaced, false, 0)
+	return replace(v.at(at), replaced)
 }
 
 // Hooks returns what connects an undo with the view.
@@ -224,6 +236,7 @@ func (v *View) Hooks() history.Hooks {
 		Lock:    v.undoing,
 		Begin:   v.keepWritten,
 		Changed: v.undone,
+		Over:    v.reidentify,
 	}
 }
 
@@ -301,6 +314,15 @@ func (v *View) undoing() (unlock func(), err error) {
 	}, nil
 }
 
+// identity returns the identity that clients see at a path; zero: none.
+func (v *View) identity(rel string) beneath.FileID {
+	st, err := v.root.Stat(rel)
+	if err != nil {
+		return beneath.FileID{}
+	}
+	return st.ID()
+}
+
 // staleName is a name that an undo has changed, and the node of what it has.
 type staleName struct {
 	nameIn
@@ -308,7 +330,11 @@ type staleName struct {
 }
 
 // undone is history.Hooks.Changed.
-func (v *View) undone(dir beneath.FileID, name string, id beneath.FileID) {
+func (v *View) undone(at history.Place, id beneath.FileID) {
+	dir, name := at.ID, at.Name
+	if v.whole { // clients know other identities
+		dir, id = v.identity(at.Rel), v.identity(at.Path())
+	}
 	parent := v.nodes.byIdentity(dir)
 	if parent == nil {
 		return // the kernel knows no name there

@@ -7,6 +7,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"github.com/scopefs/scopefs/audit/event"
+	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -138,22 +139,24 @@ func (v *View) link(old, new *place, newName string) error {
 	}
 	if err == nil && st.ID() == old.node.ident() {
 		do := func() error { return dir.Link(base, new.dir, newName) }
+		link := func(at history.Place) error { return new.keep.Link(old.rel, at, st.ID(), do) }
 		if new.own {
-			return v.hold.Make(nameOf(new), do)
+			return v.hold.Make(nameOf(new), link)
 		}
-		return new.keep.Link(old.rel, v.at(new), st.ID(), do)
+		return link(v.at(new))
 	}
 	if !old.held {
 		return beneath.ErrStale // the host has moved it since
 	}
-	if new.own {
-		return v.hold.Make(nameOf(new), func() error {
+	link := func(at history.Place) error {
+		return new.keep.Link("", at, old.node.ident(), func() error {
 			return v.unnamed(func() error { return old.obj.LinkTo(new.dir, newName) })
 		})
 	}
-	return new.keep.Link("", v.at(new), old.node.ident(), func() error {
-		return v.unnamed(func() error { return old.obj.LinkTo(new.dir, newName) })
-	})
+	if new.own {
+		return v.hold.Make(nameOf(new), link)
+	}
+	return link(v.at(new))
 }
 
 // Readlink returns the text of a link, if it leads to a place inside from every known

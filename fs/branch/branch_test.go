@@ -90,25 +90,38 @@ func TestServe(t *testing.T) {
 	require.NoError(t, err)
 	dev, err := fusemount.Mount(top+"/merged", fusemount.MountOptions{})
 	require.NoError(t, err)
+	kept := newKept(t, layers)
 	v, err := view.New(layers.Base, dev.FD(), view.Options{Policy: policy, Recorder: recorder{}, Hold: layers, Whole: true, XAttrs: true,
-		Passthrough: true, Timeout: time.Millisecond})
+		Passthrough: true, Timeout: time.Millisecond, History: kept.Store})
 	require.NoError(t, err)
 	go func() {
+		results, err := kept.Resume(context.Background(), v.Hooks())
+		require.NoError(t, err)
+		for _, r := range results {
+			require.Empty(t, append(r.Conflicts, r.Unkept...), "resumed")
+		}
 		fmt.Println("ready")
 		thaw, lines := func() {}, bufio.NewScanner(os.Stdin)
 		for lines.Scan() {
-			switch lines.Text() {
+			what, about, _ := strings.Cut(lines.Text(), " ")
+			switch what {
+			case "session":
+				kept.session.Store(&about)
 			case "freeze":
 				thaw = v.Freeze()
 			case "thaw":
 				thaw()
 			case "full":
 				bases.records, bases.removed = maxBases, maxBases
+			default:
+				fmt.Println(kept.answer(v, what, about))
+				continue
 			}
 			fmt.Println("done")
 		}
 	}()
 	require.NoError(t, v.Serve())
+	kept.Close()
 }
 
 // mount has a view of the branch served at merged.

@@ -147,7 +147,7 @@ func killedModel(t *testing.T, base string) {
 				point()
 				return point, nil
 			},
-			Changed: func(beneath.FileID, string, beneath.FileID) { point() },
+			Changed: func(Place, beneath.FileID) { point() },
 		}))
 	case "again":
 		whole("to the checkpoint", c.undo(Selection{Checkpoint: "p"}))
@@ -245,7 +245,7 @@ func killedChild(t *testing.T, base string) {
 			Lock:    func() (func(), error) { begun = true; point(); return func() {}, nil },
 			May:     may,
 			Open:    func(beneath.FileID) bool { point(); return false },
-			Changed: func(beneath.FileID, string, beneath.FileID) { point() },
+			Changed: func(Place, beneath.FileID) { point() },
 		}))
 	case "resume":
 		results, err := c.store.Resume(t.Context(), Hooks{})

@@ -27,6 +27,7 @@ type Step struct {
 	id     beneath.FileID // Copy, and Move of what is in the way: the object
 	object beneath.FileID // Restore: the kept file
 	seen   thing          // at Path, before the undo; without attr if an earlier step changes it
+	twin   bool           // Move in a layer: a step before it has changed what the layer shows there
 }
 
 // Seen returns a text that differs if the step would act on another object, content or attributes.
@@ -55,6 +56,7 @@ const (
 	Copy      Action = "copy"    // of Path, as others have changed it, to To
 	Rewrite   Action = "rewrite" // the content
 	Attribute Action = "attributes"
+	Reveal    Action = "reveal" // what the base of a layer has: the layer has nothing of its own there any more
 )
 
 // Problem is a path that an undo leaves as it is.
@@ -82,7 +84,8 @@ func (s *Store) replay(found *selected, hooks Hooks) *world {
 		before: map[beneath.FileID]*entry{}, where: map[beneath.FileID]string{},
 		stray: map[beneath.FileID]string{}, content: map[beneath.FileID]*entry{},
 		later: map[beneath.FileID][]*entry{}, torn: found.torn, force: found.force, any: found.any, beside: map[beneath.FileID]bool{},
-		plan: Plan{Steps: []Step{}, Conflicts: []Problem{}, Unkept: []Problem{}},
+		revealed: map[string]bool{},
+		plan:     Plan{Steps: []Step{}, Conflicts: []Problem{}, Unkept: []Problem{}},
 	}
 	for i := range found.records {
 		e := &found.records[i]
@@ -245,7 +248,7 @@ func (w *world) mayMove(t thing, rels ...string) string {
 }
 
 func (w *world) step(a Action, e *entry, path, to string) {
-	step := Step{Action: a, Path: path, To: to, entry: e, seen: w.at(path)}
+	step := Step{Action: a, Path: path, To: to, entry: e, seen: w.at(path), twin: w.revealed[path] || w.revealed[to]}
 	if w.current[w.same(step.seen.id)] != nil {
 		step.seen.attr = nil
 	}
@@ -285,7 +288,7 @@ func (w *world) invert(e *entry) {
 		w.timesOf(e)
 		return
 	}
-	if w.skipped[e.Object] && e.Kind != journal.Moved && e.Kind != journal.Made && e.Kind != journal.Exchanged {
+	if w.skipped[e.Object] && !slices.Contains([]journal.Kind{journal.Moved, journal.Made, journal.Exchanged, journal.Shown}, e.Kind) {
 		return
 	}
 	if why := w.may(e.Path, e.second()); why != "" && !e.gone {
@@ -305,6 +308,8 @@ func (w *world) invert(e *entry) {
 		w.invertExchanged(e)
 	case journal.Content, journal.Attributes:
 		w.invertContent(e)
+	case journal.Shown:
+		w.invertShown(e)
 	case journal.Lost:
 		w.problem(&w.plan.Unkept, e.Path, e.Why)
 	}
@@ -338,7 +343,11 @@ func (w *world) invertMade(e *entry) {
 	}
 	t := w.at(e.Path)
 	why := w.expects(e, t)
-	if id := w.same(e.Object); !t.there && (w.blocked[id] == "" || w.listed[id]) {
+	id := w.same(e.Object)
+	copied := e.Kind == journal.Made && e.To != ""
+	if !t.there && w.blocked[id] == "" && !copied && w.below(e.Path) != nil {
+		why = "it is in the directory: it was committed, or the host has made it"
+	} else if !t.there && (w.blocked[id] == "" || w.listed[id]) {
 		return // somebody has removed it already, or its other name is a conflict
 	}
 	if why == "" && t.dir && !w.empty(e.Path) {
@@ -351,6 +360,8 @@ func (w *world) invertMade(e *entry) {
 	if e.Kind == journal.Restored {
 		w.step(Return, e, e.Path, e.To)
 		w.kept[e.To] = t
+	} else if copied {
+		w.step(Reveal, e, e.Path, "")
 	} else {
 		w.step(Remove, e, e.Path, "")
 	}
@@ -367,7 +378,7 @@ func (w *world) invertRemoved(e *entry) {
 		return
 	}
 	w.moveBeside(e, e.Path)
-	if why := w.free(e.Path); why != "" {
+	if why := cmp.Or(w.free(e.Path), w.hides(e)); why != "" {
 		w.conflict(e, e.Path, why)
 		return
 	}
@@ -487,7 +498,7 @@ func (w *world) invertMoved(e *entry) {
 		why = cmp.Or(why, w.mayMove(t, e.To, e.Path))
 		if why == "" {
 			w.moveBeside(e, e.Path)
-			why = w.free(e.Path)
+			why = cmp.Or(w.free(e.Path), w.hides(e))
 		}
 		if why != "" {
 			w.conflict(e, e.To, why)

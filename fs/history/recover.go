@@ -162,7 +162,7 @@ func (s *Store) recoverGeneration(p past) (wrong bool, err error) {
 		if c.void[r.Seq] {
 			continue
 		}
-		if c.check(r); !c.void[r.Seq] && r.Of != 0 && (r.Kind == journal.Content || r.Kind == journal.Attributes) {
+		if c.check(r); !c.void[r.Seq] && r.Of != 0 && (r.Kind == journal.Content || r.Kind == journal.Attributes || r.Kind == journal.Shown) {
 			kept[r.Of] = r
 		}
 	}
@@ -211,6 +211,10 @@ func (c *correction) check(r *journal.Record) {
 			return
 		}
 		c.note(&journal.Record{Kind: journal.Settled, Of: r.Seq, Object: plain(st.ID())})
+	case r.Kind == journal.Shown:
+		if !c.settled[r.Seq] && c.s.opt.Layer != nil && c.s.opt.Layer.Last() < r.Seq {
+			void()
+		}
 	case r.Kind == journal.Content && r.Kept != 0:
 		st, err := c.s.dir.Stat(c.p.name + "/" + name)
 		delete(c.kept, name)

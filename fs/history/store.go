@@ -46,6 +46,7 @@ type Options struct {
 	Unkept  bool          // what cannot be kept changes all the same, and is listed; else the change is refused: see RefusedError
 
 	Quota *quota.Counter // counts what the history takes; nil: nobody
+	Layer Layer          // the tree is its upper directory; nil: it is a scope
 
 	// Dropped is called when generations were given up, with their number and the reason, and with 0 when the next ones are
 	// about to be.

@@ -27,8 +27,9 @@ type Hooks struct {
 	Open    func(id beneath.FileID) bool      // a client has the file open
 	Lock    func() (unlock func(), err error) // excludes changes by clients during one step
 	// Changed is called during a step for a name that has changed, and for one whose object has. There is no object if
-	// id is zero.
-	Changed  func(dir beneath.FileID, name string, id beneath.FileID)
+	// id is zero. Of a layer the place and the object are those of the tree, or not known: the path counts.
+	Changed  func(at Place, id beneath.FileID)
+	Over     func() // is called after the steps of an undo in a layer
 	Progress func(done, total int)
 	Begin    func() // keeps what clients have open for writing: a time begins to which an undo may go back
 	// Agree sees the plan before the undo begins. After an error nothing is done. A file that changes later is a conflict.
@@ -121,10 +122,22 @@ func (s *Store) undo(ctx context.Context, sel Selection, hooks Hooks, h Header) 
 func (u *undoing) run(ctx context.Context, j *plan.Journal, r *Result) (*Result, error) {
 	eio := func(err error) bool { return errors.Is(err, unix.EIO) }
 	r.Unkept = append(r.Unkept, u.partly...)
-	err := j.Run(ctx, plan.Runner{Tree: u.store.tree, Stage: u.store.dir, Keeper: u, Lock: u.hooks.Lock, Changed: u.hooks.Changed,
+	runner := plan.Runner{Tree: u.store.tree, Stage: u.store.dir, Keeper: u, Lock: u.hooks.Lock, Changed: u.hooks.Changed,
 		Progress: u.hooks.Progress, Fatal: eio, Partly: func(s *plan.Step, err error) {
 			r.Unkept = append(r.Unkept, Problem{s.At.Rel(), err.Error()})
-		}})
+		}}
+	if l := u.store.opt.Layer; l != nil {
+		runner.Dirs = l.MakeDirs
+		end, err := l.Still() // between two steps a path may show what it never had
+		if err != nil {
+			return r, err
+		}
+		defer end()
+		if u.hooks.Over != nil {
+			defer u.hooks.Over()
+		}
+	}
+	err := j.Run(ctx, runner)
 	defer func() { _ = j.End() }() // a journal that stays has no step left for a resume
 	steps := r.Steps
 	r.Steps = make([]Step, 0, len(steps)) // those that are done
@@ -184,6 +197,8 @@ type inverse struct {
 	Gen     string          `json:"g"`
 	Removed beneath.FileID  `json:"d,omitzero"`  // Mkdir: the directory for which it stands
 	Room    bool            `json:"m,omitempty"` // it makes room, and inverts nothing
+	Twin    bool            `json:"t,omitempty"` // Step.twin
+	Base    string          `json:"b,omitempty"` // Reveal of a layer's copy: the file of the base
 }
 
 // entry returns the record with its generation.
@@ -213,16 +228,19 @@ func (w *world) steps(u *undoing) (p plan.Plan, err error) {
 		}
 		record := *e.Record
 		record.Path, record.Program, record.Why, record.Attr = "", "", "", nil
+		base := record.To
 		if step.Action != Restore && step.Action != Rewrite {
 			record.To = ""
 		}
-		inv := inverse{Action: step.Action, Record: &record, Gen: e.gen.name, Room: step.id != beneath.FileID{}}
+		inv := inverse{Action: step.Action, Record: &record, Gen: e.gen.name, Room: step.id != beneath.FileID{}, Twin: step.twin}
 		s := plan.Step{Do: plan.Move, At: plan.InTree(step.Path), To: plan.InTree(step.To), Object: ident(same(e.Object))}
 		at := step.Path // whose directory the step needs
 		staged := fmt.Sprint(journal.OpenName(u.w.undo.began), "/s", i)
 		switch step.Action {
 		case Remove:
 			s.Do, s.To = plan.Remove, plan.Spot{}
+		case Reveal:
+			s.Do, s.To, inv.Base = plan.Remove, plan.Spot{}, base
 		case Restore:
 			s.At, s.To, s.Object = plan.InStage(step.To), plan.InTree(step.Path), ident(step.object)
 		case Return:
@@ -267,7 +285,14 @@ func (w *world) steps(u *undoing) (p plan.Plan, err error) {
 				s.Do = plan.Times
 			}
 		}
+		if e.Kind == journal.Shown {
+			s = plan.Step{Do: plan.Show, At: plan.InTree(e.Path), To: plan.InTree(e.To)}
+			at, inv.Base = e.Path, ""
+		}
 		key := w.same(e.Object)
+		if key == (beneath.FileID{}) { // a layer shows another object of its base
+			key.Dev = e.Seq
+		}
 		if s.Needs = slices.Clone(about[key]); inv.Room {
 			about[key], s.Needs = append(about[key], i), nil
 		} else {
@@ -354,7 +379,13 @@ func (u *undoing) open(id beneath.FileID) bool { return u.hooks.Open != nil && u
 
 // Remove is of plan.Keeper.
 func (u *undoing) Remove(s *plan.Step, at Place, st *beneath.Stat) error {
-	u.inverse(s)
+	if i := u.inverse(s); i.Base != "" {
+		u.w.base = &journal.Record{To: i.Base}
+		defer func() { u.w.base = nil }()
+		if below := u.store.opt.Layer.Plan().Below(at.Path()); below != nil {
+			u.w.base.Attr = journal.AttrOf(below)
+		}
+	}
 	if st.IsDir() {
 		return u.w.Rmdir(at, st)
 	}
@@ -365,6 +396,9 @@ func (u *undoing) Remove(s *plan.Step, at Place, st *beneath.Stat) error {
 func (u *undoing) Move(s *plan.Step, from, to Place, st *beneath.Stat, change func() error) error {
 	i, g, id := u.inverse(s), u.w.undo, plain(st.ID())
 	r := &journal.Record{Kind: journal.Moved, Path: from.Path(), To: to.Path(), Object: id}
+	if i.Twin && i.Action == Move {
+		r.Flags |= journal.Twin
+	}
 	switch i.Action {
 	case Mkdir, Copy:
 		m, err := u.w.makeFor(to, id, i.Removed)

@@ -20,23 +20,25 @@ type world struct {
 	kept  map[string]thing // files that the undo returns to the history, by their paths there
 	moves []move           // of directories, the latest last
 
-	blocked map[beneath.FileID]string        // why an object stays as it is
-	listed  map[beneath.FileID]bool          // blocked objects that plan.Conflicts lists
-	skipped map[beneath.FileID]bool          // made and removed by one generation, which kept nothing
-	twins   map[string]bool                  // names that one generation has given and removed, without keeping them
-	states  map[beneath.FileID][]*entry      // Made, Content and Written that are to be taken back, in order, up to the present step
-	current map[beneath.FileID]*journal.Attr // after inverses; nil: as it is
-	busy    map[beneath.FileID]bool          // clients of the view had it open for writing then: what differs is theirs
-	before  map[beneath.FileID]*entry        // the first record about the times of a directory
-	where   map[beneath.FileID]string        // paths of directories
-	stray   map[beneath.FileID]string        // of those that were moved back before
-	content map[beneath.FileID]*entry        // the record with the content before
-	later   map[beneath.FileID][]*entry      // records of an object that was not at their path then, the newest first
-	torn    map[beneath.FileID]bool          // an undo of its content or attributes was interrupted
-	force   bool                             // Selection.Force
-	any     bool                             // what others have changed since does not matter
-	beside  map[beneath.FileID]bool          // objects whose newer state is in a copy
-	plan    Plan
+	blocked  map[beneath.FileID]string        // why an object stays as it is
+	listed   map[beneath.FileID]bool          // blocked objects that plan.Conflicts lists
+	skipped  map[beneath.FileID]bool          // made and removed by one generation, which kept nothing
+	twins    map[string]bool                  // names that one generation has given and removed, without keeping them
+	states   map[beneath.FileID][]*entry      // Made, Content and Written that are to be taken back, in order, up to the present step
+	current  map[beneath.FileID]*journal.Attr // after inverses; nil: as it is
+	busy     map[beneath.FileID]bool          // clients of the view had it open for writing then: what differs is theirs
+	before   map[beneath.FileID]*entry        // the first record about the times of a directory
+	where    map[beneath.FileID]string        // paths of directories
+	stray    map[beneath.FileID]string        // of those that were moved back before
+	content  map[beneath.FileID]*entry        // the record with the content before
+	later    map[beneath.FileID][]*entry      // records of an object that was not at their path then, the newest first
+	torn     map[beneath.FileID]bool          // an undo of its content or attributes was interrupted
+	force    bool                             // Selection.Force
+	any      bool                             // what others have changed since does not matter
+	beside   map[beneath.FileID]bool          // objects whose newer state is in a copy
+	shown    Shows                            // of a layer; nil: see shows
+	revealed map[string]bool                  // paths at which a layer shows another object of its base than now
+	plan     Plan
 }
 
 // thing is the object at a name. The zero thing is nothing.
@@ -113,7 +115,9 @@ func (w *world) free(rel string) string {
 		return "another object is there"
 	}
 	if dir := beneath.Parent(rel); dir != "" && !w.at(dir).there {
-		return "its directory is not there any more"
+		if st := w.below(dir); st == nil || !st.IsDir() {
+			return "its directory is not there any more"
+		}
 	}
 	return ""
 }

@@ -22,6 +22,9 @@ type Writer struct {
 	nothing bool        // not even there
 	undo    *generation // instead of that of label
 	inverts uint64      // Record.Of of an undo
+
+	ready func() error    // see Ready
+	base  *journal.Record // of a layer: To and Attr of the copy that an undo removes; nil: it is none
 }
 
 // Place is a name in a directory.
@@ -82,6 +85,11 @@ func (w *Writer) Make(at Place) (m *Making, err error) {
 
 // makeFor is Make of an object that an undo moves to the name: a directory stands for one that was removed.
 func (w *Writer) makeFor(at Place, id, removed beneath.FileID) (m *Making, err error) {
+	return w.making(at, &journal.Record{Kind: journal.Made, Path: at.Path(), Object: id, Other: removed})
+}
+
+// making is Make with a record.
+func (w *Writer) making(at Place, r *journal.Record) (m *Making, err error) {
 	if w == nil {
 		return nil, nil
 	}
@@ -89,7 +97,7 @@ func (w *Writer) makeFor(at Place, id, removed beneath.FileID) (m *Making, err e
 		if err := w.named(g, at); err != nil {
 			return err
 		}
-		m = &Making{w, g, &journal.Record{Kind: journal.Made, Path: at.Path(), Object: id, Other: removed}}
+		m = &Making{w, g, r}
 		if err := w.write(g, m.r); err != nil {
 			return err
 		}
@@ -220,6 +228,9 @@ func (w *Writer) Unlink(at Place, st *beneath.Stat, open bool) error {
 	err := w.begin(func(g *generation) error {
 		id := plain(st.ID())
 		r := &journal.Record{Kind: journal.Removed, Path: at.Path(), Object: id}
+		if w.base != nil {
+			r.To, r.Attr = w.base.To, w.base.Attr
+		}
 		switch {
 		case st.Nlink <= 1 && g.own(st, seenBorn):
 			r.Flags |= journal.Born
@@ -321,7 +332,12 @@ func (w *Writer) Rmdir(at Place, st *beneath.Stat) error {
 
 // Rename moves the object moved to a name. other is what that name has; nil: nothing. flags are those of renameat2(2).
 func (w *Writer) Rename(from, to Place, moved, other *beneath.Stat, open bool, flags uint) error {
-	plainly := func() error { return from.Dir.Rename(from.Name, to.Dir, to.Name, flags) }
+	plainly := func() error {
+		if err := w.before(); err != nil {
+			return err
+		}
+		return from.Dir.Rename(from.Name, to.Dir, to.Name, flags)
+	}
 	if w == nil || other != nil && other.ID() == moved.ID() {
 		return plainly()
 	}
@@ -336,6 +352,9 @@ func (w *Writer) Rename(from, to Place, moved, other *beneath.Stat, open bool, f
 			g.unlink(to.Path(), beneath.FileID{})
 		}
 		r := &journal.Record{Kind: journal.Moved, Path: from.Path(), To: to.Path(), Object: moved.ID()}
+		if w.ready != nil {
+			r.Flags |= journal.Twin
+		}
 		switch {
 		case other == nil:
 			flags |= unix.RENAME_NOREPLACE
@@ -387,6 +406,9 @@ func (w *Writer) replaceKept(g *generation, r *journal.Record, from, to Place, o
 			err = beneath.ErrStale
 		}
 		if err == nil {
+			err = w.before()
+		}
+		if err == nil {
 			err = from.Dir.Rename(from.Name, to.Dir, to.Name, 0)
 		}
 		if err != nil {
@@ -403,7 +425,12 @@ func (w *Writer) replaceKept(g *generation, r *journal.Record, from, to Place, o
 	case failed != nil:
 		return w.unkept(err, func(why string) error {
 			again := &journal.Record{Kind: journal.Moved, Path: r.Path, To: r.To, Object: r.Object, Other: r.Other, Why: why}
-			return w.do(g, again, func() error { return from.Dir.Rename(from.Name, to.Dir, to.Name, 0) })
+			return w.do(g, again, func() error {
+				if err := w.before(); err != nil {
+					return err
+				}
+				return from.Dir.Rename(from.Name, to.Dir, to.Name, 0)
+			})
 		})
 	case err == nil:
 		g.keeps(int64(other.Blocks) * 512)
@@ -415,7 +442,12 @@ func (w *Writer) replaceKept(g *generation, r *journal.Record, from, to Place, o
 // removes the replaced one, as two records.
 func (w *Writer) replaceExchanged(g *generation, r *journal.Record, from, to Place, other *beneath.Stat, visible bool) error {
 	exchange := &journal.Record{Kind: journal.Exchanged, Path: r.Path, To: r.To, Object: r.Object, Other: r.Other}
-	err := w.do(g, exchange, func() error { return from.Dir.Rename(from.Name, to.Dir, to.Name, beneath.RenameExchange) })
+	err := w.do(g, exchange, func() error {
+		if err := w.before(); err != nil {
+			return err
+		}
+		return from.Dir.Rename(from.Name, to.Dir, to.Name, beneath.RenameExchange)
+	})
 	if err != nil {
 		return err
 	}

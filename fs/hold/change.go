@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/fs/history/journal"
 	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -56,8 +57,8 @@ func copyAttributes(from *beneath.Found, to *beneath.Root, at string) error {
 	return plan.AsOwner(a, &now, func(a *journal.Attr) error { return plan.SetAttributes(to, at, now.ID(), a) })
 }
 
-// CopyUp copies Base's object at a path to Upper, unless Upper has one.
-func (l *Layers) CopyUp(rel string) error {
+// CopyUp copies Base's object at a path to Upper, unless Upper has one. w keeps that.
+func (l *Layers) CopyUp(rel string, w *history.Writer) error {
 	from, err := l.Below(rel)
 	if err == nil {
 		err = l.Quota.Fits(int64(from.Stat.Blocks) * 512)
@@ -72,7 +73,10 @@ func (l *Layers) CopyUp(rel string) error {
 	if err != nil {
 		return err
 	}
-	err = l.place(name, rel, unix.RENAME_NOREPLACE, func(own *beneath.Stat) error {
+	keep := func(at history.Place, own *beneath.Stat) (*history.Making, error) {
+		return w.Copied(at, own.ID(), from.Rel)
+	}
+	err = l.place(name, rel, unix.RENAME_NOREPLACE, keep, func(own *beneath.Stat) error {
 		if now, err := l.below(rel); err != nil || now.Own != from.Own {
 			return beneath.ErrStale // the directory has moved
 		}
@@ -101,7 +105,8 @@ func (l *Layers) stage(from *beneath.Found) (name string, err error) {
 }
 
 // place moves a copy to a path of Upper, if may agrees.
-func (l *Layers) place(name, rel string, flags uint, may func(own *beneath.Stat) error) error {
+func (l *Layers) place(name, rel string, flags uint, keep func(history.Place, *beneath.Stat) (*history.Making, error),
+	may func(own *beneath.Stat) error) error {
 	stage, err := l.Stage.Dir("")
 	if err != nil {
 		return err
@@ -119,16 +124,30 @@ func (l *Layers) place(name, rel string, flags uint, may func(own *beneath.Stat)
 			}
 			own, err := stage.Stat(name)
 			if err == nil {
-				err = cmp.Or(l.begin(), may(&own))
+				err = l.begin()
 			}
-			if err == nil {
+			if err != nil {
+				return err
+			}
+			at, err := keptPlace(Name{dir, parentOf(rel), baseOf(rel)})
+			if err != nil {
+				return err
+			}
+			m, err := keep(at, &own)
+			if err != nil {
+				return err
+			}
+			if err = may(&own); err == nil {
 				c.note()
 				err = stage.Rename(name, dir, baseOf(rel), flags)
 			}
-			if err == nil {
-				l.Quota.Added(&own)
+			if err != nil {
+				m.Void()
+				return err
 			}
-			return err
+			m.Done(&own)
+			l.Quota.Added(&own)
+			return nil
 		})
 	}
 	if err != nil {
@@ -202,8 +221,14 @@ func (c *change) note() {
 	}
 }
 
+// keptPlace returns a name for a history.
+func keptPlace(at Name) (history.Place, error) {
+	st, err := at.Dir.Self().Stat()
+	return history.Place{Dir: at.Dir, ID: st.ID(), Rel: at.Rel, Name: at.Name}, err
+}
+
 // Make calls f, which creates the object of a place in Upper.
-func (l *Layers) Make(at Name, f func() error) error {
+func (l *Layers) Make(at Name, f func(history.Place) error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.here(at); err != nil {
@@ -212,32 +237,43 @@ func (l *Layers) Make(at Name, f func() error) error {
 	if _, err := l.look(at.Path()); !errors.Is(err, beneath.ErrStale) {
 		return cmp.Or(err, error(syscall.EEXIST))
 	}
-	return f()
+	place, err := keptPlace(at)
+	if err != nil {
+		return err
+	}
+	return f(place)
 }
 
-// Replace calls f, which gives an object of Upper the name of a place.
-func (l *Layers) Replace(at Name, f func() error) error {
+// Replace calls f, which gives an object of Upper the name of a place. own are the attributes of the object that Upper has there; nil: none.
+func (l *Layers) Replace(at Name, f func(place history.Place, own *beneath.Stat) error) error {
 	return l.change(func(c *change) error {
 		if err := l.here(at); err != nil {
 			return err
 		}
+		var own *beneath.Stat
 		if was, err := l.look(at.Path()); err == nil {
-			c.hides(at.Path(), &was, false)
+			if c.hides(at.Path(), &was, false); was.Root == l.Upper {
+				own = &was.Stat
+			}
 		}
 		if !c.read() {
 			return errUnread
 		}
 		c.note()
-		return f()
+		place, err := keptPlace(at)
+		if err != nil {
+			return err
+		}
+		return f(place, own)
 	})
 }
 
-// Remove removes the object of a place, a directory or another one.
-func (l *Layers) Remove(at Name, directory bool) error {
-	return l.change(func(c *change) error { return c.remove(at, directory) })
+// Remove removes the object of a place, a directory or another one. w keeps it. open reports whether clients have it open.
+func (l *Layers) Remove(at Name, directory bool, w *history.Writer, open bool) error {
+	return l.change(func(c *change) error { return c.remove(at, directory, w, open) })
 }
 
-func (c *change) remove(at Name, directory bool) error {
+func (c *change) remove(at Name, directory bool, w *history.Writer, open bool) error {
 	if err := c.here(at); err != nil {
 		return err
 	}
@@ -259,25 +295,40 @@ func (c *change) remove(at Name, directory bool) error {
 		return errUnread
 	}
 	c.note()
+	place, err := keptPlace(at)
+	if err != nil {
+		return err
+	}
 	before := c.records.dump(rel)
 	after := c.hidden(rel)
+	var shown *history.Showing
 	if c.changes(rel, after) {
-		if err := c.write(line{Op: opDrop, Path: []byte(rel), Shows: stateOf(after)}); err != nil {
+		lines := []line{{Op: opDrop, Path: []byte(rel), Shows: stateOf(after)}}
+		if shown, err = c.showing(w, beneath.FileID{}, lines, false); err != nil {
+			return err
+		}
+		if err = c.write(lines...); err != nil {
+			shown.Void()
 			return err
 		}
 	}
-	switch {
-	case was.Root != c.Upper:
-		touch(at.Dir)
-		return nil
-	case directory:
-		err = at.Dir.Rmdir(at.Name)
-	default:
-		err = at.Dir.Unlink(at.Name)
+	if was.Root != c.Upper {
+		if err = w.Times(place); err == nil {
+			touch(at.Dir)
+		}
+	} else {
+		var own beneath.Stat // a directory's
+		if own, err = at.Dir.Stat(at.Name); err == nil && directory {
+			err = w.Rmdir(place, &own)
+		} else if err == nil {
+			err = w.Unlink(place, &own, open)
+		}
 	}
 	if err != nil {
+		shown.Void()
 		return undone(err, c.restore(rel, before))
 	}
+	shown.Done()
 	return nil
 }
 

@@ -34,6 +34,7 @@ const (
 	UpperName   = "upper"
 	StageName   = "stage"
 	JournalName = "layer"
+	KeptName    = "kept" // the history of the layer
 	StateName   = "hold" // State itself, in an agent's history, of what rules hold
 )
 
@@ -64,6 +65,7 @@ type Layers struct {
 	copied    map[uint64]copied // by the inode number in Upper
 	compactAt int64             // the size of the journal at which it is written anew
 	records   *record           // of the root
+	last      uint64            // the largest line.Seq
 	announced bool              // the last line of the journal announces a change of Upper: see finish
 	dirty     atomic.Bool       // the journal has what is not on the disk
 	copies    atomic.Uint64     // names of Stage; a process that was killed has left others
@@ -120,6 +122,19 @@ func (l *Layers) Freeze() (thaw func() error) {
 		defer l.gate.Unlock()
 		return l.Load()
 	}
+}
+
+// Still is Freeze for this process, which may change names of Upper by itself until end is called: the records stay its own.
+func (l *Layers) Still() (end func(), err error) {
+	l.gate.Lock()
+	l.mu.Lock()
+	err = l.begin()
+	l.mu.Unlock()
+	if err != nil {
+		l.gate.Unlock()
+		return nil, err
+	}
+	return l.gate.Unlock, nil
 }
 
 // Find implements beneath.Layer.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -60,21 +61,21 @@ func TestLayers(t *testing.T) {
 	assert.Equal(t, base.ID(), both.Stat.ID())
 	assert.Same(t, l.Upper, both.Root)
 
-	assert.Equal(t, unix.ENOTEMPTY, l.Remove(at(t, l, "d/e"), true))
-	assert.Equal(t, unix.ENOTDIR, l.Remove(at(t, l, "d/x"), true))
-	require.NoError(t, l.Remove(at(t, l, "d/e/z"), false))
-	require.NoError(t, l.Remove(at(t, l, "d/e"), true))
+	assert.Equal(t, unix.ENOTEMPTY, l.Remove(at(t, l, "d/e"), true, nil, false))
+	assert.Equal(t, unix.ENOTDIR, l.Remove(at(t, l, "d/x"), true, nil, false))
+	require.NoError(t, l.Remove(at(t, l, "d/e/z"), false, nil, false))
+	require.NoError(t, l.Remove(at(t, l, "d/e"), true, nil, false))
 	assert.False(t, there("d/e"))
 	assert.False(t, there("d/e/z"))
 	e := at(t, l, "d/e")
-	require.NoError(t, l.Make(e, func() error { return e.Dir.Mkdir("e", 0o755) }))
-	assert.Equal(t, unix.EEXIST, l.Make(e, func() error { return nil }))
+	require.NoError(t, l.Make(e, func(history.Place) error { return e.Dir.Mkdir("e", 0o755) }))
+	assert.Equal(t, unix.EEXIST, l.Make(e, func(history.Place) error { return nil }))
 	assert.False(t, there("d/e/z"), "the removed directory shows through")
 
-	require.NoError(t, l.Rename(at(t, l, "d/x"), at(t, l, "d/w"), 0))
+	require.NoError(t, l.Rename(at(t, l, "d/x"), at(t, l, "d/w"), 0, nil, false))
 	assert.False(t, there("d/x"))
-	assert.Equal(t, unix.EEXIST, l.Rename(at(t, l, "d/w"), at(t, l, "d/y"), unix.RENAME_NOREPLACE))
-	require.NoError(t, l.Rename(at(t, l, "d/e"), at(t, l, "d/f"), 0))
+	assert.Equal(t, unix.EEXIST, l.Rename(at(t, l, "d/w"), at(t, l, "d/y"), unix.RENAME_NOREPLACE, nil, false))
+	require.NoError(t, l.Rename(at(t, l, "d/e"), at(t, l, "d/f"), 0, nil, false))
 	st, err := l.Base.Stat("free")
 	require.NoError(t, err)
 	require.NoError(t, l.Adopt("free", &st, "d/x", 0))
@@ -99,7 +100,7 @@ func TestLayers(t *testing.T) {
 // TestCarry: what is held below a directory moves with it, and stays if the rename fails.
 func TestCarry(t *testing.T) {
 	l, dir := layers(t, "base/a/held", "base/b/x")
-	require.NoError(t, l.CopyUp("a/held"))
+	require.NoError(t, l.CopyUp("a/held", nil))
 	assert.Equal(t, unix.EIO, l.Carry("a", "c", func() error { return unix.EIO }))
 	assert.FileExists(t, dir+"/state/upper/a/held")
 	require.NoError(t, l.Carry("a", "b/c", func() error { return os.Rename(dir+"/base/a", dir+"/base/b/c") }))
@@ -130,13 +131,13 @@ func TestFreeze(t *testing.T) {
 // TestJournal: the journal has all records after it was written anew, and does what a process that was killed has announced.
 func TestJournal(t *testing.T) {
 	l, dir := layers(t, "base/a/x", "base/b/y", "base/c")
-	require.NoError(t, l.Rename(at(t, l, "a"), at(t, l, "b/a"), 0))
-	require.NoError(t, l.CopyUp("b/a/x"))
-	require.NoError(t, l.Remove(at(t, l, "b/y"), false))
+	require.NoError(t, l.Rename(at(t, l, "a"), at(t, l, "b/a"), 0, nil, false))
+	require.NoError(t, l.CopyUp("b/a/x", nil))
+	require.NoError(t, l.Remove(at(t, l, "b/y"), false, nil, false))
 	want, err := l.Names("b")
 	require.NoError(t, err)
 	l.compactAt = 0
-	require.NoError(t, l.Remove(at(t, l, "c"), false))
+	require.NoError(t, l.Remove(at(t, l, "c"), false, nil, false))
 	require.NoError(t, l.Load())
 	names, err := l.Names("b")
 	require.NoError(t, err)
@@ -179,9 +180,9 @@ func (*slowKeeper) Moved(...string) {}
 // TestReadUnlocked: requests for other names do not wait while a version of Base is read.
 func TestReadUnlocked(t *testing.T) {
 	for name, change := range map[string]func(l *Layers) error{
-		"copy":   func(l *Layers) error { return l.CopyUp("slow") },
-		"remove": func(l *Layers) error { return l.Remove(at(t, l, "slow"), false) },
-		"rename": func(l *Layers) error { return l.Rename(at(t, l, "slow"), at(t, l, "to"), 0) },
+		"copy":   func(l *Layers) error { return l.CopyUp("slow", nil) },
+		"remove": func(l *Layers) error { return l.Remove(at(t, l, "slow"), false, nil, false) },
+		"rename": func(l *Layers) error { return l.Rename(at(t, l, "slow"), at(t, l, "to"), 0, nil, false) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, _ := layers(t, "base/slow", "base/other", "base/gone")
@@ -192,7 +193,7 @@ func TestReadUnlocked(t *testing.T) {
 			<-k.reading
 			_, err := l.Find("other")
 			require.NoError(t, err)
-			require.NoError(t, l.Remove(at(t, l, "gone"), false))
+			require.NoError(t, l.Remove(at(t, l, "gone"), false, nil, false))
 			close(k.goOn)
 			require.NoError(t, <-done)
 			assert.Equal(t, []string{"gone of gone", "slow of slow"}, k.noted)

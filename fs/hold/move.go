@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -74,15 +75,54 @@ func (l *Layers) Adopt(from string, st *beneath.Stat, to string, flags uint) err
 	if err != nil {
 		return err
 	}
-	return l.place(name, to, 0, func(*beneath.Stat) error { return nil })
+	keep := func(history.Place, *beneath.Stat) (*history.Making, error) { return nil, nil }
+	return l.place(name, to, 0, keep, func(*beneath.Stat) error { return nil })
 }
 
-// Rename renames within held paths. Nothing is copied: a record says what of Base the new name shows.
-func (l *Layers) Rename(old, new Name, flags uint) error {
-	return l.change(func(c *change) error { return c.rename(old, new, flags) })
+// Rename renames within held paths. A record says what of Base the new name shows: only a file that replaces one of Upper is copied, if w
+// keeps changes. open reports whether clients have the object open that is replaced.
+func (l *Layers) Rename(old, new Name, flags uint, w *history.Writer, open bool) error {
+	for try := 0; ; try++ {
+		err := l.change(func(c *change) error { return c.rename(old, new, flags, w, open) })
+		below, ok := errors.AsType[*notOwn](err)
+		if !ok || try == maxTries {
+			return err
+		}
+		if below.dir {
+			err = l.MakeDirs(below.rel)
+		} else {
+			err = l.CopyUp(below.rel, w)
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
-func (c *change) rename(old, new Name, flags uint) error {
+// notOwn reports an object of Base that has to be one of Upper: else a history had one record for two changes.
+type notOwn struct {
+	rel string
+	dir bool
+}
+
+const maxTries = 4
+
+func (*notOwn) Error() string { return "it is not in the layer" }
+
+func (*notOwn) Unwrap() error { return beneath.ErrStale }
+
+// keeps returns an error for an object that has to be one of Upper, for a history: a directory has what Upper gets below it later.
+func (c *change) keeps(old, new Name, moved, other *beneath.Found, replaces, swap bool) error {
+	switch {
+	case moved.Root != c.Upper && (moved.Stat.IsDir() || replaces && !swap && other.Root == c.Upper):
+		return &notOwn{old.Path(), moved.Stat.IsDir()}
+	case replaces && swap && other.Root != c.Upper && other.Stat.IsDir():
+		return &notOwn{new.Path(), true}
+	}
+	return nil
+}
+
+func (c *change) rename(old, new Name, flags uint, w *history.Writer, open bool) error {
 	l, from, to := c.Layers, old.Path(), new.Path()
 	if err := l.here(old, new); err != nil {
 		return err
@@ -112,6 +152,11 @@ func (c *change) rename(old, new Name, flags uint) error {
 			return err
 		}
 	}
+	if w != nil {
+		if err := c.keeps(old, new, &moved, &other, replaces, swap); err != nil {
+			return err
+		}
+	}
 	if c.hides(from, &moved, false); replaces {
 		c.hides(to, &other, false)
 	}
@@ -122,11 +167,11 @@ func (c *change) rename(old, new Name, flags uint) error {
 	if l.Keep != nil && (moved.Stat.IsDir() || replaces && other.Stat.IsDir()) {
 		l.Keep.Moved(from, to)
 	}
-	return l.renameFound(old, new, &moved, &other, replaces, swap)
+	return l.renameFound(old, new, &moved, &other, replaces, swap, w, open)
 }
 
 // renameFound renames what rename has found.
-func (l *Layers) renameFound(old, new Name, moved, other *beneath.Found, replaces, swap bool) error {
+func (l *Layers) renameFound(old, new Name, moved, other *beneath.Found, replaces, swap bool, w *history.Writer, open bool) error {
 	from, to := old.Path(), new.Path()
 	n := line{Op: opMove, Path: []byte(from), To: []byte(to)}
 	n.From = l.objectAt(moved)
@@ -140,6 +185,9 @@ func (l *Layers) renameFound(old, new Name, moved, other *beneath.Found, replace
 	n.Shows, n.Left = stateOf(shows), stateOf(left)
 	before := append(l.records.dump(from), l.records.dump(to)...)
 	records := swap || l.changes(from, left) || l.changes(to, shows)
+	if w != nil {
+		return l.renameKept(old, new, &n, before, records, w, open)
+	}
 	if records {
 		if err := l.write(n); err != nil {
 			return err
@@ -153,10 +201,87 @@ func (l *Layers) renameFound(old, new Name, moved, other *beneath.Found, replace
 		touch(old.Dir)
 		touch(new.Dir)
 	}
+	if err != nil && records {
+		err = undone(err, l.putBackRecords(from, to, before))
+	}
+	return err
+}
+
+// putBackRecords sets the records at and below two paths as they were.
+func (l *Layers) putBackRecords(from, to string, before []line) error {
+	return l.write(append([]line{{Op: opDrop, Path: []byte(from)}, {Op: opDrop, Path: []byte(to)}}, before...)...)
+}
+
+// renameKept is renameFound where w keeps changes. Its records are in the history before the journal announces the change.
+func (l *Layers) renameKept(old, new Name, n *line, before []line, records bool, w *history.Writer, open bool) error {
+	has, over, swap := n.From != object{}, n.Over != object{}, n.Op == opSwap
+	a, err := keptPlace(old)
 	if err != nil {
-		if records {
-			err = undone(err, l.write(append([]line{{Op: opDrop, Path: []byte(from)}, {Op: opDrop, Path: []byte(to)}}, before...)...))
+		return err
+	}
+	b, err := keptPlace(new)
+	if err != nil {
+		return err
+	}
+	var moved, other *beneath.Stat // of Upper
+	for _, one := range []struct {
+		st  **beneath.Stat
+		at  Name
+		has bool
+	}{{&moved, old, has}, {&other, new, over}} {
+		if !one.has {
+			continue
 		}
+		st, err := one.at.Dir.Stat(one.at.Name)
+		if err != nil {
+			return err
+		}
+		*one.st = &st
+	}
+	var id beneath.FileID
+	flags := uint(0)
+	switch {
+	case swap && has && over:
+		flags = beneath.RenameExchange
+	case !has && over: // an exchange: see keeps
+		a, b, moved, other = b, a, other, nil
+	}
+	if moved != nil {
+		id = moved.ID()
+	}
+	var shown *history.Showing
+	lines, written := []line{*n}, false
+	if records {
+		if shown, err = l.showing(w, id, lines, false); err != nil {
+			return err
+		}
+	}
+	write := func() error {
+		err := l.write(lines...)
+		written = err == nil
+		return err
+	}
+	if moved == nil {
+		if err = errors.Join(w.Times(a), w.Times(b)); err == nil {
+			err = write()
+		}
+		if err == nil {
+			touch(old.Dir)
+			touch(new.Dir)
+		}
+	} else {
+		if records {
+			w = w.Ready(write)
+		}
+		err = w.Rename(a, b, moved, other, open, flags)
+	}
+	if err == nil {
+		shown.Done()
+		return nil
+	}
+	shown.Void()
+	if written {
+		err = undone(err, l.putBackRecords(string(n.Path), string(n.To), before))
 	}
 	return err
 }

@@ -127,6 +127,8 @@ type line struct {
 
 	From object `json:"f,omitzero"` // opMove, opSwap: Upper's object at Path before; zero: none
 	Over object `json:"x,omitzero"` // likewise at To: opMove replaces it
+
+	Seq uint64 `json:"q,omitempty"` // of the record of a history
 }
 
 // object identifies an object of Upper.
@@ -232,8 +234,9 @@ func (l *Layers) write(lines ...line) error {
 	return nil
 }
 
-// add applies a line to the copies. The caller holds mu.
+// add applies a line to the copies and to last. The caller holds mu.
 func (l *Layers) add(n *line) {
+	l.last = max(l.last, n.Seq)
 	if n.Op == opCopy {
 		l.copied[n.From.Ino] = copied{n.From.Birth, n.Over.Ino}
 	}
@@ -261,6 +264,7 @@ func (l *Layers) compact() error {
 	for ino, c := range l.copied {
 		lines = append(lines, line{Op: opCopy, From: object{ino, c.birth}, Over: object{Ino: c.ino}})
 	}
+	lines = append(lines, line{Op: opDone, Seq: l.last})
 	texts := make([][]byte, len(lines))
 	for i := range lines {
 		if texts[i], err = json.Marshal(&lines[i]); err != nil {

@@ -175,7 +175,7 @@ func (l *Layers) Move(from, to string) error {
 		defer dir.Close()
 		names[i] = Name{dir, parentOf(rel), baseOf(rel)}
 	}
-	return l.Rename(names[0], names[1], unix.RENAME_NOREPLACE)
+	return l.Rename(names[0], names[1], unix.RENAME_NOREPLACE, nil, false)
 }
 
 // Empty reports whether clients see Base alone.

@@ -45,6 +45,7 @@ const (
 	Rewrite    Action = "rewrite"    // the content of the file At, by Keeper.Fill, then Attr
 	Attributes Action = "attributes" // Attr of the object At
 	Times      Action = "times"      // those of Attr
+	Show       Action = "show"       // Keeper.Show: what a layer shows at At
 )
 
 // Step is one change of the tree.

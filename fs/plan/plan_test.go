@@ -113,6 +113,8 @@ func (k keeper) Fill(_ *Step, f beneath.File) error {
 	return f.Truncate(3)
 }
 
+func (k keeper) Show(*Step) error { return nil }
+
 func (k keeper) Left(*Step, *beneath.Stat, bool) { k.point() }
 
 // changes returns a plan with each action, in directories that their owner has closed.
@@ -225,7 +227,7 @@ func killChild(t *testing.T) {
 	}
 	r := Runner{Tree: base, Stage: stage,
 		Lock:    func() (func(), error) { point(); return func() {}, nil },
-		Changed: func(beneath.FileID, string, beneath.FileID) { point() },
+		Changed: func(Place, beneath.FileID) { point() },
 	}
 	if os.Getenv("PLAN_KEPT") == "true" {
 		r.Keeper = keeper{base, point}

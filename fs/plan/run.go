@@ -25,6 +25,8 @@ type Keeper interface {
 	Keep(s *Step, at Place, st *beneath.Stat) error
 	// Fill writes the content of a Rewrite to a file that is open for reading and writing.
 	Fill(s *Step, f beneath.File) error
+	// Show does a step Show, unless it is done.
+	Show(s *Step) error
 	// Left notes what a step has made of an object. done says that the step is complete.
 	Left(s *Step, now *beneath.Stat, done bool)
 }
@@ -34,9 +36,11 @@ type Runner struct {
 	Tree, Stage *beneath.Root // their file system is one
 	Keeper      Keeper        // nil: nothing is kept
 
+	Dirs func(rel string) error // makes a directory of the tree that a layer shows; nil: it is no layer
+
 	Lock func() (unlock func(), err error) // excludes others during one step; nil: nobody
 	// a name of the tree, or its object, may have changed; nil: nobody is told
-	Changed  func(dir beneath.FileID, name string, id beneath.FileID)
+	Changed  func(at Place, id beneath.FileID)
 	Progress func(done, total int)    // called before steps, and at the end; may be nil
 	Fatal    func(error) bool         // no other step would fare better
 	Partly   func(s *Step, err error) // a step is done but for this
@@ -237,6 +241,9 @@ func (x *run) giveBack(s *Step) {
 func (x *run) place(s Spot) (Place, error) {
 	rel := s.Rel()
 	d, err := x.root(s).Dir(beneath.Parent(rel))
+	if errors.Is(err, beneath.ErrStale) && x.Dirs != nil && !s.Stage && x.Dirs(beneath.Parent(rel)) == nil {
+		d, err = x.root(s).Dir(beneath.Parent(rel))
+	}
 	if errors.Is(err, beneath.ErrStale) {
 		err = &Failure{Kind: Parent}
 	}
@@ -261,7 +268,7 @@ func (x *run) changed(s Spot, at Place) {
 	if err != nil {
 		id = beneath.FileID{}
 	}
-	x.Changed(at.ID, at.Name, id)
+	x.Changed(at, id)
 }
 
 // look returns the attributes of what a place has.
@@ -274,6 +281,9 @@ func look(at Place) (st beneath.Stat, there bool, err error) {
 
 // step does a step, or what is left of it.
 func (x *run) step(i int, s *Step) error {
+	if s.Do == Show {
+		return x.Keeper.Show(s)
+	}
 	at, err := x.place(s.At)
 	if failure, ok := errors.AsType[*Failure](err); ok {
 		if s.Do == Remove || s.Do == Move && x.later(i, s.Object) {

@@ -164,20 +164,25 @@ func TestLayersAreFound(t *testing.T) {
 	})
 }
 
-// TestLastSessionIsHeld: changes lists what the last session has changed where it is held, too, and undo takes back no earlier one in its
-// place.
+// TestLastSessionIsHeld: changes lists what the last session has changed where it is held, too, and undo takes it back there, and no earlier
+// one in its place.
 func TestLastSessionIsHeld(t *testing.T) {
 	layered(t, func(t *testing.T, m *mounted, daemon bool) {
 		require.Zero(t, m.run([]string{"-q"}, "echo 1 >kept").Code)
 		require.Zero(t, m.run([]string{"-q", "--changes", "held"}, "rm a").Code)
 		o := m.do("changes", "--dir", m.dir, "--name-only")
 		assert.Equal(t, "a\n", o.Stdout, o.Stderr)
-		for _, words := range [][]string{{"--session", "last"}, {"kept"}} {
-			o = m.do(append([]string{"undo", "--dir", m.dir}, words...)...)
-			assert.Equal(t, 1, o.Code, words)
-			assert.Contains(t, o.Stderr, "is held, and not in the directory: scopefs diff --branch held lists it", words)
-			assert.FileExists(t, filepath.Join(m.dir, "kept"), words)
-		}
+		o = m.do("undo", "--dir", m.dir, "kept")
+		assert.Equal(t, 1, o.Code, "it is not of that session: %s", o.Stdout)
+		assert.FileExists(t, filepath.Join(m.dir, "kept"))
+		o = m.do("undo", "--dir", m.dir, "--session", "last")
+		assert.Zero(t, o.Code, o.Stderr)
+		assert.Contains(t, o.Stdout, "held, undo, the last session: ")
+		assert.FileExists(t, filepath.Join(m.dir, "kept"))
+		assert.Empty(t, m.do("diff", "--dir", m.dir, "--branch", "held", "--name-only").Stdout)
+		o = m.do("redo", "--dir", m.dir, "--branch", "held")
+		assert.Zero(t, o.Code, o.Stderr)
+		assert.Equal(t, "a\n", m.do("diff", "--dir", m.dir, "--branch", "held", "--name-only").Stdout)
 		require.Zero(t, m.run([]string{"-q"}, "echo 2 >kept").Code)
 		o = m.do("undo", "--dir", m.dir, "--session", "last")
 		require.Zero(t, o.Code, o.Stderr)

@@ -55,7 +55,7 @@ func (a *Agent) Waiting() string {
 }
 
 // answer has a request about the agent's history answered: by the view, else by a process without a mount. Meanwhile the
-// agent is not mounted, unless the request is about held changes: then such a process answers beside the view. A view holds
+// agent is not mounted, unless the request is about held changes, and not about their history: then such a process answers beside the view. A view holds
 // what the definition said that it was mounted with; the rules are those of now.
 func (a *Agent) answer(ctx context.Context, request json.RawMessage) (json.RawMessage, error) {
 	var r query.Request
@@ -67,7 +67,7 @@ func (a *Agent) answer(ctx context.Context, request json.RawMessage) (json.RawMe
 	if v != nil {
 		def = v.Definition()
 		r.Held = r.Held || (r.Diff != nil || r.Commit != nil || r.Discard != nil) && def.View.PolicySpec().Holds()
-		if def.View.Changes != agents.ChangesHeld && !r.Held {
+		if !r.Held && (def.View.Changes != agents.ChangesHeld || !a.ofBranch(&r)) {
 			return v.History(ctx, request)
 		}
 	}
@@ -108,6 +108,13 @@ func (a *Agent) answer(ctx context.Context, request json.RawMessage) (json.RawMe
 		thaw()
 	}()
 	return nil, err
+}
+
+// ofBranch reports whether a request about held changes is not about their history, which the view has.
+func (a *Agent) ofBranch(r *query.Request) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return r.OfBranch() || (r.Progress || r.Cancel) && a.offline != nil
 }
 
 // taken reports whether a commit or discard is over: nobody needs its process any more.

@@ -10,6 +10,7 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/report"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 type changesOptions struct {
@@ -96,7 +97,7 @@ func (a *app) changes(c *cobra.Command, words []string, o changesOptions) error 
 			return err
 		}
 	}
-	if err := k.keeps(); err != nil {
+	if err := k.keeps(); err != nil && !(o.list && k.def.View.Changes == agents.ChangesHeld) {
 		return err
 	}
 	if o.list {

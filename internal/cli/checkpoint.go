@@ -22,10 +22,10 @@ func (a *app) checkpointCmd() *cobra.Command {
 		Long: `Makes a checkpoint in the agent's history and prints its id. It takes no time and no
 space. scopefs changes, undo, show and restore take its name or its id; of several with one
 name they take the last. scopefs changes --list lists them. The agent's definition must say
-view: {changes: kept}.`,
+view: {changes: kept}, or held.`,
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
-			k, err := a.keptAgent(c.Context(), words)
+			k, err := a.undoAgent(c.Context(), words, nil)
 			if err != nil {
 				return err
 			}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -65,11 +66,53 @@ func (a *app) keptAgent(ctx context.Context, words []string) (kept, error) {
 	return k, err
 }
 
+// undoAgent returns the agent of a command line whose changes can be taken back: that of the project, or the layer that holds the changes
+// that o selects. o is nil if nothing is selected.
+func (a *app) undoAgent(ctx context.Context, words []string, o *selectOptions) (kept, error) {
+	k, err := a.agentWith(ctx, words)
+	if err != nil || k.def.View.Changes == agents.ChangesHeld {
+		return k, err
+	}
+	var l *kept
+	switch {
+	case o == nil:
+	case o.last():
+		l, err = a.lastHeld(ctx, k)
+	case a.Branch == "" && !k.named && (o.session != "" || o.calls != nil):
+		l, err = o.heldBy(ctx, k)
+	}
+	switch {
+	case err != nil:
+		return k, err
+	case l != nil:
+		l.words = k.words
+		return *l, nil
+	}
+	return k, k.keeps()
+}
+
+// heldBy returns the layer in which the session or the calls of the flags have worked; nil: none.
+func (o *selectOptions) heldBy(ctx context.Context, k kept) (*kept, error) {
+	all, err := layersOf(k)
+	if err != nil {
+		return nil, err
+	}
+	id, err := report.AgentOf(ctx, k.paths.Audit(), func(e *audit.Event) bool {
+		return o.session != "" && e.Session == o.session || e.Call != "" && slices.Contains(o.calls, e.Call)
+	})
+	for _, l := range all {
+		if string(l.id) == id && l.def.View.Changes == agents.ChangesHeld {
+			return &l, err
+		}
+	}
+	return nil, err
+}
+
 // keeps returns an error for an agent whose changes are not kept.
 func (k kept) keeps() error {
 	switch k.def.View.Changes {
 	case agents.ChangesHeld:
-		return fmt.Errorf("the changes of %s are held in a branch: scopefs diff, commit or discard", k.id)
+		return fmt.Errorf("versions of what %s holds are not shown: scopefs diff has the changes, scopefs undo takes them back", k.id)
 	case agents.ChangesDirect:
 		return fmt.Errorf("%s keeps nothing of what its changes destroy: write view: {changes: kept} into %s, for the changes from then on",
 			k.id, k.def.Path(k.paths.Base))

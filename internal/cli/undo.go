@@ -37,7 +37,8 @@ func (a *app) undoCmd() *cobra.Command {
 		Use:   "undo AGENT|--dir DIR [PATH...]",
 		Short: "take back what an agent changed",
 		Long: `Takes changes of an agent back, the newest first, while the agent may go on working. The
-agent's definition must say view: {changes: kept}.
+agent's definition must say view: {changes: kept}, or held: then the changes are in a layer, which
+the undo changes alone. A session's changes are found in the layer that has them.
 
 Say which: --call, --session, --since or --checkpoint, and PATH for those of a file or
 below a directory. With PATH alone they are those of the last session; --session last
@@ -54,7 +55,7 @@ Exit status: 0 everything was taken back, 1 there were conflicts, something was 
 there was nothing to do, or it failed, 2 bad usage.`,
 		ValidArgsFunction: a.completePaths,
 		RunE: func(c *cobra.Command, words []string) error {
-			k, err := a.keptAgent(c.Context(), words)
+			k, err := a.undoAgent(c.Context(), words, &o.selectOptions)
 			if err != nil {
 				return err
 			}
@@ -64,16 +65,6 @@ there was nothing to do, or it failed, 2 bad usage.`,
 			sel, of, err := o.selection(c, k.words)
 			if err != nil {
 				return err
-			}
-			if o.last() {
-				l, err := a.lastHeld(c.Context(), k)
-				if err == nil && l != nil {
-					err = fmt.Errorf("what the last session changed is held, and not in the directory: scopefs diff --branch %[1]s lists it, "+
-						"scopefs discard --branch %[1]s drops it; --session ID takes back another session", l.layer)
-				}
-				if err != nil {
-					return err
-				}
 			}
 			sel.Force = o.force
 			return a.undo(c.Context(), k, undoing{"undo", of, sel, o.dry, o.json, o.shown})
@@ -96,7 +87,7 @@ the same conflicts and exit statuses. UNDO is the id of another one, also of the
 scopefs changes --list has them.`,
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
-			k, err := a.keptAgent(c.Context(), words)
+			k, err := a.undoAgent(c.Context(), words, nil)
 			if err != nil {
 				return err
 			}

@@ -49,6 +49,22 @@ func LastChanges(ctx context.Context, dir string, since time.Time, held func(age
 	return last, nil
 }
 
+// AgentOf returns the agent of the last event of a log for which is holds; "": there is none.
+func AgentOf(ctx context.Context, dir string, is func(*audit.Event) bool) (agent string, err error) {
+	for e, err := range audit.Read(ctx, dir, audit.Filter{Rising: true}, false) {
+		switch {
+		case err != nil && e.Raw != nil: // as in LastChanges
+		case errors.Is(err, fs.ErrNotExist):
+			return "", nil
+		case err != nil:
+			return "", err
+		case is(&e):
+			agent = e.Agent
+		}
+	}
+	return agent, nil
+}
+
 // Sorted returns the list in order, for JSON as well.
 func (list Happenings) Sorted() Happenings {
 	return slices.SortedFunc(slices.Values(some(list)), func(a, b Happened) int { return b.Last.Compare(a.Last) })

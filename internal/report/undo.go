@@ -42,6 +42,7 @@ var actions = []struct {
 	words  string
 }{
 	{history.Copy, "newer copied"}, {history.Rewrite, "rewritten"}, {history.Restore, "restored"},
+	{history.Reveal, "back to the directory's"},
 	{history.Mkdir, "directories made"}, {history.Move, "moved"},
 	{history.Exchange, "exchanged"}, {history.Return, "taken away again"}, {history.Remove, "removed"}, {history.Attribute, "attributes"},
 }

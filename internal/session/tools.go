@@ -73,6 +73,8 @@ func (c *client) ownTools(files *file.Files, shell *bash.Shell) ([]ownTool, erro
 		switch all[i].Name {
 		case "bash": // the other tools of a shell only read and stop what it started
 			all[i].listed = catalog.ListedBase
+		case "checkpoint", "undo":
+			all[i].listed = catalog.ListedUndo
 		case "commit":
 			all[i].listed = catalog.ListedCommit
 		case "discard":

@@ -62,7 +62,7 @@ func (v *View) config(history kept, spooled bool) wire.Config {
 	if v.Holdable() {
 		cfg.Grace = v.host.Grace
 	}
-	if h := v.def.History; history.Root != nil && !cfg.Whole {
+	if h := v.def.History; history.Root != nil {
 		cfg.History = &wire.HistoryConfig{Bytes: h.Bytes, Percent: h.Percent, Age: h.Age, Exclude: h.Exclude,
 			Unkept: h.Unkept, Optional: v.kind() == agents.ChangesAuto}
 	}

@@ -274,6 +274,9 @@ func (v *View) offline() (*Offline, error) {
 	requests := peer.NewRequests[wire.FromView](wire.MaxRequests)
 	w := wire.New(bounded{p.wire}, wire.MaxFromView)
 	cfg := v.config(history, false)
+	if v.byRule || v.shares { // it has none, or the view has it
+		cfg.History = nil
+	}
 	cfg.Offline, cfg.Passthrough, cfg.Watch, cfg.Hold, cfg.Whole = true, false, false, v.kind() == agents.ChangesHeld, cfg.Whole && !v.byRule
 	if _, err = v.handshake(p, w, requests, cfg); err != nil {
 		p.quit()

@@ -42,7 +42,7 @@ func makeLayers(root, dir *beneath.Root, owner account.User) error {
 	if err != nil {
 		return err
 	}
-	if err := branch.Remove(dir, "stamp", hold.StageName, hold.JournalName, "taken", "bases", "dropped"); err != nil {
+	if err := branch.Remove(dir, "stamp", hold.StageName, hold.JournalName, "taken", "bases", "dropped", hold.KeptName); err != nil {
 		return err // of a daemon that was killed
 	}
 	if err := branch.Fork(dir); err != nil {

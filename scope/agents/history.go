@@ -122,7 +122,7 @@ func (d *Definition) checkKept(r catalog.Ref, tools catalog.Tools) error {
 	}
 	held, tasks := d.View.Changes == ChangesHeld, d.Tasks == ChangesHeld
 	switch listed := tools.Named(p.Name).Listed; {
-	case listed == catalog.ListedKept && !d.View.Changes.kept():
+	case listed == catalog.ListedKept && !d.View.Changes.kept(), listed == catalog.ListedUndo && !d.View.Changes.kept() && !held:
 		return fmt.Errorf("%s: %s needs the history of the agent's changes: %s, or remove it", r.Key, p.Name, needKept)
 	case (listed == catalog.ListedHeld || listed == catalog.ListedCommit) && !held && !tasks:
 		return fmt.Errorf("%s: %s needs changes that are held: %s, or remove it", r.Key, p.Name, needHeld)
@@ -138,8 +138,8 @@ func (d *Definition) checkKept(r catalog.Ref, tools catalog.Tools) error {
 func (g *Grants) changesRule(d *denial, tool catalog.Tool) Commit {
 	held, tasks := g.changes == ChangesHeld, g.reach.Tasks == ChangesHeld
 	switch tool.Listed {
-	case catalog.ListedKept:
-		if !g.changes.kept() {
+	case catalog.ListedKept, catalog.ListedUndo:
+		if !g.changes.kept() && !(held && tool.Listed == catalog.ListedUndo) {
 			d.add(scope.KindTool, "changes: direct", needKept)
 		}
 	case catalog.ListedHeld, catalog.ListedCommit:

@@ -36,6 +36,7 @@ const (
 	ListedMembers        // for an agent that names members
 	ListedScopes         // for an agent that has scopes.set; no other agent has it at all
 	ListedKept           // never; only an agent whose view keeps its changes has it at all
+	ListedUndo           // never; only an agent whose view keeps or holds its changes has it at all
 	ListedHeld           // with delegate: {changes: held}; no agent but such a one, or one whose changes are held, has it at all
 	ListedCommit         // likewise; an agent whose own changes are held needs policy.commit
 	ListedTask           // with delegate: {changes: held}; no other agent has it at all

@@ -33,6 +33,7 @@ const (
 	Written                    // Object was closed after it was open for writing: Attr; nil: it is open for writing again
 	Lost                       // a change of Path was not kept: Why
 	Ended                      // an undo is complete
+	Shown                      // a layer shows other objects of its base at Path, and at To: Data. Its Object moves with that; zero: none
 )
 
 // Flags of a record.
@@ -42,7 +43,7 @@ const (
 	Inline                // Data is the content, else the kept file is
 	Names                 // Attributes: names in the directory change, and so its times
 	Unnamed               // Content, Attributes: Object had no name but in the history; Path was its last one
-	Twin                  // Removed: the generation has given Object the name, and Object has others: nothing is kept
+	Twin                  // Removed: the generation has given Object the name, and Object has others: nothing is kept. Moved: a Shown goes with it
 	Blocks                // Content: the kept file has the blocks that were replaced
 	Busy                  // Content, Attributes: a client of the view had it open for writing before: how that leaves it is not known
 )
@@ -55,15 +56,15 @@ type Record struct {
 	PID     uint32
 	Program string
 	Path    string // relative to the scope
-	To      string
+	To      string // Made, Removed: Object is a layer's copy of this file of its base, which Path shows without the copy
 	Object  beneath.FileID
 	Other   beneath.FileID
 	Kept    uint32 // the number of the kept file; 0: none
 	Why     string // why nothing is kept
 	Of      uint64 // Settled, Void: the record; of an undo: the record that it inverts
-	Attr    *Attr  // before the change; Written: after it, nil: not known
+	Attr    *Attr  // before the change; Written: after it, nil: not known; Removed with To: of the file To
 	At      int64  // the offset in the journal, which its reader sets
-	Data    []byte // Inline: the content; Begins: the Header
+	Data    []byte // Inline: the content; Begins: the Header; Shown: of the layer
 }
 
 // Time returns when the record was written.

@@ -12,6 +12,12 @@ import (
 // Base is the Generation of the Version of a file of the directory that a branch is of.
 const Base = "base"
 
+// OfBranch reports whether a request is about a branch, and not about the history of its layers.
+func (r *Request) OfBranch() bool {
+	ofFile := func(v history.Version) bool { return v.Generation == "" || v.Generation == Base }
+	return r.Diff != nil || r.Commit != nil || r.Discard != nil || r.Read != nil && ofFile(*r.Read) || len(r.Reads) > 0 && ofFile(r.Reads[0])
+}
+
 // answerBranch answers a request about a branch.
 func (s *Server) answerBranch(ctx context.Context, r *Request) (*Reply, error) {
 	s.turn.Lock()
@@ -49,7 +55,7 @@ func (s *Server) answerBranch(ctx context.Context, r *Request) (*Reply, error) {
 			return nil, errors.New("the list of the commit is not in memory any more")
 		})
 	}
-	return nil, errors.New("the changes are held in a branch: scopefs diff, commit or discard")
+	return nil, errors.New("what rules hold has no history: scopefs diff, commit or discard")
 }
 
 // commit takes differences over. The entries of the reply are those with a conflict, and then those that were taken.
@@ -71,8 +77,7 @@ func (s *Server) commit(ctx context.Context, request *Request) (*Reply, error) {
 
 // take takes differences over. It returns the reply, and its entries.
 func (s *Server) take(ctx context.Context, c *Branch, progress func(done, total int)) (*Reply, []Entry, error) {
-	may := func(rel string) error { return s.Hooks.May(rel, nil) }
-	opt := branch.Options{Paths: c.Paths, Hash: c.Hash, Only: c.Only, Conflicts: c.Conflicts, May: may, Progress: progress, Check: c.Check}
+	opt := branch.Options{Paths: c.Paths, Hash: c.Hash, Only: c.Only, Conflicts: c.Conflicts, May: s.Take, Progress: progress, Check: c.Check}
 	r, err := s.Branch.Commit(ctx, opt)
 	if err != nil {
 		return nil, nil, err

@@ -106,9 +106,10 @@ const (
 
 // Server answers requests about a Store. Its methods may be used from any goroutine.
 type Server struct {
-	Store  *history.Store // nil: none
+	Store  *history.Store // nil: none; of a Branch, of its layers
 	Branch *branch.Branch // nil: none
 	Hooks  history.Hooks
+	Take   func(rel string) error // the agent's rules let a commit of Branch change a path
 
 	turn sync.Mutex // held by a request about Branch
 
@@ -167,8 +168,11 @@ func (s *Server) answer(ctx context.Context, r *Request) (*Reply, error) {
 		return &Reply{Content: content}, err
 	case r.Reads != nil:
 		return &Reply{Contents: s.readAll(r.Reads)}, nil
-	case s.Branch != nil:
+	case s.Branch != nil && (s.Store == nil || r.Diff != nil || r.Commit != nil || r.Discard != nil):
 		return s.answerBranch(ctx, r)
+	case s.Branch != nil:
+		s.turn.Lock()
+		defer s.turn.Unlock()
 	}
 	switch {
 	case r.Diff != nil || r.Commit != nil || r.Discard != nil:
@@ -342,7 +346,7 @@ func entriesOf(r *history.Plan) []Entry {
 	}
 	for i := range r.Steps {
 		step := &r.Steps[i]
-		if step.OnlyTimes() {
+		if step.Inner() {
 			continue
 		}
 		step.Path = event.Escape(step.Path)
@@ -465,7 +469,7 @@ func (s *Server) read(v history.Version, p []byte, offset int64) (Content, error
 	}
 	v.Path = rel
 	read := func() (int, int64, bool, error) { return s.Store.Read(v, p, offset) }
-	if s.Branch != nil {
+	if s.Branch != nil && (v.Generation == "" || v.Generation == Base) {
 		root := s.Branch.Merged
 		if v.Generation == Base {
 			root = s.Branch.Base

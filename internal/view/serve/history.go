@@ -56,18 +56,26 @@ func mayKeep(history int, remote bool) error {
 	return nil
 }
 
-// openHistory opens the history of the scope root in the directory of a descriptor, on the mount of root.
-func openHistory(cfg wire.HistoryConfig, root *beneath.Root, dir int, l *daemonLink, counter *quota.Counter) (*query.Server, error) {
+// openHistory opens the history of the scope root in the directory of a descriptor, on the mount of root; with layers, which hold every
+// change, their history.
+func openHistory(cfg wire.HistoryConfig, root *beneath.Root, dir int, layers *hold.Layers, l *daemonLink, counter *quota.Counter) (*history.Store, error) {
 	kept, err := beneath.NewDetached(dir)
 	if err != nil {
 		return nil, err
 	}
+	opt := history.Options{
+		Actor: l.actor, Size: cfg.Bytes, Percent: cfg.Percent, Age: cfg.Age, Exclude: cfg.Exclude, Unkept: cfg.Unkept, Logger: slog.Default(),
+		Dropped: l.dropped, Quota: counter,
+	}
+	if layers != nil {
+		root, opt.Layer = layers.Upper, layers
+		if kept, err = keptOf(layers.State); err != nil {
+			return nil, err
+		}
+	}
 	corrected := 0
 	open := func() (s *history.Store, err error) {
-		s, corrected, err = history.Open(root, kept, history.Options{
-			Actor: l.actor, Size: cfg.Bytes, Percent: cfg.Percent, Age: cfg.Age, Exclude: cfg.Exclude, Unkept: cfg.Unkept, Logger: slog.Default(),
-			Dropped: l.dropped, Quota: counter,
-		})
+		s, corrected, err = history.Open(root, kept, opt)
 		return s, err
 	}
 	store, err := branch.WaitFor(open) // a command may be about to end
@@ -80,7 +88,20 @@ func openHistory(cfg wire.HistoryConfig, root *beneath.Root, dir int, l *daemonL
 	if corrected > 0 {
 		slog.LogAttrs(context.Background(), slog.LevelWarn, "history: journals were corrected after a crash", slog.Int("count", corrected))
 	}
-	return &query.Server{Store: store}, nil
+	return store, nil
+}
+
+// keptOf returns the directory of the history of layers, which it makes.
+func keptOf(state *beneath.Root) (*beneath.Root, error) {
+	top, err := state.Dir("")
+	if err != nil {
+		return nil, err
+	}
+	defer top.Close()
+	if err := top.Mkdir(hold.KeptName, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
+		return nil, fmt.Errorf("history: %s: %w", hold.KeptName, err)
+	}
+	return state.Sub(hold.KeptName)
 }
 
 // dropped records what the history has given up. It waits for nothing: the daemon may be slow, or still configure the view.
@@ -112,8 +133,9 @@ func openLayers(cfg *wire.Config, base *beneath.Root) (*hold.Layers, error) {
 	return hold.Open(base, state, !cfg.Offline)
 }
 
-// openBranch opens what a view holds, to list it and take it over. By policy it is of what rules hold alone.
-func openBranch(cfg *wire.Config, base *beneath.Root, policy *scope.Policy) (*query.Server, error) {
+// openBranch opens what a view holds, to list it and take it over. By policy it is of what rules hold alone. Without a view it opens the
+// history of the layers as well.
+func openBranch(cfg *wire.Config, base *beneath.Root, policy *scope.Policy, l *daemonLink) (*query.Server, error) {
 	layers, err := openLayers(cfg, base)
 	if err != nil {
 		return nil, err
@@ -128,9 +150,13 @@ func openBranch(cfg *wire.Config, base *beneath.Root, policy *scope.Policy) (*qu
 	if err != nil {
 		return nil, err
 	}
-	s := &query.Server{Branch: b}
-	s.Hooks.May = func(rel string, _ *beneath.Stat) error { return judge.Take(policy, b.Base, b.Merged, rel) }
-	return s, nil
+	s := &query.Server{Branch: b, Take: func(rel string) error { return judge.Take(policy, b.Base, b.Merged, rel) }}
+	if cfg.History != nil {
+		if err = layers.Load(); err == nil {
+			s.Store, err = openHistory(*cfg.History, base, wire.HistoryFD, layers, l, nil)
+		}
+	}
+	return s, err
 }
 
 // resumeHistory finishes the undos or the commit that a crash has interrupted. Nobody waits for it but the next one.
@@ -143,6 +169,8 @@ func resumeHistory(s *query.Server) {
 			slog.LogAttrs(context.Background(), slog.LevelWarn, "branch: an interrupted commit was finished",
 				slog.Int("taken", len(r.Taken)), slog.Int("conflicts", len(r.Conflicts)))
 		}
+	}
+	if s.Store == nil {
 		return
 	}
 	results, err := s.Store.Resume(context.Background(), s.Hooks)

@@ -137,15 +137,20 @@ func run(conn *connection) error {
 		}
 	}
 	var kept *query.Server
+	layers := opt.Hold
+	if !cfg.Whole { // what rules hold has no history
+		layers = nil
+	}
 	unkept := ""
-	if cfg.History != nil {
+	if cfg.History != nil && !(cfg.Offline && cfg.Hold) {
 		if err = mayKeep(wire.HistoryFD, cfg.Remote); err == nil {
-			kept, err = openHistory(*cfg.History, root, wire.HistoryFD, l, opt.Quota)
+			opt.History, err = openHistory(*cfg.History, root, wire.HistoryFD, layers, l, opt.Quota)
 		}
 		switch {
 		case err == nil:
-			defer kept.Store.Close()
-			l.history, opt.History = kept, kept.Store
+			defer opt.History.Close()
+			kept = &query.Server{Store: opt.History}
+			l.history = kept
 		case cfg.History.Optional:
 			unkept = err.Error()
 		default:
@@ -153,16 +158,14 @@ func run(conn *connection) error {
 		}
 	}
 	if cfg.Offline && cfg.Hold {
-		if kept, err = openBranch(cfg, root, policy.Approved()); err != nil {
+		if kept, err = openBranch(cfg, root, policy.Approved(), l); err != nil {
 			return err
 		}
 		l.history = kept // it stays open until this process ends: a request may still use it
 	}
 	if cfg.Offline {
 		if kept != nil {
-			if kept.Branch == nil {
-				kept.Hooks.May = func(rel string, _ *beneath.Stat) error { return judge.Write(policy.Approved(), rel) }
-			}
+			kept.Hooks.May = func(rel string, _ *beneath.Stat) error { return judge.Write(policy.Approved(), rel) }
 			kept.Hooks.Read = func(rel string) error { return judge.Read(policy, rel) }
 		}
 		return l.serveOffline(conn, measures, func() {
