@@ -330,19 +330,26 @@ type undoing struct {
 	hooks Hooks
 	w     *Writer
 	kept  map[uint64]*journal.Record // of a process that was killed: what it has kept, by what that inverts
+	notes map[*plan.Step]*inverse    // of steps under way, decoded
 
 	partly []Problem // of directories in the stage
 }
 
 func (s *Store) undoing(g *generation, hooks Hooks) *undoing {
-	return &undoing{store: s, hooks: hooks, w: &Writer{store: s, program: "scopefs", undo: g}}
+	return &undoing{store: s, hooks: hooks, w: &Writer{store: s, program: "scopefs", undo: g}, notes: map[*plan.Step]*inverse{}}
 }
 
 // inverse returns the note of a step, whose records are of that from now on.
 func (u *undoing) inverse(s *plan.Step) *inverse {
-	i := &inverse{}
-	if json.Unmarshal(s.Note, i) != nil || i.Record == nil {
-		i.Record = &journal.Record{} // cannot happen: the journal has checksums
+	i := u.notes[s]
+	if i == nil {
+		i = &inverse{}
+		if json.Unmarshal(s.Note, i) != nil || i.Record == nil {
+			i.Record = &journal.Record{} // cannot happen: the journal has checksums
+		}
+		if s.Do == plan.Rewrite { // Left is the last to need it
+			u.notes[s] = i
+		}
 	}
 	if u.w.inverts = i.Record.Seq; i.Room {
 		u.w.inverts = 0
@@ -462,6 +469,7 @@ func (u *undoing) Keep(s *plan.Step, at Place, st *beneath.Stat) error {
 
 // Left is of plan.Keeper.
 func (u *undoing) Left(s *plan.Step, now *beneath.Stat, done bool) {
+	defer delete(u.notes, s)
 	switch u.inverse(s); {
 	case s.Do == plan.Times || !s.Object.SameObject(plan.IdentOf(now)) || !done && s.Do == plan.Attributes:
 	case now.IsRegular():

@@ -35,7 +35,7 @@ type Runner struct {
 	Keeper      Keeper        // nil: nothing is kept
 
 	Lock func() (unlock func(), err error) // excludes others during one step; nil: nobody
-	// a name of the tree, or its object, may have changed; nil: nobody is told
+	// a name of the tree may have changed, or without a name only the object; nil: nobody is told
 	Changed  func(dir beneath.FileID, name string, id beneath.FileID)
 	Progress func(done, total int)    // called before steps, and at the end; may be nil
 	Fatal    func(error) bool         // no other step would fare better
@@ -111,8 +111,9 @@ type written struct {
 
 // The bounds of steps that are done together: clients wait meanwhile.
 const (
-	maxTogether      = 64
+	maxTogether      = 256
 	maxTogetherBytes = 16 << 20
+	maxSyncs         = 64 // threads that wait for the disk
 )
 
 // together returns the end of the steps from i on that are done together: one alone, or Rewrites that do not need each
@@ -157,11 +158,7 @@ func (x *run) try(i, end int) (errs []error) {
 	for n := range errs {
 		errs[n] = x.one(i + n)
 	}
-	var all sync.WaitGroup
-	for n, f := range x.written {
-		all.Go(func() { errs[n-i] = f.Sync(true) }) // before a record says that it is complete
-	}
-	all.Wait()
+	x.sync(func(n int, err error) { errs[n-i] = err }) // before a record says that it is complete
 	for n := range errs {
 		if f, ok := x.written[i+n]; ok {
 			x.Keeper.Left(&x.j.Steps[i+n], &f.now, errs[n] == nil)
@@ -169,6 +166,21 @@ func (x *run) try(i, end int) (errs []error) {
 		}
 	}
 	return errs
+}
+
+// sync writes the files that were written to the disk, many at a time: a disk takes little longer for many than for one. Not syncfs(2):
+// it writes what others have written as well, which may be gigabytes, and clients wait.
+func (x *run) sync(done func(step int, err error)) {
+	var all sync.WaitGroup
+	turns := make(chan struct{}, maxSyncs)
+	for n, f := range x.written {
+		turns <- struct{}{}
+		all.Go(func() {
+			done(n, f.Sync(true))
+			<-turns
+		})
+	}
+	all.Wait()
 }
 
 // one does a step. Where a mode keeps the owner from it, he has the right for the step.
@@ -251,8 +263,8 @@ func (x *run) place(s Spot) (Place, error) {
 	return Place{Dir: d, ID: st.ID(), Rel: beneath.Parent(rel), Name: beneath.Base(rel)}, nil
 }
 
-// changed reports a name of the tree.
-func (x *run) changed(s Spot, at Place) {
+// changed reports what a step may have changed.
+func (x *run) changed(step *Step, s Spot, at Place) {
 	if x.Changed == nil || s.Stage {
 		return
 	}
@@ -261,7 +273,11 @@ func (x *run) changed(s Spot, at Place) {
 	if err != nil {
 		id = beneath.FileID{}
 	}
-	x.Changed(at.ID, at.Name, id)
+	name := at.Name
+	if step.Do == Rewrite || step.Do == Attributes || step.Do == Times {
+		name = ""
+	}
+	x.Changed(at.ID, name, id)
 }
 
 // look returns the attributes of what a place has.
@@ -285,7 +301,7 @@ func (x *run) step(i int, s *Step) error {
 		return err
 	}
 	defer at.Dir.Close()
-	defer x.changed(s.At, at)
+	defer x.changed(s, s.At, at)
 	st, there, err := look(at)
 	if err != nil {
 		return err
@@ -297,7 +313,7 @@ func (x *run) step(i int, s *Step) error {
 			return err
 		}
 		defer to.Dir.Close()
-		defer x.changed(s.To, to)
+		defer x.changed(s, s.To, to)
 		if s.Do == Move {
 			return x.move(i, s, at, to, &st, there)
 		}
@@ -355,7 +371,7 @@ func (x *run) putBack(from Spot, rel string) error {
 		}
 		if err == nil {
 			err = source.Dir.Rename(source.Name, to.Dir, to.Name, unix.RENAME_NOREPLACE)
-			x.changed(InTree(at), to)
+			x.changed(&Step{Do: Move}, InTree(at), to)
 			to.Dir.Close()
 		}
 		if err == nil {
