@@ -35,7 +35,7 @@ type Runner struct {
 	Keeper      Keeper        // nil: nothing is kept
 
 	Lock func() (unlock func(), err error) // excludes others during one step; nil: nobody
-	// a name of the tree may have changed, or without a name only the object; nil: nobody is told
+	// a name of the tree, or its object, may have changed; nil: nobody is told
 	Changed  func(dir beneath.FileID, name string, id beneath.FileID)
 	Progress func(done, total int)    // called before steps, and at the end; may be nil
 	Fatal    func(error) bool         // no other step would fare better
@@ -263,8 +263,8 @@ func (x *run) place(s Spot) (Place, error) {
 	return Place{Dir: d, ID: st.ID(), Rel: beneath.Parent(rel), Name: beneath.Base(rel)}, nil
 }
 
-// changed reports what a step may have changed.
-func (x *run) changed(step *Step, s Spot, at Place) {
+// changed reports a name of the tree.
+func (x *run) changed(s Spot, at Place) {
 	if x.Changed == nil || s.Stage {
 		return
 	}
@@ -273,11 +273,7 @@ func (x *run) changed(step *Step, s Spot, at Place) {
 	if err != nil {
 		id = beneath.FileID{}
 	}
-	name := at.Name
-	if step.Do == Rewrite || step.Do == Attributes || step.Do == Times {
-		name = ""
-	}
-	x.Changed(at.ID, name, id)
+	x.Changed(at.ID, at.Name, id)
 }
 
 // look returns the attributes of what a place has.
@@ -301,7 +297,7 @@ func (x *run) step(i int, s *Step) error {
 		return err
 	}
 	defer at.Dir.Close()
-	defer x.changed(s, s.At, at)
+	defer x.changed(s.At, at)
 	st, there, err := look(at)
 	if err != nil {
 		return err
@@ -313,7 +309,7 @@ func (x *run) step(i int, s *Step) error {
 			return err
 		}
 		defer to.Dir.Close()
-		defer x.changed(s, s.To, to)
+		defer x.changed(s.To, to)
 		if s.Do == Move {
 			return x.move(i, s, at, to, &st, there)
 		}
@@ -371,7 +367,7 @@ func (x *run) putBack(from Spot, rel string) error {
 		}
 		if err == nil {
 			err = source.Dir.Rename(source.Name, to.Dir, to.Name, unix.RENAME_NOREPLACE)
-			x.changed(&Step{Do: Move}, InTree(at), to)
+			x.changed(InTree(at), to)
 			to.Dir.Close()
 		}
 		if err == nil {
