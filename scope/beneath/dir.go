@@ -114,11 +114,10 @@ func (d Dir) Rmdir(name string) error {
 
 // Remove removes the name of an object, and a directory if it is empty.
 func (d Dir) Remove(name string) error {
-	err := d.Unlink(name)
-	if err == unix.EISDIR {
-		err = d.Rmdir(name)
+	if err := d.Unlink(name); err != unix.EISDIR {
+		return err
 	}
-	return err
+	return d.Rmdir(name)
 }
 
 // RenameFlags are the renameat2(2) flags that callers of Dir.Rename may use.
