@@ -302,12 +302,15 @@ func (v *View) undoing() (unlock func(), err error) {
 		v.stale = nil
 		done()
 		v.moves.Unlock()
+		var last *node
 		for _, at := range changed {
 			if at.name != "" {
 				v.conn.InvalidateEntry(at.parent.id, at.name, false)
 			}
-			v.conn.InvalidateInode(at.parent.id, true)
-			if at.node != nil {
+			if at.parent != last { // many steps change names of one directory
+				v.conn.InvalidateInode(at.parent.id, true)
+			}
+			if last = at.parent; at.node != nil {
 				v.conn.InvalidateInode(at.node.id, true)
 			}
 		}

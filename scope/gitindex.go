@@ -3,6 +3,7 @@ package scope
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -25,11 +26,25 @@ func CheckGitIndex(index io.ReaderAt, size int64) error {
 	if size > MaxGitIndex {
 		return fmt.Errorf("index is larger than %d bytes", MaxGitIndex)
 	}
-	err := checkGitIndex(index, size, func(string) {})
+	err := checkGitIndex(index, size, func(*indexReader) {})
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return errOddIndex
 	}
 	return err
+}
+
+// SumGitIndex returns a hash of what the entries of an index say: modes, objects, flags and paths. Two indexes with one hash differ in
+// what git notes of files (git status writes that anew), in the version of the format, or in extensions. It reads what CheckGitIndex
+// allows, and fails otherwise.
+func SumGitIndex(index io.ReaderAt, size int64) ([]byte, error) {
+	if size > MaxGitIndex {
+		return nil, errOddIndex
+	}
+	sum := sha256.New()
+	err := checkGitIndex(index, size, func(x *indexReader) {
+		fmt.Fprintf(sum, "%o %x %x %d %s\n", x.mode, x.object, x.flags, len(x.path), x.path)
+	})
+	return sum.Sum(nil), err
 }
 
 var errOddIndex = errors.New("index is in no form that git writes")
@@ -45,8 +60,8 @@ const (
 	longName    = 0xfff // the length of a path that does not fit into the flags
 )
 
-// checkGitIndex calls entry with each path, before it checks that.
-func checkGitIndex(index io.ReaderAt, size int64, entry func(path string)) error {
+// checkGitIndex calls entry with the reader at each entry, before it checks the path.
+func checkGitIndex(index io.ReaderAt, size int64, entry func(*indexReader)) error {
 	end, blocks, err := indexBlocks(index, size)
 	if err != nil {
 		return err
@@ -71,7 +86,7 @@ func checkGitIndex(index io.ReaderAt, size int64, entry func(path string)) error
 		if err := x.next(version == 4, starts); err != nil {
 			return err
 		}
-		entry(string(x.path))
+		entry(&x)
 		if !safeIndexPath(string(x.path), x.mode) {
 			return fmt.Errorf("index has the path %.200q", x.path)
 		}
@@ -121,6 +136,9 @@ type indexReader struct {
 	at   int64  // the offset of in
 	path []byte // of the last entry
 	mode uint32
+
+	object [gitHash]byte
+	flags  uint32 // without the length of the path; the extended ones above
 }
 
 // take returns the next n bytes, which are valid until the next call.
@@ -155,12 +173,15 @@ func (x *indexReader) next(compressed, starts bool) error {
 	if err != nil {
 		return err
 	}
-	x.mode = binary.BigEndian.Uint32(head[24:])
+	x.mode, x.object = binary.BigEndian.Uint32(head[24:]), [gitHash]byte(head[40:])
 	flags := binary.BigEndian.Uint16(head[entryFlags:])
+	x.flags = uint32(flags &^ longName)
 	if flags&0x4000 != 0 { // more flags
-		if _, err := x.take(2); err != nil {
+		more, err := x.take(2)
+		if err != nil {
 			return err
 		}
+		x.flags |= uint32(binary.BigEndian.Uint16(more)) << 16
 	}
 	kept := 0
 	if compressed {

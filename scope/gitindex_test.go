@@ -98,6 +98,28 @@ func TestCheckGitIndex(t *testing.T) {
 	assert.ErrorContains(t, CheckGitIndex(bytes.NewReader(nil), MaxGitIndex+1), "larger than")
 }
 
+// TestSumGitIndex: the sum of an index is of its entries, in any version.
+func TestSumGitIndex(t *testing.T) {
+	sum := func(version string, more ...string) string {
+		index, _ := gitIndexOf(t, version, []string{"a", "b/c"}, more...)
+		text, err := SumGitIndex(bytes.NewReader(index), int64(len(index)))
+		require.NoError(t, err)
+		return fmt.Sprintf("%x", text)
+	}
+	one := sum("2")
+	for _, version := range []string{"3", "4"} {
+		assert.Equal(t, one, sum(version), version)
+	}
+	seen := map[string]bool{one: true}
+	for _, more := range []string{"--assume-unchanged a", "--skip-worktree a", "--skip-worktree b/c", "--cacheinfo 100755," + emptyBlob + ",a", "--force-remove a"} {
+		other := sum("2", "update-index "+more)
+		assert.False(t, seen[other], more)
+		seen[other] = true
+	}
+	_, err := SumGitIndex(bytes.NewReader([]byte("DIRC")), 4)
+	assert.Error(t, err)
+}
+
 // TestCheckGitIndexUntracked: git status lists the directories that the untracked cache names,
 // so each has one name. Nothing else of the cache is judged.
 func TestCheckGitIndexUntracked(t *testing.T) {
@@ -184,7 +206,7 @@ func FuzzGitIndex(f *testing.F) {
 			index = append(index[:len(index)-gitHash:len(index)-gitHash], sum[:]...)
 		}
 		var ours []string
-		if checkGitIndex(bytes.NewReader(index), int64(len(index)), func(path string) { ours = append(ours, path) }) != nil {
+		if checkGitIndex(bytes.NewReader(index), int64(len(index)), func(x *indexReader) { ours = append(ours, string(x.path)) }) != nil {
 			return
 		}
 		name := filepath.Join(t.TempDir(), "index")

@@ -155,6 +155,16 @@ type Policy struct {
 // maxRules limits the rules of a policy after brace expansion.
 const maxRules = 10_000
 
+// Covering returns a function that reports whether one of the patterns, as of [PathRule], covers a path. None covers the root.
+func Covering(patterns []string) (covers func(rel string) bool, err error) {
+	var spec PolicySpec
+	for _, pattern := range patterns {
+		spec.Paths = append(spec.Paths, PathRule{Pattern: pattern, Access: Hide})
+	}
+	policy, err := Compile(spec)
+	return func(rel string) bool { return rel != "" && policy.File(OpLookup, rel).Hidden }, err
+}
+
 // Compile returns the policy that spec describes. An error names the pattern
 // and the correction.
 func Compile(spec PolicySpec) (*Policy, error) {

@@ -17,6 +17,7 @@ import (
 	"github.com/scopefs/scopefs/fs/history/journal"
 	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/fs/plan"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -49,6 +50,7 @@ type origin struct {
 	Attr    journal.Attr `json:"a"`
 	Length  int64        `json:"l"` // of the content; -1: it is not kept
 	Sum     []byte       `json:"h,omitempty"`
+	Entries []byte       `json:"e,omitempty"` // of an index of git: see scope.SumGitIndex
 	Removal bool         `json:"r,omitempty"`
 	Gone    [][]byte     `json:"g,omitempty"` // only this: the records of these paths, and below them, do not count any more
 
@@ -163,6 +165,7 @@ func originOf(root *beneath.Root, rel string, st *beneath.Stat) (r *origin, cont
 	}
 	r.ident = identOf(&before)
 	r.Attr = journal.Attr{Mode: uint32(before.Mode), UID: before.Uid, GID: before.Gid, XAttrs: f.UserXattrs(plan.MaxXattrs)}
+	r.Entries = indexSum(f, rel, &before)
 	if before.Size > maxBase {
 		return r, nil, true
 	}
@@ -178,6 +181,18 @@ func originOf(root *beneath.Root, rel string, st *beneath.Stat) (r *origin, cont
 	sum := sha256.Sum256(content)
 	r.Length, r.Sum = int64(n), sum[:]
 	return r, content, true
+}
+
+// indexSum returns scope.SumGitIndex of a file whose name is that of git's index; nil if it is none.
+func indexSum(f beneath.File, rel string, st *beneath.Stat) []byte {
+	if baseOf(rel) != "index" || !st.IsRegular() {
+		return nil
+	}
+	sum, err := scope.SumGitIndex(f.Reader(), int64(st.Size))
+	if err != nil {
+		return nil
+	}
+	return sum
 }
 
 // Bases keeps what a branch shows before clients change it: see hold.Keeper. Its methods may be used from any goroutine.

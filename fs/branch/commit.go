@@ -409,11 +409,7 @@ func (b *Branch) clear() error {
 	defer stage.Close()
 	names, err := b.State.Names(stageName)
 	for _, name := range names {
-		if failed := stage.Unlink(name); failed == unix.EISDIR {
-			err = errors.Join(err, stage.Rmdir(name))
-		} else {
-			err = errors.Join(err, failed)
-		}
+		err = errors.Join(err, stage.Remove(name))
 	}
 	return err
 }

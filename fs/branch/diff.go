@@ -220,16 +220,11 @@ func selected(all []Entry, patterns []string, needs [][]int) ([]Entry, error) {
 
 // covered reports which entries selected returns.
 func covered(all []Entry, patterns []string, needs [][]int) ([]bool, error) {
-	var spec scope.PolicySpec
-	for _, p := range patterns {
-		spec.Paths = append(spec.Paths, scope.PathRule{Pattern: p, Access: scope.Hide})
-	}
-	policy, err := scope.Compile(spec)
+	covers, err := scope.Covering(patterns)
 	if err != nil {
 		return nil, fmt.Errorf("path: %w", err)
 	}
 	picked := make([]bool, len(all))
-	covers := func(rel string) bool { return rel != "" && policy.File(scope.OpLookup, rel).Hidden }
 	for i, e := range all {
 		picked[i] = covers(e.Path) || covers(e.From)
 	}

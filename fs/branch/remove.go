@@ -87,11 +87,7 @@ type removal struct {
 
 // entry removes a name of a directory, or moves it to rest. private: the agent's user cannot have put it there.
 func (r *removal) entry(dir beneath.Dir, name string, private bool) error {
-	err := dir.Unlink(name)
-	if err == unix.EISDIR {
-		err = dir.Rmdir(name)
-	}
-	switch err {
+	switch err := dir.Remove(name); err {
 	case nil, unix.ENOENT:
 		return nil
 	case unix.ENOTEMPTY, unix.EEXIST:

@@ -273,6 +273,39 @@ func TestUndo(t *testing.T) {
 	assert.Equal(t, ".", strings.Fields(state(t, c.dir))[0])
 }
 
+// TestUndoContent: an undo leaves nothing of a content that it writes over, and the holes of one that it brings back.
+func TestUndoContent(t *testing.T) {
+	contents := map[string]string{
+		"empty": "", "short": "one", "long": strings.Repeat("a long text ", 100), "large": strings.Repeat("a large file ", 3000),
+		"larger": strings.Repeat("a larger file ", 9000), "with holes": strings.Repeat("\x00", 1<<20) + "end",
+	}
+	for was, before := range contents {
+		for is, after := range contents {
+			t.Run(was+" to "+is, func(t *testing.T) {
+				c := newClient(t)
+				c.create("f", "")
+				write := func(text string) {
+					c.write("f", "")
+					hole := len(text) - len(strings.TrimLeft(text, "\x00"))
+					f, err := os.OpenFile(filepath.Join(c.dir, "f"), os.O_WRONLY, 0)
+					require.NoError(t, err)
+					defer f.Close()
+					_, err = f.WriteAt([]byte(text[hole:]), int64(hole))
+					require.NoError(t, err)
+				}
+				write(before)
+				c.label = Label{Call: "x"}
+				write(after)
+				c.undoWith(Selection{Calls: []string{"x"}, Force: true}, Hooks{}) // write is as a change of the host
+				assert.True(t, read(t, c.dir, "f") == before)
+				var st unix.Stat_t
+				require.NoError(t, unix.Stat(filepath.Join(c.dir, "f"), &st))
+				assert.Less(t, st.Blocks*512, int64(len(strings.TrimLeft(before, "\x00"))+64<<10))
+			})
+		}
+	}
+}
+
 // TestRedoOfClient: the last undo is the operator's. That of a client's session is named by its id.
 func TestRedoOfClient(t *testing.T) {
 	c := newClient(t)

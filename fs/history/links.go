@@ -101,10 +101,7 @@ func (l *links) drop(d beneath.Dir, name string) error {
 	st, err := d.Stat(name)
 	if err == nil {
 		l.remove(plain(st.ID()))
-		if err = d.Unlink(name); err == unix.EISDIR {
-			err = d.Rmdir(name)
-		}
-		if err == nil {
+		if err = d.Remove(name); err == nil {
 			l.quota.Freed(&st)
 		}
 	}

@@ -70,7 +70,7 @@ type Header struct {
 type Store struct {
 	tree, dir *beneath.Root
 	top       beneath.Dir
-	exclude   *scope.Policy // hides what Options.Exclude names; nil: nothing
+	exclude   func(rel string) bool // of Options.Exclude; nil: nothing
 	lock      beneath.File
 	points    points
 	shares    bool // the file system shares data between files
@@ -126,11 +126,7 @@ func Open(tree, dir *beneath.Root, opt Options) (s *Store, corrected int, err er
 		wake:    make(chan struct{}, 1),
 	}
 	if len(opt.Exclude) > 0 {
-		var spec scope.PolicySpec
-		for _, pattern := range opt.Exclude {
-			spec.Paths = append(spec.Paths, scope.PathRule{Pattern: pattern, Access: scope.Hide})
-		}
-		if s.exclude, err = scope.Compile(spec); err != nil {
+		if s.exclude, err = scope.Covering(opt.Exclude); err != nil {
 			return nil, 0, fmt.Errorf("history: %w", err)
 		}
 	}
@@ -386,5 +382,5 @@ func (s *Store) settle(but *generation) {
 
 // excluded reports whether Options.Exclude matches a path.
 func (s *Store) excluded(rel string) bool {
-	return s.exclude != nil && s.exclude.File(scope.OpLookup, rel).Hidden
+	return s.exclude != nil && s.exclude(rel)
 }

@@ -355,19 +355,26 @@ type undoing struct {
 	hooks Hooks
 	w     *Writer
 	kept  map[uint64]*journal.Record // of a process that was killed: what it has kept, by what that inverts
+	notes map[*plan.Step]*inverse    // of steps under way, decoded
 
 	partly []Problem // of directories in the stage
 }
 
 func (s *Store) undoing(g *generation, hooks Hooks) *undoing {
-	return &undoing{store: s, hooks: hooks, w: &Writer{store: s, program: "scopefs", undo: g}}
+	return &undoing{store: s, hooks: hooks, w: &Writer{store: s, program: "scopefs", undo: g}, notes: map[*plan.Step]*inverse{}}
 }
 
 // inverse returns the note of a step, whose records are of that from now on.
 func (u *undoing) inverse(s *plan.Step) *inverse {
-	i := &inverse{}
-	if json.Unmarshal(s.Note, i) != nil || i.Record == nil {
-		i.Record = &journal.Record{} // cannot happen: the journal has checksums
+	i := u.notes[s]
+	if i == nil {
+		i = &inverse{}
+		if json.Unmarshal(s.Note, i) != nil || i.Record == nil {
+			i.Record = &journal.Record{} // cannot happen: the journal has checksums
+		}
+		if s.Do == plan.Rewrite { // Left is the last to need it
+			u.notes[s] = i
+		}
 	}
 	if u.w.inverts = i.Record.Seq; i.Room {
 		u.w.inverts = 0
@@ -496,6 +503,7 @@ func (u *undoing) Keep(s *plan.Step, at Place, st *beneath.Stat) error {
 
 // Left is of plan.Keeper.
 func (u *undoing) Left(s *plan.Step, now *beneath.Stat, done bool) {
+	defer delete(u.notes, s)
 	switch u.inverse(s); {
 	case s.Do == plan.Times || !s.Object.SameObject(plan.IdentOf(now)) || !done && s.Do == plan.Attributes:
 	case now.IsRegular():
@@ -520,15 +528,19 @@ func (u *undoing) Fill(s *plan.Step, f beneath.File) error {
 	return u.fill(f, e)
 }
 
-// fill replaces the content of a file by the kept one.
+// fill replaces the content of a file by the kept one. It writes over the old content where it can: a block that a truncation frees is
+// allocated again, and with the mount option discard the disk is told of each, which takes a millisecond.
 func (u *undoing) fill(f beneath.File, e *entry) error {
 	if e.Flags&journal.Inline != 0 {
 		data, err := u.store.inline(e.gen.name, e.Record)
 		if err == nil {
-			err = u.empty(f)
+			err = u.keepAll(f)
 		}
 		if err == nil {
 			err = f.WriteAll(data, 0)
+		}
+		if err == nil {
+			err = f.Truncate(int64(len(data)))
 		}
 		return err
 	}
@@ -540,23 +552,29 @@ func (u *undoing) fill(f beneath.File, e *entry) error {
 	if e.Flags&journal.Blocks != 0 {
 		return u.fillBlocks(f, kept, e)
 	}
-	if err := u.empty(f); err != nil {
+	if err := u.keepAll(f); err != nil {
 		return err
 	}
-	if f.Clone(kept) == nil {
+	size := int64(st.Size)
+	if hole, err := kept.Seek(0, unix.SEEK_HOLE); u.store.shares || err != nil || hole < size {
+		if err := f.Truncate(0); err != nil {
+			return err
+		}
+	}
+	if u.store.shares && f.Clone(kept) == nil {
 		return nil
 	}
-	return f.CopySparse(kept, int64(st.Size))
+	if err := f.CopySparse(kept, size); err != nil {
+		return err
+	}
+	return f.Truncate(size)
 }
 
-// empty truncates a file, whose content is kept.
-func (u *undoing) empty(f beneath.File) error {
+// keepAll keeps the content of a file, as far as that is kept by blocks.
+func (u *undoing) keepAll(f beneath.File) error {
 	st, err := f.Stat()
 	if err == nil {
 		err = u.w.Blocks(st.ID(), 0, int64(st.Size))
 	}
-	if err != nil {
-		return err
-	}
-	return f.Truncate(0)
+	return err
 }

@@ -423,8 +423,5 @@ func (l *Layers) removeUpper(rel string) error {
 		return err
 	}
 	defer dir.Close()
-	if err = dir.Unlink(baseOf(rel)); err == unix.EISDIR {
-		err = dir.Rmdir(baseOf(rel))
-	}
-	return err
+	return dir.Remove(baseOf(rel))
 }

@@ -26,7 +26,7 @@ func Git(p *scope.Policy, kind scope.GitContent, root *beneath.Root, f beneath.F
 		if err != nil {
 			return nil, err
 		}
-		return scope.CheckGitIndex(readerAt{f}, int64(st.Size)), nil
+		return scope.CheckGitIndex(f.Reader(), int64(st.Size)), nil
 	}
 	text, err := all(f, scope.MaxGitText+1)
 	if err != nil {
@@ -81,7 +81,7 @@ func content(root *beneath.Root, rel string, st *beneath.Stat) ([]byte, error) {
 
 // all reads a file, up to a limit.
 func all(f beneath.File, limit int64) ([]byte, error) {
-	return io.ReadAll(io.NewSectionReader(readerAt{f}, 0, limit))
+	return io.ReadAll(io.NewSectionReader(f.Reader(), 0, limit))
 }
 
 // Stage copies a file of git that has the attributes st, up to the limit of its kind and a byte more, to a name that the
@@ -100,7 +100,7 @@ func Stage(kind scope.GitContent, from beneath.File, st *beneath.Stat, dir benea
 		_ = to.Chown(int(st.Uid), int(st.Gid))
 	}
 	if err == nil {
-		_, err = io.Copy(io.NewOffsetWriter(writerAt{to}, 0), io.NewSectionReader(readerAt{from}, 0, Limit(kind)+1))
+		_, err = io.Copy(io.NewOffsetWriter(writerAt{to}, 0), io.NewSectionReader(from.Reader(), 0, Limit(kind)+1))
 	}
 	if err == nil {
 		err = to.Utimes(timespec(st.Atime), timespec(st.Mtime))
@@ -122,17 +122,6 @@ func Limit(kind scope.GitContent) int64 {
 
 func timespec(t unix.StatxTimestamp) unix.Timespec {
 	return unix.Timespec{Sec: t.Sec, Nsec: int64(t.Nsec)}
-}
-
-// readerAt is an io.ReaderAt.
-type readerAt struct{ beneath.File }
-
-func (r readerAt) ReadAt(p []byte, off int64) (int, error) {
-	n, err := r.File.ReadAt(p, off)
-	if err == nil && n < len(p) {
-		err = io.EOF
-	}
-	return n, err
 }
 
 // writerAt is an io.WriterAt.

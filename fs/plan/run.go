@@ -115,8 +115,9 @@ type written struct {
 
 // The bounds of steps that are done together: clients wait meanwhile.
 const (
-	maxTogether      = 64
+	maxTogether      = 256
 	maxTogetherBytes = 16 << 20
+	maxSyncs         = 64 // threads that wait for the disk
 )
 
 // together returns the end of the steps from i on that are done together: one alone, or Rewrites that do not need each
@@ -161,11 +162,7 @@ func (x *run) try(i, end int) (errs []error) {
 	for n := range errs {
 		errs[n] = x.one(i + n)
 	}
-	var all sync.WaitGroup
-	for n, f := range x.written {
-		all.Go(func() { errs[n-i] = f.Sync(true) }) // before a record says that it is complete
-	}
-	all.Wait()
+	x.sync(func(n int, err error) { errs[n-i] = err }) // before a record says that it is complete
 	for n := range errs {
 		if f, ok := x.written[i+n]; ok {
 			x.Keeper.Left(&x.j.Steps[i+n], &f.now, errs[n] == nil)
@@ -173,6 +170,21 @@ func (x *run) try(i, end int) (errs []error) {
 		}
 	}
 	return errs
+}
+
+// sync writes the files that were written to the disk, many at a time: a disk takes little longer for many than for one. Not syncfs(2):
+// it writes what others have written as well, which may be gigabytes, and clients wait.
+func (x *run) sync(done func(step int, err error)) {
+	var all sync.WaitGroup
+	turns := make(chan struct{}, maxSyncs)
+	for n, f := range x.written {
+		turns <- struct{}{}
+		all.Go(func() {
+			done(n, f.Sync(true))
+			<-turns
+		})
+	}
+	all.Wait()
 }
 
 // one does a step. Where a mode keeps the owner from it, he has the right for the step.

@@ -6,14 +6,14 @@
 #	work.sh [-rounds N] [-only TEXT] [-nopeers | -history] [-archived N] [-cold] [-smoke]
 #
 # -only picks rows by a part of their name; -nopeers leaves the other layers out; -history compares views with changes: kept and held
-# with one with changes: direct instead, also in single operations; -archived is the number of files of tar, find and rm; -cold drops the kernel's caches
+# with one with changes: direct instead, also in single operations, and times the commands about changes; -archived is the number of files of tar, find and rm; -cold drops the kernel's caches
 # before each timed run, without it they are as the preparation leaves them, which goes through the same mount; -smoke is
 # all of it once, in sizes that measure nothing. If another layer cannot do a row's work, its column says "failed", and
 # standard error says why. SCOPEFS_BENCH_DIR names the directory to work in, default /dev/shm.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 rounds=3 only= nopeers= history= cold=
-files=10000 dirs=500 archived=20000 rewritten=10000 packages=300 transactions=10000 events=1000 modules=50 changes=20 module=(HEAD) what=./... checks=()
+files=10000 dirs=500 archived=20000 rewritten=10000 packages=300 transactions=10000 events=1000 modules=50 changes=20 changed=1000 forked=200000 module=(HEAD) what=./... checks=()
 while [ $# -gt 0 ]; do
 	case $1 in
 	-rounds | -only | -archived)
@@ -25,7 +25,7 @@ while [ $# -gt 0 ]; do
 	-history) nopeers=1 history=1 archived=50000 ;;
 	-cold) cold=1 ;;
 	-smoke)
-		rounds=1 files=200 dirs=10 archived=400 rewritten=100 packages=2 transactions=100 events=20 modules=2 changes=1
+		rounds=1 files=200 dirs=10 archived=400 rewritten=100 packages=2 transactions=100 events=20 modules=2 changes=1 changed=20 forked=200
 		module=(--add-virtual-file="small/small.go:package small" HEAD go.mod go.sum) what=./small
 		checks=(--lib es5 --skipLibCheck)
 		;;
@@ -214,6 +214,37 @@ row() {
 	echo "| $text |$line" | tee -a "$top/table"
 }
 
+# bar NAME TEXT: the median time of the command do_NAME, after before_NAME and without the time of scopefs version.
+bar() {
+	local name=$1 text=$2 r version
+	[[ $text == *"$only"* ]] || return 0
+	: >"$top/bar"
+	for ((r = 0; r < rounds; r++)); do
+		[ "$(type -t "before_$name")" != function ] || attempt "before_$name"
+		sync -f "$top"
+		attempt "$top/scopefs" version
+		version=$micros
+		attempt "do_$name"
+		echo $((micros - version)) >>"$top/bar"
+	done
+	echo "| $text | $(show "$(median <"$top/bar")") |"
+}
+appended() { local i; mkdir -p "$1"; for ((i = 0; i < changed; i++)); do echo text >>"$1/$i"; done; }
+
+before_undo() {
+	appended "${dir[kept]}/undone"
+	"$top/scopefs" checkpoint --base "$top/base" kept "before$r"
+	appended "${dir[kept]}/undone"
+}
+do_undo() { "$top/scopefs" undo --base "$top/base" kept --checkpoint "before$r"; }
+before_commit() { echo "$r" >>"${dir[held]}/committed"; }
+do_commit() { "$top/scopefs" commit --base "$top/base" held; }
+before_stat() { appended "${dir[held]}/listed"; }
+do_stat() { "$top/scopefs" diff --base "$top/base" --stat held; }
+do_fork() { "$top/scopefs" branch --base "$top/base" held "few$r"; }
+before_fork_many() { [ -d "$top/base/agents/held/many" ] || "$top/bench" tree "$forked" $((forked / 20)) "$top/base/agents/held/many"; }
+do_fork_many() { "$top/scopefs" branch --base "$top/base" held "many$r"; }
+
 start_sides
 columns=("${sides[@]}")
 [ -n "$nopeers" ] || columns+=(fastest)
@@ -240,6 +271,12 @@ if [ -n "$history" ]; then
 	for operation in "create + write" rename mkdir; do
 		[[ $operation != *"$only"* ]] || "$top/bench" -rounds "$((rounds * 3))" -only "$operation" "${singles[@]}" | tail -n +3
 	done
+	printf '\n| command, without the time of scopefs version | time |\n|---|---|\n'
+	bar undo "undo of $changed appended files"
+	bar commit "commit of one file"
+	bar fork "fork of a directory with few files"
+	bar fork_many "fork of a directory with $forked files"
+	bar stat "diff --stat of $changed held files"
 	exit 0
 fi
 [ -n "$nopeers" ] || summary <"$top/table"

@@ -140,26 +140,24 @@ func effectsOf(ctx context.Context, v *view.View, w history.Work, client string)
 	e = reply.Effects
 	e.Unknown, e.Direct = "", false
 	for _, o := range e.Listed() {
-		if !slices.Contains(o.Marks, effect.Read) && protectedNames().File(scope.OpLookup, strings.TrimSuffix(o.Path, "/")).Hidden {
+		if !slices.Contains(o.Marks, effect.Read) && protectedNames()(strings.TrimSuffix(o.Path, "/")) {
 			o.Marks = append(o.Marks, effect.Read)
 		}
 	}
 	return e, reply.Until
 }
 
-// protectedNames hides every name of the lists for protect.
-var protectedNames = sync.OnceValue(func() *scope.Policy {
-	var spec scope.PolicySpec
+// protectedNames returns what covers every name of the lists for protect.
+var protectedNames = sync.OnceValue(func() func(rel string) bool {
+	var patterns []string
 	for _, list := range protect.Builtin() {
-		for _, pattern := range list.Paths {
-			spec.Paths = append(spec.Paths, scope.PathRule{Pattern: pattern, Access: scope.Hide})
-		}
+		patterns = append(patterns, list.Paths...)
 	}
-	p, err := scope.Compile(spec)
+	covers, err := scope.Covering(patterns)
 	if err != nil {
 		panic(err) // a test reads each of them
 	}
-	return p
+	return covers
 })
 
 // unlisted returns effects that say why the changes in a view cannot be listed; nil: they can. lists is what lists held ones.

@@ -112,6 +112,14 @@ func (d Dir) Rmdir(name string) error {
 	return retry(func() error { return unix.Unlinkat(d.fd, name, unix.AT_REMOVEDIR) })
 }
 
+// Remove removes the name of an object, and a directory if it is empty.
+func (d Dir) Remove(name string) error {
+	if err := d.Unlink(name); err != unix.EISDIR {
+		return err
+	}
+	return d.Rmdir(name)
+}
+
 // RenameFlags are the renameat2(2) flags that callers of Dir.Rename may use.
 const RenameFlags = unix.RENAME_NOREPLACE | RenameExchange
 

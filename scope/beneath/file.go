@@ -168,6 +168,19 @@ func (f File) ReadAt(p []byte, off int64) (int, error) {
 	return done, nil
 }
 
+// Reader returns the file as an io.ReaderAt.
+func (f File) Reader() io.ReaderAt { return readerAt{f} }
+
+type readerAt struct{ File }
+
+func (r readerAt) ReadAt(p []byte, off int64) (int, error) {
+	n, err := r.File.ReadAt(p, off)
+	if err == nil && n < len(p) {
+		err = io.EOF
+	}
+	return n, err
+}
+
 // WriteAll writes p at off, or fails: with ENOSPC if there is room for a part of it.
 func (f File) WriteAll(p []byte, off int64) error {
 	n, err := f.WriteAt(p, off, false)
