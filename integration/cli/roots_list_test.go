@@ -187,8 +187,8 @@ func TestRootsLeft(t *testing.T) {
 	p.must("run", "--dir", ".", "-q", "--with", "../lib", "--", "sh", "-c", "echo x >a; echo y >../lib/b")
 	require.NoError(t, os.Rename(lib, lib+"-away"))
 	require.NoError(t, os.WriteFile(lib, nil, 0o644), "it is there, and no directory")
-	o := p.as("undo", "--session", "last", "--", "a", "../lib/b")
-	require.Equal(t, 1, o.Code, o.Stdout)
+	o := p.as("undo", "--session", "last")
+	require.Equal(t, 1, o.Code, o.Stdout+o.Stderr)
 	assert.Equal(t, "x\n", p.content("proj/a"), "what each directory has is seen before the first one changes: %s", o.Stderr)
 	require.NoError(t, os.Remove(lib))
 	require.NoError(t, os.Rename(lib+"-away", lib))
@@ -221,14 +221,13 @@ func TestRootsOneListTools(t *testing.T) {
 	tree(t, top, 0)
 	lib := top + "/lib"
 	roots := "roots: [{dir: " + lib + "}, {dir: " + top + "/other, access: read}]"
+	harness.Plant(t, top, "held/", "heldlib/")
 	h := harness.NewHost(t, map[string]string{"a": "dir: " + top + "/proj\nview: {changes: kept, " + roots + "}",
-		"b": "dir: " + top + "/held\nview: {changes: held, roots: [{dir: " + top + "/heldlib}]}"})
-	require.NoError(t, os.MkdirAll(top+"/held", 0o755))
-	require.NoError(t, os.MkdirAll(top+"/heldlib", 0o755))
+		"b": "dir: " + top + "/held\npolicy: {commit: ask}\nview: {changes: held, roots: [{dir: " + top + "/heldlib}]}"})
 	u := h.Connect("a")
 	point := u.Call("checkpoint", args{"name": "green"})["checkpoint"].(string)
-	said := u.Text("bash", args{"command": "echo x >a; echo y >../lib/b; mkdir ../lib/d; echo 1 >../lib/d/new; rm ../lib/.env 2>/dev/null; true"})
-	assert.Contains(t, said, "changed")
+	effects := u.Call("bash", args{"command": "echo x >a; echo y >../lib/b; mkdir ../lib/d; echo 1 >../lib/d/new"})["effects"].(map[string]any)
+	assert.Equal(t, []any{map[string]any{"path": "a"}, map[string]any{"path": lib + "/b"}}, effects["changed"])
 	paths := func(a args) (list []string) {
 		for _, c := range u.Call("changes", a)["changes"].([]any) {
 			list = append(list, c.(map[string]any)["path"].(string))
@@ -247,7 +246,7 @@ func TestRootsOneListTools(t *testing.T) {
 	u.Call("undo", args{"checkpoint": point, "paths": []string{"../lib/d"}})
 	assert.NoDirExists(t, lib+"/d")
 	undone := u.Call("undo", args{"checkpoint": "green"})
-	assert.Equal(t, float64(2), undone["done"], "%v", undone)
+	assert.Len(t, undone["steps"], 2, "%v", undone)
 	text, err := os.ReadFile(lib + "/b")
 	require.NoError(t, err)
 	assert.Equal(t, "theirs\n", string(text))
@@ -263,11 +262,18 @@ func TestRootsOneListTools(t *testing.T) {
 	differs := v.Call("diff", args{})
 	assert.Equal(t, float64(2), differs["total"])
 	assert.Contains(t, differs["diff"], "In "+top+"/heldlib:\n")
-	taken := v.Call("commit", args{"paths": []string{"../heldlib"}})
-	assert.Equal(t, float64(1), taken["done"])
+	commit := func(a args) { h.Must("approvals", "approve", v.Waits("commit", a)) }
+	part := args{"paths": []string{"../heldlib"}}
+	commit(part)
+	assert.Equal(t, float64(1), v.Call("commit", part)["done"])
 	assert.FileExists(t, top+"/heldlib/root")
 	assert.NoFileExists(t, top+"/held/own")
 	v.Bash("echo 3 >../heldlib/root")
+	commit(args{})
+	v.Bash("echo 4 >../heldlib/root")
+	assert.Contains(t, []string{"conflict", "approval_required"}, string(v.Fails("commit", args{}).Code), "what was approved is what is taken, in all directories")
+	assert.NoFileExists(t, top+"/held/own")
+	commit(args{})
 	assert.Equal(t, float64(2), v.Call("commit", args{})["done"])
 	assert.FileExists(t, top+"/held/own")
 }

@@ -173,8 +173,11 @@ func (h *History) Generations(ctx context.Context, since time.Time) ([]history.G
 // Newest returns the last generation that a selection means; without one, why not. See [history.Store.Newest].
 func (h *History) Newest(ctx context.Context, sel history.Selection) (g *history.Generation, nothing string, err error) {
 	reply, err := h.request(ctx, query.Request{Newest: &sel})
-	if err != nil || len(reply.Entries) == 0 {
-		return nil, cmp.Or(reply.Nothing, "nothing was changed"), err
+	switch {
+	case err != nil:
+		return nil, "", err
+	case len(reply.Entries) == 0:
+		return nil, cmp.Or(reply.Nothing, "nothing was changed"), nil
 	}
 	return reply.Entries[0].Generation, "", nil
 }

@@ -247,9 +247,7 @@ func (all directories) match(ctx context.Context, sel history.Selection) (direct
 	var last *history.Generation
 	for i, d := range all {
 		g, _, err := d.h.Newest(ctx, sel)
-		if unknown, ok := errors.AsType[*api.Error](err); err != nil && !ok {
-			return nil, err
-		} else if unknown != nil {
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", d.path(), err)
 		}
 		if of[i] = g; g != nil && (last == nil || g.Began.After(last.Began)) {
