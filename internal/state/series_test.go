@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSeries: what a command that was killed has left is known once it has ended, and no other command begins beside one that runs.
-func TestSeries(t *testing.T) {
+// TestSeriesLeft: what a command that was killed has left is known once it has ended, and no other command begins beside one that runs.
+func TestSeriesLeft(t *testing.T) {
 	dir := t.TempDir()
 	assert.Nil(t, Interrupted(dir, "a"))
 	s, err := BeginSeries(dir, "a", Plan{Op: "undo", Command: "scopefs undo", Dirs: []string{"/p", "/lib", "/other"}})
