@@ -395,7 +395,7 @@ func (all directories) patterns(k kept, globs []string) (map[string][]string, er
 			return nil, err
 		}
 		if rel == "" {
-			rel = "**"
+			rel = "*"
 		}
 		by[root] = append(by[root], rel)
 	}

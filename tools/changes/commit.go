@@ -64,7 +64,7 @@ func (h held) of(ctx context.Context, p part) (all []place, err error) {
 	for _, at := range all {
 		for i, rel := range at.paths {
 			if rel == "" {
-				rel, at.paths[i] = "**", "**"
+				rel, at.paths[i] = "*", "*"
 			}
 			if err := (scope.PathRule{Pattern: rel, Access: scope.Hide}).Check(); err != nil {
 				return nil, tools.Errorf(tools.Invalid, "paths: %.200q: %v", rel, err)
