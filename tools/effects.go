@@ -52,7 +52,7 @@ func (s *Set) tell(ctx context.Context, w Watch, r *invocation, result Result, e
 	}
 	text := ""
 	if !silent {
-		text = e.Text(r.args.names, s.lists(call), s.undoes(call)) + e.RootsText()
+		text = e.Text(r.args.names, s.lists(call), s.undoes(call))
 	}
 	if r.tool.Output == nil { // what its program says may be data
 		if e.Unknown != "" {
@@ -65,7 +65,7 @@ func (s *Set) tell(ctx context.Context, w Watch, r *invocation, result Result, e
 
 // tellError returns the error of a call that has changed something all the same.
 func (s *Set) tellError(e *effect.Effects, err error) error {
-	if e.Nothing || e.Unknown != "" || errors.As(err, new(*Asked)) {
+	if e.Nothing || e.Unknown != "" && len(e.Roots) == 0 || errors.As(err, new(*Asked)) {
 		return err
 	}
 	failed := *asError(err)

@@ -19,10 +19,11 @@ type Selection struct {
 	Since       time.Time `json:"since,omitzero"`
 	Checkpoint  string    `json:"checkpoint,omitempty"` // everything after the last checkpoint of this name or id
 	Generations []string  `json:"generations,omitempty"`
-	Paths       []string  `json:"paths,omitempty"`  // only objects at or below one of these
-	Undo        bool      `json:"undo,omitempty"`   // the last undo of the operator, or that of Generations, unless it was taken back
-	Client      string    `json:"client,omitempty"` // only changes of this client's session, and checkpoints that it has made
-	Force       bool      `json:"force,omitempty"`  // of an undo: what others have changed since is kept beside what comes back
+	Paths       []string  `json:"paths,omitempty"`   // only objects at or below one of these
+	Undo        bool      `json:"undo,omitempty"`    // the last undo of the operator, or that of Generations, unless it was taken back
+	Client      string    `json:"client,omitempty"`  // only changes of this client's session, and checkpoints that it has made
+	Force       bool      `json:"force,omitempty"`   // of an undo: what others have changed since is kept beside what comes back
+	Command     string    `json:"command,omitempty"` // of an undo: a name that the undos of several directories by one command have
 
 	without []string // repositories of git whose state stays: see inGit
 }
@@ -193,22 +194,10 @@ func (f *selected) settle() {
 // meant returns all generations, with the records of those that sel means and of later ones. Meant are the records after from
 // of the generations that picks returns.
 func (s *Store) meant(sel Selection) (loaded []*generationRecords, picks func(*generationRecords) bool, from uint64, err error) {
-	s.settle(nil)
-	all, err := s.generations()
-	if err != nil {
+	if loaded, err = s.outlines(); err != nil {
 		return nil, nil, 0, err
 	}
-	for _, p := range all {
-		g, err := s.outline(p)
-		if err != nil {
-			return nil, nil, 0, err
-		}
-		loaded = append(loaded, &g)
-	}
-	points, horizon := s.points.list()
-	for i := range points {
-		loaded = append(loaded, &points[i])
-	}
+	_, horizon := s.points.list()
 	if picks, from, err = sel.resolve(loaded); err != nil {
 		return nil, nil, 0, err
 	}
@@ -216,6 +205,27 @@ func (s *Store) meant(sel Selection) (loaded []*generationRecords, picks func(*g
 		return nil, nil, 0, &ErrNothing{Why: "older generations were given up: the history begins at " + timeOf(horizon).Format(time.RFC3339)}
 	}
 	return loaded, picks, from, s.loadSince(loaded, picks, from)
+}
+
+// outlines returns all generations without their records, and then the checkpoints.
+func (s *Store) outlines() (all []*generationRecords, err error) {
+	s.settle(nil)
+	names, err := s.generations()
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range names {
+		g, err := s.outline(p)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, &g)
+	}
+	points, _ := s.points.list()
+	for i := range points {
+		all = append(all, &points[i])
+	}
+	return all, nil
 }
 
 // began returns the time before the selected changes: before the first that has changed the name or an object at rel, if there
@@ -308,12 +318,9 @@ func (sel Selection) named(all []*generationRecords) (picks func(*generationReco
 	case len(sel.Generations) > 0:
 		return func(g *generationRecords) bool { return slices.Contains(sel.Generations, idOf(g.began)) }, 0, nil
 	case sel.Checkpoint != "":
-		g := last(all, func(g *generationRecords) bool {
-			byID := idOf(g.began) == sel.Checkpoint && (sel.Client == "" || g.Parent == sel.Client)
-			return byID || g.Checkpoint == sel.Checkpoint && g.Parent == sel.Client
-		})
-		if g == nil {
-			return nil, 0, &ErrNothing{Why: fmt.Sprintf("there is no checkpoint %q", sel.Checkpoint)}
+		g, err := sel.point(all)
+		if err != nil {
+			return nil, 0, err
 		}
 		return everything, g.began, nil
 	case !sel.Since.IsZero():
@@ -334,6 +341,18 @@ func (sel Selection) named(all []*generationRecords) (picks func(*generationReco
 	return func(other *generationRecords) bool { return other.Undo == nil && owner(other.Label) == owner(g.Label) }, 0, nil
 }
 
+// point returns the last checkpoint of the selection's name or id.
+func (sel Selection) point(all []*generationRecords) (*generationRecords, error) {
+	g := last(all, func(g *generationRecords) bool {
+		byID := idOf(g.began) == sel.Checkpoint && (sel.Client == "" || g.Parent == sel.Client)
+		return byID || g.Checkpoint == sel.Checkpoint && g.Parent == sel.Client
+	})
+	if g == nil {
+		return nil, &ErrNothing{Why: fmt.Sprintf("there is no checkpoint %q", sel.Checkpoint)}
+	}
+	return g, nil
+}
+
 // last returns the last generation for which is holds; nil if there is none.
 func last(all []*generationRecords, is func(*generationRecords) bool) *generationRecords {
 	for _, g := range slices.Backward(all) {
@@ -344,7 +363,7 @@ func last(all []*generationRecords, is func(*generationRecords) bool) *generatio
 	return nil
 }
 
-// lastUndo is named for an undo that was not taken back: the one of Generations, or the last one of the operator.
+// lastUndo is named for an undo that was not taken back: the one of Generations, or the last one of the operator or of his Command.
 func (sel Selection) lastUndo(all []*generationRecords) (picks func(*generationRecords) bool, from uint64, err error) {
 	taken := map[string]bool{}
 	for _, g := range all {
@@ -357,8 +376,11 @@ func (sel Selection) lastUndo(all []*generationRecords) (picks func(*generationR
 	g := last(all, func(g *generationRecords) bool {
 		id := idOf(g.began)
 		named := g.Undo != nil && g.Undo.Client == ""
-		if len(sel.Generations) > 0 {
+		switch {
+		case len(sel.Generations) > 0:
 			named = slices.Contains(sel.Generations, id)
+		case sel.Command != "":
+			named = named && g.Undo.Command == sel.Command
 		}
 		return named && g.Undo != nil && !g.Redo && !taken[id]
 	})

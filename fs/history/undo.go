@@ -91,7 +91,7 @@ func (s *Store) undo(ctx context.Context, sel Selection, hooks Hooks, h Header) 
 	if len(r.Steps) == 0 {
 		return r, nil
 	}
-	h.Undo = &Selection{Paths: sel.Paths, Force: sel.Force, Client: sel.Client}
+	h.Undo = &Selection{Paths: sel.Paths, Force: sel.Force, Client: sel.Client, Command: sel.Command}
 	for _, e := range found.records {
 		if id := idOf(e.gen.began); e.picked && !slices.Contains(h.Undo.Generations, id) {
 			h.Undo.Generations = append(h.Undo.Generations, id)

@@ -3,10 +3,12 @@ package attack
 import (
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
@@ -90,4 +92,78 @@ func TestAttackRootUser(t *testing.T) {
 	_, stderr, code := h.Try("run", "a", "--with", top+"/lib", "--", "cat", "../lib/f")
 	assert.Equal(t, 125, code)
 	assert.Contains(t, stderr, "belongs to user 0")
+}
+
+// TestAttackRootsApart: two roots of a definition that are one another's parent, and a root that holds or is what the agent's own rules
+// hide, give no sandbox: whether by their names, through a link, or through a mount.
+func TestAttackRootsApart(t *testing.T) {
+	top := t.TempDir()
+	harness.Plant(t, top, "proj/hidden/key=KEY", "lib/deep/f=deep", "lib/f=lib", "link => lib/deep", "own => proj/hidden", "bound/")
+	require.NoError(t, unix.Mount(top+"/lib/deep", top+"/bound", "", unix.MS_BIND, ""))
+	t.Cleanup(func() { _ = unix.Unmount(top+"/bound", unix.MNT_DETACH) })
+	front := func(roots string) string {
+		return "dir: " + top + "/proj\nview: {paths: {'hidden/**': hide, 'deep/**': hide}, roots: [" + roots + "]}"
+	}
+	h := harness.NewHost(t, map[string]string{"a": front("")})
+	for name, roots := range map[string]string{
+		"parent":       "{dir: " + top + "/lib}, {dir: " + top + "/lib/deep}",
+		"child first":  "{dir: " + top + "/lib/deep}, {dir: " + top + "/lib}",
+		"through bind": "{dir: " + top + "/lib}, {dir: " + top + "/bound}",
+		"through link": "{dir: " + top + "/lib}, {dir: " + top + "/link}",
+		"own":          "{dir: " + top + "/proj/hidden}",
+		"own by link":  "{dir: " + top + "/own}",
+		"above own":    "{dir: " + top + "}",
+	} {
+		h.Define("a", front(roots))
+		out, stderr, code := h.Try("run", "a", "--", "sh", "-c", "cat hidden/key ../lib/f ../lib/deep/f ../bound/f ../own/key ../link/f")
+		assert.NotZero(t, code, name)
+		assert.NotContains(t, out, "KEY", name)
+		assert.NotContains(t, out, "deep", name)
+		assert.NotEmpty(t, stderr, name)
+	}
+}
+
+// TestAttackRootsChanges: the tools that list and take back what a session changed show nothing of a root that its rules hide now, of another
+// session, or of a root with ask, whose approval is for the programs that it was asked for.
+func TestAttackRootsChanges(t *testing.T) {
+	top := t.TempDir()
+	harness.Plant(t, top, "proj/", "lib/b=theirs", "asks/")
+	front := func(paths string) string {
+		return "dir: " + top + "/proj\nview: {changes: kept, roots: [{dir: " + top + "/lib, paths: {" + paths + "}}, {dir: " + top + "/asks, access: ask}]}"
+	}
+	h := harness.NewHost(t, map[string]string{"a": front("")})
+	other, u := h.Connect("a"), h.Connect("a")
+	other.Bash("echo others >../lib/others")
+	u.Bash("echo SECRET >../lib/later; echo x >../lib/b")
+	list := u.Text("changes", map[string]any{"diff": true})
+	assert.Contains(t, list, "SECRET")
+	assert.NotContains(t, list, "others")
+	h.Define("a", front("later: hide"))
+	h.Must("reload")
+	list = u.Text("changes", map[string]any{"diff": true})
+	assert.NotContains(t, list, "later")
+	assert.NotContains(t, list, "SECRET")
+	assert.Contains(t, list, top+"/lib/b")
+
+	done := make(chan string, 1)
+	go func() { done <- u.Bash("echo OPENED >../asks/f && echo made") }()
+	id := ""
+	h.Eventually("it asks", func() bool {
+		for line := range strings.Lines(h.Must("approvals")) {
+			if strings.Contains(line, "files:open") {
+				id = strings.Fields(line)[0]
+			}
+		}
+		return id != ""
+	})
+	h.Must("approvals", "approve", id)
+	assert.Contains(t, <-done, "made")
+	h.Must("approvals", "revoke", id)
+	list = u.Text("changes", map[string]any{"diff": true})
+	assert.NotContains(t, list, "OPENED")
+	assert.NotContains(t, list, "asks")
+	u.Fails("changes", map[string]any{"paths": []string{top + "/other"}})
+	made, err := os.ReadFile(top + "/asks/f")
+	require.NoError(t, err)
+	assert.Equal(t, "OPENED\n", string(made))
 }

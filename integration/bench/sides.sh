@@ -106,7 +106,8 @@ start_peers() {
 }
 
 # start_sides mounts a view and, unless $nopeers is set, its peers. $sides are the names, the directory itself first and
-# scopefs last, $dir their directories. With $history these are three views.
+# scopefs last, $dir their directories. With $history these are three views,
+# with $roots two.
 start_sides() {
 	local side
 	build
@@ -118,6 +119,20 @@ start_sides() {
 			dir[$side]=$top/base/run/views/$side
 		done
 		start_daemon 3
+		return
+	fi
+	if [ -n "${roots:-}" ]; then
+		sides=(alone beside)
+		declare -gA dir
+		mkdir "$top/second"
+		agent alone
+		agent beside 0 "view: {roots: [{dir: $top/second}]}"
+		start_daemon 2
+		for side in "${sides[@]}"; do
+			dir[$side]=$top/base/run/views/$side
+			"$top/scopefs" --base "$top/base" run "$side" -- sleep infinity >"$top/log.$side" 2>&1 & busy+=($!)
+		done
+		await "the second root" "$daemon" serves 3
 		return
 	fi
 	mkdir "$top/native"

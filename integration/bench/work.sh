@@ -3,16 +3,18 @@
 # go-fuse's loopback, and libfuse's passthrough_hp if it is in PATH. The work: clones, builds, installations, archives,
 # databases, watching. One run, interleaved rounds, medians, as a Markdown table. Usage, as root:
 #
-#	work.sh [-rounds N] [-only TEXT] [-nopeers | -history] [-archived N] [-cold] [-smoke]
+#	work.sh [-rounds N] [-only TEXT] [-nopeers | -history | -roots] [-archived N] [-cold] [-smoke]
 #
 # -only picks rows by a part of their name; -nopeers leaves the other layers out; -history compares views with changes: kept and held
-# with one with changes: direct instead, also in single operations, and times the commands about changes; -archived is the number of files of tar, find and rm; -cold drops the kernel's caches
+# with one with changes: direct instead, also in single operations, and times the commands about
+# changes; -roots compares the view of an agent with a second root with that of one
+# without, while a sandbox of each runs; -archived is the number of files of tar, find and rm; -cold drops the kernel's caches
 # before each timed run, without it they are as the preparation leaves them, which goes through the same mount; -smoke is
 # all of it once, in sizes that measure nothing. If another layer cannot do a row's work, its column says "failed", and
 # standard error says why. SCOPEFS_BENCH_DIR names the directory to work in, default /dev/shm.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-rounds=3 only= nopeers= history= cold=
+rounds=3 only= nopeers= history= roots= cold=
 files=10000 dirs=500 archived=20000 rewritten=10000 packages=300 transactions=10000 events=1000 modules=50 changes=20 changed=1000 forked=200000 module=(HEAD) what=./... checks=()
 while [ $# -gt 0 ]; do
 	case $1 in
@@ -23,6 +25,7 @@ while [ $# -gt 0 ]; do
 		;;
 	-nopeers) nopeers=1 ;;
 	-history) nopeers=1 history=1 archived=50000 ;;
+	-roots) nopeers=1 roots=1 ;;
 	-cold) cold=1 ;;
 	-smoke)
 		rounds=1 files=200 dirs=10 archived=400 rewritten=100 packages=2 transactions=100 events=20 modules=2 changes=1 changed=20 forked=200
@@ -279,5 +282,6 @@ if [ -n "$history" ]; then
 	bar stat "diff --stat of $changed held files"
 	exit 0
 fi
+[ -z "$roots" ] || exit 0
 [ -n "$nopeers" ] || summary <"$top/table"
 chart work "Real work, × native"

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -80,6 +81,11 @@ func TestDirAnew(t *testing.T) {
 	o = scopefs("audit", "--agent", old)
 	assert.Contains(t, o.Stdout, old, o.Stderr)
 	o = scopefs("diff", old)
+	assert.Contains(t, o.Stdout, "held: 2 changes", o.Stderr)
+	o = scopefs("changes")
+	listed := regexp.MustCompile(`scopefs diff --base \S+ held`).FindString(o.Stdout)
+	require.Contains(t, listed, old, "the command is about the old directory: %s", o.Stdout)
+	o = scopefs(strings.Fields(listed)[1:]...)
 	assert.Contains(t, o.Stdout, "held: 2 changes", o.Stderr)
 	o = scopefs("run", old, "--", "true")
 	assert.NotZero(t, o.Code)

@@ -59,11 +59,12 @@ type CommitOptions struct {
 	Ours   bool     // of conflicts leave the directory's version
 	Merge  bool     // of conflicts take both changes to a text, or else leave the directory's version
 	Hash   string   // of Differences with the same Paths: others are a Conflict; "": any
+	Check  bool     // it changes nothing
 }
 
 // Commit takes what differs over into the directory.
 func (h *History) Commit(ctx context.Context, opt CommitOptions) (*Committed, error) {
-	sel := query.Branch{Paths: opt.Paths, Hash: opt.Hash}
+	sel := query.Branch{Paths: opt.Paths, Hash: opt.Hash, Check: opt.Check}
 	switch {
 	case opt.Theirs:
 		sel.Conflicts = branch.Theirs

@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -88,6 +89,11 @@ func (h *History) Undo(ctx context.Context, sel history.Selection, shown string)
 	return r, err
 }
 
+// NothingError reports that a selection means no change.
+type NothingError struct{ Why string }
+
+func (e *NothingError) Error() string { return e.Why }
+
 // stale returns the error of a reply for which nothing was done.
 func stale(reply *query.Reply) error {
 	if !reply.Stale {
@@ -103,6 +109,9 @@ func (h *History) result(ctx context.Context, r query.Request) (*history.Result,
 	}
 	if err := stale(first); err != nil {
 		return nil, "", err
+	}
+	if first.Nothing != "" {
+		return nil, "", &NothingError{first.Nothing}
 	}
 	result := first.Result
 	if result == nil {
@@ -159,6 +168,18 @@ func (h *History) Generations(ctx context.Context, since time.Time) ([]history.G
 		}
 	}
 	return list, err
+}
+
+// Newest returns the last generation that a selection means; without one, why not. See [history.Store.Newest].
+func (h *History) Newest(ctx context.Context, sel history.Selection) (g *history.Generation, nothing string, err error) {
+	reply, err := h.request(ctx, query.Request{Newest: &sel})
+	switch {
+	case err != nil:
+		return nil, "", err
+	case len(reply.Entries) == 0:
+		return nil, cmp.Or(reply.Nothing, "nothing was changed"), nil
+	}
+	return reply.Entries[0].Generation, "", nil
 }
 
 // Before returns the version that a file had before the selected changes.

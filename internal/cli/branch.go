@@ -104,7 +104,7 @@ func (a *app) branchListCmd() *cobra.Command {
 					k.flags.Changes = agents.ChangesHeld
 				}
 				b := report.Branch{Branch: id, Agent: cmp.Or(def.Branch, id)}
-				err := a.with(c.Context(), k, func(ctx context.Context, h *api.History) error { return b.Find(ctx, h) })
+				err := a.with(c.Context(), k, func(ctx context.Context, h *api.History) error { return b.Find(ctx, h, "") })
 				if err != nil {
 					b.Error = err.Error()
 				}
@@ -148,21 +148,22 @@ down BRANCH.`,
 	}
 }
 
-// heldAgent returns the agent of a command line, whose changes are held: the layer that has them.
-func (a *app) heldAgent(ctx context.Context, words []string) (kept, error) {
-	k, err := a.agentWith(ctx, words)
-	if err != nil {
-		return k, err
+// heldAgent returns the agent of a command line, and its directories whose changes are held: the layer that has them.
+func (a *app) heldAgent(ctx context.Context, words []string) (k kept, all directories, err error) {
+	if k, err = a.agentWith(ctx, words); err != nil {
+		return k, nil, err
 	}
 	if len(k.words) > 0 {
-		return k, exit.Usagef("%q is no flag: give --path GLOB for a part of the changes", k.words[0])
+		return k, nil, exit.Usagef("%q is no flag: give --path GLOB for a part of the changes", k.words[0])
 	}
+	a.noteInterrupted(k)
 	if a.Branch == "" && (!k.named || !k.holds(ctx)) {
 		if k, err = a.layer(ctx, k); err != nil {
-			return k, err
+			return k, nil, err
 		}
 	}
-	return a.asHeld(ctx, k)
+	all, err = a.heldDirectories(ctx, k)
+	return k, all, err
 }
 
 // asHeld makes requests about an agent those about what it holds, by its definition or by a view that it had before.
@@ -219,11 +220,11 @@ seen. The line says whether scopefs commit --merge takes both changes, or why no
 			if err := oneOf(c, "patch", "stat", "name-only"); err != nil {
 				return err
 			}
-			k, err := a.heldAgent(c.Context(), words)
+			k, all, err := a.heldAgent(c.Context(), words)
 			if err != nil {
 				return err
 			}
-			return a.diff(c.Context(), k, o)
+			return a.diffIn(c.Context(), k, all, o)
 		},
 	}
 	addPaths(c, &o.paths)
@@ -234,17 +235,58 @@ seen. The line says whether scopefs commit --merge takes both changes, or why no
 
 // diff prints what an agent holds.
 func (a *app) diff(ctx context.Context, k kept, o diffOptions) error {
-	return a.with(ctx, k, func(ctx context.Context, h *api.History) error {
-		r, err := report.FindDiff(ctx, h, k.id, o.paths, o.form(), o.hash)
-		if err != nil {
-			return err
+	all, err := a.heldDirectories(ctx, k)
+	if err != nil {
+		return err
+	}
+	return a.diffIn(ctx, k, all, o)
+}
+
+// diffIn prints what the directories of an agent hold.
+func (a *app) diffIn(ctx context.Context, k kept, all directories, o diffOptions) error {
+	all, globs, err := all.covered(k, o.paths)
+	if err != nil {
+		return err
+	}
+	return a.open(ctx, all, func(ctx context.Context, all directories) error {
+		var r *report.Changes
+		hashes := map[string]string{}
+		for _, d := range all {
+			one, err := report.FindDiff(ctx, d.h, k.id, globs[d.root], o.form(), o.hash)
+			if err != nil {
+				return fmt.Errorf("%s: %w", d.path(), err)
+			}
+			if r = joined(r, d, one); len(one.Changes) > 0 {
+				hashes[d.root] = one.Hash
+			}
 		}
-		r.Compared = a.compared
-		if o.json {
-			r.Complete()
+		if o.hash {
+			r.Hash = together(hashes)
 		}
-		return a.print(r, o.json)
+		return a.printChanges(k, r, o.json)
 	})
+}
+
+// shown returns the hashes of what the directories hold, if together they have the one that a diff printed. Of a single directory the view
+// compares it.
+func (all directories) shown(ctx context.Context, globs map[string][]string, hash string) (map[string]string, error) {
+	hashes := map[string]string{}
+	if hash == "" {
+		return hashes, nil
+	}
+	for _, d := range all {
+		diff, err := d.h.Diff(ctx, globs[d.root], true)
+		if err != nil {
+			return nil, err
+		}
+		if len(diff.List) > 0 {
+			hashes[d.root] = diff.Hash
+		}
+	}
+	if together(hashes) != hash {
+		return nil, errStale
+	}
+	return hashes, nil
 }
 
 func addPaths(c *cobra.Command, paths *[]string) {
@@ -267,8 +309,9 @@ func (a *app) commitCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "commit AGENT|--dir DIR",
 		Short: "take an agent's held changes over into its directory",
-		Long: `Takes what scopefs diff lists over into the agent's directory: all of it or nothing. What
-the agent's rules do not let it change is not taken. The agent may go on working.
+		Long: `Takes what scopefs diff lists over into the agent's directory: all of it or nothing. Of
+several directories each is taken as a whole, and a conflict in one has nothing taken in
+any. What the agent's rules do not let it change is not taken. The agent may go on working.
 
 What the directory has changed since the branch was made is a conflict, and nothing is
 taken: --theirs takes the agent's version of conflicts, --ours leaves the directory's and
@@ -289,26 +332,14 @@ it failed, 2 bad usage.`,
 			if o.git != "" && (len(o.Paths) > 0 || o.Hash != "") {
 				return exit.Usagef("--git takes commits, which have no --path and no --shown")
 			}
-			k, err := a.heldAgent(c.Context(), words)
+			k, all, err := a.heldAgent(c.Context(), words)
 			if err != nil {
 				return err
 			}
 			if o.git != "" {
-				return a.takeGit(c.Context(), k, o.git, o.json)
+				return a.takeGit(c.Context(), all[0].kept, o.git, o.json)
 			}
-			return a.with(c.Context(), k, func(ctx context.Context, h *api.History) error {
-				result, err := attend(ctx, a, h, "commit", func() (*api.Committed, error) { return h.Commit(ctx, o.CommitOptions) })
-				if result == nil || err != nil {
-					return err
-				}
-				if err := a.print(&report.Commit{Agent: k.id, Committed: *result}, o.json); err != nil {
-					return err
-				}
-				if len(result.Conflicts) > 0 || len(result.Taken) == 0 {
-					return exit.With(exit.Failed, nil)
-				}
-				return nil
-			})
+			return a.commit(c.Context(), k, all, o)
 		},
 	}
 	addShownPaths(c, &o.Paths, &o.Hash)
@@ -318,6 +349,68 @@ it failed, 2 bad usage.`,
 	c.Flags().StringVar(&o.git, "git", "", "take git's commits as the branch `NAME` of the directory's repository, and nothing else")
 	c.Flags().BoolVar(&o.json, "json", false, "print JSON")
 	return c
+}
+
+// commit takes what the directories of an agent hold over. A conflict in one of them has nothing taken in any.
+func (a *app) commit(ctx context.Context, k kept, all directories, o commitOptions) error {
+	all, globs, err := all.covered(k, o.Paths)
+	if err != nil {
+		return err
+	}
+	return a.open(ctx, all, func(ctx context.Context, all directories) error {
+		hashes, err := all.shown(ctx, globs, o.Hash)
+		if err != nil {
+			return err
+		}
+		r := &report.Commit{Agent: k.id}
+		take := func(d directory, check bool) (*api.Committed, error) {
+			opt := o.CommitOptions
+			opt.Paths, opt.Hash, opt.Check = globs[d.root], hashes[d.root], check
+			return attend(ctx, a, d.h, "commit", func() (*api.Committed, error) { return d.h.Commit(ctx, opt) })
+		}
+		conflicts := false
+		if len(all) > 1 && !o.Theirs && !o.Ours && !o.Merge {
+			checked := &report.Commit{Agent: k.id}
+			for _, d := range all {
+				one, err := take(d, true)
+				if err != nil {
+					return fmt.Errorf("%s: %w", d.path(), err)
+				}
+				checked.Join(d.root, api.Committed{Conflicts: one.Conflicts})
+			}
+			if conflicts = len(checked.Conflicts) > 0; conflicts {
+				r = checked
+			}
+		}
+		if !conflicts {
+			words := []string{"commit"}
+			for flag, set := range map[string]bool{"--theirs": o.Theirs, "--ours": o.Ours, "--merge": o.Merge} {
+				if set {
+					words = append(words, flag)
+				}
+			}
+			for _, glob := range o.Paths {
+				words = append(words, "--path", glob)
+			}
+			err = a.each(all, "commit", a.going(k, words...), func(d directory) (more bool, err error) {
+				one, err := take(d, false)
+				if one != nil {
+					r.Join(d.root, *one)
+				}
+				return one != nil && (len(one.Conflicts) == 0 || len(one.Taken) > 0 || o.Ours || o.Merge), err
+			})
+		}
+		if err != nil && len(r.Taken) == 0 && len(r.Conflicts) == 0 {
+			return err
+		}
+		if err := errors.Join(a.print(r, o.json), err); err != nil {
+			return err
+		}
+		if len(r.Conflicts) > 0 || len(r.Taken) == 0 {
+			return exit.With(exit.Failed, nil)
+		}
+		return nil
+	})
 }
 
 // takeGit is commit --git.
@@ -358,25 +451,50 @@ taken back.`,
 			if all == (len(paths) > 0) {
 				return exit.Usagef("what is dropped: give --all, or --path GLOB")
 			}
-			k, err := a.heldAgent(c.Context(), words)
+			k, all, err := a.heldAgent(c.Context(), words)
 			if err != nil {
 				return err
 			}
-			return a.with(c.Context(), k, func(ctx context.Context, h *api.History) error {
-				n, err := attend(ctx, a, h, "discard", func() (int, error) { return h.Discard(ctx, paths, hash) })
-				switch {
-				case err != nil && n == 0:
-				case asJSON:
-					err = errors.Join(report.Line(a.out, map[string]any{"agent": k.id, "dropped": n}), err)
-				default:
-					fmt.Fprintln(a.out, report.Discarded(k.id, n))
-				}
-				return err
-			})
+			return a.discard(c.Context(), k, all, paths, hash, asJSON)
 		},
 	}
 	addShownPaths(c, &paths, &hash)
 	c.Flags().BoolVar(&all, "all", false, "all changes")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
+}
+
+// discard drops what the directories of an agent hold.
+func (a *app) discard(ctx context.Context, k kept, all directories, paths []string, hash string, asJSON bool) error {
+	all, globs, err := all.covered(k, paths)
+	if err != nil {
+		return err
+	}
+	words := []string{"discard", "--all"}
+	if len(paths) > 0 {
+		words = words[:1]
+	}
+	for _, glob := range paths {
+		words = append(words, "--path", glob)
+	}
+	return a.open(ctx, all, func(ctx context.Context, all directories) error {
+		hashes, err := all.shown(ctx, globs, hash)
+		if err != nil {
+			return err
+		}
+		dropped := 0
+		err = a.each(all, "discard", a.going(k, words...), func(d directory) (more bool, err error) {
+			n, err := attend(ctx, a, d.h, "discard", func() (int, error) { return d.h.Discard(ctx, globs[d.root], hashes[d.root]) })
+			dropped += n
+			return err == nil, err
+		})
+		switch {
+		case err != nil && dropped == 0:
+		case asJSON:
+			err = errors.Join(report.Line(a.out, map[string]any{"agent": k.id, "dropped": dropped}), err)
+		default:
+			fmt.Fprintln(a.out, report.Discarded(k.id, dropped))
+		}
+		return err
+	})
 }

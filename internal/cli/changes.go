@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,7 +11,6 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/report"
-	"github.com/scopefs/scopefs/scope/agents"
 )
 
 type changesOptions struct {
@@ -60,6 +60,9 @@ text, has no diff.
 
 --list lists what can be named: checkpoints, calls, sessions, undos.
 
+The list has all directories of the agent: what is in a further one has its path on the host.
+--root DIR selects one.
+
 Outside of a project and without AGENT, and with --all, it lists what each agent of the user has
 changed last, by the log, with the command that lists the changes.`,
 		ValidArgsFunction: a.completePaths,
@@ -89,6 +92,7 @@ func (a *app) changes(c *cobra.Command, words []string, o changesOptions) error 
 	if err != nil {
 		return err
 	}
+	a.noteInterrupted(k)
 	if o.last() && len(k.words) == 0 && !o.list {
 		if l, err := a.lastHeld(c.Context(), k); err != nil || l != nil {
 			if err == nil {
@@ -97,30 +101,55 @@ func (a *app) changes(c *cobra.Command, words []string, o changesOptions) error 
 			return err
 		}
 	}
-	if err := k.keeps(); err != nil && !(o.list && k.def.View.Changes == agents.ChangesHeld) {
-		return err
-	}
-	if o.list {
-		return a.listGenerations(c.Context(), k, o)
-	}
-	sel, of, err := o.selection(c, k.words)
+	all, err := a.keptDirectories(k, o.list)
 	if err != nil {
 		return err
 	}
-	return a.with(c.Context(), k, func(ctx context.Context, h *api.History) error {
-		r, err := report.FindChanges(ctx, h, k.id, sel, of, o.form())
+	if o.list {
+		return a.listGenerations(c.Context(), all, k, o)
+	}
+	sel, of, err := o.selection(c)
+	if err != nil {
+		return err
+	}
+	return a.open(c.Context(), all, func(ctx context.Context, all directories) error {
+		all, err := all.choose(ctx, k, sel, k.words)
+		if nothing, ok := errors.AsType[*api.NothingError](err); ok {
+			return a.printChanges(k, report.NoChanges(k.id, of, o.form(), nothing.Why), o.json)
+		}
 		if err != nil {
 			return err
 		}
-		r.Compared = a.compared
-		if o.json {
-			r.Complete()
+		var r *report.Changes
+		for _, d := range all {
+			one, err := report.FindChanges(ctx, d.h, k.id, d.sel, of, o.form())
+			if err != nil {
+				return err
+			}
+			r = joined(r, d, one)
 		}
-		if len(r.Changes) == 0 {
-			a.elsewhere(k)
-		}
-		return a.print(r, o.json)
+		return a.printChanges(k, r, o.json)
 	})
+}
+
+// joined adds the changes of a directory to those of others; nil: there are none yet.
+func joined(all *report.Changes, d directory, one *report.Changes) *report.Changes {
+	if all == nil {
+		all = one.Empty()
+	}
+	all.Join(d.root, one)
+	return all
+}
+
+func (a *app) printChanges(k kept, r *report.Changes, asJSON bool) error {
+	r.Compared = a.compared
+	if asJSON {
+		r.Complete()
+	}
+	if len(r.Changes) == 0 {
+		a.elsewhere(k)
+	}
+	return a.print(r, asJSON)
 }
 
 // compared shows how many files of a list are compared.
@@ -128,7 +157,7 @@ func (a *app) compared(done, total int) {
 	a.progress.Say(fmt.Sprintf("compared %d of %d files", done, total))
 }
 
-func (a *app) listGenerations(ctx context.Context, k kept, o changesOptions) error {
+func (a *app) listGenerations(ctx context.Context, all directories, k kept, o changesOptions) error {
 	if len(k.words) > 0 || o.calls != nil || o.session != "" || o.checkpoint != "" {
 		return exit.Usagef("--list: give --since alone beside it")
 	}
@@ -136,11 +165,15 @@ func (a *app) listGenerations(ctx context.Context, k kept, o changesOptions) err
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	return a.with(ctx, k, func(ctx context.Context, h *api.History) error {
-		list, err := h.Generations(ctx, from)
-		if err != nil {
-			return err
+	return a.open(ctx, all, func(ctx context.Context, all directories) error {
+		lists := report.Generations{}
+		for _, d := range all {
+			list, err := d.h.Generations(ctx, from)
+			if err != nil {
+				return err
+			}
+			lists = lists.Join(d.root, report.GenerationsOf(list))
 		}
-		return a.print(report.GenerationsOf(list), o.json)
+		return a.print(lists, o.json)
 	})
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -8,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/fs/history"
-	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/report"
@@ -29,6 +29,10 @@ view: {changes: kept}, or held.`,
 			if err != nil {
 				return err
 			}
+			all, err := a.keptDirectories(k, true)
+			if err != nil {
+				return err
+			}
 			if len(k.words) > 1 {
 				return exit.Usagef("checkpoint: give one NAME (usage: %s)", c.UseLine())
 			}
@@ -36,12 +40,16 @@ view: {changes: kept}, or held.`,
 			if err := history.CheckName(name); err != nil {
 				return exit.With(exit.Usage, err)
 			}
-			return a.with(c.Context(), k, func(ctx context.Context, h *api.History) error {
-				id, err := h.Checkpoint(ctx, name)
-				switch {
-				case err != nil:
-					return err
-				case asJSON:
+			return a.open(c.Context(), all, func(ctx context.Context, all directories) error {
+				id := ""
+				for _, d := range all {
+					one, err := d.h.Checkpoint(ctx, cmp.Or(name, id))
+					if err != nil {
+						return err
+					}
+					id = cmp.Or(id, one)
+				}
+				if asJSON {
 					return report.Line(a.out, map[string]string{"agent": string(k.id), "checkpoint": id, "name": name})
 				}
 				fmt.Fprintln(a.out, printable.Text(id))

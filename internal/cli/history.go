@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"github.com/scopefs/scopefs/audit"
 	"os"
 	"path"
 	"path/filepath"
@@ -14,10 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/api"
-	"github.com/scopefs/scopefs/internal/bases"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/embedded"
@@ -25,7 +23,6 @@ import (
 	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/report"
-	"github.com/scopefs/scopefs/internal/terminal"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
@@ -57,15 +54,6 @@ func exists(name string) bool {
 	return err == nil
 }
 
-// keptAgent returns the agent of a command line, whose changes are kept.
-func (a *app) keptAgent(ctx context.Context, words []string) (kept, error) {
-	k, err := a.agentWith(ctx, words)
-	if err == nil {
-		err = k.keeps()
-	}
-	return k, err
-}
-
 // undoAgent returns the agent of a command line whose changes can be taken back: that of the project, or the layer that holds the changes
 // that o selects. o is nil if nothing is selected.
 func (a *app) undoAgent(ctx context.Context, words []string, o *selectOptions) (kept, error) {
@@ -88,7 +76,7 @@ func (a *app) undoAgent(ctx context.Context, words []string, o *selectOptions) (
 		l.words = k.words
 		return *l, nil
 	}
-	return k, k.keeps()
+	return k, nil
 }
 
 // heldBy returns the layer in which the session or the calls of the flags have worked; nil: none.
@@ -191,44 +179,9 @@ func (a *app) flagged(ctx context.Context, k kept) (_ kept, end func(), err erro
 	return k, end, err
 }
 
-// with calls f with a client of an agent's history. Without a daemon that has it open, it starts one for this command. It shows the
-// progress.
+// with calls f with a client of an agent's history: see open.
 func (a *app) with(ctx context.Context, k kept, f func(context.Context, *api.History) error) error {
-	a.progress = terminal.Show(a.err, terminal.Soon, "opening the history of "+string(k.id))
-	defer a.progress.End()
-	defer func(out io.Writer) { a.out = out }(a.out)
-	a.out = a.progress.Before(a.out)
-	k, end, err := a.flagged(ctx, k)
-	if err != nil {
-		return err
-	}
-	defer end()
-	client := api.NewClient(k.paths)
-	_, err = client.Agents(ctx)
-	if errors.Is(err, api.ErrNoDaemon) {
-		if h := k.opened(ctx); h != nil {
-			return f(ctx, h)
-		}
-		_, err = bases.Retry(ctx, k.paths, func() error { _, err := client.Agents(ctx); return err })
-	}
-	if errors.Is(err, api.ErrNoDaemon) {
-		var flags []string // the view answers, else each request would start a process
-		if k.def.View.Changes == agents.ChangesHeld || k.held {
-			flags = []string{"--" + embedded.Unmounted}
-		}
-		p, end, err := embedded.Start(ctx, k.paths, k.id, io.Discard, flags...)
-		if err != nil {
-			return err
-		}
-		defer end()
-		client = api.NewClient(p)
-	} else if err != nil {
-		return err
-	}
-	h := k.history(client)
-	h.Listing = func(done, total int) { a.progress.Say(fmt.Sprintf("listing %d of %d", done, total)) }
-	a.progress.Say("reading the history of " + string(k.id))
-	return f(ctx, h)
+	return a.open(ctx, directories{{kept: k}}, func(ctx context.Context, all directories) error { return f(ctx, all[0].h) })
 }
 
 // selectOptions are the flags that select changes.
@@ -270,8 +223,8 @@ func (o *selectOptions) last() bool {
 	return o.calls == nil && o.since == "" && o.checkpoint == "" && (o.session == "" || o.session == "last")
 }
 
-// selection returns the selection of the flags of c and of paths, and its description.
-func (o *selectOptions) selection(c *cobra.Command, words []string) (sel history.Selection, of string, err error) {
+// selection returns the selection of the flags of c, and its description.
+func (o *selectOptions) selection(c *cobra.Command) (sel history.Selection, of string, err error) {
 	if err := oneOf(c, "call", "session", "since", "checkpoint"); err != nil {
 		return sel, "", err
 	}
@@ -288,13 +241,6 @@ func (o *selectOptions) selection(c *cobra.Command, words []string) (sel history
 		of = "since " + sel.Since.Local().Format(time.DateTime)
 	case o.checkpoint != "":
 		sel.Checkpoint, of = o.checkpoint, "since checkpoint "+o.checkpoint
-	}
-	for _, word := range words {
-		rel, err := relOf(word)
-		if err != nil {
-			return sel, "", err
-		}
-		sel.Paths = append(sel.Paths, audit.Escape(rel))
 	}
 	return sel, of, nil
 }

@@ -95,7 +95,7 @@ func (a *app) layer(ctx context.Context, k kept) (kept, error) {
 	if err != nil {
 		return k, err
 	}
-	holding := slices.DeleteFunc(slices.Clone(all), func(l kept) bool { return !l.holding() })
+	holding := slices.DeleteFunc(slices.Clone(all), func(l kept) bool { return !l.holding() && !l.rootsHolding() })
 	if len(holding) > 1 {
 		var list report.Branches
 		holding, list = a.listLayers(ctx, holding)
@@ -120,10 +120,15 @@ func (a *app) layer(ctx context.Context, k kept) (kept, error) {
 // listLayers lists what layers hold. It leaves out those that hold nothing.
 func (a *app) listLayers(ctx context.Context, all []kept) (holding []kept, list report.Branches) {
 	for _, k := range all {
-		k, err := a.asHeld(ctx, k)
+		dirs, err := a.heldDirectories(ctx, k)
 		b := report.Branch{Branch: k.id, Agent: cmp.Or(k.def.Branch, k.id)}
 		if err == nil {
-			err = a.with(ctx, k, func(ctx context.Context, h *api.History) error { return b.Find(ctx, h) })
+			err = a.open(ctx, dirs, func(ctx context.Context, dirs directories) (err error) {
+				for _, d := range dirs {
+					err = errors.Join(err, b.Find(ctx, d.h, d.root))
+				}
+				return err
+			})
 		}
 		if err != nil {
 			b.Error = err.Error()
@@ -148,6 +153,12 @@ func (k kept) holding() bool {
 	return whole || byRule
 }
 
+// rootsHolding is holding of the agent's roots.
+func (k kept) rootsHolding() bool {
+	roots, _ := rootsOf(k) // another command says what is wrong with the definitions
+	return slices.ContainsFunc(roots, kept.holding)
+}
+
 // lastHeld returns the layer that holds what the last session of an agent has changed; nil: its changes are in the directory. A layer that
 // the command names is not looked for.
 func (a *app) lastHeld(ctx context.Context, k kept) (*kept, error) {
@@ -160,7 +171,7 @@ func (a *app) lastHeld(ctx context.Context, k kept) (*kept, error) {
 	}
 	holding := map[scope.ID]kept{}
 	for _, l := range all {
-		if l.def.View.Changes == agents.ChangesHeld && l.holding() {
+		if l.def.View.Changes == agents.ChangesHeld && (l.holding() || l.rootsHolding()) {
 			holding[l.id] = l
 		}
 	}

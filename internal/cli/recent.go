@@ -63,6 +63,10 @@ func (a *app) lists(p config.Paths, known *agents.Snapshot, def *agents.Agent) s
 		words, def = append(words, "--root", def.Dir), of
 	}
 	own := paths.InProjects(p.Base) && def.Dir != ""
+	if own { // a directory that was made anew is another project, and one that is gone is none
+		now, err := paths.Finder{DirOf: agents.DirOf}.Of(def.Dir)
+		own = err == nil && now.Base == p.Base
+	}
 	switch at, _, err := a.where(); {
 	case own:
 		words = append(words, "--dir", def.Dir)

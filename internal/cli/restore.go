@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/durable"
 	"github.com/scopefs/scopefs/internal/exit"
@@ -69,7 +69,7 @@ view: {changes: kept}.
 					return a.writeVersion(ctx, h, v, to, force)
 				}
 				v.sel.Paths = []string{audit.Escape(v.rel)}
-				return a.undoBy(ctx, h, v.kept, undoing{op: "undo", of: v.word, sel: v.sel, json: asJSON})
+				return a.undoIn(ctx, v.kept, directories{v.directory}, undoing{op: "undo", of: v.word, sel: v.sel, json: asJSON})
 			})
 		},
 	}
@@ -81,51 +81,63 @@ view: {changes: kept}.
 
 // oldVersion is a PATH@WHEN of a command line.
 type oldVersion struct {
-	kept
-	word string // as given
-	rel  string
-	sel  history.Selection // the changes since then
+	directory        // whose sel are the changes since then
+	word      string // as given
+	rel       string
 }
 
 // withVersion calls f with the PATH@WHEN of a command line.
 func (a *app) withVersion(c *cobra.Command, words []string, f func(context.Context, *api.History, oldVersion) error) error {
-	k, err := a.keptAgent(c.Context(), words)
+	k, err := a.agentWith(c.Context(), words)
+	if err != nil {
+		return err
+	}
+	all, err := a.keptDirectories(k, false)
 	if err != nil {
 		return err
 	}
 	if len(k.words) != 1 {
 		return exit.Usagef("%s: give one PATH@WHEN (usage: %s)", c.Name(), c.UseLine())
 	}
-	v := oldVersion{kept: k, word: k.words[0]}
+	v := oldVersion{word: k.words[0]}
 	i := strings.LastIndexByte(v.word, '@')
 	if i <= 0 || i == len(v.word)-1 {
 		return exit.Usagef("%q: want PATH@WHEN, such as src/main.go@2h", v.word)
 	}
-	if v.rel, err = relOf(v.word[:i]); err != nil {
+	roots, err := rootsOf(k)
+	if err == nil {
+		v.root, v.rel, err = locate(k, roots, v.word[:i])
+	}
+	if err != nil {
 		return err
 	}
-	return a.with(c.Context(), k, func(ctx context.Context, h *api.History) error {
-		if v.sel.Since, err = timeOf(ctx, h, v.word[i+1:]); err != nil {
+	at := slices.IndexFunc(all, func(d directory) bool { return d.root == v.root })
+	if at < 0 {
+		return errors.New("nothing was changed there")
+	}
+	return a.open(c.Context(), all, func(ctx context.Context, all directories) error {
+		v.directory = all[at]
+		if v.sel.Since, err = all.timeOf(ctx, v.word[i+1:]); err != nil {
 			return err
 		}
-		return f(ctx, h, v)
+		return f(ctx, v.h, v)
 	})
 }
 
-// timeOf returns the time of a WHEN.
-func timeOf(ctx context.Context, h *api.History, when string) (time.Time, error) {
-	all, err := h.Generations(ctx, time.Time{})
-	if err != nil {
-		return time.Time{}, err
-	}
-	var at time.Time
-	for _, g := range all {
-		switch {
-		case g.Checkpoint == when && g.Parent == "", g.ID == when: // one of a client is named by its id
-			at = g.Began // the last one
-		case at.IsZero() && (g.Call == when || g.Session == when || g.Parent == when):
-			at = g.Began
+// timeOf returns the time of a WHEN, which a history may know that is not of the file's directory.
+func (all directories) timeOf(ctx context.Context, when string) (at time.Time, err error) {
+	var points, works []time.Time
+	for _, d := range all {
+		point, work, err := began(ctx, d.h, when)
+		if err != nil {
+			return at, err
 		}
+		points, works = append(points, point), append(works, work)
+	}
+	if at = slices.MaxFunc(points, time.Time.Compare); at.IsZero() {
+		works = slices.DeleteFunc(works, time.Time.IsZero)
+		slices.SortFunc(works, time.Time.Compare)
+		at = append(works, at)[0]
 	}
 	if !at.IsZero() {
 		return at, nil
@@ -135,6 +147,20 @@ func timeOf(ctx context.Context, h *api.History, when string) (time.Time, error)
 			fmt.Errorf("%q is no checkpoint, call, session or time: scopefs changes --list has those of the history", when))
 	}
 	return at, nil
+}
+
+// began returns when the last checkpoint of a name has begun in one history, and the changes of a call or a session; zero: it has none.
+func began(ctx context.Context, h *api.History, when string) (point, work time.Time, err error) {
+	all, err := h.Generations(ctx, time.Time{})
+	for _, g := range all {
+		switch {
+		case g.Checkpoint == when && g.Parent == "", g.ID == when: // one of a client is named by its id
+			point = g.Began
+		case work.IsZero() && (g.Call == when || g.Session == when || g.Parent == when):
+			work = g.Began
+		}
+	}
+	return point, work, err
 }
 
 // writeVersion writes an old content into a directory of the host.

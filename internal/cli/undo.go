@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -49,7 +52,9 @@ as a conflict. What the agent's rules do not let it change stays as well. With -
 newer version is kept beside the old one, as NAME.newer1. What was not kept is listed, too.
 An undo is in the log and in the history: scopefs redo takes it back.
 
-^C takes back what the undo has done so far.
+All directories of the agent are meant: each changes as a whole or not at all. --root DIR
+selects one. ^C takes back what the undo has done so far in a directory, and says what it
+leaves.
 
 Exit status: 0 everything was taken back, 1 there were conflicts, something was not kept,
 there was nothing to do, or it failed, 2 bad usage.`,
@@ -62,12 +67,12 @@ there was nothing to do, or it failed, 2 bad usage.`,
 			if o.none() && len(k.words) == 0 {
 				return exit.Usagef("which changes: give --call, --session, --since, --checkpoint or PATH (--session last for those of the last session)")
 			}
-			sel, of, err := o.selection(c, k.words)
+			sel, of, err := o.selection(c)
 			if err != nil {
 				return err
 			}
 			sel.Force = o.force
-			return a.undo(c.Context(), k, undoing{"undo", of, sel, o.dry, o.json, o.shown})
+			return a.undo(c.Context(), k, undoing{"undo", of, sel, k.words, o.dry, o.json, o.shown})
 		},
 	}
 	o.addFlags(c)
@@ -97,7 +102,7 @@ scopefs changes --list has them.`,
 			} else if len(k.words) == 1 {
 				of = "undo " + k.words[0]
 			}
-			return a.undo(c.Context(), k, undoing{"redo", of, history.Selection{Undo: true, Generations: k.words}, o.dry, o.json, o.shown})
+			return a.undo(c.Context(), k, undoing{"redo", of, history.Selection{Undo: true, Generations: k.words}, nil, o.dry, o.json, o.shown})
 		},
 	}
 	o.addUndoFlags(c)
@@ -108,30 +113,104 @@ scopefs changes --list has them.`,
 type undoing struct {
 	op, of    string
 	sel       history.Selection
+	paths     []string // of the command line
 	dry, json bool
 	shown     string // the hash of a plan; "": any
 }
 
-// undo does or plans it, and prints what it did.
+// undo does or plans it in all directories of an agent, and prints what it did.
 func (a *app) undo(ctx context.Context, k kept, u undoing) error {
-	return a.with(ctx, k, func(ctx context.Context, h *api.History) error { return a.undoBy(ctx, h, k, u) })
-}
-
-// undoBy is undo with a client of the agent's history.
-func (a *app) undoBy(ctx context.Context, h *api.History, k kept, u undoing) error {
-	var result *history.Result
-	var hash string
-	var err error
-	if u.dry {
-		result, hash, err = h.Plan(ctx, u.sel)
-	} else {
-		result, err = attend(ctx, a, h, u.op, func() (*history.Result, error) { return h.Undo(ctx, u.sel, u.shown) })
-	}
-	if result == nil {
+	a.noteInterrupted(k)
+	all, err := a.keptDirectories(k, true)
+	if err != nil {
 		return err
 	}
-	r := report.UndoOf(k.id, u.op, u.of, u.dry, hash, result)
-	if err := errors.Join(a.print(r, u.json), err); err != nil {
+	return a.open(ctx, all, func(ctx context.Context, all directories) error {
+		all, err := all.choose(ctx, k, u.sel, u.paths)
+		if err != nil {
+			return err
+		}
+		return a.undoIn(ctx, k, all, u)
+	})
+}
+
+// undoIn is undo in directories that were chosen.
+func (a *app) undoIn(ctx context.Context, k kept, all directories, u undoing) error {
+	r := report.UndoOf(k.id, u.op, u.of, u.dry, "", &history.Result{})
+	shown := map[string]string{}
+	if len(all) == 1 {
+		shown[all[0].root] = u.shown
+	}
+	if u.dry || u.shown != "" && len(all) > 1 {
+		plans := report.UndoOf(k.id, u.op, u.of, true, "", &history.Result{})
+		var none error
+		for _, d := range all {
+			p, hash, err := d.h.Plan(ctx, d.sel)
+			if nothing, ok := errors.AsType[*api.NothingError](err); ok {
+				none = nothing
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			plans.Join(d.root, report.UndoOf(k.id, u.op, u.of, true, hash, p))
+			shown[d.root] = hash
+		}
+		if none != nil && len(shown) == 0 {
+			return none
+		}
+		if plans.Hash = together(shown); u.dry {
+			return a.printUndo(k, plans, u.json)
+		} else if plans.Hash != u.shown {
+			return errStale
+		}
+		all = slices.DeleteFunc(all, func(d directory) bool { return shown[d.root] == "" })
+	}
+	var none *api.NothingError
+	command := ""
+	if len(all) > 1 {
+		command = strconv.FormatInt(time.Now().UnixNano(), 36)
+	}
+	err := a.each(all, u.op, a.goesOn(k, all, u), func(d directory) (more bool, err error) {
+		d.sel.Command = command
+		result, err := attend(ctx, a, d.h, u.op, func() (*history.Result, error) { return d.h.Undo(ctx, d.sel, shown[d.root]) })
+		if nothing, ok := errors.AsType[*api.NothingError](err); ok && len(all) > 1 {
+			none = nothing
+			return true, nil
+		}
+		if result != nil {
+			r.Join(d.root, report.UndoOf(k.id, u.op, u.of, false, "", result))
+		}
+		return result != nil && !result.Rolled, err
+	})
+	switch {
+	case len(r.Steps) == 0 && r.Whole() && err != nil:
+		return err
+	case len(r.Steps) == 0 && r.Whole() && none != nil:
+		return none
+	case err != nil:
+		return errors.Join(a.print(r, u.json), err)
+	}
+	return a.printUndo(k, r, u.json)
+}
+
+// goesOn returns the command that goes on with an undo or a redo of several directories.
+func (a *app) goesOn(k kept, all directories, u undoing) string {
+	words := []string{u.op}
+	switch sel := all[0].sel; {
+	case sel.Undo: // it takes back what the command before has left
+	case len(sel.Calls) > 0:
+		words = append(words, "--call", strings.Join(sel.Calls, ","))
+	case sel.Session != "":
+		words = append(words, "--session", sel.Session)
+	case !sel.Since.IsZero():
+		words = append(words, "--since", sel.Since.Format(time.RFC3339Nano))
+	}
+	return a.going(k, append(words, u.paths...)...)
+}
+
+func (a *app) printUndo(k kept, r *report.Undo, asJSON bool) error {
+	if err := a.print(r, asJSON); err != nil {
 		return err
 	}
 	if len(r.Steps) == 0 && r.Whole() {

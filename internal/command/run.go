@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -105,7 +104,7 @@ scopefs failed; 126 if the command cannot be executed; 127 if it does not exist.
 	c.Flags().BoolVarP(&o.Quiet, "quiet", "q", false, "do not print what the command has changed")
 	c.Flags().BoolVar(&o.JSON, "json", false, "print that as a line of JSON, on standard error")
 	AddProject(c, &o.ShowSecrets, &o.Changes)
-	c.Flags().StringArrayVar(&o.With, "with", nil, "show the directory `DIR`, or DIR:ro without changes, or DIR:ask once you allow it, at its path; may be repeated")
+	c.Flags().StringArrayVar(&o.With, "with", nil, "show the directory `DIR`, or DIR:ro without changes, DIR:ask once you allow it, or DIR:ro:ask, at its path; may be repeated")
 	c.Flags().StringArrayVar(&o.Keys, "ssh-agent", nil, "let it use the key `KEY` of your SSH agent, KEY:allow without asking you; a file, or SHA256:...; may be repeated")
 	c.Flags().StringArrayVar(&o.Publish, "publish", nil,
 		"lead port `PORT` of this host's 127.0.0.1, or HOST:INSIDE, to a server in the sandbox; may be repeated")
@@ -173,11 +172,7 @@ func noAgent(c *cobra.Command, words []string, err error) error {
 // Roots returns the directories of --with.
 func (o *Run) Roots() (roots []client.Root, err error) {
 	for _, given := range o.With {
-		name, read := strings.CutSuffix(given, ":ro")
-		name, ask := strings.CutSuffix(name, ":ask")
-		if read && ask {
-			return nil, fmt.Errorf("--with %s: give one of :ro and :ask, or view: {roots} in the definition", printable.Text(given))
-		}
+		name, read, ask := rootWords(given)
 		dir, err := directory(name)
 		if err == nil {
 			roots = append(roots, client.Root{Dir: dir, Read: read, Ask: ask})
@@ -195,13 +190,31 @@ func (o *Run) Roots() (roots []client.Root, err error) {
 		}
 		switch {
 		case len(some) == 0:
-			return nil, fmt.Errorf("--with %s: no such directory: give an existing one, DIR:ro or DIR:ask", printable.Text(given))
+			if i := strings.LastIndexByte(name, ':'); i > 0 {
+				if _, err := directory(name[:i]); err == nil {
+					return nil, fmt.Errorf("--with %s: unknown word %q: want DIR, DIR:ro, DIR:ask or DIR:ro:ask", printable.Text(given), name[i+1:])
+				}
+			}
+			return nil, fmt.Errorf("--with %s: no such directory: give an existing one, DIR:ro, DIR:ask or DIR:ro:ask", printable.Text(given))
 		case len(some) > maxSome:
 			return nil, fmt.Errorf("--with %s: names %d directories: name at most %d", printable.Text(given), len(some), maxSome)
 		}
 		roots = append(roots, some...)
 	}
 	return roots, nil
+}
+
+// rootWords returns the name of a directory of --with, and which words are behind it, in any order.
+func rootWords(given string) (name string, read, ask bool) {
+	for name = given; ; {
+		if of, ok := strings.CutSuffix(name, ":ro"); ok && !read {
+			name, read = of, true
+		} else if of, ok := strings.CutSuffix(name, ":ask"); ok && !ask {
+			name, ask = of, true
+		} else {
+			return name, read, ask
+		}
+	}
 }
 
 // maxSome bounds the directories that a pattern of --with names: each has a process.
@@ -271,7 +284,7 @@ func signs(dir string) bool {
 func (o *Run) Report(to io.Writer, run *client.Run, name, dir string) {
 	e := run.Effects
 	switch {
-	case e == nil || o.Quiet || e.Direct && !o.JSON: // the operator has said so
+	case e == nil || o.Quiet || e.Direct && len(e.Roots) == 0 && !o.JSON: // the operator has said so
 	case o.JSON:
 		_ = json.NewEncoder(to).Encode(map[string]any{"effects": e, "duration_ms": run.Took.Milliseconds()})
 	default:
@@ -287,13 +300,6 @@ func (o *Run) Report(to io.Writer, run *client.Run, name, dir string) {
 		text := e.Text(func(_ string, created bool) bool { return created }, list, "")
 		if sum := e.Counts.Summary(); sum != "" {
 			text += fmt.Sprintf("%s in %s · %s · %s --session last\n", sum, brief(run.Took), list, words("undo"))
-		}
-		for _, root := range slices.Sorted(maps.Keys(e.Roots)) {
-			what := e.Roots[root].Unknown
-			if sum := e.Roots[root].Counts.Summary(); sum != "" {
-				what = fmt.Sprintf("%s · %s · %s", sum, words("changes", "--root", root), words("undo", "--root", root, "--session", "last"))
-			}
-			text += fmt.Sprintf("%s: %s\n", root, what)
 		}
 		for line := range strings.Lines(text) {
 			fmt.Fprint(to, "scopefs: ", line)

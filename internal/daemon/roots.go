@@ -26,7 +26,7 @@ func (d *Daemon) lend(ctx context.Context, a *agent.Agent, with []client.Root) (
 		r := agents.Root{Dir: w.Dir, Changes: agents.ChangesInherited, Lent: true}
 		switch {
 		case w.Ask:
-			r.Access = scope.Ask
+			r.SetAccess(scope.Ask, w.Read)
 		case w.Read:
 			r.Access = scope.Read
 		}

@@ -69,6 +69,9 @@ func HistoryOutcome(answer json.RawMessage) (outcome, detail string) {
 	if reply.Stale {
 		return "failed", "what was shown has changed"
 	}
+	if reply.Nothing != "" {
+		return "failed", reply.Nothing
+	}
 	if reply.Result == nil {
 		return "failed", "the view's answer has no result"
 	}

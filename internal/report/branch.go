@@ -29,13 +29,19 @@ type Branch struct {
 	paths []string // sorted
 }
 
-// Find finds what the branch holds.
-func (b *Branch) Find(ctx context.Context, h *api.History) error {
+// Find finds what the branch holds of a directory: of the agent's own, or of its root dir.
+func (b *Branch) Find(ctx context.Context, h *api.History, dir string) error {
 	d, err := h.Diff(ctx, nil, false)
 	if err != nil {
 		return err
 	}
-	b.Forked, b.Changes = d.Forked, len(d.List)
+	if dir != "" {
+		d.List = changesIn(dir, d.List)
+	}
+	if b.Forked.IsZero() || d.Forked.Before(b.Forked) {
+		b.Forked = d.Forked
+	}
+	b.Changes += len(d.List)
 	for _, c := range d.List {
 		b.Bytes += max(c.NewSize, 0)
 		if c.Conflict != "" {

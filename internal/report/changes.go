@@ -13,6 +13,7 @@ import (
 
 	unified "github.com/rogpeppe/go-internal/diff"
 
+	"github.com/scopefs/scopefs/audit/event"
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/printable"
@@ -31,13 +32,20 @@ type Changes struct {
 	nothing  string
 	Compared func(done, total int) `json:"-"` // is called for each file whose contents were compared; nil: nothing is
 
-	texts func([]history.Version) iter.Seq2[api.Text, error]
+	parts []part
+}
+
+// part are consecutive Changes, of one directory.
+type part struct {
+	changes int
+	texts   func([]history.Version) iter.Seq2[api.Text, error] // reads their contents
 }
 
 // FileChange is a change of one object.
 type FileChange struct {
 	history.Change
-	Old     *none  `json:"old,omitempty"` // hides those of Change: they are for requests
+	Root    string `json:"root,omitempty"` // the further directory of the agent that has Path, which is absolute
+	Old     *none  `json:"old,omitempty"`  // hides those of Change: they are for requests
 	New     *none  `json:"new,omitempty"`
 	Diff    string `json:"diff,omitempty"`
 	NoDiff  string `json:"no_diff,omitempty"` // why a file has none
@@ -65,11 +73,13 @@ func FindChanges(ctx context.Context, h *api.History, id scope.ID, sel history.S
 		return nil, err
 	}
 	r := &Changes{Agent: id, Of: of, Changes: []FileChange{}, form: form, nothing: nothing}
-	r.texts = func(list []history.Version) iter.Seq2[api.Text, error] { return h.Texts(ctx, list, maxDiff) }
-	for _, c := range list {
-		r.Changes = append(r.Changes, FileChange{Change: c})
-	}
+	r.add(ctx, h, list)
 	return r, nil
+}
+
+// NoChanges returns the report of an empty selection, and why it is empty.
+func NoChanges(id scope.ID, of string, form ChangesForm, why string) *Changes {
+	return &Changes{Agent: id, Of: of, Changes: []FileChange{}, form: form, nothing: why}
 }
 
 // FindDiff returns what differs between an agent's branch and its directory, of what patterns cover. With hashed it has the hash,
@@ -80,11 +90,46 @@ func FindDiff(ctx context.Context, h *api.History, id scope.ID, paths []string, 
 		return nil, err
 	}
 	r := &Changes{Agent: id, Of: "held", Changes: []FileChange{}, form: form, held: true, nothing: "nothing differs", Hash: d.Hash}
-	r.texts = func(list []history.Version) iter.Seq2[api.Text, error] { return h.Texts(ctx, list, maxDiff) }
-	for _, c := range d.List {
+	r.add(ctx, h, d.List)
+	return r, nil
+}
+
+func (r *Changes) add(ctx context.Context, h *api.History, list []history.Change) {
+	for _, c := range list {
 		r.Changes = append(r.Changes, FileChange{Change: c})
 	}
-	return r, nil
+	texts := func(list []history.Version) iter.Seq2[api.Text, error] { return h.Texts(ctx, list, maxDiff) }
+	r.parts = append(r.parts, part{len(list), texts})
+}
+
+// Empty returns the report without its changes.
+func (r *Changes) Empty() *Changes {
+	return &Changes{Agent: r.Agent, Of: r.Of, Changes: []FileChange{}, held: r.held, form: r.form, nothing: r.nothing}
+}
+
+// Join adds the changes of a directory of the agent: its own, or the root dir, whose paths become those of the host.
+func (r *Changes) Join(dir string, other *Changes) {
+	r.parts = append(r.parts, other.parts...)
+	if dir == "" {
+		r.Changes = append(r.Changes, other.Changes...)
+		return
+	}
+	for _, c := range other.Changes {
+		c.Root = event.Escape(dir)
+		c.Path = inRoot(dir, c.Path)
+		if c.From != "" {
+			c.From = inRoot(dir, c.From)
+		}
+		r.Changes = append(r.Changes, c)
+	}
+}
+
+// inRoot returns the path on the host of an escaped path of a root, escaped as well; without a root the path.
+func inRoot(dir, rel string) string {
+	if dir == "" {
+		return rel
+	}
+	return strings.TrimSuffix(event.Escape(dir)+"/"+rel, "/")
 }
 
 // Complete adds the diffs, for JSON. Print reads them one after another.
@@ -107,12 +152,10 @@ const maxDiff = 4 << 20
 func (r *Changes) diffs() iter.Seq2[int, FileChange] {
 	return func(yield func(int, FileChange) bool) {
 		compared := make([]comparison, len(r.Changes))
-		var all []history.Version
 		for i, c := range r.Changes {
 			compared[i] = compare(c.Change)
-			all = append(all, compared[i].versions()...)
 		}
-		next, stop := iter.Pull2(r.texts(all))
+		next, stop := iter.Pull2(r.contents(compared))
 		defer stop()
 		for i, c := range r.Changes {
 			compared[i].add(&c, next)
@@ -121,6 +164,24 @@ func (r *Changes) diffs() iter.Seq2[int, FileChange] {
 			}
 			if !yield(i, c) {
 				return
+			}
+		}
+	}
+}
+
+// contents returns what is to be compared of the changes, in their order.
+func (r *Changes) contents(compared []comparison) iter.Seq2[api.Text, error] {
+	return func(yield func(api.Text, error) bool) {
+		for _, p := range r.parts {
+			var versions []history.Version
+			for _, of := range compared[:p.changes] {
+				versions = append(versions, of.versions()...)
+			}
+			compared = compared[p.changes:]
+			for text, err := range p.texts(versions) {
+				if !yield(text, err) {
+					return
+				}
 			}
 		}
 	}
@@ -199,7 +260,7 @@ func (of comparison) add(c *FileChange, next func() (api.Text, error, bool)) {
 // diffOf returns a unified diff, and how many lines it adds and removes. The paths of c are escaped: none makes a line of its
 // own.
 func diffOf(c history.Change, before, after []byte) (text string, added, removed int) {
-	from, to := "a/"+cmp.Or(c.From, c.Path), "b/"+c.Path
+	from, to := "a/"+strings.TrimPrefix(cmp.Or(c.From, c.Path), "/"), "b/"+strings.TrimPrefix(c.Path, "/")
 	switch c.Kind {
 	case history.Added:
 		from = "/dev/null"

@@ -49,7 +49,7 @@ func TestChangesPrint(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &Changes{Agent: "a", Of: "the last session", form: ChangesPatch, Changes: []FileChange{{Change: c.change}}}
-			r.texts = func(list []history.Version) iter.Seq2[api.Text, error] {
+			read := func(list []history.Version) iter.Seq2[api.Text, error] {
 				return func(yield func(api.Text, error) bool) {
 					for _, v := range list {
 						text, ok := texts[v.Path]
@@ -63,6 +63,7 @@ func TestChangesPrint(t *testing.T) {
 					}
 				}
 			}
+			r.parts = []part{{1, read}}
 			var b bytes.Buffer
 			require.NoError(t, r.Print(&b))
 			assert.Equal(t, c.diff, b.String())

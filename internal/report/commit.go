@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/scopefs/scopefs/fs/history"
@@ -15,6 +16,23 @@ import (
 type Commit struct {
 	Agent scope.ID `json:"agent"`
 	api.Committed
+}
+
+// Join adds what was taken over into a further directory of the agent. Its paths become those of the host.
+func (r *Commit) Join(dir string, other api.Committed) {
+	r.Taken = append(r.Taken, changesIn(dir, other.Taken)...)
+	r.Conflicts = append(r.Conflicts, changesIn(dir, other.Conflicts)...)
+}
+
+func changesIn(dir string, list []history.Change) []history.Change {
+	list = some(slices.Clone(list))
+	for i := range list {
+		c := &list[i]
+		if c.Path = inRoot(dir, c.Path); c.From != "" {
+			c.From = inRoot(dir, c.From)
+		}
+	}
+	return list
 }
 
 // Print prints how much was taken, and the conflicts.

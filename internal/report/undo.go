@@ -1,11 +1,13 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
+	"github.com/scopefs/scopefs/audit/event"
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
@@ -31,6 +33,26 @@ func UndoOf(id scope.ID, op, of string, dry bool, hash string, r *history.Result
 		Agent: id, Op: op, Of: of, DryRun: dry, Done: r.Done, Rolled: r.Rolled,
 		Steps: some(r.Steps), Conflicts: some(r.Conflicts), Unkept: some(r.Unkept), Hash: hash,
 	}
+}
+
+// Join adds what was done in a directory of the agent: its own, or the root dir, whose paths become those of the host.
+func (r *Undo) Join(dir string, other *Undo) {
+	for _, s := range other.Steps {
+		if s.Path = inRoot(dir, s.Path); s.To != "" {
+			s.To = inRoot(dir, s.To)
+		}
+		r.Steps = append(r.Steps, s)
+	}
+	r.Conflicts = append(r.Conflicts, problemsIn(dir, other.Conflicts)...)
+	r.Unkept = append(r.Unkept, problemsIn(dir, other.Unkept)...)
+	r.Done, r.Rolled = r.Done+other.Done, r.Rolled || other.Rolled
+}
+
+func problemsIn(dir string, list []history.Problem) (all []history.Problem) {
+	for _, p := range list {
+		all = append(all, history.Problem{Path: inRoot(dir, p.Path), Why: p.Why})
+	}
+	return all
 }
 
 // Whole reports whether everything was taken back.
@@ -110,10 +132,28 @@ type Generations []Generation
 
 // Generation is one generation.
 type Generation struct {
-	Kind string `json:"kind"` // checkpoint, undo, redo, call, session
+	Kind string `json:"kind"`           // checkpoint, undo, redo, call, session
+	Root string `json:"root,omitempty"` // the further directory of the agent that it is of
 	history.Generation
 	Undo *none `json:"undo,omitempty"` // hides that of Generation: Kind says it
 	Redo *none `json:"redo,omitempty"`
+}
+
+// Join adds the generations of a directory of the agent: of its own, or of the root dir. The oldest are first. A checkpoint that all
+// directories have is there once.
+func (all Generations) Join(dir string, other Generations) Generations {
+	for _, g := range other {
+		same := func(o Generation) bool {
+			return o.Root != event.Escape(dir) && (o.Checkpoint == g.Checkpoint || o.ID == g.Checkpoint)
+		}
+		if g.Kind == "checkpoint" && g.Checkpoint != "" && slices.ContainsFunc(all, same) {
+			continue
+		}
+		g.Root = event.Escape(dir)
+		all = append(all, g)
+	}
+	slices.SortStableFunc(all, func(a, b Generation) int { return a.Began.Compare(b.Began) })
+	return all
 }
 
 // GenerationsOf returns the report of a list.
@@ -139,7 +179,14 @@ func GenerationsOf(all []history.Generation) Generations {
 // Print prints a row for each generation.
 func (all Generations) Print(w io.Writer) error {
 	var t Table
-	t.Row("BEGAN", "KIND", "ID", "CHANGES", "KEPT")
+	roots := slices.ContainsFunc(all, func(g Generation) bool { return g.Root != "" })
+	row := func(root string, words ...any) {
+		if roots {
+			words = append(words, cmp.Or(quoted(root), "-"))
+		}
+		t.Row(words...)
+	}
+	row("ROOT", "BEGAN", "KIND", "ID", "CHANGES", "KEPT")
 	for _, g := range all {
 		id := g.ID
 		switch {
@@ -156,7 +203,7 @@ func (all Generations) Print(w io.Writer) error {
 		if g.Bytes > 0 {
 			kept = sizeText(g.Bytes)
 		}
-		t.Row(g.Began.Local().Format("2006-01-02 15:04:05.000"), g.Kind, quoted(id), g.Changes, kept)
+		row(g.Root, g.Began.Local().Format("2006-01-02 15:04:05.000"), g.Kind, quoted(id), g.Changes, kept)
 	}
 	return t.Print(w)
 }

@@ -244,6 +244,9 @@ func (c *client) rootEffects(ctx context.Context, e *effect.Effects, roots []sco
 			work.After = c.told.of(key)
 			root, until = effectsOf(ctx, v, work, c.name)
 			c.told.set(key, until)
+			for _, o := range root.Listed() {
+				o.Path, o.From = plain(o.Path), plain(o.From)
+			}
 		}
 		e.AddRoot(v.Definition().Dir, root)
 	}
@@ -297,43 +300,38 @@ func (b *Sandbox) Watch() { b.agent.watches.begin(b.Name) }
 // Effects returns what a sandbox of the agent has changed, for the operator; nil: that was said before, or the sandbox has no view
 // of this daemon. It ends Watch.
 func (b *Sandbox) Effects(ctx context.Context) *effect.Effects {
-	e := b.ownEffects(ctx)
-	if e == nil {
+	seen := b.agent.watches.take(b.Name, true)
+	if b.view == nil || b.view.Unkept() != "" && len(b.roots) == 0 {
 		return nil
 	}
+	e := b.effectsIn(ctx, b.view)
+	e.Direct = e.Direct || b.view.Unkept() != "" // a line has said so
 	for _, id := range b.roots {
 		of, err := b.agent.Registry.Member(id)
 		if err != nil || of.View() == nil {
 			continue
 		}
-		v := of.View()
-		dir := v.Definition().Dir
-		root := unlisted(v, "scopefs diff --root "+dir)
-		if root == nil {
-			root, _ = effectsOf(ctx, v, history.Work{Session: b.Name, Began: b.began}, "")
-		}
-		e.AddRoot(dir, root)
+		e.AddRoot(audit.Escape(of.View().Definition().Dir), b.effectsIn(ctx, of.View()))
 	}
-	return e
-}
-
-// ownEffects is Effects without those of roots.
-func (b *Sandbox) ownEffects(ctx context.Context) *effect.Effects {
-	seen := b.agent.watches.take(b.Name, true)
-	if b.view == nil || b.view.Unkept() != "" {
-		return nil
-	}
-	if why := unlisted(b.view, "scopefs diff"); why != nil {
-		return why
-	}
-	e, _ := effectsOf(ctx, b.view, history.Work{Session: b.Name, Began: b.began}, "")
 	logged := audit.Event{Event: audit.KindSandbox, Agent: string(b.agent.id), Session: b.Name, Op: "changes", Outcome: "listed"}
 	if logged.Changed, logged.Effects = e.Logged(); logged.Changed != nil {
 		b.agent.Event(logged)
+	}
+	if e.Unknown != "" && e.Counts.Sum() == 0 && len(e.Roots) == 0 {
+		return e
 	}
 	e.Refused, e.RefusedLeftOut = seen.refused, seen.more
 	for i := range e.Refused {
 		e.Refused[i].Path = audit.Escape(e.Refused[i].Path)
 	}
+	return e
+}
+
+// effectsIn returns what the sandbox has changed in one view.
+func (b *Sandbox) effectsIn(ctx context.Context, v *view.View) *effect.Effects {
+	if why := unlisted(v, "scopefs diff"); why != nil {
+		return why
+	}
+	e, _ := effectsOf(ctx, v, history.Work{Session: b.Name, Began: b.began}, "")
 	return e
 }

@@ -13,7 +13,7 @@ import (
 // with that profile would have two of the name.
 func notOfProfiles(name, remedy string) error {
 	for _, p := range []string{profile.Claude, profile.AnthropicEditor, profile.MCPFS} {
-		files, err := profile.New(p)
+		files, err := profile.New(p, nil)
 		if err != nil {
 			return err
 		}

@@ -51,6 +51,30 @@ func (a *Agent) rootTexts(p Purpose) (texts []string) {
 	return texts
 }
 
+// reached returns the directories that the client's tools reach, with their access unless that is write.
+func (c *client) reached() []string {
+	own := sandbox.Workspace
+	if def, err := c.agent.Definition(); err == nil && (def.View.Access == scope.Read || c.rules().ReadOnly()) {
+		own += " (" + scope.Read.String() + ")"
+	}
+	return append([]string{own}, c.agent.rootTexts(c.newPurpose())...)
+}
+
+// rootsShown returns the roots of the client's sandboxes, for the agent.
+func (c *client) rootsShown() (all []scopeRoot) {
+	ids, at := c.agent.rootsOf(c.newPurpose())
+	for i, id := range ids {
+		r := scopeRoot{Dir: at[i].At, Access: scope.Write.String()}
+		if def, err := c.agent.Registry.Definition(id); err == nil {
+			if r.Access = def.View.Access.String(); def.View.Closed {
+				r.Access = scope.Ask.String()
+			}
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
 // dirs returns the directories of the client's sandbox, for file tools.
 func (c *client) dirs() message.Dirs {
 	dirs := file.Own()

@@ -16,6 +16,7 @@ type scopeInfo struct {
 	Root        string         `json:"root" jsonschema:"where the files are"`
 	Access      string         `json:"access" jsonschema:"write or read"`
 	Paths       []scopePath    `json:"paths,omitempty" jsonschema:"what is more restricted than the rest"`
+	Roots       []scopeRoot    `json:"roots,omitempty" jsonschema:"further directories, at their paths"`
 	Tools       []scopeTool    `json:"tools"`
 	Scope       string         `json:"scope,omitempty" jsonschema:"skills, servers and members"`
 	Rules       string         `json:"rules,omitempty" jsonschema:"what else restricts"`
@@ -29,14 +30,21 @@ type scopePath struct {
 	Access  string `json:"access"`
 }
 
+// scopeRoot is a further directory.
+type scopeRoot struct {
+	Dir    string `json:"dir" limit:"len=8192"`
+	Access string `json:"access" jsonschema:"write, hold, read or ask"`
+}
+
 // scopeTool is a tool that the agent may call.
 type scopeTool struct {
 	Name string `json:"name"`
 	Ask  bool   `json:"ask,omitempty" jsonschema:"calls must be approved by the operator"`
 }
 
-// newScopeInfo returns the tool scope_info, by which an agent learns what it may do. now returns the agent's definition, its rules and its tools at each call.
-func newScopeInfo(id scope.ID, now func() (*agents.Agent, *agents.Grants, []tools.Tool, error)) ([]tools.Tool, error) {
+// newScopeInfo returns the tool scope_info, by which an agent learns what it may do. now returns the agent's definition, its rules and its tools at each call,
+// roots the further directories.
+func newScopeInfo(id scope.ID, now func() (*agents.Agent, *agents.Grants, []tools.Tool, error), roots func() []scopeRoot) ([]tools.Tool, error) {
 	t, err := tools.New("scope_info",
 		"Tell who you are, where your files are, which tools you have and what restricts you. Use it before you try what may be refused.",
 		tools.Hints{Title: "Own scope", Idempotent: true},
@@ -45,7 +53,9 @@ func newScopeInfo(id scope.ID, now func() (*agents.Agent, *agents.Grants, []tool
 			if err != nil {
 				return scopeInfo{}, err
 			}
-			return infoOf(id, def.Definition, rules, list), nil
+			info := infoOf(id, def.Definition, rules, list)
+			info.Roots = roots()
+			return info, nil
 		})
 	return []tools.Tool{t}, err
 }

@@ -47,7 +47,7 @@ func (c *client) ownTools(files *file.Files, shell *bash.Shell) ([]ownTool, erro
 	add(catalog.ListedNever, list, err)
 	list, err = shell.Tools()
 	add(catalog.ListedNever, list, err)
-	list, err = newScopeInfo(c.agent.id, c.now)
+	list, err = newScopeInfo(c.agent.id, c.now, c.rootsShown)
 	add(catalog.ListedNever, list, err)
 	user, err := ask.User()
 	add(catalog.ListedBase, []tools.Tool{user}, err)
@@ -59,9 +59,9 @@ func (c *client) ownTools(files *file.Files, shell *bash.Shell) ([]ownTool, erro
 	add(catalog.ListedMemory, list, err)
 	set, err := c.contextSet().tool()
 	add(catalog.ListedScopes, []tools.Tool{set}, err)
-	list, err = changes.New(c.history, c.agent.changing)
+	list, err = changes.New(c.histories(false), c.agent.changing)
 	add(catalog.ListedKept, list, err)
-	list, err = changes.Held(c.history, changes.Tasks{Ask: c.askTask, Discard: c.discardTask}, c.agent.changing)
+	list, err = changes.Held(c.histories(true), changes.Tasks{Ask: c.askTask, Discard: c.discardTask}, c.agent.changing)
 	add(catalog.ListedHeld, list, err)
 	hand, err := c.hands().Delegate()
 	add(catalog.ListedMembers, []tools.Tool{hand}, err)
@@ -102,7 +102,7 @@ func (c *client) tools(files *file.Files, shell *bash.Shell, names string) ([]to
 	if names == "" {
 		return all, nil
 	}
-	more, err1 := profile.New(names)
+	more, err1 := profile.New(names, c.reached)
 	shells, err2 := bash.Profile(names)
 	return append(append(all, more...), shells...), errors.Join(err1, err2)
 }

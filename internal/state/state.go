@@ -5,6 +5,8 @@
 //	rates/AGENT         the used part of each of an agent's rate_limits
 //	unfinished/         the calls of file tools that may leave a temporary file
 //	definitions/        the hashes of definitions that have loaded
+//	roots/              the directories that commands have lent to agents
+//	series/AGENT        a command that changes several directories of an agent
 //
 // {state} also has audit/, which package audit writes, http.key, the key of HTTP tokens, tokens.json, what these are for,
 // http.old, when those without an end end, and home/, the HOME directories of agents. Only the daemon's user can read these

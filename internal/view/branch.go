@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/branch"
+	"github.com/scopefs/scopefs/fs/history/journal"
 	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/internal/view/wire"
 	"github.com/scopefs/scopefs/scope"
@@ -87,6 +89,17 @@ func Left(history string) (branched, holds bool) {
 	names, _ := dir.Readdirnames(1)
 	records, err := os.Lstat(filepath.Join(history, hold.JournalName))
 	return true, len(names) > 0 || err == nil && records.Size() > 0
+}
+
+// Kept reports whether a history has changes: those of a view that nobody has changed anything in has none. history is its directory.
+func Kept(history string) bool {
+	dir, err := os.Open(history)
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	return slices.ContainsFunc(names, func(name string) bool { _, _, _, ok := journal.ParseName(name); return ok })
 }
 
 // Upper returns the directory that has what a held branch has changed, opened with O_PATH. The caller closes it.

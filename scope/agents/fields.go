@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -181,13 +182,33 @@ func accessField(out *scope.Access) fields.Field {
 	}
 }
 
-// rootAccessField is accessField with ask.
-func rootAccessField(out *scope.Access) fields.Field {
+// rootAccess is the access of a root: an access, or ask, and then perhaps read besides.
+type rootAccess struct {
+	scope.Access
+	read bool
+}
+
+// rootAccessField reads the access of a root: write, hold, read, ask, or [read, ask].
+func rootAccessField(out *rootAccess) fields.Field {
 	return func(n *yaml.Node) error {
-		if fields.Named(out)(n) == nil && *out == scope.Ask {
+		if n.Kind == yaml.SequenceNode {
+			var words []string
+			if err := fields.Texts(&words, "access", nil)(n); err != nil {
+				return err
+			}
+			if slices.Sort(words); !slices.Equal(words, []string{"ask", "read"}) {
+				return fmt.Errorf("%q: of several accesses only [read, ask] go together", words)
+			}
+			*out = rootAccess{scope.Ask, true}
 			return nil
 		}
-		return accessField(out)(n)
+		if fields.Named(&out.Access)(n) == nil && out.Access == scope.Ask {
+			return nil
+		}
+		if err := accessField(&out.Access)(n); err != nil {
+			return fmt.Errorf("%w; a root may have ask or [read, ask], too", err)
+		}
+		return nil
 	}
 }
 

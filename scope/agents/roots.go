@@ -27,6 +27,18 @@ type Root struct {
 	Lent     bool    // only sandboxes of commands that name it have it
 }
 
+// SetAccess sets the access; with read a root that asks stays without changes once the operator has opened it.
+func (r *Root) SetAccess(access scope.Access, read bool) {
+	if r.Access = access; read {
+		r.Paths = append(r.Paths, scope.PathRule{Pattern: "**", Access: scope.Read})
+	}
+}
+
+// readOnly reports whether no rule lets the root change.
+func (r *Root) readOnly() bool {
+	return r.Access == scope.Read || slices.Contains(r.Paths, scope.PathRule{Pattern: "**", Access: scope.Read})
+}
+
 // ChangesInherited is Changes of a Root that has what its agent has.
 const ChangesInherited Changes = "inherited"
 
@@ -34,10 +46,10 @@ const ChangesInherited Changes = "inherited"
 func rootsField(out *[]Root) fields.Field {
 	return func(n *yaml.Node) error {
 		return fields.EachItem(n, func(item *yaml.Node) error {
-			r := Root{Changes: ChangesInherited}
+			r, access := Root{Changes: ChangesInherited}, rootAccess{}
 			err := fields.Mapping(map[string]fields.Field{
 				"dir":     dirField(&r.Dir),
-				"access":  rootAccessField(&r.Access),
+				"access":  rootAccessField(&access),
 				"paths":   pathsField(&r.Paths),
 				"changes": changesField(&r.Changes),
 				"worktree": fields.Checked(fields.Text(&r.Worktree), func() error {
@@ -47,6 +59,7 @@ func rootsField(out *[]Root) fields.Field {
 					return nil
 				}),
 			})(item)
+			r.SetAccess(access.Access, access.read)
 			same := func(o Root) bool { return o.Dir == r.Dir }
 			switch {
 			case err != nil:
@@ -86,7 +99,7 @@ func (d *Definition) checkRoots() error {
 // without changes is another view of the directory.
 func RootID(of scope.ID, r Root) scope.ID {
 	const most, digits = 63, 5
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s %v %s", of, r.Lent && r.Access == scope.Read, r.Dir))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %v %s", of, r.Lent && r.readOnly(), r.Dir))
 	hash := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:]))[:digits]
 	name := strings.Map(func(c rune) rune {
 		if 'a' <= c && c <= 'z' || '0' <= c && c <= '9' {

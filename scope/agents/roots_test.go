@@ -102,3 +102,31 @@ func TestRootErrors(t *testing.T) {
 		assert.Len(t, all.Agents, 1, text)
 	}
 }
+
+// TestRootReadAsk: a root with both words is closed until the operator opens it, and then read alone. Other pairs are errors that say which
+// there are.
+func TestRootReadAsk(t *testing.T) {
+	for access, wrong := range map[string]string{"[read, ask]": "", "[ask, read]": "", "[read, write]": "only [read, ask] go together", "rw": "a root may have ask or [read, ask]"} {
+		base := t.TempDir()
+		writeFile(t, base, "agents.d/a.md", "---\nname: a\ndir: /srv/a\nview: {roots: [{dir: /srv/lib, access: "+access+"}]}\n---\n")
+		all, errs := Load(base, Host{Tools: ours()})
+		if wrong != "" {
+			require.NotEmpty(t, errs, access)
+			assert.Contains(t, errs[0].Error(), wrong)
+			continue
+		}
+		require.Empty(t, errs, access)
+		root := all.Agents[RootID("a", all.Agents["a"].View.Roots[0])]
+		assert.True(t, root.View.Closed, access)
+		spec := root.View.PolicySpec()
+		spec.Closed = false
+		p, err := scope.Compile(spec)
+		require.NoError(t, err)
+		assert.False(t, p.File(scope.OpCreate, "f").Allow)
+		assert.True(t, p.File(scope.OpOpen, "f").Allow)
+	}
+	ask, read := Root{Dir: "/x", Lent: true}, Root{Dir: "/x", Lent: true}
+	ask.SetAccess(scope.Ask, false)
+	read.SetAccess(scope.Ask, true)
+	assert.NotEqual(t, RootID("a", ask), RootID("a", read), "another view: a run with one does not get the other's")
+}

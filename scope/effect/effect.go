@@ -8,7 +8,7 @@ import (
 )
 
 // Effects are the changes of a tool call or a command. Their lists have [Max] objects at most, removed ones first; Counts has all.
-// Paths are relative to the view.
+// Paths are relative to the view, in roots those of the host.
 type Effects struct {
 	Nothing bool           `json:"nothing,omitempty"` // the view has seen no change
 	Unknown string         `json:"unknown,omitempty"` // why the view does not know
@@ -25,7 +25,7 @@ type Effects struct {
 	Refused        []Refusal `json:"refused,omitempty"`
 	RefusedLeftOut int       `json:"refused_left_out,omitempty"`
 
-	Roots map[string]Effects `json:"roots,omitempty"` // by their directory: Counts, or Unknown. Those without changes are not there
+	Roots map[string]Effects `json:"roots,omitempty"` // by their directory: Counts, which those above have, too, or Unknown. Those without changes are not there
 
 	Held bool `json:"held,omitempty"` // rules hold some paths: their changes are in no list
 }
@@ -91,9 +91,10 @@ func (e *Effects) Lists() [5]List {
 	}
 }
 
-// AddRoot adds the effects in a root, unless there are none, or the operator has said that they are not kept.
+// AddRoot adds the effects in a root, unless there are none, the operator has said that they are not kept, or e says of all directories why
+// they are not known. Its paths begin with dir.
 func (e *Effects) AddRoot(dir string, root *Effects) {
-	if root.Counts.Sum() == 0 && (root.Unknown == "" || root.Direct) {
+	if root.Counts.Sum() == 0 && (root.Unknown == e.Unknown || root.Unknown == "" || root.Direct) {
 		return
 	}
 	if e.Roots == nil {
@@ -101,6 +102,30 @@ func (e *Effects) AddRoot(dir string, root *Effects) {
 	}
 	e.Roots[dir] = Effects{Counts: root.Counts, Unknown: root.Unknown}
 	e.Nothing = e.Nothing && root.Counts.Sum() == 0
+	room := Max - len(e.Listed())
+	own := e.Lists()
+	for i, l := range root.Lists() {
+		for _, o := range *l.Objects {
+			if room--; room < 0 {
+				e.LeftOut++
+				continue
+			}
+			if o.Path = dir + "/" + o.Path; o.From != "" {
+				o.From = dir + "/" + o.From
+			}
+			*own[i].Objects = append(*own[i].Objects, o)
+		}
+		*own[i].Count += *l.Count
+	}
+	e.LeftOut += root.LeftOut
+	for program, n := range root.By {
+		if e.By == nil {
+			e.By = map[string]int{}
+		}
+		if _, known := e.By[program]; known || len(e.By) < Max {
+			e.By[program] += n
+		}
+	}
 }
 
 // Listed returns the objects of all lists.

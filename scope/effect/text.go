@@ -22,14 +22,18 @@ type Named func(rel string, created bool) bool
 // names the command or call that lists all, for what has no room; undo what takes the changes back. "" leaves them out. The text of
 // effects that named knows is "".
 func (e *Effects) Text(named Named, more, undo string) string {
+	roots := e.unknownRoots()
 	switch {
-	case e.Unknown != "":
+	case e.Unknown != "" && len(e.Roots) == 0:
 		return e.Unknown + "\n"
 	case e.Nothing && len(e.Refused) == 0:
-		return "nothing changed in /workspace" + e.beside() + "; HOME and /tmp are not watched\n"
+		return "nothing changed in /workspace" + e.beside() + "; HOME and /tmp are not watched\n" + roots
 	}
 	refused := e.refusals()
 	var lines []string
+	if e.Unknown != "" && !e.Direct {
+		lines = append(lines, e.Unknown)
+	}
 	left, done := e.LeftOut, false
 	for _, l := range e.Lists() {
 		var words []string
@@ -50,19 +54,17 @@ func (e *Effects) Text(named Named, more, undo string) string {
 		lines[len(lines)-1] += " (to take it back: " + undo + ")"
 	}
 	if lines = append(lines, refused...); len(lines) == 0 {
-		return ""
+		return roots
 	}
-	return strings.Join(lines, "\n") + "\n"
+	return strings.Join(lines, "\n") + "\n" + roots
 }
 
-// RootsText returns a line for each root with effects.
-func (e *Effects) RootsText() (text string) {
+// unknownRoots returns a line for each root whose effects are not known.
+func (e *Effects) unknownRoots() (text string) {
 	for _, dir := range slices.Sorted(maps.Keys(e.Roots)) {
-		what := e.Roots[dir].Unknown
-		if sum := e.Roots[dir].Counts.Summary(); sum != "" {
-			what = sum + " (your operator can list and undo them: " + printable.Command("scopefs", "changes", "--root", dir) + ")"
+		if why := e.Roots[dir].Unknown; why != "" {
+			text += printable.Quote(dir) + ": " + why + "\n"
 		}
-		text += printable.Quote(dir) + ": " + what + "\n"
 	}
 	return text
 }
@@ -143,10 +145,10 @@ func (o *Object) text() string {
 
 // Logged returns the effects for the log: how many objects, and a text with the first names. Nil: it is not known.
 func (e *Effects) Logged() (objects *int, text string) {
-	if e.Unknown != "" {
+	n := e.Counts.Sum()
+	if e.Unknown != "" && n == 0 {
 		return nil, ""
 	}
-	n := e.Counts.Sum()
 	if n == 0 {
 		return &n, ""
 	}

@@ -8,6 +8,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -15,13 +17,80 @@ import (
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/fs/history/query"
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/file"
 	filemessage "github.com/scopefs/scopefs/tools/file/message"
 	"github.com/scopefs/scopefs/tools/limit"
-	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
 // History answers a request about the history of the session's agent, as the session. The error is for the operator.
 type History func(ctx context.Context, env tools.Env, r query.Request) (*query.Reply, error)
+
+// Root is a further directory of the agent, with a history of its own.
+type Root struct {
+	Dir     string
+	History History
+}
+
+// Histories are those of an agent's directories.
+type Histories struct {
+	Own   History
+	Dirs  func() filemessage.Dirs          // where the directories are; nil: the agent has its own alone
+	Roots func(ctx context.Context) []Root // that calls may have changed; nil: there are none
+}
+
+func (h Histories) dirs() filemessage.Dirs {
+	if h.Dirs == nil {
+		return file.Own()
+	}
+	return h.Dirs()
+}
+
+// place is a directory that a call is about.
+type place struct {
+	root  string // of a root its path: those of results begin with it
+	ask   History
+	paths []string // of the call, in the directory
+}
+
+// full returns the path of a result.
+func (p place) full(rel string) string {
+	if p.root == "" || rel == "" {
+		return p.root + rel
+	}
+	return p.root + "/" + rel
+}
+
+// places returns the directories that some paths of a call are in, the agent's own first. Without paths these are all. Paths that lead
+// outside were refused: see tools.Placed.
+func (h Histories) places(ctx context.Context, paths []string) (all []place) {
+	dirs := h.dirs()
+	all = []place{{ask: h.Own}}
+	if h.Roots != nil && len(dirs.Roots) > 0 {
+		for _, r := range h.Roots(ctx) {
+			all = append(all, place{root: r.Dir, ask: r.History})
+		}
+	}
+	if len(paths) == 0 {
+		return all
+	}
+	for _, asked := range paths {
+		rel, _ := dirs.Resolve(asked)
+		for i := range all {
+			at := &all[i]
+			within, ok := filemessage.Within(at.root, rel)
+			if at.root == "" {
+				within, ok = rel, !path.IsAbs(rel)
+			}
+			if within == "." {
+				within = ""
+			}
+			if ok {
+				at.paths = append(at.paths, within)
+			}
+		}
+	}
+	return slices.DeleteFunc(all, func(p place) bool { return p.paths == nil })
+}
 
 // Turns bounds the concurrent calls of all sessions of one agent: the operator's requests need turns of the view as well. Nil
 // queues bound nothing.
@@ -38,16 +107,22 @@ const (
 )
 
 // New returns the tools checkpoint, changes and undo.
-func New(h History, turns Turns) ([]tools.Tool, error) {
+func New(h Histories, turns Turns) ([]tools.Tool, error) {
 	point, err1 := tools.New("checkpoint",
 		"Name the present state of your files, for changes and undo. It takes no space: use it before a large change.",
 		tools.Hints{Title: "Checkpoint", Acts: true, Turns: turns.Looks}, h.checkpoint)
 	list, err2 := tools.New("changes", "List what your calls of this session changed, by file: "+
 		"all of them, those of one call, or those since a checkpoint, at most 200. To take them back use undo.",
 		tools.Hints{Title: "Own changes", Idempotent: true, Turns: turns.Looks}, h.changes)
+	list, err2 = tools.Placed(list, err2, func(in changesArgs) tools.About {
+		return in.about(h.dirs(), tools.NotFound, "no such file or directory")
+	})
 	undo, err3 := tools.New("undo", "Take back what your calls of this session changed: one call, or everything since a checkpoint of yours. "+
 		"What others changed since stays as it is, and is listed as a conflict. Use changes to see it first.",
 		tools.Hints{Title: "Undo", Writes: true, Acts: true, Destructive: true, Waits: true, Turns: turns.Undos}, h.undo)
+	undo, err3 = tools.Placed(undo, err3, func(in undoArgs) tools.About {
+		return in.about(h.dirs(), tools.OutsideScope, "outside of the view")
+	})
 	return []tools.Tool{point, list, undo}, errors.Join(err1, err2, err3)
 }
 
@@ -81,15 +156,21 @@ type point struct {
 	Name       string `json:"name,omitempty"`
 }
 
-func (h History) checkpoint(ctx context.Context, env tools.Env, in checkpointArgs) (point, error) {
+// checkpoint begins one in each directory. In a root it has the id of the first one as its name, if it has none.
+func (h Histories) checkpoint(ctx context.Context, env tools.Env, in checkpointArgs) (out point, err error) {
 	if err := history.CheckName(in.Name); err != nil {
-		return point{}, tools.Errorf(tools.Invalid, "%v", err)
+		return out, tools.Errorf(tools.Invalid, "%v", err)
 	}
-	reply, err := h.ask(ctx, env, query.Request{Checkpoint: &in.Name})
-	if err != nil {
-		return point{}, err
+	out.Name = in.Name
+	for _, at := range h.places(ctx, nil) {
+		name := cmp.Or(in.Name, out.Checkpoint)
+		reply, err := at.ask.ask(ctx, env, query.Request{Checkpoint: &name})
+		if err != nil {
+			return out, err
+		}
+		out.Checkpoint = cmp.Or(out.Checkpoint, tools.Clean(reply.Checkpoint))
 	}
-	return point{tools.Clean(reply.Checkpoint), in.Name}, nil
+	return out, nil
 }
 
 // which says which changes of the session are meant.
@@ -100,7 +181,7 @@ type which struct {
 }
 
 // about says what a call is about. It names no path: a standing approval of one would cover the others.
-func (w which) about(code tools.Code, message string) (a tools.About) {
+func (w which) about(dirs filemessage.Dirs, code tools.Code, message string) (a tools.About) {
 	words := append([]string{}, w.Paths...)
 	if w.Checkpoint != "" {
 		words = append([]string{"since checkpoint " + w.Checkpoint}, words...)
@@ -110,41 +191,58 @@ func (w which) about(code tools.Code, message string) (a tools.About) {
 	}
 	a.Target = strings.Join(words, " ")
 	for _, p := range w.Paths {
-		if _, inside := filemessage.Within(sandbox.Workspace, p); !inside && a.Outside == nil {
+		if _, inside := dirs.Resolve(p); !inside && a.Outside == nil {
 			a.Outside = &tools.Error{Code: code, Message: message, Path: tools.Clip(p, 8<<10)}
 		}
 	}
 	return a
 }
 
-// selection returns the history's form. Paths that lead outside were refused: see tools.Scoped.
-func (w which) selection() (*history.Selection, error) {
+// selections returns the places that are meant, and the history's form for each. A checkpoint is the time of the last one of its name in any
+// of them.
+func (w which) selections(ctx context.Context, env tools.Env, h Histories) ([]place, []*history.Selection, error) {
 	if w.Call != "" && w.Checkpoint != "" {
-		return nil, tools.Errorf(tools.Invalid, "call and checkpoint exclude each other")
+		return nil, nil, tools.Errorf(tools.Invalid, "call and checkpoint exclude each other")
 	}
-	sel := &history.Selection{Checkpoint: w.Checkpoint}
+	places := h.places(ctx, w.Paths)
+	sel := history.Selection{Checkpoint: w.Checkpoint}
 	if w.Call != "" {
 		sel.Calls = []string{w.Call}
 	}
-	for _, p := range w.Paths {
-		rel, _ := filemessage.Within(sandbox.Workspace, p)
-		if rel == "." {
-			rel = ""
+	if w.Checkpoint != "" && (len(places) != 1 || places[0].root != "") {
+		missing := error(nil)
+		for _, at := range h.places(ctx, nil) {
+			reply, err := at.ask.ask(ctx, env, query.Request{Newest: &history.Selection{Checkpoint: w.Checkpoint}})
+			if err != nil {
+				missing = cmp.Or(missing, err)
+				continue
+			}
+			for _, e := range reply.Entries {
+				if e.Generation != nil && e.Generation.Began.After(sel.Since) {
+					sel.Since = e.Generation.Began
+				}
+			}
 		}
-		sel.Paths = append(sel.Paths, audit.Escape(rel))
+		if sel.Since.IsZero() {
+			return nil, nil, missing
+		}
+		sel.Checkpoint = ""
 	}
-	return sel, nil
+	var all []*history.Selection
+	for _, at := range places {
+		one := sel
+		for _, rel := range at.paths {
+			one.Paths = append(one.Paths, audit.Escape(rel))
+		}
+		all = append(all, &one)
+	}
+	return places, all, nil
 }
 
 // changesArgs are the arguments of changes.
 type changesArgs struct {
 	which
 	Diff bool `json:"diff,omitempty" jsonschema:"add diffs of text, up to 64 KiB"`
-}
-
-// About implements tools.Scoped.
-func (in changesArgs) About() tools.About {
-	return in.about(tools.NotFound, "no such file or directory")
 }
 
 // change describes the change of one file or directory.
@@ -196,33 +294,39 @@ func (o listing) Content() []tools.Content {
 	return []tools.Content{{Text: b.String()}}
 }
 
-func (h History) changes(ctx context.Context, env tools.Env, in changesArgs) (listing, error) {
+func (h Histories) changes(ctx context.Context, env tools.Env, in changesArgs) (listing, error) {
 	out := listing{Changes: []change{}}
-	sel, err := in.selection()
-	if err != nil {
-		return out, err
-	}
-	reply, err := h.ask(ctx, env, query.Request{Changes: sel})
+	places, selections, err := in.selections(ctx, env, h)
 	if err != nil {
 		return out, err
 	}
 	room := maxDiffs
-	for _, e := range reply.Entries {
-		if e.Change == nil || len(out.Changes) == maxListed {
-			continue
-		}
-		c, err := changeOf(e.Change)
+	for i, at := range places {
+		reply, err := at.ask.ask(ctx, env, query.Request{Changes: selections[i]})
 		if err != nil {
 			return out, err
 		}
-		if in.Diff && (c.Type == "file" || c.Type == "link") && e.Change.Old != e.Change.New {
-			if c.Diff, c.NoDiff = h.diff(ctx, env, e.Change, c.Path, room); c.Diff != "" {
-				room -= len(c.Diff)
+		listed := 0
+		for _, e := range reply.Entries {
+			if e.Change == nil || len(out.Changes) == maxListed {
+				continue
 			}
+			c, err := changeOf(e.Change)
+			if err != nil {
+				return out, err
+			}
+			if c.Path = at.full(c.Path); c.From != "" {
+				c.From = at.full(c.From)
+			}
+			if in.Diff && (c.Type == "file" || c.Type == "link") && e.Change.Old != e.Change.New {
+				if c.Diff, c.NoDiff = at.ask.diff(ctx, env, e.Change, c.Path, room); c.Diff != "" {
+					room -= len(c.Diff)
+				}
+			}
+			out.Changes, listed = append(out.Changes, c), listed+1
 		}
-		out.Changes = append(out.Changes, c)
+		out.Total += max(reply.Total, listed)
 	}
-	out.Total = max(reply.Total, len(out.Changes))
 	return out, nil
 }
 
@@ -290,16 +394,12 @@ func (h History) content(ctx context.Context, env tools.Env, v history.Version, 
 // undoArgs are the arguments of undo.
 type undoArgs struct{ which }
 
-// About implements tools.Scoped.
-func (in undoArgs) About() tools.About {
-	return in.about(tools.OutsideScope, "outside of the view")
-}
-
 // undone is the result of undo.
 type undone struct {
 	Steps     []step    `json:"steps" limit:"items=200"`
 	Conflicts []problem `json:"conflicts" limit:"items=200" jsonschema:"others changed it since, or the rules forbid a change"`
 	NotKept   []problem `json:"not_kept" limit:"items=200" jsonschema:"what cannot come back"`
+	Failed    []problem `json:"failed,omitempty" limit:"items=200" jsonschema:"directories in which nothing was taken back: call undo again"`
 	Done      int       `json:"done" jsonschema:"steps that were done"`
 	Truncated bool      `json:"truncated,omitempty" jsonschema:"the lists are not complete"`
 }
@@ -332,46 +432,62 @@ func (o undone) Content() []tools.Content {
 	for _, p := range o.NotKept {
 		fmt.Fprintf(&b, "not kept: %s: %s\n", tools.Quote(p.Path), p.Why)
 	}
+	for _, p := range o.Failed {
+		fmt.Fprintf(&b, "nothing taken back in %s: %s: call undo again\n", tools.Quote(p.Path), p.Why)
+	}
 	if o.Truncated {
 		b.WriteString("and more\n")
 	}
 	return []tools.Content{{Text: b.String()}}
 }
 
-func (h History) undo(ctx context.Context, env tools.Env, in undoArgs) (undone, error) {
+// undo takes changes back in one directory after another: each of them as a whole, or not at all.
+func (h Histories) undo(ctx context.Context, env tools.Env, in undoArgs) (undone, error) {
 	out := undone{Steps: []step{}, Conflicts: []problem{}, NotKept: []problem{}}
-	sel, err := in.selection()
-	if err != nil {
-		return out, err
-	}
 	if in.Call == "" && in.Checkpoint == "" {
 		return out, tools.Errorf(tools.Invalid, "which changes: give call or checkpoint").Suggest("changes lists your calls")
 	}
-	reply, err := h.ask(ctx, env, query.Request{Undo: sel})
+	places, selections, err := in.selections(ctx, env, h)
 	if err != nil {
 		return out, err
 	}
-	if reply.Nothing != "" {
-		return out, tools.Errorf(tools.NotFound, "%s", tools.Clean(reply.Nothing))
-	}
-	if reply.Result != nil {
-		out.Done = reply.Result.Done
-	}
-	out.Truncated = len(reply.Entries) < reply.Total
-	for _, e := range reply.Entries {
-		if err := out.add(e); err != nil {
+	nothing, some := "nothing was changed there", false
+	for i, at := range places {
+		reply, err := at.ask.ask(ctx, env, query.Request{Undo: selections[i]})
+		if err != nil && !some {
 			return out, err
 		}
+		if err != nil { // what was taken back before stays so, and is told
+			out.Failed = append(out.Failed, problem{at.root, tools.Clean(err.Error())})
+			continue
+		}
+		if reply.Nothing != "" {
+			nothing = reply.Nothing
+			continue
+		}
+		some = true
+		if reply.Result != nil {
+			out.Done += reply.Result.Done
+		}
+		out.Truncated = out.Truncated || len(reply.Entries) < reply.Total
+		for _, e := range reply.Entries {
+			if err := out.add(at, e); err != nil {
+				return out, err
+			}
+		}
+	}
+	if !some {
+		return out, tools.Errorf(tools.NotFound, "%s", tools.Clean(nothing))
 	}
 	return out, nil
 }
 
 // add adds an entry of the reply, whose paths are escaped.
-func (o *undone) add(e query.Entry) (err error) {
+func (o *undone) add(at place, e query.Entry) (err error) {
 	name := func(escaped string) string {
 		rel, wrong := audit.Unescape(escaped)
 		err = errors.Join(err, wrong)
-		return rel
+		return at.full(rel)
 	}
 	switch {
 	case e.Conflict != nil && len(o.Conflicts) < maxListed:
@@ -379,7 +495,11 @@ func (o *undone) add(e query.Entry) (err error) {
 	case e.Unkept != nil && len(o.NotKept) < maxListed:
 		o.NotKept = append(o.NotKept, problem{name(e.Unkept.Path), e.Unkept.Why})
 	case e.Step != nil && len(o.Steps) < maxListed:
-		o.Steps = append(o.Steps, step{string(e.Step.Action), name(e.Step.Path), name(e.Step.To)})
+		s := step{string(e.Step.Action), name(e.Step.Path), ""}
+		if e.Step.To != "" {
+			s.To = name(e.Step.To)
+		}
+		o.Steps = append(o.Steps, s)
 	default:
 		o.Truncated = true
 	}

@@ -29,6 +29,9 @@ func (s *Server) ofClient(ctx context.Context, r *Request) (*Reply, error) {
 	case r.Checkpoint != nil:
 		id, err := s.Store.Checkpoint(*r.Checkpoint, r.Client, s.Hooks)
 		return &Reply{Checkpoint: id}, err
+	case r.Newest != nil:
+		r.Newest.Client = r.Client
+		return s.newest(*r.Newest)
 	case r.Changes != nil:
 		r.Changes.Client = r.Client
 		entries, err := s.changes(*r.Changes)

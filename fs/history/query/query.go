@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 type Request struct {
 	Checkpoint  *string            `json:"checkpoint,omitempty"`  // its name: begins one
 	Generations *time.Time         `json:"generations,omitempty"` // lists those since then
+	Newest      *history.Selection `json:"newest,omitempty"`      // the last Generation that it means: see history.Store.Newest
 	Changes     *history.Selection `json:"changes,omitempty"`     // lists changes
 	Plan        *history.Selection `json:"plan,omitempty"`        // lists what an undo would do
 	Undo        *history.Selection `json:"undo,omitempty"`        // takes changes back
@@ -182,6 +184,8 @@ func (s *Server) answer(ctx context.Context, r *Request) (*Reply, error) {
 		return &Reply{Checkpoint: id}, err
 	case r.Generations != nil:
 		return s.listing(r, func() ([]Entry, error) { return s.generations(*r.Generations) })
+	case r.Newest != nil:
+		return s.newest(*r.Newest)
 	case r.Changes != nil:
 		return s.listing(r, func() ([]Entry, error) { return s.changes(*r.Changes) })
 	case r.Effects != nil:
@@ -221,14 +225,36 @@ func (s *Server) generations(since time.Time) ([]Entry, error) {
 	list, err := s.Store.Generations(since)
 	entries := make([]Entry, len(list))
 	for i := range list {
-		if u := list[i].Undo; u != nil {
-			for i, p := range u.Paths {
-				u.Paths[i] = event.Escape(p)
-			}
-		}
+		list[i].Undo = escaped(list[i].Undo)
 		entries[i].Generation = &list[i]
 	}
 	return entries, err
+}
+
+// newest answers with the last generation that is meant, or why there is none.
+func (s *Server) newest(sel history.Selection) (*Reply, error) {
+	g, err := s.Store.Newest(sel)
+	if nothing, ok := errors.AsType[*history.ErrNothing](err); ok {
+		return &Reply{Nothing: nothing.Why, Unknown: !nothing.Unchanged}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	g.Undo = escaped(g.Undo)
+	return &Reply{Entries: []Entry{{Generation: g}}, Total: 1}, nil
+}
+
+// escaped returns a selection of a header with its paths as in replies.
+func escaped(sel *history.Selection) *history.Selection {
+	if sel == nil {
+		return nil
+	}
+	with := *sel
+	with.Paths = slices.Clone(sel.Paths)
+	for i, p := range with.Paths {
+		with.Paths[i] = event.Escape(p)
+	}
+	return &with
 }
 
 func (s *Server) changes(sel history.Selection) ([]Entry, error) {
@@ -296,6 +322,9 @@ func (s *Server) undo(ctx context.Context, request *Request) (*Reply, error) {
 	}
 	if err == errStale {
 		return &Reply{Stale: true}, nil
+	}
+	if nothing, ok := errors.AsType[*history.ErrNothing](err); ok {
+		return &Reply{Nothing: nothing.Why}, nil
 	}
 	if err != nil {
 		return nil, err
@@ -369,7 +398,7 @@ func (s *Server) listing(r *Request, list func() ([]Entry, error)) (*Reply, erro
 	if !known {
 		var err error
 		entries, err = list()
-		if nothing, ok := err.(*history.ErrNothing); ok && nothing.Unchanged && r.Changes != nil {
+		if nothing, ok := errors.AsType[*history.ErrNothing](err); ok && (nothing.Unchanged || r.Plan != nil) {
 			return &Reply{Nothing: nothing.Why}, nil
 		}
 		if err != nil {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/file"
-	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
 // The names, arguments and texts are those of @modelcontextprotocol/server-filesystem.
@@ -83,7 +82,9 @@ func mcpReads(l *aliases) {
 		func(mcpNone) ([]tools.Inner, error) {
 			return []tools.Inner{{Tool: "stat", Args: file.StatArgs{Path: "."}}}, nil
 		},
-		func(mcpNone, []tools.Result) tools.Result { return say("Allowed directories:\n%s", sandbox.Workspace) })
+		func(mcpNone, []tools.Result) tools.Result {
+			return say("Allowed directories:\n%s", strings.Join(l.reached(), "\n"))
+		})
 }
 
 // audioTypes are the MIME types that net/http does not detect, or names otherwise.

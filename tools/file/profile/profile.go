@@ -18,6 +18,7 @@ import (
 
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/file"
+	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
 // The profiles.
@@ -30,9 +31,13 @@ const (
 // ErrUnknown is the error of an unknown profile.
 var ErrUnknown = errors.New("unknown profile")
 
-// New returns the aliases of a profile for the tools of package file.
-func New(name string) ([]tools.Tool, error) {
-	var l aliases
+// New returns the aliases of a profile for the tools of package file. reached returns the directories that the tools reach, for the agent;
+// nil: its own alone.
+func New(name string, reached func() []string) ([]tools.Tool, error) {
+	if reached == nil {
+		reached = func() []string { return []string{sandbox.Workspace} }
+	}
+	l := aliases{reached: reached}
 	switch name {
 	case Claude:
 		claude(&l)
@@ -51,8 +56,9 @@ func New(name string) ([]tools.Tool, error) {
 // aliases collects the aliases of a profile, and the errors of those that could not be
 // made.
 type aliases struct {
-	tools []tools.Tool
-	err   error
+	tools   []tools.Tool
+	err     error
+	reached func() []string // see New
 }
 
 // alias adds an alias that calls one native tool once.

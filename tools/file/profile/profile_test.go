@@ -40,7 +40,7 @@ func newSet(t *testing.T, profile string, content map[string]string) *tools.Set 
 	t.Cleanup(func() { assert.NoError(t, files.Close()) })
 	all, err := files.Tools()
 	require.NoError(t, err)
-	more, err := New(profile)
+	more, err := New(profile, nil)
 	require.NoError(t, err)
 	return agenttest.New(t, tools.Gate{Agent: "a", Object: files.Object}, "", append(all, more...)).Set
 }
@@ -210,7 +210,7 @@ func TestProfileMCPFS(t *testing.T) {
 }
 
 func TestNoSuchProfile(t *testing.T) {
-	_, err := New("cursor")
+	_, err := New("cursor", nil)
 	assert.ErrorIs(t, err, ErrUnknown)
 	for n, text := range map[int64]string{0: "0 B", 1023: "1023 B", 1024: "1.00 KB", 1536: "1.50 KB", 3 << 20: "3.00 MB", 5 << 40: "5.00 TB", 5000 << 40: "5000.00 TB"} {
 		assert.Equal(t, text, sizeText(n))
