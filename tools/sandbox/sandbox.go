@@ -99,7 +99,7 @@ type Config struct {
 	Init  string // the program of process 1; default: child.Init
 	Files string // the program of commands that are FileWorker; default: child.Files
 
-	// Trust returns the Spec.Trust of sessions that start soon, or nil. Open makes their keystore, which takes two
+	// Trust returns the Spec.Trust of sessions that start soon, or nil. Open makes their files, which takes two
 	// milliseconds.
 	Trust func() []byte
 }
@@ -128,9 +128,9 @@ type Host struct {
 	filter  []byte
 	cgroups cgroups
 	// thread forks every bwrap, in a mount namespace that it enters for that.
-	thread    pinned.Thread
-	keystores keystores
-	locked    atomic.Bool // mounts cannot be taken singly: see needed
+	thread       pinned.Thread
+	certificates certificates
+	locked       atomic.Bool // mounts cannot be taken singly: see needed
 
 	mu       sync.Mutex
 	closed   bool // no session starts any more
@@ -164,7 +164,7 @@ func Open(c Config) (*Host, error) {
 	h := &Host{bwrap: bwrap, filter: filter().Bytes(), cgroups: groups, sessions: make(map[*Session]struct{}), program: first, files: files}
 	if c.Trust != nil {
 		if trust := c.Trust(); trust != nil {
-			h.keystores.of(bundleWith(trust))
+			h.certificates.prepare(trust)
 		}
 	}
 	groups.sweep()
@@ -183,6 +183,7 @@ func (h *Host) Close() error {
 		return err
 	}
 	h.thread.Stop()
+	h.certificates.close()
 	return errors.Join(err, h.files.Close(), h.program.Close())
 }
 

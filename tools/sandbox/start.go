@@ -55,7 +55,7 @@ func (h *Host) start(ctx context.Context, spec Spec) (s *Session, spawned bool, 
 	if err := spec.validate(); err != nil {
 		return nil, false, err
 	}
-	plan, err := newPlan(&spec, h.filter, &h.keystores)
+	plan, err := newPlan(&spec, h.filter, &h.certificates)
 	if err != nil {
 		return nil, false, err
 	}
