@@ -45,30 +45,27 @@ func (h *Host) needed(p *plan, mounts []string) []string {
 	})
 }
 
-// startAmong calls start on the fork thread, in a mount namespace that holds the
-// given mounts alone. bwrap reads the table of all mounts for each file that it
+// startAmong calls start in a mount namespace that holds the given mounts alone. The fork thread calls it. bwrap reads the table of all mounts for each file that it
 // binds, so that mounts that the sandbox has no use for would soon cost
 // more than the sandbox. Where the namespace cannot be had, start runs in ours.
 //
 // With mounts beside, the namespace holds all mounts where it cannot hold the given ones
 // alone; without a namespace start does not run.
 func (h *Host) startAmong(mounts []string, beside asides, start func() error) error {
-	return h.thread.Do(func() error {
-		if len(mounts) == 0 && beside.none() {
-			return start()
-		}
-		started, err := startIn(mounts, beside, start)
-		if !started && errors.Is(err, unix.EINVAL) {
-			h.locked.Store(true) // in the mount namespace of a user namespace: mount_namespaces(7)
-		}
-		if !started && !beside.none() && len(mounts) > 0 {
-			started, err = startIn(nil, beside, start)
-		}
-		if !started {
-			return startHere(beside, start, err)
-		}
-		return err
-	})
+	if len(mounts) == 0 && beside.none() {
+		return start()
+	}
+	started, err := startIn(mounts, beside, start)
+	if !started && errors.Is(err, unix.EINVAL) {
+		h.locked.Store(true) // in the mount namespace of a user namespace: mount_namespaces(7)
+	}
+	if !started && !beside.none() && len(mounts) > 0 {
+		started, err = startIn(nil, beside, start)
+	}
+	if !started {
+		return startHere(beside, start, err)
+	}
+	return err
 }
 
 // comingBack returns a function that returns the calling thread to the mount namespace that it is in. The error says why the

@@ -91,7 +91,7 @@ func (g *KeptGroup) Adopt(l Limits) *Group {
 		return nil
 	}
 	all := g.group()
-	of := &Group{group: all, view: all.below("view"), shared: all.below("run"), limits: l}
+	of := &Group{group: all, view: all.below(viewGroup), shared: all.below("run"), limits: l}
 	for _, dir := range of.view.dirs {
 		if _, err := os.Stat(dir); err != nil {
 			return nil

@@ -127,7 +127,7 @@ type Host struct {
 	files   *sealed  // that commands which are FileWorker are executed from
 	filter  []byte
 	cgroups cgroups
-	// thread forks every bwrap, in a mount namespace that it enters for that.
+	// thread forks every bwrap, in a mount namespace and a control group that it enters for that.
 	thread       pinned.Thread
 	certificates certificates
 	locked       atomic.Bool // mounts cannot be taken singly: see needed

@@ -38,6 +38,7 @@ type Session struct {
 	asked  uint64 // Turn of the OpState of Adopt: the daemon before may have died before it read the answer to its own
 	wire   *descriptors.Wire
 	bwrap  *exec.Cmd       // nil: an earlier daemon's
+	inside bool            // bwrap has been in the group from its beginning: see entry
 	reaped bool            // bwrap, or it will be at once; guarded by mu
 	gone   <-chan struct{} // without bwrap: closed when init is gone
 
