@@ -21,22 +21,22 @@ type entry struct {
 	own []*os.File // and those of the group of this process
 }
 
-// enter opens the way into the session's group; nil if bwrap has to be moved. The fork thread calls it, which alone
+// enter opens the way into the group of an order; nil if bwrap has to be moved. The fork thread calls it, which alone
 // puts processes into groups that have none.
-func (h *Host) enter(s *Session) *entry {
-	if s.group == nil || s.spec.Limits.CPU > 0 || !s.spec.Group.Quiet() {
+func (s *starter) enter(o order) *entry {
+	if o.group == nil || !o.agent.Quiet() {
 		return nil
 	}
 	e := &entry{}
-	if s.group.version == "v2" {
+	if o.group.version == "v2" {
 		var err error
-		if e.dir, err = os.OpenFile(s.group.dirs[0], unix.O_PATH|unix.O_DIRECTORY, 0); err != nil {
+		if e.dir, err = os.OpenFile(o.group.dirs[0], unix.O_PATH|unix.O_DIRECTORY, 0); err != nil {
 			return nil
 		}
 		return e
 	}
-	for _, dir := range s.group.dirs {
-		home := h.cgroups.home(dir)
+	for _, dir := range o.group.dirs {
+		home := s.cgroups.home(dir)
 		to, err := os.OpenFile(filepath.Join(dir, "tasks"), os.O_WRONLY, 0)
 		own, failed := os.OpenFile(filepath.Join(home, "tasks"), os.O_WRONLY, 0)
 		e.to, e.own = append(e.to, to), append(e.own, own)

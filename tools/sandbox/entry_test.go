@@ -32,7 +32,7 @@ func TestEntry(t *testing.T) {
 		assert.True(t, s.group.has(s.bwrap.Process.Pid), "bwrap is in the group")
 		assert.True(t, s.group.has(s.PID()), "and init")
 		assert.NotContains(t, sh(t, s, "cat /proc/self/cgroup"), "scopefs-", "the host's names of groups")
-		require.NoError(t, host.thread.Do(func() error {
+		require.NoError(t, host.starter.thread.Do(func() error {
 			assert.Equal(t, own, threadGroups(t), "the fork thread has come back")
 			return nil
 		}))
@@ -44,23 +44,23 @@ func TestEntry(t *testing.T) {
 	defer func() { assert.NoError(t, g.Remove()) }()
 	assert.True(t, g.Quiet())
 	first := start(g, Limits{})
-	assert.True(t, first.inside)
+	assert.True(t, first.bwrap.inside)
 	assert.False(t, g.Quiet())
 	second := start(g, Limits{})
-	assert.False(t, second.inside, "the first one's commands may use all processors")
+	assert.False(t, second.bwrap.inside, "the first one's commands may use all processors")
 	require.NoError(t, second.Close())
 	require.NoError(t, first.Close())
 	assert.True(t, g.Quiet())
 	third := start(g, Limits{Memory: 64 << 20})
-	assert.True(t, third.inside)
-	assert.False(t, start(g, Limits{}).inside, "a group beside")
-	assert.True(t, start(nil, Limits{Memory: 64 << 20}).inside, "a group of its own")
+	assert.True(t, third.bwrap.inside)
+	assert.False(t, start(g, Limits{}).bwrap.inside, "a group beside")
+	assert.True(t, start(nil, Limits{Memory: 64 << 20}).bwrap.inside, "a group of its own")
 
 	slow, err := groups.Agent("slow", Limits{CPU: 0.5})
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, slow.Remove()) }()
-	assert.False(t, start(slow, Limits{CPU: 0.5}).inside, "a limit could stop the fork")
-	assert.False(t, start(nil, Limits{CPU: 0.5}).inside)
+	assert.False(t, start(slow, Limits{CPU: 0.5}).bwrap.inside, "a limit could stop the fork")
+	assert.False(t, start(nil, Limits{CPU: 0.5}).bwrap.inside)
 	require.NoError(t, host.CloseBut(nil)) // before their groups
 }
 
@@ -83,14 +83,12 @@ func TestEntryV2(t *testing.T) {
 	require.NoError(t, os.Mkdir(dir, 0o755))
 	defer func() { assert.NoError(t, removeGroups(&group{dirs: []string{dir}})) }()
 	host := newHost(t)
-	s := newSession(host, Spec{}, &group{version: "v2", dirs: []string{dir}})
 	for name, c := range map[string]struct {
 		dir    string
 		inside bool
 	}{"a group": {dir, true}, "no group": {"/", false}} {
 		t.Run(name, func(t *testing.T) {
-			s.group.dirs[0] = c.dir
-			e := host.enter(s)
+			e := host.starter.enter(order{group: &group{version: "v2", dirs: []string{c.dir}}})
 			require.NotNil(t, e)
 			defer e.close()
 			cmd, inside, err := e.start(func() *exec.Cmd {

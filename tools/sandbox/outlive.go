@@ -374,7 +374,7 @@ func (s *Session) Continue(spec Spec) error {
 	if err := unix.MountSetattr(root, "", unix.AT_EMPTY_PATH, &attr); err != nil {
 		return fmt.Errorf("mount_setattr: %w", err)
 	}
-	return s.host.thread.Do(func() error {
+	return s.host.starter.thread.Do(func() error {
 		back, err := comingBack()
 		if err != nil {
 			return err

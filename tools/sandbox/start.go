@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -42,7 +40,7 @@ func (h *Host) Start(ctx context.Context, spec Spec) (*Session, error) {
 	if spawned && ctx.Err() == nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout) // ctx may end in it
 		defer cancel()
-		_, found := check(ctx, h.bwrap, []uint32{spec.UID})
+		_, found := check(ctx, h.starter.bwrap, []uint32{spec.UID})
 		if missing := failures(found); missing != nil {
 			return nil, missing
 		}
@@ -122,28 +120,15 @@ func (h *Host) spawn(s *Session, plan *plan) (args, info *os.File, err error) {
 	if s.spec.Proxy {
 		words = append(words, pid1.ArgListen)
 	}
-	command := func() *exec.Cmd {
-		cmd := exec.Command(h.bwrap, words...)
-		cmd.Dir, cmd.Env = "/", []string{}
-		cmd.Stdout, cmd.Stderr = &s.output, &s.output
-		cmd.WaitDelay = time.Second // for the output, if init outlives bwrap
-		cmd.ExtraFiles = append([]*os.File{control, h.program, argsOut, infoIn}, plan.files...)
-		// A session of its own: signals of the daemon's terminal must not reach bwrap.
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: credential}
-		return cmd
-	}
 	beside, err := s.spec.asides(plan, credential)
 	if err == nil {
 		defer beside.close()
-		mounts := h.needed(plan, s.spec.Mounts)
-		err = h.thread.Do(func() error {
-			entry := h.enter(s)
-			defer entry.close()
-			return h.startAmong(mounts, beside, func() (err error) {
-				s.bwrap, s.inside, err = entry.start(command)
-				return err
-			})
-		})
+		o := order{words: words, files: append([]*os.File{control, h.program, argsOut, infoIn}, plan.files...), output: &s.output,
+			as: credential, mounts: h.needed(plan, s.spec.Mounts), beside: beside}
+		if s.spec.Limits.CPU == 0 { // else a limit could stop the fork
+			o.group, o.agent = s.group, s.spec.Group
+		}
+		s.bwrap, err = h.starter.start(o)
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, wire.Close(), args.Close(), info.Close())
@@ -176,7 +161,7 @@ func infoPipe() (r, both *os.File, err error) {
 // name of the session's.
 func (s *Session) handshake(ctx context.Context, plan *plan, args, info *os.File) error {
 	err := Expendable(s.bwrap.Process.Pid)
-	if err == nil && !s.inside {
+	if err == nil && !s.bwrap.inside {
 		err = s.group.add(s.bwrap.Process.Pid)
 	}
 	if err == nil {
