@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // TestEntry: bwrap begins in the group of its agent where nothing else runs, and is moved to another's, whose processes could keep
@@ -77,7 +79,7 @@ func TestEntryV2(t *testing.T) {
 	c, err := findCgroups()
 	require.NoError(t, err)
 	if len(c.v2) == 0 {
-		t.Skip("no hierarchy of v2 here")
+		need.Skip(t, "no hierarchy of v2 here")
 	}
 	dir := filepath.Join(c.v2[0], fmt.Sprintf("scopefs-entry-%d", os.Getpid()))
 	require.NoError(t, os.Mkdir(dir, 0o755))
