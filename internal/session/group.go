@@ -29,6 +29,13 @@ func (s *Shared) prepareGroups() {
 	}
 }
 
+// prepareMove is prepareGroups, where bubblewrap will wait for its move to the agent's group.
+func (a *Agent) prepareMove() {
+	if !a.group.now().Quiet() {
+		a.prepareGroups()
+	}
+}
+
 // PrepareLimit makes the agent's group, or continues with the one that the last daemon has made: see view.Agent.
 func (a *Agent) PrepareLimit(def *agents.Definition, was *sandbox.KeptGroup) {
 	if group := was.Adopt(limitsOf(def)); group != nil {

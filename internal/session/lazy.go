@@ -23,6 +23,13 @@ func (o *opened[T]) get(open func() (*T, error)) (*T, error) {
 	return value, err
 }
 
+// now returns the value; nil if it is not open.
+func (o *opened[T]) now() *T {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.value
+}
+
 // drop forgets the value, and returns it; nil if it was not open.
 func (o *opened[T]) drop() *T {
 	o.mu.Lock()

@@ -330,11 +330,14 @@ func lookAtTimes(ctx context.Context, ended <-chan struct{}, look func()) {
 // have such ports, and nobody means to open them.
 const temporary = 32768
 
+// proxySockets is the number of sockets of a sandbox in which nobody else has any: the one that listens for the proxy.
+const proxySockets = 1
+
 // look notes what listens in the sandbox.
 func (n *portNotes) look() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, port := range loopback.Listening(n.box.PID()) {
+	for _, port := range loopback.Listening(n.box.PID(), proxySockets) {
 		if at := strings.HasSuffix(sandbox.ProxyAddress, fmt.Sprint(":", port)); at || port >= temporary || slices.Contains(n.seen, port) ||
 			n.network.leads(port) {
 			continue

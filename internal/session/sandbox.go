@@ -167,7 +167,7 @@ func (a *Agent) tryStart(ctx context.Context, p Purpose) (*Sandbox, error) {
 	}
 	var preparing sync.WaitGroup
 	defer preparing.Wait()
-	preparing.Go(a.prepareGroups) // bubblewrap waits for its move to the agent's group
+	preparing.Go(a.prepareMove)
 	host, err := a.sandboxes.open(sandbox.Config{})
 	if err != nil {
 		return nil, err

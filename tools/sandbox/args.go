@@ -61,7 +61,7 @@ type plan struct {
 	apart []*os.File // directories that are shown without the host's sockets, by their number below asideExposed
 	lacks []string   // see Session.Lacks
 
-	keystores *keystores
+	certificates *certificates
 }
 
 func (p *plan) add(args ...string) { p.args = append(p.args, args...) }
@@ -91,8 +91,8 @@ func (p *plan) close() {
 // newPlan lays out the sandbox of spec. bwrap mounts in the order of the arguments, and
 // a later mount covers an earlier one. Exposed paths come before every mount that they
 // must not cover.
-func newPlan(spec *Spec, filter []byte, keystores *keystores) (*plan, error) {
-	p := &plan{keystores: keystores}
+func newPlan(spec *Spec, filter []byte, certificates *certificates) (*plan, error) {
+	p := &plan{certificates: certificates}
 	p.add("--unshare-all", "--unshare-user", "--disable-userns", "--new-session",
 		"--as-pid-1", "--clearenv", "--setenv", "GOMAXPROCS", strconv.Itoa(pid1.MaxRunning), "--cap-drop", "ALL", "--hostname", string(spec.Agent),
 		"--uid", fmt.Sprint(innerID(spec.UID, "uid_map")), "--gid", fmt.Sprint(innerID(spec.GID, "gid_map")),

@@ -260,7 +260,7 @@ func (c *Groups) Agent(agent scope.ID, l Limits) (*Group, error) {
 		}
 		return nil, err
 	}
-	if g.view, err = g.group.child("view", nil); err == nil {
+	if g.view, err = g.group.child(viewGroup, nil); err == nil {
 		g.shared, err = g.group.child("run", nil)
 	}
 	if err != nil {
@@ -287,6 +287,9 @@ func (g *Group) AddView(pid int) error {
 }
 
 const viewScore = "-900"
+
+// viewGroup is the name of the view's group in the agent's.
+const viewGroup = "view"
 
 // ViewKills counts the processes of views of the agent that the kernel killed because there
 // was no memory.

@@ -140,7 +140,7 @@ func TestExposeReplaced(t *testing.T) {
 	} {
 		spec := newSpec(t)
 		spec.Expose, spec.Sockets = []string{theirs + "/outer", theirs + c.inner}, []string{theirs + c.sockets}
-		plan, err := newPlan(&spec, h.filter, &h.keystores)
+		plan, err := newPlan(&spec, h.filter, &h.certificates)
 		require.NoError(t, err, name)
 		group, own, err := h.group(&spec)
 		require.NoError(t, err, name)

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"bytes"
 	"crypto/sha1"
 	"encoding/binary"
 	"encoding/pem"
@@ -9,7 +8,6 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-	"sync"
 )
 
 // javaOptions is a variable whose options every Java virtual machine takes before those of
@@ -33,23 +31,6 @@ func (s *Spec) javaEnv(set string) string {
 		options = append(options, "-Djavax.net.ssl.trustStore="+keystorePath, "-Djavax.net.ssl.trustStoreType=JKS")
 	}
 	return strings.TrimSpace(strings.Join(append(options, set), " "))
-}
-
-// keystores keeps the keystore of the last bundle: it takes a millisecond to make, and the
-// bundle seldom changes.
-type keystores struct {
-	mu            sync.Mutex
-	bundle, store []byte
-}
-
-// of returns the keystore of a bundle. The caller changes neither.
-func (k *keystores) of(bundle []byte) []byte {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.store == nil || !bytes.Equal(k.bundle, bundle) {
-		k.bundle, k.store = bundle, keystore(bundle)
-	}
-	return k.store
 }
 
 // keystore returns the certificates of a bundle as a Java KeyStore (JKS), version 2, which

@@ -195,6 +195,38 @@ func TestTrust(t *testing.T) {
 	}
 }
 
+// TestCertificates: sessions share the files of the bundle until one of its parts changes, each reads them from their beginning, and
+// nobody writes to them.
+func TestCertificates(t *testing.T) {
+	before := bundles
+	t.Cleanup(func() { bundles = before })
+	bundles = []string{filepath.Join(t.TempDir(), "bundle")}
+	require.NoError(t, os.WriteFile(bundles[0], []byte("host"), 0o600))
+	var c certificates
+	defer c.close()
+	read := func(others string) string {
+		bundle, keystore, err := c.with([]byte(others))
+		require.NoError(t, err)
+		defer bundle.Close()
+		defer keystore.Close()
+		text, err := io.ReadAll(bundle)
+		require.NoError(t, err)
+		_, err = unix.Pwrite(int(c.bundle.Fd()), []byte("x"), 0)
+		assert.ErrorIs(t, err, unix.EPERM)
+		return string(text)
+	}
+	assert.Equal(t, "host\nours", read("ours"))
+	first := c.bundle
+	assert.Equal(t, "host\nours", read("ours"))
+	assert.Same(t, first, c.bundle)
+	assert.Equal(t, "host\ntheirs", read("theirs"))
+	require.NoError(t, os.WriteFile(bundles[0]+".new", []byte("late"), 0o600))
+	require.NoError(t, os.Rename(bundles[0]+".new", bundles[0]))
+	assert.Equal(t, "late\ntheirs", read("theirs"))
+	require.NoError(t, os.Remove(bundles[0]))
+	assert.Equal(t, "\ntheirs", read("theirs"), "the host has none")
+}
+
 // TestJava: Java has the proxy and the bundle, and keeps the options that a caller sets.
 func TestJava(t *testing.T) {
 	need.Long(t, "it takes seconds")

@@ -18,7 +18,7 @@ var bwrapNeeds = []string{"/proc", "/usr", "/lib", "/lib64", "/etc/ld.so.cache",
 // needed returns the mounts at, above and below what a plan shows. It resolves symbolic links in the plan, because a link
 // may lead through another mount. nil, that is all mounts, stands for a bwrap outside /usr: what it loads is not known.
 func (h *Host) needed(p *plan, mounts []string) []string {
-	if len(mounts) == 0 || !below(h.bwrap, "/usr") || h.locked.Load() {
+	if len(mounts) == 0 || !below(h.starter.bwrap, "/usr") || h.starter.locked.Load() {
 		return nil
 	}
 	shown := slices.Clone(bwrapNeeds)
@@ -45,30 +45,27 @@ func (h *Host) needed(p *plan, mounts []string) []string {
 	})
 }
 
-// startAmong calls start on the fork thread, in a mount namespace that holds the
-// given mounts alone. bwrap reads the table of all mounts for each file that it
+// among calls start in a mount namespace that holds the given mounts alone. The fork thread calls it. bwrap reads the table of all mounts for each file that it
 // binds, so that mounts that the sandbox has no use for would soon cost
 // more than the sandbox. Where the namespace cannot be had, start runs in ours.
 //
 // With mounts beside, the namespace holds all mounts where it cannot hold the given ones
 // alone; without a namespace start does not run.
-func (h *Host) startAmong(mounts []string, beside asides, start func() error) error {
-	return h.thread.Do(func() error {
-		if len(mounts) == 0 && beside.none() {
-			return start()
-		}
-		started, err := startIn(mounts, beside, start)
-		if !started && errors.Is(err, unix.EINVAL) {
-			h.locked.Store(true) // in the mount namespace of a user namespace: mount_namespaces(7)
-		}
-		if !started && !beside.none() && len(mounts) > 0 {
-			started, err = startIn(nil, beside, start)
-		}
-		if !started {
-			return startHere(beside, start, err)
-		}
-		return err
-	})
+func (s *starter) among(mounts []string, beside asides, start func() error) error {
+	if len(mounts) == 0 && beside.none() {
+		return start()
+	}
+	started, err := startIn(mounts, beside, start)
+	if !started && errors.Is(err, unix.EINVAL) {
+		s.locked.Store(true) // in the mount namespace of a user namespace: mount_namespaces(7)
+	}
+	if !started && !beside.none() && len(mounts) > 0 {
+		started, err = startIn(nil, beside, start)
+	}
+	if !started {
+		return startHere(beside, start, err)
+	}
+	return err
 }
 
 // comingBack returns a function that returns the calling thread to the mount namespace that it is in. The error says why the

@@ -123,14 +123,14 @@ func TestNeeded(t *testing.T) {
 	require.NoError(t, err)
 	mounts := []string{"/", "/dev", "/dev/pts", "/proc", "/proc/sys/fs/binfmt_misc", "/snap/a/1", "/sys", "/usr/share", filepath.Dir(file), top + "/other", top + "other"}
 	wanted := []string{"/", "/dev", "/proc", "/proc/sys/fs/binfmt_misc", "/usr/share", filepath.Dir(file)}
-	h, p := &Host{bwrap: "/usr/bin/bwrap"}, &plan{args: []string{"--ro-bind-try", link, "/etc/resolv.conf"}}
+	h, p := &Host{starter: starter{bwrap: "/usr/bin/bwrap"}}, &plan{args: []string{"--ro-bind-try", link, "/etc/resolv.conf"}}
 	defer p.close()
 	assert.Equal(t, wanted, h.needed(p, mounts))
 	assert.Equal(t, file, p.args[1], "bwrap follows no link through a mount that it does not have")
 	p.fd("--bind-fd", view, Workspace)
 	assert.Equal(t, append(wanted, top+"/other"), h.needed(p, mounts), "below the view")
 	assert.Nil(t, h.needed(p, nil))
-	assert.Nil(t, (&Host{bwrap: "/opt/bwrap"}).needed(p, mounts), "its libraries may be on any mount")
+	assert.Nil(t, (&Host{starter: starter{bwrap: "/opt/bwrap"}}).needed(p, mounts), "its libraries may be on any mount")
 }
 
 // TestSmall: a directory is copied that has few files, which every user may read.

@@ -48,7 +48,7 @@ func dying(args []string) int {
 		return 1
 	}
 	defer h.Close()
-	plan, err := newPlan(&Spec{Agent: "tester", UID: 65534, GID: 65534}, h.filter, &h.keystores)
+	plan, err := newPlan(&Spec{Agent: "tester", UID: 65534, GID: 65534}, h.filter, &h.certificates)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

@@ -91,7 +91,7 @@ func (g *KeptGroup) Adopt(l Limits) *Group {
 		return nil
 	}
 	all := g.group()
-	of := &Group{group: all, view: all.below("view"), shared: all.below("run"), limits: l}
+	of := &Group{group: all, view: all.below(viewGroup), shared: all.below("run"), limits: l}
 	for _, dir := range of.view.dirs {
 		if _, err := os.Stat(dir); err != nil {
 			return nil
@@ -374,7 +374,7 @@ func (s *Session) Continue(spec Spec) error {
 	if err := unix.MountSetattr(root, "", unix.AT_EMPTY_PATH, &attr); err != nil {
 		return fmt.Errorf("mount_setattr: %w", err)
 	}
-	return s.host.thread.Do(func() error {
+	return s.host.starter.thread.Do(func() error {
 		back, err := comingBack()
 		if err != nil {
 			return err

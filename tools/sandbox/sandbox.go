@@ -45,7 +45,6 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/companion"
@@ -99,7 +98,7 @@ type Config struct {
 	Init  string // the program of process 1; default: child.Init
 	Files string // the program of commands that are FileWorker; default: child.Files
 
-	// Trust returns the Spec.Trust of sessions that start soon, or nil. Open makes their keystore, which takes two
+	// Trust returns the Spec.Trust of sessions that start soon, or nil. Open makes their files, which takes two
 	// milliseconds.
 	Trust func() []byte
 }
@@ -122,15 +121,13 @@ func program(given, role string) (string, error) {
 // Host holds the facilities of this host for sandboxes, checked once. Its methods and
 // those of its sessions and processes are safe for concurrent use.
 type Host struct {
-	bwrap   string
 	program *os.File // that init is executed from
 	files   *sealed  // that commands which are FileWorker are executed from
 	filter  []byte
 	cgroups cgroups
-	// thread forks every bwrap, in a mount namespace that it enters for that.
-	thread    pinned.Thread
-	keystores keystores
-	locked    atomic.Bool // mounts cannot be taken singly: see needed
+	starter starter
+
+	certificates certificates
 
 	mu       sync.Mutex
 	closed   bool // no session starts any more
@@ -161,14 +158,14 @@ func Open(c Config) (*Host, error) {
 		first.Close()
 		return nil, err
 	}
-	h := &Host{bwrap: bwrap, filter: filter().Bytes(), cgroups: groups, sessions: make(map[*Session]struct{}), program: first, files: files}
+	h := &Host{filter: filter().Bytes(), cgroups: groups, sessions: make(map[*Session]struct{}), program: first, files: files}
 	if c.Trust != nil {
 		if trust := c.Trust(); trust != nil {
-			h.keystores.of(bundleWith(trust))
+			h.certificates.prepare(trust)
 		}
 	}
 	groups.sweep()
-	h.thread = pinned.Start()
+	h.starter.bwrap, h.starter.cgroups, h.starter.thread = bwrap, groups, pinned.Start()
 	return h, nil
 }
 
@@ -182,7 +179,8 @@ func (h *Host) Close() error {
 	if stopped {
 		return err
 	}
-	h.thread.Stop()
+	h.starter.thread.Stop()
+	h.certificates.close()
 	return errors.Join(err, h.files.Close(), h.program.Close())
 }
 

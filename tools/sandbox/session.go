@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path"
 	"sync"
 	"time"
@@ -37,7 +36,7 @@ type Session struct {
 	output tail   // stderr of bwrap and init: why a start failed
 	asked  uint64 // Turn of the OpState of Adopt: the daemon before may have died before it read the answer to its own
 	wire   *descriptors.Wire
-	bwrap  *exec.Cmd       // nil: an earlier daemon's
+	bwrap  begun           // without a Cmd: an earlier daemon's
 	reaped bool            // bwrap, or it will be at once; guarded by mu
 	gone   <-chan struct{} // without bwrap: closed when init is gone
 
@@ -159,10 +158,10 @@ func (s *Session) kill() {
 	}
 	if s.pidfd >= 0 { // bwrap ends with it, unless it is stopped
 		unix.PidfdSendSignal(s.pidfd, unix.SIGKILL, nil, 0) // ESRCH: it has ended
-		if s.bwrap != nil {
+		if s.bwrap.Cmd != nil {
 			time.AfterFunc(bwrapTime, func() { _ = s.bwrap.Process.Kill() }) // an error: it has ended
 		}
-	} else if s.bwrap != nil {
+	} else if s.bwrap.Cmd != nil {
 		s.killStart()
 	}
 }
@@ -203,7 +202,7 @@ func (s *Session) wait() {
 		defer close(reader)
 		s.read()
 	}()
-	if s.bwrap != nil {
+	if s.bwrap.Cmd != nil {
 		s.reap()
 	} else {
 		<-s.gone

@@ -41,7 +41,7 @@ type Spec struct {
 
 	// Mounts are the mount points of the host that bwrap may see: "/" first, parents before
 	// children, including the mounts of View, Expose and Binds. bwrap sees those of them that
-	// the sandbox shows something of; see startAmong. Nil is all mounts.
+	// the sandbox shows something of; see starter.among. Nil is all mounts.
 	Mounts []string
 
 	// OutOfMemory, if not nil, is called after the OOM killer has killed processes of the

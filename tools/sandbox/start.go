@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -42,7 +40,7 @@ func (h *Host) Start(ctx context.Context, spec Spec) (*Session, error) {
 	if spawned && ctx.Err() == nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkTimeout) // ctx may end in it
 		defer cancel()
-		_, found := check(ctx, h.bwrap, []uint32{spec.UID})
+		_, found := check(ctx, h.starter.bwrap, []uint32{spec.UID})
 		if missing := failures(found); missing != nil {
 			return nil, missing
 		}
@@ -55,7 +53,7 @@ func (h *Host) start(ctx context.Context, spec Spec) (s *Session, spawned bool, 
 	if err := spec.validate(); err != nil {
 		return nil, false, err
 	}
-	plan, err := newPlan(&spec, h.filter, &h.keystores)
+	plan, err := newPlan(&spec, h.filter, &h.certificates)
 	if err != nil {
 		return nil, false, err
 	}
@@ -122,22 +120,20 @@ func (h *Host) spawn(s *Session, plan *plan) (args, info *os.File, err error) {
 	if s.spec.Proxy {
 		words = append(words, pid1.ArgListen)
 	}
-	cmd := exec.Command(h.bwrap, words...)
-	cmd.Dir, cmd.Env = "/", []string{}
-	cmd.Stdout, cmd.Stderr = &s.output, &s.output
-	cmd.WaitDelay = time.Second // for the output, if init outlives bwrap
-	cmd.ExtraFiles = append([]*os.File{control, h.program, argsOut, infoIn}, plan.files...)
-	// A session of its own: signals of the daemon's terminal must not reach bwrap.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: credential}
 	beside, err := s.spec.asides(plan, credential)
 	if err == nil {
 		defer beside.close()
-		err = h.startAmong(h.needed(plan, s.spec.Mounts), beside, cmd.Start)
+		o := order{words: words, files: append([]*os.File{control, h.program, argsOut, infoIn}, plan.files...), output: &s.output,
+			as: credential, mounts: h.needed(plan, s.spec.Mounts), beside: beside}
+		if s.spec.Limits.CPU == 0 { // else a limit could stop the fork
+			o.group, o.agent = s.group, s.spec.Group
+		}
+		s.bwrap, err = h.starter.start(o)
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, wire.Close(), args.Close(), info.Close())
 	}
-	s.wire, s.bwrap = wire, cmd
+	s.wire = wire
 	return args, info, nil
 }
 
@@ -156,17 +152,18 @@ func infoPipe() (r, both *os.File, err error) {
 	return r, both, err
 }
 
-// handshake puts bwrap into the control group, writes its arguments, and waits until
+// handshake puts bwrap into the control group unless it is inside, writes its arguments, and waits until
 // init is ready. So nothing runs without limits, and no process list shows the
 // arguments.
 //
 // The kernel moves a process in 10 ms (an RCU grace period). bwrap waits meanwhile: the
 // cgroup namespace of a child that it forks earlier would begin at our group, and show the
-// name of the session's. bwrap is not forked into the group (clone3(2), CLONE_INTO_CGROUP):
-// our other forks wait until the child executes bwrap, and commands in the group could keep
-// the processor from it.
+// name of the session's.
 func (s *Session) handshake(ctx context.Context, plan *plan, args, info *os.File) error {
-	err := errors.Join(s.group.add(s.bwrap.Process.Pid), Expendable(s.bwrap.Process.Pid))
+	err := Expendable(s.bwrap.Process.Pid)
+	if err == nil && !s.bwrap.inside {
+		err = s.group.add(s.bwrap.Process.Pid)
+	}
 	if err == nil {
 		_, err = io.WriteString(args, strings.Join(plan.args, "\x00")+"\x00")
 	}

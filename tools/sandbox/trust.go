@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"slices"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -45,12 +45,11 @@ func (p *plan) trust(spec *Spec) error {
 	if spec.Trust == nil {
 		return nil
 	}
-	bundle := bundleWith(spec.Trust)
-	for at, data := range map[string][]byte{trustPath(): bundle, keystorePath: p.keystores.of(bundle)} {
-		f, err := inMemory(path.Base(at), data)
-		if err != nil {
-			return err
-		}
+	bundle, keystore, err := p.certificates.with(spec.Trust)
+	if err != nil {
+		return fmt.Errorf("certificates of the sandbox: %w", err)
+	}
+	for at, f := range map[string]*os.File{trustPath(): bundle, keystorePath: keystore} {
 		option := "--file" // without a bind mount, for which bwrap reads the table of mounts
 		if !below(at, Run) {
 			option = "--ro-bind-data" // over a file of a read-only mount
@@ -61,33 +60,109 @@ func (p *plan) trust(spec *Spec) error {
 	return nil
 }
 
-// bundleWith returns the host's certificates and others.
-func bundleWith(others []byte) []byte {
-	var host []byte
+// certificates keeps the files of the last bundle in memory. To read, join and convert the certificates takes two milliseconds, and
+// they seldom change.
+type certificates struct {
+	mu               sync.Mutex
+	host             hostBundle // it was made from this file of the host,
+	others           []byte     // and from these
+	bundle, keystore *os.File   // sealed; nil: there are none yet
+}
+
+// with returns new descriptors of the host's certificates and others, and of the same for Java. The caller closes them.
+func (c *certificates) with(others []byte) (bundle, keystore *os.File, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.refresh(others); err != nil {
+		return nil, nil, err
+	}
+	if bundle, err = os.Open(procPath(c.bundle)); err != nil { // with an offset of its own
+		return nil, nil, err
+	}
+	if keystore, err = os.Open(procPath(c.keystore)); err != nil {
+		bundle.Close()
+	}
+	return bundle, keystore, err
+}
+
+// prepare makes the files for sessions that start soon. An error is that of their starts.
+func (c *certificates) prepare(others []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = c.refresh(others)
+}
+
+// refresh makes the files unless they are as the host's file and others are now. The caller holds mu.
+func (c *certificates) refresh(others []byte) error {
+	host := findBundle()
+	if c.bundle != nil && host == c.host && bytes.Equal(others, c.others) {
+		return nil
+	}
+	text := bundleWith(host.name, others)
+	bundle, err := inMemory("ca-certificates.crt", text)
+	if err != nil {
+		return err
+	}
+	keystore, err := inMemory("ca-certificates.jks", keystore(text))
+	if err != nil {
+		bundle.Close()
+		return err
+	}
+	c.close()
+	c.host, c.others, c.bundle, c.keystore = host, bytes.Clone(others), bundle, keystore
+	return nil
+}
+
+// close frees the files. The caller holds mu, or is the last one.
+func (c *certificates) close() {
+	if c.bundle != nil {
+		c.bundle.Close()
+		c.keystore.Close()
+	}
+}
+
+// hostBundle is the file that the host's certificates are in, as it is now: a new version is another file, or has another time.
+type hostBundle struct {
+	name           string // "": the host has none
+	dev, ino       uint64
+	size           int64
+	changed, wrote unix.Timespec
+}
+
+// findBundle returns the file of the host.
+func findBundle() hostBundle {
 	for _, name := range bundles {
-		text, err := os.ReadFile(name)
-		if err == nil && len(text) <= maxBundle {
-			host = text
-			break
+		var st unix.Stat_t
+		if err := unix.Stat(name, &st); err == nil && st.Size <= maxBundle {
+			return hostBundle{name, st.Dev, st.Ino, st.Size, st.Ctim, st.Mtim}
 		}
+	}
+	return hostBundle{}
+}
+
+// bundleWith returns the certificates of a file of the host, and others.
+func bundleWith(name string, others []byte) []byte {
+	host, _ := os.ReadFile(name) // programs trust the others where there is none
+	if len(host) > maxBundle {
+		host = nil
 	}
 	return slices.Concat(bytes.TrimSpace(host), []byte("\n"), others)
 }
 
-// inMemory returns a file with data that no file system has.
+// inMemory returns a file with data that no file system has, and that nobody can change.
 func inMemory(name string, data []byte) (*os.File, error) {
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, &fs.PathError{Op: "memfd_create", Path: name, Err: err}
 	}
 	f := os.NewFile(uintptr(fd), name)
 	_, err = f.Write(data)
 	if err == nil {
-		_, err = f.Seek(0, 0)
+		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SEAL|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE)
 	}
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("certificates of the sandbox: %w", err)
+		return nil, err
 	}
 	return f, nil
 }
