@@ -21,6 +21,10 @@ import (
 // patience is how long a package may take to end by a signal.
 const patience = 5 * time.Second
 
+// processor begins the line with the processor time of a package, which depends less than its time on what else the machine does: of the
+// tests and of the processes that they have waited for.
+const processor = "processor: "
+
 // limited runs the tests of a package for at most limit, and returns their exit code. It ends tests that hang: it prints the processes in
 // state D and all goroutines, aborts the package's FUSE connections and kills the package. A process that waits in the kernel for a view
 // ends by no signal before that. The package has a TMPDIR of its own, by which limited finds its mounts.
@@ -80,6 +84,7 @@ func code(state *os.ProcessState, dir string) int {
 		return 2
 	}
 	_ = os.RemoveAll(dir)
+	fmt.Printf("%s%.0f s\n", processor, (state.UserTime() + state.SystemTime()).Seconds())
 	return state.ExitCode()
 }
 

@@ -126,7 +126,9 @@ func (p *progress) end(k key, how string) {
 			}
 			p.print(said)
 		} else if all := strings.Split(strings.TrimSpace(said), "\n"); !strings.Contains(all[len(all)-1], "[no test files]") {
-			p.print(all[len(all)-1] + "\n")
+			_, spent, _ := strings.Cut(said, processor)
+			spent, _, _ = strings.Cut(spent, "\n")
+			p.print(strings.TrimSuffix(all[len(all)-1]+"\t"+processor+spent, "\t"+processor) + "\n")
 		}
 	case how == "fail":
 		p.failed++

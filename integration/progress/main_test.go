@@ -39,7 +39,9 @@ func TestReport(t *testing.T) {
 		code  int
 		shows []string
 	}{
-		"passes":            {passed + line("output", "", "ok p 1s\n") + line("pass", "", ""), 0, []string{"ok p 1s", "1 passed, 0 failed"}},
+		"passes": {passed + line("output", "", "ok p 1s\n") + line("pass", "", ""), 0, []string{"ok p 1s", "1 passed, 0 failed"}},
+		"with its processor time": {passed + line("output", "", "PASS\n") + line("output", "", processor+"7 s\n") + line("output", "", "ok p 1s\n") +
+			line("pass", "", ""), 0, []string{"ok p 1s\t" + processor + "7 s\n"}},
 		"fails":             {passed + line("run", "TestB", "") + line("output", "TestB", "why\n") + line("fail", "TestB", ""), 1, []string{"why", "1 passed, 1 failed"}},
 		"ends by a timeout": {passed + hangs + line("output", "", "FAIL p 3s\n") + line("fail", "", ""), 1, []string{"goroutine 17 [running]:", "FAIL p 3s"}},
 		"go test is killed": {passed + hangs, 1, []string{"goroutine 17 [running]:", "p: has not ended: TestB"}},
