@@ -230,7 +230,7 @@ test-bubblewraps: build ## run the sandbox's tests, selftest and the demo with t
 	.ci/bubblewraps $(BUBBLEWRAPS)
 	@set -e -o pipefail; for at in $(CURDIR)/$(BUBBLEWRAPS)/*/bwrap; do export PATH="$${at%/*}:$$PATH"; echo "=== $$at: $$(bwrap --version)"; \
 	  case $$at in */none-*) { bin/scopefs doctor || true; } | grep 'missing .* bubblewrap .* install bubblewrap 0.11'; continue;; esac; \
-	  REQUIRE_FUSE=1 go test -count=1 ./tools/sandbox; bin/scopefs selftest | tail -n 1; integration/demo/demo.sh; done
+	  REQUIRE_FUSE=1 go test -count=1 -timeout 30m ./tools/sandbox; bin/scopefs selftest | tail -n 1; integration/demo/demo.sh; done
 
 test-containers: build ## run doctor and selftest in containers of podman, of root and of an ordinary user, and of docker (as root)
 	@.ci/need podman:podman runc:runc mmdebstrap:mmdebstrap newuidmap:uidmap setpriv:util-linux useradd:passwd dockerd:docker.io /usr/share/containers/seccomp.json:golang-github-containers-common
