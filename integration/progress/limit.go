@@ -54,13 +54,20 @@ func limited(limit time.Duration, program string, args []string) int {
 		_ = tests.Wait()
 		close(ended)
 	}()
-	timeout := time.After(limit)
+	timeout, parent := time.After(limit), os.Getppid()
+	orphan := time.NewTicker(time.Second)
+	defer orphan.Stop()
 	for {
 		select {
 		case <-ended:
 			return code(tests.ProcessState, dir)
 		case s := <-signals:
 			_ = tests.Process.Signal(s)
+		case <-orphan.C: // go test was killed, and nobody reads what the tests print
+			if os.Getppid() != parent {
+				end(tests.Process, ended, dir)
+				return 2
+			}
 		case <-timeout:
 			fmt.Fprintf(os.Stderr, "progress: %s has not ended after %v\n", filepath.Base(program), limit)
 			uninterruptible(os.Stderr)

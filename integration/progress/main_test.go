@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -78,6 +79,27 @@ func TestLimit(t *testing.T) {
 		assert.Contains(t, string(out), text)
 	}
 	assert.Empty(t, mounts(tmp))
+}
+
+// TestOrphan kills go test: the tests end.
+func TestOrphan(t *testing.T) {
+	program := build(t)
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	parent := exec.Command("bash", "-c", `"$0" -limit 10m bash -c "echo runs; exec sleep 60" & wait`, program)
+	parent.Stdout = w
+	require.NoError(t, parent.Start())
+	w.Close()
+	watchdog := time.AfterFunc(30*time.Second, func() { r.Close() })
+	defer watchdog.Stop()
+	begun := make([]byte, len("runs\n"))
+	_, err = io.ReadFull(r, begun)
+	require.NoError(t, err)
+	require.NoError(t, parent.Process.Kill())
+	_ = parent.Wait()
+	_, err = io.ReadAll(r) // until no process has the pipe
+	assert.NoError(t, err)
 }
 
 // TestHang is what hangs in TestLimit.
