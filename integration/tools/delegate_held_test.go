@@ -477,7 +477,7 @@ func TestDelegateHeldUsers(t *testing.T) {
 				"b": "user: '4322'\nlimits: {pids: 77}\nenv: {OF_B: yes}"})
 			require.NoError(t, os.Chown(f.Scope("a"), 4321, 4321))
 			f.a.Bash("echo 1 >f; mkdir -p box; echo 1 >box/x; echo of a >~/mine")
-			text, id := f.answer(`id -u; scopefs call bash command='id -u; ls -A ~; echo $OF_B; echo 2 >f; mv box tree; stat -c %u f tree; ls ` + f.Base + `/history ` + elsewhere + `'`)
+			text, id := f.answer(`id -u; scopefs call bash command='id -u; ls -A ~; echo $OF_B; echo 2 >f; mv box tree; stat -c %u f tree; ls /tmp/*/history /tmp/*/*/history /tmp/scopefs-history-* /tmp/*/scopefs-history-*'`)
 			assert.Contains(t, text, "4322\n4321\nyes\n4321\n4321\n")
 			assert.Contains(t, text, "No such file")
 			f.a.Call("commit", args{"task": id})
