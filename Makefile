@@ -130,8 +130,8 @@ TESTBUILD = packaging/build bin/test ./integration/progress $(addprefix ./cmd/,$
 # A test with t.Parallel mostly waits, so more of them run side by side than there are processors.
 PARALLEL := -p=4 -parallel=8
 
-# RUN prints what go test -json on its standard input reports, as it happens.
-RUN = -json | bin/test/progress
+# RUN prints what go test reports, as it happens, and ends a package that hangs, with all goroutines: RUN,minutes.
+RUN = -json -exec '$(CURDIR)/bin/test/progress -limit $(1)m' | bin/test/progress
 
 # What make test needs.
 NEEDS := bwrap:bubblewrap git:git curl:curl wget:wget setfacl:acl setfattr:attr patch:patch mkfs.ext4:e2fsprogs losetup:mount \
@@ -155,7 +155,7 @@ test: ## the promises, each once, on real mounts (as root; installs what is miss
 	@set -e -o pipefail; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
 	began=$$SECONDS; { .ci/need $(NEEDS); echo "install: $$((SECONDS - began)) s"; } & ready=$$!; go list -deps -test $(PACKAGES) >/dev/null & modules=$$!; \
 	$(TESTBUILD); wait $$ready; wait $$modules; echo "build: $$((SECONDS - began)) s"; \
-	began=$$SECONDS; go test -count=1 -vet=off -timeout 30m $(PARALLEL) ./tools/sandbox ./fs/branch ./integration/... $(PACKAGES) $(RUN); echo "test: $$((SECONDS - began)) s"; \
+	began=$$SECONDS; go test -count=1 -vet=off -timeout 30m $(PARALLEL) ./tools/sandbox ./fs/branch ./integration/... $(PACKAGES) $(call RUN,10); echo "test: $$((SECONDS - began)) s"; \
 	.ci/leftovers $$before; echo "nothing left behind"
 
 # The exhaustive run: its parts one after the other. Each is a target of its own.
@@ -166,7 +166,7 @@ test-all: ## everything: races, one processor, no caches, browsers, programs of 
 test-race: ready-all ## all tests, with the race detector (as root)
 	@set -e -o pipefail; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
 	$(TESTBUILD); \
-	CGO_ENABLED=1 go test -race -count=1 -vet=off -timeout 40m -p=2 -parallel=4 $(PACKAGES) $(RUN); \
+	CGO_ENABLED=1 go test -race -count=1 -vet=off -timeout 40m -p=2 -parallel=4 $(PACKAGES) $(call RUN,35); \
 	.ci/leftovers $$before; echo "nothing left behind"
 
 # Tests whose result may depend on the kernel's caches.
@@ -177,8 +177,8 @@ ONCE := /integration/(console|house)$$
 test-serial: ready-all ## all tests but the browser's again with GOMAXPROCS=1, and those of views without the kernel's caches (as root)
 	@set -e -o pipefail; before=$$(mktemp); trap 'rm -f $$before' EXIT; .ci/leftovers >$$before; \
 	$(TESTBUILD); \
-	GOMAXPROCS=1 go test -count=1 -vet=off -timeout 40m -p=2 -parallel=4 $$(go list $(PACKAGES) | grep -vE '$(VIEWTESTS)|$(ONCE)') $(RUN); \
-	GOMAXPROCS=1 SCOPEFS_TEST_CACHE=none go test -count=1 -vet=off -p=2 -parallel=4 $$(go list $(PACKAGES) | grep -E '$(VIEWTESTS)') $(RUN); \
+	GOMAXPROCS=1 go test -count=1 -vet=off -timeout 40m -p=2 -parallel=4 $$(go list $(PACKAGES) | grep -vE '$(VIEWTESTS)|$(ONCE)') $(call RUN,35); \
+	GOMAXPROCS=1 SCOPEFS_TEST_CACHE=none go test -count=1 -vet=off -timeout 40m -p=2 -parallel=4 $$(go list $(PACKAGES) | grep -E '$(VIEWTESTS)') $(call RUN,35); \
 	.ci/leftovers $$before; echo "nothing left behind"
 
 KERNELS := bin/kernels
@@ -230,7 +230,7 @@ test-bubblewraps: build ## run the sandbox's tests, selftest and the demo with t
 	.ci/bubblewraps $(BUBBLEWRAPS)
 	@set -e -o pipefail; for at in $(CURDIR)/$(BUBBLEWRAPS)/*/bwrap; do export PATH="$${at%/*}:$$PATH"; echo "=== $$at: $$(bwrap --version)"; \
 	  case $$at in */none-*) { bin/scopefs doctor || true; } | grep 'missing .* bubblewrap .* install bubblewrap 0.11'; continue;; esac; \
-	  REQUIRE_FUSE=1 go test -count=1 ./tools/sandbox; bin/scopefs selftest | tail -n 1; integration/demo/demo.sh; done
+	  REQUIRE_FUSE=1 go test -count=1 -timeout 30m ./tools/sandbox; bin/scopefs selftest | tail -n 1; integration/demo/demo.sh; done
 
 test-containers: build ## run doctor and selftest in containers of podman, of root and of an ordinary user, and of docker (as root)
 	@.ci/need podman:podman runc:runc mmdebstrap:mmdebstrap newuidmap:uidmap setpriv:util-linux useradd:passwd dockerd:docker.io /usr/share/containers/seccomp.json:golang-github-containers-common

@@ -40,7 +40,11 @@ type fork struct {
 // newFork makes a directory, by lines as of tree, and forks it.
 func newFork(t testing.TB, lines ...string) *fork {
 	need.Root(t, "it mounts a view")
-	top := t.TempDir()
+	return newForkAt(t, t.TempDir(), lines...)
+}
+
+// newForkAt is newFork in an empty directory.
+func newForkAt(t testing.TB, top string, lines ...string) *fork {
 	f := &fork{TB: t, base: top + "/base", merged: top + "/merged", state: top + "/state"}
 	for _, dir := range []string{"base", "merged", "state", "state/upper"} {
 		require.NoError(t, os.Mkdir(filepath.Join(top, dir), 0o755))

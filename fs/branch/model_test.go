@@ -11,8 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-
-	"github.com/scopefs/scopefs/internal/need"
 )
 
 // player makes random changes.
@@ -98,12 +96,7 @@ func (p *player) play() {
 }
 
 // TestModel makes random changes in branches and commits them, also by processes that are killed: the directory is then as the branch was.
-func TestModel(t *testing.T) {
-	need.Once(t)
-	for seed := range need.Rounds("SCOPEFS_TEST_BRANCH_SEEDS", 200, 200) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { model(t, uint64(seed)) })
-	}
-}
+func TestModel(t *testing.T) { seeds(t, model) }
 
 // committer commits in this process or, in one round of four, in another one that is killed.
 func committer(f *fork, seed uint64) func(Options) *Result {
@@ -116,8 +109,8 @@ func committer(f *fork, seed uint64) func(Options) *Result {
 	}
 }
 
-func model(t *testing.T, seed uint64) {
-	f := newFork(t, "host/", "theirs/")
+func model(t *testing.T, seed uint64, top string) {
+	f := newForkAt(t, top, "host/", "theirs/")
 	random, commit := rand.New(rand.NewPCG(seed, 1)), committer(f, seed)
 	base, branch := &player{Rand: random, dir: f.base}, &player{Rand: random, dir: f.merged}
 	theirs := &player{Rand: random, dir: f.base + "/theirs"}
@@ -224,15 +217,10 @@ func contents(t *testing.T, dir string) map[string]bool {
 
 // TestModelHost has the host change the same tree before each commit: nothing that the host or a client has written last is lost, and a
 // discard leaves what the host has.
-func TestModelHost(t *testing.T) {
-	need.Once(t)
-	for seed := range need.Rounds("SCOPEFS_TEST_BRANCH_SEEDS", 200, 200) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { modelHost(t, uint64(seed)) })
-	}
-}
+func TestModelHost(t *testing.T) { seeds(t, modelHost) }
 
-func modelHost(t *testing.T, seed uint64) {
-	f := newFork(t)
+func modelHost(t *testing.T, seed uint64, top string) {
+	f := newForkAt(t, top)
 	random, commit := rand.New(rand.NewPCG(seed, 2)), committer(f, seed)
 	host, branch := &player{Rand: random, dir: f.base}, &player{Rand: random, dir: f.merged, next: 1_000_000}
 	defer func() {

@@ -43,7 +43,7 @@ var Program string
 
 // TempPrefix begins the names of this run's temporary directories. Packages run side by
 // side, and must not report each other's mounts and processes as left behind.
-var TempPrefix = fmt.Sprintf("scopefs-integration-%d-", os.Getpid())
+var TempPrefix = fmt.Sprintf("scopefs-%d-", os.Getpid())
 
 // Roles are what the test binary does when a test starts it as another process: see Role.
 // A folder adds its own in init functions.
@@ -85,9 +85,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	flag.Parse()
-	stop := watchdog()
 	code := m.Run()
-	stop()
 	if left := leftovers(dir); len(left) > 0 {
 		fmt.Fprintln(os.Stderr, "left behind:", strings.Join(left, "\n"))
 		return 1

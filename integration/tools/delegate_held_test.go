@@ -468,7 +468,7 @@ func TestDelegateHeldLoad(t *testing.T) {
 func TestDelegateHeldUsers(t *testing.T) {
 	for name, view := range map[string]string{"direct": "direct", "kept": "kept"} {
 		t.Run(name, func(t *testing.T) {
-			elsewhere, err := os.MkdirTemp("", "scopefs-integration-history-")
+			elsewhere, err := os.MkdirTemp("", "scopefs-history-")
 			require.NoError(t, err)
 			t.Cleanup(func() { assert.NoError(t, os.RemoveAll(elsewhere)) })
 			require.NoError(t, os.Chmod(elsewhere, 0o711))
@@ -477,7 +477,7 @@ func TestDelegateHeldUsers(t *testing.T) {
 				"b": "user: '4322'\nlimits: {pids: 77}\nenv: {OF_B: yes}"})
 			require.NoError(t, os.Chown(f.Scope("a"), 4321, 4321))
 			f.a.Bash("echo 1 >f; mkdir -p box; echo 1 >box/x; echo of a >~/mine")
-			text, id := f.answer(`id -u; scopefs call bash command='id -u; ls -A ~; echo $OF_B; echo 2 >f; mv box tree; stat -c %u f tree; ls /tmp/scopefs-*/history /tmp/scopefs-integration-history-*'`)
+			text, id := f.answer(`id -u; scopefs call bash command='id -u; ls -A ~; echo $OF_B; echo 2 >f; mv box tree; stat -c %u f tree; ls /tmp/*/history /tmp/*/*/history /tmp/scopefs-history-* /tmp/*/scopefs-history-*'`)
 			assert.Contains(t, text, "4322\n4321\nyes\n4321\n4321\n")
 			assert.Contains(t, text, "No such file")
 			f.a.Call("commit", args{"task": id})

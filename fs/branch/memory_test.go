@@ -1,0 +1,59 @@
+package branch
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/need"
+)
+
+// inMemory mounts an ext4 whose disk is memory, and returns its directory: inodes, names and links behave as on a disk, and fsync, for
+// which a model waits most of its time, costs nothing. Where the host has no loop devices, it returns a directory of the disk.
+func inMemory(t *testing.T) string {
+	t.Helper()
+	need.Root(t, "it mounts a view")
+	dir := t.TempDir()
+	memory, at := filepath.Join(dir, "memory"), filepath.Join(dir, "at")
+	require.NoError(t, os.Mkdir(memory, 0o700))
+	require.NoError(t, os.Mkdir(at, 0o755))
+	require.NoError(t, unix.Mount("tmpfs", memory, "tmpfs", 0, "size=300m"))
+	unmount(t, memory)
+	disk := filepath.Join(memory, "ext4")
+	require.NoError(t, os.WriteFile(disk, nil, 0o600))
+	require.NoError(t, os.Truncate(disk, 256<<20))
+	out, err := exec.Command("mkfs.ext4", "-q", "-F", "-m", "0", disk).CombinedOutput()
+	require.NoError(t, err, "mkfs.ext4: %s", out)
+	if out, err := exec.Command("mount", "-o", "loop", disk, at).CombinedOutput(); err != nil {
+		t.Logf("on the disk: mount: %v: %s", err, out)
+		return at
+	}
+	unmount(t, at)
+	return at
+}
+
+// unmount detaches a mount when the test ends: the kernel may still hold files of a view that has ended.
+func unmount(t *testing.T, at string) {
+	t.Cleanup(func() { assert.NoError(t, unix.Unmount(at, unix.MNT_DETACH)) })
+}
+
+// seeds runs a model with each seed, one after the other: a program that is started for one seed would wait for the frozen view of another,
+// whose files it inherits until its execve(2).
+func seeds(t *testing.T, model func(t *testing.T, seed uint64, top string)) {
+	need.Once(t)
+	at := inMemory(t)
+	for seed := range need.Rounds("SCOPEFS_TEST_BRANCH_SEEDS", 200, 200) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			top := filepath.Join(at, fmt.Sprint(seed))
+			require.NoError(t, os.Mkdir(top, 0o755))
+			t.Cleanup(func() { assert.NoError(t, os.RemoveAll(top)) })
+			model(t, uint64(seed), top)
+		})
+	}
+}

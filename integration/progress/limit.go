@@ -1,0 +1,173 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/fs/fusemount"
+)
+
+// patience is how long a package may take to end by a signal.
+const patience = 5 * time.Second
+
+// processor begins the line with the processor time of a package, which depends less than its time on what else the machine does: of the
+// tests and of the processes that they have waited for.
+const processor = "processor: "
+
+// limited runs the tests of a package for at most limit, and returns their exit code. It ends tests that hang: it prints the processes in
+// state D and all goroutines, aborts the package's FUSE connections and kills the package. A process that waits in the kernel for a view
+// ends by no signal before that. The package has a TMPDIR of its own, by which limited finds its mounts.
+func limited(limit time.Duration, program string, args []string) int {
+	dir := fmt.Sprintf("%s/scopefs-%d", strings.TrimSuffix(os.TempDir(), "/"), os.Getpid())
+	err := os.Mkdir(dir, 0o777)
+	if err == nil {
+		err = os.Chmod(dir, 0o777|os.ModeSticky) // tests start programs of other users
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "progress:", err)
+		return 1
+	}
+	tests := exec.Command(program, args...)
+	tests.Env = append(os.Environ(), "TMPDIR="+dir)
+	tests.Stdout, tests.Stderr = os.Stdout, os.Stderr
+	tests.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread() // Pdeathsig is by thread: prctl(2)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
+	if err := tests.Start(); err != nil {
+		fmt.Fprintln(os.Stderr, "progress:", err)
+		return 1
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = tests.Wait()
+		close(ended)
+	}()
+	timeout, parent := time.After(limit), os.Getppid()
+	orphan := time.NewTicker(time.Second)
+	defer orphan.Stop()
+	for {
+		select {
+		case <-ended:
+			return code(tests.ProcessState, dir)
+		case s := <-signals:
+			_ = tests.Process.Signal(s)
+		case <-orphan.C: // go test was killed, and nobody reads what the tests print
+			if os.Getppid() != parent {
+				end(tests.Process, ended, dir)
+				return 2
+			}
+		case <-timeout:
+			fmt.Fprintf(os.Stderr, "progress: %s has not ended after %v\n", filepath.Base(program), limit)
+			uninterruptible(os.Stderr)
+			end(tests.Process, ended, dir)
+			return 2
+		}
+	}
+}
+
+// code returns the exit code of a package that has ended by itself: a failure if a mount is left.
+func code(state *os.ProcessState, dir string) int {
+	left := mounts(dir)
+	for _, m := range left {
+		fmt.Fprintln(os.Stderr, "progress: left mounted:", m.at)
+	}
+	switch status := state.Sys().(syscall.WaitStatus); {
+	case len(left) > 0:
+		return 1
+	case status.Signaled():
+		fmt.Fprintln(os.Stderr, "progress: the tests ended by", status.Signal())
+		return 2
+	}
+	_ = os.RemoveAll(dir)
+	fmt.Printf("%s%.0f s\n", processor, (state.UserTime() + state.SystemTime()).Seconds())
+	return state.ExitCode()
+}
+
+// end ends tests that hang. SIGQUIT makes the runtime print all goroutines: os/signal.
+func end(tests *os.Process, ended <-chan struct{}, dir string) {
+	waits := func() bool {
+		select {
+		case <-ended:
+			return false
+		case <-time.After(patience):
+			return true
+		}
+	}
+	_ = tests.Signal(syscall.SIGQUIT)
+	running := waits()
+	abort(os.Stderr, dir)
+	if running && waits() {
+		_ = tests.Kill()
+		if waits() {
+			fmt.Fprintln(os.Stderr, "progress: the tests are killed, and have not ended")
+			uninterruptible(os.Stderr)
+		}
+	}
+}
+
+// uninterruptible prints the threads in state D, with the kernel function in which each sleeps: proc_pid_stat(5), proc_pid_wchan(5).
+func uninterruptible(w io.Writer) {
+	stats, _ := filepath.Glob("/proc/[0-9]*/task/[0-9]*/stat")
+	for _, name := range stats {
+		text, _ := os.ReadFile(name)
+		_, rest, _ := strings.Cut(string(text), ") ")
+		if strings.HasPrefix(rest, "D") {
+			wait, _ := os.ReadFile(filepath.Dir(name) + "/wchan")
+			line, _ := os.ReadFile(filepath.Dir(name) + "/cmdline")
+			fmt.Fprintf(w, "progress: state D: %s waits in %s: %q\n", filepath.Dir(name), wait, line)
+		}
+	}
+}
+
+// mount is a mount below the directory of a package.
+type mount struct {
+	minor uint32 // of its device
+	fuse  bool
+	at    string
+}
+
+// mounts returns the mounts below a directory, in whichever mount namespace; one for each device.
+func mounts(dir string) (all []mount) {
+	tables, _ := filepath.Glob("/proc/[0-9]*/mountinfo")
+	seen := map[string]bool{}
+	for _, table := range tables {
+		text, _ := os.ReadFile(table)
+		for line := range strings.Lines(string(text)) {
+			f := strings.Fields(line) // proc_pid_mountinfo(5): id, parent, major:minor, root, mount point
+			if len(f) < 5 || seen[f[2]] || !strings.Contains(f[4], dir+"/") {
+				continue
+			}
+			seen[f[2]] = true
+			_, number, _ := strings.Cut(f[2], ":")
+			minor, _ := strconv.ParseUint(number, 10, 32)
+			all = append(all, mount{minor: uint32(minor), fuse: strings.Contains(line, " - fuse"), at: f[4]})
+		}
+	}
+	return all
+}
+
+// abort aborts the FUSE connections of the mounts below a directory, fuse(4), and detaches the mounts.
+func abort(w io.Writer, dir string) {
+	control := fusemount.OpenControl()
+	defer control.Close()
+	for _, m := range mounts(dir) {
+		if m.fuse {
+			conn := control.Connection(m.minor, m.at)
+			fmt.Fprintf(w, "progress: abort %s: %v\n", m.at, conn.Abort())
+			conn.Close()
+		}
+		_ = unix.Unmount(m.at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) // in this namespace
+	}
+}
