@@ -70,6 +70,32 @@ const MaxRequests = 64
 // BeginRequest counts an HTTP request in. ok is false when too many are in flight; else the caller calls end.
 func (a *Agent) BeginRequest() (end func(), ok bool) { return a.requests.Try() }
 
+// Event records what the daemon or an operator does with the agent: the agent's own channel does not take it. What its view has
+// recorded before is in the log before.
+func (a *Agent) Event(e audit.Event) {
+	a.drain()
+	a.Shared.Event(e)
+}
+
+// Record is Event for an action that must not happen unrecorded.
+func (a *Agent) Record(ctx context.Context, e audit.Event) error {
+	a.drain()
+	return a.Shared.Record(ctx, e)
+}
+
+func (a *Agent) drain() {
+	if v := a.currentView(); v != nil {
+		_ = v.Drain() // after an error its channel tries again
+	}
+}
+
+// Kill ends a session of the agent for an operator: see session.Agent.
+func (a *Agent) Kill(ctx context.Context, name string, operator uint32) (bool, error) {
+	return a.Agent.Kill(ctx, name, func() {
+		a.Event(audit.Event{Event: audit.KindSandbox, Agent: string(a.ID()), Session: name, Op: audit.OpKill, Outcome: "killed", UID: &operator})
+	})
+}
+
 // Refuse makes the agent refuse new views, sockets and clients from now on.
 func (a *Agent) Refuse() {
 	a.Agent.Refuse()
@@ -402,6 +428,6 @@ func (a *Agent) Unlocked() {
 func (a *Agent) UpdateLog() {
 	if v := a.currentView(); v != nil {
 		v.UpdateLog()
-		_ = v.Drain() // after an error its channel tries again
 	}
+	a.drain()
 }

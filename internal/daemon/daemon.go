@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"net"
@@ -247,7 +246,7 @@ func hostChecks() (config.Checks, error) {
 }
 
 // openLog opens the log that a process writes.
-func (d *Daemon) openLog(process func() (io.ReadWriteCloser, error)) (*audit.Log, error) {
+func (d *Daemon) openLog(process func() (audit.Process, error)) (*audit.Log, error) {
 	return audit.Start(process, d.Paths.Audit(), audit.Options{
 		// The operator sees what the log records about itself.
 		Notice:   func(e audit.Event) { d.Logger.Warn("audit log", "outcome", e.Outcome, "detail", e.Detail) },

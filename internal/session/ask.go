@@ -32,11 +32,12 @@ func (a *Agent) Ask(ctx context.Context, q view.Question) (said view.Answer, err
 		return said, cmp.Or(err, errNoQuestion)
 	}
 	decided, err := a.Approvals.Wait(ctx, p, func(made approvals.Approval) error {
-		outcome := "asked"
+		outcome := audit.OutcomeAsked
 		if made.State == approvals.Stands {
-			outcome = "used"
+			outcome = audit.OutcomeUsed
 		}
-		return a.Record(context.WithoutCancel(ctx), audit.Event{Event: audit.KindApproval, Agent: string(of.id), Session: from.session,
+		a.drainView()
+		return of.Record(context.WithoutCancel(ctx), audit.Event{Event: audit.KindApproval, Agent: string(of.id), Session: from.session,
 			Parent: from.parent, Op: made.Tool, Target: string(p.Arguments), Rule: made.Rule, Outcome: outcome, Detail: made.ID})
 	})
 	if err != nil || decided.State == approvals.Waits {

@@ -428,7 +428,10 @@ var _ view.Agent = (*taskAgent)(nil)
 func (t *taskAgent) Spools() bool { return false }
 
 // Event implements view.Agent.
-func (t *taskAgent) Event(e audit.Event) { t.Agent.Event(t.own(e)) }
+func (t *taskAgent) Event(e audit.Event) {
+	t.drainView()
+	t.Shared.Event(t.own(e))
+}
 
 // RecordFile implements view.Agent.
 func (t *taskAgent) RecordFile(alive context.Context, hurry <-chan struct{}, e audit.Event, before func() error) error {

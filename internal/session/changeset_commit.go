@@ -155,7 +155,7 @@ func (s *changeSet) takeBack(ctx context.Context, env tools.Env, cause error) er
 	request, err := json.Marshal(query.Request{Client: c.name, Undo: &history.Selection{Calls: []string{env.Call}}})
 	var answer json.RawMessage
 	if err == nil {
-		answer, err = c.agent.History(context.WithoutCancel(ctx), request, audit.Event{Session: c.name, Call: env.Call, Chain: c.chain()})
+		answer, err = c.recorded(context.WithoutCancel(ctx), env, request, c.agent.History)
 	}
 	var reply query.Reply
 	if err == nil {

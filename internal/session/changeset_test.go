@@ -25,7 +25,8 @@ func waiting(t *testing.T) (*client, func(id scope.ID) (oldest *changeSet, ok bo
 	t.Cleanup(func() { assert.NoError(t, log.Close()) })
 	a := &Agent{Shared: &Shared{}, id: "a"}
 	a.View = func() *view.View { return nil }
-	a.Log, a.Logger = log, slog.New(slog.DiscardHandler)
+	channel := log.Channel("a")
+	a.channel, a.Logger = func() *audit.Channel { return channel }, slog.New(slog.DiscardHandler)
 	c := &client{agent: a, name: "c1"}
 	return c, func(id scope.ID) (*changeSet, bool) {
 		s := &changeSet{id: id, by: c, chain: "a>b", place: filepath.Join(dir, string(id)), turn: make(chan struct{}, 1)}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/history/query"
+	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 )
@@ -31,10 +32,17 @@ func (c *client) history(ctx context.Context, env tools.Env, r query.Request) (*
 	if r.Checkpoint != nil || r.Undo != nil || r.Commit != nil {
 		c.agent.Spend(make([]audit.Event, 2)) // of its beginning and its end
 	}
-	answer, err := c.agent.History(ctx, request, audit.Event{Session: c.name, Call: env.Call, Chain: c.chain()})
+	answer, err := c.recorded(ctx, env, request, c.agent.History)
 	if err != nil {
 		return nil, err
 	}
 	reply := &query.Reply{}
 	return reply, json.Unmarshal(answer, reply) // the view may answer anything
+}
+
+// recorded has answer answer a request about a history for a call, and records what it changes.
+func (c *client) recorded(ctx context.Context, env tools.Env, request json.RawMessage,
+	answer func(context.Context, json.RawMessage) (json.RawMessage, error)) (json.RawMessage, error) {
+	by := audit.Event{Agent: string(c.agent.id), Session: c.name, Call: env.Call, Chain: c.chain()}
+	return ledger.RecordHistory(ctx, c.agent, request, by, answer)
 }

@@ -271,9 +271,9 @@ func (n *network) approve(ctx context.Context, box *Sandbox, p Purpose, q egress
 		return egress.Answer{}, err
 	}
 	said, err := n.agent.Approvals.Wait(ctx, approval, func(a approvals.Approval) error {
-		outcome := "asked"
+		outcome := audit.OutcomeAsked
 		if a.State == approvals.Stands {
-			outcome = "used"
+			outcome = audit.OutcomeUsed
 		}
 		return n.agent.Record(context.WithoutCancel(ctx), audit.Event{Event: audit.KindApproval, Agent: string(a.Agent),
 			Session: box.Name, Chain: a.Chain, Parent: p.Parent, Server: p.server(), Trace: p.Trace.String(),

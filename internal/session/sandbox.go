@@ -417,7 +417,8 @@ func (b *Sandbox) End() {
 		}
 		if b.Earlier != nil {
 			b.Earlier.Drop()
-			b.Earlier.RecordEnd(b.agent, b.agent.Paths.Audit(), strings.Join(detail, "; "))
+			b.agent.drainView()
+			b.Earlier.RecordEnd(b.agent.Shared, b.agent.Paths.Audit(), strings.Join(detail, "; "))
 			return
 		}
 		b.agent.Event(audit.Event{Event: audit.KindSandbox, Agent: string(b.agent.id), Session: b.Name, Parent: b.parent, Server: b.server,

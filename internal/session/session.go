@@ -39,9 +39,8 @@ type Agent struct {
 	Mount func(ctx context.Context, operator bool) (*view.View, error)
 	// View returns the view that is mounted, or is being mounted; nil: none.
 	View func() *view.View
-	// History answers a request about the agent's history, by an operator's user id or a session and a call. It records what
-	// changes something.
-	History func(ctx context.Context, request json.RawMessage, by audit.Event) (json.RawMessage, error)
+	// History answers a request about the agent's history. The caller records what changes something.
+	History func(ctx context.Context, request json.RawMessage) (json.RawMessage, error)
 	// HomeView returns the view that serves the HOME of an agent with limits of its disk.
 	HomeView func(ctx context.Context, def *agents.Definition) (*view.View, error)
 
@@ -54,6 +53,7 @@ type Agent struct {
 	doors      *egress.Bounds        // what its sandboxes have under way in the network
 	group      opened[sandbox.Group] // see groupOf
 
+	channel    func() *audit.Channel // of its events to the log
 	refusals   ledger.Refusals
 	violations ledger.Violations // that were recorded
 	tally      ledger.Tally
@@ -82,6 +82,7 @@ func New(shared *Shared, id scope.ID) *Agent {
 		inbox:    mcp.NewInbox(),
 		sessions: map[*sandbox.Session]*Sandbox{}, clients: map[*client]struct{}{},
 	}
+	a.channel = sync.OnceValue(func() *audit.Channel { return shared.Log.Channel(string(id)) }) // the log may not be open yet
 	a.paces = ledger.NewPaces(shared.Settings.Log.AgentDay, a.budgetUsed())
 	return a
 }
@@ -142,7 +143,7 @@ func (a *Agent) RecordFile(alive context.Context, hurry <-chan struct{}, e audit
 	if err := before(); err != nil {
 		return err
 	}
-	if _, err := a.Log.Append(context.Background(), e); err != nil {
+	if _, err := a.channel().Append(context.Background(), e); err != nil {
 		return err
 	}
 	a.tally.Count(e, time.Now())

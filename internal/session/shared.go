@@ -84,16 +84,25 @@ type Registry interface {
 	Responsive()
 }
 
-// Event records an event of an agent, a view, a sandbox or the daemon.
-func (s *Shared) Event(e audit.Event) {
-	if _, err := s.Log.Append(context.Background(), e); err != nil {
+// Event records what the daemon or an operator does.
+func (s *Shared) Event(e audit.Event) { s.event(s.Log, e) }
+
+// Record is Event for an action that must not happen unrecorded.
+func (s *Shared) Record(ctx context.Context, e audit.Event) error { return record(ctx, s.Log, e) }
+
+// appender is the log of the daemon, or of one agent.
+type appender interface {
+	Append(context.Context, audit.Event) (uint64, error)
+}
+
+func (s *Shared) event(to appender, e audit.Event) {
+	if _, err := to.Append(context.Background(), e); err != nil {
 		s.Logger.Error("audit", "err", err)
 	}
 }
 
-// Record is Event for an action that must not happen unrecorded.
-func (s *Shared) Record(ctx context.Context, e audit.Event) error {
-	if _, err := s.Log.Append(ctx, e); err != nil {
+func record(ctx context.Context, to appender, e audit.Event) error {
+	if _, err := to.Append(ctx, e); err != nil {
 		return fmt.Errorf("nothing runs while the audit log cannot be written: %w", err)
 	}
 	return nil
