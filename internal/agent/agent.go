@@ -29,6 +29,7 @@ import (
 // definition of it loads.
 type Agent struct {
 	*session.Agent
+	shared *Shared
 
 	requests *limit.Slots // by HTTP
 	leaving  atomic.Bool  // see Leave
@@ -53,13 +54,9 @@ type Agent struct {
 }
 
 // New returns an agent that has no view and no socket.
-func New(shared *session.Shared, id scope.ID) *Agent {
-	a := &Agent{Agent: session.New(shared, id), requests: limit.NewSlots(MaxRequests), turn: make(chan struct{}, 1),
-		freezing: make(chan struct{}, 1)}
-	a.View = a.currentView
-	a.History = a.history
-	a.HomeView = a.homeView
-	a.Mount = func(ctx context.Context, operator bool) (*view.View, error) { return a.up(ctx, "", operator) }
+func New(shared *Shared, id scope.ID) *Agent {
+	a := &Agent{shared: shared, requests: limit.NewSlots(MaxRequests), turn: make(chan struct{}, 1), freezing: make(chan struct{}, 1)}
+	a.Agent = session.New(&shared.Shared, requests{a}, shared.own(id))
 	return a
 }
 
@@ -118,7 +115,7 @@ func (a *Agent) Up(ctx context.Context, at string) (string, error) {
 // up reads the definition again if it has changed, and mounts the view. Without the
 // operator it fails with ErrDown for an agent that the operator has unmounted.
 func (a *Agent) up(ctx context.Context, at string, operator bool) (*view.View, error) {
-	a.Registry.Refresh(a.ID())
+	a.shared.Registry.Refresh(a.ID())
 	if def, err := a.Definition(); err == nil && a.currentView() == nil {
 		if err := a.place(ctx, def.Definition, true); err != nil {
 			return nil, err
@@ -376,7 +373,7 @@ func (a *Agent) IsOf(uid uint32) bool {
 			return owner.UID == uid
 		}
 	}
-	owner, _, err := a.UserOf(a.ID())
+	owner, _, err := a.User()
 	return err == nil && owner == uid
 }
 
@@ -418,7 +415,7 @@ func (a *Agent) Responsive() {
 
 // Unlocked returns when the locks are free that requests of the agent need: see view.Agent.
 func (a *Agent) Unlocked() {
-	a.Registry.Responsive()
+	a.shared.Registry.Responsive()
 	a.Agent.Unlocked()
 	a.mu.Lock()
 	defer a.mu.Unlock()

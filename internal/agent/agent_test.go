@@ -7,14 +7,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
 // TestResponsive: Responsive waits for the lock of the agent.
 func TestResponsive(t *testing.T) {
-	a := New(&session.Shared{}, "a")
+	a := New(&Shared{}, "a")
 	a.mu.Lock()
 	done := make(chan struct{})
 	go func() { a.Responsive(); close(done) }()
@@ -44,7 +43,7 @@ func TestFreezeReplaced(t *testing.T) {
 		"a first one as it is meant": {nil, two, nil, "context canceled"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := New(&session.Shared{}, "a")
+			a := New(&Shared{}, "a")
 			a.view = c.now
 			ctx, cancel := context.WithCancel(t.Context())
 			if c.now != nil {

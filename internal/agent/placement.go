@@ -108,12 +108,12 @@ func (a *Agent) lose(v *view.View) {
 // end unmounts the agent's view. The caller has the agent's turn.
 func (a *Agent) end(v *view.View, why string) {
 	a.CloseSocket()
-	if err := a.Approvals.Forget(a.ID()); err != nil {
+	if err := a.shared.Approvals.Forget(a.ID()); err != nil {
 		a.Logger.Error("approvals", "agent", a.ID(), "err", err)
 	}
 	a.down(v)
 	a.endHome()
-	a.Stores.End(a.ID())
+	a.shared.Stores.End(a.ID())
 	a.mu.Lock()
 	a.view = nil
 	a.mu.Unlock()

@@ -78,7 +78,7 @@ type Options struct {
 // Lock order: top.mu, mu, then the locks of an agent (see package agent). A reload holds
 // reloading, then loading.
 type Daemon struct {
-	session.Shared
+	agent.Shared
 	users users
 
 	runs    runs
@@ -151,14 +151,17 @@ func New(opt Options) (*Daemon, error) {
 		return nil, err
 	}
 	d := &Daemon{
-		Shared: session.Shared{
-			Host: view.Host{
-				Host:  account.Host{Paths: opt.Paths, Root: mount.Privileged(), Private: opt.Only != "", Expose: settings.Expose, Logger: opt.Logger},
-				Trace: opt.Trace, Control: fusemount.OpenControl(), Build: opt.Version, Program: view.ProgramFile(),
+		Shared: agent.Shared{
+			Shared: session.Shared{
+				Host: view.Host{
+					Host:  account.Host{Paths: opt.Paths, Root: mount.Privileged(), Private: opt.Only != "", Expose: settings.Expose, Logger: opt.Logger},
+					Trace: opt.Trace, Control: fusemount.OpenControl(), Build: opt.Version, Program: view.ProgramFile(),
+				},
+				Settings: settings, Version: opt.Version, Soon: opt.Only != "" || opt.Idle > 0,
+				Queue: tools.NewQueue(), Examiners: limit.NewSlots(tools.MaxExaminers), Encoders: limit.NewSlots(mcp.MaxEncoders),
+				Warnings: ledger.NewWarnings(opt.Logger),
 			},
-			Settings: settings, Version: opt.Version, Soon: opt.Only != "" || opt.Idle > 0,
-			Queue: tools.NewQueue(), Examiners: limit.NewSlots(tools.MaxExaminers), Encoders: limit.NewSlots(mcp.MaxEncoders),
-			Warnings: ledger.NewWarnings(opt.Logger), Unfinished: state.NewUnfinished(opt.Paths.State),
+			Unfinished: state.NewUnfinished(opt.Paths.State),
 		},
 		only: opt.Only, unmounted: opt.Unmounted, http: opt.HTTP, inherited: opt.HTTPSocket, metrics: opt.Metrics, console: opt.Console,
 		notify: opt.Notify, period: opt.Watchdog,
@@ -173,7 +176,7 @@ func New(opt Options) (*Daemon, error) {
 	d.stopped, d.runs.settled = make(chan struct{}), make(chan struct{})
 	d.Registry, d.Shared.Definitions, d.Returned = d, d.Definitions, d.returnedTo
 	d.ReturnedWeb = d.returnedWeb
-	own := stores.Host{Exec: d.ExecStore, Root: d.Root, Disk: &d.Quotas, Stderr: &view.LogWriter{Logger: opt.Logger, Name: "drivers"}}
+	own := stores.Host{Exec: d.execStore, Root: d.Root, Disk: &d.Quotas, Stderr: &view.LogWriter{Logger: opt.Logger, Name: "drivers"}}
 	if d.Root { // of an ordinary user's daemon: himself
 		own.User = d.UserOf
 	}
@@ -237,6 +240,19 @@ func New(opt Options) (*Daemon, error) {
 	return d, nil
 }
 
+// execStore starts the command of a store's program: see session.Shared.
+func (d *Daemon) execStore(ctx context.Context, store string, p *config.StoreProgram, c sandbox.Command) (*sandbox.Process, error) {
+	leave, err := d.Enter() // the log is open until the end is recorded
+	if err != nil {
+		return nil, err
+	}
+	process, err := d.ExecStore(ctx, store, p, c, leave)
+	if err != nil {
+		leave()
+	}
+	return process, err
+}
+
 // hostChecks returns the checks of scopefs.yaml that need this host.
 func hostChecks() (config.Checks, error) {
 	all, err := session.Tools()
@@ -290,7 +306,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	}()
 	go d.watchQuotas(ctx)
 	go d.Stores.Measure(ctx)
-	d.RemoveLeftTasks(ctx)
+	d.RemoveLeftTasks(ctx, d.member)
 	recovering, recovered := context.WithCancel(ctx)
 	defer d.RecoverSpools(recovering)()
 	defer recovered()

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/internal/view"
 )
@@ -16,7 +17,7 @@ func TestHealth(t *testing.T) {
 	log, err := audit.Open(t.TempDir(), audit.Options{})
 	require.NoError(t, err)
 	defer log.Close()
-	d := &Daemon{Shared: session.Shared{Host: view.Host{Log: log}}}
+	d := &Daemon{Shared: agent.Shared{Shared: session.Shared{Host: view.Host{Log: log}}}}
 	d.mu.Lock()
 	done := make(chan struct{})
 	go func() { d.checkHealth(); close(done) }()

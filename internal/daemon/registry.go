@@ -55,8 +55,8 @@ func (d *Daemon) Agent(id scope.ID) (*agent.Agent, error) {
 	return nil, err
 }
 
-// Member returns the agent of an id, or why there is none, for the caller of a task.
-func (d *Daemon) Member(id scope.ID) (*session.Agent, error) {
+// member returns the agent of an id, or why there is none.
+func (d *Daemon) member(id scope.ID) (*session.Agent, error) {
 	a, err := d.Agent(id)
 	if err != nil {
 		return nil, err

@@ -28,10 +28,10 @@ func (a *Agent) Ask(ctx context.Context, q view.Question) (said view.Answer, err
 		return view.Answer{Outside: true}, nil
 	}
 	p, err := a.pathApproval(of, q, from)
-	if err != nil || a.Approvals == nil {
+	if err != nil || a.Approvals() == nil {
 		return said, cmp.Or(err, errNoQuestion)
 	}
-	decided, err := a.Approvals.Wait(ctx, p, func(made approvals.Approval) error {
+	decided, err := a.Approvals().Wait(ctx, p, func(made approvals.Approval) error {
 		outcome := audit.OutcomeAsked
 		if made.State == approvals.Stands {
 			outcome = audit.OutcomeUsed
@@ -54,7 +54,7 @@ func (a *Agent) Ask(ctx context.Context, q view.Question) (said view.Answer, err
 		}
 	}
 	said.Outlast = func(ctx context.Context) {
-		a.Approvals.Outlast(ctx, func() (approvals.Approval, error) { return a.pathApproval(of, q, from) })
+		a.Approvals().Outlast(ctx, func() (approvals.Approval, error) { return a.pathApproval(of, q, from) })
 	}
 	return said, nil
 }

@@ -478,7 +478,7 @@ func (c *client) discardTask(task string) error {
 
 // RemoveLeftTasks removes the branches of tasks that a killed daemon has left, and the names of sockets. It finishes commits that were
 // interrupted.
-func (s *Shared) RemoveLeftTasks(ctx context.Context) {
+func (s *Shared) RemoveLeftTasks(ctx context.Context, member func(scope.ID) (*Agent, error)) {
 	removeRunnerSockets(s.Paths)
 	dirs := []string{s.Paths.Histories()}
 	for _, def := range s.Definitions() {
@@ -490,7 +490,7 @@ func (s *Shared) RemoveLeftTasks(ctx context.Context) {
 		left, _ := os.ReadDir(dir)
 		for _, e := range left {
 			if id, ok := taskOf(e.Name()); ok && s.Definitions()[id] == nil && ctx.Err() == nil {
-				s.removeLeft(ctx, id, filepath.Join(dir, e.Name()))
+				s.removeLeft(member, id, filepath.Join(dir, e.Name()))
 			}
 		}
 	}
@@ -503,7 +503,7 @@ func taskOf(name string) (scope.ID, bool) {
 	return scope.ID(name), ok && len(text) == 26 && !strings.ContainsFunc(text, other)
 }
 
-func (s *Shared) removeLeft(ctx context.Context, id scope.ID, place string) {
+func (s *Shared) removeLeft(member func(scope.ID) (*Agent, error), id scope.ID, place string) {
 	lock, err := view.LockBranch(place)
 	if err != nil { // another daemon's, which is for one command
 		return
@@ -511,7 +511,7 @@ func (s *Shared) removeLeft(ctx context.Context, id scope.ID, place string) {
 	defer lock.Close()
 	parties, err := view.ReadParties(place)
 	if err == nil {
-		err = s.finishLeft(ctx, id, parties)
+		err = s.finishLeft(member, id, parties)
 	}
 	if removed := view.RemoveBranch(place); removed != nil {
 		s.Logger.Error("the branch of a task is left", "at", place, "err", cmp.Or(err, removed))
@@ -523,8 +523,8 @@ func (s *Shared) removeLeft(ctx context.Context, id scope.ID, place string) {
 }
 
 // finishLeft finishes a commit of a branch that a killed daemon has left.
-func (s *Shared) finishLeft(ctx context.Context, id scope.ID, parties view.Parties) error {
-	a, err := s.Registry.Member(parties.Caller)
+func (s *Shared) finishLeft(member func(scope.ID) (*Agent, error), id scope.ID, parties view.Parties) error {
+	a, err := member(parties.Caller)
 	if err != nil {
 		return err
 	}

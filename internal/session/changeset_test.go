@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 )
@@ -23,8 +22,7 @@ func waiting(t *testing.T) (*client, func(id scope.ID) (oldest *changeSet, ok bo
 	log, err := audit.Open(filepath.Join(dir, "audit"), audit.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, log.Close()) })
-	a := &Agent{Shared: &Shared{}, id: "a"}
-	a.View = func() *view.View { return nil }
+	a := &Agent{Shared: &Shared{}, Daemon: nothing{}, id: "a"}
 	channel := log.Channel("a")
 	a.channel, a.Logger = func() *audit.Channel { return channel }, slog.New(slog.DiscardHandler)
 	c := &client{agent: a, name: "c1"}

@@ -235,7 +235,7 @@ func (w *watch) Effects(ctx context.Context, earlier tools.Begun) (e *effect.Eff
 // rootEffects adds the effects of a work in the views of roots.
 func (c *client) rootEffects(ctx context.Context, e *effect.Effects, roots []scope.ID, work history.Work) {
 	for _, id := range roots {
-		of, err := c.agent.Registry.Member(id)
+		of, err := c.agent.Member(id)
 		if err != nil || of.View() == nil {
 			continue
 		}
@@ -304,7 +304,7 @@ func (b *Sandbox) Effects(ctx context.Context) *effect.Effects {
 		return nil
 	}
 	for _, id := range b.roots {
-		of, err := b.agent.Registry.Member(id)
+		of, err := b.agent.Member(id)
 		if err != nil || of.View() == nil {
 			continue
 		}

@@ -41,7 +41,7 @@ func (c *client) prompt(ctx context.Context, env tools.Env, r ask.Permission) as
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.agent.Settings.Approve.Wait)
 	defer cancel()
-	said, err := c.agent.Approvals.Wait(ctx, p, func(a approvals.Approval) error {
+	said, err := c.agent.Approvals().Wait(ctx, p, func(a approvals.Approval) error {
 		outcome := audit.OutcomeUsed
 		if a.State == approvals.Waits {
 			outcome = audit.OutcomeAsked

@@ -69,7 +69,7 @@ func (a *Agent) Kill(ctx context.Context, name string, record func()) (bool, err
 	go func() {
 		end()
 		// After the calls have ended: one that was about to wait does not wait any more.
-		ended <- a.Approvals.ForgetSession(a.id, name)
+		ended <- a.Approvals().ForgetSession(a.id, name)
 	}()
 	late := time.NewTimer(killTime)
 	defer late.Stop()

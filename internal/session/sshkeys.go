@@ -255,14 +255,14 @@ func (k *keyring) approve(ctx context.Context, b *Sandbox, p Purpose, q sshkeys.
 	if err != nil {
 		return err
 	}
-	if a.Approvals == nil {
+	if a.Approvals() == nil {
 		return approvals.ErrNobody
 	}
 	arguments, err := json.Marshal(map[string]string{"key": q.Fingerprint, "for": q.Target, "text": q.Text})
 	if err != nil {
 		return err
 	}
-	said, err := a.Approvals.Wait(ctx, approvals.Approval{Agent: a.id, Chain: p.Chain, Session: b.Name, Tool: "ssh:" + q.Op, Arguments: arguments,
+	said, err := a.Approvals().Wait(ctx, approvals.Approval{Agent: a.id, Chain: p.Chain, Session: b.Name, Tool: "ssh:" + q.Op, Arguments: arguments,
 		Policy: def.Grants.Version(), Rule: q.Rule}, func(of approvals.Approval) error {
 		outcome := audit.OutcomeUsed
 		if of.State == approvals.Waits {

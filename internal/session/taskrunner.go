@@ -141,7 +141,7 @@ func (a *Agent) runner(t *outlive.Task) any {
 
 // endsAlone makes the end of the sandbox recorded, whoever ends it, or leaves it to the next daemon.
 func (b *Sandbox) endsAlone() error {
-	leave, err := b.agent.Registry.Enter()
+	leave, err := b.agent.Enter()
 	if err == nil {
 		go func() {
 			defer leave()

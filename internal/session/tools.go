@@ -65,8 +65,8 @@ func (c *client) ownTools(files *file.Files, shell *bash.Shell) ([]ownTool, erro
 	add(catalog.ListedHeld, list, err)
 	hand, err := c.hands().Delegate()
 	add(catalog.ListedMembers, []tools.Tool{hand}, err)
-	if c.agent.Stores != nil {
-		list, err = c.agent.Stores.Tools()
+	if c.agent.Daemon != nil { // else the tools are those of scopefs itself
+		list, err = c.agent.StoreTools()
 		add(catalog.ListedNever, list, err)
 	}
 	for i := range all {
