@@ -243,3 +243,12 @@ func TestProgramsLines(t *testing.T) {
 		assert.Greater(t, lines, most/2, "%s: lower the bound", program)
 	}
 }
+
+// TestSessionImports: package session names no part of the daemon, only session.Daemon; contextfs still links package view for it.
+func TestSessionImports(t *testing.T) {
+	for _, p := range goList(t, "./internal/session") {
+		for _, not := range []string{"internal/view", "internal/credential", "internal/trust", "internal/fleet", "internal/placement"} {
+			assert.NotContains(t, p.Imports, module+not, "an agent asks the daemon by session.Daemon, and by nothing else: it is to be another process")
+		}
+	}
+}

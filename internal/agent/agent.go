@@ -93,6 +93,12 @@ func (a *Agent) Kill(ctx context.Context, name string, operator uint32) (bool, e
 	})
 }
 
+// Ask implements view.Agent.
+func (a *Agent) Ask(ctx context.Context, q view.Question) (view.Answer, error) {
+	said, err := a.Agent.Ask(ctx, session.Question(q))
+	return view.Answer(said), err
+}
+
 // Refuse makes the agent refuse new views, sockets and clients from now on.
 func (a *Agent) Refuse() {
 	a.Agent.Refuse()
@@ -152,7 +158,7 @@ func (a *Agent) mount(ctx context.Context, at string, operator bool) (*view.View
 		return nil, session.ErrDown
 	}
 	var v *view.View
-	if !a.IsLeft(a.ID(), at) || def.Placement != agents.PlacementOne { // else it ends by itself, or with keepPlace
+	if !a.shared.Views.IsLeft(a.ID(), at) || def.Placement != agents.PlacementOne { // else it ends by itself, or with keepPlace
 		err = a.place(ctx, def.Definition, false)
 	}
 	if err == nil {
@@ -206,7 +212,7 @@ func (a *Agent) startView(ctx context.Context, def *agents.Definition, at string
 		return nil, fmt.Errorf("mount %q: %w", a.ID(), err)
 	}
 	hidden := 0
-	if !a.IsLeft(a.ID(), at) { // else it is mounted there
+	if !a.shared.Views.IsLeft(a.ID(), at) { // else it is mounted there
 		var err error
 		if hidden, err = a.PrepareMountPoint(a.ID(), at); err != nil {
 			return nil, err
@@ -226,7 +232,7 @@ func (a *Agent) startView(ctx context.Context, def *agents.Definition, at string
 		if now, err := a.Definition(); err == nil {
 			def = now.Definition
 		}
-		v = view.Start(ctx, &a.Host, a, def, at, hidden)
+		v = view.Start(ctx, &a.shared.Views, a, def, at, hidden)
 		a.view = v
 	}
 	a.mu.Unlock()
@@ -290,7 +296,7 @@ func (a *Agent) Down(ctx context.Context) error {
 	defer free()
 	v := a.currentView()
 	if v == nil {
-		waited := a.Placement.Wanted(a.ID())
+		waited := a.shared.Views.Placement.Wanted(a.ID())
 		a.GiveBack()
 		if a.unexpect() || waited && a.forget() {
 			return nil
@@ -390,7 +396,7 @@ func (a *Agent) State() api.Agent {
 func (a *Agent) state() api.Agent {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := api.Agent{ID: a.ID(), State: api.Down, Lease: a.Placement.State(a.ID())}
+	s := api.Agent{ID: a.ID(), State: api.Down, Lease: a.shared.Views.Placement.State(a.ID())}
 	switch {
 	case a.view != nil:
 		a.view.Status(&s)

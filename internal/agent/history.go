@@ -26,7 +26,7 @@ func (a *Agent) history(ctx context.Context, request json.RawMessage) (json.RawM
 	answer, err := a.answer(ctx, request)
 	var r query.Request
 	if def, no := a.Definition(); no == nil && json.Unmarshal(request, &r) == nil && (r.Undo != nil || r.Commit != nil || r.Discard != nil) {
-		a.Quotas.Recount(cmp.Or(def.Branch, a.ID())) // they change files beside the view's requests
+		a.shared.Views.Quotas.Recount(cmp.Or(def.Branch, a.ID())) // they change files beside the view's requests
 	}
 	return answer, err
 }
@@ -221,7 +221,7 @@ func (a *Agent) startOffline(ctx context.Context, v *view.View, def *agents.Defi
 		free()
 		return nil, nil, nil
 	}
-	p, err := view.StartOffline(&a.Host, a, def, rules)
+	p, err := view.StartOffline(&a.shared.Views, a, def, rules)
 	if err != nil {
 		a.dropIdleGroup()
 		free()
@@ -253,7 +253,7 @@ func (a *Agent) startHeld(ctx context.Context, meant *view.View, def *agents.Def
 	}
 	var p *view.Offline
 	if err == nil {
-		p, err = view.StartHeld(&a.Host, a, def, rules, v)
+		p, err = view.StartHeld(&a.shared.Views, a, def, rules, v)
 	}
 	if err == nil && v != nil && v.Unfinished() {
 		_, err = p.History(ctx, json.RawMessage(`{"diff": {}, "held": true}`))

@@ -22,10 +22,13 @@ import (
 // Shared holds what the agents of one daemon share. The daemon sets the exported fields before it mounts a view.
 type Shared struct {
 	session.Shared
+	Views      view.Host
 	Registry   Registry
 	Approvals  *approvals.Set // of a daemon without an operator: Alone
 	Stores     *stores.Stores
 	Unfinished *state.Unfinished
+
+	branches branches
 }
 
 // Registry is the daemon's set of agents and their definitions.
@@ -92,14 +95,24 @@ func (r requests) Refresh() { r.shared.Registry.Refresh(r.ID()) }
 
 func (r requests) User() (uid, gid uint32, err error) { return r.shared.UserOf(r.ID()) }
 
-func (r requests) Mount(ctx context.Context, operator bool) (*view.View, error) {
-	return r.up(ctx, "", operator)
+func (r requests) Mount(ctx context.Context, operator bool) (session.View, error) {
+	v, err := r.up(ctx, "", operator)
+	return viewOf(v), err
 }
 
-func (r requests) View() *view.View { return r.currentView() }
+func (r requests) View() session.View { return viewOf(r.currentView()) }
 
-func (r requests) HomeView(ctx context.Context, def *agents.Definition) (*view.View, error) {
-	return r.homeView(ctx, def)
+func (r requests) HomeView(ctx context.Context, def *agents.Definition) (session.View, error) {
+	v, err := r.homeView(ctx, def)
+	return viewOf(v), err
+}
+
+// viewOf returns a view for sessions; nil for none.
+func viewOf(v *view.View) session.View {
+	if v == nil {
+		return nil
+	}
+	return v
 }
 
 func (r requests) History(ctx context.Context, request json.RawMessage) (json.RawMessage, error) {

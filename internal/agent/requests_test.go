@@ -42,7 +42,7 @@ func TestRequestsOfOthers(t *testing.T) {
 	for root, of := range map[scope.ID]scope.ID{"root": "a", "foreign": "b"} {
 		all[root] = &agents.Agent{Definition: &agents.Definition{Name: root, RootOf: of}}
 	}
-	shared := &Shared{}
+	shared := shared()
 	shared.Registry = registry{shared: shared, all: all}
 	for by, reached := range map[scope.ID][]scope.ID{
 		"a":       {"root", "member"},

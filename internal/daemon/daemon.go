@@ -152,11 +152,11 @@ func New(opt Options) (*Daemon, error) {
 	}
 	d := &Daemon{
 		Shared: agent.Shared{
+			Views: view.Host{
+				Host:  account.Host{Paths: opt.Paths, Root: mount.Privileged(), Private: opt.Only != "", Expose: settings.Expose, Logger: opt.Logger},
+				Trace: opt.Trace, Control: fusemount.OpenControl(), Build: opt.Version, Program: view.ProgramFile(),
+			},
 			Shared: session.Shared{
-				Host: view.Host{
-					Host:  account.Host{Paths: opt.Paths, Root: mount.Privileged(), Private: opt.Only != "", Expose: settings.Expose, Logger: opt.Logger},
-					Trace: opt.Trace, Control: fusemount.OpenControl(), Build: opt.Version, Program: view.ProgramFile(),
-				},
 				Settings: settings, Version: opt.Version, Soon: opt.Only != "" || opt.Idle > 0,
 				Queue: tools.NewQueue(), Examiners: limit.NewSlots(tools.MaxExaminers), Encoders: limit.NewSlots(mcp.MaxEncoders),
 				Warnings: ledger.NewWarnings(opt.Logger),
@@ -169,14 +169,15 @@ func New(opt Options) (*Daemon, error) {
 		looking: make(chan struct{}, 1),
 		volumes: limit.NewQueue(0, 1, time.Minute),
 	}
+	d.Host, d.Control, d.Watcher = &d.Views.Host, d.Views.Control, &d.Views.Watcher
 	d.tokens = newTokens(opt.Paths.State, d.Event)
 	if d.lasting() {
-		d.Grace = settings.Grace
+		d.Grace, d.Views.Grace = settings.Grace, settings.Grace
 	}
 	d.stopped, d.runs.settled = make(chan struct{}), make(chan struct{})
 	d.Registry, d.Shared.Definitions, d.Returned = d, d.Definitions, d.returnedTo
 	d.ReturnedWeb = d.returnedWeb
-	own := stores.Host{Exec: d.execStore, Root: d.Root, Disk: &d.Quotas, Stderr: &view.LogWriter{Logger: opt.Logger, Name: "drivers"}}
+	own := stores.Host{Exec: d.execStore, Root: d.Root, Disk: &d.Views.Quotas, Stderr: &view.LogWriter{Logger: opt.Logger, Name: "drivers"}}
 	if d.Root { // of an ordinary user's daemon: himself
 		own.User = d.UserOf
 	}
@@ -197,7 +198,7 @@ func New(opt Options) (*Daemon, error) {
 		err = d.claimState()
 	}
 	if f := settings.Fleet; err == nil && f.Name != "" && d.only == "" {
-		d.Placement, err = placement.New(f.Name, d.Paths.State)
+		d.Views.Placement, err = placement.New(f.Name, d.Paths.State)
 	}
 	if err == nil {
 		kept, lost, err = d.loadApprovals(opt.Headless)
@@ -212,6 +213,7 @@ func New(opt Options) (*Daemon, error) {
 	var loading sync.WaitGroup
 	loading.Go(func() { before, now = d.replace("") })
 	d.Log, err = d.openLog(process)
+	d.Views.Log = d.Log
 	loading.Wait()
 	if err != nil {
 		_ = d.CloseSandboxes() // the log's error counts
@@ -306,9 +308,9 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	}()
 	go d.watchQuotas(ctx)
 	go d.Stores.Measure(ctx)
-	d.RemoveLeftTasks(ctx, d.member)
+	d.RemoveLeftTasks(ctx)
 	recovering, recovered := context.WithCancel(ctx)
-	defer d.RecoverSpools(recovering)()
+	defer d.Views.RecoverSpools(recovering)()
 	defer recovered()
 	if err := d.openUsers(ctx); err != nil {
 		return err

@@ -119,7 +119,7 @@ func (d *Daemon) Agents() []api.Agent {
 // and then to mountExpected.
 func (d *Daemon) expect(ids []scope.ID) (expected []*agent.Agent) {
 	for _, id := range ids {
-		if def := d.Definitions()[id]; def != nil && def.Lent && !d.IsLeft(id, "") {
+		if def := d.Definitions()[id]; def != nil && def.Lent && !d.Views.IsLeft(id, "") {
 			continue // the sandbox that has it mounts it
 		}
 		if a := d.agent(id); a.Expect() {

@@ -3,9 +3,10 @@ package session
 import (
 	"context"
 	"encoding/json"
+	"os"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/internal/view"
+	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/activities"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -32,13 +33,16 @@ type Daemon interface {
 
 	// Mount returns the agent's view, which it mounts if need be (2). It reads the definition again if it has changed. Without
 	// the operator it fails with ErrDown for an agent that the operator has unmounted.
-	Mount(ctx context.Context, operator bool) (*view.View, error)
+	Mount(ctx context.Context, operator bool) (View, error)
 	// View returns the view that is mounted, or is being mounted; nil: none.
-	View() *view.View
+	View() View
 	// HomeView returns the view that serves the HOME of an agent with limits of its disk.
-	HomeView(ctx context.Context, def *agents.Definition) (*view.View, error)
+	HomeView(ctx context.Context, def *agents.Definition) (View, error)
 	// History answers a request about the agent's history (3). The caller records what changes something.
 	History(ctx context.Context, request json.RawMessage) (json.RawMessage, error)
+
+	// Branch returns a branch of the agent's directory for a task of a member, before it is made (2, 3).
+	Branch(t Task) (Branch, error)
 
 	// Approvals are what waits for the operator (4 to 6); nil: there is no operator.
 	Approvals() *approvals.Set
@@ -53,6 +57,76 @@ type Daemon interface {
 	Enter() (leave func(), err error)
 	// Welcome opens the control socket for the user of the agent. It takes no agent's lock.
 	Welcome(uid uint32) error
+}
+
+// View is a view that the daemon keeps mounted: the agent's own, that of a root or of the HOME, or that of a branch.
+type View interface {
+	// At returns the mount point.
+	At() string
+	// Definition returns the definition with which the view was started.
+	Definition() *agents.Definition
+	// Wait waits until the view is mounted or could not be.
+	Wait(ctx context.Context) error
+	// Served returns the process that serves the view now; 0 when none does, or when the view is about to end.
+	Served() (pid int, owner account.User)
+	// User returns the user that a view runs as that was mounted.
+	User() account.User
+	// Beside makes the view take links to what sandboxes have beside it.
+	Beside(ctx context.Context, dirs []string) error
+	// Drain appends what the view has recorded so far to the log.
+	Drain() error
+	// Holdable reports whether the view may live on without the daemon.
+	Holdable() bool
+	// Keeps reports whether the view keeps a history, and Unkept why it does not though it should.
+	Keeps() bool
+	Unkept() string
+	// History answers a request about the view's history, which the process may answer in any way.
+	History(ctx context.Context, request json.RawMessage) (json.RawMessage, error)
+}
+
+// Task is a member's task on a branch.
+type Task struct {
+	ID     scope.ID // begins with TaskPrefix: the name of the branch and of its view
+	Member scope.ID
+	Chain  string // for the log
+}
+
+// Branch is a branch of an agent's directory. The daemon keeps it.
+type Branch interface {
+	// Mount makes the branch and mounts its view, for the member.
+	Mount(ctx context.Context) error
+	// View returns the view; nil: it is not mounted.
+	View() View
+	// Unmount ends the view, and with it each process that could change the branch.
+	Unmount()
+	// Open starts a process that has the branch open, by the agent's current rules. The view is unmounted.
+	Open() (BranchProcess, error)
+	// Remove removes the branch. Nothing uses it any more.
+	Remove() error
+}
+
+// BranchProcess has a branch open.
+type BranchProcess interface {
+	// History answers a request about the branch.
+	History(ctx context.Context, request json.RawMessage) (json.RawMessage, error)
+	// Upper opens the directory that has what the branch has changed.
+	Upper() (*os.File, error)
+	Close()
+}
+
+// Question is an operation on a view that the rules leave to the operator. The view says so: it may be the agent's.
+type Question struct {
+	Path  string // "" with Whole
+	Write bool
+	Whole bool // it is about the view as a whole
+	PID   int
+}
+
+// Answer is what the operator has decided.
+type Answer struct {
+	Grant   *scope.Grant              // nil: nothing is granted
+	Outlast func(ctx context.Context) // returns when the grant has ended
+	Outside bool                      // the process is in no sandbox: nobody is asked
 }
 
 // Own is what belongs to one agent alone (1).

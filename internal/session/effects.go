@@ -11,7 +11,6 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/fs/history/query"
-	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/effect"
@@ -119,7 +118,7 @@ func changing(op string) bool {
 const effectsTime = 2 * time.Second
 
 // effectsOf has a view list the effects of a work. client is the session that gets them; "": the operator.
-func effectsOf(ctx context.Context, v *view.View, w history.Work, client string) (e *effect.Effects, until uint64) {
+func effectsOf(ctx context.Context, v View, w history.Work, client string) (e *effect.Effects, until uint64) {
 	unknown := func(why string) (*effect.Effects, uint64) {
 		return &effect.Effects{Unknown: "what changed is not known: " + why}, 0
 	}
@@ -163,7 +162,7 @@ var protectedNames = sync.OnceValue(func() *scope.Policy {
 })
 
 // unlisted returns effects that say why the changes in a view cannot be listed; nil: they can. lists is what lists held ones.
-func unlisted(v *view.View, lists string) *effect.Effects {
+func unlisted(v View, lists string) *effect.Effects {
 	switch {
 	case v.Definition().View.Changes == agents.ChangesHeld:
 		return &effect.Effects{Unknown: "changes are held and not listed here: " + lists + " lists them"}

@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/scopefs/scopefs/internal/account"
-	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/file"
@@ -70,7 +69,7 @@ func (c *client) dirs() message.Dirs {
 // rootView is the mounted view of a root, for one sandbox.
 type rootView struct {
 	id   scope.ID
-	view *view.View
+	view View
 	pid  int      // that serves it
 	dir  *os.File // see sandbox.Root
 }

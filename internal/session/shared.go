@@ -6,15 +6,18 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/fs/fusemount"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/ledger"
+	"github.com/scopefs/scopefs/internal/liveness"
 	"github.com/scopefs/scopefs/internal/outlive"
 	"github.com/scopefs/scopefs/internal/tunnels"
-	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/egress"
 	"github.com/scopefs/scopefs/tools/limit"
@@ -24,7 +27,12 @@ import (
 // Shared holds what the agents of one process share. The daemon sets the exported fields
 // before it mounts a view.
 type Shared struct {
-	view.Host
+	*account.Host
+	Log      *audit.Log // the daemon's own connection
+	Control  fusemount.Control
+	Watcher  *liveness.Watcher // of processes that serve mounts
+	Holder   *holder.Holder
+	Grace    time.Duration // how long views and sandboxes live on without a daemon; 0: they end with it
 	Settings config.Settings
 	Version  string // sent to MCP clients
 	Soon     bool   // a command that waits starts a sandbox
@@ -51,7 +59,6 @@ type Shared struct {
 	ca        opened[egress.CA]      // of the daemon's proxies
 	git       account.Git
 	tasks     taskQueues
-	held      heldTasks
 	left      sync.Map      // the sandboxes of tasks that the last daemon has left
 	connected atomic.Uint64 // clients so far
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"path/filepath"
 
+	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/catalog"
@@ -107,7 +108,7 @@ func (c *client) tools(files *file.Files, shell *bash.Shell, names string) ([]to
 
 // Tools returns the tools of scopefs itself as definitions may name them.
 func Tools() (catalog.Tools, error) {
-	c := &client{agent: &Agent{Shared: &Shared{}}} // nobody calls these
+	c := &client{agent: &Agent{Shared: &Shared{Host: &account.Host{}}}} // nobody calls these
 	own, err := c.ownTools(file.New(worker.New(nil)), bash.NewShell(c))
 	var all catalog.Tools
 	for _, t := range own {
