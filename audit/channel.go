@@ -36,6 +36,12 @@ func (c *Channel) Append(ctx context.Context, e Event) (uint64, error) {
 	return c.log.append(ctx, &c.own, e)
 }
 
+// refusal is an error of ErrRefused, on its way to the other end.
+type refusal struct{ why string }
+
+func (r *refusal) Error() string { return fmt.Sprintf("%v: %s", ErrRefused, r.why) }
+func (r *refusal) Unwrap() error { return ErrRefused }
+
 // agentStore is the end of a channel: the store for one agent's events.
 type agentStore struct {
 	*store
@@ -46,7 +52,7 @@ func (s *store) channel(agent string) appender { return agentStore{s, agent} }
 
 func (s agentStore) append(bodies []byte) (first uint64, err error) {
 	if bodies, err = ofAgent(bodies, s.agent); err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrRefused, err)
+		return 0, &refusal{err.Error()}
 	}
 	return s.store.append(bodies)
 }

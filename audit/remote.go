@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -33,7 +32,7 @@ type answer struct {
 	First  uint64  `json:"first,omitempty"`
 	Err    string  `json:"err,omitempty"`
 
-	Refused bool `json:"refused,omitempty"` // Err is of ErrRefused
+	Refused string `json:"refused,omitempty"` // why a channel must not write the group
 }
 
 // Serve appends to a log for the process at the other end of conn, which called [Start]. It gets the ends of the channels
@@ -80,8 +79,11 @@ func Serve(conn io.ReadWriter, control *os.File) error {
 }
 
 func answerOf(first uint64, err error) answer {
+	if refused, ok := errors.AsType[*refusal](err); ok {
+		return answer{Refused: refused.why}
+	}
 	if err != nil {
-		return answer{Err: err.Error(), Refused: errors.Is(err, ErrRefused)}
+		return answer{Err: err.Error()}
 	}
 	return answer{First: first}
 }
@@ -280,8 +282,8 @@ func (k *link) wait(limit time.Duration) (uint64, error) {
 			case !ok:
 				k.drop()
 				return 0, errProcess
-			case a.Refused:
-				return 0, fmt.Errorf("%w: %s", ErrRefused, strings.TrimPrefix(a.Err, ErrRefused.Error()+": "))
+			case a.Refused != "":
+				return 0, &refusal{a.Refused}
 			case a.Err != "":
 				return 0, errors.New(a.Err)
 			}

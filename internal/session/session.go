@@ -64,7 +64,8 @@ type Agent struct {
 // New returns an agent that has no socket.
 func New(shared *Shared, daemon Daemon, own Own) *Agent {
 	a := &Agent{
-		Shared: shared, Daemon: daemon, id: own.ID, channel: own.Channel, unfinished: own.Unfinished, changing: changes.NewTurns(), slots: limit.NewSlots(maxClients), connecting: limit.NewSlots(1),
+		Shared: shared, Daemon: daemon, id: own.ID, channel: own.Channel, unfinished: own.Unfinished,
+		changing: changes.NewTurns(), slots: limit.NewSlots(maxClients), connecting: limit.NewSlots(1),
 		rates:    tools.NewRates(own.Rates),
 		traffic:  &limit.Rates{Store: own.Traffic},
 		doors:    egress.NewBounds(egress.Limits{}),
