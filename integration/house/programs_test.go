@@ -139,7 +139,7 @@ var links = []struct{ program, not, why string }{
 var mostLines = map[string]int{
 	"cmd/scopefs-view":    31000,
 	"cmd/scopefs-context": 4000,
-	"cmd/scopefs-log":     6000,
+	"cmd/scopefs-log":     6100, // with the channels of agents
 	"cmd/scopefs-init":    1300,
 	"cmd/scopefs-files":   7500,
 	"cmd/scopefs-yaml":    2000,
