@@ -10,7 +10,8 @@
 // An event that its caller kept before it was appended ([Log.AppendAll]) has the time of the decision in Decided.
 //
 // [Open] writes the log in the caller's process. With [Start] another process writes it, so that a disk that does not
-// respond blocks neither Append nor Close. Package audit/proof verifies a log, and proves its lines to others.
+// respond blocks neither Append nor Close. A [Channel] takes the events of one agent alone. Package audit/proof verifies a log,
+// and proves its lines to others.
 //
 // # Guarantees
 //

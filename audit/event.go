@@ -43,7 +43,7 @@ const (
 	KindAudit    = event.KindAudit
 )
 
-// The outcomes of events of [KindAudit] and, the last two, of [KindCall] and [KindNetwork].
+// The outcomes of events: see package event.
 const (
 	OutcomeTorn       = event.OutcomeTorn
 	OutcomeRecovered  = event.OutcomeRecovered
@@ -60,11 +60,18 @@ const (
 	OutcomeUnclean    = event.OutcomeUnclean
 	OutcomeBegin      = event.OutcomeBegin
 	OutcomeUnknown    = event.OutcomeUnknown
+	OutcomeAsked      = event.OutcomeAsked
+	OutcomeUsed       = event.OutcomeUsed
+	OutcomeDelegated  = event.OutcomeDelegated
+	OutcomeBudget     = event.OutcomeBudget
 )
 
 // OpCall is the operation of an event of [KindSandbox] that starts the sandbox of scopefs call: a client that is one
 // command.
 const OpCall = "call"
+
+// OpKill is the operation of an event of [KindSandbox] for a session that the operator has ended.
+const OpKill = "kill"
 
 // Escape is [event.Escape].
 func Escape(s string) string { return event.Escape(s) }
@@ -93,21 +100,28 @@ func clean(e Event) Event {
 	default:
 		e.Target = redact(e.Target)
 	}
-	e.Path, e.Target = event.Bound(e.Path, maxPath), event.Bound(e.Target, maxPath)
-	e.Detail, e.Effects = event.Bound(redact(e.Detail), maxText), event.Bound(redact(e.Effects), maxText)
-	e.Verdict = Verdict(event.Bound(string(e.Verdict), maxText))
-	for _, s := range []*string{
-		&e.Event, &e.Agent, &e.Session, &e.Call, &e.Parent, &e.Chain, &e.Server, &e.Op, &e.Rule, &e.RuleKind,
-		&e.Outcome, &e.Errno, &e.Program, &e.Instance, &e.Trace,
-	} {
-		*s = event.Bound(*s, maxText)
-	}
-	e.TraceState = event.Bound(redact(e.TraceState), maxState)
+	e.Detail, e.Effects, e.TraceState = redact(e.Detail), redact(e.Effects), redact(e.TraceState)
 	e.Context = slices.Clone(e.Context[:min(len(e.Context), maxScopes)])
-	for i := range e.Context {
-		e.Context[i].Name, e.Context[i].Hash = event.Bound(e.Context[i].Name, maxText), event.Bound(e.Context[i].Hash, maxText)
-	}
+	eachText(&e, func(text *string, most int) { *text = event.Bound(*text, most) })
 	return e
+}
+
+// eachText calls do with each string of an event, and the bytes that it has in the log at most.
+func eachText(e *Event, do func(text *string, most int)) {
+	do(&e.Path, maxPath)
+	do(&e.Target, maxPath)
+	do((*string)(&e.Verdict), maxText)
+	for _, text := range [...]*string{
+		&e.Event, &e.Agent, &e.Session, &e.Call, &e.Parent, &e.Chain, &e.Server, &e.Op, &e.Rule, &e.RuleKind,
+		&e.Outcome, &e.Errno, &e.Program, &e.Instance, &e.Trace, &e.Detail, &e.Effects,
+	} {
+		do(text, maxText)
+	}
+	do(&e.TraceState, maxState)
+	for i := range e.Context {
+		do(&e.Context[i].Name, maxText)
+		do(&e.Context[i].Hash, maxText)
+	}
 }
 
 // appendBody appends the line of a clean event from its kind on. appendHead writes the beginning.

@@ -86,9 +86,9 @@ func (l *Log) run() {
 			return
 		case <-retry.C:
 			if l.broken() {
-				l.turn <- struct{}{}
-				l.flush(true)
-				<-l.turn
+				l.own.turn <- struct{}{}
+				l.flush(&l.own, true)
+				<-l.own.turn
 			}
 		case <-l.changed:
 			working = l.notify(working)

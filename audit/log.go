@@ -49,13 +49,10 @@ func (o Options) complete() Options {
 // directory.
 type Log struct {
 	opts Options
-
-	turn chan struct{} // a semaphore: its holder writes everything queued
-	disk disk          // used only by the holder of turn
-	buf  []byte        // the last group; reused
+	disk disk
+	own  lane // of the events that Append gets; see Channel for the others
 
 	mu       sync.Mutex
-	queue    []*entry
 	closed   bool
 	err      error  // the last failure; nil while the log works
 	full     error  // not nil while only the reserve of the disk is left
@@ -69,10 +66,25 @@ type Log struct {
 	stopped chan struct{}
 }
 
-// disk stores a log: in this process (store) or in another process (remote).
-type disk interface {
+// lane is a queue of events, and their way to the disk.
+type lane struct {
+	max   int           // bytes of a group
+	turn  chan struct{} // a semaphore: its holder writes everything queued
+	to    appender      // used only by the holder of turn
+	buf   []byte        // the last group; reused
+	queue []*entry      // guarded by Log.mu
+}
+
+// appender takes events to the disk.
+type appender interface {
 	// append appends bodies, one a line, and returns the sequence number of the first.
 	append(bodies []byte) (first uint64, err error)
+}
+
+// disk stores a log: in this process (store) or in another process (remote).
+type disk interface {
+	appender
+	channel(agent string) appender // of one agent's events
 	close() error
 }
 
@@ -95,7 +107,7 @@ func Open(dir string, opts Options) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open log: %w", err)
 	}
-	l.disk = store
+	l.disk, l.own.to = store, store
 	go l.run()
 	return l, nil
 }
@@ -103,7 +115,7 @@ func Open(dir string, opts Options) (*Log, error) {
 func newLog(opts Options) *Log {
 	return &Log{
 		opts:    opts,
-		turn:    make(chan struct{}, 1),
+		own:     lane{max: maxGroup, turn: make(chan struct{}, 1)},
 		changed: make(chan struct{}, 1),
 		hurry:   make(chan struct{}),
 		stop:    make(chan struct{}),
@@ -135,7 +147,9 @@ func (l *Log) Record(ctx context.Context, e Event) error {
 // goroutine was writing the event; both the write and the truncation after it failed; and, in a log of [Start], the
 // write timed out ([ErrTimeout]) or the other process ended before it answered. ctx limits the wait for other writers,
 // not the write itself. After Close the error is [os.ErrClosed].
-func (l *Log) Append(ctx context.Context, e Event) (uint64, error) {
+func (l *Log) Append(ctx context.Context, e Event) (uint64, error) { return l.append(ctx, &l.own, e) }
+
+func (l *Log) append(ctx context.Context, by *lane, e Event) (uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, fmt.Errorf("append to log: %w", err)
 	}
@@ -143,7 +157,7 @@ func (l *Log) Append(ctx context.Context, e Event) (uint64, error) {
 		return 0, fmt.Errorf("append to log: %w", err)
 	}
 	w := &entry{body: appendBody(make([]byte, 0, 256), l.clean(e)), n: 1, done: make(chan struct{})}
-	if err := l.enter(ctx, w); err != nil {
+	if err := l.enter(ctx, by, w); err != nil {
 		return 0, err
 	}
 	l.recorded(e)
@@ -161,7 +175,7 @@ func (l *Log) AppendAll(events []Event) error {
 	for _, e := range events {
 		w.body = appendBody(w.body, l.clean(e))
 	}
-	if err := l.enter(context.Background(), w); err != nil {
+	if err := l.enter(context.Background(), &l.own, w); err != nil {
 		return err
 	}
 	l.recorded(events...)
@@ -186,17 +200,17 @@ func (l *Log) recorded(events ...Event) {
 }
 
 // enter queues w and returns when it is written or ctx ends.
-func (l *Log) enter(ctx context.Context, w *entry) error {
+func (l *Log) enter(ctx context.Context, by *lane, w *entry) error {
 	l.mu.Lock()
-	l.queue = append(l.queue, w)
+	by.queue = append(by.queue, w)
 	l.mu.Unlock()
 	select {
-	case l.turn <- struct{}{}:
-		l.flush(false)
-		<-l.turn
+	case by.turn <- struct{}{}:
+		l.flush(by, false)
+		<-by.turn
 	case <-w.done:
 	case <-ctx.Done():
-		l.withdraw(w)
+		l.withdraw(by, w)
 		return fmt.Errorf("append to log: %w", ctx.Err())
 	}
 	<-w.done // already closed: the goroutine that held turn has written w
@@ -204,34 +218,58 @@ func (l *Log) enter(ctx context.Context, w *entry) error {
 }
 
 // withdraw removes w from the queue, unless another goroutine is writing it.
-func (l *Log) withdraw(w *entry) {
+func (l *Log) withdraw(by *lane, w *entry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.queue = slices.DeleteFunc(l.queue, func(q *entry) bool { return q == w })
+	by.queue = slices.DeleteFunc(by.queue, func(q *entry) bool { return q == w })
 }
 
-// flush writes the queue as one group. While the log fails it returns the error to the callers instead, except with
-// retry. The caller holds turn.
-func (l *Log) flush(retry bool) {
+// flush writes the queue, a group after another. While the log fails it returns the error to the callers instead, except
+// with retry. The caller holds the lane's turn.
+func (l *Log) flush(by *lane, retry bool) {
 	l.mu.Lock()
-	group, err, closed := l.queue, l.err, l.closed
-	l.queue = nil
+	all, err, closed := by.queue, l.err, l.closed
+	by.queue = nil
 	l.mu.Unlock()
-	switch {
-	case len(group) == 0 && !retry:
-		return
-	case closed:
-		err = fmt.Errorf("append to log: %w", os.ErrClosed)
-	case err == nil || retry:
-		err = l.write(group)
-		l.settle(err, refusable(group))
-	default:
-		l.settle(err, refusable(group))
+	for first := true; len(all) > 0 || first && retry; first = false {
+		var group []*entry
+		group, all = by.group(all)
+		switch {
+		case closed:
+			err = fmt.Errorf("append to log: %w", os.ErrClosed)
+		case err == nil || retry && first:
+			if err = l.write(by, group); errors.Is(err, ErrRefused) {
+				finish(group, err)
+				err = nil // the log works
+				continue
+			}
+			if err != nil || by == &l.own { // only retry knows that the log works again
+				l.settle(err, refusable(group))
+			}
+		default:
+			l.settle(err, refusable(group))
+		}
+		finish(group, err)
 	}
+}
+
+// finish answers those who wait for a group.
+func finish(group []*entry, err error) {
 	for _, w := range group {
 		w.err = err
 		close(w.done)
 	}
+}
+
+// group returns the entries that the lane takes at once, one at least, and the others.
+func (by *lane) group(all []*entry) (group, others []*entry) {
+	size := 0
+	for i, w := range all {
+		if size += len(w.body); i > 0 && size > by.max {
+			return all[:i], all[i:]
+		}
+	}
+	return all, nil
 }
 
 // refusable returns how many events of a group are refused if it is not written.
@@ -244,11 +282,14 @@ func refusable(group []*entry) (n int) {
 	return n
 }
 
-// write writes one group and sets the sequence numbers. After a failure it first writes OutcomeRecovered. The caller
-// holds turn.
-func (l *Log) write(group []*entry) error {
-	bodies := l.buf[:0]
+// write writes one group and sets the sequence numbers. After a failure it first writes OutcomeRecovered, which no channel
+// may. The caller holds the lane's turn.
+func (l *Log) write(by *lane, group []*entry) error {
+	bodies := by.buf[:0]
 	refused, why := l.failure()
+	if by != &l.own {
+		why = nil
+	}
 	if why != nil {
 		e := Event{Event: KindAudit, Outcome: OutcomeRecovered, Detail: fmt.Sprintf("%d events refused: %v", refused, why)}
 		bodies = appendBody(bodies, clean(e))
@@ -256,8 +297,8 @@ func (l *Log) write(group []*entry) error {
 	for _, w := range group {
 		bodies = append(bodies, w.body...)
 	}
-	l.buf = bodies
-	seq, err := l.disk.append(bodies)
+	by.buf = bodies
+	seq, err := by.to.append(bodies)
 	if err != nil {
 		return fmt.Errorf("append to log: %w", err)
 	}
@@ -297,8 +338,8 @@ func (l *Log) Close() error {
 	l.Hurry()
 	close(l.stop)
 	<-l.stopped
-	l.turn <- struct{}{}
-	defer func() { <-l.turn }()
+	l.own.turn <- struct{}{}
+	defer func() { <-l.own.turn }()
 	if err := l.disk.close(); err != nil {
 		return fmt.Errorf("close log: %w", err)
 	}

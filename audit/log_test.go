@@ -183,7 +183,7 @@ func TestAppendHeedsContext(t *testing.T) {
 	dir := t.TempDir()
 	l := open(t, dir, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
-	l.turn <- struct{}{} // a long write is in progress
+	l.own.turn <- struct{}{} // a long write is in progress
 	got := make(chan error)
 	go func() {
 		_, err := l.Append(ctx, Event{Event: KindFile})
@@ -191,7 +191,7 @@ func TestAppendHeedsContext(t *testing.T) {
 	}()
 	cancel()
 	require.ErrorIs(t, <-got, context.Canceled)
-	<-l.turn
+	<-l.own.turn
 	assert.Equal(t, uint64(1), add(t, l, 1), "what was taken back is not written")
 	_, err := l.Append(ctx, Event{Event: KindFile})
 	require.ErrorIs(t, err, context.Canceled)
@@ -240,9 +240,9 @@ func TestFailedSyncIsTold(t *testing.T) {
 	_, err = l.Append(noCtx, Event{Event: KindFile})
 	require.ErrorIs(t, err, unix.EINVAL)
 
-	l.turn <- struct{}{}
-	l.flush(true)
-	<-l.turn
+	l.own.turn <- struct{}{}
+	l.flush(&l.own, true)
+	<-l.own.turn
 	require.NoError(t, l.Err())
 	events := all(t, dir)
 	require.Len(t, events, 2)

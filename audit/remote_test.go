@@ -2,8 +2,6 @@ package audit
 
 import (
 	"fmt"
-	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,47 +15,49 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/scopefs/scopefs/audit/segment"
+	"github.com/scopefs/scopefs/internal/descriptors"
 )
 
-// childServe is a child that serves a log on descriptor 3.
-func childServe(string) error { return Serve(os.NewFile(3, "conn")) }
+// childServe is a child that serves a log on descriptors 3 and 4.
+func childServe(string) error {
+	if err := syscall.SetNonblock(4, true); err != nil {
+		return err
+	}
+	return Serve(os.NewFile(3, "conn"), os.NewFile(4, "control"))
+}
 
 // writer is the process that writes a log, for Start.
 type writer struct {
-	net.Conn
+	*os.File
 	cmd *exec.Cmd
 }
 
 func (w writer) Close() error {
-	err := w.Conn.Close()
+	err := w.File.Close()
 	_ = w.cmd.Process.Kill()
 	_ = w.cmd.Wait()
 	return err
 }
 
 // writers returns a function that starts writers, and a pointer to the last one.
-func writers(t testing.TB) (start func() (io.ReadWriteCloser, error), last *writer) {
+func writers(t testing.TB) (start func() (Process, error), last *writer) {
 	last = &writer{}
-	return func() (io.ReadWriteCloser, error) {
-		socket := filepath.Join(t.TempDir(), "s")
-		l, err := net.Listen("unix", socket)
-		require.NoError(t, err)
-		defer l.Close()
-		theirs, err := net.Dial("unix", socket)
+	return func() (Process, error) {
+		ours, theirs, err := descriptors.Pair(unix.SOCK_STREAM)
 		require.NoError(t, err)
 		defer theirs.Close()
-		ours, err := l.Accept()
+		control, channels, err := descriptors.Pair(unix.SOCK_SEQPACKET)
 		require.NoError(t, err)
-		file, err := theirs.(*net.UnixConn).File()
-		require.NoError(t, err)
-		defer file.Close()
+		defer channels.Close()
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), childEnv+"=serve")
-		cmd.Stderr, cmd.ExtraFiles = os.Stderr, []*os.File{file}
+		cmd.Stderr, cmd.ExtraFiles = os.Stderr, []*os.File{theirs, channels}
 		require.NoError(t, cmd.Start())
 		*last = writer{ours, cmd}
-		return *last, nil
+		return Process{*last, control}, nil
 	}, last
 }
 
@@ -142,6 +142,20 @@ func BenchmarkRemote(b *testing.B) {
 	e := Event{Event: KindFile, Agent: "research-01", Op: "open", Path: "reference/notes/today.md", Verdict: Deny, Rule: "view.paths"}
 	for b.Loop() {
 		if _, err := l.Append(noCtx, e); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkChannel(b *testing.B) {
+	start, _ := writers(b)
+	l, err := Start(start, b.TempDir(), Options{})
+	require.NoError(b, err)
+	defer l.Close()
+	c := l.Channel("research-01")
+	e := Event{Event: KindFile, Agent: "research-01", Op: "open", Path: "reference/notes/today.md", Verdict: Deny, Rule: "view.paths"}
+	for b.Loop() {
+		if _, err := c.Append(noCtx, e); err != nil {
 			b.Fatal(err)
 		}
 	}

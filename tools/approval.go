@@ -103,7 +103,7 @@ func (s *Set) approved(ctx context.Context, r *invocation, d scope.Decision, pol
 	}
 	r.paths = said.Paths
 	event := audit.Event{Event: audit.KindApproval, Agent: string(p.Agent), Session: p.Session, Call: r.id, Op: p.Tool,
-		Path: p.Path, Target: r.target, Rule: d.Rule, Outcome: "used", Detail: said.ID, Trace: r.trace.String()}
+		Path: p.Path, Target: r.target, Rule: d.Rule, Outcome: audit.OutcomeUsed, Detail: said.ID, Trace: r.trace.String()}
 	r.describe(&event)
 	switch said.State {
 	case approvals.Denied:
@@ -116,7 +116,7 @@ func (s *Set) approved(ctx context.Context, r *invocation, d scope.Decision, pol
 	case approvals.Waits:
 		refused = &Error{Code: ApprovalRequired, Message: fmt.Sprintf("this call of %s must be approved by the operator", r.name),
 			Hint: "call again with the same arguments when it is", ApprovalID: said.ID, by: d, changed: said.Changed()}
-		if event.Outcome = "asked"; !first {
+		if event.Outcome = audit.OutcomeAsked; !first {
 			return refused
 		}
 	}

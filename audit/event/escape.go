@@ -69,6 +69,32 @@ func Unescape(s string) (string, error) {
 	}
 }
 
+// Escaped reports whether s is a string of the log: what [Escape] or [Bound] may return.
+func Escaped(s string) bool {
+	for {
+		before, after, found := strings.Cut(s, `\`)
+		if Escape(before) != before {
+			return false
+		}
+		if !found {
+			return true
+		}
+		if removed, ok := strings.CutPrefix(after, "cut{"); ok {
+			digits, rest, found := strings.Cut(removed, "}")
+			if _, err := strconv.ParseUint(digits, 10, 64); err != nil || !found {
+				return false
+			}
+			s = rest
+			continue
+		}
+		_, rest, err := unescapeOne(after)
+		if err != nil {
+			return false
+		}
+		s = rest
+	}
+}
+
 // unescapeOne decodes one escape. s starts after its backslash.
 func unescapeOne(s string) (raw, rest string, err error) {
 	switch {

@@ -52,6 +52,18 @@ const (
 	OutcomeUnknown = "unknown" // the log was closed before the call's end was recorded
 )
 
+// The outcomes of events of [KindApproval] that an agent's requests cause. The others are decisions.
+const (
+	OutcomeAsked = "asked" // the operator is asked
+	OutcomeUsed  = "used"  // what the operator has decided holds for this request
+)
+
+// The outcomes of events of [KindAgent] that an agent causes.
+const (
+	OutcomeDelegated = "delegated to"       // it does a task for another agent
+	OutcomeBudget    = "log budget used up" // its calls and denials are slowed down
+)
+
 // Event is one line of the log. Fields with the zero value are omitted.
 //
 // Strings of an event of audit.Read are escaped, as in the log. [Unescape] returns the original strings.

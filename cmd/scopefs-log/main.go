@@ -18,7 +18,10 @@ func main() {
 	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT)
 	err := confine()
 	if err == nil {
-		err = audit.Serve(os.NewFile(3, "daemon"))
+		err = unix.SetNonblock(4, true) // so that its end can be closed while a goroutine reads
+	}
+	if err == nil {
+		err = audit.Serve(os.NewFile(3, "daemon"), os.NewFile(4, "channels"))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

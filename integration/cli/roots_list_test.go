@@ -262,6 +262,20 @@ func TestRootsOneListTools(t *testing.T) {
 	differs := v.Call("diff", args{})
 	assert.Equal(t, float64(2), differs["total"])
 	assert.Contains(t, differs["diff"], "In "+top+"/heldlib:\n")
+	commit := func(a args) { h.Must("approvals", "approve", v.Waits("commit", a)) }
+	part := args{"paths": []string{"../heldlib"}}
+	commit(part)
+	assert.Equal(t, float64(1), v.Call("commit", part)["done"])
+	assert.FileExists(t, top+"/heldlib/root")
+	assert.NoFileExists(t, top+"/held/own")
+	v.Bash("echo 3 >../heldlib/root")
+	commit(args{})
+	v.Bash("echo 4 >../heldlib/root")
+	assert.Contains(t, []string{"conflict", "approval_required"}, string(v.Fails("commit", args{}).Code), "what was approved is what is taken, in all directories")
+	assert.NoFileExists(t, top+"/held/own")
+	commit(args{})
+	assert.Equal(t, float64(2), v.Call("commit", args{})["done"])
+	assert.FileExists(t, top+"/held/own")
 }
 
 // TestWithWords: the words of --with go together in any order, and the message for others says which there are.

@@ -25,6 +25,7 @@ import (
 // reached while a mutex is held that another agent or client may need: see locksOfEffects for those that nobody else needs.
 var effects = []string{
 	"(*" + module + "audit.Log).Append", "(*" + module + "audit.Log).AppendAll", "(*" + module + "audit.Log).Record",
+	"(*" + module + "audit.Channel).Append",
 	"(" + module + "fs.Recorder).Record", module + "audit.Read",
 	"(*" + module + "tools/limit.Pace).Wait",
 	"(" + module + "internal/credential.Source).Read",

@@ -20,6 +20,7 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/internal/view"
+	"github.com/scopefs/scopefs/internal/view/wire"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/limit"
@@ -29,6 +30,7 @@ import (
 // definition of it loads.
 type Agent struct {
 	*session.Agent
+	shared *Shared
 
 	requests *limit.Slots // by HTTP
 	leaving  atomic.Bool  // see Leave
@@ -53,13 +55,9 @@ type Agent struct {
 }
 
 // New returns an agent that has no view and no socket.
-func New(shared *session.Shared, id scope.ID) *Agent {
-	a := &Agent{Agent: session.New(shared, id), requests: limit.NewSlots(MaxRequests), turn: make(chan struct{}, 1),
-		freezing: make(chan struct{}, 1)}
-	a.View = a.currentView
-	a.History = a.history
-	a.HomeView = a.homeView
-	a.Mount = func(ctx context.Context, operator bool) (*view.View, error) { return a.up(ctx, "", operator) }
+func New(shared *Shared, id scope.ID) *Agent {
+	a := &Agent{shared: shared, requests: limit.NewSlots(MaxRequests), turn: make(chan struct{}, 1), freezing: make(chan struct{}, 1)}
+	a.Agent = session.New(&shared.Shared, requests{a}, shared.own(id))
 	return a
 }
 
@@ -69,6 +67,43 @@ const MaxRequests = 64
 
 // BeginRequest counts an HTTP request in. ok is false when too many are in flight; else the caller calls end.
 func (a *Agent) BeginRequest() (end func(), ok bool) { return a.requests.Try() }
+
+// Event records what the daemon or an operator does with the agent: the agent's own channel does not take it. What its view has
+// recorded before is in the log before.
+func (a *Agent) Event(e audit.Event) {
+	a.drain()
+	a.Shared.Event(e)
+}
+
+// Record is Event for an action that must not happen unrecorded.
+func (a *Agent) Record(ctx context.Context, e audit.Event) error {
+	a.drain()
+	return a.Shared.Record(ctx, e)
+}
+
+func (a *Agent) drain() {
+	if v := a.currentView(); v != nil {
+		_ = v.Drain() // after an error its channel tries again
+	}
+}
+
+// Kill ends a session of the agent for an operator: see session.Agent.
+func (a *Agent) Kill(ctx context.Context, name string, operator uint32) (bool, error) {
+	return a.Agent.Kill(ctx, name, func() {
+		a.Event(audit.Event{Event: audit.KindSandbox, Agent: string(a.ID()), Session: name, Op: audit.OpKill, Outcome: "killed", UID: &operator})
+	})
+}
+
+// Ask implements view.Agent.
+func (a *Agent) Ask(ctx context.Context, q view.Question) (view.Answer, error) {
+	said, err := a.Agent.Ask(ctx, session.Question(q))
+	return view.Answer(said), err
+}
+
+// Echo implements view.Agent.
+func (a *Agent) Echo(ctx context.Context, v *view.View, e wire.Echo) ([]wire.EchoReply, error) {
+	return a.Agent.Echo(ctx, viewOf(v), e)
+}
 
 // Refuse makes the agent refuse new views, sockets and clients from now on.
 func (a *Agent) Refuse() {
@@ -92,7 +127,7 @@ func (a *Agent) Up(ctx context.Context, at string) (string, error) {
 // up reads the definition again if it has changed, and mounts the view. Without the
 // operator it fails with ErrDown for an agent that the operator has unmounted.
 func (a *Agent) up(ctx context.Context, at string, operator bool) (*view.View, error) {
-	a.Registry.Refresh(a.ID())
+	a.shared.Registry.Refresh(a.ID())
 	if def, err := a.Definition(); err == nil && a.currentView() == nil {
 		if err := a.place(ctx, def.Definition, true); err != nil {
 			return nil, err
@@ -129,7 +164,7 @@ func (a *Agent) mount(ctx context.Context, at string, operator bool) (*view.View
 		return nil, session.ErrDown
 	}
 	var v *view.View
-	if !a.IsLeft(a.ID(), at) || def.Placement != agents.PlacementOne { // else it ends by itself, or with keepPlace
+	if !a.shared.Views.IsLeft(a.ID(), at) || def.Placement != agents.PlacementOne { // else it ends by itself, or with keepPlace
 		err = a.place(ctx, def.Definition, false)
 	}
 	if err == nil {
@@ -183,7 +218,7 @@ func (a *Agent) startView(ctx context.Context, def *agents.Definition, at string
 		return nil, fmt.Errorf("mount %q: %w", a.ID(), err)
 	}
 	hidden := 0
-	if !a.IsLeft(a.ID(), at) { // else it is mounted there
+	if !a.shared.Views.IsLeft(a.ID(), at) { // else it is mounted there
 		var err error
 		if hidden, err = a.PrepareMountPoint(a.ID(), at); err != nil {
 			return nil, err
@@ -203,7 +238,7 @@ func (a *Agent) startView(ctx context.Context, def *agents.Definition, at string
 		if now, err := a.Definition(); err == nil {
 			def = now.Definition
 		}
-		v = view.Start(ctx, &a.Host, a, def, at, hidden)
+		v = view.Start(ctx, &a.shared.Views, a, def, at, hidden)
 		a.view = v
 	}
 	a.mu.Unlock()
@@ -267,7 +302,7 @@ func (a *Agent) Down(ctx context.Context) error {
 	defer free()
 	v := a.currentView()
 	if v == nil {
-		waited := a.Placement.Wanted(a.ID())
+		waited := a.shared.Views.Placement.Wanted(a.ID())
 		a.GiveBack()
 		if a.unexpect() || waited && a.forget() {
 			return nil
@@ -350,7 +385,7 @@ func (a *Agent) IsOf(uid uint32) bool {
 			return owner.UID == uid
 		}
 	}
-	owner, _, err := a.UserOf(a.ID())
+	owner, _, err := a.User()
 	return err == nil && owner == uid
 }
 
@@ -367,7 +402,7 @@ func (a *Agent) State() api.Agent {
 func (a *Agent) state() api.Agent {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := api.Agent{ID: a.ID(), State: api.Down, Lease: a.Placement.State(a.ID())}
+	s := api.Agent{ID: a.ID(), State: api.Down, Lease: a.shared.Views.Placement.State(a.ID())}
 	switch {
 	case a.view != nil:
 		a.view.Status(&s)
@@ -392,7 +427,7 @@ func (a *Agent) Responsive() {
 
 // Unlocked returns when the locks are free that requests of the agent need: see view.Agent.
 func (a *Agent) Unlocked() {
-	a.Registry.Responsive()
+	a.shared.Registry.Responsive()
 	a.Agent.Unlocked()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -402,6 +437,6 @@ func (a *Agent) Unlocked() {
 func (a *Agent) UpdateLog() {
 	if v := a.currentView(); v != nil {
 		v.UpdateLog()
-		_ = v.Drain() // after an error its channel tries again
 	}
+	a.drain()
 }

@@ -7,14 +7,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
+// shared returns what an agent needs at least.
+func shared() *Shared { return &Shared{Shared: session.Shared{Host: &account.Host{}}} }
+
 // TestResponsive: Responsive waits for the lock of the agent.
 func TestResponsive(t *testing.T) {
-	a := New(&session.Shared{}, "a")
+	a := New(shared(), "a")
 	a.mu.Lock()
 	done := make(chan struct{})
 	go func() { a.Responsive(); close(done) }()
@@ -44,7 +48,7 @@ func TestFreezeReplaced(t *testing.T) {
 		"a first one as it is meant": {nil, two, nil, "context canceled"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := New(&session.Shared{}, "a")
+			a := New(shared(), "a")
 			a.view = c.now
 			ctx, cancel := context.WithCancel(t.Context())
 			if c.now != nil {

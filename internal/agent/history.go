@@ -16,18 +16,19 @@ import (
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
-// history answers a request about the agent's history. by has the user id of an operator, or the session and the call of a
-// client of the agent's tools.
-func (a *Agent) history(ctx context.Context, request json.RawMessage, by audit.Event) (json.RawMessage, error) {
-	by.Agent = string(a.ID())
-	return ledger.RecordHistory(ctx, a, request, by, func(ctx context.Context, request json.RawMessage) (json.RawMessage, error) {
-		answer, err := a.answer(ctx, request)
-		var r query.Request
-		if def, no := a.Definition(); no == nil && json.Unmarshal(request, &r) == nil && (r.Undo != nil || r.Commit != nil || r.Discard != nil) {
-			a.Quotas.Recount(cmp.Or(def.Branch, a.ID())) // they change files beside the view's requests
-		}
-		return answer, err
-	})
+// HistoryFor answers an operator's request about the agent's history, and records what it changes.
+func (a *Agent) HistoryFor(ctx context.Context, operator uint32, request json.RawMessage) (json.RawMessage, error) {
+	return ledger.RecordHistory(ctx, a, request, audit.Event{Agent: string(a.ID()), UID: &operator}, a.history)
+}
+
+// history answers a request about the agent's history: see session.Agent.
+func (a *Agent) history(ctx context.Context, request json.RawMessage) (json.RawMessage, error) {
+	answer, err := a.answer(ctx, request)
+	var r query.Request
+	if def, no := a.Definition(); no == nil && json.Unmarshal(request, &r) == nil && (r.Undo != nil || r.Commit != nil || r.Discard != nil) {
+		a.shared.Views.Quotas.Recount(cmp.Or(def.Branch, a.ID())) // they change files beside the view's requests
+	}
+	return answer, err
 }
 
 // Unkept returns a note for the operator if changes that are to be kept where they can be are not; else "".
@@ -227,7 +228,7 @@ func (a *Agent) startOffline(ctx context.Context, v *view.View, def *agents.Defi
 		free()
 		return nil, nil, nil
 	}
-	p, err := view.StartOffline(&a.Host, a, def, rules)
+	p, err := view.StartOffline(&a.shared.Views, a, def, rules)
 	if err != nil {
 		a.dropIdleGroup()
 		free()
@@ -259,7 +260,7 @@ func (a *Agent) startHeld(ctx context.Context, meant *view.View, def *agents.Def
 	}
 	var p *view.Offline
 	if err == nil {
-		p, err = view.StartHeld(&a.Host, a, def, rules, v)
+		p, err = view.StartHeld(&a.shared.Views, a, def, rules, v)
 	}
 	if err == nil && v != nil && v.Unfinished() {
 		_, err = p.History(ctx, json.RawMessage(`{"diff": {}, "held": true}`))

@@ -29,14 +29,14 @@ func (a *Agent) startHome(ctx context.Context, def *agents.Definition) (*view.Vi
 		return a.home, nil
 	}
 	name, at := a.homeID(), a.HomePoint()
-	if !a.IsLeft(name, at) {
+	if !a.shared.Views.IsLeft(name, at) {
 		if _, err := a.PrepareMountPoint(name, at); err != nil {
 			return nil, err
 		}
 	}
 	own := *def
 	own.Name = def.HomeID()
-	a.home = view.Start(ctx, &a.Host, homeAgent{a}, agents.HomeOf(&own, name, a.Paths.Home(own.Name)), at, 0)
+	a.home = view.Start(ctx, &a.shared.Views, homeAgent{a}, agents.HomeOf(&own, name, a.Paths.Home(own.Name)), at, 0)
 	return a.home, nil
 }
 
@@ -56,7 +56,7 @@ func (a *Agent) WithoutHome(f func()) {
 
 // resumeHome takes over the view of the HOME that the last daemon has left.
 func (a *Agent) resumeHome(ctx context.Context, def *agents.Definition) {
-	if bytes, files := def.Limits.Quota(); bytes+files > 0 && a.IsLeft(a.homeID(), "") {
+	if bytes, files := def.Limits.Quota(); bytes+files > 0 && a.shared.Views.IsLeft(a.homeID(), "") {
 		if _, err := a.startHome(ctx, def); err != nil {
 			a.Logger.Warn("home", "agent", a.ID(), "err", err)
 		}

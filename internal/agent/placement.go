@@ -20,9 +20,9 @@ func (a *Agent) place(ctx context.Context, def *agents.Definition, patience bool
 		a.GiveBack()
 		return nil
 	}
-	err := a.Placement.Check(a.ID())
+	err := a.shared.Views.Placement.Check(a.ID())
 	if err != nil && patience {
-		err = a.Placement.Acquire(ctx, a.ID())
+		err = a.shared.Views.Placement.Acquire(ctx, a.ID())
 	}
 	if err != nil {
 		err = fmt.Errorf("agents.d/%s.md: %w", a.ID(), err)
@@ -43,7 +43,7 @@ func (a *Agent) GiveBack() {
 	})
 	dead := len(a.lingering) == 0
 	a.mu.Unlock()
-	a.Placement.Release(a.ID(), dead)
+	a.shared.Views.Placement.Release(a.ID(), dead)
 }
 
 // down unmounts a view.
@@ -60,14 +60,14 @@ func (a *Agent) placed() bool {
 	elsewhere, waits := errors.AsType[*placement.ElsewhereError](a.failure)
 	waits = waits && a.view == nil
 	a.mu.Unlock()
-	return waits && a.Placement.Wanted(elsewhere.Agent) && a.Placement.Check(elsewhere.Agent) == nil
+	return waits && a.shared.Views.Placement.Wanted(elsewhere.Agent) && a.shared.Views.Placement.Check(elsewhere.Agent) == nil
 }
 
 // keepPlace sends the view each new end of its lease, and ends the view when another host has the lease.
 func (a *Agent) keepPlace(v *view.View) {
 	for sent := time.Duration(0); ; {
-		changed := a.Placement.Changed()
-		until, lost := a.Placement.Until(a.ID())
+		changed := a.shared.Views.Placement.Changed()
+		until, lost := a.shared.Views.Placement.Until(a.ID())
 		if until > 0 && until != sent {
 			v.SetLease(until)
 			sent = until
@@ -108,12 +108,12 @@ func (a *Agent) lose(v *view.View) {
 // end unmounts the agent's view. The caller has the agent's turn.
 func (a *Agent) end(v *view.View, why string) {
 	a.CloseSocket()
-	if err := a.Approvals.Forget(a.ID()); err != nil {
+	if err := a.shared.Approvals.Forget(a.ID()); err != nil {
 		a.Logger.Error("approvals", "agent", a.ID(), "err", err)
 	}
 	a.down(v)
 	a.endHome()
-	a.Stores.End(a.ID())
+	a.shared.Stores.End(a.ID())
 	a.mu.Lock()
 	a.view = nil
 	a.mu.Unlock()

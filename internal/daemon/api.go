@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/fleet/reader"
@@ -85,7 +84,7 @@ func (d *Daemon) handler(ctx context.Context) http.Handler {
 			return nil, invalid("request: it is empty")
 		}
 		operator, _ := api.PeerOf(r.Context())
-		return a.History(r.Context(), request, audit.Event{UID: &operator})
+		return a.HistoryFor(r.Context(), operator, request)
 	}))
 	mux.HandleFunc("POST /v1/agents/{id}/forget", d.changing(d.forget))
 	mux.HandleFunc("POST /v1/agents/{id}/rule", d.forAgent(d.rule))

@@ -218,7 +218,7 @@ func (d *Daemon) recordAs(ctx context.Context, uid *uint32, outcome, as string) 
 	return func(p approvals.Approval) error {
 		e := eventOf(p, cmp.Or(outcome, p.State))
 		if e.UID = uid; p.State == approvals.Waits {
-			e.Outcome, e.UID = "asked", nil
+			e.Outcome, e.UID = audit.OutcomeAsked, nil
 		}
 		if p.Reason != "" {
 			e.Detail += fmt.Sprintf(", reason %q", p.Reason)

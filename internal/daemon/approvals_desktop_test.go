@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/scope/agents"
@@ -58,8 +60,8 @@ func TestAttackDesktop(t *testing.T) {
 		"off":               {approvals.Approval{Agent: "a", Tool: "bash"}, &off, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := &Daemon{Shared: session.Shared{Approvals: approvals.NewSet(nil), Settings: config.Settings{
-				Host: agents.Host{Tools: catalog.Tools{{Name: "bash"}}}, Approve: config.Approve{Desktop: c.desktop}}}}
+			d := &Daemon{Shared: agent.Shared{Approvals: approvals.NewSet(nil), Shared: session.Shared{Host: &account.Host{}, Settings: config.Settings{
+				Host: agents.Host{Tools: catalog.Tools{{Name: "bash"}}}, Approve: config.Approve{Desktop: c.desktop}}}}}
 			d.Logger = slog.New(slog.DiscardHandler)
 			stop := d.notifyApprovals()
 			defer stop()

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"net"
@@ -79,7 +78,7 @@ type Options struct {
 // Lock order: top.mu, mu, then the locks of an agent (see package agent). A reload holds
 // reloading, then loading.
 type Daemon struct {
-	session.Shared
+	agent.Shared
 	users users
 
 	runs    runs
@@ -152,14 +151,17 @@ func New(opt Options) (*Daemon, error) {
 		return nil, err
 	}
 	d := &Daemon{
-		Shared: session.Shared{
-			Host: view.Host{
+		Shared: agent.Shared{
+			Views: view.Host{
 				Host:  account.Host{Paths: opt.Paths, Root: mount.Privileged(), Private: opt.Only != "", Expose: settings.Expose, Logger: opt.Logger},
 				Trace: opt.Trace, Control: fusemount.OpenControl(), Build: opt.Version, Program: view.ProgramFile(),
 			},
-			Settings: settings, Version: opt.Version, Soon: opt.Only != "" || opt.Idle > 0,
-			Queue: tools.NewQueue(), Examiners: limit.NewSlots(tools.MaxExaminers), Encoders: limit.NewSlots(mcp.MaxEncoders),
-			Warnings: ledger.NewWarnings(opt.Logger), Unfinished: state.NewUnfinished(opt.Paths.State),
+			Shared: session.Shared{
+				Settings: settings, Version: opt.Version, Soon: opt.Only != "" || opt.Idle > 0,
+				Queue: tools.NewQueue(), Examiners: limit.NewSlots(tools.MaxExaminers), Encoders: limit.NewSlots(mcp.MaxEncoders),
+				Warnings: ledger.NewWarnings(opt.Logger),
+			},
+			Unfinished: state.NewUnfinished(opt.Paths.State),
 		},
 		only: opt.Only, unmounted: opt.Unmounted, http: opt.HTTP, inherited: opt.HTTPSocket, metrics: opt.Metrics, console: opt.Console,
 		notify: opt.Notify, period: opt.Watchdog,
@@ -167,14 +169,15 @@ func New(opt Options) (*Daemon, error) {
 		looking: make(chan struct{}, 1),
 		volumes: limit.NewQueue(0, 1, time.Minute),
 	}
+	d.Host, d.Control, d.Watcher = &d.Views.Host, d.Views.Control, &d.Views.Watcher
 	d.tokens = newTokens(opt.Paths.State, d.Event)
 	if d.lasting() {
-		d.Grace = settings.Grace
+		d.Grace, d.Views.Grace = settings.Grace, settings.Grace
 	}
 	d.stopped, d.runs.settled = make(chan struct{}), make(chan struct{})
 	d.Registry, d.Shared.Definitions, d.Returned = d, d.Definitions, d.returnedTo
 	d.ReturnedWeb = d.returnedWeb
-	own := stores.Host{Exec: d.ExecStore, Root: d.Root, Disk: &d.Quotas, Stderr: &view.LogWriter{Logger: opt.Logger, Name: "drivers"}}
+	own := stores.Host{Exec: d.execStore, Root: d.Root, Disk: &d.Views.Quotas, Stderr: &view.LogWriter{Logger: opt.Logger, Name: "drivers"}}
 	if d.Root { // of an ordinary user's daemon: himself
 		own.User = d.UserOf
 	}
@@ -195,7 +198,7 @@ func New(opt Options) (*Daemon, error) {
 		err = d.claimState()
 	}
 	if f := settings.Fleet; err == nil && f.Name != "" && d.only == "" {
-		d.Placement, err = placement.New(f.Name, d.Paths.State)
+		d.Views.Placement, err = placement.New(f.Name, d.Paths.State)
 	}
 	if err == nil {
 		kept, lost, err = d.loadApprovals(opt.Headless)
@@ -210,6 +213,7 @@ func New(opt Options) (*Daemon, error) {
 	var loading sync.WaitGroup
 	loading.Go(func() { before, now = d.replace("") })
 	d.Log, err = d.openLog(process)
+	d.Views.Log = d.Log
 	loading.Wait()
 	if err != nil {
 		_ = d.CloseSandboxes() // the log's error counts
@@ -238,6 +242,19 @@ func New(opt Options) (*Daemon, error) {
 	return d, nil
 }
 
+// execStore starts the command of a store's program: see session.Shared.
+func (d *Daemon) execStore(ctx context.Context, store string, p *config.StoreProgram, c sandbox.Command) (*sandbox.Process, error) {
+	leave, err := d.Enter() // the log is open until the end is recorded
+	if err != nil {
+		return nil, err
+	}
+	process, err := d.ExecStore(ctx, store, p, c, leave)
+	if err != nil {
+		leave()
+	}
+	return process, err
+}
+
 // hostChecks returns the checks of scopefs.yaml that need this host.
 func hostChecks() (config.Checks, error) {
 	all, err := session.Tools()
@@ -247,7 +264,7 @@ func hostChecks() (config.Checks, error) {
 }
 
 // openLog opens the log that a process writes.
-func (d *Daemon) openLog(process func() (io.ReadWriteCloser, error)) (*audit.Log, error) {
+func (d *Daemon) openLog(process func() (audit.Process, error)) (*audit.Log, error) {
 	return audit.Start(process, d.Paths.Audit(), audit.Options{
 		// The operator sees what the log records about itself.
 		Notice:   func(e audit.Event) { d.Logger.Warn("audit log", "outcome", e.Outcome, "detail", e.Detail) },
@@ -293,7 +310,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	go d.Stores.Measure(ctx)
 	d.RemoveLeftTasks(ctx)
 	recovering, recovered := context.WithCancel(ctx)
-	defer d.RecoverSpools(recovering)()
+	defer d.Views.RecoverSpools(recovering)()
 	defer recovered()
 	if err := d.openUsers(ctx); err != nil {
 		return err

@@ -115,7 +115,7 @@ func (d *Daemon) replace(id scope.ID) (was, now *loaded) {
 	d.register(next) // before anybody can find a definition without its agent
 	now = &loaded{next, activities, errs, flags}
 	d.loaded.Store(now)
-	d.Quotas.Define(next.Agents)
+	d.Views.Quotas.Define(next.Agents)
 	if seen := next.Seen(); !maps.Equal(seen, last.Seen()) {
 		if err := state.KeepSeen(d.Paths.State, seen); err != nil {
 			d.Logger.Error("what has loaded is not kept for the next daemon", "err", err)

@@ -72,7 +72,7 @@ func (d *Daemon) abortLeft() (err error) {
 	}
 	d.points, _ = os.ReadDir(d.Paths.Views())
 	for _, m := range d.left {
-		if id, _ := mount.Agent(m); d.IsLeft(id, m.Mountpoint) {
+		if id, _ := mount.Agent(m); d.Views.IsLeft(id, m.Mountpoint) {
 			continue
 		}
 		if err := abort(d.Control, m); err != nil {

@@ -105,7 +105,7 @@ func (d *Daemon) startHolder() error {
 	if err != nil {
 		return fmt.Errorf("run directory %q: %w", d.Paths.Run, err)
 	}
-	d.Holder, d.Tunnels = h, &tunnels.Set{Holder: h, Logger: d.Logger}
+	d.Holder, d.Views.Holder, d.Tunnels = h, h, &tunnels.Set{Holder: h, Logger: d.Logger}
 	if err := d.keepLeft(left); err != nil {
 		h.Leave()
 		return fmt.Errorf("run directory %q: %w", d.Paths.Run, err)
@@ -128,7 +128,7 @@ func (d *Daemon) keepLeft(left []*holder.Place) error {
 			boxes = append(boxes, p)
 		}
 	}
-	if err := d.Host.Leave(views); err != nil {
+	if err := d.Views.Leave(views); err != nil {
 		return err
 	}
 	d.runs.left = outlive.Items(boxes, d.Logger)
@@ -140,7 +140,7 @@ func (d *Daemon) keepLeft(left []*holder.Place) error {
 func (d *Daemon) takeOver(ctx context.Context, expected []*agent.Agent) (others []*agent.Agent) {
 	var left []*agent.Agent
 	for _, a := range expected {
-		if d.IsLeft(a.ID(), "") {
+		if d.Views.IsLeft(a.ID(), "") {
 			d.adopt(a)
 			left = append(left, a)
 		} else {
@@ -161,7 +161,7 @@ func (d *Daemon) takeOver(ctx context.Context, expected []*agent.Agent) (others 
 	}
 	d.settleRuns()
 	d.EndTunnels(ctx)
-	d.EndLeft()
+	d.Views.EndLeft()
 	d.Holder.Settled(d.Grace)
 	return others
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/internal/session"
@@ -28,7 +29,7 @@ func boundedBy(h *httpFace, a *agent.Agent, next http.Handler) http.Handler {
 func TestBodyDeadline(t *testing.T) {
 	need.Long(t, "waits for a deadline")
 	const patience = 300 * time.Millisecond
-	a := agent.New(&session.Shared{}, "a")
+	a := agent.New(&agent.Shared{Shared: session.Shared{Host: &account.Host{}}}, "a")
 	h := &httpFace{patience: patience}
 	server := httptest.NewServer(boundedBy(h, a, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.ReadAll(r.Body); err != nil {

@@ -11,12 +11,16 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/internal/agent"
+	"github.com/scopefs/scopefs/internal/session"
 )
 
 // TestServeAt: an address that cannot be had is tried again at growing intervals, and is in Agents meanwhile.
 func TestServeAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &Daemon{}
+		d := &Daemon{Shared: agent.Shared{Shared: session.Shared{Host: &account.Host{}}}}
 		d.Logger = slog.New(slog.DiscardHandler)
 		taken := errors.New("taken")
 		var free atomic.Bool

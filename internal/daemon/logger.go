@@ -12,35 +12,41 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/child"
+	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/view"
 )
 
-// startLogger starts scopefs-log, which writes the audit log, and returns a connection to it. Closing the connection ends the process. Only
+// startLogger starts scopefs-log, which writes the audit log, and returns the connections to it. Closing them ends the process. Only
 // that process waits for the disk, because a process that waits for a frozen disk cannot be killed.
-func startLogger(stderr io.Writer) (io.ReadWriteCloser, error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+func startLogger(stderr io.Writer) (log audit.Process, err error) {
+	ours, theirs, err := descriptors.Pair(unix.SOCK_STREAM)
 	if err != nil {
-		return nil, os.NewSyscallError("socketpair", err)
+		return log, err
 	}
-	theirs := os.NewFile(uintptr(pair[1]), "log")
 	defer theirs.Close()
-	_ = unix.SetNonblock(pair[0], true) // so that writes can have deadlines
-	p := &logProcess{File: os.NewFile(uintptr(pair[0]), "log"), ended: make(chan struct{})}
-	if p.cmd, err = child.Command(child.Log); err != nil {
-		p.File.Close()
-		return nil, err
+	control, channels, err := descriptors.Pair(unix.SOCK_SEQPACKET)
+	if err != nil {
+		ours.Close()
+		return log, err
 	}
-	// With GOMAXPROCS the runtime does not look for the limits of a control group at its start.
-	p.cmd.Env, p.cmd.Stderr = []string{"GOMAXPROCS=2"}, stderr
-	p.cmd.ExtraFiles = []*os.File{theirs}
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := p.cmd.Start(); err != nil {
-		p.File.Close()
-		return nil, fmt.Errorf("start the process that writes the log: %w", err)
+	defer channels.Close()
+	p := &logProcess{File: ours, ended: make(chan struct{})}
+	if p.cmd, err = child.Command(child.Log); err == nil {
+		// With GOMAXPROCS the runtime does not look for the limits of a control group at its start.
+		p.cmd.Env, p.cmd.Stderr = []string{"GOMAXPROCS=2"}, stderr
+		p.cmd.ExtraFiles = []*os.File{theirs, channels}
+		p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		err = p.cmd.Start()
+	}
+	if err != nil {
+		ours.Close()
+		control.Close()
+		return log, fmt.Errorf("start the process that writes the log: %w", err)
 	}
 	go func() { _ = p.cmd.Wait(); close(p.ended) }()
-	return p, nil
+	return audit.Process{Conn: p, Control: control}, nil
 }
 
 // logProcess is a process of scopefs-log, and the daemon's end of its connection.
@@ -48,14 +54,6 @@ type logProcess struct {
 	*os.File
 	cmd   *exec.Cmd
 	ended chan struct{}
-}
-
-// logWriteTime limits how long the process may take to read a group.
-const logWriteTime = 5 * time.Second
-
-func (p *logProcess) Write(b []byte) (int, error) {
-	_ = p.SetWriteDeadline(time.Now().Add(logWriteTime))
-	return p.File.Write(b)
 }
 
 // logKillTime limits how long Close waits for the process. A process that waits for a frozen disk exits when the disk
@@ -75,13 +73,13 @@ func (p *logProcess) Close() error {
 
 // firstLogger starts the process that writes the log. process returns it, and another one at each later call. unused ends it
 // unless process was called.
-func firstLogger(l *slog.Logger) (process func() (io.ReadWriteCloser, error), unused func()) {
+func firstLogger(l *slog.Logger) (process func() (audit.Process, error), unused func()) {
 	stderr := &view.LogWriter{Logger: l.With("process", child.Log)}
-	start := func() (io.ReadWriteCloser, error) { return startLogger(stderr) }
+	start := func() (audit.Process, error) { return startLogger(stderr) }
 	first := sync.OnceValues(start)
 	go func() { _, _ = first() }() // process and unused have the result
 	used := false
-	process = func() (io.ReadWriteCloser, error) {
+	process = func() (audit.Process, error) {
 		if used {
 			return start()
 		}
@@ -92,8 +90,9 @@ func firstLogger(l *slog.Logger) (process func() (io.ReadWriteCloser, error), un
 		if used {
 			return
 		}
-		if conn, err := first(); err == nil {
-			conn.Close()
+		if p, err := first(); err == nil {
+			p.Control.Close()
+			p.Conn.Close()
 		}
 	}
 	return process, unused

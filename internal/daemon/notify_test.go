@@ -7,8 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/session"
-	"github.com/scopefs/scopefs/internal/view"
 )
 
 // TestHealth: a daemon whose lock is held does not answer that it is healthy.
@@ -16,7 +17,7 @@ func TestHealth(t *testing.T) {
 	log, err := audit.Open(t.TempDir(), audit.Options{})
 	require.NoError(t, err)
 	defer log.Close()
-	d := &Daemon{Shared: session.Shared{Host: view.Host{Log: log}}}
+	d := &Daemon{Shared: agent.Shared{Shared: session.Shared{Host: &account.Host{}, Log: log}}}
 	d.mu.Lock()
 	done := make(chan struct{})
 	go func() { d.checkHealth(); close(done) }()

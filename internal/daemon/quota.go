@@ -21,7 +21,7 @@ func (d *Daemon) watchQuotas(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		for id, q := range d.Quotas.Alarms() {
+		for id, q := range d.Views.Quotas.Alarms() {
 			outcome := "has room"
 			if q.Part() >= usage.HighPart {
 				outcome = "nearly full"

@@ -55,8 +55,8 @@ func (d *Daemon) Agent(id scope.ID) (*agent.Agent, error) {
 	return nil, err
 }
 
-// Member returns the agent of an id, or why there is none, for the caller of a task.
-func (d *Daemon) Member(id scope.ID) (*session.Agent, error) {
+// member returns the agent of an id, or why there is none.
+func (d *Daemon) member(id scope.ID) (*session.Agent, error) {
 	a, err := d.Agent(id)
 	if err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func (d *Daemon) Agents() []api.Agent {
 // and then to mountExpected.
 func (d *Daemon) expect(ids []scope.ID) (expected []*agent.Agent) {
 	for _, id := range ids {
-		if def := d.Definitions()[id]; def != nil && def.Lent && !d.IsLeft(id, "") {
+		if def := d.Definitions()[id]; def != nil && def.Lent && !d.Views.IsLeft(id, "") {
 			continue // the sandbox that has it mounts it
 		}
 		if a := d.agent(id); a.Expect() {

@@ -154,7 +154,7 @@ func (d *Daemon) giveBack(all []*agent.Agent) {
 	for _, a := range all {
 		a.GiveBack()
 	}
-	d.Placement.Flush(ctx)
+	d.Views.Placement.Flush(ctx)
 }
 
 // each calls f for all agents at the same time, and waits.

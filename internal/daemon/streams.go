@@ -34,7 +34,7 @@ func (d *Daemon) startStreams() (stop func()) {
 			d.node.Store(node)
 			list, leave = append(slices.Clone(list), f.Stream()), node.Close
 			host.Fleet = node.Handlers()
-			d.Placement.Handle(host.Fleet)
+			d.Views.Placement.Handle(host.Fleet)
 		}
 	}
 	all := streams.Start(list, host)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/session"
@@ -95,7 +96,7 @@ func TestTokenRevoked(t *testing.T) {
 	h := &httpFace{patience: time.Minute}
 	started := make(chan struct{})
 	ended := make(chan error, 1)
-	go h.bounded(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/mcp", nil), agent.New(&session.Shared{}, "a"), got,
+	go h.bounded(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/mcp", nil), agent.New(&agent.Shared{Shared: session.Shared{Host: &account.Host{}}}, "a"), got,
 		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			until, limited := r.Context().Deadline()
 			assert.True(t, limited && until.Equal(later.Round(0)), "a stream ends with its token")

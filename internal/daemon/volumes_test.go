@@ -12,8 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/internal/agent"
 	"github.com/scopefs/scopefs/internal/session"
-	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/tools/limit"
 )
 
@@ -24,7 +25,7 @@ func TestVolumeWaits(t *testing.T) {
 		log, err := audit.Open(t.TempDir(), audit.Options{})
 		require.NoError(t, err)
 		defer log.Close()
-		d := &Daemon{Shared: session.Shared{Host: view.Host{Log: log}}, volumes: limit.NewQueue(0, 1, time.Hour)}
+		d := &Daemon{Shared: agent.Shared{Shared: session.Shared{Host: &account.Host{}, Log: log}}, volumes: limit.NewQueue(0, 1, time.Hour)}
 		free, err := d.volumes.Take(t.Context(), "a")
 		require.NoError(t, err)
 		defer free()

@@ -20,7 +20,7 @@ func CheckActivity(a activities.Activity) error {
 // activities returns the tools that the operator has declared.
 func (c *client) activities() []tools.Tool {
 	var all []tools.Tool
-	for _, a := range c.agent.Registry.Activities().All {
+	for _, a := range c.agent.Activities().All {
 		if t, err := c.activity(a); err == nil { // they were checked
 			all = append(all, t)
 		}
@@ -56,7 +56,7 @@ func (c *client) activity(a activities.Activity) (tools.Tool, error) {
 func (c *client) other(ctx context.Context, env tools.Env, a activities.Activity, name string,
 	params json.RawMessage) (tools.Result, error) {
 	d := c.rules().Call(name, false)
-	for _, by := range c.agent.Registry.Activities().All {
+	for _, by := range c.agent.Activities().All {
 		if by.Name == name && by.Program && d.Allow {
 			t, err := c.activity(by)
 			if err != nil {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/printable"
-	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/approvals"
 )
@@ -19,24 +18,25 @@ import (
 var errNoQuestion = errors.New("the rules leave nothing to the operator")
 
 // Ask implements view.Agent. A grant holds for all sandboxes of the agent, as the view does.
-func (a *Agent) Ask(ctx context.Context, q view.Question) (said view.Answer, err error) {
+func (a *Agent) Ask(ctx context.Context, q Question) (said Answer, err error) {
 	from, of := a.originOf(q.PID), a
 	if root := a.rootOf(); root != nil {
 		of = root
 	}
 	if q.Whole && from.session == "" {
-		return view.Answer{Outside: true}, nil
+		return Answer{Outside: true}, nil
 	}
 	p, err := a.pathApproval(of, q, from)
-	if err != nil || a.Approvals == nil {
+	if err != nil || a.Approvals() == nil {
 		return said, cmp.Or(err, errNoQuestion)
 	}
-	decided, err := a.Approvals.Wait(ctx, p, func(made approvals.Approval) error {
-		outcome := "asked"
+	decided, err := a.Approvals().Wait(ctx, p, func(made approvals.Approval) error {
+		outcome := audit.OutcomeAsked
 		if made.State == approvals.Stands {
-			outcome = "used"
+			outcome = audit.OutcomeUsed
 		}
-		return a.Record(context.WithoutCancel(ctx), audit.Event{Event: audit.KindApproval, Agent: string(of.id), Session: from.session,
+		a.drainView()
+		return of.Record(context.WithoutCancel(ctx), audit.Event{Event: audit.KindApproval, Agent: string(of.id), Session: from.session,
 			Parent: from.parent, Op: made.Tool, Target: string(p.Arguments), Rule: made.Rule, Outcome: outcome, Detail: made.ID})
 	})
 	if err != nil || decided.State == approvals.Waits {
@@ -53,7 +53,7 @@ func (a *Agent) Ask(ctx context.Context, q view.Question) (said view.Answer, err
 		}
 	}
 	said.Outlast = func(ctx context.Context) {
-		a.Approvals.Outlast(ctx, func() (approvals.Approval, error) { return a.pathApproval(of, q, from) })
+		a.Approvals().Outlast(ctx, func() (approvals.Approval, error) { return a.pathApproval(of, q, from) })
 	}
 	return said, nil
 }
@@ -85,7 +85,7 @@ func (a *Agent) undecided(p approvals.Approval, id string, from origin) {
 
 // pathApproval returns what the operator approves of a question about a view, under the current rules of the agent of. The view may be
 // the agent's: the rules say whether there is a question.
-func (a *Agent) pathApproval(of *Agent, q view.Question, from origin) (p approvals.Approval, err error) {
+func (a *Agent) pathApproval(of *Agent, q Question, from origin) (p approvals.Approval, err error) {
 	def, err := a.Definition()
 	if err != nil {
 		return p, err

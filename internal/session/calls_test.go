@@ -8,10 +8,9 @@ import (
 
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/proc"
-	"github.com/scopefs/scopefs/internal/view"
 )
 
 // TestActor: a process of the host acts for no session.
 func TestActor(t *testing.T) {
-	assert.Equal(t, history.Actor{Program: proc.Name(os.Getpid()), Lasting: true}, (&Agent{View: func() *view.View { return nil }}).Actor(os.Getpid()))
+	assert.Equal(t, history.Actor{Program: proc.Name(os.Getpid()), Lasting: true}, (&Agent{Daemon: nothing{}}).Actor(os.Getpid()))
 }

@@ -1,15 +1,10 @@
 package session
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,7 +12,6 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/history/query"
-	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
@@ -32,15 +26,13 @@ type changeSet struct {
 	by     *client  // the caller's
 	member *Agent
 	chain  string
-	place  string   // of the branch
-	from   string   // see rootOf
-	lock   *os.File // of place
+	branch Branch
+	from   string // see rootOf
 
 	turn chan struct{} // holds a value while a request is answered, or the branch is removed
 
 	mu    sync.Mutex
-	view  *view.View // while the member works
-	gone  bool       // the branch is removed
+	gone  bool // the branch is removed
 	timer *time.Timer
 }
 
@@ -50,90 +42,12 @@ const (
 	setAge  = 24 * time.Hour
 )
 
-// taskPrefix begins the ids of tasks. 26 random characters follow.
-const taskPrefix = "task-"
-
-// heldTasks are all change sets of a daemon.
-type heldTasks struct {
-	mu  sync.Mutex
-	all map[*changeSet]struct{}
-}
-
-func (h *heldTasks) add(s *changeSet) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.all == nil {
-		h.all = map[*changeSet]struct{}{}
-	}
-	h.all[s] = struct{}{}
-}
-
-func (h *heldTasks) remove(s *changeSet) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.all, s)
-}
-
-// views returns the views of tasks that are under way, with their change sets.
-func (h *heldTasks) views() map[*changeSet]*view.View {
-	h.mu.Lock()
-	all := slices.Collect(maps.Keys(h.all))
-	h.mu.Unlock()
-	views := map[*changeSet]*view.View{}
-	for _, s := range all {
-		if v := s.current(); v != nil {
-			views[s] = v
-		}
-	}
-	return views
-}
-
-// RuleTasks makes the views of tasks decide by the current rules.
-func (s *Shared) RuleTasks() {
-	var ruling sync.WaitGroup
-	for set, v := range s.held.views() { // side by side: a view that is stuck delays no other
-		ruling.Go(func() { set.rule(v) })
-	}
-	ruling.Wait()
-}
-
-// UpdateTaskLogs sends the views of tasks whether the log can be written.
-func (s *Shared) UpdateTaskLogs() {
-	var telling sync.WaitGroup
-	for _, v := range s.held.views() { // side by side: a view that is stuck takes a while
-		telling.Go(v.UpdateLog)
-	}
-	telling.Wait()
-}
-
-// rule makes the task's view decide by the current rules. After an error the next process of the view does.
-func (s *changeSet) rule(v *view.View) {
-	if def, err := s.definition(); err == nil {
-		if _, err := v.SetRules(def.View.PolicySpec()); err != nil {
-			s.by.agent.Logger.Warn("the view of a task is restarted", "agent", s.member.id, "task", s.id, "err", err)
-		}
-	}
-}
-
-// definition returns that of the task's view.
-func (s *changeSet) definition() (*agents.Definition, error) {
-	caller, err1 := s.by.agent.Definition()
-	member, err2 := s.member.Definition()
-	if err := errors.Join(err1, err2); err != nil {
-		return nil, err
-	}
-	return agents.Task(s.id, caller.Definition, member.Definition), nil
-}
+// TaskPrefix begins the ids of tasks. 26 random characters follow.
+const TaskPrefix = "task-"
 
 // rootOf returns what of a caller's definition a branch cannot follow.
 func rootOf(def *agents.Definition) string {
 	return fmt.Sprintf("%q %q %q", def.Dir, def.User, def.History.Dir)
-}
-
-func (s *changeSet) current() *view.View {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.view
 }
 
 // fork makes a branch of the client's directory for a task of a member, and mounts it.
@@ -150,15 +64,13 @@ func (c *client) fork(ctx context.Context, member *Agent) (*changeSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	id := scope.ID(taskPrefix + strings.ToLower(rand.Text()))
+	id := scope.ID(TaskPrefix + strings.ToLower(rand.Text()))
 	s := &changeSet{id: id, by: c, member: member, from: rootOf(caller.Definition), turn: make(chan struct{}, 1)}
 	s.chain = chainOf(append(c.callers(), member.id))
-	def, err := s.definition()
-	if err != nil {
+	if s.branch, err = c.agent.Branch(Task{id, member.id, s.chain}); err != nil {
 		return nil, err
 	}
-	s.place = c.agent.Paths.History(def.Name, def.History.Dir)
-	if err := s.mount(ctx, def); err != nil {
+	if err := s.branch.Mount(ctx); err != nil {
 		s.drop("it could not be mounted")
 		return nil, tools.Errorf(tools.Unavailable, "no branch of the files can be made").
 			Suggest("ask the operator: the daemon's log has the reason").Because(err)
@@ -170,61 +82,10 @@ func (c *client) fork(ctx context.Context, member *Agent) (*changeSet, error) {
 	return s, nil
 }
 
-// make makes the directory of the branch, and locks it: another daemon must not remove it as left over.
-func (s *changeSet) make(def *agents.Definition) error {
-	host := &s.by.agent.Host
-	root, owner, err := host.OpenScope(def)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	dir, err := host.OpenHistory(def, root, owner)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	if s.lock, err = view.LockBranch(s.place); err != nil {
-		return err
-	}
-	return view.Parties{Caller: s.by.agent.id, Member: s.member.id}.Write(dir)
-}
-
-// mount mounts the task's view.
-func (s *changeSet) mount(ctx context.Context, def *agents.Definition) error {
-	if err := s.make(def); err != nil {
-		return err
-	}
-	host := &s.by.agent.Host
-	at := filepath.Join(host.Paths.Views(), string(s.id))
-	hidden, err := host.PrepareMountPoint(s.id, at)
-	if err != nil {
-		return err
-	}
-	v := view.Start(ctx, host, &taskAgent{s.member, s}, def, at, hidden)
-	s.mu.Lock()
-	s.view = v
-	s.mu.Unlock()
-	s.by.agent.held.add(s)
-	s.rule(v) // a reload did not know it yet
-	return v.Wait(ctx)
-}
-
-// unmount ends the task's view, and with it each process that could change the branch.
-func (s *changeSet) unmount() {
-	v := s.current()
-	if v == nil {
-		return
-	}
-	v.Down()
-	s.mu.Lock()
-	s.view = nil
-	s.mu.Unlock()
-}
-
 // finish ends the work on a branch, and returns its changes for the client. A task that has failed, and one that changed
 // nothing, leaves none.
 func (s *changeSet) finish(ctx context.Context, out sandbox.Output, err error) (*delegate.Changes, error) {
-	s.unmount()
+	s.branch.Unmount()
 	if err != nil || out.Exit.Code != 0 || out.Exit.Signal != 0 {
 		s.drop("the task has failed")
 		return nil, err
@@ -320,7 +181,7 @@ func (c *client) dropSets() {
 func (s *changeSet) drop(why string) {
 	s.turn <- struct{}{}
 	defer func() { <-s.turn }()
-	s.unmount()
+	s.branch.Unmount()
 	c := s.by
 	c.mu.Lock()
 	c.sets = slices.DeleteFunc(c.sets, func(o *changeSet) bool { return o == s })
@@ -335,14 +196,10 @@ func (s *changeSet) drop(why string) {
 	if !first {
 		return
 	}
-	c.agent.held.remove(s)
 	outcome := "done"
-	if err := view.RemoveBranch(s.place); err != nil {
+	if err := s.branch.Remove(); err != nil {
 		c.agent.Logger.Error("the branch of a task is left: the next daemon removes it", "agent", c.agent.id, "task", s.id, "err", err)
 		outcome, why = "failed", why+": "+err.Error()
-	}
-	if s.lock != nil {
-		s.lock.Close()
 	}
 	c.agent.Event(s.event("discard", outcome, why))
 }
@@ -360,7 +217,7 @@ func (s *changeSet) target() string { return "task " + string(s.id) }
 
 // ask answers a request about the branch by the caller's current rules. It changes nothing: see commit.
 func (s *changeSet) ask(ctx context.Context, r query.Request) (reply *query.Reply, err error) {
-	err = s.with(ctx, func(o *view.Offline) error {
+	err = s.with(ctx, func(o BranchProcess) error {
 		reply, err = request(ctx, o, r)
 		return err
 	})
@@ -368,7 +225,7 @@ func (s *changeSet) ask(ctx context.Context, r query.Request) (reply *query.Repl
 }
 
 // with calls f with a process that has the branch open. One does at a time.
-func (s *changeSet) with(ctx context.Context, f func(*view.Offline) error) error {
+func (s *changeSet) with(ctx context.Context, f func(BranchProcess) error) error {
 	select {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
@@ -393,8 +250,7 @@ func (s *changeSet) with(ctx context.Context, f func(*view.Offline) error) error
 		return tools.Errorf(tools.Conflict, "the operator has given this agent another directory or user since the task was given").
 			Suggest("discard the changes of the task")
 	}
-	task := agents.TaskOf(s.id, def.Definition)
-	o, err := view.StartOffline(&a.Host, &taskAgent{a, s}, task, task.View.PolicySpec())
+	o, err := s.branch.Open()
 	if err != nil {
 		return err
 	}
@@ -403,7 +259,7 @@ func (s *changeSet) with(ctx context.Context, f func(*view.Offline) error) error
 }
 
 // request sends a request to a process that has a branch open.
-func request(ctx context.Context, o *view.Offline, r query.Request) (*query.Reply, error) {
+func request(ctx context.Context, o BranchProcess, r query.Request) (*query.Reply, error) {
 	text, err := json.Marshal(r)
 	if err != nil {
 		return nil, err
@@ -415,41 +271,6 @@ func request(ctx context.Context, o *view.Offline, r query.Request) (*query.Repl
 	reply := &query.Reply{}
 	return reply, json.Unmarshal(answer, reply) // the process may answer anything
 }
-
-// taskAgent is whose view the branch of a task has, or the process that answers about it: the member's, or the caller's.
-type taskAgent struct {
-	*Agent
-	set *changeSet
-}
-
-var _ view.Agent = (*taskAgent)(nil)
-
-// Spools implements view.Agent: the view's name is not the agent's.
-func (t *taskAgent) Spools() bool { return false }
-
-// Event implements view.Agent.
-func (t *taskAgent) Event(e audit.Event) { t.Agent.Event(t.own(e)) }
-
-// RecordFile implements view.Agent.
-func (t *taskAgent) RecordFile(alive context.Context, hurry <-chan struct{}, e audit.Event, before func() error) error {
-	return t.Agent.RecordFile(alive, hurry, t.own(e), before)
-}
-
-func (t *taskAgent) own(e audit.Event) audit.Event {
-	e.Agent, e.Chain = string(t.id), t.set.chain
-	if e.Event == audit.KindView {
-		e.Detail = strings.TrimSuffix(t.set.target()+": "+e.Detail, ": ")
-	}
-	return e
-}
-
-// EndSandboxes implements view.Agent: the member's other sandboxes are on other views.
-func (t *taskAgent) EndSandboxes() (wait func()) {
-	return t.endSandboxes(func(b *Sandbox) bool { return b.held == t.set })
-}
-
-// DropGroup implements view.Agent: the agent's own view has the group.
-func (t *taskAgent) DropGroup() {}
 
 // askTask answers a request about the changes of a task that a member did for the client: see changes.Tasks.
 func (c *client) askTask(ctx context.Context, env tools.Env, task string, r query.Request) (*query.Reply, error) {
@@ -471,64 +292,4 @@ func (c *client) discardTask(task string) error {
 		s.drop("by the agent")
 	}
 	return err
-}
-
-// RemoveLeftTasks removes the branches of tasks that a killed daemon has left, and the names of sockets. It finishes commits that were
-// interrupted.
-func (s *Shared) RemoveLeftTasks(ctx context.Context) {
-	removeRunnerSockets(s.Paths)
-	dirs := []string{s.Paths.Histories()}
-	for _, def := range s.Definitions() {
-		if dir := def.History.Dir; dir != "" && !slices.Contains(dirs, dir) {
-			dirs = append(dirs, dir)
-		}
-	}
-	for _, dir := range dirs {
-		left, _ := os.ReadDir(dir)
-		for _, e := range left {
-			if id, ok := taskOf(e.Name()); ok && s.Definitions()[id] == nil && ctx.Err() == nil {
-				s.removeLeft(ctx, id, filepath.Join(dir, e.Name()))
-			}
-		}
-	}
-}
-
-// taskOf returns the id of the task whose branch a directory of a name is.
-func taskOf(name string) (scope.ID, bool) {
-	text, ok := strings.CutPrefix(name, taskPrefix)
-	other := func(r rune) bool { return (r < 'a' || r > 'z') && (r < '2' || r > '7') }
-	return scope.ID(name), ok && len(text) == 26 && !strings.ContainsFunc(text, other)
-}
-
-func (s *Shared) removeLeft(ctx context.Context, id scope.ID, place string) {
-	lock, err := view.LockBranch(place)
-	if err != nil { // another daemon's, which is for one command
-		return
-	}
-	defer lock.Close()
-	parties, err := view.ReadParties(place)
-	if err == nil {
-		err = s.finishLeft(ctx, id, parties)
-	}
-	if removed := view.RemoveBranch(place); removed != nil {
-		s.Logger.Error("the branch of a task is left", "at", place, "err", cmp.Or(err, removed))
-		return
-	}
-	chain := chainOf([]scope.ID{parties.Caller, parties.Member})
-	s.Event(audit.Event{Event: audit.KindHistory, Agent: string(parties.Caller), Chain: chain, Op: "discard",
-		Target: "task " + string(id), Outcome: "done", Detail: "the daemon that had it was killed"})
-}
-
-// finishLeft finishes a commit of a branch that a killed daemon has left.
-func (s *Shared) finishLeft(ctx context.Context, id scope.ID, parties view.Parties) error {
-	a, err := s.Registry.Member(parties.Caller)
-	if err != nil {
-		return err
-	}
-	def, err := a.Definition()
-	if err != nil {
-		return err
-	}
-	of := &taskAgent{a, &changeSet{id: id, chain: chainOf([]scope.ID{parties.Caller, parties.Member})}}
-	return view.FinishCommit(&s.Host, of, agents.TaskOf(id, def.Definition))
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/scopefs/scopefs/fs/history/query"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/ledger"
-	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/changes"
@@ -36,7 +35,7 @@ func (s *changeSet) commit(ctx context.Context, env tools.Env, r query.Request) 
 	empty := false
 	by := audit.Event{Agent: string(c.agent.id), Session: c.name, Call: env.Call, Chain: s.chain, Target: s.target()}
 	_, err = ledger.RecordHistory(ctx, c.agent, text, by, func(ctx context.Context, _ json.RawMessage) (answer json.RawMessage, err error) {
-		err = s.with(ctx, func(o *view.Offline) error {
+		err = s.with(ctx, func(o BranchProcess) error {
 			if v := c.agent.View(); v != nil && v.Keeps() {
 				reply, empty, err = s.takeKept(ctx, env, o, r)
 			} else {
@@ -56,7 +55,7 @@ func (s *changeSet) commit(ctx context.Context, env tools.Env, r query.Request) 
 }
 
 // takeDirect takes changes over into the caller's directory. It reports whether nothing differs any more.
-func (s *changeSet) takeDirect(ctx context.Context, o *view.Offline, r query.Request) (*query.Reply, bool, error) {
+func (s *changeSet) takeDirect(ctx context.Context, o BranchProcess, r query.Request) (*query.Reply, bool, error) {
 	reply, err := request(ctx, o, r)
 	if err != nil || reply.Result == nil || reply.Result.Done == 0 {
 		return reply, false, err
@@ -70,7 +69,7 @@ func (s *changeSet) takeDirect(ctx context.Context, o *view.Offline, r query.Req
 
 // takeKept takes changes over through the caller's view, as the caller's call: the view keeps what they destroy. What is done
 // when an error ends it is undone.
-func (s *changeSet) takeKept(ctx context.Context, env tools.Env, o *view.Offline, r query.Request) (*query.Reply, bool, error) {
+func (s *changeSet) takeKept(ctx context.Context, env tools.Env, o BranchProcess, r query.Request) (*query.Reply, bool, error) {
 	check := *r.Commit
 	check.Check = true
 	r.Commit = &check
@@ -98,7 +97,7 @@ func (s *changeSet) takeKept(ctx context.Context, env tools.Env, o *view.Offline
 }
 
 // takingOf returns what a commit that was checked would do, and how many changes that is.
-func takingOf(ctx context.Context, o *view.Offline, check *query.Branch) (t file.Taking, count int, err error) {
+func takingOf(ctx context.Context, o BranchProcess, check *query.Branch) (t file.Taking, count int, err error) {
 	for total := 1; count < total; {
 		page, err := request(ctx, o, query.Request{Commit: check, Offset: int64(count)})
 		switch {
@@ -122,7 +121,7 @@ func takingOf(ctx context.Context, o *view.Offline, check *query.Branch) (t file
 }
 
 // takeThrough changes the caller's view in a sandbox that runs nothing else.
-func (s *changeSet) takeThrough(ctx context.Context, env tools.Env, o *view.Offline, taking file.Taking) error {
+func (s *changeSet) takeThrough(ctx context.Context, env tools.Env, o BranchProcess, taking file.Taking) error {
 	c := s.by
 	upper, err := o.Upper()
 	if err != nil {
@@ -155,7 +154,7 @@ func (s *changeSet) takeBack(ctx context.Context, env tools.Env, cause error) er
 	request, err := json.Marshal(query.Request{Client: c.name, Undo: &history.Selection{Calls: []string{env.Call}}})
 	var answer json.RawMessage
 	if err == nil {
-		answer, err = c.agent.History(context.WithoutCancel(ctx), request, audit.Event{Session: c.name, Call: env.Call, Chain: c.chain()})
+		answer, err = c.recorded(context.WithoutCancel(ctx), env, c.agent, request, c.agent.History)
 	}
 	var reply query.Reply
 	if err == nil {

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,10 +13,25 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/audit"
-	"github.com/scopefs/scopefs/internal/view"
+	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 )
+
+// directory is a branch that nobody works on.
+type directory struct {
+	Branch
+	removed atomic.Bool
+}
+
+func (*directory) Unmount() {}
+
+func (d *directory) Remove() error {
+	if d.removed.Swap(true) {
+		return os.ErrNotExist
+	}
+	return nil
+}
 
 // waiting returns a client, and a function that makes a change set that waits for it.
 func waiting(t *testing.T) (*client, func(id scope.ID) (oldest *changeSet, ok bool)) {
@@ -23,14 +39,12 @@ func waiting(t *testing.T) (*client, func(id scope.ID) (oldest *changeSet, ok bo
 	log, err := audit.Open(filepath.Join(dir, "audit"), audit.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, log.Close()) })
-	a := &Agent{Shared: &Shared{}, id: "a"}
-	a.View = func() *view.View { return nil }
-	a.Log, a.Logger = log, slog.New(slog.DiscardHandler)
+	a := &Agent{Shared: &Shared{Host: &account.Host{}}, Daemon: nothing{}, id: "a"}
+	channel := log.Channel("a")
+	a.channel, a.Logger = func() *audit.Channel { return channel }, slog.New(slog.DiscardHandler)
 	c := &client{agent: a, name: "c1"}
 	return c, func(id scope.ID) (*changeSet, bool) {
-		s := &changeSet{id: id, by: c, chain: "a>b", place: filepath.Join(dir, string(id)), turn: make(chan struct{}, 1)}
-		require.NoError(t, os.MkdirAll(filepath.Join(s.place, "upper"), 0o700))
-		return c.keep(s)
+		return c.keep(&changeSet{id: id, by: c, chain: "a>b", branch: &directory{}, turn: make(chan struct{}, 1)})
 	}
 }
 
@@ -49,7 +63,7 @@ func TestSetsBound(t *testing.T) {
 		require.Equal(t, scope.ID("a"), oldest.id)
 		oldest.drop("there are too many")
 		oldest.drop("again")
-		assert.NoDirExists(t, oldest.place)
+		assert.True(t, oldest.branch.(*directory).removed.Load())
 		_, err := c.changeSet("a")
 		e, _ := err.(*tools.Error)
 		require.NotNil(t, e)
@@ -89,15 +103,4 @@ func TestSetsBoundSideBySide(t *testing.T) {
 	assert.Equal(t, []scope.ID{"a", "b", "c"}, dropped)
 	assert.Len(t, c.sets, maxSets)
 	c.dropSets()
-}
-
-// TestTaskOf: only the names that daemons make are those of tasks.
-func TestTaskOf(t *testing.T) {
-	for name, want := range map[string]bool{
-		"task-abcdefghijklmnopqrstuvwxyz": true, "task-234567abcdefghijklmnopqrst": true, "task-": false, "task-a": false, "a": false,
-		"task-abcdefghijklmnopqrstuvwxy-": false, "task-0bcdefghijklmnopqrstuvwxyz": false, "task-abcdefghijklmnopqrstuvwxyzz": false,
-	} {
-		_, ok := taskOf(name)
-		assert.Equal(t, want, ok, name)
-	}
 }

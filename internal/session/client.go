@@ -80,7 +80,7 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 	resume := outlive.Client{Agent: a.id, Session: c.name, Log: a, Dir: a.Paths.Audit()}.Keep(shell, a.Holder, c.kept, c.leaves, c.endTask)
 	files.Dirs, files.Quick, files.RefusedFrom, files.Refused = c.dirs, c.quick, a.refusals.Renamed, a.refused
 	if c.held == nil {
-		files.Unfinished = a.Unfinished.Of(a.id)
+		files.Unfinished = a.unfinished
 	}
 	c.files, c.shell = files, shell
 	c.servers = newServers(c)
@@ -90,7 +90,7 @@ func (a *Agent) newClient(profile, dir string, task work) (*client, error) {
 		c.set, err = tools.NewSet(tools.Gate{
 			Agent: a.id, Session: c.name, Chain: c.chain(), Trace: c.trace, Within: c.within,
 			Rules: func() tools.Rules { return c.rules() }, Find: c.servers.find, Effects: c.watch, Record: c.record, Show: c.showContext,
-			Queue: a.Queue, Examiners: a.Examiners, Rates: a.rates, Approvals: a.Approvals, Nobody: a.nobody(),
+			Queue: a.Queue, Examiners: a.Examiners, Rates: a.rates, Approvals: a.Approvals(), Nobody: a.nobody(),
 			Wait: a.Settings.Approve.Wait, Object: files.Object, Preview: files.Preview,
 			Resume: c.counted(resume),
 		}, all...)
@@ -254,7 +254,7 @@ func (c *client) close() (left *Sandbox) {
 	c.face.Close()
 	c.working.Wait()
 	c.dropSets()
-	c.agent.Approvals.EndSession(c.name)
+	c.agent.Approvals().EndSession(c.name)
 	close(c.gone)
 	return left
 }

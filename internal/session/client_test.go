@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/catalog"
@@ -17,7 +18,7 @@ import (
 // TestTools: definitions may name the tools that clients have, and know which of
 // them change files.
 func TestTools(t *testing.T) {
-	c := &client{agent: &Agent{Shared: &Shared{Settings: config.Settings{Host: agents.Host{Memory: true}, Approve: config.Approve{Wait: 1}}}}}
+	c := &client{agent: &Agent{Daemon: nothing{}, Shared: &Shared{Host: &account.Host{}, Settings: config.Settings{Host: agents.Host{Memory: true}, Approve: config.Approve{Wait: 1}}}}}
 	all, err := c.tools(file.New(worker.New(worker.In(c, c.dirs))), bash.NewShell(c), "")
 	require.NoError(t, err)
 	known, err := Tools()
@@ -47,7 +48,7 @@ func BenchmarkTools(b *testing.B) {
 // TestToolsSay: the description of each tool says what it does, its bounds, and what to use instead, and is short. A model has
 // nothing else to choose by.
 func TestToolsSay(t *testing.T) {
-	c := &client{agent: &Agent{Shared: &Shared{Settings: config.Settings{Host: agents.Host{Memory: true}, Approve: config.Approve{Wait: 1}}}}}
+	c := &client{agent: &Agent{Daemon: nothing{}, Shared: &Shared{Host: &account.Host{}, Settings: config.Settings{Host: agents.Host{Memory: true}, Approve: config.Approve{Wait: 1}}}}}
 	all, err := c.tools(file.New(worker.New(worker.In(c, c.dirs))), bash.NewShell(c), "")
 	require.NoError(t, err)
 	for _, tool := range all {

@@ -123,7 +123,7 @@ func (a *Agent) contextOptions() contextfs.Options {
 		return e
 	}
 	return contextfs.Options{
-		Control: a.Control, Watcher: &a.Watcher, Grace: a.Grace, Logger: a.Logger.With("agent", a.id), Refused: refused.Add, Gone: refused.Close,
+		Control: a.Control, Watcher: a.Watcher, Grace: a.Grace, Logger: a.Logger.With("agent", a.id), Refused: refused.Add, Gone: refused.Close,
 		Died: func(s *sandbox.Session, why error) {
 			a.Logger.Warn("a sandbox has no "+sandbox.Context+" any more", "agent", a.id, "err", why)
 			e := audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Path: sandbox.Context, Outcome: "died", Detail: why.Error()}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/internal/view/wire"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -23,8 +22,8 @@ type echoPoint struct {
 	at  string
 }
 
-// Echo implements view.Agent.
-func (a *Agent) Echo(ctx context.Context, v *view.View, e wire.Echo) (all []wire.EchoReply, err error) {
+// Echo sends a request of a view to the agent's sandboxes that have it: see view.Agent.
+func (a *Agent) Echo(ctx context.Context, v View, e wire.Echo) (all []wire.EchoReply, err error) {
 	points := a.havingView(v)
 	if of := a.rootOf(); of != nil {
 		points = append(points, of.havingRoot(a)...)
@@ -54,7 +53,7 @@ func (a *Agent) Echo(ctx context.Context, v *view.View, e wire.Echo) (all []wire
 }
 
 // havingView returns the agent's sandboxes on a view.
-func (a *Agent) havingView(v *view.View) (points []echoPoint) {
+func (a *Agent) havingView(v View) (points []echoPoint) {
 	own := a.View() == v
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -11,7 +11,6 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/fs/history/query"
-	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/effect"
@@ -119,7 +118,7 @@ func changing(op string) bool {
 const effectsTime = 2 * time.Second
 
 // effectsOf has a view list the effects of a work. client is the session that gets them; "": the operator.
-func effectsOf(ctx context.Context, v *view.View, w history.Work, client string) (e *effect.Effects, until uint64) {
+func effectsOf(ctx context.Context, v View, w history.Work, client string) (e *effect.Effects, until uint64) {
 	unknown := func(why string) (*effect.Effects, uint64) {
 		return &effect.Effects{Unknown: "what changed is not known: " + why}, 0
 	}
@@ -161,7 +160,7 @@ var protectedNames = sync.OnceValue(func() func(rel string) bool {
 })
 
 // unlisted returns effects that say why the changes in a view cannot be listed; nil: they can. lists is what lists held ones.
-func unlisted(v *view.View, lists string) *effect.Effects {
+func unlisted(v View, lists string) *effect.Effects {
 	switch {
 	case v.Definition().View.Changes == agents.ChangesHeld:
 		return &effect.Effects{Unknown: "changes are held and not listed here: " + lists + " lists them"}
@@ -233,7 +232,7 @@ func (w *watch) Effects(ctx context.Context, earlier tools.Begun) (e *effect.Eff
 // rootEffects adds the effects of a work in the views of roots.
 func (c *client) rootEffects(ctx context.Context, e *effect.Effects, roots []scope.ID, work history.Work) {
 	for _, id := range roots {
-		of, err := c.agent.Registry.Member(id)
+		of, err := c.agent.Member(id)
 		if err != nil || of.View() == nil {
 			continue
 		}
@@ -307,7 +306,7 @@ func (b *Sandbox) Effects(ctx context.Context) *effect.Effects {
 	e := b.effectsIn(ctx, b.view)
 	e.Direct = e.Direct || b.view.Unkept() != "" // a line has said so
 	for _, id := range b.roots {
-		of, err := b.agent.Registry.Member(id)
+		of, err := b.agent.Member(id)
 		if err != nil || of.View() == nil {
 			continue
 		}
@@ -328,7 +327,7 @@ func (b *Sandbox) Effects(ctx context.Context) *effect.Effects {
 }
 
 // effectsIn returns what the sandbox has changed in one view.
-func (b *Sandbox) effectsIn(ctx context.Context, v *view.View) *effect.Effects {
+func (b *Sandbox) effectsIn(ctx context.Context, v View) *effect.Effects {
 	if why := unlisted(v, "scopefs diff"); why != nil {
 		return why
 	}

@@ -11,17 +11,17 @@ import (
 // Counts returns the denials and calls of the last minute, and the calls that run.
 func (a *Agent) Counts() ledger.Counts { return a.tally.Counts() }
 
-// Event is Shared.Event for an event of the agent. What its view has recorded before is in the log before.
+// Event is Shared.Event for what the agent does, over its own channel. What its view has recorded before is in the log before.
 func (a *Agent) Event(e audit.Event) {
 	a.drainView()
 	a.tally.Count(e, time.Now())
-	a.Shared.Event(e)
+	a.event(a.channel(), e)
 }
 
-// Record is Shared.Record for an event of the agent, in order as Event. Only what is recorded counts.
+// Record is Shared.Record for what the agent does, in order as Event. Only what is recorded counts.
 func (a *Agent) Record(ctx context.Context, e audit.Event) error {
 	a.drainView()
-	err := a.Shared.Record(ctx, e)
+	err := record(ctx, a.channel(), e)
 	if err == nil {
 		a.tally.Count(e, time.Now())
 	}
@@ -42,7 +42,7 @@ func (a *Agent) budgetUsed() func() {
 		if hourly.Due() {
 			a.Logger.Warn(
 				"agent has used up what it may write to the log in a day and is slowed down: see log: agent_day in scopefs.yaml", "agent", a.id)
-			a.Event(audit.Event{Event: audit.KindAgent, Agent: string(a.id), Outcome: "log budget used up",
+			a.Event(audit.Event{Event: audit.KindAgent, Agent: string(a.id), Outcome: audit.OutcomeBudget,
 				Detail: "its calls and denials are slowed down"})
 		}
 	}

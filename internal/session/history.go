@@ -6,6 +6,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/history/query"
+	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
@@ -17,7 +18,7 @@ func (c *client) histories(held bool) changes.Histories {
 	return changes.Histories{Own: c.history, Dirs: c.dirs, Roots: func(context.Context) (roots []changes.Root) {
 		ids, _ := c.agent.rootsOf(c.newPurpose())
 		for _, id := range ids {
-			of, err := c.agent.Registry.Member(id)
+			of, err := c.agent.Member(id)
 			if err != nil || of.View() == nil { // no sandbox of the client has it
 				continue
 			}
@@ -59,10 +60,17 @@ func (c *client) historyOf(ctx context.Context, of *Agent, env tools.Env, r quer
 	if r.Checkpoint != nil || r.Undo != nil || r.Commit != nil {
 		c.agent.Spend(make([]audit.Event, 2)) // of its beginning and its end
 	}
-	answer, err := of.History(ctx, request, audit.Event{Session: c.name, Call: env.Call, Chain: c.chain()})
+	answer, err := c.recorded(ctx, env, of, request, of.History)
 	if err != nil {
 		return nil, err
 	}
 	reply := &query.Reply{}
 	return reply, json.Unmarshal(answer, reply) // the view may answer anything
+}
+
+// recorded has answer answer a request about a history of an agent for a call, and records what it changes.
+func (c *client) recorded(ctx context.Context, env tools.Env, of *Agent, request json.RawMessage,
+	answer func(context.Context, json.RawMessage) (json.RawMessage, error)) (json.RawMessage, error) {
+	by := audit.Event{Agent: string(of.id), Session: c.name, Call: env.Call, Chain: c.chain()}
+	return ledger.RecordHistory(ctx, of, request, by, answer)
 }

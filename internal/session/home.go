@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/scopefs/scopefs/internal/account"
-	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
@@ -44,7 +43,7 @@ func (a *Agent) equip(ctx context.Context, spec *sandbox.Spec, p Purpose) error 
 	spec.Home, err = account.OpenHome(a.Paths, def.HomeID(), account.User{UID: spec.UID, GID: spec.GID})
 	if bytes, files := def.Limits.Quota(); err == nil && bytes+files > 0 {
 		spec.Home.Close()
-		var v *view.View
+		var v View
 		if v, err = a.HomeView(ctx, def.Definition); err == nil {
 			spec.Home, _, err = a.openMount(v)
 		}

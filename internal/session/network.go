@@ -206,7 +206,7 @@ func (s *Shared) recordedTunnel(e audit.Event) bool { return tunnels.Recorded(s.
 func (n *network) until(box *Sandbox) {
 	<-box.Done()
 	n.Close()
-	n.agent.Approvals.EndSession(box.Name)
+	n.agent.Approvals().EndSession(box.Name)
 }
 
 // proxy returns the proxy of a sandbox.
@@ -235,10 +235,10 @@ func (n *network) proxy(box *Sandbox, p Purpose) *egress.Proxy {
 	if p.own() { // a server and a runner have a network of their own, which allow does not change
 		tenant.Allow = n.allow
 	}
-	if n.agent.Approvals != nil {
+	if n.agent.Approvals() != nil {
 		tenant.Approve = func(ctx context.Context, q egress.Question) (egress.Answer, error) { return n.approve(ctx, box, p, q) }
 		tenant.Outlast = func(ctx context.Context, q egress.Question) {
-			n.agent.Approvals.Outlast(ctx, func() (approvals.Approval, error) { return n.approval(box, p, q) })
+			n.agent.Approvals().Outlast(ctx, func() (approvals.Approval, error) { return n.approval(box, p, q) })
 		}
 	}
 	o := n.agent.outward(egress.Options{Limits: limits, Bounds: bounds, Carrier: n.agent.Tunnels.Of(box.tunnels(), box.Init)})
@@ -270,10 +270,10 @@ func (n *network) approve(ctx context.Context, box *Sandbox, p Purpose, q egress
 	if err != nil {
 		return egress.Answer{}, err
 	}
-	said, err := n.agent.Approvals.Wait(ctx, approval, func(a approvals.Approval) error {
-		outcome := "asked"
+	said, err := n.agent.Approvals().Wait(ctx, approval, func(a approvals.Approval) error {
+		outcome := audit.OutcomeAsked
 		if a.State == approvals.Stands {
-			outcome = "used"
+			outcome = audit.OutcomeUsed
 		}
 		return n.agent.Record(context.WithoutCancel(ctx), audit.Event{Event: audit.KindApproval, Agent: string(a.Agent),
 			Session: box.Name, Chain: a.Chain, Parent: p.Parent, Server: p.server(), Trace: p.Trace.String(),

@@ -73,7 +73,7 @@ func (b *borders) other(id scope.ID, uid uint32) scope.ID {
 	b.mu.Unlock()
 	for _, box := range boxes {
 		if of := box.agent; of.id != id {
-			if user, _, err := of.UserOf(of.id); err != nil || user == uid {
+			if user, _, err := of.User(); err != nil || user == uid {
 				return of.id
 			}
 		}
@@ -230,7 +230,7 @@ func (n *network) admit(c net.Conn) error {
 		if !n.agent.Root { // a user namespace has one number for all other users
 			return errors.New("it is of another user of this host")
 		}
-		if user, _, err := n.agent.UserOf(n.agent.id); err != nil || uid != user {
+		if user, _, err := n.agent.User(); err != nil || uid != user {
 			return fmt.Errorf("it is of user %d, who is not the agent's", uid)
 		}
 	}

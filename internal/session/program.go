@@ -25,7 +25,7 @@ func (a *Agent) Ready(ctx context.Context, p *api.RunProgram, env, keys map[stri
 	if len(p.Networks) == 0 {
 		return "", nil
 	}
-	a.Registry.Refresh(a.id)
+	a.Refresh()
 	def, err := a.Definition()
 	if err != nil {
 		return "", err

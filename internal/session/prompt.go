@@ -41,10 +41,10 @@ func (c *client) prompt(ctx context.Context, env tools.Env, r ask.Permission) as
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.agent.Settings.Approve.Wait)
 	defer cancel()
-	said, err := c.agent.Approvals.Wait(ctx, p, func(a approvals.Approval) error {
-		outcome := "used"
+	said, err := c.agent.Approvals().Wait(ctx, p, func(a approvals.Approval) error {
+		outcome := audit.OutcomeUsed
 		if a.State == approvals.Waits {
-			outcome = "asked"
+			outcome = audit.OutcomeAsked
 		}
 		return c.agent.Record(context.WithoutCancel(ctx),
 			audit.Event{Event: audit.KindApproval, Agent: string(p.Agent), Session: c.name, Chain: p.Chain, Call: env.Call,

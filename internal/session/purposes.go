@@ -12,7 +12,7 @@ import (
 func (n *network) rules(box *Sandbox, p Purpose) egress.Rules {
 	may := func(q egress.Question) bool {
 		of, err := n.approval(box, p, q)
-		return p.Chain == "" && p.own() && (p.Others || err == nil && n.agent.Approvals != nil && n.agent.Approvals.Covered(&of))
+		return p.Chain == "" && p.own() && (p.Others || err == nil && n.agent.Approvals() != nil && n.agent.Approvals().Covered(&of))
 	}
 	return egress.Others{Rules: n.hosts(), May: may}
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/scopefs/scopefs/internal/account"
-	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools/file"
@@ -29,7 +28,7 @@ func (a *Agent) rootsOf(p Purpose) (ids []scope.ID, at []sandbox.Root) {
 	all := slices.Concat(ids, p.Lent)
 	ids = nil
 	for _, id := range all {
-		if root, err := a.Registry.Definition(id); err == nil && root.RootOf == a.id {
+		if root, err := a.RootDefinition(id); err == nil && root.RootOf == a.id {
 			ids, at = append(ids, id), append(at, sandbox.Root{At: root.Dir})
 		}
 	}
@@ -41,7 +40,7 @@ func (a *Agent) rootTexts(p Purpose) (texts []string) {
 	ids, at := a.rootsOf(p)
 	for i, id := range ids {
 		text := at[i].At
-		if def, err := a.Registry.Definition(id); err == nil && def.View.Access == scope.Read {
+		if def, err := a.RootDefinition(id); err == nil && def.View.Access == scope.Read {
 			text += " (" + scope.Read.String() + ")"
 		} else if err == nil && def.View.Closed {
 			text += " (" + scope.Ask.String() + ")"
@@ -65,7 +64,7 @@ func (c *client) rootsShown() (all []scopeRoot) {
 	ids, at := c.agent.rootsOf(c.newPurpose())
 	for i, id := range ids {
 		r := scopeRoot{Dir: at[i].At, Access: scope.Write.String()}
-		if def, err := c.agent.Registry.Definition(id); err == nil {
+		if def, err := c.agent.RootDefinition(id); err == nil {
 			if r.Access = def.View.Access.String(); def.View.Closed {
 				r.Access = scope.Ask.String()
 			}
@@ -94,7 +93,7 @@ func (c *client) dirs() message.Dirs {
 // rootView is the mounted view of a root, for one sandbox.
 type rootView struct {
 	id   scope.ID
-	view *view.View
+	view View
 	pid  int      // that serves it
 	dir  *os.File // see sandbox.Root
 }
@@ -152,7 +151,7 @@ func (a *Agent) mountRoots(ctx context.Context, owner account.User, p Purpose) (
 }
 
 func (a *Agent) mountRoot(ctx context.Context, id scope.ID, owner account.User, p Purpose) (r rootView, err error) {
-	of, err := a.Registry.Member(id)
+	of, err := a.Member(id)
 	if err != nil {
 		return r, err
 	}
@@ -177,7 +176,7 @@ func (a *Agent) mountRoot(ctx context.Context, id scope.ID, owner account.User, 
 // rootsServed returns the processes of the views of roots, which may outlive the daemon.
 func (a *Agent) rootsServed(ids []scope.ID) (pids []int, err error) {
 	for _, id := range ids {
-		of, err := a.Registry.Member(id)
+		of, err := a.Member(id)
 		if err != nil {
 			return nil, err
 		}
@@ -197,7 +196,7 @@ func (a *Agent) rootOf() *Agent {
 	if v == nil || v.Definition().RootOf == "" {
 		return nil
 	}
-	of, err := a.Registry.Member(v.Definition().RootOf)
+	of, err := a.Member(v.Definition().RootOf)
 	if err != nil {
 		return nil
 	}
@@ -220,7 +219,7 @@ func (a *Agent) rootAt(at string) (root *agents.Agent, rel string) {
 	}
 	for _, r := range def.View.Roots {
 		if rel, ok := message.Within(r.Dir, at); ok {
-			root, err := a.Registry.Definition(agents.RootID(a.id, r))
+			root, err := a.RootDefinition(agents.RootID(a.id, r))
 			if err == nil {
 				return root, rel
 			}

@@ -27,7 +27,6 @@ import (
 	"github.com/scopefs/scopefs/internal/login"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/outlive"
-	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/hosts"
@@ -110,7 +109,7 @@ type Sandbox struct {
 	command string
 
 	agent    *Agent
-	view     *view.View
+	view     View
 	print    string           // see outlive.Print
 	place    *holder.Place    // it outlives the daemon; nil: it does not
 	commands outlive.Commands // that do so, too
@@ -189,11 +188,11 @@ func (a *Agent) tryStart(ctx context.Context, p Purpose) (*Sandbox, error) {
 }
 
 // viewFor returns the view of a sandbox, and mounts it if need be.
-func (a *Agent) viewFor(ctx context.Context, p Purpose) (*view.View, error) {
+func (a *Agent) viewFor(ctx context.Context, p Purpose) (View, error) {
 	if p.Held == nil {
 		return a.Mount(ctx, p.Parent == "" && p.By == nil)
 	}
-	v := p.Held.current()
+	v := p.Held.branch.View()
 	if v == nil {
 		return nil, sandbox.ErrEnded
 	}
@@ -202,7 +201,7 @@ func (a *Agent) viewFor(ctx context.Context, p Purpose) (*view.View, error) {
 
 // startOn starts a sandbox on the view that is mounted now. When it returns,
 // EndSandboxes finds the sandbox.
-func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, owner account.User, p Purpose) (*Sandbox, error) {
+func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v View, owner account.User, p Purpose) (*Sandbox, error) {
 	if p.By != nil && *p.By != owner.UID { // a reload has changed the user; the view has not
 		return nil, errNotUser
 	}
@@ -288,7 +287,7 @@ func (a *Agent) startOn(ctx context.Context, host *sandbox.Host, v *view.View, o
 }
 
 // equip returns what makes the sandbox on a mounted view, and makes its /context. The caller closes the spec's Home.
-func (b *Sandbox) equip(ctx context.Context, v *view.View, dir *os.File, mounted []*mountinfo.Info, owner account.User,
+func (b *Sandbox) equip(ctx context.Context, v View, dir *os.File, mounted []*mountinfo.Info, owner account.User,
 	p Purpose) (sandbox.Spec, error) {
 	a := b.agent
 	def := *v.Definition()
@@ -328,7 +327,7 @@ func (b *Sandbox) equip(ctx context.Context, v *view.View, dir *os.File, mounted
 }
 
 // openMount opens the mount point of a view, and returns what is mounted on the host.
-func (a *Agent) openMount(v *view.View) (*os.File, []*mountinfo.Info, error) {
+func (a *Agent) openMount(v View) (*os.File, []*mountinfo.Info, error) {
 	mounted, err := a.Mounts.Read()
 	if err == nil {
 		err = mount.CheckAlone(mounted, v.Definition().Name, v.At())
@@ -345,7 +344,7 @@ func (a *Agent) openMount(v *view.View) (*os.File, []*mountinfo.Info, error) {
 }
 
 // specOn is specOf for a sandbox on a view.
-func (a *Agent) specOn(ctx context.Context, v *view.View, owner account.User, p Purpose) (sandbox.Spec, error) {
+func (a *Agent) specOn(ctx context.Context, v View, owner account.User, p Purpose) (sandbox.Spec, error) {
 	spec, err := a.specOf(ctx, v.Definition(), owner, p)
 	if err == nil && !v.Watches() {
 		env := maps.Clone(polling)
@@ -433,7 +432,8 @@ func (b *Sandbox) End() {
 		}
 		if b.Earlier != nil {
 			b.Earlier.Drop()
-			b.Earlier.RecordEnd(b.agent, b.agent.Paths.Audit(), strings.Join(detail, "; "))
+			b.agent.drainView()
+			b.Earlier.RecordEnd(b.agent.Shared, b.agent.Paths.Audit(), strings.Join(detail, "; "))
 			return
 		}
 		b.agent.Event(audit.Event{Event: audit.KindSandbox, Agent: string(b.agent.id), Session: b.Name, Parent: b.parent, Server: b.server,
@@ -470,6 +470,11 @@ func (a *Agent) EndSandboxes() (wait func()) {
 // EndHomed is EndSandboxes of those that have the agent's HOME.
 func (a *Agent) EndHomed() (wait func()) {
 	return a.endSandboxes(func(b *Sandbox) bool { return b.homed })
+}
+
+// EndOfTask is EndSandboxes of those on the branch of a task.
+func (a *Agent) EndOfTask(id scope.ID) (wait func()) {
+	return a.endSandboxes(func(b *Sandbox) bool { return b.held != nil && b.held.id == id })
 }
 
 func (a *Agent) endSandboxes(meant func(*Sandbox) bool) (wait func()) {

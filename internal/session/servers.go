@@ -121,7 +121,7 @@ func (s *servers) refused(server, host, text string) {
 // still starting.
 func (c *client) listing(ctx context.Context) (starting []string) {
 	var both sync.WaitGroup
-	both.Go(func() { c.agent.Stores.Declare(ctx) })
+	both.Go(func() { c.agent.DeclareStores(ctx) })
 	both.Go(func() { starting = c.servers.list(ctx) })
 	both.Wait()
 	return starting

@@ -3,13 +3,12 @@
 //
 // Lock order, outermost first: client.starting, Agent.mu. Nobody takes another lock while holding client.mu, servers.mu,
 // group.mu or one in Shared. Nobody holds the mu of two agents. The daemon may hold the lock of its registry while it takes
-// Agent.mu; of Registry, only Definition, Activities and Welcome are called while Agent.mu is held. Nothing is recorded, and
+// Agent.mu; of Daemon, only what takes no lock is called while Agent.mu is held. Nothing is recorded, and
 // no program or network is waited for, under any lock but client.starting: TestNoEffectUnderLock.
 package session
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"sync"
 	"sync/atomic"
@@ -17,13 +16,11 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/ledger"
-	"github.com/scopefs/scopefs/internal/state"
-	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/changes"
 	"github.com/scopefs/scopefs/tools/egress"
+	"github.com/scopefs/scopefs/tools/file"
 	"github.com/scopefs/scopefs/tools/limit"
 	"github.com/scopefs/scopefs/tools/mcp"
 	"github.com/scopefs/scopefs/tools/sandbox"
@@ -32,18 +29,8 @@ import (
 // Agent is an agent as its sessions need it. It lasts as long as the daemon, also while no definition of it loads.
 type Agent struct {
 	*Shared
+	Daemon
 	id scope.ID
-
-	// Mount returns the agent's view, which it mounts if need be. It reads the definition again if it has changed. Without
-	// the operator it fails with ErrDown for an agent that the operator has unmounted.
-	Mount func(ctx context.Context, operator bool) (*view.View, error)
-	// View returns the view that is mounted, or is being mounted; nil: none.
-	View func() *view.View
-	// History answers a request about the agent's history, by an operator's user id or a session and a call. It records what
-	// changes something.
-	History func(ctx context.Context, request json.RawMessage, by audit.Event) (json.RawMessage, error)
-	// HomeView returns the view that serves the HOME of an agent with limits of its disk.
-	HomeView func(ctx context.Context, def *agents.Definition) (*view.View, error)
 
 	changing   changes.Turns
 	slots      *limit.Slots // of clients
@@ -54,6 +41,8 @@ type Agent struct {
 	doors      *egress.Bounds        // what its sandboxes have under way in the network
 	group      opened[sandbox.Group] // see groupOf
 
+	channel    func() *audit.Channel // see Own
+	unfinished file.Unfinished
 	refusals   ledger.Refusals
 	violations ledger.Violations // that were recorded
 	tally      ledger.Tally
@@ -72,12 +61,13 @@ type Agent struct {
 	sick     []string // the errors of MCP servers that were logged last
 }
 
-// New returns an agent that has no view and no socket. The caller sets Mount and View.
-func New(shared *Shared, id scope.ID) *Agent {
+// New returns an agent that has no socket.
+func New(shared *Shared, daemon Daemon, own Own) *Agent {
 	a := &Agent{
-		Shared: shared, id: id, changing: changes.NewTurns(), slots: limit.NewSlots(maxClients), connecting: limit.NewSlots(1),
-		rates:    tools.NewRates(state.RatesOf(shared.Paths.State, id)),
-		traffic:  &limit.Rates{Store: state.TrafficOf(shared.Paths.State, id)},
+		Shared: shared, Daemon: daemon, id: own.ID, channel: own.Channel, unfinished: own.Unfinished,
+		changing: changes.NewTurns(), slots: limit.NewSlots(maxClients), connecting: limit.NewSlots(1),
+		rates:    tools.NewRates(own.Rates),
+		traffic:  &limit.Rates{Store: own.Traffic},
 		doors:    egress.NewBounds(egress.Limits{}),
 		inbox:    mcp.NewInbox(),
 		sessions: map[*sandbox.Session]*Sandbox{}, clients: map[*client]struct{}{},
@@ -88,10 +78,6 @@ func New(shared *Shared, id scope.ID) *Agent {
 
 // ID returns the agent's id.
 func (a *Agent) ID() scope.ID { return a.id }
-
-// Definition returns the agent's definition and grants, or why there are none. Each
-// decision needs a call of its own: a reload replaces the result.
-func (a *Agent) Definition() (*agents.Agent, error) { return a.Registry.Definition(a.id) }
 
 // ErrClosing is the error of requests to a daemon that ends.
 var ErrClosing = errors.New("the daemon is ending")
@@ -142,7 +128,7 @@ func (a *Agent) RecordFile(alive context.Context, hurry <-chan struct{}, e audit
 	if err := before(); err != nil {
 		return err
 	}
-	if _, err := a.Log.Append(context.Background(), e); err != nil {
+	if _, err := a.channel().Append(context.Background(), e); err != nil {
 		return err
 	}
 	a.tally.Count(e, time.Now())

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/api"
 )
 
@@ -58,19 +57,19 @@ const killTime = 5 * time.Second
 
 // Kill ends a session of the agent for the operator: every process of its sandbox, its
 // calls in flight, and the approvals that wait for it. It returns false if the agent has
-// no such session. Other sessions of the agent go on. After five seconds without the end
-// it returns an error; the end follows when the kernel can kill the processes.
-func (a *Agent) Kill(ctx context.Context, name string, operator uint32) (bool, error) {
+// no such session. Other sessions of the agent go on. record records it before it is done. After five seconds without the end
+// Kill returns an error; the end follows when the kernel can kill the processes.
+func (a *Agent) Kill(ctx context.Context, name string, record func()) (bool, error) {
 	end := a.ending(name)
 	if end == nil {
 		return false, nil
 	}
-	a.Event(audit.Event{Event: audit.KindSandbox, Agent: string(a.id), Session: name, Op: "kill", Outcome: "killed", UID: &operator})
+	record()
 	ended := make(chan error, 1)
 	go func() {
 		end()
 		// After the calls have ended: one that was about to wait does not wait any more.
-		ended <- a.Approvals.ForgetSession(a.id, name)
+		ended <- a.Approvals().ForgetSession(a.id, name)
 	}()
 	late := time.NewTimer(killTime)
 	defer late.Stop()

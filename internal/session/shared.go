@@ -6,31 +6,33 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/fs/fusemount"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/ledger"
+	"github.com/scopefs/scopefs/internal/liveness"
 	"github.com/scopefs/scopefs/internal/outlive"
-	"github.com/scopefs/scopefs/internal/state"
-	"github.com/scopefs/scopefs/internal/stores"
 	"github.com/scopefs/scopefs/internal/tunnels"
-	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/activities"
-	"github.com/scopefs/scopefs/scope/agents"
-	"github.com/scopefs/scopefs/tools/approvals"
 	"github.com/scopefs/scopefs/tools/egress"
 	"github.com/scopefs/scopefs/tools/limit"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
-// Shared holds what the agents of one daemon share. The daemon sets the exported fields
+// Shared holds what the agents of one process share. The daemon sets the exported fields
 // before it mounts a view.
 type Shared struct {
-	view.Host
-	Registry Registry
+	*account.Host
+	Log      *audit.Log // the daemon's own connection
+	Control  fusemount.Control
+	Watcher  *liveness.Watcher // of processes that serve mounts
+	Holder   *holder.Holder
+	Grace    time.Duration // how long views and sandboxes live on without a daemon; 0: they end with it
 	Settings config.Settings
 	Version  string // sent to MCP clients
 	Soon     bool   // a command that waits starts a sandbox
@@ -45,14 +47,11 @@ type Shared struct {
 	// ServeHTTP serves HTTP on a connection of an agent's own socket, until it is closed. Nil: sockets have no HTTP.
 	ServeHTTP func(id scope.ID, conn net.Conn)
 
-	Warnings   *ledger.Warnings
-	Queue      *limit.Queue   // of calls, agent by agent
-	Examiners  *limit.Slots   // of long arguments
-	Encoders   *limit.Slots   // of large results
-	Approvals  *approvals.Set // of a daemon without an operator: Alone
-	Unfinished *state.Unfinished
-	Stores     *stores.Stores // nil: none
-	Tunnels    *tunnels.Set
+	Warnings  *ledger.Warnings
+	Queue     *limit.Queue // of calls, agent by agent
+	Examiners *limit.Slots // of long arguments
+	Encoders  *limit.Slots // of large results
+	Tunnels   *tunnels.Set
 
 	borders   borders
 	sandboxes sandboxes
@@ -60,58 +59,32 @@ type Shared struct {
 	ca        opened[egress.CA]      // of the daemon's proxies
 	git       account.Git
 	tasks     taskQueues
-	held      heldTasks
 	left      sync.Map      // the sandboxes of tasks that the last daemon has left
 	connected atomic.Uint64 // clients so far
 }
 
-// Registry is the daemon's set of agents and their definitions.
-type Registry interface {
-	// Member returns the agent of an id, or why there is none.
-	Member(id scope.ID) (*Agent, error)
-	// Definition returns the definition that is loaded, or why there is none. It
-	// takes no lock.
-	Definition(id scope.ID) (*agents.Agent, error)
-	// Activities returns the calls that the operator has declared. It takes no lock.
-	Activities() activities.Set
-	// Refresh reads the definitions again if that of an agent may have changed.
-	Refresh(id scope.ID)
-	// Enter counts a request. The daemon waits for leave before it closes the log.
-	Enter() (leave func(), err error)
-	// Welcome opens the control socket for the user of an agent. It takes no agent's lock.
-	Welcome(uid uint32) error
-	// Responsive returns when the registry's lock is free.
-	Responsive()
+// Event records what the daemon or an operator does.
+func (s *Shared) Event(e audit.Event) { s.event(s.Log, e) }
+
+// Record is Event for an action that must not happen unrecorded.
+func (s *Shared) Record(ctx context.Context, e audit.Event) error { return record(ctx, s.Log, e) }
+
+// appender is the log of the daemon, or of one agent.
+type appender interface {
+	Append(context.Context, audit.Event) (uint64, error)
 }
 
-// Event records an event of an agent, a view, a sandbox or the daemon.
-func (s *Shared) Event(e audit.Event) {
-	if _, err := s.Log.Append(context.Background(), e); err != nil {
+func (s *Shared) event(to appender, e audit.Event) {
+	if _, err := to.Append(context.Background(), e); err != nil {
 		s.Logger.Error("audit", "err", err)
 	}
 }
 
-// Record is Event for an action that must not happen unrecorded.
-func (s *Shared) Record(ctx context.Context, e audit.Event) error {
-	if _, err := s.Log.Append(ctx, e); err != nil {
+func record(ctx context.Context, to appender, e audit.Event) error {
+	if _, err := to.Append(ctx, e); err != nil {
 		return fmt.Errorf("nothing runs while the audit log cannot be written: %w", err)
 	}
 	return nil
-}
-
-// UserOf returns the user and group of an agent's processes.
-func (s *Shared) UserOf(id scope.ID) (uid, gid uint32, err error) {
-	def, err := s.Registry.Definition(id)
-	if err != nil {
-		return 0, 0, err
-	}
-	root, err := def.OpenRoot(s.Paths.Base)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer root.Close()
-	owner, err := s.ScopeUser(def.Definition, root)
-	return owner.UID, owner.GID, err
 }
 
 // sandboxes is the host's sandbox starter, opened on first use.

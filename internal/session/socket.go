@@ -53,7 +53,7 @@ func (a *Agent) OpenSocket(owner account.User) error {
 		return fmt.Errorf("socket of %q: %w", a.id, err)
 	}
 	a.socket = s
-	return a.Registry.Welcome(owner.UID)
+	return a.Welcome(owner.UID)
 }
 
 // listen makes a socket for the agent's user and ourselves, and serves its clients,
@@ -196,7 +196,7 @@ func (a *Agent) receive(ctx context.Context, s *socket, owner account.User, task
 // serveClient serves one client until it disconnects.
 func (a *Agent) serveClient(ctx context.Context, conn net.Conn, task work) error {
 	defer conn.Close()
-	leave, err := a.Registry.Enter()
+	leave, err := a.Enter()
 	if err != nil {
 		return err
 	}

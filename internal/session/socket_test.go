@@ -23,7 +23,7 @@ import (
 // long as it would for one alone.
 func TestSocketCrowd(t *testing.T) {
 	const crowd = 1000
-	a := &Agent{Shared: &Shared{Warnings: ledger.NewWarnings(slog.New(slog.DiscardHandler))}, slots: limit.NewSlots(0)}
+	a := &Agent{Shared: &Shared{Host: &account.Host{}, Warnings: ledger.NewWarnings(slog.New(slog.DiscardHandler))}, slots: limit.NewSlots(0)}
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	require.NoError(t, err)
 	conns := make([]net.Conn, crowd)
@@ -63,7 +63,7 @@ func (l *exhausted) Accept() (net.Conn, error) {
 
 // An agent's socket answers again when there are descriptors again.
 func TestSocketOutlivesWantOfDescriptors(t *testing.T) {
-	a := &Agent{Shared: &Shared{Warnings: ledger.NewWarnings(slog.New(slog.DiscardHandler))}}
+	a := &Agent{Shared: &Shared{Host: &account.Host{}, Warnings: ledger.NewWarnings(slog.New(slog.DiscardHandler))}}
 	l := &exhausted{}
 	a.receive(context.Background(), &socket{listener: l}, account.User{}, work{})
 	assert.Equal(t, 2, l.tries)

@@ -255,18 +255,18 @@ func (k *keyring) approve(ctx context.Context, b *Sandbox, p Purpose, q sshkeys.
 	if err != nil {
 		return err
 	}
-	if a.Approvals == nil {
+	if a.Approvals() == nil {
 		return approvals.ErrNobody
 	}
 	arguments, err := json.Marshal(map[string]string{"key": q.Fingerprint, "for": q.Target, "text": q.Text})
 	if err != nil {
 		return err
 	}
-	said, err := a.Approvals.Wait(ctx, approvals.Approval{Agent: a.id, Chain: p.Chain, Session: b.Name, Tool: "ssh:" + q.Op, Arguments: arguments,
+	said, err := a.Approvals().Wait(ctx, approvals.Approval{Agent: a.id, Chain: p.Chain, Session: b.Name, Tool: "ssh:" + q.Op, Arguments: arguments,
 		Policy: def.Grants.Version(), Rule: q.Rule}, func(of approvals.Approval) error {
-		outcome := "used"
+		outcome := audit.OutcomeUsed
 		if of.State == approvals.Waits {
-			outcome = "asked"
+			outcome = audit.OutcomeAsked
 		}
 		return a.Record(context.WithoutCancel(ctx), audit.Event{Event: audit.KindApproval, Agent: string(a.id), Session: b.Name, Chain: p.Chain,
 			Parent: p.Parent, Op: "ssh:" + q.Op, Target: q.Target, Rule: q.Rule, Outcome: outcome, Detail: of.ID})

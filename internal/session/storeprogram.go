@@ -31,23 +31,9 @@ func StoreTools(known func(config.Stores) (catalog.Tools, error)) func(config.St
 	}
 }
 
-// ExecStore starts the command of a store's program in a sandbox of its own, which ends
-// with the command. The sandbox has no view, and its events have no agent.
-func (s *Shared) ExecStore(ctx context.Context, store string, p *config.StoreProgram, c sandbox.Command) (*sandbox.Process, error) {
-	leave, err := s.Registry.Enter() // the log is open until the end is recorded
-	if err != nil {
-		return nil, err
-	}
-	process, err := s.execStore(ctx, store, p, c, leave)
-	if err != nil {
-		leave()
-	}
-	return process, err
-}
-
-// execStore is ExecStore. It calls over after it has recorded the end of a command that has
-// started.
-func (s *Shared) execStore(ctx context.Context, store string, p *config.StoreProgram, c sandbox.Command, over func()) (*sandbox.Process, error) {
+// ExecStore starts the command of a store's program in a sandbox of its own, which ends with the command. The sandbox has no view, and
+// its events have no agent. ExecStore calls over after it has recorded the end of a command that has started.
+func (s *Shared) ExecStore(ctx context.Context, store string, p *config.StoreProgram, c sandbox.Command, over func()) (*sandbox.Process, error) {
 	host, err := s.sandboxes.open(sandbox.Config{})
 	if err != nil {
 		return nil, err

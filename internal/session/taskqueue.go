@@ -136,8 +136,8 @@ func runnerInput(form config.RunnerInput, def *agents.Agent, prompt string, task
 // runnerSocket begins the name of a task's socket, and of no agent's.
 const runnerSocket = "task."
 
-// removeRunnerSockets removes the names of the sockets of tasks that the last daemon has left. A task that lives on has its socket.
-func removeRunnerSockets(p config.Paths) {
+// RemoveRunnerSockets removes the names of the sockets of tasks that the last daemon has left. A task that lives on has its socket.
+func RemoveRunnerSockets(p config.Paths) {
 	dir := filepath.Dir(p.ToolSocket(""))
 	left, _ := os.ReadDir(dir)
 	for _, e := range left {

@@ -100,8 +100,8 @@ func (t *runnersTask) record(ctx context.Context) (ended func(outcome string), e
 	e := audit.Event{Session: t.box.Name, Parent: p.Parent, Chain: p.Chain, Target: p.Command, Trace: p.Trace.String()}
 	begun := e
 	begun.Event, begun.Agent, begun.Target = audit.KindAgent, string(t.member.id), ""
-	begun.Outcome, begun.Detail = "delegated to", detail
-	c.agent.Event(begun)
+	begun.Outcome, begun.Detail = audit.OutcomeDelegated, detail
+	t.member.Event(begun)
 	if ended, err = t.member.RecordExec(ctx, e); err != nil || !t.lives { // it lives on only now: the next daemon may record the end
 		return ended, err
 	}
@@ -141,7 +141,7 @@ func (a *Agent) runner(t *outlive.Task) any {
 
 // endsAlone makes the end of the sandbox recorded, whoever ends it, or leaves it to the next daemon.
 func (b *Sandbox) endsAlone() error {
-	leave, err := b.agent.Registry.Enter()
+	leave, err := b.agent.Enter()
 	if err == nil {
 		go func() {
 			defer leave()

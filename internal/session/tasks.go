@@ -146,7 +146,7 @@ func (c *client) run(ctx context.Context, env tools.Env, id scope.ID, task deleg
 		return out, err
 	}
 	defer free()
-	member, err := c.agent.Registry.Member(id)
+	member, err := c.agent.Member(id)
 	if wrong, ok := errors.AsType[*api.NotLoadedError](err); ok {
 		return out, tools.Errorf(tools.Unavailable, "%q cannot take tasks now", id).Because(wrong)
 	}

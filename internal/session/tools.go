@@ -4,6 +4,7 @@ import (
 	"errors"
 	"path/filepath"
 
+	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/catalog"
@@ -65,8 +66,8 @@ func (c *client) ownTools(files *file.Files, shell *bash.Shell) ([]ownTool, erro
 	add(catalog.ListedHeld, list, err)
 	hand, err := c.hands().Delegate()
 	add(catalog.ListedMembers, []tools.Tool{hand}, err)
-	if c.agent.Stores != nil {
-		list, err = c.agent.Stores.Tools()
+	if c.agent.Daemon != nil { // else the tools are those of scopefs itself
+		list, err = c.agent.StoreTools()
 		add(catalog.ListedNever, list, err)
 	}
 	for i := range all {
@@ -109,7 +110,7 @@ func (c *client) tools(files *file.Files, shell *bash.Shell, names string) ([]to
 
 // Tools returns the tools of scopefs itself as definitions may name them.
 func Tools() (catalog.Tools, error) {
-	c := &client{agent: &Agent{Shared: &Shared{}}} // nobody calls these
+	c := &client{agent: &Agent{Shared: &Shared{Host: &account.Host{}}}} // nobody calls these
 	own, err := c.ownTools(file.New(worker.New(nil)), bash.NewShell(c))
 	var all catalog.Tools
 	for _, t := range own {

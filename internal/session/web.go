@@ -119,7 +119,7 @@ func (a *Agent) endWeb(c *client) {
 
 // leave closes a client. The next daemon may have its sandbox: this one closes its end before it leaves the holder.
 func (a *Agent) leave(c *client) {
-	leave, err := a.Registry.Enter()
+	leave, err := a.Enter()
 	if err != nil { // close waits for no more
 		leave = func() {}
 	}

@@ -78,7 +78,7 @@ func TestStartAmong(t *testing.T) {
 		s := newTestSession(t, func(spec *Spec) { spec.Mounts = kept })
 		assert.Equal(t, "here\n", sh(t, s, "echo here"))
 		shows := 0
-		if !below(s.host.bwrap, "/usr") { // see needed
+		if !below(s.host.starter.bwrap, "/usr") { // see needed
 			shows = 6
 		}
 		assert.Equal(t, shows, mountsBelow(mountPoints(t, fmt.Sprint(s.bwrap.Process.Pid)), shared), "it shows nothing of them")

@@ -181,7 +181,7 @@ func (s *Spans) ofApproval(e audit.Event) []sdk.ReadOnlySpan {
 	switch {
 	case e.Call == "": // the operator's decision, or of a connection
 		return s.one(s.child(e, strings.TrimSpace("approval "+e.Outcome)))
-	case e.Outcome == "asked":
+	case e.Outcome == audit.OutcomeAsked:
 		s.remember(e).asked = e.Time
 	case s.calls[e.Call] != nil:
 		return s.waited(e, s.calls[e.Call])
