@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -25,7 +26,18 @@ const patience = 5 * time.Second
 // tests and of the processes that they have waited for.
 const processor = "processor: "
 
-// limited runs the tests of a package for at most limit, and returns their exit code. It ends tests that hang: it prints the processes in
+// heard notes when the tests have printed something.
+type heard struct {
+	w  io.Writer
+	at atomic.Int64 // nanoseconds of the Unix time
+}
+
+func (h *heard) Write(b []byte) (int, error) {
+	h.at.Store(time.Now().UnixNano())
+	return h.w.Write(b)
+}
+
+// limited runs the tests of a package, and returns their exit code. It ends tests that print nothing for limit, not even that one begins: it prints the processes in
 // state D and all goroutines, aborts the package's FUSE connections and kills the package. A process that waits in the kernel for a view
 // ends by no signal before that. The package has a TMPDIR of its own, by which limited finds its mounts.
 func limited(limit time.Duration, program string, args []string) int {
@@ -40,7 +52,10 @@ func limited(limit time.Duration, program string, args []string) int {
 	}
 	tests := exec.Command(program, args...)
 	tests.Env = append(os.Environ(), "TMPDIR="+dir)
-	tests.Stdout, tests.Stderr = os.Stdout, os.Stderr
+	said := &heard{w: os.Stdout}
+	said.at.Store(time.Now().UnixNano())
+	tests.Stdout, tests.Stderr = said, os.Stderr
+	tests.WaitDelay = patience // for a program that a test has left, with the output
 	tests.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	runtime.LockOSThread() // Pdeathsig is by thread: prctl(2)
 	signals := make(chan os.Signal, 1)
@@ -54,23 +69,24 @@ func limited(limit time.Duration, program string, args []string) int {
 		_ = tests.Wait()
 		close(ended)
 	}()
-	timeout, parent := time.After(limit), os.Getppid()
-	orphan := time.NewTicker(time.Second)
-	defer orphan.Stop()
+	parent := os.Getppid()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
 	for {
 		select {
 		case <-ended:
 			return code(tests.ProcessState, dir)
 		case s := <-signals:
 			_ = tests.Process.Signal(s)
-		case <-orphan.C: // go test was killed, and nobody reads what the tests print
-			if os.Getppid() != parent {
-				end(tests.Process, ended, dir)
-				return 2
+		case <-tick.C:
+			silent := time.Since(time.Unix(0, said.at.Load())) > limit
+			if os.Getppid() == parent && !silent {
+				continue
 			}
-		case <-timeout:
-			fmt.Fprintf(os.Stderr, "progress: %s has not ended after %v\n", filepath.Base(program), limit)
-			uninterruptible(os.Stderr)
+			if silent { // else go test was killed, and nobody reads what the tests print
+				fmt.Fprintf(os.Stderr, "progress: %s has printed nothing for %v\n", filepath.Base(program), limit)
+				uninterruptible(os.Stderr)
+			}
 			end(tests.Process, ended, dir)
 			return 2
 		}

@@ -47,7 +47,7 @@ type progress struct {
 }
 
 func main() {
-	limit := flag.Duration("limit", 0, "run the tests of a package, at most so long")
+	limit := flag.Duration("limit", 0, "run the tests of a package, and end them when they print nothing for so long")
 	flag.Parse()
 	if *limit > 0 {
 		os.Exit(limited(*limit, flag.Arg(0), flag.Args()[1:]))

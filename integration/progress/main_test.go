@@ -74,7 +74,7 @@ func TestLimit(t *testing.T) {
 	assert.Equal(t, 1, report.ProcessState.ExitCode())
 	assert.Less(t, time.Since(began), 2*time.Minute)
 	for _, text := range []string{
-		"has not ended after 5s", "state D: /proc/", `"stat\x00-L\x00`, "goroutine 1 ", "progress.TestHang(", "progress: abort " + tmp, "FAIL",
+		"has printed nothing for 5s", "state D: /proc/", `"stat\x00-L\x00`, "goroutine 1 ", "progress.TestHang(", "progress: abort " + tmp, "FAIL",
 	} {
 		assert.Contains(t, string(out), text)
 	}
