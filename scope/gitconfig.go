@@ -92,7 +92,13 @@ func checkGitConfig(at gitPlace, below int, keys []string, old, config []byte) e
 		case s.among(keys) && s.harmless(at, below):
 			continue
 		}
-		if s.among(keys) {
+		switch {
+		case !s.among(keys):
+		case leadsOut(s.value, at.free()):
+			return fmt.Errorf("sets %s to %.200q: the value is a path of the host", s.key(), s.value)
+		case leadsOut(s.sub, at.free()): // git takes the name of a remote for its URL
+			return fmt.Errorf("sets %s to %.200q: the name is a path of the host", s.key(), s.value)
+		default:
 			return fmt.Errorf("sets %s to %.200q", s.key(), s.value)
 		}
 		return fmt.Errorf("sets %s", s.key())
@@ -206,13 +212,12 @@ func reachesOut(text string, free int) bool {
 	if helper, _, found := strings.Cut(text, "::"); found && strings.Trim(helper, alphanumeric+"+-.") == "" {
 		return true
 	}
-	colon, slash := strings.Index(text, ":"), strings.Index(text, "/")
-	if colon < 0 || slash >= 0 && colon > slash {
+	if isPath(text) {
 		_, ok := insidePath(text, free)
 		return !ok
 	}
-	scheme := text[:colon]
-	place, isURL := strings.CutPrefix(text[colon:], "://")
+	scheme, _, _ := strings.Cut(text, ":")
+	place, isURL := strings.CutPrefix(text[len(scheme):], "://")
 	switch {
 	case scheme == "file" && isURL: // git takes it for the path, without an authority
 		_, ok := insidePath(place, 0)
@@ -223,6 +228,27 @@ func reachesOut(text string, free int) bool {
 		return strings.HasPrefix(host(text), "-")
 	}
 	return !slices.Contains(gitSchemes, scheme) || strings.HasPrefix(host(place), "-")
+}
+
+// isPath reports whether git takes a text for a path, not for a URL or HOST:PATH: url_is_local_not_ssh in git's connect.c.
+func isPath(text string) bool {
+	before, _, colon := strings.Cut(text, ":")
+	return !colon || strings.Contains(before, "/")
+}
+
+// leadsOut reports whether a text is a path out of the view, also one in a file:// URL. It only words a refusal of reachesOut.
+func leadsOut(text string, free int) bool {
+	scheme, place, isURL := strings.Cut(text, "://")
+	switch {
+	case isURL && strings.EqualFold(scheme, "file"):
+		text, free = place, 0
+	case strings.HasPrefix(text, "~"):
+		return true
+	case !isPath(text):
+		return false
+	}
+	_, ok := insidePath(text, free)
+	return !ok
 }
 
 // host returns where the host of a URL begins, after the name of a user. A program may take a host that begins with - for an option.

@@ -6,11 +6,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
 )
 
 // TestGitInside: git takes a path inside the view as a path and as file://, also for a partial clone and a fetch that needs its
-// promisor. A URL that leads outside, or that names a program, is no remote's.
+// promisor. A URL that leads outside, or that names a program, is no remote's; the log names a path of the host as such.
 func TestGitInside(t *testing.T) {
 	h := harness.NewHost(t, map[string]string{"a": `protect: ["*"]`})
 	run := func(script string) (string, int) {
@@ -30,6 +31,8 @@ cat one/f part/f; git -C part config remote.origin.promisor`)
 		text, code := run("git -C one config remote.evil.url '" + url + "'")
 		assert.NotZero(t, code, "%s: %s", url, text)
 	}
+	assert.True(t, h.Recorded("a", audit.Event{Op: "rename", Path: "one/.git/config", Verdict: audit.Deny,
+		Rule: `protect git-config: sets remote.evil.url to "/etc/outside": the value is a path of the host`}))
 	text, code = run("git -C one config --get-regexp 'remote.evil.*' || true")
 	assert.Zero(t, code)
 	assert.NotContains(t, text, "evil")

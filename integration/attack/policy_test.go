@@ -160,21 +160,25 @@ func TestAttackReadOnly(t *testing.T) {
 	assert.Equal(t, []string{"ok", "ok"}, harness.HostOps(t, h.View("reader"), "read ref/r", "list . ref"))
 }
 
-// TestAttackHardlinks: what another scope shares by a hard link obeys the rule
-// for files with several names.
+// TestAttackHardlinks: what another scope shares by a hard link, and a hidden file's second name, obey the rule for
+// files with several names.
 func TestAttackHardlinks(t *testing.T) {
-	h := harness.LayOut(t, map[string]string{"r": "view: {hardlinks: read, xattrs: true}", "d": "view: {hardlinks: deny, xattrs: true}"})
+	h := harness.LayOut(t, map[string]string{
+		"r": "view: {hardlinks: read, xattrs: true, paths: {secret: hide}}", "d": "view: {hardlinks: deny, xattrs: true, paths: {secret: hide}}",
+	})
 	for _, id := range []string{"r", "d"} {
 		harness.Plant(t, h.Base, "FOREIGN/"+id)
-		harness.Plant(t, h.Scope(id), "own")
+		harness.Plant(t, h.Scope(id), "own", "secret")
 		require.NoError(t, os.Link(filepath.Join(h.Base, "FOREIGN", id), h.Scope(id, "shared"))) // two names, the fewest
+		require.NoError(t, os.Link(h.Scope(id, "secret"), h.Scope(id, "second")))
 	}
 	startAll(h)
 	before := harness.Picture(t, filepath.Join(h.Base, "FOREIGN"))
 	changes := []string{"write shared", "trunc shared", "o-trunc shared", "chmod shared", "utimes shared", "setxattr shared", "link shared n", "chown shared", "reopen shared"}
 	for id, read := range map[string]string{"r": "ok", "d": "EACCES"} {
 		assert.Equal(t, slices.Repeat([]string{"EACCES"}, len(changes)), harness.HostOps(t, h.View(id), changes...), id)
-		assert.Equal(t, []string{read, "ok", "ok"}, harness.HostOps(t, h.View(id), "read shared", "stat shared", "write own"), id)
+		assert.Equal(t, []string{read, "ok", "ok", "ENOENT", read, "EACCES"},
+			harness.HostOps(t, h.View(id), "read shared", "stat shared", "write own", "read secret", "read second", "write second"), id)
 	}
 	assert.Equal(t, before, harness.Picture(t, filepath.Join(h.Base, "FOREIGN")))
 }

@@ -56,7 +56,7 @@ const (
 // Unknown returns an ErrUnknown for the id of no agent, with the name that is nearest to it, and the file to define it in.
 func Unknown(id scope.ID, names []string, file string) error {
 	if like := nearest.Of(string(id), names); like != "" && like != string(id) {
-		return fmt.Errorf("%w %q: did you mean %s? To define it write %s", ErrUnknown, id, like, file)
+		return fmt.Errorf("%w %q: define it in %s, or did you mean %s", ErrUnknown, id, file, like)
 	}
 	return fmt.Errorf("%w %q: define it in %s", ErrUnknown, id, file)
 }

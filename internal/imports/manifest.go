@@ -94,7 +94,12 @@ func (m *manifest) module(name string, n *yaml.Node) error {
 	at := "modules." + name
 	if !isNull(n) {
 		f := fields{"type": optional(&kind), "mode": optional(&mode), "config": nodeField(&config)}
-		if err := f.read(m.draft, at+".", n); err != nil {
+		if value := frontmatter.Value(n, "type"); value != nil { // before the keys whose tools depend on it
+			if err := f["type"](value); err != nil {
+				return fmt.Errorf("type: %w", err)
+			}
+		}
+		if err := f.readFor(m.draft, at+".", n, toolsOf(name, kind)...); err != nil {
 			return err
 		}
 	}
@@ -105,6 +110,21 @@ func (m *manifest) module(name string, n *yaml.Node) error {
 		return m.proxy(at, name, config)
 	}
 	return m.use(at, name, kind, mode, config)
+}
+
+// toolsOf returns patterns of the tools that a module of a kind may have; none for a module that scopefs does not have.
+func toolsOf(name, kind string) (all []string) {
+	mod, _ := moduleOf(kind)
+	for _, t := range slices.Concat(mod.reads, mod.writes) {
+		all = addTo(all, t[1])
+	}
+	switch kind {
+	case "filesystem":
+		return []string{"read_file", "list_dir", "write_file", "delete_file"}
+	case "mcp_proxy":
+		return []string{cover(name, "*")}
+	}
+	return all
 }
 
 func (m *manifest) filesystem(at, name, mode string, config *yaml.Node) error {

@@ -179,10 +179,14 @@ func harmless() []string {
 }
 
 // unknown records the loss of an unknown key. The key may deny something, so calls that match the patterns need
-// approval.
+// approval. Without patterns it is a key of tools that are left out.
 func (d *draft) unknown(what, key string, patterns ...string) {
 	if slices.Contains(harmless(), key) {
 		d.lose(what, "it says nothing about what the agent may do", "left out")
+		return
+	}
+	if len(patterns) == 0 {
+		d.lose(what, "its tools are left out", "left out")
 		return
 	}
 	d.ask = addTo(d.ask, patterns...)

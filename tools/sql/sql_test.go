@@ -170,6 +170,8 @@ func TestCreateTable(t *testing.T) {
 		"space":           {createArgs{"a b", []column{x}}, "invalid"},
 		"schema":          {createArgs{"main.j", []column{x}}, "invalid"},
 		"other letters":   {createArgs{"täble", []column{x}}, "invalid"},
+		"a column's":      {createArgs{"k", []column{{Name: "größe", Type: "TEXT"}}}, "invalid"}, // "größe".isidentifier() in Python
+		"a long column":   {createArgs{"k", []column{{Name: strings.Repeat("a", 65), Type: "TEXT"}}}, "invalid"},
 		"line end":        {createArgs{"k\n", []column{x}}, "invalid"},
 		"reserved":        {createArgs{"SQLite_x", []column{x}}, "invalid"},
 		"module":          {createArgs{"dbstat", []column{x}}, "denied"},
