@@ -20,6 +20,7 @@ import (
 	"github.com/scopefs/scopefs/audit/event"
 	view "github.com/scopefs/scopefs/fs"
 	"github.com/scopefs/scopefs/fs/fusemount"
+	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/scope"
@@ -315,6 +316,7 @@ func (f *fork) Diff(ctx context.Context, paths []string, hashed bool) (*Set, err
 // again mounts the view anew.
 func (f *fork) again() {
 	f.Helper()
+	f.undo(history.Selection{Calls: []string{"none"}}) // waits until the view has closed what clients have: an unmount does not
 	f.Close()
 	f.unmount()
 	f.mount()
