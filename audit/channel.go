@@ -104,6 +104,9 @@ func agentsOwn(e Event) error {
 	case KindAgent:
 		refused = e.UID != nil || e.Outcome != OutcomeDelegated && e.Outcome != OutcomeBudget
 	}
+	if !e.Decided.IsZero() { // the daemon does not append an event of a spool again that the log has: see AppendAll
+		return errors.New("an event of a spool is the daemon's")
+	}
 	if refused {
 		return fmt.Errorf("an event %.64q, operation %.64q, outcome %.64q, is the daemon's", e.Event, e.Op, e.Outcome)
 	}

@@ -153,6 +153,8 @@ func TestChannelAttack(t *testing.T) {
 		"a long path":               group(body(func(e *Event) { e.Path = strings.Repeat("r", maxPath+1) })),
 		"many scopes":               group(body(func(e *Event) { e.Context = make([]Scope, maxScopes+1) })),
 		"a number":                  group(strings.Replace(body(func(*Event) {}), `"rule":"r"`, `"seq":1e400`, 1)),
+		"a year of five digits":     group(strings.Replace(body(func(*Event) {}), `"rule":"r"`, `"decided":"9999-12-31T23:59:59-23:59"`, 1)),
+		"of a spool":                group(body(func(e *Event) { e.Decided = time.Now() })),
 		"an unknown key":            group(strings.Replace(body(func(*Event) {}), `"rule":"r"`, `"salt":"r"`, 1)),
 		"two values":                group(strings.TrimSpace(body(func(*Event) {})) + "{}\n"),
 		"half a line":               group(body(func(*Event) {})[:20]),

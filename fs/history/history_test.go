@@ -356,6 +356,40 @@ func TestUndoOfUndos(t *testing.T) {
 	back(2)
 }
 
+// TestUndoOpened: a file that a client has opened for writing since the plan keeps its name: what the client writes would have none.
+func TestUndoOpened(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, after bool // a client has the file open for writing, before the plan and after it
+		stays         bool
+	}{
+		"never":          {false, false, false},
+		"since the plan": {false, true, true},
+		"before, too":    {true, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, again := range []bool{false, true} {
+				client, sel := newClient(t), Selection{Calls: []string{"c1"}}
+				client.label = Label{Call: "c1"}
+				client.create("f", "new")
+				if again { // the redo of its removal returns the file to the history
+					client.label = Label{Call: "c2"}
+					client.unlink("f")
+					client.undo(Selection{Calls: []string{"c2"}})
+					sel = Selection{Undo: true}
+				}
+				open := c.before
+				r := client.undoWith(sel, Hooks{
+					Writing: func(beneath.FileID) bool { return open },
+					Agree:   func(*Plan) error { open = c.after; return nil },
+				})
+				_, err := os.Stat(filepath.Join(client.dir, "f"))
+				assert.Equal(t, c.stays, err == nil, "%+v", r)
+				assert.Equal(t, c.stays, len(r.Conflicts) > 0, "%+v", r)
+			}
+		})
+	}
+}
+
 // TestUndoAgreed: nothing is done after Agree fails. What changes after it has agreed stays, whoever has changed it.
 func TestUndoAgreed(t *testing.T) {
 	c := newClient(t)

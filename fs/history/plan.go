@@ -183,7 +183,7 @@ func (w *world) expects(e *entry, t thing) string {
 	switch {
 	case was == nil || w.torn[id] || w.any, was == &unknown && !t.regular():
 	case w.current[id] == nil && w.hooks.writing(t.file):
-		return "a program has it open for writing"
+		return errWriting.Error()
 	case was == &unknown:
 		return "how it was left is not known: the view ended while a program had it open"
 	case now != nil && !now.Same(was):

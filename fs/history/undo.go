@@ -384,9 +384,16 @@ func (u *undoing) inverse(s *plan.Step) *inverse {
 
 func (u *undoing) open(id beneath.FileID) bool { return u.hooks.Open != nil && u.hooks.Open(id) }
 
+// errWriting is why a file keeps its name: what a client writes, who may have opened it since the plan, would have none.
+var errWriting = errors.New("a program has it open for writing")
+
 // Remove is of plan.Keeper.
 func (u *undoing) Remove(s *plan.Step, at Place, st *beneath.Stat) error {
-	if i := u.inverse(s); i.Base != "" {
+	i := u.inverse(s)
+	if u.hooks.writing(st.ID()) {
+		return errWriting
+	}
+	if i.Base != "" {
 		u.w.base = &journal.Record{To: i.Base}
 		defer func() { u.w.base = nil }()
 		if below := u.store.opt.Layer.Plan().Below(at.Path()); below != nil {
@@ -432,7 +439,9 @@ func (u *undoing) Move(s *plan.Step, from, to Place, st *beneath.Stat, change fu
 		}
 		r.Kind, r.Path, r.To = journal.Restored, to.Path(), from.Path()
 	case Return:
-		r.Kind = journal.Returned
+		if r.Kind = journal.Returned; u.hooks.writing(st.ID()) {
+			return errWriting
+		}
 	case Exchange:
 		r.Kind, r.Other = journal.Exchanged, beneath.FileID{Ino: s.Other.Ino, Birth: s.Other.Birth}
 	}

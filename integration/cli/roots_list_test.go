@@ -111,7 +111,8 @@ func TestRootsOneList(t *testing.T) {
 			assert.Equal(t, []string{"x\n", "y\n", "none", "first\n"},
 				[]string{p.content("proj/a"), p.content("lib/b"), p.content("other/c"), p.content("lib/moved")}, "one redo of one undo")
 
-			p.must("undo", "--session", "last", "../lib/b")
+			_, hash, _ = strings.Cut(strings.TrimSpace(p.must("undo", "--session", "last", "--dry-run", "../lib/b")), "--shown ")
+			p.must("undo", "--session", "last", "--shown", strings.Fields(hash)[0], "../lib/b")
 			assert.Equal(t, []string{"x\n", "theirs\n"}, []string{p.content("proj/a"), p.content("lib/b")})
 			p.must("redo")
 			assert.Equal(t, []string{"x\n", "y\n"}, []string{p.content("proj/a"), p.content("lib/b")}, "the last undo was in the root alone")

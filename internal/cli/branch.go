@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/scopefs/scopefs/fs/history/query"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/exit"
@@ -261,7 +262,7 @@ func (a *app) diffIn(ctx context.Context, k kept, all directories, o diffOptions
 			}
 		}
 		if o.hash {
-			r.Hash = together(hashes)
+			r.Hash = query.Together(hashes)
 		}
 		return a.printChanges(k, r, o.json)
 	})
@@ -283,7 +284,7 @@ func (all directories) shown(ctx context.Context, globs map[string][]string, has
 			hashes[d.root] = diff.Hash
 		}
 	}
-	if together(hashes) != hash {
+	if query.Together(hashes) != hash {
 		return nil, errStale
 	}
 	return hashes, nil

@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -299,18 +297,6 @@ func (all directories) match(ctx context.Context, sel history.Selection) (direct
 		meant = append(meant, d)
 	}
 	return meant, nil
-}
-
-// together returns one hash for those of several directories, by their paths; of one directory its own.
-func together(hashes map[string]string) string {
-	if len(hashes) == 1 && hashes[""] != "" {
-		return hashes[""]
-	}
-	sum := sha256.New()
-	for _, root := range slices.Sorted(maps.Keys(hashes)) {
-		fmt.Fprintf(sum, "%q %s\n", root, hashes[root])
-	}
-	return hex.EncodeToString(sum.Sum(nil))
 }
 
 var errStale = errors.New("nothing was done: the changes are not those that were shown: look at them again")

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/fs/history"
+	"github.com/scopefs/scopefs/fs/history/query"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/report"
@@ -138,10 +139,11 @@ func (a *app) undo(ctx context.Context, k kept, u undoing) error {
 func (a *app) undoIn(ctx context.Context, k kept, all directories, u undoing) error {
 	r := report.UndoOf(k.id, u.op, u.of, u.dry, "", &history.Result{})
 	shown := map[string]string{}
-	if len(all) == 1 {
-		shown[all[0].root] = u.shown
+	own := len(all) == 1 && all[0].root == ""
+	if own {
+		shown[""] = u.shown
 	}
-	if u.dry || u.shown != "" && len(all) > 1 {
+	if u.dry || u.shown != "" && !own {
 		plans := report.UndoOf(k.id, u.op, u.of, true, "", &history.Result{})
 		var none error
 		for _, d := range all {
@@ -159,7 +161,7 @@ func (a *app) undoIn(ctx context.Context, k kept, all directories, u undoing) er
 		if none != nil && len(shown) == 0 {
 			return none
 		}
-		if plans.Hash = together(shown); u.dry {
+		if plans.Hash = query.Together(shown); u.dry {
 			return a.printUndo(k, plans, u.json)
 		} else if plans.Hash != u.shown {
 			return errStale

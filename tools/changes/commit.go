@@ -2,8 +2,6 @@ package changes
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"path"
@@ -161,7 +159,6 @@ func (h held) differs(ctx context.Context, env tools.Env, p part, whole bool) (a
 	}
 	all.hashes = map[string]string{}
 	var notes []string
-	sum := sha256.New()
 	for _, at := range places {
 		reply, err := at.differs(ctx, env, whole)
 		if err != nil {
@@ -178,12 +175,9 @@ func (h held) differs(ctx context.Context, env tools.Env, p part, whole bool) (a
 			text, note = "", note+", not shown here: give paths"
 		}
 		all.Diff, notes = all.Diff+text, append(notes, note)
-		all.hash, all.hashes[at.root] = reply.Hash, reply.Hash
-		fmt.Fprintf(sum, "%q %s\n", at.root, reply.Hash)
+		all.hashes[at.root] = reply.Hash
 	}
-	if len(all.hashes) > 1 {
-		all.hash = hex.EncodeToString(sum.Sum(nil))
-	}
+	all.hash = query.Together(all.hashes)
 	if all.Summary = strings.Join(notes, "; "); len(notes) == 0 {
 		all.Summary = "nothing differs"
 	}
@@ -252,7 +246,7 @@ func (h held) commit(ctx context.Context, env tools.Env, in commitArgs) (taken, 
 	}
 	approved := tools.ApprovedChanges(ctx)
 	hashes := map[string]string{}
-	if len(places) == 1 {
+	if len(places) == 1 && (places[0].root == "" || approved.Hash == "") {
 		hashes[places[0].root] = approved.Hash
 	} else {
 		all, err := h.differs(ctx, env, in.part, approved.Hash != "")

@@ -2,7 +2,12 @@ package query
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/scopefs/scopefs/audit/event"
 	"github.com/scopefs/scopefs/fs/branch"
@@ -120,4 +125,17 @@ func differences(list []branch.Entry) []Entry {
 		entries[i].Change = c
 	}
 	return entries
+}
+
+// Together returns one hash of what differs in several directories, from the hashes by where the directories are: "" is the agent's own.
+// Alone, that has its own hash. A root never has: two directories with the same changes have one hash.
+func Together(hashes map[string]string) string {
+	if len(hashes) == 1 && hashes[""] != "" {
+		return hashes[""]
+	}
+	sum := sha256.New()
+	for _, root := range slices.Sorted(maps.Keys(hashes)) {
+		fmt.Fprintf(sum, "%q %s\n", root, hashes[root])
+	}
+	return hex.EncodeToString(sum.Sum(nil))
 }
