@@ -180,6 +180,7 @@ func TestLastSessionIsHeld(t *testing.T) {
 		assert.Contains(t, o.Stdout, "held, undo, the last session: ")
 		assert.FileExists(t, filepath.Join(m.dir, "kept"))
 		assert.Empty(t, m.do("diff", "--dir", m.dir, "--branch", "held", "--name-only").Stdout)
+		assert.Contains(t, m.do("redo", "--dir", m.dir).Stderr, "that could be taken back: of changes that are held give --branch held\n")
 		o = m.do("redo", "--dir", m.dir, "--branch", "held")
 		assert.Zero(t, o.Code, o.Stderr)
 		assert.Equal(t, "a\n", m.do("diff", "--dir", m.dir, "--branch", "held", "--name-only").Stdout)
