@@ -297,7 +297,7 @@ func (v *View) decideBy(policy *scope.Policy, a *request, rel string, links uint
 		}
 		return v.refuse(a, event.Event{Path: rel, Verdict: event.Deny, Rule: d.Rule, RuleKind: string(d.Kind)}, errno)
 	}
-	if v.recorded(a.op) && !v.echoes.does(a.head.Pid) && v.record(a, event.Event{Path: rel, Verdict: event.Allow, Rule: d.Rule, RuleKind: string(d.Kind)}) != nil {
+	if v.recorded(a.op) && !v.echoes.looks(a.op, a.head.Pid) && v.record(a, event.Event{Path: rel, Verdict: event.Allow, Rule: d.Rule, RuleKind: string(d.Kind)}) != nil {
 		return answer(syscall.EIO)
 	}
 	return v.writable(a)

@@ -216,7 +216,8 @@ func (e *echoes) plan(pending map[nameIn]hostChange, whole bool, watched *watche
 	files := e.view.nodes.filesOf(func(n *node) bool { return watched.has(e.view.shown(n)) })
 	if whole {
 		for _, dir := range e.view.nodes.directories() {
-			if rel, ok := e.view.nodes.newest(dir); ok && watched.has(e.view.shown(dir)) && len(rel) <= echo.MaxDir {
+			rel, ok := e.view.nodes.newest(dir)
+			if ok && watched.has(e.view.shown(dir)) && len(rel) <= echo.MaxDir && e.view.policy.Load().File(scope.OpLookup, rel).Allow {
 				all = append(all, planned{Act: echo.Act{Dir: []byte(rel)}, dir: dir})
 			}
 		}
@@ -298,17 +299,17 @@ func (e *echoes) send(box string, acts []planned) bool {
 	e.batches = append(e.batches, b)
 	e.active.Store(true)
 	e.lock.Unlock()
-	_, err := e.echoer.Echo(box, r, e.view.ended)
+	replies, err := e.echoer.Echo(box, r, e.view.ended)
 	e.lock.Lock()
 	defer e.lock.Unlock()
 	b.over = true
-	if err == nil || b.thread == 0 {
+	if err == nil || b.thread == 0 { // the kernel may give the id of a thread that is no more to any other
 		e.batches = slices.DeleteFunc(e.batches, func(o *batch) bool { return o == b })
 	} else if len(e.batches) > maxStuck {
 		e.batches = e.batches[1:]
 	}
 	e.active.Store(len(e.batches) > 0)
-	return err == nil
+	return err == nil && !replies[box].Ended
 }
 
 // of returns the batch that a thread does; nil: none. The caller holds lock.
@@ -321,18 +322,19 @@ func (e *echoes) of(thread uint32) *batch {
 	return nil
 }
 
-// does reports whether a thread repeats changes: nothing that it looks at is a record.
-func (e *echoes) does(thread uint32) bool {
-	if !e.active.Load() {
+// looks reports whether an operation is a look of a thread that repeats changes: these are not recorded. What else it does, and what a
+// thread does that has its id by now, is.
+func (e *echoes) looks(op scope.Op, thread uint32) bool {
+	if !e.active.Load() || op != scope.OpLookup && op != scope.OpStat {
 		return false
 	}
 	e.lock.RLock()
 	defer e.lock.RUnlock()
-	return e.of(thread) != nil
+	b := e.of(thread)
+	return b != nil && !b.over
 }
 
-// expected answers the step of a thread's act that take ends. ours is false for a thread that does no batch. Whatever one does that does
-// is not done in earnest.
+// expected answers the step of a thread's act that take ends. ours is false for a thread that does no batch.
 func (e *echoes) expected(head *fuse.InHeader, name string, take func(*actNow) bool) (code fuse.Status, ours bool) {
 	if !e.active.Load() {
 		return fuse.OK, false
@@ -466,15 +468,41 @@ func (e *echoes) Symlink(cancel <-chan struct{}, head *fuse.InHeader, to, name s
 	return e.RawFileSystem.Symlink(cancel, head, to, name, out)
 }
 
-// SetAttr answers a change that changes nothing. The kernel takes the size of the answer: it is the present one, whatever the request
-// says. Writers through the mount wait for the lock of the inode, which the thread holds.
+// SetAttr answers a change that changes nothing: the kernel takes the size of the answer. It is the present one, and another is refused:
+// the host has changed the file since the thread looked, or the thread is not the process's. Writers through the mount wait for the lock
+// of the inode, which the thread holds.
 func (e *echoes) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) fuse.Status {
-	if !e.does(in.Pid) {
+	over, ours := e.isOver(in.Pid)
+	if !ours {
 		return e.RawFileSystem.SetAttr(cancel, in, out)
 	}
+	if over {
+		return fuse.EINTR
+	}
 	code := e.RawFileSystem.GetAttr(cancel, &fuse.GetAttrIn{InHeader: in.InHeader}, out)
+	if code.Ok() && !changesNothing(in, &out.Attr) {
+		return fuse.EINTR
+	}
 	out.SetTimeout(0)
 	return code
+}
+
+// isOver reports whether a thread's batch is over. ours is false for a thread that does none.
+func (e *echoes) isOver(thread uint32) (over, ours bool) {
+	if !e.active.Load() {
+		return false, false
+	}
+	e.lock.RLock()
+	defer e.lock.RUnlock()
+	b := e.of(thread)
+	return b != nil && b.over, b != nil
+}
+
+// changesNothing reports whether an object has the size or the mode that a request sets, and whether it sets nothing else.
+func changesNothing(in *fuse.SetAttrIn, now *fuse.Attr) bool {
+	const others = fuse.FATTR_UID | fuse.FATTR_GID | fuse.FATTR_ATIME | fuse.FATTR_MTIME
+	return in.Valid&others == 0 && (in.Valid&fuse.FATTR_SIZE == 0 || in.Size == now.Size) &&
+		(in.Valid&fuse.FATTR_MODE == 0 || (in.Mode^now.Mode)&0o7777 == 0)
 }
 
 // stranger returns a node that is in no table: the kernel needs one for an object that is no more.

@@ -30,8 +30,9 @@ type Act struct {
 	Modify bool   `json:"modify,omitempty"` // its size is set to what it is
 }
 
-// Reply is the answer to a Request without Acts. That to others is empty.
+// Reply is the answer to a Request. Watched and All are empty with Acts.
 type Reply struct {
+	Ended   bool   `json:"ended,omitempty"`   // the process was killed: its threads are no more
 	Watched []byte `json:"watched,omitempty"` // the inode numbers of what is watched in the view, eight bytes each
 	All     bool   `json:"all,omitempty"`     // there are more than MaxWatched
 }

@@ -169,6 +169,10 @@ func TestLayersAreFound(t *testing.T) {
 func TestLastSessionIsHeld(t *testing.T) {
 	layered(t, func(t *testing.T, m *mounted, daemon bool) {
 		require.Zero(t, m.run([]string{"-q"}, "echo 1 >kept").Code)
+		wrong := m.command("run", "true")
+		wrong.Dir = m.dir
+		assert.Equal(t, "scopefs: \"true\" is a program and no agent: for this directory write scopefs run --dir . -- true\n",
+			harness.Finish(t, wrong).Stderr)
 		require.Zero(t, m.run([]string{"-q", "--changes", "held"}, "rm a").Code)
 		o := m.do("changes", "--dir", m.dir, "--name-only")
 		assert.Equal(t, "a\n", o.Stdout, o.Stderr)
@@ -180,6 +184,7 @@ func TestLastSessionIsHeld(t *testing.T) {
 		assert.Contains(t, o.Stdout, "held, undo, the last session: ")
 		assert.FileExists(t, filepath.Join(m.dir, "kept"))
 		assert.Empty(t, m.do("diff", "--dir", m.dir, "--branch", "held", "--name-only").Stdout)
+		assert.Contains(t, m.do("redo", "--dir", m.dir).Stderr, "that could be taken back: of changes that are held give --branch held\n")
 		o = m.do("redo", "--dir", m.dir, "--branch", "held")
 		assert.Zero(t, o.Code, o.Stderr)
 		assert.Equal(t, "a\n", m.do("diff", "--dir", m.dir, "--branch", "held", "--name-only").Stdout)

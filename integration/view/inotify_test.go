@@ -24,6 +24,7 @@ import (
 func init() {
 	harness.Roles["inotify"] = watchInside
 	harness.Roles["append"] = appendInside
+	harness.Roles["disturb"] = disturbInside
 }
 
 // watchInside prints the events of inotify(7) for its arguments, a line each, until its standard input ends.
@@ -83,6 +84,35 @@ func appendInside(args []string) error {
 		}
 	}
 	return nil
+}
+
+// disturbInside kills or stops the process that repeats changes, again and again, until its standard input ends.
+func disturbInside([]string) error {
+	ended := make(chan struct{})
+	go func() { defer close(ended); _, _ = io.Copy(io.Discard, os.Stdin) }()
+	fmt.Println("ready")
+	for n := 0; ; n++ {
+		select {
+		case <-ended:
+			return nil
+		case <-time.After(time.Duration(n%7) * 3 * time.Millisecond):
+		}
+		all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+		if err != nil {
+			return err
+		}
+		for _, at := range all {
+			pid, sig := 0, unix.SIGKILL
+			if n%20 == 0 {
+				sig = unix.SIGSTOP
+			}
+			if text, _ := os.ReadFile(at); bytes.HasSuffix(text, []byte("\x00ports\x00")) {
+				if _, err := fmt.Sscanf(at, "/proc/%d/", &pid); err == nil && unix.Kill(pid, sig) == nil {
+					fmt.Println("hit")
+				}
+			}
+		}
+	}
 }
 
 // watching is a program in a sandbox that prints lines.
@@ -226,6 +256,56 @@ func TestInotifyWriter(t *testing.T) {
 			w.wait("f modify")
 		})
 	}
+}
+
+// TestInotifyDisturbed: a program in the sandbox kills and stops the process that repeats changes. The view serves others meanwhile,
+// what the host and the programs do is all there, each removal by a program is recorded, and later the watchers get events again.
+func TestInotifyDisturbed(t *testing.T) {
+	h := harness.NewHost(t, map[string]string{"w": "view: {record: writes}"})
+	w := startInside(t, h.InSandbox("w", "inotify", "."))
+	disturb := startInside(t, h.InSandbox("w", "disturb"))
+	own, hits, slowest := 0, 0, time.Duration(0)
+	for end := time.Now().Add(8 * time.Second); time.Now().Before(end); own++ {
+		name := fmt.Sprint("own", own)
+		require.NoError(t, os.WriteFile(h.Scope("w", "host"), fmt.Append(nil, own), 0o644))
+		require.NoError(t, os.WriteFile(h.Scope("w", name), []byte("text"), 0o644))
+		began := time.Now()
+		require.NoError(t, os.Truncate(h.View("w", name), 1))
+		st, err := statOf(h.Scope("w", name))
+		require.NoError(t, err)
+		require.EqualValues(t, 1, st.Size)
+		require.NoError(t, os.Remove(h.View("w", name)))
+		require.NoFileExists(t, h.Scope("w", name))
+		slowest = max(slowest, time.Since(began))
+		text, err := os.ReadFile(h.Scope("w", "host"))
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprint(own), string(text))
+		for _, line := range disturb.seen() {
+			hits += strings.Count(line, "hit")
+		}
+	}
+	assert.Positive(t, hits)
+	assert.Less(t, slowest, 5*time.Second)
+	removed := 0
+	for _, e := range h.Events("w") {
+		if e.Op == "unlink" && strings.HasPrefix(e.Path, "own") {
+			removed++
+		}
+	}
+	assert.Equal(t, own, removed)
+	t.Logf("%d rounds, %d hits, the slowest took %v", own, hits, slowest)
+	disturb.stdin.Close()
+	require.NoError(t, disturb.cmd.Wait())
+	w.seen()
+	require.Eventually(t, func() bool { // a change that a killed process had is not repeated again
+		require.NoError(t, os.WriteFile(h.Scope("w", "host"), []byte("x"), 0o644))
+		for _, line := range w.seen() {
+			if line == "host modify" {
+				return true
+			}
+		}
+		return false
+	}, time.Minute, 100*time.Millisecond)
 }
 
 // TestInotifyFlood: a checkout of 10,000 files by the host is reported to the end, and the view serves others meanwhile.

@@ -12,6 +12,7 @@ import (
 	"github.com/scopefs/scopefs/internal/bases"
 	"github.com/scopefs/scopefs/internal/client"
 	"github.com/scopefs/scopefs/internal/command"
+	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/programs"
 	"github.com/scopefs/scopefs/internal/prompt"
@@ -106,6 +107,9 @@ func (a *app) run(ctx context.Context, name string, argv []string, o command.Run
 	if errors.Is(err, api.ErrNoDaemon) {
 		var end func()
 		if p, end, err = embedded.Start(ctx, p, id, io.Discard); err != nil {
+			if _, none := definitions.Agent(at.Paths, id); errors.Is(none, api.ErrUnknown) { // a text is all that the process has left
+				err = &api.Error{Kind: api.UnknownAgent, Text: err.Error()}
+			}
 			return command.RunFailed, err
 		}
 		defer end()

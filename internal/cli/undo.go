@@ -19,6 +19,7 @@ import (
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 type undoOptions struct {
@@ -103,11 +104,29 @@ scopefs changes --list has them.`,
 			} else if len(k.words) == 1 {
 				of = "undo " + k.words[0]
 			}
-			return a.undo(c.Context(), k, undoing{"redo", of, history.Selection{Undo: true, Generations: k.words}, nil, o.dry, o.json, o.shown})
+			err = a.undo(c.Context(), k, undoing{"redo", of, history.Selection{Undo: true, Generations: k.words}, nil, o.dry, o.json, o.shown})
+			if nothing, ok := errors.AsType[*api.NothingError](err); ok {
+				return a.inLayer(k, nothing)
+			}
+			return err
 		},
 	}
 	o.addUndoFlags(c)
 	return c
+}
+
+// inLayer adds to the error of a redo how changes that are held are named.
+func (a *app) inLayer(k kept, nothing *api.NothingError) error {
+	if a.Branch != "" || k.named {
+		return nothing
+	}
+	all, _ := layersOf(k) // the redo has loaded the same definitions
+	for _, l := range all {
+		if l.id != k.id && l.def.View.Changes == agents.ChangesHeld {
+			return fmt.Errorf("%w: of changes that are held give --branch %s", nothing, l.id)
+		}
+	}
+	return nothing
 }
 
 // undoing is an undo or a redo.

@@ -123,12 +123,12 @@ func (o *Run) Words(c *cobra.Command, words []string, dir string) (name string, 
 			return "", nil, fmt.Errorf("which agent: give AGENT, or --dir DIR for a directory without one (usage: %s)", c.UseLine())
 		}
 		if c.ArgsLenAtDash() == 0 {
-			return "", nil, fmt.Errorf("which agent: for this directory write %s", inDirectory(words))
+			return "", nil, fmt.Errorf("which agent: for this directory write %s", inDirectory(c, words))
 		}
 		name = words[0]
 		if err := c.ParseFlags(words[1:]); err != nil {
 			if isProgram(name) {
-				err = fmt.Errorf("%w: if %s is the program, write %s", err, printable.Text(name), inDirectory(words))
+				err = fmt.Errorf("%w: if %s is the program, write %s", err, printable.Text(name), inDirectory(c, words))
 			}
 			return "", nil, err
 		}
@@ -143,10 +143,15 @@ func (o *Run) Words(c *cobra.Command, words []string, dir string) (name string, 
 	return name, words, nil
 }
 
-// inDirectory returns the command that runs a program in the working directory.
-func inDirectory(words []string) string {
+// inDirectory returns the command that runs a program in the working directory. It has a word for flags that were given: without
+// --branch or --changes held the program would change the directory.
+func inDirectory(c *cobra.Command, words []string) string {
 	const long = 120
-	prefix := []string{"scopefs", "run", "--dir", ".", "--"}
+	prefix := []string{"scopefs", "run", "--dir", "."}
+	if c.Flags().NFlag() > 0 {
+		prefix = append(prefix, "FLAGS")
+	}
+	prefix = append(prefix, "--")
 	if command := printable.Command(append(prefix, words...)...); command != "" && len(command) <= long {
 		return command
 	}
@@ -166,7 +171,7 @@ func noAgent(c *cobra.Command, words []string, err error) error {
 		len(words) == 0 || !isProgram(words[0]) || c.Flags().Changed("base") || c.Flags().Changed("dir") {
 		return err
 	}
-	return fmt.Errorf("%q is a program and no agent: for this directory write %s", printable.Text(words[0]), inDirectory(words))
+	return fmt.Errorf("%q is a program and no agent: for this directory write %s", printable.Text(words[0]), inDirectory(c, words))
 }
 
 // Roots returns the directories of --with.

@@ -102,16 +102,26 @@ func isConnected(fd, port int) error {
 // echoTime bounds a request of a view. It takes milliseconds, unless a program holds the lock of a directory for long.
 const echoTime = 2 * time.Second
 
-// Echo sends a view's request to the process: see package echo. at is where the view is mounted in the sandbox.
+// Echo sends a view's request to the process: see package echo. at is where the view is mounted in the sandbox. An error about a Request
+// with Acts says that a thread may be at them still.
 func (p *Ports) Echo(ctx context.Context, at string, r echo.Request) (echo.Reply, error) {
-	m, err := p.request(ctx, ports.Request{Echo: &r, View: at}, echoTime)
-	if err == nil && m.echo == nil {
-		err = errNoAnswer
-	}
+	of, err := p.process(ctx)
 	if err != nil {
 		return echo.Reply{}, fmt.Errorf("repeat a change in the sandbox: %w", err)
 	}
-	return *m.echo, nil
+	m, err := of.request(ctx, ports.Request{Echo: &r, View: at}, echoTime)
+	switch {
+	case err == nil && m.echo != nil:
+		return *m.echo, nil
+	case err == nil:
+		err = errNoAnswer
+	}
+	if len(r.Acts) > 0 {
+		if of.end(err); of.gone(ctx) {
+			return echo.Reply{Ended: true}, nil
+		}
+	}
+	return echo.Reply{}, fmt.Errorf("repeat a change in the sandbox: %w", err)
 }
 
 var errNoAnswer = errors.New("the process of ports has sent something else")
@@ -127,7 +137,7 @@ func (p *Ports) socket(ctx context.Context, r ports.Request, wait time.Duration)
 
 // request sends a request to the process, and once more to another one if the process has died.
 func (p *Ports) request(ctx context.Context, r ports.Request, wait time.Duration) (made, error) {
-	for again := r.Echo == nil; ; again = false { // a view must know that the thread is no more
+	for again := true; ; again = false {
 		of, err := p.process(ctx)
 		if err != nil {
 			return made{}, err
