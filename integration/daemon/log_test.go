@@ -82,7 +82,9 @@ func TestDaemonLogFull(t *testing.T) {
 	h.Eventually("ps knows it", func() bool { return !strings.Contains(h.Must("ps"), "cannot be written") })
 	h.Eventually("changes work again", func() bool { return os.WriteFile(h.View("a", "new"), nil, 0o644) == nil })
 	assert.Zero(t, m.Run("a", "--", "true").Code)
-	assert.True(t, h.Recorded("", audit.Event{Event: audit.KindAudit, Outcome: audit.OutcomeRecovered}))
+	h.Eventually("the log says so", func() bool {
+		return h.Recorded("", audit.Event{Event: audit.KindAudit, Outcome: audit.OutcomeRecovered})
+	})
 	assert.FileExists(t, h.Scope("a", "file"))
 	seq := uint64(0)
 	for _, e := range h.Events("") {

@@ -262,11 +262,11 @@ func TestCommitRules(t *testing.T) {
 	assert.FileExists(t, k.Scope("b", "free"))
 
 	for front, want := range map[string]string{
-		"policy: {commit: ask}":                                     "policy.commit: ask needs changes that are held: write view: {changes: held}, or remove it",
-		"view: {changes: kept}\ntools: [diff]":                      "tools: diff needs changes that are held",
-		"view: {changes: held}\ntools: [commit]":                    "tools: commit needs the operator's word: write policy: {commit: ask}",
-		"view: {changes: held}\npolicy: {commit: sometimes}":        "want one of [ask allow]",
-		"view: {changes: held}\npolicy: {tools: {allowed: [undo]}}": "undo needs the history",
+		"policy: {commit: ask}":                                       "policy.commit: ask needs changes that are held: write view: {changes: held}, or remove it",
+		"view: {changes: kept}\ntools: [diff]":                        "tools: diff needs changes that are held",
+		"view: {changes: held}\ntools: [commit]":                      "tools: commit needs the operator's word: write policy: {commit: ask}",
+		"view: {changes: held}\npolicy: {commit: sometimes}":          "want one of [ask allow]",
+		"view: {changes: direct}\npolicy: {tools: {allowed: [undo]}}": "undo needs the history",
 	} {
 		k.Define("x", front)
 		_, errs, _ := k.Try("reload")

@@ -33,7 +33,7 @@ func TestTools(t *testing.T) {
 	assert.Equal(t, map[catalog.Listed][]string{
 		catalog.ListedBase: {"bash", "ask_user"}, catalog.ListedMemory: {"remember", "recall", "memory", "forget"},
 		catalog.ListedSkills: {"skill"}, catalog.ListedMembers: {"delegate"}, catalog.ListedScopes: {"context_set"},
-		catalog.ListedKept: {"checkpoint", "changes", "undo"}, catalog.ListedHeld: {"diff"}, catalog.ListedCommit: {"commit"},
+		catalog.ListedKept: {"changes"}, catalog.ListedUndo: {"checkpoint", "undo"}, catalog.ListedHeld: {"diff"}, catalog.ListedCommit: {"commit"},
 		catalog.ListedTask: {"discard"},
 	}, listed)
 	assert.True(t, known.Match("builtin:shell", "bash") && known.Match("builtin:run_shell_command", "bash"))
