@@ -340,7 +340,6 @@ func TestFlagsOfRunThatCannotBeMounted(t *testing.T) {
 		o := m.run([]string{"--changes", mode}, "true")
 		assert.Equal(t, 125, o.Code, o.Stderr)
 		assert.Contains(t, o.Stderr, "history: ")
-		o = m.do("ps", "--dir", m.dir)
-		assert.Contains(t, o.Stdout, " mounted ", mode)
+		assert.Eventually(t, func() bool { return strings.Contains(m.do("ps", "--dir", m.dir).Stdout, " mounted ") }, 30*time.Second, 10*time.Millisecond, mode)
 	}
 }
