@@ -73,11 +73,23 @@ func (s *Store) awaitClosed() {
 	}
 }
 
+// beingWritten returns the files that clients have open for writing.
+func (s *Store) beingWritten() map[beneath.FileID]bool {
+	s.states.Lock()
+	defer s.states.Unlock()
+	all := map[beneath.FileID]bool{}
+	for id := range s.writing {
+		all[id] = true
+	}
+	return all
+}
+
 // closeTime bounds awaitClosed.
 const closeTime = 500 * time.Millisecond
 
 // undo is Undo as the generation h.
 func (s *Store) undo(ctx context.Context, sel Selection, hooks Hooks, h Header) (*Result, error) {
+	written := s.beingWritten()
 	found, w, err := s.inverted(sel, hooks)
 	if err != nil {
 		return nil, err
@@ -106,6 +118,7 @@ func (s *Store) undo(ctx context.Context, sel Selection, hooks Hooks, h Header) 
 	defer g.end()
 	r.Generation = idOf(g.began)
 	u := s.undoing(g, hooks)
+	u.before = written
 	defer u.clear()
 	p, err := w.steps(u)
 	if err != nil {
@@ -357,7 +370,8 @@ type undoing struct {
 	kept  map[uint64]*journal.Record // of a process that was killed: what it has kept, by what that inverts
 	notes map[*plan.Step]*inverse    // of steps under way, decoded
 
-	partly []Problem // of directories in the stage
+	partly []Problem               // of directories in the stage
+	before map[beneath.FileID]bool // files that clients had open for writing before the plan
 }
 
 func (s *Store) undoing(g *generation, hooks Hooks) *undoing {
@@ -384,13 +398,16 @@ func (u *undoing) inverse(s *plan.Step) *inverse {
 
 func (u *undoing) open(id beneath.FileID) bool { return u.hooks.Open != nil && u.hooks.Open(id) }
 
-// errWriting is why a file keeps its name: what a client writes, who may have opened it since the plan, would have none.
+// opened reports whether a client has opened a file for writing since the plan was begun, which knows nothing of that.
+func (u *undoing) opened(id beneath.FileID) bool { return u.hooks.writing(id) && !u.before[plain(id)] }
+
+// errWriting is why a file keeps its name: what a client writes, who has opened it since the plan, would have none.
 var errWriting = errors.New("a program has it open for writing")
 
 // Remove is of plan.Keeper.
 func (u *undoing) Remove(s *plan.Step, at Place, st *beneath.Stat) error {
 	i := u.inverse(s)
-	if u.hooks.writing(st.ID()) {
+	if u.opened(st.ID()) {
 		return errWriting
 	}
 	if i.Base != "" {
@@ -439,7 +456,7 @@ func (u *undoing) Move(s *plan.Step, from, to Place, st *beneath.Stat, change fu
 		}
 		r.Kind, r.Path, r.To = journal.Restored, to.Path(), from.Path()
 	case Return:
-		if r.Kind = journal.Returned; u.hooks.writing(st.ID()) {
+		if r.Kind = journal.Returned; u.opened(st.ID()) {
 			return errWriting
 		}
 	case Exchange:
