@@ -139,7 +139,7 @@ func (g *Grants) changesRule(d *denial, tool catalog.Tool) Commit {
 	held, tasks := g.changes == ChangesHeld, g.reach.Tasks == ChangesHeld
 	switch tool.Listed {
 	case catalog.ListedKept, catalog.ListedUndo:
-		if !g.changes.kept() && !(held && tool.Listed == catalog.ListedUndo) {
+		if !g.changes.kept() && (!held || tool.Listed != catalog.ListedUndo) {
 			d.add(scope.KindTool, "changes: direct", needKept)
 		}
 	case catalog.ListedHeld, catalog.ListedCommit:

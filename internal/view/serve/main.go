@@ -142,7 +142,7 @@ func run(conn *connection) error {
 		layers = nil
 	}
 	unkept := ""
-	if cfg.History != nil && !(cfg.Offline && cfg.Hold) {
+	if cfg.History != nil && (!cfg.Offline || !cfg.Hold) {
 		if err = mayKeep(wire.HistoryFD, cfg.Remote); err == nil {
 			opt.History, err = openHistory(*cfg.History, root, wire.HistoryFD, layers, l, opt.Quota)
 		}
