@@ -23,7 +23,7 @@ cleanup() {
 	local mount
 	trap '' INT TERM # once is enough
 	cd /
-	[ ${#busy[@]} -eq 0 ] || kill "${busy[@]}"
+	[ ${#busy[@]} -eq 0 ] || kill "${busy[@]}" 2>/dev/null || true # a client may have ended
 	stop_daemon
 	for mount in $(mounts); do
 		umount "$mount" || umount -l "$mount" || true
@@ -127,12 +127,11 @@ start_sides() {
 		mkdir "$top/second"
 		agent alone
 		agent beside 0 "view: {roots: [{dir: $top/second}]}"
-		start_daemon 2
+		start_daemon 3 # the second root is one
 		for side in "${sides[@]}"; do
 			dir[$side]=$top/base/run/views/$side
 			"$top/scopefs" --base "$top/base" run "$side" -- sleep infinity >"$top/log.$side" 2>&1 & busy+=($!)
 		done
-		await "the second root" "$daemon" serves 3
 		return
 	fi
 	mkdir "$top/native"
