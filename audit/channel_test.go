@@ -119,8 +119,8 @@ func frame(length int, text string) string {
 	return string(binary.LittleEndian.AppendUint32(nil, uint32(length))) + text
 }
 
-// TestChannelAttack: who has the channel of agent a writes no event of agent b, none of the daemon, and no line that the log would
-// not write. Afterwards others append, and the log has their events alone.
+// TestChannelAttack: the holder of agent a's channel cannot write events of agent b, events of the daemon, or lines that the log itself
+// would not write. Others append afterwards, and the log has their events alone.
 func TestChannelAttack(t *testing.T) {
 	l, dir, channel := attack(t)
 	uid := uint32(0)

@@ -6,15 +6,15 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// Layer is a layer of which the tree of a Store is the upper directory: package hold. Its clients see an object of the tree, or at the same
-// path what the layer shows of its base. A change of what it shows is a record Shown, with data that only the layer reads.
+// Layer is a layer (package hold) whose upper directory is the tree of a Store. At each path its clients see the object of the tree, or
+// else what the layer shows of its base. A change of what it shows is a record Shown, whose data only the layer reads.
 type Layer interface {
 	// Last returns the number of the record whose change is the last one in the layer's journal.
 	Last() uint64
 	// Plan returns what the layer shows now, for a plan.
 	Plan() Shows
-	// Revert reverts a change, with the object of the tree that moves as well, and writes a record with data that reverts that again. It
-	// fails if what it reverts is not there any more.
+	// Revert reverts a change, with the object of the tree that moves as well, and writes a record whose data reverts that again. It
+	// fails if somebody has changed the path since.
 	Revert(w *Writer, id beneath.FileID, data []byte) error
 	// MakeDirs makes a directory of the tree that the layer shows.
 	MakeDirs(rel string) error

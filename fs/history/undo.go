@@ -401,7 +401,7 @@ func (u *undoing) open(id beneath.FileID) bool { return u.hooks.Open != nil && u
 // opened reports whether a client has opened a file for writing since the plan was begun, which knows nothing of that.
 func (u *undoing) opened(id beneath.FileID) bool { return u.hooks.writing(id) && !u.before[plain(id)] }
 
-// errWriting is why a file keeps its name: what a client writes, who has opened it since the plan, would have none.
+// errWriting is why a step leaves a file: a client has opened it since the plan, and would go on writing to a file without a name.
 var errWriting = errors.New("a program has it open for writing")
 
 // Remove is of plan.Keeper.
@@ -554,8 +554,8 @@ func (u *undoing) Fill(s *plan.Step, f beneath.File) error {
 	return u.fill(f, e)
 }
 
-// fill replaces the content of a file by the kept one. It writes over the old content where it can: a block that a truncation frees is
-// allocated again, and with the mount option discard the disk is told of each, which takes a millisecond.
+// fill replaces the content of a file by the kept one. It writes over the old content where it can: a truncation frees blocks that are
+// allocated again at once, and on ext4 with the mount option discard each file took a millisecond longer.
 func (u *undoing) fill(f beneath.File, e *entry) error {
 	if e.Flags&journal.Inline != 0 {
 		data, err := u.store.inline(e.gen.name, e.Record)

@@ -46,7 +46,7 @@ type Daemon interface {
 
 	// Approvals are what waits for the operator (4 to 6); nil: there is no operator.
 	Approvals() *approvals.Set
-	// Member returns an agent that this one has as a member, as a root, or of which it is a root; or why there is none (7).
+	// Member returns a member or a root of this agent, or the agent whose root it is; or why there is none (7).
 	Member(id scope.ID) (*Agent, error)
 	// StoreTools returns the tools of the stores (8).
 	StoreTools() ([]tools.Tool, error)
@@ -128,7 +128,7 @@ type Question struct {
 type Answer struct {
 	Grant   *scope.Grant              // nil: nothing is granted
 	Outlast func(ctx context.Context) // returns when the grant has ended
-	Outside bool                      // the process is in no sandbox: nobody is asked
+	Outside bool                      // the process is outside all sandboxes: no question is put
 }
 
 // Own is what belongs to one agent alone (1).
