@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -133,12 +134,14 @@ func (d *Daemon) unflag(a *agent.Agent, flags agents.Flags) {
 }
 
 // redefine makes the views of an agent and its branches follow the definitions by the flags that hold now. flags are those that changed.
+// A view that cannot follow keeps no other from it; the error is the first one's.
 func (d *Daemon) redefine(ctx context.Context, a *agent.Agent, flags agents.Flags) error {
 	d.Refresh(a.ID())
 	var keys []string
 	if flags.Changes != "" {
 		keys = []string{"view.changes"}
 	}
+	var failed error
 	for _, of := range d.all() {
 		if !d.flagsReach(a.ID(), of.ID()) {
 			continue
@@ -147,9 +150,7 @@ func (d *Daemon) redefine(ctx context.Context, a *agent.Agent, flags agents.Flag
 		if outcome := outcomes[change]; outcome != "" {
 			d.recordReload(of, outcome, nil)
 		}
-		if err != nil {
-			return err
-		}
+		failed = cmp.Or(failed, err)
 	}
-	return nil
+	return failed
 }
