@@ -12,6 +12,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/scopefs/scopefs/scope/effect"
+	"github.com/scopefs/scopefs/scope/effect/prose"
 )
 
 // Watch sees what one call changes in the view.
@@ -52,7 +53,7 @@ func (s *Set) tell(ctx context.Context, w Watch, r *invocation, result Result, e
 	}
 	text := ""
 	if !silent {
-		text = e.Text(r.args.names, s.lists(call), s.undoes(call))
+		text = prose.Text(e, r.args.names, s.lists(call), s.undoes(call))
 	}
 	if r.tool.Output == nil { // what its program says may be data
 		if e.Unknown != "" {
@@ -155,7 +156,7 @@ func (r Result) changed() (files *int, text string) {
 	if r.effects == nil {
 		return nil, ""
 	}
-	return r.effects.Logged()
+	return prose.Logged(r.effects)
 }
 
 // structured adds the effects to the structured result.

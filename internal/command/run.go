@@ -21,6 +21,7 @@ import (
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/scope/effect/prose"
 )
 
 // Exit statuses of run besides the command's own; the same as those of env(1) and timeout(1).
@@ -302,8 +303,8 @@ func (o *Run) Report(to io.Writer, run *client.Run, name, dir string) {
 			return printable.Command(append([]string{"scopefs"}, all...)...)
 		}
 		list := words("changes")
-		text := e.Text(func(_ string, created bool) bool { return created }, list, "")
-		if sum := e.Counts.Summary(); sum != "" {
+		text := prose.Text(e, func(_ string, created bool) bool { return created }, list, "")
+		if sum := prose.Sum(e.Counts); sum != "" {
 			text += fmt.Sprintf("%s in %s · %s · %s --session last\n", sum, brief(run.Took), list, words("undo"))
 		}
 		for line := range strings.Lines(text) {

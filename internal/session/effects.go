@@ -14,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/effect"
+	"github.com/scopefs/scopefs/scope/effect/prose"
 	"github.com/scopefs/scopefs/scope/protect"
 	"github.com/scopefs/scopefs/tools"
 )
@@ -247,7 +248,44 @@ func (c *client) rootEffects(ctx context.Context, e *effect.Effects, roots []sco
 				o.Path, o.From = plain(o.Path), plain(o.From)
 			}
 		}
-		e.AddRoot(v.Definition().Dir, root)
+		addRoot(e, v.Definition().Dir, root)
+	}
+}
+
+// addRoot adds to e the effects in a root, unless there are none, the operator has said that they are not kept, or e says of all directories why
+// they are not known. Its paths begin with dir.
+func addRoot(e *effect.Effects, dir string, root *effect.Effects) {
+	if root.Counts.Sum() == 0 && (root.Unknown == e.Unknown || root.Unknown == "" || root.Direct) {
+		return
+	}
+	if e.Roots == nil {
+		e.Roots = map[string]effect.Effects{}
+	}
+	e.Roots[dir] = effect.Effects{Counts: root.Counts, Unknown: root.Unknown}
+	e.Nothing = e.Nothing && root.Counts.Sum() == 0
+	room := effect.Max - len(e.Listed())
+	own := e.Lists()
+	for i, l := range root.Lists() {
+		for _, o := range *l.Objects {
+			if room--; room < 0 {
+				e.LeftOut++
+				continue
+			}
+			if o.Path = dir + "/" + o.Path; o.From != "" {
+				o.From = dir + "/" + o.From
+			}
+			*own[i].Objects = append(*own[i].Objects, o)
+		}
+		*own[i].Count += *l.Count
+	}
+	e.LeftOut += root.LeftOut
+	for program, n := range root.By {
+		if e.By == nil {
+			e.By = map[string]int{}
+		}
+		if _, known := e.By[program]; known || len(e.By) < effect.Max {
+			e.By[program] += n
+		}
 	}
 }
 
@@ -310,10 +348,10 @@ func (b *Sandbox) Effects(ctx context.Context) *effect.Effects {
 		if err != nil || of.View() == nil {
 			continue
 		}
-		e.AddRoot(audit.Escape(of.View().Definition().Dir), b.effectsIn(ctx, of.View()))
+		addRoot(e, audit.Escape(of.View().Definition().Dir), b.effectsIn(ctx, of.View()))
 	}
 	logged := audit.Event{Event: audit.KindSandbox, Agent: string(b.agent.id), Session: b.Name, Op: "changes", Outcome: "listed"}
-	if logged.Changed, logged.Effects = e.Logged(); logged.Changed != nil {
+	if logged.Changed, logged.Effects = prose.Logged(e); logged.Changed != nil {
 		b.agent.Event(logged)
 	}
 	if e.Unknown != "" && e.Counts.Sum() == 0 && len(e.Roots) == 0 {

@@ -91,43 +91,6 @@ func (e *Effects) Lists() [5]List {
 	}
 }
 
-// AddRoot adds the effects in a root, unless there are none, the operator has said that they are not kept, or e says of all directories why
-// they are not known. Its paths begin with dir.
-func (e *Effects) AddRoot(dir string, root *Effects) {
-	if root.Counts.Sum() == 0 && (root.Unknown == e.Unknown || root.Unknown == "" || root.Direct) {
-		return
-	}
-	if e.Roots == nil {
-		e.Roots = map[string]Effects{}
-	}
-	e.Roots[dir] = Effects{Counts: root.Counts, Unknown: root.Unknown}
-	e.Nothing = e.Nothing && root.Counts.Sum() == 0
-	room := Max - len(e.Listed())
-	own := e.Lists()
-	for i, l := range root.Lists() {
-		for _, o := range *l.Objects {
-			if room--; room < 0 {
-				e.LeftOut++
-				continue
-			}
-			if o.Path = dir + "/" + o.Path; o.From != "" {
-				o.From = dir + "/" + o.From
-			}
-			*own[i].Objects = append(*own[i].Objects, o)
-		}
-		*own[i].Count += *l.Count
-	}
-	e.LeftOut += root.LeftOut
-	for program, n := range root.By {
-		if e.By == nil {
-			e.By = map[string]int{}
-		}
-		if _, known := e.By[program]; known || len(e.By) < Max {
-			e.By[program] += n
-		}
-	}
-}
-
 // Listed returns the objects of all lists.
 func (e *Effects) Listed() (all []*Object) {
 	for _, l := range e.Lists() {

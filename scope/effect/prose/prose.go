@@ -1,4 +1,5 @@
-package effect
+// Package prose says in words what a tool call or a command has changed: for its caller, and for a line of the log.
+package prose
 
 import (
 	"fmt"
@@ -7,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/scopefs/scopefs/internal/printable"
+	"github.com/scopefs/scopefs/scope/effect"
 )
 
 // maxLines bounds a text, and maxLine the characters of a line, unless one path is longer.
@@ -21,15 +23,15 @@ type Named func(rel string, created bool) bool
 // Text returns lines for a reader: each removal and move, the changes that named does not know, and what the rules refused. more
 // names the command or call that lists all, for what has no room; undo what takes the changes back. "" leaves them out. The text of
 // effects that named knows is "".
-func (e *Effects) Text(named Named, more, undo string) string {
-	roots := e.unknownRoots()
+func Text(e *effect.Effects, named Named, more, undo string) string {
+	roots := unknownRoots(e)
 	switch {
 	case e.Unknown != "" && len(e.Roots) == 0:
 		return e.Unknown + "\n"
 	case e.Nothing && len(e.Refused) == 0:
-		return "nothing changed in /workspace" + e.beside() + "; HOME and /tmp are not watched\n" + roots
+		return "nothing changed in /workspace" + beside(e) + "; HOME and /tmp are not watched\n" + roots
 	}
-	refused := e.refusals()
+	refused := refusals(e)
 	var lines []string
 	if e.Unknown != "" && !e.Direct {
 		lines = append(lines, e.Unknown)
@@ -39,7 +41,7 @@ func (e *Effects) Text(named Named, more, undo string) string {
 		var words []string
 		for _, o := range *l.Objects {
 			if l.Always || len(o.Marks) > 0 || !named(o.Path, l.Objects == &e.Created) {
-				words = append(words, o.text())
+				words = append(words, text(&o))
 			}
 		}
 		folded, cut := fold(l.Verb+" ", words, maxLines-len(refused)-len(lines)-1)
@@ -60,7 +62,7 @@ func (e *Effects) Text(named Named, more, undo string) string {
 }
 
 // unknownRoots returns a line for each root whose effects are not known.
-func (e *Effects) unknownRoots() (text string) {
+func unknownRoots(e *effect.Effects) (text string) {
 	for _, dir := range slices.Sorted(maps.Keys(e.Roots)) {
 		if why := e.Roots[dir].Unknown; why != "" {
 			text += printable.Quote(dir) + ": " + why + "\n"
@@ -73,7 +75,7 @@ func (e *Effects) unknownRoots() (text string) {
 const maxRefused = 3
 
 // refusals returns a line for each refusal.
-func (e *Effects) refusals() (lines []string) {
+func refusals(e *effect.Effects) (lines []string) {
 	for _, r := range e.Refused[:min(len(e.Refused), maxRefused)] {
 		line := fmt.Sprintf("refused %s %s", r.Op, printable.Quote(r.Path))
 		if r.Rule != "" {
@@ -91,7 +93,7 @@ func (e *Effects) refusals() (lines []string) {
 }
 
 // beside says what "nothing changed" does not cover.
-func (e *Effects) beside() string {
+func beside(e *effect.Effects) string {
 	if e.Held {
 		return ", but perhaps paths that a rule holds"
 	}
@@ -119,10 +121,10 @@ func fold(verb string, words []string, most int) (lines []string, cut int) {
 	return lines, 0
 }
 
-func (o *Object) text() string {
-	text := printable.Quote(o.Path)
+func text(o *effect.Object) string {
+	whole := printable.Quote(o.Path)
 	if o.From != "" {
-		text = printable.Quote(o.From) + " -> " + text
+		whole = printable.Quote(o.From) + " -> " + whole
 	}
 	var about []string
 	switch {
@@ -138,13 +140,13 @@ func (o *Object) text() string {
 		about = append(about, printable.Text(mark))
 	}
 	if len(about) > 0 {
-		text += " (" + strings.Join(about, "; ") + ")"
+		whole += " (" + strings.Join(about, "; ") + ")"
 	}
-	return text
+	return whole
 }
 
 // Logged returns the effects for the log: how many objects, and a text with the first names. Nil: it is not known.
-func (e *Effects) Logged() (objects *int, text string) {
+func Logged(e *effect.Effects) (objects *int, text string) {
 	n := e.Counts.Sum()
 	if e.Unknown != "" && n == 0 {
 		return nil, ""
@@ -159,16 +161,16 @@ func (e *Effects) Logged() (objects *int, text string) {
 		}
 		names = append(names, printable.Quote(o.Path))
 	}
-	return &n, strings.TrimSuffix(e.Counts.Summary()+": "+strings.Join(names, ", "), ": ")
+	return &n, strings.TrimSuffix(Sum(e.Counts)+": "+strings.Join(names, ", "), ": ")
 }
 
 // maxLogged bounds the names of a line of the log.
 const maxLogged = 5
 
-// Summary returns the numbers of a command's effects, as: 2 removed, 1 changed, 115 created.
-func (c Counts) Summary() string {
+// Sum returns the numbers of a command's effects, as: 2 removed, 1 changed, 115 created.
+func Sum(c effect.Counts) string {
 	var words []string
-	for _, l := range (&Effects{Counts: c}).Lists() {
+	for _, l := range (&effect.Effects{Counts: c}).Lists() {
 		if *l.Count > 0 {
 			words = append(words, fmt.Sprintf("%d %s", *l.Count, l.Sum))
 		}
