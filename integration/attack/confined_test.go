@@ -17,6 +17,7 @@ import (
 
 	"github.com/scopefs/scopefs/integration/harness"
 	"github.com/scopefs/scopefs/scope/beneath"
+	"github.com/scopefs/scopefs/scope/beneath/mounts"
 )
 
 // TestAttackConfinedView looks at a view process that serves, as the host's
@@ -159,7 +160,7 @@ func confinedHost(t *testing.T) (*harness.Host, *os.File, *os.File) {
 	root, err := beneath.OpenRoot(h.Base, "agents/own")
 	require.NoError(t, err)
 	t.Cleanup(func() { root.Close() })
-	fd, err := root.Detach()
+	fd, err := mounts.Detach(root)
 	require.NoError(t, err)
 	tree := os.NewFile(uintptr(fd), "scope")
 	t.Cleanup(func() { tree.Close() })
@@ -223,7 +224,7 @@ func TestAttackBesideHistory(t *testing.T) {
 			history, err := beneath.OpenRoot(h.Base, "history/own")
 			require.NoError(t, err)
 			defer history.Close()
-			pair, err := root.DetachWith(history)
+			pair, err := mounts.DetachWith(root, history)
 			require.NoError(t, err)
 			var files []*os.File
 			for _, fd := range []int{pair.Scope, pair.Beside, pair.Mount} {

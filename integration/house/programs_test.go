@@ -25,6 +25,7 @@ var links = []struct{ program, not, why string }{
 	{"cmd/scopefs-view", "audit", "it makes events, and neither writes nor reads the log"},
 	{"cmd/scopefs-view", "internal/view", "the end that is started imports nothing of the end that starts it"},
 	{"cmd/scopefs-view", "internal/child", "it starts no process"},
+	{"cmd/scopefs-view", "scope/beneath/mounts", "it gets its directories as mounts, and makes none"},
 
 	{"cmd/scopefs-context", "net/http", "it parses /dev/fuse for hostile programs, and speaks to its daemon alone"},
 	{"cmd/scopefs-context", "crypto/tls", "likewise"},

@@ -14,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/beneath/mounts"
 )
 
 func TestOpenHistory(t *testing.T) {
@@ -119,7 +120,7 @@ func TestOpenHistory(t *testing.T) {
 			st, err := history.Stat("")
 			require.NoError(t, err)
 			assert.Equal(t, [3]uint32{user, user, 0o40700}, [3]uint32{st.Uid, st.Gid, uint32(st.Mode)})
-			pair, err := root.DetachWith(history)
+			pair, err := mounts.DetachWith(root, history)
 			require.NoError(t, err)
 			pair.Close()
 			again, _, err := h.OpenScope(def)

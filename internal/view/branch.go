@@ -17,6 +17,7 @@ import (
 	"github.com/scopefs/scopefs/internal/view/wire"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
+	"github.com/scopefs/scopefs/scope/beneath/mounts"
 )
 
 // RemoveBranch removes the directory of a branch, with the changes that it holds. It waits until no process has the branch
@@ -50,7 +51,7 @@ func RemoveBranch(name string) error {
 		case err == branch.ErrUnfinished:
 			return fmt.Errorf("%w: scopefs diff finishes it", err)
 		case err == nil:
-			if err = beneath.Unmount(state, formerMerged); err != nil && !errors.Is(err, os.ErrNotExist) {
+			if err = mounts.Unmount(state, formerMerged); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err
 			}
 			if err := branch.Remove(state); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
+	"github.com/scopefs/scopefs/scope/beneath/mounts"
 )
 
 // kept is the directory of a history; of a view that keeps nothing it has no Root.
@@ -64,8 +65,8 @@ func (v *View) openHistory(root *beneath.Root, owner account.User) (kept, error)
 		return history, err
 	}
 	if err == nil {
-		var pair beneath.Pair
-		if pair, err = root.DetachWith(history.Root); err == nil {
+		var pair mounts.Pair
+		if pair, err = mounts.DetachWith(root, history.Root); err == nil {
 			pair.Close()
 			return history, nil
 		}

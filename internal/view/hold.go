@@ -16,6 +16,7 @@ import (
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
+	"github.com/scopefs/scopefs/scope/beneath/mounts"
 )
 
 // HeldUpper is the directory of the held versions, in that of the agent's history.
@@ -94,7 +95,7 @@ func (v *View) tryHold(ctx context.Context, last *leftView, root *beneath.Root, 
 	} else {
 		history = h.history
 	}
-	pair, err := root.DetachWith(history.Root)
+	pair, err := mounts.DetachWith(root, history.Root)
 	if err == nil {
 		pair.Close()
 		if h.dir == nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/scope/beneath"
+	"github.com/scopefs/scopefs/scope/beneath/mounts"
 )
 
 // The directories that earlier releases have beside hold.UpperName: they held changes in an overlay of the kernel.
@@ -75,7 +76,7 @@ func removeFormer(dir *beneath.Root) error {
 	} else if err != nil {
 		return err
 	}
-	if err := beneath.Unmount(dir, formerMerged); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := mounts.Unmount(dir, formerMerged); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%s: %w", formerMerged, err)
 	}
 	empty := true

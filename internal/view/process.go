@@ -23,6 +23,7 @@ import (
 	"github.com/scopefs/scopefs/internal/reconnect"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
+	"github.com/scopefs/scopefs/scope/beneath/mounts"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -326,10 +327,10 @@ func closeFiles(files []*os.File) {
 // the mount.
 func (d directories) detach() (scope *os.File, beside []*os.File, err error) {
 	if d.history == nil {
-		tree, err := d.scope.Detach()
+		tree, err := mounts.Detach(d.scope)
 		return os.NewFile(uintptr(tree), "scope"), nil, err
 	}
-	pair, err := d.scope.DetachWith(d.history)
+	pair, err := mounts.DetachWith(d.scope, d.history)
 	if err != nil {
 		return nil, nil, fmt.Errorf("history: %w", err)
 	}

@@ -15,10 +15,6 @@ var (
 	// ErrStale reports that the object at a path is no longer the expected one.
 	// For ESTALE the kernel repeats the lookup.
 	ErrStale = errors.New("no longer the same file")
-
-	// ErrApart reports that no mount holds both directories beside one another:
-	// see Root.DetachWith.
-	ErrApart = errors.New("the two directories are not beside one another in one mount")
 )
 
 // Violation reports an attempt to reach outside a scope. It matches ErrEscape

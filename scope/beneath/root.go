@@ -100,7 +100,7 @@ func OpenDir(path string) (*Root, error) {
 // NewRoot returns a Root that owns fd, a descriptor of a scope's directory.
 func NewRoot(fd int) *Root { return &Root{fd: fd} }
 
-// NewDetached returns a Root that owns fd, a descriptor that Detach returned in this
+// NewDetached returns a Root that owns fd, a descriptor that mounts.Detach returned in this
 // process or in another. The kernel follows no symbolic link in such a mount, so that
 // Root.Stat is one system call. NewDetached returns EINVAL if the mount follows links, and
 // does not close fd then.
@@ -202,6 +202,18 @@ func (r *Root) Stat(rel string) (Stat, error) {
 	}
 	defer f.Close()
 	return f.Stat()
+}
+
+// Mounted opens the directory name of r, or what is mounted there. The kernel asks no process that serves the mount.
+func (r *Root) Mounted(name string) (*Root, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	fd, err := openat2(r.fd, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0, resolve&^unix.RESOLVE_NO_XDEV)
+	if err != nil {
+		return nil, err
+	}
+	return &Root{fd: fd}, nil
 }
 
 // Names lists the directory rel, in no order, without "." and "..". Errors are those of Open.

@@ -270,3 +270,54 @@ func TestStat(t *testing.T) {
 		}
 	}
 }
+
+// TestClone: a clone has the data of the file, and keeps them when the file changes.
+func TestClone(t *testing.T) {
+	root, _ := testRoot(t, "f")
+	dir, err := root.Dir("")
+	require.NoError(t, err)
+	defer dir.Close()
+	st, err := root.Stat("f")
+	require.NoError(t, err)
+	from, err := root.Open("f", unix.O_RDWR, st.ID())
+	require.NoError(t, err)
+	defer from.Close()
+	to, err := dir.Create("clone", unix.O_RDWR, 0o600)
+	require.NoError(t, err)
+	defer to.Close()
+	err = to.Clone(from)
+	if err == unix.EOPNOTSUPP || err == unix.ENOTTY || err == unix.EINVAL {
+		t.Logf("this file system has no clones: %v", err)
+		return
+	}
+	require.NoError(t, err)
+	_, err = from.WriteAt([]byte("x"), 0, false)
+	require.NoError(t, err)
+	text := make([]byte, 8)
+	n, err := to.ReadAt(text, 0)
+	require.NoError(t, err)
+	assert.Equal(t, "f", string(text[:n]))
+}
+
+// TestSub: a Root of a directory follows no link either, with a mount of its own and without.
+func TestSub(t *testing.T) {
+	base := t.TempDir()
+	makeTree(t, base, "s/d/f", "s/d/link => ../outside", "s/outside/secret", "s/to => outside")
+	r, err := OpenRoot(base, "s")
+	require.NoError(t, err)
+	defer r.Close()
+	sub, err := r.Sub("d")
+	require.NoError(t, err)
+	defer sub.Close()
+	want, err := r.Stat("d/f")
+	require.NoError(t, err)
+	st, err := sub.Stat("f")
+	require.NoError(t, err)
+	require.Equal(t, want.ID(), st.ID())
+	_, err = sub.Stat("link/secret")
+	require.ErrorIs(t, err, ErrStale)
+	for _, rel := range []string{"to", "d/f", "missing"} {
+		_, err = r.Sub(rel)
+		require.ErrorIs(t, err, ErrStale, rel)
+	}
+}

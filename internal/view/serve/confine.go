@@ -19,7 +19,7 @@ type Needs struct {
 	Spool       bool // wire.SpoolFD, to write to
 
 	// History and Mount are the descriptors of the agent's history and of the detached mount that holds it and the scope:
-	// see beneath.Pair. 0 means that the scope is a mount of its own.
+	// see mounts.Pair. 0 means that the scope is a mount of its own.
 	History, Mount int
 
 	Commit bool // takes changes over

@@ -29,7 +29,7 @@ const (
 	StatFD               // the daemon's proc_pid_stat(5)
 	SpoolFD              // with Config.Spool: a file in memory, append-only: see spool
 	HistoryFD            // with Config.History: the directory of the history
-	MountFD              // with Config.History: the detached mount that holds RootFD and HistoryFD: see beneath.Pair
+	MountFD              // with Config.History: the detached mount that holds RootFD and HistoryFD: see mounts.Pair
 
 	HolderFD  = reconnect.HolderFD  // with Config.Grace
 	ControlFD = reconnect.ControlFD // likewise

@@ -14,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
+	"github.com/scopefs/scopefs/scope/beneath/mounts"
 )
 
 // target is the directory on which a pod's containers get a volume. Each use walks to it anew, from the directory of
@@ -148,12 +149,12 @@ func (t target) bind(at string, id scope.ID, readOnly bool) (again bool, err err
 	}
 	depth, err := depthOf(on)
 	for ; err == nil && last.device != "" && depth > 1; depth-- {
-		_, err = beneath.UnmountTop(dir, t.name)
+		_, err = mounts.UnmountTop(dir, t.name)
 	}
 	if err != nil {
 		return false, err
 	}
-	return last.device != "", beneath.Bind(dir, t.name, view, readOnly)
+	return last.device != "", mounts.Bind(dir, t.name, view, readOnly)
 }
 
 // depthOf returns how many mounts there are on the directory that is the mount point of an open mount's root.
@@ -176,7 +177,7 @@ func (t target) release() error {
 		return err
 	}
 	defer dir.Close()
-	err = beneath.Unmount(dir, t.name)
+	err = mounts.Unmount(dir, t.name)
 	if err == nil {
 		var self beneath.Dir
 		if self, err = dir.Dir(""); err == nil {

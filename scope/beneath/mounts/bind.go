@@ -1,20 +1,22 @@
-package beneath
+package mounts
 
 import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // Bind mounts a directory on the directory name of dir, above what is mounted there. The mount has MOUNT_ATTR_NODEV and
 // NOSUID, and RDONLY with readOnly. It has nothing that is mounted below the directory, and mounts made there later do not
 // propagate to it. No path is resolved again between the check of name and the mount: a name that becomes a symbolic
 // link returns ELOOP or ENOTDIR. Bind needs CAP_SYS_ADMIN in the mount namespace: open_tree(2), move_mount(2).
-func Bind(dir *Root, name string, of *Root, readOnly bool) error {
-	if err := CheckName(name); err != nil {
+func Bind(dir *beneath.Root, name string, of *beneath.Root, readOnly bool) error {
+	if err := beneath.CheckName(name); err != nil {
 		return err
 	}
-	fd, err := unix.OpenTree(of.fd, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
+	fd, err := unix.OpenTree(of.FD(), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	if err != nil {
 		return fmt.Errorf("clone the mount: %w", err)
 	}
@@ -31,26 +33,14 @@ func Bind(dir *Root, name string, of *Root, readOnly bool) error {
 		return err
 	}
 	defer on.Close()
-	return unix.MoveMount(fd, "", on.fd, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+	return unix.MoveMount(fd, "", on.FD(), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }
 
-// Mounted opens the directory name of r, or what is mounted there. The kernel asks no process that serves the mount.
-func (r *Root) Mounted(name string) (*Root, error) {
-	if err := CheckName(name); err != nil {
-		return nil, err
-	}
-	fd, err := openat2(r.fd, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0, resolve&^unix.RESOLVE_NO_XDEV)
-	if err != nil {
-		return nil, err
-	}
-	return &Root{fd: fd}, nil
-}
-
-// Device returns the device number of the directory of r, if that is the root of a mount; 0: it is not. The kernel asks no process
+// device returns the device number of a directory, if that is the root of a mount; 0: it is not. The kernel asks no process
 // that serves the mount.
-func (r *Root) Device() (uint64, error) {
+func device(dir *beneath.Root) (uint64, error) {
 	var st unix.Statx_t
-	err := callStatx(r.fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, 0, &st)
+	err := unix.Statx(dir.FD(), "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, 0, &st)
 	if err != nil || st.Attributes&unix.STATX_ATTR_MOUNT_ROOT == 0 {
 		return 0, err
 	}
@@ -58,21 +48,22 @@ func (r *Root) Device() (uint64, error) {
 }
 
 // UnmountTop unmounts the topmost mount on a directory, and reports whether there was one. Processes that use it keep it.
-func UnmountTop(dir *Root, name string) (bool, error) {
+func UnmountTop(dir *beneath.Root, name string) (bool, error) {
 	at, err := dir.Mounted(name)
 	if err != nil {
 		return false, err
 	}
 	defer at.Close()
-	if device, err := at.Device(); err != nil || device == 0 {
+	if number, err := device(at); err != nil || number == 0 {
 		return false, err
 	}
-	return true, unix.Unmount(fmt.Sprintf("/proc/self/fd/%d", at.fd), unix.MNT_DETACH)
+	return true, unix.Unmount(fmt.Sprintf("/proc/self/fd/%d", at.FD()), unix.MNT_DETACH)
 }
 
 // Unmount is UnmountTop again and again: a process that was killed may have left several mounts.
-func Unmount(dir *Root, name string) error {
-	for range attempts {
+func Unmount(dir *beneath.Root, name string) error {
+	const most = 128
+	for range most {
 		if more, err := UnmountTop(dir, name); err != nil || !more {
 			return err
 		}

@@ -1,19 +1,28 @@
-package beneath
+// Package mounts clones the mount of a scope's directory, and mounts one scope's directory on another's. It is for the process that
+// starts others: these get what [Detach] returns, and need no such right.
+package mounts
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/scope/beneath"
 )
+
+// ErrApart reports that no mount holds both directories beside one another:
+// see DetachWith.
+var ErrApart = errors.New("the two directories are not beside one another in one mount")
 
 // Detach returns a descriptor of a detached private bind mount of the scope's
 // directory. The mount has MOUNT_ATTR_NODEV, NOSUID and NOSYMFOLLOW. Mounts
 // made later on the host do not propagate to it. Detach needs CAP_SYS_ADMIN in
 // the mount namespace: open_tree(2), mount_setattr(2).
-func (r *Root) Detach() (int, error) { return detach(r.fd) }
+func Detach(r *beneath.Root) (int, error) { return detach(r.FD()) }
 
 // Pair is a detached mount with two directories in it. The holder of a Pair must
 // close its descriptors.
@@ -29,12 +38,12 @@ type Pair struct {
 //
 // The error matches ErrApart if no such mount exists: the directories are in
 // different mounts, or one of them is in the other. If the host renames one of them
-// meanwhile, the error is ErrStale or wraps ENOENT.
-func (r *Root) DetachWith(beside *Root) (Pair, error) {
+// meanwhile, the error is beneath.ErrStale or wraps ENOENT.
+func DetachWith(r, beside *beneath.Root) (Pair, error) {
 	names, mounts := [2]string{}, [2]uint64{}
-	for i, dir := range []*Root{r, beside} {
+	for i, dir := range []*beneath.Root{r, beside} {
 		var err error
-		if names[i], mounts[i], err = dir.place(); err != nil {
+		if names[i], mounts[i], err = place(dir); err != nil {
 			return Pair{}, err
 		}
 	}
@@ -42,21 +51,21 @@ func (r *Root) DetachWith(beside *Root) (Pair, error) {
 	if mounts[0] != mounts[1] || common == names[0] || common == names[1] {
 		return Pair{}, ErrApart
 	}
-	top, err := OpenDir(common)
+	top, err := beneath.OpenDir(common)
 	if err != nil {
 		return Pair{}, err
 	}
 	defer top.Close()
-	if _, at, err := top.place(); err != nil || at != mounts[0] {
-		return Pair{}, ErrStale
+	if _, at, err := place(top); err != nil || at != mounts[0] {
+		return Pair{}, beneath.ErrStale
 	}
 	p := Pair{Mount: -1, Scope: -1, Beside: -1}
-	p.Mount, err = detach(top.fd)
+	p.Mount, err = detach(top.FD())
 	if err == nil {
-		p.Scope, err = r.within(p.Mount, names[0][len(common):])
+		p.Scope, err = within(r, p.Mount, names[0][len(common):])
 	}
 	if err == nil {
-		p.Beside, err = beside.within(p.Mount, names[1][len(common):])
+		p.Beside, err = within(beside, p.Mount, names[1][len(common):])
 	}
 	if err != nil {
 		p.Close()
@@ -76,16 +85,16 @@ func (p Pair) Close() {
 
 // place returns the absolute path of the directory at this moment, and the id of its
 // mount. The path serves to find the directory again and to compare it, never to trust it.
-func (r *Root) place() (name string, mount uint64, err error) {
-	var st Stat
-	if err = statx(r.fd, "", &st); err == nil {
-		name, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", r.fd)) // proc_pid_fd(5)
+func place(r *beneath.Root) (name string, mount uint64, err error) {
+	st, err := beneath.NewFile(r.FD()).Stat()
+	if err == nil {
+		name, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", r.FD())) // proc_pid_fd(5)
 	}
 	if err != nil {
 		return "", 0, fmt.Errorf("place of the scope: %w", err)
 	}
 	if !filepath.IsAbs(name) || st.Mask&unix.STATX_MNT_ID == 0 {
-		return "", 0, ErrStale
+		return "", 0, beneath.ErrStale
 	}
 	return name, st.Mnt_id, nil
 }
@@ -98,24 +107,22 @@ func commonDir(a, b string) string {
 	return a
 }
 
-// within opens this directory, at rel beneath the root of a mount.
-func (r *Root) within(mount int, rel string) (int, error) {
-	var is, meant Stat
-	dir, err := (&Root{fd: mount}).Dir(strings.Trim(rel, "/"))
+// within opens the directory of r, at rel beneath the root of a mount.
+func within(r *beneath.Root, mount int, rel string) (int, error) {
+	dir, err := beneath.NewRoot(mount).Dir(strings.Trim(rel, "/"))
 	if err != nil {
 		return -1, err
 	}
-	if err = statx(dir.fd, "", &is); err == nil {
-		err = statx(r.fd, "", &meant)
-	}
-	if err == nil && is.ID() != meant.ID() {
-		err = ErrStale
+	is, err := dir.Self().Stat()
+	meant, wrong := beneath.NewFile(r.FD()).Stat()
+	if err = errors.Join(err, wrong); err == nil && is.ID() != meant.ID() {
+		err = beneath.ErrStale
 	}
 	if err != nil {
 		dir.Close()
 		return -1, err
 	}
-	return dir.fd, nil
+	return dir.Self().FD(), nil
 }
 
 func detach(dir int) (int, error) {
