@@ -15,6 +15,15 @@ import (
 // ErrTruncated reports a message with more bytes or files than the receiver takes.
 var ErrTruncated = errors.New("message too large")
 
+// Pair returns the two ends of a new unix socket of a kind, such as SOCK_STREAM. They do not block.
+func Pair(kind int) (ours, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "socket"), os.NewFile(uintptr(fds[1]), "socket"), nil
+}
+
 // Write sends text and descriptors in one message on a socket that the runtime polls, until the deadline of the socket. The descriptors
 // stay the caller's.
 func Write(socket syscall.Conn, text []byte, fds ...int) error {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/internal/descriptors"
+	"github.com/scopefs/scopefs/internal/packets"
 	"github.com/scopefs/scopefs/internal/tunnels/relay"
 )
 
@@ -102,12 +102,12 @@ func TestHostileList(t *testing.T) {
 }
 
 // connected returns the other end of the control socket of p.
-func connected(t *testing.T, p *process) (other *descriptors.Wire) {
+func connected(t *testing.T, p *process) (other *packets.Wire) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
-	p.wire, err = descriptors.OpenWire(fds[0], relay.MaxMessage)
+	p.wire, err = packets.Open(fds[0], relay.MaxMessage)
 	require.NoError(t, err)
-	other, err = descriptors.OpenWire(fds[1], relay.MaxMessage)
+	other, err = packets.Open(fds[1], relay.MaxMessage)
 	require.NoError(t, err)
 	t.Cleanup(func() { p.wire.Close(); other.Close() })
 	return other

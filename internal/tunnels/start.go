@@ -20,6 +20,7 @@ import (
 	"github.com/scopefs/scopefs/internal/holder"
 	holding "github.com/scopefs/scopefs/internal/holder/wire"
 	"github.com/scopefs/scopefs/internal/liveness"
+	"github.com/scopefs/scopefs/internal/packets"
 	"github.com/scopefs/scopefs/internal/pidfd"
 	"github.com/scopefs/scopefs/internal/tunnels/relay"
 	"github.com/scopefs/scopefs/tools/egress"
@@ -29,7 +30,7 @@ import (
 // process is one process.
 type process struct {
 	set    *Set
-	wire   *descriptors.Wire
+	wire   *packets.Wire
 	place  *holder.Place // with its pidfd, heartbeat and control socket
 	cancel context.CancelFunc
 	ended  <-chan struct{} // closed when it is gone
@@ -128,12 +129,12 @@ func (s *Set) start() (_ *process, err error) {
 }
 
 // openWire returns a Wire on a duplicate of a socket.
-func openWire(f *os.File) (*descriptors.Wire, error) {
+func openWire(f *os.File) (*packets.Wire, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("fcntl", err)
 	}
-	return descriptors.OpenWire(fd, relay.MaxMessage)
+	return packets.Open(fd, relay.MaxMessage)
 }
 
 // watch kills a process that is stopped or deadlocked while a tunnel is open.

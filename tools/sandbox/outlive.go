@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/descriptors"
+	"github.com/scopefs/scopefs/internal/packets"
 	"github.com/scopefs/scopefs/internal/pidfd"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
@@ -303,7 +304,7 @@ func (h *Host) Adopt(agent scope.ID, o Outliving, given []*os.File, commands []O
 		return nil, nil, err
 	}
 	files[outlivingControl].Close()
-	if s.wire, err = descriptors.OpenWire(wire, pid1.MaxReply); err != nil {
+	if s.wire, err = packets.Open(wire, pid1.MaxReply); err != nil {
 		return nil, nil, err
 	}
 	if s.pidfd, err = unix.FcntlInt(given[outlivingInit].Fd(), unix.F_DUPFD_CLOEXEC, 0); err == nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/scopefs/scopefs/fs/echo"
 	"github.com/scopefs/scopefs/internal/descriptors"
+	"github.com/scopefs/scopefs/internal/packets"
 	"github.com/scopefs/scopefs/internal/peer"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 	"github.com/scopefs/scopefs/tools/sandbox/ports"
@@ -35,7 +36,7 @@ type Ports struct {
 // portsProcess is one process. A goroutine reads its replies until it is gone.
 type portsProcess struct {
 	command *Process
-	wire    *descriptors.Wire
+	wire    *packets.Wire
 	calls   *peer.Requests[made]
 }
 
@@ -212,11 +213,11 @@ func (p *Ports) process(ctx context.Context) (*portsProcess, error) {
 }
 
 // wireOf returns a Wire on a duplicate of a socket.
-func wireOf(f *os.File) (wire *descriptors.Wire, err error) {
+func wireOf(f *os.File) (wire *packets.Wire, err error) {
 	err = control(f, func(fd int) error {
 		own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 		if err == nil {
-			wire, err = descriptors.OpenWire(own, ports.MaxMessage)
+			wire, err = packets.Open(own, ports.MaxMessage)
 		}
 		return err
 	})

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/internal/descriptors"
+	"github.com/scopefs/scopefs/internal/packets"
 	"github.com/scopefs/scopefs/tools/sandbox/ports"
 )
 
@@ -69,7 +69,7 @@ func TestPorts(t *testing.T) {
 
 // lie answers requests for sockets with what an attacker could send.
 func lie(args []string) int {
-	wire, err := descriptors.OpenWire(0, ports.MaxMessage)
+	wire, err := packets.Open(0, ports.MaxMessage)
 	if err != nil {
 		return 1
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/descriptors"
+	"github.com/scopefs/scopefs/internal/packets"
 	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
@@ -35,7 +36,7 @@ type Session struct {
 	untold bool   // see tellMemory; guarded by mu
 	output tail   // stderr of bwrap and init: why a start failed
 	asked  uint64 // Turn of the OpState of Adopt: the daemon before may have died before it read the answer to its own
-	wire   *descriptors.Wire
+	wire   *packets.Wire
 	bwrap  begun           // without a Cmd: an earlier daemon's
 	reaped bool            // bwrap, or it will be at once; guarded by mu
 	gone   <-chan struct{} // without bwrap: closed when init is gone

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/child"
-	"github.com/scopefs/scopefs/internal/descriptors"
+	"github.com/scopefs/scopefs/internal/packets"
 	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/tools/sandbox/pid1"
 )
@@ -98,7 +98,7 @@ func (h *Host) spawn(s *Session, plan *plan) (args, info *os.File, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	wire, control, err := descriptors.WirePair(pid1.MaxReply)
+	wire, control, err := packets.Pair(pid1.MaxReply)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/scopefs/scopefs/internal/confine"
 	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/heart"
+	"github.com/scopefs/scopefs/internal/packets"
 	"github.com/scopefs/scopefs/internal/pidfd"
 	"github.com/scopefs/scopefs/internal/seccomp"
 	"github.com/scopefs/scopefs/tools/egress/tunnel"
@@ -23,7 +24,7 @@ import (
 
 // keeper is the state of the process.
 type keeper struct {
-	wire  *descriptors.Wire
+	wire  *packets.Wire
 	wake  chan struct{} // of one element: there is something to send
 	pipes tunnel.Pipes
 
@@ -66,7 +67,7 @@ func calls() []seccomp.Rule {
 func Main() int {
 	// A service manager or a terminal signals all processes of the daemon at once.
 	signal.Ignore(unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT, unix.SIGPIPE)
-	wire, err := descriptors.OpenWire(controlFD, MaxMessage)
+	wire, err := packets.Open(controlFD, MaxMessage)
 	if err != nil {
 		return 1
 	}

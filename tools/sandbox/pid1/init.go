@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/descriptors"
+	"github.com/scopefs/scopefs/internal/packets"
 	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/internal/thread"
 )
@@ -47,7 +48,7 @@ func Main() int {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return told(fmt.Errorf("PR_SET_DUMPABLE: %w", err))
 	}
-	wire, err := descriptors.OpenWire(ControlFD, descriptors.MaxPacket)
+	wire, err := packets.Open(ControlFD, packets.Max)
 	if err != nil {
 		return told(err)
 	}
@@ -116,7 +117,7 @@ func reserveThreads(n int) {
 
 // initProcess is process 1.
 type initProcess struct {
-	wire *descriptors.Wire
+	wire *packets.Wire
 
 	mu       sync.Mutex
 	commands map[uint64]*running // by id
@@ -138,7 +139,7 @@ type running struct {
 }
 
 // newInit closes every inherited descriptor but the control socket.
-func newInit(wire *descriptors.Wire) (*initProcess, error) {
+func newInit(wire *packets.Wire) (*initProcess, error) {
 	if os.Getpid() != 1 {
 		return nil, errors.New("not process 1 of a sandbox")
 	}

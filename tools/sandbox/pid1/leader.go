@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/internal/descriptors"
+	"github.com/scopefs/scopefs/internal/packets"
 	"github.com/scopefs/scopefs/internal/sigaction"
 )
 
@@ -17,7 +17,7 @@ const argLead = "lead"
 
 // startLeader starts a leader on a terminal, which starts the command.
 func startLeader(r *Request, tty int) (session, group int, err error) {
-	wire, theirs, err := descriptors.WirePair(MaxReply)
+	wire, theirs, err := packets.Pair(MaxReply)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -45,7 +45,7 @@ func startLeader(r *Request, tty int) (session, group int, err error) {
 // own with a parent outside it: a group without one is orphaned, and the kernel drops its SIGTSTP (setpgid(2), credentials(7)).
 //
 // The leader stops when the command stops, and ends as the command ends. So process 1 waits for the leader alone.
-func lead(wire *descriptors.Wire) int {
+func lead(wire *packets.Wire) int {
 	// It outlives a command that signals all processes. What has a handler is the command's by default: see syscall.ForkExec.
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM)

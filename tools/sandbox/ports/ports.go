@@ -13,6 +13,7 @@ import (
 
 	"github.com/scopefs/scopefs/fs/echo"
 	"github.com/scopefs/scopefs/internal/descriptors"
+	"github.com/scopefs/scopefs/internal/packets"
 	"github.com/scopefs/scopefs/tools/sandbox/echoes"
 )
 
@@ -46,7 +47,7 @@ type Reply struct {
 
 // Main answers requests until the daemon has closed its end, and returns the exit status.
 func Main() int {
-	wire, err := descriptors.OpenWire(0, MaxMessage)
+	wire, err := packets.Open(0, MaxMessage)
 	if err != nil {
 		return 1
 	}
@@ -61,7 +62,7 @@ func Main() int {
 	}
 }
 
-func answer(wire *descriptors.Wire, r Request) {
+func answer(wire *packets.Wire, r Request) {
 	fd, err := 0, error(unix.EINVAL)
 	switch {
 	case r.Echo != nil:

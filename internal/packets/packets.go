@@ -1,4 +1,5 @@
-package descriptors
+// Package packets sends values and open files between processes of ours, a JSON value a packet.
+package packets
 
 import (
 	"encoding/json"
@@ -8,10 +9,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/scopefs/scopefs/internal/descriptors"
 )
 
-// MaxPacket is the largest packet, in bytes: below net.core.wmem_default.
-const MaxPacket = 192 << 10
+// Max is the largest packet, in bytes: below net.core.wmem_default.
+const Max = 192 << 10
 
 const (
 	maxFiles    = 3 // descriptors in a packet
@@ -25,26 +28,17 @@ type Wire struct {
 	buf    []byte
 }
 
-// Pair returns the two ends of a new unix socket of a kind, such as SOCK_STREAM. They do not block.
-func Pair(kind int) (ours, theirs *os.File, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return nil, nil, os.NewSyscallError("socketpair", err)
-	}
-	return os.NewFile(uintptr(fds[0]), "socket"), os.NewFile(uintptr(fds[1]), "socket"), nil
-}
-
-// WirePair returns a Wire that receives packets of at most size bytes, and its other end.
-func WirePair(size int) (ours *Wire, theirs *os.File, err error) {
-	socket, theirs, err := Pair(unix.SOCK_SEQPACKET)
+// Pair returns a Wire that receives packets of at most size bytes, and its other end.
+func Pair(size int) (ours *Wire, theirs *os.File, err error) {
+	socket, theirs, err := descriptors.Pair(unix.SOCK_SEQPACKET)
 	if err != nil {
 		return nil, nil, err
 	}
 	return &Wire{socket, make([]byte, size)}, theirs, nil
 }
 
-// OpenWire returns a Wire on a descriptor, which becomes the Wire's.
-func OpenWire(fd, size int) (*Wire, error) {
+// Open returns a Wire on a descriptor, which becomes the Wire's.
+func Open(fd, size int) (*Wire, error) {
 	unix.CloseOnExec(fd)
 	if err := unix.SetNonblock(fd, true); err != nil { // for the runtime's poller: deadlines, and a Close that ends Receive
 		return nil, os.NewSyscallError("fcntl", err)
@@ -61,31 +55,31 @@ func (w *Wire) Send(v any, fds ...int) error {
 	if err != nil {
 		return err
 	}
-	if len(b) > MaxPacket {
-		return ErrTruncated
+	if len(b) > Max {
+		return descriptors.ErrTruncated
 	}
 	if err := w.Socket.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
 		return err
 	}
-	return Write(w.Socket, b, fds...)
+	return descriptors.Write(w.Socket, b, fds...)
 }
 
 // Receive reads one packet and its descriptors, which have O_CLOEXEC, do not block, and become the caller's. A truncated packet or
 // too many descriptors is an error.
 func (w *Wire) Receive(v any) (received []*os.File, err error) {
-	n, fds, err := Read(w.Socket, w.buf, maxFiles)
+	n, fds, err := descriptors.Read(w.Socket, w.buf, maxFiles)
 	if err != nil {
 		return nil, err
 	}
 	for _, fd := range fds { // so that Close and deadlines end a Read
 		err = errors.Join(err, unix.SetNonblock(fd, true))
 	}
-	received = Files(fds, "received")
+	received = descriptors.Files(fds, "received")
 	if err == nil {
 		err = json.Unmarshal(w.buf[:n], v)
 	}
 	if err != nil {
-		Close(received)
+		descriptors.Close(received)
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
 	return received, nil
