@@ -14,6 +14,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/share"
 )
 
 const (
@@ -27,7 +28,7 @@ type Marks struct{ root *mark }
 
 // mark is a place in a JSON value. At most one of strategy, members and items is set.
 type mark struct {
-	strategy scope.Strategy   // of a string
+	strategy share.Strategy   // of a string
 	whole    bool             // the string may be absent or "": the agent's whole part
 	members  map[string]*mark // of an object
 	items    *mark            // of each element of a list
@@ -52,9 +53,9 @@ func ParseMarks(text json.RawMessage) (Marks, error) {
 	}
 	m := Marks{&mark{}}
 	for _, path := range slices.Sorted(maps.Keys(all)) {
-		strategy := map[string]scope.Strategy{
-			"prefix": scope.Prefix{}, "file": scope.File{}, "keys": scope.Keys, "buckets": scope.Buckets,
-			"subjects": scope.Subjects{}, "none": scope.None{},
+		strategy := map[string]share.Strategy{
+			"prefix": share.Prefix{}, "file": share.File{}, "keys": share.Keys, "buckets": share.Buckets,
+			"subjects": share.Subjects{}, "none": share.None{},
 		}[all[path]]
 		if strategy == nil {
 			return Marks{}, fmt.Errorf("%.80q: %.80q is no strategy: write prefix, file, keys, buckets, subjects or none", path, all[path])

@@ -9,6 +9,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/share"
 )
 
 // A Resource is an input that names a part of a shared resource: a key, a
@@ -21,7 +22,7 @@ import (
 // made by [NewScoped].
 type Resource struct {
 	key, name string
-	strategy  scope.Strategy
+	strategy  share.Strategy
 	agent     scope.ID
 }
 
@@ -41,7 +42,7 @@ func (r Resource) Name() string {
 func (r Resource) Part() (string, error) { return r.strategy.Apply(r.agent, "") }
 
 // KeyOf returns the agent's key of a name from the shared resource, such as one of a
-// list. The error wraps [scope.ErrOutside] for a name of another agent.
+// list. The error wraps [share.ErrOutside] for a name of another agent.
 func (r Resource) KeyOf(name string) (string, error) { return r.strategy.Enforce(r.agent, name) }
 
 // MarshalJSON writes the key.
@@ -98,7 +99,7 @@ func decodes(f reflect.StructField) bool { return f.IsExported() || f.Anonymous 
 
 // apply applies a strategy to each Resource in v, which is addressable. A name that the
 // strategy's own Enforce refuses is an error.
-func apply(v reflect.Value, s scope.Strategy, agent scope.ID) *Error {
+func apply(v reflect.Value, s share.Strategy, agent scope.ID) *Error {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if v.IsNil() {
@@ -127,16 +128,16 @@ func apply(v reflect.Value, s scope.Strategy, agent scope.ID) *Error {
 	return nil
 }
 
-func applyTo(r *Resource, s scope.Strategy, agent scope.ID) *Error {
+func applyTo(r *Resource, s share.Strategy, agent scope.ID) *Error {
 	name, err := s.Apply(agent, r.key)
 	if err == nil {
 		var key string
 		if key, err = s.Enforce(agent, name); err == nil && key != r.key {
-			err = fmt.Errorf("%w: the strategy %T has one name for two keys", scope.ErrOutside, s)
+			err = fmt.Errorf("%w: the strategy %T has one name for two keys", share.ErrOutside, s)
 		}
 	}
 	switch {
-	case errors.Is(err, scope.ErrOutside):
+	case errors.Is(err, share.ErrOutside):
 		e := &Error{Code: OutsideScope, Message: fmt.Sprintf("%.100q is outside the scope", r.key), cause: err}
 		return e.Violates("strategy: outside the agent's part")
 	case err != nil:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/share"
 )
 
 type keyArgs struct {
@@ -34,22 +35,22 @@ func keyNamesOf(_ context.Context, _ Env, in keyArgs) (out keyNames, err error) 
 // out of it is refused before anybody is asked, and recorded as a violation.
 func TestResources(t *testing.T) {
 	for name, c := range map[string]struct {
-		strategy scope.Strategy
+		strategy share.Strategy
 		args     string
 		want     []string
 		code     Code
 		verdict  audit.Verdict
 	}{
-		"keys":          {scope.Keys, `{"key": "k", "more": ["b:k", "*"], "part": "p"}`, []string{"a:k", "a:b%3Ak", "a:%2A", "a:p"}, "", audit.Allow},
-		"whole part":    {scope.Keys, `{"key": "k"}`, []string{"a:k", "a:"}, "", audit.Allow},
-		"empty key":     {scope.Keys, `{"key": ""}`, nil, Invalid, audit.Deny},
-		"NUL":           {scope.Keys, `{"key": "a\u0000b"}`, nil, Invalid, audit.Deny},
-		"up":            {scope.Prefix{Base: "s3"}, `{"key": "../b/k"}`, nil, OutsideScope, audit.Violation},
-		"up in a list":  {scope.Prefix{Base: "s3"}, `{"key": "k", "more": ["x", "/b"]}`, nil, OutsideScope, audit.Violation},
-		"wildcard":      {scope.Subjects{}, `{"key": "b.>"}`, nil, Invalid, audit.Deny},
+		"keys":          {share.Keys, `{"key": "k", "more": ["b:k", "*"], "part": "p"}`, []string{"a:k", "a:b%3Ak", "a:%2A", "a:p"}, "", audit.Allow},
+		"whole part":    {share.Keys, `{"key": "k"}`, []string{"a:k", "a:"}, "", audit.Allow},
+		"empty key":     {share.Keys, `{"key": ""}`, nil, Invalid, audit.Deny},
+		"NUL":           {share.Keys, `{"key": "a\u0000b"}`, nil, Invalid, audit.Deny},
+		"up":            {share.Prefix{Base: "s3"}, `{"key": "../b/k"}`, nil, OutsideScope, audit.Violation},
+		"up in a list":  {share.Prefix{Base: "s3"}, `{"key": "k", "more": ["x", "/b"]}`, nil, OutsideScope, audit.Violation},
+		"wildcard":      {share.Subjects{}, `{"key": "b.>"}`, nil, Invalid, audit.Deny},
 		"two for one":   {sameName{}, `{"key": "k"}`, nil, OutsideScope, audit.Violation},
-		"not a string":  {scope.Keys, `{"key": {"name": "b:k"}}`, nil, Invalid, audit.Deny},
-		"name smuggled": {scope.Keys, `{"key": "k", "name": "b:k"}`, nil, Invalid, audit.Deny},
+		"not a string":  {share.Keys, `{"key": {"name": "b:k"}}`, nil, Invalid, audit.Deny},
+		"name smuggled": {share.Keys, `{"key": "k", "name": "b:k"}`, nil, Invalid, audit.Deny},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tool, err := NewScoped(c.strategy, "keys", "names", Hints{}, keyNamesOf)
@@ -88,7 +89,7 @@ func TestResourcesNeedStrategy(t *testing.T) {
 	assert.ErrorContains(t, err, "strategy", "JSON reaches a field of an embedded type that is not exported")
 	_, err = NewScoped(nil, "keys", "names", Hints{}, keyNamesOf)
 	assert.ErrorContains(t, err, "strategy")
-	_, err = NewScoped(scope.Keys, "none", "names", Hints{}, func(context.Context, Env, struct{}) (keyNames, error) { return keyNames{}, nil })
+	_, err = NewScoped(share.Keys, "none", "names", Hints{}, func(context.Context, Env, struct{}) (keyNames, error) { return keyNames{}, nil })
 	assert.ErrorContains(t, err, "strategy")
 }
 
@@ -100,7 +101,7 @@ type hiddenArgs struct{ hidden }
 
 // TestResourcesEmbedded: a strategy is applied to the fields that encoding/json finds.
 func TestResourcesEmbedded(t *testing.T) {
-	tool, err := NewScoped(scope.Keys, "keys", "names", Hints{}, func(_ context.Context, _ Env, in hiddenArgs) (keyNames, error) {
+	tool, err := NewScoped(share.Keys, "keys", "names", Hints{}, func(_ context.Context, _ Env, in hiddenArgs) (keyNames, error) {
 		return keyNames{[]string{in.Key.Name()}}, nil
 	})
 	require.NoError(t, err)
@@ -118,18 +119,18 @@ func TestResourcesThatCannotBeScoped(t *testing.T) {
 	type inMap struct {
 		Keys map[string]Resource `json:"keys"`
 	}
-	_, err := NewScoped(scope.Keys, "keys", "names", Hints{}, func(context.Context, Env, inMap) (keyNames, error) { return keyNames{}, nil })
+	_, err := NewScoped(share.Keys, "keys", "names", Hints{}, func(context.Context, Env, inMap) (keyNames, error) { return keyNames{}, nil })
 	assert.ErrorContains(t, err, "map")
 	type absent struct {
 		Key Resource `json:"key,omitempty"`
 	}
-	_, err = NewScoped(scope.Keys, "keys", "names", Hints{}, func(context.Context, Env, absent) (keyNames, error) { return keyNames{}, nil })
+	_, err = NewScoped(share.Keys, "keys", "names", Hints{}, func(context.Context, Env, absent) (keyNames, error) { return keyNames{}, nil })
 	assert.ErrorContains(t, err, "empty")
 	type loop struct {
 		Next []loop   `json:"next,omitempty"`
 		Key  Resource `json:"key"`
 	}
-	_, err = NewScoped(scope.Keys, "keys", "names", Hints{}, func(context.Context, Env, loop) (keyNames, error) { return keyNames{}, nil })
+	_, err = NewScoped(share.Keys, "keys", "names", Hints{}, func(context.Context, Env, loop) (keyNames, error) { return keyNames{}, nil })
 	assert.Error(t, err, "and it ends")
 }
 
@@ -143,7 +144,7 @@ func TestServerToolIsNoStoreTool(t *testing.T) {
 			return Result{}, nil
 		})
 	}
-	ours, err := NewScoped(scope.Keys, "kv_get", "names", Hints{}, keyNamesOf)
+	ours, err := NewScoped(share.Keys, "kv_get", "names", Hints{}, keyNamesOf)
 	require.NoError(t, err)
 	d := &desk{}
 	gate := d.gate(t, "")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/scopefs/scopefs/scope"
 	scoped "github.com/scopefs/scopefs/scope/context"
+	"github.com/scopefs/scopefs/scope/share"
 	"github.com/scopefs/scopefs/tools/approvals"
 	"github.com/scopefs/scopefs/tools/limit"
 	"github.com/scopefs/scopefs/tools/questions"
@@ -173,14 +174,14 @@ func New[In, Out any](name, about string, hints Hints, f func(context.Context, E
 
 // NewScoped returns a tool whose inputs name parts of a shared resource. The strategy
 // divides it among agents. In must have a field of type [Resource].
-func NewScoped[In, Out any](strategy scope.Strategy, name, about string, hints Hints, f func(context.Context, Env, In) (Out, error)) (Tool, error) {
+func NewScoped[In, Out any](strategy share.Strategy, name, about string, hints Hints, f func(context.Context, Env, In) (Out, error)) (Tool, error) {
 	if strategy == nil {
 		return Tool{}, fmt.Errorf("tool %q: it has no strategy", name)
 	}
 	return newTool(strategy, name, about, hints, f)
 }
 
-func newTool[In, Out any](strategy scope.Strategy, name, about string, hints Hints, f func(context.Context, Env, In) (Out, error)) (Tool, error) {
+func newTool[In, Out any](strategy share.Strategy, name, about string, hints Hints, f func(context.Context, Env, In) (Out, error)) (Tool, error) {
 	t := Tool{Name: name, About: about, Hints: hints, in: reflect.TypeFor[In]()}
 	scoped, err := hasResource(reflect.TypeFor[In]())
 	if err == nil && (strategy != nil) != scoped {
@@ -322,7 +323,7 @@ func (s *subject) of(a About) {
 // rulePath is the rule of a refusal of a path that leads out of the view.
 const rulePath = "resolution: path leads outside"
 
-func read[In any](strategy scope.Strategy, agent scope.ID, args json.RawMessage) (about decoded) {
+func read[In any](strategy share.Strategy, agent scope.ID, args json.RawMessage) (about decoded) {
 	in, err := decode[In](args)
 	if err != nil {
 		return decoded{err: err}

@@ -28,7 +28,7 @@ import (
 	"github.com/scopefs/scopefs/internal/fields"
 	"github.com/scopefs/scopefs/internal/loopback"
 	"github.com/scopefs/scopefs/internal/mount"
-	"github.com/scopefs/scopefs/internal/thread"
+	"github.com/scopefs/scopefs/internal/slack"
 	"github.com/scopefs/scopefs/internal/version"
 	"github.com/scopefs/scopefs/scope"
 )
@@ -111,7 +111,7 @@ units restart the daemon after every other status than these two.`,
 }
 
 func (a *app) daemon(ctx context.Context, o daemonOptions) error {
-	thread.Coarse()
+	slack.Coarse()
 	if !o.user && o.idle > 0 {
 		return exit.Usagef("--idle is for a user's daemon: add --user")
 	}

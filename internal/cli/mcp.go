@@ -14,7 +14,7 @@ import (
 	"github.com/scopefs/scopefs/internal/command"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/exit"
-	"github.com/scopefs/scopefs/internal/thread"
+	"github.com/scopefs/scopefs/internal/slack"
 	"github.com/scopefs/scopefs/internal/toolbox"
 	"github.com/scopefs/scopefs/scope/agents"
 )
@@ -25,7 +25,7 @@ func (a *app) mcpCmd() *cobra.Command {
 		if o.Install != "" || o.Uninstall != "" {
 			return a.settings(installing{o.Install, o.Uninstall, o.Dir}, o.Agent)
 		}
-		thread.Coarse()
+		slack.Coarse()
 		a.flags = agents.Flags{Changes: agents.Changes(o.Changes), ShowSecrets: o.ShowSecrets}
 		t, err := a.toolbox(o.Agent, api.Hello{Profile: o.Profile, Dir: o.Dir, FullSchemas: o.FullSchemas})
 		if err != nil {

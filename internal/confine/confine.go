@@ -3,18 +3,15 @@
 package confine
 
 import (
-	"errors"
 	"fmt"
 	"math"
-	"runtime"
 	"slices"
-	"syscall"
-	"unsafe"
 
 	"github.com/landlock-lsm/go-landlock/landlock"
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/privileges"
 	"github.com/scopefs/scopefs/internal/seccomp"
 )
 
@@ -39,7 +36,7 @@ func Confine(n Needs) ([]string, error) {
 	if err := n.enter(); err != nil {
 		return nil, err
 	}
-	if err := Drop(0); err != nil {
+	if err := privileges.Drop(0); err != nil {
 		return nil, err
 	}
 	if err := n.limit(); err != nil {
@@ -87,7 +84,7 @@ func Descriptors(memory int64, calls []seccomp.Rule) error {
 
 // restrict confines this process where it is, but for its system calls: to the files of the rules, which depend on Landlock's ABI.
 func restrict(n Needs, rules func(abi int) []landlock.Rule) error {
-	if err := Drop(0); err != nil {
+	if err := privileges.Drop(0); err != nil {
 		return err
 	}
 	open := unix.Rlimit{}
@@ -98,14 +95,14 @@ func restrict(n Needs, rules func(abi int) []landlock.Rule) error {
 	if err := n.limit(); err != nil {
 		return err
 	}
-	config, abi, err := Landlocked()
+	config, abi, err := privileges.Landlocked()
 	if err != nil {
 		return err
 	}
 	if err := config.Restrict(rules(abi)...); err != nil {
 		return fmt.Errorf("landlock: %w", err)
 	}
-	return NoNewPrivs()
+	return privileges.NoNewPrivs()
 }
 
 // enter makes an empty read-only file system the root of this mount namespace, with the trees as mounts
@@ -209,25 +206,6 @@ func emptyRoot() (int, error) {
 	return unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC)
 }
 
-// Drop drops the capabilities of every thread but those of the mask keep, and closes the process to ptrace(2) and /proc of
-// others of its user.
-func Drop(keep uint32) error {
-	if err := AllThreads(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0); err != nil {
-		return fmt.Errorf("clear ambient capabilities: %w", err)
-	}
-	head, data := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &[2]unix.CapUserData{{Effective: keep, Permitted: keep}}
-	err := AllThreads(unix.SYS_CAPSET, uintptr(unsafe.Pointer(head)), uintptr(unsafe.Pointer(data)), 0)
-	runtime.KeepAlive(head)
-	runtime.KeepAlive(data)
-	if err != nil {
-		return fmt.Errorf("drop capabilities: %w", err)
-	}
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return fmt.Errorf("undumpable: %w", err)
-	}
-	return nil
-}
-
 // limit sets the resource limits. setrlimit(2).
 func (n Needs) limit() error {
 	file := uint64(unix.RLIM_INFINITY)
@@ -247,7 +225,7 @@ func (n Needs) limit() error {
 // landlock confines file access to the trees, with all that this kernel's Landlock can deny.
 // landlock(7).
 func (n Needs) landlock() (string, error) {
-	config, used, err := Landlocked()
+	config, used, err := privileges.Landlocked()
 	if err != nil {
 		return "", err
 	}
@@ -261,7 +239,7 @@ func (n Needs) landlock() (string, error) {
 			rule = landlock.ROFiles(path)
 		case dir:
 			rule = landlock.RWDirs(path)
-			if used >= RenameABI {
+			if used >= privileges.RenameABI {
 				rule = rule.WithRefer()
 			}
 		default:
@@ -272,23 +250,7 @@ func (n Needs) landlock() (string, error) {
 	if err := config.Restrict(rules...); err != nil {
 		return "", fmt.Errorf("landlock: %w", err)
 	}
-	return fmt.Sprintf("landlock: ABI %d", used), NoNewPrivs()
-}
-
-// RenameABI is the first ABI of Landlock that can allow renames between directories. Linux 5.15 to 5.18 have ABI 1.
-const RenameABI = 2
-
-// Landlocked returns all that this kernel's Landlock can deny, and its ABI.
-func Landlocked() (landlock.Config, int, error) {
-	abi, err := ll.LandlockGetABIVersion()
-	if err != nil {
-		return landlock.Config{}, 0, fmt.Errorf("landlock: %w: enable it at boot (lsm=landlock,...)", err)
-	}
-	configs := []landlock.Config{
-		landlock.V1, landlock.V2, landlock.V3, landlock.V4, landlock.V5, landlock.V6, landlock.V7, landlock.V8, landlock.V9,
-	}
-	used := min(abi, len(configs))
-	return configs[used-1], used, nil
+	return fmt.Sprintf("landlock: ABI %d", used), privileges.NoNewPrivs()
 }
 
 // filterCalls leaves the system calls that the Go runtime and SQLite use, and more.
@@ -296,9 +258,6 @@ func filterCalls(more []seccomp.Rule) error {
 	return seccomp.Only(more, seccomp.Calls(seccomp.Allow, fileCalls...), seccomp.Calls(seccomp.Allow, oldFileCalls...),
 		[]seccomp.Rule{seccomp.Fcntl(unix.F_GETLK, unix.F_SETLK, unix.F_SETLKW, unix.F_OFD_GETLK, unix.F_OFD_SETLK, unix.F_OFD_SETLKW)})
 }
-
-// NoNewPrivs makes execve(2) give no thread of this process privileges: prctl(2).
-func NoNewPrivs() error { return AllThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0) }
 
 // fileCalls are SQLite's, on files that Landlock allows. They include none that makes,
 // removes or renames a name.
@@ -316,17 +275,3 @@ var socketCalls = []uint32{
 
 // nameCalls replace a file under a lock, in the directory that Landlock allows.
 var nameCalls = []uint32{unix.SYS_FLOCK, unix.SYS_RENAMEAT, unix.SYS_UNLINKAT}
-
-// AllThreads makes a system call on every thread; the kernel keeps credentials by thread.
-func AllThreads(call, a, b, c uintptr) error {
-	_, _, errno := syscall.AllThreadsSyscall6(call, a, b, c, 0, 0, 0)
-	switch errno {
-	case 0:
-		return nil
-	case unix.ENOTSUP: // the answer of the package syscall in a program with cgo
-		return errNotStatic
-	}
-	return errno
-}
-
-var errNotStatic = errors.New("needs a static binary: build with CGO_ENABLED=0")

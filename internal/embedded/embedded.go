@@ -23,7 +23,7 @@ import (
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/mount"
 	"github.com/scopefs/scopefs/internal/paths"
-	"github.com/scopefs/scopefs/internal/thread"
+	"github.com/scopefs/scopefs/internal/slack"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -166,7 +166,7 @@ func ready(ctx context.Context, cmd *exec.Cmd, ours *os.File, within time.Durati
 	var output daemonOutput
 	cmd.Stderr = &output
 	var err error
-	thread.Coarsely(func() { err = cmd.Start() })
+	slack.Coarsely(func() { err = cmd.Start() })
 	cmd.ExtraFiles[0].Close() // so that the daemon's exit is an EOF on ours
 	if err != nil {
 		ours.Close()

@@ -17,12 +17,13 @@ import (
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
+	"github.com/scopefs/scopefs/scope/share"
 )
 
 // Agent returns the paths of what a base keeps of an agent. histories is the history.dir of its definition, databases the directory of
 // scopefs.yaml; "": the usual ones.
 func Agent(p config.Paths, id scope.ID, histories, databases string) []string {
-	database, _ := scope.File{Dir: cmp.Or(databases, filepath.Join(p.State, "db"))}.Apply(id, "") // cannot fail
+	database, _ := share.File{Dir: cmp.Or(databases, filepath.Join(p.State, "db"))}.Apply(id, "") // cannot fail
 	history := p.History(id, histories)
 	all := []string{p.Home(id), history, filepath.Join(filepath.Dir(history), "."+string(id)+".host"),
 		filepath.Join(p.State, "rates", string(id)), filepath.Join(p.State, "rates", string(id)+".network"),

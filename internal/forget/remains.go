@@ -13,17 +13,18 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/share"
 )
 
 // Left returns what an agent may have on the servers of stores that forget does not remove there: it takes an administrator.
 func Left(s config.Stores, id scope.ID) (all []api.Left) {
 	if s.SQL != nil && s.SQL.Postgres != nil {
-		if role, err := (scope.Schemas{}).Apply(id, ""); err == nil {
+		if role, err := (share.Schemas{}).Apply(id, ""); err == nil {
 			all = append(all, postgres(*s.SQL.Postgres, role))
 		}
 	}
 	if s.Metrics != nil {
-		part, _ := scope.Buckets.Apply(id, "x") // cannot fail
+		part, _ := share.Buckets.Apply(id, "x") // cannot fail
 		part = strings.TrimSuffix(part, "x")
 		for _, own := range append([]string{""}, s.Metrics.Own...) {
 			all = append(all, influx(s.Metrics, part+own))

@@ -11,8 +11,8 @@ import (
 	"github.com/scopefs/scopefs/internal/client"
 	"github.com/scopefs/scopefs/internal/command"
 	"github.com/scopefs/scopefs/internal/paths"
+	"github.com/scopefs/scopefs/internal/slack"
 	"github.com/scopefs/scopefs/internal/terminal"
-	"github.com/scopefs/scopefs/internal/thread"
 )
 
 func (f *front) addMCP(root *cobra.Command) {
@@ -34,7 +34,7 @@ func (f *front) mcp(ctx context.Context, o *command.MCP) error {
 			return errLeft
 		}
 	}
-	thread.Coarse()
+	slack.Coarse()
 	_, err := bridge.Relay(ctx, terminal.Input(os.Stdin), os.Stdout, os.Stderr,
 		client.Hello{Profile: o.Profile, Dir: o.Dir, FullSchemas: o.FullSchemas, Returns: !task, Continues: true},
 		func(ctx context.Context, again bool, hello client.Hello) (*net.UnixConn, *client.Pulse, error) {

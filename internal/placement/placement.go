@@ -35,11 +35,11 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/internal/api"
+	"github.com/scopefs/scopefs/internal/boottime"
 	"github.com/scopefs/scopefs/internal/bounded"
 	"github.com/scopefs/scopefs/internal/driver"
 	"github.com/scopefs/scopefs/internal/durable"
 	"github.com/scopefs/scopefs/internal/placement/wire"
-	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -84,7 +84,7 @@ func New(node, state string) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Set{node: node, holder: holder, now: proc.SinceBoot, leases: map[scope.ID]*lease{}, changed: make(chan struct{})}, nil
+	return &Set{node: node, holder: holder, now: boottime.Now, leases: map[scope.ID]*lease{}, changed: make(chan struct{})}, nil
 }
 
 const holderName = "holder"
@@ -360,7 +360,7 @@ func (s *Set) Wanted(id scope.ID) bool {
 	return l != nil && l.wanted
 }
 
-// Until returns the end of the lease by [proc.SinceBoot], and whether another host has it. Both are zero while the server was not heard.
+// Until returns the end of the lease by [boottime.Now], and whether another host has it. Both are zero while the server was not heard.
 func (s *Set) Until(id scope.ID) (until time.Duration, lost bool) {
 	if s == nil {
 		return 0, false

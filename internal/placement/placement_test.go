@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/internal/boottime"
 	"github.com/scopefs/scopefs/internal/placement/wire"
-	"github.com/scopefs/scopefs/internal/proc"
 )
 
 // server is a server that compares and sets the value of one agent. It may lose what it had.
@@ -151,7 +151,7 @@ func TestHolder(t *testing.T) {
 	two, err := New("n", dir)
 	require.NoError(t, err)
 	assert.Equal(t, one.holder, two.holder)
-	assert.NotEqual(t, one.holder, newSet(t, "n", proc.SinceBoot).holder)
+	assert.NotEqual(t, one.holder, newSet(t, "n", boottime.Now).holder)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "fleet", "holder"), []byte("?"), 0o600))
 	_, err = New("n", dir)
 	assert.ErrorContains(t, err, "holder: it is damaged: remove it")
@@ -174,7 +174,7 @@ func TestNoFleet(t *testing.T) {
 // TestElsewhere: the error names the holder at once when that host renews the lease, and otherwise after a time.
 func TestElsewhere(t *testing.T) {
 	t.Parallel()
-	s := newSet(t, "one", proc.SinceBoot)
+	s := newSet(t, "one", boottime.Now)
 	said := make(chan error, 1)
 	go func() { said <- s.Acquire(context.Background(), "a") }()
 	report := wire.Report{Server: "s"}

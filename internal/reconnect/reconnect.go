@@ -10,7 +10,7 @@ import (
 // The descriptors of a process that may live on. Those before are the process's own.
 const (
 	HolderFD  = 14 // socket pair to the holder: see heart.Heart
-	ControlFD = 15 // sockets of the next daemons come by it: see Pass and Take
+	ControlFD = 15 // sockets of the next daemons come by it: see Take
 )
 
 // ErrNoDaemon reports that there is no daemon, and that none comes in time.

@@ -13,6 +13,7 @@ import (
 	dialing "github.com/scopefs/scopefs/internal/dial"
 	"github.com/scopefs/scopefs/internal/stores/wire"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/share"
 	"github.com/scopefs/scopefs/tools/kv"
 )
 
@@ -77,7 +78,7 @@ func (r remoteKV) size(ctx context.Context, agent scope.ID) (use quota.Use, err 
 	if r.settings.KV.Redis == "" && !r.exists(wire.KVFile) {
 		return use, nil
 	}
-	part, err := scope.Keys.Apply(agent, "")
+	part, err := share.Keys.Apply(agent, "")
 	if err == nil {
 		use.Bytes, err = call(ctx, r.drivers, kv.Patience+callTime, wire.KVSize, part)
 	}
@@ -86,7 +87,7 @@ func (r remoteKV) size(ctx context.Context, agent scope.ID) (use quota.Use, err 
 
 // forget removes what the store holds for an agent.
 func (r remoteKV) forget(ctx context.Context, agent scope.ID) error {
-	part, err := scope.Keys.Apply(agent, "")
+	part, err := share.Keys.Apply(agent, "")
 	for more := true; err == nil && more; {
 		more, err = call(ctx, r.drivers, kv.Patience+callTime, wire.KVForget, part)
 	}

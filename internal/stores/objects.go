@@ -12,6 +12,7 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/stores/wire"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/share"
 	"github.com/scopefs/scopefs/tools/egress"
 	"github.com/scopefs/scopefs/tools/objects"
 )
@@ -37,7 +38,7 @@ func (s *Stores) objects(config *config.ObjectStore) error {
 		return dialer.DialContext(ctx, "tcp", address)
 	})
 	s.drivers.settings.Objects = config
-	one := remoteObjects{drivers: s.drivers, bound: cmp.Or(config.Timeout, objectTime) + callTime, parts: scope.Prefix{Base: config.Prefix}}
+	one := remoteObjects{drivers: s.drivers, bound: cmp.Or(config.Timeout, objectTime) + callTime, parts: share.Prefix{Base: config.Prefix}}
 	one.disk = s.bound(&disk{store: "objects", measure: one.size, slow: true})
 	list, err := objects.New(one, config.Prefix)
 	if err != nil {
@@ -52,7 +53,7 @@ func (s *Stores) objects(config *config.ObjectStore) error {
 type remoteObjects struct {
 	*drivers
 	bound time.Duration // of a call
-	parts scope.Prefix
+	parts share.Prefix
 	disk  *disk
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/stores/wire"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/share"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/sql"
 	"github.com/scopefs/scopefs/tools/sql/engine"
@@ -28,7 +29,7 @@ func (s *Stores) sql(config *config.SQLStore, state string, user UserOf) error {
 	if config.Postgres != nil {
 		return s.postgres(config)
 	}
-	files := scope.File{Dir: cmp.Or(config.Dir, filepath.Join(state, "db"))}
+	files := share.File{Dir: cmp.Or(config.Dir, filepath.Join(state, "db"))}
 	start := func(ctx context.Context, id scope.ID) (*sql.Process, error) {
 		binary, err := s.drivers.find()
 		if err != nil {
@@ -86,7 +87,7 @@ const connectTime = 10 * time.Second
 
 // Do executes a request in the agent's schema.
 func (r remoteSQL) Do(ctx context.Context, agent scope.ID, q engine.Request) (engine.Reply, error) {
-	role, err := scope.Schemas{}.Apply(agent, "")
+	role, err := share.Schemas{}.Apply(agent, "")
 	if err != nil {
 		return engine.Reply{}, tools.Errorf(tools.Unavailable, "the agent's id is too long for a role of the database").
 			Suggest("ask the operator for an id of at most 57 bytes").Because(err)

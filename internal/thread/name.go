@@ -1,4 +1,4 @@
-// Package thread sets attributes that the kernel keeps for each thread: the name and the timer slack.
+// Package thread names threads and processes.
 package thread
 
 import (

@@ -16,10 +16,10 @@ import (
 
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/child"
-	"github.com/scopefs/scopefs/internal/confine"
 	"github.com/scopefs/scopefs/internal/descriptors"
 	holding "github.com/scopefs/scopefs/internal/holder/wire"
 	"github.com/scopefs/scopefs/internal/pidfd"
+	"github.com/scopefs/scopefs/internal/privileges"
 	"github.com/scopefs/scopefs/internal/reconnect"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -87,9 +87,17 @@ func (p *Process) Ended() <-chan struct{} { return p.ended }
 // Held returns the files of a process that may live on, for holder.Place.Hold.
 func (p *Process) Held() []*os.File { return p.held }
 
-// Pass sends a process of the last daemon the sockets of this one.
+// Pass sends a process of the last daemon the sockets of this one, for reconnect.Take. It does not wait.
 func (p *Process) Pass(theirs ...*os.File) error {
-	return reconnect.Pass(p.held[heldControl], theirs...)
+	fds, err := descriptors.Numbers(theirs...)
+	if err != nil {
+		return err
+	}
+	to, err := descriptors.Numbers(p.held[heldControl])
+	if err != nil {
+		return err
+	}
+	return descriptors.WriteTo(to[0], []byte{1}, unix.MSG_DONTWAIT, fds...)
 }
 
 // Kill kills the process.
@@ -421,6 +429,6 @@ func viewCaps(history bool) []uintptr {
 
 // Landlock returns the kernel's ABI of Landlock, and whether views use it.
 func Landlock() (abi int, used bool, err error) {
-	_, abi, err = confine.Landlocked()
-	return abi, abi >= confine.RenameABI, err
+	_, abi, err = privileges.Landlocked()
+	return abi, abi >= privileges.RenameABI, err
 }

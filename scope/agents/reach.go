@@ -233,7 +233,7 @@ func ratesField(out *[]scope.Rate, refs *[]catalog.Ref) fields.Field {
 
 func filtersField(out *[]scope.Filter, refs *[]catalog.Ref) fields.Field {
 	return func(n *yaml.Node) error {
-		left := scope.MaxFilters
+		left := maxFilters
 		return catalog.EachTool(n, "argument_filters", refs, func(pattern string, value *yaml.Node) error {
 			f := scope.Filter{Pattern: pattern}
 			lines := map[string]int{}
@@ -246,7 +246,7 @@ func filtersField(out *[]scope.Filter, refs *[]catalog.Ref) fields.Field {
 					return fmt.Errorf("argument_filters: %q: %q is here twice, first in line %d: remove one", pattern, s, first)
 				}
 				lines[s] = item.Line
-				re, err := scope.CompileFilter(s, &left)
+				re, err := compileFilter(s, &left)
 				if err != nil {
 					return fmt.Errorf("argument_filters: %q: %q %w", pattern, s, err)
 				}

@@ -3,7 +3,7 @@
 // SQLite ([OpenSQLite]) that needs no set-up, and a Redis or Valkey server
 // ([OpenRedis]).
 //
-// The door divides a store by [scope.Keys] before a tool sees a key, so a tool
+// The door divides a store by [share.Keys] before a tool sees a key, so a tool
 // and a store only work with names such as "coder:notes%2Atodo". A name holds
 // letters, digits and the characters -._~/@+=,:% only. A store never interprets
 // a name: SQLite gets it as a parameter, Redis as an argument.
@@ -21,11 +21,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/share"
 	"github.com/scopefs/scopefs/tools"
 )
 
-// The bounds of the tools. [scope.Keys] bounds a key.
+// The bounds of the tools. [share.Keys] bounds a key.
 const (
 	MaxValue = 1 << 20              // bytes
 	maxTTL   = 10 * 365 * 24 * 3600 // seconds
@@ -40,16 +40,16 @@ const (
 func New(store Store) ([]tools.Tool, error) {
 	s := service{store}
 	turns := tools.NewTurns(maxAtOnce, maxAtOnce/2)
-	get, err1 := tools.NewScoped(scope.Keys, "kv_get",
+	get, err1 := tools.NewScoped(share.Keys, "kv_get",
 		"Get the value of a key, with its version.",
 		tools.Hints{Title: "Get a value", Idempotent: true, Waits: true, Turns: turns}, s.get)
-	set, err2 := tools.NewScoped(scope.Keys, "kv_set",
+	set, err2 := tools.NewScoped(share.Keys, "kv_set",
 		"Set the value of a key. With if_version the key is set only if it has that version, 0 meaning that it does not exist.",
 		tools.Hints{Title: "Set a value", Writes: true, Acts: true, Destructive: true, Waits: true, Turns: turns}, s.set)
-	remove, err3 := tools.NewScoped(scope.Keys, "kv_delete",
+	remove, err3 := tools.NewScoped(share.Keys, "kv_delete",
 		"Delete a key. With if_version the key is deleted only if it has that version.",
 		tools.Hints{Title: "Delete a value", Writes: true, Acts: true, Destructive: true, Idempotent: true, Waits: true, Turns: turns}, s.delete)
-	list, err4 := tools.NewScoped(scope.Keys, "kv_list",
+	list, err4 := tools.NewScoped(share.Keys, "kv_list",
 		"List the keys that begin with a prefix, without their values. The prefix is literal text, not a pattern.",
 		tools.Hints{Title: "List keys", Idempotent: true, Waits: true, Turns: turns}, s.list)
 	return []tools.Tool{get, set, remove, list}, errors.Join(err1, err2, err3, err4)

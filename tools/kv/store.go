@@ -10,7 +10,7 @@ import (
 )
 
 // A Store holds entries by name. Names of an agent's entries begin with the
-// agent's part, "{id}:", and are longer; see [scope.Keys]. Methods may be called
+// agent's part, "{id}:", and are longer; see [share.Keys]. Methods may be called
 // by several goroutines. Each returns within 5 seconds.
 //
 // Errors are a *[tools.Error]: [tools.NotFound], [tools.Conflict],

@@ -5,7 +5,7 @@
 // A message is in one of three kinds of places, and each place is a stream:
 //
 //   - the subjects {id}.> of an agent, which only that agent publishes and reads.
-//     The door maps subjects by [scope.Subjects] before a tool sees them;
+//     The door maps subjects by [share.Subjects] before a tool sees them;
 //   - a channel _channel.{name}, for the agents that the operator lists;
 //   - an inbox _inbox.{id}: the agents that the operator lists publish to it, and
 //     only its owner reads it. No id begins with '_'.
@@ -27,11 +27,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/share"
 	"github.com/scopefs/scopefs/tools"
 )
 
-// The bounds of the tools and their drivers. [scope.Subjects] bounds a subject.
+// The bounds of the tools and their drivers. [share.Subjects] bounds a subject.
 const (
 	MaxText  = 64 << 10        // bytes of a message
 	MaxPage  = 100             // messages
@@ -43,10 +43,10 @@ const (
 // New returns the tools publish and subscribe.
 func New(store Store, grants Grants) ([]tools.Tool, error) {
 	s := service{store, grants}
-	publish, err1 := tools.NewScoped(scope.Subjects{}, "publish",
+	publish, err1 := tools.NewScoped(share.Subjects{}, "publish",
 		"Publish a message: on a subject of your own, on a channel that you were granted, or to an agent whose inbox you were granted. Subjects are tokens with dots between them, without wildcards.",
 		tools.Hints{Title: "Publish a message", Writes: true, Acts: true, Waits: true}, s.publish)
-	subscribe, err2 := tools.NewScoped(scope.Subjects{}, "subscribe",
+	subscribe, err2 := tools.NewScoped(share.Subjects{}, "subscribe",
 		"Read messages of one of your own subjects, of all of them, of a channel or of your inbox, oldest first. Pass the cursor of the last page to acknowledge it and get what follows. Without a cursor you get what was not acknowledged, maybe again.",
 		tools.Hints{Title: "Read messages", Acts: true, Waits: true}, s.subscribe)
 	publish, err1 = tools.Judged(publish, err1, func(env tools.Env, in publishArgs) error {

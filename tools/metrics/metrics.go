@@ -2,7 +2,7 @@
 // on an InfluxDB server (1.x, 2.x or 3.x), with a database for each agent. A
 // bucket of InfluxDB 2 is a database here.
 //
-// The door divides the server by [scope.Buckets]: the database of an agent is the
+// The door divides the server by [share.Buckets]: the database of an agent is the
 // agent's whole part, "{id}_". A measurement is a key in it. An input of an agent names
 // no other database than a bucket that the operator has granted to it, and further ones
 // of its own, "{id}_{name}", of the names that the operator has given.
@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/share"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -56,10 +57,10 @@ func New(store Store, retention time.Duration, buckets Buckets) ([]tools.Tool, e
 	s := service{store, retention, buckets}
 	// An answer of 2 MiB takes up to some 100 MiB while it is read.
 	turns := tools.NewTurns(8, 4)
-	write, err1 := tools.NewScoped(scope.Buckets, "metrics_write",
+	write, err1 := tools.NewScoped(share.Buckets, "metrics_write",
 		"Write points of time series. A point with the measurement, tags and time of another replaces its fields. A field keeps the type of its first value.",
 		tools.Hints{Title: "Write metrics", Writes: true, Acts: true, Destructive: true, Waits: true, Turns: turns}, s.write)
-	query, err2 := tools.NewScoped(scope.Buckets, "metrics_query",
+	query, err2 := tools.NewScoped(share.Buckets, "metrics_query",
 		"Read fields of a measurement over a time range: the points themselves, or aggregates of them by tag and by interval.",
 		tools.Hints{Title: "Query metrics", Idempotent: true, Waits: true, Turns: turns}, s.query)
 	write, err1 = tools.Judged(write, err1, func(env tools.Env, in writeArgs) error { return s.judge(env, in.Bucket) })

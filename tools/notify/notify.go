@@ -2,7 +2,7 @@
 // names: Slack, Discord, ntfy, Matrix, e-mail and webhooks. The agent gives the
 // channel's name, a text and a title; scopefs adds the address and the credential.
 //
-// A channel is write-only: its strategy is [scope.None], and the credential is the
+// A channel is write-only: its strategy is [share.None], and the credential is the
 // scope. The call delivers: its result says that the server has taken the
 // notification, and its record in the log has the outcome. There is no queue that
 // a crash could lose.
@@ -29,6 +29,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/share"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/limit"
 )
@@ -53,7 +54,7 @@ func New(channels map[string]Channel) ([]tools.Tool, error) {
 		}
 		s[name] = &sender{Channel: c, name: name}
 	}
-	t, err := tools.NewScoped(scope.None{}, "notify",
+	t, err := tools.NewScoped(share.None{}, "notify",
 		"Send a notification to one of the channels that the operator has named: "+strings.Join(slices.Sorted(maps.Keys(s)), ", ")+
 			". It is plain text: markup is shown as it is written, and it mentions nobody. The result means that the channel's server has taken it.",
 		tools.Hints{Title: "Notify", Acts: true, OpenWorld: true, Waits: true, Turns: tools.NewTurns(maxAtOnce, maxAtOnce/2)}, s.notify)

@@ -1,5 +1,5 @@
 // Package objects gives each agent a part of a bucket on an S3 server: the objects
-// whose names begin with {prefix}/agents/{id}/ ([scope.Prefix]).
+// whose names begin with {prefix}/agents/{id}/ ([share.Prefix]).
 //
 // The agent's keys are clean relative paths, so no key leads to another agent's
 // part, and none is read as a path differently by a server that keeps objects in
@@ -18,8 +18,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/network"
+	"github.com/scopefs/scopefs/scope/share"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -35,7 +35,7 @@ const (
 // New returns the tools object_get, object_put, object_delete and object_list on a store, whose names
 // begin with prefix.
 func New(store Store, prefix string) ([]tools.Tool, error) {
-	s, part := service{store}, scope.Prefix{Base: prefix}
+	s, part := service{store}, share.Prefix{Base: prefix}
 	turns := tools.NewTurns(maxAtOnce, maxAtOnce/2)
 	get, err1 := tools.NewScoped(part, "object_get",
 		"Get an object: its text, or its bytes in base64 if they are no text, with its ETag.",

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/boottime"
 	"github.com/scopefs/scopefs/internal/proc"
 )
 
@@ -193,7 +194,7 @@ func (t *tags) exited(c *tagged) {
 }
 
 // ticks returns the time since boot in the unit of /proc/PID/stat: 100 a second.
-func ticks() int { return int(proc.SinceBoot() / (10 * time.Millisecond)) }
+func ticks() int { return int(boottime.Now() / (10 * time.Millisecond)) }
 
 // lineage is a process and its ancestors below init, itself first.
 type lineage struct {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/share"
 )
 
 // An engine that an attacker has taken over has its two files, and nothing else.
@@ -26,7 +27,7 @@ func TestConfined(t *testing.T) {
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	p, err := Exec{Files: scope.File{Dir: filepath.Dir(a.file)}, Program: attacker, Stderr: os.Stderr, User: func(scope.ID) (uid, gid uint32) { return testUser, testUser }}.Start(t.Context(), "a")
+	p, err := Exec{Files: share.File{Dir: filepath.Dir(a.file)}, Program: attacker, Stderr: os.Stderr, User: func(scope.ID) (uid, gid uint32) { return testUser, testUser }}.Start(t.Context(), "a")
 	require.NoError(t, err)
 	lines := bufio.NewScanner(p.Out)
 	require.True(t, lines.Scan())

@@ -1,7 +1,7 @@
 // Package sql gives each agent a SQLite database of its own: the tools sql_query,
 // sql_execute, sql_tables and create_table.
 //
-// An agent's database is one file, {state}/db/agent_{id}.db ([scope.File]). No argument
+// An agent's database is one file, {state}/db/agent_{id}.db ([share.File]). No argument
 // names a database, so no call reaches another agent's.
 //
 // # Statements

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/share"
 	"github.com/scopefs/scopefs/tools/sandbox"
 	"github.com/scopefs/scopefs/tools/sql/engine"
 )
@@ -21,7 +22,7 @@ import (
 // argv[0] is [engine.Name]. The caller needs CAP_SYS_ADMIN in its user namespace.
 type Exec struct {
 	// Files is where the databases are. The directory is made, for the daemon alone.
-	Files scope.File
+	Files share.File
 	// Program is the path of the program.
 	Program string
 	// User returns the user and group of an agent's process and files. Nil is the
@@ -73,7 +74,7 @@ func (x Exec) Start(_ context.Context, agent scope.ID) (*Process, error) {
 }
 
 // FileBytes returns what the file system has allocated for an agent's database and its journal.
-func FileBytes(files scope.File, agent scope.ID) (sum int64, err error) {
+func FileBytes(files share.File, agent scope.ID) (sum int64, err error) {
 	name, err := files.Apply(agent, "")
 	for _, suffix := range []string{"", "-journal"} {
 		var st unix.Stat_t

@@ -15,6 +15,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/share"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -61,7 +62,7 @@ const testUser = 12345
 func newAgent(t testing.TB, limits Limits, drop bool) agent {
 	t.Helper()
 	need.Root(t, "an engine makes mounts")
-	files := scope.File{Dir: filepath.Join(t.TempDir(), "db")}
+	files := share.File{Dir: filepath.Join(t.TempDir(), "db")}
 	start := Exec{Files: files, Program: program, Stderr: os.Stderr, User: func(scope.ID) (uid, gid uint32) { return testUser, testUser }}
 	engines := NewEngines(start.Start, limits)
 	t.Cleanup(func() { require.NoError(t, engines.Close()) })

@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/internal/confine"
+	"github.com/scopefs/scopefs/internal/privileges"
 	"github.com/scopefs/scopefs/internal/seccomp"
 )
 
@@ -13,10 +13,10 @@ import (
 // and all system calls but those of the Go runtime and recvmsg(2). It returns the measures in effect, for the log. On an error the
 // process must exit. It works only in a static binary.
 func confined() ([]string, error) {
-	if err := confine.Drop(0); err != nil {
+	if err := privileges.Drop(0); err != nil {
 		return nil, err
 	}
-	all, abi, err := confine.Landlocked()
+	all, abi, err := privileges.Landlocked()
 	if err != nil {
 		return nil, err
 	}
@@ -24,7 +24,7 @@ func confined() ([]string, error) {
 	if err := all.Restrict(); err != nil {
 		return nil, fmt.Errorf("landlock: %w", err)
 	}
-	if err := confine.NoNewPrivs(); err != nil {
+	if err := privileges.NoNewPrivs(); err != nil {
 		return nil, err
 	}
 	if err := seccomp.Only(seccomp.Calls(seccomp.Allow, unix.SYS_RECVMSG)); err != nil {

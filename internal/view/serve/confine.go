@@ -6,7 +6,7 @@ import (
 	"github.com/landlock-lsm/go-landlock/landlock"
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/internal/confine"
+	"github.com/scopefs/scopefs/internal/privileges"
 	"github.com/scopefs/scopefs/internal/seccomp"
 	"github.com/scopefs/scopefs/internal/view/wire"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -62,7 +62,7 @@ func enterFor(root int, needs Needs) (string, error) {
 	}
 	err := enter(needs.Mount)
 	if err == nil {
-		err = confine.EnterBeside(root, needs.History, needs.Mount)
+		err = enterBeside(root, needs.History, needs.Mount)
 	}
 	return "root: the scope, beside the history", err
 }
@@ -106,7 +106,7 @@ func keepCapabilities(passthrough, caller bool) (string, error) {
 	if caller {
 		keep, kept = keep|callerCaps, kept+" and those of identity: caller"
 	}
-	if err := confine.Drop(keep); err != nil {
+	if err := privileges.Drop(keep); err != nil {
 		return "", err
 	}
 	return kept, nil
@@ -115,18 +115,18 @@ func keepCapabilities(passthrough, caller bool) (string, error) {
 // landlockDirs restricts file access to what is in the directories, with the
 // newest Landlock ABI of this kernel: landlock(7).
 func landlockDirs(dirs ...string) (string, error) {
-	all, abi, err := confine.Landlocked()
+	all, abi, err := privileges.Landlocked()
 	if err != nil {
 		return "", err
 	}
-	if abi < confine.RenameABI {
+	if abi < privileges.RenameABI {
 		// Only the root, the filter and the capabilities confine the process.
-		return "landlock: ABI 1, not used", confine.NoNewPrivs()
+		return "landlock: ABI 1, not used", privileges.NoNewPrivs()
 	}
 	if err := all.Restrict(landlock.RWDirs(dirs...).WithRefer()); err != nil {
 		return "", fmt.Errorf("landlock: %w", err)
 	}
-	return fmt.Sprintf("landlock: ABI %d", abi), confine.NoNewPrivs()
+	return fmt.Sprintf("landlock: ABI %d", abi), privileges.NoNewPrivs()
 }
 
 // filterCalls allows the system calls of the Go runtime and of a view, on all

@@ -27,9 +27,9 @@ import (
 	"github.com/scopefs/scopefs/fs/fusedev"
 	"github.com/scopefs/scopefs/fs/history/query"
 	"github.com/scopefs/scopefs/fs/judge"
+	"github.com/scopefs/scopefs/internal/boottime"
 	"github.com/scopefs/scopefs/internal/heart"
 	"github.com/scopefs/scopefs/internal/peer"
-	"github.com/scopefs/scopefs/internal/proc"
 	"github.com/scopefs/scopefs/internal/reconnect"
 	"github.com/scopefs/scopefs/internal/spooled"
 	"github.com/scopefs/scopefs/internal/view/wire"
@@ -56,7 +56,7 @@ func run(conn *connection) error {
 	if cfg == nil {
 		return errors.New("the first message is not a configuration")
 	}
-	if cfg.Leased && proc.SinceBoot() >= cfg.Lease { // what a crash has interrupted is finished before the first request
+	if cfg.Leased && boottime.Now() >= cfg.Lease { // what a crash has interrupted is finished before the first request
 		return errLease
 	}
 	root, err := beneath.NewDetached(wire.RootFD)
@@ -206,7 +206,7 @@ type daemonLink struct {
 	spool *spooled.Writer // nil: every event is sent
 
 	leased bool         // the view changes something before the end of lease alone
-	lease  atomic.Int64 // by proc.SinceBoot
+	lease  atomic.Int64 // by boottime.Now
 
 	history historian // nil: none
 	beside  atomic.Pointer[wire.Beside]
@@ -268,7 +268,7 @@ func (l *daemonLink) drain(reset bool) (use, answered bool, err error) {
 // Err returns why the view may change nothing: the log cannot be written, or the lease has ended. Nobody needs to tell the view of
 // the latter: its daemon may be stopped.
 func (l *daemonLink) Err() error {
-	if l.leased && proc.SinceBoot() >= time.Duration(l.lease.Load()) {
+	if l.leased && boottime.Now() >= time.Duration(l.lease.Load()) {
 		return errLease
 	}
 	l.rule.Lock()

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/internal/thread"
+	"github.com/scopefs/scopefs/internal/slack"
 )
 
 // ends are the descriptors of a command. Init makes both ends inside the sandbox.
@@ -100,7 +100,7 @@ func execute(r *Request, given []*os.File, files []int, sys *syscall.SysProcAttr
 	if program, err = lookPath(argv[0], env); err != nil {
 		return 0, err
 	}
-	thread.Fine(fork)
+	slack.Fine(fork)
 	return pid, err
 }
 

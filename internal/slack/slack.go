@@ -1,4 +1,5 @@
-package thread
+// Package slack sets the timer slack, which the kernel keeps for each thread.
+package slack
 
 import (
 	"os"
@@ -26,35 +27,35 @@ const (
 func Coarse() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if slack() >= coarse {
+	if ofThread() >= coarse {
 		return
 	}
 	program, err := os.Executable()
-	if err == nil && setSlack(coarse) == nil && slack() == coarse { // a real-time thread has none
+	if err == nil && set(coarse) == nil && ofThread() == coarse { // a real-time thread has none
 		_ = syscall.Exec(program, os.Args, os.Environ())
 	}
 }
 
 // Coarsely calls f on a thread with the timer slack of Coarse. A process that f starts has it,
 // and its Coarse does not execute the program again.
-func Coarsely(f func()) { withSlack(coarse, f) }
+func Coarsely(f func()) { with(coarse, f) }
 
 // Fine calls f on a thread with the timer slack that the kernel gives to programs, so that a process that f starts has it.
-func Fine(f func()) { withSlack(fine, f) }
+func Fine(f func()) { with(fine, f) }
 
-func withSlack(ns int, f func()) {
+func with(ns int, f func()) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	before := slack()
-	_ = setSlack(ns) // an error costs only speed or precision
-	defer func() { _ = setSlack(before) }()
+	before := ofThread()
+	_ = set(ns) // an error costs only speed or precision
+	defer func() { _ = set(before) }()
 	f()
 }
 
-// slack returns the timer slack of the calling thread in nanoseconds, 0 if it is unknown.
-func slack() int {
+// ofThread returns the timer slack of the calling thread in nanoseconds, 0 if it is unknown.
+func ofThread() int {
 	n, _ := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
 	return n
 }
 
-func setSlack(ns int) error { return unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(ns), 0, 0, 0) }
+func set(ns int) error { return unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(ns), 0, 0, 0) }

@@ -1,4 +1,4 @@
-package scope
+package share
 
 import (
 	"fmt"
@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/scope"
 )
 
 func TestStrategyNames(t *testing.T) {
@@ -74,7 +76,7 @@ func TestStrategyNames(t *testing.T) {
 // TestStrategyNeighbours checks that no name of one agent is in the part of
 // another, even if one id is a prefix of the other.
 func TestStrategyNeighbours(t *testing.T) {
-	ids := []ID{"a", "ab", "a-b", "a-", "0", "b"}
+	ids := []scope.ID{"a", "ab", "a-b", "a-", "0", "b"}
 	keys := []string{"k", "b:k", ":k", "b.k", "b/k", "-k", "b_k", "%3A", "a/b/c", "agents"}
 	for _, s := range []Strategy{Prefix{"/srv"}, Prefix{}, Keys, Buckets, Subjects{}} {
 		for _, id := range ids {
@@ -120,11 +122,11 @@ func FuzzStrategy(f *testing.F) {
 // agent.
 type tenant struct{ table string }
 
-func (s tenant) Apply(id ID, key string) (string, error) {
+func (s tenant) Apply(id scope.ID, key string) (string, error) {
 	return fmt.Sprintf("%s/%s/%x", s.table, id, key), nil
 }
 
-func (s tenant) Enforce(id ID, name string) (string, error) {
+func (s tenant) Enforce(id scope.ID, name string) (string, error) {
 	rest, ok := strings.CutPrefix(name, s.table+"/"+string(id)+"/")
 	var key string
 	if _, err := fmt.Sscanf(rest, "%x", &key); !ok || err != nil {
@@ -152,7 +154,7 @@ func ExampleStrategy() {
 
 // TestStrategyPage holds docs/strategies.md to the code: each row of its table is true.
 func TestStrategyPage(t *testing.T) {
-	page, err := os.ReadFile("../docs/strategies.md")
+	page, err := os.ReadFile("../../docs/strategies.md")
 	require.NoError(t, err)
 	strategies := map[string]Strategy{
 		"Prefix": Prefix{Base: "/srv"}, "File": File{Dir: "/state/db"}, "Keys": Keys, "Buckets": Buckets, "Subjects": Subjects{}, "None": None{}, "Schemas": Schemas{},
@@ -181,7 +183,7 @@ func TestStrategyPage(t *testing.T) {
 			assert.NoError(t, err, line)
 			assert.Equal(t, key, back, line)
 			if _, none := s.(None); !none {
-				for _, other := range []ID{"a-b", "ab", "b"} {
+				for _, other := range []scope.ID{"a-b", "ab", "b"} {
 					_, err = s.Enforce(other, name)
 					assert.ErrorIs(t, err, ErrOutside, "%s: %s", other, line)
 				}
@@ -193,9 +195,9 @@ func TestStrategyPage(t *testing.T) {
 
 // TestStrategyLongID: an id whose role PostgreSQL would cut off has none.
 func TestStrategyLongID(t *testing.T) {
-	_, err := Schemas{}.Apply(ID(strings.Repeat("a", 57)), "")
+	_, err := Schemas{}.Apply(scope.ID(strings.Repeat("a", 57)), "")
 	assert.NoError(t, err)
-	id := ID(strings.Repeat("a", 58))
+	id := scope.ID(strings.Repeat("a", 58))
 	_, err = Schemas{}.Apply(id, "")
 	assert.ErrorIs(t, err, ErrKey)
 	_, err = Schemas{}.Enforce(id, fmt.Sprintf("agent_%.57s", id))

@@ -1,4 +1,4 @@
-package confine
+package serve
 
 import (
 	"errors"
@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// EnterBeside makes root the root directory of this process and history its working directory. Both are directories of
+// enterBeside makes root the root directory of this process and history its working directory. Both are directories of
 // mount, which the caller has made the only one of this mount namespace besides its covers: every directory of the mount
 // above root or history has an empty file system mounted on it. The ".." of both directories leads there, because the kernel
-// crosses into what is mounted on a parent: path_resolution(7). EnterBeside closes mount.
+// crosses into what is mounted on a parent: path_resolution(7). enterBeside closes mount.
 //
 // A directory that a process of the host moves out of both while this process holds a descriptor of it has a ".." in the
 // mount. Landlock denies to open what is there.
-func EnterBeside(root, history, mount int) error {
+func enterBeside(root, history, mount int) error {
 	if err := coverAbove(root, history); err != nil {
 		return fmt.Errorf("cover what is above the scope and the history: %w", err)
 	}

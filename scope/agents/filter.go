@@ -1,4 +1,4 @@
-package scope
+package agents
 
 import (
 	"errors"
@@ -7,15 +7,15 @@ import (
 	"regexp/syntax"
 )
 
-// maxRegexp limits an expression of a filter, in bytes. MaxFilters limits those of a definition, in instructions: 64 KiB of
+// maxRegexp limits an expression of a filter, in bytes. maxFilters limits those of a definition, in instructions: 64 KiB of
 // nested repetitions, which a repository proposes, else take the daemon gigabytes before the operator has decided.
 const (
 	maxRegexp  = 1024
-	MaxFilters = 20_000
+	maxFilters = 20_000
 )
 
-// CompileFilter compiles an expression of a [Filter]. left is how many instructions all may have. It takes those of this one.
-func CompileFilter(text string, left *int) (*regexp.Regexp, error) {
+// compileFilter compiles an expression of a [scope.Filter]. left is how many instructions all may have. It takes those of this one.
+func compileFilter(text string, left *int) (*regexp.Regexp, error) {
 	if text == "" || len(text) > maxRegexp {
 		return nil, fmt.Errorf("is no regular expression of 1 to %d bytes: correct it", maxRegexp)
 	}
@@ -27,7 +27,7 @@ func CompileFilter(text string, left *int) (*regexp.Regexp, error) {
 		return nil, fmt.Errorf("is no regular expression of 1 to %d bytes (%w): correct it", maxRegexp, err)
 	}
 	if *left -= instructions(parsed); *left < 0 {
-		return nil, fmt.Errorf("is beyond the %d steps of all filters, repetitions counted: repeat less", MaxFilters)
+		return nil, fmt.Errorf("is beyond the %d steps of all filters, repetitions counted: repeat less", maxFilters)
 	}
 	return regexp.Compile(text)
 }

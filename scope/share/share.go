@@ -1,4 +1,5 @@
-package scope
+// Package share divides what agents share: stores, buckets, subjects. It is pure, as package scope is.
+package share
 
 import (
 	"errors"
@@ -7,6 +8,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/scopefs/scopefs/scope"
 )
 
 // A Strategy divides a shared resource among agents. An agent uses keys; the
@@ -20,11 +23,11 @@ type Strategy interface {
 	// the whole part, if the strategy has a name for it; the name of every key
 	// begins with that name. The error wraps ErrOutside if the key leads out of
 	// the part, and ErrKey if the key is malformed.
-	Apply(id ID, key string) (name string, err error)
+	Apply(id scope.ID, key string) (name string, err error)
 
 	// Enforce returns the key of a name in the part of agent id. It is the
 	// inverse of Apply. For any other name the error wraps ErrOutside.
-	Enforce(id ID, name string) (key string, err error)
+	Enforce(id scope.ID, name string) (key string, err error)
 }
 
 var (
@@ -54,7 +57,7 @@ func checkKey(key string) error {
 type Prefix struct{ Base string }
 
 // Apply returns the path of key below the agent's directory.
-func (p Prefix) Apply(id ID, key string) (string, error) {
+func (p Prefix) Apply(id scope.ID, key string) (string, error) {
 	if err := checkKey(key); err != nil {
 		return "", err
 	}
@@ -65,7 +68,7 @@ func (p Prefix) Apply(id ID, key string) (string, error) {
 }
 
 // Enforce returns name relative to the agent's directory.
-func (p Prefix) Enforce(id ID, name string) (string, error) {
+func (p Prefix) Enforce(id scope.ID, name string) (string, error) {
 	key, ok := strings.CutPrefix(name, p.root(id))
 	if !ok || key != "" && !localPath(key) {
 		return "", ErrOutside
@@ -73,7 +76,7 @@ func (p Prefix) Enforce(id ID, name string) (string, error) {
 	return key, nil
 }
 
-func (p Prefix) root(id ID) string {
+func (p Prefix) root(id scope.ID) string {
 	root := id.Dir() + "/"
 	if p.Base != "" {
 		root = strings.TrimSuffix(p.Base, "/") + "/" + root
@@ -91,7 +94,7 @@ func localPath(key string) bool {
 type File struct{ Dir string }
 
 // Apply returns the agent's file.
-func (f File) Apply(id ID, key string) (string, error) {
+func (f File) Apply(id scope.ID, key string) (string, error) {
 	if key != "" {
 		return "", fmt.Errorf("%w: there is one file for each agent", ErrOutside)
 	}
@@ -99,7 +102,7 @@ func (f File) Apply(id ID, key string) (string, error) {
 }
 
 // Enforce returns "" for the agent's file.
-func (f File) Enforce(id ID, name string) (string, error) {
+func (f File) Enforce(id scope.ID, name string) (string, error) {
 	if own, _ := f.Apply(id, ""); name != own {
 		return "", ErrOutside
 	}
@@ -112,7 +115,7 @@ type Schemas struct{}
 
 // Apply returns the name of the agent's schema and role. PostgreSQL cuts names off at 63
 // bytes, so two longer ones could be one: the id of an agent has at most 57 bytes.
-func (Schemas) Apply(id ID, key string) (string, error) {
+func (Schemas) Apply(id scope.ID, key string) (string, error) {
 	name := "agent_" + string(id)
 	switch {
 	case key != "":
@@ -124,7 +127,7 @@ func (Schemas) Apply(id ID, key string) (string, error) {
 }
 
 // Enforce returns "" for the agent's schema.
-func (s Schemas) Enforce(id ID, name string) (string, error) {
+func (s Schemas) Enforce(id scope.ID, name string) (string, error) {
 	if own, err := s.Apply(id, ""); err != nil || name != own {
 		return "", ErrOutside
 	}
@@ -156,7 +159,7 @@ var (
 const hexDigits = "0123456789ABCDEF"
 
 // Apply returns the agent's name for key.
-func (n Namespace) Apply(id ID, key string) (string, error) {
+func (n Namespace) Apply(id scope.ID, key string) (string, error) {
 	if err := checkKey(key); err != nil {
 		return "", err
 	}
@@ -173,7 +176,7 @@ func (n Namespace) Apply(id ID, key string) (string, error) {
 }
 
 // Enforce returns the key of one of the agent's names.
-func (n Namespace) Enforce(id ID, name string) (string, error) {
+func (n Namespace) Enforce(id scope.ID, name string) (string, error) {
 	rest, ok := strings.CutPrefix(name, string(id)+string(n.Separator))
 	if !ok {
 		return "", ErrOutside
@@ -216,7 +219,7 @@ func (n Namespace) plain(c byte) bool {
 type Subjects struct{}
 
 // Apply returns the agent's subject.
-func (Subjects) Apply(id ID, key string) (string, error) {
+func (Subjects) Apply(id scope.ID, key string) (string, error) {
 	if err := checkKey(key); err != nil {
 		return "", err
 	}
@@ -227,7 +230,7 @@ func (Subjects) Apply(id ID, key string) (string, error) {
 }
 
 // Enforce returns the subject without the agent's id.
-func (Subjects) Enforce(id ID, name string) (string, error) {
+func (Subjects) Enforce(id scope.ID, name string) (string, error) {
 	key, ok := strings.CutPrefix(name, string(id)+".")
 	if !ok || key != "" && !isSubject(key) {
 		return "", ErrOutside
@@ -253,7 +256,7 @@ func isSubject(s string) bool {
 type None struct{}
 
 // Apply returns the key.
-func (None) Apply(_ ID, key string) (string, error) { return key, checkKey(key) }
+func (None) Apply(_ scope.ID, key string) (string, error) { return key, checkKey(key) }
 
 // Enforce returns the name.
-func (None) Enforce(_ ID, name string) (string, error) { return name, nil }
+func (None) Enforce(_ scope.ID, name string) (string, error) { return name, nil }

@@ -1,4 +1,4 @@
-package thread
+package slack
 
 import (
 	"os"
@@ -30,7 +30,7 @@ func TestCoarse(t *testing.T) {
 		Fine(func() { out, err = exec.Command("cat", "/proc/self/timerslack_ns").Output() })
 		require.NoError(t, err)
 		assert.Equal(t, "50000\n", string(out))
-		assert.Equal(t, coarse, slack())
+		assert.Equal(t, coarse, ofThread())
 		return
 	}
 	cmd := exec.Command(os.Args[0], "-test.run=^TestCoarse$", "-test.v")
