@@ -13,6 +13,9 @@ import (
 // Lookup finds a name. It finds a symbolic link wherever that leads: Readlink judges it.
 func (v *View) Lookup(_ <-chan struct{}, head *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	return status(v.in(request{head: head, op: scope.OpLookup, name: name}, func(p *place) error {
+		if err := v.copyClaimed(head, p); err != nil {
+			return err
+		}
 		if done, err := v.lookUpStaged(head, p, out); done {
 			return err
 		}

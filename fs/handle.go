@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/history"
+	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
@@ -147,15 +148,16 @@ func (t *table) holds(n *node, writes bool) bool {
 	return slices.ContainsFunc(n.open, func(h *handle) bool { return h.writes || !writes })
 }
 
-func (t *table) closeAll() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// all returns the numbers of all handles.
+func (t *table) all() (numbers []uint64) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
 	for i, h := range t.slots {
 		if h != nil {
-			h.file.Close()
-			t.slots[i] = nil
+			numbers = append(numbers, uint64(i)+1)
 		}
 	}
+	return numbers
 }
 
 // opened adds a file to the table and chooses its data path. All handles of a node use the same one at a time: the
@@ -265,4 +267,26 @@ func (v *View) close(fh uint64) {
 		h.file.Close()
 		v.files.release()
 	})
+}
+
+// closeAll closes the files that are open when the mount ends. The kernel drops the RELEASE of a file that was closed right before that:
+// the history learns how such a file was left, unless a process can write it still, by passthrough.
+func (v *View) closeAll() {
+	var written []*handle
+	for _, fh := range v.files.all() {
+		h, backing := v.files.remove(fh)
+		if backing != 0 {
+			v.conn.ReleaseBacking(backing)
+		}
+		h.file.Close()
+		if h.writes && h.keep != nil {
+			written = append(written, h)
+		}
+	}
+	for _, h := range written {
+		rel, ok := v.nodes.newest(h.node)
+		if st, err := v.root.Stat(rel); ok && err == nil && st.ID() == h.node.ident() && plan.Unwritten(v.root, rel, &st) {
+			h.keep.Left(st.ID(), func() (beneath.Stat, error) { return v.root.Stat(rel) })
+		}
+	}
 }

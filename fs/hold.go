@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/audit/event"
+	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/fs/listing"
 	"github.com/scopefs/scopefs/scope"
@@ -157,18 +158,11 @@ func (v *View) holdNode(a *request, p *place) error {
 	if p.own {
 		return nil
 	}
-	h := v.hold
-	err := h.Enter()
-	if err != nil {
-		return err
+	if _, only := v.nodes.onlyName(p.node); !only && !p.stat.IsDir() && p.stat.Nlink > 1 {
+		v.stages.claim(a.head.Pid, nameIn{parent: p.node})
+		return beneath.ErrStale // the request has no name: that of the LOOKUP which follows gets the copy
 	}
-	defer h.Leave()
-	if p.stat.IsDir() {
-		err = h.MakeDirs(p.rel)
-	} else {
-		err = h.CopyUp(p.rel, p.keep)
-	}
-	if err != nil {
+	if err := v.copyUp(p.rel, p.stat.IsDir(), p.keep); err != nil {
 		return err
 	}
 	if !p.stat.IsDir() && !v.copied(p) {
@@ -177,6 +171,41 @@ func (v *View) holdNode(a *request, p *place) error {
 	p.close()
 	p.open = false
 	return v.holdAt(p, p.rel)
+}
+
+// copyUp makes the object of the scope at a path one of Upper.
+func (v *View) copyUp(rel string, dir bool, w *history.Writer) error {
+	if err := v.hold.Enter(); err != nil {
+		return err
+	}
+	defer v.hold.Leave()
+	if dir {
+		return v.hold.MakeDirs(rel)
+	}
+	return v.hold.CopyUp(rel, w)
+}
+
+// copyClaimed copies the file at the name that a thread looks up if it has a claim on the file: see holdNode.
+func (v *View) copyClaimed(head *fuse.InHeader, p *place) error {
+	if !p.holds || v.stages.some.Load() == 0 {
+		return nil
+	}
+	st, err := v.stat(p)
+	if err != nil {
+		return nil // Lookup has the error
+	}
+	n := v.nodes.byIdentity(st.ID())
+	if n == nil || !v.stages.claimed(head.Pid, nameIn{parent: n}) || !v.policy.Load().File(scope.OpOpenWrite, p.path()).Allow {
+		return nil
+	}
+	var w *history.Writer
+	if v.whole {
+		w = v.opt.History.Writer(head.Pid)
+	}
+	unlock := v.stages.use()
+	v.stages.unclaim(head.Pid, nameIn{parent: n})
+	unlock()
+	return v.copyUp(p.path(), false, w)
 }
 
 // copied makes the node of a file that was copied the node of the copy. It reports false if clients have the file open, or know it by

@@ -55,10 +55,10 @@ type stages struct {
 	claims []claim
 }
 
-// claim says that a thread is about to look a name up, to write the judged file there.
+// claim says that a thread is about to look a name up, to change the file there: a judged one, or one that is about to be copied.
 type claim struct {
 	pid  uint32 // 0: of a process in no pid namespace below the mount's
-	at   nameIn
+	at   nameIn // without a name: any of the file parent
 	end  time.Time
 	seen bool // the thread has looked the name up
 }

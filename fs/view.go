@@ -274,7 +274,7 @@ func (v *View) Init(*fuse.Server) {}
 
 // OnUnmount closes the files that clients left open.
 func (v *View) OnUnmount() {
-	v.files.closeAll()
+	v.closeAll()
 	v.stages.endAll()
 	v.streams.Drop(0)
 	v.nameless.Stop()

@@ -396,7 +396,7 @@ func (b *Branch) noteOrigins(now []noted, gone [][]byte) error {
 	if err != nil {
 		err = b.bases.Truncate(0)
 	}
-	return errors.Join(err, b.bases.Sync(false))
+	return err
 }
 
 func (b *Branch) appendOrigins(now []noted, gone [][]byte) error {

@@ -45,7 +45,7 @@ func (t *taken) open(top beneath.Dir, own bool) error {
 
 func (t *taken) add(l line) { t.byID[l.Ino] = l }
 
-// append adds lines, durably.
+// append adds lines, which [Branch.renew] makes durable.
 func (t *taken) append(lines []line) error {
 	texts := make([][]byte, len(lines))
 	for i, l := range lines {
@@ -55,10 +55,7 @@ func (t *taken) append(lines []line) error {
 			return err
 		}
 	}
-	if err := t.log.Append(texts...); err != nil {
-		return err
-	}
-	return t.log.Sync(true)
+	return t.log.Append(texts...)
 }
 
 // since returns why an object of Base conflicts with the branch: it was changed since the fork, and not by a commit.

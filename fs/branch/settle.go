@@ -127,10 +127,11 @@ func (b *Branch) lifted(rel string, do func() error) error {
 	return err
 }
 
-// renew begins the branch anew if it shows Base alone: what Base changes from now on is a change since the fork.
+// renew ends a commit or a discard. It begins the branch anew if it shows Base alone: what Base changes from now on is a change since the
+// fork. Else it writes the journals to the disk: until the intent of a commit is gone, Resume makes what a power failure takes of them.
 func (b *Branch) renew() error {
 	if !b.Empty() {
-		return nil
+		return errors.Join(b.taken.log.Sync(true), b.bases.Sync(false))
 	}
 	if err := stamp(b.lock); err != nil {
 		return err

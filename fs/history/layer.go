@@ -26,8 +26,8 @@ type Layer interface {
 type Shows interface {
 	// Revert reverts a change, or returns why it cannot. empty reports whether a directory of the tree would have nothing.
 	Revert(data []byte, empty func(rel string) bool) (why string)
-	// Below returns the object of the base that a path shows, or would show without the tree; nil: none.
-	Below(rel string) *beneath.Stat
+	// Below returns the path in the base of the object that a path shows, or would show without the tree, and its attributes; nil: none.
+	Below(rel string) (base string, st *beneath.Stat)
 }
 
 // Copied keeps that a copy of the base's file base, with the identity id, is about to get a name in the tree. The caller calls Done or
@@ -168,7 +168,20 @@ func (w *world) below(rel string) *beneath.Stat {
 	if w.shows() == nil {
 		return nil
 	}
-	return w.shown.Below(rel)
+	_, st := w.shown.Below(rel)
+	return st
+}
+
+// Base is the Generation of the Version of a file of a layer's base.
+const Base = "base"
+
+// baseVersion returns the version of the base that a layer shows at a path; false: it shows none.
+func (s *Store) baseVersion(shows Shows, rel string) (v Version, ok bool) {
+	if shows == nil {
+		return v, false
+	}
+	base, st := shows.Below(rel)
+	return Version{Generation: Base, Path: base}, st != nil && !st.IsDir()
 }
 
 // hides reports whether a path would show an object of the base that a record has not hidden when it hid the path.

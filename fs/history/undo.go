@@ -413,7 +413,7 @@ func (u *undoing) Remove(s *plan.Step, at Place, st *beneath.Stat) error {
 	if i.Base != "" {
 		u.w.base = &journal.Record{To: i.Base}
 		defer func() { u.w.base = nil }()
-		if below := u.store.opt.Layer.Plan().Below(at.Path()); below != nil {
+		if _, below := u.store.opt.Layer.Plan().Below(at.Path()); below != nil {
 			u.w.base.Attr = journal.AttrOf(below)
 		}
 	}

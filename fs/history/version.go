@@ -1,6 +1,7 @@
 package history
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -34,9 +35,12 @@ func (s *Store) Before(rel string, sel Selection) (Version, error) {
 		}
 	}
 	for _, p := range w.plan.Conflicts {
-		if p.Path == rel && t.real != "" {
+		if p.Path == rel && (t.real != "" || s.opt.Layer != nil) {
 			return Version{}, &ErrNothing{Why: fmt.Sprintf("what was at %q is not known: %s", rel, p.Why)}
 		}
+	}
+	if v, ok := s.baseVersion(w.shows(), rel); ok && !t.there {
+		return v, nil
 	}
 	switch {
 	case !t.there || t.dir:
@@ -54,6 +58,12 @@ func (s *Store) Before(rel string, sel Selection) (Version, error) {
 // present returns the version that a file has now.
 func (s *Store) present(rel string) (Version, error) {
 	st, err := s.tree.Stat(rel)
+	if s.opt.Layer != nil && errors.Is(err, beneath.ErrStale) {
+		if v, ok := s.baseVersion(s.opt.Layer.Plan(), rel); ok {
+			return v, nil
+		}
+		err = unix.ENOENT
+	}
 	if err == nil && st.IsDir() || err == unix.ENOENT || err == unix.ENOTDIR {
 		return Version{}, &ErrNothing{Why: fmt.Sprintf("there was no file %q", rel)}
 	}

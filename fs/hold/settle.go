@@ -116,23 +116,10 @@ func (l *Layers) DropFile(rel string, want func(root *beneath.Root, at string, s
 		return false, err
 	}
 	st, err := stage.Stat(name)
-	if err == nil && !st.IsDir() && l.quiet(name, &st) && want(l.Stage, name, &st) {
+	if err == nil && !st.IsDir() && (!st.IsRegular() || plan.Unwritten(l.Stage, name, &st)) && want(l.Stage, name, &st) {
 		return true, stage.Unlink(name)
 	}
 	return false, undone(err, l.putBack(name, rel))
-}
-
-// quiet reports whether no process can write a file of Stage.
-func (l *Layers) quiet(name string, st *beneath.Stat) bool {
-	if !st.IsRegular() {
-		return true
-	}
-	f, err := plan.OpenRead(l.Stage, name, st, true)
-	if err == nil {
-		err = f.Unwritten()
-		f.Close()
-	}
-	return err == nil
 }
 
 // DropDir removes a directory of Upper that is empty and has no record in it; with below only if clients see one of Base then.

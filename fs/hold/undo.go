@@ -148,16 +148,16 @@ func (l *Layers) Plan() history.Shows {
 }
 
 // Below implements history.Shows.
-func (s *sketch) Below(rel string) *beneath.Stat {
+func (s *sketch) Below(rel string) (base string, st *beneath.Stat) {
 	base, there := s.records.resolve(rel)
 	if !there {
-		return nil
+		return "", nil
 	}
-	st, err := s.base.Stat(base)
+	now, err := s.base.Stat(base)
 	if err != nil {
-		return nil
+		return "", nil
 	}
-	return &st
+	return base, &now
 }
 
 // Revert implements history.Shows.
@@ -188,7 +188,7 @@ func (s *sketch) differs(k *kept, empty func(rel string) bool) (why string) {
 		return ""
 	}
 	rel := string(k.Back[0].Path)
-	st := s.Below(rel)
+	_, st := s.Below(rel)
 	switch {
 	case st == nil:
 		return ""

@@ -135,3 +135,13 @@ func OpenRead(root *beneath.Root, rel string, st *beneath.Stat, lift bool) (bene
 	st.Ctime = now.Ctime
 	return f, nil
 }
+
+// Unwritten reports whether no process can write a file with the attributes st.
+func Unwritten(root *beneath.Root, rel string, st *beneath.Stat) bool {
+	f, err := OpenRead(root, rel, st, true)
+	if err == nil {
+		err = f.Unwritten()
+		f.Close()
+	}
+	return err == nil
+}

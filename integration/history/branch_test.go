@@ -1,12 +1,14 @@
 package history
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -233,6 +235,55 @@ func TestHeldEscapes(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, before, now, "%s: the directory has changed", id)
 
+	}
+}
+
+// TestHeldTwoNames: the first change of a file of the directory with several names, all of which the kernel knows, succeeds under the
+// name that the client uses, and the other names keep the directory's file. Several clients at once may be the first.
+func TestHeldTwoNames(t *testing.T) {
+	k := keep(t, map[string]string{"a": "view: {changes: held}", "m": "view: {changes: held, data: mediated}"})
+	ways := map[string]func(name string) error{
+		"write": func(name string) error { return os.WriteFile(name, []byte("22"), 0) },
+		"append": func(name string) error {
+			f, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY, 0)
+			return cmp.Or(err, f.Close())
+		},
+		"size": func(name string) error { return os.Truncate(name, 0) },
+		"mode": func(name string) error { return os.Chmod(name, 0o600) },
+		"time": func(name string) error { return os.Chtimes(name, time.Unix(1, 0), time.Unix(1, 0)) },
+		"link": func(name string) error { return os.Link(name, name+"-linked") },
+	}
+	for _, id := range []scope.ID{"a", "m"} {
+		dir, view := k.Scope(string(id)), k.View(string(id))
+		for way := range ways {
+			harness.Plant(t, dir, way+"/0=1")
+			for i := range 4 {
+				require.NoError(t, os.Link(dir+"/"+way+"/0", fmt.Sprintf("%s/%s/%d", dir, way, i+1)))
+			}
+		}
+		for way, do := range ways {
+			list, err := os.ReadDir(view + "/" + way)
+			require.NoError(t, err)
+			for _, e := range list {
+				_, err := e.Info()
+				require.NoError(t, err)
+			}
+			assert.NoError(t, do(view+"/"+way+"/0"), "%s: %s", id, way)
+			var all sync.WaitGroup
+			for i := range 3 {
+				all.Go(func() { assert.NoError(t, do(fmt.Sprintf("%s/%s/%d", view, way, i+1)), "%s: %s %d", id, way, i+1) })
+			}
+			all.Wait()
+			assert.Equal(t, "1", read(t, fmt.Sprintf("%s/%s/4", view, way)), "%s: %s", id, way)
+			assert.Equal(t, "1", read(t, dir+"/"+way+"/0"), "%s: %s", id, way)
+			for i := range 4 {
+				st, err := os.Stat(fmt.Sprintf("%s/%s/%d", view, way, i))
+				require.NoError(t, err)
+				if way == "write" {
+					assert.EqualValues(t, 2, st.Size())
+				}
+			}
+		}
 	}
 }
 

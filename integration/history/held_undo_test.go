@@ -63,3 +63,38 @@ func TestHeldUndo(t *testing.T) {
 	assert.Equal(t, 1, code, "what was committed is a conflict")
 	assert.Equal(t, "two\n", harness.ReadAll(t, dir+"/f"))
 }
+
+// TestHeldVersions: show prints what a file was in held changes, also where that was the directory's, and restore brings it back there. The
+// directory stays as it is.
+func TestHeldVersions(t *testing.T) {
+	k := started(harness.LayOut(t, map[string]string{"a": "view: {changes: held}"}))
+	dir := k.Scope("a")
+	harness.Plant(t, dir, "f=one\n", "gone=gone\n", "d/x=x\n", "other=other\n")
+	before := harness.Dumped(t, dir, harness.Times)
+	k.run("a", "echo new >new") // a checkpoint is of a history
+	k.Must("checkpoint", "a", "green")
+	k.run("a", "echo two >f")
+	k.Must("checkpoint", "a", "blue")
+	k.run("a", "echo three >f; rm gone; mv d e; echo more >>e/x; rm new")
+	held := k.held("a")
+	for word, want := range map[string]string{
+		"f@green": "one\n", "f@blue": "two\n", "gone@blue": "gone\n", "d/x@blue": "x\n", "new@blue": "new\n", "other@green": "other\n",
+	} {
+		assert.Equal(t, want, k.Must("show", "a", word), word)
+	}
+	for _, word := range []string{"e/x@blue", "absent@green"} {
+		_, stderr, code := k.Try("show", "a", word)
+		assert.Equal(t, 1, code, word)
+		assert.Contains(t, stderr, "there was no file", word)
+	}
+	to := t.TempDir()
+	k.Must("restore", "a", "f@green", "--to", to)
+	assert.Equal(t, "one\n", read(t, to+"/f"))
+	assert.Equal(t, held, k.held("a"))
+	k.Must("restore", "a", "f@blue")
+	k.Must("restore", "a", "gone@blue")
+	assert.Equal(t, "two\ngone\n", k.run("a", "cat f gone"))
+	k.Must("restore", "a", "f@green")
+	assert.Equal(t, "one\n", k.run("a", "cat f"))
+	assert.Equal(t, before, harness.Dumped(t, dir, harness.Times))
+}

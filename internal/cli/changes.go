@@ -94,7 +94,7 @@ func (a *app) changes(c *cobra.Command, words []string, o changesOptions) error 
 	}
 	a.noteInterrupted(k)
 	if o.last() && len(k.words) == 0 && !o.list {
-		if l, err := a.lastHeld(c.Context(), k); err != nil || l != nil {
+		if l, err := a.lastHeld(c.Context(), k); err != nil || l != nil && l.settled == nil {
 			if err == nil {
 				err = a.diff(c.Context(), *l, diffOptions{formOptions: o.formOptions})
 			}

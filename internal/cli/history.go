@@ -29,15 +29,16 @@ import (
 
 // kept is an agent with a history or a branch, and the words of the command line after it.
 type kept struct {
-	paths config.Paths
-	id    scope.ID
-	words []string
-	named bool     // the words began with an agent
-	layer scope.ID // the branch or agent that has the changes, of a root its agent; "": see layersOf
-	def   *agents.Agent
-	held  bool         // what rules hold is meant
-	flags agents.Flags // by which its history is read; zero: the definition's
-	below string       // where in the project the command works; absolute: beside it
+	paths   config.Paths
+	id      scope.ID
+	words   []string
+	named   bool     // the words began with an agent
+	layer   scope.ID // the branch or agent that has the changes, of a root its agent; "": see layersOf
+	def     *agents.Agent
+	held    bool         // what rules hold is meant
+	flags   agents.Flags // by which its history is read; zero: the definition's
+	settled *audit.Event // of lastHeld: the commit or discard after which the layer holds nothing
+	below   string       // where in the project the command works; absolute: beside it
 }
 
 // history returns a client of the agent's history, or of what rules hold.
@@ -65,7 +66,10 @@ func (a *app) undoAgent(ctx context.Context, words []string, o *selectOptions) (
 	switch {
 	case o == nil:
 	case o.last():
-		l, err = a.lastHeld(ctx, k)
+		if l, err = a.lastHeld(ctx, k); l != nil && l.settled != nil {
+			return k, fmt.Errorf("%s: the changes of the last session were held until the %s at %s, which no undo takes back: --session ID selects another one",
+				l.id, l.settled.Op, l.settled.Time.Local().Format(time.DateTime))
+		}
 	case a.Branch == "" && !k.named && (o.session != "" || o.calls != nil):
 		l, err = o.heldBy(ctx, k)
 	}
@@ -85,11 +89,11 @@ func (o *selectOptions) heldBy(ctx context.Context, k kept) (*kept, error) {
 	if err != nil {
 		return nil, err
 	}
-	id, err := report.AgentOf(ctx, k.paths.Audit(), func(e *audit.Event) bool {
+	e, err := report.LastEvent(ctx, k.paths.Audit(), func(e *audit.Event) bool {
 		return o.session != "" && e.Session == o.session || e.Call != "" && slices.Contains(o.calls, e.Call)
 	})
 	for _, l := range all {
-		if string(l.id) == id && l.def.View.Changes == agents.ChangesHeld {
+		if string(l.id) == e.Agent && l.def.View.Changes == agents.ChangesHeld {
 			return &l, err
 		}
 	}
@@ -100,7 +104,7 @@ func (o *selectOptions) heldBy(ctx context.Context, k kept) (*kept, error) {
 func (k kept) keeps() error {
 	switch k.def.View.Changes {
 	case agents.ChangesHeld:
-		return fmt.Errorf("versions of what %s holds are not shown: scopefs diff has the changes, scopefs undo takes them back", k.id)
+		return fmt.Errorf("the changes of %s are held: scopefs diff lists them, scopefs undo takes them back", k.id)
 	case agents.ChangesDirect:
 		return fmt.Errorf("%s keeps nothing of what its changes destroy: write view: {changes: kept} into %s, for the changes from then on",
 			k.id, k.def.Path(k.paths.Base))

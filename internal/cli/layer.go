@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
@@ -159,35 +160,48 @@ func (k kept) rootsHolding() bool {
 	return slices.ContainsFunc(roots, kept.holding)
 }
 
-// lastHeld returns the layer that holds what the last session of an agent has changed; nil: its changes are in the directory. A layer that
-// the command names is not looked for.
-func (a *app) lastHeld(ctx context.Context, k kept) (*kept, error) {
+// heldLayers returns the layers of an agent in which changes are held; none if the command names one.
+func (a *app) heldLayers(k kept) (map[string]kept, error) {
 	if a.Branch != "" || k.named {
 		return nil, nil
 	}
 	all, err := layersOf(k)
-	if err != nil {
+	held := map[string]kept{}
+	for _, l := range all {
+		if l.def.View.Changes == agents.ChangesHeld && l.id != k.id {
+			held[string(l.id)] = l
+		}
+	}
+	return held, err
+}
+
+// lastHeld returns the layer in which the last session of an agent has changed something; nil: its changes are in the directory. kept.settled
+// is set if a commit or a discard has ended them since. A layer that the command names is not looked for.
+func (a *app) lastHeld(ctx context.Context, k kept) (found *kept, err error) {
+	held, err := a.heldLayers(k)
+	if err != nil || len(held) == 0 {
 		return nil, err
 	}
-	holding := map[scope.ID]kept{}
-	for _, l := range all {
-		if l.def.View.Changes == agents.ChangesHeld && (l.holding() || l.rootsHolding()) {
-			holding[l.id] = l
-		}
-	}
-	if len(holding) == 0 {
-		return nil, nil
-	}
 	past, err := report.LastChanges(ctx, k.paths.Audit(), time.Time{}, func(id string) bool {
-		_, held := holding[scope.ID(id)]
-		return held
+		_, is := held[id]
+		return is || id == string(k.id) && k.def.View.Changes == agents.ChangesHeld
 	})
 	last := past[string(k.id)].Last
-	var found *kept
-	for id, l := range holding {
-		if at := past[string(id)].Last; at.After(last) {
-			last, found = at, &l
+	for id, l := range held {
+		at := past[id].Last
+		if err != nil || !at.After(last) {
+			continue
 		}
+		if !l.holding() && !l.rootsHolding() {
+			e, failed := report.LastEvent(ctx, k.paths.Audit(), func(e *audit.Event) bool {
+				return e.Event == audit.KindHistory && e.Agent == id && e.Outcome == "done" && (e.Op == "commit" || e.Op == "discard")
+			})
+			if err = failed; err != nil || !e.Time.After(at) {
+				continue
+			}
+			l.settled = &e
+		}
+		last, found = at, &l
 	}
 	return found, err
 }

@@ -28,7 +28,7 @@ func (a *app) showCmd() *cobra.Command {
 		Use:   "show AGENT|--dir DIR PATH@WHEN",
 		Short: "print an old version of a file",
 		Long: `Prints the content that a file of an agent had. The agent's definition must say
-view: {changes: kept}.
+view: {changes: kept}, or held: of a file that was not held by then it is the directory's of now.
 
 ` + versions + ` Of a symbolic link show prints the text.`,
 		ValidArgsFunction: a.completePaths,
@@ -54,7 +54,7 @@ func (a *app) restoreCmd() *cobra.Command {
 		Long: `Takes back what changed PATH, a file or a directory of the agent's view, since WHEN, as
 scopefs undo does. With --to it writes the content that the file PATH had into a directory
 of the host, and changes nothing in the view. The agent's definition must say
-view: {changes: kept}.
+view: {changes: kept}, or held: restore then changes what is held.
 
 ` + versions + `
 
@@ -92,7 +92,7 @@ func (a *app) withVersion(c *cobra.Command, words []string, f func(context.Conte
 	if err != nil {
 		return err
 	}
-	all, err := a.keptDirectories(k, false)
+	all, err := a.keptDirectories(k, true)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
 	"slices"
@@ -19,7 +20,6 @@ import (
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/terminal"
-	"github.com/scopefs/scopefs/scope/agents"
 )
 
 type undoOptions struct {
@@ -104,9 +104,15 @@ scopefs changes --list has them.`,
 			} else if len(k.words) == 1 {
 				of = "undo " + k.words[0]
 			}
-			err = a.undo(c.Context(), k, undoing{"redo", of, history.Selection{Undo: true, Generations: k.words}, nil, o.dry, o.json, o.shown})
-			if nothing, ok := errors.AsType[*api.NothingError](err); ok {
-				return a.inLayer(k, nothing)
+			in, err := a.redoIn(c.Context(), k)
+			if err != nil {
+				return err
+			}
+			for i, k := range in {
+				err = a.undo(c.Context(), k, undoing{"redo", of, history.Selection{Undo: true, Generations: k.words}, nil, o.dry, o.json, o.shown})
+				if _, nothing := errors.AsType[*api.NothingError](err); !nothing || i == len(in)-1 {
+					break
+				}
 			}
 			return err
 		},
@@ -115,18 +121,24 @@ scopefs changes --list has them.`,
 	return c
 }
 
-// inLayer adds to the error of a redo how changes that are held are named.
-func (a *app) inLayer(k kept, nothing *api.NothingError) error {
-	if a.Branch != "" || k.named {
-		return nothing
+// redoIn returns where a redo looks for its undo: where the last undo was, or, for the one that k.words name, in the agent's history and in
+// each of its layers.
+func (a *app) redoIn(ctx context.Context, k kept) ([]kept, error) {
+	held, err := a.heldLayers(k)
+	if err != nil || len(held) == 0 {
+		return []kept{k}, err
 	}
-	all, _ := layersOf(k) // the redo has loaded the same definitions
-	for _, l := range all {
-		if l.id != k.id && l.def.View.Changes == agents.ChangesHeld {
-			return fmt.Errorf("%w: of changes that are held give --branch %s", nothing, l.id)
-		}
+	if len(k.words) > 0 {
+		return append(slices.Collect(maps.Values(held)), k), nil
 	}
-	return nothing
+	id, err := report.LastUndo(ctx, k.paths.Audit(), func(id string) bool {
+		_, is := held[id]
+		return is || id == string(k.id)
+	})
+	if l, is := held[id]; is {
+		k = l
+	}
+	return []kept{k}, err
 }
 
 // undoing is an undo or a redo.

@@ -28,41 +28,69 @@ type Happenings []Happened
 // holds, whose changes the log does not have, it is the last session.
 func LastChanges(ctx context.Context, dir string, since time.Time, held func(agent string) bool) (map[string]api.Past, error) {
 	last := map[string]api.Past{}
-	for e, err := range audit.Read(ctx, dir, audit.Filter{Since: since, Rising: true}, false) {
-		switch {
-		case err != nil && e.Raw != nil: // scopefs audit says which lines are damaged
-			continue
-		case errors.Is(err, fs.ErrNotExist):
-			return nil, nil
-		case err != nil:
-			return last, err
-		case e.Session == "" || !held(e.Agent) && (e.Changed == nil || *e.Changed == 0):
-			continue
+	err := events(ctx, dir, since, func(e *audit.Event) {
+		if e.Session == "" || !held(e.Agent) && (e.Changed == nil || *e.Changed == 0) {
+			return
 		}
 		p := last[e.Agent]
 		if p.Session != e.Session {
 			p = api.Past{}
 		}
-		p.Add(e)
+		p.Add(*e)
 		last[e.Agent] = p
-	}
-	return last, nil
+	})
+	return last, err
 }
 
-// AgentOf returns the agent of the last event of a log for which is holds; "": there is none.
-func AgentOf(ctx context.Context, dir string, is func(*audit.Event) bool) (agent string, err error) {
-	for e, err := range audit.Read(ctx, dir, audit.Filter{Rising: true}, false) {
+// events calls f for the events of a log, in order.
+func events(ctx context.Context, dir string, since time.Time, f func(*audit.Event)) error {
+	for e, err := range audit.Read(ctx, dir, audit.Filter{Since: since, Rising: true}, false) {
 		switch {
-		case err != nil && e.Raw != nil: // as in LastChanges
+		case err != nil && e.Raw != nil: // scopefs audit says which lines are damaged
 		case errors.Is(err, fs.ErrNotExist):
-			return "", nil
+			return nil
 		case err != nil:
-			return "", err
-		case is(&e):
-			agent = e.Agent
+			return err
+		default:
+			f(&e)
 		}
 	}
-	return agent, nil
+	return nil
+}
+
+// LastEvent returns the last event of a log for which is holds; the zero Event: there is none.
+func LastEvent(ctx context.Context, dir string, is func(*audit.Event) bool) (last audit.Event, err error) {
+	err = events(ctx, dir, time.Time{}, func(e *audit.Event) {
+		if is(e) {
+			last = *e
+		}
+	})
+	return last, err
+}
+
+// LastUndo returns the one of some agents that has the last undo of an operator which was not taken back; "": there is none.
+func LastUndo(ctx context.Context, dir string, of func(agent string) bool) (agent string, err error) {
+	var undone []string
+	err = events(ctx, dir, time.Time{}, func(e *audit.Event) {
+		if e.Event != audit.KindHistory || e.Outcome != "done" || e.Session != "" || !of(e.Agent) {
+			return
+		}
+		switch e.Op {
+		case "undo":
+			undone = append(undone, e.Agent)
+		case "redo":
+			for i, id := range slices.Backward(undone) {
+				if id == e.Agent {
+					undone = slices.Delete(undone, i, i+1)
+					break
+				}
+			}
+		}
+	})
+	if len(undone) > 0 {
+		agent = undone[len(undone)-1]
+	}
+	return agent, err
 }
 
 // Sorted returns the list in order, for JSON as well.

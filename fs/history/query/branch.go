@@ -14,12 +14,9 @@ import (
 	"github.com/scopefs/scopefs/fs/history"
 )
 
-// Base is the Generation of the Version of a file of the directory that a branch is of.
-const Base = "base"
-
 // OfBranch reports whether a request is about a branch, and not about the history of its layers.
 func (r *Request) OfBranch() bool {
-	ofFile := func(v history.Version) bool { return v.Generation == "" || v.Generation == Base }
+	ofFile := func(v history.Version) bool { return v.Generation == "" || v.Generation == history.Base }
 	return r.Diff != nil || r.Commit != nil || r.Discard != nil || r.Read != nil && ofFile(*r.Read) || len(r.Reads) > 0 && ofFile(r.Reads[0])
 }
 
@@ -114,7 +111,7 @@ func differences(list []branch.Entry) []Entry {
 			before = c.From
 		}
 		if e.Kind != history.Added {
-			c.Old = history.Version{Generation: Base, Path: before}
+			c.Old = history.Version{Generation: history.Base, Path: before}
 		}
 		if e.Kind != history.Deleted {
 			c.New = history.Version{Path: c.Path, Sum: e.Sum()}

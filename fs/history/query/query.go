@@ -498,9 +498,9 @@ func (s *Server) read(v history.Version, p []byte, offset int64) (Content, error
 	}
 	v.Path = rel
 	read := func() (int, int64, bool, error) { return s.Store.Read(v, p, offset) }
-	if s.Branch != nil && (v.Generation == "" || v.Generation == Base) {
+	if s.Branch != nil && (v.Generation == "" || v.Generation == history.Base) {
 		root := s.Branch.Merged
-		if v.Generation == Base {
+		if v.Generation == history.Base {
 			root = s.Branch.Base
 		}
 		read = func() (int, int64, bool, error) { return history.ReadFile(root, rel, p, offset) }

@@ -139,8 +139,11 @@ func filterCalls(needs Needs) error {
 		}
 	}
 	rules = append(rules, seccomp.Calls(seccomp.Allow, viewCalls...)...)
-	if needs.Commit { // syncfs(2): many staged files at once
-		rules = append(append(rules, seccomp.Calls(seccomp.Allow, unix.SYS_SYNCFS)...), seccomp.Fcntl(unix.F_SETLEASE))
+	if needs.Commit { // many staged files at once
+		rules = append(rules, seccomp.Calls(seccomp.Allow, unix.SYS_SYNCFS)...)
+	}
+	if needs.Commit || needs.History != 0 { // see beneath.File.Unwritten
+		rules = append(rules, seccomp.Fcntl(unix.F_SETLEASE))
 	}
 	if needs.Caller {
 		rules = append(rules, seccomp.Calls(seccomp.Allow, unix.SYS_SETFSUID, unix.SYS_SETFSGID, unix.SYS_SETGROUPS)...)
