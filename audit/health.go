@@ -77,15 +77,19 @@ func (l *Log) settle(err error, n int) {
 // run retries a failing log and calls onChange, until Close.
 func (l *Log) run() {
 	defer close(l.stopped)
-	retry := time.NewTicker(l.opts.Retry)
-	defer retry.Stop()
 	working := true
+	var retry <-chan time.Time // nil: the log works, and wakes nothing
 	for {
+		broken := l.broken()
+		if broken && retry == nil {
+			retry = time.After(l.opts.Retry)
+		}
 		select {
 		case <-l.stop:
 			return
-		case <-retry.C:
-			if l.broken() {
+		case <-retry:
+			retry = nil
+			if broken {
 				l.own.turn <- struct{}{}
 				l.flush(&l.own, true)
 				<-l.own.turn

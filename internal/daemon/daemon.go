@@ -109,7 +109,9 @@ type Daemon struct {
 	flags     map[scope.ID]flagged // that hold now; guarded by loading
 	leases    leases
 	loaded    atomic.Pointer[loaded]
-	volumes   *limit.Queue // one request for the volumes of an agent after the other
+	volumes   *limit.Queue  // one request for the volumes of an agent after the other
+	bounded   sync.Once     // closes limited
+	limited   chan struct{} // closed once an agent has a limit of its disk
 	top       top
 	counted   metrics.Set
 	metrics   string // address; "": the control socket alone
@@ -166,7 +168,7 @@ func New(opt Options) (*Daemon, error) {
 		only: opt.Only, unmounted: opt.Unmounted, http: opt.HTTP, inherited: opt.HTTPSocket, metrics: opt.Metrics, console: opt.Console,
 		notify: opt.Notify, period: opt.Watchdog,
 		idle: opt.Idle, stamp: stamp, agents: map[scope.ID]*agent.Agent{}, flags: map[scope.ID]flagged{},
-		looking: make(chan struct{}, 1),
+		looking: make(chan struct{}, 1), limited: make(chan struct{}),
 		volumes: limit.NewQueue(0, 1, time.Minute),
 	}
 	d.Host, d.Control, d.Watcher = &d.Views.Host, d.Views.Control, &d.Views.Watcher

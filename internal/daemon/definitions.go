@@ -116,6 +116,9 @@ func (d *Daemon) replace(id scope.ID) (was, now *loaded) {
 	now = &loaded{next, activities, errs, flags}
 	d.loaded.Store(now)
 	d.Views.Quotas.Define(next.Agents)
+	if len(d.Views.Quotas.Limited()) > 0 {
+		d.bounded.Do(func() { close(d.limited) })
+	}
 	if seen := next.Seen(); !maps.Equal(seen, last.Seen()) {
 		if err := state.KeepSeen(d.Paths.State, seen); err != nil {
 			d.Logger.Error("what has loaded is not kept for the next daemon", "err", err)

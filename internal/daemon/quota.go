@@ -11,8 +11,13 @@ import (
 // quotaTime is how late the event of an agent that comes near a limit of its disk may be.
 const quotaTime = time.Second
 
-// watchQuotas records which agents come near a limit of their disk.
+// watchQuotas records which agents come near a limit of their disk, from the first limit on.
 func (d *Daemon) watchQuotas(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-d.limited:
+	}
 	tick := time.NewTicker(quotaTime)
 	defer tick.Stop()
 	for {

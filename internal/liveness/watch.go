@@ -11,13 +11,17 @@ import (
 	"github.com/scopefs/scopefs/internal/heart"
 )
 
-// Watcher watches processes, all of them in one pass each [ProbeTime]. In a pass a process that nobody waits for costs a call
-// of its busy function, and no more: it gets no beat, and nothing of it is read. The zero Watcher is ready.
+// Watcher watches processes, all of them in one pass each [ProbeTime] while a client may wait for one, else each idleTime. In a
+// pass a process that nobody waits for costs a call of its busy function, and no more: it gets no beat, and nothing of it is
+// read. The zero Watcher is ready.
 type Watcher struct {
 	mu   sync.Mutex // nothing is called under it
 	all  []*watched
 	over chan struct{} // ends the goroutine that makes the passes; there is one while all has some
 }
+
+// idleTime is the time between two passes while nobody waits for any process: it bounds how late a pass finds the first client.
+const idleTime = 2 * ProbeTime
 
 // watched is one process. Only the goroutine of the passes uses what follows verdict.
 type watched struct {
@@ -36,7 +40,7 @@ type watched struct {
 
 // Watch sends beats to a process while a client may wait for it, until the process or ctx ends, and returns why the process
 // is to be replaced; nil: one has ended. It looks at the process when a beat has no response: see [Evidence]. A client waits
-// for three [ProbeTime] at most when the process is stopped or deadlocked, however long nobody had used it.
+// for four [ProbeTime] at most when the process is stopped or deadlocked, however long nobody had used it.
 //
 // busy reports whether a client may wait for the process. It must not block: it delays the watch of every other process.
 func (w *Watcher) Watch(ctx context.Context, p Process, beats *heart.Heart, busy func() bool) error {
@@ -80,20 +84,24 @@ func (w *Watcher) remove(one *watched) {
 	}
 }
 
-// run makes passes until over is closed. It pauses for ProbeTime after each, so that two looks at a process are no closer,
+// run makes passes until over is closed. It pauses after each, so that two looks at a process are no closer than ProbeTime,
 // however long a pass takes.
 func (w *Watcher) run(over <-chan struct{}) {
+	pause := idleTime
 	for now := []*watched(nil); ; {
 		select {
 		case <-over:
 			return
-		case <-time.After(ProbeTime):
+		case <-time.After(pause):
 		}
 		w.mu.Lock()
 		now = append(now[:0], w.all...)
 		w.mu.Unlock()
+		pause = idleTime
 		for _, one := range now {
-			one.look()
+			if one.look(); one.asked {
+				pause = ProbeTime
+			}
 		}
 	}
 }

@@ -47,9 +47,9 @@ func TestWatchIdle(t *testing.T) {
 		synctest.Wait()
 		assert.Zero(t, beats(), "it was asked while nobody used it")
 		assert.Empty(t, verdict, "it was replaced while nobody used it")
-		assert.InDelta(t, idle/ProbeTime, looks.Load(), 1)
+		assert.InDelta(t, idle/idleTime, looks.Load(), 1)
 		assert.ErrorContains(t, <-verdict, "slept or was stopped")
-		assert.LessOrEqual(t, time.Since(began)-idle, 3*ProbeTime+time.Millisecond, "a client's wait")
+		assert.LessOrEqual(t, time.Since(began)-idle, 4*ProbeTime, "a client's wait")
 		assert.Equal(t, 1, beats())
 	})
 }
@@ -69,17 +69,17 @@ func TestWatchAll(t *testing.T) {
 				ended <- struct{}{}
 			}()
 		}
-		time.Sleep(10*ProbeTime + 1)
+		time.Sleep(10*idleTime + 1)
 		assert.EqualValues(t, 30, looks.Swap(0))
 		for _, end := range over[1:] {
 			close(end)
 			<-ended
 		}
-		time.Sleep(10 * ProbeTime)
+		time.Sleep(10 * idleTime)
 		assert.EqualValues(t, 10, looks.Swap(0))
 		close(over[0])
 		<-ended
-		time.Sleep(10 * ProbeTime)
+		time.Sleep(10 * idleTime)
 		assert.Zero(t, looks.Load())
 	})
 }

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	spoolPasses = 5 // passes of the Watcher, 2 s, between two looks at what a view has recorded
+	spoolPasses = 3 // passes of the Watcher, 2.4 s at most, between two looks at what a view has recorded
 
 	scopeTime = time.Second // between two checks of a scope's directory
 )

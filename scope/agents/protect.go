@@ -62,14 +62,18 @@ func (d *Definition) protectOwn(own map[string]*protect.List) (*Definition, erro
 	if len(d.View.lists) == 0 {
 		return d, nil
 	}
-	all := *d
+	all, added := *d, false
 	all.View.Protect = slices.Clone(d.View.Protect)
 	for _, file := range slices.Sorted(maps.Keys(own)) {
 		if all.View.wants(own[file].Name) {
 			all.View.protect(own[file])
+			added = true
 		}
 	}
 	all.View.lists, all.View.holds = nil, false
+	if !added { // the definition compiled when its file was read
+		return &all, nil
+	}
 	_, err := scope.Compile(all.View.PolicySpec())
 	return &all, err
 }

@@ -94,7 +94,7 @@ func hangUp() {
 // The runtime ends a program when it cannot start a thread, and the commands may have
 // all processes and threads that the sandbox's limit allows.
 const (
-	MaxRunning   = 2 // threads of init that run Go code at a time: GOMAXPROCS of its environment
+	MaxRunning   = 2 // GOMAXPROCS of init: hangUp runs while ForkExec waits for a child that a command has stopped
 	spareThreads = 6 // threads that wait for work; blocking system calls take them
 )
 
