@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 type args = map[string]any
@@ -60,8 +61,13 @@ func (p *besideProject) content(name string) string {
 
 // TestRootsOneList: changes, undo and redo are about all directories of a session, in one list.
 func TestRootsOneList(t *testing.T) {
+	t.Parallel()
 	for name, uid := range map[string]int{"root": 0, "user": 1234} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if uid == 0 {
+				need.All(t, "the directories of root")
+			}
 			p := newBesideProject(t, uid)
 			lib := p.top + "/lib"
 			p.must("run", "--dir", ".", "-q", "--with", "../lib", "--", "sh", "-c", "echo first >../lib/first")
@@ -138,8 +144,13 @@ func TestRootsOneList(t *testing.T) {
 // TestRootsOneCommit: diff, commit and discard are about all directories whose changes are held, in one list; a conflict in one of them
 // has nothing taken in any.
 func TestRootsOneCommit(t *testing.T) {
+	t.Parallel()
 	for name, uid := range map[string]int{"root": 0, "user": 1234} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if uid == 0 {
+				need.All(t, "the directories of root")
+			}
 			p := newBesideProject(t, uid)
 			lib := p.top + "/lib"
 			held := func(script string) {
