@@ -144,8 +144,9 @@ func TestAnchorKinds(t *testing.T) {
 	}
 	h.Put("scopefs.yaml", "")
 	h.Start()
-	for range 60 {
-		h.Must("call", "--agent", "a", "write_file", "path=f", "content=z")
+	u := h.Connect("a")
+	for range 200 { // more lines than the first log had
+		u.Call("write_file", args{"path": "f", "content": "z"})
 	}
 	h.Stop()
 	for _, name := range all {

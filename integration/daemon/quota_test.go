@@ -15,6 +15,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 func init() { harness.Roles["fill"] = fillQuota }
@@ -246,8 +247,8 @@ func allocated(t testing.TB, dirs ...string) (bytes, files int64) {
 	return bytes, files
 }
 
-// quotaMiB is the limit of agent a.
-const quotaMiB = 24
+// quotaMiB and quotaFiles are the limits of agent a.
+const quotaMiB, quotaFiles = 24, 500
 
 // quotaHost is a host on whose disk agent a has a limit, and b has none.
 type quotaHost struct {
@@ -264,7 +265,7 @@ func limited(t *testing.T, keys string) *quotaHost {
 	for _, dir := range []string{"a", "b", "history"} {
 		require.NoError(t, os.Mkdir(filepath.Join(srv, dir), 0o711))
 	}
-	h.Define("a", fmt.Sprintf("dir: %s/a\nlimits: {disk: %dMiB, files: 2k}\nhistory: {size: 1MiB, dir: %s/history}\n%s", srv, quotaMiB, srv, keys))
+	h.Define("a", fmt.Sprintf("dir: %s/a\nlimits: {disk: %dMiB, files: %d}\nhistory: {size: 1MiB, dir: %s/history}\n%s", srv, quotaMiB, quotaFiles, srv, keys))
 	h.Define("b", "dir: "+srv+"/b")
 	q.dirs = []string{srv + "/a"}
 	if strings.Contains(keys, "kept") {
@@ -305,7 +306,7 @@ func TestQuota(t *testing.T) {
 					t.Logf("%s: %s, %d KiB in %d files", way, strings.TrimSpace(string(out)), bytes>>10, files)
 					assert.Contains(t, []string{"EDQUOT", "EIO"}, strings.TrimSpace(string(out)))
 					assert.LessOrEqual(t, bytes, int64(quotaMiB+2)<<20)
-					most := int64(2001)
+					most := int64(quotaFiles + 1)
 					if kind == "kept" {
 						most += 2 // the history makes a generation's directory and journal when it must
 					}
@@ -453,7 +454,7 @@ func TestQuotaRewrites(t *testing.T) {
 	h := limited(t, "view: {changes: kept}")
 	h.Start()
 	h.counted()
-	for i := range 10_000 {
+	for i := range need.Rounds("SCOPEFS_TEST_ROUNDS", 3000, 10_000) { // more than twice the limit
 		if err := os.WriteFile(h.View("a", "old"), make([]byte, 20<<10), 0o600); err != nil {
 			require.ErrorIs(t, err, syscall.EDQUOT, "%d", i)
 		}

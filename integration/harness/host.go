@@ -328,12 +328,18 @@ const (
 	hang     = 5 * time.Minute // for a test that has a daemon
 )
 
-// Eventually waits for a condition, for up to patience.
+// Eventually waits for a condition, for up to patience. A look that takes long, such as one by a command or at a long log, comes less
+// often: a wait takes a quarter of a processor at most, which other tests need.
 func (h *Host) Eventually(what string, ok func() bool) {
 	h.T.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; {
+		began := time.Now()
+		if ok() {
+			return
+		}
 		if time.Now().After(end) {
 			h.T.Fatalf("not within %v: %s", patience, what)
 		}
+		time.Sleep(min(max(3*time.Since(began), 10*time.Millisecond), 250*time.Millisecond))
 	}
 }

@@ -90,7 +90,7 @@ func TestTTYStops(t *testing.T) {
 		c.expect("inner")
 		c.expect("PROMPT>")
 		c.enter("fg\n")
-		left := sh(t, s, "for i in $(seq 6000); do ps -o stat= -p $(pgrep -fx 'sleep 7121') | grep -q S+ && exit; sleep .01; done; ps -ef")
+		left := sh(t, s, "for i in $(seq 6000); do ps -o stat= -p $(pgrep -fx 'sleep 7121') | grep -q '^S.*+' && exit; sleep .01; done; ps -ef")
 		require.Empty(t, left, "it has the terminal, and goes on: saw %q", c.seen)
 		c.enter("\x03")
 		c.expect("PROMPT>")
