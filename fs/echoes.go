@@ -67,7 +67,6 @@ type actNow struct {
 
 const (
 	maxPending = 1 << 14
-
 	lookPause  = 200 * time.Millisecond // between two looks for watches
 	quietPause = time.Second            // likewise, when the last one has found none
 )
@@ -86,13 +85,13 @@ func (e *echoes) around(below fuse.RawFileSystem) fuse.RawFileSystem {
 	return e
 }
 
-// note records a change by the host. dir is nil for any number of unknown ones.
+// note records a change by the host; name "": any number of unknown ones.
 func (e *echoes) note(dir *node, name string, c hostChange) {
 	if e.echoer == nil {
 		return
 	}
 	e.mu.Lock()
-	if at := (nameIn{dir, name}); dir == nil || len(e.pending) >= maxPending {
+	if at := (nameIn{dir, name}); name == "" || len(e.pending) >= maxPending {
 		e.whole = true
 	} else {
 		was := e.pending[at]
@@ -103,15 +102,6 @@ func (e *echoes) note(dir *node, name string, c hostChange) {
 	case e.wake <- struct{}{}:
 	default:
 	}
-}
-
-// noteAgain notes what was not repeated.
-func (e *echoes) noteAgain(p planned) {
-	if len(p.Name) == 0 { // any number of changes in the directory
-		e.note(nil, "", hostChange{})
-		return
-	}
-	e.note(p.dir, string(p.Name), hostChange{names: p.Remove != 0 || p.Create != 0, dir: p.IsDir})
 }
 
 // follow watches a directory that a client has looked up: inotify_add_watch(2) needs no other request.
@@ -175,8 +165,8 @@ func (e *echoes) repeat() (pause time.Duration) {
 		began := time.Now()
 		n := batchOf(left)
 		if !e.send(box, left[:n]) {
-			for _, p := range left { // a change that is repeated twice does no harm
-				e.noteAgain(p)
+			for _, p := range left { // once more does no harm
+				e.note(p.dir, string(p.Name), hostChange{names: p.Remove != 0 || p.Create != 0, dir: p.IsDir})
 			}
 			return quietPause
 		}
@@ -351,11 +341,11 @@ func (e *echoes) expected(head *fuse.InHeader, name string, take func(*actNow) b
 	e.lock.Lock()
 	defer e.lock.Unlock()
 	b := e.of(head.Pid)
-	if b == nil && !e.stuck[head.Pid] {
-		return fuse.OK, false
-	}
-	if b == nil {
+	switch {
+	case e.stuck[head.Pid]:
 		return fuse.EINTR, true
+	case b == nil:
+		return fuse.OK, false
 	}
 	if act := b.acts[nameAt{head.NodeId, name}]; act == nil || !take(act) {
 		return fuse.EINTR, true
@@ -382,11 +372,8 @@ func (e *echoes) look(head *fuse.InHeader, name string, out *fuse.EntryOut) bool
 		return true
 	}
 	var act actNow
-	b := e.of(head.Pid)
-	if b != nil {
-		if at := b.acts[nameAt{head.NodeId, name}]; at != nil {
-			act = *at
-		}
+	if b := e.of(head.Pid); b != nil && b.acts[nameAt{head.NodeId, name}] != nil {
+		act = *b.acts[nameAt{head.NodeId, name}]
 	}
 	e.lock.Unlock()
 	switch {
