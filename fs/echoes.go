@@ -34,9 +34,10 @@ type echoes struct {
 	whole   bool // more has changed than pending has
 	wake    chan struct{}
 
-	active  atomic.Bool // batches is not empty
+	active  atomic.Bool // batches or stuck is not empty
 	lock    sync.RWMutex
 	batches []*batch
+	stuck   map[uint32]bool // threads of batches that were not answered: each may be anywhere in its batch
 }
 
 // hostChange is what the host has done about a name since the last look.
@@ -45,11 +46,10 @@ type hostChange struct {
 	dir   bool // it was a directory
 }
 
-// batch is a request under way. One that was not answered stays, for its thread may be anywhere in it: see maxStuck.
+// batch is a request under way.
 type batch struct {
 	token  string
 	thread uint32 // 0: it has not looked up the token
-	over   bool   // not answered in time
 	acts   map[nameAt]*actNow
 }
 
@@ -67,14 +67,13 @@ type actNow struct {
 
 const (
 	maxPending = 1 << 14
-	maxStuck   = 64 // batches that were not answered: each is a thread of a process that was killed
-
 	lookPause  = 200 * time.Millisecond // between two looks for watches
 	quietPause = time.Second            // likewise, when the last one has found none
 )
 
 func (e *echoes) init(v *View, by Echoer) {
-	e.view, e.echoer, e.pending, e.wake = v, by, map[nameIn]hostChange{}, make(chan struct{}, 1)
+	e.view, e.echoer, e.wake = v, by, make(chan struct{}, 1)
+	e.pending, e.stuck = map[nameIn]hostChange{}, map[uint32]bool{}
 }
 
 // around returns what serves the kernel's requests.
@@ -86,13 +85,13 @@ func (e *echoes) around(below fuse.RawFileSystem) fuse.RawFileSystem {
 	return e
 }
 
-// note records a change by the host. dir is nil for any number of unknown ones.
+// note records a change by the host; name "": any number of unknown ones.
 func (e *echoes) note(dir *node, name string, c hostChange) {
 	if e.echoer == nil {
 		return
 	}
 	e.mu.Lock()
-	if at := (nameIn{dir, name}); dir == nil || len(e.pending) >= maxPending {
+	if at := (nameIn{dir, name}); name == "" || len(e.pending) >= maxPending {
 		e.whole = true
 	} else {
 		was := e.pending[at]
@@ -166,6 +165,9 @@ func (e *echoes) repeat() (pause time.Duration) {
 		began := time.Now()
 		n := batchOf(left)
 		if !e.send(box, left[:n]) {
+			for _, p := range left { // once more does no harm
+				e.note(p.dir, string(p.Name), hostChange{names: p.Remove != 0 || p.Create != 0, dir: p.IsDir})
+			}
 			return quietPause
 		}
 		left = left[n:]
@@ -302,13 +304,11 @@ func (e *echoes) send(box string, acts []planned) bool {
 	replies, err := e.echoer.Echo(box, r, e.view.ended)
 	e.lock.Lock()
 	defer e.lock.Unlock()
-	b.over = true
-	if err == nil || b.thread == 0 { // the kernel may give the id of a thread that is no more to any other
-		e.batches = slices.DeleteFunc(e.batches, func(o *batch) bool { return o == b })
-	} else if len(e.batches) > maxStuck {
-		e.batches = e.batches[1:]
+	e.batches = slices.DeleteFunc(e.batches, func(o *batch) bool { return o == b })
+	if err != nil && b.thread != 0 { // the kernel may give the id of a thread that is no more to any other
+		e.stuck[b.thread] = true
 	}
-	e.active.Store(len(e.batches) > 0)
+	e.active.Store(len(e.batches)+len(e.stuck) > 0)
 	return err == nil && !replies[box].Ended
 }
 
@@ -330,8 +330,7 @@ func (e *echoes) looks(op scope.Op, thread uint32) bool {
 	}
 	e.lock.RLock()
 	defer e.lock.RUnlock()
-	b := e.of(thread)
-	return b != nil && !b.over
+	return e.of(thread) != nil
 }
 
 // expected answers the step of a thread's act that take ends. ours is false for a thread that does no batch.
@@ -342,10 +341,13 @@ func (e *echoes) expected(head *fuse.InHeader, name string, take func(*actNow) b
 	e.lock.Lock()
 	defer e.lock.Unlock()
 	b := e.of(head.Pid)
-	if b == nil {
+	switch {
+	case e.stuck[head.Pid]:
+		return fuse.EINTR, true
+	case b == nil:
 		return fuse.OK, false
 	}
-	if act := b.acts[nameAt{head.NodeId, name}]; b.over || act == nil || !take(act) {
+	if act := b.acts[nameAt{head.NodeId, name}]; act == nil || !take(act) {
 		return fuse.EINTR, true
 	}
 	return fuse.OK, true
@@ -361,19 +363,17 @@ func (e *echoes) Lookup(cancel <-chan struct{}, head *fuse.InHeader, name string
 
 func (e *echoes) look(head *fuse.InHeader, name string, out *fuse.EntryOut) bool {
 	e.lock.Lock()
-	if i := slices.IndexFunc(e.batches, func(b *batch) bool { return b.token == name && !b.over }); i >= 0 && head.Pid != 0 &&
+	if i := slices.IndexFunc(e.batches, func(b *batch) bool { return b.token == name }); i >= 0 && head.Pid != 0 &&
 		head.NodeId == fuse.FUSE_ROOT_ID {
 		e.batches[i].thread = head.Pid
+		delete(e.stuck, head.Pid) // that thread is no more: another one has its id
 		e.lock.Unlock()
 		e.fill(head, e.view.nodes.stranger(false), out)
 		return true
 	}
 	var act actNow
-	b := e.of(head.Pid)
-	if b != nil && !b.over {
-		if at := b.acts[nameAt{head.NodeId, name}]; at != nil {
-			act = *at
-		}
+	if b := e.of(head.Pid); b != nil && b.acts[nameAt{head.NodeId, name}] != nil {
+		act = *b.acts[nameAt{head.NodeId, name}]
 	}
 	e.lock.Unlock()
 	switch {
@@ -487,15 +487,15 @@ func (e *echoes) SetAttr(cancel <-chan struct{}, in *fuse.SetAttrIn, out *fuse.A
 	return code
 }
 
-// isOver reports whether a thread's batch is over. ours is false for a thread that does none.
+// isOver reports whether a thread's batch was not answered. ours is false for a thread that does none.
 func (e *echoes) isOver(thread uint32) (over, ours bool) {
 	if !e.active.Load() {
 		return false, false
 	}
 	e.lock.RLock()
 	defer e.lock.RUnlock()
-	b := e.of(thread)
-	return b != nil && b.over, b != nil
+	over = e.stuck[thread]
+	return over, over || e.of(thread) != nil
 }
 
 // changesNothing reports whether an object has the size or the mode that a request sets, and whether it sets nothing else.

@@ -3,6 +3,7 @@ package fs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -104,4 +105,89 @@ func TestEchoThread(t *testing.T) {
 			assert.Equal(t, c.after, e.Unlink(nil, &head, "g"))
 		})
 	}
+}
+
+// TestEchoStuck: however many threads have not answered, a later step of each of them is refused: none is forgotten.
+func TestEchoStuck(t *testing.T) {
+	base := t.TempDir()
+	file := filepath.Join(base, "f")
+	require.NoError(t, os.WriteFile(file, []byte("text"), 0o644))
+	v, _ := watchedView(t, base)
+	by := &thread{view: v, then: func() {}, err: errors.New("not answered")}
+	v.echoes.init(v, by)
+	e := v.echoes.around(v)
+	var out fuse.EntryOut
+	require.Equal(t, fuse.OK, e.Lookup(nil, &fuse.InHeader{NodeId: fuse.FUSE_ROOT_ID}, "f", &out))
+	const most = 200
+	acts := []planned{{Act: echo.Act{Name: []byte("f"), Modify: true}, dir: v.nodes.root}}
+	for by.id = 1; by.id <= most; by.id++ {
+		require.False(t, v.echoes.send("box", acts))
+	}
+	truncate := func(thread uint32) fuse.Status {
+		in := fuse.SetAttrIn{SetAttrInCommon: fuse.SetAttrInCommon{Valid: fuse.FATTR_SIZE,
+			InHeader: fuse.InHeader{NodeId: out.NodeId, Caller: fuse.Caller{Pid: thread}}}}
+		return e.SetAttr(nil, &in, &fuse.AttrOut{})
+	}
+	for id := uint32(1); id <= most; id++ {
+		require.Equal(t, fuse.EINTR, truncate(id), id)
+		require.Equal(t, fuse.EINTR, e.Unlink(nil, &fuse.InHeader{NodeId: fuse.FUSE_ROOT_ID, Caller: fuse.Caller{Pid: id}}, "f"), id)
+	}
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, "text", string(text))
+
+	by.id, by.err = 1, nil // the kernel gave its id to the thread of another batch: the stuck one is no more
+	by.then = func() { assert.Equal(t, fuse.EINTR, truncate(1), "the size is not the present one") }
+	assert.True(t, v.echoes.send("box", acts))
+	assert.Equal(t, fuse.OK, truncate(1))
+}
+
+// boxes is an Echoer with one sandbox, in which everything is watched. It fails some requests with acts.
+type boxes struct {
+	fails int
+	acts  [][]echo.Act
+}
+
+func (b *boxes) Echo(_ string, r echo.Request, _ <-chan struct{}) (map[string]echo.Reply, error) {
+	if len(r.Acts) == 0 {
+		return map[string]echo.Reply{"box": {All: true}}, nil
+	}
+	b.acts = append(b.acts, r.Acts)
+	if b.fails--; b.fails >= 0 {
+		return nil, errors.New("not answered")
+	}
+	return map[string]echo.Reply{"box": {}}, nil
+}
+
+// TestEchoAgain: what a sandbox did not repeat is repeated with the next look, and so is what was to follow it.
+func TestEchoAgain(t *testing.T) {
+	base := t.TempDir()
+	v, _ := watchedView(t, base)
+	by := &boxes{fails: 2}
+	v.echoes.init(v, by)
+	const most = 3 * echo.MaxActs
+	for i := range most {
+		name := fmt.Sprint(i)
+		require.NoError(t, os.WriteFile(filepath.Join(base, name), nil, 0o644))
+		v.echoes.note(v.nodes.root, name, hostChange{names: true})
+	}
+	v.echoes.note(v.nodes.root, "gone", hostChange{names: true, dir: true})
+	for range by.fails + 1 {
+		select {
+		case <-v.echoes.wake:
+			v.echoes.repeat()
+		default:
+			require.Fail(t, "forgotten")
+		}
+	}
+	seen := map[string]echo.Act{}
+	for _, acts := range by.acts[2:] {
+		for _, a := range acts {
+			seen[string(a.Name)] = a
+		}
+	}
+	assert.Len(t, seen, most+1)
+	assert.NotZero(t, seen["0"].Create)
+	assert.True(t, seen["gone"].IsDir && seen["gone"].Remove != 0)
+	assert.Empty(t, v.echoes.wake)
 }

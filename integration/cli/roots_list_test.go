@@ -22,6 +22,7 @@ type args = map[string]any
 type besideProject struct {
 	*testing.T
 	top string
+	in  string // where commands are given, below top
 	as  func(words ...string) harness.Outcome
 }
 
@@ -31,7 +32,7 @@ func besideUsers() []int { return []int{1234, 0}[:min(need.Rounds("SCOPEFS_TEST_
 func newBesideProject(t *testing.T, uid int) *besideProject {
 	t.Helper()
 	m := harness.Embed(t, uid, nil)
-	p := &besideProject{T: t, top: filepath.Join(m.Base, "own")}
+	p := &besideProject{T: t, top: filepath.Join(m.Base, "own"), in: "proj"}
 	tree(t, p.top, uid)
 	p.as = func(words ...string) harness.Outcome {
 		cmd := exec.Command(harness.Program, words...)
@@ -41,7 +42,7 @@ func newBesideProject(t *testing.T, uid int) *besideProject {
 		if cmd.Env == nil {
 			cmd.Env = os.Environ()
 		}
-		cmd.Dir = filepath.Join(p.top, "proj")
+		cmd.Dir = filepath.Join(p.top, p.in)
 		cmd.Env = append(cmd.Env, "TMPDIR="+m.Tmp, "HOME="+filepath.Join(m.Base, "agents"), "XDG_STATE_HOME=", "SCOPEFS_BASE=")
 		return harness.Finish(t, cmd)
 	}

@@ -342,6 +342,37 @@ func TestInotifyFlood(t *testing.T) {
 	w.wait("d/after create")
 }
 
+// TestInotifyRoots: what the host changes in a further directory is reported at its path, and so is everything after the daemon was killed:
+// the next one has the sandbox from the view and process 1, not from a session.
+func TestInotifyRoots(t *testing.T) {
+	lib, lent := t.TempDir(), t.TempDir()
+	h := harness.NewHost(t, map[string]string{"w": "view: {record: writes, roots: [{dir: " + lib + "}, {dir: " + lent + ", access: read}]}"})
+	dirs := map[string]string{".": h.Scope("w"), lib: lib, lent: lent}
+	cmd := h.InSandbox("w", "inotify", ".", lib, lent)
+	w := startInside(t, cmd)
+	for _, round := range []string{"first", "after a restart", "after another"} {
+		for at, dir := range dirs {
+			name := strings.ReplaceAll(round, " ", "-")
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("text"), 0o644))
+			w.wait(filepath.Join(at, name) + " create")
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("others"), 0o644))
+			w.wait(filepath.Join(at, name) + " modify")
+			require.NoError(t, os.Remove(filepath.Join(dir, name)))
+			w.wait(filepath.Join(at, name) + " delete")
+		}
+		h.Kill()
+		require.NoError(t, os.WriteFile(filepath.Join(lib, "meanwhile"), nil, 0o644))
+		require.NoError(t, os.Remove(filepath.Join(lib, "meanwhile")))
+		h.Start()
+	}
+	for _, e := range h.Events("w") {
+		switch e.Op {
+		case "unlink", "rmdir", "mkdir", "mknod", "symlink", "setattr":
+			assert.Failf(t, "recorded", "%s %s", e.Op, e.Path)
+		}
+	}
+}
+
 // TestInotifyPolling: where the view learns of no change, programs poll, and a line says so.
 func TestInotifyPolling(t *testing.T) {
 	h := harness.NewHost(t, map[string]string{"w": "view: {cache: none}", "other": "", "own": "view: {cache: none}\nenv: {CHOKIDAR_USEPOLLING: '0'}"})

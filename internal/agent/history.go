@@ -46,10 +46,11 @@ func (a *Agent) Unkept() string {
 	return fmt.Sprintf("changes of %s are not kept: %s (--changes direct leaves this line out)", a.ID(), v.Unkept())
 }
 
-// Waiting returns a note for the operator if something that a rule holds waits for a commit; else "".
+// Waiting returns a note for the operator if something that a rule holds waits for a commit; else "". Of a view that holds all changes the
+// effects of a command say it.
 func (a *Agent) Waiting() string {
 	v := a.currentView()
-	if v == nil || !v.Waits() {
+	if v == nil || v.Definition().View.Changes == agents.ChangesHeld || !v.Waits() {
 		return ""
 	}
 	return fmt.Sprintf("changes of %s are held: scopefs diff, commit or discard", v.Definition().HomeID())

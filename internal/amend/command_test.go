@@ -173,3 +173,26 @@ func TestAllowInRoot(t *testing.T) {
 		assert.ErrorContains(t, err, want, name)
 	}
 }
+
+// TestAllowOwnAddress: allowing this host, or an address that is not public, by its name alone writes the address, without which the rule
+// would reach nothing.
+func TestAllowOwnAddress(t *testing.T) {
+	for name, rule := range map[string]string{
+		"localhost:22":    "{host: localhost, ports: [22], address: 127.0.0.1}",
+		"127.0.0.1:22":    "{host: 127.0.0.1, ports: [22], address: 127.0.0.1}",
+		"10.0.0.5":        "{host: 10.0.0.5, address: 10.0.0.5}",
+		"192.0.2.7:22":    "{host: 192.0.2.7, ports: [22]}",
+		"host.example:22": "{host: host.example, ports: [22]}",
+	} {
+		d, err := Open(agentOf(t, "description: x"), "a")
+		require.NoError(t, err)
+		said, err := d.Allow(Change{Name: name})
+		require.NoError(t, err, name)
+		_, after := d.Changes()
+		assert.Contains(t, string(after), "network: {allow: ["+rule+"]}\n", said)
+	}
+	d, err := Open(agentOf(t, "network: {allow: [{host: localhost, ports: [22]}]}"), "a")
+	require.NoError(t, err)
+	_, err = d.Allow(Change{Name: "localhost:22"})
+	assert.ErrorContains(t, err, "write address: 127.0.0.1 into its rule in ")
+}

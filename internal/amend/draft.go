@@ -159,6 +159,9 @@ func (d *Draft) Allow(c Change) (said string, err error) {
 	if err != nil {
 		return "", err
 	}
+	if h, ok := t.rule.(hostRule); ok && !c.Address.IsValid() {
+		c.Address = h.ownAddress()
+	}
 	a := t.allow(d, c)
 	now := a.decide(d.agent)
 	switch {

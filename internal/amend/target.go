@@ -199,6 +199,18 @@ func (h hostRule) item() string {
 	return fmt.Sprintf("{host: %s, ports: [%d]}", frontmatter.Quote(h.name), h.port)
 }
 
+// ownAddress returns the address of a host that is this one, or an address that is not public: a rule without it would reach nothing.
+func (h hostRule) ownAddress() netip.AddrPort {
+	name := h.name
+	if name == "localhost" {
+		name = "127.0.0.1"
+	}
+	if ip, err := netip.ParseAddr(name); err == nil && (ip.IsLoopback() || ip.IsPrivate() || ip.IsLinkLocalUnicast()) {
+		return netip.AddrPortFrom(ip, 0)
+	}
+	return netip.AddrPort{}
+}
+
 // items returns the host as entries of network.allow: one without methods and paths, or those of a preset's host, whose paths
 // may stand below others, as those of a mirror do.
 func (h hostRule) items(c Change, presets map[string]*hosts.Preset) (items []string, err error) {

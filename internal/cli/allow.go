@@ -184,7 +184,7 @@ func (a *app) write(ctx context.Context, p config.Paths, id scope.ID, d *amend.D
 	}
 	if made.Changed {
 		var diff strings.Builder
-		if err := report.Diff(&diff, d.File, before, after); err != nil {
+		if err := report.Edited(&diff, d.File, before, after); err != nil {
 			return err
 		}
 		made.Diff = diff.String()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -15,6 +16,7 @@ import (
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/paths"
+	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/internal/report"
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
@@ -104,7 +106,7 @@ func (a *app) branchListCmd() *cobra.Command {
 					}
 					k.flags.Changes = agents.ChangesHeld
 				}
-				b := report.Branch{Branch: id, Agent: cmp.Or(def.Branch, id)}
+				b := k.asBranch(all)
 				err := a.with(c.Context(), k, func(ctx context.Context, h *api.History) error { return b.Find(ctx, h, "") })
 				if err != nil {
 					b.Error = err.Error()
@@ -117,6 +119,15 @@ func (a *app) branchListCmd() *cobra.Command {
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c
+}
+
+// asBranch returns the row of an agent in a list of branches. A root is that of the agent or branch that it is of.
+func (k kept) asBranch(all *agents.Snapshot) report.Branch {
+	of, root := k.def, ""
+	if owner := all.Agents[k.def.RootOf]; owner != nil {
+		of, root = owner, k.def.Dir
+	}
+	return report.Branch{Branch: of.Name, Agent: cmp.Or(of.Branch, of.Name), Root: root}
 }
 
 func (a *app) branchRemoveCmd() *cobra.Command {
@@ -321,7 +332,8 @@ such files, and is --ours for other conflicts. A commit that was interrupted is 
 the next command.
 
 --git NAME takes nothing but git's commits: those of the agent's HEAD become the branch NAME
-of the directory's repository. The directory's HEAD, index and files stay.
+of the directory's repository, in each directory that is one. The directory's HEAD, index and
+files stay.
 
 Exit status: 0 everything was taken, 1 there were conflicts, there was nothing to take, or
 it failed, 2 bad usage.`,
@@ -338,7 +350,7 @@ it failed, 2 bad usage.`,
 				return err
 			}
 			if o.git != "" {
-				return a.takeGit(c.Context(), all[0].kept, o.git, o.json)
+				return a.takeGit(c.Context(), k, all, o.git, o.json)
 			}
 			return a.commit(c.Context(), k, all, o)
 		},
@@ -414,29 +426,53 @@ func (a *app) commit(ctx context.Context, k kept, all directories, o commitOptio
 	})
 }
 
-// takeGit is commit --git.
-func (a *app) takeGit(ctx context.Context, k kept, branch string, asJSON bool) error {
-	k, end, err := a.flagged(ctx, k)
-	if err != nil {
-		return err
+// takeGit is commit --git, in each directory that is a repository.
+func (a *app) takeGit(ctx context.Context, k kept, all directories, branch string, asJSON bool) error {
+	commits := 0
+	for _, d := range all {
+		if d.root != "" && !exists(filepath.Join(d.root, ".git")) {
+			continue
+		}
+		n, err := a.takeGitIn(ctx, d, branch)
+		if err != nil {
+			return err
+		}
+		commits += n
+		switch {
+		case n == 0:
+		case asJSON:
+			line := map[string]any{"agent": k.id, "branch": branch, "commits": n}
+			if d.root != "" {
+				line["root"] = d.root
+			}
+			if err := report.Line(a.out, line); err != nil {
+				return err
+			}
+		default:
+			are := "1 commit is"
+			if n > 1 {
+				are = fmt.Sprintf("%d commits are", n)
+			}
+			of, merge := branch, []string{"git", "merge", branch}
+			if d.root != "" {
+				of, merge = branch+" of "+printable.Text(d.root), []string{"git", "-C", d.root, "merge", branch}
+			}
+			fmt.Fprintf(a.out, "%s, commit: %s the branch %s: %s\n", k.id, are, of, printable.Command(merge...))
+		}
 	}
-	defer end()
-	n, err := a.commitGit(ctx, k, branch)
-	if err != nil {
-		return err
-	}
-	if n == 0 {
+	if commits == 0 {
 		return fmt.Errorf("%s has no commit that the directory's repository lacks", k.id)
 	}
-	if asJSON {
-		return report.Line(a.out, map[string]any{"agent": k.id, "branch": branch, "commits": n})
-	}
-	commits := "1 commit is"
-	if n > 1 {
-		commits = fmt.Sprintf("%d commits are", n)
-	}
-	fmt.Fprintf(a.out, "%s, commit: %s the branch %s: git merge %[3]s\n", k.id, commits, branch)
 	return nil
+}
+
+func (a *app) takeGitIn(ctx context.Context, d directory, branch string) (commits int, err error) {
+	k, end, err := a.flagged(ctx, d.kept)
+	if err != nil {
+		return 0, err
+	}
+	defer end()
+	return a.commitGit(ctx, k, branch)
 }
 
 func (a *app) discardCmd() *cobra.Command {

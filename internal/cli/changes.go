@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,12 +12,13 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/report"
+	"github.com/scopefs/scopefs/scope/agents"
 )
 
 type changesOptions struct {
 	selectOptions
 	formOptions
-	list bool
+	list, each bool
 }
 
 // formOptions are the flags that select how changes are printed.
@@ -58,6 +60,9 @@ otherwise with what it is now: what the host wrote since then is in the diff. "n
 names a file that undo cannot bring back, and why. A file of more than 4 MiB, or that is no
 text, has no diff.
 
+Of a directory whose changes are held, the list has all that is held there, as scopefs diff.
+Removals of one path that differ in nothing but their time are one line; --each lists each.
+
 --list lists what can be named: checkpoints, calls, sessions, undos.
 
 The list has all directories of the agent: what is in a further one has its path on the host.
@@ -77,6 +82,7 @@ changed last, by the log, with the command that lists the changes.`,
 	a.completeSession(c, "last")
 	o.formOptions.addFlags(c)
 	a.addAll(c)
+	c.Flags().BoolVar(&o.each, "each", false, "list each of several removals of one path")
 	c.Flags().BoolVar(&o.list, "list", false, "list the checkpoints, calls, sessions and undos in the history")
 	return c
 }
@@ -93,17 +99,25 @@ func (a *app) changes(c *cobra.Command, words []string, o changesOptions) error 
 		return err
 	}
 	a.noteInterrupted(k)
+	inLayer := false
 	if o.last() && len(k.words) == 0 && !o.list {
-		if l, err := a.lastHeld(c.Context(), k); err != nil || l != nil && l.settled == nil {
-			if err == nil {
-				err = a.diff(c.Context(), *l, diffOptions{formOptions: o.formOptions})
-			}
+		l, err := a.lastHeld(c.Context(), k)
+		if err != nil {
 			return err
 		}
+		if inLayer = l != nil && l.settled == nil; inLayer {
+			k = *l
+		}
 	}
-	all, err := a.keptDirectories(k, o.list)
+	all, err := a.keptDirectories(k, true)
 	if err != nil {
 		return err
+	}
+	if !o.list && !slices.ContainsFunc(all, func(d directory) bool { return !d.holdsAll() }) { // the same in every selection
+		if k.def.View.Changes == agents.ChangesHeld && !inLayer {
+			return k.keeps()
+		}
+		return a.diff(c.Context(), k, diffOptions{formOptions: o.formOptions})
 	}
 	if o.list {
 		return a.listGenerations(c.Context(), all, k, o)
@@ -122,12 +136,21 @@ func (a *app) changes(c *cobra.Command, words []string, o changesOptions) error 
 		}
 		var r *report.Changes
 		for _, d := range all {
-			one, err := report.FindChanges(ctx, d.h, k.id, d.sel, of, o.form())
-			if err != nil {
-				return err
+			var one *report.Changes
+			if d.holdsAll() {
+				one, err = report.FindDiff(ctx, d.h, k.id, d.globs(), o.form(), false)
+			} else {
+				one, err = report.FindChanges(ctx, d.h, k.id, d.sel, of, o.form())
 			}
-			r = joined(r, d, one)
+			if err != nil {
+				return fmt.Errorf("%s: %w", d.path(), err)
+			}
+			if r == nil {
+				r = report.NoChanges(k.id, of, o.form(), one.Nothing())
+			}
+			r.Join(d.root, one)
 		}
+		r.Each = o.each
 		return a.printChanges(k, r, o.json)
 	})
 }
@@ -143,6 +166,9 @@ func joined(all *report.Changes, d directory, one *report.Changes) *report.Chang
 
 func (a *app) printChanges(k kept, r *report.Changes, asJSON bool) error {
 	r.Compared = a.compared
+	if k.def.RootOf != "" {
+		r.Agent, r.Root = k.def.RootOf, k.def.Dir
+	}
 	if asJSON {
 		r.Complete()
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit/event"
 	"github.com/scopefs/scopefs/internal/exit"
+	"github.com/scopefs/scopefs/scope"
 )
 
 // The bounds of the commits that a bundle brings.
@@ -121,8 +122,8 @@ func (g *gitBranch) bundle(ctx context.Context, name string, known []string) (em
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	words := []string{"--base", g.paths.Base, "run", string(g.id), "--", "git", "bundle", "create", "--quiet", "-",
-		"HEAD", "--ignore-missing", "--not"}
+	words := append([]string{"--base", g.paths.Base, "run"}, g.inside()...)
+	words = append(words, "--", "git", "bundle", "create", "--quiet", "-", "HEAD", "--ignore-missing", "--not")
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", append(words, known...)...)
 	cmd.Env = append(os.Environ(), "SCOPEFS_RUN="+g.paths.Run, "SCOPEFS_STATE="+g.paths.State)
 	said := &said{}
@@ -148,6 +149,22 @@ func (g *gitBranch) bundle(ctx context.Context, name string, known []string) (em
 		err = fmt.Errorf("git bundle, in the sandbox of %s: %w", g.id, said.or(failed))
 	}
 	return false, err
+}
+
+// inside returns the words by which a run is in the directory.
+func (g *gitBranch) inside() []string {
+	if g.def.RootOf == "" {
+		return []string{string(g.id)}
+	}
+	words := []string{"-C", g.dir}
+	if g.def.Lent {
+		with := g.dir
+		if g.def.View.Access == scope.Read {
+			with += ":ro"
+		}
+		words = append(words, "--with", with)
+	}
+	return append(words, string(g.def.RootOf))
 }
 
 // maxHeader bounds what is before the pack in a bundle, in bytes.

@@ -22,6 +22,7 @@ import (
 	"github.com/scopefs/scopefs/internal/state"
 	"github.com/scopefs/scopefs/internal/terminal"
 	"github.com/scopefs/scopefs/internal/view"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 )
 
@@ -39,6 +40,20 @@ func (d directory) path() string { return d.def.Definition.Path(d.paths.Base) }
 
 // directories are those of one agent, its own first, if they have a history that the command is about.
 type directories []directory
+
+// holdsAll reports whether the directory's changes are held, all of them.
+func (d directory) holdsAll() bool { return d.def.View.Changes == agents.ChangesHeld }
+
+// globs returns patterns for what is selected of the directory: paths, and what is below them.
+func (d directory) globs() (all []string) {
+	for _, rel := range d.sel.Paths {
+		if name, err := audit.Unescape(rel); err == nil && name != "" {
+			name = scope.QuotePattern(name)
+			all = append(all, name, name+"/**")
+		}
+	}
+	return all
+}
 
 // rootsOf returns the roots of an agent, by their directories. One that was lent and is gone is not there.
 func rootsOf(k kept) (roots []kept, err error) {
@@ -63,15 +78,14 @@ func rootsOf(k kept) (roots []kept, err error) {
 }
 
 // keptDirectories returns the directories of an agent whose changes are kept: its own, and roots that have changed. With held also those
-// that hold changes: they can be taken back, and their versions not be shown.
+// that hold all changes: they can be taken back, and their versions not be shown.
 func (a *app) keptDirectories(k kept, held bool) (all directories, err error) {
 	roots, err := rootsOf(k)
 	if err != nil {
 		return nil, err
 	}
-	held = held && k.def.View.Changes == agents.ChangesHeld
 	own := k.keeps()
-	if own == nil || held {
+	if own == nil || held && k.def.View.Changes == agents.ChangesHeld {
 		all = append(all, directory{kept: k})
 	}
 	for _, r := range roots {
@@ -119,7 +133,7 @@ func (a *app) open(ctx context.Context, all directories, f func(context.Context,
 	defer func(out io.Writer) { a.out = out }(a.out)
 	a.out = a.progress.Before(a.out)
 	all = slices.Clone(all)
-	at, unmounted := of.paths, false
+	at, unmounted := of.paths, anew(of.paths.Base, of.def.Dir) // a directory that was made anew is not mounted for the agent of the one before
 	for i := range all {
 		d := &all[i]
 		d.paths = at

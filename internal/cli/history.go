@@ -117,7 +117,7 @@ func (a *app) agentWith(ctx context.Context, words []string) (kept, error) {
 	if a.ofNone(words) {
 		return kept{}, a.whichAgent(ctx)
 	}
-	if _, project, err := a.where(); len(words) > 0 && (err != nil || project == nil) {
+	if _, project, err := a.where(); len(words) > 0 && (err != nil || project == nil || replaces(project, words[0])) {
 		if err := a.find(words[0]); err != nil {
 			return kept{}, err
 		}
@@ -153,6 +153,12 @@ func (a *app) agentWith(ctx context.Context, words []string) (kept, error) {
 		k.below, _ = strings.CutPrefix(paths.Real(wd), project.Dir+"/")
 	}
 	return k, nil
+}
+
+// replaces reports whether a name is the id of the project whose directory was at the path of this one before.
+func replaces(project *config.Project, name string) bool {
+	all, _ := paths.Finder{DirOf: agents.DirOf}.Projects(name) // another command says what is wrong
+	return len(all) == 1 && all[0].Gone && string(all[0].ID) == name && all[0].Dir == project.Dir
 }
 
 // elsewhere says where a PATH of a command was looked for that selects nothing, if that may not be meant.

@@ -69,6 +69,10 @@ func layersOf(k kept) (all []kept, err error) {
 	if err != nil {
 		return nil, err
 	}
+	return layersIn(loaded, k), nil
+}
+
+func layersIn(loaded *agents.Snapshot, k kept) (all []kept) {
 	owner := func(def *agents.Agent) *agents.Agent {
 		if def.RootOf != "" {
 			return loaded.Agents[def.RootOf]
@@ -87,19 +91,20 @@ func layersOf(k kept) (all []kept, err error) {
 		l.id, l.def, l.layer = id, def, own.Name
 		all = append(all, l)
 	}
-	return all, nil
+	return all
 }
 
 // layer returns the one of an agent's layers that holds changes. Where several do, it lists them, and the error says how to name one.
 func (a *app) layer(ctx context.Context, k kept) (kept, error) {
-	all, err := layersOf(k)
+	known, _, err := definitions.Load(k.paths)
 	if err != nil {
 		return k, err
 	}
+	all := layersIn(known, k)
 	holding := slices.DeleteFunc(slices.Clone(all), func(l kept) bool { return !l.holding() && !l.rootsHolding() })
 	if len(holding) > 1 {
 		var list report.Branches
-		holding, list = a.listLayers(ctx, holding)
+		holding, list = a.listLayers(ctx, known, holding)
 		if len(holding) > 1 {
 			var names []string
 			for _, l := range holding {
@@ -119,10 +124,10 @@ func (a *app) layer(ctx context.Context, k kept) (kept, error) {
 }
 
 // listLayers lists what layers hold. It leaves out those that hold nothing.
-func (a *app) listLayers(ctx context.Context, all []kept) (holding []kept, list report.Branches) {
+func (a *app) listLayers(ctx context.Context, known *agents.Snapshot, all []kept) (holding []kept, list report.Branches) {
 	for _, k := range all {
 		dirs, err := a.heldDirectories(ctx, k)
-		b := report.Branch{Branch: k.id, Agent: cmp.Or(k.def.Branch, k.id)}
+		b := k.asBranch(known)
 		if err == nil {
 			err = a.open(ctx, dirs, func(ctx context.Context, dirs directories) (err error) {
 				for _, d := range dirs {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -206,8 +207,8 @@ func (a *app) agentIn(p config.Paths, project *config.Project, name string) (sco
 	return id, err
 }
 
-// rootIn returns the agent that is the root --root of an agent. Of a directory that was lent with and without changes it is the one
-// with changes.
+// rootIn returns the agent that is the root --root of an agent, else of a branch of it. Of a directory that was lent with and without
+// changes it is the one with changes.
 func (a *app) rootIn(p config.Paths, of scope.ID) (id scope.ID, err error) {
 	dir, err := filepath.Abs(a.Root)
 	if err != nil {
@@ -221,19 +222,21 @@ func (a *app) rootIn(p config.Paths, of scope.ID) (id scope.ID, err error) {
 		return id, err
 	}
 	var dirs []string
-	for _, def := range all.Agents {
-		if def.RootOf != of {
+	var found *agents.Agent
+	for _, name := range slices.Sorted(maps.Keys(all.Agents)) {
+		def := all.Agents[name]
+		if owner := all.Agents[def.RootOf]; def.RootOf != of && (owner == nil || owner.Branch != of || a.Branch != "") {
 			continue
 		}
 		dirs = append(dirs, printable.Command("--root", def.Dir))
-		if def.Dir == dir && (id == "" || def.View.Access != scope.Read) {
-			id = def.Name
+		if def.Dir == dir && (found == nil || found.RootOf != of && def.RootOf == of || found.RootOf == def.RootOf && def.View.Access != scope.Read) {
+			found = def
 		}
 	}
 	slices.Sort(dirs)
 	switch {
-	case id != "":
-		return id, nil
+	case found != nil:
+		return found.Name, nil
 	case len(dirs) == 0:
 		return id, exit.Usagef("--root %s: %s has no further directories: see scopefs run --with", printable.Text(a.Root), of)
 	}

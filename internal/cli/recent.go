@@ -56,19 +56,17 @@ func (a *app) happened(ctx context.Context, since time.Time) (list report.Happen
 // lists returns the command that lists what an agent has changed.
 func (a *app) lists(p config.Paths, known *agents.Snapshot, def *agents.Agent) string {
 	words := []string{"scopefs", "changes"}
+	if def.Dir != "" && !exists(def.Dir) { // its history needs the directory
+		return printable.Command("scopefs", "audit", "--base", p.Base, "--agent", string(def.Name))
+	}
 	if def.View.Changes == agents.ChangesHeld {
 		words[1] = "diff"
 	}
 	if of := known.Agents[def.RootOf]; of != nil {
 		words, def = append(words, "--root", def.Dir), of
 	}
-	own := paths.InProjects(p.Base) && def.Dir != ""
-	if own { // a directory that was made anew is another project, and one that is gone is none
-		now, err := paths.Finder{DirOf: agents.DirOf}.Of(def.Dir)
-		own = err == nil && now.Base == p.Base
-	}
 	switch at, _, err := a.where(); {
-	case own:
+	case paths.InProjects(p.Base) && def.Dir != "" && !anew(p.Base, def.Dir):
 		words = append(words, "--dir", def.Dir)
 		if def.Branch != "" {
 			words = append(words, "--branch", string(def.Name))
@@ -79,6 +77,15 @@ func (a *app) lists(p config.Paths, known *agents.Snapshot, def *agents.Agent) s
 		words = append(words, "--base", p.Base, string(def.Name))
 	}
 	return printable.Command(words...)
+}
+
+// anew reports whether the directory of a project was made anew: it is another project.
+func anew(base, dir string) bool {
+	if dir == "" || !paths.InProjects(base) {
+		return false
+	}
+	now, err := paths.Finder{DirOf: agents.DirOf}.Of(dir)
+	return err == nil && now.Base != base
 }
 
 // places returns the base that the command names; else all of the user's.

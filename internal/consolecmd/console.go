@@ -142,7 +142,8 @@ func (v Env) serve(ctx context.Context, o options, req api.LinkRequest) error {
 // showLink prints a link, and opens it. A terminal shows its QR code, too.
 func (v Env) showLink(reply api.LinkReply, req api.LinkRequest, o options) error {
 	if link, err := url.Parse(reply.Link); req.Pair != "" && err == nil && link.Hostname() == "localhost" {
-		fmt.Fprintln(v.Err, "scopefs: only a browser of this host can open this link: for a phone give --listen, --tls-cert and --tls-key")
+		fmt.Fprintln(v.Err, "scopefs: only a browser of this host can open this link: for a phone scopefs console pair --listen ADDRESS:PORT "+
+			"--tls-cert FILE --tls-key FILE, with an address of this host and a certificate for its name")
 	}
 	show := func() error {
 		if terminal.Is(v.Out) {

@@ -204,17 +204,38 @@ func (s source) splice(from, to int, with string) []byte {
 
 // replaceScalar replaces a scalar of one line.
 func (s source) replaceScalar(n *yaml.Node, with string) ([]byte, error) {
-	from, literal := s.offset(n), n.Value
-	switch n.Style {
-	case yaml.DoubleQuotedStyle:
-		literal = `"` + literal + `"`
-	case yaml.SingleQuotedStyle:
-		literal = "'" + literal + "'"
+	from := s.offset(n)
+	if n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0 {
+		closes := -1
+		if strings.IndexByte(`"'`, s.text[from]) >= 0 { // no tag
+			closes = s.quoted(from)
+		}
+		if closes < 0 || bytes.ContainsAny(s.text[from:closes], "\n\r") {
+			return nil, ErrByHand
+		}
+		return s.splice(from, closes+1, with), nil
 	}
-	if literal == "" || !bytes.HasPrefix(s.text[from:], []byte(literal)) {
+	if n.Value == "" || !bytes.HasPrefix(s.text[from:], []byte(n.Value)) {
 		return nil, ErrByHand
 	}
-	return s.splice(from, from+len(literal), with), nil
+	return s.splice(from, from+len(n.Value), with), nil
+}
+
+// quoted returns where the quotation that begins at a byte ends; -1: nowhere. In single quotes two are a quote, in double quotes a
+// backslash escapes one.
+func (s source) quoted(from int) int {
+	for at, c := from+1, s.text[from]; at < s.end; at++ {
+		switch {
+		case c == '"' && s.text[at] == '\\':
+			at++
+		case s.text[at] != c:
+		case c == '\'' && at+1 < s.end && s.text[at+1] == c:
+			at++
+		default:
+			return at
+		}
+	}
+	return -1
 }
 
 // replaceFlow replaces a flow collection of one line, which has no comment.
@@ -366,7 +387,7 @@ func (s source) parts(n *yaml.Node) (parts []span, closes int, err error) {
 	part := span{from: at + 1}
 	depth := 0
 	for ; at < s.end; at++ {
-		switch c := s.text[at]; c {
+		switch s.text[at] {
 		case '[', '{':
 			depth++
 		case ']', '}':
@@ -387,10 +408,8 @@ func (s source) parts(n *yaml.Node) (parts []span, closes int, err error) {
 			if !strings.ContainsRune(" \t\n[{,:", rune(s.text[at-1])) {
 				continue // within a plain scalar
 			}
-			for at++; at < s.end && s.text[at] != c; at++ {
-				if c == '"' && s.text[at] == '\\' {
-					at++
-				}
+			if at = s.quoted(at); at < 0 {
+				return nil, 0, ErrByHand
 			}
 		}
 	}

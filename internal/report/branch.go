@@ -1,9 +1,11 @@
 package report
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
@@ -19,6 +21,7 @@ type Branches []Branch
 type Branch struct {
 	Branch    scope.ID         `json:"branch"`
 	Agent     scope.ID         `json:"agent"`
+	Root      string           `json:"root,omitempty"` // the further directory of the agent that it is of alone; "": none, or its own
 	Forked    time.Time        `json:"forked,omitzero"`
 	Changes   int              `json:"changes"`
 	Bytes     int64            `json:"bytes"`     // of the files that it adds or changes
@@ -61,7 +64,7 @@ func (all Branches) Compare() {
 	for i := range all {
 		all[i].Overlaps = map[scope.ID]int{}
 		for j := range all {
-			if i == j || all[i].Agent != all[j].Agent {
+			if all[i].Branch == all[j].Branch || all[i].Agent != all[j].Agent || all[i].Root != all[j].Root {
 				continue
 			}
 			for _, path := range all[i].paths {
@@ -73,22 +76,32 @@ func (all Branches) Compare() {
 	}
 }
 
+// when returns some words if yes.
+func when(yes bool, words ...any) []any {
+	if yes {
+		return words
+	}
+	return nil
+}
+
 // Print prints a row for each branch.
 func (all Branches) Print(w io.Writer) error {
 	var t Table
-	t.Row("BRANCH", "AGENT", "FORKED", "CHANGES", "SIZE", "CONFLICTS", "OVERLAPS")
+	roots := slices.ContainsFunc(all, func(b Branch) bool { return b.Root != "" })
+	row := func(branch, agent, root string, words ...any) {
+		t.Row(slices.Concat([]any{branch, agent}, when(roots, cmp.Or(quoted(root), "-")), words)...)
+	}
+	row("BRANCH", "AGENT", "ROOT", "FORKED", "CHANGES", "SIZE", "CONFLICTS", "OVERLAPS")
 	for _, b := range all {
 		if b.Error != "" {
-			t.Row(string(b.Branch), string(b.Agent), "-", "-", "-", "-", printable.Text(b.Error))
+			row(string(b.Branch), string(b.Agent), b.Root, "-", "-", "-", "-", printable.Text(b.Error))
 			continue
 		}
 		var others []string
-		for _, other := range all {
-			if n := b.Overlaps[other.Branch]; n > 0 {
-				others = append(others, fmt.Sprintf("%s %d", other.Branch, n))
-			}
+		for _, other := range slices.Sorted(maps.Keys(b.Overlaps)) {
+			others = append(others, fmt.Sprintf("%s %d", other, b.Overlaps[other]))
 		}
-		t.Row(string(b.Branch), string(b.Agent), b.Forked.Local().Format(time.DateTime), fmt.Sprint(b.Changes), sizeText(b.Bytes),
+		row(string(b.Branch), string(b.Agent), b.Root, b.Forked.Local().Format(time.DateTime), fmt.Sprint(b.Changes), sizeText(b.Bytes),
 			fmt.Sprint(b.Conflicts), list(others))
 	}
 	return t.Print(w)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -23,13 +24,15 @@ import (
 // Changes is what an agent changed, by its history.
 type Changes struct {
 	Agent   scope.ID     `json:"agent"`
-	Of      string       `json:"of"` // which changes, in words
+	Root    string       `json:"root,omitempty"` // the further directory of the agent that they are of alone
+	Of      string       `json:"of"`             // which changes, in words
 	Changes []FileChange `json:"changes"`
 	Hash    string       `json:"hash,omitempty"` // of those in a branch, if it was asked for
 
 	held     bool // they are in a branch
 	form     ChangesForm
 	nothing  string
+	Each     bool                  `json:"-"` // equal removals have a line each
 	Compared func(done, total int) `json:"-"` // is called for each file whose contents were compared; nil: nothing is
 
 	parts []part
@@ -45,12 +48,15 @@ type part struct {
 type FileChange struct {
 	history.Change
 	Root    string `json:"root,omitempty"` // the further directory of the agent that has Path, which is absolute
+	Held    bool   `json:"held,omitempty"` // it waits for a commit, beside others that do not
 	Old     *none  `json:"old,omitempty"`  // hides those of Change: they are for requests
 	New     *none  `json:"new,omitempty"`
 	Diff    string `json:"diff,omitempty"`
 	NoDiff  string `json:"no_diff,omitempty"` // why a file has none
 	Added   int    `json:"lines_added,omitempty"`
 	Removed int    `json:"lines_removed,omitempty"`
+
+	times int // how many equal ones it stands for
 }
 
 type none struct{}
@@ -76,6 +82,9 @@ func FindChanges(ctx context.Context, h *api.History, id scope.ID, sel history.S
 	r.add(ctx, h, list)
 	return r, nil
 }
+
+// Nothing returns why there are no changes; "": another reason than that nothing was changed is not known.
+func (r *Changes) Nothing() string { return r.nothing }
 
 // NoChanges returns the report of an empty selection, and why it is empty.
 func NoChanges(id scope.ID, of string, form ChangesForm, why string) *Changes {
@@ -110,6 +119,11 @@ func (r *Changes) Empty() *Changes {
 // Join adds the changes of a directory of the agent: its own, or the root dir, whose paths become those of the host.
 func (r *Changes) Join(dir string, other *Changes) {
 	r.parts = append(r.parts, other.parts...)
+	if other.held && !r.held {
+		for i := range other.Changes {
+			other.Changes[i].Held = true
+		}
+	}
 	if dir == "" {
 		r.Changes = append(r.Changes, other.Changes...)
 		return
@@ -295,7 +309,7 @@ func (r *Changes) Print(w io.Writer) error {
 func (r *Changes) print(w io.Writer) error {
 	switch r.form {
 	case ChangesNames:
-		for _, c := range r.Changes {
+		for _, c := range r.folded() {
 			if _, err := fmt.Fprintln(w, printable.Text(c.Path)); err != nil {
 				return err
 			}
@@ -304,9 +318,12 @@ func (r *Changes) print(w io.Writer) error {
 	case ChangesPatch:
 		return r.printDiffs(w)
 	}
-	of := printable.Text(r.Of)
-	if of != string(r.Agent) { // the branch held
-		of = string(r.Agent) + ", " + of
+	of := string(r.Agent)
+	if r.Root != "" {
+		of += ", " + printable.Text(r.Root)
+	}
+	if r.Of != string(r.Agent) { // the branch held
+		of += ", " + printable.Text(r.Of)
 	}
 	if _, err := fmt.Fprintf(w, "%s: %s\n", of, r.count()); err != nil {
 		return err
@@ -326,28 +343,77 @@ func (r *Changes) print(w io.Writer) error {
 	default:
 		table.Row("CHANGE", "SIZE", "LAST", "BY", "CALL", "PATH")
 	}
-	for _, c := range r.Changes {
-		table.Row(c.Kind, sizes(c.Change), c.Last.Local().Format(time.DateTime), list(c.By), list(c.Calls), changed(c.Change))
+	for _, c := range r.folded() {
+		name, last := changed(c.Change), c.Last.Local().Format(time.DateTime)
+		if c.times > 1 {
+			name += fmt.Sprintf(" (%d times)", c.times)
+		}
+		if c.Held {
+			name, last = name+" (held)", "-"
+		}
+		table.Row(c.Kind, sizes(c.Change), last, list(c.By), list(c.Calls), name)
 	}
 	return table.Print(w)
 }
 
+// folded returns the changes, and for removals of one path, which differ in nothing but who made them and when, the last of them.
+func (r *Changes) folded() (all []FileChange) {
+	at := map[string]int{}
+	for _, c := range r.Changes {
+		c.times = 1
+		key := changed(c.Change)
+		i, found := at[key]
+		if r.Each || c.Kind != history.Deleted || c.Held || !found {
+			if c.Kind == history.Deleted && !c.Held {
+				at[key] = len(all)
+			}
+			all = append(all, c)
+			continue
+		}
+		was := all[i]
+		if was.Last.After(c.Last) {
+			c, was = was, c
+		}
+		c.times = all[i].times + 1
+		c.By, c.Calls = union(was.By, c.By), union(was.Calls, c.Calls)
+		all[i] = c
+	}
+	return all
+}
+
+// union returns the words of two lists, each once.
+func union(a, b []string) []string {
+	all := slices.Clone(a)
+	for _, word := range b {
+		if !slices.Contains(all, word) {
+			all = append(all, word)
+		}
+	}
+	return all
+}
+
 // count returns how many changes there are, and how many cannot be taken back.
 func (r *Changes) count() string {
-	unkept := 0
+	unkept, held := 0, 0
 	for _, c := range r.Changes {
 		if c.Why != "" {
 			unkept++
 		}
+		if c.Held {
+			held++
+		}
 	}
-	switch n := len(r.Changes); {
-	case n == 0:
+	if len(r.Changes) == 0 {
 		return cmp.Or(r.nothing, "nothing was changed")
-	case unkept > 0:
-		return fmt.Sprintf("%s, %d not kept", counted(n, "change"), unkept)
-	default:
-		return counted(n, "change")
 	}
+	text := counted(len(r.Changes), "change")
+	if held > 0 {
+		text += fmt.Sprintf(", %d held", held)
+	}
+	if unkept > 0 {
+		text += fmt.Sprintf(", %d not kept", unkept)
+	}
+	return text
 }
 
 // counted returns a number and a noun.

@@ -160,11 +160,17 @@ var protectedNames = sync.OnceValue(func() func(rel string) bool {
 	return covers
 })
 
-// unlisted returns effects that say why the changes in a view cannot be listed; nil: they can. lists is what lists held ones.
-func unlisted(v View, lists string) *effect.Effects {
+// What is said of held changes: to the agent, and to the operator.
+const (
+	heldInCall = "changes are held and not listed here: diff lists them"
+	heldInRun  = "changes are held: scopefs diff, commit or discard"
+)
+
+// unlisted returns effects that say why the changes in a view cannot be listed; nil: they can. held says it of held ones.
+func unlisted(v View, held string) *effect.Effects {
 	switch {
 	case v.Definition().View.Changes == agents.ChangesHeld:
-		return &effect.Effects{Unknown: "changes are held and not listed here: " + lists + " lists them"}
+		return &effect.Effects{Unknown: held}
 	case !v.Keeps():
 		return &effect.Effects{Unknown: "what changed is not known: this view keeps no history", Direct: v.Unkept() == ""}
 	}
@@ -191,7 +197,7 @@ func (w *watch) Effects(ctx context.Context, earlier tools.Begun) (e *effect.Eff
 	if v == nil {
 		return nil, false
 	}
-	why := unlisted(v, "diff")
+	why := unlisted(v, heldInCall)
 	if c.held != nil {
 		why = &effect.Effects{Unknown: "changes wait for the caller, who commits them"}
 	}
@@ -238,7 +244,7 @@ func (c *client) rootEffects(ctx context.Context, e *effect.Effects, roots []sco
 			continue
 		}
 		v, key := of.View(), work.Call+" "+string(id)
-		root := unlisted(v, "diff")
+		root := unlisted(v, heldInCall)
 		if root == nil {
 			var until uint64
 			work.After = c.told.of(key)
@@ -366,7 +372,7 @@ func (b *Sandbox) Effects(ctx context.Context) *effect.Effects {
 
 // effectsIn returns what the sandbox has changed in one view.
 func (b *Sandbox) effectsIn(ctx context.Context, v View) *effect.Effects {
-	if why := unlisted(v, "scopefs diff"); why != nil {
+	if why := unlisted(v, heldInRun); why != nil {
 		return why
 	}
 	e, _ := effectsOf(ctx, v, history.Work{Session: b.Name, Began: b.began}, "")
