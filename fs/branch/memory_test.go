@@ -48,7 +48,7 @@ func unmount(t *testing.T, at string) {
 func seeds(t *testing.T, model func(t *testing.T, seed uint64, top string)) {
 	need.Once(t)
 	at := inMemory(t)
-	for seed := range need.Rounds("SCOPEFS_TEST_BRANCH_SEEDS", 60, 200) {
+	for seed := range need.Rounds("SCOPEFS_TEST_BRANCH_SEEDS", 200, 200) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			top := filepath.Join(at, fmt.Sprint(seed))
 			require.NoError(t, os.Mkdir(top, 0o755))

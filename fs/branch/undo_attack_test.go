@@ -36,7 +36,7 @@ func written(t testing.TB, dir string) map[string]string {
 // nothing that the other one has written, and changes nothing in the directory.
 func TestModelUndoOfSessions(t *testing.T) {
 	need.Once(t)
-	for seed := range need.Rounds("SCOPEFS_TEST_BRANCH_SEEDS", 30, 100) {
+	for seed := range need.Rounds("SCOPEFS_TEST_BRANCH_SEEDS", 100, 100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { modelSessions(t, uint64(seed)) })
 	}
 }

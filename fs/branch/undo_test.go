@@ -250,7 +250,7 @@ func read(t *testing.T, path string) string {
 // TestModelUndo makes random changes in a layer and travels between checkpoints: each is as it was, and the directory stays as it is.
 func TestModelUndo(t *testing.T) {
 	need.Once(t)
-	for seed := range need.Rounds("SCOPEFS_TEST_BRANCH_SEEDS", 60, 200) {
+	for seed := range need.Rounds("SCOPEFS_TEST_BRANCH_SEEDS", 200, 200) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { modelUndo(t, uint64(seed)) })
 	}
 }
