@@ -50,6 +50,7 @@ const (
 	OutcomeLost       = event.OutcomeLost
 	OutcomeLow        = event.OutcomeLow
 	OutcomeRemoved    = event.OutcomeRemoved
+	OutcomeRefused    = event.OutcomeRefused
 	OutcomeKept       = event.OutcomeKept
 	OutcomeAnchored   = event.OutcomeAnchored
 	OutcomeLate       = event.OutcomeLate
