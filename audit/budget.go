@@ -21,10 +21,11 @@ const tellEvery = time.Hour
 
 // admit takes the bytes of a group of an agent's events from its budget, or returns why the log refuses the group.
 func (s *store) admit(agent string, bodies []byte, now time.Time) error {
-	most := float64(s.opts.ChannelDay)
-	if most <= 0 {
+	day := float64(s.opts.ChannelDay)
+	if day <= 0 {
 		return nil
 	}
+	most := 2 * day
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.budgets[agent]
@@ -32,7 +33,7 @@ func (s *store) admit(agent string, bodies []byte, now time.Time) error {
 		b = &budget{left: most, at: now}
 		s.budgets[agent] = b
 	}
-	b.left, b.at = min(most, b.left+most*max(now.Sub(b.at), 0).Hours()/24), now
+	b.left, b.at = min(most, b.left+day*max(now.Sub(b.at), 0).Hours()/24), now
 	if size := float64(len(bodies)); size <= b.left {
 		b.left -= size
 		return nil
@@ -41,7 +42,7 @@ func (s *store) admit(agent string, bodies []byte, now time.Time) error {
 	if now.Sub(b.told) >= tellEvery {
 		s.tell(agent, b, now)
 	}
-	return fmt.Errorf("agent %s has written what it may in a day, %d bytes", agent, s.opts.ChannelDay)
+	return fmt.Errorf("agent %s has written more than the %d bytes that it may in a day", agent, s.opts.ChannelDay)
 }
 
 // tell records what the log has refused of an agent. The caller holds mu.

@@ -46,7 +46,7 @@ func (t *Tally) Values() int { return t.values }
 // What the input of an agent takes of a processor before a door bounds it: a fifth, whatever the doors and however many clients.
 const (
 	shareSecond = 200 * time.Millisecond // of processor time, each second
-	shareBurst  = 200 * time.Millisecond // at once
+	shareBurst  = 100 * time.Millisecond // at once
 )
 
 // NewShare returns the share of an agent. All doors of the agent have the same one.

@@ -271,8 +271,7 @@ func (d *Daemon) openLog(process func() (audit.Process, error)) (*audit.Log, err
 		UID:      account.HostUID,
 		Recorded: d.counted.Count,
 		KeepAge:  d.Settings.Log.Keep, KeepBytes: d.Settings.Log.Size, Continued: outlive.Calls(d.runs.left),
-		// What waits for an agent's own pace (ledger.Paces) is never as much: those are at most agent_day at once, and agent_day each day.
-		ChannelDay: 2 * d.Settings.Log.AgentDay,
+		ChannelDay: d.Settings.Log.AgentDay, // which ledger.Paces keep an agent below
 	})
 }
 

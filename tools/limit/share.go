@@ -17,8 +17,8 @@ func NewShare(each, burst time.Duration) *Share {
 	return &Share{NewPace(float64(each.Microseconds()), int(burst.Microseconds()), nil), NewSlots(1)}
 }
 
-// Wait takes time, at most the burst, and returns when it is earned. Callers wait in the order in which they came. If ctx ends
-// first, Wait takes nothing and returns ctx's error.
+// Wait takes time and returns when it is earned. Callers wait in the order in which they came. If ctx ends first, Wait returns
+// ctx's error, and has taken nothing, or of more than the burst what was earned meanwhile.
 func (s *Share) Wait(ctx context.Context, time time.Duration) error {
 	if s == nil {
 		return ctx.Err()
@@ -28,14 +28,24 @@ func (s *Share) Wait(ctx context.Context, time time.Duration) error {
 		return err
 	}
 	defer done()
-	return s.pace.Wait(ctx, nil, int(time.Microseconds()))
+	most := s.pace.bucket.Burst()
+	for n := int(time.Microseconds()); ; n -= most {
+		if err := s.pace.Wait(ctx, nil, n); err != nil || n <= most {
+			return err
+		}
+	}
 }
 
-// Spend takes time, at most the burst, for what was done already, and returns how much is left. Less than none is a debt, which the
+// Spend takes time for what was done already, and returns how much is left. Less than none is a debt, which the
 // next caller of Wait waits for.
 func (s *Share) Spend(spent time.Duration) (left time.Duration) {
 	if s == nil {
 		return 0
 	}
-	return time.Duration(s.pace.Spend(int(spent.Microseconds())) * float64(time.Microsecond))
+	most := s.pace.bucket.Burst()
+	n := int(spent.Microseconds())
+	for ; n > most; n -= most {
+		s.pace.Spend(most)
+	}
+	return time.Duration(s.pace.Spend(n) * float64(time.Microsecond))
 }

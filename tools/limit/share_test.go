@@ -21,7 +21,9 @@ func TestShare(t *testing.T) {
 		assert.Equal(t, 100*time.Millisecond, took(wait(20*time.Millisecond)))
 		assert.Equal(t, -40*time.Millisecond, s.Spend(40*time.Millisecond))
 		assert.Equal(t, 300*time.Millisecond, took(wait(20*time.Millisecond)))
-		assert.Equal(t, time.Second/2, took(wait(time.Hour)), "at most the burst")
+		assert.Equal(t, 5*time.Second, took(wait(time.Second)), "more than the burst")
+		assert.Equal(t, -250*time.Millisecond, s.Spend(250*time.Millisecond))
+		time.Sleep(1250 * time.Millisecond)
 
 		gone, leave := context.WithCancel(t.Context())
 		var all sync.WaitGroup

@@ -123,7 +123,7 @@ func (f *Face) call(ctx context.Context, req *mcp.CallToolRequest) (mcp.Result, 
 		}
 	}
 	result, err := f.set.Call(ctx, c)
-	if bad, ok := errors.AsType[*tools.Error](err); ok && (bad.Code == tools.Invalid || bad.Code == tools.TooLarge) {
+	if bad, ok := errors.AsType[*tools.Error](err); ok && bad.Code == tools.Invalid { // the door does not parse what is too large
 		f.opt.Inbox.refused(cost)
 	}
 	if asked, ok := errors.AsType[*tools.Asked](err); ok {
