@@ -16,8 +16,7 @@ type budget struct {
 	told          time.Time // when the log last recorded that it refuses
 }
 
-// tellEvery is the least time between two events about one agent's budget.
-const tellEvery = time.Hour
+const tellEvery = time.Hour // the least between two events about one agent's budget
 
 // admit takes the bytes of a group of an agent's events from its budget, or returns why the log refuses the group.
 func (s *store) admit(agent string, bodies []byte, now time.Time) error {
@@ -25,15 +24,14 @@ func (s *store) admit(agent string, bodies []byte, now time.Time) error {
 	if day <= 0 {
 		return nil
 	}
-	most := 2 * day
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.budgets[agent]
 	if b == nil {
-		b = &budget{left: most, at: now}
+		b = &budget{left: 2 * day, at: now}
 		s.budgets[agent] = b
 	}
-	b.left, b.at = min(most, b.left+day*max(now.Sub(b.at), 0).Hours()/24), now
+	b.left, b.at = min(2*day, b.left+day*max(now.Sub(b.at), 0).Hours()/24), now
 	if size := float64(len(bodies)); size <= b.left {
 		b.left -= size
 		return nil
