@@ -16,6 +16,9 @@ type budget struct {
 	told          time.Time // when the log last recorded that it refuses
 }
 
+// OutcomeRefused: the log refused events of an agent that would be more than its channels may write in a day.
+const OutcomeRefused = "refused"
+
 const tellEvery = time.Hour // the least between two events about one agent's budget
 
 // admit takes the bytes of a group of an agent's events from its budget, or returns why the log refuses the group.

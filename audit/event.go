@@ -50,7 +50,6 @@ const (
 	OutcomeLost       = event.OutcomeLost
 	OutcomeLow        = event.OutcomeLow
 	OutcomeRemoved    = event.OutcomeRemoved
-	OutcomeRefused    = event.OutcomeRefused
 	OutcomeKept       = event.OutcomeKept
 	OutcomeAnchored   = event.OutcomeAnchored
 	OutcomeLate       = event.OutcomeLate

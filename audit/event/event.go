@@ -36,7 +36,6 @@ const (
 	OutcomeLost       = "lost"          // another program removed, renamed, replaced or truncated segments
 	OutcomeLow        = "low space"     // the disk is nearly full
 	OutcomeRemoved    = "removed"       // the log removed segments: too old, or the log was too large
-	OutcomeRefused    = "refused"       // the log refused events of an agent that would be more than its channels may write in a day
 	OutcomeKept       = "kept"          // the log could not compress or remove segments
 	OutcomeAnchored   = "anchored"      // a signed head is kept elsewhere; recorded by the daemon
 	OutcomeLate       = "anchor late"   // no head was kept elsewhere for some time; likewise
