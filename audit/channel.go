@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/scopefs/scopefs/audit/event"
 	"github.com/scopefs/scopefs/internal/descriptors"
@@ -23,7 +24,8 @@ type Channel struct {
 	own lane
 }
 
-// ErrRefused is the error of events that a channel must not write. None of them is in the log, and the log works.
+// ErrRefused is the error of events that a channel must not write, or that are more than [Options.ChannelDay]. None of them is in the
+// log, and the log works.
 var ErrRefused = errors.New("not an event that this channel may write")
 
 // Channel returns a channel for the events of an agent. It ends with the log, whose state it shares: see [Log.Err].
@@ -52,6 +54,9 @@ func (s *store) channel(agent string) appender { return agentStore{s, agent} }
 
 func (s agentStore) append(bodies []byte) (first uint64, err error) {
 	if bodies, err = ofAgent(bodies, s.agent); err != nil {
+		return 0, &refusal{err.Error()}
+	}
+	if err = s.admit(s.agent, bodies, time.Now()); err != nil {
 		return 0, &refusal{err.Error()}
 	}
 	return s.store.append(bodies)

@@ -101,10 +101,10 @@ func (c attacker) answer(t *testing.T) (a answer, err error) {
 }
 
 // attack returns a log of another process, and functions that give an attacker a channel.
-func attack(t *testing.T) (l *Log, dir string, channel func() attacker) {
+func attack(t *testing.T, day int64) (l *Log, dir string, channel func() attacker) {
 	start, _ := writers(t)
 	dir = t.TempDir()
-	l, err := Start(start, dir, Options{Retry: 10 * time.Millisecond})
+	l, err := Start(start, dir, Options{Retry: 10 * time.Millisecond, Sync: 10 * time.Millisecond, ChannelDay: day})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	return l, dir, func() attacker {
@@ -122,7 +122,7 @@ func frame(length int, text string) string {
 // TestChannelAttack: the holder of agent a's channel cannot write events of agent b, events of the daemon, or lines that the log itself
 // would not write. Others append afterwards, and the log has their events alone.
 func TestChannelAttack(t *testing.T) {
-	l, dir, channel := attack(t)
+	l, dir, channel := attack(t, 0)
 	uid := uint32(0)
 	body := func(change func(*Event)) string {
 		e := clean(own())
@@ -191,7 +191,7 @@ func TestChannelAttack(t *testing.T) {
 
 // TestChannelRefusal: an event that a channel must not write fails, and neither the log nor the next event does.
 func TestChannelRefusal(t *testing.T) {
-	l, dir, _ := attack(t)
+	l, dir, _ := attack(t, 0)
 	c := l.Channel("a")
 	_, err := c.Append(noCtx, Event{Event: KindFile, Agent: "b"})
 	require.ErrorIs(t, err, ErrRefused)
@@ -204,7 +204,7 @@ func TestChannelRefusal(t *testing.T) {
 
 // TestChannelFlood: attackers that write as fast as they can delay nobody else, whether they read answers or not.
 func TestChannelFlood(t *testing.T) {
-	l, _, channel := attack(t)
+	l, _, channel := attack(t, 0)
 	e := clean(own())
 	e.Path = "p"
 	one := string(appendBody(nil, e))
@@ -250,4 +250,81 @@ func TestChannelFlood(t *testing.T) {
 	t.Logf("200 events took %v", time.Since(began))
 	assert.Less(t, time.Since(began), 30*time.Second, "a channel that is full holds the others up")
 	require.NoError(t, l.Close())
+}
+
+// TestAttackChannelFills: the holder of agent a's channels writes as much as it can. The log has no more of a's events than they may
+// have in a day, so that retention by size removes nobody's for them. It says once that it refuses, a's next change is refused, and
+// others append as before.
+func TestAttackChannelFills(t *testing.T) {
+	const day = 256 << 10
+	l, dir, channel := attack(t, day)
+	group := strings.Repeat(string(appendBody(nil, clean(own()))), 20)
+	refused := 0
+	for range 2 {
+		c := channel()
+		for range 40 {
+			_, err := c.WriteString(frame(len(group), group))
+			require.NoError(t, err)
+			a, err := c.answer(t)
+			require.NoError(t, err)
+			if a.Refused != "" {
+				refused++
+				assert.Contains(t, a.Refused, "a day")
+			}
+		}
+		c.Close()
+	}
+	require.Greater(t, 80*len(group), 4*day)
+	a, err := l.Channel("a"), error(nil)
+	for range day / 50 { // until the rest is used up
+		if _, err = a.Append(noCtx, Event{Event: KindCall, Agent: "a"}); err != nil {
+			break
+		}
+	}
+	require.ErrorIs(t, err, ErrRefused)
+	_, err = l.Channel("b").Append(noCtx, Event{Event: KindFile, Agent: "b"})
+	require.NoError(t, err)
+	require.NoError(t, l.Err())
+	told := func() (told []Event, bytes int) {
+		for _, e := range all(t, dir) {
+			if e.Event == KindAudit && e.Outcome == OutcomeRefused {
+				told = append(told, e)
+			} else if e.Agent == "a" {
+				bytes += len(e.Raw)
+			}
+		}
+		return told, bytes
+	}
+	require.Eventually(t, func() bool { told, _ := told(); return len(told) == 1 }, 10*time.Second, time.Millisecond, "one event")
+	require.NoError(t, l.Close())
+	events, bytes := told()
+	assert.Less(t, bytes, 2*day+day/2, "with numbers and times")
+	require.Len(t, events, 2, "the second at the end, with the rest")
+	sum := 0
+	for _, e := range events {
+		var n, size int
+		_, err := fmt.Sscanf(e.Detail, "%d events of %d bytes", &n, &size)
+		require.NoError(t, err)
+		assert.Equal(t, "a", e.Agent)
+		sum += n
+	}
+	assert.Equal(t, 20*refused+1, sum)
+}
+
+// TestChannelDay: what a channel may write in a day is earned over a day, and never more than that at once.
+func TestChannelDay(t *testing.T) {
+	s, now := &store{opts: Options{ChannelDay: 2400}, budgets: map[string]*budget{}}, time.Now()
+	take := func(n int, agent string) bool { return s.admit(agent, make([]byte, n), now) == nil }
+	assert.True(t, take(4800, "a"))
+	assert.False(t, take(1, "a"))
+	assert.True(t, take(4800, "b"))
+	now = now.Add(time.Hour)
+	assert.True(t, take(100, "a"))
+	assert.False(t, take(1, "a"))
+	assert.Len(t, s.remarks, 2, "one an hour")
+	now = now.Add(-time.Hour) // the clock was set back
+	assert.False(t, take(1, "a"))
+	now = now.Add(99 * time.Hour)
+	assert.False(t, take(4801, "a"))
+	assert.True(t, take(4800, "a"))
 }

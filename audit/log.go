@@ -23,6 +23,10 @@ type Options struct {
 	KeepAge   time.Duration
 	KeepBytes int64
 
+	// ChannelDay limits the bytes that the channels of one agent write in each day, and twice as many at once. The log refuses more:
+	// see [OutcomeRefused]. 0 means no limit.
+	ChannelDay int64
+
 	Timeout   time.Duration // limits an append to a log of [Start]; default 5s
 	Continued []string      // ids of calls of earlier processes that have not ended with them
 

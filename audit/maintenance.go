@@ -80,6 +80,7 @@ func (s *store) packAndExpire() {
 // check runs the checks that need the lock when there is nothing to append.
 func (s *store) check() error {
 	s.finishCalls()
+	s.tellRest(time.Now(), false)
 	s.measure()
 	s.setReserve()
 	return s.watch()

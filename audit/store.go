@@ -46,6 +46,8 @@ type store struct {
 	full     error  // not nil while the log uses the reserve
 	buf      []byte // the lines of the last group; reused
 
+	budgets map[string]*budget // by agent
+
 	packing string // the last error of packAndExpire; used only by its goroutine, like the following two
 	packed  int    // the segment that was written when it last succeeded
 	looked  time.Time
@@ -68,7 +70,7 @@ func openStore(dir string, opts Options, notify func(report)) (*store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &store{dir: dir, opts: opts, notify: notify, stop: make(chan struct{}), calls: openCalls{}}
+	s := &store{dir: dir, opts: opts, notify: notify, stop: make(chan struct{}), calls: openCalls{}, budgets: map[string]*budget{}}
 	if err := s.openDir(); err != nil {
 		return nil, errors.Join(err, s.closeFiles())
 	}
@@ -210,6 +212,7 @@ func (s *store) close() error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.tellRest(time.Now(), true)
 	if len(s.remarks) > 0 {
 		s.mu.Unlock()
 		_, _ = s.append(nil)

@@ -2,6 +2,9 @@ package tools
 
 import (
 	"fmt"
+	"time"
+
+	"github.com/scopefs/scopefs/tools/limit"
 )
 
 // maxValues bounds the values in a message of a client or a server. Decoded, {"a":1} takes
@@ -35,4 +38,21 @@ func (t *Tally) Add(p []byte) error {
 		}
 	}
 	return nil
+}
+
+// Values returns the number of values so far.
+func (t *Tally) Values() int { return t.values }
+
+// What the input of an agent takes of a processor before a door bounds it: a fifth, whatever the doors and however many clients.
+const (
+	shareSecond = 200 * time.Millisecond // of processor time, each second
+	shareBurst  = 100 * time.Millisecond // at once
+)
+
+// NewShare returns the share of an agent. All doors of the agent have the same one.
+func NewShare() *limit.Share { return limit.NewShare(shareSecond, shareBurst) }
+
+// ParseTime returns about how long a processor takes to parse a message of JSON, of so many bytes and values: measured, and rounded up.
+func ParseTime(bytes, values int) time.Duration {
+	return 20*time.Microsecond + time.Duration(bytes)*15*time.Nanosecond + time.Duration(values)*150*time.Nanosecond
 }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -17,11 +18,18 @@ import (
 	"github.com/scopefs/scopefs/internal/need"
 )
 
-// messageFlood is a client that sends first, and then again and again the same messages. It reads nothing, unless reads.
+// messageFlood is a client that sends first, and then again and again the same messages. It reads nothing, unless reads. If its
+// connection ends it opens another one, unless it sends an MCP handshake first.
 type messageFlood struct {
 	first, again string
 	clients      int
 	reads        bool
+}
+
+// post is a request over HTTP with a body, or without one.
+func post(method, body, fields string) string {
+	return fmt.Sprintf("%s /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"+
+		"%sContent-Length: %d\r\n\r\n%s", method, fields, len(body), body)
 }
 
 // messageFloods are the kinds of messages that are no calls, and calls that are refused before they have a turn.
@@ -47,41 +55,47 @@ func messageFloods() map[string]messageFlood {
 		"halves of messages":     {harness.Hello + `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"` + y(15<<20), "", 8, false},
 		"lists":                  {harness.Hello, strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`+"\n", 20), 8, true},
 		"3,000 levels":           {harness.Hello, strings.Repeat(harness.Request(1, "read_file", `{"path":`+strings.Repeat("[", 3000)+strings.Repeat("]", 3000)+`}`), 10), 8, true},
+		"calls of 15 MiB":        {harness.Hello, harness.Request(1, "read_file", `{"path":"`+y(15<<20)+`"}`), 8, true},
+		"HTTP batches of 20,000": {"", post("POST", "["+strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"ping"},`, 19_999)+`{}]`, ""), 8, true},
+		"HTTP bodies of 15 MiB":  {"", post("POST", harness.Request(1, "read_file", `{"path":"`+y(15<<20)+`"}`), ""), 8, true},
+		"HTTP heads of 60 KiB":   {"", post("PUT", "", "X: "+y(60_000)+"\r\n"), 8, true},
 		"calls of 60 KiB":        {harness.Hello, harness.Request(1, "read_file", `{"path":["`+y(60000)+`"]}`), 8, true},
 	}
-}
-
-// largeCalls are refused with their text in memory, which maxFlooded does not bound.
-func largeCalls() messageFlood {
-	return messageFlood{harness.Hello, harness.Request(1, "read_file", `{"path":"`+strings.Repeat("y", 15<<20)+`"}`), 8, true}
 }
 
 // startMessages starts the clients of a flood.
 func startMessages(h *harness.Host, f messageFlood) (stop func(), sent *atomic.Int64) {
 	h.T.Helper()
 	var clients sync.WaitGroup
-	var ended atomic.Bool
-	var conns []net.Conn
+	ctx, cancel := context.WithCancel(context.Background())
 	sent = new(atomic.Int64)
-	for range f.clients {
+	client := func() error {
 		conn, err := net.Dial("unix", h.Door("loud"))
-		require.NoError(h.T, err)
-		conns = append(conns, conn)
+		if err != nil {
+			return err
+		}
+		defer context.AfterFunc(ctx, func() { conn.Close() })()
+		defer conn.Close()
 		if f.reads {
 			clients.Go(func() { _, _ = io.Copy(io.Discard, conn) })
 		}
+		n, err := io.WriteString(conn, f.first)
+		for sent.Add(int64(n)); err == nil && f.again != ""; sent.Add(int64(n)) {
+			n, err = io.WriteString(conn, f.again)
+		}
+		if err == nil {
+			<-ctx.Done()
+		}
+		return nil
+	}
+	for range f.clients {
 		clients.Go(func() {
-			n, err := io.WriteString(conn, f.first)
-			for sent.Add(int64(n)); err == nil && f.again != "" && !ended.Load(); sent.Add(int64(n)) {
-				n, err = io.WriteString(conn, f.again)
+			for client() == nil && f.first == "" && ctx.Err() == nil {
 			}
 		})
 	}
 	return func() {
-		ended.Store(true)
-		for _, conn := range conns {
-			conn.Close()
-		}
+		cancel()
 		clients.Wait()
 	}, sent
 }

@@ -273,6 +273,7 @@ func (d *Daemon) openLog(process func() (audit.Process, error)) (*audit.Log, err
 		UID:      account.HostUID,
 		Recorded: d.counted.Count,
 		KeepAge:  d.Settings.Log.Keep, KeepBytes: d.Settings.Log.Size, Continued: outlive.Calls(d.runs.left),
+		ChannelDay: d.Settings.Log.AgentDay, // which ledger.Paces keep an agent below
 	})
 }
 

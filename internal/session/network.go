@@ -230,7 +230,7 @@ func (n *network) proxy(box *Sandbox, p Purpose) *egress.Proxy {
 	limits, bounds := egress.Limits{Approve: approveTime}, n.agent.doors
 	if n.kind == hosts.None {
 		limits.Connections, limits.Requests = refusedConnections, refusedConnections
-		bounds = egress.NewBounds(limits)
+		bounds = egress.NewBounds(limits, n.agent.share)
 	}
 	if p.own() { // a server and a runner have a network of their own, which allow does not change
 		tenant.Allow = n.allow

@@ -44,6 +44,7 @@ type servers struct {
 func newServers(c *client) *servers {
 	s := &servers{c: c, wanted: map[string]bool{}, boxes: map[string]string{}}
 	s.up = upstream.New(s, s.specs)
+	s.up.Share = c.agent.share
 	s.up.OnChange = func() { s.refresh(c.life) }
 	return s
 }

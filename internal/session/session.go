@@ -38,6 +38,7 @@ type Agent struct {
 	paces      *ledger.Paces
 	rates      *tools.Rates
 	traffic    *limit.Rates          // of its sandboxes
+	share      *limit.Share          // what its input takes of a processor: of clients, sandboxes and servers
 	doors      *egress.Bounds        // what its sandboxes have under way in the network
 	group      opened[sandbox.Group] // see groupOf
 
@@ -63,13 +64,15 @@ type Agent struct {
 
 // New returns an agent that has no socket.
 func New(shared *Shared, daemon Daemon, own Own) *Agent {
+	share := tools.NewShare()
 	a := &Agent{
 		Shared: shared, Daemon: daemon, id: own.ID, channel: own.Channel, unfinished: own.Unfinished,
 		changing: changes.NewTurns(), slots: limit.NewSlots(maxClients), connecting: limit.NewSlots(1),
 		rates:    tools.NewRates(own.Rates),
 		traffic:  &limit.Rates{Store: own.Traffic},
-		doors:    egress.NewBounds(egress.Limits{}),
-		inbox:    mcp.NewInbox(),
+		share:    share,
+		doors:    egress.NewBounds(egress.Limits{}, share),
+		inbox:    mcp.NewInbox(share),
 		sessions: map[*sandbox.Session]*Sandbox{}, clients: map[*client]struct{}{},
 	}
 	a.paces = ledger.NewPaces(shared.Settings.Log.AgentDay, a.budgetUsed())

@@ -38,6 +38,9 @@ type socket struct {
 // tasks included: each client has a sandbox.
 const maxClients = 64
 
+// connectTime is what a client takes of a processor until its first message.
+const connectTime = 3 * time.Millisecond
+
 // OpenSocket makes the agent's own socket, for the agent's user and ourselves.
 func (a *Agent) OpenSocket(owner account.User) error {
 	a.mu.Lock()
@@ -212,6 +215,9 @@ func (a *Agent) serveClient(ctx context.Context, conn net.Conn, task work) error
 			left.End()
 		}()
 	}()
+	if err := a.share.Wait(ctx, connectTime); err != nil {
+		return err
+	}
 	ctx, hangUp := context.WithCancelCause(ctx)
 	defer hangUp(nil)
 	stop := context.AfterFunc(ctx, func() { conn.Close() })

@@ -27,6 +27,7 @@ type Limits struct {
 // share them, so that no number of sandboxes, connections and streams fills the daemon's memory.
 // Make them by [NewBounds].
 type Bounds struct {
+	share       *limit.Share // what its requests take of a processor before they are decided
 	connections *limit.Slots
 	secure      *limit.Slots // connections whose TLS the proxy terminates
 	multiplexed *limit.Slots // connections with HTTP/2, which are secure, too
@@ -66,10 +67,11 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// NewBounds returns free slots.
-func NewBounds(l Limits) *Bounds {
+// NewBounds returns free slots. Requests have a share of a processor; nil: as much as there is.
+func NewBounds(l Limits, share *limit.Share) *Bounds {
 	l = l.withDefaults()
 	return &Bounds{
+		share:       share,
 		connections: limit.NewSlots(l.Connections),
 		secure:      limit.NewSlots(min(l.Connections, maxSecure)),
 		multiplexed: limit.NewSlots(min(l.Connections, maxMultiplexed)),
@@ -80,6 +82,18 @@ func NewBounds(l Limits) *Bounds {
 		refusing:    limit.NewSlots(maxRefusing),
 		long:        limit.NewSlots(maxLong),
 	}
+}
+
+// headTime is what a request takes of a processor until it is decided, and byteTime what each byte of its head adds.
+const (
+	headTime = 100 * time.Microsecond
+	byteTime = 15 * time.Nanosecond
+)
+
+// wait returns when the time for a request is earned, or ctx ends. It waits also for a request that its client has reset: net/http ends
+// a connection of HTTP/2 with too many of those.
+func (b *Bounds) wait(ctx context.Context, r *http.Request) {
+	_ = b.share.Wait(ctx, headTime+byteTime*time.Duration(headSize(r.Host+r.RequestURI, r.Header)))
 }
 
 // take takes the slots of a request. many is the refusal of a request that gets none.

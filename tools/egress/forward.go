@@ -22,6 +22,7 @@ import (
 // serveHTTP answers a request to the proxy, or one inside a tunnel.
 func (p *Proxy) serveHTTP(ctx context.Context, w http.ResponseWriter, r *http.Request) {
 	o := r.Context().Value(originKey{}).(*origin)
+	p.bounds.wait(ctx, r)
 	release, many := p.bounds.take(r)
 	if many == nil {
 		defer release()

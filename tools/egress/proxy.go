@@ -141,7 +141,7 @@ type Proxy struct {
 func New(o Options, tenant Tenant) *Proxy {
 	o.Limits = o.Limits.withDefaults()
 	if o.Bounds == nil {
-		o.Bounds = NewBounds(o.Limits)
+		o.Bounds = NewBounds(o.Limits, nil)
 	}
 	if tenant.Counts == nil {
 		tenant.Counts = &limit.Rates{}

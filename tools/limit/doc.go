@@ -3,6 +3,7 @@
 //
 //   - [Rates] bounds how often something happens, and outlives the process.
 //   - [Pace] delays what is too fast, and refuses nothing.
+//   - [Share] delays input by the processor time that it takes.
 //   - [Queue] shares turns fairly among agents.
 //   - [Slots] bounds how many do something at the same time.
 //   - [Budget] bounds an amount that is held, such as bytes.

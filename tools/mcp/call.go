@@ -93,8 +93,10 @@ func (f *Face) call(ctx context.Context, req *mcp.CallToolRequest) (mcp.Result, 
 	c := tools.Call{Trace: trace.OfMeta(req.Params.Meta), Tool: names.Tool(req.Params.Name), Args: req.Params.Arguments,
 		Ask: asker(req), Holds: holds, Progress: reports, Context: env, Keep: keep, Beside: said}
 	src, over := sourceOf(req), streamOf(req)
+	var cost time.Duration // to parse the message
 	switch {
 	case src != nil:
+		cost = src.cost
 		src.read() // the door bounds what follows
 		end, err := f.opt.Inbox.call(src.bytes, len(c.Args), src.size)
 		if err != nil {
@@ -105,6 +107,7 @@ func (f *Face) call(ctx context.Context, req *mcp.CallToolRequest) (mcp.Result, 
 			c.Kept = src.kept
 		}
 	case over != nil:
+		cost, over.body.called = over.body.cost, true
 		over.body.turn()
 		end, err := f.opt.Inbox.call(over.body.size, len(c.Args), over.body.free)
 		if err != nil {
@@ -120,8 +123,8 @@ func (f *Face) call(ctx context.Context, req *mcp.CallToolRequest) (mcp.Result, 
 		}
 	}
 	result, err := f.set.Call(ctx, c)
-	if bad, ok := errors.AsType[*tools.Error](err); ok && src != nil && (bad.Code == tools.Invalid || bad.Code == tools.TooLarge) {
-		src.lines.owe(src.bytes)
+	if bad, ok := errors.AsType[*tools.Error](err); ok && bad.Code == tools.Invalid { // the door does not parse what is too large
+		f.opt.Inbox.refused(cost)
 	}
 	if asked, ok := errors.AsType[*tools.Asked](err); ok {
 		return nil, asked, nil

@@ -98,7 +98,7 @@ func New(set *tools.Set, opt Options) *Face {
 	f.server.AddPrompt(&mcp.Prompt{Name: "agent", Title: "The agent's prompt",
 		Description: "The agent's instructions: its role, and the tools and files that it may use."}, f.prompt)
 	if opt.Inbox == nil {
-		f.opt.Inbox = NewInbox()
+		f.opt.Inbox = NewInbox(tools.NewShare())
 	}
 	f.web = f.newWeb()
 	f.addResources()

@@ -152,8 +152,12 @@ type markedBody struct {
 	life    context.Context // of the request
 	session string          // the SDK's id of it
 	size    int
-	free    func() // releases the message's bytes
-	turn    func() // ends its turn to be parsed
+	cost    time.Duration // to parse the message
+	read    bool          // it was, and its cost is in what the agent has spent
+	refused bool          // by its text, or if it is a call that does not come to the door
+	called  bool          // it has come to the door
+	free    func()        // releases the message's bytes
+	turn    func()        // ends its turn to be parsed
 
 	setDeadline func(time.Time) // of reads of the body
 	text        io.Reader       // nil until the first Read
@@ -182,9 +186,13 @@ func (b *markedBody) message() ([]byte, error) {
 	text, release, err := inbox.readBody(b.life, b.ReadCloser, b.setDeadline) // the SDK refuses a longer body
 	defer func() { release() }()
 	if err == nil {
-		b.turn, err = inbox.turn(b.life)
+		b.turn, err = inbox.turn(b.life, len(text))
 	}
 	if err != nil {
+		return nil, err
+	}
+	b.read, b.refused = true, true
+	if b.cost, err = inbox.tally(text); err != nil {
 		return nil, err
 	}
 	h, err := rpc.Parse(text)
@@ -208,21 +216,41 @@ func (b *markedBody) message() ([]byte, error) {
 		if !ok {
 			return nil, errFull
 		}
-		b.size, b.free = size, sync.OnceFunc(free)
+		b.size = size
+		if isCall(h.Method) {
+			b.free = handOver(size, free, release)
+			release = func() {}
+		} else {
+			b.free = sync.OnceFunc(free)
+		}
 		text = rpc.Replace(text, "id", mark)
 		b.marked = len(text) != size
 		text = rpc.Replace(text, "params", func(old []byte) []byte { return quoteContext(old) })
 	}
-	if size > shortMessage { // it is in the buffer that release gives back
+	if size > shortMessage && size <= largeMessage { // it is in the buffer that release gives back
 		text = bytes.Clone(text)
 	}
 	release()
 	release = func() {}
 	if h.Kind != rpc.Request || !isCall(h.Method) {
 		b.turn()
-		inbox.wait(b.life, size)
+	}
+	if b.refused = h.Method == methodCall; h.Kind == rpc.Request && !isCall(h.Method) {
+		inbox.other()
 	}
 	return text, err
+}
+
+// end releases what the message takes, when the response is complete.
+func (b *markedBody) end() {
+	b.free()
+	b.turn()
+	switch {
+	case !b.read: // the SDK needs no body, or has refused the request by its head
+		b.face.opt.Inbox.other()
+	case b.refused && !b.called:
+		b.face.opt.Inbox.refused(b.cost)
+	}
 }
 
 // notification returns what the SDK gets of a notification. One that it does not need becomes a response to no request,
@@ -273,8 +301,7 @@ func (w *unmarked) Write(p []byte) (int, error) {
 
 // end writes a last line without a newline.
 func (w *unmarked) end() {
-	w.body.free()
-	w.body.turn()
+	w.body.end()
 	if len(w.line) > 0 {
 		_, _ = w.ResponseWriter.Write(unmark(w.line))
 		w.line = nil

@@ -16,6 +16,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/tools"
 )
 
 // oddIDs are ids that float64 or int64 change, and some that they keep.
@@ -26,7 +28,7 @@ var oddIDs = []string{`1`, `0`, `-7`, `1.5`, `-0`, `1e2`, `1.0`, `90071992547409
 func TestIDsOfLines(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
-	l := newLines(ours, NewInbox(), func(int) (func(), bool) { return func() {}, true })
+	l := newLines(ours, NewInbox(tools.NewShare()), func(int) (func(), bool) { return func() {}, true })
 	defer l.Close()
 	r := bufio.NewReader(theirs)
 	for _, id := range oddIDs {
@@ -99,7 +101,7 @@ func TestIDsOfSubscriptions(t *testing.T) {
 func TestNoIDs(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
-	l := newLines(ours, NewInbox(), func(int) (func(), bool) { return func() {}, true })
+	l := newLines(ours, NewInbox(tools.NewShare()), func(int) (func(), bool) { return func() {}, true })
 	defer l.Close()
 	go fmt.Fprint(theirs, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n"+`{"jsonrpc":"2.0","method":"notifications/initialized","id":null}`+"\n"+`{"jsonrpc":"2.0","method":"notifications/initialized","id":[1]}`+"\n")
 	answer := make(chan string, 1)

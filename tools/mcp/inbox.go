@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,9 +25,8 @@ import (
 // Inbox bounds what the clients of an agent send, over all its Faces, before a message reaches the SDK. The SDK queues
 // messages without a bound, while a handler waits for a client that does not read, and after the client has disconnected.
 type Inbox struct {
-	pace *limit.Pace  // of messages that are no calls
-	next *limit.Slots // the turn to wait for pace: one client takes tokens, the others can leave
-	long *limit.Slots // of messages of more than shortMessage bytes that arrive
+	time *limit.Share // of a processor: see turn
+	long *limit.Slots // of messages of more than shortMessage bytes, from their arrival until a door bounds them
 	read *limit.Queue // the turn to be parsed: see turn
 	held limit.Budget // bytes of the messages that the SDK has
 	rest limit.Budget // bytes that calls under way have beside their arguments
@@ -35,10 +36,9 @@ type Inbox struct {
 	buffer weak.Pointer[[]byte] // for the message that has the turn of long; a sync.Pool would have one for each processor
 }
 
-// NewInbox returns the bounds of an agent.
-func NewInbox() *Inbox {
-	return &Inbox{pace: limit.NewPace(otherRate, otherBurst, nil), next: limit.NewSlots(1), long: limit.NewSlots(1),
-		read: limit.NewQueue(1, 1, readTime)}
+// NewInbox returns the bounds of an agent, whose share of a processor is share.
+func NewInbox(share *limit.Share) *Inbox {
+	return &Inbox{time: share, long: limit.NewSlots(1), read: limit.NewQueue(1, 1, readTime)}
 }
 
 const (
@@ -46,12 +46,12 @@ const (
 	longTime     = 30 * time.Second // for the rest of a longer message; an agent sends one longer message at a time
 	turnTime     = 5 * time.Second  // for it while another client waits with one
 	readTime     = 50 * time.Millisecond
-	maxInbox     = 64 << 20 // bytes of an agent's messages that the SDK has, without calls under way
-	maxRest      = 32 << 20 // bytes that calls under way have beside their arguments, which the set's door bounds
-	otherRate    = 200      // messages that are no calls, a second
-	otherBurst   = 1000     // of them at once
-	otherUnit    = 16 << 10 // bytes that count as a further message
-	maxNotes     = 64       // notifications of a session over HTTP that the SDK has
+	maxInbox     = 32 << 20         // bytes of an agent's messages that the SDK has, without calls under way
+	maxRest      = 32 << 20         // bytes that calls under way have beside their arguments, which the set's door bounds
+	otherTime    = time.Millisecond // of a processor, for a request that is no call: its answer may list all tools
+	refusedTimes = 4                // how often the time to parse a call is for its refusal: the door parses it again, and says why
+	largeMessage = 1 << 20          // bytes of a message that keeps its buffer, and whose memory is collected at once
+	maxNotes     = 64               // notifications of a session over HTTP that the SDK has
 )
 
 // errSlow is the error of a client that does not complete a message.
@@ -105,26 +105,42 @@ func isCall(method string) bool {
 	return strings.HasPrefix(method, rpc.ResumePrefix)
 }
 
-// wait delays a client whose messages are no calls, until life ends. Clients wait in the order in which they came, and one that
-// has left takes nothing: others would wait for it.
-func (b *Inbox) wait(life context.Context, size int) { b.take(life, units(size)) }
-
-// units returns how many messages one of size bytes counts for.
-func units(size int) int { return 1 + size/otherUnit }
-
-func (b *Inbox) take(life context.Context, n int) {
-	done, err := b.next.Take(life)
-	if err != nil {
-		return
+// turn waits until the time to parse a message of so many bytes is earned, and no other message of the agent is parsed. Whatever an
+// agent sends, and by how many clients, it is one goroutine among those of other agents, for a part of the time, until the door bounds
+// its calls: we parse a message before that, and so does the SDK. done ends the turn, which ends by itself after readTime: the SDK may
+// have to wait for a client.
+func (b *Inbox) turn(life context.Context, size int) (done func(), err error) {
+	if err := b.time.Wait(life, tools.ParseTime(size, 0)); err != nil {
+		return nil, err
 	}
-	defer done()
-	_ = b.pace.Wait(life, nil, n)
+	return b.read.Take(life, "")
 }
 
-// turn waits until no other message of the agent is parsed. Whatever an agent sends, and by how many clients, it is one goroutine among
-// those of other agents until the door bounds its calls: we parse a message before that, and so does the SDK. done ends the turn, which
-// ends by itself after readTime: the SDK may have to wait for a client.
-func (b *Inbox) turn(life context.Context) (done func(), err error) { return b.read.Take(life, "") }
+// tally counts the values of a message that has its turn. cost is the time to parse it.
+func (b *Inbox) tally(text []byte) (cost time.Duration, err error) {
+	var t tools.Tally
+	err = t.Add(text)
+	cost = tools.ParseTime(len(text), t.Values())
+	b.time.Spend(cost - tools.ParseTime(len(text), 0))
+	return cost, err
+}
+
+// admit waits until the time to parse the head of a request over HTTP is earned.
+func (b *Inbox) admit(r *http.Request) error {
+	size := len(r.RequestURI)
+	for name, values := range r.Header {
+		for _, value := range values {
+			size += len(name) + len(value)
+		}
+	}
+	return b.time.Wait(r.Context(), tools.ParseTime(size, len(r.Header)))
+}
+
+// other spends the time of a request that is no call.
+func (b *Inbox) other() { b.time.Spend(otherTime) }
+
+// refused spends the time of a call that was refused for its arguments, by the door or by the SDK.
+func (b *Inbox) refused(cost time.Duration) { b.time.Spend(refusedTimes * cost) }
 
 // errRest is the error of a call for which other calls have left no room.
 var errRest = tools.Errorf(tools.RateLimited, "too many bytes beside the arguments of calls under way").
@@ -145,32 +161,50 @@ func (b *Inbox) call(size, arguments int, free func()) (end func(), err error) {
 }
 
 // begin takes the agent's turn for a long message, and a buffer that begins with the part of the message that has arrived.
-// end gives both back. cut is called when the message takes too long.
-func (b *Inbox) begin(ctx context.Context, part []byte, cut func()) (buffer []byte, end func(buffer []byte), err error) {
+// cut is called when the rest does not arrive in time.
+func (b *Inbox) begin(ctx context.Context, part []byte, cut func()) (*long, error) {
 	b.waiting.Add(1)
 	done, err := b.long.Take(ctx)
 	b.waiting.Add(-1)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	turn, over := context.WithCancel(ctx)
+	turn, arrived := context.WithCancel(ctx)
 	began := time.Now()
 	look := time.AfterFunc(turnTime, func() { b.late(turn, began, cut) })
 	kept := b.buffer.Value()
-	if kept == nil { // whole at once: a buffer that grows leaves garbage, and pages that nothing has written take no memory
+	if kept == nil || *kept == nil { // whole at once: a buffer that grows leaves garbage, and pages that nothing has written take no memory
 		whole := make([]byte, 0, maxMessage+1)
 		kept = &whole
 		b.buffer = weak.Make(kept)
 	}
-	return append((*kept)[:0], part...), func(buffer []byte) {
-		over()
-		look.Stop()
-		*kept = buffer[:0]
-		done()
-	}, nil
+	return &long{kept, append((*kept)[:0], part...), func() { arrived(); look.Stop() }, done}, nil
 }
 
-// late calls cut if the turn is not over, and another message waits or longTime is over; else it looks again after turnTime.
+// long is a message that has the turn of long.
+type long struct {
+	kept    *[]byte
+	text    []byte
+	arrived func() // it is complete, or its client is gone
+	done    func()
+}
+
+// end gives back the turn and the buffer. A large message keeps the buffer; the next one finds the memory of that before collected.
+func (m *long) end() {
+	m.arrived()
+	if len(m.text) <= largeMessage {
+		*m.kept = m.text[:0]
+		m.done()
+		return
+	}
+	*m.kept, m.text = nil, nil
+	go func() {
+		defer m.done()
+		debug.FreeOSMemory()
+	}()
+}
+
+// late calls cut if the message is not complete, and another one waits or longTime is over; else it looks again after turnTime.
 func (b *Inbox) late(turn context.Context, began time.Time, cut func()) {
 	switch {
 	case turn.Err() != nil:
@@ -192,15 +226,31 @@ func (b *Inbox) readLine(ctx context.Context, l *lines) (line []byte, release fu
 		return line, func() {}, nil
 	}
 	var late atomic.Bool
-	line, end, err := b.begin(ctx, line, func() { late.Store(true); l.Close() })
+	m, err := b.begin(ctx, line, func() { late.Store(true); l.Close() })
 	if err != nil { // the connection was closed meanwhile
 		return nil, func() {}, io.EOF
 	}
-	line, err = rpc.ReadPart(l.in, line, maxMessage)
+	m.text, err = rpc.ReadPart(l.in, m.text, maxMessage)
+	m.arrived()
 	if err != nil && late.Load() {
 		err = errSlow
 	}
-	return line, func() { end(line) }, err
+	return m.text, sync.OnceFunc(m.end), err
+}
+
+// handOver returns what releases a call that the SDK has, which has the turn of a long one if size says so: release gives it back when
+// the door bounds the call, or after turnTime: the SDK may have to wait for a client. free releases the rest.
+func handOver(size int, free, release func()) func() {
+	if size <= shortMessage {
+		release()
+		return sync.OnceFunc(free)
+	}
+	late := time.AfterFunc(turnTime, release)
+	return sync.OnceFunc(func() {
+		late.Stop()
+		free()
+		release()
+	})
 }
 
 // readBody reads a message over HTTP, and a byte more than one may have. release gives back what the text takes; the text
@@ -210,14 +260,16 @@ func (b *Inbox) readBody(ctx context.Context, body io.Reader, setDeadline func(t
 	if err != nil || len(part) <= shortMessage {
 		return part, func() {}, err
 	}
-	buffer, end, err := b.begin(ctx, part, func() { setDeadline(time.Now()) })
+	m, err := b.begin(ctx, part, func() { setDeadline(time.Now()) })
 	if err != nil {
 		return nil, func() {}, err
 	}
 	setDeadline(time.Now().Add(longTime))
-	into := bytes.NewBuffer(buffer)
+	into := bytes.NewBuffer(m.text)
 	_, err = into.ReadFrom(io.LimitReader(body, maxMessage-shortMessage))
-	return into.Bytes(), func() { end(into.Bytes()) }, err
+	m.text = into.Bytes()
+	m.arrived()
+	return m.text, sync.OnceFunc(m.end), err
 }
 
 // notes counts the notifications of sessions over HTTP that the SDK has.
@@ -265,8 +317,11 @@ func (f *Face) handled(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// keep makes a message independent of the line that it was read from.
-func keep(m jsonrpc.Message, id []byte) (jsonrpc.Message, []byte) {
+// keep makes a message independent of the line of size bytes that it was read from. A large one keeps the line.
+func keep(m jsonrpc.Message, id []byte, size int) (jsonrpc.Message, []byte) {
+	if size > largeMessage {
+		return m, id
+	}
 	switch m := m.(type) {
 	case *jsonrpc.Request:
 		m.Params = bytes.Clone(m.Params)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -21,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/limit"
 )
 
@@ -42,7 +42,7 @@ func heap() uint64 {
 // and its end ends the session.
 func TestNotificationsAreNotQueued(t *testing.T) {
 	b := newBench(t, "", nil)
-	b.face.opt.Inbox = NewInbox() // without the messages of the client of newBench
+	b.face.opt.Inbox = NewInbox(tools.NewShare()) // without the messages of the client of newBench
 	before := len(slices.Collect(b.face.server.Sessions()))
 	ours, theirs := net.Pipe()
 	ended := make(chan error, 1)
@@ -66,7 +66,7 @@ func TestNotificationsAreNotQueued(t *testing.T) {
 // that is in flight is answered at once.
 func TestMessagesHaveAPlace(t *testing.T) {
 	ours, theirs := net.Pipe()
-	l := newLines(ours, NewInbox(), func(int) (func(), bool) { return func() {}, true })
+	l := newLines(ours, NewInbox(tools.NewShare()), func(int) (func(), bool) { return func() {}, true })
 	read := make(chan jsonrpc.Message, 2*maxOpen)
 	go func() {
 		defer close(read)
@@ -112,7 +112,7 @@ func TestMessagesHaveAPlace(t *testing.T) {
 
 // TestLongMessagesTakeTurns: of an agent's clients one at a time sends a long message.
 func TestLongMessagesTakeTurns(t *testing.T) {
-	inbox := NewInbox()
+	inbox := NewInbox(tools.NewShare())
 	var theirs []net.Conn
 	read := make(chan int, 2)
 	text := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":%q}}`, strings.Repeat("y", 4*shortMessage))
@@ -149,17 +149,22 @@ func TestLongMessagesTakeTurns(t *testing.T) {
 // TestClientsThatLeaveTakeNoTime: of messages that wait for the rate, those whose clients are gone delay no other client.
 func TestClientsThatLeaveTakeNoTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inbox := NewInbox()
+		inbox := NewInbox(tools.NewShare())
 		gone, leave := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		for range 1000 {
-			all.Go(func() { inbox.wait(gone, shortMessage) })
+			all.Go(func() {
+				if done, err := inbox.turn(gone, shortMessage); err == nil {
+					done()
+				}
+			})
 		}
 		synctest.Wait()
 		leave()
 		all.Wait()
 		began := time.Now()
-		inbox.wait(t.Context(), 10)
+		_, err := inbox.turn(t.Context(), 10)
+		require.NoError(t, err)
 		assert.Less(t, time.Since(began), time.Second)
 	})
 }
@@ -169,7 +174,7 @@ func TestClientsThatLeaveTakeNoTime(t *testing.T) {
 func TestLongMessagesThatStall(t *testing.T) {
 	for _, web := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			inbox := NewInbox()
+			inbox := NewInbox(tools.NewShare())
 			text := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"x":%q}}`, strings.Repeat("y", 4*shortMessage))
 			var all sync.WaitGroup
 			began := time.Now()
@@ -211,7 +216,7 @@ func TestLongMessagesThatStall(t *testing.T) {
 // TestNotificationsOverHTTP: the SDK gets those that it needs, and as many of a session as it may have.
 func TestNotificationsOverHTTP(t *testing.T) {
 	b := newBench(t, "", nil)
-	b.face.opt.Inbox = NewInbox() // without the messages of the client of newBench
+	b.face.opt.Inbox = NewInbox(tools.NewShare()) // without the messages of the client of newBench
 	s := httptest.NewServer(Handler(func(*http.Request) (*Face, int) { return b.face, 0 }))
 	defer s.Close()
 	session := ""
@@ -261,7 +266,7 @@ func TestNotificationsOverHTTP(t *testing.T) {
 // with little of it is not refused.
 func TestCallsBesideTheirArguments(t *testing.T) {
 	b := newBench(t, "", nil)
-	inbox := NewInbox() // without the messages of the client of newBench
+	inbox := NewInbox(tools.NewShare()) // without the messages of the client of newBench
 	b.face.opt.Inbox = inbox
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
@@ -293,7 +298,7 @@ func TestCallsBesideTheirArguments(t *testing.T) {
 // readTime. What is not for the SDK ends its turn at once.
 func TestMessagesInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inbox := NewInbox()
+		inbox := NewInbox(tools.NewShare())
 		began := time.Now()
 		client := func(text string) (*lines, *jsonrpc.Request) {
 			ours, theirs := net.Pipe()
@@ -323,10 +328,10 @@ func TestMessagesInTurn(t *testing.T) {
 func TestRepeatedIDsArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
-		l := newLines(ours, NewInbox(), func(int) (func(), bool) { return func() {}, true })
+		l := newLines(ours, NewInbox(tools.NewShare()), func(int) (func(), bool) { return func() {}, true })
 		defer l.Close()
 		began := time.Now()
-		const refused = otherBurst + 2*otherRate
+		const refused = 500 // each takes a millisecond, of 100 at once and 200 a second
 		go func() {
 			_, _ = io.WriteString(theirs, strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{}}`+"\n", 1+refused))
 		}()
@@ -344,16 +349,16 @@ func TestRepeatedIDsArePaced(t *testing.T) {
 		require.NoError(t, err)
 		_, err = l.Read(context.Background())
 		require.ErrorIs(t, err, io.EOF)
-		assert.InDelta(t, 2, took.Seconds(), 0.1)
+		assert.InDelta(t, 2, took.Seconds(), 0.2)
 	})
 }
 
-// TestInvalidCallsArePaced: calls whose arguments the door or the SDK refuses let their client's next message be read no sooner
-// than messages that are no calls, by their size. Others delay nothing.
+// TestInvalidCallsArePaced: calls whose arguments the door or the SDK refuses take more of the agent's share of a processor than others,
+// by their size.
 func TestInvalidCallsArePaced(t *testing.T) {
 	b := newBench(t, "", nil)
-	b.face.opt.Inbox = NewInbox()
-	b.face.opt.Inbox.pace = limit.NewPace(1e-6, otherBurst, nil) // it earns nothing meanwhile
+	share := limit.NewShare(time.Microsecond, time.Hour) // it earns nothing meanwhile
+	b.face.opt.Inbox = NewInbox(share)
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
 	go func() { _ = b.face.Serve(t.Context(), ours) }()
@@ -369,17 +374,19 @@ func TestInvalidCallsArePaced(t *testing.T) {
 	call := func(path string) string {
 		return fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read_file","arguments":{"path":%s}}}`+"\n", path)
 	}
-	left := b.face.opt.Inbox.pace.Spend(0)
-	good := func(cost float64) {
+	spends := func(text string, times, values int) (answer string) {
 		t.Helper()
-		assert.Contains(t, ask(call(`"f"`)), "text of f")
-		assert.Eventually(t, func() bool { return math.Abs(left-cost-b.face.opt.Inbox.pace.Spend(0)) < 0.1 }, time.Minute, time.Millisecond)
+		left := share.Spend(0)
+		answer = ask(text)
+		cost := time.Duration(times) * tools.ParseTime(len(text), values)
+		assert.Eventually(t, func() bool { return left-cost-share.Spend(0) < cost/100 }, time.Minute, time.Millisecond, "%v of %v", left-share.Spend(0), cost)
+		assert.InEpsilon(t, cost, left-share.Spend(0), 0.05)
+		return answer
 	}
-	good(0)
-	assert.Contains(t, ask(call(`["`+strings.Repeat("y", 3*otherUnit)+`"]`)), `\"code\":\"invalid\"`)
-	good(4)
-	refused := ask(call(strings.Repeat("[", 3000) + strings.Repeat("]", 3000)))
+	assert.Contains(t, spends(call(`"f"`), 1, 6), "text of f")
+	assert.Contains(t, spends(call(`["`+strings.Repeat("y", 60000)+`"]`), 1+refusedTimes, 7), `\"code\":\"invalid\"`)
+	refused := spends(call(strings.Repeat("[", 3000)+strings.Repeat("]", 3000)), 1+refusedTimes, 3006)
 	assert.Contains(t, refused, `"error":{"code":-32602`)
 	assert.Less(t, len(refused), 2*maxError, "without what was refused")
-	good(5)
+	assert.Contains(t, spends(call(`"f"`), 1, 6), "text of f")
 }

@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -36,7 +35,6 @@ type lines struct {
 	shut     context.CancelFunc
 
 	inbox   *Inbox
-	owed    atomic.Int64 // see owe
 	sources sources
 	sent    sync.Map // the JSON of the ids of requests to the client, until it responds
 
@@ -96,15 +94,8 @@ func (l *lines) Read(context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// owe notes a call that was parsed, and then refused for its arguments, by the door or by the SDK. The client's next message but one is
-// read when one behind a message that is no call would be: a delay of the response would keep the call in memory.
-func (l *lines) owe(size int) { l.owed.Add(int64(units(size))) }
-
 // next reads a line, and returns nil for one that the SDK does not need.
 func (l *lines) next() (jsonrpc.Message, error) {
-	if owed := l.owed.Swap(0); owed > 0 {
-		l.inbox.take(l.life, int(owed))
-	}
 	line, release, err := l.inbox.readLine(l.life, l)
 	size := len(line)
 	if err != nil {
@@ -120,33 +111,33 @@ func (l *lines) next() (jsonrpc.Message, error) {
 		release()
 		return nil, nil
 	}
-	done, err := l.inbox.turn(l.life)
+	done, err := l.inbox.turn(l.life, size)
 	if err != nil {
 		release()
 		return nil, io.EOF
 	}
-	if err := new(tools.Tally).Add(line); err != nil {
+	end := func() {
 		release()
 		done()
+	}
+	cost, err := l.inbox.tally(line)
+	if err != nil {
+		end()
 		return nil, err
 	}
 	m, id, bad := decode(line, l.isSent)
 	if bad != nil {
 		text := complaint(line, id, bad)
-		release()
-		done()
-		l.inbox.wait(l.life, size)
+		end()
 		return nil, l.write(text)
 	}
 	r, ok := m.(*jsonrpc.Request)
 	if ok && !r.IsCall() && (!wanted(r) || r.Method == cancelled && !l.cancel(cancelledID(r.Params))) {
 		m, r = nil, nil
 	}
-	m, id = keep(m, id)
-	release()
+	m, id = keep(m, id, size)
 	if r == nil || !isCall(r.Method) {
-		done()
-		l.inbox.wait(l.life, size)
+		end()
 	}
 	if r == nil {
 		return m, nil
@@ -154,13 +145,16 @@ func (l *lines) next() (jsonrpc.Message, error) {
 	select {
 	case l.open <- struct{}{}:
 	case <-l.life.Done():
-		done()
+		end()
 		return nil, io.EOF
 	}
-	if err := l.add(r, id, done); err != nil {
-		done()
-		l.inbox.wait(l.life, size) // like any message that is no call
+	if err := l.add(r, id, cost, done, release); err != nil {
+		end()
+		l.inbox.other()
 		return nil, l.write(complaint(nil, id, err))
+	}
+	if r.IsCall() && !isCall(r.Method) {
+		l.inbox.other()
 	}
 	return m, nil
 }
@@ -234,7 +228,7 @@ func (l *lines) Write(_ context.Context, m jsonrpc.Message) error {
 	}
 	if r, ok := m.(*jsonrpc.Response); ok {
 		if src != nil && src.call && r.Error != nil {
-			l.owe(src.bytes)
+			l.inbox.refused(src.cost)
 		}
 		if src != nil && src.mute {
 			src.answer()

@@ -15,6 +15,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/tools"
 )
 
 func response(t *testing.T, n float64, text string) *jsonrpc.Response {
@@ -32,7 +34,7 @@ func TestAnswersAreHeldUntilRead(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
 	held, most := 0, 0
-	l := newLines(ours, NewInbox(), func(n int) (func(), bool) {
+	l := newLines(ours, NewInbox(tools.NewShare()), func(n int) (func(), bool) {
 		if held+n > 1000 {
 			return nil, false
 		}
@@ -65,7 +67,7 @@ func TestAnswersAreHeldUntilRead(t *testing.T) {
 func TestUnreadEndsTheConnection(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
-	l := newLines(ours, NewInbox(), func(int) (func(), bool) { return func() {}, true })
+	l := newLines(ours, NewInbox(tools.NewShare()), func(int) (func(), bool) { return func() {}, true })
 	l.writeTimeout = 10 * time.Millisecond
 	assert.ErrorIs(t, l.Write(context.Background(), response(t, 1, "x")), os.ErrDeadlineExceeded)
 	_, err := l.Read(context.Background())
@@ -76,7 +78,7 @@ func TestUnreadEndsTheConnection(t *testing.T) {
 func TestNoMessage(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
-	l := newLines(ours, NewInbox(), func(int) (func(), bool) { return func() {}, true })
+	l := newLines(ours, NewInbox(tools.NewShare()), func(int) (func(), bool) { return func() {}, true })
 	defer l.Close()
 	read := make(chan jsonrpc.Message, 1)
 	go func() {
@@ -118,7 +120,7 @@ func TestNoMessage(t *testing.T) {
 func TestMessageOfAnyLength(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
-	l := newLines(ours, NewInbox(), func(int) (func(), bool) { return func() {}, true })
+	l := newLines(ours, NewInbox(tools.NewShare()), func(int) (func(), bool) { return func() {}, true })
 	defer l.Close()
 	for id, size := range []int{100, shortMessage - 1, shortMessage, shortMessage + 1, 70_000, 100_000, 2*shortMessage - 1, 2 * shortMessage, 2*shortMessage + 1, 300_000, 100} {
 		line := fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"x":""}}`+"\n", id)

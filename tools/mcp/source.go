@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -27,11 +28,12 @@ type source struct {
 	id     []byte // as the client sent it
 	resume string // see tools.Call
 	bytes  int
-	call   bool   // of a tool: it was not paced when it was read
-	mute   bool   // the client has cancelled the request: it gets no response. lines.sources.mu guards it until take
-	size   func() // releases the message's bytes; called once
-	place  func() // releases its place in lines.open; called once
-	turn   func() // ends its turn to be parsed
+	cost   time.Duration // to parse it
+	call   bool          // of a tool
+	mute   bool          // the client has cancelled the request: it gets no response. lines.sources.mu guards it until take
+	size   func()        // releases the message's bytes; called once
+	place  func()        // releases its place in lines.open; called once
+	turn   func()        // ends its turn to be parsed
 
 	mu       sync.Mutex
 	answered bool
@@ -48,19 +50,20 @@ type sources struct {
 // sourceKey is where a message has its source. The SDK takes nothing else of a transport than a [mcp.RequestExtra].
 const sourceKey = "scopefs"
 
-// add notes a message, which has a place in l.open and a turn to be parsed. The error is for the client, and releases the place.
-func (l *lines) add(r *jsonrpc.Request, id []byte, turn func()) error {
-	src := &source{lines: l, method: r.Method, id: id, place: sync.OnceFunc(l.leave), turn: turn}
+// add notes a message, which took so long to parse, has a place in l.open and a turn to be parsed, and whose text release gives back.
+// The error is for the client, and releases the place.
+func (l *lines) add(r *jsonrpc.Request, id []byte, cost time.Duration, turn, release func()) error {
+	src := &source{lines: l, method: r.Method, id: id, cost: cost, place: sync.OnceFunc(l.leave), turn: turn}
 	if call, resumed := strings.CutPrefix(r.Method, rpc.ResumePrefix); resumed {
 		r.Method, src.resume = methodCall, call
 	}
 	src.bytes, src.call = len(r.Method)+len(r.Params)+len(id), isCall(r.Method)
-	release, ok := l.inbox.held.Hold(src.bytes, maxInbox)
+	free, ok := l.inbox.held.Hold(src.bytes, maxInbox)
 	if !ok {
 		src.place()
 		return errFull
 	}
-	src.size = sync.OnceFunc(release)
+	src.size = handOver(src.bytes, free, release)
 	l.sources.mu.Lock()
 	defer l.sources.mu.Unlock()
 	if l.sources.all == nil {

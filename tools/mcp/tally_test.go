@@ -28,7 +28,7 @@ func TestManyValuesAreNotRead(t *testing.T) {
 		"_meta":     `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"_meta":{"a":` + many + `}}}`,
 	} {
 		ours, theirs := net.Pipe()
-		l := newLines(ours, NewInbox(), func(int) (func(), bool) { return func() {}, true })
+		l := newLines(ours, NewInbox(tools.NewShare()), func(int) (func(), bool) { return func() {}, true })
 		go func() {
 			io.WriteString(theirs, message+"\n")
 			theirs.Close()

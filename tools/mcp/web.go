@@ -58,6 +58,8 @@ func Handler(faceOf func(*http.Request) (*Face, int)) http.Handler {
 		case id == "" && f.Sessions() >= maxSessions:
 			refuse(w, "too many sessions: close one", http.StatusServiceUnavailable)
 			return
+		case f.opt.Inbox.admit(r) != nil:
+			return
 		}
 		var s *callStream
 		if f.opt.Sessions != nil {
@@ -71,10 +73,10 @@ func Handler(faceOf func(*http.Request) (*Face, int)) http.Handler {
 				}
 			}
 		}
-		r.Body = &tallied{ReadCloser: r.Body}
 		out := f.exactIDs(w, r)
 		defer out.end()
 		if s == nil {
+			out.body.called = true // nobody would say so
 			f.web.ServeHTTP(out, r)
 			return
 		}

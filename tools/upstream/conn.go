@@ -61,7 +61,7 @@ func (s *server) open(ctx context.Context) (*conn, error) {
 }
 
 func (s *server) openAs(ctx context.Context, version string) (*conn, error) {
-	c := &conn{name: s.name, changed: s.changed, version: 1, notices: newNotices(), done: make(chan struct{})}
+	c := &conn{name: s.name, changed: s.changed, version: 1, notices: newNotices(s.share), done: make(chan struct{})}
 	transport, drained, err := s.dial(ctx, c)
 	if err != nil {
 		return nil, err

@@ -24,12 +24,24 @@ const (
 // notices handles the notifications of a server before they reach the SDK, which would queue them without a bound. Its methods
 // are safe for concurrent use: each response over HTTP has a reader.
 type notices struct {
+	share   *limit.Share
 	pace    *limit.Pace
 	changed atomic.Int64 // when the SDK got a list_changed that it has not handled, in ns; 0: it has handled all
 	reports sync.Map     // progress token → func(string) of the call in flight
 }
 
-func newNotices() *notices { return &notices{pace: limit.NewPace(noticeRate, noticeBurst, nil)} }
+func newNotices(share *limit.Share) *notices {
+	return &notices{share: share, pace: limit.NewPace(noticeRate, noticeBurst, nil)}
+}
+
+// read waits until the time to parse what a server has sent is earned, and counts its values. Nobody parses it after an error.
+func (n *notices) read(text []byte) error {
+	_ = n.share.Wait(context.Background(), tools.ParseTime(len(text), 0))
+	var t tools.Tally
+	err := t.Add(text)
+	n.share.Spend(tools.ParseTime(0, t.Values()))
+	return err
+}
 
 // take handles a notification of so many bytes. It returns what the SDK gets: a list_changed, if it has none that waits. The
 // SDK's cache of lists needs it. The SDK (1.8.0) discards what follows the response in the stream of a call, so one that it has

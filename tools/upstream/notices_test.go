@@ -14,7 +14,7 @@ import (
 // TestNoticesAreNotQueued: of any number of notifications the SDK gets one, until it has handled it. Reports of progress
 // reach their call.
 func TestNoticesAreNotQueued(t *testing.T) {
-	c := &conn{notices: newNotices(), changed: func() {}}
+	c := &conn{notices: newNotices(nil), changed: func() {}}
 	var said []string
 	c.notices.reports.Store("t", func(text string) { said = append(said, text) })
 	passed := 0
@@ -42,7 +42,7 @@ func TestNoticesAreNotQueued(t *testing.T) {
 // there does not keep later ones from the SDK.
 func TestListChangedThatTheSDKDrops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNotices()
+		n := newNotices(nil)
 		changed := []byte(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 		_, dropped := admit(changed, n)
 		assert.NotEmpty(t, dropped)

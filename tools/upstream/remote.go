@@ -21,7 +21,6 @@ import (
 	"github.com/scopefs/scopefs/internal/dial"
 	"github.com/scopefs/scopefs/internal/mask"
 	"github.com/scopefs/scopefs/internal/rpc"
-	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/egress"
 )
 
@@ -276,7 +275,7 @@ func (f *remote) filter(ctx context.Context, r *http.Response, end func()) error
 // admit redacts and filters a message as the function admit does. For a request it
 // waits while maxUnread requests are in flight.
 func (f *remote) admit(ctx context.Context, message []byte) ([]byte, error) {
-	if many := new(tools.Tally).Add(message); many != nil {
+	if many := f.notices.read(message); many != nil {
 		return nil, f.broke(many)
 	}
 	k, admitted := admit([]byte(f.without(string(message))), f.notices)

@@ -154,7 +154,7 @@ func TestAdmit(t *testing.T) {
 		v + `"method":"ping","params":[],"id":7}`:                              {rpc.Request, v + `"id":7,"method":"ping"}` + "\n"},
 		v + `"method":"notifications/tools/list_changed","params":7}` + "\r\n": {rpc.Notification, v + `"method":"notifications/tools/list_changed"}` + "\n"},
 	} {
-		k, out := admit([]byte(line), newNotices())
+		k, out := admit([]byte(line), newNotices(nil))
 		assert.Equal(t, want.kind, k, line)
 		assert.Equal(t, want.out, string(out), line)
 	}

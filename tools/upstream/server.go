@@ -6,6 +6,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/scopefs/scopefs/tools/limit"
 )
 
 // server is an MCP server of an agent, across its restarts.
@@ -16,6 +18,7 @@ type server struct {
 	timeout   time.Duration // of a start
 	pause     time.Duration // before the first delayed restart
 	changed   func()
+	share     *limit.Share
 
 	mu       sync.Mutex
 	conn     *conn         // nil: not connected

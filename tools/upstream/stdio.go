@@ -62,7 +62,7 @@ func tooLong(err error) error {
 func (w *stdio) Read(p []byte) (int, error) {
 	for len(w.rest) == 0 {
 		err := w.next()
-		if many := new(tools.Tally).Add(w.line); many != nil {
+		if many := w.notices.read(w.line); many != nil {
 			return 0, w.broke(many)
 		}
 		k, admitted := admit(w.line, w.notices)

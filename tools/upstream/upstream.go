@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/tools"
+	"github.com/scopefs/scopefs/tools/limit"
 	"github.com/scopefs/scopefs/tools/sandbox"
 )
 
@@ -76,6 +77,9 @@ type Upstream struct {
 	// the second after it; the interval doubles, up to a minute, while changes
 	// continue. OnChange may call Tools but not Close. Set it before the first call.
 	OnChange func()
+
+	// Share bounds what the output of servers takes of a processor; nil does not. Set it before the first call.
+	Share *limit.Share
 
 	sandboxes Sandboxes
 	servers   func() map[string]Spec
@@ -175,7 +179,7 @@ func (u *Upstream) reconcile() (map[string]*server, error) {
 	for name, spec := range specs {
 		if u.running[name] == nil {
 			u.running[name] = &server{name: name, spec: spec, sandboxes: u.sandboxes,
-				timeout: cmp.Or(spec.Start, u.timeout), pause: u.pause, changed: u.change}
+				timeout: cmp.Or(spec.Start, u.timeout), pause: u.pause, changed: u.change, share: u.Share}
 		}
 	}
 	return maps.Clone(u.running), nil
