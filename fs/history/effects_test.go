@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/scope/effect"
+	"github.com/scopefs/scopefs/scope/effect/prose"
 )
 
 // effects returns those of a call.
@@ -116,7 +117,7 @@ func TestEffectsFold(t *testing.T) {
 	assert.Equal(t, []effect.Object{{Path: ".git/*", Files: 2}, {Path: ".git/config", Marks: read}, {Path: "lib/", Files: 6}, {Path: "lib/package.json", Marks: read}}, e.Created)
 	assert.Equal(t, 10, e.Counts.Created)
 	assert.Equal(t, "removed gone/ (2 files)\ncreated .git/config (the host may execute or read it), lib/package.json (the host may execute or read it)\n",
-		e.Text(func(string, bool) bool { return true }, "", ""))
+		prose.Text(e, func(string, bool) bool { return true }, "", ""))
 }
 
 // TestManyPrograms: effects name effect.Max programs at most, whatever names programs give themselves, and count every object.
