@@ -66,7 +66,7 @@ func (p *Policy) Excess(was *Policy) (all []Excess) {
 	if was.spec.Closed && !p.spec.Closed {
 		all = append(all, Excess{Key: "view", What: "nothing is asked first", Before: "access: " + Ask.String()})
 	}
-	if fewerLinks(p.spec.Hardlinks, was.spec.Hardlinks) != p.spec.Hardlinks {
+	if p.spec.Hardlinks.Within(was.spec.Hardlinks) != p.spec.Hardlinks {
 		all = append(all, Excess{Key: "view", What: "hardlinks: " + string(p.spec.Hardlinks), Before: "hardlinks: " + string(was.spec.Hardlinks)})
 	}
 	return append(all, p.spec.Git.excess(was.spec.Git)...)

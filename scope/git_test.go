@@ -28,7 +28,6 @@ func TestGitRulesBare(t *testing.T) {
 		assert.Equal(t, rel, of.GitPath(rel))
 	}
 	assert.True(t, bare.File(OpLookup, "").Allow)
-	assert.True(t, PolicySpec{Git: &rules}.Within(PolicySpec{Git: &GitRules{}}).Git.Bare)
 }
 
 // TestGitRules: what may be done to the files of a repository, wherever it is.

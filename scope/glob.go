@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"unicode/utf8"
 
 	"github.com/bmatcuk/doublestar/v4"
@@ -302,25 +300,6 @@ func UnquotePattern(pattern string) (rel string, ok bool) {
 	rel = unescape(pattern)
 	return rel, QuotePattern(rel) == pattern
 }
-
-// Literally returns the pattern with the names in brackets quoted that are whole components of it, such as app/[id]:
-// unquoted they stand for one letter. It returns "" if there is none.
-func (r PathRule) Literally() string {
-	parts, found := strings.Split(r.Pattern, "/"), false
-	for i, part := range parts {
-		if bracketed().MatchString(part) {
-			parts[i], found = QuotePattern(part), true
-		}
-	}
-	if !found {
-		return ""
-	}
-	return strings.Join(parts, "/")
-}
-
-// bracketed matches names that frameworks give directories for a part of an address: [id], [...path] and
-// [[...path]].
-var bracketed = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\[{1,2}[\w.]{2,}\]{1,2}$`) })
 
 var metacharacters = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`, "{", `\{`, "}", `\}`)
 

@@ -65,6 +65,15 @@ const (
 	HardlinksDeny  Hardlinks = "deny"  // deny opening and changes
 )
 
+// Within returns the stricter of two rules.
+func (h Hardlinks) Within(other Hardlinks) Hardlinks {
+	order := []Hardlinks{"", HardlinksAllow, HardlinksRead, HardlinksDeny}
+	if slices.Index(order, h) < slices.Index(order, other) {
+		return other
+	}
+	return h
+}
+
 // PathRule grants Access to the paths that Pattern matches, and to everything
 // below them.
 type PathRule struct {

@@ -90,7 +90,7 @@ func resolveBranches(all []*parsed) {
 func Task(name scope.ID, caller, member *Definition) *Definition {
 	def := TaskOf(name, caller)
 	v, own := &def.View, member.View
-	v.setPolicy(v.PolicySpec().Within(own.PolicySpec().Fixed()))
+	v.setPolicy(within(v.PolicySpec(), own.PolicySpec().Fixed()))
 	v.Record = max(v.Record, own.Record)
 	if own.Data == DataMediated {
 		v.Data = own.Data

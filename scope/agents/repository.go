@@ -202,7 +202,7 @@ func (d *Definition) join(r *repository, def *Definition, k known, servers Serve
 	if all.Network, err = d.Network.Join(def.Network, k.presets); err != nil {
 		return nil, fmt.Errorf("network: %w", err)
 	}
-	all.View.setPolicy(d.View.PolicySpec().Within(def.View.PolicySpec()))
+	all.View.setPolicy(within(d.View.PolicySpec(), def.View.PolicySpec()))
 	if len(def.Env) > 0 {
 		all.Env = maps.Clone(def.Env)
 		maps.Copy(all.Env, d.Env)

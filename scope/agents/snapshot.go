@@ -6,7 +6,10 @@ import (
 	"path"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
+	"strings"
+	"sync"
 
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/sys/unix"
@@ -400,7 +403,7 @@ func (s *Snapshot) agent(f *parsed, seen map[string]string) (agent *Agent, errs,
 		warnings = append(warnings, fields.ErrorAt(f.file, catalog.LineOf(f.refs, at.key), f.id, at.err))
 	}
 	for _, r := range def.View.Paths {
-		if name := r.Literally(); name != "" {
+		if name := literally(r); name != "" {
 			warnings = append(warnings, fields.ErrorAt(f.file, 1, f.id, fmt.Errorf(
 				"view.paths: %q stands for a name of one letter: for one in brackets write '%s'", r.Pattern, name)))
 		}
@@ -444,3 +447,22 @@ func (s *Snapshot) resolve(def *Definition, f *parsed, refs []catalog.Ref, k kno
 	}
 	return own, errs, warnings
 }
+
+// literally returns the pattern of a rule with the names in brackets quoted that are whole components of it, such as app/[id]:
+// unquoted they stand for one letter. It returns "" if there is none.
+func literally(r scope.PathRule) string {
+	parts, found := strings.Split(r.Pattern, "/"), false
+	for i, part := range parts {
+		if bracketed().MatchString(part) {
+			parts[i], found = scope.QuotePattern(part), true
+		}
+	}
+	if !found {
+		return ""
+	}
+	return strings.Join(parts, "/")
+}
+
+// bracketed matches names that frameworks give directories for a part of an address: [id], [...path] and
+// [[...path]].
+var bracketed = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\[{1,2}[\w.]{2,}\]{1,2}$`) })
