@@ -135,7 +135,7 @@ func TestListen(t *testing.T) {
 	link, errs, code := h.Try("console", "pair")
 	assert.Zero(t, code)
 	assert.Contains(t, link, "http://localhost:")
-	assert.Contains(t, errs, "scopefs: only a browser of this host can open this link: for a phone give --listen, --tls-cert and --tls-key\n")
+	assert.Contains(t, errs, "scopefs: only a browser of this host can open this link: for a phone scopefs console pair --listen ADDRESS:PORT")
 	for _, address := range []string{"0.0.0.0:0", "example.com:80", "unix:relative", "127.0.0.1"} {
 		_, errs, code := h.Try("console", "--listen", address)
 		assert.Equal(t, 2, code, errs)

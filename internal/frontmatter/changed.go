@@ -7,8 +7,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Changed returns the values in which the front matters of two texts differ, a line each: - or +, its keys and the value. Of a list these
-// are items. A text that does not load has none.
+// Changed returns the values in which the front matters of two texts differ, a line each: - or +, its keys and the value. Of two lists with
+// a common item these are items. A text that does not load has none.
 func Changed(before, after []byte) (lines []string) {
 	was, now := mappingOf(before), mappingOf(after)
 	if was == nil || now == nil {
@@ -55,7 +55,9 @@ func differ(keys []string, was, now *yaml.Node, say func(sign string, keys []str
 				say("+", append(slices.Clone(keys), key), now.Content[i+1])
 			}
 		}
-	case was.Kind == yaml.SequenceNode && now.Kind == yaml.SequenceNode:
+	case was.Kind == yaml.SequenceNode && now.Kind == yaml.SequenceNode && slices.ContainsFunc(was.Content, func(n *yaml.Node) bool {
+		return slices.ContainsFunc(now.Content, func(other *yaml.Node) bool { return same(n, other) })
+	}):
 		differItems(keys, was.Content, now.Content, say)
 	default:
 		say("-", keys, was)
