@@ -274,7 +274,7 @@ func TestFlagsOfRunThatDoesNotStart(t *testing.T) {
 	require.Zero(t, m.run(nil, "true").Code)
 	o := m.do("set", "view.changes", "held", "--yes", "--dir", m.dir)
 	require.Zero(t, o.Code, o.Stderr)
-	assert.Contains(t, o.Stdout, "-  changes: auto\n+  changes: held\n")
+	assert.Contains(t, o.Stdout, "-view.changes: auto\n+view.changes: held\n")
 	before, err := os.ReadFile(m.definition())
 	require.NoError(t, err)
 	o = m.do("run", "--dir", m.dir, "--changes", "direct", "--", "no-such-program")
