@@ -37,6 +37,10 @@ func (sel Selection) leaves(e *entry) bool {
 func (s *Store) inverted(sel Selection, hooks Hooks) (found *selected, w *world, err error) {
 	var left []Problem
 	force := sel.Force
+	remedy := "git reset, or --force"
+	if sel.Undo || sel.Client != "" { // neither redo nor an agent's tool has --force
+		remedy = "git reset"
+	}
 	for sel.Force = false; ; {
 		found, err = s.find(sel)
 		if nothing, ok := err.(*ErrNothing); ok && nothing.Unchanged && len(left) > 0 {
@@ -51,7 +55,7 @@ func (s *Store) inverted(sel Selection, hooks Hooks) (found *selected, w *world,
 		case sel.Force:
 			more = append(more, w.leave(&sel, false, "git reset")...)
 		case !force:
-			more = append(more, w.leave(&sel, false, "git reset, or --force")...)
+			more = append(more, w.leave(&sel, false, remedy)...)
 		}
 		left = append(left, more...)
 		switch {

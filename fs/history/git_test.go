@@ -103,6 +103,11 @@ func TestUndoGitState(t *testing.T) {
 	assert.Equal(t, []Problem{{".git/objects/ab", "the directory has files of others"}}, r.Conflicts)
 	assert.Equal(t, before, has())
 	assert.Equal(t, "refreshed", c.read(".git/index.newer1"))
+	c.another(".git/index", "refreshed")
+	p, err = c.store.Plan(Selection{Undo: true}, Hooks{})
+	require.NoError(t, err)
+	require.NotEmpty(t, p.Conflicts)
+	assert.Contains(t, p.Conflicts[0].Why, "(git reset)", "redo has no --force")
 }
 
 // TestUndoGitBetween: a later call has committed, too. An undo of the first one leaves the objects on which the second one builds, also

@@ -72,6 +72,17 @@ func TestForget(t *testing.T) {
 	assert.Equal(t, 2, strings.Count(o.Stdout, `"outcome":"forgotten"`), o.Stderr)
 	o = scopefs("forget", dir)
 	assert.NotZero(t, o.Code)
+	o = scopefs("forget", "hello", "--yes")
+	assert.Contains(t, o.Stderr, `no project is named "hello"`)
+
+	o = scopefs("run", "-q", "--dir", dir, "--", "true")
+	require.Zero(t, o.Code, o.Stderr)
+	o = scopefs("forget", "--dir", dir, "--yes")
+	assert.Zero(t, o.Code, o.Stderr)
+	assert.Empty(t, kept(t, state))
+	o = scopefs("forget")
+	assert.Equal(t, 2, o.Code)
+	assert.Contains(t, o.Stderr, "scopefs forget .")
 }
 
 // kept returns the files below a directory that are of no log.

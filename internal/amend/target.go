@@ -379,8 +379,13 @@ func (p presetRule) allow(*Draft, Change) amended {
 	}
 }
 
-func (p presetRule) deny(*Draft, Change) (*frontmatter.Edit, func(*agents.Agent) scope.Decision, error) {
-	return nil, nil, fmt.Errorf("%s is a preset: deny its hosts (scopefs presets show %s)", p, p)
+func (p presetRule) deny(d *Draft, _ Change) (*frontmatter.Edit, func(*agents.Agent) scope.Decision, error) {
+	takesOut := ""
+	if all := d.agent.Network.Presets; slices.Contains(all, string(p)) {
+		rest := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return name == string(p) })
+		takesOut = fmt.Sprintf("scopefs set network.presets '[%s]' takes it out, or ", strings.Join(rest, ", "))
+	}
+	return nil, nil, fmt.Errorf("%s is a preset: %sdeny its hosts (scopefs presets show %s)", p, takesOut, p)
 }
 
 // toolRule is a tool.

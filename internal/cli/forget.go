@@ -39,9 +39,17 @@ The agent's directory stays, and so do the log, by its retention, and an agent's
 What it has on a server of the stores sql and metrics, and what it has published to channels, is
 listed with the command that removes it, where there is one. Nothing is removed while the agent
 has a view or a session, or while a daemon of the project runs.`,
-		Args:              exit.Args(cobra.ExactArgs(1)),
+		Args:              exit.Args(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: a.complete,
-		RunE:              func(c *cobra.Command, words []string) error { return a.forget(c.Context(), words[0], yes) },
+		RunE: func(c *cobra.Command, words []string) error {
+			switch {
+			case len(words) == 1:
+				return a.forget(c.Context(), words[0], yes)
+			case a.Dir != "":
+				return a.forget(c.Context(), a.Dir, yes)
+			}
+			return exit.Usagef("whose state: give AGENT, or the DIR of a project (scopefs forget .)")
+		},
 	}
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return c
@@ -56,6 +64,9 @@ func (a *app) forget(ctx context.Context, name string, yes bool) error {
 		return a.forgetProjects(ctx, all, yes)
 	}
 	p, err := a.paths()
+	if errors.Is(err, paths.ErrNoBase) {
+		return fmt.Errorf("no project is named %q: give its path, or --base DIR for the agent of a base", name)
+	}
 	if err != nil {
 		return err
 	}

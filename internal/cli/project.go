@@ -194,17 +194,30 @@ func (a *app) hold(ctx context.Context, p config.Paths, id, only scope.ID, flags
 func (a *app) agentIn(p config.Paths, project *config.Project, name string) (scope.ID, error) {
 	id, err := a.baseAgentIn(p, project, name)
 	if err == nil && a.Branch != "" && a.Branch != string(id) {
-		if id, err = branchID(project, id, a.Branch); err != nil {
+		of := id
+		if id, err = branchID(project, of, a.Branch); err != nil {
 			return id, err
 		}
 		if _, err := definitions.Agent(p, id); errors.Is(err, api.ErrUnknown) {
-			return id, exit.Usagef("--branch %s: there is none: make it with scopefs branch", a.Branch)
+			return id, exit.Usagef("--branch %s: there is none: make it with %s", a.Branch, a.makesBranch(project, of))
 		}
 	}
 	if err == nil && a.Root != "" {
 		return a.rootIn(p, id)
 	}
 	return id, err
+}
+
+// makesBranch returns the command that makes the branch --branch of an agent.
+func (a *app) makesBranch(project *config.Project, of scope.ID) string {
+	words := []string{"scopefs", "branch"}
+	switch {
+	case a.Dir != "":
+		words = append(words, "--dir", a.Dir)
+	case project == nil || project.ID != of:
+		words = append(words, string(of))
+	}
+	return printable.Command(append(words, a.Branch)...)
 }
 
 // rootIn returns the agent that is the root --root of an agent, else of a branch of it. Of a directory that was lent with and without

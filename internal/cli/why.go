@@ -48,13 +48,14 @@ func (a *app) whyCmd() *cobra.Command {
 		Short: "explain a decision, and what would change it",
 		Long: `Prints a decision of the log, whether anything reached the agent, what the current
 rules decide, and the smallest change of the rules that would allow the operation. Of an event of the history it prints what
-that did. EVENT is the event's number: seq in scopefs audit --json.`,
+that did. EVENT is the event's number: the first column of scopefs audit, and seq
+in its --json.`,
 		Args:              exit.Args(cobra.ExactArgs(1)),
 		ValidArgsFunction: a.completeEvents,
 		RunE: func(c *cobra.Command, words []string) error {
 			seq, err := strconv.ParseUint(words[0], 10, 64)
 			if err != nil {
-				return exit.Usagef("%q is no event: give its number, seq in scopefs audit --json", words[0])
+				return exit.Usagef("%q is no event: give its number, the first column of scopefs audit", words[0])
 			}
 			p, _, err := a.existing()
 			if err != nil {
