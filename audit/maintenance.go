@@ -308,14 +308,14 @@ func LowSpace(free, size int64) bool { return free < lowLimit(size) }
 
 func lowLimit(size int64) int64 { return min(size/lowPart, lowBytes) }
 
-// reserveName is a file that reserves disk space. On a full disk, the log uses that space for denials and the ends of
+// Reserve is a file of a log that reserves disk space. On a full disk, the log uses that space for denials and the ends of
 // calls.
-const reserveName = "reserve"
+const Reserve = "reserve"
 
 // setReserve creates the reserve if it is missing and the disk has room for twice its size. The reserve is 1% of the
 // disk, at most 16 MiB.
 func (s *store) setReserve() {
-	if _, err := s.root.Lstat(reserveName); err == nil {
+	if _, err := s.root.Lstat(Reserve); err == nil {
 		s.setFull(nil)
 		return
 	}
@@ -327,13 +327,13 @@ func (s *store) setReserve() {
 	if size == 0 || int64(st.Bavail)*st.Bsize < 2*size {
 		return
 	}
-	f, err := s.root.OpenFile(reserveName, os.O_CREATE|os.O_EXCL|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
+	f, err := s.root.OpenFile(Reserve, os.O_CREATE|os.O_EXCL|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return
 	}
 	err = errors.Join(unix.Fallocate(int(f.Fd()), 0, 0, size), f.Close())
 	if err != nil {
-		_ = s.root.Remove(reserveName)
+		_ = s.root.Remove(Reserve)
 		return
 	}
 	s.setFull(nil)
@@ -341,7 +341,7 @@ func (s *store) setReserve() {
 
 // useReserve removes the reserve if err is a full disk or quota. It reports whether it freed space.
 func (s *store) useReserve(err error) bool {
-	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) || s.root.Remove(reserveName) != nil {
+	if !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) || s.root.Remove(Reserve) != nil {
 		return false
 	}
 	s.measure()

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/branch"
 	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/internal/config"
@@ -31,7 +32,7 @@ func Agent(p config.Paths, id scope.ID, histories, databases string) []string {
 	return existing(append(all, state.ApprovalsOf(p.State, id)...))
 }
 
-// Project returns the paths of all that the base of a project has, but the log.
+// Project returns the paths of all that the base of a project has, but the log, which keeps no space for events that nobody writes.
 func Project(p config.Paths) (all []string) {
 	for _, dir := range []string{p.Base, p.State} {
 		entries, _ := os.ReadDir(dir)
@@ -41,7 +42,7 @@ func Project(p config.Paths) (all []string) {
 			}
 		}
 	}
-	return all
+	return append(all, existing([]string{filepath.Join(p.Audit(), audit.Reserve)})...)
 }
 
 func existing(all []string) []string {
