@@ -54,6 +54,9 @@ func (s *store) acquire() (release func(), err error) {
 
 // sameDir reopens the directory if its name refers to another directory or to none.
 func (s *store) sameDir() error {
+	if s.at == nil { // it could not be opened when its name last changed
+		return errors.Join(s.closeFiles(), s.openDir())
+	}
 	var held, named unix.Stat_t
 	if err := unix.Fstat(int(s.at.Fd()), &held); err != nil {
 		return os.NewSyscallError("fstat", err)

@@ -46,6 +46,15 @@ func (s *store) admit(agent string, bodies []byte, now time.Time) error {
 	return fmt.Errorf("agent %s has written more than the %d bytes that it may in a day", agent, s.opts.ChannelDay)
 }
 
+// repay gives an agent back what a group took that is not in the log: while the log fails, clients try again and again.
+func (s *store) repay(agent string, bodies []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.budgets[agent]; b != nil {
+		b.left += float64(len(bodies))
+	}
+}
+
 // tell records what the log has refused of an agent. The caller holds mu.
 func (s *store) tell(agent string, b *budget, now time.Time) {
 	s.remarks = append(s.remarks, clean(Event{Event: KindAudit, Agent: agent, Outcome: OutcomeRefused,
@@ -58,6 +67,9 @@ func (s *store) tellRest(now time.Time, end bool) {
 	for agent, b := range s.budgets {
 		if b.events > 0 && (end || now.Sub(b.told) >= tellEvery) {
 			s.tell(agent, b, now)
+		}
+		if b.events == 0 && now.Sub(b.at) >= 48*time.Hour { // it is whole again: agents come and go
+			delete(s.budgets, agent)
 		}
 	}
 }

@@ -59,7 +59,10 @@ func (s agentStore) append(bodies []byte) (first uint64, err error) {
 	if err = s.admit(s.agent, bodies, time.Now()); err != nil {
 		return 0, &refusal{err.Error()}
 	}
-	return s.store.append(bodies)
+	if first, err = s.store.append(bodies); err != nil {
+		s.repay(s.agent, bodies)
+	}
+	return first, err
 }
 
 // ofAgent returns events of an agent as the log has them, from what the agent's channel has brought, which may be anything.

@@ -328,3 +328,33 @@ func TestChannelDay(t *testing.T) {
 	assert.False(t, take(4801, "a"))
 	assert.True(t, take(4800, "a"))
 }
+
+// TestChannelDayIsRepaid: events that a failing log did not take cost nothing, and an agent that has gone leaves nothing.
+func TestChannelDayIsRepaid(t *testing.T) {
+	dir, event := t.TempDir(), appendBody(nil, clean(own()))
+	s, err := openStore(dir, Options{ChannelDay: int64(len(event))}.complete(), func(report) {})
+	require.NoError(t, err)
+	c := s.channel("a")
+	_, err = c.append(event)
+	require.NoError(t, err)
+	left := s.budgets["a"].left
+	require.NoError(t, os.Rename(dir, dir+"-gone"))
+	require.NoError(t, os.WriteFile(dir, nil, 0o600))
+	for range 100 {
+		_, err = c.append(event)
+		require.Error(t, err)
+		require.NotErrorIs(t, err, ErrRefused)
+	}
+	assert.InDelta(t, left, s.budgets["a"].left, 10)
+	require.NoError(t, os.Remove(dir))
+	require.NoError(t, os.Rename(dir+"-gone", dir))
+	_, err = c.append(event)
+	require.NoError(t, err, "and the log works again")
+	_, err = c.append(event)
+	require.ErrorIs(t, err, ErrRefused)
+	s.tellRest(time.Now().Add(47*time.Hour), false)
+	assert.Len(t, s.budgets, 1)
+	s.tellRest(time.Now().Add(49*time.Hour), false)
+	assert.Empty(t, s.budgets)
+	require.NoError(t, s.close())
+}

@@ -11,19 +11,47 @@ import (
 // forty times the memory of its text: a few messages of 16 MiB would end the daemon.
 const maxValues = 50_000
 
-// ErrTooMany reports a message with more than maxValues values.
-var ErrTooMany = fmt.Errorf("a message has more than %d values", maxValues)
+// maxNested bounds the sum of the levels around each byte of a message, beyond fewLevels, five times outside of strings. The SDK reads what it decodes into any once at
+// each level: that takes as long as to parse the largest message.
+const (
+	maxNested = 128 << 20
+	fewLevels = 8
+)
 
-// Tally counts the values of JSON text approximately, by the characters that begin or
-// separate them. The zero value is ready to use.
+// ErrTooMany reports a message with more than maxValues values, or more than maxNested.
+var ErrTooMany = fmt.Errorf("a message has more than %d values, or too many levels for its size", maxValues)
+
+// Tally counts the values and the levels of JSON text approximately, by the characters that begin, separate
+// and end them. The zero value is ready to use.
 type Tally struct {
-	values            int
+	bytes, values     int
+	depth, nested     int
+	small             int // numbers that may be too small for the fast way to a float64
+	digits            int // in a row
+	exponent          int // 1: the last byte is an e; 2: the digits are of a negative exponent
 	inString, escaped bool
 }
 
-// Add counts the values of a further piece. The error is [ErrTooMany].
+// Add counts a further piece. The error is [ErrTooMany].
 func (t *Tally) Add(p []byte) error {
+	t.bytes += len(p)
 	for _, c := range p {
+		if t.depth > fewLevels {
+			levels := t.depth - fewLevels
+			if !t.inString {
+				levels *= 5 // measured
+			}
+			if t.nested += levels; t.nested > maxNested {
+				return ErrTooMany
+			}
+		}
+		if t.inString || c < '.' || c > '9' {
+			if t.digits = 0; c == '-' && t.exponent == 1 {
+				t.exponent = 2
+			} else {
+				t.exponent = 0
+			}
+		}
 		switch {
 		case t.escaped:
 			t.escaped = false
@@ -35,13 +63,39 @@ func (t *Tally) Add(p []byte) error {
 			if t.values++; t.values > maxValues {
 				return ErrTooMany
 			}
+			if c != ',' {
+				t.depth++
+			}
+		case c == '}' || c == ']':
+			t.depth--
+		case c == 'e' || c == 'E':
+			t.exponent = 1
+		case c >= '.' && c <= '9':
+			if t.digits++; t.digits == longDigits || t.digits == 3 && t.exponent == 2 {
+				t.small++
+			}
 		}
 	}
 	return nil
 }
 
-// Values returns the number of values so far.
-func (t *Tally) Values() int { return t.values }
+// Time returns about how long a processor takes to parse the text so far.
+func (t *Tally) Time() time.Duration {
+	return ParseTime(t.bytes) + time.Duration(t.values)*valueTime + time.Duration(t.small)*smallTime + time.Duration(t.nested)*levelTime
+}
+
+// What JSON takes of a processor: measured, and rounded up.
+const (
+	messageTime = 20 * time.Microsecond
+	byteTime    = 15 * time.Nanosecond
+	valueTime   = 150 * time.Nanosecond
+	levelTime   = 2 * time.Nanosecond // of a byte
+	smallTime   = 40 * time.Microsecond
+	longDigits  = 40 // with fewer, and an exponent of two digits, no number is too small
+)
+
+// ParseTime returns about how long a processor takes to parse a message of so many bytes and few values: see [Tally.Time].
+func ParseTime(bytes int) time.Duration { return messageTime + time.Duration(bytes)*byteTime }
 
 // What the input of an agent takes of a processor before a door bounds it: a fifth, whatever the doors and however many clients.
 const (
@@ -51,8 +105,3 @@ const (
 
 // NewShare returns the share of an agent. All doors of the agent have the same one.
 func NewShare() *limit.Share { return limit.NewShare(shareSecond, shareBurst) }
-
-// ParseTime returns about how long a processor takes to parse a message of JSON, of so many bytes and values: measured, and rounded up.
-func ParseTime(bytes, values int) time.Duration {
-	return 20*time.Microsecond + time.Duration(bytes)*15*time.Nanosecond + time.Duration(values)*150*time.Nanosecond
-}

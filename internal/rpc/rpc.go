@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 )
 
 // Kind is the kind of a message.
@@ -207,12 +208,26 @@ func valueEnd(text []byte, i int) int {
 	return i
 }
 
+// isName compares a name in quotes, which may have escapes, with one of letters and the like. It reads no more of it than it must: a
+// message may have any number of names, of any length.
 func isName(quoted []byte, name string) bool {
-	if bytes.IndexByte(quoted, '\\') < 0 {
-		return string(quoted[1:len(quoted)-1]) == name
+	rest := quoted[1 : len(quoted)-1]
+	for _, c := range []byte(name) {
+		switch {
+		case len(rest) > 0 && rest[0] == c:
+			rest = rest[1:]
+		case len(rest) > 1 && rest[0] == '\\' && rest[1] == c && c == '/':
+			rest = rest[2:]
+		case len(rest) > 5 && rest[0] == '\\' && rest[1] == 'u':
+			if n, err := strconv.ParseUint(string(rest[2:6]), 16, 16); err != nil || n != uint64(c) {
+				return false
+			}
+			rest = rest[6:]
+		default:
+			return false
+		}
 	}
-	var got string
-	return json.Unmarshal(quoted, &got) == nil && got == name
+	return len(rest) == 0
 }
 
 // ErrTooLong is the error of a line of more bytes than ReadLine may return.

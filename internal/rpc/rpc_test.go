@@ -122,3 +122,17 @@ func BenchmarkParse(b *testing.B) {
 		_, _ = Parse(line)
 	}
 }
+
+// TestLongNames: a name costs what comparing takes, however long it is and however many there are.
+func TestLongNames(t *testing.T) {
+	many := []byte(`{` + strings.Repeat(`"\u0061":1,`, 10_000) + `"\u0061` + strings.Repeat("y", 1<<20) + `":1,"jsonrpc":"2.0","\u006det\u0068od":"m","id":1}`)
+	assert.Less(t, testing.AllocsPerRun(1, func() {
+		h, err := Parse(many)
+		assert.NoError(t, err)
+		assert.Equal(t, "m", h.Method)
+	}), 100.0)
+	assert.True(t, isName([]byte(`"a\/b"`), "a/b"))
+	for _, other := range []string{`"i"`, `"idd"`, `"\u0069"`, `"\u006"`, `"i\u0065"`, `"ID"`, `"\u+069d"`, `""`} {
+		assert.False(t, isName([]byte(other), "id"), other)
+	}
+}

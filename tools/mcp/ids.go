@@ -185,13 +185,14 @@ func (b *markedBody) message() ([]byte, error) {
 	inbox := b.face.opt.Inbox
 	text, release, err := inbox.readBody(b.life, b.ReadCloser, b.setDeadline) // the SDK refuses a longer body
 	defer func() { release() }()
-	if err == nil {
-		b.turn, err = inbox.turn(b.life, len(text))
-	}
 	if err != nil {
 		return nil, err
 	}
-	b.read, b.refused = true, true
+	turn, err := inbox.turn(b.life, len(text))
+	if err != nil {
+		return nil, err
+	}
+	b.turn, b.read, b.refused = turn, true, true
 	if b.cost, err = inbox.tally(text); err != nil {
 		return nil, err
 	}
@@ -216,13 +217,7 @@ func (b *markedBody) message() ([]byte, error) {
 		if !ok {
 			return nil, errFull
 		}
-		b.size = size
-		if isCall(h.Method) {
-			b.free = handOver(size, free, release)
-			release = func() {}
-		} else {
-			b.free = sync.OnceFunc(free)
-		}
+		b.size, b.free = size, sync.OnceFunc(free)
 		text = rpc.Replace(text, "id", mark)
 		b.marked = len(text) != size
 		text = rpc.Replace(text, "params", func(old []byte) []byte { return quoteContext(old) })
@@ -230,8 +225,10 @@ func (b *markedBody) message() ([]byte, error) {
 	if size > shortMessage && size <= largeMessage { // it is in the buffer that release gives back
 		text = bytes.Clone(text)
 	}
-	release()
-	release = func() {}
+	if h.Kind == rpc.Request && isCall(h.Method) {
+		b.free = handOver(size, b.free, release)
+		release = func() {}
+	}
 	if h.Kind != rpc.Request || !isCall(h.Method) {
 		b.turn()
 	}

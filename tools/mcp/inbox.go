@@ -46,12 +46,13 @@ const (
 	longTime     = 30 * time.Second // for the rest of a longer message; an agent sends one longer message at a time
 	turnTime     = 5 * time.Second  // for it while another client waits with one
 	readTime     = 50 * time.Millisecond
-	maxInbox     = 32 << 20         // bytes of an agent's messages that the SDK has, without calls under way
-	maxRest      = 32 << 20         // bytes that calls under way have beside their arguments, which the set's door bounds
-	otherTime    = time.Millisecond // of a processor, for a request that is no call: its answer may list all tools
-	refusedTimes = 4                // how often the time to parse a call is for its refusal: the door parses it again, and says why
-	largeMessage = 1 << 20          // bytes of a message that keeps its buffer, and whose memory is collected at once
-	maxNotes     = 64               // notifications of a session over HTTP that the SDK has
+	maxInbox     = 32 << 20              // bytes of an agent's messages that the SDK has, without calls under way
+	maxRest      = 32 << 20              // bytes that calls under way have beside their arguments, which the set's door bounds
+	otherTime    = time.Millisecond      // of a processor, for a request that is no call: its answer may list all tools
+	refusedTimes = 4                     // how often the time to parse a call is for its refusal: the door parses it again, and says why
+	largeMessage = 1 << 20               // bytes of a message that keeps its buffer, and whose memory is collected at once
+	collectTime  = 20 * time.Millisecond // that the collection counts at most: it may have waited for a processor
+	maxNotes     = 64                    // notifications of a session over HTTP that the SDK has
 )
 
 // errSlow is the error of a client that does not complete a message.
@@ -110,7 +111,7 @@ func isCall(method string) bool {
 // its calls: we parse a message before that, and so does the SDK. done ends the turn, which ends by itself after readTime: the SDK may
 // have to wait for a client.
 func (b *Inbox) turn(life context.Context, size int) (done func(), err error) {
-	if err := b.time.Wait(life, tools.ParseTime(size, 0)); err != nil {
+	if err := b.time.Wait(life, tools.ParseTime(size)); err != nil {
 		return nil, err
 	}
 	return b.read.Take(life, "")
@@ -120,8 +121,8 @@ func (b *Inbox) turn(life context.Context, size int) (done func(), err error) {
 func (b *Inbox) tally(text []byte) (cost time.Duration, err error) {
 	var t tools.Tally
 	err = t.Add(text)
-	cost = tools.ParseTime(len(text), t.Values())
-	b.time.Spend(cost - tools.ParseTime(len(text), 0))
+	cost = t.Time()
+	b.time.Spend(cost - tools.ParseTime(len(text)))
 	return cost, err
 }
 
@@ -133,7 +134,7 @@ func (b *Inbox) admit(r *http.Request) error {
 			size += len(name) + len(value)
 		}
 	}
-	return b.time.Wait(r.Context(), tools.ParseTime(size, len(r.Header)))
+	return b.time.Wait(r.Context(), tools.ParseTime(size))
 }
 
 // other spends the time of a request that is no call.
@@ -178,7 +179,7 @@ func (b *Inbox) begin(ctx context.Context, part []byte, cut func()) (*long, erro
 		kept = &whole
 		b.buffer = weak.Make(kept)
 	}
-	return &long{kept, append((*kept)[:0], part...), func() { arrived(); look.Stop() }, done}, nil
+	return &long{kept, append((*kept)[:0], part...), func() { arrived(); look.Stop() }, done, b.time}, nil
 }
 
 // long is a message that has the turn of long.
@@ -187,6 +188,7 @@ type long struct {
 	text    []byte
 	arrived func() // it is complete, or its client is gone
 	done    func()
+	time    *limit.Share
 }
 
 // end gives back the turn and the buffer. A large message keeps the buffer; the next one finds the memory of that before collected.
@@ -200,7 +202,9 @@ func (m *long) end() {
 	*m.kept, m.text = nil, nil
 	go func() {
 		defer m.done()
+		began := time.Now()
 		debug.FreeOSMemory()
+		m.time.Spend(min(time.Since(began), collectTime))
 	}()
 }
 
@@ -317,16 +321,20 @@ func (f *Face) handled(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// keep makes a message independent of the line of size bytes that it was read from. A large one keeps the line.
+// keep makes a message independent of the line of size bytes that it was read from. What is the most of a large line keeps it: whoever
+// accounts for the message accounts for the half of the line at least.
 func keep(m jsonrpc.Message, id []byte, size int) (jsonrpc.Message, []byte) {
-	if size > largeMessage {
-		return m, id
+	own := func(part []byte) []byte {
+		if size > largeMessage && len(part) > size/2 {
+			return part
+		}
+		return bytes.Clone(part)
 	}
 	switch m := m.(type) {
 	case *jsonrpc.Request:
-		m.Params = bytes.Clone(m.Params)
+		m.Params = own(m.Params)
 	case *jsonrpc.Response:
-		m.Result = bytes.Clone(m.Result)
+		m.Result = own(m.Result)
 	}
 	return m, bytes.Clone(id)
 }

@@ -374,19 +374,21 @@ func TestInvalidCallsArePaced(t *testing.T) {
 	call := func(path string) string {
 		return fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"read_file","arguments":{"path":%s}}}`+"\n", path)
 	}
-	spends := func(text string, times, values int) (answer string) {
+	spends := func(text string, times int) (answer string) {
 		t.Helper()
 		left := share.Spend(0)
 		answer = ask(text)
-		cost := time.Duration(times) * tools.ParseTime(len(text), values)
+		var tally tools.Tally
+		require.NoError(t, tally.Add([]byte(text)))
+		cost := time.Duration(times) * tally.Time()
 		assert.Eventually(t, func() bool { return left-cost-share.Spend(0) < cost/100 }, time.Minute, time.Millisecond, "%v of %v", left-share.Spend(0), cost)
 		assert.InEpsilon(t, cost, left-share.Spend(0), 0.05)
 		return answer
 	}
-	assert.Contains(t, spends(call(`"f"`), 1, 6), "text of f")
-	assert.Contains(t, spends(call(`["`+strings.Repeat("y", 60000)+`"]`), 1+refusedTimes, 7), `\"code\":\"invalid\"`)
-	refused := spends(call(strings.Repeat("[", 3000)+strings.Repeat("]", 3000)), 1+refusedTimes, 3006)
+	assert.Contains(t, spends(call(`"f"`), 1), "text of f")
+	assert.Contains(t, spends(call(`["`+strings.Repeat("y", 60000)+`"]`), 1+refusedTimes), `\"code\":\"invalid\"`)
+	refused := spends(call(strings.Repeat("[", 3000)+strings.Repeat("]", 3000)), 1+refusedTimes)
 	assert.Contains(t, refused, `"error":{"code":-32602`)
 	assert.Less(t, len(refused), 2*maxError, "without what was refused")
-	assert.Contains(t, spends(call(`"f"`), 1, 6), "text of f")
+	assert.Contains(t, spends(call(`"f"`), 1), "text of f")
 }

@@ -142,11 +142,11 @@ func (l *lines) next() (jsonrpc.Message, error) {
 	if r == nil {
 		return m, nil
 	}
-	select {
-	case l.open <- struct{}{}:
-	case <-l.life.Done():
-		end()
-		return nil, io.EOF
+	if err := l.place(size, end); err != nil {
+		if !errors.Is(err, errFull) {
+			return nil, err
+		}
+		return nil, l.write(complaint(nil, id, err))
 	}
 	if err := l.add(r, id, cost, done, release); err != nil {
 		end()
@@ -157,6 +157,28 @@ func (l *lines) next() (jsonrpc.Message, error) {
 		l.inbox.other()
 	}
 	return m, nil
+}
+
+// place takes a place in l.open for a message of size bytes. It calls end if there is none yet: the calls under way may take hours, and
+// the turns are those of all clients. An error has called it.
+func (l *lines) place(size int, end func()) error {
+	select {
+	case l.open <- struct{}{}:
+		return nil
+	default:
+	}
+	end()
+	free, ok := l.inbox.held.Hold(size, maxInbox)
+	if !ok {
+		return errFull
+	}
+	defer free()
+	select {
+	case l.open <- struct{}{}:
+		return nil
+	case <-l.life.Done():
+		return io.EOF
+	}
 }
 
 // isSent reports whether a response is to a request to the client, once.

@@ -55,10 +55,10 @@ func Handler(faceOf func(*http.Request) (*Face, int)) http.Handler {
 		case f == nil:
 			refuse(w, "the agent is down", status)
 			return
+		case f.opt.Inbox.admit(r) != nil:
+			return
 		case id == "" && f.Sessions() >= maxSessions:
 			refuse(w, "too many sessions: close one", http.StatusServiceUnavailable)
-			return
-		case f.opt.Inbox.admit(r) != nil:
 			return
 		}
 		var s *callStream

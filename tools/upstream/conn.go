@@ -66,6 +66,8 @@ func (s *server) openAs(ctx context.Context, version string) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	kill := c.kill
+	c.kill = func() { c.notices.end(); kill() }
 	client := c.client(s.spec.Blind)
 	initialize, stop := context.WithTimeout(ctx, s.timeout)
 	defer stop()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,6 +25,8 @@ const (
 // notices handles the notifications of a server before they reach the SDK, which would queue them without a bound. Its methods
 // are safe for concurrent use: each response over HTTP has a reader.
 type notices struct {
+	life    context.Context // of the connection: nothing waits after it
+	end     context.CancelFunc
 	share   *limit.Share
 	pace    *limit.Pace
 	changed atomic.Int64 // when the SDK got a list_changed that it has not handled, in ns; 0: it has handled all
@@ -31,15 +34,20 @@ type notices struct {
 }
 
 func newNotices(share *limit.Share) *notices {
-	return &notices{share: share, pace: limit.NewPace(noticeRate, noticeBurst, nil)}
+	n := &notices{share: share, pace: limit.NewPace(noticeRate, noticeBurst, nil)}
+	n.life, n.end = context.WithCancel(context.Background())
+	return n
 }
 
-// read waits until the time to parse what a server has sent is earned, and counts its values. Nobody parses it after an error.
+// read waits until the time to parse what a server has sent is earned, and counts its values. Nobody parses it after an error: it has too
+// many, or the connection has ended.
 func (n *notices) read(text []byte) error {
-	_ = n.share.Wait(context.Background(), tools.ParseTime(len(text), 0))
+	if n.share.Wait(n.life, tools.ParseTime(len(text))) != nil {
+		return os.ErrClosed
+	}
 	var t tools.Tally
 	err := t.Add(text)
-	n.share.Spend(tools.ParseTime(0, t.Values()))
+	n.share.Spend(t.Time() - tools.ParseTime(len(text)))
 	return err
 }
 
@@ -47,7 +55,7 @@ func (n *notices) read(text []byte) error {
 // SDK's cache of lists needs it. The SDK (1.8.0) discards what follows the response in the stream of a call, so one that it has
 // not handled within noticeLost does not count.
 func (n *notices) take(h rpc.Head, size int) []byte {
-	_ = n.pace.Wait(context.Background(), nil, 1+size/noticeUnit)
+	_ = n.pace.Wait(n.life, nil, 1+size/noticeUnit)
 	switch h.Method {
 	case "notifications/tools/list_changed":
 		now, at := time.Now().UnixNano(), n.changed.Load()

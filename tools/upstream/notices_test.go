@@ -1,14 +1,18 @@
 package upstream
 
 import (
+	"io"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/internal/rpc"
+	"github.com/scopefs/scopefs/tools/limit"
 )
 
 // TestNoticesAreNotQueued: of any number of notifications the SDK gets one, until it has handled it. Reports of progress
@@ -49,5 +53,32 @@ func TestListChangedThatTheSDKDrops(t *testing.T) {
 		time.Sleep(2 * noticeLost)
 		_, out := admit(changed, n)
 		assert.NotEmpty(t, out)
+	})
+}
+
+// TestEndedServerWaitsForNothing: what an ended server has sent waits no longer for the agent's share of a processor, and takes nothing of it.
+func TestEndedServerWaitsForNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		share := limit.NewShare(time.Millisecond, time.Millisecond)
+		ours, theirs, err := os.Pipe()
+		require.NoError(t, err)
+		defer theirs.Close()
+		_, err = theirs.WriteString(strings.Repeat("y", 60_000) + "\n") // 0.9 ms of the share
+		require.NoError(t, err)
+		share.Spend(time.Hour)
+		w := newStdio(nil, ours, io.Discard, newNotices(share))
+		read := make(chan error)
+		go func() {
+			_, err := w.Read(make([]byte, 10))
+			read <- err
+		}()
+		time.Sleep(time.Minute)
+		before := share.Spend(0)
+		require.NoError(t, w.Close())
+		assert.ErrorIs(t, <-read, os.ErrClosed)
+		assert.Greater(t, share.Spend(0), before)
+		ended := newNotices(share)
+		ended.end()
+		assert.ErrorIs(t, ended.read([]byte("x")), os.ErrClosed)
 	})
 }

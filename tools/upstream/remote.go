@@ -275,8 +275,8 @@ func (f *remote) filter(ctx context.Context, r *http.Response, end func()) error
 // admit redacts and filters a message as the function admit does. For a request it
 // waits while maxUnread requests are in flight.
 func (f *remote) admit(ctx context.Context, message []byte) ([]byte, error) {
-	if many := f.notices.read(message); many != nil {
-		return nil, f.broke(many)
+	if bad := f.notices.read(message); bad != nil {
+		return nil, f.broke(bad)
 	}
 	k, admitted := admit([]byte(f.without(string(message))), f.notices)
 	if k == rpc.Request {

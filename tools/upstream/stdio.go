@@ -62,8 +62,8 @@ func tooLong(err error) error {
 func (w *stdio) Read(p []byte) (int, error) {
 	for len(w.rest) == 0 {
 		err := w.next()
-		if many := w.notices.read(w.line); many != nil {
-			return 0, w.broke(many)
+		if bad := w.notices.read(w.line); bad != nil {
+			return 0, w.broke(bad)
 		}
 		k, admitted := admit(w.line, w.notices)
 		switch k {
@@ -131,6 +131,7 @@ func admit(line []byte, n *notices) (rpc.Kind, []byte) {
 
 func (w *stdio) Close() error {
 	w.close.Do(func() { close(w.closed) })
+	w.notices.end()
 	return w.stdout.Close()
 }
 
