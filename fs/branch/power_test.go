@@ -46,9 +46,25 @@ func (f *fork) cut(t *testing.T, at string) {
 	f.open()
 }
 
-// TestPowerLossSettled: the power is cut after a commit has ended. The branch shows what the commit has brought, and does not list it as
-// removed: the next commit would remove it.
+// TestPowerLossSettled: the power is cut after a commit or a discard has ended. The branch shows what the directory has, and does not list it
+// as removed: the next commit would remove it.
 func TestPowerLossSettled(t *testing.T) {
+	t.Run("commit", func(t *testing.T) {
+		powerLossSettled(t, "22", func(f *fork, names []string) {
+			r, err := f.Branch.Commit(t.Context(), Options{Paths: names})
+			require.NoError(t, err)
+			require.Empty(t, texts(r.Conflicts))
+		})
+	})
+	t.Run("discard", func(t *testing.T) {
+		powerLossSettled(t, "1", func(f *fork, names []string) {
+			_, _, err := f.Branch.Discard(t.Context(), names, "")
+			require.NoError(t, err)
+		})
+	})
+}
+
+func powerLossSettled(t *testing.T, want string, do func(f *fork, names []string)) {
 	at := inMemory(t)
 	var st, above unix.Stat_t
 	require.NoError(t, unix.Stat(at, &st))
@@ -76,15 +92,13 @@ func TestPowerLossSettled(t *testing.T) {
 	require.NoError(t, unix.Syncfs(int(dir.Fd())))
 	dir.Close()
 	f.frozen()
-	r, err := f.Branch.Commit(t.Context(), Options{Paths: names})
-	require.NoError(t, err)
-	require.Empty(t, texts(r.Conflicts))
+	do(f, names)
 	f.cut(t, at)
 	_, err = f.Resume()
 	require.NoError(t, err)
 	assert.Equal(t, []string{"changed other"}, f.diff())
 	for _, name := range names {
 		assert.FileExists(t, f.merged+"/"+name)
-		assert.Equal(t, "22", read(t, f.base+"/"+name), name)
+		assert.Equal(t, want, read(t, f.base+"/"+name), name)
 	}
 }
