@@ -338,3 +338,32 @@ func TestKillUnlinked(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"moved d -> e"}, texts(s.Entries))
 }
+
+// TestResumeHostMeanwhile: the host changes what a commit has brought, after the commit was interrupted and before Resume. That is a change
+// since the fork: the branch's version does not replace it unasked.
+func TestResumeHostMeanwhile(t *testing.T) {
+	for name, test := range map[string]struct{ before, branch string }{
+		"replaced": {"a=1", "a=22"},
+		"added":    {"other=1", "a=22"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFork(t, test.before)
+			f.make(f.merged, test.branch)
+			f.Close()
+			f.tell("freeze")
+			child := exec.Command(os.Args[0], "-test.run=^TestKillChild$")
+			child.Env = append(os.Environ(), "BRANCH_OF="+filepath.Dir(f.base), "BRANCH_OPTIONS={}", "BRANCH_STEP=1")
+			out, err := child.CombinedOutput()
+			require.ErrorContains(t, err, "signal: killed", "%s", out)
+			require.Equal(t, "22", read(t, f.base+"/a"), "the step is done, and the commit has not ended")
+			f.make(f.base, "a=of the host")
+			f.open()
+			_, err = f.Branch.Resume()
+			f.tell("thaw")
+			require.NoError(t, err)
+			r := f.commit(Options{})
+			assert.NotEmpty(t, texts(r.Conflicts))
+			assert.Equal(t, "of the host", read(t, f.base+"/a"))
+		})
+	}
+}

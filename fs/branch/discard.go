@@ -230,10 +230,10 @@ func (u *discard) reset(e *Entry) error {
 	if e.new.IsDir() {
 		return u.resetDir(at)
 	}
-	if err := u.dropVersion(at); err != nil {
+	if err := u.Unset(at); err != nil { // first: as in shed
 		return err
 	}
-	return u.Unset(at)
+	return u.dropVersion(at)
 }
 
 func (u *discard) resetDir(at string) error {

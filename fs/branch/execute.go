@@ -60,14 +60,14 @@ func (x *execution) finish() error {
 	x.fails()
 	var lines []line
 	dirs := map[string]bool{}
-	note := func(rel string) {
-		if st, err := x.Base.Stat(rel); err == nil {
+	note := func(rel string, made func(*beneath.Stat) bool) {
+		if st, err := x.Base.Stat(rel); err == nil && made(&st) {
 			lines = append(lines, line{identOf(&st), []byte(rel)})
 		}
 	}
 	for _, rel := range x.in.Touched {
 		dirs[string(rel)] = true
-		note(string(rel))
+		note(string(rel), (*beneath.Stat).IsDir)
 	}
 	var done []*step
 	for i := range x.in.steps {
@@ -82,7 +82,7 @@ func (x *execution) finish() error {
 			dirs[rel] = true
 		}
 		if !s.takes() && s.Merged == nil {
-			note(rel)
+			note(rel, s.made)
 		}
 	}
 	if err := x.syncAll(dirs); err != nil {
@@ -99,6 +99,15 @@ func (x *execution) finish() error {
 		return err
 	}
 	return x.j.End()
+}
+
+// made reports whether an object is as the step has left it: the host may have changed it since, also before Resume.
+func (s *step) made(st *beneath.Stat) bool {
+	object := s.Object
+	if s.Do == plan.Exchange {
+		object = s.Other
+	}
+	return object.SameContent(identOf(st)) && (s.Do != plan.Attributes || s.Attr.Mode == uint32(st.Mode))
 }
 
 // unlinkOld removes from the stage what was taken out of Base. It returns lines for objects that have other names in Base:

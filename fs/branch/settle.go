@@ -23,13 +23,13 @@ func (b *Branch) settle(done []*step) error {
 		if err := errors.Join(b.revealAbove(string(s.Branch)), b.Reveal(string(s.Branch), false)); err != nil {
 			return err
 		}
-		if s.Moved {
+		if s.Moved || s.Merged != nil {
 			if err := b.Unset(string(s.Branch)); err != nil {
 				return err
 			}
 		}
 	}
-	if err := b.Trim(); err != nil {
+	if err := errors.Join(b.Trim(), b.Layers.Sync()); err != nil { // as in shed
 		return err
 	}
 	var gone [][]byte
@@ -45,9 +45,6 @@ func (b *Branch) settle(done []*step) error {
 			continue
 		}
 		same := func(_ *beneath.Root, _ string, st *beneath.Stat) bool { return s.Merged.SameContent(identOf(st)) }
-		if err := b.Unset(string(s.Branch)); err != nil { // as in shed
-			return err
-		}
 		dropped, err := b.DropFile(string(s.Branch), same)
 		if !dropped {
 			gone = gone[:len(gone)-1] // it conflicts again, with the same version before
@@ -86,13 +83,29 @@ func (b *Branch) shed() (stay []noted, err error) {
 	}
 	d.release()
 	slices.SortFunc(d.same, func(x, y Entry) int { return strings.Compare(y.Path, x.Path) })
+	hidden := map[string]bool{} // directories whose names cannot be shown
+	for _, e := range slices.Backward(d.same) {
+		var err error
+		if e.new.IsDir() { // one that was removed and made anew
+			err = b.Reveal(e.Path, false)
+			hidden[e.Path] = err != nil
+		} else {
+			err = b.Unset(e.Path)
+		}
+		if err != nil && (!e.new.IsDir() || fatal(err)) {
+			return nil, fmt.Errorf("%s: %w", e.Path, err)
+		}
+	}
+	if err := b.Layers.Sync(); err != nil { // first: without the object of Upper a record would hide Base's, also after a power failure in between
+		return nil, err
+	}
 	for i := range d.same {
 		e := &d.same[i]
+		if hidden[e.Path] {
+			continue
+		}
 		if e.new.IsDir() {
-			err := b.Reveal(e.Path, false) // one that was removed and made anew
-			if err == nil {
-				err = b.lifted(e.Path, func() error { return b.DropDir(e.Path, true) })
-			}
+			err := b.lifted(e.Path, func() error { return b.DropDir(e.Path, true) })
 			if fatal(err) {
 				return nil, fmt.Errorf("%s: %w", e.Path, err)
 			}
@@ -101,9 +114,6 @@ func (b *Branch) shed() (stay []noted, err error) {
 		equal := func(root *beneath.Root, at string, st *beneath.Stat) bool {
 			content, mode, err := d.equalTo(&node{st: *st}, root, at, e.base, &e.old, e.Link)
 			return !content && !mode && err == nil
-		}
-		if err := b.Unset(e.Path); err != nil { // first: without the file of Upper a record would hide Base's, also after a crash in between
-			return nil, err
 		}
 		dropped := false
 		err := b.lifted(e.Path, func() (err error) { dropped, err = b.DropFile(e.Path, equal); return err })

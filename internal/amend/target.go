@@ -211,6 +211,12 @@ func (h hostRule) ownAddress() netip.AddrPort {
 	return netip.AddrPort{}
 }
 
+// Own reports whether a host is this one, or an address that is not public: a rule for it names the address that it opens.
+func Own(host string) bool {
+	h, err := readHost(host)
+	return err == nil && h.ownAddress().IsValid()
+}
+
 // items returns the host as entries of network.allow: one without methods and paths, or those of a preset's host, whose paths
 // may stand below others, as those of a mirror do.
 func (h hostRule) items(c Change, presets map[string]*hosts.Preset) (items []string, err error) {

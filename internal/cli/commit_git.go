@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -151,16 +152,19 @@ func (g *gitBranch) bundle(ctx context.Context, name string, known []string) (em
 	return false, err
 }
 
-// inside returns the words by which a run is in the directory.
+// inside returns the words by which a run is in the directory. It has one that was lent as it was lent.
 func (g *gitBranch) inside() []string {
 	if g.def.RootOf == "" {
 		return []string{string(g.id)}
 	}
 	words := []string{"-C", g.dir}
 	if g.def.Lent {
-		with := g.dir
-		if g.def.View.Access == scope.Read {
+		with, view := g.dir+"/", g.def.View // the name itself may end like one of the words
+		if view.Access == scope.Read || slices.Contains(view.Paths, scope.PathRule{Pattern: "**", Access: scope.Read}) {
 			with += ":ro"
+		}
+		if view.Closed {
+			with += ":ask"
 		}
 		words = append(words, "--with", with)
 	}

@@ -207,7 +207,7 @@ func questionOf(of approvals.Approval, failed string) terminal.Question {
 		option(always, "allow this directory always: writes the root into the definition")
 	case what != "":
 		option(always, "allow all that this rule is about, always: writes "+granted[what].String()+" into the definition")
-	case of.Kind == approvals.KindHost && of.Tool == "network":
+	case of.Kind == approvals.KindHost && of.Tool == "network" && !amend.Own(of.Subject): // scopefs allow shows what that opens
 		option(always, "allow this host always: writes the rule into the definition")
 	case of.Kind != approvals.KindHost && !strings.Contains(of.Tool, ":"):
 		option(always, "allow all calls of this tool always: writes the rule into the definition")
