@@ -304,7 +304,7 @@ func (s *Agent) Print(out io.Writer) error {
 		line("primary", "its lists do not restrict it")
 	}
 	line("view", "%v", s.View.Access)
-	for _, r := range scope.Distinct(s.View.Paths) {
+	for _, r := range agents.Distinct(s.View.Paths) {
 		line("", "%s: %v", r.Pattern, r.Access)
 	}
 	for _, list := range s.View.Protect {

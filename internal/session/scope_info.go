@@ -70,7 +70,7 @@ func infoOf(id scope.ID, def *agents.Definition, rules *agents.Grants, list []to
 		Agent: id, Description: def.Description, Root: sandbox.Workspace, Access: access.String(),
 		Tools: []scopeTool{}, Scope: rules.Block(), Rules: rules.Limits(), Network: string(rules.Hosts().Kind()), Limits: limits(def.Limits),
 	}
-	for _, r := range scope.Distinct(def.View.Paths) {
+	for _, r := range agents.Distinct(def.View.Paths) {
 		if r.Access != scope.Hide {
 			info.Paths = append(info.Paths, scopePath{r.Pattern, r.Access.String()})
 		}

@@ -14,6 +14,7 @@ func TestSecretsKey(t *testing.T) {
 	def, err := ParseDefinition("agents.d/a.md", []byte("---\nname: a\nview: {secrets: hide, paths: {ro: read}}\n---\n"))
 	require.NoError(t, err)
 	assert.Equal(t, append(scope.SecretRules(scope.Hide), scope.PathRule{Pattern: "ro", Access: scope.Read}), def.View.Paths)
+	assert.Equal(t, []scope.PathRule{{Pattern: scope.Secrets, Access: scope.Hide, Name: scope.Secrets}, {Pattern: "ro", Access: scope.Read}}, Distinct(def.View.Paths))
 	_, err = ParseDefinition("agents.d/a.md", []byte("---\nname: a\nview: {secrets: read}\n---\n"))
 	assert.ErrorContains(t, err, "read would keep no secret: want seal or hide")
 }
