@@ -38,7 +38,7 @@ type socket struct {
 // tasks included: each client has a sandbox.
 const maxClients = 64
 
-// connectTime is what a client takes of a processor until its first message.
+// connectTime is what a client takes of a processor until its first message. Over HTTP each request counts, not its connection.
 const connectTime = 3 * time.Millisecond
 
 // OpenSocket makes the agent's own socket, for the agent's user and ourselves.
@@ -215,9 +215,6 @@ func (a *Agent) serveClient(ctx context.Context, conn net.Conn, task work) error
 			left.End()
 		}()
 	}()
-	if err := a.share.Wait(ctx, connectTime); err != nil {
-		return err
-	}
 	ctx, hangUp := context.WithCancelCause(ctx)
 	defer hangUp(nil)
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
@@ -236,6 +233,9 @@ func (a *Agent) serveClient(ctx context.Context, conn net.Conn, task work) error
 		fmt.Fprintf(conn, "scopefs: %s\n", shown)
 	}
 	if err != nil {
+		return err
+	}
+	if err := a.share.Wait(ctx, connectTime); err != nil {
 		return err
 	}
 	if hello.context != nil {
