@@ -269,23 +269,10 @@ func (l *Protect) access() Access {
 // Released returns the spec with Write in place of Hold.
 func (s PolicySpec) Released() PolicySpec {
 	s.Protect = slices.DeleteFunc(slices.Clone(s.Protect), func(l Protect) bool { return l.Hold })
-	return s.withoutHold(Write)
-}
-
-// Fixed returns the spec with Read in place of Hold.
-func (s PolicySpec) Fixed() PolicySpec {
-	s.Protect = slices.Clone(s.Protect)
-	for i := range s.Protect {
-		s.Protect[i].Hold = false
-	}
-	return s.withoutHold(Read)
-}
-
-func (s PolicySpec) withoutHold(a Access) PolicySpec {
 	s.Paths = slices.Clone(s.Paths)
 	for i := range s.Paths {
 		if s.Paths[i].Access == Hold {
-			s.Paths[i].Access = a
+			s.Paths[i].Access = Write
 		}
 	}
 	return s

@@ -90,7 +90,7 @@ func resolveBranches(all []*parsed) {
 func Task(name scope.ID, caller, member *Definition) *Definition {
 	def := TaskOf(name, caller)
 	v, own := &def.View, member.View
-	v.setPolicy(within(v.PolicySpec(), own.PolicySpec().Fixed()))
+	v.setPolicy(within(v.PolicySpec(), fixed(own.PolicySpec())))
 	v.Record = max(v.Record, own.Record)
 	if own.Data == DataMediated {
 		v.Data = own.Data
@@ -114,6 +114,6 @@ func TaskOf(name scope.ID, caller *Definition) *Definition {
 // heldView returns the view of a task. What the operator takes over by himself, a task and its commit do not change.
 func heldView(v ViewSpec) ViewSpec {
 	v.Changes, v.AllowOther = ChangesHeld, false
-	v.setPolicy(v.PolicySpec().Fixed())
+	v.setPolicy(fixed(v.PolicySpec()))
 	return v
 }

@@ -59,3 +59,17 @@ func gitWithin(g, other *scope.GitRules) *scope.GitRules {
 	}
 	return both
 }
+
+// fixed returns a spec with Read in place of Hold.
+func fixed(s scope.PolicySpec) scope.PolicySpec {
+	s.Protect, s.Paths = slices.Clone(s.Protect), slices.Clone(s.Paths)
+	for i := range s.Protect {
+		s.Protect[i].Hold = false
+	}
+	for i := range s.Paths {
+		if s.Paths[i].Access == scope.Hold {
+			s.Paths[i].Access = scope.Read
+		}
+	}
+	return s
+}
