@@ -16,7 +16,7 @@ type budget struct {
 	told          time.Time // when the log last recorded that it refuses
 }
 
-// OutcomeRefused: the log refused events of an agent that would be more than its channels may write in a day.
+// OutcomeRefused says that the log refused events of an agent that would be more than its channels may write in a day.
 const OutcomeRefused = "refused"
 
 const tellEvery = time.Hour // the least between two events about one agent's budget

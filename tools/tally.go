@@ -99,9 +99,9 @@ func ParseTime(bytes int) time.Duration { return messageTime + time.Duration(byt
 
 // What the input of an agent takes of a processor before a door bounds it: a fifth, whatever the doors and however many clients.
 const (
-	shareSecond = 200 * time.Millisecond // of processor time, each second
-	shareBurst  = 100 * time.Millisecond // at once
+	shareEach  = 200 * time.Millisecond // of processor time, each second
+	shareBurst = 100 * time.Millisecond // at once
 )
 
 // NewShare returns the share of an agent. All doors of the agent have the same one.
-func NewShare() *limit.Share { return limit.NewShare(shareSecond, shareBurst) }
+func NewShare() *limit.Share { return limit.NewShare(shareEach, shareBurst) }
