@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestTallyTime: what takes the SDK longer than its bytes and values say counts as long: levels, each of which it reads again, and numbers
-// that are too small for the fast way.
+// TestTallyTime: levels and numbers near zero count as long as they take: the SDK reads each level again, and such numbers take the slow
+// way.
 func TestTallyTime(t *testing.T) {
 	rep := strings.Repeat
 	of := func(text string) time.Duration {

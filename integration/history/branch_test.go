@@ -238,8 +238,8 @@ func TestHeldEscapes(t *testing.T) {
 	}
 }
 
-// TestHeldTwoNames: the first change of a file of the directory with several names, all of which the kernel knows, succeeds under the
-// name that the client uses, and the other names keep the directory's file. Several clients at once may be the first.
+// TestHeldTwoNames: the kernel knows several names of a file of the directory. Its first change succeeds under the name that the client
+// uses, and the other names keep the directory's file. Several clients at once may be the first.
 func TestHeldTwoNames(t *testing.T) {
 	k := keep(t, map[string]string{"a": "view: {changes: held}", "m": "view: {changes: held, data: mediated}"})
 	ways := map[string]func(name string) error{

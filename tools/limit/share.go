@@ -12,7 +12,7 @@ type Share struct {
 	next *Slots // the turn to wait for pace: one takes tokens, the others can leave
 }
 
-// NewShare returns a share of so much time each second, of which burst is there at once.
+// NewShare returns a share: each is its time in a second, and burst what it has at once.
 func NewShare(each, burst time.Duration) *Share {
 	return &Share{NewPace(float64(each.Microseconds()), int(burst.Microseconds()), nil), NewSlots(1)}
 }
