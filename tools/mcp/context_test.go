@@ -153,6 +153,7 @@ func testContexts(t *testing.T, send func(string) string, held *int) {
 func TestContextRestoredFirst(t *testing.T) {
 	b, _ := contextBench(t) // has a client of its own
 	synctest.Test(t, func(t *testing.T) {
+		b.face.opt.Inbox = NewInbox(tools.NewShare()) // the client of contextBench is not in the bubble
 		ours, theirs := net.Pipe()
 		var read atomic.Bool
 		var kept []string
