@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/integration/harness"
+	"github.com/scopefs/scopefs/internal/liveness"
 	"github.com/scopefs/scopefs/internal/need"
 )
 
@@ -301,6 +302,12 @@ func TestCrashIdle(t *testing.T) {
 	h := harness.NewHost(t, map[string]string{"a": "", "b": ""})
 	before, other := h.Agent("a").ViewPID, h.Agent("b").ViewPID
 	for _, pid := range []int{before, other} {
+		view := liveness.Process{PID: pid}
+		h.Eventually("the view has done what its start asks of it", func() bool {
+			was := view.Spent()
+			time.Sleep(200 * time.Millisecond)
+			return view.Spent() == was
+		})
 		require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
 	}
 	time.Sleep(3 * time.Second) // longer than the daemon takes to end a view that it asks

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"runtime/debug"
+	"runtime/metrics"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -51,6 +52,7 @@ const (
 	otherTime    = time.Millisecond      // of a processor, for a request that is no call: its answer may list all tools
 	refusedTimes = 4                     // how often the time to parse a call is for its refusal: the door parses it again, and says why
 	largeMessage = 1 << 20               // bytes of a message that keeps its buffer, and whose memory is collected at once
+	largeRoom    = 32 << 20              // bytes that a large message may take before memory is collected for it
 	collectTime  = 20 * time.Millisecond // that the collection counts at most: it may have waited for a processor
 	maxNotes     = 64                    // notifications of a session over HTTP that the SDK has
 )
@@ -179,7 +181,7 @@ func (b *Inbox) begin(ctx context.Context, part []byte, cut func()) (*long, erro
 		kept = &whole
 		b.buffer = weak.Make(kept)
 	}
-	return &long{kept, append((*kept)[:0], part...), func() { arrived(); look.Stop() }, done, b.time}, nil
+	return &long{kept: kept, text: append((*kept)[:0], part...), arrived: func() { arrived(); look.Stop() }, done: done, time: b.time}, nil
 }
 
 // long is a message that has the turn of long.
@@ -187,14 +189,49 @@ type long struct {
 	kept    *[]byte
 	text    []byte
 	arrived func() // it is complete, or its client is gone
+	large   bool   // room counts it
 	done    func()
 	time    *limit.Share
 }
 
+// whole notes that the message is complete, or its client gone.
+func (m *long) whole() {
+	m.arrived()
+	if m.large = len(m.text) > largeMessage; m.large {
+		room.count(1)
+	}
+}
+
+// room is the soft limit of the process's memory while it has large messages: the SDK copies one several times, and the collector
+// would wait until the copies are as much as all that lives.
+var room rooms
+
+type rooms struct {
+	mu       sync.Mutex
+	messages int64
+	before   int64 // bytes of memory before the first of them
+	limit    int64 // the process's own
+}
+
+// count counts large messages in, or out.
+func (r *rooms) count(by int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.messages == 0 {
+		used := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+		metrics.Read(used)
+		r.before, r.limit = int64(used[0].Value.Uint64()-used[1].Value.Uint64()), debug.SetMemoryLimit(-1)
+	}
+	now := r.limit
+	if r.messages += by; r.messages > 0 {
+		now = min(r.limit, r.before+r.messages*largeRoom)
+	}
+	debug.SetMemoryLimit(now)
+}
+
 // end gives back the turn and the buffer. A large message keeps the buffer; the next one finds the memory of that before collected.
 func (m *long) end() {
-	m.arrived()
-	if len(m.text) <= largeMessage {
+	if m.arrived(); !m.large {
 		*m.kept = m.text[:0]
 		m.done()
 		return
@@ -204,6 +241,7 @@ func (m *long) end() {
 		defer m.done()
 		began := time.Now()
 		debug.FreeOSMemory()
+		room.count(-1)
 		m.time.Spend(min(time.Since(began), collectTime))
 	}()
 }
@@ -235,7 +273,7 @@ func (b *Inbox) readLine(ctx context.Context, l *lines) (line []byte, release fu
 		return nil, func() {}, io.EOF
 	}
 	m.text, err = rpc.ReadPart(l.in, m.text, maxMessage)
-	m.arrived()
+	m.whole()
 	if err != nil && late.Load() {
 		err = errSlow
 	}
@@ -272,7 +310,7 @@ func (b *Inbox) readBody(ctx context.Context, body io.Reader, setDeadline func(t
 	into := bytes.NewBuffer(m.text)
 	_, err = into.ReadFrom(io.LimitReader(body, maxMessage-shortMessage))
 	m.text = into.Bytes()
-	m.arrived()
+	m.whole()
 	return m.text, sync.OnceFunc(m.end), err
 }
 
