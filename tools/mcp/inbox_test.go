@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -391,4 +392,32 @@ func TestInvalidCallsArePaced(t *testing.T) {
 	assert.Contains(t, refused, `"error":{"code":-32602`)
 	assert.Less(t, len(refused), 2*maxError, "without what was refused")
 	assert.Contains(t, spends(call(`"f"`), 1), "text of f")
+}
+
+// TestRoomOfLargeMessages: the process has a limit of its memory while it has large messages, and its own one after the last.
+func TestRoomOfLargeMessages(t *testing.T) {
+	idle := func() bool {
+		room.mu.Lock()
+		defer room.mu.Unlock()
+		return room.messages == 0
+	}
+	require.Eventually(t, idle, 20*time.Second, time.Millisecond, "of the tests before")
+	own := debug.SetMemoryLimit(-1)
+	var ends []func()
+	for n := range int64(2) {
+		text, end, err := NewInbox(nil).readBody(t.Context(), strings.NewReader(strings.Repeat("y", 2*largeMessage)), func(time.Time) {})
+		require.NoError(t, err)
+		assert.Len(t, text, 2*largeMessage)
+		assert.Equal(t, room.before+(n+1)*largeRoom, debug.SetMemoryLimit(-1))
+		ends = append(ends, end)
+	}
+	for _, end := range ends {
+		end()
+	}
+	require.Eventually(t, idle, 20*time.Second, time.Millisecond)
+	assert.Equal(t, own, debug.SetMemoryLimit(-1))
+	_, end, err := NewInbox(nil).readBody(t.Context(), strings.NewReader(strings.Repeat("y", largeMessage)), func(time.Time) {})
+	require.NoError(t, err)
+	assert.Equal(t, own, debug.SetMemoryLimit(-1), "it is not large")
+	end()
 }
