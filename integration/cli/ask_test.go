@@ -81,7 +81,7 @@ func TestAskPath(t *testing.T) {
 	out, stderr, _ = h.Try("run", "a", "--", "sh", "-c", "touch docs/new 2>/dev/null || echo asks")
 	assert.Equal(t, "asks\n", out, "a create holds the directory's lock")
 	id := waits(h, "docs/new")
-	assert.Contains(t, stderr, "files of a: changes docs/new needs an approval (docs/**: ask): scopefs approvals approve "+id)
+	assert.Contains(t, stderr, "files of a: it changes docs/new, which needs an approval (docs/**: ask): scopefs approvals approve "+id)
 	h.Must("approvals", "approve", id)
 	assert.Equal(t, "", h.Must("run", "a", "--", "touch", "docs/new"))
 	assert.FileExists(t, h.Scope("a")+"/docs/new")

@@ -298,7 +298,7 @@ func TestWithWords(t *testing.T) {
 	for _, with := range []string{"../lib:ro:ask", "../lib:ask:ro"} {
 		o = p.as("run", "--dir", ".", "-q", "--with", with, "--", "sh", "-c", "ls ..; cat ../lib/b")
 		assert.Equal(t, "lib\nproj\n", o.Stdout, o.Stderr)
-		assert.Contains(t, o.Stderr, "needs an approval (access: ask)")
+		assert.Contains(t, o.Stderr, "which needs an approval (access: ask)")
 	}
 	o = p.as("run", "--dir", ".", "--with", "..", "--", "true")
 	assert.Equal(t, 125, o.Code)

@@ -66,7 +66,7 @@ func TestRunWith(t *testing.T) {
 			assert.Contains(t, o.Stderr, "Permission denied")
 			o = as("run", "--dir", ".", "--with", "../lib:ask", "--", "sh", "-c", "ls ..; cat ../lib/b")
 			assert.Equal(t, "lib\nproj\n", o.Stdout)
-			assert.Contains(t, o.Stderr, "uses the directory "+top+"/lib needs an approval (access: ask): scopefs run --with "+top+"/lib", "nobody is here")
+			assert.Contains(t, o.Stderr, "it uses the directory "+top+"/lib, which needs an approval (access: ask): scopefs run --with "+top+"/lib", "nobody is here")
 			o = as("run", "--dir", ".", "--", "sh", "-c", "pwd; ls ../lib/b")
 			assert.Equal(t, "/workspace\n", o.Stdout, "for that run alone")
 			o = as("allow", "--yes", "--path", "docs", "--root", "../lib")

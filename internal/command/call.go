@@ -78,7 +78,7 @@ func Arguments(object map[string]json.RawMessage, words []string) (json.RawMessa
 			k, value = name, json.RawMessage(v)
 		}
 		if !ok || k == "" || err != nil || !json.Valid(value) {
-			return nil, fmt.Errorf("%q: want NAME=TEXT or NAME:=JSON", word)
+			return nil, fmt.Errorf("%q: write NAME=TEXT or NAME:=JSON: scopefs call TOOL --help has the names", word)
 		}
 		if _, twice := object[k]; twice {
 			return nil, fmt.Errorf("%s is given twice: give it once, also beside --args", k)

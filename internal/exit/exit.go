@@ -3,6 +3,7 @@ package exit
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 )
@@ -43,9 +44,15 @@ func Usagef(format string, args ...any) error { return With(Usage, fmt.Errorf(fo
 // Args wraps a check of a command's arguments so that its error has the status of bad usage.
 func Args(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(c *cobra.Command, words []string) error {
-		if err := check(c, words); err != nil {
-			return Usagef("%w (usage: %s)", err, c.UseLine())
+		err := check(c, words)
+		switch {
+		case err == nil:
+			return nil
+		case len(words) == 0 || check(c, append(slices.Clip(words), "")) == nil:
+			err = fmt.Errorf("%s: an argument is missing", c.Name())
+		case !c.HasSubCommands():
+			err = fmt.Errorf("%s: %q is an argument too many", c.Name(), words[len(words)-1])
 		}
-		return nil
+		return Usagef("%w (usage: %s)", err, c.UseLine())
 	}
 }

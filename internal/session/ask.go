@@ -80,7 +80,7 @@ func (a *Agent) undecided(p approvals.Approval, id string, from origin) {
 	default:
 		remedy = printable.Command("scopefs", "allow", "--remove-deny", scope.QuotePattern(p.Path))
 	}
-	asked(fmt.Sprintf("%s needs an approval (%s)", p.Describe(what, root), p.Rule), remedy)
+	asked(fmt.Sprintf("it %s, which needs an approval (%s)", p.Describe(what, root), p.Rule), remedy)
 }
 
 // pathApproval returns what the operator approves of a question about a view, under the current rules of the agent of. The view may be
