@@ -41,7 +41,7 @@ func (p *Policy) Excess(was *Policy) (all []Excess) {
 		visit := func(word string) bool {
 			now, old := p.byPaths(OpStat, word), was.byPaths(OpStat, word)
 			gate, before := p.asks.find(nil, word), was.asks.find(nil, word)
-			if (now.Access < old.Access || gate == nil && before != nil && now.Access < Ask && old.Access < Ask) && now.Access < best {
+			if (now.Access < old.Access || gate == nil && before != nil && now.Access < Ask) && now.Access < best {
 				best, found.What, found.Witness, found.Before = now.Access, accessTexts[now.Access], word, old.Rule
 				if gate != nil {
 					found.What += " once you allow it"

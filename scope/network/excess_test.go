@@ -38,6 +38,7 @@ func TestExcessRoute(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotEmpty(t, asked.Excess(network(HostRule{Intercept: true})), "a tunnel, once approved")
 	assert.Empty(t, network(HostRule{Intercept: true}).Excess(plain))
+	assert.Len(t, network(HostRule{CA: "x"}).Excess(network(HostRule{Intercept: true})), 1, "it is told, and needs no second line")
 	assert.Empty(t, network(HostRule{Secret: "KEY", Methods: []string{"GET"}}).Excess(network(HostRule{Secret: "KEY"})))
 }
 
