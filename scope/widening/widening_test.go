@@ -122,7 +122,7 @@ func TestLines(t *testing.T) {
 
 // TestPresets: what an agent may do with a preset that its network has not yet.
 func TestPresets(t *testing.T) {
-	had := propose(t, "network: {presets: [npm]}", "").Without
+	had := propose(t, "network: {presets: [npm]}", "skills: []").Without
 	assert.Empty(t, widening.Presets(had.Grants, []string{"npm"}))
 	assert.NotEmpty(t, widening.Presets(had.Grants, []string{"npm", "gemini"}))
 }
