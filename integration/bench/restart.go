@@ -66,7 +66,8 @@ func (r *restarts) start(views int) error {
 			return nil
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("%d of %d views: %w", len(pids), views, err)
+			text, _ := os.ReadFile(said.Name())
+			return fmt.Errorf("%d of %d views: %w; the daemon: %s", len(pids), views, err, text)
 		}
 	}
 }
@@ -145,8 +146,13 @@ func restartCompare(args arguments) error {
 		return err
 	}
 	r := &restarts{base: filepath.Join(args[3], "base")}
-	for _, program := range []string{"scopefs", "scopefsd"} {
-		text, err := os.ReadFile(filepath.Join(filepath.Dir(args[4]), program))
+	programs, err := filepath.Glob(filepath.Join(filepath.Dir(args[4]), "scopefs*"))
+	if err != nil {
+		return err
+	}
+	for _, name := range programs {
+		program := filepath.Base(name)
+		text, err := os.ReadFile(name)
 		if err != nil {
 			return err
 		}
