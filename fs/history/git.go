@@ -1,11 +1,53 @@
 package history
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/scopefs/scopefs/fs/history/journal"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
+
+// IndexSum returns scope.SumGitIndex of an object of root whose name is that of git's index, or becomes rel; nil if it is none.
+func IndexSum(root *beneath.Root, at, rel string, st *beneath.Stat) []byte {
+	if beneath.Base(rel) != "index" || !st.IsRegular() {
+		return nil
+	}
+	f, err := root.Open(at, unix.O_RDONLY, st.ID())
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	if sum, err := scope.SumGitIndex(f.Reader(), int64(st.Size)); err == nil {
+		return sum
+	}
+	return nil
+}
+
+// refreshed reports whether the host has only refreshed git's index since a record has left it. The index of now stands for that one then.
+func (w *world) refreshed(e *entry, t thing) bool {
+	if e.Kind != journal.Moved && e.Kind != journal.Restored || !t.regular() {
+		return false
+	}
+	left, err := w.store.inline(e.gen.name, e.Record)
+	if err != nil || len(left) == 0 {
+		return false
+	}
+	root, at := w.store.tree, t.real
+	if t.kept != "" {
+		root, at = w.store.dir, t.kept
+	}
+	st, err := root.Stat(at)
+	if err != nil || !bytes.Equal(left, IndexSum(root, at, "index", &st)) {
+		return false
+	}
+	w.alias[w.same(e.Object)] = w.same(t.id)
+	return true
+}
 
 // inGit returns the directory .git that has a path of git's state: HEAD, the index, refs, logs, objects, and the files that replace them.
 // All of it is undone, or nothing: without the objects that HEAD, a ref or the index names, a repository is broken. What configures
