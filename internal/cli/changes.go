@@ -12,7 +12,6 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/report"
-	"github.com/scopefs/scopefs/scope/agents"
 )
 
 type changesOptions struct {
@@ -50,7 +49,7 @@ func (a *app) changesCmd() *cobra.Command {
 		Short: "show what an agent changed, by file",
 		Long: `Lists what an agent's programs and tools changed, from its history: files that were
 added, changed, removed and moved, and modes, with the calls and programs that did it.
-The agent's definition must say view: {changes: kept}.
+The agent's definition must say view: {changes: kept}, or held.
 
 Without a flag the changes are those of the last session: of a command of scopefs run, or
 of a client of the tools. PATH, of the view, selects a file or what is below a directory.
@@ -99,24 +98,21 @@ func (a *app) changes(c *cobra.Command, words []string, o changesOptions) error 
 		return err
 	}
 	a.noteInterrupted(k)
-	inLayer := false
-	if o.last() && len(k.words) == 0 && !o.list {
-		l, err := a.lastHeld(c.Context(), k)
+	if !o.list {
+		l, err := a.changedBy(c.Context(), k, &o.selectOptions)
 		if err != nil {
 			return err
 		}
-		if inLayer = l != nil && l.settled == nil; inLayer {
-			k = *l
+		if l.settled == nil {
+			k = l
 		}
 	}
-	all, err := a.keptDirectories(k, true)
+	all, err := a.keptDirectories(k)
 	if err != nil {
 		return err
 	}
-	if !o.list && !slices.ContainsFunc(all, func(d directory) bool { return !d.holdsAll() }) { // the same in every selection
-		if k.def.View.Changes == agents.ChangesHeld && !inLayer {
-			return k.keeps()
-		}
+	held := !slices.ContainsFunc(all, func(d directory) bool { return !d.holdsAll() })
+	if held && !o.list && len(k.words) == 0 { // the same in every selection
 		return a.diff(c.Context(), k, diffOptions{formOptions: o.formOptions})
 	}
 	if o.list {
@@ -146,7 +142,9 @@ func (a *app) changes(c *cobra.Command, words []string, o changesOptions) error 
 				return fmt.Errorf("%s: %w", d.path(), err)
 			}
 			if r == nil {
-				r = report.NoChanges(k.id, of, o.form(), one.Nothing())
+				if r = report.NoChanges(k.id, of, o.form(), one.Nothing()); held {
+					r = one.Empty()
+				}
 			}
 			r.Join(d.root, one)
 		}

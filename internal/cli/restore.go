@@ -92,7 +92,7 @@ func (a *app) withVersion(c *cobra.Command, words []string, f func(context.Conte
 	if err != nil {
 		return err
 	}
-	all, err := a.keptDirectories(k, true)
+	all, err := a.keptDirectories(k)
 	if err != nil {
 		return err
 	}

@@ -62,9 +62,16 @@ Exit status: 0 everything was taken back, 1 there were conflicts, something was 
 there was nothing to do, or it failed, 2 bad usage.`,
 		ValidArgsFunction: a.completePaths,
 		RunE: func(c *cobra.Command, words []string) error {
-			k, err := a.undoAgent(c.Context(), words, &o.selectOptions)
+			k, err := a.agentWith(c.Context(), words)
+			if err == nil {
+				k, err = a.changedBy(c.Context(), k, &o.selectOptions)
+			}
 			if err != nil {
 				return err
+			}
+			if k.settled != nil {
+				return fmt.Errorf("%s: the changes of the last session were held until the %s at %s, which no undo takes back: --session ID selects another one",
+					k.id, k.settled.Op, k.settled.Time.Local().Format(time.DateTime))
 			}
 			if o.none() && len(k.words) == 0 {
 				return exit.Usagef("which changes: give --call, --session, --since, --checkpoint or PATH (--session last for those of the last session)")
@@ -94,7 +101,7 @@ the same conflicts and exit statuses. UNDO is the id of another one, also of the
 scopefs changes --list has them.`,
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
-			k, err := a.undoAgent(c.Context(), words, nil)
+			k, err := a.agentWith(c.Context(), words)
 			if err != nil {
 				return err
 			}
@@ -153,7 +160,7 @@ type undoing struct {
 // undo does or plans it in all directories of an agent, and prints what it did.
 func (a *app) undo(ctx context.Context, k kept, u undoing) error {
 	a.noteInterrupted(k)
-	all, err := a.keptDirectories(k, true)
+	all, err := a.keptDirectories(k)
 	if err != nil {
 		return err
 	}
