@@ -49,10 +49,10 @@ func (w *world) refreshed(e *entry, t thing) bool {
 	return true
 }
 
-// inGit returns the directory .git that has a path of git's state: HEAD, the index, refs, logs, objects, and the files that replace them.
+// InGit returns the directory .git that has a path of git's state: HEAD, the index, refs, logs, objects, and the files that replace them.
 // All of it is undone, or nothing: without the objects that HEAD, a ref or the index names, a repository is broken. What configures
 // git, or is executed by it, is no such path.
-func inGit(rel string) (dir string, ok bool) {
+func InGit(rel string) (dir string, ok bool) {
 	before, rest, ok := strings.Cut("/"+rel, "/.git/")
 	if !ok {
 		return "", false
@@ -68,7 +68,7 @@ func inGit(rel string) (dir string, ok bool) {
 // leaves reports whether a record is of git's state in a repository that the Selection leaves.
 func (sel Selection) leaves(e *entry) bool {
 	in := func(rel string) bool {
-		dir, ok := inGit(rel)
+		dir, ok := InGit(rel)
 		return ok && slices.Contains(sel.without, dir)
 	}
 	return len(sel.without) > 0 && e.Kind != journal.Written && (in(e.Path) || in(e.second()))
@@ -114,7 +114,7 @@ func (s *Store) inverted(sel Selection, hooks Hooks) (found *selected, w *world,
 // conflict of each. A directory with others' objects is none.
 func (w *world) leave(sel *Selection, commits bool, remedy string) (left []Problem) {
 	for _, p := range w.plan.Conflicts {
-		dir, ok := inGit(p.Path)
+		dir, ok := InGit(p.Path)
 		name, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(p.Path, dir), "/"), "/")
 		if !ok || slices.Contains(sel.without, dir) || w.at(p.Path).dir ||
 			commits && !slices.Contains([]string{"HEAD", "refs", "packed-refs", "logs"}, name) {

@@ -25,7 +25,7 @@ type Selection struct {
 	Force       bool      `json:"force,omitempty"`   // of an undo: what others have changed since is kept beside what comes back
 	Command     string    `json:"command,omitempty"` // of an undo: a name that the undos of several directories by one command have
 
-	without []string // repositories of git whose state stays: see inGit
+	without []string // repositories of git whose state stays: see InGit
 }
 
 // selected are the records of a history from the first that a Selection means.

@@ -31,6 +31,24 @@ func TestUndoGitRefreshed(t *testing.T) {
 	}
 }
 
+// TestUndoGitHeld: an undo of a held commit of git takes back git's files that the view has judged, too, without a mounted view.
+func TestUndoGitHeld(t *testing.T) {
+	t.Parallel()
+	p := newProject(t, 12345)
+	p.host("git init -q -b main; echo 1 >a; git add .; " + git + "commit -q -m first")
+	before := p.host("git rev-parse HEAD")
+	held := func(script string) string {
+		o := p.scopefs("run", "-q", "--dir", ".", "--changes", "held", "--", "sh", "-ec", script)
+		require.Zero(t, o.Code, o.Stderr)
+		return o.Stdout
+	}
+	held("echo 2 >a; git add .; " + git + "commit -qm second")
+	o := p.scopefs("undo", "--session", "last")
+	assert.Zero(t, o.Code, o.Stdout)
+	assert.Equal(t, before, held("git fsck --strict --no-dangling; git rev-parse HEAD; git --no-optional-locks status --short"))
+	assert.Empty(t, p.scopefs("diff", "--name-only").Stdout)
+}
+
 // TestUndoGit: the host's git changes an entry of the index that a session has left. An undo then takes nothing of git's state back and says
 // why: the repository stays whole. With --force all of it comes back, at once and after such an undo, and a redo takes that back.
 func TestUndoGit(t *testing.T) {

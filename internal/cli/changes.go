@@ -17,17 +17,18 @@ import (
 type changesOptions struct {
 	selectOptions
 	formOptions
-	list, each bool
+	list bool
 }
 
 // formOptions are the flags that select how changes are printed.
-type formOptions struct{ json, names, stat, patch bool }
+type formOptions struct{ json, names, stat, patch, each bool }
 
 func (o *formOptions) addFlags(c *cobra.Command) {
 	c.Flags().BoolVarP(&o.patch, "patch", "p", false, "print diffs")
 	c.Flags().BoolVar(&o.stat, "stat", false, "print how many lines changed")
 	c.Flags().BoolVar(&o.names, "name-only", false, "print the names alone")
 	c.Flags().BoolVar(&o.json, "json", false, "print JSON")
+	c.Flags().BoolVar(&o.each, "each", false, "list each of git's own files, and of several removals of one path")
 }
 
 func (o *formOptions) form() report.ChangesForm {
@@ -60,7 +61,8 @@ names a file that undo cannot bring back, and why. A file of more than 4 MiB, or
 text, has no diff.
 
 Of a directory whose changes are held, the list has all that is held there, as scopefs diff.
-Removals of one path that differ in nothing but their time are one line; --each lists each.
+What git keeps in .git is one line, and so are removals of one path that differ in nothing but
+their time; --each lists each.
 
 --list lists what can be named: checkpoints, calls, sessions, undos.
 
@@ -81,7 +83,6 @@ changed last, by the log, with the command that lists the changes.`,
 	a.completeSession(c, "last")
 	o.formOptions.addFlags(c)
 	a.addAll(c)
-	c.Flags().BoolVar(&o.each, "each", false, "list each of several removals of one path")
 	c.Flags().BoolVar(&o.list, "list", false, "list the checkpoints, calls, sessions and undos in the history")
 	return c
 }
@@ -125,7 +126,7 @@ func (a *app) changes(c *cobra.Command, words []string, o changesOptions) error 
 	return a.open(c.Context(), all, func(ctx context.Context, all directories) error {
 		all, err := all.choose(ctx, k, sel, k.words)
 		if nothing, ok := errors.AsType[*api.NothingError](err); ok {
-			return a.printChanges(k, report.NoChanges(k.id, of, o.form(), nothing.Why), o.json)
+			return a.printChanges(k, report.NoChanges(k.id, of, o.form(), nothing.Why), o.formOptions)
 		}
 		if err != nil {
 			return err
@@ -148,8 +149,7 @@ func (a *app) changes(c *cobra.Command, words []string, o changesOptions) error 
 			}
 			r.Join(d.root, one)
 		}
-		r.Each = o.each
-		return a.printChanges(k, r, o.json)
+		return a.printChanges(k, r, o.formOptions)
 	})
 }
 
@@ -162,18 +162,18 @@ func joined(all *report.Changes, d directory, one *report.Changes) *report.Chang
 	return all
 }
 
-func (a *app) printChanges(k kept, r *report.Changes, asJSON bool) error {
-	r.Compared = a.compared
+func (a *app) printChanges(k kept, r *report.Changes, o formOptions) error {
+	r.Compared, r.Each = a.compared, o.each
 	if k.def.RootOf != "" {
 		r.Agent, r.Root = k.def.RootOf, k.def.Dir
 	}
-	if asJSON {
+	if o.json {
 		r.Complete()
 	}
 	if len(r.Changes) == 0 {
 		a.elsewhere(k)
 	}
-	return a.print(r, asJSON)
+	return a.print(r, o.json)
 }
 
 // compared shows how many files of a list are compared.

@@ -24,8 +24,8 @@ import (
 
 type undoOptions struct {
 	selectOptions
-	dry, json, force bool
-	shown            string
+	dry, json, force, each bool
+	shown                  string
 }
 
 // addUndoFlags adds the flags of undo and redo.
@@ -33,6 +33,7 @@ func (o *undoOptions) addUndoFlags(c *cobra.Command) {
 	c.Flags().BoolVarP(&o.dry, "dry-run", "n", false, "print what it would do and its hash, and do nothing")
 	c.Flags().StringVar(&o.shown, "shown", "", "do what the dry run with this `HASH` printed, or nothing")
 	c.Flags().BoolVar(&o.json, "json", false, "print JSON")
+	c.Flags().BoolVar(&o.each, "each", false, "with --dry-run: list each step in git's own files")
 	c.MarkFlagsMutuallyExclusive("dry-run", "shown")
 }
 
@@ -81,7 +82,7 @@ there was nothing to do, or it failed, 2 bad usage.`,
 				return err
 			}
 			sel.Force = o.force
-			return a.undo(c.Context(), k, undoing{"undo", of, sel, k.words, o.dry, o.json, o.shown})
+			return a.undo(c.Context(), k, undoing{"undo", of, sel, k.words, o.dry, o.json, o.each, o.shown})
 		},
 	}
 	o.addFlags(c)
@@ -116,7 +117,7 @@ scopefs changes --list has them.`,
 				return err
 			}
 			for i, k := range in {
-				err = a.undo(c.Context(), k, undoing{"redo", of, history.Selection{Undo: true, Generations: k.words}, nil, o.dry, o.json, o.shown})
+				err = a.undo(c.Context(), k, undoing{"redo", of, history.Selection{Undo: true, Generations: k.words}, nil, o.dry, o.json, o.each, o.shown})
 				if _, nothing := errors.AsType[*api.NothingError](err); !nothing || i == len(in)-1 {
 					break
 				}
@@ -154,6 +155,7 @@ type undoing struct {
 	sel       history.Selection
 	paths     []string // of the command line
 	dry, json bool
+	each      bool
 	shown     string // the hash of a plan; "": any
 }
 
@@ -199,7 +201,7 @@ func (a *app) undoIn(ctx context.Context, k kept, all directories, u undoing) er
 		if none != nil && len(shown) == 0 {
 			return none
 		}
-		if plans.Hash = query.Together(shown); u.dry {
+		if plans.Hash, plans.Each = query.Together(shown), u.each; u.dry {
 			return a.printUndo(k, plans, u.json)
 		} else if plans.Hash != u.shown {
 			return errStale
