@@ -135,7 +135,9 @@ func TestManyPrograms(t *testing.T) {
 
 // TestEffectsGitTimes: that git has set the times of its objects is no effect that a person reads of.
 func TestEffectsGitTimes(t *testing.T) {
-	times := func(path string) Change { return Change{Kind: ModeChanged, Path: path, Type: "file", OldMode: 0o444, NewMode: 0o444} }
+	times := func(path string) Change {
+		return Change{Kind: ModeChanged, Path: path, Type: "file", OldMode: 0o444, NewMode: 0o444}
+	}
 	e := summary([]Change{times(".git/objects/ab/1"), times("a")})
 	assert.Equal(t, 1, e.Counts.Modes)
 	require.Len(t, e.Modes, 1)

@@ -202,7 +202,7 @@ func (s *Store) meant(sel Selection) (loaded []*generationRecords, picks func(*g
 		return nil, nil, 0, err
 	}
 	if from > 0 && from < horizon {
-		return nil, nil, 0, &ErrNothing{Why: "older generations were given up: the history begins at " + timeOf(horizon).Format(time.RFC3339)}
+		return nil, nil, 0, &ErrNothing{Why: "older changes were given up: give a time after " + timeOf(horizon).Format(time.RFC3339)}
 	}
 	return loaded, picks, from, s.loadSince(loaded, picks, from)
 }

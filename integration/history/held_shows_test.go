@@ -127,3 +127,18 @@ func TestHeldChanges(t *testing.T) {
 	require.Zero(t, p.scopefs("run", "-q", "--dir", ".", "--", "sh", "-c", "echo 2 >d").Code)
 	assert.Equal(t, "d\n", changes())
 }
+
+// TestShowBeforeHistory: show of a time before the history says so in one line, and what it shows.
+func TestShowBeforeHistory(t *testing.T) {
+	t.Parallel()
+	p := newProject(t, 12345)
+	p.host("echo 1 >a")
+	require.Zero(t, p.scopefs("run", "-q", "--dir", ".", "--", "sh", "-c", "echo 2 >a").Code)
+	o := p.scopefs("show", "a@2h")
+	assert.Equal(t, "1\n", o.Stdout)
+	assert.Regexp(t, `^scopefs: a@2h: the history begins at \S+ \S+: the version is that before the first change: `+
+		`give a later time, or a name of scopefs changes --list\n$`, o.Stderr)
+	o = p.scopefs("show", "a@1ms")
+	assert.Equal(t, "2\n", o.Stdout)
+	assert.Empty(t, o.Stderr)
+}
