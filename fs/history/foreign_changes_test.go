@@ -37,9 +37,10 @@ func conflicts(r *Result) (paths []string) {
 // a conflict.
 func TestOthersWithin(t *testing.T) {
 	for name, change := range map[string]func(c *client, rel string){
-		"written":  func(c *client, rel string) { c.write(rel, "of the agent") },
-		"removed":  func(c *client, rel string) { c.unlink(rel) },
-		"replaced": func(c *client, rel string) { c.create("new", "new"); require.NoError(c.t, c.rename("new", rel, 0)) },
+		"written":             func(c *client, rel string) { c.write(rel, "of the agent") },
+		"removed":             func(c *client, rel string) { c.unlink(rel) },
+		"replaced":            func(c *client, rel string) { c.create("new", "new"); require.NoError(c.t, c.rename("new", rel, 0)) },
+		"written and removed": func(c *client, rel string) { c.write(rel, "of the agent"); c.unlink(rel) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newClient(t)
@@ -55,10 +56,19 @@ func TestOthersWithin(t *testing.T) {
 			assert.ElementsMatch(t, []string{"f", "made"}, conflicts(r))
 			assert.Equal(t, "an hour of work", c.read("f"))
 			assert.Equal(t, "an hour in the draft", c.read("made"))
+			again := c.undo(Selection{Session: "s"})
+			assert.ElementsMatch(t, []string{"f", "made"}, conflicts(again))
+			assert.Equal(t, "an hour of work", c.read("f"))
+			assert.Equal(t, "an hour in the draft", c.read("made"))
 			c.undo(Selection{Undo: true})
 			if name == "written" {
 				assert.Equal(t, "of the agent", c.read("f"))
 			}
+			c.undo(Selection{Session: "s"})
+			c.undo(Selection{Session: "s", Force: true})
+			assert.Equal(t, "before", c.read("f"))
+			assert.Equal(t, "an hour of work", c.read("f.newer1"))
+			assert.Equal(t, "an hour in the draft", c.read("made")) // which no version replaces
 		})
 	}
 }

@@ -246,12 +246,12 @@ type stamp struct {
 
 func stampOf(st *beneath.Stat) stamp { return stamp{st.Size, st.Mtime.Sec, st.Mtime.Nsec} }
 
-// mark notes that something of an object is kept.
+// mark notes that something of an object is kept. If that is of an object that the generation has made, others have changed the object.
 func (g *generation) mark(id beneath.FileID, what uint8) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := g.seen[id]
-	s.what |= what
+	s.what = s.what&^seenBorn | what
 	g.seen[id] = s
 }
 

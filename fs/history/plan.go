@@ -178,8 +178,7 @@ func (w *world) expects(e *entry, t thing) string {
 	case w.blocked[id] != "":
 		return w.blocked[id]
 	}
-	now := cmp.Or(w.current[id], t.attr)
-	was := w.left(e, now)
+	was, now := w.left(e, cmp.Or(w.current[id], t.attr))
 	switch {
 	case was == nil || w.torn[id] || w.any, was == &unknown && !t.regular():
 	case w.current[id] == nil && w.hooks.writing(t.file):
@@ -192,31 +191,41 @@ func (w *world) expects(e *entry, t thing) string {
 	return ""
 }
 
-// left returns how the changes of an object up to the present step have left it; nil: it may be as it is now.
-func (w *world) left(e *entry, now *journal.Attr) *journal.Attr {
-	list := w.states[w.same(e.Object)]
-	if len(list) == 0 || w.busy[w.same(e.Object)] {
-		return nil
+// left returns how the changes of an object up to the present step have left it, and as what it counts that is as now; nil: it may be as
+// it is. What an undo has left counts as what was there before the changes that the undo took back: others may have made that.
+func (w *world) left(e *entry, now *journal.Attr) (was, is *journal.Attr) {
+	list, busy := w.states[w.same(e.Object)], w.busy[w.same(e.Object)]
+	for len(list) > 0 && !busy {
+		last := list[len(list)-1]
+		if u := last.undid; u != nil && u.Seq > e.Seq && now != nil && last.Attr != nil && now.Same(last.Attr) {
+			list, now, busy = until(list, u.Seq), u.Attr, u.Flags&journal.Busy != 0
+			continue
+		}
+		switch {
+		case last.Kind == journal.Written:
+			return cmp.Or(last.Attr, &unknown), now
+		case last.Seq != e.Seq:
+			return nil, now
+		case e.Kind == journal.Made && e.Attr != nil && now != nil && now.Same(e.Attr):
+			return e.Attr, now
+		}
+		return &unknown, now // it was open since then
 	}
-	switch last := list[len(list)-1]; {
-	case last.Kind == journal.Written:
-		return cmp.Or(last.Attr, &unknown)
-	case last.Seq != e.Seq:
-		return nil
-	case e.Kind == journal.Made && e.Attr != nil && now != nil && now.Same(e.Attr):
-		return e.Attr
+	return nil, now
+}
+
+// until returns the first entries of a list, up to the record seq.
+func until(list []*entry, seq uint64) []*entry {
+	for len(list) > 0 && list[len(list)-1].Seq >= seq {
+		list = list[:len(list)-1]
 	}
-	return &unknown // it was open since then
+	return list
 }
 
 // back notes that an object is as it was before a record.
 func (w *world) back(e *entry, attr *journal.Attr) {
 	id := w.same(e.Object)
-	list := w.states[id]
-	for len(list) > 0 && list[len(list)-1].Seq >= e.Seq {
-		list = list[:len(list)-1]
-	}
-	w.states[id] = list
+	w.states[id] = until(w.states[id], e.Seq)
 	w.current[id], w.busy[id] = attr, e.Flags&journal.Busy != 0
 }
 

@@ -102,7 +102,9 @@ func (f *selected) cancel() {
 		for of := all[e.Of]; e.Kind == journal.Written && of != nil && !e.ours; of = all[of.Of] {
 			e.ours = of.picked
 		}
-		e.gone = dead[e.Seq] || inverted[inverse{e.gen.began, e.Of}]
+		if e.gone = dead[e.Seq] || inverted[inverse{e.gen.began, e.Of}]; e.gone && e.Kind == journal.Written {
+			e.undid = all[e.Of].Record
+		}
 		e.half = moved[e.Seq] && !dead[e.Seq]
 	}
 	f.records = slices.DeleteFunc(f.records, func(e entry) bool {
@@ -128,10 +130,11 @@ func (e *entry) timesBefore() bool {
 type entry struct {
 	*journal.Record
 	gen    *generationRecords
-	picked bool // the Selection means it
-	gone   bool // an undo has inverted it, or it is of that undo
-	ours   bool // Written: an undo, or one of an undo, has written the file to invert a record that the Selection means
-	half   bool // an undo has moved the object back, and not brought back what it had replaced
+	picked bool            // the Selection means it
+	gone   bool            // an undo has inverted it, or it is of that undo
+	ours   bool            // Written: an undo, or one of an undo, has written the file to invert a record that the Selection means
+	undid  *journal.Record // Written of an undo: the file is as it was before this record
+	half   bool            // an undo has moved the object back, and not brought back what it had replaced
 }
 
 // ErrNothing reports a Selection that means no change.
