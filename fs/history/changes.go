@@ -74,6 +74,7 @@ type object struct {
 	attr          *journal.Attr // before the first change of its attributes; nil: they did not change
 	replaced      bool
 	keeper        *generationRecords // it has made the object, or keeps its content
+	closed        *journal.Attr      // how these changes have left the file; nil: not known
 	others        bool               // see Change
 	calls, by     []string
 	sessions      []string
@@ -155,7 +156,11 @@ func (t *tracker) add(e *entry) {
 	case journal.Made, journal.Restored:
 		delete(t.byID, e.Object) // its identity may be that of a removed one
 		o := t.at(e, e.Object, e.Path)
-		o.was, o.keeper = false, e.gen
+		o.was, o.keeper, o.closed = false, e.gen, e.Attr
+	case journal.Written:
+		if o := t.byID[e.Object]; o != nil {
+			o.closed = e.Attr
+		}
 	case journal.Linked:
 		// A second name has a life of its own in the list.
 		o := t.at(e, beneath.FileID{Ino: e.Object.Ino, Birth: e.Object.Birth, Dev: e.Seq}, e.Path)
@@ -187,8 +192,9 @@ func (t *tracker) add(e *entry) {
 		t.at(e, beneath.FileID{Dev: e.Seq}, e.Path)
 	case journal.Content:
 		o := t.at(e, e.Object, e.Path)
-		o.others = o.others || o.keeper == e.gen // kept again: it was not as the generation had left it
-		if o.keeper = e.gen; o.content == nil {
+		o.others = o.others || o.keeper == e.gen || // kept again: it was not as the generation had left it
+			e.Flags&journal.Busy == 0 && o.closed != nil && !o.closed.Same(e.Attr)
+		if o.keeper, o.closed = e.gen, nil; o.content == nil {
 			o.content, o.size = e, e.Attr.Size
 		}
 	case journal.Attributes:
@@ -292,6 +298,9 @@ func (t *tracker) changes(s *Store, sel Selection) []Change {
 		if o.directory {
 			c.Type = "directory"
 		}
+		if !o.was && !o.is && s.changedByOthers(o) { // the version of the others was there
+			o.was, o.before, c.others = true, o.after, true
+		}
 		switch {
 		case !o.was && !o.is:
 			continue
@@ -325,6 +334,15 @@ func (t *tracker) changes(s *Store, sel Selection) []Change {
 	}
 	slices.SortFunc(list, func(a, b Change) int { return strings.Compare(a.Path, b.Path) })
 	return list
+}
+
+// changedByOthers reports whether others have changed a file that the changes have made and removed.
+func (s *Store) changedByOthers(o *object) bool {
+	if o.others || o.kept == nil || o.closed == nil {
+		return o.others
+	}
+	st, err := s.statKept(o.kept)
+	return err == nil && !journal.AttrOf(&st).Same(o.closed)
 }
 
 // describe adds what is known of an object before and after the changes. It returns what is in the tree.

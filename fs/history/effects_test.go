@@ -143,3 +143,41 @@ func TestEffectsGitTimes(t *testing.T) {
 	require.Len(t, e.Modes, 1)
 	assert.Equal(t, "a", e.Modes[0].Path)
 }
+
+// TestEffectsOthersRemoved: a file that a session has made, others have changed and the session has removed is a removed file with the
+// version of the others, whatever the session wrote in between. One that others have not changed is none.
+func TestEffectsOthersRemoved(t *testing.T) {
+	for name, change := range map[string]func(c *client){
+		"removed":             func(c *client) { c.unlink("f") },
+		"replaced":            func(c *client) { c.create("g", "new"); require.NoError(t, c.rename("g", "f", 0)); c.unlink("f") },
+		"written and removed": func(c *client) { c.write("f", "again"); c.unlink("f") },
+	} {
+		for _, calls := range [][2]string{{"", ""}, {"c1", "c2"}} {
+			t.Run(fmt.Sprint(name, calls), func(t *testing.T) {
+				c := newClient(t)
+				began := time.Now()
+				c.label = Label{Session: "s", Call: calls[0]}
+				c.create("f", "draft")
+				c.create("mine", "draft")
+				c.host("f", "an hour of work")
+				c.label.Call = calls[1]
+				c.unlink("mine")
+				change(c)
+				list, err := c.store.Changes(Selection{Session: "s"})
+				require.NoError(t, err)
+				require.Len(t, list, 1)
+				assert.Equal(t, Deleted, list[0].Kind)
+				assert.Equal(t, "f", list[0].Path)
+				text := make([]byte, 100)
+				n, _, _, err := c.store.Read(list[0].Old, text, 0)
+				require.NoError(t, err)
+				assert.Equal(t, "an hour of work", string(text[:n]))
+				assert.EqualValues(t, n, list[0].OldSize)
+				if calls[0] == "" {
+					e, _ := c.effects(Work{Session: "s", Began: began})
+					assert.Equal(t, []effect.Object{{Path: "f", Marks: []string{effect.Others}}}, e.Removed)
+				}
+			})
+		}
+	}
+}
