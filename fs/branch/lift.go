@@ -73,7 +73,7 @@ func (d *differ) settleTimes(same []string) {
 		if err != nil || now.ID() != was.ID() || plan.PlainTime(now.Mtime) != plan.PlainTime(was.Mtime) || now.Size != was.Size || now.Mode != was.Mode {
 			continue
 		}
-		if l := (line{ident: identOf(&now), Path: []byte(rel)}); l.ident != identOf(&was) {
+		if l := (line{ident: plan.IdentOf(&now), Path: []byte(rel)}); l.ident != plan.IdentOf(&was) {
 			d.taken.add(l)
 			d.settled = append(d.settled, l)
 		}
