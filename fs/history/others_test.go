@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/internal/need"
@@ -153,4 +154,67 @@ func hasText(t testing.TB, dir, text string) (found bool) {
 		return err
 	}))
 	return found
+}
+
+// TestRestoreWhole: an undo of a path brings back what the path had, also where another name has had that since, or takes nothing away.
+func TestRestoreWhole(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(c *client)
+		stays  bool
+	}{
+		"saved by another name, and undone": {change: func(c *client) {
+			c.create("g", "agent")
+			require.NoError(c.t, c.rename("g", "f", 0))
+			_, err := c.store.Checkpoint("p", "", Hooks{})
+			require.NoError(c.t, err)
+			c.undo(Selection{Session: "s"})
+		}},
+		"saved with a backup that is removed": {change: func(c *client) {
+			_, err := c.store.Checkpoint("p", "", Hooks{})
+			require.NoError(c.t, err)
+			require.NoError(c.t, c.rename("f", "f~", 0))
+			c.newObject()
+			c.create("f", "new")
+			c.unlink("f~")
+		}},
+		"with a backup that the host has replaced": {stays: true, change: func(c *client) {
+			_, err := c.store.Checkpoint("p", "", Hooks{})
+			require.NoError(c.t, err)
+			require.NoError(c.t, c.rename("f", "f~", 0))
+			c.newObject()
+			c.create("f", "new")
+			c.host("other", "of the host")
+			require.NoError(c.t, os.Rename(filepath.Join(c.dir, "other"), filepath.Join(c.dir, "f~")))
+		}},
+		"with a backup that another has replaced": {stays: true, change: func(c *client) {
+			_, err := c.store.Checkpoint("p", "", Hooks{})
+			require.NoError(c.t, err)
+			require.NoError(c.t, c.rename("f", "f~", 0))
+			c.newObject()
+			c.create("f", "new")
+			c.create("other", "other")
+			require.NoError(c.t, c.rename("other", "f~", 0))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newClient(t)
+			c.host("f", "orig")
+			c.label = Label{Session: "s"}
+			test.change(c)
+			was, err := c.store.Before("f", Selection{Checkpoint: "p"})
+			want, n, now := make([]byte, 100), 0, c.read("f")
+			if err == nil {
+				n, _, _, err = c.store.Read(was, want, 0)
+			}
+			r := c.undo(Selection{Checkpoint: "p", Paths: []string{"f"}})
+			if test.stays {
+				assert.Contains(t, conflicts(r), "f")
+				assert.Equal(t, now, c.read("f"))
+				return
+			}
+			require.NoError(t, err)
+			assert.Empty(t, r.Conflicts)
+			assert.Equal(t, string(want[:n]), c.read("f"))
+		})
+	}
 }

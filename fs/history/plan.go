@@ -74,10 +74,26 @@ func (s *Store) Plan(sel Selection, hooks Hooks) (*Plan, error) {
 	return &w.plan, nil
 }
 
-// replay inverts the picked records, the newest first.
+// replay inverts the picked records. A file keeps its name where what had that before does not come back.
 func (s *Store) replay(found *selected, hooks Hooks) *world {
+	for stays := map[string]string{}; ; {
+		w, known := s.replayBut(stays, found, hooks), len(stays)
+		for rel, why := range w.failed {
+			st, err := s.tree.Stat(rel)
+			if t, ok := w.names[rel]; ok && !t.there && err == nil && !st.IsDir() && w.below(rel) == nil {
+				stays[rel] = why
+			}
+		}
+		if len(stays) == known {
+			return w
+		}
+	}
+}
+
+// replayBut inverts the picked records, the newest first, but those of names that stay.
+func (s *Store) replayBut(stays map[string]string, found *selected, hooks Hooks) *world {
 	w := &world{
-		store: s, hooks: hooks, alias: found.alias, names: map[string]thing{}, kept: map[string]thing{},
+		store: s, hooks: hooks, alias: maps.Clone(found.alias), stays: stays, failed: map[string]string{}, names: map[string]thing{}, kept: map[string]thing{},
 		blocked: map[beneath.FileID]string{}, listed: map[beneath.FileID]bool{},
 		skipped: map[beneath.FileID]bool{}, twins: map[string]bool{}, states: map[beneath.FileID][]*entry{},
 		current: map[beneath.FileID]*journal.Attr{}, busy: map[beneath.FileID]bool{},
@@ -153,6 +169,7 @@ func (w *world) block(id beneath.FileID, why string) {
 func (w *world) conflict(e *entry, rel, why string) {
 	w.block(e.Object, why)
 	w.listed[w.same(e.Object)] = true
+	w.failed[e.Path], w.failed[e.second()] = why, why
 	w.problem(&w.plan.Conflicts, rel, why)
 }
 
@@ -300,7 +317,7 @@ func (w *world) invert(e *entry) {
 	if w.skipped[e.Object] && !slices.Contains([]journal.Kind{journal.Moved, journal.Made, journal.Exchanged, journal.Shown}, e.Kind) {
 		return
 	}
-	if why := w.may(e.Path, e.second()); why != "" && !e.gone {
+	if why := cmp.Or(w.stays[e.Path], w.stays[e.second()], w.may(e.Path, e.second())); why != "" && !e.gone {
 		if !e.lasting() {
 			w.conflict(e, e.Path, why)
 		}

@@ -37,22 +37,35 @@ type selected struct {
 	torn    map[beneath.FileID]bool // an undo of the object's content or attributes was interrupted
 }
 
-// pickBefore picks what happened to an object before a picked record has moved it: a program writes a file under another name
-// and renames it.
-func (f *selected) pickBefore(meant func(*entry) bool) {
-	moved := map[beneath.FileID]uint64{} // the record
-	for _, e := range f.records {
-		if e.picked && e.Kind == journal.Moved {
+// pickMoved picks what happened to an object before a picked record has moved it, and after that if the end was its removal: a program
+// writes a file under another name and renames it, or renames the old one and removes it.
+func (f *selected) pickMoved(meant func(*entry) bool) {
+	moved, gone := map[beneath.FileID]uint64{}, map[beneath.FileID]uint64{} // the records
+	for i := range f.records {
+		if e := &f.records[i]; e.picked && e.Kind == journal.Moved {
 			moved[plain(e.Object)] = max(moved[plain(e.Object)], e.Seq)
 		}
 	}
 	for i := range f.records {
-		e := &f.records[i]
-		switch e.Kind {
-		case journal.Made, journal.Moved, journal.Content, journal.Attributes:
-			e.picked = e.picked || e.Flags&journal.Names == 0 && e.Seq < moved[plain(e.Object)] && meant(e)
+		e, id := &f.records[i], plain(f.records[i].Object)
+		if e.removes() && moved[id] > 0 && e.Seq > moved[id] && meant(e) {
+			gone[id] = max(gone[id], e.Seq)
 		}
 	}
+	for i := range f.records {
+		e, id := &f.records[i], plain(f.records[i].Object)
+		switch e.Kind {
+		case journal.Made, journal.Moved, journal.Content, journal.Attributes:
+			e.picked = e.picked || e.Flags&journal.Names == 0 && e.Seq < max(moved[id], gone[id]) && meant(e)
+		case journal.Removed, journal.Returned:
+			e.picked = e.picked || e.Seq == gone[id]
+		}
+	}
+}
+
+// removes reports whether a record removes the last name of a file.
+func (e *entry) removes() bool {
+	return e.Kind == journal.Returned || e.Kind == journal.Removed && e.Flags&(journal.Directory|journal.Twin) == 0
 }
 
 // older removes the records of how a file was left that are of an older object: one that was closed after the record of a new
@@ -157,7 +170,7 @@ func (s *Store) find(sel Selection) (*selected, error) {
 	})
 	found.force = sel.Force
 	if len(sel.Paths) > 0 {
-		found.pickBefore(func(e *entry) bool { return e.Seq > from && picks(e.gen) })
+		found.pickMoved(func(e *entry) bool { return e.Seq > from && picks(e.gen) })
 	}
 	for i := range found.records {
 		if e := &found.records[i]; e.picked && sel.leaves(e) {

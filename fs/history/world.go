@@ -20,6 +20,9 @@ type world struct {
 	kept  map[string]thing // files that the undo returns to the history, by their paths there
 	moves []move           // of directories, the latest last
 
+	stays  map[string]string // why the files at these names stay
+	failed map[string]string // names of records that are not inverted, and why
+
 	blocked  map[beneath.FileID]string        // why an object stays as it is
 	listed   map[beneath.FileID]bool          // blocked objects that plan.Conflicts lists
 	skipped  map[beneath.FileID]bool          // made and removed by one generation, which kept nothing
