@@ -80,7 +80,7 @@ func (v *View) mkdir(p *place, mode uint32) error {
 		return err
 	}
 	defer unlock()
-	return v.make(p, func() error { return p.dir.Mkdir(p.name, mode) })
+	return v.make(p, func() (beneath.Stat, error) { return p.made(p.dir.Mkdir(p.name, mode), unix.S_IFDIR, "") })
 }
 
 // Mknod creates a regular file, a FIFO or a socket. It refuses device nodes.
@@ -94,7 +94,7 @@ func (v *View) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse
 		if err != nil {
 			return err
 		}
-		err = v.make(p, func() error { return p.dir.Mknod(name, mode) })
+		err = v.make(p, func() (beneath.Stat, error) { return p.made(p.dir.Mknod(name, mode), mode&unix.S_IFMT, "") })
 		if unlock(); err != nil {
 			return err
 		}

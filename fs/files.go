@@ -165,9 +165,11 @@ func (v *View) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fu
 		var f beneath.File
 		unlock, err := v.still(p, false)
 		if err == nil {
-			err = v.make(p, func() (err error) {
-				f, err = p.dir.Create(name, (int(in.Flags)|v.opt.Flags)&openFlags, mode)
-				return err
+			err = v.make(p, func() (st beneath.Stat, err error) {
+				if f, err = p.dir.Create(name, (int(in.Flags)|v.opt.Flags)&openFlags, mode); err == nil {
+					st, _ = f.Stat() // what has the name may be of the host by now
+				}
+				return st, err
 			})
 			unlock()
 		}

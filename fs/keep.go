@@ -36,17 +36,17 @@ func (v *View) at(p *place) history.Place {
 }
 
 // make calls f, which creates the object of a place.
-func (v *View) make(p *place, f func() error) error {
+func (v *View) make(p *place, f func() (beneath.Stat, error)) error {
 	make := func(at history.Place) error {
 		m, err := p.keep.Make(at)
 		if err != nil {
 			return err
 		}
-		if err = f(); err != nil || m == nil {
+		st, err := f()
+		if err != nil || m == nil {
 			m.Void()
 			return err
 		}
-		st, _ := p.dir.Stat(p.name) // another process may have removed it
 		m.Done(&st)
 		return nil
 	}
@@ -54,6 +54,19 @@ func (v *View) make(p *place, f func() error) error {
 		return v.hold.Make(nameOf(p), make)
 	}
 	return make(v.at(p))
+}
+
+// made returns the attributes of a new object that has no content but a link's text, after the error of its system call. They are not
+// known if another process has removed it, or has put something else there.
+func (p *place) made(err error, kind uint32, text string) (beneath.Stat, error) {
+	st, failed := beneath.Stat{}, err
+	if err == nil && p.keep != nil {
+		st, failed = p.dir.Stat(p.name)
+	}
+	if failed != nil || st.Type() != kind || !st.IsDir() && st.Size != uint64(len(text)) {
+		st = beneath.Stat{}
+	}
+	return st, err
 }
 
 // unlink removes the name of a place, which had the attributes st.

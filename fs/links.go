@@ -25,7 +25,7 @@ func (v *View) Symlink(_ <-chan struct{}, head *fuse.InHeader, text, name string
 		}
 		err = v.judgeNew(p.path(), text)
 		if err == nil {
-			err = v.make(p, func() error { return p.dir.Symlink(text, name) })
+			err = v.make(p, func() (beneath.Stat, error) { return p.made(p.dir.Symlink(text, name), syscall.S_IFLNK, text) })
 		}
 		if unlock(); err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -244,4 +245,46 @@ func TestCheckpointWhileOpen(t *testing.T) {
 	text, err := os.ReadFile(k.Scope("a", "f"))
 	require.NoError(t, err)
 	assert.Equal(t, "before", string(text))
+}
+
+// TestHostReplacesNew: the host replaces each file that a program of the view has just made, and the program removes what is there then.
+// Each file of the host is kept.
+func TestHostReplacesNew(t *testing.T) {
+	k := keep(t, map[string]string{"a": "view: {changes: kept}"})
+	const rounds = 600
+	name := func(dir string, i int) string { return filepath.Join(dir, fmt.Sprint("f", i)) }
+	text := func(i int) string { return fmt.Sprintf("of the host %d;", i) }
+	go func() {
+		for i := range rounds {
+			for t.Context().Err() == nil && os.Remove(name(k.Scope("a"), i)) != nil {
+			}
+			_ = os.WriteFile(name(k.Scope("a"), i), []byte(text(i)), 0o644)
+		}
+	}()
+	for i := range rounds {
+		f, err := os.OpenFile(name(k.View("a"), i), os.O_CREATE|os.O_WRONLY, 0o644)
+		if err == nil { // the kernel may find that of the host
+			require.NoError(t, f.Close())
+		}
+		require.Eventually(t, func() bool {
+			is, _ := os.ReadFile(name(k.View("a"), i))
+			return string(is) == text(i) && os.Remove(name(k.View("a"), i)) == nil
+		}, time.Minute, 50*time.Microsecond)
+	}
+	var all strings.Builder
+	require.NoError(t, filepath.WalkDir(k.Base+"/history/a", func(name string, d os.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			one, failed := os.ReadFile(name)
+			all.Write(one)
+			err = failed
+		}
+		return err
+	}))
+	lost := 0
+	for i := range rounds {
+		if !strings.Contains(all.String(), text(i)) {
+			lost++
+		}
+	}
+	assert.Zero(t, lost, "of %d", rounds)
 }
