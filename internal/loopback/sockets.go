@@ -94,16 +94,24 @@ func socketsOf(pid int) (all []socket) {
 		if err != nil {
 			continue // the host has no IPv6, or the process is gone
 		}
-		for lines := bufio.NewScanner(io.LimitReader(f, maxTable)); lines.Scan(); {
-			words := strings.Fields(lines.Text())
-			if len(words) < 10 || words[3] != listening {
-				continue
-			}
-			if at, ok := parseAddress(words[1]); ok {
-				all = append(all, socket{at, words[9]})
-			}
-		}
+		all = append(all, listeners(io.LimitReader(f, maxTable))...)
 		f.Close()
+	}
+	return all
+}
+
+// listeners returns the sockets that listen of a table. It reads no further: the table has them first (Documentation/networking/proc_net_tcp.rst
+// of Linux), and the kernel walks through all connections of the host for the rest, which takes ten milliseconds.
+func listeners(table io.Reader) (all []socket) {
+	lines := bufio.NewScanner(table)
+	for lines.Scan(); lines.Scan(); { // behind the heading
+		words := strings.Fields(lines.Text())
+		if len(words) < 10 || words[3] != listening {
+			break
+		}
+		if at, ok := parseAddress(words[1]); ok {
+			all = append(all, socket{at, words[9]})
+		}
 	}
 	return all
 }
