@@ -74,7 +74,7 @@ func seeds(t *testing.T, count int, model func(t *testing.T, seed uint64, top st
 		t.Run(fmt.Sprintf("%d-%d", from, to-1), func(t *testing.T) {
 			t.Parallel()
 			// The timeout is below the limits of go test and of progress, which print the goroutines of this process alone.
-			child := exec.Command(os.Args[0], "-test.run=^"+filepath.Dir(t.Name())+"$", "-test.timeout=5m")
+			child := exec.Command(os.Args[0], "-test.run=^"+filepath.Dir(t.Name())+"$", "-test.timeout=9m")
 			child.Env = append(os.Environ(), "BRANCH_AT="+at, fmt.Sprintf("BRANCH_SEEDS=%d %d", from, to))
 			child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 			out, err := child.CombinedOutput()
