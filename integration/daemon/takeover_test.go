@@ -645,6 +645,7 @@ func names(t *testing.T, dir string) (list []string) {
 // TestTakeOverAttack: nobody but the next daemon gets anything from the holder, and nothing that connects keeps the next
 // daemon from it.
 func TestTakeOverAttack(t *testing.T) {
+	t.Parallel()
 	h := harness.NewHost(t, map[string]string{"a": ""})
 	h.Put("agents/a/f", "x")
 	view := h.ViewPID("a")
