@@ -14,10 +14,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/fs/history/journal"
 	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/fs/plan"
-	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -150,7 +150,7 @@ func appendOrigin(f beneath.File, r *origin, content []byte) error {
 // originOf returns a record of the object of root at a path, with its content if it is a text. It reports whether the object
 // did not change meanwhile.
 func originOf(root *beneath.Root, rel string, st *beneath.Stat) (r *origin, content []byte, steady bool) {
-	r = &origin{ident: identOf(st), Path: []byte(rel), Length: -1, Attr: journal.Attr{Mode: uint32(st.Mode), UID: st.Uid, GID: st.Gid}}
+	r = &origin{ident: plan.IdentOf(st), Path: []byte(rel), Length: -1, Attr: journal.Attr{Mode: uint32(st.Mode), UID: st.Uid, GID: st.Gid}}
 	if !st.IsRegular() {
 		return r, nil, true
 	}
@@ -163,16 +163,16 @@ func originOf(root *beneath.Root, rel string, st *beneath.Stat) (r *origin, cont
 	if err != nil {
 		return r, nil, false
 	}
-	r.ident = identOf(&before)
+	r.ident = plan.IdentOf(&before)
 	r.Attr = journal.Attr{Mode: uint32(before.Mode), UID: before.Uid, GID: before.Gid, XAttrs: f.UserXattrs(plan.MaxXattrs)}
-	r.Entries = indexSum(f, rel, &before)
+	r.Entries = history.IndexSum(root, rel, rel, &before)
 	if before.Size > maxBase {
 		return r, nil, true
 	}
 	content = make([]byte, before.Size)
 	n, err := f.ReadAt(content, 0)
 	after, failed := f.Stat()
-	if err != nil || failed != nil || n < len(content) || identOf(&after) != r.ident {
+	if err != nil || failed != nil || n < len(content) || plan.IdentOf(&after) != r.ident {
 		return r, nil, false
 	}
 	if !mergeable(content) {
@@ -181,18 +181,6 @@ func originOf(root *beneath.Root, rel string, st *beneath.Stat) (r *origin, cont
 	sum := sha256.Sum256(content)
 	r.Length, r.Sum = int64(n), sum[:]
 	return r, content, true
-}
-
-// indexSum returns scope.SumGitIndex of a file whose name is that of git's index; nil if it is none.
-func indexSum(f beneath.File, rel string, st *beneath.Stat) []byte {
-	if baseOf(rel) != "index" || !st.IsRegular() {
-		return nil
-	}
-	sum, err := scope.SumGitIndex(f.Reader(), int64(st.Size))
-	if err != nil {
-		return nil
-	}
-	return sum
 }
 
 // Bases keeps what a branch shows before clients change it: see hold.Keeper. Its methods may be used from any goroutine.
@@ -280,7 +268,7 @@ func (b *Bases) Read(rel, at string, st *beneath.Stat, removal bool) (note func(
 	}
 	return func(now string, st *beneath.Stat) {
 		if forked, err := b.top.Stat(stampName); err != nil || !later(forked.Ctime, st.Ctime) { // else it does not conflict anyhow
-			if text, err := json.Marshal(line{identOf(st), []byte(rel)}); err == nil {
+			if text, err := json.Marshal(line{plan.IdentOf(st), []byte(rel)}); err == nil {
 				_, _ = b.taken.WriteAt(append(text, '\n'), 0, true) // without it the path can be in conflict
 			}
 		}
@@ -289,7 +277,7 @@ func (b *Bases) Read(rel, at string, st *beneath.Stat, removal bool) (note func(
 		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if r == nil || now != at || identOf(st) != r.ident {
+		if r == nil || now != at || plan.IdentOf(st) != r.ident {
 			if _, known := b.known[rel]; known { // of a change that has failed: the host may have changed the file since
 				b.append(goneOrigin(rel), nil)
 			}
@@ -356,7 +344,7 @@ func (all origins) add(r *origin) bool {
 		gone[string(path)] = true
 	}
 	for rel := range all {
-		for dir := rel; dir != ""; dir = parentOf(dir) {
+		for dir := rel; dir != ""; dir = beneath.Parent(dir) {
 			if gone[dir] {
 				delete(all, rel)
 				break

@@ -62,16 +62,16 @@ func (b *Branch) stageAll(ctx context.Context, entries []Entry, left []bool, has
 		return staged, nil
 	}
 	if s.count > maxSyncs {
-		err = openDir(b.State, stageName, beneath.File.SyncFS)
+		err = b.lock.SyncFS()
 	} else {
-		err = syncDir(b.State, stageName)
+		err = stage.Sync()
 	}
 	return staged, err
 }
 
 // stagedIdent is the ident of an object of the stage: its change time changes with its other names.
 func stagedIdent(st *beneath.Stat) ident {
-	i := identOf(st)
+	i := plan.IdentOf(st)
 	i.Ctime = unix.StatxTimestamp{}
 	return i
 }
