@@ -370,7 +370,8 @@ func (r *Changes) folded() (all []FileChange) {
 		c.times = 1
 		var dir string
 		if dir, c.git = history.InGit(c.Path); c.git && !r.Each && r.form != ChangesNames && c.Why == "" && c.Conflict == "" {
-			c.Change = history.Change{Kind: history.Changed, Path: dir, Type: "file", OldSize: -1, NewSize: -1, Last: c.Last, By: c.By, Calls: c.Calls}
+			c.Change = history.Change{Kind: history.Changed, Path: dir, Type: "file", OldSize: -1, NewSize: -1,
+				Last: c.Last, By: c.By, Calls: c.Calls}
 		} else {
 			c.git = false
 		}
