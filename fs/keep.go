@@ -59,14 +59,12 @@ func (v *View) make(p *place, f func() (beneath.Stat, error)) error {
 // made returns the attributes of a new object that has no content but a link's text, after the error of its system call. They are not
 // known if another process has removed it, or has put something else there.
 func (p *place) made(err error, kind uint32, text string) (beneath.Stat, error) {
-	st, failed := beneath.Stat{}, err
 	if err == nil && p.keep != nil {
-		st, failed = p.dir.Stat(p.name)
+		if st, failed := p.dir.Stat(p.name); failed == nil && st.Type() == kind && (st.IsDir() || st.Size == uint64(len(text))) {
+			return st, nil
+		}
 	}
-	if failed != nil || st.Type() != kind || !st.IsDir() && st.Size != uint64(len(text)) {
-		st = beneath.Stat{}
-	}
-	return st, err
+	return beneath.Stat{}, err
 }
 
 // unlink removes the name of a place, which had the attributes st.

@@ -145,23 +145,22 @@ func (w *Writer) writeOpen(g *generation, r *journal.Record) error {
 func (g *generation) enter(st *beneath.Stat) (leave func(), done bool) {
 	id := plain(st.ID())
 	for {
-		done = g.own(st, seenBorn|seenContent)
+		if g.own(st, seenBorn|seenContent) {
+			return nil, true
+		}
 		g.mu.Lock()
-		busy := g.copying[id]
-		if !done && busy == nil {
-			busy = make(chan struct{})
-			g.copying[id] = busy
-			g.mu.Unlock()
+		busy, mine := g.copying[id], make(chan struct{})
+		if busy == nil {
+			g.copying[id] = mine
+		}
+		g.mu.Unlock()
+		if busy == nil {
 			return func() {
 				g.mu.Lock()
 				defer g.mu.Unlock()
 				delete(g.copying, id)
-				close(busy)
+				close(mine)
 			}, false
-		}
-		g.mu.Unlock()
-		if done {
-			return nil, true
 		}
 		<-busy
 	}

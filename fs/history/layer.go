@@ -113,12 +113,14 @@ func (w *Writer) Ready(do func() error) *Writer {
 	return &ready
 }
 
-// before calls what Ready has set.
-func (w *Writer) before() error {
-	if w == nil || w.ready == nil {
-		return nil
+// rename moves what from has to a name, after what Ready has set.
+func (w *Writer) rename(from, to Place, flags uint) error {
+	if w != nil && w.ready != nil {
+		if err := w.ready(); err != nil {
+			return err
+		}
 	}
-	return w.ready()
+	return from.Dir.Rename(from.Name, to.Dir, to.Name, flags)
 }
 
 // Times keeps the times of a directory of the tree in which a name is about to change by a record alone.

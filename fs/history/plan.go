@@ -93,15 +93,13 @@ func (s *Store) replay(found *selected, hooks Hooks) *world {
 // replayBut inverts the picked records, the newest first, but those of names that stay.
 func (s *Store) replayBut(stays map[string]string, found *selected, hooks Hooks) *world {
 	w := &world{
-		store: s, hooks: hooks, alias: maps.Clone(found.alias), stays: stays, failed: map[string]string{}, names: map[string]thing{}, kept: map[string]thing{},
-		blocked: map[beneath.FileID]string{}, listed: map[beneath.FileID]bool{},
-		skipped: map[beneath.FileID]bool{}, twins: map[string]bool{}, states: map[beneath.FileID][]*entry{},
-		current: map[beneath.FileID]*journal.Attr{}, busy: map[beneath.FileID]bool{},
-		before: map[beneath.FileID]*entry{}, where: map[beneath.FileID]string{},
-		stray: map[beneath.FileID]string{}, content: map[beneath.FileID]*entry{},
-		later: map[beneath.FileID][]*entry{}, torn: found.torn, force: found.force, any: found.any, beside: map[beneath.FileID]bool{},
-		revealed: map[string]bool{},
-		plan:     Plan{Steps: []Step{}, Conflicts: []Problem{}, Unkept: []Problem{}},
+		store: s, hooks: hooks, alias: maps.Clone(found.alias), torn: found.torn, force: found.force, any: found.any, stays: stays,
+		failed: map[string]string{}, names: map[string]thing{}, kept: map[string]thing{}, twins: map[string]bool{}, revealed: map[string]bool{},
+		blocked: map[beneath.FileID]string{}, listed: map[beneath.FileID]bool{}, skipped: map[beneath.FileID]bool{},
+		states: map[beneath.FileID][]*entry{}, current: map[beneath.FileID]*journal.Attr{}, busy: map[beneath.FileID]bool{},
+		before: map[beneath.FileID]*entry{}, where: map[beneath.FileID]string{}, stray: map[beneath.FileID]string{},
+		content: map[beneath.FileID]*entry{}, later: map[beneath.FileID][]*entry{}, beside: map[beneath.FileID]bool{},
+		plan: Plan{Steps: []Step{}, Conflicts: []Problem{}, Unkept: []Problem{}},
 	}
 	for i := range found.records {
 		e := &found.records[i]
@@ -115,8 +113,7 @@ func (s *Store) replayBut(stays map[string]string, found *selected, hooks Hooks)
 		switch {
 		case e.picked:
 			w.invert(e)
-		case e.lasting() || e.gone:
-		default:
+		case !e.lasting() && !e.gone:
 			why := "changed since " + by(e)
 			w.block(e.Object, why)
 			w.block(e.Other, why)
@@ -186,10 +183,8 @@ var unknown journal.Attr
 func (w *world) expects(e *entry, t thing) string {
 	id := w.same(e.Object)
 	switch {
-	case !t.there && w.blocked[id] != "":
-		return w.blocked[id]
 	case !t.there:
-		return "it is not there any more"
+		return cmp.Or(w.blocked[id], "it is not there any more")
 	case t.id != id && w.same(t.id) != id && (w.blocked[id] != "" || !w.refreshed(e, t)):
 		return "another object is there"
 	case w.blocked[id] != "":
@@ -208,8 +203,8 @@ func (w *world) expects(e *entry, t thing) string {
 	return ""
 }
 
-// left returns how the changes of an object up to the present step have left it, and as what it counts that is as now; nil: it may be as
-// it is. What an undo has left counts as what was there before the changes that the undo took back: others may have made that.
+// left returns how the changes of an object up to the present step have left it; nil: it may be as it is. is is now, but for what an undo
+// has left: that counts as what was there before the changes that the undo took back, which others may have made.
 func (w *world) left(e *entry, now *journal.Attr) (was, is *journal.Attr) {
 	list, busy := w.states[w.same(e.Object)], w.busy[w.same(e.Object)]
 	for len(list) > 0 && !busy {

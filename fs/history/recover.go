@@ -227,33 +227,21 @@ func (c *correction) check(r *journal.Record) {
 			void()
 			c.note(&journal.Record{Kind: journal.Content, Path: r.Path, Object: r.Object, Attr: r.Attr,
 				Why: "the host failed before the copy was on the disk"})
-			return
 		}
 	case r.Kept != 0:
-		if !c.kept[name] {
-			void()
-			return
-		}
-		if r.Kind == journal.Moved && !c.settled[r.Seq] && c.at(r.To) == r.Other { // killed before it was replaced
+		early := c.kept[name] && r.Kind == journal.Moved && !c.settled[r.Seq] && c.at(r.To) == r.Other // killed before it was replaced
+		if early {
 			_ = c.s.links.drop(c.dir, name)
-			delete(c.kept, name)
+		}
+		if early || !c.kept[name] {
 			void()
-			return
 		}
 		delete(c.kept, name)
 	case c.settled[r.Seq]:
-	case r.Kind == journal.Linked, r.Kind == journal.Exchanged:
-		if c.at(r.Path) != r.Object && r.Kind == journal.Linked || c.at(r.To) != r.Object && r.Kind == journal.Exchanged {
-			void()
-		}
-	case r.Kind == journal.Moved:
-		if c.at(r.Path) == r.Object && c.at(r.To) != r.Object {
-			void()
-		}
-	case r.Kind == journal.Removed, r.Kind == journal.Returned:
-		if c.at(r.Path) == r.Object {
-			void()
-		}
+	case r.Kind == journal.Linked && c.at(r.Path) != r.Object, r.Kind == journal.Exchanged && c.at(r.To) != r.Object,
+		r.Kind == journal.Moved && c.at(r.Path) == r.Object && c.at(r.To) != r.Object,
+		(r.Kind == journal.Removed || r.Kind == journal.Returned) && c.at(r.Path) == r.Object:
+		void()
 	case r.Kind == journal.Restored:
 		if st, err := c.s.dir.Stat(r.To); err == nil && plain(st.ID()) == r.Object {
 			void()

@@ -42,14 +42,11 @@ type selected struct {
 func (f *selected) pickMoved(meant func(*entry) bool) {
 	moved, gone := map[beneath.FileID]uint64{}, map[beneath.FileID]uint64{} // the records
 	for i := range f.records {
-		if e := &f.records[i]; e.picked && e.Kind == journal.Moved {
-			moved[plain(e.Object)] = max(moved[plain(e.Object)], e.Seq)
-		}
-	}
-	for i := range f.records {
 		e, id := &f.records[i], plain(f.records[i].Object)
-		if e.removes() && moved[id] > 0 && e.Seq > moved[id] && meant(e) {
-			gone[id] = max(gone[id], e.Seq)
+		if e.picked && e.Kind == journal.Moved {
+			moved[id] = e.Seq
+		} else if e.removes() && moved[id] > 0 && meant(e) {
+			gone[id] = e.Seq
 		}
 	}
 	for i := range f.records {
@@ -186,7 +183,7 @@ func (s *Store) find(sel Selection) (*selected, error) {
 	return found, nil
 }
 
-// joined returns the records of generations.
+// joined returns the records of generations, in order.
 func joined(loaded []*generationRecords, picks func(*generationRecords, *journal.Record) bool) *selected {
 	found := &selected{alias: map[beneath.FileID]beneath.FileID{}, torn: map[beneath.FileID]bool{}}
 	for _, g := range loaded {
@@ -197,12 +194,12 @@ func joined(loaded []*generationRecords, picks func(*generationRecords, *journal
 			found.records = append(found.records, entry{Record: r, gen: g, picked: picks(g, r)})
 		}
 	}
+	slices.SortFunc(found.records, func(a, b entry) int { return bySeq(a.Record, b.Record) })
 	return found
 }
 
-// settle sorts the records, and removes those that say nothing any more.
+// settle removes the records that say nothing any more.
 func (f *selected) settle() {
-	slices.SortFunc(f.records, func(a, b entry) int { return bySeq(a.Record, b.Record) })
 	f.older()
 	f.cancel()
 }

@@ -297,12 +297,8 @@ func (s *Store) generation(label Label) (*generation, error) {
 		return g, nil
 	}
 	if len(s.open) >= maxOpen {
-		var oldest *generation
-		for _, g := range s.open {
-			if oldest == nil || g.used.Before(oldest.used) {
-				oldest = g
-			}
-		}
+		all := slices.Collect(maps.Values(s.open))
+		oldest := slices.MinFunc(all, func(a, b *generation) int { return a.used.Compare(b.used) })
 		delete(s.open, oldest.header.Label)
 		oldest.retire()
 		s.finishing.Go(oldest.end)
@@ -369,15 +365,12 @@ func (s *Store) endAll(is func(*generation) bool) {
 // all changes before the call. After a crash the tree shows whether the last records have happened, but not those before others.
 func (s *Store) settle(but *generation) {
 	s.mu.Lock()
-	var others []*generation
-	for _, g := range s.open {
-		if g != but {
-			others = append(others, g)
-		}
-	}
+	all := slices.Collect(maps.Values(s.open))
 	s.mu.Unlock()
-	for _, g := range others {
-		g.flush()
+	for _, g := range all {
+		if g != but {
+			g.flush()
+		}
 	}
 }
 

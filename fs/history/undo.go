@@ -64,12 +64,7 @@ func (s *Store) Undo(ctx context.Context, sel Selection, hooks Hooks) (*Result, 
 // awaitClosed waits while clients have files open for writing, for closeTime at most: a view learns of a close(2) after the client, who
 // may ask for the undo at once.
 func (s *Store) awaitClosed() {
-	open := func() bool {
-		s.states.Lock()
-		defer s.states.Unlock()
-		return len(s.writing) > 0
-	}
-	for end := time.Now().Add(closeTime); open() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(closeTime); len(s.beingWritten()) > 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
 	}
 }
 

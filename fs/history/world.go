@@ -13,13 +13,12 @@ import (
 
 // world is the tree as it would be after some inverses of records.
 type world struct {
-	store *Store
-	hooks Hooks
-	alias map[beneath.FileID]beneath.FileID
-	names map[string]thing // those that differ from the tree's
-	kept  map[string]thing // files that the undo returns to the history, by their paths there
-	moves []move           // of directories, the latest last
-
+	store  *Store
+	hooks  Hooks
+	alias  map[beneath.FileID]beneath.FileID
+	names  map[string]thing  // those that differ from the tree's
+	kept   map[string]thing  // files that the undo returns to the history, by their paths there
+	moves  []move            // of directories, the latest last
 	stays  map[string]string // why the files at these names stay
 	failed map[string]string // names of records that are not inverted, and why
 

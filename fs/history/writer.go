@@ -332,12 +332,7 @@ func (w *Writer) Rmdir(at Place, st *beneath.Stat) error {
 
 // Rename moves the object moved to a name. other is what that name has; nil: nothing. flags are those of renameat2(2).
 func (w *Writer) Rename(from, to Place, moved, other *beneath.Stat, open bool, flags uint) error {
-	plainly := func() error {
-		if err := w.before(); err != nil {
-			return err
-		}
-		return from.Dir.Rename(from.Name, to.Dir, to.Name, flags)
-	}
+	plainly := func() error { return w.rename(from, to, flags) }
 	if w == nil || other != nil && other.ID() == moved.ID() {
 		return plainly()
 	}
@@ -407,10 +402,7 @@ func (w *Writer) replaceKept(g *generation, r *journal.Record, from, to Place, o
 			err = beneath.ErrStale
 		}
 		if err == nil {
-			err = w.before()
-		}
-		if err == nil {
-			err = from.Dir.Rename(from.Name, to.Dir, to.Name, 0)
+			err = w.rename(from, to, 0)
 		}
 		if err != nil {
 			_ = g.dir.Unlink(name) // Open removes it, too
@@ -426,12 +418,7 @@ func (w *Writer) replaceKept(g *generation, r *journal.Record, from, to Place, o
 	case failed != nil:
 		return w.unkept(err, func(why string) error {
 			again := &journal.Record{Kind: journal.Moved, Path: r.Path, To: r.To, Object: r.Object, Other: r.Other, Why: why}
-			return w.do(g, again, func() error {
-				if err := w.before(); err != nil {
-					return err
-				}
-				return from.Dir.Rename(from.Name, to.Dir, to.Name, 0)
-			})
+			return w.do(g, again, func() error { return w.rename(from, to, 0) })
 		})
 	case err == nil:
 		g.keeps(int64(other.Blocks) * 512)
@@ -443,13 +430,7 @@ func (w *Writer) replaceKept(g *generation, r *journal.Record, from, to Place, o
 // removes the replaced one, as two records.
 func (w *Writer) replaceExchanged(g *generation, r *journal.Record, from, to Place, other *beneath.Stat, visible bool) error {
 	exchange := &journal.Record{Kind: journal.Exchanged, Path: r.Path, To: r.To, Object: r.Object, Other: r.Other}
-	err := w.do(g, exchange, func() error {
-		if err := w.before(); err != nil {
-			return err
-		}
-		return from.Dir.Rename(from.Name, to.Dir, to.Name, beneath.RenameExchange)
-	})
-	if err != nil {
+	if err := w.do(g, exchange, func() error { return w.rename(from, to, beneath.RenameExchange) }); err != nil {
 		return err
 	}
 	gone := &journal.Record{Kind: journal.Removed, Path: r.Path, Object: r.Other, Kept: r.Kept}
