@@ -2,7 +2,6 @@ package fs
 
 import (
 	"math"
-	"path"
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -250,14 +249,9 @@ func (v *View) mayLead(rel, text string) error {
 }
 
 // mayUndo returns an error for a path that the rules do not let clients change, and for an object with a name that they do
-// not. st are the object's attributes; nil: there is none. Rules for git let clients make .git/hooks and judged files without
-// writing to them (OpMkdir), and hide the name of staged files from clients alone. What comes back at such a path is what was
-// there before: no client has had it open for writing.
+// not. st are the object's attributes; nil: there is none.
 func (v *View) mayUndo(rel string, st *beneath.Stat) error {
 	policy, links := v.policy.Load().Approved(), uint64(1) // what changed was approved
-	if policy.Held(rel) {
-		return scope.ErrDenied
-	}
 	if st != nil {
 		if st.IsRegular() {
 			links = uint64(v.links(st))
@@ -268,10 +262,7 @@ func (v *View) mayUndo(rel string, st *beneath.Stat) error {
 			}
 		}
 	}
-	if !policy.File(scope.OpOpenWrite, rel).Allow && (policy.File(scope.OpMkdir, rel).Allow || path.Base(rel) == scope.StagedGitFile) {
-		return nil
-	}
-	return judge.Permitted(policy.Linked(scope.OpOpenWrite, rel, links))
+	return judge.Undo(policy, rel, links)
 }
 
 // mayMoveBelow returns an error for a move of a directory from one path to another that the rules do not allow for something below it. A

@@ -14,10 +14,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/fs/history/journal"
 	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/fs/plan"
-	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -165,7 +165,7 @@ func originOf(root *beneath.Root, rel string, st *beneath.Stat) (r *origin, cont
 	}
 	r.ident = identOf(&before)
 	r.Attr = journal.Attr{Mode: uint32(before.Mode), UID: before.Uid, GID: before.Gid, XAttrs: f.UserXattrs(plan.MaxXattrs)}
-	r.Entries = indexSum(f, rel, &before)
+	r.Entries = history.IndexSum(root, rel, rel, &before)
 	if before.Size > maxBase {
 		return r, nil, true
 	}
@@ -181,18 +181,6 @@ func originOf(root *beneath.Root, rel string, st *beneath.Stat) (r *origin, cont
 	sum := sha256.Sum256(content)
 	r.Length, r.Sum = int64(n), sum[:]
 	return r, content, true
-}
-
-// indexSum returns scope.SumGitIndex of a file whose name is that of git's index; nil if it is none.
-func indexSum(f beneath.File, rel string, st *beneath.Stat) []byte {
-	if baseOf(rel) != "index" || !st.IsRegular() {
-		return nil
-	}
-	sum, err := scope.SumGitIndex(f.Reader(), int64(st.Size))
-	if err != nil {
-		return nil
-	}
-	return sum
 }
 
 // Bases keeps what a branch shows before clients change it: see hold.Keeper. Its methods may be used from any goroutine.
@@ -356,7 +344,7 @@ func (all origins) add(r *origin) bool {
 		gone[string(path)] = true
 	}
 	for rel := range all {
-		for dir := rel; dir != ""; dir = parentOf(dir) {
+		for dir := rel; dir != ""; dir = beneath.Parent(dir) {
 			if gone[dir] {
 				delete(all, rel)
 				break

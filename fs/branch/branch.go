@@ -72,7 +72,7 @@ func Fork(state *beneath.Root) error {
 		return fmt.Errorf("fork: %w", err)
 	}
 	if err = top.Mkdir(stageName, 0o700); err == nil {
-		err = syncDir(state, "")
+		err = top.Sync()
 	}
 	return err
 }
@@ -234,32 +234,8 @@ type ident = plan.Ident
 
 func identOf(st *beneath.Stat) ident { return plan.IdentOf(st) }
 
-func plainTime(t unix.StatxTimestamp) unix.StatxTimestamp { return plan.PlainTime(t) }
-
-func parentOf(rel string) string { return rel[:max(strings.LastIndexByte(rel, '/'), 0)] }
-func baseOf(rel string) string   { return rel[strings.LastIndexByte(rel, '/')+1:] }
-
 // within reports whether rel is dir, or below it.
 func within(rel, dir string) bool { return dir == "" || rel == dir || strings.HasPrefix(rel, dir+"/") }
-
-// syncDir writes a directory to the disk.
-func syncDir(root *beneath.Root, rel string) error {
-	return openDir(root, rel, func(f beneath.File) error { return f.Sync(false) })
-}
-
-// openDir opens a directory for reading, for a moment.
-func openDir(root *beneath.Root, rel string, do func(beneath.File) error) error {
-	st, err := root.Stat(rel)
-	if err != nil {
-		return err
-	}
-	f, err := root.Open(rel, unix.O_RDONLY|unix.O_DIRECTORY, st.ID())
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return do(f)
-}
 
 // Forked returns the time of the fork.
 func (b *Branch) Forked() time.Time { return time.Unix(b.stamp.Sec, int64(b.stamp.Nsec)) }

@@ -322,11 +322,11 @@ func (d *differ) intent(entries []Entry, left []bool, staged []ident) *intent {
 		}
 	}
 	for _, s := range out {
-		dir := parentOf(s.Path())
+		dir := beneath.Parent(s.Path())
 		touches(moved(dir, to), dir)
 	}
 	for _, s := range in {
-		dir := parentOf(s.Path())
+		dir := beneath.Parent(s.Path())
 		touches(dir, moved(dir, from))
 	}
 	return all
@@ -334,7 +334,7 @@ func (d *differ) intent(entries []Entry, left []bool, staged []ident) *intent {
 
 // moved returns the path that rel has elsewhere, if a directory above it is there.
 func moved(rel string, dirs map[string]string) string {
-	for dir := rel; dir != ""; dir = parentOf(dir) {
+	for dir := rel; dir != ""; dir = beneath.Parent(dir) {
 		if to, ok := dirs[dir]; ok {
 			return to + rel[len(dir):]
 		}

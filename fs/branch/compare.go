@@ -242,7 +242,7 @@ func (d *differ) file(k *node, at, was string, st beneath.Stat) error {
 // shown reports whether an object of Base is what the branch showed when it was changed there first.
 func (d *differ) shown(o *origin, was string, st *beneath.Stat) bool {
 	if o.Length < 0 {
-		return o.ident == identOf(st) || o.Entries != nil && bytes.Equal(o.Entries, d.indexSum(was, st))
+		return o.ident == identOf(st) || o.Entries != nil && bytes.Equal(o.Entries, history.IndexSum(d.Base, was, was, st))
 	}
 	if o.Length != int64(st.Size) || !plan.SameAttributes(&o.Attr, plan.AttributesOf(d.Base, was, st, false)) {
 		return false
@@ -250,16 +250,6 @@ func (d *differ) shown(o *origin, was string, st *beneath.Stat) bool {
 	now, _, ok := textOf(d.Base, was)
 	sum := sha256.Sum256(now)
 	return ok && bytes.Equal(sum[:], o.Sum)
-}
-
-// indexSum is indexSum of an object of Base.
-func (d *differ) indexSum(rel string, st *beneath.Stat) []byte {
-	f, err := d.Base.Open(rel, unix.O_RDONLY, st.ID())
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	return indexSum(f, rel, st)
 }
 
 // origins returns what paths of the branch were before it changed them.
@@ -409,7 +399,7 @@ func (d *differ) equalTo(k *node, root *beneath.Root, at, was string, old *benea
 	if k.st.IsDir() {
 		return false, mode, nil
 	}
-	if sum := indexSum(a, at, &k.st); sum != nil && bytes.Equal(sum, indexSum(b, was, old)) {
+	if sum := history.IndexSum(root, at, at, &k.st); sum != nil && bytes.Equal(sum, history.IndexSum(d.Base, was, was, old)) {
 		return false, mode, nil // git status writes what it notes of files
 	}
 	if k.st.Size != old.Size {

@@ -271,7 +271,7 @@ func dependencies(all []Entry) [][]int {
 	needs := make([][]int, len(all))
 	for i, e := range all {
 		if e.Kind != history.Deleted {
-			for dir := parentOf(e.Path); dir != ""; dir = parentOf(dir) {
+			for dir := beneath.Parent(e.Path); dir != ""; dir = beneath.Parent(dir) {
 				if j, ok := made[dir]; ok {
 					needs[i] = append(needs[i], j)
 					break
@@ -284,7 +284,7 @@ func dependencies(all []Entry) [][]int {
 		if !e.leaves() {
 			continue
 		}
-		for dir := parentOf(e.base); dir != ""; dir = parentOf(dir) {
+		for dir := beneath.Parent(e.base); dir != ""; dir = beneath.Parent(dir) {
 			if j, ok := left[dir]; ok { // the directory goes after it
 				needs[j] = append(needs[j], i)
 				break

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/history"
+	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -159,9 +160,9 @@ func (e *Entry) unchanged(root *beneath.Root, rel string) error {
 	if errors.Is(err, unix.EACCES) {
 		return err
 	}
-	same := err == nil && st.Size == e.new.Size && plainTime(st.Mtime) == plainTime(e.new.Mtime)
+	same := err == nil && st.Size == e.new.Size && plan.PlainTime(st.Mtime) == plan.PlainTime(e.new.Mtime)
 	if same && e.new.Nlink <= 1 { // the end of another name changes the time, too
-		same = plainTime(st.Ctime) == plainTime(e.new.Ctime)
+		same = plan.PlainTime(st.Ctime) == plan.PlainTime(e.new.Ctime)
 	}
 	if !same {
 		return errors.New("changed since it was shown")

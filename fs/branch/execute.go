@@ -73,7 +73,7 @@ func (x *execution) finish() error {
 	for i := range x.in.steps {
 		s := &x.in.steps[i]
 		rel := s.Path()
-		dirs[parentOf(rel)] = true
+		dirs[beneath.Parent(rel)] = true
 		if x.failed[s.Entry] != "" {
 			continue
 		}
@@ -135,7 +135,7 @@ func (x *execution) unlinkOld() (lines []line, err error) {
 		if err != nil {
 			return nil, err
 		}
-		if err = dir.Unlink(baseOf(s.To.Rel())); err == nil {
+		if err = dir.Unlink(beneath.Base(s.To.Rel())); err == nil {
 			var st beneath.Stat
 			if st, err = f.Stat(); err == nil && s.Clean && st.Nlink > 0 {
 				lines = append(lines, line{ident: identOf(&st)})
@@ -152,12 +152,16 @@ func (x *execution) unlinkOld() (lines []line, err error) {
 // syncAll writes directories of Base to the disk. It skips those that are gone.
 func (x *execution) syncAll(dirs map[string]bool) error {
 	if len(dirs) > maxSyncs {
-		return openDir(x.State, stageName, beneath.File.SyncFS)
+		return x.lock.SyncFS()
 	}
 	for rel := range dirs {
-		err := syncDir(x.Base, rel)
+		dir, err := x.Base.Dir(rel)
+		if err == nil {
+			err = dir.Sync()
+			dir.Close()
+		}
 		if err != nil && (fatal(err) || !errors.Is(err, beneath.ErrStale)) {
-			return openDir(x.State, stageName, beneath.File.SyncFS) // also for what cannot be opened
+			return x.lock.SyncFS() // also for what cannot be opened
 		}
 	}
 	return nil

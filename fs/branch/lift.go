@@ -55,7 +55,7 @@ func (d *differ) openBase(rel string, st *beneath.Stat) (beneath.File, error) {
 
 // untouched returns a path of Base and the directories above it, without those that the host has changed since the fork.
 func (d *differ) untouched(rel string) (same []string) {
-	for at := rel; ; at = parentOf(at) {
+	for at := rel; ; at = beneath.Parent(at) {
 		if st, there := d.stat(at); there && d.since(&st) == "" {
 			same = append(same, at)
 		}
@@ -70,7 +70,7 @@ func (d *differ) settleTimes(same []string) {
 	for _, rel := range same {
 		was := d.base[rel]
 		now, err := d.Base.Stat(rel)
-		if err != nil || now.ID() != was.ID() || plainTime(now.Mtime) != plainTime(was.Mtime) || now.Size != was.Size || now.Mode != was.Mode {
+		if err != nil || now.ID() != was.ID() || plan.PlainTime(now.Mtime) != plan.PlainTime(was.Mtime) || now.Size != was.Size || now.Mode != was.Mode {
 			continue
 		}
 		if l := (line{ident: identOf(&now), Path: []byte(rel)}); l.ident != identOf(&was) {

@@ -131,7 +131,7 @@ func (b *Branch) shed() (stay []noted, err error) {
 func (b *Branch) lifted(rel string, do func() error) error {
 	err := do()
 	if errors.Is(err, unix.EACCES) {
-		defer b.Upper.Lift(parentOf(rel), unix.S_IRWXU)()
+		defer b.Upper.Lift(beneath.Parent(rel), unix.S_IRWXU)()
 		err = do()
 	}
 	return err
@@ -157,7 +157,7 @@ func (b *Branch) renew() error {
 // clearAt removes an object of Upper, and all below it, whatever its modes and depth are.
 func (b *Branch) clearAt(rel string) error {
 	defer b.Upper.Lift(rel, unix.S_IRWXU)()
-	dir, err := b.Upper.Dir(parentOf(rel))
+	dir, err := b.Upper.Dir(beneath.Parent(rel))
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (b *Branch) clearAt(rel string) error {
 	if err := Remove(b.State, droppedName); err != nil { // of a process that was killed
 		return err
 	}
-	if err := dir.Rename(baseOf(rel), b.top, droppedName, unix.RENAME_NOREPLACE); err != nil {
+	if err := dir.Rename(beneath.Base(rel), b.top, droppedName, unix.RENAME_NOREPLACE); err != nil {
 		return err
 	}
 	return Remove(b.State, droppedName)

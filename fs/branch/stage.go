@@ -62,9 +62,9 @@ func (b *Branch) stageAll(ctx context.Context, entries []Entry, left []bool, has
 		return staged, nil
 	}
 	if s.count > maxSyncs {
-		err = openDir(b.State, stageName, beneath.File.SyncFS)
+		err = b.lock.SyncFS()
 	} else {
-		err = syncDir(b.State, stageName)
+		err = stage.Sync()
 	}
 	return staged, err
 }

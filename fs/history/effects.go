@@ -181,8 +181,12 @@ func meddled(c *Change, open []*generation) bool {
 const maxEffects = 16 << 10
 
 // summary returns the effects of changes, which are sorted by path. A directory that is new or removed stands for what is in it,
-// and .git for what git keeps there: only what has marks is listed beside it.
+// and .git for what git keeps there: only what has marks is listed beside it. The times of git's objects are none of them.
 func summary(list []Change) *effect.Effects {
+	list = slices.DeleteFunc(slices.Clone(list), func(c Change) bool {
+		_, git := InGit(c.Path)
+		return git && c.Kind == ModeChanged && c.OldMode == c.NewMode && c.Why == ""
+	})
 	e := &effect.Effects{Nothing: len(list) == 0, By: map[string]int{}}
 	lists, objects, bytes := e.Lists(), 0, 0
 	for i, kind := range [...]ChangeKind{Deleted, Renamed, Changed, ModeChanged, Added} { // those of Lists

@@ -132,3 +132,14 @@ func TestManyPrograms(t *testing.T) {
 	assert.Equal(t, 3*effect.Max, e.By["first"])
 	assert.Equal(t, 3*effect.Max, e.Counts.Created)
 }
+
+// TestEffectsGitTimes: that git has set the times of its objects is no effect that a person reads of.
+func TestEffectsGitTimes(t *testing.T) {
+	times := func(path string) Change {
+		return Change{Kind: ModeChanged, Path: path, Type: "file", OldMode: 0o444, NewMode: 0o444}
+	}
+	e := summary([]Change{times(".git/objects/ab/1"), times("a")})
+	assert.Equal(t, 1, e.Counts.Modes)
+	require.Len(t, e.Modes, 1)
+	assert.Equal(t, "a", e.Modes[0].Path)
+}

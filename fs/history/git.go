@@ -1,16 +1,58 @@
 package history
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/scopefs/scopefs/fs/history/journal"
+	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
-// inGit returns the directory .git that has a path of git's state: HEAD, the index, refs, logs, objects, and the files that replace them.
+// IndexSum returns scope.SumGitIndex of an object of root whose name is that of git's index, or becomes rel; nil if it is none.
+func IndexSum(root *beneath.Root, at, rel string, st *beneath.Stat) []byte {
+	if beneath.Base(rel) != "index" || !st.IsRegular() {
+		return nil
+	}
+	f, err := root.Open(at, unix.O_RDONLY, st.ID())
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	if sum, err := scope.SumGitIndex(f.Reader(), int64(st.Size)); err == nil {
+		return sum
+	}
+	return nil
+}
+
+// refreshed reports whether the host has only refreshed git's index since a record has left it. The index of now stands for that one then.
+func (w *world) refreshed(e *entry, t thing) bool {
+	if e.Kind != journal.Moved && e.Kind != journal.Restored || !t.regular() {
+		return false
+	}
+	left, err := w.store.inline(e.gen.name, e.Record)
+	if err != nil || len(left) == 0 {
+		return false
+	}
+	root, at := w.store.tree, t.real
+	if t.kept != "" {
+		root, at = w.store.dir, t.kept
+	}
+	st, err := root.Stat(at)
+	if err != nil || !bytes.Equal(left, IndexSum(root, at, "index", &st)) {
+		return false
+	}
+	w.alias[w.same(e.Object)] = w.same(t.id)
+	return true
+}
+
+// InGit returns the directory .git that has a path of git's state: HEAD, the index, refs, logs, objects, and the files that replace them.
 // All of it is undone, or nothing: without the objects that HEAD, a ref or the index names, a repository is broken. What configures
 // git, or is executed by it, is no such path.
-func inGit(rel string) (dir string, ok bool) {
+func InGit(rel string) (dir string, ok bool) {
 	before, rest, ok := strings.Cut("/"+rel, "/.git/")
 	if !ok {
 		return "", false
@@ -26,7 +68,7 @@ func inGit(rel string) (dir string, ok bool) {
 // leaves reports whether a record is of git's state in a repository that the Selection leaves.
 func (sel Selection) leaves(e *entry) bool {
 	in := func(rel string) bool {
-		dir, ok := inGit(rel)
+		dir, ok := InGit(rel)
 		return ok && slices.Contains(sel.without, dir)
 	}
 	return len(sel.without) > 0 && e.Kind != journal.Written && (in(e.Path) || in(e.second()))
@@ -72,7 +114,7 @@ func (s *Store) inverted(sel Selection, hooks Hooks) (found *selected, w *world,
 // conflict of each. A directory with others' objects is none.
 func (w *world) leave(sel *Selection, commits bool, remedy string) (left []Problem) {
 	for _, p := range w.plan.Conflicts {
-		dir, ok := inGit(p.Path)
+		dir, ok := InGit(p.Path)
 		name, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(p.Path, dir), "/"), "/")
 		if !ok || slices.Contains(sel.without, dir) || w.at(p.Path).dir ||
 			commits && !slices.Contains([]string{"HEAD", "refs", "packed-refs", "logs"}, name) {

@@ -2,11 +2,15 @@ package history
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/internal/need"
 )
 
 // replace writes a file as git does: under another name, which it renames.
@@ -132,4 +136,64 @@ func TestUndoGitBetween(t *testing.T) {
 	assert.Empty(t, c.undo(Selection{Calls: []string{"c1", "c2"}}).Conflicts)
 	assert.Equal(t, "before", c.read(".git/HEAD"))
 	assert.NoFileExists(t, filepath.Join(c.dir, ".git/objects/c1"))
+}
+
+// TestUndoRefreshedIndex: the host's git status writes the index that the changes, or an undo of them, have left: undo and redo go on. An
+// index with another entry is a conflict. What was refused is done later, when nothing is in the way any more.
+func TestUndoRefreshedIndex(t *testing.T) {
+	program := need.Program(t, "git")
+	c := newClient(t)
+	git := func(words ...string) {
+		cmd := exec.Command(program, words...)
+		cmd.Dir = c.dir
+		text, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", text)
+	}
+	times := 1_000_000_000
+	refresh := func() {
+		was := c.read(".git/index")
+		times++
+		require.NoError(t, os.Chtimes(filepath.Join(c.dir, "same"), time.Time{}, time.Unix(int64(times), 0)))
+		git("status")
+		require.NotEqual(t, was, c.read(".git/index"))
+	}
+	git("init", "-q")
+	c.host("same", "text")
+	c.host("staged", "text")
+	git("add", "same")
+	before := c.read(".git/index")
+	git("add", "staged")
+	after := c.read(".git/index")
+	c.host(".git/index", before)
+	c.replace(".git/index", after)
+
+	entries := func() string {
+		out, err := exec.Command(program, "-C", c.dir, "ls-files").Output()
+		require.NoError(t, err)
+		return string(out)
+	}
+	for range 3 {
+		refresh()
+		r := c.undo(Selection{Since: timeOf(1)})
+		require.Empty(t, r.Conflicts)
+		require.Equal(t, "same\n", entries())
+		refresh()
+		r = c.undo(Selection{Undo: true})
+		require.Empty(t, r.Conflicts)
+		require.Equal(t, "same\nstaged\n", entries())
+	}
+	_, err := c.store.Undo(t.Context(), Selection{Undo: true}, Hooks{})
+	require.ErrorContains(t, err, "there is no undo that could be taken back")
+
+	c.create("f", "f")
+	require.Empty(t, c.undo(Selection{Since: timeOf(1)}).Conflicts)
+	before = c.read(".git/index")
+	git("add", "-N", "staged")
+	for range 2 {
+		assert.Equal(t, []string{".git/index"}, conflicts(c.undo(Selection{Undo: true})))
+		assert.Equal(t, "f", c.read("f"))
+	}
+	c.another(".git/index", before)
+	assert.Empty(t, c.undo(Selection{Undo: true}).Conflicts)
+	assert.Equal(t, "same\nstaged\n", entries())
 }

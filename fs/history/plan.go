@@ -173,7 +173,7 @@ func (w *world) expects(e *entry, t thing) string {
 		return w.blocked[id]
 	case !t.there:
 		return "it is not there any more"
-	case t.id != id && w.same(t.id) != id:
+	case t.id != id && w.same(t.id) != id && (w.blocked[id] != "" || !w.refreshed(e, t)):
 		return "another object is there"
 	case w.blocked[id] != "":
 		return w.blocked[id]

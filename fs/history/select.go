@@ -25,7 +25,7 @@ type Selection struct {
 	Force       bool      `json:"force,omitempty"`   // of an undo: what others have changed since is kept beside what comes back
 	Command     string    `json:"command,omitempty"` // of an undo: a name that the undos of several directories by one command have
 
-	without []string // repositories of git whose state stays: see inGit
+	without []string // repositories of git whose state stays: see InGit
 }
 
 // selected are the records of a history from the first that a Selection means.
@@ -202,7 +202,7 @@ func (s *Store) meant(sel Selection) (loaded []*generationRecords, picks func(*g
 		return nil, nil, 0, err
 	}
 	if from > 0 && from < horizon {
-		return nil, nil, 0, &ErrNothing{Why: "older generations were given up: the history begins at " + timeOf(horizon).Format(time.RFC3339)}
+		return nil, nil, 0, &ErrNothing{Why: "older changes were given up: give a time after " + timeOf(horizon).Format(time.RFC3339)}
 	}
 	return loaded, picks, from, s.loadSince(loaded, picks, from)
 }
@@ -363,11 +363,11 @@ func last(all []*generationRecords, is func(*generationRecords) bool) *generatio
 	return nil
 }
 
-// lastUndo is named for an undo that was not taken back: the one of Generations, or the last one of the operator or of his Command.
+// lastUndo is named for an undo that was not taken back as a whole: the one of Generations, or the last one of the operator or of his Command.
 func (sel Selection) lastUndo(all []*generationRecords) (picks func(*generationRecords) bool, from uint64, err error) {
 	taken := map[string]bool{}
-	for _, g := range all {
-		if g.Undo != nil && g.Redo {
+	for _, g := range slices.Backward(all) {
+		if g.Undo != nil && g.Redo && !g.Left && !taken[idOf(g.began)] { // an interrupted redo takes itself back
 			for _, id := range g.Undo.Generations {
 				taken[id] = true
 			}

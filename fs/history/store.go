@@ -61,6 +61,7 @@ type Header struct {
 	GivenUp    bool       `json:"given_up,omitempty"`   // the record of this number was given up, and all before it
 	Undo       *Selection `json:"undo,omitempty"`       // what the generation takes back
 	Redo       bool       `json:"redo,omitempty"`       // what it takes back was an undo
+	Left       bool       `json:"left,omitempty"`       // it had conflicts: another redo goes on
 }
 
 // Store is the history of one scope. Its methods may be used from any goroutine. A nil *Store keeps

@@ -103,6 +103,7 @@ func (s *Store) undo(ctx context.Context, sel Selection, hooks Hooks, h Header) 
 	if len(r.Steps) == 0 {
 		return r, nil
 	}
+	h.Left = len(r.Conflicts) > 0
 	h.Undo = &Selection{Paths: sel.Paths, Force: sel.Force, Client: sel.Client, Command: sel.Command}
 	for _, e := range found.records {
 		if id := idOf(e.gen.began); e.picked && !slices.Contains(h.Undo.Generations, id) {
@@ -465,6 +466,11 @@ func (u *undoing) Move(s *plan.Step, from, to Place, st *beneath.Stat, change fu
 	if err := u.mayMoveBelow(s, from, to); err != nil {
 		return err
 	}
+	root := u.store.tree
+	if s.At.Stage {
+		root = u.store.dir
+	}
+	r.Data = IndexSum(root, from.Path(), to.Path(), st)
 	names := []Place{from, to}
 	switch i.Action { // the other one is of the history
 	case Restore:

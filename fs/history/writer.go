@@ -341,6 +341,7 @@ func (w *Writer) Rename(from, to Place, moved, other *beneath.Stat, open bool, f
 	if w == nil || other != nil && other.ID() == moved.ID() {
 		return plainly()
 	}
+	index := IndexSum(w.store.tree, from.Path(), to.Path(), moved)
 	err := w.begin(func(g *generation) error {
 		if err := errors.Join(w.directory(g, from), w.named(g, to)); err != nil {
 			return err
@@ -351,7 +352,7 @@ func (w *Writer) Rename(from, to Place, moved, other *beneath.Stat, open bool, f
 			g.unlink(from.Path(), beneath.FileID{})
 			g.unlink(to.Path(), beneath.FileID{})
 		}
-		r := &journal.Record{Kind: journal.Moved, Path: from.Path(), To: to.Path(), Object: moved.ID()}
+		r := &journal.Record{Kind: journal.Moved, Path: from.Path(), To: to.Path(), Object: moved.ID(), Data: index}
 		if w.ready != nil {
 			r.Flags |= journal.Twin
 		}

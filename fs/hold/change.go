@@ -20,7 +20,7 @@ func (l *Layers) MakeDirs(rel string) error {
 	if st, err := l.Upper.Stat(rel); err == nil && st.IsDir() {
 		return nil
 	}
-	if err := l.MakeDirs(parentOf(rel)); err != nil {
+	if err := l.MakeDirs(beneath.Parent(rel)); err != nil {
 		return err
 	}
 	l.mu.Lock()
@@ -32,16 +32,16 @@ func (l *Layers) MakeDirs(rel string) error {
 	if err != nil || !base.Stat.IsDir() {
 		return beneath.ErrStale
 	}
-	dir, err := l.Upper.Dir(parentOf(rel))
+	dir, err := l.Upper.Dir(beneath.Parent(rel))
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	if err = dir.Mkdir(baseOf(rel), 0o700); err != nil {
+	if err = dir.Mkdir(beneath.Base(rel), 0o700); err != nil {
 		return err
 	}
 	if err = copyAttributes(&base, l.Upper, rel); err != nil {
-		return undone(err, dir.Rmdir(baseOf(rel)))
+		return undone(err, dir.Rmdir(beneath.Base(rel)))
 	}
 	return nil
 }
@@ -64,7 +64,7 @@ func (l *Layers) CopyUp(rel string, w *history.Writer) error {
 		err = l.Quota.Fits(int64(from.Stat.Blocks) * 512)
 	}
 	if err == nil {
-		err = l.MakeDirs(parentOf(rel))
+		err = l.MakeDirs(beneath.Parent(rel))
 	}
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func (l *Layers) place(name, rel string, flags uint, keep func(history.Place, *b
 		return err
 	}
 	defer stage.Close()
-	dir, err := l.Upper.Dir(parentOf(rel))
+	dir, err := l.Upper.Dir(beneath.Parent(rel))
 	if err == nil {
 		defer dir.Close()
 		err = l.change(func(c *change) error {
@@ -129,7 +129,7 @@ func (l *Layers) place(name, rel string, flags uint, keep func(history.Place, *b
 			if err != nil {
 				return err
 			}
-			at, err := keptPlace(Name{dir, parentOf(rel), baseOf(rel)})
+			at, err := keptPlace(Name{dir, beneath.Parent(rel), beneath.Base(rel)})
 			if err != nil {
 				return err
 			}
@@ -139,7 +139,7 @@ func (l *Layers) place(name, rel string, flags uint, keep func(history.Place, *b
 			}
 			if err = may(&own); err == nil {
 				c.note()
-				err = stage.Rename(name, dir, baseOf(rel), flags)
+				err = stage.Rename(name, dir, beneath.Base(rel), flags)
 			}
 			if err != nil {
 				m.Void()

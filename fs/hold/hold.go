@@ -16,7 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -326,9 +325,6 @@ func touch(dir beneath.Dir) {
 	now := unix.Timespec{Nsec: unix.UTIME_NOW}
 	_ = dir.Self().Utimes(unix.Timespec{Nsec: unix.UTIME_OMIT}, now)
 }
-
-func parentOf(rel string) string { return rel[:max(strings.LastIndexByte(rel, '/'), 0)] }
-func baseOf(rel string) string   { return rel[strings.LastIndexByte(rel, '/')+1:] }
 
 // Name is a name in a directory of Upper.
 type Name struct {

@@ -39,11 +39,11 @@ func layers(t *testing.T, files ...string) (l *Layers, dir string) {
 // at returns a name, with its directory in Upper.
 func at(t *testing.T, l *Layers, rel string) Name {
 	t.Helper()
-	require.NoError(t, l.MakeDirs(parentOf(rel)))
-	d, err := l.Upper.Dir(parentOf(rel))
+	require.NoError(t, l.MakeDirs(beneath.Parent(rel)))
+	d, err := l.Upper.Dir(beneath.Parent(rel))
 	require.NoError(t, err)
 	t.Cleanup(d.Close)
-	return Name{d, parentOf(rel), baseOf(rel)}
+	return Name{d, beneath.Parent(rel), beneath.Base(rel)}
 }
 
 // TestLayers: names are removed, made again, moved and copied, and Base stays as it was.

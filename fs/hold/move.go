@@ -37,7 +37,7 @@ func (l *Layers) Carry(from, to string, do func() error) error {
 		return syscall.EXDEV
 	}
 	defer l.gate.RUnlock()
-	if err := l.MakeDirs(parentOf(to)); err != nil {
+	if err := l.MakeDirs(beneath.Parent(to)); err != nil {
 		return err
 	}
 	l.mu.Lock()

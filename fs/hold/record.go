@@ -68,8 +68,8 @@ func (r *record) resolve(rel string) (base string, there bool) {
 
 // usual returns the path in Base that a path shows without a record of its own.
 func (r *record) usual(rel string) (base string, there bool) {
-	base, there = r.resolve(parentOf(rel))
-	return beneath.Join(base, baseOf(rel)), there
+	base, there = r.resolve(beneath.Parent(rel))
+	return beneath.Join(base, beneath.Base(rel)), there
 }
 
 // make returns the record of a path, which it makes.
@@ -393,35 +393,35 @@ func (l *Layers) putBack(name, rel string) error {
 	if _, err := stage.Stat(name); err == unix.ENOENT {
 		return nil
 	}
-	dir, err := l.Upper.Dir(parentOf(rel))
+	dir, err := l.Upper.Dir(beneath.Parent(rel))
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	return stage.Rename(name, dir, baseOf(rel), unix.RENAME_NOREPLACE)
+	return stage.Rename(name, dir, beneath.Base(rel), unix.RENAME_NOREPLACE)
 }
 
 // moveUpper renames in Upper.
 func (l *Layers) moveUpper(from, to string, flags uint) error {
-	a, err := l.Upper.Dir(parentOf(from))
+	a, err := l.Upper.Dir(beneath.Parent(from))
 	if err != nil {
 		return err
 	}
 	defer a.Close()
-	b, err := l.Upper.Dir(parentOf(to))
+	b, err := l.Upper.Dir(beneath.Parent(to))
 	if err != nil {
 		return err
 	}
 	defer b.Close()
-	return a.Rename(baseOf(from), b, baseOf(to), flags)
+	return a.Rename(beneath.Base(from), b, beneath.Base(to), flags)
 }
 
 // removeUpper removes an object of Upper: a directory if it is empty.
 func (l *Layers) removeUpper(rel string) error {
-	dir, err := l.Upper.Dir(parentOf(rel))
+	dir, err := l.Upper.Dir(beneath.Parent(rel))
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	return dir.Remove(baseOf(rel))
+	return dir.Remove(beneath.Base(rel))
 }

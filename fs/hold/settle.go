@@ -97,13 +97,13 @@ func (l *Layers) DropFile(rel string, want func(root *beneath.Root, at string, s
 		return false, err
 	}
 	defer stage.Close()
-	dir, err := l.Upper.Dir(parentOf(rel))
+	dir, err := l.Upper.Dir(beneath.Parent(rel))
 	if err != nil {
 		return false, Missing(err)
 	}
 	defer dir.Close()
 	if want == nil {
-		err := dir.Unlink(baseOf(rel))
+		err := dir.Unlink(beneath.Base(rel))
 		return err == nil, err
 	}
 	name := strconv.FormatUint(l.copies.Add(1), 10)
@@ -112,7 +112,7 @@ func (l *Layers) DropFile(rel string, want func(root *beneath.Root, at string, s
 	if err := l.write(line{Op: opOut, Path: []byte(rel), To: []byte(name)}); err != nil { // a crash in between must not lose it
 		return false, err
 	}
-	if err := dir.Rename(baseOf(rel), stage, name, unix.RENAME_NOREPLACE); err != nil {
+	if err := dir.Rename(beneath.Base(rel), stage, name, unix.RENAME_NOREPLACE); err != nil {
 		return false, err
 	}
 	st, err := stage.Stat(name)
@@ -152,15 +152,15 @@ func (l *Layers) Reset(rel string) error {
 func (l *Layers) Move(from, to string) error {
 	var names [2]Name
 	for i, rel := range []string{from, to} {
-		if err := l.MakeDirs(parentOf(rel)); err != nil {
+		if err := l.MakeDirs(beneath.Parent(rel)); err != nil {
 			return err
 		}
-		dir, err := l.Upper.Dir(parentOf(rel))
+		dir, err := l.Upper.Dir(beneath.Parent(rel))
 		if err != nil {
 			return err
 		}
 		defer dir.Close()
-		names[i] = Name{dir, parentOf(rel), baseOf(rel)}
+		names[i] = Name{dir, beneath.Parent(rel), beneath.Base(rel)}
 	}
 	return l.Rename(names[0], names[1], unix.RENAME_NOREPLACE, nil, false)
 }

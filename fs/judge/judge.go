@@ -19,13 +19,17 @@ func Permitted(d scope.Decision) error {
 	return nil
 }
 
-// Write returns an error if a policy does not let the agent write a path.
-// Held content is not written there.
-func Write(p *scope.Policy, rel string) error {
-	if p.Held(rel) {
+// Undo returns an error if a policy does not let the agent change a path, with an object that has so many names. Held content is not
+// written there. Rules for git let clients make .git/hooks and judged files without writing to them (OpMkdir), and hide the name of staged
+// files from clients alone. What comes back at such a path is what was there before: no client has had it open for writing.
+func Undo(p *scope.Policy, rel string, links uint64) error {
+	switch {
+	case p.Held(rel):
 		return scope.ErrDenied
+	case !p.File(scope.OpOpenWrite, rel).Allow && (p.File(scope.OpMkdir, rel).Allow || beneath.Base(rel) == scope.StagedGitFile):
+		return nil
 	}
-	return Permitted(p.File(scope.OpOpenWrite, rel))
+	return Permitted(p.Linked(scope.OpOpenWrite, rel, links))
 }
 
 // Read returns an error if a policy does not let the agent read a path.

@@ -12,12 +12,18 @@ import (
 	"github.com/scopefs/scopefs/integration/harness"
 )
 
-// TestHeldOneLine: a run whose changes are held says so in one line, with the commands for them.
+// TestHeldOneLine: a run whose changes are held says so in one line, with their number, and the commands for them.
 func TestHeldOneLine(t *testing.T) {
 	p := newBesideProject(t, 0)
 	o := p.as("run", "--dir", ".", "--changes", "held", "--with", "../lib", "--", "sh", "-c", "echo x >a; echo y >../lib/b")
 	require.Zero(t, o.Code, o.Stderr)
-	assert.Equal(t, "scopefs: changes are held: scopefs diff, commit or discard\n", o.Stderr)
+	assert.Equal(t, "scopefs: 2 changes are held: scopefs diff, commit or discard\n", o.Stderr)
+	p.must("discard", "--path", "a")
+	o = p.as("run", "--dir", ".", "--changes", "held", "--with", "../lib", "--", "true")
+	assert.Equal(t, "scopefs: 1 change is held: scopefs diff, commit or discard\n", o.Stderr)
+	p.must("discard", "--all")
+	o = p.as("run", "--dir", ".", "--changes", "held", "--", "true")
+	assert.Equal(t, "scopefs: nothing is held\n", o.Stderr)
 }
 
 // TestBranchListRoots: what a layer holds of a further directory is listed as that, by branch list and where diff asks for a layer.

@@ -75,7 +75,7 @@ func TestRunWith(t *testing.T) {
 			assert.Contains(t, o.Stdout, "-lib-", "the root has rows of its own")
 
 			o = as("run", "--dir", ".", "--changes", "held", "--with", "../lib", "--", "sh", "-c", "echo held >../lib/held")
-			assert.Contains(t, o.Stderr, "changes are held: scopefs diff, commit or discard")
+			assert.Contains(t, o.Stderr, "1 change is held: scopefs diff, commit or discard")
 			assert.NoFileExists(t, top+"/lib/held")
 			o = as("diff", "--root", "../lib")
 			assert.Contains(t, o.Stdout, "held", o.Stderr)

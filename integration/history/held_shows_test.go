@@ -1,6 +1,7 @@
 package history
 
 import (
+	"encoding/json"
 	"os/exec"
 	"strings"
 	"testing"
@@ -99,4 +100,45 @@ func tableOf(table string) string {
 		}
 	}
 	return strings.Join(all, " ")
+}
+
+// TestHeldChanges: changes lists what a layer holds, however the layer or its session is named, and sends nobody to diff.
+func TestHeldChanges(t *testing.T) {
+	t.Parallel()
+	p := newProject(t, 12345)
+	p.host("echo 1 >a; echo 1 >b")
+	require.Zero(t, p.scopefs("run", "-q", "--dir", ".", "--changes", "held", "--", "sh", "-c", "echo 2 >a; rm b").Code)
+	o := p.scopefs("changes", "--list", "--branch", "held", "--json")
+	var list []struct{ Session string }
+	require.NoError(t, json.Unmarshal([]byte(o.Stdout), &list), o.Stderr)
+	require.Len(t, list, 1)
+	require.Zero(t, p.scopefs("run", "-q", "--dir", ".", "--", "sh", "-c", "echo 2 >c").Code)
+	changes := func(words ...string) string {
+		o := p.scopefs(append([]string{"changes", "--name-only"}, words...)...)
+		return o.Stdout + o.Stderr
+	}
+	assert.Equal(t, "c\n", changes())
+	assert.Equal(t, "a\nb\n", changes("--branch", "held"))
+	assert.Equal(t, "a\nb\n", changes("--session", list[0].Session))
+	assert.Equal(t, "a\n", changes("--branch", "held", "a"))
+	assert.Equal(t, p.scopefs("diff").Stdout, p.scopefs("changes", "--branch", "held").Stdout)
+	require.Zero(t, p.scopefs("discard", "--all").Code)
+	require.Zero(t, p.scopefs("set", "view.changes", "held", "--yes").Code)
+	require.Zero(t, p.scopefs("run", "-q", "--dir", ".", "--", "sh", "-c", "echo 2 >d").Code)
+	assert.Equal(t, "d\n", changes())
+}
+
+// TestShowBeforeHistory: show of a time before the history says so in one line, and what it shows.
+func TestShowBeforeHistory(t *testing.T) {
+	t.Parallel()
+	p := newProject(t, 12345)
+	p.host("echo 1 >a")
+	require.Zero(t, p.scopefs("run", "-q", "--dir", ".", "--", "sh", "-c", "echo 2 >a").Code)
+	o := p.scopefs("show", "a@2h")
+	assert.Equal(t, "1\n", o.Stdout)
+	assert.Regexp(t, `^scopefs: a@2h: the history begins at \S+ \S+: the version is that before the first change: `+
+		`give a later time, or a name of scopefs changes --list\n$`, o.Stderr)
+	o = p.scopefs("show", "a@1ms")
+	assert.Equal(t, "2\n", o.Stdout)
+	assert.Empty(t, o.Stderr)
 }

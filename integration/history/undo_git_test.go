@@ -8,7 +8,48 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestUndoGit: the host's git status replaces the index that a session has left. An undo then takes nothing of git's state back and says
+// TestUndoGitRefreshed: the host's git status writes the index that a session, an undo or a redo has left. It is no conflict.
+func TestUndoGitRefreshed(t *testing.T) {
+	t.Parallel()
+	p := newProject(t, 12345)
+	p.host("git init -q -b main; echo 1 >a; echo c >c; git add .; " + git + "commit -q -m first")
+	state := func() string {
+		p.host("touch c; git status --short")
+		return p.host("git fsck --strict --no-dangling 2>&1; git rev-parse HEAD; git ls-files -s; git --no-optional-locks status --short")
+	}
+	before := state()
+	o := p.scopefs("run", "-q", "--dir", ".", "--", "sh", "-ec", "echo b >b; echo 2 >a; git add .; "+git+"commit -qm second")
+	require.Zero(t, o.Code, o.Stderr)
+	after := state()
+	for range 2 {
+		o = p.scopefs("undo", "--session", "last")
+		require.Zero(t, o.Code, o.Stdout)
+		assert.Equal(t, before, state())
+		o = p.scopefs("redo")
+		require.Zero(t, o.Code, o.Stdout)
+		assert.Equal(t, after, state())
+	}
+}
+
+// TestUndoGitHeld: an undo of a held commit of git takes back git's files that the view has judged, too, without a mounted view.
+func TestUndoGitHeld(t *testing.T) {
+	t.Parallel()
+	p := newProject(t, 12345)
+	p.host("git init -q -b main; echo 1 >a; git add .; " + git + "commit -q -m first")
+	before := p.host("git rev-parse HEAD")
+	held := func(script string) string {
+		o := p.scopefs("run", "-q", "--dir", ".", "--changes", "held", "--", "sh", "-ec", script)
+		require.Zero(t, o.Code, o.Stderr)
+		return o.Stdout
+	}
+	held("echo 2 >a; git add .; " + git + "commit -qm second")
+	o := p.scopefs("undo", "--session", "last")
+	assert.Zero(t, o.Code, o.Stdout)
+	assert.Equal(t, before, held("git fsck --strict --no-dangling; git rev-parse HEAD; git --no-optional-locks status --short"))
+	assert.Empty(t, p.scopefs("diff", "--name-only").Stdout)
+}
+
+// TestUndoGit: the host's git changes an entry of the index that a session has left. An undo then takes nothing of git's state back and says
 // why: the repository stays whole. With --force all of it comes back, at once and after such an undo, and a redo takes that back.
 func TestUndoGit(t *testing.T) {
 	for name, one := range map[string]struct {
@@ -25,7 +66,7 @@ func TestUndoGit(t *testing.T) {
 			before := state()
 			o := p.scopefs("run", "-q", "--dir", ".", "--", "sh", "-ec", "echo b >b; echo 2 >a; git add .; "+git+"commit -qm second")
 			require.Zero(t, o.Code, o.Stderr)
-			p.host("touch c; git status --short") // the index is written again: c has another time
+			p.host("git update-index --assume-unchanged c")
 			after := state()
 			require.NotEqual(t, before, after)
 

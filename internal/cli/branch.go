@@ -275,7 +275,7 @@ func (a *app) diffIn(ctx context.Context, k kept, all directories, o diffOptions
 		if o.hash {
 			r.Hash = query.Together(hashes)
 		}
-		return a.printChanges(k, r, o.json)
+		return a.printChanges(k, r, o.formOptions)
 	})
 }
 

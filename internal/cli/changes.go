@@ -12,23 +12,23 @@ import (
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/report"
-	"github.com/scopefs/scopefs/scope/agents"
 )
 
 type changesOptions struct {
 	selectOptions
 	formOptions
-	list, each bool
+	list bool
 }
 
 // formOptions are the flags that select how changes are printed.
-type formOptions struct{ json, names, stat, patch bool }
+type formOptions struct{ json, names, stat, patch, each bool }
 
 func (o *formOptions) addFlags(c *cobra.Command) {
 	c.Flags().BoolVarP(&o.patch, "patch", "p", false, "print diffs")
 	c.Flags().BoolVar(&o.stat, "stat", false, "print how many lines changed")
 	c.Flags().BoolVar(&o.names, "name-only", false, "print the names alone")
 	c.Flags().BoolVar(&o.json, "json", false, "print JSON")
+	c.Flags().BoolVar(&o.each, "each", false, "list each of git's own files, and of several removals of one path")
 }
 
 func (o *formOptions) form() report.ChangesForm {
@@ -50,7 +50,7 @@ func (a *app) changesCmd() *cobra.Command {
 		Short: "show what an agent changed, by file",
 		Long: `Lists what an agent's programs and tools changed, from its history: files that were
 added, changed, removed and moved, and modes, with the calls and programs that did it.
-The agent's definition must say view: {changes: kept}.
+The agent's definition must say view: {changes: kept}, or held.
 
 Without a flag the changes are those of the last session: of a command of scopefs run, or
 of a client of the tools. PATH, of the view, selects a file or what is below a directory.
@@ -61,7 +61,8 @@ names a file that undo cannot bring back, and why. A file of more than 4 MiB, or
 text, has no diff.
 
 Of a directory whose changes are held, the list has all that is held there, as scopefs diff.
-Removals of one path that differ in nothing but their time are one line; --each lists each.
+What git keeps in .git is one line, and so are removals of one path that differ in nothing but
+their time; --each lists each.
 
 --list lists what can be named: checkpoints, calls, sessions, undos.
 
@@ -82,7 +83,6 @@ changed last, by the log, with the command that lists the changes.`,
 	a.completeSession(c, "last")
 	o.formOptions.addFlags(c)
 	a.addAll(c)
-	c.Flags().BoolVar(&o.each, "each", false, "list each of several removals of one path")
 	c.Flags().BoolVar(&o.list, "list", false, "list the checkpoints, calls, sessions and undos in the history")
 	return c
 }
@@ -99,24 +99,21 @@ func (a *app) changes(c *cobra.Command, words []string, o changesOptions) error 
 		return err
 	}
 	a.noteInterrupted(k)
-	inLayer := false
-	if o.last() && len(k.words) == 0 && !o.list {
-		l, err := a.lastHeld(c.Context(), k)
+	if !o.list {
+		l, err := a.changedBy(c.Context(), k, &o.selectOptions)
 		if err != nil {
 			return err
 		}
-		if inLayer = l != nil && l.settled == nil; inLayer {
-			k = *l
+		if l.settled == nil {
+			k = l
 		}
 	}
-	all, err := a.keptDirectories(k, true)
+	all, err := a.keptDirectories(k)
 	if err != nil {
 		return err
 	}
-	if !o.list && !slices.ContainsFunc(all, func(d directory) bool { return !d.holdsAll() }) { // the same in every selection
-		if k.def.View.Changes == agents.ChangesHeld && !inLayer {
-			return k.keeps()
-		}
+	held := !slices.ContainsFunc(all, func(d directory) bool { return !d.holdsAll() })
+	if held && !o.list && len(k.words) == 0 { // the same in every selection
 		return a.diff(c.Context(), k, diffOptions{formOptions: o.formOptions})
 	}
 	if o.list {
@@ -129,7 +126,7 @@ func (a *app) changes(c *cobra.Command, words []string, o changesOptions) error 
 	return a.open(c.Context(), all, func(ctx context.Context, all directories) error {
 		all, err := all.choose(ctx, k, sel, k.words)
 		if nothing, ok := errors.AsType[*api.NothingError](err); ok {
-			return a.printChanges(k, report.NoChanges(k.id, of, o.form(), nothing.Why), o.json)
+			return a.printChanges(k, report.NoChanges(k.id, of, o.form(), nothing.Why), o.formOptions)
 		}
 		if err != nil {
 			return err
@@ -146,12 +143,13 @@ func (a *app) changes(c *cobra.Command, words []string, o changesOptions) error 
 				return fmt.Errorf("%s: %w", d.path(), err)
 			}
 			if r == nil {
-				r = report.NoChanges(k.id, of, o.form(), one.Nothing())
+				if r = report.NoChanges(k.id, of, o.form(), one.Nothing()); held {
+					r = one.Empty()
+				}
 			}
 			r.Join(d.root, one)
 		}
-		r.Each = o.each
-		return a.printChanges(k, r, o.json)
+		return a.printChanges(k, r, o.formOptions)
 	})
 }
 
@@ -164,18 +162,18 @@ func joined(all *report.Changes, d directory, one *report.Changes) *report.Chang
 	return all
 }
 
-func (a *app) printChanges(k kept, r *report.Changes, asJSON bool) error {
-	r.Compared = a.compared
+func (a *app) printChanges(k kept, r *report.Changes, o formOptions) error {
+	r.Compared, r.Each = a.compared, o.each
 	if k.def.RootOf != "" {
 		r.Agent, r.Root = k.def.RootOf, k.def.Dir
 	}
-	if asJSON {
+	if o.json {
 		r.Complete()
 	}
 	if len(r.Changes) == 0 {
 		a.elsewhere(k)
 	}
-	return a.print(r, asJSON)
+	return a.print(r, o.json)
 }
 
 // compared shows how many files of a list are compared.

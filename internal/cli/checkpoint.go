@@ -25,11 +25,11 @@ name they take the last. scopefs changes --list lists them. The agent's definiti
 view: {changes: kept}, or held.`,
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
-			k, err := a.undoAgent(c.Context(), words, nil)
+			k, err := a.agentWith(c.Context(), words)
 			if err != nil {
 				return err
 			}
-			all, err := a.keptDirectories(k, true)
+			all, err := a.keptDirectories(k)
 			if err != nil {
 				return err
 			}

@@ -77,19 +77,19 @@ func rootsOf(k kept) (roots []kept, err error) {
 	return roots, nil
 }
 
-// keptDirectories returns the directories of an agent whose changes are kept: its own, and roots that have changed. With held also those
-// that hold all changes: they can be taken back, and their versions not be shown.
-func (a *app) keptDirectories(k kept, held bool) (all directories, err error) {
+// keptDirectories returns the directories of an agent whose changes are kept or held: its own, and roots that have changed.
+func (a *app) keptDirectories(k kept) (all directories, err error) {
 	roots, err := rootsOf(k)
 	if err != nil {
 		return nil, err
 	}
 	own := k.keeps()
-	if own == nil || held && k.def.View.Changes == agents.ChangesHeld {
+	if own == nil {
 		all = append(all, directory{kept: k})
 	}
 	for _, r := range roots {
-		if r.keeps() == nil && view.Kept(r.paths.History(r.id, r.def.History.Dir)) || held && r.def.View.Changes == agents.ChangesHeld && r.holding() {
+		held := r.def.View.Changes == agents.ChangesHeld
+		if held && r.holding() || !held && r.keeps() == nil && view.Kept(r.paths.History(r.id, r.def.History.Dir)) {
 			all = append(all, directory{kept: r, root: r.def.Dir})
 		}
 	}

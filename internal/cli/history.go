@@ -55,32 +55,21 @@ func exists(name string) bool {
 	return err == nil
 }
 
-// undoAgent returns the agent of a command line whose changes can be taken back: that of the project, or the layer that holds the changes
-// that o selects. o is nil if nothing is selected.
-func (a *app) undoAgent(ctx context.Context, words []string, o *selectOptions) (kept, error) {
-	k, err := a.agentWith(ctx, words)
-	if err != nil || k.def.View.Changes == agents.ChangesHeld {
-		return k, err
-	}
+// changedBy returns an agent, or the layer of it that holds the changes that o selects: see lastHeld.
+func (a *app) changedBy(ctx context.Context, k kept, o *selectOptions) (_ kept, err error) {
 	var l *kept
 	switch {
-	case o == nil:
+	case k.def.View.Changes == agents.ChangesHeld:
 	case o.last():
-		if l, err = a.lastHeld(ctx, k); l != nil && l.settled != nil {
-			return k, fmt.Errorf("%s: the changes of the last session were held until the %s at %s, which no undo takes back: --session ID selects another one",
-				l.id, l.settled.Op, l.settled.Time.Local().Format(time.DateTime))
-		}
+		l, err = a.lastHeld(ctx, k)
 	case a.Branch == "" && !k.named && (o.session != "" || o.calls != nil):
 		l, err = o.heldBy(ctx, k)
 	}
-	switch {
-	case err != nil:
+	if err != nil || l == nil {
 		return k, err
-	case l != nil:
-		l.words = k.words
-		return *l, nil
 	}
-	return k, nil
+	l.words = k.words
+	return *l, nil
 }
 
 // heldBy returns the layer in which the session or the calls of the flags have worked; nil: none.
@@ -102,10 +91,7 @@ func (o *selectOptions) heldBy(ctx context.Context, k kept) (*kept, error) {
 
 // keeps returns an error for an agent whose changes are not kept.
 func (k kept) keeps() error {
-	switch k.def.View.Changes {
-	case agents.ChangesHeld:
-		return fmt.Errorf("the changes of %s are held: scopefs diff lists them, scopefs undo takes them back", k.id)
-	case agents.ChangesDirect:
+	if k.def.View.Changes == agents.ChangesDirect {
 		return fmt.Errorf("%s keeps nothing of what its changes destroy: write view: {changes: kept} into %s, for the changes from then on",
 			k.id, k.def.Path(k.paths.Base))
 	}

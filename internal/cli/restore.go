@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/durable"
 	"github.com/scopefs/scopefs/internal/exit"
@@ -92,7 +93,7 @@ func (a *app) withVersion(c *cobra.Command, words []string, f func(context.Conte
 	if err != nil {
 		return err
 	}
-	all, err := a.keptDirectories(k, true)
+	all, err := a.keptDirectories(k)
 	if err != nil {
 		return err
 	}
@@ -117,22 +118,31 @@ func (a *app) withVersion(c *cobra.Command, words []string, f func(context.Conte
 	}
 	return a.open(c.Context(), all, func(ctx context.Context, all directories) error {
 		v.directory = all[at]
-		if v.sel.Since, err = all.timeOf(ctx, v.word[i+1:]); err != nil {
+		var first time.Time
+		if v.sel.Since, first, err = all.timeOf(ctx, v.word[i+1:]); err != nil {
 			return err
+		}
+		if v.sel.Since.Before(first) {
+			a.note(fmt.Sprintf("%s: the history begins at %s: the version is that before the first change: give a later time, or a name of scopefs changes --list",
+				printable.Text(v.word), first.Local().Format(time.DateTime)))
 		}
 		return f(ctx, v.h, v)
 	})
 }
 
-// timeOf returns the time of a WHEN, which a history may know that is not of the file's directory.
-func (all directories) timeOf(ctx context.Context, when string) (at time.Time, err error) {
+// timeOf returns the time of a WHEN, which a history may know that is not of the file's directory, and when the first history begins.
+func (all directories) timeOf(ctx context.Context, when string) (at, first time.Time, err error) {
 	var points, works []time.Time
 	for _, d := range all {
-		point, work, err := began(ctx, d.h, when)
+		list, err := d.h.Generations(ctx, time.Time{})
 		if err != nil {
-			return at, err
+			return at, first, err
 		}
+		point, work := began(list, when)
 		points, works = append(points, point), append(works, work)
+		if len(list) > 0 && (first.IsZero() || list[0].Began.Before(first)) {
+			first = list[0].Began
+		}
 	}
 	if at = slices.MaxFunc(points, time.Time.Compare); at.IsZero() {
 		works = slices.DeleteFunc(works, time.Time.IsZero)
@@ -140,18 +150,16 @@ func (all directories) timeOf(ctx context.Context, when string) (at time.Time, e
 		at = append(works, at)[0]
 	}
 	if !at.IsZero() {
-		return at, nil
+		return at, first, nil
 	}
 	if at, err = report.Since(when, time.Now()); err != nil {
-		return at, exit.With(exit.Usage,
-			fmt.Errorf("%q is no checkpoint, call, session or time: scopefs changes --list has those of the history", when))
+		err = exit.With(exit.Usage, fmt.Errorf("%q is no checkpoint, call, session or time: scopefs changes --list has those of the history", when))
 	}
-	return at, nil
+	return at, first, err
 }
 
 // began returns when the last checkpoint of a name has begun in one history, and the changes of a call or a session; zero: it has none.
-func began(ctx context.Context, h *api.History, when string) (point, work time.Time, err error) {
-	all, err := h.Generations(ctx, time.Time{})
+func began(all []history.Generation, when string) (point, work time.Time) {
 	for _, g := range all {
 		switch {
 		case g.Checkpoint == when && g.Parent == "", g.ID == when: // one of a client is named by its id
@@ -160,7 +168,7 @@ func began(ctx context.Context, h *api.History, when string) (point, work time.T
 			work = g.Began
 		}
 	}
-	return point, work, err
+	return point, work
 }
 
 // writeVersion writes an old content into a directory of the host.

@@ -24,8 +24,8 @@ import (
 
 type undoOptions struct {
 	selectOptions
-	dry, json, force bool
-	shown            string
+	dry, json, force, each bool
+	shown                  string
 }
 
 // addUndoFlags adds the flags of undo and redo.
@@ -33,6 +33,7 @@ func (o *undoOptions) addUndoFlags(c *cobra.Command) {
 	c.Flags().BoolVarP(&o.dry, "dry-run", "n", false, "print what it would do and its hash, and do nothing")
 	c.Flags().StringVar(&o.shown, "shown", "", "do what the dry run with this `HASH` printed, or nothing")
 	c.Flags().BoolVar(&o.json, "json", false, "print JSON")
+	c.Flags().BoolVar(&o.each, "each", false, "with --dry-run: list each step in git's own files")
 	c.MarkFlagsMutuallyExclusive("dry-run", "shown")
 }
 
@@ -62,9 +63,16 @@ Exit status: 0 everything was taken back, 1 there were conflicts, something was 
 there was nothing to do, or it failed, 2 bad usage.`,
 		ValidArgsFunction: a.completePaths,
 		RunE: func(c *cobra.Command, words []string) error {
-			k, err := a.undoAgent(c.Context(), words, &o.selectOptions)
+			k, err := a.agentWith(c.Context(), words)
+			if err == nil {
+				k, err = a.changedBy(c.Context(), k, &o.selectOptions)
+			}
 			if err != nil {
 				return err
+			}
+			if k.settled != nil {
+				return fmt.Errorf("%s: the changes of the last session were held until the %s at %s, which no undo takes back: --session ID selects another one",
+					k.id, k.settled.Op, k.settled.Time.Local().Format(time.DateTime))
 			}
 			if o.none() && len(k.words) == 0 {
 				return exit.Usagef("which changes: give --call, --session, --since, --checkpoint or PATH (--session last for those of the last session)")
@@ -74,7 +82,7 @@ there was nothing to do, or it failed, 2 bad usage.`,
 				return err
 			}
 			sel.Force = o.force
-			return a.undo(c.Context(), k, undoing{"undo", of, sel, k.words, o.dry, o.json, o.shown})
+			return a.undo(c.Context(), k, undoing{"undo", of, sel, k.words, o.dry, o.json, o.each, o.shown})
 		},
 	}
 	o.addFlags(c)
@@ -94,7 +102,7 @@ the same conflicts and exit statuses. UNDO is the id of another one, also of the
 scopefs changes --list has them.`,
 		ValidArgsFunction: a.complete,
 		RunE: func(c *cobra.Command, words []string) error {
-			k, err := a.undoAgent(c.Context(), words, nil)
+			k, err := a.agentWith(c.Context(), words)
 			if err != nil {
 				return err
 			}
@@ -109,7 +117,7 @@ scopefs changes --list has them.`,
 				return err
 			}
 			for i, k := range in {
-				err = a.undo(c.Context(), k, undoing{"redo", of, history.Selection{Undo: true, Generations: k.words}, nil, o.dry, o.json, o.shown})
+				err = a.undo(c.Context(), k, undoing{"redo", of, history.Selection{Undo: true, Generations: k.words}, nil, o.dry, o.json, o.each, o.shown})
 				if _, nothing := errors.AsType[*api.NothingError](err); !nothing || i == len(in)-1 {
 					break
 				}
@@ -147,13 +155,14 @@ type undoing struct {
 	sel       history.Selection
 	paths     []string // of the command line
 	dry, json bool
+	each      bool
 	shown     string // the hash of a plan; "": any
 }
 
 // undo does or plans it in all directories of an agent, and prints what it did.
 func (a *app) undo(ctx context.Context, k kept, u undoing) error {
 	a.noteInterrupted(k)
-	all, err := a.keptDirectories(k, true)
+	all, err := a.keptDirectories(k)
 	if err != nil {
 		return err
 	}
@@ -192,7 +201,7 @@ func (a *app) undoIn(ctx context.Context, k kept, all directories, u undoing) er
 		if none != nil && len(shown) == 0 {
 			return none
 		}
-		if plans.Hash = query.Together(shown); u.dry {
+		if plans.Hash, plans.Each = query.Together(shown), u.each; u.dry {
 			return a.printUndo(k, plans, u.json)
 		} else if plans.Hash != u.shown {
 			return errStale

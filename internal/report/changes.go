@@ -32,7 +32,7 @@ type Changes struct {
 	held     bool // they are in a branch
 	form     ChangesForm
 	nothing  string
-	Each     bool                  `json:"-"` // equal removals have a line each
+	Each     bool                  `json:"-"` // equal removals, and git's own files, have a line each
 	Compared func(done, total int) `json:"-"` // is called for each file whose contents were compared; nil: nothing is
 
 	parts []part
@@ -56,7 +56,8 @@ type FileChange struct {
 	Added   int    `json:"lines_added,omitempty"`
 	Removed int    `json:"lines_removed,omitempty"`
 
-	times int // how many equal ones it stands for
+	times int  // how many it stands for
+	git   bool // it stands for git's own files
 }
 
 type none struct{}
@@ -336,18 +337,15 @@ func (r *Changes) print(w io.Writer) error {
 	case len(r.Changes) == 0:
 	case r.held:
 		table.Row("CHANGE", "SIZE", "PATH")
-		for _, c := range r.Changes {
-			table.Row(c.Kind, sizes(c.Change), changed(c.Change))
+		for _, c := range r.folded() {
+			table.Row(c.Kind, sizes(c.Change), c.name())
 		}
 		return table.Print(w)
 	default:
 		table.Row("CHANGE", "SIZE", "LAST", "BY", "CALL", "PATH")
 	}
 	for _, c := range r.folded() {
-		name, last := changed(c.Change), c.Last.Local().Format(time.DateTime)
-		if c.times > 1 {
-			name += fmt.Sprintf(" (%d times)", c.times)
-		}
+		name, last := c.name(), c.Last.Local().Format(time.DateTime)
 		if c.Held {
 			name, last = name+" (held)", "-"
 		}
@@ -356,15 +354,36 @@ func (r *Changes) print(w io.Writer) error {
 	return table.Print(w)
 }
 
-// folded returns the changes, and for removals of one path, which differ in nothing but who made them and when, the last of them.
+// name returns what changed does, and for how many the change stands.
+func (c *FileChange) name() string {
+	switch {
+	case c.git:
+		return changed(c.Change) + "/* (" + counted(c.times, "file") + ")"
+	case c.times > 1:
+		return changed(c.Change) + fmt.Sprintf(" (%d times)", c.times)
+	}
+	return changed(c.Change)
+}
+
+// folded returns the changes, and one for removals of a path, which differ in nothing but who made them and when, and for git's own files
+// without a mark.
 func (r *Changes) folded() (all []FileChange) {
 	at := map[string]int{}
 	for _, c := range r.Changes {
 		c.times = 1
+		var dir string
+		if dir, c.git = history.InGit(c.Path); c.git && !r.Each && r.form != ChangesNames && c.Why == "" && c.Conflict == "" {
+			c.Change = history.Change{Kind: history.Changed, Path: dir, Type: "file", OldSize: -1, NewSize: -1, Last: c.Last, By: c.By, Calls: c.Calls}
+		} else {
+			c.git = false
+		}
 		key := changed(c.Change)
+		if c.git {
+			key += "/*"
+		}
 		i, found := at[key]
-		if r.Each || c.Kind != history.Deleted || c.Held || !found {
-			if c.Kind == history.Deleted && !c.Held {
+		if folds := c.git || c.Kind == history.Deleted && !c.Held && !r.Each; !folds || !found {
+			if folds {
 				at[key] = len(all)
 			}
 			all = append(all, c)

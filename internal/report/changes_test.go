@@ -79,6 +79,43 @@ func TestChangesPrint(t *testing.T) {
 	}
 }
 
+// TestGitFolded: git's own files are one line, in lists of changes and of what is held, and in a dry run. What has a mark is listed, and so
+// is what configures git. Each has a line if each is asked for.
+func TestGitFolded(t *testing.T) {
+	file := func(path string) FileChange {
+		return FileChange{Change: history.Change{Kind: history.Changed, Path: path, Type: "file", OldSize: 1, NewSize: 1}}
+	}
+	list := []FileChange{file(".git/HEAD"), file(".git/config"), file(".git/index"), file(".git/objects/ab/1"), file("a"), file("sub/.git/HEAD")}
+	list[2].Conflict, list[3].Kind = "changed in the directory since the fork", history.Deleted
+	for _, held := range []bool{false, true} {
+		var b bytes.Buffer
+		r := &Changes{Agent: "a", Of: "held", held: held, Changes: list}
+		require.NoError(t, r.Print(&b))
+		lines := strings.Split(strings.TrimSpace(b.String()), "\n")[1:]
+		column := strings.Index(lines[0], "PATH")
+		var paths []string
+		for _, line := range lines[1:] {
+			paths = append(paths, line[column:])
+		}
+		assert.Equal(t, []string{".git/* (2 files)", ".git/config", ".git/index (conflict: changed in the directory since the fork)", "a",
+			"sub/.git/* (1 file)"}, paths, b.String())
+		b.Reset()
+		r.Each = true
+		require.NoError(t, r.Print(&b))
+		assert.Equal(t, len(list)+2, strings.Count(b.String(), "\n"), b.String())
+	}
+	steps := []history.Step{{Action: history.Restore, Path: "a"}, {Action: history.Move, Path: ".git/index", To: ".git/index.lock"},
+		{Action: history.Remove, Path: ".git/hooks/x"}, {Action: history.Restore, Path: ".git/index"}}
+	r := UndoOf("a", "undo", "call x", true, "abc", &history.Result{Plan: history.Plan{Steps: steps}})
+	var b bytes.Buffer
+	require.NoError(t, r.Print(&b))
+	assert.Contains(t, b.String(), "\nrestore  a\nundo     .git/* (2 steps)\nremove   .git/hooks/x\nto do this")
+	b.Reset()
+	r.Each = true
+	require.NoError(t, r.Print(&b))
+	assert.Contains(t, b.String(), "\nmove     .git/index -> .git/index.lock\n")
+}
+
 // TestUndoPrint: conflicts and what was not kept are listed always, the steps in a dry run.
 func TestUndoPrint(t *testing.T) {
 	result := &history.Result{Done: 3, Plan: history.Plan{

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
@@ -79,6 +80,9 @@ func LastUndo(ctx context.Context, dir string, of func(agent string) bool) (agen
 		case "undo":
 			undone = append(undone, e.Agent)
 		case "redo":
+			if !strings.Contains(e.Detail, ", 0 conflicts") {
+				return // another redo goes on
+			}
 			for i, id := range slices.Backward(undone) {
 				if id == e.Agent {
 					undone = slices.Delete(undone, i, i+1)

@@ -25,6 +25,7 @@ type Undo struct {
 	Conflicts []history.Problem `json:"conflicts"`
 	Unkept    []history.Problem `json:"not_kept"`
 	Hash      string            `json:"hash,omitempty"` // of what a dry run prints
+	Each      bool              `json:"-"`              // git's own files have a line each
 }
 
 // UndoOf returns the report of a result.
@@ -100,7 +101,20 @@ func (r *Undo) Print(w io.Writer) error {
 	fmt.Fprintf(&b, "%s, %s, %s%s: %s\n", r.Agent, r.Op, printable.Text(r.Of), would, r.summary())
 	if r.DryRun {
 		var table Table
+		ofGit := map[string]int{}
 		for _, step := range r.Steps {
+			if dir, is := history.InGit(step.Path); is {
+				ofGit[dir]++
+			}
+		}
+		for _, step := range r.Steps {
+			if dir, is := history.InGit(step.Path); is && !r.Each {
+				if n := ofGit[dir]; n > 0 {
+					table.Row(r.Op, quoted(dir)+"/* ("+counted(n, "step")+")")
+				}
+				ofGit[dir] = 0
+				continue
+			}
 			name := quoted(step.Path)
 			if step.To != "" {
 				name += " -> " + quoted(step.To)

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -125,15 +126,7 @@ func effectsOf(ctx context.Context, v View, w history.Work, client string) (e *e
 	}
 	ctx, cancel := context.WithTimeout(ctx, effectsTime)
 	defer cancel()
-	request, err := json.Marshal(query.Request{Effects: &w, Client: client})
-	if err != nil {
-		return unknown("the request cannot be sent")
-	}
-	answer, err := v.History(ctx, request)
-	var reply query.Reply
-	if err == nil {
-		err = json.Unmarshal(answer, &reply) // the view may answer anything
-	}
+	reply, err := inquire(ctx, v, query.Request{Effects: &w, Client: client})
 	if err != nil || reply.Effects == nil {
 		return unknown("the view did not answer")
 	}
@@ -145,6 +138,42 @@ func effectsOf(ctx context.Context, v View, w history.Work, client string) (e *e
 		}
 	}
 	return e, reply.Until
+}
+
+// inquire sends a request about the history of a view, or of an agent, which has what is held as well.
+func inquire(ctx context.Context, v interface {
+	History(context.Context, json.RawMessage) (json.RawMessage, error)
+}, r query.Request) (reply query.Reply, err error) {
+	request, err := json.Marshal(r)
+	if err != nil {
+		return reply, err
+	}
+	answer, err := v.History(ctx, request)
+	if err == nil {
+		err = json.Unmarshal(answer, &reply) // the view may answer anything
+	}
+	return reply, err
+}
+
+// heldNow returns heldInRun with the number of changes that agents hold, unless that takes too long.
+func heldNow(ctx context.Context, all []*Agent) string {
+	ctx, cancel := context.WithTimeout(ctx, effectsTime/4)
+	defer cancel()
+	n := 0
+	for _, of := range all {
+		reply, err := inquire(ctx, of, query.Request{Diff: &query.Branch{}})
+		if err != nil {
+			return heldInRun
+		}
+		n += reply.Total
+	}
+	switch n {
+	case 0:
+		return "nothing is held"
+	case 1:
+		return "1 change is held" + strings.TrimPrefix(heldInRun, "changes are held")
+	}
+	return fmt.Sprint(n, " ", heldInRun)
 }
 
 // protectedNames returns what covers every name of the lists for protect.
@@ -347,14 +376,20 @@ func (b *Sandbox) Effects(ctx context.Context) *effect.Effects {
 	if b.view == nil || b.view.Unkept() != "" && len(b.roots) == 0 {
 		return nil
 	}
-	e := b.effectsIn(ctx, b.view)
+	e, held := b.effectsIn(ctx, b.view), []*Agent{b.agent}
 	e.Direct = e.Direct || b.view.Unkept() != "" // a line has said so
 	for _, id := range b.roots {
 		of, err := b.agent.Member(id)
 		if err != nil || of.View() == nil {
 			continue
 		}
-		addRoot(e, audit.Escape(of.View().Definition().Dir), b.effectsIn(ctx, of.View()))
+		root := b.effectsIn(ctx, of.View())
+		if addRoot(e, audit.Escape(of.View().Definition().Dir), root); root.Unknown == heldInRun {
+			held = append(held, of)
+		}
+	}
+	if e.Unknown == heldInRun {
+		e.Unknown = heldNow(ctx, held)
 	}
 	logged := audit.Event{Event: audit.KindSandbox, Agent: string(b.agent.id), Session: b.Name, Op: "changes", Outcome: "listed"}
 	if logged.Changed, logged.Effects = prose.Logged(e); logged.Changed != nil {

@@ -64,7 +64,7 @@ type Record struct {
 	Of      uint64 // Settled, Void: the record; of an undo: the record that it inverts
 	Attr    *Attr  // before the change; Written: after it, nil: not known; Removed with To: of the file To
 	At      int64  // the offset in the journal, which its reader sets
-	Data    []byte // Inline: the content; Begins: the Header; Shown: of the layer
+	Data    []byte // Inline: the content; Begins: the Header; Shown: of the layer; Moved, Restored: the entries of git's index, hashed
 }
 
 // Time returns when the record was written.

@@ -165,7 +165,7 @@ func run(conn *connection) error {
 	}
 	if cfg.Offline {
 		if kept != nil {
-			kept.Hooks.May = func(rel string, _ *beneath.Stat) error { return judge.Write(policy.Approved(), rel) }
+			kept.Hooks.May = func(rel string, _ *beneath.Stat) error { return judge.Undo(policy.Approved(), rel, 1) }
 			kept.Hooks.Read = func(rel string) error { return judge.Read(policy, rel) }
 		}
 		return l.serveOffline(conn, measures, func() {
