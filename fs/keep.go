@@ -1,6 +1,7 @@
 package fs
 
 import (
+	"cmp"
 	"math"
 	"syscall"
 
@@ -258,7 +259,7 @@ func (v *View) mayUndo(rel string, st *beneath.Stat) error {
 		}
 		if n := v.nodes.byIdentity(st.ID()); n != nil { // a rule may be about another name of it
 			if other, ok := v.nodes.strictest(n, policy); ok && (policy.Held(other) || !policy.Linked(scope.OpOpenWrite, other, links).Allow) {
-				return scope.ErrDenied
+				return cmp.Or(judge.Undo(policy, other, links), scope.ErrDenied)
 			}
 		}
 	}
