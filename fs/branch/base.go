@@ -150,7 +150,7 @@ func appendOrigin(f beneath.File, r *origin, content []byte) error {
 // originOf returns a record of the object of root at a path, with its content if it is a text. It reports whether the object
 // did not change meanwhile.
 func originOf(root *beneath.Root, rel string, st *beneath.Stat) (r *origin, content []byte, steady bool) {
-	r = &origin{ident: identOf(st), Path: []byte(rel), Length: -1, Attr: journal.Attr{Mode: uint32(st.Mode), UID: st.Uid, GID: st.Gid}}
+	r = &origin{ident: plan.IdentOf(st), Path: []byte(rel), Length: -1, Attr: journal.Attr{Mode: uint32(st.Mode), UID: st.Uid, GID: st.Gid}}
 	if !st.IsRegular() {
 		return r, nil, true
 	}
@@ -163,7 +163,7 @@ func originOf(root *beneath.Root, rel string, st *beneath.Stat) (r *origin, cont
 	if err != nil {
 		return r, nil, false
 	}
-	r.ident = identOf(&before)
+	r.ident = plan.IdentOf(&before)
 	r.Attr = journal.Attr{Mode: uint32(before.Mode), UID: before.Uid, GID: before.Gid, XAttrs: f.UserXattrs(plan.MaxXattrs)}
 	r.Entries = history.IndexSum(root, rel, rel, &before)
 	if before.Size > maxBase {
@@ -172,7 +172,7 @@ func originOf(root *beneath.Root, rel string, st *beneath.Stat) (r *origin, cont
 	content = make([]byte, before.Size)
 	n, err := f.ReadAt(content, 0)
 	after, failed := f.Stat()
-	if err != nil || failed != nil || n < len(content) || identOf(&after) != r.ident {
+	if err != nil || failed != nil || n < len(content) || plan.IdentOf(&after) != r.ident {
 		return r, nil, false
 	}
 	if !mergeable(content) {
@@ -268,7 +268,7 @@ func (b *Bases) Read(rel, at string, st *beneath.Stat, removal bool) (note func(
 	}
 	return func(now string, st *beneath.Stat) {
 		if forked, err := b.top.Stat(stampName); err != nil || !later(forked.Ctime, st.Ctime) { // else it does not conflict anyhow
-			if text, err := json.Marshal(line{identOf(st), []byte(rel)}); err == nil {
+			if text, err := json.Marshal(line{plan.IdentOf(st), []byte(rel)}); err == nil {
 				_, _ = b.taken.WriteAt(append(text, '\n'), 0, true) // without it the path can be in conflict
 			}
 		}
@@ -277,7 +277,7 @@ func (b *Bases) Read(rel, at string, st *beneath.Stat, removal bool) (note func(
 		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if r == nil || now != at || identOf(st) != r.ident {
+		if r == nil || now != at || plan.IdentOf(st) != r.ident {
 			if _, known := b.known[rel]; known { // of a change that has failed: the host may have changed the file since
 				b.append(goneOrigin(rel), nil)
 			}

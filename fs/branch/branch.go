@@ -232,8 +232,6 @@ func (b *Branch) Close() {
 // ident identifies a version of an object of Base.
 type ident = plan.Ident
 
-func identOf(st *beneath.Stat) ident { return plan.IdentOf(st) }
-
 // within reports whether rel is dir, or below it.
 func within(rel, dir string) bool { return dir == "" || rel == dir || strings.HasPrefix(rel, dir+"/") }
 

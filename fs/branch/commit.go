@@ -91,13 +91,7 @@ func (b *Branch) Commit(ctx context.Context, opt Options) (*Result, error) {
 			entries[i].Conflict = cmp.Or(why, entries[i].Conflict)
 		}
 	}
-	conflicts := func() []Entry {
-		both := slices.Clone(left)
-		for i := range both {
-			both[i] = left[i] && wanted[i]
-		}
-		return only(entries, both)
-	}
+	conflicts := func() []Entry { return only(entries, func(i int) bool { return left[i] && wanted[i] }) }
 	if opt.Conflicts == Refuse && len(conflicts()) > 0 {
 		refuse()
 		r.Conflicts = conflicts()
@@ -116,11 +110,7 @@ func (b *Branch) Commit(ctx context.Context, opt Options) (*Result, error) {
 		}
 		refuse()
 		leaveWith(entries, left)
-		taken := make([]bool, len(left))
-		for i := range left {
-			taken[i] = !left[i]
-		}
-		r.Conflicts, r.Taken = conflicts(), only(entries, taken)
+		r.Conflicts, r.Taken = conflicts(), only(entries, func(i int) bool { return !left[i] })
 		return r, nil
 	}
 	if err := b.clear(); err != nil {
@@ -264,7 +254,7 @@ func (d *differ) intent(entries []Entry, left []bool, staged []ident) *intent {
 		if left[i] {
 			continue
 		}
-		path, base, old, new := plan.InTree(e.Path), plan.InTree(e.base), identOf(&e.old), staged[i]
+		path, base, old, new := plan.InTree(e.Path), plan.InTree(e.base), plan.IdentOf(&e.old), staged[i]
 		m := mark{Entry: i, Branch: []byte(e.at), Moved: e.Kind == history.Renamed}
 		taken := mark{Entry: i, Branch: []byte(e.at), Clean: d.since(&e.old) == ""}
 		attrs := func() {
@@ -297,7 +287,7 @@ func (d *differ) intent(entries []Entry, left []bool, staged []ident) *intent {
 			name := stagedName(i)
 			m.Clean = taken.Clean
 			if e.Merge == Merged {
-				theirs := identOf(&e.new)
+				theirs := plan.IdentOf(&e.new)
 				name, m.Merged = mergedName(i), &theirs
 			}
 			in = append(in, step{plan.Step{Do: plan.Exchange, At: path, To: stage(name), Object: old, Other: new}, m})

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/history/journal"
+	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -47,15 +48,10 @@ func (t *taken) add(l line) { t.byID[l.Ino] = l }
 
 // append adds lines, which [Branch.renew] makes durable.
 func (t *taken) append(lines []line) error {
-	texts := make([][]byte, len(lines))
-	for i, l := range lines {
+	for _, l := range lines {
 		t.add(l)
-		var err error
-		if texts[i], err = json.Marshal(l); err != nil {
-			return err
-		}
 	}
-	return t.log.Append(texts...)
+	return journal.AppendJSON(t.log, lines...)
 }
 
 // since returns why an object of Base conflicts with the branch: it was changed since the fork, and not by a commit.
@@ -64,7 +60,7 @@ func (b *Branch) since(st *beneath.Stat) string {
 		return ""
 	}
 	if l, ok := b.taken.byID[st.Ino]; ok {
-		now := identOf(st)
+		now := plan.IdentOf(st)
 		if l.Ctime == (unix.StatxTimestamp{}) {
 			now.Ctime = l.Ctime
 		}

@@ -242,7 +242,7 @@ func (d *differ) file(k *node, at, was string, st beneath.Stat) error {
 // shown reports whether an object of Base is what the branch showed when it was changed there first.
 func (d *differ) shown(o *origin, was string, st *beneath.Stat) bool {
 	if o.Length < 0 {
-		return o.ident == identOf(st) || o.Entries != nil && bytes.Equal(o.Entries, history.IndexSum(d.Base, was, was, st))
+		return o.ident == plan.IdentOf(st) || o.Entries != nil && bytes.Equal(o.Entries, history.IndexSum(d.Base, was, was, st))
 	}
 	if o.Length != int64(st.Size) || !plan.SameAttributes(&o.Attr, plan.AttributesOf(d.Base, was, st, false)) {
 		return false
@@ -271,7 +271,7 @@ func (d *differ) unseen(rel string, st *beneath.Stat) string {
 		return why
 	}
 	all, err := d.origins()
-	if o := all[rel]; err == nil && o != nil && o.ident == identOf(st) && d.shown(o, rel, st) {
+	if o := all[rel]; err == nil && o != nil && o.ident == plan.IdentOf(st) && d.shown(o, rel, st) {
 		return ""
 	}
 	return why

@@ -215,7 +215,10 @@ func selected(all []Entry, patterns []string, needs [][]int) ([]Entry, error) {
 		return all, nil
 	}
 	picked, err := covered(all, patterns, needs)
-	return only(all, picked), err
+	if err != nil {
+		return nil, err
+	}
+	return only(all, func(i int) bool { return picked[i] }), nil
 }
 
 // covered reports which entries selected returns.
@@ -228,10 +231,14 @@ func covered(all []Entry, patterns []string, needs [][]int) ([]bool, error) {
 	for i, e := range all {
 		picked[i] = covers(e.Path) || covers(e.From)
 	}
-	for todo := indices(picked); len(todo) > 0; {
-		i := todo[0]
-		todo = todo[1:]
-		for _, j := range needs[i] {
+	var todo []int
+	for i := range picked {
+		if picked[i] {
+			todo = append(todo, i)
+		}
+	}
+	for ; len(todo) > 0; todo = todo[1:] {
+		for _, j := range needs[todo[0]] {
 			if !picked[j] {
 				picked[j], todo = true, append(todo, j)
 			}
@@ -240,19 +247,13 @@ func covered(all []Entry, patterns []string, needs [][]int) ([]bool, error) {
 	return picked, nil
 }
 
-func indices(picked []bool) (list []int) {
-	for i, p := range picked {
-		if p {
-			list = append(list, i)
-		}
-	}
-	return list
-}
-
-func only(all []Entry, picked []bool) []Entry {
+// only returns the entries whose numbers are meant.
+func only(all []Entry, meant func(int) bool) []Entry {
 	list := []Entry{}
-	for _, i := range indices(picked) {
-		list = append(list, all[i])
+	for i := range all {
+		if meant(i) {
+			list = append(list, all[i])
+		}
 	}
 	return list
 }

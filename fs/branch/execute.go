@@ -62,7 +62,7 @@ func (x *execution) finish() error {
 	dirs := map[string]bool{}
 	note := func(rel string, made func(*beneath.Stat) bool) {
 		if st, err := x.Base.Stat(rel); err == nil && made(&st) {
-			lines = append(lines, line{identOf(&st), []byte(rel)})
+			lines = append(lines, line{plan.IdentOf(&st), []byte(rel)})
 		}
 	}
 	for _, rel := range x.in.Touched {
@@ -107,7 +107,7 @@ func (s *step) made(st *beneath.Stat) bool {
 	if s.Do == plan.Exchange {
 		object = s.Other
 	}
-	return object.SameContent(identOf(st)) && (s.Do != plan.Attributes || s.Attr.Mode == uint32(st.Mode))
+	return object.SameContent(plan.IdentOf(st)) && (s.Do != plan.Attributes || s.Attr.Mode == uint32(st.Mode))
 }
 
 // unlinkOld removes from the stage what was taken out of Base. It returns lines for objects that have other names in Base:
@@ -138,7 +138,7 @@ func (x *execution) unlinkOld() (lines []line, err error) {
 		if err = dir.Unlink(beneath.Base(s.To.Rel())); err == nil {
 			var st beneath.Stat
 			if st, err = f.Stat(); err == nil && s.Clean && st.Nlink > 0 {
-				lines = append(lines, line{ident: identOf(&st)})
+				lines = append(lines, line{ident: plan.IdentOf(&st)})
 			}
 		}
 		f.Close()

@@ -70,10 +70,11 @@ func (d *differ) settleTimes(same []string) {
 	for _, rel := range same {
 		was := d.base[rel]
 		now, err := d.Base.Stat(rel)
-		if err != nil || now.ID() != was.ID() || plan.PlainTime(now.Mtime) != plan.PlainTime(was.Mtime) || now.Size != was.Size || now.Mode != was.Mode {
+		if err != nil || now.ID() != was.ID() || now.Size != was.Size || now.Mode != was.Mode ||
+			plan.PlainTime(now.Mtime) != plan.PlainTime(was.Mtime) {
 			continue
 		}
-		if l := (line{ident: identOf(&now), Path: []byte(rel)}); l.ident != identOf(&was) {
+		if l := (line{ident: plan.IdentOf(&now), Path: []byte(rel)}); l.ident != plan.IdentOf(&was) {
 			d.taken.add(l)
 			d.settled = append(d.settled, l)
 		}

@@ -43,7 +43,7 @@ func (b *Branch) merge(e *Entry, root *beneath.Root, rel string) (merged []byte,
 		return nil, whyNoBase
 	}
 	ours, st, ok := textOf(b.Base, e.base)
-	if !ok || e.origin.Length < 0 || identOf(&st) != identOf(&e.old) {
+	if !ok || e.origin.Length < 0 || plan.IdentOf(&st) != plan.IdentOf(&e.old) {
 		return nil, whyNoText
 	}
 	theirs, _, ok := textOf(root, rel)

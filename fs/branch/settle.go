@@ -44,7 +44,7 @@ func (b *Branch) settle(done []*step) error {
 		if s.Merged == nil {
 			continue
 		}
-		same := func(_ *beneath.Root, _ string, st *beneath.Stat) bool { return s.Merged.SameContent(identOf(st)) }
+		same := func(_ *beneath.Root, _ string, st *beneath.Stat) bool { return s.Merged.SameContent(plan.IdentOf(st)) }
 		dropped, err := b.DropFile(string(s.Branch), same)
 		if !dropped {
 			gone = gone[:len(gone)-1] // it conflicts again, with the same version before

@@ -71,7 +71,7 @@ func (b *Branch) stageAll(ctx context.Context, entries []Entry, left []bool, has
 
 // stagedIdent is the ident of an object of the stage: its change time changes with its other names.
 func stagedIdent(st *beneath.Stat) ident {
-	i := identOf(st)
+	i := plan.IdentOf(st)
 	i.Ctime = unix.StatxTimestamp{}
 	return i
 }

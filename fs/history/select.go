@@ -363,7 +363,8 @@ func last(all []*generationRecords, is func(*generationRecords) bool) *generatio
 	return nil
 }
 
-// lastUndo is named for an undo that was not taken back as a whole: the one of Generations, or the last one of the operator or of his Command.
+// lastUndo is named for an undo that was not taken back as a whole: the one of Generations, or the last one of the operator or of his
+// Command.
 func (sel Selection) lastUndo(all []*generationRecords) (picks func(*generationRecords) bool, from uint64, err error) {
 	taken := map[string]bool{}
 	for _, g := range slices.Backward(all) {

@@ -1,10 +1,12 @@
 package history
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -117,6 +119,9 @@ func ReadFile(root *beneath.Root, rel string, p []byte, off int64) (n int, size 
 	n, err = f.ReadAt(p, off)
 	return n, int64(st.Size), false, err
 }
+
+// IsText reports whether a content has a diff that people can read.
+func IsText(b []byte) bool { return utf8.Valid(b) && bytes.IndexByte(b, 0) < 0 }
 
 // named returns a generation of the history.
 func (s *Store) named(id string) (past, error) {

@@ -326,7 +326,7 @@ func (c *change) remove(at Name, directory bool, w *history.Writer, open bool) e
 	}
 	if err != nil {
 		shown.Void()
-		return undone(err, c.restore(rel, before))
+		return undone(err, c.restore(before, rel))
 	}
 	shown.Done()
 	return nil
@@ -361,9 +361,13 @@ func (l *Layers) changes(rel string, s shown) bool {
 	return now.shown != s || len(now.kids) > 0
 }
 
-// restore sets the records at and below a path as they were.
-func (l *Layers) restore(rel string, before []line) error {
-	return l.write(append([]line{{Op: opDrop, Path: []byte(rel)}}, before...)...)
+// restore sets the records at and below some paths as they were.
+func (l *Layers) restore(before []line, rels ...string) error {
+	var lines []line
+	for _, rel := range rels {
+		lines = append(lines, line{Op: opDrop, Path: []byte(rel)})
+	}
+	return l.write(append(lines, before...)...)
 }
 
 // empty returns ENOTEMPTY for a directory that has names. Upper's can be one that its owner may not list.

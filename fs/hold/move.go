@@ -202,14 +202,9 @@ func (l *Layers) renameFound(old, new Name, moved, other *beneath.Found, replace
 		touch(new.Dir)
 	}
 	if err != nil && records {
-		err = undone(err, l.putBackRecords(from, to, before))
+		err = undone(err, l.restore(before, from, to))
 	}
 	return err
-}
-
-// putBackRecords sets the records at and below two paths as they were.
-func (l *Layers) putBackRecords(from, to string, before []line) error {
-	return l.write(append([]line{{Op: opDrop, Path: []byte(from)}, {Op: opDrop, Path: []byte(to)}}, before...)...)
 }
 
 // renameKept is renameFound where w keeps changes. Its records are in the history before the journal announces the change.
@@ -281,7 +276,7 @@ func (l *Layers) renameKept(old, new Name, n *line, before []line, records bool,
 	}
 	shown.Void()
 	if written {
-		err = undone(err, l.putBackRecords(string(n.Path), string(n.To), before))
+		err = undone(err, l.restore(before, string(n.Path), string(n.To)))
 	}
 	return err
 }

@@ -211,14 +211,7 @@ func (r *record) rebase(from, to string) {
 
 // write appends lines to the journal, and applies them. The caller holds mu.
 func (l *Layers) write(lines ...line) error {
-	texts := make([][]byte, len(lines))
-	for i := range lines {
-		var err error
-		if texts[i], err = json.Marshal(&lines[i]); err != nil {
-			return err
-		}
-	}
-	if err := l.log.Append(texts...); err != nil {
+	if err := journal.AppendJSON(l.log, lines...); err != nil {
 		return err
 	}
 	l.dirty.Store(true)
@@ -265,16 +258,7 @@ func (l *Layers) compact() error {
 		lines = append(lines, line{Op: opCopy, From: object{ino, c.birth}, Over: object{Ino: c.ino}})
 	}
 	lines = append(lines, line{Op: opDone, Seq: l.last})
-	texts := make([][]byte, len(lines))
-	for i := range lines {
-		if texts[i], err = json.Marshal(&lines[i]); err != nil {
-			break
-		}
-	}
-	if err == nil {
-		err = log.Append(texts...)
-	}
-	if err == nil {
+	if err = journal.AppendJSON(log, lines...); err == nil {
 		err = log.Sync(true)
 	}
 	if err == nil {

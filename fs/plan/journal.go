@@ -141,14 +141,7 @@ func (j *Journal) older() (bool, error) {
 }
 
 func (j *Journal) append(entries ...entry) error {
-	frames := make([][]byte, len(entries))
-	for i := range entries {
-		var err error
-		if frames[i], err = json.Marshal(&entries[i]); err != nil {
-			return err
-		}
-	}
-	return j.log.Append(frames...)
+	return journal.AppendJSON(j.log, entries...)
 }
 
 // end notes that a step is over.

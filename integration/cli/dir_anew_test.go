@@ -83,7 +83,7 @@ func TestDirAnew(t *testing.T) {
 	o = scopefs("diff", old)
 	assert.Contains(t, o.Stdout, "held: 2 changes", o.Stderr)
 	o = scopefs("changes")
-	listed := regexp.MustCompile(`scopefs diff --base \S+ held`).FindString(o.Stdout)
+	listed := regexp.MustCompile(`scopefs changes --base \S+ held`).FindString(o.Stdout)
 	require.Contains(t, listed, old, "the command is about the old directory: %s", o.Stdout)
 	o = scopefs(strings.Fields(listed)[1:]...)
 	assert.Contains(t, o.Stdout, "held: 2 changes", o.Stderr)

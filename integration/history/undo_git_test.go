@@ -49,8 +49,8 @@ func TestUndoGitHeld(t *testing.T) {
 	assert.Empty(t, p.scopefs("diff", "--name-only").Stdout)
 }
 
-// TestUndoGit: the host's git changes an entry of the index that a session has left. An undo then takes nothing of git's state back and says
-// why: the repository stays whole. With --force all of it comes back, at once and after such an undo, and a redo takes that back.
+// TestUndoGit: the host's git changes an entry of the index that a session has left. An undo then takes nothing of git's state back and
+// says why: the repository stays whole. With --force all of it comes back, at once and after such an undo, and a redo takes that back.
 func TestUndoGit(t *testing.T) {
 	for name, one := range map[string]struct {
 		uid    int

@@ -236,7 +236,7 @@ seen. The line says whether scopefs commit --merge takes both changes, or why no
 			if err != nil {
 				return err
 			}
-			return a.diffIn(c.Context(), k, all, o)
+			return a.diff(c.Context(), k, all, o)
 		},
 	}
 	addPaths(c, &o.paths)
@@ -245,17 +245,8 @@ seen. The line says whether scopefs commit --merge takes both changes, or why no
 	return c
 }
 
-// diff prints what an agent holds.
-func (a *app) diff(ctx context.Context, k kept, o diffOptions) error {
-	all, err := a.heldDirectories(ctx, k)
-	if err != nil {
-		return err
-	}
-	return a.diffIn(ctx, k, all, o)
-}
-
-// diffIn prints what the directories of an agent hold.
-func (a *app) diffIn(ctx context.Context, k kept, all directories, o diffOptions) error {
+// diff prints what the directories of an agent hold.
+func (a *app) diff(ctx context.Context, k kept, all directories, o diffOptions) error {
 	all, globs, err := all.covered(k, o.paths)
 	if err != nil {
 		return err

@@ -114,7 +114,10 @@ func (a *app) changes(c *cobra.Command, words []string, o changesOptions) error 
 	}
 	held := !slices.ContainsFunc(all, func(d directory) bool { return !d.holdsAll() })
 	if held && !o.list && len(k.words) == 0 { // the same in every selection
-		return a.diff(c.Context(), k, diffOptions{formOptions: o.formOptions})
+		if all, err = a.heldDirectories(c.Context(), k); err != nil {
+			return err
+		}
+		return a.diff(c.Context(), k, all, diffOptions{formOptions: o.formOptions})
 	}
 	if o.list {
 		return a.listGenerations(c.Context(), all, k, o)

@@ -59,9 +59,6 @@ func (a *app) lists(p config.Paths, known *agents.Snapshot, def *agents.Agent) s
 	if def.Dir != "" && !exists(def.Dir) { // its history needs the directory
 		return printable.Command("scopefs", "audit", "--base", p.Base, "--agent", string(def.Name))
 	}
-	if def.View.Changes == agents.ChangesHeld {
-		words[1] = "diff"
-	}
 	if of := known.Agents[def.RootOf]; of != nil {
 		words, def = append(words, "--root", def.Dir), of
 	}

@@ -123,8 +123,8 @@ func (a *app) withVersion(c *cobra.Command, words []string, f func(context.Conte
 			return err
 		}
 		if v.sel.Since.Before(first) {
-			a.note(fmt.Sprintf("%s: the history begins at %s: the version is that before the first change: give a later time, or a name of scopefs changes --list",
-				printable.Text(v.word), first.Local().Format(time.DateTime)))
+			a.note(fmt.Sprintf("%s: the history begins at %s: the version is that before the first change: "+
+				"give a later time, or a name of scopefs changes --list", printable.Text(v.word), first.Local().Format(time.DateTime)))
 		}
 		return f(ctx, v.h, v)
 	})
@@ -153,7 +153,8 @@ func (all directories) timeOf(ctx context.Context, when string) (at, first time.
 		return at, first, nil
 	}
 	if at, err = report.Since(when, time.Now()); err != nil {
-		err = exit.With(exit.Usage, fmt.Errorf("%q is no checkpoint, call, session or time: scopefs changes --list has those of the history", when))
+		err = exit.With(exit.Usage,
+			fmt.Errorf("%q is no checkpoint, call, session or time: scopefs changes --list has those of the history", when))
 	}
 	return at, first, err
 }

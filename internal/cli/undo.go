@@ -71,8 +71,8 @@ there was nothing to do, or it failed, 2 bad usage.`,
 				return err
 			}
 			if k.settled != nil {
-				return fmt.Errorf("%s: the changes of the last session were held until the %s at %s, which no undo takes back: --session ID selects another one",
-					k.id, k.settled.Op, k.settled.Time.Local().Format(time.DateTime))
+				return fmt.Errorf("%s: the changes of the last session were held until the %s at %s, which no undo takes back: "+
+					"--session ID selects another one", k.id, k.settled.Op, k.settled.Time.Local().Format(time.DateTime))
 			}
 			if o.none() && len(k.words) == 0 {
 				return exit.Usagef("which changes: give --call, --session, --since, --checkpoint or PATH (--session last for those of the last session)")
@@ -117,7 +117,8 @@ scopefs changes --list has them.`,
 				return err
 			}
 			for i, k := range in {
-				err = a.undo(c.Context(), k, undoing{"redo", of, history.Selection{Undo: true, Generations: k.words}, nil, o.dry, o.json, o.each, o.shown})
+				sel := history.Selection{Undo: true, Generations: k.words}
+				err = a.undo(c.Context(), k, undoing{"redo", of, sel, nil, o.dry, o.json, o.each, o.shown})
 				if _, nothing := errors.AsType[*api.NothingError](err); !nothing || i == len(in)-1 {
 					break
 				}

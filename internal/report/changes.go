@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	unified "github.com/rogpeppe/go-internal/diff"
 
@@ -262,7 +261,7 @@ func (of comparison) add(c *FileChange, next func() (api.Text, error, bool)) {
 			c.NoDiff = "it cannot be read: " + err.Error()
 		case content.Size > maxDiff:
 			c.NoDiff = "larger than " + sizeText(maxDiff)
-		case !isText(content.Text):
+		case !history.IsText(content.Text):
 			c.NoDiff = "no text"
 		}
 		texts[i] = content.Text
@@ -295,8 +294,6 @@ func diffOf(c history.Change, before, after []byte) (text string, added, removed
 	}
 	return string(diff), added, removed
 }
-
-func isText(b []byte) bool { return utf8.Valid(b) && bytes.IndexByte(b, 0) < 0 }
 
 // Print prints the changes in their form, and their hash.
 func (r *Changes) Print(w io.Writer) error {
@@ -373,7 +370,8 @@ func (r *Changes) folded() (all []FileChange) {
 		c.times = 1
 		var dir string
 		if dir, c.git = history.InGit(c.Path); c.git && !r.Each && r.form != ChangesNames && c.Why == "" && c.Conflict == "" {
-			c.Change = history.Change{Kind: history.Changed, Path: dir, Type: "file", OldSize: -1, NewSize: -1, Last: c.Last, By: c.By, Calls: c.Calls}
+			c.Change = history.Change{Kind: history.Changed, Path: dir, Type: "file", OldSize: -1, NewSize: -1,
+				Last: c.Last, By: c.By, Calls: c.Calls}
 		} else {
 			c.git = false
 		}

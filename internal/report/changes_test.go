@@ -85,7 +85,8 @@ func TestGitFolded(t *testing.T) {
 	file := func(path string) FileChange {
 		return FileChange{Change: history.Change{Kind: history.Changed, Path: path, Type: "file", OldSize: 1, NewSize: 1}}
 	}
-	list := []FileChange{file(".git/HEAD"), file(".git/config"), file(".git/index"), file(".git/objects/ab/1"), file("a"), file("sub/.git/HEAD")}
+	list := []FileChange{file(".git/HEAD"), file(".git/config"), file(".git/index"), file(".git/objects/ab/1"), file("a"),
+		file("sub/.git/HEAD")}
 	list[2].Conflict, list[3].Kind = "changed in the directory since the fork", history.Deleted
 	for _, held := range []bool{false, true} {
 		var b bytes.Buffer

@@ -3,7 +3,6 @@
 package changes
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/history"
@@ -311,12 +309,9 @@ func (h Histories) changes(ctx context.Context, env tools.Env, in changesArgs) (
 			if e.Change == nil || len(out.Changes) == maxListed {
 				continue
 			}
-			c, err := changeOf(e.Change)
+			c, err := at.changeOf(e.Change)
 			if err != nil {
 				return out, err
-			}
-			if c.Path = at.full(c.Path); c.From != "" {
-				c.From = at.full(c.From)
 			}
 			if in.Diff && (c.Type == "file" || c.Type == "link") && e.Change.Old != e.Change.New {
 				if c.Diff, c.NoDiff = at.ask.diff(ctx, env, e.Change, c.Path, room); c.Diff != "" {
@@ -331,12 +326,14 @@ func (h Histories) changes(ctx context.Context, env tools.Env, in changesArgs) (
 }
 
 // changeOf returns a change as agents get it.
-func changeOf(c *history.Change) (out change, err error) {
+func (p place) changeOf(c *history.Change) (out change, err error) {
 	out = change{Kind: string(c.Kind), Type: c.Type, Calls: c.Calls[:min(len(c.Calls), 100)], NotKept: c.Why}
-	if out.Path, err = audit.Unescape(c.Path); err == nil {
-		out.From, err = audit.Unescape(c.From)
+	path, err1 := audit.Unescape(c.Path)
+	from, err2 := audit.Unescape(c.From)
+	if out.Path = p.full(path); from != "" {
+		out.From = p.full(from)
 	}
-	return out, err
+	return out, errors.Join(err1, err2)
 }
 
 // diff returns the diff of a file whose content changed, of at most so many bytes, or why there is none.
@@ -355,7 +352,7 @@ func (h History) diff(ctx context.Context, env tools.Env, c *history.Change, nam
 	switch {
 	case why != "":
 		return "", why
-	case !isText(before) || !isText(after):
+	case !history.IsText(before) || !history.IsText(after):
 		return "", "no text"
 	}
 	if text = filemessage.Diff(name, string(before), string(after)); len(text) > room {
@@ -363,8 +360,6 @@ func (h History) diff(ctx context.Context, env tools.Env, c *history.Change, nam
 	}
 	return text, ""
 }
-
-func isText(b []byte) bool { return utf8.Valid(b) && bytes.IndexByte(b, 0) < 0 }
 
 // content returns a content, or why it cannot be compared.
 func (h History) content(ctx context.Context, env tools.Env, v history.Version, unkept string) (text []byte, why string) {

@@ -318,12 +318,9 @@ func (p place) take(ctx context.Context, env tools.Env, of part, branch *query.B
 		if e.Change == nil || len(out.Changes) == maxListed {
 			continue
 		}
-		c, err := changeOf(e.Change)
+		c, err := p.changeOf(e.Change)
 		if err != nil {
 			return err
-		}
-		if c.Path = p.full(c.Path); c.From != "" {
-			c.From = p.full(c.From)
 		}
 		out.Changes = append(out.Changes, c)
 	}

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 
 	"golang.org/x/sys/unix"
@@ -119,6 +120,18 @@ func (l *Log) Append(entries ...[]byte) error {
 		text = l.form.append(text, entry)
 	}
 	return l.AppendText(text)
+}
+
+// AppendJSON is Append of values in JSON.
+func AppendJSON[T any](l *Log, all ...T) error {
+	texts := make([][]byte, len(all))
+	for i := range all {
+		var err error
+		if texts[i], err = json.Marshal(&all[i]); err != nil {
+			return err
+		}
+	}
+	return l.Append(texts...)
 }
 
 // AppendText is Append of entries that have the form of the log.

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/rogpeppe/go-internal/diff"
 
@@ -161,7 +160,7 @@ func (w *shower) diff(e *branch.Entry, content []byte, kept bool) bool {
 	if e.Kind == history.Added {
 		to = 1
 	}
-	old, ok := []byte(nil), kept && isText(content) && w.full[to] < maxFull
+	old, ok := []byte(nil), kept && history.IsText(content) && w.full[to] < maxFull
 	if ok && !w.whole {
 		ok = one(w.Branch.Merged, e.Path)
 	}
@@ -193,8 +192,6 @@ func sizeOf(text string) int {
 	return len(b)
 }
 
-func isText(b []byte) bool { return utf8.Valid(b) && bytes.IndexByte(b, 0) < 0 }
-
 // one reports whether a file has one name: a rule may hide another one.
 func one(root *beneath.Root, rel string) bool {
 	st, err := root.Stat(rel)
@@ -211,7 +208,7 @@ func readText(root *beneath.Root, rel string) ([]byte, bool) {
 			return nil, false
 		}
 		if m <= 0 || int64(n) >= size {
-			return data[:n], isText(data[:n])
+			return data[:n], history.IsText(data[:n])
 		}
 	}
 }
