@@ -54,6 +54,7 @@ func TestUndoWorktree(t *testing.T) {
 		mounted bool
 	}{"root": {0, false}, "user": {1234, false}, "root, mounted": {0, true}, "user, mounted": {1234, true}} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newWorktrees(t, c.uid, "one")
 			if c.mounted {
 				w.mounted()
@@ -147,5 +148,22 @@ func TestUndoWorktreeKilled(t *testing.T) {
 		o = w.scopefs("undo", "--session", "last")
 		t.Logf("%s: %d %s%s", file, o.Code, o.Stdout, o.Stderr)
 		assert.Equal(t, before, w.whole("killed"), file)
+	}
+}
+
+// TestUndoRule: a conflict with the agent's rules names the rule, with and without a mounted view.
+func TestUndoRule(t *testing.T) {
+	w := newWorktrees(t, 0, "one")
+	o := w.scopefs("run", "--dir", ".", "-q", "--", "sh", "-ec", "mkdir d; echo x >d/x; echo x >l; ln -s d/x link")
+	require.Zero(t, o.Code, o.Stderr)
+	o = w.scopefs("set", "-y", "view.paths", "{d/x: read, l: hide}")
+	require.Zero(t, o.Code, o.Stderr)
+	for _, mounted := range []bool{false, true} {
+		if mounted {
+			w.mounted()
+		}
+		out := w.scopefs("undo", "-n", "--session", "last").Stdout
+		assert.Contains(t, out, "conflict: d/x: the agent's rules do not allow it: d/x: read\n")
+		assert.Contains(t, out, "conflict: l: the agent's rules do not allow it: l: hide\n")
 	}
 }
