@@ -74,6 +74,7 @@ func TestUndoWorktree(t *testing.T) {
 					assert.NotContains(t, w.scopefs("changes").Stdout, no)
 				}
 				for _, words := range [][]string{{"undo", "--session", "last"}, {"redo"}, {"undo", "--session", "last"}} {
+					assert.NotContains(t, w.scopefs(append(words, "-n", "--each")...).Stdout, ".scopefs-config")
 					o = w.scopefs(words...)
 					assert.Zero(t, o.Code, "%s: %s%s", work, o.Stdout, o.Stderr)
 					if after := w.whole(words[0]); words[0] == "undo" {
