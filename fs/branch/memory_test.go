@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -43,17 +44,41 @@ func unmount(t *testing.T, at string) {
 	t.Cleanup(func() { assert.NoError(t, unix.Unmount(at, unix.MNT_DETACH)) })
 }
 
-// seeds runs a model with each seed, one after the other: a program that is started for one seed would wait for the frozen view of another,
-// whose files it inherits until its execve(2).
-func seeds(t *testing.T, model func(t *testing.T, seed uint64, top string)) {
+// seeds runs a model with each seed. The ranges of seeds run in processes of their own, side by side: a program that a process starts for
+// one seed would wait for the frozen view of another seed, whose files it inherits until its execve(2). To repeat seed 40 alone:
+// BRANCH_SEEDS="40 41" go test -run '^TestModel$'.
+func seeds(t *testing.T, count int, model func(t *testing.T, seed uint64, top string)) {
 	need.Once(t)
-	at := inMemory(t)
-	for seed := range need.Rounds("SCOPEFS_TEST_BRANCH_SEEDS", 200, 200) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			top := filepath.Join(at, fmt.Sprint(seed))
-			require.NoError(t, os.Mkdir(top, 0o755))
-			t.Cleanup(func() { assert.NoError(t, os.RemoveAll(top)) })
-			model(t, uint64(seed), top)
+	at := os.Getenv("BRANCH_AT")
+	if at == "" {
+		at = inMemory(t)
+	}
+	if text, ok := os.LookupEnv("BRANCH_SEEDS"); ok {
+		var from, to uint64
+		_, err := fmt.Sscan(text, &from, &to)
+		require.NoError(t, err)
+		for seed := range to - from {
+			t.Run(fmt.Sprint(from+seed), func(t *testing.T) {
+				top := filepath.Join(at, t.Name())
+				require.NoError(t, os.MkdirAll(top, 0o755))
+				t.Cleanup(func() { assert.NoError(t, os.RemoveAll(top)) })
+				model(t, from+seed, top)
+			})
+		}
+		return
+	}
+	const each = 25
+	count = need.Rounds("SCOPEFS_TEST_BRANCH_SEEDS", count, count)
+	for from := 0; from < count; from += each {
+		to := min(from+each, count)
+		t.Run(fmt.Sprintf("%d-%d", from, to-1), func(t *testing.T) {
+			t.Parallel()
+			// The timeout is below the limits of go test and of progress, which print the goroutines of this process alone.
+			child := exec.Command(os.Args[0], "-test.run=^"+filepath.Dir(t.Name())+"$", "-test.timeout=9m")
+			child.Env = append(os.Environ(), "BRANCH_AT="+at, fmt.Sprintf("BRANCH_SEEDS=%d %d", from, to))
+			child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+			out, err := child.CombinedOutput()
+			require.NoError(t, err, "%s", out)
 		})
 	}
 }

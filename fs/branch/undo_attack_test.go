@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/history"
-	"github.com/scopefs/scopefs/internal/need"
 )
 
 // written returns what the files of a directory have, and where.
@@ -34,15 +33,10 @@ func written(t testing.TB, dir string) map[string]string {
 
 // TestModelUndoOfSessions makes random changes in a layer by two sessions, and some in the directory. An undo or a redo of one of them loses
 // nothing that the other one has written, and changes nothing in the directory.
-func TestModelUndoOfSessions(t *testing.T) {
-	need.Once(t)
-	for seed := range need.Rounds("SCOPEFS_TEST_BRANCH_SEEDS", 100, 100) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { modelSessions(t, uint64(seed)) })
-	}
-}
+func TestModelUndoOfSessions(t *testing.T) { seeds(t, 100, modelSessions) }
 
-func modelSessions(t *testing.T, seed uint64) {
-	f := newFork(t)
+func modelSessions(t *testing.T, seed uint64, top string) {
+	f := newForkAt(t, top)
 	random := rand.New(rand.NewPCG(seed, 5))
 	base := &player{Rand: random, dir: f.base}
 	one, two := &player{Rand: random, dir: f.merged, next: 1_000_000}, &player{Rand: random, dir: f.merged, next: 2_000_000}

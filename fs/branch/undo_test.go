@@ -19,7 +19,6 @@ import (
 	view "github.com/scopefs/scopefs/fs"
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/fs/hold"
-	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/scope/beneath"
 )
 
@@ -248,15 +247,10 @@ func read(t *testing.T, path string) string {
 }
 
 // TestModelUndo makes random changes in a layer and travels between checkpoints: each is as it was, and the directory stays as it is.
-func TestModelUndo(t *testing.T) {
-	need.Once(t)
-	for seed := range need.Rounds("SCOPEFS_TEST_BRANCH_SEEDS", 200, 200) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { modelUndo(t, uint64(seed)) })
-	}
-}
+func TestModelUndo(t *testing.T) { seeds(t, 200, modelUndo) }
 
-func modelUndo(t *testing.T, seed uint64) {
-	f := newFork(t, "theirs/")
+func modelUndo(t *testing.T, seed uint64, top string) {
+	f := newForkAt(t, top, "theirs/")
 	random := rand.New(rand.NewPCG(seed, 4))
 	host := &player{Rand: random, dir: f.base + "/theirs"}
 	base, branch := &player{Rand: random, dir: f.base}, &player{Rand: random, dir: f.merged, next: 1_000_000}

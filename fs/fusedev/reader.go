@@ -56,7 +56,8 @@ const (
 	pileUp      = 4                      // successive queued requests that start a follower
 	yieldTime   = 500 * time.Microsecond // a longer sched_yield(2), after which no request is queued, was the time slice of another process
 	sharedTime  = 100 * time.Millisecond // without polling after that
-	quietTime   = 100 * time.Millisecond // without requests, until supervise sleeps
+	dozeTime    = 5 * time.Millisecond   // without requests, until supervise sleeps
+	quietTime   = 100 * time.Millisecond // without requests, until Options.Idle
 )
 
 func newScheduler(spins bool) scheduler {
@@ -319,18 +320,20 @@ func (c *Conn) supervise() {
 				c.start()
 			}
 		}
-		if now.Sub(busy) < quietTime {
+		if now.Sub(busy) < dozeTime {
 			continue
 		}
 		c.dozing.Store(true)
 		if r := c.leader.Load(); r != nil && r.since.Load() != 0 && c.dozing.CompareAndSwap(true, false) {
 			continue // that reader may have read dozing before it was set
 		}
-		c.idling()
+		idle := time.AfterFunc(quietTime-dozeTime, c.idling)
 		select {
 		case <-c.rouse:
+			idle.Stop()
 			busy = time.Now()
 		case <-c.ended:
+			idle.Stop()
 			return
 		}
 	}

@@ -206,6 +206,20 @@ func TestIdle(t *testing.T) {
 	})
 }
 
+// TestDoze: after a request supervise looks a few times, and not until Idle: each look wakes a process that has nothing to do.
+func TestDoze(t *testing.T) {
+	serving(t, func(int) {}, func(t *testing.T, c *Conn, q *queue, _ *work) {
+		for range 3 {
+			q.send(0)
+			synctest.Wait()
+			assert.False(t, c.dozing.Load())
+			time.Sleep(10 * stallTime)
+			synctest.Wait()
+			assert.True(t, c.dozing.Load())
+		}
+	})
+}
+
 func TestFastLeaderIsNotReplaced(t *testing.T) {
 	serving(t, func(int) { time.Sleep(stallTime / 4) }, func(t *testing.T, _ *Conn, q *queue, w *work) {
 		for i := range 50 {

@@ -10,6 +10,7 @@ import (
 
 // TestAttackAskMoves: an approval of a path gives nothing that was at another path when it was given, and no name that outlasts it.
 func TestAttackAskMoves(t *testing.T) {
+	t.Parallel()
 	for _, changes := range []string{"kept", "held"} {
 		t.Run(changes, func(t *testing.T) { attackAskMoves(t, changes) })
 	}

@@ -129,6 +129,7 @@ func TestAskInterrupted(t *testing.T) {
 // TestAskRoot: a root with ask is there from the start, closed. The first walk through it waits, whatever the operation is, and what it
 // has shows nothing before.
 func TestAskRoot(t *testing.T) {
+	t.Parallel()
 	top := t.TempDir()
 	tree(t, top, 0)
 	front := "dir: " + top + "/proj\nview: {changes: kept, paths: {.env: seal}, roots: [{dir: " + top + "/lib, access: ask}]}"
@@ -177,6 +178,7 @@ func TestAskRoot(t *testing.T) {
 // TestAskRootFiles: file tools wait at a root with ask as commands do, and what they answer before the operator opens it says nothing of
 // what is in it.
 func TestAskRootFiles(t *testing.T) {
+	t.Parallel()
 	top := t.TempDir()
 	tree(t, top, 0)
 	h := harness.NewHost(t, map[string]string{
@@ -211,6 +213,7 @@ func TestAskRootFiles(t *testing.T) {
 // TestAttackAsk: no other name of a path under ask leads around the question, a question is no oracle, and none of what an approval does
 // not name is granted.
 func TestAttackAsk(t *testing.T) {
+	t.Parallel()
 	top := t.TempDir()
 	tree(t, top, 0)
 	h := harness.NewHost(t, map[string]string{"a": "dir: " + top + "/proj\nview: {paths: {'docs/**': ask, '**/key': hide}, roots: [{dir: " + top + "/lib, access: ask}]}"})

@@ -403,3 +403,37 @@ func TestProjectAgents(t *testing.T) {
 	o = harness.Finish(t, p.command("two", "agents", "check"))
 	assert.Contains(t, o.Stdout+o.Stderr, "reviewer.md: is of another user")
 }
+
+// TestProjectStop: --stop ends the daemon of one project, which the user's daemon has started or the user himself, with or without a
+// directory for the user's daemon.
+func TestProjectStop(t *testing.T) {
+	t.Parallel()
+	p := newProjects(t, "one", "two")
+	require.Zero(t, p.run("one", "true").Code)
+	require.Zero(t, p.run("two", "true").Code)
+	require.Len(t, p.processes(daemonOf), 2)
+	stop := func(flags ...string) {
+		t.Helper()
+		began := time.Now()
+		o := harness.Finish(t, p.command("one", append([]string{"daemon", "--stop", "--dir", "."}, flags...)...))
+		assert.Zero(t, o.Code, o.Stderr)
+		assert.Less(t, time.Since(began), 30*time.Second, "it was asked")
+	}
+	stop()
+	assert.Len(t, p.processes(daemonOf), 1, "that of two")
+	stop()
+	assert.Equal(t, "anew\n", p.run("one", "echo", "anew").Stdout)
+	stop("--user")
+	assert.Len(t, p.processes(daemonOf), 1, "that of two")
+
+	p.scopefs("daemon", "--user", "--stop")
+	p.env = append(p.env, "XDG_RUNTIME_DIR=")
+	own := p.command("one", "daemon", "--user", "--dir", ".")
+	require.NoError(t, own.Start())
+	p.Eventually("it answers", func() bool { return harness.Finish(t, p.command("one", "ps")).Code == 0 })
+	o := p.scopefs("daemon", "--user", "--stop")
+	assert.Equal(t, 1, o.Code)
+	assert.Contains(t, o.Stderr, "without it a user has no daemon: scopefs daemon --stop --dir DIR")
+	stop("--user")
+	assert.NoError(t, own.Wait())
+}

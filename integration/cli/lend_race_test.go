@@ -11,6 +11,7 @@ import (
 
 // TestAttackLendAtOnce: of two commands that lend one directory at once with different access, none gets the access of the other one.
 func TestAttackLendAtOnce(t *testing.T) {
+	t.Parallel()
 	top := t.TempDir()
 	tree(t, top, 0)
 	h := harness.NewHost(t, map[string]string{"a": "dir: " + top + "/proj"})

@@ -28,6 +28,7 @@ func TestHeldOneLine(t *testing.T) {
 
 // TestBranchListRoots: what a layer holds of a further directory is listed as that, by branch list and where diff asks for a layer.
 func TestBranchListRoots(t *testing.T) {
+	t.Parallel()
 	p := newBesideProject(t, 0)
 	lib := p.top + "/lib"
 	p.must("run", "--dir", ".", "-q", "--changes", "held", "--with", "../lib", "--", "sh", "-c", "echo x >a; echo y >../lib/b")
@@ -131,6 +132,7 @@ func TestAllowShowsOne(t *testing.T) {
 
 // TestMixedKinds: a session's changes of directories that keep, and of others that hold, are in one list, and one undo takes them back.
 func TestMixedKinds(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ own, lib, other string }{
 		"roots hold":       {"kept", "held", "kept"},
 		"all but one hold": {"held", "held", "kept"},

@@ -193,6 +193,7 @@ func TestRootsOneCommit(t *testing.T) {
 // TestRootsLeft: an undo or a commit that ends between two directories says which of them have changed, and with which command it goes on; so
 // does the next command after one that was killed.
 func TestRootsLeft(t *testing.T) {
+	t.Parallel()
 	p := newBesideProject(t, 0)
 	lib := p.top + "/lib"
 	p.must("run", "--dir", ".", "-q", "--with", "../lib", "--", "sh", "-c", "echo x >a; echo y >../lib/b")

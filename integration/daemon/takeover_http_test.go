@@ -207,6 +207,7 @@ func twice(end func(*harness.Host)) func(*webHost) {
 // background. A call whose request is too long to be kept fails. The client is the SDK's. Rounds by SCOPEFS_TEST_ROUNDS.
 func TestTakeOverHTTP(t *testing.T) {
 	need.Once(t)
+	t.Parallel()
 	for how, end := range map[string]func(*webHost){
 		"SIGTERM": func(w *webHost) { w.Terminate() }, "SIGKILL": func(w *webHost) { w.Kill() }, "upgrade": func(w *webHost) { upgrade(w.Host) },
 		"twice SIGTERM": twice(ends["SIGTERM"]), "twice SIGKILL": twice(ends["SIGKILL"]),
@@ -354,6 +355,7 @@ func TestTakeOverHTTPSession(t *testing.T) {
 // agent's, not with an id that was never given or has ended, and not as a client of the socket. Many requests get one sandbox.
 func TestTakeOverHTTPAttack(t *testing.T) {
 	need.Once(t)
+	t.Parallel()
 	w := serveWeb(harness.LayOut(t, map[string]string{"a": "", "b": ""}))
 	c := w.client("a").greet()
 	c.bash("touch /tmp/kept")
@@ -411,7 +413,7 @@ func TestTakeOverHTTPAttack(t *testing.T) {
 		})
 	}
 	digit := func(r rune) rune { return 'A' + r - '0' }
-	for i := range 10_000 {
+	for i := range need.Rounds("SCOPEFS_TEST_GUESSES", 1000, 10_000) {
 		ids <- strings.Map(digit, fmt.Sprintf("%026d", i))
 	}
 	close(ids)

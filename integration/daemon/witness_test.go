@@ -111,6 +111,7 @@ func (w *testWitness) seen() (size int64, refused int) {
 // TestWitness: a witness on another host signs heads that grow from each other, also after a restart, and scopefs audit
 // verify takes them. Of a log that was written anew with the log's own key it signs none, and the log says so.
 func TestWitness(t *testing.T) {
+	t.Parallel()
 	h := harness.LayOut(t, map[string]string{"a": ""})
 	dir := h.Base + "/state/audit"
 	w := newTestWitness(t, dir+"/key.pub")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -39,7 +41,8 @@ func (h *heard) Write(b []byte) (int, error) {
 
 // limited runs the tests of a package, and returns their exit code. It ends tests that print nothing for limit, not even that one begins: it prints the processes in
 // state D and all goroutines, aborts the package's FUSE connections and kills the package. A process that waits in the kernel for a view
-// ends by no signal before that. The package has a TMPDIR of its own, by which limited finds its mounts.
+// ends by no signal before that. The package has a TMPDIR of its own, by which limited finds its mounts, and of root a mount namespace of its
+// own: a sandbox of another package would copy its views, and a view ends with the last copy of its mount.
 func limited(limit time.Duration, program string, args []string) int {
 	dir := fmt.Sprintf("%s/scopefs-%d", strings.TrimSuffix(os.TempDir(), "/"), os.Getpid())
 	err := os.Mkdir(dir, 0o777)
@@ -50,6 +53,15 @@ func limited(limit time.Duration, program string, args []string) int {
 		fmt.Fprintln(os.Stderr, "progress:", err)
 		return 1
 	}
+	runtime.LockOSThread() // the namespace and Pdeathsig are by thread: unshare(2), prctl(2)
+	if os.Geteuid() == 0 {
+		err = errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+	}
+	before, readErr := os.ReadFile(ownMounts)
+	if err := errors.Join(err, readErr); err != nil {
+		fmt.Fprintln(os.Stderr, "progress:", err)
+		return 1
+	}
 	tests := exec.Command(program, args...)
 	tests.Env = append(os.Environ(), "TMPDIR="+dir)
 	said := &heard{w: os.Stdout}
@@ -57,7 +69,6 @@ func limited(limit time.Duration, program string, args []string) int {
 	tests.Stdout, tests.Stderr = said, os.Stderr
 	tests.WaitDelay = patience // for a program that a test has left, with the output
 	tests.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	runtime.LockOSThread() // Pdeathsig is by thread: prctl(2)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
 	if err := tests.Start(); err != nil {
@@ -75,7 +86,7 @@ func limited(limit time.Duration, program string, args []string) int {
 	for {
 		select {
 		case <-ended:
-			return code(tests.ProcessState, dir)
+			return code(tests.ProcessState, dir, string(before))
 		case s := <-signals:
 			_ = tests.Process.Signal(s)
 		case <-tick.C:
@@ -93,11 +104,21 @@ func limited(limit time.Duration, program string, args []string) int {
 	}
 }
 
-// code returns the exit code of a package that has ended by itself: a failure if a mount is left.
-func code(state *os.ProcessState, dir string) int {
-	left := mounts(dir)
-	for _, m := range left {
-		fmt.Fprintln(os.Stderr, "progress: left mounted:", m.at)
+// ownMounts are the mounts of the namespace of this thread: proc_pid_mountinfo(5).
+const ownMounts = "/proc/thread-self/mountinfo"
+
+// code returns the exit code of a package that has ended by itself: a failure if a mount is left that was not there before.
+func code(state *os.ProcessState, dir, before string) int {
+	now, _ := os.ReadFile(ownMounts)
+	left := slices.DeleteFunc(slices.Collect(strings.Lines(string(now))), func(line string) bool {
+		id, _, _ := strings.Cut(line, " ")
+		return strings.Contains("\n"+before, "\n"+id+" ")
+	})
+	for _, m := range mounts(dir) {
+		left = append(left, m.at+"\n")
+	}
+	for _, at := range left {
+		fmt.Fprint(os.Stderr, "progress: left mounted: ", at)
 	}
 	switch status := state.Sys().(syscall.WaitStatus); {
 	case len(left) > 0:

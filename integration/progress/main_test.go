@@ -83,6 +83,21 @@ func TestLimit(t *testing.T) {
 	assert.NotContains(t, string(table), tmp+"/")
 }
 
+// TestNamespace: what a package mounts is in a namespace of its own, which no sandbox of another package copies, and ends with the package.
+func TestNamespace(t *testing.T) {
+	need.Root(t, "it mounts")
+	at := t.TempDir()
+	cmd := exec.Command(build(t), "-limit", "1m", "mount", "-t", "tmpfs", "tmpfs", at)
+	out, _ := cmd.CombinedOutput()
+	assert.Equal(t, 1, cmd.ProcessState.ExitCode())
+	assert.Regexp(t, `left mounted: .* `+at+` `, string(out))
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	require.NoError(t, err)
+	if !assert.NotContains(t, string(table), at) {
+		require.NoError(t, unix.Unmount(at, 0))
+	}
+}
+
 // TestOrphan kills go test: the tests end.
 func TestOrphan(t *testing.T) {
 	program := build(t)

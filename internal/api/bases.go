@@ -22,7 +22,7 @@ func (c *Client) OpenBase(ctx context.Context, req BaseRequest) (config.Paths, e
 	return fetch[config.Paths](ctx, c, http.MethodPost, "/v1/bases", req)
 }
 
-// Stop ends the user's daemon, with those of its bases, and returns after their end.
+// Stop ends a daemon. That of a user returns after the end of those of his bases.
 func (c *Client) Stop(ctx context.Context) error {
 	return c.Call(ctx, http.MethodPost, "/v1/stop", none{}, &none{})
 }

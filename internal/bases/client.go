@@ -81,6 +81,9 @@ func Stop(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if own.Run == "" {
+		return errors.New("XDG_RUNTIME_DIR is not set, and without it a user has no daemon: scopefs daemon --stop --dir DIR ends that of a project")
+	}
 	ctx, cancel := context.WithTimeout(ctx, 2*endTime)
 	defer cancel()
 	return api.UserDaemon(own).Stop(ctx)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/bases"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/daemon"
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/paths"
@@ -25,7 +26,8 @@ func (a *app) userDaemon(ctx context.Context, o daemonOptions) error {
 	if os.Geteuid() == 0 {
 		return exit.Usagef("--user is for an ordinary user: for root, scopefs daemon")
 	}
-	if o.stop {
+	one := a.Flags.Base != "" || a.Dir != ""
+	if o.stop && !one {
 		return bases.Stop(ctx)
 	}
 	var flags []string
@@ -44,10 +46,13 @@ func (a *app) userDaemon(ctx context.Context, o daemonOptions) error {
 	if o.trace {
 		flags = append(flags, "--trace")
 	}
-	if a.Flags.Base != "" || a.Dir != "" {
+	if one {
 		p, err := a.paths()
 		if err != nil {
 			return err
+		}
+		if o.stop {
+			return daemon.Stop(p)
 		}
 		return embedded.RunUser(ctx, p, flags...)
 	}

@@ -33,6 +33,10 @@ func (d *Daemon) handler(ctx context.Context) http.Handler {
 		d.checkHealth()
 		_ = reply(w, struct{}{}) // it fails if the client is gone
 	})
+	mux.HandleFunc("POST /v1/stop", func(w http.ResponseWriter, _ *http.Request) {
+		d.stop()
+		_ = reply(w, struct{}{})
+	})
 	mux.HandleFunc("GET /metrics", d.writeMetrics)
 	mux.HandleFunc("GET /v1/anchors", func(w http.ResponseWriter, r *http.Request) { _ = reply(w, d.Anchors()) })
 	mux.HandleFunc("POST /v1/reload", d.changing(func(_ http.ResponseWriter, r *http.Request) (any, error) {

@@ -83,6 +83,7 @@ type Daemon struct {
 
 	runs    runs
 	stopped chan struct{} // closed when scopefs daemon --stop requests the end
+	stop    func()        // closes stopped
 
 	only      scope.ID // mount this agent alone; "": all that are defined
 	unmounted bool     // see Options
@@ -177,6 +178,7 @@ func New(opt Options) (*Daemon, error) {
 		d.Grace, d.Views.Grace = settings.Grace, settings.Grace
 	}
 	d.stopped, d.runs.settled = make(chan struct{}), make(chan struct{})
+	d.stop = sync.OnceFunc(func() { close(d.stopped) })
 	d.Registry, d.Shared.Definitions, d.Returned = d, d.Definitions, d.returnedTo
 	d.ReturnedWeb = d.returnedWeb
 	own := stores.Host{Exec: d.execStore, Root: d.Root, Disk: &d.Views.Quotas, Stderr: &view.LogWriter{Logger: opt.Logger, Name: "drivers"}}

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,13 +9,13 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/fusemount"
 	"github.com/scopefs/scopefs/internal/agent"
+	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/holder/wire"
@@ -43,7 +44,7 @@ func Signals(ctx context.Context) (_ context.Context, end func()) {
 // stopTime bounds the end of a daemon. A process that waits for a frozen disk keeps it up.
 const stopTime = time.Minute
 
-// Stop ends the daemon of root with a run directory, and what it or the last one has left to the next. No mount is left.
+// Stop ends the daemon with a run directory, and what it or the last one has left to the next. No mount is left.
 func Stop(p config.Paths) error {
 	if err := stop(p); err != nil {
 		return fmt.Errorf("stop the daemon of %s: %w", p.Run, err)
@@ -63,8 +64,13 @@ func stop(p config.Paths) error {
 		return err
 	}
 	defer lock.Close()
-	if err := waitFree(lock, time.Now().Add(stopTime)); err != nil {
-		return err
+	if waitFree(lock, time.Time{}) != nil { // a daemon without a holder that could end it
+		ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+		defer cancel()
+		err := api.NewClient(p).Stop(ctx) // it may end before it has answered
+		if late := waitFree(lock, time.Now().Add(stopTime)); late != nil {
+			return fmt.Errorf("not ended within %v: %w", stopTime, cmp.Or(err, late))
+		}
 	}
 	if p.Run, err = filepath.EvalSymlinks(p.Run); err != nil {
 		return err
@@ -95,7 +101,7 @@ func (d *Daemon) lasting() bool { return d.Root && d.only == "" && d.idle == 0 }
 
 // startHolder connects to the holder that the last daemon has left, or starts one. The caller has the lock of the run directory.
 func (d *Daemon) startHolder() error {
-	opt := holder.Options{Lock: d.lock, Stop: sync.OnceFunc(func() { close(d.stopped) }), Failed: func(err error) {
+	opt := holder.Options{Lock: d.lock, Stop: d.stop, Failed: func(err error) {
 		d.Logger.Error("holder", "err", err)
 	}}
 	if d.lasting() {

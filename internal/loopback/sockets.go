@@ -89,49 +89,64 @@ func RefusedIn(pid int) int {
 
 // socketsOf returns the TCP sockets that listen in the network namespace of a process.
 func socketsOf(pid int) (all []socket) {
-	for _, table := range []string{"tcp", "tcp6"} {
+	for _, table := range tables {
+		if n, err := inUse(pid, table); err == nil && n == 0 {
+			continue
+		}
 		f, err := os.Open(fmt.Sprintf("/proc/%d/net/%s", pid, table))
 		if err != nil {
 			continue // the host has no IPv6, or the process is gone
 		}
-		for lines := bufio.NewScanner(io.LimitReader(f, maxTable)); lines.Scan(); {
-			words := strings.Fields(lines.Text())
-			if len(words) < 10 || words[3] != listening {
-				continue
-			}
-			if at, ok := parseAddress(words[1]); ok {
-				all = append(all, socket{at, words[9]})
-			}
-		}
+		all = append(all, listeners(io.LimitReader(f, maxTable))...)
 		f.Close()
 	}
 	return all
 }
 
-// socketsIn returns how many TCP sockets are bound to a peer or listen in the network namespace of a process: "inuse" of
-// /proc/PID/net/sockstat and sockstat6, which count those that wait after their end elsewhere.
-func socketsIn(pid int) (n int, err error) {
-	for _, table := range []string{"sockstat", "sockstat6"} {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, table))
-		if errors.Is(err, fs.ErrNotExist) && table == "sockstat6" {
-			break // the host has no IPv6
+// listeners returns the sockets that listen of a table. It reads no further: the table has them first (Documentation/networking/proc_net_tcp.rst
+// of Linux), and the kernel walks through all connections of the host for the rest, which takes ten milliseconds.
+func listeners(table io.Reader) (all []socket) {
+	lines := bufio.NewScanner(table)
+	for lines.Scan(); lines.Scan(); { // behind the heading
+		words := strings.Fields(lines.Text())
+		if len(words) < 10 || words[3] != listening {
+			break
 		}
+		if at, ok := parseAddress(words[1]); ok {
+			all = append(all, socket{at, words[9]})
+		}
+	}
+	return all
+}
+
+// socketsIn returns how many TCP sockets are bound to a peer or listen in the network namespace of a process, without those that wait
+// after their end.
+func socketsIn(pid int) (n int, err error) {
+	for _, table := range tables {
+		in, err := inUse(pid, table)
 		if err != nil {
 			return 0, err
 		}
-		for line := range strings.Lines(string(text)) {
-			words := strings.Fields(line)
-			if len(words) < 3 || words[0] != "TCP:" && words[0] != "TCP6:" || words[1] != "inuse" {
-				continue
-			}
-			in, err := strconv.Atoi(words[2])
-			if err != nil {
-				return 0, err
-			}
-			n += in
-		}
+		n += in
 	}
 	return n, nil
+}
+
+// tables are the tables of TCP sockets in /proc/PID/net.
+var tables = []string{"tcp", "tcp6"}
+
+// inUse returns how many sockets of a table are: "inuse" of /proc/PID/net/sockstat and sockstat6.
+func inUse(pid int, table string) (int, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/sockstat%s", pid, strings.TrimPrefix(table, "tcp")))
+	if errors.Is(err, fs.ErrNotExist) && table == "tcp6" {
+		return 0, nil // the host has no IPv6
+	}
+	for line := range strings.Lines(string(text)) {
+		if words := strings.Fields(line); len(words) >= 3 && words[0] == strings.ToUpper(table)+":" && words[1] == "inuse" {
+			return strconv.Atoi(words[2])
+		}
+	}
+	return 0, err
 }
 
 // parseAddress parses an address of a table: words of 32 bits in the order of the host's bytes, and the port. Our hosts are

@@ -1,14 +1,28 @@
 package loopback
 
 import (
+	"io"
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+// TestListenersOfMany reads no table of connections, which an agent can make long: the kernel walks through all of the host for it.
+func TestListenersOfMany(t *testing.T) {
+	line := func(port, state string) string {
+		return "   0: 0100007F:" + port + " 00000000:0000 " + state + " 00000000:00000000 00:00000000 00000000     0        0 1613 1 0 100 0 0 10 0\n"
+	}
+	table := "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n" + line("07E8", "0A") + line("A4A1", "0A") + line("0016", "01")
+	rest := strings.NewReader(strings.Repeat(line("0016", "01"), 1000))
+	all := listeners(io.MultiReader(strings.NewReader(table), rest))
+	assert.Equal(t, []socket{{netip.MustParseAddrPort("127.0.0.1:2024"), "1613"}, {netip.MustParseAddrPort("127.0.0.1:42145"), "1613"}}, all)
+	assert.EqualValues(t, rest.Size(), rest.Len(), "is not read")
+}
 
 // TestSockets: the ports at which a namespace listens on loopback, whose they are, and the number of refused connections.
 func TestSockets(t *testing.T) {

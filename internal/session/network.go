@@ -88,13 +88,18 @@ func (s *Shared) outward(o egress.Options) egress.Options {
 	return o
 }
 
-// trust returns the certificate of the CA; nil without one.
-func (s *Shared) trust() []byte {
-	ca := s.authority()
-	if ca == nil {
-		return nil
+// trust returns the Spec.Trust of a sandbox: Settings.Network.CA and, for a proxy, the certificate of the CA; nil without both.
+func (s *Shared) trust(proxy bool) (all []byte) {
+	if company := s.Settings.Network.CA; company != "" {
+		all = []byte(company)
 	}
-	return ca.PEM()
+	if !proxy {
+		return all
+	}
+	if ca := s.authority(); ca != nil {
+		all = slices.Concat(bytes.TrimSpace(all), []byte("\n"), ca.PEM())
+	}
+	return all
 }
 
 // equipNetwork adds to a sandbox what programs need to use the network. Without a network it
@@ -103,14 +108,9 @@ func (s *Shared) trust() []byte {
 func (s *Shared) equipNetwork(spec *sandbox.Spec, kind hosts.Kind, secrets func() map[string]egress.Secret) {
 	spec.Network = kind == hosts.HostNetwork
 	spec.Proxy = !spec.Network
-	if company := s.Settings.Network.CA; company != "" {
-		spec.Trust = []byte(company)
-	}
+	spec.Trust = s.trust(spec.Proxy)
 	if !spec.Proxy {
 		return
-	}
-	if own := s.trust(); own != nil {
-		spec.Trust = slices.Concat(bytes.TrimSpace(spec.Trust), []byte("\n"), own)
 	}
 	env := map[string]string{}
 	maps.Copy(env, spec.Env)

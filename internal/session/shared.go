@@ -99,12 +99,16 @@ type sandboxes struct {
 func (s *Shared) OpenSandboxes() error {
 	go s.git.Get()       // meanwhile: the first sandbox needs it
 	go s.prepareGroups() // likewise
-	var config sandbox.Config
-	if s.Soon {
-		config.Trust = s.trust
-	}
-	_, err := s.sandboxes.open(config)
+	_, err := s.sandboxes.open(s.sandboxConfig())
 	return err
+}
+
+// sandboxConfig has the certificates made of sessions that start soon: those with a proxy, which most have.
+func (s *Shared) sandboxConfig() (config sandbox.Config) {
+	if s.Soon {
+		config.Trust = func() []byte { return s.trust(true) }
+	}
+	return config
 }
 
 // CloseSandboxes ends all sandboxes, and starts no more.
