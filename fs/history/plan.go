@@ -293,7 +293,7 @@ func (w *world) invert(e *entry) {
 	}
 	if why := w.may(e.Path, e.second()); why != "" && !e.gone {
 		if !e.lasting() {
-			w.conflict(e, e.Path, why)
+			w.conflict(e, cmp.Or(e.second(), e.Path), why)
 		}
 		return
 	}
