@@ -1,6 +1,8 @@
 package fs
 
 import (
+	"cmp"
+	"errors"
 	"math"
 	"syscall"
 
@@ -253,10 +255,19 @@ func (v *View) Hooks() history.Hooks {
 // mayLead returns an error if the rules protect what a symbolic link leads to. A link of the host out of the scope comes back.
 // The caller holds View.moves.
 func (v *View) mayLead(rel, text string) error {
-	if err := v.judgeNew(rel, text); err != nil && !isViolation(err) {
-		return scope.ErrDenied
+	return ruled(v.judgeNew(rel, text))
+}
+
+// ruled returns the error of an undo for a refusal, with its rule; nil for a link of the host out of the scope.
+func ruled(err error) error {
+	u, is := errors.AsType[*unrecorded](err)
+	switch {
+	case err == nil || isViolation(err):
+		return nil
+	case is:
+		return judge.Permitted(scope.Decision{Rule: u.event.Rule})
 	}
-	return nil
+	return scope.ErrDenied
 }
 
 // mayUndo returns an error for a path that the rules do not let clients change, and for an object with a name that they do
@@ -269,7 +280,7 @@ func (v *View) mayUndo(rel string, st *beneath.Stat) error {
 		}
 		if n := v.nodes.byIdentity(st.ID()); n != nil { // a rule may be about another name of it
 			if other, ok := v.nodes.strictest(n, policy); ok && (policy.Held(other) || !policy.Linked(scope.OpOpenWrite, other, links).Allow) {
-				return scope.ErrDenied
+				return cmp.Or(judge.Undo(policy, other, links), scope.ErrDenied)
 			}
 		}
 	}
@@ -279,10 +290,7 @@ func (v *View) mayUndo(rel string, st *beneath.Stat) error {
 // mayMoveBelow returns an error for a move of a directory from one path to another that the rules do not allow for something below it. A
 // link of the host out of the scope comes back. The caller holds View.moves.
 func (v *View) mayMoveBelow(from, to string) error {
-	if err := v.judgeSubtree(from, to, false); err != nil && !isViolation(err) {
-		return scope.ErrDenied
-	}
-	return nil
+	return ruled(v.judgeSubtree(from, to, false))
 }
 
 func (v *View) holds(id beneath.FileID, writes bool) bool {

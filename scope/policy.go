@@ -9,7 +9,7 @@ import (
 )
 
 // ErrDenied reports an operation that a policy denies.
-var ErrDenied = errors.New("denied by policy")
+var ErrDenied = errors.New("the agent's rules do not allow it")
 
 // Access is the access that a policy grants to a path. A greater Access is more
 // restrictive, and applies if two rules match.

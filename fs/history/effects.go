@@ -53,7 +53,7 @@ func (s *Store) Effects(w Work) (e *effect.Effects, until uint64, err error) {
 		c := &list[i]
 		c.others = c.others || (c.Kind == Added || c.Kind == Changed) && meddled(c, open)
 	}
-	return summary(list), until, nil
+	return summary(list, s.opt.Within), until, nil
 }
 
 // releaseTime bounds the wait for the requests by which the kernel releases the files of a process that has ended: it sends them
@@ -182,15 +182,16 @@ const maxEffects = 16 << 10
 
 // summary returns the effects of changes, which are sorted by path. A directory that is new or removed stands for what is in it,
 // and .git for what git keeps there: only what has marks is listed beside it. The times of git's objects are none of them.
-func summary(list []Change) *effect.Effects {
+// within is Options.Within.
+func summary(list []Change, within string) *effect.Effects {
 	list = slices.DeleteFunc(slices.Clone(list), func(c Change) bool {
-		_, git := InGit(c.Path)
+		_, git := InGit(within + c.Path)
 		return git && c.Kind == ModeChanged && c.OldMode == c.NewMode && c.Why == ""
 	})
 	e := &effect.Effects{Nothing: len(list) == 0, By: map[string]int{}}
 	lists, objects, bytes := e.Lists(), 0, 0
 	for i, kind := range [...]ChangeKind{Deleted, Renamed, Changed, ModeChanged, Added} { // those of Lists
-		k := kindOf{dirs: map[string]*stand{}}
+		k := kindOf{dirs: map[string]*stand{}, within: within}
 		for c := range list {
 			if c := &list[c]; c.Kind == kind {
 				*lists[i].Count++
@@ -216,8 +217,9 @@ func summary(list []Change) *effect.Effects {
 
 // kindOf are the changes of one kind.
 type kindOf struct {
-	all  []*effect.Object
-	dirs map[string]*stand
+	all    []*effect.Object
+	dirs   map[string]*stand // by their paths within
+	within string            // Options.Within
 }
 
 // stand is a directory that stands for what is in it.
@@ -231,7 +233,7 @@ type stand struct {
 const maxBeside = 8
 
 func (k *kindOf) add(c *Change) {
-	o := &effect.Object{Path: c.Path, From: c.From, Marks: marksOf(c)}
+	o := &effect.Object{Path: c.Path, From: c.From, Marks: marksOf(c, k.within)}
 	if (c.Kind == ModeChanged || c.Mode) && c.OldMode != c.NewMode {
 		o.Mode = fmt.Sprintf("%04o > %04o", c.OldMode, c.NewMode)
 	}
@@ -252,7 +254,7 @@ func (k *kindOf) add(c *Change) {
 	if directory {
 		o.Path += "/"
 		if c.Kind == Added || c.Kind == Deleted {
-			k.dirs[c.Path] = &stand{Object: o}
+			k.dirs[k.within+c.Path] = &stand{Object: o}
 		}
 	}
 	k.all = append(k.all, o)
@@ -261,7 +263,7 @@ func (k *kindOf) add(c *Change) {
 // above returns the directory that stands for a path; nil: none does.
 func (k *kindOf) above(rel string, marked bool) *stand {
 	git := ""
-	for dir := beneath.Parent(rel); dir != ""; dir = beneath.Parent(dir) {
+	for dir := beneath.Parent(k.within + rel); dir != ""; dir = beneath.Parent(dir) {
 		if whole := k.dirs[dir]; whole != nil && (!whole.git || !marked) {
 			return whole
 		}
@@ -272,13 +274,13 @@ func (k *kindOf) above(rel string, marked bool) *stand {
 	if git == "" || marked {
 		return nil
 	}
-	made := &stand{Object: &effect.Object{Path: git + "/*"}, git: true}
+	made := &stand{Object: &effect.Object{Path: strings.TrimPrefix(git+"/*", k.within)}, git: true}
 	k.dirs[git], k.all = made, append(k.all, made.Object)
 	return made
 }
 
-// marksOf returns the marks of a change.
-func marksOf(c *Change) (marks []string) {
+// marksOf returns the marks of a change. within is Options.Within.
+func marksOf(c *Change, within string) (marks []string) {
 	if c.Why != "" {
 		marks = append(marks, effect.NotKept+c.Why)
 	}
@@ -297,7 +299,7 @@ func marksOf(c *Change) (marks []string) {
 	if c.fifo {
 		marks = append(marks, effect.FIFO)
 	}
-	if effect.Configures(c.Path) {
+	if effect.Configures(within + c.Path) {
 		marks = append(marks, effect.Read)
 	}
 	return marks

@@ -127,7 +127,7 @@ func TestManyPrograms(t *testing.T) {
 		all = append(all, Change{Kind: Added, Path: fmt.Sprint("f", i), Type: "file", By: []string{fmt.Sprint("p", i)}},
 			Change{Kind: Changed, Path: fmt.Sprint("g", i), Type: "file", By: []string{"first"}})
 	}
-	e := summary(all)
+	e := summary(all, "")
 	assert.Len(t, e.By, effect.Max)
 	assert.Equal(t, 3*effect.Max, e.By["first"])
 	assert.Equal(t, 3*effect.Max, e.Counts.Created)
@@ -138,7 +138,7 @@ func TestEffectsGitTimes(t *testing.T) {
 	times := func(path string) Change {
 		return Change{Kind: ModeChanged, Path: path, Type: "file", OldMode: 0o444, NewMode: 0o444}
 	}
-	e := summary([]Change{times(".git/objects/ab/1"), times("a")})
+	e := summary([]Change{times(".git/objects/ab/1"), times("a")}, "")
 	assert.Equal(t, 1, e.Counts.Modes)
 	require.Len(t, e.Modes, 1)
 	assert.Equal(t, "a", e.Modes[0].Path)

@@ -49,26 +49,29 @@ func (w *world) refreshed(e *entry, t thing) bool {
 	return true
 }
 
-// InGit returns the directory .git that has a path of git's state: HEAD, the index, refs, logs, objects, and the files that replace them.
-// All of it is undone, or nothing: without the objects that HEAD, a ref or the index names, a repository is broken. What configures
-// git, or is executed by it, is no such path.
+// InGit returns the directory .git that has a path of git's state: HEAD, the index, refs, logs, objects, and the files that replace them,
+// also those of linked worktrees. All of it is undone, or nothing: without the objects that HEAD, a ref or the index names, a repository
+// is broken. What configures git, or is executed by it, is no such path.
 func InGit(rel string) (dir string, ok bool) {
+	dir, _, ok = gitState(rel)
+	return dir, ok
+}
+
+// gitState is InGit with the first name below the directory, or below that of a linked worktree in it.
+func gitState(rel string) (dir, name string, ok bool) {
 	before, rest, ok := strings.Cut("/"+rel, "/.git/")
-	if !ok {
-		return "", false
+	if own, linked := strings.CutPrefix(rest, "worktrees/"); linked {
+		_, rest, _ = strings.Cut(own, "/")
 	}
-	name, _, _ := strings.Cut(rest, "/")
-	switch strings.TrimSuffix(name, ".lock") {
-	case "config", "config.worktree", "hooks", "info", "modules", "worktrees":
-		return "", false
-	}
-	return strings.TrimPrefix(before+"/.git", "/"), true
+	name, _, _ = strings.Cut(rest, "/")
+	configures := []string{"config", "config.worktree", "hooks", "info", "modules"}
+	return strings.TrimPrefix(before+"/.git", "/"), name, ok && !slices.Contains(configures, strings.TrimSuffix(name, ".lock"))
 }
 
 // leaves reports whether a record is of git's state in a repository that the Selection leaves.
-func (sel Selection) leaves(e *entry) bool {
+func (s *Store) leaves(sel *Selection, e *entry) bool {
 	in := func(rel string) bool {
-		dir, ok := InGit(rel)
+		dir, ok := InGit(s.opt.Within + rel)
 		return ok && slices.Contains(sel.without, dir)
 	}
 	return len(sel.without) > 0 && e.Kind != journal.Written && (in(e.Path) || in(e.second()))
@@ -114,8 +117,7 @@ func (s *Store) inverted(sel Selection, hooks Hooks) (found *selected, w *world,
 // conflict of each. A directory with others' objects is none.
 func (w *world) leave(sel *Selection, commits bool, remedy string) (left []Problem) {
 	for _, p := range w.plan.Conflicts {
-		dir, ok := InGit(p.Path)
-		name, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(p.Path, dir), "/"), "/")
+		dir, name, ok := gitState(w.store.opt.Within + p.Path)
 		if !ok || slices.Contains(sel.without, dir) || w.at(p.Path).dir ||
 			commits && !slices.Contains([]string{"HEAD", "refs", "packed-refs", "logs"}, name) {
 			continue

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/internal/need"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // replace writes a file as git does: under another name, which it renames.
@@ -196,4 +198,40 @@ func TestUndoRefreshedIndex(t *testing.T) {
 	c.another(".git/index", before)
 	assert.Empty(t, c.undo(Selection{Undo: true}).Conflicts)
 	assert.Equal(t, "same\nstaged\n", entries())
+}
+
+// TestUndoGitWithin: in the directory of a repository itself, a refusal of one file of git's state, also of a linked worktree, leaves all of
+// it: the objects which the index names stay.
+func TestUndoGitWithin(t *testing.T) {
+	c := newClient(t)
+	c.close()
+	c.open(Options{Within: ".git/"})
+	for _, dir := range []string{"worktrees/one", "objects", "refs/heads"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(c.dir, dir), 0o755))
+	}
+	c.host("worktrees/one/index", "before")
+	c.host("refs/heads/one", "before")
+	c.host("config", "before")
+	for _, rel := range []string{"worktrees/one/index", "refs/heads/one", "config"} {
+		c.replace(rel, "after")
+	}
+	c.create("objects/1", "object")
+	for refused, remedy := range map[string]string{"worktrees/one/index": "git reset, or --force", "refs/heads/one": "git reset"} {
+		may := func(rel string, _ *beneath.Stat) error {
+			if rel == refused {
+				return errors.New("access: read")
+			}
+			return nil
+		}
+		p, err := c.store.Plan(Selection{Since: timeOf(1)}, Hooks{May: may})
+		require.NoError(t, err)
+		assert.Equal(t, []Problem{{refused, "access: read: git's HEAD, index, refs and objects stay as they are (" + remedy + ")"}}, p.Conflicts)
+		for _, s := range p.Steps {
+			assert.Contains(t, []string{"config", "config.lock", ""}, s.Path)
+		}
+	}
+	e, _, err := c.store.Effects(Work{Session: c.label.Session})
+	require.NoError(t, err)
+	require.Len(t, e.Changed, 2, "%v", e.Changed)
+	assert.Equal(t, []string{"config", "*"}, []string{e.Changed[0].Path, e.Changed[1].Path})
 }

@@ -314,7 +314,7 @@ func (w *world) invert(e *entry) {
 	}
 	if why := cmp.Or(w.stays[e.Path], w.stays[e.second()], w.may(e.Path, e.second())); why != "" && !e.gone {
 		if !e.lasting() {
-			w.conflict(e, e.Path, why)
+			w.conflict(e, cmp.Or(e.second(), e.Path), why)
 		}
 		return
 	}

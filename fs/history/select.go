@@ -170,7 +170,7 @@ func (s *Store) find(sel Selection) (*selected, error) {
 		found.pickMoved(func(e *entry) bool { return e.Seq > from && picks(e.gen) })
 	}
 	for i := range found.records {
-		if e := &found.records[i]; e.picked && sel.leaves(e) {
+		if e := &found.records[i]; e.picked && s.leaves(&sel, e) {
 			e.picked = false
 		}
 	}

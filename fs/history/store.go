@@ -48,6 +48,8 @@ type Options struct {
 	Quota *quota.Counter // counts what the history takes; nil: nobody
 	Layer Layer          // the tree is its upper directory; nil: it is a scope
 
+	Within string // ".git/": the tree, or a layer's, is the directory of a repository itself
+
 	// Dropped is called when generations were given up, with their number and the reason, and with 0 when the next ones are
 	// about to be.
 	Dropped func(count int, why string)

@@ -3,7 +3,9 @@
 package judge
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 
 	"golang.org/x/sys/unix"
 
@@ -14,7 +16,7 @@ import (
 // Permitted returns an error for a decision that denies.
 func Permitted(d scope.Decision) error {
 	if !d.Allow {
-		return scope.ErrDenied
+		return fmt.Errorf("%w: %s", scope.ErrDenied, cmp.Or(d.Rule, d.Access.String()))
 	}
 	return nil
 }
@@ -25,7 +27,7 @@ func Permitted(d scope.Decision) error {
 func Undo(p *scope.Policy, rel string, links uint64) error {
 	switch {
 	case p.Held(rel):
-		return scope.ErrDenied
+		return fmt.Errorf("%w: hold", scope.ErrDenied)
 	case !p.File(scope.OpOpenWrite, rel).Allow && (p.File(scope.OpMkdir, rel).Allow || beneath.Base(rel) == scope.StagedGitFile):
 		return nil
 	}

@@ -48,6 +48,12 @@ func newWorktreesAt(t *testing.T, m *harness.Way, top string, uid int, linked ..
 
 func (w *worktrees) as(dir string, argv ...string) harness.Outcome {
 	w.t.Helper()
+	return harness.Finish(w.t, w.command(dir, argv...))
+}
+
+// command is a command of the user in a directory of worktrees.top.
+func (w *worktrees) command(dir string, argv ...string) *exec.Cmd {
+	w.t.Helper()
 	cmd := exec.Command(argv[0], argv[1:]...)
 	if w.uid != 0 {
 		cmd = harness.AsUser(w.t, w.uid, argv...)
@@ -57,7 +63,7 @@ func (w *worktrees) as(dir string, argv ...string) harness.Outcome {
 	}
 	cmd.Dir = filepath.Join(w.top, dir)
 	cmd.Env = append(cmd.Env, "TMPDIR="+w.m.Tmp, "HOME="+w.top+"/home", "XDG_STATE_HOME="+w.top+"/home/state", "XDG_CONFIG_HOME=", "SCOPEFS_BASE=", "XDG_RUNTIME_DIR=")
-	return harness.Finish(w.t, cmd)
+	return cmd
 }
 
 func (w *worktrees) git(dir string, args ...string) string {

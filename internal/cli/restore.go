@@ -122,11 +122,12 @@ func (a *app) withVersion(c *cobra.Command, words []string, f func(context.Conte
 		if v.sel.Since, first, err = all.timeOf(ctx, v.word[i+1:]); err != nil {
 			return err
 		}
-		if v.sel.Since.Before(first) {
+		err = f(ctx, v.h, v)
+		if err == nil && v.sel.Since.Before(first) {
 			a.note(fmt.Sprintf("%s: the history begins at %s: the version is that before the first change: "+
 				"give a later time, or a name of scopefs changes --list", printable.Text(v.word), first.Local().Format(time.DateTime)))
 		}
-		return f(ctx, v.h, v)
+		return err
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"path"
 	"slices"
 	"strings"
 
@@ -32,8 +33,25 @@ type Undo struct {
 func UndoOf(id scope.ID, op, of string, dry bool, hash string, r *history.Result) *Undo {
 	return &Undo{
 		Agent: id, Op: op, Of: of, DryRun: dry, Done: r.Done, Rolled: r.Rolled,
-		Steps: some(r.Steps), Conflicts: some(r.Conflicts), Unkept: some(r.Unkept), Hash: hash,
+		Steps: some(named(r.Steps)), Conflicts: some(r.Conflicts), Unkept: some(r.Unkept), Hash: hash,
 	}
+}
+
+// named returns steps without the name under which a view writes a file of git before it has its own: that is for a moment.
+func named(steps []history.Step) (all []history.Step) {
+	staged := func(rel string) bool { return path.Base(rel) == scope.StagedGitFile }
+	for _, s := range steps {
+		switch move := s.Action == history.Move; {
+		case move && staged(s.To):
+			s.Action, s.To = history.Remove, ""
+		case move && staged(s.Path):
+			s.Action, s.Path, s.To = history.Restore, s.To, ""
+		case staged(s.Path):
+			continue
+		}
+		all = append(all, s)
+	}
+	return all
 }
 
 // Join adds what was done in a directory of the agent: its own, or the root dir, whose paths become those of the host.

@@ -67,6 +67,9 @@ func openHistory(cfg wire.HistoryConfig, root *beneath.Root, dir int, layers *ho
 		Actor: l.actor, Size: cfg.Bytes, Percent: cfg.Percent, Age: cfg.Age, Exclude: cfg.Exclude, Unkept: cfg.Unkept, Logger: slog.Default(),
 		Dropped: l.dropped, Quota: counter,
 	}
+	if isRepository(root) {
+		opt.Within = ".git/"
+	}
 	if layers != nil {
 		root, opt.Layer = layers.Upper, layers
 		if kept, err = keptOf(layers.State); err != nil {
