@@ -253,16 +253,9 @@ func (t *tracker) placed(rel string) {
 
 // follow notes what a change that is not meant has done to an object after those that are.
 func (t *tracker) follow(e *entry) {
-	at := func(id beneath.FileID, rel string) *object {
+	meets := func(id beneath.FileID, rel string, removes bool) {
 		if o := t.byID[id]; o != nil && o.is && !o.left && o.now == rel && o.last.Seq < e.Seq {
-			return o
-		}
-		return nil
-	}
-	loses := func(id beneath.FileID, rel string) {
-		if o := at(id, rel); o != nil {
-			o.left = true
-			o.next = cmp.Or(o.next, e)
+			o.left, o.next = removes, cmp.Or(o.next, e)
 		}
 	}
 	moves := func(from, to string) {
@@ -274,13 +267,11 @@ func (t *tracker) follow(e *entry) {
 	}
 	switch e.Kind {
 	case journal.Content:
-		if o := at(e.Object, e.Path); o != nil {
-			o.next = cmp.Or(o.next, e)
-		}
+		meets(e.Object, e.Path, false)
 	case journal.Removed, journal.Returned:
-		loses(e.Object, e.Path)
+		meets(e.Object, e.Path, true)
 	case journal.Moved:
-		loses(e.Other, e.To)
+		meets(e.Other, e.To, true)
 		moves(e.Path, e.To)
 	case journal.Exchanged:
 		moves(e.Path, "\x00")
@@ -310,11 +301,9 @@ func (t *tracker) changes(s *Store, sel Selection) []Change {
 			c.Kind, c.Path, c.Mode = Deleted, o.before, false
 		case o.before != o.after:
 			c.Kind, c.From = Renamed, o.before
-		case o.content != nil:
-			c.Kind = Changed
-		case o.attr != nil:
+		case o.content == nil && o.attr != nil:
 			c.Kind = ModeChanged
-		default: // Lost
+		default: // Lost, too
 			c.Kind = Changed
 		}
 		if !sel.below(c.Path) && !sel.below(c.From) {

@@ -291,13 +291,10 @@ func (w *Writer) Lost(rel, why string) {
 
 // HasContent reports whether the writer's generation has kept the content of an object.
 func (w *Writer) HasContent(id beneath.FileID) bool {
-	if w == nil {
-		return true
-	}
-	g, err := w.generation()
-	if err != nil {
-		return false
-	}
-	defer g.users.Done()
-	return g.has(plain(id), seenBorn|seenContent)
+	return w == nil || w.begin(func(g *generation) error {
+		if g.has(plain(id), seenBorn|seenContent) {
+			return nil
+		}
+		return unix.ENOENT
+	}) == nil
 }

@@ -218,23 +218,22 @@ func (g *generation) own(st *beneath.Stat, what uint8) bool {
 
 // disown makes the generation keep an object anew before its next change.
 func (g *generation) disown(id beneath.FileID) {
+	g.update(id, func(s *seen) { s.what &^= seenBorn | seenContent })
+}
+
+// update changes what is known of an object that the generation has seen.
+func (g *generation) update(id beneath.FileID, change func(*seen)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if s, ok := g.seen[id]; ok {
-		s.what &^= seenBorn | seenContent
+		change(&s)
 		g.seen[id] = s
 	}
 }
 
 // leave notes how the clients of a generation have left a file.
 func (g *generation) leave(st *beneath.Stat) {
-	id := plain(st.ID())
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if s, ok := g.seen[id]; ok {
-		s.left = stampOf(st)
-		g.seen[id] = s
-	}
+	g.update(plain(st.ID()), func(s *seen) { s.left = stampOf(st) })
 }
 
 // stamp tells one content of a file from another, as far as attributes do. The zero stamp is of none.

@@ -186,6 +186,17 @@ func TestRestoreWhole(t *testing.T) {
 			c.host("other", "of the host")
 			require.NoError(c.t, os.Rename(filepath.Join(c.dir, "other"), filepath.Join(c.dir, "f~")))
 		}},
+		"saved by another name, which the host has removed": {stays: true, change: func(c *client) {
+			_, err := c.store.Checkpoint("p", "", Hooks{})
+			require.NoError(c.t, err)
+			c.create("g", "agent")
+			require.NoError(c.t, c.rename("g", "f", 0))
+			require.NoError(c.t, os.Remove(filepath.Join(c.dir, "f")))
+			c.removed = true
+			c.newObject()
+			c.create("g", "again")
+			require.NoError(c.t, c.rename("g", "f", 0))
+		}},
 		"with a backup that another has replaced": {stays: true, change: func(c *client) {
 			_, err := c.store.Checkpoint("p", "", Hooks{})
 			require.NoError(c.t, err)

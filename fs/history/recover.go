@@ -25,11 +25,9 @@ func (s *Store) recover() (corrected int, err error) {
 		if p.ended {
 			continue
 		}
-		wrong, err := s.recoverGeneration(p)
-		if err != nil {
+		if wrong, err := s.recoverGeneration(p); err != nil {
 			return corrected, err
-		}
-		if wrong {
+		} else if wrong {
 			corrected++
 		}
 	}

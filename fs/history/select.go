@@ -43,9 +43,11 @@ func (f *selected) pickMoved(meant func(*entry) bool) {
 	moved, gone := map[beneath.FileID]uint64{}, map[beneath.FileID]uint64{} // the records
 	for i := range f.records {
 		e, id := &f.records[i], plain(f.records[i].Object)
-		if e.picked && e.Kind == journal.Moved {
+		switch {
+		case e.picked && e.Kind == journal.Moved:
 			moved[id] = e.Seq
-		} else if e.removes() && moved[id] > 0 && meant(e) {
+		case moved[id] == 0 || e.Flags&(journal.Directory|journal.Twin) != 0 || !meant(e):
+		case e.Kind == journal.Removed || e.Kind == journal.Returned:
 			gone[id] = e.Seq
 		}
 	}
@@ -58,11 +60,6 @@ func (f *selected) pickMoved(meant func(*entry) bool) {
 			e.picked = e.picked || e.Seq == gone[id]
 		}
 	}
-}
-
-// removes reports whether a record removes the last name of a file.
-func (e *entry) removes() bool {
-	return e.Kind == journal.Returned || e.Kind == journal.Removed && e.Flags&(journal.Directory|journal.Twin) == 0
 }
 
 // older removes the records of how a file was left that are of an older object: one that was closed after the record of a new
