@@ -132,8 +132,9 @@ func (k kept) asBranch(all *agents.Snapshot) report.Branch {
 
 func (a *app) branchRemoveCmd() *cobra.Command {
 	return &cobra.Command{
-		Use:   "remove BRANCH",
-		Short: "remove a branch with the changes that it holds",
+		Use:     "remove BRANCH",
+		Aliases: []string{"rm"},
+		Short:   "remove a branch with the changes that it holds",
 		Long: `Removes a branch and the changes that were not committed. It must not be mounted: scopefs
 down BRANCH.`,
 		Args:              exit.Args(cobra.ExactArgs(1)),
