@@ -119,7 +119,7 @@ func Secrets(made *config.Project) string {
 	default:
 		text += " is"
 	}
-	return text + " hidden, and the agent can create no .env, .env.*, *.pem or SSH key: --show-secrets changes that"
+	return text + " sealed: the agent can read and create no .env, .env.*, *.pem or SSH key: --show-secrets changes that"
 }
 
 // ForRun returns a line about a run of a program that has presets beyond its definition.

@@ -96,7 +96,7 @@ func (w *watches) refuse(from origin, e audit.Event) {
 	r := effect.Refusal{Path: e.Path, Op: e.Op, Rule: e.Rule, Host: e.RuleKind == string(scope.KindProtect)}
 	w.each(from, func(one *watched) {
 		switch same := func(o effect.Refusal) bool { return o.Path == r.Path }; {
-		case !changing(e.Op), slices.ContainsFunc(one.refused, same):
+		case !changing(e.Op) && e.Errno != "EACCES", slices.ContainsFunc(one.refused, same):
 		case len(one.refused) == maxRefused, one.bytes+len(r.Path) > maxRefusedBytes:
 			one.more++
 		default:
@@ -105,7 +105,8 @@ func (w *watches) refuse(from origin, e audit.Event) {
 	})
 }
 
-// changing reports whether an operation would have changed something. What was refused of others says what a rule hides.
+// changing reports whether an operation would have changed something. What was refused of others says what a rule hides, unless the
+// client got EACCES: it knows the path.
 func changing(op string) bool {
 	for o := scope.OpOpenWrite; o < scope.OpIoctl; o++ {
 		if o.String() == op {
