@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
@@ -96,6 +98,20 @@ func Worktree(made *config.Project) string {
 			printable.Text(made.Dir), printable.Text(w.Common))
 	}
 	return ""
+}
+
+// Owner returns a line if the directory of a project that was made now is another user's, who may have rules for agents there.
+func Owner(made *config.Project) string {
+	st, err := os.Stat(made.Dir)
+	if err != nil {
+		return "" // the run says why it does not start
+	}
+	uid := int(st.Sys().(*syscall.Stat_t).Uid)
+	if uid == os.Geteuid() {
+		return ""
+	}
+	return fmt.Sprintf("%s is of user %d: the agent has the rules of %s, and none that this user has written", printable.Text(made.Dir), uid,
+		printable.Text(filepath.Join(made.Base, "agents.d", string(made.ID)+".md")))
 }
 
 // Secrets returns a line if a project that was made now has secrets, or a template for them.
