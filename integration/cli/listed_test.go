@@ -18,6 +18,9 @@ func TestHeldOneLine(t *testing.T) {
 	o := p.as("run", "--dir", ".", "--changes", "held", "--with", "../lib", "--", "sh", "-c", "echo x >a; echo y >../lib/b")
 	require.Zero(t, o.Code, o.Stderr)
 	assert.Equal(t, "scopefs: changes are held: scopefs diff, commit or discard\n", o.Stderr)
+	p.must("branch", "two")
+	o = p.as("run", "--dir", ".", "--branch", "two", "--with", "../lib", "--", "sh", "-c", "echo x >a; echo y >../lib/b")
+	assert.Equal(t, "scopefs: changes are held: scopefs diff two, commit two or discard two\n", o.Stderr)
 }
 
 // TestBranchListRoots: what a layer holds of a further directory is listed as that, by branch list and where diff asks for a layer.

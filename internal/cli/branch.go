@@ -458,7 +458,11 @@ func (a *app) takeGit(ctx context.Context, k kept, all directories, branch strin
 			if d.root != "" {
 				of, merge = branch+" of "+printable.Text(d.root), []string{"git", "-C", d.root, "merge", branch}
 			}
-			fmt.Fprintf(a.out, "%s, commit: %s the branch %s: %s\n", k.id, are, of, printable.Command(merge...))
+			next := printable.Command(merge...)
+			if k.def.Branch != "" && k.def.HomeID() == k.id { // it holds what the commits have, until it is removed
+				next += ", then " + printable.Command("scopefs", "branch", "remove", string(k.id))
+			}
+			fmt.Fprintf(a.out, "%s, commit: %s the branch %s: %s\n", k.id, are, of, next)
 		}
 	}
 	if commits == 0 {

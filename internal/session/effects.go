@@ -161,11 +161,17 @@ var protectedNames = sync.OnceValue(func() func(rel string) bool {
 	return covers
 })
 
-// What is said of held changes: to the agent, and to the operator.
-const (
-	heldInCall = "changes are held and not listed here: diff lists them"
-	heldInRun  = "changes are held: scopefs diff, commit or discard"
-)
+// heldInCall is what an agent reads of held changes.
+const heldInCall = "changes are held and not listed here: diff lists them"
+
+// heldInRun is what the operator of a run reads of them, for all its directories.
+func heldInRun(v View) string {
+	of := ""
+	if def := v.Definition(); def.Branch != "" && def.HomeID() == def.Name {
+		of = " " + string(def.Name)
+	}
+	return "changes are held: scopefs diff" + of + ", commit" + of + " or discard" + of
+}
 
 // unlisted returns effects that say why the changes in a view cannot be listed; nil: they can. held says it of held ones.
 func unlisted(v View, held string) *effect.Effects {
@@ -373,7 +379,7 @@ func (b *Sandbox) Effects(ctx context.Context) *effect.Effects {
 
 // effectsIn returns what the sandbox has changed in one view.
 func (b *Sandbox) effectsIn(ctx context.Context, v View) *effect.Effects {
-	if why := unlisted(v, heldInRun); why != nil {
+	if why := unlisted(v, heldInRun(b.view)); why != nil {
 		return why
 	}
 	e, _ := effectsOf(ctx, v, history.Work{Session: b.Name, Began: b.began}, "")
