@@ -194,7 +194,7 @@ print(s.recv(5))
 		assert.Contains(t, shown, fingerprint)
 		if ask.tool == "ssh:sign" {
 			assert.Contains(t, shown, "Asked for")
-			assert.Contains(t, shown, "author a <a@b>", "the text as text")
+			assert.Contains(t, shown, `author a \u003ca@b\u003e`, "the text, as JSON")
 		} else {
 			assert.Contains(t, shown, s.login)
 		}
