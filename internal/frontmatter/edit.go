@@ -23,7 +23,7 @@ var ErrByHand = errors.New("is written in a way that scopefs does not change")
 type Edit struct {
 	Keys  []string // of mappings, from the top
 	Add   string   // adds an item to the list of Keys, in YAML's flow style; it makes the list
-	Index int      // of the item that is removed, if Add and Set are "", or of a scalar the key; -1: the key; what is empty then is removed, too
+	Index int      // of the item that is removed, if Add and Set are ""; -1, or of a scalar: the key; what is empty then goes, too
 	Set   string   // sets the value of Keys, which is absent, a scalar or a flow collection of one line, in YAML's flow style
 }
 
