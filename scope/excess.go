@@ -59,8 +59,10 @@ func (p *Policy) Excess(was *Policy) (all []Excess) {
 		if best < Hide && !slices.ContainsFunc(all, func(e Excess) bool { return e.What == found.What && e.Before == found.Before }) {
 			all = append(all, found)
 		}
-		if best > most && (!decided || best == Hold && slices.ContainsFunc(p.spec.Protect, func(l Protect) bool { return l.Hold })) {
-			all = append(all, Excess{Key: "view", What: c.text, Undecided: true})
+		undecided := Excess{Key: "view", What: c.text, Undecided: true} // one for all patterns of a list
+		if best > most && (!decided || best == Hold && slices.ContainsFunc(p.spec.Protect, func(l Protect) bool { return l.Hold })) &&
+			!slices.Contains(all, undecided) {
+			all = append(all, undecided)
 		}
 	}
 	if was.spec.Closed && !p.spec.Closed {

@@ -37,7 +37,7 @@ func TestAllowFor(t *testing.T) {
 		errs, code = write(text)
 		assert.Zero(t, code, errs)
 	}
-	assert.Regexp(t, `stands +a +write_file`, m.Must("approvals", "list"))
+	assert.Regexp(t, `stands +a +write_file +"all calls"`, m.Must("approvals", "list"))
 	m.Must("deny", "write_file", "--yes", "--agent", "a")
 	_, code = write("3")
 	assert.Equal(t, 1, code)

@@ -24,6 +24,9 @@ func TestHeldOneLine(t *testing.T) {
 	p.must("discard", "--all")
 	o = p.as("run", "--dir", ".", "--changes", "held", "--", "true")
 	assert.Contains(t, o.Stderr, "scopefs: nothing is held\n")
+	p.must("branch", "two")
+	o = p.as("run", "--dir", ".", "--branch", "two", "--with", "../lib", "--", "sh", "-c", "echo x >a; echo y >../lib/b")
+	assert.Equal(t, "scopefs: 2 changes are held: scopefs diff two, commit two or discard two\n", o.Stderr)
 }
 
 // TestBranchListRoots: what a layer holds of a further directory is listed as that, by branch list and where diff asks for a layer.

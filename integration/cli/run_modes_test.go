@@ -47,7 +47,7 @@ func TestRunExitStatus(t *testing.T) {
 			"directory":         {[]string{"-C", "/tmp", "a", "--", "pwd"}, 0, "/tmp\n", ""},
 			"environment":       {[]string{"-e", "X=1=2", "a", "--", "sh", "-c", "echo $X"}, 0, "1=2\n", ""},
 			"streams":           {[]string{"a", "--", "sh", "-c", "echo o; echo e >&2"}, 0, "o\n", "e\n"},
-			"not found":         {[]string{"a", "--", "no-such-program"}, 127, "", "scopefs: no-such-program: no such file or directory\n"},
+			"not found":         {[]string{"a", "--", "no-such-program"}, 127, "", "scopefs: no-such-program: not installed in the sandbox\n"},
 			"not executable":    {[]string{"a", "--", "/etc/passwd"}, 126, "", "scopefs: /etc/passwd: permission denied\n"},
 			"timed out":         {[]string{"hurried", "--", "sleep", "100"}, 124, "", "scopefs: the agent's time limit was reached\n"},
 			"left in the back":  {[]string{"a", "--", "sh", "-c", "sleep 100 & echo x"}, 0, "x\n", ""},
@@ -102,7 +102,7 @@ func TestRunRecorded(t *testing.T) {
 			assert.Positive(t, mine[1].DurationUS)
 		}
 		m.Run("a", "--", "no-such-program", strings.Repeat("x", 10000))
-		assert.True(t, m.Recorded("a", audit.Event{Op: "exec", Outcome: "not started: no-such-program: no such file or directory"}))
+		assert.True(t, m.Recorded("a", audit.Event{Op: "exec", Outcome: "not started: no-such-program: not installed in the sandbox"}))
 		last := m.Events("a")
 		assert.Less(t, len(last[len(last)-2].Target), 5000)
 		ended := 0

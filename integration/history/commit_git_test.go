@@ -37,7 +37,7 @@ func TestCommitGit(t *testing.T) {
 				}
 				o = p.scopefs("commit", "--branch", name, "--git", "by-"+name)
 				require.Zero(t, o.Code, o.Stderr)
-				assert.Contains(t, o.Stdout, "2 commits are the branch by-"+name+": git merge by-"+name)
+				assert.Contains(t, o.Stdout, "2 commits are the branch by-"+name+": git merge by-"+name+", then scopefs branch remove "+name+"\n")
 			}
 			assert.Equal(t, before, state())
 			assert.Equal(t, "by-one\nby-two\nmain\n", p.host("git for-each-ref --format='%(refname:short)'"))

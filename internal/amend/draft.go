@@ -159,13 +159,21 @@ func (d *Draft) Allow(c Change) (said string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if h, ok := t.rule.(hostRule); ok && !c.Address.IsValid() {
+	h, ok := t.rule.(hostRule)
+	if ok && !c.Address.IsValid() {
 		c.Address = h.ownAddress()
 	}
 	a := t.allow(d, c)
 	now := a.decide(d.agent)
-	switch {
-	case now.Allow && c.Address.IsValid() && !d.at(c.Name, c.Address):
+	switch elsewhere := now.Allow && c.Address.IsValid() && !d.at(c.Name, c.Address); {
+	case elsewhere && h.preset(d) != "":
+		c.As = cmp.Or(c.As, h.preset(d))
+		if _, err := h.items(c, d.presets()); err != nil {
+			return "", err
+		}
+		a = h.allow(d, c)
+		a.also = true
+	case elsewhere:
 		return "", fmt.Errorf("%s is allowed without that address (%s): write address: %s into its rule in %s",
 			t.text, printable.Text(now.Rule), c.Address.Addr(), d.File)
 	case now.Allow:

@@ -42,6 +42,32 @@ func TestMirror(t *testing.T) {
 	}
 }
 
+// TestPresetAddress: a host of a preset whose address is not public gets what the preset allows it, at that address.
+func TestPresetAddress(t *testing.T) {
+	t.Parallel()
+	for _, as := range []string{"", "npm"} {
+		d, err := Open(agentOf(t, "network: {presets: [npm, anthropic]}"), "a")
+		require.NoError(t, err)
+		said, err := d.Allow(Change{Name: "registry.npmjs.org", As: as, Address: netip.MustParseAddrPort("203.0.113.80:0")})
+		require.NoError(t, err)
+		assert.Contains(t, said, "registry.npmjs.org: allowed (network.allow: registry.npmjs.org")
+		hosts := d.agent.Grants.Hosts()
+		for request, want := range map[[2]string]bool{
+			{"GET", "/left-pad"}:                                       true,
+			{"POST", "/-/npm/v1/security/audits/quick"}:                true,
+			{"POST", "/repository/npm/-/npm/v1/security/audits/quick"}: false,
+			{"PUT", "/left-pad"}:                                       false,
+		} {
+			decision, _ := hosts.Request("registry.npmjs.org", 443, request[0], request[1])
+			assert.Equal(t, want, decision.Allow, request)
+		}
+		_, route := hosts.Connect("registry.npmjs.org", 443)
+		assert.Equal(t, "203.0.113.80", route.Address.Addr().String())
+		_, err = d.Allow(Change{Name: "api.anthropic.com", Address: netip.MustParseAddrPort("203.0.113.80:0")})
+		assert.ErrorContains(t, err, "preset anthropic has a key")
+	}
+}
+
 // TestYarn: what yarn reads is a mirror of npm's registry, and its refusal proposes the preset, not the host.
 func TestYarn(t *testing.T) {
 	t.Parallel()

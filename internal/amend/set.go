@@ -24,7 +24,7 @@ func (d *Draft) Set(keys []string, value string) error {
 }
 
 // Unset removes a key of the definition.
-func (d *Draft) Unset(keys []string) error { return d.apply(frontmatter.Edit{Keys: keys}) }
+func (d *Draft) Unset(keys []string) error { return d.apply(frontmatter.Edit{Keys: keys, Index: -1}) }
 
 // maxUpdates bounds the attempts of AddPresets. Each fails because another command has written the definition meanwhile.
 const maxUpdates = 5

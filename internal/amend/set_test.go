@@ -186,9 +186,18 @@ func TestSet(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(p.Base, "agents.d", "a.md"))
 	require.NoError(t, err)
 	assert.Contains(t, string(text), "network: {allow: [b.example, {host: c.example, ports: [443]}]}\n")
+	d, err := Open(p, "a")
+	require.NoError(t, err)
+	for _, key := range []string{"network.allow", "protect", "limits", "view.paths", "tools"} {
+		require.NoError(t, d.Unset(strings.Split(key, ".")), key)
+	}
+	_, after := d.Changes()
+	for _, key := range []string{"network", "protect", "limits", "paths", "tools"} {
+		assert.NotContains(t, string(after), key+":")
+	}
 
 	p = agentOf(t, "view: {changes: auto, secrets: seal}")
-	d, err := Open(p, "a")
+	d, err = Open(p, "a")
 	require.NoError(t, err)
 	assert.Error(t, d.Unset([]string{"limits"}))
 	require.NoError(t, d.Set([]string{"limits", "pids"}, "20"))

@@ -218,12 +218,12 @@ func Own(host string) bool {
 }
 
 // items returns the host as entries of network.allow: one without methods and paths, or those of a preset's host, whose paths
-// may stand below others, as those of a mirror do.
+// may stand below others, as those of a mirror do: the preset's own hosts get their rules.
 func (h hostRule) items(c Change, presets map[string]*hosts.Preset) (items []string, err error) {
 	if c.As == "" && !c.Address.IsValid() {
 		return []string{h.item()}, nil
 	}
-	like := []network.HostRule{{}}
+	like, below := []network.HostRule{{}}, "/**"
 	if c.As != "" {
 		p := presets[c.As]
 		switch {
@@ -233,6 +233,9 @@ func (h hostRule) items(c Change, presets map[string]*hosts.Preset) (items []str
 			return nil, fmt.Errorf("preset %s has a key, which would go to this host: write the host with a credential", c.As)
 		}
 		like = p.Allow
+		if own := slices.DeleteFunc(slices.Clone(like), h.differs); len(own) > 0 {
+			like, below = own, ""
+		}
 	}
 	for _, r := range like {
 		fields := []string{"host: " + frontmatter.Quote(h.name)}
@@ -248,7 +251,7 @@ func (h hostRule) items(c Change, presets map[string]*hosts.Preset) (items []str
 			fields = append(fields, fmt.Sprintf("ports: [%d]", h.port))
 		}
 		list("methods", slices.Clone(r.Methods), "")
-		list("paths", slices.Clone(r.Paths), "/**")
+		list("paths", slices.Clone(r.Paths), below)
 		switch {
 		case c.Address.IsValid() && c.Address.Port() == 0:
 			fields = append(fields, "address: "+frontmatter.Quote(c.Address.Addr().String()))
@@ -308,6 +311,19 @@ func (h hostRule) denied(a *agents.Agent) scope.Decision {
 	return d
 }
 
+func (h hostRule) differs(r network.HostRule) bool { return !strings.EqualFold(r.Host, h.name) }
+
+// preset returns the preset of the definition that has the rules of the host; "": there is none, or network.allow has them.
+func (h hostRule) preset(d *Draft) string {
+	same := func(r network.HostRule) bool { return !h.differs(r) }
+	for _, name := range d.agent.Network.Presets {
+		if p := d.presets()[name]; p != nil && slices.ContainsFunc(p.Allow, same) && !slices.ContainsFunc(d.agent.Network.Rules.Allow, same) {
+			return name
+		}
+	}
+	return ""
+}
+
 func (h hostRule) allow(d *Draft, c Change) amended {
 	rules := d.agent.Network.Rules
 	presets := d.presets()
@@ -319,11 +335,8 @@ func (h hostRule) allow(d *Draft, c Change) amended {
 		}
 		return edits
 	}
-	for _, name := range d.agent.Network.Presets {
-		same := func(r network.HostRule) bool { return strings.EqualFold(r.Host, h.name) }
-		if p := presets[name]; p != nil && slices.ContainsFunc(p.Allow, same) && !slices.ContainsFunc(rules.Allow, same) && h.port != 0 {
-			a.err = fmt.Errorf("its rules are those of preset %s, which a rule of the definition would replace", name)
-		}
+	if name := h.preset(d); name != "" && h.port != 0 {
+		a.err = fmt.Errorf("its rules are those of preset %s, which a rule of the definition would replace", name)
 	}
 	var denied, asked []int
 	asks := func(d scope.Decision) bool { return d.Ask }

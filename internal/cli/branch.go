@@ -132,8 +132,9 @@ func (k kept) asBranch(all *agents.Snapshot) report.Branch {
 
 func (a *app) branchRemoveCmd() *cobra.Command {
 	return &cobra.Command{
-		Use:   "remove BRANCH",
-		Short: "remove a branch with the changes that it holds",
+		Use:     "remove BRANCH",
+		Aliases: []string{"rm"},
+		Short:   "remove a branch with the changes that it holds",
 		Long: `Removes a branch and the changes that were not committed. It must not be mounted: scopefs
 down BRANCH.`,
 		Args:              exit.Args(cobra.ExactArgs(1)),
@@ -448,7 +449,11 @@ func (a *app) takeGit(ctx context.Context, k kept, all directories, branch strin
 			if d.root != "" {
 				of, merge = branch+" of "+printable.Text(d.root), []string{"git", "-C", d.root, "merge", branch}
 			}
-			fmt.Fprintf(a.out, "%s, commit: %s the branch %s: %s\n", k.id, are, of, printable.Command(merge...))
+			next := printable.Command(merge...)
+			if k.def.Branch != "" && k.def.HomeID() == k.id { // it holds what the commits have, until it is removed
+				next += ", then " + printable.Command("scopefs", "branch", "remove", string(k.id))
+			}
+			fmt.Fprintf(a.out, "%s, commit: %s the branch %s: %s\n", k.id, are, of, next)
 		}
 	}
 	if commits == 0 {

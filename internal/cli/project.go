@@ -114,6 +114,7 @@ func (a *app) begun() (config.Paths, *config.Project, error) {
 			a.note(report.Place(project))
 			if !exists {
 				a.note(report.Renewed(project))
+				a.note(report.Owner(project))
 				a.note(report.Worktree(project))
 			}
 			if !exists && !a.flags.ShowSecrets {

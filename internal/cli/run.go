@@ -117,11 +117,7 @@ func (a *app) run(ctx context.Context, name string, argv []string, o command.Run
 		run, err = at.Run(ctx, id, req)
 	}
 	if err != nil {
-		dir := a.Dir
-		if o.Program != "" {
-			dir = ""
-		}
-		return command.NotStarted(err, dir)
+		return command.NotStarted(err, a.Dir != "" && o.Program == "" && definitions.Has(at.Paths, argv[0]))
 	}
 	defer run.Close()
 	progress.End()

@@ -124,16 +124,22 @@ func (a *app) tokenRevokeCmd() *cobra.Command {
 once, streams too; later ones get 401. The agent's sessions stay for clients with another
 token.`,
 		Args: exit.Args(cobra.ExactArgs(1)),
-		RunE: a.asking(func(ctx context.Context, client *api.Client, words []string) error {
-			list, err := client.RevokeTokens(ctx, words[0])
-			if asJSON && err == nil {
-				return report.JSON(a.out, list)
+		RunE: func(c *cobra.Command, words []string) error {
+			name, err := a.named(words[0])
+			if err != nil {
+				return err
 			}
-			for _, t := range list {
-				fmt.Fprintf(a.out, "%s of %s: revoked\n", t.ID, t.Agent)
-			}
-			return err
-		}),
+			return a.asking(func(ctx context.Context, client *api.Client, _ []string) error {
+				list, err := client.RevokeTokens(ctx, name)
+				if asJSON && err == nil {
+					return report.JSON(a.out, list)
+				}
+				for _, t := range list {
+					fmt.Fprintf(a.out, "%s of %s: revoked\n", t.ID, t.Agent)
+				}
+				return err
+			})(c, words)
+		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return c

@@ -321,12 +321,12 @@ func brief(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// NotStarted returns the exit status and the error of a run that a daemon has refused; dir is --dir.
-func NotStarted(err error, dir string) (int, error) {
+// NotStarted returns the exit status and the error of a run that a daemon has refused. agent says that an agent has the program's name.
+func NotStarted(err error, agent bool) (int, error) {
 	refused, _ := errors.AsType[*client.Error](err)
 	switch {
 	case refused != nil && refused.Kind == client.NotFound:
-		if dir != "" {
+		if agent {
 			err = fmt.Errorf("%w (--dir takes no AGENT)", err)
 		}
 		return NotFound, err

@@ -315,6 +315,9 @@ type execError struct {
 }
 
 func (e *execError) Error() string {
+	if e.errno == unix.ENOENT && !strings.Contains(e.program, "/") {
+		return e.program + ": not installed in the sandbox"
+	}
 	return fmt.Sprintf("%s: %v", e.program, e.errno)
 }
 

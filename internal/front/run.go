@@ -18,6 +18,7 @@ import (
 	"github.com/scopefs/scopefs/internal/embedded"
 	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/internal/terminal"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/hosts/keys"
 )
 
@@ -95,7 +96,7 @@ func (f *front) run(c *cobra.Command, name string, argv []string, o *command.Run
 	case refused != nil && refused.Kind == client.NotFound && !strings.Contains(argv[0], "/") && found(argv[0]) != "":
 		return 0, errLeft // scopefsd shows it in the sandbox
 	case err != nil:
-		return command.NotStarted(err, f.Dir)
+		return command.NotStarted(err, f.Dir != "" && defined(p, scope.ID(argv[0])))
 	}
 	defer run.Close()
 	progress.End()

@@ -23,7 +23,7 @@ var ErrByHand = errors.New("is written in a way that scopefs does not change")
 type Edit struct {
 	Keys  []string // of mappings, from the top
 	Add   string   // adds an item to the list of Keys, in YAML's flow style; it makes the list
-	Index int      // of the item that is removed, if Add and Set are "", or of a scalar the key; what is empty then is removed, too
+	Index int      // of the item that is removed, if Add and Set are ""; -1, or of a scalar: the key; what is empty then goes, too
 	Set   string   // sets the value of Keys, which is absent, a scalar or a flow collection of one line, in YAML's flow style
 }
 
@@ -109,7 +109,7 @@ func (e Edit) at(s source, n *yaml.Node, keys []string) ([]byte, error) {
 			return s.remove(n, i/2, func() { n.Content = slices.Delete(n.Content, i, i+2) })
 		}
 		return e.at(s, value, keys[1:])
-	case removes && len(keys) == 1 && value.Kind != yaml.MappingNode && len(value.Content) <= 1:
+	case removes && len(keys) == 1 && e.empty(value):
 		return s.remove(n, i/2, func() { n.Content = slices.Delete(n.Content, i, i+2) })
 	case len(keys) > 1 || value.Kind != yaml.SequenceNode || e.Set != "":
 		return nil, ErrByHand
@@ -132,7 +132,12 @@ func (e Edit) empties(n *yaml.Node, keys []string) bool {
 	if value == nil || len(n.Content) != 2 {
 		return false
 	}
-	return len(keys) > 1 && e.empties(value, keys[1:]) || len(keys) == 1 && value.Kind != yaml.MappingNode && len(value.Content) <= 1
+	return len(keys) > 1 && e.empties(value, keys[1:]) || len(keys) == 1 && e.empty(value)
+}
+
+// empty reports whether the removal leaves nothing of the value of the last key.
+func (e Edit) empty(value *yaml.Node) bool {
+	return e.Index < 0 || value.Kind != yaml.MappingNode && len(value.Content) <= 1
 }
 
 // value returns the value that is made below keys that are not there.

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,6 +22,7 @@ import (
 	"github.com/scopefs/scopefs/internal/exit"
 	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/internal/report"
+	"github.com/scopefs/scopefs/internal/terminal"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -64,7 +66,12 @@ them.
 
 Lines that are no events are skipped. Standard error names them, and the exit
 status is 1.`,
-		Args: exit.Args(cobra.NoArgs),
+		Args: func(c *cobra.Command, words []string) error {
+			if len(words) > 0 && strings.ContainsAny(words[0], "./") {
+				return exit.Usagef("audit: %q is an argument too many: quote a pattern, as in --path 'src/**'", words[0])
+			}
+			return exit.Args(cobra.NoArgs)(c, words)
+		},
 		RunE: func(c *cobra.Command, _ []string) error { return v.audit(c.Context(), o) },
 	}
 	f := c.Flags()
@@ -84,7 +91,7 @@ func (v Env) selection(c *cobra.Command, o *options) {
 	f, s := c.Flags(), &o.Selection
 	f.BoolVar(&o.all, "all", false, "of all projects of the user and his own base, by time: the default outside of both")
 	f.StringVar(&s.Agent, "agent", "", "only this agent's")
-	f.StringVar(&s.Session, "session", "", "only of this session")
+	f.StringVar(&s.Session, "session", "", "only of this session; last is that of the log's last event")
 	f.StringVar(&s.Call, "call", "", "only of this call")
 	f.StringVar(&s.Tool, "tool", "", "only calls of this tool")
 	f.StringVar(&s.Op, "op", "", "only with this operation, such as write")
@@ -106,6 +113,14 @@ func (v Env) audit(ctx context.Context, o options) error {
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
+	if o.Session == "last" && !o.all {
+		of := func(e *audit.Event) bool { return e.Session != "" && (o.Agent == "" || e.Agent == o.Agent) }
+		last, err := report.LastEvent(ctx, dir, of)
+		if err != nil {
+			return err
+		}
+		o.Session = cmp.Or(last.Session, o.Session)
+	}
 	printed := 0
 	switch {
 	case o.tree:
@@ -121,8 +136,14 @@ func (v Env) audit(ctx context.Context, o options) error {
 	if errors.Is(err, fs.ErrPermission) && p.Base != "" {
 		return v.own(ctx, p, o, err)
 	}
-	if err == nil && ctx.Err() == nil && o.Agent != "" && printed == 0 && !o.all {
-		return known(ctx, p, scope.ID(o.Agent))
+	if err != nil || ctx.Err() != nil || printed > 0 {
+		return err
+	}
+	if o.Agent != "" && !o.all {
+		err = known(ctx, p, scope.ID(o.Agent))
+	}
+	if err == nil && (o.Session != "" || terminal.Is(v.Err)) {
+		fmt.Fprintln(v.Err, "scopefs: the log has no such event")
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -35,13 +36,16 @@ func Run(ctx context.Context, cmd *exec.Cmd, text []byte, limit time.Duration) e
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Setpgid = true
-	started, failed, ended := make(chan int, 1), make(chan error, 1), make(chan struct{})
+	var pid atomic.Int64
+	failed, ended := make(chan error, 1), make(chan struct{})
 	go func() { // also Start waits for a file system
 		defer close(ended)
 		err := cmd.Start()
 		if err == nil {
-			started <- cmd.Process.Pid
+			pid.Store(int64(cmd.Process.Pid))
+			stop := context.AfterFunc(ctx, func() { _ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }) // also if it has started late
 			err = cmd.Wait()
+			stop()
 		}
 		failed <- err
 	}()
@@ -50,16 +54,10 @@ func Run(ctx context.Context, cmd *exec.Cmd, text []byte, limit time.Duration) e
 		return <-failed
 	case <-ctx.Done():
 	}
-	pid := 0
-	select {
-	case pid = <-started:
-		_ = unix.Kill(-pid, unix.SIGKILL)
-	default:
-	}
 	select {
 	case <-ended:
 		return fmt.Errorf("it did not end within %v", limit)
 	case <-time.After(killTime + killTime/2):
-		return &StuckError{pid, ended}
+		return &StuckError{int(pid.Load()), ended}
 	}
 }

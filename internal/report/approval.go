@@ -52,6 +52,9 @@ func about(p approvals.Approval) string {
 	if p.Pattern != "" {
 		return p.Pattern
 	}
+	if p.Kind == approvals.KindTool {
+		return "all calls"
+	}
 	command, _ := p.Text("command") // of long arguments, which are cut, there is none
 	switch {
 	case p.Tool == "bash" && command != "":

@@ -50,6 +50,11 @@ func Call(p approvals.Approval, lines, width int) string {
 			d.part("  $ ", command)
 			rest = without(rest, "command")
 		}
+	case strings.HasPrefix(p.Tool, "ssh:"):
+		if signed, ok := p.Text("text"); ok {
+			d.part("  | ", signed)
+			rest = without(rest, "text")
+		}
 	case p.Path != "":
 		d.part("  @ ", where(p))
 	}

@@ -21,6 +21,7 @@ func TestDescribed(t *testing.T) {
 		"diff":    {Tool: "edit_file", Path: hostile, Object: approvals.Object{Path: hostile}, Arguments: arguments, Changes: &approvals.Changes{Diff: hostile, Note: hostile, Cut: 7}},
 		"note":    {Tool: "write_file", Path: "f", Arguments: arguments, Changes: &approvals.Changes{Note: hostile}},
 		"server":  {Tool: "mcp:s:" + hostile, Arguments: arguments, Preview: hostile},
+		"signed":  {Tool: "ssh:sign", Arguments: []byte(strings.Replace(string(arguments), `"command"`, `"text"`, 1))},
 	} {
 		for _, lines := range []int{MaxShownLines, 0} {
 			text := Call(p, lines, 80)
@@ -46,6 +47,8 @@ func TestDescribed(t *testing.T) {
 	assert.Contains(t, text, "  | --- a/f\n  | +++ b/f\n  | -    a\n  | +b\n  ! 5 bytes of the diff are left out")
 	assert.Contains(t, text, `  :   "if_match": "h"`)
 	assert.Contains(t, text, `  :   "edits": []`)
+	d = approvals.Approval{Tool: "ssh:sign", Arguments: json.RawMessage(`{"text":"tree f1\nauthor A \u003ca@b\u003e\n"}`)}
+	assert.Contains(t, Call(d, MaxShownLines, 80), "  | tree f1\n  | author A <a@b>\n  asked")
 }
 
 // TestCallForged: neither a second member of nearly the same name nor the diff of a sandbox that an agent controls takes the place

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/definitions"
@@ -98,6 +100,20 @@ func Worktree(made *config.Project) string {
 	return ""
 }
 
+// Owner returns a line if the directory of a project that was made now is another user's, who may have rules for agents there.
+func Owner(made *config.Project) string {
+	st, err := os.Stat(made.Dir)
+	if err != nil {
+		return "" // the run says why it does not start
+	}
+	uid := int(st.Sys().(*syscall.Stat_t).Uid)
+	if uid == os.Geteuid() {
+		return ""
+	}
+	return fmt.Sprintf("%s is of user %d: the agent has the rules of %s, and none that this user has written", printable.Text(made.Dir), uid,
+		printable.Text(filepath.Join(made.Base, "agents.d", string(made.ID)+".md")))
+}
+
 // Secrets returns a line if a project that was made now has secrets, or a template for them.
 func Secrets(made *config.Project) string {
 	const shown = 3
@@ -119,7 +135,7 @@ func Secrets(made *config.Project) string {
 	default:
 		text += " is"
 	}
-	return text + " hidden, and the agent can create no .env, .env.*, *.pem or SSH key: --show-secrets changes that"
+	return text + " sealed: the agent can read and create no .env, .env.*, *.pem or SSH key: --show-secrets changes that"
 }
 
 // ForRun returns a line about a run of a program that has presets beyond its definition.

@@ -11,8 +11,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/internal/printable"
 )
+
+// TestOwner: whoever begins a project in a directory of another user reads whose rules the agent has.
+func TestOwner(t *testing.T) {
+	p := &config.Project{}
+	p.Dir, p.Base, p.ID = t.TempDir(), "/base", "p"
+	assert.Empty(t, Owner(p))
+	need.Root(t, "to give a directory away")
+	require.NoError(t, os.Chown(p.Dir, 4711, -1))
+	assert.Equal(t, p.Dir+" is of user 4711: the agent has the rules of /base/agents.d/p.md, and none that this user has written", Owner(p))
+}
 
 // TestApart: a new project below another one is shown with what its agent may do there and the other one's may not, by the
 // definition, what the user trusted and the settings. A directory's name makes no line of a terminal.

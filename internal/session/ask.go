@@ -78,7 +78,7 @@ func (a *Agent) undecided(p approvals.Approval, id string, from origin) {
 	case root != "":
 		remedy = printable.Command("scopefs", "run", "--with", root)
 	default:
-		remedy = printable.Command("scopefs", "allow", "--remove-deny", scope.QuotePattern(p.Path))
+		remedy = a.attend("")
 	}
 	asked(fmt.Sprintf("it %s, which needs an approval (%s)", p.Describe(what, root), p.Rule), remedy)
 }

@@ -97,7 +97,7 @@ func (w *watches) refuse(from origin, e audit.Event) {
 	r := effect.Refusal{Path: e.Path, Op: e.Op, Rule: e.Rule, Host: e.RuleKind == string(scope.KindProtect)}
 	w.each(from, func(one *watched) {
 		switch same := func(o effect.Refusal) bool { return o.Path == r.Path }; {
-		case !changing(e.Op), slices.ContainsFunc(one.refused, same):
+		case !changing(e.Op) && e.Errno != "EACCES", slices.ContainsFunc(one.refused, same):
 		case len(one.refused) == maxRefused, one.bytes+len(r.Path) > maxRefusedBytes:
 			one.more++
 		default:
@@ -106,7 +106,8 @@ func (w *watches) refuse(from origin, e audit.Event) {
 	})
 }
 
-// changing reports whether an operation would have changed something. What was refused of others says what a rule hides.
+// changing reports whether an operation would have changed something. What was refused of others says what a rule hides, unless the
+// client got EACCES: it knows the path.
 func changing(op string) bool {
 	for o := scope.OpOpenWrite; o < scope.OpIoctl; o++ {
 		if o.String() == op {
@@ -155,15 +156,15 @@ func inquire(ctx context.Context, v interface {
 	return reply, err
 }
 
-// heldNow returns heldInRun with the number of changes that agents hold, unless that takes too long.
-func heldNow(ctx context.Context, all []*Agent) string {
+// heldNow returns said, which is heldInRun, with the number of changes that agents hold, unless that takes too long.
+func heldNow(ctx context.Context, all []*Agent, said string) string {
 	ctx, cancel := context.WithTimeout(ctx, effectsTime/4)
 	defer cancel()
 	n := 0
 	for _, of := range all {
 		reply, err := inquire(ctx, of, query.Request{Diff: &query.Branch{}})
 		if err != nil {
-			return heldInRun
+			return said
 		}
 		n += reply.Total
 	}
@@ -171,9 +172,9 @@ func heldNow(ctx context.Context, all []*Agent) string {
 	case 0:
 		return "nothing is held"
 	case 1:
-		return "1 change is held" + strings.TrimPrefix(heldInRun, "changes are held")
+		return "1 change is held" + strings.TrimPrefix(said, "changes are held")
 	}
-	return fmt.Sprint(n, " ", heldInRun)
+	return fmt.Sprint(n, " ", said)
 }
 
 // protectedNames returns what covers every name of the lists for protect.
@@ -189,11 +190,17 @@ var protectedNames = sync.OnceValue(func() func(rel string) bool {
 	return covers
 })
 
-// What is said of held changes: to the agent, and to the operator.
-const (
-	heldInCall = "changes are held and not listed here: diff lists them"
-	heldInRun  = "changes are held: scopefs diff, commit or discard"
-)
+// heldInCall is what an agent reads of held changes.
+const heldInCall = "changes are held and not listed here: diff lists them"
+
+// heldInRun is what the operator of a run reads of them, for all its directories.
+func heldInRun(v View) string {
+	of := ""
+	if def := v.Definition(); def.Branch != "" && def.HomeID() == def.Name {
+		of = " " + string(def.Name)
+	}
+	return "changes are held: scopefs diff" + of + ", commit" + of + " or discard" + of
+}
 
 // unlisted returns effects that say why the changes in a view cannot be listed; nil: they can. held says it of held ones.
 func unlisted(v View, held string) *effect.Effects {
@@ -376,7 +383,7 @@ func (b *Sandbox) Effects(ctx context.Context) *effect.Effects {
 	if b.view == nil || b.view.Unkept() != "" && len(b.roots) == 0 {
 		return nil
 	}
-	e, held := b.effectsIn(ctx, b.view), []*Agent{b.agent}
+	e, held, said := b.effectsIn(ctx, b.view), []*Agent{b.agent}, heldInRun(b.view)
 	e.Direct = e.Direct || b.view.Unkept() != "" // a line has said so
 	for _, id := range b.roots {
 		of, err := b.agent.Member(id)
@@ -384,12 +391,12 @@ func (b *Sandbox) Effects(ctx context.Context) *effect.Effects {
 			continue
 		}
 		root := b.effectsIn(ctx, of.View())
-		if addRoot(e, audit.Escape(of.View().Definition().Dir), root); root.Unknown == heldInRun {
+		if addRoot(e, audit.Escape(of.View().Definition().Dir), root); root.Unknown == said {
 			held = append(held, of)
 		}
 	}
-	if e.Unknown == heldInRun {
-		e.Unknown = heldNow(ctx, held)
+	if e.Unknown == said {
+		e.Unknown = heldNow(ctx, held, said)
 	}
 	logged := audit.Event{Event: audit.KindSandbox, Agent: string(b.agent.id), Session: b.Name, Op: "changes", Outcome: "listed"}
 	if logged.Changed, logged.Effects = prose.Logged(e); logged.Changed != nil {
@@ -407,7 +414,7 @@ func (b *Sandbox) Effects(ctx context.Context) *effect.Effects {
 
 // effectsIn returns what the sandbox has changed in one view.
 func (b *Sandbox) effectsIn(ctx context.Context, v View) *effect.Effects {
-	if why := unlisted(v, heldInRun); why != nil {
+	if why := unlisted(v, heldInRun(b.view)); why != nil {
 		return why
 	}
 	e, _ := effectsOf(ctx, v, history.Work{Session: b.Name, Began: b.began}, "")

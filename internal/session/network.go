@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
@@ -39,7 +40,8 @@ type network struct {
 	portLock  sync.Mutex     // guards what follows
 	ports     *sandbox.Ports // nil: none is needed
 	published []publication
-	inside    []uint16 // ports in the sandbox that lead to the host
+	inside    []uint16     // ports in the sandbox that lead to the host
+	led       atomic.Int64 // connections to them
 
 	mu           sync.Mutex
 	placeholders map[string]string // of credentials, by variable

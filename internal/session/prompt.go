@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,25 +9,30 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/config"
+	"github.com/scopefs/scopefs/internal/printable"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/approvals"
 	"github.com/scopefs/scopefs/tools/ask"
 )
 
-// nobody returns the command that makes approvals possible where there are none: a command
-// without a daemon cannot wait for one. It names no directory, because an agent gets it.
-func (a *Agent) nobody() string {
-	words := "scopefs daemon"
+// nobody is the hint for a client whose call nobody can approve.
+// It names no directory, because an agent gets it.
+func (a *Agent) nobody() string { return "ask your operator, who can " + a.attend("DIR") }
+
+// attend returns the command that makes approvals possible where there are none: a command
+// without a daemon cannot wait for one. dir stands for the directory; "": its name.
+func (a *Agent) attend(dir string) string {
+	words := []string{"scopefs", "daemon"}
 	if !a.Root {
-		words += " --user"
+		words = append(words, "--user")
 	}
-	directory := " --base DIR"
+	flag, name := "--base", a.Paths.Base
 	if def, err := a.Definition(); err == nil && def.Dir != "" {
 		if p, err := config.ProjectOf(def.Dir); err == nil && p.Base == a.Paths.Base {
-			directory = " --dir DIR"
+			flag, name = "--dir", def.Dir
 		}
 	}
-	return "ask your operator, who can approve in another terminal: " + words + directory
+	return "approve in another terminal: " + printable.Command(append(words, flag, cmp.Or(dir, name))...)
 }
 
 // prompt asks the operator whether a client's program may use a tool of its own. The

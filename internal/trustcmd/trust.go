@@ -53,7 +53,7 @@ func (o *options) check() error {
 		}
 	}
 	switch {
-	case (o.yes || o.deny) != (o.hash != ""):
+	case given <= 1 && (o.yes || o.deny) != (o.hash != ""):
 		return exit.Usagef("--yes and --hash: give both: --show prints the hash")
 	case given > 1, o.json && !o.show:
 		return exit.Usagef("--show, --yes, --deny and --revoke: give one of them, --json with --show alone")

@@ -201,7 +201,7 @@ func (p *Proxy) deny(ctx context.Context, a *access, r *refusal) *refusal {
 func (p *Proxy) tellRefused(a *access, r *refusal) {
 	if p.tenant.Refused != nil {
 		host := a.host
-		if a.way != "" { // no rule of hosts allows it
+		if a.way != "" || r.unmade { // no rule of hosts allows it
 			host = ""
 		}
 		if host != "" && a.port != 443 && a.port != 80 {

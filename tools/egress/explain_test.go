@@ -80,12 +80,13 @@ func TestUnmadeTold(t *testing.T) {
 	t.Parallel()
 	told := make(chan string, 8)
 	l := start(t, network.Spec{Allow: []network.HostRule{{Host: "a.example"}}}, func(_ *Options, c *Tenant) {
-		c.Refused = func(host, text, _ string) { told <- host + ": " + text }
+		c.Refused = func(host, text, remedy string) { told <- host + ": " + text + ": " + remedy }
 	})
+	const want = ": a.example cannot be resolved: check the name, and the name servers of this host" // no host that a rule would allow
 	assert.Contains(t, l.raw(t, "GET http://a.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n"), "502 ")
-	assert.Equal(t, "a.example: a.example cannot be resolved", <-told)
+	assert.Equal(t, want, <-told)
 	assert.Contains(t, l.raw(t, "CONNECT a.example:443 HTTP/1.1\r\nHost: a.example:443\r\n\r\n"), "502 ")
-	assert.Equal(t, "a.example: a.example cannot be resolved", <-told)
+	assert.Equal(t, want, <-told)
 	assert.False(t, failed("a.example", &net.OpError{Op: "dial", Err: context.Canceled}).unmade)
 	assert.False(t, failed("a.example", &net.OpError{Op: "read", Err: io.ErrUnexpectedEOF}).unmade)
 }

@@ -79,9 +79,9 @@ func failed(host string, err error) *refusal {
 		r.Message, r.unmade = fmt.Sprintf("%s is not reached: %v", host, up), true
 	case errors.Is(err, ErrAddress):
 		r = violates(scope.KindAddress, "public addresses", "%s has an address that is not public, or is this host's own", host)
-		r.remedy, r.cause = fmt.Sprintf("write address: IP into its rule in network.allow: %v", err), err
+		r.remedy, r.cause = fmt.Sprintf("scopefs allow %s --address IP: %v", host, err), err
 	case errors.As(err, &dns):
-		r.Message = host + " cannot be resolved"
+		r.Message, r.remedy = host+" cannot be resolved", "check the name, and the name servers of this host"
 	case errors.As(err, &cert):
 		r.Message = fmt.Sprintf("the certificate of %s is not valid: %v", host, cert.Err)
 	case errors.As(err, &record) || errors.As(err, &alert) && alert.Op == "remote error": // crypto/tls exports no type for an alert

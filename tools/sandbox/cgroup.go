@@ -337,9 +337,12 @@ func controllers(l Limits) []string {
 }
 
 func missingGroup(controller string, err error) error {
+	if at, ok := errors.AsType[*os.PathError](err); ok {
+		err = at.Err // the path says nothing to whoever has set the limit
+	}
 	return &MissingError{
 		fmt.Sprintf("limits: no control group for %s (%v)", controller, err),
-		"run the daemon as root, or as a systemd service with Delegate=yes DelegateSubgroup=" + daemonGroup,
+		"remove the limit, or run as root, or as a systemd service with Delegate=yes DelegateSubgroup=" + daemonGroup,
 	}
 }
 

@@ -117,6 +117,12 @@ func TestLimitsRefused(t *testing.T) {
 	}
 }
 
+// TestMissingGroup: the error of a limit has no path of the host's control groups.
+func TestMissingGroup(t *testing.T) {
+	err := missingGroup("memory", &os.PathError{Op: "mkdir", Path: "/sys/fs/cgroup/x", Err: os.ErrPermission})
+	assert.ErrorContains(t, err, "limits: no control group for memory (permission denied): remove the limit, or ")
+}
+
 func TestFindCgroups(t *testing.T) {
 	mounts, err := mountinfo.GetMountsFromReader(strings.NewReader(`25 20 0:22 / /sys/fs/cgroup ro,nosuid shared:9 - tmpfs tmpfs ro,mode=755
 26 25 0:23 / /sys/fs/cgroup/unified rw,nosuid shared:10 - cgroup2 cgroup2 rw,nsdelegate
