@@ -193,7 +193,6 @@ func (c *correction) note(r *journal.Record) {
 // check finds out whether a record has happened. One that is not settled was in flight when the process was killed: each write
 // of a journal takes with it what was settled before.
 func (c *correction) check(r *journal.Record) {
-	tree := c.s.tree
 	void := func() {
 		c.void[r.Seq] = true
 		c.note(&journal.Record{Kind: journal.Void, Of: r.Seq})
@@ -202,7 +201,7 @@ func (c *correction) check(r *journal.Record) {
 	switch {
 	case r.Kind == journal.Made && c.settled[r.Seq]:
 	case r.Kind == journal.Made:
-		st, err := tree.Stat(r.Path)
+		st, err := c.s.tree.Stat(r.Path)
 		known := r.Object != beneath.FileID{} // by an undo, which has made it before
 		if err != nil || known && plain(st.ID()) != r.Object || !known && st.ID().Birth != 0 && uint64(st.ID().Birth)+clockTick < r.Seq {
 			void()
