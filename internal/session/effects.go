@@ -128,8 +128,13 @@ func effectsOf(ctx context.Context, v View, w history.Work, client string) (e *e
 	ctx, cancel := context.WithTimeout(ctx, effectsTime)
 	defer cancel()
 	reply, err := inquire(ctx, v, query.Request{Effects: &w, Client: client})
-	if err != nil || reply.Effects == nil {
-		return unknown("the view did not answer")
+	switch {
+	case ctx.Err() != nil:
+		return unknown(fmt.Sprintf("the view did not answer within %v", effectsTime))
+	case err != nil: // of the view, or of the connection to it
+		return unknown(audit.Escape(tools.Clip(err.Error(), 200)))
+	case reply.Effects == nil:
+		return unknown("the view's answer lacks it")
 	}
 	e = reply.Effects
 	e.Unknown, e.Direct = "", false

@@ -1,12 +1,16 @@
 package session
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/fs/history"
 )
 
 // TestWatches: a watch says whether a process of its call or sandbox has asked to change something, once: of a call that has not, no view
@@ -46,4 +50,30 @@ func TestTold(t *testing.T) {
 		told.set(fmt.Sprint(n), 1)
 	}
 	assert.LessOrEqual(t, len(told.until), maxTold)
+}
+
+// answering is a view that answers each request about its history so.
+type answering struct {
+	View
+	text string
+	err  error
+}
+
+func (v answering) History(context.Context, json.RawMessage) (json.RawMessage, error) {
+	return json.RawMessage(v.text), v.err
+}
+
+// TestEffectsUnknown: an answer says why the changes are not known, in one line.
+func TestEffectsUnknown(t *testing.T) {
+	for want, v := range map[string]answering{
+		"generation 1: it was given up\\x0ax": {err: errors.New("generation 1: it was given up\nx")},
+		"the view's answer lacks it":          {text: "{}"},
+	} {
+		e, _ := effectsOf(t.Context(), v, history.Work{}, "")
+		assert.Equal(t, "what changed is not known: "+want, e.Unknown)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	e, _ := effectsOf(ctx, answering{err: ctx.Err()}, history.Work{}, "")
+	assert.Equal(t, "what changed is not known: the view did not answer within 2s", e.Unknown)
 }
