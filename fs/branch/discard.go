@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -122,31 +123,35 @@ type discard struct {
 	bound  bool // to a hash
 }
 
-// agreed returns the entries that patterns cover, with those that need them. With a hash, a Diff with these patterns has it, and
-// these entries.
+// agreed returns the entries that patterns cover, with those that need them: a Diff with these patterns has them, and the hash, if one is
+// given.
 func (b *Branch) agreed(ctx context.Context, all []Entry, paths []string, needs [][]int, hash string) ([]Entry, error) {
 	entries, err := selected(all, paths, needs)
-	if err != nil || hash == "" {
-		return entries, err
+	if err != nil {
+		return nil, err
 	}
 	s := &Set{}
-	if s.Entries, err = selected(all, paths, dependencies(all)); err != nil {
-		return nil, err
+	if s.Entries, err = selected(all, paths, dependencies(all)); err == nil && hash != "" {
+		err = b.hashMerged(ctx, s, nil)
 	}
-	if err := b.hashMerged(ctx, s, nil); err != nil {
-		return nil, err
+	if err == nil && s.Hash != hash {
+		err = ErrChanged
 	}
-	if s.Hash != hash {
-		return nil, ErrChanged
+	if err != nil {
+		return nil, err
 	}
 	shown := map[string]bool{}
 	for _, e := range s.Entries {
 		shown[e.Path] = true
 	}
+	var more []string
 	for _, e := range entries {
 		if !shown[e.Path] {
-			return nil, fmt.Errorf("%s goes with them, and was not shown: give its path, too", e.Path)
+			more = append(more, e.Path)
 		}
+	}
+	if len(more) > 0 {
+		return nil, fmt.Errorf("%d more would go with them: give their paths, too: %s", len(more), strings.Join(more[:min(len(more), 10)], ", "))
 	}
 	return entries, nil
 }

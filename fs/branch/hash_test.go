@@ -158,3 +158,18 @@ func TestCommitCheck(t *testing.T) {
 	assert.Empty(t, r.Taken)
 	assert.Equal(t, before, tree(t, f.base))
 }
+
+// TestDiscardMore: a discard of paths drops what a diff of them lists, and nothing more.
+func TestDiscardMore(t *testing.T) {
+	f := newFork(t, "d/e/", "d/a=1")
+	f.rename(f.merged, "d", "x")
+	f.make(f.merged, "d=junk", "x/e/n=work")
+	was := f.diff()
+	_, _, err := f.Discard(t.Context(), []string{"d"}, "")
+	require.ErrorContains(t, err, "1 more would go with them: give their paths, too: x/e/n")
+	assert.Equal(t, was, f.diff())
+	done, _, err := f.Discard(t.Context(), []string{"d", "x/e/n"}, "")
+	require.NoError(t, err)
+	assert.Equal(t, 3, done)
+	assert.Empty(t, f.diff())
+}
