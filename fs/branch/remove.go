@@ -62,18 +62,8 @@ func Remove(state *beneath.Root, names ...string) error {
 	return failed
 }
 
-// ownMark is the attribute of MarkOwn.
-const ownMark = "trusted.scopefs.branch"
-
-// MarkOwn lets Remove empty a directory of State that is not of the agent's user. name must have been made by the caller.
-func MarkOwn(state *beneath.Root, name string, id beneath.FileID) error {
-	f, err := state.Open(name, unix.O_RDONLY|unix.O_DIRECTORY, id)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return f.Setxattr(ownMark, []byte("1"), 0)
-}
+// OwnMark is an attribute that lets Remove empty a directory of State that is not of the agent's user.
+const OwnMark = "trusted.scopefs.branch"
 
 // removal is a Remove. Directories that are not empty move to State first: no depth needs more descriptors.
 type removal struct {
@@ -165,7 +155,7 @@ func (r *removal) open(dir beneath.Dir, name string, private bool) (beneath.File
 	if st.Uid == r.owner || private && r.isPrivate(&st) {
 		return f, nil
 	}
-	if n, err := f.Getxattr(ownMark, nil); err == nil && n > 0 {
+	if n, err := f.Getxattr(OwnMark, nil); err == nil && n > 0 {
 		return f, nil
 	}
 	f.Close()

@@ -3,6 +3,7 @@ package history
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/scopefs/scopefs/fs/history/journal"
@@ -14,15 +15,12 @@ const (
 	nearlyFull = 0.9      // of the bound
 )
 
-// prune gives up the oldest generations while the history is over its bounds. With full it gives up at least one.
-func (s *Store) prune(full bool) {
+// prune gives up the oldest generations while the history is over its bounds. With full it gives up one at least, with firm it spares none.
+func (s *Store) prune(full, firm bool) {
 	if !s.turn.TryLock() { // an undo needs them
 		return
 	}
 	defer s.turn.Unlock()
-	s.mu.Lock()
-	s.since = 0
-	s.mu.Unlock()
 	all, err := s.generations()
 	if err != nil {
 		s.opt.Logger.Error("history: prune", "err", err)
@@ -33,17 +31,20 @@ func (s *Store) prune(full bool) {
 		total += p.bytes
 	}
 	s.mu.Lock()
+	s.since = 0
 	for _, g := range s.open {
-		total += g.bytesNow()
+		g.mu.Lock()
+		total += g.bytes + g.log.Size()
+		g.mu.Unlock()
 	}
 	s.mu.Unlock()
 	count, reason := 0, ""
 	for _, p := range all {
-		why := s.excess(p, total)
+		why, old := s.excess(p, total)
 		if full && why == "" && count == 0 {
 			why = whyFull
 		}
-		if why == "" {
+		if why == "" || !firm && !old && s.spares(all, p, total) {
 			break
 		}
 		if !p.ended {
@@ -65,28 +66,35 @@ func (s *Store) prune(full bool) {
 	s.fills = fills
 }
 
-func (g *generation) bytesNow() int64 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.bytes + g.log.Size()
+// spares reports whether a generation stays all the same: the last but undos, and its session's while all take twice the bound at most.
+func (s *Store) spares(all []past, p past, total int64) bool {
+	size, _ := s.bound()
+	for i := len(all) - 1; i >= 0; i-- {
+		if last, err := s.outline(all[i]); err == nil && last.some && last.Undo == nil {
+			g, err := s.outline(p)
+			owner := cmp.Or(g.Parent, g.Session)
+			return p.began >= last.began || err == nil && owner != "" && owner == cmp.Or(last.Parent, last.Session) && float64(total) <= 2*size
+		}
+	}
+	return false
 }
 
 const whyFull = "the file system is full"
 
 // excess returns why the oldest generation must go; "" if it may stay.
-func (s *Store) excess(p past, total int64) string {
+func (s *Store) excess(p past, total int64) (why string, old bool) {
 	if s.opt.Age > 0 && time.Since(timeOf(p.began)) > s.opt.Age {
-		return fmt.Sprintf("older than %v", s.opt.Age)
+		return fmt.Sprintf("older than %v", s.opt.Age), true
 	}
 	if size, of := s.bound(); size > 0 && float64(total) > size {
-		return "more than " + of
+		return "more than " + of, false
 	}
 	f := s.top.Self()
 	st, err := f.StatFS()
 	if err == nil && st.Blocks > 0 && (float64(st.Bavail) < float64(st.Blocks)*freeShare || s.opt.Quota.Full()) && p.bytes > 0 {
-		return whyFull
+		return whyFull, false
 	}
-	return ""
+	return "", false
 }
 
 // bound returns how many bytes the history may use, and what that is; 0: there is no bound.
@@ -115,15 +123,12 @@ func (s *Store) remove(name string) error {
 		return err
 	}
 	defer d.Close()
+	names = append(slices.DeleteFunc(names, func(kept string) bool { return kept == journal.Name }), journal.Name)
 	for _, kept := range names {
-		if kept == journal.Name {
-			continue
-		}
-		if err := s.links.drop(d, kept); err != nil {
+		if err := s.links.drop(d, kept); err != nil && kept != journal.Name {
 			return err
 		}
 	}
-	_ = s.links.drop(d, journal.Name)
 	if st, err := s.top.Stat(name); err == nil {
 		defer s.opt.Quota.Freed(&st)
 	}

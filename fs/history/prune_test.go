@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -80,8 +81,8 @@ func TestNearlyFull(t *testing.T) {
 		c.host(name, string(make([]byte, size)))
 		c.unlink(name)
 		c.store.endAll(func(*generation) bool { return true })
-		c.store.prune(false)
-		c.store.prune(false)
+		c.store.prune(false, false)
+		c.store.prune(false, false)
 	}
 	keep("half", 596<<10)
 	assert.Empty(t, said)
@@ -107,7 +108,7 @@ func TestManyKept(t *testing.T) {
 			c.unlink(name)
 		}
 		c.store.endAll(func(*generation) bool { return true })
-		c.store.prune(false)
+		c.store.prune(false, false)
 		kept := 0
 		generations, err := os.ReadDir(c.kept)
 		require.NoError(t, err)
@@ -121,4 +122,41 @@ func TestManyKept(t *testing.T) {
 	assert.Less(t, most, 300)
 	require.NotEmpty(t, said)
 	assert.Equal(t, "0 more than 90 % of 1048576 bytes: the oldest generations go next", said[0])
+}
+
+// TestSpared: neither a start of a view nor a disk that is full costs the last session what it has destroyed, unless its drafts take more
+// than twice the bound; then the oldest go.
+func TestSpared(t *testing.T) {
+	const bound = 1 << 20
+	c := newClient(t)
+	c.close()
+	c.open(Options{Size: bound})
+	destroy := func(session, name string, size int) {
+		c.label = Label{Session: session, Call: name}
+		c.host(name, strings.Repeat("x", size))
+		c.unlink(name)
+		c.store.endAll(func(*generation) bool { return true })
+		c.close()
+		c.open(Options{Size: bound})
+		c.store.prune(true, false)
+	}
+	kept := func(session string) (names []string) {
+		list, _ := c.store.Changes(Selection{Session: session}) // an error: it has none
+		for _, one := range list {
+			names = append(names, one.Path)
+		}
+		return names
+	}
+	destroy("one", "large", 3*bound)
+	assert.Equal(t, []string{"large"}, kept("one"), "the last change")
+	destroy("two", "a", bound/2)
+	assert.Empty(t, kept("one"), "another session has followed")
+	assert.Equal(t, []string{"a"}, kept("two"))
+	destroy("two", "b", bound)
+	assert.Equal(t, []string{"a", "b"}, kept("two"), "less than twice the bound")
+	destroy("two", "c", bound/2)
+	assert.Equal(t, []string{"b", "c"}, kept("two"), "more than that")
+	c.undo(Selection{Calls: []string{"c"}})
+	c.store.prune(true, false)
+	assert.FileExists(t, filepath.Join(c.dir, "c"))
 }

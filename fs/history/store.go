@@ -184,17 +184,17 @@ func (s *Store) Close() {
 func (s *Store) work() {
 	age := time.NewTicker(time.Minute)
 	defer age.Stop()
-	s.prune(false)
+	s.prune(false, false)
 	for synced := time.Now(); ; {
 		select {
 		case <-s.ending:
 			return
 		case <-age.C:
-			s.prune(false)
+			s.prune(false, false)
 			continue
 		case <-s.opt.Quota.Refusals(): // the second time gives up what the first has ended
-			s.prune(false)
-			s.prune(false)
+			s.prune(false, true)
+			s.prune(false, true)
 			continue
 		case <-s.wake:
 		}
@@ -221,7 +221,7 @@ func (s *Store) work() {
 			synced = time.Now()
 		}
 		if due || full {
-			s.prune(full)
+			s.prune(full, false)
 		}
 		if lost {
 			s.listLost()

@@ -13,20 +13,25 @@ import (
 	"github.com/scopefs/scopefs/integration/harness"
 )
 
-// TestPruned: what a history gives up is an event of the log.
+// TestPruned: what a history gives up is an event of the log. The last session stays.
 func TestPruned(t *testing.T) {
 	k := keep(t, map[string]string{"a": "view: {changes: kept}\nhistory: {size: 1MiB}"})
 	harness.Plant(t, k.Scope("a"), "big="+strings.Repeat("x", 2<<20))
 	k.Must("run", "-T", "a", "--", "rm", "big")
 	k.Must("down", "a")
 	k.Must("up", "a")
+	k.Must("undo", "a", "--session", "last")
+	k.Must("run", "-T", "a", "--", "rm", "big")
+	k.Must("run", "-T", "a", "--", "touch", "new")
+	k.Must("down", "a")
+	k.Must("up", "a")
 	want := audit.Event{Event: audit.KindHistory, Op: "pruned", Outcome: "done"}
 	k.Eventually("the log says so", func() bool { return k.Recorded("a", want) })
 	for _, e := range k.Events("a") {
-		if e.Op == "pruned" {
-			assert.Equal(t, "1 generations: more than 1048576 bytes", e.Detail)
+		if e.Op == "pruned" && e.Outcome == "done" {
+			assert.Equal(t, "3 generations: more than 1048576 bytes", e.Detail)
 			assert.Contains(t, k.Must("why", fmt.Sprint(e.Seq)),
-				"did: the oldest part of the history was given up, 1 generations: more than 1048576 bytes\n")
+				"did: the oldest part of the history was given up, 3 generations: more than 1048576 bytes\n")
 		}
 	}
 }

@@ -107,7 +107,7 @@ func give(dir *beneath.Root, name string, to account.User, mode uint32, mark boo
 		err = fmt.Errorf("%s: %w", name, beneath.ErrStale)
 	}
 	if err == nil && mark {
-		err = branch.MarkOwn(dir, name, st.ID())
+		err = markOwn(dir, name, st.ID())
 	}
 	if err == nil {
 		err = f.Chown(int(to.UID), int(to.GID))
@@ -116,6 +116,16 @@ func give(dir *beneath.Root, name string, to account.User, mode uint32, mark boo
 		return err
 	}
 	return f.Chmod(mode)
+}
+
+// markOwn lets branch.Remove empty a directory that is not of the agent's user.
+func markOwn(dir *beneath.Root, name string, id beneath.FileID) error {
+	f, err := dir.Open(name, unix.O_RDONLY|unix.O_DIRECTORY, id)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Setxattr(branch.OwnMark, []byte("1"), 0)
 }
 
 // isNew reports whether only this process's user can have made an object.
