@@ -159,9 +159,7 @@ const maxLost = 1000
 
 // crowded makes the oldest generations go.
 func (s *Store) crowded() {
-	s.mu.Lock()
-	s.cramped = true
-	s.mu.Unlock()
+	s.cramped.Store(true)
 	s.stir()
 }
 

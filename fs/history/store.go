@@ -93,7 +93,7 @@ type Store struct {
 	since   int64     // bytes kept since the last prune
 	lost    []loss    // changes that are not in a journal yet
 	blocks  map[beneath.FileID][]blocksOf
-	cramped bool // a change was refused because the file system is full
+	cramped atomic.Bool // a change was refused because the file system is full
 
 	interrupted []interrupted // guarded by turn
 	fills       bool          // likewise: Options.Dropped knows that the history is nearly full
@@ -206,8 +206,7 @@ func (s *Store) work() {
 		s.mu.Lock()
 		all := slices.Collect(maps.Values(s.open))
 		due, lost := s.since > pruneBytes, len(s.lost) > 0
-		full := s.cramped || slices.ContainsFunc(s.lost, func(l loss) bool { return l.why == whyFull })
-		s.cramped = false
+		full := s.cramped.Swap(false) || slices.ContainsFunc(s.lost, func(l loss) bool { return l.why == whyFull })
 		s.mu.Unlock()
 		for _, g := range all {
 			g.flush()

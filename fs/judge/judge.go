@@ -15,8 +15,10 @@ import (
 
 // Permitted returns an error for a decision that denies.
 func Permitted(d scope.Decision) error {
-	if !d.Allow {
+	if !d.Allow && d.Access != scope.Hide { // an agent's undo says it, too: that rule may have the name of a path that it hides
 		return fmt.Errorf("%w: %s", scope.ErrDenied, cmp.Or(d.Rule, d.Access.String()))
+	} else if !d.Allow {
+		return scope.ErrDenied
 	}
 	return nil
 }

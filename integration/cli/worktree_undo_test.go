@@ -165,6 +165,6 @@ func TestUndoRule(t *testing.T) {
 		}
 		out := w.scopefs("undo", "-n", "--session", "last").Stdout
 		assert.Contains(t, out, "conflict: d/x: the agent's rules do not allow it: d/x: read\n")
-		assert.Contains(t, out, "conflict: l: the agent's rules do not allow it: l: hide\n")
+		assert.Contains(t, out, "conflict: l: the agent's rules do not allow it\n")
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/fs/history/query"
-	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/file"
 	filemessage "github.com/scopefs/scopefs/tools/file/message"
@@ -411,14 +410,6 @@ type problem struct {
 	Why  string `json:"why"`
 }
 
-// whyOf returns why something is not taken back, as an agent reads it: a rule may have the name of a path that it hides.
-func whyOf(p *history.Problem) string {
-	if denied := scope.ErrDenied.Error(); strings.HasPrefix(p.Why, denied) {
-		return denied
-	}
-	return p.Why
-}
-
 // Content returns a line for each step and problem.
 func (o undone) Content() []tools.Content {
 	var b strings.Builder
@@ -495,9 +486,9 @@ func (o *undone) add(at place, e query.Entry) (err error) {
 	}
 	switch {
 	case e.Conflict != nil && len(o.Conflicts) < maxListed:
-		o.Conflicts = append(o.Conflicts, problem{name(e.Conflict.Path), whyOf(e.Conflict)})
+		o.Conflicts = append(o.Conflicts, problem{name(e.Conflict.Path), e.Conflict.Why})
 	case e.Unkept != nil && len(o.NotKept) < maxListed:
-		o.NotKept = append(o.NotKept, problem{name(e.Unkept.Path), whyOf(e.Unkept)})
+		o.NotKept = append(o.NotKept, problem{name(e.Unkept.Path), e.Unkept.Why})
 	case e.Step != nil && len(o.Steps) < maxListed:
 		s := step{string(e.Step.Action), name(e.Step.Path), ""}
 		if e.Step.To != "" {

@@ -52,7 +52,7 @@ const (
 	otherTime    = time.Millisecond      // of a processor, for a request that is no call: its answer may list all tools
 	refusedTimes = 4                     // how often the time to parse a call is for its refusal: the door parses it again, and says why
 	largeMessage = 1 << 20               // bytes of a message that keeps its buffer, and whose memory is collected at once
-	largeRoom    = 32 << 20              // bytes that a large message may take before memory is collected for it
+	largeRoom    = 16 << 20              // bytes that a large message may take before memory is collected for it
 	collectTime  = 20 * time.Millisecond // that the collection counts at most: it may have waited for a processor
 	maxNotes     = 64                    // notifications of a session over HTTP that the SDK has
 )
