@@ -430,10 +430,19 @@ func TestProjectStop(t *testing.T) {
 	p.env = append(p.env, "XDG_RUNTIME_DIR=")
 	own := p.command("one", "daemon", "--user", "--dir", ".")
 	require.NoError(t, own.Start())
-	p.Eventually("it answers", func() bool { return harness.Finish(t, p.command("one", "ps")).Code == 0 })
+	ended := make(chan error, 1)
+	go func() { ended <- own.Wait() }()
 	o := p.scopefs("daemon", "--user", "--stop")
 	assert.Equal(t, 1, o.Code)
 	assert.Contains(t, o.Stderr, "without it a user has no daemon: scopefs daemon --stop --dir DIR")
-	stop("--user")
-	assert.NoError(t, own.Wait())
+	p.Eventually("it ends", func() bool {
+		stop("--user") // before it has started there is nothing to end
+		select {
+		case err := <-ended:
+			assert.NoError(t, err)
+			return true
+		default:
+			return false
+		}
+	})
 }

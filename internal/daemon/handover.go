@@ -44,6 +44,9 @@ func Signals(ctx context.Context) (_ context.Context, end func()) {
 // stopTime bounds the end of a daemon. A process that waits for a frozen disk keeps it up.
 const stopTime = time.Minute
 
+// askPause is between two requests to a daemon to end.
+const askPause = 100 * time.Millisecond
+
 // Stop ends the daemon with a run directory, and what it or the last one has left to the next. No mount is left.
 func Stop(p config.Paths) error {
 	if err := stop(p); err != nil {
@@ -64,13 +67,14 @@ func stop(p config.Paths) error {
 		return err
 	}
 	defer lock.Close()
-	if waitFree(lock, time.Time{}) != nil { // a daemon without a holder that could end it
-		ctx, cancel := context.WithTimeout(context.Background(), stopTime)
-		defer cancel()
-		err := api.NewClient(p).Stop(ctx) // it may end before it has answered
-		if late := waitFree(lock, time.Now().Add(stopTime)); late != nil {
+	end := time.Now().Add(stopTime)
+	ctx, cancel := context.WithDeadline(context.Background(), end)
+	defer cancel()
+	for late := waitFree(lock, time.Time{}); late != nil; late = waitFree(lock, time.Now().Add(askPause)) {
+		if time.Now().After(end) {
 			return fmt.Errorf("not ended within %v: %w", stopTime, cmp.Or(err, late))
 		}
+		err = api.NewClient(p).Stop(ctx) // a daemon without a holder that could end it; one that starts answers later
 	}
 	if p.Run, err = filepath.EvalSymlinks(p.Run); err != nil {
 		return err
