@@ -28,7 +28,7 @@ func IndexSum(root *beneath.Root, at, rel string, st *beneath.Stat) []byte {
 	return nil
 }
 
-// refreshed reports whether the host has only refreshed git's index since a record has left it. The index of now stands for that one then.
+// refreshed reports whether the host has only refreshed git's index since a record has left it. Then the present index stands for that one.
 func (w *world) refreshed(e *entry, t thing) bool {
 	if e.Kind != journal.Moved && e.Kind != journal.Restored || !t.regular() {
 		return false

@@ -141,7 +141,7 @@ func TestUndoGitBetween(t *testing.T) {
 }
 
 // TestUndoRefreshedIndex: the host's git status writes the index that the changes, or an undo of them, have left: undo and redo go on. An
-// index with another entry is a conflict. What was refused is done later, when nothing is in the way any more.
+// index with another entry is a conflict. A later redo does what was refused, once nothing is in the way.
 func TestUndoRefreshedIndex(t *testing.T) {
 	program := need.Program(t, "git")
 	c := newClient(t)

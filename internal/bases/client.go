@@ -82,7 +82,8 @@ func Stop(ctx context.Context) error {
 		return err
 	}
 	if own.Run == "" {
-		return errors.New("XDG_RUNTIME_DIR is not set, and without it a user has no daemon: scopefs daemon --stop --dir DIR ends that of a project")
+		return errors.New("XDG_RUNTIME_DIR is not set, and without it a user has no daemon: " +
+			"scopefs daemon --stop --dir DIR ends that of a project")
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*endTime)
 	defer cancel()

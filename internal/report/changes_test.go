@@ -80,7 +80,7 @@ func TestChangesPrint(t *testing.T) {
 }
 
 // TestGitFolded: git's own files are one line, in lists of changes and of what is held, and in a dry run. What has a mark is listed, and so
-// is what configures git. Each has a line if each is asked for.
+// is what configures git. With each, every file has a line.
 func TestGitFolded(t *testing.T) {
 	file := func(path string) FileChange {
 		return FileChange{Change: history.Change{Kind: history.Changed, Path: path, Type: "file", OldSize: 1, NewSize: 1}}

@@ -100,7 +100,7 @@ func Worktree(made *config.Project) string {
 	return ""
 }
 
-// Owner returns a line if the directory of a project that was made now is another user's, who may have rules for agents there.
+// Owner returns a line if the directory of a new project belongs to another user, who may have rules for agents there.
 func Owner(made *config.Project) string {
 	st, err := os.Stat(made.Dir)
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 )
 
 // TestModelOthers has the agent and the host change the same files in turn, and takes the session's changes back, several times. Each
-// file is then the host's last version, or a conflict; the host may have removed the file after that. No text of the host is lost that the host has not replaced itself.
+// file is then the host's last version, or a conflict; the host may have removed the file after that. No text of the host is lost that
+// the host has not replaced itself.
 func TestModelOthers(t *testing.T) {
 	seeds, first := need.Rounds("SCOPEFS_TEST_HISTORY_SEEDS", 40, 300), need.Rounds("SCOPEFS_TEST_HISTORY_FIRST", 0, 0)
 	for seed := first; seed < first+seeds; seed++ {
