@@ -163,7 +163,7 @@ func inquire(ctx context.Context, v interface {
 
 // heldNow returns said, which is heldInRun, with the number of changes that agents hold, unless that takes too long.
 func heldNow(ctx context.Context, all []*Agent, said string) string {
-	ctx, cancel := context.WithTimeout(ctx, effectsTime/4)
+	ctx, cancel := context.WithTimeout(ctx, effectsTime)
 	defer cancel()
 	n := 0
 	for _, of := range all {
