@@ -40,6 +40,7 @@ import (
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/approvals"
 	"github.com/scopefs/scopefs/tools/limit"
@@ -140,7 +141,7 @@ func New(opt Options) (*Daemon, error) {
 	go reserveDescriptors()
 	process, unused := firstLogger(opt.Logger) // while the rest is read
 	defer unused()
-	go agents.ReadBuiltin() // likewise
+	go hosts.BuiltinPresets() // likewise
 	stamp := opt.Paths.SettingsStamp()
 	settings, err := config.Load(opt.Paths, hostChecks())
 	if err != nil {
