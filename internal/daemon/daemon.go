@@ -258,9 +258,8 @@ func (d *Daemon) execStore(ctx context.Context, store string, p *config.StorePro
 
 // hostChecks returns the checks of scopefs.yaml that need this host.
 func hostChecks() config.Checks {
-	return config.Checks{Tools: session.Tools(), Stores: session.StoreTools(stores.Known), Expose: sandbox.Exposable, Runner: func(h config.Settings) error {
-		return sandbox.Runnable(h.Runner[0], h.Expose, h.Env)
-	}}
+	return config.Checks{Tools: session.Tools(), Stores: session.StoreTools(stores.Known), Expose: sandbox.Exposable,
+		Runner: func(h config.Settings) error { return sandbox.Runnable(h.Runner[0], h.Expose, h.Env) }}
 }
 
 // openLog opens the log that a process writes.
