@@ -40,6 +40,7 @@ import (
 	"github.com/scopefs/scopefs/internal/view"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/approvals"
 	"github.com/scopefs/scopefs/tools/limit"
@@ -140,13 +141,9 @@ func New(opt Options) (*Daemon, error) {
 	go reserveDescriptors()
 	process, unused := firstLogger(opt.Logger) // while the rest is read
 	defer unused()
-	go agents.ReadBuiltin() // likewise
-	checks, err := hostChecks()
-	if err != nil {
-		return nil, err
-	}
+	go hosts.BuiltinPresets() // likewise
 	stamp := opt.Paths.SettingsStamp()
-	settings, err := config.Load(opt.Paths, checks)
+	settings, err := config.Load(opt.Paths, hostChecks())
 	if err != nil {
 		return nil, err
 	}
@@ -260,11 +257,9 @@ func (d *Daemon) execStore(ctx context.Context, store string, p *config.StorePro
 }
 
 // hostChecks returns the checks of scopefs.yaml that need this host.
-func hostChecks() (config.Checks, error) {
-	all, err := session.Tools()
-	return config.Checks{Tools: all, Stores: session.StoreTools(stores.Known), Expose: sandbox.Exposable, Runner: func(h config.Settings) error {
-		return sandbox.Runnable(h.Runner[0], h.Expose, h.Env)
-	}}, err
+func hostChecks() config.Checks {
+	return config.Checks{Tools: session.Tools(), Stores: session.StoreTools(stores.Known), Expose: sandbox.Exposable,
+		Runner: func(h config.Settings) error { return sandbox.Runnable(h.Runner[0], h.Expose, h.Env) }}
 }
 
 // openLog opens the log that a process writes.

@@ -133,11 +133,7 @@ var outcomes = map[agent.Change]string{agent.NewRules: reloadRules, agent.Restar
 
 // settingsChanged reports a scopefs.yaml that is not the one the daemon started with.
 func (d *Daemon) settingsChanged() []api.Reloaded {
-	checks, err := hostChecks()
-	var now config.Settings
-	if err == nil {
-		now, err = config.Load(d.Paths, checks)
-	}
+	now, err := config.Load(d.Paths, hostChecks())
 	switch {
 	case err != nil:
 		return []api.Reloaded{{Outcome: reloadKept, Error: err.Error()}}

@@ -71,11 +71,7 @@ func read(p config.Paths, before *Set, signed *string) *Set {
 
 // Host reads scopefs.yaml.
 func Host(p config.Paths) (config.Settings, error) {
-	tools, err := session.Tools()
-	if err != nil {
-		return config.Settings{}, err
-	}
-	return config.Load(p, config.Checks{Tools: tools, Stores: session.StoreTools(stores.Known)})
+	return config.Load(p, config.Checks{Tools: session.Tools(), Stores: session.StoreTools(stores.Known)})
 }
 
 // Agent loads one agent as a daemon that started now would.

@@ -77,10 +77,7 @@ func readImport(file string, src imports.Source) ([]*Definition, error) {
 	if src.Text, err = io.ReadAll(io.LimitReader(f, imports.MaxSource+1)); err != nil {
 		return nil, err
 	}
-	src.File, src.Env = file, os.LookupEnv
-	if src.Tools, err = session.Tools(); err != nil {
-		return nil, err
-	}
+	src.File, src.Env, src.Tools = file, os.LookupEnv, session.Tools()
 	results, err := imports.Convert(src)
 	if err != nil {
 		return nil, err

@@ -125,9 +125,9 @@ func describeExtension(source, dir string) (one Extension, err error) {
 // converted returns an agent's file of the copy, converted there if it is one of gemini-cli. It adds what is lost to the
 // warnings.
 func (one *Extension) converted(copied *os.Root, m *imports.Manifest, file string, text []byte) ([]byte, error) {
-	tools, err := session.Tools()
-	if err != nil || !imports.OfGemini(text, tools) {
-		return text, err
+	tools := session.Tools()
+	if !imports.OfGemini(text, tools) {
+		return text, nil
 	}
 	results, err := imports.Convert(imports.Source{File: file, Text: text, Format: imports.Gemini, Tools: tools})
 	if err != nil {

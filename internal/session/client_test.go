@@ -21,8 +21,7 @@ func TestTools(t *testing.T) {
 	c := &client{agent: &Agent{Daemon: nothing{}, Shared: &Shared{Host: &account.Host{}, Settings: config.Settings{Host: agents.Host{Memory: true}, Approve: config.Approve{Wait: 1}}}}}
 	all, err := c.tools(file.New(worker.New(worker.In(c, c.dirs))), bash.NewShell(c), "")
 	require.NoError(t, err)
-	known, err := Tools()
-	require.NoError(t, err)
+	known := Tools()
 	require.Len(t, known, len(all))
 	listed := map[catalog.Listed][]string{}
 	for i, tool := range all {
@@ -37,12 +36,6 @@ func TestTools(t *testing.T) {
 		catalog.ListedTask: {"discard"},
 	}, listed)
 	assert.True(t, known.Match("builtin:shell", "bash") && known.Match("builtin:run_shell_command", "bash"))
-}
-
-func BenchmarkTools(b *testing.B) {
-	for b.Loop() {
-		_, _ = Tools()
-	}
 }
 
 // TestToolsSay: the description of each tool says what it does, its bounds, and what to use instead, and is short. A model has

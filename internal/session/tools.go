@@ -3,8 +3,8 @@ package session
 import (
 	"errors"
 	"path/filepath"
+	"slices"
 
-	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/catalog"
@@ -14,16 +14,9 @@ import (
 	"github.com/scopefs/scopefs/tools/changes"
 	"github.com/scopefs/scopefs/tools/file"
 	"github.com/scopefs/scopefs/tools/file/profile"
-	"github.com/scopefs/scopefs/tools/file/worker"
 	"github.com/scopefs/scopefs/tools/memory"
 	"github.com/scopefs/scopefs/tools/skill"
 )
-
-// ownTool is a tool of scopefs itself, and when a computed list of tools holds it.
-type ownTool struct {
-	tools.Tool
-	listed catalog.Listed
-}
 
 // now returns the agent's present definition, rules and tools.
 func (c *client) now() (*agents.Agent, *agents.Grants, []tools.Tool, error) {
@@ -34,87 +27,86 @@ func (c *client) now() (*agents.Agent, *agents.Grants, []tools.Tool, error) {
 	return def, c.rules(), c.set.List(), nil
 }
 
-// ownTools returns the tools of scopefs itself. This is the one list of them.
-func (c *client) ownTools(files *file.Files, shell *bash.Shell) ([]ownTool, error) {
-	var all []ownTool
+// own are the tools of scopefs itself as definitions name them. They are written out because a start needs no more of them: to make
+// all tools, with their schemas, takes longer than to read the definitions. TestTools compares them with those of a client.
+var own = catalog.Tools{
+	{Name: "read_file"},
+	{Name: "write_file", Writes: true},
+	{Name: "edit_file", Writes: true},
+	{Name: "list_dir"},
+	{Name: "stat"},
+	{Name: "glob"},
+	{Name: "grep"},
+	{Name: "make_dir", Writes: true},
+	{Name: "move", Writes: true},
+	{Name: "copy", Writes: true},
+	{Name: "delete_file", Writes: true},
+	{Name: "delete", Writes: true},
+	{Name: "bash", Aliases: []string{"shell", "run_shell_command"}, Listed: catalog.ListedBase},
+	{Name: "process_read"}, // it and process_stop only read and stop what bash has started
+	{Name: "process_stop"},
+	{Name: "scope_info"},
+	{Name: "ask_user", Listed: catalog.ListedBase},
+	{Name: ask.PromptName},
+	{Name: "skill", Listed: catalog.ListedSkills},
+	{Name: "remember", Writes: true, Listed: catalog.ListedMemory},
+	{Name: "recall", Listed: catalog.ListedMemory},
+	{Name: "memory", Listed: catalog.ListedMemory},
+	{Name: "forget", Writes: true, Listed: catalog.ListedMemory},
+	{Name: "context_set", Writes: true, Listed: catalog.ListedScopes},
+	{Name: "checkpoint", Listed: catalog.ListedUndo},
+	{Name: "changes", Listed: catalog.ListedKept},
+	{Name: "undo", Writes: true, Listed: catalog.ListedUndo},
+	{Name: "diff", Listed: catalog.ListedHeld},
+	{Name: "commit", Writes: true, Listed: catalog.ListedCommit},
+	{Name: "discard", Listed: catalog.ListedTask},
+	{Name: "delegate", Listed: catalog.ListedMembers},
+}
+
+// Tools returns the tools of scopefs itself as definitions may name them.
+func Tools() catalog.Tools { return slices.Clone(own) }
+
+// ownTools returns the tools of scopefs itself, those of own in the same order.
+func (c *client) ownTools(files *file.Files, shell *bash.Shell) (all []tools.Tool, err error) {
 	var errs []error
-	add := func(listed catalog.Listed, list []tools.Tool, err error) {
-		for _, t := range list {
-			all = append(all, ownTool{t, listed})
-		}
-		errs = append(errs, err)
+	add := func(list []tools.Tool, err error) {
+		all, errs = append(all, list...), append(errs, err)
 	}
-	list, err := files.Tools()
-	add(catalog.ListedNever, list, err)
-	list, err = shell.Tools()
-	add(catalog.ListedNever, list, err)
-	list, err = newScopeInfo(c.agent.id, c.now, c.rootsShown)
-	add(catalog.ListedNever, list, err)
-	user, err := ask.User()
-	add(catalog.ListedBase, []tools.Tool{user}, err)
-	add(catalog.ListedNever, []tools.Tool{ask.Prompt(c.prompt)}, nil)
-	list, err = skill.New(filepath.Join(c.agent.Paths.Base, "skills"), func() []string { return c.rules().Skills() },
-		func(name string) scope.Decision { return c.rules().Skill(name) })
-	add(catalog.ListedSkills, list, err)
-	list, err = memory.New(files)
-	add(catalog.ListedMemory, list, err)
-	set, err := c.contextSet().tool()
-	add(catalog.ListedScopes, []tools.Tool{set}, err)
-	list, err = changes.New(c.histories(false), c.agent.changing)
-	add(catalog.ListedKept, list, err)
-	list, err = changes.Held(c.histories(true), changes.Tasks{Ask: c.askTask, Discard: c.discardTask}, c.agent.changing)
-	add(catalog.ListedHeld, list, err)
-	hand, err := c.hands().Delegate()
-	add(catalog.ListedMembers, []tools.Tool{hand}, err)
-	if c.agent.Daemon != nil { // else the tools are those of scopefs itself
-		list, err = c.agent.StoreTools()
-		add(catalog.ListedNever, list, err)
-	}
-	for i := range all {
-		switch all[i].Name {
-		case "bash": // the other tools of a shell only read and stop what it started
-			all[i].listed = catalog.ListedBase
-		case "checkpoint", "undo":
-			all[i].listed = catalog.ListedUndo
-		case "commit":
-			all[i].listed = catalog.ListedCommit
-		case "discard":
-			all[i].listed = catalog.ListedTask
-		}
-	}
+	one := func(t tools.Tool, err error) { add([]tools.Tool{t}, err) }
+	add(files.Tools())
+	add(shell.Tools())
+	add(newScopeInfo(c.agent.id, c.now, c.rootsShown))
+	one(ask.User())
+	one(ask.Prompt(c.prompt), nil)
+	add(skill.New(filepath.Join(c.agent.Paths.Base, "skills"), func() []string { return c.rules().Skills() },
+		func(name string) scope.Decision { return c.rules().Skill(name) }))
+	add(memory.New(files))
+	one(c.contextSet().tool())
+	add(changes.New(c.histories(false), c.agent.changing))
+	add(changes.Held(c.histories(true), changes.Tasks{Ask: c.askTask, Discard: c.discardTask}, c.agent.changing))
+	one(c.hands().Delegate())
 	return all, errors.Join(errs...)
 }
 
 // tools returns all tools of a client. The door offers those that the rules allow. The tools of MCP servers are added later.
 func (c *client) tools(files *file.Files, shell *bash.Shell, names string) ([]tools.Tool, error) {
-	own, err := c.ownTools(files, shell)
+	all, err := c.ownTools(files, shell)
 	if err != nil {
 		return nil, err
 	}
-	var all []tools.Tool
-	for _, t := range own {
-		switch {
-		case t.listed == catalog.ListedMemory && !c.agent.Settings.Memory:
-		case t.Name == ask.PromptName && c.agent.Settings.Approve.Wait == 0: // it could only refuse
-		default:
-			all = append(all, t.Tool)
-		}
+	all = slices.DeleteFunc(all, func(t tools.Tool) bool {
+		return own.Named(t.Name).Listed == catalog.ListedMemory && !c.agent.Settings.Memory ||
+			t.Name == ask.PromptName && c.agent.Settings.Approve.Wait == 0 // it could only refuse
+	})
+	stores, err := c.agent.StoreTools()
+	if err != nil {
+		return nil, err
 	}
+	all = append(all, stores...)
 	if names == "" {
 		return all, nil
 	}
 	more, err1 := profile.New(names, c.reached)
 	shells, err2 := bash.Profile(names)
 	return append(append(all, more...), shells...), errors.Join(err1, err2)
-}
-
-// Tools returns the tools of scopefs itself as definitions may name them.
-func Tools() (catalog.Tools, error) {
-	c := &client{agent: &Agent{Shared: &Shared{Host: &account.Host{}}}} // nobody calls these
-	own, err := c.ownTools(file.New(worker.New(nil)), bash.NewShell(c))
-	var all catalog.Tools
-	for _, t := range own {
-		all = append(all, catalog.Tool{Name: t.Name, Aliases: t.Aliases, Writes: t.Hints.Writes, Listed: t.listed})
-	}
-	return all, err
 }

@@ -130,13 +130,6 @@ func (s *Snapshot) Sources(seen map[string]string) *Snapshot {
 // such a file existed when it first loaded.
 func (s *Snapshot) Seen() map[string]string { return maps.Clone(s.seen) }
 
-// ReadBuiltin reads the lists and presets of this program, which the first Reload needs: a process that starts reads them
-// beside other work.
-func ReadBuiltin() {
-	protect.Builtin()
-	hosts.BuiltinPresets()
-}
-
 // New returns the snapshot of a base that is not there yet: definitions may name what the program and the user's settings have.
 func New(base string, host Host) (*Snapshot, []error) {
 	s := &Snapshot{base: base, known: known{host: host}}

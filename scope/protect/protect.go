@@ -3,7 +3,6 @@
 package protect
 
 import (
-	"embed"
 	"errors"
 	"fmt"
 	"path"
@@ -24,9 +23,6 @@ import (
 // Dir is the directory of a base directory that has the operator's lists for protect.
 const Dir = "protect.d"
 
-//go:embed lists/*.yaml
-var files embed.FS
-
 // List is an entry of protect: files that the host would execute later. It is one file: protect.d/<name>.yaml of a base
 // directory or of a user's settings, or one of this package.
 type List struct {
@@ -44,7 +40,6 @@ type List struct {
 type Tool struct {
 	Name       string
 	Source     string // the page of its documentation
-	checked    string // when a person last compared paths with it, as 2006-01-02, or ""
 	Paths      []string
 	Everywhere bool // see List.Packages
 }
@@ -72,41 +67,23 @@ func (l *List) Rules() (rules []scope.Protect) {
 
 // Builtin returns the lists of this package, by name. Nobody changes them.
 var Builtin = sync.OnceValue(func() (all []*List) {
-	entries, _ := files.ReadDir("lists") // cannot fail: it is in the program
-	for _, entry := range entries {
-		data, _ := files.ReadFile("lists/" + entry.Name())
-		p, err := parse(entry.Name(), data, func(p *List) map[string]fields.Field {
-			return map[string]fields.Field{
-				"packages": fields.Switch(&p.Packages), "git_hooks": fields.Switch(&p.Hooks),
-				"git_config": fields.Texts(&p.Config, "git_config", nil),
-			}
-		})
-		if err != nil {
-			panic(err) // a test reads each of them
-		}
-		all = append(all, p)
+	for i := range lists {
+		lists[i].addTools()
+		all = append(all, &lists[i])
 	}
 	return all
 })
 
+// addTools adds the paths of the tools to those of the list.
+func (l *List) addTools() {
+	for _, tool := range l.Tools {
+		l.Paths = append(l.Paths, tool.Paths...)
+	}
+}
+
 // IsBuiltin reports whether a name is of a list of this package, or all lists.
 func IsBuiltin(name string) bool {
 	return name == catalog.Everything || slices.ContainsFunc(Builtin(), func(p *List) bool { return p.Name == name })
-}
-
-// parse reads the text of a list. more has keys beside description and paths.
-func parse(file string, data []byte, more func(*List) map[string]fields.Field) (*List, error) {
-	p := &List{Name: strings.TrimSuffix(path.Base(file), ".yaml")}
-	keys := more(p)
-	keys["description"], keys["paths"] = fields.Text(&p.Description), fields.Texts(&p.Paths, "paths", nil)
-	keys["tools"] = toolsField(&p.Tools)
-	if err := fields.Parse(data, keys); err != nil {
-		return nil, fields.ErrorAt(file, 1, "", err)
-	}
-	for _, tool := range p.Tools {
-		p.Paths = append(p.Paths, tool.Paths...)
-	}
-	return p, nil
 }
 
 // toolsField reads tools by name.
@@ -116,7 +93,7 @@ func toolsField(out *[]Tool) fields.Field {
 			t := Tool{Name: name}
 			err := fields.Mapping(map[string]fields.Field{
 				"everywhere": fields.Switch(&t.Everywhere),
-				"source":     fields.Text(&t.Source), "checked": dayField(&t.checked), "paths": fields.Texts(&t.Paths, "paths", nil),
+				"source":     fields.Text(&t.Source), "checked": day, "paths": fields.Texts(&t.Paths, "paths", nil),
 			})(value)
 			*out = append(*out, t)
 			return err
@@ -124,15 +101,12 @@ func toolsField(out *[]Tool) fields.Field {
 	}
 }
 
-// dayField reads a date as 2006-01-02.
-func dayField(out *string) fields.Field {
-	return func(n *yaml.Node) error {
-		if _, err := time.Parse(time.DateOnly, n.Value); err != nil {
-			return fmt.Errorf("is %q: want a date like 2026-11-23", n.Value)
-		}
-		*out = n.Value
-		return nil
+// day checks a date as 2006-01-02, when a person last compared paths with a source.
+func day(n *yaml.Node) error {
+	if _, err := time.Parse(time.DateOnly, n.Value); err != nil {
+		return fmt.Errorf("is %q: want a date like 2026-11-23", n.Value)
 	}
+	return nil
 }
 
 // parseOwn reads the text of an operator's list. It has paths and tools: git_config names
@@ -142,10 +116,15 @@ func parseOwn(file string, data []byte) (*List, error) {
 	if len(data) > frontmatter.MaxKeys {
 		return fail(fmt.Errorf("is larger than %d bytes: shorten it", frontmatter.MaxKeys))
 	}
-	p, err := parse(file, data, func(*List) map[string]fields.Field { return map[string]fields.Field{} })
+	p := &List{Name: strings.TrimSuffix(path.Base(file), ".yaml")}
+	err := fields.Parse(data, map[string]fields.Field{
+		"description": fields.Text(&p.Description), "paths": fields.Texts(&p.Paths, "paths", nil), "tools": toolsField(&p.Tools),
+	})
+	if err != nil {
+		return fail(err)
+	}
+	p.addTools()
 	switch {
-	case err != nil:
-		return nil, err
 	case !fields.IsPlainName(p.Name, folder.MaxName):
 		return fail(fmt.Errorf("%q is no name of a list: write letters, digits, '-', '_' and '.'", p.Name))
 	case IsBuiltin(p.Name):

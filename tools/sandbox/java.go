@@ -43,7 +43,7 @@ func keystore(bundle []byte) []byte {
 			certs = append(certs, block.Bytes)
 		}
 	}
-	b := make([]byte, 0, len(bundle)) // the text of a certificate is longer
+	b := make([]byte, 0, len(bundle)/4*3) // the text of a certificate is longer
 	number := func(n int) { b = binary.BigEndian.AppendUint32(b, uint32(n)) }
 	text := func(s string) { b = append(binary.BigEndian.AppendUint16(b, uint16(len(s))), s...) }
 	for _, n := range []int{0xfeedfeed, 2, len(certs)} {

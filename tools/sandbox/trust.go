@@ -3,9 +3,9 @@ package sandbox
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
-	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -98,7 +98,7 @@ func (c *certificates) refresh(others []byte) error {
 	if c.bundle != nil && host == c.host && bytes.Equal(others, c.others) {
 		return nil
 	}
-	text := bundleWith(host.name, others)
+	text := host.with(others)
 	bundle, err := inMemory("ca-certificates.crt", text)
 	if err != nil {
 		return err
@@ -140,13 +140,17 @@ func findBundle() hostBundle {
 	return hostBundle{}
 }
 
-// bundleWith returns the certificates of a file of the host, and others.
-func bundleWith(name string, others []byte) []byte {
-	host, _ := os.ReadFile(name) // programs trust the others where there is none
-	if len(host) > maxBundle {
-		host = nil
+// with returns the certificates of the file, and others.
+func (h hostBundle) with(others []byte) []byte {
+	var text bytes.Buffer // a start waits for each page that is touched first
+	text.Grow(int(h.size) + len(others) + bytes.MinRead + 1)
+	if f, err := os.Open(h.name); err == nil { // programs trust the others where there is none
+		_, _ = text.ReadFrom(io.LimitReader(f, maxBundle))
+		f.Close()
 	}
-	return slices.Concat(bytes.TrimSpace(host), []byte("\n"), others)
+	text.WriteByte('\n')
+	text.Write(others)
+	return text.Bytes()
 }
 
 // inMemory returns a file with data that no file system has, and that nobody can change.
