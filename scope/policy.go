@@ -1,7 +1,6 @@
 package scope
 
 import (
-	"cmp"
 	"encoding"
 	"errors"
 	"fmt"
@@ -273,27 +272,6 @@ func (s PolicySpec) Released() PolicySpec {
 	for i := range s.Paths {
 		if s.Paths[i].Access == Hold {
 			s.Paths[i].Access = Write
-		}
-	}
-	return s
-}
-
-// Below returns the spec that decides below the directory rel, by paths relative to it, as s does.
-func (s PolicySpec) Below(rel string) PolicySpec {
-	paths := s.Paths
-	s.Paths, s.Protect = nil, slices.Clone(s.Protect)
-	for _, r := range paths {
-		for _, pattern := range below(r.Pattern, rel) {
-			if pattern == "**" && r.Access >= Seal { // the root itself cannot be hidden
-				pattern = "*"
-			}
-			s.Paths = append(s.Paths, PathRule{pattern, r.Access, cmp.Or(r.Name, r.Pattern)})
-		}
-	}
-	for i, list := range s.Protect {
-		s.Protect[i].Paths = nil
-		for _, pattern := range list.Paths {
-			s.Protect[i].Paths = append(s.Protect[i].Paths, below(Fold(pattern), Fold(rel))...)
 		}
 	}
 	return s

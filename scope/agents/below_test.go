@@ -1,4 +1,4 @@
-package scope
+package agents
 
 import (
 	"math/rand/v2"
@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/scopefs/scopefs/scope"
 )
 
 // text returns up to n of the parts, joined.
@@ -24,13 +26,13 @@ func TestPolicyBelow(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	matched := 0
 	for range 4000 {
-		spec := PolicySpec{Access: []Access{Write, Read}[r.IntN(2)]}
+		spec := scope.PolicySpec{Access: []scope.Access{scope.Write, scope.Read}[r.IntN(2)]}
 		for range 1 + r.IntN(3) {
 			pattern := text(r, 5, "a", "b", "/", "*", "**/", "/**", "[ab]", "{a,b/**}", `\*`, "A", "é")
-			spec.Paths = append(spec.Paths, PathRule{Pattern: pattern, Access: Access(r.IntN(int(accessCount)))})
-			spec.Protect = append(spec.Protect, Protect{Name: "p", Paths: []string{pattern}})
+			spec.Paths = append(spec.Paths, scope.PathRule{Pattern: pattern, Access: scope.Access(r.IntN(int(scope.Hide) + 1))})
+			spec.Protect = append(spec.Protect, scope.Protect{Name: "p", Paths: []string{pattern}})
 		}
-		whole, err := Compile(spec)
+		whole, err := scope.Compile(spec)
 		if err != nil {
 			continue
 		}
@@ -38,11 +40,11 @@ func TestPolicyBelow(t *testing.T) {
 		if rel == "" || strings.Contains(rel, "//") {
 			continue
 		}
-		below, err := Compile(spec.Below(rel))
+		below, err := scope.Compile(specBelow(spec, rel))
 		require.NoError(t, err, "%+v at %s", spec, rel)
 		for range 20 {
 			at := strings.Trim(text(r, 5, "a", "b", "/a", "/b", "/c", "A", "*", "é"), "/")
-			want, got := whole.ByPaths(OpStat, rel+"/"+at), below.ByPaths(OpStat, at)
+			want, got := whole.ByPaths(scope.OpStat, rel+"/"+at), below.ByPaths(scope.OpStat, at)
 			if at != "" {
 				require.Equal(t, want.Access, got.Access, "%+v at %s: %s", spec, rel, at)
 				matched += min(len(want.Rule), 1)
