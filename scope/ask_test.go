@@ -61,22 +61,6 @@ func TestAsk(t *testing.T) {
 	require.Error(t, err)
 }
 
-// TestAskExcess: an approval in place of a refusal is more, and none in place of one is more again.
-func TestAskExcess(t *testing.T) {
-	of := func(a Access) *Policy {
-		return mustCompile(t, PolicySpec{Access: Read, Paths: []PathRule{{Pattern: "docs/**", Access: a}}})
-	}
-	for _, test := range []struct {
-		now, was Access
-		more     bool
-	}{{Ask, Hide, true}, {Ask, Ask, false}, {Read, Ask, true}, {Write, Ask, true}, {Ask, Write, false}, {Hide, Ask, false}, {Ask, Read, false}} {
-		assert.Equal(t, test.more, len(of(test.now).Excess(of(test.was))) > 0, "%v after %v: %v", test.now, test.was, of(test.now).Excess(of(test.was)))
-	}
-	open, closed := mustCompile(t, PolicySpec{}), mustCompile(t, PolicySpec{Closed: true})
-	assert.NotEmpty(t, open.Excess(closed))
-	assert.Empty(t, closed.Excess(open))
-}
-
 // TestAskKeepsRules: what the other rules say about a link's target and a file of git holds for paths under ask, too, also if an approval
 // ends between the decision and the operation.
 func TestAskKeepsRules(t *testing.T) {

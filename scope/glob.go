@@ -91,42 +91,6 @@ func (r *rule) across(rel string) bool {
 	return false
 }
 
-// below returns patterns of what a pattern matches below the directory rel, by paths relative to it.
-func below(pattern, rel string) (all []string) {
-	whole, _ := expand(pattern, nil) // Compile has read it
-	all = whole
-	for name := range strings.SplitSeq(rel, "/") {
-		var next []string
-		for _, rest := range all {
-			next = append(next, after(rest, name)...)
-		}
-		all = distinct(next)
-	}
-	for i, rest := range all {
-		if parts, _ := parseParts(rest); len(parts) == 0 {
-			all[i] = "**"
-		}
-	}
-	if strings.HasPrefix(pattern, "**/") { // it stays, and is written as before
-		all = append(slices.DeleteFunc(all, func(rest string) bool { return slices.Contains(whole, rest) }), pattern)
-	}
-	return all
-}
-
-// after returns what may be left of a pattern without braces once a name has matched; "" matches everything.
-func after(pattern, name string) []string {
-	text, rest, _ := strings.Cut(pattern, "/")
-	switch p, err := parsePart(text); {
-	case pattern == "":
-		return []string{""}
-	case err != nil, p.kind != anyPart && !p.matches(name):
-		return nil
-	case p.kind == anyPart:
-		return append(after(rest, name), pattern)
-	}
-	return []string{rest}
-}
-
 // Check returns the error that Compile would return for the rule, or nil.
 func (r PathRule) Check() error {
 	_, err := parseRule(r)
@@ -368,14 +332,4 @@ func reachesBelow(parts []part, rel string) bool {
 		parts, rel = parts[1:], rest
 	}
 	return len(parts) > 0
-}
-
-// distinct returns a list without what is in it twice.
-func distinct[T comparable](list []T) (all []T) {
-	for _, v := range list {
-		if !slices.Contains(all, v) {
-			all = append(all, v)
-		}
-	}
-	return all
 }

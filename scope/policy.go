@@ -1,7 +1,6 @@
 package scope
 
 import (
-	"cmp"
 	"encoding"
 	"errors"
 	"fmt"
@@ -247,7 +246,7 @@ func Compile(spec PolicySpec) (*Policy, error) {
 	for _, list := range spec.Protect {
 		as := rule{kind: KindProtect, text: "protect " + list.Name}
 		for _, pattern := range list.Paths {
-			r, x := PathRule{Pattern: fold(pattern), Access: list.access()}, &p.protect
+			r, x := PathRule{Pattern: Fold(pattern), Access: list.access()}, &p.protect
 			if list.Packages {
 				x = &p.sources
 			}
@@ -278,27 +277,6 @@ func (s PolicySpec) Released() PolicySpec {
 	return s
 }
 
-// Below returns the spec that decides below the directory rel, by paths relative to it, as s does.
-func (s PolicySpec) Below(rel string) PolicySpec {
-	paths := s.Paths
-	s.Paths, s.Protect = nil, slices.Clone(s.Protect)
-	for _, r := range paths {
-		for _, pattern := range below(r.Pattern, rel) {
-			if pattern == "**" && r.Access >= Seal { // the root itself cannot be hidden
-				pattern = "*"
-			}
-			s.Paths = append(s.Paths, PathRule{pattern, r.Access, cmp.Or(r.Name, r.Pattern)})
-		}
-	}
-	for i, list := range s.Protect {
-		s.Protect[i].Paths = nil
-		for _, pattern := range list.Paths {
-			s.Protect[i].Paths = append(s.Protect[i].Paths, below(fold(pattern), fold(rel))...)
-		}
-	}
-	return s
-}
-
 // Holds reports whether a rule of the spec grants Hold.
 func (s PolicySpec) Holds() bool {
 	return slices.ContainsFunc(s.Paths, func(r PathRule) bool { return r.Access == Hold }) ||
@@ -306,7 +284,7 @@ func (s PolicySpec) Holds() bool {
 }
 
 // Held reports whether changes at rel are held.
-func (p *Policy) Held(rel string) bool { return p.holds && p.byPaths(OpStat, rel).Access == Hold }
+func (p *Policy) Held(rel string) bool { return p.holds && p.ByPaths(OpStat, rel).Access == Hold }
 
 // Uniform reports whether the policy has no path rules, so that the location of
 // a file does not matter.
@@ -348,13 +326,21 @@ func (p *Policy) File(op Op, rel string) Decision {
 
 // approved is File once the operator has approved everything.
 func (p *Policy) approved(op Op, rel string) Decision {
-	d := p.byPaths(op, rel)
+	d := p.ByPaths(op, rel)
 	if p.spec.Git != nil && d.Allow {
 		if git, ok := p.spec.Git.file(op, rel); ok {
 			d = git
 		}
 	}
 	return d
+}
+
+// Gate returns the rule of Ask for rel, whatever the operator has granted; "": there is none.
+func (p *Policy) Gate(rel string) string {
+	if r := p.asks.find(nil, rel); r != nil {
+		return r.text
+	}
+	return ""
 }
 
 // Asks reports whether a change of rel needs an approval that nobody has granted.
@@ -372,6 +358,9 @@ func (p *Policy) asked(op Op, rel string) *rule {
 	}
 	return r
 }
+
+// Spec returns what the policy was compiled of.
+func (p *Policy) Spec() PolicySpec { return p.spec }
 
 // Approved returns the policy as it decides once the operator has approved everything that it asks about.
 func (p *Policy) Approved() *Policy {
@@ -397,8 +386,8 @@ func (p *Policy) Strict(rel string) Access {
 	return a
 }
 
-// byPaths is File without the rules for git.
-func (p *Policy) byPaths(op Op, rel string) Decision {
+// ByPaths is File without the rules for git and for approvals.
+func (p *Policy) ByPaths(op Op, rel string) Decision {
 	best := p.rules.find(nil, rel)
 	whole := p.holds && p.spec.Git != nil && classifyGit(p.spec.Git.path(rel)).inside // git's files are not held: File judges them
 	if whole && best != nil && best.access == Hold {
@@ -422,7 +411,7 @@ func (p *Policy) byPaths(op Op, rel string) Decision {
 
 // listed returns the strictest of best, which may be nil, and the rules of Protect for rel.
 func (p *Policy) listed(best *rule, rel string) *rule {
-	folded := fold(rel)
+	folded := Fold(rel)
 	best = p.protect.find(best, folded)
 	if r := p.sources.find(best, folded); r != best && !packaged(rel) {
 		return r
@@ -440,7 +429,7 @@ func (p *Policy) Listed(rel string) (Access, string) {
 
 // Placed reports whether lists of Protect have rules for a name in some directories and not in others: a decision
 // about it may be another one when a directory above it has moved.
-func (p *Policy) Placed(name string) bool { return len(p.spec.Protect) > 0 && p.placed.has(fold(name)) }
+func (p *Policy) Placed(name string) bool { return len(p.spec.Protect) > 0 && p.placed.has(Fold(name)) }
 
 func decide(op Op, r *rule) Decision {
 	if r == nil {
@@ -500,7 +489,7 @@ func (p *Policy) listedBelow(rel string) *rule {
 	if len(p.spec.Protect) == 0 {
 		return nil
 	}
-	folded := fold(rel)
+	folded := Fold(rel)
 	if r := p.protect.across(folded); r != nil || installedIn(rel) == inPackages {
 		return r
 	}

@@ -32,8 +32,8 @@ func (p *Policy) Remedy(op Op, rel string) string {
 	}
 	for _, list := range p.spec.Protect {
 		covered := func(pattern string) bool {
-			rules := alternatives(PathRule{Pattern: fold(pattern), Access: Read})
-			return slices.ContainsFunc(rules, func(r rule) bool { return covers(r.parts, fold(rel)) })
+			rules := alternatives(PathRule{Pattern: Fold(pattern), Access: Read})
+			return slices.ContainsFunc(rules, func(r rule) bool { return covers(r.parts, Fold(rel)) })
 		}
 		if op.Mutates() && !list.Hold && (!list.Packages || !packaged(rel)) && slices.ContainsFunc(list.Paths, covered) {
 			lists = append(lists, list.Name)
@@ -68,8 +68,8 @@ func (p *Policy) RemedyMove(rel string) string {
 	}
 	for _, list := range p.spec.Protect {
 		below := func(pattern string) bool {
-			rules := alternatives(PathRule{Pattern: fold(pattern), Access: Read})
-			return slices.ContainsFunc(rules, func(r rule) bool { return r.across(fold(rel)) })
+			rules := alternatives(PathRule{Pattern: Fold(pattern), Access: Read})
+			return slices.ContainsFunc(rules, func(r rule) bool { return r.across(Fold(rel)) })
 		}
 		free := list.Packages && installedIn(rel) == inPackages
 		if !free && slices.ContainsFunc(list.Paths, below) {

@@ -162,11 +162,11 @@ func (p *placed) has(name string) bool {
 	return p.names[name] || slices.ContainsFunc(p.globs, func(last part) bool { return last.matches(name) })
 }
 
-// fold returns the text in the form that all its spellings have which a file system without
+// Fold returns the text in the form that all its spellings have which a file system without
 // case takes for the same name, as far as it is ASCII in one of them. Such file systems
 // (casefold of ext4 and f2fs, with the full folding of Unicode) also ignore characters that
 // are not shown, and write ß as ss and the ligature ﬁ as fi.
-func fold(text string) string {
+func Fold(text string) string {
 	if !strings.ContainsFunc(text, func(r rune) bool { return 'A' <= r && r <= 'Z' || r >= utf8.RuneSelf }) {
 		return text
 	}

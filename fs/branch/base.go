@@ -267,7 +267,7 @@ func (b *Bases) Read(rel, at string, st *beneath.Stat, removal bool) (note func(
 		}
 	}
 	return func(now string, st *beneath.Stat) {
-		if forked, err := b.top.Stat(stampName); err != nil || !later(forked.Ctime, st.Ctime) { // else it does not conflict anyhow
+		if forked, err := b.top.Stat(StampName); err != nil || !later(forked.Ctime, st.Ctime) { // else it does not conflict anyhow
 			if text, err := json.Marshal(line{plan.IdentOf(st), []byte(rel)}); err == nil {
 				_, _ = b.taken.WriteAt(append(text, '\n'), 0, true) // without it the path can be in conflict
 			}

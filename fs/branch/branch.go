@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/history"
-	"github.com/scopefs/scopefs/fs/history/journal"
 	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/fs/plan"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -47,38 +46,16 @@ var ErrBusy = errors.New("another process has the branch open")
 
 // The files of State.
 const (
-	stampName   = "stamp"
+	StampName   = "stamp"
 	takenName   = "taken"
-	intentName  = "intent"
+	IntentName  = "intent" // a commit that is not finished
 	stageName   = hold.StageName
-	usedName    = "used"
 	droppedName = "dropped" // see clearAt
 )
 
-// Fork begins a branch in State, where it makes what the branch needs but hold.UpperName: what changes in Base from then on is a change
-// since the fork. It waits until the clock of the file system has advanced: a few milliseconds, at most forkTime.
-func Fork(state *beneath.Root) error {
-	top, err := state.Dir("")
-	if err != nil {
-		return err
-	}
-	defer top.Close()
-	f, err := top.Create(stampName, unix.O_RDWR, 0o600)
-	if err != nil {
-		return fmt.Errorf("fork: %w", err)
-	}
-	defer f.Close()
-	if err = stamp(f); err != nil {
-		return fmt.Errorf("fork: %w", err)
-	}
-	if err = top.Mkdir(stageName, 0o700); err == nil {
-		err = top.Sync()
-	}
-	return err
-}
-
-// stamp sets the change time of a file to now, and waits until the clock has advanced.
-func stamp(f beneath.File) error {
+// Stamp begins a branch with the file StampName: what changes in Base from then on is a change since the fork. It sets the change time of
+// the file to now, and waits until the clock of the file system has advanced: a few milliseconds, at most forkTime.
+func Stamp(f beneath.File) error {
 	st, err := f.Stat()
 	if err != nil {
 		return err
@@ -103,7 +80,7 @@ func stamp(f beneath.File) error {
 	return err
 }
 
-// forkTime bounds Fork: some file systems count seconds.
+// forkTime bounds Stamp: some file systems count seconds.
 const forkTime = 5 * time.Second
 
 // later reports whether a is after b.
@@ -115,9 +92,9 @@ func Open(r Roots) (_ *Branch, err error) {
 	if b.top, err = r.State.Dir(""); err != nil {
 		return nil, err
 	}
-	st, err := b.top.Stat(stampName)
+	st, err := b.top.Stat(StampName)
 	if err == nil {
-		b.lock, err = r.State.Open(stampName, unix.O_RDONLY, st.ID())
+		b.lock, err = r.State.Open(StampName, unix.O_RDONLY, st.ID())
 	}
 	if err != nil {
 		b.top.Close()
@@ -155,29 +132,6 @@ func (b *Branch) refresh(own bool) error {
 	return errors.Join(err, failed)
 }
 
-// ErrUnfinished reports a commit that Resume has to finish: the stage has objects of Base.
-var ErrUnfinished = errors.New("a commit is not finished")
-
-// Use locks State for the view that has the layers, as long as the file is open. It returns ErrUsed if another process has it.
-func Use(state *beneath.Root) (beneath.File, error) {
-	top, err := state.Dir("")
-	if err != nil {
-		return beneath.File{}, err
-	}
-	defer top.Close()
-	f, err := journal.OpenOrCreate(top, usedName)
-	if err != nil {
-		return f, err
-	}
-	if err = f.TryLock(); err == unix.EWOULDBLOCK {
-		err = ErrUsed
-	}
-	if err != nil {
-		f.Close()
-	}
-	return f, err
-}
-
 // ErrUsed reports that another process has the layers.
 var ErrUsed = errors.New("another scopefs has the branch mounted: end it, run both by one daemon, or use another branch")
 
@@ -194,31 +148,6 @@ func WaitFor[T any](open func() (T, error), busy ...error) (T, error) {
 			return t, err
 		}
 	}
-}
-
-// Idle returns ErrBusy if a process has the branch open, and ErrUnfinished. Without an error State can be removed.
-func Idle(state *beneath.Root) error {
-	if _, err := state.Stat(intentName); err == nil {
-		return ErrUnfinished
-	} else if !errors.Is(err, beneath.ErrStale) {
-		return err
-	}
-	st, err := state.Stat(stampName)
-	if errors.Is(err, beneath.ErrStale) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	f, err := state.Open(stampName, unix.O_RDONLY, st.ID())
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err = f.TryLock(); err == unix.EWOULDBLOCK {
-		return ErrBusy
-	}
-	return errors.Join(err, f.Unlock())
 }
 
 // Close closes the branch.

@@ -52,10 +52,11 @@ func newForkAt(t testing.TB, top string, lines ...string) *fork {
 		require.NoError(t, os.Mkdir(filepath.Join(top, dir), 0o755))
 	}
 	f.make(f.base, lines...)
-	state, err := beneath.OpenDir(f.state)
+	require.NoError(t, os.Mkdir(filepath.Join(f.state, stageName), 0o700))
+	stamp, err := os.OpenFile(filepath.Join(f.state, StampName), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	require.NoError(t, err)
-	require.NoError(t, Fork(state))
-	state.Close()
+	require.NoError(t, Stamp(beneath.NewFile(int(stamp.Fd()))))
+	stamp.Close()
 	f.mount()
 	f.open()
 	t.Cleanup(func() {

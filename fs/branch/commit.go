@@ -50,7 +50,7 @@ var ErrChanged = errors.New("the branch has changed since its hash was taken")
 // Commit takes what differs over into Base. If ctx ends before everything is staged, nothing has happened. Afterwards Commit
 // finishes, and a crash leaves a commit that Resume finishes.
 func (b *Branch) Commit(ctx context.Context, opt Options) (*Result, error) {
-	if _, err := b.top.Stat(intentName); err != unix.ENOENT {
+	if _, err := b.top.Stat(IntentName); err != unix.ENOENT {
 		return nil, errors.Join(errors.New("the last commit is not finished: call Resume"), err)
 	}
 	if err := b.refresh(!opt.Check); err != nil {
@@ -354,13 +354,13 @@ func (b *Branch) intend(ctx context.Context, in *intent, entries []Entry) (*exec
 		of[s.Entry] = append(of[s.Entry], i)
 		p.Steps = append(p.Steps, s.Step)
 	}
-	j, err := plan.Begin(ctx, b.top, intentName, p)
+	j, err := plan.Begin(ctx, b.top, IntentName, p)
 	return &execution{Branch: b, in: in, j: j, entries: entries}, err
 }
 
 // Resume finishes a commit that was interrupted. It returns nil if there was none.
 func (b *Branch) Resume() (*Result, error) {
-	j, err := plan.Load(b.top, intentName)
+	j, err := plan.Load(b.top, IntentName)
 	if err != nil {
 		return nil, fmt.Errorf("resume commit: %w", err)
 	}
@@ -389,7 +389,7 @@ func (b *Branch) Resume() (*Result, error) {
 
 // clear empties the stage. There must be no intent.
 func (b *Branch) clear() error {
-	if _, err := b.top.Stat(intentName); err != unix.ENOENT {
+	if _, err := b.top.Stat(IntentName); err != unix.ENOENT {
 		return err
 	}
 	stage, err := b.State.Dir(stageName)

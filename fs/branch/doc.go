@@ -10,7 +10,7 @@
 //
 // # Conflicts
 //
-// [Fork] notes the time, by the file system's clock. An object of Base whose change time is later was changed there, and
+// [Stamp] notes the time, by the file system's clock. An object of Base whose change time is later was changed there, and
 // conflicts with a change of the branch. Nobody can set a change time. What a commit leaves in Base is listed in the file
 // taken, and does not conflict until it changes again. Nor does a version that the branch showed when it was changed there
 // first: [Bases].

@@ -143,7 +143,7 @@ func (b *Branch) renew() error {
 	if !b.Empty() {
 		return errors.Join(b.taken.log.Sync(true), b.bases.Sync(false))
 	}
-	if err := stamp(b.lock); err != nil {
+	if err := Stamp(b.lock); err != nil {
 		return err
 	}
 	now, err := b.lock.Stat()

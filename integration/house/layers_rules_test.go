@@ -18,7 +18,7 @@ var owners = map[string]struct {
 	why      string
 }{
 	"github.com/spf13/cobra":                     {[]string{"internal/cli", "internal/command", "internal/consolecmd", "internal/exit", "internal/fleetcmd", "internal/front", "internal/logcmd", "internal/pages", "internal/trustcmd"}, "only the command line parses one"},
-	"github.com/hanwen/go-fuse/v2/fuse":          {[]string{"fs", "fs/callfs", "fs/fusedev", "fs/listing", "fs/quota"}, "two file systems, one protocol; go-fuse/v2/fs is not listed, for its node tree resolves by joining paths"},
+	"github.com/hanwen/go-fuse/v2/fuse":          {[]string{"fs", "fs/callfs", "fs/fusedev", "fs/fusedev/passthrough", "fs/listing", "fs/quota"}, "two file systems, one protocol; go-fuse/v2/fs is not listed, for its node tree resolves by joining paths"},
 	"github.com/spf13/cobra/doc":                 {[]string{"internal/pages"}, "each start of the program would pay for it"},
 	"github.com/landlock-lsm":                    {[]string{"internal/view/serve", "internal/confine", "internal/privileges"}, "those who confine themselves"},
 	"github.com/alecthomas/chroma":               {[]string{"cmd/scopefs-console/internal/colours"}, "text of agents is lexed within one bound"},

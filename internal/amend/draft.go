@@ -27,6 +27,7 @@ import (
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/catalog"
+	"github.com/scopefs/scopefs/scope/excess"
 	"github.com/scopefs/scopefs/scope/widening"
 )
 
@@ -78,7 +79,7 @@ func open(p config.Paths, known *definitions.Set, id scope.ID) (*Draft, error) {
 }
 
 // Widens returns what the agent may do by the draft and may not by the file.
-func (d *Draft) Widens() []scope.Excess { return widening.Of(d.agent, d.first) }
+func (d *Draft) Widens() []excess.Excess { return widening.Of(d.agent, d.first) }
 
 // Changes returns the texts of the definition, which are equal if nothing changes.
 func (d *Draft) Changes() (before, after []byte) { return d.before, d.after }

@@ -24,6 +24,7 @@ import (
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
 	"github.com/scopefs/scopefs/scope/catalog"
+	"github.com/scopefs/scopefs/scope/excess"
 	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/scope/network"
 	"github.com/scopefs/scopefs/scope/protect"
@@ -677,7 +678,7 @@ func (p pathRule) deny(d *Draft, c Change) (*frontmatter.Edit, func(*agents.Agen
 // Command returns the command that allows something, with more words, and all that it allows; "" if there is none that allows it
 // alone. name is one that an agent may have chosen, and no pattern. The command is the operator's: what an agent reads says "ask
 // your operator" before one.
-func Command(p config.Paths, known *definitions.Set, id scope.ID, kind Kind, name string, more ...string) (string, []scope.Excess) {
+func Command(p config.Paths, known *definitions.Set, id scope.ID, kind Kind, name string, more ...string) (string, []excess.Excess) {
 	d, err := open(p, known, id)
 	switch {
 	case err != nil:

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/scopefs/scopefs/fs/fusedev"
+	"github.com/scopefs/scopefs/fs/fusedev/passthrough"
 	"github.com/scopefs/scopefs/fs/fusemount"
 	"github.com/scopefs/scopefs/internal/companion"
 	"github.com/scopefs/scopefs/internal/mount"
@@ -33,7 +33,7 @@ func tries(root bool) []try {
 		one("kernel", Views, kernel),
 		one("device", Views, func() (string, error) { return openDevice(device) }),
 		one("fuse", Views, func() (string, error) { return "a file system is mounted and dropped", mount.Check() }),
-		{"passthrough", Views, func(context.Context) []Line { return []Line{passthrough(root, tryPassthrough())} }},
+		{"passthrough", Views, func(context.Context) []Line { return []Line{passthroughLine(root, tryPassthrough())} }},
 		{"landlock", Views, func(context.Context) []Line { return []Line{landlock(view.Landlock())} }},
 		{"fanotify", Views, func(context.Context) []Line { return []Line{fanotify(beneath.NewWatch())} }},
 		{"sandbox", Sandboxes, sandboxes},
@@ -140,16 +140,16 @@ func tryPassthrough() error {
 		return err
 	}
 	defer dev.Close()
-	return fusedev.TryPassthrough(dev.FD(), int(self.Fd()))
+	return passthrough.Try(dev.FD(), int(self.Fd()))
 }
 
-func passthrough(root bool, err error) Line {
+func passthroughLine(root bool, err error) Line {
 	switch {
 	case err == nil:
 		return Line{Detail: "the kernel reads and writes files itself"}
 	case !root && errors.Is(err, unix.EPERM):
 		return Line{Status: Degraded, Detail: "file data passes through the view's process", Remedy: "only a daemon of root has passthrough"}
-	case errors.Is(err, fusedev.ErrNoPassthrough):
+	case errors.Is(err, passthrough.ErrNone):
 		return Line{Status: Degraded, Detail: "file data passes through the view's process: " + err.Error(),
 			Remedy: "use Linux 6.9 or newer with CONFIG_FUSE_PASSTHROUGH"}
 	}

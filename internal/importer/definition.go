@@ -18,6 +18,7 @@ import (
 	"github.com/scopefs/scopefs/internal/session"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/excess"
 	"github.com/scopefs/scopefs/scope/widening"
 )
 
@@ -119,7 +120,7 @@ func (one *Definition) compare(known *agents.Snapshot) {
 		before, _, _ = known.Try(name, fmt.Appendf(nil, "---\nname: %s\n---\n", one.Agent))
 	}
 	if now == nil || before == nil {
-		e := scope.Excess{Key: "all of it", What: fmt.Sprintf("does not load yet: %v", errors.Join(errs...)), Undecided: true}
+		e := excess.Excess{Key: "all of it", What: fmt.Sprintf("does not load yet: %v", errors.Join(errs...)), Undecided: true}
 		one.Widens = []string{printable.Text(e.String())}
 		return
 	}

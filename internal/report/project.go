@@ -15,8 +15,8 @@ import (
 	"github.com/scopefs/scopefs/internal/definitions"
 	"github.com/scopefs/scopefs/internal/paths"
 	"github.com/scopefs/scopefs/internal/printable"
-	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/excess"
 	"github.com/scopefs/scopefs/scope/widening"
 )
 
@@ -47,7 +47,7 @@ func Apart(p *config.Project) (string, error) {
 }
 
 // beyond returns what the agent that is to be made for a project may do there, and the agent of the project above may not.
-func beyond(p *config.Project) (all []scope.Excess, err error) {
+func beyond(p *config.Project) (all []excess.Excess, err error) {
 	above := p.Above
 	if above.Before != nil && !above.Exists() { // made anew, where the restrictions of the one before hold
 		above = above.Before
@@ -73,7 +73,7 @@ func beyond(p *config.Project) (all []scope.Excess, err error) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(known.Host.From)) {
 		if known.Host.From[key].File == paths.HostFile {
-			all = append(all, scope.Excess{Key: paths.HostFile, What: key + " is of that agent alone, and was not compared", Undecided: true})
+			all = append(all, excess.Excess{Key: paths.HostFile, What: key + " is of that agent alone, and was not compared", Undecided: true})
 		}
 	}
 	return append(widening.Of(now, was.Below(above.Dir, p.Dir)), all...), nil

@@ -19,6 +19,7 @@ import (
 	"github.com/scopefs/scopefs/internal/stores"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/excess"
 	"github.com/scopefs/scopefs/tools"
 )
 
@@ -77,7 +78,7 @@ type grant struct {
 // Suggest adds the command that allows what the current rules do not. words has those by which a command names an agent.
 func (r *Reason) Suggest(p config.Paths, known *definitions.Set, words func(scope.ID) []string) {
 	if r.Remedy != "" && r.Now != "" && r.grant.name != "" {
-		var wider []scope.Excess
+		var wider []excess.Excess
 		r.Command, wider = amend.Command(p, known, r.grant.agent, r.grant.kind, r.grant.name, words(r.grant.agent)...)
 		for _, e := range wider {
 			r.Widens = append(r.Widens, e.String())

@@ -9,7 +9,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/printable"
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/excess"
 )
 
 // Proposal is a text that the user decides about.
@@ -48,7 +48,7 @@ func (p *Proposal) Print(w io.Writer) error {
 }
 
 // Widens prints what a change of rules allows; nothing if it allows nothing.
-func Widens(w io.Writer, all []scope.Excess) error {
+func Widens(w io.Writer, all []excess.Excess) error {
 	text := ""
 	for _, e := range all {
 		text += "  | " + printable.Text(e.String()) + "\n"

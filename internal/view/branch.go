@@ -40,15 +40,15 @@ func RemoveBranch(name string) error {
 		return fmt.Errorf("%q is open to others than user %d: look at what is in it, and remove it", name, st.Uid)
 	}
 	for end := time.Now().Add(removeTime); ; time.Sleep(removeTime / 100) {
-		err := branch.Idle(state)
+		err := idle(state)
 		if err == nil {
 			var used beneath.File
-			if used, err = branch.Use(state); err == nil {
+			if used, err = use(state); err == nil {
 				defer used.Close()
 			}
 		}
 		switch {
-		case err == branch.ErrUnfinished:
+		case err == errUnfinished:
 			return fmt.Errorf("%w: scopefs diff finishes it", err)
 		case err == nil:
 			if err = mounts.Unmount(state, formerMerged); err != nil && !errors.Is(err, os.ErrNotExist) {

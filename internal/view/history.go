@@ -249,7 +249,7 @@ func (v *View) offline() (*Offline, error) {
 	var used *beneath.File
 	if v.kind() == agents.ChangesHeld && !v.shares {
 		var lock beneath.File
-		if lock, err = branch.WaitFor(func() (beneath.File, error) { return branch.Use(history.Root) }); err == nil {
+		if lock, err = branch.WaitFor(func() (beneath.File, error) { return use(history.Root) }); err == nil {
 			used = &lock
 			err = makeLayers(root, history.Root, owner)
 		}

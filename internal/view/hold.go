@@ -126,7 +126,7 @@ func (l *leftView) takeLock(dir *beneath.Root) (used beneath.File, err error) {
 	if !l.locked() {
 		return used, errors.New("it holds nothing")
 	}
-	if _, err = branch.WaitFor(func() (struct{}, error) { return struct{}{}, branch.Idle(dir) }); err != nil {
+	if _, err = branch.WaitFor(func() (struct{}, error) { return struct{}{}, idle(dir) }); err != nil {
 		return used, err
 	}
 	return l.lock()
@@ -135,11 +135,11 @@ func (l *leftView) takeLock(dir *beneath.Root) (used beneath.File, err error) {
 // lock takes the lock of whoever changes the upper layer.
 func (h *heldDir) lock(ctx context.Context) (err error) {
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		if h.used, err = branch.Use(h.dir); !errors.Is(err, branch.ErrUsed) || ctx.Err() != nil {
+		if h.used, err = use(h.dir); !errors.Is(err, branch.ErrUsed) || ctx.Err() != nil {
 			return err
 		}
 		since := time.Since(began) // another view keeps the lock
-		if since > lockTime || since > briefTime && !errors.Is(branch.Idle(h.dir), branch.ErrBusy) {
+		if since > lockTime || since > briefTime && !errors.Is(idle(h.dir), branch.ErrBusy) {
 			return err
 		}
 	}
@@ -173,7 +173,7 @@ func openHoldDir(history *beneath.Root, owner account.User) (*beneath.Root, erro
 
 // finishHeld finishes a commit that a crash has interrupted.
 func (v *View) finishHeld(dir *beneath.Root) error {
-	if !errors.Is(branch.Idle(dir), branch.ErrUnfinished) {
+	if !errors.Is(idle(dir), errUnfinished) {
 		return nil
 	}
 	o, err := StartHeld(v.host, v.of, v.def, v.def.View.PolicySpec(), nil)
@@ -310,7 +310,7 @@ func (v *View) closeHold(h *heldDir) {
 func (v *View) Unfinished() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.held != nil && errors.Is(branch.Idle(v.held.dir), branch.ErrUnfinished)
+	return v.held != nil && errors.Is(idle(v.held.dir), errUnfinished)
 }
 
 // StartHeld starts an Offline that answers about what a view holds, and decides by rules. live is the agent's view; nil: there is

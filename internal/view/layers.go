@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/fs/branch"
+	"github.com/scopefs/scopefs/fs/history/journal"
 	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/scope/beneath"
@@ -38,18 +39,18 @@ func makeLayers(root, dir *beneath.Root, owner account.User) error {
 	}
 	scope, err := root.Stat("")
 	if err == nil {
-		err = branch.Idle(dir)
+		err = idle(dir)
 	}
 	if err != nil {
 		return err
 	}
-	if err := branch.Remove(dir, "stamp", hold.StageName, hold.JournalName, "taken", "bases", "dropped", hold.KeptName); err != nil {
+	if err := branch.Remove(dir, branch.StampName, hold.StageName, hold.JournalName, "taken", "bases", "dropped", hold.KeptName); err != nil {
 		return err // of a daemon that was killed
 	}
-	if err := branch.Fork(dir); err != nil {
+	if err := fork(d); err != nil {
 		return err
 	}
-	for _, name := range []string{"stamp", hold.StageName} {
+	for _, name := range []string{branch.StampName, hold.StageName} {
 		if err := give(dir, name, owner, 0o700, false); err != nil {
 			return err
 		}
@@ -67,6 +68,71 @@ func makeLayers(root, dir *beneath.Root, owner account.User) error {
 		return fmt.Errorf("%s: %w", hold.UpperName, err)
 	}
 	return nil
+}
+
+// fork begins a branch in a directory, where it makes what the branch needs but hold.UpperName.
+func fork(top beneath.Dir) error {
+	f, err := top.Create(branch.StampName, unix.O_RDWR, 0o600)
+	if err == nil {
+		err = branch.Stamp(f)
+		f.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("fork: %w", err)
+	}
+	if err = top.Mkdir(hold.StageName, 0o700); err == nil {
+		err = top.Sync()
+	}
+	return err
+}
+
+// use locks the directory of a branch for the view that has the layers, as long as the file is open. It returns branch.ErrUsed if another
+// process has it.
+func use(state *beneath.Root) (beneath.File, error) {
+	top, err := state.Dir("")
+	if err != nil {
+		return beneath.File{}, err
+	}
+	defer top.Close()
+	f, err := journal.OpenOrCreate(top, "used")
+	if err != nil {
+		return f, err
+	}
+	if err = f.TryLock(); err == unix.EWOULDBLOCK {
+		err = branch.ErrUsed
+	}
+	if err != nil {
+		f.Close()
+	}
+	return f, err
+}
+
+// errUnfinished reports a commit that branch.Branch.Resume has to finish: the stage has objects of the scope.
+var errUnfinished = errors.New("a commit is not finished")
+
+// idle returns branch.ErrBusy if a process has the branch open, and errUnfinished. Without an error its directory can be removed.
+func idle(state *beneath.Root) error {
+	if _, err := state.Stat(branch.IntentName); err == nil {
+		return errUnfinished
+	} else if !errors.Is(err, beneath.ErrStale) {
+		return err
+	}
+	st, err := state.Stat(branch.StampName)
+	if errors.Is(err, beneath.ErrStale) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	f, err := state.Open(branch.StampName, unix.O_RDONLY, st.ID())
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err = f.TryLock(); err == unix.EWOULDBLOCK {
+		return branch.ErrBusy
+	}
+	return errors.Join(err, f.Unlock())
 }
 
 // removeFormer removes what an earlier release has left that held nothing. It returns errFormer if that has held something.
@@ -87,10 +153,10 @@ func removeFormer(dir *beneath.Root) error {
 	case !empty:
 		return errFormer
 	}
-	if err := branch.Idle(dir); err != nil {
+	if err := idle(dir); err != nil {
 		return err
 	}
-	return branch.Remove(dir, hold.UpperName, "taken", hold.StageName, "bases", "dropped", "unsettled", formerMerged, formerWork, "stamp")
+	return branch.Remove(dir, hold.UpperName, "taken", hold.StageName, "bases", "dropped", "unsettled", formerMerged, formerWork, branch.StampName)
 }
 
 // give gives a new object of dir to a user: a directory of mode 0700, or a file that is empty and has one name. The user whom

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/scopefs/scopefs/fs/branch"
 	"github.com/scopefs/scopefs/fs/hold"
 	"github.com/scopefs/scopefs/internal/account"
 	"github.com/scopefs/scopefs/internal/need"
@@ -41,7 +40,7 @@ func TestUnfinished(t *testing.T) {
 	require.NoError(t, os.WriteFile(history+"/intent", []byte("{}"), 0o600))
 	require.NoError(t, makeLayers(root, dir, nobody))
 	require.NoError(t, os.Rename(history+"/upper", history+"/away"))
-	require.ErrorIs(t, makeLayers(root, dir, nobody), branch.ErrUnfinished)
+	require.ErrorIs(t, makeLayers(root, dir, nobody), errUnfinished)
 	require.FileExists(t, history+"/stage/p0")
 }
 

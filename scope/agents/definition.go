@@ -91,7 +91,7 @@ func (a *Agent) Below(dir, to string) *Agent {
 	def := *a.Definition
 	def.Dir = to
 	if rel, err := filepath.Rel(dir, to); err == nil && filepath.IsLocal(rel) && rel != "." {
-		def.View.setPolicy(def.View.PolicySpec().Below(rel))
+		def.View.setPolicy(specBelow(def.View.PolicySpec(), rel))
 	}
 	return &Agent{Definition: &def, Grants: a.Grants, File: a.File}
 }

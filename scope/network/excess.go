@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/excess"
 )
 
 // Excess is a connection or request that a network allows, or asks the operator about, and that others deny.
@@ -24,7 +25,7 @@ type Excess struct {
 
 // Excess returns what the network allows and was does not: one for each rule of the network and each rule that decided before.
 func (n *Rules) Excess(was *Rules) (all []Excess) {
-	seen, steps := map[string]bool{}, scope.MaxSteps
+	seen, steps := map[string]bool{}, excess.MaxSteps
 	hosts, ports, methods := n.names(was)
 	for _, host := range hosts {
 		for _, port := range ports {
@@ -158,7 +159,7 @@ func distinct[T comparable](list []T) (all []T) {
 }
 
 // requestGrammar has the paths of requests that servers read in one way, as far as slashes and dots say.
-var requestGrammar = scope.Grammar{
+var requestGrammar = excess.Grammar{
 	Next: func(state int, r rune) int { // as pathGrammar, 4: nothing yet, which is state 0
 		switch {
 		case r < ' ' || r == '\\' || state == 0 && r != '/' || state == 1 && r == '/':
@@ -179,17 +180,17 @@ var requestGrammar = scope.Grammar{
 // a rule without paths covers.
 func pathsOf(rules []hostRule, steps *int) (words []string, ok bool) {
 	const odd = "//"
-	all := []scope.Expression{scope.WildExpression("*")}
+	all := []excess.Expression{excess.WildExpression("*")}
 	for _, r := range rules {
 		for _, path := range r.paths {
-			e, ok := scope.GlobExpression(path)
+			e, ok := excess.GlobExpression(path)
 			if !ok {
 				return []string{odd}, false
 			}
 			all = append(all, e)
 		}
 	}
-	ok = scope.Words(requestGrammar, all, steps, func(word string) bool {
+	ok = excess.Words(requestGrammar, all, steps, func(word string) bool {
 		words = append(words, word)
 		return true
 	})

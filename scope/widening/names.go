@@ -4,7 +4,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/excess"
 )
 
 // The names that there may be of each kind.
@@ -12,9 +12,9 @@ var (
 	serverNames  = named(letters+digits, letters+digits+"-.", "_")
 	ids          = named("abcdefghijklmnopqrstuvwxyz"+digits, "abcdefghijklmnopqrstuvwxyz-"+digits, "")
 	contextNames = named(letters, letters+digits+"_-", "")
-	skillNames   = scope.Grammar{Next: func(_ int, r rune) int { return printable(r, "/*:") }, Ends: ended}
-	toolNames    = scope.Grammar{Next: func(_ int, r rune) int { return printable(r, ":*") }, Ends: ended}
-	serverTools  = scope.Grammar{Next: func(_ int, r rune) int { return printable(r, "*") }, Ends: ended}
+	skillNames   = excess.Grammar{Next: func(_ int, r rune) int { return printable(r, "/*:") }, Ends: ended}
+	toolNames    = excess.Grammar{Next: func(_ int, r rune) int { return printable(r, ":*") }, Ends: ended}
+	serverTools  = excess.Grammar{Next: func(_ int, r rune) int { return printable(r, "*") }, Ends: ended}
 )
 
 const (
@@ -32,8 +32,8 @@ func printable(r rune, not string) int {
 }
 
 // named is a grammar of names that begin with some runes and go on with others. One of between is between two of those.
-func named(first, rest, between string) scope.Grammar {
-	return scope.Grammar{Ends: ended, Next: func(state int, r rune) int {
+func named(first, rest, between string) excess.Grammar {
+	return excess.Grammar{Ends: ended, Next: func(state int, r rune) int {
 		switch {
 		case state == 0 && strings.ContainsRune(first, r), state > 0 && strings.ContainsRune(rest, r):
 			return 1

@@ -1,7 +1,7 @@
 // Package widening compares what two definitions of an agent allow.
 //
 // It compares by the functions that decide. It asks both about names that stand for all that the patterns of the two
-// distinguish, also for names that neither has; see [scope.Words].
+// distinguish, also for names that neither has; see [excess.Words].
 package widening
 
 import (
@@ -14,14 +14,15 @@ import (
 
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/agents"
+	"github.com/scopefs/scopefs/scope/excess"
 	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/scope/network"
 )
 
 // Of returns what an agent may do and before, the same agent by other rules, may not. Their texts are those of definitions,
 // which are not printable.
-func Of(a, before *agents.Agent) []scope.Excess {
-	c := comparison{now: a.Grants, was: before.Grants, steps: scope.MaxSteps}
+func Of(a, before *agents.Agent) []excess.Excess {
+	c := comparison{now: a.Grants, was: before.Grants, steps: excess.MaxSteps}
 	c.hosts("network", c.now.Hosts(), c.was.Hosts())
 	c.servers()
 	c.names()
@@ -104,8 +105,8 @@ func All(before, after *agents.Snapshot) (lines []string) {
 }
 
 // Presets returns what an agent may do with further presets of hosts.
-func Presets(g *agents.Grants, presets []string) []scope.Excess {
-	c := comparison{now: g, was: g, steps: scope.MaxSteps}
+func Presets(g *agents.Grants, presets []string) []excess.Excess {
+	c := comparison{now: g, was: g, steps: excess.MaxSteps}
 	c.hosts("network", g.HostsWith(presets), g.Hosts())
 	return c.all
 }
@@ -113,25 +114,25 @@ func Presets(g *agents.Grants, presets []string) []scope.Excess {
 // comparison collects what the grants now allow and was do not.
 type comparison struct {
 	now, was *agents.Grants
-	all      []scope.Excess
+	all      []excess.Excess
 	steps    int
 }
 
 func (c *comparison) add(key, format string, v ...any) {
-	c.all = append(c.all, scope.Excess{Key: key, What: fmt.Sprintf(format, v...)})
+	c.all = append(c.all, excess.Excess{Key: key, What: fmt.Sprintf(format, v...)})
 }
 
 func (c *comparison) undecided(key, what string) {
-	c.all = append(c.all, scope.Excess{Key: key, What: what, Undecided: true})
+	c.all = append(c.all, excess.Excess{Key: key, What: what, Undecided: true})
 }
 
 // words calls visit with the names that stand for all that patterns distinguish.
-func (c *comparison) words(key string, g scope.Grammar, patterns []string, visit func(name string)) {
-	all := []scope.Expression{scope.WildExpression("*")}
+func (c *comparison) words(key string, g excess.Grammar, patterns []string, visit func(name string)) {
+	all := []excess.Expression{excess.WildExpression("*")}
 	for _, p := range slices.Compact(slices.Sorted(slices.Values(patterns))) {
-		all = append(all, scope.WildExpression(p))
+		all = append(all, excess.WildExpression(p))
 	}
-	ended := scope.Words(g, all, &c.steps, func(name string) bool {
+	ended := excess.Words(g, all, &c.steps, func(name string) bool {
 		visit(name)
 		return true
 	})
@@ -154,7 +155,7 @@ func (c *comparison) decided(seen map[string]bool, key, what, witness string, no
 	if was.Rule != "" {
 		before += " (" + was.Rule + ")"
 	}
-	c.all = append(c.all, scope.Excess{Key: key, What: what + ": " + verdict(now), Witness: witness, Before: before})
+	c.all = append(c.all, excess.Excess{Key: key, What: what + ": " + verdict(now), Witness: witness, Before: before})
 }
 
 func verdict(d scope.Decision) string {
@@ -165,7 +166,7 @@ func verdict(d scope.Decision) string {
 }
 
 // each compares the decisions about names of one kind: those that there are, and those that come later.
-func (c *comparison) each(key, what, later string, g scope.Grammar, patterns, there []string,
+func (c *comparison) each(key, what, later string, g excess.Grammar, patterns, there []string,
 	decide func(*agents.Grants, string) scope.Decision) {
 	seen := map[string]bool{}
 	for _, name := range there {
@@ -308,7 +309,7 @@ func (c *comparison) files(key string, now, was scope.PolicySpec) {
 		c.undecided(key, "does not compile")
 		return
 	}
-	for _, e := range p.Excess(before) {
+	for _, e := range excess.Of(p, before) {
 		if e.Key == "view" {
 			e.Key = key
 		}
@@ -361,33 +362,33 @@ func (c *comparison) restrictions(now, was agents.Reach) {
 // hosts adds the connections and credentials that now has and was has not.
 func (c *comparison) hosts(key string, now, was *hosts.Policy) {
 	for _, e := range now.Excess(was) {
-		excess := scope.Excess{Key: key, Undecided: e.Undecided}
+		more := excess.Excess{Key: key, Undecided: e.Undecided}
 		switch {
 		case e.Opens != "":
-			excess.What = e.Opens
+			more.What = e.Opens
 		case e.Unseen:
-			excess.What = "connects to " + hostText(e.Allows) + " by a tunnel: the proxy does not see the requests"
+			more.What = "connects to " + hostText(e.Allows) + " by a tunnel: the proxy does not see the requests"
 		case e.Lost != "":
-			excess.What = "is without the limit " + e.Lost
+			more.What = "is without the limit " + e.Lost
 		case e.Allows.Host == "" && e.Asks:
-			excess.What = "asks you for connections to every other host"
+			more.What = "asks you for connections to every other host"
 		case e.Allows.Host == "":
-			excess.What = "connects to every address"
+			more.What = "connects to every address"
 		case e.Asks:
-			excess.What = "asks you for connections to " + hostText(e.Allows)
+			more.What = "asks you for connections to " + hostText(e.Allows)
 		default:
-			excess.What = "connects to " + hostText(e.Allows)
+			more.What = "connects to " + hostText(e.Allows)
 			if c, ok := now.Credentials()[e.Allows.Secret]; ok {
-				excess.What += fmt.Sprintf(", with your key (%s: the proxy adds it, the agent does not see it)", sourceText(c))
+				more.What += fmt.Sprintf(", with your key (%s: the proxy adds it, the agent does not see it)", sourceText(c))
 			}
 			if e.Allows.Login != "" {
-				excess.What += fmt.Sprintf(", with your login in runs of %s (the proxy adds it, the agent does not see it)", e.Allows.Login)
+				more.What += fmt.Sprintf(", with your login in runs of %s (the proxy adds it, the agent does not see it)", e.Allows.Login)
 			}
 		}
 		if e.Before.Kind != scope.KindNothing && !e.Before.Others && e.Before.Rule != "" {
-			excess.Witness, excess.Before = e.Text(), e.Before.Rule
+			more.Witness, more.Before = e.Text(), e.Before.Rule
 		}
-		c.all = append(c.all, excess)
+		c.all = append(c.all, more)
 	}
 }
 

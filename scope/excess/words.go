@@ -1,4 +1,4 @@
-package scope
+package excess
 
 import (
 	"cmp"
@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/scopefs/scopefs/scope"
 )
 
 // Expression is a pattern as an automaton. Its state is a set of positions in a list of tokens. The zero Expression matches the
@@ -13,7 +15,7 @@ import (
 type Expression struct {
 	tokens []token
 	final  []bool // by position: a word may end there
-	folded bool   // it matches the word in the form of fold
+	folded bool   // it matches the word in the form of scope.Fold
 }
 
 // token is a step of an Expression.
@@ -83,32 +85,29 @@ func finals(tokens []token) []bool {
 }
 
 // expression returns the expression of the paths that a rule covers.
-func (r *rule) expression(folded bool) Expression {
+func (r *rule) expression() Expression {
 	var tokens []token
-	for i, p := range r.parts {
-		switch p.kind {
-		case anyPart:
+	parts := slices.CompactFunc(strings.Split(r.path, "/"), func(a, b string) bool { return a == "**" && b == "**" })
+	if last := len(parts) - 1; parts[last] == "**" { // what a rule matches covers everything below
+		parts = parts[:last]
+	}
+	for i, part := range parts {
+		if part == "**" {
 			tokens = append(tokens, token{kind: manyDirs}, token{kind: withinDir})
 			continue
-		case literalPart:
-			tokens = append(tokens, literal(p.text)...)
-		case suffixPart:
-			tokens = append(append(tokens, noSlash.many()), literal(p.text)...)
-		case globPart:
-			glob, _ := globTokens(p.text)
-			for i := range glob {
-				glob[i].name = true
-			}
-			tokens = append(tokens, glob...)
 		}
-		if i+1 < len(r.parts) {
+		glob, _ := globTokens(part)
+		for i := range glob {
+			glob[i].name = true
+		}
+		if tokens = append(tokens, glob...); i+1 < len(parts) {
 			tokens = append(tokens, literal("/")...)
 		}
 	}
-	if len(r.parts) > 0 { // and what is below
+	if len(parts) > 0 { // and what is below
 		tokens = append(tokens, literal("/")...)
 	}
-	e := Expression{tokens: append(tokens, anyRune.many()), folded: folded}
+	e := Expression{tokens: append(tokens, anyRune.many()), folded: r.folded}
 	e.final = finals(e.tokens)
 	if n := len(e.tokens); n > 1 {
 		copy(e.final, finals(e.tokens[:n-2])) // the component before the slash ends a path, too
@@ -327,7 +326,7 @@ func step(all []Expression, closed []position, r rune) (next []position) {
 		}
 		r := r
 		if e.folded {
-			text := fold(string(r))
+			text := scope.Fold(string(r))
 			if text == "" {
 				next = append(next, p)
 				continue
