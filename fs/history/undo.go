@@ -407,11 +407,8 @@ func (u *undoing) Remove(s *plan.Step, at Place, st *beneath.Stat) error {
 		return errWriting
 	}
 	if i.Base != "" {
-		u.w.base = &journal.Record{To: i.Base}
+		u.w.base = &journal.Record{To: i.Base, Attr: u.reveals(at)}
 		defer func() { u.w.base = nil }()
-		if _, below := u.store.opt.Layer.Plan().Below(at.Path()); below != nil {
-			u.w.base.Attr = journal.AttrOf(below)
-		}
 	}
 	if st.IsDir() {
 		return u.w.Rmdir(at, st)
@@ -423,8 +420,12 @@ func (u *undoing) Remove(s *plan.Step, at Place, st *beneath.Stat) error {
 func (u *undoing) Move(s *plan.Step, from, to Place, st *beneath.Stat, change func() error) error {
 	i, g, id := u.inverse(s), u.w.undo, plain(st.ID())
 	r := &journal.Record{Kind: journal.Moved, Path: from.Path(), To: to.Path(), Object: id}
-	if i.Twin && i.Action == Move {
+	switch {
+	case i.Action != Move:
+	case i.Twin:
 		r.Flags |= journal.Twin
+	default:
+		r.Attr = u.reveals(from)
 	}
 	switch i.Action {
 	case Mkdir, Copy:
