@@ -167,11 +167,11 @@ func (w *world) shows() Shows {
 }
 
 // below returns what the layer shows of its base at a path that the tree has not; nil: nothing.
-func (w *world) below(rel string) *beneath.Stat { return below(w.shows(), rel) }
+func (w *world) below(rel string) *beneath.Found { return below(w.shows(), rel) }
 
 func below(layer interface {
 	Below(rel string) (beneath.Found, error)
-}, rel string) *beneath.Stat {
+}, rel string) *beneath.Found {
 	if layer == nil {
 		return nil
 	}
@@ -179,7 +179,7 @@ func below(layer interface {
 	if err != nil {
 		return nil
 	}
-	return &at.Stat
+	return &at
 }
 
 // Base is the Generation of the Version of a file of a layer's base.
@@ -203,18 +203,18 @@ func (w *world) hides(e *entry) string {
 		return ""
 	case e.Attr == nil || e.To == "" || e.Other != (beneath.FileID{}): // its attributes are not those of the base's object
 		return "another object is there"
-	case !journal.AttrOf(now).Same(e.Attr):
+	case !journal.AttrOf(&now.Stat).Same(e.Attr) && !w.sameIndex(e, now.Root, now.Rel):
 		return "changed since by the host"
 	}
 	return ""
 }
 
-// reveals returns the attributes of what a place shows of the base of a layer once a step has taken its object away; nil: nothing.
-func (u *undoing) reveals(at Place) *journal.Attr {
-	if st := below(u.store.opt.Layer, at.Path()); st != nil {
-		return journal.AttrOf(st)
+// reveals notes what a place shows of the base of a layer once a step has taken its object away.
+func (u *undoing) reveals(r *journal.Record, at Place) *journal.Record {
+	if found := below(u.store.opt.Layer, at.Path()); found != nil {
+		r.Attr, r.Data = journal.AttrOf(&found.Stat), IndexSum(found.Root, found.Rel, found.Rel, &found.Stat)
 	}
-	return nil
+	return r
 }
 
 // Inner reports whether a step is a part of another one: people do not see it.

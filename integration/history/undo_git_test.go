@@ -33,11 +33,11 @@ func TestUndoGitRefreshed(t *testing.T) {
 }
 
 // TestUndoGitHeld: an undo of a held commit of git takes back git's files that the view has judged, too, without a mounted view, and a redo
-// brings them again.
+// brings them again, unless the host has changed its index since.
 func TestUndoGitHeld(t *testing.T) {
 	t.Parallel()
 	p := newProject(t, 12345)
-	p.host("git init -q -b main; echo 1 >a; git add .; " + git + "commit -q -m first")
+	p.host("git init -q -b main; echo 1 >a; echo c >c; git add .; " + git + "commit -q -m first")
 	held := func(script string) string {
 		o := p.scopefs("run", "-q", "--dir", ".", "--changes", "held", "--", "sh", "-ec", script)
 		require.Zero(t, o.Code, o.Stderr)
@@ -53,6 +53,7 @@ func TestUndoGitHeld(t *testing.T) {
 		require.Zero(t, o.Code, o.Stdout)
 		assert.Equal(t, before, held(look))
 		assert.Empty(t, p.scopefs("diff", "--name-only").Stdout)
+		p.host("touch c; git status --short") // writes the index
 		o = p.scopefs("redo")
 		require.Zero(t, o.Code, o.Stdout)
 		assert.Equal(t, after, held(look))
