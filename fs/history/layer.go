@@ -170,7 +170,7 @@ func (w *world) shows() Shows {
 func (w *world) below(rel string) *beneath.Found { return below(w.shows(), rel) }
 
 func below(layer interface {
-	Below(rel string) (beneath.Found, error)
+	Below(string) (beneath.Found, error)
 }, rel string) *beneath.Found {
 	if layer == nil {
 		return nil

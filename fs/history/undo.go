@@ -407,8 +407,8 @@ func (u *undoing) Remove(s *plan.Step, at Place, st *beneath.Stat) error {
 		return errWriting
 	}
 	if i.Base != "" {
-		u.w.base = u.reveals(&journal.Record{To: i.Base}, at)
-		defer func() { u.w.base = nil }()
+		u.w.base = *u.reveals(&journal.Record{To: i.Base}, at)
+		defer func() { u.w.base = journal.Record{} }()
 	}
 	if st.IsDir() {
 		return u.w.Rmdir(at, st)
