@@ -58,9 +58,14 @@ func (g *generation) write(r *journal.Record) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	before, code := len(g.pending), g.code
 	g.pending = g.code.Append(g.pending, r)
 	g.store.stir()
-	return g.flushLocked()
+	err := g.flushLocked()
+	if err != nil { // what the record says does not happen
+		g.pending, g.code = g.pending[:before], code
+	}
+	return err
 }
 
 // maxPaths bounds the paths of a record, in bytes. Who moves directories into one another can make them longer than MaxPath.

@@ -33,20 +33,22 @@ func (w *world) refreshed(e *entry, t thing) bool {
 	if e.Kind != journal.Moved && e.Kind != journal.Restored || !t.regular() {
 		return false
 	}
-	left, err := w.store.inline(e.gen.name, e.Record)
-	if err != nil || len(left) == 0 {
-		return false
-	}
 	root, at := w.store.tree, t.real
 	if t.kept != "" {
 		root, at = w.store.dir, t.kept
 	}
-	st, err := root.Stat(at)
-	if err != nil || !bytes.Equal(left, IndexSum(root, at, "index", &st)) {
-		return false
+	same := w.sameIndex(e, root, at)
+	if same {
+		w.alias[w.same(e.Object)] = w.same(t.id)
 	}
-	w.alias[w.same(e.Object)] = w.same(t.id)
-	return true
+	return same
+}
+
+// sameIndex reports whether an index has the entries that a record notes.
+func (w *world) sameIndex(e *entry, root *beneath.Root, at string) bool {
+	noted, err := w.store.inline(e.gen.name, e.Record)
+	st, failed := root.Stat(at)
+	return err == nil && failed == nil && len(noted) > 0 && bytes.Equal(noted, IndexSum(root, at, "index", &st))
 }
 
 // InGit returns the directory .git that has a path of git's state: HEAD, the index, refs, logs, objects, and the files that replace them,

@@ -743,6 +743,38 @@ func TestCrash(t *testing.T) {
 	}
 }
 
+// TestCrashClock: the clock of the kernel's times lags 50 ms behind that of the records. The object that a killed process has just made is
+// known as made all the same, and a generation as later than the checkpoint before it.
+func TestCrashClock(t *testing.T) {
+	for name, killed := range map[string]bool{"killed": true, "alive": false} {
+		t.Run(name, func(t *testing.T) {
+			c := newClient(t)
+			c.create("f", "one")
+			before := state(t, c.dir)
+			c.store.last.Add(50_000_000)
+			_, err := c.store.Checkpoint("p", "", Hooks{})
+			require.NoError(t, err)
+			require.NoError(t, c.rename("f", "g", 0))
+			at := c.place("f")
+			m, err := c.writer().Make(at)
+			require.NoError(t, err)
+			defer at.Dir.Close()
+			require.NoError(t, at.Dir.Symlink("x", at.Name)) // a file that was open would be a conflict
+			st, err := at.Stat()
+			require.NoError(t, err)
+			if killed {
+				c.kill()
+				assert.Equal(t, 1, c.open(Options{}))
+			} else {
+				m.Done(&st)
+			}
+			r := c.undo(Selection{Checkpoint: "p"})
+			assert.Empty(t, r.Conflicts)
+			assert.Equal(t, before, state(t, c.dir))
+		})
+	}
+}
+
 // kill leaves the history as a killed process does.
 func (c *client) kill() {
 	close(c.store.ending)

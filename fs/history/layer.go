@@ -11,8 +11,9 @@ import (
 type Layer interface {
 	// Last returns the number of the record whose change is the last one in the layer's journal.
 	Last() uint64
-	// Plan returns what the layer shows now, for a plan.
+	// Plan returns what the layer shows now, for a plan. Below is that of Plan at once.
 	Plan() Shows
+	Below(rel string) (beneath.Found, error)
 	// Revert reverts a change, with the object of the tree that moves as well, and writes a record whose data reverts that again. It
 	// fails if somebody has changed the path since.
 	Revert(w *Writer, id beneath.FileID, data []byte) error
@@ -26,8 +27,8 @@ type Layer interface {
 type Shows interface {
 	// Revert reverts a change, or returns why it cannot. empty reports whether a directory of the tree would have nothing.
 	Revert(data []byte, empty func(rel string) bool) (why string)
-	// Below returns the path in the base of the object that a path shows, or would show without the tree, and its attributes; nil: none.
-	Below(rel string) (base string, st *beneath.Stat)
+	// Below finds the object of the base that a path shows, or would show without the tree.
+	Below(rel string) (beneath.Found, error)
 }
 
 // Copied keeps that a copy of the base's file base, with the identity id, is about to get a name in the tree. The caller calls Done or
@@ -166,12 +167,19 @@ func (w *world) shows() Shows {
 }
 
 // below returns what the layer shows of its base at a path that the tree has not; nil: nothing.
-func (w *world) below(rel string) *beneath.Stat {
-	if w.shows() == nil {
+func (w *world) below(rel string) *beneath.Found { return below(w.shows(), rel) }
+
+func below(layer interface {
+	Below(string) (beneath.Found, error)
+}, rel string) *beneath.Found {
+	if layer == nil {
 		return nil
 	}
-	_, st := w.shown.Below(rel)
-	return st
+	at, err := layer.Below(rel)
+	if err != nil {
+		return nil
+	}
+	return &at
 }
 
 // Base is the Generation of the Version of a file of a layer's base.
@@ -182,8 +190,8 @@ func (s *Store) baseVersion(shows Shows, rel string) (v Version, ok bool) {
 	if shows == nil {
 		return v, false
 	}
-	base, st := shows.Below(rel)
-	return Version{Generation: Base, Path: base}, st != nil && !st.IsDir()
+	at, err := shows.Below(rel)
+	return Version{Generation: Base, Path: at.Rel}, err == nil && !at.Stat.IsDir()
 }
 
 // hides reports whether a path would show an object of the base that a record has not hidden when it hid the path.
@@ -193,12 +201,20 @@ func (w *world) hides(e *entry) string {
 	switch {
 	case now == nil, had, w.revealed[e.Path], e.Kind == journal.Moved && e.Flags&journal.Twin != 0: // hidden again, or moved back
 		return ""
-	case e.Kind != journal.Removed || e.To == "":
+	case e.Attr == nil || e.To == "" || e.Other != (beneath.FileID{}): // its attributes are not those of the base's object
 		return "another object is there"
-	case e.Attr != nil && !journal.AttrOf(now).Same(e.Attr):
+	case !journal.AttrOf(&now.Stat).Same(e.Attr) && !w.sameIndex(e, now.Root, now.Rel):
 		return "changed since by the host"
 	}
 	return ""
+}
+
+// reveals notes what a place shows of the base of a layer once a step has taken its object away.
+func (u *undoing) reveals(r *journal.Record, at Place) *journal.Record {
+	if found := below(u.store.opt.Layer, at.Path()); found != nil {
+		r.Attr, r.Data = journal.AttrOf(&found.Stat), IndexSum(found.Root, found.Rel, found.Rel, &found.Stat)
+	}
+	return r
 }
 
 // Inner reports whether a step is a part of another one: people do not see it.

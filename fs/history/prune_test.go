@@ -64,6 +64,41 @@ func TestFull(t *testing.T) {
 	}
 }
 
+// TestRefused: a removal that was refused on a full file system is in no record: an undo takes back what has happened, without a conflict.
+func TestRefused(t *testing.T) {
+	need.Root(t, "it mounts a file system")
+	base := t.TempDir()
+	require.NoError(t, unix.Mount("none", base, "tmpfs", 0, "size=512k"))
+	t.Cleanup(func() { _ = unix.Unmount(base, unix.MNT_DETACH) })
+	c := &client{t: t, dir: filepath.Join(base, "tree"), kept: filepath.Join(base, "history")}
+	require.NoError(t, os.Mkdir(c.dir, 0o755))
+	require.NoError(t, os.Mkdir(c.kept, 0o700))
+	c.open(Options{})
+	defer c.close()
+	for i := range 200 {
+		c.host(strconv.Itoa(i), "")
+	}
+	before := state(t, c.dir)
+	c.label = Label{Call: "removed"}
+	c.unlink("0")
+	large := filepath.Join(base, "large")
+	require.ErrorIs(t, os.WriteFile(large, bytes.Repeat([]byte("x"), 600<<10), 0o644), unix.ENOSPC)
+	refused := false
+	for i := 1; i < 199 && !refused; i++ {
+		at := c.place(strconv.Itoa(i))
+		st, err := at.Dir.Stat(at.Name)
+		require.NoError(t, err)
+		refused = c.writer().Unlink(at, &st, false) != nil
+		at.Dir.Close()
+	}
+	require.True(t, refused)
+	require.NoError(t, os.Remove(large))
+	c.unlink("199")
+	r := c.undo(Selection{Calls: []string{"removed"}})
+	assert.Empty(t, r.Conflicts)
+	assert.Equal(t, before, state(t, c.dir))
+}
+
 func entries(t *testing.T, dir string) int {
 	list, err := os.ReadDir(dir)
 	require.NoError(t, err)

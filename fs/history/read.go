@@ -117,7 +117,7 @@ func (s *Store) outline(p past) (generationRecords, error) {
 		return g, nil // killed at once: Open removes it
 	}
 	g.some = len(rest) > 0
-	g.until = uint64(st.Mtime.Sec*1e9+int64(st.Mtime.Nsec)) + clockTick
+	g.until = uint64(st.Mtime.Sec*1e9+int64(st.Mtime.Nsec)) + clockLag
 	return g, json.Unmarshal(r.Data, &g.Header)
 }
 

@@ -407,11 +407,8 @@ func (u *undoing) Remove(s *plan.Step, at Place, st *beneath.Stat) error {
 		return errWriting
 	}
 	if i.Base != "" {
-		u.w.base = &journal.Record{To: i.Base}
-		defer func() { u.w.base = nil }()
-		if _, below := u.store.opt.Layer.Plan().Below(at.Path()); below != nil {
-			u.w.base.Attr = journal.AttrOf(below)
-		}
+		u.w.base = *u.reveals(&journal.Record{To: i.Base}, at)
+		defer func() { u.w.base = journal.Record{} }()
 	}
 	if st.IsDir() {
 		return u.w.Rmdir(at, st)
@@ -423,9 +420,6 @@ func (u *undoing) Remove(s *plan.Step, at Place, st *beneath.Stat) error {
 func (u *undoing) Move(s *plan.Step, from, to Place, st *beneath.Stat, change func() error) error {
 	i, g, id := u.inverse(s), u.w.undo, plain(st.ID())
 	r := &journal.Record{Kind: journal.Moved, Path: from.Path(), To: to.Path(), Object: id}
-	if i.Twin && i.Action == Move {
-		r.Flags |= journal.Twin
-	}
 	switch i.Action {
 	case Mkdir, Copy:
 		m, err := u.w.makeFor(to, id, i.Removed)
@@ -466,6 +460,11 @@ func (u *undoing) Move(s *plan.Step, from, to Place, st *beneath.Stat, change fu
 		root = u.store.dir
 	}
 	r.Data = IndexSum(root, from.Path(), to.Path(), st)
+	if i.Action == Move && i.Twin {
+		r.Flags |= journal.Twin
+	} else if i.Action == Move {
+		u.reveals(r, from)
+	}
 	names := []Place{from, to}
 	switch i.Action { // the other one is of the history
 	case Restore:

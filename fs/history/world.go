@@ -117,7 +117,7 @@ func (w *world) free(rel string) string {
 		return "another object is there"
 	}
 	if dir := beneath.Parent(rel); dir != "" && !w.at(dir).there {
-		if st := w.below(dir); st == nil || !st.IsDir() {
+		if below := w.below(dir); below == nil || !below.Stat.IsDir() {
 			return "its directory is not there any more"
 		}
 	}

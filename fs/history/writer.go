@@ -23,8 +23,8 @@ type Writer struct {
 	undo    *generation // instead of that of label
 	inverts uint64      // Record.Of of an undo
 
-	ready func() error    // see Ready
-	base  *journal.Record // of a layer: To and Attr of the copy that an undo removes; nil: it is none
+	ready func() error   // see Ready
+	base  journal.Record // of a layer: To and Attr of the copy that an undo removes; zero: it is none
 }
 
 // Place is a name in a directory.
@@ -125,6 +125,9 @@ func (e *RefusedError) Unwrap() error { return e.Errno }
 func (w *Writer) refusal(err error, why string) error {
 	if w.store.opt.Unkept {
 		return nil
+	}
+	if full(err) {
+		why = whyFull + ": make room on it, or write history: {unkept: allow}"
 	}
 	return &RefusedError{why, errnoOf(err)}
 }
@@ -227,10 +230,7 @@ func (w *Writer) Unlink(at Place, st *beneath.Stat, open bool) error {
 	}
 	err := w.begin(func(g *generation) error {
 		id := plain(st.ID())
-		r := &journal.Record{Kind: journal.Removed, Path: at.Path(), Object: id}
-		if w.base != nil {
-			r.To, r.Attr = w.base.To, w.base.Attr
-		}
+		r := &journal.Record{Kind: journal.Removed, Path: at.Path(), Object: id, To: w.base.To, Attr: w.base.Attr}
 		switch {
 		case st.Nlink <= 1 && g.own(st, seenBorn):
 			r.Flags |= journal.Born

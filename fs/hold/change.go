@@ -343,10 +343,7 @@ func undone(err, undo error) error {
 // hidden returns the record of a path that shows nothing of Base from now on: it needs none if Base has nothing there.
 func (l *Layers) hidden(rel string) shown {
 	base, there := l.records.usual(rel)
-	if !there {
-		return shown{}
-	}
-	if _, err := l.Base.Stat(base); errors.Is(err, beneath.ErrStale) {
+	if _, err := l.Base.Stat(base); !there || errors.Is(err, beneath.ErrStale) {
 		return shown{}
 	}
 	return gone
@@ -354,11 +351,7 @@ func (l *Layers) hidden(rel string) shown {
 
 // changes reports whether the records have to change for a path to show s, and nothing else below it.
 func (l *Layers) changes(rel string, s shown) bool {
-	now := l.records.at(rel)
-	if now == nil {
-		return s.set
-	}
-	return now.shown != s || len(now.kids) > 0
+	return l.records.own(rel) != s || len(l.records.at(rel).kidsOf()) > 0
 }
 
 // restore sets the records at and below some paths as they were.

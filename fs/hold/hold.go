@@ -176,7 +176,7 @@ func (l *Layers) below(rel string) (beneath.Found, error) {
 	return found(l.Base, base)
 }
 
-// Below is below for other packages.
+// Below implements history.Layer, and history.Shows.
 func (l *Layers) Below(rel string) (beneath.Found, error) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

@@ -131,33 +131,17 @@ func (l *Layers) Last() uint64 {
 }
 
 // sketch implements history.Shows.
-type sketch struct {
-	base    *beneath.Root
-	records *record
-}
+type sketch struct{ Layers }
 
 // Plan implements history.Layer.
 func (l *Layers) Plan() history.Shows {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	s := &sketch{l.Base, &record{}}
+	s := &sketch{Layers{Base: l.Base, records: &record{}}}
 	for _, n := range l.records.dump("") {
 		s.records.apply(&n)
 	}
 	return s
-}
-
-// Below implements history.Shows.
-func (s *sketch) Below(rel string) (base string, st *beneath.Stat) {
-	base, there := s.records.resolve(rel)
-	if !there {
-		return "", nil
-	}
-	now, err := s.base.Stat(base)
-	if err != nil {
-		return "", nil
-	}
-	return base, &now
 }
 
 // Revert implements history.Shows.
@@ -188,13 +172,13 @@ func (s *sketch) differs(k *kept, empty func(rel string) bool) (why string) {
 		return ""
 	}
 	rel := string(k.Back[0].Path)
-	_, st := s.Below(rel)
+	at, err := s.Below(rel)
 	switch {
-	case st == nil:
+	case err != nil:
 		return ""
-	case k.Object != nil && !k.Object.SameContent(plan.IdentOf(st)):
+	case k.Object != nil && !k.Object.SameContent(plan.IdentOf(&at.Stat)):
 		return "changed since by the host"
-	case st.IsDir() && (!empty(rel) || !s.bare(rel)):
+	case at.Stat.IsDir() && (!empty(rel) || !s.bare(rel)):
 		return "the directory has files of others"
 	}
 	return ""
@@ -204,7 +188,7 @@ func (s *sketch) differs(k *kept, empty func(rel string) bool) (why string) {
 func (s *sketch) bare(rel string) bool {
 	kids := s.records.at(rel).kidsOf()
 	base, _ := s.records.resolve(rel)
-	names, err := s.base.Names(base)
+	names, err := s.Base.Names(base)
 	for _, name := range names {
 		if kid := kids[name]; kid == nil || !kid.set {
 			return false
@@ -229,7 +213,7 @@ func (l *Layers) Revert(w *history.Writer, id beneath.FileID, data []byte) error
 	if err := l.begin(); err != nil {
 		return err
 	}
-	s := sketch{l.Base, l.records}
+	s := sketch{Layers{Base: l.Base, records: l.records}}
 	if why := s.differs(&k, func(rel string) bool { names, err := l.Upper.Names(rel); return err != nil || len(names) == 0 }); why != "" {
 		return errors.New(why)
 	}

@@ -239,7 +239,7 @@ func (x *run) liftAt(at Spot, mode uint32) (restore func()) {
 // the objects.
 func (x *run) giveBack(s *Step) {
 	depth := func(l lift) int { // the objects first, then the directories above them from the deepest up
-		if bytes.Equal(l.Path, s.At.Path) || bytes.Equal(l.Path, s.To.Path) {
+		if len(l.Path) > 0 && (bytes.Equal(l.Path, s.At.Path) || bytes.Equal(l.Path, s.To.Path)) {
 			return math.MaxInt
 		}
 		return len(l.Path)

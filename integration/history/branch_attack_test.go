@@ -30,7 +30,7 @@ func TestHeldBranchRemoved(t *testing.T) {
 		} else {
 			require.Len(t, k.held("a-b"), 3)
 		}
-		k.Must("branch", "remove", "a-b")
+		assert.Equal(t, "a-b, branch remove: 3 changes dropped\n", k.Must("branch", "remove", "a-b"))
 		assert.NoDirExists(t, k.Base+"/history/a-b")
 		assert.Equal(t, "1", read(t, h.Scope("a")+"/d/g"))
 		if killed {

@@ -64,6 +64,22 @@ func TestHeldUndo(t *testing.T) {
 	assert.Equal(t, "two\n", harness.ReadAll(t, dir+"/f"))
 }
 
+// TestHeldRedo: a redo hides nothing that the host has made since the undo, which has found no file of the directory there.
+func TestHeldRedo(t *testing.T) {
+	k := started(harness.LayOut(t, map[string]string{"a": "view: {changes: held}"}))
+	dir := k.Scope("a")
+	harness.Plant(t, dir, "f=one\n", "g=one\n")
+	k.run("a", "echo two >>f; echo two >>g")
+	require.NoError(t, os.Remove(dir+"/f"))
+	require.NoError(t, os.Remove(dir+"/g"))
+	k.Must("undo", "a", "--session", "last")
+	require.NoError(t, os.WriteFile(dir+"/g", []byte("host\n"), 0o644))
+	stdout, _, code := k.Try("redo", "a")
+	assert.Equal(t, 1, code)
+	assert.Contains(t, stdout, "conflict: g: another object is there")
+	assert.Equal(t, "one\ntwo\nhost\n", k.run("a", "cat f g"))
+}
+
 // TestHeldVersions: show prints what a file was in held changes, also where that was the directory's, and restore brings it back there. The
 // directory stays as it is.
 func TestHeldVersions(t *testing.T) {

@@ -2,6 +2,7 @@ package history
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -31,22 +32,38 @@ func TestUndoGitRefreshed(t *testing.T) {
 	}
 }
 
-// TestUndoGitHeld: an undo of a held commit of git takes back git's files that the view has judged, too, without a mounted view.
+// TestUndoGitHeld: an undo of a held commit of git takes back git's files that the view has judged, too, without a mounted view, and a redo
+// brings them again, unless the host has changed its index since.
 func TestUndoGitHeld(t *testing.T) {
 	t.Parallel()
 	p := newProject(t, 12345)
-	p.host("git init -q -b main; echo 1 >a; git add .; " + git + "commit -q -m first")
-	before := p.host("git rev-parse HEAD")
+	p.host("git init -q -b main; echo 1 >a; echo c >c; git add .; " + git + "commit -q -m first")
 	held := func(script string) string {
 		o := p.scopefs("run", "-q", "--dir", ".", "--changes", "held", "--", "sh", "-ec", script)
 		require.Zero(t, o.Code, o.Stderr)
 		return o.Stdout
 	}
+	const look = "git fsck --strict --no-dangling; git rev-parse HEAD; git ls-files -s; git --no-optional-locks status --short; cat a"
+	before := held(look)
 	held("echo 2 >a; git add .; " + git + "commit -qm second")
-	o := p.scopefs("undo", "--session", "last")
-	assert.Zero(t, o.Code, o.Stdout)
-	assert.Equal(t, before, held("git fsck --strict --no-dangling; git rev-parse HEAD; git --no-optional-locks status --short"))
-	assert.Empty(t, p.scopefs("diff", "--name-only").Stdout)
+	after := held(look)
+	require.NotEqual(t, before, after)
+	for range 2 {
+		o := p.scopefs("undo", "--session", "last")
+		require.Zero(t, o.Code, o.Stdout)
+		assert.Equal(t, before, held(look))
+		assert.Empty(t, p.scopefs("diff", "--name-only").Stdout)
+		p.host("touch c; git status --short") // writes the index
+		o = p.scopefs("redo")
+		require.Zero(t, o.Code, o.Stdout)
+		assert.Equal(t, after, held(look))
+	}
+	require.Zero(t, p.scopefs("undo", "--session", "last").Code)
+	p.host("git update-index --assume-unchanged a")
+	o := p.scopefs("redo")
+	assert.Equal(t, 1, o.Code)
+	assert.Contains(t, o.Stdout, "conflict: .git/.scopefs-config: changed since by the host", o.Stderr)
+	assert.Equal(t, strings.TrimSuffix(before, "1\n")+"2\n", held(look), "of git's state the redo brings nothing")
 }
 
 // TestUndoGit: the host's git changes an entry of the index that a session has left. An undo then takes nothing of git's state back and

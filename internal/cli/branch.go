@@ -153,10 +153,23 @@ down BRANCH.`,
 					return fmt.Errorf("branch %s is %s: scopefs down %s", id, agent.State, id)
 				}
 			}
-			if err := definitions.RemoveBranch(p, id); !errors.Is(err, api.ErrUnknown) {
+			def, err := definitions.Agent(p, id)
+			if errors.Is(err, api.ErrUnknown) {
+				return exit.Usagef("there is no branch %q: scopefs branch list has them", id)
+			}
+			went := "what it held is not known" // its removal needs no count
+			if err == nil && def.Branch != "" {
+				var b report.Branch
+				find := func(ctx context.Context, h *api.History) error { return b.Find(ctx, h, "") }
+				if a.with(c.Context(), kept{paths: p, id: id, def: def}, find) == nil {
+					went = report.Dropped(b.Changes)
+				}
+			}
+			if err := definitions.RemoveBranch(p, id); err != nil {
 				return err
 			}
-			return exit.Usagef("there is no branch %q: scopefs branch list has them", id)
+			fmt.Fprintf(a.out, "%s, branch remove: %s\n", id, went)
+			return nil
 		},
 	}
 }

@@ -74,5 +74,8 @@ func conflict(c history.Change) string {
 
 // Discarded returns a line that says how many changes a discard of a branch dropped.
 func Discarded(id scope.ID, n int) string {
-	return fmt.Sprintf("%s, discard: %s dropped", id, counted(n, "change"))
+	return fmt.Sprintf("%s, discard: %s", id, Dropped(n))
 }
+
+// Dropped returns what a command prints of changes that it has dropped.
+func Dropped(n int) string { return counted(n, "change") + " dropped" }

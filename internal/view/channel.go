@@ -86,7 +86,7 @@ func (v *View) handshake(p *served, w *wire.Conn, requests *peer.Requests[wire.F
 		return nil, fmt.Errorf("view did not start: %w", err)
 	}
 	if reply.Failed != "" || len(reply.Ready) == 0 {
-		return nil, fmt.Errorf("view refuses to serve: %s", reply.Failed)
+		return nil, errors.New(cmp.Or(reply.Failed, "view did not start"))
 	}
 	v.decide(reply.Unkept)
 	v.setLate(reply.Late)

@@ -198,7 +198,7 @@ func StartOffline(host *Host, of Agent, def *agents.Definition, rules scope.Poli
 func (o *Offline) History(ctx context.Context, request json.RawMessage) (json.RawMessage, error) {
 	reply, err := requestHistory(ctx, o.wire, o.requests, request)
 	if err != nil {
-		return nil, fmt.Errorf("history of %q: %w", o.name, err)
+		return nil, fmt.Errorf("%s: %w", o.name, err)
 	}
 	return reply, nil
 }

@@ -5,6 +5,7 @@
 package view
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,7 +130,7 @@ func (v *View) Wait(ctx context.Context) error {
 		case api.Mounted:
 			return nil
 		case api.Failed:
-			return fmt.Errorf("mount %q: %w", v.def.Name, err)
+			return fmt.Errorf("mount %q: %w", cmp.Or(v.def.Dir, string(v.def.Name)), err)
 		case api.Down:
 			return fmt.Errorf("view of %q is down", v.def.Name)
 		}

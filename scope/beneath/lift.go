@@ -53,7 +53,7 @@ func (r *Root) LiftNoted(rel string, mode uint32, note func(Lifted) error) (rest
 		})
 	}
 	for i := range len(rel) {
-		if rel[i] == '/' {
+		if i == 0 || rel[i] == '/' {
 			lift(rel[:i], unix.S_IRWXU, true)
 		}
 	}

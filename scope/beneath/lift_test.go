@@ -34,5 +34,11 @@ func TestLift(t *testing.T) {
 		root.Lift(rel, 0o600)()
 	}
 	assert.Equal(t, []os.FileMode{0o755, 0o500, 0o640}, []os.FileMode{mode("a"), mode("a/b"), mode("a/b/f")})
+	require.NoError(t, os.Chmod(base, 0o500))
+	restore = root.Lift("a", 0)
+	assert.Equal(t, os.FileMode(0o700), mode(""))
+	restore()
+	assert.Equal(t, os.FileMode(0o500), mode(""))
+	require.NoError(t, os.Chmod(base, 0o755))
 	require.NoError(t, os.Chmod(filepath.Join(base, "a/b"), 0o755))
 }

@@ -83,7 +83,7 @@ func openHistory(cfg wire.HistoryConfig, root *beneath.Root, dir int, layers *ho
 	}
 	store, err := branch.WaitFor(open) // a command may be about to end
 	if errors.Is(err, history.ErrBusy) {
-		err = fmt.Errorf("%w: wait until it ends, or start scopefs daemon for several at a time, with --dir for a project", err)
+		err = errors.New("another run keeps its changes: wait until that ends, or start scopefs daemon, in a project with --dir, for several")
 	}
 	if err != nil {
 		return nil, err
@@ -211,6 +211,8 @@ func (l *daemonLink) serveHistory(ctx context.Context, conn *connection, id uint
 		err = fmt.Errorf("answer: %w", marshalErr)
 	} else if err == nil && len(text) > wire.MaxHistoryAnswer {
 		err = fmt.Errorf("the answer has %d bytes, and %d at most are sent: request fewer entries", len(text), wire.MaxHistoryAnswer)
+	} else if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		err = errors.New("the file system of the directory is full: make room on it, and repeat the command")
 	}
 	answer := wire.FromView{Answer: id, History: reply}
 	if err != nil {
