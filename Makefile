@@ -188,7 +188,7 @@ test-kernels: ## run scopefs on Linux 5.15, 6.1, 6.8, 6.12 and Debian's newest i
 	@.ci/need $(GUESTS) qemu-system-x86_64:qemu-system-x86 depmod:kmod zstd:zstd
 	@integration/kernels/fetch $(KERNELS)
 	@integration/kernels/user-mode $(KERNELS)
-	SCOPEFS_TEST_KERNELS=$(CURDIR)/$(KERNELS) go test -count=1 -v -timeout 3h -run '^TestKernels$$' ./integration/kernels
+	SCOPEFS_TEST_KERNELS=$(CURDIR)/$(KERNELS) go test -count=1 -v -timeout 12h -run '^TestKernels$$' ./integration/kernels
 
 test-nfs: ## test two hosts on the NFS server of User-Mode Linux (as root; builds that kernel once, which takes minutes)
 	@.ci/need $(GUESTS)

@@ -117,7 +117,8 @@ func (s *stager) merge(e *Entry, i int) (_ ident, err error) {
 	if n, err := f.WriteAt(text, 0, false); err != nil || n < len(text) {
 		return ident{}, cmp.Or(err, error(unix.ENOSPC))
 	}
-	if err := plan.Apply(f, &f, plan.AttributesOf(s.State, stagePath(stagedName(i)), &st, true)); err != nil {
+	was := plan.AttributesOf(s.State, stagePath(stagedName(i)), &st, true)
+	if err := plan.Apply(s.State, stagePath(mergedName(i)), f, &f, was); err != nil {
 		return ident{}, err
 	}
 	if s.count++; s.count <= maxSyncs {

@@ -158,7 +158,7 @@ func (c *client) chmod(rel string, mode uint32) {
 	f, err := c.root.Object(rel)
 	require.NoError(c.t, err)
 	defer f.Close()
-	require.NoError(c.t, f.Chmod(mode))
+	require.NoError(c.t, c.root.Chmod(f, rel, mode))
 }
 
 func (c *client) unlink(rel string) {

@@ -32,28 +32,28 @@ func SetAttributes(root *beneath.Root, rel string, id beneath.FileID, a *journal
 		return beneath.ErrStale
 	}
 	if a.XAttrs == nil && a.Capability == nil || st.IsLink() {
-		return Apply(f, nil, a)
+		return Apply(root, rel, f, nil, a)
 	}
 	open, err := OpenRead(root, rel, &st, true)
 	if err != nil && len(a.XAttrs) == 0 && a.Capability == nil {
-		return Apply(f, nil, a)
+		return Apply(root, rel, f, nil, a)
 	}
 	if err != nil {
 		return err
 	}
 	defer open.Close()
-	err = Apply(f, &open, a)
+	err = Apply(root, rel, f, &open, a)
 	if err == unix.EACCES { // xattr(7): user attributes need the right to write. Apply sets the mode last
 		if err = open.Chmod(uint32(st.Mode)&0o7777 | unix.S_IWUSR); err == nil {
-			err = Apply(f, &open, a)
+			err = Apply(root, rel, f, &open, a)
 		}
 	}
 	return err
 }
 
-// Apply gives an object attributes. open is the object open for reading, or nil: then extended attributes stay as they
+// Apply gives f, the object at a path, attributes. open is the object open for reading, or nil: then extended attributes stay as they
 // are.
-func Apply(f beneath.File, open *beneath.File, a *journal.Attr) error {
+func Apply(root *beneath.Root, rel string, f beneath.File, open *beneath.File, a *journal.Attr) error {
 	st, err := f.Stat()
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func Apply(f beneath.File, open *beneath.File, a *journal.Attr) error {
 		}
 	}
 	if !st.IsLink() {
-		if err := f.Chmod(mode); err != nil {
+		if err := root.Chmod(f, rel, mode); err != nil {
 			return err
 		}
 	}

@@ -42,13 +42,13 @@ func (t *Target) Copy(from *beneath.Root, rel string, st *beneath.Stat) error {
 
 func (t *Target) apply(f beneath.File, open *beneath.File, a *journal.Attr) error {
 	if !t.Own {
-		return Apply(f, open, a)
+		return Apply(t.Root, t.Rel, f, open, a)
 	}
 	st, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	return AsOwner(a, &st, func(a *journal.Attr) error { return Apply(f, open, a) })
+	return AsOwner(a, &st, func(a *journal.Attr) error { return Apply(t.Root, t.Rel, f, open, a) })
 }
 
 // AsOwner calls set with attributes, and again with the owner of st as long as this process may not set another one.

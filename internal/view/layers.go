@@ -163,13 +163,12 @@ func removeFormer(dir *beneath.Root) error {
 // dir belongs to may have exchanged it since it was made, but not for a directory that is closed to that user: rename(2).
 // mark lets branch.Remove empty the directory.
 func give(dir *beneath.Root, name string, to account.User, mode uint32, mark bool) error {
-	f, err := dir.Object(name)
+	f, st, err := dir.OpenAny(name, unix.O_RDONLY) // fchmod(2) takes no O_PATH, and fchmodat2(2) is of Linux 6.6
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	st, err := f.Stat()
-	if err == nil && !isNew(&st) {
+	if !isNew(&st) {
 		err = fmt.Errorf("%s: %w", name, beneath.ErrStale)
 	}
 	if err == nil && mark {

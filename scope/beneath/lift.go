@@ -43,7 +43,7 @@ func (r *Root) LiftNoted(rel string, mode uint32, note func(Lifted) error) (rest
 		st, err := f.Stat()
 		was := uint32(st.Mode) & 0o7777
 		l := Lifted{at, st.ID(), was, was | bits}
-		if err != nil || st.IsLink() || dir && !st.IsDir() || was == l.Now || note(l) != nil || r.chmod(f, at, l.Now) != nil {
+		if err != nil || st.IsLink() || dir && !st.IsDir() || was == l.Now || note(l) != nil || r.Chmod(f, at, l.Now) != nil {
 			f.Close()
 			return
 		}
@@ -81,12 +81,12 @@ func (r *Root) GiveBack(l Lifted) {
 
 func (r *Root) giveBack(f File, l Lifted) {
 	if st, err := f.Stat(); err == nil && uint32(st.Mode)&0o7777 == l.Now {
-		_ = r.chmod(f, l.Rel, l.Was) // the owner could set it before
+		_ = r.Chmod(f, l.Rel, l.Was) // the owner could set it before
 	}
 }
 
-// chmod sets the mode of an object that Object has opened; before Linux 6.6 that of a file by its name: see Dir.Chmod.
-func (r *Root) chmod(f File, rel string, mode uint32) error {
+// Chmod sets the mode of an object that Object has opened; before Linux 6.6 that of a file by its name: see Dir.Chmod.
+func (r *Root) Chmod(f File, rel string, mode uint32) error {
 	err := f.Chmod(mode)
 	if err != unix.EOPNOTSUPP {
 		return err
