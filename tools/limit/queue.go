@@ -23,8 +23,8 @@ type Queue struct {
 
 	mu     sync.Mutex
 	taken  int
-	last   scope.ID  // the agent that called Take last
-	shared time.Time // when an agent called Take after another one
+	last   scope.ID           // the agent that called Take last
+	shared time.Time          // when an agent called Take after another one
 	agents map[scope.ID]*lane // that have a turn or wait for one
 	ring   []*lane            // that wait, the next to be served first
 }
