@@ -25,11 +25,14 @@ func NewRates(store limit.Store) *Rates { return &Rates{calls: limit.Rates{Store
 
 // NewQueue returns the queue of a host's calls. A call holds a turn while it is
 // decided, recorded and run; the turn ends early when the tool starts to wait
-// (Hints.Waits).
+// (Hints.Waits). While agents call side by side, the turns of one of them leave
+// a processor to the others.
 func NewQueue() *limit.Queue {
 	const maxTurn = 50 * time.Millisecond
 	n := runtime.GOMAXPROCS(0)
-	return limit.NewQueue(4*n, 2*n, maxTurn)
+	q := limit.NewQueue(4*n, 2*n, maxTurn)
+	q.Beside = max(1, n-1)
+	return q
 }
 
 // NewTurns returns turns for [Hints].Turns: all of them, and each for one agent. An agent

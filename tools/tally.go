@@ -100,7 +100,7 @@ func ParseTime(bytes int) time.Duration { return messageTime + time.Duration(byt
 // What the input of an agent takes of a processor before a door bounds it: a fifth, whatever the doors and however many clients.
 const (
 	shareEach  = 200 * time.Millisecond // of processor time, each second
-	shareBurst = 100 * time.Millisecond // at once
+	shareBurst = 20 * time.Millisecond  // at once: another agent waits for it
 )
 
 // NewShare returns the share of an agent. All doors of the agent have the same one.

@@ -63,14 +63,22 @@ func messageFloods() map[string]messageFlood {
 	}
 }
 
-// startMessages starts the clients of a flood.
-func startMessages(h *harness.Host, f messageFlood) (stop func(), sent *atomic.Int64) {
-	h.T.Helper()
+func init() {
+	// A flood of messages to an agent's socket: arguments are the socket and the kind.
+	harness.Roles["flood-messages"] = func(args []string) error {
+		startMessages(args[0], messageFloods()[args[1]])
+		fmt.Println("ready")
+		return wait()
+	}
+}
+
+// startMessages starts the clients of a flood on a socket.
+func startMessages(door string, f messageFlood) (stop func(), sent *atomic.Int64) {
 	var clients sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
 	sent = new(atomic.Int64)
 	client := func() error {
-		conn, err := net.Dial("unix", h.Door("loud"))
+		conn, err := net.Dial("unix", door)
 		if err != nil {
 			return err
 		}
@@ -114,7 +122,7 @@ func TestFloodMessages(t *testing.T) {
 			measureCalls(h, r, 20)
 			daemon := h.Cmd.Process.Pid
 			before, most := memoryOf(daemon), 0
-			stop, sent := startMessages(h, f)
+			stop, sent := startMessages(h.Door("loud"), f)
 			for began := time.Now(); time.Since(began) < time.Duration(need.Rounds("SCOPEFS_TEST_ROUNDS", 1, 6))*time.Second && most < maxFlooded; { // the measure itself
 				measureCalls(h, r, 10)
 				most = max(most, memoryOf(daemon)-before)

@@ -15,8 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -253,42 +251,28 @@ func (f *flooder) stop() {
 	_ = f.cmd.Wait()
 }
 
-// startCallers are clients of an agent that each keep so many calls under way.
-func startCallers(h *harness.Host, agent string, clients, each int, tool, arguments string) (stop func(), done *atomic.Int64) {
-	var wg sync.WaitGroup
-	var ended atomic.Bool
-	done = new(atomic.Int64)
-	var conns []*harness.Raw
-	for range clients {
-		r := h.Dial(agent).Greet()
-		require.NoError(h.T, r.SetDeadline(time.Now().Add(5*time.Minute)))
-		conns = append(conns, r)
-		send := func(n int) error {
-			_, err := io.WriteString(r, harness.Request(n, tool, arguments))
-			return err
-		}
-		for n := range each {
-			require.NoError(h.T, send(n))
-		}
-		wg.Go(func() {
-			for n := each; !ended.Load(); n++ {
-				if _, err := r.In.ReadString('\n'); err != nil {
-					return
+func init() {
+	// Clients that each keep so many calls under way: arguments are the socket, the tool and what it is called with.
+	harness.Roles["flood-calls"] = func(args []string) error {
+		return forever(8, func(int, int) error {
+			conn, err := net.Dial("unix", args[0])
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			in := bufio.NewReader(conn)
+			_, err = io.WriteString(conn, harness.Hello)
+			for n := 0; err == nil; n++ {
+				if n >= 32 {
+					_, err = in.ReadString('\n')
 				}
-				done.Add(1)
-				if send(n) != nil {
-					return
+				if err == nil {
+					_, err = io.WriteString(conn, harness.Request(n, args[1], args[2]))
 				}
 			}
+			return err
 		})
 	}
-	return func() {
-		ended.Store(true)
-		for _, r := range conns {
-			r.Close()
-		}
-		wg.Wait()
-	}, done
 }
 
 // latency is what so many calls, one after another, took.
@@ -368,7 +352,61 @@ func floodHost(t testing.TB, limits string) *harness.Host {
 	return h
 }
 
-// BenchmarkFloods prints what each flood of one agent does to another's calls. It asserts
+// floods are what an agent may do to another one, by name: each a role of this binary with its arguments, on the agent's socket or in
+// its sandbox.
+func floods() map[string][]string {
+	all := map[string][]string{
+		"8 x 32 calls":         {"flood-calls", "read_file", `{"path":"f"}`},
+		"8 x 32 writes":        {"flood-calls", "write_file", `{"path":"w","content":"x"}`},
+		"8 x 32 keys":          {"flood-calls", "kv_set", `{"key":"k","value":"v"}`},
+		"metadata, 64 threads": {"flood-metadata"},
+		"open directories":     {"flood-directories", "19900"},
+		"hard links":           {"flood-links", "20000"},
+		"denials, 16 threads":  {"flood-denials"},
+		"shut windows":         {"flood-windows", "refused.test"},
+		"streams reset":        {"flood-resets", "refused.test"},
+	}
+	for kind := range messageFloods() {
+		all[kind] = []string{"flood-messages", kind}
+	}
+	return all
+}
+
+// floodWindow is how long calls are measured with and without a flood, in turns.
+const floodWindow = 500 * time.Millisecond
+
+// pausedFlood is a flood of the agent loud in a process that stands still but while it is let go.
+type pausedFlood struct{ pid int }
+
+// pauseFlood starts a flood, which is paused.
+func pauseFlood(h *harness.Host, words []string) pausedFlood {
+	h.T.Helper()
+	role, argv := words[0], words[1:]
+	if role == "flood-messages" || role == "flood-calls" {
+		cmd := harness.Role(role, append([]string{h.Door("loud")}, argv...)...)
+		in, err := cmd.StdinPipe()
+		require.NoError(h.T, err)
+		ready := harness.Stream(h.T, cmd)
+		require.Equal(h.T, "ready", ready())
+		h.T.Cleanup(func() { in.Close() })
+		f := pausedFlood{cmd.Process.Pid}
+		h.T.Cleanup(f.goOn)
+		f.pause()
+		return f
+	}
+	mark := harness.Seconds(1)
+	startFlood(h, "loud", role, append(argv, mark)...)
+	f := pausedFlood{(*harness.Way)(nil).Sandboxed(mark)}
+	require.NotZero(h.T, f.pid)
+	h.T.Cleanup(f.goOn)
+	f.pause()
+	return f
+}
+
+func (f pausedFlood) pause() { _ = syscall.Kill(f.pid, syscall.SIGSTOP) }
+func (f pausedFlood) goOn()  { _ = syscall.Kill(f.pid, syscall.SIGCONT) }
+
+// BenchmarkFloods prints what each flood of one agent does to another's calls, in turns with the same seconds without it. It asserts
 // nothing about time. SCOPEFS_FLOOD_PROGRAM names another build, to compare with.
 func BenchmarkFloods(b *testing.B) {
 	if other := os.Getenv("SCOPEFS_FLOOD_PROGRAM"); other != "" {
@@ -379,75 +417,40 @@ func BenchmarkFloods(b *testing.B) {
 	if text := os.Getenv("SCOPEFS_FLOOD_COUNT"); text != "" {
 		count, _ = strconv.Atoi(text)
 	}
-	type flood struct {
-		name  string
-		start func(h *harness.Host) (stop func(), what func() string)
-	}
-	floods := []flood{
-		{"none", func(*harness.Host) (func(), func() string) { return func() {}, func() string { return "" } }},
-		{"8 x 32 calls", calling("read_file", `{"path":"f"}`)},
-		{"8 x 32 writes", calling("write_file", `{"path":"w","content":"x"}`)},
-		{"8 x 32 keys", calling("kv_set", `{"key":"k","value":"v"}`)},
-		{"metadata, 64 threads", flooding("flood-metadata")},
-		{"open directories", flooding("flood-directories", "19900")},
-		{"hard links", flooding("flood-links", "20000")},
-		{"denials, 16 threads", flooding("flood-denials")},
-		{"shut windows", flooding("flood-windows", "refused.test")},
-		{"streams reset", flooding("flood-resets", "refused.test")},
-	}
-	for _, kind := range slices.Sorted(maps.Keys(messageFloods())) {
-		floods = append(floods, flood{kind, sending(messageFloods()[kind])})
-	}
-	for _, f := range floods {
-		if only := os.Getenv("SCOPEFS_FLOOD"); !strings.Contains(f.name, only) {
+	for _, name := range slices.Sorted(maps.Keys(floods())) {
+		if only := os.Getenv("SCOPEFS_FLOOD"); !strings.Contains(name, only) {
 			continue
 		}
-		b.Run(f.name, func(b *testing.B) {
+		b.Run(name, func(b *testing.B) {
 			h := floodHost(b, os.Getenv("SCOPEFS_FLOOD_LIMITS"))
 			r := h.Dial("calm").Greet()
 			measureCalls(h, r, 20)
-			pid := h.ViewPID("loud")
-			before, daemon := memoryOf(pid), memoryOf(h.Cmd.Process.Pid)
-			quiet := measureCalls(h, r, count)
-			stop, what := f.start(h)
-			began, cpu, own := time.Now(), spentBy(pid), spentBy(h.Cmd.Process.Pid)
-			calls := measureCalls(h, r, count)
-			views := measureView(h, "calm", count)
-			took := time.Since(began).Seconds()
-			used, whole := (spentBy(pid)-cpu).Seconds()/took, (spentBy(h.Cmd.Process.Pid)-own).Seconds()/took
-			said := what()
-			stop()
-			quiet = append(quiet, measureCalls(h, r, count)...)
-			fmt.Printf("| %-20s | read_file: %v, quiet: %v | view: %v | view of the flooder: %d -> %d MiB, %.2f cores | daemon: %d -> %d MiB, %.2f cores in %.0f s | %s |\n", f.name, calls, quiet, views,
-				before>>10, memoryOf(pid)>>10, used, daemon>>10, memoryOf(h.Cmd.Process.Pid)>>10, whole, took, strings.TrimSpace(said))
+			pid := h.Cmd.Process.Pid
+			before := memoryOf(pid)
+			f := pauseFlood(h, floods()[name])
+			var quiet, loud latency
+			var used, took, usedQuiet, tookQuiet time.Duration
+			most := 0
+			window := func(calls *latency, used, took *time.Duration) {
+				began, spent := time.Now(), spentBy(pid)
+				for time.Since(began) < floodWindow {
+					*calls = append(*calls, measureCalls(h, r, 10)...)
+				}
+				*used, *took = *used+spentBy(pid)-spent, *took+time.Since(began)
+			}
+			for len(loud) < count {
+				var after latency
+				var none time.Duration
+				window(&after, &none, &none) // of the flood, that the daemon still has
+				window(&quiet, &usedQuiet, &tookQuiet)
+				f.goOn()
+				window(&loud, &used, &took)
+				f.pause()
+				most = max(most, memoryOf(pid))
+			}
+			fmt.Printf("| %-22s | %.1f | flood: %v | quiet: %v | daemon: %d -> %d MiB, %.2f and %.2f cores |\n", name,
+				float64(loud.at(99))/float64(quiet.at(99)), loud, quiet, before>>10, most>>10, used.Seconds()/took.Seconds(), usedQuiet.Seconds()/tookQuiet.Seconds())
 		})
-	}
-}
-
-func calling(tool, arguments string) func(h *harness.Host) (func(), func() string) {
-	return func(h *harness.Host) (func(), func() string) {
-		stop, done := startCallers(h, "loud", 8, 32, tool, arguments)
-		began := time.Now()
-		return stop, func() string {
-			return fmt.Sprintf("%.0f calls/s", float64(done.Load())/time.Since(began).Seconds())
-		}
-	}
-}
-
-func sending(f messageFlood) func(h *harness.Host) (func(), func() string) {
-	return func(h *harness.Host) (func(), func() string) {
-		stop, sent := startMessages(h, f)
-		began := time.Now()
-		return stop, func() string {
-			return fmt.Sprintf("%.1f MiB/s", float64(sent.Load())/(1<<20)/time.Since(began).Seconds())
-		}
-	}
-}
-
-func flooding(role string, argv ...string) func(h *harness.Host) (func(), func() string) {
-	return func(h *harness.Host) (func(), func() string) {
-		f := startFlood(h, "loud", role, argv...)
-		return f.stop, func() string { return strings.TrimPrefix(f.ready, "ready") }
 	}
 }
 
@@ -460,11 +463,11 @@ func TestFloodEndsNoView(t *testing.T) {
 	if err != nil {
 		seconds = 5
 	}
-	stop, _ := flooding("flood-windows", "refused.test")(h)
+	f := startFlood(h, "loud", "flood-windows", "refused.test")
 	for began := time.Now(); time.Since(began) < time.Duration(seconds)*time.Second; {
 		measureView(h, "calm", 100)
 	}
-	stop()
+	f.stop()
 	assert.Empty(t, died(h))
 	assert.Equal(t, "mounted", h.Agent("loud").State)
 }

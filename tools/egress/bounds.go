@@ -27,7 +27,7 @@ type Limits struct {
 // share them, so that no number of sandboxes, connections and streams fills the daemon's memory.
 // Make them by [NewBounds].
 type Bounds struct {
-	share       *limit.Share // what its requests take of a processor before they are decided
+	share       *limit.Share // what its connections, handshakes and requests take of a processor before they are decided
 	connections *limit.Slots
 	secure      *limit.Slots // connections whose TLS the proxy terminates
 	multiplexed *limit.Slots // connections with HTTP/2, which are secure, too
@@ -49,8 +49,7 @@ const (
 	maxRefusing    = 64
 	maxLong        = 64
 
-	// A handshake takes about half a millisecond of the daemon's processor time.
-	handshakesPerSecond = 100
+	handshakesPerSecond = 100 // each takes shakeTime
 
 	// maxStreams is for one connection. Clients open 100 streams before they know the bound (RFC 9113, section 6.5.2).
 	maxStreams = 100
@@ -84,10 +83,13 @@ func NewBounds(l Limits, share *limit.Share) *Bounds {
 	}
 }
 
-// headTime is what a request takes of a processor until it is decided, and byteTime what each byte of its head adds.
+// connectTime is what a connection takes of a processor until its first byte is parsed, shakeTime what a TLS handshake takes, headTime
+// what a request takes until it is decided, and byteTime what each byte of its head adds.
 const (
-	headTime = 100 * time.Microsecond
-	byteTime = 15 * time.Nanosecond
+	connectTime = 100 * time.Microsecond
+	shakeTime   = 500 * time.Microsecond
+	headTime    = 100 * time.Microsecond
+	byteTime    = 15 * time.Nanosecond
 )
 
 // wait returns when the time for a request is earned, or ctx ends. It waits also for a request that its client has reset: net/http ends

@@ -19,6 +19,7 @@ import (
 	"github.com/scopefs/scopefs/internal/need"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/network"
+	"github.com/scopefs/scopefs/tools/limit"
 )
 
 // shut opens streams on a connection of HTTP/2 whose window is 0, and reads nothing that has a
@@ -202,4 +203,34 @@ func TestPathsOfAFlood(t *testing.T) {
 		assert.Equal(t, "h.example:443", authority(kept.access.host, kept.access.port, ""))
 	}
 	assert.Equal(t, want, got)
+}
+
+// TestConnectionsAreCharged: connections that send no request in HTTP, and handshakes, are of the agent's share, too.
+func TestConnectionsAreCharged(t *testing.T) {
+	t.Parallel()
+	share := limit.NewShare(time.Microsecond, time.Second) // what is spent is earned in years
+	charged := func(do func()) time.Duration {
+		before := share.Spend(0)
+		do()
+		return before - share.Spend(0)
+	}
+	rule, _ := host(t, "good.example", true, hello)
+	rule.Methods = []string{"GET"}
+	l, roots := intercepting(t, []network.HostRule{rule}, func(o *Options, _ *Tenant) { o.Bounds = NewBounds(o.Limits, share) })
+	const clients = 10
+	assert.InDelta(t, clients*connectTime, charged(func() {
+		for range clients {
+			socks(l.dial(t), "foreign.example", 80)
+		}
+	}), float64(connectTime)/2, "SOCKS")
+	assert.InDelta(t, clients*connectTime, charged(func() {
+		for range clients {
+			c := l.dial(t)
+			fmt.Fprint(c, "CONNECT foreign.example:443 HTTP/1.1\r\nHost: foreign.example:443\r\n\r\n")
+			_, err := c.Read(make([]byte, 1))
+			assert.NoError(t, err)
+		}
+	}), float64(connectTime)/2, "CONNECT")
+	assert.InDelta(t, connectTime+shakeTime, charged(func() { assert.NoError(t, l.tls(t, "good.example", roots).Handshake()) }),
+		float64(connectTime)/2, "TLS")
 }

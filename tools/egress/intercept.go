@@ -91,6 +91,9 @@ func (p *Proxy) shake(ctx context.Context, c *tls.Conn) error {
 		return err
 	}
 	defer release()
+	if err := p.bounds.share.Wait(ctx, shakeTime); err != nil {
+		return err
+	}
 	return c.HandshakeContext(ctx)
 }
 

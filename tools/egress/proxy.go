@@ -227,7 +227,13 @@ func (p *Proxy) accept(ctx context.Context, l net.Listener, like *access, serve 
 		}
 		in := &incoming{socket: s}
 		in.hold(release)
-		p.begin(func() { serve(ctx, in) })
+		p.begin(func() {
+			if p.bounds.share.Wait(ctx, connectTime) != nil {
+				in.Close()
+				return
+			}
+			serve(ctx, in)
+		})
 	}
 }
 

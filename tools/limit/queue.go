@@ -16,11 +16,15 @@ import (
 //
 // A nil Queue admits every call.
 type Queue struct {
+	Beside int // turns of one agent while another one takes turns, too; 0: as without
+
 	all, each int           // turns at a time, and of one agent
 	turnTime  time.Duration // how long a turn lasts at most
 
 	mu     sync.Mutex
 	taken  int
+	last   scope.ID           // the agent that called Take last
+	shared time.Time          // when an agent called Take after another one
 	agents map[scope.ID]*lane // that have a turn or wait for one
 	ring   []*lane            // that wait, the next to be served first
 }
@@ -48,6 +52,12 @@ func (q *Queue) Take(ctx context.Context, id scope.ID) (done func(), err error) 
 		return nil, err
 	}
 	q.mu.Lock()
+	if q.last != id {
+		if q.last != "" {
+			q.shared = time.Now()
+		}
+		q.last = id
+	}
 	l := q.agents[id]
 	if l == nil {
 		l = &lane{id: id}
@@ -93,7 +103,16 @@ func (q *Queue) turn(l *lane) (done func()) {
 	}
 }
 
-func (q *Queue) mayTake(l *lane) bool { return l.taken == 0 || l.taken < q.each && q.taken < q.all }
+// besideTime is how long an agent counts as one that takes turns after it called Take.
+const besideTime = time.Second
+
+func (q *Queue) mayTake(l *lane) bool {
+	each := q.each
+	if q.Beside > 0 && time.Since(q.shared) < besideTime {
+		each = q.Beside
+	}
+	return l.taken == 0 || l.taken < each && q.taken < q.all
+}
 
 func (q *Queue) give(l *lane) {
 	l.taken++

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -71,6 +73,42 @@ func TestQueueTurns(t *testing.T) {
 	}
 	assert.Zero(t, q.taken)
 	assert.Empty(t, q.ring)
+}
+
+// TestQueueBeside: an agent has fewer turns at a time while another one takes turns, and as many as before a second later.
+func TestQueueBeside(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := NewQueue(8, 4, time.Minute)
+		q.Beside = 1
+		most := func() int { // turns of the agent loud at a time
+			ctx, cancel := context.WithCancel(t.Context())
+			var taken atomic.Int32
+			var calls sync.WaitGroup
+			for range 6 {
+				calls.Go(func() {
+					if done, err := q.Take(ctx, "loud"); err == nil {
+						taken.Add(1)
+						<-ctx.Done()
+						done()
+					}
+				})
+			}
+			synctest.Wait()
+			cancel()
+			calls.Wait()
+			return int(taken.Load())
+		}
+		assert.Equal(t, 4, most(), "there is no other agent")
+		take(t, q, "calm")()
+		assert.Equal(t, 1, most())
+		time.Sleep(besideTime / 2)
+		take(t, q, "calm")()
+		time.Sleep(besideTime / 2)
+		assert.Equal(t, 1, most())
+		time.Sleep(besideTime)
+		assert.Equal(t, 4, most(), "the other agent takes no turns")
+		assert.Empty(t, q.agents)
+	})
 }
 
 // TestQueueEnds: a call that is cancelled while it waits leaves nothing; one that takes
