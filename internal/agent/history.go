@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/fs/history"
 	"github.com/scopefs/scopefs/fs/history/query"
 	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/view"
@@ -114,9 +115,11 @@ func (a *Agent) answer(ctx context.Context, request json.RawMessage) (json.RawMe
 
 // ofBranch reports whether a request about held changes is not about their history, which the view has.
 func (a *Agent) ofBranch(r *query.Request) bool {
+	ofFile := func(v history.Version) bool { return v.Generation == "" || v.Generation == history.Base }
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return r.OfBranch() || (r.Progress || r.Cancel) && a.offline != nil
+	return r.Diff != nil || r.Commit != nil || r.Discard != nil || r.Read != nil && ofFile(*r.Read) || len(r.Reads) > 0 && ofFile(r.Reads[0]) ||
+		(r.Progress || r.Cancel) && a.offline != nil
 }
 
 // taken reports whether a commit or discard is over: nobody needs its process any more.

@@ -14,12 +14,6 @@ import (
 	"github.com/scopefs/scopefs/fs/history"
 )
 
-// OfBranch reports whether a request is about a branch, and not about the history of its layers.
-func (r *Request) OfBranch() bool {
-	ofFile := func(v history.Version) bool { return v.Generation == "" || v.Generation == history.Base }
-	return r.Diff != nil || r.Commit != nil || r.Discard != nil || r.Read != nil && ofFile(*r.Read) || len(r.Reads) > 0 && ofFile(r.Reads[0])
-}
-
 // answerBranch answers a request about a branch.
 func (s *Server) answerBranch(ctx context.Context, r *Request) (*Reply, error) {
 	s.turn.Lock()
