@@ -27,7 +27,7 @@ var suites = []suite{
 	{name: "fs", pkg: "fs", time: 3 * time.Minute},
 	{name: "beneath", pkg: "scope/beneath", time: 3 * time.Minute},
 	{name: "plan", pkg: "fs/plan", time: 3 * time.Minute},
-	{name: "history", pkg: "fs/history", skip: "^TestModel", time: 5 * time.Minute},
+	{name: "history", pkg: "fs/history", skip: "^Test(Model|Blocks|UndoInterrupted)", time: 5 * time.Minute},
 	{name: "layers", pkg: "internal/view", run: "^Test(Former|Forged)$", time: 3 * time.Minute},
 	{name: "limits", pkg: "tools/sandbox", run: limits, time: 3 * time.Minute},
 	{name: "delegated", pkg: "tools/sandbox", run: limits, group: "service/daemon", time: 3 * time.Minute},
