@@ -338,7 +338,9 @@ func (w way2) send(m message, _ bool) (got message, err error) {
 		}
 		switch frame := frame.(type) {
 		case *http2.RSTStreamFrame:
-			return got, fmt.Errorf("reset: %v", frame.ErrCode)
+			if frame.StreamID == *w.id { // net/http may take a deadline of a stream for one that has ended, and resets it then
+				return got, fmt.Errorf("reset: %v", frame.ErrCode)
+			}
 		case *http2.MetaHeadersFrame:
 			got.status = frame.PseudoValue("status")
 			for _, f := range frame.RegularFields() {

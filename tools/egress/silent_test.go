@@ -27,6 +27,7 @@ func TestSilentClient(t *testing.T) {
 	assert.Equal(t, audit.Allow, e.Verdict)
 	assert.Equal(t, "time-out: the client sent nothing", e.Detail)
 
+	l, _ = intercepting(t, []network.HostRule{rule}, nil) // one that does not time out before it has sent something
 	strange := l.connect(t, "good.example:443")
 	_, err = strange.Write([]byte("\x00\x01\x02\x03"))
 	require.NoError(t, err)
