@@ -5,7 +5,6 @@
 package view
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,6 +119,14 @@ func (v *View) At() string { return v.at }
 // Definition returns the definition with which the view was started. Its rules may be newer: see SetRules.
 func (v *View) Definition() *agents.Definition { return v.def }
 
+// named returns the agent, and for a command without a daemon the directory: it knows no agent.
+func (v *View) named() string {
+	if v.host.Private && v.def.Dir != "" {
+		return v.def.Dir
+	}
+	return string(v.def.Name)
+}
+
 // Wait waits until the view is mounted or could not be.
 func (v *View) Wait(ctx context.Context) error {
 	for {
@@ -130,7 +137,7 @@ func (v *View) Wait(ctx context.Context) error {
 		case api.Mounted:
 			return nil
 		case api.Failed:
-			return fmt.Errorf("mount %q: %w", cmp.Or(v.def.Dir, string(v.def.Name)), err)
+			return fmt.Errorf("mount %q: %w", v.named(), err)
 		case api.Down:
 			return fmt.Errorf("view of %q is down", v.def.Name)
 		}
