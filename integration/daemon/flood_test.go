@@ -449,7 +449,8 @@ func BenchmarkFloods(b *testing.B) {
 				most = max(most, memoryOf(pid))
 			}
 			fmt.Printf("| %-22s | %.1f | flood: %v | quiet: %v | daemon: %d -> %d MiB, %.2f and %.2f cores |\n", name,
-				float64(loud.at(99))/float64(quiet.at(99)), loud, quiet, before>>10, most>>10, used.Seconds()/took.Seconds(), usedQuiet.Seconds()/tookQuiet.Seconds())
+				float64(loud.at(99))/float64(quiet.at(99)), loud, quiet, before>>10, most>>10,
+				used.Seconds()/took.Seconds(), usedQuiet.Seconds()/tookQuiet.Seconds())
 		})
 	}
 }

@@ -118,7 +118,8 @@ func (a *Agent) ofBranch(r *query.Request) bool {
 	ofFile := func(v history.Version) bool { return v.Generation == "" || v.Generation == history.Base }
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return r.Diff != nil || r.Commit != nil || r.Discard != nil || r.Read != nil && ofFile(*r.Read) || len(r.Reads) > 0 && ofFile(r.Reads[0]) ||
+	return r.Diff != nil || r.Commit != nil || r.Discard != nil ||
+		r.Read != nil && ofFile(*r.Read) || len(r.Reads) > 0 && ofFile(r.Reads[0]) ||
 		(r.Progress || r.Cancel) && a.offline != nil
 }
 

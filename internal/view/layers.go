@@ -44,7 +44,8 @@ func makeLayers(root, dir *beneath.Root, owner account.User) error {
 	if err != nil {
 		return err
 	}
-	if err := branch.Remove(dir, branch.StampName, hold.StageName, hold.JournalName, "taken", "bases", "dropped", hold.KeptName); err != nil {
+	err = branch.Remove(dir, branch.StampName, hold.StageName, hold.JournalName, "taken", "bases", "dropped", hold.KeptName)
+	if err != nil {
 		return err // of a daemon that was killed
 	}
 	if err := fork(d); err != nil {
@@ -156,7 +157,8 @@ func removeFormer(dir *beneath.Root) error {
 	if err := idle(dir); err != nil {
 		return err
 	}
-	return branch.Remove(dir, hold.UpperName, "taken", hold.StageName, "bases", "dropped", "unsettled", formerMerged, formerWork, branch.StampName)
+	return branch.Remove(dir, hold.UpperName, "taken", hold.StageName, "bases", "dropped", "unsettled", formerMerged, formerWork,
+		branch.StampName)
 }
 
 // give gives a new object of dir to a user: a directory of mode 0700, or a file that is empty and has one name. The user whom

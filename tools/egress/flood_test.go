@@ -208,7 +208,7 @@ func TestPathsOfAFlood(t *testing.T) {
 // TestConnectionsAreCharged: connections that send no request in HTTP, and handshakes, are of the agent's share, too.
 func TestConnectionsAreCharged(t *testing.T) {
 	t.Parallel()
-	share := limit.NewShare(time.Microsecond, time.Second) // what is spent is earned in years
+	share := limit.NewShare(time.Microsecond, time.Second) // it takes years to earn what it has spent
 	charged := func(do func()) time.Duration {
 		before := share.Spend(0)
 		do()

@@ -20,7 +20,8 @@ var ErrNone = errors.New("the kernel has no FUSE passthrough")
 // bypass the server, an error that is ErrNone, and EPERM without CAP_SYS_ADMIN of
 // the host.
 func Try(dev, fd int) error {
-	conn := fusedev.NewConn(dev, fuse.NewProtocolServer(fuse.NewDefaultRawFileSystem(), &fuse.MountOptions{MaxWrite: fusedev.MaxWrite}), fusedev.Options{})
+	server := fuse.NewProtocolServer(fuse.NewDefaultRawFileSystem(), &fuse.MountOptions{MaxWrite: fusedev.MaxWrite})
+	conn := fusedev.NewConn(dev, server, fusedev.Options{})
 	settings, err := conn.Init()
 	if err != nil {
 		return err

@@ -62,7 +62,7 @@ type Record struct {
 	Kept    uint32 // the number of the kept file; 0: none
 	Why     string // why nothing is kept
 	Of      uint64 // Settled, Void: the record; of an undo: the record that it inverts
-	Attr    *Attr  // before the change; Written: after it, nil: not known; Removed with To: of To; Moved by an undo: of what Path shows then
+	Attr    *Attr  // before the change; Written: after it, nil: not known; Removed with To: of To; Moved, of an undo: what Path shows
 	At      int64  // the offset in the journal, which its reader sets
 	Data    []byte // Inline: the content; Begins: the Header; Shown: of the layer; Moved, Restored: hashed entries of git's index (Attr's)
 }
