@@ -112,8 +112,9 @@ func limited(limit time.Duration, memory bool, program string, args []string) in
 const memorySize = 8 << 30
 
 // mountMemory mounts an ext4 with a journal on a directory, whose disk is a file in memory. Inodes, names and links behave as on a disk, and
-// fsync costs little. An ext4 without a journal, which virtual machines often have, searches all inodes removed in the last minutes before it
-// makes one, a tenth of the processor time of all tests. Where the host has no loop devices or too little memory, the directory stays on the disk.
+// fsync costs little. An ext4 without a journal, which virtual machines often have, searches all inodes removed in the last minutes before
+// it makes one: a tenth of the processor time of all tests. Where the host has no loop devices or too little memory, the directory stays on
+// the disk.
 func mountMemory(dir string) error {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil || uint64(info.Totalram)*uint64(info.Unit) < 2*memorySize-(1<<30) {
