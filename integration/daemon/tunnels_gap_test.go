@@ -68,7 +68,7 @@ func TestTunnelsApproval(t *testing.T) {
 	}
 }
 
-// TestTunnelsProcessKilled: SIGKILL of the process of tunnels ends all of them at once. The log has each end once, with the cause,
+// TestTunnelsProcessKilled: SIGKILL of agents' processes ends all their tunnels at once. The log has each end once, with the cause,
 // and the next connection works.
 func TestTunnelsProcessKilled(t *testing.T) {
 	need.All(t, "a daemon that ends, in one more place")
@@ -86,9 +86,13 @@ func TestTunnelsProcessKilled(t *testing.T) {
 			fars = append(fars, f)
 		}
 	}
-	pid := tunnelsOf(h)
-	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
-	h.Eventually("it is gone", func() bool { return strings.ContainsRune("\x00Z", rune(harness.StateOf(pid))) })
+	pids := agentProcesses(h, len(agents))
+	for _, pid := range pids {
+		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	}
+	for _, pid := range pids {
+		h.Eventually("it is gone", func() bool { return strings.ContainsRune("\x00Z", rune(harness.StateOf(pid))) })
+	}
 	for _, f := range fars { // the kernel closes what the process had
 		f.ends(t, 2*time.Second)
 	}
@@ -109,11 +113,13 @@ func TestTunnelsProcessKilled(t *testing.T) {
 		require.Len(t, all, 4, "%+v", all)
 		for _, e := range all[:3] {
 			assert.Equal(t, "failed", e.Outcome)
-			assert.Contains(t, e.Detail, "the process of tunnels has ended: what has moved is unknown")
+			assert.Contains(t, e.Detail, "the agent's process has ended: what has moved is unknown")
 		}
 		assert.Equal(t, "end", all[3].Outcome)
 	}
-	assert.NotEqual(t, pid, tunnelsOf(h))
+	for _, pid := range agentProcesses(h, len(agents)) {
+		assert.NotContains(t, pids, pid)
+	}
 	h.Unbroken()
 }
 

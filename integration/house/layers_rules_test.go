@@ -92,7 +92,7 @@ var exits = map[string]int{
 	"cmd/scopefs-log/main.go":                       1,
 	"cmd/scopefs-holder/main.go":                    1,
 	"cmd/scopefs-ssh/main.go":                       1,
-	"cmd/scopefs-tunnels/main.go":                   1,
+	"cmd/scopefs-agent/main.go":                   1,
 	"cmd/scopefs-yaml/main.go":                      1,
 	"cmd/scopefs-init/main.go":                      1,
 	"cmd/scopefs-files/main.go":                     1,
