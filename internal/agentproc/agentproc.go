@@ -27,6 +27,7 @@ import (
 	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/tools/egress"
+	"github.com/scopefs/scopefs/tools/limit"
 )
 
 // Set has the processes of a daemon's agents.
@@ -51,6 +52,7 @@ type Opening struct {
 	Options     egress.Options // Dialer, CA, and Limits.Approve
 	Roots       string         // PEM certificates that sign hosts', beside the system's
 	Connections int            // at a time, of this sandbox alone; 0: the bounds of the agent
+	Share       *limit.Share   // what the decisions take of a processor; nil: as much as there is
 	Tenant      egress.Tenant
 }
 

@@ -267,7 +267,7 @@ func (p *process) answer(ctx context.Context, msg wire.Message, received []*os.F
 			defer given.Close()
 		}
 	}
-	if d := p.door(ctx, msg.Box, msg.Request.Op); d != nil {
+	if d := p.door(ctx, msg.Box, msg.Request.Op); d != nil && d.turn(ctx, msg.Request.Op) {
 		reply, made, err = d.monitor.Answer(ctx, *msg.Request, given)
 	} else {
 		reply.Refusal = &egress.Refusal{Message: "the sandbox has ended"}
@@ -314,6 +314,18 @@ func (p *process) door(ctx context.Context, box string, op egress.Op) *Door {
 			return nil
 		}
 	}
+}
+
+// decideTime is what a decision takes of a processor, with its record.
+const decideTime = 100 * time.Microsecond
+
+// turn waits until the agent has earned the time for a decision. It is false when nobody waits for it any more.
+func (d *Door) turn(ctx context.Context, op egress.Op) bool {
+	switch op {
+	case egress.OpAdmit, egress.OpJudge, egress.OpDeny, egress.OpLeaf:
+		return d.o.Share.Wait(ctx, decideTime) == nil
+	}
+	return true
 }
 
 // send sends a message. A process that does not take it is killed.

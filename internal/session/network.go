@@ -196,16 +196,34 @@ func (s *Shared) SettleNetworks() {
 	s.Networks.Settle(egress.Tenant{Record: s.Record, Recorded: s.recordedEnd})
 }
 
-// recordedEnd reports whether the log has the end of a connection or a request.
+// recordedEnd reports whether an earlier daemon has recorded the end of a connection or a request. It reads the log once.
 func (s *Shared) recordedEnd(end audit.Event) bool {
-	filter := audit.Filter{Agent: end.Agent, Session: end.Session, Since: time.Now().Add(-recentTime)}
-	for e, err := range audit.Read(context.Background(), s.Paths.Audit(), filter, false) {
-		if err == nil && e.Event == end.Event && e.Op == end.Op && e.Target == end.Target && e.Outcome == end.Outcome &&
-			e.Bytes == end.Bytes && e.Sent == end.Sent && e.DurationUS == end.DurationUS {
-			return true
+	s.ends.once.Do(func() {
+		s.ends.all = map[endKey]bool{}
+		filter := audit.Filter{Since: time.Now().Add(-recentTime)}
+		for e, err := range audit.Read(context.Background(), s.Paths.Audit(), filter, false) {
+			if err == nil && e.Event == audit.KindNetwork && e.Outcome != audit.OutcomeBegin {
+				s.ends.all[endOf(e)] = true
+			}
 		}
-	}
-	return false
+	})
+	return s.ends.all[endOf(end)]
+}
+
+// endKey tells the ends of connections apart.
+type endKey struct {
+	agent, session, op, target, outcome string
+	bytes, sent, took                   int64
+}
+
+func endOf(e audit.Event) endKey {
+	return endKey{e.Agent, e.Session, e.Op, e.Target, e.Outcome, e.Bytes, e.Sent, e.DurationUS}
+}
+
+// recordedEnds are those of earlier daemons. The zero value has not read them.
+type recordedEnds struct {
+	once sync.Once
+	all  map[endKey]bool
 }
 
 // recentTime is longer than the grace time and the start of a daemon.
@@ -245,7 +263,8 @@ func (n *network) opening(box *Sandbox, p Purpose, ports ...egress.Port) agentpr
 			n.agent.Approvals().Outlast(ctx, func() (approvals.Approval, error) { return n.approval(box, p, q) })
 		}
 	}
-	o := agentproc.Opening{Of: string(n.agent.id), Box: box.Name, Init: box.Init, Listener: box.Listener(), Ports: ports, Tenant: tenant}
+	o := agentproc.Opening{Of: string(n.agent.id), Box: box.Name, Init: box.Init, Listener: box.Listener(), Ports: ports, Tenant: tenant,
+		Share: n.agent.share}
 	n.agent.outward(&o)
 	o.Options.Limits.Approve, o.Options.Dialer.Local = approveTime, n.reach
 	if n.kind == hosts.None {

@@ -61,6 +61,7 @@ type Shared struct {
 	tasks     taskQueues
 	left      sync.Map      // the sandboxes of tasks that the last daemon has left
 	connected atomic.Uint64 // clients so far
+	ends      recordedEnds
 }
 
 // Event records what the daemon or an operator does.

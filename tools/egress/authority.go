@@ -302,6 +302,11 @@ func (t *tenancy) deny(ctx context.Context, a *access, r *refusal) *refusal {
 
 func (t *tenancy) end(ctx context.Context, a *access, r *refusal) {
 	t.drop(a)
+	_ = t.conclude(ctx, a, r) // the connection is over: there is nothing left to refuse
+}
+
+// conclude records the end of an access.
+func (t *tenancy) conclude(ctx context.Context, a *access, r *refusal) error {
 	e := t.event(a)
 	e.Verdict, e.Outcome, e.Status = audit.Allow, "end", a.status
 	e.Bytes, e.Sent, e.DurationUS = a.got.Load(), a.sent.Load(), a.lasted().Microseconds()
@@ -316,12 +321,15 @@ func (t *tenancy) end(ctx context.Context, a *access, r *refusal) {
 	}
 	of := t.of.Load()
 	if a.again && of.Recorded != nil && of.Recorded(e) {
-		return
+		return nil
 	}
-	_ = of.Record(context.WithoutCancel(ctx), e) // the connection is over: there is nothing left to refuse
+	if err := of.Record(context.WithoutCancel(ctx), e); err != nil {
+		return err
+	}
 	if r != nil && (r.verdict != "" || r.unmade || r.keyless) {
 		t.tellRefused(a, r)
 	}
+	return nil
 }
 
 func (t *tenancy) event(a *access) audit.Event {

@@ -167,7 +167,8 @@ func (m *Monitor) Answer(ctx context.Context, q Request, given net.Conn) (r Repl
 		}
 		return m.decideCase(ctx, q)
 	case OpEnd:
-		return r, nil, m.endCase(ctx, q)
+		r.Refusal, err = m.endCase(ctx, q)
+		return r, nil, err
 	case OpDial, OpUpward, OpUpstream, OpLead:
 		if a := m.get(q.Case.ID); a != nil && m.standing(a) {
 			return m.connect(ctx, q.Op, a)
@@ -248,13 +249,14 @@ func (m *Monitor) decideCase(ctx context.Context, q Request) (r Reply, _ net.Con
 	return r, nil, nil
 }
 
-func (m *Monitor) endCase(ctx context.Context, q Request) error {
+// endCase records the end of a case. A refusal says that it could not: the process is to ask again.
+func (m *Monitor) endCase(ctx context.Context, q Request) (*Refusal, error) {
 	if err := q.Ended.check(); err != nil {
-		return err
+		return nil, err
 	}
-	a := m.remove(q.Case.ID)
+	a := m.get(q.Case.ID)
 	if a == nil || !m.standing(a) { // it was not admitted, or an earlier daemon has recorded its end
-		return nil
+		return nil, nil
 	}
 	a.status, a.took, a.again = q.Ended.Status, q.Ended.Took, q.Again
 	if q.Ended.Remote != "" {
@@ -262,8 +264,12 @@ func (m *Monitor) endCase(ctx context.Context, q Request) error {
 	}
 	a.sent.Store(q.Ended.Sent)
 	a.got.Store(q.Ended.Got)
-	m.end(ctx, a, q.Refusal.refusal())
-	return nil
+	if err := m.conclude(ctx, a, q.Refusal.refusal()); err != nil {
+		return &Refusal{Message: err.Error()}, nil
+	}
+	m.remove(a.id)
+	m.drop(a)
+	return nil, nil
 }
 
 // connect connects for a case that was admitted.

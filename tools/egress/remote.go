@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/scopefs/scopefs/internal/credential"
 )
@@ -184,8 +185,17 @@ func (f *far) deny(ctx context.Context, a *access, r *refusal) *refusal {
 func (f *far) end(ctx context.Context, a *access, r *refusal) {
 	defer f.drop(a)
 	e := &Ended{Status: a.status, Sent: a.sent.Load(), Got: a.got.Load(), Remote: a.remote, Took: a.lasted()}
-	_, _, _ = f.call(context.WithoutCancel(ctx), Request{Op: OpEnd, Case: Case{ID: a.id}, Ended: e, Refusal: r.wire()}, nil)
+	for {
+		said, _, err := f.call(context.WithoutCancel(ctx), Request{Op: OpEnd, Case: Case{ID: a.id}, Ended: e, Refusal: r.wire()}, nil)
+		if err != nil || said.Refusal == nil {
+			return
+		}
+		time.Sleep(recordTime) // the log cannot be written
+	}
 }
+
+// recordTime is the time between two requests to record an end.
+const recordTime = time.Second
 
 func (f *far) drop(a *access) {
 	f.mu.Lock()
