@@ -36,6 +36,7 @@ type far struct {
 	open        map[uint64]*distant
 	credentials map[string]Secret
 	limit       atomic.Bool
+	closing     atomic.Bool
 }
 
 // distant is a case that was sent to the Monitor and has not ended.
@@ -82,6 +83,9 @@ func (r *Remote) PortOf(way Way, at, number uint16, l net.Listener) Port {
 		},
 	}
 }
+
+// Closing has ends that cannot be recorded wait no longer: the proxy is about to end.
+func (r *Remote) Closing() { r.far.closing.Store(true) }
 
 // Stop ends a case that is not allowed any more.
 func (r *Remote) Stop(id uint64) {
@@ -187,7 +191,7 @@ func (f *far) end(ctx context.Context, a *access, r *refusal) {
 	e := &Ended{Status: a.status, Sent: a.sent.Load(), Got: a.got.Load(), Remote: a.remote, Took: a.lasted()}
 	for {
 		said, _, err := f.call(context.WithoutCancel(ctx), Request{Op: OpEnd, Case: Case{ID: a.id}, Ended: e, Refusal: r.wire()}, nil)
-		if err != nil || said.Refusal == nil {
+		if err != nil || said.Refusal == nil || f.closing.Load() {
 			return
 		}
 		time.Sleep(recordTime) // the log cannot be written

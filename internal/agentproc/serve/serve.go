@@ -199,6 +199,7 @@ func (s *server) end(name string, b *box) {
 	if b == nil {
 		return
 	}
+	b.remote.Closing()
 	b.cancel()
 	b.unport()
 	<-b.served
