@@ -20,8 +20,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// directoryEnv names the directory that fetch filled. Without it the test is skipped.
-const directoryEnv = "SCOPEFS_TEST_KERNELS"
+const (
+	directoryEnv = "SCOPEFS_TEST_KERNELS" // the directory that fetch filled. Without it the test is skipped
+	suitesEnv    = "SCOPEFS_TEST_SUITES"  // names of suites, separated by blanks. Without it all run
+)
 
 const (
 	bootTime  = 20 * time.Minute // from QEMU's start to the guest's first line
@@ -38,6 +40,7 @@ func TestKernels(t *testing.T) {
 		t.Skip("make test-kernels sets " + directoryEnv)
 	}
 	work := t.TempDir()
+	suites := chosen(t, os.Getenv(suitesEnv))
 	disk := makeDisk(t, work, filepath.Join(kernels, "apparmor"), suites)
 	accelerator := "kvm"
 	var table strings.Builder

@@ -2,8 +2,12 @@ package kernels
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // suite is what a guest runs: the tests of a package, or a command.
@@ -41,6 +45,20 @@ var suites = []suite{
 	{name: "outofmemory", pkg: "integration/daemon", native: true, time: 5 * time.Minute,
 		run: "^Test(LimitsHoldForView|WorkerOutOfMemory|ViewOutOfMemory|FloodMemory)$"},
 	{name: "apparmor", command: "/guest/apparmor", kernel: "6.8", time: 10 * time.Minute},
+}
+
+// chosen returns the suites with these names, separated by blanks, or all if there are none.
+func chosen(t *testing.T, names string) []suite {
+	if names == "" {
+		return suites
+	}
+	var found []suite
+	for _, name := range strings.Fields(names) {
+		i := slices.IndexFunc(suites, func(s suite) bool { return s.name == name })
+		require.GreaterOrEqual(t, i, 0, "%s: no suite %q", suitesEnv, name)
+		found = append(found, suites[i])
+	}
+	return found
 }
 
 // User-Mode Linux has one architecture.
