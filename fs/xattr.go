@@ -143,8 +143,5 @@ func (v *View) xattr(p *place, do func(attributes) error) error {
 	if base == "" {
 		base = "."
 	}
-	if err = do(beneath.Name{Dir: dir, Base: base}); err == syscall.ENOSYS {
-		err = syscall.EACCES
-	}
-	return err
+	return do(beneath.Name{Dir: dir, Base: base})
 }

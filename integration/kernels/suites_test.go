@@ -36,7 +36,7 @@ var suites = []suite{
 	{name: "limits", pkg: "tools/sandbox", run: limits, time: 3 * time.Minute},
 	{name: "delegated", pkg: "tools/sandbox", run: limits, group: "service/daemon", time: 3 * time.Minute},
 	{name: "confined", pkg: "tools/sandbox", run: "^Test(Confined|Syscalls|EnvironmentAndDirectory|Home|Expose)$", time: 3 * time.Minute},
-	{name: "use", pkg: "integration/view", run: "^Test(CoherentOwn|ExecuteUnreadable|OpenUnlinked)$", time: 3 * time.Minute},
+	{name: "use", pkg: "integration/view", run: "^Test(CoherentOwn|ExecuteUnreadable|SearchClosed|OpenUnlinked)$", time: 3 * time.Minute},
 	{name: "exercise", pkg: "integration/view", run: "^TestExercise$", time: 3 * time.Minute}, // the longest: 28,000 steps
 	{name: "sandbox", pkg: "tools/sandbox", skip: foreign, native: true, time: 10 * time.Minute},
 	{name: "foreign", pkg: "tools/sandbox", run: foreign, kernel: "newest", time: time.Minute},

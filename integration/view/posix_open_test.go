@@ -63,6 +63,20 @@ func TestExecuteUnreadable(t *testing.T) {
 	}
 }
 
+// TestSearchClosed: a directory that may be searched, and not read, is one on the way. In a shared view the kernel asks
+// for its ACL, which the view reads without opening it.
+func TestSearchClosed(t *testing.T) {
+	for name, front := range fronts {
+		t.Run(name, func(t *testing.T) {
+			h := harness.LayOut(t, map[string]string{"a": front})
+			harness.Plant(t, h.Scope("a"), "closed/f=text")
+			require.NoError(t, os.Chmod(h.Scope("a", "closed"), 0o711))
+			h.Start()
+			assert.Equal(t, []string{"ok"}, h.OpsAsUser(4321, h.View("a"), "read closed/f"))
+		})
+	}
+}
+
 // unlinked opens a file that has no name any more by /proc/self/fd; its arguments
 // are the flags by which it is open.
 func unlinked(args []string) error {

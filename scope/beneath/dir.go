@@ -139,14 +139,15 @@ func (d Dir) Rename(name string, to Dir, newName string, flags uint) error {
 
 // HasDefaultACL reports whether the directory has a default ACL. New objects in
 // it then take their permissions from the ACL instead of the umask: umask(2).
-// It returns false if the attribute cannot be read. Before Linux 6.13 that
-// includes every directory that the process can search but not read.
+// It returns false if the attribute cannot be read.
 func (d Dir) HasDefaultACL() bool {
-	n, err := Name{d, "."}.Getxattr(DefaultACL, nil)
+	self := Name{d, "."}
+	n, err := self.call(unix.SYS_GETXATTRAT, DefaultACL, nil, 0)
 	if err == unix.ENOSYS {
 		fd, openErr := openat2(d.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0, resolve)
-		if openErr != nil {
-			return false
+		if openErr != nil { // it can be searched, but not read
+			n, err = self.Getxattr(DefaultACL, nil)
+			return err == nil && n > 0
 		}
 		defer unix.Close(fd)
 		n, err = File{fd: fd}.Getxattr(DefaultACL, nil)

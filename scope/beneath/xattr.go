@@ -3,6 +3,7 @@ package beneath
 import (
 	"bytes"
 	"runtime"
+	"slices"
 	"strings"
 	"unsafe"
 
@@ -94,8 +95,9 @@ func (f File) UserXattrs(limit int) map[string][]byte {
 
 // Name is a name in a directory. Its methods access the extended attributes of
 // objects that cannot be opened, because an O_PATH descriptor does not give
-// access to attributes. They call getxattrat(2) and its relatives, follow no
-// symbolic link, and return ENOSYS before Linux 6.13.
+// access to attributes. They call getxattrat(2) and its relatives, and follow no
+// symbolic link. Before Linux 6.13, which has none of these calls, each method
+// takes a thread: see inside.
 type Name struct {
 	Dir  Dir
 	Base string // "." for the directory itself
@@ -110,12 +112,19 @@ type xattrArgs struct {
 
 // Getxattr is like File.Getxattr.
 func (n Name) Getxattr(attr string, p []byte) (int, error) {
-	return n.call(unix.SYS_GETXATTRAT, attr, p, 0)
+	size, err := n.call(unix.SYS_GETXATTRAT, attr, p, 0)
+	if err == unix.ENOSYS {
+		return n.inside(func() (int, error) { return unix.Lgetxattr(n.Base, attr, p) })
+	}
+	return size, err
 }
 
 // Setxattr is like File.Setxattr.
 func (n Name) Setxattr(attr string, p []byte, flags int) error {
 	_, err := n.call(unix.SYS_SETXATTRAT, attr, p, flags)
+	if err == unix.ENOSYS {
+		_, err = n.inside(func() (int, error) { return 0, unix.Lsetxattr(n.Base, attr, p, flags) })
+	}
 	return err
 }
 
@@ -125,11 +134,15 @@ func (n Name) Listxattr(p []byte) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return again(func() (int, error) {
+	size, err := again(func() (int, error) {
 		size, _, errno := unix.Syscall6(unix.SYS_LISTXATTRAT, uintptr(n.Dir.fd), uintptr(unsafe.Pointer(base)), unix.AT_SYMLINK_NOFOLLOW,
 			uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(len(p)), 0)
 		return result(size, errno)
 	})
+	if err == unix.ENOSYS {
+		return n.inside(func() (int, error) { return unix.Llistxattr(n.Base, p) })
+	}
+	return size, err
 }
 
 // Removexattr is like File.Removexattr.
@@ -147,7 +160,44 @@ func (n Name) Removexattr(attr string) error {
 			uintptr(unsafe.Pointer(name)), 0, 0)
 		return result(r, errno)
 	})
+	if err == unix.ENOSYS {
+		_, err = n.inside(func() (int, error) { return 0, unix.Lremovexattr(n.Base, attr) })
+	}
 	return err
+}
+
+// XattrsAt reports whether the kernel has getxattrat(2) and its relatives. Without them the methods of Name need
+// unshare(2) with CLONE_FS, fchdir(2), lgetxattr(2) and its relatives, and for a [Caller] getgroups(2).
+func XattrsAt() bool {
+	_, err := Name{Dir{fd: -1}, "."}.call(unix.SYS_GETXATTRAT, AccessACL, nil, 0)
+	return err != unix.ENOSYS
+}
+
+// inside calls f on a thread that has the directory as its working directory, and the credentials of the calling thread.
+// The thread ends with the call: no other code sees that working directory.
+func (n Name) inside(f func() (int, error)) (size int, err error) {
+	who, done := threadCaller(), make(chan struct{})
+	enter := func() error {
+		if err := unix.Unshare(unix.CLONE_FS); err != nil { // threads share a working directory: clone(2)
+			return err
+		}
+		if err := unix.Fchdir(n.Dir.fd); err != nil {
+			return err
+		}
+		size, err = again(f)
+		return err
+	}
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // a goroutine that never unlocks ends its thread
+		if now := threadCaller(); now.UID == who.UID && now.GID == who.GID && slices.Equal(now.Groups, who.Groups) {
+			err = enter()
+		} else {
+			err = who.Do(enter)
+		}
+	}()
+	<-done
+	return size, err
 }
 
 // call calls getxattrat(2) or setxattrat(2).

@@ -148,6 +148,11 @@ func filterCalls(needs Needs) error {
 	if needs.Caller {
 		rules = append(rules, seccomp.Calls(seccomp.Allow, unix.SYS_SETFSUID, unix.SYS_SETFSGID, unix.SYS_SETGROUPS)...)
 	}
+	if !beneath.XattrsAt() { // a thread that does the same by its working directory: see beneath.Name
+		rules = append(rules, seccomp.Calls(seccomp.Allow, unix.SYS_FCHDIR, unix.SYS_LGETXATTR, unix.SYS_LSETXATTR, unix.SYS_LLISTXATTR,
+			unix.SYS_LREMOVEXATTR, unix.SYS_GETGROUPS)...)
+		rules = append(rules, seccomp.Rule{Call: unix.SYS_UNSHARE, Answer: seccomp.Allow, Uses: seccomp.One(0, unix.CLONE_FS)})
+	}
 	ioctls := []uint32{backingOpen, backingClose}
 	if needs.History != 0 {
 		ioctls = append(ioctls, unix.FICLONE) // shares data between files of a file system: ioctl_ficlone(2)

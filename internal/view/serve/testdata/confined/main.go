@@ -12,6 +12,7 @@ import (
 
 	"github.com/scopefs/scopefs/internal/view/serve"
 	"github.com/scopefs/scopefs/internal/view/wire"
+	"github.com/scopefs/scopefs/scope/beneath"
 )
 
 // foreignFD is a directory of the host, as if left open by mistake.
@@ -132,7 +133,6 @@ func main() {
 		"setns":       raw(unix.SYS_SETNS, wire.WireFD, 0, 0),
 		"unshare":     raw(unix.SYS_UNSHARE, 1, 0, 0),
 		"chroot":      raw(unix.SYS_CHROOT, 0, 0, 0),
-		"fchdir":      raw(unix.SYS_FCHDIR, wire.RootFD, 0, 0),
 		"pivot_root":  raw(unix.SYS_PIVOT_ROOT, 0, 0, 0),
 		"chdir":       raw(unix.SYS_CHDIR, text("/"), 0, 0),
 		"ptrace":      raw(unix.SYS_PTRACE, unix.PTRACE_ATTACH, 0, 0),
@@ -153,9 +153,12 @@ func main() {
 		"perf":        raw(unix.SYS_PERF_EVENT_OPEN, 0, 0, 0),
 		"swapon":      raw(unix.SYS_SWAPON, 0, 0, 0),
 		"landlock":    raw(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, 0),
-		"xattr":       raw(unix.SYS_LSETXATTR, text("/f"), text("user.x"), text("x")),
 	} {
 		try("call "+what, err)
+	}
+	if beneath.XattrsAt() {
+		try("call fchdir", raw(unix.SYS_FCHDIR, wire.RootFD, 0, 0))
+		try("call xattr", raw(unix.SYS_LSETXATTR, text("/f"), text("user.x"), text("x")))
 	}
 }
 
