@@ -44,10 +44,10 @@ func unmount(t *testing.T, at string) {
 	t.Cleanup(func() { assert.NoError(t, unix.Unmount(at, unix.MNT_DETACH)) })
 }
 
-// seeds runs a model with each seed. The ranges of seeds run in processes of their own, side by side: a program that a process starts for
-// one seed would wait for the frozen view of another seed, whose files it inherits until its execve(2). To repeat seed 40 alone:
-// BRANCH_SEEDS="40 41" go test -run '^TestModel$'.
-func seeds(t *testing.T, count int, model func(t *testing.T, seed uint64, top string)) {
+// seeds runs a model with each seed: few of them in make test, all in make test-all. The ranges of seeds run in processes of their own, side by
+// side: a program that a process starts for one seed would wait for the frozen view of another seed, whose files it inherits until its
+// execve(2). To repeat seed 40 alone: BRANCH_SEEDS="40 41" go test -run '^TestModel$'.
+func seeds(t *testing.T, few, all int, model func(t *testing.T, seed uint64, top string)) {
 	need.Once(t)
 	at := os.Getenv("BRANCH_AT")
 	if at == "" {
@@ -68,7 +68,7 @@ func seeds(t *testing.T, count int, model func(t *testing.T, seed uint64, top st
 		return
 	}
 	const each = 25
-	count = need.Rounds("SCOPEFS_TEST_BRANCH_SEEDS", count, count)
+	count := need.Rounds("SCOPEFS_TEST_BRANCH_SEEDS", few, all)
 	for from := 0; from < count; from += each {
 		to := min(from+each, count)
 		t.Run(fmt.Sprintf("%d-%d", from, to-1), func(t *testing.T) {

@@ -3,9 +3,11 @@ package branch
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,32 +15,79 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// player makes random changes.
+// player makes random changes. A listing of its directory is a walk of the view, the dearest of all that a model does: it lists once in four
+// changes, and otherwise follows what it has changed itself.
 type player struct {
 	*rand.Rand
-	dir  string
-	log  []string
-	next int
+	dir   string
+	log   []string
+	next  int
+	plays int
+	known map[string]fs.FileMode // types, by path; nil to list
 }
+
+// list has the player list the directory before its next change: somebody else may have changed it.
+func (p *player) list() { p.known = nil }
 
 // paths returns what the directory has: directories, and the rest.
 func (p *player) paths() (dirs, files []string) {
-	dirs = []string{""}
-	_ = filepath.WalkDir(p.dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || path == p.dir {
+	if p.known == nil {
+		p.known = map[string]fs.FileMode{}
+		_ = filepath.WalkDir(p.dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || path == p.dir {
+				return nil
+			}
+			if d.Name() == "theirs" {
+				return fs.SkipDir
+			}
+			p.known[strings.TrimPrefix(path, p.dir+"/")] = d.Type()
 			return nil
-		}
-		if d.Name() == "theirs" {
-			return fs.SkipDir
-		}
-		if rel := strings.TrimPrefix(path, p.dir+"/"); d.IsDir() {
+		})
+	}
+	dirs = []string{""}
+	for _, rel := range slices.Sorted(maps.Keys(p.known)) {
+		if p.known[rel].IsDir() {
 			dirs = append(dirs, rel)
 		} else {
 			files = append(files, rel)
 		}
-		return nil
-	})
+	}
 	return dirs, files
+}
+
+// moved follows a rename.
+func (p *player) moved(from, to string) {
+	for rel, mode := range maps.Clone(p.known) {
+		if rest, below := strings.CutPrefix(rel+"/", from+"/"); below {
+			delete(p.known, rel)
+			if to != "" {
+				p.known[strings.TrimSuffix(to+"/"+rest, "/")] = mode
+			}
+		}
+	}
+}
+
+// follow notes a change, or has the player list if what it changes depends on more than names: hard links, targets of symbolic links.
+func (p *player) follow(verb, one, to string, err error) {
+	_, there := p.known[to]
+	switch {
+	case verb == "", verb == "chmod":
+	case err != nil && verb != "write" && verb != "rm": // nothing has changed
+	case err != nil, there && verb != "write", verb == "exchange", there && !p.known[to].IsRegular():
+		p.list()
+	case verb == "rename":
+		p.moved(one, to)
+	case verb == "rm":
+		p.moved(one, "")
+	case verb == "mkdir":
+		p.known[to] = fs.ModeDir
+	case verb == "symlink":
+		p.known[to] = fs.ModeSymlink
+	case verb == "link":
+		p.known[to] = p.known[one]
+	default:
+		p.known[to] = 0
+	}
 }
 
 func (p *player) content() string {
@@ -48,6 +97,9 @@ func (p *player) content() string {
 
 // play makes one change, or none if that is not possible.
 func (p *player) play() {
+	if p.plays++; p.plays%4 == 0 {
+		p.list()
+	}
 	dirs, files := p.paths()
 	pick := func(list []string) string {
 		if len(list) == 0 {
@@ -59,44 +111,44 @@ func (p *player) play() {
 	all := append(dirs[1:len(dirs):len(dirs)], files...)
 	one, other := pick(all), pick(all)
 	at := func(rel string) string { return filepath.Join(p.dir, rel) }
-	var what string
+	var verb, from, to string
 	var err error
 	switch p.IntN(13) {
 	case 0, 1:
-		what, err = "write "+fresh, os.WriteFile(at(fresh), []byte(p.content()), 0o644)
+		verb, to, err = "write", fresh, os.WriteFile(at(fresh), []byte(p.content()), 0o644)
 	case 2, 3:
 		file := pick(files)
-		what, err = "write "+file, os.WriteFile(at(file), []byte(p.content()), 0o644)
+		verb, to, err = "write", file, os.WriteFile(at(file), []byte(p.content()), 0o644)
 	case 4:
-		what, err = "mkdir "+fresh, os.Mkdir(at(fresh), 0o755)
+		verb, to, err = "mkdir", fresh, os.Mkdir(at(fresh), 0o755)
 	case 5, 6:
-		what, err = "rename "+one+" "+fresh, os.Rename(at(one), at(fresh))
+		verb, from, to, err = "rename", one, fresh, os.Rename(at(one), at(fresh))
 	case 7:
-		what, err = "rename "+one+" "+other, os.Rename(at(one), at(other))
+		verb, from, to, err = "rename", one, other, os.Rename(at(one), at(other))
 	case 8:
-		what, err = "exchange "+one+" "+other, unix.Renameat2(unix.AT_FDCWD, at(one), unix.AT_FDCWD, at(other), unix.RENAME_EXCHANGE)
+		verb, from, to, err = "exchange", one, other, unix.Renameat2(unix.AT_FDCWD, at(one), unix.AT_FDCWD, at(other), unix.RENAME_EXCHANGE)
 	case 9:
 		if one == "" {
 			return
 		}
-		what, err = "rm "+one, os.RemoveAll(at(one))
+		verb, from, err = "rm", one, os.RemoveAll(at(one))
 	case 10:
-		what, err = "symlink "+fresh, os.Symlink(p.content(), at(fresh))
+		verb, to, err = "symlink", fresh, os.Symlink(p.content(), at(fresh))
 	case 11:
 		file := pick(files)
-		what, err = "link "+file+" "+fresh, os.Link(at(file), at(fresh))
+		verb, from, to, err = "link", file, fresh, os.Link(at(file), at(fresh))
 	case 12:
 		if info, e := os.Lstat(at(one)); e == nil && info.Mode()&fs.ModeSymlink == 0 {
-			what, err = "chmod "+one, os.Chmod(at(one), []fs.FileMode{0o700, 0o755, 0o711}[p.IntN(3)])
+			verb, from, err = "chmod", one, os.Chmod(at(one), []fs.FileMode{0o700, 0o755, 0o711}[p.IntN(3)])
 		}
 	}
-	if err == nil {
-		p.log = append(p.log, what)
+	if p.follow(verb, from, to, err); err == nil {
+		p.log = append(p.log, strings.Join(strings.Fields(verb+" "+from+" "+to), " "))
 	}
 }
 
 // TestModel makes random changes in branches and commits them, also by processes that are killed: the directory is then as the branch was.
-func TestModel(t *testing.T) { seeds(t, 200, model) }
+func TestModel(t *testing.T) { seeds(t, 100, 200, model) }
 
 // committer commits in this process or, in one round of four, in another one that is killed.
 func committer(f *fork, seed uint64) func(Options) *Result {
@@ -127,6 +179,7 @@ func model(t *testing.T, seed uint64, top string) {
 	thaw()
 	for round := range 4 {
 		branch.log = append(branch.log, fmt.Sprintf("|%d|", round))
+		branch.list()
 		for range 1 + random.IntN(25) {
 			branch.play()
 			theirs.play()
@@ -219,7 +272,7 @@ func contents(t *testing.T, dir string) map[string]bool {
 
 // TestModelHost has the host change the same tree before each commit: nothing that the host or a client has written last is lost, and a
 // discard leaves what the host has.
-func TestModelHost(t *testing.T) { seeds(t, 200, modelHost) }
+func TestModelHost(t *testing.T) { seeds(t, 100, 200, modelHost) }
 
 func modelHost(t *testing.T, seed uint64, top string) {
 	f := newForkAt(t, top)
@@ -239,6 +292,7 @@ func modelHost(t *testing.T, seed uint64, top string) {
 	for round := range 4 {
 		for _, p := range []*player{host, branch} {
 			p.log = append(p.log, fmt.Sprintf("|%d|", round))
+			p.list()
 		}
 		for range 1 + random.IntN(12) {
 			branch.play()

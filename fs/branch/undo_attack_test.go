@@ -33,7 +33,7 @@ func written(t testing.TB, dir string) map[string]string {
 
 // TestModelUndoOfSessions makes random changes in a layer by two sessions, and some in the directory. An undo or a redo of one of them loses
 // nothing that the other one has written, and changes nothing in the directory.
-func TestModelUndoOfSessions(t *testing.T) { seeds(t, 100, modelSessions) }
+func TestModelUndoOfSessions(t *testing.T) { seeds(t, 50, 100, modelSessions) }
 
 func modelSessions(t *testing.T, seed uint64, top string) {
 	f := newForkAt(t, top)
@@ -60,6 +60,7 @@ func modelSessions(t *testing.T, seed uint64, top string) {
 				p, name = two, "two"
 			}
 			f.tell("session " + name)
+			p.list()
 			for range 1 + random.IntN(5) {
 				p.log = nil
 				p.play()
@@ -69,6 +70,7 @@ func modelSessions(t *testing.T, seed uint64, top string) {
 				if random.IntN(8) == 0 {
 					base.log = nil
 					base.play()
+					p.list()
 					if base.log != nil {
 						log = append(log, "host: "+base.log[0])
 					}
@@ -94,6 +96,7 @@ func modelSessions(t *testing.T, seed uint64, top string) {
 			require.Equal(t, directory, tree(t, f.base))
 			if from = two.next; sel.Session != "" {
 				f.tell("session two")
+				two.list()
 				for range random.IntN(4) {
 					two.log = nil
 					if two.play(); two.log != nil {

@@ -247,7 +247,7 @@ func read(t *testing.T, path string) string {
 }
 
 // TestModelUndo makes random changes in a layer and travels between checkpoints: each is as it was, and the directory stays as it is.
-func TestModelUndo(t *testing.T) { seeds(t, 200, modelUndo) }
+func TestModelUndo(t *testing.T) { seeds(t, 75, 200, modelUndo) }
 
 func modelUndo(t *testing.T, seed uint64, top string) {
 	f := newForkAt(t, top, "theirs/")
@@ -271,6 +271,7 @@ func modelUndo(t *testing.T, seed uint64, top string) {
 	for round := range 8 {
 		name := fmt.Sprint("c", round)
 		branch.log = append(branch.log, "|"+name+"|")
+		branch.list()
 		points = append(points, point{tree(t, f.merged), f.diff()})
 		f.checkpoint(name)
 		for range random.IntN(12) {

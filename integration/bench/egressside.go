@@ -108,7 +108,7 @@ func startSides(o *origin, dir, scopefs, self, node, srt string) (sides []egress
 	inside, err := startClient(exec.Command(scopefs, "--base", filepath.Join(dir, "base"), "run", "bench", "--",
 		"/workspace/client", "client"),
 		func() []int {
-			return slices.Concat(children(pid, "scopefs-log"), children(pid, "scopefs-tunnels"), []int{pid})
+			return slices.Concat(children(pid, "scopefs-log"), children(pid, "scopefs-agent"), []int{pid})
 		})
 	if err != nil {
 		return nil, stop, err

@@ -61,7 +61,7 @@ func TestUserDaemonTunnels(t *testing.T) {
 
 // tunnelers returns the ids of the user's processes that carry tunnels.
 func tunnelers() []string {
-	out, _ := exec.Command("pgrep", "-u", fmt.Sprint(accountUID), "-f", "^scopefs-tunnels").Output() // exit status 1: none
+	out, _ := exec.Command("pgrep", "-u", fmt.Sprint(accountUID), "-f", "^scopefs-agent").Output() // exit status 1: none
 	return strings.Fields(string(out))
 }
 

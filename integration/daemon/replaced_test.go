@@ -55,7 +55,7 @@ func TestReplacedPrograms(t *testing.T) {
 	run := beginThin(h, "run", "a", "--", "bash", "-c", byConnect+echo)
 	far := s.next()
 	far.echoes(t, "by the tunnel")
-	for _, name := range []string{"scopefs-log", "scopefs-holder", "scopefs-view", "scopefs-tunnels"} {
+	for _, name := range []string{"scopefs-log", "scopefs-holder", "scopefs-view", "scopefs-agent"} {
 		assert.Equal(t, name, proc.Name(child(name)))
 	}
 	u := h.Connect("a")

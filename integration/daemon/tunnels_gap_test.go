@@ -3,6 +3,8 @@ package daemon
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/integration/harness"
 	"github.com/scopefs/scopefs/internal/need"
 )
@@ -68,7 +71,7 @@ func TestTunnelsApproval(t *testing.T) {
 	}
 }
 
-// TestTunnelsProcessKilled: SIGKILL of the process of tunnels ends all of them at once. The log has each end once, with the cause,
+// TestTunnelsProcessKilled: SIGKILL of agents' processes ends all their tunnels at once. The log has each end once, with the cause,
 // and the next connection works.
 func TestTunnelsProcessKilled(t *testing.T) {
 	need.All(t, "a daemon that ends, in one more place")
@@ -86,9 +89,13 @@ func TestTunnelsProcessKilled(t *testing.T) {
 			fars = append(fars, f)
 		}
 	}
-	pid := tunnelsOf(h)
-	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
-	h.Eventually("it is gone", func() bool { return strings.ContainsRune("\x00Z", rune(harness.StateOf(pid))) })
+	pids := agentProcesses(h, len(agents))
+	for _, pid := range pids {
+		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	}
+	for _, pid := range pids {
+		h.Eventually("it is gone", func() bool { return strings.ContainsRune("\x00Z", rune(harness.StateOf(pid))) })
+	}
 	for _, f := range fars { // the kernel closes what the process had
 		f.ends(t, 2*time.Second)
 	}
@@ -109,11 +116,13 @@ func TestTunnelsProcessKilled(t *testing.T) {
 		require.Len(t, all, 4, "%+v", all)
 		for _, e := range all[:3] {
 			assert.Equal(t, "failed", e.Outcome)
-			assert.Contains(t, e.Detail, "the process of tunnels has ended: what has moved is unknown")
+			assert.Contains(t, e.Detail, "the agent's process has ended: what has moved is unknown")
 		}
 		assert.Equal(t, "end", all[3].Outcome)
 	}
-	assert.NotEqual(t, pid, tunnelsOf(h))
+	for _, pid := range agentProcesses(h, len(agents)) {
+		assert.NotContains(t, pids, pid)
+	}
 	h.Unbroken()
 }
 
@@ -184,6 +193,57 @@ print("closed", flush=True)`, count))
 			}
 			whole := len(slices.DeleteFunc(sent, func(n int64) bool { return n != 1 }))
 			assert.GreaterOrEqual(t, whole, count, "of tunnels that were open")
+			h.Unbroken()
+		})
+	}
+}
+
+// TestTakeOverRequests: a connection whose requests are decided lives on, too: a request while there is no daemon waits for the next one,
+// which decides by its rules and records it. A connection that is opened meanwhile works as well.
+func TestTakeOverRequests(t *testing.T) {
+	need.Program(t, "python3")
+	for how, end := range ends {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.RemoteAddr) }))
+			t.Cleanup(server.Close)
+			h := harness.NewHost(t, map[string]string{"a": fmt.Sprintf(
+				"network: {allow: [{host: web.test, ports: [80], address: '%s', paths: [/ok/**]}]}", server.Listener.Addr())})
+			run := beginThin(h, "run", "a", "--", "python3", "-c", `import http.client, os, sys, time
+def get(c, path):
+    c.request("GET", "http://web.test" + path); r = c.getresponse(); text = r.read().decode()
+    print(path, r.status, flush=True)
+    return text
+c = http.client.HTTPConnection("127.0.0.1", 3128); c.connect(); own = c.sock.getsockname()
+get(c, "/ok/before")
+while not os.path.exists("gone"): time.sleep(.01)
+print("asks", flush=True)
+get(c, "/ok/during")
+d = http.client.HTTPConnection("127.0.0.1", 3128)
+get(d, "/ok/new")
+get(c, "/no/denied"); get(c, "/ok/after")
+print("same" if c.sock.getsockname() == own else "another", flush=True)`)
+			said := func(text string) func() bool {
+				return func() bool { return strings.Contains(harness.ReadAll(t, run.out), text) }
+			}
+			h.Eventually("it has connected", said("/ok/before 200"))
+			end(h)
+			require.NoError(t, os.WriteFile(h.Scope("a", "gone"), nil, 0o644))
+			h.Eventually("it asks without a daemon", said("asks"))
+			time.Sleep(100 * time.Millisecond) // the request is on its way, or not: both are to work
+			h.Start()
+			code, errs := endThin(h, run)
+			require.Zero(t, code, errs)
+			assert.Equal(t, "/ok/before 200\nasks\n/ok/during 200\n/ok/new 200\n/no/denied 403\n/ok/after 200\nsame\n", harness.ReadAll(t, run.out))
+			seen := map[string]int{}
+			for _, e := range h.Events("a") {
+				if e.Event == audit.KindNetwork && e.Op == "request" && e.Outcome != audit.OutcomeBegin {
+					seen[e.Target]++
+				}
+			}
+			for _, path := range []string{"/ok/before", "/ok/during", "/ok/new", "/no/denied", "/ok/after"} {
+				assert.Equal(t, 1, seen["GET http://web.test"+path], path)
+			}
 			h.Unbroken()
 		})
 	}

@@ -77,7 +77,7 @@ var owners = map[string]struct {
 // callers may make system calls: for files (convention 8; tools/file runs inside a
 // sandbox), and for mounts, namespaces, sockets and confinement.
 var callers = []string{"scope/beneath", "scope/beneath/mounts", "internal/durable", "internal/companion", "internal/claim", "internal/child", "internal/pathwatch", "internal/descriptors", "internal/packets", "internal/seccomp", "internal/folder", "fs/quota", "audit", "audit/segment", "fs/fusedev", "fs/fusemount", "tools/sandbox", "tools/sandbox/pid1", "tools/sandbox/ports", "tools/sandbox/echoes", "internal/account", "internal/anchor", "internal/oneshot", "internal/session", "internal/api", "internal/daemon", "internal/definitions", "internal/doctor", "internal/mount", "internal/view", "internal/view/serve", "internal/cli", "internal/embedded", "internal/importer", "internal/selftest", "internal/terminal", "internal/state", "internal/holder", "internal/holder/serve", "internal/holder/wire", "internal/usage", "internal/boottime", "internal/pinned", "internal/privileges", "internal/slack", "internal/thread", "internal/sigaction", "internal/credential",
-	"internal/login", "tools/egress", "tools/sql", "tools/bash/tape", "internal/outlive", "internal/driver", "internal/heart", "internal/liveness", "internal/pidfd", "internal/contextfs", "internal/contextfs/serve", "internal/devices", "internal/loopback", "internal/tunnels", "tools/egress/tunnel", "tools/file/tree", "cmd/scopefs-log", "internal/tunnels/relay", "internal/paths", "internal/client",
+	"internal/login", "tools/egress", "tools/sql", "tools/bash/tape", "internal/outlive", "internal/driver", "internal/heart", "internal/liveness", "internal/pidfd", "internal/contextfs", "internal/contextfs/serve", "internal/devices", "internal/loopback", "internal/agentproc", "tools/egress/tunnel", "tools/file/tree", "cmd/scopefs-log", "internal/agentproc/serve", "internal/paths", "internal/client",
 	"internal/confine", "cmd/scopefs-export/internal/streams", "cmd/scopefs-stores/internal/drivers", "cmd/scopefs-stores/internal/engine", "cmd/scopefs-stores/internal/messages"} // flock(2), bind(2), socketpair(2), gettid(2), kill(2), recv(2)
 
 // pure are functions of x/sys/unix and syscall that call nobody.
@@ -92,7 +92,7 @@ var exits = map[string]int{
 	"cmd/scopefs-log/main.go":                       1,
 	"cmd/scopefs-holder/main.go":                    1,
 	"cmd/scopefs-ssh/main.go":                       1,
-	"cmd/scopefs-tunnels/main.go":                   1,
+	"cmd/scopefs-agent/main.go":                     1,
 	"cmd/scopefs-yaml/main.go":                      1,
 	"cmd/scopefs-init/main.go":                      1,
 	"cmd/scopefs-files/main.go":                     1,

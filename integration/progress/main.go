@@ -48,9 +48,10 @@ type progress struct {
 
 func main() {
 	limit := flag.Duration("limit", 0, "run the tests of a package, and end them when they print nothing for so long")
+	memory := flag.Bool("memory", false, "with -limit: the package's TMPDIR is a file system in memory")
 	flag.Parse()
 	if *limit > 0 {
-		os.Exit(limited(*limit, flag.Arg(0), flag.Args()[1:]))
+		os.Exit(limited(*limit, *memory, flag.Arg(0), flag.Args()[1:]))
 	}
 	signal.Ignore(syscall.SIGINT) // it ends go test, whose report ends then
 	p := &progress{last: time.Now(), begun: map[string]bool{}, running: map[key]time.Time{}, output: map[key]string{}, skipped: map[string]int{}}

@@ -133,3 +133,28 @@ func TestHang(t *testing.T) {
 	var st unix.Stat_t
 	t.Log(unix.Stat(at, &st))
 }
+
+// TestMemory: with -memory a package has an ext4 with a journal in memory as TMPDIR, which every user may write to, and nothing of it is left.
+func TestMemory(t *testing.T) {
+	need.Root(t, "it mounts")
+	tmp := t.TempDir()
+	loops := func() string {
+		out, err := exec.Command("losetup", "--list", "--noheadings", "--output", "BACK-FILE").CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return string(out)
+	}
+	if err := exec.Command("losetup", "--find").Run(); err != nil {
+		need.Skip(t, "needs loop devices: ", err)
+	}
+	cmd := exec.Command(build(t), "-limit", "1m", "-memory", "sh", "-ec",
+		`findmnt -no FSTYPE,SOURCE --mountpoint "$TMPDIR"; stat -c %a "$TMPDIR"; echo x >"$TMPDIR/x"; losetup --list --noheadings --output BACK-FILE`)
+	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.Regexp(t, `ext4\s+/dev/loop`, string(out))
+	assert.Contains(t, string(out), "\n1777\n")
+	left, err := os.ReadDir(tmp)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+	assert.NotContains(t, loops(), tmp)
+}

@@ -37,7 +37,8 @@ func TestLibrary(t *testing.T) {
 	program := filepath.Join(dir, "program")
 	build := exec.Command("go", "build", "-o", program, ".")
 	build.Dir = dir
-	build.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off", "GOWORK=off")
+	// With the flags of make test: with others the standard library and all others would be compiled anew.
+	build.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=mod", "GOPROXY=off", "GOWORK=off")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 

@@ -19,7 +19,7 @@ const (
 	View    = "scopefs-view"    // serves the mount of an agent
 	Context = "scopefs-context" // serves /context of a sandbox
 	Holder  = "scopefs-holder"  // keeps views and sandboxes for the next daemon
-	Tunnels = "scopefs-tunnels" // passes the bytes of tunnels
+	Agent   = "scopefs-agent"   // an agent's process: the network of its sandboxes
 	Log     = "scopefs-log"     // writes the log
 	Init    = "scopefs-init"    // process 1 of a sandbox
 	Files   = "scopefs-files"   // the file worker in a sandbox
@@ -32,7 +32,7 @@ const (
 // Open opens the programs of all roles, so that what replaces a file later changes nothing. One that is not installed is an error when it
 // is needed.
 func Open() {
-	for _, name := range []string{View, Context, Holder, Tunnels, Log, Init, Files, Stores, Export, Console, YAML} {
+	for _, name := range []string{View, Context, Holder, Agent, Log, Init, Files, Stores, Export, Console, YAML} {
 		_, _ = Program(name)
 	}
 }

@@ -31,7 +31,7 @@ func Programs() map[string]Program {
 		"scopefs-holder":  {"the daemon", "views"},
 		"scopefs-init":    {"sandboxes", "sandboxes"},
 		"scopefs-files":   {"file tools", "sandboxes"},
-		"scopefs-tunnels": {"tunnels through agents' networks, as of HTTPS", ""},
+		"scopefs-agent":   {"the network of sandboxes", ""},
 		"scopefs-ssh":     {"ssh and signatures of git in sandboxes", ""},
 		"scopefs-yaml":    {"a repository's own rules", ""},
 		"scopefs-stores":  {"stores of agents", ""},

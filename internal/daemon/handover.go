@@ -15,12 +15,12 @@ import (
 
 	"github.com/scopefs/scopefs/fs/fusemount"
 	"github.com/scopefs/scopefs/internal/agent"
+	"github.com/scopefs/scopefs/internal/agentproc"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/holder/wire"
 	"github.com/scopefs/scopefs/internal/outlive"
-	"github.com/scopefs/scopefs/internal/tunnels"
 	"github.com/scopefs/scopefs/scope"
 )
 
@@ -115,7 +115,7 @@ func (d *Daemon) startHolder() error {
 	if err != nil {
 		return fmt.Errorf("run directory %q: %w", d.Paths.Run, err)
 	}
-	d.Holder, d.Views.Holder, d.Tunnels = h, h, &tunnels.Set{Holder: h, Logger: d.Logger}
+	d.Holder, d.Views.Holder, d.Networks = h, h, &agentproc.Set{Holder: h, Logger: d.Logger}
 	if err := d.keepLeft(left); err != nil {
 		h.Leave()
 		return fmt.Errorf("run directory %q: %w", d.Paths.Run, err)
@@ -130,8 +130,8 @@ func (d *Daemon) keepLeft(left []*holder.Place) error {
 		switch p.Kind {
 		case wire.View:
 			views = append(views, p)
-		case wire.Tunnels:
-			d.Tunnels.Adopt(p)
+		case wire.Agent:
+			d.Networks.Take(p)
 		case wire.Web:
 			d.runs.web = append(d.runs.web, p)
 		default:
@@ -170,7 +170,7 @@ func (d *Daemon) takeOver(ctx context.Context, expected []*agent.Agent) (others 
 		return others // close leaves or ends them
 	}
 	d.settleRuns()
-	d.EndTunnels(ctx)
+	d.SettleNetworks()
 	d.Views.EndLeft()
 	d.Holder.Settled(d.Grace)
 	return others

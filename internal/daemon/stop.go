@@ -120,10 +120,10 @@ func (d *Daemon) close() {
 			d.Logger.Warn(fmt.Sprintf("views live on for %v for the next daemon: start it, or end them with %s",
 				d.Grace, d.Paths.Stop()), "views", n)
 		}
-		d.Tunnels.Leave()
+		d.Networks.Leave()
 		wg.Go(d.Holder.Leave)
 	} else {
-		d.Tunnels.Close()
+		d.Networks.Close()
 		wg.Go(d.Holder.Close) // it has views that did not end
 	}
 	if err := d.Log.Close(); err != nil {

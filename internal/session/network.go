@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,9 +16,9 @@ import (
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
+	"github.com/scopefs/scopefs/internal/agentproc"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/login"
-	"github.com/scopefs/scopefs/internal/tunnels"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/hosts"
 	"github.com/scopefs/scopefs/tools/approvals"
@@ -30,12 +29,12 @@ import (
 
 // network is the network of a sandbox.
 type network struct {
-	agent *Agent
-	hosts func() *hosts.Policy // the current ones
-	kind  hosts.Kind           // of the sandbox, since it started
-	keys  map[string]string    // variables for credentials that the daemon has not
-	login *login.Login         // of the run's program; nil: none is used
-	egress.Door
+	agent           *Agent
+	hosts           func() *hosts.Policy // the current ones
+	kind            hosts.Kind           // of the sandbox, since it started
+	keys            map[string]string    // variables for credentials that the daemon has not
+	login           *login.Login         // of the run's program; nil: none is used
+	*agentproc.Door                      // nil: there is none
 
 	portLock  sync.Mutex     // guards what follows
 	ports     *sandbox.Ports // nil: none is needed
@@ -73,21 +72,12 @@ func (s *Shared) authority() *egress.CA {
 	return ca
 }
 
-// outward returns the options of a proxy with the daemon's CA and the way to the outside.
-func (s *Shared) outward(o egress.Options) egress.Options {
-	o.CA = s.authority()
-	way := s.Settings.Network
-	if way.Upstream != "" {
-		o.Dialer.Upstream = &egress.Upstream{Address: way.Upstream}
+// outward adds the daemon's CA and the way to the outside.
+func (s *Shared) outward(o *agentproc.Opening) {
+	o.Options.CA, o.Roots = s.authority(), s.Settings.Network.CA
+	if way := s.Settings.Network.Upstream; way != "" {
+		o.Options.Dialer.Upstream = &egress.Upstream{Address: way}
 	}
-	if way.CA != "" {
-		var err error
-		if o.Roots, err = x509.SystemCertPool(); err != nil {
-			o.Roots = x509.NewCertPool()
-		}
-		o.Roots.AppendCertsFromPEM([]byte(way.CA)) // it was read before
-	}
-	return o
 }
 
 // trust returns the Spec.Trust of a sandbox: Settings.Network.CA and, for a proxy, the certificate of the CA; nil without both.
@@ -180,29 +170,64 @@ const approveTime = 45 * time.Second
 // refusedConnections limits what a sandbox without a network has open at a time.
 const refusedConnections = 64
 
-// serve serves the proxy of a sandbox that has one, until close or the sandbox's end.
+// serve serves the network of a sandbox that has one, until close or the sandbox's end.
 func (n *network) serve(box *Sandbox, p Purpose) {
-	if listener := box.Listener(); listener != nil {
-		ports := n.openPorts(box, p)
-		n.Open(n.proxy(box, p), listener, n.agent.Logger.With("agent", n.agent.id, "session", box.Name), ports...)
-		go n.until(box)
+	if box.Listener() == nil {
+		return
 	}
+	o := n.opening(box, p, n.openPorts(box, p)...)
+	if n.Door != nil { // an earlier daemon's
+		n.Door.Serve(o)
+		return
+	}
+	n.Door = n.agent.Networks.Open(o)
+	go n.until(box)
 }
 
-// adopt continues with the tunnels that the last daemon has left of a sandbox.
+// adopt continues with what the last daemon has left of a sandbox's network.
 func (n *network) adopt(box *Sandbox, p Purpose) {
-	if left := n.agent.Tunnels.Take(box.tunnels()); len(left) > 0 {
-		n.Door.Adopt(n.proxy(box, p), left)
+	if n.Door = n.agent.Networks.Adopt(n.opening(box, p)); n.Door != nil {
 		go n.until(box)
 	}
 }
 
-// EndTunnels ends the tunnels that the last daemon has left of sandboxes that are gone.
-func (s *Shared) EndTunnels(ctx context.Context) {
-	egress.EndLeft(ctx, s.Tunnels.Rest(), egress.Tenant{Record: s.Record, Recorded: s.recordedTunnel})
+// SettleNetworks ends what the last daemon has left of the networks of sandboxes that are gone.
+func (s *Shared) SettleNetworks() {
+	s.Networks.Settle(egress.Tenant{Record: s.Record, Recorded: s.recordedEnd})
 }
 
-func (s *Shared) recordedTunnel(e audit.Event) bool { return tunnels.Recorded(s.Paths.Audit(), e) }
+// recordedEnd reports whether an earlier daemon has recorded the end of a connection or a request. It reads the log once.
+func (s *Shared) recordedEnd(end audit.Event) bool {
+	s.ends.once.Do(func() {
+		s.ends.all = map[endKey]bool{}
+		filter := audit.Filter{Since: time.Now().Add(-recentTime)}
+		for e, err := range audit.Read(context.Background(), s.Paths.Audit(), filter, false) {
+			if err == nil && e.Event == audit.KindNetwork && e.Outcome != audit.OutcomeBegin {
+				s.ends.all[endOf(e)] = true
+			}
+		}
+	})
+	return s.ends.all[endOf(end)]
+}
+
+// endKey tells the ends of connections apart.
+type endKey struct {
+	agent, session, op, target, outcome string
+	bytes, sent, took                   int64
+}
+
+func endOf(e audit.Event) endKey {
+	return endKey{e.Agent, e.Session, e.Op, e.Target, e.Outcome, e.Bytes, e.Sent, e.DurationUS}
+}
+
+// recordedEnds are those of earlier daemons. The zero value has not read them.
+type recordedEnds struct {
+	once sync.Once
+	all  map[endKey]bool
+}
+
+// recentTime is longer than the grace time and the start of a daemon.
+const recentTime = 15 * time.Minute
 
 // until ends the network with its sandbox.
 func (n *network) until(box *Sandbox) {
@@ -211,8 +236,8 @@ func (n *network) until(box *Sandbox) {
 	n.agent.Approvals().EndSession(box.Name)
 }
 
-// proxy returns the proxy of a sandbox.
-func (n *network) proxy(box *Sandbox, p Purpose) *egress.Proxy {
+// opening says what the network of a sandbox is.
+func (n *network) opening(box *Sandbox, p Purpose, ports ...egress.Port) agentproc.Opening {
 	tenant := egress.Tenant{
 		Agent: n.agent.id, Session: box.Name, Chain: p.Chain,
 		Rules:   func() egress.Rules { return n.rules(box, p) },
@@ -220,7 +245,7 @@ func (n *network) proxy(box *Sandbox, p Purpose) *egress.Proxy {
 		Call:    func() string { return box.OnlyTag(worker.Tag) }, // the process of the file tools connects to nothing
 		Port:    n.decidePort(p),
 		Secrets: n.secrets, Counts: n.agent.traffic, Limit: func() (requests, bytes []scope.Rate) { return n.hosts().Limits() },
-		Recorded: n.agent.recordedTunnel,
+		Recorded: n.agent.recordedEnd,
 		Record: func(ctx context.Context, e audit.Event) error {
 			e.Parent, e.Server, e.Trace = p.Parent, p.server(), p.Trace.String()
 			if err := n.agent.paces.Wait(ctx, box.Done(), e); err != nil {
@@ -228,11 +253,6 @@ func (n *network) proxy(box *Sandbox, p Purpose) *egress.Proxy {
 			}
 			return n.agent.Record(ctx, e)
 		},
-	}
-	limits, bounds := egress.Limits{Approve: approveTime}, n.agent.doors
-	if n.kind == hosts.None {
-		limits.Connections, limits.Requests = refusedConnections, refusedConnections
-		bounds = egress.NewBounds(limits, n.agent.share)
 	}
 	if p.own() { // a server and a runner have a network of their own, which allow does not change
 		tenant.Allow = n.allow
@@ -243,9 +263,14 @@ func (n *network) proxy(box *Sandbox, p Purpose) *egress.Proxy {
 			n.agent.Approvals().Outlast(ctx, func() (approvals.Approval, error) { return n.approval(box, p, q) })
 		}
 	}
-	o := n.agent.outward(egress.Options{Limits: limits, Bounds: bounds, Carrier: n.agent.Tunnels.Of(box.tunnels(), box.Init)})
-	o.Dialer.Local = n.reach
-	return egress.New(o, tenant)
+	o := agentproc.Opening{Of: string(n.agent.id), Box: box.Name, Init: box.Init, Listener: box.Listener(), Ports: ports, Tenant: tenant,
+		Share: n.agent.share}
+	n.agent.outward(&o)
+	o.Options.Limits.Approve, o.Options.Dialer.Local = approveTime, n.reach
+	if n.kind == hosts.None {
+		o.Connections = refusedConnections
+	}
+	return o
 }
 
 // allow returns the command that allows the agent a host: its preset, which is narrower, or the host.
@@ -260,9 +285,6 @@ func (n *network) allow(host string, port uint16) string {
 	}
 	return "scopefs allow " + cmp.Or(name, host)
 }
-
-// tunnels names the sandbox in the process of tunnels.
-func (b *Sandbox) tunnels() string { return string(b.agent.id) + "/" + b.Name }
 
 // approve asks the operator about a host and port. A decision holds for all sandboxes of
 // the agent that run the agent's commands, or for those of one of its MCP servers, or for

@@ -181,7 +181,7 @@ func (b *Sandbox) Connect(p Purpose) {
 		p.Login = nil
 	}
 	n := b.agent.newNetwork(p)
-	n.Before = &b.network.Door
+	n.Door = b.network.Door
 	if err := n.publish(p); err != nil {
 		n.note(p, "--publish", err)
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools"
 	"github.com/scopefs/scopefs/tools/changes"
-	"github.com/scopefs/scopefs/tools/egress"
 	"github.com/scopefs/scopefs/tools/file"
 	"github.com/scopefs/scopefs/tools/limit"
 	"github.com/scopefs/scopefs/tools/mcp"
@@ -39,7 +38,6 @@ type Agent struct {
 	rates      *tools.Rates
 	traffic    *limit.Rates          // of its sandboxes
 	share      *limit.Share          // what its input takes of a processor: of clients, sandboxes and servers
-	doors      *egress.Bounds        // what its sandboxes have under way in the network
 	group      opened[sandbox.Group] // see groupOf
 
 	channel    func() *audit.Channel // see Own
@@ -71,7 +69,6 @@ func New(shared *Shared, daemon Daemon, own Own) *Agent {
 		rates:    tools.NewRates(own.Rates),
 		traffic:  &limit.Rates{Store: own.Traffic},
 		share:    share,
-		doors:    egress.NewBounds(egress.Limits{}, share),
 		inbox:    mcp.NewInbox(share),
 		sessions: map[*sandbox.Session]*Sandbox{}, clients: map[*client]struct{}{},
 	}

@@ -11,13 +11,13 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/fs/fusemount"
 	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/internal/agentproc"
 	"github.com/scopefs/scopefs/internal/api"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/holder"
 	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/liveness"
 	"github.com/scopefs/scopefs/internal/outlive"
-	"github.com/scopefs/scopefs/internal/tunnels"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/egress"
 	"github.com/scopefs/scopefs/tools/limit"
@@ -51,7 +51,7 @@ type Shared struct {
 	Queue     *limit.Queue // of calls, agent by agent
 	Examiners *limit.Slots // of long arguments
 	Encoders  *limit.Slots // of large results
-	Tunnels   *tunnels.Set
+	Networks  *agentproc.Set
 
 	borders   borders
 	sandboxes sandboxes
@@ -61,6 +61,7 @@ type Shared struct {
 	tasks     taskQueues
 	left      sync.Map      // the sandboxes of tasks that the last daemon has left
 	connected atomic.Uint64 // clients so far
+	ends      recordedEnds
 }
 
 // Event records what the daemon or an operator does.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/account"
+	"github.com/scopefs/scopefs/internal/agentproc"
 	"github.com/scopefs/scopefs/internal/config"
 	"github.com/scopefs/scopefs/internal/ledger"
 	"github.com/scopefs/scopefs/internal/mount"
@@ -83,9 +84,9 @@ func (s *Shared) ExecStore(ctx context.Context, store string, p *config.StorePro
 // storeNetwork is the network of the sandbox of a store's program.
 type storeNetwork struct {
 	*Shared
-	store string
-	hosts *hosts.Policy
-	egress.Door
+	store           string
+	hosts           *hosts.Policy
+	*agentproc.Door // nil: none
 }
 
 func (n *storeNetwork) secrets() map[string]egress.Secret {
@@ -98,12 +99,11 @@ func (n *storeNetwork) secrets() map[string]egress.Secret {
 
 // serve serves the proxy of the sandbox, until end.
 func (n *storeNetwork) serve(box *sandbox.Session) {
-	listener := box.Listener()
-	if listener == nil {
+	if box.Listener() == nil {
 		return
 	}
 	name := fmt.Sprintf("store-%s-%d", n.store, box.PID())
-	proxy := egress.New(n.outward(egress.Options{Carrier: n.Tunnels.Of(name, box.Init)}), egress.Tenant{
+	o := agentproc.Opening{Of: "store-" + n.store, Box: name, Init: box.Init, Listener: box.Listener(), Tenant: egress.Tenant{
 		Session: name,
 		Rules:   func() egress.Rules { return n.hosts },
 		Secrets: n.secrets, Limit: n.hosts.Limits,
@@ -111,8 +111,9 @@ func (n *storeNetwork) serve(box *sandbox.Session) {
 			e.Server = n.store
 			return n.Record(ctx, e)
 		},
-	})
-	n.Open(proxy, listener, n.Logger.With("store", n.store))
+	}}
+	n.outward(&o)
+	n.Door = n.Networks.Open(o)
 }
 
 // end ends the sandbox and its proxy.

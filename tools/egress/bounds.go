@@ -154,7 +154,7 @@ type folded struct {
 // foldRefusal records a refusal that a bound causes, at once or with the next number.
 func (p *Proxy) foldRefusal(ctx context.Context, a *access, r *refusal) {
 	if !p.folds.add(a, r) {
-		_ = p.deny(ctx, summary(a), r) // it is refused whether recorded or not
+		_ = p.authority.deny(ctx, summary(a), r) // it is refused whether recorded or not
 	}
 }
 
@@ -213,7 +213,7 @@ func below(path string) string {
 
 // requests names what is counted.
 func (k foldKey) requests(scheme string) string {
-	host := scheme + "://" + authority(k.host, k.port, scheme)
+	host := scheme + "://" + authorityOf(k.host, k.port, scheme)
 	if k.below == "" {
 		return "requests to other paths of " + host
 	}
@@ -240,7 +240,7 @@ func (p *Proxy) recordFolds(ctx context.Context) {
 	p.folds.mu.Unlock()
 	for _, kept := range due {
 		kept.access.unrecorded = kept.more - 1
-		_ = p.deny(ctx, kept.access, kept.refusal) // they are refused whether recorded or not
+		_ = p.authority.deny(ctx, kept.access, kept.refusal) // they are refused whether recorded or not
 	}
 }
 
@@ -264,9 +264,7 @@ func (p *Proxy) keepFolds(ctx context.Context) {
 // wait slows down a client that sends too much. A client that does not get a slot in time loses its connection.
 func (p *Proxy) overload(w http.ResponseWriter, r *http.Request, a *access, wrong, many *refusal) {
 	if wrong == nil {
-		if d := p.decide(a); !d.Allow && !d.Ask {
-			wrong = denied(a.target(), d)
-		}
+		wrong = p.authority.judge(r.Context(), a)
 	}
 	wrong = cmp.Or(wrong, many)
 	p.foldRefusal(r.Context(), a, wrong)

@@ -24,33 +24,16 @@ const (
 	maxCharge = 8 << 20
 )
 
-func (p *Proxy) limits() (requests, bytes []scope.Rate) {
-	if p.tenant.Limit == nil {
-		return nil, nil
-	}
-	return p.tenant.Limit()
-}
-
-// count counts a request, and refuses it if no byte is left for it.
-func (p *Proxy) count() *refusal {
-	requests, _ := p.limits()
-	if r := p.spend(0); r != nil {
-		return r
-	}
-	return p.take(requests, 1)
-}
-
 // spend counts bytes that have moved.
 func (p *Proxy) spend(n int64) *refusal {
 	p.meter.mu.Lock()
 	defer p.meter.mu.Unlock()
-	_, bytes := p.limits()
-	if len(bytes) == 0 {
+	if !p.authority.limited() {
 		return nil
 	}
 	p.meter.credit -= n
 	for p.meter.credit <= 0 {
-		amount, r := p.charge(bytes, 1-p.meter.credit)
+		amount, r := p.authority.lease(1 - p.meter.credit)
 		if r != nil {
 			return r
 		}
@@ -59,17 +42,62 @@ func (p *Proxy) spend(n int64) *refusal {
 	return nil
 }
 
-// charge takes bytes from the limits, at least as many as the least limit has or least.
-func (p *Proxy) charge(bytes []scope.Rate, least int64) (amount int64, _ *refusal) {
+// fill gives the tunnels bytes: what the meter has, or else as much as it would take.
+func (p *Proxy) fill() {
+	n, r := p.advance()
+	if r != nil {
+		p.purse.Refuse(r)
+	} else {
+		p.purse.Give(n)
+	}
+}
+
+func (p *Proxy) advance() (n int64, r *refusal) {
+	p.meter.mu.Lock()
+	defer p.meter.mu.Unlock()
+	if p.meter.credit > 0 && p.authority.limited() {
+		n, p.meter.credit = p.meter.credit, 0
+		return n, nil
+	}
+	return p.authority.lease(0)
+}
+
+func (t *tenancy) limits() (requests, bytes []scope.Rate) {
+	if limit := t.of.Load().Limit; limit != nil {
+		return limit()
+	}
+	return nil, nil
+}
+
+func (t *tenancy) limited() bool {
+	_, bytes := t.limits()
+	return len(bytes) > 0
+}
+
+// count counts a request or a tunnel, and refuses it if no byte is left for it.
+func (t *tenancy) count(a *access) *refusal {
+	requests, bytes := t.limits()
+	if a.spent != nil && len(bytes) > 0 {
+		return a.spent
+	}
+	return t.take(requests, 1)
+}
+
+// lease takes bytes from the limits, at least as many as the least limit has or least.
+func (t *tenancy) lease(least int64) (amount int64, _ *refusal) {
+	_, bytes := t.limits()
+	if len(bytes) == 0 { // the rules have changed: a recheck follows
+		return max(maxCharge, least), nil
+	}
 	amount = max(minCharge, min(maxCharge, int64(bytes[0].N)/1000), least)
 	for _, l := range bytes {
 		amount = min(amount, int64(l.N))
 	}
-	return amount, p.take(bytes, amount)
+	return amount, t.take(bytes, amount)
 }
 
-func (p *Proxy) take(limits []scope.Rate, n int64) *refusal {
-	reached, wait, err := p.tenant.Counts.TakeN(limits, n)
+func (t *tenancy) take(limits []scope.Rate, n int64) *refusal {
+	reached, wait, err := t.of.Load().Counts.TakeN(limits, n)
 	switch {
 	case err != nil:
 		return &refusal{Message: "the connection cannot be counted, so it is not made", status: http.StatusServiceUnavailable, verdict: audit.Deny, kind: scope.KindRate, cause: err}

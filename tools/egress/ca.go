@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -25,12 +26,23 @@ import (
 // A CA signs the certificates that the proxies of a daemon show instead of the hosts'.
 // Sandboxes trust it; nothing else does.
 type CA struct {
-	cert    *x509.Certificate
-	key     *ecdsa.PrivateKey
-	leafKey *ecdsa.PrivateKey // of all certificates for hosts; it is never on a disk
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	*leaves
+}
 
-	mu     sync.Mutex
-	leaves map[string]*tls.Certificate // by host
+// leaves are the certificates of hosts, with one key, which is never on a disk.
+type leaves struct {
+	key  *ecdsa.PrivateKey
+	sign func(host string, key crypto.PublicKey) (chain [][]byte, err error)
+
+	mu   sync.Mutex
+	kept map[string]*tls.Certificate // by host
+}
+
+func newLeaves(sign func(host string, key crypto.PublicKey) ([][]byte, error)) (*leaves, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	return &leaves{key: key, sign: sign, kept: map[string]*tls.Certificate{}}, err
 }
 
 // The lives of certificates. A host's is short, because the sandboxes that it is
@@ -65,8 +77,7 @@ func OpenCA(dir string) (*CA, error) {
 	if err != nil {
 		return nil, fmt.Errorf("network CA: %w", err)
 	}
-	ca.leaves = map[string]*tls.Certificate{}
-	ca.leafKey, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	ca.leaves, err = newLeaves(ca.signLeaf)
 	return ca, err
 }
 
@@ -145,24 +156,33 @@ func (c *CA) PEM() []byte {
 }
 
 // leaf returns the certificate of one host, in canonical form.
-func (c *CA) leaf(host string) (*tls.Certificate, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if kept := c.leaves[host]; kept != nil && time.Until(kept.Leaf.NotAfter) > leafLife/2 {
+func (l *leaves) leaf(host string) (*tls.Certificate, error) {
+	l.mu.Lock()
+	kept := l.kept[host]
+	l.mu.Unlock()
+	if kept != nil && time.Until(kept.Leaf.NotAfter) > leafLife/2 {
 		return kept, nil
 	}
-	made, err := c.sign(host)
+	chain, err := l.sign(host, l.key.Public())
 	if err != nil {
 		return nil, err
 	}
-	if len(c.leaves) >= maxLeaves {
-		clear(c.leaves)
+	leaf, err := x509.ParseCertificate(chain[0])
+	if err != nil {
+		return nil, err
 	}
-	c.leaves[host] = made
+	made := &tls.Certificate{Certificate: chain, PrivateKey: l.key, Leaf: leaf}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.kept) >= maxLeaves {
+		clear(l.kept)
+	}
+	l.kept[host] = made
 	return made, nil
 }
 
-func (c *CA) sign(host string) (*tls.Certificate, error) {
+// signLeaf returns the certificate of a host and that of the CA.
+func (c *CA) signLeaf(host string, key crypto.PublicKey) ([][]byte, error) {
 	t := &x509.Certificate{
 		SerialNumber: newSerial(), Subject: pkix.Name{Organization: []string{"scopefs"}},
 		NotBefore: time.Now().Add(-skew), NotAfter: time.Now().Add(leafLife),
@@ -173,10 +193,6 @@ func (c *CA) sign(host string) (*tls.Certificate, error) {
 	} else {
 		t.DNSNames = []string{host}
 	}
-	der, err := x509.CreateCertificate(rand.Reader, t, c.cert, c.leafKey.Public(), c.key)
-	if err != nil {
-		return nil, err
-	}
-	leaf, err := x509.ParseCertificate(der)
-	return &tls.Certificate{Certificate: [][]byte{der, c.cert.Raw}, PrivateKey: c.leafKey, Leaf: leaf}, err
+	der, err := x509.CreateCertificate(rand.Reader, t, c.cert, key, c.key)
+	return [][]byte{der, c.cert.Raw}, err
 }

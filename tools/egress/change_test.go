@@ -54,8 +54,11 @@ func TestAttackChangedCredential(t *testing.T) {
 		l.set(t, network.Spec{Allow: []network.HostRule{second}})
 		now = "SCOPEFS_TEST_SECOND"
 	}
+	l.forget("KEY")
 	status, _ = get(t, client, "https://first.example/")
 	assert.Equal(t, 503, status)
+	change = func() {}
+	l.Recheck()
 	status, _ = get(t, client, "https://second.example/")
 	assert.Equal(t, 200, status)
 	mu.Lock()

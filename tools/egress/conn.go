@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+
+	"github.com/scopefs/scopefs/tools/egress/tunnel"
 )
 
 // socket is a connection that the kernel can splice.
@@ -22,12 +24,13 @@ type incoming struct {
 	ahead  []byte      // read already, and returned first
 	origin *origin     // of a connection that a tunnel has led here; nil: none
 	call   string      // see Tenant.Call
+	known  bool        // call is what Tenant.Call has said
 	passes atomic.Bool // in HTTP/1: a response passes, whose client may read slowly
 
 	mu     sync.Mutex
 	held   []func() // what frees its slots
 	closed bool
-	moving Moving // the tunnel that has the socket; nil: none
+	tunnel *tunnel.Tunnel // that has the socket; nil: none
 }
 
 // origin is the host at the other end of a connection, as far as the client
@@ -72,26 +75,11 @@ func (c *incoming) hold(release func()) {
 }
 
 // carried makes Close end a tunnel, which has the socket from now on.
-func (c *incoming) carried(m Moving) {
+func (c *incoming) carried(t *tunnel.Tunnel) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.moving = m; c.closed {
-		m.End()
-	}
-}
-
-func (c *incoming) isClosed() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.closed
-}
-
-// leave leaves a tunnel to the next daemon.
-func (c *incoming) leave() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.moving != nil {
-		c.moving.Leave()
+	if c.tunnel = t; c.closed {
+		t.End()
 	}
 }
 
@@ -102,8 +90,8 @@ func (c *incoming) Close() (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
-	if c.moving != nil {
-		c.moving.End()
+	if c.tunnel != nil {
+		c.tunnel.End()
 	}
 	for _, release := range c.held {
 		release()

@@ -12,7 +12,7 @@
 // and then connects:
 //
 //   - A host without further rules gets a tunnel: bytes pass unchanged, through
-//     splice(2), by a [Carrier]. The server name of a TLS client must be the host's. Plain HTTP in
+//     splice(2). The server name of a TLS client must be the host's. Plain HTTP in
 //     a tunnel is decided request by request.
 //   - A host with methods, paths or a credential is intercepted: the proxy is the
 //     other end of the client's TLS, with a certificate for that host alone that a
@@ -28,7 +28,9 @@
 //
 // With an [Upstream] connections go out by a company's proxy, which gets names alone.
 //
-// Credentials stay with the daemon: see [Secret].
+// A proxy has two halves: one reads and writes bytes, the other decides, records, connects and has the credentials ([Secret]). [New]
+// makes both. With [NewRemote] the second is a [Monitor] in another process, the daemon: so what parses the bytes of sandboxes and hosts
+// has no rule, no name server, no network and no key.
 //
 // On a port other than 80 and 443 the proxy waits half a second for a client to
 // speak first. If it does not, bytes pass without a look at what they are.

@@ -200,7 +200,7 @@ func TestPathsOfAFlood(t *testing.T) {
 	got := map[string]int64{}
 	for _, kept := range f.counts {
 		got[kept.refusal.Message] += 1 + kept.more
-		assert.Equal(t, "h.example:443", authority(kept.access.host, kept.access.port, ""))
+		assert.Equal(t, "h.example:443", authorityOf(kept.access.host, kept.access.port, ""))
 	}
 	assert.Equal(t, want, got)
 }

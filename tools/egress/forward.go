@@ -30,13 +30,14 @@ func (p *Proxy) serveHTTP(ctx context.Context, w http.ResponseWriter, r *http.Re
 	a := p.newAccess(o.in, "request")
 	a.method, a.upgrade, a.proto = r.Method, wantsUpgrade(r), r.ProtoMajor
 	a.field, a.parameter = misread(r.Header), inQuery(r.URL.RawQuery)
+	a.watched = r.Body != nil && r.Body != http.NoBody && len(finders(r.Header["Content-Type"])) > 0
 	wrong := a.locate(r, o)
 	if many != nil {
 		p.overload(w, r, a, wrong, many)
 		return
 	}
 	if wrong != nil {
-		wrong = p.deny(r.Context(), a, wrong)
+		wrong = p.authority.deny(r.Context(), a, wrong)
 	} else {
 		wrong = p.admit(r.Context(), a)
 	}
@@ -113,7 +114,7 @@ func (p *Proxy) serveConnect(ctx context.Context, in *incoming) {
 		return
 	}
 	var wrong *refusal
-	if errors.As(err, &wrong) && answer(p.deny(ctx, p.newAccess(in, "connect"), wrong)) == nil {
+	if errors.As(err, &wrong) && answer(p.authority.deny(ctx, p.newAccess(in, "connect"), wrong)) == nil {
 		linger(in, p.Limits.Speak)
 	}
 	in.Close()
@@ -150,7 +151,7 @@ type accessKey struct{}
 func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request, a *access) {
 	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), accessKey{}, a))
 	defer cancel()
-	defer p.track(ctx, a, cancel)()
+	defer p.track(a, cancel)()
 	defer p.watch(a)()
 	defer p.passes(w, a)()
 	// A response that breaks off makes ServeHTTP panic, for the server to see.
@@ -159,10 +160,10 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *http.Request, a *access) {
 		if stopped := a.stopped.Load(); stopped != nil {
 			failure = stopped
 		}
-		p.end(ctx, a, failure)
+		p.authority.end(ctx, a, failure)
 	}()
 	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 always is
-	if a.upward = p.goesUp(a.host, a.port); a.upward {
+	if a.upward {
 		a.remote = p.Dialer.Upstream.name()
 	}
 	r = r.WithContext(ctx)
@@ -316,14 +317,14 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // roundTrip sends a request to its host, with its credential.
 func (p *Proxy) roundTrip(r *http.Request) (*http.Response, error) {
 	a := r.Context().Value(accessKey{}).(*access)
-	secrets := p.secrets()
-	if !p.stillAllowed(a) { // the secrets may be those of later rules, which mean another host
-		return nil, &refusal{Message: "the rules have changed meanwhile", Hint: "try again", status: http.StatusServiceUnavailable}
+	secrets := p.authority.secrets()
+	if !p.authority.holds(a) { // the secrets may be those of later rules, which mean another host
+		return nil, changed()
 	}
 	if wrong := leak(r, a, secrets); wrong != nil {
 		return nil, wrong
 	}
-	a.watchMethod(r, p.tenant.Rules())
+	a.watchMethod(r)
 	if err := p.stopper(a)(headSize(r.URL.RequestURI(), r.Header)); err != nil {
 		return nil, err
 	}
@@ -365,7 +366,8 @@ func unquoted(err error) error {
 	var cert *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
 	var up *upstreamError
-	if errors.As(err, &up) || errors.As(err, &connection) || errors.As(err, &dns) || errors.As(err, &cert) || errors.As(err, &record) ||
+	var own *refusal
+	if errors.As(err, &own) || errors.As(err, &up) || errors.As(err, &connection) || errors.As(err, &dns) || errors.As(err, &cert) || errors.As(err, &record) ||
 		errors.Is(err, ErrAddress) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
@@ -380,8 +382,8 @@ func wantsUpgrade(r *http.Request) bool {
 // rewrite addresses a request to its host. What net/http/httputil takes out of the target and of the fields, it puts back.
 func rewrite(r *httputil.ProxyRequest) {
 	a := r.In.Context().Value(accessKey{}).(*access)
-	r.Out.URL.Scheme, r.Out.URL.Host, r.Out.URL.User = a.scheme, authority(a.host, a.port, ""), nil
-	r.Out.Host = authority(a.host, a.port, a.scheme)
+	r.Out.URL.Scheme, r.Out.URL.Host, r.Out.URL.User = a.scheme, authorityOf(a.host, a.port, ""), nil
+	r.Out.Host = authorityOf(a.host, a.port, a.scheme)
 	r.Out.URL.RawQuery = r.In.URL.RawQuery // leak reads it
 	switch r.Out.URL.Opaque = rawPath(r.In.RequestURI); {
 	case a.upward && a.scheme == "http":
@@ -410,17 +412,7 @@ func (p *Proxy) proxyOf(r *http.Request) (*url.URL, error) {
 	if !a.upward || r.URL.Scheme != "http" {
 		return nil, nil
 	}
-	return p.Dialer.Upstream.URL(), p.Dialer.Upstream.check(r.Context(), &p.Dialer, a.host)
-}
-
-// goesUp reports whether a host is reached by the upstream proxy, by the current rules.
-func (p *Proxy) goesUp(host string, port uint16) bool {
-	rules := p.tenant.Rules()
-	if p.Dialer.Upstream == nil || rules == nil {
-		return false
-	}
-	_, route := rules.Connect(host, port)
-	return !route.Address.IsValid()
+	return p.Dialer.Upstream.URL(), p.authority.checkUpward(r.Context(), a)
 }
 
 // newTransport returns the client of hosts.

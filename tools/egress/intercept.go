@@ -7,11 +7,9 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"strconv"
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
-	"github.com/scopefs/scopefs/scope/network"
 	"github.com/scopefs/scopefs/tools/egress/tunnel"
 )
 
@@ -118,23 +116,25 @@ var protocols = []string{"h2", "http/1.1"}
 // gets a connection of HTTP/1.1: it carries bodies for less, and the client has a
 // connection for each request under way already.
 func (p *Proxy) dialTLS(ctx context.Context, addr string) (net.Conn, error) {
-	host, port, route, err := p.find(addr)
+	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, err
 	}
-	conf := &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12, NextProtos: protocols}
-	if a, ok := ctx.Value(accessKey{}).(*access); ok && (a.upgrade || a.proto == 1) {
+	a := ctx.Value(accessKey{}).(*access)
+	conf := &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12, NextProtos: protocols, RootCAs: p.Roots}
+	if a.upgrade || a.proto == 1 {
 		conf.NextProtos = protocols[1:]
 	}
-	if conf.RootCAs = p.Roots; route.CA != "" {
-		conf.RootCAs = x509.NewCertPool()
-		if !conf.RootCAs.AppendCertsFromPEM([]byte(route.CA)) {
-			return nil, errors.New("the rule's ca has no certificate")
-		}
-	}
-	raw, err := p.dial(ctx, host, port, route)
+	raw, ca, err := p.authority.dial(ctx, a)
 	if err != nil {
 		return nil, err
+	}
+	if ca != "" {
+		conf.RootCAs = x509.NewCertPool()
+		if !conf.RootCAs.AppendCertsFromPEM([]byte(ca)) {
+			raw.Close()
+			return nil, errors.New("the rule's ca has no certificate")
+		}
 	}
 	c := tls.Client(raw, conf)
 	ctx, cancel := context.WithTimeout(ctx, p.Limits.Speak)
@@ -166,34 +166,15 @@ func (c *early) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// find returns where a request's connection goes, by the current rules: the
-// connection may serve later requests too.
-func (p *Proxy) find(addr string) (host string, port uint16, route network.Route, err error) {
-	host, digits, err := net.SplitHostPort(addr)
-	if err != nil {
-		return "", 0, route, err
-	}
-	n, err := strconv.ParseUint(digits, 10, 16)
-	if err != nil {
-		return "", 0, route, err
-	}
-	if rules := p.tenant.Rules(); rules != nil {
-		_, route = rules.Connect(host, uint16(n))
-	}
-	return host, uint16(n), route, nil
-}
-
-// dialAgain connects for a request.
+// dialAgain connects for a request. The connection may serve later requests too.
 func (p *Proxy) dialAgain(ctx context.Context, addr string) (net.Conn, error) {
-	host, port, route, err := p.find(addr)
-	if err != nil {
-		return nil, err
-	}
+	a := ctx.Value(accessKey{}).(*access)
 	var c net.Conn
-	if up := p.Dialer.Upstream; up != nil && addr == up.Address && !route.Address.IsValid() { // no request is for it: see proxyOf
-		c, err = up.dial(ctx)
+	var err error
+	if up := p.Dialer.Upstream; up != nil && a.upward && addr == up.Address { // no request is for it: see proxyOf
+		c, err = p.authority.dialUpstream(ctx, a)
 	} else {
-		c, err = p.dial(ctx, host, port, route)
+		c, _, err = p.authority.dial(ctx, a)
 	}
 	if err != nil {
 		return nil, err

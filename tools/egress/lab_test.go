@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,7 +13,9 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"os"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -23,10 +26,11 @@ import (
 	"github.com/scopefs/scopefs/scope/network"
 )
 
-// lab is a proxy with its log.
+// lab is a proxy with its log. The proxy asks a Monitor, as in a process of its own; the messages are those of that process.
 type lab struct {
-	*Proxy
-	addr string
+	*Remote
+	monitor *Monitor
+	addr    string
 
 	mu     sync.Mutex
 	rules  Rules
@@ -55,9 +59,50 @@ func start(t testing.TB, spec network.Spec, change func(*Options, *Tenant)) *lab
 	if change != nil {
 		change(&o, &client)
 	}
-	l.Proxy = New(o, client)
+	l.ask(t, o, client)
 	t.Cleanup(l.serve(t))
 	return l
+}
+
+// ask makes the proxy, and its Monitor.
+func (l *lab) ask(t testing.TB, o Options, tenant Tenant, ports ...Port) {
+	l.monitor = NewMonitor(o, tenant, func(id uint64) { go l.Stop(id) }, ports...)
+	remote, err := NewRemote(o, l.call, o.CA != nil)
+	require.NoError(t, err)
+	l.Remote = remote
+	l.Update(l.monitor.Credentials(), l.monitor.Limited())
+}
+
+// call is a Call that the Monitor answers in this process.
+func (l *lab) call(ctx context.Context, q Request, give syscall.Conn) (r Reply, file *os.File, err error) {
+	var given net.Conn
+	if give != nil {
+		given = give.(net.Conn)
+	}
+	answer, made, err := l.monitor.Answer(ctx, again(q), given)
+	if made != nil {
+		defer made.Close()
+		file, _ = made.(*net.TCPConn).File()
+	}
+	return again(answer), file, err
+}
+
+// again returns a message as the other end reads it.
+func again[T any](message T) (read T) {
+	text, err := json.Marshal(message)
+	if err == nil {
+		err = json.Unmarshal(text, &read)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return read
+}
+
+// Recheck is what a change of the rules does.
+func (l *lab) Recheck() {
+	l.monitor.Recheck()
+	l.Update(l.monitor.Credentials(), l.monitor.Limited())
 }
 
 // serve serves the proxy on loopback. end cancels the service and waits for its end.

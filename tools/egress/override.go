@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/scopefs/scopefs/internal/mask"
-	"github.com/scopefs/scopefs/scope/network"
 )
 
 // Overrides reports whether some servers take a parameter of a query or of a body for the method.
@@ -172,20 +171,14 @@ func (w *watched) Read(p []byte) (int, error) {
 
 // watchMethod ends a request at a parameter of its body that some servers take for its method, if the rules do not allow
 // every method.
-func (a *access) watchMethod(r *http.Request, rules Rules) {
-	all := finders(r.Header["Content-Type"])
-	if r.Body == nil || r.Body == http.NoBody || len(all) == 0 {
+func (a *access) watchMethod(r *http.Request) {
+	if !a.divided || r.Body == nil {
 		return
 	}
-	if rules == nil {
-		rules = (*network.Rules)(nil)
-	}
-	if d, divided := a.divides(rules, a.path); divided {
-		r.Body = &watched{r.Body, all, func() error {
-			wrong := denied(a.target(), renamed(d.Rule, "a parameter of the body such as _method"))
-			wrong.Hint, wrong.remedy = wrong.remedy, ""
-			a.stopped.Store(wrong)
-			return wrong
-		}}
-	}
+	r.Body = &watched{r.Body, finders(r.Header["Content-Type"]), func() error {
+		wrong := denied(a.target(), renamed(a.decision.Rule, "a parameter of the body such as _method"))
+		wrong.Hint, wrong.remedy = wrong.remedy, ""
+		a.stopped.Store(wrong)
+		return wrong
+	}}
 }

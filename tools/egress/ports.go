@@ -37,12 +37,11 @@ type Port struct {
 	Connect func(context.Context) (net.Conn, error)
 }
 
-// port decides about a connection to a port.
-func (p *Proxy) port(a *access) scope.Decision {
-	if p.tenant.Port == nil {
-		return scope.Decision{Kind: scope.KindPort, Rule: "network"}
+// Lead serves a further port until ctx ends, beside Serve.
+func (p *Proxy) Lead(ctx context.Context, port Port) {
+	if !p.begin(func() { p.servePort(ctx, port) }) {
+		port.Listener.Close()
 	}
-	return p.tenant.Port(a.way, a.at, a.port)
 }
 
 func (p *Proxy) accessTo(port Port, in *incoming) *access {
@@ -64,9 +63,6 @@ func (p *Proxy) lead(ctx context.Context, port Port, in *incoming) {
 	stop := context.AfterFunc(ctx, func() { in.Close() })
 	defer stop()
 	a := p.accessTo(port, in)
-	if in.call = ""; port.Way == HostPort && p.tenant.Call != nil {
-		in.call = p.tenant.Call()
-	}
 	if port.Check != nil {
 		if err := port.Check(in.socket); err != nil {
 			p.foldRefusal(ctx, a, &refusal{
@@ -81,15 +77,15 @@ func (p *Proxy) lead(ctx context.Context, port Port, in *incoming) {
 		reset(in)
 		return
 	}
-	untrack := p.track(ctx, a, func() { in.Close() })
+	untrack := p.track(a, func() { in.Close() })
 	defer untrack()
-	up, err := port.Connect(ctx)
+	up, err := port.Connect(context.WithValue(ctx, accessKey{}, a))
 	if err != nil {
 		r := &refusal{Message: err.Error(), unmade: port.Way == HostPort} // of the sandbox's own servers its user knows
 		if errors.Is(err, ErrAddress) {
 			r.verdict, r.kind, r.Rule = audit.Deny, scope.KindPort, "network.host: no port of scopefs"
 		}
-		p.end(ctx, a, r)
+		p.authority.end(ctx, a, r)
 		reset(in)
 		return
 	}
@@ -97,11 +93,11 @@ func (p *Proxy) lead(ctx context.Context, port Port, in *incoming) {
 	a.remote = up.RemoteAddr().String()
 	to, ok := up.(socket)
 	if !ok {
-		p.end(ctx, a, &refusal{Message: "no TCP connection"})
+		p.authority.end(ctx, a, &refusal{Message: "no TCP connection"})
 		reset(in)
 		return
 	}
-	p.end(ctx, a, p.carry(a, to))
+	p.authority.end(ctx, a, p.carry(a, to))
 }
 
 // reset closes a connection so that its client sees an error, and no empty answer.

@@ -63,12 +63,12 @@ func startPort(t *testing.T, way Way, limits Limits) *portLab {
 			return l.refuse
 		},
 	}
-	l.Proxy = New(Options{Limits: limits}, tenant)
+	l.ask(t, Options{Limits: limits}, tenant, port)
 	proxy, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- l.Serve(ctx, proxy, port) }()
+	go func() { done <- l.Serve(ctx, proxy, l.PortOf(port.Way, port.At, port.Number, port.Listener)) }()
 	t.Cleanup(func() {
 		cancel()
 		select {

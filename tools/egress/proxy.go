@@ -19,6 +19,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/network"
+	"github.com/scopefs/scopefs/tools/egress/tunnel"
 	"github.com/scopefs/scopefs/tools/limit"
 )
 
@@ -52,7 +53,7 @@ type Tenant struct {
 	// Record writes to the log. After an error nothing is done.
 	Record func(context.Context, audit.Event) error
 
-	// Recorded reports whether an earlier daemon has recorded the end of a tunnel; see Adopt. nil: it has not.
+	// Recorded reports whether an earlier daemon has recorded the end of an access; see Monitor.Continue. nil: it has not.
 	Recorded func(audit.Event) bool
 
 	// Refused gets each refusal, and each connection to a host that cannot be made, after
@@ -113,20 +114,20 @@ type Options struct {
 	Roots  *x509.CertPool // that sign hosts' certificates; nil: the system's
 	Limits Limits
 	Bounds *Bounds // those of the agent; nil: its own, by Limits
-
-	Carrier Carrier // moves the bytes of tunnels; nil: this process does
 }
 
 // A Proxy is the network of one client. Make it by New.
 type Proxy struct {
 	Options
-	tenant    Tenant
+	authority authority
 	bounds    *Bounds
 	folds     folds
 	transport atomic.Pointer[http.Transport]
 	forward   *httputil.ReverseProxy
 	requests  *handoff // connections for the server of requests, from Serve on
 
+	purse      *tunnel.Purse // of the tunnels
+	pipes      tunnel.Pipes
 	meter      meter
 	secretLock sync.Mutex // guards kept; no secret is read under it
 	kept       map[keptName]*keptSecret
@@ -139,17 +140,16 @@ type Proxy struct {
 
 // New returns a proxy for a tenant.
 func New(o Options, tenant Tenant) *Proxy {
+	return newProxy(o, newTenancy(o, tenant))
+}
+
+func newProxy(o Options, of authority) *Proxy {
 	o.Limits = o.Limits.withDefaults()
 	if o.Bounds == nil {
 		o.Bounds = NewBounds(o.Limits, nil)
 	}
-	if tenant.Counts == nil {
-		tenant.Counts = &limit.Rates{}
-	}
-	p := &Proxy{Options: o, tenant: tenant, bounds: o.Bounds, open: map[*access]func(){}, kept: map[keptName]*keptSecret{}}
-	if p.Carrier == nil {
-		p.Carrier = &local{}
-	}
+	p := &Proxy{Options: o, authority: of, bounds: o.Bounds, open: map[*access]func(){}, kept: map[keptName]*keptSecret{}}
+	p.purse = tunnel.NewPurse(func() { go p.fill() })
 	p.limitTunnels()
 	p.transport.Store(p.newTransport())
 	p.forward = p.newForward()
@@ -241,9 +241,6 @@ func (p *Proxy) accept(ctx context.Context, l net.Listener, like *access, serve 
 func (p *Proxy) serve(ctx context.Context, in *incoming) {
 	stop := context.AfterFunc(ctx, func() { in.Close() })
 	defer stop()
-	if p.tenant.Call != nil {
-		in.call = p.tenant.Call()
-	}
 	const connect = "CONNECT "
 	_ = in.SetReadDeadline(time.Now().Add(p.Limits.Speak))
 	for len(in.ahead) == 0 || len(in.ahead) < len(connect) && strings.HasPrefix(connect, string(in.ahead)) {
@@ -278,22 +275,27 @@ func (p *Proxy) recordMalformed(ctx context.Context, in *incoming, err error) {
 		if o := in.origin; o != nil {
 			a.host, a.port = o.host, o.port
 		}
-		_ = p.deny(ctx, a, r) // it is refused whether recorded or not
+		_ = p.authority.deny(ctx, a, r) // it is refused whether recorded or not
 	}
+}
+
+// admit decides about an access, and records the decision.
+func (p *Proxy) admit(ctx context.Context, a *access) *refusal {
+	a.spent = p.spend(0)
+	return p.authority.admit(ctx, a)
 }
 
 // Recheck ends the connections and requests that the current rules do not allow
 // or send to another address. The caller calls it after a change of the rules.
 func (p *Proxy) Recheck() {
-	p.transport.Swap(p.newTransport()).CloseIdleConnections() // no later request has a connection of earlier rules
+	p.refresh()
+	p.authority.(*tenancy).recheck()
+}
+
+// refresh has no later request use a connection of earlier rules, and tunnels have the current limit.
+func (p *Proxy) refresh() {
+	p.transport.Swap(p.newTransport()).CloseIdleConnections()
 	p.limitTunnels()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for a, end := range p.open {
-		if !p.stillAllowed(a) {
-			end()
-		}
-	}
 }
 
 // begin runs a function that Serve waits for, in a goroutine. It is false when
@@ -307,15 +309,6 @@ func (p *Proxy) begin(run func()) bool {
 	return !p.ended
 }
 
-// leaveTunnels leaves the tunnels to the next daemon.
-func (p *Proxy) leaveTunnels() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for a := range p.open {
-		a.in.leave()
-	}
-}
-
 func (p *Proxy) closeAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -325,27 +318,13 @@ func (p *Proxy) closeAll() {
 	}
 }
 
-// track keeps what ends an access until done is called. It ends an access that the rules
-// have ceased to allow since it was admitted: a Recheck between did not know of it. It
-// ends an access whose approval ends.
-func (p *Proxy) track(ctx context.Context, a *access, end func()) (done func()) {
+// track keeps what ends an access until done is called, and ends one that is not allowed any more.
+func (p *Proxy) track(a *access, end func()) (done func()) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.open[a] = end
-	if !p.stillAllowed(a) {
-		end()
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	if a.asked.Load() && p.tenant.Outlast != nil && !p.ended {
-		p.wait.Go(func() {
-			p.tenant.Outlast(ctx, a.question)
-			if a.asked.Store(false); ctx.Err() == nil && !p.stillAllowed(a) {
-				end()
-			}
-		})
-	}
+	p.mu.Unlock()
+	p.authority.hold(a, end)
 	return func() {
-		cancel()
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		delete(p.open, a)

@@ -258,7 +258,7 @@ func TestServeEnds(t *testing.T) {
 	})
 	l := &lab{}
 	l.set(t, network.Spec{Allow: []network.HostRule{rule, {Host: "raw.example", Ports: []uint16{25}, Address: rule.Address}}, Others: true})
-	l.Proxy = New(Options{}, Tenant{
+	l.ask(t, Options{}, Tenant{
 		Rules: func() Rules { return l.rules },
 		Approve: func(ctx context.Context, _ Question) (Answer, error) {
 			asks.Add(1)

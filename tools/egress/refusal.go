@@ -103,14 +103,14 @@ func unmade(err error) bool {
 }
 
 // hint sets what the client of a denied access can do. It names no key of a definition: those are the operator's.
-func (p *Proxy) hint(a *access, r *refusal) {
+func (t *tenancy) hint(a *access, r *refusal) {
 	switch {
 	case r.Hint != "":
 	case r.kind == scope.KindAddress:
 		r.Hint = askOperator
 	case r.verdict != audit.Deny:
 	case r.kind == scope.KindHost && a.decision.Others:
-		r.Hint = p.asks(a)
+		r.Hint = t.asks(a)
 	case r.kind == scope.KindHost:
 		r.Hint = "it is a rule of your operator: do without this host, or ask"
 	case r.kind == scope.KindRequest, r.kind == scope.KindNothing:
@@ -121,11 +121,12 @@ func (p *Proxy) hint(a *access, r *refusal) {
 const askOperator = "ask your operator"
 
 // asks returns askOperator, with the command by which the operator allows the host of an access.
-func (p *Proxy) asks(a *access) string {
-	if p.tenant.Allow == nil {
+func (t *tenancy) asks(a *access) string {
+	allow := t.of.Load().Allow
+	if allow == nil {
 		return askOperator
 	}
-	return askOperator + ": " + p.tenant.Allow(a.host, a.port)
+	return askOperator + ": " + allow(a.host, a.port)
 }
 
 func (r *refusal) body() []byte {

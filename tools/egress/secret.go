@@ -106,14 +106,6 @@ func (k *keptSecret) fresh() bool {
 	return !k.ended() || k.err == nil && time.Since(k.read) < secretLife
 }
 
-// secrets returns the current secrets, by name.
-func (p *Proxy) secrets() map[string]Secret {
-	if p.tenant.Secrets == nil {
-		return nil
-	}
-	return p.tenant.Secrets()
-}
-
 // value returns the value of a secret. It reads the secret if no value is kept, and waits for that, which delays no
 // request that needs another secret. A reading that no request waits for ends.
 func (p *Proxy) value(ctx context.Context, name string, s Secret) (string, error) {
@@ -168,12 +160,16 @@ func (p *Proxy) equip(r *http.Request, a *access, all map[string]Secret) error {
 	if !ok {
 		return &refusal{Message: "the credential of " + a.host + " is not there", status: http.StatusBadGateway}
 	}
-	if a.scheme != "https" && !p.loopback(a) {
+	if a.scheme != "https" && !a.local {
 		r := violates(scope.KindSecret, "credential", "%s has a credential, which is not sent in plain HTTP", a.host)
 		r.Hint, r.verdict = "use https", audit.Deny
 		return r
 	}
 	value, err := p.value(r.Context(), a.secret, s)
+	var own *refusal
+	if errors.As(err, &own) {
+		return own
+	}
 	if err != nil {
 		return &refusal{Message: "the operator's credential for " + a.host + " cannot be read", status: http.StatusBadGateway, cause: err, keyless: true}
 	}
@@ -184,15 +180,6 @@ func (p *Proxy) equip(r *http.Request, a *access, all map[string]Secret) error {
 		r.Header.Del(name)
 	}
 	return nil
-}
-
-func (p *Proxy) loopback(a *access) bool {
-	rules := p.tenant.Rules()
-	if rules == nil {
-		return false
-	}
-	_, route := rules.Connect(a.host, a.port)
-	return route.Address.Addr().Unmap().IsLoopback()
 }
 
 // apply sets the fields with the value, and returns texts in them that hide it.

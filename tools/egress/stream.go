@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"net/http"
 	"net/netip"
 	"strings"
 	"time"
@@ -28,7 +29,7 @@ func (p *Proxy) stream(ctx context.Context, in *incoming, host string, port uint
 	if err != nil || port == 0 {
 		r := violates(scope.KindAddress, "host names", "%.100q is no host name", host)
 		r.cause = err
-		refuse(p.deny(ctx, a, r))
+		refuse(p.authority.deny(ctx, a, r))
 		return
 	}
 	a.host = name
@@ -36,55 +37,78 @@ func (p *Proxy) stream(ctx context.Context, in *incoming, host string, port uint
 		p.explain(ctx, a, r, answer)
 		return
 	}
-	untrack := p.track(ctx, a, func() { in.Close() })
+	untrack := p.track(a, func() { in.Close() })
 	defer untrack()
 	var up socket
 	intercepts := a.route.Intercept
 	switch {
 	case intercepts:
-	case a.port == 80 && p.goesUp(a.host, a.port): // by requests: see proxyOf
+	case a.port == 80 && a.upward: // by requests: see proxyOf
 		intercepts = true
-		err = p.Dialer.Upstream.check(ctx, &p.Dialer, a.host)
+		err = p.authority.checkUpward(ctx, a)
 	default:
-		up, err = p.dial(ctx, a.host, a.port, a.route)
+		up, _, err = p.authority.dial(ctx, a)
 	}
 	if err != nil {
 		r := failed(a.host, err)
-		p.end(ctx, a, r)
+		p.authority.end(ctx, a, r)
 		refuse(r)
 		return
 	}
 	if intercepts {
-		p.end(ctx, a, p.intercept(ctx, a, answer))
+		p.authority.end(ctx, a, p.intercept(ctx, a, answer))
 		return
 	}
 	defer up.Close()
 	if err := answer(nil); err != nil {
 		in.Close()
-		p.end(ctx, a, failed(a.host, err))
+		p.authority.end(ctx, a, failed(a.host, err))
 		return
 	}
-	if a.remote = up.RemoteAddr().String(); p.goesUp(a.host, a.port) {
+	if a.remote = up.RemoteAddr().String(); a.upward {
 		a.remote = p.Dialer.Upstream.name()
 	}
-	p.end(ctx, a, p.pass(ctx, a, up))
+	p.authority.end(ctx, a, p.pass(ctx, a, up))
 }
 
-// dial connects to a host, at the address that its rule has.
-func (p *Proxy) dial(ctx context.Context, host string, port uint16, route network.Route) (socket, error) {
-	dialer, at := p.Dialer, authority(host, port, "")
+func (t *tenancy) dial(ctx context.Context, a *access) (socket, string, error) {
+	if !t.holds(a) {
+		return nil, "", changed()
+	}
+	_, route := t.rules().Connect(a.host, a.port)
+	dialer, at := t.dialer, authorityOf(a.host, a.port, "")
 	if pin := route.Address; pin.IsValid() {
 		if pin.Port() == 0 {
-			pin = netip.AddrPortFrom(pin.Addr(), port)
+			pin = netip.AddrPortFrom(pin.Addr(), a.port)
 		}
 		ip := pin.Addr().Unmap()
 		dialer.Pinned, at = []netip.Prefix{netip.PrefixFrom(ip, ip.BitLen())}, pin.String()
 	}
 	c, err := dialer.DialContext(ctx, "tcp", at)
 	if err != nil {
+		return nil, "", err
+	}
+	return c.(*net.TCPConn), route.CA, nil // the dialer dials TCP alone
+}
+
+// changed returns the refusal of an access that the rules have ceased to allow.
+func changed() *refusal {
+	return &refusal{Message: "the rules have changed meanwhile", Hint: "try again", status: http.StatusServiceUnavailable}
+}
+
+func (t *tenancy) dialUpstream(ctx context.Context, a *access) (socket, error) {
+	if !t.holds(a) || !a.upward {
+		return nil, changed()
+	}
+	c, err := t.dialer.Upstream.dial(ctx)
+	if err != nil {
 		return nil, err
 	}
-	return c.(*net.TCPConn), nil // the dialer dials TCP alone
+	return c.(*net.TCPConn), nil
+}
+
+func (t *tenancy) checkUpward(ctx context.Context, a *access) error {
+	return t.dialer.Upstream.check(ctx, &t.dialer, a.host)
 }
 
 // speaks is the protocol of a client's first bytes.

@@ -178,7 +178,7 @@ func (k *keeper) watch(ctx context.Context, id uint64, i *item) {
 // needed reports whether something is left beside what is of sandboxes. The caller holds mu.
 func (k *keeper) needed() bool {
 	for _, i := range k.items {
-		if i.msg.Kind != wire.Tunnels && i.msg.Kind != wire.Context {
+		if i.msg.Kind != wire.Agent && i.msg.Kind != wire.Context {
 			return true
 		}
 	}

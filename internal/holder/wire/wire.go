@@ -83,14 +83,14 @@ type Kind string
 const (
 	View    Kind = ""
 	Sandbox Kind = "sandbox" // process 1, without a connection and a heartbeat
-	Tunnels Kind = "tunnels" // the process of tunnels, without a connection
+	Agent   Kind = "tunnels" // an agent's process, without a connection; holders of the last release know one of tunnels
 	Command Kind = "command" // likewise, of the sandbox that the command is in
 	Web     Kind = "web"     // the sessions over HTTP, without a process
 	Context Kind = "context" // the process of /context, of the sandbox that the mount is in
 )
 
 // Beats reports whether there is a heartbeat.
-func (k Kind) Beats() bool { return k == View || k == Tunnels || k == Context }
+func (k Kind) Beats() bool { return k == View || k == Agent || k == Context }
 
 // Files returns how many descriptors there are at least.
 func (k Kind) Files() int {
