@@ -180,7 +180,8 @@ func TestTakeOverContextStuck(t *testing.T) {
 			h.Start()
 			assert.Contains(t, c.back(), inSameSandbox)
 			h.Put("agents/a/back", "")
-			assert.Regexp(t, `(not connected|abort)(.|\n)*secret`, c.ran(1).Stdout)
+			out := c.ran(1)
+			assert.Regexp(t, `(not connected|abort)(.|\n)*secret`, out.Stdout, out.Stderr)
 			h.Eventually("it is gone", func() bool { return harness.StateOf(pid) == 0 })
 		})
 	}

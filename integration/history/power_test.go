@@ -57,7 +57,9 @@ func TestPowerLoss(t *testing.T) {
 		d.Cut()
 		h.Abort()
 		stop()
-		require.NoError(t, unix.Unmount(h.View("a"), unix.MNT_DETACH))
+		if err := unix.Unmount(h.View("a"), unix.MNT_DETACH); err != unix.EINVAL { // the holder has
+			require.NoError(t, err)
+		}
 		d.Unmount()
 		d.Mount()
 		lost := harness.Dumped(t, k.Scope("a"), 0)

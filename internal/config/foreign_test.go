@@ -16,11 +16,11 @@ import (
 	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/foreign"
 	"github.com/scopefs/scopefs/internal/frontmatter"
+	"github.com/scopefs/scopefs/internal/statictest"
 )
 
 func TestMain(m *testing.M) {
-	child.Play(map[string]func() int{child.YAML: hostile})
-	os.Exit(m.Run())
+	statictest.Main(m, map[string]func() int{child.YAML: hostile})
 }
 
 // hostile is a parser that the text has taken over, if the text begins with "#hostile "; else it is that of the program.

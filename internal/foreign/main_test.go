@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/scopefs/scopefs/internal/child"
+	"github.com/scopefs/scopefs/internal/statictest"
 )
 
 func TestMain(m *testing.M) {
-	child.Play(map[string]func() int{child.YAML: attack})
-	os.Exit(m.Run())
+	statictest.Main(m, map[string]func() int{child.YAML: attack})
 }
 
 // attack does what code can try that has taken over the process.

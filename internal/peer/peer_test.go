@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 const max = 1 << 10
@@ -183,6 +185,39 @@ func TestRequestsCancel(t *testing.T) {
 	defer call.End()
 	_, err = call.Wait(ctx, func() {}, time.Millisecond)
 	assert.ErrorIs(t, err, ErrStuck)
+}
+
+// TestRequestsStopped: a reply that comes after the process itself was stopped for longer than grace is in time.
+func TestRequestsStopped(t *testing.T) {
+	const env = "PEER_TEST_STOPPED"
+	if os.Getenv(env) == "" {
+		cmd := exec.Command("/proc/self/exe", "-test.run", "^TestRequestsStopped$")
+		cmd.Env = append(os.Environ(), env+"=1")
+		var out bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &out
+		require.NoError(t, cmd.Start())
+		info := unix.Siginfo{}
+		require.NoError(t, unix.Waitid(unix.P_PID, cmd.Process.Pid, &info, unix.WSTOPPED, nil))
+		time.Sleep(1500 * time.Millisecond)
+		require.NoError(t, cmd.Process.Signal(unix.SIGCONT))
+		require.NoError(t, cmd.Wait(), "%s", out.String())
+		return
+	}
+	c := NewRequests[string](0)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	call, err := c.Begin(ctx)
+	require.NoError(t, err)
+	defer call.End()
+	got, err := call.Wait(ctx, func() {
+		go func() {
+			assert.NoError(t, unix.Kill(os.Getpid(), unix.SIGSTOP))
+			time.Sleep(10 * time.Millisecond)
+			c.Deliver(call.ID, "so far")
+		}()
+	}, time.Second)
+	require.NoError(t, err)
+	assert.Equal(t, "so far", got)
 }
 
 // Close ends every request that waits, and every Begin.

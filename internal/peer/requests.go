@@ -78,9 +78,12 @@ func (p *Pending[T]) End() {
 	}
 }
 
+// graceTicks is the number of ticks by which Wait counts grace. Time that this process was stopped is at most one of them.
+const graceTicks = 20
+
 // Wait returns the reply. When ctx ends, it calls cancel and waits for the reply for at
-// most grace, then returns [ErrStuck]. When the table is closed without a reply, it
-// returns the error of Close.
+// most grace of this process's time, then returns [ErrStuck]. When the table is closed
+// without a reply, it returns the error of Close.
 func (p *Pending[T]) Wait(ctx context.Context, cancel func(), grace time.Duration) (reply T, err error) {
 	select {
 	case reply = <-p.Reply:
@@ -90,14 +93,21 @@ func (p *Pending[T]) Wait(ctx context.Context, cancel func(), grace time.Duratio
 	case <-ctx.Done():
 	}
 	cancel()
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
+	tick := time.NewTicker(grace/graceTicks + 1) // NewTicker panics for 0
+	defer tick.Stop()
+	for left := graceTicks; left > 0 && grace > 0; left-- {
+		select {
+		case reply = <-p.Reply:
+			return reply, nil
+		case <-p.of.closed:
+			return p.late()
+		case <-tick.C: // it drops those that nobody has taken
+		}
+	}
 	select {
 	case reply = <-p.Reply:
 		return reply, nil
-	case <-p.of.closed:
-		return p.late()
-	case <-timer.C:
+	default:
 		return reply, ErrStuck
 	}
 }

@@ -1,14 +1,13 @@
 package trust
 
 import (
-	"os"
 	"testing"
 
 	"github.com/scopefs/scopefs/internal/child"
 	"github.com/scopefs/scopefs/internal/foreign"
+	"github.com/scopefs/scopefs/internal/statictest"
 )
 
 func TestMain(m *testing.M) {
-	child.Play(map[string]func() int{child.YAML: foreign.Main})
-	os.Exit(m.Run())
+	statictest.Main(m, map[string]func() int{child.YAML: foreign.Main})
 }

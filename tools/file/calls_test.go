@@ -87,8 +87,9 @@ func TestWorkerConcurrent(t *testing.T) {
 // A call that is cancelled has ended when it returns, and others go on.
 func TestWorkerCancel(t *testing.T) {
 	tr := newTree(t, map[string]string{"f": "x"})
-	for n := range 300 {
-		require.NoError(t, os.WriteFile(fmt.Sprintf("%s/%d.txt", tr.root, n), []byte(strings.Repeat("aaaaaaaab", 50_000)), 0o644))
+	// A worker ends a cancelled search after a file, and is killed if that takes five seconds: the files are many and small.
+	for n := range 3000 {
+		require.NoError(t, os.WriteFile(fmt.Sprintf("%s/%d.txt", tr.root, n), []byte(strings.Repeat("aaaaaaaab", 5000)), 0o644))
 	}
 	w := newLink(t, tr)
 	err := context.DeadlineExceeded

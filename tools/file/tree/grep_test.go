@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/scopefs/scopefs/internal/opentest"
 	"github.com/scopefs/scopefs/tools/file/message"
 )
 
@@ -84,26 +85,26 @@ func TestGrepOrder(t *testing.T) {
 	}
 }
 
+// TestSearchIsCancelled: a cancelled search opens no file but those that its searchers are about to open.
 func TestSearchIsCancelled(t *testing.T) {
 	tr := newTree(t, nil)
 	for n := range 200 {
 		require.NoError(t, os.WriteFile(fmt.Sprintf("%s/%d", tr.dirs.Own, n), []byte(strings.Repeat("aaaaaaaab", 100_000)), 0o644))
 	}
-	for name, f := range map[string]func(context.Context) error{
-		"grep": func(c context.Context) error {
-			_, err := tr.grep(c, message.GrepArgs{Pattern: "(a|aa)+$", Output: message.OutputCount})
-			return err
-		},
-		"glob": func(c context.Context) error {
-			<-c.Done() // a sleep may end before the context's timer has run
-			_, err := tr.glob(c, message.GlobArgs{Pattern: "**"})
-			return err
-		},
-	} {
-		c, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
-		began := time.Now()
-		assert.Error(t, f(c), name)
-		assert.Less(t, time.Since(began), 10*time.Second)
-		cancel()
+	opened := opentest.Count(t, tr.dirs.Own)
+	c, cancel := context.WithCancel(ctx())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := tr.grep(c, message.GrepArgs{Pattern: "(a|aa)+$", Output: message.OutputCount})
+		ended <- err
+	}()
+	for opened() == 0 {
+		time.Sleep(time.Millisecond)
 	}
+	cancel()
+	opened()
+	assert.Error(t, <-ended)
+	assert.LessOrEqual(t, opened(), maxSearchers)
+	_, err := tr.glob(c, message.GlobArgs{Pattern: "**"})
+	assert.Error(t, err)
 }

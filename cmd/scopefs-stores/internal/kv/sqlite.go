@@ -275,10 +275,23 @@ func (s *SQLite) Size(ctx context.Context, part string) (int64, error) {
 	})
 }
 
-// Forget removes all entries of a part. Its row stays: see schema.
+// forgottenAtOnce bounds the entries that one transaction of Forget removes: each runs a trigger.
+const forgottenAtOnce = 256
+
+// Forget removes some entries of a part, which it finds by their names: parts have no index. The part's row stays: see schema.
 func (s *SQLite) Forget(ctx context.Context, part string) (more bool, err error) {
 	return change(ctx, s, func(ctx context.Context, conn *connection) (bool, error) {
-		return false, conn.exec(ctx, "DELETE FROM entries WHERE part = ?", []byte(part))
+		stmt, err := conn.compile(ctx, `DELETE FROM entries WHERE name IN (
+			SELECT name FROM entries WHERE name >= ? AND name < ? AND part = ? LIMIT ?)`)
+		if err != nil {
+			return false, err
+		}
+		removed, err := stmt.ExecContext(ctx, []byte(part), []byte(part+"\xff"), []byte(part), forgottenAtOnce)
+		if err != nil {
+			return false, err
+		}
+		n, err := removed.RowsAffected()
+		return n == forgottenAtOnce, err
 	})
 }
 
