@@ -104,7 +104,7 @@ func TestDoctor(t *testing.T) {
 		"no other program": {0, func(m *harness.Way) *exec.Cmd {
 			return exec.Command("sh", append([]string{"-c", `cp "$1" "$1d" "$0" && shift && exec "$0/scopefs" "$@"`, m.T.TempDir()}, doctor...)...)
 		}, 3, map[string]string{"root programs": "missing", "root programs of sandboxes": "missing"}, map[string]string{
-			"root programs": "scopefs-holder (the daemon) is not installed; scopefs-log (the log, and so the daemon) is not installed; scopefs-view (views) is not installed; scopefs-console (the console)", "root programs of sandboxes": "scopefs-init (sandboxes) is not installed"}},
+			"root programs": "scopefs-holder (the daemon) is not installed; scopefs-log (the log, and so the daemon) is not installed; scopefs-view (views) is not installed; scopefs-agent (the network of sandboxes)", "root programs of sandboxes": "scopefs-init (sandboxes) is not installed"}},
 		"no drivers": {0, func(m *harness.Way) *exec.Cmd { return installed(m, doctor...) }, 0,
 			map[string]string{"root programs": "degraded", "root programs of sandboxes": "ok"}, map[string]string{"root programs": "scopefs-stores (stores of agents) is not installed"}},
 		"another build": {0, func(m *harness.Way) *exec.Cmd {
