@@ -2,6 +2,7 @@ package view
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -56,6 +57,9 @@ func TestPosix(t *testing.T) {
 // insideEnv is the environment variable with the directory that TestPosixInside uses.
 const insideEnv = "SCOPEFS_TEST_INSIDE"
 
+// mapsEnv says whether a file there may have shared mappings.
+const mapsEnv = "SCOPEFS_TEST_MAPS"
+
 // TestPosixInside is what TestPosixUsers runs in a sandbox.
 func TestPosixInside(t *testing.T) {
 	dir := os.Getenv(insideEnv)
@@ -77,7 +81,7 @@ func TestPosixInside(t *testing.T) {
 		require.NoError(t, os.Mkdir(dir+"/closed", 0o111))
 		require.NoError(t, os.Remove(dir+"/closed"))
 	})
-	e := &exerciser{t: t, rnd: rand.New(rand.NewPCG(1, 1)), path: dir + "/f"}
+	e := &exerciser{t: t, rnd: rand.New(rand.NewPCG(1, 1)), path: dir + "/f", maps: os.Getenv(mapsEnv) == "true"}
 	e.run(1000)
 	require.NoError(t, os.WriteFile(dir+"/want", e.want, 0o644))
 }
@@ -91,7 +95,8 @@ func TestPosixUsers(t *testing.T) {
 			require.NoError(t, os.Rename(h.Base+"/test-program", h.Scope("u", "test-program")))
 			harness.Plant(t, h.Scope("u"), "f=") // the first change copies it up
 			require.NoError(t, os.Chown(h.Scope("u", "f"), 1234, 1234))
-			o := h.Run("-e", insideEnv+"=/workspace", "u", "--", "/workspace/test-program", "-test.run=^TestPosixInside$")
+			mappable := !strings.Contains(keys, "mediated") || harness.ThisKernel(t).MapsDirect
+			o := h.Run("-e", insideEnv+"=/workspace", "-e", fmt.Sprint(mapsEnv, "=", mappable), "u", "--", "/workspace/test-program", "-test.run=^TestPosixInside$")
 			require.Zero(t, o.Code, "%s%s", o.Stdout, o.Stderr)
 			if strings.Contains(keys, "held") {
 				assert.NoFileExists(t, h.Scope("u", "want"), "the directory has changed")
