@@ -116,7 +116,7 @@ func TestLeftBehind(t *testing.T) {
 	assert.False(t, got.Running)
 
 	begin := time.Now()
-	r = bash(t, s, "yes & exit 0")
+	r = bash(t, s, "yes | { head -c 200000; touch writes; exec cat; } & until [ -e writes ]; do sleep 0.01; done; exit 0")
 	assert.Less(t, time.Since(begin), maxSettle+10*time.Second, "a child that never stops writing")
 	assert.True(t, r.Truncated)
 }

@@ -56,7 +56,7 @@ func TestKilledWhileWriting(t *testing.T) {
 	a := newAgent(t, Limits{}, false)
 	c := counted(a)
 	a.must(t, "CREATE TABLE t (round INTEGER, x INTEGER, pad TEXT)", "CREATE INDEX i ON t (x)")
-	const rowsEach = 500
+	const rowsEach = 5000 // so that a statement takes longer than a kill
 	acked, killed := 0, 0
 	took := 20 * time.Millisecond // by the last statement that was answered
 	for round := range need.Rounds("SCOPEFS_TEST_SQL_KILLS", 12, 40) {
@@ -74,7 +74,7 @@ func TestKilledWhileWriting(t *testing.T) {
 			t.Fatal(err)
 		}
 		kill.Stop()
-		out, err := a.querySQL("SELECT count(*) FROM (SELECT round, count(*) AS n FROM t GROUP BY round) WHERE n <> 500")
+		out, err := a.querySQL("SELECT count(*) FROM (SELECT round, count(*) AS n FROM t GROUP BY round) WHERE n <> 5000")
 		require.Equal(t, "[[0]]", rows(t, out, err), "a statement is there in part")
 	}
 	out, err := a.querySQL("SELECT count(DISTINCT round) FROM t")
