@@ -73,6 +73,8 @@ type server struct {
 	roots  *x509.CertPool
 	bounds *egress.Bounds
 
+	greeting sync.RWMutex // held for writing while the list is sent: no request is made meanwhile
+
 	mu      sync.Mutex
 	boxes   map[string]*box
 	pending map[uint64]*pending
@@ -236,15 +238,7 @@ func (b *box) unport() {
 // call sends a request, and waits for the reply, also when nobody wants it any more: without it nobody knows what was done.
 func (s *server) call(ctx context.Context, box string, q egress.Request, give syscall.Conn) (egress.Reply, *os.File, error) {
 	p := &pending{message: wire.Message{Op: wire.OpRequest, Box: box, Request: &q}, give: give, reply: make(chan answer, 1)}
-	s.mu.Lock()
-	s.last++
-	p.message.ID = s.last
-	s.pending[s.last] = p
-	s.mu.Unlock()
-	if err := s.ask(p.message, give); err != nil {
-		s.mu.Lock()
-		delete(s.pending, p.message.ID)
-		s.mu.Unlock()
+	if err := s.request(p); err != nil {
 		return egress.Reply{}, nil, err
 	}
 	select {
@@ -255,6 +249,24 @@ func (s *server) call(ctx context.Context, box string, q egress.Request, give sy
 	}
 	a := <-p.reply
 	return a.reply, a.file, nil
+}
+
+// request sends a request: before the greeting of the next daemon, to which hello repeats it, or after the list.
+func (s *server) request(p *pending) error {
+	s.greeting.RLock()
+	defer s.greeting.RUnlock()
+	s.mu.Lock()
+	s.last++
+	p.message.ID = s.last
+	s.pending[s.last] = p
+	s.mu.Unlock()
+	err := s.ask(p.message, p.give)
+	if err != nil {
+		s.mu.Lock()
+		delete(s.pending, p.message.ID)
+		s.mu.Unlock()
+	}
+	return err
 }
 
 // ask sends a request. Without a daemon it waits in the socket, or for the next daemon's OpHello.
@@ -294,6 +306,8 @@ func (s *server) answer(msg wire.Message, files []*os.File) {
 
 // hello answers the next daemon with what is under way, and sends it the requests that have no reply: the last daemon may have had them.
 func (s *server) hello(id uint64) {
+	s.greeting.Lock()
+	defer s.greeting.Unlock()
 	s.send(wire.Message{Op: wire.OpHello, ID: id})
 	s.mu.Lock()
 	boxes := maps.Clone(s.boxes)
