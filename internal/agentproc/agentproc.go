@@ -26,6 +26,7 @@ import (
 	"github.com/scopefs/scopefs/internal/agentproc/wire"
 	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/holder"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/egress"
 	"github.com/scopefs/scopefs/tools/limit"
 )
@@ -65,6 +66,7 @@ type Door struct {
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when it has ended, or was left
 
+	updating sync.Mutex // is held while an update is sent: for as long as the process is not killed
 	mu       sync.Mutex
 	process  *process      // that serves it; nil: none yet
 	ready    chan struct{} // closed when new connections are decided about
@@ -140,7 +142,10 @@ func (d *Door) Recheck() {
 	}
 }
 
+// update sends the process what the rules are. Under updating, so that the last one is that of the current rules.
 func (d *Door) update(p *process) {
+	d.updating.Lock()
+	defer d.updating.Unlock()
 	p.send(wire.Message{Op: wire.OpUpdate, Box: d.o.Box, Opening: d.opening()})
 }
 
@@ -376,7 +381,12 @@ func (s *Set) Settle(tenant egress.Tenant) {
 	each(all, func(p *process) {
 		for _, box := range p.unclaimed() {
 			gone := tenant
-			gone.Session = box
+			gone.Session = box // the process's word
+			if id, err := scope.ParseID(p.of); err == nil {
+				gone.Agent = id
+			} else {
+				gone.Session = p.of
+			}
 			if d := s.Adopt(Opening{Of: p.of, Box: box, Tenant: gone}); d != nil {
 				d.Close()
 			}
@@ -401,6 +411,7 @@ func (s *Set) Adopt(o Opening) *Door {
 	d := s.newDoor(o)
 	d.listener = o.Listener
 	d.process = p
+	d.monitor.Seal(p.key)
 	if err := d.monitor.Continue(items); err != nil {
 		p.nonsense(err)
 	}

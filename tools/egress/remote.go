@@ -128,10 +128,8 @@ func unanswered(err error) *refusal {
 }
 
 func (f *far) admit(ctx context.Context, a *access) *refusal {
-	if len(a.scheme)+len(a.method)+len(a.path)+len(a.field) > maxText {
-		clipped := summary(a)
-		clipped.in = a.in
-		return f.deny(ctx, clipped, malformed("the target of a request has more than %d bytes", maxText))
+	if a.long() {
+		return f.deny(ctx, a, tooLong())
 	}
 	a.id = lastCase.Add(1)
 	d := &distant{}
@@ -158,6 +156,9 @@ func (f *far) admit(ctx context.Context, a *access) *refusal {
 	return nil
 }
 
+// tooLong returns the refusal of an access that no message takes.
+func tooLong() *refusal { return malformed("the target of a request has more than %d bytes", maxText) }
+
 // learn notes the call that a connection is of.
 func (c *incoming) learn(of *Admitted) {
 	if of != nil {
@@ -166,6 +167,9 @@ func (c *incoming) learn(of *Admitted) {
 }
 
 func (f *far) judge(ctx context.Context, a *access) *refusal {
+	if a.long() {
+		return tooLong()
+	}
 	r, _, err := f.call(ctx, Request{Op: OpJudge, Case: a.wire()}, nil)
 	if err != nil {
 		return unanswered(err)
@@ -174,6 +178,10 @@ func (f *far) judge(ctx context.Context, a *access) *refusal {
 }
 
 func (f *far) deny(ctx context.Context, a *access, r *refusal) *refusal {
+	if a.long() {
+		clipped := summary(a)
+		clipped.in, a = a.in, clipped
+	}
 	said, _, err := f.call(context.WithoutCancel(ctx), Request{Op: OpDeny, Case: a.wire(), Refusal: r.wire()}, nil)
 	if err != nil || said.Refusal == nil {
 		return unanswered(err)
