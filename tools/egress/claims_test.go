@@ -182,3 +182,22 @@ func TestAttackMonitorSecret(t *testing.T) {
 	}
 	assert.EqualValues(t, 1, most.Load())
 }
+
+// TestAttackMonitorDials: a case is a few connections, whatever its process asks.
+func TestAttackMonitorDials(t *testing.T) {
+	k := takeOver(t)
+	r, _, err := k.asks(Request{Op: OpAdmit, Case: Case{ID: 1, Op: "connect", Host: "a.example", Port: 443}})
+	require.NoError(t, err)
+	require.NotNil(t, r.Admitted)
+	made := 0
+	for range 100 {
+		r, c, err := k.asks(Request{Op: OpDial, Case: Case{ID: 1}})
+		require.NoError(t, err)
+		if c != nil {
+			made++
+		} else {
+			assert.NotNil(t, r.Refusal)
+		}
+	}
+	assert.Less(t, made, 50)
+}

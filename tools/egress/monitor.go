@@ -351,8 +351,15 @@ func (m *Monitor) endCase(ctx context.Context, q Request) (*Refusal, error) {
 	return nil, nil
 }
 
+// maxDials bounds the connections of a case. A request has more than one if the host ends a connection that it might use.
+const maxDials = 16
+
 // connect connects for a case that was admitted.
 func (m *Monitor) connect(ctx context.Context, op Op, a *access) (r Reply, made net.Conn, err error) {
+	if op != OpUpward && a.dials.Add(1) > maxDials {
+		r.Refusal = changed().wire()
+		return r, nil, nil
+	}
 	switch {
 	case op == OpLead && a.way == "", op != OpLead && a.way != "", op == OpUpstream && !a.upward, op == OpUpward && !a.upward:
 		return r, nil, errNonsense
