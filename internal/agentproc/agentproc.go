@@ -150,7 +150,7 @@ func (d *Door) update(p *process) {
 }
 
 func (d *Door) opening() *wire.Opening {
-	o := &wire.Opening{Connections: d.o.Connections, Secure: d.o.Options.CA != nil, Roots: d.o.Roots,
+	o := &wire.Opening{Connections: d.o.Connections, Secure: d.o.Options.CA != nil,
 		Limited: d.monitor.Limited(), Credentials: d.monitor.Credentials()}
 	if up := d.o.Options.Dialer.Upstream; up != nil {
 		o.Upstream = up.Address

@@ -340,7 +340,7 @@ const decideTime = 100 * time.Microsecond
 // turn waits until the agent has earned the time for a decision. It is false when nobody waits for it any more.
 func (d *Door) turn(ctx context.Context, op egress.Op) bool {
 	switch op {
-	case egress.OpAdmit, egress.OpJudge, egress.OpDeny, egress.OpLeaf:
+	case egress.OpAdmit, egress.OpJudge, egress.OpDeny, egress.OpLeaf, egress.OpSecret:
 		return d.o.Share.Wait(ctx, decideTime) == nil
 	}
 	return true
@@ -364,6 +364,11 @@ func (p *process) wait(ctx context.Context, msg wire.Message) {
 	msg.ID = p.last
 	p.waiting[msg.ID] = done
 	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.waiting, msg.ID)
+	}()
 	p.send(msg)
 	late := time.NewTimer(doneTime)
 	defer late.Stop()
@@ -375,6 +380,9 @@ func (p *process) wait(ctx context.Context, msg wire.Message) {
 		p.nonsense(errors.New("it does not end a sandbox's network"))
 	}
 }
+
+// rootsPart is how many bytes of Opening.Roots a message has.
+const rootsPart = 64 << 10
 
 // open has the process serve a door.
 func (p *process) open(d *Door) error {
@@ -397,6 +405,9 @@ func (p *process) open(d *Door) error {
 	}
 	d.monitor.Seal(p.key)
 	d.attach(p) // before the rules are read: a change of them follows
+	for part := range slices.Chunk([]byte(d.o.Roots), rootsPart) {
+		p.send(wire.Message{Op: wire.OpRoots, Box: d.o.Box, Text: string(part)})
+	}
 	p.send(wire.Message{Op: wire.OpOpen, Box: d.o.Box, Opening: d.opening()}, fds...)
 	d.update(p) // one that came before OpOpen was for no sandbox
 	d.mu.Lock()
@@ -500,7 +511,20 @@ func (p *process) end() {
 	case <-p.ended:
 	case <-time.After(endTime):
 	}
+	p.recordLeft()
 	p.place.Remove()
+}
+
+// recordLeft records the ends of connections that were to be left to the next daemon, and are not.
+func (p *process) recordLeft() {
+	p.mu.Lock()
+	all := slices.Collect(maps.Values(p.boxes))
+	p.mu.Unlock()
+	for _, d := range all {
+		if d.left() {
+			d.monitor.Died(context.Background(), died)
+		}
+	}
 }
 
 // leaveTime bounds the wait for the answers to requests, before the process is left to the next daemon.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/agentproc/wire"
+	"github.com/scopefs/scopefs/internal/descriptors"
+	"github.com/scopefs/scopefs/scope/network"
 	"github.com/scopefs/scopefs/tools/egress"
 )
 
@@ -173,4 +176,53 @@ func TestAttackAgentSettles(t *testing.T) {
 	defer mu.Unlock()
 	require.Len(t, events, 1)
 	assert.Equal(t, p.of, events[0].Agent)
+}
+
+// TestAgentRoots: a file of certificates that is larger than a message reaches the process.
+func TestAgentRoots(t *testing.T) {
+	p, other := hostile(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	roots := strings.Repeat("-----BEGIN CERTIFICATE-----\n", 20000)
+	d := p.set.newDoor(Opening{Of: p.of, Box: "box", Roots: roots, Listener: l, Init: func() (*os.File, error) { return os.Open(os.DevNull) },
+		Tenant: egress.Tenant{Rules: func() egress.Rules { return nil }}})
+	d.serve(d.o)
+	done := make(chan error, 1)
+	go func() { done <- p.open(d) }()
+	got := ""
+	for {
+		require.NoError(t, other.Socket.SetReadDeadline(time.Now().Add(5*time.Second)))
+		var msg wire.Message
+		received, err := other.Receive(&msg)
+		require.NoError(t, err)
+		descriptors.Close(received)
+		got += msg.Text
+		if msg.Op == wire.OpOpen {
+			break
+		}
+	}
+	require.NoError(t, <-done)
+	assert.Equal(t, roots, got)
+}
+
+// TestAgentLeftEnds: the ends of the connections of a sandbox are recorded when its network was to be left, and then is not.
+func TestAgentLeftEnds(t *testing.T) {
+	p, _ := hostile(t)
+	rules, err := network.Compile(network.Spec{Allow: []network.HostRule{{Host: "a.example"}}})
+	require.NoError(t, err)
+	var outcomes []string
+	d := p.set.newDoor(Opening{Of: p.of, Box: "box", Tenant: egress.Tenant{Rules: func() egress.Rules { return rules },
+		Record: func(_ context.Context, e audit.Event) error { outcomes = append(outcomes, e.Outcome); return nil }}})
+	d.serve(d.o)
+	require.True(t, p.attach(d))
+	admit := egress.Request{Op: egress.OpAdmit, Case: egress.Case{ID: 1, Op: "connect", Host: "a.example", Port: 443}}
+	r, _, err := d.monitor.Answer(t.Context(), admit, nil)
+	require.NoError(t, err)
+	require.NotNil(t, r.Admitted)
+	d.Leave()
+	go d.run(p)
+	d.Close()
+	p.recordLeft()
+	assert.Equal(t, []string{audit.OutcomeBegin, "failed"}, outcomes)
 }

@@ -56,7 +56,8 @@ func Main() int {
 		_ = socket.Send(wire.Message{Op: wire.OpFailed, Text: err.Error()})
 		return 1
 	}
-	s := &server{wire: socket, roots: roots, bounds: egress.NewBounds(egress.Limits{}, nil), boxes: map[string]*box{}, pending: map[uint64]*pending{}}
+	s := &server{wire: socket, roots: roots, bounds: egress.NewBounds(egress.Limits{}, nil), boxes: map[string]*box{}, pending: map[uint64]*pending{},
+		further: map[string][]byte{}}
 	go heart.NewHeart(beats).Serve(func() {})
 	for { // until no daemon and no holder has the other end
 		var msg wire.Message
@@ -79,6 +80,8 @@ type server struct {
 	boxes   map[string]*box
 	pending map[uint64]*pending
 	last    uint64
+
+	further map[string][]byte // what OpRoots has said of a sandbox that is not open yet; of the goroutine that receives
 }
 
 // box is the network of one sandbox.
@@ -123,6 +126,8 @@ func (s *server) handle(msg wire.Message, files []*os.File) bool {
 	switch {
 	case msg.Op == wire.OpHello:
 		go s.hello(msg.ID)
+	case msg.Op == wire.OpRoots:
+		s.further[msg.Box] = append(s.further[msg.Box], msg.Text...)
 	case msg.Op == wire.OpUnport:
 		if b != nil {
 			b.unport()
@@ -161,9 +166,10 @@ func (s *server) open(msg wire.Message, files []*os.File) bool {
 	if msg.Opening.Upstream != "" {
 		o.Dialer.Upstream = &egress.Upstream{Address: msg.Opening.Upstream}
 	}
-	if msg.Opening.Roots != "" {
+	if further := s.further[msg.Box]; further != nil {
 		o.Roots = s.roots.Clone()
-		o.Roots.AppendCertsFromPEM([]byte(msg.Opening.Roots))
+		o.Roots.AppendCertsFromPEM(further)
+		delete(s.further, msg.Box)
 	}
 	name := msg.Box
 	remote, err := egress.NewRemote(o, func(ctx context.Context, q egress.Request, give syscall.Conn) (egress.Reply, *os.File, error) {
