@@ -137,10 +137,21 @@ func (d *Door) Recheck() {
 	d.mu.Lock()
 	p := d.process
 	d.mu.Unlock()
-	if p != nil {
-		d.update(p)
+	if p == nil {
+		return
+	}
+	sent := make(chan struct{})
+	go func() { d.update(p); close(sent) }()
+	late := time.NewTimer(updateTime)
+	defer late.Stop()
+	select {
+	case <-sent:
+	case <-late.C: // the daemon decides by the current rules already; send kills a process that reads nothing
 	}
 }
+
+// updateTime bounds the wait for a process to have the current rules: a reload is for all agents.
+const updateTime = time.Second
 
 // update sends the process what the rules are. Under updating, so that the last one is that of the current rules.
 func (d *Door) update(p *process) {
@@ -204,6 +215,14 @@ func (d *Door) run(p *process) {
 			}
 		}
 		if err != nil {
+			if errors.Is(err, errEnded) { // it is idle, or has died: another one starts
+				select {
+				case <-d.ctx.Done():
+				case <-p.gone:
+				}
+				p = nil
+				continue
+			}
 			if !errors.Is(err, errOver) && d.ctx.Err() == nil {
 				d.set.Logger.Error("network", "sandbox", d.o.Box, "err", err)
 			}
@@ -302,7 +321,10 @@ func waits(fd uintptr) bool {
 	return err == nil && n > 0
 }
 
-var errOver = errors.New("the daemon ends")
+var (
+	errOver  = errors.New("the daemon ends")
+	errEnded = errors.New("the agent's process has ended")
+)
 
 // process returns the process of an agent, and starts it if need be.
 func (s *Set) process(of string) (*process, error) {

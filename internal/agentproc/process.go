@@ -401,7 +401,7 @@ func (p *process) open(d *Door) error {
 		return err
 	}
 	if !p.attach(d) {
-		return errors.New("the agent's process has ended")
+		return errEnded
 	}
 	d.monitor.Seal(p.key)
 	d.attach(p) // before the rules are read: a change of them follows

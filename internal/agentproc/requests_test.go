@@ -1,12 +1,15 @@
 package agentproc
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -225,4 +228,50 @@ func TestAgentLeftEnds(t *testing.T) {
 	d.Close()
 	p.recordLeft()
 	assert.Equal(t, []string{audit.OutcomeBegin, "failed"}, outcomes)
+}
+
+// TestAttackAgentRecheck: a process that reads nothing does not keep a reload, which is for all agents.
+func TestAttackAgentRecheck(t *testing.T) {
+	p, _ := hostile(t)
+	var records atomic.Int32
+	d := served(t, p, "box", &records)
+	d.attach(p)
+	var sent, before atomic.Int32
+	go func() {
+		for p.wire.Send(wire.Message{Op: wire.OpStop}) == nil {
+			sent.Add(1)
+		}
+	}()
+	require.Eventually(t, func() bool { return sent.Load() > 0 && before.Swap(sent.Load()) == sent.Load() }, 5*time.Second, 50*time.Millisecond)
+	began := time.Now()
+	d.Recheck()
+	assert.Less(t, time.Since(began), 5*time.Second)
+}
+
+// TestAgentIdleEnds: a connection that comes when an idle process ends waits for the next process. It is no error.
+func TestAgentIdleEnds(t *testing.T) {
+	p, _ := hostile(t)
+	var said bytes.Buffer
+	p.set.Logger = slog.New(slog.NewTextHandler(&said, nil))
+	p.set.all = map[string]*process{p.of: p}
+	close(p.started)
+	p.over = true // see rest
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	c, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	init := make(chan struct{}, 9)
+	d := p.set.newDoor(Opening{Of: p.of, Box: "box", Listener: l, Tenant: egress.Tenant{Rules: func() egress.Rules { return nil }},
+		Init: func() (*os.File, error) { init <- struct{}{}; return os.Open(os.DevNull) }})
+	d.serve(d.o)
+	go d.run(nil)
+	<-init
+	time.Sleep(50 * time.Millisecond)
+	p.set.stop()
+	p.set.forget(p)
+	close(p.gone)
+	d.Close()
+	assert.Empty(t, said.String())
 }
