@@ -185,8 +185,9 @@ func (e *farError) Error() string { return e.text }
 func (e *farError) Unwrap() error { return e.is }
 
 func (a *access) wire() Case {
+	call, known := a.in.learned()
 	return Case{ID: a.id, Op: a.op, Way: a.way, At: a.at, Host: a.host, Port: a.port, Scheme: a.scheme, Method: a.method, Path: a.path, Field: a.field,
-		Parameter: a.parameter, Watched: a.watched, Many: a.many, Unrecorded: a.unrecorded, Call: a.in.call, Known: a.in.known, Spent: a.spent.wire(),
+		Parameter: a.parameter, Watched: a.watched, Many: a.many, Unrecorded: a.unrecorded, Call: call, Known: known, Spent: a.spent.wire(),
 		Began: a.began}
 }
 

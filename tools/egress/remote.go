@@ -162,8 +162,17 @@ func tooLong() *refusal { return malformed("the target of a request has more tha
 // learn notes the call that a connection is of.
 func (c *incoming) learn(of *Admitted) {
 	if of != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		c.call, c.known = of.Call, true
 	}
+}
+
+// learned returns what learn has noted. The requests of a connection of HTTP/2 are decided side by side.
+func (c *incoming) learned() (call string, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.call, c.known
 }
 
 func (f *far) judge(ctx context.Context, a *access) *refusal {
