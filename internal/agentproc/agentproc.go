@@ -26,6 +26,7 @@ import (
 	"github.com/scopefs/scopefs/internal/agentproc/wire"
 	"github.com/scopefs/scopefs/internal/descriptors"
 	"github.com/scopefs/scopefs/internal/holder"
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/tools/egress"
 	"github.com/scopefs/scopefs/tools/limit"
 )
@@ -65,6 +66,7 @@ type Door struct {
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when it has ended, or was left
 
+	updating sync.Mutex // is held while an update is sent: for as long as the process is not killed
 	mu       sync.Mutex
 	process  *process      // that serves it; nil: none yet
 	ready    chan struct{} // closed when new connections are decided about
@@ -135,17 +137,31 @@ func (d *Door) Recheck() {
 	d.mu.Lock()
 	p := d.process
 	d.mu.Unlock()
-	if p != nil {
-		d.update(p)
+	if p == nil {
+		return
+	}
+	sent := make(chan struct{})
+	go func() { d.update(p); close(sent) }()
+	late := time.NewTimer(updateTime)
+	defer late.Stop()
+	select {
+	case <-sent:
+	case <-late.C: // the daemon decides by the current rules already; send kills a process that reads nothing
 	}
 }
 
+// updateTime bounds the wait for a process to have the current rules: a reload is for all agents.
+const updateTime = time.Second
+
+// update sends the process what the rules are. Under updating, so that the last one is that of the current rules.
 func (d *Door) update(p *process) {
+	d.updating.Lock()
+	defer d.updating.Unlock()
 	p.send(wire.Message{Op: wire.OpUpdate, Box: d.o.Box, Opening: d.opening()})
 }
 
 func (d *Door) opening() *wire.Opening {
-	o := &wire.Opening{Connections: d.o.Connections, Secure: d.o.Options.CA != nil, Roots: d.o.Roots,
+	o := &wire.Opening{Connections: d.o.Connections, Secure: d.o.Options.CA != nil,
 		Limited: d.monitor.Limited(), Credentials: d.monitor.Credentials()}
 	if up := d.o.Options.Dialer.Upstream; up != nil {
 		o.Upstream = up.Address
@@ -199,6 +215,14 @@ func (d *Door) run(p *process) {
 			}
 		}
 		if err != nil {
+			if errors.Is(err, errEnded) { // it is idle, or has died: another one starts
+				select {
+				case <-d.ctx.Done():
+				case <-p.gone:
+				}
+				p = nil
+				continue
+			}
 			if !errors.Is(err, errOver) && d.ctx.Err() == nil {
 				d.set.Logger.Error("network", "sandbox", d.o.Box, "err", err)
 			}
@@ -297,7 +321,10 @@ func waits(fd uintptr) bool {
 	return err == nil && n > 0
 }
 
-var errOver = errors.New("the daemon ends")
+var (
+	errOver  = errors.New("the daemon ends")
+	errEnded = errors.New("the agent's process has ended")
+)
 
 // process returns the process of an agent, and starts it if need be.
 func (s *Set) process(of string) (*process, error) {
@@ -376,7 +403,12 @@ func (s *Set) Settle(tenant egress.Tenant) {
 	each(all, func(p *process) {
 		for _, box := range p.unclaimed() {
 			gone := tenant
-			gone.Session = box
+			gone.Session = box // the process's word
+			if id, err := scope.ParseID(p.of); err == nil {
+				gone.Agent = id
+			} else {
+				gone.Session = p.of
+			}
 			if d := s.Adopt(Opening{Of: p.of, Box: box, Tenant: gone}); d != nil {
 				d.Close()
 			}
@@ -401,6 +433,7 @@ func (s *Set) Adopt(o Opening) *Door {
 	d := s.newDoor(o)
 	d.listener = o.Listener
 	d.process = p
+	d.monitor.Seal(p.key)
 	if err := d.monitor.Continue(items); err != nil {
 		p.nonsense(err)
 	}

@@ -2,6 +2,7 @@ package agentproc
 
 import (
 	"context"
+	random "crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,6 +34,7 @@ import (
 type process struct {
 	set     *Set
 	of      string
+	key     []byte        // by which the next daemon knows what was admitted; see egress.Monitor.Seal
 	started chan struct{} // closed when it runs, or err is set
 	err     error
 
@@ -70,10 +72,11 @@ type held struct {
 	Protocol int    `json:"protocol"`
 	PID      int    `json:"pid"`
 	Of       string `json:"of"`
+	Key      []byte `json:"key"`
 }
 
 func newProcess(s *Set, of string) *process {
-	return &process{set: s, of: of, started: make(chan struct{}), gone: make(chan struct{}), boxes: map[string]*Door{}, left: map[string]*remnant{},
+	return &process{set: s, of: of, key: []byte(random.Text()), started: make(chan struct{}), gone: make(chan struct{}), boxes: map[string]*Door{}, left: map[string]*remnant{},
 		flying: map[uint64]context.CancelFunc{}, waiting: map[uint64]chan struct{}{}}
 }
 
@@ -126,7 +129,7 @@ func (p *process) start() (err error) {
 		_ = cmd.Process.Kill()
 		return err
 	}
-	meta, err := json.Marshal(held{wire.Protocol, cmd.Process.Pid, p.of})
+	meta, err := json.Marshal(held{wire.Protocol, cmd.Process.Pid, p.of, p.key})
 	if err != nil {
 		return err
 	}
@@ -205,6 +208,16 @@ func (p *process) serve() {
 	}
 }
 
+// discard closes what a process has passed. Close(2) of a socket with SO_LINGER waits, also of one that does not block.
+func discard(received []*os.File) {
+	for _, f := range received {
+		if raw, err := f.SyscallConn(); err == nil {
+			_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{}) }) // of no socket there is none
+		}
+	}
+	descriptors.Close(received)
+}
+
 // maxFlying bounds the requests that have no reply: of each connection and request under way there is one at most.
 const maxFlying = 8192
 
@@ -213,7 +226,7 @@ func (p *process) handle(msg wire.Message, received []*os.File) error {
 	if msg.Op == wire.OpRequest && msg.Request != nil {
 		return p.request(msg, received)
 	}
-	descriptors.Close(received)
+	discard(received)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch msg.Op {
@@ -240,12 +253,13 @@ func (p *process) handle(msg wire.Message, received []*os.File) error {
 func (p *process) request(msg wire.Message, received []*os.File) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.flying[msg.ID] != nil || len(p.flying) >= maxFlying {
-		descriptors.Close(received)
+	given := len(received) // of a request that does not wait
+	if p.flying[msg.ID] != nil || len(p.flying) >= maxFlying || given > 1 || given == 1 && msg.Request.Op != egress.OpPeer || msg.Request.Check() != nil {
+		discard(received)
 		return errNonsense
 	}
 	if p.over {
-		descriptors.Close(received)
+		discard(received)
 		return nil
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -258,7 +272,7 @@ func (p *process) request(msg wire.Message, received []*os.File) error {
 }
 
 func (p *process) answer(ctx context.Context, msg wire.Message, received []*os.File) {
-	defer descriptors.Close(received)
+	defer discard(received)
 	var given, made net.Conn
 	var reply egress.Reply
 	var err error
@@ -275,9 +289,11 @@ func (p *process) answer(ctx context.Context, msg wire.Message, received []*os.F
 	if made != nil {
 		defer made.Close()
 	}
-	p.mu.Lock()
-	delete(p.flying, msg.ID)
-	p.mu.Unlock()
+	defer func() { // when the reply is sent: who reads none makes no more requests
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.flying, msg.ID)
+	}()
 	if err != nil {
 		p.nonsense(err)
 		return
@@ -307,6 +323,8 @@ func (p *process) door(ctx context.Context, box string, op egress.Op) *Door {
 			}
 		case d != nil || left == nil:
 			return d
+		case op == egress.OpPeer: // no port listens before Door.Serve, and nobody keeps its descriptor
+			return nil
 		}
 		select {
 		case <-left.claimed:
@@ -322,7 +340,7 @@ const decideTime = 100 * time.Microsecond
 // turn waits until the agent has earned the time for a decision. It is false when nobody waits for it any more.
 func (d *Door) turn(ctx context.Context, op egress.Op) bool {
 	switch op {
-	case egress.OpAdmit, egress.OpJudge, egress.OpDeny, egress.OpLeaf:
+	case egress.OpAdmit, egress.OpJudge, egress.OpDeny, egress.OpLeaf, egress.OpSecret:
 		return d.o.Share.Wait(ctx, decideTime) == nil
 	}
 	return true
@@ -346,6 +364,11 @@ func (p *process) wait(ctx context.Context, msg wire.Message) {
 	msg.ID = p.last
 	p.waiting[msg.ID] = done
 	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.waiting, msg.ID)
+	}()
 	p.send(msg)
 	late := time.NewTimer(doneTime)
 	defer late.Stop()
@@ -357,6 +380,9 @@ func (p *process) wait(ctx context.Context, msg wire.Message) {
 		p.nonsense(errors.New("it does not end a sandbox's network"))
 	}
 }
+
+// rootsPart is how many bytes of Opening.Roots a message has.
+const rootsPart = 64 << 10
 
 // open has the process serve a door.
 func (p *process) open(d *Door) error {
@@ -375,10 +401,15 @@ func (p *process) open(d *Door) error {
 		return err
 	}
 	if !p.attach(d) {
-		return errors.New("the agent's process has ended")
+		return errEnded
+	}
+	d.monitor.Seal(p.key)
+	d.attach(p) // before the rules are read: a change of them follows
+	for part := range slices.Chunk([]byte(d.o.Roots), rootsPart) {
+		p.send(wire.Message{Op: wire.OpRoots, Box: d.o.Box, Text: string(part)})
 	}
 	p.send(wire.Message{Op: wire.OpOpen, Box: d.o.Box, Opening: d.opening()}, fds...)
-	d.attach(p)
+	d.update(p) // one that came before OpOpen was for no sandbox
 	d.mu.Lock()
 	ports := d.ports
 	d.mu.Unlock()
@@ -463,6 +494,7 @@ func (p *process) lost(err error) {
 		p.set.forget(p)
 		p.place.End()
 	}
+	p.handled.Wait() // a case of the next process may have the number of one of this
 	close(p.gone)
 }
 
@@ -479,7 +511,20 @@ func (p *process) end() {
 	case <-p.ended:
 	case <-time.After(endTime):
 	}
+	p.recordLeft()
 	p.place.Remove()
+}
+
+// recordLeft records the ends of connections that were to be left to the next daemon, and are not.
+func (p *process) recordLeft() {
+	p.mu.Lock()
+	all := slices.Collect(maps.Values(p.boxes))
+	p.mu.Unlock()
+	for _, d := range all {
+		if d.left() {
+			d.monitor.Died(context.Background(), died)
+		}
+	}
 }
 
 // leaveTime bounds the wait for the answers to requests, before the process is left to the next daemon.
@@ -536,7 +581,7 @@ func (s *Set) take(place *holder.Place) (*process, error) {
 		return nil, fmt.Errorf("its protocol is number %d, this daemon's %d", was.Protocol, wire.Protocol)
 	}
 	p := newProcess(s, was.Of)
-	p.place = place
+	p.place, p.key = place, was.Key
 	var err error
 	if p.wire, err = openWire(place.Files[controlFile]); err != nil {
 		return nil, err
@@ -556,8 +601,19 @@ func (s *Set) take(place *holder.Place) (*process, error) {
 // maxListed bounds what a process has under way.
 const maxListed = 1 << 16
 
-// list receives what the process has under way.
-func (p *process) list() error {
+// list receives what the process has under way. After an error its requests end.
+func (p *process) list() (err error) {
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if err == nil {
+			return
+		}
+		p.over = true
+		for _, cancel := range p.flying {
+			cancel()
+		}
+	}()
 	hello := wire.Message{Op: wire.OpHello, ID: rand.Uint64()}
 	if err := p.wire.Send(hello); err != nil {
 		return err
@@ -579,7 +635,7 @@ func (p *process) list() error {
 			}
 			continue // the files are the request's
 		case msg.Op == wire.OpListed:
-			descriptors.Close(received)
+			discard(received)
 			return nil
 		case msg.Op == wire.OpBox && of == nil:
 			p.left[msg.Box] = &remnant{claimed: make(chan struct{})}
@@ -589,7 +645,7 @@ func (p *process) list() error {
 		default:
 			err = errNonsense
 		}
-		descriptors.Close(received)
+		discard(received)
 		if err != nil || n > maxListed {
 			return errNonsense
 		}

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -126,12 +127,14 @@ func (d *Daemon) startHolder() error {
 // keepLeft keeps what the holder of the last daemon has handed over.
 func (d *Daemon) keepLeft(left []*holder.Place) error {
 	views, boxes := []*holder.Place{}, []*holder.Place{}
+	var taking sync.WaitGroup
+	defer taking.Wait()
 	for _, p := range left {
 		switch p.Kind {
 		case wire.View:
 			views = append(views, p)
 		case wire.Agent:
-			d.Networks.Take(p)
+			taking.Go(func() { d.Networks.Take(p) }) // side by side: a process that does not answer delays no other
 		case wire.Web:
 			d.runs.web = append(d.runs.web, p)
 		default:

@@ -2,10 +2,12 @@
 package packets
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,6 +28,7 @@ const (
 type Wire struct {
 	Socket *os.File
 	buf    []byte
+	turn   sync.Mutex // held while a packet is sent, so that no other sender moves the deadline
 }
 
 // Pair returns a Wire that receives packets of at most size bytes, and its other end.
@@ -34,7 +37,7 @@ func Pair(size int) (ours *Wire, theirs *os.File, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &Wire{socket, make([]byte, size)}, theirs, nil
+	return &Wire{Socket: socket, buf: make([]byte, size)}, theirs, nil
 }
 
 // Open returns a Wire on a descriptor, which becomes the Wire's.
@@ -43,7 +46,7 @@ func Open(fd, size int) (*Wire, error) {
 	if err := unix.SetNonblock(fd, true); err != nil { // for the runtime's poller: deadlines, and a Close that ends Receive
 		return nil, os.NewSyscallError("fcntl", err)
 	}
-	return &Wire{os.NewFile(uintptr(fd), "socket"), make([]byte, size)}, nil
+	return &Wire{Socket: os.NewFile(uintptr(fd), "socket"), buf: make([]byte, size)}, nil
 }
 
 // Close closes the socket. A Receive in progress returns an error.
@@ -51,13 +54,18 @@ func (w *Wire) Close() error { return w.Socket.Close() }
 
 // Send sends one packet with descriptors, which stay the caller's. It fails after 10 s when the other end does not read.
 func (w *Wire) Send(v any, fds ...int) error {
-	b, err := json.Marshal(v)
-	if err != nil {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false) // which makes six bytes of one
+	if err := encoder.Encode(v); err != nil {
 		return err
 	}
+	b := text.Bytes()
 	if len(b) > Max {
 		return descriptors.ErrTruncated
 	}
+	w.turn.Lock()
+	defer w.turn.Unlock()
 	if err := w.Socket.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
 		return err
 	}

@@ -351,12 +351,14 @@ func (a *Agent) recheck() {
 		networks[box] = box.network
 	}
 	a.mu.Unlock()
+	var wait sync.WaitGroup
 	for box, n := range networks {
 		switch {
 		case n.hosts().Kind().Less(n.kind) && n.kind == hosts.HostNetwork:
 			go box.Close() // whoever has started it waits for its end
 		default:
-			n.Recheck()
+			wait.Go(n.Recheck) // side by side: each may wait for the agent's process
 		}
 	}
+	wait.Wait()
 }

@@ -81,6 +81,9 @@ func (s *Shared) ExecStore(ctx context.Context, store string, p *config.StorePro
 	return process, nil
 }
 
+// processOf names the process of a store's network. No agent has such a name.
+func processOf(store string) string { return "store:" + store }
+
 // storeNetwork is the network of the sandbox of a store's program.
 type storeNetwork struct {
 	*Shared
@@ -103,7 +106,7 @@ func (n *storeNetwork) serve(box *sandbox.Session) {
 		return
 	}
 	name := fmt.Sprintf("store-%s-%d", n.store, box.PID())
-	o := agentproc.Opening{Of: "store-" + n.store, Box: name, Init: box.Init, Listener: box.Listener(), Tenant: egress.Tenant{
+	o := agentproc.Opening{Of: processOf(n.store), Box: name, Init: box.Init, Listener: box.Listener(), Tenant: egress.Tenant{
 		Session: name,
 		Rules:   func() egress.Rules { return n.hosts },
 		Secrets: n.secrets, Limit: n.hosts.Limits,

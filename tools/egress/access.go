@@ -49,6 +49,8 @@ type access struct {
 	took         time.Duration           // when it has ended; 0: until now
 	again        bool                    // an earlier daemon may have recorded its end
 	id           uint64                  // see Case
+	dials        atomic.Int32            // see maxDials
+	ending       bool                    // its end is recorded, or is about to be; guarded by Monitor.mu
 }
 
 // lasted returns how long the access has lasted, or lasts.

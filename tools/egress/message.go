@@ -3,6 +3,7 @@ package egress
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/scopefs/scopefs/audit"
@@ -131,23 +132,30 @@ type Credential struct {
 
 // state is Admitted.State.
 type state struct {
-	Rule     string        `json:"rule"`
-	Kind     scope.Kind    `json:"kind"`
-	Route    network.Route `json:"route,omitzero"`
-	Secret   string        `json:"secret,omitempty"`
-	Question *Question     `json:"question,omitempty"` // that the operator has approved
+	Rule   string        `json:"rule"`
+	Kind   scope.Kind    `json:"kind"`
+	Route  network.Route `json:"route,omitzero"`
+	Secret string        `json:"secret,omitempty"`
+	Asked  bool          `json:"asked,omitempty"` // the operator has approved it
+	Seal   []byte        `json:"seal,omitempty"`  // see Monitor.Seal
 }
 
 func (r *refusal) wire() *Refusal {
 	if r == nil {
 		return nil
 	}
-	w := &Refusal{Message: r.Message, Rule: r.Rule, Hint: r.Hint, Remedy: r.remedy, ApprovalID: r.ApprovalID, Status: r.status, Verdict: r.verdict,
-		Kind: r.kind, Unmade: r.unmade, Keyless: r.keyless, Address: errors.Is(r.cause, ErrAddress)}
+	w := &Refusal{Message: clip(r.Message), Rule: clip(r.Rule), Hint: clip(r.Hint), Remedy: clip(r.remedy), ApprovalID: r.ApprovalID, Status: r.status,
+		Verdict: r.verdict, Kind: r.kind, Unmade: r.unmade, Keyless: r.keyless, Address: errors.Is(r.cause, ErrAddress)}
 	if r.cause != nil {
-		w.Cause = r.cause.Error()
+		w.Cause = clip(r.cause.Error())
 	}
 	return w
+}
+
+// clip returns at most maxClip bytes of a text. A host chooses how long an error is that quotes it.
+func clip(text string) string {
+	text = strings.ToValidUTF8(text[:min(len(text), maxClip)], "?")
+	return strings.ToValidUTF8(text[:min(len(text), maxClip)], "")
 }
 
 // refusal returns a refusal of another process.
@@ -177,8 +185,9 @@ func (e *farError) Error() string { return e.text }
 func (e *farError) Unwrap() error { return e.is }
 
 func (a *access) wire() Case {
+	call, known := a.in.learned()
 	return Case{ID: a.id, Op: a.op, Way: a.way, At: a.at, Host: a.host, Port: a.port, Scheme: a.scheme, Method: a.method, Path: a.path, Field: a.field,
-		Parameter: a.parameter, Watched: a.watched, Many: a.many, Unrecorded: a.unrecorded, Call: a.in.call, Known: a.in.known, Spent: a.spent.wire(),
+		Parameter: a.parameter, Watched: a.watched, Many: a.many, Unrecorded: a.unrecorded, Call: call, Known: known, Spent: a.spent.wire(),
 		Began: a.began}
 }
 
@@ -189,11 +198,15 @@ func (c Case) access() *access {
 		in: &incoming{call: c.Call, known: c.Known}}
 }
 
-// The bounds of texts, in bytes. maxText is of a request's target and fields, which are larger in JSON.
+// The bounds of texts, in bytes. maxText is of a request's target and fields, maxClip of each text of a refusal. All are larger in JSON.
 const (
 	maxText  = 24 << 10
+	maxClip  = 2 << 10
 	maxShort = 300
 )
+
+// long reports whether the texts of an access have more than maxText bytes.
+func (a *access) long() bool { return len(a.scheme)+len(a.method)+len(a.path)+len(a.field) > maxText }
 
 // errNonsense is the error of what no proxy of ours asks.
 var errNonsense = errors.New("its request makes no sense")
@@ -211,17 +224,28 @@ func (c Case) check(refused bool) error {
 		host, err := network.ParseHost(c.Host)
 		bad = err != nil || host != c.Host || c.Port == 0
 	}
-	if bad || c.Unrecorded < 0 || len(c.Call) > maxShort || len(c.Scheme)+len(c.Method)+len(c.Path)+len(c.Field) > 2*maxText {
+	if bad || c.Unrecorded < 0 || len(c.Call) > maxShort || len(c.Scheme)+len(c.Method)+len(c.Path)+len(c.Field) > maxText {
 		return errNonsense
 	}
 	return nil
+}
+
+// Check returns an error for a request whose texts are longer than those of our proxies.
+func (q *Request) Check() error {
+	c := &q.Case
+	if len(c.Op)+len(c.Way)+len(c.Host)+len(q.Name)+len(q.Source)+len(q.Key) > 4*maxShort || len(c.Call) > maxShort ||
+		len(c.Scheme)+len(c.Method)+len(c.Path)+len(c.Field) > maxText || q.Ended != nil && len(q.Ended.Remote) > maxShort {
+		return errNonsense
+	}
+	return errors.Join(q.Refusal.check(), c.Spent.check())
 }
 
 func (w *Refusal) check() error {
 	switch {
 	case w == nil:
 		return nil
-	case w.Verdict != "" && w.Verdict != audit.Deny && w.Verdict != audit.Violation, len(w.Kind) > maxShort, w.ApprovalID != "":
+	case w.Verdict != "" && w.Verdict != audit.Deny && w.Verdict != audit.Violation, len(w.Kind) > maxShort, w.ApprovalID != "",
+		max(len(w.Message), len(w.Rule), len(w.Hint), len(w.Remedy), len(w.Cause)) > maxClip:
 		return errNonsense
 	}
 	return nil

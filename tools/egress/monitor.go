@@ -3,6 +3,8 @@ package egress
 import (
 	"context"
 	"crypto/ecdsa"
+	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
@@ -14,7 +16,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/scopefs/scopefs/scope"
 	"github.com/scopefs/scopefs/scope/network"
+	"github.com/scopefs/scopefs/tools/limit"
 )
 
 // A Monitor decides about the connections and requests of a proxy in another process, records them, connects, and has the
@@ -26,14 +30,40 @@ type Monitor struct {
 	stop func(id uint64)
 
 	mu    sync.Mutex
+	key   []byte // see Seal
 	ports []Port
-	cases map[uint64]*access // that were admitted, or are about to be
+	cases map[uint64]*access        // that were admitted, or are about to be
+	reads map[keptName]*limit.Slots // of credentials: one reads at a time
 }
 
 // NewMonitor returns a Monitor for a tenant. stop tells the proxy that a case is not allowed any more; it must not block. Of the ports,
 // whose listeners are the proxy's, it has Check and Connect.
 func NewMonitor(o Options, tenant Tenant, stop func(id uint64), ports ...Port) *Monitor {
-	return &Monitor{tenancy: newTenancy(o, tenant), ca: o.CA, stop: stop, ports: ports, cases: map[uint64]*access{}}
+	return &Monitor{tenancy: newTenancy(o, tenant), ca: o.CA, stop: stop, ports: ports, cases: map[uint64]*access{},
+		reads: map[keptName]*limit.Slots{}, key: []byte(rand.Text())}
+}
+
+// Seal sets the key by which Continue knows what a Monitor with the same key has admitted. The proxy must not have it.
+func (m *Monitor) Seal(key []byte) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.key = key
+}
+
+// seal returns what only a Monitor can say of a case of the tenant.
+func (m *Monitor) seal(c Case, s state) []byte {
+	m.mu.Lock()
+	sum := hmac.New(sha256.New, m.key)
+	m.mu.Unlock()
+	s.Seal = nil
+	text, _ := json.Marshal(struct { // cannot fail
+		Session string
+		Case    Case
+		State   state
+	}{m.of.Load().Session, Case{ID: c.ID, Op: c.Op, Way: c.Way, At: c.At, Host: c.Host, Port: c.Port, Scheme: c.Scheme, Method: c.Method, Path: c.Path,
+		Field: c.Field, Parameter: c.Parameter, Watched: c.Watched}, s})
+	sum.Write(text)
+	return sum.Sum(nil)
 }
 
 // maxCases bounds what a proxy has under way: Bounds has fewer.
@@ -85,13 +115,14 @@ func (m *Monitor) Continue(all []Item) error {
 	for _, item := range all {
 		var was state
 		a := item.Case.access()
-		if item.Case.check(false) != nil || json.Unmarshal(item.State, &was) != nil || !m.put(a) || len(item.Remote) > maxShort {
+		if item.Case.check(false) != nil || json.Unmarshal(item.State, &was) != nil || len(item.Remote) > maxShort ||
+			!hmac.Equal(was.Seal, m.seal(item.Case, was)) || !m.put(a) {
 			return errNonsense
 		}
 		a.remote, a.route, a.secret = item.Remote, was.Route, was.Secret
 		a.decision.Rule, a.decision.Kind = was.Rule, was.Kind
-		if was.Question != nil { // of an approval that is none the wait for its end ends at once
-			a.question = *was.Question
+		if was.Asked { // of an approval that has ended the wait for its end ends at once
+			a.question = Question{a.host, a.port, a.method, a.path, was.Rule}
 			a.asked.Store(true)
 		}
 		m.stand(a)
@@ -105,12 +136,26 @@ func (m *Monitor) Died(ctx context.Context, cause string) {
 	m.mu.Lock()
 	all := m.cases
 	m.cases = map[uint64]*access{}
+	maps.DeleteFunc(all, func(_ uint64, a *access) bool { return !m.standing(a) || !a.ends() })
 	m.mu.Unlock()
 	for _, a := range all {
-		if m.standing(a) {
-			m.end(ctx, a, &refusal{Message: cause})
-		}
+		m.end(ctx, a, &refusal{Message: cause})
 	}
+}
+
+// ends makes the caller the one who records the end of an access. The caller has Monitor.mu.
+func (a *access) ends() bool {
+	first := !a.ending
+	a.ending = true
+	return first
+}
+
+// lost reports whether Died has been called since put, and makes the caller the one who records the end if Died does not.
+func (m *Monitor) lost(a *access) (lost, ends bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	lost = m.cases[a.id] != a
+	return lost, lost && a.ends()
 }
 
 // standing reports whether an access was admitted and has not ended.
@@ -136,12 +181,12 @@ func (m *Monitor) get(id uint64) *access {
 	return m.cases[id]
 }
 
-func (m *Monitor) remove(id uint64) *access {
+func (m *Monitor) remove(a *access) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	a := m.cases[id]
-	delete(m.cases, id)
-	return a
+	if m.cases[a.id] == a {
+		delete(m.cases, a.id)
+	}
 }
 
 func (m *Monitor) portOf(c Case) (Port, bool) {
@@ -157,7 +202,7 @@ func (m *Monitor) portOf(c Case) (Port, bool) {
 // Answer answers a request until ctx ends. given is the connection of a request that has one. made is that of the reply; the caller
 // closes both. An error says that no proxy of ours asks that.
 func (m *Monitor) Answer(ctx context.Context, q Request, given net.Conn) (r Reply, made net.Conn, err error) {
-	if err := errors.Join(q.Refusal.check(), q.Case.Spent.check()); err != nil {
+	if err := q.Check(); err != nil {
 		return r, nil, err
 	}
 	switch q.Op {
@@ -177,11 +222,9 @@ func (m *Monitor) Answer(ctx context.Context, q Request, given net.Conn) (r Repl
 		return r, nil, nil
 	case OpSecret:
 		if s, ok := m.secrets()[q.Name]; ok && s.source() == q.Source { // else the rules have changed, and mean another host
-			value, err := s.Read(ctx)
-			if err != nil {
-				return Reply{Refusal: &Refusal{Message: err.Error()}}, nil, nil
+			if r.Value, err = m.read(ctx, keptName{q.Name, q.Source}, s); err != nil {
+				r.Refusal = &Refusal{Message: clip(err.Error())}
 			}
-			r.Value = value.Reveal()
 			return r, nil, nil
 		}
 		r.Refusal = changed().wire()
@@ -197,13 +240,14 @@ func (m *Monitor) Answer(ctx context.Context, q Request, given net.Conn) (r Repl
 		r.Bytes, r.Refusal = n, refused.wire()
 		return r, nil, nil
 	case OpPeer:
-		port, ok := m.portOf(q.Case)
-		if !ok || given == nil {
+		if given == nil {
 			return r, nil, errNonsense
 		}
-		if port.Check != nil {
+		if port, ok := m.portOf(q.Case); !ok { // an earlier daemon's
+			r.Refusal = changed().wire()
+		} else if port.Check != nil {
 			if err := port.Check(given); err != nil {
-				r.Refusal = &Refusal{Message: err.Error()}
+				r.Refusal = &Refusal{Message: clip(err.Error())}
 			}
 		}
 		return r, nil, nil
@@ -211,14 +255,33 @@ func (m *Monitor) Answer(ctx context.Context, q Request, given net.Conn) (r Repl
 	return r, nil, errNonsense
 }
 
+// read reads a credential. Whoever asks while it is read waits: its source may be a program.
+func (m *Monitor) read(ctx context.Context, name keptName, s Secret) (string, error) {
+	m.mu.Lock()
+	turns := m.reads[name]
+	if turns == nil {
+		turns = limit.NewSlots(1)
+		m.reads[name] = turns
+	}
+	m.mu.Unlock()
+	release, err := turns.Take(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	value, err := s.Read(ctx)
+	if err != nil {
+		return "", err
+	}
+	return value.Reveal(), nil
+}
+
 func (m *Monitor) decideCase(ctx context.Context, q Request) (r Reply, _ net.Conn, err error) {
 	a := q.Case.access()
 	if a.began.IsZero() || a.began.After(time.Now()) {
 		a.began = time.Now()
 	}
-	if _, is := m.portOf(q.Case); a.way != "" && !is {
-		return r, nil, errNonsense
-	}
+	_, isOpen := m.portOf(q.Case)
 	switch q.Op {
 	case OpJudge:
 		r.Refusal = m.judge(ctx, a).wire()
@@ -229,19 +292,29 @@ func (m *Monitor) decideCase(ctx context.Context, q Request) (r Reply, _ net.Con
 		r.Refusal = m.deny(ctx, a, q.Refusal.refusal()).wire()
 		r.Admitted = &Admitted{Call: a.in.call}
 	default:
+		if a.way != "" && !isOpen { // an earlier daemon's
+			r.Refusal = m.deny(ctx, a, denied(a.target(), scope.Decision{Kind: scope.KindPort, Rule: "network"})).wire()
+			return r, nil, nil
+		}
 		if !m.put(a) {
 			return r, nil, errNonsense
 		}
 		if refused := m.admit(ctx, a); refused != nil {
-			m.remove(a.id)
+			m.remove(a)
 			r.Refusal, r.Admitted = refused.wire(), &Admitted{Call: a.in.call}
 			return r, nil, nil
 		}
-		m.hold(a, func() { m.stop(a.id) })
-		kept := state{Rule: a.decision.Rule, Kind: a.decision.Kind, Route: a.route, Secret: a.secret}
-		if a.asked.Load() {
-			kept.Question = &a.question
+		if lost, ends := m.lost(a); lost {
+			if ends {
+				m.end(ctx, a, changed())
+			}
+			r.Refusal = changed().wire()
+			return r, nil, nil
 		}
+		a.spent = nil
+		m.hold(a, func() { m.stop(a.id) })
+		kept := state{Rule: a.decision.Rule, Kind: a.decision.Kind, Route: a.route, Secret: a.secret, Asked: a.asked.Load()}
+		kept.Seal = m.seal(q.Case, kept)
 		text, _ := json.Marshal(kept) // cannot fail
 		r.Admitted = &Admitted{Rule: a.decision.Rule, Intercept: a.route.Intercept, Upward: a.upward, Local: a.local, Divided: a.divided,
 			Secret: a.secret, Call: a.in.call, State: text}
@@ -254,8 +327,11 @@ func (m *Monitor) endCase(ctx context.Context, q Request) (*Refusal, error) {
 	if err := q.Ended.check(); err != nil {
 		return nil, err
 	}
-	a := m.get(q.Case.ID)
-	if a == nil || !m.standing(a) { // it was not admitted, or an earlier daemon has recorded its end
+	m.mu.Lock()
+	a := m.cases[q.Case.ID]
+	first := a != nil && m.standing(a) && a.ends()
+	m.mu.Unlock()
+	if !first { // it was not admitted, or its end is recorded
 		return nil, nil
 	}
 	a.status, a.took, a.again = q.Ended.Status, q.Ended.Took, q.Again
@@ -265,15 +341,25 @@ func (m *Monitor) endCase(ctx context.Context, q Request) (*Refusal, error) {
 	a.sent.Store(q.Ended.Sent)
 	a.got.Store(q.Ended.Got)
 	if err := m.conclude(ctx, a, q.Refusal.refusal()); err != nil {
-		return &Refusal{Message: err.Error()}, nil
+		m.mu.Lock()
+		a.ending = false
+		m.mu.Unlock()
+		return &Refusal{Message: clip(err.Error())}, nil
 	}
-	m.remove(a.id)
+	m.remove(a)
 	m.drop(a)
 	return nil, nil
 }
 
+// maxDials bounds the connections of a case. A request has more than one if the host ends a connection that it might use.
+const maxDials = 16
+
 // connect connects for a case that was admitted.
 func (m *Monitor) connect(ctx context.Context, op Op, a *access) (r Reply, made net.Conn, err error) {
+	if op != OpUpward && a.dials.Add(1) > maxDials {
+		r.Refusal = changed().wire()
+		return r, nil, nil
+	}
 	switch {
 	case op == OpLead && a.way == "", op != OpLead && a.way != "", op == OpUpstream && !a.upward, op == OpUpward && !a.upward:
 		return r, nil, errNonsense
@@ -284,7 +370,7 @@ func (m *Monitor) connect(ctx context.Context, op Op, a *access) (r Reply, made 
 	case op == OpUpward:
 		err = m.checkUpward(ctx, a)
 	default:
-		if port, ok := m.portOf(Case{Way: a.way, At: a.at, Port: a.port}); ok {
+		if port, ok := m.portOf(Case{Way: a.way, At: a.at, Port: a.port}); ok && m.holds(a) {
 			made, err = port.Connect(ctx)
 		} else {
 			err = changed()
@@ -293,7 +379,7 @@ func (m *Monitor) connect(ctx context.Context, op Op, a *access) (r Reply, made 
 	if err != nil {
 		r.Refusal = failed(a.host, err).wire()
 		if op == OpLead {
-			r.Refusal = &Refusal{Message: err.Error(), Address: errors.Is(err, ErrAddress)}
+			r.Refusal = &Refusal{Message: clip(err.Error()), Address: errors.Is(err, ErrAddress)}
 		}
 		return r, nil, nil
 	}

@@ -88,10 +88,11 @@ func TestAttackMonitor(t *testing.T) {
 		"a host with a dot":    {Op: OpAdmit, Case: with(func(c *Case) { c.Host = "a.example." })},
 		"a host with a path":   {Op: OpAdmit, Case: with(func(c *Case) { c.Host = "a.example/x" })},
 		"no port":              {Op: OpAdmit, Case: with(func(c *Case) { c.Port = 0 })},
-		"a port of nobody":     {Op: OpAdmit, Case: Case{ID: 2, Op: "publish", Way: Published, Host: localhost, At: 8000, Port: 22}},
 		"another way":          {Op: OpAdmit, Case: Case{ID: 2, Op: "exec", Way: "exec", Host: localhost, At: 8000, Port: 3000}},
 		"a way to a host":      {Op: OpAdmit, Case: Case{ID: 2, Op: "publish", Way: Published, Host: "a.example", At: 8000, Port: 3000}},
-		"a long path":          {Op: OpAdmit, Case: with(func(c *Case) { c.Op, c.Path = "request", strings.Repeat("/", 64<<10) })},
+		"a long path":          {Op: OpAdmit, Case: with(func(c *Case) { c.Op, c.Path = "request", strings.Repeat("/", maxText+1) })},
+		"a long refusal":       {Op: OpDeny, Case: a, Refusal: &Refusal{Verdict: audit.Deny, Message: strings.Repeat("x", maxClip+1)}},
+		"no byte, at length":   {Op: OpAdmit, Case: with(func(c *Case) { c.Spent = &Refusal{Cause: strings.Repeat("x", maxClip+1)} })},
 		"fewer than none":      {Op: OpDeny, Case: with(func(c *Case) { c.Unrecorded = -1 }), Refusal: deny},
 		"a denial of nothing":  {Op: OpDeny, Case: a},
 		"an allowing denial":   {Op: OpDeny, Case: a, Refusal: &Refusal{Verdict: audit.Allow}},
@@ -192,22 +193,31 @@ func (a *Admitted) stateOf() json.RawMessage {
 	return a.State
 }
 
-// TestMonitorContinue: the next daemon's Monitor goes on with what its rules allow, and ends the rest. An approval that a process claims,
-// and nobody has given, allows nothing. What cannot be is an error.
+// TestMonitorContinue: the next daemon's Monitor goes on with what its rules allow, and ends the rest. What no Monitor with its key has
+// admitted is an error.
 func TestMonitorContinue(t *testing.T) {
 	allowed := Item{Case: Case{ID: 1, Op: "connect", Host: "a.example", Port: 443}, State: json.RawMessage(`{"rule":"r","kind":"host","route":{"Address":"","CA":""}}`)}
 	k := takeOver(t)
 	r, _, err := k.asks(Request{Op: OpAdmit, Case: allowed.Case})
 	require.NoError(t, err)
 	allowed.State = r.Admitted.State
-	moved, claimed := allowed, allowed
-	moved.Case.ID, moved.State = 2, json.RawMessage(`{"rule":"r","kind":"host","route":{"Address":"127.0.0.1:1"}}`)
-	claimed.Case = Case{ID: 3, Op: "connect", Host: "c.example", Port: 443}
-	claimed.State = json.RawMessage(`{"rule":"r","kind":"host","route":{"Address":""},"question":{"Host":"c.example","Port":443}}`)
+	sealed := func(c Case, s state) Item {
+		s.Seal = k.monitor.seal(c, s)
+		text, err := json.Marshal(s)
+		require.NoError(t, err)
+		return Item{Case: c, State: text}
+	}
+	was := state{Rule: "r", Kind: "host"}
+	denied := sealed(Case{ID: 3, Op: "connect", Host: "c.example", Port: 443}, was)
+	was.Route.CA = "another"
+	moved := sealed(Case{ID: 2, Op: "connect", Host: "a.example", Port: 443}, was)
+	claimed := moved
+	claimed.Case.ID = 4
 
 	stopped := make(chan uint64, 3)
 	next := NewMonitor(Options{}, *k.monitor.of.Load(), func(id uint64) { stopped <- id })
-	require.NoError(t, next.Continue([]Item{allowed, moved, claimed}))
+	next.Seal(k.monitor.key)
+	require.NoError(t, next.Continue([]Item{allowed, moved, denied}))
 	assert.ElementsMatch(t, []uint64{2, 3}, []uint64{<-stopped, <-stopped})
 	assert.Empty(t, stopped)
 	assert.Equal(t, 3, next.Open())
@@ -223,10 +233,13 @@ func TestMonitorContinue(t *testing.T) {
 
 	for name, items := range map[string][]Item{
 		"a case twice":   {allowed, allowed},
+		"another case":   {claimed},
 		"without state":  {{Case: allowed.Case}},
 		"no host":        {{Case: Case{ID: 1, Op: "connect", Port: 443}, State: allowed.State}},
 		"a long address": {{Case: allowed.Case, State: allowed.State, Remote: strings.Repeat("1", 1000)}},
 	} {
-		assert.ErrorIs(t, NewMonitor(Options{}, *k.monitor.of.Load(), func(uint64) {}).Continue(items), errNonsense, name)
+		next := NewMonitor(Options{}, *k.monitor.of.Load(), func(uint64) {})
+		next.Seal(k.monitor.key)
+		assert.ErrorIs(t, next.Continue(items), errNonsense, name)
 	}
 }

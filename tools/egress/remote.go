@@ -132,10 +132,8 @@ func unanswered(err error) *refusal {
 }
 
 func (f *far) admit(ctx context.Context, a *access) *refusal {
-	if len(a.scheme)+len(a.method)+len(a.path)+len(a.field) > maxText {
-		clipped := summary(a)
-		clipped.in = a.in
-		return f.deny(ctx, clipped, malformed("the target of a request has more than %d bytes", maxText))
+	if a.long() {
+		return f.deny(ctx, a, tooLong())
 	}
 	a.id = lastCase.Add(1)
 	d := &distant{}
@@ -162,14 +160,29 @@ func (f *far) admit(ctx context.Context, a *access) *refusal {
 	return nil
 }
 
+// tooLong returns the refusal of an access that no message takes.
+func tooLong() *refusal { return malformed("the target of a request has more than %d bytes", maxText) }
+
 // learn notes the call that a connection is of.
 func (c *incoming) learn(of *Admitted) {
 	if of != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		c.call, c.known = of.Call, true
 	}
 }
 
+// learned returns what learn has noted. The requests of a connection of HTTP/2 are decided side by side.
+func (c *incoming) learned() (call string, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.call, c.known
+}
+
 func (f *far) judge(ctx context.Context, a *access) *refusal {
+	if a.long() {
+		return tooLong()
+	}
 	r, _, err := f.call(ctx, Request{Op: OpJudge, Case: a.wire()}, nil)
 	if err != nil {
 		return unanswered(err)
@@ -178,6 +191,10 @@ func (f *far) judge(ctx context.Context, a *access) *refusal {
 }
 
 func (f *far) deny(ctx context.Context, a *access, r *refusal) *refusal {
+	if a.long() {
+		clipped := summary(a)
+		clipped.in, a = a.in, clipped
+	}
 	said, _, err := f.call(context.WithoutCancel(ctx), Request{Op: OpDeny, Case: a.wire(), Refusal: r.wire()}, nil)
 	if err != nil || said.Refusal == nil {
 		return unanswered(err)

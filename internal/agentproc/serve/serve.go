@@ -56,7 +56,8 @@ func Main() int {
 		_ = socket.Send(wire.Message{Op: wire.OpFailed, Text: err.Error()})
 		return 1
 	}
-	s := &server{wire: socket, roots: roots, bounds: egress.NewBounds(egress.Limits{}, nil), boxes: map[string]*box{}, pending: map[uint64]*pending{}}
+	s := &server{wire: socket, roots: roots, bounds: egress.NewBounds(egress.Limits{}, nil), boxes: map[string]*box{}, pending: map[uint64]*pending{},
+		further: map[string][]byte{}}
 	go heart.NewHeart(beats).Serve(func() {})
 	for { // until no daemon and no holder has the other end
 		var msg wire.Message
@@ -73,10 +74,14 @@ type server struct {
 	roots  *x509.CertPool
 	bounds *egress.Bounds
 
+	greeting sync.RWMutex // held for writing while the list is sent: no request is made meanwhile
+
 	mu      sync.Mutex
 	boxes   map[string]*box
 	pending map[uint64]*pending
 	last    uint64
+
+	further map[string][]byte // what OpRoots has said of a sandbox that is not open yet; of the goroutine that receives
 }
 
 // box is the network of one sandbox.
@@ -121,6 +126,8 @@ func (s *server) handle(msg wire.Message, files []*os.File) bool {
 	switch {
 	case msg.Op == wire.OpHello:
 		go s.hello(msg.ID)
+	case msg.Op == wire.OpRoots:
+		s.further[msg.Box] = append(s.further[msg.Box], msg.Text...)
 	case msg.Op == wire.OpUnport:
 		if b != nil {
 			b.unport()
@@ -159,9 +166,10 @@ func (s *server) open(msg wire.Message, files []*os.File) bool {
 	if msg.Opening.Upstream != "" {
 		o.Dialer.Upstream = &egress.Upstream{Address: msg.Opening.Upstream}
 	}
-	if msg.Opening.Roots != "" {
+	if further := s.further[msg.Box]; further != nil {
 		o.Roots = s.roots.Clone()
-		o.Roots.AppendCertsFromPEM([]byte(msg.Opening.Roots))
+		o.Roots.AppendCertsFromPEM(further)
+		delete(s.further, msg.Box)
 	}
 	name := msg.Box
 	remote, err := egress.NewRemote(o, func(ctx context.Context, q egress.Request, give syscall.Conn) (egress.Reply, *os.File, error) {
@@ -237,15 +245,7 @@ func (b *box) unport() {
 // call sends a request, and waits for the reply, also when nobody wants it any more: without it nobody knows what was done.
 func (s *server) call(ctx context.Context, box string, q egress.Request, give syscall.Conn) (egress.Reply, *os.File, error) {
 	p := &pending{message: wire.Message{Op: wire.OpRequest, Box: box, Request: &q}, give: give, reply: make(chan answer, 1)}
-	s.mu.Lock()
-	s.last++
-	p.message.ID = s.last
-	s.pending[s.last] = p
-	s.mu.Unlock()
-	if err := s.ask(p.message, give); err != nil {
-		s.mu.Lock()
-		delete(s.pending, p.message.ID)
-		s.mu.Unlock()
+	if err := s.request(p); err != nil {
 		return egress.Reply{}, nil, err
 	}
 	select {
@@ -256,6 +256,24 @@ func (s *server) call(ctx context.Context, box string, q egress.Request, give sy
 	}
 	a := <-p.reply
 	return a.reply, a.file, nil
+}
+
+// request sends a request: before the greeting of the next daemon, to which hello repeats it, or after the list.
+func (s *server) request(p *pending) error {
+	s.greeting.RLock()
+	defer s.greeting.RUnlock()
+	s.mu.Lock()
+	s.last++
+	p.message.ID = s.last
+	s.pending[s.last] = p
+	s.mu.Unlock()
+	err := s.ask(p.message, p.give)
+	if err != nil {
+		s.mu.Lock()
+		delete(s.pending, p.message.ID)
+		s.mu.Unlock()
+	}
+	return err
 }
 
 // ask sends a request. Without a daemon it waits in the socket, or for the next daemon's OpHello.
@@ -295,6 +313,8 @@ func (s *server) answer(msg wire.Message, files []*os.File) {
 
 // hello answers the next daemon with what is under way, and sends it the requests that have no reply: the last daemon may have had them.
 func (s *server) hello(id uint64) {
+	s.greeting.Lock()
+	defer s.greeting.Unlock()
 	s.send(wire.Message{Op: wire.OpHello, ID: id})
 	s.mu.Lock()
 	boxes := maps.Clone(s.boxes)

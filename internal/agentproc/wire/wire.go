@@ -24,6 +24,7 @@ type Op string
 // The messages of a daemon.
 const (
 	OpOpen   Op = "open"   // Box, Opening, with a pidfd of process 1 of the sandbox and its listening socket: serve it
+	OpRoots  Op = "roots"  // Box, Text: a part of PEM certificates that sign hosts', beside the system's, before OpOpen
 	OpPort   Op = "port"   // Box, Port, with its listening socket: serve that, too
 	OpUnport Op = "unport" // Box, ID: listen at no port any more; answered with OpDone
 	OpUpdate Op = "update" // Box, Opening: the rules have changed
@@ -64,7 +65,6 @@ type Opening struct {
 	Connections int                 `json:"connections,omitempty"` // at a time, of this sandbox alone; 0: the bounds of the agent
 	Secure      bool                `json:"secure,omitempty"`      // certificates are signed
 	Upstream    string              `json:"upstream,omitempty"`    // HOST:PORT of the company's proxy
-	Roots       string              `json:"roots,omitempty"`       // PEM certificates that sign hosts', beside the system's
 	Limited     bool                `json:"limited,omitempty"`     // there is a limit of bytes
 	Credentials []egress.Credential `json:"credentials,omitempty"`
 }
