@@ -197,12 +197,33 @@ func (d *Door) Close() {
 // died is the cause of the ends of connections whose process has died.
 const died = "the agent's process has ended: what has moved is unknown"
 
+// refuse closes the connections that wait, and those of the next moment: a client of a network without a process gets an error.
+func (d *Door) refuse() {
+	end := time.Now().Add(retryTime)
+	d.mu.Lock()
+	l, ok := d.listener.(*net.TCPListener)
+	d.mu.Unlock()
+	if !ok || l.SetDeadline(end) != nil { // it has ended with the sandbox
+		select {
+		case <-d.ctx.Done():
+		case <-time.After(retryTime):
+		}
+		return
+	}
+	defer context.AfterFunc(d.ctx, func() { _ = l.SetDeadline(time.Unix(1, 0)) })() // it fails on a closed socket alone
+	for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+		c.Close()
+	}
+	_ = l.SetDeadline(time.Time{})
+}
+
 // retryTime is the time between two starts of a process that fail.
 const retryTime = time.Second
 
 // run serves the door, by the process p or from the first connection on, until its end.
 func (d *Door) run(p *process) {
 	defer close(d.done)
+	said := "" // of the last error
 	for {
 		var err error
 		if p == nil {
@@ -223,13 +244,11 @@ func (d *Door) run(p *process) {
 				p = nil
 				continue
 			}
-			if !errors.Is(err, errOver) && d.ctx.Err() == nil {
+			if text := err.Error(); !errors.Is(err, errOver) && d.ctx.Err() == nil && text != said {
 				d.set.Logger.Error("network", "sandbox", d.o.Box, "err", err)
+				said = text
 			}
-			select {
-			case <-d.ctx.Done():
-			case <-time.After(retryTime):
-			}
+			d.refuse()
 			p = nil
 			continue
 		}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net"
 	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -130,4 +132,24 @@ func TestAttackAgentList(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAgentMissing: where the program is not installed a client's connection ends, and the error is logged once.
+func TestAgentMissing(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	var lines strings.Builder
+	s := &Set{Logger: slog.New(slog.NewTextHandler(&lines, nil))}
+	d := s.Open(Opening{Of: "a", Box: "box", Listener: l, Tenant: egress.Tenant{Agent: "a", Rules: func() egress.Rules { return nil }}})
+	for range 3 {
+		c, err := net.Dial("tcp", l.Addr().String())
+		require.NoError(t, err)
+		_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		_, err = c.Read(make([]byte, 1))
+		assert.ErrorIs(t, err, io.EOF)
+		c.Close()
+	}
+	d.Close()
+	assert.Equal(t, 1, strings.Count(lines.String(), "scopefs-agent"), lines.String())
 }
