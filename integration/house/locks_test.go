@@ -624,6 +624,7 @@ func (c *lockCheck) findings() (all []finding) {
 
 // locksOfEffects are the locks under which an effect is waited for, and why no other agent or client waits for them.
 var locksOfEffects = map[string]string{
+	"internal/agentproc.Door.updating": "of one sandbox; who waits for an update of its own, a reload, waits a second",
 	"internal/session.client.starting": "of one client: its calls need the sandbox that is being started",
 	"internal/view.spool.mu":           "of one view: who waits needs the view's events in the log, too",
 	"internal/daemon.Daemon.reloading": "reloads of the operator, one after another",
