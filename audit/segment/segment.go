@@ -56,7 +56,7 @@ func (s Segment) Name() string {
 
 // List returns the segments in root, in order. If a segment exists both compressed and uncompressed, it returns the
 // compressed one, which has its name only when it is complete. A segment that is compressed meanwhile is there: readdir(3) may show
-// neither of its names, and then its number is missing among the others, or before them.
+// neither of its names, and then its number is missing among the others, before them or after.
 func List(root *os.Root) ([]Segment, error) {
 	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
@@ -77,6 +77,14 @@ func List(root *os.Root) ([]Segment, error) {
 		return a.Number - b.Number
 	})
 	found = slices.CompactFunc(found, func(a, b Segment) bool { return a.Number == b.Number })
+	for more := len(found) > 0; more; {
+		next, err := find(root, found[len(found)-1].Number+1)
+		if more = err == nil; more {
+			found = append(found, next)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
 	for i := len(found) - 1; i >= 0; i-- {
 		for n := found[i].Number - 1; n > 0 && (i == 0 || n > found[i-1].Number); n-- {
 			missed, err := find(root, n)
