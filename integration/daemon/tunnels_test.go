@@ -100,7 +100,7 @@ func connections(h *harness.Host, agent string) (ends []audit.Event) {
 	return ends
 }
 
-// agentProcesses returns the processes of a daemon's agents that have used the network, of which there are so many.
+// agentProcesses returns the processes of a daemon's agents that have used the network. It fails the test unless there are n.
 func agentProcesses(h *harness.Host, n int) []int {
 	all := harness.ChildrenOf(h.Cmd.Process.Pid, "scopefs-agent")
 	require.Len(h.T, all, n)

@@ -108,10 +108,10 @@ func limited(limit time.Duration, memory bool, program string, args []string) in
 	}
 }
 
-// memorySize is the size of the disk of mountMemory, of which memory holds what tests have written.
+// memorySize is the size of the disk of mountMemory. Memory holds the part of it that tests have written.
 const memorySize = 8 << 30
 
-// mountMemory mounts an ext4 with a journal on a directory, whose disk is a file in memory that shrinks as files are removed. Inodes, names and links behave as on a disk, and
+// mountMemory mounts an ext4 with a journal on a directory. Its disk is a file in memory that shrinks as files are removed. Inodes, names and links behave as on a disk, and
 // fsync costs little. An ext4 without a journal, which virtual machines often have, searches all inodes removed in the last minutes before
 // it makes one: a tenth of the processor time of all tests. Where the host has no loop devices or too little memory, the directory stays on
 // the disk.

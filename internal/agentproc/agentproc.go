@@ -16,8 +16,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -381,14 +383,12 @@ func (s *Set) forget(p *process) {
 	}
 }
 
-func (s *Set) stop() (all []*process) {
+// stop returns the processes. None starts any more.
+func (s *Set) stop() []*process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over = true
-	for _, p := range s.all {
-		all = append(all, p)
-	}
-	return all
+	return slices.Collect(maps.Values(s.all))
 }
 
 // each calls do for the processes that run, and waits.
@@ -413,10 +413,7 @@ func (s *Set) Leave() { each(s.stop(), (*process).leave) }
 // Settle ends what an earlier daemon has left of sandboxes that nobody has adopted. The tenant records the ends.
 func (s *Set) Settle(tenant egress.Tenant) {
 	s.mu.Lock()
-	all := make([]*process, 0, len(s.all))
-	for _, p := range s.all {
-		all = append(all, p)
-	}
+	all := slices.Collect(maps.Values(s.all))
 	s.mu.Unlock()
 	tenant.Rules = func() egress.Rules { return nil }
 	each(all, func(p *process) {

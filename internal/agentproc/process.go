@@ -76,7 +76,8 @@ type held struct {
 }
 
 func newProcess(s *Set, of string) *process {
-	return &process{set: s, of: of, key: []byte(random.Text()), started: make(chan struct{}), gone: make(chan struct{}), boxes: map[string]*Door{}, left: map[string]*remnant{},
+	return &process{set: s, of: of, key: []byte(random.Text()), started: make(chan struct{}), gone: make(chan struct{}),
+		boxes: map[string]*Door{}, left: map[string]*remnant{},
 		flying: map[uint64]context.CancelFunc{}, waiting: map[uint64]chan struct{}{}}
 }
 
@@ -254,7 +255,8 @@ func (p *process) request(msg wire.Message, received []*os.File) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	given := len(received) // of a request that does not wait
-	if p.flying[msg.ID] != nil || len(p.flying) >= maxFlying || given > 1 || given == 1 && msg.Request.Op != egress.OpPeer || msg.Request.Check() != nil {
+	if p.flying[msg.ID] != nil || len(p.flying) >= maxFlying || given > 1 || given == 1 && msg.Request.Op != egress.OpPeer ||
+		msg.Request.Check() != nil {
 		discard(received)
 		return errNonsense
 	}
@@ -289,7 +291,7 @@ func (p *process) answer(ctx context.Context, msg wire.Message, received []*os.F
 	if made != nil {
 		defer made.Close()
 	}
-	defer func() { // when the reply is sent: who reads none makes no more requests
+	defer func() { // once the reply is sent: a process that reads no replies can make no more requests
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		delete(p.flying, msg.ID)

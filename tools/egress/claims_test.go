@@ -14,6 +14,7 @@ import (
 	"github.com/scopefs/scopefs/audit"
 	"github.com/scopefs/scopefs/internal/credential"
 	"github.com/scopefs/scopefs/scope"
+	"github.com/scopefs/scopefs/scope/network"
 )
 
 // tenant changes what the Monitor has of its tenant.
@@ -200,4 +201,27 @@ func TestAttackMonitorDials(t *testing.T) {
 		}
 	}
 	assert.Less(t, made, 50)
+}
+
+// TestMonitorUpstreamGone: a request that an earlier daemon has admitted for its upstream proxy is refused by one that has none.
+func TestMonitorUpstreamGone(t *testing.T) {
+	tenant := Tenant{Agent: "a", Session: "s", Rules: func() Rules {
+		rules, _ := network.Compile(network.Spec{Allow: []network.HostRule{{Host: "up.example", Ports: []uint16{80}}}})
+		return rules
+	}, Record: func(context.Context, audit.Event) error { return nil }}
+	before := NewMonitor(Options{Dialer: Dialer{Upstream: &Upstream{Address: "127.0.0.1:1"}}}, tenant, func(uint64) {})
+	before.Seal([]byte("key"))
+	c := Case{ID: 1, Op: "request", Host: "up.example", Port: 80, Scheme: "http", Method: "GET", Path: "/"}
+	r, _, err := before.Answer(t.Context(), Request{Op: OpAdmit, Case: c}, nil)
+	require.NoError(t, err)
+	require.True(t, r.Admitted.Upward)
+	next := NewMonitor(Options{}, tenant, func(uint64) {})
+	next.Seal([]byte("key"))
+	require.NoError(t, next.Continue([]Item{{Case: c, State: r.Admitted.State}}))
+	for _, op := range []Op{OpUpward, OpUpstream} {
+		r, made, err := next.Answer(t.Context(), Request{Op: op, Case: Case{ID: 1}}, nil)
+		require.NoError(t, err, op)
+		assert.NotNil(t, r.Refusal, op)
+		assert.Nil(t, made, op)
+	}
 }

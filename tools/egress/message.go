@@ -136,8 +136,9 @@ type state struct {
 	Kind   scope.Kind    `json:"kind"`
 	Route  network.Route `json:"route,omitzero"`
 	Secret string        `json:"secret,omitempty"`
-	Asked  bool          `json:"asked,omitempty"` // the operator has approved it
-	Seal   []byte        `json:"seal,omitempty"`  // see Monitor.Seal
+	Upward bool          `json:"upward,omitempty"` // the upstream proxy connects to the host
+	Asked  bool          `json:"asked,omitempty"`  // the operator has approved it
+	Seal   []byte        `json:"seal,omitempty"`   // see Monitor.Seal
 }
 
 func (r *refusal) wire() *Refusal {

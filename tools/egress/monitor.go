@@ -119,7 +119,7 @@ func (m *Monitor) Continue(all []Item) error {
 			!hmac.Equal(was.Seal, m.seal(item.Case, was)) || !m.put(a) {
 			return errNonsense
 		}
-		a.remote, a.route, a.secret = item.Remote, was.Route, was.Secret
+		a.remote, a.route, a.secret, a.upward = item.Remote, was.Route, was.Secret, was.Upward
 		a.decision.Rule, a.decision.Kind = was.Rule, was.Kind
 		if was.Asked { // of an approval that has ended the wait for its end ends at once
 			a.question = Question{a.host, a.port, a.method, a.path, was.Rule}
@@ -313,7 +313,7 @@ func (m *Monitor) decideCase(ctx context.Context, q Request) (r Reply, _ net.Con
 		}
 		a.spent = nil
 		m.hold(a, func() { m.stop(a.id) })
-		kept := state{Rule: a.decision.Rule, Kind: a.decision.Kind, Route: a.route, Secret: a.secret, Asked: a.asked.Load()}
+		kept := state{Rule: a.decision.Rule, Kind: a.decision.Kind, Route: a.route, Secret: a.secret, Upward: a.upward, Asked: a.asked.Load()}
 		kept.Seal = m.seal(q.Case, kept)
 		text, _ := json.Marshal(kept) // cannot fail
 		r.Admitted = &Admitted{Rule: a.decision.Rule, Intercept: a.route.Intercept, Upward: a.upward, Local: a.local, Divided: a.divided,

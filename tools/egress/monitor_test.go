@@ -68,7 +68,7 @@ func (k *taken) asks(q Request) (Reply, net.Conn, error) {
 	return r, c, err
 }
 
-// TestAttackMonitor: who has taken an agent's process over gets no connection that the rules do not allow and the log does not have, no
+// TestAttackMonitor: an attacker who has an agent's process gets no connection that the rules deny or the log lacks, no
 // credential but the agent's, and no certificate but for a host. What no process of ours asks is an error, which ends the process.
 func TestAttackMonitor(t *testing.T) {
 	a := Case{ID: 1, Op: "connect", Host: "a.example", Port: 443}

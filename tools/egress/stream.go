@@ -97,7 +97,7 @@ func changed() *refusal {
 }
 
 func (t *tenancy) dialUpstream(ctx context.Context, a *access) (socket, error) {
-	if !t.holds(a) || !a.upward {
+	if !t.holds(a) || !a.upward || t.dialer.Upstream == nil { // the next daemon may have none
 		return nil, changed()
 	}
 	c, err := t.dialer.Upstream.dial(ctx)
@@ -108,6 +108,9 @@ func (t *tenancy) dialUpstream(ctx context.Context, a *access) (socket, error) {
 }
 
 func (t *tenancy) checkUpward(ctx context.Context, a *access) error {
+	if t.dialer.Upstream == nil {
+		return changed()
+	}
 	return t.dialer.Upstream.check(ctx, &t.dialer, a.host)
 }
 
