@@ -613,6 +613,23 @@ func TestLimitsHoldForView(t *testing.T) {
 	assert.Empty(t, left)
 }
 
+// TestLimitsHoldForNetwork: the process of an agent's network is in the agent's group, and goes with it.
+func TestLimitsHoldForNetwork(t *testing.T) {
+	s := newHostOf(t)
+	h := harness.LayOut(t, map[string]string{"loud": "limits: {memory: 256MiB}\n" + s.reaches("")})
+	h.Start()
+	h.Must("run", "-T", "loud", "--", "bash", "-c", byConnect)
+	s.next()
+	pid := agentProcesses(h, 1)[0]
+	groups, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	require.NoError(t, err)
+	assert.Contains(t, string(groups), "-loud/view")
+	h.Must("down", "loud")
+	agentProcesses(h, 0)
+	left, _ := filepath.Glob("/sys/fs/cgroup/*/scopefs-" + strconv.Itoa(h.Cmd.Process.Pid) + "-*-loud")
+	assert.Empty(t, left)
+}
+
 // TestWorkerOutOfMemory: a call of a file tool whose process the kernel killed says so.
 func TestWorkerOutOfMemory(t *testing.T) {
 	h := harness.LayOut(t, map[string]string{"a": "limits: {memory: 32MiB}"})

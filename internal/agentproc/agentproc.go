@@ -52,6 +52,7 @@ type Opening struct {
 	Listener net.Listener             // of the sandbox's proxy
 	Ports    []egress.Port            // their listeners are the Door's
 
+	Started     func(pid int)  // of a process that has started for the sandbox: it is to be in its agent's control group; nil: it has none
 	Options     egress.Options // Dialer, CA, and Limits.Approve
 	Roots       string         // PEM certificates that sign hosts', beside the system's
 	Connections int            // at a time, of this sandbox alone; 0: the bounds of the agent
@@ -202,14 +203,21 @@ const died = "the agent's process has ended: what has moved is unknown"
 // refuse closes the connections that wait, and those of the next moment: a client of a network without a process gets an error.
 func (d *Door) refuse() {
 	end := time.Now().Add(retryTime)
-	d.mu.Lock()
-	l, ok := d.listener.(*net.TCPListener)
-	d.mu.Unlock()
-	if !ok || l.SetDeadline(end) != nil { // it has ended with the sandbox
-		select {
-		case <-d.ctx.Done():
-		case <-time.After(retryTime):
+	var all sync.WaitGroup
+	for _, l := range d.listening() {
+		if l, ok := l.(*net.TCPListener); ok {
+			all.Go(func() { d.refuseAt(l, end) })
 		}
+	}
+	all.Wait()
+	select { // the listeners may have ended with the sandbox
+	case <-d.ctx.Done():
+	case <-time.After(time.Until(end)):
+	}
+}
+
+func (d *Door) refuseAt(l *net.TCPListener, end time.Time) {
+	if l.SetDeadline(end) != nil {
 		return
 	}
 	defer context.AfterFunc(d.ctx, func() { _ = l.SetDeadline(time.Unix(1, 0)) })() // it fails on a closed socket alone
@@ -217,6 +225,17 @@ func (d *Door) refuse() {
 		c.Close()
 	}
 	_ = l.SetDeadline(time.Time{})
+}
+
+// listening returns the listening sockets.
+func (d *Door) listening() []net.Listener {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := []net.Listener{d.listener}
+	for _, p := range d.ports {
+		all = append(all, p.Listener)
+	}
+	return all
 }
 
 // retryTime is the time between two starts of a process that fail.
@@ -233,7 +252,7 @@ func (d *Door) run(p *process) {
 				d.closePorts()
 				return
 			}
-			if p, err = d.set.process(d.o.Of); err == nil {
+			if p, err = d.set.process(d.o); err == nil {
 				err = p.open(d)
 			}
 		}
@@ -289,12 +308,7 @@ func (d *Door) closePorts() {
 
 // await returns true when a connection waits, and false when the door is closed.
 func (d *Door) await() bool {
-	d.mu.Lock()
-	all := []net.Listener{d.listener}
-	for _, p := range d.ports {
-		all = append(all, p.Listener)
-	}
-	d.mu.Unlock()
+	all := d.listening()
 	some := make(chan struct{}, len(all))
 	var watching sync.WaitGroup
 	var files []*os.File
@@ -347,25 +361,25 @@ var (
 	errEnded = errors.New("the agent's process has ended")
 )
 
-// process returns the process of an agent, and starts it if need be.
-func (s *Set) process(of string) (*process, error) {
+// process returns the process for a sandbox, and starts it if need be.
+func (s *Set) process(o Opening) (*process, error) {
 	s.mu.Lock()
 	if s.over {
 		s.mu.Unlock()
 		return nil, errOver
 	}
-	p := s.all[of]
+	p := s.all[o.Of]
 	first := p == nil
 	if first {
-		p = newProcess(s, of)
+		p = newProcess(s, o.Of)
 		if s.all == nil {
 			s.all = map[string]*process{}
 		}
-		s.all[of] = p
+		s.all[o.Of] = p
 	}
 	s.mu.Unlock()
 	if first {
-		p.err = p.start()
+		p.err = p.start(o.Started)
 		close(p.started)
 		if p.err != nil {
 			s.forget(p)
@@ -402,6 +416,19 @@ func each(all []*process, do func(*process)) {
 		})
 	}
 	wait.Wait()
+}
+
+// Rest ends a process that serves nothing, if it is there, and has not waited its minute.
+func (s *Set) Rest(of string) {
+	s.mu.Lock()
+	p := s.all[of]
+	s.mu.Unlock()
+	if p == nil {
+		return
+	}
+	if <-p.started; p.err == nil {
+		p.rest()
+	}
 }
 
 // Close ends all processes. The doors are closed.

@@ -134,16 +134,21 @@ func TestAttackAgentList(t *testing.T) {
 	}
 }
 
-// TestAgentMissing: where the program is not installed a client's connection ends, and the error is logged once.
+// TestAgentMissing: where the program is not installed a client's connection ends, also one to a port, and the error is logged once.
 func TestAgentMissing(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
+	listen := func() net.Listener {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		t.Cleanup(func() { l.Close() })
+		return l
+	}
+	l, port := listen(), listen()
 	var lines strings.Builder
 	s := &Set{Logger: slog.New(slog.NewTextHandler(&lines, nil))}
-	d := s.Open(Opening{Of: "a", Box: "box", Listener: l, Tenant: egress.Tenant{Agent: "a", Rules: func() egress.Rules { return nil }}})
-	for range 3 {
-		c, err := net.Dial("tcp", l.Addr().String())
+	d := s.Open(Opening{Of: "a", Box: "box", Listener: l, Ports: []egress.Port{{Way: egress.Published, Listener: port}},
+		Tenant: egress.Tenant{Agent: "a", Rules: func() egress.Rules { return nil }}})
+	for _, to := range []net.Listener{l, port, l, port} {
+		c, err := net.Dial("tcp", to.Addr().String())
 		require.NoError(t, err)
 		_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
 		_, err = c.Read(make([]byte, 1))

@@ -84,8 +84,8 @@ func newProcess(s *Set, of string) *process {
 // processors bounds the threads of a process that run Go code.
 const processors = 4
 
-// start starts the process.
-func (p *process) start() (err error) {
+// start starts the process, and calls started while it gets ready.
+func (p *process) start(started func(pid int)) (err error) {
 	var own []*os.File
 	defer func() {
 		if err != nil {
@@ -118,6 +118,9 @@ func (p *process) start() (err error) {
 		return err
 	}
 	go func() { _ = cmd.Wait() }()
+	if started != nil {
+		started(cmd.Process.Pid)
+	}
 	if fd < 0 {
 		_ = cmd.Process.Kill()
 		return errors.New("the kernel has no pidfd")

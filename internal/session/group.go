@@ -71,7 +71,15 @@ func (a *Agent) Limit(def *agents.Definition, pid int) (outOfMemory func() bool)
 	return func() bool { return group.ViewKills() > before }
 }
 
+// limitProcess moves the agent's process to the agent's group, which its sandboxes have made.
+func (a *Agent) limitProcess(pid int) {
+	if err := a.group.now().AddView(pid); err != nil {
+		a.Logger.Warn("the agent's limits do not hold for the process of its network", "agent", a.id, "err", err)
+	}
+}
+
 // DropGroup removes the agent's control group if no process is left in it. The next daemon removes one that cannot be removed now.
 func (a *Agent) DropGroup() {
+	a.Networks.Rest(string(a.id))
 	_ = a.group.drop().Remove()
 }

@@ -264,7 +264,7 @@ func (n *network) opening(box *Sandbox, p Purpose, ports ...egress.Port) agentpr
 		}
 	}
 	o := agentproc.Opening{Of: string(n.agent.id), Box: box.Name, Init: box.Init, Listener: box.Listener(), Ports: ports, Tenant: tenant,
-		Share: n.agent.share}
+		Share: n.agent.share, Started: n.agent.limitProcess}
 	n.agent.outward(&o)
 	o.Options.Limits.Approve, o.Options.Dialer.Local = approveTime, n.reach
 	if n.kind == hosts.None {

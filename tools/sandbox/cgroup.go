@@ -273,7 +273,7 @@ func (c *Groups) Agent(agent scope.ID, l Limits) (*Group, error) {
 	return g, nil
 }
 
-// AddView moves the process of the agent's view into the group. The kernel kills it last
+// AddView moves the process of the agent's view, or another one of ours for the agent, into the group. The kernel kills it last
 // when the agent is out of memory: without it nothing of the agent works.
 func (g *Group) AddView(pid int) error {
 	if g == nil {
