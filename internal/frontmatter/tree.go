@@ -160,12 +160,12 @@ func (r *reader) line() int {
 
 // text returns a text of at most most bytes, which is UTF-8.
 func (r *reader) text(most int) string {
-	n := r.number(min(most, len(r.data)))
-	s := string(r.data[:n])
-	if !utf8.ValidString(s) {
+	n := r.number(most)
+	if n > len(r.data) || !utf8.Valid(r.data[:n]) {
 		r.fail()
 		return ""
 	}
+	s := string(r.data[:n])
 	r.data = r.data[n:]
 	return s
 }

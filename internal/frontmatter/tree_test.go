@@ -67,6 +67,7 @@ func TestFormHostile(t *testing.T) {
 		"a huge count":   list(1 << 40),
 		"a huge text":    form{formScalar}.text("!!str").number(1).number(1 << 60),
 		"a count beyond": list(3),
+		"a text cut off": form{formScalar}.text("!!str").number(1).number(1),
 		"an endless one": {formList, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
 		"no tag":         form{formScalar}.text("").number(1).text("a"),
 		"a long tag":     form{formScalar}.text(strings.Repeat("x", maxTag+1)).number(1).text("a"),
