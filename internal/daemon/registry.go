@@ -55,15 +55,6 @@ func (d *Daemon) Agent(id scope.ID) (*agent.Agent, error) {
 	return nil, err
 }
 
-// member returns the agent of an id, or why there is none.
-func (d *Daemon) member(id scope.ID) (*session.Agent, error) {
-	a, err := d.Agent(id)
-	if err != nil {
-		return nil, err
-	}
-	return a.Agent, nil
-}
-
 // all returns all agents.
 func (d *Daemon) all() []*agent.Agent {
 	d.mu.Lock()
