@@ -118,36 +118,54 @@ func TestOpenedTooLate(t *testing.T) {
 	}
 }
 
-// TestCheckpointWhileMoved: a client closes and moves a file while a checkpoint keeps it. The history knows how the file was left.
-func TestCheckpointWhileMoved(t *testing.T) {
-	base := t.TempDir()
-	v, s, _ := keptView(t, base, nothing{})
-	defer s.Close()
-	f := filepath.Join(base, "tree/f")
-	text := bytes.Repeat([]byte("before"), history.MaxCopy/6) // the copy takes a while
-	require.NoError(t, os.WriteFile(f, text, 0o644))
-	in := fuse.OpenIn{InHeader: lookedUp(t, v, "f"), Flags: unix.O_WRONLY}
-	var out fuse.OpenOut
-	require.Equal(t, fuse.OK, v.Open(nil, &in, &out))
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_, err := s.Checkpoint("p", "", v.Hooks())
-		assert.NoError(t, err)
-	}()
-	require.Eventually(t, func() bool {
-		copies, err := filepath.Glob(filepath.Join(base, "kept/*/1")) // the first is of Open
-		return err == nil && len(copies) == 2
-	}, time.Minute, time.Millisecond)
+// TestClosedWhileKept: a client closes a file, and moves it, while another request keeps it. The history knows how the file was left.
+func TestClosedWhileKept(t *testing.T) {
 	head := fuse.InHeader{NodeId: fuse.FUSE_ROOT_ID}
-	h := v.files.get(out.Fh)
-	h.keep.Left(h.node.ident(), h.file.Stat) // as close does after the reply
-	require.Equal(t, fuse.OK, v.Rename(nil, &fuse.RenameIn{InHeader: head, Newdir: head.NodeId}, "f", "g"))
-	<-ended
-	r, err := s.Undo(t.Context(), history.Selection{Checkpoint: "p"}, history.Hooks{})
-	require.NoError(t, err)
-	assert.Empty(t, r.Conflicts)
-	now, err := os.ReadFile(f)
-	require.NoError(t, err)
-	assert.True(t, bytes.Equal(text, now))
+	checkpoint := func(s *history.Store, hooks history.Hooks) {
+		_, err := s.Checkpoint("p", "", hooks)
+		assert.NoError(t, err)
+	}
+	for name, test := range map[string]struct {
+		keep, closed func(v *View, s *history.Store)
+	}{
+		"by a checkpoint": {func(v *View, s *history.Store) { checkpoint(s, v.Hooks()) }, func(v *View, _ *history.Store) {
+			require.Equal(t, fuse.OK, v.Rename(nil, &fuse.RenameIn{InHeader: head, Newdir: head.NodeId}, "f", "g"))
+		}},
+		"by a removal": {func(v *View, s *history.Store) {
+			checkpoint(s, history.Hooks{})
+			assert.Equal(t, fuse.OK, v.Unlink(nil, &head, "f"))
+		}, func(*View, *history.Store) {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := t.TempDir()
+			v, s, _ := keptView(t, base, nothing{})
+			defer s.Close()
+			f := filepath.Join(base, "tree/f")
+			text := bytes.Repeat([]byte("before"), history.MaxCopy/6) // the copy takes a while
+			require.NoError(t, os.WriteFile(f, text, 0o644))
+			in := fuse.OpenIn{InHeader: lookedUp(t, v, "f"), Flags: unix.O_WRONLY}
+			var out fuse.OpenOut
+			require.Equal(t, fuse.OK, v.Open(nil, &in, &out))
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				test.keep(v, s)
+			}()
+			require.Eventually(t, func() bool {
+				copies, err := filepath.Glob(filepath.Join(base, "kept/*/1")) // the first is of Open
+				return err == nil && len(copies) == 2
+			}, time.Minute, time.Millisecond)
+			h, _ := v.files.remove(out.Fh)
+			h.keep.Left(h.node.ident(), h.file.Stat) // as close does after the reply
+			h.file.Close()
+			test.closed(v, s)
+			<-ended
+			r, err := s.Undo(t.Context(), history.Selection{Checkpoint: "p"}, history.Hooks{})
+			require.NoError(t, err)
+			assert.Empty(t, r.Conflicts)
+			now, err := os.ReadFile(f)
+			require.NoError(t, err)
+			assert.True(t, bytes.Equal(text, now))
+		})
+	}
 }

@@ -107,9 +107,15 @@ func (v *View) keepOpen(p *place, st *beneath.Stat) bool {
 	if n == nil || !v.files.holds(n, false) {
 		return false
 	}
-	if v.files.holds(n, true) {
+	if !v.files.holds(n, true) {
+		return true
+	}
+	if f, ok := v.files.reach(n, false, false); ok {
+		p.keep.Begin(st.ID(), false) // its clients may close it now
 		// After an error the kept file itself has the content.
 		_ = p.keep.Content(p.path(), st, func() (beneath.File, error) { return v.root.Open(p.path(), unix.O_RDONLY, st.ID()) })
+		p.keep.Left(st.ID(), f.Stat)
+		f.Close()
 	}
 	return true
 }
@@ -197,7 +203,7 @@ func (v *View) keepNow(n *node, rel string, w *history.Writer) {
 		w.Lost(rel, "it is large, and a program had it open")
 		return
 	}
-	w.Begin(n.ident(), false)
+	w.Begin(n.ident(), false) // as in keepOpen
 	err = w.Content(rel, &st, func() (beneath.File, error) { return v.root.Open(rel, unix.O_RDONLY, n.ident()) })
 	if err != nil {
 		w.Lost(rel, err.Error())
