@@ -26,7 +26,8 @@ func (v *View) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) 
 	if flags&unix.O_ACCMODE != unix.O_RDONLY || flags&unix.O_TRUNC != 0 {
 		op = scope.OpOpenWrite
 	}
-	err := v.on(request{head: &in.InHeader, op: op, light: flags&fmodeExec == 0, cancel: cancel}, func(p *place) error {
+	light := flags&fmodeExec == 0 && (op == scope.OpOpen || v.opt.History == nil)
+	err := v.on(request{head: &in.InHeader, op: op, light: light, cancel: cancel}, func(p *place) error {
 		judged := op == scope.OpOpenWrite && v.judged(p.node) != 0
 		switch {
 		case judged && p.stat.Nlink > 1:
@@ -51,7 +52,7 @@ func (v *View) Open(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) 
 		switch {
 		case err != nil:
 			v.files.release()
-			p.keep.Left(p.node.ident(), func() (beneath.Stat, error) { return v.root.Stat(p.rel) })
+			p.keep.Left(p.node.ident(), p.obj.Stat) // a client may have moved or removed it
 		case !h.writes:
 			p.keep.Left(p.node.ident(), h.file.Stat)
 		}

@@ -107,9 +107,15 @@ func (v *View) keepOpen(p *place, st *beneath.Stat) bool {
 	if n == nil || !v.files.holds(n, false) {
 		return false
 	}
-	if v.files.holds(n, true) {
+	if !v.files.holds(n, true) {
+		return true
+	}
+	if f, ok := v.files.reach(n, false, false); ok {
+		p.keep.Begin(st.ID(), false) // its clients may close it now
 		// After an error the kept file itself has the content.
 		_ = p.keep.Content(p.path(), st, func() (beneath.File, error) { return v.root.Open(p.path(), unix.O_RDONLY, st.ID()) })
+		p.keep.Left(st.ID(), f.Stat)
+		f.Close()
 	}
 	return true
 }
@@ -176,25 +182,33 @@ func (v *View) keepWrite(head *fuse.InHeader, h *handle, off, end int64) error {
 // keepWritten keeps the content of the files that clients have open for writing: the kernel may write them past the view.
 func (v *View) keepWritten() {
 	for n, w := range v.files.writers() {
-		rel, ok := v.nodes.newest(n)
-		if !ok {
-			continue // it has no name to come back to
+		if rel, ok := v.nodes.newest(n); ok { // else it has no name to come back to
+			v.keepNow(n, rel, w)
 		}
-		st, err := v.root.Stat(rel)
-		if err != nil || st.ID() != n.ident() {
-			continue
-		}
-		if v.opt.History.Large(int64(st.Size)) && v.files.backed(n) {
-			w.Lost(rel, "it is large, and a program had it open")
-			continue
-		}
-		w.Begin(n.ident(), false) // its client may close it now
-		err = w.Content(rel, &st, func() (beneath.File, error) { return v.root.Open(rel, unix.O_RDONLY, n.ident()) })
-		if err != nil {
-			w.Lost(rel, err.Error())
-		}
-		w.Left(n.ident(), func() (beneath.Stat, error) { return v.root.Stat(rel) })
 	}
+}
+
+// keepNow keeps the content of a file that a client has open for writing. The client may close and move it meanwhile.
+func (v *View) keepNow(n *node, rel string, w *history.Writer) {
+	obj, err := v.root.Object(rel)
+	if err != nil {
+		return
+	}
+	defer obj.Close()
+	st, err := obj.Stat()
+	switch {
+	case err != nil || st.ID() != n.ident():
+		return
+	case v.opt.History.Large(int64(st.Size)) && v.files.backed(n):
+		w.Lost(rel, "it is large, and a program had it open")
+		return
+	}
+	w.Begin(n.ident(), false) // as in keepOpen
+	err = w.Content(rel, &st, func() (beneath.File, error) { return v.root.Open(rel, unix.O_RDONLY, n.ident()) })
+	if err != nil {
+		w.Lost(rel, err.Error())
+	}
+	w.Left(n.ident(), obj.Stat)
 }
 
 // keepAll is for what changes anything up to the end of a file.

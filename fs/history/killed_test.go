@@ -262,6 +262,37 @@ func killedChild(t *testing.T, base string) {
 	}
 }
 
+// TestUndoUnknown: the reason for which a file stays that was open when the view was killed is that of all names that stay with it.
+func TestUndoUnknown(t *testing.T) {
+	const unknown = "how it was left is not known: the view ended while a program had it open"
+	c := newClient(t)
+	c.host("one", "before")
+	c.mkdir("d")
+	_, err := c.store.Checkpoint("p", "", Hooks{})
+	require.NoError(t, err)
+	c.create("two", "open")
+	require.NoError(t, c.rename("one", "two", unix.RENAME_EXCHANGE))
+	require.NoError(t, c.rename("one", "three", 0))
+	require.NoError(t, c.rename("two", "d/two", 0))
+	st, err := c.root.Stat("three")
+	require.NoError(t, err)
+	c.begin("three", st.ID())
+	c.host("three", "written past the view")
+	c.kill()
+	c.open(Options{})
+	c.newObject()
+	c.create("one", "newer")
+	before := state(t, c.dir)
+	r := c.undo(Selection{Checkpoint: "p"})
+	assert.Equal(t, []Problem{{"one", "because of three: " + unknown}, {"three", unknown}, {"two", "because of three: " + unknown}}, r.Conflicts)
+	c.undo(Selection{Undo: true})
+	assert.Equal(t, withoutTimes(before), withoutTimes(state(t, c.dir)))
+	c.undo(Selection{Checkpoint: "p", Force: true})
+	assert.Equal(t, "before", c.read("one"))
+	assert.True(t, c.has("written past the view"))
+	assert.True(t, c.has("newer"))
+}
+
 // TestUndoSkips: what others have made of a directory that comes back stays, and nothing comes into it.
 func TestUndoSkips(t *testing.T) {
 	c := newClient(t)

@@ -99,7 +99,7 @@ func (s *Store) replayBut(stays map[string]string, found *selected, hooks Hooks)
 		states: map[beneath.FileID][]*entry{}, current: map[beneath.FileID]*journal.Attr{}, busy: map[beneath.FileID]bool{},
 		before: map[beneath.FileID]*entry{}, where: map[beneath.FileID]string{}, stray: map[beneath.FileID]string{},
 		content: map[beneath.FileID]*entry{}, later: map[beneath.FileID][]*entry{}, beside: map[beneath.FileID]bool{},
-		plan: Plan{Steps: []Step{}, Conflicts: []Problem{}, Unkept: []Problem{}},
+		causes: map[beneath.FileID]string{}, plan: Plan{Steps: []Step{}, Conflicts: []Problem{}, Unkept: []Problem{}},
 	}
 	for i := range found.records {
 		e := &found.records[i]
@@ -162,11 +162,26 @@ func (w *world) block(id beneath.FileID, why string) {
 	}
 }
 
-// conflict notes that a record is not inverted, and blocks its objects.
+// becauseOf begins the reason of a conflict that the conflict of another path causes.
+const becauseOf = "because of "
+
+// conflict notes that a record is not inverted, and blocks its object. What comes back no more because of that has the same reason.
 func (w *world) conflict(e *entry, rel, why string) {
+	why = strings.TrimPrefix(why, becauseOf+rel+": ")
+	cause := why
+	if !strings.HasPrefix(cause, becauseOf) {
+		cause = becauseOf + rel + ": " + why
+	}
+	for _, id := range []beneath.FileID{e.Object, e.Other} {
+		if id = w.same(id); id != (beneath.FileID{}) {
+			w.causes[id] = cmp.Or(w.causes[id], cause)
+		}
+	}
+	for _, name := range []string{e.Path, e.second()} {
+		w.failed[name] = cmp.Or(w.failed[name], cause)
+	}
 	w.block(e.Object, why)
 	w.listed[w.same(e.Object)] = true
-	w.failed[e.Path], w.failed[e.second()] = why, why
 	w.problem(&w.plan.Conflicts, rel, why)
 }
 
@@ -184,9 +199,9 @@ func (w *world) expects(e *entry, t thing) string {
 	id := w.same(e.Object)
 	switch {
 	case !t.there:
-		return cmp.Or(w.blocked[id], "it is not there any more")
+		return cmp.Or(w.blocked[id], w.causes[id], "it is not there any more")
 	case t.id != id && w.same(t.id) != id && (w.blocked[id] != "" || !w.refreshed(e, t)):
-		return "another object is there"
+		return w.taken(t)
 	case w.blocked[id] != "":
 		return w.blocked[id]
 	}
@@ -371,8 +386,8 @@ func (w *world) invertMade(e *entry) {
 	} else if !t.there && (w.blocked[id] == "" || w.listed[id]) {
 		return // somebody has removed it already, or its other name is a conflict
 	}
-	if why == "" && t.dir && !w.empty(e.Path) {
-		why = "the directory has files of others"
+	if why == "" && t.dir {
+		why = w.full(e.Path)
 	}
 	if why != "" {
 		w.conflict(e, e.Path, why)
@@ -585,7 +600,7 @@ func (w *world) invertExchanged(e *entry) {
 	a, b := w.at(e.Path), w.at(e.To) // Other and Object
 	why := w.expects(e, b)
 	if why == "" && (!a.there || w.same(a.id) != w.same(e.Other)) {
-		why = "another object is there"
+		why = cmp.Or(w.causes[w.same(e.Other)], w.taken(a))
 	}
 	why = cmp.Or(why, w.blocked[w.same(e.Other)], w.mayMove(a, e.Path, e.To), w.mayMove(b, e.Path, e.To))
 	if why != "" {

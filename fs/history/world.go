@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,9 +21,10 @@ type world struct {
 	kept   map[string]thing  // files that the undo returns to the history, by their paths there
 	moves  []move            // of directories, the latest last
 	stays  map[string]string // why the files at these names stay
-	failed map[string]string // names of records that are not inverted, and why
+	failed map[string]string // names of records that are not inverted, and why: see causes
 
 	blocked  map[beneath.FileID]string        // why an object stays as it is
+	causes   map[beneath.FileID]string        // objects of records that are not inverted: why others do not come back
 	listed   map[beneath.FileID]bool          // blocked objects that plan.Conflicts lists
 	skipped  map[beneath.FileID]bool          // made and removed by one generation, which kept nothing
 	twins    map[string]bool                  // names that one generation has given and removed, without keeping them
@@ -111,14 +113,19 @@ func (w *world) real(rel string) string {
 	return rel
 }
 
+// taken returns why an object cannot have the name of a thing.
+func (w *world) taken(t thing) string {
+	return cmp.Or(w.causes[w.same(t.id)], "another object is there")
+}
+
 // free returns why nothing can be placed at a path.
 func (w *world) free(rel string) string {
-	if w.at(rel).there {
-		return "another object is there"
+	if t := w.at(rel); t.there {
+		return w.taken(t)
 	}
 	if dir := beneath.Parent(rel); dir != "" && !w.at(dir).there {
 		if below := w.below(dir); below == nil || !below.Stat.IsDir() {
-			return "its directory is not there any more"
+			return cmp.Or(w.failed[dir], "its directory is not there any more")
 		}
 	}
 	return ""
@@ -136,25 +143,48 @@ func (w *world) newer(rel string) string {
 
 // empty reports whether a directory would be empty.
 func (w *world) empty(rel string) bool {
+	left, err := w.within(rel)
+	return err == nil && len(left) == 0
+}
+
+// full returns why a directory would not be empty.
+func (w *world) full(rel string) string {
+	left, err := w.within(rel)
+	switch {
+	case err == nil && len(left) == 0:
+		return ""
+	case len(w.causes) > 0: // else no name needs a look
+		for _, name := range left {
+			if why := w.causes[w.same(w.at(name).id)]; why != "" {
+				return why
+			}
+		}
+	}
+	return "the directory has files of others"
+}
+
+// within returns the paths of what would be in a directory.
+func (w *world) within(rel string) (left []string, err error) {
 	for name, t := range w.names {
 		if beneath.Parent(name) == rel && t.there {
-			return false
+			left = append(left, name)
 		}
 	}
 	if w.names[rel].fresh {
-		return true
+		return left, nil
 	}
 	var names []string
-	err := w.store.tree.Lifting(w.real(rel), unix.S_IRWXU, func() (err error) {
+	err = w.store.tree.Lifting(w.real(rel), unix.S_IRWXU, func() (err error) {
 		names, err = w.store.tree.Names(w.real(rel))
 		return err
 	})
 	for _, name := range names {
-		if t, ok := w.names[beneath.Join(rel, name)]; !ok || t.there {
-			return false
+		if _, ok := w.names[beneath.Join(rel, name)]; !ok {
+			left = append(left, beneath.Join(rel, name))
 		}
 	}
-	return err == nil
+	slices.Sort(left)
+	return left, err
 }
 
 // clear drops the names below a path: another directory comes there.
