@@ -22,6 +22,7 @@ const (
 	maxReserve   = 1 << 20
 	reservePart  = 0.01    // of the file system, and of a limit of the agent
 	reservePiece = 8 << 10 // is freed at once: another process may take what the removal leaves
+	maxPieces    = 8       // for one removal
 )
 
 // fill gives the reserve its size, if the file system has room.
@@ -60,8 +61,9 @@ func (s *Store) free() bool {
 	if r.size == 0 || r.file.Truncate(max(0, r.size-reservePiece)) != nil {
 		return false
 	}
-	r.measure(s.opt.Quota)
-	s.crowded(unix.ENOSPC)
+	if r.measure(s.opt.Quota); r.size < maxPieces*reservePiece {
+		s.crowded(unix.ENOSPC)
+	}
 	return true
 }
 
@@ -73,10 +75,13 @@ func (s *Store) openReserve() (err error) {
 	return err
 }
 
-// WithRoom calls do, which removes a name: again, with the reserve, as long as the file system has no room for what the history writes.
+// WithRoom calls do, which removes a name, and again with pieces of the reserve while the file system has no room for what the history writes.
 func (s *Store) WithRoom(do func() error) error {
 	err := do()
-	for s != nil && full(err) && s.free() {
+	for range maxPieces { // more do not help where inodes are missing
+		if s == nil || !full(err) || !s.free() {
+			break
+		}
 		err = do()
 	}
 	return err
