@@ -315,12 +315,13 @@ FUZZ = set -e; grep -rl --include='*_test.go' '^func Fuzz' audit cmd fs internal
 fuzz-short: ## fuzz each target for FUZZCOUNT (2000x) inputs
 	@$(FUZZ)
 
-fuzz: ## fuzz each target for FUZZTIME (10s), then run the models of layers and the history with many seeds (as root, takes two hours)
+fuzz: ## fuzz each target for FUZZTIME (10s), then run the models of layers and the history with many seeds (as root, takes hours)
 	@$(FUZZ)
-	REQUIRE_FUSE=1 SCOPEFS_TEST_BRANCH_SEEDS=10000 SCOPEFS_TEST_BRANCH_KILLS=1000 go test -count=1 -timeout 2h -run '^Test(Model|ModelHost|Kill|MergeKill)$$' ./fs/branch
-	SCOPEFS_TEST_HISTORY_SEEDS=10000 go test -count=1 -timeout 2h -run '^TestModel$$' ./fs/history
-	REQUIRE_FUSE=1 SCOPEFS_TEST_HISTORY_SEEDS=500 go test -count=1 -timeout 1h -run '^TestModel$$' ./integration/history
-	REQUIRE_FUSE=1 SCOPEFS_TEST_HISTORY_CRASHES=300 SCOPEFS_TEST_HISTORY_CUTS=50 go test -count=1 -timeout 1h -run '^Test(Crash|PowerLoss)$$' ./integration/history
+	REQUIRE_FUSE=1 SCOPEFS_TEST_BRANCH_SEEDS=10000 SCOPEFS_TEST_BRANCH_KILLS=1000 go test -count=1 -timeout 6h -run '^Test(Model|ModelHost|ModelUndo|ModelUndoOfSessions|Kill|MergeKill)$$' ./fs/branch
+	SCOPEFS_TEST_HISTORY_SEEDS=10000 SCOPEFS_TEST_HISTORY_KILLS=1000 SCOPEFS_TEST_POINTS=3 go test -count=1 -timeout 2h \
+	  -run '^Test(Model|ModelOthers|UndoKilled|UndoKilledModel|KilledSteps)$$' ./fs/history ./fs/plan
+	REQUIRE_FUSE=1 SCOPEFS_TEST_HISTORY_SEEDS=500 go test -count=1 -timeout 2h -run '^Test(Hold)?Model$$' ./integration/history
+	REQUIRE_FUSE=1 SCOPEFS_TEST_HISTORY_CRASHES=300 SCOPEFS_TEST_HISTORY_CUTS=50 go test -count=1 -timeout 1h -run '^Test(Crash|PowerLoss|HoldPowerLoss)$$' ./integration/history
 
 clean: ## remove build results and the demo's directory
 	rm -rf --one-file-system bin demo

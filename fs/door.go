@@ -109,17 +109,29 @@ func (v *View) in(a request, do func(*place) error) error {
 		if a.op.Mutates() {
 			defer p.node.changes.Add(1) // also after an error, because the kernel keeps its listing then
 			p.keep = v.opt.History.Writer(a.head.Pid)
-			leave, err := v.holdName(&a, &p)
+			var leave func()
+			err := v.withRoom(a.op, func() (err error) {
+				leave, err = v.holdName(&a, &p)
+				return err
+			})
 			if err != nil {
 				return err
 			}
 			defer leave()
 		}
-		if err := do(&p); err != nil {
+		if err := v.withRoom(a.op, func() error { return do(&p) }); err != nil {
 			return v.outcome(&a, p.path(), err)
 		}
 		return nil
 	})
+}
+
+// withRoom calls do: of a removal again, with the reserve of the history, while the file system is full.
+func (v *View) withRoom(op scope.Op, do func() error) error {
+	if op == scope.OpUnlink || op == scope.OpRmdir {
+		return v.opt.History.WithRoom(do)
+	}
+	return do()
 }
 
 // newName reports whether an operation gives an object a name.

@@ -143,7 +143,7 @@ func (r *removal) open(dir beneath.Dir, name string, private bool) (beneath.File
 	defer obj.Close()
 	st, err := obj.Stat()
 	if err == nil && st.Uid == r.owner && st.Mode&0o700 != 0o700 && st.IsDir() {
-		err = obj.Chmod(uint32(st.Mode)&0o7777 | 0o700) // this process may be of an ordinary user
+		err = at.Chmod(obj, name, uint32(st.Mode)&0o7777|0o700) // this process may be of an ordinary user
 	}
 	var f beneath.File
 	if err == nil {

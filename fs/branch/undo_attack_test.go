@@ -31,8 +31,9 @@ func written(t testing.TB, dir string) map[string]string {
 	return all
 }
 
-// TestModelUndoOfSessions makes random changes in a layer by two sessions, and some in the directory. An undo or a redo of one of them loses
-// nothing that the other one has written, and changes nothing in the directory.
+// TestModelUndoOfSessions makes random changes in a layer by two sessions and, with every other seed, some in the directory. An undo or a redo
+// of one of them loses nothing that the other one has written, and changes nothing in the directory. A redo right after the undo gives what
+// was there before, unless the undo had conflicts or the host has changed something.
 func TestModelUndoOfSessions(t *testing.T) { seeds(t, 50, 100, modelSessions) }
 
 func modelSessions(t *testing.T, seed uint64, top string) {
@@ -40,6 +41,7 @@ func modelSessions(t *testing.T, seed uint64, top string) {
 	random := rand.New(rand.NewPCG(seed, 5))
 	base := &player{Rand: random, dir: f.base}
 	one, two := &player{Rand: random, dir: f.merged, next: 1_000_000}, &player{Rand: random, dir: f.merged, next: 2_000_000}
+	host := seed%2 == 0
 	var log []string
 	defer func() {
 		if t.Failed() {
@@ -67,7 +69,7 @@ func modelSessions(t *testing.T, seed uint64, top string) {
 				if p.log != nil {
 					log = append(log, name+": "+p.log[0])
 				}
-				if random.IntN(8) == 0 {
+				if host && random.IntN(8) == 0 {
 					base.log = nil
 					base.play()
 					p.list()
@@ -77,7 +79,8 @@ func modelSessions(t *testing.T, seed uint64, top string) {
 				}
 			}
 		}
-		from := 0 // what session two has written before is not looked at
+		was, differed := tree(t, f.merged), f.diff()
+		from, alone := 0, false // what session two has written before is not looked at
 		for _, sel := range []history.Selection{{Session: "one"}, redo} {
 			before, directory := written(t, f.merged), tree(t, f.base)
 			u := f.undo(sel)
@@ -94,13 +97,19 @@ func modelSessions(t *testing.T, seed uint64, top string) {
 				}
 			}
 			require.Equal(t, directory, tree(t, f.base))
+			if alone { // the redo gives what was there before the undo
+				require.Empty(t, u.Conflicts)
+				requireMerged(t, was, f.merged, "redo %q", u.Steps)
+				require.ElementsMatch(t, differed, f.diff())
+			}
 			if from = two.next; sel.Session != "" {
 				f.tell("session two")
 				two.list()
+				alone = !host && len(u.Conflicts) == 0
 				for range random.IntN(4) {
 					two.log = nil
 					if two.play(); two.log != nil {
-						log = append(log, "two: "+two.log[0])
+						log, alone = append(log, "two: "+two.log[0]), false
 					}
 				}
 			}

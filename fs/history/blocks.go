@@ -120,7 +120,7 @@ func (w *Writer) Blocks(id beneath.FileID, off, end int64) error {
 			err = &RefusedError{err.Error(), errnoOf(err)}
 		}
 		if err != nil {
-			w.store.crowded()
+			w.store.crowded(err)
 			return err
 		}
 	}

@@ -20,6 +20,8 @@
 //	lock                   flock(2) of the process that writes
 //	checkpoints            their times and names
 //	links                  removed names of files that still have other names
+//	reserve                room for what removals take on a full file system
+//	nearly-full            is there once Options.Dropped knows that the oldest generations go next
 //	18a3c0ffee000000.open  a generation that is being written
 //	18a3bfffee000000-2a    a generation that has ended, and keeps 0x2a KiB
 //	  journal              its records, of package journal

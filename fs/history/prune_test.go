@@ -64,6 +64,74 @@ func TestFull(t *testing.T) {
 	}
 }
 
+// TestReserve: on a file system without a free byte removals are kept, also as the first change of a call, until the reserve is used up. What
+// is removed comes back, and with room the reserve.
+func TestReserve(t *testing.T) {
+	need.Root(t, "it mounts a file system")
+	base := t.TempDir()
+	require.NoError(t, unix.Mount("none", base, "tmpfs", 0, "size=20m,nr_inodes=100k"))
+	t.Cleanup(func() { _ = unix.Unmount(base, unix.MNT_DETACH) })
+	c := &client{t: t, dir: filepath.Join(base, "tree"), kept: filepath.Join(base, "history")}
+	require.NoError(t, os.Mkdir(c.dir, 0o755))
+	require.NoError(t, os.Mkdir(c.kept, 0o700))
+	c.open(Options{})
+	defer c.close()
+	const files = 5000
+	for i := range files {
+		c.host(strconv.Itoa(i), "")
+	}
+	require.NoError(t, os.Mkdir(filepath.Join(c.dir, "d"), 0o755))
+	before := state(t, c.dir)
+	fill := filepath.Join(base, "fill")
+	full := func() {
+		f, err := os.OpenFile(fill, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+		require.NoError(t, err)
+		defer f.Close()
+		for size := 1 << 20; size > 0; size /= 2 {
+			for err = nil; err == nil; {
+				_, err = f.Write(make([]byte, size))
+			}
+			require.ErrorIs(t, err, unix.ENOSPC)
+		}
+	}
+	remove := func(i int) error {
+		at := c.place(strconv.Itoa(i))
+		defer at.Dir.Close()
+		st, err := at.Dir.Stat(at.Name)
+		require.NoError(t, err)
+		return c.store.WithRoom(func() error { return c.writer().Unlink(at, &st, false) })
+	}
+	full()
+	c.label = Label{Session: "s", Call: "first"}
+	at := c.place("d")
+	st, err := at.Dir.Stat(at.Name)
+	require.NoError(t, err)
+	require.NoError(t, c.store.WithRoom(func() error { return c.writer().Rmdir(at, &st) }))
+	at.Dir.Close()
+	removed := 0
+	for ; removed < files && err == nil; removed++ {
+		if removed == 100 {
+			c.label.Call = "second"
+		}
+		if err = remove(removed); err != nil {
+			assert.ErrorContains(t, err, "history: not kept: the file system is full")
+			break
+		}
+		full() // others take what is left
+	}
+	assert.Error(t, err)
+	assert.Greater(t, removed, 300)
+	require.NoError(t, os.Remove(fill))
+	c.store.fill()
+	full()
+	require.NoError(t, remove(removed))
+	require.NoError(t, os.Remove(fill))
+	r := c.undo(Selection{Session: "s"})
+	assert.Empty(t, r.Conflicts)
+	assert.Empty(t, r.Unkept)
+	assert.True(t, before == state(t, c.dir), "the tree is as it was")
+}
+
 // TestRefused: a removal that was refused on a full file system is in no record: an undo takes back what has happened, without a conflict.
 func TestRefused(t *testing.T) {
 	need.Root(t, "it mounts a file system")
@@ -116,8 +184,8 @@ func TestNearlyFull(t *testing.T) {
 		c.host(name, string(make([]byte, size)))
 		c.unlink(name)
 		c.store.endAll(func(*generation) bool { return true })
-		c.store.prune(false, false)
-		c.store.prune(false, false)
+		c.store.prune(false)
+		c.store.prune(false)
 	}
 	keep("half", 596<<10)
 	assert.Empty(t, said)
@@ -143,7 +211,7 @@ func TestManyKept(t *testing.T) {
 			c.unlink(name)
 		}
 		c.store.endAll(func(*generation) bool { return true })
-		c.store.prune(false, false)
+		c.store.prune(false)
 		kept := 0
 		generations, err := os.ReadDir(c.kept)
 		require.NoError(t, err)
@@ -173,7 +241,7 @@ func TestSpared(t *testing.T) {
 		c.store.endAll(func(*generation) bool { return true })
 		c.close()
 		c.open(Options{Size: bound})
-		c.store.prune(true, false)
+		c.store.prune(true)
 	}
 	kept := func(session string) (names []string) {
 		list, _ := c.store.Changes(Selection{Session: session}) // an error: it has none
@@ -192,6 +260,6 @@ func TestSpared(t *testing.T) {
 	destroy("two", "c", bound/2)
 	assert.Equal(t, []string{"b", "c"}, kept("two"), "more than that")
 	c.undo(Selection{Calls: []string{"c"}})
-	c.store.prune(true, false)
+	c.store.prune(true)
 	assert.FileExists(t, filepath.Join(c.dir, "c"))
 }

@@ -80,6 +80,7 @@ type Store struct {
 	opt       Options
 	last      atomic.Uint64 // the last Seq
 	links     links
+	reserve   reserve
 	turn      sync.Mutex // held by an undo
 
 	states  sync.Mutex                  // held from a look at the attributes of a file until they are in a record: the last one is right
@@ -91,12 +92,13 @@ type Store struct {
 	actors  map[uint32]Actor
 	emptied time.Time // when actors was emptied
 	since   int64     // bytes kept since the last prune
+	often   int64     // how many lead to the next one
 	lost    []loss    // changes that are not in a journal yet
 	blocks  map[beneath.FileID][]blocksOf
 	cramped atomic.Bool // a change was refused because the file system is full
 
 	interrupted []interrupted // guarded by turn
-	fills       bool          // likewise: Options.Dropped knows that the history is nearly full
+	said        bool          // likewise: see says
 
 	wake      chan struct{} // see stir
 	ending    chan struct{}
@@ -149,6 +151,9 @@ func Open(tree, dir *beneath.Root, opt Options) (s *Store, corrected int, err er
 		if err == nil {
 			err = s.points.open(s)
 		}
+		if err == nil {
+			err = s.openReserve()
+		}
 	} else if err == unix.EWOULDBLOCK {
 		err = ErrBusy
 	}
@@ -158,6 +163,8 @@ func Open(tree, dir *beneath.Root, opt Options) (s *Store, corrected int, err er
 		return nil, 0, fmt.Errorf("history: %w", err)
 	}
 	s.ended.since = s.next()
+	_, err = s.top.Stat(saidName)
+	s.said = err == nil
 	s.probe()
 	s.working.Go(s.work)
 	return s, corrected, nil
@@ -175,6 +182,7 @@ func (s *Store) Close() {
 	s.working.Wait()
 	s.endAll(func(*generation) bool { return true })
 	s.links.close()
+	s.reserve.file.Close()
 	s.points.log.Close()
 	s.lock.Close()
 	s.top.Close()
@@ -184,17 +192,17 @@ func (s *Store) Close() {
 func (s *Store) work() {
 	age := time.NewTicker(time.Minute)
 	defer age.Stop()
-	s.prune(false, false)
+	s.prune(false)
 	for synced := time.Now(); ; {
 		select {
 		case <-s.ending:
 			return
 		case <-age.C:
-			s.prune(false, false)
+			s.prune(false)
+			s.fill()
 			continue
-		case <-s.opt.Quota.Refusals(): // the second time gives up what the first has ended
-			s.prune(false, true)
-			s.prune(false, true)
+		case <-s.opt.Quota.Refusals(): // the history may be over its part of the limit
+			s.prune(false)
 			continue
 		case <-s.wake:
 		}
@@ -205,7 +213,7 @@ func (s *Store) work() {
 		}
 		s.mu.Lock()
 		all := slices.Collect(maps.Values(s.open))
-		due, lost := s.since > pruneBytes, len(s.lost) > 0
+		due, lost := s.since > s.often, len(s.lost) > 0
 		full := s.cramped.Swap(false) || slices.ContainsFunc(s.lost, func(l loss) bool { return l.why == whyFull })
 		s.mu.Unlock()
 		for _, g := range all {
@@ -220,7 +228,8 @@ func (s *Store) work() {
 			synced = time.Now()
 		}
 		if due || full {
-			s.prune(full, false)
+			s.prune(full)
+			s.fill()
 		}
 		if lost {
 			s.listLost()

@@ -462,7 +462,7 @@ func (u *undoing) Move(s *plan.Step, from, to Place, st *beneath.Stat, change fu
 	r.Data = IndexSum(root, from.Path(), to.Path(), st)
 	if i.Action == Move && i.Twin {
 		r.Flags |= journal.Twin
-	} else if i.Action == Move {
+	} else if i.Action == Move || i.Action == Return {
 		u.reveals(r, from)
 	}
 	names := []Place{from, to}

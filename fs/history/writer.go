@@ -126,7 +126,10 @@ func (w *Writer) refusal(err error, why string) error {
 	if w.store.opt.Unkept {
 		return nil
 	}
-	if full(err) {
+	switch {
+	case errors.Is(err, unix.EDQUOT):
+		why = "the limit of the disk is reached: remove files, or raise it"
+	case full(err):
 		why = whyFull + ": make room on it, or write history: {unkept: allow}"
 	}
 	return &RefusedError{why, errnoOf(err)}
@@ -150,11 +153,11 @@ func (w *Writer) orLose(rel string, err error, do func() error) error {
 		return err
 	}
 	if _, refused := errors.AsType[*RefusedError](err); refused {
-		w.store.crowded()
+		w.store.crowded(err)
 		return err
 	}
 	if refused := w.refusal(err, whyFull); refused != nil {
-		w.store.crowded()
+		w.store.crowded(err)
 		return refused
 	}
 	w.store.lose(loss{w.label, rel, whyFull})
@@ -455,9 +458,12 @@ func (w *Writer) directory(g *generation, at Place) error {
 	if err != nil {
 		return err
 	}
-	g.mark(id, seenNames)
-	return w.write(g, &journal.Record{Kind: journal.Attributes, Flags: journal.Directory | journal.Names,
+	err = w.write(g, &journal.Record{Kind: journal.Attributes, Flags: journal.Directory | journal.Names,
 		Path: at.Rel, Object: at.ID, Attr: journal.AttrOf(&st)})
+	if err == nil {
+		g.mark(id, seenNames)
+	}
+	return err
 }
 
 // Attributes keeps the attributes of an object that are about to change.

@@ -111,13 +111,12 @@ func (c *Counter) Fits(bytes int64) error {
 	return c.refused(c.page.fits(bytes, 1))
 }
 
-// Full reports whether less than a hundredth of a limit is left.
-func (c *Counter) Full() bool {
+// Limits returns the limits; 0 is none.
+func (c *Counter) Limits() (bytes, files int64) {
 	if c == nil {
-		return false
+		return 0, 0
 	}
-	bytes, files := c.page.Limits()
-	return c.page.fits(bytes/100, files/100+1) != nil
+	return c.page.Limits()
 }
 
 // Grown counts what an object of the history takes that nobody else has open. An unknown one is new.

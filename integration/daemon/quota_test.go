@@ -469,6 +469,44 @@ func TestQuotaRewrites(t *testing.T) {
 	h.Stop()
 }
 
+// TestAttackLimitHistory: an agent that reaches its limit, with files or with what its changes destroy, gets EDQUOT, and the undo of an
+// earlier session stays. What its changes beyond a quarter of the limit cost is said beforehand.
+func TestAttackLimitHistory(t *testing.T) {
+	h := limited(t, "view: {changes: kept}")
+	h.Define("a", fmt.Sprintf("dir: %s\nlimits: {disk: %dMiB, files: %d}\nhistory: {dir: %s}\nview: {changes: kept}", h.dirs[0],
+		quotaMiB, quotaFiles, filepath.Dir(h.dirs[1])))
+	harness.Plant(t, h.dirs[0], "precious=mine")
+	h.Start()
+	h.counted()
+	h.Must("run", "-q", "a", "--", "rm", "precious")
+	h.Must("down", "a") // it ends what the session has kept
+	h.Must("up", "a")
+	h.counted()
+	pruned := func() (outcomes []string) {
+		for _, e := range h.Events("a") {
+			if e.Event == audit.KindHistory && e.Op == "pruned" {
+				outcomes = append(outcomes, e.Outcome)
+			}
+		}
+		return outcomes
+	}
+	fill := "head -c 40000000 /dev/zero >big; "
+	_, stderr, _ := h.Try("run", "-q", "a", "--", "sh", "-c", "for i in 1 2 3 4 5 6; do "+fill+"rm big; done; "+fill)
+	assert.Contains(t, stderr, "Disk quota exceeded")
+	_, stderr, _ = h.Try("run", "-q", "a", "--", "sh", "-c", "for i in $(seq 600); do : >n$i || break; done")
+	assert.Contains(t, stderr, "Disk quota exceeded")
+	assert.Empty(t, pruned())
+	h.Must("undo", "a", "--since", "1h", "precious")
+	assert.FileExists(t, filepath.Join(h.dirs[0], "precious"))
+	h.Must("run", "-q", "a", "--", "sh", "-c", "rm -f big n*")
+	h.Eventually("the history is over its part", func() bool {
+		h.Try("run", "-q", "a", "--", "sh", "-c", "head -c 3000000 /dev/urandom >churn")
+		return len(pruned()) > 1
+	})
+	assert.Equal(t, []string{"nearly full", "done"}, pruned()[:2])
+	h.Stop()
+}
+
 // TestQuotaHome: what an agent has in a lasting HOME counts with its files. It cannot fill the file system of the log, and
 // programs work there as before.
 func TestQuotaHome(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/scopefs/scopefs/integration/harness"
 )
 
-// TestDiskFull: on a full disk a commit, and a removal that cannot be kept, say what to do, and change nothing. Both work with room.
+// TestDiskFull: on a full disk a commit, and a change that cannot be kept, say what to do, and change nothing. Removals are kept or held.
 func TestDiskFull(t *testing.T) {
 	m := harness.Embed(t, 0, nil)
 	at := filepath.Join(m.Base, "disk")
@@ -46,28 +46,42 @@ func TestDiskFull(t *testing.T) {
 	require.NoError(t, os.Remove(at+"/fill"))
 	assert.Equal(t, "held, commit: 2 changes taken\n", p.scopefs("commit").Stdout)
 
-	cmd := p.command(harness.Program, "run", "--dir", ".", "--changes", "kept", "--", "sh", "-c", "echo began; read x; rm g")
-	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	require.NoError(t, cmd.Start())
-	_, err = bufio.NewReader(out).ReadString('\n')
-	require.NoError(t, err)
-	fill()
-	in.Close()
-	assert.Error(t, cmd.Wait())
-	assert.Contains(t, stderr.String(), "scopefs: refused unlink g: history: not kept: the file system is full: make room on it, "+
+	changes := func(kind, script string) (code int, stderr string) { // on a disk that is full once the command runs
+		cmd := p.command(harness.Program, "run", "--dir", ".", "--changes", kind, "--", "sh", "-c", "echo began; read x; "+script)
+		in, err := cmd.StdinPipe()
+		require.NoError(t, err)
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		var text strings.Builder
+		cmd.Stderr = &text
+		require.NoError(t, cmd.Start())
+		_, err = bufio.NewReader(out).ReadString('\n')
+		require.NoError(t, err)
+		fill()
+		in.Close()
+		_ = cmd.Wait()
+		require.NoError(t, os.Remove(at+"/fill"))
+		return cmd.ProcessState.ExitCode(), text.String()
+	}
+	code, stderr := changes("kept", "echo three >>f")
+	assert.NotZero(t, code)
+	assert.Contains(t, stderr, "scopefs: refused open-write f: history: not kept: the file system is full: make room on it, "+
 		"or write history: {unkept: allow}\n")
-	assert.Equal(t, "two\n", p.host("cat g"))
-	require.NoError(t, os.Remove(at+"/fill"))
-	o = p.scopefs("run", "--dir", ".", "--changes", "kept", "--", "rm", "g")
-	assert.Zero(t, o.Code, o.Stderr)
-	o = p.scopefs("undo", "--session", "last")
-	assert.Zero(t, o.Code, o.Stdout)
-	assert.Equal(t, "two\n", p.host("cat g"))
+	assert.Equal(t, "one\nmore\n", p.host("cat f"))
+	for _, kind := range []string{"kept", "held"} {
+		p.host("mkdir -p d/e; echo z >d/e/z; echo two >g")
+		before := p.host("find . -type f | sort; cat f g")
+		code, stderr = changes(kind, "rm -r g d")
+		assert.Zero(t, code, "%s: %s", kind, stderr)
+		if kind == "kept" {
+			assert.Equal(t, "f\n", p.host("ls -I big"))
+		} else {
+			assert.Equal(t, "d\nd/e\nd/e/z\ng\n", p.scopefs("diff", "--name-only").Stdout)
+		}
+		o = p.scopefs("undo", "--session", "last")
+		assert.Zero(t, o.Code, o.Stdout+o.Stderr)
+		assert.Equal(t, before, p.host("find . -type f | sort; cat f g"))
+	}
 }
 
 // TestKeptTwice: a run with --changes kept while another one keeps the changes of the directory says what to do.

@@ -19,9 +19,6 @@ import (
 	"github.com/scopefs/scopefs/scope/beneath/mounts"
 )
 
-// HeldUpper is the directory of the held versions, in that of the agent's history.
-const HeldUpper = hold.StateName + "/" + hold.UpperName
-
 // heldDir is where a view has what it holds.
 type heldDir struct {
 	history kept // of the view that holds by rules; else it is the view's

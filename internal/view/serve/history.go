@@ -109,10 +109,14 @@ func keptOf(state *beneath.Root) (*beneath.Root, error) {
 
 // dropped records what the history has given up. It waits for nothing: the daemon may be slow, or still configure the view.
 func (l *daemonLink) dropped(count int, why string) {
+	before, done := l.pruned, make(chan struct{})
+	l.pruned = done
 	go func() {
+		defer close(done)
 		<-l.configured
-		l.pruning.Lock()
-		defer l.pruning.Unlock()
+		if before != nil {
+			<-before
+		}
 		if _, err := l.request(wire.FromView{Pruned: &wire.Pruned{Generations: count, Why: why}}, nil); err != nil {
 			slog.LogAttrs(context.Background(), slog.LevelWarn, "history: the oldest generations are given up, which cannot be recorded",
 				slog.Int("count", count), slog.String("why", why), slog.Any("err", err))

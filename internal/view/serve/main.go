@@ -217,7 +217,7 @@ type daemonLink struct {
 
 	ready      func()        // closes configured, once
 	configured chan struct{} // closed when the daemon handles all messages: see handshake in package view
-	pruning    sync.Mutex    // held while wire.Pruned is recorded
+	pruned     chan struct{} // closed when the last wire.Pruned is recorded; only a prune uses it
 
 	*reconnect.Daemons[*connection] // none: no daemon has sent its rules since the last one ended
 
