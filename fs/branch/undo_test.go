@@ -247,7 +247,7 @@ func read(t *testing.T, path string) string {
 }
 
 // TestModelUndo makes random changes in a layer and travels between checkpoints: each is as it was, and the directory stays as it is.
-func TestModelUndo(t *testing.T) { seeds(t, 75, 200, modelUndo) }
+func TestModelUndo(t *testing.T) { seeds(t, 25, 200, modelUndo) }
 
 func modelUndo(t *testing.T, seed uint64, top string) {
 	f := newForkAt(t, top, "theirs/")
