@@ -127,7 +127,7 @@ test-serial: export SCOPEFS_TEST_AGAIN = 1
 SPACE := $(subst ,, )
 test test-race test-serial: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(CURDIR)/$(dir $(NFPM)):$(CURDIR)/$(dir $(SBOM)):$(subst $(SPACE),:,$(filter-out %/shims,$(subst :, ,$(PATH))))
 
-TESTBUILD = packaging/build bin/test ./integration/progress $(addprefix ./cmd/,$(CORE) $(OTHERS))
+TESTBUILD = packaging/build bin/test -ldflags '-s -w' ./integration/progress $(addprefix ./cmd/,$(CORE) $(OTHERS))
 
 # A test with t.Parallel mostly waits, so more of them run side by side than there are processors.
 PARALLEL := -p=4 -parallel=8
