@@ -148,7 +148,7 @@ func (p *player) play() {
 }
 
 // TestModel makes random changes in branches and commits them, also by processes that are killed: the directory is then as the branch was.
-func TestModel(t *testing.T) { seeds(t, 100, 200, model) }
+func TestModel(t *testing.T) { seeds(t, 25, 200, model) }
 
 // committer commits in this process or, in one round of four, in another one that is killed.
 func committer(f *fork, seed uint64) func(Options) *Result {
@@ -272,7 +272,7 @@ func contents(t *testing.T, dir string) map[string]bool {
 
 // TestModelHost has the host change the same tree before each commit: nothing that the host or a client has written last is lost, and a
 // discard leaves what the host has.
-func TestModelHost(t *testing.T) { seeds(t, 100, 200, modelHost) }
+func TestModelHost(t *testing.T) { seeds(t, 25, 200, modelHost) }
 
 func modelHost(t *testing.T, seed uint64, top string) {
 	f := newForkAt(t, top)

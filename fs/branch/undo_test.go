@@ -247,7 +247,7 @@ func read(t *testing.T, path string) string {
 }
 
 // TestModelUndo makes random changes in a layer and travels between checkpoints: each is as it was, and the directory stays as it is.
-func TestModelUndo(t *testing.T) { seeds(t, 75, 200, modelUndo) }
+func TestModelUndo(t *testing.T) { seeds(t, 25, 200, modelUndo) }
 
 // TestModelUndoFound runs the model with a seed that has found a fault: a redo put back no file that an undo had returned to the history, where
 // the directory has another one.

@@ -85,8 +85,14 @@ func Setpriv(uid int, argv ...string) []string {
 }
 
 // AsUser runs a command as an ordinary user of a host where /dev/fuse is open to all, as
-// udev makes it.
+// udev makes it. Where it is not, the command has a mount namespace with one that is: that takes five programs and 15 ms of a processor.
 func AsUser(t testing.TB, uid int, argv ...string) *exec.Cmd {
 	t.Helper()
-	return Privately(t, `mknod -m 666 "$D/fuse" c 10 229; mount --bind "$D/fuse" /dev/fuse;`, Setpriv(uid, argv...)...)
+	argv = Setpriv(uid, argv...)
+	if info, err := os.Stat("/dev/fuse"); err == nil && info.Mode().Perm() == 0o666 {
+		cmd := exec.Command(argv[0], argv[1:]...)
+		cmd.Env = os.Environ() // callers append to it
+		return cmd
+	}
+	return Privately(t, `mknod -m 666 "$D/fuse" c 10 229; mount --bind "$D/fuse" /dev/fuse;`, argv...)
 }

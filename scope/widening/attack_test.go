@@ -161,11 +161,11 @@ func TestNothingUntold(t *testing.T) {
 		return min(len(lines), 1)
 	}
 	pairs, wider := 0, 0
-	all := 10_000 // with the race detector
+	all := 10_000 // with the race detector; TestMutations has 300 notice each mutation
 	if need.Again() {
 		all = 100_000
 	}
-	for most := need.Rounds("SCOPEFS_TEST_DEFINITIONS", 2000, all); pairs < most; {
+	for most := need.Rounds("SCOPEFS_TEST_DEFINITIONS", 500, all); pairs < most; {
 		base := t.TempDir()
 		keys := r.keys()
 		other := r.keys()
