@@ -63,6 +63,12 @@ func TestDiskFull(t *testing.T) {
 		require.NoError(t, os.Remove(at+"/fill"))
 		return cmd.ProcessState.ExitCode(), text.String()
 	}
+	// A log on the disk that is full refuses all changes, as soon as it has something to record.
+	log := strings.TrimSpace(p.host("find " + p.state + " -type d -name audit"))
+	elsewhere := t.TempDir()
+	require.NoError(t, os.CopyFS(elsewhere, os.DirFS(log)))
+	require.NoError(t, unix.Mount(elsewhere, log, "", unix.MS_BIND, ""))
+	t.Cleanup(func() { assert.NoError(t, unix.Unmount(log, unix.MNT_DETACH)) })
 	code, stderr := changes("kept", "echo three >>f")
 	assert.NotZero(t, code)
 	assert.Contains(t, stderr, "scopefs: refused open-write f: history: not kept: the file system is full: make room on it, "+
