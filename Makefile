@@ -130,7 +130,7 @@ test test-race test-serial: export PATH := $(CURDIR)/$(dir $(S3SERVER)):$(CURDIR
 TESTBUILD = packaging/build bin/test -ldflags '-s -w' ./integration/progress $(addprefix ./cmd/,$(CORE) $(OTHERS))
 
 # A test with t.Parallel mostly waits, so more of them run side by side than there are processors.
-PARALLEL := -p=6 -parallel=8
+PARALLEL := -p=4 -parallel=8
 
 # RUN prints what go test reports, as it happens, and ends a package that hangs, with all goroutines: RUN,minutes,flags.
 RUN = -json -exec '$(CURDIR)/bin/test/progress -limit $(1)m$(2)' | bin/test/progress
