@@ -44,9 +44,9 @@ func unmount(t *testing.T, at string) {
 	t.Cleanup(func() { assert.NoError(t, unix.Unmount(at, unix.MNT_DETACH)) })
 }
 
-// seeds runs a model with each seed: few of them in make test, all in make test-all. The ranges of seeds run in processes of their own, side by
-// side: a program that a process starts for one seed would wait for the frozen view of another seed, whose files it inherits until its
-// execve(2). To repeat seed 40 alone: BRANCH_SEEDS="40 41" go test -run '^TestModel$'.
+// seeds runs a model with each seed: few of them in make test, all in make test-all. The ranges of seeds run in processes of their own,
+// side by side: a program that a process starts for one seed would wait for the frozen view of another seed, whose files it inherits until
+// its execve(2). To repeat seed 40 alone: BRANCH_SEEDS="40 41" go test -run '^TestModel$'.
 func seeds(t *testing.T, few, all int, model func(t *testing.T, seed uint64, top string)) {
 	need.Once(t)
 	at := os.Getenv("BRANCH_AT")

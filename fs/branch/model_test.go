@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// player makes random changes. A listing of its directory is a walk of the view, the dearest of all that a model does: it lists once in four
-// changes, and otherwise follows what it has changed itself.
+// player makes random changes. A listing of its directory is a walk of the view, the dearest of all that a model does: it lists once in
+// four changes, and otherwise follows what it has changed itself.
 type player struct {
 	*rand.Rand
 	dir   string

@@ -31,9 +31,9 @@ func written(t testing.TB, dir string) map[string]string {
 	return all
 }
 
-// TestModelUndoOfSessions makes random changes in a layer by two sessions and, with every other seed, some in the directory. An undo or a redo
-// of one of them loses nothing that the other one has written, and changes nothing in the directory. A redo right after the undo gives what
-// was there before, unless the undo had conflicts or the host has changed something.
+// TestModelUndoOfSessions makes random changes in a layer by two sessions and, with every other seed, some in the directory. An undo or a
+// redo of one of them loses nothing that the other one has written, and changes nothing in the directory. A redo right after the undo gives
+// what was there before, unless the undo had conflicts or the host has changed something.
 func TestModelUndoOfSessions(t *testing.T) { seeds(t, 20, 100, modelSessions) }
 
 func modelSessions(t *testing.T, seed uint64, top string) {

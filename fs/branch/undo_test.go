@@ -249,8 +249,8 @@ func read(t *testing.T, path string) string {
 // TestModelUndo makes random changes in a layer and travels between checkpoints: each is as it was, and the directory stays as it is.
 func TestModelUndo(t *testing.T) { seeds(t, 25, 200, modelUndo) }
 
-// TestModelUndoFound runs the model with a seed that has found a fault: a redo put back no file that an undo had returned to the history, where
-// the directory has another one.
+// TestModelUndoFound runs the model with a seed that has found a fault: a redo put back no file that an undo had returned to the history,
+// where the directory has another one.
 func TestModelUndoFound(t *testing.T) {
 	t.Setenv("BRANCH_SEEDS", "30072 30073")
 	seeds(t, 1, 1, modelUndo)

@@ -284,7 +284,8 @@ func TestUndoUnknown(t *testing.T) {
 	c.create("one", "newer")
 	before := state(t, c.dir)
 	r := c.undo(Selection{Checkpoint: "p"})
-	assert.Equal(t, []Problem{{"one", "because of three: " + unknown}, {"three", unknown}, {"two", "because of three: " + unknown}}, r.Conflicts)
+	because := "because of three: " + unknown
+	assert.Equal(t, []Problem{{"one", because}, {"three", unknown}, {"two", because}}, r.Conflicts)
 	c.undo(Selection{Undo: true})
 	assert.Equal(t, withoutTimes(before), withoutTimes(state(t, c.dir)))
 	c.undo(Selection{Checkpoint: "p", Force: true})

@@ -114,8 +114,8 @@ func (s *Store) scarce(share float64) bool {
 	return err == nil && st.Blocks > 0 && float64(st.Bavail) < float64(st.Blocks)*share
 }
 
-// spares reports whether a generation stays all the same: the last but undos, and its session's while all take twice the bound at most. With
-// a limit of the agent that holds for the last, too: the agent could do nothing more.
+// spares reports whether a generation stays all the same: the last but undos, and its session's while all take twice the bound at most.
+// With a limit of the agent that holds for the last, too: the agent could do nothing more.
 func (s *Store) spares(all []past, p past, total int64) bool {
 	size, _ := s.bound()
 	within := size == 0 || float64(total) <= 2*size

@@ -19,17 +19,10 @@ import (
 // TestFull: on a full file system what cannot be kept stays, what the session has made can be removed, and with Unkept everything.
 // Nothing is left of a generation that has no room for its journal.
 func TestFull(t *testing.T) {
-	need.Root(t, "it mounts a file system")
 	const files = 200
 	for _, unkept := range []bool{false, true} {
 		t.Run(fmt.Sprint(unkept), func(t *testing.T) {
-			base := t.TempDir()
-			require.NoError(t, unix.Mount("none", base, "tmpfs", 0, "size=512k"))
-			t.Cleanup(func() { _ = unix.Unmount(base, unix.MNT_DETACH) })
-			c := &client{t: t, dir: filepath.Join(base, "tree"), kept: filepath.Join(base, "history")}
-			require.NoError(t, os.Mkdir(c.dir, 0o755))
-			require.NoError(t, os.Mkdir(c.kept, 0o700))
-			c.open(Options{Unkept: unkept})
+			c := onMemory(t, "size=512k", Options{Unkept: unkept})
 			defer c.close()
 			for i := range files {
 				c.host(strconv.Itoa(i), "")
@@ -64,17 +57,23 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestReserve: on a file system without a free byte removals are kept, also as the first change of a call, until the reserve is used up. What
-// is removed comes back, and with room the reserve.
-func TestReserve(t *testing.T) {
+// onMemory returns a client on a tmpfs that is mounted with options.
+func onMemory(t *testing.T, options string, opt Options) *client {
 	need.Root(t, "it mounts a file system")
 	base := t.TempDir()
-	require.NoError(t, unix.Mount("none", base, "tmpfs", 0, "size=20m,nr_inodes=100k"))
+	require.NoError(t, unix.Mount("none", base, "tmpfs", 0, options))
 	t.Cleanup(func() { _ = unix.Unmount(base, unix.MNT_DETACH) })
 	c := &client{t: t, dir: filepath.Join(base, "tree"), kept: filepath.Join(base, "history")}
 	require.NoError(t, os.Mkdir(c.dir, 0o755))
 	require.NoError(t, os.Mkdir(c.kept, 0o700))
-	c.open(Options{})
+	c.open(opt)
+	return c
+}
+
+// TestReserve: on a file system without a free byte removals are kept, also as the first change of a call, until the reserve is used up.
+// What is removed comes back, and with room the reserve.
+func TestReserve(t *testing.T) {
+	c := onMemory(t, "size=20m,nr_inodes=100k", Options{})
 	defer c.close()
 	const files = 5000
 	for i := range files {
@@ -82,7 +81,7 @@ func TestReserve(t *testing.T) {
 	}
 	require.NoError(t, os.Mkdir(filepath.Join(c.dir, "d"), 0o755))
 	before := state(t, c.dir)
-	fill := filepath.Join(base, "fill")
+	fill := filepath.Join(filepath.Dir(c.dir), "fill")
 	full := func() {
 		f, err := os.OpenFile(fill, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 		require.NoError(t, err)
@@ -134,14 +133,7 @@ func TestReserve(t *testing.T) {
 
 // TestRefused: a removal that was refused on a full file system is in no record: an undo takes back what has happened, without a conflict.
 func TestRefused(t *testing.T) {
-	need.Root(t, "it mounts a file system")
-	base := t.TempDir()
-	require.NoError(t, unix.Mount("none", base, "tmpfs", 0, "size=512k"))
-	t.Cleanup(func() { _ = unix.Unmount(base, unix.MNT_DETACH) })
-	c := &client{t: t, dir: filepath.Join(base, "tree"), kept: filepath.Join(base, "history")}
-	require.NoError(t, os.Mkdir(c.dir, 0o755))
-	require.NoError(t, os.Mkdir(c.kept, 0o700))
-	c.open(Options{})
+	c := onMemory(t, "size=512k", Options{})
 	defer c.close()
 	for i := range 200 {
 		c.host(strconv.Itoa(i), "")
@@ -149,7 +141,7 @@ func TestRefused(t *testing.T) {
 	before := state(t, c.dir)
 	c.label = Label{Call: "removed"}
 	c.unlink("0")
-	large := filepath.Join(base, "large")
+	large := filepath.Join(filepath.Dir(c.dir), "large")
 	require.ErrorIs(t, os.WriteFile(large, bytes.Repeat([]byte("x"), 600<<10), 0o644), unix.ENOSPC)
 	refused := false
 	for i := 1; i < 199 && !refused; i++ {

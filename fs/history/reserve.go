@@ -75,7 +75,8 @@ func (s *Store) openReserve() (err error) {
 	return err
 }
 
-// WithRoom calls do, which removes a name, and again with pieces of the reserve while the file system has no room for what the history writes.
+// WithRoom calls do, which removes a name, and again with pieces of the reserve while the file system has no room for what the history
+// writes.
 func (s *Store) WithRoom(do func() error) error {
 	err := do()
 	for range maxPieces { // more do not help where inodes are missing

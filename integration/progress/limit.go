@@ -39,11 +39,11 @@ func (h *heard) Write(b []byte) (int, error) {
 	return h.w.Write(b)
 }
 
-// limited runs the tests of a package, and returns their exit code. It ends tests that print nothing for limit, not even that one begins: it prints the processes in
-// state D and all goroutines, aborts the package's FUSE connections and kills the package. A process that waits in the kernel for a view
-// ends by no signal before that. The package has a TMPDIR of its own, by which limited finds its mounts, and of root a mount namespace of its
-// own: a sandbox of another package would copy its views, and a view ends with the last copy of its mount. With memory, TMPDIR is an ext4 in
-// memory: see mountMemory.
+// limited runs the tests of a package, and returns their exit code. It ends tests that print nothing for limit, not even that one begins:
+// it prints the processes in state D and all goroutines, aborts the package's FUSE connections and kills the package. A process that waits
+// in the kernel for a view ends by no signal before that. The package has a TMPDIR of its own, by which limited finds its mounts, and of
+// root a mount namespace of its own: a sandbox of another package would copy its views, and a view ends with the last copy of its mount.
+// With memory, TMPDIR is an ext4 in memory: see mountMemory.
 func limited(limit time.Duration, memory bool, program string, args []string) int {
 	dir := fmt.Sprintf("%s/scopefs-%d", strings.TrimSuffix(os.TempDir(), "/"), os.Getpid())
 	err := os.Mkdir(dir, 0o777)
@@ -111,10 +111,10 @@ func limited(limit time.Duration, memory bool, program string, args []string) in
 // memorySize is the size of the disk of mountMemory. Memory holds the part of it that tests have written.
 const memorySize = 8 << 30
 
-// mountMemory mounts an ext4 with a journal on a directory. Its disk is a file in memory that shrinks as files are removed. Inodes, names and links behave as on a disk, and
-// fsync costs little. An ext4 without a journal, which virtual machines often have, searches all inodes removed in the last minutes before
-// it makes one: a tenth of the processor time of all tests. Where the host has no loop devices or too little memory, the directory stays on
-// the disk.
+// mountMemory mounts an ext4 with a journal on a directory. Its disk is a file in memory that shrinks as files are removed. Inodes, names
+// and links behave as on a disk, and fsync costs little. An ext4 without a journal, which virtual machines often have, searches all inodes
+// removed in the last minutes before it makes one: a tenth of the processor time of all tests. Where the host has no loop devices or too
+// little memory, the directory stays on the disk.
 func mountMemory(dir string) error {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil || uint64(info.Totalram)*uint64(info.Unit) < 2*memorySize-(1<<30) {

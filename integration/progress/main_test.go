@@ -134,7 +134,8 @@ func TestHang(t *testing.T) {
 	t.Log(unix.Stat(at, &st))
 }
 
-// TestMemory: with -memory a package has an ext4 with a journal in memory as TMPDIR, which every user may write to, and nothing of it is left.
+// TestMemory: with -memory a package has an ext4 with a journal in memory as TMPDIR, which every user may write to, and nothing of it is
+// left.
 func TestMemory(t *testing.T) {
 	need.Root(t, "it mounts")
 	tmp := t.TempDir()

@@ -313,7 +313,8 @@ func (m *Monitor) decideCase(ctx context.Context, q Request) (r Reply, _ net.Con
 		}
 		a.spent = nil
 		m.hold(a, func() { m.stop(a.id) })
-		kept := state{Rule: a.decision.Rule, Kind: a.decision.Kind, Route: a.route, Secret: a.secret, Upward: a.upward, Asked: a.asked.Load()}
+		kept := state{Rule: a.decision.Rule, Kind: a.decision.Kind, Route: a.route, Secret: a.secret, Upward: a.upward,
+			Asked: a.asked.Load()}
 		kept.Seal = m.seal(q.Case, kept)
 		text, _ := json.Marshal(kept) // cannot fail
 		r.Admitted = &Admitted{Rule: a.decision.Rule, Intercept: a.route.Intercept, Upward: a.upward, Local: a.local, Divided: a.divided,

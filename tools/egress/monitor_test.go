@@ -68,8 +68,8 @@ func (k *taken) asks(q Request) (Reply, net.Conn, error) {
 	return r, c, err
 }
 
-// TestAttackMonitor: an attacker who has an agent's process gets no connection that the rules deny or the log lacks, no
-// credential but the agent's, and no certificate but for a host. What no process of ours asks is an error, which ends the process.
+// TestAttackMonitor: an attacker who has an agent's process gets only connections that the rules allow and the log has, only the
+// agent's credentials, and certificates only for hosts. What no process of ours asks is an error, which ends the process.
 func TestAttackMonitor(t *testing.T) {
 	a := Case{ID: 1, Op: "connect", Host: "a.example", Port: 443}
 	deny := &Refusal{Message: "no", Verdict: audit.Deny}
